@@ -1,0 +1,45 @@
+# A thin face on Meson: `make help` lists what there is.
+
+PREFIX ?= /usr/local
+DESTDIR ?=
+SECONDS ?= 60
+
+.PHONY: build demo test test-long bench fuzz install format clean help
+
+build: ## build the program and the libraries in build/
+	@tools/install-dependencies build
+	@tools/setup build
+	@ninja -C build
+
+demo: build ## run the small shop of examples/ from end to end
+	@tools/demo build
+
+test: ## run every check and test
+	@tools/install-dependencies test
+	@tools/test
+
+test-long: ## the same with the long scenarios at full size
+	@tools/install-dependencies test
+	@tools/test --long
+
+bench: build ## measure against the ceilings of this machine
+	@tools/bench --build build
+
+fuzz: ## let each fuzzer run for SECONDS (60)
+	@tools/install-dependencies fuzz
+	@tools/fuzz $(SECONDS)
+
+install: build ## install under PREFIX (/usr/local), below DESTDIR if given
+	@meson configure build -Dprefix=$(PREFIX)
+	@DESTDIR="$(DESTDIR)" meson install -C build --quiet
+	@if [ -z "$(DESTDIR)" ] && [ "$$(id -u)" -eq 0 ]; then ldconfig; fi
+
+format: ## let clang-format lay out the sources
+	@tools/install-dependencies test
+	@tools/format
+
+clean: ## remove the build folders
+	@rm -rf build build-test build-asan build-tsan build-clang build-fuzz
+
+help: ## this list
+	@sed -n 's/^\([a-z-]*\):.*## /\1	/p' Makefile | expand -t 12

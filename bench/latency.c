@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: MIT
+// How long a message takes from its commit in the outbox until it can be seen
+// in the queue, with a relay running between the two.
+//
+//     bench-latency OUTBOX_FILE QUEUE_FILE COUNT PAUSE_MS
+//
+// Prints "queue_p50_us queue_p99_us queue_max_us publish_p50_us
+// publish_p99_us": the last two from BEGIN to the end of COMMIT.
+
+#include "bench.h"
+
+#include <pthread.h>
+#include <skirnir/sqlite.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+enum { POLL_NS = 50000, GIVE_UP_US = 30000000 };
+
+struct watch {
+    const char *queue_file;
+    long count;
+    int64_t *seen_us;  // by the number in the body
+    _Atomic bool is_watching;
+};
+
+static void
+sleep_ns(int64_t ns)
+{
+    struct timespec pause = {.tv_sec = ns / 1000000000,
+                             .tv_nsec = ns % 1000000000};
+    nanosleep(&pause, NULL);
+}
+
+static int64_t
+read_number(sqlite3_stmt *statement)
+{
+    int64_t number = 0;
+    while (skr_bench_step(statement))
+        number = sqlite3_column_int64(statement, 0);
+    return number;
+}
+
+// One row at a time, as they come; asking for the version costs two
+// microseconds and no lock.
+static void *
+run_watch(void *user)
+{
+    struct watch *watch = user;
+    sqlite3 *queue = skr_bench_open(watch->queue_file);
+    sqlite3_stmt *version = skr_bench_prepare(queue, "PRAGMA data_version");
+    sqlite3_stmt *rows = skr_bench_prepare(
+        queue, "SELECT id, body FROM messenger_messages WHERE id > ?");
+    sqlite3_stmt *newest = skr_bench_prepare(
+        queue, "SELECT COALESCE(MAX(id), 0) FROM messenger_messages");
+    int64_t seen_version = read_number(version);
+    int64_t cursor = read_number(newest);
+    int64_t last_us = skr_bench_now_us();
+    atomic_store(&watch->is_watching, true);
+    for (long left = watch->count; left > 0;) {
+        int64_t now_version = read_number(version);
+        if (now_version == seen_version) {
+            if (skr_bench_now_us() - last_us > GIVE_UP_US)
+                skr_bench_die("queue", "a message did not arrive in 30 s");
+            sleep_ns(POLL_NS);
+            continue;
+        }
+        seen_version = now_version;
+        last_us = skr_bench_now_us();
+        sqlite3_bind_int64(rows, 1, cursor);
+        for (; skr_bench_step(rows); left--) {
+            cursor = sqlite3_column_int64(rows, 0);
+            watch->seen_us[atol((const char *)sqlite3_column_text(rows, 1))] =
+                last_us;
+        }
+    }
+    skr_bench_close(queue);
+    return NULL;
+}
+
+static void
+publish(const struct skr_outbox *outbox, sqlite3 *connection, long number)
+{
+    char body[301];
+    struct skr_error error = {0};
+    int size = snprintf(body, sizeof(body), "%ld", number);
+    memset(body + size, ' ', sizeof(body) - 1 - (size_t)size);
+    struct skr_message message = {
+        .name = "order.placed", .body = body, .body_size = sizeof(body) - 1};
+    skr_bench_run(connection, "BEGIN IMMEDIATE");
+    if (skr_publish(outbox, skr_sqlite_tx(connection), &message, 1, &error) !=
+        SKR_OK)
+        skr_bench_die("publish", error.text);
+    skr_bench_run(connection, "COMMIT");
+}
+
+// At fixed times, however long a commit takes: a slow one must not thin out
+// the load that the others see.
+static void
+publish_all(const char *outbox_file, long count, int64_t pause_us,
+            int64_t *committed_us, int64_t *took_us)
+{
+    struct skr_outbox *outbox = NULL;
+    struct skr_error error = {0};
+    if (skr_outbox_new(NULL, &outbox, &error) != SKR_OK)
+        skr_bench_die("outbox", error.text);
+    sqlite3 *connection = skr_bench_open(outbox_file);
+    int64_t next_us = skr_bench_now_us();
+    for (long i = 0; i < count; i++) {
+        next_us += pause_us;
+        int64_t began_us = skr_bench_now_us();
+        if (next_us > began_us)
+            sleep_ns((next_us - began_us) * 1000);
+        began_us = skr_bench_now_us();
+        publish(outbox, connection, i);
+        committed_us[i] = skr_bench_now_us();
+        took_us[i] = committed_us[i] - began_us;
+    }
+    skr_bench_close(connection);
+    skr_outbox_free(outbox);
+}
+
+static int
+compare(const void *left, const void *right)
+{
+    int64_t a = *(const int64_t *)left, b = *(const int64_t *)right;
+    return (a > b) - (a < b);
+}
+
+int
+main(int argc, char **argv)
+{
+    if (argc != 5)
+        skr_bench_die("usage",
+                      "bench-latency OUTBOX_FILE QUEUE_FILE COUNT PAUSE_MS");
+    long count = skr_bench_number(argv[3]);
+    struct watch watch = {.queue_file = argv[2], .count = count};
+    int64_t *committed_us = calloc((size_t)count * 3, sizeof(*committed_us));
+    if (count == 0 || committed_us == NULL)
+        skr_bench_die(argv[3], "nothing to do, or too much");
+    int64_t *took_us = committed_us + count;
+    watch.seen_us = took_us + count;
+    pthread_t thread;
+    if (pthread_create(&thread, NULL, run_watch, &watch) != 0)
+        skr_bench_die("watch", "cannot start a thread");
+    while (!atomic_load(&watch.is_watching))
+        sleep_ns(POLL_NS);
+    publish_all(argv[1], count, skr_bench_number(argv[4]) * 1000, committed_us,
+                took_us);
+    pthread_join(thread, NULL);
+    for (long i = 0; i < count; i++)
+        watch.seen_us[i] -= committed_us[i];
+    qsort(watch.seen_us, (size_t)count, sizeof(int64_t), compare);
+    qsort(took_us, (size_t)count, sizeof(int64_t), compare);
+    printf("%lld %lld %lld %lld %lld\n", (long long)watch.seen_us[count / 2],
+           (long long)watch.seen_us[count * 99 / 100],
+           (long long)watch.seen_us[count - 1], (long long)took_us[count / 2],
+           (long long)took_us[count * 99 / 100]);
+    free(committed_us);
+    return 0;
+}

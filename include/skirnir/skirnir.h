@@ -1,0 +1,253 @@
+// SPDX-License-Identifier: MIT
+// Skirnir: publish inside your own database transaction, consume exactly once.
+//
+// Threads: objects are confined to one thread at a time unless marked [shared].
+// Memory: pointers passed in are borrowed for the call; *_new and *_open give
+// the caller an object that the matching *_free or *_close takes back (NULL is
+// accepted). Out-parameters are written only on SKR_OK.
+// The library never prints, exits or touches signals.
+
+#ifndef SKIRNIR_SKIRNIR_H
+#define SKIRNIR_SKIRNIR_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#define SKR_VERSION_MAJOR 0
+#define SKR_VERSION_MINOR 1
+#define SKR_VERSION_PATCH 0
+#define SKR_VERSION "0.1.0"
+
+#if defined(__GNUC__)
+#define SKR_API __attribute__((visibility("default")))
+#define SKR_MUST_CHECK __attribute__((warn_unused_result))
+#else
+#define SKR_API
+#define SKR_MUST_CHECK
+#endif
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+// The version of the library that is loaded; SKR_VERSION is the header's.
+SKR_API const char *skr_version(void);
+
+// One list makes the enum, skr_code_name() and skr_code_text().
+#define SKR_CODES(X)                                            \
+    X(OK, "ok")                                                 \
+    X(DUPLICATE, "message was processed before")                \
+    X(INVALID, "invalid argument")                              \
+    X(MALFORMED, "data from outside cannot be understood")      \
+    X(NO_MEMORY, "out of memory")                               \
+    X(NO_TRANSACTION, "connection is not inside a transaction") \
+    X(MISSING, "a table or object does not exist")              \
+    X(CONFLICT, "lost a race with another transaction")         \
+    X(UNAVAILABLE, "database or broker cannot be reached")      \
+    X(REFUSED, "database or broker refused the request")        \
+    X(TIMEOUT, "deadline passed")                               \
+    X(STOPPED, "stop was requested")
+
+enum skr_code {
+#define SKR_CODE_ENUM(name, text) SKR_##name,
+    SKR_CODES(SKR_CODE_ENUM)
+#undef SKR_CODE_ENUM
+};
+
+// What helps. Callers branch on this, never on a driver's own code.
+enum skr_remedy {
+    SKR_GIVE_UP,    // the same call will fail again
+    SKR_TRY_AGAIN,  // the same call may succeed later, on this connection
+    SKR_RECONNECT,  // this connection is lost
+};
+
+// Caller-owned, usually on the stack. Holding its text inline keeps the error
+// path free of allocation. Functions accept NULL where the text is not wanted.
+struct skr_error {
+    enum skr_code code;
+    enum skr_remedy remedy;
+    char native[16];  // the driver's own code, for logs: "40001", "1213", "404"
+    char text[320];
+};
+
+// "INVALID" and "invalid argument" for SKR_INVALID.
+SKR_API const char *skr_code_name(enum skr_code code);
+SKR_API const char *skr_code_text(enum skr_code code);
+
+// A message's identity for its whole life: any UUID or ULID, 16 bytes either
+// way. Ids that the library makes are UUIDv7 and sort by time of creation,
+// strictly so within a process.
+struct skr_id {
+    uint8_t bytes[16];
+};
+
+enum { SKR_ID_TEXT_SIZE = 37 };  // with its terminating zero
+
+// [shared]
+SKR_API SKR_MUST_CHECK enum skr_code
+skr_id_new(struct skr_id *id, struct skr_error *error);
+// Writes the canonical UUID text.
+SKR_API void skr_id_format(struct skr_id id, char text[SKR_ID_TEXT_SIZE]);
+// Reads a UUID or a ULID in text form.
+SKR_API SKR_MUST_CHECK enum skr_code
+skr_id_parse(const char *text, struct skr_id *id, struct skr_error *error);
+
+struct skr_header {
+    const char *name;
+    const char *value;
+};
+
+struct skr_message {
+    struct skr_id id;           // all zero: publishing makes one
+    const char *name;           // "order.placed"; picks route and handler
+    const char *partition_key;  // those that share it stay in order; NULL: none
+    const char *content_type;   // NULL: "application/json"
+    const void *body;           // text in UTF-8
+    size_t body_size;
+    const struct skr_header *headers;  // beyond those the library writes
+    size_t header_count;
+    int64_t created_at_us;  // microseconds since 1970; 0 when publishing: now
+    int64_t due_at_us;      // not before this time; 0: at once
+};
+
+// A transaction that someone else has open. Skirnir writes in it and never
+// begins, commits, rolls back or closes it. Made by skr_sqlite_tx() and kin.
+struct skr_tx_ops;
+struct skr_tx {
+    const struct skr_tx_ops *ops;
+    void *connection;
+};
+
+// ---------------------------------------------------------------- publishing
+
+// The producing side: a table and a queue name in it. [shared]
+struct skr_outbox;
+
+struct skr_outbox_options {
+    const char *table;  // NULL: "messenger_outbox"
+    const char *queue;  // NULL: "outbox"
+    // Namespace of the stamp header that carries the id; NULL:
+    // "Freyr\\MessageBroker\\Inbox"; "": no stamp, X-Message-Id alone.
+    const char *stamp_namespace;
+};
+
+// options may be NULL: all defaults.
+SKR_API SKR_MUST_CHECK enum skr_code
+skr_outbox_new(const struct skr_outbox_options *options,
+               struct skr_outbox **outbox, struct skr_error *error);
+SKR_API void skr_outbox_free(struct skr_outbox *outbox);
+
+// Adds messages to the outbox; the relay sees them if and only if tx commits.
+// The ids that were made are written back into the messages. All or none of
+// the messages are checked before the first is written: SKR_INVALID leaves tx
+// untouched. SKR_NO_TRANSACTION when tx is in autocommit: the promise would be
+// void. After any other error the caller rolls tx back, as after a failed
+// statement of its own.
+SKR_API SKR_MUST_CHECK enum skr_code
+skr_publish(const struct skr_outbox *outbox, struct skr_tx tx,
+            struct skr_message *messages, size_t count,
+            struct skr_error *error);
+
+// ----------------------------------------------------------------- consuming
+
+// For applications that run their own consume loop: SKR_OK the first time that
+// id is seen, SKR_DUPLICATE after that. Both last only if tx commits. table
+// may be NULL: "message_broker_deduplication".
+SKR_API SKR_MUST_CHECK enum skr_code
+skr_inbox_admit(struct skr_tx tx, const char *table, const char *message_name,
+                struct skr_id id, struct skr_error *error);
+
+struct skr_delivery {
+    struct skr_message message;
+    uint32_t attempt;    // 1 on the first delivery
+    const char *source;  // the consumer's name
+};
+
+enum skr_verdict {
+    SKR_ACCEPT,  // commit tx, then acknowledge to the broker
+    SKR_RETRY,   // roll back, deliver again after the back-off
+    SKR_REJECT,  // roll back, keep the message in the failed table
+};
+
+// Called inside the transaction that holds the deduplication row: what it
+// writes through tx commits with that row or not at all. It may be called
+// again for the same delivery after a rollback. For SKR_RETRY and SKR_REJECT
+// it may say why in reason->text, which the failed table will show.
+typedef enum skr_verdict
+skr_handler_fn(const struct skr_delivery *delivery, struct skr_tx tx,
+               void *user, struct skr_error *reason);
+
+enum skr_log_level {
+    SKR_LOG_ERROR,
+    SKR_LOG_WARNING,
+    SKR_LOG_INFO,
+    SKR_LOG_DEBUG,
+};
+
+struct skr_log_field {
+    const char *name;
+    const char *text;  // NULL: number is the value
+    int64_t number;
+};
+
+// Receives events such as "consumer.failed"; never a body, never a secret.
+// May be called from several threads at once.
+typedef void skr_log_fn(void *user, enum skr_log_level level, const char *event,
+                        const struct skr_log_field *fields, size_t count);
+
+struct skr_db_ops;
+struct skr_broker_ops;
+struct skr_consumer;
+
+// Drivers are named by the application (&skr_sqlite_db, &skr_queue_broker), so
+// that it links only those it uses and nothing registers itself. Zero in a
+// number means its default.
+struct skr_consumer_options {
+    const char *name;  // as logs and the failed table show it
+
+    // Handlers' transactions, deduplication and the failed table.
+    const struct skr_db_ops *database;
+    const char *database_url;
+
+    const struct skr_broker_ops *broker;
+    const char *broker_url;
+    // The database under a queue broker; NULL for any other.
+    const struct skr_db_ops *queue_database;
+    const char *queue_database_url;
+
+    const char *deduplication_table;  // NULL: "message_broker_deduplication"
+    const char *failed_table;         // NULL: "messenger_messages"
+    const char *failed_queue;         // NULL: "failed"
+
+    uint32_t batch;           // deliveries that may share a transaction: 100
+    int32_t max_retries;      // 0: default 3; negative: none
+    uint32_t retry_delay_ms;  // before the first retry: 1000
+    double retry_multiplier;  // 2
+    uint32_t max_retry_delay_ms;  // 0: unbounded
+
+    skr_log_fn *log;  // NULL: silent
+    void *log_user;
+};
+
+SKR_API SKR_MUST_CHECK enum skr_code
+skr_consumer_open(const struct skr_consumer_options *options,
+                  struct skr_consumer **consumer, struct skr_error *error);
+SKR_API void skr_consumer_close(struct skr_consumer *consumer);
+
+SKR_API SKR_MUST_CHECK enum skr_code
+skr_consumer_handle(struct skr_consumer *consumer, const char *message_name,
+                    skr_handler_fn *handler, void *user,
+                    struct skr_error *error);
+
+// Returns SKR_STOPPED after skr_consumer_stop(), which is safe to call from
+// any thread and from a signal handler. Trouble with database or broker is
+// logged and waited out.
+SKR_API SKR_MUST_CHECK enum skr_code
+skr_consumer_run(struct skr_consumer *consumer, struct skr_error *error);
+SKR_API void skr_consumer_stop(struct skr_consumer *consumer);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

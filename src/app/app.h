@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: MIT
+// What every command of the program has at hand.
+
+#ifndef SKR_APP_APP_H
+#define SKR_APP_APP_H
+
+#include "app/config.h"
+#include "app/options.h"
+#include "base/log.h"
+
+#include <skirnir/skirnir.h>
+
+// Documented in the manual; scripts rely on them.
+enum skr_exit {
+    SKR_EXIT_OK = 0,
+    SKR_EXIT_FAILURE = 1,  // it was tried and did not work
+    SKR_EXIT_USAGE = 2,    // the command line makes no sense
+    SKR_EXIT_CONFIG = 3,   // the configuration has a mistake
+};
+
+struct skr_app {
+    const struct skr_command *command;
+    const struct skr_arguments *arguments;
+    struct skr_log log;  // to standard error, by -q and -v
+};
+
+typedef enum skr_exit skr_command_fn(struct skr_app *app);
+
+struct skr_command {
+    const char *name;
+    const char *alias;      // Symfony's name for it; NULL: none
+    const char *arguments;  // "TRANSPORT"
+    size_t least_arguments;
+    size_t most_arguments;
+    const char *summary;               // one line
+    const char *help;                  // paragraphs, and examples
+    const struct skr_option *options;  // ends with a name of NULL
+    skr_command_fn *run;
+};
+
+// All commands, ended by a name of NULL.
+extern const struct skr_command skr_commands[];
+
+// Prints "skirnir COMMAND: text" to standard error; returns the exit code.
+enum skr_exit
+skr_app_fail(const struct skr_app *app, const struct skr_error *error);
+enum skr_exit skr_app_usage(const struct skr_app *app, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+
+// Loads the configuration of --config, printing every mistake and warning.
+// NULL: there was a mistake, and it has been said.
+struct skr_config *skr_app_load_config(struct skr_app *app);
+
+// What --limit-like options ask for, shared by relay and consume.
+struct skr_limits {
+    int64_t end_ms;  // by skr_clock_ms(); 0: none
+    uint64_t memory_bytes;
+    int64_t next_memory_check_ms;
+    struct skr_log log;
+};
+SKR_MUST_CHECK enum skr_code
+skr_limits_read(const struct skr_app *app, struct skr_limits *limits,
+                struct skr_error *error);
+// Fits the is_over callbacks of relay and consumer.
+bool skr_limits_is_over(void *limits);
+
+// SIGTERM and SIGINT call stop(user), which must be safe in a handler; with
+// NULL they are ignored, while the program puts its things away.
+void skr_signals_on_stop(void (*stop)(void *user), void *user);
+
+skr_command_fn skr_command_config;
+skr_command_fn skr_command_consume;
+skr_command_fn skr_command_publish;
+skr_command_fn skr_command_relay;
+skr_command_fn skr_command_setup;
+skr_command_fn skr_command_setup_deduplication;
+
+#endif

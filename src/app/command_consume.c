@@ -1,0 +1,178 @@
+// SPDX-License-Identifier: MIT
+#include "app/app.h"
+#include "app/drivers.h"
+#include "app/transports.h"
+#include "base/error.h"
+#include "inbox/consumer.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static enum skr_code
+check_transport(const struct skr_config_transport *transport,
+                struct skr_error *error)
+{
+    if (transport->kind == SKR_TRANSPORT_OUTBOX)
+        return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
+                        "transport %s is an outbox; run skirnir relay %s",
+                        transport->name, transport->name);
+    if (skr_driver_find_broker(transport->scheme) == NULL)
+        return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
+                        "transport %s: this build has no driver for %s://; it "
+                        "has: %s",
+                        transport->name, transport->scheme,
+                        skr_driver_brokers());
+    return SKR_OK;
+}
+
+static bool
+has_handler(const struct skr_config *config, const char *message_name)
+{
+    for (size_t i = 0; i < config->handler_count; i++)
+        if (strcmp(config->handlers[i].message_name, message_name) == 0)
+            return true;
+    return false;
+}
+
+// A known type that nobody handles would fill the failed table: said before
+// the first message is taken.
+static enum skr_code
+check_handlers(const struct skr_config *config, struct skr_error *error)
+{
+    for (size_t i = 0; i < config->message_type_count; i++)
+        if (!has_handler(config, config->message_types[i].name))
+            return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
+                            "message type %s has no handler; add handlers.%s "
+                            "or remove it from message_types",
+                            config->message_types[i].name,
+                            config->message_types[i].name);
+    if (config->handler_count == 0)
+        return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
+                        "no handlers are configured; add for example "
+                        "handlers: {order.placed: {sql: 'INSERT ...'}}");
+    return SKR_OK;
+}
+
+static enum skr_code
+open_consumer(const struct skr_app *app, const struct skr_config *config,
+              const struct skr_config_transport *transport,
+              struct skr_consumer **consumer, struct skr_error *error)
+{
+    struct skr_failed_place failed = skr_transport_failed_place(config);
+    struct skr_consumer_options options = {
+        .name = transport->name,
+        .database_url = config->inbox_database->url,
+        .broker = skr_driver_find_broker(transport->scheme),
+        .queue_database_url =
+            transport->database == NULL ? NULL : transport->database->url,
+        .deduplication_table = config->deduplication_table,
+        .failed_table = failed.table,
+        .failed_queue = failed.queue,
+        .batch = transport->batch,
+        .max_retries = transport->retry.max_retries == 0
+                           ? -1
+                           : (int32_t)transport->retry.max_retries,
+        .retry_delay_ms = transport->retry.delay_ms,
+        .retry_multiplier = transport->retry.multiplier,
+        .max_retry_delay_ms = transport->retry.max_delay_ms,
+        .log = app->log.write,
+        .log_user = app->log.user,
+    };
+    enum skr_code code = skr_transport_database(config->inbox_database,
+                                                &options.database, error);
+    if (code == SKR_OK && transport->database != NULL)
+        code = skr_transport_database(transport->database,
+                                      &options.queue_database, error);
+    char *url = NULL;
+    if (code == SKR_OK)
+        code = skr_transport_broker_url(transport, &url, error);
+    if (code != SKR_OK)
+        return code;
+    options.broker_url = url;
+    code = skr_consumer_open(&options, consumer, error);
+    free(url);
+    return code;
+}
+
+static enum skr_code
+extend_consumer(const struct skr_app *app, const struct skr_config *config,
+                const struct skr_config_transport *transport,
+                struct skr_limits *limits, struct skr_consumer *consumer,
+                struct skr_error *error)
+{
+    int64_t limit = 0, sleep_s = 0;
+    enum skr_code code = skr_arguments_number(app->arguments, "limit", 1,
+                                              INT64_MAX, 0, &limit, error);
+    if (code == SKR_OK)
+        code = skr_arguments_number(app->arguments, "sleep", 1, 3600, 1,
+                                    &sleep_s, error);
+    if (code == SKR_OK)
+        code = skr_limits_read(app, limits, error);
+    if (code != SKR_OK)
+        return code;
+    const struct skr_consumer_extras extras = {
+        .names = &config->names,
+        .failed_readable = skr_transport_failed_place(config).readable,
+        .auto_setup = transport->auto_setup,
+        .deduplication_auto_setup = config->deduplication_auto_setup,
+        .limit = (uint64_t)limit,
+        .sleep_ms = (uint32_t)sleep_s * 1000,
+        .stop_when_empty = skr_arguments_has(app->arguments, "stop-when-empty"),
+        .is_over = skr_limits_is_over,
+        .user = limits,
+    };
+    skr_consumer_extend(consumer, &extras);
+    for (size_t i = 0; i < config->handler_count && code == SKR_OK; i++)
+        code = skr_consumer_handle_sql(
+            consumer, config->handlers[i].message_name, config->handlers[i].sql,
+            config->handlers[i].sql_count, error);
+    return code;
+}
+
+static void
+stop_consumer(void *consumer)
+{
+    skr_consumer_stop(consumer);
+}
+
+static enum skr_code
+run_consumer(struct skr_app *app, const struct skr_config *config,
+             const char *name, struct skr_error *error)
+{
+    const struct skr_config_transport *transport = NULL;
+    struct skr_consumer *consumer = NULL;
+    struct skr_limits limits;
+    enum skr_code code =
+        skr_config_find_transport(config, name, &transport, error);
+    if (code == SKR_OK)
+        code = check_transport(transport, error);
+    if (code == SKR_OK)
+        code = check_handlers(config, error);
+    if (code == SKR_OK)
+        code = open_consumer(app, config, transport, &consumer, error);
+    if (code == SKR_OK)
+        code =
+            extend_consumer(app, config, transport, &limits, consumer, error);
+    if (code == SKR_OK) {
+        skr_signals_on_stop(stop_consumer, consumer);
+        code = skr_consumer_run(consumer, error);
+        skr_signals_on_stop(NULL, NULL);
+    }
+    skr_consumer_close(consumer);
+    return code == SKR_STOPPED ? SKR_OK : code;
+}
+
+enum skr_exit
+skr_command_consume(struct skr_app *app)
+{
+    struct skr_config *config = skr_app_load_config(app);
+    if (config == NULL)
+        return SKR_EXIT_CONFIG;
+    struct skr_error error = {0};
+    enum skr_exit exit_code = SKR_EXIT_OK;
+    if (run_consumer(app, config, app->arguments->positional[0], &error) !=
+        SKR_OK)
+        exit_code = skr_app_fail(app, &error);
+    skr_config_free(config);
+    return exit_code;
+}

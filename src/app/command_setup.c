@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: MIT
+#include "app/app.h"
+#include "app/transports.h"
+#include "base/error.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static enum skr_code
+print_statement(const char *sql, void *user, struct skr_error *error)
+{
+    (void)user;
+    (void)error;
+    printf("%s;\n", sql);
+    return SKR_OK;
+}
+
+static enum skr_code
+print_sql(const struct skr_config *config,
+          const struct skr_config_transport *transport, struct skr_error *error)
+{
+    struct skr_table *table = NULL;
+    enum skr_code code = skr_transport_table(config, transport, &table, error);
+    if (code != SKR_OK)
+        return code;
+    printf("-- transport %s, database %s\n", transport->name,
+           transport->database->name);
+    code = table->ops->setup(table, print_statement, NULL, error);
+    skr_table_free(table);
+    return code;
+}
+
+static enum skr_code
+advise(struct skr_db *db, bool tune, struct skr_error *error)
+{
+    char advice[SKR_ADVICE_SIZE] = "";
+    if (db->ops->advise == NULL)
+        return SKR_OK;
+    enum skr_code code = db->ops->advise(db, tune, advice, error);
+    if (code == SKR_OK && advice[0] != '\0')
+        printf("  %s: %s\n", tune ? "changed" : "advice", advice);
+    return code;
+}
+
+// Says what became of the table; makes it unless this is a dry run.
+static enum skr_code
+make_table(const struct skr_table *table,
+           const struct skr_config_transport *transport, struct skr_db *db,
+           bool dry_run, struct skr_error *error)
+{
+    enum skr_code code = table->ops->check(table, db, error);
+    bool missing = code == SKR_MISSING;
+    if (code != SKR_OK && !missing)
+        return code;
+    // Run in any case: an older table may lack an index, or what lies beside.
+    if (!dry_run)
+        code = skr_table_create(table, db, error);
+    if (code == SKR_OK || missing)
+        printf("%s: table %s in database %s %s\n", transport->name,
+               transport->table_name, transport->database->name,
+               !missing  ? "is there"
+               : dry_run ? "would be made"
+                         : "is made");
+    return dry_run && missing ? SKR_OK : code;
+}
+
+static enum skr_code
+set_up(const struct skr_app *app, const struct skr_config *config,
+       const struct skr_config_transport *transport, struct skr_error *error)
+{
+    if (skr_arguments_has(app->arguments, "print-sql"))
+        return print_sql(config, transport, error);
+    const struct skr_db_ops *ops = NULL;
+    struct skr_table *table = NULL;
+    struct skr_db *db = NULL;
+    bool dry_run = skr_arguments_has(app->arguments, "dry-run");
+    enum skr_code code =
+        skr_transport_database(transport->database, &ops, error);
+    if (code == SKR_OK)
+        code = skr_transport_table(config, transport, &table, error);
+    if (code == SKR_OK)
+        code = skr_db_open(ops, transport->database->url, &db, error);
+    if (code == SKR_OK)
+        code = make_table(table, transport, db, dry_run, error);
+    if (code == SKR_OK && !dry_run)
+        code = advise(db, skr_arguments_has(app->arguments, "tune"), error);
+    skr_db_close(db);
+    skr_table_free(table);
+    return code;
+}
+
+static bool
+has_table(const struct skr_config_transport *transport)
+{
+    return transport->kind == SKR_TRANSPORT_OUTBOX ||
+           transport->kind == SKR_TRANSPORT_QUEUE;
+}
+
+static enum skr_code
+set_up_all(const struct skr_app *app, const struct skr_config *config,
+           struct skr_error *error)
+{
+    for (size_t i = 0; i < config->transport_count; i++) {
+        const struct skr_config_transport *transport = &config->transports[i];
+        if (!has_table(transport))
+            continue;
+        enum skr_code code = set_up(app, config, transport, error);
+        if (code != SKR_OK) {
+            skr_error_prefix(error, "transport %s", transport->name);
+            return code;
+        }
+    }
+    return SKR_OK;
+}
+
+static enum skr_code
+set_up_one(const struct skr_app *app, const struct skr_config *config,
+           const char *name, struct skr_error *error)
+{
+    const struct skr_config_transport *transport = NULL;
+    enum skr_code code =
+        skr_config_find_transport(config, name, &transport, error);
+    if (code != SKR_OK)
+        return code;
+    if (!has_table(transport))
+        return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
+                        "transport %s is %s://, which has no table", name,
+                        transport->scheme);
+    return set_up(app, config, transport, error);
+}
+
+enum skr_exit
+skr_command_setup(struct skr_app *app)
+{
+    struct skr_config *config = skr_app_load_config(app);
+    if (config == NULL)
+        return SKR_EXIT_CONFIG;
+    struct skr_error error = {0};
+    enum skr_code code =
+        app->arguments->positional_count == 0
+            ? set_up_all(app, config, &error)
+            : set_up_one(app, config, app->arguments->positional[0], &error);
+    skr_config_free(config);
+    return code == SKR_OK ? SKR_EXIT_OK : skr_app_fail(app, &error);
+}

@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: MIT
+#include "app/app.h"
+#include "app/transports.h"
+#include "base/error.h"
+#include "table/deduplication/deduplication.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+static enum skr_code
+print_statement(const char *sql, void *user, struct skr_error *error)
+{
+    (void)user;
+    (void)error;
+    printf("%s;\n", sql);
+    return SKR_OK;
+}
+
+static enum skr_code
+print_php(const char *sql, void *user, struct skr_error *error)
+{
+    (void)error;
+    // A heredoc without interpolation: SQL needs no escaping in it.
+    fprintf(user, "        $this->addSql(<<<'SQL'\n%s\nSQL\n        );\n", sql);
+    return SKR_OK;
+}
+
+static void
+print_class(FILE *file, const char *version,
+            const struct skr_deduplication *table, const char *name,
+            struct skr_error *error)
+{
+    fprintf(file,
+            "<?php\n\ndeclare(strict_types=1);\n\n"
+            "namespace DoctrineMigrations;\n\n"
+            "use Doctrine\\DBAL\\Schema\\Schema;\n"
+            "use Doctrine\\Migrations\\AbstractMigration;\n\n"
+            "final class Version%s extends AbstractMigration\n{\n"
+            "    public function getDescription(): string\n    {\n"
+            "        return 'Create %s: remembers which messages were "
+            "handled';\n    }\n\n"
+            "    public function up(Schema $schema): void\n    {\n",
+            version, name);
+    if (skr_deduplication_setup(table, print_php, file, error) != SKR_OK)
+        return;
+    fprintf(file,
+            "    }\n\n    public function down(Schema $schema): void\n    {\n"
+            "        $this->addSql('DROP TABLE %s');\n    }\n}\n",
+            name);
+}
+
+static enum skr_code
+write_migration(const struct skr_deduplication *table, const char *name,
+                struct skr_error *error)
+{
+    char version[32], path[64];
+    time_t now = time(NULL);
+    struct tm parts;
+    gmtime_r(&now, &parts);
+    strftime(version, sizeof(version), "%Y%m%d%H%M%S", &parts);
+    snprintf(path, sizeof(path), "Version%s.php", version);
+    // Never over an existing file.
+    FILE *file = fopen(path, "wx");
+    if (file == NULL)
+        return skr_fail(error, SKR_REFUSED, SKR_GIVE_UP, "cannot write %s: %s",
+                        path, strerror(errno));
+    print_class(file, version, table, name, error);
+    bool failed = ferror(file) != 0;
+    if (fclose(file) != 0 || failed)
+        return skr_fail(error, SKR_REFUSED, SKR_GIVE_UP, "cannot write %s: %s",
+                        path, strerror(errno));
+    printf("Migration file generated: %s\n", path);
+    return SKR_OK;
+}
+
+struct run_statement {
+    struct skr_tx tx;
+};
+
+static enum skr_code
+run_statement(const char *sql, void *user, struct skr_error *error)
+{
+    struct run_statement *run = user;
+    return skr_tx_run(run->tx, &(struct skr_statement){.sql = sql}, error);
+}
+
+static enum skr_code
+create(const struct skr_deduplication *table, const char *name,
+       const struct skr_config_database *database, bool dry_run,
+       struct skr_error *error)
+{
+    const struct skr_db_ops *ops = NULL;
+    struct skr_db *db = NULL;
+    enum skr_code code = skr_transport_database(database, &ops, error);
+    if (code == SKR_OK)
+        code = skr_db_open(ops, database->url, &db, error);
+    if (code != SKR_OK)
+        return code;
+    code = skr_deduplication_check(table, db, error);
+    if (code == SKR_OK) {
+        printf("Table '%s' already exists, skipping.\n", name);
+    } else if (code == SKR_MISSING && dry_run) {
+        printf("Table '%s' would be created.\n", name);
+        code = SKR_OK;
+    } else if (code == SKR_MISSING) {
+        struct run_statement run = {.tx = skr_db_tx(db)};
+        code = skr_deduplication_setup(table, run_statement, &run, error);
+        if (code == SKR_OK)
+            printf("Table '%s' created successfully.\n", name);
+    }
+    skr_db_close(db);
+    return code;
+}
+
+static enum skr_code
+run(const struct skr_app *app, const struct skr_config *config,
+    struct skr_error *error)
+{
+    const struct skr_db_ops *ops = NULL;
+    struct skr_deduplication *table = NULL;
+    const char *name = config->deduplication_table;
+    enum skr_code code =
+        skr_transport_database(config->inbox_database, &ops, error);
+    if (code == SKR_OK)
+        code = skr_deduplication_new(ops->tx->dialect, name, &table, error);
+    if (code != SKR_OK)
+        return code;
+    bool dry_run = skr_arguments_has(app->arguments, "dry-run");
+    if (skr_arguments_has(app->arguments, "migration"))
+        code = write_migration(table, name, error);
+    else if (dry_run || skr_arguments_has(app->arguments, "force"))
+        code = create(table, name, config->inbox_database, dry_run, error);
+    else
+        code = skr_deduplication_setup(table, print_statement, NULL, error);
+    skr_deduplication_free(table);
+    return code;
+}
+
+enum skr_exit
+skr_command_setup_deduplication(struct skr_app *app)
+{
+    static const char *const ways[] = {"force", "migration", "print-sql",
+                                       "dry-run"};
+    size_t chosen = 0;
+    for (size_t i = 0; i < sizeof(ways) / sizeof(ways[0]); i++)
+        chosen += skr_arguments_has(app->arguments, ways[i]);
+    if (chosen > 1) {
+        skr_app_usage(app, "--force, --migration, --print-sql and --dry-run "
+                           "exclude each other");
+        return SKR_EXIT_FAILURE;
+    }
+    struct skr_config *config = skr_app_load_config(app);
+    if (config == NULL)
+        return SKR_EXIT_CONFIG;
+    struct skr_error error = {0};
+    enum skr_exit exit_code = SKR_EXIT_OK;
+    if (run(app, config, &error) != SKR_OK)
+        exit_code = skr_app_fail(app, &error);
+    skr_config_free(config);
+    return exit_code;
+}

@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: MIT
+// The commands, as users see them.
+
+#include "app/app.h"
+
+static const struct skr_option relay_options[] = {
+    {"limit", 'l', "N", "stop after N messages"},
+    {"time-limit", 't', "SECONDS", "stop after so many seconds"},
+    {"memory-limit", 'm', "SIZE", "stop when memory reaches SIZE, as in 128M"},
+    {"sleep", '\0', "SECONDS", "longest wait for work; 1 by default"},
+    {"stop-when-empty", '\0', NULL, "stop when nothing is due"},
+    {0},
+};
+
+static const struct skr_option publish_options[] = {
+    {"body", 'b', "TEXT", "the body; @FILE reads a file, - standard input"},
+    {"transport", 't', "NAME", "the outbox; needed when there are several"},
+    {"id", '\0', "ID", "a UUID or ULID; made when not given"},
+    {"header", 'H', "NAME=VALUE", "a header; may be given several times"},
+    {"key", 'k', "KEY", "partition key: messages of one key stay in order"},
+    {"delay", 'd', "SECONDS", "publish not before so many seconds from now"},
+    {"content-type", '\0', "TYPE", "application/json by default"},
+    {"json", '\0', NULL, "print the result as JSON"},
+    {0},
+};
+
+static const struct skr_option setup_options[] = {
+    {"print-sql", '\0', NULL, "print the statements and change nothing"},
+    {"dry-run", '\0', NULL, "look, and say what would be made"},
+    {"tune", '\0', NULL, "also change what setup otherwise only advises"},
+    {0},
+};
+
+static const struct skr_option setup_deduplication_options[] = {
+    {"force", 'f', NULL, "create the table"},
+    {"migration", '\0', NULL, "write a Doctrine migration instead"},
+    {"print-sql", '\0', NULL, "print the statements (the default)"},
+    {"dry-run", '\0', NULL, "look, and say what would be made"},
+    {0},
+};
+
+static const struct skr_option config_options[] = {
+    {"json", '\0', NULL, "print as JSON (show, keys)"},
+    {0},
+};
+
+const struct skr_command skr_commands[] = {
+    {
+        .name = "relay",
+        .arguments = "TRANSPORT",
+        .least_arguments = 1,
+        .most_arguments = 1,
+        .summary = "Publish what applications wrote into an outbox",
+        .help =
+            "Reads the outbox in order, publishes each message to the "
+            "transport that relay_to\nnames, and removes the row once the "
+            "broker has stored the message. Started twice,\nthe second "
+            "stands by and takes over when the first ends. SIGTERM finishes "
+            "what is\nin flight.\n\n"
+            "Examples:\n"
+            "  skirnir relay outbox\n"
+            "  skirnir relay outbox --stop-when-empty -v\n",
+        .options = relay_options,
+        .run = skr_command_relay,
+    },
+    {
+        .name = "consume",
+        .alias = "messenger:consume",
+        .arguments = "TRANSPORT",
+        .least_arguments = 1,
+        .most_arguments = 1,
+        .summary = "Handle messages from a transport, each effect once",
+        .help = "Runs the configured handler of each message inside the "
+                "transaction that also\nrecords its id, then acknowledges it. "
+                "What was seen before is skipped; what fails\nis retried, and "
+                "kept in the failed table in the end. SIGTERM finishes the "
+                "current\nbatch.\n\n"
+                "Examples:\n"
+                "  skirnir consume orders\n"
+                "  skirnir consume orders --limit=1000 --time-limit=3600 "
+                "--memory-limit=128M\n",
+        .options = relay_options,
+        .run = skr_command_consume,
+    },
+    {
+        .name = "publish",
+        .arguments = "NAME",
+        .least_arguments = 1,
+        .most_arguments = 1,
+        .summary = "Write a message into an outbox, for scripts and trials",
+        .help = "Prints the message's id.\n\n"
+                "Examples:\n"
+                "  skirnir publish order.placed --body '{\"orderId\":1}'\n"
+                "  skirnir publish order.placed --body @order.json "
+                "--header traceparent=00-ab\n"
+                "  generate | skirnir publish report.made --body - "
+                "--delay 60\n",
+        .options = publish_options,
+        .run = skr_command_publish,
+    },
+    {
+        .name = "setup",
+        .alias = "messenger:setup-transports",
+        .arguments = "[TRANSPORT]",
+        .most_arguments = 1,
+        .summary = "Make the tables of the configured transports",
+        .help = "Harmless when run again, and from many hosts at once.\n\n"
+                "Examples:\n"
+                "  skirnir setup\n"
+                "  skirnir setup outbox --print-sql\n"
+                "  skirnir setup --dry-run\n",
+        .options = setup_options,
+        .run = skr_command_setup,
+    },
+    {
+        .name = "setup-deduplication",
+        .alias = "message-broker:setup-deduplication",
+        .arguments = "",
+        .summary = "Make the table that remembers handled messages",
+        .help = "Prints the SQL; --force runs it; --migration writes it into "
+                "a Doctrine migration\nin the working folder.\n\n"
+                "Examples:\n"
+                "  skirnir setup-deduplication\n"
+                "  skirnir setup-deduplication --force\n",
+        .options = setup_deduplication_options,
+        .run = skr_command_setup_deduplication,
+    },
+    {
+        .name = "config",
+        .arguments = "check|show|keys [FILE]",
+        .least_arguments = 1,
+        .most_arguments = 2,
+        .summary = "Check the configuration, or print what is in force",
+        .help = "check  names file, line and key of every mistake\n"
+                "show   prints the effective values, secrets masked\n"
+                "keys   prints every key with its type, default and meaning\n\n"
+                "Examples:\n"
+                "  skirnir config check\n"
+                "  skirnir config show /etc/skirnir/skirnir.yaml\n",
+        .options = config_options,
+        .run = skr_command_config,
+    },
+    {0},
+};

@@ -1,0 +1,331 @@
+// SPDX-License-Identifier: MIT
+// What concerns several keys at once: names become pointers, and settings that
+// contradict each other are mistakes.
+#include "app/config_reader.h"
+
+#include "app/drivers.h"
+#include "base/error.h"
+#include "base/url.h"
+#include "db/db.h"
+#include "db/sql.h"
+#include "inbox/sql_handler.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static const struct skr_config_place *
+given(const struct skr_config_reader *reader, const char *path)
+{
+    return &reader->given[skr_config_key_index(skr_config_find_key(path))];
+}
+
+// The place of a transport's key; that of the transport where the key is not
+// written or the transport is a plain DSN.
+static struct skr_config_place
+place_in(struct skr_config_reader *reader,
+         const struct skr_config_transport *transport, const char *key)
+{
+    const struct skr_yaml_entry *entry = skr_yaml_find(transport->node, key);
+    return (struct skr_config_place){
+        .path =
+            skr_config_text(reader, "%s.%s%s%s",
+                            given(reader, "transports")->path, transport->name,
+                            entry == NULL ? "" : ".", entry == NULL ? "" : key),
+        .line = entry == NULL ? transport->line : entry->line,
+    };
+}
+
+static const struct skr_config_database *
+find_database(const struct skr_config *config, const char *name)
+{
+    for (size_t i = 0; i < config->database_count; i++)
+        if (strcmp(config->databases[i].name, name) == 0)
+            return &config->databases[i];
+    return NULL;
+}
+
+static struct skr_config_transport *
+find_transport(const struct skr_config *config, const char *name)
+{
+    for (size_t i = 0; i < config->transport_count; i++)
+        if (strcmp(config->transports[i].name, name) == 0)
+            return &config->transports[i];
+    return NULL;
+}
+
+// Tells of a name that is not configured and lists those that are: names are
+// the first members of count structs of this size.
+static void
+report_unknown(struct skr_config_reader *reader,
+               const struct skr_config_place *place, const char *what,
+               const char *name, const void *elements, size_t count,
+               size_t size)
+{
+    char excerpt[SKR_CONFIG_EXCERPT_SIZE];
+    struct skr_text known = {0};
+    for (size_t i = 0; i < count; i++) {
+        const char *const *element =
+            (const char *const *)((const char *)elements + i * size);
+        skr_text_add_format(&known, "%s%s", i == 0 ? "" : ", ", *element);
+    }
+    skr_config_mistake(reader, place, "there is no %s '%s'; configured: %s",
+                       what, skr_config_excerpt(name, excerpt),
+                       known.size == 0 ? "none" : known.bytes);
+    skr_text_fini(&known);
+}
+
+static void
+report_unknown_database(struct skr_config_reader *reader,
+                        const struct skr_config_place *place, const char *name)
+{
+    const struct skr_config *config = reader->config;
+    if (config->database_count == 0)
+        skr_config_mistake(reader, place,
+                           "there is no database '%s': the file lists no "
+                           "'databases', and the environment variable "
+                           "DATABASE_URL is not set",
+                           name);
+    else
+        report_unknown(reader, place, "database", name, config->databases,
+                       config->database_count, sizeof(*config->databases));
+}
+
+static void
+report_unknown_transport(struct skr_config_reader *reader,
+                         const struct skr_config_place *place, const char *name)
+{
+    const struct skr_config *config = reader->config;
+    report_unknown(reader, place, "transport", name, config->transports,
+                   config->transport_count, sizeof(*config->transports));
+}
+
+// Symfony's convention: without a list of databases there is one.
+static void
+add_default_database(struct skr_config_reader *reader)
+{
+    const char *variable = getenv("DATABASE_URL");
+    if (reader->config->database_count > 0 || variable == NULL ||
+        variable[0] == '\0')
+        return;
+    struct skr_config_database *database =
+        skr_config_take(reader, 1, sizeof(*database));
+    if (database == NULL)
+        return;
+    struct skr_config_place place = {
+        .path = "DATABASE_URL",
+        .key = skr_config_find_key("databases.*"),
+        .target = database,
+    };
+    database->name = "default";
+    database->url =
+        skr_config_fill(reader, &place, "%env(resolve:DATABASE_URL)%");
+    reader->config->databases = database;
+    reader->config->database_count = 1;
+    skr_config_read_dsn(reader, &place);
+}
+
+static void
+resolve_database(struct skr_config_reader *reader,
+                 struct skr_config_transport *transport)
+{
+    struct skr_url url;
+    struct skr_error error;
+    char excerpt[SKR_CONFIG_EXCERPT_SIZE];
+    struct skr_config_place place = place_in(reader, transport, "dsn");
+    if (transport->kind == SKR_TRANSPORT_OTHER ||
+        skr_url_parse(transport->dsn, &url, &error) != SKR_OK)
+        return;
+    const char *name = url.host == NULL ? "" : url.host;
+    transport->database = find_database(reader->config, name);
+    if (transport->database == NULL)
+        report_unknown_database(reader, &place,
+                                skr_config_excerpt(name, excerpt));
+    skr_url_fini(&url);
+}
+
+static bool
+share_database(const struct skr_config_transport *a,
+               const struct skr_config_transport *b)
+{
+    return a->database == b->database ||
+           strcmp(a->database->url, b->database->url) == 0;
+}
+
+static bool
+share_queue(const struct skr_config_transport *a,
+            const struct skr_config_transport *b)
+{
+    return a->database != NULL && b->database != NULL && share_database(a, b) &&
+           strcmp(a->table_name, b->table_name) == 0 &&
+           strcmp(a->queue_name, b->queue_name) == 0;
+}
+
+static void
+check_relay(struct skr_config_reader *reader,
+            struct skr_config_transport *transport)
+{
+    struct skr_config *config = reader->config;
+    struct skr_config_place place = place_in(reader, transport, "relay_to");
+    bool is_failure = config->failure_transport != NULL &&
+                      strcmp(config->failure_transport, transport->name) == 0;
+    bool is_outbox = transport->kind == SKR_TRANSPORT_OUTBOX ||
+                     strcmp(transport->scheme, "ordered-doctrine") == 0;
+    if (transport->relay_to == NULL && is_outbox && !is_failure &&
+        find_transport(config, "amqp") != NULL)
+        transport->relay_to = "amqp";
+    if (transport->relay_to == NULL || transport->scheme[0] == '\0')
+        return;
+    const struct skr_config_transport *target =
+        find_transport(config, transport->relay_to);
+    if (!is_outbox)
+        skr_config_mistake(reader, &place,
+                           "only an outbox (doctrine://) is relayed, not %s://",
+                           transport->scheme);
+    else if (target == NULL)
+        report_unknown_transport(reader, &place, transport->relay_to);
+    else if (target->kind == SKR_TRANSPORT_OUTBOX)
+        skr_config_mistake(reader, &place,
+                           "'%s' is an outbox itself (doctrine://); a broker "
+                           "such as queue:// is needed",
+                           target->name);
+    else if (share_queue(transport, target))
+        skr_config_mistake(reader, &place,
+                           "'%s' is the same queue in the same table; "
+                           "messages would go round in circles",
+                           target->name);
+}
+
+static void
+check_failure_of(struct skr_config_reader *reader,
+                 const struct skr_config_place *place,
+                 const struct skr_config_transport *failure,
+                 const struct skr_config_transport *outbox)
+{
+    if (outbox == failure || outbox->kind != SKR_TRANSPORT_OUTBOX ||
+        outbox->relay_to == NULL || outbox->database == NULL)
+        return;
+    if (!share_database(failure, outbox))
+        skr_config_mistake(reader, place,
+                           "'%s' stands in the database '%s', but the outbox "
+                           "'%s' in '%s'; both need one, since a message "
+                           "moves in one transaction",
+                           failure->name, failure->database->name, outbox->name,
+                           outbox->database->name);
+    else if (share_queue(failure, outbox))
+        skr_config_mistake(reader, place,
+                           "'%s' is the queue of the outbox '%s' itself; give "
+                           "it another queue_name",
+                           failure->name, outbox->name);
+}
+
+static void
+check_failure_transport(struct skr_config_reader *reader)
+{
+    const struct skr_config *config = reader->config;
+    const struct skr_config_place *place = given(reader, "failure_transport");
+    if (config->failure_transport == NULL)
+        return;
+    const struct skr_config_transport *failure =
+        find_transport(config, config->failure_transport);
+    if (failure == NULL) {
+        report_unknown_transport(reader, place, config->failure_transport);
+        return;
+    }
+    if (failure->scheme[0] != '\0' && failure->kind != SKR_TRANSPORT_OUTBOX) {
+        skr_config_mistake(reader, place,
+                           "'%s' is %s://; failed messages need doctrine://, "
+                           "in the database of the outbox",
+                           failure->name, failure->scheme);
+        return;
+    }
+    for (size_t i = 0; failure->database && i < config->transport_count; i++)
+        check_failure_of(reader, place, failure, &config->transports[i]);
+}
+
+static void
+resolve_inbox_database(struct skr_config_reader *reader)
+{
+    struct skr_config *config = reader->config;
+    const struct skr_config_place *place =
+        given(reader, "message_broker.inbox.database");
+    const char *name = config->inbox_database_name;
+    config->inbox_database = find_database(config, name);
+    if (config->inbox_database != NULL)
+        return;
+    if (place->path != NULL)
+        report_unknown_database(reader, place, name);
+    else if (config->handler_count > 0)
+        skr_config_mistake(reader, given(reader, "handlers"),
+                           "handlers run in the database '%s', which is not "
+                           "configured; name another in "
+                           "message_broker.inbox.database",
+                           name);
+}
+
+static const struct skr_dialect *
+inbox_dialect(const struct skr_config *config)
+{
+    // For checks only, where this build has no driver.
+    static const struct skr_dialect plain = {.name = "sql"};
+    struct skr_url url;
+    struct skr_error error;
+    if (config->inbox_database == NULL ||
+        skr_url_parse(config->inbox_database->url, &url, &error) != SKR_OK)
+        return &plain;
+    const struct skr_db_ops *ops = skr_driver_find_database(url.scheme);
+    skr_url_fini(&url);
+    return ops == NULL ? &plain : ops->tx->dialect;
+}
+
+static void
+check_handler(struct skr_config_reader *reader,
+              const struct skr_dialect *dialect,
+              const struct skr_config_handler *handler)
+{
+    const struct skr_yaml_entry *entry =
+        skr_yaml_find(reader->root, "handlers");
+    entry = skr_yaml_find(entry->value, handler->message_name);
+    entry = skr_yaml_find(entry->value, "sql");
+    for (size_t i = 0; i < handler->sql_count; i++) {
+        struct skr_sql_template parsed;
+        struct skr_error error;
+        if (handler->sql[i] == NULL ||
+            skr_sql_template_parse(handler->sql[i], dialect,
+                                   &reader->config->arena, &parsed,
+                                   &error) == SKR_OK)
+            continue;
+        bool is_list = entry->value->kind == SKR_YAML_LIST;
+        struct skr_config_place place = {
+            .path = skr_config_text(reader, "handlers.%s.sql",
+                                    handler->message_name),
+            .line = is_list ? entry->value->entries[i].line : entry->line,
+        };
+        if (is_list)
+            place.path = skr_config_text(reader, "%s[%zu]", place.path, i);
+        skr_config_mistake(reader, &place, "%s", error.text);
+    }
+}
+
+void
+skr_config_check(struct skr_config_reader *reader)
+{
+    struct skr_config *config = reader->config;
+    add_default_database(reader);
+    config->names =
+        (struct skr_names){config->message_types, config->message_type_count};
+    for (size_t i = 0; i < config->database_count; i++)
+        if (config->databases[i].url == NULL)
+            config->databases[i].url = "";  // a mistake that was reported
+    for (size_t i = 0; i < config->transport_count; i++) {
+        struct skr_config_transport *transport = &config->transports[i];
+        if (transport->serializer == NULL)
+            transport->serializer = config->default_serializer;
+        resolve_database(reader, transport);
+    }
+    for (size_t i = 0; i < config->transport_count; i++)
+        check_relay(reader, &config->transports[i]);
+    check_failure_transport(reader);
+    resolve_inbox_database(reader);
+    for (size_t i = 0; i < config->handler_count; i++)
+        check_handler(reader, inbox_dialect(config), &config->handlers[i]);
+}

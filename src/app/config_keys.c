@@ -1,0 +1,297 @@
+// SPDX-License-Identifier: MIT
+#include "app/config_keys.h"
+
+#include "app/config.h"
+#include "base/text.h"
+
+#include <string.h>
+
+#define IN_CONFIG(member) \
+    .scope = SKR_SCOPE_CONFIG, .offset = offsetof(struct skr_config, member)
+#define IN_TRANSPORT(member)      \
+    .scope = SKR_SCOPE_TRANSPORT, \
+    .offset = offsetof(struct skr_config_transport, member)
+#define DEFAULT(value) .fallback = (value)
+#define RANGE(from, to) .least = (from), .most = (to)
+
+#define KEY(name, kind, text, ...)                                           \
+    {                                                                        \
+        .path = (name), .type = SKR_TYPE_##kind, .help = (text), __VA_ARGS__ \
+    }
+#define PLAIN(name, kind, text)                                 \
+    {                                                           \
+        .path = (name), .type = SKR_TYPE_##kind, .help = (text) \
+    }
+#define IGNORED(name, text) PLAIN(name, IGNORED, text)
+
+// In the order of the manual: a key stands after the one that it is below,
+// and a pattern after its siblings.
+static const struct skr_config_key keys[] = {
+    KEY("databases", NAMES,
+        "The databases, by names that transports use. Without this section "
+        "there is one, `default`, at the DSN in the environment variable "
+        "DATABASE_URL.",
+        .scope = SKR_SCOPE_DATABASE),
+    KEY("databases.*", DSN,
+        "`sqlite:///shop.db` (relative), `sqlite:////var/lib/shop.db` "
+        "(absolute), `mysql://user:password@host:3306/shop`, "
+        "`pgsql://user:password@host:5432/shop`.",
+        .scope = SKR_SCOPE_DATABASE,
+        .offset = offsetof(struct skr_config_database, url)),
+
+    KEY("transports", NAMES,
+        "Where messages wait and travel, by names of your choice.",
+        .scope = SKR_SCOPE_TRANSPORT),
+    PLAIN("transports.*", TRANSPORT,
+          "One transport: a plain DSN, or a map of the keys below."),
+    KEY("transports.*.dsn", DSN,
+        "`doctrine://DATABASE?...` is an outbox or the failed messages, "
+        "`queue://DATABASE?...` a table used as a broker. The parameters are "
+        "the keys of `options`, and win over them.",
+        IN_TRANSPORT(dsn), .required = true),
+    KEY("transports.*.serializer", TEXT,
+        "Symfony's name of the serializer of the rows. Where Symfony works on "
+        "the same table, set `messenger.transport.symfony_serializer` here and "
+        "there: rows in PHP's own format are left alone.",
+        IN_TRANSPORT(serializer), .null = SKR_NULL_ABSENT),
+    PLAIN("transports.*.options", MAP,
+          "What a DSN can also say in its parameters."),
+    KEY("transports.*.options.table_name", TABLE, "The table.",
+        DEFAULT("messenger_messages"), IN_TRANSPORT(table_name),
+        .table_only = true),
+    KEY("transports.*.options.queue_name", TEXT,
+        "The queue in the table; several may share one.", DEFAULT("default"),
+        IN_TRANSPORT(queue_name), .table_only = true),
+    KEY("transports.*.options.redeliver_timeout", NUMBER,
+        "Seconds after which a message whose consumer fell silent goes to "
+        "another; at least 3.",
+        DEFAULT("3600"), IN_TRANSPORT(redeliver_timeout_s),
+        RANGE(3, UINT32_MAX), .for_queue = "60", .table_only = true),
+    KEY("transports.*.options.auto_setup", BOOLEAN,
+        "Whether the table is made on first use when it is missing.",
+        DEFAULT("true"), IN_TRANSPORT(auto_setup)),
+    KEY("transports.*.options.*", ANYTHING,
+        "Options of a scheme that has a driver of its own, such as "
+        "`exchange`, `queues` and `queue` of `amqp://`: kept for it.",
+        .other_only = true),
+    PLAIN("transports.*.retry_strategy", MAP,
+          "How often and when a message that was refused is tried again."),
+    KEY("transports.*.retry_strategy.max_retries", NUMBER,
+        "After so many retries it goes to `failure_transport`.", DEFAULT("3"),
+        IN_TRANSPORT(retry.max_retries), RANGE(0, 1000000)),
+    KEY("transports.*.retry_strategy.delay", NUMBER,
+        "Milliseconds before the first retry.", DEFAULT("1000"),
+        IN_TRANSPORT(retry.delay_ms), RANGE(0, UINT32_MAX)),
+    KEY("transports.*.retry_strategy.multiplier", DECIMAL,
+        "Each delay is the one before times this.", DEFAULT("2"),
+        IN_TRANSPORT(retry.multiplier), RANGE(1, 1000)),
+    KEY("transports.*.retry_strategy.max_delay", NUMBER,
+        "Milliseconds that no delay exceeds; 0 is no limit.", DEFAULT("0"),
+        IN_TRANSPORT(retry.max_delay_ms), RANGE(0, UINT32_MAX)),
+    IGNORED("transports.*.retry_strategy.service",
+            "A PHP service; ignored with a warning."),
+    IGNORED("transports.*.retry_strategy.jitter",
+            "Delays always vary by a tenth; ignored with a warning."),
+    KEY("transports.*.relay_to", REFERENCE,
+        "The transport that an outbox is relayed to. Default: `amqp`, where "
+        "there is a transport of that name.",
+        IN_TRANSPORT(relay_to)),
+    KEY("transports.*.stamp_namespace", TEXT,
+        "PHP namespace of the stamp header that carries the id; null writes "
+        "no such header. Default: `Freyr\\MessageBroker\\Inbox`.",
+        IN_TRANSPORT(stamp_namespace), .null = SKR_NULL_EMPTY),
+    KEY("transports.*.in_flight", NUMBER,
+        "Messages that a relay has sent and not yet deleted, at most: what a "
+        "crash may send twice.",
+        DEFAULT("1000"), IN_TRANSPORT(in_flight), RANGE(1, 1000000)),
+    KEY("transports.*.in_flight_bytes", SIZE,
+        "The same in bytes. A larger message travels alone.", DEFAULT("8 MiB"),
+        IN_TRANSPORT(in_flight_bytes), RANGE(1, INT64_C(1) << 40)),
+    KEY("transports.*.batch", NUMBER,
+        "Messages that a consumer handles in one transaction, at most.",
+        DEFAULT("100"), IN_TRANSPORT(batch), RANGE(1, 10000)),
+    IGNORED("transports.*.failure_transport",
+            "One `failure_transport` serves all transports; ignored with a "
+            "warning."),
+    IGNORED("transports.*.rate_limiter",
+            "A PHP service; ignored with a warning."),
+
+    KEY("failure_transport", REFERENCE,
+        "The transport that keeps messages that cannot be delivered. It "
+        "stands in the database of the outbox, since a message moves there in "
+        "one transaction.",
+        IN_CONFIG(failure_transport), .null = SKR_NULL_ABSENT),
+
+    PLAIN("message_broker", MAP, "The consuming side."),
+    PLAIN("message_broker.inbox", MAP, "How messages are received."),
+    KEY("message_broker.inbox.message_types", NAMES,
+        "The PHP classes of messages, by message name.",
+        .scope = SKR_SCOPE_MESSAGE_TYPE),
+    KEY("message_broker.inbox.message_types.*", TEXT,
+        "`order.placed: 'App\\Message\\OrderPlaced'`.",
+        .scope = SKR_SCOPE_MESSAGE_TYPE,
+        .offset = offsetof(struct skr_name_pair, class_name)),
+    KEY("message_broker.inbox.database", REFERENCE,
+        "The database that handlers run in and that remembers which messages "
+        "were handled.",
+        DEFAULT("default"), IN_CONFIG(inbox_database_name)),
+    PLAIN("message_broker.inbox.deduplication", MAP,
+          "How handled messages are remembered."),
+    KEY("message_broker.inbox.deduplication.table_name", TABLE,
+        "The table. Consumers with a table each handle each message once each.",
+        DEFAULT("message_broker_deduplication"),
+        IN_CONFIG(deduplication_table)),
+    KEY("message_broker.inbox.deduplication.auto_setup", BOOLEAN,
+        "Whether the table is made on first use when it is missing.",
+        DEFAULT("false"), IN_CONFIG(deduplication_auto_setup)),
+    KEY("message_broker.inbox.deduplication_table_name", TABLE,
+        "The older place of `message_broker.inbox.deduplication.table_name`.",
+        .same_as = "message_broker.inbox.deduplication.table_name"),
+
+    KEY("handlers", NAMES, "What is done with a message, by message name.",
+        .scope = SKR_SCOPE_HANDLER),
+    PLAIN("handlers.*", MAP, "One handler."),
+    KEY("handlers.*.sql", SQL,
+        "One statement, or a list of them, run in the transaction that "
+        "remembers the message. Parameters: `:id`, `:id_text`, `:name`, "
+        "`:body`, `:headers`, `:partition_key`.",
+        .scope = SKR_SCOPE_HANDLER,
+        .offset = offsetof(struct skr_config_handler, sql), .required = true),
+
+    PLAIN("message_broker_amqp", MAP,
+          "RabbitMQ: checked and kept for its driver."),
+    PLAIN("message_broker_amqp.routing", NAMES,
+          "Where messages go, by message name."),
+    PLAIN("message_broker_amqp.routing.*", MAP, "One route."),
+    PLAIN("message_broker_amqp.routing.*.sender", TEXT, "The transport."),
+    PLAIN("message_broker_amqp.routing.*.routing_key", TEXT,
+          "The routing key."),
+    PLAIN("message_broker_amqp.topology", MAP,
+          "What is declared on the server."),
+    PLAIN("message_broker_amqp.topology.exchanges", NAMES,
+          "Exchanges, by name."),
+    PLAIN("message_broker_amqp.topology.exchanges.*", MAP, "One exchange."),
+    KEY("message_broker_amqp.topology.exchanges.*.type", TEXT,
+        "`direct`, `fanout`, `topic` or `headers`.", .required = true),
+    KEY("message_broker_amqp.topology.exchanges.*.durable", BOOLEAN,
+        "Whether it outlives the server.", DEFAULT("true")),
+    PLAIN("message_broker_amqp.topology.exchanges.*.arguments", ANYTHING,
+          "The server's own arguments."),
+    PLAIN("message_broker_amqp.topology.queues", NAMES, "Queues, by name."),
+    PLAIN("message_broker_amqp.topology.queues.*", MAP, "One queue."),
+    KEY("message_broker_amqp.topology.queues.*.durable", BOOLEAN,
+        "Whether it outlives the server.", DEFAULT("true")),
+    PLAIN("message_broker_amqp.topology.queues.*.arguments", ANYTHING,
+          "The server's own arguments."),
+    PLAIN("message_broker_amqp.topology.bindings", LIST,
+          "Which queue takes what from which exchange."),
+    PLAIN("message_broker_amqp.topology.bindings.*", MAP, "One binding."),
+    KEY("message_broker_amqp.topology.bindings.*.exchange", TEXT,
+        "The exchange.", .required = true),
+    KEY("message_broker_amqp.topology.bindings.*.queue", TEXT, "The queue.",
+        .required = true),
+    PLAIN("message_broker_amqp.topology.bindings.*.binding_key", TEXT,
+          "The pattern of routing keys."),
+    PLAIN("message_broker_amqp.topology.bindings.*.arguments", ANYTHING,
+          "The server's own arguments."),
+
+    PLAIN("framework", MAP, "A Symfony project's section, accepted as it is."),
+    PLAIN("framework.messenger", MAP, "Symfony Messenger's configuration."),
+    KEY("framework.messenger.transports", NAMES, "The same as `transports`.",
+        .same_as = "transports"),
+    KEY("framework.messenger.failure_transport", REFERENCE,
+        "The same as `failure_transport`.", .same_as = "failure_transport"),
+    PLAIN("framework.messenger.serializer", MAP, "Symfony's serializers."),
+    KEY("framework.messenger.serializer.default_serializer", TEXT,
+        "The `serializer` of transports that set none.",
+        IN_CONFIG(default_serializer), .null = SKR_NULL_ABSENT),
+    IGNORED("framework.messenger.serializer.symfony_serializer",
+            "Ignored with a warning."),
+    IGNORED("framework.messenger.buses", "Ignored with a warning."),
+    IGNORED("framework.messenger.default_bus", "Ignored with a warning."),
+    IGNORED("framework.messenger.default_middleware",
+            "Ignored with a warning."),
+    IGNORED("framework.messenger.routing",
+            "Routing of PHP classes; ignored with a warning."),
+    IGNORED("framework.messenger.enabled", "Ignored with a warning."),
+    IGNORED("framework.messenger.reset_on_message", "Ignored with a warning."),
+    IGNORED("framework.messenger.stop_worker_on_signals",
+            "Ignored with a warning."),
+    IGNORED("framework.*", "Ignored with a warning."),
+    IGNORED("doctrine", "Ignored with a warning."),
+    IGNORED("services", "Ignored with a warning."),
+    IGNORED("parameters", "Ignored with a warning."),
+    IGNORED("imports", "Ignored with a warning."),
+    IGNORED(
+        "when@*",
+        "Sections for one of Symfony's environments; ignored with a warning."),
+    KEY("x-*", IGNORED, "A place for YAML anchors; ignored.", .silent = true),
+};
+
+static const struct {
+    const char *text;
+    const char *needed;
+} types[] = {
+    [SKR_TYPE_MAP] = {"map", "a map"},
+    [SKR_TYPE_NAMES] = {"map of names", "a map of names"},
+    [SKR_TYPE_LIST] = {"list", "a list"},
+    [SKR_TYPE_TRANSPORT] = {"DSN or map", "a DSN or a map"},
+    [SKR_TYPE_DSN] = {"DSN", "a DSN"},
+    [SKR_TYPE_TEXT] = {"text", "a text"},
+    [SKR_TYPE_TABLE] = {"table name", "a table name"},
+    [SKR_TYPE_REFERENCE] = {"name", "a name"},
+    [SKR_TYPE_NUMBER] = {"whole number", "a whole number"},
+    [SKR_TYPE_SIZE] = {"size", "a size such as 65536, 64 KiB or 8 MiB"},
+    [SKR_TYPE_DECIMAL] = {"number", "a number"},
+    [SKR_TYPE_BOOLEAN] = {"boolean", "true or false"},
+    [SKR_TYPE_SQL] = {"SQL", "a statement or a list of statements"},
+    [SKR_TYPE_ANYTHING] = {"anything", "anything"},
+    [SKR_TYPE_IGNORED] = {"ignored", "anything"},
+};
+
+const struct skr_config_key *
+skr_config_keys(size_t *count)
+{
+    *count = SKR_COUNT_OF(keys);
+    return keys;
+}
+
+size_t
+skr_config_key_index(const struct skr_config_key *key)
+{
+    return (size_t)(key - keys);
+}
+
+const char *
+skr_config_type_text(enum skr_config_type type)
+{
+    return types[type].text;
+}
+
+const char *
+skr_config_type_needed(enum skr_config_type type)
+{
+    return types[type].needed;
+}
+
+void
+skr_config_describe(const struct skr_config_key *key, struct skr_text *text)
+{
+    skr_text_add_string(text, skr_config_type_text(key->type));
+    if (key->required)
+        skr_text_add_string(text, ", required");
+    if (key->fallback != NULL)
+        skr_text_add_format(text, ", default %s", key->fallback);
+    if (key->for_queue != NULL)
+        skr_text_add_format(text, " (queue://: %s)", key->for_queue);
+    skr_text_add_format(text, ". %s", key->help);
+}
+
+const struct skr_config_key *
+skr_config_find_key(const char *path)
+{
+    for (size_t i = 0; i < SKR_COUNT_OF(keys); i++)
+        if (strcmp(keys[i].path, path) == 0)
+            return &keys[i];
+    return NULL;
+}

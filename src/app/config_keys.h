@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: MIT
+// The table of all keys of the configuration, and how to look things up in it.
+
+#ifndef SKR_APP_CONFIG_KEYS_H
+#define SKR_APP_CONFIG_KEYS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct skr_text;
+
+enum skr_config_type {
+    SKR_TYPE_MAP,        // of the keys below it
+    SKR_TYPE_NAMES,      // a map whose keys the user names
+    SKR_TYPE_LIST,       // of what the key below it, *, says
+    SKR_TYPE_TRANSPORT,  // a DSN or a map
+    SKR_TYPE_DSN,
+    SKR_TYPE_TEXT,
+    SKR_TYPE_TABLE,      // text that is an identifier
+    SKR_TYPE_REFERENCE,  // the name of a transport or a database
+    SKR_TYPE_NUMBER,
+    SKR_TYPE_SIZE,
+    SKR_TYPE_DECIMAL,
+    SKR_TYPE_BOOLEAN,
+    SKR_TYPE_SQL,       // a text or a list of texts
+    SKR_TYPE_ANYTHING,  // kept as it is
+    SKR_TYPE_IGNORED,   // means something to others; named in a warning
+};
+
+// The struct that a value goes into. For SKR_TYPE_NAMES: that of its elements.
+enum skr_config_scope {
+    SKR_SCOPE_NONE,  // the value is checked and kept in the tree only
+    SKR_SCOPE_CONFIG,
+    SKR_SCOPE_DATABASE,
+    SKR_SCOPE_TRANSPORT,
+    SKR_SCOPE_MESSAGE_TYPE,
+    SKR_SCOPE_HANDLER,
+};
+
+// What null means as the value of a plain key.
+enum skr_config_null {
+    SKR_NULL_MISTAKE,
+    SKR_NULL_ABSENT,
+    SKR_NULL_EMPTY,  // a choice of its own, "" in the struct
+};
+
+struct skr_config_key {
+    const char *path;  // "transports.*.retry_strategy.delay"
+    enum skr_config_type type;
+    const char *fallback;  // the default, as text; NULL: none
+    const char *help;
+
+    enum skr_config_scope scope;
+    size_t offset;          // in the struct that scope names
+    int64_t least, most;    // of a number or a size
+    const char *same_as;    // another place of the key with this path
+    const char *for_queue;  // the default where the transport is a queue://
+    bool required;
+    enum skr_config_null null;
+    bool table_only;  // has a default only where the transport is a table
+    bool other_only;  // known only where this build has no driver
+    bool silent;      // ignored without a warning
+};
+
+const struct skr_config_key *skr_config_keys(size_t *count);
+size_t skr_config_key_index(const struct skr_config_key *key);
+
+// "whole number": for the manual and `skirnir config keys`.
+const char *skr_config_type_text(enum skr_config_type type);
+// "a whole number": for mistakes.
+const char *skr_config_type_needed(enum skr_config_type type);
+
+// "whole number, default 100. What it means.": the manual says the same.
+void
+skr_config_describe(const struct skr_config_key *key, struct skr_text *text);
+
+// NULL when there is no such path; it is spelled as in the table.
+const struct skr_config_key *skr_config_find_key(const char *path);
+// Whether key stands directly below parent; parent NULL is the top.
+bool skr_config_is_child(const struct skr_config_key *parent,
+                         const struct skr_config_key *key);
+// The child of parent that a key in the file means. NULL: unknown.
+const struct skr_config_key *
+skr_config_find_child(const struct skr_config_key *parent, const char *name,
+                      bool other_driver);
+
+// The last part of a key's path.
+const char *skr_config_key_name(const struct skr_config_key *key);
+
+// Whether candidate is near enough to name to be what was meant; a smaller
+// distance is nearer.
+bool
+skr_config_is_near(const char *name, const char *candidate, size_t *distance);
+// "did you mean 'delay'?" or "known here: delay, max_delay", for a name that
+// is not a child of parent.
+void skr_config_suggest(const struct skr_config_key *parent, const char *name,
+                        char *text, size_t size);
+
+#endif

@@ -1,0 +1,8 @@
+// SPDX-License-Identifier: MIT
+#include "app/program.h"
+
+int
+main(int argc, char **argv)
+{
+    return skr_program_run(argc, argv);
+}

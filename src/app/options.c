@@ -1,0 +1,242 @@
+// SPDX-License-Identifier: MIT
+#include "app/options.h"
+
+#include "app/app.h"
+#include "base/error.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+const struct skr_option skr_global_options[] = {
+    {"config", 'c', "FILE",
+     "the configuration; else SKIRNIR_CONFIG, else "
+     "skirnir.yaml here or in /etc/skirnir"},
+    {"quiet", 'q', NULL, "say errors only"},
+    {"verbose", 'v', NULL, "say more; -vv and -vvv too"},
+    {"help", 'h', NULL, "explain the command"},
+    {"version", 'V', NULL, "print version and drivers"},
+    {0},
+};
+
+static const struct skr_option *
+find_long(const struct skr_option *options, const char *name, size_t length)
+{
+    for (; options != NULL && options->name != NULL; options++)
+        if (strncmp(options->name, name, length) == 0 &&
+            options->name[length] == '\0')
+            return options;
+    return NULL;
+}
+
+static const struct skr_option *
+find_letter(const struct skr_option *options, char letter)
+{
+    for (; options != NULL && options->name != NULL; options++)
+        if (options->letter == letter)
+            return options;
+    return NULL;
+}
+
+static enum skr_code
+add(struct skr_arguments *arguments, const struct skr_option *option,
+    const char *value, struct skr_error *error)
+{
+    if (arguments->given_count == SKR_MAX_GIVEN)
+        return skr_fail(error, SKR_INVALID, SKR_GIVE_UP, "too many options");
+    arguments->given[arguments->given_count++] =
+        (struct skr_given){.option = option, .value = value};
+    return SKR_OK;
+}
+
+// Gives an option that needs a value the next argument.
+static enum skr_code
+take_value(const struct skr_option *option, int argc, char **argv, int *at,
+           const char **value, struct skr_error *error)
+{
+    if (*at + 1 >= argc)
+        return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
+                        "--%s needs a value: --%s=%s", option->name,
+                        option->name, option->value);
+    *value = argv[++*at];
+    return SKR_OK;
+}
+
+static enum skr_code
+parse_long(const struct skr_option *own, int argc, char **argv, int *at,
+           struct skr_arguments *arguments, struct skr_error *error)
+{
+    const char *name = argv[*at] + 2;
+    size_t length = strcspn(name, "=");
+    const struct skr_option *option = find_long(own, name, length);
+    if (option == NULL)
+        option = find_long(skr_global_options, name, length);
+    if (option == NULL)
+        return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
+                        "unknown option --%.*s; --help lists them", (int)length,
+                        name);
+    const char *value = name[length] == '=' ? name + length + 1 : NULL;
+    if (option->value == NULL && value != NULL)
+        return skr_fail(error, SKR_INVALID, SKR_GIVE_UP, "--%s takes no value",
+                        option->name);
+    enum skr_code code = SKR_OK;
+    if (option->value != NULL && value == NULL)
+        code = take_value(option, argc, argv, at, &value, error);
+    return code != SKR_OK ? code : add(arguments, option, value, error);
+}
+
+// "-vvc FILE" or "-vvcFILE": flags, then at most one option with a value.
+static enum skr_code
+parse_letters(const struct skr_option *own, int argc, char **argv, int *at,
+              struct skr_arguments *arguments, struct skr_error *error)
+{
+    enum skr_code code = SKR_OK;
+    for (const char *letter = argv[*at] + 1; *letter != '\0'; letter++) {
+        const struct skr_option *option = find_letter(own, *letter);
+        if (option == NULL)
+            option = find_letter(skr_global_options, *letter);
+        if (option == NULL)
+            return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
+                            "unknown option -%c; --help lists them", *letter);
+        const char *value = NULL;
+        bool takes_rest = option->value != NULL && letter[1] != '\0';
+        if (takes_rest)
+            value = letter + 1;
+        else if (option->value != NULL)
+            code = take_value(option, argc, argv, at, &value, error);
+        if (code == SKR_OK)
+            code = add(arguments, option, value, error);
+        if (code != SKR_OK || takes_rest || option->value != NULL)
+            break;
+    }
+    return code;
+}
+
+static enum skr_code
+check_count(const struct skr_command *command,
+            const struct skr_arguments *arguments, struct skr_error *error)
+{
+    if (skr_arguments_has(arguments, "help"))
+        return SKR_OK;
+    if (arguments->positional_count < command->least_arguments)
+        return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
+                        "%s is missing; see skirnir %s --help",
+                        command->arguments, command->name);
+    if (arguments->positional_count > command->most_arguments)
+        return skr_fail(
+            error, SKR_INVALID, SKR_GIVE_UP,
+            "'%.60s' is one argument too many; see skirnir %s --help",
+            arguments->positional[command->most_arguments], command->name);
+    return SKR_OK;
+}
+
+enum skr_code
+skr_arguments_parse(const struct skr_command *command, int argc, char **argv,
+                    struct skr_arguments *arguments, int *next,
+                    struct skr_error *error)
+{
+    const struct skr_option *own = command == NULL ? NULL : command->options;
+    bool options_ended = false;
+    enum skr_code code = SKR_OK;
+    int at = 1;
+    for (; at < argc && code == SKR_OK; at++) {
+        const char *argument = argv[at];
+        if (!options_ended && strcmp(argument, "--") == 0) {
+            options_ended = true;
+        } else if (!options_ended && strncmp(argument, "--", 2) == 0) {
+            code = parse_long(own, argc, argv, &at, arguments, error);
+        } else if (!options_ended && argument[0] == '-' &&
+                   argument[1] != '\0') {
+            code = parse_letters(own, argc, argv, &at, arguments, error);
+        } else if (command == NULL) {
+            break;
+        } else if (arguments->positional_count == SKR_MAX_POSITIONAL) {
+            code =
+                skr_fail(error, SKR_INVALID, SKR_GIVE_UP, "too many arguments");
+        } else {
+            arguments->positional[arguments->positional_count++] = argument;
+        }
+    }
+    if (next != NULL)
+        *next = at;
+    if (code != SKR_OK || command == NULL)
+        return code;
+    return check_count(command, arguments, error);
+}
+
+const char *
+skr_arguments_find(const struct skr_arguments *arguments, const char *name)
+{
+    for (size_t i = arguments->given_count; i > 0; i--)
+        if (strcmp(arguments->given[i - 1].option->name, name) == 0)
+            return arguments->given[i - 1].value;
+    return NULL;
+}
+
+size_t
+skr_arguments_count(const struct skr_arguments *arguments, const char *name)
+{
+    size_t count = 0;
+    for (size_t i = 0; i < arguments->given_count; i++)
+        count += strcmp(arguments->given[i].option->name, name) == 0;
+    return count;
+}
+
+bool
+skr_arguments_has(const struct skr_arguments *arguments, const char *name)
+{
+    return skr_arguments_count(arguments, name) > 0;
+}
+
+enum skr_code
+skr_arguments_number(const struct skr_arguments *arguments, const char *name,
+                     int64_t least, int64_t most, int64_t fallback,
+                     int64_t *number, struct skr_error *error)
+{
+    const char *text = skr_arguments_find(arguments, name);
+    if (text == NULL) {
+        *number = fallback;
+        return SKR_OK;
+    }
+    char *end = NULL;
+    errno = 0;
+    long long parsed = strtoll(text, &end, 10);
+    if (end == text || *end != '\0' || errno != 0 || parsed < least ||
+        parsed > most)
+        return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
+                        "--%s=%.40s: a whole number from %lld to %lld is "
+                        "needed",
+                        name, text, (long long)least, (long long)most);
+    *number = parsed;
+    return SKR_OK;
+}
+
+static void
+print_options(const struct skr_option *options, FILE *out)
+{
+    for (; options->name != NULL; options++) {
+        char names[48];
+        snprintf(names, sizeof(names), "%c%c%s--%s%s%s",
+                 options->letter == '\0' ? ' ' : '-',
+                 options->letter == '\0' ? ' ' : options->letter,
+                 options->letter == '\0' ? "  " : ", ", options->name,
+                 options->value == NULL ? "" : "=",
+                 options->value == NULL ? "" : options->value);
+        fprintf(out, "  %-26s %s\n", names, options->help);
+    }
+}
+
+void
+skr_command_help(const struct skr_command *command, FILE *out)
+{
+    fprintf(out, "Usage: skirnir %s%s%s [options]\n\n%s\n\n", command->name,
+            command->arguments[0] == '\0' ? "" : " ", command->arguments,
+            command->summary);
+    fprintf(out, "%s", command->help);
+    if (command->options != NULL && command->options->name != NULL) {
+        fprintf(out, "\nOptions:\n");
+        print_options(command->options, out);
+    }
+    fprintf(out, "\nFor every command:\n");
+    print_options(skr_global_options, out);
+}

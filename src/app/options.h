@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: MIT
+// Command lines, described by tables: one description parses, checks and
+// explains.
+
+#ifndef SKR_APP_OPTIONS_H
+#define SKR_APP_OPTIONS_H
+
+#include <skirnir/skirnir.h>
+#include <stdbool.h>
+#include <stdio.h>
+
+struct skr_command;
+
+struct skr_option {
+    const char *name;   // long, without dashes
+    char letter;        // '\0': none
+    const char *value;  // "N", for the help; NULL: a flag
+    const char *help;
+};
+
+enum { SKR_MAX_GIVEN = 64, SKR_MAX_POSITIONAL = 16 };
+
+struct skr_given {
+    const struct skr_option *option;
+    const char *value;  // NULL: a flag
+};
+
+struct skr_arguments {
+    struct skr_given given[SKR_MAX_GIVEN];  // in the order of the command line
+    size_t given_count;
+    const char *positional[SKR_MAX_POSITIONAL];
+    size_t positional_count;
+};
+
+// Options that every command has: config, quiet, verbose, help, version.
+extern const struct skr_option skr_global_options[];
+
+// Options may stand before, between and after arguments; "--" ends them.
+// command NULL: only global options are known, and parsing ends at the first
+// argument, whose index in argv is *next (argc when there is none).
+SKR_MUST_CHECK enum skr_code
+skr_arguments_parse(const struct skr_command *command, int argc, char **argv,
+                    struct skr_arguments *arguments, int *next,
+                    struct skr_error *error);
+
+// The last value given, or NULL.
+const char *
+skr_arguments_find(const struct skr_arguments *arguments, const char *name);
+bool skr_arguments_has(const struct skr_arguments *arguments, const char *name);
+size_t
+skr_arguments_count(const struct skr_arguments *arguments, const char *name);
+SKR_MUST_CHECK enum skr_code
+skr_arguments_number(const struct skr_arguments *arguments, const char *name,
+                     int64_t least, int64_t most, int64_t fallback,
+                     int64_t *number, struct skr_error *error);
+
+void skr_command_help(const struct skr_command *command, FILE *out);
+
+#endif

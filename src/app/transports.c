@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: MIT
+#include "app/transports.h"
+
+#include "app/drivers.h"
+#include "base/error.h"
+#include "base/text.h"
+#include "base/url.h"
+#include "table/messenger/messenger.h"
+
+#include <stdio.h>
+#include <string.h>
+
+enum { RELAY_SWEEP_MS = 60000 };
+
+enum skr_code
+skr_transport_database(const struct skr_config_database *database,
+                       const struct skr_db_ops **ops, struct skr_error *error)
+{
+    struct skr_url url;
+    enum skr_code code = skr_url_parse(database->url, &url, error);
+    if (code != SKR_OK) {
+        skr_error_prefix(error, "database %s", database->name);
+        return code;
+    }
+    const struct skr_db_ops *found = skr_driver_find_database(url.scheme);
+    if (found == NULL)
+        code = skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
+                        "database %s: this build has no driver for %.40s://; "
+                        "it has: %s",
+                        database->name, url.scheme, skr_driver_databases());
+    else
+        *ops = found;
+    skr_url_fini(&url);
+    return code;
+}
+
+enum skr_code
+skr_transport_broker_url(const struct skr_config_transport *transport,
+                         char **url, struct skr_error *error)
+{
+    struct skr_text text = {0};
+    char number[24];
+    if (transport->kind == SKR_TRANSPORT_QUEUE) {
+        skr_text_add(&text, transport->dsn, strcspn(transport->dsn, "?"));
+        skr_url_add_parameter(&text, "table_name", transport->table_name);
+        skr_url_add_parameter(&text, "queue_name", transport->queue_name);
+        snprintf(number, sizeof(number), "%u", transport->redeliver_timeout_s);
+        skr_url_add_parameter(&text, "redeliver_timeout", number);
+    } else {
+        skr_text_add_string(&text, transport->dsn);
+    }
+    *url = skr_text_take(&text);
+    return *url == NULL ? skr_fail_memory(error) : SKR_OK;
+}
+
+struct skr_failed_place
+skr_transport_failed_place(const struct skr_config *config)
+{
+    struct skr_failed_place place = {.table = "messenger_messages",
+                                     .queue = "failed"};
+    for (size_t i = 0;
+         config->failure_transport != NULL && i < config->transport_count;
+         i++) {
+        const struct skr_config_transport *transport = &config->transports[i];
+        if (strcmp(transport->name, config->failure_transport) != 0)
+            continue;
+        place.table = transport->table_name;
+        place.queue = transport->queue_name;
+        // PHP's own serializer cannot read what is JSON.
+        place.readable = transport->serializer != NULL;
+    }
+    return place;
+}
+
+enum skr_code
+skr_transport_table(const struct skr_config *config,
+                    const struct skr_config_transport *transport,
+                    struct skr_table **table, struct skr_error *error)
+{
+    const struct skr_db_ops *ops = NULL;
+    enum skr_code code =
+        skr_transport_database(transport->database, &ops, error);
+    if (code != SKR_OK)
+        return code;
+    struct skr_failed_place failed = skr_transport_failed_place(config);
+    const struct skr_messenger_options options = {
+        .dialect = ops->tx->dialect,
+        .table = transport->table_name,
+        .queue = transport->queue_name,
+        .redeliver_timeout_s = transport->redeliver_timeout_s,
+        .sweep_ms = RELAY_SWEEP_MS,
+        .stamp_namespace = transport->stamp_namespace,
+        .names = &config->names,
+        .transport = transport->name,
+        .failed_table = failed.table,
+        .failed_queue = failed.queue,
+        .failed_readable = failed.readable,
+    };
+    return skr_messenger_new(&options, table, error);
+}

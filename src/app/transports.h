@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: MIT
+// From configuration to objects: drivers, URLs and tables of a transport.
+
+#ifndef SKR_APP_TRANSPORTS_H
+#define SKR_APP_TRANSPORTS_H
+
+#include "app/config.h"
+#include "db/db.h"
+#include "table/table.h"
+
+// SKR_INVALID names the scheme and what this build has.
+SKR_MUST_CHECK enum skr_code
+skr_transport_database(const struct skr_config_database *database,
+                       const struct skr_db_ops **ops, struct skr_error *error);
+
+// The table object of a doctrine or queue transport, with the configuration's
+// failed table behind it. config outlives it.
+SKR_MUST_CHECK enum skr_code
+skr_transport_table(const struct skr_config *config,
+                    const struct skr_config_transport *transport,
+                    struct skr_table **table, struct skr_error *error);
+
+// The URL for the broker's driver: the DSN with the effective settings, so that
+// a driver reads one text wherever they were written. The caller frees it.
+SKR_MUST_CHECK enum skr_code
+skr_transport_broker_url(const struct skr_config_transport *transport,
+                         char **url, struct skr_error *error);
+
+// Where failed messages go: the failure transport's table and queue, and
+// whether Symfony reads it as JSON.
+struct skr_failed_place {
+    const char *table;
+    const char *queue;
+    bool readable;
+};
+struct skr_failed_place
+skr_transport_failed_place(const struct skr_config *config);
+
+#endif

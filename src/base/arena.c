@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: MIT
+#include "base/arena.h"
+
+#include <stdalign.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { ORDINARY_SIZE = 64 * 1024 };
+
+struct skr_arena_block {
+    struct skr_arena_block *next;
+    size_t size;
+    size_t used;
+    alignas(max_align_t) unsigned char bytes[];
+};
+
+static struct skr_arena_block *
+add_block(struct skr_arena *arena, size_t size)
+{
+    size_t room = size > ORDINARY_SIZE ? size : ORDINARY_SIZE;
+    if (room > SIZE_MAX - sizeof(struct skr_arena_block))
+        return NULL;
+    struct skr_arena_block *block = malloc(sizeof(*block) + room);
+    if (block == NULL)
+        return NULL;
+    block->size = room;
+    block->used = 0;
+    // A block for one large thing goes second: what is left of the first one
+    // still serves the small things to come.
+    struct skr_arena_block **place = &arena->blocks;
+    if (room > ORDINARY_SIZE && arena->blocks != NULL)
+        place = &arena->blocks->next;
+    block->next = *place;
+    *place = block;
+    return block;
+}
+
+void *
+skr_arena_take(struct skr_arena *arena, size_t size)
+{
+    const size_t alignment = alignof(max_align_t);
+    if (size > SIZE_MAX - alignment)
+        return NULL;
+    size = (size + alignment - 1) / alignment * alignment;
+    struct skr_arena_block *block = arena->blocks;
+    if (block == NULL || block->size - block->used < size)
+        block = add_block(arena, size);
+    if (block == NULL)
+        return NULL;
+    void *taken = block->bytes + block->used;
+    block->used += size;
+    return taken;
+}
+
+char *
+skr_arena_text(struct skr_arena *arena, const char *text, size_t size)
+{
+    char *copy = size == SIZE_MAX ? NULL : skr_arena_take(arena, size + 1);
+    if (copy == NULL)
+        return NULL;
+    if (size > 0)
+        memcpy(copy, text, size);
+    copy[size] = '\0';
+    return copy;
+}
+
+char *
+skr_arena_format(struct skr_arena *arena, const char *format, ...)
+{
+    va_list arguments;
+    va_start(arguments, format);
+    va_list again;
+    va_copy(again, arguments);
+    int length = vsnprintf(NULL, 0, format, arguments);
+    va_end(arguments);
+    char *text = length < 0 ? NULL : skr_arena_take(arena, (size_t)length + 1);
+    if (text != NULL)
+        vsnprintf(text, (size_t)length + 1, format, again);
+    va_end(again);
+    return text;
+}
+
+void
+skr_arena_reset(struct skr_arena *arena)
+{
+    struct skr_arena_block *kept = NULL;
+    for (struct skr_arena_block *block = arena->blocks, *next; block != NULL;
+         block = next) {
+        next = block->next;
+        if (kept == NULL && block->size == ORDINARY_SIZE) {
+            kept = block;
+            kept->used = 0;
+        } else {
+            free(block);
+        }
+    }
+    if (kept != NULL)
+        kept->next = NULL;
+    arena->blocks = kept;
+}
+
+void
+skr_arena_fini(struct skr_arena *arena)
+{
+    for (struct skr_arena_block *block = arena->blocks, *next; block != NULL;
+         block = next) {
+        next = block->next;
+        free(block);
+    }
+    arena->blocks = NULL;
+}

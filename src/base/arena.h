@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: MIT
+// An arena: many small allocations that end together. Blocks are kept by a
+// reset, so that a worker in its stride allocates nothing.
+
+#ifndef SKR_BASE_ARENA_H
+#define SKR_BASE_ARENA_H
+
+#include <stddef.h>
+
+struct skr_arena_block;
+
+struct skr_arena {
+    struct skr_arena_block *blocks;  // the first one is taken from
+};
+
+// A zeroed struct skr_arena is ready. NULL when memory is out.
+void *skr_arena_take(struct skr_arena *arena, size_t size);
+char *skr_arena_text(struct skr_arena *arena, const char *text, size_t size);
+char *skr_arena_format(struct skr_arena *arena, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+
+// Ends all allocations; keeps one block of ordinary size for the next round.
+void skr_arena_reset(struct skr_arena *arena);
+void skr_arena_fini(struct skr_arena *arena);
+
+#endif

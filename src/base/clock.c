@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: MIT
+#include "base/clock.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <limits.h>
+#include <poll.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+int64_t
+skr_clock_ms(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_BOOTTIME, &now);
+    return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
+}
+
+int64_t
+skr_clock_wall_us(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    return (int64_t)now.tv_sec * 1000000 + now.tv_nsec / 1000;
+}
+
+void
+skr_clock_timestamp(int64_t wall_us, char text[SKR_TIMESTAMP_SIZE])
+{
+    // Floored, so that times before 1970 stay in order too.
+    int64_t seconds = wall_us / 1000000 - (wall_us % 1000000 < 0);
+    // A year has four digits in every database.
+    const int64_t first_of_1000 = -30610224000, last_of_9999 = 253402300799;
+    if (seconds < first_of_1000)
+        seconds = first_of_1000;
+    if (seconds > last_of_9999)
+        seconds = last_of_9999;
+    time_t when = (time_t)seconds;
+    struct tm parts;
+    gmtime_r(&when, &parts);
+    if (strftime(text, SKR_TIMESTAMP_SIZE, "%Y-%m-%d %H:%M:%S", &parts) == 0)
+        text[0] = '\0';
+}
+
+// sscanf() alone would take blanks and signs for digits. Other writers may add
+// a part of a second, which is dropped.
+static bool
+has_timestamp_shape(const char *text)
+{
+    static const char shape[] = "0000-00-00 00:00:00";
+    size_t at = 0;
+    for (; shape[at] != '\0'; at++)
+        if (shape[at] == '0' ? !isdigit((unsigned char)text[at])
+                             : text[at] != shape[at])
+            return false;
+    if (text[at] == '.')
+        at += 1 + strspn(text + at + 1, "0123456789");
+    return text[at] == '\0';
+}
+
+bool
+skr_clock_parse_timestamp(const char *text, int64_t *wall_us)
+{
+    if (!has_timestamp_shape(text))
+        return false;
+    struct tm parts = {0};
+    if (sscanf(text, "%4d-%2d-%2d %2d:%2d:%2d", &parts.tm_year, &parts.tm_mon,
+               &parts.tm_mday, &parts.tm_hour, &parts.tm_min,
+               &parts.tm_sec) != 6)
+        return false;
+    parts.tm_year -= 1900;
+    parts.tm_mon -= 1;
+    int64_t parsed_us = (int64_t)timegm(&parts) * 1000000;
+    // timegm() takes the 31st of February for the 3rd of March.
+    char again[SKR_TIMESTAMP_SIZE];
+    skr_clock_timestamp(parsed_us, again);
+    if (strncmp(text, again, SKR_TIMESTAMP_SIZE - 1) != 0)
+        return false;
+    *wall_us = parsed_us;
+    return true;
+}
+
+bool
+skr_clock_sleep(int wake_fd, int64_t timeout_ms)
+{
+    int64_t end = skr_clock_ms() + timeout_ms;
+    for (;;) {
+        int64_t left = end - skr_clock_ms();
+        if (left < 0)
+            left = 0;
+        struct pollfd wake = {.fd = wake_fd, .events = POLLIN};
+        int ready = poll(&wake, 1, left > INT_MAX ? INT_MAX : (int)left);
+        if (ready > 0)
+            return true;
+        if (ready == 0 && skr_clock_ms() >= end)
+            return false;
+        if (ready < 0 && errno != EINTR)
+            return false;
+    }
+}

@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: MIT
+// Two clocks: monotonic for waiting, wall for timestamps.
+
+#ifndef SKR_BASE_CLOCK_H
+#define SKR_BASE_CLOCK_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+// Milliseconds that go on while the host is suspended (CLOCK_BOOTTIME).
+int64_t skr_clock_ms(void);
+// Microseconds since 1970.
+int64_t skr_clock_wall_us(void);
+
+enum { SKR_TIMESTAMP_SIZE = 20 };
+// "2026-11-15 02:53:45" in UTC. A part of a second is dropped; what is out of
+// the years 1000 to 9999 becomes the nearest time within.
+void skr_clock_timestamp(int64_t wall_us, char text[SKR_TIMESTAMP_SIZE]);
+// Reads such a text, with or without a part of a second, which is dropped;
+// false when it is none.
+bool skr_clock_parse_timestamp(const char *text, int64_t *wall_us);
+
+// Sleeps until wake_fd is readable (true) or the time is over (false). A
+// negative wake_fd is never readable.
+bool skr_clock_sleep(int wake_fd, int64_t timeout_ms);
+
+#endif

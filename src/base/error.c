@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: MIT
+#include "base/error.h"
+
+#include "base/text.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+// Error texts end up in tables and in JSON and may quote what came from
+// outside: bytes that are no UTF-8 become question marks, and a character that
+// was cut in two by the end of the room goes.
+static void
+make_storable(struct skr_error *error)
+{
+    size_t size = strlen(error->text);
+    size_t at = skr_text_storable_size(error->text, size);
+    while (at < size) {
+        if (size == sizeof(error->text) - 1 && size - at < 4) {
+            error->text[at] = '\0';
+            return;
+        }
+        error->text[at++] = '?';
+        at += skr_text_storable_size(error->text + at, size - at);
+    }
+}
+
+enum skr_code
+skr_fail(struct skr_error *error, enum skr_code code, enum skr_remedy remedy,
+         const char *format, ...)
+{
+    if (error == NULL)
+        return code;
+    error->code = code;
+    error->remedy = remedy;
+    error->native[0] = '\0';
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(error->text, sizeof(error->text), format, arguments);
+    va_end(arguments);
+    make_storable(error);
+    return code;
+}
+
+enum skr_code
+skr_fail_memory(struct skr_error *error)
+{
+    return skr_fail(error, SKR_NO_MEMORY, SKR_TRY_AGAIN, "out of memory");
+}
+
+void
+skr_error_prefix(struct skr_error *error, const char *format, ...)
+{
+    if (error == NULL)
+        return;
+    char before[sizeof(error->text)];
+    memcpy(before, error->text, sizeof(before));
+    va_list arguments;
+    va_start(arguments, format);
+    int length = vsnprintf(error->text, sizeof(error->text), format, arguments);
+    va_end(arguments);
+    size_t room = sizeof(error->text);
+    // The return value is looked at because gcc warns of a cut otherwise.
+    if (length >= 0 && (size_t)length < room &&
+        snprintf(error->text + length, room - (size_t)length, ": %s", before) <
+            0)
+        error->text[length] = '\0';
+    make_storable(error);
+}
+
+void
+skr_error_set_native(struct skr_error *error, const char *format, ...)
+{
+    if (error == NULL)
+        return;
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(error->native, sizeof(error->native), format, arguments);
+    va_end(arguments);
+}
+
+void
+skr_error_clear(struct skr_error *error)
+{
+    if (error != NULL)
+        *error = (struct skr_error){.code = SKR_OK};
+}

@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: MIT
+// Filling struct skr_error. Every function tolerates error == NULL.
+
+#ifndef SKR_BASE_ERROR_H
+#define SKR_BASE_ERROR_H
+
+#include <skirnir/skirnir.h>
+
+// Returns code, so that a failing path is one line: return skr_fail(error, …).
+// The text is UTF-8 whatever the arguments held.
+enum skr_code
+skr_fail(struct skr_error *error, enum skr_code code, enum skr_remedy remedy,
+         const char *format, ...) __attribute__((format(printf, 4, 5)));
+
+enum skr_code skr_fail_memory(struct skr_error *error);
+
+// Puts "context: " before the text of an error, as far as there is room.
+void skr_error_prefix(struct skr_error *error, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+
+void skr_error_set_native(struct skr_error *error, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+
+void skr_error_clear(struct skr_error *error);
+
+#endif

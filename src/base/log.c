@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: MIT
+#include "base/log.h"
+
+#include <stdio.h>
+#include <string.h>
+
+void
+skr_log_write(const struct skr_log *log, enum skr_log_level level,
+              const char *event, const struct skr_log_field *fields,
+              size_t count)
+{
+    if (log != NULL && log->write != NULL)
+        log->write(log->user, level, event, fields, count);
+}
+
+void
+skr_trouble_report(struct skr_trouble *trouble, const struct skr_log *log,
+                   const char *event, const char *subject,
+                   const struct skr_error *error)
+{
+    if (strcmp(trouble->text, error->text) == 0) {
+        trouble->repeats++;
+        return;
+    }
+    snprintf(trouble->text, sizeof(trouble->text), "%s", error->text);
+    trouble->repeats = 0;
+    skr_log(log, SKR_LOG_WARNING, event, SKR_LOG_TEXT("name", subject),
+            SKR_LOG_TEXT("native", error->native),
+            SKR_LOG_TEXT("error", error->text));
+}
+
+void
+skr_trouble_end(struct skr_trouble *trouble, const struct skr_log *log,
+                const char *event, const char *subject)
+{
+    if (trouble->text[0] == '\0')
+        return;
+    skr_log(log, SKR_LOG_INFO, event, SKR_LOG_TEXT("name", subject),
+            SKR_LOG_NUMBER("failures", trouble->repeats + 1));
+    *trouble = (struct skr_trouble){0};
+}

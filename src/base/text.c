@@ -1,0 +1,193 @@
+// SPDX-License-Identifier: MIT
+#include "base/text.h"
+
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static bool
+reserve(struct skr_text *text, size_t more)
+{
+    if (text->broken || more >= SIZE_MAX / 2 - text->size) {
+        text->broken = true;
+        return false;
+    }
+    size_t needed = text->size + more + 1;
+    if (needed <= text->capacity)
+        return true;
+    size_t capacity = text->capacity * 2 > needed ? text->capacity * 2 : needed;
+    if (capacity < 64)
+        capacity = 64;
+    char *grown = realloc(text->bytes, capacity);
+    if (grown == NULL) {
+        text->broken = true;
+        return false;
+    }
+    text->bytes = grown;
+    text->capacity = capacity;
+    return true;
+}
+
+void
+skr_text_add(struct skr_text *text, const char *bytes, size_t size)
+{
+    if (!reserve(text, size))
+        return;
+    if (size > 0)
+        memcpy(text->bytes + text->size, bytes, size);
+    text->size += size;
+    text->bytes[text->size] = '\0';
+}
+
+void
+skr_text_add_string(struct skr_text *text, const char *string)
+{
+    skr_text_add(text, string, strlen(string));
+}
+
+void
+skr_text_add_format(struct skr_text *text, const char *format, ...)
+{
+    va_list arguments;
+    va_start(arguments, format);
+    va_list again;
+    va_copy(again, arguments);
+    int length = vsnprintf(NULL, 0, format, arguments);
+    va_end(arguments);
+    if (length < 0)
+        text->broken = true;
+    else if (reserve(text, (size_t)length)) {
+        vsnprintf(text->bytes + text->size, (size_t)length + 1, format, again);
+        text->size += (size_t)length;
+    }
+    va_end(again);
+}
+
+void
+skr_text_clear(struct skr_text *text)
+{
+    text->size = 0;
+    text->broken = false;
+    if (text->bytes != NULL)
+        text->bytes[0] = '\0';
+}
+
+void
+skr_text_fini(struct skr_text *text)
+{
+    free(text->bytes);
+    *text = (struct skr_text){0};
+}
+
+char *
+skr_text_take(struct skr_text *text)
+{
+    if (text->bytes == NULL)
+        skr_text_add(text, "", 0);
+    char *taken = text->broken ? NULL : text->bytes;
+    if (text->broken)
+        free(text->bytes);
+    *text = (struct skr_text){0};
+    return taken;
+}
+
+// The number of bytes of the character at p, or 0 if it is not well-formed
+// (overlong forms, surrogates and values past U+10FFFF are not).
+static size_t
+character_size(const unsigned char *p, size_t left)
+{
+    if (p[0] < 0x80)
+        return p[0] == 0 ? 0 : 1;
+    size_t size = p[0] >= 0xf0 ? 4 : p[0] >= 0xe0 ? 3 : 2;
+    if (p[0] < 0xc2 || p[0] > 0xf4 || left < size)
+        return 0;
+    unsigned char least = p[0] == 0xe0 ? 0xa0 : p[0] == 0xf0 ? 0x90 : 0x80;
+    unsigned char most = p[0] == 0xed ? 0x9f : p[0] == 0xf4 ? 0x8f : 0xbf;
+    if (p[1] < least || p[1] > most)
+        return 0;
+    for (size_t i = 2; i < size; i++)
+        if (p[i] < 0x80 || p[i] > 0xbf)
+            return 0;
+    return size;
+}
+
+size_t
+skr_text_storable_size(const void *bytes, size_t size)
+{
+    const unsigned char *p = bytes;
+    size_t at = 0;
+    while (at < size) {
+        size_t step = character_size(p + at, size - at);
+        if (step == 0)
+            break;
+        at += step;
+    }
+    return at;
+}
+
+bool
+skr_text_is_storable(const void *bytes, size_t size)
+{
+    return skr_text_storable_size(bytes, size) == size;
+}
+
+static bool
+is_word_start(char c)
+{
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_';
+}
+
+bool
+skr_text_is_identifier(const char *text)
+{
+    if (text == NULL || !is_word_start(text[0]))
+        return false;
+    size_t length = 1;
+    for (; text[length] != '\0'; length++)
+        if (!is_word_start(text[length]) &&
+            !(text[length] >= '0' && text[length] <= '9'))
+            return false;
+    return length <= 63;
+}
+
+bool
+skr_text_starts_with(const char *text, const char *prefix)
+{
+    return strncmp(text, prefix, strlen(prefix)) == 0;
+}
+
+bool
+skr_text_ends_with(const char *text, const char *suffix)
+{
+    size_t text_size = strlen(text), suffix_size = strlen(suffix);
+    return text_size >= suffix_size &&
+           strcmp(text + text_size - suffix_size, suffix) == 0;
+}
+
+char *
+skr_text_base64(const void *bytes, size_t size)
+{
+    static const char alphabet[] =
+        "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    const unsigned char *in = bytes;
+    if (size > SIZE_MAX / 2)
+        return NULL;
+    char *encoded = malloc((size + 2) / 3 * 4 + 1);
+    if (encoded == NULL)
+        return NULL;
+    char *out = encoded;
+    for (size_t at = 0; at < size; at += 3) {
+        size_t left = size - at;
+        uint32_t word = (uint32_t)in[at] << 16 |
+                        (left > 1 ? (uint32_t)in[at + 1] << 8 : 0) |
+                        (left > 2 ? in[at + 2] : 0);
+        *out++ = alphabet[word >> 18];
+        *out++ = alphabet[word >> 12 & 63];
+        *out++ = left > 1 ? alphabet[word >> 6 & 63] : '=';
+        *out++ = left > 2 ? alphabet[word & 63] : '=';
+    }
+    *out = '\0';
+    return encoded;
+}

@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: MIT
+// Text that grows, and checks of text from outside.
+
+#ifndef SKR_BASE_TEXT_H
+#define SKR_BASE_TEXT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#define SKR_COUNT_OF(array) (sizeof(array) / sizeof((array)[0]))
+
+// A zeroed struct is empty. An append that finds no memory marks the text as
+// broken and later appends do nothing, so that callers check once, at the end.
+struct skr_text {
+    char *bytes;  // always zero-terminated once something was appended
+    size_t size;
+    size_t capacity;
+    bool broken;
+};
+
+void skr_text_add(struct skr_text *text, const char *bytes, size_t size);
+void skr_text_add_string(struct skr_text *text, const char *string);
+void skr_text_add_format(struct skr_text *text, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+void skr_text_clear(struct skr_text *text);
+void skr_text_fini(struct skr_text *text);
+
+// The string, owned by the caller; NULL if the text is broken. text is empty
+// afterwards.
+char *skr_text_take(struct skr_text *text);
+
+// Well-formed UTF-8 without a zero byte: what every text column can hold.
+bool skr_text_is_storable(const void *bytes, size_t size);
+// How many bytes from the start are so: size, if all are.
+size_t skr_text_storable_size(const void *bytes, size_t size);
+
+// A letter or underscore, then letters, digits and underscores, 1 to 63 of
+// them: safe to stand in SQL as the name of a table.
+bool skr_text_is_identifier(const char *text);
+
+bool skr_text_starts_with(const char *text, const char *prefix);
+bool skr_text_ends_with(const char *text, const char *suffix);
+
+// Standard alphabet with padding. NULL when memory is out; caller frees.
+char *skr_text_base64(const void *bytes, size_t size);
+
+#endif

@@ -1,0 +1,300 @@
+// SPDX-License-Identifier: MIT
+#include "base/url.h"
+
+#include "base/error.h"
+#include "base/text.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+static int
+hex_digit(char c)
+{
+    if (c >= '0' && c <= '9')
+        return c - '0';
+    c = (char)tolower((unsigned char)c);
+    return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
+}
+
+static enum skr_code
+decode(const char *start, const char *end, const char *part, char **decoded,
+       struct skr_error *error)
+{
+    char *out = malloc((size_t)(end - start) + 1);
+    if (out == NULL)
+        return skr_fail_memory(error);
+    char *to = out;
+    for (const char *at = start; at < end; at++) {
+        if (*at != '%') {
+            *to++ = *at;
+            continue;
+        }
+        int high = end - at > 2 ? hex_digit(at[1]) : -1;
+        int low = high >= 0 ? hex_digit(at[2]) : -1;
+        if (low < 0 || (high == 0 && low == 0)) {
+            free(out);
+            return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
+                            "the %s of the DSN has a %% that is not followed "
+                            "by two hexadecimal digits; write %% as %%25",
+                            part);
+        }
+        *to++ = (char)(high << 4 | low);
+        at += 2;
+    }
+    *to = '\0';
+    *decoded = out;
+    return SKR_OK;
+}
+
+static const char *
+find_between(const char *start, const char *end, const char *any_of)
+{
+    for (const char *at = start; at < end; at++)
+        if (strchr(any_of, *at) != NULL)
+            return at;
+    return end;
+}
+
+static enum skr_code
+parse_scheme(const char *text, struct skr_url *url, const char **rest,
+             struct skr_error *error)
+{
+    size_t length = strspn(text, "abcdefghijklmnopqrstuvwxyz0123456789+-.");
+    if (length == 0 || strncmp(text + length, "://", 3) != 0)
+        return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
+                        "a DSN begins with scheme://, as in "
+                        "sqlite:///shop.db");
+    *rest = text + length + 3;
+    return decode(text, text + length, "scheme", &url->scheme, error);
+}
+
+static enum skr_code
+parse_user(const char *start, const char *end, struct skr_url *url,
+           struct skr_error *error)
+{
+    const char *colon = find_between(start, end, ":");
+    enum skr_code code = decode(start, colon, "user", &url->user, error);
+    if (code == SKR_OK && colon < end)
+        code = decode(colon + 1, end, "password", &url->password, error);
+    return code;
+}
+
+// By hand: strtoul() also takes blanks and signs, and "-18446744073709551615"
+// is 1 to it.
+static bool
+read_port(const char *at, const char *end, uint16_t *port)
+{
+    uint32_t number = 0;
+    for (; at < end; at++) {
+        if (*at < '0' || *at > '9')
+            return false;
+        number = number * 10 + (uint32_t)(*at - '0');
+        if (number > UINT16_MAX)
+            return false;
+    }
+    *port = (uint16_t)number;
+    return number > 0;
+}
+
+static enum skr_code
+parse_host(const char *start, const char *end, struct skr_url *url,
+           struct skr_error *error)
+{
+    const char *colon = end;
+    if (find_between(start, end, ",") == end) {
+        const char *after = find_between(start, end, "]");
+        colon = find_between(after == end ? start : after, end, ":");
+    }
+    if (colon < end && !read_port(colon + 1, end, &url->port))
+        return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
+                        "the port of the DSN is not a number from 1 to "
+                        "65535");
+    if (colon == start)
+        return SKR_OK;
+    return decode(start, colon, "host", &url->host, error);
+}
+
+static enum skr_code
+parse_parameters(const char *at, const char *end, struct skr_url *url,
+                 struct skr_error *error)
+{
+    while (at < end) {
+        const char *stop = find_between(at, end, "&");
+        const char *equals = find_between(at, stop, "=");
+        if (url->parameter_count == SKR_URL_MAX_PARAMETERS)
+            return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
+                            "the DSN has more than %d parameters",
+                            SKR_URL_MAX_PARAMETERS);
+        struct skr_url_parameter *parameter =
+            &url->parameters[url->parameter_count++];
+        enum skr_code code =
+            decode(at, equals, "parameter name", &parameter->name, error);
+        if (code == SKR_OK)
+            code = decode(equals < stop ? equals + 1 : stop, stop,
+                          "parameter value", &parameter->value, error);
+        if (code != SKR_OK)
+            return code;
+        at = stop + 1;
+    }
+    return SKR_OK;
+}
+
+static enum skr_code
+parse_rest(const char *rest, struct skr_url *url, struct skr_error *error)
+{
+    const char *end = rest + strlen(rest);
+    const char *query = find_between(rest, end, "?");
+    const char *slash = find_between(rest, query, "/");
+    const char *at_sign = slash;
+    while (at_sign > rest && at_sign[-1] != '@')
+        at_sign--;
+    enum skr_code code = SKR_OK;
+    if (at_sign > rest)
+        code = parse_user(rest, at_sign - 1, url, error);
+    if (code == SKR_OK)
+        code = parse_host(at_sign, slash, url, error);
+    if (code == SKR_OK && slash < query)
+        code = decode(slash + 1, query, "path", &url->path, error);
+    if (code == SKR_OK && query < end)
+        code = parse_parameters(query + 1, end, url, error);
+    return code;
+}
+
+enum skr_code
+skr_url_parse(const char *text, struct skr_url *url, struct skr_error *error)
+{
+    struct skr_url parsed = {0};
+    const char *rest = NULL;
+    enum skr_code code = parse_scheme(text, &parsed, &rest, error);
+    if (code == SKR_OK)
+        code = parse_rest(rest, &parsed, error);
+    if (code != SKR_OK) {
+        skr_url_fini(&parsed);
+        return code;
+    }
+    *url = parsed;
+    return SKR_OK;
+}
+
+void
+skr_url_fini(struct skr_url *url)
+{
+    free(url->scheme);
+    free(url->user);
+    free(url->password);
+    free(url->host);
+    free(url->path);
+    for (size_t i = 0; i < url->parameter_count; i++) {
+        free(url->parameters[i].name);
+        free(url->parameters[i].value);
+    }
+    *url = (struct skr_url){0};
+}
+
+const char *
+skr_url_find(const struct skr_url *url, const char *name)
+{
+    for (size_t i = 0; i < url->parameter_count; i++)
+        if (strcmp(url->parameters[i].name, name) == 0)
+            return url->parameters[i].value;
+    return NULL;
+}
+
+enum skr_code
+skr_url_number(const struct skr_url *url, const char *name, int64_t least,
+               int64_t most, int64_t fallback, int64_t *number,
+               struct skr_error *error)
+{
+    const char *text = skr_url_find(url, name);
+    if (text == NULL) {
+        *number = fallback;
+        return SKR_OK;
+    }
+    char *end = NULL;
+    errno = 0;
+    long long parsed = strtoll(text, &end, 10);
+    if (end == text || *end != '\0' || errno != 0 || parsed < least ||
+        parsed > most)
+        return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
+                        "%s=%s in the DSN: a whole number from %lld to %lld "
+                        "is needed",
+                        name, text, (long long)least, (long long)most);
+    *number = parsed;
+    return SKR_OK;
+}
+
+void
+skr_url_add_parameter(struct skr_text *dsn, const char *name, const char *value)
+{
+    bool first = dsn->bytes == NULL || strchr(dsn->bytes, '?') == NULL;
+    skr_text_add_format(dsn, "%s%s=", first ? "?" : "&", name);
+    for (const char *at = value; *at != '\0'; at++)
+        if (isalnum((unsigned char)*at) || strchr("-._~", *at) != NULL)
+            skr_text_add(dsn, at, 1);
+        else
+            skr_text_add_format(dsn, "%%%02X", (unsigned char)*at);
+}
+
+static bool
+looks_secret(const char *name, const char *end)
+{
+    static const char *const words[] = {"password", "passwd", "secret", "token",
+                                        "key"};
+    for (; name < end; name++)
+        for (size_t i = 0; i < SKR_COUNT_OF(words); i++)
+            if ((size_t)(end - name) >= strlen(words[i]) &&
+                strncasecmp(name, words[i], strlen(words[i])) == 0)
+                return true;
+    return false;
+}
+
+// Where a password stands, from its colon's successor to the last @ of all: one
+// that was not escaped may hold any character, and masking too much is the safe
+// mistake. Empty at the end when there is none.
+static void
+find_password(const char *text, const char **start, const char **end)
+{
+    *start = *end = text + strlen(text);
+    const char *authority = strstr(text, "://");
+    const char *last_at = strrchr(text, '@');
+    if (last_at == NULL)
+        return;
+    authority = authority == NULL ? text : authority + 3;
+    if (authority > last_at)
+        return;
+    const char *colon = find_between(authority, last_at, ":");
+    if (colon == last_at)
+        return;
+    *start = colon + 1;
+    *end = last_at;
+}
+
+char *
+skr_url_mask(const char *text)
+{
+    const char *password, *password_end;
+    find_password(text, &password, &password_end);
+    struct skr_text masked = {0};
+    // Parameters are looked for in all of the text, the password included: an @
+    // in a parameter must not bring the rest of its value to light.
+    const char *name = NULL;
+    bool in_secret = false, was_hidden = false;
+    for (const char *at = text; *at != '\0'; at++) {
+        if (*at == '?' || *at == '&') {
+            name = at + 1;
+            in_secret = false;
+        }
+        bool hidden = in_secret || (at >= password && at < password_end);
+        if (hidden && !was_hidden)
+            skr_text_add_string(&masked, "***");
+        if (!hidden)
+            skr_text_add(&masked, at, 1);
+        was_hidden = hidden;
+        if (*at == '=' && name != NULL && looks_secret(name, at))
+            in_secret = true;
+    }
+    return skr_text_take(&masked);
+}

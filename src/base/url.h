@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: MIT
+// Data source names: scheme://user:password@host:port/path?name=value.
+
+#ifndef SKR_BASE_URL_H
+#define SKR_BASE_URL_H
+
+#include <skirnir/skirnir.h>
+#include <stdbool.h>
+
+enum { SKR_URL_MAX_PARAMETERS = 32 };
+
+struct skr_url_parameter {
+    char *name;
+    char *value;
+};
+
+// All parts are percent-decoded and zero-terminated; an absent one is NULL.
+struct skr_url {
+    char *scheme;
+    char *user;
+    char *password;
+    char *host;     // several hosts stay one text: "a:1,b:2"
+    uint16_t port;  // 0: none, or several hosts
+    char *path;     // without its first slash: "sqlite:///a" -> "a",
+                    // "sqlite:////a" -> "/a"
+    struct skr_url_parameter parameters[SKR_URL_MAX_PARAMETERS];
+    size_t parameter_count;
+};
+
+// Errors name what is wrong and never repeat the text, which may hold a
+// password.
+SKR_MUST_CHECK enum skr_code
+skr_url_parse(const char *text, struct skr_url *url, struct skr_error *error);
+void skr_url_fini(struct skr_url *url);
+
+// NULL when there is no such parameter.
+const char *skr_url_find(const struct skr_url *url, const char *name);
+
+// A whole number in a range; fallback when the parameter is absent.
+SKR_MUST_CHECK enum skr_code
+skr_url_number(const struct skr_url *url, const char *name, int64_t least,
+               int64_t most, int64_t fallback, int64_t *number,
+               struct skr_error *error);
+
+// Appends "?name=value" or "&name=value" to a DSN that is being written.
+struct skr_text;
+void skr_url_add_parameter(struct skr_text *dsn, const char *name,
+                           const char *value);
+
+// The text with the password, and the value of any parameter that looks like a
+// secret, replaced by "***". NULL when memory is out; the caller frees it.
+char *skr_url_mask(const char *text);
+
+#endif

@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: MIT
+// What a broker driver provides. A broker is one connection (Kafka: one client
+// instance), used by one thread. Publishing and consuming never share one.
+
+#ifndef SKR_BROKER_BROKER_H
+#define SKR_BROKER_BROKER_H
+
+#include "base/log.h"
+#include "message/headers.h"
+
+#include <stdbool.h>
+
+struct skr_url;
+struct skr_db_ops;
+
+// The first member of every driver's own struct.
+struct skr_broker {
+    const struct skr_broker_ops *ops;
+};
+
+struct skr_broker_options {
+    const char *url;
+    const struct skr_db_ops *database;  // under a queue broker; else NULL
+    const char *database_url;
+    bool auto_setup;  // make what is missing on the broker
+    int wake_fd;      // readable: end waits early; negative: none
+    struct skr_log log;
+};
+
+enum skr_fate {
+    SKR_CONFIRMED,         // the broker has stored it
+    SKR_REFUSED_ONCE,      // nack, time-out, busy: may pass later
+    SKR_REFUSED_FOR_GOOD,  // unroutable, too large, malformed
+    SKR_UNCERTAIN,         // the connection ended first: it may be there
+};
+
+struct skr_outcome {
+    uint64_t ticket;  // as given to submit()
+    enum skr_fate fate;
+    struct skr_error reason;  // unset when confirmed
+};
+
+// A driver parses options->url into url before open().
+// close() must be safe after an open() that failed, and never fails.
+typedef enum skr_code
+skr_broker_open_fn(struct skr_broker *broker, const struct skr_url *url,
+                   const struct skr_broker_options *options,
+                   struct skr_error *error);
+typedef void skr_broker_close_fn(struct skr_broker *broker);
+
+// Hands one message over and returns without waiting for the broker, so that
+// reading, publishing and settling overlap. The message is borrowed until its
+// outcome. Messages submitted in order reach the broker in order. headers are
+// the wire's, complete but for the content type. An error means that the
+// message was not taken and there will be no outcome for it.
+typedef enum skr_code
+skr_broker_submit_fn(struct skr_broker *broker,
+                     const struct skr_message *message, uint64_t ticket,
+                     struct skr_error *error);
+
+// Gives the outcomes that have come in, waiting up to timeout_ms for the first
+// while any is due. Every ticket gets exactly one outcome, also when the
+// connection is lost: then SKR_UNCERTAIN for each, and an error (remedy
+// SKR_RECONNECT) once all have been given.
+typedef enum skr_code
+skr_broker_outcomes_fn(struct skr_broker *broker, struct skr_outcome *outcomes,
+                       size_t capacity, size_t *count, uint32_t timeout_ms,
+                       struct skr_error *error);
+
+enum skr_settlement {
+    SKR_SETTLE_RELEASE,  // give it back: the initial value
+    SKR_SETTLE_ACK,      // it is dealt with
+    SKR_SETTLE_RETRY,    // again after delay_ms, with retry_count raised
+};
+
+// A delivery as it came. Everything but the settlement is the driver's.
+struct skr_incoming {
+    // Parsed headers, or count 0 and raw_headers where that failed, with the
+    // reason in problem.
+    struct skr_headers headers;
+    const char *raw_headers;
+    size_t raw_headers_size;
+    struct skr_error problem;
+
+    const void *body;
+    size_t body_size;
+    const char *broker_id;  // the broker's own message id; NULL: none
+    int64_t created_at_us;  // 0: unknown
+    uint32_t retry_count;   // how often it was tried before
+    bool redelivered;  // someone had it and did not settle it: handle it alone
+    uint64_t handle;   // the driver's
+
+    enum skr_settlement settlement;
+    uint32_t delay_ms;
+    struct skr_error reason;  // of a retry
+};
+
+// Gives what is waiting, up to capacity, and waits up to timeout_ms for the
+// first: SKR_TIMEOUT when nothing came, SKR_STOPPED when the wake_fd is
+// readable. Deliveries are borrowed until the next receive(), and each has
+// been settled by then.
+typedef enum skr_code
+skr_broker_receive_fn(struct skr_broker *broker, struct skr_incoming *incoming,
+                      size_t capacity, size_t *count, uint32_t timeout_ms,
+                      struct skr_error *error);
+
+// Carries out the settlements, in one go where the broker can. After an error
+// the caller reconnects: what was not settled will be delivered again.
+typedef enum skr_code
+skr_broker_settle_fn(struct skr_broker *broker, struct skr_incoming *incoming,
+                     size_t count, struct skr_error *error);
+
+struct skr_broker_ops {
+    const char *scheme;  // "amqp", "kafka", "queue"
+    size_t size;         // of the driver's struct; allocated zeroed
+
+    skr_broker_open_fn *open;
+    skr_broker_close_fn *close;
+    skr_broker_submit_fn *submit;
+    skr_broker_outcomes_fn *outcomes;
+    skr_broker_receive_fn *receive;
+    skr_broker_settle_fn *settle;
+};
+
+SKR_MUST_CHECK enum skr_code
+skr_broker_open(const struct skr_broker_ops *ops,
+                const struct skr_broker_options *options,
+                struct skr_broker **broker, struct skr_error *error);
+void skr_broker_close(struct skr_broker *broker);
+
+#endif

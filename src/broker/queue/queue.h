@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: MIT
+// The inside of the queue broker, shared by its files alone.
+
+#ifndef SKR_BROKER_QUEUE_QUEUE_H
+#define SKR_BROKER_QUEUE_QUEUE_H
+
+#include "base/text.h"
+#include "broker/broker.h"
+#include "table/messenger/messenger.h"
+
+#include <pthread.h>
+
+// A message that was submitted: borrowed until its outcome is given.
+struct queue_pending {
+    const struct skr_message *message;
+    uint64_t ticket;
+    enum skr_fate fate;
+    struct skr_error *reason;  // owned; NULL: the publisher's own error
+};
+
+// pending: 0 .. given .. written .. count
+//   given     their outcomes have been handed out
+//   written   their fate is known
+//   the rest  submitted, not yet tried
+struct queue_publisher {
+    struct queue_pending *pending;
+    size_t given, written, count, capacity;
+    struct skr_error failure;  // why a write failed; code SKR_OK: it did not
+
+    // What one write needs, kept between writes.
+    struct skr_messenger_row *rows;
+    size_t *row_owner;  // which pending message a row belongs to
+    struct skr_header *headers;
+    size_t header_capacity;
+    struct skr_text json;
+};
+
+// Renews the lease of rows that a handler keeps longer than expected. The
+// mutex guards everything below it, and the lease of the rows in the table as
+// well: whoever writes delivered_at of held rows holds it meanwhile.
+struct queue_keepalive {
+    pthread_t thread;
+    bool is_running;    // of the broker's thread alone
+    struct skr_db *db;  // of the keepalive's thread alone
+    bool said_busy;
+
+    pthread_mutex_t mutex;
+    pthread_cond_t wake;
+    bool is_ready;  // mutex and condition exist
+    bool stopping;
+    int64_t *rows;  // claimed and not settled
+    size_t count, capacity;
+    int64_t renew_at_ms;
+    struct skr_lease lease;
+};
+
+struct queue_broker {
+    struct skr_broker base;
+    struct skr_db *db;
+    struct skr_table *table;
+    const struct skr_db_ops *database;
+    char *database_url;
+    char *name;
+    uint32_t redeliver_timeout_s;
+    int wake_fd;
+    struct skr_log log;
+
+    struct queue_publisher publisher;
+
+    struct skr_position position;
+    struct skr_batch batch;     // claimed
+    struct skr_batch settling;  // items of it, in the order of a settle call
+    size_t claim_size;
+    struct queue_keepalive keepalive;
+};
+
+skr_broker_submit_fn skr_queue_submit;
+skr_broker_outcomes_fn skr_queue_outcomes;
+skr_broker_receive_fn skr_queue_receive;
+skr_broker_settle_fn skr_queue_settle;
+
+void skr_queue_publisher_fini(struct queue_publisher *publisher);
+
+SKR_MUST_CHECK enum skr_code
+skr_queue_keepalive_init(struct queue_keepalive *keepalive,
+                         struct skr_error *error);
+// Starts the thread unless it runs.
+SKR_MUST_CHECK enum skr_code
+skr_queue_keepalive_start(struct queue_broker *broker, size_t capacity,
+                          struct skr_error *error);
+// Ends the thread.
+void skr_queue_keepalive_fini(struct queue_keepalive *keepalive);
+
+// From now on these rows are renewed.
+void skr_queue_keepalive_hold(struct queue_broker *broker,
+                              const struct skr_batch *batch, size_t count,
+                              const struct skr_lease *lease);
+// Between these two the lease does not move.
+struct skr_lease skr_queue_keepalive_lock(struct queue_keepalive *keepalive);
+void skr_queue_keepalive_unlock(struct queue_keepalive *keepalive);
+// To be called between them: a row that is settled needs no renewal.
+void skr_queue_keepalive_drop(struct queue_keepalive *keepalive, int64_t row);
+
+#endif

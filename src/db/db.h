@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: MIT
+// What a database driver provides: a connection, statements, transactions, a
+// lock that dies with the connection, and a way to wait. It knows nothing of
+// messages; tables (src/table) are written once on top of it.
+//
+// A connection is used by one thread. Calls may block, up to the timeout in
+// the URL. Native errors become a code and a remedy in one place per driver.
+
+#ifndef SKR_DB_DB_H
+#define SKR_DB_DB_H
+
+#include <skirnir/skirnir.h>
+#include <stdbool.h>
+
+struct skr_url;
+struct skr_dialect;
+
+enum skr_value_kind { SKR_NULL, SKR_INTEGER, SKR_TEXT, SKR_BLOB };
+
+// A bound parameter or a column. Text is not zero-terminated when bound; a
+// column's is.
+struct skr_value {
+    enum skr_value_kind kind;
+    int64_t integer;
+    const void *bytes;
+    size_t size;
+};
+
+struct skr_value skr_bind_integer(int64_t integer);
+struct skr_value skr_bind_text(const char *text);  // NULL: SQL NULL
+struct skr_value skr_bind_bytes(const void *bytes, size_t size);
+struct skr_value skr_bind_blob(const void *bytes, size_t size);
+
+// Called for each row; the values are borrowed for the call. An error ends the
+// statement and is what run() returns.
+typedef enum skr_code skr_row_fn(const struct skr_value *columns, size_t count,
+                                 void *user, struct skr_error *error);
+
+struct skr_statement {
+    const char *sql;  // one statement, parameters as the dialect writes them
+    const struct skr_value *values;
+    size_t value_count;
+    skr_row_fn *each_row;  // NULL: rows are ignored
+    void *user;
+    uint64_t *affected;  // NULL: not wanted
+};
+
+// Runs one statement on an open connection. SKR_DUPLICATE for a violated
+// unique key, SKR_MISSING for a table that does not exist.
+typedef enum skr_code
+skr_tx_run_fn(struct skr_tx tx, const struct skr_statement *statement,
+              struct skr_error *error);
+
+// SKR_OK, or SKR_NO_TRANSACTION when what is written would commit by itself.
+typedef enum skr_code
+skr_tx_check_fn(struct skr_tx tx, struct skr_error *error);
+
+struct skr_tx_ops {
+    const struct skr_dialect *dialect;
+    skr_tx_run_fn *run;
+    skr_tx_check_fn *check;
+};
+
+// The first member of every driver's own struct.
+struct skr_db {
+    const struct skr_db_ops *ops;
+};
+
+typedef enum skr_code
+skr_db_open_fn(struct skr_db *db, const struct skr_url *url,
+               struct skr_error *error);
+// Safe after an open() that failed; rolls back and frees locks.
+typedef void skr_db_close_fn(struct skr_db *db);
+
+enum skr_begin {
+    SKR_BEGIN_WRITE,     // READ COMMITTED where there is a choice
+    SKR_BEGIN_SNAPSHOT,  // every statement sees one state; writes nothing
+};
+
+typedef enum skr_code skr_db_begin_fn(struct skr_db *db, enum skr_begin mode,
+                                      struct skr_error *error);
+// When it fails the transaction is over, and SKR_RECONNECT as remedy means
+// that nobody knows whether it was committed.
+typedef enum skr_code
+skr_db_commit_fn(struct skr_db *db, struct skr_error *error);
+// Harmless outside a transaction. Never fails: a connection that cannot roll
+// back fails at its next statement.
+typedef void skr_db_rollback_fn(struct skr_db *db);
+
+// Waits up to timeout_ms, or until wake_fd is readable, for a lock that ends
+// with this connection at the latest. The driver bounds how long the server
+// keeps a silent connection alive, so that a frozen holder loses it.
+typedef enum skr_code
+skr_db_lock_fn(struct skr_db *db, const char *name, int wake_fd,
+               uint32_t timeout_ms, bool *granted, struct skr_error *error);
+// Proves that the lock is still held: SKR_OK, or SKR_UNAVAILABLE when not.
+typedef enum skr_code
+skr_db_check_lock_fn(struct skr_db *db, struct skr_error *error);
+typedef void skr_db_unlock_fn(struct skr_db *db);
+
+// Returns SKR_OK when there may be new rows since the last call, SKR_TIMEOUT
+// when not, and SKR_STOPPED as soon as wake_fd is readable.
+typedef enum skr_code
+skr_db_wait_fn(struct skr_db *db, int wake_fd, uint32_t timeout_ms,
+               struct skr_error *error);
+
+// Says in one line what would make this database serve better, or "" when
+// nothing would; changes it only when told to. NULL: never anything to say.
+enum { SKR_ADVICE_SIZE = 240 };
+typedef enum skr_code
+skr_db_advise_fn(struct skr_db *db, bool change, char advice[SKR_ADVICE_SIZE],
+                 struct skr_error *error);
+
+struct skr_db_ops {
+    const char *scheme;  // "mysql", "pgsql", "sqlite"
+    size_t size;         // of the driver's struct; allocated zeroed
+    // For our own connection: statements are prepared once per text.
+    const struct skr_tx_ops *tx;
+
+    skr_db_open_fn *open;
+    skr_db_close_fn *close;
+    skr_db_begin_fn *begin;
+    skr_db_commit_fn *commit;
+    skr_db_rollback_fn *rollback;
+    skr_db_lock_fn *lock;
+    skr_db_check_lock_fn *check_lock;
+    skr_db_unlock_fn *unlock;
+    skr_db_wait_fn *wait;
+    skr_db_advise_fn *advise;
+};
+
+SKR_MUST_CHECK enum skr_code
+skr_db_open(const struct skr_db_ops *ops, const char *url, struct skr_db **db,
+            struct skr_error *error);
+void skr_db_close(struct skr_db *db);
+
+struct skr_tx skr_db_tx(struct skr_db *db);
+const struct skr_dialect *skr_db_dialect(const struct skr_db *db);
+
+SKR_MUST_CHECK enum skr_code
+skr_tx_run(struct skr_tx tx, const struct skr_statement *statement,
+           struct skr_error *error);
+SKR_MUST_CHECK enum skr_code
+skr_db_begin(struct skr_db *db, enum skr_begin mode, struct skr_error *error);
+SKR_MUST_CHECK enum skr_code
+skr_db_commit(struct skr_db *db, struct skr_error *error);
+void skr_db_rollback(struct skr_db *db);
+
+// Fetches one row's columns into an array, copied as integers or into the
+// arena. found is false, and columns untouched, when there is no row.
+struct skr_arena;
+SKR_MUST_CHECK enum skr_code
+skr_tx_fetch_one(struct skr_tx tx, const struct skr_statement *statement,
+                 struct skr_arena *arena, struct skr_value *columns,
+                 size_t count, bool *found, struct skr_error *error);
+
+#endif

@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: MIT
+#include "db/sql.h"
+
+#include "base/arena.h"
+#include "base/text.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static const char *
+find_word(const struct skr_word *words, size_t count, const char *name,
+          size_t length)
+{
+    for (size_t i = 0; i < count; i++)
+        if (strncmp(words[i].name, name, length) == 0 &&
+            words[i].name[length] == '\0')
+            return words[i].text;
+    return NULL;
+}
+
+// Replaces {words}; a word's text may hold words itself.
+static void
+fill_words(struct skr_text *sql, const struct skr_dialect *dialect,
+           const char *template, const struct skr_word *words,
+           size_t word_count)
+{
+    for (const char *at = template; *at != '\0';) {
+        size_t plain = strcspn(at, "{");
+        skr_text_add(sql, at, plain);
+        at += plain;
+        if (*at == '\0')
+            return;
+        size_t length = strcspn(at + 1, "}");
+        const char *text = find_word(words, word_count, at + 1, length);
+        if (text == NULL)
+            text =
+                find_word(dialect->words, dialect->word_count, at + 1, length);
+        if (text == NULL)
+            abort();
+        fill_words(sql, dialect, text, words, word_count);
+        at += length + 2;
+    }
+}
+
+static void
+number_parameters(struct skr_text *numbered, const char *sql)
+{
+    unsigned number = 0;
+    bool in_string = false;
+    for (const char *at = sql; *at != '\0'; at++) {
+        if (*at == '\'')
+            in_string = !in_string;
+        if (*at == '?' && !in_string)
+            skr_text_add_format(numbered, "$%u", ++number);
+        else
+            skr_text_add(numbered, at, 1);
+    }
+}
+
+char *
+skr_sql_fill(const struct skr_dialect *dialect, struct skr_arena *arena,
+             const char *template, const struct skr_word *words,
+             size_t word_count)
+{
+    struct skr_text sql = {0}, numbered = {0};
+    // A template may come out empty; it is a text all the same.
+    skr_text_add_string(&sql, "");
+    fill_words(&sql, dialect, template, words, word_count);
+    struct skr_text *result = &sql;
+    if (dialect->numbers_parameters && !sql.broken) {
+        number_parameters(&numbered, sql.bytes);
+        result = &numbered;
+    }
+    char *filled = result->broken
+                       ? NULL
+                       : skr_arena_text(arena, result->bytes, result->size);
+    skr_text_fini(&sql);
+    skr_text_fini(&numbered);
+    return filled;
+}
+
+size_t
+skr_sql_list_size(size_t count)
+{
+    size_t size = 1;
+    while (size < count && size < SKR_SQL_MAX_LIST)
+        size *= 4;
+    return size;
+}
+
+char *
+skr_sql_list(struct skr_arena *arena, size_t size)
+{
+    char *list = skr_arena_take(arena, size * 3);
+    if (list == NULL)
+        return NULL;
+    for (size_t i = 0; i < size; i++)
+        memcpy(list + i * 3, i + 1 < size ? "?, " : "?\0",
+               i + 1 < size ? 3 : 2);
+    return list;
+}

@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: MIT
+// SQL written once for all databases: templates with {words}, filled from the
+// dialect and from checked names. Values are never filled in, they are bound.
+
+#ifndef SKR_DB_SQL_H
+#define SKR_DB_SQL_H
+
+#include <skirnir/skirnir.h>
+#include <stdbool.h>
+
+struct skr_arena;
+
+struct skr_word {
+    const char *name;
+    const char *text;
+};
+
+// What differs between databases, as data. Every dialect has these words:
+//   now            the server's clock in UTC, to the second
+//   now_milliseconds  how far that second has gone
+//   now_plus       now, plus a bound number of seconds (one parameter)
+//   now_minus      now, minus a bound number of seconds (one parameter)
+//   row_id         column type: a growing number that is never used twice
+//   long_text, timestamp, message_id   column types
+//   table_options  tail of CREATE TABLE, with a blank before it, or ""
+//   inline_index   an index inside CREATE TABLE, with a comma before it, or ""
+//   create_index   an index as a statement of its own, or ""; both know the
+//                  words table, index and columns. Where names of indexes are
+//                  shared by all tables the table's name is put before it.
+//   insert_once    tail of an INSERT that does nothing when the key exists, or
+//                  "" where SKR_DUPLICATE is the only way to know
+//   lock_skip      tail of a SELECT that claims rows others may want
+//   random_hex     32 random hexadecimal digits
+//   no_index       before a column: leave its index out of the plan; "" where
+//                  the planner knows the data well enough
+struct skr_dialect {
+    const char *name;  // as the scheme
+    const struct skr_word *words;
+    size_t word_count;
+    bool numbers_parameters;  // $1, $2 rather than ?
+};
+
+// Fills a template: {word} from words, then from the dialect; ? becomes $n
+// where the dialect numbers parameters. An unknown word aborts: templates are
+// ours. NULL when memory is out.
+char *skr_sql_fill(const struct skr_dialect *dialect, struct skr_arena *arena,
+                   const char *template, const struct skr_word *words,
+                   size_t word_count);
+
+// Lists of ids are bound in statements of a few fixed lengths, so that few
+// texts are prepared: the text is for skr_sql_list_size(count) parameters, and
+// the caller repeats its last id to fill it.
+enum { SKR_SQL_MAX_LIST = 256 };
+size_t skr_sql_list_size(size_t count);
+// "?, ?, ?": for {ids}.
+char *skr_sql_list(struct skr_arena *arena, size_t size);
+
+#endif

@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: MIT
+// The inside of the SQLite driver, shared by its files alone.
+
+#ifndef SKR_DB_SQLITE_CONNECTION_H
+#define SKR_DB_SQLITE_CONNECTION_H
+
+#include "db/db.h"
+#include "db/sql.h"
+
+#include <skirnir/sqlite.h>
+
+enum { SKR_SQLITE_CACHE_SIZE = 64 };
+
+// Prepared statements by their text.
+struct skr_sqlite_cache {
+    struct {
+        sqlite3_stmt *statement;
+        uint64_t used_at;
+    } entries[SKR_SQLITE_CACHE_SIZE];
+    size_t count;
+    uint64_t uses;
+};
+
+struct skr_sqlite {
+    struct skr_db db;
+    sqlite3 *connection;
+    char *path;  // absolute, without symbolic links
+    struct skr_sqlite_cache cache;
+
+    uint32_t busy_timeout_ms;
+    int64_t busy_since_ms;
+
+    // A lock is an open file with flock(): the kernel frees it with the
+    // process, however that ends.
+    int lock_fd;  // negative: none is held
+    char *lock_path;
+
+    bool has_waited;
+    int64_t version;        // of the data, as wait() saw it last
+    int64_t wait_pause_ms;  // grows while nothing happens
+};
+
+extern const struct skr_dialect skr_sqlite_dialect;
+extern const struct skr_tx_ops skr_sqlite_own_tx;
+
+// Fills error from the connection's last error, whose result code is native.
+enum skr_code
+skr_sqlite_fail(sqlite3 *connection, int native, struct skr_error *error);
+// The same, for when there is no usable connection.
+enum skr_code
+skr_sqlite_fail_path(const char *path, int native, const char *message,
+                     struct skr_error *error);
+
+// statement.c: cache is NULL for a connection that is not ours.
+SKR_MUST_CHECK enum skr_code
+skr_sqlite_run(sqlite3 *connection, struct skr_sqlite_cache *cache,
+               const struct skr_statement *statement, struct skr_error *error);
+void skr_sqlite_cache_clear(struct skr_sqlite_cache *cache);
+
+skr_db_lock_fn skr_sqlite_lock;
+skr_db_check_lock_fn skr_sqlite_check_lock;
+skr_db_unlock_fn skr_sqlite_unlock;
+skr_db_wait_fn skr_sqlite_wait;
+skr_db_advise_fn skr_sqlite_advise;
+
+#endif

@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: MIT
+// A lock is a file beside the database. It is never deleted: between its
+// deletion and the next creation two holders could each lock one of their own.
+//
+// A holder that is stopped keeps it, and nobody else becomes active meanwhile:
+// safe, and without a server there is no one who could tell it from a slow one.
+
+#include "db/sqlite/connection.h"
+
+#include "base/clock.h"
+#include "base/error.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { POLL_MS = 20 };
+
+static bool
+is_file_at(int fd, const char *path)
+{
+    struct stat opened, named;
+    return fstat(fd, &opened) == 0 && stat(path, &named) == 0 &&
+           opened.st_dev == named.st_dev && opened.st_ino == named.st_ino;
+}
+
+static enum skr_code
+fail_file(const char *path, struct skr_error *error)
+{
+    int native = errno;
+    bool is_refused = native == EACCES || native == EPERM || native == EROFS;
+    skr_fail(error, is_refused ? SKR_REFUSED : SKR_UNAVAILABLE, SKR_RECONNECT,
+             "cannot lock %s: %s", path, strerror(native));
+    skr_error_set_native(error, "%d", native);
+    return is_refused ? SKR_REFUSED : SKR_UNAVAILABLE;
+}
+
+// *fd is negative when another has it. The file is opened anew each time, as
+// the one that was there before may have been deleted.
+static enum skr_code
+try_lock(const char *path, int *fd, struct skr_error *error)
+{
+    *fd = -1;
+    // Reading is enough for flock(), so that users may share the file.
+    int opened = open(path, O_RDONLY | O_CREAT | O_CLOEXEC, 0644);
+    if (opened < 0)
+        return fail_file(path, error);
+    enum skr_code code = SKR_OK;
+    if (flock(opened, LOCK_EX | LOCK_NB) == 0) {
+        if (is_file_at(opened, path)) {
+            *fd = opened;
+            return SKR_OK;
+        }
+    } else if (errno != EWOULDBLOCK && errno != EINTR) {
+        code = fail_file(path, error);
+    }
+    close(opened);
+    return code;
+}
+
+static enum skr_code
+wait_for_lock(const char *path, int wake_fd, uint32_t timeout_ms, int *fd,
+              struct skr_error *error)
+{
+    int64_t end = skr_clock_ms() + timeout_ms;
+    for (;;) {
+        enum skr_code code = try_lock(path, fd, error);
+        if (code != SKR_OK || *fd >= 0)
+            return code;
+        int64_t left = end - skr_clock_ms();
+        if (left <= 0 ||
+            skr_clock_sleep(wake_fd, left < POLL_MS ? left : POLL_MS))
+            return SKR_OK;
+    }
+}
+
+enum skr_code
+skr_sqlite_lock(struct skr_db *db, const char *name, int wake_fd,
+                uint32_t timeout_ms, bool *granted, struct skr_error *error)
+{
+    struct skr_sqlite *sqlite = (struct skr_sqlite *)db;
+    if (sqlite->lock_fd >= 0)
+        return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
+                        "this connection holds the lock %s already",
+                        sqlite->lock_path);
+    if (name[0] == '\0' || strchr(name, '/') != NULL)
+        return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
+                        "%s: a lock needs a name without slashes", name);
+    char *path = NULL;
+    if (asprintf(&path, "%s-%s.lock", sqlite->path, name) < 0)
+        return skr_fail_memory(error);
+    int fd = -1;
+    enum skr_code code = wait_for_lock(path, wake_fd, timeout_ms, &fd, error);
+    if (code != SKR_OK || fd < 0) {
+        free(path);
+        if (code == SKR_OK)
+            *granted = false;
+        return code;
+    }
+    sqlite->lock_fd = fd;
+    sqlite->lock_path = path;
+    *granted = true;
+    return SKR_OK;
+}
+
+enum skr_code
+skr_sqlite_check_lock(struct skr_db *db, struct skr_error *error)
+{
+    struct skr_sqlite *sqlite = (struct skr_sqlite *)db;
+    if (sqlite->lock_fd < 0)
+        return skr_fail(error, SKR_UNAVAILABLE, SKR_RECONNECT,
+                        "no lock is held on %s", sqlite->path);
+    if (is_file_at(sqlite->lock_fd, sqlite->lock_path))
+        return SKR_OK;
+    return skr_fail(error, SKR_UNAVAILABLE, SKR_RECONNECT,
+                    "the lock file %s was deleted or replaced: another may "
+                    "hold the lock now",
+                    sqlite->lock_path);
+}
+
+void
+skr_sqlite_unlock(struct skr_db *db)
+{
+    struct skr_sqlite *sqlite = (struct skr_sqlite *)db;
+    if (sqlite->lock_fd < 0)
+        return;
+    // Closing alone would not do if a child process has the file open too.
+    flock(sqlite->lock_fd, LOCK_UN);
+    close(sqlite->lock_fd);
+    sqlite->lock_fd = -1;
+    free(sqlite->lock_path);
+    sqlite->lock_path = NULL;
+}

@@ -1,0 +1,212 @@
+// SPDX-License-Identifier: MIT
+// The SQLite driver: our own connections.
+
+#include "db/sqlite/connection.h"
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/text.h"
+#include "base/url.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static enum skr_code
+check_url(const struct skr_url *url, struct skr_error *error)
+{
+    static const char *const known[] = {"busy_timeout", "serverVersion",
+                                        "charset"};
+    if (url->host != NULL)
+        return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
+                        "sqlite://%s: a file needs three slashes, "
+                        "sqlite:///shop.db, or four where the path is absolute",
+                        url->host);
+    if (url->path == NULL || url->path[0] == '\0')
+        return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
+                        "the DSN names no file; write sqlite:///shop.db");
+    if (strcmp(url->path, ":memory:") == 0)
+        return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
+                        "sqlite:///:memory: is refused: every connection would "
+                        "have a database of its own, which no other sees");
+    for (size_t i = 0; i < url->parameter_count; i++) {
+        bool is_known = false;
+        for (size_t k = 0; k < SKR_COUNT_OF(known); k++)
+            is_known |= strcmp(url->parameters[i].name, known[k]) == 0;
+        if (!is_known)
+            return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
+                            "%s is not a parameter of a sqlite:// DSN; "
+                            "busy_timeout is",
+                            url->parameters[i].name);
+    }
+    return SKR_OK;
+}
+
+// As sqlite3_busy_timeout() does, with shorter pauses: transactions last a few
+// milliseconds here, and a pause of 100 ms would be most of a message's way.
+static int
+wait_for_writer(void *user, int tries)
+{
+    struct skr_sqlite *sqlite = user;
+    int64_t now_ms = skr_clock_ms();
+    if (tries == 0)
+        sqlite->busy_since_ms = now_ms;
+    if (now_ms - sqlite->busy_since_ms >= sqlite->busy_timeout_ms)
+        return 0;
+    skr_clock_sleep(-1, tries < 4 ? 1 : 5);
+    return 1;
+}
+
+static enum skr_code
+run(struct skr_sqlite *sqlite, const char *sql, struct skr_error *error)
+{
+    return skr_sqlite_run(sqlite->connection, &sqlite->cache,
+                          &(struct skr_statement){.sql = sql}, error);
+}
+
+static enum skr_code
+fail_open(const char *path, int native, sqlite3 *connection,
+          struct skr_error *error)
+{
+    char folder[4096];
+    snprintf(folder, sizeof(folder), "%s", path);
+    char *slash = strrchr(folder, '/');
+    if (slash != NULL)
+        slash[1] = '\0';
+    if (slash != NULL && access(folder, F_OK) != 0)
+        return skr_fail(error, SKR_UNAVAILABLE, SKR_RECONNECT,
+                        "%s: there is no folder %s; make it first", path,
+                        folder);
+    struct stat status;
+    if (stat(path, &status) == 0 && S_ISDIR(status.st_mode))
+        return skr_fail(error, SKR_UNAVAILABLE, SKR_RECONNECT,
+                        "%s is a folder; a file is needed", path);
+    return skr_sqlite_fail_path(path, native,
+                                connection == NULL ? sqlite3_errstr(native)
+                                                   : sqlite3_errmsg(connection),
+                                error);
+}
+
+static enum skr_code
+open_file(struct skr_sqlite *sqlite, const char *given, struct skr_error *error)
+{
+    // With a slash in it a path is never one of SQLite's special names.
+    char *path = NULL;
+    if (asprintf(&path, "%s%s", given[0] == '/' ? "" : "./", given) < 0)
+        return skr_fail_memory(error);
+    enum skr_code code = SKR_OK;
+    int native = sqlite3_open_v2(
+        path, &sqlite->connection,
+        SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOMUTEX, NULL);
+    if (native != SQLITE_OK) {
+        code = fail_open(path, native, sqlite->connection, error);
+        goto free_path;
+    }
+    // Resolved only now that the file exists for sure: relative and linked
+    // paths must meet at one lock file.
+    sqlite->path = realpath(path, NULL);
+    if (sqlite->path == NULL)
+        code = skr_fail(error, SKR_UNAVAILABLE, SKR_RECONNECT,
+                        "%s: the path cannot be resolved", path);
+free_path:
+    free(path);
+    return code;
+}
+
+static enum skr_code
+sqlite_open(struct skr_db *db, const struct skr_url *url,
+            struct skr_error *error)
+{
+    struct skr_sqlite *sqlite = (struct skr_sqlite *)db;
+    sqlite->lock_fd = -1;
+    sqlite->wait_pause_ms = 1;
+    int64_t busy_timeout_ms = 0;
+    enum skr_code code = check_url(url, error);
+    if (code == SKR_OK)
+        code = skr_url_number(url, "busy_timeout", 0, 3600000, 5000,
+                              &busy_timeout_ms, error);
+    if (code == SKR_OK)
+        code = open_file(sqlite, url->path, error);
+    if (code != SKR_OK)
+        return code;
+    sqlite->busy_timeout_ms = (uint32_t)busy_timeout_ms;
+    sqlite3_extended_result_codes(sqlite->connection, 1);
+    sqlite3_busy_handler(sqlite->connection, wait_for_writer, sqlite);
+    // A commit stands for a confirm: it must survive a loss of power. The
+    // journal's mode is the owner's choice and stays as it is.
+    code = run(sqlite, "PRAGMA synchronous = FULL", error);
+    if (code == SKR_OK)
+        code = run(sqlite, "PRAGMA foreign_keys = ON", error);
+    // The file is read for the first time: now it shows if it is a database.
+    if (code == SKR_OK)
+        code = run(sqlite, "SELECT 1 FROM sqlite_master LIMIT 1", error);
+    return code;
+}
+
+static void
+sqlite_close(struct skr_db *db)
+{
+    struct skr_sqlite *sqlite = (struct skr_sqlite *)db;
+    skr_sqlite_cache_clear(&sqlite->cache);
+    sqlite3_close_v2(sqlite->connection);
+    sqlite->connection = NULL;
+    skr_sqlite_unlock(db);
+    free(sqlite->path);
+}
+
+static enum skr_code
+sqlite_begin(struct skr_db *db, enum skr_begin mode, struct skr_error *error)
+{
+    struct skr_sqlite *sqlite = (struct skr_sqlite *)db;
+    switch (mode) {
+    // Taking the write lock at once: a transaction that reads first and writes
+    // later fails when another has written in between.
+    case SKR_BEGIN_WRITE: return run(sqlite, "BEGIN IMMEDIATE", error);
+    case SKR_BEGIN_SNAPSHOT: return run(sqlite, "BEGIN DEFERRED", error);
+    }
+    abort();
+}
+
+static void
+sqlite_rollback(struct skr_db *db)
+{
+    struct skr_sqlite *sqlite = (struct skr_sqlite *)db;
+    if (sqlite3_get_autocommit(sqlite->connection))
+        return;
+    enum skr_code ignored = run(sqlite, "ROLLBACK", NULL);
+    (void)ignored;
+}
+
+static enum skr_code
+sqlite_commit(struct skr_db *db, struct skr_error *error)
+{
+    struct skr_sqlite *sqlite = (struct skr_sqlite *)db;
+    if (sqlite3_get_autocommit(sqlite->connection))
+        return skr_fail(error, SKR_NO_TRANSACTION, SKR_GIVE_UP,
+                        "%s: nothing to commit: the transaction was ended by "
+                        "one of its own statements",
+                        sqlite->path);
+    enum skr_code code = run(sqlite, "COMMIT", error);
+    // A commit that found the file locked leaves the transaction open.
+    if (code != SKR_OK)
+        sqlite_rollback(db);
+    return code;
+}
+
+const struct skr_db_ops skr_sqlite_db = {
+    .scheme = "sqlite",
+    .size = sizeof(struct skr_sqlite),
+    .tx = &skr_sqlite_own_tx,
+    .open = sqlite_open,
+    .close = sqlite_close,
+    .begin = sqlite_begin,
+    .commit = sqlite_commit,
+    .rollback = sqlite_rollback,
+    .lock = skr_sqlite_lock,
+    .check_lock = skr_sqlite_check_lock,
+    .unlock = skr_sqlite_unlock,
+    .wait = skr_sqlite_wait,
+    .advise = skr_sqlite_advise,
+};

@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: MIT
+// Transactions that statements run in: the application's and our own.
+
+#include "db/sqlite/connection.h"
+
+#include "base/error.h"
+#include "base/text.h"
+
+static const struct skr_word words[] = {
+    {"now", "datetime('now')"},
+    {"now_plus", "datetime('now', '+' || ? || ' seconds')"},
+    {"now_minus", "datetime('now', '-' || ? || ' seconds')"},
+    {"now_milliseconds", "CAST(substr(strftime('%f', 'now'), 4) AS INTEGER)"},
+    // Without AUTOINCREMENT the id of a deleted row is used again, and a late
+    // delete would take a new message.
+    {"row_id", "INTEGER PRIMARY KEY AUTOINCREMENT NOT NULL"},
+    {"long_text", "TEXT"},
+    {"timestamp", "DATETIME"},
+    {"message_id", "BINARY(16)"},
+    {"table_options", ""},
+    {"inline_index", ""},
+    {"create_index",
+     "CREATE INDEX IF NOT EXISTS {table}_{index} ON {table} ({columns})"},
+    {"insert_once", "ON CONFLICT (message_id) DO NOTHING"},
+    {"lock_skip", ""},
+    {"random_hex", "lower(hex(randomblob(16)))"},
+    {"no_index", "+"},
+};
+
+const struct skr_dialect skr_sqlite_dialect = {
+    .name = "sqlite",
+    .words = words,
+    .word_count = SKR_COUNT_OF(words),
+};
+
+static enum skr_code
+check(sqlite3 *connection, struct skr_error *error)
+{
+    if (!sqlite3_get_autocommit(connection))
+        return SKR_OK;
+    return skr_fail(error, SKR_NO_TRANSACTION, SKR_GIVE_UP,
+                    "the SQLite connection is in autocommit: run BEGIN "
+                    "IMMEDIATE first, and COMMIT afterwards");
+}
+
+static enum skr_code
+foreign_run(struct skr_tx tx, const struct skr_statement *statement,
+            struct skr_error *error)
+{
+    return skr_sqlite_run(tx.connection, NULL, statement, error);
+}
+
+static enum skr_code
+foreign_check(struct skr_tx tx, struct skr_error *error)
+{
+    return check(tx.connection, error);
+}
+
+static const struct skr_tx_ops foreign_tx = {
+    .dialect = &skr_sqlite_dialect,
+    .run = foreign_run,
+    .check = foreign_check,
+};
+
+static enum skr_code
+own_run(struct skr_tx tx, const struct skr_statement *statement,
+        struct skr_error *error)
+{
+    struct skr_sqlite *sqlite = tx.connection;
+    return skr_sqlite_run(sqlite->connection, &sqlite->cache, statement, error);
+}
+
+static enum skr_code
+own_check(struct skr_tx tx, struct skr_error *error)
+{
+    struct skr_sqlite *sqlite = tx.connection;
+    return check(sqlite->connection, error);
+}
+
+const struct skr_tx_ops skr_sqlite_own_tx = {
+    .dialect = &skr_sqlite_dialect,
+    .run = own_run,
+    .check = own_check,
+};
+
+struct skr_tx
+skr_sqlite_tx(sqlite3 *connection)
+{
+    return (struct skr_tx){.ops = &foreign_tx, .connection = connection};
+}
+
+sqlite3 *
+skr_sqlite_connection(struct skr_tx tx)
+{
+    if (tx.ops == &foreign_tx)
+        return tx.connection;
+    if (tx.ops != &skr_sqlite_own_tx)
+        return NULL;
+    struct skr_sqlite *sqlite = tx.connection;
+    return sqlite->connection;
+}

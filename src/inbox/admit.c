@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: MIT
+#include "db/db.h"
+#include "table/deduplication/deduplication.h"
+
+enum skr_code
+skr_inbox_admit(struct skr_tx tx, const char *table, const char *message_name,
+                struct skr_id id, struct skr_error *error)
+{
+    enum skr_code code = tx.ops->check(tx, error);
+    if (code != SKR_OK)
+        return code;
+    struct skr_deduplication *deduplication = NULL;
+    code = skr_deduplication_new(tx.ops->dialect, table, &deduplication, error);
+    if (code != SKR_OK)
+        return code;
+    code = skr_deduplication_admit(deduplication, tx, id, message_name, error);
+    skr_deduplication_free(deduplication);
+    return code;
+}

@@ -1,0 +1,274 @@
+// SPDX-License-Identifier: MIT
+// Jobs that came together share a transaction. When anything goes wrong in it,
+// all of it is rolled back and each job is done again by itself, so that a
+// verdict touches its own message and no other.
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/failpoint.h"
+#include "inbox/inside.h"
+
+#include <stdlib.h>
+
+enum {
+    MOST_CONFLICTS = 5,
+    MOST_LOSSES = 3,
+    FIRST_PAUSE_MS = 10,
+};
+
+enum blame {
+    BLAME_MESSAGE,     // its handler's verdict, or what it did
+    BLAME_CONFLICT,    // another transaction was in the way
+    BLAME_CONNECTION,  // lost under way: nobody knows what was committed
+    BLAME_DATABASE,    // nothing can be done on it now
+};
+
+static enum blame
+find_blame(const struct job *job, const struct attempt *attempt)
+{
+    const struct skr_error *reason = &attempt->reason;
+    if (attempt->step == STEP_HANDLE && attempt->verdict == SKR_REJECT)
+        return BLAME_MESSAGE;
+    if (reason->remedy == SKR_RECONNECT)
+        return BLAME_CONNECTION;
+    if (attempt->step == STEP_BEGIN)
+        return BLAME_DATABASE;
+    if (reason->code == SKR_CONFLICT)
+        return BLAME_CONFLICT;
+    switch (attempt->step) {
+    case STEP_BEGIN:
+    case STEP_ADMIT: return BLAME_DATABASE;
+    case STEP_HANDLE:
+        // A C function's "try again" is a verdict, not a report on the
+        // database.
+        return job->handler->sql != NULL && reason->remedy == SKR_TRY_AGAIN
+                   ? BLAME_DATABASE
+                   : BLAME_MESSAGE;
+    case STEP_COMMIT:
+        return reason->remedy == SKR_TRY_AGAIN ? BLAME_DATABASE : BLAME_MESSAGE;
+    }
+    abort();
+}
+
+static uint32_t
+next_random(struct skr_consumer *consumer)
+{
+    consumer->random = consumer->random * 1664525u + 1013904223u;
+    return consumer->random;
+}
+
+// A verdict on one message, or what counts as one.
+static void
+decide(struct skr_consumer *consumer, struct job *job,
+       const struct attempt *attempt)
+{
+    job->reason = attempt->reason;
+    bool rejected =
+        attempt->step == STEP_HANDLE && attempt->verdict == SKR_REJECT;
+    if (rejected || job->retry_count >= consumer->retry.max_retries) {
+        job->state = JOB_FAILED;
+        return;
+    }
+    job->state = JOB_RETRY;
+    job->incoming->delay_ms = skr_retry_delay_ms(
+        &consumer->retry, job->retry_count + 1, next_random(consumer));
+    skr_log(&consumer->log, SKR_LOG_INFO, "consumer.retry",
+            SKR_LOG_TEXT("name", consumer->options.name),
+            SKR_LOG_TEXT("message", job->delivery.message.name),
+            SKR_LOG_NUMBER("retry", job->retry_count + 1),
+            SKR_LOG_NUMBER("delay_ms", job->incoming->delay_ms),
+            SKR_LOG_TEXT("error", job->reason.text));
+}
+
+static enum skr_code
+report(const struct attempt *attempt, struct skr_error *error)
+{
+    if (error != NULL)
+        *error = attempt->reason;
+    return attempt->reason.code;
+}
+
+static enum skr_code
+handle_alone(struct skr_consumer *consumer, struct job *job,
+             struct skr_error *error)
+{
+    struct attempt attempt;
+    unsigned conflicts = 0, losses = 0;
+    for (;;) {
+        enum skr_code code = skr_consumer_connect_database(consumer, error);
+        if (code != SKR_OK)
+            return code;
+        skr_jobs_attempt(consumer, job, 1, &attempt);
+        if (attempt.committed)
+            return SKR_OK;
+        bool is_settled = false;
+        switch (find_blame(job, &attempt)) {
+        case BLAME_MESSAGE: is_settled = true; break;
+        case BLAME_CONFLICT: is_settled = ++conflicts > MOST_CONFLICTS; break;
+        case BLAME_CONNECTION:
+            skr_consumer_drop_database(consumer);
+            is_settled = ++losses > MOST_LOSSES;
+            // Only a handler can lose a connection by what it does.
+            if (is_settled && attempt.step != STEP_HANDLE)
+                return report(&attempt, error);
+            break;
+        case BLAME_DATABASE: return report(&attempt, error);
+        }
+        if (is_settled) {
+            decide(consumer, job, &attempt);
+            return SKR_OK;
+        }
+        // A stop leaves the job ready: it will be given back.
+        if (skr_clock_sleep(consumer->stop_fd,
+                            (int64_t)FIRST_PAUSE_MS << (conflicts + losses)))
+            return SKR_OK;
+    }
+}
+
+static size_t
+count_ready(const struct job *jobs, size_t count)
+{
+    size_t ready = 0;
+    for (size_t i = 0; i < count; i++)
+        ready += jobs[i].state == JOB_READY;
+    return ready;
+}
+
+static enum skr_code
+handle_jobs(struct skr_consumer *consumer, struct job *jobs, size_t count,
+            struct skr_error *error)
+{
+    if (count_ready(jobs, count) > 1) {
+        struct attempt attempt;
+        enum skr_code code = skr_consumer_connect_database(consumer, error);
+        if (code != SKR_OK)
+            return code;
+        skr_jobs_attempt(consumer, jobs, count, &attempt);
+        if (attempt.committed)
+            return SKR_OK;
+        if (attempt.reason.remedy == SKR_RECONNECT)
+            skr_consumer_drop_database(consumer);
+        else if (attempt.step == STEP_BEGIN)
+            return report(&attempt, error);
+        skr_log(&consumer->log, SKR_LOG_DEBUG, "consumer.replay",
+                SKR_LOG_TEXT("name", consumer->options.name),
+                SKR_LOG_NUMBER("deliveries", count),
+                SKR_LOG_TEXT("error", attempt.reason.text));
+    }
+    for (size_t i = 0; i < count; i++) {
+        if (jobs[i].state != JOB_READY)
+            continue;
+        if (skr_consumer_is_stopping(consumer))
+            return SKR_OK;
+        enum skr_code code = handle_alone(consumer, &jobs[i], error);
+        if (code != SKR_OK) {
+            consumer->alone_left = count;
+            return code;
+        }
+    }
+    return SKR_OK;
+}
+
+// What the failed table does not take is given back, never dropped.
+static enum skr_code
+keep_failed(struct skr_consumer *consumer, struct job *jobs, size_t count,
+            struct skr_error *error)
+{
+    enum skr_code first = SKR_OK;
+    for (size_t i = 0; i < count; i++) {
+        if (jobs[i].state != JOB_FAILED)
+            continue;
+        struct skr_error problem = {0};
+        enum skr_code code = skr_consumer_connect_database(consumer, &problem);
+        if (code == SKR_OK)
+            code = skr_job_keep(consumer, &jobs[i], &problem);
+        if (code == SKR_OK) {
+            jobs[i].state = JOB_OVER;
+            continue;
+        }
+        jobs[i].state = JOB_RELEASED;
+        if (problem.remedy == SKR_RECONNECT)
+            skr_consumer_drop_database(consumer);
+        if (first == SKR_OK) {
+            first = code;
+            *error = problem;
+        }
+    }
+    return first;
+}
+
+static void
+set_settlement(struct job *job)
+{
+    struct skr_incoming *incoming = job->incoming;
+    switch (job->state) {
+    case JOB_OVER: incoming->settlement = SKR_SETTLE_ACK; return;
+    case JOB_RETRY:
+        incoming->settlement = SKR_SETTLE_RETRY;
+        incoming->reason = job->reason;
+        return;
+    case JOB_READY:
+    case JOB_ADMITTED:
+    case JOB_SKIPPED:
+    case JOB_FAILED:
+    case JOB_RELEASED: incoming->settlement = SKR_SETTLE_RELEASE; return;
+    }
+}
+
+// The broker is told until it has understood: what is not settled comes again
+// with its tries raised, although no handler is to blame.
+static enum skr_code
+settle(struct skr_consumer *consumer, struct job *jobs, size_t count,
+       struct skr_error *error)
+{
+    if (count == 0 || consumer->broker == NULL)
+        return SKR_OK;
+    for (size_t i = 0; i < count; i++)
+        set_settlement(&jobs[i]);
+    for (;;) {
+        enum skr_code code = consumer->broker->ops->settle(
+            consumer->broker, jobs[0].incoming, count, error);
+        if (code == SKR_OK)
+            break;
+        if (error->remedy != SKR_TRY_AGAIN ||
+            skr_consumer_is_ending(consumer)) {
+            skr_consumer_drop_broker(consumer);
+            return code;
+        }
+        skr_consumer_wait_out(consumer, error);
+    }
+    skr_failpoint("consumer.acked");
+    for (size_t i = 0; i < count; i++) {
+        if (jobs[i].incoming->settlement == SKR_SETTLE_RETRY)
+            atomic_fetch_add(&consumer->retried, 1);
+        if (jobs[i].incoming->settlement != SKR_SETTLE_RELEASE)
+            consumer->taken++;
+    }
+    return SKR_OK;
+}
+
+enum skr_code
+skr_jobs_handle(struct skr_consumer *consumer, struct job *jobs, size_t count,
+                struct skr_error *error)
+{
+    struct skr_error problem = {0}, unkept = {0}, unsettled = {0};
+    enum skr_code code = handle_jobs(consumer, jobs, count, &problem);
+    enum skr_code kept = keep_failed(consumer, jobs, count, &unkept);
+    enum skr_code settled = settle(consumer, jobs, count, &unsettled);
+    if (code == SKR_OK) {
+        code = kept != SKR_OK ? kept : settled;
+        problem = kept != SKR_OK ? unkept : unsettled;
+    }
+    if (code != SKR_OK)
+        *error = problem;
+    return code;
+}
+
+enum skr_code
+skr_jobs_release(struct skr_consumer *consumer, struct job *jobs, size_t count,
+                 struct skr_error *error)
+{
+    for (size_t i = 0; i < count; i++)
+        jobs[i].state = JOB_RELEASED;
+    return settle(consumer, jobs, count, error);
+}

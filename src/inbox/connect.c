@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: MIT
+// The consumer's two connections, the tables it needs, and waiting for both.
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "inbox/inside.h"
+
+enum {
+    FIRST_PAUSE_MS = 100,
+    LONGEST_PAUSE_MS = 5000,
+};
+
+static enum skr_code
+check_deduplication(struct skr_consumer *consumer, struct skr_error *error)
+{
+    enum skr_code code =
+        skr_deduplication_check(consumer->deduplication, consumer->db, error);
+    if (code != SKR_MISSING)
+        return code;
+    if (consumer->extras.deduplication_auto_setup)
+        return skr_deduplication_create(consumer->deduplication, consumer->db,
+                                        error);
+    return skr_fail(error, SKR_MISSING, SKR_GIVE_UP,
+                    "the deduplication table %s does not exist; create it "
+                    "with `skirnir setup-deduplication --force`",
+                    consumer->options.deduplication_table);
+}
+
+enum skr_code
+skr_consumer_fail_missing(const struct skr_consumer *consumer,
+                          struct skr_error *error)
+{
+    return skr_fail(error, SKR_MISSING, SKR_GIVE_UP,
+                    "the failed table %s does not exist; create it with "
+                    "`skirnir setup`",
+                    consumer->options.failed_table);
+}
+
+static enum skr_code
+check_failed_table(struct skr_consumer *consumer, struct skr_error *error)
+{
+    struct skr_table *table = consumer->failed_table;
+    enum skr_code code = table->ops->check(table, consumer->db, error);
+    if (code != SKR_MISSING)
+        return code;
+    if (consumer->extras.auto_setup)
+        return skr_table_create(table, consumer->db, error);
+    // Missing from the start is a mistake in the setup. One that went away
+    // later holds up only the messages that need it.
+    return consumer->was_ready ? SKR_OK
+                               : skr_consumer_fail_missing(consumer, error);
+}
+
+enum skr_code
+skr_consumer_connect_database(struct skr_consumer *consumer,
+                              struct skr_error *error)
+{
+    if (consumer->db != NULL)
+        return SKR_OK;
+    enum skr_code code =
+        skr_db_open(consumer->options.database, consumer->options.database_url,
+                    &consumer->db, error);
+    if (code != SKR_OK)
+        return code;
+    code = check_deduplication(consumer, error);
+    if (code == SKR_OK)
+        code = check_failed_table(consumer, error);
+    if (code != SKR_OK)
+        skr_consumer_drop_database(consumer);
+    return code;
+}
+
+enum skr_code
+skr_consumer_connect(struct skr_consumer *consumer, struct skr_error *error)
+{
+    enum skr_code code = skr_consumer_connect_database(consumer, error);
+    if (code != SKR_OK)
+        return code;
+    if (consumer->broker == NULL) {
+        const struct skr_consumer_options *options = &consumer->options;
+        struct skr_broker_options broker_options = {
+            .url = options->broker_url,
+            .database = options->queue_database,
+            .database_url = options->queue_database_url,
+            .auto_setup = consumer->extras.auto_setup,
+            .wake_fd = consumer->stop_fd,
+            .log = consumer->log,
+        };
+        code = skr_broker_open(options->broker, &broker_options,
+                               &consumer->broker, error);
+        if (code != SKR_OK)
+            return code;
+    }
+    if (!consumer->was_ready)
+        skr_log(&consumer->log, SKR_LOG_INFO, "consumer.ready",
+                SKR_LOG_TEXT("name", consumer->options.name));
+    consumer->was_ready = true;
+    return SKR_OK;
+}
+
+void
+skr_consumer_drop_database(struct skr_consumer *consumer)
+{
+    skr_db_close(consumer->db);
+    consumer->db = NULL;
+}
+
+void
+skr_consumer_drop_broker(struct skr_consumer *consumer)
+{
+    skr_broker_close(consumer->broker);
+    consumer->broker = NULL;
+}
+
+bool
+skr_consumer_is_stopping(const struct skr_consumer *consumer)
+{
+    return skr_clock_sleep(consumer->stop_fd, 0);
+}
+
+bool
+skr_consumer_is_ending(const struct skr_consumer *consumer)
+{
+    const struct skr_consumer_extras *extras = &consumer->extras;
+    return skr_consumer_is_stopping(consumer) ||
+           (extras->limit > 0 && consumer->taken >= extras->limit) ||
+           (extras->is_over != NULL && extras->is_over(extras->user));
+}
+
+void
+skr_consumer_wait_out(struct skr_consumer *consumer,
+                      const struct skr_error *error)
+{
+    skr_trouble_report(&consumer->trouble, &consumer->log, "consumer.trouble",
+                       consumer->options.name, error);
+    consumer->pause_ms =
+        consumer->pause_ms == 0 ? FIRST_PAUSE_MS : consumer->pause_ms * 2;
+    if (consumer->pause_ms > LONGEST_PAUSE_MS)
+        consumer->pause_ms = LONGEST_PAUSE_MS;
+    skr_clock_sleep(consumer->stop_fd, consumer->pause_ms);
+}
+
+void
+skr_consumer_end_trouble(struct skr_consumer *consumer)
+{
+    skr_trouble_end(&consumer->trouble, &consumer->log, "consumer.recovered",
+                    consumer->options.name);
+    consumer->pause_ms = 0;
+}

@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: MIT
+// The consumer's inside, for the program: what the public header leaves out.
+
+#ifndef SKR_INBOX_CONSUMER_H
+#define SKR_INBOX_CONSUMER_H
+
+#include "message/name.h"
+
+#include <skirnir/skirnir.h>
+#include <stdbool.h>
+
+struct skr_consumer_counts {
+    uint64_t handled;     // effects committed
+    uint64_t duplicates;  // seen before, acknowledged
+    uint64_t retried;
+    uint64_t failed;  // kept in the failed table
+};
+
+// From any thread.
+struct skr_consumer_counts
+skr_consumer_counts(const struct skr_consumer *consumer);
+
+// To be called between skr_consumer_open() and skr_consumer_run().
+struct skr_consumer_extras {
+    const struct skr_names *names;  // message_types; borrowed; NULL: none
+    bool failed_readable;           // see skr_messenger_options
+    bool auto_setup;                // make the failed table when it is missing
+    bool deduplication_auto_setup;
+    uint64_t limit;        // stop after so many deliveries; 0: never
+    uint32_t sleep_ms;     // longest wait for a delivery; 0: 1000
+    bool stop_when_empty;  // return SKR_OK once nothing is waiting
+    // Asked after each batch and each wait; true ends the run with SKR_OK.
+    bool (*is_over)(void *user);
+    void *user;
+};
+void skr_consumer_extend(struct skr_consumer *consumer,
+                         const struct skr_consumer_extras *extras);
+
+// A handler that is SQL: statements run in the handler's transaction, with
+// :id :name :body :headers :partition_key bound. See inbox/sql_handler.h.
+SKR_MUST_CHECK enum skr_code
+skr_consumer_handle_sql(struct skr_consumer *consumer, const char *message_name,
+                        const char *const *statements, size_t count,
+                        struct skr_error *error);
+
+#endif

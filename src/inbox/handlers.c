@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: MIT
+#include "base/error.h"
+#include "inbox/inside.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+const struct handler *
+skr_handlers_find(const struct handlers *handlers, const char *message_name)
+{
+    for (size_t i = 0; i < handlers->count; i++)
+        if (strcmp(handlers->items[i].message_name, message_name) == 0)
+            return &handlers->items[i];
+    return NULL;
+}
+
+static bool
+reserve(struct handlers *handlers)
+{
+    if (handlers->count < handlers->capacity)
+        return true;
+    size_t capacity = handlers->capacity == 0 ? 8 : handlers->capacity * 2;
+    struct handler *grown = realloc(handlers->items, capacity * sizeof(*grown));
+    if (grown == NULL)
+        return false;
+    handlers->items = grown;
+    handlers->capacity = capacity;
+    return true;
+}
+
+enum skr_code
+skr_handlers_add(struct handlers *handlers, const char *message_name,
+                 const struct handler *handler, struct skr_error *error)
+{
+    if (message_name == NULL || message_name[0] == '\0')
+        return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
+                        "a handler needs the name of a message");
+    if (handler->run == NULL)
+        return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
+                        "the handler of %s is no function", message_name);
+    if (skr_handlers_find(handlers, message_name) != NULL)
+        return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
+                        "%s has a handler already", message_name);
+    if (!reserve(handlers))
+        return skr_fail_memory(error);
+    struct handler added = *handler;
+    added.message_name = strdup(message_name);
+    if (added.message_name == NULL)
+        return skr_fail_memory(error);
+    handlers->items[handlers->count++] = added;
+    return SKR_OK;
+}
+
+void
+skr_handlers_fini(struct handlers *handlers)
+{
+    for (size_t i = 0; i < handlers->count; i++) {
+        free(handlers->items[i].message_name);
+        skr_sql_handler_free(handlers->items[i].sql);
+    }
+    free(handlers->items);
+}

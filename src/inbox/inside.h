@@ -1,0 +1,170 @@
+// SPDX-License-Identifier: MIT
+// The inside of a consumer, shared by the files of this folder alone.
+//
+//   consumer.c     life cycle and the loop
+//   connect.c      connections, tables, waiting out trouble
+//   handlers.c     which function handles which message
+//   decode.c       a delivery becomes a job
+//   batch.c        jobs that share a transaction, and what became of each
+//   transaction.c  one transaction: admit, handle, commit
+//   failed.c       keeping what cannot be handled
+
+#ifndef SKR_INBOX_INSIDE_H
+#define SKR_INBOX_INSIDE_H
+
+#include "base/arena.h"
+#include "base/log.h"
+#include "broker/broker.h"
+#include "inbox/consumer.h"
+#include "message/failure.h"
+#include "table/deduplication/deduplication.h"
+#include "table/messenger/messenger.h"
+
+#include <stdatomic.h>
+
+struct handler {
+    char *message_name;
+    skr_handler_fn *run;
+    void *user;
+    struct skr_sql_handler *sql;  // owned; NULL: a C function
+};
+
+struct handlers {
+    struct handler *items;
+    size_t count;
+    size_t capacity;
+};
+
+enum job_state {
+    JOB_READY,     // to be handled
+    JOB_ADMITTED,  // handled in a transaction that is not committed yet
+    JOB_SKIPPED,   // a duplicate in a transaction that is not committed yet
+    JOB_OVER,      // dealt with: to be acknowledged
+    JOB_RETRY,     // to be delivered again later
+    JOB_FAILED,    // to be kept in the failed table
+    JOB_RELEASED,  // to be given back as it came
+};
+
+struct job {
+    struct skr_incoming *incoming;
+    struct skr_delivery delivery;
+    const struct handler *handler;
+    const char *recorded_name;  // in the deduplication row
+    uint32_t retry_count;
+    enum job_state state;
+    // A transaction that held it may have been committed without our knowing:
+    // a duplicate then means that it was.
+    bool may_be_committed;
+    struct skr_error reason;
+};
+
+struct skr_consumer {
+    struct skr_arena texts;
+    struct skr_consumer_options options;  // texts are in the arena above
+    struct skr_consumer_extras extras;
+    struct skr_retry_policy retry;
+    struct skr_log log;
+    struct handlers handlers;
+    int stop_fd;
+    atomic_uint_fast64_t handled, duplicates, retried, failed;
+
+    struct skr_deduplication *deduplication;
+    struct skr_table *failed_table;
+    struct skr_db *db;
+    struct skr_broker *broker;
+    bool was_ready;  // both were there, with their tables
+    struct skr_trouble trouble;
+    uint32_t pause_ms;
+
+    struct skr_incoming *incoming;
+    struct job *jobs;
+    size_t capacity;
+    struct skr_arena arena;  // for what was received last
+    uint64_t taken;          // deliveries that were dealt with
+    size_t alone_left;  // so many are handled each by itself, after trouble
+    uint32_t random;    // moves retries apart
+};
+
+// connect.c
+
+// Opens what is not open and checks the tables.
+SKR_MUST_CHECK enum skr_code
+skr_consumer_connect(struct skr_consumer *consumer, struct skr_error *error);
+SKR_MUST_CHECK enum skr_code
+skr_consumer_connect_database(struct skr_consumer *consumer,
+                              struct skr_error *error);
+// SKR_MISSING: the failed table, and how to make it.
+enum skr_code skr_consumer_fail_missing(const struct skr_consumer *consumer,
+                                        struct skr_error *error);
+void skr_consumer_drop_database(struct skr_consumer *consumer);
+void skr_consumer_drop_broker(struct skr_consumer *consumer);
+bool skr_consumer_is_stopping(const struct skr_consumer *consumer);
+// Stopped, at its limit, or over by the caller's own measure.
+bool skr_consumer_is_ending(const struct skr_consumer *consumer);
+// Says the trouble once and waits, longer each time, or until the stop.
+void skr_consumer_wait_out(struct skr_consumer *consumer,
+                           const struct skr_error *error);
+void skr_consumer_end_trouble(struct skr_consumer *consumer);
+
+// handlers.c
+
+SKR_MUST_CHECK enum skr_code
+skr_handlers_add(struct handlers *handlers, const char *message_name,
+                 const struct handler *handler, struct skr_error *error);
+// NULL when there is none.
+const struct handler *
+skr_handlers_find(const struct handlers *handlers, const char *message_name);
+void skr_handlers_fini(struct handlers *handlers);
+
+// sql_run.c
+
+SKR_MUST_CHECK enum skr_code
+skr_sql_handler_new(const struct skr_dialect *dialect,
+                    const char *const *statements, size_t count,
+                    struct skr_sql_handler **handler, struct skr_error *error);
+void skr_sql_handler_free(struct skr_sql_handler *handler);
+skr_handler_fn skr_sql_handler_run;  // user is the handler
+
+// decode.c
+
+// The only errors are the consumer's own; a delivery that cannot be understood
+// becomes a job that has failed.
+SKR_MUST_CHECK enum skr_code
+skr_job_decode(struct skr_consumer *consumer, struct skr_incoming *incoming,
+               struct job *job, struct skr_error *error);
+
+// transaction.c
+
+enum step { STEP_BEGIN, STEP_ADMIT, STEP_HANDLE, STEP_COMMIT };
+
+struct attempt {
+    bool committed;
+    enum step step;            // where it ended, if not committed
+    enum skr_verdict verdict;  // of STEP_HANDLE
+    struct skr_error reason;
+};
+
+// Runs the jobs that are ready in one transaction: all of them, or none.
+void skr_jobs_attempt(struct skr_consumer *consumer, struct job *jobs,
+                      size_t count, struct attempt *attempt);
+
+// batch.c
+
+// Handles jobs and settles them with the broker. An error is trouble that is
+// nobody's fault: what it kept from being handled has been given back.
+SKR_MUST_CHECK enum skr_code
+skr_jobs_handle(struct skr_consumer *consumer, struct job *jobs, size_t count,
+                struct skr_error *error);
+// Gives the jobs back as they came.
+SKR_MUST_CHECK enum skr_code
+skr_jobs_release(struct skr_consumer *consumer, struct job *jobs, size_t count,
+                 struct skr_error *error);
+
+// failed.c
+
+// Keeps a failed job in the failed table, in a transaction of its own.
+SKR_MUST_CHECK enum skr_code
+skr_job_keep(struct skr_consumer *consumer, struct job *job,
+             struct skr_error *error);
+
+#endif

@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: MIT
+// Handlers written in SQL: named parameters are found once, values are bound.
+
+#ifndef SKR_INBOX_SQL_HANDLER_H
+#define SKR_INBOX_SQL_HANDLER_H
+
+#include <skirnir/skirnir.h>
+#include <stdbool.h>
+
+struct skr_arena;
+struct skr_dialect;
+
+enum skr_sql_parameter {
+    SKR_SQL_ID,             // :id, 16 bytes
+    SKR_SQL_ID_TEXT,        // :id_text, the UUID as text
+    SKR_SQL_NAME,           // :name
+    SKR_SQL_BODY,           // :body
+    SKR_SQL_HEADERS,        // :headers, one JSON object
+    SKR_SQL_PARTITION_KEY,  // :partition_key, NULL when there is none
+};
+
+enum { SKR_SQL_MAX_PARAMETERS = 64 };
+
+struct skr_sql_template {
+    char *sql;  // parameters as the dialect writes them
+    enum skr_sql_parameter parameters[SKR_SQL_MAX_PARAMETERS];
+    size_t count;
+};
+
+// Checks one statement and finds its parameters outside of strings, quoted
+// names and comments (PostgreSQL's :: is no parameter). SKR_INVALID names what
+// is not allowed: an unknown parameter, a second statement after a semicolon,
+// words that begin or end transactions, DDL.
+SKR_MUST_CHECK enum skr_code
+skr_sql_template_parse(const char *sql, const struct skr_dialect *dialect,
+                       struct skr_arena *arena, struct skr_sql_template *parsed,
+                       struct skr_error *error);
+
+#endif

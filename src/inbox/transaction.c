@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: MIT
+// One transaction: the deduplication rows and the handlers' effects commit
+// together or not at all.
+
+#include "base/error.h"
+#include "base/failpoint.h"
+#include "inbox/inside.h"
+
+static enum skr_code
+run_sql(struct skr_consumer *consumer, const char *sql, struct skr_error *error)
+{
+    return skr_tx_run(skr_db_tx(consumer->db),
+                      &(struct skr_statement){.sql = sql}, error);
+}
+
+// A savepoint at the very start marks the transaction as ours: when it cannot
+// be released at the end, a handler, or the server, has ended what we began.
+static enum skr_code
+begin(struct skr_consumer *consumer, struct skr_error *error)
+{
+    enum skr_code code = skr_db_begin(consumer->db, SKR_BEGIN_WRITE, error);
+    if (code != SKR_OK)
+        return code;
+    return run_sql(consumer, "SAVEPOINT skr", error);
+}
+
+static enum skr_code
+commit(struct skr_consumer *consumer, struct skr_error *error)
+{
+    enum skr_code code = run_sql(consumer, "RELEASE SAVEPOINT skr", error);
+    if (code != SKR_OK) {
+        if (error->remedy == SKR_GIVE_UP)
+            skr_error_prefix(error, "the transaction was ended inside a "
+                                    "handler");
+        return code;
+    }
+    skr_failpoint("consumer.handled");
+    return skr_db_commit(consumer->db, error);
+}
+
+static enum skr_code
+admit(struct skr_consumer *consumer, struct job *job, struct skr_error *error)
+{
+    enum skr_code code = skr_deduplication_admit(
+        consumer->deduplication, skr_db_tx(consumer->db),
+        job->delivery.message.id, job->recorded_name, error);
+    if (code == SKR_DUPLICATE) {
+        job->state = JOB_SKIPPED;
+        return SKR_OK;
+    }
+    if (code == SKR_OK)
+        job->state = JOB_ADMITTED;
+    return code;
+}
+
+static void
+explain(const struct job *job, enum skr_verdict verdict,
+        struct skr_error *reason)
+{
+    if (reason->code == SKR_OK)
+        reason->code = SKR_REFUSED;
+    if (reason->text[0] == '\0')
+        skr_fail(reason, reason->code, reason->remedy,
+                 "the handler of %.100s said %s", job->handler->message_name,
+                 verdict == SKR_REJECT ? "reject" : "retry");
+}
+
+// Ends the attempt at this job, unless its handler accepts it.
+static bool
+handle(struct skr_consumer *consumer, struct job *job, struct attempt *attempt)
+{
+    struct skr_tx tx = skr_db_tx(consumer->db);
+    skr_error_clear(&attempt->reason);
+    attempt->step = STEP_HANDLE;
+    attempt->verdict = job->handler->run(&job->delivery, tx, job->handler->user,
+                                         &attempt->reason);
+    if (attempt->verdict != SKR_ACCEPT) {
+        explain(job, attempt->verdict, &attempt->reason);
+        return false;
+    }
+    // Without a transaction the next deduplication row would commit by itself
+    // and outlive a handler that fails.
+    skr_error_clear(&attempt->reason);
+    attempt->step = STEP_COMMIT;
+    if (tx.ops->check(tx, &attempt->reason) == SKR_OK)
+        return true;
+    skr_error_prefix(&attempt->reason,
+                     "the handler of %.100s ended the "
+                     "transaction",
+                     job->handler->message_name);
+    return false;
+}
+
+static bool
+run_jobs(struct skr_consumer *consumer, struct job *jobs, size_t count,
+         struct attempt *attempt)
+{
+    attempt->step = STEP_BEGIN;
+    if (begin(consumer, &attempt->reason) != SKR_OK)
+        return false;
+    for (size_t i = 0; i < count; i++) {
+        if (jobs[i].state != JOB_READY)
+            continue;
+        attempt->step = STEP_ADMIT;
+        if (admit(consumer, &jobs[i], &attempt->reason) != SKR_OK)
+            return false;
+        if (jobs[i].state == JOB_ADMITTED &&
+            !handle(consumer, &jobs[i], attempt))
+            return false;
+    }
+    attempt->step = STEP_COMMIT;
+    return commit(consumer, &attempt->reason) == SKR_OK;
+}
+
+static void
+log_over(const struct skr_consumer *consumer, const struct job *job,
+         const char *event)
+{
+    if (consumer->log.write == NULL)
+        return;
+    char id[SKR_ID_TEXT_SIZE];
+    skr_id_format(job->delivery.message.id, id);
+    skr_log(&consumer->log, SKR_LOG_DEBUG, event,
+            SKR_LOG_TEXT("name", consumer->options.name),
+            SKR_LOG_TEXT("message", job->delivery.message.name),
+            SKR_LOG_TEXT("id", id));
+}
+
+static void
+close_job(struct skr_consumer *consumer, struct job *job)
+{
+    if (job->state != JOB_ADMITTED && job->state != JOB_SKIPPED)
+        return;
+    bool was_handled = job->state == JOB_ADMITTED || job->may_be_committed;
+    atomic_fetch_add(was_handled ? &consumer->handled : &consumer->duplicates,
+                     1);
+    log_over(consumer, job,
+             was_handled ? "consumer.handled" : "consumer.duplicate");
+    job->state = JOB_OVER;
+}
+
+static void
+reopen_job(struct job *job, const struct attempt *attempt)
+{
+    if (job->state != JOB_ADMITTED && job->state != JOB_SKIPPED)
+        return;
+    if (job->state == JOB_ADMITTED && attempt->step == STEP_COMMIT)
+        job->may_be_committed = true;
+    job->state = JOB_READY;
+}
+
+void
+skr_jobs_attempt(struct skr_consumer *consumer, struct job *jobs, size_t count,
+                 struct attempt *attempt)
+{
+    *attempt = (struct attempt){.verdict = SKR_ACCEPT};
+    attempt->committed = run_jobs(consumer, jobs, count, attempt);
+    if (attempt->committed) {
+        skr_failpoint("consumer.committed");
+        for (size_t i = 0; i < count; i++)
+            close_job(consumer, &jobs[i]);
+        return;
+    }
+    skr_db_rollback(consumer->db);
+    for (size_t i = 0; i < count; i++)
+        reopen_job(&jobs[i], attempt);
+}

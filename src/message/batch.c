@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: MIT
+#include "message/batch.h"
+
+#include "base/error.h"
+
+#include <stdlib.h>
+
+enum skr_code
+skr_batch_init(struct skr_batch *batch, size_t capacity,
+               struct skr_error *error)
+{
+    struct skr_batch_item *items = calloc(capacity, sizeof(*items));
+    if (items == NULL)
+        return skr_fail_memory(error);
+    *batch = (struct skr_batch){.items = items, .capacity = capacity};
+    return SKR_OK;
+}
+
+void
+skr_batch_clear(struct skr_batch *batch)
+{
+    batch->count = 0;
+    batch->bytes = 0;
+    batch->pending = 0;
+    skr_arena_reset(&batch->arena);
+}
+
+void
+skr_batch_fini(struct skr_batch *batch)
+{
+    free(batch->items);
+    skr_arena_fini(&batch->arena);
+    *batch = (struct skr_batch){0};
+}

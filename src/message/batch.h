@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: MIT
+// A batch: the messages that one worker has read, and what became of each.
+
+#ifndef SKR_MESSAGE_BATCH_H
+#define SKR_MESSAGE_BATCH_H
+
+#include "base/arena.h"
+#include "message/envelope.h"
+
+enum skr_state {
+    SKR_READ,         // not handed over, or handed over in vain: the row stays
+    SKR_SENT,         // submitted, no outcome yet
+    SKR_DONE,         // confirmed: the row may leave
+    SKR_RETRY_LATER,  // refused: the row waits for delay_ms
+    SKR_HOPELESS,     // the row moves to the failed table
+};
+
+struct skr_batch_item {
+    int64_t row;
+    struct skr_envelope envelope;  // lives in the batch's arena
+    // The headers as they lie in the row; kept when they cannot be parsed.
+    const char *raw_headers;
+    size_t raw_headers_size;
+    size_t size;       // bytes of body and headers
+    bool redelivered;  // another had claimed it and did not settle it in time
+    enum skr_state state;
+    uint32_t delay_ms;
+    struct skr_error reason;  // of a retry or a failure
+};
+
+struct skr_batch {
+    struct skr_batch_item *items;
+    size_t count;
+    size_t capacity;
+    size_t bytes;
+    size_t pending;  // items in SKR_SENT
+    struct skr_arena arena;
+};
+
+SKR_MUST_CHECK enum skr_code
+skr_batch_init(struct skr_batch *batch, size_t capacity,
+               struct skr_error *error);
+void skr_batch_clear(struct skr_batch *batch);
+void skr_batch_fini(struct skr_batch *batch);
+
+#endif

@@ -1,0 +1,237 @@
+// SPDX-License-Identifier: MIT
+#include "message/envelope.h"
+
+#include "base/arena.h"
+#include "base/error.h"
+#include "base/text.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+// "X-Message-Stamp-…\MessageIdStamp" in any namespace or none.
+static bool
+is_stamp(const char *header, const char *class_name)
+{
+    if (!skr_text_starts_with(header, SKR_HEADER_STAMP) ||
+        !skr_text_ends_with(header, class_name))
+        return false;
+    size_t length = strlen(header), tail = strlen(class_name);
+    char before = header[length - tail - 1];
+    return before == '\\' || before == '-';
+}
+
+static const struct skr_header *
+find_stamp(const struct skr_headers *headers, const char *class_name)
+{
+    for (size_t i = 0; i < headers->count; i++)
+        if (is_stamp(headers->items[i].name, class_name))
+            return &headers->items[i];
+    return NULL;
+}
+
+// NULL in *text when there is no such stamp or it has no such member.
+static enum skr_code
+read_stamp(struct skr_arena *arena, const struct skr_headers *headers,
+           const char *class_name, const char *member, const char **text,
+           struct skr_error *error)
+{
+    const struct skr_header *stamp = find_stamp(headers, class_name);
+    *text = NULL;
+    if (stamp == NULL)
+        return SKR_OK;
+    return skr_stamp_read(arena, stamp->value, member, text, error);
+}
+
+// The stamp of the publishing application comes first: it is what consumers
+// in other languages deduplicate by.
+static enum skr_code
+read_id(struct skr_arena *arena, const char *broker_id,
+        struct skr_envelope *envelope, struct skr_error *error)
+{
+    const struct skr_headers *headers = &envelope->headers;
+    const char *text = NULL;
+    enum skr_code code =
+        read_stamp(arena, headers, "MessageIdStamp", "messageId", &text, error);
+    if (code != SKR_OK)
+        return code;
+    if (text == NULL && find_stamp(headers, "MessageIdStamp") != NULL)
+        return skr_fail(error, SKR_MALFORMED, SKR_GIVE_UP,
+                        "the MessageIdStamp header holds no id; "
+                        "[{\"messageId\":\"<uuid>\"}] is needed");
+    if (text == NULL)
+        text = skr_headers_find(headers->items, headers->count, SKR_HEADER_ID);
+    if (text == NULL)
+        text = broker_id;
+    if (text == NULL)
+        return SKR_OK;
+    code = skr_id_parse(text, &envelope->message.id, error);
+    envelope->has_id = code == SKR_OK;
+    return code;
+}
+
+// Other languages put their class into type; the semantic name stands beside
+// it in a stamp, in a header of ours, or in the configuration.
+static enum skr_code
+translate_class(struct skr_arena *arena, const struct skr_names *names,
+                struct skr_envelope *envelope, struct skr_error *error)
+{
+    const struct skr_headers *headers = &envelope->headers;
+    const char *class_name = envelope->message.name;
+    const char *name = NULL;
+    enum skr_code code = read_stamp(arena, headers, "MessageNameStamp",
+                                    "messageName", &name, error);
+    if (code != SKR_OK)
+        return code;
+    if (name == NULL)
+        name =
+            skr_headers_find(headers->items, headers->count, SKR_HEADER_NAME);
+    if (name == NULL)
+        name = skr_names_find_name(names, class_name);
+    envelope->class_name = class_name;
+    if (name != NULL)
+        envelope->message.name = name;
+    return SKR_OK;
+}
+
+static enum skr_code
+read_name(struct skr_arena *arena, const struct skr_names *names,
+          struct skr_envelope *envelope, struct skr_error *error)
+{
+    const struct skr_headers *headers = &envelope->headers;
+    const char *type =
+        skr_headers_find(headers->items, headers->count, SKR_HEADER_TYPE);
+    if (type == NULL || type[0] == '\0')
+        return skr_fail(error, SKR_MALFORMED, SKR_GIVE_UP,
+                        "headers have no type; add \"type\":\"message.name\"");
+    envelope->message.name = type;
+    if (skr_name_is_class(type))
+        return translate_class(arena, names, envelope, error);
+    envelope->class_name =
+        skr_headers_find(headers->items, headers->count, SKR_HEADER_CLASS);
+    if (envelope->class_name == NULL)
+        envelope->class_name = skr_names_find_class(names, type);
+    return SKR_OK;
+}
+
+static enum skr_code
+read_retry_count(struct skr_arena *arena, struct skr_envelope *envelope,
+                 struct skr_error *error)
+{
+    const char *text = NULL;
+    enum skr_code code =
+        read_stamp(arena, &envelope->headers, "RedeliveryStamp", "retryCount",
+                   &text, error);
+    if (code != SKR_OK)
+        return code;
+    long count = text == NULL ? 0 : strtol(text, NULL, 10);
+    // A count from outside is bounded, so that adding one stays a count.
+    envelope->retry_count = count < 0         ? 0
+                            : count > 1000000 ? 1000000
+                                              : (uint32_t)count;
+    return SKR_OK;
+}
+
+enum skr_code
+skr_envelope_read(struct skr_arena *arena, const struct skr_headers *headers,
+                  const char *broker_id, const struct skr_names *names,
+                  struct skr_envelope *envelope, struct skr_error *error)
+{
+    struct skr_envelope read = {.headers = *headers};
+    enum skr_code code = read_name(arena, names, &read, error);
+    if (code == SKR_OK)
+        code = read_id(arena, broker_id, &read, error);
+    if (code == SKR_OK)
+        code = read_retry_count(arena, &read, error);
+    if (code == SKR_OK)
+        code = read_stamp(arena, headers, "PartitionKeyStamp", "partitionKey",
+                          &read.message.partition_key, error);
+    if (code != SKR_OK)
+        return code;
+    const char *content_type = skr_headers_find(headers->items, headers->count,
+                                                SKR_HEADER_CONTENT_TYPE);
+    read.message.content_type =
+        content_type == NULL ? SKR_DEFAULT_CONTENT_TYPE : content_type;
+    read.message.headers = headers->items;
+    read.message.header_count = headers->count;
+    *envelope = read;
+    return SKR_OK;
+}
+
+enum skr_code
+skr_envelope_id_header(struct skr_arena *arena, const char *stamp_namespace,
+                       const char **id_header, struct skr_error *error)
+{
+    if (stamp_namespace == NULL)
+        stamp_namespace = SKR_DEFAULT_STAMP_NAMESPACE;
+    const char *header = NULL;
+    if (stamp_namespace[0] != '\0') {
+        header = skr_arena_format(arena, SKR_HEADER_STAMP "%s\\MessageIdStamp",
+                                  stamp_namespace);
+        if (header == NULL)
+            return skr_fail_memory(error);
+    }
+    *id_header = header;
+    return SKR_OK;
+}
+
+// What concerns the sender's own bookkeeping and would mislead a receiver.
+static bool
+stays_home(const char *header)
+{
+    static const char *const stamps[] = {
+        "PartitionKeyStamp", "DelayStamp",    "RedeliveryStamp",
+        "BusNameStamp",      "SentStamp",     "SentToFailureTransportStamp",
+        "ErrorDetailsStamp", "ReceivedStamp", "TransportMessageIdStamp",
+    };
+    if (strcmp(header, SKR_HEADER_TYPE) == 0 ||
+        strcmp(header, SKR_HEADER_CONTENT_TYPE) == 0 ||
+        strcmp(header, SKR_HEADER_CLASS) == 0 ||
+        strcmp(header, SKR_HEADER_NAME) == 0)
+        return true;
+    for (size_t i = 0; i < SKR_COUNT_OF(stamps); i++)
+        if (is_stamp(header, stamps[i]))
+            return true;
+    return false;
+}
+
+static bool
+add_id(struct skr_arena *arena, const struct skr_envelope *envelope,
+       const char *id_header, struct skr_headers *wire)
+{
+    const struct skr_headers *came = &envelope->headers;
+    char id[SKR_ID_TEXT_SIZE];
+    skr_id_format(envelope->message.id, id);
+    if (id_header != NULL && find_stamp(came, "MessageIdStamp") == NULL &&
+        !skr_headers_add(arena, wire, id_header,
+                         skr_stamp_write(arena, "messageId", id)))
+        return false;
+    if (skr_headers_find(came->items, came->count, SKR_HEADER_ID) != NULL)
+        return true;
+    return skr_headers_add(arena, wire, SKR_HEADER_ID,
+                           skr_arena_text(arena, id, strlen(id)));
+}
+
+enum skr_code
+skr_envelope_to_wire(struct skr_arena *arena, const char *id_header,
+                     struct skr_envelope *envelope, struct skr_error *error)
+{
+    const struct skr_headers *came = &envelope->headers;
+    struct skr_headers wire = {0};
+    bool ok =
+        skr_headers_add(arena, &wire, SKR_HEADER_TYPE, envelope->message.name);
+    // A class that is its own name has no other name to travel beside.
+    if (ok && envelope->class_name != NULL &&
+        strcmp(envelope->class_name, envelope->message.name) != 0)
+        ok = skr_headers_add(arena, &wire, SKR_HEADER_CLASS,
+                             envelope->class_name);
+    ok = ok && add_id(arena, envelope, id_header, &wire);
+    for (size_t i = 0; ok && i < came->count; i++)
+        if (!stays_home(came->items[i].name))
+            ok = skr_headers_add(arena, &wire, came->items[i].name,
+                                 came->items[i].value);
+    if (!ok)
+        return skr_fail_memory(error);
+    envelope->message.headers = wire.items;
+    envelope->message.header_count = wire.count;
+    return SKR_OK;
+}

@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: MIT
+// Headers as the tables hold them: one JSON object of strings, in order.
+
+#ifndef SKR_MESSAGE_HEADERS_H
+#define SKR_MESSAGE_HEADERS_H
+
+#include <skirnir/skirnir.h>
+#include <stdbool.h>
+
+struct skr_arena;
+struct skr_text;
+
+#define SKR_HEADER_TYPE "type"
+#define SKR_HEADER_CONTENT_TYPE "Content-Type"
+#define SKR_HEADER_ID "X-Message-Id"
+#define SKR_HEADER_CLASS "X-Message-Class"
+#define SKR_HEADER_STAMP "X-Message-Stamp-"
+#define SKR_HEADER_NAME "X-Skirnir-Message-Name"
+#define SKR_HEADER_RAW "X-Skirnir-Raw-Headers"
+#define SKR_HEADER_RAW_BASE64 "X-Skirnir-Raw-Headers-Base64"
+#define SKR_HEADER_REDELIVERY \
+    "X-Message-Stamp-Symfony\\Component\\Messenger\\Stamp\\RedeliveryStamp"
+#define SKR_HEADER_DELAY \
+    "X-Message-Stamp-Symfony\\Component\\Messenger\\Stamp\\DelayStamp"
+#define SKR_HEADER_ERROR \
+    "X-Message-Stamp-Symfony\\Component\\Messenger\\Stamp\\ErrorDetailsStamp"
+#define SKR_HEADER_SENT_TO_FAILURE                    \
+    "X-Message-Stamp-Symfony\\Component\\Messenger\\" \
+    "Stamp\\SentToFailureTransportStamp"
+
+#define SKR_DEFAULT_STAMP_NAMESPACE "Freyr\\MessageBroker\\Inbox"
+#define SKR_DEFAULT_CONTENT_TYPE "application/json"
+
+// A list that grows in an arena.
+struct skr_headers {
+    struct skr_header *items;
+    size_t count;
+    size_t capacity;
+};
+
+// Text is borrowed: it lives in the arena or longer. False: memory is out.
+SKR_MUST_CHECK bool
+skr_headers_add(struct skr_arena *arena, struct skr_headers *headers,
+                const char *name, const char *value);
+// Replaces the value of an existing header of that name, or adds one.
+SKR_MUST_CHECK bool
+skr_headers_set(struct skr_arena *arena, struct skr_headers *headers,
+                const char *name, const char *value);
+void skr_headers_remove(struct skr_headers *headers, const char *name);
+// NULL when there is none. Names are compared as they are written.
+const char *skr_headers_find(const struct skr_header *headers, size_t count,
+                             const char *name);
+
+// SKR_MALFORMED says what is wrong: not JSON, "[]" (no headers at all), not an
+// object, a zero byte. Values that are not strings become their JSON text.
+SKR_MUST_CHECK enum skr_code
+skr_headers_parse(struct skr_arena *arena, const char *json, size_t size,
+                  struct skr_headers *headers, struct skr_error *error);
+
+// Appends the JSON object. SKR_INVALID when a name or value is not UTF-8.
+SKR_MUST_CHECK enum skr_code
+skr_headers_write(const struct skr_header *headers, size_t count,
+                  struct skr_text *json, struct skr_error *error);
+
+// A stamp's value is a JSON array with one object: [{"messageId":"..."}].
+// Reads a member of its last object as text; NULL when there is none. Fails
+// only for lack of memory.
+SKR_MUST_CHECK enum skr_code
+skr_stamp_read(struct skr_arena *arena, const char *value, const char *member,
+               const char **text, struct skr_error *error);
+// Writes one with a single member; NULL when memory is out.
+const char *
+skr_stamp_write(struct skr_arena *arena, const char *member, const char *text);
+
+#endif

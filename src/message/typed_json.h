@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: MIT
+// JSON as typed messages read and write it.
+//
+// Not jansson, which serves headers: it holds integers in 64 signed bits and
+// fails on larger ones even in fields that are ignored. Here a number keeps its
+// digits until someone asks for it in a certain type.
+
+#ifndef SKR_MESSAGE_TYPED_JSON_H
+#define SKR_MESSAGE_TYPED_JSON_H
+
+#include "base/arena.h"
+#include "base/text.h"
+
+#include <skirnir/typed.h>
+
+struct skr_json {
+    enum skr_json_kind kind;
+    bool truth;        // of a boolean
+    const char *name;  // in its object; zero-terminated, may hold zeros
+    size_t name_size;
+    // Text, or the digits of a number; zero-terminated, text may hold zeros.
+    const char *text;
+    size_t text_size;
+    struct skr_json *first;
+    struct skr_json *next;
+};
+
+// All of the tree lives in the arena and borrows nothing from bytes. depth is
+// the number of levels that are open around this value already.
+SKR_MUST_CHECK enum skr_code
+skr_json_parse(struct skr_arena *arena, const char *bytes, size_t size,
+               size_t depth, struct skr_json **json, struct skr_error *error);
+
+// "a number is needed, not text"
+enum skr_code skr_json_fail_kind(const struct skr_json *json,
+                                 const char *needed, struct skr_error *error);
+
+// A whole number from -least to most; magnitude and sign apart.
+struct skr_whole {
+    bool is_negative;
+    uint64_t magnitude;
+};
+SKR_MUST_CHECK enum skr_code
+skr_json_read_whole(const struct skr_json *json, uint64_t least, uint64_t most,
+                    struct skr_whole *whole, struct skr_error *error);
+
+// The first mistake stays in error, the text is of no use then.
+struct skr_json_writer {
+    struct skr_text text;
+    bool needs_comma;
+    struct skr_error error;  // code SKR_OK: none
+};
+
+// Writes the comma that is due, so that what follows is the value alone.
+void skr_json_write_separator(struct skr_json_writer *writer);
+
+enum { SKR_NUMBER_SIZE = 40 };
+// False for NaN and infinities, which JSON cannot say.
+SKR_MUST_CHECK bool skr_number_format(double value, char text[SKR_NUMBER_SIZE]);
+
+#endif

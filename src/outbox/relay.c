@@ -1,0 +1,239 @@
+// SPDX-License-Identifier: MIT
+// The relay's life: sessions, one after the other, until it is stopped. A
+// session has a broker, a database and the lock, or it does not exist: a relay
+// that lost any of them lets a standby take over.
+
+#include "outbox/relay.h"
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "outbox/pump.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+enum {
+    FIRST_PAUSE_MS = 100,
+    LONGEST_PAUSE_MS = 10000,
+    LOCK_WAIT_MS = 1000,
+    HAND_OVER_MS = 5000,  // to settle before the lock is let go
+};
+
+struct skr_relay {
+    struct skr_relay_options options;
+    struct skr_settler settler;
+    struct skr_pump pump;
+    struct skr_trouble trouble;
+    bool said_standby;
+};
+
+static void
+set_defaults(struct skr_relay_options *options)
+{
+    if (options->in_flight == 0)
+        options->in_flight = 1000;
+    if (options->in_flight_bytes == 0)
+        options->in_flight_bytes = 8 * 1024 * 1024;
+    if (options->max_idle_ms == 0)
+        options->max_idle_ms = 1000;
+    if (options->stop_timeout_ms == 0)
+        options->stop_timeout_ms = 10000;
+}
+
+enum skr_code
+skr_relay_new(const struct skr_relay_options *options, struct skr_relay **relay,
+              struct skr_error *error)
+{
+    enum skr_code code = SKR_OK;
+    struct skr_relay *made = calloc(1, sizeof(*made));
+    if (made == NULL)
+        return skr_fail_memory(error);
+    made->options = *options;
+    set_defaults(&made->options);
+    // Half the window a batch: one is settled while the next is published.
+    made->pump.batch_capacity = (made->options.in_flight + 1) / 2;
+    made->pump.options = &made->options;
+    made->pump.settler = &made->settler;
+    made->pump.in_hand = calloc(SKR_MAX_SLOTS * made->pump.batch_capacity,
+                                sizeof(*made->pump.in_hand));
+    if (made->pump.in_hand == NULL) {
+        code = skr_fail_memory(error);
+        goto free_relay;
+    }
+    made->pump.stop_fd = eventfd(0, EFD_CLOEXEC);
+    if (made->pump.stop_fd < 0) {
+        code = skr_fail(error, SKR_REFUSED, SKR_TRY_AGAIN, "eventfd: %s",
+                        strerror(errno));
+        goto free_relay;
+    }
+    made->options.broker_options.wake_fd = made->pump.stop_fd;
+    made->settler.name = made->options.name;
+    made->settler.database = made->options.database;
+    made->settler.database_url = made->options.database_url;
+    made->settler.table = made->options.table;
+    made->settler.log = &made->options.log;
+    *relay = made;
+    return SKR_OK;
+free_relay:
+    free(made->pump.in_hand);
+    free(made);
+    return code;
+}
+
+void
+skr_relay_free(struct skr_relay *relay)
+{
+    if (relay == NULL)
+        return;
+    close(relay->pump.stop_fd);
+    free(relay->pump.in_hand);
+    free(relay);
+}
+
+void
+skr_relay_stop(struct skr_relay *relay)
+{
+    eventfd_write(relay->pump.stop_fd, 1);
+}
+
+struct skr_relay_counts
+skr_relay_counts(struct skr_relay *relay)
+{
+    struct skr_settler_counts settled = skr_settler_counts(&relay->settler);
+    return (struct skr_relay_counts){
+        .read = relay->pump.read,
+        .published = settled.published,
+        .retried = settled.retried,
+        .failed = settled.failed,
+    };
+}
+
+static enum skr_code
+prepare_table(struct skr_relay *relay, struct skr_db *db,
+              struct skr_error *error)
+{
+    const struct skr_table *table = relay->options.table;
+    enum skr_code code = table->ops->check(table, db, error);
+    if (code == SKR_OK)
+        code = table->ops->start(table, db, &relay->pump.position, error);
+    if (code != SKR_MISSING || !relay->options.auto_setup)
+        return code;
+    code = skr_table_create(table, db, error);
+    if (code != SKR_OK)
+        return code;
+    return table->ops->start(table, db, &relay->pump.position, error);
+}
+
+static enum skr_code
+open_session(struct skr_relay *relay, struct skr_error *error)
+{
+    struct skr_pump *pump = &relay->pump;
+    enum skr_code code =
+        skr_broker_open(relay->options.broker, &relay->options.broker_options,
+                        &pump->broker, error);
+    if (code != SKR_OK)
+        return code;
+    code = skr_db_open(relay->options.database, relay->options.database_url,
+                       &pump->db, error);
+    if (code != SKR_OK)
+        return code;
+    return prepare_table(relay, pump->db, error);
+}
+
+static void
+close_session(struct skr_relay *relay)
+{
+    struct skr_pump *pump = &relay->pump;
+    // Whoever takes over would send again what is confirmed and not settled.
+    int64_t end = skr_clock_ms() + HAND_OVER_MS;
+    while (!skr_settler_wait(pump->settler, 100) && skr_clock_ms() < end)
+        ;
+    skr_db_close(pump->db);
+    skr_broker_close(pump->broker);
+    pump->db = NULL;
+    pump->broker = NULL;
+}
+
+// A standby is connected to both sides, so that it takes over at once.
+static enum skr_code
+wait_for_lock(struct skr_relay *relay, struct skr_error *error)
+{
+    struct skr_pump *pump = &relay->pump;
+    for (;;) {
+        bool granted = false;
+        enum skr_code code =
+            pump->db->ops->lock(pump->db, relay->options.lock_name,
+                                pump->stop_fd, LOCK_WAIT_MS, &granted, error);
+        if (code != SKR_OK || granted)
+            return code;
+        if (skr_clock_sleep(pump->stop_fd, 0))
+            return skr_fail(error, SKR_STOPPED, SKR_GIVE_UP, "stopped");
+        if (!relay->said_standby)
+            skr_log(&relay->options.log, SKR_LOG_INFO, "relay.standby",
+                    SKR_LOG_TEXT("name", relay->options.name));
+        relay->said_standby = true;
+        // Keeps the broker's connection alive while nothing is sent.
+        size_t none = 0;
+        struct skr_outcome outcome;
+        code = pump->broker->ops->outcomes(pump->broker, &outcome, 1, &none, 0,
+                                           error);
+        if (code != SKR_OK && code != SKR_TIMEOUT)
+            return code;
+    }
+}
+
+static enum skr_code
+run_session(struct skr_relay *relay, struct skr_error *error)
+{
+    const struct skr_relay_options *options = &relay->options;
+    enum skr_code code = open_session(relay, error);
+    if (code == SKR_OK)
+        code = wait_for_lock(relay, error);
+    if (code == SKR_OK) {
+        skr_trouble_end(&relay->trouble, &options->log, "relay.recovered",
+                        options->name);
+        skr_log(&options->log, SKR_LOG_INFO, "relay.active",
+                SKR_LOG_TEXT("name", options->name));
+        relay->said_standby = false;
+        code = skr_pump_run(&relay->pump, error);
+    }
+    close_session(relay);
+    return code;
+}
+
+enum skr_code
+skr_relay_run(struct skr_relay *relay, struct skr_error *error)
+{
+    const struct skr_relay_options *options = &relay->options;
+    enum skr_code code =
+        skr_settler_start(&relay->settler, relay->pump.batch_capacity, error);
+    if (code != SKR_OK)
+        return code;
+    for (uint32_t pause_ms = FIRST_PAUSE_MS;;) {
+        uint64_t read_before = relay->pump.read;
+        code = run_session(relay, error);
+        if (code == SKR_OK || code == SKR_STOPPED)
+            break;
+        skr_trouble_report(&relay->trouble, &options->log, "relay.trouble",
+                           options->name, error);
+        if (relay->pump.read > read_before)
+            pause_ms = FIRST_PAUSE_MS;
+        if (skr_clock_sleep(relay->pump.stop_fd, pause_ms)) {
+            code = skr_fail(error, SKR_STOPPED, SKR_GIVE_UP, "stopped");
+            break;
+        }
+        pause_ms =
+            pause_ms * 2 < LONGEST_PAUSE_MS ? pause_ms * 2 : LONGEST_PAUSE_MS;
+    }
+    skr_settler_stop(&relay->settler, options->stop_timeout_ms);
+    struct skr_relay_counts counts = skr_relay_counts(relay);
+    skr_log(&options->log, SKR_LOG_INFO, "relay.stopped",
+            SKR_LOG_TEXT("name", options->name),
+            SKR_LOG_NUMBER("published", counts.published),
+            SKR_LOG_NUMBER("retried", counts.retried),
+            SKR_LOG_NUMBER("failed", counts.failed));
+    return code;
+}

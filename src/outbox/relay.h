@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: MIT
+// The relay: reads an outbox in id order, publishes, and settles what the
+// broker has confirmed. One active relay per queue; others stand by.
+//
+// Two threads: the pump (the caller's) reads, submits and collects outcomes;
+// the settler deletes behind it on a connection of its own, so that neither
+// the broker nor the database waits for the other.
+
+#ifndef SKR_OUTBOX_RELAY_H
+#define SKR_OUTBOX_RELAY_H
+
+#include "base/log.h"
+#include "broker/broker.h"
+#include "message/failure.h"
+#include "table/table.h"
+
+struct skr_relay;
+
+struct skr_relay_counts {
+    uint64_t read;
+    uint64_t published;  // confirmed and gone from the outbox
+    uint64_t retried;
+    uint64_t failed;  // moved to the failed table
+};
+
+struct skr_relay_options {
+    const char *name;  // the transport's, for logs
+    const struct skr_db_ops *database;
+    const char *database_url;
+    struct skr_table *table;  // borrowed
+    bool auto_setup;          // make the tables when they are missing
+
+    const struct skr_broker_ops *broker;
+    struct skr_broker_options broker_options;
+
+    struct skr_retry_policy retry;
+    const char *lock_name;
+    uint32_t in_flight;        // sent and not yet deleted: 1000
+    uint64_t in_flight_bytes;  // 8 MiB
+    uint32_t max_idle_ms;      // longest wait for work: 1000
+    bool stop_when_empty;      // return once nothing is due and none in flight
+    uint64_t limit;            // stop after so many messages; 0: never
+    // Asked every turn; true ends the run with SKR_OK. NULL: never.
+    bool (*is_over)(void *user);
+    void *is_over_user;
+    uint32_t stop_timeout_ms;  // to finish what is in flight: 10000
+    struct skr_log log;
+};
+
+SKR_MUST_CHECK enum skr_code
+skr_relay_new(const struct skr_relay_options *options, struct skr_relay **relay,
+              struct skr_error *error);
+void skr_relay_free(struct skr_relay *relay);
+
+// Runs until stopped: SKR_STOPPED; or empty or at its limit: SKR_OK. Trouble
+// with database or broker is logged once and waited out with back-off.
+SKR_MUST_CHECK enum skr_code
+skr_relay_run(struct skr_relay *relay, struct skr_error *error);
+
+// From any thread or a signal handler.
+void skr_relay_stop(struct skr_relay *relay);
+
+// From the thread that runs it, or after the run.
+struct skr_relay_counts skr_relay_counts(struct skr_relay *relay);
+
+#endif

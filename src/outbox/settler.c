@@ -1,0 +1,318 @@
+// SPDX-License-Identifier: MIT
+#include "outbox/settler.h"
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/failpoint.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+enum { FIRST_PAUSE_MS = 50, LONGEST_PAUSE_MS = 5000 };
+
+static struct skr_slot *
+find_next(struct skr_settler *settler)
+{
+    struct skr_slot *next = NULL;
+    for (size_t i = 0; i < SKR_MAX_SLOTS; i++) {
+        struct skr_slot *slot = &settler->slots[i];
+        if (slot->state == SKR_SLOT_SETTLING &&
+            (next == NULL || slot->turn < next->turn))
+            next = slot;
+    }
+    return next;
+}
+
+// The next slot to settle; NULL when it is time to end.
+static struct skr_slot *
+wait_for_slot(struct skr_settler *settler)
+{
+    pthread_mutex_lock(&settler->lock);
+    struct skr_slot *slot = find_next(settler);
+    while (slot == NULL && !settler->ending) {
+        pthread_cond_wait(&settler->changed, &settler->lock);
+        slot = find_next(settler);
+    }
+    if (settler->given_up)
+        slot = NULL;
+    pthread_mutex_unlock(&settler->lock);
+    return slot;
+}
+
+static void
+count_outcomes(struct skr_settler_counts *counts, const struct skr_batch *batch)
+{
+    for (size_t i = 0; i < batch->count; i++) {
+        counts->published += batch->items[i].state == SKR_DONE;
+        counts->retried += batch->items[i].state == SKR_RETRY_LATER;
+        counts->failed += batch->items[i].state == SKR_HOPELESS;
+    }
+}
+
+static void
+log_failures(const struct skr_settler *settler, const struct skr_batch *batch)
+{
+    for (size_t i = 0; i < batch->count; i++) {
+        const struct skr_batch_item *item = &batch->items[i];
+        if (item->state != SKR_HOPELESS)
+            continue;
+        skr_log(settler->log, SKR_LOG_WARNING, "relay.failed",
+                SKR_LOG_TEXT("name", settler->name),
+                SKR_LOG_NUMBER("row", item->row),
+                SKR_LOG_TEXT("error", item->reason.text));
+    }
+}
+
+static enum skr_code
+settle_once(struct skr_settler *settler, struct skr_db **db,
+            const struct skr_batch *batch, struct skr_error *error)
+{
+    if (*db == NULL) {
+        enum skr_code code =
+            skr_db_open(settler->database, settler->database_url, db, error);
+        if (code != SKR_OK)
+            return code;
+    }
+    skr_failpoint("relay.settling");
+    return settler->table->ops->settle(settler->table, *db, batch, error);
+}
+
+// When the failed table cannot be written, hopeless rows stay where they are
+// and hold up nothing else: a later sweep reads them again.
+static void
+leave_hopeless(struct skr_batch *batch)
+{
+    for (size_t i = 0; i < batch->count; i++)
+        if (batch->items[i].state == SKR_HOPELESS)
+            batch->items[i].state = SKR_READ;
+}
+
+// Outcomes are known and must not be forgotten: what is confirmed would be
+// sent again. So it tries until it succeeds or is told to give up.
+static bool
+settle(struct skr_settler *settler, struct skr_db **db, struct skr_batch *batch)
+{
+    for (uint32_t pause_ms = FIRST_PAUSE_MS;;) {
+        struct skr_error error = {0};
+        if (settle_once(settler, db, batch, &error) == SKR_OK)
+            break;
+        skr_trouble_report(&settler->trouble, settler->log,
+                           "relay.settle_trouble", settler->name, &error);
+        if (error.remedy == SKR_GIVE_UP)
+            leave_hopeless(batch);
+        if (error.remedy != SKR_TRY_AGAIN) {
+            skr_db_close(*db);
+            *db = NULL;
+        }
+        if (skr_clock_sleep(settler->give_up_fd, pause_ms))
+            return false;
+        pause_ms =
+            pause_ms * 2 < LONGEST_PAUSE_MS ? pause_ms * 2 : LONGEST_PAUSE_MS;
+    }
+    skr_trouble_end(&settler->trouble, settler->log, "relay.settle_recovered",
+                    settler->name);
+    skr_failpoint("relay.settled");
+    return true;
+}
+
+static void *
+run(void *user)
+{
+    struct skr_settler *settler = user;
+    struct skr_db *db = NULL;
+    for (;;) {
+        struct skr_slot *slot = wait_for_slot(settler);
+        if (slot == NULL || !settle(settler, &db, &slot->batch))
+            break;
+        log_failures(settler, &slot->batch);
+        pthread_mutex_lock(&settler->lock);
+        count_outcomes(&settler->counts, &slot->batch);
+        skr_batch_clear(&slot->batch);
+        slot->state = SKR_SLOT_FREE;
+        pthread_cond_broadcast(&settler->changed);
+        pthread_mutex_unlock(&settler->lock);
+    }
+    skr_db_close(db);
+    return NULL;
+}
+
+static void
+free_slots(struct skr_settler *settler)
+{
+    for (size_t i = 0; i < SKR_MAX_SLOTS; i++)
+        skr_batch_fini(&settler->slots[i].batch);
+}
+
+enum skr_code
+skr_settler_start(struct skr_settler *settler, size_t batch_capacity,
+                  struct skr_error *error)
+{
+    enum skr_code code = SKR_OK;
+    for (size_t i = 0; i < SKR_MAX_SLOTS && code == SKR_OK; i++)
+        code = skr_batch_init(&settler->slots[i].batch, batch_capacity, error);
+    if (code != SKR_OK)
+        goto free_slots;
+    settler->give_up_fd = eventfd(0, EFD_CLOEXEC);
+    if (settler->give_up_fd < 0) {
+        code = skr_fail(error, SKR_REFUSED, SKR_TRY_AGAIN, "eventfd: %s",
+                        strerror(errno));
+        goto free_slots;
+    }
+    pthread_mutex_init(&settler->lock, NULL);
+    pthread_condattr_t monotonic;
+    pthread_condattr_init(&monotonic);
+    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+    pthread_cond_init(&settler->changed, &monotonic);
+    pthread_condattr_destroy(&monotonic);
+    int failure = pthread_create(&settler->thread, NULL, run, settler);
+    if (failure != 0) {
+        code = skr_fail(error, SKR_REFUSED, SKR_TRY_AGAIN,
+                        "cannot start a thread: %s", strerror(failure));
+        goto close_fd;
+    }
+    settler->running = true;
+    return SKR_OK;
+close_fd:
+    pthread_cond_destroy(&settler->changed);
+    pthread_mutex_destroy(&settler->lock);
+    close(settler->give_up_fd);
+free_slots:
+    free_slots(settler);
+    return code;
+}
+
+static struct skr_slot *
+find_in_state(struct skr_settler *settler, enum skr_slot_state state)
+{
+    for (size_t i = 0; i < SKR_MAX_SLOTS; i++)
+        if (settler->slots[i].state == state)
+            return &settler->slots[i];
+    return NULL;
+}
+
+struct skr_slot *
+skr_settler_take_free(struct skr_settler *settler)
+{
+    pthread_mutex_lock(&settler->lock);
+    struct skr_slot *slot = find_in_state(settler, SKR_SLOT_FREE);
+    if (slot != NULL)
+        slot->state = SKR_SLOT_OPEN;
+    pthread_mutex_unlock(&settler->lock);
+    return slot;
+}
+
+struct skr_slot *
+skr_settler_find_open(struct skr_settler *settler)
+{
+    pthread_mutex_lock(&settler->lock);
+    struct skr_slot *slot = find_in_state(settler, SKR_SLOT_OPEN);
+    pthread_mutex_unlock(&settler->lock);
+    return slot;
+}
+
+void
+skr_settler_put_back(struct skr_settler *settler, struct skr_slot *slot)
+{
+    skr_batch_clear(&slot->batch);
+    pthread_mutex_lock(&settler->lock);
+    slot->state = SKR_SLOT_FREE;
+    pthread_mutex_unlock(&settler->lock);
+}
+
+void
+skr_settler_hand_over(struct skr_settler *settler, struct skr_slot *slot)
+{
+    pthread_mutex_lock(&settler->lock);
+    slot->turn = settler->next_turn++;
+    slot->state = SKR_SLOT_SETTLING;
+    pthread_cond_broadcast(&settler->changed);
+    pthread_mutex_unlock(&settler->lock);
+}
+
+static int
+compare_rows(const void *a, const void *b)
+{
+    int64_t left = *(const int64_t *)a, right = *(const int64_t *)b;
+    return (left > right) - (left < right);
+}
+
+size_t
+skr_settler_list_rows(struct skr_settler *settler, int64_t *rows)
+{
+    size_t count = 0;
+    pthread_mutex_lock(&settler->lock);
+    for (size_t i = 0; i < SKR_MAX_SLOTS; i++) {
+        const struct skr_slot *slot = &settler->slots[i];
+        if (slot->state == SKR_SLOT_FREE)
+            continue;
+        for (size_t item = 0; item < slot->batch.count; item++)
+            rows[count++] = slot->batch.items[item].row;
+    }
+    pthread_mutex_unlock(&settler->lock);
+    qsort(rows, count, sizeof(*rows), compare_rows);
+    return count;
+}
+
+static struct timespec
+deadline_after(uint32_t timeout_ms)
+{
+    struct timespec deadline;
+    clock_gettime(CLOCK_MONOTONIC, &deadline);
+    deadline.tv_sec += timeout_ms / 1000;
+    deadline.tv_nsec += (long)(timeout_ms % 1000) * 1000000;
+    if (deadline.tv_nsec >= 1000000000) {
+        deadline.tv_sec++;
+        deadline.tv_nsec -= 1000000000;
+    }
+    return deadline;
+}
+
+bool
+skr_settler_wait(struct skr_settler *settler, uint32_t timeout_ms)
+{
+    struct timespec deadline = deadline_after(timeout_ms);
+    pthread_mutex_lock(&settler->lock);
+    if (find_next(settler) != NULL)
+        pthread_cond_timedwait(&settler->changed, &settler->lock, &deadline);
+    bool idle = find_next(settler) == NULL;
+    pthread_mutex_unlock(&settler->lock);
+    return idle;
+}
+
+struct skr_settler_counts
+skr_settler_counts(struct skr_settler *settler)
+{
+    if (!settler->running)
+        return settler->counts;
+    pthread_mutex_lock(&settler->lock);
+    struct skr_settler_counts counts = settler->counts;
+    pthread_mutex_unlock(&settler->lock);
+    return counts;
+}
+
+void
+skr_settler_stop(struct skr_settler *settler, uint32_t timeout_ms)
+{
+    if (!settler->running)
+        return;
+    int64_t end = skr_clock_ms() + timeout_ms;
+    while (!skr_settler_wait(settler, 100) && skr_clock_ms() < end)
+        ;
+    pthread_mutex_lock(&settler->lock);
+    settler->ending = true;
+    settler->given_up = find_next(settler) != NULL;
+    pthread_cond_broadcast(&settler->changed);
+    bool given_up = settler->given_up;
+    pthread_mutex_unlock(&settler->lock);
+    if (given_up)
+        eventfd_write(settler->give_up_fd, 1);
+    pthread_join(settler->thread, NULL);
+    settler->running = false;
+    pthread_cond_destroy(&settler->changed);
+    pthread_mutex_destroy(&settler->lock);
+    close(settler->give_up_fd);
+    free_slots(settler);
+}

@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: MIT
+// The settler: a thread with a database connection of its own that records
+// what became of batches, in the order in which they were handed to it.
+
+#ifndef SKR_OUTBOX_SETTLER_H
+#define SKR_OUTBOX_SETTLER_H
+
+#include "base/log.h"
+#include "table/table.h"
+
+#include <pthread.h>
+
+enum { SKR_MAX_SLOTS = 8 };
+
+enum skr_slot_state {
+    SKR_SLOT_FREE,
+    SKR_SLOT_OPEN,      // the pump's
+    SKR_SLOT_SETTLING,  // the settler's
+};
+
+// A batch on its way through the relay. Its state changes under the settler's
+// lock; its content belongs to whoever the state names.
+struct skr_slot {
+    struct skr_batch batch;
+    enum skr_slot_state state;
+    uint64_t turn;  // settled in ascending order
+};
+
+struct skr_settler_counts {
+    uint64_t published;
+    uint64_t retried;
+    uint64_t failed;
+};
+
+struct skr_settler {
+    const char *name;
+    const struct skr_db_ops *database;
+    const char *database_url;
+    const struct skr_table *table;
+    const struct skr_log *log;
+
+    struct skr_slot slots[SKR_MAX_SLOTS];
+
+    pthread_t thread;
+    bool running;
+    pthread_mutex_t lock;
+    pthread_cond_t changed;  // a slot's state, or the request to end
+    uint64_t next_turn;
+    bool ending;    // end once every slot handed over is settled
+    bool given_up;  // end now; what is not settled will be sent again
+    int give_up_fd;
+    struct skr_settler_counts counts;
+    struct skr_trouble trouble;
+};
+
+// The caller has filled in the members up to log; the rest is zero.
+SKR_MUST_CHECK enum skr_code
+skr_settler_start(struct skr_settler *settler, size_t batch_capacity,
+                  struct skr_error *error);
+
+// A free slot, which is the pump's from now on, or NULL.
+struct skr_slot *skr_settler_take_free(struct skr_settler *settler);
+// A slot that is the pump's, or NULL.
+struct skr_slot *skr_settler_find_open(struct skr_settler *settler);
+void skr_settler_put_back(struct skr_settler *settler, struct skr_slot *slot);
+void skr_settler_hand_over(struct skr_settler *settler, struct skr_slot *slot);
+
+// The rows of all slots that are not free, in ascending order: what a read must
+// not give again. rows has room for every slot's capacity.
+size_t skr_settler_list_rows(struct skr_settler *settler, int64_t *rows);
+
+// Waits until a slot is settled, up to timeout_ms. True: none is left.
+bool skr_settler_wait(struct skr_settler *settler, uint32_t timeout_ms);
+
+struct skr_settler_counts skr_settler_counts(struct skr_settler *settler);
+
+// Ends the thread: settles what was handed over, but gives up after
+// timeout_ms. Safe when it was never started.
+void skr_settler_stop(struct skr_settler *settler, uint32_t timeout_ms);
+
+#endif

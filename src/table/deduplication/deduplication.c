@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: MIT
+#include "table/deduplication/deduplication.h"
+
+#include "base/arena.h"
+#include "base/error.h"
+#include "base/text.h"
+#include "db/sql.h"
+#include "table/schema.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static const struct skr_index indexes[] = {
+    {"idx_dedup_processed_at", "processed_at"},
+};
+
+static const struct skr_schema schema = {
+    .columns = "message_id {message_id} NOT NULL PRIMARY KEY,\n"
+               "    message_name VARCHAR(255) NOT NULL,\n"
+               "    processed_at {timestamp} NOT NULL",
+    .indexes = indexes,
+    .index_count = SKR_COUNT_OF(indexes),
+};
+
+static const char check_sql[] =
+    "SELECT message_id, message_name, processed_at FROM {table} LIMIT 0";
+static const char admit_sql[] =
+    "INSERT INTO {table} (message_id, message_name, processed_at) "
+    "VALUES (?, ?, {now}) {insert_once}";
+
+struct skr_deduplication {
+    struct skr_arena arena;
+    const struct skr_dialect *dialect;
+    const char *name;
+    const char *check_sql;
+    const char *admit_sql;
+};
+
+static bool
+fill(struct skr_deduplication *table)
+{
+    const struct skr_word words[] = {{"table", table->name}};
+    table->check_sql =
+        skr_sql_fill(table->dialect, &table->arena, check_sql, words, 1);
+    table->admit_sql =
+        skr_sql_fill(table->dialect, &table->arena, admit_sql, words, 1);
+    return table->check_sql != NULL && table->admit_sql != NULL;
+}
+
+enum skr_code
+skr_deduplication_new(const struct skr_dialect *dialect, const char *name,
+                      struct skr_deduplication **table, struct skr_error *error)
+{
+    if (name == NULL)
+        name = "message_broker_deduplication";
+    if (!skr_text_is_identifier(name))
+        return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
+                        "%s: the name of a table is made of letters, digits "
+                        "and underscores",
+                        name);
+    struct skr_deduplication *made = calloc(1, sizeof(*made));
+    if (made == NULL)
+        return skr_fail_memory(error);
+    made->dialect = dialect;
+    made->name = skr_arena_text(&made->arena, name, strlen(name));
+    if (made->name == NULL || !fill(made)) {
+        skr_deduplication_free(made);
+        return skr_fail_memory(error);
+    }
+    *table = made;
+    return SKR_OK;
+}
+
+void
+skr_deduplication_free(struct skr_deduplication *table)
+{
+    if (table == NULL)
+        return;
+    skr_arena_fini(&table->arena);
+    free(table);
+}
+
+enum skr_code
+skr_deduplication_setup(const struct skr_deduplication *table,
+                        skr_sql_text_fn *each, void *user,
+                        struct skr_error *error)
+{
+    return skr_schema_write(&schema, table->dialect, table->name, each, user,
+                            error);
+}
+
+enum skr_code
+skr_deduplication_create(const struct skr_deduplication *table,
+                         struct skr_db *db, struct skr_error *error)
+{
+    enum skr_code code = skr_db_begin(db, SKR_BEGIN_WRITE, error);
+    if (code != SKR_OK)
+        return code;
+    code = skr_deduplication_setup(table, skr_schema_run, db, error);
+    if (code == SKR_OK)
+        return skr_db_commit(db, error);
+    skr_db_rollback(db);
+    return code;
+}
+
+enum skr_code
+skr_deduplication_check(const struct skr_deduplication *table,
+                        struct skr_db *db, struct skr_error *error)
+{
+    enum skr_code code = skr_tx_run(
+        skr_db_tx(db), &(struct skr_statement){.sql = table->check_sql}, error);
+    if (code == SKR_MISSING)
+        return skr_fail(error, SKR_MISSING, SKR_GIVE_UP,
+                        "there is no table %s; run `skirnir "
+                        "setup-deduplication --force`",
+                        table->name);
+    return code;
+}
+
+enum skr_code
+skr_deduplication_admit(const struct skr_deduplication *table, struct skr_tx tx,
+                        struct skr_id id, const char *message_name,
+                        struct skr_error *error)
+{
+    uint64_t affected = 0;
+    const struct skr_value values[] = {
+        // Bound as bytes: a text that is cut to 16 of them would make two
+        // messages count as one.
+        skr_bind_blob(id.bytes, sizeof(id.bytes)),
+        skr_bind_text(message_name),
+    };
+    enum skr_code code = skr_tx_run(tx,
+                                    &(struct skr_statement){
+                                        .sql = table->admit_sql,
+                                        .values = values,
+                                        .value_count = SKR_COUNT_OF(values),
+                                        .affected = &affected,
+                                    },
+                                    error);
+    if (code == SKR_OK && affected == 0)
+        return skr_fail(error, SKR_DUPLICATE, SKR_GIVE_UP,
+                        "the message was processed before");
+    return code;
+}

@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: MIT
+// message_broker_deduplication: which messages a database has seen.
+
+#ifndef SKR_TABLE_DEDUPLICATION_DEDUPLICATION_H
+#define SKR_TABLE_DEDUPLICATION_DEDUPLICATION_H
+
+#include "table/table.h"
+
+struct skr_deduplication;
+
+// name NULL: "message_broker_deduplication".
+SKR_MUST_CHECK enum skr_code
+skr_deduplication_new(const struct skr_dialect *dialect, const char *name,
+                      struct skr_deduplication **table,
+                      struct skr_error *error);
+void skr_deduplication_free(struct skr_deduplication *table);
+
+SKR_MUST_CHECK enum skr_code
+skr_deduplication_setup(const struct skr_deduplication *table,
+                        skr_sql_text_fn *each, void *user,
+                        struct skr_error *error);
+// Runs them in one transaction, safe from many hosts at once.
+SKR_MUST_CHECK enum skr_code
+skr_deduplication_create(const struct skr_deduplication *table,
+                         struct skr_db *db, struct skr_error *error);
+// SKR_MISSING and SKR_INVALID as skr_table_check_fn.
+SKR_MUST_CHECK enum skr_code
+skr_deduplication_check(const struct skr_deduplication *table,
+                        struct skr_db *db, struct skr_error *error);
+
+// Inserts the id: SKR_OK the first time, SKR_DUPLICATE after that. The caller
+// is in a transaction, which stays usable either way.
+SKR_MUST_CHECK enum skr_code
+skr_deduplication_admit(const struct skr_deduplication *table, struct skr_tx tx,
+                        struct skr_id id, const char *message_name,
+                        struct skr_error *error);
+
+#endif

@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: MIT
+// How a message stands in the failed table.
+
+#include "base/error.h"
+#include "base/text.h"
+#include "table/messenger/layout.h"
+
+#include <string.h>
+
+// Parameters: body, headers, queue.
+static const char fail_sql[] =
+    "INSERT INTO {failed_table} "
+    "(body, headers, queue_name, created_at, available_at) "
+    "VALUES (?, ?, ?, {now}, {now})";
+
+bool
+skr_messenger_fill_failed(struct skr_messenger *messenger)
+{
+    return skr_messenger_fill(messenger, fail_sql, &messenger->sql.fail);
+}
+
+enum skr_code
+skr_messenger_copy_headers(struct skr_arena *arena,
+                           const struct skr_headers *headers,
+                           struct skr_headers *copy, struct skr_error *error)
+{
+    *copy = (struct skr_headers){0};
+    for (size_t i = 0; i < headers->count; i++)
+        if (!skr_headers_add(arena, copy, headers->items[i].name,
+                             headers->items[i].value))
+            return skr_fail_memory(error);
+    return SKR_OK;
+}
+
+// Symfony decodes a JSON object and deletes what it cannot decode.
+static enum skr_code
+is_json_object(struct skr_arena *arena,
+               const struct skr_failed_message *message, bool *is_object,
+               struct skr_error *error)
+{
+    struct skr_headers members = {0};
+    enum skr_code code = SKR_MALFORMED;
+    if (message->body_size > 0 &&
+        skr_text_is_storable(message->body, message->body_size))
+        code = skr_headers_parse(arena, message->body, message->body_size,
+                                 &members, NULL);
+    if (code == SKR_NO_MEMORY)
+        return skr_fail_memory(error);
+    *is_object = code == SKR_OK;
+    return SKR_OK;
+}
+
+enum skr_code
+skr_messenger_mark_failed(const struct skr_messenger *messenger,
+                          struct skr_arena *arena,
+                          struct skr_failed_message *message,
+                          struct skr_text *json, const char **queue,
+                          struct skr_error *error)
+{
+    enum skr_code code = SKR_OK;
+    bool is_named = false, is_object = false;
+    if (message->headers.count == 0)
+        code = skr_failure_wrap_raw(
+            arena, message->raw_headers == NULL ? "" : message->raw_headers,
+            message->raw_headers_size, &message->headers, error);
+    if (code == SKR_OK)
+        code =
+            skr_failure_mark_failed(arena, &message->headers, messenger->names,
+                                    &message->failure, &is_named, error);
+    if (code == SKR_OK)
+        code = skr_headers_write(message->headers.items, message->headers.count,
+                                 json, error);
+    if (code == SKR_OK && messenger->failed_readable && is_named)
+        code = is_json_object(arena, message, &is_object, error);
+    *queue = is_object ? messenger->failed_queue : messenger->failed_aside;
+    return code;
+}
+
+enum skr_code
+skr_messenger_store_failed(const struct skr_table *table, struct skr_tx tx,
+                           struct skr_arena *arena,
+                           struct skr_failed_message *message,
+                           struct skr_error *error)
+{
+    const struct skr_messenger *messenger = skr_messenger_of(table);
+    if (messenger->failed_table == NULL)
+        return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
+                        "table %s has no failed table", messenger->name);
+    struct skr_text json = {0};
+    const char *queue = NULL;
+    enum skr_code code = skr_messenger_mark_failed(messenger, arena, message,
+                                                   &json, &queue, error);
+    if (code == SKR_OK) {
+        const struct skr_value values[] = {
+            // What is no text keeps its bytes only as what it is.
+            skr_text_is_storable(message->body, message->body_size)
+                ? skr_bind_bytes(message->body, message->body_size)
+                : skr_bind_blob(message->body, message->body_size),
+            skr_bind_bytes(json.bytes, json.size),
+            skr_bind_text(queue),
+        };
+        code = skr_tx_run(tx,
+                          &(struct skr_statement){
+                              .sql = messenger->sql.fail,
+                              .values = values,
+                              .value_count = SKR_COUNT_OF(values),
+                          },
+                          error);
+    }
+    skr_text_fini(&json);
+    return code;
+}

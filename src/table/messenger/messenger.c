@@ -1,0 +1,244 @@
+// SPDX-License-Identifier: MIT
+#include "table/messenger/messenger.h"
+
+#include "base/error.h"
+#include "base/text.h"
+#include "table/messenger/layout.h"
+#include "table/schema.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+    DEFAULT_REDELIVER_S = 3600,
+    LEAST_REDELIVER_S = 3,  // a claim's time has a precision of one second
+    DEFAULT_SWEEP_MS = 60000,
+};
+
+static const struct skr_index indexes[] = {
+    {"idx_queue_name", "queue_name"},
+    {"idx_available_at", "available_at"},
+    {"idx_delivered_at", "delivered_at"},
+};
+
+static const struct skr_schema messenger_schema = {
+    .columns = "id {row_id},\n"
+               "    body {long_text} NOT NULL,\n"
+               "    headers {long_text} NOT NULL,\n"
+               "    queue_name VARCHAR(190) NOT NULL,\n"
+               "    created_at {timestamp} NOT NULL,\n"
+               "    available_at {timestamp} NOT NULL,\n"
+               "    delivered_at {timestamp} DEFAULT NULL",
+    .indexes = indexes,
+    .index_count = SKR_COUNT_OF(indexes),
+};
+
+static const struct skr_schema meta_schema = {
+    .columns = "name VARCHAR(64) NOT NULL PRIMARY KEY,\n"
+               "    value VARCHAR(255) NOT NULL",
+};
+
+// Ids of rows that have none are derived from a number that no other database
+// has, so that they never meet.
+static const char add_namespace_sql[] =
+    "INSERT INTO skirnir_meta (name, value)\n"
+    "SELECT 'id_namespace', {random_hex} FROM (SELECT 1 AS one) AS once\n"
+    "WHERE NOT EXISTS "
+    "(SELECT 1 FROM skirnir_meta WHERE name = 'id_namespace')";
+
+static const char find_namespace_sql[] =
+    "SELECT value FROM skirnir_meta WHERE name = 'id_namespace'";
+static const char check_sql[] =
+    "SELECT id, body, headers, queue_name, created_at, available_at, "
+    "delivered_at FROM {table} LIMIT 0";
+static const char check_failed_sql[] =
+    "SELECT id, body, headers, queue_name, created_at, available_at, "
+    "delivered_at FROM {failed_table} LIMIT 0";
+static const char now_sql[] = "SELECT {now}";
+
+static enum skr_code
+messenger_setup(const struct skr_table *table, skr_sql_text_fn *each,
+                void *user, struct skr_error *error)
+{
+    const struct skr_messenger *messenger = skr_messenger_of(table);
+    const struct skr_dialect *dialect = messenger->dialect;
+    enum skr_code code = skr_schema_write(&messenger_schema, dialect,
+                                          messenger->name, each, user, error);
+    if (code == SKR_OK && messenger->failed_table != NULL &&
+        strcmp(messenger->failed_table, messenger->name) != 0)
+        code = skr_schema_write(&messenger_schema, dialect,
+                                messenger->failed_table, each, user, error);
+    if (code == SKR_OK)
+        code = skr_schema_write(&meta_schema, dialect, "skirnir_meta", each,
+                                user, error);
+    if (code != SKR_OK)
+        return code;
+    struct skr_arena arena = {0};
+    const char *sql = skr_sql_fill(dialect, &arena, add_namespace_sql, NULL, 0);
+    code = sql == NULL ? skr_fail_memory(error) : each(sql, user, error);
+    skr_arena_fini(&arena);
+    return code;
+}
+
+static enum skr_code
+check(struct skr_db *db, const char *sql, const char *name,
+      struct skr_error *error)
+{
+    enum skr_code code =
+        skr_tx_run(skr_db_tx(db), &(struct skr_statement){.sql = sql}, error);
+    if (code == SKR_MISSING)
+        return skr_fail(error, SKR_MISSING, SKR_GIVE_UP,
+                        "there is no table %s; run `skirnir setup`", name);
+    if (code != SKR_OK)
+        skr_error_prefix(error, "table %s", name);
+    return code;
+}
+
+static enum skr_code
+messenger_check(const struct skr_table *table, struct skr_db *db,
+                struct skr_error *error)
+{
+    const struct skr_messenger *messenger = skr_messenger_of(table);
+    enum skr_code code =
+        check(db, messenger->sql.check, messenger->name, error);
+    if (code == SKR_OK && messenger->failed_table != NULL)
+        code = check(db, messenger->sql.check_failed, messenger->failed_table,
+                     error);
+    return code;
+}
+
+static enum skr_code
+messenger_start(const struct skr_table *table, struct skr_db *db,
+                struct skr_position *position, struct skr_error *error)
+{
+    const struct skr_messenger *messenger = skr_messenger_of(table);
+    struct skr_arena arena = {0};
+    struct skr_value value = {.kind = SKR_NULL};
+    bool found = false;
+    enum skr_code code = skr_tx_fetch_one(
+        skr_db_tx(db),
+        &(struct skr_statement){.sql = messenger->sql.find_namespace}, &arena,
+        &value, 1, &found, error);
+    size_t room = sizeof(position->id_namespace) - 1;
+    *position = (struct skr_position){0};
+    if (code == SKR_OK && found && value.size > 0 && value.size <= room)
+        memcpy(position->id_namespace, value.bytes, value.size + 1);
+    else if (code == SKR_OK || code == SKR_MISSING)
+        code = skr_fail(error, SKR_MISSING, SKR_GIVE_UP,
+                        "table skirnir_meta holds no id_namespace; run "
+                        "`skirnir setup`");
+    skr_arena_fini(&arena);
+    return code;
+}
+
+static void
+messenger_free(struct skr_table *table)
+{
+    struct skr_messenger *messenger = (struct skr_messenger *)table;
+    skr_arena_fini(&messenger->arena);
+    free(messenger);
+}
+
+static const struct skr_table_ops messenger_ops = {
+    .scheme = "doctrine",
+    .setup = messenger_setup,
+    .check = messenger_check,
+    .start = messenger_start,
+    .read = skr_messenger_read,
+    .settle = skr_messenger_settle,
+    .foreign = skr_messenger_foreign,
+    .free = messenger_free,
+};
+
+static enum skr_code
+check_options(const struct skr_messenger_options *options,
+              struct skr_error *error)
+{
+    const char *failed_queue =
+        options->failed_queue == NULL ? "failed" : options->failed_queue;
+    enum skr_code code =
+        skr_messenger_check_names(options->table, options->queue, error);
+    if (code == SKR_OK && options->failed_table != NULL)
+        code = skr_messenger_check_names(options->failed_table, failed_queue,
+                                         error);
+    if (code != SKR_OK)
+        return code;
+    if (options->redeliver_timeout_s > 0 &&
+        options->redeliver_timeout_s < LEAST_REDELIVER_S)
+        return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
+                        "redeliver_timeout is at least %d seconds",
+                        LEAST_REDELIVER_S);
+    return SKR_OK;
+}
+
+static bool
+copy(struct skr_messenger *messenger, const char *text, const char **copied)
+{
+    *copied = skr_arena_text(&messenger->arena, text, strlen(text));
+    return *copied != NULL;
+}
+
+static bool
+copy_options(struct skr_messenger *messenger,
+             const struct skr_messenger_options *options)
+{
+    const char *failed_queue =
+        options->failed_queue == NULL ? "failed" : options->failed_queue;
+    const char *transport =
+        options->transport == NULL ? options->queue : options->transport;
+    messenger->dialect = options->dialect;
+    messenger->names = options->names;
+    messenger->failed_readable = options->failed_readable;
+    messenger->redeliver_timeout_s = options->redeliver_timeout_s > 0
+                                         ? options->redeliver_timeout_s
+                                         : DEFAULT_REDELIVER_S;
+    messenger->sweep_ms =
+        options->sweep_ms > 0 ? options->sweep_ms : DEFAULT_SWEEP_MS;
+    messenger->failed_aside =
+        skr_arena_format(&messenger->arena, "%s.skirnir", failed_queue);
+    if (options->failed_table != NULL &&
+        !copy(messenger, options->failed_table, &messenger->failed_table))
+        return false;
+    return messenger->failed_aside != NULL &&
+           copy(messenger, options->table, &messenger->name) &&
+           copy(messenger, options->queue, &messenger->queue) &&
+           copy(messenger, transport, &messenger->transport) &&
+           copy(messenger, failed_queue, &messenger->failed_queue);
+}
+
+static bool
+fill_own(struct skr_messenger *messenger)
+{
+    return skr_messenger_fill(messenger, check_sql, &messenger->sql.check) &&
+           skr_messenger_fill(messenger, check_failed_sql,
+                              &messenger->sql.check_failed) &&
+           skr_messenger_fill(messenger, find_namespace_sql,
+                              &messenger->sql.find_namespace) &&
+           skr_messenger_fill(messenger, now_sql, &messenger->sql.now);
+}
+
+enum skr_code
+skr_messenger_new(const struct skr_messenger_options *options,
+                  struct skr_table **table, struct skr_error *error)
+{
+    enum skr_code code = check_options(options, error);
+    if (code != SKR_OK)
+        return code;
+    struct skr_messenger *made = calloc(1, sizeof(*made));
+    if (made == NULL)
+        return skr_fail_memory(error);
+    made->table.ops = &messenger_ops;
+    if (!copy_options(made, options) || !fill_own(made) ||
+        !skr_messenger_fill_read(made) || !skr_messenger_fill_failed(made) ||
+        !skr_messenger_fill_settle(made) || !skr_messenger_fill_lease(made))
+        code = skr_fail_memory(error);
+    if (code == SKR_OK)
+        code = skr_envelope_id_header(&made->arena, options->stamp_namespace,
+                                      &made->id_header, error);
+    if (code != SKR_OK) {
+        skr_table_free(&made->table);
+        return code;
+    }
+    *table = &made->table;
+    return SKR_OK;
+}

@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: MIT
+// The layout of Symfony Messenger's tables: messenger_outbox as an outbox,
+// messenger_messages as a queue and as the failed table.
+
+#ifndef SKR_TABLE_MESSENGER_MESSENGER_H
+#define SKR_TABLE_MESSENGER_MESSENGER_H
+
+#include "table/table.h"
+
+struct skr_messenger_options {
+    const struct skr_dialect *dialect;
+    const char *table;
+    const char *queue;
+    // Age at which another's claim is void: 3 or more; 0: an hour.
+    uint32_t redeliver_timeout_s;
+    // How often to look behind the cursor at everything; 0: every minute.
+    uint32_t sweep_ms;
+    const char *stamp_namespace;    // as skr_outbox_options
+    const struct skr_names *names;  // borrowed; NULL: none
+
+    // Where hopeless rows go: in the same database. failed_readable: Symfony
+    // reads that queue as JSON, so rows that it can decode may stand there;
+    // all others go to "<failed_queue>.skirnir".
+    const char *transport;     // where it failed; NULL: the queue's name
+    const char *failed_table;  // NULL: rows never fail here
+    const char *failed_queue;  // NULL: "failed"
+    bool failed_readable;
+};
+
+// Copies the options' texts. SKR_INVALID for a name that is no identifier.
+SKR_MUST_CHECK enum skr_code
+skr_messenger_new(const struct skr_messenger_options *options,
+                  struct skr_table **table, struct skr_error *error);
+
+// One row to append. headers is JSON text.
+struct skr_messenger_row {
+    const void *body;
+    size_t body_size;
+    const char *headers;
+    size_t headers_size;
+    int64_t due_at_us;  // 0: at once
+};
+
+// A table is a plain identifier, a queue 1 to 190 bytes of text.
+SKR_MUST_CHECK enum skr_code
+skr_messenger_check_names(const char *table, const char *queue,
+                          struct skr_error *error);
+
+// For a publisher, who has no table object: rows in order into a table and
+// queue whose names were checked.
+SKR_MUST_CHECK enum skr_code
+skr_messenger_insert(struct skr_tx tx, const char *table, const char *queue,
+                     const struct skr_messenger_row *rows, size_t count,
+                     struct skr_error *error);
+
+// Appends rows in order, in whatever transaction tx is. The table need not be
+// started. queue NULL: the table's own.
+SKR_MUST_CHECK enum skr_code
+skr_messenger_append(const struct skr_table *table, struct skr_tx tx,
+                     const char *queue, const struct skr_messenger_row *rows,
+                     size_t count, struct skr_error *error);
+
+// A claim by lease, for queues with several consumers: as read(), and the rows
+// are marked as ours until redeliver_timeout after lease, which is the time the
+// database gave. An item that was claimed before and not settled comes with
+// its retry_count raised, and that is written before this returns: a message
+// that kills its consumer runs out of attempts.
+struct skr_lease {
+    char time[20];  // "2026-11-15 02:53:45"
+};
+
+SKR_MUST_CHECK enum skr_code
+skr_messenger_claim(const struct skr_table *table, struct skr_db *db,
+                    struct skr_position *position, const struct skr_read *read,
+                    struct skr_batch *batch, struct skr_lease *lease,
+                    struct skr_error *error);
+
+// Moves the lease of rows to now; counts those that were still ours.
+SKR_MUST_CHECK enum skr_code
+skr_messenger_keep(const struct skr_table *table, struct skr_db *db,
+                   const int64_t *rows, size_t count, struct skr_lease *lease,
+                   uint64_t *kept, struct skr_error *error);
+
+// Records what became of claimed rows in one transaction: SKR_DONE rows are
+// deleted, SKR_RETRY_LATER ones wait, SKR_READ ones are free again at once;
+// the last two only while the lease is ours.
+SKR_MUST_CHECK enum skr_code
+skr_messenger_release(const struct skr_table *table, struct skr_db *db,
+                      const struct skr_batch *batch,
+                      const struct skr_lease *lease, struct skr_error *error);
+
+// A message that failed, for the failed table of `table`, in tx. headers are
+// those of the message, marked as failed in place; raw_headers where they could
+// not be parsed (headers are then empty).
+struct skr_failed_message {
+    struct skr_headers headers;
+    const void *raw_headers;
+    size_t raw_headers_size;
+    const void *body;
+    size_t body_size;
+    struct skr_failure failure;
+};
+SKR_MUST_CHECK enum skr_code
+skr_messenger_store_failed(const struct skr_table *table, struct skr_tx tx,
+                           struct skr_arena *arena,
+                           struct skr_failed_message *message,
+                           struct skr_error *error);
+
+#endif

@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: MIT
+// From a row to an item of a batch.
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/hash.h"
+#include "base/text.h"
+#include "table/messenger/layout.h"
+
+#include <stdio.h>
+
+// UUIDv8: a hash of what makes the row unique and never changes.
+static struct skr_id
+derive_id(const struct skr_messenger *messenger, const char *id_namespace,
+          int64_t row, const char *created_at)
+{
+    char number[24];
+    snprintf(number, sizeof(number), "%lld", (long long)row);
+    struct skr_hash hash = skr_hash_start();
+    hash = skr_hash_add_text(hash, id_namespace);
+    hash = skr_hash_add_text(hash, messenger->queue);
+    hash = skr_hash_add_text(hash, number);
+    hash = skr_hash_add_text(hash, created_at);
+    struct skr_id id;
+    for (size_t i = 0; i < 8; i++) {
+        id.bytes[i] = (uint8_t)(hash.high >> (56 - 8 * i));
+        id.bytes[8 + i] = (uint8_t)(hash.low >> (56 - 8 * i));
+    }
+    id.bytes[6] = (uint8_t)((id.bytes[6] & 0x0f) | 0x80);
+    id.bytes[8] = (uint8_t)((id.bytes[8] & 0x3f) | 0x80);
+    return id;
+}
+
+static enum skr_code
+understand(const struct skr_messenger *messenger, const char *id_namespace,
+           const char *created_at, struct skr_arena *arena,
+           struct skr_batch_item *item)
+{
+    struct skr_error *reason = &item->reason;
+    struct skr_headers headers = {0};
+    enum skr_code code = skr_headers_parse(
+        arena, item->raw_headers, item->raw_headers_size, &headers, reason);
+    if (code != SKR_OK)
+        return code;
+    // Kept also when the next step fails: the failed table shows them.
+    item->envelope.headers = headers;
+    struct skr_envelope envelope = {0};
+    code = skr_envelope_read(arena, &headers, NULL, messenger->names, &envelope,
+                             reason);
+    if (code != SKR_OK)
+        return code;
+    envelope.message.body = item->envelope.message.body;
+    envelope.message.body_size = item->envelope.message.body_size;
+    envelope.message.created_at_us = item->envelope.message.created_at_us;
+    if (!envelope.has_id && id_namespace[0] != '\0') {
+        envelope.message.id =
+            derive_id(messenger, id_namespace, item->row, created_at);
+        envelope.has_id = true;
+    }
+    item->envelope = envelope;
+    if (!skr_text_is_storable(envelope.message.body,
+                              envelope.message.body_size))
+        return skr_fail(reason, SKR_MALFORMED, SKR_GIVE_UP,
+                        "the body is not UTF-8 text");
+    if (!envelope.has_id)
+        return SKR_OK;
+    return skr_envelope_to_wire(arena, messenger->id_header, &item->envelope,
+                                reason);
+}
+
+enum skr_code
+skr_messenger_take_row(const struct skr_messenger *messenger,
+                       const char *id_namespace,
+                       const struct skr_value *columns, struct skr_batch *batch,
+                       struct skr_error *error)
+{
+    const struct skr_value *body = &columns[SKR_COLUMN_BODY];
+    const struct skr_value *headers = &columns[SKR_COLUMN_HEADERS];
+    char created_at[SKR_POSITION_TIME_SIZE];
+    skr_messenger_copy_time(&columns[SKR_COLUMN_CREATED_AT], created_at);
+    struct skr_batch_item *item = &batch->items[batch->count];
+    *item = (struct skr_batch_item){
+        .row = columns[SKR_COLUMN_ID].integer,
+        .size = body->size + headers->size,
+        .redelivered = columns[SKR_COLUMN_CLAIMED].integer != 0,
+        .raw_headers =
+            skr_arena_text(&batch->arena, headers->bytes, headers->size),
+        .raw_headers_size = headers->size,
+        .envelope.message.body =
+            skr_arena_text(&batch->arena, body->bytes, body->size),
+        .envelope.message.body_size = body->size,
+    };
+    if (item->raw_headers == NULL || item->envelope.message.body == NULL)
+        return skr_fail_memory(error);
+    // A time that cannot be read stays unknown; it decides nothing.
+    (void)skr_clock_parse_timestamp(created_at,
+                                    &item->envelope.message.created_at_us);
+    enum skr_code code =
+        understand(messenger, id_namespace, created_at, &batch->arena, item);
+    if (code == SKR_NO_MEMORY)
+        return skr_fail_memory(error);
+    if (code != SKR_OK)
+        item->state = SKR_HOPELESS;
+    batch->count++;
+    batch->bytes += item->size;
+    return SKR_OK;
+}

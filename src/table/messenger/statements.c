@@ -1,0 +1,166 @@
+// SPDX-License-Identifier: MIT
+// Filling templates, and statements about many rows at once.
+
+#include "base/error.h"
+#include "base/text.h"
+#include "table/messenger/layout.h"
+
+#include <string.h>
+
+static const char *
+fill(struct skr_messenger *messenger, const char *sql_template,
+     const char *lock, const char *ids)
+{
+    const struct skr_word words[] = {
+        {"table", messenger->name},
+        {"failed_table",
+         messenger->failed_table == NULL ? "" : messenger->failed_table},
+        {"lock", lock},
+        {"ids", ids},
+    };
+    return skr_sql_fill(messenger->dialect, &messenger->arena, sql_template,
+                        words, SKR_COUNT_OF(words));
+}
+
+bool
+skr_messenger_fill_lock(struct skr_messenger *messenger,
+                        const char *sql_template, const char *lock,
+                        const char **sql)
+{
+    *sql = fill(messenger, sql_template, lock, "");
+    return *sql != NULL;
+}
+
+bool
+skr_messenger_fill(struct skr_messenger *messenger, const char *sql_template,
+                   const char **sql)
+{
+    return skr_messenger_fill_lock(messenger, sql_template, "", sql);
+}
+
+bool
+skr_messenger_fill_list(struct skr_messenger *messenger,
+                        const char *sql_template, const char *lock,
+                        struct skr_list_sql *list)
+{
+    size_t size = 1;
+    for (size_t i = 0; i < SKR_LIST_SIZES; i++) {
+        const char *ids = skr_sql_list(&messenger->arena, size);
+        if (ids == NULL)
+            return false;
+        list->sql[i] = fill(messenger, sql_template, lock, ids);
+        if (list->sql[i] == NULL)
+            return false;
+        size = skr_sql_list_size(size + 1);
+    }
+    return true;
+}
+
+static const char *
+pick(const struct skr_list_sql *list, size_t size)
+{
+    size_t place = 0;
+    for (size_t smaller = 1; smaller < size; place++)
+        smaller = skr_sql_list_size(smaller + 1);
+    return list->sql[place];
+}
+
+static enum skr_code
+run_piece(struct skr_tx tx, const struct skr_list_run *run, const int64_t *rows,
+          size_t count, struct skr_error *error)
+{
+    struct skr_value values[SKR_COUNT_OF(run->first) + SKR_SQL_MAX_LIST];
+    size_t size = skr_sql_list_size(count);
+    memcpy(values, run->first, run->first_count * sizeof(values[0]));
+    for (size_t i = 0; i < size; i++)
+        values[run->first_count + i] =
+            skr_bind_integer(rows[i < count ? i : count - 1]);
+    uint64_t affected = 0;
+    enum skr_code code =
+        skr_tx_run(tx,
+                   &(struct skr_statement){
+                       .sql = pick(run->sql, size),
+                       .values = values,
+                       .value_count = run->first_count + size,
+                       .each_row = run->each_row,
+                       .user = run->user,
+                       .affected = run->affected == NULL ? NULL : &affected,
+                   },
+                   error);
+    if (code == SKR_OK && run->affected != NULL)
+        *run->affected += affected;
+    return code;
+}
+
+enum skr_code
+skr_messenger_run_list(struct skr_tx tx, const struct skr_list_run *run,
+                       struct skr_error *error)
+{
+    for (size_t at = 0; at < run->count; at += SKR_SQL_MAX_LIST) {
+        size_t left = run->count - at;
+        enum skr_code code =
+            run_piece(tx, run, run->rows + at,
+                      left < SKR_SQL_MAX_LIST ? left : SKR_SQL_MAX_LIST, error);
+        if (code != SKR_OK)
+            return code;
+    }
+    return SKR_OK;
+}
+
+enum skr_code
+skr_messenger_run_state(struct skr_tx tx, const struct skr_list_run *run,
+                        const struct skr_batch *batch, enum skr_state state,
+                        struct skr_error *error)
+{
+    int64_t rows[SKR_SQL_MAX_LIST];
+    size_t count = 0;
+    enum skr_code code = SKR_OK;
+    for (size_t i = 0; code == SKR_OK && i < batch->count; i++) {
+        if (batch->items[i].state != state)
+            continue;
+        rows[count++] = batch->items[i].row;
+        if (count < SKR_COUNT_OF(rows))
+            continue;
+        code = run_piece(tx, run, rows, count, error);
+        count = 0;
+    }
+    if (code == SKR_OK && count > 0)
+        code = run_piece(tx, run, rows, count, error);
+    return code;
+}
+
+void
+skr_messenger_copy_time(const struct skr_value *value,
+                        char time[SKR_POSITION_TIME_SIZE])
+{
+    // Without a part of a second, should the server give one.
+    size_t size = value->size < SKR_POSITION_TIME_SIZE
+                      ? value->size
+                      : SKR_POSITION_TIME_SIZE - 1;
+    if (value->bytes == NULL)
+        size = 0;
+    else
+        memcpy(time, value->bytes, size);
+    time[size] = '\0';
+}
+
+static enum skr_code
+keep_time(const struct skr_value *columns, size_t count, void *user,
+          struct skr_error *error)
+{
+    (void)count;
+    (void)error;
+    skr_messenger_copy_time(&columns[0], user);
+    return SKR_OK;
+}
+
+enum skr_code
+skr_messenger_now(const struct skr_messenger *messenger, struct skr_tx tx,
+                  char time[SKR_POSITION_TIME_SIZE], struct skr_error *error)
+{
+    return skr_tx_run(tx,
+                      &(struct skr_statement){.sql = messenger->sql.now,
+                                              .each_row = keep_time,
+                                              .user = time},
+                      error);
+}

@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: MIT
+// How a layout describes a table, so that one description makes it in every
+// dialect.
+
+#ifndef SKR_TABLE_SCHEMA_H
+#define SKR_TABLE_SCHEMA_H
+
+#include "table/table.h"
+
+struct skr_index {
+    const char *name;
+    const char *columns;
+};
+
+struct skr_schema {
+    const char *columns;  // a template
+    const struct skr_index *indexes;
+    size_t index_count;
+};
+
+// Gives the statements that make the table, each harmless when run again.
+SKR_MUST_CHECK enum skr_code
+skr_schema_write(const struct skr_schema *schema,
+                 const struct skr_dialect *dialect, const char *table,
+                 skr_sql_text_fn *each, void *user, struct skr_error *error);
+
+// For texts that setup() gives: user is the struct skr_db to run them on.
+skr_sql_text_fn skr_schema_run;
+
+#endif

@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: MIT
+// What a table layout provides: how a message lies in rows, and the few
+// operations that a relay needs of them. Written once for all databases.
+//
+// A table object holds texts of SQL for one dialect and is immutable: [shared].
+
+#ifndef SKR_TABLE_TABLE_H
+#define SKR_TABLE_TABLE_H
+
+#include "db/db.h"
+#include "message/batch.h"
+#include "message/failure.h"
+
+enum { SKR_POSITION_TIME_SIZE = 20, SKR_POSITION_NAMESPACE_SIZE = 64 };
+
+struct skr_table {
+    const struct skr_table_ops *ops;
+};
+
+// Where a reader stands, kept by the layout between reads. A zeroed struct
+// starts at the beginning of the queue.
+struct skr_position {
+    int64_t cursor;  // every row up to here has been looked at once
+
+    // Rows behind the cursor that have become due, or free, are looked for in
+    // passes: first those whose time came since the last pass, and now and
+    // then all of them (leases that ran out, edits by hand).
+    char due_mark[SKR_POSITION_TIME_SIZE];    // due up to here were looked for
+    char pass_until[SKR_POSITION_TIME_SIZE];  // of the pass under way; "": none
+    int64_t pass_cursor;
+    int64_t next_sweep_ms;  // by skr_clock_ms()
+
+    int64_t next_due_ms;  // by skr_clock_ms(); 0: nothing waits for its time
+
+    // What ids of rows without one are derived from; "": none are.
+    char id_namespace[SKR_POSITION_NAMESPACE_SIZE];
+};
+
+struct skr_read {
+    size_t max_rows;
+    size_t max_bytes;  // a larger row travels alone
+    // Rows that are in the reader's hands already, in ascending order.
+    const int64_t *in_hand;
+    size_t in_hand_count;
+};
+
+// Statements that make the table, or bring an older one up to date, each
+// harmless when it has been run before. Given one by one to each.
+typedef enum skr_code
+skr_sql_text_fn(const char *sql, void *user, struct skr_error *error);
+typedef enum skr_code
+skr_table_setup_fn(const struct skr_table *table, skr_sql_text_fn *each,
+                   void *user, struct skr_error *error);
+
+// SKR_OK when the table has the columns we need; SKR_MISSING when there is no
+// such table; SKR_INVALID names the column that another shape lacks.
+typedef enum skr_code
+skr_table_check_fn(const struct skr_table *table, struct skr_db *db,
+                   struct skr_error *error);
+
+// Prepares a reader at the beginning of the queue: whatever must be known
+// before rows can be published goes into its position.
+typedef enum skr_code
+skr_table_start_fn(const struct skr_table *table, struct skr_db *db,
+                   struct skr_position *position, struct skr_error *error);
+
+// Fills an empty batch, in id order and from one snapshot, with rows that are
+// due, unfinished, and not another worker's. Rows that cannot be understood
+// come as SKR_HOPELESS with their reason. Writes nothing.
+typedef enum skr_code
+skr_table_read_fn(const struct skr_table *table, struct skr_db *db,
+                  struct skr_position *position, const struct skr_read *read,
+                  struct skr_batch *batch, struct skr_error *error);
+
+// Records outcomes in one transaction: done rows leave, those to retry wait in
+// place, hopeless ones move to the failed table if and only if our own delete
+// removed them. Others are not touched.
+typedef enum skr_code
+skr_table_settle_fn(const struct skr_table *table, struct skr_db *db,
+                    const struct skr_batch *batch, struct skr_error *error);
+
+// Counts rows that are not ours to publish and stay untouched, and says what
+// would make them so: a text that lives as long as the program.
+typedef enum skr_code
+skr_table_foreign_fn(const struct skr_table *table, struct skr_db *db,
+                     uint64_t *count, const char **cure,
+                     struct skr_error *error);
+
+typedef void skr_table_free_fn(struct skr_table *table);
+
+struct skr_table_ops {
+    const char *scheme;  // "doctrine", "ordered-doctrine", "kafka-outbox"
+
+    skr_table_setup_fn *setup;
+    skr_table_check_fn *check;
+    skr_table_start_fn *start;
+    skr_table_read_fn *read;
+    skr_table_settle_fn *settle;
+    skr_table_foreign_fn *foreign;  // NULL: there are none
+    skr_table_free_fn *free;
+};
+
+// Runs the statements of setup() in one go, safe from many hosts at once.
+SKR_MUST_CHECK enum skr_code
+skr_table_create(const struct skr_table *table, struct skr_db *db,
+                 struct skr_error *error);
+void skr_table_free(struct skr_table *table);
+
+#endif

@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: MIT
+// Gives a suite a fresh database of its own. The one place in the tests that
+// knows which databases there are: SKR_TEST_DATABASE chooses.
+//
+// Every function ends the test when something does not work.
+
+#ifndef SKR_TEST_DATABASES_H
+#define SKR_TEST_DATABASES_H
+
+#include "db/db.h"
+
+// cmocka wants these before its own header.
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+struct skr_test_database {
+    const struct skr_db_ops *ops;
+    char folder[64];  // private, for a test's own files too
+    char url[256];
+    char impatient_url[256];  // the same, giving up on locks after 50 ms
+    char alias_url[256];      // the same by another name
+    char missing_url[256];    // a database that cannot be reached
+    // Pairs: a URL that is a mistake, and a word of the answer; NULL at the
+    // end.
+    const char *const *bad_urls;
+};
+
+// Exits with 77 (skipped) when this build lacks the driver.
+void skr_test_database_make(struct skr_test_database *database);
+void skr_test_database_remove(struct skr_test_database *database);
+
+struct skr_db *skr_test_connect(const struct skr_test_database *database);
+
+// Plain SQL, run as it is.
+void skr_test_run(struct skr_db *db, const char *sql);
+// A template as in db/sql.h, with {now} and kin, and bound values.
+void skr_test_run_template(struct skr_db *db, const char *sql_template,
+                           const struct skr_value *values, size_t count);
+// The first column of the first row.
+int64_t skr_test_number(struct skr_db *db, const char *sql);
+// The caller frees it; NULL when there is no row or it holds NULL.
+char *skr_test_text(struct skr_db *db, const char *sql);
+// As skr_test_text(), compared; expected may be NULL.
+void
+skr_test_assert_text(struct skr_db *db, const char *sql, const char *expected);
+
+// An application's own connection, as the client library gives it.
+struct skr_test_client {
+    struct skr_tx tx;
+    void *connection;
+};
+struct skr_test_client
+skr_test_client_open(const struct skr_test_database *database);
+void skr_test_client_close(struct skr_test_client *client);
+void skr_test_client_run(struct skr_test_client *client, const char *sql);
+void skr_test_client_begin(struct skr_test_client *client);
+void skr_test_client_commit(struct skr_test_client *client);
+void skr_test_client_rollback(struct skr_test_client *client);
+
+// For a forked child: from here on the process may read the database and not
+// write it.
+void skr_test_become_reader(const struct skr_test_database *database);
+// Takes away, behind its holder's back, the lock that is held on the database.
+void skr_test_break_lock(const struct skr_test_database *database);
+// Sets up the database in a way that a driver advises against.
+void skr_test_spoil(struct skr_db *db);
+// From here on db finds no room for more data.
+void skr_test_make_full(struct skr_db *db);
+
+// Asks every few milliseconds until the answer is yes; false after timeout_ms.
+bool
+skr_test_eventually(bool (*is_so)(void *user), void *user, uint32_t timeout_ms);
+
+#endif

@@ -1,0 +1,237 @@
+// SPDX-License-Identifier: MIT
+// Drivers: the lock, and waiting for work.
+
+#include "db_world.h"
+
+// ------------------------------------------------------------------------ lock
+
+static bool
+try_lock(struct skr_db *db, const char *name, uint32_t timeout_ms)
+{
+    bool granted = false;
+    struct skr_error error = {0};
+    if (db->ops->lock(db, name, -1, timeout_ms, &granted, &error) != SKR_OK)
+        fail_msg("%s", error.text);
+    return granted;
+}
+
+static void
+test_a_lock_has_one_holder(void **state)
+{
+    struct fixture *fixture = *state;
+    struct skr_db *other = skr_test_connect(&fixture->database);
+    assert_int_equal(fixture->db->ops->check_lock(fixture->db, NULL),
+                     SKR_UNAVAILABLE);
+    assert_true(try_lock(fixture->db, "relay-1", 0));
+    assert_int_equal(fixture->db->ops->check_lock(fixture->db, NULL), SKR_OK);
+    int64_t start_ms = skr_clock_ms();
+    assert_false(try_lock(other, "relay-1", 60));
+    assert_true(skr_clock_ms() - start_ms >= 60);
+    assert_int_equal(other->ops->check_lock(other, NULL), SKR_UNAVAILABLE);
+    // Another name is another lock.
+    assert_true(try_lock(other, "relay-2", 0));
+    other->ops->unlock(other);
+    fixture->db->ops->unlock(fixture->db);
+    fixture->db->ops->unlock(fixture->db);
+    assert_true(try_lock(other, "relay-1", 0));
+    // Closing gives it back.
+    skr_db_close(other);
+    assert_true(try_lock(fixture->db, "relay-1", 0));
+}
+
+static void
+test_waiting_for_a_lock_ends_when_woken(void **state)
+{
+    struct fixture *fixture = *state;
+    struct skr_db *other = skr_test_connect(&fixture->database);
+    assert_true(try_lock(fixture->db, "relay", 0));
+    int pipe_fds[2];
+    assert_int_equal(pipe(pipe_fds), 0);
+    assert_int_equal(write(pipe_fds[1], "x", 1), 1);
+    bool granted = true;
+    int64_t start_ms = skr_clock_ms();
+    assert_int_equal(
+        other->ops->lock(other, "relay", pipe_fds[0], 30000, &granted, NULL),
+        SKR_OK);
+    assert_false(granted);
+    assert_true(skr_clock_ms() - start_ms < 10000);
+    close(pipe_fds[0]);
+    close(pipe_fds[1]);
+    skr_db_close(other);
+}
+
+// A child that holds the lock until it is killed; returns once it has it.
+static pid_t
+hold_lock_in_child(const struct fixture *fixture)
+{
+    int pipe_fds[2];
+    assert_int_equal(pipe(pipe_fds), 0);
+    pid_t child = fork();
+    if (child == 0) {
+        struct skr_db *db = skr_test_connect(&fixture->database);
+        if (try_lock(db, "relay", 0) && write(pipe_fds[1], "x", 1) == 1)
+            for (;;)
+                pause();
+        _exit(1);
+    }
+    char byte;
+    assert_int_equal(read(pipe_fds[0], &byte, 1), 1);
+    close(pipe_fds[0]);
+    close(pipe_fds[1]);
+    return child;
+}
+
+static void *
+kill_soon(void *user)
+{
+    skr_clock_sleep(-1, 100);
+    kill(*(pid_t *)user, SIGKILL);
+    return NULL;
+}
+
+static void
+test_the_lock_of_a_killed_process_is_free_at_once(void **state)
+{
+    struct fixture *fixture = *state;
+    pid_t child = hold_lock_in_child(fixture);
+    assert_false(try_lock(fixture->db, "relay", 0));
+    pthread_t killer;
+    assert_int_equal(pthread_create(&killer, NULL, kill_soon, &child), 0);
+    int64_t start_ms = skr_clock_ms();
+    assert_true(try_lock(fixture->db, "relay", 30000));
+    assert_true(skr_clock_ms() - start_ms < 5000);
+    pthread_join(killer, NULL);
+    assert_int_equal(waitpid(child, NULL, 0), child);
+    assert_int_equal(fixture->db->ops->check_lock(fixture->db, NULL), SKR_OK);
+}
+
+static void
+test_a_database_has_one_lock_whatever_it_is_called(void **state)
+{
+    struct fixture *fixture = *state;
+    struct skr_db *alias = NULL;
+    assert_int_equal(skr_db_open(fixture->database.ops,
+                                 fixture->database.alias_url, &alias, NULL),
+                     SKR_OK);
+    assert_int_equal(count_things(alias), 0);
+    assert_true(try_lock(fixture->db, "relay", 0));
+    assert_false(try_lock(alias, "relay", 0));
+    skr_db_close(alias);
+}
+
+static void
+test_a_lock_that_was_taken_away_is_noticed(void **state)
+{
+    struct fixture *fixture = *state;
+    struct skr_db *other = skr_test_connect(&fixture->database);
+    struct skr_error error = {0};
+    assert_true(try_lock(fixture->db, "relay", 0));
+    skr_test_break_lock(&fixture->database);
+    assert_int_equal(fixture->db->ops->check_lock(fixture->db, &error),
+                     SKR_UNAVAILABLE);
+    assert_int_equal(error.remedy, SKR_RECONNECT);
+    assert_true(try_lock(other, "relay", 0));
+    assert_int_equal(fixture->db->ops->check_lock(fixture->db, NULL),
+                     SKR_UNAVAILABLE);
+    assert_int_equal(other->ops->check_lock(other, NULL), SKR_OK);
+    // The one who lost it does not take the other's along.
+    fixture->db->ops->unlock(fixture->db);
+    assert_int_equal(other->ops->check_lock(other, NULL), SKR_OK);
+    assert_false(try_lock(fixture->db, "relay", 0));
+    skr_db_close(other);
+}
+
+// --------------------------------------------------------------------- waiting
+
+static void
+test_waiting_notices_commits_of_others(void **state)
+{
+    struct fixture *fixture = *state;
+    struct skr_db *db = fixture->db;
+    struct skr_db *other = skr_test_connect(&fixture->database);
+    // Nothing has been looked at yet: there may be rows.
+    assert_int_equal(db->ops->wait(db, -1, 10000, NULL), SKR_OK);
+    assert_int_equal(db->ops->wait(db, -1, 20, NULL), SKR_TIMEOUT);
+    assert_int_equal(db->ops->wait(db, -1, 0, NULL), SKR_TIMEOUT);
+    skr_test_run(other, "INSERT INTO thing (id) VALUES (1)");
+    assert_int_equal(db->ops->wait(db, -1, 10000, NULL), SKR_OK);
+    assert_int_equal(db->ops->wait(db, -1, 0, NULL), SKR_TIMEOUT);
+    // Reading in between takes nothing away from it.
+    skr_test_run(other, "INSERT INTO thing (id) VALUES (2)");
+    assert_int_equal(count_things(db), 2);
+    assert_int_equal(db->ops->wait(db, -1, 10000, NULL), SKR_OK);
+    skr_db_close(other);
+}
+
+static void *
+insert_soon(void *user)
+{
+    struct skr_db *db = skr_test_connect(user);
+    skr_clock_sleep(-1, 150);
+    skr_test_run(db, "INSERT INTO thing (id) VALUES (1)");
+    skr_db_close(db);
+    return NULL;
+}
+
+static void
+test_a_commit_ends_the_wait(void **state)
+{
+    struct fixture *fixture = *state;
+    struct skr_db *db = fixture->db;
+    assert_int_equal(db->ops->wait(db, -1, 0, NULL), SKR_OK);
+    pthread_t writer;
+    assert_int_equal(
+        pthread_create(&writer, NULL, insert_soon, &fixture->database), 0);
+    int64_t start_ms = skr_clock_ms();
+    // Opening and closing a connection may count as a change as well.
+    while (count_things(db) == 0)
+        assert_int_equal(db->ops->wait(db, -1, 30000, NULL), SKR_OK);
+    assert_true(skr_clock_ms() - start_ms < 10000);
+    pthread_join(writer, NULL);
+}
+
+static void
+test_waiting_ends_when_woken(void **state)
+{
+    struct fixture *fixture = *state;
+    struct skr_db *db = fixture->db;
+    int pipe_fds[2];
+    assert_int_equal(pipe(pipe_fds), 0);
+    assert_int_equal(db->ops->wait(db, pipe_fds[0], 0, NULL), SKR_OK);
+    assert_int_equal(db->ops->wait(db, pipe_fds[0], 10, NULL), SKR_TIMEOUT);
+    assert_int_equal(write(pipe_fds[1], "x", 1), 1);
+    int64_t start_ms = skr_clock_ms();
+    assert_int_equal(db->ops->wait(db, pipe_fds[0], 30000, NULL), SKR_STOPPED);
+    assert_true(skr_clock_ms() - start_ms < 10000);
+    close(pipe_fds[0]);
+    close(pipe_fds[1]);
+}
+
+static void
+test_a_waiting_connection_holds_up_nobody(void **state)
+{
+    struct fixture *fixture = *state;
+    struct skr_db *db = fixture->db;
+    struct skr_db *impatient = connect_impatient(fixture);
+    assert_int_equal(db->ops->wait(db, -1, 0, NULL), SKR_OK);
+    skr_test_run(impatient, "INSERT INTO thing (id) VALUES (1)");
+    skr_test_run(impatient, "DROP TABLE thing");
+    skr_db_close(impatient);
+}
+
+int
+main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(test_a_lock_has_one_holder),
+        TEST(test_waiting_for_a_lock_ends_when_woken),
+        TEST(test_the_lock_of_a_killed_process_is_free_at_once),
+        TEST(test_a_database_has_one_lock_whatever_it_is_called),
+        TEST(test_a_lock_that_was_taken_away_is_noticed),
+        TEST(test_waiting_notices_commits_of_others),
+        TEST(test_a_commit_ends_the_wait),
+        TEST(test_waiting_ends_when_woken),
+        TEST(test_a_waiting_connection_holds_up_nobody),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

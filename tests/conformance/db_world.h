@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: MIT
+// What the suites of a database driver share: one table.
+
+#ifndef SKR_TEST_DB_WORLD_H
+#define SKR_TEST_DB_WORLD_H
+
+#include "databases.h"
+
+#include "base/arena.h"
+#include "base/clock.h"
+#include "base/text.h"
+
+#include <fcntl.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+struct fixture {
+    struct skr_test_database database;
+    struct skr_db *db;
+};
+
+static inline int
+set_up(void **state)
+{
+    struct fixture *fixture = calloc(1, sizeof(*fixture));
+    assert_non_null(fixture);
+    skr_test_database_make(&fixture->database);
+    fixture->db = skr_test_connect(&fixture->database);
+    skr_test_run(fixture->db, "CREATE TABLE thing (id INTEGER PRIMARY KEY, "
+                              "name VARCHAR(100) UNIQUE, data BLOB)");
+    *state = fixture;
+    return 0;
+}
+
+static inline int
+tear_down(void **state)
+{
+    struct fixture *fixture = *state;
+    skr_db_close(fixture->db);
+    skr_test_database_remove(&fixture->database);
+    free(fixture);
+    return 0;
+}
+
+static inline enum skr_code
+run(struct skr_db *db, const char *sql, struct skr_error *error)
+{
+    return skr_tx_run(skr_db_tx(db), &(struct skr_statement){.sql = sql},
+                      error);
+}
+
+static inline int64_t
+count_things(struct skr_db *db)
+{
+    return skr_test_number(db, "SELECT COUNT(*) FROM thing");
+}
+
+static inline struct skr_db *
+connect_impatient(const struct fixture *fixture)
+{
+    struct skr_db *db = NULL;
+    assert_int_equal(skr_db_open(fixture->database.ops,
+                                 fixture->database.impatient_url, &db, NULL),
+                     SKR_OK);
+    return db;
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
+
+#endif

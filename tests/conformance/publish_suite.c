@@ -1,0 +1,286 @@
+// SPDX-License-Identifier: MIT
+// skr_publish on an application's own connection.
+
+#include "base/text.h"
+#include "conformance/databases.h"
+#include "table/messenger/messenger.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define COUNT "SELECT COUNT(*) FROM messenger_outbox"
+
+struct fixture {
+    struct skr_test_database database;
+    struct skr_test_client client;
+    struct skr_db *db;  // to look from outside
+    struct skr_outbox *outbox;
+};
+
+static void
+make_table(struct fixture *fixture, const char *name)
+{
+    const struct skr_messenger_options options = {
+        .dialect = skr_db_dialect(fixture->db),
+        .table = name,
+        .queue = "outbox",
+        .transport = "outbox",
+    };
+    struct skr_table *table = NULL;
+    assert_int_equal(skr_messenger_new(&options, &table, NULL), SKR_OK);
+    assert_int_equal(skr_table_create(table, fixture->db, NULL), SKR_OK);
+    skr_table_free(table);
+}
+
+static int
+set_up(void **state)
+{
+    struct fixture *fixture = calloc(1, sizeof(*fixture));
+    skr_test_database_make(&fixture->database);
+    fixture->db = skr_test_connect(&fixture->database);
+    make_table(fixture, "messenger_outbox");
+    fixture->client = skr_test_client_open(&fixture->database);
+    assert_int_equal(skr_outbox_new(NULL, &fixture->outbox, NULL), SKR_OK);
+    *state = fixture;
+    return 0;
+}
+
+static int
+tear_down(void **state)
+{
+    struct fixture *fixture = *state;
+    skr_outbox_free(fixture->outbox);
+    skr_test_client_close(&fixture->client);
+    skr_db_close(fixture->db);
+    skr_test_database_remove(&fixture->database);
+    free(fixture);
+    return 0;
+}
+
+static struct skr_message
+order(const char *body)
+{
+    return (struct skr_message){
+        .name = "order.placed", .body = body, .body_size = strlen(body)};
+}
+
+static enum skr_code
+publish(struct fixture *fixture, struct skr_message *messages, size_t count,
+        struct skr_error *error)
+{
+    return skr_publish(fixture->outbox, fixture->client.tx, messages, count,
+                       error);
+}
+
+static void
+test_commit_makes_the_message_appear(void **state)
+{
+    struct fixture *fixture = *state;
+    struct skr_message message = order("{\"n\":1}");
+    skr_test_client_begin(&fixture->client);
+    assert_int_equal(publish(fixture, &message, 1, NULL), SKR_OK);
+    assert_int_equal(skr_test_number(fixture->db, COUNT), 0);
+    skr_test_client_commit(&fixture->client);
+    assert_int_equal(skr_test_number(fixture->db, COUNT), 1);
+    skr_test_assert_text(fixture->db, "SELECT body FROM messenger_outbox",
+                         "{\"n\":1}");
+    skr_test_assert_text(fixture->db, "SELECT queue_name FROM messenger_outbox",
+                         "outbox");
+    assert_int_equal(skr_test_number(fixture->db,
+                                     COUNT " WHERE delivered_at IS NULL AND "
+                                           "available_at = created_at"),
+                     1);
+}
+
+static void
+test_the_id_that_was_made_is_in_message_and_row(void **state)
+{
+    struct fixture *fixture = *state;
+    struct skr_message message = order("{}");
+    skr_test_client_begin(&fixture->client);
+    assert_int_equal(publish(fixture, &message, 1, NULL), SKR_OK);
+    skr_test_client_commit(&fixture->client);
+    char id[SKR_ID_TEXT_SIZE];
+    skr_id_format(message.id, id);
+    assert_int_equal(message.id.bytes[6] >> 4, 7);
+    char *headers =
+        skr_test_text(fixture->db, "SELECT headers FROM messenger_outbox");
+    assert_non_null(strstr(headers, id));
+    free(headers);
+}
+
+static void
+test_an_id_that_was_given_is_kept(void **state)
+{
+    struct fixture *fixture = *state;
+    struct skr_message message = order("{}");
+    assert_int_equal(
+        skr_id_parse("01ARZ3NDEKTSV4RRFFQ69G5FAV", &message.id, NULL), SKR_OK);
+    skr_test_client_begin(&fixture->client);
+    assert_int_equal(publish(fixture, &message, 1, NULL), SKR_OK);
+    skr_test_client_commit(&fixture->client);
+    char *headers =
+        skr_test_text(fixture->db, "SELECT headers FROM messenger_outbox");
+    assert_non_null(strstr(headers, "01563e3a-b5d3-d676-4c61-efb99302bd5b"));
+    free(headers);
+}
+
+static void
+test_rollback_takes_the_message_along(void **state)
+{
+    struct fixture *fixture = *state;
+    struct skr_message message = order("{}");
+    skr_test_client_begin(&fixture->client);
+    assert_int_equal(publish(fixture, &message, 1, NULL), SKR_OK);
+    skr_test_client_rollback(&fixture->client);
+    assert_int_equal(skr_test_number(fixture->db, COUNT), 0);
+}
+
+static void
+test_autocommit_is_refused(void **state)
+{
+    struct fixture *fixture = *state;
+    struct skr_message message = order("{}");
+    struct skr_error error = {0};
+    assert_int_equal(publish(fixture, &message, 1, &error), SKR_NO_TRANSACTION);
+    assert_non_null(strstr(error.text, "BEGIN"));
+    assert_int_equal(skr_test_number(fixture->db, COUNT), 0);
+}
+
+static void
+test_many_messages_go_in_one_call_and_keep_their_order(void **state)
+{
+    struct fixture *fixture = *state;
+    enum { MANY = 500 };
+    static struct skr_message messages[MANY];
+    static char bodies[MANY][16];
+    for (int i = 0; i < MANY; i++) {
+        snprintf(bodies[i], sizeof(bodies[i]), "{\"n\":%d}", i);
+        messages[i] = order(bodies[i]);
+    }
+    skr_test_client_begin(&fixture->client);
+    assert_int_equal(publish(fixture, messages, MANY, NULL), SKR_OK);
+    skr_test_client_commit(&fixture->client);
+    assert_int_equal(skr_test_number(fixture->db, COUNT), MANY);
+    skr_test_assert_text(
+        fixture->db, "SELECT body FROM messenger_outbox ORDER BY id LIMIT 1",
+        "{\"n\":0}");
+    skr_test_assert_text(
+        fixture->db,
+        "SELECT body FROM messenger_outbox ORDER BY id DESC LIMIT 1",
+        "{\"n\":499}");
+}
+
+static void
+test_one_mistake_among_many_writes_nothing(void **state)
+{
+    struct fixture *fixture = *state;
+    struct skr_message messages[] = {order("{}"), order("{}"), order("{}")};
+    messages[2].name = "Wrong";
+    struct skr_error error = {0};
+    skr_test_client_begin(&fixture->client);
+    assert_int_equal(publish(fixture, messages, 3, &error), SKR_INVALID);
+    assert_non_null(strstr(error.text, "'Wrong'"));
+    // The application's transaction is as good as before.
+    messages[2].name = "order.placed";
+    assert_int_equal(publish(fixture, messages, 3, NULL), SKR_OK);
+    skr_test_client_commit(&fixture->client);
+    assert_int_equal(skr_test_number(fixture->db, COUNT), 3);
+}
+
+static void
+test_a_due_time_is_never_early(void **state)
+{
+    struct fixture *fixture = *state;
+    struct skr_message message = order("{}");
+    message.due_at_us = 4102444800500000;  // 2100-01-01, half a second past
+    skr_test_client_begin(&fixture->client);
+    assert_int_equal(publish(fixture, &message, 1, NULL), SKR_OK);
+    skr_test_client_commit(&fixture->client);
+    assert_int_equal(
+        skr_test_number(fixture->db,
+                        COUNT " WHERE available_at = '2100-01-01 00:00:01'"),
+        1);
+}
+
+static void
+test_texts_of_every_kind_come_back_as_they_were(void **state)
+{
+    struct fixture *fixture = *state;
+    static const char *const bodies[] = {
+        "", "'; DROP TABLE messenger_outbox; --",
+        "h\xc3\xa9llo \xf0\x9f\x98\x80", "\\ \" ' ? :x $1 %s",
+        "\xe2\x80\xa8 line\nbreak\ttab"};
+    for (size_t i = 0; i < SKR_COUNT_OF(bodies); i++) {
+        struct skr_message message = order(bodies[i]);
+        skr_test_client_begin(&fixture->client);
+        assert_int_equal(publish(fixture, &message, 1, NULL), SKR_OK);
+        skr_test_client_commit(&fixture->client);
+        skr_test_assert_text(
+            fixture->db,
+            "SELECT body FROM messenger_outbox ORDER BY id DESC LIMIT 1",
+            bodies[i]);
+    }
+}
+
+static void
+test_a_missing_table_says_how_to_make_it(void **state)
+{
+    struct fixture *fixture = *state;
+    struct skr_outbox *outbox = NULL;
+    const struct skr_outbox_options options = {.table = "not_there"};
+    assert_int_equal(skr_outbox_new(&options, &outbox, NULL), SKR_OK);
+    struct skr_message message = order("{}");
+    struct skr_error error = {0};
+    skr_test_client_begin(&fixture->client);
+    assert_int_equal(
+        skr_publish(outbox, fixture->client.tx, &message, 1, &error),
+        SKR_MISSING);
+    assert_non_null(strstr(error.text, "skirnir setup"));
+    skr_test_client_rollback(&fixture->client);
+    skr_outbox_free(outbox);
+}
+
+static void
+test_names_that_are_no_identifiers_are_refused(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"", "a b", "a;b", "1a", "a'b", "a.b"};
+    for (size_t i = 0; i < SKR_COUNT_OF(names); i++) {
+        struct skr_outbox *outbox = NULL;
+        const struct skr_outbox_options options = {.table = names[i]};
+        assert_int_equal(skr_outbox_new(&options, &outbox, NULL), SKR_INVALID);
+        assert_null(outbox);
+    }
+}
+
+int
+main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(test_commit_makes_the_message_appear,
+                                        set_up, tear_down),
+        cmocka_unit_test_setup_teardown(
+            test_the_id_that_was_made_is_in_message_and_row, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_an_id_that_was_given_is_kept,
+                                        set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_rollback_takes_the_message_along,
+                                        set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_autocommit_is_refused, set_up,
+                                        tear_down),
+        cmocka_unit_test_setup_teardown(
+            test_many_messages_go_in_one_call_and_keep_their_order, set_up,
+            tear_down),
+        cmocka_unit_test_setup_teardown(
+            test_one_mistake_among_many_writes_nothing, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_a_due_time_is_never_early, set_up,
+                                        tear_down),
+        cmocka_unit_test_setup_teardown(
+            test_texts_of_every_kind_come_back_as_they_were, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(
+            test_a_missing_table_says_how_to_make_it, set_up, tear_down),
+        cmocka_unit_test(test_names_that_are_no_identifiers_are_refused),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

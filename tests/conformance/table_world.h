@@ -1,0 +1,218 @@
+// SPDX-License-Identifier: MIT
+// What the suites of the tables share: an outbox and its failed table.
+
+#ifndef SKR_TEST_TABLE_WORLD_H
+#define SKR_TEST_TABLE_WORLD_H
+
+#include "databases.h"
+
+#include "base/arena.h"
+#include "base/clock.h"
+#include "base/text.h"
+#include "db/sql.h"
+#include "table/deduplication/deduplication.h"
+#include "table/messenger/messenger.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define HEADERS "{\"type\":\"order.placed\"}"
+
+struct fixture {
+    struct skr_test_database database;
+    struct skr_db *db;
+    struct skr_table *table;
+    struct skr_position position;
+    struct skr_batch batch;
+};
+
+static inline struct skr_table *
+make_table(const struct fixture *fixture, uint32_t sweep_ms)
+{
+    struct skr_table *table = NULL;
+    struct skr_error error = {0};
+    if (skr_messenger_new(
+            &(struct skr_messenger_options){
+                .dialect = skr_db_dialect(fixture->db),
+                .table = "messenger_outbox",
+                .queue = "outbox",
+                .redeliver_timeout_s = 60,
+                .sweep_ms = sweep_ms,
+                .transport = "outbox",
+                .failed_table = "messenger_messages",
+                .failed_queue = "failed",
+                .failed_readable = true,
+            },
+            &table, &error) != SKR_OK)
+        fail_msg("%s", error.text);
+    return table;
+}
+
+static inline int
+set_up_with_sweep(void **state, uint32_t sweep_ms)
+{
+    struct fixture *fixture = calloc(1, sizeof(*fixture));
+    assert_non_null(fixture);
+    skr_test_database_make(&fixture->database);
+    fixture->db = skr_test_connect(&fixture->database);
+    fixture->table = make_table(fixture, sweep_ms);
+    assert_int_equal(skr_batch_init(&fixture->batch, 100, NULL), SKR_OK);
+    *state = fixture;
+    return 0;
+}
+
+static inline int
+set_up_bare(void **state)
+{
+    return set_up_with_sweep(state, 0);
+}
+
+static inline void
+start(struct fixture *fixture)
+{
+    struct skr_error error = {0};
+    if (skr_table_create(fixture->table, fixture->db, &error) != SKR_OK ||
+        fixture->table->ops->start(fixture->table, fixture->db,
+                                   &fixture->position, &error) != SKR_OK)
+        fail_msg("%s", error.text);
+}
+
+static inline int
+set_up(void **state)
+{
+    set_up_with_sweep(state, 0);
+    start(*state);
+    return 0;
+}
+
+// Everything behind the cursor is looked at by every read but the first.
+static inline int
+set_up_sweeping(void **state)
+{
+    set_up_with_sweep(state, 1);
+    start(*state);
+    return 0;
+}
+
+static inline int
+tear_down(void **state)
+{
+    struct fixture *fixture = *state;
+    skr_batch_fini(&fixture->batch);
+    skr_table_free(fixture->table);
+    skr_db_close(fixture->db);
+    skr_test_database_remove(&fixture->database);
+    free(fixture);
+    return 0;
+}
+
+static inline void
+insert_value(struct fixture *fixture, const char *queue, struct skr_value body,
+             struct skr_value headers)
+{
+    const struct skr_value values[] = {body, headers, skr_bind_text(queue)};
+    skr_test_run_template(fixture->db,
+                          "INSERT INTO messenger_outbox (body, headers, "
+                          "queue_name, created_at, available_at) "
+                          "VALUES (?, ?, ?, {now}, {now})",
+                          values, SKR_COUNT_OF(values));
+}
+
+static inline void
+insert(struct fixture *fixture, const char *queue, const char *body,
+       const char *headers)
+{
+    insert_value(fixture, queue, skr_bind_text(body), skr_bind_text(headers));
+}
+
+static inline void
+insert_many(struct fixture *fixture, size_t count)
+{
+    assert_int_equal(skr_db_begin(fixture->db, SKR_BEGIN_WRITE, NULL), SKR_OK);
+    for (size_t i = 0; i < count; i++)
+        insert(fixture, "outbox", "{}", HEADERS);
+    assert_int_equal(skr_db_commit(fixture->db, NULL), SKR_OK);
+}
+
+static inline size_t
+read_with(struct fixture *fixture, const struct skr_read *read)
+{
+    struct skr_error error = {0};
+    skr_batch_clear(&fixture->batch);
+    if (fixture->table->ops->read(fixture->table, fixture->db,
+                                  &fixture->position, read, &fixture->batch,
+                                  &error) != SKR_OK)
+        fail_msg("%s", error.text);
+    return fixture->batch.count;
+}
+
+static inline size_t
+read_rows(struct fixture *fixture)
+{
+    return read_with(fixture,
+                     &(struct skr_read){.max_rows = 100, .max_bytes = 1 << 20});
+}
+
+static inline void
+settle(struct fixture *fixture)
+{
+    struct skr_error error = {0};
+    if (fixture->table->ops->settle(fixture->table, fixture->db,
+                                    &fixture->batch, &error) != SKR_OK)
+        fail_msg("%s", error.text);
+}
+
+static inline void
+set_states(struct fixture *fixture, enum skr_state state)
+{
+    for (size_t i = 0; i < fixture->batch.count; i++)
+        fixture->batch.items[i].state = state;
+}
+
+static inline int64_t
+count_rows(struct fixture *fixture, const char *table)
+{
+    char sql[128];
+    snprintf(sql, sizeof(sql), "SELECT COUNT(*) FROM %s", table);
+    return skr_test_number(fixture->db, sql);
+}
+
+// Runs a function in several processes at once and wants 0 from each.
+static inline void
+run_in_processes(int count, int (*run)(const struct fixture *fixture),
+                 const struct fixture *fixture)
+{
+    int gate[2];
+    assert_int_equal(pipe(gate), 0);
+    pid_t children[16];
+    for (int i = 0; i < count; i++) {
+        children[i] = fork();
+        if (children[i] == 0) {
+            char byte;
+            close(gate[1]);
+            // All of them go when the last writer is gone.
+            if (read(gate[0], &byte, 1) != 0)
+                _exit(100);
+            _exit(run(fixture));
+        }
+    }
+    close(gate[0]);
+    close(gate[1]);
+    for (int i = 0; i < count; i++) {
+        int status = 0;
+        assert_int_equal(waitpid(children[i], &status, 0), children[i]);
+        assert_true(WIFEXITED(status));
+        assert_int_equal(WEXITSTATUS(status), 0);
+    }
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
+#define BARE_TEST(name) \
+    cmocka_unit_test_setup_teardown(name, set_up_bare, tear_down)
+#define SWEEPING_TEST(name) \
+    cmocka_unit_test_setup_teardown(name, set_up_sweeping, tear_down)
+
+#endif

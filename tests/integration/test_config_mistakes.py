@@ -1,0 +1,358 @@
+"""Mistakes in the configuration: file, line and key of each are named, and
+nothing is touched."""
+import json
+import os
+
+import pytest
+
+# A line that is marked here is the one that must be named.
+HERE = "  # here"
+
+GOOD = """\
+databases:
+    default: 'sqlite:///shop.db'
+transports:
+    outbox:
+        dsn: 'doctrine://default?table_name=messenger_outbox&queue_name=outbox'
+        relay_to: orders
+    orders: 'queue://default?queue_name=orders'
+handlers:
+    order.placed:
+        sql: SELECT 1
+"""
+
+# Name: (what stands in GOOD, what stands there instead, what is said).
+MISTAKES = {
+    "unknown key": (
+        "        relay_to: orders", "        relay_too: orders  # here",
+        ["transports.outbox.relay_too", "did you mean 'relay_to'?"]),
+    "unknown section": (
+        "handlers:", "handler:  # here", ["handler", "'handlers'"]),
+    "unknown parameter of a DSN": (
+        "&queue_name=outbox'", "&queue=outbox'  # here",
+        ["transports.outbox.dsn?queue", "'queue_name'"]),
+    "text where a number is needed": (
+        "        relay_to: orders",
+        "        relay_to: orders\n        in_flight: many  # here",
+        ["transports.outbox.in_flight", "a whole number", "'many'"]),
+    "number out of range": (
+        "        relay_to: orders",
+        "        relay_to: orders\n        in_flight: 0  # here",
+        ["transports.outbox.in_flight", "from 1 to", "not 0"]),
+    "list where a map is needed": (
+        "transports:\n", "transports: []  # here\nx-unused:\n",
+        ["transports", "a map", "not a list"]),
+    "map where a text is needed": (
+        "    default: 'sqlite:///shop.db'", "    default: {a: b}  # here",
+        ["databases.default", "a DSN", "not a map"]),
+    "text where a truth value is needed": (
+        "        relay_to: orders",
+        "        relay_to: orders\n        options:\n"
+        "            auto_setup: perhaps  # here",
+        ["transports.outbox.options.auto_setup", "true or false",
+         "'perhaps'"]),
+    "nothing where a DSN is needed": (
+        "    orders: 'queue://default?queue_name=orders'",
+        "    orders:  # here", ["transports.orders", "needed"]),
+    "missing DSN": (
+        "    orders: 'queue://default?queue_name=orders'",
+        "    orders: {batch: 10}  # here",
+        ["transports.orders", "dsn"]),
+    "missing environment variable": (
+        "    default: 'sqlite:///shop.db'",
+        "    default: '%env(SHOP_URL)%'  # here",
+        ["databases.default", "SHOP_URL", "is not set"]),
+    "environment variable of another type": (
+        "        relay_to: orders",
+        "        relay_to: orders\n"
+        "        in_flight: '%env(int:HOME)%'  # here",
+        ["transports.outbox.in_flight", "HOME", "not a whole number"]),
+    "DSN without a scheme": (
+        "    default: 'sqlite:///shop.db'", "    default: shop.db  # here",
+        ["databases.default", "://"]),
+    "DSN of an unknown database": (
+        "    default: 'sqlite:///shop.db'",
+        "    default: 'oracle://host/shop'  # here",
+        ["databases.default", "oracle", "sqlite, mysql and pgsql"]),
+    "DSN with a broken port": (
+        "    default: 'sqlite:///shop.db'",
+        "    default: 'mysql://host:abc/shop'  # here",
+        ["databases.default", "port"]),
+    "unknown database": (
+        "    orders: 'queue://default?queue_name=orders'",
+        "    orders: 'queue://defalt?queue_name=orders'  # here",
+        ["transports.orders", "no database 'defalt'", "default"]),
+    "unknown transport": (
+        "        relay_to: orders", "        relay_to: order  # here",
+        ["transports.outbox.relay_to", "no transport 'order'",
+         "outbox, orders"]),
+    "unknown failure transport": (
+        "handlers:", "failure_transport: nowhere  # here\nhandlers:",
+        ["failure_transport", "no transport 'nowhere'"]),
+    "failure transport in another database": (
+        "transports:\n",
+        "    other: 'sqlite:///other.db'\n"
+        "failure_transport: failed  # here\ntransports:\n"
+        "    failed: 'doctrine://other?queue_name=failed'\n",
+        ["failure_transport", "'failed'", "'other'"]),
+    "relay in circles": (
+        "    orders: 'queue://default?queue_name=orders'",
+        "    orders: 'queue://default?table_name=messenger_outbox"
+        "&queue_name=outbox'",
+        ["transports.outbox.relay_to", "circles"]),
+    "handler that would change the schema": (
+        "        sql: SELECT 1", "        sql: DROP TABLE orders  # here",
+        ["handlers.order.placed.sql", "DROP"]),
+    "handler that would commit": (
+        "        sql: SELECT 1", "        sql: [SELECT 1, COMMIT]  # here",
+        ["handlers.order.placed.sql[1]", "COMMIT"]),
+    "handler with an unknown parameter": (
+        "        sql: SELECT 1", "        sql: 'SELECT :order_id'  # here",
+        ["handlers.order.placed.sql", ":order_id"]),
+    "table name that is none": (
+        "table_name=messenger_outbox", "table_name=messenger-outbox",
+        ["transports.outbox.dsn?table_name", "messenger-outbox"]),
+    "key given twice": (
+        "handlers:", "databases: {}  # here\nhandlers:", ["databases"]),
+    "broken YAML": (
+        "        relay_to: orders", "      relay_to: orders  # here", [""]),
+    "tab in the indentation": (
+        "        relay_to: orders", "\trelay_to: orders  # here", [""]),
+}
+
+
+def write(shop, text):
+    """Writes the file without the mark; the marked line, or None."""
+    lines = text.splitlines()
+    marked = [number for number, line in enumerate(lines, 1)
+              if line.endswith(HERE)]
+    shop.write_config(text.replace(HERE, ""))
+    return marked[0] if marked else None
+
+
+def test_good_configuration_is_ok(shop):
+    write(shop, GOOD)
+    printed = shop.check("config", "check")
+    assert printed == "skirnir.yaml: ok, 2 transports, 1 database\n"
+
+
+@pytest.mark.parametrize("name", MISTAKES)
+def test_check_names_file_line_and_key(shop, name):
+    old, new, expected = MISTAKES[name]
+    assert old in GOOD
+    line = write(shop, GOOD.replace(old, new, 1))
+    result = shop.run("config", "check")
+    assert result.returncode == 3
+    place = "skirnir.yaml:" + (f"{line}:" if line else "")
+    said = [text for text in result.stdout.splitlines()
+            if text.startswith(place)
+            and all(word in text for word in expected)]
+    assert said, result.stdout
+    assert result.stdout.splitlines()[-1].startswith("1 mistake,")
+
+
+@pytest.mark.parametrize("command", [
+    ["relay", "outbox"], ["consume", "orders"], ["setup"],
+    ["setup-deduplication", "--force"], ["config", "show"],
+    ["publish", "order.placed", "--body", "{}"]], ids=" ".join)
+def test_every_command_refuses_a_mistaken_file(shop, command):
+    old, new, expected = MISTAKES["unknown key"]
+    line = write(shop, GOOD.replace(old, new))
+    result = shop.run(*command)
+    assert result.returncode == 3
+    assert result.stdout == ""
+    assert f"skirnir.yaml:{line}: " in result.stderr
+    for word in expected:
+        assert word in result.stderr
+    assert os.listdir(shop.folder) == ["skirnir.yaml"]
+
+
+def test_all_mistakes_are_named_in_one_go(shop):
+    text = GOOD
+    for name in ("unknown key", "text where a truth value is needed",
+                 "unknown database", "handler that would change the schema"):
+        old, new, _ = MISTAKES[name]
+        text = text.replace(old, new, 1) if old in text else text
+    write(shop, text)
+    result = shop.run("config", "check")
+    assert result.returncode == 3
+    assert "relay_too" in result.stdout and "'defalt'" in result.stdout
+    assert "DROP" in result.stdout
+    assert "3 mistakes" in result.stdout
+
+
+def test_missing_file_is_named(shop):
+    for arguments in (["-c", "nowhere.yaml"], ["--config=nowhere.yaml"]):
+        result = shop.run("relay", "outbox", *arguments)
+        assert result.returncode == 3
+        assert "nowhere.yaml: there is no such file" in result.stderr
+    result = shop.run("relay", "outbox",
+                      environment={"SKIRNIR_CONFIG": "gone.yaml"})
+    assert result.returncode == 3
+    assert "gone.yaml: there is no such file" in result.stderr
+    shop.config_path.unlink()
+    result = shop.run("relay", "outbox")
+    assert result.returncode == 3
+    assert "SKIRNIR_CONFIG" in result.stderr
+
+
+def test_file_is_found_in_the_order_of_the_manual(shop):
+    other = shop.folder / "other.yaml"
+    other.write_text(GOOD)
+    shop.write_config("transports: {}\n")
+    by_option = shop.check("config", "check", "-c", "other.yaml",
+                           environment={"SKIRNIR_CONFIG": "none.yaml"})
+    assert by_option.startswith("other.yaml: ok")
+    by_variable = shop.check("config", "check",
+                             environment={"SKIRNIR_CONFIG": str(other)})
+    assert by_variable.startswith(f"{other}: ok")
+    assert shop.check("config", "check").startswith("skirnir.yaml: ok")
+
+
+@pytest.mark.parametrize("content", [b"", b"\n# only words\n", b"---\n"])
+def test_empty_file_is_named(shop, content):
+    shop.config_path.write_bytes(content)
+    result = shop.run("config", "check")
+    assert result.returncode == 3
+    assert "empty" in result.stdout
+
+
+@pytest.mark.parametrize("content", [b"\xff\xfe", b"a: \0", b"a: &a [*a]",
+                                     b"{" * 10000, b"just a word"])
+def test_file_that_is_no_configuration_is_refused(shop, content):
+    shop.config_path.write_bytes(content)
+    result = shop.run("config", "check")
+    assert result.returncode == 3
+    assert "skirnir.yaml" in result.stdout
+
+
+def test_folder_instead_of_a_file_is_named(shop):
+    result = shop.run("config", "check", "-c", ".")
+    assert result.returncode == 3
+    assert "directory" in result.stdout
+
+
+@pytest.mark.parametrize("command, transport", [
+    ("relay", "outbx"), ("consume", "order"), ("setup", "x")])
+def test_unknown_transport_on_the_command_line_is_not_the_files_fault(
+        shop, command, transport):
+    write(shop, GOOD)
+    result = shop.run(command, transport)
+    assert result.returncode == 1
+    assert f"'{transport}'" in result.stderr
+    assert "outbox, orders" in result.stderr
+
+
+def test_transport_of_the_other_kind_is_named_with_the_right_command(shop):
+    write(shop, GOOD)
+    result = shop.run("relay", "orders")
+    assert result.returncode == 1
+    assert "not an outbox" in result.stderr
+
+
+def test_transport_without_a_driver_is_named(shop):
+    write(shop, GOOD.replace("'queue://default?queue_name=orders'",
+                             "'amqp://guest:guest@localhost/%2f'"))
+    result = shop.run("relay", "outbox")
+    assert result.returncode == 1
+    assert "amqp://" in result.stderr and "no driver" in result.stderr
+
+
+def test_outbox_without_a_destination_is_named(shop):
+    write(shop, GOOD.replace("        relay_to: orders\n", ""))
+    result = shop.run("relay", "outbox")
+    assert result.returncode == 1
+    assert "transports.outbox.relay_to" in result.stderr
+
+
+def test_consumer_without_handlers_is_named(shop):
+    write(shop, GOOD[:GOOD.index("handlers:")])
+    result = shop.run("consume", "orders")
+    assert result.returncode == 1
+    assert "handlers" in result.stderr
+
+
+def test_type_without_a_handler_is_named_before_it_fails(shop):
+    write(shop, GOOD + "message_broker: {inbox: {message_types: "
+          "{order.paid: 'App\\Paid'}}}\n")
+    result = shop.run("consume", "orders")
+    assert result.returncode == 1
+    assert "handlers.order.paid" in result.stderr
+
+
+def test_environment_fills_in_values(shop):
+    write(shop, GOOD.replace("'sqlite:///shop.db'", "'%env(SHOP_URL)%'")
+          .replace("relay_to: orders",
+                   "relay_to: orders\n        in_flight: '%env(int:MANY)%'"))
+    shown = json.loads(shop.check(
+        "config", "show", "--json",
+        environment={"SHOP_URL": "sqlite:///other.db", "MANY": "17"}))
+    assert shown["databases"]["default"] == "sqlite:///other.db"
+    assert shown["transports"]["outbox"]["in_flight"] == 17
+
+
+def test_database_url_is_the_default_database(shop):
+    write(shop, GOOD.replace("databases:\n    default: 'sqlite:///shop.db'\n",
+                             ""))
+    result = shop.run("config", "check")
+    assert result.returncode == 3
+    assert "DATABASE_URL" in result.stdout
+    given = {"DATABASE_URL": "sqlite:///by-environment.db"}
+    shop.check("publish", "order.placed", "--body", "{}", environment=given)
+    assert (shop.folder / "by-environment.db").exists()
+
+
+def test_shown_configuration_loads_again(shop):
+    write(shop, GOOD)
+    shown = shop.check("config", "show")
+    (shop.folder / "shown.yaml").write_text(shown)
+    assert shop.check("config", "show", "shown.yaml") == shown
+    assert json.loads(shop.check("config", "show", "--json"))["transports"] \
+        ["outbox"]["in_flight"] == 1000
+
+
+def test_keys_are_listed_with_their_defaults(shop):
+    keys = {key["path"]: key for key in json.loads(
+        shop.check("config", "keys", "--json"))}
+    assert keys["transports.*.in_flight"]["default"] == "1000"
+    assert keys["transports.*.dsn"]["required"]
+    text = shop.check("config", "keys")
+    for path in keys:
+        assert f"{path}\n" in text
+
+
+SYMFONY = r"""
+framework:
+    messenger:
+        failure_transport: failed
+        default_bus: messenger.bus.default
+        buses: {messenger.bus.default: {middleware: [doctrine_transaction]}}
+        serializer:
+            default_serializer: messenger.transport.symfony_serializer
+        transports:
+            outbox:
+                dsn: 'doctrine://default?table_name=messenger_outbox'
+                options: {queue_name: outbox}
+            amqp:
+                dsn: '%env(MESSENGER_AMQP_DSN)%'
+                options: {auto_setup: false, exchange: {name: shop}}
+            failed: 'doctrine://default?queue_name=failed'
+        routing:
+            App\Event\OrderPlaced: outbox
+"""
+
+
+def test_symfonys_file_is_accepted_with_warnings(shop):
+    write(shop, SYMFONY)
+    given = {"DATABASE_URL": "sqlite:///shop.db",
+             "MESSENGER_AMQP_DSN": "amqp://localhost"}
+    printed = shop.check("config", "check", environment=given)
+    assert "warning" in printed and "routing" in printed
+    shown = json.loads(shop.check("config", "show", "--json",
+                                  environment=given))
+    assert shown["failure_transport"] == "failed"
+    assert shown["transports"]["outbox"]["relay_to"] == "amqp"
+    shop.check("publish", "order.placed", "--body", "{}", environment=given)
+    # Warnings are not for those who asked for quiet.
+    quiet = shop.run("setup", "-q", environment=given)
+    assert quiet.returncode == 0 and quiet.stderr == ""

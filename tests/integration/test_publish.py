@@ -1,0 +1,194 @@
+"""skirnir publish: what it writes, and what it refuses to write."""
+import json
+import re
+import time
+import uuid
+
+import pytest
+
+import shop as shops
+
+UUID_V7 = re.compile(
+    r"[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}")
+GIVEN = "01932b6e-7c00-7000-8000-000000000001"
+
+
+def rows(shop):
+    return shop.query("shop", "SELECT body, headers, queue_name, created_at, "
+                      "available_at, delivered_at FROM messenger_outbox "
+                      "ORDER BY id")
+
+
+def only_row(shop):
+    (body, headers, queue, created_at, available_at, delivered_at), = \
+        rows(shop)
+    assert queue == "outbox" and delivered_at is None
+    return body, json.loads(headers), created_at, available_at
+
+
+def test_row_is_what_symfony_writes(shop):
+    printed = shop.check("publish", "order.placed", "--body", '{"orderId":1}')
+    assert UUID_V7.fullmatch(printed.strip())
+    body, headers, created_at, available_at = only_row(shop)
+    assert body == '{"orderId":1}'
+    assert headers["type"] == "order.placed"
+    assert headers["Content-Type"] == "application/json"
+    assert json.loads(headers[shops.ID_STAMP]) == \
+        [{"messageId": printed.strip()}]
+    assert created_at == available_at
+    written = time.mktime(time.strptime(created_at, "%Y-%m-%d %H:%M:%S"))
+    now = time.mktime(time.gmtime())
+    assert abs(now - written) < 60, "the time is UTC"
+
+
+def test_ids_differ_and_grow(shop):
+    ids = [shop.check("publish", "order.placed", "--body", "{}").strip()
+           for _ in range(5)]
+    assert len(set(ids)) == 5 and ids == sorted(ids)
+
+
+@pytest.mark.parametrize("body", [
+    "plain text", '{"note":"h\u00e9llo \U0001f600 \\"quoted\\" \\\\"}', "",
+    "line\nline\r\n\ttab", "-- DROP TABLE orders; '", "x" * 100000])
+def test_body_is_kept_as_it_is(shop, body):
+    shop.check("publish", "order.placed", f"--body={body}")
+    assert only_row(shop)[0] == body
+
+
+def test_body_from_a_file(shop):
+    text = '{"orderId":"from a file"}\n'
+    (shop.folder / "order.json").write_text(text)
+    shop.check("publish", "order.placed", "--body", "@order.json")
+    assert only_row(shop)[0] == text
+
+
+def test_body_from_standard_input(shop):
+    text = "{}" + " " * 200000
+    shop.check("publish", "order.placed", "--body", "-", text_input=text)
+    assert only_row(shop)[0] == text
+
+
+def test_headers_and_content_type(shop):
+    shop.check("publish", "order.placed", "--body", "{}",
+               "--header", "traceparent=00-ab=cd", "-H", "X-Empty=",
+               "--content-type", "text/plain")
+    headers = only_row(shop)[1]
+    assert headers["traceparent"] == "00-ab=cd"
+    assert headers["X-Empty"] == ""
+    assert headers["Content-Type"] == "text/plain"
+
+
+@pytest.mark.parametrize("given, kept", [
+    (GIVEN, GIVEN),
+    (GIVEN.upper(), GIVEN),
+    # A ULID is the same 16 bytes in other letters.
+    ("01JCNPWZ00E0080000000000N1", None),
+    (str(uuid.UUID(int=1 << 127 | 5)), str(uuid.UUID(int=1 << 127 | 5))),
+])
+def test_given_id_is_kept(shop, given, kept):
+    printed = shop.check("publish", "order.placed", "--body", "{}",
+                         f"--id={given}").strip()
+    assert uuid.UUID(printed)
+    assert kept in (None, printed)
+    headers = only_row(shop)[1]
+    assert json.loads(headers[shops.ID_STAMP]) == [{"messageId": printed}]
+
+
+def test_partition_key_travels_in_a_stamp(shop):
+    shop.check("publish", "order.placed", "--body", "{}", "--key", "customer")
+    headers = only_row(shop)[1]
+    stamp, = [value for name, value in headers.items()
+              if name.endswith("PartitionKeyStamp")]
+    assert json.loads(stamp) == [{"partitionKey": "customer"}]
+
+
+def test_delay_is_a_due_time(shop):
+    shop.check("publish", "order.placed", "--body", "{}", "--delay", "3600")
+    (seconds,), = shop.query(
+        "shop", "SELECT (julianday(available_at) - julianday(created_at)) "
+        "* 86400 FROM messenger_outbox")
+    assert 3599 <= round(seconds) <= 3601
+    assert shop.relay_all().returncode == 0
+    assert len(rows(shop)) == 1, "not due yet"
+
+
+def test_result_as_json(shop):
+    printed = json.loads(shop.check("publish", "order.placed", "--body", "{}",
+                                    "--json"))
+    assert UUID_V7.fullmatch(printed.pop("id"))
+    assert printed == {"name": "order.placed", "transport": "outbox"}
+
+
+def test_one_of_several_outboxes_is_chosen_by_name(shop):
+    shop.configure(replace=[
+        ("failure_transport:",
+         "    second:\n"
+         "        dsn: 'doctrine://default?table_name=messenger_outbox"
+         "&queue_name=second'\n"
+         "        relay_to: orders\n"
+         "failure_transport:")])
+    result = shop.run("publish", "order.placed", "--body", "{}")
+    assert result.returncode == 1
+    assert "--transport" in result.stderr
+    shop.check("publish", "order.placed", "--body", "{}", "-t", "second")
+    (queue,), = shop.query("shop", "SELECT queue_name FROM messenger_outbox")
+    assert queue == "second"
+
+
+@pytest.mark.parametrize("arguments, named", [
+    (["order", "--body", "{}"], "'order'"),
+    (["Order.Placed", "--body", "{}"], "'Order.Placed'"),
+    (["order..placed", "--body", "{}"], "'order..placed'"),
+    (["order.placed ", "--body", "{}"], "'order.placed '"),
+    (["order.placed"], "--body"),
+    (["order.placed", "--body", "@missing.json"], "missing.json"),
+    (["order.placed", "--body", "@."], "."),
+    (["order.placed", "--body", "{}", "--id", "17"], "17"),
+    (["order.placed", "--body", "{}", "--id", GIVEN[:-1]], GIVEN[:-1]),
+    (["order.placed", "--body", "{}", "--delay", "soon"], "--delay=soon"),
+    (["order.placed", "--body", "{}", "--header", "novalue"], "novalue"),
+    (["order.placed", "--body", "{}", "--header", "=x"], "=x"),
+    (["order.placed", "--body", "{}", "--transport", "orders"], "orders"),
+    (["order.placed", "--body", "{}", "--transport", "nowhere"], "nowhere"),
+    (["order.placed", "--body", "@broken"], "UTF-8"),
+    (["order.placed", "--body", "@zero"], "body"),
+], ids=lambda value: " ".join(value) if isinstance(value, list) else "")
+def test_bad_message_is_named_and_not_written(shop, arguments, named):
+    shop.check("setup")
+    (shop.folder / "broken").write_bytes(b'{"name":"\xff\xfe"}')
+    (shop.folder / "zero").write_bytes(b'{"name":"\0"}')
+    result = shop.run("publish", *arguments)
+    assert result.returncode == 1
+    assert result.stdout == ""
+    assert result.stderr.startswith("skirnir publish: ")
+    assert named in result.stderr
+    assert rows(shop) == []
+
+
+def test_bad_bytes_on_the_command_line_are_not_written(shop):
+    shop.check("setup")
+    for arguments in ([b"order.placed", b"--body", b"\xff"],
+                      [b"order.placed", b"--body", b"{}", b"-H", b"a=\xff"],
+                      [b"order.placed", b"--body", b"{}", b"-k", b"\xc3"],
+                      [b"order.pl\xffced", b"--body", b"{}"]):
+        result = shop.run_bytes("publish", *arguments)
+        assert result.returncode == 1
+        assert b"UTF-8" in result.stderr or b"order.pl" in result.stderr
+    assert rows(shop) == []
+
+
+def test_database_that_cannot_be_opened_is_named(shop):
+    shop.configure(replace=[(str(shop.path("shop")), "/missing/shop.db")])
+    result = shop.run("publish", "order.placed", "--body", "{}")
+    assert result.returncode == 1
+    assert "/missing/" in result.stderr
+    assert result.stdout == ""
+
+
+def test_missing_table_is_made_only_where_allowed(shop):
+    shop.configure(replace=[
+        ("queue_name=outbox'", "queue_name=outbox&auto_setup=false'")])
+    result = shop.run("publish", "order.placed", "--body", "{}")
+    assert result.returncode == 1
+    assert "messenger_outbox" in result.stderr
+    assert "skirnir setup" in result.stderr

@@ -1,0 +1,268 @@
+"""setup and setup-deduplication: harmless again, at once, and on paper."""
+import re
+import shutil
+import sqlite3
+import subprocess
+
+import pytest
+
+import shop as shops
+
+TABLES = {
+    "shop": {"messenger_outbox", "messenger_messages", "skirnir_meta"},
+    "queue": {"messenger_messages", "skirnir_meta"},
+}
+DEDUPLICATION = "message_broker_deduplication"
+
+
+def schema(shop, name):
+    """Every table and index, with its text."""
+    return dict(shop.query(
+        name, "SELECT name, sql FROM sqlite_master "
+        "WHERE name NOT LIKE 'sqlite_%'"))
+
+
+def files(shop):
+    return sorted(path.name for path in shop.folder.iterdir())
+
+
+def test_setup_makes_the_tables_and_may_be_repeated(shop):
+    first = shop.check("setup")
+    assert "table messenger_outbox in database default is made" in first
+    assert "table messenger_messages in database queue is made" in first
+    before = {name: schema(shop, name) for name in TABLES}
+    for name, tables in TABLES.items():
+        assert tables <= before[name].keys()
+    namespace = shop.query("shop", "SELECT * FROM skirnir_meta")
+
+    second = shop.check("setup")
+    assert "is made" not in second
+    assert "table messenger_outbox in database default is there" in second
+    assert {name: schema(shop, name) for name in TABLES} == before
+    assert shop.query("shop", "SELECT * FROM skirnir_meta") == namespace
+
+
+def test_setup_of_one_transport_leaves_the_others_alone(shop):
+    shop.check("setup", "orders")
+    assert schema(shop, "queue").keys() >= TABLES["queue"]
+    assert not shop.path("shop").exists()
+
+
+def test_ids_are_never_used_again(shop):
+    shop.check("setup")
+    assert "AUTOINCREMENT" in schema(shop, "shop")["messenger_outbox"]
+    assert "AUTOINCREMENT" in schema(shop, "queue")["messenger_messages"]
+
+
+def test_setup_adds_an_index_that_is_missing(shop):
+    shop.check("setup")
+    shop.open("shop").execute("DROP INDEX messenger_outbox_idx_available_at")
+    shop.check("setup")
+    assert "messenger_outbox_idx_available_at" in schema(shop, "shop")
+
+
+@pytest.mark.parametrize("command", [["setup"],
+                                     ["setup-deduplication"]], ids=" ".join)
+def test_dry_run_says_what_it_would_make_and_makes_nothing(shop, command):
+    result = shop.run(*command, "--dry-run")
+    assert result.returncode == 0
+    assert re.search("would be (made|created)", result.stdout)
+    for name in ("shop", "queue", "billing"):
+        assert not shop.path(name).exists() or schema(shop, name) == {}
+
+
+@pytest.mark.parametrize("command", [["setup"], ["setup-deduplication"]],
+                         ids=" ".join)
+def test_print_sql_touches_nothing(shop, command):
+    before = files(shop)
+    assert "CREATE TABLE" in shop.check(*command, "--print-sql")
+    assert files(shop) == before
+
+
+def test_printed_sql_makes_tables_that_work(shop):
+    """As an administrator would who lets no program change his schema."""
+    shop.configure(auto_setup="false")
+    for transport, name in [("outbox", "shop"), ("failed", "shop"),
+                            ("orders", "queue"), ("outbox", "billing")]:
+        sql = shop.check("setup", transport, "--print-sql")
+        run_script(shop.path(name), sql)
+    run_script(shop.path("billing"), shop.check("setup-deduplication"))
+    shop.open("billing").execute(
+        "CREATE TABLE effects (order_id, message_id, name, body)")
+    printed = {name: schema(shop, name) for name in TABLES}
+
+    shop.check("publish", "order.placed", "--body", '{"orderId":"a"}')
+    assert shop.relay_all().returncode == 0
+    assert shop.consume_all().returncode == 0
+    assert shop.effects() == ["a"]
+    assert {name: schema(shop, name) for name in TABLES} == printed
+
+
+def run_script(path, sql):
+    """With the shell that administrators use, where there is one."""
+    shell = shutil.which("sqlite3")
+    if shell is not None:
+        subprocess.run([shell, "-bail", path], input=sql, encoding="utf-8",
+                       check=True)
+        return
+    connection = sqlite3.connect(path)
+    connection.executescript(sql)
+    connection.close()
+
+
+@pytest.mark.parametrize("command, name", [
+    (["setup"], "shop"), (["setup-deduplication", "--force"], "billing")])
+def test_setup_from_eight_processes_at_once(shop, command, name):
+    started = [shop.start(*command) for _ in range(8)]
+    for process in started:
+        assert process.end() == 0, process.log()
+    shop.check(*command)
+    assert shop.query(name, "PRAGMA integrity_check") == [("ok",)]
+    if name == "shop":
+        # Two would give one row two ids.
+        assert shop.count("shop", "skirnir_meta") == 1
+        assert TABLES["shop"] <= schema(shop, "shop").keys()
+    else:
+        assert DEDUPLICATION in schema(shop, "billing")
+
+
+def test_first_use_from_eight_processes_at_once(shop):
+    """Tables are made on first use, too."""
+    started = [shop.start("publish", "order.placed", "--body", "{}")
+               for _ in range(8)]
+    for process in started:
+        assert process.end() == 0, process.log()
+    assert shop.count("shop", "messenger_outbox") == 8
+    assert shop.count("shop", "skirnir_meta") == 1
+
+
+def test_setup_of_an_unknown_transport_names_those_that_are_there(shop):
+    result = shop.run("setup", "order")
+    assert result.returncode == 1
+    assert "'order'" in result.stderr
+    assert "outbox, orders, failed" in result.stderr
+
+
+def test_setup_names_a_folder_that_is_missing(shop):
+    missing = shop.folder / "missing"
+    shop.configure(replace=[(str(shop.path("queue")), f"{missing}/queue.db")])
+    result = shop.run("setup")
+    assert result.returncode == 1
+    assert f"there is no folder {missing}" in result.stderr
+
+
+def test_setup_names_a_file_that_is_no_database(shop):
+    shop.path("queue").write_text("these are not the bytes you expect\n" * 99)
+    result = shop.run("setup", "orders")
+    assert result.returncode == 1
+    assert str(shop.path("queue")) in result.stderr
+    assert "not a database" in result.stderr
+
+
+def test_setup_refuses_a_table_of_another_shape(shop):
+    shop.open("shop").execute("CREATE TABLE messenger_outbox (id, payload)")
+    result = shop.run("setup", "outbox")
+    assert result.returncode == 1
+    assert "messenger_outbox" in result.stderr
+    assert "another shape" in result.stderr
+    assert schema(shop, "shop")["messenger_outbox"] == \
+        "CREATE TABLE messenger_outbox (id, payload)"
+
+
+def test_deduplication_prints_its_sql_by_default(shop):
+    printed = shop.check("setup-deduplication")
+    assert printed.startswith(f"CREATE TABLE IF NOT EXISTS {DEDUPLICATION}")
+    assert not shop.path("billing").exists()
+    assert shop.check("setup-deduplication", "--print-sql") == printed
+
+
+def test_deduplication_is_created_once(shop):
+    assert shop.check("setup-deduplication", "--force") == \
+        f"Table '{DEDUPLICATION}' created successfully.\n"
+    assert shop.check("setup-deduplication", "--force") == \
+        f"Table '{DEDUPLICATION}' already exists, skipping.\n"
+    assert DEDUPLICATION in schema(shop, "billing")
+    assert "already exists" in shop.check("setup-deduplication", "--dry-run")
+
+
+def test_deduplication_table_may_have_another_name(shop):
+    shop.configure(replace=[
+        ("        database: billing",
+         "        database: billing\n"
+         "        deduplication: {table_name: seen_by_billing}")])
+    assert "'seen_by_billing' created" in \
+        shop.check("setup-deduplication", "--force")
+    assert "seen_by_billing" in schema(shop, "billing")
+
+
+def test_migration_is_written_for_doctrine(shop):
+    printed = shop.check("setup-deduplication", "--migration")
+    path, = shop.folder.glob("Version*.php")
+    assert re.fullmatch(r"Version\d{14}\.php", path.name)
+    assert path.name in printed
+    text = path.read_text()
+    assert text.startswith("<?php\n")
+    assert f"final class {path.stem} extends AbstractMigration" in text
+    assert f"DROP TABLE {DEDUPLICATION}" in text
+    # Its statements are those that are printed.
+    statements = re.findall(r"<<<'SQL'\n(.*?)\nSQL\n", text, re.S)
+    sql = shop.check("setup-deduplication")
+    assert "".join(f"{one};\n" for one in statements) == sql
+    assert not shop.path("billing").exists()
+
+
+@pytest.mark.parametrize("flags", [
+    ["--force", "--migration"], ["--force", "--dry-run"],
+    ["--migration", "--print-sql"],
+    ["--force", "--migration", "--print-sql", "--dry-run"]], ids=" ".join)
+def test_flags_that_exclude_each_other_are_refused(shop, flags):
+    before = files(shop)
+    result = shop.run("setup-deduplication", *flags)
+    assert result.returncode == 1
+    assert "exclude each other" in result.stderr
+    assert files(shop) == before
+
+
+def test_consumer_without_deduplication_names_the_cure(shop):
+    shop.check("setup")
+    result = shop.consume_all()
+    assert result.returncode == 1
+    assert DEDUPLICATION in result.stderr
+    assert "skirnir setup-deduplication --force" in result.stderr
+
+
+def test_consumer_makes_its_table_when_the_configuration_says_so(shop):
+    shop.configure(replace=[
+        ("        database: billing",
+         "        database: billing\n"
+         "        deduplication: {auto_setup: true}")])
+    assert shop.consume_all().returncode == 0
+    assert DEDUPLICATION in schema(shop, "billing")
+
+
+def test_consumer_without_its_failed_table_names_a_cure_that_works(shop):
+    shop.configure(auto_setup="false")
+    shop.check("setup")
+    shop.check("setup-deduplication", "--force")
+    result = shop.consume_all()
+    if result.returncode != 0:
+        assert "`skirnir setup`" in result.stderr
+        shop.check("setup")
+        again = shop.consume_all()
+        assert again.returncode == 0, again.stderr
+
+
+def test_setup_advises_write_ahead_logging(shop):
+    """Without it readers and writers of one file wait for each other. The
+    file is its owner's: setup says so and changes nothing."""
+    printed = shop.check("setup")
+    assert "advice" in printed and "WAL" in printed.upper()
+    assert shop.query("shop", "PRAGMA journal_mode") == [("delete",)]
+    shop.check("setup", "--tune")
+    assert shop.query("shop", "PRAGMA journal_mode") == [("wal",)]
+    assert "advice" not in shop.check("setup")
+
+
+def test_program_is_the_one_under_test():
+    assert shutil.which(shops.PROGRAM), \
+        f"{shops.PROGRAM} is missing; build it or set SKIRNIR"

@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: MIT
+#include "support/fake_broker.h"
+
+#include "base/clock.h"
+#include "base/error.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static struct skr_fake *the_fake;
+
+struct fake_connection {
+    struct skr_broker broker;
+    uint64_t tickets[SKR_FAKE_CAPACITY];
+    size_t messages[SKR_FAKE_CAPACITY];  // index in got
+    size_t first, last;
+    bool lost;
+};
+
+void
+skr_fake_init(struct skr_fake *fake)
+{
+    memset(fake, 0, sizeof(*fake));
+    pthread_mutex_init(&fake->lock, NULL);
+    the_fake = fake;
+}
+
+void
+skr_fake_fini(struct skr_fake *fake)
+{
+    pthread_mutex_destroy(&fake->lock);
+    the_fake = NULL;
+}
+
+size_t
+skr_fake_got(struct skr_fake *fake)
+{
+    pthread_mutex_lock(&fake->lock);
+    size_t count = fake->got_count;
+    pthread_mutex_unlock(&fake->lock);
+    return count;
+}
+
+void
+skr_fake_hold_back(struct skr_fake *fake, bool holds_back)
+{
+    pthread_mutex_lock(&fake->lock);
+    fake->holds_back = holds_back;
+    pthread_mutex_unlock(&fake->lock);
+}
+
+void
+skr_fake_set_down(struct skr_fake *fake, bool is_down)
+{
+    pthread_mutex_lock(&fake->lock);
+    fake->is_down = is_down;
+    pthread_mutex_unlock(&fake->lock);
+}
+
+static enum skr_code
+fake_open(struct skr_broker *broker, const struct skr_url *url,
+          const struct skr_broker_options *options, struct skr_error *error)
+{
+    (void)broker;
+    (void)url;
+    (void)options;
+    pthread_mutex_lock(&the_fake->lock);
+    bool is_down = the_fake->is_down;
+    pthread_mutex_unlock(&the_fake->lock);
+    return is_down ? skr_fail(error, SKR_UNAVAILABLE, SKR_RECONNECT,
+                              "the fake broker is down")
+                   : SKR_OK;
+}
+
+static void
+fake_close(struct skr_broker *broker)
+{
+    (void)broker;
+}
+
+static enum skr_code
+fake_submit(struct skr_broker *broker, const struct skr_message *message,
+            uint64_t ticket, struct skr_error *error)
+{
+    struct fake_connection *connection = (struct fake_connection *)broker;
+    pthread_mutex_lock(&the_fake->lock);
+    if (the_fake->got_count == SKR_FAKE_CAPACITY ||
+        connection->last == SKR_FAKE_CAPACITY) {
+        pthread_mutex_unlock(&the_fake->lock);
+        return skr_fail(error, SKR_REFUSED, SKR_RECONNECT, "fake is full");
+    }
+    struct skr_fake_message *got = &the_fake->got[the_fake->got_count];
+    got->id = message->id;
+    snprintf(got->name, sizeof(got->name), "%s", message->name);
+    snprintf(got->body, sizeof(got->body), "%.*s", (int)message->body_size,
+             (const char *)message->body);
+    connection->tickets[connection->last] = ticket;
+    connection->messages[connection->last++] = the_fake->got_count++;
+    if (++the_fake->unanswered > the_fake->most_unanswered)
+        the_fake->most_unanswered = the_fake->unanswered;
+    pthread_mutex_unlock(&the_fake->lock);
+    return SKR_OK;
+}
+
+static size_t
+times_seen(const struct skr_fake *fake, size_t index)
+{
+    size_t count = 0;
+    for (size_t i = 0; i <= index; i++)
+        count += strcmp(fake->got[i].body, fake->got[index].body) == 0;
+    return count;
+}
+
+static void
+decide(struct fake_connection *connection, struct skr_outcome *outcome)
+{
+    size_t index = connection->messages[connection->first];
+    *outcome = (struct skr_outcome){
+        .ticket = connection->tickets[connection->first++],
+        .fate = SKR_CONFIRMED,
+    };
+    the_fake->unanswered--;
+    if (the_fake->fate != NULL)
+        outcome->fate = the_fake->fate(
+            &the_fake->got[index], times_seen(the_fake, index), the_fake->user);
+    // Once lost, a connection says nothing certain any more.
+    if (connection->lost)
+        outcome->fate = SKR_UNCERTAIN;
+    connection->lost = outcome->fate == SKR_UNCERTAIN;
+    if (outcome->fate == SKR_CONFIRMED)
+        the_fake->confirmed++;
+    else
+        skr_fail(&outcome->reason, SKR_REFUSED, SKR_TRY_AGAIN,
+                 "the fake broker refuses %s", the_fake->got[index].body);
+}
+
+static enum skr_code
+fake_outcomes(struct skr_broker *broker, struct skr_outcome *outcomes,
+              size_t capacity, size_t *count, uint32_t timeout_ms,
+              struct skr_error *error)
+{
+    struct fake_connection *connection = (struct fake_connection *)broker;
+    *count = 0;
+    pthread_mutex_lock(&the_fake->lock);
+    bool holds_back = the_fake->holds_back;
+    while (!holds_back && *count < capacity &&
+           connection->first < connection->last)
+        decide(connection, &outcomes[(*count)++]);
+    pthread_mutex_unlock(&the_fake->lock);
+    if (*count > 0)
+        return SKR_OK;
+    if (connection->lost)
+        return skr_fail(error, SKR_UNAVAILABLE, SKR_RECONNECT,
+                        "the fake broker went away");
+    if (holds_back)
+        skr_clock_sleep(-1, timeout_ms);
+    return SKR_TIMEOUT;
+}
+
+const struct skr_broker_ops skr_fake_broker = {
+    .scheme = "fake",
+    .size = sizeof(struct fake_connection),
+    .open = fake_open,
+    .close = fake_close,
+    .submit = fake_submit,
+    .outcomes = fake_outcomes,
+};

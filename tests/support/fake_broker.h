@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: MIT
+// A broker that does what a test tells it, and remembers what it got.
+
+#ifndef SKR_TEST_FAKE_BROKER_H
+#define SKR_TEST_FAKE_BROKER_H
+
+#include "broker/broker.h"
+
+#include <pthread.h>
+
+enum { SKR_FAKE_CAPACITY = 8192 };
+
+struct skr_fake_message {
+    struct skr_id id;
+    char name[64];
+    char body[64];
+};
+
+// What becomes of a message that is the count-th with this body; asked when
+// outcomes are collected.
+typedef enum skr_fate skr_fake_fate_fn(const struct skr_fake_message *message,
+                                       size_t count, void *user);
+
+struct skr_fake {
+    pthread_mutex_t lock;
+    skr_fake_fate_fn *fate;  // NULL: all are confirmed
+    void *user;
+    bool holds_back;  // no outcome is given while this is set
+    bool is_down;     // open fails
+
+    struct skr_fake_message got[SKR_FAKE_CAPACITY];
+    size_t got_count;
+    size_t confirmed;
+    size_t unanswered;
+    size_t most_unanswered;
+};
+
+extern const struct skr_broker_ops skr_fake_broker;
+
+// The one fake that opened brokers talk to.
+void skr_fake_init(struct skr_fake *fake);
+void skr_fake_fini(struct skr_fake *fake);
+size_t skr_fake_got(struct skr_fake *fake);
+void skr_fake_hold_back(struct skr_fake *fake, bool holds_back);
+void skr_fake_set_down(struct skr_fake *fake, bool is_down);
+
+#endif

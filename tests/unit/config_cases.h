@@ -1,0 +1,332 @@
+// SPDX-License-Identifier: MIT
+// Configurations with mistakes or warnings, and the reports they must give.
+// The environment is that of set_environment() in test_config.c.
+
+#ifndef SKR_TESTS_CONFIG_CASES_H
+#define SKR_TESTS_CONFIG_CASES_H
+
+struct config_case {
+    const char *yaml;
+    const char *reports;  // "line: text" each, "warning" before a warning
+};
+
+#define OUTBOX "transports:\n  outbox:\n    dsn: doctrine://default\n"
+
+static const struct config_case config_cases[] = {
+    // Not a configuration at all.
+    {"", "0: the file is empty; it needs at least 'transports:'\n"},
+    {"# nothing\n", "0: the file is empty; it needs at least 'transports:'\n"},
+    {"- a\n- b\n", "1: a map of keys such as 'transports:' is needed\n"},
+    {"transports: {a: 'queue://default'\n",
+     "2: not YAML: did not find expected ',' or '}' (column 1)\n"},
+    {"a: b: c\n", "1: not YAML: mapping values are not allowed in this "
+                  "context (column 5)\n"},
+    {"a: \x01\n",
+     "1: not YAML: control characters are not allowed at byte 3\n"},
+    {"a: \"x\\0y\"\n", "1: a text holds a zero byte\n"},
+    {"transports: {}\n---\ntransports: {}\n",
+     "2: a second document begins here; one file holds one document\n"},
+    {"? [a, b]\n: c\n", "1: a key must be a text\n"},
+    {"x-a: &a [*a, *a]\n", "1: nested too deeply (32 levels at most)\n"},
+    {"x-a: &a {b: 1}\ntransports:\n  <<: [*a, text]\n",
+     "3: << needs a map or a list of maps, and stands once in a map\n"},
+
+    // Keys.
+    {"transprots: {}\n",
+     "1: transprots: unknown key; did you mean 'transports'?\n"},
+    {"nonsense: 1\n",
+     "1: nonsense: unknown key; known here: databases, transports, "
+     "failure_transport, message_broker, handlers, message_broker_amqp, "
+     "framework\n"},
+    {OUTBOX "    retry_strategy:\n      dealy: 5\n",
+     "5: transports.outbox.retry_strategy.dealy: unknown key; did you mean "
+     "'delay'?\n"},
+    {OUTBOX "    options: {tabel_name: a, exchange: b}\n",
+     "4: transports.outbox.options.tabel_name: unknown key; did you mean "
+     "'table_name'?\n"
+     "4: transports.outbox.options.exchange: unknown key; known here: "
+     "table_name, queue_name, redeliver_timeout, auto_setup\n"},
+    {"framework:\n  messenger:\n    transport: {}\n",
+     "3: framework.messenger.transport: unknown key; did you mean "
+     "'transports'?\n"},
+    {"message_broker:\n  inbox:\n    message_type: {}\n",
+     "3: message_broker.inbox.message_type: unknown key; did you mean "
+     "'message_types'?\n"},
+    {OUTBOX "    dsn: doctrine://default\n",
+     "4: transports.outbox.dsn: stands twice, first in line 3\n"},
+    {"transports:\n  a: queue://default\n  a: queue://default\n",
+     "3: transports.a: stands twice, first in line 2\n"},
+    {"transports: {}\nframework: {messenger: {transports: {}}}\n",
+     "2: framework.messenger.transports: is the same as transports, which is "
+     "given in line 1\n"},
+    {"message_broker:\n  inbox:\n    deduplication_table_name: a\n"
+     "    deduplication: {table_name: b}\n",
+     "4: message_broker.inbox.deduplication.table_name: is the same as "
+     "message_broker.inbox.deduplication_table_name, which is given in line "
+     "3\n"},
+    {"transports:\n  outbox: {serializer: a}\n",
+     "2: transports.outbox: the key 'dsn' is missing\n"},
+    {"handlers: {order.placed: {}}\n",
+     "1: handlers.order.placed: the key 'sql' is missing\n"},
+    {"handlers: {order.placed: {library: a.so, sql: 'DELETE FROM a'}}\n",
+     "1: handlers.order.placed.library: unknown key; known here: sql\n"},
+
+    // Types and ranges.
+    {OUTBOX "    retry_strategy: {delay: soon, max_retries: 1.5, multiplier: "
+            "x, max_delay: [1]}\n",
+     "4: transports.outbox.retry_strategy.delay: a whole number is needed, "
+     "not text 'soon'\n"
+     "4: transports.outbox.retry_strategy.max_retries: a whole number is "
+     "needed, not text '1.5'\n"
+     "4: transports.outbox.retry_strategy.multiplier: a number is needed, not "
+     "text 'x'\n"
+     "4: transports.outbox.retry_strategy.max_delay: a whole number is "
+     "needed, not a list\n"},
+    {OUTBOX "    retry_strategy:\n      delay:\n      max_retries: -1\n"
+            "      multiplier: 0.5\n",
+     "5: transports.outbox.retry_strategy.delay: a whole number is needed, "
+     "not nothing\n"
+     "6: transports.outbox.retry_strategy.max_retries: a whole number from 0 "
+     "to 1000000 is needed, not -1\n"
+     "7: transports.outbox.retry_strategy.multiplier: a number from 1 to 1000 "
+     "is needed, not 0.5\n"},
+    {OUTBOX "    in_flight: 0\n    in_flight_bytes: 8 MB/s\n    batch: "
+            "99999999999999999999\n",
+     "4: transports.outbox.in_flight: a whole number from 1 to 1000000 is "
+     "needed, not 0\n"
+     "5: transports.outbox.in_flight_bytes: a size such as 65536, 64 KiB or 8 "
+     "MiB is needed, not text '8 MB/s'\n"
+     "6: transports.outbox.batch: a whole number from 1 to 10000 is needed, "
+     "not 99999999999999999999\n"},
+    {OUTBOX "    options: {auto_setup: maybe, redeliver_timeout: 2, "
+            "table_name: 'a; DROP', queue_name: ''}\n",
+     "4: transports.outbox.options.auto_setup: true or false is needed, not "
+     "text 'maybe'\n"
+     "4: transports.outbox.options.redeliver_timeout: a whole number from 3 "
+     "to 4294967295 is needed, not 2\n"
+     "4: transports.outbox.options.table_name: a table name of letters, "
+     "digits and underscores, 63 at most and no digit first, is needed, not "
+     "text 'a; DROP'\n"
+     "4: transports.outbox.options.queue_name: a text is needed, not an empty "
+     "text\n"},
+    {"transports: [a]\ndatabases: a\n",
+     "1: transports: a map of names is needed, not a list\n"
+     "2: databases: a map of names is needed, not text 'a'\n"},
+    {"transports:\n  a: [1]\n  b:\n  c: {dsn: {}}\n",
+     "2: transports.a: a DSN or a map is needed, not a list\n"
+     "3: transports.b: a DSN or a map is needed, not nothing\n"
+     "4: transports.c.dsn: a DSN is needed, not a map\n"},
+    // A secret at the wrong place is not shown either.
+    {OUTBOX "    in_flight: 'mysql://u:hidden@h/d'\n",
+     "4: transports.outbox.in_flight: a whole number is needed, not text "
+     "'mysql://u:***@h/d'\n"},
+
+    // DSNs.
+    {"transports: {a: 'user:hidden@host'}\n",
+     "1: transports.a: a DSN begins with scheme://, as in sqlite:///shop.db\n"},
+    {"transports: {a: 'doctrine://default?tabel_name=x&redeliver_timeout=soon&"
+     "table_name=1a'}\n",
+     "1: transports.a?tabel_name: unknown parameter; did you mean "
+     "'table_name'?\n"
+     "1: transports.a?redeliver_timeout: a whole number is needed\n"
+     "1: transports.a?table_name: a table name of letters, digits and "
+     "underscores, 63 at most and no digit first, is needed\n"},
+    {"transports: {a: 'doctrine://user:hidden@default:1/path'}\n",
+     "1: transports.a: doctrine://DATABASE?... is needed: the name of a "
+     "database, without user, port or path\n"},
+    {"transports: {a: 'doctrin://default'}\n",
+     "warning 1: transports.a: doctrin:// is unknown, so that nothing can use "
+     "this transport; doctrine, queue, ordered-doctrine, amqp, amqps and "
+     "kafka are known\n"},
+    {"databases: {default: 'oracle://u:hidden@h/d', b: 'mysql://u:p@h/d'}\n",
+     "1: databases.default: no database has the scheme oracle://; sqlite, "
+     "mysql and pgsql are known\n"
+     "warning 1: databases.b: this build has no driver for mysql:// (it has: "
+     "sqlite)\n"},
+
+    // Names that lead nowhere.
+    {"databases: {shop: 'sqlite:///a', other: 'sqlite:///b'}\n" OUTBOX,
+     "4: transports.outbox.dsn: there is no database 'default'; configured: "
+     "shop, other\n"},
+    {OUTBOX "    relay_to: nowhere\nfailure_transport: failed\n",
+     "4: transports.outbox.relay_to: there is no transport 'nowhere'; "
+     "configured: outbox\n"
+     "5: failure_transport: there is no transport 'failed'; configured: "
+     "outbox\n"},
+    {"message_broker: {inbox: {database: other}}\n",
+     "1: message_broker.inbox.database: there is no database 'other'; "
+     "configured: default\n"},
+    {"databases: {shop: 'sqlite:///a'}\n"
+     "handlers: {order.placed: {sql: 'DELETE FROM a'}}\n",
+     "2: handlers: handlers run in the database 'default', which is not "
+     "configured; name another in message_broker.inbox.database\n"},
+    {"transports: {'a b': 'queue://default', '-a': 'queue://default'}\n",
+     "1: transports.a b: a name needs letters, digits, '_', '.' and '-', and "
+     "no '-' first\n"
+     "1: transports.-a: a name needs letters, digits, '_', '.' and '-', and "
+     "no '-' first\n"},
+
+    // Transports that do not fit each other.
+    {OUTBOX "    relay_to: b\n  b: doctrine://default?queue_name=b\n",
+     "4: transports.outbox.relay_to: 'b' is an outbox itself (doctrine://); a "
+     "broker such as queue:// is needed\n"},
+    {OUTBOX "    relay_to: b\n  b: queue://default\n",
+     "4: transports.outbox.relay_to: 'b' is the same queue in the same table; "
+     "messages would go round in circles\n"},
+    {"transports:\n  a: {dsn: 'queue://default', relay_to: a}\n",
+     "2: transports.a.relay_to: only an outbox (doctrine://) is relayed, not "
+     "queue://\n"},
+    {"databases: {default: 'sqlite:///a', b: 'sqlite:///b'}\n" OUTBOX
+     "    relay_to: q\n  q: queue://b\n  failed: doctrine://b?queue_name=f\n"
+     "failure_transport: failed\n",
+     "8: failure_transport: 'failed' stands in the database 'b', but the "
+     "outbox 'outbox' in 'default'; both need one, since a message moves in "
+     "one transaction\n"},
+    {OUTBOX "    relay_to: q\n  q: queue://default?queue_name=q\n"
+            "  failed: doctrine://default\nfailure_transport: failed\n",
+     "7: failure_transport: 'failed' is the queue of the outbox 'outbox' "
+     "itself; give it another queue_name\n"},
+    {"transports: {q: 'queue://default'}\nfailure_transport: q\n",
+     "2: failure_transport: 'q' is queue://; failed messages need "
+     "doctrine://, in the database of the outbox\n"},
+
+    // The environment.
+    {"transports:\n  a: '%env(SKR_TEST_ABSENT)%'\n",
+     "2: transports.a: the environment variable SKR_TEST_ABSENT is not set\n"},
+    {OUTBOX "    batch: '%env(int:SKR_TEST_TEXT)%'\n",
+     "4: transports.outbox.batch: the environment variable SKR_TEST_TEXT is "
+     "not a whole number\n"},
+    {OUTBOX "    batch: '%env(SKR_TEST_TEXT)%'\n",
+     "4: transports.outbox.batch: a whole number is needed, not text "
+     "'%env(SKR_TEST_TEXT)%'\n"},
+    {OUTBOX "    options: {auto_setup: '%env(bool:SKR_TEST_TEXT)%'}\n",
+     "4: transports.outbox.options.auto_setup: the environment variable "
+     "SKR_TEST_TEXT is neither true nor false\n"},
+    {OUTBOX "    serializer: '%env(file:SKR_TEST_TEXT)%'\n",
+     "4: transports.outbox.serializer: %env(file:SKR_TEST_TEXT)% is not "
+     "understood; resolve:, int:, bool: and string: may stand before the "
+     "name\n"},
+    {OUTBOX "    serializer: 'a%env(b'\n    stamp_namespace: '%env(a b)%'\n",
+     "4: transports.outbox.serializer: %env( is not closed by )%; write %% "
+     "for a plain %\n"
+     "5: transports.outbox.stamp_namespace: %env()% needs the name of an "
+     "environment variable, not 'a b'\n"},
+    {OUTBOX "    serializer: '%env(resolve:SKR_TEST_LOOP)%'\n",
+     "4: transports.outbox.serializer: environment variables refer to each "
+     "other too deeply (8 levels at most)\n"},
+    {OUTBOX "    serializer: '%env(SKR_TEST_BYTES)%'\n",
+     "4: transports.outbox.serializer: the environment variable "
+     "SKR_TEST_BYTES is not UTF-8\n"},
+
+    // What belongs to others is named once a section.
+    {"framework:\n  secret: a\n  messenger:\n    default_middleware: "
+     "{enabled: true}\n    buses: {a: ~}\n    routing:\n"
+     "doctrine: {dbal: {}}\nservices: {a: b}\nx-b: 1\nwhen@test: {a: b}\n",
+     "warning 2: framework: ignored, since it means nothing here: secret, "
+     "messenger.default_middleware, messenger.buses\n"
+     "warning 7: doctrine: ignored: it means nothing here\n"
+     "warning 8: services: ignored: it means nothing here\n"
+     "warning 10: when@test: ignored: it means nothing here\n"},
+    {OUTBOX "    rate_limiter: a\n    retry_strategy: {service: b}\n",
+     "warning 4: transports: ignored, since it means nothing here: "
+     "outbox.rate_limiter, outbox.retry_strategy.service\n"},
+    {"message_broker_amqp:\n  topology:\n    exchanges: {a: {durable: x}}\n"
+     "    bindings: [{exchange: a}]\n  routing: {order.placed: {sendre: b}}\n",
+     "3: message_broker_amqp.topology.exchanges.a.durable: true or false is "
+     "needed, not text 'x'\n"
+     "3: message_broker_amqp.topology.exchanges.a: the key 'type' is missing\n"
+     "4: message_broker_amqp.topology.bindings[0]: the key 'queue' is "
+     "missing\n"
+     "5: message_broker_amqp.routing.order.placed.sendre: unknown key; did "
+     "you mean 'sender'?\n"},
+};
+
+static const char full_config[] =
+    "databases: {default: 'sqlite:///shop.db', queue: 'sqlite:///queue.db'}\n"
+    "failure_transport: failed\n"
+    "transports:\n"
+    "  outbox:\n"
+    "    dsn: 'doctrine://default?table_name=messenger_outbox&queue_name=o'\n"
+    "    serializer: messenger.transport.symfony_serializer\n"
+    "    options: {table_name: other, redeliver_timeout: 7, auto_setup: no}\n"
+    "    retry_strategy: {max_retries: 5, delay: 20, multiplier: 1.5,\n"
+    "                     max_delay: 90}\n"
+    "    relay_to: orders\n"
+    "    stamp_namespace: ~\n"
+    "    in_flight: '2000'\n"
+    "    in_flight_bytes: 4 MiB\n"
+    "    batch: 50\n"
+    "  orders: 'queue://queue?queue_name=orders'\n"
+    "  failed: 'doctrine://default?queue_name=failed'\n"
+    "message_broker:\n"
+    "  inbox:\n"
+    "    database: queue\n"
+    "    message_types: {order.placed: 'App\\OrderPlaced'}\n"
+    "    deduplication: {table_name: seen, auto_setup: true}\n"
+    "handlers:\n"
+    "  order.placed: {sql: 'INSERT INTO a (b) VALUES (:body)'}\n"
+    "  order.paid:\n"
+    "    sql:\n"
+    "      - |\n"
+    "        UPDATE a\n"
+    "          SET b = '100%'\n"
+    "      - DELETE FROM a WHERE id = :id\n";
+
+// The sections, keys and forms of value of Symfony projects that use Freyr.
+static const char symfony_config[] =
+    "framework:\n"
+    "  messenger:\n"
+    "    failure_transport: failed\n"
+    "    default_middleware: {enabled: true, allow_no_handlers: false}\n"
+    "    buses:\n"
+    "      messenger.bus.default:\n"
+    "        middleware:\n"
+    "          - 'Freyr\\MessageBroker\\Outbox\\MessageIdStampMiddleware'\n"
+    "          - doctrine_transaction\n"
+    "    transports:\n"
+    "      outbox:\n"
+    "        dsn: 'doctrine://default?table_name=messenger_outbox&"
+    "queue_name=outbox'\n"
+    "        serializer: 'Freyr\\MessageBroker\\Serializer\\OutboxSerializer'\n"
+    "        options:\n"
+    "          auto_setup: true  # made on first use\n"
+    "        retry_strategy: {max_retries: 3, delay: 1000, multiplier: 2}\n"
+    "      amqp:\n"
+    "        dsn: '%env(MESSENGER_AMQP_DSN)%'\n"
+    "        options: {auto_setup: false}\n"
+    "      amqp_orders:\n"
+    "        dsn: '%env(MESSENGER_AMQP_DSN)%'\n"
+    "        options:\n"
+    "          auto_setup: false\n"
+    "          queue: {name: 'orders_queue'}\n"
+    "          queues: {orders: {binding_keys: [order.*, '%env("
+    "SKR_TEST_TEXT)%']}}\n"
+    "          password: hidden\n"
+    "      ordered: 'ordered-doctrine://default?queue_name=a'\n"
+    "      failed:\n"
+    "        dsn: 'doctrine://default?queue_name=failed'\n"
+    "        options: {auto_setup: true}\n"
+    "    routing:\n"
+    "      # 'App\\Domain\\Event\\OrderPlaced': outbox\n"
+    "doctrine:\n"
+    "    dbal:\n"
+    "        types:\n"
+    "            id_binary: Freyr\\MessageBroker\\Doctrine\\Type\\IdType\n"
+    "message_broker:\n"
+    "  inbox:\n"
+    "    message_types:\n"
+    "    deduplication_table_name: seen\n"
+    "message_broker_amqp:\n"
+    "  routing: {order.placed: {sender: amqp, routing_key: orders.placed}}\n"
+    "  topology:\n"
+    "    exchanges: {orders: {type: topic, arguments: {a: 1}}}\n"
+    "    queues: {orders_queue: {durable: true}, plain: ~}\n"
+    "    bindings: [{exchange: orders, queue: orders_queue, binding_key: "
+    "'#'}]\n"
+    "services:\n"
+    "  _defaults: {autowire: false}\n"
+    "  Freyr\\MessageBroker\\Serializer\\Normalizer\\:\n"
+    "    resource: '../src/Serializer/Normalizer/'\n"
+    "    tags: [{ name: 'serializer.normalizer', priority: -1000 }]\n";
+
+#endif

@@ -1,0 +1,371 @@
+// SPDX-License-Identifier: MIT
+// Reading a configuration: every key, every mistake.
+#include "app/yaml_tree.h"
+#include "config_cases.h"
+#include "config_helpers.h"
+
+static bool
+holds_a_mistake(const char *reports)
+{
+    for (const char *line = reports; *line != '\0';
+         line = strchr(line, '\n') + 1)
+        if (!skr_text_starts_with(line, "warning "))
+            return true;
+    return false;
+}
+
+static void
+test_every_mistake_is_reported_with_line_and_key(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < SKR_COUNT_OF(config_cases); i++) {
+        struct skr_text reports = {0};
+        struct skr_config *config = NULL;
+        struct skr_error error = {0};
+        enum skr_code code =
+            parse(config_cases[i].yaml, &reports, &config, &error);
+        assert_string_equal(reports.bytes, config_cases[i].reports);
+        bool has_mistake = holds_a_mistake(reports.bytes);
+        assert_int_equal(code != SKR_OK, has_mistake);
+        assert_int_equal(error.text[0] != '\0', has_mistake);
+        assert_null(strstr(error.text, "hidden"));
+        skr_text_fini(&reports);
+        skr_config_free(config);
+    }
+}
+
+static void
+test_every_key_reaches_its_place(void **state)
+{
+    (void)state;
+    struct skr_config *config = parse_clean(full_config);
+    assert_int_equal(config->database_count, 2);
+    assert_int_equal(config->transport_count, 3);
+    const struct skr_config_transport *outbox = &config->transports[0];
+    assert_string_equal(outbox->name, "outbox");
+    assert_int_equal(outbox->line, 4);
+    assert_int_equal(outbox->kind, SKR_TRANSPORT_OUTBOX);
+    assert_ptr_equal(outbox->database, &config->databases[0]);
+    // The DSN wins over the options.
+    assert_string_equal(outbox->table_name, "messenger_outbox");
+    assert_string_equal(outbox->queue_name, "o");
+    assert_int_equal(outbox->redeliver_timeout_s, 7);
+    assert_false(outbox->auto_setup);
+    assert_string_equal(outbox->serializer,
+                        "messenger.transport.symfony_serializer");
+    assert_string_equal(outbox->stamp_namespace, "");
+    assert_string_equal(outbox->relay_to, "orders");
+    assert_int_equal(outbox->retry.max_retries, 5);
+    assert_int_equal(outbox->retry.delay_ms, 20);
+    assert_true(outbox->retry.multiplier > 1.49 &&
+                outbox->retry.multiplier < 1.51);
+    assert_int_equal(outbox->retry.max_delay_ms, 90);
+    assert_int_equal(outbox->in_flight, 2000);
+    assert_int_equal(outbox->in_flight_bytes, 4 << 20);
+    assert_int_equal(outbox->batch, 50);
+    assert_string_equal(config->failure_transport, "failed");
+    assert_string_equal(config->deduplication_table, "seen");
+    assert_true(config->deduplication_auto_setup);
+    assert_ptr_equal(config->inbox_database, &config->databases[1]);
+    assert_int_equal(config->names.count, 1);
+    assert_string_equal(config->names.pairs[0].class_name, "App\\OrderPlaced");
+    assert_int_equal(config->handler_count, 2);
+    assert_int_equal(config->handlers[0].sql_count, 1);
+    assert_int_equal(config->handlers[1].line, 24);
+    assert_int_equal(config->handlers[1].sql_count, 2);
+    assert_string_equal(config->handlers[1].sql[0],
+                        "UPDATE a\n  SET b = '100%'\n");
+    skr_config_free(config);
+}
+
+static void
+test_defaults_depend_on_the_scheme(void **state)
+{
+    (void)state;
+    struct skr_config *config = parse_clean("transports:\n"
+                                            "  outbox: 'doctrine://default'\n"
+                                            "  queue: 'queue://default'\n"
+                                            "  amqp: 'amqp://localhost'\n");
+    const struct skr_config_transport *outbox = &config->transports[0];
+    assert_string_equal(outbox->table_name, "messenger_messages");
+    assert_string_equal(outbox->queue_name, "default");
+    assert_int_equal(outbox->redeliver_timeout_s, 3600);
+    assert_true(outbox->auto_setup);
+    assert_null(outbox->serializer);
+    assert_null(outbox->stamp_namespace);
+    assert_string_equal(outbox->relay_to, "amqp");
+    assert_int_equal(outbox->retry.max_retries, 3);
+    assert_int_equal(outbox->in_flight_bytes, 8 << 20);
+    assert_string_equal(outbox->database->url, "sqlite:///test.db");
+    assert_int_equal(config->transports[1].redeliver_timeout_s, 60);
+    assert_null(config->transports[1].relay_to);
+    assert_int_equal(config->transports[2].kind, SKR_TRANSPORT_OTHER);
+    assert_null(config->transports[2].database);
+    assert_string_equal(config->inbox_database->name, "default");
+    assert_string_equal(config->deduplication_table,
+                        "message_broker_deduplication");
+    skr_config_free(config);
+}
+
+static void
+test_a_symfony_project_loads_as_it_is(void **state)
+{
+    (void)state;
+    struct skr_text reports = {0};
+    struct skr_config *config = NULL;
+    struct skr_error error;
+    enum skr_code code = parse(symfony_config, &reports, &config, &error);
+    assert_string_equal(
+        reports.bytes,
+        "warning 4: framework: ignored, since it means nothing here: "
+        "messenger.default_middleware, messenger.buses\n"
+        "warning 33: doctrine: ignored: it means nothing here\n"
+        "warning 47: services: ignored: it means nothing here\n");
+    assert_int_equal(code, SKR_OK);
+    assert_string_equal(config->failure_transport, "failed");
+    assert_string_equal(config->transports[0].relay_to, "amqp");
+    assert_string_equal(config->transports[1].scheme, "amqp");
+    assert_false(config->transports[1].auto_setup);
+    assert_non_null(skr_yaml_find(
+        skr_yaml_find(config->transports[2].node, "options")->value, "queue"));
+    assert_string_equal(config->deduplication_table, "seen");
+    assert_int_equal(config->message_type_count, 0);
+    assert_non_null(config->amqp);
+    assert_shown_loads_again(config);
+    skr_text_fini(&reports);
+    skr_config_free(config);
+}
+
+static void
+test_only_using_a_foreign_transport_is_an_error(void **state)
+{
+    (void)state;
+    const struct skr_config_transport *transport = NULL;
+    struct skr_error error;
+    struct skr_config *config = parse_clean(
+        "transports: {amqp: 'amqp://h', queue: 'queue://default'}\n");
+    assert_int_equal(
+        skr_config_use_transport(config, "amqp", &transport, &error),
+        SKR_INVALID);
+    assert_string_equal(error.text,
+                        "the transport 'amqp' is amqp://, which this build has "
+                        "no driver for (it has: doctrine, queue)");
+    assert_int_equal(
+        skr_config_find_transport(config, "amqp", &transport, &error), SKR_OK);
+    assert_int_equal(
+        skr_config_use_transport(config, "queue", &transport, &error), SKR_OK);
+    assert_string_equal(transport->name, "queue");
+    assert_int_equal(
+        skr_config_use_transport(config, "none", &transport, &error),
+        SKR_INVALID);
+    assert_string_equal(error.text,
+                        "there is no transport 'none' in "
+                        "etc/skirnir.yaml; configured: amqp, queue");
+    skr_config_free(config);
+}
+
+static void
+test_the_environment_is_filled_in_anywhere_in_a_value(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *value;
+        const char *want;
+    } cases[] = {
+        {"%env(SKR_TEST_TEXT)%", "words"},
+        {"a-%env(string:SKR_TEST_TEXT)%-%env(int:SKR_TEST_NUMBER)%-b",
+         "a-words-17-b"},
+        {"%env(bool:SKR_TEST_YES)%", "true"},
+        {"%env(SKR_TEST_NESTED)%", "%env(SKR_TEST_TEXT)%/%kernel.project_dir%"},
+        {"%env(resolve:SKR_TEST_NESTED)%", "words/etc"},
+        {"%kernel.project_dir%/var", "etc/var"},
+        {"100%% %d %", "100% %d %"},
+        {"%%env(SKR_TEST_TEXT)%%", "%env(SKR_TEST_TEXT)%"},
+    };
+    for (size_t i = 0; i < SKR_COUNT_OF(cases); i++) {
+        char yaml[256];
+        snprintf(yaml, sizeof(yaml),
+                 "transports: {a: {dsn: 'queue://default', serializer: '%s'}}",
+                 cases[i].value);
+        struct skr_config *config = parse_clean(yaml);
+        assert_string_equal(config->transports[0].serializer, cases[i].want);
+        assert_shown_loads_again(config);
+        skr_config_free(config);
+    }
+}
+
+static void
+test_sizes_are_read_with_their_units(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text;
+        uint64_t want;
+    } cases[] = {{"1", 1},          {"65536", 65536},   {"64 KiB", 65536},
+                 {"2MiB", 2 << 20}, {"1 GiB", 1 << 30}, {"3 kB", 3000},
+                 {"5 MB", 5000000}, {"7 B", 7}};
+    for (size_t i = 0; i < SKR_COUNT_OF(cases); i++) {
+        char yaml[128];
+        snprintf(yaml, sizeof(yaml),
+                 "transports: {a: {dsn: 'queue://default', in_flight_bytes: "
+                 "%s}}",
+                 cases[i].text);
+        struct skr_config *config = parse_clean(yaml);
+        assert_int_equal(config->transports[0].in_flight_bytes, cases[i].want);
+        skr_config_free(config);
+    }
+}
+
+static void
+test_anchors_and_merge_keys_share_settings(void **state)
+{
+    (void)state;
+    struct skr_config *config =
+        parse_clean("x-retry: &retry {max_retries: 9, delay: 5}\n"
+                    "transports:\n"
+                    "  a:\n"
+                    "    dsn: queue://default\n"
+                    "    retry_strategy: {<<: *retry, delay: 6}\n"
+                    "  b: {dsn: 'queue://default', retry_strategy: *retry}\n");
+    assert_int_equal(config->transports[0].retry.max_retries, 9);
+    assert_int_equal(config->transports[0].retry.delay_ms, 6);
+    assert_int_equal(config->transports[1].retry.delay_ms, 5);
+    skr_config_free(config);
+}
+
+// The words are those of the module that knows; here it counts that they are
+// asked for, with key and line.
+static void
+test_names_and_statements_are_checked(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *yaml;
+        const char *start;
+    } cases[] = {
+        {"handlers:\n  Order: {sql: 'DELETE FROM a'}\n", "2: handlers.Order: "},
+        {"message_broker: {inbox: {message_types: {order: A}}}\n",
+         "1: message_broker.inbox.message_types.order: "},
+        {"handlers:\n  a.b:\n    sql: DROP TABLE a\n", "3: handlers.a.b.sql: "},
+        {"handlers:\n  a.b:\n    sql:\n    - DELETE FROM a\n    - COMMIT\n",
+         "5: handlers.a.b.sql[1]: "},
+        {"handlers: {a.b: {sql: 'SELECT :nothing'}}\n",
+         "1: handlers.a.b.sql: "},
+    };
+    for (size_t i = 0; i < SKR_COUNT_OF(cases); i++) {
+        struct skr_text reports = {0};
+        struct skr_config *config = NULL;
+        struct skr_error error;
+        assert_int_equal(parse(cases[i].yaml, &reports, &config, &error),
+                         SKR_INVALID);
+        if (!skr_text_starts_with(reports.bytes, cases[i].start))
+            fail_msg("%s", reports.bytes);
+        skr_text_fini(&reports);
+    }
+}
+
+static void
+test_aliases_that_multiply_are_refused(void **state)
+{
+    (void)state;
+    struct skr_text yaml = {0}, reports = {0};
+    struct skr_config *config = NULL;
+    struct skr_error error;
+    skr_text_add_string(&yaml, "x-0: &a0 [1, 1, 1, 1, 1, 1, 1, 1, 1, 1]\n");
+    for (int i = 1; i < 10; i++)
+        skr_text_add_format(&yaml, "x-%d: &a%d [*a%d, *a%d, *a%d, *a%d]\n", i,
+                            i, i - 1, i - 1, i - 1, i - 1);
+    assert_int_equal(parse(yaml.bytes, &reports, &config, &error),
+                     SKR_MALFORMED);
+    assert_non_null(strstr(error.text, "too many values"));
+    skr_text_fini(&yaml);
+    skr_text_fini(&reports);
+}
+
+static void
+test_a_default_serializer_serves_those_without_one(void **state)
+{
+    (void)state;
+    struct skr_config *config =
+        parse_clean("framework:\n"
+                    "  messenger:\n"
+                    "    serializer: {default_serializer: json}\n"
+                    "    transports:\n"
+                    "      a: queue://default\n"
+                    "      b: {dsn: 'queue://default', serializer: own}\n");
+    assert_string_equal(config->transports[0].serializer, "json");
+    assert_string_equal(config->transports[1].serializer, "own");
+    assert_shown_loads_again(config);
+    skr_config_free(config);
+}
+
+static void
+test_a_missing_database_url_is_named(void **state)
+{
+    (void)state;
+    static const char text[] =
+        "1: transports.a: there is no database 'default': the file lists no "
+        "'databases', and the environment variable DATABASE_URL is not set\n";
+    struct skr_text reports = {0};
+    struct skr_config *config = NULL;
+    struct skr_error error;
+    unsetenv("DATABASE_URL");
+    assert_int_equal(
+        parse("transports: {a: 'queue://default'}", &reports, &config, &error),
+        SKR_INVALID);
+    assert_string_equal(reports.bytes, text);
+    // The error is the first report, after the file's name.
+    assert_true(skr_text_starts_with(error.text, "etc/skirnir.yaml:1: trans"));
+    assert_int_equal(strlen(error.text),
+                     strlen("etc/skirnir.yaml:") + strlen(text) - 1);
+    skr_text_fini(&reports);
+}
+
+static void
+test_files_that_cannot_be_read_are_named(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *path;
+        enum skr_code code;
+        const char *text;
+    } cases[] = {
+        {"/nonexistent/skirnir.yaml", SKR_MISSING,
+         "/nonexistent/skirnir.yaml: there is no such file"},
+        {"/tmp", SKR_REFUSED, "/tmp: Is a directory"},
+    };
+    struct skr_config *config = NULL;
+    struct skr_error error;
+    for (size_t i = 0; i < SKR_COUNT_OF(cases); i++) {
+        assert_int_equal(
+            skr_config_load(cases[i].path, NULL, NULL, &config, &error),
+            cases[i].code);
+        assert_string_equal(error.text, cases[i].text);
+    }
+    setenv("SKIRNIR_CONFIG", "/nonexistent/other.yaml", 1);
+    assert_int_equal(skr_config_load(NULL, NULL, NULL, &config, &error),
+                     SKR_MISSING);
+    assert_string_equal(error.text,
+                        "/nonexistent/other.yaml: there is no such file");
+}
+
+int
+main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(every_mistake_is_reported_with_line_and_key),
+        TEST(every_key_reaches_its_place),
+        TEST(defaults_depend_on_the_scheme),
+        TEST(a_symfony_project_loads_as_it_is),
+        TEST(only_using_a_foreign_transport_is_an_error),
+        TEST(the_environment_is_filled_in_anywhere_in_a_value),
+        TEST(sizes_are_read_with_their_units),
+        TEST(anchors_and_merge_keys_share_settings),
+        TEST(names_and_statements_are_checked),
+        TEST(aliases_that_multiply_are_refused),
+        TEST(a_default_serializer_serves_those_without_one),
+        TEST(a_missing_database_url_is_named),
+        TEST(files_that_cannot_be_read_are_named),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: MIT
+// Showing a configuration: it loads again, means the same and hides secrets;
+// and the manual says what the table of keys says.
+#include "app/config_keys.h"
+#include "config_cases.h"
+#include "config_helpers.h"
+
+static void
+test_what_is_shown_loads_again_and_hides_secrets(void **state)
+{
+    (void)state;
+    struct skr_config *config = parse_clean(full_config);
+    assert_shown_loads_again(config);
+    skr_config_free(config);
+
+    struct skr_text reports = {0};
+    struct skr_error error;
+    setenv("DATABASE_URL", "mysql://user:hidden@host/shop?password=hidden", 1);
+    assert_int_equal(parse(symfony_config, &reports, &config, &error), SKR_OK);
+    enum skr_config_format formats[] = {SKR_CONFIG_YAML, SKR_CONFIG_JSON};
+    for (size_t i = 0; i < SKR_COUNT_OF(formats); i++) {
+        char *shown = show(config, formats[i]);
+        assert_null(strstr(shown, "hidden"));
+        assert_non_null(strstr(shown, "mysql://user:***@host/shop"));
+        assert_non_null(strstr(shown, "amqp://guest:***@localhost:5672/%2f"));
+        assert_non_null(strstr(shown, "orders_queue"));
+        free(shown);
+    }
+    assert_null(strstr(reports.bytes, "hidden"));
+    skr_text_fini(&reports);
+    skr_config_free(config);
+}
+
+// Texts as they may come from an environment: whatever they hold, what is
+// shown means the same.
+static void
+test_any_text_survives_being_shown(void **state)
+{
+    (void)state;
+    static const char *const texts[] = {
+        "true",
+        "~",
+        "17",
+        " a ",
+        "a: b",
+        "- a",
+        "#",
+        "'\"\\",
+        "%%",
+        "%%%",
+        "%env(A)%",
+        "a\nb",
+        "a\nb\n",
+        "a\n\n",
+        "\n a",
+        "a\tb",
+        "\xc3\xa4",
+        "\x7f\x1b[0m",
+        "a\n b",
+        "a\n%env(A)%\n",
+        "\xe2\x80\xa8",
+        "\xf0\x9f\x98\x80",
+        "*a",
+        "<<",
+    };
+    for (size_t i = 0; i < SKR_COUNT_OF(texts); i++) {
+        setenv("SKR_TEST_ANY", texts[i], 1);
+        struct skr_config *config =
+            parse_clean("transports: {a: {dsn: 'queue://default', serializer: "
+                        "'%env(SKR_TEST_ANY)%'}}");
+        assert_string_equal(config->transports[0].serializer, texts[i]);
+        char *shown = show(config, SKR_CONFIG_YAML);
+        skr_config_free(config);
+        config = parse_clean(shown);
+        assert_string_equal(config->transports[0].serializer, texts[i]);
+        skr_config_free(config);
+        free(shown);
+    }
+}
+
+// The file beside this one's folder, with each run of white space as one space.
+static void
+read_words(const char *path, struct skr_text *text)
+{
+    char whole[512];
+    const char *slash = strrchr(__FILE__, '/');
+    snprintf(whole, sizeof(whole), "%.*s/%s", (int)(slash - __FILE__), __FILE__,
+             path);
+    FILE *file = fopen(whole, "re");
+    assert_non_null(file);
+    char word[512];
+    while (fscanf(file, "%511s", word) == 1)
+        skr_text_add_format(text, "%s ", word);
+    fclose(file);
+}
+
+static void
+test_the_manual_describes_every_key(void **state)
+{
+    (void)state;
+    struct skr_text manual = {0};
+    read_words("../../docs/skirnir.yaml.5.md", &manual);
+    size_t count = 0;
+    const struct skr_config_key *keys = skr_config_keys(&count);
+    for (size_t i = 0; i < count; i++) {
+        struct skr_text entry = {0};
+        skr_text_add_format(&entry, "`%s` : ", keys[i].path);
+        skr_config_describe(&keys[i], &entry);
+        if (strstr(manual.bytes, entry.bytes) == NULL)
+            fail_msg("not in the manual: %s", entry.bytes);
+        skr_text_fini(&entry);
+    }
+    skr_text_fini(&manual);
+}
+
+int
+main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(what_is_shown_loads_again_and_hides_secrets),
+        TEST(any_text_survives_being_shown),
+        TEST(the_manual_describes_every_key),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

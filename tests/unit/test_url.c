@@ -1,0 +1,238 @@
+// SPDX-License-Identifier: MIT
+// Data source names: parts, parameters, and what is masked in them.
+#include "base/text.h"
+#include "base/url.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+static void
+assert_same_text(const char *got, const char *wanted)
+{
+    if (wanted == NULL)
+        assert_null(got);
+    else
+        assert_string_equal(got, wanted);
+}
+
+static void
+test_a_url_is_split_into_decoded_parts(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text;
+        const char *scheme, *user, *password, *host;
+        uint16_t port;
+        const char *path;
+    } cases[] = {
+        {"sqlite:///shop.db", "sqlite", NULL, NULL, NULL, 0, "shop.db"},
+        {"sqlite:////var/shop.db", "sqlite", NULL, NULL, NULL, 0,
+         "/var/shop.db"},
+        {"queue://orders", "queue", NULL, NULL, "orders", 0, NULL},
+        {"queue://orders?a=b", "queue", NULL, NULL, "orders", 0, NULL},
+        {"amqp://", "amqp", NULL, NULL, NULL, 0, NULL},
+        {"amqp://host/", "amqp", NULL, NULL, "host", 0, ""},
+        {"amqp://host/%2f", "amqp", NULL, NULL, "host", 0, "/"},
+        {"mysql://u:p@h:3306/db", "mysql", "u", "p", "h", 3306, "db"},
+        {"mysql://u@h/db", "mysql", "u", NULL, "h", 0, "db"},
+        {"mysql://u:@h/db", "mysql", "u", "", "h", 0, "db"},
+        {"mysql://:p@h/db", "mysql", "", "p", "h", 0, "db"},
+        {"mysql://u:a@b@h/db", "mysql", "u", "a@b", "h", 0, "db"},
+        {"mysql://u:a:b@h/db", "mysql", "u", "a:b", "h", 0, "db"},
+        {"mysql://u:%40%3A%2f%3F%25@h/db", "mysql", "u", "@:/?%", "h", 0, "db"},
+        {"mysql://h:1", "mysql", NULL, NULL, "h", 1, NULL},
+        {"mysql://h:65535", "mysql", NULL, NULL, "h", 65535, NULL},
+        {"mysql://h:00080", "mysql", NULL, NULL, "h", 80, NULL},
+        {"mysql://:3306/db", "mysql", NULL, NULL, NULL, 3306, "db"},
+        {"pgsql://[::1]:5432/db", "pgsql", NULL, NULL, "[::1]", 5432, "db"},
+        {"pgsql://[fe80::1]/db", "pgsql", NULL, NULL, "[fe80::1]", 0, "db"},
+        {"kafka://a:1,b:2/topic", "kafka", NULL, NULL, "a:1,b:2", 0, "topic"},
+        {"ordered-doctrine://default?x=y@z", "ordered-doctrine", NULL, NULL,
+         "default", 0, NULL},
+    };
+    for (size_t i = 0; i < SKR_COUNT_OF(cases); i++) {
+        struct skr_url url;
+        struct skr_error error = {0};
+        if (skr_url_parse(cases[i].text, &url, &error) != SKR_OK)
+            fail_msg("%s: %s", cases[i].text, error.text);
+        assert_same_text(url.scheme, cases[i].scheme);
+        assert_same_text(url.user, cases[i].user);
+        assert_same_text(url.password, cases[i].password);
+        assert_same_text(url.host, cases[i].host);
+        assert_int_equal(url.port, cases[i].port);
+        assert_same_text(url.path, cases[i].path);
+        skr_url_fini(&url);
+    }
+}
+
+static void
+test_a_bad_url_is_refused_without_quoting_it(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text, *complaint;
+    } cases[] = {
+        {"", "scheme"},
+        {"shop.db", "scheme"},
+        {"://h", "scheme"},
+        {"sqlite:/hunter2.db", "scheme"},
+        {"SQLITE:///hunter2.db", "scheme"},
+        {"mysql://u:hunter2@h:0/db", "port"},
+        {"mysql://u:hunter2@h:65536/db", "port"},
+        {"mysql://u:hunter2@h:/db", "port"},
+        {"mysql://u:hunter2@h:+80/db", "port"},
+        {"mysql://u:hunter2@h: 80/db", "port"},
+        {"mysql://u:hunter2@h:80x/db", "port"},
+        {"mysql://u:hunter2@h:-18446744073709551615/db", "port"},
+        {"mysql://u:hunter2@h:99999999999999999999/db", "port"},
+        {"mysql://u:hunter2@[::1/db", "port"},
+        {"mysql://u%:hunter2@h/db", "user"},
+        {"mysql://u:hunter2%@h/db", "password"},
+        {"mysql://u:hunter2%4@h/db", "password"},
+        {"mysql://u:hunter2%4g@h/db", "password"},
+        {"mysql://u:hunter2%00@h/db", "password"},
+        {"mysql://u:hunter2@h%zz/db", "host"},
+        {"mysql://u:hunter2@h/d%", "path"},
+        {"mysql://u:hunter2@h/db?a%=b", "parameter name"},
+        {"mysql://u:hunter2@h/db?a=%1", "parameter value"},
+    };
+    for (size_t i = 0; i < SKR_COUNT_OF(cases); i++) {
+        struct skr_url url = {.port = 7};
+        struct skr_error error = {0};
+        assert_int_equal(skr_url_parse(cases[i].text, &url, &error),
+                         SKR_INVALID);
+        assert_int_equal(error.remedy, SKR_GIVE_UP);
+        if (strstr(error.text, cases[i].complaint) == NULL)
+            fail_msg("%s: %s", cases[i].text, error.text);
+        assert_null(strstr(error.text, "hunter2"));
+        assert_int_equal(url.port, 7);
+        assert_int_equal(skr_url_parse(cases[i].text, &url, NULL), SKR_INVALID);
+    }
+}
+
+static void
+test_url_parameters_are_found_by_their_decoded_names(void **state)
+{
+    (void)state;
+    struct skr_url url;
+    assert_int_equal(
+        skr_url_parse("queue://x?a=1&b%20c=d%26e&empty=&bare&a=2&u=m://n:o@p",
+                      &url, NULL),
+        SKR_OK);
+    assert_string_equal(skr_url_find(&url, "a"), "1");
+    assert_string_equal(skr_url_find(&url, "b c"), "d&e");
+    assert_string_equal(skr_url_find(&url, "empty"), "");
+    assert_string_equal(skr_url_find(&url, "bare"), "");
+    assert_string_equal(skr_url_find(&url, "u"), "m://n:o@p");
+    assert_null(skr_url_find(&url, "A"));
+    skr_url_fini(&url);
+    assert_null(skr_url_find(&url, "a"));
+}
+
+static void
+test_a_url_holds_32_parameters_and_no_more(void **state)
+{
+    (void)state;
+    struct skr_text text = {0};
+    skr_text_add_string(&text, "queue://x?p=0");
+    for (int i = 1; i < SKR_URL_MAX_PARAMETERS; i++)
+        skr_text_add_format(&text, "&p%d=%d", i, i);
+    struct skr_url url;
+    assert_int_equal(skr_url_parse(text.bytes, &url, NULL), SKR_OK);
+    assert_string_equal(skr_url_find(&url, "p31"), "31");
+    skr_url_fini(&url);
+    skr_text_add_string(&text, "&one=more");
+    assert_int_equal(skr_url_parse(text.bytes, &url, NULL), SKR_INVALID);
+    skr_text_fini(&text);
+}
+
+static void
+test_a_number_in_a_url_is_whole_and_in_range(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text;
+        enum skr_code code;
+        int64_t number;
+    } cases[] = {
+        {"q://x", SKR_OK, 60},
+        {"q://x?n=3", SKR_OK, 3},
+        {"q://x?n=100", SKR_OK, 100},
+        {"q://x?n=2", SKR_INVALID, 0},
+        {"q://x?n=101", SKR_INVALID, 0},
+        {"q://x?n=", SKR_INVALID, 0},
+        {"q://x?n=5s", SKR_INVALID, 0},
+        {"q://x?n=5.0", SKR_INVALID, 0},
+        {"q://x?n=99999999999999999999", SKR_INVALID, 0},
+    };
+    for (size_t i = 0; i < SKR_COUNT_OF(cases); i++) {
+        struct skr_url url;
+        struct skr_error error = {0};
+        int64_t number = -1;
+        assert_int_equal(skr_url_parse(cases[i].text, &url, NULL), SKR_OK);
+        assert_int_equal(skr_url_number(&url, "n", 3, 100, 60, &number, &error),
+                         cases[i].code);
+        if (cases[i].code == SKR_OK)
+            assert_int_equal(number, cases[i].number);
+        else
+            assert_non_null(strstr(error.text, "n="));
+        skr_url_fini(&url);
+    }
+}
+
+static void
+test_masking_hides_every_secret_and_keeps_the_rest(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text, *masked;
+    } cases[] = {
+        {"", ""},
+        {"sqlite:///shop.db", "sqlite:///shop.db"},
+        {"mysql://h:3306/db", "mysql://h:3306/db"},
+        {"mysql://u@h:3306/db", "mysql://u@h:3306/db"},
+        {"mysql://u:p@h:3306/db?x=1", "mysql://u:***@h:3306/db?x=1"},
+        // Not escaped, and wrong as a URL: masked all the same.
+        {"mysql://u:p@q@h/db", "mysql://u:***@h/db"},
+        {"mysql://u:p/q@h/db", "mysql://u:***@h/db"},
+        {"mysql://u:p?q@h/db", "mysql://u:***@h/db"},
+        {"mysql://u:p#:&=q@h/db", "mysql://u:***@h/db"},
+        {"u:p@h", "u:***@h"},
+        {"a://b?password=p", "a://b?password=***"},
+        {"a://b?x=1&PassWord=p&y=2", "a://b?x=1&PassWord=***&y=2"},
+        {"a://b?ssl_key=p&token=q", "a://b?ssl_key=***&token=***"},
+        {"a://b?sasl.password=p%26q", "a://b?sasl.password=***"},
+        {"a://b?password=a=b", "a://b?password=***"},
+        {"a://b?password&x=1", "a://b?password&x=1"},
+        // An @ or a : in a parameter does not bring half of it to light.
+        {"a://b?password=p:q@r", "a://b?password=***"},
+        {"a://u:p@h/d?password=q@r&x=1", "a://u:***&x=1"},
+        {"a://u:p@h/d?mail=x@y&password=q", "a://u:***@y&password=***"},
+        {"a://h/d?mail=x@y&password=q", "a://h/d?mail=x@y&password=***"},
+    };
+    for (size_t i = 0; i < SKR_COUNT_OF(cases); i++) {
+        char *masked = skr_url_mask(cases[i].text);
+        assert_non_null(masked);
+        assert_string_equal(masked, cases[i].masked);
+        free(masked);
+    }
+}
+
+int
+main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_a_url_is_split_into_decoded_parts),
+        cmocka_unit_test(test_a_bad_url_is_refused_without_quoting_it),
+        cmocka_unit_test(test_url_parameters_are_found_by_their_decoded_names),
+        cmocka_unit_test(test_a_url_holds_32_parameters_and_no_more),
+        cmocka_unit_test(test_a_number_in_a_url_is_whole_and_in_range),
+        cmocka_unit_test(test_masking_hides_every_secret_and_keeps_the_rest),
+    };
+    return cmocka_run_group_tests_name("url", tests, NULL, NULL);
+}
