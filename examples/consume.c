@@ -99,6 +99,8 @@ main(void)
         .name = "orders",
         .database = &skr_sqlite_db,
         .database_url = "sqlite:///billing.db",
+        .failed_database = &skr_sqlite_db,
+        .failed_database_url = "sqlite:///shop.db",
         .broker = &skr_queue_broker,
         .broker_url = "queue://queue?queue_name=orders",
         .queue_database = &skr_sqlite_db,

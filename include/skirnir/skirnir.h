@@ -205,9 +205,12 @@ struct skr_consumer;
 struct skr_consumer_options {
     const char *name;  // as logs and the failed table show it
 
-    // Handlers' transactions, deduplication and the failed table.
+    // Handlers' transactions and deduplication.
     const struct skr_db_ops *database;
     const char *database_url;
+    // The failed table; NULL: in the database above.
+    const struct skr_db_ops *failed_database;
+    const char *failed_database_url;
 
     const struct skr_broker_ops *broker;
     const char *broker_url;

@@ -83,6 +83,12 @@ open_consumer(const struct skr_app *app, const struct skr_config *config,
     if (code == SKR_OK && transport->database != NULL)
         code = skr_transport_database(transport->database,
                                       &options.queue_database, error);
+    if (code == SKR_OK && failed.database != NULL &&
+        failed.database != config->inbox_database) {
+        options.failed_database_url = failed.database->url;
+        code = skr_transport_database(failed.database, &options.failed_database,
+                                      error);
+    }
     char *url = NULL;
     if (code == SKR_OK)
         code = skr_transport_broker_url(transport, &url, error);

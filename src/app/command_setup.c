@@ -96,6 +96,25 @@ has_table(const struct skr_config_transport *transport)
            transport->kind == SKR_TRANSPORT_QUEUE;
 }
 
+// Without a failure transport, what a handler fails on stays in the database
+// where handlers run; its table is nobody's transport.
+static enum skr_code
+set_up_inbox(const struct skr_app *app, const struct skr_config *config,
+             struct skr_error *error)
+{
+    if (config->failure_transport != NULL || config->handler_count == 0)
+        return SKR_OK;
+    struct skr_failed_place place = skr_transport_failed_place(config);
+    const struct skr_config_transport failed = {
+        .name = "failed",
+        .kind = SKR_TRANSPORT_OUTBOX,
+        .database = config->inbox_database,
+        .table_name = place.table,
+        .queue_name = place.queue,
+    };
+    return set_up(app, config, &failed, error);
+}
+
 static enum skr_code
 set_up_all(const struct skr_app *app, const struct skr_config *config,
            struct skr_error *error)
@@ -110,7 +129,7 @@ set_up_all(const struct skr_app *app, const struct skr_config *config,
             return code;
         }
     }
-    return SKR_OK;
+    return set_up_inbox(app, config, error);
 }
 
 static enum skr_code

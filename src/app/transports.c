@@ -64,6 +64,7 @@ skr_transport_failed_place(const struct skr_config *config)
         const struct skr_config_transport *transport = &config->transports[i];
         if (strcmp(transport->name, config->failure_transport) != 0)
             continue;
+        place.database = transport->database;
         place.table = transport->table_name;
         place.queue = transport->queue_name;
         // PHP's own serializer cannot read what is JSON.

@@ -29,6 +29,7 @@ skr_transport_broker_url(const struct skr_config_transport *transport,
 // Where failed messages go: the failure transport's table and queue, and
 // whether Symfony reads it as JSON.
 struct skr_failed_place {
+    const struct skr_config_database *database;  // NULL: wherever it failed
     const char *table;
     const char *queue;
     bool readable;

@@ -169,6 +169,15 @@ handle_jobs(struct skr_consumer *consumer, struct job *jobs, size_t count,
     return SKR_OK;
 }
 
+static void
+drop_failed(struct skr_consumer *consumer)
+{
+    if (consumer->options.failed_database == NULL)
+        skr_consumer_drop_database(consumer);
+    else
+        skr_consumer_drop_failed(consumer);
+}
+
 // What the failed table does not take is given back, never dropped.
 static enum skr_code
 keep_failed(struct skr_consumer *consumer, struct job *jobs, size_t count,
@@ -179,16 +188,14 @@ keep_failed(struct skr_consumer *consumer, struct job *jobs, size_t count,
         if (jobs[i].state != JOB_FAILED)
             continue;
         struct skr_error problem = {0};
-        enum skr_code code = skr_consumer_connect_database(consumer, &problem);
-        if (code == SKR_OK)
-            code = skr_job_keep(consumer, &jobs[i], &problem);
+        enum skr_code code = skr_job_keep(consumer, &jobs[i], &problem);
         if (code == SKR_OK) {
             jobs[i].state = JOB_OVER;
             continue;
         }
         jobs[i].state = JOB_RELEASED;
         if (problem.remedy == SKR_RECONNECT)
-            skr_consumer_drop_database(consumer);
+            drop_failed(consumer);
         if (first == SKR_OK) {
             first = code;
             *error = problem;

@@ -37,14 +37,15 @@ skr_consumer_fail_missing(const struct skr_consumer *consumer,
 }
 
 static enum skr_code
-check_failed_table(struct skr_consumer *consumer, struct skr_error *error)
+check_failed_table(struct skr_consumer *consumer, struct skr_db *db,
+                   struct skr_error *error)
 {
     struct skr_table *table = consumer->failed_table;
-    enum skr_code code = table->ops->check(table, consumer->db, error);
+    enum skr_code code = table->ops->check(table, db, error);
     if (code != SKR_MISSING)
         return code;
     if (consumer->extras.auto_setup)
-        return skr_table_create(table, consumer->db, error);
+        return skr_table_create(table, db, error);
     // Missing from the start is a mistake in the setup. One that went away
     // later holds up only the messages that need it.
     return consumer->was_ready ? SKR_OK
@@ -63,17 +64,45 @@ skr_consumer_connect_database(struct skr_consumer *consumer,
     if (code != SKR_OK)
         return code;
     code = check_deduplication(consumer, error);
-    if (code == SKR_OK)
-        code = check_failed_table(consumer, error);
+    if (code == SKR_OK && consumer->options.failed_database == NULL)
+        code = check_failed_table(consumer, consumer->db, error);
     if (code != SKR_OK)
         skr_consumer_drop_database(consumer);
     return code;
 }
 
 enum skr_code
+skr_consumer_connect_failed(struct skr_consumer *consumer, struct skr_db **db,
+                            struct skr_error *error)
+{
+    const struct skr_consumer_options *options = &consumer->options;
+    enum skr_code code = SKR_OK;
+    if (options->failed_database == NULL) {
+        code = skr_consumer_connect_database(consumer, error);
+        *db = consumer->db;
+        return code;
+    }
+    if (consumer->failed_db == NULL) {
+        code =
+            skr_db_open(options->failed_database, options->failed_database_url,
+                        &consumer->failed_db, error);
+        if (code == SKR_OK)
+            code = check_failed_table(consumer, consumer->failed_db, error);
+        if (code != SKR_OK)
+            skr_consumer_drop_failed(consumer);
+    }
+    *db = consumer->failed_db;
+    return code;
+}
+
+enum skr_code
 skr_consumer_connect(struct skr_consumer *consumer, struct skr_error *error)
 {
+    struct skr_db *failed_db = NULL;
     enum skr_code code = skr_consumer_connect_database(consumer, error);
+    // Later on, only the messages that need it wait for the failed table.
+    if (code == SKR_OK && !consumer->was_ready)
+        code = skr_consumer_connect_failed(consumer, &failed_db, error);
     if (code != SKR_OK)
         return code;
     if (consumer->broker == NULL) {
@@ -103,6 +132,13 @@ skr_consumer_drop_database(struct skr_consumer *consumer)
 {
     skr_db_close(consumer->db);
     consumer->db = NULL;
+}
+
+void
+skr_consumer_drop_failed(struct skr_consumer *consumer)
+{
+    skr_db_close(consumer->failed_db);
+    consumer->failed_db = NULL;
 }
 
 void

@@ -27,7 +27,10 @@ check_options(const struct skr_consumer_options *options,
                           : options->database_url == NULL ? "database_url"
                           : options->broker == NULL       ? "broker"
                           : options->broker_url == NULL   ? "broker_url"
-                                                          : NULL;
+                          : options->failed_database != NULL &&
+                                  options->failed_database_url == NULL
+                              ? "failed_database_url"
+                              : NULL;
     if (missing != NULL)
         return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
                         "skr_consumer_options.%s is not set", missing);
@@ -68,6 +71,7 @@ copy_options(struct skr_consumer *consumer,
     *to = *from;
     if (!copy_text(arena, &to->name, NULL) ||
         !copy_text(arena, &to->database_url, NULL) ||
+        !copy_text(arena, &to->failed_database_url, NULL) ||
         !copy_text(arena, &to->broker_url, NULL) ||
         !copy_text(arena, &to->queue_database_url, NULL) ||
         !copy_text(arena, &to->deduplication_table,
@@ -141,6 +145,7 @@ skr_consumer_close(struct skr_consumer *consumer)
         return;
     skr_consumer_drop_broker(consumer);
     skr_consumer_drop_database(consumer);
+    skr_consumer_drop_failed(consumer);
     skr_table_free(consumer->failed_table);
     skr_deduplication_free(consumer->deduplication);
     skr_handlers_fini(&consumer->handlers);
@@ -299,9 +304,12 @@ make_failed_table(struct skr_consumer *consumer, struct skr_error *error)
     if (consumer->failed_table != NULL)
         return SKR_OK;
     const struct skr_consumer_options *options = &consumer->options;
+    const struct skr_db_ops *database = options->failed_database != NULL
+                                            ? options->failed_database
+                                            : options->database;
     return skr_messenger_new(
         &(struct skr_messenger_options){
-            .dialect = options->database->tx->dialect,
+            .dialect = database->tx->dialect,
             .table = options->failed_table,
             .queue = options->failed_queue,
             .names = consumer->extras.names,

@@ -22,20 +22,19 @@ copy_headers(struct skr_arena *arena, const struct skr_headers *from,
 }
 
 static enum skr_code
-store(struct skr_consumer *consumer, struct skr_failed_message *message,
-      struct skr_error *error)
+store(struct skr_consumer *consumer, struct skr_db *db,
+      struct skr_failed_message *message, struct skr_error *error)
 {
-    enum skr_code code = skr_db_begin(consumer->db, SKR_BEGIN_WRITE, error);
+    enum skr_code code = skr_db_begin(db, SKR_BEGIN_WRITE, error);
     if (code != SKR_OK)
         return code;
-    code = skr_messenger_store_failed(consumer->failed_table,
-                                      skr_db_tx(consumer->db), &consumer->arena,
-                                      message, error);
+    code = skr_messenger_store_failed(consumer->failed_table, skr_db_tx(db),
+                                      &consumer->arena, message, error);
     if (code != SKR_OK) {
-        skr_db_rollback(consumer->db);
+        skr_db_rollback(db);
         return code;
     }
-    return skr_db_commit(consumer->db, error);
+    return skr_db_commit(db, error);
 }
 
 static void
@@ -65,15 +64,18 @@ skr_job_keep(struct skr_consumer *consumer, struct job *job,
                     .retries = job->retry_count,
                     .reason = &job->reason},
     };
-    enum skr_code code = copy_headers(&consumer->arena, &incoming->headers,
-                                      &message.headers, error);
+    struct skr_db *db = NULL;
+    enum skr_code code = skr_consumer_connect_failed(consumer, &db, error);
+    if (code == SKR_OK)
+        code = copy_headers(&consumer->arena, &incoming->headers,
+                            &message.headers, error);
     if (code != SKR_OK)
         return code;
     if (message.headers.count == 0) {
         message.raw_headers = incoming->raw_headers;
         message.raw_headers_size = incoming->raw_headers_size;
     }
-    code = store(consumer, &message, error);
+    code = store(consumer, db, &message, error);
     if (code == SKR_MISSING)
         return skr_consumer_fail_missing(consumer, error);
     if (code != SKR_OK) {

@@ -71,6 +71,7 @@ struct skr_consumer {
     struct skr_deduplication *deduplication;
     struct skr_table *failed_table;
     struct skr_db *db;
+    struct skr_db *failed_db;  // NULL: the failed table is in db, or not open
     struct skr_broker *broker;
     bool was_ready;  // both were there, with their tables
     struct skr_trouble trouble;
@@ -93,6 +94,11 @@ skr_consumer_connect(struct skr_consumer *consumer, struct skr_error *error);
 SKR_MUST_CHECK enum skr_code
 skr_consumer_connect_database(struct skr_consumer *consumer,
                               struct skr_error *error);
+// The connection that the failed table is on, open and checked.
+SKR_MUST_CHECK enum skr_code
+skr_consumer_connect_failed(struct skr_consumer *consumer, struct skr_db **db,
+                            struct skr_error *error);
+void skr_consumer_drop_failed(struct skr_consumer *consumer);
 // SKR_MISSING: the failed table, and how to make it.
 enum skr_code skr_consumer_fail_missing(const struct skr_consumer *consumer,
                                         struct skr_error *error);

@@ -48,8 +48,8 @@ skr_sqlite_advise(struct skr_db *db, bool change, char advice[SKR_ADVICE_SIZE],
                  "%.100s: the journal's mode is WAL from now on", sqlite->path);
     else
         snprintf(advice, SKR_ADVICE_SIZE,
-                 "%.100s: readers and writers wait for each other; run PRAGMA "
-                 "journal_mode = WAL once on it",
+                 "%.100s: readers and writers wait for each other; `skirnir "
+                 "setup --tune` switches its journal to WAL",
                  sqlite->path);
     return SKR_OK;
 }
