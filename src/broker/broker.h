@@ -12,6 +12,7 @@
 
 struct skr_url;
 struct skr_db_ops;
+struct skr_route;
 
 // The first member of every driver's own struct.
 struct skr_broker {
@@ -48,14 +49,16 @@ skr_broker_open_fn(struct skr_broker *broker, const struct skr_url *url,
                    struct skr_error *error);
 typedef void skr_broker_close_fn(struct skr_broker *broker);
 
-// Hands one message over and returns without waiting for the broker, so that
-// reading, publishing and settling overlap. The message is borrowed until its
-// outcome. Messages submitted in order reach the broker in order. headers are
-// the wire's, complete but for the content type. An error means that the
+// Where the message goes is route's to say; a broker that is one queue takes
+// NULL. Hands one message over and returns without waiting for the broker, so
+// that reading, publishing and settling overlap. The message is borrowed until
+// its outcome. Messages submitted in order reach the broker in order. headers
+// are the wire's, complete but for the content type. An error means that the
 // message was not taken and there will be no outcome for it.
 typedef enum skr_code
 skr_broker_submit_fn(struct skr_broker *broker,
-                     const struct skr_message *message, uint64_t ticket,
+                     const struct skr_message *message,
+                     const struct skr_route *route, uint64_t ticket,
                      struct skr_error *error);
 
 // Gives the outcomes that have come in, waiting up to timeout_ms for the first

@@ -4,6 +4,7 @@
 #include "base/arena.h"
 #include "base/error.h"
 #include "base/text.h"
+#include "message/route.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -186,7 +187,11 @@ stays_home(const char *header)
     if (strcmp(header, SKR_HEADER_TYPE) == 0 ||
         strcmp(header, SKR_HEADER_CONTENT_TYPE) == 0 ||
         strcmp(header, SKR_HEADER_CLASS) == 0 ||
-        strcmp(header, SKR_HEADER_NAME) == 0)
+        strcmp(header, SKR_HEADER_NAME) == 0 ||
+        strcmp(header, SKR_HEADER_EXCHANGE) == 0 ||
+        strcmp(header, SKR_HEADER_ROUTING_KEY) == 0 ||
+        strcmp(header, SKR_HEADER_TYPE_EXCHANGE) == 0 ||
+        strcmp(header, SKR_HEADER_TYPE_ROUTING_KEY) == 0)
         return true;
     for (size_t i = 0; i < SKR_COUNT_OF(stamps); i++)
         if (is_stamp(header, stamps[i]))

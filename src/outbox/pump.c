@@ -76,8 +76,15 @@ submit_item(struct skr_pump *pump, struct skr_slot *slot, size_t index,
     enum skr_code code = check_lock(pump, error);
     if (code != SKR_OK)
         return code;
-    code = pump->broker->ops->submit(pump->broker, &item->envelope.message,
-                                     ticket_of(pump, slot, index), error);
+    struct skr_route route = {0};
+    if (pump->options->routes != NULL)
+        code = skr_route_find(pump->options->routes, &slot->batch.arena,
+                              &item->envelope, &route, error);
+    if (code == SKR_OK)
+        code = pump->broker->ops->submit(pump->broker, &item->envelope.message,
+                                         pump->options->routes == NULL ? NULL
+                                                                       : &route,
+                                         ticket_of(pump, slot, index), error);
     if (code == SKR_OK) {
         item->state = SKR_SENT;
         slot->batch.pending++;

@@ -12,6 +12,7 @@
 #include "base/log.h"
 #include "broker/broker.h"
 #include "message/failure.h"
+#include "message/route.h"
 #include "table/table.h"
 
 struct skr_relay;
@@ -32,6 +33,7 @@ struct skr_relay_options {
 
     const struct skr_broker_ops *broker;
     struct skr_broker_options broker_options;
+    const struct skr_routes *routes;  // borrowed; NULL: the broker needs none
 
     struct skr_retry_policy retry;
     const char *lock_name;

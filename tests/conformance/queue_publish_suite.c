@@ -122,7 +122,7 @@ test_a_table_that_is_gone_condemns_no_message(void **state)
     assert_int_equal(count, 0);
     assert_int_equal(error.remedy, SKR_RECONNECT);
     assert_int_equal(
-        broker->ops->submit(broker, &world->messages[0], 1, &error),
+        broker->ops->submit(broker, &world->messages[0], NULL, 1, &error),
         SKR_MISSING);
     skr_broker_close(broker);
 }

@@ -96,7 +96,7 @@ submit(struct skr_broker *broker, const struct skr_message *message,
        uint64_t ticket)
 {
     struct skr_error error = {0};
-    if (broker->ops->submit(broker, message, ticket, &error) != SKR_OK)
+    if (broker->ops->submit(broker, message, NULL, ticket, &error) != SKR_OK)
         fail_msg("%s", error.text);
 }
 

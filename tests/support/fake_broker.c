@@ -80,8 +80,10 @@ fake_close(struct skr_broker *broker)
 
 static enum skr_code
 fake_submit(struct skr_broker *broker, const struct skr_message *message,
-            uint64_t ticket, struct skr_error *error)
+            const struct skr_route *route, uint64_t ticket,
+            struct skr_error *error)
 {
+    (void)route;
     struct fake_connection *connection = (struct fake_connection *)broker;
     pthread_mutex_lock(&the_fake->lock);
     if (the_fake->got_count == SKR_FAKE_CAPACITY ||

@@ -46,8 +46,10 @@ tell_failure(const struct queue_publisher *publisher, struct skr_error *error)
 
 enum skr_code
 skr_queue_submit(struct skr_broker *base, const struct skr_message *message,
-                 uint64_t ticket, struct skr_error *error)
+                 const struct skr_route *route, uint64_t ticket,
+                 struct skr_error *error)
 {
+    (void)route;  // there is one queue, and it is this
     struct queue_publisher *publisher =
         &((struct queue_broker *)base)->publisher;
     if (publisher->failure.code != SKR_OK)

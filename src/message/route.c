@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: MIT
+#include "message/route.h"
+
+#include "base/arena.h"
+#include "base/error.h"
+#include "message/envelope.h"
+
+#include <string.h>
+
+bool
+skr_route_matches(const char *pattern, const char *name)
+{
+    size_t word = strcspn(pattern, ".");
+    if (word == 1 && pattern[0] == '#') {
+        if (pattern[1] == '\0')
+            return true;
+        // Any number of words: try each place where the rest may begin.
+        for (const char *at = name;; at++) {
+            if (skr_route_matches(pattern + 2, at))
+                return true;
+            at += strcspn(at, ".");
+            if (*at == '\0')
+                return false;
+        }
+    }
+    size_t length = strcspn(name, ".");
+    bool equal = word == 1 && pattern[0] == '*'
+                     ? length > 0
+                     : word == length && strncmp(pattern, name, word) == 0;
+    if (!equal)
+        return false;
+    if (pattern[word] == '\0' || name[length] == '\0')
+        return (pattern[word] == '\0' && name[length] == '\0') ||
+               (name[length] == '\0' && strcmp(pattern + word, ".#") == 0);
+    return skr_route_matches(pattern + word + 1, name + length + 1);
+}
+
+// A rule for just this name goes before any pattern.
+static const struct skr_route_rule *
+find_rule(const struct skr_routes *routes, const char *name)
+{
+    for (size_t i = 0; i < routes->rule_count; i++)
+        if (strcmp(routes->rules[i].pattern, name) == 0)
+            return &routes->rules[i];
+    for (size_t i = 0; i < routes->rule_count; i++)
+        if (skr_route_matches(routes->rules[i].pattern, name))
+            return &routes->rules[i];
+    return NULL;
+}
+
+static const char *
+first_of(const char *a, const char *b, const char *c, const char *d)
+{
+    return a != NULL ? a : b != NULL ? b : c != NULL ? c : d;
+}
+
+static enum skr_code
+add_headers(struct skr_arena *arena, const struct skr_route_rule *rule,
+            struct skr_message *message, struct skr_error *error)
+{
+    struct skr_headers headers = {0};
+    bool ok = true;
+    for (size_t i = 0; ok && i < message->header_count; i++)
+        ok = skr_headers_add(arena, &headers, message->headers[i].name,
+                             message->headers[i].value);
+    for (size_t i = 0; ok && i < rule->header_count; i++)
+        ok = skr_headers_set(arena, &headers, rule->headers[i].name,
+                             rule->headers[i].value);
+    if (!ok)
+        return skr_fail_memory(error);
+    message->headers = headers.items;
+    message->header_count = headers.count;
+    return SKR_OK;
+}
+
+static const char *
+first_two_words(struct skr_arena *arena, const char *name)
+{
+    size_t length = strcspn(name, ".");
+    if (name[length] == '.')
+        length += 1 + strcspn(name + length + 1, ".");
+    return skr_arena_text(arena, name, length);
+}
+
+enum skr_code
+skr_route_find(const struct skr_routes *routes, struct skr_arena *arena,
+               struct skr_envelope *envelope, struct skr_route *route,
+               struct skr_error *error)
+{
+    const struct skr_headers *own = &envelope->headers;
+    const char *name = envelope->message.name;
+    const struct skr_route_rule *rule = find_rule(routes, name);
+    const char *exchange = first_of(
+        skr_headers_find(own->items, own->count, SKR_HEADER_EXCHANGE),
+        rule == NULL ? NULL : rule->exchange,
+        skr_headers_find(own->items, own->count, SKR_HEADER_TYPE_EXCHANGE),
+        routes->exchange);
+    const char *key = first_of(
+        skr_headers_find(own->items, own->count, SKR_HEADER_ROUTING_KEY),
+        rule == NULL ? NULL : rule->routing_key,
+        skr_headers_find(own->items, own->count, SKR_HEADER_TYPE_ROUTING_KEY),
+        name);
+    if (exchange == NULL && skr_name_is_class(name))
+        return skr_fail(error, SKR_REFUSED, SKR_GIVE_UP,
+                        "'%.120s' is a class without a message name, and the "
+                        "transport has no exchange; add it to message_types "
+                        "or set the transport's exchange.name",
+                        name);
+    if (exchange == NULL)
+        exchange = first_two_words(arena, name);
+    if (exchange == NULL)
+        return skr_fail_memory(error);
+    if (rule != NULL && rule->header_count > 0) {
+        enum skr_code code =
+            add_headers(arena, rule, &envelope->message, error);
+        if (code != SKR_OK)
+            return code;
+    }
+    *route = (struct skr_route){.exchange = exchange, .routing_key = key};
+    return SKR_OK;
+}

@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: MIT
+// Where a message goes on its broker. The first that says something wins, for
+// exchange and routing key each: the message's own headers, the rule for its
+// name, what its type asks for, the transport's exchange, the convention.
+
+#ifndef SKR_MESSAGE_ROUTE_H
+#define SKR_MESSAGE_ROUTE_H
+
+#include "message/headers.h"
+
+struct skr_arena;
+struct skr_envelope;
+
+// Set on a message, and never sent: they are for the relay.
+#define SKR_HEADER_EXCHANGE "X-Skirnir-Exchange"
+#define SKR_HEADER_ROUTING_KEY "X-Skirnir-Routing-Key"
+// The same from the message's type: weaker than the configuration.
+#define SKR_HEADER_TYPE_EXCHANGE "X-Skirnir-Type-Exchange"
+#define SKR_HEADER_TYPE_ROUTING_KEY "X-Skirnir-Type-Routing-Key"
+
+// One entry of the configuration. What is NULL is left to the next in line.
+struct skr_route_rule {
+    const char *pattern;  // a name; * stands for one word, # for any number
+    const char *exchange;
+    const char *routing_key;
+    const struct skr_header *headers;  // added to the message
+    size_t header_count;
+};
+
+// Borrowed; rules in the order of the file.
+struct skr_routes {
+    const struct skr_route_rule *rules;
+    size_t rule_count;
+    const char *exchange;  // of the transport; NULL: by convention
+};
+
+struct skr_route {
+    const char *exchange;
+    const char *routing_key;
+};
+
+bool skr_route_matches(const char *pattern, const char *name);
+
+// Finds the route and adds the rule's headers to envelope->message.headers,
+// which are the wire's by now. By convention the exchange is the first two
+// words of the name and the routing key the whole of it; a class name has no
+// such words: SKR_REFUSED when nothing else names an exchange.
+SKR_MUST_CHECK enum skr_code
+skr_route_find(const struct skr_routes *routes, struct skr_arena *arena,
+               struct skr_envelope *envelope, struct skr_route *route,
+               struct skr_error *error);
+
+#endif

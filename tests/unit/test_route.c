@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: MIT
+// Who decides where a message goes.
+
+#include "base/arena.h"
+#include "base/text.h"
+#include "message/envelope.h"
+#include "message/route.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+static struct skr_arena arena;
+
+static int
+reset(void **state)
+{
+    (void)state;
+    skr_arena_fini(&arena);
+    return 0;
+}
+
+static void
+test_patterns_match_word_by_word(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *pattern, *name;
+        bool want;
+    } cases[] = {
+        {"order.placed", "order.placed", true},
+        {"order.placed", "order.placed.late", false},
+        {"order.*", "order.placed", true},
+        {"order.*", "order.item.added", false},
+        {"order.*", "order", false},
+        {"*.placed", "order.placed", true},
+        {"order.#", "order", true},
+        {"order.#", "order.item.added", true},
+        {"order.#", "orders.item", false},
+        {"#", "anything.at.all", true},
+        {"#.added", "order.item.added", true},
+        {"#.added", "added", true},
+        {"#.added", "order.item.removed", false},
+        {"a.#.d", "a.b.c.d", true},
+        {"a.#.d", "a.d", true},
+        {"ord*", "order", false},
+        {"", "order.placed", false},
+    };
+    for (size_t i = 0; i < SKR_COUNT_OF(cases); i++)
+        if (skr_route_matches(cases[i].pattern, cases[i].name) != cases[i].want)
+            fail_msg("%s and %s", cases[i].pattern, cases[i].name);
+}
+
+static struct skr_envelope
+envelope_of(const char *json)
+{
+    struct skr_headers headers = {0};
+    struct skr_envelope envelope = {0};
+    assert_int_equal(
+        skr_headers_parse(&arena, json, strlen(json), &headers, NULL), SKR_OK);
+    assert_int_equal(
+        skr_envelope_read(&arena, &headers, NULL, NULL, &envelope, NULL),
+        SKR_OK);
+    assert_int_equal(skr_envelope_to_wire(&arena, NULL, &envelope, NULL),
+                     SKR_OK);
+    return envelope;
+}
+
+static void
+test_the_first_that_says_something_wins(void **state)
+{
+    (void)state;
+    static const struct skr_route_rule rules[] = {
+        {.pattern = "order.*", .exchange = "by-pattern", .routing_key = "p"},
+        {.pattern = "order.paid", .exchange = "by-name"},
+    };
+    const struct skr_routes plain = {0};
+    const struct skr_routes ruled = {.rules = rules, .rule_count = 2};
+    const struct skr_routes all = {
+        .rules = rules, .rule_count = 2, .exchange = "transport"};
+    const struct {
+        const struct skr_routes *routes;
+        const char *json, *exchange, *key;
+    } cases[] = {
+        {&plain, "{\"type\":\"order.placed\"}", "order.placed", "order.placed"},
+        {&plain, "{\"type\":\"shop.order.placed\"}", "shop.order",
+         "shop.order.placed"},
+        {&ruled, "{\"type\":\"order.placed\"}", "by-pattern", "p"},
+        {&ruled, "{\"type\":\"order.paid\"}", "by-name", "order.paid"},
+        {&all, "{\"type\":\"user.added\"}", "transport", "user.added"},
+        {&all,
+         "{\"type\":\"order.placed\",\"X-Skirnir-Exchange\":\"own\","
+         "\"X-Skirnir-Routing-Key\":\"k\"}",
+         "own", "k"},
+        {&all, "{\"type\":\"user.added\",\"X-Skirnir-Type-Exchange\":\"t\"}",
+         "t", "user.added"},
+        {&all, "{\"type\":\"order.placed\",\"X-Skirnir-Type-Exchange\":\"t\"}",
+         "by-pattern", "p"},
+        {&all, "{\"type\":\"App\\\\Event\"}", "transport", "App\\Event"},
+    };
+    for (size_t i = 0; i < SKR_COUNT_OF(cases); i++) {
+        struct skr_envelope envelope = envelope_of(cases[i].json);
+        struct skr_route route = {0};
+        assert_int_equal(
+            skr_route_find(cases[i].routes, &arena, &envelope, &route, NULL),
+            SKR_OK);
+        assert_string_equal(route.exchange, cases[i].exchange);
+        assert_string_equal(route.routing_key, cases[i].key);
+        for (size_t h = 0; h < envelope.message.header_count; h++)
+            assert_false(skr_text_starts_with(envelope.message.headers[h].name,
+                                              "X-Skirnir-"));
+    }
+}
+
+static void
+test_a_class_without_a_name_needs_an_exchange(void **state)
+{
+    (void)state;
+    const struct skr_routes plain = {0};
+    struct skr_envelope envelope = envelope_of("{\"type\":\"App\\\\Event\"}");
+    struct skr_route route;
+    struct skr_error error = {0};
+    assert_int_equal(skr_route_find(&plain, &arena, &envelope, &route, &error),
+                     SKR_REFUSED);
+    assert_non_null(strstr(error.text, "message_types"));
+}
+
+static void
+test_a_rule_adds_its_headers(void **state)
+{
+    (void)state;
+    static const struct skr_header added[] = {{"tenant", "a"}};
+    static const struct skr_route_rule rules[] = {
+        {.pattern = "#", .headers = added, .header_count = 1}};
+    const struct skr_routes routes = {.rules = rules, .rule_count = 1};
+    struct skr_envelope envelope = envelope_of("{\"type\":\"a.b\"}");
+    struct skr_route route;
+    assert_int_equal(skr_route_find(&routes, &arena, &envelope, &route, NULL),
+                     SKR_OK);
+    assert_string_equal(skr_headers_find(envelope.message.headers,
+                                         envelope.message.header_count,
+                                         "tenant"),
+                        "a");
+}
+
+int
+main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_patterns_match_word_by_word),
+        cmocka_unit_test_teardown(test_the_first_that_says_something_wins,
+                                  reset),
+        cmocka_unit_test_teardown(test_a_class_without_a_name_needs_an_exchange,
+                                  reset),
+        cmocka_unit_test_teardown(test_a_rule_adds_its_headers, reset),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
