@@ -48,15 +48,19 @@ print_report(void *user, enum skr_config_severity severity, const char *path,
         fprintf(stderr, "%s: %s%s\n", path, mistake ? "" : "warning: ", text);
 }
 
-struct skr_config *
-skr_app_load_config(struct skr_app *app)
+enum skr_exit
+skr_app_run_configured(struct skr_app *app, skr_configured_fn *run)
 {
     struct skr_config *config = NULL;
     struct skr_error error = {0};
     const char *path = skr_arguments_find(app->arguments, "config");
-    enum skr_code code =
-        skr_config_load(path, print_report, app, &config, &error);
-    return code == SKR_OK ? config : NULL;
+    if (skr_config_load(path, print_report, app, &config, &error) != SKR_OK)
+        return SKR_EXIT_CONFIG;
+    enum skr_exit exit_code = SKR_EXIT_OK;
+    if (run(app, config, &error) != SKR_OK)
+        exit_code = skr_app_fail(app, &error);
+    skr_config_free(config);
+    return exit_code;
 }
 
 // "134217728", "128M", "1G": as PHP writes sizes.
@@ -88,16 +92,25 @@ enum skr_code
 skr_limits_read(const struct skr_app *app, struct skr_limits *limits,
                 struct skr_error *error)
 {
-    int64_t seconds = 0;
+    int64_t seconds = 0, messages = 0, sleep_s = 0;
     const int64_t a_century = 100LL * 366 * 24 * 3600;
-    enum skr_code code = skr_arguments_number(app->arguments, "time-limit", 1,
+    const struct skr_arguments *arguments = app->arguments;
+    enum skr_code code = skr_arguments_number(arguments, "time-limit", 1,
                                               a_century, 0, &seconds, error);
+    if (code == SKR_OK)
+        code = skr_arguments_number(arguments, "limit", 1, INT64_MAX, 0,
+                                    &messages, error);
+    if (code == SKR_OK)
+        code = skr_arguments_number(arguments, "sleep", 1, 3600, 1, &sleep_s,
+                                    error);
     if (code != SKR_OK)
         return code;
-    *limits = (struct skr_limits){.log = app->log};
+    *limits = (struct skr_limits){.messages = (uint64_t)messages,
+                                  .sleep_ms = (uint32_t)sleep_s * 1000,
+                                  .log = app->log};
     if (seconds > 0)
         limits->end_ms = skr_clock_ms() + seconds * 1000;
-    const char *memory = skr_arguments_find(app->arguments, "memory-limit");
+    const char *memory = skr_arguments_find(arguments, "memory-limit");
     if (memory == NULL)
         return SKR_OK;
     return parse_size(memory, &limits->memory_bytes, error);

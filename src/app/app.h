@@ -47,13 +47,19 @@ skr_app_fail(const struct skr_app *app, const struct skr_error *error);
 enum skr_exit skr_app_usage(const struct skr_app *app, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
-// Loads the configuration of --config, printing every mistake and warning.
-// NULL: there was a mistake, and it has been said.
-struct skr_config *skr_app_load_config(struct skr_app *app);
+// Loads the configuration of --config, printing every mistake and warning, and
+// runs what needs it; what goes wrong is said.
+typedef enum skr_code
+skr_configured_fn(const struct skr_app *app, const struct skr_config *config,
+                  struct skr_error *error);
+enum skr_exit
+skr_app_run_configured(struct skr_app *app, skr_configured_fn *run);
 
 // What --limit-like options ask for, shared by relay and consume.
 struct skr_limits {
-    int64_t end_ms;  // by skr_clock_ms(); 0: none
+    uint64_t messages;  // 0: none
+    uint32_t sleep_ms;  // longest wait for work
+    int64_t end_ms;     // by skr_clock_ms(); 0: none
     uint64_t memory_bytes;
     int64_t next_memory_check_ms;
     struct skr_log log;

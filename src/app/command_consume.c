@@ -106,14 +106,7 @@ extend_consumer(const struct skr_app *app, const struct skr_config *config,
                 struct skr_limits *limits, struct skr_consumer *consumer,
                 struct skr_error *error)
 {
-    int64_t limit = 0, sleep_s = 0;
-    enum skr_code code = skr_arguments_number(app->arguments, "limit", 1,
-                                              INT64_MAX, 0, &limit, error);
-    if (code == SKR_OK)
-        code = skr_arguments_number(app->arguments, "sleep", 1, 3600, 1,
-                                    &sleep_s, error);
-    if (code == SKR_OK)
-        code = skr_limits_read(app, limits, error);
+    enum skr_code code = skr_limits_read(app, limits, error);
     if (code != SKR_OK)
         return code;
     const struct skr_consumer_extras extras = {
@@ -121,8 +114,8 @@ extend_consumer(const struct skr_app *app, const struct skr_config *config,
         .failed_readable = skr_transport_failed_place(config).readable,
         .auto_setup = transport->auto_setup,
         .deduplication_auto_setup = config->deduplication_auto_setup,
-        .limit = (uint64_t)limit,
-        .sleep_ms = (uint32_t)sleep_s * 1000,
+        .limit = limits->messages,
+        .sleep_ms = limits->sleep_ms,
         .stop_when_empty = skr_arguments_has(app->arguments, "stop-when-empty"),
         .is_over = skr_limits_is_over,
         .user = limits,
@@ -142,9 +135,10 @@ stop_consumer(void *consumer)
 }
 
 static enum skr_code
-run_consumer(struct skr_app *app, const struct skr_config *config,
-             const char *name, struct skr_error *error)
+run_consumer(const struct skr_app *app, const struct skr_config *config,
+             struct skr_error *error)
 {
+    const char *name = app->arguments->positional[0];
     const struct skr_config_transport *transport = NULL;
     struct skr_consumer *consumer = NULL;
     struct skr_limits limits;
@@ -171,14 +165,5 @@ run_consumer(struct skr_app *app, const struct skr_config *config,
 enum skr_exit
 skr_command_consume(struct skr_app *app)
 {
-    struct skr_config *config = skr_app_load_config(app);
-    if (config == NULL)
-        return SKR_EXIT_CONFIG;
-    struct skr_error error = {0};
-    enum skr_exit exit_code = SKR_EXIT_OK;
-    if (run_consumer(app, config, app->arguments->positional[0], &error) !=
-        SKR_OK)
-        exit_code = skr_app_fail(app, &error);
-    skr_config_free(config);
-    return exit_code;
+    return skr_app_run_configured(app, run_consumer);
 }

@@ -192,8 +192,9 @@ publish(const struct skr_config *config,
 }
 
 static enum skr_code
-run(const struct skr_app *app, const struct skr_config *config,
-    struct skr_arena *arena, struct skr_text *body, struct skr_error *error)
+publish_given(const struct skr_app *app, const struct skr_config *config,
+              struct skr_arena *arena, struct skr_text *body,
+              struct skr_error *error)
 {
     const struct skr_arguments *arguments = app->arguments;
     const struct skr_config_transport *transport = NULL;
@@ -225,20 +226,20 @@ run(const struct skr_app *app, const struct skr_config *config,
     return SKR_OK;
 }
 
+static enum skr_code
+run(const struct skr_app *app, const struct skr_config *config,
+    struct skr_error *error)
+{
+    struct skr_arena arena = {0};
+    struct skr_text body = {0};
+    enum skr_code code = publish_given(app, config, &arena, &body, error);
+    skr_text_fini(&body);
+    skr_arena_fini(&arena);
+    return code;
+}
+
 enum skr_exit
 skr_command_publish(struct skr_app *app)
 {
-    struct skr_config *config = skr_app_load_config(app);
-    if (config == NULL)
-        return SKR_EXIT_CONFIG;
-    struct skr_arena arena = {0};
-    struct skr_text body = {0};
-    struct skr_error error = {0};
-    enum skr_exit exit_code = SKR_EXIT_OK;
-    if (run(app, config, &arena, &body, &error) != SKR_OK)
-        exit_code = skr_app_fail(app, &error);
-    skr_text_fini(&body);
-    skr_arena_fini(&arena);
-    skr_config_free(config);
-    return exit_code;
+    return skr_app_run_configured(app, run);
 }

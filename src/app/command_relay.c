@@ -62,20 +62,11 @@ read_options(const struct skr_app *app,
         .stop_when_empty = skr_arguments_has(app->arguments, "stop-when-empty"),
         .log = app->log,
     };
-    int64_t limit = 0, sleep_s = 0;
-    enum skr_code code = skr_arguments_number(app->arguments, "limit", 1,
-                                              INT64_MAX, 0, &limit, error);
-    if (code == SKR_OK)
-        code = skr_arguments_number(app->arguments, "sleep", 1, 3600, 1,
-                                    &sleep_s, error);
-    if (code == SKR_OK)
-        code =
-            skr_transport_database(outbox->database, &options->database, error);
+    enum skr_code code =
+        skr_transport_database(outbox->database, &options->database, error);
     if (code == SKR_OK && target->database != NULL)
         code = skr_transport_database(target->database,
                                       &options->broker_options.database, error);
-    options->limit = (uint64_t)limit;
-    options->max_idle_ms = (uint32_t)sleep_s * 1000;
     return code;
 }
 
@@ -113,9 +104,10 @@ run_until_stopped(const struct skr_relay_options *options,
 }
 
 static enum skr_code
-run_relay(struct skr_app *app, const struct skr_config *config,
-          const char *name, struct skr_error *error)
+run_relay(const struct skr_app *app, const struct skr_config *config,
+          struct skr_error *error)
 {
+    const char *name = app->arguments->positional[0];
     const struct skr_config_transport *outbox = NULL, *target = NULL;
     struct skr_relay_options options;
     struct skr_limits limits;
@@ -133,6 +125,8 @@ run_relay(struct skr_app *app, const struct skr_config *config,
     name_lock(outbox, lock_name);
     options.lock_name = lock_name;
     options.broker_options.url = url;
+    options.limit = limits.messages;
+    options.max_idle_ms = limits.sleep_ms;
     options.is_over = skr_limits_is_over;
     options.is_over_user = &limits;
     code = skr_transport_table(config, outbox, &options.table, error);
@@ -147,13 +141,5 @@ run_relay(struct skr_app *app, const struct skr_config *config,
 enum skr_exit
 skr_command_relay(struct skr_app *app)
 {
-    struct skr_config *config = skr_app_load_config(app);
-    if (config == NULL)
-        return SKR_EXIT_CONFIG;
-    struct skr_error error = {0};
-    enum skr_exit exit_code = SKR_EXIT_OK;
-    if (run_relay(app, config, app->arguments->positional[0], &error) != SKR_OK)
-        exit_code = skr_app_fail(app, &error);
-    skr_config_free(config);
-    return exit_code;
+    return skr_app_run_configured(app, run_relay);
 }

@@ -7,15 +7,6 @@
 #include <string.h>
 
 static enum skr_code
-print_statement(const char *sql, void *user, struct skr_error *error)
-{
-    (void)user;
-    (void)error;
-    printf("%s;\n", sql);
-    return SKR_OK;
-}
-
-static enum skr_code
 print_sql(const struct skr_config *config,
           const struct skr_config_transport *transport, struct skr_error *error)
 {
@@ -25,7 +16,7 @@ print_sql(const struct skr_config *config,
         return code;
     printf("-- transport %s, database %s\n", transport->name,
            transport->database->name);
-    code = table->ops->setup(table, print_statement, NULL, error);
+    code = table->ops->setup(table, skr_transport_print_sql, NULL, error);
     skr_table_free(table);
     return code;
 }
@@ -148,17 +139,17 @@ set_up_one(const struct skr_app *app, const struct skr_config *config,
     return set_up(app, config, transport, error);
 }
 
+static enum skr_code
+run(const struct skr_app *app, const struct skr_config *config,
+    struct skr_error *error)
+{
+    if (app->arguments->positional_count == 0)
+        return set_up_all(app, config, error);
+    return set_up_one(app, config, app->arguments->positional[0], error);
+}
+
 enum skr_exit
 skr_command_setup(struct skr_app *app)
 {
-    struct skr_config *config = skr_app_load_config(app);
-    if (config == NULL)
-        return SKR_EXIT_CONFIG;
-    struct skr_error error = {0};
-    enum skr_code code =
-        app->arguments->positional_count == 0
-            ? set_up_all(app, config, &error)
-            : set_up_one(app, config, app->arguments->positional[0], &error);
-    skr_config_free(config);
-    return code == SKR_OK ? SKR_EXIT_OK : skr_app_fail(app, &error);
+    return skr_app_run_configured(app, run);
 }

@@ -10,15 +10,6 @@
 #include <time.h>
 
 static enum skr_code
-print_statement(const char *sql, void *user, struct skr_error *error)
-{
-    (void)user;
-    (void)error;
-    printf("%s;\n", sql);
-    return SKR_OK;
-}
-
-static enum skr_code
 print_php(const char *sql, void *user, struct skr_error *error)
 {
     (void)error;
@@ -75,17 +66,6 @@ write_migration(const struct skr_deduplication *table, const char *name,
     return SKR_OK;
 }
 
-struct run_statement {
-    struct skr_tx tx;
-};
-
-static enum skr_code
-run_statement(const char *sql, void *user, struct skr_error *error)
-{
-    struct run_statement *run = user;
-    return skr_tx_run(run->tx, &(struct skr_statement){.sql = sql}, error);
-}
-
 static enum skr_code
 create(const struct skr_deduplication *table, const char *name,
        const struct skr_config_database *database, bool dry_run,
@@ -105,8 +85,7 @@ create(const struct skr_deduplication *table, const char *name,
         printf("Table '%s' would be created.\n", name);
         code = SKR_OK;
     } else if (code == SKR_MISSING) {
-        struct run_statement run = {.tx = skr_db_tx(db)};
-        code = skr_deduplication_setup(table, run_statement, &run, error);
+        code = skr_deduplication_create(table, db, error);
         if (code == SKR_OK)
             printf("Table '%s' created successfully.\n", name);
     }
@@ -133,7 +112,8 @@ run(const struct skr_app *app, const struct skr_config *config,
     else if (dry_run || skr_arguments_has(app->arguments, "force"))
         code = create(table, name, config->inbox_database, dry_run, error);
     else
-        code = skr_deduplication_setup(table, print_statement, NULL, error);
+        code = skr_deduplication_setup(table, skr_transport_print_sql, NULL,
+                                       error);
     skr_deduplication_free(table);
     return code;
 }
@@ -151,13 +131,5 @@ skr_command_setup_deduplication(struct skr_app *app)
                            "exclude each other");
         return SKR_EXIT_FAILURE;
     }
-    struct skr_config *config = skr_app_load_config(app);
-    if (config == NULL)
-        return SKR_EXIT_CONFIG;
-    struct skr_error error = {0};
-    enum skr_exit exit_code = SKR_EXIT_OK;
-    if (run(app, config, &error) != SKR_OK)
-        exit_code = skr_app_fail(app, &error);
-    skr_config_free(config);
-    return exit_code;
+    return skr_app_run_configured(app, run);
 }

@@ -3,8 +3,8 @@
 
 #include "app/app.h"
 #include "base/error.h"
+#include "base/text.h"
 
-#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -198,16 +198,11 @@ skr_arguments_number(const struct skr_arguments *arguments, const char *name,
         *number = fallback;
         return SKR_OK;
     }
-    char *end = NULL;
-    errno = 0;
-    long long parsed = strtoll(text, &end, 10);
-    if (end == text || *end != '\0' || errno != 0 || parsed < least ||
-        parsed > most)
+    if (!skr_text_number(text, least, most, number))
         return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
                         "--%s=%.40s: a whole number from %lld to %lld is "
                         "needed",
                         name, text, (long long)least, (long long)most);
-    *number = parsed;
     return SKR_OK;
 }
 

@@ -35,6 +35,15 @@ skr_transport_database(const struct skr_config_database *database,
 }
 
 enum skr_code
+skr_transport_print_sql(const char *sql, void *user, struct skr_error *error)
+{
+    (void)user;
+    (void)error;
+    printf("%s;\n", sql);
+    return SKR_OK;
+}
+
+enum skr_code
 skr_transport_broker_url(const struct skr_config_transport *transport,
                          char **url, struct skr_error *error)
 {

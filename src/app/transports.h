@@ -20,6 +20,9 @@ skr_transport_table(const struct skr_config *config,
                     const struct skr_config_transport *transport,
                     struct skr_table **table, struct skr_error *error);
 
+// Prints a statement of a setup; user is not used.
+skr_sql_text_fn skr_transport_print_sql;
+
 // The URL for the broker's driver: the DSN with the effective settings, so that
 // a driver reads one text wherever they were written. The caller frees it.
 SKR_MUST_CHECK enum skr_code

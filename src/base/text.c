@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "base/text.h"
 
+#include <errno.h>
 #include <stdarg.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -164,6 +165,21 @@ skr_text_ends_with(const char *text, const char *suffix)
     size_t text_size = strlen(text), suffix_size = strlen(suffix);
     return text_size >= suffix_size &&
            strcmp(text + text_size - suffix_size, suffix) == 0;
+}
+
+bool
+skr_text_number(const char *text, int64_t least, int64_t most, int64_t *number)
+{
+    const char *digits = text[0] == '-' ? text + 1 : text;
+    if (digits[0] < '0' || digits[0] > '9')
+        return false;
+    char *end = NULL;
+    errno = 0;
+    long long parsed = strtoll(text, &end, 10);
+    if (*end != '\0' || errno != 0 || parsed < least || parsed > most)
+        return false;
+    *number = parsed;
+    return true;
 }
 
 char *

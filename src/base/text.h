@@ -6,6 +6,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 #define SKR_COUNT_OF(array) (sizeof(array) / sizeof((array)[0]))
 
@@ -40,6 +41,10 @@ bool skr_text_is_identifier(const char *text);
 
 bool skr_text_starts_with(const char *text, const char *prefix);
 bool skr_text_ends_with(const char *text, const char *suffix);
+
+// A whole number in decimal digits and nothing else, within bounds.
+bool
+skr_text_number(const char *text, int64_t least, int64_t most, int64_t *number);
 
 // Standard alphabet with padding. NULL when memory is out; caller frees.
 char *skr_text_base64(const void *bytes, size_t size);

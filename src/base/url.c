@@ -5,7 +5,6 @@
 #include "base/text.h"
 
 #include <ctype.h>
-#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
@@ -213,16 +212,11 @@ skr_url_number(const struct skr_url *url, const char *name, int64_t least,
         *number = fallback;
         return SKR_OK;
     }
-    char *end = NULL;
-    errno = 0;
-    long long parsed = strtoll(text, &end, 10);
-    if (end == text || *end != '\0' || errno != 0 || parsed < least ||
-        parsed > most)
+    if (!skr_text_number(text, least, most, number))
         return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
                         "%s=%s in the DSN: a whole number from %lld to %lld "
                         "is needed",
                         name, text, (long long)least, (long long)most);
-    *number = parsed;
     return SKR_OK;
 }
 

@@ -185,6 +185,31 @@ test_a_broken_text_stays_broken_until_cleared(void **state)
     assert_false(text.broken);
 }
 
+static void
+test_numbers_are_digits_within_bounds(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text;
+        bool is_number;
+        int64_t want;
+    } cases[] = {
+        {"0", true, 0},     {"42", true, 42},
+        {"-7", true, -7},   {"100", true, 100},
+        {"101", false, 0},  {"-11", false, 0},
+        {"", false, 0},     {" 1", false, 0},
+        {"+1", false, 0},   {"1 ", false, 0},
+        {"1x", false, 0},   {"-", false, 0},
+        {"0x10", false, 0}, {"99999999999999999999", false, 0},
+    };
+    for (size_t i = 0; i < SKR_COUNT_OF(cases); i++) {
+        int64_t number = 0;
+        assert_int_equal(skr_text_number(cases[i].text, -10, 100, &number),
+                         cases[i].is_number);
+        assert_int_equal(number, cases[i].want);
+    }
+}
+
 int
 main(void)
 {
@@ -195,6 +220,7 @@ main(void)
         cmocka_unit_test(test_base64_follows_the_published_vectors),
         cmocka_unit_test(test_text_grows_and_is_taken_whole),
         cmocka_unit_test(test_a_cleared_text_keeps_its_room),
+        cmocka_unit_test(test_numbers_are_digits_within_bounds),
         cmocka_unit_test(test_a_broken_text_stays_broken_until_cleared),
     };
     return cmocka_run_group_tests_name("text", tests, NULL, NULL);
