@@ -42,7 +42,7 @@ fill_batch(const struct skr_outbox *outbox, sqlite3 *connection, long first,
         };
     }
     skr_bench_run(connection, "BEGIN IMMEDIATE");
-    if (skr_publish(outbox, skr_sqlite_tx(connection), messages, count,
+    if (skr_publish(outbox, skr_sqlite_tx(connection), messages, count, NULL,
                     &error) != SKR_OK)
         skr_bench_die("publish", error.text);
     skr_bench_run(connection, "COMMIT");

@@ -14,13 +14,14 @@ main(void)
     sqlite3 *db = NULL;
     // IMMEDIATE: a transaction that reads before it writes would fail as soon
     // as the relay commits in between.
-    int bad = sqlite3_open("shop.db", &db) ||
-              sqlite3_exec(db, "BEGIN IMMEDIATE", NULL, NULL, NULL) ||
-              sqlite3_exec(db, "INSERT INTO orders VALUES (1, 'Ida', 99)", NULL,
-                           NULL, NULL) ||
-              skr_outbox_new(NULL, &outbox, &error) ||
-              skr_publish(outbox, skr_sqlite_tx(db), &message, 1, &error) ||
-              sqlite3_exec(db, "COMMIT", NULL, NULL, NULL);
+    int bad =
+        sqlite3_open("shop.db", &db) ||
+        sqlite3_exec(db, "BEGIN IMMEDIATE", NULL, NULL, NULL) ||
+        sqlite3_exec(db, "INSERT INTO orders VALUES (1, 'Ida', 99)", NULL, NULL,
+                     NULL) ||
+        skr_outbox_new(NULL, &outbox, &error) ||
+        skr_publish(outbox, skr_sqlite_tx(db), &message, 1, NULL, &error) ||
+        sqlite3_exec(db, "COMMIT", NULL, NULL, NULL);
     if (bad)  // closing the database rolls back
         fprintf(stderr, "%s\n", error.code ? error.text : sqlite3_errmsg(db));
     skr_outbox_free(outbox);

@@ -63,7 +63,7 @@ place_order(struct shop *shop, const struct order_placed *order,
         return -1;
     if (write_order(shop, order) != 0 ||
         skr_publish_typed(shop->outbox, skr_sqlite_tx(shop->db), &order_placed,
-                          order, NULL, &shop->error) != SKR_OK)
+                          order, NULL, NULL, &shop->error) != SKR_OK)
         return -1;
     return run(shop, card_is_good ? "COMMIT" : "ROLLBACK");
 }

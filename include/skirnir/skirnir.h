@@ -106,8 +106,10 @@ struct skr_message {
     size_t body_size;
     const struct skr_header *headers;  // beyond those the library writes
     size_t header_count;
-    int64_t created_at_us;  // microseconds since 1970; 0 when publishing: now
-    int64_t due_at_us;      // not before this time; 0: at once
+    // Microseconds since 1970. Not used when publishing: the database's clock
+    // says when.
+    int64_t created_at_us;
+    int64_t due_at_us;  // not before this time; 0: at once
 };
 
 // A transaction that someone else has open. Skirnir writes in it and never
@@ -138,21 +140,22 @@ skr_outbox_new(const struct skr_outbox_options *options,
 SKR_API void skr_outbox_free(struct skr_outbox *outbox);
 
 // Adds messages to the outbox; the relay sees them if and only if tx commits.
-// The ids that were made are written back into the messages. All or none of
-// the messages are checked before the first is written: SKR_INVALID leaves tx
+// ids, which may be NULL, has room for count and receives the id of each. All
+// messages are checked before the first is written: SKR_INVALID leaves tx
 // untouched. SKR_NO_TRANSACTION when tx is in autocommit: the promise would be
 // void. After any other error the caller rolls tx back, as after a failed
 // statement of its own.
 SKR_API SKR_MUST_CHECK enum skr_code
 skr_publish(const struct skr_outbox *outbox, struct skr_tx tx,
-            struct skr_message *messages, size_t count,
-            struct skr_error *error);
+            const struct skr_message *messages, size_t count,
+            struct skr_id *ids, struct skr_error *error);
 
 // ----------------------------------------------------------------- consuming
 
 // For applications that run their own consume loop: SKR_OK the first time that
 // id is seen, SKR_DUPLICATE after that. Both last only if tx commits. table
-// may be NULL: "message_broker_deduplication".
+// may be NULL: "message_broker_deduplication". message_name has at most 255
+// characters.
 SKR_API SKR_MUST_CHECK enum skr_code
 skr_inbox_admit(struct skr_tx tx, const char *table, const char *message_name,
                 struct skr_id id, struct skr_error *error);
@@ -172,7 +175,10 @@ enum skr_verdict {
 // Called inside the transaction that holds the deduplication row: what it
 // writes through tx commits with that row or not at all. It may be called
 // again for the same delivery after a rollback. For SKR_RETRY and SKR_REJECT
-// it may say why in reason->text, which the failed table will show.
+// it may say why in reason->text, which the failed table will show; nothing
+// else of reason counts. Whether a retry is the message's own the library finds
+// out: a connection that was lost, or a transaction that the server has ended
+// as after a deadlock, costs the message none of its retries.
 typedef enum skr_verdict
 skr_handler_fn(const struct skr_delivery *delivery, struct skr_tx tx,
                void *user, struct skr_error *reason);
@@ -242,11 +248,26 @@ skr_consumer_handle(struct skr_consumer *consumer, const char *message_name,
                     skr_handler_fn *handler, void *user,
                     struct skr_error *error);
 
-// Returns SKR_STOPPED after skr_consumer_stop(), which is safe to call from
-// any thread and from a signal handler. Trouble with database or broker is
-// logged and waited out.
+// Consumes until skr_consumer_stop() and returns SKR_STOPPED. What was received
+// and not handled has been given back by then, and every connection is closed.
+// It may be called again.
+//
+// It returns with another code only while it has not yet been connected to the
+// databases and the broker with all tables in place, and only for mistakes that
+// waiting does not mend:
+//   SKR_MISSING    a database, a table or a queue does not exist
+//   SKR_INVALID    an option or a URL makes no sense, or a table has another
+//                  shape
+//   SKR_NO_MEMORY  there was none to begin with
+// All other trouble, and any after that, is logged once as consumer.trouble and
+// waited out: servers that do not answer or refuse the login, a full disk,
+// tables that go away, statements of a handler that do not fit the tables. No
+// message spends a retry on it. A message that the failed table does not take
+// is put off while others are handled.
 SKR_API SKR_MUST_CHECK enum skr_code
 skr_consumer_run(struct skr_consumer *consumer, struct skr_error *error);
+// From any thread and from a signal handler. Without a run under way it ends
+// the next one at its beginning.
 SKR_API void skr_consumer_stop(struct skr_consumer *consumer);
 
 #ifdef __cplusplus

@@ -261,11 +261,13 @@ SKR_API void skr_decoded_free(struct skr_decoded *memory);
 // Publishes a struct under its type's name, as skr_publish() does: in tx, seen
 // if and only if tx commits. extra gives what the struct does not: id, headers,
 // partition key, times; its name, body and content type must be empty; it may
-// be NULL. SKR_INVALID leaves tx untouched.
+// be NULL. id, which may be NULL, receives the message's. SKR_INVALID leaves tx
+// untouched.
 SKR_API SKR_MUST_CHECK enum skr_code
 skr_publish_typed(const struct skr_outbox *outbox, struct skr_tx tx,
                   const struct skr_type *type, const void *value,
-                  const struct skr_message *extra, struct skr_error *error);
+                  const struct skr_message *extra, struct skr_id *id,
+                  struct skr_error *error);
 
 // -------------------------------------------------------------------- codecs
 

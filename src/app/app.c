@@ -2,9 +2,7 @@
 #include "app/app.h"
 
 #include "base/clock.h"
-#include "base/error.h"
 
-#include <ctype.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -63,57 +61,20 @@ skr_app_run_configured(struct skr_app *app, skr_configured_fn *run)
     return exit_code;
 }
 
-// "134217728", "128M", "1G": as PHP writes sizes.
-static enum skr_code
-parse_size(const char *text, uint64_t *bytes, struct skr_error *error)
+void
+skr_limits_read(const struct skr_app *app, struct skr_limits *limits)
 {
-    char *end = NULL;
-    errno = 0;
-    unsigned long long number = strtoull(text, &end, 10);
-    unsigned shift = 0;
-    switch (toupper((unsigned char)*end)) {
-    case 'K': shift = 10; break;
-    case 'M': shift = 20; break;
-    case 'G': shift = 30; break;
-    default: break;
-    }
-    if (shift > 0)
-        end++;
-    if (end == text || *end != '\0' || errno != 0 || number == 0 ||
-        text[0] == '-' || number > UINT64_MAX >> shift)
-        return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
-                        "--memory-limit=%.40s: a size such as 128M is needed",
-                        text);
-    *bytes = (uint64_t)number << shift;
-    return SKR_OK;
-}
-
-enum skr_code
-skr_limits_read(const struct skr_app *app, struct skr_limits *limits,
-                struct skr_error *error)
-{
-    int64_t seconds = 0, messages = 0, sleep_s = 0;
-    const int64_t a_century = 100LL * 366 * 24 * 3600;
     const struct skr_arguments *arguments = app->arguments;
-    enum skr_code code = skr_arguments_number(arguments, "time-limit", 1,
-                                              a_century, 0, &seconds, error);
-    if (code == SKR_OK)
-        code = skr_arguments_number(arguments, "limit", 1, INT64_MAX, 0,
-                                    &messages, error);
-    if (code == SKR_OK)
-        code = skr_arguments_number(arguments, "sleep", 1, 3600, 1, &sleep_s,
-                                    error);
-    if (code != SKR_OK)
-        return code;
-    *limits = (struct skr_limits){.messages = (uint64_t)messages,
-                                  .sleep_ms = (uint32_t)sleep_s * 1000,
-                                  .log = app->log};
+    int64_t seconds = skr_arguments_number(arguments, "time-limit", 0);
+    *limits = (struct skr_limits){
+        .messages = (uint64_t)skr_arguments_number(arguments, "limit", 0),
+        .sleep_ms =
+            (uint32_t)skr_arguments_number(arguments, "sleep", 1) * 1000,
+        .memory_bytes = skr_arguments_size(arguments, "memory-limit", 0),
+        .log = app->log,
+    };
     if (seconds > 0)
         limits->end_ms = skr_clock_ms() + seconds * 1000;
-    const char *memory = skr_arguments_find(arguments, "memory-limit");
-    if (memory == NULL)
-        return SKR_OK;
-    return parse_size(memory, &limits->memory_bytes, error);
 }
 
 static uint64_t

@@ -64,11 +64,12 @@ struct skr_limits {
     int64_t next_memory_check_ms;
     struct skr_log log;
 };
-SKR_MUST_CHECK enum skr_code
-skr_limits_read(const struct skr_app *app, struct skr_limits *limits,
-                struct skr_error *error);
+void skr_limits_read(const struct skr_app *app, struct skr_limits *limits);
 // Fits the is_over callbacks of relay and consumer.
 bool skr_limits_is_over(void *limits);
+
+// What `skirnir relay TRANSPORT` does, for other names of the same.
+skr_configured_fn skr_relay_run_configured;
 
 // SIGTERM and SIGINT call stop(user), which must be safe in a handler; with
 // NULL they are ignored, while the program puts its things away.
@@ -79,6 +80,7 @@ skr_command_fn skr_command_consume;
 skr_command_fn skr_command_publish;
 skr_command_fn skr_command_relay;
 skr_command_fn skr_command_setup;
+skr_command_fn skr_command_setup_amqp;
 skr_command_fn skr_command_setup_deduplication;
 
 #endif

@@ -12,10 +12,6 @@ static enum skr_code
 check_transport(const struct skr_config_transport *transport,
                 struct skr_error *error)
 {
-    if (transport->kind == SKR_TRANSPORT_OUTBOX)
-        return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
-                        "transport %s is an outbox; run skirnir relay %s",
-                        transport->name, transport->name);
     if (skr_driver_find_broker(transport->scheme) == NULL)
         return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
                         "transport %s: this build has no driver for %s://; it "
@@ -72,7 +68,9 @@ open_consumer(const struct skr_app *app, const struct skr_config *config,
         .max_retries = transport->retry.max_retries == 0
                            ? -1
                            : (int32_t)transport->retry.max_retries,
-        .retry_delay_ms = transport->retry.delay_ms,
+        // Zero would mean the default there; here it is a choice.
+        .retry_delay_ms =
+            transport->retry.delay_ms == 0 ? 1 : transport->retry.delay_ms,
         .retry_multiplier = transport->retry.multiplier,
         .max_retry_delay_ms = transport->retry.max_delay_ms,
         .log = app->log.write,
@@ -106,9 +104,7 @@ extend_consumer(const struct skr_app *app, const struct skr_config *config,
                 struct skr_limits *limits, struct skr_consumer *consumer,
                 struct skr_error *error)
 {
-    enum skr_code code = skr_limits_read(app, limits, error);
-    if (code != SKR_OK)
-        return code;
+    skr_limits_read(app, limits);
     const struct skr_consumer_extras extras = {
         .names = &config->names,
         .failed_readable = skr_transport_failed_place(config).readable,
@@ -121,6 +117,7 @@ extend_consumer(const struct skr_app *app, const struct skr_config *config,
         .user = limits,
     };
     skr_consumer_extend(consumer, &extras);
+    enum skr_code code = SKR_OK;
     for (size_t i = 0; i < config->handler_count && code == SKR_OK; i++)
         code = skr_consumer_handle_sql(
             consumer, config->handlers[i].message_name, config->handlers[i].sql,
@@ -136,16 +133,12 @@ stop_consumer(void *consumer)
 
 static enum skr_code
 run_consumer(const struct skr_app *app, const struct skr_config *config,
+             const struct skr_config_transport *transport,
              struct skr_error *error)
 {
-    const char *name = app->arguments->positional[0];
-    const struct skr_config_transport *transport = NULL;
     struct skr_consumer *consumer = NULL;
     struct skr_limits limits;
-    enum skr_code code =
-        skr_config_find_transport(config, name, &transport, error);
-    if (code == SKR_OK)
-        code = check_transport(transport, error);
+    enum skr_code code = check_transport(transport, error);
     if (code == SKR_OK)
         code = check_handlers(config, error);
     if (code == SKR_OK)
@@ -162,8 +155,23 @@ run_consumer(const struct skr_app *app, const struct skr_config *config,
     return code == SKR_STOPPED ? SKR_OK : code;
 }
 
+// In Symfony's words a relay consumes the outbox.
+static enum skr_code
+run(const struct skr_app *app, const struct skr_config *config,
+    struct skr_error *error)
+{
+    const struct skr_config_transport *transport = NULL;
+    enum skr_code code = skr_config_find_transport(
+        config, app->arguments->positional[0], &transport, error);
+    if (code != SKR_OK)
+        return code;
+    if (transport->kind == SKR_TRANSPORT_OUTBOX)
+        return skr_relay_run_configured(app, config, error);
+    return run_consumer(app, config, transport, error);
+}
+
 enum skr_exit
 skr_command_consume(struct skr_app *app)
 {
-    return skr_app_run_configured(app, run_consumer);
+    return skr_app_run_configured(app, run);
 }

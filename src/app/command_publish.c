@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: MIT
 #include "app/app.h"
+#include "app/output.h"
 #include "app/transports.h"
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/text.h"
+#include "message/headers.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -32,8 +34,7 @@ find_outbox(const struct skr_config *config, const char *name,
         const struct skr_config_transport *transport = &config->transports[i];
         // A failure transport is a doctrine table too, but nobody's outbox.
         if (transport->kind != SKR_TRANSPORT_OUTBOX ||
-            (config->failure_transport != NULL &&
-             strcmp(transport->name, config->failure_transport) == 0))
+            skr_transport_is_failure(config, transport))
             continue;
         if (found != NULL)
             return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
@@ -67,9 +68,6 @@ read_stream(FILE *file, const char *name, struct skr_text *body,
 static enum skr_code
 read_body(const char *given, struct skr_text *body, struct skr_error *error)
 {
-    if (given == NULL)
-        return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
-                        "--body is missing: text, @FILE or -");
     if (strcmp(given, "-") == 0)
         return read_stream(stdin, "standard input", body, error);
     if (given[0] != '@') {
@@ -97,10 +95,6 @@ read_headers(const struct skr_arguments *arguments, struct skr_arena *arena,
         if (strcmp(given->option->name, "header") != 0)
             continue;
         const char *equals = strchr(given->value, '=');
-        if (equals == NULL || equals == given->value)
-            return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
-                            "--header=%.80s: NAME=VALUE is needed",
-                            given->value);
         const char *name = skr_arena_text(arena, given->value,
                                           (size_t)(equals - given->value));
         if (name == NULL)
@@ -115,12 +109,10 @@ static enum skr_code
 read_message(const struct skr_arguments *arguments, struct skr_message *message,
              struct skr_error *error)
 {
-    int64_t delay_s = 0;
-    const int64_t a_century = 100LL * 366 * 24 * 3600;
-    enum skr_code code = skr_arguments_number(arguments, "delay", 0, a_century,
-                                              0, &delay_s, error);
+    int64_t delay_s = skr_arguments_number(arguments, "delay", 0);
     const char *id = skr_arguments_find(arguments, "id");
-    if (code == SKR_OK && id != NULL)
+    enum skr_code code = SKR_OK;
+    if (id != NULL)
         code = skr_id_parse(id, &message->id, error);
     if (code != SKR_OK)
         return code;
@@ -150,7 +142,8 @@ ensure_table(const struct skr_config *config,
 
 static enum skr_code
 write_message(const struct skr_config_transport *transport, struct skr_db *db,
-              struct skr_message *message, struct skr_error *error)
+              const struct skr_message *message, struct skr_id *id,
+              struct skr_error *error)
 {
     const struct skr_outbox_options options = {
         .table = transport->table_name,
@@ -163,7 +156,7 @@ write_message(const struct skr_config_transport *transport, struct skr_db *db,
         return code;
     code = skr_db_begin(db, SKR_BEGIN_WRITE, error);
     if (code == SKR_OK)
-        code = skr_publish(outbox, skr_db_tx(db), message, 1, error);
+        code = skr_publish(outbox, skr_db_tx(db), message, 1, id, error);
     if (code == SKR_OK)
         code = skr_db_commit(db, error);
     else
@@ -175,19 +168,36 @@ write_message(const struct skr_config_transport *transport, struct skr_db *db,
 static enum skr_code
 publish(const struct skr_config *config,
         const struct skr_config_transport *transport,
-        struct skr_message *message, struct skr_error *error)
+        const struct skr_message *message, struct skr_id *id,
+        struct skr_error *error)
 {
     const struct skr_db_ops *ops = NULL;
     struct skr_db *db = NULL;
     enum skr_code code =
         skr_transport_database(transport->database, &ops, error);
     if (code == SKR_OK)
-        code = skr_db_open(ops, transport->database->url, &db, error);
+        code = skr_db_open_or_create(ops, transport->database->url,
+                                     transport->auto_setup, &db, error);
     if (code == SKR_OK)
         code = ensure_table(config, transport, db, error);
     if (code == SKR_OK)
-        code = write_message(transport, db, message, error);
+        code = write_message(transport, db, message, id, error);
     skr_db_close(db);
+    return code;
+}
+
+static enum skr_code
+print_json(const char *id, const char *name, const char *transport,
+           struct skr_error *error)
+{
+    const struct skr_header fields[] = {
+        {"id", id}, {"name", name}, {"transport", transport}};
+    struct skr_text json = {0};
+    enum skr_code code =
+        skr_headers_write(fields, SKR_COUNT_OF(fields), &json, error);
+    if (code == SKR_OK)
+        printf("%s\n", json.bytes);
+    skr_text_fini(&json);
     return code;
 }
 
@@ -213,17 +223,24 @@ publish_given(const struct skr_app *app, const struct skr_config *config,
         return code;
     message.body = body->bytes;
     message.body_size = body->size;
-    code = publish(config, transport, &message, error);
+    struct skr_id id;
+    code = publish(config, transport, &message, &id, error);
     if (code != SKR_OK)
         return code;
-    char id[SKR_ID_TEXT_SIZE];
-    skr_id_format(message.id, id);
+    char id_text[SKR_ID_TEXT_SIZE];
+    skr_id_format(id, id_text);
     if (skr_arguments_has(arguments, "json"))
-        printf("{\"id\":\"%s\",\"name\":\"%s\",\"transport\":\"%s\"}\n", id,
-               message.name, transport->name);
+        code = print_json(id_text, message.name, transport->name, error);
     else
-        printf("%s\n", id);
-    return SKR_OK;
+        printf("%s\n", id_text);
+    if (code == SKR_OK)
+        code = skr_output_flush(error);
+    // The message is on its way: whoever runs this must not send it again.
+    struct skr_error reason = *error;
+    return code == SKR_OK
+               ? SKR_OK
+               : skr_fail(error, code, SKR_GIVE_UP, "published as %s, but %s",
+                          id_text, reason.text);
 }
 
 static enum skr_code

@@ -22,6 +22,8 @@ check_kinds(const struct skr_config *config, const char *name,
                         "transport %s is %s://, not an outbox; relay works on "
                         "doctrine:// transports",
                         name, (*outbox)->scheme);
+    if (skr_transport_is_failure(config, *outbox))
+        return skr_transport_refuse_failure(*outbox, error);
     if ((*outbox)->relay_to == NULL)
         return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
                         "transport %s has no destination; set "
@@ -103,9 +105,10 @@ run_until_stopped(const struct skr_relay_options *options,
     return code == SKR_STOPPED ? SKR_OK : code;
 }
 
-static enum skr_code
-run_relay(const struct skr_app *app, const struct skr_config *config,
-          struct skr_error *error)
+enum skr_code
+skr_relay_run_configured(const struct skr_app *app,
+                         const struct skr_config *config,
+                         struct skr_error *error)
 {
     const char *name = app->arguments->positional[0];
     const struct skr_config_transport *outbox = NULL, *target = NULL;
@@ -115,13 +118,12 @@ run_relay(const struct skr_app *app, const struct skr_config *config,
     char lock_name[32];
     enum skr_code code = check_kinds(config, name, &outbox, &target, error);
     if (code == SKR_OK)
-        code = skr_limits_read(app, &limits, error);
-    if (code == SKR_OK)
         code = read_options(app, outbox, target, &options, error);
     if (code == SKR_OK)
         code = skr_transport_broker_url(target, &url, error);
     if (code != SKR_OK)
         return code;
+    skr_limits_read(app, &limits);
     name_lock(outbox, lock_name);
     options.lock_name = lock_name;
     options.broker_options.url = url;
@@ -141,5 +143,5 @@ run_relay(const struct skr_app *app, const struct skr_config *config,
 enum skr_exit
 skr_command_relay(struct skr_app *app)
 {
-    return skr_app_run_configured(app, run_relay);
+    return skr_app_run_configured(app, skr_relay_run_configured);
 }

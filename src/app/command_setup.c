@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
 #include "app/app.h"
+#include "app/drivers.h"
 #include "app/transports.h"
 #include "base/error.h"
 
@@ -33,26 +34,30 @@ advise(struct skr_db *db, bool tune, struct skr_error *error)
     return code;
 }
 
-// Says what became of the table; makes it unless this is a dry run.
+// Says what became of the table; makes it unless this is a dry run, in which
+// db may be NULL: there is not even a database.
 static enum skr_code
 make_table(const struct skr_table *table,
            const struct skr_config_transport *transport, struct skr_db *db,
            bool dry_run, struct skr_error *error)
 {
-    enum skr_code code = table->ops->check(table, db, error);
+    enum skr_code code =
+        db == NULL ? SKR_MISSING : table->ops->check(table, db, error);
     bool missing = code == SKR_MISSING;
     if (code != SKR_OK && !missing)
         return code;
     // Run in any case: an older table may lack an index, or what lies beside.
-    if (!dry_run)
+    if (!dry_run) {
         code = skr_table_create(table, db, error);
-    if (code == SKR_OK || missing)
-        printf("%s: table %s in database %s %s\n", transport->name,
-               transport->table_name, transport->database->name,
-               !missing  ? "is there"
-               : dry_run ? "would be made"
-                         : "is made");
-    return dry_run && missing ? SKR_OK : code;
+        if (code != SKR_OK)
+            return code;
+    }
+    printf("%s: table %s in database %s %s\n", transport->name,
+           transport->table_name, transport->database->name,
+           !missing  ? "is there"
+           : dry_run ? "would be made"
+                     : "is made");
+    return SKR_OK;
 }
 
 static enum skr_code
@@ -70,8 +75,9 @@ set_up(const struct skr_app *app, const struct skr_config *config,
     if (code == SKR_OK)
         code = skr_transport_table(config, transport, &table, error);
     if (code == SKR_OK)
-        code = skr_db_open(ops, transport->database->url, &db, error);
-    if (code == SKR_OK)
+        code = skr_db_open_or_create(ops, transport->database->url, !dry_run,
+                                     &db, error);
+    if (code == SKR_OK || (code == SKR_MISSING && dry_run))
         code = make_table(table, transport, db, dry_run, error);
     if (code == SKR_OK && !dry_run)
         code = advise(db, skr_arguments_has(app->arguments, "tune"), error);
@@ -106,14 +112,32 @@ set_up_inbox(const struct skr_app *app, const struct skr_config *config,
     return set_up(app, config, &failed, error);
 }
 
+// Named all the same, so that nobody takes it for done.
+static void
+say_no_table(const struct skr_app *app,
+             const struct skr_config_transport *transport)
+{
+    bool is_sql = skr_arguments_has(app->arguments, "print-sql");
+    printf("%s%s: nothing to make, since ", is_sql ? "-- " : "",
+           transport->name);
+    if (skr_driver_find_broker(transport->scheme) == NULL)
+        printf("this build has no driver for %s://\n", transport->scheme);
+    else
+        printf("%s:// has no table; `skirnir setup-amqp` declares exchanges "
+               "and queues\n",
+               transport->scheme);
+}
+
 static enum skr_code
 set_up_all(const struct skr_app *app, const struct skr_config *config,
            struct skr_error *error)
 {
     for (size_t i = 0; i < config->transport_count; i++) {
         const struct skr_config_transport *transport = &config->transports[i];
-        if (!has_table(transport))
+        if (!has_table(transport)) {
+            say_no_table(app, transport);
             continue;
+        }
         enum skr_code code = set_up(app, config, transport, error);
         if (code != SKR_OK) {
             skr_error_prefix(error, "transport %s", transport->name);

@@ -75,10 +75,9 @@ create(const struct skr_deduplication *table, const char *name,
     struct skr_db *db = NULL;
     enum skr_code code = skr_transport_database(database, &ops, error);
     if (code == SKR_OK)
-        code = skr_db_open(ops, database->url, &db, error);
-    if (code != SKR_OK)
-        return code;
-    code = skr_deduplication_check(table, db, error);
+        code = skr_db_open_or_create(ops, database->url, !dry_run, &db, error);
+    if (code == SKR_OK)
+        code = skr_deduplication_check(table, db, error);
     if (code == SKR_OK) {
         printf("Table '%s' already exists, skipping.\n", name);
     } else if (code == SKR_MISSING && dry_run) {

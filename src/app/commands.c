@@ -3,44 +3,78 @@
 
 #include "app/app.h"
 
+#define A_CENTURY_S (INT64_C(100) * 366 * 24 * 3600)
+
 static const struct skr_option relay_options[] = {
-    {"limit", 'l', "N", "stop after N messages"},
-    {"time-limit", 't', "SECONDS", "stop after so many seconds"},
-    {"memory-limit", 'm', "SIZE", "stop when memory reaches SIZE, as in 128M"},
-    {"sleep", '\0', "SECONDS", "longest wait for work; 1 by default"},
-    {"stop-when-empty", '\0', NULL, "stop when nothing is due"},
+    {"limit", 'l', "N", "stop after N messages", .kind = SKR_OPTION_NUMBER,
+     .least = 1, .most = INT64_MAX},
+    {"time-limit", 't', "SECONDS", "stop after so many seconds",
+     .kind = SKR_OPTION_NUMBER, .least = 1, .most = A_CENTURY_S},
+    {"memory-limit", 'm', "SIZE", "stop when memory reaches SIZE, as in 128M",
+     .kind = SKR_OPTION_SIZE},
+    {"sleep", '\0', "SECONDS", "longest wait for work; 1 by default",
+     .kind = SKR_OPTION_NUMBER, .least = 1, .most = 3600},
+    {"stop-when-empty", '\0', NULL, "stop when nothing is due",
+     .kind = SKR_OPTION_FLAG},
     {0},
 };
 
 static const struct skr_option publish_options[] = {
-    {"body", 'b', "TEXT", "the body; @FILE reads a file, - standard input"},
-    {"transport", 't', "NAME", "the outbox; needed when there are several"},
-    {"id", '\0', "ID", "a UUID or ULID; made when not given"},
-    {"header", 'H', "NAME=VALUE", "a header; may be given several times"},
-    {"key", 'k', "KEY", "partition key: messages of one key stay in order"},
-    {"delay", 'd', "SECONDS", "publish not before so many seconds from now"},
-    {"content-type", '\0', "TYPE", "application/json by default"},
-    {"json", '\0', NULL, "print the result as JSON"},
+    {"body", 'b', "TEXT", "the body; @FILE reads a file, - standard input",
+     .kind = SKR_OPTION_TEXT, .required = true},
+    {"transport", 't', "NAME", "the outbox; needed when there are several",
+     .kind = SKR_OPTION_TEXT},
+    {"id", '\0', "ID", "a UUID or ULID; made when not given",
+     .kind = SKR_OPTION_ID},
+    {"header", 'H', "NAME=VALUE", "a header; may be given several times",
+     .kind = SKR_OPTION_PAIR},
+    {"key", 'k', "KEY", "partition key, kept in the row",
+     .kind = SKR_OPTION_TEXT},
+    {"delay", 'd', "SECONDS", "publish not before so many seconds from now",
+     .kind = SKR_OPTION_NUMBER, .least = 0, .most = A_CENTURY_S},
+    {"content-type", '\0', "TYPE", "application/json by default",
+     .kind = SKR_OPTION_TEXT},
+    {"json", '\0', NULL, "print the result as JSON", .kind = SKR_OPTION_FLAG},
     {0},
 };
 
 static const struct skr_option setup_options[] = {
-    {"print-sql", '\0', NULL, "print the statements and change nothing"},
-    {"dry-run", '\0', NULL, "look, and say what would be made"},
-    {"tune", '\0', NULL, "also change what setup otherwise only advises"},
+    {"print-sql", '\0', NULL, "print the statements and change nothing",
+     .kind = SKR_OPTION_FLAG},
+    {"dry-run", '\0', NULL, "look, and say what would be made",
+     .kind = SKR_OPTION_FLAG},
+    {"tune", '\0', NULL, "also change what setup otherwise only advises",
+     .kind = SKR_OPTION_FLAG},
     {0},
 };
 
 static const struct skr_option setup_deduplication_options[] = {
-    {"force", 'f', NULL, "create the table"},
-    {"migration", '\0', NULL, "write a Doctrine migration instead"},
-    {"print-sql", '\0', NULL, "print the statements (the default)"},
-    {"dry-run", '\0', NULL, "look, and say what would be made"},
+    {"force", 'f', NULL, "create the table", .kind = SKR_OPTION_FLAG},
+    {"migration", '\0', NULL, "write a Doctrine migration instead",
+     .kind = SKR_OPTION_FLAG},
+    {"print-sql", '\0', NULL, "print the statements (the default)",
+     .kind = SKR_OPTION_FLAG},
+    {"dry-run", '\0', NULL, "look, and say what would be made",
+     .kind = SKR_OPTION_FLAG},
+    {0},
+};
+
+static const struct skr_option setup_amqp_options[] = {
+    {"dry-run", '\0', NULL, "say what would be declared; asks no server",
+     .kind = SKR_OPTION_FLAG},
+    {"dump", '\0', NULL, "print RabbitMQ definitions as JSON instead",
+     .kind = SKR_OPTION_FLAG},
+    {"output", 'o', "FILE", "write the definitions into a file",
+     .kind = SKR_OPTION_TEXT},
+    {"vhost", '\0', "VHOST", "another vhost than the DSN's",
+     .kind = SKR_OPTION_TEXT},
+    {"dsn", '\0', "DSN", "another server than the amqp transport's",
+     .kind = SKR_OPTION_TEXT},
     {0},
 };
 
 static const struct skr_option config_options[] = {
-    {"json", '\0', NULL, "print as JSON (show, keys)"},
+    {"json", '\0', NULL, "print as JSON (show, keys)", .kind = SKR_OPTION_FLAG},
     {0},
 };
 
@@ -124,6 +158,21 @@ const struct skr_command skr_commands[] = {
                 "  skirnir setup-deduplication --force\n",
         .options = setup_deduplication_options,
         .run = skr_command_setup_deduplication,
+    },
+    {
+        .name = "setup-amqp",
+        .alias = "message-broker:setup-amqp",
+        .arguments = "",
+        .summary = "Declare exchanges, queues and bindings on RabbitMQ",
+        .help = "Declares what message_broker_amqp.topology lists. An object "
+                "that is there with other\nproperties is named and left "
+                "alone.\n\n"
+                "Examples:\n"
+                "  skirnir setup-amqp\n"
+                "  skirnir setup-amqp --dry-run\n"
+                "  skirnir setup-amqp --dump --output definitions.json\n",
+        .options = setup_amqp_options,
+        .run = skr_command_setup_amqp,
     },
     {
         .name = "config",

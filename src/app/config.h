@@ -110,13 +110,6 @@ SKR_MUST_CHECK enum skr_code
 skr_config_find_transport(const struct skr_config *config, const char *name,
                           const struct skr_config_transport **transport,
                           struct skr_error *error);
-// The same for a transport that is about to be used: SKR_INVALID also for a
-// scheme that this build has no driver for.
-SKR_MUST_CHECK enum skr_code
-skr_config_use_transport(const struct skr_config *config, const char *name,
-                         const struct skr_config_transport **transport,
-                         struct skr_error *error);
-
 // Effective values with secrets masked, as YAML that loads again or as JSON.
 enum skr_config_format { SKR_CONFIG_YAML, SKR_CONFIG_JSON };
 SKR_MUST_CHECK enum skr_code

@@ -195,6 +195,30 @@ check_relay(struct skr_config_reader *reader,
                            target->name);
 }
 
+// One queue has one name, wherever it is written.
+static void
+check_queue_name(struct skr_config_reader *reader,
+                 const struct skr_config_transport *transport)
+{
+    const struct skr_yaml_entry *options =
+        skr_yaml_find(transport->node, "options");
+    if (options == NULL || transport->kind == SKR_TRANSPORT_OTHER)
+        return;
+    const struct skr_yaml_entry *queue = skr_yaml_find(options->value, "queue");
+    const struct skr_yaml_entry *plain =
+        skr_yaml_find(options->value, "queue_name");
+    const struct skr_yaml_entry *name =
+        queue == NULL ? NULL : skr_yaml_find(queue->value, "name");
+    if (name == NULL || plain == NULL)
+        return;
+    struct skr_config_place place = place_in(reader, transport, "options");
+    place.path = skr_config_text(reader, "%s.queue.name", place.path);
+    place.line = name->line;
+    skr_config_mistake(reader, &place,
+                       "is the same as queue_name, which is given in line %d",
+                       plain->line);
+}
+
 static void
 check_failure_of(struct skr_config_reader *reader,
                  const struct skr_config_place *place,
@@ -236,6 +260,13 @@ check_failure_transport(struct skr_config_reader *reader)
                            "'%s' is %s://; failed messages need doctrine://, "
                            "in the database of the outbox",
                            failure->name, failure->scheme);
+        return;
+    }
+    if (failure->relay_to != NULL) {
+        skr_config_mistake(reader, place,
+                           "'%s' is an outbox that is relayed to '%s'; failed "
+                           "messages need a transport without relay_to",
+                           failure->name, failure->relay_to);
         return;
     }
     for (size_t i = 0; failure->database && i < config->transport_count; i++)
@@ -320,6 +351,7 @@ skr_config_check(struct skr_config_reader *reader)
         struct skr_config_transport *transport = &config->transports[i];
         if (transport->serializer == NULL)
             transport->serializer = config->default_serializer;
+        check_queue_name(reader, transport);
         resolve_database(reader, transport);
     }
     for (size_t i = 0; i < config->transport_count; i++)

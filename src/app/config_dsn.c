@@ -5,6 +5,7 @@
 #include "app/drivers.h"
 #include "base/error.h"
 #include "base/url.h"
+#include "db/db.h"
 
 #include <string.h>
 
@@ -36,13 +37,38 @@ parse(struct skr_config_reader *reader, const struct skr_config_place *place,
     return code == SKR_OK;
 }
 
+// Which of two values would count is anybody's guess. name[] is a list in
+// PHP's way.
 static void
-check_database(struct skr_config_reader *reader,
-               const struct skr_config_place *place, const char *scheme)
+check_repeated(struct skr_config_reader *reader,
+               const struct skr_config_place *place, const struct skr_url *url)
 {
     char excerpt[SKR_CONFIG_EXCERPT_SIZE];
-    if (skr_driver_find_database(scheme) != NULL)
+    for (size_t i = 1; i < url->parameter_count; i++) {
+        const char *name = url->parameters[i].name;
+        size_t earlier = 0;
+        while (strcmp(url->parameters[earlier].name, name) != 0)
+            earlier++;
+        if (earlier < i && !skr_text_ends_with(name, "[]"))
+            skr_config_mistake(reader, place,
+                               "the parameter '%s' stands twice in the DSN",
+                               skr_config_excerpt(name, excerpt));
+    }
+}
+
+static void
+check_database(struct skr_config_reader *reader,
+               const struct skr_config_place *place, const struct skr_url *url)
+{
+    char excerpt[SKR_CONFIG_EXCERPT_SIZE];
+    struct skr_error error;
+    const char *scheme = url->scheme;
+    const struct skr_db_ops *ops = skr_driver_find_database(scheme);
+    if (ops != NULL) {
+        if (ops->check_url != NULL && ops->check_url(url, &error) != SKR_OK)
+            skr_config_mistake(reader, place, "%s", error.text);
         return;
+    }
     if (is_among(scheme, other_databases, SKR_COUNT_OF(other_databases)))
         skr_config_warn(reader, place,
                         "this build has no driver for %s:// (it has: %s)",
@@ -84,8 +110,9 @@ skr_config_read_dsn(struct skr_config_reader *reader,
         (const char *const *)((char *)place->target + place->key->offset);
     if (*dsn == NULL || !parse(reader, place, *dsn, &url))
         return;
+    check_repeated(reader, place, &url);
     if (place->key->scope == SKR_SCOPE_DATABASE) {
-        check_database(reader, place, url.scheme);
+        check_database(reader, place, &url);
     } else {
         struct skr_config_transport *transport = place->target;
         transport->scheme = skr_config_text(
@@ -107,7 +134,7 @@ read_parameter(struct skr_config_reader *reader,
     place.path = skr_config_text(reader, "%s?%s", dsn->path,
                                  skr_config_excerpt(parameter->name, excerpt));
     place.key = skr_config_find_child(options, parameter->name, false);
-    if (place.key == NULL) {
+    if (place.key == NULL || place.key->type == SKR_TYPE_MAP) {
         char suggestion[256];
         skr_config_suggest(options, parameter->name, suggestion,
                            sizeof(suggestion));

@@ -51,7 +51,7 @@ skr_config_find_child(const struct skr_config_key *parent, const char *name,
     for (size_t i = 0; i < count; i++) {
         if (!skr_config_is_child(parent, &keys[i]))
             continue;
-        if (keys[i].other_only && !other_driver)
+        if (other_driver ? keys[i].table_only : keys[i].other_only)
             continue;
         const char *child = skr_config_key_name(&keys[i]);
         if (is_pattern(child) ? fits(child, name) : strcmp(child, name) == 0)
@@ -111,7 +111,7 @@ is_offered(const struct skr_config_key *parent,
 {
     return skr_config_is_child(parent, key) &&
            !is_pattern(skr_config_key_name(key)) &&
-           key->type != SKR_TYPE_IGNORED;
+           key->type != SKR_TYPE_IGNORED && !key->unoffered;
 }
 
 void

@@ -58,9 +58,10 @@ struct skr_config_key {
     const char *for_queue;  // the default where the transport is a queue://
     bool required;
     enum skr_config_null null;
-    bool table_only;  // has a default only where the transport is a table
+    bool table_only;  // known only where the transport is a table
     bool other_only;  // known only where this build has no driver
     bool silent;      // ignored without a warning
+    bool unoffered;   // never suggested: there is a plainer way
 };
 
 const struct skr_config_key *skr_config_keys(size_t *count);

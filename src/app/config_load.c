@@ -2,7 +2,6 @@
 // From a file to a configuration.
 #include "app/config_reader.h"
 
-#include "app/drivers.h"
 #include "base/error.h"
 
 #include <errno.h>
@@ -189,22 +188,4 @@ skr_config_find_transport(const struct skr_config *config, const char *name,
              config->path, known.size == 0 ? "none" : known.bytes);
     skr_text_fini(&known);
     return SKR_INVALID;
-}
-
-enum skr_code
-skr_config_use_transport(const struct skr_config *config, const char *name,
-                         const struct skr_config_transport **transport,
-                         struct skr_error *error)
-{
-    const struct skr_config_transport *found = NULL;
-    enum skr_code code = skr_config_find_transport(config, name, &found, error);
-    if (code != SKR_OK)
-        return code;
-    if (found->kind == SKR_TRANSPORT_OTHER)
-        return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
-                        "the transport '%s' is %s://, which this build has no "
-                        "driver for (it has: doctrine, %s)",
-                        name, found->scheme, skr_driver_brokers());
-    *transport = found;
-    return SKR_OK;
 }

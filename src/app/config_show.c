@@ -33,9 +33,12 @@ build_text(const char *text)
 static bool
 looks_secret(const char *name)
 {
-    static const char *const words[] = {"password", "passwd", "secret",
-                                        "token"};
-    for (size_t i = 0; name != NULL && i < SKR_COUNT_OF(words); i++)
+    static const char *const words[] = {
+        "password",   "passwd",     "passphrase", "secret",
+        "token",      "apikey",     "api_key",    "api-key",
+        "access_key", "access-key", "private",    "credentials",
+    };
+    for (size_t i = 0; i < SKR_COUNT_OF(words); i++)
         if (strcasestr(name, words[i]) != NULL)
             return true;
     return false;
@@ -58,26 +61,28 @@ build_scalar(const struct skr_yaml_node *node)
     return build_text(node->text);
 }
 
+// Everything below a name that looks secret is.
 static json_t *
-build_node(const struct skr_yaml_node *node, const char *name)
+build_node(const struct skr_yaml_node *node, bool is_secret)
 {
     json_t *built = NULL;
     switch (node->kind) {
     case SKR_YAML_NULL: return json_null();
     case SKR_YAML_TEXT:
-        return looks_secret(name) ? json_string("***") : build_scalar(node);
+        return is_secret ? json_string("***") : build_scalar(node);
     case SKR_YAML_LIST:
         built = json_array();
         for (size_t i = 0; i < node->count; i++)
-            json_array_append_new(built,
-                                  build_node(node->entries[i].value, name));
+            json_array_append_new(
+                built, build_node(node->entries[i].value, is_secret));
         return built;
     case SKR_YAML_MAP:
         built = json_object();
         for (size_t i = 0; i < node->count; i++)
             json_object_set_new(
                 built, node->entries[i].key,
-                build_node(node->entries[i].value, node->entries[i].key));
+                build_node(node->entries[i].value,
+                           is_secret || looks_secret(node->entries[i].key)));
         return built;
     }
     abort();
@@ -159,7 +164,7 @@ build_options(const struct skr_config *config, const struct skr_config_key *key,
         return build_map(config, key, transport);
     const struct skr_yaml_entry *options =
         skr_yaml_find(transport->node, "options");
-    return options == NULL ? NULL : build_node(options->value, NULL);
+    return options == NULL ? NULL : build_node(options->value, false);
 }
 
 static json_t *
@@ -191,7 +196,7 @@ build_value(const struct skr_config *config, const struct skr_config_key *key,
     switch (key->type) {
     case SKR_TYPE_MAP:
         if (strcmp(key->path, "message_broker_amqp") == 0)
-            return config->amqp ? build_node(config->amqp, NULL) : NULL;
+            return config->amqp ? build_node(config->amqp, false) : NULL;
         if (strcmp(key->path, "transports.*.options") == 0)
             return build_options(config, key, target);
         return build_map(config, key, target);

@@ -2,6 +2,8 @@
 // Values of the plain types: from text into the structs.
 #include "app/config_reader.h"
 
+#include "db/words.h"
+
 #include <errno.h>
 #include <inttypes.h>
 #include <math.h>
@@ -195,6 +197,11 @@ set_text(struct skr_config_reader *reader, const struct skr_config_place *place,
                     "a table name of letters, digits and underscores, 63 at "
                     "most and no digit first,",
                     shown);
+    else if (key->type == SKR_TYPE_TABLE && skr_sql_is_reserved(text))
+        skr_config_mistake(reader, place,
+                           "'%s' is a word of SQL and cannot name a table; "
+                           "another name is needed, such as messenger_%s",
+                           text, text);
     else if (text[0] == '\0' && key->scope != SKR_SCOPE_NONE)
         skr_config_mistake(reader, place, "%s is needed, not an empty text",
                            skr_config_type_needed(key->type));

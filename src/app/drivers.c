@@ -6,6 +6,15 @@
 #include "db/db.h"
 
 #include <skirnir/queue.h>
+#ifdef SKR_WITH_MYSQL
+#include <skirnir/mysql.h>
+#endif
+#ifdef SKR_WITH_PGSQL
+#include <skirnir/pgsql.h>
+#endif
+#ifdef SKR_WITH_RABBITMQ
+#include <skirnir/rabbitmq.h>
+#endif
 #ifdef SKR_WITH_SQLITE
 #include <skirnir/sqlite.h>
 #endif
@@ -18,6 +27,15 @@ static const struct {
 #ifdef SKR_WITH_SQLITE
     {"sqlite", &skr_sqlite_db},
 #endif
+#ifdef SKR_WITH_MYSQL
+    {"mysql", &skr_mysql_db},
+    {"mariadb", &skr_mysql_db},
+#endif
+#ifdef SKR_WITH_PGSQL
+    {"pgsql", &skr_pgsql_db},
+    {"postgresql", &skr_pgsql_db},
+    {"postgres", &skr_pgsql_db},
+#endif
     {NULL, NULL},
 };
 
@@ -26,6 +44,10 @@ static const struct {
     const struct skr_broker_ops *ops;
 } brokers[] = {
     {"queue", &skr_queue_broker},
+#ifdef SKR_WITH_RABBITMQ
+    {"amqp", &skr_rabbitmq_broker},
+    {"amqps", &skr_rabbitmq_broker},
+#endif
 };
 
 const struct skr_db_ops *
@@ -49,15 +71,26 @@ skr_driver_find_broker(const char *scheme)
 const char *
 skr_driver_databases(void)
 {
+    static const char list[] = ""
 #ifdef SKR_WITH_SQLITE
-    return "sqlite";
-#else
-    return "none";
+                               ", sqlite"
 #endif
+#ifdef SKR_WITH_MYSQL
+                               ", mysql"
+#endif
+#ifdef SKR_WITH_PGSQL
+                               ", pgsql"
+#endif
+        ;
+    return sizeof(list) == 1 ? "none" : list + 2;
 }
 
 const char *
 skr_driver_brokers(void)
 {
-    return "queue";
+    return "queue"
+#ifdef SKR_WITH_RABBITMQ
+           ", amqp, amqps"
+#endif
+        ;
 }

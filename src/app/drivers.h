@@ -10,7 +10,7 @@
 const struct skr_db_ops *skr_driver_find_database(const char *scheme);
 const struct skr_broker_ops *skr_driver_find_broker(const char *scheme);
 
-// "sqlite": for messages and --version.
+// "sqlite, pgsql": for messages and --version.
 const char *skr_driver_databases(void);
 const char *skr_driver_brokers(void);
 

@@ -5,17 +5,22 @@
 #include "base/error.h"
 #include "base/text.h"
 
+#include <ctype.h>
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
 const struct skr_option skr_global_options[] = {
     {"config", 'c', "FILE",
      "the configuration; else SKIRNIR_CONFIG, else "
-     "skirnir.yaml here or in /etc/skirnir"},
-    {"quiet", 'q', NULL, "say errors only"},
-    {"verbose", 'v', NULL, "say more; -vv and -vvv too"},
-    {"help", 'h', NULL, "explain the command"},
-    {"version", 'V', NULL, "print version and drivers"},
+     "skirnir.yaml here or in /etc/skirnir",
+     .kind = SKR_OPTION_TEXT},
+    {"quiet", 'q', NULL, "say errors only", .kind = SKR_OPTION_FLAG},
+    {"verbose", 'v', NULL, "say more; -vv also tells of each message",
+     .kind = SKR_OPTION_FLAG},
+    {"help", 'h', NULL, "explain the command", .kind = SKR_OPTION_FLAG},
+    {"version", 'V', NULL, "print version and drivers",
+     .kind = SKR_OPTION_FLAG},
     {0},
 };
 
@@ -38,12 +43,91 @@ find_letter(const struct skr_option *options, char letter)
     return NULL;
 }
 
+// As PHP writes sizes.
+static bool
+parse_size(const char *text, uint64_t *bytes)
+{
+    char *end = NULL;
+    errno = 0;
+    unsigned long long number = strtoull(text, &end, 10);
+    unsigned shift = 0;
+    switch (toupper((unsigned char)*end)) {
+    case 'K': shift = 10; break;
+    case 'M': shift = 20; break;
+    case 'G': shift = 30; break;
+    default: break;
+    }
+    if (shift > 0)
+        end++;
+    // strtoull() also takes blanks and signs.
+    if (text[0] < '0' || text[0] > '9' || *end != '\0' || errno != 0 ||
+        number == 0 || number > UINT64_MAX >> shift)
+        return false;
+    *bytes = (uint64_t)number << shift;
+    return true;
+}
+
+static enum skr_code
+check_id(const struct skr_option *option, const char *value,
+         struct skr_error *error)
+{
+    static const struct skr_id none;
+    struct skr_id id;
+    enum skr_code code = skr_id_parse(value, &id, error);
+    if (code == SKR_OK && memcmp(&id, &none, sizeof(id)) == 0)
+        code = skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
+                        "an id of zeros stands for no id; leave it out to "
+                        "have one made");
+    if (code != SKR_OK)
+        skr_error_prefix(error, "--%s", option->name);
+    return code;
+}
+
+static enum skr_code
+check_value(const struct skr_option *option, const char *value,
+            struct skr_error *error)
+{
+    int64_t number;
+    uint64_t size;
+    const char *equals;
+    switch (option->kind) {
+    case SKR_OPTION_FLAG:
+    case SKR_OPTION_TEXT: return SKR_OK;
+    case SKR_OPTION_ID: return check_id(option, value, error);
+    case SKR_OPTION_NUMBER:
+        if (skr_text_number(value, option->least, option->most, &number))
+            return SKR_OK;
+        return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
+                        "--%s=%.40s: a whole number from %lld to %lld is "
+                        "needed",
+                        option->name, value, (long long)option->least,
+                        (long long)option->most);
+    case SKR_OPTION_SIZE:
+        if (parse_size(value, &size))
+            return SKR_OK;
+        return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
+                        "--%s=%.40s: a size such as 128M is needed",
+                        option->name, value);
+    case SKR_OPTION_PAIR:
+        equals = strchr(value, '=');
+        if (equals != NULL && equals != value)
+            return SKR_OK;
+        return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
+                        "--%s=%.80s: %s is needed", option->name, value,
+                        option->value);
+    }
+    abort();
+}
+
 static enum skr_code
 add(struct skr_arguments *arguments, const struct skr_option *option,
     const char *value, struct skr_error *error)
 {
     if (arguments->given_count == SKR_MAX_GIVEN)
         return skr_fail(error, SKR_INVALID, SKR_GIVE_UP, "too many options");
+    enum skr_code code = check_value(option, value, error);
+    if (code != SKR_OK)
+        return code;
     arguments->given[arguments->given_count++] =
         (struct skr_given){.option = option, .value = value};
     return SKR_OK;
@@ -73,8 +157,7 @@ parse_long(const struct skr_option *own, int argc, char **argv, int *at,
         option = find_long(skr_global_options, name, length);
     if (option == NULL)
         return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
-                        "unknown option --%.*s; --help lists them", (int)length,
-                        name);
+                        "unknown option --%.*s", (int)length, name);
     const char *value = name[length] == '=' ? name + length + 1 : NULL;
     if (option->value == NULL && value != NULL)
         return skr_fail(error, SKR_INVALID, SKR_GIVE_UP, "--%s takes no value",
@@ -97,7 +180,7 @@ parse_letters(const struct skr_option *own, int argc, char **argv, int *at,
             option = find_letter(skr_global_options, *letter);
         if (option == NULL)
             return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
-                            "unknown option -%c; --help lists them", *letter);
+                            "unknown option -%c", *letter);
         const char *value = NULL;
         bool takes_rest = option->value != NULL && letter[1] != '\0';
         if (takes_rest)
@@ -119,14 +202,17 @@ check_count(const struct skr_command *command,
     if (skr_arguments_has(arguments, "help"))
         return SKR_OK;
     if (arguments->positional_count < command->least_arguments)
-        return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
-                        "%s is missing; see skirnir %s --help",
-                        command->arguments, command->name);
+        return skr_fail(error, SKR_INVALID, SKR_GIVE_UP, "%s is missing",
+                        command->arguments);
     if (arguments->positional_count > command->most_arguments)
-        return skr_fail(
-            error, SKR_INVALID, SKR_GIVE_UP,
-            "'%.60s' is one argument too many; see skirnir %s --help",
-            arguments->positional[command->most_arguments], command->name);
+        return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
+                        "'%.60s' is one argument too many",
+                        arguments->positional[command->most_arguments]);
+    for (const struct skr_option *option = command->options;
+         option != NULL && option->name != NULL; option++)
+        if (option->required && !skr_arguments_has(arguments, option->name))
+            return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
+                            "--%s is missing: %s", option->name, option->help);
     return SKR_OK;
 }
 
@@ -188,22 +274,26 @@ skr_arguments_has(const struct skr_arguments *arguments, const char *name)
     return skr_arguments_count(arguments, name) > 0;
 }
 
-enum skr_code
+int64_t
 skr_arguments_number(const struct skr_arguments *arguments, const char *name,
-                     int64_t least, int64_t most, int64_t fallback,
-                     int64_t *number, struct skr_error *error)
+                     int64_t fallback)
 {
     const char *text = skr_arguments_find(arguments, name);
-    if (text == NULL) {
-        *number = fallback;
-        return SKR_OK;
-    }
-    if (!skr_text_number(text, least, most, number))
-        return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
-                        "--%s=%.40s: a whole number from %lld to %lld is "
-                        "needed",
-                        name, text, (long long)least, (long long)most);
-    return SKR_OK;
+    int64_t number = fallback;
+    if (text != NULL)
+        skr_text_number(text, INT64_MIN, INT64_MAX, &number);
+    return number;
+}
+
+uint64_t
+skr_arguments_size(const struct skr_arguments *arguments, const char *name,
+                   uint64_t fallback)
+{
+    const char *text = skr_arguments_find(arguments, name);
+    uint64_t size = fallback;
+    if (text != NULL)
+        parse_size(text, &size);
+    return size;
 }
 
 static void

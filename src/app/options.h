@@ -7,15 +7,30 @@
 
 #include <skirnir/skirnir.h>
 #include <stdbool.h>
+#include <stdint.h>
 #include <stdio.h>
 
 struct skr_command;
+
+// What a value has to be. It is checked while the command line is read, so
+// that a wrong one is wrong usage, whatever the command does with it.
+enum skr_option_kind {
+    SKR_OPTION_FLAG,
+    SKR_OPTION_TEXT,
+    SKR_OPTION_NUMBER,  // whole, from least to most
+    SKR_OPTION_SIZE,    // "134217728", "128M", "1G"
+    SKR_OPTION_PAIR,    // "NAME=VALUE"
+    SKR_OPTION_ID,      // a UUID or a ULID
+};
 
 struct skr_option {
     const char *name;   // long, without dashes
     char letter;        // '\0': none
     const char *value;  // "N", for the help; NULL: a flag
     const char *help;
+    enum skr_option_kind kind;
+    int64_t least, most;
+    bool required;
 };
 
 enum { SKR_MAX_GIVEN = 64, SKR_MAX_POSITIONAL = 16 };
@@ -37,7 +52,8 @@ extern const struct skr_option skr_global_options[];
 
 // Options may stand before, between and after arguments; "--" ends them.
 // command NULL: only global options are known, and parsing ends at the first
-// argument, whose index in argv is *next (argc when there is none).
+// argument, whose index in argv is *next (argc when there is none). Errors are
+// wrong usage.
 SKR_MUST_CHECK enum skr_code
 skr_arguments_parse(const struct skr_command *command, int argc, char **argv,
                     struct skr_arguments *arguments, int *next,
@@ -49,10 +65,11 @@ skr_arguments_find(const struct skr_arguments *arguments, const char *name);
 bool skr_arguments_has(const struct skr_arguments *arguments, const char *name);
 size_t
 skr_arguments_count(const struct skr_arguments *arguments, const char *name);
-SKR_MUST_CHECK enum skr_code
-skr_arguments_number(const struct skr_arguments *arguments, const char *name,
-                     int64_t least, int64_t most, int64_t fallback,
-                     int64_t *number, struct skr_error *error);
+// Values of options of these kinds; fallback when it is not given.
+int64_t skr_arguments_number(const struct skr_arguments *arguments,
+                             const char *name, int64_t fallback);
+uint64_t skr_arguments_size(const struct skr_arguments *arguments,
+                            const char *name, uint64_t fallback);
 
 void skr_command_help(const struct skr_command *command, FILE *out);
 

@@ -2,10 +2,38 @@
 #include "app/output.h"
 
 #include "base/clock.h"
+#include "base/error.h"
 #include "base/text.h"
 
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
 #include <string.h>
 #include <unistd.h>
+
+void
+skr_output_open(void)
+{
+    // The wrong way round on purpose: reading from the output fails, and so
+    // does writing to the input.
+    static const int ways[] = {O_WRONLY, O_RDONLY, O_RDONLY};
+    for (int fd = 0; fd < (int)SKR_COUNT_OF(ways); fd++)
+        if (fcntl(fd, F_GETFD) < 0 && errno == EBADF &&
+            open("/dev/null", ways[fd]) < 0)
+            return;
+}
+
+enum skr_code
+skr_output_flush(struct skr_error *error)
+{
+    bool failed = ferror(stdout) != 0;
+    errno = 0;
+    if (fflush(stdout) == 0 && !failed)
+        return SKR_OK;
+    const char *reason = errno == 0 ? "a write failed" : strerror(errno);
+    return skr_fail(error, SKR_REFUSED, SKR_GIVE_UP,
+                    "the output cannot be written: %s", reason);
+}
 
 static const char *
 level_name(enum skr_log_level level)
@@ -39,12 +67,23 @@ add_value(struct skr_text *line, const char *value)
     skr_text_add_string(line, "\"");
 }
 
+static bool
+is_about_a_message(const struct skr_log_field *fields, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        if (strcmp(fields[i].name, "message") == 0)
+            return true;
+    return false;
+}
+
 void
 skr_output_log(void *user, enum skr_log_level level, const char *event,
                const struct skr_log_field *fields, size_t count)
 {
     const struct skr_output *output = user;
-    if (level > output->level)
+    if (level > output->level ||
+        (level == SKR_LOG_DEBUG && !output->each_message &&
+         is_about_a_message(fields, count)))
         return;
     int64_t now = skr_clock_wall_us();
     char time[SKR_TIMESTAMP_SIZE];

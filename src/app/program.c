@@ -53,30 +53,33 @@ run_command(const struct skr_command *command,
         .level = skr_arguments_has(arguments, "quiet")     ? SKR_LOG_ERROR
                  : skr_arguments_has(arguments, "verbose") ? SKR_LOG_DEBUG
                                                            : SKR_LOG_INFO,
+        .each_message = skr_arguments_count(arguments, "verbose") > 1,
     };
     struct skr_app app = {
         .command = command,
         .arguments = arguments,
         .log = {.write = skr_output_log, .user = &output},
     };
-    enum skr_exit code = command->run(&app);
-    // A full disk or a closed pipe shows only here.
-    if (fflush(stdout) != 0 && code == SKR_EXIT_OK)
-        return SKR_EXIT_FAILURE;
-    return code;
+    return command->run(&app);
 }
 
-int
-skr_program_run(int argc, char **argv)
+static void
+print_usage_error(const char *command, const struct skr_error *error)
+{
+    fprintf(stderr, "skirnir%s%s: %s; see skirnir %s%s--help\n",
+            command[0] == '\0' ? "" : " ", command, error->text, command,
+            command[0] == '\0' ? "" : " ");
+}
+
+static enum skr_exit
+run(int argc, char **argv)
 {
     struct skr_arguments arguments = {0};
     struct skr_error error = {0};
     int at = argc;
-    // A reader that goes away (| head) is an error of the write, not a death.
-    signal(SIGPIPE, SIG_IGN);
     if (skr_arguments_parse(NULL, argc, argv, &arguments, &at, &error) !=
         SKR_OK) {
-        fprintf(stderr, "skirnir: %s\n", error.text);
+        print_usage_error("", &error);
         return SKR_EXIT_USAGE;
     }
     if (skr_arguments_has(&arguments, "version")) {
@@ -98,12 +101,27 @@ skr_program_run(int argc, char **argv)
     }
     if (skr_arguments_parse(command, argc - at, argv + at, &arguments, NULL,
                             &error) != SKR_OK) {
-        fprintf(stderr, "skirnir %s: %s\n", command->name, error.text);
+        print_usage_error(command->name, &error);
         return SKR_EXIT_USAGE;
     }
     if (skr_arguments_has(&arguments, "help")) {
         skr_command_help(command, stdout);
         return SKR_EXIT_OK;
     }
-    return (int)run_command(command, &arguments);
+    return run_command(command, &arguments);
+}
+
+int
+skr_program_run(int argc, char **argv)
+{
+    struct skr_error error;
+    skr_output_open();
+    // A reader that goes away (| head) is an error of the write, not a death.
+    signal(SIGPIPE, SIG_IGN);
+    enum skr_exit code = run(argc, argv);
+    // A full disk or a closed pipe may show only here.
+    if (skr_output_flush(&error) == SKR_OK || code != SKR_EXIT_OK)
+        return (int)code;
+    fprintf(stderr, "skirnir: %s\n", error.text);
+    return SKR_EXIT_FAILURE;
 }

@@ -82,6 +82,27 @@ skr_transport_failed_place(const struct skr_config *config)
     return place;
 }
 
+bool
+skr_transport_is_failure(const struct skr_config *config,
+                         const struct skr_config_transport *transport)
+{
+    return config->failure_transport != NULL &&
+           strcmp(transport->name, config->failure_transport) == 0;
+}
+
+enum skr_code
+skr_transport_refuse_failure(const struct skr_config_transport *transport,
+                             struct skr_error *error)
+{
+    return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
+                    "transport %s is the failure_transport: it keeps messages "
+                    "that failed, which are neither relayed nor consumed; "
+                    "look at them with SELECT * FROM %s WHERE queue_name IN "
+                    "('%s', '%s.skirnir')",
+                    transport->name, transport->table_name,
+                    transport->queue_name, transport->queue_name);
+}
+
 enum skr_code
 skr_transport_table(const struct skr_config *config,
                     const struct skr_config_transport *transport,

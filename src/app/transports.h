@@ -40,4 +40,12 @@ struct skr_failed_place {
 struct skr_failed_place
 skr_transport_failed_place(const struct skr_config *config);
 
+// Whether it is the configuration's failure transport, which nothing relays or
+// consumes; and the error that says so and how to look at it.
+bool skr_transport_is_failure(const struct skr_config *config,
+                              const struct skr_config_transport *transport);
+enum skr_code
+skr_transport_refuse_failure(const struct skr_config_transport *transport,
+                             struct skr_error *error);
+
 #endif

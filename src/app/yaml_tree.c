@@ -8,6 +8,10 @@
 #include <string.h>
 #include <yaml.h>
 
+static const char too_deep[] = "nested too deeply (32 levels at most)";
+static const char too_many[] = "too many values, aliases counted each time "
+                               "they are used (20000 at most)";
+
 struct copying {
     yaml_document_t *document;
     struct skr_arena *arena;
@@ -191,11 +195,9 @@ copy_node(struct copying *copying, int index, int depth,
 {
     const yaml_node_t *node = yaml_document_get_node(copying->document, index);
     if (depth > SKR_YAML_MAX_DEPTH)
-        return refuse(copying, node, "nested too deeply (32 levels at most)");
+        return refuse(copying, node, too_deep);
     if (++copying->nodes > SKR_YAML_MAX_NODES)
-        return refuse(copying, node,
-                      "too many values, aliases counted each time they are "
-                      "used (20000 at most)");
+        return refuse(copying, node, too_many);
     struct skr_yaml_node *copy = skr_arena_take(copying->arena, sizeof(*copy));
     if (copy == NULL)
         return skr_fail_memory(copying->error);
@@ -238,23 +240,73 @@ fail_parser(const yaml_parser_t *parser, int *line, struct skr_error *error)
 }
 
 static enum skr_code
-copy_document(yaml_parser_t *parser, yaml_document_t *document,
-              struct copying *copying, struct skr_yaml_node **root)
+refuse_event(const yaml_event_t *event, int *line, const char *text,
+             struct skr_error *error)
 {
-    copying->document = document;
-    enum skr_code code = copy_node(copying, 1, 0, root);
-    if (code != SKR_OK)
-        return code;
-    yaml_document_t second;
-    if (!yaml_parser_load(parser, &second))
-        return fail_parser(parser, copying->line, copying->error);
-    if (yaml_document_get_root_node(&second) != NULL) {
-        *copying->line = line_of(second.start_mark);
-        code = skr_fail(copying->error, SKR_MALFORMED, SKR_GIVE_UP,
-                        "a second document begins here; one file holds one "
-                        "document");
+    *line = line_of(event->start_mark);
+    return skr_fail(error, SKR_MALFORMED, SKR_GIVE_UP, "%s", text);
+}
+
+struct shape {
+    size_t documents, nodes, open;
+};
+
+static enum skr_code
+check_event(struct shape *shape, const yaml_event_t *event, int *line,
+            struct skr_error *error)
+{
+    switch (event->type) {
+    case YAML_DOCUMENT_START_EVENT:
+        if (++shape->documents > 1)
+            return refuse_event(event, line,
+                                "a second document begins here; one file holds "
+                                "one document",
+                                error);
+        return SKR_OK;
+    case YAML_SEQUENCE_START_EVENT:
+    case YAML_MAPPING_START_EVENT:
+        if (++shape->open > SKR_YAML_MAX_DEPTH + 1)
+            return refuse_event(event, line, too_deep, error);
+        shape->nodes++;
+        break;
+    case YAML_SEQUENCE_END_EVENT:
+    case YAML_MAPPING_END_EVENT: shape->open--; break;
+    case YAML_SCALAR_EVENT:
+    case YAML_ALIAS_EVENT: shape->nodes++; break;
+    case YAML_NO_EVENT:
+    case YAML_STREAM_START_EVENT:
+    case YAML_STREAM_END_EVENT:
+    case YAML_DOCUMENT_END_EVENT: break;
     }
-    yaml_document_delete(&second);
+    if (shape->nodes > SKR_YAML_MAX_NODES)
+        return refuse_event(event, line, too_many, error);
+    return SKR_OK;
+}
+
+// Event by event, before a tree is built: the time that libyaml takes grows
+// with the square of the depth and of the number of anchors, so that a small
+// file could keep it busy for minutes.
+static enum skr_code
+check_shape(const char *bytes, size_t size, int *line, struct skr_error *error)
+{
+    yaml_parser_t parser;
+    struct shape shape = {0};
+    if (!yaml_parser_initialize(&parser))
+        return skr_fail_memory(error);
+    yaml_parser_set_input_string(&parser, (const unsigned char *)bytes, size);
+    enum skr_code code = SKR_OK;
+    bool at_end = false;
+    while (code == SKR_OK && !at_end) {
+        yaml_event_t event;
+        if (!yaml_parser_parse(&parser, &event)) {
+            code = fail_parser(&parser, line, error);
+            break;
+        }
+        at_end = event.type == YAML_STREAM_END_EVENT;
+        code = check_event(&shape, &event, line, error);
+        yaml_event_delete(&event);
+    }
+    yaml_parser_delete(&parser);
     return code;
 }
 
@@ -264,18 +316,21 @@ skr_yaml_parse(const char *bytes, size_t size, struct skr_arena *arena,
 {
     struct copying copying = {.arena = arena, .line = line, .error = error};
     yaml_parser_t parser;
+    enum skr_code code = check_shape(bytes, size, line, error);
+    if (code != SKR_OK)
+        return code;
     if (!yaml_parser_initialize(&parser))
         return skr_fail_memory(error);
     yaml_parser_set_input_string(&parser, (const unsigned char *)bytes, size);
     yaml_document_t document;
-    enum skr_code code = SKR_OK;
     struct skr_yaml_node *copied = NULL;
     if (!yaml_parser_load(&parser, &document)) {
         code = fail_parser(&parser, line, error);
         goto delete_parser;
     }
+    copying.document = &document;
     if (yaml_document_get_root_node(&document) != NULL)
-        code = copy_document(&parser, &document, &copying, &copied);
+        code = copy_node(&copying, 1, 0, &copied);
     if (code == SKR_OK)
         *root = copied;
     yaml_document_delete(&document);

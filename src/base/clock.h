@@ -6,6 +6,7 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include <time.h>
 
 // Milliseconds that go on while the host is suspended (CLOCK_BOOTTIME).
 int64_t skr_clock_ms(void);
@@ -23,5 +24,10 @@ bool skr_clock_parse_timestamp(const char *text, int64_t *wall_us);
 // Sleeps until wake_fd is readable (true) or the time is over (false). A
 // negative wake_fd is never readable.
 bool skr_clock_sleep(int wake_fd, int64_t timeout_ms);
+
+// timeout_ms from now by CLOCK_MONOTONIC, for a condition that waits by that
+// clock. It stands still while the host is suspended, skr_clock_ms() does not:
+// a wait that must end in time after that is made of short ones.
+struct timespec skr_clock_deadline(int64_t timeout_ms);
 
 #endif

@@ -114,12 +114,26 @@ character_size(const unsigned char *p, size_t left)
     return size;
 }
 
+// Eight bytes at once, as nearly all text is ASCII: none has its high bit set,
+// and none is zero (only a zero borrows from it when one is taken from each).
+static bool
+is_plain(const unsigned char *p)
+{
+    uint64_t eight;
+    memcpy(&eight, p, sizeof(eight));
+    return ((eight | (eight - 0x0101010101010101)) & 0x8080808080808080) == 0;
+}
+
 size_t
 skr_text_storable_size(const void *bytes, size_t size)
 {
     const unsigned char *p = bytes;
     size_t at = 0;
     while (at < size) {
+        if (size - at >= 8 && is_plain(p + at)) {
+            at += 8;
+            continue;
+        }
         size_t step = character_size(p + at, size - at);
         if (step == 0)
             break;

@@ -33,7 +33,14 @@ decode(const char *start, const char *end, const char *part, char **decoded,
         }
         int high = end - at > 2 ? hex_digit(at[1]) : -1;
         int low = high >= 0 ? hex_digit(at[2]) : -1;
-        if (low < 0 || (high == 0 && low == 0)) {
+        if (high == 0 && low == 0) {
+            free(out);
+            return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
+                            "the %s of the DSN holds %%00, a zero byte, which "
+                            "ends every text",
+                            part);
+        }
+        if (low < 0) {
             free(out);
             return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
                             "the %s of the DSN has a %% that is not followed "
@@ -245,9 +252,10 @@ looks_secret(const char *name, const char *end)
     return false;
 }
 
-// Where a password stands, from its colon's successor to the last @ of all: one
-// that was not escaped may hold any character, and masking too much is the safe
-// mistake. Empty at the end when there is none.
+// Where a password or a lone user stands. A password goes from its colon's
+// successor to the last @ of all: one that was not escaped may hold any
+// character, and masking too much is the safe mistake. Empty at the end when
+// there is none.
 static void
 find_password(const char *text, const char **start, const char **end)
 {
@@ -260,10 +268,18 @@ find_password(const char *text, const char **start, const char **end)
     if (authority > last_at)
         return;
     const char *colon = find_between(authority, last_at, ":");
-    if (colon == last_at)
+    if (colon < last_at) {
+        *start = colon + 1;
+        *end = last_at;
         return;
-    *start = colon + 1;
-    *end = last_at;
+    }
+    // What stands alone before the host may be a token. An @ further on is none
+    // of its business.
+    const char *only_at = find_between(authority, last_at, "/?#@");
+    if (*only_at != '@' || only_at == authority)
+        return;
+    *start = authority;
+    *end = only_at;
 }
 
 char *

@@ -47,8 +47,9 @@ struct skr_text;
 void skr_url_add_parameter(struct skr_text *dsn, const char *name,
                            const char *value);
 
-// The text with the password, and the value of any parameter that looks like a
-// secret, replaced by "***". NULL when memory is out; the caller frees it.
+// The text with the password (or a user without one, who may be a token) and
+// the value of any parameter that looks like a secret replaced by "***". NULL
+// when memory is out; the caller frees it.
 char *skr_url_mask(const char *text);
 
 #endif

@@ -24,7 +24,7 @@ struct skr_broker_options {
     const struct skr_db_ops *database;  // under a queue broker; else NULL
     const char *database_url;
     bool auto_setup;  // make what is missing on the broker
-    int wake_fd;      // readable: end waits early; negative: none
+    int wake_fd;      // readable: receive() ends early; negative: none
     struct skr_log log;
 };
 
@@ -33,6 +33,9 @@ enum skr_fate {
     SKR_REFUSED_ONCE,      // nack, time-out, busy: may pass later
     SKR_REFUSED_FOR_GOOD,  // unroutable, too large, malformed
     SKR_UNCERTAIN,         // the connection ended first: it may be there
+    // Not sent: nothing can go there now, whatever the message. The exchange
+    // is missing, or we may not write to it. Nobody's fault: wait.
+    SKR_ROUTE_CLOSED,
 };
 
 struct skr_outcome {
@@ -52,9 +55,10 @@ typedef void skr_broker_close_fn(struct skr_broker *broker);
 // Where the message goes is route's to say; a broker that is one queue takes
 // NULL. Hands one message over and returns without waiting for the broker, so
 // that reading, publishing and settling overlap. The message is borrowed until
-// its outcome. Messages submitted in order reach the broker in order. headers
-// are the wire's, complete but for the content type. An error means that the
-// message was not taken and there will be no outcome for it.
+// its outcome or close(), the route for the call. Messages submitted in order
+// reach the broker in order. headers are the wire's, complete but for the
+// content type. An error means that the message was not taken and there will
+// be no outcome for it.
 typedef enum skr_code
 skr_broker_submit_fn(struct skr_broker *broker,
                      const struct skr_message *message,
@@ -96,6 +100,8 @@ struct skr_incoming {
     enum skr_settlement settlement;
     uint32_t delay_ms;
     struct skr_error reason;  // of a retry
+    // Set by settle(): another has it by now, and the retry came to nothing.
+    bool was_lost;
 };
 
 // Gives what is waiting, up to capacity, and waits up to timeout_ms for the
@@ -113,6 +119,42 @@ typedef enum skr_code
 skr_broker_settle_fn(struct skr_broker *broker, struct skr_incoming *incoming,
                      size_t count, struct skr_error *error);
 
+// One object of a broker's topology.
+enum skr_declaration_kind {
+    SKR_DECLARE_EXCHANGE,
+    SKR_DECLARE_QUEUE,
+    SKR_DECLARE_BINDING,
+};
+
+struct skr_argument {
+    const char *name;
+    enum skr_argument_kind {
+        SKR_ARGUMENT_TEXT,
+        SKR_ARGUMENT_NUMBER,
+        SKR_ARGUMENT_BOOLEAN,
+    } kind;
+    const char *text;  // never NULL in a text
+    int64_t number;    // of a boolean: 0 or 1
+};
+
+struct skr_declaration {
+    enum skr_declaration_kind kind;
+    const char *name;  // of an exchange or a queue
+    const char *type;  // of an exchange
+    bool durable;
+    const char *exchange, *queue, *binding_key;  // of a binding
+    const struct skr_argument *arguments;
+    size_t argument_count;
+};
+
+// Makes the object unless it is there, and waits for the answer. One that is
+// there with other properties is left alone: SKR_REFUSED says which differ, and
+// the connection is as good as before. NULL in a driver that has no topology.
+typedef enum skr_code
+skr_broker_declare_fn(struct skr_broker *broker,
+                      const struct skr_declaration *declaration,
+                      struct skr_error *error);
+
 struct skr_broker_ops {
     const char *scheme;  // "amqp", "kafka", "queue"
     size_t size;         // of the driver's struct; allocated zeroed
@@ -123,6 +165,7 @@ struct skr_broker_ops {
     skr_broker_outcomes_fn *outcomes;
     skr_broker_receive_fn *receive;
     skr_broker_settle_fn *settle;
+    skr_broker_declare_fn *declare;
 };
 
 SKR_MUST_CHECK enum skr_code

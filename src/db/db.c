@@ -60,6 +60,29 @@ free_url:
     return code;
 }
 
+static enum skr_code
+create(const struct skr_db_ops *ops, const char *url, struct skr_error *error)
+{
+    struct skr_url parsed = {0};
+    enum skr_code code = skr_url_parse(url, &parsed, error);
+    if (code == SKR_OK)
+        code = ops->create(&parsed, error);
+    skr_url_fini(&parsed);
+    return code;
+}
+
+enum skr_code
+skr_db_open_or_create(const struct skr_db_ops *ops, const char *url,
+                      bool may_create, struct skr_db **db,
+                      struct skr_error *error)
+{
+    enum skr_code code = skr_db_open(ops, url, db, error);
+    if (code != SKR_MISSING || !may_create || ops->create == NULL)
+        return code;
+    code = create(ops, url, error);
+    return code != SKR_OK ? code : skr_db_open(ops, url, db, error);
+}
+
 void
 skr_db_close(struct skr_db *db)
 {

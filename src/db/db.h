@@ -64,16 +64,28 @@ struct skr_tx_ops {
 // The first member of every driver's own struct.
 struct skr_db {
     const struct skr_db_ops *ops;
+    // Set by a reader that found rows: wait() then looks again soon.
+    bool found_rows;
 };
 
+// SKR_INVALID when no database can be at this URL, whatever the server says: a
+// part that is missing or means nothing, an unknown parameter, a bad value. The
+// text repeats no password. Asks nobody; open() refuses the same.
+typedef enum skr_code
+skr_db_check_url_fn(const struct skr_url *url, struct skr_error *error);
+// SKR_MISSING: the database itself does not exist, and create() would make it.
 typedef enum skr_code
 skr_db_open_fn(struct skr_db *db, const struct skr_url *url,
                struct skr_error *error);
+// Makes an empty database; harmless when there is one.
+typedef enum skr_code
+skr_db_create_fn(const struct skr_url *url, struct skr_error *error);
 // Safe after an open() that failed; rolls back and frees locks.
 typedef void skr_db_close_fn(struct skr_db *db);
 
 enum skr_begin {
     SKR_BEGIN_WRITE,     // READ COMMITTED where there is a choice
+    SKR_BEGIN_CLAIM,     // the same, to look for rows and mark them
     SKR_BEGIN_SNAPSHOT,  // every statement sees one state; writes nothing
 };
 
@@ -117,7 +129,9 @@ struct skr_db_ops {
     // For our own connection: statements are prepared once per text.
     const struct skr_tx_ops *tx;
 
+    skr_db_check_url_fn *check_url;  // NULL: any URL may do
     skr_db_open_fn *open;
+    skr_db_create_fn *create;  // NULL: databases are made by other means
     skr_db_close_fn *close;
     skr_db_begin_fn *begin;
     skr_db_commit_fn *commit;
@@ -132,6 +146,11 @@ struct skr_db_ops {
 SKR_MUST_CHECK enum skr_code
 skr_db_open(const struct skr_db_ops *ops, const char *url, struct skr_db **db,
             struct skr_error *error);
+// The same, but where there is no such database it may be made.
+SKR_MUST_CHECK enum skr_code
+skr_db_open_or_create(const struct skr_db_ops *ops, const char *url,
+                      bool may_create, struct skr_db **db,
+                      struct skr_error *error);
 void skr_db_close(struct skr_db *db);
 
 struct skr_tx skr_db_tx(struct skr_db *db);

@@ -33,6 +33,21 @@ struct skr_word {
 //   random_hex     32 random hexadecimal digits
 //   no_index       before a column: leave its index out of the plan; "" where
 //                  the planner knows the data well enough
+//   queue_is       whether a row is of the queue that is bound (one parameter),
+//                  by the index. Exact to the byte: where a collation takes "a"
+//                  and "A" for the same, the word queue_hex says it in full.
+//   queue_is_beyond     the same beside `id > ?` in the order of ids: by what
+//                  leads straight to that id
+//   queue_is_unindexed  the same, leaving the index out of the plan as no_index
+//   unsafe_engine  a SELECT that gives a row, the engine's name, for a table
+//                  that cannot be rolled back; it knows the word table. ""
+//                  where there are none.
+//   horizon        a SELECT of two numbers: all transactions below the first
+//   are
+//                  over, and none that begins later is below the second. ""
+//                  where rows become visible in the order of their ids.
+//   setup_lock     a statement that keeps out others who set up tables until
+//                  the end of the transaction, or "" where none is needed
 struct skr_dialect {
     const char *name;  // as the scheme
     const struct skr_word *words;

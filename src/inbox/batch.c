@@ -14,6 +14,11 @@ enum {
     MOST_CONFLICTS = 5,
     MOST_LOSSES = 3,
     FIRST_PAUSE_MS = 10,
+    // What the failed table does not take comes again after this.
+    PUT_OFF_MS = 30000,
+    // After a failure to keep a message, a pause so many times as long: those
+    // that can be handled do not wait for a database that does not answer.
+    KEEP_PAUSE = 10,
 };
 
 enum blame {
@@ -23,8 +28,22 @@ enum blame {
     BLAME_DATABASE,    // nothing can be done on it now
 };
 
+// A mistake in the statements, or in the tables that they are about, meets
+// every message alike: none of them is to blame.
+static bool
+is_sql_to_blame(struct skr_consumer *consumer, const struct job *job,
+                const struct skr_error *reason)
+{
+    if (job->handler->sql == NULL)
+        return false;
+    return reason->remedy == SKR_TRY_AGAIN || reason->code == SKR_MISSING ||
+           skr_sql_handler_is_broken(job->handler->sql, skr_db_tx(consumer->db),
+                                     reason);
+}
+
 static enum blame
-find_blame(const struct job *job, const struct attempt *attempt)
+find_blame(struct skr_consumer *consumer, const struct job *job,
+           const struct attempt *attempt)
 {
     const struct skr_error *reason = &attempt->reason;
     if (attempt->step == STEP_HANDLE && attempt->verdict == SKR_REJECT)
@@ -39,11 +58,8 @@ find_blame(const struct job *job, const struct attempt *attempt)
     case STEP_BEGIN:
     case STEP_ADMIT: return BLAME_DATABASE;
     case STEP_HANDLE:
-        // A C function's "try again" is a verdict, not a report on the
-        // database.
-        return job->handler->sql != NULL && reason->remedy == SKR_TRY_AGAIN
-                   ? BLAME_DATABASE
-                   : BLAME_MESSAGE;
+        return is_sql_to_blame(consumer, job, reason) ? BLAME_DATABASE
+                                                      : BLAME_MESSAGE;
     case STEP_COMMIT:
         return reason->remedy == SKR_TRY_AGAIN ? BLAME_DATABASE : BLAME_MESSAGE;
     }
@@ -102,9 +118,14 @@ handle_alone(struct skr_consumer *consumer, struct job *job,
         if (attempt.committed)
             return SKR_OK;
         bool is_settled = false;
-        switch (find_blame(job, &attempt)) {
+        switch (find_blame(consumer, job, &attempt)) {
         case BLAME_MESSAGE: is_settled = true; break;
-        case BLAME_CONFLICT: is_settled = ++conflicts > MOST_CONFLICTS; break;
+        case BLAME_CONFLICT:
+            is_settled = ++conflicts > MOST_CONFLICTS;
+            // Nothing that its handler does has been in anyone's way yet.
+            if (is_settled && attempt.step == STEP_ADMIT)
+                return report(&attempt, error);
+            break;
         case BLAME_CONNECTION:
             skr_consumer_drop_database(consumer);
             is_settled = ++losses > MOST_LOSSES;
@@ -112,7 +133,11 @@ handle_alone(struct skr_consumer *consumer, struct job *job,
             if (is_settled && attempt.step != STEP_HANDLE)
                 return report(&attempt, error);
             break;
-        case BLAME_DATABASE: return report(&attempt, error);
+        case BLAME_DATABASE:
+            if (attempt.step == STEP_HANDLE)
+                skr_error_prefix(&attempt.reason, "the handler of %.100s",
+                                 job->handler->message_name);
+            return report(&attempt, error);
         }
         if (is_settled) {
             decide(consumer, job, &attempt);
@@ -169,39 +194,45 @@ handle_jobs(struct skr_consumer *consumer, struct job *jobs, size_t count,
     return SKR_OK;
 }
 
+// It goes out of the way of others. The count that is raised by it does no
+// harm: the message is not to be handled again.
 static void
-drop_failed(struct skr_consumer *consumer)
+put_off(struct job *job)
 {
-    if (consumer->options.failed_database == NULL)
-        skr_consumer_drop_database(consumer);
-    else
-        skr_consumer_drop_failed(consumer);
+    job->state = JOB_PUT_OFF;
+    job->incoming->delay_ms = PUT_OFF_MS;
+    // Of one that is spent the row tells why already.
+    if (job->is_spent)
+        skr_error_clear(&job->reason);
 }
 
-// What the failed table does not take is given back, never dropped.
-static enum skr_code
-keep_failed(struct skr_consumer *consumer, struct job *jobs, size_t count,
-            struct skr_error *error)
+// What the failed table does not take is put off, never dropped.
+static void
+keep_failed(struct skr_consumer *consumer, struct job *jobs, size_t count)
 {
-    enum skr_code first = SKR_OK;
     for (size_t i = 0; i < count; i++) {
         if (jobs[i].state != JOB_FAILED)
             continue;
-        struct skr_error problem = {0};
-        enum skr_code code = skr_job_keep(consumer, &jobs[i], &problem);
-        if (code == SKR_OK) {
-            jobs[i].state = JOB_OVER;
+        int64_t start_ms = skr_clock_ms();
+        if (start_ms < consumer->keep_again_ms) {
+            put_off(&jobs[i]);
             continue;
         }
-        jobs[i].state = JOB_RELEASED;
-        if (problem.remedy == SKR_RECONNECT)
-            drop_failed(consumer);
-        if (first == SKR_OK) {
-            first = code;
-            *error = problem;
+        struct skr_error problem = {0};
+        if (skr_job_keep(consumer, &jobs[i], &problem) == SKR_OK) {
+            jobs[i].state = JOB_OVER;
+            skr_trouble_end(&consumer->unkept, &consumer->log,
+                            "consumer.keep_recovered", consumer->options.name);
+            continue;
         }
+        skr_trouble_report(&consumer->unkept, &consumer->log,
+                           "consumer.keep_trouble", consumer->options.name,
+                           &problem);
+        int64_t pause_ms = (skr_clock_ms() - start_ms) * KEEP_PAUSE;
+        consumer->keep_again_ms =
+            start_ms + (pause_ms < PUT_OFF_MS ? pause_ms : PUT_OFF_MS);
+        put_off(&jobs[i]);
     }
-    return first;
 }
 
 static void
@@ -211,6 +242,7 @@ set_settlement(struct job *job)
     switch (job->state) {
     case JOB_OVER: incoming->settlement = SKR_SETTLE_ACK; return;
     case JOB_RETRY:
+    case JOB_PUT_OFF:
         incoming->settlement = SKR_SETTLE_RETRY;
         incoming->reason = job->reason;
         return;
@@ -246,9 +278,13 @@ settle(struct skr_consumer *consumer, struct job *jobs, size_t count,
     }
     skr_failpoint("consumer.acked");
     for (size_t i = 0; i < count; i++) {
-        if (jobs[i].incoming->settlement == SKR_SETTLE_RETRY)
+        bool is_retry = jobs[i].state == JOB_RETRY;
+        // A retry that came to nothing is the next owner's business.
+        if (jobs[i].incoming->was_lost)
+            continue;
+        if (is_retry)
             atomic_fetch_add(&consumer->retried, 1);
-        if (jobs[i].incoming->settlement != SKR_SETTLE_RELEASE)
+        if (is_retry || jobs[i].state == JOB_OVER)
             consumer->taken++;
     }
     return SKR_OK;
@@ -258,13 +294,13 @@ enum skr_code
 skr_jobs_handle(struct skr_consumer *consumer, struct job *jobs, size_t count,
                 struct skr_error *error)
 {
-    struct skr_error problem = {0}, unkept = {0}, unsettled = {0};
+    struct skr_error problem = {0}, unsettled = {0};
     enum skr_code code = handle_jobs(consumer, jobs, count, &problem);
-    enum skr_code kept = keep_failed(consumer, jobs, count, &unkept);
+    keep_failed(consumer, jobs, count);
     enum skr_code settled = settle(consumer, jobs, count, &unsettled);
     if (code == SKR_OK) {
-        code = kept != SKR_OK ? kept : settled;
-        problem = kept != SKR_OK ? unkept : unsettled;
+        code = settled;
+        problem = unsettled;
     }
     if (code != SKR_OK)
         *error = problem;

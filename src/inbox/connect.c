@@ -58,9 +58,9 @@ skr_consumer_connect_database(struct skr_consumer *consumer,
 {
     if (consumer->db != NULL)
         return SKR_OK;
-    enum skr_code code =
-        skr_db_open(consumer->options.database, consumer->options.database_url,
-                    &consumer->db, error);
+    enum skr_code code = skr_db_open_or_create(
+        consumer->options.database, consumer->options.database_url,
+        consumer->extras.auto_setup, &consumer->db, error);
     if (code != SKR_OK)
         return code;
     code = check_deduplication(consumer, error);
@@ -83,9 +83,9 @@ skr_consumer_connect_failed(struct skr_consumer *consumer, struct skr_db **db,
         return code;
     }
     if (consumer->failed_db == NULL) {
-        code =
-            skr_db_open(options->failed_database, options->failed_database_url,
-                        &consumer->failed_db, error);
+        code = skr_db_open_or_create(
+            options->failed_database, options->failed_database_url,
+            consumer->extras.auto_setup, &consumer->failed_db, error);
         if (code == SKR_OK)
             code = check_failed_table(consumer, consumer->failed_db, error);
         if (code != SKR_OK)

@@ -369,10 +369,12 @@ skr_consumer_run(struct skr_consumer *consumer, struct skr_error *error)
         return code;
     consumer->taken = 0;
     consumer->was_ready = false;
+    consumer->keep_again_ms = 0;
     code = loop(consumer, error);
-    // Both are let go, so that a consumer that does not run holds nothing.
+    // All are let go, so that a consumer that does not run holds nothing.
     skr_consumer_drop_broker(consumer);
     skr_consumer_drop_database(consumer);
+    skr_consumer_drop_failed(consumer);
     uint64_t stops;
     ssize_t size = code == SKR_STOPPED
                        ? read(consumer->stop_fd, &stops, sizeof(stops))

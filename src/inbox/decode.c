@@ -24,6 +24,12 @@ find_obstacle(const struct skr_consumer *consumer,
         return skr_fail(reason, SKR_MALFORMED, SKR_GIVE_UP,
                         "the message has no id, so it cannot be deduplicated; "
                         "send a MessageIdStamp or an X-Message-Id header");
+    // The databases differ in what they would do with it.
+    if (!skr_deduplication_has_room(job->recorded_name))
+        return skr_fail(reason, SKR_MALFORMED, SKR_GIVE_UP,
+                        "the message's type is longer than %d characters, so "
+                        "it cannot be recorded: %.60s...",
+                        SKR_DEDUPLICATION_NAME_LENGTH, job->recorded_name);
     if (!skr_text_is_storable(incoming->body, incoming->body_size))
         return skr_fail(reason, SKR_MALFORMED, SKR_GIVE_UP,
                         "the body is not text in UTF-8");
@@ -32,15 +38,29 @@ find_obstacle(const struct skr_consumer *consumer,
                         "unknown message type \"%.100s\": consumer %s has no "
                         "handler for it",
                         envelope->message.name, consumer->options.name);
-    // Each of these tries ended without a word: the consumer died over it, or
-    // was stopped so hard that it could not give the message back.
-    if (job->retry_count > consumer->retry.max_retries)
-        return skr_fail(reason, SKR_TIMEOUT, SKR_GIVE_UP,
-                        "not handled again: %u earlier deliveries ended "
-                        "without a verdict, as when a handler kills its "
-                        "process",
-                        (unsigned)job->retry_count);
     return SKR_OK;
+}
+
+// A verdict never lets the count grow this far. What does are consumers that
+// died over the message, or were stopped so hard that they could not give it
+// back. One that was in hand among others need not have been seen by a handler:
+// without any retries it still has one delivery by itself.
+static enum skr_code
+find_spent(struct skr_consumer *consumer, struct job *job,
+           struct skr_error *error)
+{
+    const struct skr_headers *headers = &job->incoming->headers;
+    uint32_t most =
+        consumer->retry.max_retries > 0 ? consumer->retry.max_retries : 1;
+    job->is_spent = job->retry_count > most;
+    if (!job->is_spent)
+        return SKR_OK;
+    const char *stamp =
+        skr_headers_find(headers->items, headers->count, SKR_HEADER_ERROR);
+    if (stamp == NULL)
+        return SKR_OK;
+    return skr_stamp_read(&consumer->arena, stamp, "exceptionMessage",
+                          &job->last_error, error);
 }
 
 static enum skr_code
@@ -91,5 +111,5 @@ skr_job_decode(struct skr_consumer *consumer, struct skr_incoming *incoming,
     job->recorded_name = class_name == NULL ? message->name : class_name;
     if (find_obstacle(consumer, &envelope, job, &reason) != SKR_OK)
         fail_job(job, &reason);
-    return SKR_OK;
+    return find_spent(consumer, job, error);
 }

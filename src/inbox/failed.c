@@ -6,21 +6,6 @@
 #include "base/failpoint.h"
 #include "inbox/inside.h"
 
-#include <string.h>
-
-// The marks go into a copy: the delivery stays as it came, should the table
-// refuse it and the message be given back.
-static enum skr_code
-copy_headers(struct skr_arena *arena, const struct skr_headers *from,
-             struct skr_headers *to, struct skr_error *error)
-{
-    for (size_t i = 0; i < from->count; i++)
-        if (!skr_headers_add(arena, to, from->items[i].name,
-                             from->items[i].value))
-            return skr_fail_memory(error);
-    return SKR_OK;
-}
-
 static enum skr_code
 store(struct skr_consumer *consumer, struct skr_db *db,
       struct skr_failed_message *message, struct skr_error *error)
@@ -52,9 +37,9 @@ log_failed(const struct skr_consumer *consumer, const struct job *job)
             SKR_LOG_TEXT("error", job->reason.text));
 }
 
-enum skr_code
-skr_job_keep(struct skr_consumer *consumer, struct job *job,
-             struct skr_error *error)
+static enum skr_code
+keep(struct skr_consumer *consumer, const struct job *job,
+     struct skr_error *error)
 {
     const struct skr_incoming *incoming = job->incoming;
     struct skr_failed_message message = {
@@ -66,9 +51,11 @@ skr_job_keep(struct skr_consumer *consumer, struct job *job,
     };
     struct skr_db *db = NULL;
     enum skr_code code = skr_consumer_connect_failed(consumer, &db, error);
+    // The marks go into a copy: the delivery stays as it came, should the table
+    // refuse it and the message be given back.
     if (code == SKR_OK)
-        code = copy_headers(&consumer->arena, &incoming->headers,
-                            &message.headers, error);
+        code = skr_headers_copy(&consumer->arena, &incoming->headers,
+                                &message.headers, error);
     if (code != SKR_OK)
         return code;
     if (message.headers.count == 0) {
@@ -78,11 +65,36 @@ skr_job_keep(struct skr_consumer *consumer, struct job *job,
     code = store(consumer, db, &message, error);
     if (code == SKR_MISSING)
         return skr_consumer_fail_missing(consumer, error);
-    if (code != SKR_OK) {
+    if (code != SKR_OK)
         skr_error_prefix(error, "failed table %s",
                          consumer->options.failed_table);
-        return code;
+    return code;
+}
+
+static void
+drop_connection(struct skr_consumer *consumer)
+{
+    if (consumer->options.failed_database == NULL)
+        skr_consumer_drop_database(consumer);
+    else
+        skr_consumer_drop_failed(consumer);
+}
+
+enum skr_code
+skr_job_keep(struct skr_consumer *consumer, struct job *job,
+             struct skr_error *error)
+{
+    enum skr_code code = SKR_OK;
+    for (int tries = 0; tries < 2; tries++) {
+        code = keep(consumer, job, error);
+        if (code != SKR_MISSING &&
+            (code == SKR_OK || error->remedy != SKR_RECONNECT))
+            break;
+        // On connecting, a table that is gone is made where that is allowed.
+        drop_connection(consumer);
     }
+    if (code != SKR_OK)
+        return code;
     skr_failpoint("consumer.failed_stored");
     atomic_fetch_add(&consumer->failed, 1);
     log_failed(consumer, job);

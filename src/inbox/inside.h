@@ -42,6 +42,7 @@ enum job_state {
     JOB_OVER,      // dealt with: to be acknowledged
     JOB_RETRY,     // to be delivered again later
     JOB_FAILED,    // to be kept in the failed table
+    JOB_PUT_OFF,   // the failed table does not take it now
     JOB_RELEASED,  // to be given back as it came
 };
 
@@ -52,6 +53,10 @@ struct job {
     const char *recorded_name;  // in the deduplication row
     uint32_t retry_count;
     enum job_state state;
+    // It was delivered too often without a verdict, and is handled no more. It
+    // may have been committed, all the same.
+    bool is_spent;
+    const char *last_error;  // of one that is spent; NULL: unknown
     // A transaction that held it may have been committed without our knowing:
     // a duplicate then means that it was.
     bool may_be_committed;
@@ -76,6 +81,8 @@ struct skr_consumer {
     bool was_ready;  // both were there, with their tables
     struct skr_trouble trouble;
     uint32_t pause_ms;
+    struct skr_trouble unkept;  // with the failed table
+    int64_t keep_again_ms;      // not before this; by skr_clock_ms()
 
     struct skr_incoming *incoming;
     struct job *jobs;
@@ -129,6 +136,11 @@ skr_sql_handler_new(const struct skr_dialect *dialect,
                     const char *const *statements, size_t count,
                     struct skr_sql_handler **handler, struct skr_error *error);
 void skr_sql_handler_free(struct skr_sql_handler *handler);
+// Whether the statements fail in this way without any message: a column that is
+// not there, a right that is missing. Outside a transaction.
+bool
+skr_sql_handler_is_broken(const struct skr_sql_handler *handler,
+                          struct skr_tx tx, const struct skr_error *reason);
 skr_handler_fn skr_sql_handler_run;  // user is the handler
 
 // decode.c
@@ -168,7 +180,8 @@ skr_jobs_release(struct skr_consumer *consumer, struct job *jobs, size_t count,
 
 // failed.c
 
-// Keeps a failed job in the failed table, in a transaction of its own.
+// Keeps a failed job in the failed table, in a transaction of its own. A table
+// or connection that is gone is made anew first, where that is possible.
 SKR_MUST_CHECK enum skr_code
 skr_job_keep(struct skr_consumer *consumer, struct job *job,
              struct skr_error *error);

@@ -14,6 +14,7 @@
 struct skr_sql_handler {
     struct skr_arena arena;
     struct skr_sql_template *templates;
+    const char **explained;  // the same statements, to be looked at only
     size_t count;
     bool wants_headers;
 };
@@ -28,6 +29,10 @@ parse_all(struct skr_sql_handler *handler, const struct skr_dialect *dialect,
             statements[i], dialect, &handler->arena, template, error);
         if (code != SKR_OK)
             return code;
+        handler->explained[i] =
+            skr_arena_format(&handler->arena, "EXPLAIN %s", template->sql);
+        if (handler->explained[i] == NULL)
+            return skr_fail_memory(error);
         for (size_t p = 0; p < template->count; p++)
             if (template->parameters[p] == SKR_SQL_HEADERS)
                 handler->wants_headers = true;
@@ -49,7 +54,9 @@ skr_sql_handler_new(const struct skr_dialect *dialect,
     made->count = count;
     made->templates =
         skr_arena_take(&made->arena, count * sizeof(*made->templates));
-    enum skr_code code = made->templates == NULL
+    made->explained =
+        skr_arena_take(&made->arena, count * sizeof(*made->explained));
+    enum skr_code code = made->templates == NULL || made->explained == NULL
                              ? skr_fail_memory(error)
                              : parse_all(made, dialect, statements, error);
     if (code != SKR_OK) {
@@ -125,4 +132,30 @@ skr_sql_handler_run(const struct skr_delivery *delivery, struct skr_tx tx,
         code = run_template(&handler->templates[i], &fields, tx, reason);
     skr_text_fini(&fields.headers);
     return code == SKR_OK ? SKR_ACCEPT : SKR_RETRY;
+}
+
+// A database makes a plan without running it, and NULL offends no statement.
+// One that cannot be explained for reasons of its own fails in another way.
+bool
+skr_sql_handler_is_broken(const struct skr_sql_handler *handler,
+                          struct skr_tx tx, const struct skr_error *reason)
+{
+    struct skr_value values[SKR_SQL_MAX_PARAMETERS];
+    for (size_t i = 0; i < SKR_SQL_MAX_PARAMETERS; i++)
+        values[i] = (struct skr_value){.kind = SKR_NULL};
+    for (size_t i = 0; i < handler->count; i++) {
+        struct skr_error found = {0};
+        enum skr_code code =
+            skr_tx_run(tx,
+                       &(struct skr_statement){
+                           .sql = handler->explained[i],
+                           .values = values,
+                           .value_count = handler->templates[i].count,
+                       },
+                       &found);
+        if (code != SKR_OK && code == reason->code &&
+            strcmp(found.native, reason->native) == 0)
+            return true;
+    }
+    return false;
 }

@@ -53,16 +53,54 @@ admit(struct skr_consumer *consumer, struct job *job, struct skr_error *error)
     return code;
 }
 
+// A function that wants to try again may have met a deadlock or a connection
+// that was cut. Whether it did, the driver is asked.
 static void
-explain(const struct job *job, enum skr_verdict verdict,
-        struct skr_error *reason)
+examine(struct skr_consumer *consumer, struct skr_error *reason)
 {
-    if (reason->code == SKR_OK)
-        reason->code = SKR_REFUSED;
+    struct skr_error found = {0};
+    struct skr_tx tx = skr_db_tx(consumer->db);
+    enum skr_code code = tx.ops->check(tx, &found);
+    if (code == SKR_OK)
+        code = run_sql(consumer, "SELECT 1", &found);
+    if (code == SKR_NO_TRANSACTION) {
+        reason->code = SKR_CONFLICT;
+        reason->remedy = SKR_TRY_AGAIN;
+    } else if (code != SKR_OK && found.remedy == SKR_RECONNECT) {
+        reason->code = code;
+        reason->remedy = SKR_RECONNECT;
+    }
+}
+
+// What an SQL handler says is the driver's word. Of a function's, which may be
+// anything, only the text counts.
+static void
+explain(struct skr_consumer *consumer, const struct job *job,
+        struct attempt *attempt)
+{
+    struct skr_error *reason = &attempt->reason;
+    if (job->handler->sql != NULL)
+        return;
+    reason->code = SKR_REFUSED;
+    reason->remedy = SKR_GIVE_UP;
+    reason->native[0] = '\0';
     if (reason->text[0] == '\0')
-        skr_fail(reason, reason->code, reason->remedy,
+        skr_fail(reason, SKR_REFUSED, SKR_GIVE_UP,
                  "the handler of %.100s said %s", job->handler->message_name,
-                 verdict == SKR_REJECT ? "reject" : "retry");
+                 attempt->verdict == SKR_REJECT ? "reject" : "retry");
+    if (attempt->verdict == SKR_RETRY)
+        examine(consumer, reason);
+}
+
+static enum skr_verdict
+refuse_spent(const struct job *job, struct skr_error *reason)
+{
+    skr_fail(reason, SKR_TIMEOUT, SKR_GIVE_UP,
+             "not handled again after %u deliveries; what became of the last: "
+             "%.200s",
+             (unsigned)job->retry_count,
+             job->last_error == NULL ? "nothing is known" : job->last_error);
+    return SKR_REJECT;
 }
 
 // Ends the attempt at this job, unless its handler accepts it.
@@ -72,10 +110,14 @@ handle(struct skr_consumer *consumer, struct job *job, struct attempt *attempt)
     struct skr_tx tx = skr_db_tx(consumer->db);
     skr_error_clear(&attempt->reason);
     attempt->step = STEP_HANDLE;
+    if (job->is_spent) {
+        attempt->verdict = refuse_spent(job, &attempt->reason);
+        return false;
+    }
     attempt->verdict = job->handler->run(&job->delivery, tx, job->handler->user,
                                          &attempt->reason);
     if (attempt->verdict != SKR_ACCEPT) {
-        explain(job, attempt->verdict, &attempt->reason);
+        explain(consumer, job, attempt);
         return false;
     }
     // Without a transaction the next deduplication row would commit by itself

@@ -66,7 +66,13 @@ read_id(struct skr_arena *arena, const char *broker_id,
     if (text == NULL)
         return SKR_OK;
     code = skr_id_parse(text, &envelope->message.id, error);
-    envelope->has_id = code == SKR_OK;
+    // All zero is what a producer leaves that never set one: taken for an id,
+    // every message after the first would count as its duplicate.
+    static const struct skr_id unset;
+    envelope->has_unset_id =
+        code == SKR_OK &&
+        memcmp(&envelope->message.id, &unset, sizeof(unset)) == 0;
+    envelope->has_id = code == SKR_OK && !envelope->has_unset_id;
     return code;
 }
 
@@ -200,17 +206,27 @@ stays_home(const char *header)
 }
 
 static bool
+is_id(const char *header)
+{
+    return strcmp(header, SKR_HEADER_ID) == 0 ||
+           is_stamp(header, "MessageIdStamp");
+}
+
+static bool
 add_id(struct skr_arena *arena, const struct skr_envelope *envelope,
        const char *id_header, struct skr_headers *wire)
 {
     const struct skr_headers *came = &envelope->headers;
     char id[SKR_ID_TEXT_SIZE];
     skr_id_format(envelope->message.id, id);
-    if (id_header != NULL && find_stamp(came, "MessageIdStamp") == NULL &&
+    if (id_header != NULL &&
+        (envelope->has_unset_id ||
+         find_stamp(came, "MessageIdStamp") == NULL) &&
         !skr_headers_add(arena, wire, id_header,
                          skr_stamp_write(arena, "messageId", id)))
         return false;
-    if (skr_headers_find(came->items, came->count, SKR_HEADER_ID) != NULL)
+    if (!envelope->has_unset_id &&
+        skr_headers_find(came->items, came->count, SKR_HEADER_ID) != NULL)
         return true;
     return skr_headers_add(arena, wire, SKR_HEADER_ID,
                            skr_arena_text(arena, id, strlen(id)));
@@ -231,7 +247,8 @@ skr_envelope_to_wire(struct skr_arena *arena, const char *id_header,
                              envelope->class_name);
     ok = ok && add_id(arena, envelope, id_header, &wire);
     for (size_t i = 0; ok && i < came->count; i++)
-        if (!stays_home(came->items[i].name))
+        if (!stays_home(came->items[i].name) &&
+            !(envelope->has_unset_id && is_id(came->items[i].name)))
             ok = skr_headers_add(arena, &wire, came->items[i].name,
                                  came->items[i].value);
     if (!ok)

@@ -18,6 +18,7 @@ struct skr_envelope {
     struct skr_message message;
     struct skr_headers headers;
     bool has_id;
+    bool has_unset_id;       // all zero, as good as none
     const char *class_name;  // NULL: none known
     uint32_t retry_count;    // RedeliveryStamp
 };

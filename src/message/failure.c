@@ -5,8 +5,9 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/text.h"
+#include "message/json.h"
 
-#include <jansson.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -28,42 +29,57 @@ skr_retry_delay_ms(const struct skr_retry_policy *policy, uint32_t retry,
     return (uint32_t)(delay < most ? delay : most);
 }
 
-// The text of an error may quote bytes from outside; a stamp holds UTF-8.
-static json_t *
-text_of(const char *text)
-{
-    json_t *value = json_string(text);
-    return value != NULL ? value : json_string("(not UTF-8 text)");
-}
-
-// Takes the stamp's object and adds it as header [{…}].
+// Ends the stamp that was begun by begin_stamp() and makes it a header.
 static bool
 set_stamp(struct skr_arena *arena, struct skr_headers *headers,
-          const char *name, json_t *object)
+          const char *name, struct skr_json_writer *writer)
 {
-    json_t *stamp = json_pack("[o]", object);
-    char *dumped = stamp == NULL ? NULL : json_dumps(stamp, JSON_COMPACT);
-    json_decref(stamp);
-    const char *copy =
-        dumped == NULL ? NULL : skr_arena_text(arena, dumped, strlen(dumped));
-    free(dumped);
+    skr_json_end_object(writer);
+    skr_json_end_array(writer);
+    const char *copy = NULL;
+    if (writer->error.code == SKR_OK && !writer->text.broken)
+        copy = skr_arena_text(arena, writer->text.bytes, writer->text.size);
+    skr_text_fini(&writer->text);
     return skr_headers_set(arena, headers, name, copy);
+}
+
+static void
+begin_stamp(struct skr_json_writer *writer)
+{
+    skr_json_begin_array(writer);
+    skr_json_begin_object(writer);
+}
+
+static void
+write_text(struct skr_json_writer *writer, const char *name, const char *text)
+{
+    skr_json_write_name(writer, name);
+    skr_json_write_text(writer, text, strlen(text));
+}
+
+static void
+write_null(struct skr_json_writer *writer, const char *name)
+{
+    skr_json_write_name(writer, name);
+    skr_json_write_null(writer);
 }
 
 static bool
 set_redelivery(struct skr_arena *arena, struct skr_headers *headers,
                uint32_t retry)
 {
-    char now[SKR_TIMESTAMP_SIZE];
+    char now[SKR_TIMESTAMP_SIZE], redelivered_at[40];
     skr_clock_timestamp(skr_clock_wall_us(), now);
-    const char *redelivered_at =
-        skr_arena_format(arena, "%.10sT%s+00:00", now, now + 11);
-    if (redelivered_at == NULL)
-        return false;
-    json_t *object = json_pack("{s:i, s:n, s:n, s:s}", "retryCount", (int)retry,
-                               "exceptionMessage", "flattenException",
-                               "redeliveredAt", redelivered_at);
-    return set_stamp(arena, headers, SKR_HEADER_REDELIVERY, object);
+    snprintf(redelivered_at, sizeof(redelivered_at), "%.10sT%s+00:00", now,
+             now + 11);
+    struct skr_json_writer writer = {.needs_comma = false};
+    begin_stamp(&writer);
+    skr_json_write_name(&writer, "retryCount");
+    skr_json_write_unsigned(&writer, retry);
+    write_null(&writer, "exceptionMessage");
+    write_null(&writer, "flattenException");
+    write_text(&writer, "redeliveredAt", redelivered_at);
+    return set_stamp(arena, headers, SKR_HEADER_REDELIVERY, &writer);
 }
 
 static bool
@@ -74,12 +90,21 @@ set_error(struct skr_arena *arena, struct skr_headers *headers,
         skr_arena_format(arena, "Skirnir\\%s", skr_code_name(reason->code));
     if (class_name == NULL)
         return false;
-    json_t *object = json_pack(
-        "{s:s, s:o, s:o, s:n}", "exceptionClass", class_name, "exceptionCode",
-        reason->native[0] != '\0' ? text_of(reason->native)
-                                  : json_integer(reason->code),
-        "exceptionMessage", text_of(reason->text), "flattenException");
-    return set_stamp(arena, headers, SKR_HEADER_ERROR, object);
+    struct skr_json_writer writer = {.needs_comma = false};
+    begin_stamp(&writer);
+    write_text(&writer, "exceptionClass", class_name);
+    if (reason->native[0] != '\0') {
+        write_text(&writer, "exceptionCode", reason->native);
+    } else {
+        skr_json_write_name(&writer, "exceptionCode");
+        skr_json_write_signed(&writer, reason->code);
+    }
+    // The text of an error may quote bytes from outside.
+    bool is_text = skr_text_is_storable(reason->text, strlen(reason->text));
+    write_text(&writer, "exceptionMessage",
+               is_text ? reason->text : "(not UTF-8 text)");
+    write_null(&writer, "flattenException");
+    return set_stamp(arena, headers, SKR_HEADER_ERROR, &writer);
 }
 
 enum skr_code

@@ -4,10 +4,8 @@
 #include "base/arena.h"
 #include "base/error.h"
 #include "base/text.h"
+#include "message/json.h"
 
-#include <errno.h>
-#include <jansson.h>
-#include <stdlib.h>
 #include <string.h>
 
 bool
@@ -44,14 +42,17 @@ skr_headers_set(struct skr_arena *arena, struct skr_headers *headers,
     return skr_headers_add(arena, headers, name, value);
 }
 
-void
-skr_headers_remove(struct skr_headers *headers, const char *name)
+enum skr_code
+skr_headers_copy(struct skr_arena *arena, const struct skr_headers *headers,
+                 struct skr_headers *copy, struct skr_error *error)
 {
-    size_t kept = 0;
+    struct skr_headers made = {0};
     for (size_t i = 0; i < headers->count; i++)
-        if (strcmp(headers->items[i].name, name) != 0)
-            headers->items[kept++] = headers->items[i];
-    headers->count = kept;
+        if (!skr_headers_add(arena, &made, headers->items[i].name,
+                             headers->items[i].value))
+            return skr_fail_memory(error);
+    *copy = made;
+    return SKR_OK;
 }
 
 const char *
@@ -64,79 +65,77 @@ skr_headers_find(const struct skr_header *headers, size_t count,
     return NULL;
 }
 
-static const char *
-value_text(struct skr_arena *arena, const json_t *value)
+static bool
+has_zero(const char *text, size_t size)
 {
-    if (json_is_string(value))
-        return skr_arena_text(arena, json_string_value(value),
-                              json_string_length(value));
-    char *text = json_dumps(value, JSON_COMPACT | JSON_ENCODE_ANY);
-    if (text == NULL)
-        return NULL;
-    const char *copy = skr_arena_text(arena, text, strlen(text));
-    free(text);
+    return memchr(text, '\0', size) != NULL;
+}
+
+static const char *
+written(struct skr_arena *arena, struct skr_json_writer *writer)
+{
+    const char *copy = NULL;
+    if (writer->error.code == SKR_OK && !writer->text.broken)
+        copy = skr_arena_text(arena, writer->text.bytes, writer->text.size);
+    skr_text_fini(&writer->text);
     return copy;
 }
 
-static enum skr_code
-copy_members(struct skr_arena *arena, json_t *object,
-             struct skr_headers *headers, struct skr_error *error)
+// Text as it is, anything else as its JSON. NULL when memory is out.
+static const char *
+value_text(struct skr_arena *arena, const struct skr_json *value)
 {
-    const char *name;
-    json_t *value;
-    json_object_foreach(object, name, value)
-    {
-        const char *name_copy = skr_arena_text(arena, name, strlen(name));
-        const char *value_copy = value_text(arena, value);
-        if (!skr_headers_add(arena, headers, name_copy, value_copy))
-            return skr_fail_memory(error);
-    }
+    if (value->kind == SKR_JSON_TEXT)
+        return value->text;
+    struct skr_json_writer writer = {.needs_comma = false};
+    skr_json_write(&writer, value);
+    return written(arena, &writer);
+}
+
+static enum skr_code
+take_member(struct skr_arena *arena, const struct skr_json *member,
+            struct skr_headers *headers, struct skr_error *error)
+{
+    if (has_zero(member->name, member->name_size) ||
+        (member->kind == SKR_JSON_TEXT &&
+         has_zero(member->text, member->text_size)))
+        return skr_fail(error, SKR_MALFORMED, SKR_GIVE_UP,
+                        "header '%.80s' holds a zero byte", member->name);
+    if (headers->count == SKR_MAX_HEADERS)
+        return skr_fail(error, SKR_MALFORMED, SKR_GIVE_UP,
+                        "there are more than %d headers", SKR_MAX_HEADERS);
+    const char *value = value_text(arena, member);
+    if (value == NULL || !skr_headers_set(arena, headers, member->name, value))
+        return skr_fail_memory(error);
     return SKR_OK;
 }
 
 static enum skr_code
-refuse_shape(const json_t *root, struct skr_error *error)
+refuse_shape(const struct skr_json *root, struct skr_error *error)
 {
-    if (json_is_array(root) && json_array_size(root) == 0)
-        return skr_fail(error, SKR_MALFORMED, SKR_GIVE_UP,
-                        "headers are []: a JSON object with at least "
-                        "{\"type\":\"message.name\"} is needed");
+    bool is_empty = root->kind == SKR_JSON_ARRAY && root->first == NULL;
     return skr_fail(error, SKR_MALFORMED, SKR_GIVE_UP,
-                    "headers are JSON but not an object; "
-                    "{\"type\":\"message.name\"} is needed");
-}
-
-// jansson takes a token that it had no memory to copy for bad syntax, and drops
-// bytes of one that it had no memory to grow, so its word is not enough: a
-// sound row would count as malformed or be read wrongly. errno was 0 before the
-// call.
-static bool
-ran_out_of_memory(const json_t *root, const json_error_t *problem)
-{
-    return errno == ENOMEM || (root == NULL && json_error_code(problem) ==
-                                                   json_error_out_of_memory);
+                    "headers are %s; a JSON object with at least "
+                    "{\"type\":\"message.name\"} is needed",
+                    is_empty ? "[]" : "JSON but not an object");
 }
 
 enum skr_code
 skr_headers_parse(struct skr_arena *arena, const char *json, size_t size,
                   struct skr_headers *headers, struct skr_error *error)
 {
-    json_error_t problem;
-    errno = 0;
-    json_t *root = json_loadb(json, size, 0, &problem);
-    if (ran_out_of_memory(root, &problem)) {
-        json_decref(root);
-        return skr_fail_memory(error);
-    }
-    if (root == NULL)
-        return skr_fail(error, SKR_MALFORMED, SKR_GIVE_UP,
-                        "headers are not JSON: %.100s at byte %d", problem.text,
-                        problem.position);
+    struct skr_json *root = NULL;
+    enum skr_code code = skr_json_parse(arena, json, size, 0, &root, error);
+    if (code == SKR_MALFORMED)
+        skr_error_prefix(error, "headers");
+    if (code != SKR_OK)
+        return code;
+    if (root->kind != SKR_JSON_OBJECT)
+        return refuse_shape(root, error);
     struct skr_headers parsed = {0};
-    enum skr_code code = json_is_object(root)
-                             ? copy_members(arena, root, &parsed, error)
-                             : refuse_shape(root, error);
-    json_decref(root);
+    for (const struct skr_json *member = root->first;
+         member != NULL && code == SKR_OK; member = member->next)
+        code = take_member(arena, member, &parsed, error);
     if (code == SKR_OK)
         *headers = parsed;
     return code;
@@ -146,66 +145,54 @@ enum skr_code
 skr_headers_write(const struct skr_header *headers, size_t count,
                   struct skr_text *json, struct skr_error *error)
 {
-    json_t *object = json_object();
-    if (object == NULL)
-        return skr_fail_memory(error);
-    enum skr_code code = SKR_OK;
-    for (size_t i = 0; i < count && code == SKR_OK; i++) {
-        const char *name = headers[i].name, *value = headers[i].value;
-        if (!skr_text_is_storable(name, strlen(name)) ||
-            !skr_text_is_storable(value, strlen(value)))
-            code = skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
-                            "header '%.80s' is not UTF-8", name);
-        else if (json_object_set_new(object, name, json_string(value)) != 0)
-            code = skr_fail_memory(error);
+    struct skr_json_writer writer = {.text = *json};
+    skr_json_begin_object(&writer);
+    size_t i = 0;
+    for (; i < count && writer.error.code == SKR_OK; i++) {
+        skr_json_write_name(&writer, headers[i].name);
+        skr_json_write_text(&writer, headers[i].value,
+                            strlen(headers[i].value));
     }
-    char *text = code == SKR_OK ? json_dumps(object, JSON_COMPACT) : NULL;
-    json_decref(object);
-    if (code != SKR_OK)
-        return code;
-    if (text != NULL)
-        skr_text_add_string(json, text);
-    code = text == NULL || json->broken ? skr_fail_memory(error) : SKR_OK;
-    free(text);
-    return code;
+    skr_json_end_object(&writer);
+    *json = writer.text;
+    if (writer.error.code != SKR_OK)
+        return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
+                        "header '%.80s' is not UTF-8", headers[i - 1].name);
+    return json->broken ? skr_fail_memory(error) : SKR_OK;
 }
 
 enum skr_code
 skr_stamp_read(struct skr_arena *arena, const char *value, const char *member,
                const char **text, struct skr_error *error)
 {
-    json_error_t problem;
     *text = NULL;
-    errno = 0;
-    json_t *root = json_loads(value, 0, &problem);
-    if (ran_out_of_memory(root, &problem)) {
-        json_decref(root);
-        return skr_fail_memory(error);
-    }
-    if (root == NULL)
+    struct skr_json *root = NULL;
+    enum skr_code code =
+        skr_json_parse(arena, value, strlen(value), 0, &root, error);
+    if (code == SKR_NO_MEMORY)
+        return code;
+    if (code != SKR_OK || root->kind != SKR_JSON_ARRAY || root->first == NULL)
         return SKR_OK;
-    size_t count = json_array_size(root);
-    const json_t *found =
-        count == 0 ? NULL
-                   : json_object_get(json_array_get(root, count - 1), member);
-    enum skr_code code = SKR_OK;
-    if (found != NULL && !json_is_null(found)) {
-        *text = value_text(arena, found);
-        if (*text == NULL)
-            code = skr_fail_memory(error);
-    }
-    json_decref(root);
-    return code;
+    const struct skr_json *last = root->first;
+    while (last->next != NULL)
+        last = last->next;
+    const struct skr_json *found =
+        last->kind == SKR_JSON_OBJECT ? skr_json_find(last, member) : NULL;
+    if (found == NULL || found->kind == SKR_JSON_NULL)
+        return SKR_OK;
+    *text = value_text(arena, found);
+    return *text == NULL ? skr_fail_memory(error) : SKR_OK;
 }
 
 const char *
 skr_stamp_write(struct skr_arena *arena, const char *member, const char *text)
 {
-    json_t *stamp = json_pack("[{s:s}]", member, text);
-    char *dumped = stamp == NULL ? NULL : json_dumps(stamp, JSON_COMPACT);
-    json_decref(stamp);
-    const char *copy =
-        dumped == NULL ? NULL : skr_arena_text(arena, dumped, strlen(dumped));
-    free(dumped);
-    return copy;
+    struct skr_json_writer writer = {.needs_comma = false};
+    skr_json_begin_array(&writer);
+    skr_json_begin_object(&writer);
+    skr_json_write_name(&writer, member);
+    skr_json_write_text(&writer, text, strlen(text));
+    skr_json_end_object(&writer);
+    skr_json_end_array(&writer);
+    return written(arena, &writer);
 }

@@ -18,15 +18,18 @@ struct skr_text;
 #define SKR_HEADER_NAME "X-Skirnir-Message-Name"
 #define SKR_HEADER_RAW "X-Skirnir-Raw-Headers"
 #define SKR_HEADER_RAW_BASE64 "X-Skirnir-Raw-Headers-Base64"
+// Of a body that is no text: "base64".
+#define SKR_HEADER_BODY_ENCODING "X-Skirnir-Body-Encoding"
 #define SKR_HEADER_REDELIVERY \
     "X-Message-Stamp-Symfony\\Component\\Messenger\\Stamp\\RedeliveryStamp"
-#define SKR_HEADER_DELAY \
-    "X-Message-Stamp-Symfony\\Component\\Messenger\\Stamp\\DelayStamp"
 #define SKR_HEADER_ERROR \
     "X-Message-Stamp-Symfony\\Component\\Messenger\\Stamp\\ErrorDetailsStamp"
 #define SKR_HEADER_SENT_TO_FAILURE                    \
     "X-Message-Stamp-Symfony\\Component\\Messenger\\" \
     "Stamp\\SentToFailureTransportStamp"
+
+// More than any broker carries; it bounds what a row can cost.
+enum { SKR_MAX_HEADERS = 1000 };
 
 #define SKR_DEFAULT_STAMP_NAMESPACE "Freyr\\MessageBroker\\Inbox"
 #define SKR_DEFAULT_CONTENT_TYPE "application/json"
@@ -46,7 +49,11 @@ skr_headers_add(struct skr_arena *arena, struct skr_headers *headers,
 SKR_MUST_CHECK bool
 skr_headers_set(struct skr_arena *arena, struct skr_headers *headers,
                 const char *name, const char *value);
-void skr_headers_remove(struct skr_headers *headers, const char *name);
+// A list that may be changed without touching the given one, whose texts it
+// borrows.
+SKR_MUST_CHECK enum skr_code
+skr_headers_copy(struct skr_arena *arena, const struct skr_headers *headers,
+                 struct skr_headers *copy, struct skr_error *error);
 // NULL when there is none. Names are compared as they are written.
 const char *skr_headers_find(const struct skr_header *headers, size_t count,
                              const char *name);

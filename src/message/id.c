@@ -123,6 +123,9 @@ enum skr_code
 skr_id_parse(const char *text, struct skr_id *id, struct skr_error *error)
 {
     struct skr_id parsed;
+    if (text == NULL)
+        return skr_fail(error, SKR_MALFORMED, SKR_GIVE_UP,
+                        "there is no message id");
     size_t length = strlen(text);
     if ((length == 36 && parse_uuid(text, &parsed)) ||
         (length == 26 && parse_ulid(text, &parsed))) {

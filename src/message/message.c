@@ -23,15 +23,39 @@ is_ours(const char *name)
              skr_text_ends_with(name, "PartitionKeyStamp")));
 }
 
+static bool
+has_control_character(const char *text)
+{
+    for (; *text != '\0'; text++)
+        if ((unsigned char)*text < ' ' || *text == '\x7f')
+            return true;
+    return false;
+}
+
 static enum skr_code
 check_headers(const struct skr_message *message, struct skr_error *error)
 {
+    if (message->headers == NULL && message->header_count > 0)
+        return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
+                        "message %s has a header count but no headers",
+                        message->name);
+    if (message->header_count > SKR_MAX_HEADERS - 4)
+        return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
+                        "message %s has more than %d headers", message->name,
+                        SKR_MAX_HEADERS - 4);
     for (size_t i = 0; i < message->header_count; i++) {
         const struct skr_header *header = &message->headers[i];
         if (header->name == NULL || header->name[0] == '\0' ||
             header->value == NULL)
             return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
                             "message %s: header %zu has no name or no value",
+                            message->name, i);
+        // Consumers write names into protocols and logs of lines; a value may
+        // be any text.
+        if (has_control_character(header->name))
+            return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
+                            "message %s: the name of header %zu holds a "
+                            "control character, such as a line break",
                             message->name, i);
         if (is_ours(header->name))
             return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
@@ -44,6 +68,26 @@ check_headers(const struct skr_message *message, struct skr_error *error)
                                 "message %s: header '%.80s' is given twice",
                                 message->name, header->name);
     }
+    return SKR_OK;
+}
+
+static enum skr_code
+check_content_type(const struct skr_message *message, struct skr_error *error)
+{
+    const char *type = message->content_type;
+    if (type == NULL)
+        return SKR_OK;
+    if (type[0] == '\0')
+        return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
+                        "message %s: the content type is empty; leave it out "
+                        "for application/json",
+                        message->name);
+    if (!skr_text_is_storable(type, strlen(type)) ||
+        has_control_character(type))
+        return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
+                        "message %s: the content type is not UTF-8 text, or "
+                        "holds a control character",
+                        message->name);
     return SKR_OK;
 }
 
@@ -63,6 +107,12 @@ skr_message_check(const struct skr_message *message, struct skr_error *error)
                         "example as base64",
                         message->name);
     if (message->partition_key != NULL &&
+        !skr_text_is_storable(message->partition_key,
+                              strlen(message->partition_key)))
+        return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
+                        "message %s: the partition key is not UTF-8 text",
+                        message->name);
+    if (message->partition_key != NULL &&
         strlen(message->partition_key) > MAX_PARTITION_KEY)
         return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
                         "message %s: the partition key is over %d bytes",
@@ -71,7 +121,8 @@ skr_message_check(const struct skr_message *message, struct skr_error *error)
         return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
                         "message %s: the due time is before 1970",
                         message->name);
-    return check_headers(message, error);
+    code = check_content_type(message, error);
+    return code != SKR_OK ? code : check_headers(message, error);
 }
 
 // The partition key's stamp has the same namespace as the id's.

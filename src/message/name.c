@@ -5,37 +5,53 @@
 
 #include <string.h>
 
+enum { MAX_NAME = 255 };
+
+static bool
+is_letter(char c)
+{
+    return c >= 'a' && c <= 'z';
+}
+
+// What is wrong with the name; NULL: nothing.
+static const char *
+find_fault(const char *name)
+{
+    size_t words = 1;
+    if (strlen(name) > MAX_NAME)
+        return "it is longer than 255 bytes";
+    if (!is_letter(name[0]))
+        return "each of its words must begin with a lower case letter";
+    for (const char *at = name; *at != '\0'; at++) {
+        if (is_letter(*at) || (*at >= '0' && *at <= '9'))
+            continue;
+        if (*at != '.')
+            return "it may hold lower case letters, digits and dots only";
+        if (!is_letter(at[1]))
+            return "each of its words must begin with a lower case letter";
+        words++;
+    }
+    return words < 2 ? "it needs at least two words, joined by a dot" : NULL;
+}
+
 bool
 skr_name_is_valid(const char *name)
 {
-    size_t words = 0;
-    const char *at = name;
-    for (;;) {
-        if (*at < 'a' || *at > 'z')
-            return false;
-        while ((*at >= 'a' && *at <= 'z') || (*at >= '0' && *at <= '9'))
-            at++;
-        words++;
-        if (*at == '\0')
-            return words >= 2 && at - name <= 255;
-        if (*at++ != '.')
-            return false;
-    }
+    return find_fault(name) == NULL;
 }
 
 enum skr_code
 skr_name_check(const char *name, struct skr_error *error)
 {
-    if (name == NULL)
+    if (name == NULL || name[0] == '\0')
         return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
                         "the message has no name; give one such as "
                         "order.placed");
-    if (!skr_name_is_valid(name))
+    const char *fault = find_fault(name);
+    if (fault != NULL)
         return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
-                        "message name '%.120s': lower case words and digits "
-                        "joined by single dots are needed, at least two, as "
-                        "in order.placed",
-                        name);
+                        "message name '%.120s': %s; order.placed would do",
+                        name, fault);
     return SKR_OK;
 }
 

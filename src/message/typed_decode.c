@@ -2,8 +2,8 @@
 // From JSON to structs.
 
 #include "base/error.h"
+#include "message/json.h"
 #include "message/typed.h"
-#include "message/typed_json.h"
 #include "message/typed_time.h"
 
 #include <stdio.h>

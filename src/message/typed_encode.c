@@ -2,8 +2,8 @@
 // From structs to JSON.
 
 #include "base/error.h"
+#include "message/json.h"
 #include "message/typed.h"
-#include "message/typed_json.h"
 #include "message/typed_time.h"
 
 #include <stdlib.h>

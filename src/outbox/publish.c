@@ -6,8 +6,10 @@
 #include "base/text.h"
 #include "message/envelope.h"
 #include "table/messenger/messenger.h"
+#include "table/schema.h"
 
 #include <skirnir/skirnir.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -16,6 +18,7 @@ struct skr_outbox {
     const char *table;
     const char *queue;
     const char *id_header;
+    atomic_bool *is_checked;  // the table was seen to roll back
 };
 
 enum skr_code
@@ -36,10 +39,14 @@ skr_outbox_new(const struct skr_outbox_options *options,
         return skr_fail_memory(error);
     made->table = skr_arena_text(&made->arena, table, strlen(table));
     made->queue = skr_arena_text(&made->arena, queue, strlen(queue));
-    code = made->table == NULL || made->queue == NULL
-               ? skr_fail_memory(error)
-               : skr_envelope_id_header(&made->arena, options->stamp_namespace,
-                                        &made->id_header, error);
+    made->is_checked = skr_arena_take(&made->arena, sizeof(*made->is_checked));
+    if (made->is_checked != NULL)
+        atomic_init(made->is_checked, false);
+    code =
+        made->table == NULL || made->queue == NULL || made->is_checked == NULL
+            ? skr_fail_memory(error)
+            : skr_envelope_id_header(&made->arena, options->stamp_namespace,
+                                     &made->id_header, error);
     if (code != SKR_OK) {
         skr_outbox_free(made);
         return code;
@@ -94,27 +101,95 @@ make_row(const struct skr_outbox *outbox, struct skr_message *message,
     return code;
 }
 
+static int
+compare_ids(const void *left, const void *right)
+{
+    return memcmp(left, right, sizeof(struct skr_id));
+}
+
+// Whoever consumes takes the second message of an id for a duplicate of the
+// first and drops it: a mistake that must not go unseen.
+static enum skr_code
+refuse_equal_ids(struct skr_arena *arena, const struct skr_id *ids,
+                 size_t count, struct skr_error *error)
+{
+    struct skr_id *sorted = skr_arena_take(arena, count * sizeof(*sorted));
+    if (sorted == NULL)
+        return skr_fail_memory(error);
+    memcpy(sorted, ids, count * sizeof(*sorted));
+    qsort(sorted, count, sizeof(*sorted), compare_ids);
+    for (size_t i = 1; i < count; i++)
+        if (compare_ids(&sorted[i - 1], &sorted[i]) == 0) {
+            char text[SKR_ID_TEXT_SIZE];
+            skr_id_format(sorted[i], text);
+            return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
+                            "two messages have the id %s; leave it zero to "
+                            "have one made for each",
+                            text);
+        }
+    return SKR_OK;
+}
+
+static enum skr_code
+make_rows(const struct skr_outbox *outbox, const struct skr_message *messages,
+          size_t count, struct skr_arena *arena, struct skr_messenger_row *rows,
+          struct skr_id *ids, struct skr_error *error)
+{
+    enum skr_code code = SKR_OK;
+    for (size_t i = 0; i < count && code == SKR_OK; i++) {
+        struct skr_message message = messages[i];
+        code = make_row(outbox, &message, arena, &rows[i], error);
+        ids[i] = message.id;
+    }
+    return code != SKR_OK ? code : refuse_equal_ids(arena, ids, count, error);
+}
+
+// A table that keeps what is rolled back would break the promise. Asked once:
+// the answer costs a round trip where there are such tables.
+static enum skr_code
+check_engine(const struct skr_outbox *outbox, struct skr_tx tx,
+             struct skr_error *error)
+{
+    if (atomic_load(outbox->is_checked))
+        return SKR_OK;
+    enum skr_code code = skr_schema_check_engine(tx, outbox->table, error);
+    if (code == SKR_OK)
+        atomic_store(outbox->is_checked, true);
+    return code;
+}
+
 enum skr_code
 skr_publish(const struct skr_outbox *outbox, struct skr_tx tx,
-            struct skr_message *messages, size_t count, struct skr_error *error)
+            const struct skr_message *messages, size_t count,
+            struct skr_id *ids, struct skr_error *error)
 {
+    if (outbox == NULL || tx.ops == NULL || tx.connection == NULL ||
+        (messages == NULL && count > 0))
+        return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
+                        "skr_publish: outbox, connection and messages must "
+                        "not be NULL");
     enum skr_code code = tx.ops->check(tx, error);
     if (code != SKR_OK || count == 0)
         return code;
     struct skr_arena arena = {0};
-    struct skr_messenger_row *rows =
-        count > SIZE_MAX / sizeof(*rows)
-            ? NULL
-            : skr_arena_take(&arena, count * sizeof(*rows));
-    if (rows == NULL)
-        code = skr_fail_memory(error);
-    for (size_t i = 0; i < count && code == SKR_OK; i++)
-        code = make_row(outbox, &messages[i], &arena, &rows[i], error);
+    struct skr_messenger_row *rows = NULL;
+    struct skr_id *made = NULL;
+    if (count <= SIZE_MAX / sizeof(*rows)) {
+        rows = skr_arena_take(&arena, count * sizeof(*rows));
+        made = skr_arena_take(&arena, count * sizeof(*made));
+    }
+    code = rows == NULL || made == NULL
+               ? skr_fail_memory(error)
+               : make_rows(outbox, messages, count, &arena, rows, made, error);
+    if (code == SKR_OK)
+        code = check_engine(outbox, tx, error);
     if (code == SKR_OK)
         code = skr_messenger_insert(tx, outbox->table, outbox->queue, rows,
                                     count, error);
     if (code == SKR_MISSING)
         skr_error_prefix(error, "run `skirnir setup` first");
+    if (code == SKR_OK && ids != NULL)
+        memcpy(ids, made, count * sizeof(*ids));
     skr_arena_fini(&arena);
     return code;
 }

@@ -9,7 +9,8 @@
 enum skr_code
 skr_publish_typed(const struct skr_outbox *outbox, struct skr_tx tx,
                   const struct skr_type *type, const void *value,
-                  const struct skr_message *extra, struct skr_error *error)
+                  const struct skr_message *extra, struct skr_id *id,
+                  struct skr_error *error)
 {
     if (type->name == NULL)
         return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
@@ -31,7 +32,7 @@ skr_publish_typed(const struct skr_outbox *outbox, struct skr_tx tx,
     message.name = type->name;
     message.body = json;
     message.body_size = size;
-    code = skr_publish(outbox, tx, &message, 1, error);
+    code = skr_publish(outbox, tx, &message, 1, id, error);
     free(json);
     return code;
 }

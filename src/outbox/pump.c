@@ -11,6 +11,8 @@ enum {
     OUTCOMES_AT_ONCE = 64,
     OUTCOME_WAIT_MS = 20,
     FOREIGN_LOOK_MS = 60000,
+    ROUTE_PAUSE_MS = 5000,
+    ASK_AGAIN_MS = 1000,  // whether it is over
 };
 
 // A ticket is a slot and an item in it.
@@ -40,15 +42,30 @@ has_outcome(const struct skr_batch_item *item)
     return item->state != SKR_READ && item->state != SKR_SENT;
 }
 
+// A connection that opens proves little: a full disk lets rows be read, too.
+// Trouble is over when a message got through, or none is left.
+static void
+end_trouble(struct skr_pump *pump)
+{
+    if (pump->works)
+        return;
+    pump->works = true;
+    skr_trouble_end(&pump->trouble, &pump->options->log, "relay.recovered",
+                    pump->options->name);
+}
+
 static void
 close_slot(struct skr_pump *pump, struct skr_slot *slot)
 {
+    size_t outcomes = 0;
     for (size_t i = 0; i < slot->batch.count; i++)
-        if (has_outcome(&slot->batch.items[i])) {
-            skr_settler_hand_over(pump->settler, slot);
-            return;
-        }
-    skr_settler_put_back(pump->settler, slot);
+        outcomes += has_outcome(&slot->batch.items[i]);
+    pump->open_rows -= slot->batch.count;
+    pump->finished += outcomes;
+    if (outcomes > 0)
+        skr_settler_hand_over(pump->settler, slot);
+    else
+        skr_settler_put_back(pump->settler, slot);
 }
 
 static void
@@ -133,8 +150,11 @@ room_for_rows(const struct skr_pump *pump, size_t rows_in_hand, size_t bytes)
     if (rows_in_hand >= options->in_flight || bytes >= options->in_flight_bytes)
         return 0;
     size_t room = options->in_flight - rows_in_hand;
-    if (options->limit > 0 && options->limit - pump->read < room)
-        room = (size_t)(options->limit - pump->read);
+    if (options->limit > 0) {
+        uint64_t taken = pump->finished + pump->open_rows;
+        uint64_t left = options->limit > taken ? options->limit - taken : 0;
+        room = left < room ? (size_t)left : room;
+    }
     return room < pump->batch_capacity ? room : pump->batch_capacity;
 }
 
@@ -183,15 +203,30 @@ read_and_submit(struct skr_pump *pump, bool *moved, struct skr_error *error)
     enum skr_code code = pump->options->table->ops->read(
         pump->options->table, pump->db, &pump->position, &read, &slot->batch,
         error);
+    pump->may_have_more = code == SKR_OK && pump->position.has_more;
     if (code != SKR_OK || slot->batch.count == 0) {
         skr_settler_put_back(pump->settler, slot);
-        pump->may_have_more = false;
-        return code != SKR_OK ? code : look_for_foreign(pump, error);
+        if (code != SKR_OK || pump->may_have_more)
+            return code;
+        end_trouble(pump);
+        return look_for_foreign(pump, error);
     }
     skr_failpoint("relay.read");
     *moved = true;
-    pump->read += slot->batch.count;
+    pump->open_rows += slot->batch.count;
     return submit_batch(pump, slot, error);
+}
+
+// One mistake in a route must not fail all that waits for it: the rows stay as
+// they are and are looked at again after a while.
+static void
+hold_route(struct skr_pump *pump, const struct skr_error *reason)
+{
+    int64_t again_ms = skr_clock_ms() + ROUTE_PAUSE_MS;
+    skr_trouble_report(&pump->route_trouble, &pump->options->log,
+                       "relay.route_closed", pump->options->name, reason);
+    if (pump->position.next_sweep_ms > again_ms)
+        pump->position.next_sweep_ms = again_ms;
 }
 
 static void
@@ -201,15 +236,26 @@ apply(struct skr_pump *pump, const struct skr_outcome *outcome)
     struct skr_batch_item *item =
         &slot->batch.items[outcome->ticket & UINT32_MAX];
     switch (outcome->fate) {
-    case SKR_CONFIRMED: item->state = SKR_DONE; break;
+    case SKR_CONFIRMED:
+        item->state = SKR_DONE;
+        end_trouble(pump);
+        break;
     case SKR_REFUSED_ONCE: refuse(pump, item, &outcome->reason); break;
     case SKR_REFUSED_FOR_GOOD:
         item->state = SKR_HOPELESS;
         item->reason = outcome->reason;
         break;
+    case SKR_ROUTE_CLOSED:
+        item->state = SKR_READ;
+        hold_route(pump, &outcome->reason);
+        break;
     case SKR_UNCERTAIN:
         item->state = SKR_READ;
-        pump->broker_lost = true;
+        if (pump->lost.code == SKR_OK)
+            pump->lost = outcome->reason;
+        if (pump->lost.code == SKR_OK)
+            skr_fail(&pump->lost, SKR_UNAVAILABLE, SKR_RECONNECT,
+                     "the broker did not say what became of a message");
         break;
     }
     pump->pending--;
@@ -236,17 +282,21 @@ collect(struct skr_pump *pump, uint32_t timeout_ms, struct skr_error *error)
     } while (code == SKR_OK && count == SKR_COUNT_OF(outcomes));
     if (code == SKR_TIMEOUT)
         return SKR_OK;
-    if (code == SKR_OK && pump->broker_lost)
-        return skr_fail(error, SKR_UNAVAILABLE, SKR_RECONNECT,
-                        "the broker did not say what became of a message");
-    return code;
+    if (pump->lost.code == SKR_OK)
+        return code;
+    *error = pump->lost;
+    error->remedy = SKR_RECONNECT;
+    return error->code;
 }
 
 static uint32_t
 idle_time_ms(const struct skr_pump *pump)
 {
     int64_t now = skr_clock_ms();
-    int64_t until = now + pump->options->max_idle_ms;
+    uint32_t longest_ms = pump->options->max_idle_ms;
+    if (pump->options->is_over != NULL && longest_ms > ASK_AGAIN_MS)
+        longest_ms = ASK_AGAIN_MS;
+    int64_t until = now + longest_ms;
     if (pump->position.next_due_ms > 0 && pump->position.next_due_ms < until)
         until = pump->position.next_due_ms;
     if (pump->position.next_sweep_ms > 0 &&
@@ -267,14 +317,14 @@ wait_for_rows(struct skr_pump *pump, uint32_t timeout_ms,
         return code;
     if (code == SKR_OK || idle_time_ms(pump) == 0)
         pump->may_have_more = true;
-    return check_lock(pump, error);
+    return SKR_OK;
 }
 
 static bool
 is_finished(const struct skr_pump *pump)
 {
     const struct skr_relay_options *options = pump->options;
-    bool at_limit = options->limit > 0 && pump->read >= options->limit;
+    bool at_limit = options->limit > 0 && pump->finished >= options->limit;
     bool empty = options->stop_when_empty && !pump->may_have_more;
     return (at_limit || empty) && skr_settler_wait(pump->settler, 0);
 }
@@ -285,8 +335,10 @@ static enum skr_code
 turn(struct skr_pump *pump, struct skr_error *error)
 {
     bool moved = false;
-    enum skr_code code = SKR_OK;
-    if (pump->may_have_more)
+    // Here too, not only before sending: the session that holds the lock must
+    // be heard of while the window is full and nothing is read.
+    enum skr_code code = check_lock(pump, error);
+    if (code == SKR_OK && pump->may_have_more)
         code = read_and_submit(pump, &moved, error);
     if (code != SKR_OK)
         return code;
@@ -304,44 +356,74 @@ turn(struct skr_pump *pump, struct skr_error *error)
         skr_settler_wait(pump->settler, OUTCOME_WAIT_MS);
         return SKR_OK;
     }
+    // A broker wants to be heard of while there is nothing to send.
+    code = collect(pump, 0, error);
+    if (code != SKR_OK)
+        return code;
     return wait_for_rows(pump, idle_time_ms(pump), error);
 }
 
 // Lets what was sent come to its outcome; what has none by then is forgotten
-// and its row read again by whoever comes next.
+// and its row read again by whoever comes next. The broker goes first: it
+// borrows messages until then.
 static void
 drain(struct skr_pump *pump)
 {
-    int64_t end = skr_clock_ms() + pump->options->stop_timeout_ms;
+    int64_t end = pump->stop_by_ms > 0
+                      ? pump->stop_by_ms
+                      : skr_clock_ms() + pump->options->stop_timeout_ms;
     struct skr_error error = {0};
     while (pump->pending > 0 && skr_clock_ms() < end)
         if (collect(pump, OUTCOME_WAIT_MS, &error) != SKR_OK)
             break;
+    skr_broker_close(pump->broker);
+    pump->broker = NULL;
     for (struct skr_slot *slot;
          (slot = skr_settler_find_open(pump->settler)) != NULL;)
         close_slot(pump, slot);
     pump->pending = 0;
 }
 
+static bool
+is_over(const struct skr_pump *pump)
+{
+    const struct skr_relay_options *options = pump->options;
+    return options->is_over != NULL && options->is_over(options->is_over_user);
+}
+
+// One turn, or the end of it all.
+static enum skr_code
+go_on(struct skr_pump *pump, bool *finished, struct skr_error *error)
+{
+    if (skr_clock_sleep(pump->stop_fd, 0)) {
+        pump->stop_by_ms = skr_clock_ms() + pump->options->stop_timeout_ms;
+        return skr_fail(error, SKR_STOPPED, SKR_GIVE_UP, "stopped");
+    }
+    *finished = is_over(pump);
+    if (*finished)
+        return SKR_OK;
+    // Rows of an earlier session that came to no outcome lie among those that
+    // are still being settled; read now, others would pass them.
+    if (pump->settles_first) {
+        pump->settles_first = !skr_settler_wait(pump->settler, 100);
+        return check_lock(pump, error);
+    }
+    enum skr_code code = turn(pump, error);
+    *finished = code == SKR_OK && pump->pending == 0 && is_finished(pump);
+    return code;
+}
+
 enum skr_code
 skr_pump_run(struct skr_pump *pump, struct skr_error *error)
 {
+    pump->settles_first = true;
     pump->may_have_more = true;
-    pump->broker_lost = false;
+    pump->lost = (struct skr_error){.code = SKR_OK};
     pump->lock_seen_ms = skr_clock_ms();
+    bool finished = false;
     enum skr_code code = SKR_OK;
-    while (code == SKR_OK) {
-        if (skr_clock_sleep(pump->stop_fd, 0)) {
-            code = skr_fail(error, SKR_STOPPED, SKR_GIVE_UP, "stopped");
-            break;
-        }
-        if (pump->options->is_over != NULL &&
-            pump->options->is_over(pump->options->is_over_user))
-            break;
-        code = turn(pump, error);
-        if (code == SKR_OK && pump->pending == 0 && is_finished(pump))
-            break;
-    }
+    while (code == SKR_OK && !finished)
+        code = go_on(pump, &finished, error);
     drain(pump);
     return code;
 }

@@ -26,8 +26,8 @@ struct skr_relay {
     struct skr_relay_options options;
     struct skr_settler settler;
     struct skr_pump pump;
-    struct skr_trouble trouble;
     bool said_standby;
+    bool said_active;
 };
 
 static void
@@ -40,7 +40,7 @@ set_defaults(struct skr_relay_options *options)
     if (options->max_idle_ms == 0)
         options->max_idle_ms = 1000;
     if (options->stop_timeout_ms == 0)
-        options->stop_timeout_ms = 10000;
+        options->stop_timeout_ms = 8000;
 }
 
 enum skr_code
@@ -104,11 +104,17 @@ skr_relay_counts(struct skr_relay *relay)
 {
     struct skr_settler_counts settled = skr_settler_counts(&relay->settler);
     return (struct skr_relay_counts){
-        .read = relay->pump.read,
         .published = settled.published,
         .retried = settled.retried,
         .failed = settled.failed,
     };
+}
+
+static bool
+is_over(const struct skr_relay *relay)
+{
+    const struct skr_relay_options *options = &relay->options;
+    return options->is_over != NULL && options->is_over(options->is_over_user);
 }
 
 static enum skr_code
@@ -136,8 +142,9 @@ open_session(struct skr_relay *relay, struct skr_error *error)
                         &pump->broker, error);
     if (code != SKR_OK)
         return code;
-    code = skr_db_open(relay->options.database, relay->options.database_url,
-                       &pump->db, error);
+    code = skr_db_open_or_create(relay->options.database,
+                                 relay->options.database_url,
+                                 relay->options.auto_setup, &pump->db, error);
     if (code != SKR_OK)
         return code;
     return prepare_table(relay, pump->db, error);
@@ -148,7 +155,8 @@ close_session(struct skr_relay *relay)
 {
     struct skr_pump *pump = &relay->pump;
     // Whoever takes over would send again what is confirmed and not settled.
-    int64_t end = skr_clock_ms() + HAND_OVER_MS;
+    int64_t end =
+        pump->stop_by_ms > 0 ? pump->stop_by_ms : skr_clock_ms() + HAND_OVER_MS;
     while (!skr_settler_wait(pump->settler, 100) && skr_clock_ms() < end)
         ;
     skr_db_close(pump->db);
@@ -169,12 +177,13 @@ wait_for_lock(struct skr_relay *relay, struct skr_error *error)
                                 pump->stop_fd, LOCK_WAIT_MS, &granted, error);
         if (code != SKR_OK || granted)
             return code;
-        if (skr_clock_sleep(pump->stop_fd, 0))
+        if (skr_clock_sleep(pump->stop_fd, 0) || is_over(relay))
             return skr_fail(error, SKR_STOPPED, SKR_GIVE_UP, "stopped");
         if (!relay->said_standby)
             skr_log(&relay->options.log, SKR_LOG_INFO, "relay.standby",
                     SKR_LOG_TEXT("name", relay->options.name));
         relay->said_standby = true;
+        relay->said_active = false;
         // Keeps the broker's connection alive while nothing is sent.
         size_t none = 0;
         struct skr_outcome outcome;
@@ -189,14 +198,15 @@ static enum skr_code
 run_session(struct skr_relay *relay, struct skr_error *error)
 {
     const struct skr_relay_options *options = &relay->options;
+    relay->pump.works = false;
     enum skr_code code = open_session(relay, error);
     if (code == SKR_OK)
         code = wait_for_lock(relay, error);
     if (code == SKR_OK) {
-        skr_trouble_end(&relay->trouble, &options->log, "relay.recovered",
-                        options->name);
-        skr_log(&options->log, SKR_LOG_INFO, "relay.active",
-                SKR_LOG_TEXT("name", options->name));
+        if (!relay->said_active)
+            skr_log(&options->log, SKR_LOG_INFO, "relay.active",
+                    SKR_LOG_TEXT("name", options->name));
+        relay->said_active = true;
         relay->said_standby = false;
         code = skr_pump_run(&relay->pump, error);
     }
@@ -212,23 +222,26 @@ skr_relay_run(struct skr_relay *relay, struct skr_error *error)
         skr_settler_start(&relay->settler, relay->pump.batch_capacity, error);
     if (code != SKR_OK)
         return code;
-    for (uint32_t pause_ms = FIRST_PAUSE_MS;;) {
-        uint64_t read_before = relay->pump.read;
+    uint32_t pause_ms = FIRST_PAUSE_MS;
+    for (;;) {
         code = run_session(relay, error);
         if (code == SKR_OK || code == SKR_STOPPED)
             break;
-        skr_trouble_report(&relay->trouble, &options->log, "relay.trouble",
-                           options->name, error);
-        if (relay->pump.read > read_before)
+        if (relay->pump.works)
             pause_ms = FIRST_PAUSE_MS;
-        if (skr_clock_sleep(relay->pump.stop_fd, pause_ms)) {
+        skr_trouble_report(&relay->pump.trouble, &options->log, "relay.trouble",
+                           options->name, error);
+        if (skr_clock_sleep(relay->pump.stop_fd, pause_ms) || is_over(relay)) {
             code = skr_fail(error, SKR_STOPPED, SKR_GIVE_UP, "stopped");
             break;
         }
         pause_ms =
             pause_ms * 2 < LONGEST_PAUSE_MS ? pause_ms * 2 : LONGEST_PAUSE_MS;
     }
-    skr_settler_stop(&relay->settler, options->stop_timeout_ms);
+    int64_t left_ms = relay->pump.stop_by_ms > 0
+                          ? relay->pump.stop_by_ms - skr_clock_ms()
+                          : options->stop_timeout_ms;
+    skr_settler_stop(&relay->settler, left_ms > 0 ? (uint32_t)left_ms : 0);
     struct skr_relay_counts counts = skr_relay_counts(relay);
     skr_log(&options->log, SKR_LOG_INFO, "relay.stopped",
             SKR_LOG_TEXT("name", options->name),

@@ -18,7 +18,6 @@
 struct skr_relay;
 
 struct skr_relay_counts {
-    uint64_t read;
     uint64_t published;  // confirmed and gone from the outbox
     uint64_t retried;
     uint64_t failed;  // moved to the failed table
@@ -42,10 +41,11 @@ struct skr_relay_options {
     uint32_t max_idle_ms;      // longest wait for work: 1000
     bool stop_when_empty;      // return once nothing is due and none in flight
     uint64_t limit;            // stop after so many messages; 0: never
-    // Asked every turn; true ends the run with SKR_OK. NULL: never.
+    // Asked every turn, in standby too; true ends the run with SKR_OK. NULL:
+    // never.
     bool (*is_over)(void *user);
     void *is_over_user;
-    uint32_t stop_timeout_ms;  // to finish what is in flight: 10000
+    uint32_t stop_timeout_ms;  // to finish what is in flight: 8000
     struct skr_log log;
 };
 
@@ -54,8 +54,9 @@ skr_relay_new(const struct skr_relay_options *options, struct skr_relay **relay,
               struct skr_error *error);
 void skr_relay_free(struct skr_relay *relay);
 
-// Runs until stopped: SKR_STOPPED; or empty or at its limit: SKR_OK. Trouble
-// with database or broker is logged once and waited out with back-off.
+// To be called once. Runs until stopped: SKR_STOPPED; or empty or at its limit:
+// SKR_OK. Trouble with database or broker is logged once and waited out with
+// back-off.
 SKR_MUST_CHECK enum skr_code
 skr_relay_run(struct skr_relay *relay, struct skr_error *error);
 

@@ -4,6 +4,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/failpoint.h"
+#include "base/thread.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -11,7 +12,11 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-enum { FIRST_PAUSE_MS = 50, LONGEST_PAUSE_MS = 5000 };
+enum {
+    FIRST_PAUSE_MS = 50,
+    LONGEST_PAUSE_MS = 5000,
+    MOST_FAILURE_LINES = 5,  // of one batch
+};
 
 static struct skr_slot *
 find_next(struct skr_settler *settler)
@@ -52,18 +57,24 @@ count_outcomes(struct skr_settler_counts *counts, const struct skr_batch *batch)
     }
 }
 
+// Each by itself while they are few; a batch full of them is one event.
 static void
 log_failures(const struct skr_settler *settler, const struct skr_batch *batch)
 {
+    size_t failed = 0;
     for (size_t i = 0; i < batch->count; i++) {
         const struct skr_batch_item *item = &batch->items[i];
-        if (item->state != SKR_HOPELESS)
+        if (item->state != SKR_HOPELESS || ++failed > MOST_FAILURE_LINES)
             continue;
         skr_log(settler->log, SKR_LOG_WARNING, "relay.failed",
                 SKR_LOG_TEXT("name", settler->name),
                 SKR_LOG_NUMBER("row", item->row),
                 SKR_LOG_TEXT("error", item->reason.text));
     }
+    if (failed > MOST_FAILURE_LINES)
+        skr_log(settler->log, SKR_LOG_WARNING, "relay.failed_more",
+                SKR_LOG_TEXT("name", settler->name),
+                SKR_LOG_NUMBER("rows", failed - MOST_FAILURE_LINES));
 }
 
 static enum skr_code
@@ -167,7 +178,7 @@ skr_settler_start(struct skr_settler *settler, size_t batch_capacity,
     pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
     pthread_cond_init(&settler->changed, &monotonic);
     pthread_condattr_destroy(&monotonic);
-    int failure = pthread_create(&settler->thread, NULL, run, settler);
+    int failure = skr_thread_start(&settler->thread, run, settler);
     if (failure != 0) {
         code = skr_fail(error, SKR_REFUSED, SKR_TRY_AGAIN,
                         "cannot start a thread: %s", strerror(failure));
@@ -256,24 +267,10 @@ skr_settler_list_rows(struct skr_settler *settler, int64_t *rows)
     return count;
 }
 
-static struct timespec
-deadline_after(uint32_t timeout_ms)
-{
-    struct timespec deadline;
-    clock_gettime(CLOCK_MONOTONIC, &deadline);
-    deadline.tv_sec += timeout_ms / 1000;
-    deadline.tv_nsec += (long)(timeout_ms % 1000) * 1000000;
-    if (deadline.tv_nsec >= 1000000000) {
-        deadline.tv_sec++;
-        deadline.tv_nsec -= 1000000000;
-    }
-    return deadline;
-}
-
 bool
 skr_settler_wait(struct skr_settler *settler, uint32_t timeout_ms)
 {
-    struct timespec deadline = deadline_after(timeout_ms);
+    struct timespec deadline = skr_clock_deadline(timeout_ms);
     pthread_mutex_lock(&settler->lock);
     if (find_next(settler) != NULL)
         pthread_cond_timedwait(&settler->changed, &settler->lock, &deadline);

@@ -6,6 +6,8 @@
 #include "base/text.h"
 #include "db/sql.h"
 
+#include <string.h>
+
 // The table's words, and an index's beside them.
 static const char *
 fill_index(const struct skr_dialect *dialect, struct skr_arena *arena,
@@ -70,6 +72,81 @@ enum skr_code
 skr_schema_run(const char *sql, void *user, struct skr_error *error)
 {
     struct skr_db *db = user;
-    return skr_tx_run(skr_db_tx(db), &(struct skr_statement){.sql = sql},
-                      error);
+    enum skr_code code =
+        skr_tx_run(skr_db_tx(db), &(struct skr_statement){.sql = sql}, error);
+    if (code != SKR_DUPLICATE)
+        return code;
+    // Where nobody can be kept out, another has just added the row.
+    skr_error_clear(error);
+    return SKR_OK;
+}
+
+enum skr_code
+skr_schema_begin(struct skr_db *db, struct skr_error *error)
+{
+    enum skr_code code = skr_db_begin(db, SKR_BEGIN_WRITE, error);
+    if (code != SKR_OK)
+        return code;
+    struct skr_arena arena = {0};
+    const char *sql =
+        skr_sql_fill(skr_db_dialect(db), &arena, "{setup_lock}", NULL, 0);
+    if (sql == NULL)
+        code = skr_fail_memory(error);
+    else if (sql[0] != '\0')
+        code = skr_schema_run(sql, db, error);
+    skr_arena_fini(&arena);
+    if (code != SKR_OK)
+        skr_db_rollback(db);
+    return code;
+}
+
+enum skr_code
+skr_schema_end(struct skr_db *db, enum skr_code code, struct skr_error *error)
+{
+    if (code != SKR_OK) {
+        skr_db_rollback(db);
+        return code;
+    }
+    code = skr_db_commit(db, error);
+    if (code != SKR_NO_TRANSACTION)
+        return code;
+    // Where making a table ends a transaction nothing is left to commit.
+    skr_error_clear(error);
+    return SKR_OK;
+}
+
+static enum skr_code
+refuse_engine(const struct skr_value *columns, size_t count, void *user,
+              struct skr_error *error)
+{
+    (void)count;
+    const char *table = user;
+    const char *engine = columns[0].kind == SKR_TEXT ? columns[0].bytes : "?";
+    return skr_fail(error, SKR_REFUSED, SKR_GIVE_UP,
+                    "table %s is of the engine %s, which cannot roll back: "
+                    "what is not committed would be sent; run ALTER TABLE %s "
+                    "ENGINE = InnoDB",
+                    table, engine, table);
+}
+
+enum skr_code
+skr_schema_check_engine(struct skr_tx tx, const char *table,
+                        struct skr_error *error)
+{
+    struct skr_arena arena = {0};
+    const struct skr_word words[] = {{"table", table}};
+    enum skr_code code = SKR_OK;
+    const char *sql =
+        skr_sql_fill(tx.ops->dialect, &arena, "{unsafe_engine}", words, 1);
+    char *copy = skr_arena_text(&arena, table, strlen(table));
+    if (sql == NULL || copy == NULL)
+        code = skr_fail_memory(error);
+    else if (sql[0] != '\0')
+        code =
+            skr_tx_run(tx,
+                       &(struct skr_statement){
+                           .sql = sql, .each_row = refuse_engine, .user = copy},
+                       error);
+    skr_arena_fini(&arena);
+    return code;
 }

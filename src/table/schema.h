@@ -24,6 +24,16 @@ skr_schema_write(const struct skr_schema *schema,
                  const struct skr_dialect *dialect, const char *table,
                  skr_sql_text_fn *each, void *user, struct skr_error *error);
 
+// Begins the transaction that tables are made in, safe from many hosts at once.
+SKR_MUST_CHECK enum skr_code
+skr_schema_begin(struct skr_db *db, struct skr_error *error);
+// Commits it, or rolls back when code tells of an error, which it returns.
+SKR_MUST_CHECK enum skr_code
+skr_schema_end(struct skr_db *db, enum skr_code code, struct skr_error *error);
+// SKR_REFUSED for a table whose rows stay when a transaction is rolled back.
+SKR_MUST_CHECK enum skr_code
+skr_schema_check_engine(struct skr_tx tx, const char *table,
+                        struct skr_error *error);
 // For texts that setup() gives: user is the struct skr_db to run them on.
 skr_sql_text_fn skr_schema_run;
 

@@ -9,14 +9,11 @@ skr_table_create(const struct skr_table *table, struct skr_db *db,
 {
     // Setup may run from many hosts at once: where DDL is transactional the
     // second waits here and then finds everything in place.
-    enum skr_code code = skr_db_begin(db, SKR_BEGIN_WRITE, error);
+    enum skr_code code = skr_schema_begin(db, error);
     if (code != SKR_OK)
         return code;
     code = table->ops->setup(table, skr_schema_run, db, error);
-    if (code == SKR_OK)
-        return skr_db_commit(db, error);
-    skr_db_rollback(db);
-    return code;
+    return skr_schema_end(db, code, error);
 }
 
 void

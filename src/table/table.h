@@ -13,6 +13,15 @@
 
 enum { SKR_POSITION_TIME_SIZE = 20, SKR_POSITION_NAMESPACE_SIZE = 64 };
 
+enum { SKR_HORIZON_MARKS = 16 };
+
+// What was known of transactions when the cursor stood somewhere.
+struct skr_horizon_mark {
+    int64_t cursor;
+    int64_t next;  // whoever began before is below this
+    int64_t at_ms;
+};
+
 struct skr_table {
     const struct skr_table_ops *ops;
 };
@@ -29,6 +38,20 @@ struct skr_position {
     char pass_until[SKR_POSITION_TIME_SIZE];  // of the pass under way; "": none
     int64_t pass_cursor;
     int64_t next_sweep_ms;  // by skr_clock_ms()
+    // Where several transactions write at once, rows may still appear behind
+    // the cursor: ids are given at the insert, not at the commit. At or below
+    // the low-water mark none can any more; 0: it is not known.
+    int64_t low_water;
+    struct skr_horizon_mark marks[SKR_HORIZON_MARKS];  // oldest first
+    size_t mark_count;
+    int64_t horizon;      // all transactions below it are over; 0: not known
+    bool horizon_hidden;  // we may not ask
+    int64_t next_late_ms, next_horizon_ms;  // by skr_clock_ms()
+
+    // Claims alone: when to look for leases that ran out; by skr_clock_ms().
+    int64_t next_expired_ms;
+
+    bool has_more;  // the last read was full: rows were left that are due
 
     int64_t next_due_ms;  // by skr_clock_ms(); 0: nothing waits for its time
 

@@ -2,8 +2,6 @@
 // The consumer: effects exactly once, and a verdict touches its own message.
 #include "consumer_world.h"
 
-#include <pthread.h>
-
 static void
 test_effects_happen_once_although_messages_come_twice(void **state)
 {
@@ -259,19 +257,6 @@ test_a_stop_gives_back_what_was_not_handled(void **state)
     assert_int_equal(counts.handled, left);
     assert_int_equal(counts.duplicates, 0);
     assert_effects(world, 100, NONE);
-}
-
-static void *
-run_consumer(void *user)
-{
-    struct skr_error error = {0};
-    return (void *)(intptr_t)skr_consumer_run(user, &error);
-}
-
-static bool
-has_no_messages(void *user)
-{
-    return waiting(user) == 0;
 }
 
 static void

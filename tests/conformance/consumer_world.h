@@ -14,6 +14,7 @@
 #include "inbox/consumer.h"
 #include "table/messenger/messenger.h"
 
+#include <pthread.h>
 #include <skirnir/queue.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -27,6 +28,7 @@ struct world {
     struct skr_consumer_options options;
     struct skr_consumer_extras extras;
     atomic_int troubles;  // log lines about trouble
+    atomic_int losses;    // and about leases that were lost
 
     // For handlers.
     struct skr_consumer *consumer;
@@ -37,15 +39,18 @@ struct world {
 };
 
 static inline void
-count_trouble(void *user, enum skr_log_level level, const char *event,
-              const struct skr_log_field *fields, size_t count)
+count_lines(void *user, enum skr_log_level level, const char *event,
+            const struct skr_log_field *fields, size_t count)
 {
     struct world *world = user;
     (void)level;
     (void)fields;
     (void)count;
-    if (strcmp(event, "consumer.trouble") == 0)
+    if (strcmp(event, "consumer.trouble") == 0 ||
+        strcmp(event, "consumer.keep_trouble") == 0)
         atomic_fetch_add(&world->troubles, 1);
+    if (strcmp(event, "queue.lease_lost") == 0)
+        atomic_fetch_add(&world->losses, 1);
 }
 
 static inline int
@@ -77,7 +82,7 @@ consumer_world_set_up(void **state)
         .queue_database_url = world->queue_database.url,
         // Long enough that a retry comes only when a test makes it due.
         .retry_delay_ms = 600000,
-        .log = count_trouble,
+        .log = count_lines,
         .log_user = world,
     };
     world->extras = (struct skr_consumer_extras){
@@ -224,6 +229,45 @@ consume(struct world *world, skr_handler_fn *handler)
     return counts;
 }
 
+// A consumer in a thread of its own.
+struct running {
+    struct skr_consumer *consumer;
+    pthread_t thread;
+};
+
+static inline void *
+run_consumer(void *user)
+{
+    struct skr_error error = {0};
+    return (void *)(intptr_t)skr_consumer_run(user, &error);
+}
+
+static inline void
+start_consumer(struct running *running, struct skr_consumer *consumer)
+{
+    running->consumer = consumer;
+    assert_int_equal(
+        pthread_create(&running->thread, NULL, run_consumer, consumer), 0);
+}
+
+static inline void
+start_running(struct running *running, struct world *world,
+              skr_handler_fn *handler)
+{
+    world->extras.stop_when_empty = false;
+    start_consumer(running, open_consumer(world, handler));
+}
+
+static inline void
+stop_running(struct running *running)
+{
+    void *code = NULL;
+    skr_consumer_stop(running->consumer);
+    assert_int_equal(pthread_join(running->thread, &code), 0);
+    assert_int_equal((intptr_t)code, SKR_STOPPED);
+    skr_consumer_close(running->consumer);
+}
+
 static inline void
 make_retries_due(struct world *world)
 {
@@ -246,6 +290,26 @@ waiting(struct world *world)
 {
     return skr_test_number(world->queue,
                            "SELECT COUNT(*) FROM messenger_messages");
+}
+
+static inline bool
+has_no_messages(void *user)
+{
+    return waiting(user) == 0;
+}
+
+static inline bool
+has_none_once_due(void *user)
+{
+    make_retries_due(user);
+    return has_no_messages(user);
+}
+
+static inline bool
+has_trouble(void *user)
+{
+    struct world *world = user;
+    return atomic_load(&world->troubles) > 0;
 }
 
 static inline int64_t

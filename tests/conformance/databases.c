@@ -14,6 +14,12 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#ifdef SKR_WITH_MYSQL
+#include "db/mysql/connection.h"
+#endif
+#ifdef SKR_WITH_PGSQL
+#include <skirnir/pgsql.h>
+#endif
 #ifdef SKR_WITH_SQLITE
 #include <skirnir/sqlite.h>
 #endif
@@ -23,14 +29,17 @@ struct kind {
     const char *name;
     const struct skr_db_ops *ops;
     void (*make)(struct skr_test_database *database);
+    void (*remove)(const struct skr_test_database *database);  // or NULL
     struct skr_test_client (*connect)(const struct skr_test_database *database);
     void (*disconnect)(void *connection);
     void (*run)(void *connection, const char *sql);
     const char *begin;
     void (*become_reader)(const struct skr_test_database *database);
     void (*break_lock)(const struct skr_test_database *database);
+    // NULL: any write to the table holds it up.
+    void (*hold_up)(struct skr_db *db, const char *table);
     void (*make_full)(struct skr_db *db);
-    void (*spoil)(struct skr_db *db);
+    void (*spoil)(struct skr_db *db);  // NULL: no driver's advice is known
 };
 
 #ifdef SKR_WITH_SQLITE
@@ -54,6 +63,11 @@ static void
 sqlite_make(struct skr_test_database *database)
 {
     database->bad_urls = sqlite_bad_urls;
+    database->bytes_type = "BLOB";
+    database->wait_sees_commits = true;
+    database->reader_answer = "writable";
+    database->text_holds_bytes = true;
+    database->text_takes_blobs = true;
     char link[128];
     snprintf(link, sizeof(link), "%s/alias.db", database->folder);
     assert_int_equal(symlink("test.db", link), 0);
@@ -141,11 +155,382 @@ sqlite_spoil(struct skr_db *db)
 }
 #endif
 
+#ifdef SKR_WITH_MYSQL
+static const char *const mariadb_bad_urls[] = {
+    "mysql://",
+    "no host",
+    "mysql://localhost",
+    "no database",
+    "mysql://localhost/",
+    "no database",
+    "mysql://one,two/shop",
+    "one host",
+    "mysql://localhost/shop?colour=red",
+    "colour",
+    "mysql://localhost/shop?lock_timeout=soon",
+    "lock_timeout",
+    "mysql://localhost/shop?connect_timeout=0",
+    "connect_timeout",
+    "mysql://localhost/shop?ssl=maybe",
+    "ssl",
+    "mysql://localhost/shop?ssl=0&ssl_ca=/a",
+    "contradicts",
+    "mysql://localhost/shop?ssl_cert=/a",
+    "ssl_key",
+    NULL,
+};
+
+// Where tests/servers/with-server says that the server is.
+static const char *
+mariadb_server(void)
+{
+    const char *url = getenv("SKR_MARIADB_URL");
+    if (url != NULL)
+        return url;
+    fprintf(stderr, "SKR_MARIADB_URL names no server\n");
+    exit(77);
+}
+
+static unsigned
+mariadb_port(void)
+{
+    return (unsigned)strtoul(strrchr(mariadb_server(), ':') + 1, NULL, 10);
+}
+
+// A database and its user share their name.
+static const char *
+mariadb_name(const struct skr_test_database *database)
+{
+    return strrchr(database->folder, '-') + 1;
+}
+
+static MYSQL *
+mariadb_open(const char *user, const char *password, const char *name)
+{
+    MYSQL *connection = mysql_init(NULL);
+    assert_non_null(connection);
+    mysql_optionsv(connection, MYSQL_SET_CHARSET_NAME, "utf8mb4");
+    if (mysql_real_connect(connection, "127.0.0.1", user, password, name,
+                           mariadb_port(), NULL, 0) == NULL)
+        fail_msg("%s", mysql_error(connection));
+    return connection;
+}
+
+static void
+mariadb_run(void *connection, const char *sql)
+{
+    if (mysql_query(connection, sql) != 0)
+        fail_msg("%s: %s", sql, mysql_error(connection));
+    mysql_free_result(mysql_store_result(connection));
+}
+
+// As the server's master; {name} is the test's.
+static void
+mariadb_run_on_server(const struct skr_test_database *database,
+                      const char *sql_template)
+{
+    static const struct skr_dialect none;
+    struct skr_arena arena = {0};
+    const struct skr_word words[] = {{"name", mariadb_name(database)}};
+    const char *sql = skr_sql_fill(&none, &arena, sql_template, words, 1);
+    assert_non_null(sql);
+    MYSQL *server = mariadb_open("root", NULL, NULL);
+    mariadb_run(server, sql);
+    mysql_close(server);
+    skr_arena_fini(&arena);
+}
+
+static void
+mariadb_make(struct skr_test_database *database)
+{
+    const char *name = mariadb_name(database);
+    database->bad_urls = mariadb_bad_urls;
+    database->bytes_type = "LONGBLOB";
+    database->reader_answer = "INSERT";
+    snprintf(database->url, sizeof(database->url),
+             "mysql://%s:p%%40ss@127.0.0.1:%u/skirnir_%s?serverVersion=8.0",
+             name, mariadb_port(), name);
+    // The server counts seconds.
+    snprintf(database->impatient_url, sizeof(database->impatient_url),
+             "%.200s&lock_timeout=1", database->url);
+    snprintf(database->alias_url, sizeof(database->alias_url),
+             "mariadb://%s:p%%40ss@localhost:%u/skirnir_%s?charset=utf8mb4",
+             name, mariadb_port(), name);
+    snprintf(database->missing_url, sizeof(database->missing_url),
+             "mysql:///shop?unix_socket=%s/missing", database->folder);
+    mariadb_run_on_server(
+        database, "CREATE DATABASE `skirnir_{name}` CHARACTER SET utf8mb4");
+    mariadb_run_on_server(database, "CREATE USER '{name}'@'localhost' "
+                                    "IDENTIFIED BY 'p@ss'");
+    mariadb_run_on_server(database, "GRANT ALL ON `skirnir_{name}`.* "
+                                    "TO '{name}'@'localhost'");
+    mariadb_run_on_server(database,
+                          "GRANT PROCESS ON *.* TO '{name}'@'localhost'");
+}
+
+static void
+mariadb_remove(const struct skr_test_database *database)
+{
+    mariadb_run_on_server(database, "DROP DATABASE `skirnir_{name}`");
+    mariadb_run_on_server(database, "DROP USER '{name}'@'localhost'");
+}
+
+static struct skr_test_client
+mariadb_connect_client(const struct skr_test_database *database)
+{
+    char name[32];
+    snprintf(name, sizeof(name), "skirnir_%s", mariadb_name(database));
+    MYSQL *connection = mariadb_open(mariadb_name(database), "p@ss", name);
+    return (struct skr_test_client){.tx = skr_mysql_tx(connection),
+                                    .connection = connection};
+}
+
+static void
+mariadb_disconnect(void *connection)
+{
+    mysql_close(connection);
+}
+
+static void
+mariadb_become_reader(const struct skr_test_database *database)
+{
+    mariadb_run_on_server(database, "REVOKE INSERT ON `skirnir_{name}`.* "
+                                    "FROM '{name}'@'localhost'");
+}
+
+// The server has no list of locks; it must be asked by name. Returns once the
+// lock is free.
+static void
+mariadb_break_lock(const struct skr_test_database *database)
+{
+    char name[32], lock[SKR_MYSQL_LOCK_NAME_SIZE], sql[200];
+    snprintf(name, sizeof(name), "skirnir_%s", mariadb_name(database));
+    skr_mysql_lock_name(name, "relay", lock);
+    MYSQL *server = mariadb_open("root", NULL, NULL);
+    snprintf(sql, sizeof(sql), "SELECT IS_USED_LOCK('%s')", lock);
+    assert_int_equal(mysql_query(server, sql), 0);
+    MYSQL_RES *result = mysql_store_result(server);
+    const char *holder = mysql_fetch_row(result)[0];
+    assert_non_null(holder);
+    snprintf(sql, sizeof(sql), "KILL %s", holder);
+    mysql_free_result(result);
+    mariadb_run(server, sql);
+    snprintf(sql, sizeof(sql), "DO GET_LOCK('%s', 10), RELEASE_LOCK('%s')",
+             lock, lock);
+    mariadb_run(server, sql);
+    mysql_close(server);
+}
+
+// Rows alone would not do: at this level the gaps between them are locked too.
+static void
+mariadb_hold_up(struct skr_db *db, const char *table)
+{
+    char sql[128];
+    snprintf(sql, sizeof(sql), "SELECT COUNT(*) FROM %s FOR UPDATE", table);
+    skr_test_run(db, "ROLLBACK");
+    skr_test_run(db, "SET TRANSACTION ISOLATION LEVEL SERIALIZABLE");
+    skr_test_run(db, "START TRANSACTION");
+    skr_test_run(db, sql);
+}
+
+// A table whose engine counts its bytes with two of them.
+static void
+mariadb_make_full(struct skr_db *db)
+{
+    skr_test_run(db, "ALTER TABLE thing ENGINE = MyISAM, MAX_ROWS = 1, "
+                     "AVG_ROW_LENGTH = 1");
+}
+#endif
+
+#ifdef SKR_WITH_PGSQL
+static const char *const pgsql_bad_urls[] = {
+    "pgsql://",
+    "no database",
+    "pgsql://localhost/",
+    "no database",
+    "pgsql://localhost/shop?host=/run",
+    "twice",
+    "pgsql://localhost/shop?colour=red",
+    "colour",
+    "pgsql://localhost/shop?lock_timeout=soon",
+    "lock_timeout",
+    "pgsql://localhost/shop?connect_timeout=0",
+    "connect_timeout",
+    "pgsql://localhost/shop?sslmode=yes",
+    "sslmode",
+    NULL,
+};
+
+// Where tests/servers/with-server says that the server is.
+static const char *
+pgsql_server(void)
+{
+    const char *url = getenv("SKR_POSTGRESQL_URL");
+    if (url != NULL)
+        return url;
+    fprintf(stderr, "SKR_POSTGRESQL_URL names no server\n");
+    exit(77);
+}
+
+// libpq knows the scheme by another name.
+static PGconn *
+pgsql_open(const char *url)
+{
+    char uri[300];
+    snprintf(uri, sizeof(uri), "postgresql%s", strchr(url, ':'));
+    PGconn *connection = PQconnectdb(uri);
+    if (PQstatus(connection) != CONNECTION_OK)
+        fail_msg("%s", PQerrorMessage(connection));
+    return connection;
+}
+
+static void
+pgsql_run(void *connection, const char *sql)
+{
+    PGresult *result = PQexec(connection, sql);
+    ExecStatusType status = PQresultStatus(result);
+    if (status != PGRES_COMMAND_OK && status != PGRES_TUPLES_OK)
+        fail_msg("%s: %s", sql, PQerrorMessage(connection));
+    PQclear(result);
+}
+
+// As the server's master, on a database of its own; %s is the test's.
+static void
+pgsql_run_on_server(const struct skr_test_database *database,
+                    const char *format)
+{
+    char sql[400];
+    const char *name = strrchr(database->folder, '-') + 1;
+    // The suites' texts are ours; so is this one.
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wformat-nonliteral"
+    snprintf(sql, sizeof(sql), format, name);
+#pragma GCC diagnostic pop
+    PGconn *server = pgsql_open(pgsql_server());
+    pgsql_run(server, sql);
+    PQfinish(server);
+}
+
+static void
+pgsql_make(struct skr_test_database *database)
+{
+    const char *url = pgsql_server(), *name = strrchr(database->folder, '-');
+    int length = (int)(strrchr(url, '/') - url);
+    database->bad_urls = pgsql_bad_urls;
+    database->bytes_type = "BYTEA";
+    database->reader_answer = "writable";
+    snprintf(database->url, sizeof(database->url), "%.*s/skirnir_%s", length,
+             url, name + 1);
+    snprintf(database->impatient_url, sizeof(database->impatient_url),
+             "%.*s/skirnir_%s?lock_timeout=50", length, url, name + 1);
+    snprintf(database->missing_url, sizeof(database->missing_url),
+             "pgsql:///shop?host=%s/missing", database->folder);
+    const char *at = strchr(url, '@'), *port = strrchr(url, ':');
+    snprintf(database->alias_url, sizeof(database->alias_url),
+             "postgres%.*slocalhost%.*s/skirnir_%s", (int)(at + 1 - url - 5),
+             url + 5, (int)(url + length - port), port, name + 1);
+    pgsql_run_on_server(database,
+                        "CREATE DATABASE \"skirnir_%s\" TEMPLATE template0");
+}
+
+static void
+pgsql_remove(const struct skr_test_database *database)
+{
+    pgsql_run_on_server(database, "DROP DATABASE \"skirnir_%s\" WITH (FORCE)");
+}
+
+static struct skr_test_client
+pgsql_connect(const struct skr_test_database *database)
+{
+    PGconn *connection = pgsql_open(database->url);
+    return (struct skr_test_client){.tx = skr_pgsql_tx(connection),
+                                    .connection = connection};
+}
+
+static void
+pgsql_disconnect(void *connection)
+{
+    PQfinish(connection);
+}
+
+static void
+pgsql_become_reader(const struct skr_test_database *database)
+{
+    pgsql_run_on_server(database, "ALTER DATABASE \"skirnir_%s\" "
+                                  "SET default_transaction_read_only = on");
+}
+
+static void
+pgsql_break_lock(const struct skr_test_database *database)
+{
+    pgsql_run_on_server(
+        database, "SELECT pg_terminate_backend(pid, 10000) FROM pg_locks "
+                  "JOIN pg_database ON pg_database.oid = pg_locks.database "
+                  "WHERE locktype = 'advisory' AND datname = 'skirnir_%s'");
+}
+
+static void
+pgsql_hold_up(struct skr_db *db, const char *table)
+{
+    char sql[128];
+    snprintf(sql, sizeof(sql), "LOCK TABLE %s IN EXCLUSIVE MODE", table);
+    skr_test_run(db, sql);
+}
+
+// A disk cannot be filled for one test alone; what the server then says can.
+static void
+pgsql_make_full(struct skr_db *db)
+{
+    skr_test_run(db, "CREATE FUNCTION refuse() RETURNS trigger "
+                     "LANGUAGE plpgsql AS $$ BEGIN "
+                     "RAISE EXCEPTION 'no space left on device' "
+                     "USING ERRCODE = 'disk_full'; END $$");
+    skr_test_run(db, "CREATE TRIGGER full_disk BEFORE INSERT ON thing "
+                     "FOR EACH ROW EXECUTE FUNCTION refuse()");
+}
+#endif
+
 static const struct kind kinds[] = {
 #ifdef SKR_WITH_SQLITE
-    {"sqlite", &skr_sqlite_db, sqlite_make, sqlite_connect, sqlite_disconnect,
-     sqlite_run, "BEGIN IMMEDIATE", sqlite_become_reader, sqlite_break_lock,
-     sqlite_make_full, sqlite_spoil},
+    {.name = "sqlite",
+     .ops = &skr_sqlite_db,
+     .make = sqlite_make,
+     .connect = sqlite_connect,
+     .disconnect = sqlite_disconnect,
+     .run = sqlite_run,
+     .begin = "BEGIN IMMEDIATE",
+     .become_reader = sqlite_become_reader,
+     .break_lock = sqlite_break_lock,
+     .make_full = sqlite_make_full,
+     .spoil = sqlite_spoil},
+#endif
+#ifdef SKR_WITH_MYSQL
+    {.name = "mysql",
+     .ops = &skr_mysql_db,
+     .make = mariadb_make,
+     .remove = mariadb_remove,
+     .connect = mariadb_connect_client,
+     .disconnect = mariadb_disconnect,
+     .run = mariadb_run,
+     .begin = "START TRANSACTION",
+     .become_reader = mariadb_become_reader,
+     .break_lock = mariadb_break_lock,
+     .hold_up = mariadb_hold_up,
+     .make_full = mariadb_make_full},
+#endif
+#ifdef SKR_WITH_PGSQL
+    {.name = "pgsql",
+     .ops = &skr_pgsql_db,
+     .make = pgsql_make,
+     .remove = pgsql_remove,
+     .connect = pgsql_connect,
+     .disconnect = pgsql_disconnect,
+     .run = pgsql_run,
+     .begin = "BEGIN",
+     .become_reader = pgsql_become_reader,
+     .break_lock = pgsql_break_lock,
+     .hold_up = pgsql_hold_up,
+     .make_full = pgsql_make_full},
 #endif
     {0},
 };
@@ -188,6 +573,8 @@ remove_entry(const char *path, const struct stat *status, int type,
 void
 skr_test_database_remove(struct skr_test_database *database)
 {
+    if (chosen()->remove != NULL)
+        chosen()->remove(database);
     chmod(database->folder, 0700);
     nftw(database->folder, remove_entry, 8, FTW_DEPTH | FTW_PHYS);
 }
@@ -197,7 +584,8 @@ skr_test_connect(const struct skr_test_database *database)
 {
     struct skr_db *db = NULL;
     struct skr_error error = {0};
-    if (skr_db_open(database->ops, database->url, &db, &error) != SKR_OK)
+    if (skr_db_open_or_create(database->ops, database->url, true, &db,
+                              &error) != SKR_OK)
         fail_msg("%s", error.text);
     return db;
 }
@@ -331,6 +719,19 @@ void
 skr_test_break_lock(const struct skr_test_database *database)
 {
     chosen()->break_lock(database);
+}
+
+void
+skr_test_hold_up(struct skr_db *db, const char *table)
+{
+    assert_int_equal(skr_db_begin(db, SKR_BEGIN_WRITE, NULL), SKR_OK);
+    if (chosen()->hold_up != NULL) {
+        chosen()->hold_up(db, table);
+        return;
+    }
+    char sql[128];
+    snprintf(sql, sizeof(sql), "DELETE FROM %s", table);
+    skr_test_run(db, sql);
 }
 
 void

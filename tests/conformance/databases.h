@@ -21,9 +21,15 @@ struct skr_test_database {
     const struct skr_db_ops *ops;
     char folder[64];  // private, for a test's own files too
     char url[256];
-    char impatient_url[256];  // the same, giving up on locks after 50 ms
-    char alias_url[256];      // the same by another name
-    char missing_url[256];    // a database that cannot be reached
+    char impatient_url[256];    // the same, giving up on locks after 50 ms
+    char alias_url[256];        // the same by another name
+    char missing_url[256];      // a database that cannot be reached
+    const char *bytes_type;     // of a column for any bytes
+    bool text_holds_bytes;      // a text column takes what is no UTF-8 too
+    bool text_takes_blobs;      // bytes that are bound go into it as they are
+    bool wait_sees_commits;     // it ends for a commit, not to look for one
+    const char *reader_answer;  // a word of what is said to one who may not
+                                // write
     // Pairs: a URL that is a mistake, and a word of the answer; NULL at the
     // end.
     const char *const *bad_urls;
@@ -66,6 +72,8 @@ void skr_test_client_rollback(struct skr_test_client *client);
 void skr_test_become_reader(const struct skr_test_database *database);
 // Takes away, behind its holder's back, the lock that is held on the database.
 void skr_test_break_lock(const struct skr_test_database *database);
+// Begins a transaction on db in which others who write the table have to wait.
+void skr_test_hold_up(struct skr_db *db, const char *table);
 // Sets up the database in a way that a driver advises against.
 void skr_test_spoil(struct skr_db *db);
 // From here on db finds no room for more data.

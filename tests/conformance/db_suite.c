@@ -139,7 +139,7 @@ test_values_come_back_as_they_were_bound(void **state)
             is_blob ? skr_bind_text(NULL) : cases[i],
             is_blob ? cases[i] : skr_bind_text(NULL)};
         skr_test_run_template(fixture->db,
-                              "INSERT INTO thing (id, name, data) "
+                              "INSERT INTO thing (id, note, data) "
                               "VALUES (?, ?, ?)",
                               values, 3);
         struct skr_arena arena = {0};
@@ -148,7 +148,7 @@ test_values_come_back_as_they_were_bound(void **state)
         assert_int_equal(
             skr_tx_fetch_one(skr_db_tx(fixture->db),
                              &(struct skr_statement){
-                                 .sql = "SELECT id, name, data FROM thing"},
+                                 .sql = "SELECT id, note, data FROM thing"},
                              &arena, columns, 3, &found, NULL),
             SKR_OK);
         assert_true(found);
@@ -391,22 +391,18 @@ test_a_full_disk_is_refused_and_may_pass(void **state)
     struct fixture *fixture = *state;
     struct skr_error error = {0};
     skr_test_make_full(fixture->db);
-    char *name = calloc(1, 1 << 20);
-    assert_non_null(name);
-    memset(name, 'x', (1 << 20) - 1);
-    const struct skr_value value = skr_bind_text(name);
+    char *data = calloc(1, 1 << 20);
+    assert_non_null(data);
+    const struct skr_value value = skr_bind_blob(data, 1 << 20);
     assert_int_equal(skr_db_begin(fixture->db, SKR_BEGIN_WRITE, NULL), SKR_OK);
-    enum skr_code code = skr_tx_run(
-        skr_db_tx(fixture->db),
-        &(struct skr_statement){.sql = "INSERT INTO thing (data) VALUES (?)",
-                                .values = &value,
-                                .value_count = 1},
-        &error);
-    assert_int_equal(code, SKR_REFUSED);
+    assert_int_equal(run_with(fixture->db,
+                              "INSERT INTO thing (data) VALUES (?)", &value, 1,
+                              &error),
+                     SKR_REFUSED);
     assert_int_equal(error.remedy, SKR_TRY_AGAIN);
     skr_db_rollback(fixture->db);
     assert_int_equal(count_things(fixture->db), 0);
-    free(name);
+    free(data);
 }
 
 // In a child, which gives up the right to write.
@@ -424,9 +420,9 @@ write_as_reader(const struct fixture *fixture)
     enum skr_code code = skr_db_begin(db, SKR_BEGIN_WRITE, &error);
     if (code == SKR_OK)
         code = run(db, "INSERT INTO thing (id) VALUES (1)", &error);
-    if (code != SKR_REFUSED || error.remedy != SKR_RECONNECT)
+    if (code != SKR_REFUSED || error.remedy == SKR_TRY_AGAIN)
         return 3;
-    return strstr(error.text, "writable") == NULL ? 4 : 0;
+    return strstr(error.text, fixture->database.reader_answer) == NULL ? 4 : 0;
 }
 
 static void

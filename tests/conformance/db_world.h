@@ -9,6 +9,7 @@
 #include "base/arena.h"
 #include "base/clock.h"
 #include "base/text.h"
+#include "db/sql.h"
 
 #include <fcntl.h>
 #include <pthread.h>
@@ -32,8 +33,12 @@ set_up(void **state)
     assert_non_null(fixture);
     skr_test_database_make(&fixture->database);
     fixture->db = skr_test_connect(&fixture->database);
-    skr_test_run(fixture->db, "CREATE TABLE thing (id INTEGER PRIMARY KEY, "
-                              "name VARCHAR(100) UNIQUE, data BLOB)");
+    char sql[200];
+    snprintf(sql, sizeof(sql),
+             "CREATE TABLE thing (id {row_id}, name VARCHAR(100) UNIQUE, "
+             "note {long_text}, data %s)",
+             fixture->database.bytes_type);
+    skr_test_run_template(fixture->db, sql, NULL, 0);
     *state = fixture;
     return 0;
 }
@@ -49,10 +54,26 @@ tear_down(void **state)
 }
 
 static inline enum skr_code
-run(struct skr_db *db, const char *sql, struct skr_error *error)
+run_with(struct skr_db *db, const char *sql_template,
+         const struct skr_value *values, size_t count, struct skr_error *error)
 {
-    return skr_tx_run(skr_db_tx(db), &(struct skr_statement){.sql = sql},
-                      error);
+    struct skr_arena arena = {0};
+    const char *sql =
+        skr_sql_fill(skr_db_dialect(db), &arena, sql_template, NULL, 0);
+    assert_non_null(sql);
+    enum skr_code code =
+        skr_tx_run(skr_db_tx(db),
+                   &(struct skr_statement){
+                       .sql = sql, .values = values, .value_count = count},
+                   error);
+    skr_arena_fini(&arena);
+    return code;
+}
+
+static inline enum skr_code
+run(struct skr_db *db, const char *sql_template, struct skr_error *error)
+{
+    return run_with(db, sql_template, NULL, 0, error);
 }
 
 static inline int64_t

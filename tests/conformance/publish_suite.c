@@ -5,6 +5,7 @@
 #include "conformance/databases.h"
 #include "table/messenger/messenger.h"
 
+#include <skirnir/typed.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -66,11 +67,11 @@ order(const char *body)
 }
 
 static enum skr_code
-publish(struct fixture *fixture, struct skr_message *messages, size_t count,
-        struct skr_error *error)
+publish(struct fixture *fixture, const struct skr_message *messages,
+        size_t count, struct skr_error *error)
 {
     return skr_publish(fixture->outbox, fixture->client.tx, messages, count,
-                       error);
+                       NULL, error);
 }
 
 static void
@@ -94,20 +95,81 @@ test_commit_makes_the_message_appear(void **state)
 }
 
 static void
-test_the_id_that_was_made_is_in_message_and_row(void **state)
+test_the_id_that_was_made_is_told_and_in_the_row(void **state)
+{
+    struct fixture *fixture = *state;
+    const struct skr_message message = order("{}");
+    struct skr_id ids[2];
+    skr_test_client_begin(&fixture->client);
+    // The same struct twice is two messages.
+    for (int i = 0; i < 2; i++)
+        assert_int_equal(skr_publish(fixture->outbox, fixture->client.tx,
+                                     &message, 1, &ids[i], NULL),
+                         SKR_OK);
+    skr_test_client_commit(&fixture->client);
+    assert_int_equal(ids[0].bytes[6] >> 4, 7);
+    assert_memory_not_equal(&ids[0], &ids[1], sizeof(ids[0]));
+    char id[SKR_ID_TEXT_SIZE];
+    skr_id_format(ids[0], id);
+    char *headers = skr_test_text(
+        fixture->db, "SELECT headers FROM messenger_outbox ORDER BY id");
+    assert_non_null(strstr(headers, id));
+    free(headers);
+}
+
+static void
+test_two_messages_of_one_id_are_refused(void **state)
+{
+    struct fixture *fixture = *state;
+    struct skr_message messages[] = {order("{}"), order("{}"), order("{}")};
+    struct skr_error error = {0};
+    assert_int_equal(skr_id_new(&messages[0].id, NULL), SKR_OK);
+    messages[2].id = messages[0].id;
+    skr_test_client_begin(&fixture->client);
+    assert_int_equal(publish(fixture, messages, 3, &error), SKR_INVALID);
+    assert_non_null(strstr(error.text, "two messages have the id"));
+    skr_test_client_commit(&fixture->client);
+    assert_int_equal(skr_test_number(fixture->db, COUNT), 0);
+}
+
+struct order_placed {
+    int64_t order_id;
+};
+static const struct skr_field order_placed_fields[] = {
+    SKR_FIELD_INTEGER(struct order_placed, order_id, "orderId"),
+};
+static const struct skr_type order_placed =
+    SKR_TYPE("order.placed", struct order_placed, order_placed_fields);
+
+static void
+test_a_struct_is_published_under_its_name(void **state)
+{
+    struct fixture *fixture = *state;
+    const struct order_placed value = {.order_id = 42};
+    struct skr_id id = {{0}};
+    skr_test_client_begin(&fixture->client);
+    assert_int_equal(skr_publish_typed(fixture->outbox, fixture->client.tx,
+                                       &order_placed, &value, NULL, &id, NULL),
+                     SKR_OK);
+    skr_test_client_commit(&fixture->client);
+    assert_int_equal(id.bytes[6] >> 4, 7);
+    skr_test_assert_text(fixture->db, "SELECT body FROM messenger_outbox",
+                         "{\"orderId\":42}");
+}
+
+static void
+test_a_time_at_the_end_of_all_time_is_not_now(void **state)
 {
     struct fixture *fixture = *state;
     struct skr_message message = order("{}");
+    message.due_at_us = INT64_MAX;
     skr_test_client_begin(&fixture->client);
     assert_int_equal(publish(fixture, &message, 1, NULL), SKR_OK);
     skr_test_client_commit(&fixture->client);
-    char id[SKR_ID_TEXT_SIZE];
-    skr_id_format(message.id, id);
-    assert_int_equal(message.id.bytes[6] >> 4, 7);
-    char *headers =
-        skr_test_text(fixture->db, "SELECT headers FROM messenger_outbox");
-    assert_non_null(strstr(headers, id));
-    free(headers);
+    assert_int_equal(
+        skr_test_number(fixture->db,
+                        COUNT " WHERE available_at = '9999-12-31 23:59:59'"),
+        1);
 }
 
 static void
@@ -235,7 +297,7 @@ test_a_missing_table_says_how_to_make_it(void **state)
     struct skr_error error = {0};
     skr_test_client_begin(&fixture->client);
     assert_int_equal(
-        skr_publish(outbox, fixture->client.tx, &message, 1, &error),
+        skr_publish(outbox, fixture->client.tx, &message, 1, NULL, &error),
         SKR_MISSING);
     assert_non_null(strstr(error.text, "skirnir setup"));
     skr_test_client_rollback(&fixture->client);
@@ -262,7 +324,14 @@ main(void)
         cmocka_unit_test_setup_teardown(test_commit_makes_the_message_appear,
                                         set_up, tear_down),
         cmocka_unit_test_setup_teardown(
-            test_the_id_that_was_made_is_in_message_and_row, set_up, tear_down),
+            test_the_id_that_was_made_is_told_and_in_the_row, set_up,
+            tear_down),
+        cmocka_unit_test_setup_teardown(test_two_messages_of_one_id_are_refused,
+                                        set_up, tear_down),
+        cmocka_unit_test_setup_teardown(
+            test_a_struct_is_published_under_its_name, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(
+            test_a_time_at_the_end_of_all_time_is_not_now, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_an_id_that_was_given_is_kept,
                                         set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_rollback_takes_the_message_along,

@@ -135,10 +135,8 @@ test_a_locked_table_gives_uncertain_outcomes(void **state)
     snprintf(world->database.url, sizeof(world->database.url), "%s",
              world->database.impatient_url);
     struct skr_broker *broker = open_broker(world, "queue://orders");
-    struct skr_error error = {0};
     submit(broker, message_of(world, 0), 7);
-    assert_int_equal(skr_db_begin(world->db, SKR_BEGIN_WRITE, &error), SKR_OK);
-    skr_test_run(world->db, "DELETE FROM messenger_messages");
+    skr_test_hold_up(world->db, "messenger_messages");
     assert_int_equal(outcomes_of(world, broker, 1), 1);
     assert_int_equal(world->outcomes[0].fate, SKR_UNCERTAIN);
     assert_int_equal(world->outcomes[0].ticket, 7);

@@ -25,7 +25,8 @@ struct fixture {
     struct skr_relay *relay;
     pthread_t thread;
     enum skr_code ended_with;
-    int troubles;
+    int troubles, recoveries;
+    char trouble[400];
 };
 
 static void
@@ -34,10 +35,15 @@ count_trouble(void *user, enum skr_log_level level, const char *event,
 {
     struct fixture *fixture = user;
     (void)level;
-    (void)fields;
-    (void)count;
-    if (strcmp(event, "relay.trouble") == 0)
-        __atomic_add_fetch(&fixture->troubles, 1, __ATOMIC_RELAXED);
+    if (strcmp(event, "relay.recovered") == 0)
+        __atomic_add_fetch(&fixture->recoveries, 1, __ATOMIC_RELAXED);
+    if (strcmp(event, "relay.trouble") != 0)
+        return;
+    for (size_t i = 0; i < count; i++)
+        if (strcmp(fields[i].name, "error") == 0)
+            snprintf(fixture->trouble, sizeof(fixture->trouble), "%s",
+                     fields[i].text);
+    __atomic_add_fetch(&fixture->troubles, 1, __ATOMIC_RELEASE);
 }
 
 static int
@@ -388,6 +394,117 @@ test_a_broker_that_is_down_costs_no_retry_and_is_said_once(void **state)
     assert_int_equal(skr_test_number(fixture->db, FAILED), 0);
 }
 
+static enum skr_fate
+lose_three_times(const struct skr_fake_message *message, size_t count,
+                 void *user)
+{
+    (void)message;
+    (void)user;
+    return count <= 3 ? SKR_UNCERTAIN : SKR_CONFIRMED;
+}
+
+static void
+test_trouble_at_the_broker_is_named_once_until_it_is_over(void **state)
+{
+    struct fixture *fixture = *state;
+    fixture->fake.fate = lose_three_times;
+    insert(fixture, 0, 1);
+    start(fixture);
+    assert_true(skr_test_eventually(outbox_is_empty, fixture, WAIT_MS));
+    stop(fixture);
+    assert_int_equal(fixture->fake.got_count, 4);
+    assert_int_equal(fixture->troubles, 1);
+    assert_int_equal(fixture->recoveries, 1);
+    assert_string_equal(fixture->trouble, "the fake broker refuses m0");
+}
+
+static void
+test_a_limit_counts_what_got_through(void **state)
+{
+    struct fixture *fixture = *state;
+    fixture->fake.fate = lose_three_times;
+    insert(fixture, 0, 10);
+    fixture->options.limit = 4;
+    start(fixture);
+    join(fixture);
+    assert_int_equal(fixture->ended_with, SKR_OK);
+    assert_int_equal(fixture->fake.confirmed, 4);
+    assert_int_equal(skr_test_number(fixture->db, ROWS), 6);
+}
+
+static bool
+says_yes(void *user)
+{
+    (void)user;
+    return true;
+}
+
+static void
+test_a_standby_ends_when_its_time_is_over(void **state)
+{
+    struct fixture *first = *state;
+    insert(first, 0, 1);
+    start(first);
+    assert_true(skr_test_eventually(outbox_is_empty, first, WAIT_MS));
+    struct fixture *second = calloc(1, sizeof(*second));
+    second->options = first->options;
+    second->options.log = (struct skr_log){0};
+    second->options.is_over = says_yes;
+    start(second);
+    join(second);
+    free(second);
+    stop(first);
+}
+
+static void
+test_a_relay_that_never_gets_through_ends_when_its_time_is_over(void **state)
+{
+    struct fixture *fixture = *state;
+    skr_fake_set_down(&fixture->fake, true);
+    fixture->options.is_over = says_yes;
+    start(fixture);
+    join(fixture);
+    assert_int_equal(fixture->fake.got_count, 0);
+}
+
+static void
+test_ids_below_one_are_rows_too(void **state)
+{
+    struct fixture *fixture = *state;
+    const struct skr_value values[] = {
+        skr_bind_text("{\"type\":\"order.placed\"}")};
+    static const char *const ids[] = {"-4", "-1"};
+    for (size_t i = 0; i < SKR_COUNT_OF(ids); i++) {
+        char sql[240];
+        snprintf(sql, sizeof(sql),
+                 "INSERT INTO messenger_outbox (id, body, headers, queue_name, "
+                 "created_at, available_at) VALUES (%s, 'm%s', ?, 'outbox', "
+                 "{now}, {now})",
+                 ids[i], ids[i]);
+        skr_test_run_template(fixture->db, sql, values, 1);
+    }
+    insert(fixture, 0, 3);
+    run_until_empty(fixture);
+    assert_int_equal(fixture->fake.got_count, 5);
+    assert_string_equal(fixture->fake.got[0].body, "m-4");
+}
+
+static void
+test_a_large_row_travels_alone(void **state)
+{
+    struct fixture *fixture = *state;
+    char *large = calloc(1, 5001);
+    memset(large, 'x', 5000);
+    fixture->options.in_flight_bytes = 1000;
+    insert(fixture, 0, 20);
+    insert_with_headers(fixture, "{\"type\":\"order.placed\"}", large);
+    insert(fixture, 20, 40);
+    free(large);
+    run_until_empty(fixture);
+    assert_int_equal(fixture->fake.got_count, 41);
+    assert_string_equal(fixture->fake.got[40].body, "m39");
+}
+
 static void
 test_bad_rows_fail_and_hold_up_nothing(void **state)
 {
@@ -558,6 +675,13 @@ main(void)
         WITH_TABLES(
             test_a_lost_broker_costs_duplicates_of_what_was_in_flight_only),
         WITH_TABLES(test_a_broker_that_is_down_costs_no_retry_and_is_said_once),
+        WITH_TABLES(test_trouble_at_the_broker_is_named_once_until_it_is_over),
+        WITH_TABLES(test_a_limit_counts_what_got_through),
+        WITH_TABLES(test_a_standby_ends_when_its_time_is_over),
+        WITH_TABLES(
+            test_a_relay_that_never_gets_through_ends_when_its_time_is_over),
+        WITH_TABLES(test_ids_below_one_are_rows_too),
+        WITH_TABLES(test_a_large_row_travels_alone),
         WITH_TABLES(test_bad_rows_fail_and_hold_up_nothing),
         WITH_TABLES(test_a_failed_table_that_is_gone_holds_up_the_bad_row_only),
         WITH_TABLES(test_php_rows_are_left_for_php),

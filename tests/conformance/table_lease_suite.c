@@ -39,13 +39,16 @@ claim(const struct fixture *fixture, struct consumer *consumer, size_t max_rows)
     return consumer->batch.count;
 }
 
-static void
+// How many were another's.
+static uint64_t
 release(const struct fixture *fixture, struct consumer *consumer)
 {
     struct skr_error error = {0};
+    uint64_t lost = 0;
     if (skr_messenger_release(fixture->table, consumer->db, &consumer->batch,
-                              &consumer->lease, &error) != SKR_OK)
+                              &consumer->lease, &lost, &error) != SKR_OK)
         fail_msg("%s", error.text);
+    return lost;
 }
 
 static void
@@ -167,6 +170,8 @@ test_a_release_is_fenced_by_the_lease(void **state)
     open_consumer(fixture, &b);
     assert_int_equal(claim(fixture, &a, 10), 3);
     age_claims(fixture, 61);
+    // All at once, as a scan finds them.
+    b.position.next_expired_ms = INT64_MAX;
     assert_int_equal(claim(fixture, &b, 10), 3);
     char *headers = skr_test_text(
         fixture->db, "SELECT headers FROM messenger_outbox WHERE id = 2");
@@ -175,7 +180,8 @@ test_a_release_is_fenced_by_the_lease(void **state)
     a.batch.items[0].state = SKR_READ;
     a.batch.items[1].state = SKR_RETRY_LATER;
     a.batch.items[2].state = SKR_DONE;
-    release(fixture, &a);
+    assert_int_equal(release(fixture, &a), 2);
+    assert_true(a.batch.items[1].lost);
     skr_test_assert_text(
         fixture->db, "SELECT delivered_at FROM messenger_outbox WHERE id = 1",
         b.lease.time);
@@ -190,7 +196,8 @@ test_a_release_is_fenced_by_the_lease(void **state)
     b.batch.items[1].state = SKR_RETRY_LATER;
     b.batch.items[1].delay_ms = 90000;
     b.batch.items[2].state = SKR_DONE;
-    release(fixture, &b);
+    assert_int_equal(release(fixture, &b), 0);
+    assert_false(b.batch.items[1].lost);
     assert_int_equal(skr_test_number(fixture->db,
                                      "SELECT COUNT(*) FROM messenger_outbox "
                                      "WHERE delivered_at IS NULL"),
@@ -212,7 +219,7 @@ test_keeping_moves_the_lease_of_rows_that_are_still_ours(void **state)
     struct consumer a;
     open_consumer(fixture, &a);
     assert_int_equal(claim(fixture, &a, 10), 3);
-    const int64_t rows[] = {1, 2, 3};
+    int64_t rows[] = {1, 2, 3};
     age_claims(fixture, 30);
     // The lease that those rows have now.
     char *time = skr_test_text(
@@ -221,13 +228,15 @@ test_keeping_moves_the_lease_of_rows_that_are_still_ours(void **state)
     free(time);
     skr_test_run(fixture->db, "UPDATE messenger_outbox SET delivered_at = NULL "
                               "WHERE id = 2");
-    uint64_t kept = 0;
+    size_t count = 3;
     char before[sizeof(a.lease.time)];
     memcpy(before, a.lease.time, sizeof(before));
-    assert_int_equal(skr_messenger_keep(fixture->table, a.db, rows, 3, &a.lease,
-                                        &kept, NULL),
-                     SKR_OK);
-    assert_int_equal(kept, 2);
+    assert_int_equal(
+        skr_messenger_keep(fixture->table, a.db, rows, &count, &a.lease, NULL),
+        SKR_OK);
+    assert_int_equal(count, 2);
+    assert_int_equal(rows[0], 1);
+    assert_int_equal(rows[1], 3);
     assert_string_not_equal(a.lease.time, before);
     skr_test_assert_text(
         fixture->db, "SELECT delivered_at FROM messenger_outbox WHERE id = 3",
@@ -236,6 +245,74 @@ test_keeping_moves_the_lease_of_rows_that_are_still_ours(void **state)
         fixture->db, "SELECT delivered_at FROM messenger_outbox WHERE id = 2",
         NULL);
     close_consumer(&a);
+}
+
+// True when the next owner's claim and the renewal were of one second.
+static bool
+renew_beside_another_claim(struct fixture *fixture, struct consumer *late,
+                           struct consumer *next)
+{
+    int64_t rows[] = {1, 2};
+    size_t count = 2;
+    age_claims(fixture, 61);
+    char *time = skr_test_text(
+        fixture->db, "SELECT delivered_at FROM messenger_outbox WHERE id = 1");
+    memcpy(late->lease.time, time, sizeof(late->lease.time));
+    free(time);
+    next->position.next_expired_ms = 0;
+    assert_int_equal(claim(fixture, next, 10), 1);
+    assert_int_equal(skr_messenger_keep(fixture->table, late->db, rows, &count,
+                                        &late->lease, NULL),
+                     SKR_OK);
+    assert_int_equal(count, 1);
+    assert_int_equal(rows[0] + next->batch.items[0].row, 3);
+    return strcmp(late->lease.time, next->lease.time) == 0;
+}
+
+static void
+test_a_row_claimed_in_the_second_of_the_renewal_is_not_kept(void **state)
+{
+    struct fixture *fixture = *state;
+    insert_many(fixture, 2);
+    struct consumer a, b;
+    open_consumer(fixture, &a);
+    open_consumer(fixture, &b);
+    assert_int_equal(claim(fixture, &a, 10), 2);
+    int rounds = 0;
+    while (!renew_beside_another_claim(fixture, &a, &b))
+        assert_in_range(++rounds, 1, 20);
+    close_consumer(&a);
+    close_consumer(&b);
+}
+
+static void
+test_a_lease_that_ran_out_is_found_without_a_sweep(void **state)
+{
+    struct fixture *fixture = *state;
+    insert_many(fixture, 3);
+    insert(fixture, "outbox", "O:8:\"stdClass\"", "[]");
+    struct consumer a, b;
+    open_consumer(fixture, &a);
+    open_consumer(fixture, &b);
+    assert_int_equal(claim(fixture, &a, 10), 3);
+    assert_int_equal(claim(fixture, &b, 10), 0);
+    // What is not ours to read stays another worker's, however late he is.
+    skr_test_run_template(fixture->db,
+                          "UPDATE messenger_outbox SET delivered_at = {now} "
+                          "WHERE headers = '[]'",
+                          NULL, 0);
+    age_claims(fixture, 61);
+    assert_int_equal(claim(fixture, &b, 10), 0);
+    b.position.next_expired_ms = 0;
+    for (int i = 0; i < 3; i++) {
+        assert_int_equal(claim(fixture, &b, 10), 1);
+        assert_true(b.batch.items[0].redelivered);
+        assert_int_equal(b.batch.items[0].envelope.retry_count, 1);
+    }
+    assert_int_equal(claim(fixture, &b, 10), 0);
+    assert_true(b.position.next_expired_ms > skr_clock_ms());
+    close_consumer(&a);
+    close_consumer(&b);
 }
 
 static void
@@ -297,6 +374,12 @@ test_an_id_is_admitted_once_and_with_its_transaction(void **state)
     assert_int_equal(
         skr_deduplication_admit(table, tx, second, "order.placed", &error),
         SKR_OK);
+    // Alike on every database, and before it is asked.
+    char long_name[257] = "";
+    memset(long_name, 'a', 256);
+    assert_int_equal(
+        skr_deduplication_admit(table, tx, first, long_name, &error),
+        SKR_INVALID);
     assert_int_equal(skr_db_commit(db, &error), SKR_OK);
     assert_int_equal(
         skr_deduplication_admit(table, tx, first, "other.name", &error),
@@ -319,6 +402,8 @@ main(void)
             test_an_expired_lease_is_delivered_again_with_a_raised_count),
         SWEEPING_TEST(test_a_release_is_fenced_by_the_lease),
         TEST(test_keeping_moves_the_lease_of_rows_that_are_still_ours),
+        TEST(test_a_row_claimed_in_the_second_of_the_renewal_is_not_kept),
+        TEST(test_a_lease_that_ran_out_is_found_without_a_sweep),
         TEST(test_a_malformed_row_can_be_claimed_and_removed),
         TEST(test_an_id_is_admitted_once_and_with_its_transaction),
     };

@@ -102,7 +102,7 @@ test_a_retry_waits_in_its_place(void **state)
     settle(fixture);
     assert_int_equal(read_rows(fixture), 0);
     int64_t wait_ms = fixture->position.next_due_ms - skr_clock_ms();
-    assert_true(wait_ms > -1000 && wait_ms <= 1001);
+    assert_true(wait_ms > 0 && wait_ms <= 2001);
     assert_int_equal(count_rows(fixture, "messenger_outbox"), 1);
     int64_t end = skr_clock_ms() + 5000;
     while (read_rows(fixture) == 0 && skr_clock_ms() < end)
@@ -223,22 +223,26 @@ static const struct malformed malformed[] = {
     {"{}", 2, "{}", "type"},
     {"{}", 2, "{\"X-Other\":\"yes\"}", "type"},
     {"{}", 2, "{\"type\":\"order.placed\",\"X-Message-Id\":\"seven\"}", "id"},
-    {"\xff\xfe{", 3, HEADERS, "UTF-8"},
     {"", 0, "", "JSON"},
+    // Last, as not every database can hold it.
+    {"\xff\xfe{", 3, HEADERS, "UTF-8"},
 };
 
 static void
 test_malformed_rows_reach_the_failed_table_with_their_bytes(void **state)
 {
     struct fixture *fixture = *state;
-    for (size_t i = 0; i < SKR_COUNT_OF(malformed); i++) {
+    size_t count = SKR_COUNT_OF(malformed);
+    if (!fixture->database.text_holds_bytes)
+        count--;
+    for (size_t i = 0; i < count; i++) {
         insert_value(fixture, "outbox",
                      skr_bind_bytes(malformed[i].body, malformed[i].body_size),
                      skr_bind_text(malformed[i].headers));
         insert(fixture, "outbox", "{\"good\":true}", HEADERS);
     }
-    assert_int_equal(read_rows(fixture), 2 * SKR_COUNT_OF(malformed));
-    for (size_t i = 0; i < SKR_COUNT_OF(malformed); i++) {
+    assert_int_equal(read_rows(fixture), 2 * count);
+    for (size_t i = 0; i < count; i++) {
         const struct skr_batch_item *item = &fixture->batch.items[2 * i];
         assert_int_equal(item->state, SKR_HOPELESS);
         assert_int_equal(item->reason.code, SKR_MALFORMED);
@@ -248,9 +252,8 @@ test_malformed_rows_reach_the_failed_table_with_their_bytes(void **state)
         assert_int_equal(fixture->batch.items[2 * i + 1].state, SKR_READ);
     }
     settle(fixture);
-    assert_int_equal(count_rows(fixture, "messenger_outbox"),
-                     SKR_COUNT_OF(malformed));
-    for (size_t i = 0; i < SKR_COUNT_OF(malformed); i++) {
+    assert_int_equal(count_rows(fixture, "messenger_outbox"), count);
+    for (size_t i = 0; i < count; i++) {
         struct skr_arena arena = {0};
         struct skr_value columns[3];
         bool found = false;
@@ -288,6 +291,8 @@ static void
 test_rows_of_bytes_are_read_like_text(void **state)
 {
     struct fixture *fixture = *state;
+    if (!fixture->database.text_takes_blobs)
+        return;
     // What is bound as bytes by another language's driver.
     insert_value(fixture, "outbox", skr_bind_blob("{\"n\":1}", 7),
                  skr_bind_blob(HEADERS, strlen(HEADERS)));
@@ -357,8 +362,9 @@ test_a_failed_message_is_stored_with_its_bytes(void **state)
                          &arena, columns, 2, &found, NULL),
         SKR_OK);
     assert_true(found);
-    assert_int_equal(columns[0].size, 3);
-    assert_memory_equal(columns[0].bytes, "\xff\0y", 3);
+    assert_string_equal(columns[0].bytes, "/wB5");
+    assert_non_null(strstr(columns[1].bytes,
+                           "\"" SKR_HEADER_BODY_ENCODING "\":\"base64\""));
     assert_non_null(strstr(columns[1].bytes, SKR_HEADER_RAW_BASE64));
     assert_non_null(strstr(columns[1].bytes, "orders"));
     skr_arena_fini(&arena);

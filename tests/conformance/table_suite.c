@@ -292,6 +292,36 @@ test_rows_of_other_queues_are_passed_over(void **state)
 }
 
 static void
+test_names_of_queues_are_told_apart_to_the_byte(void **state)
+{
+    struct fixture *fixture = *state;
+    static const char *const others[] = {"Outbox", "outbox ", "\xc3\xb6utbox",
+                                         "outbox.sent", "outbo"};
+    for (size_t i = 0; i < SKR_COUNT_OF(others); i++)
+        insert(fixture, others[i], "{}", HEADERS);
+    insert(fixture, "outbox", "{}", HEADERS);
+    // From the start, from a cursor, and in a sweep of everything.
+    assert_int_equal(read_rows(fixture), 1);
+    assert_int_equal(fixture->batch.items[0].row, 6);
+    insert(fixture, "OUTBOX", "{}", HEADERS);
+    insert(fixture, "outbox", "{}", HEADERS);
+    assert_int_equal(read_rows(fixture), 1);
+    assert_int_equal(fixture->batch.items[0].row, 8);
+    fixture->position.next_sweep_ms = 1;
+    assert_int_equal(read_rows(fixture), 2);
+    assert_int_equal(fixture->batch.items[0].row, 6);
+    assert_int_equal(fixture->batch.items[1].row, 8);
+    // Neither does another's row that waits wake anyone.
+    const struct skr_value soon = skr_bind_integer(5);
+    skr_test_run_template(fixture->db,
+                          "UPDATE messenger_outbox SET available_at = "
+                          "{now_plus} WHERE id <= 5",
+                          &soon, 1);
+    assert_int_equal(read_rows(fixture), 0);
+    assert_int_equal(fixture->position.next_due_ms, 0);
+}
+
+static void
 test_delayed_rows_come_when_they_are_due(void **state)
 {
     struct fixture *fixture = *state;
@@ -446,6 +476,7 @@ main(void)
         TEST(test_a_batch_is_bounded_by_bytes),
         TEST(test_a_bounded_pass_over_due_rows_finds_each_once),
         TEST(test_rows_of_other_queues_are_passed_over),
+        TEST(test_names_of_queues_are_told_apart_to_the_byte),
         TEST(test_delayed_rows_come_when_they_are_due),
         TEST(test_a_row_that_was_never_delayed_is_due_in_any_zone),
         TEST(test_claims_of_others_are_left_alone_until_they_are_stale),

@@ -3,6 +3,9 @@
 // says extern "C" and the libraries export what the headers promise.
 #include <skirnir/queue.h>
 #include <skirnir/skirnir.h>
+#ifdef SKR_WITH_PGSQL
+#include <skirnir/pgsql.h>
+#endif
 #ifdef SKR_WITH_SQLITE
 #include <skirnir/sqlite.h>
 #endif
@@ -45,6 +48,10 @@ main()
 #ifdef SKR_WITH_SQLITE
     if (skr_sqlite_connection(skr_sqlite_tx(nullptr)) != nullptr)
         return 6;
+#endif
+#ifdef SKR_WITH_PGSQL
+    if (skr_pgsql_connection(skr_pgsql_tx(nullptr)) != nullptr)
+        return 8;
 #endif
     std::puts("ok");
     return 0;

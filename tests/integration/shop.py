@@ -25,10 +25,8 @@ LONG = any(os.environ.get(name, "") not in ("", "0")
            for name in ("SKIRNIR_LONG", "SKIRNIR_TEST_LONG"))
 # Long enough for a machine that does other things too.
 PATIENCE_S = 60
-JSON_SERIALIZER = "messenger.transport.symfony_serializer"
 
 ID_STAMP = r"X-Message-Stamp-Freyr\MessageBroker\Inbox\MessageIdStamp"
-STAMP = r"X-Message-Stamp-Symfony\Component\Messenger\Stamp" + "\\"
 
 CONFIG = """\
 databases:
@@ -103,9 +101,9 @@ class Program:
             ended = not self.is_running()
             found = re.search(pattern, self.log())
             assert found or not ended, \
-                f"ended without {pattern!r}:\n{self.log()}"
+                f"ended without {pattern!r}:\n{self.log()[-3000:]}"
             return found
-        return until(look, lambda: f"{pattern!r} in:\n{self.log()}",
+        return until(look, lambda: f"{pattern!r} in:\n{self.log()[-3000:]}",
                      patience_s)
 
     def kill(self):
@@ -136,6 +134,7 @@ class Shop:
     def __init__(self, folder, program=PROGRAM, **settings):
         self.folder = pathlib.Path(folder)
         self.program = program
+        self.options = {}  # for every process that is started
         self.started = []
         self.connections = []
         self.config_path = self.folder / "skirnir.yaml"
@@ -147,7 +146,6 @@ class Shop:
     def close(self):
         for started in self.started:
             if started.is_running():
-                # One that a test has stopped would never get another signal.
                 started.kill()
         for connection in self.connections:
             connection.close()
@@ -228,7 +226,7 @@ class Shop:
             stderr=subprocess.PIPE, encoding="utf-8", errors="replace",
             cwd=self.folder, timeout=patience_s,
             env={**self.environment, **(environment or {})},
-            **given, **options)
+            **given, **self.options, **options)
 
     def run_bytes(self, command, *arguments):
         """The same with arguments that are no text, and bytes out."""
@@ -250,7 +248,7 @@ class Shop:
         started = Program(
             self.command(*arguments), log_path,
             {**self.environment, **(environment or {})}, cwd=self.folder,
-            **options)
+            **self.options, **options)
         self.started.append(started)
         return started
 
@@ -315,10 +313,10 @@ class Shop:
             "FROM messenger_outbox WHERE json_valid(body)")}
         return waiting & set(self.wire())
 
-    def failed(self, name="shop"):
+    def failed(self):
         """Rows of the failed table: body, headers as they are, queue."""
         return self.query(
-            name, "SELECT body, headers, queue_name FROM messenger_messages "
+            "shop", "SELECT body, headers, queue_name FROM messenger_messages "
             "WHERE queue_name IN ('failed', 'failed.skirnir') ORDER BY id")
 
     def expect_effects_once(self):

@@ -1,5 +1,11 @@
 """The command line as a user meets it: help, version, and wrong usage."""
+import json
+import os
+import subprocess
+
 import pytest
+
+import shop as shops
 
 COMMANDS = {
     "relay": ["--limit=N", "--time-limit=SECONDS", "--memory-limit=SIZE",
@@ -9,7 +15,9 @@ COMMANDS = {
     "publish": ["--body=TEXT", "--transport=NAME", "--id=ID",
                 "--header=NAME=VALUE", "--key=KEY", "--delay=SECONDS",
                 "--content-type=TYPE", "--json"],
-    "setup": ["--print-sql", "--dry-run"],
+    "setup": ["--print-sql", "--dry-run", "--tune"],
+    "setup-amqp": ["--dry-run", "--dump", "--output=FILE", "--vhost=VHOST",
+                   "--dsn=DSN"],
     "setup-deduplication": ["--force", "--migration", "--print-sql",
                             "--dry-run"],
     "config": ["--json", "check", "show", "keys"],
@@ -18,6 +26,7 @@ GLOBAL = ["--config=FILE", "--quiet", "--verbose", "--help", "--version"]
 ALIASES = {
     "messenger:consume": "consume",
     "messenger:setup-transports": "setup",
+    "message-broker:setup-amqp": "setup-amqp",
     "message-broker:setup-deduplication": "setup-deduplication",
 }
 
@@ -100,13 +109,150 @@ def test_wrong_usage_is_named_and_ends_with_2(shop, arguments, named):
 @pytest.mark.parametrize("option, value", [
     ("--limit", "abc"), ("--limit", "0"), ("--limit", "-1"),
     ("--limit", "99999999999999999999"), ("--time-limit", "1.5"),
-    ("--time-limit", ""), ("--sleep", "soon"), ("--memory-limit", "12X"),
+    ("--time-limit", ""), ("--sleep", "soon"), ("--sleep", "0"),
+    ("--memory-limit", "12X"), ("--memory-limit", "12Q"),
     ("--memory-limit", "0"), ("--memory-limit", "-5M"),
+    ("--memory-limit", " 5M"), ("--memory-limit", "99999999999G"),
 ])
-def test_value_that_makes_no_sense_is_named(ready_shop, command, option,
-                                            value):
+def test_value_that_makes_no_sense_is_wrong_usage(ready_shop, command, option,
+                                                  value):
     ready_shop.place_orders(1)
     result = ready_shop.run(*command, f"{option}={value}", "--stop-when-empty")
-    assert result.returncode in (1, 2)
+    assert result.returncode == 2
     assert f"{option}={value}" in result.stderr
+    assert f"see skirnir {command[0]} --help" in result.stderr
+    assert len(result.stderr.splitlines()) == 1
     assert ready_shop.count("shop", "messenger_outbox") == 1
+
+
+@pytest.mark.parametrize("arguments, named", [
+    ([], "--body"),
+    (["--body", "{}", "--delay=-1"], "--delay=-1"),
+    (["--body", "{}", "-d", "1h"], "--delay=1h"),
+    (["--body", "{}", "-H", "foo"], "--header=foo: NAME=VALUE"),
+    (["--body", "{}", "--header==x"], "--header==x: NAME=VALUE"),
+    (["--body", "{}", "--id=42"], "--id"),
+    (["--body", "{}", "--id=00000000-0000-0000-0000-000000000000"], "--id"),
+    (["--body", "{}", "--id=00000000000000000000000000"], "--id"),
+], ids=lambda value: " ".join(value) if isinstance(value, list) else "")
+def test_publish_that_makes_no_sense_is_wrong_usage(shop, arguments, named):
+    result = shop.run("publish", "order.placed", *arguments)
+    assert result.returncode == 2
+    assert named in result.stderr
+    assert "see skirnir publish --help" in result.stderr
+    assert not shop.path("shop").exists()
+
+
+def test_help_is_given_whatever_else_is_missing(shop):
+    assert shop.run("publish", "--help").returncode == 0
+
+
+def run_into(shop, output, *arguments):
+    """Runs with standard output at a path; None: closed."""
+    def close_output():
+        if output is None:
+            os.close(1)
+    with open(output or os.devnull, "wb") as out:
+        return subprocess.run(
+            shop.command(*arguments), stdin=subprocess.DEVNULL, stdout=out,
+            stderr=subprocess.PIPE, encoding="utf-8", cwd=shop.folder,
+            timeout=shops.PATIENCE_S, env=shop.environment,
+            preexec_fn=close_output)
+
+
+OUTPUTS = {"full": "/dev/full", "closed": None}
+
+
+@pytest.mark.parametrize("output", OUTPUTS)
+@pytest.mark.parametrize("flags", [[], ["--json"]], ids=["text", "json"])
+def test_id_that_cannot_be_printed_is_said(ready_shop, output, flags):
+    result = run_into(ready_shop, OUTPUTS[output], "publish", "order.placed",
+                      "--body", "{}", *flags)
+    assert result.returncode == 1
+    (headers,), = ready_shop.query("shop",
+                                   "SELECT headers FROM messenger_outbox")
+    written = json.loads(headers)["X-Message-Id"]
+    assert f"published as {written}, but the output cannot be written: " in \
+        result.stderr
+    assert len(result.stderr.splitlines()) == 1
+
+
+@pytest.mark.parametrize("output", OUTPUTS)
+@pytest.mark.parametrize("arguments", [
+    ["--version"], ["--help"], ["relay", "--help"], ["config", "check"],
+    ["config", "show"], ["config", "keys"], ["setup", "--print-sql"],
+    ["setup-deduplication"]], ids=" ".join)
+def test_output_that_cannot_be_written_is_said(shop, output, arguments):
+    result = run_into(shop, OUTPUTS[output], *arguments)
+    assert result.returncode == 1
+    assert "the output cannot be written" in result.stderr
+    assert len(result.stderr.splitlines()) == 1
+
+
+def test_closed_streams_do_not_become_files(ready_shop):
+    """What is opened next would get their numbers."""
+    def close_all():
+        for number in (0, 1, 2):
+            os.close(number)
+    ready_shop.place_orders(1)
+    code = subprocess.run(
+        ready_shop.command("relay", "outbox", "--stop-when-empty"),
+        cwd=ready_shop.folder, timeout=shops.PATIENCE_S,
+        env=ready_shop.environment, preexec_fn=close_all).returncode
+    assert code == 0
+    assert ready_shop.count("shop", "messenger_outbox") == 0
+    assert ready_shop.query("shop", "PRAGMA integrity_check") == [("ok",)]
+    assert ready_shop.query("queue", "PRAGMA integrity_check") == [("ok",)]
+
+
+def test_consuming_an_outbox_is_relaying_it(ready_shop):
+    ready_shop.place_orders(3)
+    result = ready_shop.run("messenger:consume", "outbox", "--limit=2")
+    assert result.returncode == 0
+    assert " relay.active name=outbox" in result.stderr
+    assert ready_shop.count("shop", "messenger_outbox") == 1
+    assert len(ready_shop.wire()) == 2
+
+
+@pytest.mark.parametrize("command", ["consume", "relay"])
+def test_failed_messages_are_neither_consumed_nor_relayed(ready_shop, command):
+    result = ready_shop.run(command, "failed")
+    assert result.returncode == 1
+    assert "failed is the failure_transport" in result.stderr
+    assert "skirnir relay failed" not in result.stderr
+    # The statement that it gives works.
+    statement = result.stderr[result.stderr.index("SELECT"):]
+    assert ready_shop.query("shop", statement) == []
+
+
+def test_setup_names_transports_without_a_table(shop):
+    shop.configure(replace=[("failure_transport:",
+                             "    elsewhere: 'kafka://host'\n"
+                             "failure_transport:")])
+    line = "elsewhere: nothing to make, since this build has no driver"
+    assert line in shop.check("setup")
+    assert f"-- {line}" in shop.check("setup", "--print-sql")
+
+
+def test_more_is_said_the_more_verbose(ready_shop):
+    """-v tells of batches, -vv of each message."""
+    said = []
+    for number, flag in enumerate([None, "-v", "-vv"], 1):
+        ready_shop.place_orders(1, first=number)
+        ready_shop.relay_all()
+        result = ready_shop.consume_all(*([flag] if flag else []))
+        said.append("consumer.handled" in result.stderr)
+    assert said == [False, False, True]
+
+
+@pytest.mark.parametrize("delay", [0, 1])
+def test_retry_without_a_delay_does_not_get_the_default(ready_shop, delay):
+    ready_shop.configure(replace=[("max_retries: 3, delay: 1",
+                                   f"max_retries: 1, delay: {delay}"),
+                                  ("json_extract(:body, '$.orderId')",
+                                   "json_extract(:body, '$.')")])
+    ready_shop.place_orders(1)
+    ready_shop.relay_all()
+    consumer = ready_shop.start_consumer()
+    found = consumer.wait_for(r"consumer\.retry .* delay_ms=(\d+)")
+    assert int(found.group(1)) <= 1

@@ -60,6 +60,23 @@ def test_time_limit_ends_it(ready_shop, command):
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
+def test_time_limit_holds_in_trouble_too(ready_shop, command):
+    """When what it needs cannot be reached it still ends in time."""
+    shop = ready_shop
+    shop.configure(replace=[(str(shop.path("queue")), "/missing/queue.db")])
+    started = shop.start(*command, "--time-limit=1")
+    assert started.end(15) == 0
+    assert "trouble" in started.log()
+
+
+def test_time_limit_holds_for_a_standby(ready_shop):
+    active = ready_shop.start_relay()
+    active.wait_for(READY["relay"])
+    assert ready_shop.start_relay("--time-limit=2").end(15) == 0
+    assert active.stop() == 0
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
 def test_memory_limit_ends_it(ready_shop, command):
     result = ready_shop.run(*command, "--memory-limit=1M")
     assert result.returncode == 0

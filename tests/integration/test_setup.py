@@ -83,7 +83,7 @@ def test_printed_sql_makes_tables_that_work(shop):
     """As an administrator would who lets no program change his schema."""
     shop.configure(auto_setup="false")
     for transport, name in [("outbox", "shop"), ("failed", "shop"),
-                            ("orders", "queue"), ("outbox", "billing")]:
+                            ("orders", "queue")]:
         sql = shop.check("setup", transport, "--print-sql")
         run_script(shop.path(name), sql)
     run_script(shop.path("billing"), shop.check("setup-deduplication"))
@@ -113,17 +113,19 @@ def run_script(path, sql):
 @pytest.mark.parametrize("command, name", [
     (["setup"], "shop"), (["setup-deduplication", "--force"], "billing")])
 def test_setup_from_eight_processes_at_once(shop, command, name):
-    started = [shop.start(*command) for _ in range(8)]
-    for process in started:
-        assert process.end() == 0, process.log()
-    shop.check(*command)
-    assert shop.query(name, "PRAGMA integrity_check") == [("ok",)]
-    if name == "shop":
-        # Two would give one row two ids.
-        assert shop.count("shop", "skirnir_meta") == 1
-        assert TABLES["shop"] <= schema(shop, "shop").keys()
-    else:
-        assert DEDUPLICATION in schema(shop, "billing")
+    for _ in range(10):
+        for file in shop.folder.glob("*.db*"):
+            file.unlink()
+        started = [shop.start(*command) for _ in range(8)]
+        for process in started:
+            assert process.end() == 0, process.log()
+        assert shop.query(name, "PRAGMA integrity_check") == [("ok",)]
+        if name == "shop":
+            # Two would give one row two ids.
+            assert shop.count("shop", "skirnir_meta") == 1
+            assert TABLES["shop"] <= schema(shop, "shop").keys()
+        else:
+            assert DEDUPLICATION in schema(shop, "billing")
 
 
 def test_first_use_from_eight_processes_at_once(shop):

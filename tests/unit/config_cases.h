@@ -103,7 +103,7 @@ static const struct config_case config_cases[] = {
      "4: transports.outbox.options.auto_setup: true or false is needed, not "
      "text 'maybe'\n"
      "4: transports.outbox.options.redeliver_timeout: a whole number from 3 "
-     "to 4294967295 is needed, not 2\n"
+     "to 604800 is needed, not 2\n"
      "4: transports.outbox.options.table_name: a table name of letters, "
      "digits and underscores, 63 at most and no digit first, is needed, not "
      "text 'a; DROP'\n"
@@ -138,11 +138,60 @@ static const struct config_case config_cases[] = {
      "warning 1: transports.a: doctrin:// is unknown, so that nothing can use "
      "this transport; doctrine, queue, ordered-doctrine, amqp, amqps and "
      "kafka are known\n"},
-    {"databases: {default: 'oracle://u:hidden@h/d', b: 'mysql://u:p@h/d'}\n",
+    {"databases: {default: 'oracle://u:hidden@h/d'}\n",
      "1: databases.default: no database has the scheme oracle://; sqlite, "
-     "mysql and pgsql are known\n"
-     "warning 1: databases.b: this build has no driver for mysql:// (it has: "
-     "sqlite)\n"},
+     "mysql and pgsql are known\n"},
+    {"transports: {a: 'queue://default?queue_name=a&queue_name=b&queue=c'}\n",
+     "1: transports.a: the parameter 'queue_name' stands twice in the DSN\n"
+     "1: transports.a?queue: unknown parameter; known here: table_name, "
+     "queue_name, redeliver_timeout, auto_setup\n"},
+    {"transports: {a: 'amqp://h?a=1&a=2&b[]=1&b[]=2'}\n",
+     "1: transports.a: the parameter 'a' stands twice in the DSN\n"},
+    {"databases: {default: 'sqlite:///a?busy_timeout=1&busy_timeout=2'}\n",
+     "1: databases.default: the parameter 'busy_timeout' stands twice in the "
+     "DSN\n"},
+    {"transports: {a: 'queue://default?queue_name=a%00b'}\n",
+     "1: transports.a: the parameter value of the DSN holds %00, a zero byte, "
+     "which ends every text\n"},
+    // Databases that could never be opened.
+    {"databases:\n  a: 'sqlite://x.db'\n  b: 'sqlite:///'\n"
+     "  c: 'sqlite:///:memory:'\n  d: 'sqlite:///x.db?mode=ro'\n"
+     "  e: 'sqlite://user:hidden@host/x.db'\n"
+     "  f: 'sqlite://user:hidden@/x.db'\n"
+     "  g: 'sqlite:///x.db?busy_timeout=soon'\n",
+     "2: databases.a: sqlite://x.db: a file needs three slashes, "
+     "sqlite:///shop.db, or four where the path is absolute, and neither host "
+     "nor user\n"
+     "3: databases.b: the DSN names no file; write sqlite:///shop.db\n"
+     "4: databases.c: sqlite:///:memory: is refused: every connection would "
+     "have a database of its own, which no other sees\n"
+     "5: databases.d: mode is not a parameter of a sqlite:// DSN; busy_timeout "
+     "is\n"
+     "6: databases.e: sqlite://host: a file needs three slashes, "
+     "sqlite:///shop.db, or four where the path is absolute, and neither host "
+     "nor user\n"
+     "7: databases.f: sqlite://: a file needs three slashes, "
+     "sqlite:///shop.db, or four where the path is absolute, and neither host "
+     "nor user\n"
+     "8: databases.g: busy_timeout=soon in the DSN: a whole number from 0 to "
+     "3600000 is needed\n"},
+    // Words of SQL.
+    {OUTBOX "    options: {table_name: Order}\n"
+            "message_broker: {inbox: {deduplication: {table_name: key}}}\n",
+     "4: transports.outbox.options.table_name: 'Order' is a word of SQL and "
+     "cannot name a table; another name is needed, such as messenger_Order\n"
+     "5: message_broker.inbox.deduplication.table_name: 'key' is a word of SQL "
+     "and cannot name a table; another name is needed, such as "
+     "messenger_key\n"},
+    {"transports: {a: 'queue://default?table_name=select'}\n",
+     "1: transports.a?table_name: 'select' is a word of SQL and cannot name a "
+     "table; another name is needed, such as messenger_select\n"},
+    // A queue has one name.
+    {"transports:\n  a:\n    dsn: queue://default\n    options:\n"
+     "      queue_name: b\n      queue: {name: c, nmae: d}\n",
+     "6: transports.a.options.queue.nmae: unknown key; did you mean 'name'?\n"
+     "6: transports.a.options.queue.name: is the same as queue_name, which is "
+     "given in line 5\n"},
 
     // Names that lead nowhere.
     {"databases: {shop: 'sqlite:///a', other: 'sqlite:///b'}\n" OUTBOX,
@@ -186,6 +235,10 @@ static const struct config_case config_cases[] = {
             "  failed: doctrine://default\nfailure_transport: failed\n",
      "7: failure_transport: 'failed' is the queue of the outbox 'outbox' "
      "itself; give it another queue_name\n"},
+    {OUTBOX "    relay_to: q\n  q: queue://default?queue_name=q\n"
+            "failure_transport: outbox\n",
+     "6: failure_transport: 'outbox' is an outbox that is relayed to 'q'; "
+     "failed messages need a transport without relay_to\n"},
     {"transports: {q: 'queue://default'}\nfailure_transport: q\n",
      "2: failure_transport: 'q' is queue://; failed messages need "
      "doctrine://, in the database of the outbox\n"},

@@ -1,13 +1,16 @@
 // SPDX-License-Identifier: MIT
-// Arena, clock, hash, errors and log.
+// Arena, clock, threads, hash, errors and log.
 #include "base/arena.h"
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/hash.h"
 #include "base/log.h"
 #include "base/text.h"
+#include "base/thread.h"
 
+#include <pthread.h>
 #include <setjmp.h>
+#include <signal.h>
 #include <stdalign.h>
 #include <stdarg.h>
 #include <stdint.h>
@@ -186,6 +189,52 @@ test_a_sleep_ends_by_time_or_by_its_wake_fd(void **state)
     assert_true(skr_clock_ms() - start < 30000);
     close(ends[0]);
     close(ends[1]);
+}
+
+static void
+test_a_deadline_lies_ahead_by_its_time(void **state)
+{
+    (void)state;
+    static const int64_t timeouts_ms[] = {-5, 0, 1, 999, 1000, 61999};
+    for (size_t i = 0; i < SKR_COUNT_OF(timeouts_ms); i++) {
+        int64_t wanted_ms = timeouts_ms[i] < 0 ? 0 : timeouts_ms[i];
+        struct timespec before, after;
+        clock_gettime(CLOCK_MONOTONIC, &before);
+        struct timespec until = skr_clock_deadline(timeouts_ms[i]);
+        clock_gettime(CLOCK_MONOTONIC, &after);
+        assert_in_range(until.tv_nsec, 0, 999999999);
+        int64_t until_ms = until.tv_sec * 1000LL + until.tv_nsec / 1000000;
+        int64_t first_ms = before.tv_sec * 1000LL + before.tv_nsec / 1000000;
+        int64_t last_ms = after.tv_sec * 1000LL + after.tv_nsec / 1000000;
+        assert_true(until_ms >= first_ms + wanted_ms);
+        assert_true(until_ms <= last_ms + wanted_ms);
+    }
+}
+
+static void *
+note_mask(void *user)
+{
+    pthread_sigmask(SIG_SETMASK, NULL, user);
+    return NULL;
+}
+
+static void
+test_a_thread_of_ours_takes_no_signal(void **state)
+{
+    (void)state;
+    sigset_t theirs, before, after;
+    pthread_t thread;
+    pthread_sigmask(SIG_SETMASK, NULL, &before);
+    assert_int_equal(skr_thread_start(&thread, note_mask, &theirs), 0);
+    assert_int_equal(pthread_join(thread, NULL), 0);
+    pthread_sigmask(SIG_SETMASK, NULL, &after);
+    static const int signals[] = {SIGTERM, SIGINT, SIGHUP, SIGUSR1, SIGCHLD};
+    for (size_t i = 0; i < SKR_COUNT_OF(signals); i++) {
+        assert_int_equal(sigismember(&theirs, signals[i]), 1);
+        // The caller's own are as they were.
+        assert_int_equal(sigismember(&after, signals[i]),
+                         sigismember(&before, signals[i]));
+    }
 }
 
 // --------------------------------------------------------------------- hash
@@ -395,6 +444,8 @@ main(void)
             test_timestamps_are_floored_and_held_to_four_digit_years),
         cmocka_unit_test(test_only_a_timestamp_is_read_as_one),
         cmocka_unit_test(test_a_sleep_ends_by_time_or_by_its_wake_fd),
+        cmocka_unit_test(test_a_deadline_lies_ahead_by_its_time),
+        cmocka_unit_test(test_a_thread_of_ours_takes_no_signal),
         cmocka_unit_test(test_hashes_are_fnv1a_of_128_bits),
         cmocka_unit_test(test_hashed_texts_do_not_run_together),
         cmocka_unit_test(test_a_failure_says_all_it_is_told),

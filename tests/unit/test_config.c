@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: MIT
 // Reading a configuration: every key, every mistake.
+#include "app/drivers.h"
 #include "app/yaml_tree.h"
 #include "config_cases.h"
 #include "config_helpers.h"
+
+#include <time.h>
 
 static bool
 holds_a_mistake(const char *reports)
@@ -137,7 +140,7 @@ test_a_symfony_project_loads_as_it_is(void **state)
 }
 
 static void
-test_only_using_a_foreign_transport_is_an_error(void **state)
+test_a_transport_that_is_not_configured_is_named(void **state)
 {
     (void)state;
     const struct skr_config_transport *transport = NULL;
@@ -145,22 +148,61 @@ test_only_using_a_foreign_transport_is_an_error(void **state)
     struct skr_config *config = parse_clean(
         "transports: {amqp: 'amqp://h', queue: 'queue://default'}\n");
     assert_int_equal(
-        skr_config_use_transport(config, "amqp", &transport, &error),
-        SKR_INVALID);
-    assert_string_equal(error.text,
-                        "the transport 'amqp' is amqp://, which this build has "
-                        "no driver for (it has: doctrine, queue)");
-    assert_int_equal(
-        skr_config_find_transport(config, "amqp", &transport, &error), SKR_OK);
-    assert_int_equal(
-        skr_config_use_transport(config, "queue", &transport, &error), SKR_OK);
+        skr_config_find_transport(config, "queue", &transport, &error), SKR_OK);
     assert_string_equal(transport->name, "queue");
     assert_int_equal(
-        skr_config_use_transport(config, "none", &transport, &error),
+        skr_config_find_transport(config, "none", &transport, &error),
         SKR_INVALID);
     assert_string_equal(error.text,
                         "there is no transport 'none' in "
                         "etc/skirnir.yaml; configured: amqp, queue");
+    skr_config_free(config);
+}
+
+static void
+test_a_database_without_a_driver_is_a_warning(void **state)
+{
+    (void)state;
+    static const char *const schemes[] = {"sqlite", "mysql",      "mariadb",
+                                          "pgsql",  "postgresql", "postgres"};
+    for (size_t i = 0; i < SKR_COUNT_OF(schemes); i++) {
+        struct skr_text reports = {0};
+        struct skr_config *config = NULL;
+        struct skr_error error;
+        char yaml[128];
+        bool is_file = strcmp(schemes[i], "sqlite") == 0;
+        snprintf(yaml, sizeof(yaml), "databases: {default: '%s://%s/d'}\n",
+                 schemes[i], is_file ? "" : "u:p@h");
+        assert_int_equal(parse(yaml, &reports, &config, &error), SKR_OK);
+        bool has_driver = skr_driver_find_database(schemes[i]) != NULL;
+        assert_int_equal(skr_text_starts_with(reports.bytes,
+                                              "warning 1: databases.default: "
+                                              "this build has no driver for "),
+                         !has_driver);
+        skr_text_fini(&reports);
+        skr_config_free(config);
+    }
+}
+
+// A Symfony project with MESSENGER_AMQP_DSN=queue://... and nothing else
+// changed.
+static void
+test_a_queue_is_named_in_the_way_of_amqp_too(void **state)
+{
+    (void)state;
+    setenv("MESSENGER_AMQP_DSN", "queue://default", 1);
+    struct skr_text reports = {0};
+    struct skr_config *config =
+        parse_clean("transports:\n"
+                    "  orders:\n"
+                    "    dsn: '%env(MESSENGER_AMQP_DSN)%'\n"
+                    "    options:\n"
+                    "      auto_setup: false\n"
+                    "      queue: {name: orders_queue}\n");
+    assert_int_equal(config->transports[0].kind, SKR_TRANSPORT_QUEUE);
+    assert_string_equal(config->transports[0].queue_name, "orders_queue");
+    assert_shown_loads_again(config);
+    skr_text_fini(&reports);
     skr_config_free(config);
 }
 
@@ -282,6 +324,50 @@ test_aliases_that_multiply_are_refused(void **state)
     skr_text_fini(&reports);
 }
 
+// Seconds and minutes, where the depth was not bounded first.
+static void
+test_deep_nesting_is_refused_at_once(void **state)
+{
+    (void)state;
+    static const char *const units[] = {"[", "{a: ", "- ", "? ", "[\n"};
+    for (size_t i = 0; i < SKR_COUNT_OF(units); i++) {
+        struct skr_text yaml = {0}, reports = {0};
+        struct skr_config *config = NULL;
+        struct skr_error error;
+        while (yaml.size < 1000000)
+            skr_text_add_string(&yaml, units[i]);
+        clock_t start = clock();
+        assert_int_equal(parse(yaml.bytes, &reports, &config, &error),
+                         SKR_MALFORMED);
+        assert_true(clock() - start < CLOCKS_PER_SEC);
+        assert_non_null(strstr(error.text, "nested too deeply"));
+        skr_text_fini(&yaml);
+        skr_text_fini(&reports);
+    }
+}
+
+static void
+test_nesting_is_allowed_to_its_bound(void **state)
+{
+    (void)state;
+    for (int depth = 31; depth <= 32; depth++) {
+        struct skr_text yaml = {0}, reports = {0};
+        struct skr_config *config = NULL;
+        struct skr_error error;
+        skr_text_add_string(&yaml, "x-a: ");
+        for (int i = 0; i < depth; i++)
+            skr_text_add_string(&yaml, "[");
+        skr_text_add_string(&yaml, "1");
+        for (int i = 0; i < depth; i++)
+            skr_text_add_string(&yaml, "]");
+        assert_int_equal(parse(yaml.bytes, &reports, &config, &error),
+                         depth <= 31 ? SKR_OK : SKR_MALFORMED);
+        skr_text_fini(&yaml);
+        skr_text_fini(&reports);
+        skr_config_free(config);
+    }
+}
+
 static void
 test_a_default_serializer_serves_those_without_one(void **state)
 {
@@ -357,12 +443,16 @@ main(void)
         TEST(every_key_reaches_its_place),
         TEST(defaults_depend_on_the_scheme),
         TEST(a_symfony_project_loads_as_it_is),
-        TEST(only_using_a_foreign_transport_is_an_error),
+        TEST(a_transport_that_is_not_configured_is_named),
+        TEST(a_database_without_a_driver_is_a_warning),
+        TEST(a_queue_is_named_in_the_way_of_amqp_too),
         TEST(the_environment_is_filled_in_anywhere_in_a_value),
         TEST(sizes_are_read_with_their_units),
         TEST(anchors_and_merge_keys_share_settings),
         TEST(names_and_statements_are_checked),
         TEST(aliases_that_multiply_are_refused),
+        TEST(deep_nesting_is_refused_at_once),
+        TEST(nesting_is_allowed_to_its_bound),
         TEST(a_default_serializer_serves_those_without_one),
         TEST(a_missing_database_url_is_named),
         TEST(files_that_cannot_be_read_are_named),

@@ -15,7 +15,8 @@ test_what_is_shown_loads_again_and_hides_secrets(void **state)
 
     struct skr_text reports = {0};
     struct skr_error error;
-    setenv("DATABASE_URL", "mysql://user:hidden@host/shop?password=hidden", 1);
+    setenv("DATABASE_URL", "mysql://user:hidden@host/shop?serverVersion=8.0",
+           1);
     assert_int_equal(parse(symfony_config, &reports, &config, &error), SKR_OK);
     enum skr_config_format formats[] = {SKR_CONFIG_YAML, SKR_CONFIG_JSON};
     for (size_t i = 0; i < SKR_COUNT_OF(formats); i++) {
@@ -29,6 +30,37 @@ test_what_is_shown_loads_again_and_hides_secrets(void **state)
     assert_null(strstr(reports.bytes, "hidden"));
     skr_text_fini(&reports);
     skr_config_free(config);
+}
+
+static void
+test_secrets_are_hidden_at_any_depth(void **state)
+{
+    (void)state;
+    static const char *const options[] = {
+        "apikey: hidden",
+        "API_KEY: hidden",
+        "a: {b: [{client_secret: hidden}]}",
+        "credentials: {user: hidden, more: [hidden, {x: hidden}]}",
+        "token: [hidden]",
+        "tls: {private_key: hidden}",
+        "a: 'amqp://hidden@h'",
+        "a: 'amqp://u:hidden@h'",
+        "a: 'x://h?access_key=hidden'",
+    };
+    for (size_t i = 0; i < SKR_COUNT_OF(options); i++) {
+        char yaml[256];
+        snprintf(yaml, sizeof(yaml),
+                 "transports: {amqp: {dsn: 'amqp://hidden@h', options: "
+                 "{routing_key: seen, %s}}}\n",
+                 options[i]);
+        struct skr_config *config = parse_clean(yaml);
+        char *shown = show(config, SKR_CONFIG_YAML);
+        if (strstr(shown, "hidden") != NULL || strstr(shown, "***") == NULL)
+            fail_msg("%s", shown);
+        assert_non_null(strstr(shown, "routing_key: seen"));
+        free(shown);
+        skr_config_free(config);
+    }
 }
 
 // Texts as they may come from an environment: whatever they hold, what is
@@ -118,6 +150,7 @@ main(void)
 {
     const struct CMUnitTest tests[] = {
         TEST(what_is_shown_loads_again_and_hides_secrets),
+        TEST(secrets_are_hidden_at_any_depth),
         TEST(any_text_survives_being_shown),
         TEST(the_manual_describes_every_key),
     };

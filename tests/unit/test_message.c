@@ -219,10 +219,10 @@ test_headers_that_are_no_object_are_named(void **state)
         {"[]", "headers are []"},
         {"", "not JSON"},
         {"{", "not JSON"},
-        {"\"x\"", "not JSON"},
+        {"\"x\"", "not an object"},
         {"[1]", "not an object"},
         {"{\"a\":\"\xff\"}", "not JSON"},
-        {"{\"a\":\"\\u0000\"}", "not JSON"},
+        {"{\"a\":\"\\u0000\"}", "zero byte"},
     };
     for (size_t i = 0; i < SKR_COUNT_OF(cases); i++) {
         struct skr_headers headers;
@@ -394,6 +394,22 @@ test_an_id_header_that_came_passes_unchanged(void **state)
                         "01563e3a-b5d3-d676-4c61-efb99302bd5b");
 }
 
+static void
+test_an_id_of_zeros_is_none(void **state)
+{
+    (void)state;
+    struct skr_envelope envelope =
+        read_envelope("{\"type\":\"a.b\",\"X-Message-Id\":"
+                      "\"00000000-0000-0000-0000-000000000000\"}",
+                      NULL);
+    assert_false(envelope.has_id);
+    assert_int_equal(skr_id_parse(ID, &envelope.message.id, NULL), SKR_OK);
+    assert_int_equal(skr_envelope_to_wire(&arena, ID_STAMP, &envelope, NULL),
+                     SKR_OK);
+    assert_int_equal(envelope.message.header_count, 3);
+    assert_string_equal(wire_header(&envelope, "X-Message-Id"), ID);
+}
+
 static struct skr_headers
 written(const struct skr_message *message, const char *id_header)
 {
@@ -443,15 +459,28 @@ test_what_cannot_be_published_is_refused_by_name(void **state)
     static const struct skr_header type[] = {{"type", "x.y"}};
     static const struct skr_header twice[] = {{"a", "1"}, {"a", "2"}};
     static const struct skr_header no_value[] = {{"a", NULL}};
+    static const struct skr_header broken[] = {{"a\nb", "1"}};
     char long_key[300];
     memset(long_key, 'k', sizeof(long_key) - 1);
     long_key[sizeof(long_key) - 1] = '\0';
+    char long_name[257] = "a.";
+    memset(long_name + 2, 'b', sizeof(long_name) - 3);
     const struct {
         struct skr_message message;
         const char *says;
     } cases[] = {
         {{.name = NULL}, "no name"},
+        {{.name = ""}, "no name"},
         {{.name = "Order"}, "'Order'"},
+        {{.name = "order.1"}, "must begin with a lower case letter"},
+        {{.name = "order."}, "must begin with a lower case letter"},
+        {{.name = "order"}, "at least two words"},
+        {{.name = "order.was_placed"}, "digits and dots only"},
+        {{.name = long_name}, "longer than 255 bytes"},
+        {{.name = "a.b", .content_type = ""}, "content type is empty"},
+        {{.name = "a.b", .content_type = "a\r\nb"}, "control character"},
+        {{.name = "a.b", .content_type = "\xff"}, "content type"},
+        {{.name = "a.b", .headers = broken, .header_count = 1}, "header 0"},
         {{.name = "a.b", .body = "\xff", .body_size = 1}, "not UTF-8"},
         {{.name = "a.b", .body = "a\0b", .body_size = 3}, "zero byte"},
         {{.name = "a.b", .body = NULL, .body_size = 3}, "no body"},
@@ -604,6 +633,7 @@ main(void)
         cmocka_unit_test_teardown(test_stamps_of_the_sender_stay_home, reset),
         cmocka_unit_test_teardown(test_an_id_header_that_came_passes_unchanged,
                                   reset),
+        cmocka_unit_test_teardown(test_an_id_of_zeros_is_none, reset),
         cmocka_unit_test_teardown(
             test_a_published_row_has_the_headers_symfony_knows, reset),
         cmocka_unit_test(test_what_cannot_be_published_is_refused_by_name),

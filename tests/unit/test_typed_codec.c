@@ -23,9 +23,10 @@ static size_t publish_calls;
 
 enum skr_code
 skr_publish(const struct skr_outbox *outbox, struct skr_tx tx,
-            struct skr_message *messages, size_t count, struct skr_error *error)
+            const struct skr_message *messages, size_t count,
+            struct skr_id *ids, struct skr_error *error)
 {
-    (void)outbox, (void)tx, (void)error;
+    (void)outbox, (void)tx, (void)ids, (void)error;
     assert_int_equal(count, 1);
     assert_true(messages[0].body_size < sizeof(published_body));
     published = messages[0];
@@ -419,7 +420,7 @@ test_a_struct_is_published_under_its_types_name(void **state)
     struct skr_tx tx = {0};
     struct skr_error error;
     assert_int_equal(
-        skr_publish_typed(NULL, tx, &order_placed, &order, NULL, &error),
+        skr_publish_typed(NULL, tx, &order_placed, &order, NULL, NULL, &error),
         SKR_OK);
     assert_string_equal(published.name, "order.placed");
     assert_string_equal(published_body, order_json);
@@ -427,23 +428,23 @@ test_a_struct_is_published_under_its_types_name(void **state)
 
     struct skr_message extra = {.partition_key = order.customer_id,
                                 .due_at_us = 77};
-    assert_int_equal(
-        skr_publish_typed(NULL, tx, &order_placed, &order, &extra, &error),
-        SKR_OK);
+    assert_int_equal(skr_publish_typed(NULL, tx, &order_placed, &order, &extra,
+                                       NULL, &error),
+                     SKR_OK);
     assert_string_equal(published.partition_key, "c-7");
     assert_int_equal(published.due_at_us, 77);
 
     publish_calls = 0;
     extra.name = "order.paid";
-    assert_int_equal(
-        skr_publish_typed(NULL, tx, &order_placed, &order, &extra, &error),
-        SKR_INVALID);
-    assert_int_equal(
-        skr_publish_typed(NULL, tx, &order_item, &order.items[0], NULL, &error),
-        SKR_INVALID);
+    assert_int_equal(skr_publish_typed(NULL, tx, &order_placed, &order, &extra,
+                                       NULL, &error),
+                     SKR_INVALID);
+    assert_int_equal(skr_publish_typed(NULL, tx, &order_item, &order.items[0],
+                                       NULL, NULL, &error),
+                     SKR_INVALID);
     order.total = NAN;
     assert_int_equal(
-        skr_publish_typed(NULL, tx, &order_placed, &order, NULL, &error),
+        skr_publish_typed(NULL, tx, &order_placed, &order, NULL, NULL, &error),
         SKR_INVALID);
     assert_string_equal(error.text,
                         "totalAmount: JSON has no NaN and no infinity");

@@ -95,7 +95,7 @@ test_a_bad_url_is_refused_without_quoting_it(void **state)
         {"mysql://u:hunter2%@h/db", "password"},
         {"mysql://u:hunter2%4@h/db", "password"},
         {"mysql://u:hunter2%4g@h/db", "password"},
-        {"mysql://u:hunter2%00@h/db", "password"},
+        {"mysql://u:hunter2%00@h/db", "zero byte"},
         {"mysql://u:hunter2@h%zz/db", "host"},
         {"mysql://u:hunter2@h/d%", "path"},
         {"mysql://u:hunter2@h/db?a%=b", "parameter name"},
@@ -195,7 +195,12 @@ test_masking_hides_every_secret_and_keeps_the_rest(void **state)
         {"", ""},
         {"sqlite:///shop.db", "sqlite:///shop.db"},
         {"mysql://h:3306/db", "mysql://h:3306/db"},
-        {"mysql://u@h:3306/db", "mysql://u@h:3306/db"},
+        // Alone it may be a token.
+        {"mysql://u@h:3306/db", "mysql://***@h:3306/db"},
+        {"amqp://TOKEN@h", "amqp://***@h"},
+        {"amqp://@h", "amqp://@h"},
+        {"amqp://u@h/v@w", "amqp://***@h/v@w"},
+        {"queue://default?queue_name=a@b", "queue://default?queue_name=a@b"},
         {"mysql://u:p@h:3306/db?x=1", "mysql://u:***@h:3306/db?x=1"},
         // Not escaped, and wrong as a URL: masked all the same.
         {"mysql://u:p@q@h/db", "mysql://u:***@h/db"},

@@ -13,21 +13,31 @@
 
 #include <string.h>
 
-enum { MOST_BYTES = 8 * 1024 * 1024 };
+enum {
+    MOST_BYTES = 8 * 1024 * 1024,
+    // A sweep of the whole queue is followed by a pause so many times as long
+    // as it took, but never longer than this.
+    SWEEP_PAUSE = 200,
+    LONGEST_SWEEP_PAUSE_MS = 60000,
+};
+
+static enum skr_code
+reserve(struct skr_batch *batch, size_t capacity, struct skr_error *error)
+{
+    if (batch->capacity >= capacity)
+        return SKR_OK;
+    skr_batch_fini(batch);
+    return skr_batch_init(batch, capacity, error);
+}
 
 static enum skr_code
 start(struct queue_broker *broker, size_t capacity, struct skr_error *error)
 {
-    enum skr_code code = SKR_OK;
-    if (broker->batch.capacity < capacity) {
-        skr_batch_fini(&broker->batch);
-        skr_batch_fini(&broker->settling);
-        code = skr_batch_init(&broker->batch, capacity, error);
-        if (code == SKR_OK)
-            code = skr_batch_init(&broker->settling, capacity, error);
-        if (code != SKR_OK)
-            return code;
-    }
+    enum skr_code code = reserve(&broker->batch, capacity, error);
+    if (code == SKR_OK)
+        code = reserve(&broker->settling, capacity, error);
+    if (code != SKR_OK)
+        return code;
     return skr_queue_keepalive_start(broker, capacity, error);
 }
 
@@ -55,25 +65,70 @@ choose(struct skr_batch *batch)
     return chosen;
 }
 
-// Gives the rows from `first` on back to the queue at once.
-static enum skr_code
+// A row that is given back lies behind the cursor: the next claim starts there.
+static void
+rewind_to(struct queue_broker *broker, int64_t row)
+{
+    if (broker->position.cursor >= row)
+        broker->position.cursor = row - 1;
+}
+
+void
+skr_queue_log_lost(const struct queue_broker *broker, uint64_t rows)
+{
+    skr_log(&broker->log, SKR_LOG_WARNING, "queue.lease_lost",
+            SKR_LOG_TEXT("name", broker->name), SKR_LOG_NUMBER("rows", rows));
+}
+
+// Gives the rows from `first` on back to the queue at once. Should that fail
+// they come again when their lease has run out; those before are in hand.
+static void
 free_tail(struct queue_broker *broker, size_t first,
-          const struct skr_lease *lease, struct skr_error *error)
+          const struct skr_lease *lease)
 {
     struct skr_batch *batch = &broker->batch;
-    if (first == batch->count)
-        return SKR_OK;
     struct skr_batch tail = {.items = batch->items + first,
                              .count = batch->count - first,
                              .capacity = batch->count - first};
-    for (size_t i = 0; i < tail.count; i++)
+    for (size_t i = 0; i < tail.count; i++) {
         tail.items[i].state = SKR_READ;
-    // They lie behind the cursor now: the next claim starts over, one by one.
-    broker->position = (struct skr_position){0};
-    broker->claim_size = 1;
+        rewind_to(broker, tail.items[i].row);
+    }
     batch->count = first;
-    return skr_messenger_release(broker->table, broker->db, &tail, lease,
-                                 error);
+    // They are looked at one by one.
+    broker->claim_size = 1;
+    struct skr_error error = {0};
+    uint64_t lost = 0;
+    if (skr_messenger_release(broker->table, broker->db, &tail, lease, &lost,
+                              &error) != SKR_OK)
+        skr_log(&broker->log, SKR_LOG_WARNING, "queue.not_released",
+                SKR_LOG_TEXT("name", broker->name),
+                SKR_LOG_NUMBER("rows", tail.count),
+                SKR_LOG_TEXT("error", error.text));
+}
+
+// The table sweeps as often as is good for small queues. In a large one, such
+// as a million rows for tomorrow, that would keep a consumer busy that has
+// nothing to do.
+static enum skr_code
+claim_rows(struct queue_broker *broker, const struct skr_read *read,
+           struct skr_lease *lease, struct skr_error *error)
+{
+    struct skr_position *position = &broker->position;
+    int64_t sweep_ms = position->next_sweep_ms;
+    int64_t start_ms = skr_clock_ms();
+    enum skr_code code =
+        skr_messenger_claim(broker->table, broker->db, position, read,
+                            &broker->batch, lease, error);
+    if (position->next_sweep_ms == sweep_ms)
+        return code;
+    int64_t now_ms = skr_clock_ms();
+    int64_t pause_ms = (now_ms - start_ms) * SWEEP_PAUSE;
+    if (pause_ms > LONGEST_SWEEP_PAUSE_MS)
+        pause_ms = LONGEST_SWEEP_PAUSE_MS;
+    if (position->next_sweep_ms < now_ms + pause_ms)
+        position->next_sweep_ms = now_ms + pause_ms;
+    return code;
 }
 
 // Claims grow from one row to as many as are wanted, and fall back to one as
@@ -90,9 +145,7 @@ claim(struct queue_broker *broker, size_t capacity, struct skr_error *error)
     };
     struct skr_lease lease = {0};
     skr_batch_clear(&broker->batch);
-    enum skr_code code =
-        skr_messenger_claim(broker->table, broker->db, &broker->position, &read,
-                            &broker->batch, &lease, error);
+    enum skr_code code = claim_rows(broker, &read, &lease, error);
     if (code != SKR_OK || broker->batch.count == 0)
         return code;
     size_t chosen = choose(&broker->batch);
@@ -100,10 +153,10 @@ claim(struct queue_broker *broker, size_t capacity, struct skr_error *error)
         broker->claim_size = 1;
     else if (broker->claim_size < capacity)
         broker->claim_size *= 4;
-    code = free_tail(broker, chosen, &lease, error);
-    if (code == SKR_OK)
-        skr_queue_keepalive_hold(broker, &broker->batch, chosen, &lease);
-    return code;
+    skr_queue_keepalive_hold(broker, &broker->batch, chosen, &lease);
+    if (chosen < broker->batch.count)
+        free_tail(broker, chosen, &lease);
+    return SKR_OK;
 }
 
 static void
@@ -143,6 +196,7 @@ wait_for_rows(struct queue_broker *broker, int64_t deadline_ms,
                         "nothing is waiting in queue %s", broker->name);
     int64_t until_ms = earlier(deadline_ms, broker->position.next_due_ms);
     until_ms = earlier(until_ms, broker->position.next_sweep_ms);
+    until_ms = earlier(until_ms, broker->position.next_expired_ms);
     int64_t wait_ms = until_ms > now_ms ? until_ms - now_ms : 1;
     enum skr_code code = broker->db->ops->wait(broker->db, broker->wake_fd,
                                                (uint32_t)wait_ms, error);
@@ -193,28 +247,54 @@ take_settlement(const struct skr_incoming *incoming,
     }
 }
 
+// Takes the items to settle into a batch of their own. What is another's by now
+// is left alone, unless it is dealt with: then it may go, whoever has it.
+static void
+gather(struct queue_broker *broker, struct skr_incoming *incoming, size_t count)
+{
+    struct skr_batch *settling = &broker->settling;
+    settling->count = 0;
+    for (size_t i = 0; i < count; i++) {
+        struct skr_batch_item *item = &broker->batch.items[incoming[i].handle];
+        take_settlement(&incoming[i], item);
+        incoming[i].was_lost =
+            item->state != SKR_DONE &&
+            !skr_queue_keepalive_holds(&broker->keepalive, item->row);
+        if (!incoming[i].was_lost)
+            settling->items[settling->count++] = *item;
+    }
+}
+
+static void
+finish_settled(struct queue_broker *broker, struct skr_incoming *incoming,
+               size_t count)
+{
+    const struct skr_batch_item *item = broker->settling.items;
+    for (size_t i = 0; i < count; i++) {
+        if (incoming[i].was_lost)
+            continue;
+        incoming[i].was_lost = item->lost;
+        skr_queue_keepalive_drop(&broker->keepalive, item->row);
+        if (item->state == SKR_READ)
+            rewind_to(broker, item->row);
+        item++;
+    }
+}
+
 enum skr_code
 skr_queue_settle(struct skr_broker *base, struct skr_incoming *incoming,
                  size_t count, struct skr_error *error)
 {
     struct queue_broker *broker = (struct queue_broker *)base;
-    struct skr_batch *settling = &broker->settling;
-    bool releases = false;
-    settling->count = 0;
-    for (size_t i = 0; i < count; i++) {
-        struct skr_batch_item *item = &broker->batch.items[incoming[i].handle];
-        take_settlement(&incoming[i], item);
-        releases = releases || item->state == SKR_READ;
-        settling->items[settling->count++] = *item;
-    }
+    uint64_t lost = 0;
     struct skr_lease lease = skr_queue_keepalive_lock(&broker->keepalive);
-    enum skr_code code = skr_messenger_release(broker->table, broker->db,
-                                               settling, &lease, error);
-    for (size_t i = 0; i < settling->count && code == SKR_OK; i++)
-        skr_queue_keepalive_drop(&broker->keepalive, settling->items[i].row);
+    gather(broker, incoming, count);
+    enum skr_code code = skr_messenger_release(
+        broker->table, broker->db, &broker->settling, &lease, &lost, error);
+    if (code == SKR_OK)
+        finish_settled(broker, incoming, count);
     skr_queue_keepalive_unlock(&broker->keepalive);
-    // What was given back lies behind the cursor.
-    if (releases)
-        broker->position = (struct skr_position){0};
+    if (code == SKR_OK && lost > 0)
+        skr_queue_log_lost(broker, lost);
     return code;
 }

@@ -6,10 +6,14 @@
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/thread.h"
 
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
+
+// A condition waits by a clock that stands still while the host is suspended;
+// leases go on. The time is looked at this often.
+enum { LONGEST_WAIT_MS = 1000 };
 
 static int64_t
 interval_ms(const struct queue_broker *broker)
@@ -54,15 +58,14 @@ renew(struct queue_broker *broker)
 {
     struct queue_keepalive *keepalive = &broker->keepalive;
     struct skr_error error = {0};
-    uint64_t kept = 0;
+    size_t before = keepalive->count;
     enum skr_code code = SKR_OK;
     if (keepalive->db == NULL)
         code = skr_db_open(broker->database, broker->database_url,
                            &keepalive->db, &error);
     if (code == SKR_OK)
         code = skr_messenger_keep(broker->table, keepalive->db, keepalive->rows,
-                                  keepalive->count, &keepalive->lease, &kept,
-                                  &error);
+                                  &keepalive->count, &keepalive->lease, &error);
     if (code != SKR_OK) {
         log_failure(broker, &error);
         if (error.remedy == SKR_RECONNECT) {
@@ -71,23 +74,17 @@ renew(struct queue_broker *broker)
         }
         return;
     }
-    if (kept < keepalive->count)
-        skr_log(&broker->log, SKR_LOG_WARNING, "queue.lease_lost",
-                SKR_LOG_TEXT("name", broker->name),
-                SKR_LOG_NUMBER("rows", keepalive->count - kept));
+    if (keepalive->count == before)
+        return;
+    keepalive->has_lost = true;
+    skr_queue_log_lost(broker, before - keepalive->count);
 }
 
 static void
-wait_until(struct queue_keepalive *keepalive, int64_t delay_ms)
+wait_for_work(struct queue_keepalive *keepalive, int64_t delay_ms)
 {
-    struct timespec until;
-    clock_gettime(CLOCK_MONOTONIC, &until);
-    until.tv_sec += delay_ms / 1000;
-    until.tv_nsec += delay_ms % 1000 * 1000000;
-    if (until.tv_nsec >= 1000000000) {
-        until.tv_sec++;
-        until.tv_nsec -= 1000000000;
-    }
+    struct timespec until = skr_clock_deadline(
+        delay_ms < LONGEST_WAIT_MS ? delay_ms : LONGEST_WAIT_MS);
     pthread_cond_timedwait(&keepalive->wake, &keepalive->mutex, &until);
 }
 
@@ -98,18 +95,18 @@ keep_alive(void *user)
     struct queue_keepalive *keepalive = &broker->keepalive;
     pthread_mutex_lock(&keepalive->mutex);
     while (!keepalive->stopping) {
-        // Whatever is held next is not renewed before a whole interval, so
-        // nobody needs to wake this thread for it.
-        int64_t delay_ms = interval_ms(broker);
-        if (keepalive->count > 0) {
-            delay_ms = keepalive->renew_at_ms - skr_clock_ms();
-            if (delay_ms <= 0) {
-                renew(broker);
-                keepalive->renew_at_ms = skr_clock_ms() + interval_ms(broker);
-                continue;
-            }
+        keepalive->is_idle = keepalive->count == 0;
+        if (keepalive->is_idle) {
+            pthread_cond_wait(&keepalive->wake, &keepalive->mutex);
+            continue;
         }
-        wait_until(keepalive, delay_ms);
+        int64_t delay_ms = keepalive->renew_at_ms - skr_clock_ms();
+        if (delay_ms > 0) {
+            wait_for_work(keepalive, delay_ms);
+            continue;
+        }
+        renew(broker);
+        keepalive->renew_at_ms = skr_clock_ms() + interval_ms(broker);
     }
     pthread_mutex_unlock(&keepalive->mutex);
     skr_db_close(keepalive->db);
@@ -135,7 +132,7 @@ skr_queue_keepalive_start(struct queue_broker *broker, size_t capacity,
         return skr_fail_memory(error);
     if (keepalive->is_running)
         return SKR_OK;
-    int failed = pthread_create(&keepalive->thread, NULL, keep_alive, broker);
+    int failed = skr_thread_start(&keepalive->thread, keep_alive, broker);
     if (failed != 0)
         return skr_fail(error, SKR_NO_MEMORY, SKR_TRY_AGAIN,
                         "cannot start the keepalive thread: %s",
@@ -171,8 +168,13 @@ skr_queue_keepalive_hold(struct queue_broker *broker,
     for (size_t i = 0; i < count; i++)
         keepalive->rows[i] = batch->items[i].row;
     keepalive->count = count;
+    keepalive->has_lost = false;
     keepalive->lease = *lease;
     keepalive->renew_at_ms = skr_clock_ms() + interval_ms(broker);
+    // Once a second at most: after that the thread looks by itself.
+    if (keepalive->is_idle)
+        pthread_cond_signal(&keepalive->wake);
+    keepalive->is_idle = false;
     pthread_mutex_unlock(&keepalive->mutex);
 }
 
@@ -200,4 +202,15 @@ skr_queue_keepalive_drop(struct queue_keepalive *keepalive, int64_t row)
             keepalive->count--;
             return;
         }
+}
+
+bool
+skr_queue_keepalive_holds(const struct queue_keepalive *keepalive, int64_t row)
+{
+    if (!keepalive->has_lost)
+        return true;
+    for (size_t i = 0; i < keepalive->count; i++)
+        if (keepalive->rows[i] == row)
+            return true;
+    return false;
 }

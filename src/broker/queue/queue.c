@@ -124,8 +124,8 @@ queue_open(struct skr_broker *base, const struct skr_url *url,
     warn_of_unknown_parameters(broker, url);
     code = skr_queue_keepalive_init(&broker->keepalive, error);
     if (code == SKR_OK)
-        code = skr_db_open(options->database, options->database_url,
-                           &broker->db, error);
+        code = skr_db_open_or_create(options->database, options->database_url,
+                                     auto_setup, &broker->db, error);
     if (code == SKR_OK)
         code = make_table(broker, url, error);
     if (code == SKR_OK)

@@ -48,8 +48,10 @@ struct queue_keepalive {
     pthread_cond_t wake;
     bool is_ready;  // mutex and condition exist
     bool stopping;
-    int64_t *rows;  // claimed and not settled
+    bool is_idle;   // the thread sleeps until rows are held
+    int64_t *rows;  // claimed, not settled, and ours for all that is known
     size_t count, capacity;
+    bool has_lost;  // some of what was claimed is another's by now
     int64_t renew_at_ms;
     struct skr_lease lease;
 };
@@ -79,6 +81,9 @@ skr_broker_outcomes_fn skr_queue_outcomes;
 skr_broker_receive_fn skr_queue_receive;
 skr_broker_settle_fn skr_queue_settle;
 
+// Says that so many rows in hand are another's by now.
+void skr_queue_log_lost(const struct queue_broker *broker, uint64_t rows);
+
 void skr_queue_publisher_fini(struct queue_publisher *publisher);
 
 SKR_MUST_CHECK enum skr_code
@@ -95,10 +100,14 @@ void skr_queue_keepalive_fini(struct queue_keepalive *keepalive);
 void skr_queue_keepalive_hold(struct queue_broker *broker,
                               const struct skr_batch *batch, size_t count,
                               const struct skr_lease *lease);
-// Between these two the lease does not move.
+// Between these two the lease does not move, and it is that of every row that
+// is held.
 struct skr_lease skr_queue_keepalive_lock(struct queue_keepalive *keepalive);
 void skr_queue_keepalive_unlock(struct queue_keepalive *keepalive);
-// To be called between them: a row that is settled needs no renewal.
+// To be called between them. A row that is settled needs no renewal; one that
+// is not held any more is another's, and may only be deleted.
 void skr_queue_keepalive_drop(struct queue_keepalive *keepalive, int64_t row);
+bool
+skr_queue_keepalive_holds(const struct queue_keepalive *keepalive, int64_t row);
 
 #endif

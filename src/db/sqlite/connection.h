@@ -36,8 +36,9 @@ struct skr_sqlite {
     char *lock_path;
 
     bool has_waited;
-    int64_t version;        // of the data, as wait() saw it last
-    int64_t wait_pause_ms;  // grows while nothing happens
+    int64_t version;          // of the data, as wait() saw it last
+    int64_t wait_pause_ms;    // grows while nothing happens
+    int64_t linger_until_ms;  // not before this
 };
 
 extern const struct skr_dialect skr_sqlite_dialect;
@@ -56,6 +57,11 @@ SKR_MUST_CHECK enum skr_code
 skr_sqlite_run(sqlite3 *connection, struct skr_sqlite_cache *cache,
                const struct skr_statement *statement, struct skr_error *error);
 void skr_sqlite_cache_clear(struct skr_sqlite_cache *cache);
+
+// SKR_UNAVAILABLE when the path no longer names the file that is open: what is
+// written into that would be seen by nobody.
+SKR_MUST_CHECK enum skr_code
+skr_sqlite_check_file(struct skr_sqlite *sqlite, struct skr_error *error);
 
 skr_db_lock_fn skr_sqlite_lock;
 skr_db_check_lock_fn skr_sqlite_check_lock;

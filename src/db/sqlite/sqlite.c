@@ -8,22 +8,26 @@
 #include "base/text.h"
 #include "base/url.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+enum { MAX_BUSY_TIMEOUT_MS = 3600000 };
+
 static enum skr_code
 check_url(const struct skr_url *url, struct skr_error *error)
 {
     static const char *const known[] = {"busy_timeout", "serverVersion",
                                         "charset"};
-    if (url->host != NULL)
+    if (url->host != NULL || url->user != NULL || url->port != 0)
         return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
                         "sqlite://%s: a file needs three slashes, "
-                        "sqlite:///shop.db, or four where the path is absolute",
-                        url->host);
+                        "sqlite:///shop.db, or four where the path is "
+                        "absolute, and neither host nor user",
+                        url->host == NULL ? "" : url->host);
     if (url->path == NULL || url->path[0] == '\0')
         return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
                         "the DSN names no file; write sqlite:///shop.db");
@@ -41,7 +45,9 @@ check_url(const struct skr_url *url, struct skr_error *error)
                             "busy_timeout is",
                             url->parameters[i].name);
     }
-    return SKR_OK;
+    int64_t unused;
+    return skr_url_number(url, "busy_timeout", 0, MAX_BUSY_TIMEOUT_MS, 0,
+                          &unused, error);
 }
 
 // As sqlite3_busy_timeout() does, with shorter pauses: transactions last a few
@@ -80,6 +86,10 @@ fail_open(const char *path, int native, sqlite3 *connection,
                         "%s: there is no folder %s; make it first", path,
                         folder);
     struct stat status;
+    if (stat(path, &status) != 0 && errno == ENOENT)
+        return skr_fail(error, SKR_MISSING, SKR_RECONNECT,
+                        "%s: there is no such file; `skirnir setup` makes it",
+                        path);
     if (stat(path, &status) == 0 && S_ISDIR(status.st_mode))
         return skr_fail(error, SKR_UNAVAILABLE, SKR_RECONNECT,
                         "%s is a folder; a file is needed", path);
@@ -89,17 +99,37 @@ fail_open(const char *path, int native, sqlite3 *connection,
                                 error);
 }
 
+// With a slash in it a path is never one of SQLite's special names.
+static char *
+plain_path(const char *given)
+{
+    char *path = NULL;
+    if (asprintf(&path, "%s%s", given[0] == '/' ? "" : "./", given) < 0)
+        return NULL;
+    return path;
+}
+
+static int
+open_path(const char *path, sqlite3 **connection)
+{
+    return sqlite3_open_v2(path, connection,
+                           SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX, NULL);
+}
+
+// A path that is mistyped must not become an empty database.
 static enum skr_code
 open_file(struct skr_sqlite *sqlite, const char *given, struct skr_error *error)
 {
-    // With a slash in it a path is never one of SQLite's special names.
-    char *path = NULL;
-    if (asprintf(&path, "%s%s", given[0] == '/' ? "" : "./", given) < 0)
+    char *path = plain_path(given);
+    if (path == NULL)
         return skr_fail_memory(error);
     enum skr_code code = SKR_OK;
-    int native = sqlite3_open_v2(
-        path, &sqlite->connection,
-        SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOMUTEX, NULL);
+    int native = open_path(path, &sqlite->connection);
+    // Someone made the file just after we had looked for it.
+    if (native == SQLITE_CANTOPEN && access(path, R_OK | W_OK) == 0) {
+        sqlite3_close(sqlite->connection);
+        native = open_path(path, &sqlite->connection);
+    }
     if (native != SQLITE_OK) {
         code = fail_open(path, native, sqlite->connection, error);
         goto free_path;
@@ -115,6 +145,34 @@ free_path:
     return code;
 }
 
+enum { CREATE_TIMEOUT_MS = 5000 };
+
+static enum skr_code
+sqlite_create(const struct skr_url *url, struct skr_error *error)
+{
+    enum skr_code code = check_url(url, error);
+    if (code != SKR_OK)
+        return code;
+    char *path = plain_path(url->path);
+    if (path == NULL)
+        return skr_fail_memory(error);
+    sqlite3 *connection = NULL;
+    int native = sqlite3_open_v2(
+        path, &connection, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE, NULL);
+    // The file appears with the first access, which may meet that of another
+    // who does the same.
+    if (native == SQLITE_OK)
+        native = sqlite3_busy_timeout(connection, CREATE_TIMEOUT_MS);
+    if (native == SQLITE_OK)
+        native =
+            sqlite3_exec(connection, "PRAGMA user_version", NULL, NULL, NULL);
+    if (native != SQLITE_OK)
+        code = fail_open(path, native, connection, error);
+    sqlite3_close(connection);
+    free(path);
+    return code;
+}
+
 static enum skr_code
 sqlite_open(struct skr_db *db, const struct skr_url *url,
             struct skr_error *error)
@@ -125,7 +183,7 @@ sqlite_open(struct skr_db *db, const struct skr_url *url,
     int64_t busy_timeout_ms = 0;
     enum skr_code code = check_url(url, error);
     if (code == SKR_OK)
-        code = skr_url_number(url, "busy_timeout", 0, 3600000, 5000,
+        code = skr_url_number(url, "busy_timeout", 0, MAX_BUSY_TIMEOUT_MS, 5000,
                               &busy_timeout_ms, error);
     if (code == SKR_OK)
         code = open_file(sqlite, url->path, error);
@@ -139,6 +197,10 @@ sqlite_open(struct skr_db *db, const struct skr_url *url,
     code = run(sqlite, "PRAGMA synchronous = FULL", error);
     if (code == SKR_OK)
         code = run(sqlite, "PRAGMA foreign_keys = ON", error);
+    // In KiB. Rows come and go at the ends of a table: what is kept of its
+    // middle is of no use, and a relay has three connections.
+    if (code == SKR_OK)
+        code = run(sqlite, "PRAGMA cache_size = -512", error);
     // The file is read for the first time: now it shows if it is a database.
     if (code == SKR_OK)
         code = run(sqlite, "SELECT 1 FROM sqlite_master LIMIT 1", error);
@@ -156,14 +218,31 @@ sqlite_close(struct skr_db *db)
     free(sqlite->path);
 }
 
+enum skr_code
+skr_sqlite_check_file(struct skr_sqlite *sqlite, struct skr_error *error)
+{
+    int has_moved = 0;
+    if (sqlite3_file_control(sqlite->connection, "main", SQLITE_FCNTL_HAS_MOVED,
+                             &has_moved) != SQLITE_OK ||
+        !has_moved)
+        return SKR_OK;
+    return skr_fail(error, SKR_UNAVAILABLE, SKR_RECONNECT,
+                    "%s: the file was deleted or replaced while it was open",
+                    sqlite->path);
+}
+
 static enum skr_code
 sqlite_begin(struct skr_db *db, enum skr_begin mode, struct skr_error *error)
 {
     struct skr_sqlite *sqlite = (struct skr_sqlite *)db;
+    enum skr_code code = skr_sqlite_check_file(sqlite, error);
+    if (code != SKR_OK)
+        return code;
     switch (mode) {
     // Taking the write lock at once: a transaction that reads first and writes
     // later fails when another has written in between.
-    case SKR_BEGIN_WRITE: return run(sqlite, "BEGIN IMMEDIATE", error);
+    case SKR_BEGIN_WRITE:
+    case SKR_BEGIN_CLAIM: return run(sqlite, "BEGIN IMMEDIATE", error);
     case SKR_BEGIN_SNAPSHOT: return run(sqlite, "BEGIN DEFERRED", error);
     }
     abort();
@@ -199,7 +278,9 @@ const struct skr_db_ops skr_sqlite_db = {
     .scheme = "sqlite",
     .size = sizeof(struct skr_sqlite),
     .tx = &skr_sqlite_own_tx,
+    .check_url = check_url,
     .open = sqlite_open,
+    .create = sqlite_create,
     .close = sqlite_close,
     .begin = sqlite_begin,
     .commit = sqlite_commit,

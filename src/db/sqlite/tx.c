@@ -7,6 +7,8 @@
 #include "base/text.h"
 
 static const struct skr_word words[] = {
+    // One writer at a time: ids become visible in order.
+    {"horizon", ""},
     {"now", "datetime('now')"},
     {"now_plus", "datetime('now', '+' || ? || ' seconds')"},
     {"now_minus", "datetime('now', '-' || ? || ' seconds')"},
@@ -25,6 +27,11 @@ static const struct skr_word words[] = {
     {"lock_skip", ""},
     {"random_hex", "lower(hex(randomblob(16)))"},
     {"no_index", "+"},
+    {"queue_is", "queue_name = ?"},
+    {"queue_is_beyond", "queue_name = ?"},
+    {"queue_is_unindexed", "+queue_name = ?"},
+    {"unsafe_engine", ""},
+    {"setup_lock", ""},
 };
 
 const struct skr_dialect skr_sqlite_dialect = {

@@ -93,14 +93,11 @@ enum skr_code
 skr_deduplication_create(const struct skr_deduplication *table,
                          struct skr_db *db, struct skr_error *error)
 {
-    enum skr_code code = skr_db_begin(db, SKR_BEGIN_WRITE, error);
+    enum skr_code code = skr_schema_begin(db, error);
     if (code != SKR_OK)
         return code;
     code = skr_deduplication_setup(table, skr_schema_run, db, error);
-    if (code == SKR_OK)
-        return skr_db_commit(db, error);
-    skr_db_rollback(db);
-    return code;
+    return skr_schema_end(db, code, error);
 }
 
 enum skr_code
@@ -114,7 +111,22 @@ skr_deduplication_check(const struct skr_deduplication *table,
                         "there is no table %s; run `skirnir "
                         "setup-deduplication --force`",
                         table->name);
-    return code;
+    if (code != SKR_OK)
+        return code;
+    return skr_schema_check_engine(skr_db_tx(db), table->name, error);
+}
+
+bool
+skr_deduplication_has_room(const char *message_name)
+{
+    size_t length = 0;
+    for (const char *at = message_name; *at != '\0'; at++) {
+        // Bytes that go on with a character look like 10xxxxxx.
+        length += ((unsigned char)*at & 0xc0) != 0x80;
+        if (length > SKR_DEDUPLICATION_NAME_LENGTH)
+            return false;
+    }
+    return true;
 }
 
 enum skr_code
@@ -122,6 +134,10 @@ skr_deduplication_admit(const struct skr_deduplication *table, struct skr_tx tx,
                         struct skr_id id, const char *message_name,
                         struct skr_error *error)
 {
+    if (!skr_deduplication_has_room(message_name))
+        return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
+                        "the name of a message has at most %d characters",
+                        SKR_DEDUPLICATION_NAME_LENGTH);
     uint64_t affected = 0;
     const struct skr_value values[] = {
         // Bound as bytes: a text that is cut to 16 of them would make two

@@ -28,8 +28,14 @@ SKR_MUST_CHECK enum skr_code
 skr_deduplication_check(const struct skr_deduplication *table,
                         struct skr_db *db, struct skr_error *error);
 
+enum { SKR_DEDUPLICATION_NAME_LENGTH = 255 };  // characters, not bytes
+
+// Whether the name of a message finds room in the table.
+bool skr_deduplication_has_room(const char *message_name);
+
 // Inserts the id: SKR_OK the first time, SKR_DUPLICATE after that. The caller
-// is in a transaction, which stays usable either way.
+// is in a transaction, which stays usable either way. SKR_INVALID for a name
+// that finds no room: nothing was done.
 SKR_MUST_CHECK enum skr_code
 skr_deduplication_admit(const struct skr_deduplication *table, struct skr_tx tx,
                         struct skr_id id, const char *message_name,

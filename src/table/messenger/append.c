@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "base/text.h"
 #include "db/sql.h"
+#include "db/words.h"
 #include "table/messenger/layout.h"
 
 #include <string.h>
@@ -29,6 +30,10 @@ skr_messenger_check_names(const char *table, const char *queue,
         return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
                         "table name '%.80s': letters, digits and underscores "
                         "are needed, at most 63, not beginning with a digit",
+                        table);
+    if (skr_sql_is_reserved(table))
+        return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
+                        "table name '%s' is a word of SQL; choose another",
                         table);
     size_t size = strlen(queue);
     if (size == 0 || size > MAX_QUEUE_NAME ||
@@ -54,7 +59,10 @@ insert_row(struct skr_tx tx, const char *at_once, const char *for_later,
     bool later = row->due_at_us > 0;
     if (later) {
         // Rounded up: a message is never early.
-        skr_clock_timestamp(row->due_at_us + 999999, due);
+        int64_t due_at_us = row->due_at_us < INT64_MAX - 999999
+                                ? row->due_at_us + 999999
+                                : INT64_MAX;
+        skr_clock_timestamp(due_at_us, due);
         values[3] = skr_bind_text(due);
     }
     const struct skr_statement statement = {

@@ -5,6 +5,7 @@
 #include "base/text.h"
 #include "table/messenger/layout.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 // Parameters: body, headers, queue.
@@ -17,19 +18,6 @@ bool
 skr_messenger_fill_failed(struct skr_messenger *messenger)
 {
     return skr_messenger_fill(messenger, fail_sql, &messenger->sql.fail);
-}
-
-enum skr_code
-skr_messenger_copy_headers(struct skr_arena *arena,
-                           const struct skr_headers *headers,
-                           struct skr_headers *copy, struct skr_error *error)
-{
-    *copy = (struct skr_headers){0};
-    for (size_t i = 0; i < headers->count; i++)
-        if (!skr_headers_add(arena, copy, headers->items[i].name,
-                             headers->items[i].value))
-            return skr_fail_memory(error);
-    return SKR_OK;
 }
 
 // Symfony decodes a JSON object and deletes what it cannot decode.
@@ -63,6 +51,10 @@ skr_messenger_mark_failed(const struct skr_messenger *messenger,
         code = skr_failure_wrap_raw(
             arena, message->raw_headers == NULL ? "" : message->raw_headers,
             message->raw_headers_size, &message->headers, error);
+    if (code == SKR_OK && message->body_encoding != NULL &&
+        !skr_headers_set(arena, &message->headers, SKR_HEADER_BODY_ENCODING,
+                         message->body_encoding))
+        code = skr_fail_memory(error);
     if (code == SKR_OK)
         code =
             skr_failure_mark_failed(arena, &message->headers, messenger->names,
@@ -74,6 +66,25 @@ skr_messenger_mark_failed(const struct skr_messenger *messenger,
         code = is_json_object(arena, message, &is_object, error);
     *queue = is_object ? messenger->failed_queue : messenger->failed_aside;
     return code;
+}
+
+static enum skr_code
+encode_body(struct skr_arena *arena, struct skr_failed_message *message,
+            struct skr_error *error)
+{
+    if (skr_text_is_storable(message->body, message->body_size))
+        return SKR_OK;
+    char *encoded = skr_text_base64(message->body, message->body_size);
+    const char *copy = encoded == NULL
+                           ? NULL
+                           : skr_arena_text(arena, encoded, strlen(encoded));
+    free(encoded);
+    if (copy == NULL)
+        return skr_fail_memory(error);
+    message->body = copy;
+    message->body_size = strlen(copy);
+    message->body_encoding = "base64";
+    return SKR_OK;
 }
 
 enum skr_code
@@ -88,14 +99,13 @@ skr_messenger_store_failed(const struct skr_table *table, struct skr_tx tx,
                         "table %s has no failed table", messenger->name);
     struct skr_text json = {0};
     const char *queue = NULL;
-    enum skr_code code = skr_messenger_mark_failed(messenger, arena, message,
-                                                   &json, &queue, error);
+    enum skr_code code = encode_body(arena, message, error);
+    if (code == SKR_OK)
+        code = skr_messenger_mark_failed(messenger, arena, message, &json,
+                                         &queue, error);
     if (code == SKR_OK) {
         const struct skr_value values[] = {
-            // What is no text keeps its bytes only as what it is.
-            skr_text_is_storable(message->body, message->body_size)
-                ? skr_bind_bytes(message->body, message->body_size)
-                : skr_bind_blob(message->body, message->body_size),
+            skr_bind_bytes(message->body, message->body_size),
             skr_bind_bytes(json.bytes, json.size),
             skr_bind_text(queue),
         };

@@ -19,7 +19,9 @@ struct skr_list_sql {
 struct skr_scan_sql {
     const char *due_ids;    // behind the cursor, their time has come
     const char *sweep_ids;  // behind the cursor, for whatever reason
+    const char *first;      // beyond a cursor that has not moved yet
     const char *beyond;
+    const char *late_ids;  // behind the cursor, from the low-water mark on
     struct skr_list_sql by_id;
 };
 
@@ -30,6 +32,7 @@ struct skr_messenger {
     const struct skr_names *names;
     const char *name;
     const char *queue;
+    const char *queue_hex;  // its bytes, for {queue_is}
     const char *transport;
     const char *failed_table;  // NULL: none
     const char *failed_queue;  // for rows that Symfony can decode
@@ -46,6 +49,8 @@ struct skr_messenger {
         const char *now;
 
         struct skr_scan_sql read, claim;
+        const char *horizon;  // "": nothing commits late
+        const char *peek;
         const char *rest;
 
         const char *fail, *copy_to_failed;
@@ -53,7 +58,8 @@ struct skr_messenger {
         struct skr_list_sql remove;
         const char *retry, *retry_claimed;
         const char *raise_count;
-        struct skr_list_sql mark, keep, unmark;
+        struct skr_list_sql mark, keep, unmark, find_held;
+        const char *peek_expired, *find_expired;
     } sql;
 };
 
@@ -68,6 +74,7 @@ SKR_MUST_CHECK bool skr_messenger_fill_read(struct skr_messenger *messenger);
 SKR_MUST_CHECK bool skr_messenger_fill_failed(struct skr_messenger *messenger);
 SKR_MUST_CHECK bool skr_messenger_fill_settle(struct skr_messenger *messenger);
 SKR_MUST_CHECK bool skr_messenger_fill_lease(struct skr_messenger *messenger);
+SKR_MUST_CHECK bool skr_messenger_fill_keep(struct skr_messenger *messenger);
 
 SKR_MUST_CHECK bool
 skr_messenger_fill(struct skr_messenger *messenger, const char *sql_template,
@@ -111,6 +118,18 @@ skr_messenger_now(const struct skr_messenger *messenger, struct skr_tx tx,
 void skr_messenger_copy_time(const struct skr_value *value,
                              char time[SKR_POSITION_TIME_SIZE]);
 
+// A claim by another worker holds until it is too old. Rows that are done but
+// not deleted have a claim in the year 9999. One parameter: redeliver timeout.
+#define SKR_MESSENGER_EXPIRED "delivered_at < {now_minus}"
+#define SKR_MESSENGER_FREE "(delivered_at IS NULL OR " SKR_MESSENGER_EXPIRED ")"
+// A row that was never delayed is due whatever the zone of its writer's clock.
+#define SKR_MESSENGER_DUE \
+    "(available_at <= {now} OR available_at <= created_at)"
+// PHP's own serialisation, plain or in base64: for the Symfony worker alone.
+#define SKR_MESSENGER_PHP                                \
+    "(headers = '[]' AND (SUBSTR(body, 1, 2) = 'O:' OR " \
+    "SUBSTR(body, 1, 3) = 'Tzo'))"
+
 // Columns of a row, in this order.
 enum {
     SKR_COLUMN_ID,
@@ -137,15 +156,20 @@ skr_messenger_scan(const struct skr_messenger *messenger,
                    const struct skr_scan_sql *sql, struct skr_tx tx,
                    struct skr_position *position, const struct skr_read *read,
                    struct skr_batch *batch, struct skr_error *error);
+// horizon.c: whether rows may still appear behind the cursor, and what is known
+// now of transactions. The first is asked before, the second after a look at
+// them, in the same transaction.
+bool skr_messenger_is_late_possible(const struct skr_messenger *messenger,
+                                    const struct skr_position *position);
+SKR_MUST_CHECK enum skr_code
+skr_messenger_follow_horizon(const struct skr_messenger *messenger,
+                             struct skr_tx tx, int64_t now_ms,
+                             struct skr_position *position,
+                             struct skr_error *error);
 skr_table_read_fn skr_messenger_read;
 skr_table_settle_fn skr_messenger_settle;
 skr_table_foreign_fn skr_messenger_foreign;
 
-// Headers that may be changed without touching the given ones.
-SKR_MUST_CHECK enum skr_code
-skr_messenger_copy_headers(struct skr_arena *arena,
-                           const struct skr_headers *headers,
-                           struct skr_headers *copy, struct skr_error *error);
 // Writes the headers column and picks the queue of a message that failed.
 SKR_MUST_CHECK enum skr_code
 skr_messenger_mark_failed(const struct skr_messenger *messenger,

@@ -6,6 +6,7 @@
 #include "table/messenger/layout.h"
 #include "table/schema.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -89,9 +90,11 @@ check(struct skr_db *db, const char *sql, const char *name,
     if (code == SKR_MISSING)
         return skr_fail(error, SKR_MISSING, SKR_GIVE_UP,
                         "there is no table %s; run `skirnir setup`", name);
-    if (code != SKR_OK)
+    if (code != SKR_OK) {
         skr_error_prefix(error, "table %s", name);
-    return code;
+        return code;
+    }
+    return skr_schema_check_engine(skr_db_tx(db), name, error);
 }
 
 static enum skr_code
@@ -179,6 +182,20 @@ copy(struct skr_messenger *messenger, const char *text, const char **copied)
 }
 
 static bool
+write_hex(struct skr_messenger *messenger, const char *text, const char **hex)
+{
+    size_t size = strlen(text);
+    char *digits = skr_arena_take(&messenger->arena, 2 * size + 1);
+    if (digits == NULL)
+        return false;
+    for (size_t i = 0; i < size; i++)
+        snprintf(digits + 2 * i, 3, "%02X", (unsigned char)text[i]);
+    digits[2 * size] = '\0';
+    *hex = digits;
+    return true;
+}
+
+static bool
 copy_options(struct skr_messenger *messenger,
              const struct skr_messenger_options *options)
 {
@@ -202,6 +219,7 @@ copy_options(struct skr_messenger *messenger,
     return messenger->failed_aside != NULL &&
            copy(messenger, options->table, &messenger->name) &&
            copy(messenger, options->queue, &messenger->queue) &&
+           write_hex(messenger, options->queue, &messenger->queue_hex) &&
            copy(messenger, transport, &messenger->transport) &&
            copy(messenger, failed_queue, &messenger->failed_queue);
 }

@@ -62,9 +62,10 @@ skr_messenger_append(const struct skr_table *table, struct skr_tx tx,
 
 // A claim by lease, for queues with several consumers: as read(), and the rows
 // are marked as ours until redeliver_timeout after lease, which is the time the
-// database gave. An item that was claimed before and not settled comes with
-// its retry_count raised, and that is written before this returns: a message
-// that kills its consumer runs out of attempts.
+// database gave. Rows whose lease has run out come first, one at a time. An
+// item that was claimed before and not settled comes with its retry_count
+// raised, and that is written before this returns: a message that kills its
+// consumer runs out of attempts.
 struct skr_lease {
     char time[20];  // "2026-11-15 02:53:45"
 };
@@ -75,29 +76,34 @@ skr_messenger_claim(const struct skr_table *table, struct skr_db *db,
                     struct skr_batch *batch, struct skr_lease *lease,
                     struct skr_error *error);
 
-// Moves the lease of rows to now; counts those that were still ours.
+// Moves the lease of rows to now. Rows that are no longer ours are taken out of
+// the list: of them nothing may be released but SKR_DONE, as the lease that
+// this leaves behind may by chance be their next owner's.
 SKR_MUST_CHECK enum skr_code
 skr_messenger_keep(const struct skr_table *table, struct skr_db *db,
-                   const int64_t *rows, size_t count, struct skr_lease *lease,
-                   uint64_t *kept, struct skr_error *error);
+                   int64_t *rows, size_t *count, struct skr_lease *lease,
+                   struct skr_error *error);
 
 // Records what became of claimed rows in one transaction: SKR_DONE rows are
 // deleted, SKR_RETRY_LATER ones wait, SKR_READ ones are free again at once;
-// the last two only while the lease is ours.
+// the last two only while the lease is ours. lost counts those that it was not,
+// and retries among them are marked in the batch.
 SKR_MUST_CHECK enum skr_code
 skr_messenger_release(const struct skr_table *table, struct skr_db *db,
-                      const struct skr_batch *batch,
-                      const struct skr_lease *lease, struct skr_error *error);
+                      struct skr_batch *batch, const struct skr_lease *lease,
+                      uint64_t *lost, struct skr_error *error);
 
 // A message that failed, for the failed table of `table`, in tx. headers are
 // those of the message, marked as failed in place; raw_headers where they could
-// not be parsed (headers are then empty).
+// not be parsed (headers are then empty). A body that is no text is stored as
+// base64, and a header says so: no text column but SQLite's would take it.
 struct skr_failed_message {
     struct skr_headers headers;
     const void *raw_headers;
     size_t raw_headers_size;
     const void *body;
     size_t body_size;
+    const char *body_encoding;  // NULL: as it came
     struct skr_failure failure;
 };
 SKR_MUST_CHECK enum skr_code

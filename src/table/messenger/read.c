@@ -7,10 +7,8 @@
 // only their time is, and their bodies are not read before they are due.
 //
 // On a database with several writers at once a row may commit below the cursor
-// after it has moved on. Where that can be, the part behind the cursor is also
-// looked at from a low-water mark on: the largest id below which nothing can
-// appear any more. With one writer at a time, as on SQLite, the mark is the
-// cursor itself, and there is nothing to look for.
+// after it has moved on: the part from the low-water mark to the cursor is
+// looked at as well (horizon.c).
 
 #include "base/clock.h"
 #include "base/error.h"
@@ -20,52 +18,61 @@
 #include <stdlib.h>
 #include <string.h>
 
-// A claim by another worker holds until it is too old. Rows that are done but
-// not deleted have a claim in the year 9999.
-#define FREE "(delivered_at IS NULL OR delivered_at < {now_minus})"
-// A row that was never delayed is due whatever the zone of its writer's clock.
-#define DUE "(available_at <= {now} OR available_at <= created_at)"
-// PHP's own serialisation, plain or in base64: for the Symfony worker alone.
-#define PHP                                              \
-    "(headers = '[]' AND (SUBSTR(body, 1, 2) = 'O:' OR " \
-    "SUBSTR(body, 1, 3) = 'Tzo'))"
-
 // Parameters: queue, cursor, redeliver timeout, limit.
-static const char beyond_sql[] =
-    "SELECT " SKR_MESSENGER_COLUMNS " FROM {table} "
-    "WHERE queue_name = ? AND id > ? AND " FREE " AND " DUE " AND NOT " PHP
-    " ORDER BY id LIMIT ? {lock}";
+#define BEYOND(queue)                                       \
+    "SELECT " SKR_MESSENGER_COLUMNS " FROM {table} "        \
+    "WHERE " queue " AND id > ? AND " SKR_MESSENGER_FREE    \
+    " AND " SKR_MESSENGER_DUE " AND NOT " SKR_MESSENGER_PHP \
+    " ORDER BY id LIMIT ? {lock}"
+static const char beyond_sql[] = BEYOND("{queue_is_beyond}");
+// From the start of the queue, before which there may be much of others.
+static const char first_sql[] = BEYOND("{queue_is}");
 
 // Few rows become due between two passes: by the index on their time, not by
 // the much longer lists of all that wait or of the whole queue.
 // Parameters: queue, from id, cursor, from time, until, timeout, limit.
 static const char due_ids_sql[] =
-    "SELECT id FROM {table} WHERE {no_index}queue_name = ? "
+    "SELECT id FROM {table} WHERE {queue_is_unindexed} "
     "AND {no_index}id > ? AND {no_index}id <= ? "
-    "AND available_at > ? AND available_at <= ? AND " FREE " AND NOT " PHP
-    " ORDER BY id LIMIT ? {lock}";
+    "AND available_at > ? AND available_at <= ? AND " SKR_MESSENGER_FREE
+    " AND NOT " SKR_MESSENGER_PHP " ORDER BY id LIMIT ? {lock}";
 
 // Parameters: queue, from id, cursor, redeliver timeout, limit.
 static const char sweep_ids_sql[] =
-    "SELECT id FROM {table} WHERE queue_name = ? AND id > ? AND id <= ? "
-    "AND " FREE " AND " DUE " AND NOT " PHP " ORDER BY id LIMIT ? {lock}";
+    "SELECT id FROM {table} WHERE {queue_is} AND id > ? AND id <= ? "
+    "AND " SKR_MESSENGER_FREE " AND " SKR_MESSENGER_DUE
+    " AND NOT " SKR_MESSENGER_PHP " ORDER BY id LIMIT ? {lock}";
+
+// Parameters: queue, low-water mark, cursor, redeliver timeout, limit.
+static const char late_ids_sql[] =
+    "SELECT id FROM {table} WHERE {queue_is_beyond} AND id > ? AND id <= ? "
+    "AND " SKR_MESSENGER_FREE " AND " SKR_MESSENGER_DUE
+    " AND NOT " SKR_MESSENGER_PHP " ORDER BY id LIMIT ? {lock}";
+
+// Parameters: cursor.
+static const char peek_sql[] = "SELECT 1 FROM {table} WHERE id > ? LIMIT 1";
 
 static const char by_id_sql[] = "SELECT " SKR_MESSENGER_COLUMNS " FROM {table} "
                                 "WHERE id IN ({ids}) ORDER BY id {lock}";
 
 // The next time that a pass has to look for: after the last pass, not after
-// now, as a row may have become due since the pass of this very snapshot.
-// Parameters: queue, mark of the last pass.
+// now, as a row may have become due since the pass of this very snapshot. The
+// last id is looked for beyond the cursor: from the end of the table the way
+// leads over all rows that were deleted and are not cleaned away yet.
+// Parameters: cursor, queue, mark of the last pass.
 static const char rest_sql[] =
-    "SELECT {now}, {now_milliseconds}, (SELECT MAX(id) FROM {table}), "
-    "(SELECT MIN(available_at) FROM {table} WHERE {no_index}queue_name = ? "
-    "AND available_at > ? AND available_at > created_at)";
+    "SELECT {now}, {now_milliseconds}, "
+    "(SELECT MAX(id) FROM {table} WHERE id > ?), "
+    "(SELECT available_at FROM {table} WHERE {queue_is_unindexed} "
+    "AND available_at > ? AND available_at > created_at "
+    "ORDER BY available_at LIMIT 1)";
 
 static const char count_php_sql[] =
-    "SELECT COUNT(*) FROM {table} WHERE queue_name = ? AND " PHP;
+    "SELECT COUNT(*) FROM {table} WHERE {queue_is} AND " SKR_MESSENGER_PHP;
 
 // While batches are full nobody asks what waits; a look now and then is enough.
-enum { LOOK_AGAIN_MS = 1000 };
+// And one for rows that committed late is worth a statement so often.
+enum { LOOK_AGAIN_MS = 1000, LATE_LOOK_MS = 5 };
 
 struct scan {
     const struct skr_messenger *messenger;
@@ -92,6 +99,9 @@ skr_messenger_fill_scan(struct skr_messenger *messenger, const char *lock,
                                    &scan->due_ids) &&
            skr_messenger_fill_lock(messenger, sweep_ids_sql, lock,
                                    &scan->sweep_ids) &&
+           skr_messenger_fill_lock(messenger, late_ids_sql, lock,
+                                   &scan->late_ids) &&
+           skr_messenger_fill_lock(messenger, first_sql, lock, &scan->first) &&
            skr_messenger_fill_lock(messenger, beyond_sql, lock,
                                    &scan->beyond) &&
            skr_messenger_fill_list(messenger, by_id_sql, lock, &scan->by_id);
@@ -102,6 +112,9 @@ skr_messenger_fill_read(struct skr_messenger *messenger)
 {
     return skr_messenger_fill_scan(messenger, "", &messenger->sql.read) &&
            skr_messenger_fill(messenger, rest_sql, &messenger->sql.rest) &&
+           skr_messenger_fill(messenger, "{horizon}",
+                              &messenger->sql.horizon) &&
+           skr_messenger_fill(messenger, peek_sql, &messenger->sql.peek) &&
            skr_messenger_fill(messenger, count_php_sql,
                               &messenger->sql.count_php);
 }
@@ -129,10 +142,12 @@ take(struct scan *scan, const struct skr_value *columns,
     size_t size =
         columns[SKR_COLUMN_BODY].size + columns[SKR_COLUMN_HEADERS].size;
     struct skr_batch *batch = scan->batch;
+    // A row that is larger than all the room there is travels alone.
+    bool has_company = batch->count > 0 || scan->read->in_hand_count > 0;
     scan->is_full =
         batch->count == scan->max_rows ||
-        (batch->count > 0 && (batch->bytes >= scan->read->max_bytes ||
-                              size > scan->read->max_bytes - batch->bytes));
+        (has_company && (batch->bytes >= scan->read->max_bytes ||
+                         size > scan->read->max_bytes - batch->bytes));
     if (scan->is_full)
         return SKR_STOPPED;
     return skr_messenger_take_row(scan->messenger, scan->position.id_namespace,
@@ -181,6 +196,14 @@ take_beyond(const struct skr_value *columns, size_t count, void *user,
     return code;
 }
 
+// A reader that has not begun stands before every id, also before those that
+// somebody chose below 1.
+static struct skr_value
+bind_cursor(int64_t cursor)
+{
+    return skr_bind_integer(cursor == 0 ? INT64_MIN : cursor);
+}
+
 static enum skr_code
 run(struct scan *scan, const char *sql, const struct skr_value *values,
     size_t count, skr_row_fn *each_row, struct skr_error *error)
@@ -225,7 +248,7 @@ find_ids(struct scan *scan, int64_t limit, struct skr_error *error)
     const struct skr_messenger *messenger = scan->messenger;
     const struct skr_position *position = &scan->position;
     const struct skr_value queue = skr_bind_text(messenger->queue);
-    const struct skr_value from = skr_bind_integer(position->pass_cursor);
+    const struct skr_value from = bind_cursor(position->pass_cursor);
     const struct skr_value to = skr_bind_integer(position->cursor);
     const struct skr_value timeout =
         skr_bind_integer(messenger->redeliver_timeout_s);
@@ -249,6 +272,29 @@ find_ids(struct scan *scan, int64_t limit, struct skr_error *error)
 }
 
 static enum skr_code
+take_room_for_ids(struct scan *scan, struct skr_error *error)
+{
+    scan->id_count = 0;
+    scan->ids = skr_arena_take(&scan->batch->arena,
+                               scan->max_rows * sizeof(scan->ids[0]));
+    return scan->ids == NULL ? skr_fail_memory(error) : SKR_OK;
+}
+
+static enum skr_code
+fetch_ids(struct scan *scan, skr_row_fn *take_row, struct skr_error *error)
+{
+    return skr_messenger_run_list(scan->tx,
+                                  &(struct skr_list_run){
+                                      .sql = &scan->sql->by_id,
+                                      .rows = scan->ids,
+                                      .count = scan->id_count,
+                                      .each_row = take_row,
+                                      .user = scan,
+                                  },
+                                  error);
+}
+
+static enum skr_code
 look_behind(struct scan *scan, struct skr_error *error)
 {
     enum skr_code code = SKR_OK;
@@ -256,30 +302,63 @@ look_behind(struct scan *scan, struct skr_error *error)
         code = begin_pass(scan, error);
     if (code != SKR_OK)
         return code;
-    scan->ids = skr_arena_take(&scan->batch->arena,
-                               scan->max_rows * sizeof(scan->ids[0]));
-    if (scan->ids == NULL)
-        return skr_fail_memory(error);
+    code = take_room_for_ids(scan, error);
+    if (code != SKR_OK)
+        return code;
     // Those in hand are skipped, so that many more may have to be asked for.
     size_t limit = scan->max_rows + scan->read->in_hand_count;
     code = find_ids(scan, (int64_t)limit, error);
     if (code != SKR_OK)
         return code;
     bool is_last = scan->seen < limit && scan->id_count < scan->max_rows;
-    code = skr_messenger_run_list(scan->tx,
-                                  &(struct skr_list_run){
-                                      .sql = &scan->sql->by_id,
-                                      .rows = scan->ids,
-                                      .count = scan->id_count,
-                                      .each_row = take_behind,
-                                      .user = scan,
-                                  },
-                                  error);
+    code = fetch_ids(scan, take_behind, error);
     if (code == SKR_STOPPED && scan->is_full)
         return SKR_OK;
     if (code == SKR_OK && is_last)
         end_pass(&scan->position);
     return code;
+}
+
+static enum skr_code
+take_late(const struct skr_value *columns, size_t count, void *user,
+          struct skr_error *error)
+{
+    (void)count;
+    return take(user, columns, error);
+}
+
+// Rows that committed after the cursor had passed their ids.
+static enum skr_code
+look_for_late(struct scan *scan, struct skr_error *error)
+{
+    const struct skr_messenger *messenger = scan->messenger;
+    struct skr_position *position = &scan->position;
+    if (!skr_messenger_is_late_possible(messenger, position) ||
+        scan->now_ms < position->next_late_ms)
+        return SKR_OK;
+    enum skr_code code = take_room_for_ids(scan, error);
+    if (code != SKR_OK)
+        return code;
+    const struct skr_value values[] = {
+        skr_bind_text(messenger->queue),
+        bind_cursor(position->low_water),
+        skr_bind_integer(position->cursor),
+        skr_bind_integer(messenger->redeliver_timeout_s),
+        skr_bind_integer((int64_t)(scan->max_rows + scan->read->in_hand_count)),
+    };
+    code = run(scan, scan->sql->late_ids, values, SKR_COUNT_OF(values), keep_id,
+               error);
+    bool saw_all = scan->id_count < scan->max_rows;
+    if (code == SKR_OK)
+        code = fetch_ids(scan, take_late, error);
+    if (code == SKR_STOPPED && scan->is_full)
+        return SKR_OK;
+    // What found no room is still behind: the mark must not pass it.
+    if (code != SKR_OK || !saw_all)
+        return code;
+    position->next_late_ms = scan->now_ms + LATE_LOOK_MS;
+    return skr_messenger_follow_horizon(messenger, scan->tx, scan->now_ms,
+                                        position, error);
 }
 
 static enum skr_code
@@ -293,12 +372,14 @@ read_beyond(struct scan *scan, struct skr_error *error)
             return SKR_OK;
         const struct skr_value values[] = {
             skr_bind_text(scan->messenger->queue),
-            skr_bind_integer(scan->position.cursor),
+            bind_cursor(scan->position.cursor),
             skr_bind_integer(scan->messenger->redeliver_timeout_s),
             skr_bind_integer((int64_t)limit),
         };
-        enum skr_code code = run(scan, scan->sql->beyond, values,
-                                 SKR_COUNT_OF(values), take_beyond, error);
+        const char *sql =
+            scan->position.cursor == 0 ? scan->sql->first : scan->sql->beyond;
+        enum skr_code code =
+            run(scan, sql, values, SKR_COUNT_OF(values), take_beyond, error);
         if (code == SKR_STOPPED && scan->is_full)
             return SKR_OK;
         if (code != SKR_OK)
@@ -339,6 +420,7 @@ static enum skr_code
 pass_over_rest(struct scan *scan, struct skr_error *error)
 {
     const struct skr_value values[] = {
+        bind_cursor(scan->position.cursor),
         skr_bind_text(scan->messenger->queue),
         skr_bind_text(scan->position.due_mark),
     };
@@ -370,6 +452,8 @@ fill_batch(struct scan *scan, struct skr_error *error)
         code = look_behind(scan, error);
     }
     if (code == SKR_OK && !scan->is_full)
+        code = look_for_late(scan, error);
+    if (code == SKR_OK && !scan->is_full)
         code = read_beyond(scan, error);
     if (code != SKR_OK)
         return code;
@@ -400,10 +484,36 @@ skr_messenger_scan(const struct skr_messenger *messenger,
         .now_ms = skr_clock_ms(),
     };
     enum skr_code code = fill_batch(&scan, error);
+    scan.position.has_more = scan.is_full;
     if (code == SKR_OK)
         *position = scan.position;
     else
         skr_batch_clear(batch);
+    return code;
+}
+
+// One small statement tells whether a look is worth while. Where commits are
+// seen by other means nobody looks in vain.
+static enum skr_code
+is_worth_reading(const struct skr_messenger *messenger, struct skr_db *db,
+                 const struct skr_position *position, bool *is_worth,
+                 struct skr_error *error)
+{
+    *is_worth = true;
+    const struct scan scan = {.position = *position, .now_ms = skr_clock_ms()};
+    if (messenger->sql.horizon[0] == '\0' || position->cursor == 0 ||
+        position->has_more || is_pass_due(&scan) ||
+        skr_messenger_is_late_possible(messenger, position))
+        return SKR_OK;
+    const struct skr_value cursor = skr_bind_integer(position->cursor);
+    struct skr_value column;
+    struct skr_arena arena = {0};
+    enum skr_code code = skr_tx_fetch_one(
+        skr_db_tx(db),
+        &(struct skr_statement){
+            .sql = messenger->sql.peek, .values = &cursor, .value_count = 1},
+        &arena, &column, 1, is_worth, error);
+    skr_arena_fini(&arena);
     return code;
 }
 
@@ -413,12 +523,19 @@ skr_messenger_read(const struct skr_table *table, struct skr_db *db,
                    struct skr_batch *batch, struct skr_error *error)
 {
     const struct skr_messenger *messenger = skr_messenger_of(table);
-    enum skr_code code = skr_db_begin(db, SKR_BEGIN_SNAPSHOT, error);
+    bool is_worth = false;
+    enum skr_code code =
+        is_worth_reading(messenger, db, position, &is_worth, error);
+    if (code != SKR_OK || !is_worth)
+        return code;
+    code = skr_db_begin(db, SKR_BEGIN_SNAPSHOT, error);
     if (code != SKR_OK)
         return code;
     code = skr_messenger_scan(messenger, &messenger->sql.read, skr_db_tx(db),
                               position, read, batch, error);
     skr_db_rollback(db);
+    if (batch->count > 0)
+        db->found_rows = true;
     return code;
 }
 

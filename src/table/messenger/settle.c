@@ -35,16 +35,17 @@ skr_messenger_mark_retry(struct skr_arena *arena,
                          struct skr_text *json, int64_t *delay_s,
                          struct skr_error *error)
 {
-    // Tables count whole seconds; less than one would be none at all.
-    *delay_s = item->delay_ms <= 1000 ? 1 : (item->delay_ms + 999LL) / 1000;
+    // Tables count whole seconds, and the clock's part of one is dropped before
+    // this is added: one more, so that no retry is early.
+    *delay_s = (item->delay_ms + 999LL) / 1000 + 1;
     if (item->envelope.headers.count == 0) {
         // What could not be parsed has no place for a count and stays as it is.
         skr_text_add(json, item->raw_headers, item->raw_headers_size);
         return json->broken ? skr_fail_memory(error) : SKR_OK;
     }
     struct skr_headers headers;
-    enum skr_code code = skr_messenger_copy_headers(
-        arena, &item->envelope.headers, &headers, error);
+    enum skr_code code =
+        skr_headers_copy(arena, &item->envelope.headers, &headers, error);
     if (code == SKR_OK)
         code = skr_failure_mark_retry(arena, &headers,
                                       item->envelope.retry_count + 1,
@@ -154,8 +155,8 @@ move_to_failed(const struct skr_messenger *messenger, struct skr_tx tx,
     };
     struct skr_text json = {0};
     const char *queue = NULL;
-    enum skr_code code = skr_messenger_copy_headers(arena, &envelope->headers,
-                                                    &message.headers, error);
+    enum skr_code code =
+        skr_headers_copy(arena, &envelope->headers, &message.headers, error);
     if (code == SKR_OK)
         code = keep_id(arena, envelope, &message.headers, error);
     if (code == SKR_OK)

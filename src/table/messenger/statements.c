@@ -13,6 +13,7 @@ fill(struct skr_messenger *messenger, const char *sql_template,
 {
     const struct skr_word words[] = {
         {"table", messenger->name},
+        {"queue_hex", messenger->queue_hex},
         {"failed_table",
          messenger->failed_table == NULL ? "" : messenger->failed_table},
         {"lock", lock},

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Asking a parsed JSON value for what it holds.
 
-#include "message/typed_json.h"
+#include "message/json.h"
 
 #include "base/error.h"
 

@@ -2,7 +2,7 @@
 // The JSON writer.
 
 #include "base/error.h"
-#include "message/typed_json.h"
+#include "message/json.h"
 
 #include <inttypes.h>
 #include <string.h>
@@ -162,4 +162,28 @@ void
 skr_json_end_array(struct skr_json_writer *writer)
 {
     end(writer, "]");
+}
+
+void
+skr_json_write(struct skr_json_writer *writer, const struct skr_json *json)
+{
+    switch (json->kind) {
+    case SKR_JSON_NULL: skr_json_write_null(writer); return;
+    case SKR_JSON_BOOLEAN: skr_json_write_boolean(writer, json->truth); return;
+    case SKR_JSON_NUMBER: skr_json_write_digits(writer, json->text); return;
+    case SKR_JSON_TEXT:
+        skr_json_write_text(writer, json->text, json->text_size);
+        return;
+    case SKR_JSON_ARRAY:
+    case SKR_JSON_OBJECT: break;
+    }
+    bool is_object = json->kind == SKR_JSON_OBJECT;
+    begin(writer, is_object ? "{" : "[");
+    for (const struct skr_json *member = json->first; member != NULL;
+         member = member->next) {
+        if (is_object)
+            skr_json_write_name(writer, member->name);
+        skr_json_write(writer, member);
+    }
+    end(writer, is_object ? "}" : "]");
 }

@@ -2,7 +2,7 @@
 // The JSON parser: RFC 8259, nothing beyond it, of bounded depth.
 
 #include "base/error.h"
-#include "message/typed_json.h"
+#include "message/json.h"
 
 #include <string.h>
 

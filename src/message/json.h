@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: MIT
-// JSON as typed messages read and write it.
-//
-// Not jansson, which serves headers: it holds integers in 64 signed bits and
-// fails on larger ones even in fields that are ignored. Here a number keeps its
-// digits until someone asks for it in a certain type.
+// JSON as headers and typed messages read and write it. By hand, since the
+// libraries at hand hold integers in 64 signed bits and fail on larger ones
+// even in members that nobody asks for; here a number keeps its digits until
+// someone wants it in a certain type. And a relay parses headers for every row.
 
 #ifndef SKR_MESSAGE_TYPED_JSON_H
 #define SKR_MESSAGE_TYPED_JSON_H
@@ -50,6 +49,10 @@ struct skr_json_writer {
     bool needs_comma;
     struct skr_error error;  // code SKR_OK: none
 };
+
+// A whole tree.
+void
+skr_json_write(struct skr_json_writer *writer, const struct skr_json *json);
 
 // Writes the comma that is due, so that what follows is the value alone.
 void skr_json_write_separator(struct skr_json_writer *writer);

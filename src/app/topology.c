@@ -1,0 +1,289 @@
+// SPDX-License-Identifier: MIT
+#include "app/topology.h"
+
+#include "app/yaml_tree.h"
+#include "base/error.h"
+#include "base/text.h"
+
+#include <errno.h>
+#include <jansson.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+static const char *const exchange_types[] = {"direct", "fanout", "topic",
+                                             "headers"};
+// The server refuses these as text, and environments hold nothing else.
+static const char *const numeric_arguments[] = {
+    "x-message-ttl",  "x-max-length", "x-max-length-bytes",
+    "x-max-priority", "x-expires",    "x-delivery-limit",
+};
+
+struct reader {
+    const struct skr_config *config;
+    struct skr_topology *topology;
+    struct skr_error *error;
+};
+
+static bool
+is_among(const char *word, const char *const *words, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        if (strcmp(words[i], word) == 0)
+            return true;
+    return false;
+}
+
+static const char *
+text_of(const struct skr_yaml_node *node, const char *key, const char *fallback)
+{
+    const struct skr_yaml_entry *entry = skr_yaml_find(node, key);
+    return entry == NULL || entry->value->kind != SKR_YAML_TEXT
+               ? fallback
+               : entry->value->text;
+}
+
+// Whether it is one of the words was checked when the file was read.
+static bool
+is_true(const char *text)
+{
+    static const char *const words[] = {"true", "yes", "on", "1"};
+    for (size_t i = 0; i < SKR_COUNT_OF(words); i++)
+        if (strcasecmp(text, words[i]) == 0)
+            return true;
+    return false;
+}
+
+static bool
+read_number(const char *text, int64_t *number)
+{
+    char *end = NULL;
+    errno = 0;
+    *number = strtoll(text, &end, 10);
+    return end != text && *end == '\0' && errno == 0 &&
+           strspn(text, "+-0123456789") == strlen(text);
+}
+
+static enum skr_code
+read_argument(struct reader *reader, const char *owner,
+              const struct skr_yaml_entry *entry, struct skr_argument *argument)
+{
+    const struct skr_yaml_node *value = entry->value;
+    bool must_be_number = is_among(entry->key, numeric_arguments,
+                                   SKR_COUNT_OF(numeric_arguments));
+    *argument = (struct skr_argument){.name = entry->key, .text = value->text};
+    if (value->kind != SKR_YAML_TEXT)
+        return skr_fail(reader->error, SKR_INVALID, SKR_GIVE_UP,
+                        "%s:%d: argument %s of %s: a text, a number or a "
+                        "boolean is needed",
+                        reader->config->path, entry->line, entry->key, owner);
+    bool is_number = (must_be_number || value->is_plain) &&
+                     read_number(value->text, &argument->number);
+    if (is_number)
+        argument->kind = SKR_ARGUMENT_NUMBER;
+    else if (must_be_number)
+        return skr_fail(reader->error, SKR_INVALID, SKR_GIVE_UP,
+                        "%s:%d: argument %s of %s: a whole number is needed, "
+                        "not '%.60s'",
+                        reader->config->path, entry->line, entry->key, owner,
+                        value->text);
+    else if (value->is_plain && (strcasecmp(value->text, "true") == 0 ||
+                                 strcasecmp(value->text, "false") == 0)) {
+        argument->kind = SKR_ARGUMENT_BOOLEAN;
+        argument->number = is_true(value->text);
+    }
+    return SKR_OK;
+}
+
+static enum skr_code
+read_arguments(struct reader *reader, const char *owner,
+               const struct skr_yaml_node *node,
+               struct skr_declaration *declaration)
+{
+    const struct skr_yaml_entry *found = skr_yaml_find(node, "arguments");
+    const struct skr_yaml_node *map = found == NULL ? NULL : found->value;
+    if (map == NULL || map->count == 0)
+        return SKR_OK;
+    if (map->kind != SKR_YAML_MAP)
+        return skr_fail(reader->error, SKR_INVALID, SKR_GIVE_UP,
+                        "%s:%d: arguments of %s: a map is needed",
+                        reader->config->path, found->line, owner);
+    struct skr_argument *arguments = skr_arena_take(
+        &reader->topology->arena, map->count * sizeof(*arguments));
+    if (arguments == NULL)
+        return skr_fail_memory(reader->error);
+    declaration->arguments = arguments;
+    for (size_t i = 0; i < map->count; i++) {
+        if (map->entries[i].value->kind == SKR_YAML_NULL)
+            continue;
+        enum skr_code code =
+            read_argument(reader, owner, &map->entries[i],
+                          &arguments[declaration->argument_count]);
+        if (code != SKR_OK)
+            return code;
+        declaration->argument_count++;
+    }
+    return SKR_OK;
+}
+
+static enum skr_code
+read_exchange(struct reader *reader, const struct skr_yaml_entry *entry,
+              struct skr_declaration *declaration)
+{
+    *declaration = (struct skr_declaration){
+        .kind = SKR_DECLARE_EXCHANGE,
+        .name = entry->key,
+        .type = text_of(entry->value, "type", ""),
+        .durable = is_true(text_of(entry->value, "durable", "true")),
+    };
+    if (!is_among(declaration->type, exchange_types,
+                  SKR_COUNT_OF(exchange_types)))
+        return skr_fail(reader->error, SKR_INVALID, SKR_GIVE_UP,
+                        "%s:%d: exchange %s: no exchange has the type '%.60s'; "
+                        "direct, fanout, topic and headers are known",
+                        reader->config->path, entry->line, entry->key,
+                        declaration->type);
+    return read_arguments(reader, entry->key, entry->value, declaration);
+}
+
+static enum skr_code
+read_queue(struct reader *reader, const struct skr_yaml_entry *entry,
+           struct skr_declaration *declaration)
+{
+    *declaration = (struct skr_declaration){
+        .kind = SKR_DECLARE_QUEUE,
+        .name = entry->key,
+        .durable = is_true(text_of(entry->value, "durable", "true")),
+    };
+    return read_arguments(reader, entry->key, entry->value, declaration);
+}
+
+static enum skr_code
+read_binding(struct reader *reader, const struct skr_yaml_entry *entry,
+             struct skr_declaration *declaration)
+{
+    *declaration = (struct skr_declaration){
+        .kind = SKR_DECLARE_BINDING,
+        .exchange = text_of(entry->value, "exchange", ""),
+        .queue = text_of(entry->value, "queue", ""),
+        .binding_key = text_of(entry->value, "binding_key", ""),
+    };
+    return read_arguments(reader, "a binding", entry->value, declaration);
+}
+
+enum skr_code
+skr_topology_read(const struct skr_config *config,
+                  struct skr_topology *topology, struct skr_error *error)
+{
+    static const struct {
+        const char *key;
+        enum skr_code (*read)(struct reader *reader,
+                              const struct skr_yaml_entry *entry,
+                              struct skr_declaration *declaration);
+    } sections[] = {
+        {"exchanges", read_exchange},
+        {"queues", read_queue},
+        {"bindings", read_binding},
+    };
+    struct reader reader = {config, topology, error};
+    const struct skr_yaml_entry *found =
+        skr_yaml_find(config->amqp, "topology");
+    const struct skr_yaml_node *root = found == NULL ? NULL : found->value;
+    *topology = (struct skr_topology){0};
+    size_t total = 0;
+    for (size_t i = 0; root != NULL && i < SKR_COUNT_OF(sections); i++) {
+        found = skr_yaml_find(root, sections[i].key);
+        total += found == NULL ? 0 : found->value->count;
+    }
+    if (total == 0)
+        return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
+                        "%s has nothing to declare; write exchanges, queues "
+                        "and bindings under message_broker_amqp.topology",
+                        config->path);
+    topology->declarations = skr_arena_take(
+        &topology->arena, total * sizeof(*topology->declarations));
+    if (topology->declarations == NULL)
+        return skr_fail_memory(error);
+    for (size_t i = 0; i < SKR_COUNT_OF(sections); i++) {
+        found = skr_yaml_find(root, sections[i].key);
+        for (size_t k = 0; found != NULL && k < found->value->count; k++) {
+            enum skr_code code =
+                sections[i].read(&reader, &found->value->entries[k],
+                                 &topology->declarations[topology->count++]);
+            if (code != SKR_OK)
+                return code;
+        }
+    }
+    return SKR_OK;
+}
+
+void
+skr_topology_fini(struct skr_topology *topology)
+{
+    skr_arena_fini(&topology->arena);
+    *topology = (struct skr_topology){0};
+}
+
+static json_t *
+dump_arguments(const struct skr_declaration *declaration)
+{
+    json_t *arguments = json_object();
+    for (size_t i = 0; i < declaration->argument_count; i++) {
+        const struct skr_argument *argument = &declaration->arguments[i];
+        json_t *value = NULL;
+        switch (argument->kind) {
+        case SKR_ARGUMENT_TEXT: value = json_string(argument->text); break;
+        case SKR_ARGUMENT_NUMBER: value = json_integer(argument->number); break;
+        case SKR_ARGUMENT_BOOLEAN:
+            value = json_boolean(argument->number != 0);
+            break;
+        }
+        if (json_object_set_new(arguments, argument->name, value) != 0) {
+            json_decref(arguments);
+            return NULL;
+        }
+    }
+    return arguments;
+}
+
+static json_t *
+dump_declaration(const struct skr_declaration *declaration, const char *vhost)
+{
+    json_t *arguments = dump_arguments(declaration);
+    switch (declaration->kind) {
+    case SKR_DECLARE_EXCHANGE:
+        return json_pack("{ss ss ss sb sb sb so}", "name", declaration->name,
+                         "vhost", vhost, "type", declaration->type, "durable",
+                         declaration->durable, "auto_delete", 0, "internal", 0,
+                         "arguments", arguments);
+    case SKR_DECLARE_QUEUE:
+        return json_pack("{ss ss sb sb so}", "name", declaration->name, "vhost",
+                         vhost, "durable", declaration->durable, "auto_delete",
+                         0, "arguments", arguments);
+    case SKR_DECLARE_BINDING:
+        return json_pack("{ss ss ss ss ss so}", "source", declaration->exchange,
+                         "vhost", vhost, "destination", declaration->queue,
+                         "destination_type", "queue", "routing_key",
+                         declaration->binding_key, "arguments", arguments);
+    }
+    abort();
+}
+
+char *
+skr_topology_dump(const struct skr_topology *topology, const char *vhost)
+{
+    static const char *const lists[] = {"exchanges", "queues", "bindings"};
+    json_t *root = json_pack("{s[] s[] s[]}", lists[0], lists[1], lists[2]);
+    char *text = NULL;
+    for (size_t i = 0; root != NULL && i < topology->count; i++) {
+        const struct skr_declaration *declaration = &topology->declarations[i];
+        json_t *list = json_object_get(root, lists[declaration->kind]);
+        if (json_array_append_new(list, dump_declaration(declaration, vhost)) !=
+            0)
+            goto free_root;
+    }
+    text = json_dumps(root, JSON_INDENT(4));
+free_root:
+    json_decref(root);
+    return text;
+}

@@ -1,0 +1,323 @@
+// SPDX-License-Identifier: MIT
+// What the server says, frame by frame.
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "broker/rabbitmq/errors.h"
+#include "broker/rabbitmq/rabbitmq.h"
+
+#include <string.h>
+
+enum skr_code
+skr_rabbit_open_channel(struct rabbit_broker *broker, amqp_channel_t channel,
+                        struct skr_error *error)
+{
+    amqp_channel_open_t open = {0};
+    amqp_confirm_select_t select = {0};
+    broker->channel_asked_ms = skr_clock_ms();
+    enum skr_code code = skr_rabbit_link_send(
+        &broker->link, channel, AMQP_CHANNEL_OPEN_METHOD, &open, error);
+    if (code == SKR_OK && channel == RABBIT_PUBLISHING)
+        code = skr_rabbit_link_send(&broker->link, channel,
+                                    AMQP_CONFIRM_SELECT_METHOD, &select, error);
+    return code;
+}
+
+static enum skr_code
+fail_unexpected(const struct rabbit_broker *broker, const char *what,
+                struct skr_error *error)
+{
+    return skr_fail(error, SKR_UNAVAILABLE, SKR_RECONNECT,
+                    "%s sent what was not expected: %s",
+                    broker->link.stream.peer, what);
+}
+
+// Short strings fit: they have a byte for their size.
+static void
+copy_short(amqp_bytes_t bytes, char text[256])
+{
+    size_t size = bytes.len < 255 ? bytes.len : 255;
+    if (size > 0)
+        memcpy(text, bytes.bytes, size);
+    text[size] = '\0';
+}
+
+static enum skr_code
+on_connection_close(struct rabbit_broker *broker,
+                    const amqp_connection_close_t *close,
+                    struct skr_error *error)
+{
+    amqp_connection_close_ok_t answer = {0};
+    struct skr_error reason = {0};
+    skr_rabbit_fail_reply(&reason, close->reply_code, close->reply_text);
+    enum skr_code code = skr_rabbit_link_send(
+        &broker->link, 0, AMQP_CONNECTION_CLOSE_OK_METHOD, &answer, error);
+    if (code == SKR_OK)
+        code = skr_rabbit_link_flush(&broker->link, error);
+    if (code != SKR_OK)
+        return code;
+    if (skr_rabbit_blames_us(close->reply_code) &&
+        broker->window.in_flight > 0) {
+        skr_log(&broker->log, SKR_LOG_WARNING, "amqp.connection_closed",
+                SKR_LOG_TEXT("broker", broker->link.stream.peer),
+                SKR_LOG_TEXT("reason", reason.text));
+        skr_rabbit_window_rewind(&broker->window,
+                                 skr_rabbit_fate(close->reply_code), &reason);
+        broker->must_reconnect = true;
+        return SKR_OK;
+    }
+    return skr_fail(error, SKR_UNAVAILABLE, SKR_RECONNECT,
+                    "%s closed the connection: %s", broker->link.stream.peer,
+                    reason.text);
+}
+
+static enum skr_code
+on_connection(struct rabbit_broker *broker, const amqp_method_t *method,
+              struct skr_error *error)
+{
+    switch (method->id) {
+    case AMQP_CONNECTION_CLOSE_METHOD:
+        return on_connection_close(broker, method->decoded, error);
+    case AMQP_CONNECTION_BLOCKED_METHOD: {
+        const amqp_connection_blocked_t *blocked = method->decoded;
+        char reason[256];
+        copy_short(blocked->reason, reason);
+        if (!broker->is_blocked)
+            skr_log(&broker->log, SKR_LOG_WARNING, "amqp.blocked",
+                    SKR_LOG_TEXT("broker", broker->link.stream.peer),
+                    SKR_LOG_TEXT("reason", reason));
+        broker->is_blocked = true;
+        return SKR_OK;
+    }
+    case AMQP_CONNECTION_UNBLOCKED_METHOD:
+        skr_log(&broker->log, SKR_LOG_INFO, "amqp.unblocked",
+                SKR_LOG_TEXT("broker", broker->link.stream.peer));
+        broker->is_blocked = false;
+        broker->unblocked_ms = skr_clock_ms();
+        return SKR_OK;
+    default: return fail_unexpected(broker, "a method on channel 0", error);
+    }
+}
+
+// Access to one topic of an exchange may be refused, or to all of it.
+static bool
+concerns_exchange(const amqp_channel_close_t *close)
+{
+    static const char mark[] = "access to topic";
+    return close->reply_code == AMQP_NOT_FOUND ||
+           (close->reply_code == AMQP_ACCESS_REFUSED &&
+            memmem(close->reply_text.bytes, close->reply_text.len, mark,
+                   sizeof(mark) - 1) == NULL);
+}
+
+// Everything that was sent on the channel becomes suspect and goes again, one
+// at a time; what was alone on it has closed it.
+static enum skr_code
+on_publishing_closed(struct rabbit_broker *broker,
+                     const amqp_channel_close_t *close,
+                     const struct skr_error *reason, struct skr_error *error)
+{
+    enum skr_code code = SKR_OK;
+    if (!broker->is_publishing_open)
+        return fail_unexpected(broker, reason->text, error);
+    skr_log(&broker->log, SKR_LOG_WARNING, "amqp.channel_closed",
+            SKR_LOG_TEXT("broker", broker->link.stream.peer),
+            SKR_LOG_NUMBER("in_flight", broker->window.in_flight),
+            SKR_LOG_TEXT("reason", reason->text));
+    skr_rabbit_exchanges_forget(&broker->exchanges);
+    const struct rabbit_entry *oldest =
+        skr_rabbit_window_oldest(&broker->window);
+    if (broker->window.in_flight == 1 && concerns_exchange(close))
+        code = skr_rabbit_exchange_note(&broker->exchanges,
+                                        skr_rabbit_entry_exchange(oldest),
+                                        reason, error);
+    skr_rabbit_window_rewind(&broker->window,
+                             skr_rabbit_fate(close->reply_code), reason);
+    broker->is_publishing_open = false;
+    broker->sending = NULL;
+    broker->returning = (struct rabbit_return){0};
+    return code;
+}
+
+static enum skr_code
+on_asking_closed(struct rabbit_broker *broker, const struct skr_error *reason,
+                 struct skr_error *error)
+{
+    broker->is_asking_open = false;
+    if (!broker->is_asking)
+        return fail_unexpected(broker, reason->text, error);
+    broker->is_asking = false;
+    return skr_rabbit_exchange_note(&broker->exchanges, broker->asked, reason,
+                                    error);
+}
+
+static enum skr_code
+on_channel_close(struct rabbit_broker *broker, amqp_channel_t channel,
+                 const amqp_channel_close_t *close, struct skr_error *error)
+{
+    amqp_channel_close_ok_t answer = {0};
+    struct skr_error reason = {0};
+    enum skr_code code = skr_rabbit_link_send(
+        &broker->link, channel, AMQP_CHANNEL_CLOSE_OK_METHOD, &answer, error);
+    if (code != SKR_OK)
+        return code;
+    skr_rabbit_fail_reply(&reason, close->reply_code, close->reply_text);
+    switch (channel) {
+    case RABBIT_PUBLISHING:
+        code = on_publishing_closed(broker, close, &reason, error);
+        break;
+    case RABBIT_ASKING: code = on_asking_closed(broker, &reason, error); break;
+    default:
+        broker->is_declaring_open = false;
+        broker->answer = RABBIT_NO;
+        broker->answer_error = reason;
+        return SKR_OK;  // opened again when it is needed
+    }
+    if (code != SKR_OK)
+        return code;
+    return skr_rabbit_open_channel(broker, channel, error);
+}
+
+static enum skr_code
+on_confirmation(struct rabbit_broker *broker, uint64_t tag, bool multiple,
+                enum skr_fate fate, struct skr_error *error)
+{
+    if (!skr_rabbit_window_settle(&broker->window, tag, multiple, fate))
+        return fail_unexpected(broker, "a confirm of nothing", error);
+    return SKR_OK;
+}
+
+static void
+on_return(struct rabbit_broker *broker, const amqp_basic_return_t *method)
+{
+    struct rabbit_return *returning = &broker->returning;
+    char text[256];
+    copy_short(method->exchange, returning->exchange);
+    copy_short(method->routing_key, returning->routing_key);
+    copy_short(method->reply_text, text);
+    returning->is_coming = true;
+    skr_fail(&returning->reason, SKR_REFUSED, SKR_GIVE_UP,
+             "no queue takes it: exchange %.100s, routing key %.100s (RabbitMQ "
+             "says %u: %.40s)",
+             returning->exchange, returning->routing_key, method->reply_code,
+             text);
+    skr_error_set_native(&returning->reason, "%u", method->reply_code);
+}
+
+static enum skr_code
+on_publishing(struct rabbit_broker *broker, const amqp_method_t *method,
+              struct skr_error *error)
+{
+    switch (method->id) {
+    case AMQP_BASIC_ACK_METHOD: {
+        const amqp_basic_ack_t *ack = method->decoded;
+        return on_confirmation(broker, ack->delivery_tag, ack->multiple,
+                               SKR_CONFIRMED, error);
+    }
+    case AMQP_BASIC_NACK_METHOD: {
+        const amqp_basic_nack_t *nack = method->decoded;
+        return on_confirmation(broker, nack->delivery_tag, nack->multiple,
+                               SKR_REFUSED_ONCE, error);
+    }
+    case AMQP_BASIC_RETURN_METHOD:
+        on_return(broker, method->decoded);
+        return SKR_OK;
+    case AMQP_CHANNEL_OPEN_OK_METHOD: return SKR_OK;
+    case AMQP_CONFIRM_SELECT_OK_METHOD:
+        broker->is_publishing_open = true;
+        return SKR_OK;
+    default: return fail_unexpected(broker, "a method while publishing", error);
+    }
+}
+
+static enum skr_code
+on_asking(struct rabbit_broker *broker, const amqp_method_t *method,
+          struct skr_error *error)
+{
+    if (method->id == AMQP_CHANNEL_OPEN_OK_METHOD) {
+        broker->is_asking_open = true;
+        return SKR_OK;
+    }
+    if (method->id != AMQP_EXCHANGE_DECLARE_OK_METHOD || !broker->is_asking)
+        return fail_unexpected(broker, "an answer to no question", error);
+    broker->is_asking = false;
+    return skr_rabbit_exchange_note(&broker->exchanges, broker->asked, NULL,
+                                    error);
+}
+
+// The properties of a message that came back tell which one it is.
+static enum skr_code
+on_returned_properties(struct rabbit_broker *broker, const amqp_frame_t *frame,
+                       struct skr_error *error)
+{
+    const amqp_basic_properties_t *properties =
+        frame->payload.properties.decoded;
+    struct skr_id id;
+    char text[SKR_ID_TEXT_SIZE] = "";
+    struct rabbit_entry *entry = NULL;
+    broker->returning.body_left = frame->payload.properties.body_size;
+    broker->returning.is_coming = broker->returning.body_left > 0;
+    if ((properties->_flags & AMQP_BASIC_MESSAGE_ID_FLAG) != 0 &&
+        properties->message_id.len == sizeof(text) - 1) {
+        memcpy(text, properties->message_id.bytes, sizeof(text) - 1);
+        if (skr_id_parse(text, &id, NULL) == SKR_OK)
+            entry = skr_rabbit_window_find(&broker->window, id,
+                                           broker->returning.exchange,
+                                           broker->returning.routing_key);
+    }
+    if (entry == NULL)
+        return fail_unexpected(broker, "the return of an unknown message",
+                               error);
+    return skr_rabbit_entry_return(entry, &broker->returning.reason, error);
+}
+
+static enum skr_code
+on_returned_body(struct rabbit_broker *broker, const amqp_frame_t *frame,
+                 struct skr_error *error)
+{
+    size_t size = frame->payload.body_fragment.len;
+    if (size > broker->returning.body_left)
+        return fail_unexpected(broker, "more of a body than announced", error);
+    broker->returning.body_left -= size;
+    broker->returning.is_coming = broker->returning.body_left > 0;
+    return SKR_OK;
+}
+
+static enum skr_code
+on_method(struct rabbit_broker *broker, amqp_channel_t channel,
+          const amqp_method_t *method, struct skr_error *error)
+{
+    if (channel == 0)
+        return on_connection(broker, method, error);
+    if (method->id == AMQP_CHANNEL_CLOSE_METHOD)
+        return on_channel_close(broker, channel, method->decoded, error);
+    switch (channel) {
+    case RABBIT_PUBLISHING: return on_publishing(broker, method, error);
+    case RABBIT_ASKING: return on_asking(broker, method, error);
+    case RABBIT_DECLARING: broker->answer = RABBIT_YES; return SKR_OK;
+    default: return fail_unexpected(broker, "an unknown channel", error);
+    }
+}
+
+enum skr_code
+skr_rabbit_handle(struct rabbit_broker *broker, const amqp_frame_t *frame,
+                  struct skr_error *error)
+{
+    bool is_return =
+        frame->channel == RABBIT_PUBLISHING && broker->returning.is_coming;
+    switch (frame->frame_type) {
+    case AMQP_FRAME_HEARTBEAT: return SKR_OK;
+    case AMQP_FRAME_METHOD:
+        return on_method(broker, frame->channel, &frame->payload.method, error);
+    case AMQP_FRAME_HEADER:
+        if (is_return)
+            return on_returned_properties(broker, frame, error);
+        break;
+    case AMQP_FRAME_BODY:
+        if (is_return)
+            return on_returned_body(broker, frame, error);
+        break;
+    default: break;
+    }
+    return fail_unexpected(broker, "a frame out of place", error);
+}

@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: MIT
+// The inside of the RabbitMQ broker, shared by its files alone.
+//
+// Three channels: messages go out on one, in confirm mode; exchanges are looked
+// for on another, since asking for one that is missing closes the channel; the
+// third declares, and is opened when it is needed. Nothing but open(),
+// declare() and a reconnect waits for the server.
+
+#ifndef SKR_BROKER_RABBITMQ_RABBITMQ_H
+#define SKR_BROKER_RABBITMQ_RABBITMQ_H
+
+#include "broker/rabbitmq/link.h"
+#include "broker/rabbitmq/window.h"
+
+enum {
+    RABBIT_PUBLISHING = 1,
+    RABBIT_ASKING = 2,
+    RABBIT_DECLARING = 3,
+};
+
+// What is known of an exchange.
+struct rabbit_exchange {
+    char *name;
+    bool is_there;
+    int64_t ask_again_ms;      // of one that is closed
+    struct skr_error trouble;  // why it is closed
+};
+
+struct rabbit_exchanges {
+    struct rabbit_exchange *items;  // by name
+    size_t count, capacity;
+};
+
+// A message that comes back in several frames, without its tag.
+struct rabbit_return {
+    bool is_coming;
+    char exchange[256], routing_key[256];
+    struct skr_error reason;
+    uint64_t body_left;
+};
+
+struct rabbit_broker {
+    struct skr_broker base;
+    struct rabbit_settings settings;
+    struct skr_log log;
+    int wake_fd;
+
+    struct rabbit_link link;
+    struct skr_error failure;  // why the connection is lost; SKR_OK: it is not
+    bool must_reconnect;       // it was closed for what a message did
+
+    struct rabbit_window window;
+    bool is_publishing_open;
+    size_t body_sent;  // of the message whose body is being sent
+    const struct skr_message *sending;  // NULL: none
+    struct rabbit_return returning;
+    amqp_table_entry_t *headers;  // for one message, kept between them
+    size_t header_capacity;
+
+    struct rabbit_exchanges exchanges;
+    bool is_asking_open;
+    char asked[256];  // the exchange that an answer is due for
+    bool is_asking;
+
+    bool is_declaring_open;
+    enum rabbit_answer { RABBIT_NONE, RABBIT_YES, RABBIT_NO } answer;
+    struct skr_error answer_error;
+
+    bool is_blocked;           // the server takes no messages now
+    int64_t unblocked_ms;      // since when it does again
+    int64_t channel_asked_ms;  // since when an answer about channels is due
+};
+
+skr_broker_submit_fn skr_rabbit_submit;
+skr_broker_outcomes_fn skr_rabbit_outcomes;
+skr_broker_declare_fn skr_rabbit_declare;
+
+// Connects and opens the channels.
+SKR_MUST_CHECK enum skr_code
+skr_rabbit_connect(struct rabbit_broker *broker, struct skr_error *error);
+
+// Sends what may be sent, handles what has come, and waits up to timeout_ms if
+// nothing had. After an error the connection is lost, and failure says why.
+SKR_MUST_CHECK enum skr_code
+skr_rabbit_turn(struct rabbit_broker *broker, uint32_t timeout_ms,
+                struct skr_error *error);
+
+// What skr_rabbit_turn() is made of: publish.c, answers.c and exchanges.c.
+SKR_MUST_CHECK enum skr_code
+skr_rabbit_send_waiting(struct rabbit_broker *broker, struct skr_error *error);
+SKR_MUST_CHECK enum skr_code
+skr_rabbit_handle(struct rabbit_broker *broker, const amqp_frame_t *frame,
+                  struct skr_error *error);
+SKR_MUST_CHECK enum skr_code
+skr_rabbit_open_channel(struct rabbit_broker *broker, amqp_channel_t channel,
+                        struct skr_error *error);
+
+// NULL: nothing is known of it.
+struct rabbit_exchange *
+skr_rabbit_exchange_find(struct rabbit_exchanges *exchanges, const char *name);
+// trouble NULL: it is there.
+SKR_MUST_CHECK enum skr_code
+skr_rabbit_exchange_note(struct rabbit_exchanges *exchanges, const char *name,
+                         const struct skr_error *trouble,
+                         struct skr_error *error);
+void skr_rabbit_exchanges_forget(struct rabbit_exchanges *exchanges);
+// Asks the server; the answer comes later.
+SKR_MUST_CHECK enum skr_code
+skr_rabbit_exchange_ask(struct rabbit_broker *broker, const char *name,
+                        struct skr_error *error);
+
+#endif

@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: MIT
+// Declaring exchanges, queues and bindings.
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/text.h"
+#include "broker/rabbitmq/rabbitmq.h"
+
+#include <stdlib.h>
+
+enum { ANSWER_MS = 30000, TURN_MS = 100 };
+
+static amqp_field_value_t
+value_of(const struct skr_argument *argument)
+{
+    switch (argument->kind) {
+    case SKR_ARGUMENT_TEXT:
+        return (amqp_field_value_t){.kind = AMQP_FIELD_KIND_UTF8,
+                                    .value.bytes =
+                                        amqp_cstring_bytes(argument->text)};
+    case SKR_ARGUMENT_NUMBER:
+        return (amqp_field_value_t){.kind = AMQP_FIELD_KIND_I64,
+                                    .value.i64 = argument->number};
+    case SKR_ARGUMENT_BOOLEAN:
+        return (amqp_field_value_t){.kind = AMQP_FIELD_KIND_BOOLEAN,
+                                    .value.boolean = argument->number != 0};
+    }
+    abort();
+}
+
+static enum skr_code
+send(struct rabbit_broker *broker, amqp_method_number_t method, void *fields,
+     struct skr_error *error)
+{
+    broker->answer = RABBIT_NONE;
+    return skr_rabbit_link_send(&broker->link, RABBIT_DECLARING, method, fields,
+                                error);
+}
+
+static enum skr_code
+await_answer(struct rabbit_broker *broker, struct skr_error *error)
+{
+    int64_t deadline_ms = skr_clock_ms() + ANSWER_MS;
+    while (broker->answer == RABBIT_NONE) {
+        enum skr_code code = skr_rabbit_turn(broker, TURN_MS, error);
+        if (code != SKR_OK)
+            return code;
+        if (skr_clock_ms() > deadline_ms)
+            return skr_fail(error, SKR_UNAVAILABLE, SKR_RECONNECT,
+                            "%s: no answer in time", broker->link.stream.peer);
+    }
+    if (broker->answer == RABBIT_YES)
+        return SKR_OK;
+    if (error != NULL)
+        *error = broker->answer_error;
+    return broker->answer_error.code;
+}
+
+static enum skr_code
+send_declaration(struct rabbit_broker *broker,
+                 const struct skr_declaration *declaration,
+                 amqp_table_t arguments, struct skr_error *error)
+{
+    switch (declaration->kind) {
+    case SKR_DECLARE_EXCHANGE: {
+        amqp_exchange_declare_t fields = {
+            .exchange = amqp_cstring_bytes(declaration->name),
+            .type = amqp_cstring_bytes(declaration->type),
+            .durable = declaration->durable,
+            .arguments = arguments,
+        };
+        return send(broker, AMQP_EXCHANGE_DECLARE_METHOD, &fields, error);
+    }
+    case SKR_DECLARE_QUEUE: {
+        amqp_queue_declare_t fields = {
+            .queue = amqp_cstring_bytes(declaration->name),
+            .durable = declaration->durable,
+            .arguments = arguments,
+        };
+        return send(broker, AMQP_QUEUE_DECLARE_METHOD, &fields, error);
+    }
+    case SKR_DECLARE_BINDING: {
+        amqp_queue_bind_t fields = {
+            .queue = amqp_cstring_bytes(declaration->queue),
+            .exchange = amqp_cstring_bytes(declaration->exchange),
+            .routing_key = amqp_cstring_bytes(declaration->binding_key),
+            .arguments = arguments,
+        };
+        return send(broker, AMQP_QUEUE_BIND_METHOD, &fields, error);
+    }
+    }
+    abort();
+}
+
+static enum skr_code
+check_sizes(const struct skr_declaration *declaration, struct skr_error *error)
+{
+    const struct {
+        const char *what, *text;
+    } texts[] = {
+        {"name", declaration->name},
+        {"type", declaration->type},
+        {"exchange", declaration->exchange},
+        {"queue", declaration->queue},
+        {"binding key", declaration->binding_key},
+    };
+    enum skr_code code = SKR_OK;
+    for (size_t i = 0; i < SKR_COUNT_OF(texts) && code == SKR_OK; i++)
+        if (texts[i].text != NULL)
+            code = skr_rabbit_check_short(texts[i].what, texts[i].text, error);
+    for (size_t i = 0; i < declaration->argument_count && code == SKR_OK; i++)
+        code = skr_rabbit_check_short("argument",
+                                      declaration->arguments[i].name, error);
+    return code;
+}
+
+static enum skr_code
+open_channel(struct rabbit_broker *broker, struct skr_error *error)
+{
+    if (broker->is_declaring_open)
+        return SKR_OK;
+    broker->answer = RABBIT_NONE;
+    enum skr_code code =
+        skr_rabbit_open_channel(broker, RABBIT_DECLARING, error);
+    if (code == SKR_OK)
+        code = await_answer(broker, error);
+    broker->is_declaring_open = code == SKR_OK;
+    return code;
+}
+
+enum skr_code
+skr_rabbit_declare(struct skr_broker *base,
+                   const struct skr_declaration *declaration,
+                   struct skr_error *error)
+{
+    struct rabbit_broker *broker = (struct rabbit_broker *)base;
+    enum skr_code code = check_sizes(declaration, error);
+    if (code == SKR_OK)
+        code = open_channel(broker, error);
+    if (code != SKR_OK)
+        return code;
+    amqp_table_entry_t *entries =
+        calloc(declaration->argument_count + 1, sizeof(*entries));
+    if (entries == NULL)
+        return skr_fail_memory(error);
+    for (size_t i = 0; i < declaration->argument_count; i++)
+        entries[i] = (amqp_table_entry_t){
+            .key = amqp_cstring_bytes(declaration->arguments[i].name),
+            .value = value_of(&declaration->arguments[i]),
+        };
+    amqp_table_t arguments = {.num_entries = (int)declaration->argument_count,
+                              .entries = entries};
+    code = send_declaration(broker, declaration, arguments, error);
+    free(entries);
+    return code == SKR_OK ? await_answer(broker, error) : code;
+}

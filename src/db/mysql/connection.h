@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: MIT
+// The inside of the MariaDB and MySQL driver, shared by its files alone.
+
+#ifndef SKR_DB_MYSQL_CONNECTION_H
+#define SKR_DB_MYSQL_CONNECTION_H
+
+#include "db/db.h"
+#include "db/sql.h"
+
+#include <skirnir/mysql.h>
+
+enum {
+    SKR_MYSQL_CACHE_SIZE = 64,
+    SKR_MYSQL_LOCK_NAME_SIZE = 64 + 1,  // what servers allow
+};
+
+struct skr_mysql_prepared {
+    MYSQL_STMT *handle;
+    char *sql;
+    uint64_t used_at;
+    bool is_busy;  // its rows are being read
+};
+
+// Prepared statements by their text.
+struct skr_mysql_cache {
+    struct skr_mysql_prepared entries[SKR_MYSQL_CACHE_SIZE];
+    size_t count;
+    uint64_t uses;
+};
+
+struct skr_mysql_rows;
+
+struct skr_mysql {
+    struct skr_db db;
+    MYSQL *connection;
+    struct skr_mysql_cache cache;
+    // Rows that are still on their way to us: nothing else can be sent before
+    // they have been taken in.
+    struct skr_mysql_rows *coming;
+    uint64_t max_packet;  // what the server takes at most
+
+    bool has_begun;
+    // Inside a transaction autocommit is off: should the server have rolled it
+    // back (a deadlock), what is written next must not commit by itself. It is
+    // switched on again when a statement comes outside of one.
+    bool autocommit_is_off;
+    bool is_rolled_back;  // by the server, before its time
+
+    char lock_name[SKR_MYSQL_LOCK_NAME_SIZE];  // "": none is held
+
+    bool has_waited;
+    int64_t pause_ms;  // grows while nothing happens
+    int64_t next_look_ms;
+    int64_t quiet_since_ms;
+};
+
+extern const struct skr_dialect skr_mysql_dialect;
+extern const struct skr_tx_ops skr_mysql_own_tx;
+
+// connect.c: opens the connection that a URL describes, with its session set
+// up. mysql->connection is the caller's to close whatever the outcome.
+struct skr_url;
+SKR_MUST_CHECK enum skr_code
+skr_mysql_connect(struct skr_mysql *mysql, const struct skr_url *url,
+                  struct skr_error *error);
+
+// errors.c: from the connection's last error.
+enum skr_code skr_mysql_fail(MYSQL *connection, struct skr_error *error);
+// From a statement's last error, or the connection's where it has none.
+enum skr_code skr_mysql_fail_statement(MYSQL *connection, MYSQL_STMT *handle,
+                                       struct skr_error *error);
+
+// statement.c: own is NULL for a connection that is not ours.
+SKR_MUST_CHECK enum skr_code
+skr_mysql_run(MYSQL *connection, struct skr_mysql *own,
+              const struct skr_statement *statement, struct skr_error *error);
+// A text without parameters or rows, such as COMMIT: one round trip.
+SKR_MUST_CHECK enum skr_code
+skr_mysql_exec(MYSQL *connection, const char *sql, uint64_t *affected,
+               struct skr_error *error);
+
+// cache.c: finds or prepares a statement of ours; it lies in one_off when the
+// cache has no place for it. Either way release() takes it back.
+SKR_MUST_CHECK enum skr_code
+skr_mysql_prepare(struct skr_mysql *mysql, const char *sql,
+                  struct skr_mysql_prepared *one_off,
+                  struct skr_mysql_prepared **prepared,
+                  struct skr_error *error);
+void skr_mysql_release(struct skr_mysql_prepared *prepared,
+                       const struct skr_mysql_prepared *one_off);
+// After the connection was closed: nothing is sent.
+void skr_mysql_cache_clear(struct skr_mysql_cache *cache);
+
+// rows.c: gives the rows of a statement that was executed. own is NULL for a
+// connection that is not ours; all rows are then taken in first.
+SKR_MUST_CHECK enum skr_code
+skr_mysql_give_rows(MYSQL *connection, struct skr_mysql *own,
+                    MYSQL_STMT *handle, const struct skr_statement *statement,
+                    struct skr_error *error);
+// Takes in what is still coming, so that another statement can run.
+SKR_MUST_CHECK enum skr_code
+skr_mysql_take_in(struct skr_mysql *mysql, struct skr_error *error);
+
+// lock.c: the server's name for a lock of a database.
+void skr_mysql_lock_name(const char *database, const char *name,
+                         char text[SKR_MYSQL_LOCK_NAME_SIZE]);
+
+skr_db_lock_fn skr_mysql_lock;
+skr_db_check_lock_fn skr_mysql_check_lock;
+skr_db_unlock_fn skr_mysql_unlock;
+skr_db_wait_fn skr_mysql_wait;
+
+#endif

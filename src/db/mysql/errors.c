@@ -1,0 +1,190 @@
+// SPDX-License-Identifier: MIT
+// Error numbers of MariaDB, MySQL and the client library as codes of ours: the
+// one place that knows them.
+
+#include "db/mysql/connection.h"
+
+#include "base/error.h"
+#include "base/text.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#define LOCKED \
+    "another connection holds the lock; a transaction is open too long"
+#define GONE "the connection was lost"
+#define BUSY "the server has no room for another connection"
+#define LOGIN "check user and password in the DSN"
+#define RIGHT "GRANT this user the right it names"
+#define SPACE "free some space on the server's disk"
+#define PRIMARY "this server is not writable; connect to the primary"
+#define PACKET "the message is too large; raise the server's max_allowed_packet"
+#define SHAPE "this is a table of another shape"
+#define TLS \
+    "name the authority in ssl_ca; ssl=0 or ssl_verify=0 give up protection"
+
+// Names of the numbers differ between the two servers' headers, and some are
+// in one of them alone.
+static const struct {
+    unsigned native;
+    enum skr_code code;
+    enum skr_remedy remedy;
+    const char *advice;
+} errors[] = {
+    // Another transaction.
+    {1213, SKR_CONFLICT, SKR_TRY_AGAIN, NULL},    // deadlock
+    {1205, SKR_CONFLICT, SKR_TRY_AGAIN, LOCKED},  // lock wait timeout
+    {3572, SKR_CONFLICT, SKR_TRY_AGAIN, LOCKED},  // NOWAIT
+    {1020, SKR_CONFLICT, SKR_TRY_AGAIN, NULL},    // changed since the snapshot
+    {1180, SKR_CONFLICT, SKR_TRY_AGAIN, NULL},    // the commit itself failed
+    {1412, SKR_CONFLICT, SKR_TRY_AGAIN, NULL},    // table changed meanwhile
+    {1615, SKR_CONFLICT, SKR_TRY_AGAIN, NULL},    // table changed meanwhile
+    {1317, SKR_CONFLICT, SKR_TRY_AGAIN, NULL},    // KILL QUERY
+    {1969, SKR_CONFLICT, SKR_TRY_AGAIN, NULL},    // max_statement_time
+    {3024, SKR_CONFLICT, SKR_TRY_AGAIN, NULL},    // max_execution_time
+    {2057, SKR_CONFLICT, SKR_TRY_AGAIN, NULL},    // other columns than before
+
+    // Keys and constraints.
+    {1062, SKR_DUPLICATE, SKR_GIVE_UP, NULL},
+    {1586, SKR_DUPLICATE, SKR_GIVE_UP, NULL},
+    {1048, SKR_REFUSED, SKR_GIVE_UP, NULL},  // column cannot be NULL
+    {1364, SKR_REFUSED, SKR_GIVE_UP, NULL},  // column without default
+    {1451, SKR_REFUSED, SKR_GIVE_UP, NULL},  // foreign key
+    {1452, SKR_REFUSED, SKR_GIVE_UP, NULL},  // foreign key
+    {3819, SKR_REFUSED, SKR_GIVE_UP, NULL},  // CHECK, MySQL
+    {4025, SKR_REFUSED, SKR_GIVE_UP, NULL},  // CHECK, MariaDB
+    {1644, SKR_REFUSED, SKR_GIVE_UP, NULL},  // SIGNAL
+
+    // Mistakes.
+    {1146, SKR_MISSING, SKR_GIVE_UP, NULL},
+    {1054, SKR_INVALID, SKR_GIVE_UP, SHAPE},
+    {1064, SKR_INVALID, SKR_GIVE_UP, "exactly one SQL statement is needed"},
+    {1065, SKR_INVALID, SKR_GIVE_UP, "exactly one SQL statement is needed"},
+    {1153, SKR_INVALID, SKR_GIVE_UP, PACKET},
+    {2020, SKR_INVALID, SKR_GIVE_UP, PACKET},
+    {2014, SKR_INVALID, SKR_GIVE_UP,
+     "a result of this connection has not been read to its end"},
+
+    // The way to the server.
+    {1040, SKR_UNAVAILABLE, SKR_RECONNECT, BUSY},
+    {1203, SKR_UNAVAILABLE, SKR_RECONNECT, BUSY},
+    {1226, SKR_UNAVAILABLE, SKR_RECONNECT, BUSY},
+    {1047, SKR_UNAVAILABLE, SKR_RECONNECT, NULL},  // Galera: node not ready
+    {1053, SKR_UNAVAILABLE, SKR_RECONNECT, GONE},  // server shuts down
+    {1129, SKR_UNAVAILABLE, SKR_RECONNECT, NULL},  // host blocked
+    {1152, SKR_UNAVAILABLE, SKR_RECONNECT, GONE},
+    {1158, SKR_UNAVAILABLE, SKR_RECONNECT, GONE},
+    {1159, SKR_UNAVAILABLE, SKR_RECONNECT, GONE},
+    {1160, SKR_UNAVAILABLE, SKR_RECONNECT, GONE},
+    {1161, SKR_UNAVAILABLE, SKR_RECONNECT, GONE},
+    {1243, SKR_UNAVAILABLE, SKR_RECONNECT,
+     "the server knows nothing of a statement it prepared; a pooler that "
+     "shares sessions cannot be used"},
+    {1927, SKR_UNAVAILABLE, SKR_RECONNECT, GONE},  // killed
+    {4031, SKR_UNAVAILABLE, SKR_RECONNECT, GONE},  // idle for too long
+    {2002, SKR_UNAVAILABLE, SKR_RECONNECT, NULL},
+    {2003, SKR_UNAVAILABLE, SKR_RECONNECT, NULL},
+    {2005, SKR_UNAVAILABLE, SKR_RECONNECT, NULL},
+    {2006, SKR_UNAVAILABLE, SKR_RECONNECT, GONE},
+    {2013, SKR_UNAVAILABLE, SKR_RECONNECT, GONE},
+
+    // What the server will not do.
+    {1044, SKR_REFUSED, SKR_GIVE_UP, RIGHT},  // to this database
+    {1045, SKR_REFUSED, SKR_GIVE_UP, LOGIN},
+    {1049, SKR_REFUSED, SKR_GIVE_UP, "create the database or correct the DSN"},
+    {1130, SKR_REFUSED, SKR_GIVE_UP, "CREATE USER for this host"},
+    {1142, SKR_REFUSED, SKR_GIVE_UP, RIGHT},
+    {1143, SKR_REFUSED, SKR_GIVE_UP, RIGHT},
+    {1227, SKR_REFUSED, SKR_GIVE_UP, RIGHT},
+    {1370, SKR_REFUSED, SKR_GIVE_UP, RIGHT},
+    {1698, SKR_REFUSED, SKR_GIVE_UP, LOGIN},
+    {1820, SKR_REFUSED, SKR_GIVE_UP, "the password has expired: change it"},
+    {1862, SKR_REFUSED, SKR_GIVE_UP, "the password has expired: change it"},
+    {3118, SKR_REFUSED, SKR_GIVE_UP, "ALTER USER ... ACCOUNT UNLOCK"},
+    {4151, SKR_REFUSED, SKR_GIVE_UP, "ALTER USER ... ACCOUNT UNLOCK"},
+    {2026, SKR_REFUSED, SKR_GIVE_UP, TLS},
+    {2059, SKR_REFUSED, SKR_GIVE_UP, LOGIN},  // no such way to log in
+    {2061, SKR_REFUSED, SKR_GIVE_UP, LOGIN},
+    {1665, SKR_REFUSED, SKR_GIVE_UP, "set binlog_format to ROW or MIXED"},
+    {1021, SKR_REFUSED, SKR_TRY_AGAIN, SPACE},
+    {1114, SKR_REFUSED, SKR_TRY_AGAIN, SPACE},
+    {1037, SKR_REFUSED, SKR_TRY_AGAIN, "the server is out of memory"},
+    {1038, SKR_REFUSED, SKR_TRY_AGAIN, "the server is out of memory"},
+    {1041, SKR_REFUSED, SKR_TRY_AGAIN, "the server is out of memory"},
+    {1461, SKR_REFUSED, SKR_TRY_AGAIN, "raise max_prepared_stmt_count"},
+    {1637, SKR_REFUSED, SKR_TRY_AGAIN, NULL},  // too many transactions
+    {1290, SKR_REFUSED, SKR_RECONNECT, PRIMARY},
+    {1792, SKR_REFUSED, SKR_RECONNECT, PRIMARY},
+    {1836, SKR_REFUSED, SKR_RECONNECT, PRIMARY},
+
+    {2008, SKR_NO_MEMORY, SKR_TRY_AGAIN, NULL},
+};
+
+enum { FIRST_OF_CLIENT = 2000, LAST_OF_CLIENT = 2999 };
+
+// "127.0.0.1/shop": where it happened, without user and password.
+static void
+name_place(MYSQL *connection, char *place, size_t size)
+{
+    const char *host = NULL, *database = NULL, *socket = NULL;
+    mariadb_get_infov(connection, MARIADB_CONNECTION_HOST, &host);
+    mariadb_get_infov(connection, MARIADB_CONNECTION_UNIX_SOCKET, &socket);
+    mariadb_get_infov(connection, MARIADB_CONNECTION_SCHEMA, &database);
+    if (host == NULL || host[0] == '\0')
+        host = socket == NULL ? "the server" : socket;
+    snprintf(place, size, "%.60s%s%.60s", host, database == NULL ? "" : "/",
+             database == NULL ? "" : database);
+}
+
+static enum skr_code
+fail(struct skr_error *error, enum skr_code code, enum skr_remedy remedy,
+     const char *place, const char *message, const char *advice)
+{
+    // The message may quote a statement; what helps must not be cut off.
+    if (advice == NULL)
+        return skr_fail(error, code, remedy, "%s: %.180s", place, message);
+    return skr_fail(error, code, remedy, "%s: %.180s; %s", place, message,
+                    advice);
+}
+
+static enum skr_code
+fail_by_number(MYSQL *connection, unsigned native, const char *message,
+               struct skr_error *error)
+{
+    char place[128];
+    name_place(connection, place, sizeof(place));
+    for (size_t i = 0; i < SKR_COUNT_OF(errors); i++)
+        if (errors[i].native == native)
+            return fail(error, errors[i].code, errors[i].remedy, place, message,
+                        errors[i].advice);
+    if (native >= FIRST_OF_CLIENT && native <= LAST_OF_CLIENT)
+        return fail(error, SKR_UNAVAILABLE, SKR_RECONNECT, place, message,
+                    NULL);
+    return fail(error, SKR_INVALID, SKR_GIVE_UP, place, message, NULL);
+}
+
+enum skr_code
+skr_mysql_fail(MYSQL *connection, struct skr_error *error)
+{
+    unsigned native = mysql_errno(connection);
+    if (native == 0)
+        return skr_fail(error, SKR_UNAVAILABLE, SKR_RECONNECT,
+                        "the client library failed without a reason");
+    enum skr_code code =
+        fail_by_number(connection, native, mysql_error(connection), error);
+    skr_error_set_native(error, "%u", native);
+    return code;
+}
+
+enum skr_code
+skr_mysql_fail_statement(MYSQL *connection, MYSQL_STMT *handle,
+                         struct skr_error *error)
+{
+    unsigned native = mysql_stmt_errno(handle);
+    if (native == 0)
+        return skr_mysql_fail(connection, error);
+    enum skr_code code =
+        fail_by_number(connection, native, mysql_stmt_error(handle), error);
+    skr_error_set_native(error, "%u", native);
+    return code;
+}

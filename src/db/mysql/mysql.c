@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: MIT
+// The MariaDB and MySQL driver: our own connections and their transactions.
+
+#include "db/mysql/connection.h"
+
+#include "base/error.h"
+
+#include <stdlib.h>
+
+static enum skr_code
+mysql_driver_open(struct skr_db *db, const struct skr_url *url,
+                  struct skr_error *error)
+{
+    return skr_mysql_connect((struct skr_mysql *)db, url, error);
+}
+
+static void
+mysql_driver_close(struct skr_db *db)
+{
+    struct skr_mysql *mysql = (struct skr_mysql *)db;
+    if (mysql->connection != NULL)
+        mysql_close(mysql->connection);
+    mysql->connection = NULL;
+    skr_mysql_cache_clear(&mysql->cache);
+}
+
+static enum skr_code
+exec(struct skr_mysql *mysql, const char *sql, struct skr_error *error)
+{
+    enum skr_code code = skr_mysql_take_in(mysql, error);
+    if (code != SKR_OK)
+        return code;
+    return skr_mysql_exec(mysql->connection, sql, NULL, error);
+}
+
+// One round trip; one more for the first of several in a row.
+static enum skr_code
+begin_write(struct skr_mysql *mysql, struct skr_error *error)
+{
+    enum skr_code code = SKR_OK;
+    if (!mysql->autocommit_is_off)
+        code = exec(mysql, "SET autocommit = 0", error);
+    if (code != SKR_OK)
+        return code;
+    mysql->autocommit_is_off = true;
+    return exec(mysql, "START TRANSACTION", error);
+}
+
+// Two round trips: the session's own level has no snapshots.
+static enum skr_code
+begin_snapshot(struct skr_mysql *mysql, struct skr_error *error)
+{
+    enum skr_code code =
+        exec(mysql, "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ", error);
+    if (code != SKR_OK)
+        return code;
+    return exec(mysql, "START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY",
+                error);
+}
+
+static enum skr_code
+mysql_driver_begin(struct skr_db *db, enum skr_begin mode,
+                   struct skr_error *error)
+{
+    struct skr_mysql *mysql = (struct skr_mysql *)db;
+    // The server would commit the one that is open.
+    if (mysql->has_begun)
+        return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
+                        "a transaction is open already");
+    enum skr_code code = SKR_OK;
+    switch (mode) {
+    case SKR_BEGIN_WRITE:
+    case SKR_BEGIN_CLAIM: code = begin_write(mysql, error); break;
+    case SKR_BEGIN_SNAPSHOT: code = begin_snapshot(mysql, error); break;
+    }
+    mysql->has_begun = code == SKR_OK;
+    mysql->is_rolled_back = false;
+    return code;
+}
+
+static bool
+is_open(const struct skr_mysql *mysql)
+{
+    return (mysql->connection->server_status & SERVER_STATUS_IN_TRANS) != 0;
+}
+
+static void
+mysql_driver_rollback(struct skr_db *db)
+{
+    struct skr_mysql *mysql = (struct skr_mysql *)db;
+    if (!mysql->has_begun && !is_open(mysql))
+        return;
+    mysql->has_begun = false;
+    mysql->is_rolled_back = false;
+    enum skr_code ignored = exec(mysql, "ROLLBACK", NULL);
+    (void)ignored;
+}
+
+static enum skr_code
+mysql_driver_commit(struct skr_db *db, struct skr_error *error)
+{
+    struct skr_mysql *mysql = (struct skr_mysql *)db;
+    enum skr_code code;
+    if (mysql->is_rolled_back)
+        code = skr_fail(error, SKR_CONFLICT, SKR_TRY_AGAIN,
+                        "nothing to commit: the server has rolled the "
+                        "transaction back");
+    else if (!is_open(mysql))
+        code = skr_fail(error, SKR_NO_TRANSACTION, SKR_GIVE_UP,
+                        "nothing to commit: the transaction was ended by one "
+                        "of its own statements");
+    else
+        code = exec(mysql, "COMMIT", error);
+    if (code != SKR_OK)
+        mysql_driver_rollback(db);
+    mysql->has_begun = false;
+    return code;
+}
+
+const struct skr_db_ops skr_mysql_db = {
+    .scheme = "mysql",
+    .size = sizeof(struct skr_mysql),
+    .tx = &skr_mysql_own_tx,
+    .open = mysql_driver_open,
+    .close = mysql_driver_close,
+    .begin = mysql_driver_begin,
+    .commit = mysql_driver_commit,
+    .rollback = mysql_driver_rollback,
+    .lock = skr_mysql_lock,
+    .check_lock = skr_mysql_check_lock,
+    .unlock = skr_mysql_unlock,
+    .wait = skr_mysql_wait,
+};

@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: MIT
+// Transactions that statements run in: the application's and our own.
+
+#include "db/mysql/connection.h"
+
+#include "base/error.h"
+#include "base/text.h"
+
+#include <string.h>
+
+// The collation of these tables takes "a" and "A", and "a" and "a ", for the
+// same; the bytes are compared as well. That cannot be done by an index.
+#define QUEUE_BYTES "CAST(CONVERT(queue_name USING utf8mb4) AS BINARY)"
+
+static const struct skr_word words[] = {
+    // By the second in which they began. Those that have written nothing have
+    // the number 0 (MariaDB) or one beyond 2^48 (MySQL), and took no ids. Needs
+    // the right PROCESS.
+    {"horizon", "SELECT CAST(COALESCE(MIN(UNIX_TIMESTAMP(trx_started)), "
+                "UNIX_TIMESTAMP()) AS SIGNED), "
+                "CAST(UNIX_TIMESTAMP() + 1 AS SIGNED) "
+                "FROM information_schema.innodb_trx "
+                "WHERE trx_id > 0 AND trx_id < 281474976710656"},
+    {"now", "UTC_TIMESTAMP()"},
+    {"now_plus", "(UTC_TIMESTAMP() + INTERVAL ? SECOND)"},
+    {"now_minus", "(UTC_TIMESTAMP() - INTERVAL ? SECOND)"},
+    {"now_milliseconds", "(MICROSECOND(UTC_TIMESTAMP(3)) DIV 1000)"},
+    {"row_id", "BIGINT AUTO_INCREMENT NOT NULL PRIMARY KEY"},
+    {"long_text", "LONGTEXT"},
+    {"timestamp", "DATETIME"},
+    // Doctrine finds its type by this comment.
+    {"message_id", "BINARY(16) COMMENT '(DC2Type:id_binary)'"},
+    {"table_options", " DEFAULT CHARACTER SET utf8mb4 "
+                      "COLLATE utf8mb4_unicode_ci ENGINE = InnoDB"},
+    {"inline_index", ",\n    INDEX {index} ({columns})"},
+    {"create_index", ""},
+    {"insert_once", ""},
+    {"lock_skip", "FOR UPDATE SKIP LOCKED"},
+    // No server before MariaDB 10.10 has RANDOM_BYTES(). A UUID is unique by
+    // its time and machine; the hash and RAND() make all digits differ.
+    {"random_hex", "LEFT(SHA2(CONCAT(UUID(), RAND(), RAND()), 256), 32)"},
+    {"no_index", ""},
+    {"queue_is", "queue_name = ? AND " QUEUE_BYTES " = X'{queue_hex}'"},
+    // By the primary key. With the index on the name the planner begins at the
+    // first row of the queue, and passes all that were deleted and not purged.
+    {"queue_is_beyond", QUEUE_BYTES " = ?"},
+    {"queue_is_unindexed", QUEUE_BYTES " = ?"},
+    {"unsafe_engine",
+     "SELECT engine FROM information_schema.tables WHERE table_schema = "
+     "DATABASE() AND table_name = '{table}' AND engine <> 'InnoDB'"},
+    // A transaction could not hold it: CREATE TABLE ends one.
+    {"setup_lock", ""},
+};
+
+const struct skr_dialect skr_mysql_dialect = {
+    .name = "mysql",
+    .words = words,
+    .word_count = SKR_COUNT_OF(words),
+};
+
+static enum skr_code
+foreign_run(struct skr_tx tx, const struct skr_statement *statement,
+            struct skr_error *error)
+{
+    return skr_mysql_run(tx.connection, NULL, statement, error);
+}
+
+static enum skr_code
+foreign_check(struct skr_tx tx, struct skr_error *error)
+{
+    MYSQL *connection = tx.connection;
+    if ((connection->server_status & SERVER_STATUS_IN_TRANS) != 0)
+        return SKR_OK;
+    if ((connection->server_status & SERVER_STATUS_AUTOCOMMIT) != 0)
+        return skr_fail(error, SKR_NO_TRANSACTION, SKR_GIVE_UP,
+                        "the connection is in autocommit: run BEGIN first, "
+                        "and COMMIT afterwards");
+    // With autocommit=0 the first statement begins a transaction, unless it
+    // finds the connection lost and a new one, in autocommit, made in secret.
+    my_bool reconnects = 0;
+    mysql_get_optionv(connection, MYSQL_OPT_RECONNECT, &reconnects);
+    if (!reconnects)
+        return SKR_OK;
+    return skr_fail(error, SKR_NO_TRANSACTION, SKR_GIVE_UP,
+                    "the connection may reconnect by itself and would be in "
+                    "autocommit then: switch MYSQL_OPT_RECONNECT off, or run "
+                    "BEGIN first");
+}
+
+static const struct skr_tx_ops foreign_tx = {
+    .dialect = &skr_mysql_dialect,
+    .run = foreign_run,
+    .check = foreign_check,
+};
+
+// Outside of a transaction a statement commits by itself.
+static enum skr_code
+leave_transactions(struct skr_mysql *mysql, struct skr_error *error)
+{
+    if (mysql->has_begun || !mysql->autocommit_is_off)
+        return SKR_OK;
+    enum skr_code code = skr_mysql_take_in(mysql, error);
+    if (code == SKR_OK)
+        code = skr_mysql_exec(mysql->connection, "SET autocommit = 1", NULL,
+                              error);
+    if (code == SKR_OK)
+        mysql->autocommit_is_off = false;
+    return code;
+}
+
+static enum skr_code
+own_run(struct skr_tx tx, const struct skr_statement *statement,
+        struct skr_error *error)
+{
+    struct skr_mysql *mysql = tx.connection;
+    struct skr_error unwanted;
+    if (error == NULL)
+        error = &unwanted;
+    if (mysql->is_rolled_back)
+        return skr_fail(error, SKR_CONFLICT, SKR_TRY_AGAIN,
+                        "the server has rolled the transaction back");
+    enum skr_code code = leave_transactions(mysql, error);
+    if (code == SKR_OK)
+        code = skr_mysql_run(mysql->connection, mysql, statement, error);
+    // A deadlock ends the transaction, and the answer does not say so.
+    if (code == SKR_CONFLICT && strcmp(error->native, "1213") == 0)
+        mysql->is_rolled_back = mysql->has_begun;
+    return code;
+}
+
+static enum skr_code
+own_check(struct skr_tx tx, struct skr_error *error)
+{
+    struct skr_mysql *mysql = tx.connection;
+    if (mysql->has_begun && !mysql->is_rolled_back &&
+        (mysql->connection->server_status & SERVER_STATUS_IN_TRANS) != 0)
+        return SKR_OK;
+    return skr_fail(error, SKR_NO_TRANSACTION, SKR_GIVE_UP,
+                    "no transaction is open: BEGIN is missing, or one of its "
+                    "statements has ended it");
+}
+
+const struct skr_tx_ops skr_mysql_own_tx = {
+    .dialect = &skr_mysql_dialect,
+    .run = own_run,
+    .check = own_check,
+};
+
+struct skr_tx
+skr_mysql_tx(MYSQL *connection)
+{
+    return (struct skr_tx){.ops = &foreign_tx, .connection = connection};
+}
+
+MYSQL *
+skr_mysql_connection(struct skr_tx tx)
+{
+    if (tx.ops == &foreign_tx)
+        return tx.connection;
+    if (tx.ops != &skr_mysql_own_tx)
+        return NULL;
+    struct skr_mysql *mysql = tx.connection;
+    return mysql->connection;
+}

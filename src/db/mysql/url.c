@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: MIT
+#include "db/mysql/url.h"
+
+#include "base/error.h"
+#include "base/text.h"
+#include "base/url.h"
+
+#include <string.h>
+
+enum { DEFAULT_PORT = 3306, CONNECT_TIMEOUT_S = 10, LOCK_TIMEOUT_S = 5 };
+
+#define KNOWN                                                             \
+    "unix_socket, connect_timeout, lock_timeout, ssl, ssl_ca, ssl_cert, " \
+    "ssl_key and ssl_verify"
+
+static enum skr_code
+check_parameters(const struct skr_url *url, struct skr_error *error)
+{
+    // The first two are in the DSNs of PHP projects. The server tells its
+    // version itself, and the connection's character set is always utf8mb4.
+    static const char *const known[] = {
+        "serverVersion", "charset",   "unix_socket", "connect_timeout",
+        "lock_timeout",  "ssl",       "ssl_ca",      "ssl_cert",
+        "ssl_key",       "ssl_verify"};
+    for (size_t i = 0; i < url->parameter_count; i++) {
+        bool is_known = false;
+        for (size_t k = 0; k < SKR_COUNT_OF(known); k++)
+            is_known |= strcmp(url->parameters[i].name, known[k]) == 0;
+        if (!is_known)
+            return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
+                            "%s is not a parameter of a mysql:// DSN; " KNOWN
+                            " are",
+                            url->parameters[i].name);
+    }
+    return SKR_OK;
+}
+
+static enum skr_code
+read_place(const struct skr_url *url, struct skr_mysql_options *options,
+           struct skr_error *error)
+{
+    options->socket = skr_url_find(url, "unix_socket");
+    options->host = options->socket == NULL ? url->host : NULL;
+    options->port = url->port == 0 ? DEFAULT_PORT : url->port;
+    options->user = url->user;
+    options->password = url->password;
+    options->database = url->path;
+    if (options->socket == NULL && url->host == NULL)
+        return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
+                        "the DSN names no host; write "
+                        "mysql://user:password@host/database");
+    if (url->host != NULL && strchr(url->host, ',') != NULL)
+        return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
+                        "%s: a mysql:// DSN names one host", url->host);
+    if (url->path == NULL || url->path[0] == '\0' ||
+        strchr(url->path, '/') != NULL)
+        return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
+                        "the DSN names no database; write "
+                        "mysql://user:password@host/database");
+    return SKR_OK;
+}
+
+static enum skr_code
+read_flag(const struct skr_url *url, const char *name, bool fallback,
+          bool *flag, struct skr_error *error)
+{
+    int64_t number = 0;
+    enum skr_code code =
+        skr_url_number(url, name, 0, 1, fallback ? 1 : 0, &number, error);
+    if (code == SKR_OK)
+        *flag = number == 1;
+    return code;
+}
+
+static bool
+is_this_machine(const struct skr_mysql_options *options)
+{
+    if (options->socket != NULL)
+        return true;
+    return strcmp(options->host, "localhost") == 0 ||
+           strcmp(options->host, "::1") == 0 ||
+           skr_text_starts_with(options->host, "127.");
+}
+
+// A password, or a message, does not cross a network in the clear unless the
+// URL says so.
+static enum skr_code
+read_tls(const struct skr_url *url, struct skr_mysql_options *options,
+         struct skr_error *error)
+{
+    options->authority = skr_url_find(url, "ssl_ca");
+    options->certificate = skr_url_find(url, "ssl_cert");
+    options->key = skr_url_find(url, "ssl_key");
+    bool is_asked_for = options->authority != NULL ||
+                        options->certificate != NULL || options->key != NULL ||
+                        skr_url_find(url, "ssl_verify") != NULL;
+    enum skr_code code =
+        read_flag(url, "ssl", is_asked_for || !is_this_machine(options),
+                  &options->uses_tls, error);
+    if (code == SKR_OK)
+        code = read_flag(url, "ssl_verify", true, &options->verifies_server,
+                         error);
+    if (code != SKR_OK)
+        return code;
+    if (is_asked_for && !options->uses_tls)
+        return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
+                        "ssl=0 contradicts the other ssl_ parameters");
+    if ((options->certificate == NULL) != (options->key == NULL))
+        return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
+                        "ssl_cert and ssl_key belong together");
+    return SKR_OK;
+}
+
+enum skr_code
+skr_mysql_read_url(const struct skr_url *url, struct skr_mysql_options *options,
+                   struct skr_error *error)
+{
+    *options = (struct skr_mysql_options){0};
+    int64_t connect_timeout_s = 0, lock_timeout_s = 0;
+    enum skr_code code = check_parameters(url, error);
+    if (code == SKR_OK)
+        code = read_place(url, options, error);
+    if (code == SKR_OK)
+        code = read_tls(url, options, error);
+    if (code == SKR_OK)
+        code = skr_url_number(url, "connect_timeout", 1, 3600,
+                              CONNECT_TIMEOUT_S, &connect_timeout_s, error);
+    if (code == SKR_OK)
+        code = skr_url_number(url, "lock_timeout", 1, 3600, LOCK_TIMEOUT_S,
+                              &lock_timeout_s, error);
+    options->connect_timeout_s = (unsigned)connect_timeout_s;
+    options->lock_timeout_s = (unsigned)lock_timeout_s;
+    return code;
+}

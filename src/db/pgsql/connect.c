@@ -1,0 +1,388 @@
+// SPDX-License-Identifier: MIT
+// From a URL to a connection whose session is set up.
+
+#include "db/pgsql/connection.h"
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/text.h"
+#include "base/url.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <unistd.h>
+
+enum {
+    LEAST_VERSION = 130000,
+    SYSTEM_ROOTS_VERSION = 160000,  // of libpq: knows sslrootcert=system
+    DEFAULT_CONNECT_TIMEOUT_S = 10,
+    DEFAULT_LOCK_TIMEOUT_MS = 5000,
+    MAX_OPTIONS = 24,
+    HOST_SIZE = 256,
+};
+
+#define VERIFIED "verify-full"
+
+// Given to libpq as they are.
+static const char *const passed_on[] = {"sslcert", "sslkey", "application_name",
+                                        "target_session_attrs"};
+// Ours, or those of other programs that read the same DSN.
+static const char *const understood[] = {
+    "sslmode",      "sslrootcert",       "connect_timeout", "host",
+    "lock_timeout", "statement_timeout", "serverVersion",   "charset"};
+static const char *const ssl_modes[] = {"disable", "allow",     "prefer",
+                                        "require", "verify-ca", VERIFIED};
+
+// What libpq is told: names and values, never one text that is put together.
+struct options {
+    const char *names[MAX_OPTIONS];
+    const char *values[MAX_OPTIONS];
+    size_t count;
+};
+
+struct limits {
+    int64_t connect_timeout_s;
+    int64_t lock_timeout_ms;
+    int64_t statement_timeout_ms;  // 0: the server's own
+};
+
+// One server of the DSN, which may name several.
+struct server {
+    char host[HOST_SIZE];  // "": the local socket
+    char port[8];          // "": the default
+    char place[HOST_SIZE + 100];
+    bool is_verified_by_default;
+};
+
+static bool
+is_among(const char *word, const char *const *words, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        if (strcmp(words[i], word) == 0)
+            return true;
+    return false;
+}
+
+static enum skr_code
+check_url(const struct skr_url *url, struct skr_error *error)
+{
+    if (url->path == NULL || url->path[0] == '\0')
+        return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
+                        "the DSN names no database; write "
+                        "pgsql://user:password@host/shop");
+    if (url->host != NULL && skr_url_find(url, "host") != NULL)
+        return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
+                        "the DSN names a host twice; write "
+                        "pgsql://user@/shop?host=FOLDER for a local socket");
+    for (size_t i = 0; i < url->parameter_count; i++) {
+        const char *name = url->parameters[i].name;
+        if (!is_among(name, passed_on, SKR_COUNT_OF(passed_on)) &&
+            !is_among(name, understood, SKR_COUNT_OF(understood)))
+            return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
+                            "%.80s is not a parameter of a pgsql:// DSN; "
+                            "sslmode, sslrootcert, sslcert, sslkey, host, "
+                            "connect_timeout, lock_timeout, statement_timeout, "
+                            "application_name and target_session_attrs are",
+                            name);
+    }
+    const char *mode = skr_url_find(url, "sslmode");
+    if (mode != NULL && !is_among(mode, ssl_modes, SKR_COUNT_OF(ssl_modes)))
+        return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
+                        "sslmode is disable, allow, prefer, require, verify-ca "
+                        "or verify-full, not %.80s",
+                        mode);
+    return SKR_OK;
+}
+
+static enum skr_code
+read_limits(const struct skr_url *url, struct limits *limits,
+            struct skr_error *error)
+{
+    enum skr_code code = skr_url_number(url, "connect_timeout", 1, 3600,
+                                        DEFAULT_CONNECT_TIMEOUT_S,
+                                        &limits->connect_timeout_s, error);
+    if (code == SKR_OK)
+        code = skr_url_number(url, "lock_timeout", 1, 3600000,
+                              DEFAULT_LOCK_TIMEOUT_MS, &limits->lock_timeout_ms,
+                              error);
+    if (code == SKR_OK)
+        code = skr_url_number(url, "statement_timeout", 1, 86400000, 0,
+                              &limits->statement_timeout_ms, error);
+    return code;
+}
+
+// A name that stays on this machine, where nobody can listen or step between.
+static bool
+is_local(const char *host)
+{
+    return host[0] == '\0' || host[0] == '/' || host[0] == '@' ||
+           strcasecmp(host, "localhost") == 0 || strcmp(host, "::1") == 0 ||
+           skr_text_starts_with(host, "127.");
+}
+
+// Takes "host", "host:port" or "[address]:port" from a list with commas.
+static const char *
+next_server(const char *list, struct server *server)
+{
+    size_t length = strcspn(list, ","), host_length = length;
+    const char *start = list, *port = NULL;
+    if (*list == '[') {
+        host_length = strcspn(list, "],");
+        start = list + 1;
+        port = memchr(list + host_length, ':', length - host_length);
+        host_length -= host_length > 0 ? 1 : 0;
+    } else {
+        port = memchr(list, ':', length);
+        host_length = port == NULL ? length : (size_t)(port - list);
+    }
+    snprintf(server->host, sizeof(server->host), "%.*s", (int)host_length,
+             start);
+    if (port != NULL)
+        snprintf(server->port, sizeof(server->port), "%.*s",
+                 (int)(list + length - port - 1), port + 1);
+    return list[length] == ',' ? list + length + 1 : NULL;
+}
+
+// As the program's environment says where the DSN does not: libpq would look
+// there by itself, and whether a host is another machine must be known.
+static const char *
+find_hosts(const struct skr_url *url)
+{
+    if (url->host != NULL)
+        return url->host;
+    const char *given = skr_url_find(url, "host");
+    if (given == NULL)
+        given = getenv("PGHOST");
+    return given == NULL ? "" : given;
+}
+
+static void
+add(struct options *options, const char *name, const char *value)
+{
+    if (value == NULL || value[0] == '\0')
+        return;
+    options->names[options->count] = name;
+    options->values[options->count++] = value;
+}
+
+// The certificates that this machine trusts, unless the user of this process
+// has a file of its own where libpq looks for it.
+static const char *
+find_roots(void)
+{
+    static const char *const bundles[] = {"/etc/ssl/certs/ca-certificates.crt",
+                                          "/etc/pki/tls/certs/ca-bundle.crt",
+                                          "/etc/ssl/ca-bundle.pem",
+                                          "/etc/ssl/cert.pem"};
+    char own[4096];
+    const char *home = getenv("HOME");
+    snprintf(own, sizeof(own), "%s/.postgresql/root.crt",
+             home == NULL ? "" : home);
+    if (getenv("PGSSLROOTCERT") != NULL || access(own, R_OK) == 0)
+        return NULL;
+    if (PQlibVersion() >= SYSTEM_ROOTS_VERSION)
+        return "system";
+    for (size_t i = 0; i < SKR_COUNT_OF(bundles); i++)
+        if (access(bundles[i], R_OK) == 0)
+            return bundles[i];
+    return NULL;
+}
+
+static void
+add_tls(struct options *options, const struct skr_url *url,
+        struct server *server)
+{
+    const char *mode = skr_url_find(url, "sslmode");
+    const char *roots = skr_url_find(url, "sslrootcert");
+    server->is_verified_by_default = mode == NULL && !is_local(server->host);
+    if (server->is_verified_by_default)
+        mode = VERIFIED;
+    if (roots == NULL && mode != NULL && strcmp(mode, VERIFIED) == 0)
+        roots = find_roots();
+    add(options, "sslmode", mode);
+    add(options, "sslrootcert", roots);
+}
+
+static void
+fill_options(struct options *options, const struct skr_url *url,
+             struct server *server)
+{
+    add(options, "host", server->host);
+    add(options, "port", server->port);
+    add(options, "user", url->user);
+    add(options, "password", url->password);
+    add(options, "dbname", url->path);
+    add_tls(options, url, server);
+    if (skr_url_find(url, "application_name") == NULL)
+        add(options, "application_name", "skirnir");
+    for (size_t i = 0; i < SKR_COUNT_OF(passed_on); i++)
+        add(options, passed_on[i], skr_url_find(url, passed_on[i]));
+    add(options, "client_encoding", "UTF8");
+    // A peer that is gone without a word is noticed in about ten seconds.
+    add(options, "keepalives_idle", "4");
+    add(options, "keepalives_interval", "2");
+    add(options, "keepalives_count", "3");
+    add(options, "tcp_user_timeout", "10000");
+}
+
+static void
+ignore_notice(void *user, const char *message)
+{
+    (void)user;
+    (void)message;
+}
+
+// False: the time is over.
+static bool
+wait_for_socket(PGconn *connection, PostgresPollingStatusType wanted,
+                int64_t end_ms)
+{
+    for (;;) {
+        int64_t left_ms = end_ms - skr_clock_ms();
+        struct pollfd socket = {
+            .fd = PQsocket(connection),
+            .events = wanted == PGRES_POLLING_READING ? POLLIN : POLLOUT};
+        int ready = left_ms > 0 ? poll(&socket, 1, (int)left_ms) : 0;
+        if (ready == 0)
+            return false;
+        if (ready > 0 || errno != EINTR)
+            return true;
+    }
+}
+
+static enum skr_code
+fail_connect(PGconn *connection, const struct server *server,
+             struct skr_error *error)
+{
+    const char *text = PQerrorMessage(connection);
+    const char *advice = NULL;
+    if (server->is_verified_by_default &&
+        (strstr(text, "SSL") != NULL || strstr(text, "certificate") != NULL))
+        advice = "sslmode is verify-full where the host is another machine: "
+                 "give sslrootcert=FILE, or another sslmode, in the DSN";
+    return skr_pgsql_fail_connect(connection, server->place, advice, error);
+}
+
+// By hand rather than in one call: only so is the SQLSTATE of a refusal to be
+// had, and one dead server of several does not use up the time of all.
+static enum skr_code
+connect_to(const struct skr_url *url, struct server *server, int64_t timeout_ms,
+           PGconn **connection, struct skr_error *error)
+{
+    struct options options = {.count = 0};
+    fill_options(&options, url, server);
+    PGconn *made = PQconnectStartParams(options.names, options.values, 0);
+    if (made == NULL)
+        return skr_fail_memory(error);
+    PQsetErrorVerbosity(made, PQERRORS_VERBOSE);
+    PQsetNoticeProcessor(made, ignore_notice, NULL);
+    int64_t end_ms = skr_clock_ms() + timeout_ms;
+    PostgresPollingStatusType status = PQstatus(made) == CONNECTION_BAD
+                                           ? PGRES_POLLING_FAILED
+                                           : PGRES_POLLING_WRITING;
+    enum skr_code code = SKR_OK;
+    while (code == SKR_OK && status != PGRES_POLLING_OK) {
+        if (status == PGRES_POLLING_FAILED)
+            code = fail_connect(made, server, error);
+        else if (wait_for_socket(made, status, end_ms))
+            status = PQconnectPoll(made);
+        else
+            code = skr_fail(error, SKR_UNAVAILABLE, SKR_RECONNECT,
+                            "%s: no answer in %lld s", server->place,
+                            (long long)timeout_ms / 1000);
+    }
+    if (code != SKR_OK) {
+        PQfinish(made);
+        return code;
+    }
+    PQsetErrorVerbosity(made, PQERRORS_DEFAULT);
+    *connection = made;
+    return SKR_OK;
+}
+
+static enum skr_code
+connect_to_any(const struct skr_url *url, int64_t timeout_s,
+               PGconn **connection, struct skr_error *error)
+{
+    enum skr_code code = SKR_OK;
+    const char *hosts = find_hosts(url);
+    do {
+        struct server server = {.host = ""};
+        hosts = next_server(hosts, &server);
+        if (url->port > 0)
+            snprintf(server.port, sizeof(server.port), "%u", url->port);
+        snprintf(server.place, sizeof(server.place), "PostgreSQL %s%s%s/%.64s",
+                 server.host, server.port[0] == '\0' ? "" : ":", server.port,
+                 url->path);
+        code = connect_to(url, &server, timeout_s * 1000, connection, error);
+    } while (code != SKR_OK && hosts != NULL);
+    return code;
+}
+
+// Our texts and answers look the same whatever the server's defaults are. A
+// commit stands for a confirm: it must survive a loss of power, while a server
+// that asks for more, such as its standbys' word, has it. JIT compiles for
+// longer than any of our statements runs.
+// Parameters: lock_timeout, statement_timeout (NULL: as the server has it).
+static const char session_sql[] =
+    "SELECT set_config('TimeZone', 'UTC', false), "
+    "set_config('DateStyle', 'ISO, YMD', false), "
+    "set_config('standard_conforming_strings', 'on', false), "
+    "set_config('jit', 'off', false), "
+    "set_config('synchronous_commit', "
+    "COALESCE(NULLIF(current_setting('synchronous_commit'), 'off'), 'on'), "
+    "false), "
+    "set_config('lock_timeout', $1, false), "
+    "set_config('statement_timeout', $2, false)";
+
+static enum skr_code
+set_up_session(PGconn *connection, const struct limits *limits,
+               struct skr_error *error)
+{
+    if (PQserverVersion(connection) < LEAST_VERSION)
+        return skr_fail(error, SKR_REFUSED, SKR_GIVE_UP,
+                        "PostgreSQL 13 or newer is needed; this server is %d",
+                        PQserverVersion(connection) / 10000);
+    char lock_timeout[24], statement_timeout[24];
+    snprintf(lock_timeout, sizeof(lock_timeout), "%lld",
+             (long long)limits->lock_timeout_ms);
+    snprintf(statement_timeout, sizeof(statement_timeout), "%lld",
+             (long long)limits->statement_timeout_ms);
+    bool is_limited = limits->statement_timeout_ms > 0;
+    const struct skr_value values[] = {
+        skr_bind_text(lock_timeout),
+        skr_bind_text(is_limited ? statement_timeout : NULL),
+    };
+    return skr_pgsql_run(connection, NULL,
+                         &(struct skr_statement){
+                             .sql = session_sql,
+                             .values = values,
+                             .value_count = SKR_COUNT_OF(values),
+                         },
+                         error);
+}
+
+enum skr_code
+skr_pgsql_connect(const struct skr_url *url, PGconn **connection,
+                  struct skr_error *error)
+{
+    PGconn *made = NULL;
+    struct limits limits = {0};
+    enum skr_code code = check_url(url, error);
+    if (code == SKR_OK)
+        code = read_limits(url, &limits, error);
+    if (code == SKR_OK)
+        code = connect_to_any(url, limits.connect_timeout_s, &made, error);
+    if (code == SKR_OK)
+        code = set_up_session(made, &limits, error);
+    if (code != SKR_OK) {
+        PQfinish(made);
+        return code;
+    }
+    *connection = made;
+    return SKR_OK;
+}

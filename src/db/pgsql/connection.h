@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: MIT
+// The inside of the PostgreSQL driver, shared by its files alone.
+
+#ifndef SKR_DB_PGSQL_CONNECTION_H
+#define SKR_DB_PGSQL_CONNECTION_H
+
+#include "base/hash.h"
+#include "db/db.h"
+#include "db/sql.h"
+
+#include <skirnir/pgsql.h>
+
+enum { SKR_PGSQL_CACHE_SIZE = 64 };
+
+// Prepared statements by their text and by the kinds of what is bound.
+struct skr_pgsql_cache {
+    struct {
+        char *key;  // kinds, a colon, the text
+        uint64_t number;
+        uint64_t used_at;
+    } entries[SKR_PGSQL_CACHE_SIZE];
+    size_t count;
+    uint64_t uses;
+    uint64_t last_number;  // names on the server are never used twice
+};
+
+struct skr_pgsql {
+    struct skr_db db;
+    PGconn *connection;
+    struct skr_pgsql_cache cache;
+
+    // A lock belongs to the server's session and ends with it.
+    bool holds_lock;
+    int64_t lock_key;
+    int64_t lock_session;   // the server's process that holds it
+    int64_t lock_pause_ms;  // grows while another holds it
+
+    bool has_waited;
+    struct skr_hash version;  // which transactions were over at the last look
+    int64_t next_look_ms;
+    int64_t look_pause_ms;  // grows while nothing is found
+    int64_t quiet_since_ms;
+};
+
+extern const struct skr_dialect skr_pgsql_dialect;
+extern const struct skr_tx_ops skr_pgsql_own_tx;
+
+// connect.c: opens the connection that a URL describes, with its session set
+// up. *connection is NULL unless SKR_OK.
+struct skr_url;
+SKR_MUST_CHECK enum skr_code
+skr_pgsql_connect(const struct skr_url *url, PGconn **connection,
+                  struct skr_error *error);
+
+// errors.c: fills error from a result that is not what it should be; result
+// may be NULL, and sql too.
+enum skr_code skr_pgsql_fail(PGconn *connection, const PGresult *result,
+                             const char *sql, struct skr_error *error);
+// The same for a connection that could not be made. place is what was tried;
+// advice may be NULL.
+enum skr_code
+skr_pgsql_fail_connect(PGconn *connection, const char *place,
+                       const char *advice, struct skr_error *error);
+
+// statement.c: cache is NULL for a connection that is not ours.
+SKR_MUST_CHECK enum skr_code
+skr_pgsql_run(PGconn *connection, struct skr_pgsql_cache *cache,
+              const struct skr_statement *statement, struct skr_error *error);
+// A text without parameters or rows, such as COMMIT.
+SKR_MUST_CHECK enum skr_code
+skr_pgsql_exec(PGconn *connection, const char *sql, struct skr_error *error);
+void skr_pgsql_cache_clear(struct skr_pgsql_cache *cache);
+
+skr_db_rollback_fn skr_pgsql_rollback;
+skr_db_lock_fn skr_pgsql_lock;
+skr_db_check_lock_fn skr_pgsql_check_lock;
+skr_db_unlock_fn skr_pgsql_unlock;
+skr_db_wait_fn skr_pgsql_wait;
+
+#endif

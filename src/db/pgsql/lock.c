@@ -1,0 +1,174 @@
+// SPDX-License-Identifier: MIT
+// A lock is an advisory lock of the server's session: it is free as soon as
+// the session is over, however that comes about.
+//
+// It is asked for again and again rather than waited for on the server: there
+// a waiting statement holds back the removal of dead rows, and each time-out
+// would be an error in the server's log.
+
+#include "db/pgsql/connection.h"
+
+#include "base/clock.h"
+#include "base/error.h"
+
+enum {
+    LEAST_PAUSE_MS = 10,
+    MOST_PAUSE_MS = 100,
+    LIMITS_VERSION = 140000,  // knows idle_session_timeout
+};
+
+#define FOREIGN_SESSION                                              \
+    "statements of one connection reach several sessions of the "    \
+    "server, so that no lock can be held: connect past the pooler, " \
+    "set its pool_mode to session, or share the queue by leases"
+
+// The holder's session is bounded by the server from the same statement on: one
+// that is frozen, or whose host is gone, loses the lock within 15 seconds. The
+// last limit is for a holder that stopped reading an answer under way.
+// Parameter: key. A row is the session, and means that the lock is ours.
+static const char lock_sql[] =
+    "SELECT pg_backend_pid(), "
+    "set_config('idle_session_timeout', '15s', false), "
+    "set_config('idle_in_transaction_session_timeout', '15s', false), "
+    "set_config('tcp_keepalives_idle', '5', false), "
+    "set_config('tcp_keepalives_interval', '3', false), "
+    "set_config('tcp_keepalives_count', '3', false), "
+    "set_config('tcp_user_timeout', '15s', false) "
+    "FROM (SELECT pg_try_advisory_lock($1) AS is_ours OFFSET 0) AS attempt "
+    "WHERE is_ours";
+
+static const char unlock_sql[] =
+    "SELECT pg_advisory_unlock($1), "
+    "set_config('idle_session_timeout', NULL, false), "
+    "set_config('idle_in_transaction_session_timeout', NULL, false)";
+
+static const char session_sql[] = "SELECT pg_backend_pid()";
+
+static int64_t
+key_of(const char *name)
+{
+    return (int64_t)skr_hash_add_text(skr_hash_start(), name).low;
+}
+
+static enum skr_code
+keep_number(const struct skr_value *columns, size_t count, void *user,
+            struct skr_error *error)
+{
+    (void)count;
+    (void)error;
+    *(int64_t *)user = columns[0].integer;
+    return SKR_OK;
+}
+
+static enum skr_code
+ask(struct skr_pgsql *pgsql, const char *sql, const struct skr_value *key,
+    int64_t *number, struct skr_error *error)
+{
+    return skr_pgsql_run(pgsql->connection, &pgsql->cache,
+                         &(struct skr_statement){
+                             .sql = sql,
+                             .values = key,
+                             .value_count = key == NULL ? 0 : 1,
+                             .each_row = keep_number,
+                             .user = number,
+                         },
+                         error);
+}
+
+enum skr_code
+skr_pgsql_check_lock(struct skr_db *db, struct skr_error *error)
+{
+    struct skr_pgsql *pgsql = (struct skr_pgsql *)db;
+    if (!pgsql->holds_lock)
+        return skr_fail(error, SKR_UNAVAILABLE, SKR_RECONNECT,
+                        "no lock is held on %s", PQdb(pgsql->connection));
+    // An answer of the same session is the proof: nothing but its end, or its
+    // own word, takes the lock away. Looking into pg_locks would make every
+    // session of the server wait.
+    int64_t session = 0;
+    enum skr_code code = ask(pgsql, session_sql, NULL, &session, error);
+    if (code == SKR_OK && session != pgsql->lock_session)
+        code = skr_fail(error, SKR_UNAVAILABLE, SKR_RECONNECT, FOREIGN_SESSION);
+    if (code == SKR_OK)
+        return SKR_OK;
+    // Whatever the answer was, it was no proof.
+    if (error != NULL) {
+        error->code = SKR_UNAVAILABLE;
+        error->remedy = SKR_RECONNECT;
+    }
+    return SKR_UNAVAILABLE;
+}
+
+static enum skr_code
+try_lock(struct skr_pgsql *pgsql, int64_t key, struct skr_error *error)
+{
+    const struct skr_value value = skr_bind_integer(key);
+    int64_t session = 0;
+    enum skr_code code = ask(pgsql, lock_sql, &value, &session, error);
+    if (code != SKR_OK || session == 0)
+        return code;
+    pgsql->holds_lock = true;
+    pgsql->lock_pause_ms = 0;
+    pgsql->lock_key = key;
+    pgsql->lock_session = session;
+    // Behind a pooler this statement may already reach another session.
+    if (skr_pgsql_check_lock(&pgsql->db, error) == SKR_OK)
+        return SKR_OK;
+    pgsql->holds_lock = false;
+    return SKR_UNAVAILABLE;
+}
+
+static int64_t
+next_pause(struct skr_pgsql *pgsql)
+{
+    int64_t pause = pgsql->lock_pause_ms;
+    if (pause < LEAST_PAUSE_MS)
+        pause = LEAST_PAUSE_MS;
+    pgsql->lock_pause_ms =
+        pause * 2 < MOST_PAUSE_MS ? pause * 2 : MOST_PAUSE_MS;
+    return pause;
+}
+
+enum skr_code
+skr_pgsql_lock(struct skr_db *db, const char *name, int wake_fd,
+               uint32_t timeout_ms, bool *granted, struct skr_error *error)
+{
+    struct skr_pgsql *pgsql = (struct skr_pgsql *)db;
+    if (pgsql->holds_lock)
+        return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
+                        "this connection holds a lock already");
+    int version = PQserverVersion(pgsql->connection);
+    // A connection that is lost has none.
+    if (version > 0 && version < LIMITS_VERSION)
+        return skr_fail(error, SKR_REFUSED, SKR_GIVE_UP,
+                        "this server cannot take a lock away from a frozen "
+                        "holder; PostgreSQL 14 is needed, or leases");
+    int64_t key = key_of(name), end = skr_clock_ms() + timeout_ms;
+    for (;;) {
+        enum skr_code code = try_lock(pgsql, key, error);
+        if (code != SKR_OK)
+            return code;
+        *granted = pgsql->holds_lock;
+        if (*granted)
+            return SKR_OK;
+        int64_t left = end - skr_clock_ms();
+        int64_t pause = next_pause(pgsql);
+        if (left <= 0 || skr_clock_sleep(wake_fd, left < pause ? left : pause))
+            return SKR_OK;
+    }
+}
+
+void
+skr_pgsql_unlock(struct skr_db *db)
+{
+    struct skr_pgsql *pgsql = (struct skr_pgsql *)db;
+    if (!pgsql->holds_lock)
+        return;
+    pgsql->holds_lock = false;
+    // In a transaction that failed no statement would be run.
+    skr_pgsql_rollback(db);
+    const struct skr_value value = skr_bind_integer(pgsql->lock_key);
+    int64_t number = 0;
+    enum skr_code ignored = ask(pgsql, unlock_sql, &value, &number, NULL);
+    (void)ignored;
+}

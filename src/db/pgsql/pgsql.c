@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: MIT
+// The PostgreSQL driver: our own connections.
+
+#include "db/pgsql/connection.h"
+
+#include "base/error.h"
+
+static enum skr_code
+pgsql_open(struct skr_db *db, const struct skr_url *url,
+           struct skr_error *error)
+{
+    struct skr_pgsql *pgsql = (struct skr_pgsql *)db;
+    return skr_pgsql_connect(url, &pgsql->connection, error);
+}
+
+static void
+pgsql_close(struct skr_db *db)
+{
+    struct skr_pgsql *pgsql = (struct skr_pgsql *)db;
+    // The server ends the session in its own time; whoever waits for the lock
+    // need not wait for that.
+    skr_pgsql_unlock(db);
+    skr_pgsql_cache_clear(&pgsql->cache);
+    PQfinish(pgsql->connection);
+    pgsql->connection = NULL;
+}
+
+// Readers go by the indexes that their statements leave to them, whatever the
+// statistics say. Not for the whole session: handlers have statements of their
+// own. Sent together, it is one round trip.
+#define BY_INDEX                                                          \
+    "; SET LOCAL enable_seqscan = off; SET LOCAL enable_bitmapscan = off" \
+    "; SET LOCAL max_parallel_workers_per_gather = 0"
+
+static enum skr_code
+pgsql_begin(struct skr_db *db, enum skr_begin mode, struct skr_error *error)
+{
+    struct skr_pgsql *pgsql = (struct skr_pgsql *)db;
+    // The server would only warn, and go on in the one that is open.
+    if (PQtransactionStatus(pgsql->connection) == PQTRANS_INTRANS)
+        return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
+                        "a transaction is open already");
+    const char *sql = NULL;
+    switch (mode) {
+    case SKR_BEGIN_WRITE: sql = "BEGIN ISOLATION LEVEL READ COMMITTED"; break;
+    case SKR_BEGIN_CLAIM:
+        sql = "BEGIN ISOLATION LEVEL READ COMMITTED" BY_INDEX;
+        break;
+    case SKR_BEGIN_SNAPSHOT:
+        sql = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY" BY_INDEX;
+        break;
+    }
+    return skr_pgsql_exec(pgsql->connection, sql, error);
+}
+
+void
+skr_pgsql_rollback(struct skr_db *db)
+{
+    struct skr_pgsql *pgsql = (struct skr_pgsql *)db;
+    PGTransactionStatusType status = PQtransactionStatus(pgsql->connection);
+    if (status != PQTRANS_INTRANS && status != PQTRANS_INERROR)
+        return;
+    enum skr_code ignored = skr_pgsql_exec(pgsql->connection, "ROLLBACK", NULL);
+    (void)ignored;
+}
+
+static enum skr_code
+pgsql_commit(struct skr_db *db, struct skr_error *error)
+{
+    struct skr_pgsql *pgsql = (struct skr_pgsql *)db;
+    struct skr_tx tx = skr_db_tx(db);
+    // COMMIT says yes to a transaction that has failed, and rolls it back.
+    enum skr_code code = tx.ops->check(tx, error);
+    if (code == SKR_OK)
+        code = skr_pgsql_exec(pgsql->connection, "COMMIT", error);
+    if (code != SKR_OK)
+        skr_pgsql_rollback(db);
+    return code;
+}
+
+const struct skr_db_ops skr_pgsql_db = {
+    .scheme = "pgsql",
+    .size = sizeof(struct skr_pgsql),
+    .tx = &skr_pgsql_own_tx,
+    .open = pgsql_open,
+    .close = pgsql_close,
+    .begin = pgsql_begin,
+    .commit = pgsql_commit,
+    .rollback = skr_pgsql_rollback,
+    .lock = skr_pgsql_lock,
+    .check_lock = skr_pgsql_check_lock,
+    .unlock = skr_pgsql_unlock,
+    .wait = skr_pgsql_wait,
+};

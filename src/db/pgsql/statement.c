@@ -1,0 +1,390 @@
+// SPDX-License-Identifier: MIT
+// Running one statement: prepare or find it, bind, give the rows.
+//
+// Results come whole, as text: values are borrowed from them without a copy,
+// and a row function may run statements on the same connection.
+
+#include "db/pgsql/connection.h"
+
+#include "base/error.h"
+#include "base/text.h"
+
+#include <endian.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+    MAX_VALUES = SKR_SQL_MAX_LIST + 64,
+    MAX_COLUMNS = 32,
+};
+
+// The server's own numbers for its types; they never change.
+enum {
+    TYPE_UNKNOWN = 0,
+    TYPE_BOOLEAN = 16,
+    TYPE_BYTEA = 17,
+    TYPE_INT8 = 20,
+    TYPE_INT2 = 21,
+    TYPE_INT4 = 23,
+    TYPE_OID = 26,
+};
+
+// Values as libpq takes them.
+struct binding {
+    size_t count;
+    Oid types[MAX_VALUES];
+    const char *values[MAX_VALUES];
+    int sizes[MAX_VALUES];
+    int formats[MAX_VALUES];  // 0: text, 1: binary
+    int64_t integers[MAX_VALUES];
+    char kinds[MAX_VALUES + 1];
+    char *texts;  // with their terminating zeros
+};
+
+static enum skr_code
+copy_texts(struct binding *binding, const struct skr_statement *statement,
+           struct skr_error *error)
+{
+    size_t size = 0;
+    for (size_t i = 0; i < statement->value_count; i++)
+        if (statement->values[i].kind == SKR_TEXT)
+            size += statement->values[i].size + 1;
+    if (size == 0)
+        return SKR_OK;
+    binding->texts = malloc(size);
+    if (binding->texts == NULL)
+        return skr_fail_memory(error);
+    char *at = binding->texts;
+    for (size_t i = 0; i < statement->value_count; i++) {
+        const struct skr_value *value = &statement->values[i];
+        if (value->kind != SKR_TEXT)
+            continue;
+        // It would be cut there without a word.
+        if (memchr(value->bytes, '\0', value->size) != NULL) {
+            free(binding->texts);
+            return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
+                            "a text for PostgreSQL has a zero byte in it");
+        }
+        memcpy(at, value->bytes, value->size);
+        at[value->size] = '\0';
+        binding->values[i] = at;
+        at += value->size + 1;
+    }
+    return SKR_OK;
+}
+
+// Integers and bytes have their type; what a text stands for, a name or a
+// time, is the server's to find out.
+static enum skr_code
+bind_values(struct binding *binding, const struct skr_statement *statement,
+            struct skr_error *error)
+{
+    if (statement->value_count > MAX_VALUES)
+        return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
+                        "more than %d values: %.200s", MAX_VALUES,
+                        statement->sql);
+    binding->count = statement->value_count;
+    binding->texts = NULL;
+    for (size_t i = 0; i < binding->count; i++) {
+        const struct skr_value *value = &statement->values[i];
+        bool is_integer = value->kind == SKR_INTEGER;
+        bool is_blob = value->kind == SKR_BLOB;
+        binding->types[i] = is_integer ? TYPE_INT8
+                            : is_blob  ? TYPE_BYTEA
+                                       : TYPE_UNKNOWN;
+        binding->formats[i] = is_integer || is_blob;
+        binding->kinds[i] = is_integer ? 'i' : is_blob ? 'b' : 't';
+        binding->values[i] = NULL;
+        binding->sizes[i] = 0;
+        if (is_integer) {
+            binding->integers[i] = (int64_t)htobe64((uint64_t)value->integer);
+            binding->values[i] = (const char *)&binding->integers[i];
+            binding->sizes[i] = sizeof(binding->integers[i]);
+        } else if (is_blob) {
+            binding->values[i] = value->size == 0 ? "" : value->bytes;
+            binding->sizes[i] = (int)value->size;
+        }
+    }
+    binding->kinds[binding->count] = '\0';
+    return copy_texts(binding, statement, error);
+}
+
+static bool
+is_key_of(const char *key, const struct binding *binding, const char *sql)
+{
+    return strncmp(key, binding->kinds, binding->count) == 0 &&
+           key[binding->count] == ':' &&
+           strcmp(key + binding->count + 1, sql) == 0;
+}
+
+// The place of a statement in the cache, the least recently used one where
+// there is no room; its statement is not the text's yet.
+static size_t
+find_place(const struct skr_pgsql_cache *cache, const struct binding *binding,
+           const char *sql, bool *found)
+{
+    size_t oldest = 0;
+    for (size_t i = 0; i < cache->count; i++) {
+        if (is_key_of(cache->entries[i].key, binding, sql)) {
+            *found = true;
+            return i;
+        }
+        if (cache->entries[i].used_at < cache->entries[oldest].used_at)
+            oldest = i;
+    }
+    *found = false;
+    return cache->count < SKR_PGSQL_CACHE_SIZE ? cache->count : oldest;
+}
+
+static void
+name_statement(uint64_t number, char name[32])
+{
+    snprintf(name, 32, "skirnir_%llu", (unsigned long long)number);
+}
+
+// Whatever the server still knows by that name is never asked for again.
+static void
+forget(struct skr_pgsql_cache *cache, size_t place)
+{
+    free(cache->entries[place].key);
+    cache->entries[place] = cache->entries[--cache->count];
+}
+
+static enum skr_code
+evict(PGconn *connection, struct skr_pgsql_cache *cache, size_t place,
+      struct skr_error *error)
+{
+    char name[32], sql[64];
+    name_statement(cache->entries[place].number, name);
+    snprintf(sql, sizeof(sql), "DEALLOCATE %s", name);
+    forget(cache, place);
+    return skr_pgsql_exec(connection, sql, error);
+}
+
+static enum skr_code
+prepare(PGconn *connection, struct skr_pgsql_cache *cache,
+        const struct binding *binding, const char *sql, struct skr_error *error)
+{
+    char *key = NULL, name[32];
+    if (asprintf(&key, "%s:%s", binding->kinds, sql) < 0)
+        return skr_fail_memory(error);
+    uint64_t number = ++cache->last_number;
+    name_statement(number, name);
+    PGresult *result =
+        PQprepare(connection, name, sql, (int)binding->count, binding->types);
+    enum skr_code code = SKR_OK;
+    if (PQresultStatus(result) != PGRES_COMMAND_OK)
+        code = skr_pgsql_fail(connection, result, sql, error);
+    PQclear(result);
+    if (code != SKR_OK) {
+        free(key);
+        return code;
+    }
+    size_t place = cache->count++;
+    cache->entries[place].key = key;
+    cache->entries[place].number = number;
+    return SKR_OK;
+}
+
+static enum skr_code
+find_or_prepare(PGconn *connection, struct skr_pgsql_cache *cache,
+                const struct binding *binding, const char *sql, size_t *place,
+                struct skr_error *error)
+{
+    bool found = false;
+    *place = find_place(cache, binding, sql, &found);
+    enum skr_code code = SKR_OK;
+    if (!found && *place < cache->count)
+        code = evict(connection, cache, *place, error);
+    if (!found && code == SKR_OK) {
+        code = prepare(connection, cache, binding, sql, error);
+        *place = cache->count - 1;
+    }
+    if (code == SKR_OK)
+        cache->entries[*place].used_at = ++cache->uses;
+    return code;
+}
+
+void
+skr_pgsql_cache_clear(struct skr_pgsql_cache *cache)
+{
+    while (cache->count > 0)
+        forget(cache, cache->count - 1);
+}
+
+// A table that was altered may make a prepared statement useless for good, and
+// someone may have dropped them all.
+static bool
+is_stale(const PGresult *result)
+{
+    const char *state = PQresultErrorField(result, PG_DIAG_SQLSTATE);
+    const char *function = PQresultErrorField(result, PG_DIAG_SOURCE_FUNCTION);
+    if (state == NULL)
+        return false;
+    return strcmp(state, "26000") == 0 ||
+           (strcmp(state, "0A000") == 0 && function != NULL &&
+            strcmp(function, "RevalidateCachedQuery") == 0);
+}
+
+static enum skr_code
+execute(PGconn *connection, struct skr_pgsql_cache *cache,
+        const struct binding *binding, const char *sql, PGresult **result,
+        struct skr_error *error)
+{
+    if (cache == NULL) {
+        *result =
+            PQexecParams(connection, sql, (int)binding->count, binding->types,
+                         binding->values, binding->sizes, binding->formats, 0);
+        return SKR_OK;
+    }
+    size_t place = 0;
+    enum skr_code code =
+        find_or_prepare(connection, cache, binding, sql, &place, error);
+    if (code != SKR_OK)
+        return code;
+    char name[32];
+    name_statement(cache->entries[place].number, name);
+    *result =
+        PQexecPrepared(connection, name, (int)binding->count, binding->values,
+                       binding->sizes, binding->formats, 0);
+    if (!is_stale(*result))
+        return SKR_OK;
+    forget(cache, place);
+    code = skr_pgsql_fail(connection, *result, sql, error);
+    PQclear(*result);
+    if (error != NULL) {
+        error->code = SKR_CONFLICT;
+        error->remedy = SKR_TRY_AGAIN;
+    }
+    return SKR_CONFLICT;
+}
+
+// False: memory is out. What was allocated for it goes to *owned.
+static bool
+read_column(const PGresult *result, int row, int at, struct skr_value *column,
+            void **owned)
+{
+    *owned = NULL;
+    *column = (struct skr_value){.kind = SKR_NULL};
+    if (PQgetisnull(result, row, at))
+        return true;
+    const char *text = PQgetvalue(result, row, at);
+    switch (PQftype(result, at)) {
+    case TYPE_INT8:
+    case TYPE_INT4:
+    case TYPE_INT2:
+    case TYPE_OID:
+        column->kind = SKR_INTEGER;
+        column->integer = strtoll(text, NULL, 10);
+        return true;
+    case TYPE_BOOLEAN:
+        column->kind = SKR_INTEGER;
+        column->integer = text[0] == 't';
+        return true;
+    case TYPE_BYTEA:
+        column->kind = SKR_BLOB;
+        *owned = PQunescapeBytea((const unsigned char *)text, &column->size);
+        column->bytes = *owned;
+        return *owned != NULL;
+    default:
+        column->kind = SKR_TEXT;
+        column->bytes = text;
+        column->size = (size_t)PQgetlength(result, row, at);
+        return true;
+    }
+}
+
+static enum skr_code
+give_row(const PGresult *result, int row, int column_count,
+         const struct skr_statement *statement, struct skr_error *error)
+{
+    struct skr_value columns[MAX_COLUMNS];
+    void *owned[MAX_COLUMNS];
+    enum skr_code code = SKR_OK;
+    int count = 0;
+    while (code == SKR_OK && count < column_count) {
+        if (!read_column(result, row, count, &columns[count], &owned[count]))
+            code = skr_fail_memory(error);
+        count++;
+    }
+    if (code == SKR_OK)
+        code = statement->each_row(columns, (size_t)column_count,
+                                   statement->user, error);
+    for (int i = 0; i < count; i++)
+        PQfreemem(owned[i]);
+    return code;
+}
+
+static enum skr_code
+give_rows(const PGresult *result, const struct skr_statement *statement,
+          struct skr_error *error)
+{
+    if (statement->each_row == NULL)
+        return SKR_OK;
+    int column_count = PQnfields(result);
+    if (column_count > MAX_COLUMNS)
+        return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
+                        "more than %d columns: %.200s", MAX_COLUMNS,
+                        statement->sql);
+    enum skr_code code = SKR_OK;
+    int row_count = PQntuples(result);
+    for (int i = 0; code == SKR_OK && i < row_count; i++)
+        code = give_row(result, i, column_count, statement, error);
+    return code;
+}
+
+// A SELECT counts the rows that it gave, which is not what was changed.
+static uint64_t
+count_affected(PGresult *result)
+{
+    if (skr_text_starts_with(PQcmdStatus(result), "SELECT"))
+        return 0;
+    return strtoull(PQcmdTuples(result), NULL, 10);
+}
+
+static enum skr_code
+use_result(PGconn *connection, PGresult *result,
+           const struct skr_statement *statement, struct skr_error *error)
+{
+    ExecStatusType status = PQresultStatus(result);
+    if (status == PGRES_EMPTY_QUERY)
+        return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
+                        "exactly one SQL statement is needed; this is none");
+    if (status == PGRES_COPY_IN || status == PGRES_COPY_OUT)
+        return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
+                        "COPY cannot be run here: %.200s", statement->sql);
+    if (status != PGRES_TUPLES_OK && status != PGRES_COMMAND_OK)
+        return skr_pgsql_fail(connection, result, statement->sql, error);
+    if (statement->affected != NULL)
+        *statement->affected = count_affected(result);
+    return give_rows(result, statement, error);
+}
+
+enum skr_code
+skr_pgsql_run(PGconn *connection, struct skr_pgsql_cache *cache,
+              const struct skr_statement *statement, struct skr_error *error)
+{
+    struct binding binding;
+    PGresult *result = NULL;
+    enum skr_code code = bind_values(&binding, statement, error);
+    if (code != SKR_OK)
+        return code;
+    code = execute(connection, cache, &binding, statement->sql, &result, error);
+    free(binding.texts);
+    if (code != SKR_OK)
+        return code;
+    code = use_result(connection, result, statement, error);
+    PQclear(result);
+    return code;
+}
+
+enum skr_code
+skr_pgsql_exec(PGconn *connection, const char *sql, struct skr_error *error)
+{
+    PGresult *result = PQexec(connection, sql);
+    enum skr_code code = use_result(connection, result,
+                                    &(struct skr_statement){.sql = sql}, error);
+    PQclear(result);
+    return code;
+}

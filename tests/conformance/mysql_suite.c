@@ -1,0 +1,726 @@
+// SPDX-License-Identifier: MIT
+// What only the driver for MariaDB and MySQL has to show: the rest is in the
+// suites for all databases.
+
+#include "db_world.h"
+
+#include "db/mysql/connection.h"
+#include "table/deduplication/deduplication.h"
+#include "table/messenger/messenger.h"
+
+static MYSQL *
+raw(struct skr_db *db)
+{
+    return skr_mysql_connection(skr_db_tx(db));
+}
+
+static void
+query(MYSQL *connection, const char *sql)
+{
+    if (mysql_query(connection, sql) != 0)
+        fail_msg("%s: %s", sql, mysql_error(connection));
+    mysql_free_result(mysql_store_result(connection));
+}
+
+// ----------------------------------------------------- the application's own
+
+static void
+test_autocommit_off_counts_as_a_transaction(void **state)
+{
+    struct fixture *fixture = *state;
+    struct skr_error error = {0};
+    struct skr_test_client client = skr_test_client_open(&fixture->database);
+    skr_test_client_run(&client, "SET autocommit = 0");
+    assert_int_equal(client.tx.ops->check(client.tx, &error), SKR_OK);
+    const struct skr_statement insert = {
+        .sql = "INSERT INTO thing (name) VALUES ('a')"};
+    assert_int_equal(skr_tx_run(client.tx, &insert, &error), SKR_OK);
+    assert_int_equal(count_things(fixture->db), 0);
+    skr_test_client_rollback(&client);
+    // Unless the connection may be replaced by one in autocommit unnoticed.
+    my_bool on = 1;
+    mysql_optionsv(client.connection, MYSQL_OPT_RECONNECT, &on);
+    assert_int_equal(client.tx.ops->check(client.tx, &error),
+                     SKR_NO_TRANSACTION);
+    assert_non_null(strstr(error.text, "MYSQL_OPT_RECONNECT"));
+    skr_test_client_begin(&client);
+    assert_int_equal(client.tx.ops->check(client.tx, &error), SKR_OK);
+    skr_test_client_close(&client);
+    assert_int_equal(count_things(fixture->db), 0);
+}
+
+static enum skr_code
+count_row(const struct skr_value *columns, size_t count, void *user,
+          struct skr_error *error)
+{
+    (void)columns;
+    (void)count;
+    (void)error;
+    ++*(int *)user;
+    return SKR_OK;
+}
+
+static void
+test_mistakes_leave_the_applications_connection_in_step(void **state)
+{
+    struct fixture *fixture = *state;
+    struct skr_test_client client = skr_test_client_open(&fixture->database);
+    const struct skr_value value = skr_bind_text("a");
+    static const struct {
+        const char *sql;
+        enum skr_code code;
+    } cases[] = {
+        {"INSERT INTO thing (name) VALUES (?)", SKR_OK},
+        {"INSERT INTO thing (name) VALUES (?)", SKR_DUPLICATE},
+        {"INSERT INTO nowhere (name) VALUES (?)", SKR_MISSING},
+        {"SELEC ?", SKR_INVALID},
+        {"SELECT name FROM thing WHERE name <> ?", SKR_OK},
+    };
+    skr_test_client_begin(&client);
+    for (int round = 0; round < 3; round++)
+        for (size_t i = round == 0 ? 0 : 1; i < SKR_COUNT_OF(cases); i++) {
+            int rows = 0;
+            assert_int_equal(skr_tx_run(client.tx,
+                                        &(struct skr_statement){
+                                            .sql = cases[i].sql,
+                                            .values = &value,
+                                            .value_count = 1,
+                                            .each_row = count_row,
+                                            .user = &rows,
+                                        },
+                                        NULL),
+                             cases[i].code);
+            assert_int_equal(client.tx.ops->check(client.tx, NULL), SKR_OK);
+        }
+    skr_test_client_commit(&client);
+    assert_int_equal(count_things(fixture->db), 1);
+    // Nothing of ours stays on the server.
+    assert_int_equal(mysql_query(client.connection,
+                                 "SHOW STATUS LIKE 'Prepared_stmt_count'"),
+                     0);
+    mysql_free_result(mysql_store_result(client.connection));
+    skr_test_client_close(&client);
+}
+
+static void
+test_a_large_body_goes_through_the_applications_connection(void **state)
+{
+    struct fixture *fixture = *state;
+    struct skr_test_client client = skr_test_client_open(&fixture->database);
+    size_t size = 12 * 1024 * 1024;
+    char *bytes = malloc(size);
+    assert_non_null(bytes);
+    memset(bytes, 'x', size);
+    const struct skr_value value = skr_bind_bytes(bytes, size);
+    skr_test_client_begin(&client);
+    assert_int_equal(
+        skr_tx_run(client.tx,
+                   &(struct skr_statement){
+                       .sql = "INSERT INTO thing (note) VALUES (?)",
+                       .values = &value,
+                       .value_count = 1},
+                   NULL),
+        SKR_OK);
+    skr_test_client_commit(&client);
+    assert_int_equal(
+        skr_test_number(fixture->db, "SELECT LENGTH(note) FROM thing"),
+        (int64_t)size);
+    free(bytes);
+    skr_test_client_close(&client);
+}
+
+// ---------------------------------------------------------------- transactions
+
+struct deadlock {
+    struct skr_db *db;
+    enum skr_code code;
+};
+
+static void *
+lock_second_then_first(void *user)
+{
+    struct deadlock *deadlock = user;
+    deadlock->code = run(deadlock->db,
+                         "UPDATE thing SET note = 'b' "
+                         "WHERE id = 1",
+                         NULL);
+    return NULL;
+}
+
+// Both wait for each other; the one that has changed less loses.
+static enum skr_code
+make_deadlock(struct fixture *fixture, struct skr_db *other,
+              struct skr_error *error)
+{
+    skr_test_run(fixture->db, "INSERT INTO thing (id) VALUES (1), (2), (3)");
+    assert_int_equal(skr_db_begin(fixture->db, SKR_BEGIN_WRITE, NULL), SKR_OK);
+    skr_test_run(fixture->db, "UPDATE thing SET note = 'a' WHERE id = 1");
+    assert_int_equal(skr_db_begin(other, SKR_BEGIN_WRITE, NULL), SKR_OK);
+    skr_test_run(other, "UPDATE thing SET note = 'b' WHERE id = 2");
+    skr_test_run(other, "UPDATE thing SET note = 'b' WHERE id = 3");
+    skr_test_run(other, "INSERT INTO thing (id) VALUES (4), (5), (6)");
+    struct deadlock deadlock = {.db = other};
+    pthread_t thread;
+    assert_int_equal(
+        pthread_create(&thread, NULL, lock_second_then_first, &deadlock), 0);
+    enum skr_code code = SKR_OK;
+    while (code == SKR_OK &&
+           skr_test_number(fixture->db, "SELECT COUNT(*) "
+                                        "FROM information_schema."
+                                        "processlist WHERE info LIKE "
+                                        "'UPDATE%id = 1'") == 0)
+        skr_clock_sleep(-1, 2);
+    code = run(fixture->db, "UPDATE thing SET note = 'a' WHERE id = 2", error);
+    pthread_join(thread, NULL);
+    assert_int_equal(deadlock.code, SKR_OK);
+    assert_int_equal(skr_db_commit(other, NULL), SKR_OK);
+    return code;
+}
+
+static void
+test_after_a_deadlock_nothing_more_is_written(void **state)
+{
+    struct fixture *fixture = *state;
+    struct skr_db *other = skr_test_connect(&fixture->database);
+    struct skr_tx tx = skr_db_tx(fixture->db);
+    struct skr_error error = {0};
+    assert_int_equal(make_deadlock(fixture, other, &error), SKR_CONFLICT);
+    assert_int_equal(error.remedy, SKR_TRY_AGAIN);
+    assert_string_equal(error.native, "1213");
+    assert_int_equal(tx.ops->check(tx, NULL), SKR_NO_TRANSACTION);
+    assert_int_equal(
+        run(fixture->db, "INSERT INTO thing (id) VALUES (9)", &error),
+        SKR_CONFLICT);
+    // A handler that goes on by itself: what it writes does not commit alone.
+    query(raw(fixture->db), "INSERT INTO thing (id) VALUES (10)");
+    assert_int_equal(skr_db_commit(fixture->db, &error), SKR_CONFLICT);
+    assert_int_equal(error.remedy, SKR_TRY_AGAIN);
+    assert_int_equal(skr_test_number(other, "SELECT COUNT(*) FROM thing "
+                                            "WHERE id > 6 OR note = 'a'"),
+                     0);
+    // And the connection is as good as new.
+    assert_int_equal(skr_db_begin(fixture->db, SKR_BEGIN_WRITE, NULL), SKR_OK);
+    skr_test_run(fixture->db, "INSERT INTO thing (id) VALUES (11)");
+    assert_int_equal(skr_db_commit(fixture->db, NULL), SKR_OK);
+    skr_test_run(fixture->db, "INSERT INTO thing (id) VALUES (12)");
+    assert_int_equal(count_things(other), 8);
+    skr_db_close(other);
+}
+
+static void
+test_an_open_transaction_is_not_committed_by_another(void **state)
+{
+    struct fixture *fixture = *state;
+    assert_int_equal(skr_db_begin(fixture->db, SKR_BEGIN_WRITE, NULL), SKR_OK);
+    skr_test_run(fixture->db, "INSERT INTO thing (name) VALUES ('a')");
+    assert_int_equal(skr_db_begin(fixture->db, SKR_BEGIN_WRITE, NULL),
+                     SKR_INVALID);
+    skr_db_rollback(fixture->db);
+    assert_int_equal(count_things(fixture->db), 0);
+}
+
+static void
+test_the_session_is_what_tables_rely_on(void **state)
+{
+    struct fixture *fixture = *state;
+    static const struct {
+        const char *sql, *answer;
+    } cases[] = {
+        {"SELECT @@time_zone", "+00:00"},
+        {"SELECT @@character_set_connection", "utf8mb4"},
+        {"SELECT @@sql_mode LIKE '%STRICT_ALL_TABLES%'", "1"},
+        {"SELECT @@innodb_lock_wait_timeout", "5"},
+        {"SELECT @@lock_wait_timeout", "5"},
+        {"SELECT @@autocommit", "1"},
+        {"SELECT CAST('2026-11-15 02:53:45' AS DATETIME)",
+         "2026-11-15 02:53:45"},
+        {"SELECT ABS(TIMESTAMPDIFF(SECOND, UTC_TIMESTAMP(), NOW())) <= 1", "1"},
+    };
+    for (size_t i = 0; i < SKR_COUNT_OF(cases); i++)
+        skr_test_assert_text(fixture->db, cases[i].sql, cases[i].answer);
+    // A row that is found counts, changed or not.
+    uint64_t affected = 0;
+    skr_test_run(fixture->db, "INSERT INTO thing (name) VALUES ('a')");
+    assert_int_equal(
+        skr_tx_run(skr_db_tx(fixture->db),
+                   &(struct skr_statement){.sql = "UPDATE thing SET name = 'a'",
+                                           .affected = &affected},
+                   NULL),
+        SKR_OK);
+    assert_int_equal(affected, 1);
+}
+
+// ------------------------------------------------------------------ statements
+
+static void
+test_results_of_procedures_are_taken_in(void **state)
+{
+    struct fixture *fixture = *state;
+    skr_test_run(fixture->db, "INSERT INTO thing (name) VALUES ('a'), ('b')");
+    skr_test_run(fixture->db, "CREATE PROCEDURE two(IN given INTEGER) BEGIN "
+                              "SELECT * FROM thing; SELECT given; "
+                              "UPDATE thing SET note = given; END");
+    const struct skr_value value = skr_bind_integer(7);
+    for (int i = 0; i < 3; i++) {
+        skr_test_run(fixture->db, "CALL two(1)");
+        assert_int_equal(run_with(fixture->db, "CALL two(?)", &value, 1, NULL),
+                         SKR_OK);
+        skr_test_assert_text(fixture->db, "SELECT note FROM thing LIMIT 1",
+                             "7");
+    }
+}
+
+static enum skr_code
+count_bytes(const struct skr_value *columns, size_t count, void *user,
+            struct skr_error *error)
+{
+    (void)error;
+    assert_int_equal(count, 2);
+    *(uint64_t *)user += columns[1].size;
+    return columns[0].integer == 40 ? SKR_STOPPED : SKR_OK;
+}
+
+static void
+test_values_of_very_different_sizes_come_whole(void **state)
+{
+    struct fixture *fixture = *state;
+    skr_test_run(fixture->db,
+                 "INSERT INTO thing (id, note) SELECT seq, REPEAT('x', "
+                 "CASE seq % 3 WHEN 0 THEN 0 WHEN 1 THEN 10 ELSE seq * 1000 "
+                 "END) FROM seq_1_to_60");
+    uint64_t bytes = 0;
+    const struct skr_statement statement = {
+        .sql = "SELECT id, note FROM thing ORDER BY id",
+        .each_row = count_bytes,
+        .user = &bytes,
+    };
+    // It stops in the middle; what was left on the wire disturbs nobody.
+    for (int i = 0; i < 3; i++) {
+        bytes = 0;
+        assert_int_equal(skr_tx_run(skr_db_tx(fixture->db), &statement, NULL),
+                         SKR_STOPPED);
+        assert_int_equal(bytes, 14 * 10 + 1000 * 260);
+        assert_int_equal(count_things(fixture->db), 60);
+    }
+}
+
+static void
+test_what_is_too_large_for_the_server_is_told_before_it_is_sent(void **state)
+{
+    struct fixture *fixture = *state;
+    size_t size =
+        (size_t)skr_test_number(fixture->db, "SELECT @@max_allowed_packet");
+    char *bytes = calloc(1, size);
+    assert_non_null(bytes);
+    const struct skr_value value = skr_bind_blob(bytes, size);
+    struct skr_error error = {0};
+    assert_int_equal(skr_db_begin(fixture->db, SKR_BEGIN_WRITE, NULL), SKR_OK);
+    skr_test_run(fixture->db, "INSERT INTO thing (name) VALUES ('a')");
+    assert_int_equal(run_with(fixture->db,
+                              "INSERT INTO thing (data) VALUES (?)", &value, 1,
+                              &error),
+                     SKR_INVALID);
+    assert_int_equal(error.remedy, SKR_GIVE_UP);
+    assert_non_null(strstr(error.text, "max_allowed_packet"));
+    assert_int_equal(skr_db_commit(fixture->db, NULL), SKR_OK);
+    assert_int_equal(count_things(fixture->db), 1);
+    free(bytes);
+}
+
+// --------------------------------------------------------------------- trouble
+
+static void
+test_error_numbers_have_their_codes(void **state)
+{
+    struct fixture *fixture = *state;
+    skr_test_run(fixture->db,
+                 "CREATE PROCEDURE raise(IN number INTEGER) "
+                 "SIGNAL SQLSTATE 'HY000' SET MYSQL_ERRNO = number, "
+                 "MESSAGE_TEXT = 'as asked for'");
+    static const struct {
+        int number;
+        enum skr_code code;
+        enum skr_remedy remedy;
+        const char *words;
+    } cases[] = {
+        {1213, SKR_CONFLICT, SKR_TRY_AGAIN, ""},
+        {1205, SKR_CONFLICT, SKR_TRY_AGAIN, "lock"},
+        {3572, SKR_CONFLICT, SKR_TRY_AGAIN, "lock"},
+        {1062, SKR_DUPLICATE, SKR_GIVE_UP, ""},
+        {1146, SKR_MISSING, SKR_GIVE_UP, ""},
+        {1054, SKR_INVALID, SKR_GIVE_UP, "another shape"},
+        {1153, SKR_INVALID, SKR_GIVE_UP, "max_allowed_packet"},
+        {1053, SKR_UNAVAILABLE, SKR_RECONNECT, "lost"},
+        {1927, SKR_UNAVAILABLE, SKR_RECONNECT, "lost"},
+        {4031, SKR_UNAVAILABLE, SKR_RECONNECT, "lost"},
+        {1045, SKR_REFUSED, SKR_GIVE_UP, "password"},
+        {1044, SKR_REFUSED, SKR_GIVE_UP, "GRANT"},
+        {1142, SKR_REFUSED, SKR_GIVE_UP, "GRANT"},
+        {1049, SKR_REFUSED, SKR_GIVE_UP, "create"},
+        {1114, SKR_REFUSED, SKR_TRY_AGAIN, "space"},
+        {1021, SKR_REFUSED, SKR_TRY_AGAIN, "space"},
+        {1041, SKR_REFUSED, SKR_TRY_AGAIN, "memory"},
+        {1290, SKR_REFUSED, SKR_RECONNECT, "writable"},
+        {1836, SKR_REFUSED, SKR_RECONNECT, "writable"},
+        {1665, SKR_REFUSED, SKR_GIVE_UP, "binlog_format"},
+        {1999, SKR_INVALID, SKR_GIVE_UP, "as asked for"},
+    };
+    for (size_t i = 0; i < SKR_COUNT_OF(cases); i++) {
+        struct skr_error error = {0};
+        char sql[64], native[16];
+        snprintf(sql, sizeof(sql), "CALL raise(%d)", cases[i].number);
+        snprintf(native, sizeof(native), "%d", cases[i].number);
+        assert_int_equal(run(fixture->db, sql, &error), cases[i].code);
+        assert_int_equal(error.remedy, cases[i].remedy);
+        assert_string_equal(error.native, native);
+        if (strstr(error.text, cases[i].words) == NULL ||
+            strstr(error.text, "127.0.0.1/skirnir_") == NULL)
+            fail_msg("%s", error.text);
+    }
+}
+
+// Puts something else into a URL.
+static void
+change(char url[256], const char *part, const char *instead)
+{
+    char copy[256];
+    snprintf(copy, sizeof(copy), "%s", url);
+    char *at = strstr(copy, part);
+    assert_non_null(at);
+    *at = '\0';
+    snprintf(url, 256, "%s%s%s", copy, instead, at + strlen(part));
+}
+
+static enum skr_code
+open_changed(const struct fixture *fixture, const char *part,
+             const char *instead, struct skr_error *error)
+{
+    char url[256];
+    memcpy(url, fixture->database.url, sizeof(url));
+    change(url, part, instead);
+    struct skr_db *db = NULL;
+    enum skr_code code = skr_db_open(fixture->database.ops, url, &db, error);
+    skr_db_close(db);
+    return code;
+}
+
+static void
+test_who_may_not_come_in_is_told_why_and_keeps_the_password(void **state)
+{
+    struct fixture *fixture = *state;
+    static const struct {
+        const char *part, *instead;
+        enum skr_code code;
+        enum skr_remedy remedy;
+        const char *words;
+    } cases[] = {
+        {"p%40ss", "s3cret", SKR_REFUSED, SKR_GIVE_UP, "password"},
+        {"/skirnir_", "/elsewhere_", SKR_REFUSED, SKR_GIVE_UP, "elsewhere_"},
+        {"127.0.0.1", "host.invalid", SKR_UNAVAILABLE, SKR_RECONNECT,
+         "host.invalid"},
+        // One that does not speak TLS is not talked to without, unless told.
+        {"?", "?ssl=1&", SKR_REFUSED, SKR_GIVE_UP, "ssl_ca"},
+    };
+    size_t count = SKR_COUNT_OF(cases);
+    if (getenv("SKR_MARIADB_CERTIFICATES") != NULL)
+        count--;
+    for (size_t i = 0; i < count; i++) {
+        struct skr_error error = {0};
+        assert_int_equal(
+            open_changed(fixture, cases[i].part, cases[i].instead, &error),
+            cases[i].code);
+        assert_int_equal(error.remedy, cases[i].remedy);
+        if (strstr(error.text, cases[i].words) == NULL)
+            fail_msg("%s", error.text);
+        assert_null(strstr(error.text, "s3cret"));
+        assert_null(strstr(error.text, "p@ss"));
+    }
+}
+
+static bool
+is_encrypted(struct skr_db *db)
+{
+    return skr_test_number(db, "SELECT variable_value <> '' FROM "
+                               "information_schema.session_status WHERE "
+                               "variable_name = 'Ssl_cipher'") == 1;
+}
+
+// Runs where the server was started with certificates: with-server mariadb+tls.
+static void
+test_tls_knows_its_server(void **state)
+{
+    struct fixture *fixture = *state;
+    const char *folder = getenv("SKR_MARIADB_CERTIFICATES");
+    if (folder == NULL)
+        skip();
+    static const struct {
+        const char *parameters;  // every %s is the folder
+        enum skr_code code;
+        bool is_encrypted;
+    } cases[] = {
+        {"ssl_ca=%s/authority.pem", SKR_OK, true},
+        {"ssl_ca=%s/authority.pem&ssl_cert=%s/client.pem"
+         "&ssl_key=%s/client.key",
+         SKR_OK, true},
+        {"ssl_verify=0", SKR_OK, true},
+        {"ssl=0", SKR_OK, false},
+        {"serverVersion=8", SKR_OK, false},  // this very machine
+        // Nobody has signed it whom this machine, or the URL, trusts.
+        {"ssl=1", SKR_REFUSED, false},
+        {"ssl_ca=%s/stranger.pem", SKR_REFUSED, false},
+        {"ssl_ca=%s/nothing.pem", SKR_REFUSED, false},
+    };
+    for (size_t i = 0; i < SKR_COUNT_OF(cases); i++) {
+        struct skr_text url = {0};
+        struct skr_error error = {0};
+        struct skr_db *db = NULL;
+        skr_text_add_format(&url, "%s&", fixture->database.url);
+        for (const char *at = cases[i].parameters; *at != '\0'; at++) {
+            bool is_folder = strncmp(at, "%s", 2) == 0;
+            skr_text_add(&url, is_folder ? folder : at,
+                         is_folder ? strlen(folder) : 1);
+            at += is_folder;
+        }
+        enum skr_code code =
+            skr_db_open(fixture->database.ops, url.bytes, &db, &error);
+        if (code != cases[i].code)
+            fail_msg("%s: %s", cases[i].parameters, error.text);
+        if (code == SKR_OK)
+            assert_int_equal(is_encrypted(db), cases[i].is_encrypted);
+        skr_db_close(db);
+        skr_text_fini(&url);
+    }
+}
+
+// The same address, by a name that the certificate does not hold.
+static void
+test_tls_knows_its_servers_name(void **state)
+{
+    struct fixture *fixture = *state;
+    const char *folder = getenv("SKR_MARIADB_CERTIFICATES");
+    if (folder == NULL)
+        skip();
+    struct skr_error error = {0};
+    char parameter[100];
+    snprintf(parameter, sizeof(parameter), "?ssl_ca=%s/authority.pem&", folder);
+    assert_int_equal(open_changed(fixture, "?", parameter, &error), SKR_OK);
+    change(fixture->database.url, "127.0.0.1", "127.1");
+    assert_int_equal(open_changed(fixture, "?", "?", &error), SKR_OK);
+    assert_int_equal(open_changed(fixture, "?", parameter, &error),
+                     SKR_REFUSED);
+}
+
+static void
+test_a_killed_connection_is_lost(void **state)
+{
+    struct fixture *fixture = *state;
+    struct skr_db *other = skr_test_connect(&fixture->database);
+    struct skr_error error = {0};
+    char sql[64];
+    snprintf(sql, sizeof(sql), "KILL %lu", mysql_thread_id(raw(fixture->db)));
+    assert_int_equal(skr_db_begin(fixture->db, SKR_BEGIN_WRITE, NULL), SKR_OK);
+    skr_test_run(fixture->db, "INSERT INTO thing (name) VALUES ('a')");
+    skr_test_run(other, sql);
+    assert_int_equal(skr_db_commit(fixture->db, &error), SKR_UNAVAILABLE);
+    assert_int_equal(error.remedy, SKR_RECONNECT);
+    skr_db_rollback(fixture->db);
+    assert_int_equal(run(fixture->db, "SELECT 1", &error), SKR_UNAVAILABLE);
+    assert_int_equal(count_things(other), 0);
+    skr_db_close(other);
+}
+
+static void
+test_a_server_cannot_ask_for_files(void **state)
+{
+    struct fixture *fixture = *state;
+    struct skr_error error = {0};
+    char path[128], sql[300];
+    snprintf(path, sizeof(path), "%s/secret", fixture->database.folder);
+    FILE *file = fopen(path, "w");
+    assert_non_null(file);
+    assert_true(fputs("secret\n", file) >= 0);
+    assert_int_equal(fclose(file), 0);
+    snprintf(sql, sizeof(sql),
+             "LOAD DATA LOCAL INFILE '%s' INTO TABLE thing "
+             "(name)",
+             path);
+    assert_int_not_equal(run(fixture->db, sql, &error), SKR_OK);
+    assert_int_equal(count_things(fixture->db), 0);
+}
+
+// ---------------------------------------------------------------------- tables
+
+static void
+test_an_engine_without_transactions_is_refused(void **state)
+{
+    struct fixture *fixture = *state;
+    struct skr_error error = {0};
+    struct skr_table *table = NULL;
+    struct skr_deduplication *deduplication = NULL;
+    const struct skr_messenger_options options = {
+        .dialect = skr_db_dialect(fixture->db),
+        .table = "messenger_outbox",
+        .queue = "outbox",
+        .failed_table = "messenger_messages",
+    };
+    assert_int_equal(skr_messenger_new(&options, &table, NULL), SKR_OK);
+    assert_int_equal(
+        skr_deduplication_new(options.dialect, NULL, &deduplication, NULL),
+        SKR_OK);
+    assert_int_equal(skr_table_create(table, fixture->db, NULL), SKR_OK);
+    assert_int_equal(skr_deduplication_create(deduplication, fixture->db, NULL),
+                     SKR_OK);
+    assert_int_equal(table->ops->check(table, fixture->db, NULL), SKR_OK);
+    static const char *const tables[] = {"messenger_outbox",
+                                         "messenger_messages",
+                                         "message_broker_deduplication"};
+    for (size_t i = 0; i < SKR_COUNT_OF(tables); i++) {
+        char sql[100];
+        snprintf(sql, sizeof(sql), "ALTER TABLE %s ENGINE = MyISAM", tables[i]);
+        skr_test_run(fixture->db, sql);
+        enum skr_code code = table->ops->check(table, fixture->db, &error);
+        if (code == SKR_OK)
+            code = skr_deduplication_check(deduplication, fixture->db, &error);
+        assert_int_equal(code, SKR_REFUSED);
+        assert_non_null(strstr(error.text, tables[i]));
+        assert_non_null(strstr(error.text, "ENGINE = InnoDB"));
+        snprintf(sql, sizeof(sql), "ALTER TABLE %s ENGINE = InnoDB", tables[i]);
+        skr_test_run(fixture->db, sql);
+    }
+    skr_deduplication_free(deduplication);
+    skr_table_free(table);
+}
+
+static void
+test_publishing_into_such_an_engine_is_refused(void **state)
+{
+    struct fixture *fixture = *state;
+    struct skr_error error = {0};
+    struct skr_outbox *outbox = NULL;
+    const struct skr_message message = {
+        .name = "order.placed", .body = "{}", .body_size = 2};
+    skr_test_run(fixture->db,
+                 "CREATE TABLE messenger_outbox (id INTEGER AUTO_INCREMENT "
+                 "PRIMARY KEY, body TEXT, headers TEXT, queue_name TEXT, "
+                 "created_at DATETIME, available_at DATETIME) ENGINE = MyISAM");
+    struct skr_test_client client = skr_test_client_open(&fixture->database);
+    assert_int_equal(skr_outbox_new(NULL, &outbox, NULL), SKR_OK);
+    skr_test_client_begin(&client);
+    assert_int_equal(skr_publish(outbox, client.tx, &message, 1, NULL, &error),
+                     SKR_REFUSED);
+    assert_non_null(strstr(error.text, "ENGINE = InnoDB"));
+    skr_test_client_rollback(&client);
+    skr_test_run(fixture->db, "ALTER TABLE messenger_outbox ENGINE = InnoDB");
+    for (int i = 0; i < 2; i++) {
+        skr_test_client_begin(&client);
+        assert_int_equal(
+            skr_publish(outbox, client.tx, &message, 1, NULL, &error), SKR_OK);
+        skr_test_client_run(&client, i == 0 ? "ROLLBACK" : "COMMIT");
+    }
+    assert_int_equal(skr_test_number(fixture->db, "SELECT COUNT(*) FROM "
+                                                  "messenger_outbox"),
+                     1);
+    skr_outbox_free(outbox);
+    skr_test_client_close(&client);
+}
+
+static void
+test_tables_are_as_symfony_makes_them(void **state)
+{
+    struct fixture *fixture = *state;
+    struct skr_table *table = NULL;
+    const struct skr_messenger_options options = {
+        .dialect = skr_db_dialect(fixture->db),
+        .table = "messenger_outbox",
+        .queue = "outbox",
+    };
+    assert_int_equal(skr_messenger_new(&options, &table, NULL), SKR_OK);
+    assert_int_equal(skr_table_create(table, fixture->db, NULL), SKR_OK);
+    static const struct {
+        const char *sql, *answer;
+    } cases[] = {
+        {"SELECT GROUP_CONCAT(index_name ORDER BY index_name) FROM "
+         "information_schema.statistics WHERE table_name = 'messenger_outbox' "
+         "AND table_schema = DATABASE()",
+         "idx_available_at,idx_delivered_at,idx_queue_name,PRIMARY"},
+        {"SELECT GROUP_CONCAT(column_name, ' ', REPLACE(column_type, '(20)', "
+         "'') ORDER BY "
+         "ordinal_position) FROM information_schema.columns WHERE table_name "
+         "= 'messenger_outbox' AND table_schema = DATABASE()",
+         "id bigint,body longtext,headers longtext,"
+         "queue_name varchar(190),created_at datetime,available_at datetime,"
+         "delivered_at datetime"},
+        {"SELECT CONCAT(engine, ' ', table_collation) FROM "
+         "information_schema.tables WHERE table_name = 'messenger_outbox' AND "
+         "table_schema = DATABASE()",
+         "InnoDB utf8mb4_unicode_ci"},
+    };
+    for (size_t i = 0; i < SKR_COUNT_OF(cases); i++)
+        skr_test_assert_text(fixture->db, cases[i].sql, cases[i].answer);
+    skr_table_free(table);
+}
+
+// --------------------------------------------------------------- lock and wait
+
+static void
+test_the_server_drops_a_silent_holder_of_a_lock(void **state)
+{
+    struct fixture *fixture = *state;
+    struct skr_db *db = fixture->db;
+    bool granted = false;
+    char *before = skr_test_text(db, "SELECT @@wait_timeout");
+    assert_int_equal(db->ops->lock(db, "relay", -1, 0, &granted, NULL), SKR_OK);
+    assert_true(granted);
+    skr_test_assert_text(db, "SELECT @@wait_timeout", "15");
+    db->ops->unlock(db);
+    skr_test_assert_text(db, "SELECT @@wait_timeout", before);
+    free(before);
+}
+
+static void
+test_looking_gets_rare_while_nothing_comes_and_frequent_after(void **state)
+{
+    struct fixture *fixture = *state;
+    struct skr_db *db = fixture->db;
+    assert_int_equal(db->ops->wait(db, -1, 0, NULL), SKR_OK);
+    int looks = 0;
+    int64_t end = skr_clock_ms() + 200;
+    while (skr_clock_ms() < end)
+        looks += db->ops->wait(db, -1, 1000, NULL) == SKR_OK;
+    // 1, 2, 4, 8, 16, 20, 20, ... ms.
+    assert_in_range(looks, 3, 16);
+    db->found_rows = true;
+    int64_t start = skr_clock_ms();
+    assert_int_equal(db->ops->wait(db, -1, 1000, NULL), SKR_OK);
+    assert_int_equal(db->ops->wait(db, -1, 1000, NULL), SKR_OK);
+    assert_true(skr_clock_ms() - start < 15);
+    assert_int_equal(db->ops->wait(db, -1, 0, NULL), SKR_TIMEOUT);
+}
+
+int
+main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(test_autocommit_off_counts_as_a_transaction),
+        TEST(test_mistakes_leave_the_applications_connection_in_step),
+        TEST(test_a_large_body_goes_through_the_applications_connection),
+        TEST(test_after_a_deadlock_nothing_more_is_written),
+        TEST(test_an_open_transaction_is_not_committed_by_another),
+        TEST(test_the_session_is_what_tables_rely_on),
+        TEST(test_results_of_procedures_are_taken_in),
+        TEST(test_values_of_very_different_sizes_come_whole),
+        TEST(test_what_is_too_large_for_the_server_is_told_before_it_is_sent),
+        TEST(test_error_numbers_have_their_codes),
+        TEST(test_who_may_not_come_in_is_told_why_and_keeps_the_password),
+        TEST(test_tls_knows_its_server),
+        TEST(test_tls_knows_its_servers_name),
+        TEST(test_a_killed_connection_is_lost),
+        TEST(test_a_server_cannot_ask_for_files),
+        TEST(test_an_engine_without_transactions_is_refused),
+        TEST(test_publishing_into_such_an_engine_is_refused),
+        TEST(test_tables_are_as_symfony_makes_them),
+        TEST(test_the_server_drops_a_silent_holder_of_a_lock),
+        TEST(test_looking_gets_rare_while_nothing_comes_and_frequent_after),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,299 @@
+// SPDX-License-Identifier: MIT
+// The PostgreSQL driver: connecting, waiting and locks when things go wrong.
+
+#include "pgsql_world.h"
+
+#include <pthread.h>
+#include <signal.h>
+#include <sys/wait.h>
+
+// -------------------------------------------------------------- connecting
+
+static void
+test_refusals_to_connect_have_their_codes(void **state)
+{
+    struct world *world = *state;
+    run_client(world->server, "CREATE ROLE skirnir_locked_out NOLOGIN");
+    const struct {
+        const char *format;
+        enum skr_code code;
+        enum skr_remedy remedy;
+        const char *native;
+        const char *words;
+    } cases[] = {
+        {"pgsql://nobody:hunter2@127.0.0.1:%s/%s", SKR_REFUSED, SKR_GIVE_UP,
+         "28000", "\"nobody\""},
+        {"pgsql://skirnir_locked_out:hunter2@127.0.0.1:%s/%s", SKR_REFUSED,
+         SKR_GIVE_UP, "28000", "pg_hba.conf"},
+        {"pgsql://postgres:hunter2@127.0.0.1:%s/no_such_%s", SKR_REFUSED,
+         SKR_GIVE_UP, "3D000", "create the database"},
+        // Not one of the names of this machine that are known to be.
+        {"pgsql://postgres:hunter2@0.0.0.0:%s/%s", SKR_UNAVAILABLE,
+         SKR_RECONNECT, "", "verify-full"},
+    };
+    for (size_t i = 0; i < SKR_COUNT_OF(cases); i++) {
+        struct skr_db *db = NULL;
+        struct skr_error error = {0};
+        char url[URL_SIZE];
+        // The formats are those above.
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wformat-nonliteral"
+        snprintf(url, sizeof(url), cases[i].format, world->port, world->name);
+#pragma GCC diagnostic pop
+        assert_int_equal(skr_db_open(&skr_pgsql_db, url, &db, &error),
+                         cases[i].code);
+        assert_int_equal(error.remedy, cases[i].remedy);
+        assert_string_equal(error.native, cases[i].native);
+        if (strstr(error.text, cases[i].words) == NULL)
+            fail_msg("%s: %s", url, error.text);
+        assert_null(strstr(error.text, "hunter2"));
+        assert_non_null(strstr(error.text, world->port));
+    }
+    run_client(world->server, "DROP ROLE skirnir_locked_out");
+}
+
+static void
+test_certificates_are_verified(void **state)
+{
+    struct world *world = *state;
+    const char *folder = getenv("SKR_POSTGRESQL_CERTIFICATES");
+    if (folder == NULL)
+        return;
+    static const char in_use[] =
+        "SELECT ssl FROM pg_stat_ssl WHERE pid = pg_backend_pid()";
+    struct skr_db *db = NULL;
+    struct skr_error error = {0};
+    char url[URL_SIZE];
+    snprintf(url, sizeof(url),
+             "pgsql://postgres@localhost:%s/%s?sslmode=verify-full&"
+             "sslrootcert=%s/authority.pem",
+             world->port, world->name, folder);
+    db = open_db(url);
+    skr_test_assert_text(db, in_use, "1");
+    skr_db_close(db);
+    // By default where the host is not known to be this machine.
+    snprintf(url, sizeof(url),
+             "pgsql://postgres@0.0.0.0:%s/%s?sslrootcert=%s/authority.pem",
+             world->port, world->name, folder);
+    assert_int_equal(skr_db_open(&skr_pgsql_db, url, &db, &error),
+                     SKR_UNAVAILABLE);
+    assert_non_null(strstr(error.text, "0.0.0.0"));
+    assert_non_null(strstr(error.text, "verify-full"));
+    // Nobody on this machine vouches for the tests' own authority.
+    snprintf(url, sizeof(url), "pgsql://postgres@0.0.0.0:%s/%s", world->port,
+             world->name);
+    assert_int_equal(skr_db_open(&skr_pgsql_db, url, &db, &error),
+                     SKR_UNAVAILABLE);
+    assert_non_null(strstr(error.text, "certificate"));
+}
+
+static void
+test_a_server_that_is_not_there_is_unavailable(void **state)
+{
+    (void)state;
+    struct skr_db *db = NULL;
+    struct skr_error error = {0};
+    assert_int_equal(skr_db_open(&skr_pgsql_db,
+                                 "pgsql://u:hunter2@127.0.0.1:1/shop", &db,
+                                 &error),
+                     SKR_UNAVAILABLE);
+    assert_int_equal(error.remedy, SKR_RECONNECT);
+    assert_non_null(strstr(error.text, "127.0.0.1:1/shop"));
+    assert_null(strstr(error.text, "hunter2"));
+}
+
+static void
+test_the_next_server_of_several_is_tried(void **state)
+{
+    struct world *world = *state;
+    char url[URL_SIZE];
+    snprintf(url, sizeof(url),
+             "postgresql://postgres@127.0.0.1:1,[::1]:1,127.0.0.1:%s/%s",
+             world->port, world->name);
+    struct skr_db *db = open_db(url);
+    skr_test_assert_text(db, "SELECT 7", "7");
+    skr_db_close(db);
+}
+
+static void
+test_the_right_that_is_missing_is_named(void **state)
+{
+    struct world *world = *state;
+    struct skr_error error = {0};
+    char url[URL_SIZE];
+    run_client(world->client, "CREATE TABLE thing (id BIGINT)");
+    run_client(world->client, "CREATE ROLE skirnir_reader LOGIN");
+    run_client(world->client, "GRANT SELECT ON thing TO skirnir_reader");
+    snprintf(url, sizeof(url), "pgsql://skirnir_reader@127.0.0.1:%s/%s",
+             world->port, world->name);
+    struct skr_db *db = open_db(url);
+    assert_int_equal(run(db, "INSERT INTO thing VALUES (1)", &error),
+                     SKR_REFUSED);
+    assert_int_equal(error.remedy, SKR_GIVE_UP);
+    assert_non_null(strstr(error.text, "thing"));
+    assert_non_null(strstr(error.text, "INSERT to user skirnir_reader"));
+    assert_int_equal(run(db, "CREATE TABLE other (id BIGINT)", &error),
+                     SKR_REFUSED);
+    assert_non_null(strstr(error.text, "CREATE to user skirnir_reader"));
+    skr_db_close(db);
+    run_client(world->client, "DROP OWNED BY skirnir_reader");
+    run_client(world->client, "DROP ROLE skirnir_reader");
+}
+
+// ------------------------------------------------------------------ waiting
+
+struct later {
+    PGconn *server;
+    char sql[100];
+};
+
+static void *
+run_later(void *user)
+{
+    struct later *later = user;
+    skr_clock_sleep(-1, 100);
+    PQclear(PQexec(later->server, later->sql));
+    return NULL;
+}
+
+// Waits until there is nothing more to look at in the next moment.
+static void
+let_grow_quiet(struct skr_db *db)
+{
+    for (int i = 0; i < 20 && db->ops->wait(db, -1, 15, NULL) == SKR_OK; i++)
+        ;
+}
+
+static void
+test_the_end_of_the_connection_ends_the_wait(void **state)
+{
+    struct world *world = *state;
+    struct later later = {.server = world->server};
+    snprintf(later.sql, sizeof(later.sql), "SELECT pg_terminate_backend(%d)",
+             PQbackendPID(skr_pgsql_connection(skr_db_tx(world->db))));
+    let_grow_quiet(world->db);
+    pthread_t thread;
+    assert_int_equal(pthread_create(&thread, NULL, run_later, &later), 0);
+    struct skr_error error = {0};
+    int64_t start_ms = skr_clock_ms();
+    enum skr_code code;
+    do
+        code = world->db->ops->wait(world->db, -1, 30000, &error);
+    while (code == SKR_OK);
+    assert_int_equal(code, SKR_UNAVAILABLE);
+    assert_int_equal(error.remedy, SKR_RECONNECT);
+    assert_true(skr_clock_ms() - start_ms < 10000);
+    pthread_join(thread, NULL);
+}
+
+static void
+test_a_notification_ends_the_wait(void **state)
+{
+    struct world *world = *state;
+    struct later later = {.server = world->client, .sql = "NOTIFY news"};
+    skr_test_run(world->db, "LISTEN news");
+    let_grow_quiet(world->db);
+    pthread_t thread;
+    assert_int_equal(pthread_create(&thread, NULL, run_later, &later), 0);
+    int64_t start_ms = skr_clock_ms();
+    assert_int_equal(world->db->ops->wait(world->db, -1, 30000, NULL), SKR_OK);
+    assert_true(skr_clock_ms() - start_ms < 10000);
+    pthread_join(thread, NULL);
+}
+
+// --------------------------------------------------------------------- lock
+
+static bool
+try_lock(struct skr_db *db, uint32_t timeout_ms)
+{
+    bool granted = false;
+    struct skr_error error = {0};
+    if (db->ops->lock(db, "relay", -1, timeout_ms, &granted, &error) != SKR_OK)
+        fail_msg("%s", error.text);
+    return granted;
+}
+
+static void
+test_only_the_holder_of_a_lock_has_little_time(void **state)
+{
+    struct world *world = *state;
+    struct skr_db *other = open_db(world->database.url);
+    assert_true(try_lock(world->db, 0));
+    assert_false(try_lock(other, 0));
+    skr_test_assert_text(world->db, "SHOW idle_session_timeout", "15s");
+    skr_test_assert_text(world->db, "SHOW idle_in_transaction_session_timeout",
+                         "15s");
+    skr_test_assert_text(other, "SHOW idle_session_timeout", "0");
+    world->db->ops->unlock(world->db);
+    skr_test_assert_text(world->db, "SHOW idle_session_timeout", "0");
+    assert_true(try_lock(other, 0));
+    skr_db_close(other);
+}
+
+static void
+test_a_lock_outlives_a_transaction_that_failed(void **state)
+{
+    struct world *world = *state;
+    struct skr_db *other = open_db(world->database.url);
+    assert_true(try_lock(world->db, 0));
+    assert_int_equal(skr_db_begin(world->db, SKR_BEGIN_WRITE, NULL), SKR_OK);
+    assert_int_equal(run(world->db, "SELECT 1 / 0", NULL), SKR_INVALID);
+    skr_db_rollback(world->db);
+    assert_int_equal(world->db->ops->check_lock(world->db, NULL), SKR_OK);
+    assert_false(try_lock(other, 0));
+    // And is given back from within one.
+    assert_int_equal(skr_db_begin(world->db, SKR_BEGIN_WRITE, NULL), SKR_OK);
+    assert_int_equal(run(world->db, "SELECT 1 / 0", NULL), SKR_INVALID);
+    world->db->ops->unlock(world->db);
+    assert_true(try_lock(other, 0));
+    skr_db_close(other);
+}
+
+// A child that holds the lock and is stopped; returns once it is.
+static pid_t
+freeze_holder(const struct world *world)
+{
+    pid_t child = fork();
+    if (child == 0) {
+        struct skr_db *db = open_db(world->database.url);
+        if (try_lock(db, 10000))
+            raise(SIGSTOP);
+        _exit(1);
+    }
+    int status = 0;
+    assert_int_equal(waitpid(child, &status, WUNTRACED), child);
+    assert_true(WIFSTOPPED(status));
+    return child;
+}
+
+static void
+test_a_frozen_holder_loses_the_lock_in_time(void **state)
+{
+    struct world *world = *state;
+    pid_t child = freeze_holder(world);
+    int64_t start_ms = skr_clock_ms();
+    assert_false(try_lock(world->db, 0));
+    bool granted = try_lock(world->db, 20000);
+    kill(child, SIGKILL);
+    assert_int_equal(waitpid(child, NULL, 0), child);
+    assert_true(granted);
+    assert_true(skr_clock_ms() - start_ms > 10000);
+}
+
+int
+main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(test_refusals_to_connect_have_their_codes),
+        TEST(test_certificates_are_verified),
+        TEST(test_a_server_that_is_not_there_is_unavailable),
+        TEST(test_the_next_server_of_several_is_tried),
+        TEST(test_the_right_that_is_missing_is_named),
+        TEST(test_the_end_of_the_connection_ends_the_wait),
+        TEST(test_a_notification_ends_the_wait),
+        TEST(test_only_the_holder_of_a_lock_has_little_time),
+        TEST(test_a_lock_outlives_a_transaction_that_failed),
+        TEST(test_a_frozen_holder_loses_the_lock_in_time),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,297 @@
+// SPDX-License-Identifier: MIT
+// The RabbitMQ broker against a server that misbehaves, and its window against
+// chance. No server is needed.
+#include "broker/rabbitmq/window.h"
+#include "rabbitmq_world.h"
+#include "support/fake_rabbitmq.h"
+#include "support/oom.h"
+
+#include <sys/eventfd.h>
+
+static struct skr_fake_rabbitmq fake;
+
+static int
+start(void **state)
+{
+    struct world *world = calloc(1, sizeof(*world));
+    skr_fake_rabbitmq_start(&fake, NULL);
+    snprintf(world->url, sizeof(world->url), "amqp://a:secret@127.0.0.1:%d/",
+             fake.port);
+    snprintf(world->exchange, sizeof(world->exchange), "fake");
+    *state = world;
+    return 0;
+}
+
+static int
+stop(void **state)
+{
+    skr_fake_rabbitmq_stop(&fake);
+    free(*state);
+    return 0;
+}
+
+static void
+submit_body(struct world *world, struct skr_broker *broker, size_t number,
+            const char *body)
+{
+    make_message(world, number);
+    world->messages[number].body = body;
+    world->messages[number].body_size = strlen(body);
+    submit(world, broker, number, world->exchange, "key");
+}
+
+static void
+test_confirms_may_come_in_any_order(void **state)
+{
+    struct world *world = *state;
+    struct skr_broker *broker = open_broker(world, "");
+    for (size_t i = 0; i < 3000; i++)
+        submit_body(world, broker, i,
+                    i % 100 == 99   ? "release"
+                    : i == 550      ? "all"
+                    : i % 100 == 10 ? "nack"
+                    : i % 100 == 20 ? "return"
+                    : i % 3 == 0    ? "hold"
+                                    : "ack");
+    collect(world, broker, 3000);
+    for (size_t i = 0; i < 3000; i++)
+        assert_int_equal(world->fates[i], i % 100 == 10   ? SKR_REFUSED_ONCE
+                                          : i % 100 == 20 ? SKR_REFUSED_FOR_GOOD
+                                                          : SKR_CONFIRMED);
+    skr_broker_close(broker);
+}
+
+// The whole connection goes, and everything in flight with it.
+static void
+test_a_closed_connection_costs_only_the_message_that_closed_it(void **state)
+{
+    static const struct {
+        const char *body;
+        enum skr_fate fate;
+    } cases[] = {
+        {"501", SKR_REFUSED_FOR_GOOD},
+        {"502", SKR_REFUSED_FOR_GOOD},
+        {"541", SKR_REFUSED_ONCE},
+    };
+    struct world *world = *state;
+    for (size_t k = 0; k < SKR_COUNT_OF(cases); k++) {
+        struct skr_broker *broker = open_broker(world, "");
+        world->outcome_count = 0;
+        for (size_t i = 0; i < 200; i++)
+            submit_body(world, broker, i,
+                        i == 50 || i == 199 ? cases[k].body
+                        : i == 20           ? "return"
+                                            : "ack");
+        collect(world, broker, 200);
+        for (size_t i = 0; i < 200; i++)
+            assert_int_equal(world->fates[i], i == 50 || i == 199
+                                                  ? cases[k].fate
+                                              : i == 20 ? SKR_REFUSED_FOR_GOOD
+                                                        : SKR_CONFIRMED);
+        assert_string_equal(world->reasons[50].native, cases[k].body);
+        skr_broker_close(broker);
+    }
+}
+
+static void
+test_what_makes_no_sense_ends_the_connection(void **state)
+{
+    static const char *const bodies[] = {"stranger", "future", "zero",
+                                         "garbage",  "open",   "320"};
+    struct world *world = *state;
+    for (size_t k = 0; k < SKR_COUNT_OF(bodies); k++) {
+        struct skr_broker *broker = open_broker(world, "");
+        struct skr_error error = {0};
+        enum skr_code code = SKR_OK;
+        world->outcome_count = 0;
+        for (size_t i = 0; i < 10; i++)
+            submit_body(world, broker, i, i == 5 ? bodies[k] : "hold");
+        int64_t end = skr_clock_ms() + DEADLINE_MS;
+        while (code == SKR_OK && skr_clock_ms() < end)
+            code = collect_some(world, broker, 100, &error);
+        assert_int_equal(code, SKR_UNAVAILABLE);
+        assert_int_equal(error.remedy, SKR_RECONNECT);
+        assert_int_equal(world->outcome_count, 10);
+        expect_fates(world, 0, 10, SKR_UNCERTAIN);
+        skr_broker_close(broker);
+    }
+}
+
+static void
+test_a_server_that_speaks_something_else_is_named(void **state)
+{
+    static const char *const greetings[] = {"HTTP/1.1 400 Bad Request\r\n\r\n",
+                                            "AMQP\x01\x01\x01\x0a"};
+    struct world *world = *state;
+    for (size_t i = 0; i < SKR_COUNT_OF(greetings); i++) {
+        struct skr_broker *broker = NULL;
+        struct skr_error error = {0};
+        skr_fake_rabbitmq_stop(&fake);
+        skr_fake_rabbitmq_start(&fake, greetings[i]);
+        snprintf(world->url, sizeof(world->url),
+                 "amqp://a:secret@127.0.0.1:%d/?connect_timeout=2", fake.port);
+        assert_int_equal(try_open(world, world->url, &broker, &error),
+                         SKR_UNAVAILABLE);
+        assert_null(strstr(error.text, "secret"));
+        assert_non_null(strstr(error.text, "127.0.0.1"));
+    }
+}
+
+// A host that takes the connection and says nothing holds up a stop for no
+// longer than it takes to notice.
+static void
+test_connecting_ends_when_a_stop_is_asked_for(void **state)
+{
+    struct world *world = *state;
+    struct skr_broker *broker = NULL;
+    struct skr_error error = {0};
+    skr_fake_rabbitmq_stop(&fake);
+    skr_fake_rabbitmq_start(&fake, "");
+    snprintf(world->url, sizeof(world->url),
+             "amqp://a:secret@127.0.0.1:%d/?connect_timeout=60", fake.port);
+    int wake_fd = eventfd(1, 0);
+    const struct skr_broker_options options = {.url = world->url,
+                                               .wake_fd = wake_fd};
+    int64_t begin = skr_clock_ms();
+    assert_int_equal(
+        skr_broker_open(&skr_rabbitmq_broker, &options, &broker, &error),
+        SKR_STOPPED);
+    assert_true(skr_clock_ms() - begin < 10000);
+    close(wake_fd);
+}
+
+// A model of the window: random sends, answers and closed channels. Every
+// message gets one outcome, in order are they sent, and the model knows which
+// outcome it must be.
+static void
+test_the_window_holds_against_chance(void **state)
+{
+    (void)state;
+    enum { TOTAL = 20000 };
+    static const struct skr_error reason = {.code = SKR_REFUSED};
+    struct rabbit_window window;
+    struct skr_message message = {0};
+    unsigned char *given = calloc(TOTAL, 1);
+    size_t added = 0, done = 0;
+    uint64_t highest = 0;
+    srandom(1);
+    assert_int_equal(skr_rabbit_window_init(&window, NULL), SKR_OK);
+    while (done < TOTAL) {
+        long dice = random() % 100;
+        struct rabbit_entry *entry = NULL;
+        if (dice < 45 && added < TOTAL && added - done < 1500) {
+            assert_int_equal(
+                skr_rabbit_window_add(&window, &message, "x", "k", added, NULL),
+                SKR_OK);
+            added++;
+        } else if (dice < 75 &&
+                   (entry = skr_rabbit_window_next(&window)) != NULL) {
+            // While some are suspect, one at a time.
+            assert_true(window.first >= window.suspects_end ||
+                        window.in_flight == 0);
+            if (random() % 20 == 0)
+                skr_rabbit_window_skip(&window, SKR_ROUTE_CLOSED, &reason);
+            else
+                skr_rabbit_window_sent(&window, 0);
+        } else if (dice < 95 && window.lowest_tag < window.next_tag) {
+            uint64_t tag =
+                window.lowest_tag +
+                (uint64_t)random() % (window.next_tag - window.lowest_tag);
+            assert_true(skr_rabbit_window_settle(
+                &window, tag, random() % 3 == 0,
+                random() % 10 == 0 ? SKR_REFUSED_ONCE : SKR_CONFIRMED));
+        } else if (dice == 99) {
+            skr_rabbit_window_rewind(&window, SKR_REFUSED_FOR_GOOD, &reason);
+            assert_int_equal(window.in_flight, 0);
+        }
+        struct skr_outcome outcomes[16];
+        size_t count =
+            random() % 3 == 0
+                ? skr_rabbit_window_give(&window, &reason, outcomes, 16)
+                : 0;
+        for (size_t i = 0; i < count; i++) {
+            assert_true(outcomes[i].ticket < added);
+            assert_int_equal(given[outcomes[i].ticket], 0);
+            given[outcomes[i].ticket] = 1;
+        }
+        done += count;
+        assert_true(window.first <= window.next && window.next <= window.end);
+        assert_int_equal(window.outstanding, added - done);
+        highest = window.capacity > highest ? window.capacity : highest;
+    }
+    assert_int_equal(window.first, window.end);
+    assert_true(highest > 256);  // it grew on the way
+    skr_rabbit_window_fini(&window);
+    free(given);
+}
+
+// A session of everything, which may end anywhere for want of memory.
+static void
+run_session(struct world *world)
+{
+    struct skr_broker *broker = NULL;
+    struct skr_error error = {0};
+    size_t taken = 0;
+    world->outcome_count = 0;
+    if (try_open(world, world->url, &broker, &error) != SKR_OK) {
+        assert_null(broker);
+        return;
+    }
+    for (size_t i = 0; i < 300; i++) {
+        char exchange[16];
+        const char *body = i % 50 == 10   ? "nack"
+                           : i % 50 == 20 ? "return"
+                                          : "ok";
+        snprintf(exchange, sizeof(exchange), "x%zu", i % 20);
+        make_message(world, i);
+        world->messages[i].body = body;
+        world->messages[i].body_size = strlen(body);
+        enum skr_code code =
+            try_submit(world, broker, i, exchange, "key", &error);
+        taken += code == SKR_OK;
+        if (code != SKR_OK && error.remedy == SKR_RECONNECT)
+            break;
+    }
+    enum skr_code code = SKR_OK;
+    int64_t end = skr_clock_ms() + DEADLINE_MS;
+    while (code == SKR_OK && world->outcome_count < taken &&
+           skr_clock_ms() < end)
+        code = collect_some(world, broker, 100, &error);
+    while (code != SKR_OK && world->outcome_count < taken)
+        if (collect_some(world, broker, 0, &error) != SKR_OK)
+            break;
+    assert_int_equal(world->outcome_count, taken);
+    skr_broker_close(broker);
+}
+
+static void
+test_memory_that_runs_out_costs_no_outcome(void **state)
+{
+    struct world *world = *state;
+    bool struck = true;
+    size_t nth = 0;
+    while (struck) {
+        size_t live = skr_oom_live();
+        skr_oom_arm(++nth);
+        run_session(world);
+        struck = skr_oom_disarm();
+        assert_int_equal(skr_oom_live(), live);
+    }
+    assert_true(nth > 100);
+}
+
+int
+main(void)
+{
+#define CASE(name) cmocka_unit_test_setup_teardown(name, start, stop)
+    const struct CMUnitTest tests[] = {
+        CASE(test_confirms_may_come_in_any_order),
+        CASE(test_a_closed_connection_costs_only_the_message_that_closed_it),
+        CASE(test_what_makes_no_sense_ends_the_connection),
+        CASE(test_a_server_that_speaks_something_else_is_named),
+        CASE(test_connecting_ends_when_a_stop_is_asked_for),
+        CASE(test_memory_that_runs_out_costs_no_outcome),
+        cmocka_unit_test(test_the_window_holds_against_chance),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: MIT
+// Rows whose ids were given before, and whose commit comes after, those of
+// others: never missed, and not only found by the sweep.
+
+#include "table_world.h"
+
+// Whether transactions can write side by side: the dialect says so.
+static bool
+writes_side_by_side(const struct fixture *fixture)
+{
+    struct skr_arena arena = {0};
+    const char *horizon =
+        skr_sql_fill(skr_db_dialect(fixture->db), &arena, "{horizon}", NULL, 0);
+    bool answer = horizon[0] != '\0';
+    skr_arena_fini(&arena);
+    return answer;
+}
+
+static void
+insert_as(struct fixture *fixture, struct skr_test_client *client,
+          const char *body)
+{
+    struct skr_arena arena = {0};
+    char sql_template[320];
+    snprintf(sql_template, sizeof(sql_template),
+             "INSERT INTO messenger_outbox (body, headers, queue_name, "
+             "created_at, available_at) VALUES ('%s', 'x', 'outbox', "
+             "{now}, {now})",
+             body);
+    char *sql = skr_sql_fill(skr_db_dialect(fixture->db), &arena, sql_template,
+                             NULL, 0);
+    skr_test_client_run(client, sql);
+    skr_arena_fini(&arena);
+}
+
+static const char *
+first_body(const struct fixture *fixture)
+{
+    return fixture->batch.items[0].envelope.message.body;
+}
+
+static bool
+reads_something(void *user)
+{
+    return read_rows(user) > 0;
+}
+
+static void
+test_a_row_that_commits_late_is_read(void **state)
+{
+    struct fixture *fixture = *state;
+    struct skr_test_client early = skr_test_client_open(&fixture->database);
+    struct skr_test_client late = skr_test_client_open(&fixture->database);
+    bool side_by_side = writes_side_by_side(fixture);
+    skr_test_client_begin(&late);
+    insert_as(fixture, &late, "late");
+    if (side_by_side) {
+        skr_test_client_begin(&early);
+        insert_as(fixture, &early, "early");
+        skr_test_client_commit(&early);
+        assert_int_equal(read_rows(fixture), 1);
+        assert_string_equal(first_body(fixture), "early");
+        set_states(fixture, SKR_DONE);
+        settle(fixture);
+        assert_int_equal(read_rows(fixture), 0);
+    }
+    skr_test_client_commit(&late);
+    assert_true(skr_test_eventually(reads_something, fixture, 5000));
+    assert_string_equal(first_body(fixture), "late");
+    skr_test_client_close(&early);
+    skr_test_client_close(&late);
+}
+
+// A user of MariaDB without the right PROCESS.
+static void
+test_a_late_row_is_read_by_one_who_may_not_ask_for_transactions(void **state)
+{
+    struct fixture *fixture = *state;
+    fixture->position.horizon_hidden = true;
+    test_a_row_that_commits_late_is_read(state);
+    assert_true(fixture->position.horizon_hidden);
+}
+
+enum { WRITERS = 5 };
+
+// Each begins before any commits, and they commit in reverse.
+static void
+test_commits_in_reverse_lose_nothing(void **state)
+{
+    struct fixture *fixture = *state;
+    struct skr_test_client clients[WRITERS];
+    size_t writers = writes_side_by_side(fixture) ? WRITERS : 1;
+    for (size_t i = 0; i < writers; i++) {
+        clients[i] = skr_test_client_open(&fixture->database);
+        skr_test_client_begin(&clients[i]);
+        char body[8];
+        snprintf(body, sizeof(body), "m%zu", i);
+        insert_as(fixture, &clients[i], body);
+    }
+    for (size_t i = writers; i-- > 0;) {
+        skr_test_client_commit(&clients[i]);
+        assert_true(skr_test_eventually(reads_something, fixture, 5000));
+        assert_int_equal(fixture->batch.count, 1);
+        char body[8];
+        snprintf(body, sizeof(body), "m%zu", i);
+        assert_string_equal(first_body(fixture), body);
+        set_states(fixture, SKR_DONE);
+        settle(fixture);
+        skr_test_client_close(&clients[i]);
+    }
+}
+
+static bool
+mark_has_caught_up(void *user)
+{
+    struct fixture *fixture = user;
+    read_rows(fixture);
+    return !writes_side_by_side(fixture) ||
+           fixture->position.low_water == fixture->position.cursor;
+}
+
+// While a transaction is open the mark stays below its id; afterwards it
+// follows the cursor, and idle reads are one small statement again.
+static void
+test_the_mark_waits_for_open_transactions(void **state)
+{
+    struct fixture *fixture = *state;
+    insert_many(fixture, 3);
+    assert_int_equal(read_rows(fixture), 3);
+    set_states(fixture, SKR_DONE);
+    settle(fixture);
+    assert_true(skr_test_eventually(mark_has_caught_up, fixture, 5000));
+    int64_t before = fixture->position.low_water;
+    struct skr_test_client late = skr_test_client_open(&fixture->database);
+    skr_test_client_begin(&late);
+    insert_as(fixture, &late, "late");
+    if (writes_side_by_side(fixture)) {
+        insert_many(fixture, 1);
+        assert_int_equal(read_rows(fixture), 1);
+        set_states(fixture, SKR_DONE);
+        settle(fixture);
+        for (int i = 0; i < 20; i++) {
+            skr_clock_sleep(-1, 20);
+            read_rows(fixture);
+        }
+        assert_int_equal(fixture->position.low_water, before);
+    }
+    skr_test_client_commit(&late);
+    assert_true(skr_test_eventually(reads_something, fixture, 5000));
+    set_states(fixture, SKR_DONE);
+    settle(fixture);
+    assert_true(skr_test_eventually(mark_has_caught_up, fixture, 5000));
+    skr_test_client_close(&late);
+}
+
+int
+main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(test_a_row_that_commits_late_is_read,
+                                        set_up, tear_down),
+        cmocka_unit_test_setup_teardown(
+            test_a_late_row_is_read_by_one_who_may_not_ask_for_transactions,
+            set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_commits_in_reverse_lose_nothing,
+                                        set_up, tear_down),
+        cmocka_unit_test_setup_teardown(
+            test_the_mark_waits_for_open_transactions, set_up, tear_down),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,18 @@
+"""Real servers for the tests, private to whoever starts them.
+
+    with servers.PostgreSQL() as server:
+        connect(server.url)
+        server.kill()
+        server.restart()
+
+with-server does the same for a command. server.py has what they share.
+"""
+from .group import KINDS, Group
+from .mariadb import MariaDB
+from .postgresql import PostgreSQL
+from .proxy import Proxy
+from .rabbitmq import RabbitMQ
+from .server import NotInstalled, Server, ServerError
+
+__all__ = ["KINDS", "Group", "MariaDB", "NotInstalled", "PostgreSQL", "Proxy",
+           "RabbitMQ", "Server", "ServerError"]

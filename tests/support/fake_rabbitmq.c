@@ -1,0 +1,291 @@
+// SPDX-License-Identifier: MIT
+#include "support/fake_rabbitmq.h"
+
+#include <amqp.h>
+#include <amqp_framing.h>
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum { FRAME_MAX = 131072, MOST_HELD = 10000 };
+
+struct session {
+    int fd;
+    amqp_connection_state_t decoder;
+    uint64_t tag;
+    uint64_t held[MOST_HELD];
+    size_t held_count;
+    char exchange[256], key[256], id[64];
+    bool is_over;
+};
+
+static void
+say(struct session *session, const void *bytes, size_t size)
+{
+    if (send(session->fd, bytes, size, MSG_NOSIGNAL) != (ssize_t)size)
+        session->is_over = true;
+}
+
+static void
+put_number(unsigned char *at, uint64_t number, size_t size)
+{
+    while (size > 0) {
+        at[--size] = (unsigned char)number;
+        number >>= 8;
+    }
+}
+
+static void
+say_frame(struct session *session, uint8_t type, uint16_t channel,
+          unsigned char *frame, size_t size)
+{
+    put_number(frame, type, 1);
+    put_number(frame + 1, channel, 2);
+    put_number(frame + 3, size, 4);
+    frame[7 + size] = 0xCE;
+    say(session, frame, size + 8);
+}
+
+static void
+say_method(struct session *session, uint16_t channel, uint32_t method,
+           void *fields)
+{
+    unsigned char frame[4096];
+    amqp_bytes_t room = {.len = 2048, .bytes = frame + 11};
+    int size = amqp_encode_method(method, fields, room);
+    if (size < 0)
+        _exit(1);
+    put_number(frame + 7, method, 4);
+    say_frame(session, AMQP_FRAME_METHOD, channel, frame, (size_t)size + 4);
+}
+
+static void
+say_ack(struct session *session, uint64_t tag, bool multiple)
+{
+    amqp_basic_ack_t ack = {.delivery_tag = tag, .multiple = multiple};
+    say_method(session, 1, AMQP_BASIC_ACK_METHOD, &ack);
+}
+
+static void
+say_return(struct session *session, const char *id)
+{
+    unsigned char frame[4096];
+    amqp_basic_return_t method = {
+        .reply_code = 312,
+        .reply_text = amqp_cstring_bytes("NO_ROUTE"),
+        .exchange = amqp_cstring_bytes(session->exchange),
+        .routing_key = amqp_cstring_bytes(session->key)};
+    amqp_basic_properties_t properties = {._flags = AMQP_BASIC_MESSAGE_ID_FLAG,
+                                          .message_id = amqp_cstring_bytes(id)};
+    say_method(session, 1, AMQP_BASIC_RETURN_METHOD, &method);
+    int size = amqp_encode_properties(
+        AMQP_BASIC_CLASS, &properties,
+        (amqp_bytes_t){.len = 2048, .bytes = frame + 19});
+    put_number(frame + 7, AMQP_BASIC_CLASS, 2);
+    put_number(frame + 9, 0, 2);
+    put_number(frame + 11, 6, 8);
+    say_frame(session, AMQP_FRAME_HEADER, 1, frame, (size_t)size + 12);
+    for (int i = 0; i < 2; i++) {
+        memcpy(frame + 7, "abc", 3);
+        say_frame(session, AMQP_FRAME_BODY, 1, frame, 3);
+    }
+}
+
+static void
+on_body(struct session *session, const char *body)
+{
+    int code = atoi(body);
+    session->tag++;
+    if (strcmp(body, "hold") == 0) {
+        session->held[session->held_count++ % MOST_HELD] = session->tag;
+    } else if (strcmp(body, "release") == 0) {
+        say_ack(session, session->tag, false);
+        while (session->held_count > 0)
+            say_ack(session, session->held[--session->held_count], false);
+    } else if (strcmp(body, "nack") == 0) {
+        amqp_basic_nack_t nack = {.delivery_tag = session->tag};
+        say_method(session, 1, AMQP_BASIC_NACK_METHOD, &nack);
+    } else if (strcmp(body, "all") == 0) {
+        session->held_count = 0;
+        say_ack(session, session->tag, true);
+    } else if (strcmp(body, "return") == 0) {
+        say_return(session, session->id);
+        say_ack(session, session->tag, false);
+    } else if (strcmp(body, "stranger") == 0) {
+        say_return(session, "00000000-0000-4000-8000-000000000001");
+    } else if (strcmp(body, "future") == 0) {
+        say_ack(session, session->tag + 1000, false);
+    } else if (strcmp(body, "zero") == 0) {
+        say_ack(session, 0, true);
+    } else if (strcmp(body, "garbage") == 0) {
+        say(session, "\x01\x00\x01\xff\xff\xff\xffgarbage", 14);
+    } else if (strcmp(body, "open") == 0) {
+        amqp_basic_get_empty_t empty = {.cluster_id = amqp_empty_bytes};
+        say_method(session, 1, AMQP_BASIC_GET_EMPTY_METHOD, &empty);
+    } else if (code > 0) {
+        amqp_connection_close_t close = {.reply_code = (uint16_t)code,
+                                         .reply_text =
+                                             amqp_cstring_bytes("a test")};
+        say_method(session, 0, AMQP_CONNECTION_CLOSE_METHOD, &close);
+        shutdown(session->fd, SHUT_WR);
+        session->is_over = true;
+    } else {
+        say_ack(session, session->tag, false);
+    }
+}
+
+static void
+copy_text(amqp_bytes_t bytes, char *text, size_t size)
+{
+    size_t count = bytes.len < size - 1 ? bytes.len : size - 1;
+    memcpy(text, bytes.bytes, count);
+    text[count] = '\0';
+}
+
+static void
+on_method(struct session *session, uint16_t channel,
+          const amqp_method_t *method)
+{
+    union {
+        amqp_connection_tune_t tune;
+        amqp_connection_open_ok_t open_ok;
+        amqp_channel_open_ok_t channel_open_ok;
+        amqp_confirm_select_ok_t select_ok;
+        amqp_exchange_declare_ok_t declare_ok;
+        amqp_connection_close_ok_t close_ok;
+    } answer = {0};
+    const amqp_basic_publish_t *publish = method->decoded;
+    switch (method->id) {
+    case AMQP_CONNECTION_START_OK_METHOD:
+        answer.tune =
+            (amqp_connection_tune_t){.channel_max = 10, .frame_max = FRAME_MAX};
+        say_method(session, 0, AMQP_CONNECTION_TUNE_METHOD, &answer);
+        return;
+    case AMQP_CONNECTION_OPEN_METHOD:
+        say_method(session, 0, AMQP_CONNECTION_OPEN_OK_METHOD, &answer);
+        return;
+    case AMQP_CONNECTION_CLOSE_METHOD:
+        say_method(session, 0, AMQP_CONNECTION_CLOSE_OK_METHOD, &answer);
+        session->is_over = true;
+        return;
+    case AMQP_CHANNEL_OPEN_METHOD:
+        say_method(session, channel, AMQP_CHANNEL_OPEN_OK_METHOD, &answer);
+        return;
+    case AMQP_CONFIRM_SELECT_METHOD:
+        say_method(session, channel, AMQP_CONFIRM_SELECT_OK_METHOD, &answer);
+        return;
+    case AMQP_EXCHANGE_DECLARE_METHOD:
+        say_method(session, channel, AMQP_EXCHANGE_DECLARE_OK_METHOD, &answer);
+        return;
+    case AMQP_BASIC_PUBLISH_METHOD:
+        copy_text(publish->exchange, session->exchange, 256);
+        copy_text(publish->routing_key, session->key, 256);
+        return;
+    default: return;
+    }
+}
+
+static void
+on_frame(struct session *session, const amqp_frame_t *frame)
+{
+    if (frame->frame_type == AMQP_FRAME_METHOD)
+        on_method(session, frame->channel, &frame->payload.method);
+    if (frame->frame_type == AMQP_FRAME_HEADER) {
+        const amqp_basic_properties_t *properties =
+            frame->payload.properties.decoded;
+        copy_text(properties->message_id, session->id, sizeof(session->id));
+    }
+    if (frame->frame_type == AMQP_FRAME_BODY) {
+        char body[64];
+        copy_text(frame->payload.body_fragment, body, sizeof(body));
+        on_body(session, body);
+    }
+}
+
+static void
+greet(struct session *session, const char *greeting)
+{
+    amqp_connection_start_t start = {.version_minor = 9,
+                                     .mechanisms = amqp_cstring_bytes("PLAIN"),
+                                     .locales = amqp_cstring_bytes("en_US")};
+    char header[8];
+    if (recv(session->fd, header, sizeof(header), MSG_WAITALL) !=
+        sizeof(header))
+        session->is_over = true;
+    else if (greeting != NULL)
+        say(session, greeting, strlen(greeting));
+    else
+        say_method(session, 0, AMQP_CONNECTION_START_METHOD, &start);
+}
+
+static void
+serve(int fd, const char *greeting)
+{
+    static char piece[65536];
+    struct session session = {.fd = fd, .decoder = amqp_new_connection()};
+    int on = 1;
+    setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
+    greet(&session, greeting);
+    amqp_frame_t frame;
+    bool is_tuned = false;
+    ssize_t size;
+    while (!session.is_over && (size = read(fd, piece, sizeof(piece))) > 0)
+        for (ssize_t at = 0; at < size && !session.is_over;) {
+            int used = amqp_handle_input(
+                session.decoder,
+                (amqp_bytes_t){.len = (size_t)(size - at), .bytes = piece + at},
+                &frame);
+            if (used < 0)
+                _exit(1);
+            at += used;
+            if (frame.frame_type == 0)
+                continue;
+            on_frame(&session, &frame);
+            amqp_maybe_release_buffers(session.decoder);
+            if (!is_tuned)
+                amqp_tune_connection(session.decoder, 0, FRAME_MAX, 0);
+            is_tuned = true;
+        }
+    // Reads on, so that closing sends no reset in front of the last words.
+    while (read(fd, piece, sizeof(piece)) > 0)
+        continue;
+    close(fd);
+    amqp_destroy_connection(session.decoder);
+}
+
+void
+skr_fake_rabbitmq_start(struct skr_fake_rabbitmq *server, const char *greeting)
+{
+    struct sockaddr_in address = {.sin_family = AF_INET,
+                                  .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t size = sizeof(address);
+    int listener = socket(AF_INET, SOCK_STREAM, 0);
+    if (bind(listener, (struct sockaddr *)&address, size) != 0 ||
+        listen(listener, 8) != 0 ||
+        getsockname(listener, (struct sockaddr *)&address, &size) != 0)
+        abort();
+    server->port = ntohs(address.sin_port);
+    server->process = fork();
+    if (server->process == 0) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        for (;;)
+            serve(accept(listener, NULL, NULL), greeting);
+    }
+    close(listener);
+}
+
+void
+skr_fake_rabbitmq_stop(struct skr_fake_rabbitmq *server)
+{
+    kill(server->process, SIGKILL);
+    waitpid(server->process, NULL, 0);
+}

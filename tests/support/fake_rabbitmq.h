@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: MIT
+// A server that speaks just enough AMQP to misbehave on purpose, in a process
+// of its own. What a message's body says decides what becomes of it:
+//
+//   hold       no answer
+//   nack       a nack
+//   all        an ack of everything so far, this one included
+//   return     comes back, then an ack
+//   stranger   another message comes back
+//   future     an ack of a tag that was never used
+//   zero       an ack of all, without saying up to where
+//   garbage    bytes that are no frame
+//   open       an open-ok that nobody asked for
+//   501        the connection is closed with this reply code
+//
+// and anything else gets an ack. After "hold", acks come in reverse order once
+// "all" or "release" is seen: release acks those held, the last one first.
+
+#ifndef SKR_TESTS_FAKE_RABBITMQ_H
+#define SKR_TESTS_FAKE_RABBITMQ_H
+
+#include <sys/types.h>
+
+struct skr_fake_rabbitmq {
+    pid_t process;
+    int port;
+};
+
+// greeting: what it says first instead of AMQP; NULL: it behaves.
+void
+skr_fake_rabbitmq_start(struct skr_fake_rabbitmq *server, const char *greeting);
+void skr_fake_rabbitmq_stop(struct skr_fake_rabbitmq *server);
+
+#endif

@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: MIT
+#include "faulty_database.h"
+
+#include "base/error.h"
+
+#include <pthread.h>
+#include <string.h>
+
+static const struct skr_db_ops *real;
+static struct skr_db_ops ops;
+static struct skr_tx_ops tx_ops;
+
+// Guards what follows: brokers have threads.
+static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+static struct skr_fault fault;
+static size_t failures, opened, closed;
+
+static bool
+strikes(enum skr_faulty_call call, const char *sql)
+{
+    bool struck = false;
+    pthread_mutex_lock(&mutex);
+    if (fault.count > 0 && fault.call == call &&
+        (sql == NULL || strncmp(sql, fault.sql, strlen(fault.sql)) == 0)) {
+        struck = fault.after == 0;
+        if (struck) {
+            fault.count--;
+            failures++;
+        } else {
+            fault.after--;
+        }
+    }
+    pthread_mutex_unlock(&mutex);
+    return struck;
+}
+
+static enum skr_code
+fail(struct skr_error *error)
+{
+    skr_fail(error, fault.code, fault.remedy, "the test wants this to fail");
+    skr_error_set_native(error, "test");
+    return fault.code;
+}
+
+static enum skr_code
+faulty_open(struct skr_db *db, const struct skr_url *url,
+            struct skr_error *error)
+{
+    pthread_mutex_lock(&mutex);
+    opened++;
+    pthread_mutex_unlock(&mutex);
+    return real->open(db, url, error);
+}
+
+static void
+faulty_close(struct skr_db *db)
+{
+    pthread_mutex_lock(&mutex);
+    closed++;
+    pthread_mutex_unlock(&mutex);
+    real->close(db);
+}
+
+static enum skr_code
+faulty_begin(struct skr_db *db, enum skr_begin mode, struct skr_error *error)
+{
+    if (mode != SKR_BEGIN_SNAPSHOT && strikes(SKR_FAULTY_BEGIN, NULL))
+        return fail(error);
+    return real->begin(db, mode, error);
+}
+
+static enum skr_code
+faulty_commit(struct skr_db *db, struct skr_error *error)
+{
+    if (!strikes(SKR_FAULTY_COMMIT, NULL))
+        return real->commit(db, error);
+    real->rollback(db);
+    return fail(error);
+}
+
+static enum skr_code
+faulty_run(struct skr_tx tx, const struct skr_statement *statement,
+           struct skr_error *error)
+{
+    if (strikes(SKR_FAULTY_RUN, statement->sql))
+        return fail(error);
+    return real->tx->run(tx, statement, error);
+}
+
+const struct skr_db_ops *
+skr_faulty_database(const struct skr_db_ops *wrapped)
+{
+    real = wrapped;
+    ops = *wrapped;
+    tx_ops = *wrapped->tx;
+    tx_ops.run = faulty_run;
+    ops.tx = &tx_ops;
+    ops.open = faulty_open;
+    ops.close = faulty_close;
+    ops.begin = faulty_begin;
+    ops.commit = faulty_commit;
+    fault = (struct skr_fault){0};
+    failures = opened = closed = 0;
+    return &ops;
+}
+
+void
+skr_faulty_set(const struct skr_fault *wanted)
+{
+    pthread_mutex_lock(&mutex);
+    fault = wanted == NULL ? (struct skr_fault){0} : *wanted;
+    failures = 0;
+    pthread_mutex_unlock(&mutex);
+}
+
+static size_t
+ask(const size_t *counter)
+{
+    pthread_mutex_lock(&mutex);
+    size_t value = *counter;
+    pthread_mutex_unlock(&mutex);
+    return value;
+}
+
+size_t
+skr_faulty_failures(void)
+{
+    return ask(&failures);
+}
+
+size_t
+skr_faulty_opened(void)
+{
+    return ask(&opened);
+}
+
+size_t
+skr_faulty_open(void)
+{
+    return ask(&opened) - ask(&closed);
+}

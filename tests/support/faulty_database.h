@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: MIT
+// A database that fails where a test says so, and counts its connections. It
+// is another driver's in all else.
+
+#ifndef SKR_TEST_FAULTY_DATABASE_H
+#define SKR_TEST_FAULTY_DATABASE_H
+
+#include "db/db.h"
+
+// Begins of write transactions, commits, or statements that hold a text.
+enum skr_faulty_call { SKR_FAULTY_BEGIN, SKR_FAULTY_COMMIT, SKR_FAULTY_RUN };
+
+struct skr_fault {
+    enum skr_faulty_call call;
+    const char *sql;  // how the statement begins
+    size_t after;     // so many succeed first
+    size_t count;     // so many fail
+    enum skr_code code;
+    enum skr_remedy remedy;
+};
+
+// There is one at a time: this forgets the one before.
+const struct skr_db_ops *skr_faulty_database(const struct skr_db_ops *real);
+// From now on, instead of any fault before; NULL: none.
+void skr_faulty_set(const struct skr_fault *fault);
+// Failures so far of the fault that is set.
+size_t skr_faulty_failures(void);
+// Connections opened so far, and those that are open now.
+size_t skr_faulty_opened(void);
+size_t skr_faulty_open(void);
+
+#endif
