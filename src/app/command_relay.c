@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "app/app.h"
 #include "app/drivers.h"
+#include "app/routing.h"
 #include "app/transports.h"
 #include "base/error.h"
 #include "base/hash.h"
@@ -114,6 +115,7 @@ skr_relay_run_configured(const struct skr_app *app,
     const struct skr_config_transport *outbox = NULL, *target = NULL;
     struct skr_relay_options options;
     struct skr_limits limits;
+    struct skr_routing routing;
     char *url = NULL;
     char lock_name[32];
     enum skr_code code = check_kinds(config, name, &outbox, &target, error);
@@ -123,19 +125,25 @@ skr_relay_run_configured(const struct skr_app *app,
         code = skr_transport_broker_url(target, &url, error);
     if (code != SKR_OK)
         return code;
+    code = skr_routing_read(config, target, &routing, error);
     skr_limits_read(app, &limits);
     name_lock(outbox, lock_name);
     options.lock_name = lock_name;
     options.broker_options.url = url;
+    // A queue table is one queue: there is nowhere else to go.
+    if (target->kind != SKR_TRANSPORT_QUEUE)
+        options.routes = &routing.routes;
     options.limit = limits.messages;
     options.max_idle_ms = limits.sleep_ms;
     options.is_over = skr_limits_is_over;
     options.is_over_user = &limits;
-    code = skr_transport_table(config, outbox, &options.table, error);
+    if (code == SKR_OK)
+        code = skr_transport_table(config, outbox, &options.table, error);
     if (code == SKR_OK) {
         code = run_until_stopped(&options, error);
         skr_table_free(options.table);
     }
+    skr_routing_fini(&routing);
     free(url);
     return code;
 }

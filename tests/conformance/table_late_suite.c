@@ -33,6 +33,15 @@ insert_as(struct fixture *fixture, struct skr_test_client *client,
     skr_arena_fini(&arena);
 }
 
+static int
+set_up_waiting(void **state)
+{
+    set_up(state);
+    struct fixture *fixture = *state;
+    fixture->waits_for_horizon = true;
+    return 0;
+}
+
 static const char *
 first_body(const struct fixture *fixture)
 {
@@ -158,14 +167,15 @@ main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_a_row_that_commits_late_is_read,
-                                        set_up, tear_down),
+                                        set_up_waiting, tear_down),
         cmocka_unit_test_setup_teardown(
             test_a_late_row_is_read_by_one_who_may_not_ask_for_transactions,
-            set_up, tear_down),
+            set_up_waiting, tear_down),
         cmocka_unit_test_setup_teardown(test_commits_in_reverse_lose_nothing,
-                                        set_up, tear_down),
+                                        set_up_waiting, tear_down),
         cmocka_unit_test_setup_teardown(
-            test_the_mark_waits_for_open_transactions, set_up, tear_down),
+            test_the_mark_waits_for_open_transactions, set_up_waiting,
+            tear_down),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

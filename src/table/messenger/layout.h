@@ -50,7 +50,6 @@ struct skr_messenger {
 
         struct skr_scan_sql read, claim;
         const char *horizon;  // "": nothing commits late
-        const char *peek;
         const char *rest;
 
         const char *fail, *copy_to_failed;

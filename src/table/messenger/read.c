@@ -49,9 +49,6 @@ static const char late_ids_sql[] =
     "AND " SKR_MESSENGER_FREE " AND " SKR_MESSENGER_DUE
     " AND NOT " SKR_MESSENGER_PHP " ORDER BY id LIMIT ? {lock}";
 
-// Parameters: cursor.
-static const char peek_sql[] = "SELECT 1 FROM {table} WHERE id > ? LIMIT 1";
-
 static const char by_id_sql[] = "SELECT " SKR_MESSENGER_COLUMNS " FROM {table} "
                                 "WHERE id IN ({ids}) ORDER BY id {lock}";
 
@@ -114,7 +111,6 @@ skr_messenger_fill_read(struct skr_messenger *messenger)
            skr_messenger_fill(messenger, rest_sql, &messenger->sql.rest) &&
            skr_messenger_fill(messenger, "{horizon}",
                               &messenger->sql.horizon) &&
-           skr_messenger_fill(messenger, peek_sql, &messenger->sql.peek) &&
            skr_messenger_fill(messenger, count_php_sql,
                               &messenger->sql.count_php);
 }
@@ -132,6 +128,15 @@ is_in_hand(const struct skr_read *read, int64_t row)
     return read->in_hand_count > 0 &&
            bsearch(&row, read->in_hand, read->in_hand_count, sizeof(row),
                    compare_ids) != NULL;
+}
+
+static bool
+is_in_batch(const struct skr_batch *batch, int64_t row)
+{
+    for (size_t i = 0; i < batch->count; i++)
+        if (batch->items[i].row == row)
+            return true;
+    return false;
 }
 
 // SKR_STOPPED when the row finds no room: the statement ends there.
@@ -162,9 +167,11 @@ keep_id(const struct skr_value *columns, size_t count, void *user,
     (void)error;
     struct scan *scan = user;
     scan->seen++;
-    if (scan->id_count < scan->max_rows &&
-        !is_in_hand(scan->read, columns[0].integer))
-        scan->ids[scan->id_count++] = columns[0].integer;
+    int64_t row = columns[0].integer;
+    // A pass may have found it already that looked for something else.
+    if (scan->id_count < scan->max_rows && !is_in_hand(scan->read, row) &&
+        !is_in_batch(scan->batch, row))
+        scan->ids[scan->id_count++] = row;
     return SKR_OK;
 }
 
@@ -389,16 +396,11 @@ read_beyond(struct scan *scan, struct skr_error *error)
     return SKR_OK;
 }
 
-static enum skr_code
-note_rest(const struct skr_value *columns, size_t count, void *user,
-          struct skr_error *error)
+// When the next row is due, as far as the last pass has not looked.
+static void
+note_due(const struct skr_value *columns, struct scan *scan)
 {
-    (void)count;
-    (void)error;
-    struct scan *scan = user;
     struct skr_position *position = &scan->position;
-    if (columns[2].kind == SKR_INTEGER && columns[2].integer > position->cursor)
-        position->cursor = columns[2].integer;
     position->next_due_ms = 0;
     char now[SKR_POSITION_TIME_SIZE], due[SKR_POSITION_TIME_SIZE];
     skr_messenger_copy_time(&columns[0], now);
@@ -411,13 +413,37 @@ note_rest(const struct skr_value *columns, size_t count, void *user,
             scan->now_ms + (due_us - now_us) / 1000 - columns[1].integer + 1;
         position->next_due_ms = due_ms > scan->now_ms ? due_ms : scan->now_ms;
     }
+}
+
+static enum skr_code
+note_rest(const struct skr_value *columns, size_t count, void *user,
+          struct skr_error *error)
+{
+    (void)count;
+    (void)error;
+    struct scan *scan = user;
+    struct skr_position *position = &scan->position;
+    if (columns[2].kind == SKR_INTEGER && columns[2].integer > position->cursor)
+        position->cursor = columns[2].integer;
+    note_due(columns, scan);
     return SKR_OK;
 }
 
-// Nothing more can be read now: what is left are rows of other queues, others'
-// rows and rows that wait.
 static enum skr_code
-pass_over_rest(struct scan *scan, struct skr_error *error)
+note_peek(const struct skr_value *columns, size_t count, void *user,
+          struct skr_error *error)
+{
+    (void)count;
+    (void)error;
+    struct scan *scan = user;
+    scan->is_full = columns[2].kind == SKR_INTEGER &&
+                    columns[2].integer > scan->position.cursor;
+    note_due(columns, scan);
+    return SKR_OK;
+}
+
+static enum skr_code
+ask_for_rest(struct scan *scan, skr_row_fn *note, struct skr_error *error)
 {
     const struct skr_value values[] = {
         bind_cursor(scan->position.cursor),
@@ -425,7 +451,7 @@ pass_over_rest(struct scan *scan, struct skr_error *error)
         skr_bind_text(scan->position.due_mark),
     };
     return run(scan, scan->messenger->sql.rest, values, SKR_COUNT_OF(values),
-               note_rest, error);
+               note, error);
 }
 
 static bool
@@ -457,8 +483,10 @@ fill_batch(struct scan *scan, struct skr_error *error)
         code = read_beyond(scan, error);
     if (code != SKR_OK)
         return code;
+    // Nothing more can be read now: what is left are rows of other queues,
+    // others' rows and rows that wait.
     if (!scan->is_full)
-        return pass_over_rest(scan, error);
+        return ask_for_rest(scan, note_rest, error);
     int64_t next_ms = scan->now_ms + LOOK_AGAIN_MS;
     if (position->next_due_ms <= scan->now_ms ||
         position->next_due_ms > next_ms)
@@ -496,25 +524,24 @@ skr_messenger_scan(const struct skr_messenger *messenger,
 // seen by other means nobody looks in vain.
 static enum skr_code
 is_worth_reading(const struct skr_messenger *messenger, struct skr_db *db,
-                 const struct skr_position *position, bool *is_worth,
+                 struct skr_position *position, bool *is_worth,
                  struct skr_error *error)
 {
-    *is_worth = true;
-    const struct scan scan = {.position = *position, .now_ms = skr_clock_ms()};
-    if (messenger->sql.horizon[0] == '\0' || position->cursor == 0 ||
-        position->has_more || is_pass_due(&scan) ||
-        skr_messenger_is_late_possible(messenger, position))
+    struct scan scan = {.messenger = messenger,
+                        .tx = skr_db_tx(db),
+                        .position = *position,
+                        .now_ms = skr_clock_ms()};
+    *is_worth = messenger->sql.horizon[0] == '\0' || position->cursor == 0 ||
+                position->has_more || is_pass_due(&scan) ||
+                skr_messenger_is_late_possible(messenger, position);
+    if (*is_worth)
         return SKR_OK;
-    const struct skr_value cursor = skr_bind_integer(position->cursor);
-    struct skr_value column;
-    struct skr_arena arena = {0};
-    enum skr_code code = skr_tx_fetch_one(
-        skr_db_tx(db),
-        &(struct skr_statement){
-            .sql = messenger->sql.peek, .values = &cursor, .value_count = 1},
-        &arena, &column, 1, is_worth, error);
-    skr_arena_fini(&arena);
-    return code;
+    enum skr_code code = ask_for_rest(&scan, note_peek, error);
+    if (code != SKR_OK)
+        return code;
+    position->next_due_ms = scan.position.next_due_ms;
+    *is_worth = scan.is_full || is_pass_due(&scan);
+    return SKR_OK;
 }
 
 enum skr_code

@@ -1,0 +1,232 @@
+"""From MariaDB and PostgreSQL to RabbitMQ: confirmed, routed, nothing lost when
+the relay, the broker's connections or the route go away."""
+import os
+import pathlib
+import random
+import subprocess
+import uuid
+
+import pytest
+
+import shop as shops
+
+CONTROL = pathlib.Path(__file__).parents[1] / "servers" / "rabbitmq-control"
+IN_FLIGHT = 50
+CONFIG = """\
+databases:
+    default: '{database}'
+transports:
+    outbox:
+        dsn: 'doctrine://default?table_name=messenger_outbox&queue_name=outbox'
+        relay_to: amqp
+        in_flight: {in_flight}
+    amqp: '{broker}'
+message_broker_amqp:
+    routing:
+        'user.#': {{exchange: people, routing_key: everyone}}
+    topology:
+        exchanges:
+            order.placed: {{type: topic}}
+            people: {{type: direct}}
+        queues: {{orders: ~, people: ~}}
+        bindings:
+            - {{exchange: order.placed, queue: orders, binding_key: 'order.#'}}
+            - {{exchange: people, queue: people, binding_key: everyone}}
+"""
+
+
+def run(*command, text=""):
+    return subprocess.run([str(part) for part in command], check=True,
+                          input=text, capture_output=True, text=True).stdout
+
+
+def control(*arguments):
+    return run(CONTROL, *arguments)
+
+
+def need(variable):
+    if variable not in os.environ:
+        pytest.skip(f"{variable} is not set")
+    return os.environ[variable]
+
+
+class MariaDB:
+    def __init__(self, name):
+        self.name = name
+        self.url = need("SKR_MARIADB_URL").rsplit("/", 1)[0] + "/" + name
+        self.ask("CREATE DATABASE " + name, "mysql")
+
+    def ask(self, sql, database=None):
+        return run("mariadb", "--no-defaults", "-N", "-u", "root", "-S",
+                   os.environ["SKR_MARIADB_SOCKET"], database or self.name,
+                   text=sql).strip()
+
+    def drop(self):
+        self.ask("DROP DATABASE " + self.name, "mysql")
+
+
+class PostgreSQL:
+    def __init__(self, name):
+        self.name = name
+        self.url = need("SKR_POSTGRESQL_URL").rsplit("/", 1)[0] + "/" + name
+        self.ask("CREATE DATABASE " + name, "postgres")
+
+    def ask(self, sql, database=None):
+        return run("psql", "-X", "-q", "-A", "-t", "-U", "postgres", "-h",
+                   os.environ["SKR_POSTGRESQL_SOCKET_FOLDER"], "-p",
+                   os.environ["SKR_POSTGRESQL_PORT"], "-d",
+                   database or self.name, text=sql).strip()
+
+    def drop(self):
+        self.ask(f"DROP DATABASE {self.name} WITH (FORCE)", "postgres")
+
+
+class World(shops.Shop):
+    """An outbox in a real database, a virtual host of its own."""
+
+    def __init__(self, folder, database):
+        super().__init__(folder)
+        self.database = database
+        self.vhost = f"skr-{uuid.uuid4().hex}"
+        control("add_vhost", self.vhost)
+        control("set_permissions", "-p", self.vhost, "guest", ".*", ".*", ".*")
+        broker = need("SKR_RABBITMQ_URL").rsplit("/", 1)[0] + "/" + self.vhost
+        self.write_config(CONFIG.format(database=database.url, broker=broker,
+                                        in_flight=IN_FLIGHT))
+        self.check("setup")
+
+    def declare(self):
+        self.check("setup-amqp")
+
+    def leave(self):
+        self.close()
+        control("delete_vhost", self.vhost)
+        self.database.drop()
+
+    def insert(self, count, name="order.placed"):
+        rows = ",".join(
+            f"('{{\"n\":{number}}}', '{{\"type\":\"{name}\"}}', 'outbox', "
+            "CURRENT_TIMESTAMP, CURRENT_TIMESTAMP)" for number in range(count))
+        self.database.ask("INSERT INTO messenger_outbox (body, headers, "
+                          "queue_name, created_at, available_at) VALUES "
+                          + rows)
+
+    def left(self):
+        return int(self.database.ask("SELECT COUNT(*) FROM messenger_outbox"))
+
+    def failed(self):
+        return int(self.database.ask(
+            "SELECT COUNT(*) FROM messenger_messages"))
+
+    def queued(self, queue="orders"):
+        for line in control("list_queues", "-q", "-p", self.vhost, "name",
+                            "messages").splitlines():
+            name, _, count = line.partition("\t")
+            if name == queue:
+                return int(count)
+        return 0
+
+    def wait_until_empty(self, relay):
+        shops.until(lambda: self.left() == 0,
+                    lambda: f"an empty outbox: {self.left()}\n{relay.log()}",
+                    60)
+
+
+@pytest.fixture(params=[MariaDB, PostgreSQL])
+def world(request, tmp_path):
+    need("SKR_RABBITMQ_URL")
+    opened = World(tmp_path, request.param(f"skr_{uuid.uuid4().hex[:12]}"))
+    yield opened
+    opened.leave()
+
+
+def test_rows_arrive_where_convention_and_rules_send_them(world):
+    world.declare()
+    world.insert(500)
+    world.insert(7, name="user.added.today")
+    world.check("relay", "outbox", "--stop-when-empty")
+    assert world.left() == 0
+    assert world.queued("orders") == 500
+    assert world.queued("people") == 7
+    assert world.failed() == 0
+
+
+def test_a_published_message_arrives(world):
+    world.declare()
+    world.check("publish", "order.placed", "--body", "{}")
+    world.check("relay", "outbox", "--stop-when-empty")
+    assert world.queued("orders") == 1
+
+
+def test_a_missing_exchange_waits_and_fails_nothing(world):
+    world.insert(20)
+    relay = world.start_relay()
+    relay.wait_for("relay.route_closed")
+    assert world.failed() == 0
+    world.declare()
+    world.wait_until_empty(relay)
+    assert relay.stop() == 0
+    assert world.queued("orders") == 20
+    assert world.failed() == 0
+    assert len(relay.events("relay.route_closed")) == 1
+
+
+def test_connections_that_are_closed_lose_nothing(world):
+    world.declare()
+    world.insert(3000)
+    relay = world.start_relay()
+    for _ in range(3):
+        before = world.left()
+        control("close_all_connections", "-p", world.vhost, "a test")
+        shops.until(lambda: world.left() < before or before == 0,
+                    lambda: f"progress\n{relay.log()}", 60)
+    world.wait_until_empty(relay)
+    assert relay.stop() == 0
+    assert 3000 <= world.queued("orders") <= 3000 + 3 * IN_FLIGHT
+    assert world.failed() == 0
+
+
+@pytest.mark.parametrize("failpoint", [
+    "relay.read", "relay.submitted", "relay.confirmed", "relay.settling",
+    "relay.settled"])
+def test_a_kill_costs_duplicates_of_what_was_in_flight_only(world, failpoint):
+    world.declare()
+    world.insert(300)
+    held = world.hold_at(failpoint, "relay", "outbox", visit=2)
+    held.kill()
+    world.check("relay", "outbox", "--stop-when-empty")
+    assert world.left() == 0
+    assert 300 <= world.queued("orders") <= 300 + IN_FLIGHT
+    assert world.failed() == 0
+
+
+def test_random_kills_lose_nothing(world):
+    seed = int(os.environ.get("SKIRNIR_SEED", random.randrange(1 << 32)))
+    print(f"SKIRNIR_SEED={seed}")
+    chance = random.Random(seed)
+    world.declare()
+    kills = 0
+    world.insert(4000)
+    while world.left() > 0:
+        relay = world.start_relay()
+        target = world.left() - chance.randrange(1, 1500)
+        shops.until(lambda: world.left() <= max(target, 0),
+                    lambda: f"progress\n{relay.log()}", 60)
+        relay.kill()
+        kills += 1
+    assert 4000 <= world.queued("orders") <= 4000 + kills * IN_FLIGHT
+    assert world.failed() == 0
+
+
+def test_a_second_relay_takes_over_at_once(world):
+    world.declare()
+    first = world.start_relay()
+    first.wait_for("relay.active")
+    second = world.start_relay()
+    second.wait_for("relay.standby")
+    first.kill()
+    world.insert(10)
+    second.wait_for("relay.active")
+    world.wait_until_empty(second)
+    assert second.stop() == 0
+    assert world.queued("orders") == 10
