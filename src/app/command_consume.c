@@ -108,6 +108,7 @@ extend_consumer(const struct skr_app *app, const struct skr_config *config,
     const struct skr_consumer_extras extras = {
         .names = &config->names,
         .failed_readable = skr_transport_failed_place(config).readable,
+        .handles_missing_ids = strcmp(transport->missing_id, "handle") == 0,
         .auto_setup = transport->auto_setup,
         .deduplication_auto_setup = config->deduplication_auto_setup,
         .limit = limits->messages,

@@ -51,6 +51,7 @@ struct skr_config_transport {
     uint32_t in_flight;
     uint64_t in_flight_bytes;
     uint32_t batch;
+    const char *missing_id;  // "fail", "handle" or "derive"
 };
 
 struct skr_config_handler {

@@ -337,6 +337,23 @@ check_handler(struct skr_config_reader *reader,
     }
 }
 
+static void
+check_missing_id(struct skr_config_reader *reader,
+                 const struct skr_config_transport *transport)
+{
+    const char *word = transport->missing_id;
+    if (word == NULL || strcmp(word, "fail") == 0 ||
+        strcmp(word, "handle") == 0 ||
+        (strcmp(word, "derive") == 0 && transport->kind == SKR_TRANSPORT_QUEUE))
+        return;
+    char excerpt[SKR_CONFIG_EXCERPT_SIZE];
+    struct skr_config_place place = place_in(reader, transport, "missing_id");
+    skr_config_mistake(reader, &place,
+                       "'%s': fail or handle is needed, or derive on a "
+                       "queue:// transport",
+                       skr_config_excerpt(word, excerpt));
+}
+
 void
 skr_config_check(struct skr_config_reader *reader)
 {
@@ -352,6 +369,7 @@ skr_config_check(struct skr_config_reader *reader)
         if (transport->serializer == NULL)
             transport->serializer = config->default_serializer;
         check_queue_name(reader, transport);
+        check_missing_id(reader, transport);
         resolve_database(reader, transport);
     }
     for (size_t i = 0; i < config->transport_count; i++)

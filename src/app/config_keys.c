@@ -118,6 +118,11 @@ static const struct skr_config_key keys[] = {
     KEY("transports.*.batch", NUMBER,
         "Messages that a consumer handles in one transaction, at most.",
         DEFAULT("100"), IN_TRANSPORT(batch), RANGE(1, 10000)),
+    KEY("transports.*.missing_id", TEXT,
+        "What a consumer does with a message that has no id: `fail` keeps it "
+        "in the failed table, `handle` handles it whenever it comes, `derive` "
+        "makes an id from its place in a queue table.",
+        DEFAULT("fail"), IN_TRANSPORT(missing_id)),
     IGNORED("transports.*.failure_transport",
             "One `failure_transport` serves all transports; ignored with a "
             "warning."),

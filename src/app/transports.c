@@ -55,6 +55,8 @@ skr_transport_broker_url(const struct skr_config_transport *transport,
         skr_url_add_parameter(&text, "queue_name", transport->queue_name);
         snprintf(number, sizeof(number), "%u", transport->redeliver_timeout_s);
         skr_url_add_parameter(&text, "redeliver_timeout", number);
+        if (strcmp(transport->missing_id, "derive") == 0)
+            skr_url_add_parameter(&text, "derive_ids", "true");
     } else {
         skr_text_add_string(&text, transport->dsn);
     }

@@ -24,7 +24,10 @@ skr_consumer_counts(const struct skr_consumer *consumer);
 struct skr_consumer_extras {
     const struct skr_names *names;  // message_types; borrowed; NULL: none
     bool failed_readable;           // see skr_messenger_options
-    bool auto_setup;                // make the failed table when it is missing
+    // A message without an id is handled, each time it comes, rather than kept
+    // in the failed table.
+    bool handles_missing_ids;
+    bool auto_setup;  // make the failed table when it is missing
     bool deduplication_auto_setup;
     uint64_t limit;        // stop after so many deliveries; 0: never
     uint32_t sleep_ms;     // longest wait for a delivery; 0: 1000

@@ -20,7 +20,7 @@ find_obstacle(const struct skr_consumer *consumer,
               struct skr_error *reason)
 {
     const struct skr_incoming *incoming = job->incoming;
-    if (!envelope->has_id)
+    if (!envelope->has_id && !consumer->extras.handles_missing_ids)
         return skr_fail(reason, SKR_MALFORMED, SKR_GIVE_UP,
                         "the message has no id, so it cannot be deduplicated; "
                         "send a MessageIdStamp or an X-Message-Id header");
@@ -99,6 +99,7 @@ skr_job_decode(struct skr_consumer *consumer, struct skr_incoming *incoming,
         .attempt = job->retry_count + 1,
         .source = consumer->options.name,
     };
+    job->has_id = envelope.has_id;
     struct skr_message *message = &job->delivery.message;
     message->headers = incoming->headers.items;
     message->header_count = incoming->headers.count;

@@ -52,6 +52,7 @@ struct job {
     const struct handler *handler;
     const char *recorded_name;  // in the deduplication row
     uint32_t retry_count;
+    bool has_id;  // without one nothing tells whether it came before
     enum job_state state;
     // It was delivered too often without a verdict, and is handled no more. It
     // may have been committed, all the same.

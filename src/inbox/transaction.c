@@ -41,6 +41,10 @@ commit(struct skr_consumer *consumer, struct skr_error *error)
 static enum skr_code
 admit(struct skr_consumer *consumer, struct job *job, struct skr_error *error)
 {
+    if (!job->has_id) {
+        job->state = JOB_ADMITTED;
+        return SKR_OK;
+    }
     enum skr_code code = skr_deduplication_admit(
         consumer->deduplication, skr_db_tx(consumer->db),
         job->delivery.message.id, job->recorded_name, error);

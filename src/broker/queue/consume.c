@@ -36,6 +36,15 @@ start(struct queue_broker *broker, size_t capacity, struct skr_error *error)
     enum skr_code code = reserve(&broker->batch, capacity, error);
     if (code == SKR_OK)
         code = reserve(&broker->settling, capacity, error);
+    if (code == SKR_OK && broker->derives_ids &&
+        broker->id_namespace[0] == '\0') {
+        struct skr_position fresh;
+        code =
+            broker->table->ops->start(broker->table, broker->db, &fresh, error);
+        if (code == SKR_OK)
+            memcpy(broker->id_namespace, fresh.id_namespace,
+                   sizeof(broker->id_namespace));
+    }
     if (code != SKR_OK)
         return code;
     return skr_queue_keepalive_start(broker, capacity, error);
@@ -115,6 +124,8 @@ claim_rows(struct queue_broker *broker, const struct skr_read *read,
            struct skr_lease *lease, struct skr_error *error)
 {
     struct skr_position *position = &broker->position;
+    memcpy(position->id_namespace, broker->id_namespace,
+           sizeof(position->id_namespace));
     int64_t sweep_ms = position->next_sweep_ms;
     int64_t start_ms = skr_clock_ms();
     enum skr_code code =
@@ -159,10 +170,12 @@ claim(struct queue_broker *broker, size_t capacity, struct skr_error *error)
     return SKR_OK;
 }
 
-static void
-fill(const struct skr_batch_item *item, size_t index,
-     struct skr_incoming *incoming)
+// What was derived stands in for the id that a broker would give.
+static enum skr_code
+fill(struct queue_broker *broker, size_t index, struct skr_incoming *incoming,
+     struct skr_error *error)
 {
+    const struct skr_batch_item *item = &broker->batch.items[index];
     const struct skr_message *message = &item->envelope.message;
     *incoming = (struct skr_incoming){
         .headers = item->envelope.headers,
@@ -177,6 +190,12 @@ fill(const struct skr_batch_item *item, size_t index,
     };
     if (item->state == SKR_HOPELESS)
         incoming->problem = item->reason;
+    if (!broker->derives_ids || !item->envelope.has_id)
+        return SKR_OK;
+    char id[SKR_ID_TEXT_SIZE];
+    skr_id_format(message->id, id);
+    incoming->broker_id = skr_arena_text(&broker->batch.arena, id, strlen(id));
+    return incoming->broker_id == NULL ? skr_fail_memory(error) : SKR_OK;
 }
 
 static int64_t
@@ -226,10 +245,11 @@ skr_queue_receive(struct skr_broker *base, struct skr_incoming *incoming,
         if (code != SKR_OK)
             return code;
     }
-    for (size_t i = 0; i < broker->batch.count; i++)
-        fill(&broker->batch.items[i], i, &incoming[i]);
-    *count = broker->batch.count;
-    return SKR_OK;
+    for (size_t i = 0; i < broker->batch.count && code == SKR_OK; i++)
+        code = fill(broker, i, &incoming[i], error);
+    if (code == SKR_OK)
+        *count = broker->batch.count;
+    return code;
 }
 
 static void

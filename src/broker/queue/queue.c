@@ -40,7 +40,8 @@ warn_of_unknown_parameters(const struct queue_broker *broker,
                            const struct skr_url *url)
 {
     static const char *const known[] = {"table_name", "queue_name",
-                                        "redeliver_timeout", "auto_setup"};
+                                        "redeliver_timeout", "auto_setup",
+                                        "derive_ids"};
     for (size_t i = 0; i < url->parameter_count; i++) {
         bool found = false;
         for (size_t k = 0; k < SKR_COUNT_OF(known); k++)
@@ -104,16 +105,19 @@ queue_open(struct skr_broker *base, const struct skr_url *url,
                         "a queue broker needs a database: queue_database and "
                         "queue_database_url are not set");
     int64_t redeliver_timeout_s = 0;
-    bool auto_setup = false;
+    bool auto_setup = false, derives_ids = false;
     enum skr_code code = skr_url_number(
         url, "redeliver_timeout", LEAST_REDELIVER_S, MOST_REDELIVER_S,
         DEFAULT_REDELIVER_S, &redeliver_timeout_s, error);
     if (code == SKR_OK)
         code = read_switch(url, "auto_setup", options->auto_setup, &auto_setup,
                            error);
+    if (code == SKR_OK)
+        code = read_switch(url, "derive_ids", false, &derives_ids, error);
     if (code != SKR_OK)
         return code;
     broker->redeliver_timeout_s = (uint32_t)redeliver_timeout_s;
+    broker->derives_ids = derives_ids;
     broker->wake_fd = options->wake_fd;
     broker->log = options->log;
     broker->database = options->database;

@@ -64,6 +64,8 @@ struct queue_broker {
     char *database_url;
     char *name;
     uint32_t redeliver_timeout_s;
+    bool derives_ids;  // rows without an id get one that is always the same
+    char id_namespace[SKR_POSITION_NAMESPACE_SIZE];
     int wake_fd;
     struct skr_log log;
 
