@@ -36,11 +36,8 @@ set_stamp(struct skr_arena *arena, struct skr_headers *headers,
 {
     skr_json_end_object(writer);
     skr_json_end_array(writer);
-    const char *copy = NULL;
-    if (writer->error.code == SKR_OK && !writer->text.broken)
-        copy = skr_arena_text(arena, writer->text.bytes, writer->text.size);
-    skr_text_fini(&writer->text);
-    return skr_headers_set(arena, headers, name, copy);
+    return skr_headers_set(arena, headers, name,
+                           skr_json_take_text(writer, arena));
 }
 
 static void

@@ -71,16 +71,6 @@ has_zero(const char *text, size_t size)
     return memchr(text, '\0', size) != NULL;
 }
 
-static const char *
-written(struct skr_arena *arena, struct skr_json_writer *writer)
-{
-    const char *copy = NULL;
-    if (writer->error.code == SKR_OK && !writer->text.broken)
-        copy = skr_arena_text(arena, writer->text.bytes, writer->text.size);
-    skr_text_fini(&writer->text);
-    return copy;
-}
-
 // Text as it is, anything else as its JSON. NULL when memory is out.
 static const char *
 value_text(struct skr_arena *arena, const struct skr_json *value)
@@ -89,7 +79,7 @@ value_text(struct skr_arena *arena, const struct skr_json *value)
         return value->text;
     struct skr_json_writer writer = {.needs_comma = false};
     skr_json_write(&writer, value);
-    return written(arena, &writer);
+    return skr_json_take_text(&writer, arena);
 }
 
 static enum skr_code
@@ -194,5 +184,5 @@ skr_stamp_write(struct skr_arena *arena, const char *member, const char *text)
     skr_json_write_text(&writer, text, strlen(text));
     skr_json_end_object(&writer);
     skr_json_end_array(&writer);
-    return written(arena, &writer);
+    return skr_json_take_text(&writer, arena);
 }

@@ -54,6 +54,11 @@ struct skr_json_writer {
 void
 skr_json_write(struct skr_json_writer *writer, const struct skr_json *json);
 
+// What was written, copied into the arena; NULL after a mistake or when memory
+// is out. The writer holds nothing afterwards.
+const char *
+skr_json_take_text(struct skr_json_writer *writer, struct skr_arena *arena);
+
 // Writes the comma that is due, so that what follows is the value alone.
 void skr_json_write_separator(struct skr_json_writer *writer);
 

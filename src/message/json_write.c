@@ -187,3 +187,13 @@ skr_json_write(struct skr_json_writer *writer, const struct skr_json *json)
     }
     end(writer, is_object ? "}" : "]");
 }
+
+const char *
+skr_json_take_text(struct skr_json_writer *writer, struct skr_arena *arena)
+{
+    const char *copy = NULL;
+    if (writer->error.code == SKR_OK && !writer->text.broken)
+        copy = skr_arena_text(arena, writer->text.bytes, writer->text.size);
+    skr_text_fini(&writer->text);
+    return copy;
+}

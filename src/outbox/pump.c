@@ -384,8 +384,8 @@ drain(struct skr_pump *pump)
     pump->pending = 0;
 }
 
-static bool
-is_over(const struct skr_pump *pump)
+bool
+skr_pump_is_over(const struct skr_pump *pump)
 {
     const struct skr_relay_options *options = pump->options;
     return options->is_over != NULL && options->is_over(options->is_over_user);
@@ -399,7 +399,7 @@ go_on(struct skr_pump *pump, bool *finished, struct skr_error *error)
         pump->stop_by_ms = skr_clock_ms() + pump->options->stop_timeout_ms;
         return skr_fail(error, SKR_STOPPED, SKR_GIVE_UP, "stopped");
     }
-    *finished = is_over(pump);
+    *finished = skr_pump_is_over(pump);
     if (*finished)
         return SKR_OK;
     // Rows of an earlier session that came to no outcome lie among those that

@@ -35,6 +35,9 @@ struct skr_pump {
     bool said_foreign;
 };
 
+// Whether whoever runs the relay says that it is over.
+bool skr_pump_is_over(const struct skr_pump *pump);
+
 // Ends with SKR_STOPPED when the stop_fd is readable, SKR_OK when there is
 // nothing left to do and the options say to end then, or the error that ended
 // the session. It closes the broker. What has an outcome has been handed to the

@@ -110,13 +110,6 @@ skr_relay_counts(struct skr_relay *relay)
     };
 }
 
-static bool
-is_over(const struct skr_relay *relay)
-{
-    const struct skr_relay_options *options = &relay->options;
-    return options->is_over != NULL && options->is_over(options->is_over_user);
-}
-
 static enum skr_code
 prepare_table(struct skr_relay *relay, struct skr_db *db,
               struct skr_error *error)
@@ -177,7 +170,7 @@ wait_for_lock(struct skr_relay *relay, struct skr_error *error)
                                 pump->stop_fd, LOCK_WAIT_MS, &granted, error);
         if (code != SKR_OK || granted)
             return code;
-        if (skr_clock_sleep(pump->stop_fd, 0) || is_over(relay))
+        if (skr_clock_sleep(pump->stop_fd, 0) || skr_pump_is_over(&relay->pump))
             return skr_fail(error, SKR_STOPPED, SKR_GIVE_UP, "stopped");
         if (!relay->said_standby)
             skr_log(&relay->options.log, SKR_LOG_INFO, "relay.standby",
@@ -231,7 +224,8 @@ skr_relay_run(struct skr_relay *relay, struct skr_error *error)
             pause_ms = FIRST_PAUSE_MS;
         skr_trouble_report(&relay->pump.trouble, &options->log, "relay.trouble",
                            options->name, error);
-        if (skr_clock_sleep(relay->pump.stop_fd, pause_ms) || is_over(relay)) {
+        if (skr_clock_sleep(relay->pump.stop_fd, pause_ms) ||
+            skr_pump_is_over(&relay->pump)) {
             code = skr_fail(error, SKR_STOPPED, SKR_GIVE_UP, "stopped");
             break;
         }
