@@ -81,18 +81,20 @@ static const struct skr_option config_options[] = {
 const struct skr_command skr_commands[] = {
     {
         .name = "relay",
-        .arguments = "TRANSPORT",
+        .arguments = "TRANSPORT...",
         .least_arguments = 1,
-        .most_arguments = 1,
+        .most_arguments = SKR_MAX_POSITIONAL,
         .summary = "Publish what applications wrote into an outbox",
         .help =
             "Reads the outbox in order, publishes each message to the "
             "transport that relay_to\nnames, and removes the row once the "
             "broker has stored the message. Started twice,\nthe second "
             "stands by and takes over when the first ends. SIGTERM finishes "
-            "what is\nin flight.\n\n"
+            "what is\nin flight. Several outboxes have a thread each, and "
+            "limits count for each.\n\n"
             "Examples:\n"
             "  skirnir relay outbox\n"
+            "  skirnir relay orders_outbox billing_outbox\n"
             "  skirnir relay outbox --stop-when-empty -v\n",
         .options = relay_options,
         .run = skr_command_relay,

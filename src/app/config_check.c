@@ -341,17 +341,14 @@ static void
 check_missing_id(struct skr_config_reader *reader,
                  const struct skr_config_transport *transport)
 {
-    const char *word = transport->missing_id;
-    if (word == NULL || strcmp(word, "fail") == 0 ||
-        strcmp(word, "handle") == 0 ||
-        (strcmp(word, "derive") == 0 && transport->kind == SKR_TRANSPORT_QUEUE))
+    if (transport->missing_id == NULL ||
+        strcmp(transport->missing_id, "derive") != 0 ||
+        transport->kind == SKR_TRANSPORT_QUEUE)
         return;
-    char excerpt[SKR_CONFIG_EXCERPT_SIZE];
     struct skr_config_place place = place_in(reader, transport, "missing_id");
     skr_config_mistake(reader, &place,
-                       "'%s': fail or handle is needed, or derive on a "
-                       "queue:// transport",
-                       skr_config_excerpt(word, excerpt));
+                       "'derive': fail or handle is needed, as only a "
+                       "queue:// transport can derive ids");
 }
 
 void

@@ -115,6 +115,17 @@ static const struct skr_config_key keys[] = {
     KEY("transports.*.in_flight_bytes", SIZE,
         "The same in bytes. A larger message travels alone.", DEFAULT("8 MiB"),
         IN_TRANSPORT(in_flight_bytes), RANGE(1, INT64_C(1) << 40)),
+    KEY("transports.*.unroutable", TEXT,
+        "What a relay does with a message that no queue of the broker takes: "
+        "`fail` moves it to the failed table, `drop` is content, `wait` keeps "
+        "it in the outbox until a queue is bound.",
+        DEFAULT("fail"), IN_TRANSPORT(unroutable),
+        .choices = "fail, drop or wait"),
+    KEY("transports.*.failure_limit", NUMBER,
+        "Messages of one route that may go to the failed table within a "
+        "minute; then the route waits, so that one mistake does not move a "
+        "whole backlog there. 0 is no limit.",
+        DEFAULT("100"), IN_TRANSPORT(failure_limit), RANGE(0, 1000000)),
     KEY("transports.*.batch", NUMBER,
         "Messages that a consumer handles in one transaction, at most.",
         DEFAULT("100"), IN_TRANSPORT(batch), RANGE(1, 10000)),
@@ -122,7 +133,8 @@ static const struct skr_config_key keys[] = {
         "What a consumer does with a message that has no id: `fail` keeps it "
         "in the failed table, `handle` handles it whenever it comes, `derive` "
         "makes an id from its place in a queue table.",
-        DEFAULT("fail"), IN_TRANSPORT(missing_id)),
+        DEFAULT("fail"), IN_TRANSPORT(missing_id),
+        .choices = "fail, handle or derive"),
     IGNORED("transports.*.failure_transport",
             "One `failure_transport` serves all transports; ignored with a "
             "warning."),
@@ -178,7 +190,7 @@ static const struct skr_config_key keys[] = {
           "and `#` for any number. A name goes before a pattern."),
     PLAIN("message_broker_amqp.routing.*", MAP, "One route."),
     PLAIN("message_broker_amqp.routing.*.sender", TEXT,
-          "The transport: that of the outbox's `relay_to`."),
+          "The transport. Otherwise that of the outbox's `relay_to`."),
     PLAIN("message_broker_amqp.routing.*.exchange", TEXT,
           "The exchange. Otherwise the transport's `exchange.name`, or the "
           "first two words of the message name."),
@@ -186,6 +198,9 @@ static const struct skr_config_key keys[] = {
           "The routing key. Otherwise the message name."),
     PLAIN("message_broker_amqp.routing.*.headers", ANYTHING,
           "Headers to add: a map of texts."),
+    KEY("message_broker_amqp.routing.*.unroutable", TEXT,
+        "As `transports.*.unroutable`, for these messages alone.",
+        .choices = "fail, drop or wait"),
     PLAIN("message_broker_amqp.topology", MAP,
           "What is declared on the server."),
     PLAIN("message_broker_amqp.topology.exchanges", NAMES,

@@ -54,6 +54,7 @@ struct skr_config_key {
     enum skr_config_scope scope;
     size_t offset;          // in the struct that scope names
     int64_t least, most;    // of a number or a size
+    const char *choices;    // of a text: "fail, drop or wait"; NULL: any
     const char *same_as;    // another place of the key with this path
     const char *for_queue;  // the default where the transport is a queue://
     bool required;

@@ -187,6 +187,22 @@ set_boolean(struct skr_config_reader *reader,
         *(bool *)address_of(place) = value;
 }
 
+// Whether text is one of the words of "fail, drop or wait".
+static bool
+is_choice(const char *choices, const char *text)
+{
+    size_t length = strlen(text);
+    for (const char *at = choices; *at != '\0';) {
+        size_t word = strcspn(at, ", ");
+        if (word == length && strncmp(at, text, length) == 0 &&
+            strcmp(text, "or") != 0)
+            return true;
+        at += word;
+        at += strspn(at, ", ");
+    }
+    return false;
+}
+
 static void
 set_text(struct skr_config_reader *reader, const struct skr_config_place *place,
          const char *text, const char *shown)
@@ -202,6 +218,8 @@ set_text(struct skr_config_reader *reader, const struct skr_config_place *place,
                            "'%s' is a word of SQL and cannot name a table; "
                            "another name is needed, such as messenger_%s",
                            text, text);
+    else if (key->choices != NULL && !is_choice(key->choices, text))
+        refuse_text(reader, place, key->choices, shown);
     else if (text[0] == '\0' && key->scope != SKR_SCOPE_NONE)
         skr_config_mistake(reader, place, "%s is needed, not an empty text",
                            skr_config_type_needed(key->type));

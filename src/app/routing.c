@@ -3,6 +3,7 @@
 
 #include "app/yaml_tree.h"
 #include "base/error.h"
+#include "base/text.h"
 #include "base/url.h"
 
 #include <string.h>
@@ -44,31 +45,88 @@ read_headers(struct skr_arena *arena, const struct skr_yaml_node *node,
 }
 
 static enum skr_code
-read_rule(const struct skr_config *config,
-          const struct skr_config_transport *target,
-          const struct skr_yaml_entry *entry, struct skr_arena *arena,
-          struct skr_route_rule *rule, struct skr_error *error)
+fail_rule(const struct skr_config *config, const struct skr_yaml_entry *entry,
+          const char *key, struct skr_error *error)
+{
+    enum skr_code code = error->code;
+    skr_error_prefix(error, "%s:%d: message_broker_amqp.routing.%s.%s",
+                     config->path, entry->line, entry->key, key);
+    return code;
+}
+
+// Which of the relay's senders a rule means; one that is new is added.
+static enum skr_code
+find_sender(const struct skr_config *config, const char *name,
+            struct skr_routing *routing, size_t *sender,
+            struct skr_error *error)
+{
+    for (*sender = 0; *sender < routing->target_count; (*sender)++)
+        if (strcmp(routing->targets[*sender]->name, name) == 0)
+            return SKR_OK;
+    const struct skr_config_transport *target = NULL;
+    enum skr_code code =
+        skr_config_find_transport(config, name, &target, error);
+    if (code != SKR_OK)
+        return code;
+    if (target->kind == SKR_TRANSPORT_OUTBOX)
+        return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
+                        "%s is %s://, which is no destination", name,
+                        target->scheme);
+    if (routing->target_count == SKR_ROUTING_MAX_TARGETS)
+        return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
+                        "one relay sends to at most %d transports",
+                        SKR_ROUTING_MAX_TARGETS);
+    routing->targets[routing->target_count++] = target;
+    return SKR_OK;
+}
+
+enum skr_code
+skr_routing_read_unroutable(const char *text, enum skr_unroutable *unroutable,
+                            struct skr_error *error)
+{
+    static const struct {
+        const char *text;
+        enum skr_unroutable unroutable;
+    } words[] = {
+        {"fail", SKR_UNROUTABLE_FAIL},
+        {"drop", SKR_UNROUTABLE_DROP},
+        {"wait", SKR_UNROUTABLE_WAIT},
+    };
+    for (size_t i = 0; i < SKR_COUNT_OF(words); i++)
+        if (strcmp(words[i].text, text) == 0) {
+            *unroutable = words[i].unroutable;
+            return SKR_OK;
+        }
+    return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
+                    "is fail, drop or wait, not '%.40s'", text);
+}
+
+static enum skr_code
+read_rule(const struct skr_config *config, const struct skr_yaml_entry *entry,
+          struct skr_routing *routing, struct skr_route_rule *rule,
+          struct skr_error *error)
 {
     const char *sender = find_text(entry->value, "sender");
-    if (sender != NULL && strcmp(sender, target->name) != 0)
-        return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
-                        "%s:%d: message_broker_amqp.routing.%s.sender is %s, "
-                        "but the outbox is relayed to %s; give such messages "
-                        "an outbox of their own",
-                        config->path, entry->line, entry->key, sender,
-                        target->name);
+    const char *unroutable = find_text(entry->value, "unroutable");
     *rule = (struct skr_route_rule){
         .pattern = entry->key,
         .exchange = find_text(entry->value, "exchange"),
         .routing_key = find_text(entry->value, "routing_key"),
     };
-    return read_headers(arena, find_node(entry->value, "headers"), rule, error);
+    if (sender != NULL &&
+        find_sender(config, sender, routing, &rule->sender, error) != SKR_OK)
+        return fail_rule(config, entry, "sender", error);
+    if (unroutable != NULL &&
+        skr_routing_read_unroutable(unroutable, &rule->unroutable, error) !=
+            SKR_OK)
+        return fail_rule(config, entry, "unroutable", error);
+    return read_headers(&routing->arena, find_node(entry->value, "headers"),
+                        rule, error);
 }
 
 static enum skr_code
-read_rules(const struct skr_config *config,
-           const struct skr_config_transport *target,
-           struct skr_routing *routing, struct skr_error *error)
+read_rules(const struct skr_config *config, struct skr_routing *routing,
+           struct skr_error *error)
 {
     const struct skr_yaml_node *node = find_node(config->amqp, "routing");
     if (node == NULL || node->count == 0)
@@ -77,12 +135,18 @@ read_rules(const struct skr_config *config,
         skr_arena_take(&routing->arena, node->count * sizeof(*rules));
     if (rules == NULL)
         return skr_fail_memory(error);
+    bool is_one_queue = routing->targets[0]->kind == SKR_TRANSPORT_QUEUE;
+    size_t count = 0;
     enum skr_code code = SKR_OK;
-    for (size_t i = 0; i < node->count && code == SKR_OK; i++)
-        code = read_rule(config, target, &node->entries[i], &routing->arena,
-                         &rules[i], error);
+    for (size_t i = 0; i < node->count && code == SKR_OK; i++) {
+        code =
+            read_rule(config, &node->entries[i], routing, &rules[count], error);
+        // What says nothing but how RabbitMQ is reached is not for a queue.
+        if (!is_one_queue || rules[count].sender > 0)
+            count++;
+    }
     routing->routes.rules = rules;
-    routing->routes.rule_count = node->count;
+    routing->routes.rule_count = count;
     return code;
 }
 
@@ -90,12 +154,12 @@ read_rules(const struct skr_config *config,
 // path, behind the virtual host.
 static enum skr_code
 read_exchange(const struct skr_config_transport *target,
-              struct skr_routing *routing, struct skr_error *error)
+              struct skr_arena *arena, const char **exchange,
+              struct skr_error *error)
 {
     const struct skr_yaml_node *options = find_node(target->node, "options");
-    routing->routes.exchange =
-        find_text(find_node(options, "exchange"), "name");
-    if (routing->routes.exchange != NULL)
+    *exchange = find_text(find_node(options, "exchange"), "name");
+    if (*exchange != NULL)
         return SKR_OK;
     struct skr_url url;
     enum skr_code code = skr_url_parse(target->dsn, &url, error);
@@ -109,12 +173,33 @@ read_exchange(const struct skr_config_transport *target,
     if (named == NULL && slash != NULL && slash[1] != '\0')
         named = slash + 1;
     if (named != NULL) {
-        routing->routes.exchange =
-            skr_arena_text(&routing->arena, named, strlen(named));
-        if (routing->routes.exchange == NULL)
+        *exchange = skr_arena_text(arena, named, strlen(named));
+        if (*exchange == NULL)
             code = skr_fail_memory(error);
     }
     skr_url_fini(&url);
+    return code;
+}
+
+static enum skr_code
+read_senders(struct skr_routing *routing, struct skr_error *error)
+{
+    struct skr_route_sender *senders = skr_arena_take(
+        &routing->arena, routing->target_count * sizeof(*senders));
+    if (senders == NULL)
+        return skr_fail_memory(error);
+    enum skr_code code = SKR_OK;
+    for (size_t i = 0; i < routing->target_count && code == SKR_OK; i++) {
+        const struct skr_config_transport *target = routing->targets[i];
+        senders[i] = (struct skr_route_sender){
+            .name = target->name,
+            .is_one_queue = target->kind == SKR_TRANSPORT_QUEUE,
+        };
+        if (!senders[i].is_one_queue)
+            code = read_exchange(target, &routing->arena, &senders[i].exchange,
+                                 error);
+    }
+    routing->routes.senders = senders;
     return code;
 }
 
@@ -123,9 +208,9 @@ skr_routing_read(const struct skr_config *config,
                  const struct skr_config_transport *target,
                  struct skr_routing *routing, struct skr_error *error)
 {
-    *routing = (struct skr_routing){.routes = {.rules = NULL}};
-    enum skr_code code = read_exchange(target, routing, error);
-    return code != SKR_OK ? code : read_rules(config, target, routing, error);
+    *routing = (struct skr_routing){.targets = {target}, .target_count = 1};
+    enum skr_code code = read_rules(config, routing, error);
+    return code != SKR_OK ? code : read_senders(routing, error);
 }
 
 void

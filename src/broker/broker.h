@@ -31,7 +31,8 @@ struct skr_broker_options {
 enum skr_fate {
     SKR_CONFIRMED,         // the broker has stored it
     SKR_REFUSED_ONCE,      // nack, time-out, busy: may pass later
-    SKR_REFUSED_FOR_GOOD,  // unroutable, too large, malformed
+    SKR_REFUSED_FOR_GOOD,  // too large, malformed
+    SKR_UNROUTABLE,        // it got there, and no queue wanted it
     SKR_UNCERTAIN,         // the connection ended first: it may be there
     // Not sent: nothing can go there now, whatever the message. The exchange
     // is missing, or we may not write to it. Nobody's fault: wait.

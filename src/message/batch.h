@@ -25,6 +25,7 @@ struct skr_batch_item {
     bool redelivered;  // another had claimed it and did not settle it in time
     enum skr_state state;
     uint32_t delay_ms;
+    bool is_excused;  // the retry is not counted
     bool lost;  // a retry that came to nothing: another has the row by now
     struct skr_error reason;  // of a retry or a failure
 };

@@ -82,40 +82,59 @@ first_two_words(struct skr_arena *arena, const char *name)
     return skr_arena_text(arena, name, length);
 }
 
-enum skr_code
-skr_route_find(const struct skr_routes *routes, struct skr_arena *arena,
-               struct skr_envelope *envelope, struct skr_route *route,
-               struct skr_error *error)
+static const char *
+find_header(const struct skr_envelope *envelope, const char *name)
 {
-    const struct skr_headers *own = &envelope->headers;
+    return skr_headers_find(envelope->headers.items, envelope->headers.count,
+                            name);
+}
+
+static enum skr_code
+find_exchange(const struct skr_route_sender *sender,
+              const struct skr_route_rule *rule, struct skr_arena *arena,
+              const struct skr_envelope *envelope, const char **exchange,
+              struct skr_error *error)
+{
     const char *name = envelope->message.name;
-    const struct skr_route_rule *rule = find_rule(routes, name);
-    const char *exchange = first_of(
-        skr_headers_find(own->items, own->count, SKR_HEADER_EXCHANGE),
-        rule == NULL ? NULL : rule->exchange,
-        skr_headers_find(own->items, own->count, SKR_HEADER_TYPE_EXCHANGE),
-        routes->exchange);
-    const char *key = first_of(
-        skr_headers_find(own->items, own->count, SKR_HEADER_ROUTING_KEY),
-        rule == NULL ? NULL : rule->routing_key,
-        skr_headers_find(own->items, own->count, SKR_HEADER_TYPE_ROUTING_KEY),
-        name);
-    if (exchange == NULL && skr_name_is_class(name))
+    *exchange = first_of(find_header(envelope, SKR_HEADER_EXCHANGE),
+                         rule == NULL ? NULL : rule->exchange,
+                         find_header(envelope, SKR_HEADER_TYPE_EXCHANGE),
+                         sender->exchange);
+    if (*exchange != NULL)
+        return SKR_OK;
+    if (skr_name_is_class(name))
         return skr_fail(error, SKR_REFUSED, SKR_GIVE_UP,
                         "'%.120s' is a class without a message name, and the "
                         "transport has no exchange; add it to message_types "
                         "or set the transport's exchange.name",
                         name);
-    if (exchange == NULL)
-        exchange = first_two_words(arena, name);
-    if (exchange == NULL)
-        return skr_fail_memory(error);
-    if (rule != NULL && rule->header_count > 0) {
-        enum skr_code code =
-            add_headers(arena, rule, &envelope->message, error);
-        if (code != SKR_OK)
-            return code;
+    *exchange = first_two_words(arena, name);
+    return *exchange == NULL ? skr_fail_memory(error) : SKR_OK;
+}
+
+enum skr_code
+skr_route_find(const struct skr_routes *routes, struct skr_arena *arena,
+               struct skr_envelope *envelope, struct skr_route *route,
+               struct skr_error *error)
+{
+    const char *name = envelope->message.name;
+    const struct skr_route_rule *rule = find_rule(routes, name);
+    *route = (struct skr_route){.exchange = "", .routing_key = ""};
+    if (rule != NULL) {
+        route->sender = rule->sender;
+        route->unroutable = rule->unroutable;
     }
-    *route = (struct skr_route){.exchange = exchange, .routing_key = key};
-    return SKR_OK;
+    const struct skr_route_sender *sender = &routes->senders[route->sender];
+    enum skr_code code = SKR_OK;
+    if (!sender->is_one_queue) {
+        code = find_exchange(sender, rule, arena, envelope, &route->exchange,
+                             error);
+        route->routing_key =
+            first_of(find_header(envelope, SKR_HEADER_ROUTING_KEY),
+                     rule == NULL ? NULL : rule->routing_key,
+                     find_header(envelope, SKR_HEADER_TYPE_ROUTING_KEY), name);
+    }
+    if (code == SKR_OK && rule != NULL && rule->header_count > 0)
+        code = add_headers(arena, rule, &envelope->message, error);
+    return code;
 }

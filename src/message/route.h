@@ -8,6 +8,8 @@
 
 #include "message/headers.h"
 
+#include <stdbool.h>
+
 struct skr_arena;
 struct skr_envelope;
 
@@ -18,23 +20,42 @@ struct skr_envelope;
 #define SKR_HEADER_TYPE_EXCHANGE "X-Skirnir-Type-Exchange"
 #define SKR_HEADER_TYPE_ROUTING_KEY "X-Skirnir-Type-Routing-Key"
 
+// What becomes of a message that the broker could give to no queue.
+enum skr_unroutable {
+    SKR_UNROUTABLE_UNSAID,
+    SKR_UNROUTABLE_FAIL,  // it goes to the failed table
+    SKR_UNROUTABLE_DROP,  // it is done: nobody wants it
+    SKR_UNROUTABLE_WAIT,  // it stays until a queue is bound
+};
+
 // One entry of the configuration. What is NULL is left to the next in line.
 struct skr_route_rule {
     const char *pattern;  // a name; * stands for one word, # for any number
+    size_t sender;        // which of the relay's; 0: the first
+    enum skr_unroutable unroutable;
     const char *exchange;
     const char *routing_key;
     const struct skr_header *headers;  // added to the message
     size_t header_count;
 };
 
+// One of the transports that a relay sends to.
+struct skr_route_sender {
+    const char *name;
+    bool is_one_queue;     // messages need no exchange there
+    const char *exchange;  // of the transport; NULL: by convention
+};
+
 // Borrowed; rules in the order of the file.
 struct skr_routes {
     const struct skr_route_rule *rules;
     size_t rule_count;
-    const char *exchange;  // of the transport; NULL: by convention
+    const struct skr_route_sender *senders;  // at least one
 };
 
 struct skr_route {
+    size_t sender;
+    enum skr_unroutable unroutable;  // as the rule says
     const char *exchange;
     const char *routing_key;
 };
@@ -44,7 +65,8 @@ bool skr_route_matches(const char *pattern, const char *name);
 // Finds the route and adds the rule's headers to envelope->message.headers,
 // which are the wire's by now. By convention the exchange is the first two
 // words of the name and the routing key the whole of it; a class name has no
-// such words: SKR_REFUSED when nothing else names an exchange.
+// such words: SKR_REFUSED when nothing else names an exchange. Where the sender
+// is one queue, both are "".
 SKR_MUST_CHECK enum skr_code
 skr_route_find(const struct skr_routes *routes, struct skr_arena *arena,
                struct skr_envelope *envelope, struct skr_route *route,

@@ -15,13 +15,13 @@ struct skr_pump {
     int64_t stop_by_ms;  // when a stop must be over; 0: none was asked for
 
     struct skr_db *db;  // reads, and holds the lock
-    struct skr_broker *broker;
+    struct skr_senders senders;
+    struct skr_gates gates;
     int64_t lock_seen_ms;  // when the lock was last known to be ours
 
     struct skr_position position;  // at the start of the queue
     int64_t *in_hand;              // room for every slot's rows
     size_t batch_capacity;
-    size_t pending;      // sent, without an outcome yet
     bool may_have_more;  // the last read left rows, or something was written
     // Why the broker did not say what became of a message; code SKR_OK: it did.
     struct skr_error lost;
@@ -29,8 +29,8 @@ struct skr_pump {
     size_t open_rows;    // in slots that are the pump's
     uint64_t finished;   // rows that came to an outcome
     struct skr_trouble trouble;  // of this and earlier sessions
-    struct skr_trouble route_trouble;
     bool works;  // this session got a message through, or none is left
+    int64_t spare_until_ms;   // no sweep before, while messages wait at gates
     int64_t next_foreign_ms;  // when to look for rows that are not ours
     bool said_foreign;
 };
@@ -44,5 +44,24 @@ bool skr_pump_is_over(const struct skr_pump *pump);
 // settler; the rest is forgotten and will be read again.
 SKR_MUST_CHECK enum skr_code
 skr_pump_run(struct skr_pump *pump, struct skr_error *error);
+
+// sending.c: the way of single messages to the broker and back.
+
+// A relay that was frozen may have lost its lock without knowing: nothing goes
+// to the broker on a proof of ownership that has grown old.
+SKR_MUST_CHECK enum skr_code
+skr_pump_check_lock(struct skr_pump *pump, struct skr_error *error);
+// Hands over what may go now; the rest stays as it was read.
+SKR_MUST_CHECK enum skr_code
+skr_pump_submit(struct skr_pump *pump, struct skr_slot *slot,
+                struct skr_error *error);
+// Lets outcomes come in, waiting up to timeout_ms for the first.
+SKR_MUST_CHECK enum skr_code
+skr_pump_collect(struct skr_pump *pump, uint32_t timeout_ms,
+                 struct skr_error *error);
+// The pump has done with the slot.
+void skr_pump_close_slot(struct skr_pump *pump, struct skr_slot *slot);
+// Says that earlier trouble is over.
+void skr_pump_end_trouble(struct skr_pump *pump);
 
 #endif

@@ -24,6 +24,7 @@ enum {
 
 struct skr_relay {
     struct skr_relay_options options;
+    struct skr_sender_options senders[SKR_MAX_SENDERS];
     struct skr_settler settler;
     struct skr_pump pump;
     bool said_standby;
@@ -43,11 +44,28 @@ set_defaults(struct skr_relay_options *options)
         options->stop_timeout_ms = 8000;
 }
 
+static void
+name_senders(struct skr_relay *relay)
+{
+    struct skr_pump *pump = &relay->pump;
+    pump->senders.count = relay->options.sender_count;
+    for (size_t i = 0; i < relay->options.sender_count; i++) {
+        relay->senders[i] = relay->options.senders[i];
+        relay->senders[i].options.wake_fd = pump->stop_fd;
+        pump->senders.items[i].options = &relay->senders[i];
+    }
+    relay->options.senders = relay->senders;
+}
+
 enum skr_code
 skr_relay_new(const struct skr_relay_options *options, struct skr_relay **relay,
               struct skr_error *error)
 {
     enum skr_code code = SKR_OK;
+    if (options->sender_count == 0 || options->sender_count > SKR_MAX_SENDERS)
+        return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
+                        "%s: a relay sends to 1 to %d transports, not %zu",
+                        options->name, SKR_MAX_SENDERS, options->sender_count);
     struct skr_relay *made = calloc(1, sizeof(*made));
     if (made == NULL)
         return skr_fail_memory(error);
@@ -69,7 +87,10 @@ skr_relay_new(const struct skr_relay_options *options, struct skr_relay **relay,
                         strerror(errno));
         goto free_relay;
     }
-    made->options.broker_options.wake_fd = made->pump.stop_fd;
+    name_senders(made);
+    made->pump.gates.name = made->options.name;
+    made->pump.gates.log = &made->options.log;
+    made->pump.gates.failure_limit = made->options.failure_limit;
     made->settler.name = made->options.name;
     made->settler.database = made->options.database;
     made->settler.database_url = made->options.database_url;
@@ -130,9 +151,7 @@ static enum skr_code
 open_session(struct skr_relay *relay, struct skr_error *error)
 {
     struct skr_pump *pump = &relay->pump;
-    enum skr_code code =
-        skr_broker_open(relay->options.broker, &relay->options.broker_options,
-                        &pump->broker, error);
+    enum skr_code code = skr_senders_open(&pump->senders, error);
     if (code != SKR_OK)
         return code;
     code = skr_db_open_or_create(relay->options.database,
@@ -153,9 +172,8 @@ close_session(struct skr_relay *relay)
     while (!skr_settler_wait(pump->settler, 100) && skr_clock_ms() < end)
         ;
     skr_db_close(pump->db);
-    skr_broker_close(pump->broker);
     pump->db = NULL;
-    pump->broker = NULL;
+    skr_senders_close(&pump->senders);
 }
 
 // A standby is connected to both sides, so that it takes over at once.
@@ -180,9 +198,9 @@ wait_for_lock(struct skr_relay *relay, struct skr_error *error)
         // Keeps the broker's connection alive while nothing is sent.
         size_t none = 0;
         struct skr_outcome outcome;
-        code = pump->broker->ops->outcomes(pump->broker, &outcome, 1, &none, 0,
-                                           error);
-        if (code != SKR_OK && code != SKR_TIMEOUT)
+        code =
+            skr_senders_outcomes(&pump->senders, &outcome, 1, &none, 0, error);
+        if (code != SKR_OK)
             return code;
     }
 }

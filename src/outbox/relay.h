@@ -13,6 +13,7 @@
 #include "broker/broker.h"
 #include "message/failure.h"
 #include "message/route.h"
+#include "outbox/senders.h"
 #include "table/table.h"
 
 struct skr_relay;
@@ -30,11 +31,16 @@ struct skr_relay_options {
     struct skr_table *table;  // borrowed
     bool auto_setup;          // make the tables when they are missing
 
-    const struct skr_broker_ops *broker;
-    struct skr_broker_options broker_options;
-    const struct skr_routes *routes;  // borrowed; NULL: the broker needs none
+    const struct skr_sender_options *senders;  // borrowed; at least one
+    size_t sender_count;
+    // Borrowed; its senders are these. NULL: there is one, and it is one queue.
+    const struct skr_routes *routes;
 
     struct skr_retry_policy retry;
+    enum skr_unroutable unroutable;  // where no rule says it: fail
+    // Messages that may go to the failed table within a minute from one route;
+    // then it waits. 0: any number.
+    uint32_t failure_limit;
     const char *lock_name;
     uint32_t in_flight;        // sent and not yet deleted: 1000
     uint64_t in_flight_bytes;  // 8 MiB

@@ -150,11 +150,22 @@ run(void *user)
     return NULL;
 }
 
+static enum skr_code
+make_slot(struct skr_slot *slot, size_t capacity, struct skr_error *error)
+{
+    slot->passages = calloc(capacity, sizeof(slot->passages[0]));
+    if (slot->passages == NULL)
+        return skr_fail_memory(error);
+    return skr_batch_init(&slot->batch, capacity, error);
+}
+
 static void
 free_slots(struct skr_settler *settler)
 {
-    for (size_t i = 0; i < SKR_MAX_SLOTS; i++)
+    for (size_t i = 0; i < SKR_MAX_SLOTS; i++) {
         skr_batch_fini(&settler->slots[i].batch);
+        free(settler->slots[i].passages);
+    }
 }
 
 enum skr_code
@@ -163,7 +174,7 @@ skr_settler_start(struct skr_settler *settler, size_t batch_capacity,
 {
     enum skr_code code = SKR_OK;
     for (size_t i = 0; i < SKR_MAX_SLOTS && code == SKR_OK; i++)
-        code = skr_batch_init(&settler->slots[i].batch, batch_capacity, error);
+        code = make_slot(&settler->slots[i], batch_capacity, error);
     if (code != SKR_OK)
         goto free_slots;
     settler->give_up_fd = eventfd(0, EFD_CLOEXEC);

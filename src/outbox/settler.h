@@ -6,6 +6,7 @@
 #define SKR_OUTBOX_SETTLER_H
 
 #include "base/log.h"
+#include "outbox/gates.h"
 #include "table/table.h"
 
 #include <pthread.h>
@@ -22,6 +23,7 @@ enum skr_slot_state {
 // lock; its content belongs to whoever the state names.
 struct skr_slot {
     struct skr_batch batch;
+    struct skr_passage *passages;  // where each of its messages goes
     enum skr_slot_state state;
     uint64_t turn;  // settled in ascending order
 };

@@ -65,6 +65,9 @@ struct skr_read {
     // Rows that are in the reader's hands already, in ascending order.
     const int64_t *in_hand;
     size_t in_hand_count;
+    // Just this row, if it is there and free, wherever the reader stands; NULL:
+    // whatever comes next.
+    const int64_t *only;
 };
 
 // Statements that make the table, or bring an older one up to date, each

@@ -56,7 +56,7 @@ test_confirms_may_come_in_any_order(void **state)
     collect(world, broker, 3000);
     for (size_t i = 0; i < 3000; i++)
         assert_int_equal(world->fates[i], i % 100 == 10   ? SKR_REFUSED_ONCE
-                                          : i % 100 == 20 ? SKR_REFUSED_FOR_GOOD
+                                          : i % 100 == 20 ? SKR_UNROUTABLE
                                                           : SKR_CONFIRMED);
     skr_broker_close(broker);
 }
@@ -86,7 +86,7 @@ test_a_closed_connection_costs_only_the_message_that_closed_it(void **state)
         for (size_t i = 0; i < 200; i++)
             assert_int_equal(world->fates[i], i == 50 || i == 199
                                                   ? cases[k].fate
-                                              : i == 20 ? SKR_REFUSED_FOR_GOOD
+                                              : i == 20 ? SKR_UNROUTABLE
                                                         : SKR_CONFIRMED);
         assert_string_equal(world->reasons[50].native, cases[k].body);
         skr_broker_close(broker);

@@ -147,7 +147,7 @@ test_an_unroutable_message_is_refused_for_good_and_named(void **state)
     collect(world, broker, 300);
     for (size_t i = 0; i < 300; i++)
         assert_int_equal(world->fates[i],
-                         i % 3 == 1 ? SKR_REFUSED_FOR_GOOD : SKR_CONFIRMED);
+                         i % 3 == 1 ? SKR_UNROUTABLE : SKR_CONFIRMED);
     const struct skr_error *reason = &world->reasons[1];
     assert_non_null(strstr(reason->text, world->exchange));
     assert_non_null(strstr(reason->text, "nowhere"));
@@ -272,9 +272,10 @@ test_a_closed_channel_costs_only_the_message_that_closed_it(void **state)
     }
     collect(world, broker, 500);
     for (size_t i = 0; i < 500; i++) {
-        bool is_guilty = i == 100 || i == 101 || i == 499 || i == 50;
-        assert_int_equal(world->fates[i],
-                         is_guilty ? SKR_REFUSED_FOR_GOOD : SKR_CONFIRMED);
+        bool is_guilty = i == 100 || i == 101 || i == 499;
+        assert_int_equal(world->fates[i], i == 50     ? SKR_UNROUTABLE
+                                          : is_guilty ? SKR_REFUSED_FOR_GOOD
+                                                      : SKR_CONFIRMED);
     }
     assert_string_equal(world->reasons[50].native, "312");
     assert_string_equal(world->reasons[100].native, "406");
@@ -452,7 +453,7 @@ test_an_exchange_is_declared_only_when_the_dsn_says_so(void **state)
         {"exchange[name]=%s&auto_setup=true", SKR_ROUTE_CLOSED},
         // It is there now, with no queue.
         {"exchange[name]=%s&exchange%%5Btype%%5D=topic&auto_setup=true",
-         SKR_REFUSED_FOR_GOOD},
+         SKR_UNROUTABLE},
     };
     char name[80];
     snprintf(name, sizeof(name), "%s.auto", world->exchange);

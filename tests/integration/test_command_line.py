@@ -91,7 +91,7 @@ def test_version_names_the_drivers(shop, flag):
     (["relay"], "TRANSPORT"),
     (["consume"], "TRANSPORT"),
     (["publish"], "NAME"),
-    (["relay", "outbox", "another"], "'another'"),
+    (["publish", "order.placed", "another"], "'another'"),
     (["config"], "check|show|keys"),
     (["config", "explain"], "'explain'"),
 ], ids=lambda value: " ".join(value) if isinstance(value, list) else "")

@@ -3,6 +3,8 @@
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/url.h"
+#include "message/route.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -11,6 +13,7 @@ static struct skr_fake *the_fake;
 
 struct fake_connection {
     struct skr_broker broker;
+    char host[16];
     uint64_t tickets[SKR_FAKE_CAPACITY];
     size_t messages[SKR_FAKE_CAPACITY];  // index in got
     size_t first, last;
@@ -61,11 +64,12 @@ static enum skr_code
 fake_open(struct skr_broker *broker, const struct skr_url *url,
           const struct skr_broker_options *options, struct skr_error *error)
 {
-    (void)broker;
-    (void)url;
+    struct fake_connection *connection = (struct fake_connection *)broker;
     (void)options;
+    snprintf(connection->host, sizeof(connection->host), "%s", url->host);
     pthread_mutex_lock(&the_fake->lock);
-    bool is_down = the_fake->is_down;
+    bool is_down = the_fake->is_down ||
+                   (the_fake->other_is_down && strcmp(url->host, "other") == 0);
     pthread_mutex_unlock(&the_fake->lock);
     return is_down ? skr_fail(error, SKR_UNAVAILABLE, SKR_RECONNECT,
                               "the fake broker is down")
@@ -83,7 +87,6 @@ fake_submit(struct skr_broker *broker, const struct skr_message *message,
             const struct skr_route *route, uint64_t ticket,
             struct skr_error *error)
 {
-    (void)route;
     struct fake_connection *connection = (struct fake_connection *)broker;
     pthread_mutex_lock(&the_fake->lock);
     if (the_fake->got_count == SKR_FAKE_CAPACITY ||
@@ -94,6 +97,9 @@ fake_submit(struct skr_broker *broker, const struct skr_message *message,
     struct skr_fake_message *got = &the_fake->got[the_fake->got_count];
     got->id = message->id;
     snprintf(got->name, sizeof(got->name), "%s", message->name);
+    snprintf(got->exchange, sizeof(got->exchange), "%s",
+             route == NULL ? "" : route->exchange);
+    snprintf(got->sender, sizeof(got->sender), "%s", connection->host);
     snprintf(got->body, sizeof(got->body), "%.*s", (int)message->body_size,
              (const char *)message->body);
     connection->tickets[connection->last] = ticket;

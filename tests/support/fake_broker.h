@@ -14,6 +14,8 @@ struct skr_fake_message {
     struct skr_id id;
     char name[64];
     char body[64];
+    char exchange[64];
+    char sender[16];  // the host of the URL that it was sent to
 };
 
 // What becomes of a message that is the count-th with this body; asked when
@@ -25,8 +27,9 @@ struct skr_fake {
     pthread_mutex_t lock;
     skr_fake_fate_fn *fate;  // NULL: all are confirmed
     void *user;
-    bool holds_back;  // no outcome is given while this is set
-    bool is_down;     // open fails
+    bool holds_back;     // no outcome is given while this is set
+    bool is_down;        // open fails
+    bool other_is_down;  // the same, of fake://other alone
 
     struct skr_fake_message got[SKR_FAKE_CAPACITY];
     size_t got_count;

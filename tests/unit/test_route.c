@@ -14,6 +14,13 @@
 
 static struct skr_arena arena;
 
+static const struct skr_route_sender unnamed[] = {{.name = "amqp"}};
+static const struct skr_route_sender named[] = {
+    {.name = "amqp", .exchange = "transport"},
+    {.name = "other", .exchange = "elsewhere"},
+    {.name = "queue", .is_one_queue = true},
+};
+
 static int
 reset(void **state)
 {
@@ -76,10 +83,11 @@ test_the_first_that_says_something_wins(void **state)
         {.pattern = "order.*", .exchange = "by-pattern", .routing_key = "p"},
         {.pattern = "order.paid", .exchange = "by-name"},
     };
-    const struct skr_routes plain = {0};
-    const struct skr_routes ruled = {.rules = rules, .rule_count = 2};
+    const struct skr_routes plain = {.senders = unnamed};
+    const struct skr_routes ruled = {
+        .rules = rules, .rule_count = 2, .senders = unnamed};
     const struct skr_routes all = {
-        .rules = rules, .rule_count = 2, .exchange = "transport"};
+        .rules = rules, .rule_count = 2, .senders = named};
     const struct {
         const struct skr_routes *routes;
         const char *json, *exchange, *key;
@@ -118,7 +126,7 @@ static void
 test_a_class_without_a_name_needs_an_exchange(void **state)
 {
     (void)state;
-    const struct skr_routes plain = {0};
+    const struct skr_routes plain = {.senders = unnamed};
     struct skr_envelope envelope = envelope_of("{\"type\":\"App\\\\Event\"}");
     struct skr_route route;
     struct skr_error error = {0};
@@ -134,7 +142,8 @@ test_a_rule_adds_its_headers(void **state)
     static const struct skr_header added[] = {{"tenant", "a"}};
     static const struct skr_route_rule rules[] = {
         {.pattern = "#", .headers = added, .header_count = 1}};
-    const struct skr_routes routes = {.rules = rules, .rule_count = 1};
+    const struct skr_routes routes = {
+        .rules = rules, .rule_count = 1, .senders = unnamed};
     struct skr_envelope envelope = envelope_of("{\"type\":\"a.b\"}");
     struct skr_route route;
     assert_int_equal(skr_route_find(&routes, &arena, &envelope, &route, NULL),
@@ -143,6 +152,39 @@ test_a_rule_adds_its_headers(void **state)
                                          envelope.message.header_count,
                                          "tenant"),
                         "a");
+}
+
+static void
+test_a_rule_may_name_another_sender(void **state)
+{
+    (void)state;
+    static const struct skr_route_rule rules[] = {
+        {.pattern = "order.*", .sender = 1, .unroutable = SKR_UNROUTABLE_WAIT},
+        {.pattern = "audit.#", .sender = 2},
+    };
+    const struct skr_routes routes = {
+        .rules = rules, .rule_count = 2, .senders = named};
+    static const struct {
+        const char *json, *exchange, *key;
+        size_t sender;
+        enum skr_unroutable unroutable;
+    } cases[] = {
+        {"{\"type\":\"user.added\"}", "transport", "user.added", 0,
+         SKR_UNROUTABLE_UNSAID},
+        {"{\"type\":\"order.placed\"}", "elsewhere", "order.placed", 1,
+         SKR_UNROUTABLE_WAIT},
+        {"{\"type\":\"audit.seen\"}", "", "", 2, SKR_UNROUTABLE_UNSAID},
+    };
+    for (size_t i = 0; i < SKR_COUNT_OF(cases); i++) {
+        struct skr_envelope envelope = envelope_of(cases[i].json);
+        struct skr_route route = {0};
+        assert_int_equal(
+            skr_route_find(&routes, &arena, &envelope, &route, NULL), SKR_OK);
+        assert_string_equal(route.exchange, cases[i].exchange);
+        assert_string_equal(route.routing_key, cases[i].key);
+        assert_int_equal(route.sender, cases[i].sender);
+        assert_int_equal(route.unroutable, cases[i].unroutable);
+    }
 }
 
 int
@@ -155,6 +197,7 @@ main(void)
         cmocka_unit_test_teardown(test_a_class_without_a_name_needs_an_exchange,
                                   reset),
         cmocka_unit_test_teardown(test_a_rule_adds_its_headers, reset),
+        cmocka_unit_test_teardown(test_a_rule_may_name_another_sender, reset),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

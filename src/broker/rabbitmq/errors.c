@@ -14,7 +14,7 @@ static const struct reply {
     // content too large
     {311, SKR_REFUSED, SKR_GIVE_UP, SKR_REFUSED_FOR_GOOD, false},
     // no route
-    {312, SKR_REFUSED, SKR_GIVE_UP, SKR_REFUSED_FOR_GOOD, false},
+    {312, SKR_REFUSED, SKR_GIVE_UP, SKR_UNROUTABLE, false},
     // no consumers
     {313, SKR_REFUSED, SKR_GIVE_UP, SKR_REFUSED_FOR_GOOD, false},
     // the server stops, or somebody closed the connection

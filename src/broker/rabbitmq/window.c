@@ -234,7 +234,7 @@ answer(struct rabbit_window *window, uint64_t tag, enum skr_fate fate)
     *number = answered;
     entry->return_reason = NULL;
     if (reason != NULL)
-        fate = SKR_REFUSED_FOR_GOOD;
+        fate = SKR_UNROUTABLE;
     if (fate != SKR_CONFIRMED && reason == NULL) {
         struct skr_error refusal;
         skr_fail(&refusal, SKR_REFUSED, SKR_TRY_AGAIN,
@@ -289,7 +289,7 @@ skr_rabbit_window_rewind(struct rabbit_window *window, enum skr_fate fate,
         struct skr_error *return_reason = entry->return_reason;
         entry->return_reason = NULL;
         if (return_reason != NULL)
-            settle(window, entry, SKR_REFUSED_FOR_GOOD, return_reason);
+            settle(window, entry, SKR_UNROUTABLE, return_reason);
         else if (is_alone)
             settle(window, entry, fate, copy_reason(reason));
     }
@@ -304,8 +304,8 @@ skr_rabbit_window_abandon(struct rabbit_window *window)
             continue;
         struct skr_error *reason = entry->return_reason;
         entry->return_reason = NULL;
-        settle(window, entry,
-               reason == NULL ? SKR_UNCERTAIN : SKR_REFUSED_FOR_GOOD, reason);
+        settle(window, entry, reason == NULL ? SKR_UNCERTAIN : SKR_UNROUTABLE,
+               reason);
     }
     window->lowest_tag = window->next_tag = 1;
 }

@@ -70,6 +70,7 @@ skr_messenger_of(const struct skr_table *table)
 
 // Each file fills in the texts that it uses. False: memory is out.
 SKR_MUST_CHECK bool skr_messenger_fill_read(struct skr_messenger *messenger);
+SKR_MUST_CHECK bool skr_messenger_fill_foreign(struct skr_messenger *messenger);
 SKR_MUST_CHECK bool skr_messenger_fill_failed(struct skr_messenger *messenger);
 SKR_MUST_CHECK bool skr_messenger_fill_settle(struct skr_messenger *messenger);
 SKR_MUST_CHECK bool skr_messenger_fill_lease(struct skr_messenger *messenger);

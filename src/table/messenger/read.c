@@ -64,9 +64,6 @@ static const char rest_sql[] =
     "AND available_at > ? AND available_at > created_at "
     "ORDER BY available_at LIMIT 1)";
 
-static const char count_php_sql[] =
-    "SELECT COUNT(*) FROM {table} WHERE {queue_is} AND " SKR_MESSENGER_PHP;
-
 // While batches are full nobody asks what waits; a look now and then is enough.
 // And one for rows that committed late is worth a statement so often.
 enum { LOOK_AGAIN_MS = 1000, LATE_LOOK_MS = 5 };
@@ -109,10 +106,7 @@ skr_messenger_fill_read(struct skr_messenger *messenger)
 {
     return skr_messenger_fill_scan(messenger, "", &messenger->sql.read) &&
            skr_messenger_fill(messenger, rest_sql, &messenger->sql.rest) &&
-           skr_messenger_fill(messenger, "{horizon}",
-                              &messenger->sql.horizon) &&
-           skr_messenger_fill(messenger, count_php_sql,
-                              &messenger->sql.count_php);
+           skr_messenger_fill(messenger, "{horizon}", &messenger->sql.horizon);
 }
 
 static int
@@ -494,6 +488,31 @@ fill_batch(struct scan *scan, struct skr_error *error)
     return SKR_OK;
 }
 
+static enum skr_code
+take_only(const struct skr_value *columns, size_t count, void *user,
+          struct skr_error *error)
+{
+    (void)count;
+    struct scan *scan = user;
+    int64_t row = columns[SKR_COLUMN_ID].integer;
+    if (columns[SKR_COLUMN_CLAIMED].integer != 0 || is_in_hand(scan->read, row))
+        return SKR_OK;
+    return take(scan, columns, error);
+}
+
+// Where the reader stands, and what is left to read, stays as it was.
+static enum skr_code
+fetch_only(struct scan *scan, struct skr_error *error)
+{
+    enum skr_code code = take_room_for_ids(scan, error);
+    if (code != SKR_OK)
+        return code;
+    scan->ids[scan->id_count++] = *scan->read->only;
+    code = fetch_ids(scan, take_only, error);
+    scan->is_full = scan->position.has_more;
+    return code == SKR_STOPPED ? SKR_OK : code;
+}
+
 enum skr_code
 skr_messenger_scan(const struct skr_messenger *messenger,
                    const struct skr_scan_sql *sql, struct skr_tx tx,
@@ -511,7 +530,8 @@ skr_messenger_scan(const struct skr_messenger *messenger,
             read->max_rows < batch->capacity ? read->max_rows : batch->capacity,
         .now_ms = skr_clock_ms(),
     };
-    enum skr_code code = fill_batch(&scan, error);
+    enum skr_code code = read->only == NULL ? fill_batch(&scan, error)
+                                            : fetch_only(&scan, error);
     scan.position.has_more = scan.is_full;
     if (code == SKR_OK)
         *position = scan.position;
@@ -550,9 +570,10 @@ skr_messenger_read(const struct skr_table *table, struct skr_db *db,
                    struct skr_batch *batch, struct skr_error *error)
 {
     const struct skr_messenger *messenger = skr_messenger_of(table);
-    bool is_worth = false;
-    enum skr_code code =
-        is_worth_reading(messenger, db, position, &is_worth, error);
+    bool is_worth = read->only != NULL;
+    enum skr_code code = SKR_OK;
+    if (!is_worth)
+        code = is_worth_reading(messenger, db, position, &is_worth, error);
     if (code != SKR_OK || !is_worth)
         return code;
     code = skr_db_begin(db, SKR_BEGIN_SNAPSHOT, error);
@@ -563,31 +584,5 @@ skr_messenger_read(const struct skr_table *table, struct skr_db *db,
     skr_db_rollback(db);
     if (batch->count > 0)
         db->found_rows = true;
-    return code;
-}
-
-enum skr_code
-skr_messenger_foreign(const struct skr_table *table, struct skr_db *db,
-                      uint64_t *count, const char **cure,
-                      struct skr_error *error)
-{
-    const struct skr_messenger *messenger = skr_messenger_of(table);
-    const struct skr_value queue = skr_bind_text(messenger->queue);
-    struct skr_arena arena = {0};
-    struct skr_value value = {.kind = SKR_NULL};
-    bool found = false;
-    enum skr_code code = skr_tx_fetch_one(
-        skr_db_tx(db),
-        &(struct skr_statement){.sql = messenger->sql.count_php,
-                                .values = &queue,
-                                .value_count = 1},
-        &arena, &value, 1, &found, error);
-    skr_arena_fini(&arena);
-    if (code == SKR_OK) {
-        *count = (uint64_t)value.integer;
-        *cure = "these rows are PHP-serialised and stay for the Symfony "
-                "worker; set `serializer: "
-                "messenger.transport.symfony_serializer` on that transport";
-    }
     return code;
 }

@@ -48,7 +48,8 @@ skr_messenger_mark_retry(struct skr_arena *arena,
         skr_headers_copy(arena, &item->envelope.headers, &headers, error);
     if (code == SKR_OK)
         code = skr_failure_mark_retry(arena, &headers,
-                                      item->envelope.retry_count + 1,
+                                      item->envelope.retry_count +
+                                          (item->is_excused ? 0 : 1),
                                       &item->reason, error);
     if (code == SKR_OK)
         code = skr_headers_write(headers.items, headers.count, json, error);

@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: MIT
+#include "app/relaying.h"
+
+#include "app/drivers.h"
+#include "app/transports.h"
+#include "base/error.h"
+#include "base/hash.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+static enum skr_code
+check_kinds(const struct skr_config *config, const char *name,
+            const struct skr_config_transport **outbox,
+            const struct skr_config_transport **target, struct skr_error *error)
+{
+    enum skr_code code = skr_config_find_transport(config, name, outbox, error);
+    if (code != SKR_OK)
+        return code;
+    if ((*outbox)->kind != SKR_TRANSPORT_OUTBOX)
+        return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
+                        "transport %s is %s://, not an outbox; relay works on "
+                        "doctrine:// transports",
+                        name, (*outbox)->scheme);
+    if (skr_transport_is_failure(config, *outbox))
+        return skr_transport_refuse_failure(*outbox, error);
+    if ((*outbox)->relay_to == NULL)
+        return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
+                        "transport %s has no destination; set "
+                        "transports.%s.relay_to to the name of a transport",
+                        name, name);
+    return skr_config_find_transport(config, (*outbox)->relay_to, target,
+                                     error);
+}
+
+static enum skr_code
+read_sender(const struct skr_app *app,
+            const struct skr_config_transport *target,
+            struct skr_sender_options *sender, char **url,
+            struct skr_error *error)
+{
+    *sender = (struct skr_sender_options){
+        .name = target->name,
+        .broker = skr_driver_find_broker(target->scheme),
+        .options = {.auto_setup = target->auto_setup, .log = app->log},
+    };
+    if (sender->broker == NULL)
+        return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
+                        "transport %s: this build has no driver for %s://; it "
+                        "has: %s",
+                        target->name, target->scheme, skr_driver_brokers());
+    enum skr_code code = skr_transport_broker_url(target, url, error);
+    sender->options.url = *url;
+    if (code != SKR_OK || target->database == NULL)
+        return code;
+    sender->options.database_url = target->database->url;
+    return skr_transport_database(target->database, &sender->options.database,
+                                  error);
+}
+
+static enum skr_code
+read_senders(struct skr_relaying *relaying, const struct skr_app *app,
+             struct skr_error *error)
+{
+    const struct skr_routing *routing = &relaying->routing;
+    enum skr_code code = SKR_OK;
+    for (size_t i = 0; i < routing->target_count && code == SKR_OK; i++)
+        code = read_sender(app, routing->targets[i], &relaying->senders[i],
+                           &relaying->urls[i], error);
+    relaying->options.senders = relaying->senders;
+    relaying->options.sender_count = routing->target_count;
+    relaying->options.routes = &routing->routes;
+    return code;
+}
+
+static enum skr_code
+read_options(struct skr_relaying *relaying, const struct skr_app *app,
+             const struct skr_config_transport *outbox, struct skr_error *error)
+{
+    const struct skr_limits *limits = &relaying->limits;
+    struct skr_relay_options *options = &relaying->options;
+    *options = (struct skr_relay_options){
+        .name = outbox->name,
+        .database_url = outbox->database->url,
+        .auto_setup = outbox->auto_setup,
+        .retry = outbox->retry,
+        .failure_limit = outbox->failure_limit,
+        .lock_name = relaying->lock_name,
+        .in_flight = outbox->in_flight,
+        .in_flight_bytes = outbox->in_flight_bytes,
+        .max_idle_ms = limits->sleep_ms,
+        .stop_when_empty = skr_arguments_has(app->arguments, "stop-when-empty"),
+        .limit = limits->messages,
+        .is_over = skr_limits_is_over,
+        .is_over_user = &relaying->limits,
+        .log = app->log,
+    };
+    enum skr_code code = skr_routing_read_unroutable(
+        outbox->unroutable, &options->unroutable, error);
+    if (code == SKR_OK)
+        code =
+            skr_transport_database(outbox->database, &options->database, error);
+    return code;
+}
+
+// One relay works a queue at a time, wherever it runs: the name is made from
+// what is being worked.
+static void
+name_lock(const struct skr_config_transport *outbox, char name[32])
+{
+    struct skr_hash hash =
+        skr_hash_add_text(skr_hash_start(), outbox->table_name);
+    hash = skr_hash_add_text(hash, outbox->queue_name);
+    snprintf(name, 32, "relay-%016llx",
+             (unsigned long long)(hash.high ^ hash.low));
+}
+
+enum skr_code
+skr_relaying_init(struct skr_relaying *relaying, const struct skr_app *app,
+                  const struct skr_config *config, const char *name,
+                  struct skr_error *error)
+{
+    const struct skr_config_transport *outbox = NULL, *target = NULL;
+    *relaying = (struct skr_relaying){.relay = NULL};
+    enum skr_code code = check_kinds(config, name, &outbox, &target, error);
+    if (code != SKR_OK)
+        return code;
+    skr_limits_read(app, &relaying->limits);
+    name_lock(outbox, relaying->lock_name);
+    code = read_options(relaying, app, outbox, error);
+    if (code == SKR_OK)
+        code = skr_routing_read(config, target, &relaying->routing, error);
+    if (code == SKR_OK)
+        code = read_senders(relaying, app, error);
+    if (code == SKR_OK)
+        code = skr_transport_table(config, outbox, &relaying->options.table,
+                                   error);
+    if (code == SKR_OK)
+        code = skr_relay_new(&relaying->options, &relaying->relay, error);
+    return code;
+}
+
+void
+skr_relaying_fini(struct skr_relaying *relaying)
+{
+    skr_relay_free(relaying->relay);
+    skr_table_free(relaying->options.table);
+    for (size_t i = 0; i < SKR_ROUTING_MAX_TARGETS; i++)
+        free(relaying->urls[i]);
+    skr_routing_fini(&relaying->routing);
+}

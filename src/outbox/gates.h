@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: MIT
+// Gates: whether messages may go somewhere now. One mistake at the broker must
+// neither empty the outbox into the failed table nor spend the retries of
+// messages that are not to blame.
+//
+// A gate stands before every exchange, and before each sender and each route
+// that gave trouble. While one is closed its messages stay in their rows; now
+// and then the first of them is let through to try.
+
+#ifndef SKR_OUTBOX_GATES_H
+#define SKR_OUTBOX_GATES_H
+
+#include "base/log.h"
+#include "message/route.h"
+
+#include <stdbool.h>
+
+enum { SKR_MAX_GATES = 64, SKR_GATE_NAME_SIZE = 200 };
+
+// From the outside to the inside.
+enum skr_gate_kind {
+    SKR_GATE_SENDER,
+    SKR_GATE_EXCHANGE,
+    SKR_GATE_ROUTE,  // exchange and routing key
+    SKR_GATE_KINDS,
+};
+
+// A message on its way through the gates.
+struct skr_passage {
+    struct skr_route route;
+    const char *sender;  // its name
+    uint64_t places[SKR_GATE_KINDS];
+    int64_t row;
+};
+
+enum skr_gate_state {
+    SKR_GATE_OPEN,
+    SKR_GATE_CLOSED,
+    SKR_GATE_TRYING,  // open for one message
+};
+
+struct skr_gate {
+    uint64_t place;
+    char name[SKR_GATE_NAME_SIZE];  // for people
+    enum skr_gate_state state;
+    int64_t until_ms;  // when to try again; by skr_clock_ms()
+    uint32_t pause_ms;
+    int64_t row;  // of the first message that waits, or the one that tries
+    bool has_row;
+    struct skr_trouble trouble;
+
+    uint32_t refused_in_a_row;
+    int64_t confirmed_ms;  // the last time; 0: never
+
+    int64_t failing_since_ms;  // when the minute began
+    uint32_t failures;         // in it
+    int64_t used_ms;
+};
+
+struct skr_gates {
+    const char *name;  // the relay's, for logs
+    const struct skr_log *log;
+    uint32_t failure_limit;  // to the failed table in a minute; 0: any number
+    struct skr_gate items[SKR_MAX_GATES];
+    size_t count;
+    bool has_opened;
+};
+
+// route NULL: the message has none, as it cannot be understood.
+void
+skr_passage_init(struct skr_passage *passage, const struct skr_route *route,
+                 const char *sender, int64_t row);
+
+// A session begins: what was trying when the last one ended tries again.
+void skr_gates_begin(struct skr_gates *gates);
+
+// Whether the message may be sent now. One that may not waits in its row.
+bool
+skr_gates_admit(struct skr_gates *gates, const struct skr_passage *passage);
+
+// The broker has stored it, or had something against this message alone: the
+// way there is open.
+void
+skr_gates_confirm(struct skr_gates *gates, const struct skr_passage *passage);
+void
+skr_gates_reach(struct skr_gates *gates, const struct skr_passage *passage);
+
+enum skr_gate_verdict {
+    SKR_GATE_BLAME,   // the message's own fault: it costs a retry
+    SKR_GATE_EXCUSE,  // again later, at no cost
+    SKR_GATE_HOLD,    // the gate is closed: it waits as it is
+};
+
+// The broker did not take it this time. That counts against a message only
+// while others to the same exchange are confirmed, and many in a row close the
+// route.
+enum skr_gate_verdict
+skr_gates_refuse(struct skr_gates *gates, const struct skr_passage *passage,
+                 const struct skr_error *reason);
+
+// Nothing can go there, whatever the message: this one waits.
+void skr_gates_close(struct skr_gates *gates, enum skr_gate_kind kind,
+                     const struct skr_passage *passage,
+                     const struct skr_error *reason);
+
+// Whether one more may go to the failed table for this reason. If not, it waits
+// as it is, and so does whatever else goes there.
+bool
+skr_gates_may_fail(struct skr_gates *gates, const struct skr_passage *passage,
+                   const struct skr_error *reason);
+
+// Opens what has waited long enough and has nothing to try with. True: the
+// message in *row is to be tried now.
+bool skr_gates_next_try(struct skr_gates *gates, int64_t *row);
+// It is not there any more: whatever comes next will do.
+void skr_gates_forget(struct skr_gates *gates, int64_t row);
+
+// When something is to be tried; 0: nothing waits.
+int64_t skr_gates_next_ms(const struct skr_gates *gates);
+// Whether a gate has opened since this was last asked: rows that waited want
+// to be read again.
+bool skr_gates_have_opened(struct skr_gates *gates);
+
+#endif

@@ -1,0 +1,302 @@
+// SPDX-License-Identifier: MIT
+// The way of single messages to the broker and back, and who is to blame when
+// one does not arrive.
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/failpoint.h"
+#include "base/text.h"
+#include "outbox/pump.h"
+
+enum {
+    LOCK_CHECK_MS = 3000,  // how old the proof of ownership may grow
+    OUTCOMES_AT_ONCE = 64,
+};
+
+// A ticket is a slot and an item in it.
+static uint64_t
+ticket_of(const struct skr_pump *pump, const struct skr_slot *slot, size_t item)
+{
+    return (uint64_t)(slot - pump->settler->slots) << 32 | item;
+}
+
+enum skr_code
+skr_pump_check_lock(struct skr_pump *pump, struct skr_error *error)
+{
+    int64_t now = skr_clock_ms();
+    if (now - pump->lock_seen_ms < LOCK_CHECK_MS)
+        return SKR_OK;
+    enum skr_code code = pump->db->ops->check_lock(pump->db, error);
+    if (code == SKR_OK)
+        pump->lock_seen_ms = now;
+    return code;
+}
+
+static bool
+has_outcome(const struct skr_batch_item *item)
+{
+    return item->state != SKR_READ && item->state != SKR_SENT;
+}
+
+// A connection that opens proves little: a full disk lets rows be read, too.
+// Trouble is over when a message got through, or none is left.
+void
+skr_pump_end_trouble(struct skr_pump *pump)
+{
+    if (pump->works)
+        return;
+    pump->works = true;
+    skr_trouble_end(&pump->trouble, &pump->options->log, "relay.recovered",
+                    pump->options->name);
+}
+
+void
+skr_pump_close_slot(struct skr_pump *pump, struct skr_slot *slot)
+{
+    size_t outcomes = 0;
+    for (size_t i = 0; i < slot->batch.count; i++)
+        outcomes += has_outcome(&slot->batch.items[i]);
+    pump->open_rows -= slot->batch.count;
+    pump->finished += outcomes;
+    if (outcomes > 0)
+        skr_settler_hand_over(pump->settler, slot);
+    else
+        skr_settler_put_back(pump->settler, slot);
+}
+
+// For good, unless too many did so lately.
+static void
+give_up(struct skr_pump *pump, struct skr_batch_item *item,
+        const struct skr_passage *passage, const struct skr_error *reason)
+{
+    bool may_fail = skr_gates_may_fail(&pump->gates, passage, reason);
+    item->state = may_fail ? SKR_HOPELESS : SKR_READ;
+    item->reason = *reason;
+}
+
+static void
+retry_later(struct skr_pump *pump, struct skr_batch_item *item,
+            const struct skr_passage *passage, const struct skr_error *reason,
+            bool is_excused)
+{
+    const struct skr_retry_policy *retry = &pump->options->retry;
+    if (!is_excused && item->envelope.retry_count >= retry->max_retries) {
+        give_up(pump, item, passage, reason);
+        return;
+    }
+    item->state = SKR_RETRY_LATER;
+    item->reason = *reason;
+    item->is_excused = is_excused;
+    // Any number that differs from row to row and time to time will do.
+    uint32_t jitter = (uint32_t)(item->row ^ skr_clock_wall_us()) * 2654435761u;
+    item->delay_ms =
+        skr_retry_delay_ms(retry, item->envelope.retry_count + 1, jitter);
+}
+
+static void
+judge_refusal(struct skr_pump *pump, struct skr_batch_item *item,
+              const struct skr_passage *passage, const struct skr_error *reason)
+{
+    switch (skr_gates_refuse(&pump->gates, passage, reason)) {
+    case SKR_GATE_BLAME: retry_later(pump, item, passage, reason, false); break;
+    case SKR_GATE_EXCUSE: retry_later(pump, item, passage, reason, true); break;
+    case SKR_GATE_HOLD: item->state = SKR_READ; break;
+    }
+}
+
+static void
+judge_unroutable(struct skr_pump *pump, struct skr_batch_item *item,
+                 const struct skr_passage *passage,
+                 const struct skr_error *reason)
+{
+    enum skr_unroutable what = passage->route.unroutable;
+    if (what == SKR_UNROUTABLE_UNSAID)
+        what = pump->options->unroutable;
+    switch (what) {
+    case SKR_UNROUTABLE_UNSAID:
+    case SKR_UNROUTABLE_FAIL:
+        skr_gates_reach(&pump->gates, passage);
+        give_up(pump, item, passage, reason);
+        break;
+    case SKR_UNROUTABLE_DROP:
+        skr_gates_reach(&pump->gates, passage);
+        item->state = SKR_DONE;
+        skr_log(&pump->options->log, SKR_LOG_DEBUG, "relay.dropped",
+                SKR_LOG_TEXT("name", pump->options->name),
+                SKR_LOG_NUMBER("row", item->row),
+                SKR_LOG_TEXT("error", reason->text));
+        break;
+    case SKR_UNROUTABLE_WAIT:
+        item->state = SKR_READ;
+        skr_gates_close(&pump->gates, SKR_GATE_ROUTE, passage, reason);
+        break;
+    }
+}
+
+// What became of the first sender's messages is nobody's guess to make.
+static void
+judge_uncertain(struct skr_pump *pump, struct skr_batch_item *item,
+                const struct skr_passage *passage,
+                const struct skr_error *reason)
+{
+    struct skr_error lost = *reason;
+    item->state = SKR_READ;
+    if (lost.code == SKR_OK)
+        skr_fail(&lost, SKR_UNAVAILABLE, SKR_RECONNECT,
+                 "the broker did not say what became of a message");
+    if (passage->route.sender > 0)
+        skr_gates_close(&pump->gates, SKR_GATE_SENDER, passage, &lost);
+    else if (pump->lost.code == SKR_OK)
+        pump->lost = lost;
+}
+
+static void
+judge(struct skr_pump *pump, const struct skr_outcome *outcome,
+      struct skr_batch_item *item, const struct skr_passage *passage)
+{
+    switch (outcome->fate) {
+    case SKR_CONFIRMED:
+        item->state = SKR_DONE;
+        skr_gates_confirm(&pump->gates, passage);
+        skr_pump_end_trouble(pump);
+        break;
+    case SKR_REFUSED_ONCE:
+        judge_refusal(pump, item, passage, &outcome->reason);
+        break;
+    case SKR_REFUSED_FOR_GOOD:
+        skr_gates_reach(&pump->gates, passage);
+        give_up(pump, item, passage, &outcome->reason);
+        break;
+    case SKR_UNROUTABLE:
+        judge_unroutable(pump, item, passage, &outcome->reason);
+        break;
+    case SKR_ROUTE_CLOSED:
+        item->state = SKR_READ;
+        skr_gates_close(&pump->gates, SKR_GATE_EXCHANGE, passage,
+                        &outcome->reason);
+        break;
+    case SKR_UNCERTAIN:
+        judge_uncertain(pump, item, passage, &outcome->reason);
+        break;
+    }
+}
+
+static enum skr_code
+find_way(struct skr_pump *pump, struct skr_slot *slot, size_t index,
+         struct skr_error *error)
+{
+    const struct skr_relay_options *options = pump->options;
+    struct skr_batch_item *item = &slot->batch.items[index];
+    struct skr_route route = {.exchange = "", .routing_key = ""};
+    enum skr_code code = SKR_OK;
+    if (options->routes != NULL)
+        code = skr_route_find(options->routes, &slot->batch.arena,
+                              &item->envelope, &route, error);
+    skr_passage_init(&slot->passages[index], code == SKR_OK ? &route : NULL,
+                     options->senders[route.sender].name, item->row);
+    return code;
+}
+
+// Refused before it was sent: this message's own fault, unless it is memory
+// that ran out, or the broker.
+static enum skr_code
+judge_unsent(struct skr_pump *pump, struct skr_batch_item *item,
+             const struct skr_passage *passage, bool is_away,
+             struct skr_error *error)
+{
+    if (is_away) {
+        skr_gates_close(&pump->gates, SKR_GATE_SENDER, passage, error);
+        return SKR_OK;
+    }
+    if (error->remedy != SKR_GIVE_UP)
+        return error->code;
+    skr_gates_forget(&pump->gates, item->row);
+    give_up(pump, item, passage, error);
+    return SKR_OK;
+}
+
+static enum skr_code
+submit_item(struct skr_pump *pump, struct skr_slot *slot, size_t index,
+            struct skr_error *error)
+{
+    struct skr_batch_item *item = &slot->batch.items[index];
+    const struct skr_passage *passage = &slot->passages[index];
+    bool is_away = false;
+    enum skr_code code = skr_pump_check_lock(pump, error);
+    if (code != SKR_OK)
+        return code;
+    code = find_way(pump, slot, index, error);
+    if (code == SKR_OK && !skr_gates_admit(&pump->gates, passage))
+        return SKR_OK;
+    if (code == SKR_OK)
+        code = skr_senders_submit(
+            &pump->senders, passage->route.sender, &item->envelope.message,
+            &passage->route, ticket_of(pump, slot, index), &is_away, error);
+    if (code != SKR_OK)
+        return judge_unsent(pump, item, passage, is_away, error);
+    item->state = SKR_SENT;
+    slot->batch.pending++;
+    return SKR_OK;
+}
+
+// A row that cannot be understood goes nowhere, and to the failed table only
+// while such rows are few.
+static void
+judge_unreadable(struct skr_pump *pump, struct skr_slot *slot, size_t index)
+{
+    struct skr_batch_item *item = &slot->batch.items[index];
+    struct skr_error reason = item->reason;
+    skr_passage_init(&slot->passages[index], NULL, "", item->row);
+    give_up(pump, item, &slot->passages[index], &reason);
+}
+
+enum skr_code
+skr_pump_submit(struct skr_pump *pump, struct skr_slot *slot,
+                struct skr_error *error)
+{
+    enum skr_code code = SKR_OK;
+    for (size_t i = 0; i < slot->batch.count && code == SKR_OK; i++) {
+        if (slot->batch.items[i].state == SKR_HOPELESS)
+            judge_unreadable(pump, slot, i);
+        else if (slot->batch.items[i].state == SKR_READ)
+            code = submit_item(pump, slot, i, error);
+    }
+    skr_failpoint("relay.submitted");
+    if (slot->batch.pending == 0)
+        skr_pump_close_slot(pump, slot);
+    return code;
+}
+
+static void
+apply(struct skr_pump *pump, const struct skr_outcome *outcome)
+{
+    struct skr_slot *slot = &pump->settler->slots[outcome->ticket >> 32];
+    size_t index = outcome->ticket & UINT32_MAX;
+    judge(pump, outcome, &slot->batch.items[index], &slot->passages[index]);
+    if (--slot->batch.pending == 0)
+        skr_pump_close_slot(pump, slot);
+}
+
+enum skr_code
+skr_pump_collect(struct skr_pump *pump, uint32_t timeout_ms,
+                 struct skr_error *error)
+{
+    struct skr_outcome outcomes[OUTCOMES_AT_ONCE];
+    enum skr_code code = SKR_OK;
+    size_t count;
+    do {
+        code = skr_senders_outcomes(&pump->senders, outcomes,
+                                    SKR_COUNT_OF(outcomes), &count, timeout_ms,
+                                    error);
+        if (count > 0)
+            skr_failpoint("relay.confirmed");
+        for (size_t i = 0; i < count; i++)
+            apply(pump, &outcomes[i]);
+        timeout_ms = 0;
+    } while (code == SKR_OK && count == SKR_COUNT_OF(outcomes));
+    if (pump->lost.code == SKR_OK)
+        return code;
+    *error = pump->lost;
+    error->remedy = SKR_RECONNECT;
+    return error->code;
+}

@@ -1,0 +1,336 @@
+// SPDX-License-Identifier: MIT
+// One route in trouble: who waits, who fails, and who goes on.
+
+#include "conformance/relay_world.h"
+
+#include <stdatomic.h>
+
+static const struct skr_route_sender senders[] = {
+    {.name = "fake"},
+    {.name = "other"},
+};
+static const struct skr_routes plain_routes = {.senders = senders};
+
+static atomic_bool trouble;
+
+static int
+set_up_routes(void **state)
+{
+    set_up_with_tables(state);
+    struct fixture *fixture = *state;
+    fixture->options.routes = &plain_routes;
+    fixture->options.retry.max_retries = 1;
+    atomic_store(&trouble, true);
+    return 0;
+}
+
+static void
+insert_named(struct fixture *fixture, const char *name, int from, int to)
+{
+    char headers[80], body[32];
+    snprintf(headers, sizeof(headers), "{\"type\":\"%s\"}", name);
+    assert_int_equal(skr_db_begin(fixture->db, SKR_BEGIN_WRITE, NULL), SKR_OK);
+    for (int i = from; i < to; i++) {
+        snprintf(body, sizeof(body), "%.16s %d", name, i);
+        insert_with_headers(fixture, headers, body);
+    }
+    assert_int_equal(skr_db_commit(fixture->db, NULL), SKR_OK);
+}
+
+static size_t
+count_confirmed(struct fixture *fixture)
+{
+    pthread_mutex_lock(&fixture->fake.lock);
+    size_t count = fixture->fake.confirmed;
+    pthread_mutex_unlock(&fixture->fake.lock);
+    return count;
+}
+
+static bool
+good_ones_arrived(void *user)
+{
+    return count_confirmed(user) >= 1000;
+}
+
+// First occurrences of what was confirmed, in order.
+static void
+assert_all_arrived(struct fixture *fixture, const char *name, int count)
+{
+    const struct skr_fake *fake = &fixture->fake;
+    for (int i = 0; i < count; i++) {
+        char body[32];
+        size_t seen = 0;
+        snprintf(body, sizeof(body), "%.16s %d", name, i);
+        for (size_t k = 0; k < fake->got_count; k++)
+            seen += strcmp(fake->got[k].body, body) == 0;
+        assert_in_range(seen, 1, 100);
+    }
+}
+
+static enum skr_fate
+refuse_full(const struct skr_fake_message *message, size_t count, void *user)
+{
+    (void)count;
+    (void)user;
+    return strcmp(message->name, "order.full") == 0 && atomic_load(&trouble)
+               ? SKR_REFUSED_ONCE
+               : SKR_CONFIRMED;
+}
+
+static void
+test_a_full_queue_makes_its_route_wait_and_no_other(void **state)
+{
+    struct fixture *fixture = *state;
+    fixture->fake.fate = refuse_full;
+    insert_named(fixture, "order.full", 0, 300);
+    insert_named(fixture, "order.good", 0, 1000);
+    start(fixture);
+    assert_true(skr_test_eventually(good_ones_arrived, fixture, WAIT_MS));
+    atomic_store(&trouble, false);
+    assert_true(skr_test_eventually(outbox_is_empty, fixture, WAIT_MS));
+    stop(fixture);
+    assert_all_arrived(fixture, "order.full", 300);
+    assert_int_equal(skr_test_number(fixture->db, FAILED), 0);
+    // It was not asked again for each of them.
+    assert_in_range(fixture->fake.got_count, 1300, 2000);
+}
+
+static enum skr_fate
+refuse_four_times(const struct skr_fake_message *message, size_t count,
+                  void *user)
+{
+    (void)message;
+    (void)user;
+    return count <= 4 ? SKR_REFUSED_ONCE : SKR_CONFIRMED;
+}
+
+static void
+test_a_refusal_counts_only_while_others_get_through(void **state)
+{
+    struct fixture *fixture = *state;
+    fixture->fake.fate = refuse_four_times;
+    insert_named(fixture, "order.alone", 0, 1);
+    start(fixture);
+    assert_true(skr_test_eventually(outbox_is_empty, fixture, WAIT_MS));
+    stop(fixture);
+    assert_int_equal(fixture->fake.got_count, 5);
+    assert_int_equal(skr_test_number(fixture->db, FAILED), 0);
+}
+
+static enum skr_fate
+return_lost(const struct skr_fake_message *message, size_t count, void *user)
+{
+    (void)count;
+    (void)user;
+    return strcmp(message->name, "order.lost") == 0 && atomic_load(&trouble)
+               ? SKR_UNROUTABLE
+               : SKR_CONFIRMED;
+}
+
+static void
+test_what_no_queue_takes_fails_by_default(void **state)
+{
+    struct fixture *fixture = *state;
+    fixture->fake.fate = return_lost;
+    insert_named(fixture, "order.lost", 0, 20);
+    insert_named(fixture, "order.good", 0, 1000);
+    run_until_empty(fixture);
+    assert_int_equal(skr_test_number(fixture->db, FAILED), 20);
+    assert_int_equal(fixture->fake.confirmed, 1000);
+}
+
+static void
+test_what_no_queue_takes_may_be_dropped(void **state)
+{
+    struct fixture *fixture = *state;
+    fixture->fake.fate = return_lost;
+    fixture->options.unroutable = SKR_UNROUTABLE_DROP;
+    insert_named(fixture, "order.lost", 0, 20);
+    insert_named(fixture, "order.good", 0, 1000);
+    run_until_empty(fixture);
+    assert_int_equal(skr_test_number(fixture->db, ROWS), 0);
+    assert_int_equal(skr_test_number(fixture->db, FAILED), 0);
+}
+
+static void
+test_what_no_queue_takes_may_wait_for_one(void **state)
+{
+    static const struct skr_route_rule rules[] = {
+        {.pattern = "order.lost", .unroutable = SKR_UNROUTABLE_WAIT}};
+    static const struct skr_routes routes = {
+        .rules = rules, .rule_count = 1, .senders = senders};
+    struct fixture *fixture = *state;
+    fixture->fake.fate = return_lost;
+    fixture->options.routes = &routes;
+    insert_named(fixture, "order.lost", 0, 700);
+    insert_named(fixture, "order.good", 0, 1000);
+    start(fixture);
+    assert_true(skr_test_eventually(good_ones_arrived, fixture, WAIT_MS));
+    assert_int_equal(skr_test_number(fixture->db, FAILED), 0);
+    atomic_store(&trouble, false);
+    assert_true(skr_test_eventually(outbox_is_empty, fixture, WAIT_MS));
+    stop(fixture);
+    assert_all_arrived(fixture, "order.lost", 700);
+    assert_int_equal(skr_test_number(fixture->db, FAILED), 0);
+}
+
+static bool
+many_failed_and_good_ones_arrived(void *user)
+{
+    struct fixture *fixture = user;
+    return count_confirmed(fixture) >= 1000 &&
+           skr_test_number(fixture->db, ROWS) == 200;
+}
+
+static void
+test_one_mistake_does_not_fail_the_whole_backlog(void **state)
+{
+    struct fixture *fixture = *state;
+    fixture->fake.fate = return_lost;
+    fixture->options.failure_limit = 100;
+    insert_named(fixture, "order.lost", 0, 300);
+    insert_named(fixture, "order.good", 0, 1000);
+    start(fixture);
+    assert_true(skr_test_eventually(many_failed_and_good_ones_arrived, fixture,
+                                    WAIT_MS));
+    stop(fixture);
+    assert_int_equal(skr_test_number(fixture->db, FAILED), 100);
+    assert_int_equal(skr_test_number(fixture->db, ROWS), 200);
+}
+
+static void
+test_rows_that_cannot_be_read_fail_so_many_at_a_time(void **state)
+{
+    struct fixture *fixture = *state;
+    fixture->options.failure_limit = 100;
+    for (int i = 0; i < 300; i++)
+        insert_with_headers(fixture, "{}", "no type");
+    insert_named(fixture, "order.good", 0, 1000);
+    start(fixture);
+    assert_true(skr_test_eventually(many_failed_and_good_ones_arrived, fixture,
+                                    WAIT_MS));
+    stop(fixture);
+    assert_int_equal(skr_test_number(fixture->db, FAILED), 100);
+}
+
+static enum skr_fate
+close_exchange(const struct skr_fake_message *message, size_t count, void *user)
+{
+    (void)count;
+    (void)user;
+    return strcmp(message->exchange, "gone.exchange") == 0 &&
+                   atomic_load(&trouble)
+               ? SKR_ROUTE_CLOSED
+               : SKR_CONFIRMED;
+}
+
+static void
+test_a_missing_exchange_makes_its_messages_wait(void **state)
+{
+    struct fixture *fixture = *state;
+    fixture->fake.fate = close_exchange;
+    insert_named(fixture, "gone.exchange.a", 0, 600);
+    insert_named(fixture, "gone.exchange.b", 0, 600);
+    insert_named(fixture, "order.good", 0, 1000);
+    start(fixture);
+    assert_true(skr_test_eventually(good_ones_arrived, fixture, WAIT_MS));
+    atomic_store(&trouble, false);
+    assert_true(skr_test_eventually(outbox_is_empty, fixture, WAIT_MS));
+    stop(fixture);
+    assert_all_arrived(fixture, "gone.exchange.a", 600);
+    assert_all_arrived(fixture, "gone.exchange.b", 600);
+    assert_int_equal(skr_test_number(fixture->db, FAILED), 0);
+}
+
+static void
+set_other_down(struct fixture *fixture, bool is_down)
+{
+    pthread_mutex_lock(&fixture->fake.lock);
+    fixture->fake.other_is_down = is_down;
+    pthread_mutex_unlock(&fixture->fake.lock);
+}
+
+static void
+test_another_sender_may_be_away_without_holding_up_the_first(void **state)
+{
+    static const struct skr_route_rule rules[] = {
+        {.pattern = "audit.#", .sender = 1}};
+    static const struct skr_routes routes = {
+        .rules = rules, .rule_count = 1, .senders = senders};
+    struct fixture *fixture = *state;
+    struct skr_sender_options both[] = {fixture->sender, fixture->sender};
+    both[1].name = "other";
+    both[1].options.url = "fake://other";
+    fixture->options.senders = both;
+    fixture->options.sender_count = 2;
+    fixture->options.routes = &routes;
+    set_other_down(fixture, true);
+    insert_named(fixture, "audit.seen", 0, 50);
+    insert_named(fixture, "order.good", 0, 1000);
+    start(fixture);
+    assert_true(skr_test_eventually(good_ones_arrived, fixture, WAIT_MS));
+    set_other_down(fixture, false);
+    assert_true(skr_test_eventually(outbox_is_empty, fixture, WAIT_MS));
+    stop(fixture);
+    assert_all_arrived(fixture, "audit.seen", 50);
+    for (size_t i = 0; i < fixture->fake.got_count; i++) {
+        const struct skr_fake_message *got = &fixture->fake.got[i];
+        assert_string_equal(got->sender, strcmp(got->name, "audit.seen") == 0
+                                             ? "other"
+                                             : "test");
+    }
+}
+
+static enum skr_fate
+lose_the_other(const struct skr_fake_message *message, size_t count, void *user)
+{
+    (void)user;
+    return strcmp(message->sender, "other") == 0 && count == 1 ? SKR_UNCERTAIN
+                                                               : SKR_CONFIRMED;
+}
+
+static void
+test_another_sender_that_is_lost_gets_its_messages_again(void **state)
+{
+    static const struct skr_route_rule rules[] = {
+        {.pattern = "audit.#", .sender = 1}};
+    static const struct skr_routes routes = {
+        .rules = rules, .rule_count = 1, .senders = senders};
+    struct fixture *fixture = *state;
+    struct skr_sender_options both[] = {fixture->sender, fixture->sender};
+    both[1].name = "other";
+    both[1].options.url = "fake://other";
+    fixture->options.senders = both;
+    fixture->options.sender_count = 2;
+    fixture->options.routes = &routes;
+    fixture->fake.fate = lose_the_other;
+    insert_named(fixture, "audit.seen", 0, 3);
+    insert_named(fixture, "order.good", 0, 1000);
+    start(fixture);
+    assert_true(skr_test_eventually(outbox_is_empty, fixture, WAIT_MS));
+    stop(fixture);
+    assert_int_equal(fixture->troubles, 0);
+    assert_int_equal(fixture->fake.confirmed, 1003);
+    assert_int_equal(skr_test_number(fixture->db, FAILED), 0);
+}
+
+#define ROUTED(test) \
+    cmocka_unit_test_setup_teardown(test, set_up_routes, tear_down)
+
+int
+main(void)
+{
+    const struct CMUnitTest tests[] = {
+        ROUTED(test_a_full_queue_makes_its_route_wait_and_no_other),
+        ROUTED(test_a_refusal_counts_only_while_others_get_through),
+        ROUTED(test_what_no_queue_takes_fails_by_default),
+        ROUTED(test_what_no_queue_takes_may_be_dropped),
+        ROUTED(test_what_no_queue_takes_may_wait_for_one),
+        ROUTED(test_one_mistake_does_not_fail_the_whole_backlog),
+        ROUTED(test_rows_that_cannot_be_read_fail_so_many_at_a_time),
+        ROUTED(test_a_missing_exchange_makes_its_messages_wait),
+        ROUTED(test_another_sender_may_be_away_without_holding_up_the_first),
+        ROUTED(test_another_sender_that_is_lost_gets_its_messages_again),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,207 @@
+// SPDX-License-Identifier: MIT
+// What the suites of the relay share: a real database, and a broker that does
+// what it is told.
+
+#ifndef SKR_TEST_RELAY_WORLD_H
+#define SKR_TEST_RELAY_WORLD_H
+
+#include "base/text.h"
+#include "conformance/databases.h"
+#include "outbox/relay.h"
+#include "support/fake_broker.h"
+#include "table/messenger/messenger.h"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define WAIT_MS 20000
+#define ROWS "SELECT COUNT(*) FROM messenger_outbox"
+#define FAILED "SELECT COUNT(*) FROM messenger_messages"
+
+struct fixture {
+    struct skr_test_database database;
+    struct skr_db *db;
+    struct skr_table *table;
+    struct skr_fake fake;
+    struct skr_sender_options sender;
+    struct skr_relay_options options;
+    struct skr_relay *relay;
+    pthread_t thread;
+    enum skr_code ended_with;
+    int troubles, recoveries;
+    char trouble[400];
+};
+
+static inline void
+count_trouble(void *user, enum skr_log_level level, const char *event,
+              const struct skr_log_field *fields, size_t count)
+{
+    struct fixture *fixture = user;
+    (void)level;
+    if (strcmp(event, "relay.recovered") == 0)
+        __atomic_add_fetch(&fixture->recoveries, 1, __ATOMIC_RELAXED);
+    if (strcmp(event, "relay.trouble") != 0)
+        return;
+    for (size_t i = 0; i < count; i++)
+        if (strcmp(fields[i].name, "error") == 0)
+            snprintf(fixture->trouble, sizeof(fixture->trouble), "%s",
+                     fields[i].text);
+    __atomic_add_fetch(&fixture->troubles, 1, __ATOMIC_RELEASE);
+}
+
+static inline int
+set_up(void **state)
+{
+    struct fixture *fixture = calloc(1, sizeof(*fixture));
+    skr_test_database_make(&fixture->database);
+    fixture->db = skr_test_connect(&fixture->database);
+    skr_fake_init(&fixture->fake);
+    const struct skr_messenger_options options = {
+        .dialect = skr_db_dialect(fixture->db),
+        .table = "messenger_outbox",
+        .queue = "outbox",
+        .redeliver_timeout_s = 3600,
+        .sweep_ms = 500,
+        .transport = "outbox",
+        .failed_table = "messenger_messages",
+        .failed_queue = "failed",
+    };
+    assert_int_equal(skr_messenger_new(&options, &fixture->table, NULL),
+                     SKR_OK);
+    fixture->sender = (struct skr_sender_options){
+        .name = "fake",
+        .broker = &skr_fake_broker,
+        .options = {.url = "fake://test"},
+    };
+    fixture->options = (struct skr_relay_options){
+        .name = "outbox",
+        .database = fixture->database.ops,
+        .database_url = fixture->database.url,
+        .table = fixture->table,
+        .auto_setup = true,
+        .senders = &fixture->sender,
+        .sender_count = 1,
+        .retry = {.max_retries = 1, .delay_ms = 1, .multiplier = 1},
+        .lock_name = "relay-test",
+        .stop_timeout_ms = 5000,
+        .log = {count_trouble, fixture},
+    };
+    *state = fixture;
+    return 0;
+}
+
+static inline int
+set_up_with_tables(void **state)
+{
+    set_up(state);
+    struct fixture *fixture = *state;
+    assert_int_equal(skr_table_create(fixture->table, fixture->db, NULL),
+                     SKR_OK);
+    return 0;
+}
+
+static inline int
+tear_down(void **state)
+{
+    struct fixture *fixture = *state;
+    skr_table_free(fixture->table);
+    skr_fake_fini(&fixture->fake);
+    skr_db_close(fixture->db);
+    skr_test_database_remove(&fixture->database);
+    free(fixture);
+    return 0;
+}
+
+static inline void *
+run(void *user)
+{
+    struct fixture *fixture = user;
+    struct skr_error error = {0};
+    fixture->ended_with = skr_relay_run(fixture->relay, &error);
+    return NULL;
+}
+
+static inline void
+start(struct fixture *fixture)
+{
+    struct skr_error error = {0};
+    if (skr_relay_new(&fixture->options, &fixture->relay, &error) != SKR_OK)
+        fail_msg("%s", error.text);
+    pthread_create(&fixture->thread, NULL, run, fixture);
+}
+
+static inline void
+join(struct fixture *fixture)
+{
+    pthread_join(fixture->thread, NULL);
+    skr_relay_free(fixture->relay);
+    fixture->relay = NULL;
+}
+
+static inline void
+stop(struct fixture *fixture)
+{
+    skr_relay_stop(fixture->relay);
+    join(fixture);
+    assert_int_equal(fixture->ended_with, SKR_STOPPED);
+}
+
+static inline void
+run_until_empty(struct fixture *fixture)
+{
+    fixture->options.stop_when_empty = true;
+    start(fixture);
+    join(fixture);
+    assert_int_equal(fixture->ended_with, SKR_OK);
+}
+
+// Rows as a plain INSERT of any language makes them.
+static inline void
+insert_with_headers(struct fixture *fixture, const char *headers,
+                    const char *body)
+{
+    const struct skr_value values[] = {skr_bind_text(body),
+                                       skr_bind_text(headers)};
+    skr_test_run_template(
+        fixture->db,
+        "INSERT INTO messenger_outbox (body, headers, queue_name, created_at, "
+        "available_at) VALUES (?, ?, 'outbox', {now}, {now})",
+        values, 2);
+}
+
+static inline void
+insert(struct fixture *fixture, int from, int to)
+{
+    char body[32];
+    assert_int_equal(skr_db_begin(fixture->db, SKR_BEGIN_WRITE, NULL), SKR_OK);
+    for (int i = from; i < to; i++) {
+        snprintf(body, sizeof(body), "m%d", i);
+        insert_with_headers(fixture, "{\"type\":\"order.placed\"}", body);
+    }
+    assert_int_equal(skr_db_commit(fixture->db, NULL), SKR_OK);
+}
+
+static inline bool
+outbox_is_empty(void *user)
+{
+    struct fixture *fixture = user;
+    return skr_test_number(fixture->db, ROWS) == 0;
+}
+
+static inline void
+assert_in_order(const struct skr_fake *fake, int count)
+{
+    assert_int_equal(fake->got_count, count);
+    for (int i = 0; i < count; i++) {
+        char body[32];
+        snprintf(body, sizeof(body), "m%d", i);
+        assert_string_equal(fake->got[i].body, body);
+    }
+}
+
+#define WITH_TABLES(test) \
+    cmocka_unit_test_setup_teardown(test, set_up_with_tables, tear_down)
+
+#endif
