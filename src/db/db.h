@@ -99,12 +99,21 @@ skr_db_commit_fn(struct skr_db *db, struct skr_error *error);
 // back fails at its next statement.
 typedef void skr_db_rollback_fn(struct skr_db *db);
 
+// Whoever holds a lock alone keeps out all others; those who hold it together
+// keep out who wants it alone.
+enum skr_lock_mode { SKR_LOCK_ALONE, SKR_LOCK_TOGETHER };
+
 // Waits up to timeout_ms, or until wake_fd is readable, for a lock that ends
-// with this connection at the latest. The driver bounds how long the server
-// keeps a silent connection alive, so that a frozen holder loses it.
+// with this connection at the latest; a connection holds one. Not granted: held
+// by others in a way that excludes this one. The driver bounds how long the
+// server keeps a silent connection alive, so that a frozen holder loses it.
+// SKR_REFUSED with SKR_GIVE_UP: no lock can be relied on here (a pooler, a
+// cluster whose nodes have locks of their own, an old server), or there are
+// too many holders; the text says what to do.
 typedef enum skr_code
-skr_db_lock_fn(struct skr_db *db, const char *name, int wake_fd,
-               uint32_t timeout_ms, bool *granted, struct skr_error *error);
+skr_db_lock_fn(struct skr_db *db, const char *name, enum skr_lock_mode mode,
+               int wake_fd, uint32_t timeout_ms, bool *granted,
+               struct skr_error *error);
 // Proves that the lock is still held: SKR_OK, or SKR_UNAVAILABLE when not.
 typedef enum skr_code
 skr_db_check_lock_fn(struct skr_db *db, struct skr_error *error);

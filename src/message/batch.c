@@ -22,6 +22,8 @@ skr_batch_clear(struct skr_batch *batch)
     batch->count = 0;
     batch->bytes = 0;
     batch->pending = 0;
+    batch->claim = SKR_CLAIM_NONE;
+    batch->lease = (struct skr_lease){{0}};
     skr_arena_reset(&batch->arena);
 }
 

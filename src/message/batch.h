@@ -15,6 +15,18 @@ enum skr_state {
     SKR_HOPELESS,     // the row moves to the failed table
 };
 
+// How the rows of a batch are kept from others.
+enum skr_claim {
+    SKR_CLAIM_NONE,    // not at all: one reader has the queue to itself
+    SKR_CLAIM_LEASED,  // each row carries the time of the claim
+    SKR_CLAIM_LOCKED,  // by row locks, in a transaction that is open
+};
+
+// The time of a claim by the database's clock: it tells whose a row is.
+struct skr_lease {
+    char time[20];  // "2026-11-15 02:53:45"; "": none
+};
+
 struct skr_batch_item {
     int64_t row;
     struct skr_envelope envelope;  // lives in the batch's arena
@@ -26,7 +38,7 @@ struct skr_batch_item {
     enum skr_state state;
     uint32_t delay_ms;
     bool is_excused;  // the retry is not counted
-    bool lost;  // a retry that came to nothing: another has the row by now
+    bool lost;        // another has the row by now: it may only be deleted
     struct skr_error reason;  // of a retry or a failure
 };
 
@@ -36,12 +48,15 @@ struct skr_batch {
     size_t capacity;
     size_t bytes;
     size_t pending;  // items in SKR_SENT
+    enum skr_claim claim;
+    struct skr_lease lease;  // of all items that are not lost
     struct skr_arena arena;
 };
 
 SKR_MUST_CHECK enum skr_code
 skr_batch_init(struct skr_batch *batch, size_t capacity,
                struct skr_error *error);
+// Forgets the items. What is still claimed stays so: settle or release first.
 void skr_batch_clear(struct skr_batch *batch);
 void skr_batch_fini(struct skr_batch *batch);
 

@@ -183,9 +183,9 @@ wait_for_lock(struct skr_relay *relay, struct skr_error *error)
     struct skr_pump *pump = &relay->pump;
     for (;;) {
         bool granted = false;
-        enum skr_code code =
-            pump->db->ops->lock(pump->db, relay->options.lock_name,
-                                pump->stop_fd, LOCK_WAIT_MS, &granted, error);
+        enum skr_code code = pump->db->ops->lock(
+            pump->db, relay->options.lock_name, SKR_LOCK_ALONE, pump->stop_fd,
+            LOCK_WAIT_MS, &granted, error);
         if (code != SKR_OK || granted)
             return code;
         if (skr_clock_sleep(pump->stop_fd, 0) || skr_pump_is_over(&relay->pump))

@@ -79,7 +79,7 @@ log_failures(const struct skr_settler *settler, const struct skr_batch *batch)
 
 static enum skr_code
 settle_once(struct skr_settler *settler, struct skr_db **db,
-            const struct skr_batch *batch, struct skr_error *error)
+            struct skr_batch *batch, struct skr_error *error)
 {
     if (*db == NULL) {
         enum skr_code code =

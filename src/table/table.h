@@ -48,8 +48,11 @@ struct skr_position {
     bool horizon_hidden;  // we may not ask
     int64_t next_late_ms, next_horizon_ms;  // by skr_clock_ms()
 
-    // Claims alone: when to look for leases that ran out; by skr_clock_ms().
-    int64_t next_expired_ms;
+    // Claims alone. Rows that others have are passed, and may come back: those
+    // from here to the cursor are looked at again. 0: none were passed.
+    int64_t held_from;
+    int64_t next_held_ms;     // by skr_clock_ms()
+    int64_t next_expired_ms;  // when to look for leases that ran out
 
     bool has_more;  // the last read was full: rows were left that are due
 
@@ -68,6 +71,11 @@ struct skr_read {
     // Just this row, if it is there and free, wherever the reader stands; NULL:
     // whatever comes next.
     const int64_t *only;
+    // Claims alone: whether a row that another had and did not settle in time
+    // counts as tried once more, which is written before it is given. Such
+    // rows then come one at a time, as each may be what killed its owner. For
+    // those who run handlers; whoever only passes rows on leaves it false.
+    bool counts_tries;
 };
 
 // Statements that make the table, or bring an older one up to date, each
@@ -98,12 +106,62 @@ skr_table_read_fn(const struct skr_table *table, struct skr_db *db,
                   struct skr_position *position, const struct skr_read *read,
                   struct skr_batch *batch, struct skr_error *error);
 
+// Claims, for queues that several workers share. As read(), but the rows are
+// ours when it returns, and others who claim do not get them. Order is kept
+// within a batch only. Looks without a lock first: where there is nothing to
+// claim nothing is written, and no transaction is left open. A position serves
+// one of the two ways alone. Conflicts (deadlocks) are tried again inside; one
+// that lasts comes as SKR_CONFLICT with the remedy SKR_TRY_AGAIN.
+//
+// claim(): by a lease, which is committed. It lasts for the table's
+// redeliver_timeout unless it is renewed; the owner should stop sending at two
+// thirds of it, by its own clock from before the call. Rows whose lease ran
+// out come first.
+//
+// hold(): by row locks, in a transaction of db that stays open until settle()
+// or release(). db does nothing else meanwhile, and holds one batch at a time.
+// When the connection ends the rows are free at once; so that this happens to
+// a frozen worker too, db should hold a lock TOGETHER (db.h), which makes the
+// server end a session that falls silent. SKR_REFUSED, with what to use
+// instead, where the database has no such locks.
+typedef enum skr_code
+skr_table_claim_fn(const struct skr_table *table, struct skr_db *db,
+                   struct skr_position *position, const struct skr_read *read,
+                   struct skr_batch *batch, struct skr_error *error);
+
+// Moves the lease of a batch to now. Rows that are no longer ours are marked
+// lost: of them nothing is settled but that they are done, as the lease that
+// this leaves behind may by chance be their next owner's. Only for leases.
+typedef enum skr_code
+skr_table_renew_fn(const struct skr_table *table, struct skr_db *db,
+                   struct skr_batch *batch, struct skr_error *error);
+
 // Records outcomes in one transaction: done rows leave, those to retry wait in
 // place, hopeless ones move to the failed table if and only if our own delete
-// removed them. Others are not touched.
+// removed them. What has no outcome (SKR_READ, SKR_SENT) is not touched where
+// nothing was claimed, else given back at once. After SKR_TRY_AGAIN or
+// SKR_RECONNECT it may be called again, on another connection too.
+//
+// Leased: what is done leaves whoever has it now; all else only while the lease
+// is ours, and is marked lost when not. Locked: in the transaction that is open
+// on db, and ends it. Where that is over already (the connection was lost) what
+// is done leaves in a new one, and all else is lost.
 typedef enum skr_code
 skr_table_settle_fn(const struct skr_table *table, struct skr_db *db,
-                    const struct skr_batch *batch, struct skr_error *error);
+                    struct skr_batch *batch, struct skr_error *error);
+
+// Gives back every row of a claimed batch, whatever its state says, and ends
+// the transaction that held it: as if it had not been claimed. Leases that
+// cannot be given back run out.
+typedef enum skr_code
+skr_table_release_fn(const struct skr_table *table, struct skr_db *db,
+                     struct skr_batch *batch, struct skr_error *error);
+
+// Counts rows of the queue that somebody has leased at the moment. A reader
+// that claims nothing, and finds some, is not alone on the table. Cheap.
+typedef enum skr_code
+skr_table_leased_fn(const struct skr_table *table, struct skr_db *db,
+                    uint64_t *count, struct skr_error *error);
 
 // Counts rows that are not ours to publish and stay untouched, and says what
 // would make them so: a text that lives as long as the program.
@@ -121,7 +179,12 @@ struct skr_table_ops {
     skr_table_check_fn *check;
     skr_table_start_fn *start;
     skr_table_read_fn *read;
+    skr_table_claim_fn *claim;  // NULL: rows cannot be leased
+    skr_table_claim_fn *hold;   // NULL: rows cannot be locked
+    skr_table_renew_fn *renew;  // NULL together with claim
     skr_table_settle_fn *settle;
+    skr_table_release_fn *release;  // NULL together with claim and hold
+    skr_table_leased_fn *leased;    // NULL: nobody leases rows
     skr_table_foreign_fn *foreign;  // NULL: there are none
     skr_table_free_fn *free;
 };

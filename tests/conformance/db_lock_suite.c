@@ -10,7 +10,19 @@ try_lock(struct skr_db *db, const char *name, uint32_t timeout_ms)
 {
     bool granted = false;
     struct skr_error error = {0};
-    if (db->ops->lock(db, name, -1, timeout_ms, &granted, &error) != SKR_OK)
+    if (db->ops->lock(db, name, SKR_LOCK_ALONE, -1, timeout_ms, &granted,
+                      &error) != SKR_OK)
+        fail_msg("%s", error.text);
+    return granted;
+}
+
+static bool
+try_together(struct skr_db *db, const char *name, uint32_t timeout_ms)
+{
+    bool granted = false;
+    struct skr_error error = {0};
+    if (db->ops->lock(db, name, SKR_LOCK_TOGETHER, -1, timeout_ms, &granted,
+                      &error) != SKR_OK)
         fail_msg("%s", error.text);
     return granted;
 }
@@ -50,9 +62,9 @@ test_waiting_for_a_lock_ends_when_woken(void **state)
     assert_int_equal(write(pipe_fds[1], "x", 1), 1);
     bool granted = true;
     int64_t start_ms = skr_clock_ms();
-    assert_int_equal(
-        other->ops->lock(other, "relay", pipe_fds[0], 30000, &granted, NULL),
-        SKR_OK);
+    assert_int_equal(other->ops->lock(other, "relay", SKR_LOCK_ALONE,
+                                      pipe_fds[0], 30000, &granted, NULL),
+                     SKR_OK);
     assert_false(granted);
     assert_true(skr_clock_ms() - start_ms < 10000);
     close(pipe_fds[0]);
@@ -139,11 +151,99 @@ test_a_lock_that_was_taken_away_is_noticed(void **state)
     assert_int_equal(other->ops->check_lock(other, NULL), SKR_OK);
     // Nor does it get it back, if its connection is of any use at all.
     bool granted = false;
-    if (fixture->db->ops->lock(fixture->db, "relay", -1, 0, &granted, &error) !=
-        SKR_OK)
+    if (fixture->db->ops->lock(fixture->db, "relay", SKR_LOCK_ALONE, -1, 0,
+                               &granted, &error) != SKR_OK)
         assert_int_equal(error.remedy, SKR_RECONNECT);
     assert_false(granted);
     skr_db_close(other);
+}
+
+static void
+test_many_hold_a_lock_together_and_none_alone_beside_them(void **state)
+{
+    struct fixture *fixture = *state;
+    struct skr_db *others[8];
+    struct skr_db *lone = skr_test_connect(&fixture->database);
+    assert_true(try_together(fixture->db, "relay", 0));
+    for (size_t i = 0; i < SKR_COUNT_OF(others); i++) {
+        others[i] = skr_test_connect(&fixture->database);
+        assert_true(try_together(others[i], "relay", 0));
+    }
+    for (size_t i = 0; i < SKR_COUNT_OF(others); i++) {
+        assert_int_equal(others[i]->ops->check_lock(others[i], NULL), SKR_OK);
+        assert_false(try_lock(lone, "relay", 0));
+        skr_db_close(others[i]);
+    }
+    // Another name is another lock.
+    assert_true(try_lock(lone, "relay-2", 0));
+    lone->ops->unlock(lone);
+    // The last one is still there.
+    assert_false(try_lock(lone, "relay", 60));
+    assert_int_equal(fixture->db->ops->check_lock(fixture->db, NULL), SKR_OK);
+    fixture->db->ops->unlock(fixture->db);
+    assert_true(try_lock(lone, "relay", 1000));
+    skr_db_close(lone);
+}
+
+static void
+test_one_who_is_alone_keeps_out_those_who_would_share(void **state)
+{
+    struct fixture *fixture = *state;
+    struct skr_db *other = skr_test_connect(&fixture->database);
+    assert_true(try_lock(fixture->db, "relay", 0));
+    assert_false(try_together(other, "relay", 0));
+    assert_int_equal(other->ops->check_lock(other, NULL), SKR_UNAVAILABLE);
+    assert_int_equal(fixture->db->ops->check_lock(fixture->db, NULL), SKR_OK);
+    fixture->db->ops->unlock(fixture->db);
+    assert_true(try_together(other, "relay", 1000));
+    // What was alone before joins.
+    assert_true(try_together(fixture->db, "relay", 1000));
+    skr_db_close(other);
+}
+
+static int
+change_modes(const struct skr_test_database *database, int number)
+{
+    struct skr_db *db = skr_test_connect(database);
+    for (int i = 0; i < 15; i++) {
+        bool is_alone = (i + number) % 3 == 0;
+        while (is_alone ? !try_lock(db, "relay", 2000)
+                        : !try_together(db, "relay", 2000))
+            ;
+        // Who is alone adds what would make the others fail.
+        if (is_alone)
+            skr_test_run(db, "INSERT INTO thing (name) VALUES ('alone')");
+        if (skr_test_number(db, "SELECT COUNT(*) FROM thing") !=
+            (is_alone ? 1 : 0))
+            return 1;
+        if (db->ops->check_lock(db, NULL) != SKR_OK)
+            return 2;
+        if (is_alone)
+            skr_test_run(db, "DELETE FROM thing");
+        db->ops->unlock(db);
+    }
+    skr_db_close(db);
+    return 0;
+}
+
+static void
+test_modes_never_meet(void **state)
+{
+    struct fixture *fixture = *state;
+    pid_t children[4];
+    skr_db_close(fixture->db);
+    for (int i = 0; i < 4; i++) {
+        children[i] = fork();
+        if (children[i] == 0)
+            _exit(change_modes(&fixture->database, i));
+    }
+    for (int i = 0; i < 4; i++) {
+        int status = 0;
+        assert_int_equal(waitpid(children[i], &status, 0), children[i]);
+        assert_true(WIFEXITED(status));
+        assert_int_equal(WEXITSTATUS(status), 0);
+    }
+    fixture->db = skr_test_connect(&fixture->database);
 }
 
 // --------------------------------------------------------------------- waiting
@@ -245,6 +345,9 @@ main(void)
         TEST(test_the_lock_of_a_killed_process_is_free_at_once),
         TEST(test_a_database_has_one_lock_whatever_it_is_called),
         TEST(test_a_lock_that_was_taken_away_is_noticed),
+        TEST(test_many_hold_a_lock_together_and_none_alone_beside_them),
+        TEST(test_one_who_is_alone_keeps_out_those_who_would_share),
+        TEST(test_modes_never_meet),
         TEST(test_waiting_notices_commits_of_others),
         TEST(test_a_commit_ends_the_wait),
         TEST(test_waiting_ends_when_woken),

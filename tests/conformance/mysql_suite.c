@@ -669,7 +669,9 @@ test_the_server_drops_a_silent_holder_of_a_lock(void **state)
     struct skr_db *db = fixture->db;
     bool granted = false;
     char *before = skr_test_text(db, "SELECT @@wait_timeout");
-    assert_int_equal(db->ops->lock(db, "relay", -1, 0, &granted, NULL), SKR_OK);
+    assert_int_equal(
+        db->ops->lock(db, "relay", SKR_LOCK_ALONE, -1, 0, &granted, NULL),
+        SKR_OK);
     assert_true(granted);
     skr_test_assert_text(db, "SELECT @@wait_timeout", "15");
     db->ops->unlock(db);
@@ -697,6 +699,32 @@ test_looking_gets_rare_while_nothing_comes_and_frequent_after(void **state)
     assert_int_equal(db->ops->wait(db, -1, 0, NULL), SKR_TIMEOUT);
 }
 
+static void
+test_so_many_may_share_a_lock_and_no_more(void **state)
+{
+    const struct fixture *fixture = *state;
+    struct skr_db *holders[65];
+    struct skr_error error = {0};
+    bool granted = false;
+    for (size_t i = 0; i < SKR_COUNT_OF(holders); i++) {
+        holders[i] = skr_test_connect(&fixture->database);
+        enum skr_code code = holders[i]->ops->lock(
+            holders[i], "relay", SKR_LOCK_TOGETHER, -1, 0, &granted, &error);
+        assert_int_equal(code, i < 64 ? SKR_OK : SKR_REFUSED);
+    }
+    assert_int_equal(error.remedy, SKR_GIVE_UP);
+    assert_non_null(strstr(error.text, "64"));
+    skr_db_close(holders[10]);
+    // Its place is free, and the gate is not left locked.
+    while (holders[64]->ops->lock(holders[64], "relay", SKR_LOCK_TOGETHER, -1,
+                                  1000, &granted, &error) == SKR_REFUSED)
+        ;
+    assert_true(granted);
+    for (size_t i = 0; i < SKR_COUNT_OF(holders); i++)
+        if (i != 10)
+            skr_db_close(holders[i]);
+}
+
 int
 main(void)
 {
@@ -721,6 +749,7 @@ main(void)
         TEST(test_tables_are_as_symfony_makes_them),
         TEST(test_the_server_drops_a_silent_holder_of_a_lock),
         TEST(test_looking_gets_rare_while_nothing_comes_and_frequent_after),
+        TEST(test_so_many_may_share_a_lock_and_no_more),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

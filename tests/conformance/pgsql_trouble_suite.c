@@ -208,7 +208,8 @@ try_lock(struct skr_db *db, uint32_t timeout_ms)
 {
     bool granted = false;
     struct skr_error error = {0};
-    if (db->ops->lock(db, "relay", -1, timeout_ms, &granted, &error) != SKR_OK)
+    if (db->ops->lock(db, "relay", SKR_LOCK_ALONE, -1, timeout_ms, &granted,
+                      &error) != SKR_OK)
         fail_msg("%s", error.text);
     return granted;
 }

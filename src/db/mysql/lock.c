@@ -2,6 +2,12 @@
 // A lock is one of GET_LOCK(): the server frees it with its session. A session
 // that falls silent, as its process was stopped or its host cut off, is closed
 // by the server after a few seconds, so that another can take over.
+//
+// These locks have one holder each. So the lock of a name is a gate: one who is
+// alone stays in it, and sees to it that no member is there. Those who are
+// together pass through it one by one and each take a numbered lock, a
+// member's, before they leave: whoever is in the gate sees all members there
+// are.
 
 #include "db/mysql/connection.h"
 
@@ -13,7 +19,14 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { POLL_MS = 20, SLICE_S = 1 };
+enum {
+    POLL_MS = 20,
+    SLICE_S = 1,
+    MOST_MEMBERS = 64,
+    // Another may be in the gate for a moment, on its way: no reason to give
+    // up.
+    GATE_TRIES = 10,
+};
 
 #define SILENCE_S "15"
 
@@ -111,30 +124,125 @@ refuse_cluster(struct skr_mysql *mysql, struct skr_error *error)
         return code;
     return skr_fail(error, SKR_REFUSED, SKR_GIVE_UP,
                     "this is a Galera cluster, whose nodes do not share "
-                    "locks: exclusive relays are not safe on it; use leases");
+                    "locks: none can be relied on; use `claim: lease`");
+}
+
+static enum skr_code
+get_lock(struct skr_mysql *mysql, const char *name, int64_t wait_s,
+         bool *granted, struct skr_error *error)
+{
+    const struct skr_value values[] = {skr_bind_text(name),
+                                       skr_bind_integer(wait_s)};
+    int64_t number = 0;
+    enum skr_code code = ask(mysql, "SELECT GET_LOCK(?, ?)", values,
+                             SKR_COUNT_OF(values), &number, error);
+    *granted = code == SKR_OK && number == 1;
+    return code;
+}
+
+static enum skr_code
+release_lock(struct skr_mysql *mysql, const char *name, struct skr_error *error)
+{
+    const struct skr_value value = skr_bind_text(name);
+    int64_t ignored = 0;
+    return ask(mysql, "SELECT RELEASE_LOCK(?)", &value, 1, &ignored, error);
+}
+
+static void
+name_member(const char *gate, size_t number,
+            char text[SKR_MYSQL_LOCK_NAME_SIZE])
+{
+    snprintf(text, SKR_MYSQL_LOCK_NAME_SIZE, "%.40s-%zu", gate, number);
+}
+
+// From within the gate: whether members are there.
+static enum skr_code
+has_members(struct skr_mysql *mysql, const char *gate, bool *has_some,
+            struct skr_error *error)
+{
+    char sql[MOST_MEMBERS * 96] = "SELECT 0";
+    size_t size = strlen(sql);
+    for (size_t i = 0; i < MOST_MEMBERS; i++) {
+        char name[SKR_MYSQL_LOCK_NAME_SIZE];
+        name_member(gate, i, name);
+        size += (size_t)snprintf(sql + size, sizeof(sql) - size,
+                                 " OR IS_USED_LOCK('%s') IS NOT NULL", name);
+    }
+    int64_t number = 0;
+    enum skr_code code = ask(mysql, sql, NULL, 0, &number, error);
+    *has_some = number != 0;
+    return code;
+}
+
+// From within the gate: becomes a member, whose lock replaces the gate's name.
+static enum skr_code
+become_member(struct skr_mysql *mysql, const char *gate,
+              char member[SKR_MYSQL_LOCK_NAME_SIZE], struct skr_error *error)
+{
+    bool granted = false;
+    for (size_t i = 0; i < MOST_MEMBERS; i++) {
+        name_member(gate, i, member);
+        enum skr_code code = get_lock(mysql, member, 0, &granted, error);
+        if (code != SKR_OK || granted)
+            return code;
+    }
+    return skr_fail(error, SKR_REFUSED, SKR_GIVE_UP,
+                    "%d connections share this queue already, which is the "
+                    "most that there can be on MariaDB and MySQL",
+                    MOST_MEMBERS);
+}
+
+// Does in the gate what the mode asks for. held is what is held afterwards; ""
+// for nothing: others are there.
+static enum skr_code
+pass_gate(struct skr_mysql *mysql, const char *gate, enum skr_lock_mode mode,
+          char held[SKR_MYSQL_LOCK_NAME_SIZE], struct skr_error *error)
+{
+    bool has_some = false;
+    held[0] = '\0';
+    enum skr_code code;
+    if (mode == SKR_LOCK_ALONE) {
+        code = has_members(mysql, gate, &has_some, error);
+        if (code == SKR_OK && !has_some) {
+            memcpy(held, gate, SKR_MYSQL_LOCK_NAME_SIZE);
+            return SKR_OK;
+        }
+    } else {
+        code = become_member(mysql, gate, held, error);
+        if (code != SKR_OK)
+            held[0] = '\0';
+    }
+    enum skr_code left =
+        release_lock(mysql, gate, code == SKR_OK ? error : NULL);
+    return code == SKR_OK ? left : code;
 }
 
 // Waits on the server for whole seconds, so that one who stands by costs next
 // to nothing and is next at once; the rest by asking again.
 static enum skr_code
-wait_for_lock(struct skr_mysql *mysql, const char *name, int wake_fd,
-              uint32_t timeout_ms, bool *granted, struct skr_error *error)
+wait_for_lock(struct skr_mysql *mysql, const char *gate,
+              enum skr_lock_mode mode, int wake_fd, uint32_t timeout_ms,
+              char held[SKR_MYSQL_LOCK_NAME_SIZE], struct skr_error *error)
 {
     int64_t end = skr_clock_ms() + timeout_ms;
+    int tries_left = mode == SKR_LOCK_TOGETHER ? GATE_TRIES : 1;
+    held[0] = '\0';
     for (;;) {
-        int64_t left = end - skr_clock_ms(), number = 0;
-        const struct skr_value values[] = {
-            skr_bind_text(name),
-            skr_bind_integer(left >= SLICE_S * 1000 ? SLICE_S : 0),
-        };
-        enum skr_code code = ask(mysql, "SELECT GET_LOCK(?, ?)", values,
-                                 SKR_COUNT_OF(values), &number, error);
-        *granted = number == 1;
-        if (code != SKR_OK || *granted)
+        bool is_in_gate = false;
+        int64_t left = end - skr_clock_ms();
+        enum skr_code code =
+            get_lock(mysql, gate, left >= SLICE_S * 1000 ? SLICE_S : 0,
+                     &is_in_gate, error);
+        if (code == SKR_OK && is_in_gate)
+            code = pass_gate(mysql, gate, mode, held, error);
+        if (code != SKR_OK || held[0] != '\0')
             return code;
         left = end - skr_clock_ms();
-        int64_t pause = left >= SLICE_S * 1000 ? 0 : POLL_MS;
-        if (left <= 0 || skr_clock_sleep(wake_fd, left < pause ? left : pause))
+        if (--tries_left <= 0 && left <= 0)
+            return SKR_OK;
+        // One who was in the gate and not alone has not waited on the server.
+        int64_t pause = left >= SLICE_S * 1000 && !is_in_gate ? 0 : POLL_MS;
+        if (skr_clock_sleep(wake_fd, pause))
             return SKR_OK;
     }
 }
@@ -147,30 +255,31 @@ set_silence(struct skr_mysql *mysql, const char *sql, struct skr_error *error)
 }
 
 enum skr_code
-skr_mysql_lock(struct skr_db *db, const char *name, int wake_fd,
-               uint32_t timeout_ms, bool *granted, struct skr_error *error)
+skr_mysql_lock(struct skr_db *db, const char *name, enum skr_lock_mode mode,
+               int wake_fd, uint32_t timeout_ms, bool *granted,
+               struct skr_error *error)
 {
     struct skr_mysql *mysql = (struct skr_mysql *)db;
     if (mysql->lock_name[0] != '\0')
         return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
                         "this connection holds the lock %s already",
                         mysql->lock_name);
-    char text[SKR_MYSQL_LOCK_NAME_SIZE];
-    bool is_ours = false;
-    enum skr_code code = find_name(mysql, name, text, error);
+    char gate[SKR_MYSQL_LOCK_NAME_SIZE], held[SKR_MYSQL_LOCK_NAME_SIZE] = "";
+    enum skr_code code = find_name(mysql, name, gate, error);
     if (code == SKR_OK)
         code = refuse_cluster(mysql, error);
     if (code == SKR_OK)
-        code = wait_for_lock(mysql, text, wake_fd, timeout_ms, &is_ours, error);
-    if (code == SKR_OK && is_ours) {
-        memcpy(mysql->lock_name, text, sizeof(text));
+        code =
+            wait_for_lock(mysql, gate, mode, wake_fd, timeout_ms, held, error);
+    if (code == SKR_OK && held[0] != '\0') {
+        memcpy(mysql->lock_name, held, sizeof(held));
         code =
             set_silence(mysql, "SET SESSION wait_timeout = " SILENCE_S, error);
         if (code != SKR_OK)
             skr_mysql_unlock(db);
     }
     if (code == SKR_OK)
-        *granted = is_ours;
+        *granted = held[0] != '\0';
     return code;
 }
 
@@ -198,10 +307,7 @@ skr_mysql_unlock(struct skr_db *db)
     struct skr_mysql *mysql = (struct skr_mysql *)db;
     if (mysql->lock_name[0] == '\0')
         return;
-    const struct skr_value name = skr_bind_text(mysql->lock_name);
-    int64_t ignored_number = 0;
-    enum skr_code ignored =
-        ask(mysql, "SELECT RELEASE_LOCK(?)", &name, 1, &ignored_number, NULL);
+    enum skr_code ignored = release_lock(mysql, mysql->lock_name, NULL);
     mysql->lock_name[0] = '\0';
     ignored = set_silence(mysql, "SET SESSION wait_timeout = DEFAULT", NULL);
     (void)ignored;

@@ -31,6 +31,7 @@ struct skr_pgsql {
 
     // A lock belongs to the server's session and ends with it.
     bool holds_lock;
+    enum skr_lock_mode lock_mode;
     int64_t lock_key;
     int64_t lock_session;   // the server's process that holds it
     int64_t lock_pause_ms;  // grows while another holds it

@@ -20,27 +20,44 @@ enum {
 #define FOREIGN_SESSION                                              \
     "statements of one connection reach several sessions of the "    \
     "server, so that no lock can be held: connect past the pooler, " \
-    "set its pool_mode to session, or share the queue by leases"
+    "set its pool_mode to session, or share the queue with `claim: lease`"
 
 // The holder's session is bounded by the server from the same statement on: one
 // that is frozen, or whose host is gone, loses the lock within 15 seconds. The
 // last limit is for a holder that stopped reading an answer under way.
 // Parameter: key. A row is the session, and means that the lock is ours.
-static const char lock_sql[] =
-    "SELECT pg_backend_pid(), "
-    "set_config('idle_session_timeout', '15s', false), "
-    "set_config('idle_in_transaction_session_timeout', '15s', false), "
-    "set_config('tcp_keepalives_idle', '5', false), "
-    "set_config('tcp_keepalives_interval', '3', false), "
-    "set_config('tcp_keepalives_count', '3', false), "
-    "set_config('tcp_user_timeout', '15s', false) "
-    "FROM (SELECT pg_try_advisory_lock($1) AS is_ours OFFSET 0) AS attempt "
-    "WHERE is_ours";
+#define LOCK(function)                                                  \
+    "SELECT pg_backend_pid(), "                                         \
+    "set_config('idle_session_timeout', '15s', false), "                \
+    "set_config('idle_in_transaction_session_timeout', '15s', false), " \
+    "set_config('tcp_keepalives_idle', '5', false), "                   \
+    "set_config('tcp_keepalives_interval', '3', false), "               \
+    "set_config('tcp_keepalives_count', '3', false), "                  \
+    "set_config('tcp_user_timeout', '15s', false) "                     \
+    "FROM (SELECT " function "($1) AS is_ours OFFSET 0) AS attempt "    \
+    "WHERE is_ours"
+#define UNLOCK(function)                                \
+    "SELECT " function "($1), "                         \
+    "set_config('idle_session_timeout', NULL, false), " \
+    "set_config('idle_in_transaction_session_timeout', NULL, false)"
 
-static const char unlock_sql[] =
-    "SELECT pg_advisory_unlock($1), "
-    "set_config('idle_session_timeout', NULL, false), "
-    "set_config('idle_in_transaction_session_timeout', NULL, false)";
+// By mode.
+static const char *const lock_sql[] = {
+    [SKR_LOCK_ALONE] = LOCK("pg_try_advisory_lock"),
+    [SKR_LOCK_TOGETHER] = LOCK("pg_try_advisory_lock_shared"),
+};
+static const char *const unlock_sql[] = {
+    [SKR_LOCK_ALONE] = UNLOCK("pg_advisory_unlock"),
+    [SKR_LOCK_TOGETHER] = UNLOCK("pg_advisory_unlock_shared"),
+};
+
+// Whether the session that this reaches has the lock, in whatever mode.
+// Parameter: key.
+static const char is_taken_sql[] =
+    "SELECT COUNT(*) FROM pg_locks WHERE pid = pg_backend_pid() "
+    "AND locktype = 'advisory' AND granted AND objsubid = 1 "
+    "AND (CAST(CAST(classid AS BIGINT) << 32 AS BIGINT) | "
+    "CAST(objid AS BIGINT)) = $1";
 
 static const char session_sql[] = "SELECT pg_backend_pid()";
 
@@ -100,22 +117,58 @@ skr_pgsql_check_lock(struct skr_db *db, struct skr_error *error)
 }
 
 static enum skr_code
-try_lock(struct skr_pgsql *pgsql, int64_t key, struct skr_error *error)
+take_lock(struct skr_pgsql *pgsql, const struct skr_value *key,
+          enum skr_lock_mode mode, int64_t *session, struct skr_error *error)
+{
+    return ask(pgsql, lock_sql[mode], key, session, error);
+}
+
+// A pooler may hand us a session whose last user has taken the lock: the server
+// would give it to us as well. Both statements reach one session.
+static enum skr_code
+take_lock_behind_pooler(struct skr_pgsql *pgsql, const struct skr_value *key,
+                        enum skr_lock_mode mode, int64_t *session,
+                        struct skr_error *error)
+{
+    int64_t is_taken = 0;
+    enum skr_code code = skr_db_begin(&pgsql->db, SKR_BEGIN_WRITE, error);
+    if (code != SKR_OK)
+        return code;
+    code = ask(pgsql, is_taken_sql, key, &is_taken, error);
+    if (code == SKR_OK && is_taken > 0)
+        code = skr_fail(error, SKR_REFUSED, SKR_GIVE_UP, FOREIGN_SESSION);
+    if (code == SKR_OK)
+        code = take_lock(pgsql, key, mode, session, error);
+    if (code == SKR_OK)
+        return skr_db_commit(&pgsql->db, error);
+    skr_db_rollback(&pgsql->db);
+    return code;
+}
+
+static enum skr_code
+try_lock(struct skr_pgsql *pgsql, int64_t key, enum skr_lock_mode mode,
+         bool has_pooler, struct skr_error *error)
 {
     const struct skr_value value = skr_bind_integer(key);
-    int64_t session = 0;
-    enum skr_code code = ask(pgsql, lock_sql, &value, &session, error);
+    int64_t session = 0, answering = 0;
+    enum skr_code code =
+        has_pooler
+            ? take_lock_behind_pooler(pgsql, &value, mode, &session, error)
+            : take_lock(pgsql, &value, mode, &session, error);
     if (code != SKR_OK || session == 0)
         return code;
+    // Behind a pooler this statement may already reach another session.
+    code = ask(pgsql, session_sql, NULL, &answering, error);
+    if (code == SKR_OK && answering != session)
+        code = skr_fail(error, SKR_REFUSED, SKR_GIVE_UP, FOREIGN_SESSION);
+    if (code != SKR_OK)
+        return code;
     pgsql->holds_lock = true;
+    pgsql->lock_mode = mode;
     pgsql->lock_pause_ms = 0;
     pgsql->lock_key = key;
     pgsql->lock_session = session;
-    // Behind a pooler this statement may already reach another session.
-    if (skr_pgsql_check_lock(&pgsql->db, error) == SKR_OK)
-        return SKR_OK;
-    pgsql->holds_lock = false;
-    return SKR_UNAVAILABLE;
+    return SKR_OK;
 }
 
 static int64_t
@@ -130,8 +183,9 @@ next_pause(struct skr_pgsql *pgsql)
 }
 
 enum skr_code
-skr_pgsql_lock(struct skr_db *db, const char *name, int wake_fd,
-               uint32_t timeout_ms, bool *granted, struct skr_error *error)
+skr_pgsql_lock(struct skr_db *db, const char *name, enum skr_lock_mode mode,
+               int wake_fd, uint32_t timeout_ms, bool *granted,
+               struct skr_error *error)
 {
     struct skr_pgsql *pgsql = (struct skr_pgsql *)db;
     if (pgsql->holds_lock)
@@ -142,10 +196,14 @@ skr_pgsql_lock(struct skr_db *db, const char *name, int wake_fd,
     if (version > 0 && version < LIMITS_VERSION)
         return skr_fail(error, SKR_REFUSED, SKR_GIVE_UP,
                         "this server cannot take a lock away from a frozen "
-                        "holder; PostgreSQL 14 is needed, or leases");
+                        "holder; PostgreSQL 14 is needed, or `claim: lease`");
+    // What the client was told at the start is the session, or a pooler's word.
+    int64_t session = 0;
+    enum skr_code code = ask(pgsql, session_sql, NULL, &session, error);
+    bool has_pooler = session != PQbackendPID(pgsql->connection);
     int64_t key = key_of(name), end = skr_clock_ms() + timeout_ms;
-    for (;;) {
-        enum skr_code code = try_lock(pgsql, key, error);
+    while (code == SKR_OK) {
+        code = try_lock(pgsql, key, mode, has_pooler, error);
         if (code != SKR_OK)
             return code;
         *granted = pgsql->holds_lock;
@@ -156,6 +214,7 @@ skr_pgsql_lock(struct skr_db *db, const char *name, int wake_fd,
         if (left <= 0 || skr_clock_sleep(wake_fd, left < pause ? left : pause))
             return SKR_OK;
     }
+    return code;
 }
 
 void
@@ -169,6 +228,7 @@ skr_pgsql_unlock(struct skr_db *db)
     skr_pgsql_rollback(db);
     const struct skr_value value = skr_bind_integer(pgsql->lock_key);
     int64_t number = 0;
-    enum skr_code ignored = ask(pgsql, unlock_sql, &value, &number, NULL);
+    enum skr_code ignored =
+        ask(pgsql, unlock_sql[pgsql->lock_mode], &value, &number, NULL);
     (void)ignored;
 }

@@ -43,7 +43,8 @@ fail_file(const char *path, struct skr_error *error)
 // *fd is negative when another has it. The file is opened anew each time, as
 // the one that was there before may have been deleted.
 static enum skr_code
-try_lock(const char *path, int *fd, struct skr_error *error)
+try_lock(const char *path, enum skr_lock_mode mode, int *fd,
+         struct skr_error *error)
 {
     *fd = -1;
     // Reading is enough for flock(), so that users may share the file.
@@ -51,7 +52,8 @@ try_lock(const char *path, int *fd, struct skr_error *error)
     if (opened < 0)
         return fail_file(path, error);
     enum skr_code code = SKR_OK;
-    if (flock(opened, LOCK_EX | LOCK_NB) == 0) {
+    int operation = mode == SKR_LOCK_ALONE ? LOCK_EX : LOCK_SH;
+    if (flock(opened, operation | LOCK_NB) == 0) {
         if (is_file_at(opened, path)) {
             *fd = opened;
             return SKR_OK;
@@ -64,12 +66,12 @@ try_lock(const char *path, int *fd, struct skr_error *error)
 }
 
 static enum skr_code
-wait_for_lock(const char *path, int wake_fd, uint32_t timeout_ms, int *fd,
-              struct skr_error *error)
+wait_for_lock(const char *path, enum skr_lock_mode mode, int wake_fd,
+              uint32_t timeout_ms, int *fd, struct skr_error *error)
 {
     int64_t end = skr_clock_ms() + timeout_ms;
     for (;;) {
-        enum skr_code code = try_lock(path, fd, error);
+        enum skr_code code = try_lock(path, mode, fd, error);
         if (code != SKR_OK || *fd >= 0)
             return code;
         int64_t left = end - skr_clock_ms();
@@ -80,8 +82,9 @@ wait_for_lock(const char *path, int wake_fd, uint32_t timeout_ms, int *fd,
 }
 
 enum skr_code
-skr_sqlite_lock(struct skr_db *db, const char *name, int wake_fd,
-                uint32_t timeout_ms, bool *granted, struct skr_error *error)
+skr_sqlite_lock(struct skr_db *db, const char *name, enum skr_lock_mode mode,
+                int wake_fd, uint32_t timeout_ms, bool *granted,
+                struct skr_error *error)
 {
     struct skr_sqlite *sqlite = (struct skr_sqlite *)db;
     if (sqlite->lock_fd >= 0)
@@ -95,7 +98,8 @@ skr_sqlite_lock(struct skr_db *db, const char *name, int wake_fd,
     if (asprintf(&path, "%s-%s.lock", sqlite->path, name) < 0)
         return skr_fail_memory(error);
     int fd = -1;
-    enum skr_code code = wait_for_lock(path, wake_fd, timeout_ms, &fd, error);
+    enum skr_code code =
+        wait_for_lock(path, mode, wake_fd, timeout_ms, &fd, error);
     if (code != SKR_OK || fd < 0) {
         free(path);
         if (code == SKR_OK)

@@ -15,6 +15,9 @@ struct skr_messenger_options {
     uint32_t redeliver_timeout_s;
     // How often to look behind the cursor at everything; 0: every minute.
     uint32_t sweep_ms;
+    // Confirmed rows stay, as rows of the queue "<queue>.sent" that nobody
+    // claims. The name must leave room for that.
+    bool keeps_sent;
     const char *stamp_namespace;    // as skr_outbox_options
     const struct skr_names *names;  // borrowed; NULL: none
 
@@ -66,9 +69,6 @@ skr_messenger_append(const struct skr_table *table, struct skr_tx tx,
 // item that was claimed before and not settled comes with its retry_count
 // raised, and that is written before this returns: a message that kills its
 // consumer runs out of attempts.
-struct skr_lease {
-    char time[20];  // "2026-11-15 02:53:45"
-};
 
 SKR_MUST_CHECK enum skr_code
 skr_messenger_claim(const struct skr_table *table, struct skr_db *db,

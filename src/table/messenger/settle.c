@@ -202,7 +202,7 @@ settle_all(const struct skr_messenger *messenger, struct skr_tx tx,
 
 enum skr_code
 skr_messenger_settle(const struct skr_table *table, struct skr_db *db,
-                     const struct skr_batch *batch, struct skr_error *error)
+                     struct skr_batch *batch, struct skr_error *error)
 {
     struct skr_arena arena = {0};
     enum skr_code code = skr_db_begin(db, SKR_BEGIN_WRITE, error);
