@@ -115,6 +115,14 @@ static const struct skr_config_key keys[] = {
     KEY("transports.*.in_flight_bytes", SIZE,
         "The same in bytes. A larger message travels alone.", DEFAULT("8 MiB"),
         IN_TRANSPORT(in_flight_bytes), RANGE(1, INT64_C(1) << 40)),
+    KEY("transports.*.claim", TEXT,
+        "How a relay makes rows its own. `exclusive`: one relay works the "
+        "queue, in order, and others stand by. `lease`: several share it, each "
+        "row marked in the table for `redeliver_timeout`; so do Symfony's "
+        "workers. `locked`: several share it by row locks, which a crash frees "
+        "at once; not on SQLite, and not beside Symfony's workers.",
+        DEFAULT("exclusive"), IN_TRANSPORT(claim),
+        .choices = "exclusive, lease or locked"),
     KEY("transports.*.unroutable", TEXT,
         "What a relay does with a message that no queue of the broker takes: "
         "`fail` moves it to the failed table, `drop` is content, `wait` keeps "

@@ -8,6 +8,7 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 static enum skr_code
 check_kinds(const struct skr_config *config, const char *name,
@@ -73,6 +74,14 @@ read_senders(struct skr_relaying *relaying, const struct skr_app *app,
     return code;
 }
 
+static enum skr_claim
+read_claim(const char *text)
+{
+    return strcmp(text, "lease") == 0    ? SKR_CLAIM_LEASED
+           : strcmp(text, "locked") == 0 ? SKR_CLAIM_LOCKED
+                                         : SKR_CLAIM_NONE;
+}
+
 static enum skr_code
 read_options(struct skr_relaying *relaying, const struct skr_app *app,
              const struct skr_config_transport *outbox, struct skr_error *error)
@@ -83,6 +92,8 @@ read_options(struct skr_relaying *relaying, const struct skr_app *app,
         .name = outbox->name,
         .database_url = outbox->database->url,
         .auto_setup = outbox->auto_setup,
+        .claim = read_claim(outbox->claim),
+        .lease_ms = outbox->redeliver_timeout_s * 1000,
         .retry = outbox->retry,
         .failure_limit = outbox->failure_limit,
         .lock_name = relaying->lock_name,

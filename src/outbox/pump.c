@@ -8,7 +8,7 @@
 
 enum {
     OUTCOME_WAIT_MS = 20,
-    FOREIGN_LOOK_MS = 60000,
+    LOOK_AROUND_MS = 60000,
     SPARE_SWEEP_MS = 300000,
     ASK_AGAIN_MS = 1000,  // whether it is over
 };
@@ -51,7 +51,7 @@ look_for_foreign(struct skr_pump *pump, struct skr_error *error)
     if (table->ops->foreign == NULL || pump->said_foreign ||
         now < pump->next_foreign_ms)
         return SKR_OK;
-    pump->next_foreign_ms = now + FOREIGN_LOOK_MS;
+    pump->next_foreign_ms = now + LOOK_AROUND_MS;
     uint64_t count = 0;
     const char *cure = "";
     enum skr_code code =
@@ -62,6 +62,31 @@ look_for_foreign(struct skr_pump *pump, struct skr_error *error)
     skr_log(&pump->options->log, SKR_LOG_WARNING, "relay.foreign_rows",
             SKR_LOG_TEXT("name", pump->options->name),
             SKR_LOG_NUMBER("rows", count), SKR_LOG_TEXT("cure", cure));
+    return SKR_OK;
+}
+
+// A relay that has the queue to itself, and finds that it has not, would send
+// what the other one sends as well.
+static enum skr_code
+look_for_others(struct skr_pump *pump, struct skr_error *error)
+{
+    const struct skr_table *table = pump->options->table;
+    int64_t now = skr_clock_ms();
+    if (table->ops->leased == NULL || pump->said_others ||
+        pump->options->claim != SKR_CLAIM_NONE || now < pump->next_others_ms)
+        return SKR_OK;
+    pump->next_others_ms = now + LOOK_AROUND_MS;
+    uint64_t count = 0;
+    enum skr_code code = table->ops->leased(table, pump->db, &count, error);
+    if (code != SKR_OK || count == 0)
+        return code;
+    pump->said_others = true;
+    skr_log(&pump->options->log, SKR_LOG_WARNING, "relay.not_alone",
+            SKR_LOG_TEXT("name", pump->options->name),
+            SKR_LOG_NUMBER("rows", count),
+            SKR_LOG_TEXT("cure", "another worker claims rows of this queue; "
+                                 "stop it, or set `claim: lease` on this "
+                                 "transport"));
     return SKR_OK;
 }
 
@@ -87,9 +112,7 @@ fill_and_submit(struct skr_pump *pump, struct skr_slot *slot,
                 const struct skr_read *read, bool *moved,
                 struct skr_error *error)
 {
-    const struct skr_table *table = pump->options->table;
-    enum skr_code code = table->ops->read(table, pump->db, &pump->position,
-                                          read, &slot->batch, error);
+    enum skr_code code = skr_pump_take(pump, slot, read, error);
     *moved = code == SKR_OK && slot->batch.count > 0;
     if (!*moved) {
         skr_settler_put_back(pump->settler, slot);
@@ -213,6 +236,10 @@ turn(struct skr_pump *pump, struct skr_error *error)
     // be heard of while the window is full and nothing is read.
     enum skr_code code = skr_pump_check_lock(pump, error);
     if (code == SKR_OK)
+        code = skr_pump_keep(pump, error);
+    if (code == SKR_OK)
+        code = look_for_others(pump, error);
+    if (code == SKR_OK)
         code = try_gates(pump, error);
     if (code == SKR_OK && pump->may_have_more)
         code = read_and_submit(pump, &moved, error);
@@ -295,7 +322,6 @@ skr_pump_run(struct skr_pump *pump, struct skr_error *error)
     pump->may_have_more = true;
     pump->lost = (struct skr_error){.code = SKR_OK};
     skr_gates_begin(&pump->gates);
-    pump->lock_seen_ms = skr_clock_ms();
     bool finished = false;
     enum skr_code code = SKR_OK;
     while (code == SKR_OK && !finished)

@@ -17,7 +17,8 @@ struct skr_pump {
     struct skr_db *db;  // reads, and holds the lock
     struct skr_senders senders;
     struct skr_gates gates;
-    int64_t lock_seen_ms;  // when the lock was last known to be ours
+    // The server knows no lock that could be relied on; leases need none.
+    bool is_unlocked;
 
     struct skr_position position;  // at the start of the queue
     int64_t *in_hand;              // room for every slot's rows
@@ -32,7 +33,8 @@ struct skr_pump {
     bool works;  // this session got a message through, or none is left
     int64_t spare_until_ms;   // no sweep before, while messages wait at gates
     int64_t next_foreign_ms;  // when to look for rows that are not ours
-    bool said_foreign;
+    int64_t next_others_ms;   // and for other workers on them
+    bool said_foreign, said_others;
 };
 
 // Whether whoever runs the relay says that it is over.
@@ -45,12 +47,27 @@ bool skr_pump_is_over(const struct skr_pump *pump);
 SKR_MUST_CHECK enum skr_code
 skr_pump_run(struct skr_pump *pump, struct skr_error *error);
 
-// sending.c: the way of single messages to the broker and back.
+// claiming.c: how rows become ours.
 
+enum skr_lock_mode skr_pump_lock_mode(const struct skr_pump *pump);
 // A relay that was frozen may have lost its lock without knowing: nothing goes
 // to the broker on a proof of ownership that has grown old.
 SKR_MUST_CHECK enum skr_code
 skr_pump_check_lock(struct skr_pump *pump, struct skr_error *error);
+// Fills the slot's batch with rows that are this relay's from now on.
+SKR_MUST_CHECK enum skr_code
+skr_pump_take(struct skr_pump *pump, struct skr_slot *slot,
+              const struct skr_read *read, struct skr_error *error);
+// Whether its rows are ours for long enough to send one more.
+bool
+skr_pump_may_send(const struct skr_pump *pump, const struct skr_slot *slot);
+// Keeps what is ours while the broker takes its time. An error ends the
+// session: rows have been kept from others for too long.
+SKR_MUST_CHECK enum skr_code
+skr_pump_keep(struct skr_pump *pump, struct skr_error *error);
+
+// sending.c: the way of single messages to the broker and back.
+
 // Hands over what may go now; the rest stays as it was read.
 SKR_MUST_CHECK enum skr_code
 skr_pump_submit(struct skr_pump *pump, struct skr_slot *slot,

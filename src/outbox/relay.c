@@ -19,7 +19,9 @@ enum {
     FIRST_PAUSE_MS = 100,
     LONGEST_PAUSE_MS = 10000,
     LOCK_WAIT_MS = 1000,
-    HAND_OVER_MS = 5000,  // to settle before the lock is let go
+    HAND_OVER_MS = 5000,   // to settle before the lock is let go
+    SLOTS_WITH_LOCKS = 3,  // each has a session of its own
+    DEFAULT_LEASE_MS = 3600000,
 };
 
 struct skr_relay {
@@ -40,6 +42,8 @@ set_defaults(struct skr_relay_options *options)
         options->in_flight_bytes = 8 * 1024 * 1024;
     if (options->max_idle_ms == 0)
         options->max_idle_ms = 1000;
+    if (options->lease_ms == 0)
+        options->lease_ms = DEFAULT_LEASE_MS;
     if (options->stop_timeout_ms == 0)
         options->stop_timeout_ms = 8000;
 }
@@ -96,6 +100,9 @@ skr_relay_new(const struct skr_relay_options *options, struct skr_relay **relay,
     made->settler.database_url = made->options.database_url;
     made->settler.table = made->options.table;
     made->settler.log = &made->options.log;
+    made->settler.usable_slots = made->options.claim == SKR_CLAIM_LOCKED
+                                     ? SLOTS_WITH_LOCKS
+                                     : SKR_MAX_SLOTS;
     *relay = made;
     return SKR_OK;
 free_relay:
@@ -171,9 +178,42 @@ close_session(struct skr_relay *relay)
         pump->stop_by_ms > 0 ? pump->stop_by_ms : skr_clock_ms() + HAND_OVER_MS;
     while (!skr_settler_wait(pump->settler, 100) && skr_clock_ms() < end)
         ;
+    atomic_store(&relay->settler.owned_ms, 0);
     skr_db_close(pump->db);
     pump->db = NULL;
     skr_senders_close(&pump->senders);
+}
+
+static void
+say_standby(struct skr_relay *relay)
+{
+    if (!relay->said_standby)
+        skr_log(
+            &relay->options.log, SKR_LOG_INFO, "relay.standby",
+            SKR_LOG_TEXT("name", relay->options.name),
+            SKR_LOG_TEXT("reason", relay->options.claim == SKR_CLAIM_NONE
+                                       ? "another relay works this queue"
+                                       : "a relay has this queue to itself"));
+    relay->said_standby = true;
+    relay->said_active = false;
+}
+
+// Leases keep workers apart by themselves: where the server has no lock to rely
+// on, nobody but an exclusive relay could be in the way, and there it is
+// refused.
+static bool
+may_go_unlocked(struct skr_relay *relay, const struct skr_error *error)
+{
+    struct skr_pump *pump = &relay->pump;
+    if (relay->options.claim != SKR_CLAIM_LEASED ||
+        error->code != SKR_REFUSED || error->remedy != SKR_GIVE_UP)
+        return false;
+    if (!pump->is_unlocked)
+        skr_log(&relay->options.log, SKR_LOG_INFO, "relay.unlocked",
+                SKR_LOG_TEXT("name", relay->options.name),
+                SKR_LOG_TEXT("reason", error->text));
+    pump->is_unlocked = true;
+    return true;
 }
 
 // A standby is connected to both sides, so that it takes over at once.
@@ -183,18 +223,19 @@ wait_for_lock(struct skr_relay *relay, struct skr_error *error)
     struct skr_pump *pump = &relay->pump;
     for (;;) {
         bool granted = false;
+        int64_t now = skr_clock_ms();
         enum skr_code code = pump->db->ops->lock(
-            pump->db, relay->options.lock_name, SKR_LOCK_ALONE, pump->stop_fd,
-            LOCK_WAIT_MS, &granted, error);
+            pump->db, relay->options.lock_name, skr_pump_lock_mode(pump),
+            pump->stop_fd, LOCK_WAIT_MS, &granted, error);
+        if (code != SKR_OK && may_go_unlocked(relay, error))
+            return SKR_OK;
+        if (code == SKR_OK && granted)
+            atomic_store(&relay->settler.owned_ms, now);
         if (code != SKR_OK || granted)
             return code;
-        if (skr_clock_sleep(pump->stop_fd, 0) || skr_pump_is_over(&relay->pump))
+        if (skr_clock_sleep(pump->stop_fd, 0) || skr_pump_is_over(pump))
             return skr_fail(error, SKR_STOPPED, SKR_GIVE_UP, "stopped");
-        if (!relay->said_standby)
-            skr_log(&relay->options.log, SKR_LOG_INFO, "relay.standby",
-                    SKR_LOG_TEXT("name", relay->options.name));
-        relay->said_standby = true;
-        relay->said_active = false;
+        say_standby(relay);
         // Keeps the broker's connection alive while nothing is sent.
         size_t none = 0;
         struct skr_outcome outcome;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // The relay: reads an outbox in id order, publishes, and settles what the
-// broker has confirmed. One active relay per queue; others stand by.
+// broker has confirmed. One active relay per queue while others stand by, or
+// several that share it by leases or row locks.
 //
 // Two threads: the pump (the caller's) reads, submits and collects outcomes;
 // the settler deletes behind it on a connection of its own, so that neither
@@ -36,6 +37,10 @@ struct skr_relay_options {
     // Borrowed; its senders are these. NULL: there is one, and it is one queue.
     const struct skr_routes *routes;
 
+    // NONE: alone, in order. LEASED: beside others who respect leases, such as
+    // Symfony's workers. LOCKED: beside others, by locks of the database.
+    enum skr_claim claim;
+    uint32_t lease_ms;  // how long a lease lasts unless it is renewed
     struct skr_retry_policy retry;
     enum skr_unroutable unroutable;  // where no rule says it: fail
     // Messages that may go to the failed table within a minute from one route;

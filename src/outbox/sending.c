@@ -8,28 +8,13 @@
 #include "base/text.h"
 #include "outbox/pump.h"
 
-enum {
-    LOCK_CHECK_MS = 3000,  // how old the proof of ownership may grow
-    OUTCOMES_AT_ONCE = 64,
-};
+enum { OUTCOMES_AT_ONCE = 64 };
 
 // A ticket is a slot and an item in it.
 static uint64_t
 ticket_of(const struct skr_pump *pump, const struct skr_slot *slot, size_t item)
 {
     return (uint64_t)(slot - pump->settler->slots) << 32 | item;
-}
-
-enum skr_code
-skr_pump_check_lock(struct skr_pump *pump, struct skr_error *error)
-{
-    int64_t now = skr_clock_ms();
-    if (now - pump->lock_seen_ms < LOCK_CHECK_MS)
-        return SKR_OK;
-    enum skr_code code = pump->db->ops->check_lock(pump->db, error);
-    if (code == SKR_OK)
-        pump->lock_seen_ms = now;
-    return code;
 }
 
 static bool
@@ -58,7 +43,8 @@ skr_pump_close_slot(struct skr_pump *pump, struct skr_slot *slot)
         outcomes += has_outcome(&slot->batch.items[i]);
     pump->open_rows -= slot->batch.count;
     pump->finished += outcomes;
-    if (outcomes > 0)
+    // What was claimed is given back by whoever settles.
+    if (outcomes > 0 || slot->batch.claim != SKR_CLAIM_NONE)
         skr_settler_hand_over(pump->settler, slot);
     else
         skr_settler_put_back(pump->settler, slot);
@@ -226,7 +212,8 @@ submit_item(struct skr_pump *pump, struct skr_slot *slot, size_t index,
     if (code != SKR_OK)
         return code;
     code = find_way(pump, slot, index, error);
-    if (code == SKR_OK && !skr_gates_admit(&pump->gates, passage))
+    if (code == SKR_OK && (!skr_pump_may_send(pump, slot) ||
+                           !skr_gates_admit(&pump->gates, passage)))
         return SKR_OK;
     if (code == SKR_OK)
         code = skr_senders_submit(

@@ -16,6 +16,7 @@ enum {
     FIRST_PAUSE_MS = 50,
     LONGEST_PAUSE_MS = 5000,
     MOST_FAILURE_LINES = 5,  // of one batch
+    OWNED_MS = 10000,        // how long a proof that the queue is ours will do
 };
 
 static struct skr_slot *
@@ -77,18 +78,42 @@ log_failures(const struct skr_settler *settler, const struct skr_batch *batch)
                 SKR_LOG_NUMBER("rows", failed - MOST_FAILURE_LINES));
 }
 
+// Whoever has lost the lock has no say in anything but that what the broker
+// has stored is done: the row may be in other hands.
+static void
+leave_to_others(const struct skr_settler *settler, struct skr_batch *batch)
+{
+    int64_t owned_ms = atomic_load(&settler->owned_ms);
+    if (batch->claim != SKR_CLAIM_NONE ||
+        (owned_ms > 0 && skr_clock_ms() - owned_ms < OWNED_MS))
+        return;
+    for (size_t i = 0; i < batch->count; i++)
+        if (batch->items[i].state != SKR_DONE)
+            batch->items[i].state = SKR_READ;
+}
+
 static enum skr_code
 settle_once(struct skr_settler *settler, struct skr_db **db,
-            struct skr_batch *batch, struct skr_error *error)
+            struct skr_slot *slot, struct skr_error *error)
 {
-    if (*db == NULL) {
+    struct skr_db **used = slot->db == NULL ? db : &slot->db;
+    if (*used == NULL) {
         enum skr_code code =
-            skr_db_open(settler->database, settler->database_url, db, error);
+            skr_db_open(settler->database, settler->database_url, used, error);
         if (code != SKR_OK)
             return code;
     }
+    leave_to_others(settler, &slot->batch);
     skr_failpoint("relay.settling");
-    return settler->table->ops->settle(settler->table, *db, batch, error);
+    enum skr_code code =
+        settler->table->ops->settle(settler->table, *used, &slot->batch, error);
+    // What held the rows is over when it failed, whatever the reason.
+    if (code != SKR_OK &&
+        (slot->db != NULL || error->remedy != SKR_TRY_AGAIN)) {
+        skr_db_close(*used);
+        *used = NULL;
+    }
+    return code;
 }
 
 // When the failed table cannot be written, hopeless rows stay where they are
@@ -104,20 +129,16 @@ leave_hopeless(struct skr_batch *batch)
 // Outcomes are known and must not be forgotten: what is confirmed would be
 // sent again. So it tries until it succeeds or is told to give up.
 static bool
-settle(struct skr_settler *settler, struct skr_db **db, struct skr_batch *batch)
+settle(struct skr_settler *settler, struct skr_db **db, struct skr_slot *slot)
 {
     for (uint32_t pause_ms = FIRST_PAUSE_MS;;) {
         struct skr_error error = {0};
-        if (settle_once(settler, db, batch, &error) == SKR_OK)
+        if (settle_once(settler, db, slot, &error) == SKR_OK)
             break;
         skr_trouble_report(&settler->trouble, settler->log,
                            "relay.settle_trouble", settler->name, &error);
         if (error.remedy == SKR_GIVE_UP)
-            leave_hopeless(batch);
-        if (error.remedy != SKR_TRY_AGAIN) {
-            skr_db_close(*db);
-            *db = NULL;
-        }
+            leave_hopeless(&slot->batch);
         if (skr_clock_sleep(settler->give_up_fd, pause_ms))
             return false;
         pause_ms =
@@ -136,12 +157,13 @@ run(void *user)
     struct skr_db *db = NULL;
     for (;;) {
         struct skr_slot *slot = wait_for_slot(settler);
-        if (slot == NULL || !settle(settler, &db, &slot->batch))
+        if (slot == NULL || !settle(settler, &db, slot))
             break;
         log_failures(settler, &slot->batch);
         pthread_mutex_lock(&settler->lock);
         count_outcomes(&settler->counts, &slot->batch);
         skr_batch_clear(&slot->batch);
+        slot->db_used_ms = skr_clock_ms();
         slot->state = SKR_SLOT_FREE;
         pthread_cond_broadcast(&settler->changed);
         pthread_mutex_unlock(&settler->lock);
@@ -164,6 +186,7 @@ free_slots(struct skr_settler *settler)
 {
     for (size_t i = 0; i < SKR_MAX_SLOTS; i++) {
         skr_batch_fini(&settler->slots[i].batch);
+        skr_db_close(settler->slots[i].db);
         free(settler->slots[i].passages);
     }
 }
@@ -206,10 +229,19 @@ free_slots:
     return code;
 }
 
+enum skr_slot_state
+skr_settler_state(struct skr_settler *settler, const struct skr_slot *slot)
+{
+    pthread_mutex_lock(&settler->lock);
+    enum skr_slot_state state = slot->state;
+    pthread_mutex_unlock(&settler->lock);
+    return state;
+}
+
 static struct skr_slot *
 find_in_state(struct skr_settler *settler, enum skr_slot_state state)
 {
-    for (size_t i = 0; i < SKR_MAX_SLOTS; i++)
+    for (size_t i = 0; i < settler->usable_slots; i++)
         if (settler->slots[i].state == state)
             return &settler->slots[i];
     return NULL;

@@ -10,6 +10,7 @@
 #include "table/table.h"
 
 #include <pthread.h>
+#include <stdatomic.h>
 
 enum { SKR_MAX_SLOTS = 8 };
 
@@ -24,6 +25,9 @@ enum skr_slot_state {
 struct skr_slot {
     struct skr_batch batch;
     struct skr_passage *passages;  // where each of its messages goes
+    int64_t claimed_ms;  // when its rows were made ours, at the latest
+    struct skr_db *db;   // holds row locks; NULL: none
+    int64_t db_used_ms;
     enum skr_slot_state state;
     uint64_t turn;  // settled in ascending order
 };
@@ -41,12 +45,16 @@ struct skr_settler {
     const struct skr_table *table;
     const struct skr_log *log;
 
+    size_t usable_slots;  // at most SKR_MAX_SLOTS
+
     struct skr_slot slots[SKR_MAX_SLOTS];
 
     pthread_t thread;
     bool running;
     pthread_mutex_t lock;
     pthread_cond_t changed;  // a slot's state, or the request to end
+    // When the lock on the queue was last known to be ours; 0: it is not.
+    atomic_int_fast64_t owned_ms;
     uint64_t next_turn;
     bool ending;    // end once every slot handed over is settled
     bool given_up;  // end now; what is not settled will be sent again
@@ -55,13 +63,15 @@ struct skr_settler {
     struct skr_trouble trouble;
 };
 
-// The caller has filled in the members up to log; the rest is zero.
+// The caller has filled in the members up to usable_slots; the rest is zero.
 SKR_MUST_CHECK enum skr_code
 skr_settler_start(struct skr_settler *settler, size_t batch_capacity,
                   struct skr_error *error);
 
 // A free slot, which is the pump's from now on, or NULL.
 struct skr_slot *skr_settler_take_free(struct skr_settler *settler);
+enum skr_slot_state
+skr_settler_state(struct skr_settler *settler, const struct skr_slot *slot);
 // A slot that is the pump's, or NULL.
 struct skr_slot *skr_settler_find_open(struct skr_settler *settler);
 void skr_settler_put_back(struct skr_settler *settler, struct skr_slot *slot);

@@ -5,6 +5,7 @@
 #ifndef SKR_TEST_RELAY_WORLD_H
 #define SKR_TEST_RELAY_WORLD_H
 
+#include "base/clock.h"
 #include "base/text.h"
 #include "conformance/databases.h"
 #include "outbox/relay.h"
@@ -30,7 +31,7 @@ struct fixture {
     struct skr_relay *relay;
     pthread_t thread;
     enum skr_code ended_with;
-    int troubles, recoveries;
+    int troubles, recoveries, standbys, not_alone;
     char trouble[400];
 };
 
@@ -42,6 +43,10 @@ count_trouble(void *user, enum skr_log_level level, const char *event,
     (void)level;
     if (strcmp(event, "relay.recovered") == 0)
         __atomic_add_fetch(&fixture->recoveries, 1, __ATOMIC_RELAXED);
+    if (strcmp(event, "relay.standby") == 0)
+        __atomic_add_fetch(&fixture->standbys, 1, __ATOMIC_RELAXED);
+    if (strcmp(event, "relay.not_alone") == 0)
+        __atomic_add_fetch(&fixture->not_alone, 1, __ATOMIC_RELAXED);
     if (strcmp(event, "relay.trouble") != 0)
         return;
     for (size_t i = 0; i < count; i++)
