@@ -77,6 +77,10 @@ struct skr_type {
     const struct skr_field *fields;
     size_t field_count;
     const struct skr_codecs *codecs;  // NULL: built-in ones alone
+    // Where messages of the type go on a broker with exchanges, unless the
+    // configuration or the message itself says otherwise. NULL: as others do.
+    const char *exchange;
+    const char *routing_key;
 };
 
 enum { SKR_TYPED_DEPTH = 32 };
@@ -96,6 +100,11 @@ enum { SKR_TYPED_DEPTH = 32 };
         .field_count = SKR_COUNT_FIELDS(__VA_ARGS__, ), .fields = __VA_ARGS__ \
     }
 #define SKR_WITH_CODECS(own_codecs) .codecs = &(own_codecs)
+// Likewise, where its messages go; each may be NULL:
+//   SKR_TYPE("order.placed", struct order_placed, order_placed_fields,
+//            SKR_WITH_ROUTE("orders", "order.placed.v2"))
+#define SKR_WITH_ROUTE(to_exchange, by_key) \
+    .exchange = (to_exchange), .routing_key = (by_key)
 
 // Fields: struct, member, name in JSON; SKR_OPTIONAL or SKR_OPTIONAL_IF may
 // follow:

@@ -157,6 +157,32 @@ test_a_struct_is_published_under_its_name(void **state)
                          "{\"orderId\":42}");
 }
 
+static const struct skr_type order_routed =
+    SKR_TYPE("order.placed", struct order_placed, order_placed_fields,
+             SKR_WITH_ROUTE("orders", "placed.v2"));
+
+static void
+test_a_type_says_where_its_messages_go(void **state)
+{
+    struct fixture *fixture = *state;
+    const struct order_placed value = {.order_id = 42};
+    const struct skr_header own = {"tenant", "a"};
+    const struct skr_message extra = {.headers = &own, .header_count = 1};
+    skr_test_client_begin(&fixture->client);
+    assert_int_equal(skr_publish_typed(fixture->outbox, fixture->client.tx,
+                                       &order_routed, &value, &extra, NULL,
+                                       NULL),
+                     SKR_OK);
+    skr_test_client_commit(&fixture->client);
+    char *headers =
+        skr_test_text(fixture->db, "SELECT headers FROM messenger_outbox");
+    assert_non_null(strstr(headers, "\"X-Skirnir-Type-Exchange\":\"orders\""));
+    assert_non_null(
+        strstr(headers, "\"X-Skirnir-Type-Routing-Key\":\"placed.v2\""));
+    assert_non_null(strstr(headers, "\"tenant\":\"a\""));
+    free(headers);
+}
+
 static void
 test_a_time_at_the_end_of_all_time_is_not_now(void **state)
 {
@@ -330,6 +356,8 @@ main(void)
                                         set_up, tear_down),
         cmocka_unit_test_setup_teardown(
             test_a_struct_is_published_under_its_name, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_a_type_says_where_its_messages_go,
+                                        set_up, tear_down),
         cmocka_unit_test_setup_teardown(
             test_a_time_at_the_end_of_all_time_is_not_now, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_an_id_that_was_given_is_kept,
