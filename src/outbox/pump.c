@@ -97,11 +97,14 @@ take_slot(struct skr_pump *pump, struct skr_read *read)
     size_t in_hand = skr_settler_list_rows(pump->settler, pump->in_hand);
     size_t bytes = bytes_in_hand(pump);
     size_t room = room_for_rows(pump, in_hand, bytes);
+    skr_waiting_forget(&pump->waiting, pump->position.low_water);
     *read = (struct skr_read){
         .max_rows = room,
         .max_bytes = room == 0 ? 0 : pump->options->in_flight_bytes - bytes,
         .in_hand = pump->in_hand,
         .in_hand_count = in_hand,
+        .waiting = pump->waiting.rows,
+        .waiting_count = pump->waiting.count,
     };
     return room == 0 ? NULL : skr_settler_take_free(pump->settler);
 }
@@ -322,6 +325,7 @@ skr_pump_run(struct skr_pump *pump, struct skr_error *error)
     pump->may_have_more = true;
     pump->lost = (struct skr_error){.code = SKR_OK};
     skr_gates_begin(&pump->gates);
+    skr_waiting_clear(&pump->waiting);
     bool finished = false;
     enum skr_code code = SKR_OK;
     while (code == SKR_OK && !finished)

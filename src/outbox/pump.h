@@ -7,6 +7,7 @@
 
 #include "outbox/relay.h"
 #include "outbox/settler.h"
+#include "outbox/waiting.h"
 
 struct skr_pump {
     const struct skr_relay_options *options;
@@ -22,6 +23,7 @@ struct skr_pump {
 
     struct skr_position position;  // at the start of the queue
     int64_t *in_hand;              // room for every slot's rows
+    struct skr_waiting waiting;
     size_t batch_capacity;
     bool may_have_more;  // the last read left rows, or something was written
     // Why the broker did not say what became of a message; code SKR_OK: it did.

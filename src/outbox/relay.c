@@ -117,6 +117,7 @@ skr_relay_free(struct skr_relay *relay)
     if (relay == NULL)
         return;
     close(relay->pump.stop_fd);
+    skr_waiting_fini(&relay->pump.waiting);
     free(relay->pump.in_hand);
     free(relay);
 }

@@ -39,8 +39,12 @@ void
 skr_pump_close_slot(struct skr_pump *pump, struct skr_slot *slot)
 {
     size_t outcomes = 0;
-    for (size_t i = 0; i < slot->batch.count; i++)
-        outcomes += has_outcome(&slot->batch.items[i]);
+    for (size_t i = 0; i < slot->batch.count; i++) {
+        const struct skr_batch_item *item = &slot->batch.items[i];
+        outcomes += has_outcome(item);
+        if (item->state == SKR_READ)
+            skr_waiting_add(&pump->waiting, item->row);
+    }
     pump->open_rows -= slot->batch.count;
     pump->finished += outcomes;
     // What was claimed is given back by whoever settles.

@@ -68,6 +68,11 @@ struct skr_read {
     // Rows that are in the reader's hands already, in ascending order.
     const int64_t *in_hand;
     size_t in_hand_count;
+    // Rows that were given before and stay for now, in ascending order: a look
+    // for what committed late leaves them alone, a sweep does not. Those up to
+    // the low-water mark need not be told.
+    const int64_t *waiting;
+    size_t waiting_count;
     // Just this row, if it is there and free, wherever the reader stands; NULL:
     // whatever comes next.
     const int64_t *only;

@@ -380,7 +380,7 @@ test_the_default_exchange_needs_no_asking(void **state)
     submit(world, broker, 1, "", "no such queue");
     collect(world, broker, 2);
     assert_int_equal(world->fates[0], SKR_CONFIRMED);
-    assert_int_equal(world->fates[1], SKR_REFUSED_FOR_GOOD);
+    assert_int_equal(world->fates[1], SKR_UNROUTABLE);
     skr_broker_close(broker);
 }
 

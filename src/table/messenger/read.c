@@ -83,6 +83,7 @@ struct scan {
     size_t seen;
     int64_t *ids;
     size_t id_count;
+    bool is_for_late;
 };
 
 bool
@@ -117,11 +118,16 @@ compare_ids(const void *left, const void *right)
 }
 
 static bool
+is_listed(const int64_t *rows, size_t count, int64_t row)
+{
+    return count > 0 &&
+           bsearch(&row, rows, count, sizeof(row), compare_ids) != NULL;
+}
+
+static bool
 is_in_hand(const struct skr_read *read, int64_t row)
 {
-    return read->in_hand_count > 0 &&
-           bsearch(&row, read->in_hand, read->in_hand_count, sizeof(row),
-                   compare_ids) != NULL;
+    return is_listed(read->in_hand, read->in_hand_count, row);
 }
 
 static bool
@@ -162,6 +168,9 @@ keep_id(const struct skr_value *columns, size_t count, void *user,
     struct scan *scan = user;
     scan->seen++;
     int64_t row = columns[0].integer;
+    if (scan->is_for_late &&
+        is_listed(scan->read->waiting, scan->read->waiting_count, row))
+        return SKR_OK;
     // A pass may have found it already that looked for something else.
     if (scan->id_count < scan->max_rows && !is_in_hand(scan->read, row) &&
         !is_in_batch(scan->batch, row))
@@ -345,10 +354,13 @@ look_for_late(struct scan *scan, struct skr_error *error)
         bind_cursor(position->low_water),
         skr_bind_integer(position->cursor),
         skr_bind_integer(messenger->redeliver_timeout_s),
-        skr_bind_integer((int64_t)(scan->max_rows + scan->read->in_hand_count)),
+        skr_bind_integer((int64_t)(scan->max_rows + scan->read->in_hand_count +
+                                   scan->read->waiting_count)),
     };
+    scan->is_for_late = true;
     code = run(scan, scan->sql->late_ids, values, SKR_COUNT_OF(values), keep_id,
                error);
+    scan->is_for_late = false;
     bool saw_all = scan->id_count < scan->max_rows;
     if (code == SKR_OK)
         code = fetch_ids(scan, take_late, error);
@@ -357,7 +369,9 @@ look_for_late(struct scan *scan, struct skr_error *error)
     // What found no room is still behind: the mark must not pass it.
     if (code != SKR_OK || !saw_all)
         return code;
-    position->next_late_ms = scan->now_ms + LATE_LOOK_MS;
+    // Where much lies between mark and cursor, a look takes its time.
+    position->next_late_ms =
+        scan->now_ms + LATE_LOOK_MS + 10 * (skr_clock_ms() - scan->now_ms);
     return skr_messenger_follow_horizon(messenger, scan->tx, scan->now_ms,
                                         position, error);
 }
@@ -532,6 +546,9 @@ skr_messenger_scan(const struct skr_messenger *messenger,
     };
     enum skr_code code = read->only == NULL ? fill_batch(&scan, error)
                                             : fetch_only(&scan, error);
+    // Where nothing commits late there is nothing to look for behind.
+    if (messenger->sql.horizon[0] == '\0')
+        scan.position.low_water = scan.position.cursor;
     scan.position.has_more = scan.is_full;
     if (code == SKR_OK)
         *position = scan.position;

@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: MIT
+#include "outbox/waiting.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+// Eight megabytes. So many wait behind one mark only if a transaction has been
+// open for as long as they took to come.
+enum { FIRST_ROWS = 1024, MOST_ROWS = 1 << 20 };
+
+static int
+has_room(struct skr_waiting *waiting)
+{
+    if (waiting->count < waiting->capacity)
+        return 1;
+    size_t capacity =
+        waiting->capacity == 0 ? FIRST_ROWS : waiting->capacity * 2;
+    int64_t *rows =
+        capacity > MOST_ROWS
+            ? NULL
+            : realloc(waiting->rows, capacity * sizeof(waiting->rows[0]));
+    if (rows == NULL)
+        return 0;
+    waiting->rows = rows;
+    waiting->capacity = capacity;
+    return 1;
+}
+
+void
+skr_waiting_add(struct skr_waiting *waiting, int64_t row)
+{
+    // They come in order, or nearly so.
+    size_t at = waiting->count;
+    while (at > 0 && waiting->rows[at - 1] > row)
+        at--;
+    if ((at > 0 && waiting->rows[at - 1] == row) || !has_room(waiting))
+        return;
+    memmove(&waiting->rows[at + 1], &waiting->rows[at],
+            (waiting->count - at) * sizeof(waiting->rows[0]));
+    waiting->rows[at] = row;
+    waiting->count++;
+}
+
+void
+skr_waiting_forget(struct skr_waiting *waiting, int64_t up_to)
+{
+    size_t gone = 0;
+    while (gone < waiting->count && waiting->rows[gone] <= up_to)
+        gone++;
+    if (gone == 0)
+        return;
+    waiting->count -= gone;
+    memmove(waiting->rows, &waiting->rows[gone],
+            waiting->count * sizeof(waiting->rows[0]));
+}
+
+void
+skr_waiting_clear(struct skr_waiting *waiting)
+{
+    waiting->count = 0;
+}
+
+void
+skr_waiting_fini(struct skr_waiting *waiting)
+{
+    free(waiting->rows);
+    *waiting = (struct skr_waiting){.rows = NULL};
+}
