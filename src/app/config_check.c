@@ -372,6 +372,7 @@ skr_config_check(struct skr_config_reader *reader)
     for (size_t i = 0; i < config->transport_count; i++)
         check_relay(reader, &config->transports[i]);
     check_failure_transport(reader);
+    skr_config_check_amqp(reader);
     resolve_inbox_database(reader);
     for (size_t i = 0; i < config->handler_count; i++)
         check_handler(reader, inbox_dialect(config), &config->handlers[i]);

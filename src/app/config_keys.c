@@ -78,8 +78,11 @@ static const struct skr_config_key keys[] = {
         "The same as `queue_name`; only one of the two may be given.",
         .same_as = "transports.*.options.queue_name"),
     KEY("transports.*.options.*", ANYTHING,
-        "Options of a scheme that has a driver of its own, such as "
-        "`exchange`, `queues` and `queue` of `amqp://`: kept for it.",
+        "Options of a scheme that has a driver of its own: parameters of its "
+        "DSN, written as a map. `exchange: {name: orders, type: topic}` of "
+        "`amqp://` is the exchange of all messages that no route sends "
+        "elsewhere, made on first use where its type is given and `auto_setup` "
+        "allows; its `default_publish_routing_key` is theirs.",
         .other_only = true),
     PLAIN("transports.*.retry_strategy", MAP,
           "How often and when a message that was refused is tried again."),

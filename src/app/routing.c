@@ -150,33 +150,58 @@ read_rules(const struct skr_config *config, struct skr_routing *routing,
     return code;
 }
 
-// As Symfony has it: options.exchange.name, else the second part of the DSN's
-// path, behind the virtual host.
+// The second part of the path, behind the virtual host; NULL: there is none.
+static const char *
+find_in_path(const struct skr_url *url)
+{
+    const char *slash = url->path == NULL ? NULL : strchr(url->path, '/');
+    // A virtual host that is "/" itself comes decoded.
+    if (slash == url->path && slash != NULL)
+        slash = strchr(slash + 1, '/');
+    return slash == NULL || slash[1] == '\0' ? NULL : slash + 1;
+}
+
+static const char *
+first_of(const char *a, const char *b, const char *c)
+{
+    return a != NULL ? a : b != NULL ? b : c;
+}
+
+// NULL stays NULL.
+static enum skr_code
+keep(struct skr_arena *arena, const char *text, const char **kept,
+     struct skr_error *error)
+{
+    if (text == NULL)
+        return SKR_OK;
+    *kept = skr_arena_text(arena, text, strlen(text));
+    return *kept == NULL ? skr_fail_memory(error) : SKR_OK;
+}
+
+// As Symfony has it: the DSN's parameters, then options.exchange, then the
+// DSN's path.
 static enum skr_code
 read_exchange(const struct skr_config_transport *target,
-              struct skr_arena *arena, const char **exchange,
+              struct skr_arena *arena, struct skr_route_sender *sender,
               struct skr_error *error)
 {
-    const struct skr_yaml_node *options = find_node(target->node, "options");
-    *exchange = find_text(find_node(options, "exchange"), "name");
-    if (*exchange != NULL)
-        return SKR_OK;
+    const struct skr_yaml_node *exchange =
+        find_node(find_node(target->node, "options"), "exchange");
     struct skr_url url;
     enum skr_code code = skr_url_parse(target->dsn, &url, error);
     if (code != SKR_OK)
         return code;
-    const char *named = skr_url_find(&url, "exchange[name]");
-    const char *slash = url.path == NULL ? NULL : strchr(url.path, '/');
-    // A virtual host that is "/" itself comes decoded.
-    if (slash == url.path && slash != NULL)
-        slash = strchr(slash + 1, '/');
-    if (named == NULL && slash != NULL && slash[1] != '\0')
-        named = slash + 1;
-    if (named != NULL) {
-        *exchange = skr_arena_text(arena, named, strlen(named));
-        if (*exchange == NULL)
-            code = skr_fail_memory(error);
-    }
+    code = keep(arena,
+                first_of(skr_url_find(&url, "exchange[name]"),
+                         find_text(exchange, "name"), find_in_path(&url)),
+                &sender->exchange, error);
+    if (code == SKR_OK)
+        code = keep(
+            arena,
+            first_of(
+                skr_url_find(&url, "exchange[default_publish_routing_key]"),
+                find_text(exchange, "default_publish_routing_key"), NULL),
+            &sender->routing_key, error);
     skr_url_fini(&url);
     return code;
 }
@@ -196,8 +221,7 @@ read_senders(struct skr_routing *routing, struct skr_error *error)
             .is_one_queue = target->kind == SKR_TRANSPORT_QUEUE,
         };
         if (!senders[i].is_one_queue)
-            code = read_exchange(target, &routing->arena, &senders[i].exchange,
-                                 error);
+            code = read_exchange(target, &routing->arena, &senders[i], error);
     }
     routing->routes.senders = senders;
     return code;

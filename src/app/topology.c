@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
 #include "app/topology.h"
 
-#include "app/yaml_tree.h"
 #include "base/error.h"
 #include "base/text.h"
 
@@ -19,8 +18,9 @@ static const char *const numeric_arguments[] = {
     "x-max-priority", "x-expires",    "x-delivery-limit",
 };
 
+// Of a configuration that was checked when it was read: words are known, and
+// arguments are what the server takes.
 struct reader {
-    const struct skr_config *config;
     struct skr_topology *topology;
     struct skr_error *error;
 };
@@ -43,7 +43,6 @@ text_of(const struct skr_yaml_node *node, const char *key, const char *fallback)
                : entry->value->text;
 }
 
-// Whether it is one of the words was checked when the file was read.
 static bool
 is_true(const char *text)
 {
@@ -64,65 +63,64 @@ read_number(const char *text, int64_t *number)
            strspn(text, "+-0123456789") == strlen(text);
 }
 
-static enum skr_code
-read_argument(struct reader *reader, const char *owner,
-              const struct skr_yaml_entry *entry, struct skr_argument *argument)
+bool
+skr_topology_is_exchange_type(const char *word)
+{
+    return is_among(word, exchange_types, SKR_COUNT_OF(exchange_types));
+}
+
+static bool
+must_be_number(const char *argument)
+{
+    return is_among(argument, numeric_arguments,
+                    SKR_COUNT_OF(numeric_arguments));
+}
+
+const char *
+skr_topology_argument_needs(const struct skr_yaml_entry *entry)
+{
+    int64_t number = 0;
+    if (entry->value->kind == SKR_YAML_NULL)
+        return NULL;
+    if (entry->value->kind != SKR_YAML_TEXT)
+        return "a text, a number or a boolean";
+    if (must_be_number(entry->key) && !read_number(entry->value->text, &number))
+        return "a whole number";
+    return NULL;
+}
+
+static void
+read_argument(const struct skr_yaml_entry *entry, struct skr_argument *argument)
 {
     const struct skr_yaml_node *value = entry->value;
-    bool must_be_number = is_among(entry->key, numeric_arguments,
-                                   SKR_COUNT_OF(numeric_arguments));
     *argument = (struct skr_argument){.name = entry->key, .text = value->text};
-    if (value->kind != SKR_YAML_TEXT)
-        return skr_fail(reader->error, SKR_INVALID, SKR_GIVE_UP,
-                        "%s:%d: argument %s of %s: a text, a number or a "
-                        "boolean is needed",
-                        reader->config->path, entry->line, entry->key, owner);
-    bool is_number = (must_be_number || value->is_plain) &&
-                     read_number(value->text, &argument->number);
-    if (is_number)
+    if ((must_be_number(entry->key) || value->is_plain) &&
+        read_number(value->text, &argument->number)) {
         argument->kind = SKR_ARGUMENT_NUMBER;
-    else if (must_be_number)
-        return skr_fail(reader->error, SKR_INVALID, SKR_GIVE_UP,
-                        "%s:%d: argument %s of %s: a whole number is needed, "
-                        "not '%.60s'",
-                        reader->config->path, entry->line, entry->key, owner,
-                        value->text);
-    else if (value->is_plain && (strcasecmp(value->text, "true") == 0 ||
-                                 strcasecmp(value->text, "false") == 0)) {
+    } else if (value->is_plain && (strcasecmp(value->text, "true") == 0 ||
+                                   strcasecmp(value->text, "false") == 0)) {
         argument->kind = SKR_ARGUMENT_BOOLEAN;
         argument->number = is_true(value->text);
     }
-    return SKR_OK;
 }
 
 static enum skr_code
-read_arguments(struct reader *reader, const char *owner,
-               const struct skr_yaml_node *node,
+read_arguments(struct reader *reader, const struct skr_yaml_node *node,
                struct skr_declaration *declaration)
 {
     const struct skr_yaml_entry *found = skr_yaml_find(node, "arguments");
     const struct skr_yaml_node *map = found == NULL ? NULL : found->value;
     if (map == NULL || map->count == 0)
         return SKR_OK;
-    if (map->kind != SKR_YAML_MAP)
-        return skr_fail(reader->error, SKR_INVALID, SKR_GIVE_UP,
-                        "%s:%d: arguments of %s: a map is needed",
-                        reader->config->path, found->line, owner);
     struct skr_argument *arguments = skr_arena_take(
         &reader->topology->arena, map->count * sizeof(*arguments));
     if (arguments == NULL)
         return skr_fail_memory(reader->error);
     declaration->arguments = arguments;
-    for (size_t i = 0; i < map->count; i++) {
-        if (map->entries[i].value->kind == SKR_YAML_NULL)
-            continue;
-        enum skr_code code =
-            read_argument(reader, owner, &map->entries[i],
-                          &arguments[declaration->argument_count]);
-        if (code != SKR_OK)
-            return code;
-        declaration->argument_count++;
-    }
+    for (size_t i = 0; i < map->count; i++)
+        if (map->entries[i].value->kind != SKR_YAML_NULL)
+            read_argument(&map->entries[i],
+                          &arguments[declaration->argument_count++]);
     return SKR_OK;
 }
 
@@ -136,14 +134,7 @@ read_exchange(struct reader *reader, const struct skr_yaml_entry *entry,
         .type = text_of(entry->value, "type", ""),
         .durable = is_true(text_of(entry->value, "durable", "true")),
     };
-    if (!is_among(declaration->type, exchange_types,
-                  SKR_COUNT_OF(exchange_types)))
-        return skr_fail(reader->error, SKR_INVALID, SKR_GIVE_UP,
-                        "%s:%d: exchange %s: no exchange has the type '%.60s'; "
-                        "direct, fanout, topic and headers are known",
-                        reader->config->path, entry->line, entry->key,
-                        declaration->type);
-    return read_arguments(reader, entry->key, entry->value, declaration);
+    return read_arguments(reader, entry->value, declaration);
 }
 
 static enum skr_code
@@ -155,7 +146,7 @@ read_queue(struct reader *reader, const struct skr_yaml_entry *entry,
         .name = entry->key,
         .durable = is_true(text_of(entry->value, "durable", "true")),
     };
-    return read_arguments(reader, entry->key, entry->value, declaration);
+    return read_arguments(reader, entry->value, declaration);
 }
 
 static enum skr_code
@@ -168,7 +159,7 @@ read_binding(struct reader *reader, const struct skr_yaml_entry *entry,
         .queue = text_of(entry->value, "queue", ""),
         .binding_key = text_of(entry->value, "binding_key", ""),
     };
-    return read_arguments(reader, "a binding", entry->value, declaration);
+    return read_arguments(reader, entry->value, declaration);
 }
 
 enum skr_code
@@ -185,7 +176,7 @@ skr_topology_read(const struct skr_config *config,
         {"queues", read_queue},
         {"bindings", read_binding},
     };
-    struct reader reader = {config, topology, error};
+    struct reader reader = {topology, error};
     const struct skr_yaml_entry *found =
         skr_yaml_find(config->amqp, "topology");
     const struct skr_yaml_node *root = found == NULL ? NULL : found->value;

@@ -5,7 +5,13 @@
 #define SKR_APP_TOPOLOGY_H
 
 #include "app/config.h"
+#include "app/yaml_tree.h"
 #include "broker/broker.h"
+
+bool skr_topology_is_exchange_type(const char *word);
+// What the server needs as an argument of this name where something else
+// stands, such as "a whole number"; NULL: it is good.
+const char *skr_topology_argument_needs(const struct skr_yaml_entry *entry);
 
 // Exchanges, then queues, then bindings, each in the order of the file.
 struct skr_topology {
@@ -14,7 +20,7 @@ struct skr_topology {
     size_t count;
 };
 
-// SKR_INVALID names file, line and key of the first mistake.
+// Of a configuration that was checked. SKR_INVALID: it has none.
 SKR_MUST_CHECK enum skr_code
 skr_topology_read(const struct skr_config *config,
                   struct skr_topology *topology, struct skr_error *error);

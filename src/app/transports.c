@@ -2,6 +2,7 @@
 #include "app/transports.h"
 
 #include "app/drivers.h"
+#include "app/yaml_tree.h"
 #include "base/error.h"
 #include "base/text.h"
 #include "base/url.h"
@@ -43,6 +44,56 @@ skr_transport_print_sql(const char *sql, void *user, struct skr_error *error)
     return SKR_OK;
 }
 
+// In PHP's way: {exchange: {name: a}} is exchange[name]=a. The DSN's own
+// parameters win.
+static void
+add_option(struct skr_text *text, const struct skr_url *dsn, const char *name,
+           const struct skr_yaml_node *value)
+{
+    switch (value->kind) {
+    case SKR_YAML_NULL: return;
+    case SKR_YAML_TEXT:
+        if (skr_url_find(dsn, name) == NULL)
+            skr_url_add_parameter(text, name, value->text);
+        return;
+    case SKR_YAML_LIST:
+    case SKR_YAML_MAP: break;
+    }
+    for (size_t i = 0; i < value->count; i++) {
+        const struct skr_yaml_entry *entry = &value->entries[i];
+        struct skr_text inside = {0};
+        skr_text_add_format(&inside, "%s[%s]", name,
+                            entry->key == NULL ? "" : entry->key);
+        if (inside.broken)
+            text->broken = true;
+        else
+            add_option(text, dsn, inside.bytes, entry->value);
+        skr_text_fini(&inside);
+    }
+}
+
+static enum skr_code
+add_options(struct skr_text *text, const struct skr_config_transport *transport,
+            struct skr_error *error)
+{
+    const struct skr_yaml_entry *options =
+        skr_yaml_find(transport->node, "options");
+    struct skr_url dsn;
+    if (options == NULL)
+        return SKR_OK;
+    enum skr_code code = skr_url_parse(transport->dsn, &dsn, error);
+    if (code != SKR_OK)
+        return code;
+    for (size_t i = 0; i < options->value->count; i++) {
+        const struct skr_yaml_entry *entry = &options->value->entries[i];
+        // This one is a key of the table, and in force already.
+        if (strcmp(entry->key, "auto_setup") != 0)
+            add_option(text, &dsn, entry->key, entry->value);
+    }
+    skr_url_fini(&dsn);
+    return SKR_OK;
+}
+
 enum skr_code
 skr_transport_broker_url(const struct skr_config_transport *transport,
                          char **url, struct skr_error *error)
@@ -59,6 +110,11 @@ skr_transport_broker_url(const struct skr_config_transport *transport,
             skr_url_add_parameter(&text, "derive_ids", "true");
     } else {
         skr_text_add_string(&text, transport->dsn);
+        enum skr_code code = add_options(&text, transport, error);
+        if (code != SKR_OK) {
+            skr_text_fini(&text);
+            return code;
+        }
     }
     *url = skr_text_take(&text);
     return *url == NULL ? skr_fail_memory(error) : SKR_OK;

@@ -132,7 +132,10 @@ skr_route_find(const struct skr_routes *routes, struct skr_arena *arena,
         route->routing_key =
             first_of(find_header(envelope, SKR_HEADER_ROUTING_KEY),
                      rule == NULL ? NULL : rule->routing_key,
-                     find_header(envelope, SKR_HEADER_TYPE_ROUTING_KEY), name);
+                     find_header(envelope, SKR_HEADER_TYPE_ROUTING_KEY),
+                     sender->routing_key);
+        if (route->routing_key == NULL)
+            route->routing_key = name;
     }
     if (code == SKR_OK && rule != NULL && rule->header_count > 0)
         code = add_headers(arena, rule, &envelope->message, error);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Where a message goes on its broker. The first that says something wins, for
 // exchange and routing key each: the message's own headers, the rule for its
-// name, what its type asks for, the transport's exchange, the convention.
+// name, what its type asks for, the transport's own, the convention.
 
 #ifndef SKR_MESSAGE_ROUTE_H
 #define SKR_MESSAGE_ROUTE_H
@@ -43,7 +43,9 @@ struct skr_route_rule {
 struct skr_route_sender {
     const char *name;
     bool is_one_queue;     // messages need no exchange there
-    const char *exchange;  // of the transport; NULL: by convention
+    // NULL: by convention.
+    const char *exchange;
+    const char *routing_key;
 };
 
 // Borrowed; rules in the order of the file.

@@ -159,14 +159,17 @@ def test_what_cannot_be_done_is_said(tmp_path, arguments, code, says):
 
 
 @pytest.mark.parametrize("old, new, says", [
-    ("type: topic", "type: tpoic", "exchange commerce: no exchange has the"),
-    ("'60000'", "soon", "x-message-ttl of orders: a whole number is needed"),
-    ("x-max-priority: 5", "x-max-priority: [5]", "a text, a number or a"),
+    ("type: topic", "type: tpoic",
+     "exchanges.commerce.type: no exchange has the type 'tpoic'"),
+    ("'60000'", "soon",
+     "orders.arguments.x-message-ttl: a whole number is needed"),
+    ("x-max-priority: 5", "x-max-priority: [5]",
+     "orders.arguments.x-max-priority: a text, a number or a"),
 ])
 def test_a_mistake_in_the_topology_is_named(tmp_path, old, new, says):
     result = run(tmp_path, "setup-amqp", "--dry-run",
                  config=CONFIG.replace(old, new))
-    assert result.returncode == 1
+    assert result.returncode == 3
     assert says in result.stderr
     assert "skirnir.yaml:" in result.stderr
 

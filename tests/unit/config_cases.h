@@ -292,6 +292,28 @@ static const struct config_case config_cases[] = {
      "missing\n"
      "5: message_broker_amqp.routing.order.placed.sendre: unknown key; did "
      "you mean 'sender'?\n"},
+    {"message_broker_amqp:\n  topology:\n    exchanges: {a: {type: topical}}\n"
+     "    queues: {b: {arguments: {x-expires: soon, x-queue-type: [c]}}}\n"
+     "    bindings: [{exchange: a, queue: b, arguments: [d]}]\n"
+     "  routing: {order.placed: {sender: e, headers: {f: [g]}}}\n",
+     "3: message_broker_amqp.topology.exchanges.a.type: no exchange has the "
+     "type 'topical'; direct, fanout, topic or headers is needed\n"
+     "4: message_broker_amqp.topology.queues.b.arguments.x-expires: a whole "
+     "number is needed\n"
+     "4: message_broker_amqp.topology.queues.b.arguments.x-queue-type: a text, "
+     "a number or a boolean is needed\n"
+     "5: message_broker_amqp.topology.bindings[0].arguments: a map is needed\n"
+     "6: message_broker_amqp.routing.order.placed.sender: there is no "
+     "transport 'e'; name the outbox's relay_to, or leave sender out\n"
+     "6: message_broker_amqp.routing.order.placed.headers: a map of texts is "
+     "needed\n"},
+    {"transports:\n  amqp:\n    dsn: 'amqp://localhost'\n"
+     "    options: {exchange: {name: a, type: b}}\n"
+     "  other:\n    dsn: 'amqp://localhost'\n    options: {exchange: a}\n",
+     "4: transports.amqp.options.exchange.type: no exchange has the type 'b'; "
+     "direct, fanout, topic or headers is needed\n"
+     "7: transports.other.options.exchange: a map is needed, such as {name: "
+     "orders, type: topic}\n"},
 };
 
 static const char full_config[] =

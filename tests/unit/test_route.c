@@ -88,6 +88,10 @@ test_the_first_that_says_something_wins(void **state)
         .rules = rules, .rule_count = 2, .senders = unnamed};
     const struct skr_routes all = {
         .rules = rules, .rule_count = 2, .senders = named};
+    static const struct skr_route_sender with_key[] = {
+        {.exchange = "transport", .routing_key = "default"}};
+    const struct skr_routes keyed = {
+        .rules = rules, .rule_count = 2, .senders = with_key};
     const struct {
         const struct skr_routes *routes;
         const char *json, *exchange, *key;
@@ -107,6 +111,10 @@ test_the_first_that_says_something_wins(void **state)
         {&all, "{\"type\":\"order.placed\",\"X-Skirnir-Type-Exchange\":\"t\"}",
          "by-pattern", "p"},
         {&all, "{\"type\":\"App\\\\Event\"}", "transport", "App\\Event"},
+        {&keyed, "{\"type\":\"user.added\"}", "transport", "default"},
+        {&keyed, "{\"type\":\"order.placed\"}", "by-pattern", "p"},
+        {&keyed, "{\"type\":\"user.added\",\"X-Skirnir-Routing-Key\":\"k\"}",
+         "transport", "k"},
     };
     for (size_t i = 0; i < SKR_COUNT_OF(cases); i++) {
         struct skr_envelope envelope = envelope_of(cases[i].json);
