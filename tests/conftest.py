@@ -7,6 +7,7 @@ import pytest
 sys.path.insert(0, str(pathlib.Path(__file__).parent / "integration"))
 
 import shop as shops  # noqa: E402: found through the path above
+import worlds  # noqa: E402
 
 
 @pytest.fixture
@@ -22,6 +23,21 @@ def ready_shop(shop):
     """A shop with all its tables."""
     shop.set_up()
     return shop
+
+
+@pytest.fixture(scope="session")
+def vhost():
+    """A virtual host on RabbitMQ that is shared: leave nothing in it."""
+    with worlds.new_vhost() as name:
+        yield name
+
+
+@pytest.fixture(params=worlds.DATABASES, ids=lambda kind: kind.kind)
+def world(request, tmp_path, vhost):
+    """An outbox in each of the servers, and RabbitMQ; nothing is set up."""
+    opened = worlds.World(tmp_path, worlds.new_database(request.param), vhost)
+    yield opened
+    opened.leave()
 
 
 def pytest_report_header():

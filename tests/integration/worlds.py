@@ -1,0 +1,209 @@
+"""An outbox in a real database and a place of its own on a real broker.
+
+The servers are those of tests/servers/with-server; a test that needs one that
+is not there is skipped.
+"""
+import contextlib
+import json
+import os
+import pathlib
+import subprocess
+import uuid
+
+import pytest
+
+import amqp_client
+import shop as shops
+
+CONTROL = pathlib.Path(__file__).parents[1] / "servers" / "rabbitmq-control"
+IN_FLIGHT = 50
+CONFIG = """\
+databases:
+    default: '{database}'
+failure_transport: failed
+transports:
+    outbox:
+        dsn: 'doctrine://default?table_name=messenger_outbox&queue_name=outbox'
+        serializer: messenger.transport.symfony_serializer
+        relay_to: amqp
+        in_flight: {in_flight}
+    failed:
+        dsn: 'doctrine://default?queue_name=failed'
+        serializer: messenger.transport.symfony_serializer
+    amqp: '{broker}'
+message_broker_amqp:
+    topology:
+        exchanges:
+            order.placed: {{type: topic}}
+        queues: {{orders: ~}}
+        bindings:
+            - {{exchange: order.placed, queue: orders, binding_key: 'order.#'}}
+"""
+
+
+def run(*command, text=""):
+    return subprocess.run([str(part) for part in command], check=True,
+                          input=text, capture_output=True, text=True).stdout
+
+
+def control(*arguments):
+    return run(CONTROL, *arguments)
+
+
+def need(variable):
+    if variable not in os.environ:
+        pytest.skip(f"{variable} is not set")
+    return os.environ[variable]
+
+
+class MariaDB:
+    kind = "mariadb"
+
+    def __init__(self, name):
+        self.name = name
+        self.url = need("SKR_MARIADB_URL").rsplit("/", 1)[0] + "/" + name
+        self.ask("CREATE DATABASE " + name, "mysql")
+
+    def ask(self, sql, database=None):
+        return run("mariadb", "--no-defaults", "-N", "--raw", "--binary-mode",
+                   "-u", "root", "-S", os.environ["SKR_MARIADB_SOCKET"],
+                   "--default-character-set=utf8mb4",
+                   # Quotes end texts, backslashes are letters.
+                   "--init-command=SET sql_mode = 'NO_BACKSLASH_ESCAPES'",
+                   database or self.name, text=sql).strip()
+
+    def drop(self):
+        self.ask("DROP DATABASE " + self.name, "mysql")
+
+
+class PostgreSQL:
+    kind = "postgresql"
+
+    def __init__(self, name):
+        self.name = name
+        self.url = need("SKR_POSTGRESQL_URL").rsplit("/", 1)[0] + "/" + name
+        self.ask("CREATE DATABASE " + name, "postgres")
+
+    def ask(self, sql, database=None):
+        return run("psql", "-X", "-q", "-A", "-t", "-F", "\t",
+                   "-v", "ON_ERROR_STOP=1", "-U", "postgres", "-h",
+                   os.environ["SKR_POSTGRESQL_SOCKET_FOLDER"], "-p",
+                   os.environ["SKR_POSTGRESQL_PORT"], "-d",
+                   database or self.name, text=sql).strip()
+
+    def drop(self):
+        self.ask(f"DROP DATABASE {self.name} WITH (FORCE)", "postgres")
+
+
+DATABASES = [MariaDB, PostgreSQL]
+
+
+def quote(text):
+    return "'" + text.replace("'", "''") + "'"
+
+
+class World(shops.Shop):
+    """A folder with a configuration, a database, a virtual host."""
+
+    def __init__(self, folder, database, vhost, config=CONFIG, **settings):
+        super().__init__(folder)
+        self.database = database
+        self.vhost = vhost
+        self.broker = need("SKR_RABBITMQ_URL").rsplit("/", 1)[0] + "/" + vhost
+        self.client = amqp_client.Client(self.broker)
+        self.exchanges, self.queues = {"order.placed"}, {"orders"}
+        self.set_config(config, **settings)
+
+    def set_config(self, config=CONFIG, replace=(), **settings):
+        """replace: pairs of texts."""
+        text = config.format(**{"database": self.database.url,
+                                "broker": self.broker,
+                                "in_flight": IN_FLIGHT, **settings})
+        for old, new in replace:
+            assert old in text, old
+            text = text.replace(old, new)
+        self.write_config(text)
+
+    def declare(self):
+        self.check("setup-amqp")
+
+    def set_up(self):
+        self.check("setup")
+        self.declare()
+
+    def declare_queue(self, name, exchange=None, key="#", kind="topic",
+                      arguments=()):
+        """A queue, and an exchange that fills it; both go with the world."""
+        self.client.declare_queue(name, arguments=arguments)
+        self.queues.add(name)
+        if exchange:
+            self.client.declare_exchange(exchange, kind)
+            self.exchanges.add(exchange)
+            self.client.bind(name, exchange, key)
+
+    def leave(self):
+        self.close()
+        self.client.close()
+        with amqp_client.Client(self.broker) as client:
+            for name in self.queues:
+                client.delete_queue(name)
+            for name in self.exchanges:
+                client.delete_exchange(name)
+        self.database.drop()
+
+    def ask(self, sql):
+        return self.database.ask(sql)
+
+    def write(self, *rows, queue="outbox", table="messenger_outbox"):
+        """Rows as another language would write them: body and headers."""
+        values = ",\n".join(
+            f"({quote(body)}, {quote(headers)}, {quote(queue)}, "
+            "CURRENT_TIMESTAMP, CURRENT_TIMESTAMP)" for body, headers in rows)
+        self.ask(f"INSERT INTO {table} (body, headers, queue_name, "
+                 f"created_at, available_at) VALUES {values}")
+
+    def insert(self, count, name="order.placed", first=0):
+        """Numbered messages."""
+        self.write(*((json.dumps({"n": number}), json.dumps({"type": name}))
+                     for number in range(first, first + count)))
+
+    def left(self):
+        return int(self.ask("SELECT COUNT(*) FROM messenger_outbox"))
+
+    def failed(self):
+        """Body, headers, queue of each failed row."""
+        return [(body, json.loads(headers), queue)
+                for body, headers, queue in (
+                    line.split("\t") for line in self.ask(
+                        "SELECT body, headers, queue_name "
+                        "FROM messenger_messages ORDER BY id").splitlines())]
+
+    def take_all(self, queue="orders"):
+        return self.client.take_all(queue)
+
+    def take_numbers(self, queue="orders"):
+        return [json.loads(message.body)["n"]
+                for message in self.take_all(queue)]
+
+    def relay_all(self):
+        return self.check("relay", "outbox", "--stop-when-empty")
+
+    def wait_until_empty(self, relay, patience_s=shops.PATIENCE_S):
+        shops.until(lambda: self.left() == 0,
+                    lambda: f"an empty outbox: {self.left()}\n{relay.log()}",
+                    patience_s)
+
+
+@contextlib.contextmanager
+def new_vhost():
+    """A virtual host takes seconds to make: one serves many tests."""
+    need("SKR_RABBITMQ_URL")
+    name = f"skr-{uuid.uuid4().hex}"
+    control("add_vhost", name)
+    control("set_permissions", "-p", name, "guest", ".*", ".*", ".*")
+    yield name
+    control("delete_vhost", name)
+
+
+def new_database(kind):
+    return kind(f"skr_{uuid.uuid4().hex[:12]}")
