@@ -8,6 +8,10 @@ ID_STAMP = r"X-Message-Stamp-Freyr\MessageBroker\Inbox\MessageIdStamp"
 BUS_STAMP = SYMFONY + "BusNameStamp"
 DELAY_STAMP = SYMFONY + "DelayStamp"
 REDELIVERY_STAMP = SYMFONY + "RedeliveryStamp"
+FREYR = r"X-Message-Stamp-Freyr\MessageBroker\Contracts" + "\\"
+FREYR_ID_STAMP = FREYR + "MessageIdStamp"
+NAME_STAMP = FREYR + "MessageNameStamp"
+PARTITION_STAMP = FREYR + "PartitionKeyStamp"
 ERROR_STAMP = SYMFONY + "ErrorDetailsStamp"
 FAILURE_STAMP = SYMFONY + "SentToFailureTransportStamp"
 
@@ -52,6 +56,41 @@ BODIES = {
         r'{"orderId":"01930004-0000-7000-8000-000000000004"}',
 }
 
+# Of an application with Freyr's bundle: the message's name stands in a stamp,
+# ids are UUIDs or ULIDs, an ordered outbox adds the partition's key, and its
+# OutboxSerializer puts the name into type and the class beside it.
+ULID = "01HF7YAT00E8R3X5JZQK9W2M4N"
+FREYR_HEADERS = {
+    "stamped":
+        r'{"type":"App\\Event\\OrderPlaced",'
+        r'"X-Message-Stamp-Symfony\\Component\\Messenger\\Stamp\\BusNameStamp":'
+        r'"[{\"busName\":\"messenger.bus.default\"}]",'
+        r'"X-Message-Stamp-Freyr\\MessageBroker\\Contracts\\MessageIdStamp":'
+        r'"[{\"messageId\":\"01932b6e-7c00-7000-8000-000000000007\"}]",'
+        r'"X-Message-Stamp-Freyr\\MessageBroker\\Contracts\\MessageNameStamp":'
+        r'"[{\"messageName\":\"order.placed\"}]",'
+        r'"Content-Type":"application\/json"}',
+    "ordered":
+        r'{"type":"App\\Event\\OrderPlaced",'
+        r'"X-Message-Stamp-Freyr\\MessageBroker\\Contracts\\MessageIdStamp":'
+        r'"[{\"messageId\":\"01HF7YAT00E8R3X5JZQK9W2M4N\"}]",'
+        r'"X-Message-Stamp-Freyr\\MessageBroker\\Contracts\\MessageNameStamp":'
+        r'"[{\"messageName\":\"order.placed\"}]",'
+        r'"X-Message-Stamp-Freyr\\MessageBroker\\Contracts\\'
+        r'PartitionKeyStamp":"[{\"partitionKey\":\"customer-7\"}]",'
+        r'"Content-Type":"application\/json"}',
+    "named":
+        r'{"type":"order.placed",'
+        r'"X-Message-Stamp-Freyr\\MessageBroker\\Contracts\\MessageIdStamp":'
+        r'"[{\"messageId\":\"01932b6e-7c00-7000-8000-000000000008\"}]",'
+        r'"X-Message-Stamp-Freyr\\MessageBroker\\Contracts\\MessageNameStamp":'
+        r'"[{\"messageName\":\"order.placed\"}]",'
+        r'"X-Message-Class":"App\\Event\\OrderPlaced",'
+        r'"Content-Type":"application\/json"}',
+}
+FREYR_IDS = {"stamped": message_id(7), "ordered": ULID,
+             "named": message_id(8)}
+
 # PHP's own serializer, which only PHP reads: as it is, and in base64, which
 # Symfony uses where the text would not be UTF-8.
 PHP_BODIES = [
@@ -71,6 +110,11 @@ def check():
         assert read["type"] == CLASS
         assert json.loads(read[ID_STAMP]) == [{"messageId": IDS[name]}]
         json.loads(BODIES[name])
+    for name, headers in FREYR_HEADERS.items():
+        read = json.loads(headers)
+        assert json.loads(read[FREYR_ID_STAMP]) == \
+            [{"messageId": FREYR_IDS[name]}]
+        assert json.loads(read[NAME_STAMP]) == [{"messageName": NAME}]
 
 
 check()

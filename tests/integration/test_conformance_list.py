@@ -1,0 +1,451 @@
+"""What users of Freyr's message broker for Symfony rely on, as a numbered list
+of behaviours: the part that publishes, sets up and routes, on the real servers.
+
+COVERED says where each number is shown: by a test of that number here, by
+tests elsewhere that show it already, or which later part it belongs to.
+"""
+import json
+import pathlib
+import re
+
+import pytest
+
+import shop as shops
+import symfony_rows as symfony
+import worlds
+
+TESTS = pathlib.Path(__file__).parents[1]
+
+HERE = None
+ORDERED = "comes with ordered queues"
+COMMANDS = "comes with the commands for operations"
+CONSUMED = "comes with consuming from RabbitMQ"
+COVERED = {
+    1: ORDERED, 2: ORDERED, 3: ORDERED,
+    4: HERE,
+    # A rejected message is not deleted: it stands in the failed table.
+    5: ["test_a_hopeless_row_moves_to_the_failed_table"],
+    # An empty key is no partition: there is no order among such rows.
+    6: ORDERED,
+    7: ["test_keeping_moves_the_lease_of_rows_that_are_still_ours"],
+    8: ["test_an_expired_lease_is_delivered_again_with_a_raised_count"],
+    9: ORDERED,
+    10: HERE, 11: HERE,
+    12: ["test_an_expired_lease_comes_again_with_its_tries_raised"],
+    13: ["test_an_id_is_admitted_once_and_with_its_transaction"],
+    14: ["test_an_id_is_admitted_once_and_with_its_transaction"],
+    15: ["test_effects_happen_once_although_messages_come_twice"],
+    16: ["test_the_deduplication_row_names_the_class"],
+    17: COMMANDS, 18: COMMANDS,
+    19: ["test_ulid_is_an_id_in_every_place"],
+    20: ["test_ulid_is_an_id_in_every_place"],
+    21: HERE, 22: HERE, 23: HERE, 24: HERE, 25: HERE, 26: HERE,
+    27: CONSUMED, 28: CONSUMED, 29: CONSUMED, 30: CONSUMED, 31: CONSUMED,
+    32: CONSUMED, 33: CONSUMED, 34: CONSUMED, 35: CONSUMED, 36: CONSUMED,
+    37: CONSUMED, 38: CONSUMED,
+    39: ["test_an_application_can_admit_messages_itself"],
+    40: HERE, 41: HERE, 42: HERE, 43: HERE, 44: HERE, 45: HERE, 46: HERE,
+    47: HERE, 48: HERE, 49: HERE,
+    50: ORDERED, 51: ["test_an_error_moves_nothing"],
+    52: HERE,
+    53: CONSUMED,
+    54: HERE,
+    55: ORDERED,
+}
+
+# A topology with every kind of key.
+TOPOLOGY = """\
+message_broker_amqp:
+    topology:
+        exchanges:
+            order.placed: {type: topic}
+            order.dead: {type: fanout, durable: false}
+        queues:
+            orders:
+                arguments:
+                    x-message-ttl: '60000'
+                    x-dead-letter-exchange: order.dead
+            graveyard: {durable: true}
+        bindings:
+            - {exchange: order.placed, queue: orders, binding_key: 'order.#'}
+            - {exchange: order.dead, queue: graveyard}
+"""
+PARTS = 6  # of it, each with a line of its own
+
+
+def definitions():
+    found = set()
+    for pattern in ("**/test_*.py", "**/*_suite.c"):
+        for file in TESTS.glob(pattern):
+            found |= set(re.findall(r"^(?:def )?(test_\w+)\(",
+                                    file.read_text(), re.M))
+    return found
+
+
+def test_every_number_of_the_list_is_accounted_for():
+    known = definitions()
+    assert sorted(COVERED) == list(range(1, 56))
+    for number, where in COVERED.items():
+        if where is HERE:
+            assert any(name.startswith(f"test_v{number:02d}_")
+                       for name in known), f"V{number} has no test"
+        elif isinstance(where, list):
+            assert set(where) <= known, f"V{number}: {where}"
+
+
+def set_topology(world, text=TOPOLOGY):
+    config = world.config_path.read_text()
+    world.write_config(config[:config.index("message_broker_amqp")] + text)
+    world.exchanges.add("order.dead")
+    world.queues.add("graveyard")
+
+
+@pytest.fixture
+def lone_world(tmp_path, vhost):
+    """For what no database has a part in."""
+    opened = worlds.World(tmp_path, worlds.new_database(worlds.PostgreSQL),
+                          vhost)
+    set_topology(opened)
+    yield opened
+    opened.leave()
+
+
+@pytest.fixture
+def offline_shop(shop):
+    """For what no server has a part in: nobody listens on port 1."""
+    shop.write_config("transports: {amqp: 'amqp://127.0.0.1:1/%2f'}\n"
+                      + TOPOLOGY)
+    return shop
+
+
+# The table.
+
+def test_v04_what_was_published_leaves_the_outbox(world):
+    world.set_up()
+    world.insert(3)
+    world.relay_all()
+    assert world.left() == 0
+    assert world.take_numbers() == [0, 1, 2]
+
+
+def test_v10_setup_may_be_repeated_and_keeps_the_rows(world):
+    world.check("setup")
+    world.insert(3)
+    world.check("setup")
+    assert world.left() == 3
+
+
+def test_v11_the_tables_are_made_on_first_use(world):
+    world.check("publish", "order.placed", "--body", "{}")
+    assert world.left() == 1
+
+
+def test_v11_the_relay_makes_its_tables_too(world):
+    world.declare()
+    world.relay_all()
+    assert world.left() == 0
+    assert world.failed() == []
+
+
+def test_v11_nothing_is_made_where_that_is_switched_off(world):
+    world.set_config(replace=[("queue_name=outbox'",
+                               "queue_name=outbox&auto_setup=false'")])
+    result = world.run("publish", "order.placed", "--body", "{}")
+    assert result.returncode == 1
+    assert "messenger_outbox" in result.stderr
+    assert "skirnir setup" in result.stderr
+
+
+# The deduplication table.
+
+COLUMNS = {
+    "mariadb":
+        "SELECT column_name, column_type, is_nullable, column_key "
+        "FROM information_schema.columns WHERE table_schema = DATABASE() "
+        "AND table_name = 'message_broker_deduplication' "
+        "ORDER BY ordinal_position",
+    "postgresql":
+        "SELECT column_name, data_type, is_nullable "
+        "FROM information_schema.columns "
+        "WHERE table_name = 'message_broker_deduplication' "
+        "ORDER BY ordinal_position"}
+SHAPES = {
+    "mariadb": ["message_id\tbinary(16)\tNO\tPRI",
+                "message_name\tvarchar(255)\tNO\t",
+                "processed_at\tdatetime\tNO\tMUL"],
+    "postgresql": ["message_id\tbytea\tNO",
+                   "message_name\tcharacter varying\tNO",
+                   "processed_at\ttimestamp without time zone\tNO"]}
+
+
+def deduplication_columns(world):
+    return world.ask(COLUMNS[world.database.kind]).split("\n")
+
+
+def test_v21_forced_setup_makes_the_deduplication_table(world):
+    printed = world.check("message-broker:setup-deduplication", "--force")
+    assert printed == \
+        "Table 'message_broker_deduplication' created successfully.\n"
+    shape = SHAPES[world.database.kind]
+    found = deduplication_columns(world)
+    # The last line ends with nothing, which the client's output may lose.
+    assert [line.rstrip("\t") for line in found] == \
+        [line.rstrip("\t") for line in shape]
+
+
+def test_v22_forced_setup_twice_succeeds(world):
+    world.check("setup-deduplication", "--force")
+    assert world.check("setup-deduplication", "--force") == \
+        "Table 'message_broker_deduplication' already exists, skipping.\n"
+
+
+def test_v23_setup_without_flags_prints_sql_that_makes_the_table(world):
+    printed = world.check("setup-deduplication")
+    assert deduplication_columns(world) == [""]
+    world.ask(printed)
+    assert len(deduplication_columns(world)) == 3
+    assert "already exists" in world.check("setup-deduplication", "--force")
+
+
+# Publishing.
+
+def test_v24_publishing_stores_one_json_row_in_the_queue_of_the_outbox(world):
+    world.check("setup")
+    printed = world.check("publish", "order.placed", "--body",
+                          '{"orderId":7}').strip()
+    body, headers, queue = world.ask(
+        "SELECT body, headers, queue_name FROM messenger_outbox").split("\t")
+    assert (body, queue) == ('{"orderId":7}', "outbox")
+    read = json.loads(headers)
+    assert read["type"] == "order.placed"
+    assert read["Content-Type"] == "application/json"
+    assert json.loads(read[symfony.ID_STAMP]) == [{"messageId": printed}]
+
+
+def test_v25_the_wire_has_name_and_valid_id_and_the_body_has_no_id(world):
+    world.set_up()
+    printed = world.check("publish", "order.placed", "--body",
+                          '{"orderId":7}').strip()
+    world.relay_all()
+    message, = world.take_all()
+    assert message.headers["type"] == "order.placed"
+    assert json.loads(message.headers[symfony.ID_STAMP]) == \
+        [{"messageId": printed}]
+    assert message.headers["X-Message-Id"] == printed
+    assert message.properties["message_id"] == printed
+    assert re.fullmatch(r"[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-"
+                        r"[89ab][0-9a-f]{3}-[0-9a-f]{12}", printed)
+    assert message.body == b'{"orderId":7}'
+
+
+def test_v26_values_in_a_body_stay_what_they_were_to_the_byte(world):
+    """Ids, times and floats: nothing decodes and writes them again."""
+    bodies = [symfony.BODIES["plain"], symfony.BODIES["bus"],
+              '{"amount":10.0,"small":1e-7,"large":12345678901234567890,'
+              '"placedAt":"2026-11-15T02:45:00+00:00", "spaced" : null}']
+    world.set_up()
+    world.write(*((body, '{"type":"order.placed"}') for body in bodies))
+    world.relay_all()
+    assert [message.body.decode() for message in world.take_all()] == bodies
+
+
+# Topology.
+
+def test_v40_the_topology_is_declared_on_the_server(world):
+    set_topology(world)
+    printed = world.check("setup-amqp").splitlines()
+    assert len(printed) == PARTS
+    assert all(line.startswith("[OK] ") for line in printed)
+    world.check("setup")
+    world.insert(1)
+    world.relay_all()
+    assert world.client.count("orders") == 1
+    assert world.client.count("graveyard") == 0
+
+
+def test_v41_declaring_twice_succeeds(lone_world):
+    first = lone_world.check("setup-amqp")
+    assert lone_world.check("message-broker:setup-amqp") == first
+
+
+def test_v42_a_dry_run_needs_no_server(offline_shop):
+    printed = offline_shop.check("setup-amqp", "--dry-run")
+    assert len(printed.splitlines()) == PARTS
+
+
+def test_v43_the_dump_is_json_of_exchanges_queues_and_bindings(offline_shop):
+    dump = json.loads(offline_shop.check("setup-amqp", "--dump"))
+    assert {key: len(value) for key, value in dump.items()} == \
+        {"exchanges": 2, "queues": 2, "bindings": 2}
+    orders, = (queue for queue in dump["queues"]
+               if queue["name"] == "orders")
+    assert orders["arguments"]["x-message-ttl"] == 60000
+
+
+def test_v44_the_dump_goes_to_a_file(offline_shop):
+    printed = offline_shop.check("setup-amqp", "--dump")
+    for way in (["--output=long.json"], ["-o", "short.json"]):
+        assert offline_shop.check("setup-amqp", "--dump", *way) == ""
+        path = offline_shop.folder / way[-1].removeprefix("--output=")
+        assert path.read_text() == printed
+
+
+def test_v45_the_option_vhost_beats_the_one_of_the_dsn(lone_world):
+    world = lone_world
+    world.set_config(replace=[(f"/{world.vhost}'", "/nowhere'")])
+    set_topology(world)
+    assert world.run("setup-amqp").returncode == 1
+    world.check("setup-amqp", f"--vhost={world.vhost}")
+    assert world.client.count("graveyard") == 0
+
+
+@pytest.mark.parametrize("dsn, says", [
+    ("http://127.0.0.1/", "amqp:// or amqps:// is needed"),
+    ("rabbit", "amqp:// or amqps:// is needed"),
+    ("amqp://127.0.0.1:port/", "port"),
+    ("amqp://guest:guest@127.0.0.1:1/%2f", "127.0.0.1:1")])
+def test_v46_a_bad_dsn_ends_with_1(offline_shop, dsn, says):
+    result = offline_shop.run("setup-amqp", f"--dsn={dsn}")
+    assert result.returncode == 1
+    assert result.stderr.startswith("skirnir setup-amqp: ")
+    assert says in result.stderr
+
+
+# Stamps.
+
+def test_v47_an_id_is_given_once_and_never_again(world):
+    """A message that was refused and is sent again is the same message."""
+    world.set_config(replace=[("relay_to: amqp", "relay_to: amqp\n        "
+                               "retry_strategy: {delay: 1}")])
+    world.set_up()
+    # A full queue that rejects makes the server refuse all that comes.
+    world.client.delete_queue("orders")
+    world.declare_queue("orders", "order.placed", arguments={
+        "x-max-length": 1, "x-overflow": "reject-publish"})
+    world.declare_queue("people", "user.added")
+    world.insert(1)
+    given = world.check("publish", "order.placed", "--body", "{}").strip()
+    # Once this one is there, those in front of it have been sent.
+    world.insert(1, name="user.added")
+    relay = world.start_relay()
+    shops.until(lambda: world.client.count("people") == 1, relay.log)
+    shops.until(lambda: world.left() == 1, "all but one to be settled")
+    first, = world.take_all()
+    world.wait_until_empty(relay)
+    second, = world.take_all()
+    assert relay.stop() == 0
+    ids = [json.loads(message.headers[symfony.ID_STAMP])[0]["messageId"]
+           for message in (first, second)]
+    assert ids[0] != ids[1] and ids[1] == given
+    assert [message.properties["message_id"]
+            for message in (first, second)] == ids
+    assert world.failed() == []
+
+
+@pytest.mark.parametrize("stamp", [
+    symfony.ID_STAMP, symfony.FREYR_ID_STAMP, "X-Message-Id"])
+def test_v47_an_id_that_came_with_the_row_is_not_stamped_over(world, stamp):
+    value = symfony.message_id(3)
+    if stamp != "X-Message-Id":
+        value = json.dumps([{"messageId": value}], separators=(",", ":"))
+    world.set_up()
+    world.write(("{}", json.dumps({"type": "order.placed", stamp: value})))
+    world.relay_all()
+    message, = world.take_all()
+    assert message.headers[stamp] == value
+    assert message.properties["message_id"] == symfony.message_id(3)
+    # One stamp of an id; what came in another form gains the usual two.
+    stamps = [name for name in message.headers
+              if name.endswith("MessageIdStamp")]
+    assert stamps == [symfony.ID_STAMP if stamp == "X-Message-Id" else stamp]
+
+
+def test_v48_of_the_stamps_only_id_and_name_leave(world):
+    kept_home = ["BusNameStamp", "DelayStamp", "RedeliveryStamp", "SentStamp",
+                 "ErrorDetailsStamp", "SentToFailureTransportStamp",
+                 "ReceivedStamp", "TransportMessageIdStamp"]
+    headers = json.loads(symfony.FREYR_HEADERS["ordered"])
+    headers.update({symfony.SYMFONY + name: "[{}]" for name in kept_home})
+    headers["X-Trace"] = "abc"
+    world.set_up()
+    world.write(("{}", json.dumps(headers)))
+    world.relay_all()
+    message, = world.take_all()
+    assert set(message.headers) == {
+        "type", "X-Message-Class", "X-Message-Id", "X-Trace",
+        symfony.FREYR_ID_STAMP, symfony.NAME_STAMP}
+
+
+@pytest.mark.parametrize("headers, says", [
+    ("{}", "no type"),
+    ("[1]", "not an object"),
+    ('{"type":"App\\\\Event\\\\Unknown"}', "message_types"),
+    ('{"type":"order.placed","X-Message-Id":"17"}', "17"),
+])
+def test_v49_what_cannot_be_published_is_kept_with_the_reason(world, headers,
+                                                              says):
+    world.set_up()
+    world.write(('{"n":-1}', headers))
+    world.insert(1000)
+    world.relay_all()
+    assert world.take_numbers() == list(range(1000))
+    (body, kept, _), = world.failed()
+    assert body == '{"n":-1}'
+    reason = json.loads(kept[symfony.ERROR_STAMP])[0]["exceptionMessage"]
+    assert says in reason
+
+
+# Names and classes.
+
+def test_v52_a_class_goes_out_as_a_name_and_comes_back_as_a_class(world):
+    """Out: the name in type, the class beside it. Back, in the failed table,
+    where Symfony reads it: the class in type."""
+    world.set_up()
+    world.write(("{}", symfony.FREYR_HEADERS["stamped"]),
+                ("{}", json.dumps({
+                    **json.loads(symfony.FREYR_HEADERS["named"]),
+                    "X-Skirnir-Routing-Key": "nobody.listens"})))
+    world.relay_all()
+    message, = world.take_all()
+    assert message.headers["type"] == symfony.NAME
+    assert message.headers["X-Message-Class"] == symfony.CLASS
+    (_, headers, queue), = world.failed()
+    assert queue == "failed"
+    assert headers["type"] == symfony.CLASS
+    assert json.loads(headers[symfony.NAME_STAMP]) == \
+        [{"messageName": symfony.NAME}]
+    assert json.loads(headers[symfony.FREYR_ID_STAMP]) == \
+        [{"messageId": symfony.FREYR_IDS["named"]}]
+
+
+# The configuration.
+
+@pytest.mark.parametrize("old, new, says", [
+    ("type: topic", "durable: true", "order.placed: the key 'type' is"),
+    ("type: topic", "type: topical", "direct, fanout, topic or headers"),
+    ("type: topic", "type: topic, durable: perhaps",
+     "exchanges.order.placed.durable"),
+    ("exchange: order.placed, queue", "queue", "exchange"),
+    ("queue: orders, binding_key", "binding_key", "queue"),
+    ("binding_key: 'order.#'", "routing_key: 'order.#'", "routing_key"),
+    ("x-message-ttl: '60000'", "x-message-ttl: soon", "x-message-ttl"),
+    ("    topology:", "    routing: {order.placed: {queue: x}}\n"
+     "    topology:", "routing.order.placed.queue"),
+    ("    topology:", "    routing: {order.placed: {sender: nobody}}\n"
+     "    topology:", "routing.order.placed.sender"),
+])
+def test_v54_config_check_names_each_mistake(offline_shop, old, new, says):
+    text = offline_shop.config_path.read_text()
+    assert old in text
+    offline_shop.write_config(text.replace(old, new, 1))
+    result = offline_shop.run("config", "check")
+    assert result.returncode == 3
+    assert re.search(r"skirnir\.yaml:\d+: message_broker_amqp\..*" +
+                     re.escape(says), result.stdout)
+
+
+def test_v54_a_good_configuration_passes(offline_shop):
+    offline_shop.write_config(
+        offline_shop.config_path.read_text() + "    routing:\n        "
+        "order.placed: {sender: amqp, routing_key: order.key}\n")
+    assert "ok" in offline_shop.check("config", "check")
