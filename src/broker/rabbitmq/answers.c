@@ -162,6 +162,14 @@ on_channel_close(struct rabbit_broker *broker, amqp_channel_t channel,
     if (code != SKR_OK)
         return code;
     skr_rabbit_fail_reply(&reason, close->reply_code, close->reply_text);
+    // The server tells where access was refused, and not to what.
+    if (close->reply_code == AMQP_ACCESS_REFUSED)
+        skr_error_prefix(&reason, channel == RABBIT_DECLARING
+                                      ? "the user needs the permission to "
+                                        "configure it, and for a binding to "
+                                        "read the exchange and write the queue"
+                                      : "the user needs the permission to "
+                                        "write to the exchange");
     switch (channel) {
     case RABBIT_PUBLISHING:
         code = on_publishing_closed(broker, close, &reason, error);

@@ -160,7 +160,9 @@ log_in(struct rabbit_link *link, const struct rabbit_settings *settings,
         return code;
     code = await(link, AMQP_CONNECTION_TUNE_METHOD, patience, &method, error);
     if (code != SKR_OK && code != SKR_STOPPED)
-        skr_error_prefix(error, "%s: user %.60s cannot log in",
+        skr_error_prefix(error,
+                         "%s: user %.60s cannot log in (check user and "
+                         "password in the DSN)",
                          link->stream.peer, settings->user);
     if (code == SKR_OK)
         code = agree(link, settings, method.decoded, error);
@@ -169,7 +171,9 @@ log_in(struct rabbit_link *link, const struct rabbit_settings *settings,
     code =
         await(link, AMQP_CONNECTION_OPEN_OK_METHOD, patience, &method, error);
     if (code != SKR_OK && code != SKR_STOPPED)
-        skr_error_prefix(error, "%s: vhost %.80s cannot be opened",
+        skr_error_prefix(error,
+                         "%s: vhost %.80s cannot be opened (correct it in the "
+                         "DSN, or create it and give the user rights there)",
                          link->stream.peer, settings->vhost);
     return code;
 }

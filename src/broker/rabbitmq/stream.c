@@ -100,9 +100,10 @@ connect_to_any(struct rabbit_stream *stream, const struct rabbit_host *host,
     snprintf(port, sizeof(port), "%u", host->port);
     int number = getaddrinfo(host->name, port, &hints, &addresses);
     if (number != 0)
-        return skr_fail(error, SKR_UNAVAILABLE, SKR_RECONNECT,
-                        "host %.100s cannot be found: %s", host->name,
-                        gai_strerror(number));
+        return skr_fail(
+            error, SKR_UNAVAILABLE, SKR_RECONNECT,
+            "host %.100s cannot be found: %s; correct it in the DSN",
+            host->name, gai_strerror(number));
     enum skr_code code = SKR_UNAVAILABLE;
     for (const struct addrinfo *at = addresses; at != NULL; at = at->ai_next) {
         code = connect_to(stream, at, patience, error);

@@ -184,7 +184,8 @@ fail_handshake(const struct rabbit_stream *stream, enum skr_code code,
     if (code == SKR_STOPPED || verdict == X509_V_OK)
         return code;
     return skr_fail(error, SKR_REFUSED, SKR_GIVE_UP,
-                    "%s: the server's certificate is not trusted: %s",
+                    "%s: the server's certificate is not trusted: %s; name its "
+                    "authority in cacert, and the host as the certificate does",
                     stream->peer, X509_verify_cert_error_string(verdict));
 }
 

@@ -91,8 +91,15 @@ log_in(MYSQL *connection, const struct skr_mysql_options *options,
     if (mysql_real_connect(connection, options->host, options->user,
                            options->password == NULL ? "" : options->password,
                            options->database, options->port, options->socket,
-                           CLIENT_FOUND_ROWS) == NULL)
-        return skr_mysql_fail(connection, error);
+                           CLIENT_FOUND_ROWS) == NULL) {
+        enum skr_code code = skr_mysql_fail(connection, error);
+        // A client that is not connected cannot tell where it wanted to be.
+        skr_error_prefix(error, "%.60s:%u/%.60s",
+                         options->socket == NULL ? options->host
+                                                 : options->socket,
+                         options->port, options->database);
+        return code;
+    }
     set_keepalive(connection);
     return SKR_OK;
 }

@@ -198,7 +198,9 @@ add_tls(struct options *options, const struct skr_url *url,
 {
     const char *mode = skr_url_find(url, "sslmode");
     const char *roots = skr_url_find(url, "sslrootcert");
-    server->is_verified_by_default = mode == NULL && !is_local(server->host);
+    // Whoever names an authority wants it to be asked, on this machine too.
+    server->is_verified_by_default =
+        mode == NULL && (!is_local(server->host) || roots != NULL);
     if (server->is_verified_by_default)
         mode = VERIFIED;
     if (roots == NULL && mode != NULL && strcmp(mode, VERIFIED) == 0)
@@ -260,10 +262,13 @@ fail_connect(PGconn *connection, const struct server *server,
 {
     const char *text = PQerrorMessage(connection);
     const char *advice = NULL;
-    if (server->is_verified_by_default &&
-        (strstr(text, "SSL") != NULL || strstr(text, "certificate") != NULL))
-        advice = "sslmode is verify-full where the host is another machine: "
-                 "give sslrootcert=FILE, or another sslmode, in the DSN";
+    if (strstr(text, "SSL") != NULL || strstr(text, "certificate") != NULL)
+        advice = server->is_verified_by_default
+                     ? "sslmode is verify-full by default: give sslrootcert="
+                       "FILE, the host as the certificate has it, or another "
+                       "sslmode, in the DSN"
+                     : "give sslrootcert=FILE in the DSN, and the host as the "
+                       "certificate has it";
     return skr_pgsql_fail_connect(connection, server->place, advice, error);
 }
 
