@@ -1,0 +1,223 @@
+"""Servers that cannot be reached, or will not have us: every command names the
+thing and the fix, the relay waits and goes on by itself where that can help,
+and a password never shows."""
+import contextlib
+import os
+import pathlib
+import shutil
+
+import pytest
+
+import worlds
+
+SECRET = "s3cr3t-Pa55"
+GOOD = 1000
+
+
+def expect_refusal(world, words, command="setup"):
+    """The command ends with it, and the relay says it once and waits."""
+    result = world.run(command)
+    assert result.returncode == 1
+    for word in words:
+        assert word in result.stderr, result.stderr
+    relay = world.start_relay()
+    said = relay.wait_for(r"relay\.trouble.*").group()
+    for word in words:
+        assert word in said.replace('\\"', '"'), said
+    assert SECRET not in result.stderr + relay.log()
+    return relay
+
+
+def expect_recovery(world, relay):
+    """Nothing was lost meanwhile, and nothing else has to be done."""
+    relay.wait_for(r"relay\.recovered")
+    world.wait_until_empty(relay)
+    assert relay.stop() == 0
+    assert world.take_numbers() == list(range(GOOD))
+    assert len(relay.events("relay.trouble")) == 1
+
+
+@contextlib.contextmanager
+def passwords_count(user):
+    """PostgreSQL asks this user for a password while it lasts."""
+    path = pathlib.Path(os.environ["SKR_POSTGRESQL_FOLDER"],
+                        "data/pg_hba.conf")
+    kept = path.with_name("pg_hba.kept")
+    shutil.copy2(path, kept)
+    path.write_text(f"host all {user} 127.0.0.1/32 scram-sha-256\n"
+                    + kept.read_text())
+    yield
+    path.write_text(kept.read_text())
+
+
+@contextlib.contextmanager
+def login(database, name):
+    """A user with this password, who may do anything."""
+    if database.kind == "mariadb":
+        database.ask(f"CREATE USER {name}@localhost "
+                     f"IDENTIFIED BY '{SECRET}'; "
+                     f"GRANT ALL ON *.* TO {name}@localhost")
+        yield f"ALTER USER {name}@localhost IDENTIFIED BY '{SECRET}-new'"
+        database.ask(f"DROP USER {name}@localhost")
+    else:
+        database.ask(f"CREATE ROLE {name} SUPERUSER LOGIN "
+                     f"PASSWORD '{SECRET}'")
+        with passwords_count(name):
+            database.ask("SELECT pg_reload_conf()")
+            yield f"ALTER ROLE {name} PASSWORD '{SECRET}-new'"
+        database.ask(f"SELECT pg_reload_conf(); "
+                     f"DROP OWNED BY {name}; DROP ROLE {name}")
+
+
+def with_user(url, user):
+    scheme, _, rest = url.partition("://")
+    return f"{scheme}://{user}@{rest.partition('@')[2]}"
+
+
+def test_wrong_password_of_a_database(world):
+    world.set_up()
+    world.insert(GOOD)
+    name = world.database.name
+    with login(world.database, name) as change:
+        good = with_user(world.database.url, f"{name}:{SECRET}-new")
+        world.set_config(replace=[(world.database.url, good)])
+        relay = expect_refusal(world, [
+            name, "check user and password in the DSN", "127.0.0.1"])
+        world.ask(change)
+        expect_recovery(world, relay)
+
+
+def test_unknown_database(world):
+    world.set_up()
+    world.insert(GOOD)
+    missing = f"{world.database.name}_x"
+    world.set_config(replace=[(f"/{world.database.name}'", f"/{missing}'")])
+    relay = expect_refusal(world, [missing, "create the database", "DSN"])
+    assert relay.stop() == 0
+    world.set_config()
+    world.relay_all()
+    assert world.take_numbers() == list(range(GOOD))
+
+
+def test_unknown_host_of_a_database(world):
+    world.set_config(replace=[("127.0.0.1", "nowhere.invalid")])
+    result = world.run("setup")
+    assert result.returncode == 1
+    assert "nowhere.invalid" in result.stderr
+
+
+@pytest.fixture
+def broker_world(tmp_path, vhost):
+    """For what no database has a part in; a thousand messages wait."""
+    opened = worlds.World(tmp_path, worlds.new_database(worlds.MariaDB), vhost)
+    opened.set_up()
+    opened.insert(GOOD)
+    yield opened
+    opened.leave()
+
+
+def test_wrong_password_of_rabbitmq(broker_world):
+    world = broker_world
+    worlds.control("add_user", "shop", SECRET)
+    try:
+        worlds.control("set_permissions", "-p", world.vhost, "shop", ".*",
+                       ".*", ".*")
+        world.set_config(replace=[("guest:guest", f"shop:{SECRET}-new")])
+        relay = expect_refusal(world, [
+            "user shop cannot log in", "check user and password in the DSN",
+            "127.0.0.1"], "setup-amqp")
+        worlds.control("change_password", "shop", f"{SECRET}-new")
+        expect_recovery(world, relay)
+    finally:
+        worlds.control("delete_user", "shop")
+
+
+def test_wrong_vhost(broker_world):
+    world = broker_world
+    world.set_config(replace=[(f"/{world.vhost}'", "/nowhere'")])
+    relay = expect_refusal(world, [
+        "vhost nowhere cannot be opened", "correct it in the DSN"],
+        "setup-amqp")
+    assert relay.stop() == 0
+    assert world.left() == GOOD
+    world.set_config()
+    world.relay_all()
+    assert world.take_numbers() == list(range(GOOD))
+
+
+def test_unknown_host_of_rabbitmq(broker_world):
+    world = broker_world
+    world.set_config(replace=[("@127.0.0.1:" + os.environ["SKR_RABBITMQ_PORT"],
+                               "@nowhere.invalid")])
+    relay = expect_refusal(world, ["nowhere.invalid", "correct it in the DSN"],
+                           "setup-amqp")
+    assert relay.stop() == 0
+    assert world.left() == GOOD and world.failed() == []
+
+
+def test_user_without_rights_on_the_exchange(broker_world):
+    """Refused access is a matter of the route: rows wait, none fails."""
+    world = broker_world
+    worlds.control("add_user", "shop", SECRET)
+    try:
+        worlds.control("set_permissions", "-p", world.vhost, "shop", "^$",
+                       "^$", ".*")
+        world.set_config(replace=[("guest:guest", f"shop:{SECRET}")])
+        relay = world.start_relay()
+        said = relay.wait_for(r"relay\.route_closed.*").group()
+        assert "order.placed" in said and "permission to write" in said
+        assert "shop" in said
+        assert world.left() == GOOD and world.failed() == []
+        worlds.control("set_permissions", "-p", world.vhost, "shop", "^$",
+                       ".*", ".*")
+        world.wait_until_empty(relay)
+        assert relay.stop() == 0
+        assert world.failed() == []
+        assert world.take_numbers() == list(range(GOOD))
+    finally:
+        worlds.control("delete_user", "shop")
+
+
+# This address leads to the same server, but is not in its certificate.
+@pytest.mark.parametrize("host, authority, says", [
+    ("127.0.0.1", "stranger", "certificate"),
+    ("0.0.0.0", "authority", "ertificate"),
+])
+def test_tls_of_a_database_that_proves_nothing(world, host, authority, says):
+    certificates = os.environ[
+        f"SKR_{world.database.kind.upper()}_CERTIFICATES"]
+    parameter = {"mariadb": "ssl_ca", "postgresql": "sslrootcert"}[
+        world.database.kind]
+    good = f"{world.database.url}?{parameter}={certificates}/authority.pem"
+    world.set_config(replace=[(world.database.url, good)])
+    world.set_up()
+    world.insert(GOOD)
+    bad = good.replace("@127.0.0.1", f"@{host}").replace(
+        "/authority.pem", f"/{authority}.pem")
+    world.set_config(replace=[(world.database.url, bad)])
+    relay = expect_refusal(world, [says, parameter, host])
+    assert relay.stop() == 0
+    world.set_config(replace=[(world.database.url, good)])
+    world.relay_all()
+    assert world.take_numbers() == list(range(GOOD))
+
+
+@pytest.mark.parametrize("host, authority, says", [
+    ("127.0.0.1", "stranger", "self-signed"),
+    ("0.0.0.0", "authority", "IP address mismatch"),
+])
+def test_tls_of_rabbitmq_that_proves_nothing(broker_world, host, authority,
+                                             says):
+    world = broker_world
+    url = os.environ["SKR_RABBITMQ_TLS_URL"].replace("%2f", world.vhost)
+    good = f"{url}?cacert={os.environ['SKR_RABBITMQ_CERTIFICATES']}/" \
+        "authority.pem"
+    bad = good.replace("@127.0.0.1", f"@{host}").replace(
+        "/authority.pem", f"/{authority}.pem")
+    world.set_config(replace=[(world.broker, bad)])
+    relay = expect_refusal(world, ["certificate is not trusted", says,
+                                   "cacert", host], "setup-amqp")
+    assert relay.stop() == 0
+    world.set_config(replace=[(world.broker, good)])
+    world.relay_all()
+    assert world.take_numbers() == list(range(GOOD))
