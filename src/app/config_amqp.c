@@ -112,8 +112,8 @@ check_rule(struct skr_config_reader *reader, const struct skr_yaml_entry *rule)
             .line = sender->line,
         };
         skr_config_mistake(reader, &place,
-                           "there is no transport '%s'; name the outbox's "
-                           "relay_to, or leave sender out",
+                           "there is no transport '%s'; name one, or leave sender "
+                           "out for the outbox's relay_to",
                            skr_config_excerpt(sender->value->text, excerpt));
     }
     bool is_map = headers == NULL || headers->value->kind == SKR_YAML_MAP ||

@@ -42,7 +42,7 @@ struct skr_route_rule {
 // One of the transports that a relay sends to.
 struct skr_route_sender {
     const char *name;
-    bool is_one_queue;     // messages need no exchange there
+    bool is_one_queue;  // messages need no exchange there
     // NULL: by convention.
     const char *exchange;
     const char *routing_key;

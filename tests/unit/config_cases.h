@@ -304,7 +304,7 @@ static const struct config_case config_cases[] = {
      "a number or a boolean is needed\n"
      "5: message_broker_amqp.topology.bindings[0].arguments: a map is needed\n"
      "6: message_broker_amqp.routing.order.placed.sender: there is no "
-     "transport 'e'; name the outbox's relay_to, or leave sender out\n"
+     "transport 'e'; name one, or leave sender out for the outbox's relay_to\n"
      "6: message_broker_amqp.routing.order.placed.headers: a map of texts is "
      "needed\n"},
     {"transports:\n  amqp:\n    dsn: 'amqp://localhost'\n"
