@@ -17,6 +17,9 @@ struct skr_route;
 // The first member of every driver's own struct.
 struct skr_broker {
     const struct skr_broker_ops *ops;
+    // Set by open(): settle() can carry out SKR_SETTLE_RETRY. Where it cannot,
+    // the caller keeps what is to be tried again, and acknowledges it.
+    bool delays;
 };
 
 struct skr_broker_options {
@@ -24,7 +27,11 @@ struct skr_broker_options {
     const struct skr_db_ops *database;  // under a queue broker; else NULL
     const char *database_url;
     bool auto_setup;  // make what is missing on the broker
-    int wake_fd;      // readable: receive() ends early; negative: none
+    // receive() will be called: what it needs is looked for by open(), so that
+    // a mistake is told before the first message is waited for. Without it the
+    // first receive() does so.
+    bool consumes;
+    int wake_fd;  // readable: receive() ends early; negative: none
     struct skr_log log;
 };
 
@@ -78,7 +85,9 @@ skr_broker_outcomes_fn(struct skr_broker *broker, struct skr_outcome *outcomes,
 enum skr_settlement {
     SKR_SETTLE_RELEASE,  // give it back: the initial value
     SKR_SETTLE_ACK,      // it is dealt with
-    SKR_SETTLE_RETRY,    // again after delay_ms, with retry_count raised
+    // Again after delay_ms, with retry_count raised. In a broker that has no
+    // delays it is given back at once, as it came.
+    SKR_SETTLE_RETRY,
 };
 
 // A delivery as it came. Everything but the settlement is the driver's.
@@ -96,7 +105,11 @@ struct skr_incoming {
     int64_t created_at_us;  // 0: unknown
     uint32_t retry_count;   // how often it was tried before
     bool redelivered;  // someone had it and did not settle it: handle it alone
-    uint64_t handle;   // the driver's
+    // How often it was handed out before, by a count that the broker keeps; 0:
+    // it keeps none. It counts consumers that were gone before they looked at
+    // the message, too, so that it is no measure of what the message did.
+    uint32_t delivery_count;
+    uint64_t handle;  // the driver's
 
     enum skr_settlement settlement;
     uint32_t delay_ms;

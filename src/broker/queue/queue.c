@@ -118,6 +118,7 @@ queue_open(struct skr_broker *base, const struct skr_url *url,
         return code;
     broker->redeliver_timeout_s = (uint32_t)redeliver_timeout_s;
     broker->derives_ids = derives_ids;
+    base->delays = true;
     broker->wake_fd = options->wake_fd;
     broker->log = options->log;
     broker->database = options->database;

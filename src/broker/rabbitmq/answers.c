@@ -23,9 +23,9 @@ skr_rabbit_open_channel(struct rabbit_broker *broker, amqp_channel_t channel,
     return code;
 }
 
-static enum skr_code
-fail_unexpected(const struct rabbit_broker *broker, const char *what,
-                struct skr_error *error)
+enum skr_code
+skr_rabbit_fail_unexpected(const struct rabbit_broker *broker, const char *what,
+                           struct skr_error *error)
 {
     return skr_fail(error, SKR_UNAVAILABLE, SKR_RECONNECT,
                     "%s sent what was not expected: %s",
@@ -95,7 +95,9 @@ on_connection(struct rabbit_broker *broker, const amqp_method_t *method,
         broker->is_blocked = false;
         broker->unblocked_ms = skr_clock_ms();
         return SKR_OK;
-    default: return fail_unexpected(broker, "a method on channel 0", error);
+    default:
+        return skr_rabbit_fail_unexpected(broker, "a method on channel 0",
+                                          error);
     }
 }
 
@@ -119,7 +121,7 @@ on_publishing_closed(struct rabbit_broker *broker,
 {
     enum skr_code code = SKR_OK;
     if (!broker->is_publishing_open)
-        return fail_unexpected(broker, reason->text, error);
+        return skr_rabbit_fail_unexpected(broker, reason->text, error);
     skr_log(&broker->log, SKR_LOG_WARNING, "amqp.channel_closed",
             SKR_LOG_TEXT("broker", broker->link.stream.peer),
             SKR_LOG_NUMBER("in_flight", broker->window.in_flight),
@@ -145,7 +147,7 @@ on_asking_closed(struct rabbit_broker *broker, const struct skr_error *reason,
 {
     broker->is_asking_open = false;
     if (!broker->is_asking)
-        return fail_unexpected(broker, reason->text, error);
+        return skr_rabbit_fail_unexpected(broker, reason->text, error);
     broker->is_asking = false;
     return skr_rabbit_exchange_note(&broker->exchanges, broker->asked, reason,
                                     error);
@@ -175,6 +177,8 @@ on_channel_close(struct rabbit_broker *broker, amqp_channel_t channel,
         code = on_publishing_closed(broker, close, &reason, error);
         break;
     case RABBIT_ASKING: code = on_asking_closed(broker, &reason, error); break;
+    case RABBIT_CONSUMING:
+        return skr_rabbit_on_consuming_closed(broker, &reason, error);
     default:
         broker->is_declaring_open = false;
         broker->answer = RABBIT_NO;
@@ -191,7 +195,8 @@ on_confirmation(struct rabbit_broker *broker, uint64_t tag, bool multiple,
                 enum skr_fate fate, struct skr_error *error)
 {
     if (!skr_rabbit_window_settle(&broker->window, tag, multiple, fate))
-        return fail_unexpected(broker, "a confirm of nothing", error);
+        return skr_rabbit_fail_unexpected(broker, "a confirm of nothing",
+                                          error);
     return SKR_OK;
 }
 
@@ -234,7 +239,9 @@ on_publishing(struct rabbit_broker *broker, const amqp_method_t *method,
     case AMQP_CONFIRM_SELECT_OK_METHOD:
         broker->is_publishing_open = true;
         return SKR_OK;
-    default: return fail_unexpected(broker, "a method while publishing", error);
+    default:
+        return skr_rabbit_fail_unexpected(broker, "a method while publishing",
+                                          error);
     }
 }
 
@@ -247,7 +254,8 @@ on_asking(struct rabbit_broker *broker, const amqp_method_t *method,
         return SKR_OK;
     }
     if (method->id != AMQP_EXCHANGE_DECLARE_OK_METHOD || !broker->is_asking)
-        return fail_unexpected(broker, "an answer to no question", error);
+        return skr_rabbit_fail_unexpected(broker, "an answer to no question",
+                                          error);
     broker->is_asking = false;
     return skr_rabbit_exchange_note(&broker->exchanges, broker->asked, NULL,
                                     error);
@@ -258,24 +266,27 @@ static enum skr_code
 on_returned_properties(struct rabbit_broker *broker, const amqp_frame_t *frame,
                        struct skr_error *error)
 {
-    const amqp_basic_properties_t *properties =
-        frame->payload.properties.decoded;
+    const struct rabbit_piece raw = {.bytes =
+                                         frame->payload.properties.raw.bytes,
+                                     .size = frame->payload.properties.raw.len};
+    struct rabbit_properties properties = {0};
     struct skr_id id;
     char text[SKR_ID_TEXT_SIZE] = "";
     struct rabbit_entry *entry = NULL;
     broker->returning.body_left = frame->payload.properties.body_size;
     broker->returning.is_coming = broker->returning.body_left > 0;
-    if ((properties->_flags & AMQP_BASIC_MESSAGE_ID_FLAG) != 0 &&
-        properties->message_id.len == sizeof(text) - 1) {
-        memcpy(text, properties->message_id.bytes, sizeof(text) - 1);
+    const struct rabbit_piece *given = &properties.pieces[RABBIT_MESSAGE_ID];
+    if (skr_rabbit_properties_read(raw, &properties, NULL) == SKR_OK &&
+        given->size == sizeof(text) - 1) {
+        memcpy(text, given->bytes, sizeof(text) - 1);
         if (skr_id_parse(text, &id, NULL) == SKR_OK)
             entry = skr_rabbit_window_find(&broker->window, id,
                                            broker->returning.exchange,
                                            broker->returning.routing_key);
     }
     if (entry == NULL)
-        return fail_unexpected(broker, "the return of an unknown message",
-                               error);
+        return skr_rabbit_fail_unexpected(
+            broker, "the return of an unknown message", error);
     return skr_rabbit_entry_return(entry, &broker->returning.reason, error);
 }
 
@@ -285,7 +296,8 @@ on_returned_body(struct rabbit_broker *broker, const amqp_frame_t *frame,
 {
     size_t size = frame->payload.body_fragment.len;
     if (size > broker->returning.body_left)
-        return fail_unexpected(broker, "more of a body than announced", error);
+        return skr_rabbit_fail_unexpected(
+            broker, "more of a body than announced", error);
     broker->returning.body_left -= size;
     broker->returning.is_coming = broker->returning.body_left > 0;
     return SKR_OK;
@@ -303,7 +315,8 @@ on_method(struct rabbit_broker *broker, amqp_channel_t channel,
     case RABBIT_PUBLISHING: return on_publishing(broker, method, error);
     case RABBIT_ASKING: return on_asking(broker, method, error);
     case RABBIT_DECLARING: broker->answer = RABBIT_YES; return SKR_OK;
-    default: return fail_unexpected(broker, "an unknown channel", error);
+    default:
+        return skr_rabbit_fail_unexpected(broker, "an unknown channel", error);
     }
 }
 
@@ -313,6 +326,10 @@ skr_rabbit_handle(struct rabbit_broker *broker, const amqp_frame_t *frame,
 {
     bool is_return =
         frame->channel == RABBIT_PUBLISHING && broker->returning.is_coming;
+    bool is_close = frame->frame_type == AMQP_FRAME_METHOD &&
+                    frame->payload.method.id == AMQP_CHANNEL_CLOSE_METHOD;
+    if (frame->channel == RABBIT_CONSUMING && !is_close)
+        return skr_rabbit_on_consuming(broker, frame, error);
     switch (frame->frame_type) {
     case AMQP_FRAME_HEARTBEAT: return SKR_OK;
     case AMQP_FRAME_METHOD:
@@ -327,5 +344,5 @@ skr_rabbit_handle(struct rabbit_broker *broker, const amqp_frame_t *frame,
         break;
     default: break;
     }
-    return fail_unexpected(broker, "a frame out of place", error);
+    return skr_rabbit_fail_unexpected(broker, "a frame out of place", error);
 }

@@ -14,7 +14,7 @@ enum {
     METHOD_HEAD = 4,       // its number
     PROPERTIES_HEAD = 12,  // class, weight, body size
     FIRST_FRAME_MAX = 65536,
-    INPUT_SIZE = 65536,
+    POOL_PAGE_SIZE = 4096,
     GOODBYE_MS = 1000,
 };
 
@@ -23,22 +23,23 @@ skr_rabbit_link_start(struct rabbit_link *link, struct skr_error *error)
 {
     link->frame_max = FIRST_FRAME_MAX;
     link->heard_ms = link->told_ms = skr_clock_ms();
-    link->decoder = amqp_new_connection();
-    link->in.bytes = malloc(INPUT_SIZE);
-    link->in.capacity = INPUT_SIZE;
-    if (link->decoder == NULL || link->in.bytes == NULL)
-        return skr_fail_memory(error);
-    return SKR_OK;
+    init_amqp_pool(&link->pool, POOL_PAGE_SIZE);
+    link->in.bytes = malloc(FIRST_FRAME_MAX);
+    link->in.capacity = FIRST_FRAME_MAX;
+    return link->in.bytes == NULL ? skr_fail_memory(error) : SKR_OK;
 }
 
 enum skr_code
 skr_rabbit_link_tune(struct rabbit_link *link, uint32_t frame_max,
                      uint16_t heartbeat_s, struct skr_error *error)
 {
-    // The decoder sends nothing, so that heartbeats are no business of its.
-    if (amqp_tune_connection(link->decoder, 0, (int)frame_max, 0) !=
-        AMQP_STATUS_OK)
-        return skr_fail_memory(error);
+    if (frame_max > link->in.capacity) {
+        char *bytes = realloc(link->in.bytes, frame_max);
+        if (bytes == NULL)
+            return skr_fail_memory(error);
+        link->in.bytes = bytes;
+        link->in.capacity = frame_max;
+    }
     link->frame_max = frame_max;
     link->heartbeat_ms = (int64_t)heartbeat_s * 1000;
     return SKR_OK;
@@ -74,8 +75,8 @@ skr_rabbit_link_close(struct rabbit_link *link, bool is_alive)
         say_goodbye(link);
     if (link->stream.fd >= 0)
         skr_rabbit_stream_close(&link->stream);
-    if (link->decoder != NULL)
-        amqp_destroy_connection(link->decoder);
+    if (link->in.bytes != NULL)
+        empty_amqp_pool(&link->pool);
     free(link->in.bytes);
     free(link->out.bytes);
     *link = (struct rabbit_link){.stream.fd = -1};
@@ -178,6 +179,25 @@ skr_rabbit_link_send(struct rabbit_link *link, amqp_channel_t channel,
 }
 
 enum skr_code
+skr_rabbit_link_send_raw_properties(struct rabbit_link *link,
+                                    amqp_channel_t channel, size_t body_size,
+                                    const void *bytes, size_t size,
+                                    struct skr_error *error)
+{
+    enum skr_code code =
+        make_room(link, size + PROPERTIES_HEAD + FRAME_REST, error);
+    if (code != SKR_OK)
+        return code;
+    char *payload = link->out.bytes + link->out.end + FRAME_HEAD;
+    put_number(payload, AMQP_BASIC_CLASS, 2);
+    put_number(payload + 2, 0, 2);
+    put_number(payload + 4, body_size, 8);
+    memcpy(payload + PROPERTIES_HEAD, bytes, size);
+    close_frame(link, AMQP_FRAME_HEADER, channel, PROPERTIES_HEAD + size);
+    return SKR_OK;
+}
+
+enum skr_code
 skr_rabbit_link_send_properties(struct rabbit_link *link,
                                 amqp_channel_t channel, size_t body_size,
                                 amqp_basic_properties_t *properties,
@@ -239,26 +259,112 @@ skr_rabbit_link_flush(struct rabbit_link *link, struct skr_error *error)
     return SKR_OK;
 }
 
+static uint64_t
+get_number(const char *at, size_t size)
+{
+    uint64_t number = 0;
+    for (size_t i = 0; i < size; i++)
+        number = number << 8 | (unsigned char)at[i];
+    return number;
+}
+
 static enum skr_code
-decode(struct rabbit_link *link, amqp_frame_t *frame, struct skr_error *error)
+fail_language(const struct rabbit_link *link, const char *what,
+              struct skr_error *error)
+{
+    return skr_fail(error, SKR_UNAVAILABLE, SKR_RECONNECT,
+                    "%s does not speak AMQP as expected: %s", link->stream.peer,
+                    what);
+}
+
+static enum skr_code
+decode_method(struct rabbit_link *link, const char *payload, size_t size,
+              amqp_method_t *method, struct skr_error *error)
+{
+    if (size < METHOD_HEAD)
+        return fail_language(link, "a method without a number", error);
+    method->id = (amqp_method_number_t)get_number(payload, METHOD_HEAD);
+    amqp_bytes_t fields = {.len = size - METHOD_HEAD,
+                           .bytes = link->in.bytes + link->in.start +
+                                    FRAME_HEAD + METHOD_HEAD};
+    int status =
+        amqp_decode_method(method->id, &link->pool, fields, &method->decoded);
+    if (status == AMQP_STATUS_NO_MEMORY)
+        return skr_fail_memory(error);
+    if (status < 0)
+        return fail_language(link, amqp_error_string2(status), error);
+    return SKR_OK;
+}
+
+// A whole frame lies at in.start.
+static enum skr_code
+decode(struct rabbit_link *link, size_t size, amqp_frame_t *frame,
+       struct skr_error *error)
+{
+    char *payload = link->in.bytes + link->in.start + FRAME_HEAD;
+    uint8_t type = (uint8_t)payload[-FRAME_HEAD];
+    *frame = (amqp_frame_t){
+        .frame_type = type,
+        .channel = (amqp_channel_t)get_number(payload - FRAME_HEAD + 1, 2),
+    };
+    if ((unsigned char)payload[size] != FRAME_END)
+        return fail_language(link, "a frame without an end", error);
+    switch (type) {
+    case AMQP_FRAME_METHOD:
+        return decode_method(link, payload, size, &frame->payload.method,
+                             error);
+    case AMQP_FRAME_HEADER:
+        if (size < PROPERTIES_HEAD)
+            return fail_language(link, "properties that are cut short", error);
+        frame->payload.properties.class_id = (uint16_t)get_number(payload, 2);
+        frame->payload.properties.body_size = get_number(payload + 4, 8);
+        frame->payload.properties.raw = (amqp_bytes_t){
+            .len = size - PROPERTIES_HEAD, .bytes = payload + PROPERTIES_HEAD};
+        return SKR_OK;
+    case AMQP_FRAME_BODY:
+        frame->payload.body_fragment =
+            (amqp_bytes_t){.len = size, .bytes = payload};
+        return SKR_OK;
+    case AMQP_FRAME_HEARTBEAT: return SKR_OK;
+    default: return fail_language(link, "an unknown kind of frame", error);
+    }
+}
+
+// *size becomes that of the payload.
+static enum skr_code
+find_frame(const struct rabbit_link *link, size_t *size, bool *is_whole,
+           struct skr_error *error)
+{
+    const struct rabbit_bytes *in = &link->in;
+    size_t got = in->end - in->start;
+    *is_whole = false;
+    // What greets us with a text is told apart by its first byte.
+    if (got > 0 && (unsigned char)in->bytes[in->start] > AMQP_FRAME_HEARTBEAT)
+        return fail_language(link, "an unknown kind of frame", error);
+    if (got < FRAME_HEAD)
+        return SKR_OK;
+    *size = (size_t)get_number(in->bytes + in->start + 3, 4);
+    if (*size + FRAME_REST > in->capacity)
+        return fail_language(link, "a frame that is too large", error);
+    *is_whole = got >= *size + FRAME_REST;
+    return SKR_OK;
+}
+
+static enum skr_code
+read_more(struct rabbit_link *link, size_t *count, struct skr_error *error)
 {
     struct rabbit_bytes *in = &link->in;
-    frame->frame_type = 0;
-    while (in->start < in->end && frame->frame_type == 0) {
-        int used =
-            amqp_handle_input(link->decoder,
-                              (amqp_bytes_t){.len = in->end - in->start,
-                                             .bytes = in->bytes + in->start},
-                              frame);
-        if (used == AMQP_STATUS_NO_MEMORY)
-            return skr_fail_memory(error);
-        if (used < 0)
-            return skr_fail(error, SKR_UNAVAILABLE, SKR_RECONNECT,
-                            "%s does not speak AMQP as expected: %s",
-                            link->stream.peer, amqp_error_string2(used));
-        in->start += (size_t)used;
-    }
-    return SKR_OK;
+    if (in->start > 0)
+        memmove(in->bytes, in->bytes + in->start, in->end - in->start);
+    in->end -= in->start;
+    in->start = 0;
+    enum skr_code code =
+        skr_rabbit_stream_read(&link->stream, in->bytes + in->end,
+                               in->capacity - in->end, count, error);
+    if (code == SKR_OK && *count > 0)
+        link->heard_ms = skr_clock_ms();
+    in->end += *count;
+    return code;
 }
 
 enum skr_code
@@ -266,20 +372,24 @@ skr_rabbit_link_next(struct rabbit_link *link, amqp_frame_t *frame, bool *found,
                      struct skr_error *error)
 {
     *found = false;
-    amqp_maybe_release_buffers(link->decoder);
+    recycle_amqp_pool(&link->pool);
     for (;;) {
-        enum skr_code code = decode(link, frame, error);
-        *found = code == SKR_OK && frame->frame_type != 0;
-        if (code != SKR_OK || *found)
+        size_t size = 0;
+        bool is_whole = false;
+        enum skr_code code = find_frame(link, &size, &is_whole, error);
+        if (code == SKR_OK && is_whole)
+            code = decode(link, size, frame, error);
+        if (code != SKR_OK)
             return code;
+        if (is_whole) {
+            link->in.start += size + FRAME_REST;
+            *found = true;
+            return SKR_OK;
+        }
         size_t count = 0;
-        code = skr_rabbit_stream_read(&link->stream, link->in.bytes,
-                                      link->in.capacity, &count, error);
+        code = read_more(link, &count, error);
         if (code != SKR_OK || count == 0)
             return code;
-        link->in.start = 0;
-        link->in.end = count;
-        link->heard_ms = skr_clock_ms();
     }
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Frames to and from a server. What is sent is gathered and written when there
-// is room; what comes is decoded one frame at a time. Heartbeats included.
+// is room; what comes is taken apart one frame at a time. Heartbeats included.
 
 #ifndef SKR_BROKER_RABBITMQ_LINK_H
 #define SKR_BROKER_RABBITMQ_LINK_H
@@ -12,11 +12,11 @@
 
 struct rabbit_link {
     struct rabbit_stream stream;
-    amqp_connection_state_t decoder;  // of librabbitmq, without a socket
-    size_t frame_max;                 // bytes of a whole frame
-    int64_t heartbeat_ms;             // 0: none
-    int64_t heard_ms;                 // when bytes last came
-    int64_t told_ms;                  // when bytes last went
+    amqp_pool_t pool;      // of the method that came last
+    size_t frame_max;      // bytes of a whole frame
+    int64_t heartbeat_ms;  // 0: none
+    int64_t heard_ms;      // when bytes last came
+    int64_t told_ms;       // when bytes last went
     // bytes: 0 .. start (done) .. end (still to do) .. capacity
     struct rabbit_bytes {
         char *bytes;
@@ -49,6 +49,12 @@ skr_rabbit_link_send_properties(struct rabbit_link *link,
                                 amqp_channel_t channel, size_t body_size,
                                 amqp_basic_properties_t *properties,
                                 struct skr_error *error);
+// The same from bytes that are encoded already.
+SKR_MUST_CHECK enum skr_code
+skr_rabbit_link_send_raw_properties(struct rabbit_link *link,
+                                    amqp_channel_t channel, size_t body_size,
+                                    const void *bytes, size_t size,
+                                    struct skr_error *error);
 // One frame of the body; *size becomes what it took.
 SKR_MUST_CHECK enum skr_code
 skr_rabbit_link_send_body(struct rabbit_link *link, amqp_channel_t channel,
@@ -61,7 +67,8 @@ SKR_MUST_CHECK enum skr_code
 skr_rabbit_link_flush(struct rabbit_link *link, struct skr_error *error);
 
 // The next frame that has come; *found is false when there is none. It lives
-// until the next call.
+// until the next call. Properties are given raw: they hold what anybody wrote,
+// and librabbitmq follows nested tables for as long as the stack lasts.
 SKR_MUST_CHECK enum skr_code
 skr_rabbit_link_next(struct rabbit_link *link, amqp_frame_t *frame, bool *found,
                      struct skr_error *error);

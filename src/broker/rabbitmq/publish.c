@@ -59,6 +59,10 @@ skr_rabbit_submit(struct skr_broker *base, const struct skr_message *message,
                   struct skr_error *error)
 {
     struct rabbit_broker *broker = (struct rabbit_broker *)base;
+    if (broker->consumer.is_wanted)
+        return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
+                        "this connection consumes; another is needed to "
+                        "publish");
     if (broker->failure.code != SKR_OK) {
         if (error != NULL)
             *error = broker->failure;

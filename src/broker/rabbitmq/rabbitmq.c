@@ -33,8 +33,9 @@ skr_rabbit_connect(struct rabbit_broker *broker, struct skr_error *error)
     forget_connection(broker);
     enum skr_code code = skr_rabbit_link_open(&broker->link, &broker->settings,
                                               broker->wake_fd, error);
-    if (code == SKR_OK)
-        code = skr_rabbit_open_channel(broker, RABBIT_PUBLISHING, error);
+    if (code != SKR_OK || broker->consumer.is_wanted)
+        return code;
+    code = skr_rabbit_open_channel(broker, RABBIT_PUBLISHING, error);
     if (code == SKR_OK)
         code = skr_rabbit_open_channel(broker, RABBIT_ASKING, error);
     return code;
@@ -48,7 +49,7 @@ check_patience(const struct rabbit_broker *broker, struct skr_error *error)
     const struct rabbit_entry *oldest =
         skr_rabbit_window_oldest(&broker->window);
     int64_t since_ms = skr_clock_ms();
-    if (broker->is_blocked)
+    if (broker->is_blocked || broker->consumer.is_wanted)
         return SKR_OK;
     if (oldest != NULL)
         since_ms = oldest->sent_ms;
@@ -199,6 +200,8 @@ declare_exchange(struct rabbit_broker *broker, struct skr_error *error)
 static enum skr_code
 await_channels(struct rabbit_broker *broker, struct skr_error *error)
 {
+    if (broker->consumer.is_wanted)
+        return skr_rabbit_consumer_prepare(broker, error);
     while (!broker->is_publishing_open || !broker->is_asking_open) {
         enum skr_code code = skr_rabbit_turn(broker, 100, error);
         if (code != SKR_OK)
@@ -215,16 +218,18 @@ rabbit_open(struct skr_broker *base, const struct skr_url *url,
     broker->link.stream.fd = -1;
     broker->log = options->log;
     broker->wake_fd = options->wake_fd;
+    broker->consumer.is_wanted = options->consumes;
     enum skr_code code =
         skr_rabbit_settings_read(options->url, url, options->auto_setup,
                                  &broker->log, &broker->settings, error);
+    base->delays = broker->settings.delays;
     if (code == SKR_OK)
         code = skr_rabbit_window_init(&broker->window, error);
     if (code == SKR_OK)
         code = skr_rabbit_connect(broker, error);
     if (code == SKR_OK)
         code = await_channels(broker, error);
-    if (code == SKR_OK)
+    if (code == SKR_OK && !broker->consumer.is_wanted)
         code = declare_exchange(broker, error);
     return code;
 }
@@ -233,6 +238,7 @@ static void
 rabbit_close(struct skr_broker *base)
 {
     struct rabbit_broker *broker = (struct rabbit_broker *)base;
+    skr_rabbit_consumer_fini(broker);
     skr_rabbit_link_close(&broker->link, broker->failure.code == SKR_OK);
     skr_rabbit_window_fini(&broker->window);
     skr_rabbit_exchanges_forget(&broker->exchanges);
@@ -247,5 +253,7 @@ const struct skr_broker_ops skr_rabbitmq_broker = {
     .close = rabbit_close,
     .submit = skr_rabbit_submit,
     .outcomes = skr_rabbit_outcomes,
+    .receive = skr_rabbit_receive,
+    .settle = skr_rabbit_settle,
     .declare = skr_rabbit_declare,
 };

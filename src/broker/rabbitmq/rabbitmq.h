@@ -1,14 +1,17 @@
 // SPDX-License-Identifier: MIT
 // The inside of the RabbitMQ broker, shared by its files alone.
 //
-// Three channels: messages go out on one, in confirm mode; exchanges are looked
-// for on another, since asking for one that is missing closes the channel; the
+// Channels: messages go out on one, in confirm mode; exchanges are looked for
+// on another, since asking for one that is missing closes the channel; the
 // third declares, and is opened when it is needed. Nothing but open(),
-// declare() and a reconnect waits for the server.
+// declare() and a reconnect waits for the server. A broker that consumes has
+// the fourth instead of the first two: publishing and consuming never share a
+// connection, since a server that holds a publisher would hold acks as well.
 
 #ifndef SKR_BROKER_RABBITMQ_RABBITMQ_H
 #define SKR_BROKER_RABBITMQ_RABBITMQ_H
 
+#include "broker/rabbitmq/consume.h"
 #include "broker/rabbitmq/link.h"
 #include "broker/rabbitmq/window.h"
 
@@ -16,6 +19,7 @@ enum {
     RABBIT_PUBLISHING = 1,
     RABBIT_ASKING = 2,
     RABBIT_DECLARING = 3,
+    RABBIT_CONSUMING = 4,
 };
 
 // What is known of an exchange.
@@ -69,10 +73,14 @@ struct rabbit_broker {
     bool is_blocked;           // the server takes no messages now
     int64_t unblocked_ms;      // since when it does again
     int64_t channel_asked_ms;  // since when an answer about channels is due
+
+    struct rabbit_consumer consumer;
 };
 
 skr_broker_submit_fn skr_rabbit_submit;
 skr_broker_outcomes_fn skr_rabbit_outcomes;
+skr_broker_receive_fn skr_rabbit_receive;
+skr_broker_settle_fn skr_rabbit_settle;
 skr_broker_declare_fn skr_rabbit_declare;
 
 // Connects and opens the channels.
@@ -94,6 +102,67 @@ skr_rabbit_handle(struct rabbit_broker *broker, const amqp_frame_t *frame,
 SKR_MUST_CHECK enum skr_code
 skr_rabbit_open_channel(struct rabbit_broker *broker, amqp_channel_t channel,
                         struct skr_error *error);
+
+SKR_MUST_CHECK enum skr_code
+skr_rabbit_fail_unexpected(const struct rabbit_broker *broker, const char *what,
+                           struct skr_error *error);
+
+// topology.c: whether a queue or an exchange is there; SKR_MISSING: it is not.
+SKR_MUST_CHECK enum skr_code
+skr_rabbit_look_for(struct rabbit_broker *broker,
+                    enum skr_declaration_kind kind, const char *name,
+                    struct skr_error *error);
+
+// queue_setup.c: makes, or looks for, what is consumed from.
+SKR_MUST_CHECK enum skr_code
+skr_rabbit_queues_set_up(struct rabbit_broker *broker, struct skr_error *error);
+// What the server said of a queue, with its place and the cure. error is both
+// what was said and what becomes of it.
+enum skr_code skr_rabbit_fail_queue(const struct rabbit_broker *broker,
+                                    const char *queue, struct skr_error *error);
+
+// consume.c: opens the channel and sees to the queues, by open() or the first
+// receive().
+SKR_MUST_CHECK enum skr_code
+skr_rabbit_consumer_prepare(struct rabbit_broker *broker,
+                            struct skr_error *error);
+// Lets messages come, at most twice as many as receive() is asked for if the
+// settings do not say.
+SKR_MUST_CHECK enum skr_code
+skr_rabbit_subscribe(struct rabbit_broker *broker, size_t capacity,
+                     struct skr_error *error);
+void skr_rabbit_consumer_fini(struct rabbit_broker *broker);
+// What comes on its channel.
+SKR_MUST_CHECK enum skr_code
+skr_rabbit_on_consuming(struct rabbit_broker *broker, const amqp_frame_t *frame,
+                        struct skr_error *error);
+SKR_MUST_CHECK enum skr_code
+skr_rabbit_on_consuming_closed(struct rabbit_broker *broker,
+                               const struct skr_error *reason,
+                               struct skr_error *error);
+// Sends and takes what can be without waiting, then waits up to timeout_ms if
+// nothing came. After an error the connection is lost, and failure says why.
+SKR_MUST_CHECK enum skr_code
+skr_rabbit_consumer_turn(struct rabbit_broker *broker, uint32_t timeout_ms,
+                         struct skr_error *error);
+
+// settle.c: gives back what the caller was given and has not settled.
+SKR_MUST_CHECK enum skr_code
+skr_rabbit_release_unsettled(struct rabbit_broker *broker,
+                             struct skr_error *error);
+
+// incoming.c: a delivery as the caller gets it, with its texts in the arena.
+SKR_MUST_CHECK enum skr_code
+skr_rabbit_incoming_fill(struct skr_arena *arena, const char *queue,
+                         const struct rabbit_delivery *delivery, uint64_t tag,
+                         struct skr_incoming *incoming,
+                         struct skr_error *error);
+
+// heartbeat.c: a thread that serves the connection while the caller is busy.
+SKR_MUST_CHECK enum skr_code
+skr_rabbit_heartbeat_start(struct rabbit_broker *broker,
+                           struct skr_error *error);
+void skr_rabbit_heartbeat_stop(struct rabbit_broker *broker);
 
 // NULL: nothing is known of it.
 struct rabbit_exchange *

@@ -17,9 +17,11 @@ enum {
     DEFAULT_CONFIRM_S = 30,
     DEFAULT_HEARTBEAT_S = 30,
     MOST_SECONDS = 3600,
+    MOST_PREFETCH = 65535,  // a short in the protocol
+    DEFAULT_PREFETCH_BYTES = 16 * 1024 * 1024,
 };
 
-// Symfony's, which concern consuming or its own client library, and ours.
+// Ours, and Symfony's, of which some concern its own client library.
 static const char *const known_parameters[] = {
     "auto_setup",
     "cacert",
@@ -32,8 +34,12 @@ static const char *const known_parameters[] = {
     "heartbeat",
     "key",
     "persistent",
+    "prefetch_bytes",
     "prefetch_count",
+    "queue",
+    "queues",
     "read_timeout",
+    "retry_via",
     "rpc_timeout",
     "sasl_method",
     "verify",
@@ -64,9 +70,8 @@ warn_of_unknown_parameters(const struct skr_url *url, const struct skr_log *log)
                     SKR_LOG_TEXT("option", url->parameters[i].name));
 }
 
-// The last one wins, so that a command can add its own to a DSN.
-static const char *
-find_last(const struct skr_url *url, const char *name)
+const char *
+skr_rabbit_find_last(const struct skr_url *url, const char *name)
 {
     const char *value = NULL;
     for (size_t i = 0; i < url->parameter_count; i++)
@@ -81,7 +86,7 @@ read_switch(const struct skr_url *url, const char *name, bool fallback,
 {
     static const char *const yes[] = {"1", "true", "on", "yes"};
     static const char *const no[] = {"0", "false", "off", "no", ""};
-    const char *text = find_last(url, name);
+    const char *text = skr_rabbit_find_last(url, name);
     *value = fallback;
     if (text == NULL)
         return SKR_OK;
@@ -103,7 +108,7 @@ static enum skr_code
 read_seconds(const struct skr_url *url, const char *name, double least,
              int fallback, int64_t *time_ms, struct skr_error *error)
 {
-    const char *text = find_last(url, name);
+    const char *text = skr_rabbit_find_last(url, name);
     *time_ms = (int64_t)fallback * 1000;
     if (text == NULL)
         return SKR_OK;
@@ -247,9 +252,9 @@ static enum skr_code
 read_texts(const struct skr_url *url, struct rabbit_settings *settings,
            struct skr_error *error)
 {
-    const char *vhost = find_last(url, "vhost");
-    const char *exchange = find_last(url, "exchange[name]");
-    const char *name = find_last(url, "connection_name");
+    const char *vhost = skr_rabbit_find_last(url, "vhost");
+    const char *exchange = skr_rabbit_find_last(url, "exchange[name]");
+    const char *name = skr_rabbit_find_last(url, "connection_name");
     enum skr_code code = keep(settings, url->user == NULL ? "guest" : url->user,
                               &settings->user, error);
     if (code == SKR_OK)
@@ -263,16 +268,55 @@ read_texts(const struct skr_url *url, struct rabbit_settings *settings,
     if (code == SKR_OK && exchange != NULL)
         code = keep(settings, exchange, &settings->exchange, error);
     if (code == SKR_OK)
-        code = keep(settings, find_last(url, "exchange[type]"),
+        code = keep(settings, skr_rabbit_find_last(url, "exchange[type]"),
                     &settings->exchange_type, error);
     if (code == SKR_OK)
-        code =
-            keep(settings, find_last(url, "cacert"), &settings->cacert, error);
+        code = keep(settings, skr_rabbit_find_last(url, "cacert"),
+                    &settings->cacert, error);
     if (code == SKR_OK)
-        code = keep(settings, find_last(url, "cert"), &settings->cert, error);
+        code = keep(settings, skr_rabbit_find_last(url, "cert"),
+                    &settings->cert, error);
     if (code == SKR_OK)
-        code = keep(settings, find_last(url, "key"), &settings->key, error);
+        code = keep(settings, skr_rabbit_find_last(url, "key"), &settings->key,
+                    error);
     return code;
+}
+
+static enum skr_code
+read_prefetch(const struct skr_url *url, struct rabbit_settings *settings,
+              struct skr_error *error)
+{
+    int64_t count = 0, bytes = DEFAULT_PREFETCH_BYTES;
+    const char *count_text = skr_rabbit_find_last(url, "prefetch_count");
+    const char *bytes_text = skr_rabbit_find_last(url, "prefetch_bytes");
+    if (count_text != NULL &&
+        !skr_text_number(count_text, 1, MOST_PREFETCH, &count))
+        return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
+                        "prefetch_count=%s in the DSN: a number from 1 to %d "
+                        "is needed",
+                        count_text, MOST_PREFETCH);
+    if (bytes_text != NULL &&
+        !skr_text_number(bytes_text, 1, INT64_C(1) << 40, &bytes))
+        return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
+                        "prefetch_bytes=%s in the DSN: a number of bytes is "
+                        "needed",
+                        bytes_text);
+    settings->prefetch_count = (uint32_t)count;
+    settings->prefetch_bytes = (size_t)bytes;
+    return SKR_OK;
+}
+
+static enum skr_code
+read_retry(const struct skr_url *url, struct rabbit_settings *settings,
+           struct skr_error *error)
+{
+    const char *way = skr_rabbit_find_last(url, "retry_via");
+    settings->delays = way != NULL && strcmp(way, "delay_queue") == 0;
+    if (way == NULL || settings->delays || strcmp(way, "row") == 0)
+        return SKR_OK;
+    return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
+                    "retry_via=%s in the DSN: row or delay_queue is needed",
+                    way);
 }
 
 static enum skr_code
@@ -315,6 +359,12 @@ skr_rabbit_settings_read(const char *text, const struct skr_url *url,
         code = read_texts(url, settings, error);
     if (code == SKR_OK)
         code = read_numbers(url, auto_setup, settings, error);
+    if (code == SKR_OK)
+        code = read_prefetch(url, settings, error);
+    if (code == SKR_OK)
+        code = read_retry(url, settings, error);
+    if (code == SKR_OK)
+        code = skr_rabbit_queues_read(url, settings, error);
     if (code == SKR_OK && strlen(settings->vhost) > UINT8_MAX)
         code = skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
                         "the vhost of the DSN is over %d bytes", UINT8_MAX);

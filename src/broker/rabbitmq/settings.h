@@ -5,15 +5,28 @@
 #define SKR_BROKER_RABBITMQ_SETTINGS_H
 
 #include "base/arena.h"
-#include "base/log.h"
+#include "broker/broker.h"
 
 #include <stdbool.h>
-
-struct skr_url;
 
 struct rabbit_host {
     char *name;  // OpenSSL wants it so
     uint16_t port;
+};
+
+// Arguments of a queue or a binding; a list that grows in an arena.
+struct rabbit_arguments {
+    struct skr_argument *items;
+    size_t count, capacity;
+};
+
+// A queue to consume from, and what auto_setup makes of it.
+struct rabbit_queue {
+    const char *name;
+    bool is_transient;
+    const char **binding_keys;  // none: one, which is empty
+    size_t key_count, key_capacity;
+    struct rabbit_arguments arguments, binding_arguments;
 };
 
 // All texts live in the arena.
@@ -39,6 +52,16 @@ struct rabbit_settings {
     const char *exchange;       // of the transport; NULL: none
     const char *exchange_type;  // NULL: it is not ours to declare
     bool auto_setup;
+
+    struct rabbit_queue *queues;  // at least one
+    size_t queue_count, queue_capacity;
+    uint32_t prefetch_count;  // 0: by how many receive() is asked for
+    size_t prefetch_bytes;    // held here, at most
+
+    bool delays;                 // retries travel through delay queues
+    const char *delay_exchange;  // of those
+    const char *delay_queue_pattern;
+    struct rabbit_arguments delay_arguments;
 };
 
 // text is what url was parsed from: only there a slash in the name of a vhost
@@ -48,6 +71,13 @@ skr_rabbit_settings_read(const char *text, const struct skr_url *url,
                          bool auto_setup, const struct skr_log *log,
                          struct rabbit_settings *settings,
                          struct skr_error *error);
+// queues.c's part of it: queues and delay queues, with their arguments.
+SKR_MUST_CHECK enum skr_code
+skr_rabbit_queues_read(const struct skr_url *url,
+                       struct rabbit_settings *settings,
+                       struct skr_error *error);
+// The last one wins, so that a command can add its own to a DSN; NULL: none.
+const char *skr_rabbit_find_last(const struct skr_url *url, const char *name);
 void skr_rabbit_settings_fini(struct rabbit_settings *settings);
 
 #endif

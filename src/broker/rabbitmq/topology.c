@@ -129,6 +129,29 @@ open_channel(struct rabbit_broker *broker, struct skr_error *error)
 }
 
 enum skr_code
+skr_rabbit_look_for(struct rabbit_broker *broker,
+                    enum skr_declaration_kind kind, const char *name,
+                    struct skr_error *error)
+{
+    enum skr_code code = skr_rabbit_check_short("name", name, error);
+    if (code == SKR_OK)
+        code = open_channel(broker, error);
+    if (code != SKR_OK)
+        return code;
+    if (kind == SKR_DECLARE_QUEUE) {
+        amqp_queue_declare_t fields = {.queue = amqp_cstring_bytes(name),
+                                       .passive = 1};
+        code = send(broker, AMQP_QUEUE_DECLARE_METHOD, &fields, error);
+    } else {
+        amqp_exchange_declare_t fields = {.exchange = amqp_cstring_bytes(name),
+                                          .type = amqp_cstring_bytes("direct"),
+                                          .passive = 1};
+        code = send(broker, AMQP_EXCHANGE_DECLARE_METHOD, &fields, error);
+    }
+    return code == SKR_OK ? await_answer(broker, error) : code;
+}
+
+enum skr_code
 skr_rabbit_declare(struct skr_broker *base,
                    const struct skr_declaration *declaration,
                    struct skr_error *error)

@@ -1,0 +1,343 @@
+// SPDX-License-Identifier: MIT
+// The consuming channel: opening it, subscribing, and what comes on it.
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "broker/rabbitmq/errors.h"
+#include "broker/rabbitmq/rabbitmq.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { LONGEST_WAIT_MS = 250, TAG_SIZE = 24 };
+
+static enum skr_code
+init(struct rabbit_consumer *consumer, struct skr_error *error)
+{
+    if (consumer->has_mutex)
+        return SKR_OK;
+    skr_rabbit_deliveries_init(&consumer->deliveries);
+    consumer->delay.link.stream.fd = -1;
+    if (pthread_mutex_init(&consumer->mutex, NULL) != 0)
+        return skr_fail_memory(error);
+    consumer->has_mutex = true;
+    return SKR_OK;
+}
+
+void
+skr_rabbit_consumer_fini(struct rabbit_broker *broker)
+{
+    struct rabbit_consumer *consumer = &broker->consumer;
+    if (!consumer->has_mutex)
+        return;
+    skr_rabbit_heartbeat_stop(broker);
+    skr_rabbit_delay_close(&consumer->delay, true);
+    skr_rabbit_deliveries_fini(&consumer->deliveries);
+    skr_arena_fini(&consumer->arena);
+    pthread_mutex_destroy(&consumer->mutex);
+    consumer->has_mutex = false;
+}
+
+enum skr_code
+skr_rabbit_consumer_prepare(struct rabbit_broker *broker,
+                            struct skr_error *error)
+{
+    struct rabbit_consumer *consumer = &broker->consumer;
+    if (consumer->is_prepared)
+        return SKR_OK;
+    if (broker->window.end > 0)
+        return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
+                        "this connection publishes; another is needed to "
+                        "consume");
+    consumer->is_wanted = true;
+    enum skr_code code = init(consumer, error);
+    if (code == SKR_OK)
+        code = skr_rabbit_queues_set_up(broker, error);
+    if (code == SKR_OK)
+        code = skr_rabbit_open_channel(broker, RABBIT_CONSUMING, error);
+    consumer->is_prepared = code == SKR_OK;
+    return code;
+}
+
+static enum skr_code
+send_consume(struct rabbit_broker *broker, struct skr_error *error)
+{
+    struct rabbit_consumer *consumer = &broker->consumer;
+    char tag[TAG_SIZE];
+    snprintf(tag, sizeof(tag), "%zu", consumer->subscribed);
+    consumer->asked = broker->settings.queues[consumer->subscribed].name;
+    consumer->asked_ms = skr_clock_ms();
+    amqp_basic_consume_t method = {
+        .queue = amqp_cstring_bytes(consumer->asked),
+        .consumer_tag = amqp_cstring_bytes(tag),
+    };
+    return skr_rabbit_link_send(&broker->link, RABBIT_CONSUMING,
+                                AMQP_BASIC_CONSUME_METHOD, &method, error);
+}
+
+static enum skr_code
+on_consume_ok(struct rabbit_broker *broker, struct skr_error *error)
+{
+    struct rabbit_consumer *consumer = &broker->consumer;
+    if (consumer->asked == NULL)
+        return skr_rabbit_fail_unexpected(
+            broker, "an answer to no subscription", error);
+    consumer->asked = NULL;
+    consumer->subscribed++;
+    if (consumer->subscribed == broker->settings.queue_count)
+        return SKR_OK;
+    return send_consume(broker, error);
+}
+
+// The queue by the tag that we gave its consumer; queue_count: none.
+static size_t
+queue_of(const struct rabbit_broker *broker, amqp_bytes_t tag)
+{
+    size_t count = broker->settings.queue_count;
+    char text[TAG_SIZE];
+    int64_t number = 0;
+    if (tag.len >= sizeof(text))
+        return count;
+    memcpy(text, tag.bytes, tag.len);
+    text[tag.len] = '\0';
+    if (!skr_text_number(text, 0, (int64_t)count - 1, &number))
+        return count;
+    return (size_t)number;
+}
+
+static enum skr_code
+on_deliver(struct rabbit_broker *broker, const amqp_basic_deliver_t *deliver,
+           struct skr_error *error)
+{
+    bool fits = false;
+    size_t queue = queue_of(broker, deliver->consumer_tag);
+    if (queue == broker->settings.queue_count)
+        return skr_rabbit_fail_unexpected(broker, "a delivery for nobody",
+                                          error);
+    enum skr_code code = skr_rabbit_deliveries_begin(
+        &broker->consumer.deliveries, deliver->delivery_tag, queue,
+        deliver->redelivered != 0, &fits, error);
+    if (code == SKR_OK && !fits)
+        return skr_rabbit_fail_unexpected(broker, "a delivery out of turn",
+                                          error);
+    return code;
+}
+
+static void
+on_cancel(struct rabbit_broker *broker, const amqp_basic_cancel_t *cancel)
+{
+    size_t queue = queue_of(broker, cancel->consumer_tag);
+    skr_fail(&broker->consumer.end, SKR_UNAVAILABLE, SKR_RECONNECT,
+             "queue %.80s in vhost %.40s: RabbitMQ cancelled the consumer; the "
+             "queue was deleted, or the node that has it went away",
+             queue == broker->settings.queue_count
+                 ? "?"
+                 : broker->settings.queues[queue].name,
+             broker->settings.vhost);
+}
+
+static enum skr_code
+on_method(struct rabbit_broker *broker, const amqp_method_t *method,
+          struct skr_error *error)
+{
+    struct rabbit_consumer *consumer = &broker->consumer;
+    switch (method->id) {
+    case AMQP_BASIC_DELIVER_METHOD:
+        return on_deliver(broker, method->decoded, error);
+    case AMQP_BASIC_CONSUME_OK_METHOD: return on_consume_ok(broker, error);
+    case AMQP_BASIC_CANCEL_METHOD:
+        on_cancel(broker, method->decoded);
+        return SKR_OK;
+    case AMQP_CHANNEL_OPEN_OK_METHOD:
+    case AMQP_BASIC_QOS_OK_METHOD: return SKR_OK;
+    case AMQP_QUEUE_DECLARE_OK_METHOD:
+        if (consumer->counts_due > 0) {
+            const amqp_queue_declare_ok_t *answer = method->decoded;
+            consumer->counts_due--;
+            consumer->ready_count += answer->message_count;
+            return SKR_OK;
+        }
+        break;
+    default: break;
+    }
+    return skr_rabbit_fail_unexpected(broker, "a method while consuming",
+                                      error);
+}
+
+enum skr_code
+skr_rabbit_on_consuming(struct rabbit_broker *broker, const amqp_frame_t *frame,
+                        struct skr_error *error)
+{
+    struct rabbit_deliveries *deliveries = &broker->consumer.deliveries;
+    const amqp_bytes_t *raw = &frame->payload.properties.raw;
+    const amqp_bytes_t *body = &frame->payload.body_fragment;
+    bool fits = false;
+    enum skr_code code = SKR_OK;
+    switch (frame->frame_type) {
+    case AMQP_FRAME_METHOD:
+        return on_method(broker, &frame->payload.method, error);
+    case AMQP_FRAME_HEADER:
+        code = skr_rabbit_deliveries_properties(
+            deliveries,
+            (struct rabbit_piece){.bytes = raw->bytes, .size = raw->len},
+            frame->payload.properties.body_size, &fits, error);
+        break;
+    case AMQP_FRAME_BODY:
+        fits = skr_rabbit_deliveries_body(
+            deliveries,
+            (struct rabbit_piece){.bytes = body->bytes, .size = body->len});
+        break;
+    default: break;
+    }
+    if (code == SKR_OK && !fits)
+        return skr_rabbit_fail_unexpected(
+            broker, "a piece of a message out of place", error);
+    return code;
+}
+
+enum skr_code
+skr_rabbit_on_consuming_closed(struct rabbit_broker *broker,
+                               const struct skr_error *reason,
+                               struct skr_error *error)
+{
+    const struct rabbit_consumer *consumer = &broker->consumer;
+    if (skr_rabbit_link_flush(&broker->link, NULL) != SKR_OK)
+        return skr_fail(error, SKR_UNAVAILABLE, SKR_RECONNECT,
+                        "%s closed the channel: %s", broker->link.stream.peer,
+                        reason->text);
+    if (consumer->asked != NULL) {
+        struct skr_error said = *reason;
+        skr_rabbit_fail_queue(broker, consumer->asked, &said);
+        if (error != NULL)
+            *error = said;
+        return said.code;
+    }
+    return skr_fail(error, SKR_UNAVAILABLE, SKR_RECONNECT,
+                    "%s, vhost %.40s, closed the consuming channel: %s",
+                    broker->link.stream.peer, broker->settings.vhost,
+                    reason->text);
+}
+
+// What is held is bounded, but one message has room whatever its size.
+static bool
+has_room(const struct rabbit_broker *broker)
+{
+    const struct rabbit_deliveries *deliveries = &broker->consumer.deliveries;
+    return deliveries->held_bytes < broker->settings.prefetch_bytes ||
+           skr_rabbit_deliveries_waiting(deliveries) == 0;
+}
+
+// *is_drained: there is nothing left to take, so that waiting makes sense.
+static enum skr_code
+take_frames(struct rabbit_broker *broker, size_t *count, bool *is_drained,
+            struct skr_error *error)
+{
+    *is_drained = false;
+    while (has_room(broker)) {
+        amqp_frame_t frame;
+        bool found = false;
+        enum skr_code code =
+            skr_rabbit_link_next(&broker->link, &frame, &found, error);
+        if (code == SKR_OK && found)
+            code = skr_rabbit_handle(broker, &frame, error);
+        if (code != SKR_OK)
+            return code;
+        if (!found) {
+            *is_drained = true;
+            return SKR_OK;
+        }
+        (*count)++;
+    }
+    return SKR_OK;
+}
+
+static enum skr_code
+check_patience(const struct rabbit_broker *broker, struct skr_error *error)
+{
+    const struct rabbit_consumer *consumer = &broker->consumer;
+    int64_t waited_ms = skr_clock_ms() - consumer->asked_ms;
+    if ((consumer->asked == NULL && consumer->counts_due == 0) ||
+        waited_ms <= broker->settings.confirm_timeout_ms)
+        return SKR_OK;
+    return skr_fail(error, SKR_UNAVAILABLE, SKR_RECONNECT,
+                    "%s has not answered for %lld ms (confirm_timeout)",
+                    broker->link.stream.peer, (long long)waited_ms);
+}
+
+static enum skr_code
+turn(struct rabbit_broker *broker, uint32_t timeout_ms, struct skr_error *error)
+{
+    size_t count = 0;
+    bool is_drained = false;
+    enum skr_code code = skr_rabbit_link_flush(&broker->link, error);
+    if (code == SKR_OK)
+        code = take_frames(broker, &count, &is_drained, error);
+    if (code == SKR_OK)
+        code = skr_rabbit_link_flush(&broker->link, error);
+    // A server that has more to say than we take cannot show that it lives.
+    if (code == SKR_OK && is_drained)
+        code = skr_rabbit_link_tick(&broker->link, error);
+    else if (code == SKR_OK)
+        broker->link.heard_ms = skr_clock_ms();
+    if (code == SKR_OK && is_drained)
+        code = check_patience(broker, error);
+    if (code != SKR_OK || count > 0 || timeout_ms == 0 || !is_drained)
+        return code;
+    struct rabbit_patience patience = {
+        .deadline_ms =
+            skr_clock_ms() +
+            (timeout_ms < LONGEST_WAIT_MS ? timeout_ms : LONGEST_WAIT_MS),
+        .wake_fd = broker->wake_fd,
+    };
+    code = skr_rabbit_link_wait(&broker->link, &patience, error);
+    if (code == SKR_OK)
+        code = take_frames(broker, &count, &is_drained, error);
+    return code;
+}
+
+enum skr_code
+skr_rabbit_consumer_turn(struct rabbit_broker *broker, uint32_t timeout_ms,
+                         struct skr_error *error)
+{
+    struct skr_error *failure = &broker->failure;
+    enum skr_code code = failure->code;
+    if (code == SKR_OK)
+        code = turn(broker, timeout_ms, failure);
+    skr_rabbit_delay_tidy(&broker->consumer.delay);
+    if (code == SKR_TIMEOUT || code == SKR_STOPPED) {
+        // Nothing is wrong with the connection.
+        skr_error_clear(failure);
+        return SKR_OK;
+    }
+    if (code != SKR_OK && error != NULL)
+        *error = *failure;
+    return code;
+}
+
+enum skr_code
+skr_rabbit_subscribe(struct rabbit_broker *broker, size_t capacity,
+                     struct skr_error *error)
+{
+    struct rabbit_consumer *consumer = &broker->consumer;
+    const struct rabbit_settings *settings = &broker->settings;
+    if (consumer->is_started)
+        return SKR_OK;
+    // So that the next batch is here when one is done.
+    size_t prefetch = settings->prefetch_count;
+    if (prefetch == 0)
+        prefetch = capacity > UINT16_MAX / 2 ? UINT16_MAX : capacity * 2;
+    // It holds for each queue by itself.
+    prefetch /= settings->queue_count;
+    amqp_basic_qos_t method = {
+        .prefetch_count = prefetch == 0 ? 1 : (uint16_t)prefetch,
+    };
+    enum skr_code code = skr_rabbit_heartbeat_start(broker, error);
+    if (code == SKR_OK)
+        code = skr_rabbit_link_send(&broker->link, RABBIT_CONSUMING,
+                                    AMQP_BASIC_QOS_METHOD, &method, error);
+    if (code == SKR_OK)
+        code = send_consume(broker, error);
+    consumer->is_started = code == SKR_OK;
+    return code;
+}

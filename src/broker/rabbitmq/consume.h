@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: MIT
+// What a broker has that consumes.
+
+#ifndef SKR_BROKER_RABBITMQ_CONSUME_H
+#define SKR_BROKER_RABBITMQ_CONSUME_H
+
+#include "broker/rabbitmq/deliveries.h"
+#include "broker/rabbitmq/link.h"
+
+#include <pthread.h>
+
+struct rabbit_broker;
+
+// The connection that retries are published on; opened when one is.
+struct rabbit_delay {
+    struct rabbit_link link;
+    bool is_open;
+    uint64_t tag;     // of what was published last
+    int64_t used_ms;  // when that was
+};
+
+struct rabbit_heartbeat {
+    pthread_t thread;
+    pthread_cond_t wake;
+    bool is_running, is_stopping;
+};
+
+struct rabbit_consumer {
+    bool is_wanted;    // receive() will be called, or was
+    bool is_prepared;  // the channel is open, the queues are there
+    bool is_started;   // messages may come
+    // The server's answers so far, and the queue that one is due for.
+    size_t subscribed;
+    const char *asked;  // NULL: none is due
+    int64_t asked_ms;
+    size_t counts_due;     // of messages in a queue
+    uint64_t ready_count;  // the sum of those that have come
+
+    struct rabbit_deliveries deliveries;
+    struct skr_arena arena;  // texts of what was given
+    struct skr_error end;    // why no more will come; SKR_OK: they will
+    struct rabbit_delay delay;
+
+    // Over everything but what the caller was given: the thread serves the
+    // connection while the caller is busy with it.
+    pthread_mutex_t mutex;
+    bool has_mutex;
+    struct rabbit_heartbeat heartbeat;
+};
+
+// delay.c: publishes a copy that comes back to its queue after incoming's
+// delay, with the count of retries raised, and waits until it is stored.
+// SKR_INVALID: it has no room for that. Any other error: it may be tried again.
+SKR_MUST_CHECK enum skr_code
+skr_rabbit_delay_publish(struct rabbit_broker *broker,
+                         const struct rabbit_delivery *delivery,
+                         const struct skr_incoming *incoming,
+                         struct skr_error *error);
+// Lets the connection go once it has not been used for a while.
+void skr_rabbit_delay_tidy(struct rabbit_delay *delay);
+void skr_rabbit_delay_close(struct rabbit_delay *delay, bool is_alive);
+
+#endif

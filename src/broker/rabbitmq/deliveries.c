@@ -1,0 +1,198 @@
+// SPDX-License-Identifier: MIT
+#include "broker/rabbitmq/deliveries.h"
+
+#include "base/error.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+    FIRST_CAPACITY = 64,
+    // Far more than RabbitMQ takes (512 MiB); it keeps a size that makes no
+    // sense from being asked of the system.
+    MOST_BODY = 1024 * 1024 * 1024,
+};
+
+static struct rabbit_delivery *
+at(struct rabbit_deliveries *deliveries, uint64_t tag)
+{
+    return &deliveries->items[tag & (deliveries->capacity - 1)];
+}
+
+void
+skr_rabbit_deliveries_init(struct rabbit_deliveries *deliveries)
+{
+    *deliveries = (struct rabbit_deliveries){.first = 1, .next = 1, .end = 1};
+}
+
+static void
+let_go(struct rabbit_deliveries *deliveries, struct rabbit_delivery *delivery)
+{
+    if (delivery->block != NULL)
+        deliveries->held_bytes -=
+            delivery->properties_size + delivery->body_size;
+    free(delivery->block);
+    delivery->block = NULL;
+}
+
+void
+skr_rabbit_deliveries_fini(struct rabbit_deliveries *deliveries)
+{
+    for (uint64_t tag = deliveries->first; tag < deliveries->end; tag++)
+        let_go(deliveries, at(deliveries, tag));
+    free(deliveries->items);
+    *deliveries = (struct rabbit_deliveries){0};
+}
+
+static enum skr_code
+make_room(struct rabbit_deliveries *deliveries, struct skr_error *error)
+{
+    if (deliveries->end - deliveries->first < deliveries->capacity)
+        return SKR_OK;
+    struct rabbit_deliveries grown = *deliveries;
+    grown.capacity =
+        deliveries->capacity == 0 ? FIRST_CAPACITY : deliveries->capacity * 2;
+    grown.items = calloc(grown.capacity, sizeof(*grown.items));
+    if (grown.items == NULL)
+        return skr_fail_memory(error);
+    for (uint64_t tag = deliveries->first; tag < deliveries->end; tag++)
+        *at(&grown, tag) = *at(deliveries, tag);
+    free(deliveries->items);
+    *deliveries = grown;
+    return SKR_OK;
+}
+
+static struct rabbit_delivery *
+find_coming(struct rabbit_deliveries *deliveries)
+{
+    if (deliveries->end == deliveries->next)
+        return NULL;
+    struct rabbit_delivery *last = at(deliveries, deliveries->end - 1);
+    return last->state == RABBIT_COMING ? last : NULL;
+}
+
+enum skr_code
+skr_rabbit_deliveries_begin(struct rabbit_deliveries *deliveries, uint64_t tag,
+                            size_t queue, bool redelivered, bool *fits,
+                            struct skr_error *error)
+{
+    *fits = tag == deliveries->end && find_coming(deliveries) == NULL;
+    if (!*fits)
+        return SKR_OK;
+    enum skr_code code = make_room(deliveries, error);
+    if (code != SKR_OK)
+        return code;
+    *at(deliveries, tag) = (struct rabbit_delivery){
+        .state = RABBIT_COMING, .queue = queue, .redelivered = redelivered};
+    deliveries->end++;
+    return SKR_OK;
+}
+
+enum skr_code
+skr_rabbit_deliveries_properties(struct rabbit_deliveries *deliveries,
+                                 struct rabbit_piece properties,
+                                 uint64_t body_size, bool *fits,
+                                 struct skr_error *error)
+{
+    struct rabbit_delivery *coming = find_coming(deliveries);
+    *fits = coming != NULL && !coming->has_properties && body_size <= MOST_BODY;
+    if (!*fits)
+        return SKR_OK;
+    coming->block = malloc(properties.size + (size_t)body_size + 1);
+    if (coming->block == NULL)
+        return skr_fail_memory(error);
+    coming->has_properties = true;
+    coming->properties_size = properties.size;
+    coming->body_size = (size_t)body_size;
+    memcpy(coming->block, properties.bytes, properties.size);
+    deliveries->held_bytes += properties.size + (size_t)body_size;
+    if (body_size == 0)
+        coming->state = RABBIT_COME;
+    return SKR_OK;
+}
+
+bool
+skr_rabbit_deliveries_body(struct rabbit_deliveries *deliveries,
+                           struct rabbit_piece piece)
+{
+    struct rabbit_delivery *coming = find_coming(deliveries);
+    if (coming == NULL || !coming->has_properties ||
+        piece.size > coming->body_size - coming->body_got)
+        return false;
+    memcpy(coming->block + coming->properties_size + coming->body_got,
+           piece.bytes, piece.size);
+    coming->body_got += piece.size;
+    if (coming->body_got == coming->body_size)
+        coming->state = RABBIT_COME;
+    return true;
+}
+
+size_t
+skr_rabbit_deliveries_waiting(const struct rabbit_deliveries *deliveries)
+{
+    size_t count = (size_t)(deliveries->end - deliveries->next);
+    if (count == 0)
+        return 0;
+    size_t last = (deliveries->end - 1) & (deliveries->capacity - 1);
+    return count - (deliveries->items[last].state == RABBIT_COMING);
+}
+
+struct rabbit_delivery *
+skr_rabbit_deliveries_give(struct rabbit_deliveries *deliveries, uint64_t *tag)
+{
+    if (skr_rabbit_deliveries_waiting(deliveries) == 0)
+        return NULL;
+    *tag = deliveries->next++;
+    struct rabbit_delivery *delivery = at(deliveries, *tag);
+    delivery->state = RABBIT_GIVEN;
+    return delivery;
+}
+
+struct rabbit_delivery *
+skr_rabbit_deliveries_find(struct rabbit_deliveries *deliveries, uint64_t tag)
+{
+    if (tag < deliveries->first || tag >= deliveries->next)
+        return NULL;
+    struct rabbit_delivery *delivery = at(deliveries, tag);
+    return delivery->state == RABBIT_GIVEN ? delivery : NULL;
+}
+
+uint64_t
+skr_rabbit_deliveries_ack(struct rabbit_deliveries *deliveries)
+{
+    uint64_t highest = 0;
+    for (uint64_t tag = deliveries->first;
+         tag < deliveries->next && at(deliveries, tag)->state != RABBIT_GIVEN;
+         tag++)
+        if (at(deliveries, tag)->state == RABBIT_ACK_DUE) {
+            at(deliveries, tag)->state = RABBIT_OVER;
+            highest = tag;
+        }
+    return highest;
+}
+
+uint64_t
+skr_rabbit_deliveries_ack_alone(struct rabbit_deliveries *deliveries,
+                                uint64_t tag)
+{
+    for (tag = tag < deliveries->first ? deliveries->first : tag;
+         tag < deliveries->next; tag++)
+        if (at(deliveries, tag)->state == RABBIT_ACK_DUE) {
+            at(deliveries, tag)->state = RABBIT_OVER;
+            return tag;
+        }
+    return 0;
+}
+
+void
+skr_rabbit_deliveries_tidy(struct rabbit_deliveries *deliveries)
+{
+    for (uint64_t tag = deliveries->first; tag < deliveries->next; tag++) {
+        struct rabbit_delivery *delivery = at(deliveries, tag);
+        if (delivery->state == RABBIT_OVER)
+            let_go(deliveries, delivery);
+    }
+    while (deliveries->first < deliveries->next &&
+           at(deliveries, deliveries->first)->state == RABBIT_OVER)
+        deliveries->first++;
+}

@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: MIT
+// Messages that the server has handed to us, by their tag. The server counts
+// tags from 1 in each channel, one after the other, over all of its queues.
+//
+//   first .. next .. end
+//     first to next   given to the caller; settled one by one
+//     next to end     waiting to be given; the last may still be coming
+
+#ifndef SKR_BROKER_RABBITMQ_DELIVERIES_H
+#define SKR_BROKER_RABBITMQ_DELIVERIES_H
+
+#include "broker/rabbitmq/fields.h"
+
+enum rabbit_delivery_state {
+    RABBIT_COMING,
+    RABBIT_COME,
+    RABBIT_GIVEN,
+    RABBIT_ACK_DUE,  // dealt with, and the server does not know
+    RABBIT_OVER,     // the server knows
+};
+
+struct rabbit_delivery {
+    enum rabbit_delivery_state state;
+    size_t queue;  // its place in the settings
+    bool redelivered;
+    bool has_properties;
+    unsigned char *block;  // properties, then the body; NULL: none, or let go
+    size_t properties_size;
+    size_t body_size, body_got;
+};
+
+struct rabbit_deliveries {
+    struct rabbit_delivery *items;  // a ring
+    size_t capacity;                // a power of two
+    uint64_t first, next, end;      // tags
+    size_t held_bytes;              // in blocks
+};
+
+void skr_rabbit_deliveries_init(struct rabbit_deliveries *deliveries);
+void skr_rabbit_deliveries_fini(struct rabbit_deliveries *deliveries);
+
+// One begins to come, piece by piece. *fits is false, here and below, when that
+// makes no sense: it is not the next one by its tag, or the last one has not
+// come in full.
+SKR_MUST_CHECK enum skr_code
+skr_rabbit_deliveries_begin(struct rabbit_deliveries *deliveries, uint64_t tag,
+                            size_t queue, bool redelivered, bool *fits,
+                            struct skr_error *error);
+SKR_MUST_CHECK enum skr_code
+skr_rabbit_deliveries_properties(struct rabbit_deliveries *deliveries,
+                                 struct rabbit_piece properties,
+                                 uint64_t body_size, bool *fits,
+                                 struct skr_error *error);
+SKR_MUST_CHECK bool
+skr_rabbit_deliveries_body(struct rabbit_deliveries *deliveries,
+                           struct rabbit_piece piece);
+
+// How many have come in full and were not given.
+size_t
+skr_rabbit_deliveries_waiting(const struct rabbit_deliveries *deliveries);
+// The next one that waits; it is given from now on. NULL: none does.
+struct rabbit_delivery *
+skr_rabbit_deliveries_give(struct rabbit_deliveries *deliveries, uint64_t *tag);
+// One that was given and is not settled; NULL: there is no such.
+struct rabbit_delivery *
+skr_rabbit_deliveries_find(struct rabbit_deliveries *deliveries, uint64_t tag);
+
+// The highest tag whose ack is due and below which nothing is open: one ack
+// "up to here" stands for all of them. They are over then. 0: there is none.
+uint64_t skr_rabbit_deliveries_ack(struct rabbit_deliveries *deliveries);
+// The first ack from this tag on that is due by itself, since something below
+// it is open; 0: none.
+uint64_t skr_rabbit_deliveries_ack_alone(struct rabbit_deliveries *deliveries,
+                                         uint64_t tag);
+
+// Lets go of what is over; what was given and not settled stays.
+void skr_rabbit_deliveries_tidy(struct rabbit_deliveries *deliveries);
+
+#endif

@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: MIT
+// What there is to consume from: made where that is wanted, and named with the
+// cure where it is missing.
+
+#include "base/error.h"
+#include "broker/rabbitmq/rabbitmq.h"
+
+#include <string.h>
+
+enum skr_code
+skr_rabbit_fail_queue(const struct rabbit_broker *broker, const char *queue,
+                      struct skr_error *error)
+{
+    const struct rabbit_settings *settings = &broker->settings;
+    const struct skr_error said = *error;
+    bool is_exclusive = strstr(said.text, "exclusive") != NULL;
+    // In another way of the connection's, it keeps its own words.
+    if (said.native[0] == '\0')
+        return said.code;
+    if (strcmp(said.native, "404") == 0)
+        skr_fail(error, SKR_MISSING, SKR_GIVE_UP,
+                 "queue %.80s is not in vhost %.40s; declare it with `skirnir "
+                 "setup-amqp`, set auto_setup: true, or correct `queues`",
+                 queue, settings->vhost);
+    else if (strcmp(said.native, "405") == 0 || is_exclusive)
+        skr_fail(error, SKR_REFUSED, SKR_RECONNECT,
+                 "queue %.80s in vhost %.40s is in exclusive use by another "
+                 "connection; end that one, or do not make it exclusive",
+                 queue, settings->vhost);
+    else if (strcmp(said.native, "403") == 0)
+        skr_fail(error, SKR_REFUSED, SKR_GIVE_UP,
+                 "queue %.60s in vhost %.40s: access is refused to user %.40s; "
+                 "see `rabbitmqctl set_permissions` (consuming needs read)",
+                 queue, settings->vhost, settings->user);
+    else
+        skr_error_prefix(error, "queue %.80s in vhost %.40s", queue,
+                         settings->vhost);
+    skr_error_set_native(error, "%s", said.native);
+    return error->code;
+}
+
+// Errors are written to this one, so that they can be read here.
+static enum skr_code
+look_for(struct rabbit_broker *broker, enum skr_declaration_kind kind,
+         const char *name, struct skr_error *error)
+{
+    enum skr_code code = skr_rabbit_look_for(broker, kind, name, error);
+    if (code == SKR_OK)
+        skr_error_clear(error);
+    return code;
+}
+
+// An exchange that is there is left as it is: its type may be another's choice.
+static enum skr_code
+make_exchange(struct rabbit_broker *broker, struct skr_error *error)
+{
+    const struct rabbit_settings *settings = &broker->settings;
+    const struct skr_declaration declaration = {
+        .kind = SKR_DECLARE_EXCHANGE,
+        .name = settings->exchange,
+        .type = settings->exchange_type == NULL ? "fanout"
+                                                : settings->exchange_type,
+        .durable = true,
+    };
+    enum skr_code code =
+        look_for(broker, SKR_DECLARE_EXCHANGE, settings->exchange, error);
+    if (code == SKR_MISSING)
+        code = skr_rabbit_declare(&broker->base, &declaration, error);
+    if (code != SKR_OK)
+        skr_error_prefix(error, "exchange %.80s in vhost %.40s",
+                         settings->exchange, settings->vhost);
+    return code;
+}
+
+static enum skr_code
+bind(struct rabbit_broker *broker, const struct rabbit_queue *queue,
+     const char *key, struct skr_error *error)
+{
+    const struct skr_declaration declaration = {
+        .kind = SKR_DECLARE_BINDING,
+        .exchange = broker->settings.exchange,
+        .queue = queue->name,
+        .binding_key = key,
+        .arguments = queue->binding_arguments.items,
+        .argument_count = queue->binding_arguments.count,
+    };
+    enum skr_code code = skr_rabbit_declare(&broker->base, &declaration, error);
+    if (code != SKR_OK)
+        skr_error_prefix(error, "binding %.60s to %.60s in vhost %.40s",
+                         queue->name, broker->settings.exchange,
+                         broker->settings.vhost);
+    return code;
+}
+
+static enum skr_code
+make_queue(struct rabbit_broker *broker, const struct rabbit_queue *queue,
+           struct skr_error *error)
+{
+    const struct skr_declaration declaration = {
+        .kind = SKR_DECLARE_QUEUE,
+        .name = queue->name,
+        .durable = !queue->is_transient,
+        .arguments = queue->arguments.items,
+        .argument_count = queue->arguments.count,
+    };
+    return skr_rabbit_declare(&broker->base, &declaration, error);
+}
+
+static enum skr_code
+set_up_queue(struct rabbit_broker *broker, const struct rabbit_queue *queue,
+             struct skr_error *error)
+{
+    const struct rabbit_settings *settings = &broker->settings;
+    enum skr_code code =
+        look_for(broker, SKR_DECLARE_QUEUE, queue->name, error);
+    if (code == SKR_MISSING && settings->auto_setup)
+        code = make_queue(broker, queue, error);
+    if (code != SKR_OK)
+        return skr_rabbit_fail_queue(broker, queue->name, error);
+    if (!settings->auto_setup || settings->exchange == NULL ||
+        settings->exchange[0] == '\0')
+        return SKR_OK;
+    if (queue->key_count == 0)
+        return bind(broker, queue, "", error);
+    for (size_t i = 0; i < queue->key_count && code == SKR_OK; i++)
+        code = bind(broker, queue, queue->binding_keys[i], error);
+    return code;
+}
+
+enum skr_code
+skr_rabbit_queues_set_up(struct rabbit_broker *broker, struct skr_error *error)
+{
+    const struct rabbit_settings *settings = &broker->settings;
+    struct skr_error trouble = {0};
+    enum skr_code code = SKR_OK;
+    // The default exchange is always there, and every queue bound to it.
+    if (settings->auto_setup && settings->exchange != NULL &&
+        settings->exchange[0] != '\0')
+        code = make_exchange(broker, &trouble);
+    for (size_t i = 0; i < settings->queue_count && code == SKR_OK; i++)
+        code = set_up_queue(broker, &settings->queues[i], &trouble);
+    if (code != SKR_OK && error != NULL)
+        *error = trouble;
+    return code;
+}
