@@ -144,6 +144,96 @@ on_body(struct session *session, const char *body)
 }
 
 static void
+say_deliver(struct session *session, uint16_t channel, uint64_t tag,
+            const char *consumer)
+{
+    amqp_basic_deliver_t deliver = {
+        .consumer_tag = amqp_cstring_bytes(consumer), .delivery_tag = tag};
+    say_method(session, channel, AMQP_BASIC_DELIVER_METHOD, &deliver);
+}
+
+static void
+say_properties(struct session *session, uint16_t channel, uint64_t body_size,
+               const void *properties, size_t size)
+{
+    unsigned char frame[256];
+    put_number(frame + 7, AMQP_BASIC_CLASS, 2);
+    put_number(frame + 9, 0, 2);
+    put_number(frame + 11, body_size, 8);
+    memcpy(frame + 19, properties, size);
+    say_frame(session, AMQP_FRAME_HEADER, channel, frame, size + 12);
+}
+
+static void
+say_piece(struct session *session, uint16_t channel, const char *text)
+{
+    unsigned char frame[256];
+    memcpy(frame + 7, text, strlen(text));
+    say_frame(session, AMQP_FRAME_BODY, channel, frame, strlen(text));
+}
+
+static void
+say_messages(struct session *session, uint16_t channel, uint64_t first_tag)
+{
+    static const char headers[] = "\x20\x00\x00\x00\x00\x1b"
+                                  "\x04typeS\x00\x00\x00\x03"
+                                  "a.b"
+                                  "\x01tF\x00\x00\x00\x07"
+                                  "\x01nI\x00\x00\x00\x07";
+    for (uint64_t i = 0; i < 20; i++) {
+        say_deliver(session, channel, first_tag + i, "0");
+        say_properties(session, channel, 6, headers, sizeof(headers) - 1);
+        say_piece(session, channel, "abc");
+        say_piece(session, channel, "def");
+    }
+}
+
+static void
+on_consume(struct session *session, uint16_t channel, const char *queue)
+{
+    amqp_basic_consume_ok_t ok = {.consumer_tag = amqp_cstring_bytes("0")};
+    amqp_basic_cancel_t cancel = {.consumer_tag = amqp_cstring_bytes("0"),
+                                  .nowait = 1};
+    amqp_channel_close_t close = {.reply_code = (uint16_t)atoi(queue),
+                                  .reply_text = amqp_cstring_bytes("a test")};
+    if (strcmp(queue, "silent") == 0)
+        return;
+    say_method(session, channel, AMQP_BASIC_CONSUME_OK_METHOD, &ok);
+    if (strcmp(queue, "good") == 0) {
+        say_messages(session, channel, 1);
+    } else if (strcmp(queue, "unturned") == 0) {
+        say_deliver(session, channel, 5, "0");
+    } else if (strcmp(queue, "nobody") == 0) {
+        say_deliver(session, channel, 1, "7");
+    } else if (strcmp(queue, "twice") == 0) {
+        say_deliver(session, channel, 1, "0");
+        say_deliver(session, channel, 2, "0");
+    } else if (strcmp(queue, "bodiless") == 0) {
+        say_deliver(session, channel, 1, "0");
+        say_piece(session, channel, "abc");
+    } else if (strcmp(queue, "endless") == 0) {
+        say_deliver(session, channel, 1, "0");
+        say_properties(session, channel, 5, "\0\0", 2);
+        say_piece(session, channel, "abcdef");
+    } else if (strcmp(queue, "huge") == 0) {
+        say_deliver(session, channel, 1, "0");
+        say_properties(session, channel, UINT64_C(1) << 62, "\0\0", 2);
+    } else if (strcmp(queue, "broken") == 0) {
+        say_deliver(session, channel, 1, "0");
+        say_properties(session, channel, 0, "\x20\0\0\0\xff\xff", 6);
+        say_messages(session, channel, 2);
+    } else if (strcmp(queue, "unknown") == 0) {
+        say_deliver(session, channel, 1, "0");
+        say_properties(session, channel, 0, "\0\1\0\0", 4);
+        say_messages(session, channel, 2);
+    } else if (strcmp(queue, "cancelled") == 0) {
+        say_method(session, channel, AMQP_BASIC_CANCEL_METHOD, &cancel);
+    } else if (close.reply_code > 0) {
+        say_method(session, channel, AMQP_CHANNEL_CLOSE_METHOD, &close);
+    }
+}
+
+static void
 copy_text(amqp_bytes_t bytes, char *text, size_t size)
 {
     size_t count = bytes.len < size - 1 ? bytes.len : size - 1;
@@ -161,9 +251,14 @@ on_method(struct session *session, uint16_t channel,
         amqp_channel_open_ok_t channel_open_ok;
         amqp_confirm_select_ok_t select_ok;
         amqp_exchange_declare_ok_t declare_ok;
+        amqp_queue_declare_ok_t queue_ok;
+        amqp_queue_bind_ok_t bind_ok;
+        amqp_basic_qos_ok_t qos_ok;
         amqp_connection_close_ok_t close_ok;
     } answer = {0};
     const amqp_basic_publish_t *publish = method->decoded;
+    const amqp_basic_consume_t *consume = method->decoded;
+    char queue[256];
     switch (method->id) {
     case AMQP_CONNECTION_START_OK_METHOD:
         answer.tune =
@@ -185,6 +280,19 @@ on_method(struct session *session, uint16_t channel,
         return;
     case AMQP_EXCHANGE_DECLARE_METHOD:
         say_method(session, channel, AMQP_EXCHANGE_DECLARE_OK_METHOD, &answer);
+        return;
+    case AMQP_QUEUE_DECLARE_METHOD:
+        say_method(session, channel, AMQP_QUEUE_DECLARE_OK_METHOD, &answer);
+        return;
+    case AMQP_QUEUE_BIND_METHOD:
+        say_method(session, channel, AMQP_QUEUE_BIND_OK_METHOD, &answer);
+        return;
+    case AMQP_BASIC_QOS_METHOD:
+        say_method(session, channel, AMQP_BASIC_QOS_OK_METHOD, &answer);
+        return;
+    case AMQP_BASIC_CONSUME_METHOD:
+        copy_text(consume->queue, queue, sizeof(queue));
+        on_consume(session, channel, queue);
         return;
     case AMQP_BASIC_PUBLISH_METHOD:
         copy_text(publish->exchange, session->exchange, 256);
@@ -262,6 +370,22 @@ serve(int fd, const char *greeting)
     amqp_destroy_connection(session.decoder);
 }
 
+// Each connection has a process of its own.
+static void
+accept_all(int listener, const char *greeting)
+{
+    for (;;) {
+        int fd = accept(listener, NULL, NULL);
+        if (fork() == 0) {
+            prctl(PR_SET_PDEATHSIG, SIGKILL);
+            close(listener);
+            serve(fd, greeting);
+            _exit(0);
+        }
+        close(fd);
+    }
+}
+
 void
 skr_fake_rabbitmq_start(struct skr_fake_rabbitmq *server, const char *greeting)
 {
@@ -277,8 +401,8 @@ skr_fake_rabbitmq_start(struct skr_fake_rabbitmq *server, const char *greeting)
     server->process = fork();
     if (server->process == 0) {
         prctl(PR_SET_PDEATHSIG, SIGKILL);
-        for (;;)
-            serve(accept(listener, NULL, NULL), greeting);
+        signal(SIGCHLD, SIG_IGN);
+        accept_all(listener, greeting);
     }
     close(listener);
 }

@@ -15,6 +15,22 @@
 //
 // and anything else gets an ack. After "hold", acks come in reverse order once
 // "all" or "release" is seen: release acks those held, the last one first.
+//
+// To whoever consumes, the name of the queue decides what comes after the
+// answer to the subscription:
+//
+//   good       twenty messages with headers and bodies
+//   silent     not even the answer
+//   unturned   a delivery whose tag is not the next one
+//   nobody     a delivery for a consumer that is not there
+//   twice      two deliveries begin at once
+//   bodiless   a body without properties
+//   endless    more of a body than announced
+//   huge       a body of 2^62 bytes is announced
+//   broken     properties that end too early, then twenty good messages
+//   unknown    properties that AMQP does not know, then the same
+//   cancelled  the consumer is cancelled
+//   406        the channel is closed with this reply code
 
 #ifndef SKR_TESTS_FAKE_RABBITMQ_H
 #define SKR_TESTS_FAKE_RABBITMQ_H

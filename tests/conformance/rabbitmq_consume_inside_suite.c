@@ -1,0 +1,255 @@
+// SPDX-License-Identifier: MIT
+// Consuming from a server that misbehaves, and the bookkeeping of deliveries
+// against chance. No server is needed.
+#include "broker/rabbitmq/deliveries.h"
+#include "rabbitmq_receiver.h"
+#include "support/fake_rabbitmq.h"
+#include "support/oom.h"
+
+static struct skr_fake_rabbitmq fake;
+
+static int
+start(void **state)
+{
+    struct world *world = calloc(1, sizeof(*world));
+    skr_fake_rabbitmq_start(&fake, NULL);
+    snprintf(world->url, sizeof(world->url), "amqp://a:secret@127.0.0.1:%d/",
+             fake.port);
+    *state = world;
+    return 0;
+}
+
+static int
+stop(void **state)
+{
+    skr_fake_rabbitmq_stop(&fake);
+    free(*state);
+    return 0;
+}
+
+static struct skr_broker *
+open_on(struct world *world, const char *queue, const char *parameters)
+{
+    snprintf(world->queue, sizeof(world->queue), "%s", queue);
+    return open_receiver(world, parameters);
+}
+
+static enum skr_code
+receive_to_the_end(struct skr_broker *broker, struct skr_error *error)
+{
+    struct skr_incoming incoming;
+    size_t count = 0;
+    int64_t end = skr_clock_ms() + DEADLINE_MS;
+    enum skr_code code = SKR_TIMEOUT;
+    while (code == SKR_TIMEOUT && skr_clock_ms() < end)
+        code = broker->ops->receive(broker, &incoming, 1, &count, 100, error);
+    return code;
+}
+
+static void
+test_what_makes_no_sense_ends_the_connection(void **state)
+{
+    static const struct {
+        const char *queue, *says;
+    } cases[] = {
+        {"unturned", "out of turn"},
+        {"nobody", "for nobody"},
+        {"twice", "out of turn"},
+        {"bodiless", "out of place"},
+        {"endless", "out of place"},
+        {"huge", "out of place"},
+        {"cancelled", "cancelled"},
+        {"406", "406"},
+        {"541", "541"},
+    };
+    struct world *world = *state;
+    for (size_t i = 0; i < SKR_COUNT_OF(cases); i++) {
+        struct skr_broker *broker = open_on(world, cases[i].queue, "");
+        struct skr_error error = {0};
+        assert_int_equal(receive_to_the_end(broker, &error), SKR_UNAVAILABLE);
+        assert_int_equal(error.remedy, SKR_RECONNECT);
+        if (strstr(error.text, cases[i].says) == NULL)
+            fail_msg("%s: %s", cases[i].queue, error.text);
+        skr_broker_close(broker);
+    }
+}
+
+static void
+test_a_server_that_does_not_answer_is_given_up(void **state)
+{
+    struct world *world = *state;
+    struct skr_broker *broker =
+        open_on(world, "silent", "&confirm_timeout=0.5");
+    struct skr_error error = {0};
+    assert_int_equal(receive_to_the_end(broker, &error), SKR_UNAVAILABLE);
+    assert_int_equal(error.remedy, SKR_RECONNECT);
+    assert_non_null(strstr(error.text, "confirm_timeout"));
+    skr_broker_close(broker);
+}
+
+static void
+test_properties_that_cannot_be_read_cost_only_their_message(void **state)
+{
+    static const char *const queues[] = {"broken", "unknown"};
+    struct world *world = *state;
+    for (size_t k = 0; k < SKR_COUNT_OF(queues); k++) {
+        struct skr_broker *broker = open_on(world, queues[k], "");
+        struct skr_incoming incoming[21];
+        for (size_t done = 0; done < 21;) {
+            size_t count = receive(broker, incoming, 21);
+            for (size_t i = 0; i < count; i++) {
+                bool is_bad = done + i == 0;
+                assert_int_equal(incoming[i].problem.code,
+                                 is_bad ? SKR_MALFORMED : SKR_OK);
+                assert_int_equal(incoming[i].raw_headers != NULL, is_bad);
+                if (is_bad)
+                    continue;
+                assert_string_equal(header_of(&incoming[i], "type"), "a.b");
+                assert_string_equal(header_of(&incoming[i], "t"), "{\"n\":7}");
+                assert_memory_equal(incoming[i].body, "abcdef", 6);
+            }
+            settle(broker, incoming, count, SKR_SETTLE_ACK);
+            done += count;
+        }
+        skr_broker_close(broker);
+    }
+}
+
+// One consumer's life: receives, acknowledges, gives back, tries again later.
+static void
+run_session(struct world *world)
+{
+    struct skr_broker *broker = NULL;
+    struct skr_error error = {0};
+    struct skr_incoming incoming[8];
+    if (try_open_receiver(world,
+                          "queues=good&queues[good][arguments][x-max-length]=1"
+                          "&retry_via=delay_queue&heartbeat=0",
+                          true, &broker, &error) != SKR_OK) {
+        assert_string_not_equal(error.text, "");
+        return;
+    }
+    for (size_t done = 0; done < 20;) {
+        size_t count = 0;
+        enum skr_code code = broker->ops->receive(broker, incoming, 8, &count,
+                                                  DEADLINE_MS, &error);
+        if (code != SKR_OK) {
+            assert_int_equal(code, SKR_NO_MEMORY);
+            break;
+        }
+        for (size_t i = 0; i < count; i++) {
+            assert_int_equal(incoming[i].problem.code, SKR_OK);
+            incoming[i].settlement = (enum skr_settlement)((done + i) % 3);
+            incoming[i].delay_ms = 1000;
+        }
+        if (broker->ops->settle(broker, incoming, count, &error) != SKR_OK)
+            break;
+        done += count;
+    }
+    skr_broker_close(broker);
+}
+
+static void
+test_memory_that_runs_out_leaks_nothing(void **state)
+{
+    struct world *world = *state;
+    bool struck = true;
+    size_t nth = 0;
+    while (struck) {
+        size_t live = skr_oom_live();
+        skr_oom_arm(++nth);
+        run_session(world);
+        struck = skr_oom_disarm();
+        assert_int_equal(skr_oom_live(), live);
+    }
+    assert_true(nth > 50);
+}
+
+enum fact { UNKNOWN, OPEN, WANTS_ACK, WANTS_BACK, SETTLED };
+
+// What the server holds: an ack must name a tag that it has not heard of yet,
+// and takes nothing along that the caller has not dealt with.
+static void
+hear_ack(enum fact *facts, uint64_t tag, bool multiple, uint64_t *unheard)
+{
+    assert_int_equal(facts[tag], WANTS_ACK);
+    for (uint64_t i = multiple ? 1 : tag; i <= tag; i++) {
+        assert_int_not_equal(facts[i], OPEN);
+        *unheard -= facts[i] == WANTS_ACK;
+        if (facts[i] == WANTS_ACK)
+            facts[i] = SETTLED;
+    }
+}
+
+static void
+test_acks_hold_against_chance(void **state)
+{
+    (void)state;
+    enum { TOTAL = 20000, MOST_OPEN = 300 };
+    static const unsigned char text[] = "body";
+    struct rabbit_deliveries deliveries;
+    enum fact *facts = calloc(TOTAL + 2, sizeof(*facts));
+    uint64_t come = 0, given = 0, unheard = 0, tag = 0;
+    size_t settled = 0;
+    bool fits = false;
+    srandom(1);
+    skr_rabbit_deliveries_init(&deliveries);
+    while (settled < TOTAL) {
+        long dice = random() % 100;
+        if (dice < 40 && come < TOTAL && come - settled < MOST_OPEN) {
+            assert_int_equal(skr_rabbit_deliveries_begin(&deliveries, ++come, 0,
+                                                         false, &fits, NULL),
+                             SKR_OK);
+            assert_true(fits);
+            assert_int_equal(skr_rabbit_deliveries_properties(
+                                 &deliveries, (struct rabbit_piece){text, 2}, 4,
+                                 &fits, NULL),
+                             SKR_OK);
+            assert_true(skr_rabbit_deliveries_body(
+                &deliveries, (struct rabbit_piece){text, 4}));
+        } else if (dice < 70 &&
+                   skr_rabbit_deliveries_give(&deliveries, &tag) != NULL) {
+            assert_int_equal(tag, ++given);
+            facts[tag] = OPEN;
+        } else if (dice < 90 && deliveries.first < deliveries.next) {
+            tag = deliveries.first +
+                  (uint64_t)random() % (deliveries.next - deliveries.first);
+            struct rabbit_delivery *found =
+                skr_rabbit_deliveries_find(&deliveries, tag);
+            assert_int_equal(found != NULL, facts[tag] == OPEN);
+            if (found == NULL)
+                continue;
+            bool is_back = random() % 4 == 0;
+            found->state = is_back ? RABBIT_OVER : RABBIT_ACK_DUE;
+            facts[tag] = is_back ? SETTLED : WANTS_ACK;
+            unheard += !is_back;
+            settled++;
+        } else {
+            uint64_t last = skr_rabbit_deliveries_ack(&deliveries);
+            if (last > 0)
+                hear_ack(facts, last, true, &unheard);
+            while ((last = skr_rabbit_deliveries_ack_alone(&deliveries, last)) >
+                   0)
+                hear_ack(facts, last, false, &unheard);
+            assert_int_equal(unheard, 0);
+            skr_rabbit_deliveries_tidy(&deliveries);
+            assert_true(deliveries.held_bytes <= 6 * (come - settled));
+        }
+    }
+    skr_rabbit_deliveries_fini(&deliveries);
+    free(facts);
+}
+
+int
+main(void)
+{
+#define CASE(name) cmocka_unit_test_setup_teardown(name, start, stop)
+    const struct CMUnitTest tests[] = {
+        CASE(test_what_makes_no_sense_ends_the_connection),
+        CASE(test_a_server_that_does_not_answer_is_given_up),
+        CASE(test_properties_that_cannot_be_read_cost_only_their_message),
+        CASE(test_memory_that_runs_out_leaks_nothing),
+        cmocka_unit_test(test_acks_hold_against_chance),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
