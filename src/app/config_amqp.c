@@ -111,10 +111,11 @@ check_rule(struct skr_config_reader *reader, const struct skr_yaml_entry *rule)
             .path = skr_config_text(reader, "%s.sender", path),
             .line = sender->line,
         };
-        skr_config_mistake(reader, &place,
-                           "there is no transport '%s'; name one, or leave sender "
-                           "out for the outbox's relay_to",
-                           skr_config_excerpt(sender->value->text, excerpt));
+        skr_config_mistake(
+            reader, &place,
+            "there is no transport '%s'; name one, or leave sender "
+            "out for the outbox's relay_to",
+            skr_config_excerpt(sender->value->text, excerpt));
     }
     bool is_map = headers == NULL || headers->value->kind == SKR_YAML_MAP ||
                   headers->value->count == 0;
