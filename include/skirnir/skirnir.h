@@ -106,6 +106,12 @@ struct skr_message {
     size_t body_size;
     const struct skr_header *headers;  // beyond those the library writes
     size_t header_count;
+    // W3C Trace Context. Publishing refuses what is malformed, and a tracestate
+    // without a traceparent. In a delivery: what came, NULL where there was
+    // none or it was malformed. They travel as headers of these names, and may
+    // be given as such instead.
+    const char *traceparent;
+    const char *tracestate;
     // Microseconds since 1970. Not used when publishing: the database's clock
     // says when.
     int64_t created_at_us;

@@ -119,6 +119,8 @@ read_message(const struct skr_arguments *arguments, struct skr_message *message,
     message->name = arguments->positional[0];
     message->partition_key = skr_arguments_find(arguments, "key");
     message->content_type = skr_arguments_find(arguments, "content-type");
+    message->traceparent = skr_arguments_find(arguments, "traceparent");
+    message->tracestate = skr_arguments_find(arguments, "tracestate");
     if (delay_s > 0)
         message->due_at_us = skr_clock_wall_us() + delay_s * 1000000;
     return SKR_OK;

@@ -28,6 +28,9 @@ static const struct skr_option publish_options[] = {
      .kind = SKR_OPTION_ID},
     {"header", 'H', "NAME=VALUE", "a header; may be given several times",
      .kind = SKR_OPTION_PAIR},
+    {"traceparent", '\0', "TEXT", "W3C trace context, kept as a header",
+     .kind = SKR_OPTION_TEXT},
+    {"tracestate", '\0', "TEXT", "what goes with it", .kind = SKR_OPTION_TEXT},
     {"key", 'k', "KEY", "partition key, kept in the row",
      .kind = SKR_OPTION_TEXT},
     {"delay", 'd', "SECONDS", "publish not before so many seconds from now",
@@ -128,7 +131,7 @@ const struct skr_command skr_commands[] = {
                 "Examples:\n"
                 "  skirnir publish order.placed --body '{\"orderId\":1}'\n"
                 "  skirnir publish order.placed --body @order.json "
-                "--header traceparent=00-ab\n"
+                "--header X-Shop=north\n"
                 "  generate | skirnir publish report.made --body - "
                 "--delay 60\n",
         .options = publish_options,

@@ -5,6 +5,7 @@
 #include "base/error.h"
 #include "base/text.h"
 #include "message/route.h"
+#include "message/trace.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -160,6 +161,7 @@ skr_envelope_read(struct skr_arena *arena, const struct skr_headers *headers,
         content_type == NULL ? SKR_DEFAULT_CONTENT_TYPE : content_type;
     read.message.headers = headers->items;
     read.message.header_count = headers->count;
+    skr_trace_read(&read.message);
     *envelope = read;
     return SKR_OK;
 }

@@ -5,10 +5,15 @@
 #include "base/error.h"
 #include "base/text.h"
 #include "message/envelope.h"
+#include "message/trace.h"
 
 #include <string.h>
 
-enum { MAX_PARTITION_KEY = 255 };
+enum {
+    MAX_PARTITION_KEY = 255,
+    // The library adds the rest: type, content type, ids, key and trace.
+    MOST_GIVEN = SKR_MAX_HEADERS - 7,
+};
 
 // Headers that the library writes from the message's own fields: a second
 // value under the same name would win or lose by chance.
@@ -39,10 +44,10 @@ check_headers(const struct skr_message *message, struct skr_error *error)
         return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
                         "message %s has a header count but no headers",
                         message->name);
-    if (message->header_count > SKR_MAX_HEADERS - 4)
+    if (message->header_count > MOST_GIVEN)
         return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
                         "message %s has more than %d headers", message->name,
-                        SKR_MAX_HEADERS - 4);
+                        MOST_GIVEN);
     for (size_t i = 0; i < message->header_count; i++) {
         const struct skr_header *header = &message->headers[i];
         if (header->name == NULL || header->name[0] == '\0' ||
@@ -122,7 +127,9 @@ skr_message_check(const struct skr_message *message, struct skr_error *error)
                         "message %s: the due time is before 1970",
                         message->name);
     code = check_content_type(message, error);
-    return code != SKR_OK ? code : check_headers(message, error);
+    if (code == SKR_OK)
+        code = check_headers(message, error);
+    return code != SKR_OK ? code : skr_trace_check(message, error);
 }
 
 // The partition key's stamp has the same namespace as the id's.
@@ -157,6 +164,12 @@ skr_message_write_headers(const struct skr_message *message,
     for (size_t i = 0; ok && i < message->header_count; i++)
         ok = skr_headers_add(arena, &row, message->headers[i].name,
                              message->headers[i].value);
+    if (ok && message->traceparent != NULL)
+        ok = skr_headers_add(arena, &row, SKR_HEADER_TRACEPARENT,
+                             message->traceparent);
+    if (ok && message->tracestate != NULL)
+        ok = skr_headers_add(arena, &row, SKR_HEADER_TRACESTATE,
+                             message->tracestate);
     ok = ok && skr_headers_add(arena, &row, SKR_HEADER_CONTENT_TYPE,
                                message->content_type == NULL
                                    ? SKR_DEFAULT_CONTENT_TYPE

@@ -70,10 +70,10 @@ def test_body_from_standard_input(shop):
 
 def test_headers_and_content_type(shop):
     shop.check("publish", "order.placed", "--body", "{}",
-               "--header", "traceparent=00-ab=cd", "-H", "X-Empty=",
+               "--header", "X-Sum=00-ab=cd", "-H", "X-Empty=",
                "--content-type", "text/plain")
     headers = only_row(shop)[1]
-    assert headers["traceparent"] == "00-ab=cd"
+    assert headers["X-Sum"] == "00-ab=cd"
     assert headers["X-Empty"] == ""
     assert headers["Content-Type"] == "text/plain"
 
@@ -195,3 +195,21 @@ def test_missing_table_is_made_only_where_allowed(shop):
     assert result.returncode == 1
     assert "messenger_outbox" in result.stderr
     assert "skirnir setup" in result.stderr
+
+
+def test_a_trace_is_kept_in_the_headers(shop):
+    parent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+    shop.check("publish", "order.placed", "--body", "{}",
+               "--traceparent", parent, "--tracestate", "congo=t61")
+    headers = only_row(shop)[1]
+    assert headers["traceparent"] == parent
+    assert headers["tracestate"] == "congo=t61"
+
+
+@pytest.mark.parametrize("given", [
+    ["--traceparent", "00-ab"], ["--header", "traceparent=00-ab"],
+    ["--tracestate", "congo=t61"]])
+def test_a_malformed_trace_is_refused(shop, given):
+    result = shop.run("publish", "order.placed", "--body", "{}", *given)
+    assert result.returncode == 1
+    assert "traceparent" in result.stderr
