@@ -189,6 +189,14 @@ typedef enum skr_verdict
 skr_handler_fn(const struct skr_delivery *delivery, struct skr_tx tx,
                void *user, struct skr_error *reason);
 
+// A shared object with handlers, which `skirnir consume` loads, has this once,
+// with a semicolon behind it. The number says which structs and functions it
+// was compiled for; one of another number is refused.
+#define SKR_HANDLER_ABI 1
+#define SKR_HANDLER_LIBRARY \
+    SKR_API const uint32_t skr_handler_abi = SKR_HANDLER_ABI
+extern const uint32_t skr_handler_abi;
+
 enum skr_log_level {
     SKR_LOG_ERROR,
     SKR_LOG_WARNING,
@@ -253,6 +261,42 @@ SKR_API SKR_MUST_CHECK enum skr_code
 skr_consumer_handle(struct skr_consumer *consumer, const char *message_name,
                     skr_handler_fn *handler, void *user,
                     struct skr_error *error);
+
+// The same for a handler that wants no transaction, since it takes long or has
+// its effects elsewhere. Its tx is empty: tx.ops is NULL. It runs first, and
+// once it has accepted the id is recorded in a transaction. So its effects
+// happen at least once: again after a crash in between, and twice where two
+// consumers get the same message at the same time.
+SKR_API SKR_MUST_CHECK enum skr_code
+skr_consumer_handle_without_tx(struct skr_consumer *consumer,
+                               const char *message_name,
+                               skr_handler_fn *handler, void *user,
+                               struct skr_error *error);
+
+// Told of a delivery that came to nothing, after the rollback: SKR_RETRY when
+// it will come again, SKR_REJECT when it goes to the failed table.
+typedef void
+skr_hook_error_fn(const struct skr_delivery *delivery, enum skr_verdict verdict,
+                  const struct skr_error *reason, void *user);
+
+// Around every handler; members may be NULL. before and after are given the
+// handler's own tx and their verdict counts like its own: what is not
+// SKR_ACCEPT ends the delivery there, and takes the effects back. before is
+// called unless the message is a duplicate, after when the handler accepted.
+// Like handlers both may be called again for the same delivery after a
+// rollback; on_error is called once for each try that counts.
+struct skr_hook {
+    skr_handler_fn *before;
+    skr_handler_fn *after;
+    skr_hook_error_fn *on_error;
+    void *user;
+};
+
+// Hooks are called in the order in which they were added. To be called before
+// skr_consumer_run(); the struct is copied.
+SKR_API SKR_MUST_CHECK enum skr_code
+skr_consumer_add_hook(struct skr_consumer *consumer,
+                      const struct skr_hook *hook, struct skr_error *error);
 
 // Consumes until skr_consumer_stop() and returns SKR_STOPPED. What was received
 // and not handled has been given back by then, and every connection is closed.

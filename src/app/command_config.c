@@ -4,6 +4,7 @@
 #include "app/app.h"
 #include "app/config.h"
 #include "app/config_keys.h"
+#include "app/handlers.h"
 #include "base/text.h"
 
 #include <jansson.h>
@@ -56,7 +57,10 @@ check(struct skr_app *app)
                                          &config, &error);
     if (code == SKR_NO_MEMORY)
         return skr_app_fail(app, &error);
-    if (code != SKR_OK) {
+    if (code == SKR_OK)
+        skr_app_check_handlers(config, print_report, &tally);
+    if (code != SKR_OK || tally.mistakes > 0) {
+        skr_config_free(config);
         printf("%zu mistake%s, %zu warning%s\n", tally.mistakes,
                plural(tally.mistakes), tally.warnings, plural(tally.warnings));
         return SKR_EXIT_CONFIG;

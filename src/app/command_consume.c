@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "app/app.h"
 #include "app/drivers.h"
+#include "app/handlers.h"
 #include "app/transports.h"
 #include "base/error.h"
 #include "inbox/consumer.h"
@@ -18,34 +19,6 @@ check_transport(const struct skr_config_transport *transport,
                         "has: %s",
                         transport->name, transport->scheme,
                         skr_driver_brokers());
-    return SKR_OK;
-}
-
-static bool
-has_handler(const struct skr_config *config, const char *message_name)
-{
-    for (size_t i = 0; i < config->handler_count; i++)
-        if (strcmp(config->handlers[i].message_name, message_name) == 0)
-            return true;
-    return false;
-}
-
-// A known type that nobody handles would fill the failed table: said before
-// the first message is taken.
-static enum skr_code
-check_handlers(const struct skr_config *config, struct skr_error *error)
-{
-    for (size_t i = 0; i < config->message_type_count; i++)
-        if (!has_handler(config, config->message_types[i].name))
-            return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
-                            "message type %s has no handler; add handlers.%s "
-                            "or remove it from message_types",
-                            config->message_types[i].name,
-                            config->message_types[i].name);
-    if (config->handler_count == 0)
-        return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
-                        "no handlers are configured; add for example "
-                        "handlers: {order.placed: {sql: 'INSERT ...'}}");
     return SKR_OK;
 }
 
@@ -118,12 +91,7 @@ extend_consumer(const struct skr_app *app, const struct skr_config *config,
         .user = limits,
     };
     skr_consumer_extend(consumer, &extras);
-    enum skr_code code = SKR_OK;
-    for (size_t i = 0; i < config->handler_count && code == SKR_OK; i++)
-        code = skr_consumer_handle_sql(
-            consumer, config->handlers[i].message_name, config->handlers[i].sql,
-            config->handlers[i].sql_count, error);
-    return code;
+    return skr_app_add_handlers(config, consumer, error);
 }
 
 static void
@@ -141,7 +109,7 @@ run_consumer(const struct skr_app *app, const struct skr_config *config,
     struct skr_limits limits;
     enum skr_code code = check_transport(transport, error);
     if (code == SKR_OK)
-        code = check_handlers(config, error);
+        code = skr_app_require_handlers(config, error);
     if (code == SKR_OK)
         code = open_consumer(app, config, transport, &consumer, error);
     if (code == SKR_OK)

@@ -57,11 +57,23 @@ struct skr_config_transport {
     const char *missing_id;  // "fail", "handle" or "derive"
 };
 
+// After a mistake an item is NULL.
+struct skr_config_texts {
+    const char *const *items;
+    size_t count;
+};
+
 struct skr_config_handler {
     const char *message_name;
     int line;
-    const char *const *sql;
-    size_t sql_count;
+    // One of these three is given.
+    struct skr_config_texts sql;
+    struct skr_config_texts command;
+    const char *library;
+
+    const char *function;
+    uint32_t timeout_s;
+    bool transaction;
 };
 
 struct skr_config {

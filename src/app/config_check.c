@@ -3,12 +3,8 @@
 // contradict each other are mistakes.
 #include "app/config_reader.h"
 
-#include "app/drivers.h"
 #include "base/error.h"
 #include "base/url.h"
-#include "db/db.h"
-#include "db/sql.h"
-#include "inbox/sql_handler.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -293,50 +289,6 @@ resolve_inbox_database(struct skr_config_reader *reader)
                            name);
 }
 
-static const struct skr_dialect *
-inbox_dialect(const struct skr_config *config)
-{
-    // For checks only, where this build has no driver.
-    static const struct skr_dialect plain = {.name = "sql"};
-    struct skr_url url;
-    struct skr_error error;
-    if (config->inbox_database == NULL ||
-        skr_url_parse(config->inbox_database->url, &url, &error) != SKR_OK)
-        return &plain;
-    const struct skr_db_ops *ops = skr_driver_find_database(url.scheme);
-    skr_url_fini(&url);
-    return ops == NULL ? &plain : ops->tx->dialect;
-}
-
-static void
-check_handler(struct skr_config_reader *reader,
-              const struct skr_dialect *dialect,
-              const struct skr_config_handler *handler)
-{
-    const struct skr_yaml_entry *entry =
-        skr_yaml_find(reader->root, "handlers");
-    entry = skr_yaml_find(entry->value, handler->message_name);
-    entry = skr_yaml_find(entry->value, "sql");
-    for (size_t i = 0; i < handler->sql_count; i++) {
-        struct skr_sql_template parsed;
-        struct skr_error error;
-        if (handler->sql[i] == NULL ||
-            skr_sql_template_parse(handler->sql[i], dialect,
-                                   &reader->config->arena, &parsed,
-                                   &error) == SKR_OK)
-            continue;
-        bool is_list = entry->value->kind == SKR_YAML_LIST;
-        struct skr_config_place place = {
-            .path = skr_config_text(reader, "handlers.%s.sql",
-                                    handler->message_name),
-            .line = is_list ? entry->value->entries[i].line : entry->line,
-        };
-        if (is_list)
-            place.path = skr_config_text(reader, "%s[%zu]", place.path, i);
-        skr_config_mistake(reader, &place, "%s", error.text);
-    }
-}
-
 static void
 check_missing_id(struct skr_config_reader *reader,
                  const struct skr_config_transport *transport)
@@ -374,6 +326,5 @@ skr_config_check(struct skr_config_reader *reader)
     check_failure_transport(reader);
     skr_config_check_amqp(reader);
     resolve_inbox_database(reader);
-    for (size_t i = 0; i < config->handler_count; i++)
-        check_handler(reader, inbox_dialect(config), &config->handlers[i]);
+    skr_config_check_handlers(reader);
 }

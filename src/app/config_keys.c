@@ -11,6 +11,9 @@
 #define IN_TRANSPORT(member)      \
     .scope = SKR_SCOPE_TRANSPORT, \
     .offset = offsetof(struct skr_config_transport, member)
+#define IN_HANDLER(member)      \
+    .scope = SKR_SCOPE_HANDLER, \
+    .offset = offsetof(struct skr_config_handler, member)
 #define DEFAULT(value) .fallback = (value)
 #define RANGE(from, to) .least = (from), .most = (to)
 
@@ -186,13 +189,32 @@ static const struct skr_config_key keys[] = {
 
     KEY("handlers", NAMES, "What is done with a message, by message name.",
         .scope = SKR_SCOPE_HANDLER),
-    PLAIN("handlers.*", MAP, "One handler."),
+    PLAIN("handlers.*", MAP,
+          "One handler: one of `sql`, `library` and `command`."),
     KEY("handlers.*.sql", SQL,
         "One statement, or a list of them, run in the transaction that "
         "remembers the message. Parameters: `:id`, `:id_text`, `:name`, "
         "`:body`, `:headers`, `:partition_key`.",
-        .scope = SKR_SCOPE_HANDLER,
-        .offset = offsetof(struct skr_config_handler, sql), .required = true),
+        IN_HANDLER(sql)),
+    KEY("handlers.*.library", TEXT,
+        "A shared object, such as `./shop.so`, whose `function` handles the "
+        "message in that transaction.",
+        IN_HANDLER(library)),
+    KEY("handlers.*.function", TEXT, "The function in the `library`.",
+        IN_HANDLER(function)),
+    KEY("handlers.*.command", COMMAND,
+        "A program and its arguments, such as `[php, worker.php]`: a process "
+        "that is kept and asked line by line, as skirnir-handler(7) says. No "
+        "shell is between. Its effects may happen more than once.",
+        IN_HANDLER(command)),
+    KEY("handlers.*.timeout", NUMBER,
+        "Seconds that a `command` has for a message before it is killed.",
+        DEFAULT("30"), IN_HANDLER(timeout_s), RANGE(1, 86400)),
+    KEY("handlers.*.transaction", BOOLEAN,
+        "Whether the function of a `library` runs in the transaction that "
+        "remembers the message. With false it runs before it, and its effects "
+        "may happen more than once.",
+        DEFAULT("true"), IN_HANDLER(transaction)),
 
     PLAIN("message_broker_amqp", MAP,
           "RabbitMQ: checked and kept for its driver."),
@@ -291,6 +313,7 @@ static const struct {
     [SKR_TYPE_DECIMAL] = {"number", "a number"},
     [SKR_TYPE_BOOLEAN] = {"boolean", "true or false"},
     [SKR_TYPE_SQL] = {"SQL", "a statement or a list of statements"},
+    [SKR_TYPE_COMMAND] = {"command", "a program or a list of words"},
     [SKR_TYPE_ANYTHING] = {"anything", "anything"},
     [SKR_TYPE_IGNORED] = {"ignored", "anything"},
 };

@@ -182,8 +182,10 @@ read_element(struct skr_config_reader *reader,
     check_name(reader, &place, scope, entry->key);
     if (element != NULL)
         *(const char **)element = entry->key;
-    if (scope == SKR_SCOPE_HANDLER)
+    if (scope == SKR_SCOPE_HANDLER) {
         ((struct skr_config_handler *)element)->line = entry->line;
+        skr_config_set_defaults(reader, scope, SKR_TRANSPORT_OTHER, element);
+    }
     read_value(reader, &place, entry->value);
 }
 
@@ -276,40 +278,43 @@ read_plain(struct skr_config_reader *reader,
 }
 
 static void
-read_statement(struct skr_config_reader *reader,
-               const struct skr_config_place *place,
-               const struct skr_yaml_node *node, const char **sql)
+read_item(struct skr_config_reader *reader,
+          const struct skr_config_place *place,
+          const struct skr_yaml_node *node, const char **item)
 {
-    struct skr_config_handler *handler = place->target;
     // A mistake leaves a NULL, so that the others keep their numbers.
-    const char **statement = &sql[handler->sql_count++];
     if (node->kind == SKR_YAML_TEXT)
-        *statement = skr_config_fill(reader, place, node->text);
+        *item = skr_config_fill(reader, place, node->text);
     else
         skr_config_refuse(reader, place, node);
 }
 
+// A text or a list of texts.
 static void
-read_sql(struct skr_config_reader *reader, const struct skr_config_place *place,
-         const struct skr_yaml_node *node)
+read_texts(struct skr_config_reader *reader,
+           const struct skr_config_place *place,
+           const struct skr_yaml_node *node)
 {
     bool is_list = node->kind == SKR_YAML_LIST;
     size_t count = is_list ? node->count : 1;
-    const char **sql = skr_config_take(reader, count, sizeof(*sql));
-    if (sql == NULL)
+    const char **items = skr_config_take(reader, count, sizeof(*items));
+    if (items == NULL)
         return;
-    ((struct skr_config_handler *)place->target)->sql = sql;
+    *(struct skr_config_texts *)((char *)place->target + place->key->offset) =
+        (struct skr_config_texts){items, count};
     if (!is_list) {
-        read_statement(reader, place, node, sql);
+        read_item(reader, place, node, items);
         return;
     }
     if (count == 0)
-        skr_config_mistake(reader, place, "the list of statements is empty");
+        skr_config_mistake(reader, place, "the list of %s is empty",
+                           place->key->type == SKR_TYPE_SQL ? "statements"
+                                                            : "words");
     for (size_t i = 0; i < count; i++) {
         struct skr_config_place item = *place;
         item.path = skr_config_text(reader, "%s[%zu]", place->path, i);
         item.line = node->entries[i].line;
-        read_statement(reader, &item, node->entries[i].value, sql);
+        read_item(reader, &item, node->entries[i].value, &items[i]);
     }
 }
 
@@ -368,7 +373,8 @@ read_value(struct skr_config_reader *reader,
     case SKR_TYPE_NAMES: read_names(reader, place, node); return;
     case SKR_TYPE_LIST: read_list(reader, place, node); return;
     case SKR_TYPE_TRANSPORT: read_transport(reader, place, node); return;
-    case SKR_TYPE_SQL: read_sql(reader, place, node); return;
+    case SKR_TYPE_SQL:
+    case SKR_TYPE_COMMAND: read_texts(reader, place, node); return;
     case SKR_TYPE_ANYTHING: read_anything(reader, place, node); return;
     case SKR_TYPE_IGNORED: return;
     case SKR_TYPE_DSN:

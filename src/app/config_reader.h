@@ -85,6 +85,7 @@ skr_config_read(struct skr_config_reader *reader, struct skr_yaml_node *root);
 void skr_config_check(struct skr_config_reader *reader);
 // The part of it that concerns RabbitMQ.
 void skr_config_check_amqp(struct skr_config_reader *reader);
+void skr_config_check_handlers(struct skr_config_reader *reader);
 
 // A transport: its DSN decides which defaults and which options it has.
 void skr_config_read_dsn(struct skr_config_reader *reader,

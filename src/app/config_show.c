@@ -168,13 +168,27 @@ build_options(const struct skr_config *config, const struct skr_config_key *key,
 }
 
 static json_t *
-build_sql(const struct skr_config_handler *handler)
+build_statements(const struct skr_config_texts *sql)
 {
-    if (handler->sql_count == 1)
-        return json_string(handler->sql[0]);
+    if (sql->count == 0)
+        return NULL;
+    if (sql->count == 1)
+        return json_string(sql->items[0]);
     json_t *list = json_array();
-    for (size_t i = 0; i < handler->sql_count; i++)
-        json_array_append_new(list, json_string(handler->sql[i]));
+    for (size_t i = 0; i < sql->count; i++)
+        json_array_append_new(list, json_string(sql->items[i]));
+    return list;
+}
+
+// Always a list: a word may hold a space.
+static json_t *
+build_words(const struct skr_config_texts *command)
+{
+    if (command->count == 0)
+        return NULL;
+    json_t *list = json_array();
+    for (size_t i = 0; i < command->count; i++)
+        json_array_append_new(list, build_text(command->items[i]));
     return list;
 }
 
@@ -212,7 +226,8 @@ build_value(const struct skr_config *config, const struct skr_config_key *key,
         return json_integer((json_int_t) * (const uint64_t *)at);
     case SKR_TYPE_DECIMAL: return json_real(*(const double *)at);
     case SKR_TYPE_BOOLEAN: return json_boolean(*(const bool *)at);
-    case SKR_TYPE_SQL: return build_sql(target);
+    case SKR_TYPE_SQL: return build_statements(at);
+    case SKR_TYPE_COMMAND: return build_words(at);
     case SKR_TYPE_LIST:
     case SKR_TYPE_ANYTHING:
     case SKR_TYPE_IGNORED: return NULL;

@@ -73,19 +73,20 @@ next_random(struct skr_consumer *consumer)
     return consumer->random;
 }
 
-// A verdict on one message, or what counts as one.
-static void
-decide(struct skr_consumer *consumer, struct job *job,
-       const struct attempt *attempt)
+void
+skr_job_decide(struct skr_consumer *consumer, struct job *job,
+               const struct attempt *attempt)
 {
     job->reason = attempt->reason;
     bool rejected =
         attempt->step == STEP_HANDLE && attempt->verdict == SKR_REJECT;
     if (rejected || job->retry_count >= consumer->retry.max_retries) {
         job->state = JOB_FAILED;
+        skr_job_tell_hooks(consumer, job);
         return;
     }
     job->state = JOB_RETRY;
+    skr_job_tell_hooks(consumer, job);
     job->incoming->delay_ms = skr_retry_delay_ms(
         &consumer->retry, job->retry_count + 1, next_random(consumer));
     skr_log(&consumer->log, SKR_LOG_INFO, "consumer.retry",
@@ -140,7 +141,7 @@ handle_alone(struct skr_consumer *consumer, struct job *job,
             return report(&attempt, error);
         }
         if (is_settled) {
-            decide(consumer, job, &attempt);
+            skr_job_decide(consumer, job, &attempt);
             return SKR_OK;
         }
         // A stop leaves the job ready: it will be given back.
@@ -191,6 +192,28 @@ handle_jobs(struct skr_consumer *consumer, struct job *jobs, size_t count,
             return code;
         }
     }
+    return SKR_OK;
+}
+
+// Handlers that run outside go before the transaction that records them, a few
+// at a time: the longer a record waits, the more a crash repeats.
+static enum skr_code
+handle_all(struct skr_consumer *consumer, struct job *jobs, size_t count,
+           struct skr_error *error)
+{
+    bool has_more = false;
+    do {
+        struct skr_error trouble = {0};
+        enum skr_code outside =
+            skr_jobs_run_outside(consumer, jobs, count, &has_more, &trouble);
+        enum skr_code code = handle_jobs(consumer, jobs, count, error);
+        if (code != SKR_OK)
+            return code;
+        if (outside != SKR_OK) {
+            *error = trouble;
+            return outside;
+        }
+    } while (has_more && !skr_consumer_is_stopping(consumer));
     return SKR_OK;
 }
 
@@ -247,6 +270,7 @@ set_settlement(struct job *job)
         incoming->reason = job->reason;
         return;
     case JOB_READY:
+    case JOB_HELD:
     case JOB_ADMITTED:
     case JOB_SKIPPED:
     case JOB_FAILED:
@@ -295,7 +319,7 @@ skr_jobs_handle(struct skr_consumer *consumer, struct job *jobs, size_t count,
                 struct skr_error *error)
 {
     struct skr_error problem = {0}, unsettled = {0};
-    enum skr_code code = handle_jobs(consumer, jobs, count, &problem);
+    enum skr_code code = handle_all(consumer, jobs, count, &problem);
     keep_failed(consumer, jobs, count);
     enum skr_code settled = settle(consumer, jobs, count, &unsettled);
     if (code == SKR_OK) {

@@ -149,6 +149,7 @@ skr_consumer_close(struct skr_consumer *consumer)
     skr_table_free(consumer->failed_table);
     skr_deduplication_free(consumer->deduplication);
     skr_handlers_fini(&consumer->handlers);
+    free(consumer->hooks.items);
     if (consumer->stop_fd >= 0)
         close(consumer->stop_fd);
     free(consumer->incoming);
@@ -371,6 +372,7 @@ skr_consumer_run(struct skr_consumer *consumer, struct skr_error *error)
     consumer->was_ready = false;
     consumer->keep_again_ms = 0;
     code = loop(consumer, error);
+    skr_handlers_rest(&consumer->handlers);
     // All are let go, so that a consumer that does not run holds nothing.
     skr_consumer_drop_broker(consumer);
     skr_consumer_drop_database(consumer);

@@ -46,4 +46,18 @@ skr_consumer_handle_sql(struct skr_consumer *consumer, const char *message_name,
                         const char *const *statements, size_t count,
                         struct skr_error *error);
 
+// A handler in a shared object: SKR_INVALID as skr_library_open().
+SKR_MUST_CHECK enum skr_code
+skr_consumer_handle_library(struct skr_consumer *consumer,
+                            const char *message_name, const char *path,
+                            const char *function, bool wants_transaction,
+                            struct skr_error *error);
+
+// A handler that is a process, outside of any transaction: see inbox/child.h.
+SKR_MUST_CHECK enum skr_code
+skr_consumer_handle_command(struct skr_consumer *consumer,
+                            const char *message_name, const char *const *words,
+                            size_t count, uint32_t timeout_ms,
+                            struct skr_error *error);
+
 #endif

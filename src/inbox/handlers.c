@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
 #include "base/error.h"
+#include "inbox/child.h"
 #include "inbox/inside.h"
+#include "inbox/library.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -52,11 +54,20 @@ skr_handlers_add(struct handlers *handlers, const char *message_name,
 }
 
 void
+skr_handlers_rest(struct handlers *handlers)
+{
+    for (size_t i = 0; i < handlers->count; i++)
+        skr_child_end(handlers->items[i].child);
+}
+
+void
 skr_handlers_fini(struct handlers *handlers)
 {
     for (size_t i = 0; i < handlers->count; i++) {
         free(handlers->items[i].message_name);
         skr_sql_handler_free(handlers->items[i].sql);
+        skr_child_free(handlers->items[i].child);
+        skr_library_close(handlers->items[i].library);
     }
     free(handlers->items);
 }

@@ -7,6 +7,10 @@
 //   decode.c       a delivery becomes a job
 //   batch.c        jobs that share a transaction, and what became of each
 //   transaction.c  one transaction: admit, handle, commit
+//   hooks.c        what is called around a handler
+//   outside.c      handlers that run outside of the transaction
+//   library.c      handlers in shared objects
+//   child.c        handlers that are processes of their own
 //   failed.c       keeping what cannot be handled
 
 #ifndef SKR_INBOX_INSIDE_H
@@ -22,11 +26,17 @@
 
 #include <stdatomic.h>
 
+struct skr_child;
+
 struct handler {
     char *message_name;
     skr_handler_fn *run;
     void *user;
-    struct skr_sql_handler *sql;  // owned; NULL: a C function
+    bool is_outside;  // it wants no transaction
+    // Owned; NULL where it is something else.
+    struct skr_sql_handler *sql;
+    struct skr_child *child;
+    void *library;
 };
 
 struct handlers {
@@ -35,8 +45,14 @@ struct handlers {
     size_t capacity;
 };
 
+struct hooks {
+    struct skr_hook *items;
+    size_t count;
+};
+
 enum job_state {
     JOB_READY,     // to be handled
+    JOB_HELD,      // to be handled outside, when others have been recorded
     JOB_ADMITTED,  // handled in a transaction that is not committed yet
     JOB_SKIPPED,   // a duplicate in a transaction that is not committed yet
     JOB_OVER,      // dealt with: to be acknowledged
@@ -61,6 +77,8 @@ struct job {
     // A transaction that held it may have been committed without our knowing:
     // a duplicate then means that it was.
     bool may_be_committed;
+    // Its handler has run outside and accepted it: to be recorded.
+    bool was_run;
     struct skr_error reason;
 };
 
@@ -71,6 +89,7 @@ struct skr_consumer {
     struct skr_retry_policy retry;
     struct skr_log log;
     struct handlers handlers;
+    struct hooks hooks;
     int stop_fd;
     atomic_uint_fast64_t handled, duplicates, retried, failed;
 
@@ -128,7 +147,29 @@ skr_handlers_add(struct handlers *handlers, const char *message_name,
 // NULL when there is none.
 const struct handler *
 skr_handlers_find(const struct handlers *handlers, const char *message_name);
+// Ends the processes among them, until they are needed again.
+void skr_handlers_rest(struct handlers *handlers);
 void skr_handlers_fini(struct handlers *handlers);
+
+// hooks.c
+
+// The handler with the hooks around it. is_our_word: all that it says in
+// reason counts, since it comes from a driver or from a child's keeper.
+enum skr_verdict
+skr_job_run(const struct skr_consumer *consumer, const struct job *job,
+            struct skr_tx tx, bool *is_our_word, struct skr_error *reason);
+// Once it is decided what becomes of a job that failed.
+void
+skr_job_tell_hooks(const struct skr_consumer *consumer, const struct job *job);
+
+// outside.c
+
+// Runs the handlers that want no transaction. A job that one of them accepted
+// stays ready, to be recorded; what did not find time in this round is held,
+// and has_more says so. An error is trouble that is nobody's fault.
+SKR_MUST_CHECK enum skr_code
+skr_jobs_run_outside(struct skr_consumer *consumer, struct job *jobs,
+                     size_t count, bool *has_more, struct skr_error *error);
 
 // sql_run.c
 
@@ -169,6 +210,9 @@ void skr_jobs_attempt(struct skr_consumer *consumer, struct job *jobs,
 
 // batch.c
 
+// A verdict on one job, or what counts as one: the attempt says which.
+void skr_job_decide(struct skr_consumer *consumer, struct job *job,
+                    const struct attempt *attempt);
 // Handles jobs and settles them with the broker. An error is trouble that is
 // nobody's fault: what it kept from being handled has been given back.
 SKR_MUST_CHECK enum skr_code

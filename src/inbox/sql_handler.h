@@ -36,4 +36,11 @@ skr_sql_template_parse(const char *sql, const struct skr_dialect *dialect,
                        struct skr_arena *arena, struct skr_sql_template *parsed,
                        struct skr_error *error);
 
+// What the database says of a statement that is not run: SKR_INVALID for a
+// mistake in it, SKR_MISSING for a table that is not there. SKR_OK also where
+// it cannot tell, as for CALL. Outside a transaction.
+SKR_MUST_CHECK enum skr_code
+skr_sql_statement_check(const char *sql, struct skr_tx tx,
+                        struct skr_error *error);
+
 #endif

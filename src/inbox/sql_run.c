@@ -10,6 +10,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 struct skr_sql_handler {
     struct skr_arena arena;
@@ -135,27 +136,59 @@ skr_sql_handler_run(const struct skr_delivery *delivery, struct skr_tx tx,
 }
 
 // A database makes a plan without running it, and NULL offends no statement.
+static enum skr_code
+explain(const char *explained, size_t count, struct skr_tx tx,
+        struct skr_error *error)
+{
+    struct skr_value values[SKR_SQL_MAX_PARAMETERS];
+    for (size_t i = 0; i < SKR_SQL_MAX_PARAMETERS; i++)
+        values[i] = (struct skr_value){.kind = SKR_NULL};
+    return skr_tx_run(tx,
+                      &(struct skr_statement){.sql = explained,
+                                              .values = values,
+                                              .value_count = count},
+                      error);
+}
+
 // One that cannot be explained for reasons of its own fails in another way.
 bool
 skr_sql_handler_is_broken(const struct skr_sql_handler *handler,
                           struct skr_tx tx, const struct skr_error *reason)
 {
-    struct skr_value values[SKR_SQL_MAX_PARAMETERS];
-    for (size_t i = 0; i < SKR_SQL_MAX_PARAMETERS; i++)
-        values[i] = (struct skr_value){.kind = SKR_NULL};
     for (size_t i = 0; i < handler->count; i++) {
         struct skr_error found = {0};
-        enum skr_code code =
-            skr_tx_run(tx,
-                       &(struct skr_statement){
-                           .sql = handler->explained[i],
-                           .values = values,
-                           .value_count = handler->templates[i].count,
-                       },
-                       &found);
+        enum skr_code code = explain(handler->explained[i],
+                                     handler->templates[i].count, tx, &found);
         if (code != SKR_OK && code == reason->code &&
             strcmp(found.native, reason->native) == 0)
             return true;
     }
     return false;
+}
+
+static bool
+can_be_explained(const char *sql)
+{
+    const char *word = sql + strspn(sql, " \t\r\n\v\f");
+    return strncasecmp(word, "CALL", 4) != 0 &&
+           strncasecmp(word, "VALUES", 6) != 0;
+}
+
+enum skr_code
+skr_sql_statement_check(const char *sql, struct skr_tx tx,
+                        struct skr_error *error)
+{
+    struct skr_arena arena = {0};
+    struct skr_sql_template template;
+    const char *explained = NULL;
+    enum skr_code code =
+        skr_sql_template_parse(sql, tx.ops->dialect, &arena, &template, error);
+    if (code == SKR_OK && can_be_explained(template.sql)) {
+        explained = skr_arena_format(&arena, "EXPLAIN %s", template.sql);
+        code = explained == NULL
+                   ? skr_fail_memory(error)
+                   : explain(explained, template.count, tx, error);
+    }
+    skr_arena_fini(&arena);
+    return code;
 }

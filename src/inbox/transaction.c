@@ -83,8 +83,6 @@ explain(struct skr_consumer *consumer, const struct job *job,
         struct attempt *attempt)
 {
     struct skr_error *reason = &attempt->reason;
-    if (job->handler->sql != NULL)
-        return;
     reason->code = SKR_REFUSED;
     reason->remedy = SKR_GIVE_UP;
     reason->native[0] = '\0';
@@ -107,6 +105,18 @@ refuse_spent(const struct job *job, struct skr_error *reason)
     return SKR_REJECT;
 }
 
+// One that was recorded a moment ago and is not any more has not been run.
+static bool
+was_run(const struct job *job, struct attempt *attempt)
+{
+    if (job->was_run)
+        return true;
+    attempt->verdict = SKR_RETRY;
+    skr_fail(&attempt->reason, SKR_CONFLICT, SKR_TRY_AGAIN,
+             "the record of a message that was handled is gone");
+    return false;
+}
+
 // Ends the attempt at this job, unless its handler accepts it.
 static bool
 handle(struct skr_consumer *consumer, struct job *job, struct attempt *attempt)
@@ -118,10 +128,14 @@ handle(struct skr_consumer *consumer, struct job *job, struct attempt *attempt)
         attempt->verdict = refuse_spent(job, &attempt->reason);
         return false;
     }
-    attempt->verdict = job->handler->run(&job->delivery, tx, job->handler->user,
-                                         &attempt->reason);
+    if (job->handler->is_outside)
+        return was_run(job, attempt);
+    bool is_our_word = false;
+    attempt->verdict =
+        skr_job_run(consumer, job, tx, &is_our_word, &attempt->reason);
     if (attempt->verdict != SKR_ACCEPT) {
-        explain(consumer, job, attempt);
+        if (!is_our_word)
+            explain(consumer, job, attempt);
         return false;
     }
     // Without a transaction the next deduplication row would commit by itself

@@ -67,9 +67,32 @@ static const struct config_case config_cases[] = {
     {"transports:\n  outbox: {serializer: a}\n",
      "2: transports.outbox: the key 'dsn' is missing\n"},
     {"handlers: {order.placed: {}}\n",
-     "1: handlers.order.placed: the key 'sql' is missing\n"},
-    {"handlers: {order.placed: {library: a.so, sql: 'DELETE FROM a'}}\n",
-     "1: handlers.order.placed.library: unknown key; known here: sql\n"},
+     "1: handlers.order.placed: one of the keys 'sql', 'library' and 'command' "
+     "is needed\n"},
+    {"handlers: {order.placed: {script: a.py, sql: 'DELETE FROM a'}}\n",
+     "1: handlers.order.placed.script: unknown key; known here: sql, library, "
+     "function, command, timeout, transaction\n"},
+    {"handlers: {order.placed: {library: a.so, function: b, sql: 'DELETE FROM "
+     "a'}}\n",
+     "1: handlers.order.placed.library: the handler has 'sql' already; one is "
+     "enough\n"},
+    {"handlers: {order.placed: {library: a.so}}\n",
+     "1: handlers.order.placed.library: the key 'function' is missing beside "
+     "it\n"},
+    {"handlers:\n  order.placed:\n    command: php worker.php\n",
+     "3: handlers.order.placed.command: a program with arguments is written as "
+     "a list, such as [php, worker.php]\n"},
+    {"handlers: {order.placed: {command: []}}\n",
+     "1: handlers.order.placed.command: the list of words is empty\n"},
+    {"handlers: {order.placed: {command: [a], transaction: true}}\n",
+     "1: handlers.order.placed.transaction: a command cannot take part in the "
+     "transaction; leave this out\n"},
+    {"handlers: {order.placed: {sql: 'DELETE FROM a', transaction: false}}\n",
+     "1: handlers.order.placed.transaction: SQL runs in the transaction; only "
+     "the function of a library can do without\n"},
+    {"handlers: {order.placed: {command: [a], timeout: 0}}\n",
+     "1: handlers.order.placed.timeout: a whole number from 1 to 86400 is "
+     "needed, not 0\n"},
 
     // Types and ranges.
     {OUTBOX "    retry_strategy: {delay: soon, max_retries: 1.5, multiplier: "

@@ -73,10 +73,10 @@ test_every_key_reaches_its_place(void **state)
     assert_int_equal(config->names.count, 1);
     assert_string_equal(config->names.pairs[0].class_name, "App\\OrderPlaced");
     assert_int_equal(config->handler_count, 2);
-    assert_int_equal(config->handlers[0].sql_count, 1);
+    assert_int_equal(config->handlers[0].sql.count, 1);
     assert_int_equal(config->handlers[1].line, 24);
-    assert_int_equal(config->handlers[1].sql_count, 2);
-    assert_string_equal(config->handlers[1].sql[0],
+    assert_int_equal(config->handlers[1].sql.count, 2);
+    assert_string_equal(config->handlers[1].sql.items[0],
                         "UPDATE a\n  SET b = '100%'\n");
     skr_config_free(config);
 }

@@ -27,6 +27,7 @@ static const char check_sql[] =
 static const char admit_sql[] =
     "INSERT INTO {table} (message_id, message_name, processed_at) "
     "VALUES (?, ?, {now}) {insert_once}";
+static const char find_sql[] = "SELECT 1 FROM {table} WHERE message_id = ?";
 
 struct skr_deduplication {
     struct skr_arena arena;
@@ -34,6 +35,7 @@ struct skr_deduplication {
     const char *name;
     const char *check_sql;
     const char *admit_sql;
+    const char *find_sql;
 };
 
 static bool
@@ -44,7 +46,10 @@ fill(struct skr_deduplication *table)
         skr_sql_fill(table->dialect, &table->arena, check_sql, words, 1);
     table->admit_sql =
         skr_sql_fill(table->dialect, &table->arena, admit_sql, words, 1);
-    return table->check_sql != NULL && table->admit_sql != NULL;
+    table->find_sql =
+        skr_sql_fill(table->dialect, &table->arena, find_sql, words, 1);
+    return table->check_sql != NULL && table->admit_sql != NULL &&
+           table->find_sql != NULL;
 }
 
 enum skr_code
@@ -156,5 +161,23 @@ skr_deduplication_admit(const struct skr_deduplication *table, struct skr_tx tx,
     if (code == SKR_OK && affected == 0)
         return skr_fail(error, SKR_DUPLICATE, SKR_GIVE_UP,
                         "the message was processed before");
+    return code;
+}
+
+enum skr_code
+skr_deduplication_find(const struct skr_deduplication *table, struct skr_tx tx,
+                       struct skr_id id, bool *found, struct skr_error *error)
+{
+    struct skr_arena arena = {0};
+    struct skr_value column;
+    const struct skr_value value = skr_bind_blob(id.bytes, sizeof(id.bytes));
+    enum skr_code code = skr_tx_fetch_one(tx,
+                                          &(struct skr_statement){
+                                              .sql = table->find_sql,
+                                              .values = &value,
+                                              .value_count = 1,
+                                          },
+                                          &arena, &column, 1, found, error);
+    skr_arena_fini(&arena);
     return code;
 }

@@ -41,4 +41,9 @@ skr_deduplication_admit(const struct skr_deduplication *table, struct skr_tx tx,
                         struct skr_id id, const char *message_name,
                         struct skr_error *error);
 
+// Whether the id is recorded, for those who want to know before they begin.
+SKR_MUST_CHECK enum skr_code
+skr_deduplication_find(const struct skr_deduplication *table, struct skr_tx tx,
+                       struct skr_id id, bool *found, struct skr_error *error);
+
 #endif

@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: MIT
+// Handlers that are processes of their own: one for each handler and consumer,
+// started when it is needed and kept. It reads a line of JSON for each message
+// from its standard input and writes a line with the verdict to its standard
+// output. docs/skirnir-handler.7.md is for those who write one.
+
+#ifndef SKR_INBOX_CHILD_H
+#define SKR_INBOX_CHILD_H
+
+#include "base/log.h"
+
+#include <stdbool.h>
+
+struct skr_arena;
+struct skr_text;
+struct skr_child;
+
+struct skr_child_options {
+    const char *consumer;  // these two as logs show them
+    const char *message_name;
+    const char *const *words;  // of the command: the program, its arguments
+    size_t word_count;
+    uint32_t timeout_ms;  // for an answer, and for getting ready
+    int wake_fd;          // readable: a pause before a restart ends early
+    struct skr_log log;
+};
+
+// SKR_INVALID when there is no such program that may be run. Looks for it as
+// the shell does: in PATH, unless there is a slash in its name.
+SKR_MUST_CHECK enum skr_code
+skr_child_check(const char *program, struct skr_error *error);
+
+// All texts are copied. Starts nothing yet.
+SKR_MUST_CHECK enum skr_code
+skr_child_new(const struct skr_child_options *options, struct skr_child **child,
+              struct skr_error *error);
+void skr_child_free(struct skr_child *child);
+
+// user is the child. SKR_RETRY with the remedy SKR_TRY_AGAIN in reason: no
+// process could be had, and the message was seen by none. With any other, the
+// process that had the message died, hung or did not keep to the protocol.
+skr_handler_fn skr_child_handle;
+
+// Ends the process, if there is one: its input is closed, and if it has not
+// ended a second later it is killed. NULL is accepted.
+void skr_child_end(struct skr_child *child);
+
+// child_line.c: the two lines.
+
+// What is known of a message, ending with a line break. number is what the
+// answer has to repeat.
+SKR_MUST_CHECK enum skr_code
+skr_child_write_line(const struct skr_delivery *delivery, uint64_t number,
+                     struct skr_text *line, struct skr_error *error);
+
+struct skr_answer {
+    uint64_t number;
+    enum skr_verdict verdict;
+    const char *error;  // NULL: none was given
+};
+// SKR_MALFORMED says what is wrong with it. Texts live in the arena.
+SKR_MUST_CHECK enum skr_code
+skr_child_read_answer(const char *line, size_t size, struct skr_arena *arena,
+                      struct skr_answer *answer, struct skr_error *error);
+// Whether it is {"ready": true}.
+bool
+skr_child_is_ready_line(const char *line, size_t size, struct skr_arena *arena);
+
+#endif

@@ -1,0 +1,343 @@
+// SPDX-License-Identifier: MIT
+// Handlers that are processes: whatever one of them does, its message is
+// handled, retried or kept, and others are handled.
+#include "consumer_world.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <unistd.h>
+
+// A worker in the shell. What is special about a message stands between.
+#define READY "echo '{\"ready\":true}'; "
+#define ANSWER                                                               \
+    "answer() { echo \"{\\\"delivery\\\":$n,\\\"verdict\\\":\\\"$1\\\"}\"; " \
+    "}; "
+#define EACH "while read -r line; do n=${line#*:}; n=${n%%,*}; "
+#define ON_CHOSEN "case \"$line\" in *'\"body\":\"3\"'*) "
+#define WORKER(special) \
+    ANSWER READY EACH ON_CHOSEN special ";; esac; answer accept; done"
+
+enum { COUNT = 8, CHOSEN = 3 };
+
+static atomic_int stderr_lines, dropped_bytes, endings;
+
+static void
+count_events(void *user, enum skr_log_level level, const char *event,
+             const struct skr_log_field *fields, size_t count)
+{
+    count_lines(user, level, event, fields, count);
+    if (strcmp(event, "child.stderr") == 0)
+        atomic_fetch_add(&stderr_lines, 1);
+    if (strcmp(event, "child.ended") == 0)
+        atomic_fetch_add(&endings, 1);
+    for (size_t i = 0; i < count; i++)
+        if (strcmp(event, "child.stderr_dropped") == 0 &&
+            strcmp(fields[i].name, "bytes") == 0)
+            atomic_fetch_add(&dropped_bytes, (int)fields[i].number);
+}
+
+static struct skr_consumer *
+open_child(struct world *world, const char *script, uint32_t timeout_ms)
+{
+    const char *const words[] = {"sh", "-c", script};
+    struct skr_error error = {0};
+    atomic_store(&stderr_lines, 0);
+    atomic_store(&dropped_bytes, 0);
+    atomic_store(&endings, 0);
+    world->options.log = count_events;
+    struct skr_consumer *consumer = open_consumer(world, NULL);
+    if (skr_consumer_handle_command(consumer, "order.placed", words, 3,
+                                    timeout_ms, &error) != SKR_OK)
+        fail_msg("%s", error.text);
+    return consumer;
+}
+
+static struct skr_consumer_counts
+run_child(struct world *world, const char *script, uint32_t timeout_ms)
+{
+    struct skr_consumer *consumer = open_child(world, script, timeout_ms);
+    run_until_empty(consumer);
+    struct skr_consumer_counts counts = skr_consumer_counts(consumer);
+    skr_consumer_close(consumer);
+    return counts;
+}
+
+static int64_t
+recorded(struct world *world)
+{
+    return skr_test_number(world->db,
+                           "SELECT COUNT(*) FROM message_broker_deduplication");
+}
+
+// The one that is special failed in this way, and all others are handled.
+static void
+expect_failure(struct world *world, struct skr_consumer_counts counts,
+               const char *says)
+{
+    char *headers =
+        skr_test_text(world->db, "SELECT headers FROM messenger_messages");
+    assert_int_equal(counts.handled, COUNT - 1);
+    assert_int_equal(counts.failed, 1);
+    assert_int_equal(recorded(world), COUNT - 1);
+    assert_int_equal(waiting(world), 0);
+    assert_non_null(headers);
+    if (strstr(headers, says) == NULL)
+        fail_msg("%s is not in %s", says, headers);
+    free(headers);
+}
+
+static void
+test_a_child_is_asked_once_for_each_message(void **state)
+{
+    struct world *world = *state;
+    char script[400], path[96], command[128], answer[32] = "";
+    snprintf(path, sizeof(path), "%s/seen", world->database.folder);
+    snprintf(script, sizeof(script),
+             ANSWER READY EACH "echo $n >> %s; answer accept; done", path);
+    publish(world, 0, 50);
+    publish(world, 0, 50);
+    struct skr_consumer_counts counts = run_child(world, script, 10000);
+    assert_int_equal(counts.handled, 50);
+    assert_int_equal(counts.duplicates, 50);
+    assert_int_equal(recorded(world), 50);
+    snprintf(command, sizeof(command), "sort -u %s | wc -l", path);
+    FILE *lines = popen(command, "r");
+    assert_non_null(fgets(answer, sizeof(answer), lines));
+    pclose(lines);
+    unlink(path);
+    assert_int_equal(strtol(answer, NULL, 10), 50);
+}
+
+static void
+test_a_child_that_fails_costs_its_own_message_alone(void **state)
+{
+    static const struct {
+        const char *script;
+        uint32_t timeout_ms;
+        const char *says;
+    } cases[] = {
+        {WORKER("exit 3"), 10000, "ended without an answer: exit code 3"},
+        {WORKER("kill -9 $$"), 10000, "ended without an answer: signal 9"},
+        {WORKER("while :; do sleep 1; done"), 400, "gave no answer within"},
+        {WORKER("echo garbage; continue"), 10000, "an answer that is none"},
+        {WORKER("echo '{}'; continue"), 10000, "an answer that is none"},
+        {WORKER("answer maybe; continue"), 10000, "maybe"},
+        {WORKER("while :; do printf xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx; done"),
+         10000, "without the end of a line"},
+        {WORKER("exec <&- >&-; sleep 100"), 10000, "ended without an answer"},
+        {WORKER("answer reject; continue"), 10000, "said reject"},
+        {WORKER("echo \"{\\\"delivery\\\":$n,\\\"verdict\\\":\\\"retry\\\","
+                "\\\"error\\\":\\\"no paper\\\"}\"; continue"),
+         10000, "no paper"},
+    };
+    for (size_t i = 0; i < SKR_COUNT_OF(cases); i++) {
+        void *fresh = NULL;
+        consumer_world_set_up(&fresh);
+        struct world *world = fresh;
+        world->options.max_retries = -1;
+        publish(world, 0, COUNT);
+        expect_failure(world,
+                       run_child(world, cases[i].script, cases[i].timeout_ms),
+                       cases[i].says);
+        consumer_world_tear_down(&fresh);
+    }
+    (void)state;
+}
+
+static void
+test_a_failed_try_is_repeated_later(void **state)
+{
+    struct world *world = *state;
+    publish(world, 0, COUNT);
+    struct skr_consumer_counts counts =
+        run_child(world, WORKER("exit 3"), 10000);
+    assert_int_equal(counts.retried, 1);
+    assert_int_equal(waiting(world), 1);
+    make_retries_due(world);
+    counts = run_child(world, WORKER(":"), 10000);
+    assert_int_equal(counts.handled, 1);
+    assert_int_equal(recorded(world), COUNT);
+}
+
+static void
+test_a_second_answer_is_not_taken_for_the_next_message(void **state)
+{
+    struct world *world = *state;
+    world->options.max_retries = -1;
+    publish(world, 0, COUNT);
+    // It would accept the next one, which it has to reject.
+    struct skr_consumer_counts counts = run_child(
+        world,
+        ANSWER READY EACH ON_CHOSEN "answer reject; continue;; esac; "
+                                    "answer accept; answer accept; done",
+        10000);
+    expect_failure(world, counts, "said reject");
+    assert_int_not_equal(atomic_load(&endings), 0);
+}
+
+static void
+test_a_late_second_answer_is_not_taken_for_the_next_message(void **state)
+{
+    struct world *world = *state;
+    world->options.max_retries = -1;
+    publish(world, 0, COUNT);
+    // The answer that is too many comes when the next message is there.
+    struct skr_consumer_counts counts =
+        run_child(world,
+                  ANSWER READY
+                  "m=; while read -r line; do "
+                  "[ -n \"$m\" ] && { n=$m; answer accept; sleep 100; }; "
+                  "n=${line#*:}; n=${n%%,*}; " ON_CHOSEN
+                  "answer reject; continue;; esac; answer accept; m=$n; done",
+                  10000);
+    expect_failure(world, counts, "said reject");
+}
+
+static void
+test_a_child_that_closes_its_input_is_replaced(void **state)
+{
+    struct world *world = *state;
+    world->options.max_retries = -1;
+    publish(world, 0, COUNT);
+    struct skr_consumer_counts counts = run_child(
+        world,
+        ANSWER READY "read -r line; n=${line#*:}; n=${n%%,*}; exec <&-; "
+                     "answer accept; sleep 100",
+        10000);
+    assert_int_equal(counts.handled, COUNT);
+    assert_int_equal(counts.failed, 0);
+}
+
+static void
+test_a_child_that_has_had_enough_is_replaced_at_once(void **state)
+{
+    struct world *world = *state;
+    world->options.max_retries = -1;
+    publish(world, 0, COUNT);
+    // Whether or not the next message is on its way to it by then.
+    struct skr_consumer_counts counts = run_child(
+        world, ANSWER READY EACH "answer accept; exit 0; done", 10000);
+    assert_int_equal(counts.handled, COUNT);
+    assert_int_equal(counts.failed, 0);
+}
+
+static void
+test_what_a_child_says_goes_to_the_log_in_bounds(void **state)
+{
+    struct world *world = *state;
+    publish(world, 0, COUNT);
+    struct skr_consumer_counts counts =
+        run_child(world,
+                  WORKER("i=0; while [ $i -lt 5000 ]; do i=$((i+1)); "
+                         "echo 'more than anybody wants to know' >&2; done"),
+                  20000);
+    assert_int_equal(counts.handled, COUNT);
+    assert_true(atomic_load(&stderr_lines) > 0);
+    assert_true(atomic_load(&stderr_lines) <= 40);
+    assert_true(atomic_load(&dropped_bytes) > 10000);
+}
+
+static void
+test_a_child_that_closes_its_errors_is_no_burden(void **state)
+{
+    struct world *world = *state;
+    publish(world, 0, COUNT);
+    struct skr_consumer_counts counts =
+        run_child(world, "exec 2>&-; " WORKER("sleep 0.2"), 10000);
+    assert_int_equal(counts.handled, COUNT);
+}
+
+static void
+test_no_message_is_spent_on_a_child_that_does_not_start(void **state)
+{
+    static const char *const scripts[] = {"exit 1", "echo hello; sleep 100",
+                                          "echo '{\"ready\":false}'"};
+    struct world *world = *state;
+    world->options.max_retries = -1;
+    world->extras.stop_when_empty = false;
+    publish(world, 0, COUNT);
+    for (size_t i = 0; i < SKR_COUNT_OF(scripts); i++) {
+        struct running running;
+        atomic_store(&world->troubles, 0);
+        start_consumer(&running, open_child(world, scripts[i], 5000));
+        assert_true(skr_test_eventually(has_trouble, world, 30000));
+        stop_running(&running);
+        assert_int_equal(waiting(world), COUNT);
+        assert_int_equal(failed_rows(world), 0);
+    }
+    world->extras.stop_when_empty = true;
+    struct skr_consumer_counts counts = run_child(world, WORKER(":"), 10000);
+    assert_int_equal(counts.handled, COUNT);
+}
+
+static bool
+is_gone(void *user)
+{
+    pid_t *pid = user;
+    return kill(*pid, 0) != 0 && errno == ESRCH;
+}
+
+static void
+test_what_a_child_started_ends_with_it(void **state)
+{
+    struct world *world = *state;
+    char script[600], path[96];
+    world->options.max_retries = -1;
+    snprintf(path, sizeof(path), "%s/pid", world->database.folder);
+    snprintf(script, sizeof(script),
+             ANSWER READY EACH "sleep 1000 & echo $! > %s; wait; done", path);
+    publish(world, 0, 1);
+    struct skr_consumer_counts counts = run_child(world, script, 500);
+    assert_int_equal(counts.failed, 1);
+    FILE *file = fopen(path, "r");
+    long number = 0;
+    assert_non_null(file);
+    assert_int_equal(fscanf(file, "%ld", &number), 1);
+    fclose(file);
+    unlink(path);
+    pid_t pid = (pid_t)number;
+    assert_true(skr_test_eventually(is_gone, &pid, 10000));
+}
+
+static void
+test_a_program_that_is_not_there_is_refused_at_once(void **state)
+{
+    static const char *const programs[] = {"no-such-program-anywhere",
+                                           "./no-such-program", "/tmp"};
+    struct world *world = *state;
+    struct skr_consumer *consumer = open_consumer(world, NULL);
+    for (size_t i = 0; i < SKR_COUNT_OF(programs); i++) {
+        struct skr_error error = {0};
+        assert_int_equal(skr_consumer_handle_command(consumer, "order.placed",
+                                                     &programs[i], 1, 1000,
+                                                     &error),
+                         SKR_INVALID);
+        assert_non_null(strstr(error.text, programs[i]));
+    }
+    skr_consumer_close(consumer);
+}
+
+#define CASE(name)                                               \
+    cmocka_unit_test_setup_teardown(name, consumer_world_set_up, \
+                                    consumer_world_tear_down)
+
+int
+main(void)
+{
+    const struct CMUnitTest tests[] = {
+        CASE(test_a_child_is_asked_once_for_each_message),
+        CASE(test_a_child_that_fails_costs_its_own_message_alone),
+        CASE(test_a_failed_try_is_repeated_later),
+        CASE(test_a_second_answer_is_not_taken_for_the_next_message),
+        CASE(test_a_late_second_answer_is_not_taken_for_the_next_message),
+        CASE(test_a_child_that_closes_its_input_is_replaced),
+        CASE(test_a_child_that_has_had_enough_is_replaced_at_once),
+        CASE(test_what_a_child_says_goes_to_the_log_in_bounds),
+        CASE(test_a_child_that_closes_its_errors_is_no_burden),
+        CASE(test_no_message_is_spent_on_a_child_that_does_not_start),
+        CASE(test_what_a_child_started_ends_with_it),
+        CASE(test_a_program_that_is_not_there_is_refused_at_once),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
