@@ -71,6 +71,15 @@ bool skr_limits_is_over(void *limits);
 // What `skirnir relay TRANSPORT` does, for other names of the same.
 skr_configured_fn skr_relay_run_configured;
 
+// A consumer of a transport as it is configured, without handlers. It connects
+// to nothing yet.
+struct skr_consumer;
+SKR_MUST_CHECK enum skr_code
+skr_app_open_consumer(const struct skr_app *app,
+                      const struct skr_config *config,
+                      const struct skr_config_transport *transport,
+                      struct skr_consumer **consumer, struct skr_error *error);
+
 // SIGTERM and SIGINT call stop(user), which must be safe in a handler; with
 // NULL they are ignored, while the program puts its things away.
 void skr_signals_on_stop(void (*stop)(void *user), void *user);
@@ -82,5 +91,6 @@ skr_command_fn skr_command_relay;
 skr_command_fn skr_command_setup;
 skr_command_fn skr_command_setup_amqp;
 skr_command_fn skr_command_setup_deduplication;
+skr_command_fn skr_command_test_inbox_dedup;
 
 #endif

@@ -22,10 +22,11 @@ check_transport(const struct skr_config_transport *transport,
     return SKR_OK;
 }
 
-static enum skr_code
-open_consumer(const struct skr_app *app, const struct skr_config *config,
-              const struct skr_config_transport *transport,
-              struct skr_consumer **consumer, struct skr_error *error)
+enum skr_code
+skr_app_open_consumer(const struct skr_app *app,
+                      const struct skr_config *config,
+                      const struct skr_config_transport *transport,
+                      struct skr_consumer **consumer, struct skr_error *error)
 {
     struct skr_failed_place failed = skr_transport_failed_place(config);
     struct skr_consumer_options options = {
@@ -111,7 +112,7 @@ run_consumer(const struct skr_app *app, const struct skr_config *config,
     if (code == SKR_OK)
         code = skr_app_require_handlers(config, error);
     if (code == SKR_OK)
-        code = open_consumer(app, config, transport, &consumer, error);
+        code = skr_app_open_consumer(app, config, transport, &consumer, error);
     if (code == SKR_OK)
         code =
             extend_consumer(app, config, transport, &limits, consumer, error);

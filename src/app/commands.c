@@ -76,6 +76,10 @@ static const struct skr_option setup_amqp_options[] = {
     {0},
 };
 
+static const struct skr_option no_options[] = {
+    {0},
+};
+
 static const struct skr_option config_options[] = {
     {"json", '\0', NULL, "print as JSON (show, keys)", .kind = SKR_OPTION_FLAG},
     {0},
@@ -178,6 +182,22 @@ const struct skr_command skr_commands[] = {
                 "  skirnir setup-amqp --dump --output definitions.json\n",
         .options = setup_amqp_options,
         .run = skr_command_setup_amqp,
+    },
+    {
+        .name = "test-inbox-dedup",
+        .alias = "fsm:test-inbox-dedup",
+        .arguments = "[TRANSPORT]",
+        .most_arguments = 1,
+        .summary = "Show that a message that comes three times counts once",
+        .help = "Publishes three identical messages to a queue of its own, "
+                "consumes them as the\nconfiguration says, counts the effects "
+                "in the database, and removes all of it\nagain. No handler of "
+                "yours is called.\n\n"
+                "Examples:\n"
+                "  skirnir test-inbox-dedup\n"
+                "  skirnir test-inbox-dedup orders\n",
+        .options = no_options,
+        .run = skr_command_test_inbox_dedup,
     },
     {
         .name = "config",

@@ -184,8 +184,9 @@ handle_jobs(struct skr_consumer *consumer, struct job *jobs, size_t count,
     for (size_t i = 0; i < count; i++) {
         if (jobs[i].state != JOB_READY)
             continue;
-        if (skr_consumer_is_stopping(consumer))
-            return SKR_OK;
+        // What has run already is recorded, or it would run again.
+        if (!jobs[i].was_run && skr_consumer_is_stopping(consumer))
+            continue;
         enum skr_code code = handle_alone(consumer, &jobs[i], error);
         if (code != SKR_OK) {
             consumer->alone_left = count;

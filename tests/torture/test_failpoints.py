@@ -34,7 +34,8 @@ def test_every_failpoint_has_a_case():
     for file in (shops.ROOT / "src").rglob("*.c"):
         found |= set(re.findall(r'skr_failpoint\("([^"]+)"\)',
                                 file.read_text()))
-    assert found == RELAY_CASES.keys() | CONSUMER_CASES.keys()
+    assert found == (RELAY_CASES.keys() | CONSUMER_CASES.keys()
+                     | {"consumer.ran_outside"})
 
 
 @pytest.mark.parametrize("failpoint", RELAY_CASES)
@@ -126,3 +127,42 @@ def test_message_that_kills_its_consumer_ends_in_the_failed_table(ready_shop):
     (body, headers, _), = shop.failed()
     assert json.loads(body) == {"orderId": "order-1"}
     assert "not handled again after 2 deliveries" in headers
+
+
+WORKER = """\
+import json, sys
+print('{"ready":true}', flush=True)
+for line in sys.stdin:
+    message = json.loads(line)
+    with open("handled", "a") as file:
+        file.write(json.loads(message["body"])["orderId"] + "\\n")
+    print(json.dumps({"delivery": message["delivery"], "verdict": "accept"}),
+          flush=True)
+"""
+
+
+@pytest.mark.parametrize("visit", [1, 30])
+def test_killed_before_a_process_is_recorded_repeats_little(ready_shop, visit):
+    """What a process did is recorded after it: a kill in between costs a
+    second call for what was not recorded, and no message."""
+    shop = ready_shop
+    (shop.folder / "worker.py").write_text(WORKER)
+    text = shop.config_path.read_text()
+    shop.write_config(text[:text.index("handlers:")] + "handlers:\n"
+                      "    order.placed: {command: [python3, worker.py]}\n")
+    shop.place_orders(ORDERS)
+    assert shop.relay_all().returncode == 0
+    held = shop.hold_at("consumer.ran_outside", "consume", "orders",
+                        visit=visit)
+    held.kill()
+    recorded = shop.count("billing", "message_broker_deduplication")
+    handled = (shop.folder / "handled").read_text().split()
+    assert len(handled) == visit > recorded
+
+    consumer = shop.start_consumer()
+    shop.wait_until_consumed()
+    assert consumer.stop() == 0
+    handled = (shop.folder / "handled").read_text().split()
+    assert set(handled) == shop.orders()
+    assert len(handled) == ORDERS + visit - recorded
+    assert shop.count("billing", "message_broker_deduplication") == ORDERS

@@ -368,7 +368,9 @@ static const char full_config[] =
     "      - |\n"
     "        UPDATE a\n"
     "          SET b = '100%'\n"
-    "      - DELETE FROM a WHERE id = :id\n";
+    "      - DELETE FROM a WHERE id = :id\n"
+    "  order.sent: {library: ./a.so, function: send, transaction: false}\n"
+    "  order.lost: {command: [php, 'a b.php', ''], timeout: 5}\n";
 
 // The sections, keys and forms of value of Symfony projects that use Freyr.
 static const char symfony_config[] =

@@ -72,12 +72,22 @@ test_every_key_reaches_its_place(void **state)
     assert_ptr_equal(config->inbox_database, &config->databases[1]);
     assert_int_equal(config->names.count, 1);
     assert_string_equal(config->names.pairs[0].class_name, "App\\OrderPlaced");
-    assert_int_equal(config->handler_count, 2);
+    assert_int_equal(config->handler_count, 4);
     assert_int_equal(config->handlers[0].sql.count, 1);
     assert_int_equal(config->handlers[1].line, 24);
     assert_int_equal(config->handlers[1].sql.count, 2);
     assert_string_equal(config->handlers[1].sql.items[0],
                         "UPDATE a\n  SET b = '100%'\n");
+    assert_true(config->handlers[1].transaction);
+    assert_string_equal(config->handlers[2].library, "./a.so");
+    assert_string_equal(config->handlers[2].function, "send");
+    assert_false(config->handlers[2].transaction);
+    assert_int_equal(config->handlers[2].timeout_s, 30);
+    assert_int_equal(config->handlers[3].command.count, 3);
+    assert_string_equal(config->handlers[3].command.items[1], "a b.php");
+    assert_string_equal(config->handlers[3].command.items[2], "");
+    assert_int_equal(config->handlers[3].timeout_s, 5);
+    assert_false(config->handlers[3].transaction);
     skr_config_free(config);
 }
 

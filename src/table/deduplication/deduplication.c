@@ -28,6 +28,7 @@ static const char admit_sql[] =
     "INSERT INTO {table} (message_id, message_name, processed_at) "
     "VALUES (?, ?, {now}) {insert_once}";
 static const char find_sql[] = "SELECT 1 FROM {table} WHERE message_id = ?";
+static const char forget_sql[] = "DELETE FROM {table} WHERE message_id = ?";
 
 struct skr_deduplication {
     struct skr_arena arena;
@@ -36,6 +37,7 @@ struct skr_deduplication {
     const char *check_sql;
     const char *admit_sql;
     const char *find_sql;
+    const char *forget_sql;
 };
 
 static bool
@@ -48,8 +50,10 @@ fill(struct skr_deduplication *table)
         skr_sql_fill(table->dialect, &table->arena, admit_sql, words, 1);
     table->find_sql =
         skr_sql_fill(table->dialect, &table->arena, find_sql, words, 1);
+    table->forget_sql =
+        skr_sql_fill(table->dialect, &table->arena, forget_sql, words, 1);
     return table->check_sql != NULL && table->admit_sql != NULL &&
-           table->find_sql != NULL;
+           table->find_sql != NULL && table->forget_sql != NULL;
 }
 
 enum skr_code
@@ -180,4 +184,19 @@ skr_deduplication_find(const struct skr_deduplication *table, struct skr_tx tx,
                                           &arena, &column, 1, found, error);
     skr_arena_fini(&arena);
     return code;
+}
+
+enum skr_code
+skr_deduplication_forget(const struct skr_deduplication *table,
+                         struct skr_tx tx, struct skr_id id,
+                         struct skr_error *error)
+{
+    const struct skr_value value = skr_bind_blob(id.bytes, sizeof(id.bytes));
+    return skr_tx_run(tx,
+                      &(struct skr_statement){
+                          .sql = table->forget_sql,
+                          .values = &value,
+                          .value_count = 1,
+                      },
+                      error);
 }

@@ -46,4 +46,10 @@ SKR_MUST_CHECK enum skr_code
 skr_deduplication_find(const struct skr_deduplication *table, struct skr_tx tx,
                        struct skr_id id, bool *found, struct skr_error *error);
 
+// Removes the record of an id; harmless when there is none.
+SKR_MUST_CHECK enum skr_code
+skr_deduplication_forget(const struct skr_deduplication *table,
+                         struct skr_tx tx, struct skr_id id,
+                         struct skr_error *error);
+
 #endif

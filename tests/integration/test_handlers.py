@@ -1,0 +1,236 @@
+"""Handlers in shared objects, as processes and in SQL, as the configuration
+names them."""
+import os
+import pathlib
+import shutil
+import signal
+import subprocess
+import sys
+
+import pytest
+
+import shop as shops
+
+EXAMPLES = shops.ROOT / "examples" / "worker"
+
+LIBRARY = """\
+#include <skirnir/skirnir.h>
+#include <stdio.h>
+
+%s
+
+SKR_API skr_handler_fn note;
+
+enum skr_verdict
+note(const struct skr_delivery *delivery, struct skr_tx tx, void *user,
+     struct skr_error *reason)
+{
+    FILE *file = fopen("noted", "a");
+    (void)user;
+    (void)reason;
+    fprintf(file, "%%d %%d %%s %%s\\n", tx.ops != NULL, delivery->attempt,
+            delivery->message.name, delivery->message.traceparent);
+    fclose(file);
+    return SKR_ACCEPT;
+}
+"""
+
+
+def compile_library(folder, version="SKR_HANDLER_LIBRARY;"):
+    (folder / "shop.c").write_text(LIBRARY % version)
+    subprocess.run(["cc", "-shared", "-fPIC", "-I", shops.ROOT / "include",
+                    "shop.c", "-o", "shop.so"], cwd=folder, check=True)
+
+
+def set_handler(shop, handler):
+    text = shop.config_path.read_text()
+    shop.write_config(text[:text.index("handlers:")] + "handlers:\n"
+                      f"    order.placed: {handler}\n")
+
+
+def refused(shop, *words):
+    """Neither checked nor run, and both say why."""
+    check = shop.run("config", "check")
+    assert check.returncode == 3, check.stdout
+    consume = shop.consume_all()
+    assert consume.returncode in (1, 3)
+    for word in ("handlers.order.placed", *words):
+        assert word in check.stdout
+        assert word in consume.stderr
+    return check.stdout
+
+
+@pytest.mark.parametrize("transaction, has_tx", [("true", 1), ("false", 0)])
+def test_a_library_handles_messages(ready_shop, transaction, has_tx):
+    shop = ready_shop
+    compile_library(shop.folder)
+    set_handler(shop, "{library: ./shop.so, function: note, "
+                      f"transaction: {transaction}}}")
+    shop.check("config", "check")
+    parent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+    shop.check("publish", "order.placed", "--body", "{}",
+               "--traceparent", parent)
+    assert shop.relay_all().returncode == 0
+    assert shop.consume_all().returncode == 0
+    noted = (shop.folder / "noted").read_text()
+    assert noted == f"{has_tx} 1 order.placed {parent}\n"
+    assert shop.count("billing", "message_broker_deduplication") == 1
+
+
+def test_a_library_that_is_not_there_is_refused(ready_shop):
+    set_handler(ready_shop, "{library: ./none.so, function: note}")
+    refused(ready_shop, "none.so")
+
+
+def test_a_library_that_is_none_is_refused(ready_shop):
+    (ready_shop.folder / "shop.so").write_text("hello")
+    set_handler(ready_shop, "{library: ./shop.so, function: note}")
+    refused(ready_shop, "cannot be loaded")
+
+
+def test_a_library_without_that_function_is_refused(ready_shop):
+    compile_library(ready_shop.folder)
+    set_handler(ready_shop, "{library: ./shop.so, function: not_there}")
+    refused(ready_shop, "has no function not_there")
+
+
+def test_a_library_of_another_version_is_refused(ready_shop):
+    compile_library(ready_shop.folder,
+                    "const uint32_t skr_handler_abi = 9999;")
+    set_handler(ready_shop, "{library: ./shop.so, function: note}")
+    refused(ready_shop, "version 9999", "compile it again")
+
+
+def test_a_library_without_a_version_is_refused(ready_shop):
+    compile_library(ready_shop.folder, "")
+    set_handler(ready_shop, "{library: ./shop.so, function: note}")
+    refused(ready_shop, "SKR_HANDLER_LIBRARY")
+
+
+@pytest.mark.parametrize("command, word", [
+    ("[no-such-program]", "no-such-program"),
+    ("./none", "No such file"),
+    ("php worker.php", "as a list")])
+def test_a_command_that_cannot_be_run_is_refused(ready_shop, command, word):
+    set_handler(ready_shop, f"{{command: {command}}}")
+    refused(ready_shop, word)
+
+
+def test_sql_that_is_none_is_found_by_asking_the_database(ready_shop):
+    set_handler(ready_shop, "{sql: [DELETE FROM effects, "
+                            "INSERT INTO effects VALUE :id]}")
+    check = ready_shop.run("config", "check")
+    assert check.returncode == 3
+    assert "handlers.order.placed.sql" in check.stdout
+    assert "syntax error" in check.stdout
+    assert "1 mistake" in check.stdout
+
+
+def test_sql_on_a_table_to_come_is_a_warning(ready_shop):
+    set_handler(ready_shop, "{sql: DELETE FROM later}")
+    told = ready_shop.check("config", "check")
+    assert "warning" in told and "later" in told
+
+
+def test_a_database_that_is_not_made_yet_is_not_missed(shop):
+    assert "warning" not in shop.check("config", "check")
+    assert not shop.path("billing").exists()
+
+
+def test_a_database_that_cannot_be_asked_is_a_warning(shop):
+    shop.path("billing").mkdir()
+    told = shop.check("config", "check")
+    assert "was not asked" in told
+
+
+@pytest.mark.parametrize("program, name", [
+    (sys.executable, "worker.py"), ("php", "worker.php")])
+def test_the_workers_of_the_examples(ready_shop, program, name):
+    if shutil.which(program) is None:
+        pytest.skip("php is not installed")
+    shop = ready_shop
+    shutil.copy(EXAMPLES / name, shop.folder)
+    (shop.folder / "letters").mkdir()
+    set_handler(shop, f"{{command: ['{program}', {name}]}}")
+    connection = shop.open("shop")
+    for body in ('{"customer":"Ida"}', '{"customer":"Ole"}', "no json"):
+        shops.write_row(connection, body)
+    assert shop.relay_all().returncode == 0
+    assert shop.consume_all().returncode == 0
+    letters = sorted(path.read_text()
+                     for path in (shop.folder / "letters").iterdir())
+    assert letters == ["Dear Ida, thank you for your order.\n",
+                       "Dear Ole, thank you for your order.\n"]
+    assert [body for body, _, _ in shop.failed()] == ["no json"]
+
+
+SLOW = """\
+import json, os, sys, time
+print('{"ready":true}', flush=True)
+for line in sys.stdin:
+    with open("begun", "a") as file:
+        file.write(f"{os.getpid()}\\n")
+    while not os.path.exists("go"):
+        time.sleep(0.01)
+    print(json.dumps({"delivery": json.loads(line)["delivery"],
+                      "verdict": "accept"}), flush=True)
+"""
+
+
+def start_slow(shop):
+    """A consumer whose process has the first of three messages in hand."""
+    (shop.folder / "worker.py").write_text(SLOW)
+    set_handler(shop, f"{{command: ['{sys.executable}', worker.py]}}")
+    shop.place_orders(3)
+    assert shop.relay_all().returncode == 0
+    consumer = shop.start_consumer()
+    begun = shop.folder / "begun"
+    shops.until(lambda: begun.exists() and begun.read_text(),
+                lambda: "a message in hand; " + consumer.log())
+    return consumer, int(begun.read_text())
+
+
+def is_gone(pid):
+    status = pathlib.Path(f"/proc/{pid}/stat")
+    try:
+        return status.read_text().rpartition(")")[2].split()[0] == "Z"
+    except OSError:
+        return True
+
+
+def test_a_stop_waits_for_the_message_in_hand(ready_shop):
+    consumer, pid = start_slow(ready_shop)
+    consumer.process.send_signal(signal.SIGTERM)
+    (ready_shop.folder / "go").touch()
+    assert consumer.end() == 0
+    assert is_gone(pid)
+    handled = ready_shop.count("billing", "message_broker_deduplication")
+    waiting = ready_shop.count("queue", "messenger_messages")
+    assert handled >= 1 and handled + waiting == 3
+
+
+def test_a_process_does_not_outlive_its_consumer(ready_shop):
+    consumer, pid = start_slow(ready_shop)
+    consumer.kill()
+    shops.until(lambda: is_gone(pid), "the end of the process")
+
+
+def test_a_process_has_none_of_our_connections(ready_shop):
+    consumer, pid = start_slow(ready_shop)
+    files = {os.readlink(path) for path in
+             pathlib.Path(f"/proc/{pid}/fd").iterdir() if path.is_symlink()}
+    assert not [name for name in files if ".db" in name or "socket" in name]
+    (ready_shop.folder / "go").touch()
+    ready_shop.wait_until_consumed()
+    assert consumer.stop() == 0
+
+
+def test_a_known_type_without_a_handler_is_refused_at_start(ready_shop):
+    text = ready_shop.config_path.read_text()
+    ready_shop.write_config(text.replace(
+        "        database: billing\n",
+        "        database: billing\n        message_types:\n"
+        "            order.lost: 'App\\OrderLost'\n"))
+    result = ready_shop.consume_all()
+    assert result.returncode == 1
+    assert "order.lost has no handler" in result.stderr

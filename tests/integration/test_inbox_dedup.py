@@ -1,0 +1,99 @@
+"""skirnir test-inbox-dedup: it tells what is so, and leaves nothing behind."""
+import os
+import pathlib
+import re
+import signal
+
+import pytest
+
+import shop as shops
+
+
+def traces(shop):
+    return (shop.count("queue", "messenger_messages"),
+            shop.count("billing", "message_broker_deduplication"),
+            shop.count("billing", "effects"), len(shop.failed()))
+
+
+@pytest.mark.parametrize("name", ["test-inbox-dedup", "fsm:test-inbox-dedup"])
+def test_three_messages_have_one_effect(ready_shop, name):
+    said = ready_shop.check(name)
+    assert "published: 3 identical messages" in said
+    assert "1 handled, 2 skipped" in said
+    assert "effects in the database: 1\n" in said
+    assert traces(ready_shop) == (0, 0, 0, 0)
+
+
+def test_messages_at_work_are_left_alone(ready_shop):
+    shop = ready_shop
+    shop.place_orders(5)
+    assert shop.relay_all().returncode == 0
+    shop.check("test-inbox-dedup", "orders")
+    assert traces(shop) == (5, 0, 0, 0)
+    assert shop.consume_all().returncode == 0
+    shop.expect_effects_once()
+
+
+def test_it_can_run_beside_itself_and_a_consumer(ready_shop):
+    shop = ready_shop
+    consumer = shop.start_consumer()
+    consumer.wait_for("consumer.ready")
+    started = [shop.start("test-inbox-dedup") for _ in range(4)]
+    assert [one.end() for one in started] == [0] * 4, shop.logs()
+    assert consumer.stop() == 0
+    assert traces(shop) == (0, 0, 0, 0)
+
+
+def has_open(process, name):
+    try:
+        return any(path.is_symlink() and name in os.readlink(path) for path in
+                   pathlib.Path(f"/proc/{process.pid}/fd").iterdir())
+    except OSError:
+        return False
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("held_up_in", ["queue", "billing"])
+def test_interrupted_it_cleans_up(ready_shop, held_up_in, number):
+    """While it waits for a lock, to publish or to handle."""
+    shop = ready_shop
+    lock = shop.open(held_up_in)
+    lock.execute("BEGIN IMMEDIATE")
+    trial = shop.start("test-inbox-dedup")
+    shops.until(lambda: has_open(trial, f"{held_up_in}.db"), trial.log)
+    trial.process.send_signal(number)
+    lock.execute("ROLLBACK")
+    assert trial.end() == 1
+    assert "interrupted" in trial.log()
+    assert traces(shop) == (0, 0, 0, 0)
+
+
+def test_deduplication_that_does_not_work_is_told(ready_shop):
+    """A table that forgets what it was given."""
+    ready_shop.open("billing").execute("""
+        CREATE TRIGGER forget AFTER INSERT ON message_broker_deduplication
+        WHEN NEW.message_name = 'skirnir.test' BEGIN
+            DELETE FROM message_broker_deduplication
+            WHERE message_id = NEW.message_id;
+        END""")
+    result = ready_shop.run("test-inbox-dedup")
+    assert result.returncode == 1
+    assert "3 identical messages had 3 effects" in result.stderr
+    assert traces(ready_shop) == (0, 0, 0, 0)
+
+
+def test_without_its_table_it_says_what_to_do_and_leaves_nothing(ready_shop):
+    ready_shop.open("billing").execute(
+        "DROP TABLE message_broker_deduplication")
+    result = ready_shop.run("test-inbox-dedup")
+    assert result.returncode == 1
+    assert "setup-deduplication --force" in result.stderr
+    assert ready_shop.count("queue", "messenger_messages") == 0
+
+
+@pytest.mark.parametrize("name, word", [
+    ("outbox", "doctrine://"), ("none", "none")])
+def test_a_transport_that_will_not_do_is_refused(ready_shop, name, word):
+    result = ready_shop.run("test-inbox-dedup", name)
+    assert result.returncode == 1
+    assert re.search(word, result.stderr)
