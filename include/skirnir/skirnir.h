@@ -237,6 +237,11 @@ struct skr_consumer_options {
     // The database under a queue broker; NULL for any other.
     const struct skr_db_ops *queue_database;
     const char *queue_database_url;
+    // For a broker that is no table: &skr_queue_broker. What such a broker
+    // cannot deliver again later waits for its retry as a row of the failed
+    // table, under the queue "<name>.retry", and the consumer looks there too.
+    // NULL: the broker itself delays what is to be retried.
+    const struct skr_broker_ops *retry_broker;
 
     const char *deduplication_table;  // NULL: "message_broker_deduplication"
     const char *failed_table;         // NULL: "messenger_messages"

@@ -33,6 +33,7 @@ skr_app_open_consumer(const struct skr_app *app,
         .name = transport->name,
         .database_url = config->inbox_database->url,
         .broker = skr_driver_find_broker(transport->scheme),
+        .retry_broker = skr_driver_find_broker("queue"),
         .queue_database_url =
             transport->database == NULL ? NULL : transport->database->url,
         .deduplication_table = config->deduplication_table,

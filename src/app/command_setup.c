@@ -3,6 +3,7 @@
 #include "app/drivers.h"
 #include "app/transports.h"
 #include "base/error.h"
+#include "table/attempt/attempt.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -93,6 +94,40 @@ has_table(const struct skr_config_transport *transport)
            transport->kind == SKR_TRANSPORT_QUEUE;
 }
 
+// What a consumer knows of messages that it is about to put into the failed
+// table lies beside it.
+static enum skr_code
+set_up_attempts(const struct skr_app *app, const struct skr_config *config,
+                struct skr_error *error)
+{
+    const struct skr_config_database *database =
+        skr_transport_failed_place(config).database;
+    const struct skr_db_ops *ops = NULL;
+    struct skr_db *db = NULL;
+    if (config->handler_count == 0)
+        return SKR_OK;
+    if (database == NULL)
+        database = config->inbox_database;
+    enum skr_code code = skr_transport_database(database, &ops, error);
+    if (code != SKR_OK)
+        return code;
+    if (skr_arguments_has(app->arguments, "print-sql")) {
+        printf("-- consumers, database %s\n", database->name);
+        return skr_attempts_setup(ops->tx->dialect, skr_transport_print_sql,
+                                  NULL, error);
+    }
+    bool dry_run = skr_arguments_has(app->arguments, "dry-run");
+    if (!dry_run)
+        code = skr_db_open(ops, database->url, &db, error);
+    if (code == SKR_OK && !dry_run)
+        code = skr_attempts_create(db, error);
+    if (code == SKR_OK)
+        printf("consumers: table " SKR_ATTEMPT_TABLE " in database %s %s\n",
+               database->name, dry_run ? "is looked for" : "is there");
+    skr_db_close(db);
+    return code;
+}
+
 // Without a failure transport, what a handler fails on stays in the database
 // where handlers run; its table is nobody's transport.
 static enum skr_code
@@ -144,7 +179,8 @@ set_up_all(const struct skr_app *app, const struct skr_config *config,
             return code;
         }
     }
-    return set_up_inbox(app, config, error);
+    enum skr_code code = set_up_inbox(app, config, error);
+    return code == SKR_OK ? set_up_attempts(app, config, error) : code;
 }
 
 static enum skr_code

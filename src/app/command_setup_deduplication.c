@@ -2,12 +2,25 @@
 #include "app/app.h"
 #include "app/transports.h"
 #include "base/error.h"
+#include "table/attempt/attempt.h"
 #include "table/deduplication/deduplication.h"
 
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
+
+// Both tables of an inbox.
+static enum skr_code
+write_setup(const struct skr_deduplication *table,
+            const struct skr_dialect *dialect, skr_sql_text_fn *each,
+            void *user, struct skr_error *error)
+{
+    enum skr_code code = skr_deduplication_setup(table, each, user, error);
+    if (code != SKR_OK)
+        return code;
+    return skr_attempts_setup(dialect, each, user, error);
+}
 
 static enum skr_code
 print_php(const char *sql, void *user, struct skr_error *error)
@@ -20,7 +33,8 @@ print_php(const char *sql, void *user, struct skr_error *error)
 
 static void
 print_class(FILE *file, const char *version,
-            const struct skr_deduplication *table, const char *name,
+            const struct skr_deduplication *table,
+            const struct skr_dialect *dialect, const char *name,
             struct skr_error *error)
 {
     fprintf(file,
@@ -34,16 +48,19 @@ print_class(FILE *file, const char *version,
             "handled';\n    }\n\n"
             "    public function up(Schema $schema): void\n    {\n",
             version, name);
-    if (skr_deduplication_setup(table, print_php, file, error) != SKR_OK)
+    if (write_setup(table, dialect, print_php, file, error) != SKR_OK)
         return;
     fprintf(file,
             "    }\n\n    public function down(Schema $schema): void\n    {\n"
-            "        $this->addSql('DROP TABLE %s');\n    }\n}\n",
+            "        $this->addSql('DROP TABLE %s');\n"
+            "        $this->addSql('DROP TABLE " SKR_ATTEMPT_TABLE
+            "');\n    }\n}\n",
             name);
 }
 
 static enum skr_code
-write_migration(const struct skr_deduplication *table, const char *name,
+write_migration(const struct skr_deduplication *table,
+                const struct skr_dialect *dialect, const char *name,
                 struct skr_error *error)
 {
     char version[32], path[64];
@@ -57,7 +74,7 @@ write_migration(const struct skr_deduplication *table, const char *name,
     if (file == NULL)
         return skr_fail(error, SKR_REFUSED, SKR_GIVE_UP, "cannot write %s: %s",
                         path, strerror(errno));
-    print_class(file, version, table, name, error);
+    print_class(file, version, table, dialect, name, error);
     bool failed = ferror(file) != 0;
     if (fclose(file) != 0 || failed)
         return skr_fail(error, SKR_REFUSED, SKR_GIVE_UP, "cannot write %s: %s",
@@ -88,6 +105,9 @@ create(const struct skr_deduplication *table, const char *name,
         if (code == SKR_OK)
             printf("Table '%s' created successfully.\n", name);
     }
+    // Harmless where it is there.
+    if (code == SKR_OK && !dry_run)
+        code = skr_attempts_create(db, error);
     skr_db_close(db);
     return code;
 }
@@ -107,12 +127,12 @@ run(const struct skr_app *app, const struct skr_config *config,
         return code;
     bool dry_run = skr_arguments_has(app->arguments, "dry-run");
     if (skr_arguments_has(app->arguments, "migration"))
-        code = write_migration(table, name, error);
+        code = write_migration(table, ops->tx->dialect, name, error);
     else if (dry_run || skr_arguments_has(app->arguments, "force"))
         code = create(table, name, config->inbox_database, dry_run, error);
     else
-        code = skr_deduplication_setup(table, skr_transport_print_sql, NULL,
-                                       error);
+        code = write_setup(table, ops->tx->dialect, skr_transport_print_sql,
+                           NULL, error);
     skr_deduplication_free(table);
     return code;
 }

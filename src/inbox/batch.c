@@ -16,6 +16,8 @@ enum {
     FIRST_PAUSE_MS = 10,
     // What the failed table does not take comes again after this.
     PUT_OFF_MS = 30000,
+    // Or this, doubled each time up to that, where the broker cannot delay it.
+    FIRST_KEEP_PAUSE_MS = 1000,
     // After a failure to keep a message, a pause so many times as long: those
     // that can be handled do not wait for a database that does not answer.
     KEEP_PAUSE = 10,
@@ -218,33 +220,41 @@ handle_all(struct skr_consumer *consumer, struct job *jobs, size_t count,
     return SKR_OK;
 }
 
-// It goes out of the way of others. The count that is raised by it does no
-// harm: the message is not to be handled again.
-static void
-put_off(struct job *job)
+// What the broker is not to deliver again by itself has to be stored before it
+// is acknowledged.
+static bool
+needs_row(const struct skr_consumer *consumer, const struct job *job)
 {
-    job->state = JOB_PUT_OFF;
-    job->incoming->delay_ms = PUT_OFF_MS;
-    // Of one that is spent the row tells why already.
-    if (job->is_spent)
-        skr_error_clear(&job->reason);
+    return job->state == JOB_FAILED ||
+           (job->state == JOB_RETRY && consumer->source != NULL &&
+            !consumer->source->delays);
 }
 
-// What the failed table does not take is put off, never dropped.
+// How many do, each marked as held.
+static size_t
+hold_unkept(const struct skr_consumer *consumer, struct job *jobs, size_t count)
+{
+    size_t held = 0;
+    for (size_t i = 0; i < count; i++) {
+        jobs[i].is_held = needs_row(consumer, &jobs[i]);
+        held += jobs[i].is_held;
+    }
+    return held;
+}
+
+// What the table does not take stays as it is: it will be put off, and never
+// dropped.
 static void
-keep_failed(struct skr_consumer *consumer, struct job *jobs, size_t count)
+keep_rows(struct skr_consumer *consumer, struct job *jobs, size_t count)
 {
     for (size_t i = 0; i < count; i++) {
-        if (jobs[i].state != JOB_FAILED)
-            continue;
         int64_t start_ms = skr_clock_ms();
-        if (start_ms < consumer->keep_again_ms) {
-            put_off(&jobs[i]);
+        if (!needs_row(consumer, &jobs[i]) ||
+            start_ms < consumer->keep_again_ms)
             continue;
-        }
         struct skr_error problem = {0};
         if (skr_job_keep(consumer, &jobs[i], &problem) == SKR_OK) {
-            jobs[i].state = JOB_OVER;
+            consumer->keep_pause_ms = 0;
             skr_trouble_end(&consumer->unkept, &consumer->log,
                             "consumer.keep_recovered", consumer->options.name);
             continue;
@@ -255,28 +265,71 @@ keep_failed(struct skr_consumer *consumer, struct job *jobs, size_t count)
         int64_t pause_ms = (skr_clock_ms() - start_ms) * KEEP_PAUSE;
         consumer->keep_again_ms =
             start_ms + (pause_ms < PUT_OFF_MS ? pause_ms : PUT_OFF_MS);
-        put_off(&jobs[i]);
     }
 }
 
+// It goes out of the way of others. The count that is raised by it does no
+// harm: the message is not to be handled again.
 static void
-set_settlement(struct job *job)
+put_off(struct job *job)
+{
+    job->incoming->settlement = SKR_SETTLE_RETRY;
+    job->incoming->delay_ms = PUT_OFF_MS;
+    job->incoming->reason = job->reason;
+    // Of one that is spent the row tells why already.
+    if (job->is_spent)
+        skr_error_clear(&job->incoming->reason);
+}
+
+static void
+set_settlement(struct job *job, bool delays)
 {
     struct skr_incoming *incoming = job->incoming;
+    incoming->settlement = SKR_SETTLE_RELEASE;
     switch (job->state) {
-    case JOB_OVER: incoming->settlement = SKR_SETTLE_ACK; return;
+    case JOB_OVER:
+    case JOB_MOVED: incoming->settlement = SKR_SETTLE_ACK; return;
     case JOB_RETRY:
-    case JOB_PUT_OFF:
+        if (!delays)
+            return;
         incoming->settlement = SKR_SETTLE_RETRY;
         incoming->reason = job->reason;
+        return;
+    case JOB_FAILED:
+        if (delays)
+            put_off(job);
         return;
     case JOB_READY:
     case JOB_HELD:
     case JOB_ADMITTED:
     case JOB_SKIPPED:
-    case JOB_FAILED:
-    case JOB_RELEASED: incoming->settlement = SKR_SETTLE_RELEASE; return;
+    case JOB_RELEASED: return;
     }
+}
+
+static void
+finish(struct skr_consumer *consumer, struct job *job)
+{
+    bool is_retry = job->state == JOB_MOVED ||
+                    (job->state == JOB_RETRY &&
+                     job->incoming->settlement == SKR_SETTLE_RETRY);
+    skr_job_forget(consumer, job);
+    // A retry that came to nothing is the next owner's business.
+    if (job->incoming->was_lost)
+        return;
+    if (is_retry)
+        atomic_fetch_add(&consumer->retried, 1);
+    if (is_retry || job->state == JOB_OVER)
+        consumer->taken++;
+}
+
+// The broker will deliver it again, although no handler is to blame.
+static void
+give_up(struct skr_consumer *consumer, struct job *jobs, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        if (jobs[i].incoming->settlement == SKR_SETTLE_RELEASE)
+            skr_job_forget(consumer, &jobs[i]);
 }
 
 // The broker is told until it has understood: what is not settled comes again
@@ -285,34 +338,73 @@ static enum skr_code
 settle(struct skr_consumer *consumer, struct job *jobs, size_t count,
        struct skr_error *error)
 {
-    if (count == 0 || consumer->broker == NULL)
-        return SKR_OK;
     for (size_t i = 0; i < count; i++)
-        set_settlement(&jobs[i]);
+        set_settlement(&jobs[i],
+                       consumer->source != NULL && consumer->source->delays);
+    if (count == 0 || consumer->source == NULL) {
+        give_up(consumer, jobs, count);
+        return SKR_OK;
+    }
     for (;;) {
-        enum skr_code code = consumer->broker->ops->settle(
-            consumer->broker, jobs[0].incoming, count, error);
+        enum skr_code code = consumer->source->ops->settle(
+            consumer->source, jobs[0].incoming, count, error);
         if (code == SKR_OK)
             break;
         if (error->remedy != SKR_TRY_AGAIN ||
             skr_consumer_is_ending(consumer)) {
-            skr_consumer_drop_broker(consumer);
+            skr_consumer_drop_source(consumer);
+            give_up(consumer, jobs, count);
             return code;
         }
         skr_consumer_wait_out(consumer, error);
     }
     skr_failpoint("consumer.acked");
-    for (size_t i = 0; i < count; i++) {
-        bool is_retry = jobs[i].state == JOB_RETRY;
-        // A retry that came to nothing is the next owner's business.
-        if (jobs[i].incoming->was_lost)
-            continue;
-        if (is_retry)
-            atomic_fetch_add(&consumer->retried, 1);
-        if (is_retry || jobs[i].state == JOB_OVER)
-            consumer->taken++;
-    }
+    for (size_t i = 0; i < count; i++)
+        finish(consumer, &jobs[i]);
     return SKR_OK;
+}
+
+// Settles those that are held, or all others, in runs.
+static enum skr_code
+settle_part(struct skr_consumer *consumer, struct job *jobs, size_t count,
+            bool is_held, struct skr_error *error)
+{
+    enum skr_code code = SKR_OK;
+    size_t size;
+    for (size_t first = 0; code == SKR_OK && first < count; first += size) {
+        size = 1;
+        while (first + size < count &&
+               jobs[first + size].is_held == jobs[first].is_held)
+            size++;
+        if (jobs[first].is_held == is_held)
+            code = settle(consumer, &jobs[first], size, error);
+    }
+    return code;
+}
+
+// What cannot be stored would come back at once from a broker that cannot delay
+// it. Others of its batch do not wait for it. Then everything does, longer each
+// time, and it is tried once more before it is given back.
+static enum skr_code
+settle_slowly(struct skr_consumer *consumer, struct job *jobs, size_t count,
+              struct skr_error *error)
+{
+    struct skr_error unsettled = {0};
+    enum skr_code code = settle_part(consumer, jobs, count, false, &unsettled);
+    consumer->keep_pause_ms = consumer->keep_pause_ms == 0
+                                  ? FIRST_KEEP_PAUSE_MS
+                                  : consumer->keep_pause_ms * 2;
+    if (consumer->keep_pause_ms > PUT_OFF_MS)
+        consumer->keep_pause_ms = PUT_OFF_MS;
+    if (code == SKR_OK &&
+        !skr_clock_sleep(consumer->stop_fd, consumer->keep_pause_ms)) {
+        consumer->keep_again_ms = 0;
+        keep_rows(consumer, jobs, count);
+    }
+    enum skr_code last = settle_part(consumer, jobs, count, true, error);
+    if (code != SKR_OK)
+        *error = unsettled;
+    return code == SKR_OK ? last : code;
 }
 
 enum skr_code
@@ -321,8 +413,12 @@ skr_jobs_handle(struct skr_consumer *consumer, struct job *jobs, size_t count,
 {
     struct skr_error problem = {0}, unsettled = {0};
     enum skr_code code = handle_all(consumer, jobs, count, &problem);
-    keep_failed(consumer, jobs, count);
-    enum skr_code settled = settle(consumer, jobs, count, &unsettled);
+    keep_rows(consumer, jobs, count);
+    bool is_slow = consumer->source != NULL && !consumer->source->delays &&
+                   hold_unkept(consumer, jobs, count) > 0;
+    enum skr_code settled =
+        is_slow ? settle_slowly(consumer, jobs, count, &unsettled)
+                : settle(consumer, jobs, count, &unsettled);
     if (code == SKR_OK) {
         code = settled;
         problem = unsettled;

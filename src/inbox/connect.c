@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// The consumer's two connections, the tables it needs, and waiting for both.
+// The consumer's connections, the tables it needs, and waiting for them.
 
 #include "base/clock.h"
 #include "base/error.h"
@@ -26,13 +26,30 @@ check_deduplication(struct skr_consumer *consumer, struct skr_error *error)
                     consumer->options.deduplication_table);
 }
 
+static enum skr_code
+check_attempts(struct skr_consumer *consumer, struct skr_error *error)
+{
+    const struct skr_consumer_extras *extras = &consumer->extras;
+    enum skr_code code =
+        skr_attempts_check(consumer->attempts, consumer->db, error);
+    if (code != SKR_MISSING)
+        return code;
+    if (extras->auto_setup || extras->deduplication_auto_setup)
+        return skr_attempts_create(consumer->db, error);
+    return skr_fail(error, SKR_MISSING, SKR_GIVE_UP,
+                    "the table " SKR_ATTEMPT_TABLE
+                    " does not exist; create it with `skirnir "
+                    "setup-deduplication --force`");
+}
+
 enum skr_code
 skr_consumer_fail_missing(const struct skr_consumer *consumer,
                           struct skr_error *error)
 {
     return skr_fail(error, SKR_MISSING, SKR_GIVE_UP,
-                    "the failed table %s does not exist; create it with "
-                    "`skirnir setup`",
+                    "the failed table %s, or " SKR_ATTEMPT_TABLE
+                    " beside it, does not exist; create it with `skirnir "
+                    "setup`",
                     consumer->options.failed_table);
 }
 
@@ -42,10 +59,15 @@ check_failed_table(struct skr_consumer *consumer, struct skr_db *db,
 {
     struct skr_table *table = consumer->failed_table;
     enum skr_code code = table->ops->check(table, db, error);
+    bool is_missing = code == SKR_MISSING;
+    if (code == SKR_OK)
+        code = skr_attempts_check(consumer->marks, db, error);
     if (code != SKR_MISSING)
         return code;
-    if (consumer->extras.auto_setup)
-        return skr_table_create(table, db, error);
+    if (consumer->extras.auto_setup) {
+        code = is_missing ? skr_table_create(table, db, error) : SKR_OK;
+        return code == SKR_OK ? skr_attempts_create(db, error) : code;
+    }
     // Missing from the start is a mistake in the setup. One that went away
     // later holds up only the messages that need it.
     return consumer->was_ready ? SKR_OK
@@ -64,6 +86,8 @@ skr_consumer_connect_database(struct skr_consumer *consumer,
     if (code != SKR_OK)
         return code;
     code = check_deduplication(consumer, error);
+    if (code == SKR_OK)
+        code = check_attempts(consumer, error);
     if (code == SKR_OK && consumer->options.failed_database == NULL)
         code = check_failed_table(consumer, consumer->db, error);
     if (code != SKR_OK)
@@ -95,6 +119,63 @@ skr_consumer_connect_failed(struct skr_consumer *consumer, struct skr_db **db,
     return code;
 }
 
+static enum skr_code
+connect_broker(struct skr_consumer *consumer, struct skr_error *error)
+{
+    if (consumer->broker != NULL)
+        return SKR_OK;
+    const struct skr_consumer_options *options = &consumer->options;
+    enum skr_code code =
+        skr_broker_open(options->broker,
+                        &(struct skr_broker_options){
+                            .url = options->broker_url,
+                            .database = options->queue_database,
+                            .database_url = options->queue_database_url,
+                            .auto_setup = consumer->extras.auto_setup,
+                            .wake_fd = consumer->stop_fd,
+                            .log = consumer->log,
+                        },
+                        &consumer->broker, error);
+    if (code != SKR_OK || consumer->broker->delays ||
+        options->retry_broker != NULL)
+        return code;
+    return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
+                    "a delivery from %s:// cannot be delayed; set "
+                    "skr_consumer_options.retry_broker to &skr_queue_broker",
+                    options->broker->scheme);
+}
+
+// A queue that is a table holds its retries itself.
+bool
+skr_consumer_has_retries(const struct skr_consumer *consumer)
+{
+    return consumer->options.retry_broker != NULL &&
+           consumer->options.retry_broker != consumer->options.broker;
+}
+
+enum skr_code
+skr_consumer_connect_retries(struct skr_consumer *consumer,
+                             struct skr_error *error)
+{
+    if (consumer->retries != NULL)
+        return SKR_OK;
+    const struct skr_consumer_options *options = &consumer->options;
+    bool is_elsewhere = options->failed_database != NULL;
+    return skr_broker_open(
+        options->retry_broker,
+        &(struct skr_broker_options){
+            .url = consumer->retry_url,
+            .database =
+                is_elsewhere ? options->failed_database : options->database,
+            .database_url = is_elsewhere ? options->failed_database_url
+                                         : options->database_url,
+            .auto_setup = consumer->extras.auto_setup,
+            .wake_fd = consumer->stop_fd,
+            .log = consumer->log,
+        },
+        &consumer->retries, error);
+}
+
 enum skr_code
 skr_consumer_connect(struct skr_consumer *consumer, struct skr_error *error)
 {
@@ -103,23 +184,13 @@ skr_consumer_connect(struct skr_consumer *consumer, struct skr_error *error)
     // Later on, only the messages that need it wait for the failed table.
     if (code == SKR_OK && !consumer->was_ready)
         code = skr_consumer_connect_failed(consumer, &failed_db, error);
+    if (code == SKR_OK && !consumer->was_ready &&
+        skr_consumer_has_retries(consumer))
+        code = skr_consumer_connect_retries(consumer, error);
+    if (code == SKR_OK)
+        code = connect_broker(consumer, error);
     if (code != SKR_OK)
         return code;
-    if (consumer->broker == NULL) {
-        const struct skr_consumer_options *options = &consumer->options;
-        struct skr_broker_options broker_options = {
-            .url = options->broker_url,
-            .database = options->queue_database,
-            .database_url = options->queue_database_url,
-            .auto_setup = consumer->extras.auto_setup,
-            .wake_fd = consumer->stop_fd,
-            .log = consumer->log,
-        };
-        code = skr_broker_open(options->broker, &broker_options,
-                               &consumer->broker, error);
-        if (code != SKR_OK)
-            return code;
-    }
     if (!consumer->was_ready)
         skr_log(&consumer->log, SKR_LOG_INFO, "consumer.ready",
                 SKR_LOG_TEXT("name", consumer->options.name));
@@ -142,10 +213,26 @@ skr_consumer_drop_failed(struct skr_consumer *consumer)
 }
 
 void
-skr_consumer_drop_broker(struct skr_consumer *consumer)
+skr_consumer_drop_source(struct skr_consumer *consumer)
+{
+    if (consumer->source == NULL)
+        return;
+    if (consumer->source == consumer->retries)
+        consumer->retries = NULL;
+    else
+        consumer->broker = NULL;
+    skr_broker_close(consumer->source);
+    consumer->source = NULL;
+}
+
+void
+skr_consumer_drop_brokers(struct skr_consumer *consumer)
 {
     skr_broker_close(consumer->broker);
+    skr_broker_close(consumer->retries);
     consumer->broker = NULL;
+    consumer->retries = NULL;
+    consumer->source = NULL;
 }
 
 bool

@@ -4,6 +4,8 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/failpoint.h"
+#include "base/text.h"
+#include "base/url.h"
 #include "inbox/inside.h"
 
 #include <errno.h>
@@ -15,7 +17,6 @@
 enum {
     DEFAULT_BATCH = 100,
     MOST_BATCH = 10000,
-    DEFAULT_SLEEP_MS = 1000,
 };
 
 static enum skr_code
@@ -38,6 +39,13 @@ check_options(const struct skr_consumer_options *options,
         return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
                         "the %s driver cannot consume",
                         options->broker->scheme);
+    if (options->retry_broker != NULL &&
+        (options->retry_broker->receive == NULL ||
+         options->retry_broker->settle == NULL))
+        return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
+                        "the %s driver cannot be the retry_broker: it cannot "
+                        "consume",
+                        options->retry_broker->scheme);
     if (options->batch > MOST_BATCH)
         return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
                         "batch is %u; at most %d deliveries share a "
@@ -94,6 +102,56 @@ copy_options(struct skr_consumer *consumer,
     return SKR_OK;
 }
 
+// The name of the queue for people is that of the consumer, where a URL takes
+// it as it is.
+static enum skr_code
+name_retries(struct skr_consumer *consumer, struct skr_error *error)
+{
+    const char *name = consumer->options.name;
+    const char *table = consumer->options.failed_table;
+    struct skr_arena *arena = &consumer->texts;
+    if (!skr_consumer_has_retries(consumer))
+        return SKR_OK;
+    consumer->retry_queue = skr_arena_format(arena, "%s.retry", name);
+    if (consumer->retry_queue == NULL)
+        return skr_fail_memory(error);
+    enum skr_code code =
+        skr_messenger_check_names(table, consumer->retry_queue, error);
+    if (code != SKR_OK)
+        return code;
+    bool is_plain =
+        strspn(name, "abcdefghijklmnopqrstuvwxyz0123456789"
+                     "ABCDEFGHIJKLMNOPQRSTUVWXYZ_-") == strlen(name);
+    struct skr_text url = {0};
+    skr_text_add_string(&url, "queue://");
+    skr_text_add_string(&url, is_plain ? consumer->retry_queue : "retry");
+    skr_url_add_parameter(&url, "table_name", table);
+    skr_url_add_parameter(&url, "queue_name", consumer->retry_queue);
+    char *text = skr_text_take(&url);
+    if (text != NULL)
+        consumer->retry_url = skr_arena_text(arena, text, strlen(text));
+    free(text);
+    return consumer->retry_url == NULL ? skr_fail_memory(error) : SKR_OK;
+}
+
+static enum skr_code
+make_tables(struct skr_consumer *consumer, struct skr_error *error)
+{
+    const struct skr_consumer_options *options = &consumer->options;
+    enum skr_code code = skr_deduplication_new(options->database->tx->dialect,
+                                               options->deduplication_table,
+                                               &consumer->deduplication, error);
+    if (code == SKR_OK)
+        code = skr_attempts_new(options->database->tx->dialect,
+                                &consumer->attempts, error);
+    if (code == SKR_OK)
+        code = skr_attempts_new(options->failed_database != NULL
+                                    ? options->failed_database->tx->dialect
+                                    : options->database->tx->dialect,
+                                &consumer->marks, error);
+    return code;
+}
+
 static enum skr_code
 allocate(struct skr_consumer *consumer, struct skr_error *error)
 {
@@ -127,9 +185,9 @@ skr_consumer_open(const struct skr_consumer_options *options,
     if (code == SKR_OK)
         code = allocate(opened, error);
     if (code == SKR_OK)
-        code = skr_deduplication_new(options->database->tx->dialect,
-                                     opened->options.deduplication_table,
-                                     &opened->deduplication, error);
+        code = name_retries(opened, error);
+    if (code == SKR_OK)
+        code = make_tables(opened, error);
     if (code != SKR_OK) {
         skr_consumer_close(opened);
         return code;
@@ -143,9 +201,11 @@ skr_consumer_close(struct skr_consumer *consumer)
 {
     if (consumer == NULL)
         return;
-    skr_consumer_drop_broker(consumer);
+    skr_consumer_drop_brokers(consumer);
     skr_consumer_drop_database(consumer);
     skr_consumer_drop_failed(consumer);
+    skr_attempts_free(consumer->attempts);
+    skr_attempts_free(consumer->marks);
     skr_table_free(consumer->failed_table);
     skr_deduplication_free(consumer->deduplication);
     skr_handlers_fini(&consumer->handlers);
@@ -251,6 +311,9 @@ handle_received(struct skr_consumer *consumer, size_t count,
     while (code == SKR_OK && done < count &&
            !skr_consumer_is_stopping(consumer)) {
         size_t size = group_size(consumer, done, count);
+        code = skr_job_count(consumer, &consumer->jobs[done], error);
+        if (code != SKR_OK)
+            break;
         code = skr_jobs_handle(consumer, &consumer->jobs[done], size, error);
         done += size;
     }
@@ -269,12 +332,7 @@ receive(struct skr_consumer *consumer, size_t *count, struct skr_error *error)
     size_t capacity = consumer->capacity;
     if (extras->limit > 0 && extras->limit - consumer->taken < capacity)
         capacity = (size_t)(extras->limit - consumer->taken);
-    uint32_t timeout_ms =
-        extras->sleep_ms > 0 ? extras->sleep_ms : DEFAULT_SLEEP_MS;
-    if (extras->stop_when_empty)
-        timeout_ms = 0;
-    return consumer->broker->ops->receive(consumer->broker, consumer->incoming,
-                                          capacity, count, timeout_ms, error);
+    return skr_consumer_receive(consumer, capacity, count, error);
 }
 
 // SKR_TIMEOUT: nothing is waiting.
@@ -292,7 +350,7 @@ consume(struct skr_consumer *consumer, struct skr_error *error)
         // An error may have left rows claimed that nobody has in hand: a new
         // connection knows nothing of them either, but is in a known state.
         if (error->remedy != SKR_TRY_AGAIN)
-            skr_consumer_drop_broker(consumer);
+            skr_consumer_drop_source(consumer);
         return code;
     }
     skr_failpoint("consumer.received");
@@ -371,10 +429,11 @@ skr_consumer_run(struct skr_consumer *consumer, struct skr_error *error)
     consumer->taken = 0;
     consumer->was_ready = false;
     consumer->keep_again_ms = 0;
+    consumer->retry_again_ms = 0;
     code = loop(consumer, error);
     skr_handlers_rest(&consumer->handlers);
     // All are let go, so that a consumer that does not run holds nothing.
-    skr_consumer_drop_broker(consumer);
+    skr_consumer_drop_brokers(consumer);
     skr_consumer_drop_database(consumer);
     skr_consumer_drop_failed(consumer);
     uint64_t stops;

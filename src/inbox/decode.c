@@ -45,9 +45,9 @@ find_obstacle(const struct skr_consumer *consumer,
 // died over the message, or were stopped so hard that they could not give it
 // back. One that was in hand among others need not have been seen by a handler:
 // without any retries it still has one delivery by itself.
-static enum skr_code
-find_spent(struct skr_consumer *consumer, struct job *job,
-           struct skr_error *error)
+enum skr_code
+skr_job_find_spent(struct skr_consumer *consumer, struct job *job,
+                   struct skr_error *error)
 {
     const struct skr_headers *headers = &job->incoming->headers;
     uint32_t most =
@@ -112,5 +112,5 @@ skr_job_decode(struct skr_consumer *consumer, struct skr_incoming *incoming,
     job->recorded_name = class_name == NULL ? message->name : class_name;
     if (find_obstacle(consumer, &envelope, job, &reason) != SKR_OK)
         fail_job(job, &reason);
-    return find_spent(consumer, job, error);
+    return skr_job_find_spent(consumer, job, error);
 }

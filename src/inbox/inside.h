@@ -11,7 +11,9 @@
 //   outside.c      handlers that run outside of the transaction
 //   library.c      handlers in shared objects
 //   child.c        handlers that are processes of their own
-//   failed.c       keeping what cannot be handled
+//   keep.c         rows for what failed, and for what waits for its retry
+//   attempts.c     counting deliveries that somebody had and did not settle
+//   sources.c      the broker, and the queue of retries beside it
 
 #ifndef SKR_INBOX_INSIDE_H
 #define SKR_INBOX_INSIDE_H
@@ -21,6 +23,7 @@
 #include "broker/broker.h"
 #include "inbox/consumer.h"
 #include "message/failure.h"
+#include "table/attempt/attempt.h"
 #include "table/deduplication/deduplication.h"
 #include "table/messenger/messenger.h"
 
@@ -57,8 +60,8 @@ enum job_state {
     JOB_SKIPPED,   // a duplicate in a transaction that is not committed yet
     JOB_OVER,      // dealt with: to be acknowledged
     JOB_RETRY,     // to be delivered again later
+    JOB_MOVED,     // a row waits for its retry: to be acknowledged
     JOB_FAILED,    // to be kept in the failed table
-    JOB_PUT_OFF,   // the failed table does not take it now
     JOB_RELEASED,  // to be given back as it came
 };
 
@@ -79,6 +82,14 @@ struct job {
     bool may_be_committed;
     // Its handler has run outside and accepted it: to be recorded.
     bool was_run;
+    // Its attempt was counted under this key, and the row is still there.
+    bool is_counted;
+    struct skr_id attempt_key;
+    // It was stored, and the database of the failed table says so under this
+    // key until the broker has heard of it.
+    bool is_marked;
+    struct skr_id mark;
+    bool is_held;  // it could not be stored, and is settled after the others
     struct skr_error reason;
 };
 
@@ -94,15 +105,29 @@ struct skr_consumer {
     atomic_uint_fast64_t handled, duplicates, retried, failed;
 
     struct skr_deduplication *deduplication;
+    struct skr_attempts *attempts;  // in db
     struct skr_table *failed_table;
+    struct skr_attempts *marks;  // where the failed table is
     struct skr_db *db;
     struct skr_db *failed_db;  // NULL: the failed table is in db, or not open
     struct skr_broker *broker;
+    struct skr_broker *retries;  // the queue of retries; NULL: none, or closed
+    struct skr_broker *source;   // one of both: where the jobs came from
+    const char *retry_queue;     // "<name>.retry"
+    const char *retry_url;
+    int64_t retry_again_ms;  // when to look there; by skr_clock_ms()
+    struct skr_trouble retry_trouble;
     bool was_ready;  // both were there, with their tables
     struct skr_trouble trouble;
     uint32_t pause_ms;
     struct skr_trouble unkept;  // with the failed table
     int64_t keep_again_ms;      // not before this; by skr_clock_ms()
+    uint32_t keep_pause_ms;     // before what cannot be kept is given back
+    // Counted, but given back without a verdict when the database could not be
+    // told: counted no second time.
+    bool has_uncounted;
+    struct skr_id uncounted;
+    int64_t clean_again_ms;  // rows that nobody needs; by skr_clock_ms()
 
     struct skr_incoming *incoming;
     struct job *jobs;
@@ -130,7 +155,15 @@ void skr_consumer_drop_failed(struct skr_consumer *consumer);
 enum skr_code skr_consumer_fail_missing(const struct skr_consumer *consumer,
                                         struct skr_error *error);
 void skr_consumer_drop_database(struct skr_consumer *consumer);
-void skr_consumer_drop_broker(struct skr_consumer *consumer);
+// Closes the broker and the queue of retries.
+void skr_consumer_drop_brokers(struct skr_consumer *consumer);
+// Closes the one that the jobs came from.
+void skr_consumer_drop_source(struct skr_consumer *consumer);
+// The queue of retries is looked at beside the broker.
+bool skr_consumer_has_retries(const struct skr_consumer *consumer);
+SKR_MUST_CHECK enum skr_code
+skr_consumer_connect_retries(struct skr_consumer *consumer,
+                             struct skr_error *error);
 bool skr_consumer_is_stopping(const struct skr_consumer *consumer);
 // Stopped, at its limit, or over by the caller's own measure.
 bool skr_consumer_is_ending(const struct skr_consumer *consumer);
@@ -193,6 +226,31 @@ SKR_MUST_CHECK enum skr_code
 skr_job_decode(struct skr_consumer *consumer, struct skr_incoming *incoming,
                struct job *job, struct skr_error *error);
 
+// Sets is_spent and last_error, by retry_count.
+SKR_MUST_CHECK enum skr_code
+skr_job_find_spent(struct skr_consumer *consumer, struct job *job,
+                   struct skr_error *error);
+
+// sources.c
+
+// Receives from one of the sources, up to capacity. SKR_TIMEOUT: neither has
+// anything. Trouble with the queue of retries is no error: the broker goes on
+// without it.
+SKR_MUST_CHECK enum skr_code
+skr_consumer_receive(struct skr_consumer *consumer, size_t capacity,
+                     size_t *count, struct skr_error *error);
+
+// attempts.c
+
+// Before a delivery is handled that somebody had and did not settle: commits
+// the attempt, unless its broker counts by itself.
+SKR_MUST_CHECK enum skr_code
+skr_job_count(struct skr_consumer *consumer, struct job *job,
+              struct skr_error *error);
+// After it was settled: what was recorded of it is needed no more. One that was
+// given back has not been tried.
+void skr_job_forget(struct skr_consumer *consumer, struct job *job);
+
 // transaction.c
 
 enum step { STEP_BEGIN, STEP_ADMIT, STEP_HANDLE, STEP_COMMIT };
@@ -223,10 +281,12 @@ SKR_MUST_CHECK enum skr_code
 skr_jobs_release(struct skr_consumer *consumer, struct job *jobs, size_t count,
                  struct skr_error *error);
 
-// failed.c
+// keep.c
 
-// Keeps a failed job in the failed table, in a transaction of its own. A table
-// or connection that is gone is made anew first, where that is possible.
+// Puts a failed job into the failed table, and one that is to be retried into
+// the queue of retries, in a transaction of its own; then it is over, or moved.
+// A table or connection that is gone is made anew first, where that is
+// possible.
 SKR_MUST_CHECK enum skr_code
 skr_job_keep(struct skr_consumer *consumer, struct job *job,
              struct skr_error *error);

@@ -167,6 +167,13 @@ run_jobs(struct skr_consumer *consumer, struct job *jobs, size_t count,
         if (jobs[i].state == JOB_ADMITTED &&
             !handle(consumer, &jobs[i], attempt))
             return false;
+        // Its verdict is known: deliveries of it need not be counted any more.
+        attempt->step = STEP_ADMIT;
+        if (jobs[i].is_counted &&
+            skr_attempts_remove(consumer->attempts, skr_db_tx(consumer->db),
+                                jobs[i].attempt_key,
+                                &attempt->reason) != SKR_OK)
+            return false;
     }
     attempt->step = STEP_COMMIT;
     return commit(consumer, &attempt->reason) == SKR_OK;
@@ -197,6 +204,7 @@ close_job(struct skr_consumer *consumer, struct job *job)
     log_over(consumer, job,
              was_handled ? "consumer.handled" : "consumer.duplicate");
     job->state = JOB_OVER;
+    job->is_counted = false;
 }
 
 static void

@@ -13,7 +13,7 @@ static struct skr_tx_ops tx_ops;
 // Guards what follows: brokers have threads.
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 static struct skr_fault fault;
-static size_t failures, opened, closed;
+static size_t failures, opened, closed, runs;
 
 static bool
 strikes(enum skr_faulty_call call, const char *sql)
@@ -61,9 +61,18 @@ faulty_close(struct skr_db *db)
     real->close(db);
 }
 
+static void
+count_run(void)
+{
+    pthread_mutex_lock(&mutex);
+    runs++;
+    pthread_mutex_unlock(&mutex);
+}
+
 static enum skr_code
 faulty_begin(struct skr_db *db, enum skr_begin mode, struct skr_error *error)
 {
+    count_run();
     if (mode != SKR_BEGIN_SNAPSHOT && strikes(SKR_FAULTY_BEGIN, NULL))
         return fail(error);
     return real->begin(db, mode, error);
@@ -72,6 +81,10 @@ faulty_begin(struct skr_db *db, enum skr_begin mode, struct skr_error *error)
 static enum skr_code
 faulty_commit(struct skr_db *db, struct skr_error *error)
 {
+    if (strikes(SKR_FAULTY_UNCLEAR_COMMIT, NULL)) {
+        enum skr_code code = real->commit(db, error);
+        return code == SKR_OK ? fail(error) : code;
+    }
     if (!strikes(SKR_FAULTY_COMMIT, NULL))
         return real->commit(db, error);
     real->rollback(db);
@@ -82,6 +95,7 @@ static enum skr_code
 faulty_run(struct skr_tx tx, const struct skr_statement *statement,
            struct skr_error *error)
 {
+    count_run();
     if (strikes(SKR_FAULTY_RUN, statement->sql))
         return fail(error);
     return real->tx->run(tx, statement, error);
@@ -100,7 +114,7 @@ skr_faulty_database(const struct skr_db_ops *wrapped)
     ops.begin = faulty_begin;
     ops.commit = faulty_commit;
     fault = (struct skr_fault){0};
-    failures = opened = closed = 0;
+    failures = opened = closed = runs = 0;
     return &ops;
 }
 
@@ -126,6 +140,12 @@ size_t
 skr_faulty_failures(void)
 {
     return ask(&failures);
+}
+
+size_t
+skr_faulty_runs(void)
+{
+    return ask(&runs);
 }
 
 size_t

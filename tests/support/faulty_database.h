@@ -7,8 +7,14 @@
 
 #include "db/db.h"
 
-// Begins of write transactions, commits, or statements that hold a text.
-enum skr_faulty_call { SKR_FAULTY_BEGIN, SKR_FAULTY_COMMIT, SKR_FAULTY_RUN };
+// Begins of write transactions, commits, statements that begin with a text, or
+// commits that are carried out all the same.
+enum skr_faulty_call {
+    SKR_FAULTY_BEGIN,
+    SKR_FAULTY_COMMIT,
+    SKR_FAULTY_RUN,
+    SKR_FAULTY_UNCLEAR_COMMIT,
+};
 
 struct skr_fault {
     enum skr_faulty_call call;
@@ -25,6 +31,8 @@ const struct skr_db_ops *skr_faulty_database(const struct skr_db_ops *real);
 void skr_faulty_set(const struct skr_fault *fault);
 // Failures so far of the fault that is set.
 size_t skr_faulty_failures(void);
+// Statements run so far, and transactions begun.
+size_t skr_faulty_runs(void);
 // Connections opened so far, and those that are open now.
 size_t skr_faulty_opened(void);
 size_t skr_faulty_open(void);

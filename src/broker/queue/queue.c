@@ -120,6 +120,7 @@ queue_open(struct skr_broker *base, const struct skr_url *url,
     broker->derives_ids = derives_ids;
     base->delays = true;
     broker->wake_fd = options->wake_fd;
+    base->delays = true;
     broker->log = options->log;
     broker->database = options->database;
     broker->database_url = strdup(options->database_url);

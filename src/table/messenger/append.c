@@ -21,6 +21,13 @@ static const char insert_at_once[] =
 static const char insert_for_later[] =
     "INSERT INTO {table} (body, headers, queue_name, created_at, available_at)"
     " VALUES (?, ?, ?, {now}, ?)";
+static const char insert_delayed[] =
+    "INSERT INTO {table} (body, headers, queue_name, created_at, available_at)"
+    " VALUES (?, ?, ?, {now}, {now_plus})";
+
+struct insert_sql {
+    const char *at_once, *for_later, *delayed;
+};
 
 enum skr_code
 skr_messenger_check_names(const char *table, const char *queue,
@@ -46,9 +53,8 @@ skr_messenger_check_names(const char *table, const char *queue,
 }
 
 static enum skr_code
-insert_row(struct skr_tx tx, const char *at_once, const char *for_later,
-           const char *queue, const struct skr_messenger_row *row,
-           struct skr_error *error)
+insert_row(struct skr_tx tx, const struct insert_sql *sql, const char *queue,
+           const struct skr_messenger_row *row, struct skr_error *error)
 {
     char due[SKR_TIMESTAMP_SIZE];
     struct skr_value values[4] = {
@@ -56,20 +62,22 @@ insert_row(struct skr_tx tx, const char *at_once, const char *for_later,
         skr_bind_bytes(row->headers, row->headers_size),
         skr_bind_text(queue),
     };
-    bool later = row->due_at_us > 0;
-    if (later) {
+    struct skr_statement statement = {
+        .sql = sql->at_once, .values = values, .value_count = 3};
+    if (row->due_at_us > 0) {
         // Rounded up: a message is never early.
         int64_t due_at_us = row->due_at_us < INT64_MAX - 999999
                                 ? row->due_at_us + 999999
                                 : INT64_MAX;
         skr_clock_timestamp(due_at_us, due);
         values[3] = skr_bind_text(due);
+        statement.sql = sql->for_later;
+        statement.value_count = 4;
+    } else if (row->delay_s > 0) {
+        values[3] = skr_bind_integer(row->delay_s);
+        statement.sql = sql->delayed;
+        statement.value_count = 4;
     }
-    const struct skr_statement statement = {
-        .sql = later ? for_later : at_once,
-        .values = values,
-        .value_count = later ? 4 : 3,
-    };
     return skr_tx_run(tx, &statement, error);
 }
 
@@ -81,14 +89,19 @@ skr_messenger_insert(struct skr_tx tx, const char *table, const char *queue,
     struct skr_arena arena = {0};
     const struct skr_word words[] = {{"table", table}};
     const struct skr_dialect *dialect = tx.ops->dialect;
-    const char *at_once = skr_sql_fill(dialect, &arena, insert_at_once, words,
-                                       SKR_COUNT_OF(words));
-    const char *for_later = skr_sql_fill(dialect, &arena, insert_for_later,
-                                         words, SKR_COUNT_OF(words));
-    enum skr_code code =
-        at_once == NULL || for_later == NULL ? skr_fail_memory(error) : SKR_OK;
+    const struct insert_sql sql = {
+        .at_once = skr_sql_fill(dialect, &arena, insert_at_once, words,
+                                SKR_COUNT_OF(words)),
+        .for_later = skr_sql_fill(dialect, &arena, insert_for_later, words,
+                                  SKR_COUNT_OF(words)),
+        .delayed = skr_sql_fill(dialect, &arena, insert_delayed, words,
+                                SKR_COUNT_OF(words)),
+    };
+    enum skr_code code = SKR_OK;
+    if (sql.at_once == NULL || sql.for_later == NULL || sql.delayed == NULL)
+        code = skr_fail_memory(error);
     for (size_t i = 0; i < count && code == SKR_OK; i++)
-        code = insert_row(tx, at_once, for_later, queue, &rows[i], error);
+        code = insert_row(tx, &sql, queue, &rows[i], error);
     skr_arena_fini(&arena);
     return code;
 }

@@ -59,6 +59,7 @@ struct skr_messenger {
         const char *raise_count;
         struct skr_list_sql mark, keep, unmark, find_held;
         const char *peek_expired, *find_expired;
+        const char *page;
     } sql;
 };
 
@@ -72,6 +73,7 @@ skr_messenger_of(const struct skr_table *table)
 SKR_MUST_CHECK bool skr_messenger_fill_read(struct skr_messenger *messenger);
 SKR_MUST_CHECK bool skr_messenger_fill_foreign(struct skr_messenger *messenger);
 SKR_MUST_CHECK bool skr_messenger_fill_failed(struct skr_messenger *messenger);
+SKR_MUST_CHECK bool skr_messenger_fill_find(struct skr_messenger *messenger);
 SKR_MUST_CHECK bool skr_messenger_fill_settle(struct skr_messenger *messenger);
 SKR_MUST_CHECK bool skr_messenger_fill_lease(struct skr_messenger *messenger);
 SKR_MUST_CHECK bool skr_messenger_fill_keep(struct skr_messenger *messenger);

@@ -248,8 +248,8 @@ skr_messenger_new(const struct skr_messenger_options *options,
     made->table.ops = &messenger_ops;
     if (!copy_options(made, options) || !fill_own(made) ||
         !skr_messenger_fill_read(made) || !skr_messenger_fill_foreign(made) ||
-        !skr_messenger_fill_failed(made) || !skr_messenger_fill_settle(made) ||
-        !skr_messenger_fill_lease(made))
+        !skr_messenger_fill_failed(made) || !skr_messenger_fill_find(made) ||
+        !skr_messenger_fill_settle(made) || !skr_messenger_fill_lease(made))
         code = skr_fail_memory(error);
     if (code == SKR_OK)
         code = skr_envelope_id_header(&made->arena, options->stamp_namespace,

@@ -42,6 +42,7 @@ struct skr_messenger_row {
     const char *headers;
     size_t headers_size;
     int64_t due_at_us;  // 0: at once
+    uint32_t delay_s;   // by the database's clock, where due_at_us is 0
 };
 
 // A table is a plain identifier, a queue 1 to 190 bytes of text.
@@ -110,6 +111,19 @@ SKR_MUST_CHECK enum skr_code
 skr_messenger_store_failed(const struct skr_table *table, struct skr_tx tx,
                            struct skr_arena *arena,
                            struct skr_failed_message *message,
+                           struct skr_error *error);
+
+// Whether a row of this queue in the table holds a message with this id, newest
+// rows first. transport: the one it failed in; NULL: whatever became of it.
+// Costs as much as the queue is long.
+SKR_MUST_CHECK enum skr_code
+skr_messenger_holds(const struct skr_table *table, struct skr_tx tx,
+                    const char *queue, struct skr_id id, const char *transport,
+                    bool *holds, struct skr_error *error);
+// The same for both queues of messages that failed.
+SKR_MUST_CHECK enum skr_code
+skr_messenger_holds_failed(const struct skr_table *table, struct skr_tx tx,
+                           struct skr_id id, const char *transport, bool *holds,
                            struct skr_error *error);
 
 #endif

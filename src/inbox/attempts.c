@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: MIT
+// A message that kills its consumer leaves no trace but that it is delivered
+// again. Where the broker does not count how often, it is counted here, before
+// the handler runs: the message must run out of attempts.
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/hash.h"
+#include "inbox/inside.h"
+
+#include <string.h>
+
+enum { CLEAN_MS = 3600 * 1000 };
+
+// Without an id it is known by what it says.
+static struct skr_id
+find_key(const struct job *job)
+{
+    const struct skr_incoming *incoming = job->incoming;
+    struct skr_id key = job->delivery.message.id;
+    if (job->has_id)
+        return key;
+    struct skr_hash hash =
+        skr_hash_add(skr_hash_start(), incoming->body, incoming->body_size);
+    for (size_t i = 0; i < incoming->headers.count; i++) {
+        hash = skr_hash_add_text(hash, incoming->headers.items[i].name);
+        hash = skr_hash_add_text(hash, incoming->headers.items[i].value);
+    }
+    memcpy(key.bytes, &hash, sizeof(key.bytes));
+    return key;
+}
+
+static bool
+is_same(struct skr_id a, struct skr_id b)
+{
+    return memcmp(a.bytes, b.bytes, sizeof(a.bytes)) == 0;
+}
+
+// One that was given back while the database could not be told has its attempt
+// counted already.
+static void
+take_back_uncounted(struct skr_consumer *consumer, const struct job *job)
+{
+    if (!consumer->has_uncounted ||
+        !is_same(consumer->uncounted, job->attempt_key))
+        return;
+    struct skr_error ignored = {0};
+    if (skr_attempts_lower(consumer->attempts, skr_db_tx(consumer->db),
+                           job->attempt_key, &ignored) == SKR_OK)
+        consumer->has_uncounted = false;
+}
+
+// Rows are left behind by crashes alone: whoever comes upon one looks for more.
+static void
+clean(struct skr_consumer *consumer)
+{
+    int64_t now_ms = skr_clock_ms();
+    if (now_ms < consumer->clean_again_ms)
+        return;
+    consumer->clean_again_ms = now_ms + CLEAN_MS;
+    struct skr_error problem = {0};
+    if (skr_attempts_clean(consumer->attempts, skr_db_tx(consumer->db),
+                           &problem) != SKR_OK)
+        skr_log(&consumer->log, SKR_LOG_DEBUG, "consumer.not_cleaned",
+                SKR_LOG_TEXT("name", consumer->options.name),
+                SKR_LOG_TEXT("error", problem.text));
+}
+
+enum skr_code
+skr_job_count(struct skr_consumer *consumer, struct job *job,
+              struct skr_error *error)
+{
+    const struct skr_incoming *incoming = job->incoming;
+    if (job->state != JOB_READY || !incoming->redelivered ||
+        incoming->retry_count > 0)
+        return SKR_OK;
+    uint32_t count = 0;
+    enum skr_code code = skr_consumer_connect_database(consumer, error);
+    if (code != SKR_OK)
+        return code;
+    job->attempt_key = find_key(job);
+    take_back_uncounted(consumer, job);
+    code = skr_attempts_raise(consumer->attempts, consumer->db,
+                              job->attempt_key, &count, error);
+    if (code != SKR_OK)
+        return code;
+    clean(consumer);
+    job->is_counted = true;
+    job->retry_count += count;
+    job->delivery.attempt = job->retry_count + 1;
+    return skr_job_find_spent(consumer, job, error);
+}
+
+static void
+uncount(struct skr_consumer *consumer, const struct job *job)
+{
+    struct skr_error problem = {0};
+    if (skr_consumer_connect_database(consumer, &problem) == SKR_OK &&
+        skr_attempts_lower(consumer->attempts, skr_db_tx(consumer->db),
+                           job->attempt_key, &problem) == SKR_OK)
+        return;
+    consumer->has_uncounted = true;
+    consumer->uncounted = job->attempt_key;
+}
+
+// What cannot be removed now is cleaned some day.
+void
+skr_job_forget(struct skr_consumer *consumer, struct job *job)
+{
+    struct skr_error ignored = {0};
+    bool is_released = job->incoming->settlement == SKR_SETTLE_RELEASE;
+    struct skr_db *failed_db = consumer->options.failed_database == NULL
+                                   ? consumer->db
+                                   : consumer->failed_db;
+    enum skr_code code = SKR_OK;
+    if (job->is_counted && is_released)
+        uncount(consumer, job);
+    else if (job->is_counted && consumer->db != NULL)
+        code = skr_attempts_remove(consumer->attempts, skr_db_tx(consumer->db),
+                                   job->attempt_key, &ignored);
+    job->is_counted = false;
+    if (job->is_marked && !is_released && failed_db != NULL)
+        code = skr_attempts_remove(consumer->marks, skr_db_tx(failed_db),
+                                   job->mark, &ignored);
+    job->is_marked = false;
+    (void)code;
+}

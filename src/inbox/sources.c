@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: MIT
+// Deliveries come from the broker, and from the queue of retries beside it,
+// which is a table and has to be asked. While there is something in both they
+// take turns; while there is nothing in either the table is asked once a
+// second, however often the broker has something.
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "inbox/inside.h"
+
+enum {
+    DEFAULT_SLEEP_MS = 1000,
+    LOOK_MS = 1000,
+    PAUSE_MS = 5000,  // after trouble
+};
+
+// SKR_TIMEOUT as well when there is trouble: it is said here.
+static enum skr_code
+receive_retries(struct skr_consumer *consumer, size_t capacity, size_t *count,
+                struct skr_error *error)
+{
+    struct skr_error problem = {0};
+    consumer->retry_again_ms = skr_clock_ms() + LOOK_MS;
+    enum skr_code code = skr_consumer_connect_retries(consumer, &problem);
+    if (code == SKR_OK)
+        code = consumer->retries->ops->receive(consumer->retries,
+                                               consumer->incoming, capacity,
+                                               count, 0, &problem);
+    if (code == SKR_OK || code == SKR_TIMEOUT)
+        skr_trouble_end(&consumer->retry_trouble, &consumer->log,
+                        "consumer.retry_recovered", consumer->options.name);
+    if (code == SKR_OK)
+        consumer->source = consumer->retries;
+    if (code == SKR_OK || code == SKR_TIMEOUT)
+        return code;
+    if (code == SKR_STOPPED) {
+        if (error != NULL)
+            *error = problem;
+        return code;
+    }
+    skr_trouble_report(&consumer->retry_trouble, &consumer->log,
+                       "consumer.retry_trouble", consumer->options.name,
+                       &problem);
+    if (problem.remedy != SKR_TRY_AGAIN && consumer->retries != NULL) {
+        skr_broker_close(consumer->retries);
+        consumer->retries = NULL;
+    }
+    consumer->retry_again_ms = skr_clock_ms() + PAUSE_MS;
+    return SKR_TIMEOUT;
+}
+
+static enum skr_code
+receive_from_broker(struct skr_consumer *consumer, size_t capacity,
+                    int64_t timeout_ms, size_t *count, struct skr_error *error)
+{
+    consumer->source = consumer->broker;
+    return consumer->broker->ops->receive(
+        consumer->broker, consumer->incoming, capacity, count,
+        timeout_ms > 0 ? (uint32_t)timeout_ms : 0, error);
+}
+
+static int64_t
+longest_wait_ms(const struct skr_consumer *consumer)
+{
+    const struct skr_consumer_extras *extras = &consumer->extras;
+    if (extras->stop_when_empty)
+        return 0;
+    return extras->sleep_ms > 0 ? extras->sleep_ms : DEFAULT_SLEEP_MS;
+}
+
+enum skr_code
+skr_consumer_receive(struct skr_consumer *consumer, size_t capacity,
+                     size_t *count, struct skr_error *error)
+{
+    int64_t timeout_ms = longest_wait_ms(consumer);
+    if (!skr_consumer_has_retries(consumer))
+        return receive_from_broker(consumer, capacity, timeout_ms, count,
+                                   error);
+    bool had_retry =
+        consumer->source != NULL && consumer->source == consumer->retries;
+    int64_t wait_ms = consumer->retry_again_ms - skr_clock_ms();
+    bool has_looked = !had_retry && wait_ms <= 0;
+    enum skr_code code = SKR_TIMEOUT;
+    if (has_looked) {
+        code = receive_retries(consumer, capacity, count, error);
+        wait_ms = LOOK_MS;
+    }
+    if (code != SKR_TIMEOUT)
+        return code;
+    if (had_retry)
+        timeout_ms = 0;
+    code = receive_from_broker(consumer, capacity,
+                               timeout_ms < wait_ms ? timeout_ms : wait_ms,
+                               count, error);
+    // Where the last one came from there may be more.
+    if (code == SKR_TIMEOUT && !has_looked &&
+        (had_retry || consumer->extras.stop_when_empty))
+        code = receive_retries(consumer, capacity, count, error);
+    return code;
+}

@@ -1,0 +1,246 @@
+// SPDX-License-Identifier: MIT
+#include "table/attempt/attempt.h"
+
+#include "base/arena.h"
+#include "base/error.h"
+#include "base/text.h"
+#include "db/sql.h"
+#include "table/schema.h"
+
+#include <stdlib.h>
+
+enum { LONGEST_LIFE_S = 7 * 24 * 3600 };
+
+static const struct skr_index indexes[] = {
+    {"idx_attempt_since", "since"},
+};
+
+static const struct skr_schema schema = {
+    .columns = "message_id {message_id} NOT NULL PRIMARY KEY,\n"
+               "    count INTEGER NOT NULL,\n"
+               "    since {timestamp} NOT NULL",
+    .indexes = indexes,
+    .index_count = SKR_COUNT_OF(indexes),
+};
+
+static const char check_sql[] =
+    "SELECT message_id, count, since FROM " SKR_ATTEMPT_TABLE " LIMIT 0";
+// Parameters: key, count.
+static const char insert_sql[] =
+    "INSERT INTO " SKR_ATTEMPT_TABLE " (message_id, count, since) "
+    "VALUES (?, ?, {now}) {insert_once}";
+// Parameter: key. So are those of the next three.
+static const char raise_sql[] =
+    "UPDATE " SKR_ATTEMPT_TABLE " SET count = count + 1 WHERE message_id = ?";
+static const char lower_sql[] =
+    "UPDATE " SKR_ATTEMPT_TABLE " SET count = count - 1 WHERE message_id = ?";
+static const char find_sql[] =
+    "SELECT count FROM " SKR_ATTEMPT_TABLE " WHERE message_id = ?";
+static const char remove_sql[] =
+    "DELETE FROM " SKR_ATTEMPT_TABLE " WHERE message_id = ?";
+// Parameter: seconds.
+static const char clean_sql[] =
+    "DELETE FROM " SKR_ATTEMPT_TABLE " WHERE since < {now_minus}";
+
+struct skr_attempts {
+    struct skr_arena arena;
+    const char *insert, *raise, *lower, *find, *remove, *clean;
+};
+
+static bool
+fill(struct skr_attempts *attempts, const struct skr_dialect *dialect)
+{
+    const struct {
+        const char *sql_template;
+        const char **sql;
+    } texts[] = {
+        {insert_sql, &attempts->insert}, {raise_sql, &attempts->raise},
+        {lower_sql, &attempts->lower},   {find_sql, &attempts->find},
+        {remove_sql, &attempts->remove}, {clean_sql, &attempts->clean},
+    };
+    for (size_t i = 0; i < SKR_COUNT_OF(texts); i++) {
+        *texts[i].sql = skr_sql_fill(dialect, &attempts->arena,
+                                     texts[i].sql_template, NULL, 0);
+        if (*texts[i].sql == NULL)
+            return false;
+    }
+    return true;
+}
+
+enum skr_code
+skr_attempts_new(const struct skr_dialect *dialect,
+                 struct skr_attempts **attempts, struct skr_error *error)
+{
+    struct skr_attempts *made = calloc(1, sizeof(*made));
+    if (made == NULL)
+        return skr_fail_memory(error);
+    if (!fill(made, dialect)) {
+        skr_attempts_free(made);
+        return skr_fail_memory(error);
+    }
+    *attempts = made;
+    return SKR_OK;
+}
+
+void
+skr_attempts_free(struct skr_attempts *attempts)
+{
+    if (attempts == NULL)
+        return;
+    skr_arena_fini(&attempts->arena);
+    free(attempts);
+}
+
+enum skr_code
+skr_attempts_setup(const struct skr_dialect *dialect, skr_sql_text_fn *each,
+                   void *user, struct skr_error *error)
+{
+    return skr_schema_write(&schema, dialect, SKR_ATTEMPT_TABLE, each, user,
+                            error);
+}
+
+enum skr_code
+skr_attempts_create(struct skr_db *db, struct skr_error *error)
+{
+    enum skr_code code = skr_schema_begin(db, error);
+    if (code != SKR_OK)
+        return code;
+    code = skr_attempts_setup(skr_db_dialect(db), skr_schema_run, db, error);
+    return skr_schema_end(db, code, error);
+}
+
+enum skr_code
+skr_attempts_check(const struct skr_attempts *attempts, struct skr_db *db,
+                   struct skr_error *error)
+{
+    (void)attempts;
+    enum skr_code code = skr_tx_run(
+        skr_db_tx(db), &(struct skr_statement){.sql = check_sql}, error);
+    if (code == SKR_MISSING)
+        return skr_fail(error, SKR_MISSING, SKR_GIVE_UP,
+                        "there is no table " SKR_ATTEMPT_TABLE);
+    if (code != SKR_OK)
+        return code;
+    return skr_schema_check_engine(skr_db_tx(db), SKR_ATTEMPT_TABLE, error);
+}
+
+static enum skr_code
+run(struct skr_tx tx, const char *sql, struct skr_id key, uint64_t *affected,
+    struct skr_error *error)
+{
+    const struct skr_value value = skr_bind_blob(key.bytes, sizeof(key.bytes));
+    return skr_tx_run(tx,
+                      &(struct skr_statement){.sql = sql,
+                                              .values = &value,
+                                              .value_count = 1,
+                                              .affected = affected},
+                      error);
+}
+
+static enum skr_code
+insert(const struct skr_attempts *attempts, struct skr_tx tx, struct skr_id key,
+       int64_t count, struct skr_error *error)
+{
+    uint64_t affected = 0;
+    const struct skr_value values[] = {
+        skr_bind_blob(key.bytes, sizeof(key.bytes)),
+        skr_bind_integer(count),
+    };
+    enum skr_code code = skr_tx_run(tx,
+                                    &(struct skr_statement){
+                                        .sql = attempts->insert,
+                                        .values = values,
+                                        .value_count = SKR_COUNT_OF(values),
+                                        .affected = &affected,
+                                    },
+                                    error);
+    if (code == SKR_OK && affected == 0)
+        return skr_fail(error, SKR_DUPLICATE, SKR_GIVE_UP,
+                        "the row is there already");
+    return code;
+}
+
+static enum skr_code
+find(const struct skr_attempts *attempts, struct skr_tx tx, struct skr_id key,
+     uint32_t *count, struct skr_error *error)
+{
+    const struct skr_value value = skr_bind_blob(key.bytes, sizeof(key.bytes));
+    struct skr_arena arena = {0};
+    struct skr_value column = {.kind = SKR_NULL};
+    bool found = false;
+    enum skr_code code = skr_tx_fetch_one(
+        tx,
+        &(struct skr_statement){
+            .sql = attempts->find, .values = &value, .value_count = 1},
+        &arena, &column, 1, &found, error);
+    // A count that was lowered too often is as good as none.
+    *count = found && column.integer > 0 ? (uint32_t)column.integer : 0;
+    skr_arena_fini(&arena);
+    return code;
+}
+
+static enum skr_code
+raise_in(const struct skr_attempts *attempts, struct skr_tx tx,
+         struct skr_id key, uint32_t *count, struct skr_error *error)
+{
+    uint64_t affected = 0;
+    enum skr_code code = run(tx, attempts->raise, key, &affected, error);
+    if (code == SKR_OK && affected == 0) {
+        code = insert(attempts, tx, key, 1, error);
+        // Another has just begun an attempt at the same.
+        if (code == SKR_DUPLICATE)
+            code = run(tx, attempts->raise, key, NULL, error);
+    }
+    return code == SKR_OK ? find(attempts, tx, key, count, error) : code;
+}
+
+enum skr_code
+skr_attempts_raise(const struct skr_attempts *attempts, struct skr_db *db,
+                   struct skr_id key, uint32_t *count, struct skr_error *error)
+{
+    uint32_t raised = 0;
+    enum skr_code code = skr_db_begin(db, SKR_BEGIN_WRITE, error);
+    if (code != SKR_OK)
+        return code;
+    code = raise_in(attempts, skr_db_tx(db), key, &raised, error);
+    if (code == SKR_OK)
+        code = skr_db_commit(db, error);
+    else
+        skr_db_rollback(db);
+    if (code == SKR_OK)
+        *count = raised;
+    return code;
+}
+
+enum skr_code
+skr_attempts_lower(const struct skr_attempts *attempts, struct skr_tx tx,
+                   struct skr_id key, struct skr_error *error)
+{
+    return run(tx, attempts->lower, key, NULL, error);
+}
+
+enum skr_code
+skr_attempts_mark(const struct skr_attempts *attempts, struct skr_tx tx,
+                  struct skr_id key, struct skr_error *error)
+{
+    return insert(attempts, tx, key, 0, error);
+}
+
+enum skr_code
+skr_attempts_remove(const struct skr_attempts *attempts, struct skr_tx tx,
+                    struct skr_id key, struct skr_error *error)
+{
+    return run(tx, attempts->remove, key, NULL, error);
+}
+
+enum skr_code
+skr_attempts_clean(const struct skr_attempts *attempts, struct skr_tx tx,
+                   struct skr_error *error)
+{
+    const struct skr_value age = skr_bind_integer(LONGEST_LIFE_S);
+    return skr_tx_run(tx,
+                      &(struct skr_statement){.sql = attempts->clean,
+                                              .values = &age,
+                                              .value_count = 1},
+                      error);
+}

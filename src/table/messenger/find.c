@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: MIT
+// Whether a message is there already. Ids stand in headers, in several forms:
+// rows are read and understood, a page at a time.
+
+#include "base/error.h"
+#include "base/text.h"
+#include "table/messenger/layout.h"
+
+#include <string.h>
+
+enum { PAGE = 200 };
+
+// Parameters: queue, id.
+static const char page_sql[] =
+    "SELECT id, queue_name, headers FROM {table} "
+    "WHERE queue_name = ? AND id < ? ORDER BY id DESC LIMIT 200";
+
+bool
+skr_messenger_fill_find(struct skr_messenger *messenger)
+{
+    return skr_messenger_fill(messenger, page_sql, &messenger->sql.page);
+}
+
+struct search {
+    const struct skr_messenger *messenger;
+    const char *queue;
+    struct skr_id id;
+    const char *transport;
+    struct skr_arena arena;  // for one row
+    int64_t last_row;
+    size_t rows;
+    bool found;
+};
+
+static enum skr_code
+is_from_transport(struct search *search, const struct skr_headers *headers,
+                  bool *is_from, struct skr_error *error)
+{
+    const char *name = NULL;
+    *is_from = search->transport == NULL;
+    const char *stamp = skr_headers_find(headers->items, headers->count,
+                                         SKR_HEADER_SENT_TO_FAILURE);
+    if (*is_from || stamp == NULL)
+        return SKR_OK;
+    enum skr_code code = skr_stamp_read(&search->arena, stamp,
+                                        "originalReceiverName", &name, error);
+    *is_from = name != NULL && strcmp(name, search->transport) == 0;
+    return code;
+}
+
+static enum skr_code
+look_at(const struct skr_value *columns, size_t count, void *user,
+        struct skr_error *error)
+{
+    (void)count;
+    struct search *search = user;
+    search->last_row = columns[0].integer;
+    search->rows++;
+    // A collation may take two names for the same.
+    if (search->found || columns[1].size != strlen(search->queue) ||
+        memcmp(columns[1].bytes, search->queue, columns[1].size) != 0)
+        return SKR_OK;
+    struct skr_headers headers = {0};
+    struct skr_envelope envelope = {0};
+    skr_arena_reset(&search->arena);
+    enum skr_code code = skr_headers_parse(&search->arena, columns[2].bytes,
+                                           columns[2].size, &headers, NULL);
+    if (code == SKR_OK)
+        code = skr_envelope_read(&search->arena, &headers, NULL,
+                                 search->messenger->names, &envelope, NULL);
+    if (code == SKR_NO_MEMORY)
+        return skr_fail_memory(error);
+    // What cannot be understood is another message.
+    if (code != SKR_OK || !envelope.has_id ||
+        memcmp(envelope.message.id.bytes, search->id.bytes,
+               sizeof(search->id.bytes)) != 0)
+        return SKR_OK;
+    return is_from_transport(search, &headers, &search->found, error);
+}
+
+enum skr_code
+skr_messenger_holds(const struct skr_table *table, struct skr_tx tx,
+                    const char *queue, struct skr_id id, const char *transport,
+                    bool *holds, struct skr_error *error)
+{
+    struct search search = {
+        .messenger = skr_messenger_of(table),
+        .queue = queue,
+        .id = id,
+        .transport = transport,
+        .last_row = INT64_MAX,
+    };
+    enum skr_code code = SKR_OK;
+    do {
+        const struct skr_value values[] = {
+            skr_bind_text(queue),
+            skr_bind_integer(search.last_row),
+        };
+        search.rows = 0;
+        code = skr_tx_run(tx,
+                          &(struct skr_statement){
+                              .sql = search.messenger->sql.page,
+                              .values = values,
+                              .value_count = SKR_COUNT_OF(values),
+                              .each_row = look_at,
+                              .user = &search,
+                          },
+                          error);
+    } while (code == SKR_OK && !search.found && search.rows == PAGE);
+    skr_arena_fini(&search.arena);
+    if (code == SKR_OK)
+        *holds = search.found;
+    return code;
+}
+
+enum skr_code
+skr_messenger_holds_failed(const struct skr_table *table, struct skr_tx tx,
+                           struct skr_id id, const char *transport, bool *holds,
+                           struct skr_error *error)
+{
+    const struct skr_messenger *messenger = skr_messenger_of(table);
+    enum skr_code code = skr_messenger_holds(table, tx, messenger->failed_queue,
+                                             id, transport, holds, error);
+    if (code != SKR_OK || *holds)
+        return code;
+    return skr_messenger_holds(table, tx, messenger->failed_aside, id,
+                               transport, holds, error);
+}

@@ -1,0 +1,318 @@
+// SPDX-License-Identifier: MIT
+// Retries of deliveries whose broker cannot delay them.
+#include "retry_world.h"
+
+static enum skr_verdict
+retry_chosen_once(const struct skr_delivery *delivery, struct skr_tx tx,
+                  void *user, struct skr_error *reason)
+{
+    struct world *world = user;
+    if (!is_chosen(world, delivery))
+        return add_effect(delivery, tx, reason);
+    world->last_attempt = delivery->attempt;
+    if (delivery->attempt > 1)
+        return add_effect(delivery, tx, reason);
+    return SKR_RETRY;
+}
+
+static void
+test_a_retry_is_a_row_and_the_original_is_acknowledged(void **state)
+{
+    struct world *world = *state;
+    world->chosen = 1;
+    send(0, 3);
+    struct skr_consumer_counts counts = consume(world, retry_chosen_once);
+    assert_int_equal(counts.handled, 2);
+    assert_int_equal(counts.retried, 1);
+    assert_int_equal(skr_fake_queue_waiting(fake), 0);
+    assert_int_equal(fake->releases, 0);
+    assert_effects(world, 3, 1);
+    assert_int_equal(retry_rows(world), 1);
+    assert_int_equal(failed_rows(world), 1);
+    skr_test_assert_text(world->db, "SELECT body FROM messenger_messages", "1");
+    assert_int_equal(skr_test_number(world->db,
+                                     "SELECT COUNT(*) FROM messenger_messages "
+                                     "WHERE available_at > created_at"),
+                     1);
+    char *headers =
+        skr_test_text(world->db, "SELECT headers FROM messenger_messages");
+    assert_non_null(strstr(headers, "01890a5d-ac96-774b-bcce-000000000001"));
+    assert_non_null(strstr(headers, "retryCount\\\":1"));
+    free(headers);
+    assert_int_equal(attempt_rows(world), 0);
+
+    // Not due, it stays.
+    assert_int_equal(consume(world, retry_chosen_once).handled, 0);
+    make_rows_due(world);
+    assert_int_equal(consume(world, retry_chosen_once).handled, 1);
+    assert_int_equal(world->last_attempt, 2);
+    assert_effects(world, 3, NONE);
+    assert_int_equal(failed_rows(world), 0);
+}
+
+static void
+test_an_id_that_only_the_broker_knew_goes_with_the_row(void **state)
+{
+    struct world *world = *state;
+    static const char id[] = "01890a5d-ac96-774b-bcce-000000000007";
+    world->chosen = 7;
+    skr_fake_queue_add(fake, "{\"type\":\"order.placed\"}", "7", id);
+    consume(world, retry_chosen_once);
+    char *headers =
+        skr_test_text(world->db, "SELECT headers FROM messenger_messages");
+    assert_non_null(strstr(headers, id));
+    free(headers);
+    make_rows_due(world);
+    assert_int_equal(consume(world, retry_chosen_once).handled, 1);
+    // It is known to have been handled.
+    skr_fake_queue_add(fake, "{\"type\":\"order.placed\"}", "7", id);
+    assert_int_equal(consume(world, retry_chosen_once).duplicates, 1);
+}
+
+static void
+test_retries_in_rows_run_out_into_the_failed_table(void **state)
+{
+    struct world *world = *state;
+    world->chosen = 1;
+    world->options.max_retries = 2;
+    send(0, 3);
+    for (size_t round = 0; round < 3; round++) {
+        consume(world, always_retry_chosen);
+        make_rows_due(world);
+    }
+    assert_int_equal(world->last_attempt, 3);
+    assert_int_equal(retry_rows(world), 0);
+    assert_int_equal(rows_of_failures(world), 1);
+    assert_effects(world, 3, 1);
+    char *headers =
+        skr_test_text(world->db, "SELECT headers FROM messenger_messages");
+    assert_non_null(strstr(headers, "no stock of apples"));
+    assert_non_null(strstr(headers, "originalReceiverName\\\":\\\"shop"));
+    free(headers);
+    assert_int_equal(attempt_rows(world), 0);
+}
+
+static void
+test_what_cannot_be_understood_never_waits_for_a_retry(void **state)
+{
+    struct world *world = *state;
+    skr_fake_queue_add(fake, "not json", "{}", NULL);
+    skr_fake_queue_add(fake, "{\"type\":\"order.placed\"}", "1", NULL);
+    send(2, 1);
+    assert_int_equal(consume(world, accept_order).failed, 2);
+    assert_int_equal(retry_rows(world), 0);
+    assert_int_equal(rows_of_failures(world), 2);
+    assert_int_equal(skr_fake_queue_waiting(fake), 0);
+}
+
+struct traffic {
+    struct world *world;
+    size_t next;
+    bool is_busy;
+};
+
+static bool
+is_retry_done(void *user)
+{
+    struct traffic *traffic = user;
+    if (traffic->is_busy && skr_fake_queue_waiting(fake) < 20 &&
+        traffic->next < 4000) {
+        send(traffic->next, 20);
+        traffic->next += 20;
+    }
+    return retry_rows(traffic->world) == 0;
+}
+
+static void
+test_a_due_retry_is_not_forgotten_while_the_broker_is(void **state,
+                                                      bool is_busy)
+{
+    struct world *world = *state;
+    struct running running;
+    struct traffic traffic = {.world = world, .next = 1, .is_busy = is_busy};
+    world->chosen = 0;
+    send(0, 1);
+    consume(world, retry_chosen_once);
+    world->extras.sleep_ms = 60000;
+    start_running(&running, world, retry_chosen_once);
+    int64_t start_ms = skr_clock_ms();
+    make_rows_due(world);
+    assert_true(skr_test_eventually(is_retry_done, &traffic, 20000));
+    // A second, and what a slow machine adds to it.
+    assert_in_range(skr_clock_ms() - start_ms, 0, 5000);
+    assert_int_equal(world->chosen_calls, 2);
+    stop_running(&running);
+}
+
+static void
+test_a_due_retry_does_not_wait_for_a_silent_broker(void **state)
+{
+    test_a_due_retry_is_not_forgotten_while_the_broker_is(state, false);
+}
+
+static void
+test_a_due_retry_passes_a_busy_broker(void **state)
+{
+    test_a_due_retry_is_not_forgotten_while_the_broker_is(state, true);
+}
+
+static enum skr_verdict
+retry_all_once(const struct skr_delivery *delivery, struct skr_tx tx,
+               void *user, struct skr_error *reason)
+{
+    struct world *world = user;
+    atomic_fetch_add(&world->calls, 1);
+    return delivery->attempt == 1 ? SKR_RETRY
+                                  : add_effect(delivery, tx, reason);
+}
+
+static bool
+has_no_retries(void *user)
+{
+    return retry_rows(user) == 0;
+}
+
+static void
+test_consumers_share_the_retries(void **state)
+{
+    struct world *world = *state;
+    struct running running[3];
+    send(0, 60);
+    consume(world, retry_all_once);
+    assert_int_equal(retry_rows(world), 60);
+    make_rows_due(world);
+    atomic_store(&world->calls, 0);
+    for (size_t i = 0; i < SKR_COUNT_OF(running); i++)
+        start_running(&running[i], world, retry_all_once);
+    assert_true(skr_test_eventually(has_no_retries, world, 30000));
+    for (size_t i = 0; i < SKR_COUNT_OF(running); i++)
+        stop_running(&running[i]);
+    assert_effects(world, 60, NONE);
+    assert_int_equal(world->calls, 60);
+}
+
+static void
+test_an_idle_consumer_asks_for_retries_once_a_second(void **state)
+{
+    struct world *world = *state;
+    struct running running;
+    consume(world, accept_order);
+    world->options.database = skr_faulty_database(world->database.ops);
+    start_running(&running, world, accept_order);
+    // What the start costs is over by then.
+    skr_clock_sleep(-1, 1500);
+    size_t before = skr_faulty_runs();
+    int64_t start_ms = skr_clock_ms();
+    skr_clock_sleep(-1, 6000);
+    size_t runs = skr_faulty_runs() - before;
+    int64_t seconds = (skr_clock_ms() - start_ms + 999) / 1000;
+    stop_running(&running);
+    assert_in_range(runs, 4, seconds + 1);
+}
+
+static bool
+others_have_passed(void *user)
+{
+    return effect_rows(user) == 30;
+}
+
+// What cannot be stored is given back slowly, and is stored once it can be.
+static void
+check_unkept(struct world *world, skr_handler_fn *handler, int64_t retries,
+             int64_t failures)
+{
+    struct running running;
+    consume(world, handler);  // makes the tables
+    world->extras.auto_setup = false;
+    send(0, 1);
+    start_running(&running, world, handler);
+    assert_true(skr_test_eventually(has_nothing_waiting, world, 20000));
+    skr_test_run(world->db, "ALTER TABLE messenger_messages RENAME TO away");
+    world->chosen = 1;
+    send(1, 30);
+    assert_true(skr_test_eventually(others_have_passed, world, 20000));
+    assert_true(skr_test_eventually(has_trouble, world, 20000));
+    // The first pause, and some of the next.
+    skr_clock_sleep(-1, 2500);
+    assert_int_equal(skr_fake_queue_waiting(fake), 1);
+    assert_in_range(skr_fake_queue_releases(fake), 0, 3);
+    skr_test_run(world->db, "ALTER TABLE away RENAME TO messenger_messages");
+    assert_true(skr_test_eventually(has_nothing_waiting, world, 30000));
+    stop_running(&running);
+    assert_int_equal(retry_rows(world), retries);
+    assert_int_equal(rows_of_failures(world), failures);
+    assert_effects(world, 31, 1);
+    assert_int_equal(attempt_rows(world), 0);
+}
+
+static enum skr_verdict
+reject_chosen(const struct skr_delivery *delivery, struct skr_tx tx, void *user,
+              struct skr_error *reason)
+{
+    return is_chosen(user, delivery) ? SKR_REJECT
+                                     : add_effect(delivery, tx, reason);
+}
+
+static void
+test_what_the_failed_table_does_not_take_does_not_spin(void **state)
+{
+    struct world *world = *state;
+    world->chosen = NONE;
+    check_unkept(world, reject_chosen, 0, 1);
+}
+
+static void
+test_a_retry_that_cannot_be_stored_does_not_spin(void **state)
+{
+    struct world *world = *state;
+    world->chosen = NONE;
+    check_unkept(world, always_retry_chosen, 1, 0);
+}
+
+static void
+test_without_a_place_for_retries_it_does_not_begin(void **state)
+{
+    struct world *world = *state;
+    struct skr_error error = {0};
+    world->options.retry_broker = NULL;
+    struct skr_consumer *consumer = open_consumer(world, accept_order);
+    assert_int_equal(skr_consumer_run(consumer, &error), SKR_INVALID);
+    assert_non_null(strstr(error.text, "retry_broker"));
+    skr_consumer_close(consumer);
+}
+
+static void
+test_a_missing_table_is_named_with_its_cure(void **state)
+{
+    struct world *world = *state;
+    struct skr_error error = {0};
+    consume(world, accept_order);
+    world->extras = (struct skr_consumer_extras){.stop_when_empty = true};
+    skr_test_run(world->db, "DROP TABLE skirnir_attempt");
+    struct skr_consumer *consumer = open_consumer(world, accept_order);
+    assert_int_equal(skr_consumer_run(consumer, &error), SKR_MISSING);
+    assert_non_null(strstr(error.text, "skirnir_attempt"));
+    assert_non_null(
+        strstr(error.text, "`skirnir setup-deduplication --force`"));
+    skr_consumer_close(consumer);
+}
+
+int
+main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(test_a_retry_is_a_row_and_the_original_is_acknowledged),
+        TEST(test_an_id_that_only_the_broker_knew_goes_with_the_row),
+        TEST(test_retries_in_rows_run_out_into_the_failed_table),
+        TEST(test_what_cannot_be_understood_never_waits_for_a_retry),
+        TEST(test_a_due_retry_does_not_wait_for_a_silent_broker),
+        TEST(test_a_due_retry_passes_a_busy_broker),
+        TEST(test_consumers_share_the_retries),
+        TEST(test_an_idle_consumer_asks_for_retries_once_a_second),
+        TEST(test_what_the_failed_table_does_not_take_does_not_spin),
+        TEST(test_a_retry_that_cannot_be_stored_does_not_spin),
+        TEST(test_without_a_place_for_retries_it_does_not_begin),
+        TEST(test_a_missing_table_is_named_with_its_cure),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

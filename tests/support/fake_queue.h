@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: MIT
+// A broker to consume from, in memory. What is given back, or was in the hands
+// of a connection that ends, comes again at once, marked as redelivered; it
+// keeps no count of it, as a classic queue of RabbitMQ does.
+
+#ifndef SKR_TEST_FAKE_QUEUE_H
+#define SKR_TEST_FAKE_QUEUE_H
+
+#include "broker/broker.h"
+
+#include <pthread.h>
+
+enum { SKR_FAKE_QUEUE_CAPACITY = 4096 };
+
+struct skr_fake_delivery {
+    char headers[256];  // JSON
+    char body[64];
+    char broker_id[40];  // "": none
+    bool redelivered;
+    bool is_gone;        // acknowledged
+    const void *holder;  // a connection; NULL: waiting
+    size_t deliveries;
+};
+
+struct skr_fake_queue {
+    pthread_mutex_t lock;
+    struct skr_fake_delivery items[SKR_FAKE_QUEUE_CAPACITY];
+    size_t count;
+    size_t acks, releases, receives;
+    // So many settle() calls end with the connection, before anything is done.
+    size_t settles_to_lose;
+};
+
+extern const struct skr_broker_ops skr_fake_queue_broker;
+
+// The one that opened brokers receive from; forked children share it.
+struct skr_fake_queue *skr_fake_queue_new(void);
+void skr_fake_queue_free(struct skr_fake_queue *queue);
+// As a broker does when the process on the other side has died: all that is in
+// hand comes again.
+void skr_fake_queue_lose_holders(struct skr_fake_queue *queue);
+// broker_id may be NULL.
+void skr_fake_queue_add(struct skr_fake_queue *queue, const char *headers,
+                        const char *body, const char *broker_id);
+size_t skr_fake_queue_waiting(struct skr_fake_queue *queue);
+size_t skr_fake_queue_releases(struct skr_fake_queue *queue);
+
+#endif
