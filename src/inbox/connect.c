@@ -184,9 +184,6 @@ skr_consumer_connect(struct skr_consumer *consumer, struct skr_error *error)
     // Later on, only the messages that need it wait for the failed table.
     if (code == SKR_OK && !consumer->was_ready)
         code = skr_consumer_connect_failed(consumer, &failed_db, error);
-    if (code == SKR_OK && !consumer->was_ready &&
-        skr_consumer_has_retries(consumer))
-        code = skr_consumer_connect_retries(consumer, error);
     if (code == SKR_OK)
         code = connect_broker(consumer, error);
     if (code != SKR_OK)

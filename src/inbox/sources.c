@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 // Deliveries come from the broker, and from the queue of retries beside it,
-// which is a table and has to be asked. While there is something in both they
-// take turns; while there is nothing in either the table is asked once a
-// second, however often the broker has something.
+// which is a table and has to be asked. It is asked once a second whether it
+// has any rows; only then is it opened as a queue, with a connection of its own
+// for the leases. While there is something in both they take turns.
 
 #include "base/clock.h"
 #include "base/error.h"
@@ -14,6 +14,40 @@ enum {
     PAUSE_MS = 5000,  // after trouble
 };
 
+// Nothing is known of the queue on a connection that is gone.
+static void
+drop_connections(struct skr_consumer *consumer)
+{
+    if (consumer->source == consumer->retries)
+        consumer->source = NULL;
+    skr_broker_close(consumer->retries);
+    consumer->retries = NULL;
+    if (consumer->options.failed_database == NULL)
+        skr_consumer_drop_database(consumer);
+    else
+        skr_consumer_drop_failed(consumer);
+}
+
+static enum skr_code
+look_for_retries(struct skr_consumer *consumer, size_t capacity, size_t *count,
+                 struct skr_error *error)
+{
+    struct skr_db *db = NULL;
+    bool has_rows = false;
+    enum skr_code code = skr_consumer_connect_failed(consumer, &db, error);
+    if (code == SKR_OK)
+        code = skr_messenger_has_rows(consumer->failed_table, skr_db_tx(db),
+                                      consumer->retry_queue, &has_rows, error);
+    if (code == SKR_OK && !has_rows)
+        return SKR_TIMEOUT;
+    if (code == SKR_OK)
+        code = skr_consumer_connect_retries(consumer, error);
+    if (code == SKR_OK)
+        code = consumer->retries->ops->receive(
+            consumer->retries, consumer->incoming, capacity, count, 0, error);
+    return code;
+}
+
 // SKR_TIMEOUT as well when there is trouble: it is said here.
 static enum skr_code
 receive_retries(struct skr_consumer *consumer, size_t capacity, size_t *count,
@@ -21,18 +55,14 @@ receive_retries(struct skr_consumer *consumer, size_t capacity, size_t *count,
 {
     struct skr_error problem = {0};
     consumer->retry_again_ms = skr_clock_ms() + LOOK_MS;
-    enum skr_code code = skr_consumer_connect_retries(consumer, &problem);
-    if (code == SKR_OK)
-        code = consumer->retries->ops->receive(consumer->retries,
-                                               consumer->incoming, capacity,
-                                               count, 0, &problem);
-    if (code == SKR_OK || code == SKR_TIMEOUT)
+    enum skr_code code = look_for_retries(consumer, capacity, count, &problem);
+    if (code == SKR_OK || code == SKR_TIMEOUT) {
         skr_trouble_end(&consumer->retry_trouble, &consumer->log,
                         "consumer.retry_recovered", consumer->options.name);
-    if (code == SKR_OK)
-        consumer->source = consumer->retries;
-    if (code == SKR_OK || code == SKR_TIMEOUT)
+        if (code == SKR_OK)
+            consumer->source = consumer->retries;
         return code;
+    }
     if (code == SKR_STOPPED) {
         if (error != NULL)
             *error = problem;
@@ -41,10 +71,8 @@ receive_retries(struct skr_consumer *consumer, size_t capacity, size_t *count,
     skr_trouble_report(&consumer->retry_trouble, &consumer->log,
                        "consumer.retry_trouble", consumer->options.name,
                        &problem);
-    if (problem.remedy != SKR_TRY_AGAIN && consumer->retries != NULL) {
-        skr_broker_close(consumer->retries);
-        consumer->retries = NULL;
-    }
+    if (problem.remedy != SKR_TRY_AGAIN)
+        drop_connections(consumer);
     consumer->retry_again_ms = skr_clock_ms() + PAUSE_MS;
     return SKR_TIMEOUT;
 }

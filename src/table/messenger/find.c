@@ -15,10 +15,48 @@ static const char page_sql[] =
     "SELECT id, queue_name, headers FROM {table} "
     "WHERE queue_name = ? AND id < ? ORDER BY id DESC LIMIT 200";
 
+// Parameter: queue.
+static const char any_sql[] =
+    "SELECT 1 FROM {table} WHERE queue_name = ? LIMIT 1";
+
 bool
 skr_messenger_fill_find(struct skr_messenger *messenger)
 {
-    return skr_messenger_fill(messenger, page_sql, &messenger->sql.page);
+    return skr_messenger_fill(messenger, page_sql, &messenger->sql.page) &&
+           skr_messenger_fill(messenger, any_sql, &messenger->sql.any);
+}
+
+static enum skr_code
+note_any(const struct skr_value *columns, size_t count, void *user,
+         struct skr_error *error)
+{
+    (void)columns;
+    (void)count;
+    (void)error;
+    bool *has_rows = user;
+    *has_rows = true;
+    return SKR_OK;
+}
+
+enum skr_code
+skr_messenger_has_rows(const struct skr_table *table, struct skr_tx tx,
+                       const char *queue, bool *has_rows,
+                       struct skr_error *error)
+{
+    const struct skr_value value = skr_bind_text(queue);
+    bool found = false;
+    enum skr_code code = skr_tx_run(tx,
+                                    &(struct skr_statement){
+                                        .sql = skr_messenger_of(table)->sql.any,
+                                        .values = &value,
+                                        .value_count = 1,
+                                        .each_row = note_any,
+                                        .user = &found,
+                                    },
+                                    error);
+    if (code == SKR_OK)
+        *has_rows = found;
+    return code;
 }
 
 struct search {

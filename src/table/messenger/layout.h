@@ -59,7 +59,7 @@ struct skr_messenger {
         const char *raise_count;
         struct skr_list_sql mark, keep, unmark, find_held;
         const char *peek_expired, *find_expired;
-        const char *page;
+        const char *page, *any;
     } sql;
 };
 

@@ -113,6 +113,12 @@ skr_messenger_store_failed(const struct skr_table *table, struct skr_tx tx,
                            struct skr_failed_message *message,
                            struct skr_error *error);
 
+// Whether the queue has any row, due or not: one small statement.
+SKR_MUST_CHECK enum skr_code
+skr_messenger_has_rows(const struct skr_table *table, struct skr_tx tx,
+                       const char *queue, bool *has_rows,
+                       struct skr_error *error);
+
 // Whether a row of this queue in the table holds a message with this id, newest
 // rows first. transport: the one it failed in; NULL: whatever became of it.
 // Costs as much as the queue is long.
