@@ -1,13 +1,33 @@
 // SPDX-License-Identifier: MIT
+// Consumers, a thread each: what stops one of them does not stop another, and
+// limits count for all together.
+
 #include "app/app.h"
 #include "app/drivers.h"
 #include "app/handlers.h"
+#include "app/threads.h"
 #include "app/transports.h"
 #include "base/error.h"
 #include "inbox/consumer.h"
 
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
+
+// What all of them share.
+struct limits {
+    pthread_mutex_t mutex;  // of the next two
+    struct skr_limits common;
+    bool is_over;  // once one has found so, all have
+    struct skr_consumer_budget budget;
+};
+
+struct worker {
+    struct skr_consumer *consumer;
+    const char *name;
+    const struct skr_log *log;
+    bool is_alone;
+};
 
 static enum skr_code
 check_transport(const struct skr_config_transport *transport,
@@ -73,57 +93,141 @@ skr_app_open_consumer(const struct skr_app *app,
     return code;
 }
 
+static void
+init_limits(const struct skr_app *app, struct limits *limits)
+{
+    *limits = (struct limits){.is_over = false};
+    pthread_mutex_init(&limits->mutex, NULL);
+    skr_limits_read(app, &limits->common);
+    limits->budget.messages = limits->common.messages;
+    limits->budget.failures =
+        (uint64_t)skr_arguments_number(app->arguments, "failure-limit", 0);
+}
+
+static bool
+is_over(void *user)
+{
+    struct limits *limits = user;
+    pthread_mutex_lock(&limits->mutex);
+    bool over = limits->is_over || skr_limits_is_over(&limits->common);
+    limits->is_over = over;
+    pthread_mutex_unlock(&limits->mutex);
+    return over;
+}
+
 static enum skr_code
 extend_consumer(const struct skr_app *app, const struct skr_config *config,
                 const struct skr_config_transport *transport,
-                struct skr_limits *limits, struct skr_consumer *consumer,
+                struct limits *limits, struct skr_consumer *consumer,
                 struct skr_error *error)
 {
-    skr_limits_read(app, limits);
     const struct skr_consumer_extras extras = {
         .names = &config->names,
         .failed_readable = skr_transport_failed_place(config).readable,
         .handles_missing_ids = strcmp(transport->missing_id, "handle") == 0,
         .auto_setup = transport->auto_setup,
         .deduplication_auto_setup = config->deduplication_auto_setup,
-        .limit = limits->messages,
-        .sleep_ms = limits->sleep_ms,
+        .budget = &limits->budget,
+        .sleep_ms = limits->common.sleep_ms,
         .stop_when_empty = skr_arguments_has(app->arguments, "stop-when-empty"),
-        .is_over = skr_limits_is_over,
+        .is_over = is_over,
         .user = limits,
     };
     skr_consumer_extend(consumer, &extras);
     return skr_app_add_handlers(config, consumer, error);
 }
 
-static void
-stop_consumer(void *consumer)
+static enum skr_code
+run_worker(void *user, struct skr_error *error)
 {
-    skr_consumer_stop(consumer);
+    const struct worker *worker = user;
+    return skr_consumer_run(worker->consumer, error);
+}
+
+static void
+stop_worker(void *user)
+{
+    const struct worker *worker = user;
+    skr_consumer_stop(worker->consumer);
+}
+
+// Others go on, perhaps for weeks: it is said at once.
+static void
+say_ended(void *user, enum skr_code code, const struct skr_error *error)
+{
+    const struct worker *worker = user;
+    if (code != SKR_OK && !worker->is_alone)
+        skr_log(worker->log, SKR_LOG_ERROR, "consumer.ended",
+                SKR_LOG_TEXT("name", worker->name),
+                SKR_LOG_TEXT("error", error->text));
 }
 
 static enum skr_code
-run_consumer(const struct skr_app *app, const struct skr_config *config,
-             const struct skr_config_transport *transport,
-             struct skr_error *error)
+open_worker(const struct skr_app *app, const struct skr_config *config,
+            const char *name, struct limits *limits, struct worker *worker,
+            struct skr_error *error)
 {
-    struct skr_consumer *consumer = NULL;
-    struct skr_limits limits;
-    enum skr_code code = check_transport(transport, error);
+    const struct skr_config_transport *transport = NULL;
+    enum skr_code code =
+        skr_config_find_transport(config, name, &transport, error);
+    if (code == SKR_OK)
+        code = check_transport(transport, error);
     if (code == SKR_OK)
         code = skr_app_require_handlers(config, error);
     if (code == SKR_OK)
-        code = skr_app_open_consumer(app, config, transport, &consumer, error);
+        code = skr_app_open_consumer(app, config, transport, &worker->consumer,
+                                     error);
     if (code == SKR_OK)
-        code =
-            extend_consumer(app, config, transport, &limits, consumer, error);
-    if (code == SKR_OK) {
-        skr_signals_on_stop(stop_consumer, consumer);
-        code = skr_consumer_run(consumer, error);
-        skr_signals_on_stop(NULL, NULL);
+        code = extend_consumer(app, config, transport, limits, worker->consumer,
+                               error);
+    worker->name = name;
+    worker->log = &app->log;
+    return code;
+}
+
+static enum skr_code
+run_workers(struct worker *workers, size_t count, struct skr_error *error)
+{
+    struct skr_task *tasks = calloc(count, sizeof(*tasks));
+    if (tasks == NULL)
+        return skr_fail_memory(error);
+    for (size_t i = 0; i < count; i++) {
+        workers[i].is_alone = count == 1;
+        tasks[i] = (struct skr_task){.run = run_worker,
+                                     .stop = stop_worker,
+                                     .ended = say_ended,
+                                     .user = &workers[i]};
     }
-    skr_consumer_close(consumer);
-    return code == SKR_STOPPED ? SKR_OK : code;
+    enum skr_code code = skr_tasks_run(tasks, count, error);
+    free(tasks);
+    return code;
+}
+
+static enum skr_code
+run_consumers(const struct skr_app *app, const struct skr_config *config,
+              struct skr_error *error)
+{
+    const struct skr_arguments *arguments = app->arguments;
+    size_t each = (size_t)skr_arguments_number(arguments, "consumers", 1);
+    size_t wanted = each * arguments->positional_count, count = 0;
+    struct limits limits;
+    struct worker *workers = calloc(wanted, sizeof(*workers));
+    if (workers == NULL)
+        return skr_fail_memory(error);
+    init_limits(app, &limits);
+    enum skr_code code = SKR_OK;
+    while (code == SKR_OK && count < wanted) {
+        code = open_worker(app, config, arguments->positional[count / each],
+                           &limits, &workers[count], error);
+        count++;
+    }
+    if (code == SKR_OK)
+        code = run_workers(workers, count, error);
+    for (size_t i = 0; i < count; i++)
+        skr_consumer_close(workers[i].consumer);
+    free(workers);
+    pthread_mutex_destroy(&limits.mutex);
+    return code;
 }
 
 // In Symfony's words a relay consumes the outbox.
@@ -131,14 +235,24 @@ static enum skr_code
 run(const struct skr_app *app, const struct skr_config *config,
     struct skr_error *error)
 {
-    const struct skr_config_transport *transport = NULL;
-    enum skr_code code = skr_config_find_transport(
-        config, app->arguments->positional[0], &transport, error);
-    if (code != SKR_OK)
-        return code;
-    if (transport->kind == SKR_TRANSPORT_OUTBOX)
+    const struct skr_arguments *arguments = app->arguments;
+    size_t outboxes = 0;
+    for (size_t i = 0; i < arguments->positional_count; i++) {
+        const struct skr_config_transport *transport = NULL;
+        enum skr_code code = skr_config_find_transport(
+            config, arguments->positional[i], &transport, error);
+        if (code != SKR_OK)
+            return code;
+        outboxes += transport->kind == SKR_TRANSPORT_OUTBOX;
+    }
+    if (outboxes == 0)
+        return run_consumers(app, config, error);
+    if (outboxes == arguments->positional_count)
         return skr_relay_run_configured(app, config, error);
-    return run_consumer(app, config, transport, error);
+    return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
+                    "some of these transports are outboxes, which are "
+                    "relayed, and some are not; start `skirnir relay` for the "
+                    "outboxes");
 }
 
 enum skr_exit

@@ -3,85 +3,38 @@
 
 #include "app/app.h"
 #include "app/relaying.h"
+#include "app/threads.h"
 #include "base/error.h"
-#include "base/thread.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-struct job {
-    struct skr_relaying relaying;
-    pthread_t thread;
-    bool is_running;
-    enum skr_code code;
-    struct skr_error error;
-};
-
-struct jobs {
-    struct job *items;
-    size_t count;
-};
+static enum skr_code
+run_relay(void *user, struct skr_error *error)
+{
+    const struct skr_relaying *relaying = user;
+    return skr_relay_run(relaying->relay, error);
+}
 
 static void
-stop_all(void *user)
+stop_relay(void *user)
 {
-    const struct jobs *jobs = user;
-    for (size_t i = 0; i < jobs->count; i++)
-        skr_relay_stop(jobs->items[i].relaying.relay);
-}
-
-static void *
-run_job(void *user)
-{
-    struct job *job = user;
-    job->code = skr_relay_run(job->relaying.relay, &job->error);
-    return NULL;
+    const struct skr_relaying *relaying = user;
+    skr_relay_stop(relaying->relay);
 }
 
 static enum skr_code
-start_all(struct jobs *jobs, struct skr_error *error)
+run_all(struct skr_relaying *relayings, size_t count, struct skr_error *error)
 {
-    for (size_t i = 0; i < jobs->count; i++) {
-        int failure =
-            skr_thread_start(&jobs->items[i].thread, run_job, &jobs->items[i]);
-        if (failure != 0)
-            return skr_fail(error, SKR_REFUSED, SKR_TRY_AGAIN,
-                            "cannot start a thread: %s", strerror(failure));
-        jobs->items[i].is_running = true;
-    }
-    return SKR_OK;
-}
-
-static enum skr_code
-join_all(struct jobs *jobs, struct skr_error *error)
-{
-    enum skr_code code = SKR_OK;
-    for (size_t i = 0; i < jobs->count; i++) {
-        struct job *job = &jobs->items[i];
-        if (!job->is_running)
-            continue;
-        pthread_join(job->thread, NULL);
-        if (code != SKR_OK || job->code == SKR_OK || job->code == SKR_STOPPED)
-            continue;
-        code = job->code;
-        *error = job->error;
-    }
+    struct skr_task *tasks = calloc(count, sizeof(*tasks));
+    if (tasks == NULL)
+        return skr_fail_memory(error);
+    for (size_t i = 0; i < count; i++)
+        tasks[i] = (struct skr_task){
+            .run = run_relay, .stop = stop_relay, .user = &relayings[i]};
+    enum skr_code code = skr_tasks_run(tasks, count, error);
+    free(tasks);
     return code;
-}
-
-static enum skr_code
-run_all(struct jobs *jobs, struct skr_error *error)
-{
-    skr_signals_on_stop(stop_all, jobs);
-    enum skr_code code = start_all(jobs, error);
-    if (code != SKR_OK)
-        stop_all(jobs);
-    struct skr_error later = {0};
-    enum skr_code ended = join_all(jobs, &later);
-    skr_signals_on_stop(NULL, NULL);
-    if (code == SKR_OK && ended != SKR_OK)
-        *error = later;
-    return code == SKR_OK ? ended : code;
 }
 
 static enum skr_code
@@ -105,21 +58,21 @@ skr_relay_run_configured(const struct skr_app *app,
     enum skr_code code = check_names(arguments, error);
     if (code != SKR_OK)
         return code;
-    struct jobs jobs = {
-        .items = calloc(arguments->positional_count, sizeof(struct job)),
-    };
-    if (jobs.items == NULL)
+    size_t count = 0;
+    struct skr_relaying *relayings =
+        calloc(arguments->positional_count, sizeof(*relayings));
+    if (relayings == NULL)
         return skr_fail_memory(error);
-    while (code == SKR_OK && jobs.count < arguments->positional_count) {
-        code = skr_relaying_init(&jobs.items[jobs.count].relaying, app, config,
-                                 arguments->positional[jobs.count], error);
-        jobs.count++;
+    while (code == SKR_OK && count < arguments->positional_count) {
+        code = skr_relaying_init(&relayings[count], app, config,
+                                 arguments->positional[count], error);
+        count++;
     }
     if (code == SKR_OK)
-        code = run_all(&jobs, error);
-    for (size_t i = 0; i < jobs.count; i++)
-        skr_relaying_fini(&jobs.items[i].relaying);
-    free(jobs.items);
+        code = run_all(relayings, count, error);
+    for (size_t i = 0; i < count; i++)
+        skr_relaying_fini(&relayings[i]);
+    free(relayings);
     return code;
 }
 

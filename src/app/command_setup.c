@@ -8,6 +8,34 @@
 #include <stdio.h>
 #include <string.h>
 
+#define INBOX_FAILED "failed"
+
+// What consumers know of messages that they are about to put into the table of
+// failed messages lies beside it. Without a failure transport that table is
+// nobody's transport, and is where handlers run.
+static bool
+keeps_failures(const struct skr_config *config,
+               const struct skr_config_transport *transport)
+{
+    return config->handler_count > 0 &&
+           (config->failure_transport == NULL
+                ? strcmp(transport->name, INBOX_FAILED) == 0
+                : skr_transport_is_failure(config, transport));
+}
+
+static enum skr_code
+print_attempts_sql(const struct skr_config_transport *transport,
+                   struct skr_error *error)
+{
+    const struct skr_db_ops *ops = NULL;
+    enum skr_code code =
+        skr_transport_database(transport->database, &ops, error);
+    if (code != SKR_OK)
+        return code;
+    return skr_attempts_setup(ops->tx->dialect, skr_transport_print_sql, NULL,
+                              error);
+}
+
 static enum skr_code
 print_sql(const struct skr_config *config,
           const struct skr_config_transport *transport, struct skr_error *error)
@@ -19,6 +47,8 @@ print_sql(const struct skr_config *config,
     printf("-- transport %s, database %s\n", transport->name,
            transport->database->name);
     code = table->ops->setup(table, skr_transport_print_sql, NULL, error);
+    if (code == SKR_OK && keeps_failures(config, transport))
+        code = print_attempts_sql(transport, error);
     skr_table_free(table);
     return code;
 }
@@ -80,6 +110,8 @@ set_up(const struct skr_app *app, const struct skr_config *config,
                                      &db, error);
     if (code == SKR_OK || (code == SKR_MISSING && dry_run))
         code = make_table(table, transport, db, dry_run, error);
+    if (code == SKR_OK && !dry_run && keeps_failures(config, transport))
+        code = skr_attempts_create(db, error);
     if (code == SKR_OK && !dry_run)
         code = advise(db, skr_arguments_has(app->arguments, "tune"), error);
     skr_db_close(db);
@@ -94,40 +126,6 @@ has_table(const struct skr_config_transport *transport)
            transport->kind == SKR_TRANSPORT_QUEUE;
 }
 
-// What a consumer knows of messages that it is about to put into the failed
-// table lies beside it.
-static enum skr_code
-set_up_attempts(const struct skr_app *app, const struct skr_config *config,
-                struct skr_error *error)
-{
-    const struct skr_config_database *database =
-        skr_transport_failed_place(config).database;
-    const struct skr_db_ops *ops = NULL;
-    struct skr_db *db = NULL;
-    if (config->handler_count == 0)
-        return SKR_OK;
-    if (database == NULL)
-        database = config->inbox_database;
-    enum skr_code code = skr_transport_database(database, &ops, error);
-    if (code != SKR_OK)
-        return code;
-    if (skr_arguments_has(app->arguments, "print-sql")) {
-        printf("-- consumers, database %s\n", database->name);
-        return skr_attempts_setup(ops->tx->dialect, skr_transport_print_sql,
-                                  NULL, error);
-    }
-    bool dry_run = skr_arguments_has(app->arguments, "dry-run");
-    if (!dry_run)
-        code = skr_db_open(ops, database->url, &db, error);
-    if (code == SKR_OK && !dry_run)
-        code = skr_attempts_create(db, error);
-    if (code == SKR_OK)
-        printf("consumers: table " SKR_ATTEMPT_TABLE " in database %s %s\n",
-               database->name, dry_run ? "is looked for" : "is there");
-    skr_db_close(db);
-    return code;
-}
-
 // Without a failure transport, what a handler fails on stays in the database
 // where handlers run; its table is nobody's transport.
 static enum skr_code
@@ -138,7 +136,7 @@ set_up_inbox(const struct skr_app *app, const struct skr_config *config,
         return SKR_OK;
     struct skr_failed_place place = skr_transport_failed_place(config);
     const struct skr_config_transport failed = {
-        .name = "failed",
+        .name = INBOX_FAILED,
         .kind = SKR_TRANSPORT_OUTBOX,
         .database = config->inbox_database,
         .table_name = place.table,
@@ -179,8 +177,7 @@ set_up_all(const struct skr_app *app, const struct skr_config *config,
             return code;
         }
     }
-    enum skr_code code = set_up_inbox(app, config, error);
-    return code == SKR_OK ? set_up_attempts(app, config, error) : code;
+    return set_up_inbox(app, config, error);
 }
 
 static enum skr_code

@@ -19,6 +19,24 @@ static const struct skr_option relay_options[] = {
     {0},
 };
 
+static const struct skr_option consume_options[] = {
+    {"limit", 'l', "N", "stop after N messages", .kind = SKR_OPTION_NUMBER,
+     .least = 1, .most = INT64_MAX},
+    {"time-limit", 't', "SECONDS", "stop after so many seconds",
+     .kind = SKR_OPTION_NUMBER, .least = 1, .most = A_CENTURY_S},
+    {"memory-limit", 'm', "SIZE", "stop when memory reaches SIZE, as in 128M",
+     .kind = SKR_OPTION_SIZE},
+    {"failure-limit", 'f', "N", "stop after N retries and failures",
+     .kind = SKR_OPTION_NUMBER, .least = 1, .most = INT64_MAX},
+    {"consumers", '\0', "N", "so many of each transport; 1 by default",
+     .kind = SKR_OPTION_NUMBER, .least = 1, .most = 256},
+    {"sleep", '\0', "SECONDS", "longest wait for work; 1 by default",
+     .kind = SKR_OPTION_NUMBER, .least = 1, .most = 3600},
+    {"stop-when-empty", '\0', NULL, "stop when nothing is due",
+     .kind = SKR_OPTION_FLAG},
+    {0},
+};
+
 static const struct skr_option publish_options[] = {
     {"body", 'b', "TEXT", "the body; @FILE reads a file, - standard input",
      .kind = SKR_OPTION_TEXT, .required = true},
@@ -109,20 +127,22 @@ const struct skr_command skr_commands[] = {
     {
         .name = "consume",
         .alias = "messenger:consume",
-        .arguments = "TRANSPORT",
+        .arguments = "TRANSPORT...",
         .least_arguments = 1,
-        .most_arguments = 1,
+        .most_arguments = SKR_MAX_POSITIONAL,
         .summary = "Handle messages from a transport, each effect once",
         .help = "Runs the configured handler of each message inside the "
                 "transaction that also\nrecords its id, then acknowledges it. "
                 "What was seen before is skipped; what fails\nis retried, and "
                 "kept in the failed table in the end. SIGTERM finishes the "
-                "current\nbatch.\n\n"
+                "current\nbatch. Several consumers have a thread each, and "
+                "limits count for all of them\ntogether.\n\n"
                 "Examples:\n"
                 "  skirnir consume orders\n"
+                "  skirnir consume orders billing --consumers=4\n"
                 "  skirnir consume orders --limit=1000 --time-limit=3600 "
                 "--memory-limit=128M\n",
-        .options = relay_options,
+        .options = consume_options,
         .run = skr_command_consume,
     },
     {

@@ -317,10 +317,14 @@ finish(struct skr_consumer *consumer, struct job *job)
     // A retry that came to nothing is the next owner's business.
     if (job->incoming->was_lost)
         return;
-    if (is_retry)
+    if (is_retry) {
         atomic_fetch_add(&consumer->retried, 1);
-    if (is_retry || job->state == JOB_OVER)
+        atomic_fetch_add(&consumer->budget->failed, 1);
+    }
+    if (is_retry || job->state == JOB_OVER) {
         consumer->taken++;
+        atomic_fetch_add(&consumer->budget->taken, 1);
+    }
 }
 
 // The broker will deliver it again, although no handler is to blame.

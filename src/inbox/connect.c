@@ -238,12 +238,20 @@ skr_consumer_is_stopping(const struct skr_consumer *consumer)
     return skr_clock_sleep(consumer->stop_fd, 0);
 }
 
+static bool
+is_spent(const struct skr_consumer_budget *budget)
+{
+    return (budget->messages > 0 &&
+            atomic_load(&budget->taken) >= budget->messages) ||
+           (budget->failures > 0 &&
+            atomic_load(&budget->failed) >= budget->failures);
+}
+
 bool
 skr_consumer_is_ending(const struct skr_consumer *consumer)
 {
     const struct skr_consumer_extras *extras = &consumer->extras;
-    return skr_consumer_is_stopping(consumer) ||
-           (extras->limit > 0 && consumer->taken >= extras->limit) ||
+    return skr_consumer_is_stopping(consumer) || is_spent(consumer->budget) ||
            (extras->is_over != NULL && extras->is_over(extras->user));
 }
 

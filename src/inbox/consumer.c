@@ -17,6 +17,7 @@
 enum {
     DEFAULT_BATCH = 100,
     MOST_BATCH = 10000,
+    ROOM_PAUSE_MS = 20,
 };
 
 static enum skr_code
@@ -296,43 +297,79 @@ group_size(struct skr_consumer *consumer, size_t first, size_t count)
     return size;
 }
 
+// How many more may be received.
+static size_t
+find_room(const struct skr_consumer *consumer)
+{
+    const struct skr_consumer_budget *budget = consumer->budget;
+    if (budget->messages == 0)
+        return consumer->capacity;
+    uint64_t claimed = atomic_load(&budget->claimed);
+    uint64_t left = claimed < budget->messages ? budget->messages - claimed : 0;
+    return left < consumer->capacity ? (size_t)left : consumer->capacity;
+}
+
+// So many of what came may be handled. Nothing is claimed before it is there:
+// a consumer whose queue is empty would keep others from their messages.
+static size_t
+claim(struct skr_consumer *consumer, size_t count)
+{
+    struct skr_consumer_budget *budget = consumer->budget;
+    uint_fast64_t claimed = atomic_load(&budget->claimed);
+    uint64_t wanted;
+    do {
+        wanted = count;
+        if (budget->messages > 0) {
+            uint64_t left =
+                claimed < budget->messages ? budget->messages - claimed : 0;
+            wanted = left < count ? left : count;
+        }
+    } while (!atomic_compare_exchange_weak(&budget->claimed, &claimed,
+                                           claimed + wanted));
+    return (size_t)wanted;
+}
+
+static enum skr_code
+handle_groups(struct skr_consumer *consumer, size_t count, size_t *done,
+              struct skr_error *error)
+{
+    enum skr_code code = SKR_OK;
+    while (code == SKR_OK && *done < count &&
+           !skr_consumer_is_stopping(consumer)) {
+        size_t size = group_size(consumer, *done, count);
+        code = skr_job_count(consumer, &consumer->jobs[*done], error);
+        if (code != SKR_OK)
+            break;
+        code = skr_jobs_handle(consumer, &consumer->jobs[*done], size, error);
+        *done += size;
+    }
+    return code;
+}
+
 static enum skr_code
 handle_received(struct skr_consumer *consumer, size_t count,
                 struct skr_error *error)
 {
     enum skr_code code = SKR_OK;
     size_t done = 0;
+    size_t claimed = claim(consumer, count);
+    uint64_t taken_before = consumer->taken;
     skr_arena_reset(&consumer->arena);
     for (size_t i = 0; i < count; i++)
         consumer->jobs[i] = (struct job){.incoming = &consumer->incoming[i]};
-    for (size_t i = 0; i < count && code == SKR_OK; i++)
+    for (size_t i = 0; i < claimed && code == SKR_OK; i++)
         code = skr_job_decode(consumer, &consumer->incoming[i],
                               &consumer->jobs[i], error);
-    while (code == SKR_OK && done < count &&
-           !skr_consumer_is_stopping(consumer)) {
-        size_t size = group_size(consumer, done, count);
-        code = skr_job_count(consumer, &consumer->jobs[done], error);
-        if (code != SKR_OK)
-            break;
-        code = skr_jobs_handle(consumer, &consumer->jobs[done], size, error);
-        done += size;
-    }
+    if (code == SKR_OK)
+        code = handle_groups(consumer, claimed, &done, error);
     // What was not reached goes back to the broker for others to take.
     struct skr_error ignored;
     enum skr_code released =
         skr_jobs_release(consumer, &consumer->jobs[done], count - done,
                          code == SKR_OK ? error : &ignored);
+    atomic_fetch_sub(&consumer->budget->claimed,
+                     claimed - (consumer->taken - taken_before));
     return code == SKR_OK ? released : code;
-}
-
-static enum skr_code
-receive(struct skr_consumer *consumer, size_t *count, struct skr_error *error)
-{
-    const struct skr_consumer_extras *extras = &consumer->extras;
-    size_t capacity = consumer->capacity;
-    if (extras->limit > 0 && extras->limit - consumer->taken < capacity)
-        capacity = (size_t)(extras->limit - consumer->taken);
-    return skr_consumer_receive(consumer, capacity, count, error);
 }
 
 // SKR_TIMEOUT: nothing is waiting.
@@ -343,7 +380,13 @@ consume(struct skr_consumer *consumer, struct skr_error *error)
     if (code != SKR_OK)
         return code;
     size_t count = 0;
-    code = receive(consumer, &count, error);
+    size_t room = find_room(consumer);
+    if (room == 0) {
+        // Others have the last ones in hand, and may give them back.
+        skr_clock_sleep(consumer->stop_fd, ROOM_PAUSE_MS);
+        return SKR_OK;
+    }
+    code = skr_consumer_receive(consumer, room, &count, error);
     if (code == SKR_TIMEOUT || code == SKR_STOPPED)
         return code;
     if (code != SKR_OK) {
@@ -420,13 +463,24 @@ loop(struct skr_consumer *consumer, struct skr_error *error)
     }
 }
 
+static void
+start_budget(struct skr_consumer *consumer)
+{
+    struct skr_consumer_budget *own = &consumer->own_budget;
+    own->messages = consumer->extras.limit;
+    atomic_store(&own->claimed, 0);
+    atomic_store(&own->taken, 0);
+    consumer->budget =
+        consumer->extras.budget != NULL ? consumer->extras.budget : own;
+}
+
 enum skr_code
 skr_consumer_run(struct skr_consumer *consumer, struct skr_error *error)
 {
     enum skr_code code = make_failed_table(consumer, error);
     if (code != SKR_OK)
         return code;
-    consumer->taken = 0;
+    start_budget(consumer);
     consumer->was_ready = false;
     consumer->keep_again_ms = 0;
     consumer->retry_again_ms = 0;

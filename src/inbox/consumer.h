@@ -7,6 +7,7 @@
 #include "message/name.h"
 
 #include <skirnir/skirnir.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 
 struct skr_consumer_counts {
@@ -20,6 +21,16 @@ struct skr_consumer_counts {
 struct skr_consumer_counts
 skr_consumer_counts(const struct skr_consumer *consumer);
 
+// How much several consumers may do together. Zeroed but for the limits.
+// [shared]
+struct skr_consumer_budget {
+    uint64_t messages;  // stop after so many deliveries; 0: never
+    uint64_t failures;  // stop after so many retries and failures; 0: never
+    // The consumers' own: deliveries that are in hand or dealt with, those that
+    // are dealt with, and failures.
+    atomic_uint_fast64_t claimed, taken, failed;
+};
+
 // To be called between skr_consumer_open() and skr_consumer_run().
 struct skr_consumer_extras {
     const struct skr_names *names;  // message_types; borrowed; NULL: none
@@ -29,7 +40,9 @@ struct skr_consumer_extras {
     bool handles_missing_ids;
     bool auto_setup;  // make the failed table when it is missing
     bool deduplication_auto_setup;
-    uint64_t limit;        // stop after so many deliveries; 0: never
+    uint64_t limit;  // stop after so many deliveries; 0: never
+    // Shared with others, and instead of the limit; borrowed; NULL: none.
+    struct skr_consumer_budget *budget;
     uint32_t sleep_ms;     // longest wait for a delivery; 0: 1000
     bool stop_when_empty;  // return SKR_OK once nothing is waiting
     // Asked after each batch and each wait; true ends the run with SKR_OK.

@@ -133,7 +133,9 @@ struct skr_consumer {
     struct job *jobs;
     size_t capacity;
     struct skr_arena arena;  // for what was received last
-    uint64_t taken;          // deliveries that were dealt with
+    struct skr_consumer_budget own_budget;
+    struct skr_consumer_budget *budget;
+    uint64_t taken;     // deliveries that were dealt with
     size_t alone_left;  // so many are handled each by itself, after trouble
     uint32_t random;    // moves retries apart
 };

@@ -212,6 +212,7 @@ skr_job_keep(struct skr_consumer *consumer, struct job *job,
     skr_failpoint("consumer.failed_stored");
     job->state = JOB_OVER;
     atomic_fetch_add(&consumer->failed, 1);
+    atomic_fetch_add(&consumer->budget->failed, 1);
     if (!is_there)
         log_failed(consumer, job);
     return SKR_OK;
