@@ -17,10 +17,9 @@ static bool
 keeps_failures(const struct skr_config *config,
                const struct skr_config_transport *transport)
 {
-    return config->handler_count > 0 &&
-           (config->failure_transport == NULL
-                ? strcmp(transport->name, INBOX_FAILED) == 0
-                : skr_transport_is_failure(config, transport));
+    return config->failure_transport == NULL
+               ? strcmp(transport->name, INBOX_FAILED) == 0
+               : skr_transport_is_failure(config, transport);
 }
 
 static enum skr_code

@@ -103,7 +103,9 @@ struct skr_incoming {
     size_t body_size;
     const char *broker_id;  // the broker's own message id; NULL: none
     int64_t created_at_us;  // 0: unknown
-    uint32_t retry_count;   // how often it was tried before
+    // How often it was tried before; 0 where the broker does not count: then
+    // what is redelivered is counted by whoever consumes.
+    uint32_t retry_count;
     bool redelivered;  // someone had it and did not settle it: handle it alone
     // How often it was handed out before, by a count that the broker keeps; 0:
     // it keeps none. It counts consumers that were gone before they looked at

@@ -434,6 +434,63 @@ test_a_connection_that_is_lost_in_a_handler_costs_no_retry(void **state)
     assert_int_equal(skr_faulty_opened(), 2);
 }
 
+static atomic_int meeting;
+
+static bool
+both_are_there(void *user)
+{
+    (void)user;
+    return atomic_load(&meeting) >= 2;
+}
+
+// Each locks a row of its own first and then the other's. Where writers take
+// turns anyway nobody comes to meet, and nothing is in anyone's way.
+static enum skr_verdict
+cross(const struct skr_delivery *delivery, struct skr_tx tx, void *user,
+      struct skr_error *reason)
+{
+    struct world *world = user;
+    size_t number = number_of(delivery);
+    for (size_t i = 0; i < 2; i++) {
+        char sql[80];
+        snprintf(sql, sizeof(sql),
+                 "UPDATE stock SET amount = amount + 1 WHERE item = %zu",
+                 (number + i) % 2);
+        if (skr_tx_run(tx, &(struct skr_statement){.sql = sql}, reason) !=
+            SKR_OK)
+            return SKR_RETRY;
+        if (i == 0 && atomic_fetch_add(&meeting, 1) < 2)
+            skr_test_eventually(both_are_there, world, 2000);
+    }
+    atomic_fetch_add(&world->calls, 1);
+    return add_effect(delivery, tx, reason);
+}
+
+static void
+test_a_deadlock_between_handlers_costs_no_retry(void **state)
+{
+    struct world *world = *state;
+    struct running running[2];
+    consume(world, cross);  // makes the tables
+    skr_test_run(world->db, "CREATE TABLE stock (item INTEGER NOT NULL PRIMARY "
+                            "KEY, amount INTEGER NOT NULL)");
+    skr_test_run(world->db, "INSERT INTO stock VALUES (0, 0), (1, 0)");
+    atomic_store(&meeting, 0);
+    world->options.max_retries = -1;
+    world->options.batch = 1;
+    publish(world, 0, 2);
+    for (size_t i = 0; i < 2; i++)
+        start_running(&running[i], world, cross);
+    assert_true(skr_test_eventually(has_no_messages, world, 30000));
+    for (size_t i = 0; i < 2; i++)
+        stop_running(&running[i]);
+    assert_effects(world, 2, NONE);
+    assert_int_equal(
+        skr_test_number(world->db, "SELECT SUM(amount) FROM stock"), 4);
+    assert_int_equal(failed_rows(world), 0);
+    assert_int_equal(world->troubles, 0);
+}
+
 #define TEST(name)                                               \
     cmocka_unit_test_setup_teardown(name, consumer_world_set_up, \
                                     consumer_world_tear_down)
@@ -454,6 +511,7 @@ main(void)
         TEST(test_a_lock_conflict_costs_no_retry),
         TEST(test_a_transaction_that_the_server_ended_costs_no_retry),
         TEST(test_of_what_a_handler_says_only_the_text_counts),
+        TEST(test_a_deadlock_between_handlers_costs_no_retry),
         TEST(test_a_connection_that_is_lost_in_a_handler_costs_no_retry),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
