@@ -52,6 +52,8 @@ skr_tx_run_fn(struct skr_tx tx, const struct skr_statement *statement,
               struct skr_error *error);
 
 // SKR_OK, or SKR_NO_TRANSACTION when what is written would commit by itself.
+// On a connection of our own SKR_CONFLICT says that the transaction can only be
+// rolled back, since another one was in its way.
 typedef enum skr_code
 skr_tx_check_fn(struct skr_tx tx, struct skr_error *error);
 

@@ -67,7 +67,7 @@ examine(struct skr_consumer *consumer, struct skr_error *reason)
     enum skr_code code = tx.ops->check(tx, &found);
     if (code == SKR_OK)
         code = run_sql(consumer, "SELECT 1", &found);
-    if (code == SKR_NO_TRANSACTION) {
+    if (code == SKR_NO_TRANSACTION || code == SKR_CONFLICT) {
         reason->code = SKR_CONFLICT;
         reason->remedy = SKR_TRY_AGAIN;
     } else if (code != SKR_OK && found.remedy == SKR_RECONNECT) {

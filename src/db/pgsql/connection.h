@@ -28,6 +28,9 @@ struct skr_pgsql {
     struct skr_db db;
     PGconn *connection;
     struct skr_pgsql_cache cache;
+    // What failed last, whoever ran it: a transaction that is aborted does not
+    // say why.
+    char last_failure[6];
 
     // A lock belongs to the server's session and ends with it.
     bool holds_lock;
@@ -62,6 +65,9 @@ enum skr_code skr_pgsql_fail(PGconn *connection, const PGresult *result,
 enum skr_code
 skr_pgsql_fail_connect(PGconn *connection, const char *place,
                        const char *advice, struct skr_error *error);
+
+// Whether another transaction was in the way, by the server's state.
+bool skr_pgsql_is_conflict(const char *state);
 
 // statement.c: cache is NULL for a connection that is not ours.
 SKR_MUST_CHECK enum skr_code

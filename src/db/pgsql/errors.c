@@ -68,6 +68,12 @@ find_error(const char *state)
     return i;
 }
 
+bool
+skr_pgsql_is_conflict(const char *state)
+{
+    return errors[find_error(state)].code == SKR_CONFLICT;
+}
+
 // One line, as messages of libpq often are several.
 static void
 copy_line(char *line, size_t size, const char *text)

@@ -5,12 +5,35 @@
 
 #include "base/error.h"
 
+#include <libpq-events.h>
+#include <stdio.h>
+#include <string.h>
+
+// libpq tells of every result, also of those that a handler asked for by
+// itself. That the transaction is aborted already is no reason.
+static int
+note_failure(PGEventId event, void *information, void *user)
+{
+    struct skr_pgsql *pgsql = user;
+    if (event != PGEVT_RESULTCREATE)
+        return 1;
+    const PGEventResultCreate *created = information;
+    const char *state = PQresultErrorField(created->result, PG_DIAG_SQLSTATE);
+    if (state != NULL && strcmp(state, "25P02") != 0)
+        snprintf(pgsql->last_failure, sizeof(pgsql->last_failure), "%s", state);
+    return 1;
+}
+
 static enum skr_code
 pgsql_open(struct skr_db *db, const struct skr_url *url,
            struct skr_error *error)
 {
     struct skr_pgsql *pgsql = (struct skr_pgsql *)db;
-    return skr_pgsql_connect(url, &pgsql->connection, error);
+    enum skr_code code = skr_pgsql_connect(url, &pgsql->connection, error);
+    if (code == SKR_OK &&
+        !PQregisterEventProc(pgsql->connection, note_failure, "skirnir", pgsql))
+        return skr_fail_memory(error);
+    return code;
 }
 
 static void

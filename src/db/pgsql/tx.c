@@ -109,6 +109,11 @@ static enum skr_code
 own_check(struct skr_tx tx, struct skr_error *error)
 {
     struct skr_pgsql *pgsql = tx.connection;
+    if (PQtransactionStatus(pgsql->connection) == PQTRANS_INERROR &&
+        skr_pgsql_is_conflict(pgsql->last_failure))
+        return skr_fail(error, SKR_CONFLICT, SKR_TRY_AGAIN,
+                        "another transaction was in the way (%s)",
+                        pgsql->last_failure);
     return check(pgsql->connection, error);
 }
 
