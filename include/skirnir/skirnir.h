@@ -27,7 +27,10 @@
 #endif
 
 #ifdef __cplusplus
+#define SKR_EXTERN extern "C"
 extern "C" {
+#else
+#define SKR_EXTERN extern
 #endif
 
 // The version of the library that is loaded; SKR_VERSION is the header's.
@@ -193,9 +196,9 @@ skr_handler_fn(const struct skr_delivery *delivery, struct skr_tx tx,
 // with a semicolon behind it. The number says which structs and functions it
 // was compiled for; one of another number is refused.
 #define SKR_HANDLER_ABI 1
-#define SKR_HANDLER_LIBRARY \
-    SKR_API const uint32_t skr_handler_abi = SKR_HANDLER_ABI
-extern const uint32_t skr_handler_abi;
+#define SKR_HANDLER_LIBRARY                            \
+    SKR_EXTERN SKR_API const uint32_t skr_handler_abi; \
+    const uint32_t skr_handler_abi = SKR_HANDLER_ABI
 
 enum skr_log_level {
     SKR_LOG_ERROR,

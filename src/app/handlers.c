@@ -3,7 +3,7 @@
 
 #include "app/transports.h"
 #include "base/error.h"
-#include "inbox/child.h"
+#include "inbox/child_process.h"
 #include "inbox/consumer.h"
 #include "inbox/library.h"
 #include "inbox/sql_handler.h"
@@ -155,7 +155,7 @@ skr_app_check_handlers(const struct skr_config *config,
         if (handler->library != NULL)
             check_library(&checking);
         if (handler->command.count > 0 &&
-            skr_child_check(handler->command.items[0], &error) != SKR_OK)
+            skr_process_check(handler->command.items[0], &error) != SKR_OK)
             report(&checking, SKR_CONFIG_MISTAKE, "command", error.text);
         if (handler->sql.count > 0 && !was_tried) {
             db = open_database(&checking);

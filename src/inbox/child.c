@@ -15,14 +15,10 @@
 #include <poll.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 enum {
     LONGEST_LINE = 65536,
-    // Of what it writes to its standard error while it has a message.
-    MOST_LOGGED = 20,
-    LOGGED_SIZE = 400,
     FIRST_PAUSE_MS = 100,
     LONGEST_PAUSE_MS = 5000,
     ENDING_MS = 1000,
@@ -41,10 +37,7 @@ struct skr_child {
     int64_t start_ms;  // not before this; by skr_clock_ms()
 
     struct skr_text output;  // what was read and is not yet a line
-    char message[LOGGED_SIZE];
-    size_t message_size;
-    uint32_t logged;   // lines, since the last message was handed over
-    uint64_t dropped;  // bytes that were not logged
+    struct skr_child_errors errors;
 };
 
 enum said {
@@ -54,48 +47,6 @@ enum said {
     SAID_DEAF,      // it closed its input before it had all of the line
     SAID_END,       // of its output
 };
-
-static bool
-is_runnable(const char *path)
-{
-    struct stat status;
-    if (stat(path, &status) != 0)
-        return false;
-    if (S_ISDIR(status.st_mode))
-        errno = EISDIR;
-    return !S_ISDIR(status.st_mode) && access(path, X_OK) == 0;
-}
-
-static bool
-is_in(const char *folder, size_t size, const char *program)
-{
-    struct skr_text path = {0};
-    skr_text_add(&path, folder, size);
-    skr_text_add_format(&path, "%s%s", size == 0 ? "" : "/", program);
-    bool found = !path.broken && is_runnable(path.bytes);
-    skr_text_fini(&path);
-    return found;
-}
-
-enum skr_code
-skr_child_check(const char *program, struct skr_error *error)
-{
-    const char *at = getenv("PATH");
-    if (strchr(program, '/') != NULL) {
-        if (is_runnable(program))
-            return SKR_OK;
-        return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
-                        "cannot run %.200s: %s", program, strerror(errno));
-    }
-    while (at != NULL) {
-        size_t size = strcspn(at, ":");
-        if (is_in(at, size, program))
-            return SKR_OK;
-        at = at[size] == ':' ? at + size + 1 : NULL;
-    }
-    return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
-                    "there is no program %.200s in PATH", program);
-}
 
 static bool
 copy_options(struct skr_child *child, const struct skr_child_options *options)
@@ -128,7 +79,7 @@ skr_child_new(const struct skr_child_options *options, struct skr_child **child,
     if (options->word_count == 0)
         return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
                         "a command needs at least the name of a program");
-    enum skr_code code = skr_child_check(options->words[0], error);
+    enum skr_code code = skr_process_check(options->words[0], error);
     if (code != SKR_OK)
         return code;
     struct skr_child *made = calloc(1, sizeof(*made));
@@ -162,54 +113,17 @@ log_text(const struct skr_child *child, enum skr_log_level level,
 }
 
 static void
-log_message(struct skr_child *child)
+hear(struct skr_child *child)
 {
-    struct skr_error shown;
-    if (child->message_size == 0)
-        return;
-    if (child->logged++ < MOST_LOGGED) {
-        // Makes text of it whatever the bytes are.
-        skr_fail(&shown, SKR_OK, SKR_GIVE_UP, "%.*s", (int)child->message_size,
-                 child->message);
-        log_text(child, SKR_LOG_WARNING, "child.stderr", shown.text);
-    } else {
-        child->dropped += child->message_size;
-    }
-    child->message_size = 0;
-}
-
-// Its standard error, line by line; what is too long for a line of the log goes
-// on in the next, and what is too much is only counted.
-static void
-read_messages(struct skr_child *child)
-{
-    char bytes[4096];
-    ssize_t size;
-    while ((size = read(child->process.messages, bytes, sizeof(bytes))) > 0)
-        for (ssize_t i = 0; i < size; i++) {
-            if (bytes[i] != '\n')
-                child->message[child->message_size++] = bytes[i];
-            if (bytes[i] == '\n' || child->message_size == LOGGED_SIZE)
-                log_message(child);
-        }
-    if (size == 0) {
-        // Closed, or a wait for more would end at once, again and again.
-        close(child->process.messages);
-        child->process.messages = -1;
-    }
+    if (child->process.pid != 0)
+        skr_child_read_errors(&child->errors, &child->options,
+                              &child->process.messages);
 }
 
 static void
-end_messages(struct skr_child *child)
+end_hearing(struct skr_child *child)
 {
-    log_message(child);
-    if (child->dropped > 0)
-        skr_log(&child->options.log, SKR_LOG_WARNING, "child.stderr_dropped",
-                SKR_LOG_TEXT("name", child->options.consumer),
-                SKR_LOG_TEXT("message", child->options.message_name),
-                SKR_LOG_NUMBER("bytes", child->dropped));
-    child->dropped = 0;
-    child->logged = 0;
+    skr_child_end_errors(&child->errors, &child->options);
 }
 
 // Ends the process after a failure; the next one starts after a pause that
@@ -217,9 +131,8 @@ end_messages(struct skr_child *child)
 static void
 drop(struct skr_child *child, int64_t patience_ms, char how[SKR_ENDING_SIZE])
 {
-    if (child->process.pid != 0)
-        read_messages(child);
-    end_messages(child);
+    hear(child);
+    end_hearing(child);
     skr_process_end(&child->process, patience_ms, how);
     skr_text_clear(&child->output);
     child->pause_ms =
@@ -235,8 +148,8 @@ skr_child_end(struct skr_child *child)
     char how[SKR_ENDING_SIZE];
     if (child == NULL || child->process.pid == 0)
         return;
-    read_messages(child);
-    end_messages(child);
+    hear(child);
+    end_hearing(child);
     skr_process_end(&child->process, ENDING_MS, how);
     skr_text_clear(&child->output);
 }
@@ -297,7 +210,7 @@ talk(struct skr_child *child, const struct skr_text *line)
         if (poll(files, 3, left_ms < 1000 ? (int)left_ms : 1000) < 0)
             continue;
         if (files[1].revents != 0)
-            read_messages(child);
+            hear(child);
         bool is_open = files[0].revents == 0 || read_output(child);
         if (line_size(child) > 0)
             return SAID_LINE;
@@ -329,7 +242,7 @@ static bool
 is_quiet(struct skr_child *child)
 {
     char how[SKR_ENDING_SIZE];
-    read_messages(child);
+    hear(child);
     bool is_open = read_output(child);
     if (is_open && child->output.size == 0)
         return true;
@@ -523,9 +436,8 @@ skr_child_handle(const struct skr_delivery *delivery, struct skr_tx tx,
     enum skr_verdict verdict = said == SAID_LINE
                                    ? judge(child, reason)
                                    : fail_talk(child, said, reason);
-    if (child->process.pid != 0)
-        read_messages(child);
-    end_messages(child);
+    hear(child);
+    end_hearing(child);
     return verdict;
 }
 

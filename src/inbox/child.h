@@ -25,12 +25,7 @@ struct skr_child_options {
     struct skr_log log;
 };
 
-// SKR_INVALID when there is no such program that may be run. Looks for it as
-// the shell does: in PATH, unless there is a slash in its name.
-SKR_MUST_CHECK enum skr_code
-skr_child_check(const char *program, struct skr_error *error);
-
-// All texts are copied. Starts nothing yet.
+// All texts are copied. Starts nothing yet, but looks for the program.
 SKR_MUST_CHECK enum skr_code
 skr_child_new(const struct skr_child_options *options, struct skr_child **child,
               struct skr_error *error);
@@ -44,6 +39,22 @@ skr_handler_fn skr_child_handle;
 // Ends the process, if there is one: its input is closed, and if it has not
 // ended a second later it is killed. NULL is accepted.
 void skr_child_end(struct skr_child *child);
+
+// child_errors.c: its standard error goes to the log, line by line. What is too
+// long for one goes on in the next, and what is too much is only counted.
+
+struct skr_child_errors {
+    char line[300];
+    size_t size;
+    uint32_t logged;   // lines, since the last message was handed over
+    uint64_t dropped;  // bytes that were not logged
+};
+// Reads what there is; closes the file, which becomes -1, at its end.
+void skr_child_read_errors(struct skr_child_errors *errors,
+                           const struct skr_child_options *options, int *file);
+// A message is dealt with: tells what was not told.
+void skr_child_end_errors(struct skr_child_errors *errors,
+                          const struct skr_child_options *options);
 
 // child_line.c: the two lines.
 

@@ -3,6 +3,7 @@
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/text.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -11,10 +12,53 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 enum { LOOK_AGAIN_MS = 5 };
+
+static bool
+is_runnable(const char *path)
+{
+    struct stat status;
+    if (stat(path, &status) != 0)
+        return false;
+    if (S_ISDIR(status.st_mode))
+        errno = EISDIR;
+    return !S_ISDIR(status.st_mode) && access(path, X_OK) == 0;
+}
+
+static bool
+is_in(const char *folder, size_t size, const char *program)
+{
+    struct skr_text path = {0};
+    skr_text_add(&path, folder, size);
+    skr_text_add_format(&path, "%s%s", size == 0 ? "" : "/", program);
+    bool found = !path.broken && is_runnable(path.bytes);
+    skr_text_fini(&path);
+    return found;
+}
+
+enum skr_code
+skr_process_check(const char *program, struct skr_error *error)
+{
+    const char *at = getenv("PATH");
+    if (strchr(program, '/') != NULL) {
+        if (is_runnable(program))
+            return SKR_OK;
+        return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
+                        "cannot run %.200s: %s", program, strerror(errno));
+    }
+    while (at != NULL) {
+        size_t size = strcspn(at, ":");
+        if (is_in(at, size, program))
+            return SKR_OK;
+        at = at[size] == ':' ? at + size + 1 : NULL;
+    }
+    return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
+                    "there is no program %.200s in PATH", program);
+}
 
 static void
 close_all(int *files, size_t count)

@@ -14,6 +14,11 @@ struct skr_process {
     int output, messages;  // to read its standard output and error from
 };
 
+// SKR_INVALID when there is no such program that may be run. Looks for it as
+// the shell does: in PATH, unless there is a slash in its name.
+SKR_MUST_CHECK enum skr_code
+skr_process_check(const char *program, struct skr_error *error);
+
 // Runs words[0], found in PATH, without any shell. words ends with NULL. The
 // process leads a group of its own, so that what it starts ends with it, and is
 // killed when this thread ends. Our ends of the pipes do not block.

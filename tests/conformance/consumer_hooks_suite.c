@@ -3,7 +3,7 @@
 // a handler is given.
 #include "consumer_world.h"
 
-#include "message/headers.h"
+#include "inbox/sql_handler.h"
 
 struct recorder {
     struct world *world;
@@ -326,6 +326,33 @@ test_a_handler_is_given_the_trace(void **state)
     assert_int_equal(counts.handled, 1);
 }
 
+static void
+test_a_database_finds_mistakes_in_sql_that_it_does_not_run(void **state)
+{
+    struct world *world = *state;
+    static const struct {
+        const char *sql;
+        enum skr_code code;
+    } cases[] = {
+        {"INSERT INTO effects (number) VALUES (5)", SKR_OK},
+        {"UPDATE effects SET number = 6 WHERE number = 5", SKR_OK},
+        {"DELETE FROM effects", SKR_OK},
+        {"SELECT number FROM effects WHERE :id_text = :name", SKR_OK},
+        {"INSERT INTO effects number VALUES VALUES (5)", SKR_INVALID},
+        {"DELETE FRM effects", SKR_INVALID},
+        {"UPDATE effects SET numbr = 5", SKR_INVALID},
+        {"DELETE FROM to_be_made_later", SKR_MISSING},
+        {"DROP TABLE effects", SKR_INVALID},
+    };
+    for (size_t i = 0; i < SKR_COUNT_OF(cases); i++) {
+        struct skr_error error = {0};
+        if (skr_sql_statement_check(cases[i].sql, skr_db_tx(world->db),
+                                    &error) != cases[i].code)
+            fail_msg("%s: %s", cases[i].sql, error.text);
+    }
+    assert_effects(world, 0, NONE);
+}
+
 #define CASE(name)                                               \
     cmocka_unit_test_setup_teardown(name, consumer_world_set_up, \
                                     consumer_world_tear_down)
@@ -342,6 +369,7 @@ main(void)
         CASE(test_a_failing_handler_without_transaction_runs_alone_again),
         CASE(test_both_kinds_of_handlers_share_a_batch),
         CASE(test_a_handler_is_given_the_trace),
+        CASE(test_a_database_finds_mistakes_in_sql_that_it_does_not_run),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

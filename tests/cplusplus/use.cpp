@@ -13,6 +13,8 @@
 #include <cstdio>
 #include <cstring>
 
+SKR_HANDLER_LIBRARY;
+
 static bool
 ids_survive_their_text_form()
 {
@@ -35,6 +37,8 @@ main()
         return 2;
     if (std::strcmp(skr_code_name(SKR_INVALID), "INVALID") != 0)
         return 3;
+    if (skr_handler_abi != SKR_HANDLER_ABI)
+        return 5;
     skr_outbox *outbox = nullptr;
     skr_error error;
     if (skr_outbox_new(nullptr, &outbox, &error) != SKR_OK)
