@@ -8,8 +8,10 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/text.h"
+#include "base/url.h"
 #include "broker/broker.h"
 #include "inbox/consumer.h"
+#include "message/route.h"
 #include "table/deduplication/deduplication.h"
 
 #include <stdio.h>
@@ -21,6 +23,7 @@ enum {
     MOST_CALLS = 16,
     PATIENCE_MS = 30000,
     DRAIN_MS = 5000,
+    EXPIRES_MS = 60000,
 };
 
 #define MESSAGE_NAME "skirnir.test"
@@ -29,6 +32,7 @@ struct trial {
     const struct skr_app *app;
     const struct skr_config *config;
     struct skr_config_transport transport;  // with a queue of its own
+    char *dsn;                              // owned; NULL: the transport's
     char queue[sizeof("skirnir.test.") + SKR_ID_TEXT_SIZE];
     struct skr_id id;  // of the message
     const struct skr_broker_ops *broker;
@@ -42,18 +46,45 @@ struct trial {
     bool is_interrupted;
 };
 
-// How a queue is named differs from broker to broker; this is the one place
-// that knows.
+// The DSN with the trial's queue in place of those that it names.
+static enum skr_code
+write_dsn(struct trial *trial, const struct skr_config_transport *transport,
+          struct skr_error *error)
+{
+    struct skr_text dsn = {0};
+    struct skr_url url;
+    char *full = NULL;
+    enum skr_code code = skr_transport_broker_url(transport, &full, error);
+    if (code == SKR_OK)
+        code = skr_url_parse(full, &url, error);
+    if (code != SKR_OK) {
+        free(full);
+        return code;
+    }
+    skr_text_add(&dsn, full, strcspn(full, "?"));
+    for (size_t i = 0; i < url.parameter_count; i++)
+        if (!skr_text_starts_with(url.parameters[i].name, "queue"))
+            skr_url_add_parameter(&dsn, url.parameters[i].name,
+                                  url.parameters[i].value);
+    skr_url_add_parameter(&dsn, "queues", trial->queue);
+    skr_url_fini(&url);
+    free(full);
+    trial->dsn = skr_text_take(&dsn);
+    return trial->dsn == NULL ? skr_fail_memory(error) : SKR_OK;
+}
+
+// A queue of its own: in a table its name is enough, on a server it is declared
+// before the messages are published, and bound to nothing of the application's.
 static enum skr_code
 take_own_queue(struct trial *trial,
                const struct skr_config_transport *transport,
                struct skr_error *error)
 {
     char id[SKR_ID_TEXT_SIZE];
-    if (transport->kind != SKR_TRANSPORT_QUEUE)
+    trial->broker = skr_driver_find_broker(transport->scheme);
+    if (trial->broker == NULL || trial->broker->receive == NULL)
         return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
-                        "transport %s is %s://; a queue of its own can be had "
-                        "on queue:// only",
+                        "transport %s is %s://, which nothing consumes from",
                         transport->name, transport->scheme);
     skr_id_format(trial->id, id);
     snprintf(trial->queue, sizeof(trial->queue), "skirnir.test.%s", id);
@@ -63,8 +94,13 @@ take_own_queue(struct trial *trial,
     trial->transport.retry.max_retries = 1000000;
     trial->transport.retry.delay_ms = 0;
     trial->transport.missing_id = "fail";
-    trial->broker = skr_driver_find_broker(transport->scheme);
-    return SKR_OK;
+    if (transport->kind == SKR_TRANSPORT_QUEUE)
+        return SKR_OK;
+    enum skr_code code = write_dsn(trial, transport, error);
+    trial->transport.dsn = trial->dsn;
+    trial->transport.node = NULL;
+    trial->transport.auto_setup = false;
+    return code;
 }
 
 static enum skr_code
@@ -75,13 +111,17 @@ find_transport(const struct skr_app *app, const struct skr_config *config,
     if (app->arguments->positional_count > 0)
         return skr_config_find_transport(config, app->arguments->positional[0],
                                          transport, error);
-    for (size_t i = 0; i < config->transport_count; i++)
-        if (config->transports[i].kind == SKR_TRANSPORT_QUEUE) {
+    for (size_t i = 0; i < config->transport_count; i++) {
+        const struct skr_broker_ops *broker =
+            skr_driver_find_broker(config->transports[i].scheme);
+        if (broker != NULL && broker->receive != NULL) {
             *transport = &config->transports[i];
             return SKR_OK;
         }
+    }
     return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
-                    "no queue:// transport is configured");
+                    "no transport is configured that is consumed from, such "
+                    "as queue://");
 }
 
 static enum skr_code
@@ -90,14 +130,17 @@ open_broker(const struct trial *trial, struct skr_broker **broker,
 {
     const struct skr_config_transport *transport = &trial->transport;
     struct skr_broker_options options = {
-        .database_url = transport->database->url,
         .auto_setup = transport->auto_setup,
         .wake_fd = -1,
         .log = trial->app->log,
     };
     char *url = NULL;
-    enum skr_code code =
-        skr_transport_database(transport->database, &options.database, error);
+    enum skr_code code = SKR_OK;
+    if (transport->database != NULL) {
+        options.database_url = transport->database->url;
+        code = skr_transport_database(transport->database, &options.database,
+                                      error);
+    }
     if (code == SKR_OK)
         code = skr_transport_broker_url(transport, &url, error);
     options.url = url;
@@ -105,6 +148,25 @@ open_broker(const struct trial *trial, struct skr_broker **broker,
         code = skr_broker_open(trial->broker, &options, broker, error);
     free(url);
     return code;
+}
+
+// No driver can delete a queue: the server does, some time after its last use.
+static enum skr_code
+declare_queue(const struct trial *trial, struct skr_broker *broker,
+              struct skr_error *error)
+{
+    const struct skr_argument expires = {
+        .name = "x-expires", .kind = SKR_ARGUMENT_NUMBER, .number = EXPIRES_MS};
+    const struct skr_declaration declaration = {
+        .kind = SKR_DECLARE_QUEUE,
+        .name = trial->queue,
+        .durable = true,
+        .arguments = &expires,
+        .argument_count = 1,
+    };
+    if (broker->ops->declare == NULL)
+        return SKR_OK;
+    return broker->ops->declare(broker, &declaration, error);
 }
 
 static enum skr_code
@@ -148,9 +210,14 @@ publish(const struct trial *trial, struct skr_error *error)
         .header_count = SKR_COUNT_OF(headers),
     };
     struct skr_broker *broker = NULL;
+    // By the exchange that knows every queue by its name.
+    const struct skr_route route = {.exchange = "",
+                                    .routing_key = trial->queue};
     enum skr_code code = open_broker(trial, &broker, error);
+    if (code == SKR_OK)
+        code = declare_queue(trial, broker, error);
     for (uint64_t i = 0; i < COPIES && code == SKR_OK; i++)
-        code = broker->ops->submit(broker, &message, NULL, i, error);
+        code = broker->ops->submit(broker, &message, &route, i, error);
     if (code == SKR_OK)
         code = wait_for_outcomes(broker, error);
     skr_broker_close(broker);
@@ -352,6 +419,7 @@ run(const struct skr_app *app, const struct skr_config *config,
         code = try_it(&trial, consumer, error);
     skr_consumer_close(consumer);
     skr_deduplication_free(trial.deduplication);
+    free(trial.dsn);
     return code;
 }
 

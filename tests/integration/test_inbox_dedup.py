@@ -3,10 +3,12 @@ import os
 import pathlib
 import re
 import signal
+import uuid
 
 import pytest
 
 import shop as shops
+import worlds
 
 
 def traces(shop):
@@ -92,8 +94,49 @@ def test_without_its_table_it_says_what_to_do_and_leaves_nothing(ready_shop):
 
 
 @pytest.mark.parametrize("name, word", [
-    ("outbox", "doctrine://"), ("none", "none")])
+    ("outbox", "nothing consumes"), ("none", "none")])
 def test_a_transport_that_will_not_do_is_refused(ready_shop, name, word):
     result = ready_shop.run("test-inbox-dedup", name)
     assert result.returncode == 1
     assert re.search(word, result.stderr)
+
+
+CONFIG = worlds.CONFIG.replace("    amqp: '{broker}'\n", """\
+    amqp: '{broker}'
+    work:
+        dsn: '{broker}'
+        options:
+            exchange: {{name: order.placed, type: topic}}
+            queues: {{orders: {{binding_keys: ['order.#']}}}}
+""") + """\
+message_broker:
+    inbox: {{deduplication: {{auto_setup: true}}}}
+"""
+
+
+@pytest.fixture(scope="module")
+def vhost():
+    with worlds.new_vhost() as name:
+        yield name
+
+
+@pytest.mark.parametrize("kind", worlds.DATABASES)
+def test_on_a_server_the_queues_at_work_are_left_alone(tmp_path, vhost, kind):
+    world = worlds.World(tmp_path, kind(f"dedup_{uuid.uuid4().hex}"), vhost,
+                         CONFIG)
+    try:
+        world.set_up()
+        world.insert(5)
+        world.relay_all()
+        for transport in ("work", "amqp"):
+            said = world.check("test-inbox-dedup", transport)
+            assert "1 handled, 2 skipped" in said
+            world.queues.add(re.search(r"skirnir\.test\.\S+", said).group())
+        assert world.take_numbers() == list(range(5))
+        for queue in world.queues:
+            assert world.take_all(queue) == []
+        assert world.ask("SELECT COUNT(*) FROM "
+                         "message_broker_deduplication") == "0"
+        assert world.failed() == []
+    finally:
+        world.leave()
