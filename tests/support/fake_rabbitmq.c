@@ -310,7 +310,9 @@ on_frame(struct session *session, const amqp_frame_t *frame)
     if (frame->frame_type == AMQP_FRAME_HEADER) {
         const amqp_basic_properties_t *properties =
             frame->payload.properties.decoded;
-        copy_text(properties->message_id, session->id, sizeof(session->id));
+        session->id[0] = '\0';
+        if ((properties->_flags & AMQP_BASIC_MESSAGE_ID_FLAG) != 0)
+            copy_text(properties->message_id, session->id, sizeof(session->id));
     }
     if (frame->frame_type == AMQP_FRAME_BODY) {
         char body[64];
