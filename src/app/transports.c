@@ -50,8 +50,9 @@ static void
 add_option(struct skr_text *text, const struct skr_url *dsn, const char *name,
            const struct skr_yaml_node *value)
 {
+    bool is_inside = strchr(name, '[') != NULL;
     switch (value->kind) {
-    case SKR_YAML_NULL: return;
+    case SKR_YAML_NULL: break;
     case SKR_YAML_TEXT:
         if (skr_url_find(dsn, name) == NULL)
             skr_url_add_parameter(text, name, value->text);
@@ -59,6 +60,9 @@ add_option(struct skr_text *text, const struct skr_url *dsn, const char *name,
     case SKR_YAML_LIST:
     case SKR_YAML_MAP: break;
     }
+    // A name can say enough: {queues: {orders: ~}}.
+    if (value->count == 0 && is_inside && skr_url_find(dsn, name) == NULL)
+        skr_url_add_parameter(text, name, "");
     for (size_t i = 0; i < value->count; i++) {
         const struct skr_yaml_entry *entry = &value->entries[i];
         struct skr_text inside = {0};

@@ -227,16 +227,24 @@ skr_url_number(const struct skr_url *url, const char *name, int64_t least,
     return SKR_OK;
 }
 
+static void
+add_escaped(struct skr_text *dsn, const char *text, const char *plain)
+{
+    for (; *text != '\0'; text++)
+        if (isalnum((unsigned char)*text) || strchr(plain, *text) != NULL)
+            skr_text_add(dsn, text, 1);
+        else
+            skr_text_add_format(dsn, "%%%02X", (unsigned char)*text);
+}
+
 void
 skr_url_add_parameter(struct skr_text *dsn, const char *name, const char *value)
 {
     bool first = dsn->bytes == NULL || strchr(dsn->bytes, '?') == NULL;
-    skr_text_add_format(dsn, "%s%s=", first ? "?" : "&", name);
-    for (const char *at = value; *at != '\0'; at++)
-        if (isalnum((unsigned char)*at) || strchr("-._~", *at) != NULL)
-            skr_text_add(dsn, at, 1);
-        else
-            skr_text_add_format(dsn, "%%%02X", (unsigned char)*at);
+    skr_text_add(dsn, first ? "?" : "&", 1);
+    add_escaped(dsn, name, "-._~[]");
+    skr_text_add(dsn, "=", 1);
+    add_escaped(dsn, value, "-._~");
 }
 
 static bool

@@ -7,7 +7,7 @@
 #include <skirnir/skirnir.h>
 #include <stdbool.h>
 
-enum { SKR_URL_MAX_PARAMETERS = 32 };
+enum { SKR_URL_MAX_PARAMETERS = 128 };
 
 struct skr_url_parameter {
     char *name;

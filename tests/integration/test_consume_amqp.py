@@ -1,0 +1,108 @@
+"""From RabbitMQ to handlers: the options of a Symfony transport, made and
+consumed by the real program."""
+import os
+import uuid
+
+import pytest
+
+import amqp_client
+import shop as shops
+
+CONFIG = """\
+databases:
+    default: '{shop}'
+    billing: '{billing}'
+transports:
+    outbox:
+        dsn: 'doctrine://default?table_name=messenger_outbox&queue_name=outbox'
+        relay_to: amqp
+    amqp:
+        dsn: '{broker}'
+        options:
+            exchange: {{name: '{name}', type: topic}}
+            {queues}
+    failed: 'doctrine://default?queue_name=failed'
+failure_transport: failed
+message_broker:
+    inbox:
+        database: billing
+handlers:
+    order.placed:
+        sql: >
+            INSERT INTO effects (order_id, message_id, name, body)
+            VALUES (json_extract(:body, '$.orderId'), :id_text, :name, :body)
+"""
+QUEUES = {
+    "queues": "queues: {{'{name}': {{binding_keys: ['order.#']}}}}",
+    "quorum": "queues: {{'{name}': {{binding_keys: ['#'], "
+              "arguments: {{x-queue-type: quorum}}}}}}",
+    "list": "queues: ['{name}', '{name} & more']\n"
+            "            prefetch_count: 10\n"
+            "            prefetch_bytes: 1000",
+    "queue": "queue: {{name: '{name}'}}",
+    "default": "prefetch_count: 1000",
+}
+
+
+class World(shops.Shop):
+    def __init__(self, folder, queues):
+        super().__init__(folder)
+        if "SKR_RABBITMQ_URL" not in os.environ:
+            pytest.skip("SKR_RABBITMQ_URL is not set")
+        self.name = name = f"skr-{uuid.uuid4().hex}"
+        self.write_config(CONFIG.format(
+            shop=self.url("shop"), billing=self.url("billing"), name=name,
+            broker=os.environ["SKR_RABBITMQ_URL"],
+            queues=queues.format(name=name)))
+        self.check("setup")
+        self.check("setup-deduplication", "--force")
+        self.open("shop").execute(
+            "CREATE TABLE orders (order_id TEXT PRIMARY KEY)")
+        self.open("billing").execute(
+            "CREATE TABLE effects (order_id, message_id, name, body)")
+
+
+@pytest.fixture(params=QUEUES)
+def world(tmp_path, request):
+    made = World(tmp_path, QUEUES[request.param])
+    yield made
+    made.close()
+
+
+def test_a_transport_of_symfonys_is_set_up_and_consumed(world):
+    result = world.run("consume", "amqp", "--stop-when-empty")
+    assert result.returncode == 0, result.stderr
+    assert "unknown_option" not in result.stderr
+    with amqp_client.Client(os.environ["SKR_RABBITMQ_URL"]) as client:
+        assert client.count(world.name) == 0
+        if "more" in world.config_path.read_text():
+            assert client.count(world.name + " & more") == 0
+    if "binding_keys" not in world.config_path.read_text():
+        # Without keys a topic exchange takes the empty one alone.
+        return
+    world.place_orders(500)
+    assert world.relay_all().returncode == 0
+    result = world.run("consume", "amqp", "--stop-when-empty")
+    assert result.returncode == 0, result.stderr
+    world.expect_effects_once()
+    assert world.failed() == []
+
+
+@pytest.mark.parametrize("kind", ["queues", "quorum"])
+def test_consumers_that_are_killed_leave_nothing_and_double_nothing(
+        tmp_path, kind):
+    world = World(tmp_path, QUEUES[kind])
+    try:
+        world.check("consume", "amqp", "--stop-when-empty")
+        world.place_orders(300)
+        assert world.relay_all().returncode == 0
+        for failpoint in ("consumer.received", "consumer.acked"):
+            world.hold_at(failpoint, "consume", "amqp").kill()
+        consumer = world.start("consume", "amqp")
+        shops.until(lambda: len(world.effects()) == 300,
+                    lambda: "300 effects; logs:\n" + world.logs())
+        consumer.stop()
+        world.expect_effects_once()
+        assert world.failed() == []
+    finally:
+        world.close()
