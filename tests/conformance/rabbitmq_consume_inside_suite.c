@@ -74,6 +74,44 @@ test_what_makes_no_sense_ends_the_connection(void **state)
     }
 }
 
+// Whole messages come through, and then the end is told; never a part of one.
+static void
+test_a_connection_cut_at_any_byte_gives_whole_messages_only(void **state)
+{
+    struct world *world = *state;
+    size_t most = 0;
+    for (size_t bytes = 0; bytes < 2600; bytes += bytes < 260 ? 1 : 97) {
+        char queue[32];
+        struct skr_error error = {0};
+        struct skr_incoming incoming[20];
+        size_t done = 0, count = 0;
+        enum skr_code code = SKR_OK;
+        snprintf(queue, sizeof(queue), "cut-%zu", bytes);
+        struct skr_broker *broker = open_on(world, queue, "");
+        while (code == SKR_OK) {
+            code = broker->ops->receive(broker, incoming, 20, &count,
+                                        DEADLINE_MS, &error);
+            for (size_t i = 0; code == SKR_OK && i < count; i++) {
+                assert_int_equal(incoming[i].body_size, 6);
+                assert_memory_equal(incoming[i].body, "abcdef", 6);
+                assert_string_equal(header_of(&incoming[i], "type"), "a.b");
+            }
+            done += code == SKR_OK ? count : 0;
+            for (size_t i = 0; i < count; i++)
+                incoming[i].settlement = SKR_SETTLE_ACK;
+            if (code == SKR_OK)
+                code = broker->ops->settle(broker, incoming, count, &error);
+            if (done == 20)
+                break;
+        }
+        assert_true(done == 20 || code == SKR_UNAVAILABLE);
+        assert_true(done == 20 || error.remedy == SKR_RECONNECT);
+        most = done > most ? done : most;
+        skr_broker_close(broker);
+    }
+    assert_true(most > 10);
+}
+
 static void
 test_a_server_that_does_not_answer_is_given_up(void **state)
 {
@@ -246,6 +284,7 @@ main(void)
 #define CASE(name) cmocka_unit_test_setup_teardown(name, start, stop)
     const struct CMUnitTest tests[] = {
         CASE(test_what_makes_no_sense_ends_the_connection),
+        CASE(test_a_connection_cut_at_any_byte_gives_whole_messages_only),
         CASE(test_a_server_that_does_not_answer_is_given_up),
         CASE(test_properties_that_cannot_be_read_cost_only_their_message),
         CASE(test_memory_that_runs_out_leaks_nothing),

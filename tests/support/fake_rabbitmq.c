@@ -26,13 +26,22 @@ struct session {
     size_t held_count;
     char exchange[256], key[256], id[64];
     bool is_over;
+    bool is_cut;
+    size_t cut_after;  // bytes that are still let through
 };
 
 static void
 say(struct session *session, const void *bytes, size_t size)
 {
+    if (session->is_cut && size > session->cut_after) {
+        size = session->cut_after;
+        session->is_over = true;
+    }
     if (send(session->fd, bytes, size, MSG_NOSIGNAL) != (ssize_t)size)
         session->is_over = true;
+    session->cut_after -= size;
+    if (session->is_cut && session->is_over)
+        shutdown(session->fd, SHUT_RDWR);
 }
 
 static void
@@ -199,7 +208,11 @@ on_consume(struct session *session, uint16_t channel, const char *queue)
     if (strcmp(queue, "silent") == 0)
         return;
     say_method(session, channel, AMQP_BASIC_CONSUME_OK_METHOD, &ok);
-    if (strcmp(queue, "good") == 0) {
+    if (strncmp(queue, "cut-", 4) == 0) {
+        session->is_cut = true;
+        session->cut_after = strtoul(queue + 4, NULL, 10);
+        say_messages(session, channel, 1);
+    } else if (strcmp(queue, "good") == 0) {
         say_messages(session, channel, 1);
     } else if (strcmp(queue, "unturned") == 0) {
         say_deliver(session, channel, 5, "0");

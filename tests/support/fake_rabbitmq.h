@@ -30,6 +30,7 @@
 //   broken     properties that end too early, then twenty good messages
 //   unknown    properties that AMQP does not know, then the same
 //   cancelled  the consumer is cancelled
+//   cut-100    twenty good messages, of which the line lets 100 bytes through
 //   406        the channel is closed with this reply code
 
 #ifndef SKR_TESTS_FAKE_RABBITMQ_H
