@@ -152,8 +152,6 @@ def test_a_name_with_two_dots_in_a_row_holds_nobody_up(world):
     assert world.failed() == []
 
 
-@pytest.mark.xfail(strict=True, reason="the relay has no failure_limit yet: "
-                   "one mistake empties the outbox into the failed table")
 def test_a_wrong_route_does_not_empty_the_outbox_into_the_failed_table(world):
     """A hundred of one reason, then the route pauses and says so."""
     world.set_up()
@@ -169,8 +167,6 @@ def test_a_wrong_route_does_not_empty_the_outbox_into_the_failed_table(world):
     assert world.left() >= 200
 
 
-@pytest.mark.xfail(strict=True, reason="the relay counts the refusals of a "
-                   "full queue as retries of the messages")
 def test_a_full_queue_pauses_its_route_and_costs_no_retry(world):
     world.set_up()
     world.client.delete_queue("orders")
