@@ -105,14 +105,15 @@ def quote(text):
 class World(shops.Shop):
     """A folder with a configuration, a database, a virtual host."""
 
-    def __init__(self, folder, database, vhost, config=CONFIG, **settings):
+    def __init__(self, folder, database, vhost, broker_url=None):
         super().__init__(folder)
         self.database = database
         self.vhost = vhost
-        self.broker = need("SKR_RABBITMQ_URL").rsplit("/", 1)[0] + "/" + vhost
+        server = broker_url or need("SKR_RABBITMQ_URL")
+        self.broker = server.rsplit("/", 1)[0] + "/" + vhost
         self.client = amqp_client.Client(self.broker)
         self.exchanges, self.queues = {"order.placed"}, {"orders"}
-        self.set_config(config, **settings)
+        self.set_config()
 
     def set_config(self, config=CONFIG, replace=(), **settings):
         """replace: pairs of texts."""

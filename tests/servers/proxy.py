@@ -4,18 +4,22 @@
         connect(proxy.url(server.url))
         proxy.hold()     # bytes wait and nobody is told
         proxy.resume()   # what waited passes
+        proxy.swallow()  # what the open connections send gets lost, silently
         proxy.cut()      # every connection ends with a reset
         proxy.refuse()   # and new ones are refused
         proxy.accept()
 
 Otherwise bytes pass as they come. What a method does is done when it returns.
 """
+import array
 import concurrent.futures
+import fcntl
 import os
 import queue
 import select
 import socket
 import struct
+import termios
 import threading
 
 from . import ports
@@ -32,6 +36,13 @@ class _Flow:
         self.source, self.sink, self.to_server = source, sink, to_server
         self.rest = b""
         self.has_ended = False
+        self.swallows = False
+
+    def waiting(self):
+        """Bytes that have come and not been passed on."""
+        unread = array.array("i", [0])
+        fcntl.ioctl(self.source, termios.FIONREAD, unread)
+        return unread[0] + len(self.rest)
 
     def wants(self):
         """The socket to wait for and what for; None after the end."""
@@ -46,8 +57,12 @@ class _Flow:
                 self.rest = self.source.recv(PIECE)
                 if not self.rest:
                     self.has_ended = True
-                    self.sink.shutdown(socket.SHUT_WR)
+                    if not self.swallows:
+                        self.sink.shutdown(socket.SHUT_WR)
                     return
+            if self.swallows:
+                self.rest = b""
+                return
             self.rest = self.rest[self.sink.send(self.rest):]
         except BlockingIOError:
             pass
@@ -81,6 +96,16 @@ class Proxy:
         held = {True} if to_server else set()
         held |= {False} if to_client else set()
         self._do(lambda: self._held.update(held))
+
+    def waiting(self, to_server):
+        """Bytes that are being held in this direction."""
+        return self._do(lambda: sum(
+            flow.waiting() for connection in self._connections
+            for flow in connection if flow.to_server == to_server))
+
+    def swallow(self):
+        """New connections are not concerned."""
+        self._do(self._swallow)
 
     def resume(self):
         self._do(self._held.clear)
@@ -139,6 +164,11 @@ class Proxy:
         for connection in self._connections:
             self._reset(connection[0].source, connection[0].sink)
         self._connections = []
+
+    def _swallow(self):
+        for connection in self._connections:
+            for flow in connection:
+                flow.swallows = True
 
     def _loop(self):
         while self._is_open:

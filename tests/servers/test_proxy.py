@@ -166,3 +166,30 @@ def test_a_database_client_notices_the_cut():
         proxy.cut()
         client.join(30)
         assert result and result[0].returncode == 2
+
+
+def test_what_is_held_is_counted(proxy):
+    with connect(proxy) as link:
+        proxy.hold(to_client=False)
+        link.sendall(b"12345")
+        eventually(lambda: proxy.waiting(to_server=True) == 5)
+        proxy.resume()
+        assert read(link, 5) == b"12345"
+        assert proxy.waiting(to_server=True) == 0
+
+
+def test_swallowing_tells_nobody_and_spares_new_connections(proxy, echo):
+    with connect(proxy) as link, connect(proxy) as other:
+        for each in (link, other):
+            each.sendall(b"hello")
+            assert read(each, 5) == b"hello"
+        proxy.swallow()
+        link.sendall(b"lost")
+        with connect(proxy) as fresh:
+            fresh.sendall(b"found")
+            assert read(fresh, 5) == b"found"
+        assert b"lost" not in b"".join(echo[1])
+        other.close()
+        link.settimeout(0.2)
+        with pytest.raises(TimeoutError):
+            link.recv(1)
