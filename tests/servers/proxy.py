@@ -4,7 +4,7 @@
         connect(proxy.url(server.url))
         proxy.hold()     # bytes wait and nobody is told
         proxy.resume()   # what waited passes
-        proxy.swallow()  # what the open connections send gets lost, silently
+        proxy.swallow()  # packets of the open connections get lost, silently
         proxy.cut()      # every connection ends with a reset
         proxy.refuse()   # and new ones are refused
         proxy.accept()
@@ -13,6 +13,7 @@ Otherwise bytes pass as they come. What a method does is done when it returns.
 """
 import array
 import concurrent.futures
+import ctypes
 import fcntl
 import os
 import queue
@@ -27,6 +28,11 @@ from . import ports
 PIECE = 64 * 1024
 # Closing then sends a reset: no end of stream, what is on its way is lost.
 LINGER_NOT = struct.pack("ii", 1, 0)
+SO_ATTACH_FILTER = 26
+# A packet filter of one instruction: return 0, which drops the packet before
+# anything of it is acknowledged.
+DROP_ALL = ctypes.create_string_buffer(struct.pack("HBBI", 0x06, 0, 0, 0))
+DROPPING = struct.pack("HL", 1, ctypes.addressof(DROP_ALL))
 
 
 class _Flow:
@@ -169,6 +175,8 @@ class Proxy:
         for connection in self._connections:
             for flow in connection:
                 flow.swallows = True
+                flow.source.setsockopt(socket.SOL_SOCKET, SO_ATTACH_FILTER,
+                                       DROPPING)
 
     def _loop(self):
         while self._is_open:

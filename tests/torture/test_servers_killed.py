@@ -1,0 +1,175 @@
+"""The servers die by SIGKILL while messages are written and relayed, and come
+back on the same port and data: what was committed arrives, what was not does
+not, and duplicates are those that were in flight."""
+import itertools
+import json
+import pathlib
+import subprocess
+import sys
+import threading
+import uuid
+
+import pytest
+
+import amqp_client
+import shop as shops
+import worlds
+
+sys.path.insert(0, str(pathlib.Path(__file__).parents[1]))
+
+import servers  # noqa: E402: found through the path above
+
+KILLS = 20 if shops.LONG else 2
+# A batch is one transaction.
+BATCH = 20
+IN_FLIGHT = worlds.IN_FLIGHT
+
+
+class MortalDatabase:
+    """A server of this test's own, as worlds.World wants its database."""
+
+    def __init__(self, server):
+        self.server = server
+        self.kind = server.name
+        self.name = f"skr_{uuid.uuid4().hex[:12]}"
+        self.url = server.url.rsplit("/", 1)[0] + "/" + self.name
+        admin = {"mariadb": "mysql", "postgresql": "postgres"}[self.kind]
+        self.ask(f"CREATE DATABASE {self.name}", admin)
+
+    def ask(self, sql, database=None):
+        return self.server.query(sql, database or self.name).strip()
+
+    def drop(self):
+        """It ends with its server."""
+
+
+class Writer(threading.Thread):
+    """Transactions of numbered messages, one after the other, until told to
+    stop. Whether one that failed was committed is not known."""
+
+    def __init__(self, world):
+        super().__init__(daemon=True)
+        self.world = world
+        self.committed, self.unknown = set(), []
+        self.stopped = threading.Event()
+
+    def run(self):
+        for first in itertools.count(0, BATCH):
+            if self.stopped.is_set():
+                return
+            batch = set(range(first, first + BATCH))
+            try:
+                self.world.insert(BATCH, first=first)
+                self.committed |= batch
+            except (servers.ServerError, subprocess.CalledProcessError):
+                self.unknown.append(batch)
+
+    def stop(self):
+        self.stopped.set()
+        self.join()
+
+
+@pytest.fixture(scope="module")
+def mortals():
+    """A server of each kind that may be killed."""
+    worlds.need("SKR_RABBITMQ_URL")
+    with servers.Group("mariadb,postgresql,rabbitmq") as group:
+        yield {server.name: server for server in group.servers}
+
+
+class MortalWorld(worlds.World):
+    def __init__(self, folder, database, rabbitmq):
+        self.rabbitmq = rabbitmq
+        super().__init__(folder, database, "%2f", broker_url=rabbitmq.url)
+
+    def left(self):
+        """A server that is down tells nothing."""
+        try:
+            return super().left()
+        except servers.ServerError:
+            return -1
+
+    def take_numbers(self, queue="orders"):
+        with amqp_client.Client(self.rabbitmq.url) as client:
+            return [json.loads(message.body)["n"]
+                    for message in client.take_all(queue)]
+
+
+@pytest.fixture(params=["mariadb", "postgresql"])
+def mortal(request, tmp_path, mortals):
+    opened = MortalWorld(tmp_path, MortalDatabase(mortals[request.param]),
+                         mortals["rabbitmq"])
+    yield opened
+    opened.leave()
+
+
+def expect_ledger(world, writer, relay, kills):
+    writer.stop()
+    world.wait_until_empty(relay, 120)
+    assert relay.stop() == 0, relay.log()
+    numbers = world.take_numbers()
+    arrived = set(numbers)
+    halves = [batch for batch in writer.unknown
+              if arrived & batch and not batch <= arrived]
+    ledger = {"kills": kills, "committed": len(writer.committed),
+              "unknown": len(writer.unknown) * BATCH,
+              "lost": len(writer.committed - arrived),
+              "duplicates": len(numbers) - len(arrived)}
+    print(", ".join(f"{name} {value}" for name, value in ledger.items()))
+    assert ledger["committed"] >= BATCH * kills
+    assert ledger["lost"] == 0
+    assert halves == [], "half a transaction arrived"
+    assert arrived <= writer.committed.union(*writer.unknown)
+    assert ledger["duplicates"] <= kills * IN_FLIGHT
+    assert world.failed() == []
+
+
+def torture(world, victim):
+    """Kills under load, each after some progress and before the next."""
+    world.set_up()
+    relay = world.start_relay()
+    relay.wait_for(r"relay\.active")
+    writer = Writer(world)
+    writer.start()
+    for _ in range(KILLS):
+        goal = len(writer.committed) + 5 * BATCH
+        shops.until(lambda: len(writer.committed) >= goal, relay.log)
+        # It keeps up with the writer: it works.
+        shops.until(lambda: 0 <= world.left() < 5 * BATCH, relay.log)
+        said = len(relay.log())
+        victim.kill()
+        shops.until(lambda: len(relay.log()) > said, relay.log)
+        assert relay.is_running(), relay.log()
+        victim.start()
+    goal = len(writer.committed) + 5 * BATCH
+    shops.until(lambda: len(writer.committed) >= goal, relay.log)
+    expect_ledger(world, writer, relay, KILLS)
+
+
+def test_killed_database_loses_nothing(mortal, mortals):
+    torture(mortal, mortals[mortal.database.kind])
+
+
+def test_killed_rabbitmq_loses_nothing(mortal, mortals):
+    torture(mortal, mortals["rabbitmq"])
+
+
+def test_everything_killed_at_once_loses_nothing(mortal, mortals):
+    """The relay too, as when the power fails."""
+    world = mortal
+    world.set_up()
+    writer = Writer(world)
+    writer.start()
+    victims = [mortals[world.database.kind], mortals["rabbitmq"]]
+    for _ in range(max(KILLS // 2, 1)):
+        relay = world.start_relay()
+        goal = len(writer.committed) + 5 * BATCH
+        shops.until(lambda: len(writer.committed) >= goal, relay.log)
+        relay.wait_for(r"relay\.active")
+        for victim in victims:
+            victim.kill()
+        relay.kill()
+        for victim in victims:
+            victim.start()
+    relay = world.start_relay()
+    expect_ledger(world, writer, relay, max(KILLS // 2, 1))
