@@ -101,7 +101,8 @@ def line(request, world):
     opened.close()
 
 
-@pytest.mark.parametrize("cut", ["database", "broker", "both"])
+@pytest.mark.parametrize("cut", [
+    "database", "broker", *(["both"] if shops.LONG else [])])
 @pytest.mark.parametrize("step", STEPS)
 def test_a_cut_loses_nothing(line, step, cut):
     getattr(line, step)()

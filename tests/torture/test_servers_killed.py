@@ -19,7 +19,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).parents[1]))
 
 import servers  # noqa: E402: found through the path above
 
-KILLS = 20 if shops.LONG else 2
+KILLS = 20 if shops.LONG else 1
 # A batch is one transaction.
 BATCH = 20
 IN_FLIGHT = worlds.IN_FLIGHT
