@@ -2,8 +2,10 @@
 #include "bench.h"
 
 #include <errno.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <time.h>
 
 void
@@ -11,85 +13,6 @@ skr_bench_die(const char *what, const char *why)
 {
     fprintf(stderr, "%s: %s\n", what, why);
     exit(1);
-}
-
-static void
-check(sqlite3 *connection, int native, const char *what)
-{
-    if (native != SQLITE_OK)
-        skr_bench_die(what, sqlite3_errmsg(connection));
-}
-
-sqlite3 *
-skr_bench_open(const char *path)
-{
-    sqlite3 *connection = NULL;
-    check(connection,
-          sqlite3_open_v2(path, &connection,
-                          SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX, NULL),
-          path);
-    sqlite3_busy_timeout(connection, 5000);
-    skr_bench_run(connection, "PRAGMA journal_mode = WAL");
-    skr_bench_run(connection, "PRAGMA synchronous = FULL");
-    return connection;
-}
-
-void
-skr_bench_close(sqlite3 *connection)
-{
-    // Statements that are still prepared keep the connection open.
-    for (sqlite3_stmt *statement;
-         (statement = sqlite3_next_stmt(connection, NULL)) != NULL;)
-        sqlite3_finalize(statement);
-    check(connection, sqlite3_close(connection), "close");
-}
-
-void
-skr_bench_run(sqlite3 *connection, const char *sql)
-{
-    check(connection, sqlite3_exec(connection, sql, NULL, NULL, NULL), sql);
-}
-
-sqlite3_stmt *
-skr_bench_prepare(sqlite3 *connection, const char *sql)
-{
-    sqlite3_stmt *statement = NULL;
-    check(connection,
-          sqlite3_prepare_v3(connection, sql, -1, SQLITE_PREPARE_PERSISTENT,
-                             &statement, NULL),
-          sql);
-    return statement;
-}
-
-bool
-skr_bench_step(sqlite3_stmt *statement)
-{
-    int native = sqlite3_step(statement);
-    if (native == SQLITE_ROW)
-        return true;
-    if (native != SQLITE_DONE)
-        skr_bench_die(sqlite3_sql(statement),
-                      sqlite3_errmsg(sqlite3_db_handle(statement)));
-    sqlite3_reset(statement);
-    return false;
-}
-
-void
-skr_bench_bind_text(sqlite3_stmt *statement, int at, const char *text)
-{
-    check(sqlite3_db_handle(statement),
-          sqlite3_bind_text(statement, at, text, -1, SQLITE_STATIC), "bind");
-}
-
-void
-skr_bench_bind_column(sqlite3_stmt *statement, int at, sqlite3_stmt *from,
-                      int column)
-{
-    const char *text = (const char *)sqlite3_column_text(from, column);
-    check(sqlite3_db_handle(statement),
-          sqlite3_bind_text(statement, at, text,
-                            sqlite3_column_bytes(from, column), SQLITE_STATIC),
-          "bind");
 }
 
 void
@@ -107,6 +30,64 @@ skr_bench_now_us(void)
     struct timespec now;
     clock_gettime(CLOCK_MONOTONIC, &now);
     return (int64_t)now.tv_sec * 1000000 + now.tv_nsec / 1000;
+}
+
+void
+skr_bench_sleep_until(int64_t time_us)
+{
+    struct timespec until = {.tv_sec = time_us / 1000000,
+                             .tv_nsec = time_us % 1000000 * 1000};
+    while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &until, NULL) ==
+           EINTR)
+        ;
+}
+
+int64_t
+skr_bench_next_arrival(int64_t last_us, int64_t mean_pause_us)
+{
+    static _Thread_local unsigned short state[3] = {1, 2, 3};
+    return last_us +
+           (int64_t)(-log(1 - erand48(state)) * (double)mean_pause_us);
+}
+
+void
+skr_bench_write_body(char *body, size_t size, long number)
+{
+    int used =
+        snprintf(body, size + 1,
+                 "{\"order\":%ld,\"customer\":%ld,\"total\":\"%ld.%02ld\""
+                 ",\"note\":\"",
+                 number, number * 7919 % 100003, number % 977, number % 100);
+    if (used < 0 || (size_t)used + 2 > size)
+        skr_bench_die("body", "too small");
+    memset(body + used, 'x', size - (size_t)used - 2);
+    memcpy(body + size - 2, "\"}", 3);
+}
+
+long
+skr_bench_read_body(const char *body, size_t size)
+{
+    static const char start[] = "{\"order\":";
+    if (size < sizeof(start) || memcmp(body, start, sizeof(start) - 1) != 0)
+        skr_bench_die("body", "not one that was published here");
+    return atol(body + sizeof(start) - 1);
+}
+
+static int
+compare_values(const void *left, const void *right)
+{
+    int64_t a = *(const int64_t *)left, b = *(const int64_t *)right;
+    return (a > b) - (a < b);
+}
+
+int64_t
+skr_bench_percentile(int64_t *values, size_t count, double share)
+{
+    if (count == 0)
+        skr_bench_die("percentile", "of nothing");
+    qsort(values, count, sizeof(*values), compare_values);
+    size_t at = (size_t)((double)count * share);
+    return values[at < count ? at : count - 1];
 }
 
 long
@@ -135,22 +116,30 @@ skr_bench_mark(struct skr_bench_marks *marks, uint64_t rows)
     marks->marks[marks->count++].rows = rows;
 }
 
+// When the row was done, between two marks in proportion.
+static double
+time_of_row(const struct skr_bench_marks *marks, double row)
+{
+    for (uint64_t i = 1; i < marks->count; i++) {
+        double before = (double)marks->marks[i - 1].rows;
+        double after = (double)marks->marks[i].rows;
+        if (after < row || after == before)
+            continue;
+        return (double)marks->marks[i - 1].time_us +
+               (row - before) / (after - before) *
+                   (double)(marks->marks[i].time_us -
+                            marks->marks[i - 1].time_us);
+    }
+    return 0;
+}
+
 void
 skr_bench_report(struct skr_bench_marks *marks)
 {
     uint64_t rows = marks->count == 0 ? 0 : marks->marks[marks->count - 1].rows;
-    uint64_t first = 0, last = 0;
-    for (uint64_t i = 0; i < marks->count; i++) {
-        if (marks->marks[i].rows * 10 <= rows)
-            first = i;
-        if (marks->marks[i].rows * 10 <= rows * 9)
-            last = i;
-    }
-    double rate = 0;
-    if (last > first)
-        rate =
-            (double)(marks->marks[last].rows - marks->marks[first].rows) * 1e6 /
-            (double)(marks->marks[last].time_us - marks->marks[first].time_us);
+    double took_us = time_of_row(marks, 0.9 * (double)rows) -
+                     time_of_row(marks, 0.1 * (double)rows);
+    double rate = took_us > 0 ? 0.8 * (double)rows * 1e6 / took_us : 0;
     printf("%llu rows, %.0f rows/s\n", (unsigned long long)rows, rate);
     free(marks->marks);
     *marks = (struct skr_bench_marks){0};

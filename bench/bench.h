@@ -5,29 +5,31 @@
 #ifndef SKR_BENCH_BENCH_H
 #define SKR_BENCH_BENCH_H
 
-#include <sqlite3.h>
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 _Noreturn void skr_bench_die(const char *what, const char *why);
-
-// In WAL mode with synchronous=FULL: every commit survives a loss of power.
-sqlite3 *skr_bench_open(const char *path);
-void skr_bench_close(sqlite3 *connection);
-void skr_bench_run(sqlite3 *connection, const char *sql);
-sqlite3_stmt *skr_bench_prepare(sqlite3 *connection, const char *sql);
-// True: there is a row. False: there are no more, and it is reset.
-bool skr_bench_step(sqlite3_stmt *statement);
-void skr_bench_bind_text(sqlite3_stmt *statement, int at, const char *text);
-// Passes a column on as it is; it is borrowed until `from` moves on.
-void skr_bench_bind_column(sqlite3_stmt *statement, int at, sqlite3_stmt *from,
-                           int column);
 
 enum { SKR_BENCH_TIME_SIZE = 20 };
 // "2026-11-15 02:53:45", UTC.
 void skr_bench_timestamp(char time[SKR_BENCH_TIME_SIZE]);
 int64_t skr_bench_now_us(void);
+// Returns at once when that time has passed.
+void skr_bench_sleep_until(int64_t time_us);
+// The next of a row of Poisson arrivals, so many microseconds apart in the
+// mean; the same row in each run.
+int64_t skr_bench_next_arrival(int64_t last_us, int64_t mean_pause_us);
 long skr_bench_number(const char *text);
+
+enum { SKR_BENCH_BODY_SIZE = 300 };
+// A JSON object that differs with the number, `size` bytes and a zero.
+void skr_bench_write_body(char *body, size_t size, long number);
+// The number of a body.
+long skr_bench_read_body(const char *body, size_t size);
+
+// Sorts. share: 0.5 is the median; with 1 the greatest.
+int64_t skr_bench_percentile(int64_t *values, size_t count, double share);
 
 // When how many rows were done; the rate is that of the middle 80 %.
 struct skr_bench_marks {

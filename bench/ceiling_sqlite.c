@@ -6,6 +6,7 @@
 //     bench-ceiling-sqlite OUTBOX_FILE QUEUE_FILE
 
 #include "bench.h"
+#include "sqlite.h"
 
 #include <stdio.h>
 

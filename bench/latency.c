@@ -1,173 +1,135 @@
 // SPDX-License-Identifier: MIT
-// How long a message takes from its commit in the outbox until it can be seen
-// in the queue, with a relay running between the two.
+// How long a message takes from the end of its COMMIT until a consumer has it
+// that RabbitMQ pushes to, with a relay running between the two.
 //
-//     bench-latency OUTBOX_FILE QUEUE_FILE COUNT PAUSE_MS
+//     bench-latency DATABASE_URL BROKER_URL QUEUE COUNT PAUSE_MS
 //
-// Prints "queue_p50_us queue_p99_us queue_max_us publish_p50_us
-// publish_p99_us": the last two from BEGIN to the end of COMMIT.
+// Messages arrive as a Poisson process, PAUSE_MS apart in the mean; a lone one
+// after exactly that time. Prints "p50 p99 max publish_p50 publish_p99
+// statements": times in microseconds, those of publishing from BEGIN to the
+// end of COMMIT; the statements of this program that the server counted, -1
+// where it does not count them by session.
 
 #include "bench.h"
+#include "database.h"
+#include "publish.h"
+#include "rabbit.h"
 
 #include <pthread.h>
-#include <skirnir/sqlite.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
-#include <time.h>
 
-enum { POLL_NS = 50000, GIVE_UP_US = 30000000 };
+enum { PATIENCE_MS = 30000, LOOK_MS = 100 };
 
-struct watch {
-    const char *queue_file;
+struct run {
+    const char *database_url;
     long count;
-    int64_t *seen_us;  // by the number in the body
-    _Atomic bool is_watching;
-    _Atomic long published;
-    _Atomic int64_t published_us;  // the last one
+    int64_t mean_pause_us;
+    int64_t *committed_us, *took_us, *arrived_us;  // by number
+    _Atomic int64_t last_us;                       // the last commit
+    _Atomic long committed;
+    int64_t statements;
 };
 
-static void
-sleep_ns(int64_t ns)
-{
-    struct timespec pause = {.tv_sec = ns / 1000000000,
-                             .tv_nsec = ns % 1000000000};
-    nanosleep(&pause, NULL);
-}
-
-static void
-check_patience(struct watch *watch, long seen)
-{
-    if (atomic_load(&watch->published) > seen &&
-        skr_bench_now_us() - atomic_load(&watch->published_us) > GIVE_UP_US)
-        skr_bench_die("queue", "a message did not arrive in 30 s");
-}
-
-static int64_t
-read_number(sqlite3_stmt *statement)
-{
-    int64_t number = 0;
-    while (skr_bench_step(statement))
-        number = sqlite3_column_int64(statement, 0);
-    return number;
-}
-
-// One row at a time, as they come; asking for the version costs two
-// microseconds and no lock.
+// At times that do not depend on how long a commit takes: a slow one must not
+// thin out the load that the others see.
 static void *
-run_watch(void *user)
+run_application(void *user)
 {
-    struct watch *watch = user;
-    sqlite3 *queue = skr_bench_open(watch->queue_file);
-    sqlite3_stmt *version = skr_bench_prepare(queue, "PRAGMA data_version");
-    sqlite3_stmt *rows = skr_bench_prepare(
-        queue, "SELECT id, body FROM messenger_messages WHERE id > ?");
-    sqlite3_stmt *newest = skr_bench_prepare(
-        queue, "SELECT COALESCE(MAX(id), 0) FROM messenger_messages");
-    int64_t seen_version = read_number(version);
-    int64_t cursor = read_number(newest);
-    atomic_store(&watch->is_watching, true);
-    for (long left = watch->count; left > 0;) {
-        int64_t now_version = read_number(version);
-        if (now_version == seen_version) {
-            check_patience(watch, watch->count - left);
-            sleep_ns(POLL_NS);
-            continue;
-        }
-        seen_version = now_version;
-        int64_t now_us = skr_bench_now_us();
-        sqlite3_bind_int64(rows, 1, cursor);
-        for (; skr_bench_step(rows); left--) {
-            cursor = sqlite3_column_int64(rows, 0);
-            watch->seen_us[atol((const char *)sqlite3_column_text(rows, 1))] =
-                now_us;
-        }
+    struct run *run = user;
+    struct skr_bench_database database;
+    struct skr_outbox *outbox = skr_bench_outbox_open(NULL);
+    skr_bench_database_open(&database, run->database_url);
+    struct skr_tx tx = database.ops->tx(database.connection);
+    int64_t next_us = skr_bench_now_us();
+    for (long i = 0; i < run->count; i++) {
+        next_us = run->count == 1
+                      ? next_us + run->mean_pause_us
+                      : skr_bench_next_arrival(next_us, run->mean_pause_us);
+        skr_bench_sleep_until(next_us);
+        int64_t began_us = skr_bench_now_us();
+        skr_bench_database_run(&database, "BEGIN");
+        if (!skr_bench_publish(outbox, tx, i, 1, 0))
+            skr_bench_die("publish", "a conflict with another transaction");
+        skr_bench_database_run(&database, "COMMIT");
+        run->committed_us[i] = skr_bench_now_us();
+        run->took_us[i] = run->committed_us[i] - began_us;
+        atomic_store(&run->last_us, run->committed_us[i]);
+        atomic_store(&run->committed, i + 1);
     }
-    skr_bench_close(queue);
+    run->statements = database.ops->own_statements == NULL
+                          ? -1
+                          : skr_bench_database_number(
+                                &database, database.ops->own_statements);
+    skr_bench_database_close(&database);
+    skr_outbox_free(outbox);
     return NULL;
 }
 
 static void
-publish(const struct skr_outbox *outbox, sqlite3 *connection, long number)
+receive_all(struct run *run, struct skr_bench_rabbit *rabbit)
 {
-    char body[301];
-    struct skr_error error = {0};
-    int size = snprintf(body, sizeof(body), "%ld", number);
-    memset(body + size, ' ', sizeof(body) - 1 - (size_t)size);
-    struct skr_message message = {
-        .name = "order.placed", .body = body, .body_size = sizeof(body) - 1};
-    skr_bench_run(connection, "BEGIN IMMEDIATE");
-    if (skr_publish(outbox, skr_sqlite_tx(connection), &message, 1, NULL,
-                    &error) != SKR_OK)
-        skr_bench_die("publish", error.text);
-    skr_bench_run(connection, "COMMIT");
-}
-
-// At fixed times, however long a commit takes: a slow one must not thin out
-// the load that the others see.
-static void
-publish_all(const char *outbox_file, struct watch *watch, int64_t pause_us,
-            int64_t *committed_us, int64_t *took_us)
-{
-    struct skr_outbox *outbox = NULL;
-    struct skr_error error = {0};
-    if (skr_outbox_new(NULL, &outbox, &error) != SKR_OK)
-        skr_bench_die("outbox", error.text);
-    sqlite3 *connection = skr_bench_open(outbox_file);
-    int64_t next_us = skr_bench_now_us();
-    for (long i = 0; i < watch->count; i++) {
-        next_us += pause_us;
-        int64_t began_us = skr_bench_now_us();
-        if (next_us > began_us)
-            sleep_ns((next_us - began_us) * 1000);
-        began_us = skr_bench_now_us();
-        publish(outbox, connection, i);
-        committed_us[i] = skr_bench_now_us();
-        took_us[i] = committed_us[i] - began_us;
-        atomic_store(&watch->published_us, committed_us[i]);
-        atomic_store(&watch->published, i + 1);
+    for (long left = run->count; left > 0;) {
+        amqp_envelope_t envelope;
+        if (!skr_bench_rabbit_receive(rabbit, LOOK_MS, &envelope)) {
+            if (atomic_load(&run->committed) > run->count - left &&
+                skr_bench_now_us() - atomic_load(&run->last_us) >
+                    PATIENCE_MS * 1000)
+                skr_bench_die("queue", "a message did not arrive in 30 s");
+            continue;
+        }
+        int64_t now_us = skr_bench_now_us();
+        long number = skr_bench_read_body(envelope.message.body.bytes,
+                                          envelope.message.body.len);
+        amqp_destroy_envelope(&envelope);
+        if (number < 0 || number >= run->count)
+            skr_bench_die("queue", "a message that nobody published here");
+        left -= run->arrived_us[number] == 0;
+        run->arrived_us[number] = now_us;
     }
-    skr_bench_close(connection);
-    skr_outbox_free(outbox);
 }
 
-static int
-compare(const void *left, const void *right)
+static void
+print_run(struct run *run)
 {
-    int64_t a = *(const int64_t *)left, b = *(const int64_t *)right;
-    return (a > b) - (a < b);
+    size_t count = (size_t)run->count;
+    for (size_t i = 0; i < count; i++)
+        run->arrived_us[i] -= run->committed_us[i];
+    printf("%lld %lld %lld %lld %lld %lld\n",
+           (long long)skr_bench_percentile(run->arrived_us, count, 0.5),
+           (long long)skr_bench_percentile(run->arrived_us, count, 0.99),
+           (long long)skr_bench_percentile(run->arrived_us, count, 1),
+           (long long)skr_bench_percentile(run->took_us, count, 0.5),
+           (long long)skr_bench_percentile(run->took_us, count, 0.99),
+           (long long)run->statements);
 }
 
 int
 main(int argc, char **argv)
 {
-    if (argc != 5)
-        skr_bench_die("usage",
-                      "bench-latency OUTBOX_FILE QUEUE_FILE COUNT PAUSE_MS");
-    long count = skr_bench_number(argv[3]);
-    struct watch watch = {.queue_file = argv[2], .count = count};
-    int64_t *committed_us = calloc((size_t)count * 3, sizeof(*committed_us));
-    if (count == 0 || committed_us == NULL)
-        skr_bench_die(argv[3], "nothing to do, or too much");
-    int64_t *took_us = committed_us + count;
-    watch.seen_us = took_us + count;
+    if (argc != 6)
+        skr_bench_die("usage", "bench-latency DATABASE_URL BROKER_URL QUEUE "
+                               "COUNT PAUSE_MS");
+    struct run run = {.database_url = argv[1],
+                      .count = skr_bench_number(argv[4]),
+                      .mean_pause_us = skr_bench_number(argv[5]) * 1000};
+    int64_t *times = calloc((size_t)run.count * 3, sizeof(*times));
+    if (run.count == 0 || times == NULL)
+        skr_bench_die(argv[4], "nothing to do, or too much");
+    run.committed_us = times;
+    run.took_us = times + run.count;
+    run.arrived_us = times + 2 * run.count;
+    struct skr_bench_rabbit rabbit;
+    skr_bench_rabbit_open(&rabbit, argv[2]);
+    skr_bench_rabbit_consume(&rabbit, argv[3], 0);
     pthread_t thread;
-    if (pthread_create(&thread, NULL, run_watch, &watch) != 0)
-        skr_bench_die("watch", "cannot start a thread");
-    while (!atomic_load(&watch.is_watching))
-        sleep_ns(POLL_NS);
-    publish_all(argv[1], &watch, skr_bench_number(argv[4]) * 1000, committed_us,
-                took_us);
+    if (pthread_create(&thread, NULL, run_application, &run) != 0)
+        skr_bench_die("application", "cannot start a thread");
+    receive_all(&run, &rabbit);
     pthread_join(thread, NULL);
-    for (long i = 0; i < count; i++)
-        watch.seen_us[i] -= committed_us[i];
-    qsort(watch.seen_us, (size_t)count, sizeof(int64_t), compare);
-    qsort(took_us, (size_t)count, sizeof(int64_t), compare);
-    printf("%lld %lld %lld %lld %lld\n", (long long)watch.seen_us[count / 2],
-           (long long)watch.seen_us[count * 99 / 100],
-           (long long)watch.seen_us[count - 1], (long long)took_us[count / 2],
-           (long long)took_us[count * 99 / 100]);
-    free(committed_us);
+    skr_bench_rabbit_close(&rabbit);
+    print_run(&run);
+    free(times);
     return 0;
 }

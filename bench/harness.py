@@ -1,0 +1,180 @@
+"""What the cases of the benchmark share: running, watching, comparing."""
+import os
+import pathlib
+import signal
+import statistics
+import subprocess
+import time
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+STEP_LIMIT_S = 1800
+ENOUGH_PAIRS = 7
+
+
+class Failure(Exception):
+    """Something did not work: there is no figure."""
+
+
+class Report:
+    """Prints, and keeps what was printed for --save."""
+
+    def __init__(self):
+        self.lines = []
+
+    def say(self, line=""):
+        self.lines.append(line)
+        print(line, flush=True)
+
+
+class Programs:
+    """What was built: the program, and those of the benchmark."""
+
+    def __init__(self, build):
+        build = pathlib.Path(build).resolve()
+        self.skirnir = build / "src/app/skirnir"
+        self._bench = build / "bench"
+        if not self.skirnir.exists():
+            raise Failure(f"{self.skirnir} is missing; run `make bench`")
+
+    def bench(self, name):
+        program = self._bench / f"bench-{name}"
+        if not program.exists():
+            raise Failure(f"{program} is missing: the library of one of the "
+                          "servers is not installed, or it was not built")
+        return program
+
+
+def words(command):
+    return [str(part) for part in command]
+
+
+def run(*command):
+    result = subprocess.run(words(command), text=True, capture_output=True,
+                            timeout=STEP_LIMIT_S, stdin=subprocess.DEVNULL)
+    if result.returncode != 0:
+        raise Failure(f"{' '.join(words(command))} exits with "
+                      f"{result.returncode}: {result.stderr.strip()}")
+    return result.stdout.strip()
+
+
+class Background:
+    """A command that runs beside others. What it says is kept for errors."""
+
+    def __init__(self, output, *command):
+        self.command = words(command)
+        self.output = pathlib.Path(output)
+        with open(self.output, "wb") as file:
+            self.process = subprocess.Popen(self.command, stdout=file,
+                                            stderr=file,
+                                            stdin=subprocess.DEVNULL)
+        self.most_memory = 0.0
+
+    def text(self):
+        return self.output.read_text(errors="replace").strip()
+
+    def failure(self, what):
+        return Failure(f"{' '.join(self.command)} {what}: "
+                       f"{self.text()[-500:]}")
+
+    def has_ended(self):
+        """Looks at its memory while it has any."""
+        if self.process.poll() is None:
+            self.most_memory = max(self.most_memory,
+                                   resident(self.process.pid)[0])
+            return False
+        if self.process.returncode != 0:
+            raise self.failure(f"exits with {self.process.returncode}")
+        return True
+
+    def wait(self):
+        wait_for(self.has_ended, lambda: self.failure("does not end"))
+        return self.text()
+
+    def wait_for_text(self, text):
+        def has_said_it():
+            if self.has_ended():
+                raise self.failure(f"ends without saying {text}")
+            return text in self.text()
+        wait_for(has_said_it, lambda: self.failure(f"does not say {text}"), 60)
+
+    def stop(self):
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGTERM)
+            try:
+                self.process.wait(30)
+            except subprocess.TimeoutExpired:
+                self.process.kill()
+                self.process.wait()
+        if self.process.returncode != 0:
+            raise self.failure("answers SIGTERM with "
+                               f"{self.process.returncode}")
+
+    def end(self):
+        """At once, for when something else went wrong."""
+        if self.process.poll() is None:
+            self.process.kill()
+        self.process.wait()
+
+
+def wait_for(condition, failure, limit_s=STEP_LIMIT_S):
+    end = time.monotonic() + limit_s
+    while not condition():
+        if time.monotonic() > end:
+            raise failure()
+        time.sleep(0.02)
+
+
+def resident(pid):
+    """(most, now) in MB; nothing of a process that is ending."""
+    sizes = {"VmHWM": 0.0, "VmRSS": 0.0}
+    try:
+        status = pathlib.Path(f"/proc/{pid}/status").read_text()
+    except OSError:
+        status = ""
+    for line in status.splitlines():
+        name, _, value = line.partition(":")
+        if name in sizes:
+            sizes[name] = int(value.split()[0]) / 1024
+    return sizes["VmHWM"], sizes["VmRSS"]
+
+
+def load():
+    return " ".join(f"{average:.2f}" for average in os.getloadavg())
+
+
+class Cases:
+    """Cases on one kind of database."""
+
+    def __init__(self, options, folder, report, programs):
+        self.rows = options.rows
+        self.pairs = options.pairs
+        self.quick = options.quick
+        self.folder = folder
+        self.say = report.say
+        self.programs = programs
+
+    def title(self, text):
+        self.say()
+        self.say(f"## {text}")
+
+    def judge(self, ratios, target=None, is_most=False, what=""):
+        """Single pairs scatter too much to judge by."""
+        median = statistics.median(ratios)
+        verdict = ""
+        if target is not None and len(ratios) >= ENOUGH_PAIRS:
+            is_met = median <= target if is_most else median >= target
+            verdict = f"; target {'at most ' if is_most else ''}" \
+                f"{target:.2f}: {'met' if is_met else 'MISSED'}"
+        self.say(f"{what}median {median:.2f} ({min(ratios):.2f} to "
+                 f"{max(ratios):.2f}){verdict}; load {load()}")
+
+    def compare(self, title, ceiling, product, target=None):
+        """ceiling and product run in turns, and return rows per second."""
+        self.title(title)
+        ratios = []
+        for number in range(1, self.pairs + 1):
+            top, rate = ceiling(), product()
+            ratios.append(rate / top)
+            self.say(f"pair {number}: ceiling {top:9,.0f}/s  product "
+                     f"{rate:9,.0f}/s  ratio {rate / top:.2f}")
+        self.judge(ratios, target)

@@ -1,0 +1,451 @@
+"""The cases on MariaDB and PostgreSQL, with RabbitMQ behind them.
+
+The servers are started here, in folders of their own, and stopped at the end.
+"""
+import time
+
+from harness import Background, Cases, Failure, load, run
+from server_databases import KINDS, servers
+
+BODY_SIZE = 300
+QUEUES = ("orders", "second")
+HELD_RATE = 2000
+HANDLED = "SELECT COALESCE(MAX(n), 0) FROM effect"
+CONFIG = """\
+databases:
+  default: '{database}'
+transports:
+  outbox:
+    dsn: doctrine://default?table_name=messenger_outbox&queue_name=outbox
+    relay_to: amqp
+{outbox}
+  amqp: '{broker}'
+  orders:
+    dsn: '{broker}'
+    options:
+      queues:
+        orders: ~
+{orders}
+  failed: doctrine://default?queue_name=failed
+failure_transport: failed
+message_broker:
+  inbox:
+    database: default
+    message_types:
+      order.placed: App\\Message\\OrderPlaced
+message_broker_amqp:
+  topology:
+    exchanges:
+      order.placed: {{type: topic}}
+    queues: {{orders: ~}}
+    bindings:
+      - {{exchange: order.placed, queue: orders, binding_key: 'order.#'}}
+handlers:
+  order.placed:
+    sql: INSERT INTO effect (id, body) VALUES (:id, :body)
+"""
+
+
+class ServerCases(Cases):
+    def __init__(self, kind, options, folder, report, programs):
+        super().__init__(options, folder, report, programs)
+        self.database = KINDS[kind]()
+        self.rabbitmq = servers.RabbitMQ()
+        try:
+            self.database.start()
+            self.rabbitmq.start()
+            self.version = f"{self.database.version()}, RabbitMQ " + \
+                self.rabbitmq.control("version").strip()
+            self.config = self.write_config("run")
+            self.database.make_tables()
+            self.skirnir("setup")
+            self.skirnir("setup-deduplication", "--force")
+            self.skirnir("setup-amqp")
+            self.purge()
+        except BaseException:
+            self.close()
+            raise
+        self.made = set()
+
+    def close(self):
+        try:
+            self.rabbitmq.close()
+        finally:
+            self.database.close()
+
+    # Small steps.
+
+    def write_config(self, name, outbox="", orders=""):
+        """outbox, orders: further lines for these transports."""
+        file = self.folder / f"{name}.yaml"
+        file.write_text(CONFIG.format(
+            database=self.database.relay_url, broker=self.rabbitmq.url,
+            outbox=outbox, orders=orders))
+        return file
+
+    def skirnir(self, *arguments):
+        return run(self.programs.skirnir, *arguments, "-c", self.config)
+
+    def purge(self):
+        """How many messages were in the queues."""
+        return int(run(self.programs.bench("purge"), self.rabbitmq.url,
+                       *QUEUES))
+
+    def fill(self, name, *fillings):
+        """A table filled with (queue, rows, delay in seconds), made once."""
+        if name not in self.made:
+            self.database.stage(None)
+            for filling in fillings:
+                run(self.programs.bench("fill"), self.database.url, *filling)
+            self.database.keep_as(name)
+            self.made.add(name)
+        return name
+
+    def plain(self):
+        return self.fill("plain", ("outbox", self.rows, 0))
+
+    def start(self, name, *command):
+        return Background(self.folder / name, *command)
+
+    def publisher(self, rows, rate=0, dress="bare", exchange="",
+                  keys=QUEUES[:1], size=BODY_SIZE):
+        return [self.programs.bench("ceiling-publish"), self.rabbitmq.url,
+                rows, rate, size, dress, exchange, *keys]
+
+    def claimer(self):
+        return [self.programs.bench("ceiling-claim"), self.database.url,
+                self.rabbitmq.url, QUEUES[0]]
+
+    def relay_command(self, config=None):
+        return [self.programs.skirnir, "relay", "outbox", "-c",
+                config or self.config]
+
+    def watch(self, commands, watched, rows):
+        """Runs commands to their end: rows per second, and the most memory
+        that one of them had."""
+        watch = self.start("watch", self.programs.bench("watch"), watched[0],
+                           rows, *watched[1:])
+        running = [watch]
+        try:
+            for number, command in enumerate(commands):
+                running.append(self.start(f"side-{number}", *command))
+            for background in [*running[1:], watch]:
+                background.wait()
+        finally:
+            for background in running:
+                background.end()
+        return (float(watch.text().split()[2]),
+                max(side.most_memory for side in running[1:]))
+
+    def watch_queues(self, commands, rows, queues=QUEUES):
+        return self.watch(commands, [self.rabbitmq.url, *queues], rows)
+
+    # Sides of a pair.
+
+    def publish(self, rows=None, **how):
+        """Ceiling A1, or A2 with two keys."""
+        rows = rows or self.rows
+        keys = how.get("keys", QUEUES[:1])
+        self.purge()
+        rate = self.watch_queues([self.publisher(rows, **how)],
+                                 rows * len(keys))[0]
+        self.check_queues(rows * len(keys))
+        return rate
+
+    def check_queues(self, rows, most=None):
+        count = self.purge()
+        if not rows <= count <= (most or rows):
+            raise Failure(f"{count} messages arrived, not {rows}")
+
+    def drain(self, made, commands, rows, left=0, spare=0, session=False):
+        """(rate, memory) of a drain of a copy of that table. left: rows that
+        must stay. spare: messages that may come twice. session: another has a
+        transaction open meanwhile."""
+        self.purge()
+        self.database.stage(made)
+        other = self.database.open_session() if session else None
+        try:
+            result = self.watch_queues(commands, rows)
+        finally:
+            if other is not None:
+                other.close()
+        found = int(self.database.ask("SELECT COUNT(*) FROM messenger_outbox"))
+        if found != left:
+            raise Failure(f"{found} rows are left in the outbox, not {left}")
+        self.check_queues(rows, rows + spare)
+        return result
+
+    def relay(self, made, left=0, session=False):
+        command = [*self.relay_command(), "--stop-when-empty"]
+        return self.drain(made, [command], self.rows, left,
+                          session=session)[0]
+
+    def claim(self, loops):
+        """Loops that meet publish a batch again."""
+        return self.drain(self.plain(), [self.claimer()] * loops, self.rows,
+                          spare=self.rows if loops > 1 else 0)[0]
+
+    # Cases of the relay.
+
+    def run_publish(self):
+        """What RabbitMQ takes: A2 against A1, and what the clothes cost."""
+        self.compare(
+            f"publish: {self.rows:,} messages on each of two connections to "
+            "two queues (A2) against one (A1), for information",
+            self.publish, lambda: self.publish(keys=QUEUES))
+        self.compare(
+            "dressed: A1 with exchange, headers and mandatory flag as a relay "
+            "needs them, for information",
+            self.publish,
+            lambda: self.publish(dress="dressed", exchange="order.placed",
+                                 keys=["order.placed"]))
+
+    def run_plain(self):
+        made = self.plain()
+        self.compare(f"plain: the relay drains {self.rows:,} rows, against "
+                     "A1", self.publish, lambda: self.relay(made), 0.8)
+
+    def run_claim(self):
+        made = self.plain()
+        self.compare("claim: the relay against one loop B, for information",
+                     lambda: self.claim(1), lambda: self.relay(made))
+
+    def run_shared(self):
+        keys = run(self.programs.skirnir, "config", "keys")
+        if "transports.*.claim" not in keys.split():
+            self.title("shared: the program has no `claim` yet; loops B only")
+            for loops in (1, 2):
+                self.say(f"{loops} B: {self.claim(loops):9,.0f}/s")
+            return
+        for mode in ("locked", "lease"):
+            config = self.write_config(mode, outbox=f"    claim: {mode}")
+            command = [*self.relay_command(config), "--stop-when-empty"]
+            self.compare(
+                f"shared: two relays with `claim: {mode}` against two loops B",
+                lambda: self.claim(2),
+                lambda two=[command] * 2: self.drain(
+                    self.plain(), two, self.rows)[0], 1.0)
+
+    def run_scheduled(self):
+        made = self.fill("scheduled", ("outbox", self.rows, 86400),
+                         ("outbox", self.rows, 0))
+        self.compare(f"scheduled: {self.rows:,} rows for tomorrow in front, "
+                     "against A1", self.publish,
+                     lambda: self.relay(made, self.rows), 0.5)
+
+    def run_other_queue(self):
+        others = self.rows * 10
+        made = self.fill("others", ("other", others, 0),
+                         ("outbox", self.rows, 0))
+        self.compare(f"other-queue: {others:,} rows of another queue in "
+                     "front, against A1", self.publish,
+                     lambda: self.relay(made, others), 0.5)
+
+    def run_open_read(self):
+        made = self.plain()
+        self.compare("open-read: another session's transaction, that has read "
+                     "and written, open for the whole drain, against A1",
+                     self.publish, lambda: self.relay(made, session=True), 0.5)
+
+    def run_memory(self):
+        """Memory and rate do not depend on how much waits."""
+        plain, many = self.plain(), self.rows * 10
+        long = self.fill("long", ("outbox", many, 0))
+        command = [*self.relay_command(), "--stop-when-empty"]
+        most = 0
+
+        def drain(made, rows):
+            nonlocal most
+            rate, memory = self.drain(made, [command], rows)
+            most = max(most, memory)
+            return rate
+        self.compare(f"memory: {many:,} rows waiting against {self.rows:,}",
+                     lambda: drain(plain, self.rows),
+                     lambda: drain(long, many), 0.8)
+        self.say(f"VmHWM {most:.1f} MB; target under 32 MB: "
+                 f"{'met' if most < 32 else 'MISSED'}")
+
+    def measure_latency(self, count, pause_ms):
+        """Milliseconds, and statements a second of the relay."""
+        began, before = time.monotonic(), self.database.statements()
+        *times, own = [int(word) for word in run(
+            self.programs.bench("latency"), self.database.url,
+            self.rabbitmq.url, QUEUES[0], count, pause_ms).split()]
+        done = self.database.statements() - before
+        if self.database.counts_by_session:
+            done -= own
+        return ([value / 1000 for value in times],
+                done / (time.monotonic() - began))
+
+    def run_latency(self):
+        count = 500 if self.quick else 6000
+        silence_s = 5 if self.quick else 60
+        self.title("latency: from the end of COMMIT to a consumer that "
+                   "RabbitMQ pushes to")
+        self.purge()
+        self.database.stage(None)
+        self.database.begin_counting()
+        relay = self.start("relay", *self.relay_command())
+        try:
+            relay.wait_for_text("relay.active")
+            times, statements = self.measure_latency(count, 10)
+            p50, p99, most, publish50, publish99 = times
+            self.say(f"{count:,} messages, 100/s as a Poisson process: p50 "
+                     f"{p50:.1f} ms, p99 {p99:.1f} ms, most {most:.1f} ms "
+                     "(targets 5 and 25); the application's transaction: p50 "
+                     f"{publish50:.1f} ms, p99 {publish99:.1f} ms; "
+                     f"{statements:.0f} statements/s (target 300); load "
+                     f"{load()}")
+            times, statements = self.measure_latency(1, silence_s * 1000)
+            self.say(f"one, after {silence_s} s of silence: {times[0]:.1f} ms "
+                     f"(target 1000 by polling, 20 with LISTEN); "
+                     f"{statements:.1f} statements/s meanwhile")
+        finally:
+            relay.stop()
+            self.database.end_counting()
+
+    def measure_application(self, command, seconds):
+        """(p50, p99, most in ms, conflicts, waits for locks) beside it."""
+        self.purge()
+        self.database.stage(None)
+        beside = self.start("beside", *command)
+        try:
+            words = run(self.programs.bench("application"),
+                        self.database.url, seconds, HELD_RATE).split()
+            if beside.process.poll() is not None:
+                raise beside.failure("ended before the application did")
+        finally:
+            beside.end()
+        return [int(word) / 1000 for word in words[:3]] + \
+            [int(word) for word in words[3:]]
+
+    def run_application(self):
+        """Its inserts, beside a relay and beside the same load on RabbitMQ."""
+        seconds = 5 if self.quick else 20
+        ceiling = self.publisher(HELD_RATE * seconds * 2, rate=HELD_RATE)
+        ratios, troubles = [], []
+        self.title(f"application: its insert while {HELD_RATE:,}/s are "
+                   "relayed, against the same rate of A1")
+        for number in range(1, self.pairs + 1):
+            top = self.measure_application(ceiling, seconds)
+            side = self.measure_application(self.relay_command(), seconds)
+            ratios.append(side[1] / top[1])
+            troubles.append((top[3:], side[3:]))
+            self.say(f"pair {number}: p99 beside A1 {top[1]:6.1f} ms  beside "
+                     f"the relay {side[1]:6.1f} ms  ratio {ratios[-1]:.2f}  "
+                     f"(p50 {top[0]:.1f} and {side[0]:.1f} ms)")
+        self.judge(ratios, 1.5, is_most=True)
+        for at, what in enumerate(("conflicts (1213, 1205)",
+                                   "waits for a lock")):
+            alone, found = [sum(trouble[side][at] for trouble in troubles)
+                            for side in (0, 1)]
+            self.say(f"{what}: {found} beside the relay, {alone} beside A1; "
+                     f"target 0: {'met' if found == 0 else 'MISSED'}")
+
+    # Cases of the consumer.
+
+    def fill_queue(self, rows, size=BODY_SIZE):
+        self.purge()
+        run(*self.publisher(rows, dress="dressed", size=size))
+
+    def consume(self, command, is_large=False, rows=None, size=BODY_SIZE):
+        """(rate, memory)"""
+        rows = rows or self.rows
+        self.fill_queue(rows, size)
+        if is_large:
+            self.database.swap_remembered()
+            self.database.forget_newest()
+        else:
+            self.database.empty_inbox()
+            self.database.settle()
+        try:
+            result = self.watch([command], [self.database.url, HANDLED], rows)
+            left = self.purge()
+            if left != 0:
+                raise Failure(f"{left} messages are left in the queue")
+            return result
+        finally:
+            if is_large:
+                self.database.swap_remembered()
+
+    def consume_loop(self, batch):
+        return [self.programs.bench("ceiling-consume"), self.database.url,
+                self.rabbitmq.url, QUEUES[0], self.rows, batch]
+
+    def consume_command(self, config=None):
+        return [self.programs.skirnir, "consume", "orders", "-c",
+                config or self.config, "--stop-when-empty"]
+
+    def can_consume(self):
+        """Says why not."""
+        self.purge()
+        try:
+            run(*self.consume_command())
+        except Failure as failure:
+            self.say("the program cannot do this: "
+                     f"{str(failure).splitlines()[-1][-160:]}")
+            return False
+        return True
+
+    def compare_consume(self, title, batch, orders, target):
+        loop = self.consume_loop(batch)
+        if not self.can_consume():
+            self.title(title)
+            rates = [self.consume(loop)[0] for _ in range(self.pairs)]
+            self.say("ceiling " + " ".join(f"{rate:,.0f}/s"
+                                           for rate in rates))
+            return
+        config = self.write_config(f"batch-{batch}", orders=orders)
+        self.compare(title, lambda: self.consume(loop)[0],
+                     lambda: self.consume(self.consume_command(config))[0],
+                     target)
+
+    def run_consume(self):
+        self.compare_consume(
+            f"consume: {self.rows:,} messages with default settings, against "
+            "100 in a transaction", 100, "", 0.8)
+
+    def run_consume_one(self):
+        self.compare_consume(
+            f"consume-one: {self.rows:,} messages, each in a transaction of "
+            "its own", 1, "    batch: 1", 0.9)
+
+    def run_remembered(self):
+        count = self.rows * 100
+        title = f"remembered: {count:,} ids in the deduplication table, " \
+            "against none"
+        if "remembered" not in self.made:
+            self.database.remember_many(count)
+            self.made.add("remembered")
+        command = self.consume_command()
+        if not self.can_consume():
+            title += " (the ceiling's own)"
+            command = self.consume_loop(100)
+        self.compare(title, lambda: self.consume(command)[0],
+                     lambda: self.consume(command, is_large=True)[0], 0.8)
+
+    def run_consume_memory(self):
+        self.title("consume-memory: messages of 1 kB, prefetch 500")
+        if not self.can_consume():
+            return
+        memory = self.consume(self.consume_command(), size=1000)[1]
+        self.say(f"VmHWM {memory:.1f} MB; target under 32 MB: "
+                 f"{'met' if memory < 32 else 'MISSED'}")
+
+
+ServerCases.CASES = {
+    "publish": ServerCases.run_publish,
+    "plain": ServerCases.run_plain,
+    "claim": ServerCases.run_claim,
+    "shared": ServerCases.run_shared,
+    "scheduled": ServerCases.run_scheduled,
+    "other-queue": ServerCases.run_other_queue,
+    "open-read": ServerCases.run_open_read,
+    "memory": ServerCases.run_memory,
+    "latency": ServerCases.run_latency,
+    "application": ServerCases.run_application,
+    "consume": ServerCases.run_consume,
+    "consume-one": ServerCases.run_consume_one,
+    "remembered": ServerCases.run_remembered,
+    "consume-memory": ServerCases.run_consume_memory,
+}
