@@ -68,6 +68,7 @@ class Background:
                                             stderr=file,
                                             stdin=subprocess.DEVNULL)
         self.most_memory = 0.0
+        self.processor_us = 0.0
 
     def text(self):
         return self.output.read_text(errors="replace").strip()
@@ -77,10 +78,12 @@ class Background:
                        f"{self.text()[-500:]}")
 
     def has_ended(self):
-        """Looks at its memory while it has any."""
+        """Looks at what it uses while it runs."""
         if self.process.poll() is None:
             self.most_memory = max(self.most_memory,
                                    resident(self.process.pid)[0])
+            self.processor_us = max(self.processor_us,
+                                    processor_us([self.process.pid]))
             return False
         if self.process.returncode != 0:
             raise self.failure(f"exits with {self.process.returncode}")
@@ -138,6 +141,20 @@ def resident(pid):
     return sizes["VmHWM"], sizes["VmRSS"]
 
 
+def processor_us(pids):
+    """Microseconds of processor time, with those of children that ended."""
+    ticks = 0
+    for pid in pids:
+        try:
+            text = pathlib.Path(f"/proc/{pid}/stat").read_text()
+        except OSError:
+            continue
+        # The name in parentheses may hold anything; fields follow the last.
+        ticks += sum(int(word) for word in text.rpartition(")")[2].split()
+                     [11:15])
+    return ticks * 1e6 / os.sysconf("SC_CLK_TCK")
+
+
 def load():
     return " ".join(f"{average:.2f}" for average in os.getloadavg())
 
@@ -152,6 +169,7 @@ class Cases:
         self.folder = folder
         self.say = report.say
         self.programs = programs
+        self.costs = {}  # of the last run: microseconds a message, by whom
 
     def title(self, text):
         self.say()
@@ -168,13 +186,41 @@ class Cases:
         self.say(f"{what}median {median:.2f} ({min(ratios):.2f} to "
                  f"{max(ratios):.2f}){verdict}; load {load()}")
 
-    def compare(self, title, ceiling, product, target=None):
-        """ceiling and product run in turns, and return rows per second."""
+    def compare(self, title, ceiling, product, target=None, beside=None):
+        """ceiling and product run in turns, and return rows per second.
+        beside: another ceiling, for information."""
         self.title(title)
-        ratios = []
+        ratios, others, costs = [], [], {}
+
+        def measure(name, side):
+            self.costs = {}
+            rate = side()
+            costs.setdefault(name, []).append(self.costs)
+            return rate
         for number in range(1, self.pairs + 1):
-            top, rate = ceiling(), product()
+            top = measure("ceiling", ceiling)
+            other = beside and measure("beside", beside)
+            rate = measure("product", product)
             ratios.append(rate / top)
-            self.say(f"pair {number}: ceiling {top:9,.0f}/s  product "
-                     f"{rate:9,.0f}/s  ratio {rate / top:.2f}")
+            line = f"pair {number}: ceiling {top:9,.0f}/s  product " \
+                f"{rate:9,.0f}/s  ratio {rate / top:.2f}"
+            if other is not None:
+                others.append(rate / other)
+                line += f"  beside {other:9,.0f}/s  ratio {rate / other:.2f}"
+            self.say(line)
         self.judge(ratios, target)
+        if others:
+            self.judge(others, what="beside: ")
+        self.say_costs(costs)
+
+    def say_costs(self, costs):
+        """They tell more than rates where others are at work too."""
+        parts = []
+        for name, runs in costs.items():
+            spent = ", ".join(
+                f"{who} {statistics.median(run[who] for run in runs):.0f}"
+                for who in runs[0])
+            if spent:
+                parts.append(f"{name}: {spent}")
+        if parts:
+            self.say("processor time in us a message: " + "; ".join(parts))
