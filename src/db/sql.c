@@ -99,3 +99,18 @@ skr_sql_list(struct skr_arena *arena, size_t size)
                i + 1 < size ? 3 : 2);
     return list;
 }
+
+char *
+skr_sql_rows(struct skr_arena *arena, size_t size)
+{
+    static const char first[] = "SELECT {id_row}";
+    static const char next[] = " UNION ALL SELECT {id_row}";
+    char *rows = skr_arena_take(arena, sizeof(first) + size * sizeof(next));
+    if (rows == NULL)
+        return NULL;
+    char *end = rows + sizeof(first) - 1;
+    memcpy(rows, first, sizeof(first));
+    for (size_t i = 1; i < size; i++, end += sizeof(next) - 1)
+        memcpy(end, next, sizeof(next));
+    return rows;
+}

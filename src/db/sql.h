@@ -29,7 +29,14 @@ struct skr_word {
 //                  shared by all tables the table's name is put before it.
 //   insert_once    tail of an INSERT that does nothing when the key exists, or
 //                  "" where SKR_DUPLICATE is the only way to know
-//   lock_skip      tail of a SELECT that claims rows others may want
+//   lock_skip      tail of a SELECT that claims rows others may want; "" where
+//                  rows cannot be locked one by one
+//   by_primary_key  after a table's name: rows are reached by their ids, as the
+//                  statement says, and no other row is locked on the way
+//   remove_ids     a DELETE of the rows {ids}, reached in the same way; it
+//   knows
+//                  the words table, ids and id_rows
+//   id_row         a column `id` of a bound number; of such {id_rows} is made
 //   random_hex     32 random hexadecimal digits
 //   no_index       before a column: leave its index out of the plan; "" where
 //                  the planner knows the data well enough
@@ -69,5 +76,7 @@ enum { SKR_SQL_MAX_LIST = 256 };
 size_t skr_sql_list_size(size_t count);
 // "?, ?, ?": for {ids}.
 char *skr_sql_list(struct skr_arena *arena, size_t size);
+// "SELECT {id_row} UNION ALL SELECT {id_row}": for {id_rows}.
+char *skr_sql_rows(struct skr_arena *arena, size_t size);
 
 #endif

@@ -194,11 +194,9 @@ idle_time_ms(const struct skr_pump *pump)
     if (pump->options->is_over != NULL && longest_ms > ASK_AGAIN_MS)
         longest_ms = ASK_AGAIN_MS;
     int64_t until = now + longest_ms;
-    if (pump->position.next_due_ms > 0 && pump->position.next_due_ms < until)
-        until = pump->position.next_due_ms;
-    if (pump->position.next_sweep_ms > 0 &&
-        pump->position.next_sweep_ms < until)
-        until = pump->position.next_sweep_ms;
+    int64_t look_ms = skr_position_next_ms(&pump->position);
+    if (look_ms > 0 && look_ms < until)
+        until = look_ms;
     int64_t try_ms = skr_gates_next_ms(&pump->gates);
     if (try_ms > 0 && try_ms < until)
         until = try_ms;

@@ -148,9 +148,9 @@ skr_table_renew_fn(const struct skr_table *table, struct skr_db *db,
 // SKR_RECONNECT it may be called again, on another connection too.
 //
 // Leased: what is done leaves whoever has it now; all else only while the lease
-// is ours, and is marked lost when not. Locked: in the transaction that is open
-// on db, and ends it. Where that is over already (the connection was lost) what
-// is done leaves in a new one, and all else is lost.
+// is ours; a retry or failure that came too late is marked lost. Locked: in the
+// transaction that is open on db, and ends it. Where that is over already (the
+// connection was lost) what is done leaves in a new one, and all else is lost.
 typedef enum skr_code
 skr_table_settle_fn(const struct skr_table *table, struct skr_db *db,
                     struct skr_batch *batch, struct skr_error *error);
@@ -193,6 +193,10 @@ struct skr_table_ops {
     skr_table_foreign_fn *foreign;  // NULL: there are none
     skr_table_free_fn *free;
 };
+
+// When the next look is worth while although nothing was written since the last
+// one: by skr_clock_ms(); 0: never.
+int64_t skr_position_next_ms(const struct skr_position *position);
 
 // Runs the statements of setup() in one go, safe from many hosts at once.
 SKR_MUST_CHECK enum skr_code

@@ -9,7 +9,6 @@ struct consumer {
     struct skr_db *db;
     struct skr_position position;
     struct skr_batch batch;
-    struct skr_lease lease;
 };
 
 static void
@@ -30,11 +29,12 @@ static size_t
 claim(const struct fixture *fixture, struct consumer *consumer, size_t max_rows)
 {
     struct skr_error error = {0};
-    const struct skr_read read = {.max_rows = max_rows, .max_bytes = 1 << 20};
+    const struct skr_read read = {
+        .max_rows = max_rows, .max_bytes = 1 << 20, .counts_tries = true};
     skr_batch_clear(&consumer->batch);
-    if (skr_messenger_claim(fixture->table, consumer->db, &consumer->position,
-                            &read, &consumer->batch, &consumer->lease,
-                            &error) != SKR_OK)
+    if (fixture->table->ops->claim(fixture->table, consumer->db,
+                                   &consumer->position, &read, &consumer->batch,
+                                   &error) != SKR_OK)
         fail_msg("%s", error.text);
     // No transaction is open: the low-water mark may follow at once.
     consumer->position.low_water = consumer->position.cursor;
@@ -46,10 +46,12 @@ static uint64_t
 release(const struct fixture *fixture, struct consumer *consumer)
 {
     struct skr_error error = {0};
-    uint64_t lost = 0;
-    if (skr_messenger_release(fixture->table, consumer->db, &consumer->batch,
-                              &consumer->lease, &lost, &error) != SKR_OK)
+    if (fixture->table->ops->settle(fixture->table, consumer->db,
+                                    &consumer->batch, &error) != SKR_OK)
         fail_msg("%s", error.text);
+    uint64_t lost = 0;
+    for (size_t i = 0; i < consumer->batch.count; i++)
+        lost += consumer->batch.items[i].lost;
     return lost;
 }
 
@@ -178,15 +180,16 @@ test_a_release_is_fenced_by_the_lease(void **state)
     char *headers = skr_test_text(
         fixture->db, "SELECT headers FROM messenger_outbox WHERE id = 2");
     // The first one wakes up: its lease is the time that was there before.
-    skr_clock_timestamp(skr_clock_wall_us() - 61 * 1000000LL, a.lease.time);
+    skr_clock_timestamp(skr_clock_wall_us() - 61 * 1000000LL,
+                        a.batch.lease.time);
     a.batch.items[0].state = SKR_READ;
     a.batch.items[1].state = SKR_RETRY_LATER;
     a.batch.items[2].state = SKR_DONE;
-    assert_int_equal(release(fixture, &a), 2);
+    assert_int_equal(release(fixture, &a), 1);
     assert_true(a.batch.items[1].lost);
     skr_test_assert_text(
         fixture->db, "SELECT delivered_at FROM messenger_outbox WHERE id = 1",
-        b.lease.time);
+        b.batch.lease.time);
     skr_test_assert_text(fixture->db,
                          "SELECT headers FROM messenger_outbox WHERE id = 2",
                          headers);
@@ -221,28 +224,28 @@ test_keeping_moves_the_lease_of_rows_that_are_still_ours(void **state)
     struct consumer a;
     open_consumer(fixture, &a);
     assert_int_equal(claim(fixture, &a, 10), 3);
-    int64_t rows[] = {1, 2, 3};
     age_claims(fixture, 30);
     // The lease that those rows have now.
     char *time = skr_test_text(
         fixture->db, "SELECT delivered_at FROM messenger_outbox WHERE id = 1");
-    memcpy(a.lease.time, time, sizeof(a.lease.time));
+    memcpy(a.batch.lease.time, time, sizeof(a.batch.lease.time));
     free(time);
     skr_test_run(fixture->db, "UPDATE messenger_outbox SET delivered_at = NULL "
                               "WHERE id = 2");
-    size_t count = 3;
-    char before[sizeof(a.lease.time)];
-    memcpy(before, a.lease.time, sizeof(before));
+    char before[sizeof(a.batch.lease.time)];
+    memcpy(before, a.batch.lease.time, sizeof(before));
+    // Whatever became of it: until it is settled it is in hand.
+    a.batch.items[2].state = SKR_RETRY_LATER;
     assert_int_equal(
-        skr_messenger_keep(fixture->table, a.db, rows, &count, &a.lease, NULL),
+        fixture->table->ops->renew(fixture->table, a.db, &a.batch, NULL),
         SKR_OK);
-    assert_int_equal(count, 2);
-    assert_int_equal(rows[0], 1);
-    assert_int_equal(rows[1], 3);
-    assert_string_not_equal(a.lease.time, before);
+    assert_false(a.batch.items[0].lost);
+    assert_true(a.batch.items[1].lost);
+    assert_false(a.batch.items[2].lost);
+    assert_string_not_equal(a.batch.lease.time, before);
     skr_test_assert_text(
         fixture->db, "SELECT delivered_at FROM messenger_outbox WHERE id = 3",
-        a.lease.time);
+        a.batch.lease.time);
     skr_test_assert_text(
         fixture->db, "SELECT delivered_at FROM messenger_outbox WHERE id = 2",
         NULL);
@@ -254,21 +257,22 @@ static bool
 renew_beside_another_claim(struct fixture *fixture, struct consumer *late,
                            struct consumer *next)
 {
-    int64_t rows[] = {1, 2};
-    size_t count = 2;
+    for (size_t i = 0; i < 2; i++)
+        late->batch.items[i].lost = false;
     age_claims(fixture, 61);
     char *time = skr_test_text(
         fixture->db, "SELECT delivered_at FROM messenger_outbox WHERE id = 1");
-    memcpy(late->lease.time, time, sizeof(late->lease.time));
+    memcpy(late->batch.lease.time, time, sizeof(late->batch.lease.time));
     free(time);
     next->position.next_expired_ms = 0;
     assert_int_equal(claim(fixture, next, 10), 1);
-    assert_int_equal(skr_messenger_keep(fixture->table, late->db, rows, &count,
-                                        &late->lease, NULL),
+    assert_int_equal(fixture->table->ops->renew(fixture->table, late->db,
+                                                &late->batch, NULL),
                      SKR_OK);
-    assert_int_equal(count, 1);
-    assert_int_equal(rows[0] + next->batch.items[0].row, 3);
-    return strcmp(late->lease.time, next->lease.time) == 0;
+    for (size_t i = 0; i < 2; i++)
+        assert_int_equal(late->batch.items[i].lost,
+                         late->batch.items[i].row == next->batch.items[0].row);
+    return strcmp(late->batch.lease.time, next->batch.lease.time) == 0;
 }
 
 static void

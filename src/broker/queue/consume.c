@@ -92,24 +92,22 @@ skr_queue_log_lost(const struct queue_broker *broker, uint64_t rows)
 // Gives the rows from `first` on back to the queue at once. Should that fail
 // they come again when their lease has run out; those before are in hand.
 static void
-free_tail(struct queue_broker *broker, size_t first,
-          const struct skr_lease *lease)
+free_tail(struct queue_broker *broker, size_t first)
 {
     struct skr_batch *batch = &broker->batch;
     struct skr_batch tail = {.items = batch->items + first,
                              .count = batch->count - first,
-                             .capacity = batch->count - first};
-    for (size_t i = 0; i < tail.count; i++) {
-        tail.items[i].state = SKR_READ;
+                             .capacity = batch->count - first,
+                             .claim = batch->claim,
+                             .lease = batch->lease};
+    for (size_t i = 0; i < tail.count; i++)
         rewind_to(broker, tail.items[i].row);
-    }
     batch->count = first;
     // They are looked at one by one.
     broker->claim_size = 1;
     struct skr_error error = {0};
-    uint64_t lost = 0;
-    if (skr_messenger_release(broker->table, broker->db, &tail, lease, &lost,
-                              &error) != SKR_OK)
+    if (broker->table->ops->release(broker->table, broker->db, &tail, &error) !=
+        SKR_OK)
         skr_log(&broker->log, SKR_LOG_WARNING, "queue.not_released",
                 SKR_LOG_TEXT("name", broker->name),
                 SKR_LOG_NUMBER("rows", tail.count),
@@ -121,16 +119,15 @@ free_tail(struct queue_broker *broker, size_t first,
 // nothing to do.
 static enum skr_code
 claim_rows(struct queue_broker *broker, const struct skr_read *read,
-           struct skr_lease *lease, struct skr_error *error)
+           struct skr_error *error)
 {
     struct skr_position *position = &broker->position;
     memcpy(position->id_namespace, broker->id_namespace,
            sizeof(position->id_namespace));
     int64_t sweep_ms = position->next_sweep_ms;
     int64_t start_ms = skr_clock_ms();
-    enum skr_code code =
-        skr_messenger_claim(broker->table, broker->db, position, read,
-                            &broker->batch, lease, error);
+    enum skr_code code = broker->table->ops->claim(
+        broker->table, broker->db, position, read, &broker->batch, error);
     if (position->next_sweep_ms == sweep_ms)
         return code;
     int64_t now_ms = skr_clock_ms();
@@ -153,10 +150,10 @@ claim(struct queue_broker *broker, size_t capacity, struct skr_error *error)
         .max_rows =
             broker->claim_size < capacity ? broker->claim_size : capacity,
         .max_bytes = MOST_BYTES,
+        .counts_tries = true,
     };
-    struct skr_lease lease = {0};
     skr_batch_clear(&broker->batch);
-    enum skr_code code = claim_rows(broker, &read, &lease, error);
+    enum skr_code code = claim_rows(broker, &read, error);
     if (code != SKR_OK || broker->batch.count == 0)
         return code;
     size_t chosen = choose(&broker->batch);
@@ -164,9 +161,9 @@ claim(struct queue_broker *broker, size_t capacity, struct skr_error *error)
         broker->claim_size = 1;
     else if (broker->claim_size < capacity)
         broker->claim_size *= 4;
-    skr_queue_keepalive_hold(broker, &broker->batch, chosen, &lease);
+    skr_queue_keepalive_hold(broker, &broker->batch, chosen);
     if (chosen < broker->batch.count)
-        free_tail(broker, chosen, &lease);
+        free_tail(broker, chosen);
     return SKR_OK;
 }
 
@@ -198,12 +195,6 @@ fill(struct queue_broker *broker, size_t index, struct skr_incoming *incoming,
     return incoming->broker_id == NULL ? skr_fail_memory(error) : SKR_OK;
 }
 
-static int64_t
-earlier(int64_t deadline_ms, int64_t event_ms)
-{
-    return event_ms > 0 && event_ms < deadline_ms ? event_ms : deadline_ms;
-}
-
 // SKR_OK: look again.
 static enum skr_code
 wait_for_rows(struct queue_broker *broker, int64_t deadline_ms,
@@ -213,9 +204,9 @@ wait_for_rows(struct queue_broker *broker, int64_t deadline_ms,
     if (now_ms >= deadline_ms)
         return skr_fail(error, SKR_TIMEOUT, SKR_TRY_AGAIN,
                         "nothing is waiting in queue %s", broker->name);
-    int64_t until_ms = earlier(deadline_ms, broker->position.next_due_ms);
-    until_ms = earlier(until_ms, broker->position.next_sweep_ms);
-    until_ms = earlier(until_ms, broker->position.next_expired_ms);
+    int64_t until_ms = skr_position_next_ms(&broker->position);
+    if (until_ms == 0 || until_ms > deadline_ms)
+        until_ms = deadline_ms;
     int64_t wait_ms = until_ms > now_ms ? until_ms - now_ms : 1;
     enum skr_code code = broker->db->ops->wait(broker->db, broker->wake_fd,
                                                (uint32_t)wait_ms, error);
@@ -306,11 +297,15 @@ skr_queue_settle(struct skr_broker *base, struct skr_incoming *incoming,
                  size_t count, struct skr_error *error)
 {
     struct queue_broker *broker = (struct queue_broker *)base;
+    struct skr_batch *settling = &broker->settling;
     uint64_t lost = 0;
-    struct skr_lease lease = skr_queue_keepalive_lock(&broker->keepalive);
+    settling->claim = SKR_CLAIM_LEASED;
+    settling->lease = skr_queue_keepalive_lock(&broker->keepalive);
     gather(broker, incoming, count);
-    enum skr_code code = skr_messenger_release(
-        broker->table, broker->db, &broker->settling, &lease, &lost, error);
+    enum skr_code code =
+        broker->table->ops->settle(broker->table, broker->db, settling, error);
+    for (size_t i = 0; code == SKR_OK && i < settling->count; i++)
+        lost += settling->items[i].lost;
     if (code == SKR_OK)
         finish_settled(broker, incoming, count);
     skr_queue_keepalive_unlock(&broker->keepalive);

@@ -58,14 +58,14 @@ renew(struct queue_broker *broker)
 {
     struct queue_keepalive *keepalive = &broker->keepalive;
     struct skr_error error = {0};
-    size_t before = keepalive->count;
+    struct skr_batch *held = &keepalive->held;
     enum skr_code code = SKR_OK;
     if (keepalive->db == NULL)
         code = skr_db_open(broker->database, broker->database_url,
                            &keepalive->db, &error);
     if (code == SKR_OK)
-        code = skr_messenger_keep(broker->table, keepalive->db, keepalive->rows,
-                                  &keepalive->count, &keepalive->lease, &error);
+        code = broker->table->ops->renew(broker->table, keepalive->db, held,
+                                         &error);
     if (code != SKR_OK) {
         log_failure(broker, &error);
         if (error.remedy == SKR_RECONNECT) {
@@ -74,10 +74,16 @@ renew(struct queue_broker *broker)
         }
         return;
     }
-    if (keepalive->count == before)
+    size_t kept = 0;
+    for (size_t i = 0; i < held->count; i++)
+        if (!held->items[i].lost)
+            held->items[kept++] = held->items[i];
+    size_t lost = held->count - kept;
+    if (lost == 0)
         return;
+    held->count = kept;
     keepalive->has_lost = true;
-    skr_queue_log_lost(broker, before - keepalive->count);
+    skr_queue_log_lost(broker, lost);
 }
 
 static void
@@ -95,7 +101,7 @@ keep_alive(void *user)
     struct queue_keepalive *keepalive = &broker->keepalive;
     pthread_mutex_lock(&keepalive->mutex);
     while (!keepalive->stopping) {
-        keepalive->is_idle = keepalive->count == 0;
+        keepalive->is_idle = keepalive->held.count == 0;
         if (keepalive->is_idle) {
             pthread_cond_wait(&keepalive->wake, &keepalive->mutex);
             continue;
@@ -119,14 +125,16 @@ skr_queue_keepalive_start(struct queue_broker *broker, size_t capacity,
 {
     struct queue_keepalive *keepalive = &broker->keepalive;
     pthread_mutex_lock(&keepalive->mutex);
-    if (keepalive->capacity < capacity) {
-        int64_t *grown = realloc(keepalive->rows, capacity * sizeof(*grown));
+    struct skr_batch *held = &keepalive->held;
+    if (held->capacity < capacity) {
+        struct skr_batch_item *grown =
+            realloc(held->items, capacity * sizeof(*grown));
         if (grown != NULL) {
-            keepalive->rows = grown;
-            keepalive->capacity = capacity;
+            held->items = grown;
+            held->capacity = capacity;
         }
     }
-    bool has_room = keepalive->capacity >= capacity;
+    bool has_room = held->capacity >= capacity;
     pthread_mutex_unlock(&keepalive->mutex);
     if (!has_room)
         return skr_fail_memory(error);
@@ -155,21 +163,22 @@ skr_queue_keepalive_fini(struct queue_keepalive *keepalive)
         pthread_cond_destroy(&keepalive->wake);
         pthread_mutex_destroy(&keepalive->mutex);
     }
-    free(keepalive->rows);
+    skr_batch_fini(&keepalive->held);
 }
 
 void
 skr_queue_keepalive_hold(struct queue_broker *broker,
-                         const struct skr_batch *batch, size_t count,
-                         const struct skr_lease *lease)
+                         const struct skr_batch *batch, size_t count)
 {
     struct queue_keepalive *keepalive = &broker->keepalive;
     pthread_mutex_lock(&keepalive->mutex);
+    struct skr_batch *held = &keepalive->held;
     for (size_t i = 0; i < count; i++)
-        keepalive->rows[i] = batch->items[i].row;
-    keepalive->count = count;
+        held->items[i] = (struct skr_batch_item){.row = batch->items[i].row};
+    held->count = count;
+    held->claim = batch->claim;
+    held->lease = batch->lease;
     keepalive->has_lost = false;
-    keepalive->lease = *lease;
     keepalive->renew_at_ms = skr_clock_ms() + interval_ms(broker);
     // Once a second at most: after that the thread looks by itself.
     if (keepalive->is_idle)
@@ -182,7 +191,7 @@ struct skr_lease
 skr_queue_keepalive_lock(struct queue_keepalive *keepalive)
 {
     pthread_mutex_lock(&keepalive->mutex);
-    return keepalive->lease;
+    return keepalive->held.lease;
 }
 
 void
@@ -194,12 +203,10 @@ skr_queue_keepalive_unlock(struct queue_keepalive *keepalive)
 void
 skr_queue_keepalive_drop(struct queue_keepalive *keepalive, int64_t row)
 {
-    for (size_t i = 0; i < keepalive->count; i++)
-        if (keepalive->rows[i] == row) {
-            // Settled in the order they came, mostly: found at once.
-            memmove(&keepalive->rows[i], &keepalive->rows[i + 1],
-                    (keepalive->count - i - 1) * sizeof(keepalive->rows[0]));
-            keepalive->count--;
+    struct skr_batch *held = &keepalive->held;
+    for (size_t i = 0; i < held->count; i++)
+        if (held->items[i].row == row) {
+            held->items[i] = held->items[--held->count];
             return;
         }
 }
@@ -209,8 +216,8 @@ skr_queue_keepalive_holds(const struct queue_keepalive *keepalive, int64_t row)
 {
     if (!keepalive->has_lost)
         return true;
-    for (size_t i = 0; i < keepalive->count; i++)
-        if (keepalive->rows[i] == row)
+    for (size_t i = 0; i < keepalive->held.count; i++)
+        if (keepalive->held.items[i].row == row)
             return true;
     return false;
 }

@@ -48,12 +48,10 @@ struct queue_keepalive {
     pthread_cond_t wake;
     bool is_ready;  // mutex and condition exist
     bool stopping;
-    bool is_idle;   // the thread sleeps until rows are held
-    int64_t *rows;  // claimed, not settled, and ours for all that is known
-    size_t count, capacity;
-    bool has_lost;  // some of what was claimed is another's by now
+    bool is_idle;           // the thread sleeps until rows are held
+    struct skr_batch held;  // rows alone: claimed and not settled
+    bool has_lost;          // some of what was claimed is another's by now
     int64_t renew_at_ms;
-    struct skr_lease lease;
 };
 
 struct queue_broker {
@@ -100,8 +98,7 @@ void skr_queue_keepalive_fini(struct queue_keepalive *keepalive);
 
 // From now on these rows are renewed.
 void skr_queue_keepalive_hold(struct queue_broker *broker,
-                              const struct skr_batch *batch, size_t count,
-                              const struct skr_lease *lease);
+                              const struct skr_batch *batch, size_t count);
 // Between these two the lease does not move, and it is that of every row that
 // is held.
 struct skr_lease skr_queue_keepalive_lock(struct queue_keepalive *keepalive);

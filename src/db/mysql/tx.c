@@ -36,6 +36,14 @@ static const struct skr_word words[] = {
     {"create_index", ""},
     {"insert_once", ""},
     {"lock_skip", "FOR UPDATE SKIP LOCKED"},
+    // In a small table a list of ids is found by reading all of it. A statement
+    // that locks would then wait for rows that others have: for an application
+    // that has not committed, or for a relay that waits for this one.
+    {"by_primary_key", " FORCE INDEX (PRIMARY)"},
+    // DELETE heeds no such advice; it does what a join of this order asks for.
+    {"remove_ids", "DELETE gone FROM ({id_rows}) AS list STRAIGHT_JOIN {table} "
+                   "AS gone FORCE INDEX (PRIMARY) ON gone.id = list.id"},
+    {"id_row", "CAST(? AS SIGNED) AS id"},
     // No server before MariaDB 10.10 has RANDOM_BYTES(). A UUID is unique by
     // its time and machine; the hash and RAND() make all digits differ.
     {"random_hex", "LEFT(SHA2(CONCAT(UUID(), RAND(), RAND()), 256), 32)"},

@@ -32,6 +32,9 @@ static const struct skr_word words[] = {
      "CREATE INDEX IF NOT EXISTS {table}_{index} ON {table} ({columns})"},
     {"insert_once", "ON CONFLICT (message_id) DO NOTHING"},
     {"lock_skip", "FOR UPDATE SKIP LOCKED"},
+    {"by_primary_key", ""},
+    {"remove_ids", "DELETE FROM {table} WHERE id IN ({ids})"},
+    {"id_row", ""},
     {"random_hex", "REPLACE(CAST(gen_random_uuid() AS TEXT), '-', '')"},
     // Statistics are often those of an empty queue: planned by them, a backlog
     // would be sorted anew for each batch. begin() does the rest.

@@ -52,6 +52,19 @@ skr_messenger_check_names(const char *table, const char *queue,
     return SKR_OK;
 }
 
+enum skr_code
+skr_messenger_check_sent(const char *queue, struct skr_error *error)
+{
+    size_t most = MAX_QUEUE_NAME - strlen(".sent");
+    if (strlen(queue) <= most)
+        return SKR_OK;
+    return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
+                    "queue name '%.80s': with `on_success: keep` it has %zu "
+                    "bytes at most, as sent messages stay under that name "
+                    "with .sent after it",
+                    queue, most);
+}
+
 static enum skr_code
 insert_row(struct skr_tx tx, const struct insert_sql *sql, const char *queue,
            const struct skr_messenger_row *row, struct skr_error *error)

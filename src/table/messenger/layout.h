@@ -15,14 +15,18 @@ struct skr_list_sql {
     const char *sql[SKR_LIST_SIZES];
 };
 
-// How rows are found: to read them, or to claim them in a write transaction.
+// How rows are found. Nothing here locks a row but lock_ids.
 struct skr_scan_sql {
     const char *due_ids;    // behind the cursor, their time has come
     const char *sweep_ids;  // behind the cursor, for whatever reason
+    const char *late_ids;   // behind the cursor, from the low-water mark on
+    const char *free_ids;   // behind the cursor, that others had
     const char *first;      // beyond a cursor that has not moved yet
     const char *beyond;
-    const char *late_ids;  // behind the cursor, from the low-water mark on
-    struct skr_list_sql by_id;
+    const char *first_ids;  // the same, ids alone
+    const char *beyond_ids;
+    const char *leased_ids;  // that anybody has at the moment
+    struct skr_list_sql by_id, lock_ids;
 };
 
 struct skr_messenger {
@@ -39,6 +43,7 @@ struct skr_messenger {
     const char *failed_aside;  // for all others
     bool failed_readable;
     const char *id_header;
+    const char *sent_queue;  // where confirmed rows stay; NULL: they go
     uint32_t redeliver_timeout_s;
     uint32_t sweep_ms;
 
@@ -48,17 +53,20 @@ struct skr_messenger {
         const char *count_php;
         const char *now;
 
-        struct skr_scan_sql read, claim;
-        const char *horizon;  // "": nothing commits late
+        struct skr_scan_sql scan;
+        const char *lock_skip;  // "": rows cannot be locked
+        const char *horizon;    // "": nothing commits late
         const char *rest;
 
         const char *fail, *copy_to_failed;
 
-        struct skr_list_sql remove;
-        const char *retry, *retry_claimed;
+        struct skr_list_sql remove, keep_sent;
+        const char *remove_failed, *remove_failed_leased;
+        const char *copy_leased_to_failed;
+        const char *retry, *retry_leased;
         const char *raise_count;
-        struct skr_list_sql mark, keep, unmark, find_held;
-        const char *peek_expired, *find_expired;
+        struct skr_list_sql mark, renew, unmark, find_leased;
+        const char *find_expired, *count_leased;
         const char *page, *any;
     } sql;
 };
@@ -70,28 +78,21 @@ skr_messenger_of(const struct skr_table *table)
 }
 
 // Each file fills in the texts that it uses. False: memory is out.
+SKR_MUST_CHECK bool skr_messenger_fill_scan(struct skr_messenger *messenger);
 SKR_MUST_CHECK bool skr_messenger_fill_read(struct skr_messenger *messenger);
 SKR_MUST_CHECK bool skr_messenger_fill_foreign(struct skr_messenger *messenger);
 SKR_MUST_CHECK bool skr_messenger_fill_failed(struct skr_messenger *messenger);
 SKR_MUST_CHECK bool skr_messenger_fill_find(struct skr_messenger *messenger);
 SKR_MUST_CHECK bool skr_messenger_fill_settle(struct skr_messenger *messenger);
+SKR_MUST_CHECK bool skr_messenger_fill_claim(struct skr_messenger *messenger);
 SKR_MUST_CHECK bool skr_messenger_fill_lease(struct skr_messenger *messenger);
-SKR_MUST_CHECK bool skr_messenger_fill_keep(struct skr_messenger *messenger);
 
 SKR_MUST_CHECK bool
 skr_messenger_fill(struct skr_messenger *messenger, const char *sql_template,
                    const char **sql);
-// lock: the text of {lock}, "" or "{lock_skip}".
-SKR_MUST_CHECK bool skr_messenger_fill_lock(struct skr_messenger *messenger,
-                                            const char *sql_template,
-                                            const char *lock, const char **sql);
-SKR_MUST_CHECK bool
-skr_messenger_fill_scan(struct skr_messenger *messenger, const char *lock,
-                        struct skr_scan_sql *scan);
 SKR_MUST_CHECK bool
 skr_messenger_fill_list(struct skr_messenger *messenger,
-                        const char *sql_template, const char *lock,
-                        struct skr_list_sql *list);
+                        const char *sql_template, struct skr_list_sql *list);
 
 // Runs a list statement as often as the number of ids asks for.
 struct skr_list_run {
@@ -107,11 +108,24 @@ struct skr_list_run {
 SKR_MUST_CHECK enum skr_code
 skr_messenger_run_list(struct skr_tx tx, const struct skr_list_run *run,
                        struct skr_error *error);
-// The same for the rows of all items in a state.
+// The same for the rows of all items that is_wanted is true for, and says how
+// many there are. Always in the order of ids: two who write the same rows wait
+// for each other and do not deadlock.
+typedef bool skr_item_test_fn(const struct skr_batch_item *item);
 SKR_MUST_CHECK enum skr_code
-skr_messenger_run_state(struct skr_tx tx, const struct skr_list_run *run,
-                        const struct skr_batch *batch, enum skr_state state,
+skr_messenger_run_items(struct skr_tx tx, const struct skr_list_run *run,
+                        const struct skr_batch *batch,
+                        skr_item_test_fn *is_wanted, uint64_t *wanted,
                         struct skr_error *error);
+
+// Whether something that has just failed is worth another try at once: a
+// conflict that was found quickly, for the first few times.
+struct skr_tries {
+    int64_t started_ms;
+    int failed;
+};
+bool skr_messenger_may_try_again(struct skr_tries *tries, enum skr_code code,
+                                 const struct skr_error *error);
 
 // The server's clock.
 SKR_MUST_CHECK enum skr_code
@@ -132,6 +146,11 @@ void skr_messenger_copy_time(const struct skr_value *value,
     "(headers = '[]' AND (SUBSTR(body, 1, 2) = 'O:' OR " \
     "SUBSTR(body, 1, 3) = 'Tzo'))"
 
+// In the year 9999 are rows that are done but not deleted.
+#define SKR_MESSENGER_LEASED           \
+    "delivered_at >= {now_minus} AND " \
+    "delivered_at < '9999-12-31 00:00:00'"
+
 // Columns of a row, in this order.
 enum {
     SKR_COLUMN_ID,
@@ -139,6 +158,7 @@ enum {
     SKR_COLUMN_HEADERS,
     SKR_COLUMN_CREATED_AT,
     SKR_COLUMN_CLAIMED,  // 1: delivered_at is set
+    SKR_COLUMN_IS_FREE,  // of rows that were locked alone: free, and due
     SKR_COLUMN_COUNT,
 };
 #define SKR_MESSENGER_COLUMNS         \
@@ -152,10 +172,28 @@ skr_messenger_take_row(const struct skr_messenger *messenger,
                        const struct skr_value *columns, struct skr_batch *batch,
                        struct skr_error *error);
 
+// What a look at the table is for.
+enum skr_scan_kind {
+    SKR_SCAN_READ,   // one reader, who has the queue to itself
+    SKR_SCAN_PEEK,   // whether there is something that could be locked
+    SKR_SCAN_CLAIM,  // rows are locked, and those that others have passed over
+};
 // Fills the batch in whatever transaction tx is. position moves only on SKR_OK.
 SKR_MUST_CHECK enum skr_code
 skr_messenger_scan(const struct skr_messenger *messenger,
-                   const struct skr_scan_sql *sql, struct skr_tx tx,
+                   enum skr_scan_kind kind, struct skr_tx tx,
+                   struct skr_position *position, const struct skr_read *read,
+                   struct skr_batch *batch, struct skr_error *error);
+// Whether a scan may find something, by one small statement where commits are
+// not seen by other means.
+SKR_MUST_CHECK enum skr_code
+skr_messenger_is_worth_scanning(const struct skr_messenger *messenger,
+                                struct skr_tx tx, struct skr_position *position,
+                                bool *is_worth, struct skr_error *error);
+// A read or a peek, in a snapshot of its own.
+SKR_MUST_CHECK enum skr_code
+skr_messenger_look(const struct skr_messenger *messenger,
+                   enum skr_scan_kind kind, struct skr_db *db,
                    struct skr_position *position, const struct skr_read *read,
                    struct skr_batch *batch, struct skr_error *error);
 // horizon.c: whether rows may still appear behind the cursor, and what is known
@@ -169,7 +207,12 @@ skr_messenger_follow_horizon(const struct skr_messenger *messenger,
                              struct skr_position *position,
                              struct skr_error *error);
 skr_table_read_fn skr_messenger_read;
+skr_table_claim_fn skr_messenger_claim;
+skr_table_claim_fn skr_messenger_hold;
+skr_table_renew_fn skr_messenger_renew;
 skr_table_settle_fn skr_messenger_settle;
+skr_table_release_fn skr_messenger_release;
+skr_table_leased_fn skr_messenger_leased;
 skr_table_foreign_fn skr_messenger_foreign;
 
 // Writes the headers column and picks the queue of a message that failed.
@@ -179,11 +222,5 @@ skr_messenger_mark_failed(const struct skr_messenger *messenger,
                           struct skr_failed_message *message,
                           struct skr_text *json, const char **queue,
                           struct skr_error *error);
-// What a RETRY_LATER item adds to its row: headers and seconds to wait.
-SKR_MUST_CHECK enum skr_code
-skr_messenger_mark_retry(struct skr_arena *arena,
-                         const struct skr_batch_item *item,
-                         struct skr_text *json, int64_t *delay_s,
-                         struct skr_error *error);
 
 #endif

@@ -148,7 +148,12 @@ static const struct skr_table_ops messenger_ops = {
     .check = messenger_check,
     .start = messenger_start,
     .read = skr_messenger_read,
+    .claim = skr_messenger_claim,
+    .hold = skr_messenger_hold,
+    .renew = skr_messenger_renew,
     .settle = skr_messenger_settle,
+    .release = skr_messenger_release,
+    .leased = skr_messenger_leased,
     .foreign = skr_messenger_foreign,
     .free = messenger_free,
 };
@@ -171,6 +176,8 @@ check_options(const struct skr_messenger_options *options,
         return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
                         "redeliver_timeout is at least %d seconds",
                         LEAST_REDELIVER_S);
+    if (options->keeps_sent)
+        return skr_messenger_check_sent(options->queue, error);
     return SKR_OK;
 }
 
@@ -216,6 +223,12 @@ copy_options(struct skr_messenger *messenger,
     if (options->failed_table != NULL &&
         !copy(messenger, options->failed_table, &messenger->failed_table))
         return false;
+    if (options->keeps_sent) {
+        messenger->sent_queue =
+            skr_arena_format(&messenger->arena, "%s.sent", options->queue);
+        if (messenger->sent_queue == NULL)
+            return false;
+    }
     return messenger->failed_aside != NULL &&
            copy(messenger, options->table, &messenger->name) &&
            copy(messenger, options->queue, &messenger->queue) &&
@@ -247,9 +260,10 @@ skr_messenger_new(const struct skr_messenger_options *options,
         return skr_fail_memory(error);
     made->table.ops = &messenger_ops;
     if (!copy_options(made, options) || !fill_own(made) ||
-        !skr_messenger_fill_read(made) || !skr_messenger_fill_foreign(made) ||
-        !skr_messenger_fill_failed(made) || !skr_messenger_fill_find(made) ||
-        !skr_messenger_fill_settle(made) || !skr_messenger_fill_lease(made))
+        !skr_messenger_fill_scan(made) || !skr_messenger_fill_read(made) ||
+        !skr_messenger_fill_foreign(made) || !skr_messenger_fill_failed(made) ||
+        !skr_messenger_fill_find(made) || !skr_messenger_fill_settle(made) ||
+        !skr_messenger_fill_claim(made) || !skr_messenger_fill_lease(made))
         code = skr_fail_memory(error);
     if (code == SKR_OK)
         code = skr_envelope_id_header(&made->arena, options->stamp_namespace,

@@ -50,6 +50,10 @@ SKR_MUST_CHECK enum skr_code
 skr_messenger_check_names(const char *table, const char *queue,
                           struct skr_error *error);
 
+// Whether a queue's name leaves room for that of what was sent.
+SKR_MUST_CHECK enum skr_code
+skr_messenger_check_sent(const char *queue, struct skr_error *error);
+
 // For a publisher, who has no table object: rows in order into a table and
 // queue whose names were checked.
 SKR_MUST_CHECK enum skr_code
@@ -63,36 +67,6 @@ SKR_MUST_CHECK enum skr_code
 skr_messenger_append(const struct skr_table *table, struct skr_tx tx,
                      const char *queue, const struct skr_messenger_row *rows,
                      size_t count, struct skr_error *error);
-
-// A claim by lease, for queues with several consumers: as read(), and the rows
-// are marked as ours until redeliver_timeout after lease, which is the time the
-// database gave. Rows whose lease has run out come first, one at a time. An
-// item that was claimed before and not settled comes with its retry_count
-// raised, and that is written before this returns: a message that kills its
-// consumer runs out of attempts.
-
-SKR_MUST_CHECK enum skr_code
-skr_messenger_claim(const struct skr_table *table, struct skr_db *db,
-                    struct skr_position *position, const struct skr_read *read,
-                    struct skr_batch *batch, struct skr_lease *lease,
-                    struct skr_error *error);
-
-// Moves the lease of rows to now. Rows that are no longer ours are taken out of
-// the list: of them nothing may be released but SKR_DONE, as the lease that
-// this leaves behind may by chance be their next owner's.
-SKR_MUST_CHECK enum skr_code
-skr_messenger_keep(const struct skr_table *table, struct skr_db *db,
-                   int64_t *rows, size_t *count, struct skr_lease *lease,
-                   struct skr_error *error);
-
-// Records what became of claimed rows in one transaction: SKR_DONE rows are
-// deleted, SKR_RETRY_LATER ones wait, SKR_READ ones are free again at once;
-// the last two only while the lease is ours. lost counts those that it was not,
-// and retries among them are marked in the batch.
-SKR_MUST_CHECK enum skr_code
-skr_messenger_release(const struct skr_table *table, struct skr_db *db,
-                      struct skr_batch *batch, const struct skr_lease *lease,
-                      uint64_t *lost, struct skr_error *error);
 
 // A message that failed, for the failed table of `table`, in tx. headers are
 // those of the message, marked as failed in place; raw_headers where they could

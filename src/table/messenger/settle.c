@@ -1,39 +1,93 @@
 // SPDX-License-Identifier: MIT
-// Recording what became of the rows that a relay has read.
+// Recording what became of rows, whichever way they are held.
+//
+// What is done may go, whoever has it by now. Everything else is said of rows
+// that are ours alone: one who claims nothing has the queue to itself, one who
+// holds locks has them until the commit, and a lease is asked for in the
+// statement that writes.
 
+#include "base/clock.h"
 #include "base/error.h"
 #include "base/text.h"
 #include "table/messenger/layout.h"
 
 #include <string.h>
 
-static const char remove_sql[] = "DELETE FROM {table} WHERE id IN ({ids})";
-// Parameters: headers, seconds, id.
-static const char retry_sql[] =
-    "UPDATE {table} SET headers = ?, available_at = {now_plus}, "
-    "delivered_at = NULL WHERE id = ?";
+// Parameters: queue, ids.
+static const char keep_sent_sql[] =
+    "UPDATE {table}{by_primary_key} SET queue_name = ?, delivered_at = {now} "
+    "WHERE id IN ({ids})";
+// Parameters: lease, ids.
+static const char unmark_sql[] = "UPDATE {table}{by_primary_key} "
+                                 "SET delivered_at = NULL "
+                                 "WHERE delivered_at = ? AND id IN ({ids})";
+#define IF_LEASED " AND delivered_at = ?"
+// Parameters: headers, seconds, id, lease if it is leased.
+#define RETRY                                                     \
+    "UPDATE {table} SET headers = ?, available_at = {now_plus}, " \
+    "delivered_at = NULL WHERE id = ?"
 // The body is copied inside the database, whatever its bytes are.
-// Parameters: headers, queue, id.
-static const char copy_to_failed_sql[] =
-    "INSERT INTO {failed_table} "
-    "(body, headers, queue_name, created_at, available_at) "
-    "SELECT body, ?, ?, {now}, {now} FROM {table} WHERE id = ?";
+// Parameters: headers, queue, id, lease if it is leased.
+#define COPY                                                 \
+    "INSERT INTO {failed_table} "                            \
+    "(body, headers, queue_name, created_at, available_at) " \
+    "SELECT body, ?, ?, {now}, {now} FROM {table} WHERE id = ?"
+// Parameters: id, lease if it is leased.
+#define REMOVE "DELETE FROM {table} WHERE id = ?"
 
 bool
 skr_messenger_fill_settle(struct skr_messenger *messenger)
 {
-    return skr_messenger_fill_list(messenger, remove_sql, "",
+    return skr_messenger_fill_list(messenger, "{remove_ids}",
                                    &messenger->sql.remove) &&
-           skr_messenger_fill(messenger, retry_sql, &messenger->sql.retry) &&
-           skr_messenger_fill(messenger, copy_to_failed_sql,
-                              &messenger->sql.copy_to_failed);
+           skr_messenger_fill_list(messenger, keep_sent_sql,
+                                   &messenger->sql.keep_sent) &&
+           skr_messenger_fill_list(messenger, unmark_sql,
+                                   &messenger->sql.unmark) &&
+           skr_messenger_fill(messenger, RETRY, &messenger->sql.retry) &&
+           skr_messenger_fill(messenger, RETRY IF_LEASED,
+                              &messenger->sql.retry_leased) &&
+           skr_messenger_fill(messenger, COPY,
+                              &messenger->sql.copy_to_failed) &&
+           skr_messenger_fill(messenger, COPY IF_LEASED,
+                              &messenger->sql.copy_leased_to_failed) &&
+           skr_messenger_fill(messenger, REMOVE,
+                              &messenger->sql.remove_failed) &&
+           skr_messenger_fill(messenger, REMOVE IF_LEASED,
+                              &messenger->sql.remove_failed_leased);
 }
 
-enum skr_code
-skr_messenger_mark_retry(struct skr_arena *arena,
-                         const struct skr_batch_item *item,
-                         struct skr_text *json, int64_t *delay_s,
-                         struct skr_error *error)
+struct settling {
+    const struct skr_messenger *messenger;
+    struct skr_tx tx;
+    struct skr_batch *batch;
+    struct skr_arena arena;
+    bool is_leased;
+};
+
+// Runs a statement about one row. The last value is the lease, which is bound
+// where the rows are leased.
+static enum skr_code
+run_fenced(const struct settling *settling, const char *sql,
+           struct skr_value *values, size_t count, uint64_t *affected,
+           struct skr_error *error)
+{
+    values[count - 1] = skr_bind_text(settling->batch->lease.time);
+    return skr_tx_run(
+        settling->tx,
+        &(struct skr_statement){
+            .sql = sql,
+            .values = values,
+            .value_count = settling->is_leased ? count : count - 1,
+            .affected = affected,
+        },
+        error);
+}
+
+// What a retry adds to its row: headers, and seconds to wait.
+static enum skr_code
+mark_retry(struct skr_arena *arena, const struct skr_batch_item *item,
+           struct skr_text *json, int64_t *delay_s, struct skr_error *error)
 {
     // Tables count whole seconds, and the clock's part of one is dropped before
     // this is added: one more, so that no retry is early.
@@ -57,29 +111,29 @@ skr_messenger_mark_retry(struct skr_arena *arena,
 }
 
 static enum skr_code
-retry_later(const struct skr_messenger *messenger, struct skr_tx tx,
-            struct skr_arena *arena, const struct skr_batch_item *item,
+retry_later(struct settling *settling, struct skr_batch_item *item,
             struct skr_error *error)
 {
+    const struct skr_messenger *messenger = settling->messenger;
     struct skr_text json = {0};
+    uint64_t affected = 0;
     int64_t delay_s = 0;
     enum skr_code code =
-        skr_messenger_mark_retry(arena, item, &json, &delay_s, error);
+        mark_retry(&settling->arena, item, &json, &delay_s, error);
     if (code == SKR_OK) {
-        const struct skr_value values[] = {
+        struct skr_value values[] = {
             skr_bind_bytes(json.bytes, json.size),
             skr_bind_integer(delay_s),
             skr_bind_integer(item->row),
+            {.kind = SKR_NULL},
         };
-        code = skr_tx_run(tx,
-                          &(struct skr_statement){
-                              .sql = messenger->sql.retry,
-                              .values = values,
-                              .value_count = SKR_COUNT_OF(values),
-                          },
-                          error);
+        code = run_fenced(settling,
+                          settling->is_leased ? messenger->sql.retry_leased
+                                              : messenger->sql.retry,
+                          values, SKR_COUNT_OF(values), &affected, error);
     }
     skr_text_fini(&json);
+    item->lost = code == SKR_OK && settling->is_leased && affected == 0;
     return code;
 }
 
@@ -104,46 +158,44 @@ keep_id(struct skr_arena *arena, const struct skr_envelope *envelope,
 // was there is known when our own delete has removed it; if that did not, the
 // copy was of a row that is gone, and everything is rolled back and done again.
 static enum skr_code
-copy_and_remove(const struct skr_messenger *messenger, struct skr_tx tx,
-                int64_t row, const struct skr_text *json, const char *queue,
+copy_and_remove(const struct settling *settling, struct skr_batch_item *item,
+                const struct skr_text *json, const char *queue,
                 struct skr_error *error)
 {
-    const struct skr_value values[] = {
+    const struct skr_messenger *messenger = settling->messenger;
+    struct skr_value copy[] = {
         skr_bind_bytes(json->bytes, json->size),
         skr_bind_text(queue),
-        skr_bind_integer(row),
+        skr_bind_integer(item->row),
+        {.kind = SKR_NULL},
     };
+    struct skr_value row[] = {skr_bind_integer(item->row), {.kind = SKR_NULL}};
     uint64_t copied = 0, removed = 0;
-    enum skr_code code = skr_tx_run(tx,
-                                    &(struct skr_statement){
-                                        .sql = messenger->sql.copy_to_failed,
-                                        .values = values,
-                                        .value_count = SKR_COUNT_OF(values),
-                                        .affected = &copied,
-                                    },
-                                    error);
+    enum skr_code code =
+        run_fenced(settling,
+                   settling->is_leased ? messenger->sql.copy_leased_to_failed
+                                       : messenger->sql.copy_to_failed,
+                   copy, SKR_COUNT_OF(copy), &copied, error);
+    item->lost = code == SKR_OK && settling->is_leased && copied == 0;
     if (code != SKR_OK || copied == 0)
         return code;
-    code = skr_messenger_run_list(tx,
-                                  &(struct skr_list_run){
-                                      .sql = &messenger->sql.remove,
-                                      .rows = &row,
-                                      .count = 1,
-                                      .affected = &removed,
-                                  },
-                                  error);
+    code = run_fenced(settling,
+                      settling->is_leased ? messenger->sql.remove_failed_leased
+                                          : messenger->sql.remove_failed,
+                      row, SKR_COUNT_OF(row), &removed, error);
     if (code != SKR_OK || removed == 1)
         return code;
     return skr_fail(error, SKR_CONFLICT, SKR_TRY_AGAIN,
-                    "row %lld of %s was removed by another connection",
-                    (long long)row, messenger->name);
+                    "row %lld of %s was taken by another connection",
+                    (long long)item->row, messenger->name);
 }
 
 static enum skr_code
-move_to_failed(const struct skr_messenger *messenger, struct skr_tx tx,
-               struct skr_arena *arena, const struct skr_batch_item *item,
+move_to_failed(struct settling *settling, struct skr_batch_item *item,
                struct skr_error *error)
 {
+    const struct skr_messenger *messenger = settling->messenger;
+    struct skr_arena *arena = &settling->arena;
     const struct skr_envelope *envelope = &item->envelope;
     struct skr_failed_message message = {
         .raw_headers = item->raw_headers,
@@ -164,55 +216,174 @@ move_to_failed(const struct skr_messenger *messenger, struct skr_tx tx,
         code = skr_messenger_mark_failed(messenger, arena, &message, &json,
                                          &queue, error);
     if (code == SKR_OK)
-        code = copy_and_remove(messenger, tx, item->row, &json, queue, error);
+        code = copy_and_remove(settling, item, &json, queue, error);
     skr_text_fini(&json);
     return code;
 }
 
 static enum skr_code
-settle_item(const struct skr_messenger *messenger, struct skr_tx tx,
-            struct skr_arena *arena, const struct skr_batch_item *item,
+settle_item(struct settling *settling, struct skr_batch_item *item,
             struct skr_error *error)
 {
+    if (item->lost)
+        return SKR_OK;
     switch (item->state) {
     case SKR_READ:
     case SKR_SENT:
     case SKR_DONE: return SKR_OK;
-    case SKR_RETRY_LATER: return retry_later(messenger, tx, arena, item, error);
+    case SKR_RETRY_LATER: return retry_later(settling, item, error);
     case SKR_HOPELESS:
-        if (messenger->failed_table == NULL)
+        if (settling->messenger->failed_table == NULL)
             return SKR_OK;
-        return move_to_failed(messenger, tx, arena, item, error);
+        return move_to_failed(settling, item, error);
     }
     return SKR_OK;
 }
 
-static enum skr_code
-settle_all(const struct skr_messenger *messenger, struct skr_tx tx,
-           struct skr_arena *arena, const struct skr_batch *batch,
-           struct skr_error *error)
+static bool
+is_done(const struct skr_batch_item *item)
 {
-    enum skr_code code = skr_messenger_run_state(
-        tx, &(struct skr_list_run){.sql = &messenger->sql.remove}, batch,
-        SKR_DONE, error);
+    return item->state == SKR_DONE;
+}
+
+static bool
+has_no_outcome(const struct skr_batch_item *item)
+{
+    return !item->lost && (item->state == SKR_READ || item->state == SKR_SENT);
+}
+
+static bool
+is_hopeless(const struct skr_batch_item *item)
+{
+    return !item->lost && item->state == SKR_HOPELESS;
+}
+
+static bool
+is_ours(const struct skr_batch_item *item)
+{
+    return !item->lost;
+}
+
+static enum skr_code
+finish_done(const struct settling *settling, struct skr_error *error)
+{
+    const struct skr_messenger *messenger = settling->messenger;
+    bool keeps = messenger->sent_queue != NULL;
+    const struct skr_list_run run = {
+        .sql = keeps ? &messenger->sql.keep_sent : &messenger->sql.remove,
+        .first = {skr_bind_text(messenger->sent_queue)},
+        .first_count = keeps ? 1 : 0,
+    };
+    return skr_messenger_run_items(settling->tx, &run, settling->batch, is_done,
+                                   NULL, error);
+}
+
+static enum skr_code
+unmark(const struct settling *settling, skr_item_test_fn *is_wanted,
+       struct skr_error *error)
+{
+    const struct skr_list_run run = {
+        .sql = &settling->messenger->sql.unmark,
+        .first = {skr_bind_text(settling->batch->lease.time)},
+        .first_count = 1,
+    };
+    return skr_messenger_run_items(settling->tx, &run, settling->batch,
+                                   is_wanted, NULL, error);
+}
+
+static enum skr_code
+settle_all(struct settling *settling, struct skr_error *error)
+{
+    struct skr_batch *batch = settling->batch;
+    enum skr_code code = finish_done(settling, error);
+    if (code == SKR_OK && settling->is_leased)
+        code = unmark(settling, has_no_outcome, error);
+    // They have nowhere to go.
+    if (code == SKR_OK && settling->is_leased &&
+        settling->messenger->failed_table == NULL)
+        code = unmark(settling, is_hopeless, error);
     for (size_t i = 0; code == SKR_OK && i < batch->count; i++)
-        code = settle_item(messenger, tx, arena, &batch->items[i], error);
+        code = settle_item(settling, &batch->items[i], error);
     return code;
+}
+
+static enum skr_code
+end_settling(struct settling *settling, struct skr_db *db, enum skr_code code,
+             struct skr_error *error)
+{
+    skr_arena_fini(&settling->arena);
+    if (code == SKR_OK)
+        return skr_db_commit(db, error);
+    skr_db_rollback(db);
+    return code;
+}
+
+// In a transaction of its own, tried again when others were in the way.
+static enum skr_code
+settle_freely(struct settling *settling, struct skr_db *db,
+              struct skr_error *error)
+{
+    struct skr_tries tries = {.started_ms = skr_clock_ms()};
+    struct skr_error failure = {0};
+    enum skr_code code;
+    do {
+        code = skr_db_begin(db, SKR_BEGIN_WRITE, &failure);
+        if (code == SKR_OK)
+            code = end_settling(settling, db, settle_all(settling, &failure),
+                                &failure);
+    } while (code != SKR_OK &&
+             skr_messenger_may_try_again(&tries, code, &failure));
+    if (code != SKR_OK && error != NULL)
+        *error = failure;
+    return code;
+}
+
+static void
+lose_all_but_done(struct skr_batch *batch)
+{
+    for (size_t i = 0; i < batch->count; i++)
+        if (batch->items[i].state != SKR_DONE)
+            batch->items[i].lost = true;
 }
 
 enum skr_code
 skr_messenger_settle(const struct skr_table *table, struct skr_db *db,
                      struct skr_batch *batch, struct skr_error *error)
 {
-    struct skr_arena arena = {0};
+    struct settling settling = {
+        .messenger = skr_messenger_of(table),
+        .tx = skr_db_tx(db),
+        .batch = batch,
+        .is_leased = batch->claim == SKR_CLAIM_LEASED,
+    };
+    if (batch->claim != SKR_CLAIM_LOCKED)
+        return settle_freely(&settling, db, error);
+    if (settling.tx.ops->check(settling.tx, NULL) == SKR_OK)
+        return end_settling(&settling, db, settle_all(&settling, error), error);
+    // The locks are gone, and with them our say in what is not done.
+    skr_db_rollback(db);
+    lose_all_but_done(batch);
+    return settle_freely(&settling, db, error);
+}
+
+enum skr_code
+skr_messenger_release(const struct skr_table *table, struct skr_db *db,
+                      struct skr_batch *batch, struct skr_error *error)
+{
+    struct settling settling = {
+        .messenger = skr_messenger_of(table),
+        .tx = skr_db_tx(db),
+        .batch = batch,
+        .is_leased = true,
+    };
+    switch (batch->claim) {
+    case SKR_CLAIM_NONE: return SKR_OK;
+    case SKR_CLAIM_LOCKED: skr_db_rollback(db); return SKR_OK;
+    case SKR_CLAIM_LEASED: break;
+    }
     enum skr_code code = skr_db_begin(db, SKR_BEGIN_WRITE, error);
     if (code != SKR_OK)
         return code;
-    code = settle_all(skr_messenger_of(table), skr_db_tx(db), &arena, batch,
-                      error);
-    skr_arena_fini(&arena);
-    if (code == SKR_OK)
-        return skr_db_commit(db, error);
-    skr_db_rollback(db);
-    return code;
+    return end_settling(&settling, db, unmark(&settling, is_ours, error),
+                        error);
 }

@@ -1,55 +1,51 @@
 // SPDX-License-Identifier: MIT
 // Filling templates, and statements about many rows at once.
 
+#include "base/clock.h"
 #include "base/error.h"
 #include "base/text.h"
 #include "table/messenger/layout.h"
 
+#include <stdlib.h>
 #include <string.h>
 
+enum { MOST_TRIES = 5, LONGEST_TRYING_MS = 1000 };
+
 static const char *
-fill(struct skr_messenger *messenger, const char *sql_template,
-     const char *lock, const char *ids)
+fill(struct skr_messenger *messenger, const char *sql_template, const char *ids,
+     const char *id_rows)
 {
     const struct skr_word words[] = {
         {"table", messenger->name},
         {"queue_hex", messenger->queue_hex},
         {"failed_table",
          messenger->failed_table == NULL ? "" : messenger->failed_table},
-        {"lock", lock},
         {"ids", ids},
+        {"id_rows", id_rows},
     };
     return skr_sql_fill(messenger->dialect, &messenger->arena, sql_template,
                         words, SKR_COUNT_OF(words));
 }
 
 bool
-skr_messenger_fill_lock(struct skr_messenger *messenger,
-                        const char *sql_template, const char *lock,
-                        const char **sql)
+skr_messenger_fill(struct skr_messenger *messenger, const char *sql_template,
+                   const char **sql)
 {
-    *sql = fill(messenger, sql_template, lock, "");
+    *sql = fill(messenger, sql_template, "", "");
     return *sql != NULL;
 }
 
 bool
-skr_messenger_fill(struct skr_messenger *messenger, const char *sql_template,
-                   const char **sql)
-{
-    return skr_messenger_fill_lock(messenger, sql_template, "", sql);
-}
-
-bool
 skr_messenger_fill_list(struct skr_messenger *messenger,
-                        const char *sql_template, const char *lock,
-                        struct skr_list_sql *list)
+                        const char *sql_template, struct skr_list_sql *list)
 {
     size_t size = 1;
     for (size_t i = 0; i < SKR_LIST_SIZES; i++) {
         const char *ids = skr_sql_list(&messenger->arena, size);
-        if (ids == NULL)
+        const char *id_rows = skr_sql_rows(&messenger->arena, size);
+        if (ids == NULL || id_rows == NULL)
             return false;
-        list->sql[i] = fill(messenger, sql_template, lock, ids);
+        list->sql[i] = fill(messenger, sql_template, ids, id_rows);
         if (list->sql[i] == NULL)
             return false;
         size = skr_sql_list_size(size + 1);
@@ -108,26 +104,53 @@ skr_messenger_run_list(struct skr_tx tx, const struct skr_list_run *run,
     return SKR_OK;
 }
 
+static int
+compare_rows(const void *left, const void *right)
+{
+    int64_t a = *(const int64_t *)left, b = *(const int64_t *)right;
+    return (a > b) - (a < b);
+}
+
 enum skr_code
-skr_messenger_run_state(struct skr_tx tx, const struct skr_list_run *run,
-                        const struct skr_batch *batch, enum skr_state state,
+skr_messenger_run_items(struct skr_tx tx, const struct skr_list_run *run,
+                        const struct skr_batch *batch,
+                        skr_item_test_fn *is_wanted, uint64_t *wanted,
                         struct skr_error *error)
 {
-    int64_t rows[SKR_SQL_MAX_LIST];
     size_t count = 0;
-    enum skr_code code = SKR_OK;
-    for (size_t i = 0; code == SKR_OK && i < batch->count; i++) {
-        if (batch->items[i].state != state)
-            continue;
-        rows[count++] = batch->items[i].row;
-        if (count < SKR_COUNT_OF(rows))
-            continue;
-        code = run_piece(tx, run, rows, count, error);
-        count = 0;
-    }
-    if (code == SKR_OK && count > 0)
-        code = run_piece(tx, run, rows, count, error);
+    for (size_t i = 0; i < batch->count; i++)
+        count += is_wanted(&batch->items[i]);
+    if (wanted != NULL)
+        *wanted = count;
+    if (count == 0)
+        return SKR_OK;
+    struct skr_arena arena = {0};
+    int64_t *rows = skr_arena_take(&arena, count * sizeof(rows[0]));
+    if (rows == NULL)
+        return skr_fail_memory(error);
+    struct skr_list_run listed = *run;
+    listed.rows = rows;
+    for (size_t i = 0; i < batch->count; i++)
+        if (is_wanted(&batch->items[i]))
+            rows[listed.count++] = batch->items[i].row;
+    qsort(rows, count, sizeof(rows[0]), compare_rows);
+    enum skr_code code = skr_messenger_run_list(tx, &listed, error);
+    skr_arena_fini(&arena);
     return code;
+}
+
+bool
+skr_messenger_may_try_again(struct skr_tries *tries, enum skr_code code,
+                            const struct skr_error *error)
+{
+    int64_t now_ms = skr_clock_ms();
+    tries->failed++;
+    if (code != SKR_CONFLICT || error->remedy != SKR_TRY_AGAIN ||
+        tries->failed > MOST_TRIES ||
+        now_ms - tries->started_ms > LONGEST_TRYING_MS)
+        return false;
+    skr_clock_sleep(-1, tries->failed);
+    return true;
 }
 
 void

@@ -1,0 +1,220 @@
+// SPDX-License-Identifier: MIT
+// From ids that were found to items of the batch.
+//
+// A claim finds ids without a lock, and then locks those rows by their primary
+// key: locked on their way through another index, two who claim and delete
+// would deadlock. What it cannot lock, or finds changed, is passed over.
+
+#include "base/error.h"
+#include "table/messenger/scan.h"
+
+#include <stdlib.h>
+
+static int
+compare_ids(const void *left, const void *right)
+{
+    int64_t a = *(const int64_t *)left, b = *(const int64_t *)right;
+    return (a > b) - (a < b);
+}
+
+static bool
+is_listed(const int64_t *rows, size_t count, int64_t row)
+{
+    return count > 0 &&
+           bsearch(&row, rows, count, sizeof(row), compare_ids) != NULL;
+}
+
+bool
+skr_scan_is_in_hand(const struct skr_scan *scan, int64_t row)
+{
+    return is_listed(scan->read->in_hand, scan->read->in_hand_count, row);
+}
+
+static bool
+is_in_batch(const struct skr_batch *batch, int64_t row)
+{
+    for (size_t i = 0; i < batch->count; i++)
+        if (batch->items[i].row == row)
+            return true;
+    return false;
+}
+
+struct skr_value
+skr_scan_bind_cursor(int64_t cursor)
+{
+    return skr_bind_integer(cursor == 0 ? INT64_MIN : cursor);
+}
+
+enum skr_code
+skr_scan_run(struct skr_scan *scan, const char *sql,
+             const struct skr_value *values, size_t count, skr_row_fn *each_row,
+             struct skr_error *error)
+{
+    scan->seen = 0;
+    return skr_tx_run(scan->tx,
+                      &(struct skr_statement){.sql = sql,
+                                              .values = values,
+                                              .value_count = count,
+                                              .each_row = each_row,
+                                              .user = scan},
+                      error);
+}
+
+// SKR_STOPPED when the row finds no room: the statement ends there.
+static enum skr_code
+take(struct skr_scan *scan, const struct skr_value *columns,
+     struct skr_error *error)
+{
+    size_t size =
+        columns[SKR_COLUMN_BODY].size + columns[SKR_COLUMN_HEADERS].size;
+    struct skr_batch *batch = scan->batch;
+    // A row that is larger than all the room there is travels alone.
+    bool has_company = batch->count > 0 || scan->read->in_hand_count > 0;
+    scan->is_full =
+        batch->count == scan->max_rows ||
+        (has_company && (batch->bytes >= scan->read->max_bytes ||
+                         size > scan->read->max_bytes - batch->bytes));
+    if (scan->is_full)
+        return SKR_STOPPED;
+    return skr_messenger_take_row(scan->messenger, scan->position.id_namespace,
+                                  columns, batch, error);
+}
+
+static enum skr_code
+keep_id(const struct skr_value *columns, size_t count, void *user,
+        struct skr_error *error)
+{
+    (void)count;
+    (void)error;
+    struct skr_scan *scan = user;
+    int64_t row = columns[0].integer;
+    scan->seen++;
+    scan->last_id = row;
+    if (scan->skips_waiting &&
+        is_listed(scan->read->waiting, scan->read->waiting_count, row))
+        return SKR_OK;
+    // A pass may have found it already that looked for something else.
+    if (scan->id_count < scan->max_rows && !skr_scan_is_in_hand(scan, row) &&
+        !is_in_batch(scan->batch, row))
+        scan->ids[scan->id_count++] = row;
+    return SKR_OK;
+}
+
+static enum skr_code
+take_room_for_ids(struct skr_scan *scan, struct skr_error *error)
+{
+    scan->id_count = 0;
+    if (scan->ids == NULL)
+        scan->ids = skr_arena_take(&scan->batch->arena,
+                                   scan->max_rows * sizeof(scan->ids[0]));
+    return scan->ids == NULL ? skr_fail_memory(error) : SKR_OK;
+}
+
+enum skr_code
+skr_scan_find(struct skr_scan *scan, const char *sql,
+              const struct skr_value *values, size_t count,
+              struct skr_error *error)
+{
+    enum skr_code code = take_room_for_ids(scan, error);
+    if (code != SKR_OK)
+        return code;
+    return skr_scan_run(scan, sql, values, count, keep_id, error);
+}
+
+void
+skr_scan_pass_over(struct skr_scan *scan, int64_t row)
+{
+    struct skr_position *position = &scan->position;
+    if (scan->kind == SKR_SCAN_READ)
+        return;
+    if (position->held_from == 0 || row < position->held_from)
+        position->held_from = row;
+}
+
+// Ids before this one did not come: they are locked, or gone.
+static void
+pass_over_until(struct skr_scan *scan, int64_t row)
+{
+    while (scan->next_id < scan->id_count && scan->ids[scan->next_id] < row)
+        skr_scan_pass_over(scan, scan->ids[scan->next_id++]);
+}
+
+static enum skr_code
+take_found(const struct skr_value *columns, size_t count, void *user,
+           struct skr_error *error)
+{
+    (void)count;
+    struct skr_scan *scan = user;
+    int64_t row = columns[SKR_COLUMN_ID].integer;
+    // What was found by its id alone may be anybody's.
+    bool is_free =
+        scan->read->only == NULL || columns[SKR_COLUMN_CLAIMED].integer == 0;
+    if (scan->kind == SKR_SCAN_CLAIM) {
+        pass_over_until(scan, row);
+        is_free = columns[SKR_COLUMN_IS_FREE].integer != 0;
+    }
+    if (is_free) {
+        enum skr_code code = take(scan, columns, error);
+        if (code != SKR_OK)
+            return code;
+    } else {
+        skr_scan_pass_over(scan, row);
+    }
+    scan->next_id++;
+    if (scan->mark != NULL)
+        *scan->mark = row;
+    return SKR_OK;
+}
+
+enum skr_code
+skr_scan_fetch(struct skr_scan *scan, int64_t *mark, struct skr_error *error)
+{
+    bool locks = scan->kind == SKR_SCAN_CLAIM;
+    scan->next_id = 0;
+    scan->mark = mark;
+    const struct skr_list_run run = {
+        .sql = locks ? &scan->sql->lock_ids : &scan->sql->by_id,
+        .first = {skr_bind_integer(scan->messenger->redeliver_timeout_s)},
+        .first_count = locks ? 1 : 0,
+        .rows = scan->ids,
+        .count = scan->id_count,
+        .each_row = take_found,
+        .user = scan,
+    };
+    enum skr_code code = skr_messenger_run_list(scan->tx, &run, error);
+    if (code != SKR_OK || !locks || scan->id_count == 0)
+        return code;
+    pass_over_until(scan, INT64_MAX);
+    if (mark != NULL)
+        *mark = scan->ids[scan->id_count - 1];
+    return SKR_OK;
+}
+
+enum skr_code
+skr_scan_fetch_only(struct skr_scan *scan, struct skr_error *error)
+{
+    enum skr_code code = take_room_for_ids(scan, error);
+    if (code != SKR_OK || scan->max_rows == 0)
+        return code;
+    if (!skr_scan_is_in_hand(scan, *scan->read->only))
+        scan->ids[scan->id_count++] = *scan->read->only;
+    code = skr_scan_fetch(scan, NULL, error);
+    scan->is_full = scan->position.has_more;
+    return code == SKR_STOPPED ? SKR_OK : code;
+}
+
+enum skr_code
+skr_scan_take_beyond(const struct skr_value *columns, size_t count, void *user,
+                     struct skr_error *error)
+{
+    (void)count;
+    struct skr_scan *scan = user;
+    int64_t row = columns[SKR_COLUMN_ID].integer;
+    enum skr_code code = SKR_OK;
+    scan->seen++;
+    if (!skr_scan_is_in_hand(scan, row))
+        code = take(scan, columns, error);
+    if (code == SKR_OK)
+        scan->position.cursor = row;
+    return code;
+}

@@ -1,0 +1,502 @@
+// SPDX-License-Identifier: MIT
+// Finding the next rows: whole rows beyond the cursor, and ids behind it of
+// those whose time has come. All of it in one snapshot, as with two a row could
+// pass its predecessor.
+//
+// Rows that wait are looked at once, when the cursor passes them; after that
+// only their time is, and their bodies are not read before they are due.
+//
+// On a database with several writers at once a row may commit below the cursor
+// after it has moved on: the part from the low-water mark to the cursor is
+// looked at as well (horizon.c).
+//
+// Those who share a queue pass over rows that others have. Such rows may come
+// back, when their owner gives them back or dies: from the first of them to the
+// cursor everything is looked at again every now and then.
+
+#include "table/messenger/scan.h"
+#include "base/clock.h"
+#include "base/text.h"
+
+#include <string.h>
+
+// Parameters: queue, cursor, redeliver timeout, limit.
+#define BEYOND(columns, queue)                              \
+    "SELECT " columns " FROM {table} "                      \
+    "WHERE " queue " AND id > ? AND " SKR_MESSENGER_FREE    \
+    " AND " SKR_MESSENGER_DUE " AND NOT " SKR_MESSENGER_PHP \
+    " ORDER BY id LIMIT ?"
+static const char beyond_sql[] =
+    BEYOND(SKR_MESSENGER_COLUMNS, "{queue_is_beyond}");
+static const char beyond_ids_sql[] = BEYOND("id", "{queue_is_beyond}");
+// From the start of the queue, before which there may be much of others.
+static const char first_sql[] = BEYOND(SKR_MESSENGER_COLUMNS, "{queue_is}");
+static const char first_ids_sql[] = BEYOND("id", "{queue_is}");
+
+// Few rows become due between two passes: by the index on their time, not by
+// the much longer lists of all that wait or of the whole queue.
+// Parameters: queue, from id, cursor, from time, until, timeout, limit.
+static const char due_ids_sql[] =
+    "SELECT id FROM {table} WHERE {queue_is_unindexed} "
+    "AND {no_index}id > ? AND {no_index}id <= ? "
+    "AND available_at > ? AND available_at <= ? AND " SKR_MESSENGER_FREE
+    " AND NOT " SKR_MESSENGER_PHP " ORDER BY id LIMIT ?";
+
+// Parameters: queue, from id, cursor, redeliver timeout, limit.
+static const char sweep_ids_sql[] =
+    "SELECT id FROM {table} WHERE {queue_is} AND id > ? AND id <= ? "
+    "AND " SKR_MESSENGER_FREE " AND " SKR_MESSENGER_DUE
+    " AND NOT " SKR_MESSENGER_PHP " ORDER BY id LIMIT ?";
+
+// Parameters: queue, from id, cursor, redeliver timeout, limit.
+static const char late_ids_sql[] =
+    "SELECT id FROM {table} WHERE {queue_is_beyond} AND id > ? AND id <= ? "
+    "AND " SKR_MESSENGER_FREE " AND " SKR_MESSENGER_DUE
+    " AND NOT " SKR_MESSENGER_PHP " ORDER BY id LIMIT ?";
+
+// What was given back. Leases that ran out are found by their time.
+// Parameters: queue, from id, cursor, limit.
+static const char free_ids_sql[] =
+    "SELECT id FROM {table} WHERE {queue_is_beyond} AND id > ? AND id <= ? "
+    "AND delivered_at IS NULL AND " SKR_MESSENGER_DUE
+    " AND NOT " SKR_MESSENGER_PHP " ORDER BY id LIMIT ?";
+
+// By the index on the times of claims, as few are in anybody's hands.
+// Parameters: queue, redeliver timeout.
+static const char leased_ids_sql[] =
+    "SELECT id FROM {table} WHERE {queue_is_unindexed} "
+    "AND " SKR_MESSENGER_LEASED;
+
+static const char by_id_sql[] = "SELECT " SKR_MESSENGER_COLUMNS " FROM {table} "
+                                "WHERE id IN ({ids}) ORDER BY id";
+// What was free and due when it was found may not be any more. That is no
+// condition, as an index that serves it would be locked on the way.
+// Parameters: redeliver timeout, ids.
+static const char lock_ids_sql[] =
+    "SELECT " SKR_MESSENGER_COLUMNS ", CASE WHEN " SKR_MESSENGER_FREE
+    " AND " SKR_MESSENGER_DUE " THEN 1 ELSE 0 END "
+    "FROM {table}{by_primary_key} WHERE id IN ({ids}) ORDER BY id {lock_skip}";
+
+// The next time that a pass has to look for: after the last pass, not after
+// now, as a row may have become due since the pass of this very snapshot. The
+// last id is looked for beyond the cursor: from the end of the table the way
+// leads over all rows that were deleted and are not cleaned away yet.
+// Parameters: cursor, queue, mark of the last pass.
+static const char rest_sql[] =
+    "SELECT {now}, {now_milliseconds}, "
+    "(SELECT MAX(id) FROM {table} WHERE id > ?), "
+    "(SELECT available_at FROM {table} WHERE {queue_is_unindexed} "
+    "AND available_at > ? AND available_at > created_at "
+    "ORDER BY available_at LIMIT 1)";
+
+// While batches are full nobody asks what waits; a look now and then is enough.
+// And one for rows that committed late is worth a statement so often.
+// What others have is looked at again so often, and less often the longer that
+// takes: a look is followed by a pause so many times as long.
+enum {
+    LOOK_AGAIN_MS = 1000,
+    LATE_LOOK_MS = 5,
+    HELD_LOOK_MS = 500,
+    HELD_PAUSE = 20,
+    LONGEST_HELD_PAUSE_MS = 60000,
+};
+
+bool
+skr_messenger_fill_scan(struct skr_messenger *messenger)
+{
+    struct skr_scan_sql *scan = &messenger->sql.scan;
+    return skr_messenger_fill(messenger, due_ids_sql, &scan->due_ids) &&
+           skr_messenger_fill(messenger, sweep_ids_sql, &scan->sweep_ids) &&
+           skr_messenger_fill(messenger, late_ids_sql, &scan->late_ids) &&
+           skr_messenger_fill(messenger, free_ids_sql, &scan->free_ids) &&
+           skr_messenger_fill(messenger, first_sql, &scan->first) &&
+           skr_messenger_fill(messenger, beyond_sql, &scan->beyond) &&
+           skr_messenger_fill(messenger, first_ids_sql, &scan->first_ids) &&
+           skr_messenger_fill(messenger, beyond_ids_sql, &scan->beyond_ids) &&
+           skr_messenger_fill(messenger, leased_ids_sql, &scan->leased_ids) &&
+           skr_messenger_fill(messenger, rest_sql, &messenger->sql.rest) &&
+           skr_messenger_fill(messenger, "{horizon}",
+                              &messenger->sql.horizon) &&
+           skr_messenger_fill_list(messenger, by_id_sql, &scan->by_id) &&
+           skr_messenger_fill_list(messenger, lock_ids_sql, &scan->lock_ids);
+}
+
+// A sweep is a pass that looks at everything behind the cursor; its mark is
+// empty meanwhile.
+static enum skr_code
+begin_pass(struct skr_scan *scan, struct skr_error *error)
+{
+    struct skr_position *position = &scan->position;
+    position->pass_cursor = 0;
+    if (position->next_sweep_ms <= scan->now_ms) {
+        position->due_mark[0] = '\0';
+        position->next_sweep_ms = scan->now_ms + scan->messenger->sweep_ms;
+    }
+    return skr_messenger_now(scan->messenger, scan->tx, position->pass_until,
+                             error);
+}
+
+static void
+end_pass(struct skr_position *position)
+{
+    memcpy(position->due_mark, position->pass_until,
+           sizeof(position->due_mark));
+    position->pass_until[0] = '\0';
+    position->pass_cursor = 0;
+}
+
+static enum skr_code
+find_ids(struct skr_scan *scan, int64_t limit, struct skr_error *error)
+{
+    const struct skr_messenger *messenger = scan->messenger;
+    const struct skr_position *position = &scan->position;
+    const struct skr_value queue = skr_bind_text(messenger->queue);
+    const struct skr_value from = skr_scan_bind_cursor(position->pass_cursor);
+    const struct skr_value to = skr_bind_integer(position->cursor);
+    const struct skr_value timeout =
+        skr_bind_integer(messenger->redeliver_timeout_s);
+    if (position->due_mark[0] == '\0') {
+        const struct skr_value values[] = {queue, from, to, timeout,
+                                           skr_bind_integer(limit)};
+        return skr_scan_find(scan, scan->sql->sweep_ids, values,
+                             SKR_COUNT_OF(values), error);
+    }
+    const struct skr_value values[] = {
+        queue,
+        from,
+        to,
+        skr_bind_text(position->due_mark),
+        skr_bind_text(position->pass_until),
+        timeout,
+        skr_bind_integer(limit),
+    };
+    return skr_scan_find(scan, scan->sql->due_ids, values, SKR_COUNT_OF(values),
+                         error);
+}
+
+static enum skr_code
+look_behind(struct skr_scan *scan, struct skr_error *error)
+{
+    enum skr_code code = SKR_OK;
+    if (scan->position.pass_until[0] == '\0')
+        code = begin_pass(scan, error);
+    if (code != SKR_OK)
+        return code;
+    // Those in hand are skipped, so that many more may have to be asked for.
+    size_t limit = scan->max_rows + scan->read->in_hand_count;
+    code = find_ids(scan, (int64_t)limit, error);
+    if (code != SKR_OK)
+        return code;
+    bool is_last = scan->seen < limit && scan->id_count < scan->max_rows;
+    code = skr_scan_fetch(scan, &scan->position.pass_cursor, error);
+    if (code == SKR_STOPPED && scan->is_full)
+        return SKR_OK;
+    if (code == SKR_OK && is_last)
+        end_pass(&scan->position);
+    return code;
+}
+
+// Fetches what was found. *saw_all: it was all there is, and is dealt with.
+static enum skr_code
+fetch_all(struct skr_scan *scan, size_t limit, bool *saw_all,
+          struct skr_error *error)
+{
+    *saw_all = scan->seen < limit && scan->id_count < scan->max_rows;
+    enum skr_code code = skr_scan_fetch(scan, NULL, error);
+    if (code != SKR_STOPPED || !scan->is_full)
+        return code;
+    *saw_all = false;
+    return SKR_OK;
+}
+
+// Rows that committed after the cursor had passed their ids.
+static enum skr_code
+look_for_late(struct skr_scan *scan, struct skr_error *error)
+{
+    const struct skr_messenger *messenger = scan->messenger;
+    struct skr_position *position = &scan->position;
+    if (!skr_messenger_is_late_possible(messenger, position) ||
+        scan->now_ms < position->next_late_ms)
+        return SKR_OK;
+    bool saw_all = false;
+    size_t limit =
+        scan->max_rows + scan->read->in_hand_count + scan->read->waiting_count;
+    const struct skr_value values[] = {
+        skr_bind_text(messenger->queue),
+        skr_scan_bind_cursor(position->low_water),
+        skr_bind_integer(position->cursor),
+        skr_bind_integer(messenger->redeliver_timeout_s),
+        skr_bind_integer((int64_t)limit),
+    };
+    scan->skips_waiting = true;
+    enum skr_code code = skr_scan_find(scan, scan->sql->late_ids, values,
+                                       SKR_COUNT_OF(values), error);
+    scan->skips_waiting = false;
+    if (code == SKR_OK)
+        code = fetch_all(scan, limit, &saw_all, error);
+    // What found no room is still behind: the mark must not pass it.
+    if (code != SKR_OK || !saw_all)
+        return code;
+    // Where much lies between mark and cursor, a look takes its time.
+    position->next_late_ms =
+        scan->now_ms + LATE_LOOK_MS + 10 * (skr_clock_ms() - scan->now_ms);
+    return skr_messenger_follow_horizon(messenger, scan->tx, scan->now_ms,
+                                        position, error);
+}
+
+// Rows in somebody's hands, and not in ours, are passed over.
+static enum skr_code
+note_leased(const struct skr_value *columns, size_t count, void *user,
+            struct skr_error *error)
+{
+    (void)count;
+    (void)error;
+    struct skr_scan *scan = user;
+    int64_t row = columns[0].integer;
+    if (row <= scan->position.cursor && !skr_scan_is_in_hand(scan, row))
+        skr_scan_pass_over(scan, row);
+    return SKR_OK;
+}
+
+static enum skr_code
+find_leased(struct skr_scan *scan, struct skr_error *error)
+{
+    const struct skr_value values[] = {
+        skr_bind_text(scan->messenger->queue),
+        skr_bind_integer(scan->messenger->redeliver_timeout_s),
+    };
+    return skr_scan_run(scan, scan->sql->leased_ids, values,
+                        SKR_COUNT_OF(values), note_leased, error);
+}
+
+bool
+skr_scan_is_held_due(const struct skr_scan *scan)
+{
+    return scan->position.held_from != 0 &&
+           scan->position.next_held_ms <= scan->now_ms;
+}
+
+// Rows that others had when the cursor passed them.
+static enum skr_code
+look_for_held(struct skr_scan *scan, struct skr_error *error)
+{
+    struct skr_position *position = &scan->position;
+    if (scan->kind == SKR_SCAN_READ || !skr_scan_is_held_due(scan))
+        return SKR_OK;
+    int64_t from = position->held_from;
+    bool saw_all = false;
+    size_t limit =
+        scan->max_rows + scan->read->in_hand_count + scan->read->waiting_count;
+    const struct skr_value values[] = {
+        skr_bind_text(scan->messenger->queue),
+        skr_bind_integer(from - 1),
+        skr_bind_integer(position->cursor),
+        skr_bind_integer((int64_t)limit),
+    };
+    position->held_from = 0;
+    scan->skips_waiting = true;
+    enum skr_code code = skr_scan_find(scan, scan->sql->free_ids, values,
+                                       SKR_COUNT_OF(values), error);
+    scan->skips_waiting = false;
+    if (code == SKR_OK)
+        code = fetch_all(scan, limit, &saw_all, error);
+    if (code != SKR_OK)
+        return code;
+    if (!saw_all) {
+        position->held_from = from;
+        if (!scan->is_full)
+            position->next_held_ms = scan->now_ms + HELD_LOOK_MS;
+        return SKR_OK;
+    }
+    code = find_leased(scan, error);
+    int64_t now_ms = skr_clock_ms();
+    int64_t pause_ms = (now_ms - scan->now_ms) * HELD_PAUSE;
+    if (pause_ms > LONGEST_HELD_PAUSE_MS)
+        pause_ms = LONGEST_HELD_PAUSE_MS;
+    position->next_held_ms =
+        now_ms + (pause_ms > HELD_LOOK_MS ? pause_ms : HELD_LOOK_MS);
+    return code;
+}
+
+// The cursor has moved on from there: what others had beyond it was not seen.
+static enum skr_code
+note_passed(struct skr_scan *scan, int64_t cursor, struct skr_error *error)
+{
+    struct skr_position *position = &scan->position;
+    if (scan->kind == SKR_SCAN_READ || position->cursor == cursor)
+        return SKR_OK;
+    // From the start of the queue the way would be long.
+    if (cursor == 0)
+        return find_leased(scan, error);
+    skr_scan_pass_over(scan, cursor + 1);
+    return SKR_OK;
+}
+
+// Asks for rows, or for ids to lock, until there are no more or the batch is
+// full.
+static enum skr_code
+read_some_beyond(struct skr_scan *scan, size_t limit, struct skr_error *error)
+{
+    struct skr_position *position = &scan->position;
+    bool is_first = position->cursor == 0;
+    const struct skr_value values[] = {
+        skr_bind_text(scan->messenger->queue),
+        skr_scan_bind_cursor(position->cursor),
+        skr_bind_integer(scan->messenger->redeliver_timeout_s),
+        skr_bind_integer((int64_t)limit),
+    };
+    if (scan->kind != SKR_SCAN_CLAIM)
+        return skr_scan_run(
+            scan, is_first ? scan->sql->first : scan->sql->beyond, values,
+            SKR_COUNT_OF(values), skr_scan_take_beyond, error);
+    enum skr_code code = skr_scan_find(
+        scan, is_first ? scan->sql->first_ids : scan->sql->beyond_ids, values,
+        SKR_COUNT_OF(values), error);
+    if (code != SKR_OK || scan->seen == 0)
+        return code;
+    int64_t last_id = scan->last_id;
+    code = skr_scan_fetch(scan, &position->cursor, error);
+    if (code == SKR_OK)
+        position->cursor = last_id;
+    return code;
+}
+
+static enum skr_code
+read_beyond(struct skr_scan *scan, struct skr_error *error)
+{
+    size_t limit;
+    do {
+        limit = scan->max_rows - scan->batch->count;
+        scan->is_full = limit == 0;
+        if (scan->is_full)
+            return SKR_OK;
+        enum skr_code code = read_some_beyond(scan, limit, error);
+        if (code == SKR_STOPPED && scan->is_full)
+            return SKR_OK;
+        if (code != SKR_OK)
+            return code;
+        // As many as were asked for, some of them in hand: there may be more.
+    } while (scan->seen == limit);
+    return SKR_OK;
+}
+
+// When the next row is due, as far as the last pass has not looked.
+void
+skr_scan_note_due(const struct skr_value *columns, struct skr_scan *scan)
+{
+    struct skr_position *position = &scan->position;
+    position->next_due_ms = 0;
+    char now[SKR_POSITION_TIME_SIZE], due[SKR_POSITION_TIME_SIZE];
+    skr_messenger_copy_time(&columns[0], now);
+    skr_messenger_copy_time(&columns[3], due);
+    int64_t now_us = 0, due_us = 0;
+    // Both by the server's clock; only the distance is carried over to ours.
+    if (skr_clock_parse_timestamp(now, &now_us) &&
+        skr_clock_parse_timestamp(due, &due_us)) {
+        int64_t due_ms =
+            scan->now_ms + (due_us - now_us) / 1000 - columns[1].integer + 1;
+        position->next_due_ms = due_ms > scan->now_ms ? due_ms : scan->now_ms;
+    }
+}
+
+static enum skr_code
+note_rest(const struct skr_value *columns, size_t count, void *user,
+          struct skr_error *error)
+{
+    (void)count;
+    (void)error;
+    struct skr_scan *scan = user;
+    struct skr_position *position = &scan->position;
+    if (columns[2].kind == SKR_INTEGER && columns[2].integer > position->cursor)
+        position->cursor = columns[2].integer;
+    skr_scan_note_due(columns, scan);
+    return SKR_OK;
+}
+
+enum skr_code
+skr_scan_ask_for_rest(struct skr_scan *scan, skr_row_fn *note,
+                      struct skr_error *error)
+{
+    const struct skr_value values[] = {
+        skr_scan_bind_cursor(scan->position.cursor),
+        skr_bind_text(scan->messenger->queue),
+        skr_bind_text(scan->position.due_mark),
+    };
+    return skr_scan_run(scan, scan->messenger->sql.rest, values,
+                        SKR_COUNT_OF(values), note, error);
+}
+
+bool
+skr_scan_is_pass_due(const struct skr_scan *scan)
+{
+    const struct skr_position *position = &scan->position;
+    return position->pass_until[0] != '\0' ||
+           position->next_sweep_ms <= scan->now_ms ||
+           (position->next_due_ms > 0 && position->next_due_ms <= scan->now_ms);
+}
+
+static enum skr_code
+fill_batch(struct skr_scan *scan, struct skr_error *error)
+{
+    struct skr_position *position = &scan->position;
+    enum skr_code code = SKR_OK;
+    if (position->next_sweep_ms == 0) {
+        // The first scan sees every row once: all that can become due later
+        // has a later time than this.
+        position->next_sweep_ms = scan->now_ms + scan->messenger->sweep_ms;
+        code = skr_messenger_now(scan->messenger, scan->tx, position->due_mark,
+                                 error);
+    } else if (skr_scan_is_pass_due(scan)) {
+        code = look_behind(scan, error);
+    }
+    if (code == SKR_OK && !scan->is_full)
+        code = look_for_held(scan, error);
+    if (code == SKR_OK && !scan->is_full)
+        code = look_for_late(scan, error);
+    if (code == SKR_OK && !scan->is_full)
+        code = read_beyond(scan, error);
+    if (code != SKR_OK)
+        return code;
+    // Nothing more can be read now: what is left are rows of other queues,
+    // others' rows and rows that wait.
+    if (!scan->is_full)
+        return skr_scan_ask_for_rest(scan, note_rest, error);
+    int64_t next_ms = scan->now_ms + LOOK_AGAIN_MS;
+    if (position->next_due_ms <= scan->now_ms ||
+        position->next_due_ms > next_ms)
+        position->next_due_ms = next_ms;
+    return SKR_OK;
+}
+
+enum skr_code
+skr_messenger_scan(const struct skr_messenger *messenger,
+                   enum skr_scan_kind kind, struct skr_tx tx,
+                   struct skr_position *position, const struct skr_read *read,
+                   struct skr_batch *batch, struct skr_error *error)
+{
+    struct skr_scan scan = {
+        .messenger = messenger,
+        .sql = &messenger->sql.scan,
+        .kind = kind,
+        .tx = tx,
+        .position = *position,
+        .read = read,
+        .batch = batch,
+        .max_rows =
+            read->max_rows < batch->capacity ? read->max_rows : batch->capacity,
+        .now_ms = skr_clock_ms(),
+    };
+    enum skr_code code = read->only == NULL ? fill_batch(&scan, error)
+                                            : skr_scan_fetch_only(&scan, error);
+    if (code == SKR_OK)
+        code = note_passed(&scan, position->cursor, error);
+    // Where nothing commits late there is nothing to look for behind.
+    if (messenger->sql.horizon[0] == '\0')
+        scan.position.low_water = scan.position.cursor;
+    scan.position.has_more = scan.is_full;
+    if (code == SKR_OK)
+        *position = scan.position;
+    else
+        skr_batch_clear(batch);
+    return code;
+}
