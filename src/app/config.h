@@ -54,6 +54,7 @@ struct skr_config_transport {
     const char *unroutable;  // "fail", "drop" or "wait"
     uint32_t failure_limit;
     uint32_t batch;
+    const char *on_success;  // "delete" or "keep"
     const char *missing_id;  // "fail", "handle" or "derive"
 };
 

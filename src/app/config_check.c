@@ -5,6 +5,10 @@
 
 #include "base/error.h"
 #include "base/url.h"
+#include "db/db.h"
+#include "db/sql.h"
+#include "inbox/sql_handler.h"
+#include "table/messenger/messenger.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -303,6 +307,27 @@ check_missing_id(struct skr_config_reader *reader,
                        "queue:// transport can derive ids");
 }
 
+static void
+check_on_success(struct skr_config_reader *reader,
+                 const struct skr_config_transport *transport)
+{
+    const char *word = transport->on_success;
+    if (word == NULL || strcmp(word, "delete") == 0)
+        return;
+    struct skr_config_place place = place_in(reader, transport, "on_success");
+    struct skr_error error;
+    char excerpt[SKR_CONFIG_EXCERPT_SIZE];
+    if (strcmp(word, "keep") != 0 || transport->kind == SKR_TRANSPORT_QUEUE)
+        skr_config_mistake(reader, &place,
+                           "'%s': delete is needed, or keep on a doctrine:// "
+                           "transport",
+                           skr_config_excerpt(word, excerpt));
+    else if (transport->kind == SKR_TRANSPORT_OUTBOX &&
+             transport->queue_name != NULL &&
+             skr_messenger_check_sent(transport->queue_name, &error) != SKR_OK)
+        skr_config_mistake(reader, &place, "%s", error.text);
+}
+
 void
 skr_config_check(struct skr_config_reader *reader)
 {
@@ -319,6 +344,7 @@ skr_config_check(struct skr_config_reader *reader)
             transport->serializer = config->default_serializer;
         check_queue_name(reader, transport);
         check_missing_id(reader, transport);
+        check_on_success(reader, transport);
         resolve_database(reader, transport);
     }
     for (size_t i = 0; i < config->transport_count; i++)

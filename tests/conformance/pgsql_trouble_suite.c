@@ -3,8 +3,13 @@
 
 #include "pgsql_world.h"
 
+#include "table/messenger/messenger.h"
+
 #include <pthread.h>
+#include <pwd.h>
 #include <signal.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 
 // -------------------------------------------------------------- connecting
@@ -281,6 +286,174 @@ test_a_frozen_holder_loses_the_lock_in_time(void **state)
     assert_true(skr_clock_ms() - start_ms > 10000);
 }
 
+// ------------------------------------------------------------------- pooler
+
+struct pooler {
+    pid_t process;
+    char url[URL_SIZE];
+};
+
+static bool
+is_reachable(void *user)
+{
+    struct skr_db *db = NULL;
+    const struct pooler *pooler = user;
+    bool opened = skr_db_open(&skr_pgsql_db, pooler->url, &db, NULL) == SKR_OK;
+    skr_db_close(db);
+    return opened;
+}
+
+// PgBouncer in front of the server. False where it is not installed.
+static bool
+start_pooler(const struct world *world, const char *mode, struct pooler *pooler)
+{
+    static const char program[] = "/usr/sbin/pgbouncer";
+    if (access(program, X_OK) != 0)
+        return false;
+    // A port that nobody has at the moment.
+    int port = 20000 + (int)(getpid() % 20000);
+    char path[100];
+    snprintf(path, sizeof(path), "%s/pgbouncer.ini", world->database.folder);
+    FILE *file = fopen(path, "w");
+    assert_non_null(file);
+    fprintf(file,
+            "[databases]\n* = host=127.0.0.1 port=%s user=postgres\n"
+            "[pgbouncer]\nlisten_addr = 127.0.0.1\nlisten_port = %d\n"
+            "unix_socket_dir =\nauth_type = any\npool_mode = %s\n"
+            "max_client_conn = 50\n",
+            world->port, port, mode);
+    fclose(file);
+    assert_int_equal(chmod(world->database.folder, 0755), 0);
+    snprintf(pooler->url, sizeof(pooler->url),
+             "pgsql://postgres@127.0.0.1:%d/%s", port, world->name);
+    pooler->process = fork();
+    if (pooler->process == 0) {
+        // It refuses to run as root, and must not outlive this process.
+        const struct passwd *nobody = getpwnam("nobody");
+        if (getuid() == 0 && (nobody == NULL || setgid(nobody->pw_gid) != 0 ||
+                              setuid(nobody->pw_uid) != 0))
+            _exit(126);
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        execl(program, program, "-q", path, (char *)NULL);
+        _exit(127);
+    }
+    assert_true(skr_test_eventually(is_reachable, pooler, 10000));
+    return true;
+}
+
+static void
+stop_pooler(const struct pooler *pooler)
+{
+    kill(pooler->process, SIGKILL);
+    assert_int_equal(waitpid(pooler->process, NULL, 0), pooler->process);
+}
+
+static size_t
+claim(const struct skr_table *table, struct skr_db *db, struct skr_batch *batch)
+{
+    struct skr_error error = {0};
+    struct skr_position position = {0};
+    const struct skr_read read = {.max_rows = 2, .max_bytes = 1000};
+    if (table->ops->claim(table, db, &position, &read, batch, &error) != SKR_OK)
+        fail_msg("%s", error.text);
+    return batch->count;
+}
+
+static void
+share_by_lease(struct skr_db *one, struct skr_db *other)
+{
+    struct skr_table *table = NULL;
+    struct skr_batch batches[2];
+    assert_int_equal(skr_messenger_new(
+                         &(struct skr_messenger_options){
+                             .dialect = skr_db_dialect(one),
+                             .table = "messenger_outbox",
+                             .queue = "outbox",
+                         },
+                         &table, NULL),
+                     SKR_OK);
+    assert_int_equal(skr_table_create(table, one, NULL), SKR_OK);
+    const struct skr_value values[] = {
+        skr_bind_text("{}"), skr_bind_text("{\"type\":\"order.placed\"}")};
+    for (int i = 0; i < 4; i++)
+        skr_test_run_template(one,
+                              "INSERT INTO messenger_outbox (body, headers, "
+                              "queue_name, created_at, available_at) "
+                              "VALUES (?, ?, 'outbox', {now}, {now})",
+                              values, SKR_COUNT_OF(values));
+    for (size_t i = 0; i < 2; i++) {
+        assert_int_equal(skr_batch_init(&batches[i], 2, NULL), SKR_OK);
+        assert_int_equal(claim(table, i == 0 ? one : other, &batches[i]), 2);
+    }
+    assert_int_equal(batches[1].items[0].row, 3);
+    // On whichever connection.
+    for (size_t i = 0; i < 2; i++) {
+        batches[i].items[0].state = SKR_DONE;
+        assert_int_equal(table->ops->renew(table, one, &batches[i], NULL),
+                         SKR_OK);
+        assert_false(batches[i].items[1].lost);
+        assert_int_equal(table->ops->settle(table, one, &batches[i], NULL),
+                         SKR_OK);
+        skr_batch_fini(&batches[i]);
+    }
+    assert_int_equal(skr_test_number(other, "SELECT SUM(id) FROM "
+                                            "messenger_outbox WHERE "
+                                            "delivered_at IS NULL"),
+                     6);
+    skr_table_free(table);
+}
+
+static void
+test_behind_a_pooler_of_transactions_no_lock_is_given(void **state)
+{
+    struct world *world = *state;
+    struct pooler pooler;
+    if (!start_pooler(world, "transaction", &pooler))
+        return;
+    struct skr_db *db = open_db(pooler.url);
+    const enum skr_lock_mode modes[] = {SKR_LOCK_ALONE, SKR_LOCK_TOGETHER};
+    for (size_t i = 0; i < SKR_COUNT_OF(modes); i++) {
+        struct skr_error error = {0};
+        bool granted = false;
+        assert_int_equal(
+            db->ops->lock(db, "relay", modes[i], -1, 0, &granted, &error),
+            SKR_REFUSED);
+        assert_int_equal(error.remedy, SKR_GIVE_UP);
+        assert_non_null(strstr(error.text, "claim: lease"));
+        assert_false(granted);
+    }
+    struct skr_db *other = open_db(pooler.url);
+    share_by_lease(db, other);
+    // Everything else works as well, whichever session answers.
+    for (int i = 0; i < 20; i++) {
+        assert_int_equal(skr_db_begin(db, SKR_BEGIN_WRITE, NULL), SKR_OK);
+        assert_int_equal(run(other, "SELECT 1", NULL), SKR_OK);
+        assert_int_equal(run(db, "SELECT 2", NULL), SKR_OK);
+        assert_int_equal(skr_db_commit(db, NULL), SKR_OK);
+        assert_int_equal(run(other, "SELECT 2", NULL), SKR_OK);
+    }
+    skr_db_close(other);
+    skr_db_close(db);
+    stop_pooler(&pooler);
+}
+
+static void
+test_a_pooler_of_sessions_is_as_good_as_none(void **state)
+{
+    struct world *world = *state;
+    struct pooler pooler;
+    if (!start_pooler(world, "session", &pooler))
+        return;
+    struct skr_db *db = open_db(pooler.url), *other = open_db(pooler.url);
+    assert_true(try_lock(db, 0));
+    assert_false(try_lock(other, 0));
+    assert_int_equal(db->ops->check_lock(db, NULL), SKR_OK);
+    skr_db_close(db);
+    assert_true(try_lock(other, 5000));
+    skr_db_close(other);
+    stop_pooler(&pooler);
+}
+
 int
 main(void)
 {
@@ -295,6 +468,8 @@ main(void)
         TEST(test_only_the_holder_of_a_lock_has_little_time),
         TEST(test_a_lock_outlives_a_transaction_that_failed),
         TEST(test_a_frozen_holder_loses_the_lock_in_time),
+        TEST(test_behind_a_pooler_of_transactions_no_lock_is_given),
+        TEST(test_a_pooler_of_sessions_is_as_good_as_none),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

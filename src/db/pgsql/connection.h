@@ -22,6 +22,8 @@ struct skr_pgsql_cache {
     size_t count;
     uint64_t uses;
     uint64_t last_number;  // names on the server are never used twice
+    // Nothing is prepared: behind a pooler the next session would not know it.
+    bool is_off;
 };
 
 struct skr_pgsql {
@@ -31,6 +33,8 @@ struct skr_pgsql {
     // What failed last, whoever ran it: a transaction that is aborted does not
     // say why.
     char last_failure[6];
+
+    bool has_pooler;  // others answer than whom we were told at the start
 
     // A lock belongs to the server's session and ends with it.
     bool holds_lock;
@@ -77,6 +81,11 @@ skr_pgsql_run(PGconn *connection, struct skr_pgsql_cache *cache,
 SKR_MUST_CHECK enum skr_code
 skr_pgsql_exec(PGconn *connection, const char *sql, struct skr_error *error);
 void skr_pgsql_cache_clear(struct skr_pgsql_cache *cache);
+
+// lock.c: whether somebody stands between us and the server, who may give us
+// another session each time.
+SKR_MUST_CHECK enum skr_code
+skr_pgsql_look_for_pooler(struct skr_pgsql *pgsql, struct skr_error *error);
 
 skr_db_rollback_fn skr_pgsql_rollback;
 skr_db_lock_fn skr_pgsql_lock;

@@ -10,6 +10,7 @@
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/text.h"
 
 enum {
     LEAST_PAUSE_MS = 10,
@@ -93,6 +94,63 @@ ask(struct skr_pgsql *pgsql, const char *sql, const struct skr_value *key,
 }
 
 enum skr_code
+skr_pgsql_look_for_pooler(struct skr_pgsql *pgsql, struct skr_error *error)
+{
+    int64_t session = 0;
+    pgsql->cache.is_off = true;
+    enum skr_code code = ask(pgsql, session_sql, NULL, &session, error);
+    pgsql->has_pooler = session != PQbackendPID(pgsql->connection);
+    pgsql->cache.is_off = pgsql->has_pooler;
+    return code;
+}
+
+// A second connection to the same place.
+static PGconn *
+connect_again(PGconn *connection)
+{
+    const char *names[64], *values[64];
+    size_t count = 0;
+    PQconninfoOption *options = PQconninfo(connection);
+    if (options == NULL)
+        return NULL;
+    for (size_t i = 0; options[i].keyword != NULL; i++) {
+        if (options[i].val == NULL || count + 1 == SKR_COUNT_OF(names))
+            continue;
+        names[count] = options[i].keyword;
+        values[count++] = options[i].val;
+    }
+    names[count] = NULL;
+    values[count] = NULL;
+    PGconn *made = PQconnectdbParams(names, values, 0);
+    PQconninfoFree(options);
+    return made;
+}
+
+// A pooler that gives out sessions by the transaction gives the one that has
+// just answered us to whoever comes next; one that gives them for good does
+// not.
+static enum skr_code
+refuse_shared_session(struct skr_pgsql *pgsql, struct skr_error *error)
+{
+    int64_t ours = 0, theirs = 0;
+    enum skr_code code = SKR_OK;
+    PGconn *other = connect_again(pgsql->connection);
+    // What it has asked before must not stand between the two answers.
+    if (PQstatus(other) == CONNECTION_OK)
+        code = ask(pgsql, session_sql, NULL, &ours, error);
+    if (code == SKR_OK && ours != 0)
+        code = skr_pgsql_run(other, NULL,
+                             &(struct skr_statement){.sql = session_sql,
+                                                     .each_row = keep_number,
+                                                     .user = &theirs},
+                             error);
+    PQfinish(other);
+    if (code == SKR_OK && ours != 0 && ours == theirs)
+        return skr_fail(error, SKR_REFUSED, SKR_GIVE_UP, FOREIGN_SESSION);
+    return code;
+}
+
+enum skr_code
 skr_pgsql_check_lock(struct skr_db *db, struct skr_error *error)
 {
     struct skr_pgsql *pgsql = (struct skr_pgsql *)db;
@@ -147,12 +205,12 @@ take_lock_behind_pooler(struct skr_pgsql *pgsql, const struct skr_value *key,
 
 static enum skr_code
 try_lock(struct skr_pgsql *pgsql, int64_t key, enum skr_lock_mode mode,
-         bool has_pooler, struct skr_error *error)
+         struct skr_error *error)
 {
     const struct skr_value value = skr_bind_integer(key);
     int64_t session = 0, answering = 0;
     enum skr_code code =
-        has_pooler
+        pgsql->has_pooler
             ? take_lock_behind_pooler(pgsql, &value, mode, &session, error)
             : take_lock(pgsql, &value, mode, &session, error);
     if (code != SKR_OK || session == 0)
@@ -197,13 +255,12 @@ skr_pgsql_lock(struct skr_db *db, const char *name, enum skr_lock_mode mode,
         return skr_fail(error, SKR_REFUSED, SKR_GIVE_UP,
                         "this server cannot take a lock away from a frozen "
                         "holder; PostgreSQL 14 is needed, or `claim: lease`");
-    // What the client was told at the start is the session, or a pooler's word.
-    int64_t session = 0;
-    enum skr_code code = ask(pgsql, session_sql, NULL, &session, error);
-    bool has_pooler = session != PQbackendPID(pgsql->connection);
+    enum skr_code code = SKR_OK;
+    if (pgsql->has_pooler)
+        code = refuse_shared_session(pgsql, error);
     int64_t key = key_of(name), end = skr_clock_ms() + timeout_ms;
     while (code == SKR_OK) {
-        code = try_lock(pgsql, key, mode, has_pooler, error);
+        code = try_lock(pgsql, key, mode, error);
         if (code != SKR_OK)
             return code;
         *granted = pgsql->holds_lock;

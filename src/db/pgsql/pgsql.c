@@ -33,6 +33,8 @@ pgsql_open(struct skr_db *db, const struct skr_url *url,
     if (code == SKR_OK &&
         !PQregisterEventProc(pgsql->connection, note_failure, "skirnir", pgsql))
         return skr_fail_memory(error);
+    if (code == SKR_OK)
+        code = skr_pgsql_look_for_pooler(pgsql, error);
     return code;
 }
 

@@ -232,7 +232,7 @@ execute(PGconn *connection, struct skr_pgsql_cache *cache,
         const struct binding *binding, const char *sql, PGresult **result,
         struct skr_error *error)
 {
-    if (cache == NULL) {
+    if (cache == NULL || cache->is_off) {
         *result =
             PQexecParams(connection, sql, (int)binding->count, binding->types,
                          binding->values, binding->sizes, binding->formats, 0);
