@@ -20,6 +20,10 @@ struct skr_broker {
     // Set by open(): settle() can carry out SKR_SETTLE_RETRY. Where it cannot,
     // the caller keeps what is to be tried again, and acknowledges it.
     bool delays;
+    // Set by open(): retry_count tells of deliveries that were not settled,
+    // too, and they are counted before they are handed out. Where it does not,
+    // whoever consumes counts those that come as redelivered.
+    bool counts;
 };
 
 struct skr_broker_options {
@@ -103,9 +107,7 @@ struct skr_incoming {
     size_t body_size;
     const char *broker_id;  // the broker's own message id; NULL: none
     int64_t created_at_us;  // 0: unknown
-    // How often it was tried before; 0 where the broker does not count: then
-    // what is redelivered is counted by whoever consumes.
-    uint32_t retry_count;
+    uint32_t retry_count;   // how often it was tried before
     bool redelivered;  // someone had it and did not settle it: handle it alone
     // How often it was handed out before, by a count that the broker keeps; 0:
     // it keeps none. It counts consumers that were gone before they looked at

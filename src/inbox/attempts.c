@@ -70,9 +70,8 @@ enum skr_code
 skr_job_count(struct skr_consumer *consumer, struct job *job,
               struct skr_error *error)
 {
-    const struct skr_incoming *incoming = job->incoming;
-    if (job->state != JOB_READY || !incoming->redelivered ||
-        incoming->retry_count > 0)
+    if (job->state != JOB_READY || !job->incoming->redelivered ||
+        consumer->source == NULL || consumer->source->counts)
         return SKR_OK;
     uint32_t count = 0;
     enum skr_code code = skr_consumer_connect_database(consumer, error);

@@ -206,6 +206,7 @@ skr_job_keep(struct skr_consumer *consumer, struct job *job,
         return code;
     }
     if (job->state == JOB_RETRY) {
+        skr_failpoint("consumer.retry_stored");
         job->state = JOB_MOVED;
         return SKR_OK;
     }

@@ -12,6 +12,8 @@ enum {
     DEFAULT_SLEEP_MS = 1000,
     LOOK_MS = 1000,
     PAUSE_MS = 5000,  // after trouble
+    // A broker that is not waited for at all may go and ask its server.
+    GLANCE_MS = 1,
 };
 
 // Nothing is known of the queue on a connection that is gone.
@@ -116,7 +118,7 @@ skr_consumer_receive(struct skr_consumer *consumer, size_t capacity,
     if (code != SKR_TIMEOUT)
         return code;
     if (had_retry)
-        timeout_ms = 0;
+        wait_ms = GLANCE_MS;
     code = receive_from_broker(consumer, capacity,
                                timeout_ms < wait_ms ? timeout_ms : wait_ms,
                                count, error);

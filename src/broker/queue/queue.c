@@ -119,8 +119,8 @@ queue_open(struct skr_broker *base, const struct skr_url *url,
     broker->redeliver_timeout_s = (uint32_t)redeliver_timeout_s;
     broker->derives_ids = derives_ids;
     base->delays = true;
+    base->counts = true;
     broker->wake_fd = options->wake_fd;
-    base->delays = true;
     broker->log = options->log;
     broker->database = options->database;
     broker->database_url = strdup(options->database_url);

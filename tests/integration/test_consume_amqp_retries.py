@@ -1,0 +1,181 @@
+"""From RabbitMQ to handlers in MariaDB and PostgreSQL: retries as rows, killed
+consumers, messages that nobody can handle."""
+import json
+import uuid
+
+import pytest
+
+import shop as shops
+from test_relay_amqp import MariaDB, PostgreSQL, control, need
+
+MESSAGES = 200
+CONFIG = """\
+databases:
+    default: '{database}'
+transports:
+    outbox:
+        dsn: 'doctrine://default?table_name=messenger_outbox&queue_name=outbox'
+        relay_to: orders
+    orders:
+        dsn: '{broker}?queues[orders]='
+        retry_strategy: {{max_retries: {max_retries}, delay: 1}}
+message_broker:
+    inbox:
+        deduplication: {{auto_setup: true}}
+message_broker_amqp:
+    topology:
+        exchanges:
+            order.placed: {{type: topic}}
+        queues: {{orders: ~}}
+        bindings:
+            - {{exchange: order.placed, queue: orders, binding_key: '#'}}
+handlers:
+    order.placed:
+        sql: 'INSERT INTO effects (body) VALUES (:body)'
+"""
+
+
+class World(shops.Shop):
+    """Messages in a queue of a virtual host of its own."""
+
+    def __init__(self, folder, database):
+        super().__init__(folder)
+        self.database = database
+        self.vhost = f"skr-{uuid.uuid4().hex}"
+        control("add_vhost", self.vhost)
+        control("set_permissions", "-p", self.vhost, "guest", ".*", ".*", ".*")
+        self.broker = \
+            need("SKR_RABBITMQ_URL").rsplit("/", 1)[0] + "/" + self.vhost
+        self.set_retries(3)
+        self.check("setup")
+        self.check("setup-amqp")
+        # A body of another shape than this the handler cannot take.
+        database.ask("CREATE TABLE effects (body VARCHAR(30) NOT NULL)")
+
+    def set_retries(self, max_retries):
+        self.write_config(CONFIG.format(
+            database=self.database.url, broker=self.broker,
+            max_retries=max_retries))
+
+    def leave(self):
+        self.close()
+        control("delete_vhost", self.vhost)
+        self.database.drop()
+
+    def send(self, bodies):
+        headers = json.dumps({"type": "order.placed"})
+        rows = ",".join(
+            f"('{body}', '{headers}', 'outbox', CURRENT_TIMESTAMP, "
+            "CURRENT_TIMESTAMP)" for body in bodies)
+        self.database.ask("INSERT INTO messenger_outbox (body, headers, "
+                          "queue_name, created_at, available_at) VALUES "
+                          + rows)
+        assert self.run("relay", "outbox", "--stop-when-empty") \
+            .returncode == 0
+
+    def ask_number(self, sql):
+        return int(self.database.ask(sql))
+
+    def effects(self):
+        return self.database.ask("SELECT body FROM effects").split()
+
+    def rows(self, queue):
+        return self.ask_number("SELECT COUNT(*) FROM messenger_messages WHERE "
+                               f"queue_name = '{queue}'")
+
+    def queued(self):
+        for line in control("list_queues", "-q", "-p", self.vhost, "name",
+                            "messages").splitlines():
+            name, _, count = line.partition("\t")
+            if name == "orders":
+                return int(count)
+        return 0
+
+
+@pytest.fixture(params=[MariaDB, PostgreSQL])
+def world(request, tmp_path):
+    need("SKR_RABBITMQ_URL")
+    opened = World(tmp_path, request.param(f"skr_{uuid.uuid4().hex[:12]}"))
+    yield opened
+    opened.leave()
+
+
+def numbers(count):
+    return [json.dumps({"n": number}).replace(" ", "")
+            for number in range(count)]
+
+
+def test_messages_are_handled_once_by_several_consumers(world):
+    world.send(numbers(MESSAGES))
+    consumer = world.start_consumer("--consumers=3", "-v")
+    shops.until(lambda: len(world.effects()) == MESSAGES,
+                lambda: consumer.log())
+    assert consumer.stop() == 0
+    assert sorted(world.effects()) == sorted(numbers(MESSAGES))
+    assert world.queued() == 0
+
+
+def test_a_message_that_fails_waits_in_a_row_and_is_kept_in_the_end(world):
+    world.set_retries(1)
+    too_long = json.dumps({"n": "x" * 40})
+    world.send([too_long] + numbers(20))
+    consumer = world.start_consumer("-v")
+    consumer.wait_for("consumer.retry ")
+    shops.until(lambda: len(world.effects()) == 20, lambda: consumer.log())
+    # Gone from the broker before it comes again.
+    shops.until(lambda: world.queued() == 0, lambda: consumer.log())
+    shops.until(lambda: world.rows("failed.skirnir") == 1,
+                lambda: consumer.log())
+    assert consumer.stop() == 0
+    assert world.rows("orders.retry") == 0
+    assert len(consumer.events("consumer.retry")) == 1
+
+
+@pytest.mark.parametrize("failpoint", ["consumer.received", "consumer.handled",
+                                       "consumer.committed", "consumer.acked"])
+def test_a_killed_consumer_handles_each_message_once(world, failpoint):
+    world.send(numbers(MESSAGES))
+    world.hold_at(failpoint, "consume", "orders").kill()
+    consumer = world.start_consumer()
+    shops.until(lambda: len(world.effects()) >= MESSAGES,
+                lambda: consumer.log())
+    shops.until(lambda: world.queued() == 0, lambda: consumer.log())
+    assert consumer.stop() == 0
+    assert sorted(world.effects()) == sorted(numbers(MESSAGES))
+    assert world.rows("orders.retry") == 0
+    assert world.rows("failed.skirnir") == 0
+    assert world.ask_number("SELECT COUNT(*) FROM skirnir_attempt") == 0
+
+
+def test_a_message_that_kills_its_consumers_is_kept_unrun(world):
+    world.set_retries(1)
+    world.send(numbers(1))
+    for _ in range(2):
+        world.hold_at("consumer.handled", "consume", "orders").kill()
+    world.send(['{"n":7}'])
+    consumer = world.start_consumer("-v")
+    shops.until(lambda: world.rows("failed.skirnir") == 1,
+                lambda: consumer.log())
+    shops.until(lambda: world.effects() == ['{"n":7}'], lambda: consumer.log())
+    shops.until(lambda: world.queued() == 0, lambda: consumer.log())
+    assert consumer.stop() == 0
+    assert world.ask_number("SELECT COUNT(*) FROM skirnir_attempt") == 0
+
+
+@pytest.mark.parametrize("failpoint", ["consumer.failed_stored",
+                                       "consumer.retry_stored"])
+def test_what_was_stored_before_a_kill_is_stored_once(world, failpoint):
+    fails = failpoint == "consumer.failed_stored"
+    world.set_retries(0 if fails else 5)
+    world.send([json.dumps({"n": "x" * 40})])
+    world.hold_at(failpoint, "consume", "orders").kill()
+    queue = "failed.skirnir" if fails else "orders.retry"
+    assert world.rows(queue) == 1
+    # It is not due while this runs.
+    world.database.ask("UPDATE messenger_messages SET available_at = "
+                       "'2099-01-01 00:00:00'")
+    consumer = world.start_consumer("-v")
+    shops.until(lambda: world.queued() == 0, lambda: consumer.log())
+    assert consumer.stop() == 0
+    assert world.rows(queue) == 1
+    assert world.ask_number("SELECT COUNT(*) FROM skirnir_attempt") == 0
