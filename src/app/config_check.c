@@ -5,9 +5,6 @@
 
 #include "base/error.h"
 #include "base/url.h"
-#include "db/db.h"
-#include "db/sql.h"
-#include "inbox/sql_handler.h"
 #include "table/messenger/messenger.h"
 
 #include <stdlib.h>
@@ -312,18 +309,15 @@ check_on_success(struct skr_config_reader *reader,
                  const struct skr_config_transport *transport)
 {
     const char *word = transport->on_success;
-    if (word == NULL || strcmp(word, "delete") == 0)
+    if (word == NULL || strcmp(word, "keep") != 0)
         return;
     struct skr_config_place place = place_in(reader, transport, "on_success");
     struct skr_error error;
-    char excerpt[SKR_CONFIG_EXCERPT_SIZE];
-    if (strcmp(word, "keep") != 0 || transport->kind == SKR_TRANSPORT_QUEUE)
+    if (transport->kind != SKR_TRANSPORT_OUTBOX)
         skr_config_mistake(reader, &place,
-                           "'%s': delete is needed, or keep on a doctrine:// "
-                           "transport",
-                           skr_config_excerpt(word, excerpt));
-    else if (transport->kind == SKR_TRANSPORT_OUTBOX &&
-             transport->queue_name != NULL &&
+                           "'keep': only what a doctrine:// transport has sent "
+                           "can be kept");
+    else if (transport->queue_name != NULL &&
              skr_messenger_check_sent(transport->queue_name, &error) != SKR_OK)
         skr_config_mistake(reader, &place, "%s", error.text);
 }

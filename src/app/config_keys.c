@@ -121,11 +121,31 @@ static const struct skr_config_key keys[] = {
     KEY("transports.*.in_flight_bytes", SIZE,
         "The same in bytes. A larger message travels alone.", DEFAULT("8 MiB"),
         IN_TRANSPORT(in_flight_bytes), RANGE(1, INT64_C(1) << 40)),
+    KEY("transports.*.claim", TEXT,
+        "How a relay makes rows its own. `exclusive`: one relay works the "
+        "queue, in order, and others stand by. `lease`: several share it, each "
+        "row marked in the table for `redeliver_timeout`; so do Symfony's "
+        "workers. `locked`: several share it by row locks, which a crash frees "
+        "at once; not on SQLite, and not beside Symfony's workers.",
+        DEFAULT("exclusive"), IN_TRANSPORT(claim),
+        .choices = "exclusive, lease or locked"),
+    KEY("transports.*.unroutable", TEXT,
+        "What a relay does with a message that no queue of the broker takes: "
+        "`fail` moves it to the failed table, `drop` is content, `wait` keeps "
+        "it in the outbox until a queue is bound.",
+        DEFAULT("fail"), IN_TRANSPORT(unroutable),
+        .choices = "fail, drop or wait"),
+    KEY("transports.*.failure_limit", NUMBER,
+        "Messages of one route that may go to the failed table within a "
+        "minute; then the route waits, so that one mistake does not move a "
+        "whole backlog there. 0 is no limit.",
+        DEFAULT("100"), IN_TRANSPORT(failure_limit), RANGE(0, 1000000)),
     KEY("transports.*.on_success", TEXT,
         "What becomes of an outbox's message that the broker has stored: "
         "`delete`, or `keep` as a row of the queue `QUEUE.sent`, which nobody "
         "reads.",
-        DEFAULT("delete"), IN_TRANSPORT(on_success)),
+        DEFAULT("delete"), IN_TRANSPORT(on_success),
+        .choices = "delete or keep"),
     KEY("transports.*.batch", NUMBER,
         "Messages that a consumer handles in one transaction, at most.",
         DEFAULT("100"), IN_TRANSPORT(batch), RANGE(1, 10000)),

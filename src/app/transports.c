@@ -182,7 +182,9 @@ skr_transport_table(const struct skr_config *config,
         .queue = transport->queue_name,
         .redeliver_timeout_s = transport->redeliver_timeout_s,
         .sweep_ms = RELAY_SWEEP_MS,
-        .keeps_sent = strcmp(transport->on_success, "keep") == 0,
+        // One that no configuration names has no word on it.
+        .keeps_sent = transport->on_success != NULL &&
+                      strcmp(transport->on_success, "keep") == 0,
         .stamp_namespace = transport->stamp_namespace,
         .names = &config->names,
         .transport = transport->name,

@@ -132,9 +132,6 @@ static const struct config_case config_cases[] = {
      "text 'a; DROP'\n"
      "4: transports.outbox.options.queue_name: a text is needed, not an empty "
      "text\n"},
-    {OUTBOX "    on_success: archive\n",
-     "4: transports.outbox.on_success: 'archive': delete is needed, or keep on "
-     "a doctrine:// transport\n"},
     {"transports: [a]\ndatabases: a\n",
      "1: transports: a map of names is needed, not a list\n"
      "2: databases: a map of names is needed, not text 'a'\n"},
