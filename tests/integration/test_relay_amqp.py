@@ -1,16 +1,14 @@
 """From MariaDB and PostgreSQL to RabbitMQ: confirmed, routed, nothing lost when
 the relay, the broker's connections or the route go away."""
 import os
-import pathlib
 import random
-import subprocess
 import uuid
 
 import pytest
 
 import shop as shops
+from worlds import MariaDB, PostgreSQL, control, need
 
-CONTROL = pathlib.Path(__file__).parents[1] / "servers" / "rabbitmq-control"
 IN_FLIGHT = 50
 CONFIG = """\
 databases:
@@ -33,52 +31,6 @@ message_broker_amqp:
             - {{exchange: order.placed, queue: orders, binding_key: 'order.#'}}
             - {{exchange: people, queue: people, binding_key: everyone}}
 """
-
-
-def run(*command, text=""):
-    return subprocess.run([str(part) for part in command], check=True,
-                          input=text, capture_output=True, text=True).stdout
-
-
-def control(*arguments):
-    return run(CONTROL, *arguments)
-
-
-def need(variable):
-    if variable not in os.environ:
-        pytest.skip(f"{variable} is not set")
-    return os.environ[variable]
-
-
-class MariaDB:
-    def __init__(self, name):
-        self.name = name
-        self.url = need("SKR_MARIADB_URL").rsplit("/", 1)[0] + "/" + name
-        self.ask("CREATE DATABASE " + name, "mysql")
-
-    def ask(self, sql, database=None):
-        return run("mariadb", "--no-defaults", "-N", "-u", "root", "-S",
-                   os.environ["SKR_MARIADB_SOCKET"], database or self.name,
-                   text=sql).strip()
-
-    def drop(self):
-        self.ask("DROP DATABASE " + self.name, "mysql")
-
-
-class PostgreSQL:
-    def __init__(self, name):
-        self.name = name
-        self.url = need("SKR_POSTGRESQL_URL").rsplit("/", 1)[0] + "/" + name
-        self.ask("CREATE DATABASE " + name, "postgres")
-
-    def ask(self, sql, database=None):
-        return run("psql", "-X", "-q", "-A", "-t", "-U", "postgres", "-h",
-                   os.environ["SKR_POSTGRESQL_SOCKET_FOLDER"], "-p",
-                   os.environ["SKR_POSTGRESQL_PORT"], "-d",
-                   database or self.name, text=sql).strip()
-
-    def drop(self):
-        self.ask(f"DROP DATABASE {self.name} WITH (FORCE)", "postgres")
 
 
 class World(shops.Shop):
