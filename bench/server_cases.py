@@ -4,7 +4,8 @@ The servers are started here, in folders of their own, and stopped at the end.
 """
 import time
 
-from harness import Background, Cases, Failure, load, processor_us, run
+from harness import (Background, Cases, Failure, load, processor_us, run,
+                     wait_for)
 from server_databases import KINDS, servers
 
 BODY_SIZE = 300
@@ -135,8 +136,11 @@ class ServerCases(Cases):
         try:
             for number, command in enumerate(commands):
                 running.append(self.start(f"side-{number}", *command))
-            for background in [*running[1:], watch]:
-                background.wait()
+            for side in running[1:]:
+                side.wait()
+            # All has arrived by now, or never will.
+            wait_for(watch.has_ended, lambda: running[1].failure(
+                "ended before all was done"), 10)
         finally:
             for background in running:
                 background.end()
@@ -384,14 +388,16 @@ class ServerCases(Cases):
                 self.rabbitmq.url, QUEUES[0], self.rows, batch]
 
     def consume_command(self, config=None):
+        # Until all is handled: a queue that pushes looks empty at first.
         return [self.programs.skirnir, "consume", "orders", "-c",
-                config or self.config, "--stop-when-empty"]
+                config or self.config, "--limit", self.rows]
 
     def can_consume(self):
         """Whether the program was built with a RabbitMQ to consume from."""
         self.purge()
         try:
-            run(*self.consume_command())
+            run(self.programs.skirnir, "consume", "orders", "-c", self.config,
+                "--stop-when-empty")
         except Failure as failure:
             if "cannot consume" in str(failure):
                 return False
