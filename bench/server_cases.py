@@ -22,10 +22,7 @@ transports:
 {outbox}
   amqp: '{broker}'
   orders:
-    dsn: '{broker}'
-    options:
-      queues:
-        orders: ~
+    dsn: '{broker}?queue=orders'
 {orders}
   failed: doctrine://default?queue_name=failed
 failure_transport: failed
