@@ -140,6 +140,9 @@ struct skr_outbox_options {
     // Namespace of the stamp header that carries the id; NULL:
     // "Freyr\\MessageBroker\\Inbox"; "": no stamp, X-Message-Id alone.
     const char *stamp_namespace;
+    // The zone of the table's times, where other writers do not write UTC: an
+    // offset such as "+02:00", or a name that the database knows. NULL: UTC.
+    const char *time_zone;
 };
 
 // options may be NULL: all defaults.

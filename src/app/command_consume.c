@@ -123,6 +123,7 @@ extend_consumer(const struct skr_app *app, const struct skr_config *config,
 {
     const struct skr_consumer_extras extras = {
         .names = &config->names,
+        .failed_time_zone = skr_transport_failed_place(config).time_zone,
         .failed_readable = skr_transport_failed_place(config).readable,
         .handles_missing_ids = strcmp(transport->missing_id, "handle") == 0,
         .auto_setup = transport->auto_setup,

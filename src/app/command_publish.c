@@ -151,6 +151,7 @@ write_message(const struct skr_config_transport *transport, struct skr_db *db,
         .table = transport->table_name,
         .queue = transport->queue_name,
         .stamp_namespace = transport->stamp_namespace,
+        .time_zone = transport->time_zone,
     };
     struct skr_outbox *outbox = NULL;
     enum skr_code code = skr_outbox_new(&options, &outbox, error);

@@ -4,6 +4,7 @@
 #include "app/transports.h"
 #include "base/error.h"
 #include "table/attempt/attempt.h"
+#include "table/schema.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -35,17 +36,30 @@ print_attempts_sql(const struct skr_config_transport *transport,
                               error);
 }
 
+// NULL: nothing was said of it.
+static const char *
+notify_option(const struct skr_app *app)
+{
+    if (skr_arguments_has(app->arguments, "notify"))
+        return "notify";
+    return skr_arguments_has(app->arguments, "no-notify") ? "no-notify" : NULL;
+}
+
 static enum skr_code
-print_sql(const struct skr_config *config,
+print_sql(const struct skr_app *app, const struct skr_config *config,
           const struct skr_config_transport *transport, struct skr_error *error)
 {
+    const char *notify = notify_option(app);
     struct skr_table *table = NULL;
     enum skr_code code = skr_transport_table(config, transport, &table, error);
     if (code != SKR_OK)
         return code;
     printf("-- transport %s, database %s\n", transport->name,
            transport->database->name);
-    code = table->ops->setup(table, skr_transport_print_sql, NULL, error);
+    code = table->ops->setup(table, NULL, skr_transport_print_sql, NULL, error);
+    if (code == SKR_OK && notify != NULL)
+        code = table->ops->notify(table, NULL, strcmp(notify, "notify") == 0,
+                                  skr_transport_print_sql, NULL, error);
     if (code == SKR_OK && keeps_failures(config, transport))
         code = print_attempts_sql(transport, error);
     skr_table_free(table);
@@ -64,6 +78,45 @@ advise(struct skr_db *db, bool tune, struct skr_error *error)
     return code;
 }
 
+static enum skr_code
+set_notify(const struct skr_app *app, const struct skr_table *table,
+           const struct skr_config_transport *transport, struct skr_db *db,
+           struct skr_error *error)
+{
+    const char *option = notify_option(app);
+    // Nobody sleeps until something has failed.
+    bool has_reader =
+        transport->kind == SKR_TRANSPORT_QUEUE || transport->relay_to != NULL;
+    if (option == NULL || !has_reader)
+        return SKR_OK;
+    bool wanted = strcmp(option, "notify") == 0;
+    enum skr_code code = skr_table_set_notify(table, db, wanted, error);
+    if (code == SKR_OK)
+        printf("  inserts into %s %s\n", transport->table_name,
+               wanted ? "wake a relay that sleeps (trigger skirnir_notify)"
+                      : "wake nobody (there is no trigger skirnir_notify)");
+    else
+        skr_error_prefix(error, "--%s", option);
+    return code;
+}
+
+struct completion {
+    struct skr_db *db;
+    bool dry_run;
+};
+
+static enum skr_code
+add_to_table(const char *sql, void *user, struct skr_error *error)
+{
+    const struct completion *completion = user;
+    printf("  %s: %s\n", completion->dry_run ? "would run" : "ran", sql);
+    // It may take as long as the table is large.
+    fflush(stdout);
+    if (completion->dry_run)
+        return SKR_OK;
+    return skr_schema_run(sql, completion->db, error);
+}
+
 // Says what became of the table; makes it unless this is a dry run, in which
 // db may be NULL: there is not even a database.
 static enum skr_code
@@ -76,7 +129,7 @@ make_table(const struct skr_table *table,
     bool missing = code == SKR_MISSING;
     if (code != SKR_OK && !missing)
         return code;
-    // Run in any case: an older table may lack an index, or what lies beside.
+    // Run in any case: what lies beside the table may be missing.
     if (!dry_run) {
         code = skr_table_create(table, db, error);
         if (code != SKR_OK)
@@ -87,6 +140,11 @@ make_table(const struct skr_table *table,
            !missing  ? "is there"
            : dry_run ? "would be made"
                      : "is made");
+    // Made by others, it may lack an index.
+    if (db != NULL && table->ops->complete != NULL)
+        return table->ops->complete(
+            table, db, add_to_table,
+            &(struct completion){.db = db, .dry_run = dry_run}, error);
     return SKR_OK;
 }
 
@@ -95,7 +153,7 @@ set_up(const struct skr_app *app, const struct skr_config *config,
        const struct skr_config_transport *transport, struct skr_error *error)
 {
     if (skr_arguments_has(app->arguments, "print-sql"))
-        return print_sql(config, transport, error);
+        return print_sql(app, config, transport, error);
     const struct skr_db_ops *ops = NULL;
     struct skr_table *table = NULL;
     struct skr_db *db = NULL;
@@ -111,6 +169,8 @@ set_up(const struct skr_app *app, const struct skr_config *config,
         code = make_table(table, transport, db, dry_run, error);
     if (code == SKR_OK && !dry_run && keeps_failures(config, transport))
         code = skr_attempts_create(db, error);
+    if (code == SKR_OK && !dry_run)
+        code = set_notify(app, table, transport, db, error);
     if (code == SKR_OK && !dry_run)
         code = advise(db, skr_arguments_has(app->arguments, "tune"), error);
     skr_db_close(db);
@@ -207,5 +267,10 @@ run(const struct skr_app *app, const struct skr_config *config,
 enum skr_exit
 skr_command_setup(struct skr_app *app)
 {
+    if (skr_arguments_has(app->arguments, "notify") &&
+        skr_arguments_has(app->arguments, "no-notify")) {
+        skr_app_usage(app, "--notify and --no-notify exclude each other");
+        return SKR_EXIT_FAILURE;
+    }
     return skr_app_run_configured(app, run);
 }

@@ -66,6 +66,9 @@ static const struct skr_option setup_options[] = {
      .kind = SKR_OPTION_FLAG},
     {"tune", '\0', NULL, "also change what setup otherwise only advises",
      .kind = SKR_OPTION_FLAG},
+    {"notify", '\0', NULL, "let inserts wake a relay that sleeps (PostgreSQL)",
+     .kind = SKR_OPTION_FLAG},
+    {"no-notify", '\0', NULL, "take that away again", .kind = SKR_OPTION_FLAG},
     {0},
 };
 
@@ -171,6 +174,7 @@ const struct skr_command skr_commands[] = {
                 "Examples:\n"
                 "  skirnir setup\n"
                 "  skirnir setup outbox --print-sql\n"
+                "  skirnir setup outbox --notify\n"
                 "  skirnir setup --dry-run\n",
         .options = setup_options,
         .run = skr_command_setup,

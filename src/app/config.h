@@ -42,6 +42,7 @@ struct skr_config_transport {
     const char *queue_name;
     uint32_t redeliver_timeout_s;
     bool auto_setup;
+    const char *time_zone;
 
     const char *serializer;  // NULL: PHP's own
     // NULL: the default one; "": none, which is written as null.

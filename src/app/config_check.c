@@ -3,8 +3,10 @@
 // contradict each other are mistakes.
 #include "app/config_reader.h"
 
+#include "app/drivers.h"
 #include "base/error.h"
 #include "base/url.h"
+#include "db/zone.h"
 #include "table/messenger/messenger.h"
 
 #include <stdlib.h>
@@ -217,6 +219,24 @@ check_queue_name(struct skr_config_reader *reader,
 }
 
 static void
+check_time_zone(struct skr_config_reader *reader,
+                const struct skr_config_transport *transport)
+{
+    struct skr_url url;
+    struct skr_error error;
+    struct skr_zone zone;
+    if (transport->database == NULL ||
+        skr_url_parse(transport->database->url, &url, &error) != SKR_OK)
+        return;
+    const struct skr_db_ops *ops = skr_driver_find_database(url.scheme);
+    struct skr_config_place place = place_in(reader, transport, "time_zone");
+    if (ops != NULL && skr_zone_read(ops->tx->dialect, transport->time_zone,
+                                     &zone, &error) != SKR_OK)
+        skr_config_mistake(reader, &place, "%s", error.text);
+    skr_url_fini(&url);
+}
+
+static void
 check_failure_of(struct skr_config_reader *reader,
                  const struct skr_config_place *place,
                  const struct skr_config_transport *failure,
@@ -340,6 +360,7 @@ skr_config_check(struct skr_config_reader *reader)
         check_missing_id(reader, transport);
         check_on_success(reader, transport);
         resolve_database(reader, transport);
+        check_time_zone(reader, transport);
     }
     for (size_t i = 0; i < config->transport_count; i++)
         check_relay(reader, &config->transports[i]);

@@ -73,6 +73,11 @@ static const struct skr_config_key keys[] = {
     KEY("transports.*.options.auto_setup", BOOLEAN,
         "Whether the table is made on first use when it is missing.",
         DEFAULT("true"), IN_TRANSPORT(auto_setup)),
+    KEY("transports.*.options.time_zone", TEXT,
+        "The same as `time_zone` of the transport; only one of the two may be "
+        "given.",
+        .same_as = "transports.*.time_zone", .table_only = true,
+        .unoffered = true),
     KEY("transports.*.options.queue", MAP,
         "The queue, in the way of `amqp://`: so that a project can change "
         "from one to the other by its DSN alone.",
@@ -114,6 +119,11 @@ static const struct skr_config_key keys[] = {
         "PHP namespace of the stamp header that carries the id; null writes "
         "no such header. Default: `Freyr\\MessageBroker\\Inbox`.",
         IN_TRANSPORT(stamp_namespace), .null = SKR_NULL_EMPTY),
+    KEY("transports.*.time_zone", TEXT,
+        "In which zone other writers write the table's times: an offset such "
+        "as `+02:00`, or a name such as `Europe/Berlin` that the server knows. "
+        "Symfony 5.4 writes PHP's local zone.",
+        DEFAULT("UTC"), IN_TRANSPORT(time_zone)),
     KEY("transports.*.in_flight", NUMBER,
         "Messages that a relay has sent and not yet deleted, at most: what a "
         "crash may send twice.",

@@ -110,6 +110,7 @@ skr_transport_broker_url(const struct skr_config_transport *transport,
         skr_url_add_parameter(&text, "queue_name", transport->queue_name);
         snprintf(number, sizeof(number), "%u", transport->redeliver_timeout_s);
         skr_url_add_parameter(&text, "redeliver_timeout", number);
+        skr_url_add_parameter(&text, "time_zone", transport->time_zone);
         if (strcmp(transport->missing_id, "derive") == 0)
             skr_url_add_parameter(&text, "derive_ids", "true");
     } else {
@@ -138,6 +139,7 @@ skr_transport_failed_place(const struct skr_config *config)
         place.database = transport->database;
         place.table = transport->table_name;
         place.queue = transport->queue_name;
+        place.time_zone = transport->time_zone;
         // PHP's own serializer cannot read what is JSON.
         place.readable = transport->serializer != NULL;
     }
@@ -187,6 +189,8 @@ skr_transport_table(const struct skr_config *config,
                       strcmp(transport->on_success, "keep") == 0,
         .stamp_namespace = transport->stamp_namespace,
         .names = &config->names,
+        .time_zone = transport->time_zone,
+        .failed_time_zone = failed.time_zone,
         .transport = transport->name,
         .failed_table = failed.table,
         .failed_queue = failed.queue,

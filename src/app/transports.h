@@ -35,6 +35,7 @@ struct skr_failed_place {
     const struct skr_config_database *database;  // NULL: wherever it failed
     const char *table;
     const char *queue;
+    const char *time_zone;  // NULL: UTC
     bool readable;
 };
 struct skr_failed_place

@@ -170,3 +170,12 @@ skr_tx_fetch_one(struct skr_tx tx, const struct skr_statement *statement,
         *found = fetch.found;
     return code;
 }
+
+enum skr_code
+skr_db_follow(struct skr_db *db, const char *table, const char *queue,
+              struct skr_error *error)
+{
+    if (db->ops->follow == NULL)
+        return SKR_OK;
+    return db->ops->follow(db, table, queue, error);
+}

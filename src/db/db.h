@@ -121,6 +121,13 @@ typedef enum skr_code
 skr_db_check_lock_fn(struct skr_db *db, struct skr_error *error);
 typedef void skr_db_unlock_fn(struct skr_db *db);
 
+// Tells that this connection reads a queue of a table from now on, and waits
+// for it: statements are planned for that, and where something in the database
+// tells of new rows, wait() listens to it. One queue a connection; again for
+// the same one is harmless.
+typedef enum skr_code
+skr_db_follow_fn(struct skr_db *db, const char *table, const char *queue,
+                 struct skr_error *error);
 // Returns SKR_OK when there may be new rows since the last call, SKR_TIMEOUT
 // when not, and SKR_STOPPED as soon as wake_fd is readable.
 typedef enum skr_code
@@ -150,6 +157,7 @@ struct skr_db_ops {
     skr_db_lock_fn *lock;
     skr_db_check_lock_fn *check_lock;
     skr_db_unlock_fn *unlock;
+    skr_db_follow_fn *follow;  // NULL: there is nothing to do
     skr_db_wait_fn *wait;
     skr_db_advise_fn *advise;
 };
@@ -175,6 +183,9 @@ skr_db_begin(struct skr_db *db, enum skr_begin mode, struct skr_error *error);
 SKR_MUST_CHECK enum skr_code
 skr_db_commit(struct skr_db *db, struct skr_error *error);
 void skr_db_rollback(struct skr_db *db);
+SKR_MUST_CHECK enum skr_code
+skr_db_follow(struct skr_db *db, const char *table, const char *queue,
+              struct skr_error *error);
 
 // Fetches one row's columns into an array, copied as integers or into the
 // arena. found is false, and columns untouched, when there is no row.

@@ -27,6 +27,14 @@ struct skr_word {
 //   create_index   an index as a statement of its own, or ""; both know the
 //                  words table, index and columns. Where names of indexes are
 //                  shared by all tables the table's name is put before it.
+//   find_table     a SELECT that gives a row if there is the table; this and
+//                  what follows know the word table
+//   find_indexes   a SELECT of the first and the second column, or NULL, of
+//   each
+//                  index of the table that can be relied on
+//   prepare_index, replace_index, add_index   statements for an index on a
+//   table
+//                  that is in use, outside of a transaction, or ""
 //   insert_once    tail of an INSERT that does nothing when the key exists, or
 //                  "" where SKR_DUPLICATE is the only way to know
 //   lock_skip      tail of a SELECT that claims rows others may want; "" where
@@ -50,9 +58,19 @@ struct skr_word {
 //                  that cannot be rolled back; it knows the word table. ""
 //                  where there are none.
 //   horizon        a SELECT of two numbers: all transactions below the first
-//   are
-//                  over, and none that begins later is below the second. ""
+//                  are over, and none that begins later is below the second. ""
 //                  where rows become visible in the order of their ids.
+//   notify_function, notify_trigger   statements that make inserts into a table
+//                  tell whoever sleeps until there are rows, or ""; the second
+//                  knows the word table
+//   find_notify    a SELECT that gives a row if there is that trigger, or ""
+//   drop_notify_trigger, drop_notify_function   take it away, or ""; the last
+//                  does nothing while other tables use the function
+//   zone_names     "yes" where zones are known by name, or ""
+//   zone_offset    what stands before an offset that is a zone
+//   zone_now, zone_now_plus, zone_now_minus, zone_from_utc, zone_created_at
+//                  for db/zone.h: they know the words zone_text and zone_back
+//   utc_now        as now, whatever zone a table is in
 //   setup_lock     a statement that keeps out others who set up tables until
 //                  the end of the transaction, or "" where none is needed
 struct skr_dialect {

@@ -415,6 +415,8 @@ make_failed_table(struct skr_consumer *consumer, struct skr_error *error)
             .table = options->failed_table,
             .queue = options->failed_queue,
             .names = consumer->extras.names,
+            .time_zone = consumer->extras.failed_time_zone,
+            .failed_time_zone = consumer->extras.failed_time_zone,
             .transport = options->name,
             .failed_table = options->failed_table,
             .failed_queue = options->failed_queue,

@@ -34,6 +34,7 @@ struct skr_consumer_budget {
 // To be called between skr_consumer_open() and skr_consumer_run().
 struct skr_consumer_extras {
     const struct skr_names *names;  // message_types; borrowed; NULL: none
+    const char *failed_time_zone;   // of the failed table; NULL: UTC
     bool failed_readable;           // see skr_messenger_options
     // A message without an id is handled, each time it comes, rather than kept
     // in the failed table.

@@ -7,9 +7,10 @@
 #include "outbox/pump.h"
 
 enum {
-    LOCK_CHECK_MS = 3000,  // how old the proof of ownership may grow
-    MOST_HELD_MS = 10000,  // row locks that wait for the broker
-    IDLE_DB_MS = 5000,     // the server ends silent sessions that hold locks
+    LOCK_CHECK_MS = 3000,        // how old the proof of ownership may grow
+    IDLE_LOCK_CHECK_MS = 10000,  // while nothing is sent
+    MOST_HELD_MS = 10000,        // row locks that wait for the broker
+    IDLE_DB_MS = 5000,  // the server ends silent sessions that hold locks
     CONFLICT_PAUSE_MS = 10,
 };
 
@@ -21,11 +22,13 @@ skr_pump_lock_mode(const struct skr_pump *pump)
 }
 
 enum skr_code
-skr_pump_check_lock(struct skr_pump *pump, struct skr_error *error)
+skr_pump_check_lock(struct skr_pump *pump, bool is_idle,
+                    struct skr_error *error)
 {
     int64_t now = skr_clock_ms();
+    int64_t most_ms = is_idle ? IDLE_LOCK_CHECK_MS : LOCK_CHECK_MS;
     if (pump->is_unlocked ||
-        now - atomic_load(&pump->settler->owned_ms) < LOCK_CHECK_MS)
+        now - atomic_load(&pump->settler->owned_ms) < most_ms)
         return SKR_OK;
     enum skr_code code = pump->db->ops->check_lock(pump->db, error);
     if (code == SKR_OK)
@@ -64,12 +67,17 @@ hold(struct skr_pump *pump, struct skr_slot *slot, const struct skr_read *read,
      struct skr_error *error)
 {
     const struct skr_table *table = pump->options->table;
-    enum skr_code code = open_holder(pump, slot, error);
+    enum skr_code code = table->ops->follow(table, pump->db, error);
+    if (code == SKR_OK)
+        code = open_holder(pump, slot, error);
     if (code != SKR_OK)
         return code;
     slot->db_used_ms = skr_clock_ms();
     code = table->ops->hold(table, slot->db, &pump->position, read,
                             &slot->batch, error);
+    // It is not the holder that waits for more.
+    if (slot->batch.count > 0)
+        pump->db->found_rows = true;
     if (code != SKR_OK && error->remedy != SKR_TRY_AGAIN) {
         skr_db_close(slot->db);
         slot->db = NULL;

@@ -17,6 +17,7 @@ struct skr_outbox {
     struct skr_arena arena;
     const char *table;
     const char *queue;
+    const char *time_zone;
     const char *id_header;
     atomic_bool *is_checked;  // the table was seen to roll back
 };
@@ -39,14 +40,16 @@ skr_outbox_new(const struct skr_outbox_options *options,
         return skr_fail_memory(error);
     made->table = skr_arena_text(&made->arena, table, strlen(table));
     made->queue = skr_arena_text(&made->arena, queue, strlen(queue));
+    const char *zone = options->time_zone == NULL ? "UTC" : options->time_zone;
+    made->time_zone = skr_arena_text(&made->arena, zone, strlen(zone));
     made->is_checked = skr_arena_take(&made->arena, sizeof(*made->is_checked));
     if (made->is_checked != NULL)
         atomic_init(made->is_checked, false);
-    code =
-        made->table == NULL || made->queue == NULL || made->is_checked == NULL
-            ? skr_fail_memory(error)
-            : skr_envelope_id_header(&made->arena, options->stamp_namespace,
-                                     &made->id_header, error);
+    code = made->table == NULL || made->queue == NULL ||
+                   made->time_zone == NULL || made->is_checked == NULL
+               ? skr_fail_memory(error)
+               : skr_envelope_id_header(&made->arena, options->stamp_namespace,
+                                        &made->id_header, error);
     if (code != SKR_OK) {
         skr_outbox_free(made);
         return code;
@@ -184,8 +187,8 @@ skr_publish(const struct skr_outbox *outbox, struct skr_tx tx,
     if (code == SKR_OK)
         code = check_engine(outbox, tx, error);
     if (code == SKR_OK)
-        code = skr_messenger_insert(tx, outbox->table, outbox->queue, rows,
-                                    count, error);
+        code = skr_messenger_insert(tx, outbox->table, outbox->queue,
+                                    outbox->time_zone, rows, count, error);
     if (code == SKR_MISSING)
         skr_error_prefix(error, "run `skirnir setup` first");
     if (code == SKR_OK && ids != NULL)

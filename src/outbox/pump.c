@@ -235,7 +235,8 @@ turn(struct skr_pump *pump, struct skr_error *error)
     bool moved = false;
     // Here too, not only before sending: the session that holds the lock must
     // be heard of while the window is full and nothing is read.
-    enum skr_code code = skr_pump_check_lock(pump, error);
+    bool is_idle = skr_senders_pending(&pump->senders) == 0;
+    enum skr_code code = skr_pump_check_lock(pump, is_idle, error);
     if (code == SKR_OK)
         code = skr_pump_keep(pump, error);
     if (code == SKR_OK)
@@ -308,7 +309,7 @@ go_on(struct skr_pump *pump, bool *finished, struct skr_error *error)
     // are still being settled; read now, others would pass them.
     if (pump->settles_first) {
         pump->settles_first = !skr_settler_wait(pump->settler, 100);
-        return skr_pump_check_lock(pump, error);
+        return skr_pump_check_lock(pump, false, error);
     }
     enum skr_code code = turn(pump, error);
     *finished = code == SKR_OK && skr_senders_pending(&pump->senders) == 0 &&

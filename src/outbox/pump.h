@@ -53,9 +53,11 @@ skr_pump_run(struct skr_pump *pump, struct skr_error *error);
 
 enum skr_lock_mode skr_pump_lock_mode(const struct skr_pump *pump);
 // A relay that was frozen may have lost its lock without knowing: nothing goes
-// to the broker on a proof of ownership that has grown old.
+// to the broker on a proof of ownership that has grown old. is_idle: nothing is
+// under way, and an older proof will do until something is to be sent.
 SKR_MUST_CHECK enum skr_code
-skr_pump_check_lock(struct skr_pump *pump, struct skr_error *error);
+skr_pump_check_lock(struct skr_pump *pump, bool is_idle,
+                    struct skr_error *error);
 // Fills the slot's batch with rows that are this relay's from now on.
 SKR_MUST_CHECK enum skr_code
 skr_pump_take(struct skr_pump *pump, struct skr_slot *slot,

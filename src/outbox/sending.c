@@ -212,7 +212,7 @@ submit_item(struct skr_pump *pump, struct skr_slot *slot, size_t index,
     struct skr_batch_item *item = &slot->batch.items[index];
     const struct skr_passage *passage = &slot->passages[index];
     bool is_away = false;
-    enum skr_code code = skr_pump_check_lock(pump, error);
+    enum skr_code code = skr_pump_check_lock(pump, false, error);
     if (code != SKR_OK)
         return code;
     code = find_way(pump, slot, index, error);

@@ -7,6 +7,7 @@
 #include "db/sql.h"
 
 #include <string.h>
+#include <strings.h>
 
 // The table's words, and an index's beside them.
 static const char *
@@ -48,14 +49,36 @@ write_table(const struct skr_schema *schema, const struct skr_dialect *dialect,
     return each(sql, user, error);
 }
 
+static enum skr_code
+find_table(struct skr_db *db, const char *table, struct skr_arena *arena,
+           bool *is_there, struct skr_error *error)
+{
+    const struct skr_word words[] = {{"table", table}};
+    const char *sql =
+        skr_sql_fill(skr_db_dialect(db), arena, "{find_table}", words, 1);
+    if (sql == NULL)
+        return skr_fail_memory(error);
+    struct skr_value one = {.kind = SKR_NULL};
+    return skr_tx_fetch_one(skr_db_tx(db), &(struct skr_statement){.sql = sql},
+                            arena, &one, 1, is_there, error);
+}
+
 enum skr_code
 skr_schema_write(const struct skr_schema *schema,
                  const struct skr_dialect *dialect, const char *table,
-                 skr_sql_text_fn *each, void *user, struct skr_error *error)
+                 struct skr_db *db, skr_sql_text_fn *each, void *user,
+                 struct skr_error *error)
 {
     struct skr_arena arena = {0};
-    enum skr_code code =
-        write_table(schema, dialect, table, &arena, each, user, error);
+    bool is_there = false;
+    enum skr_code code = SKR_OK;
+    if (db != NULL)
+        code = find_table(db, table, &arena, &is_there, error);
+    if (code != SKR_OK || is_there) {
+        skr_arena_fini(&arena);
+        return code;
+    }
+    code = write_table(schema, dialect, table, &arena, each, user, error);
     for (size_t i = 0; code == SKR_OK && i < schema->index_count; i++) {
         const char *sql = fill_index(dialect, &arena, "{create_index}", table,
                                      &schema->indexes[i]);
@@ -148,5 +171,98 @@ skr_schema_check_engine(struct skr_tx tx, const char *table,
                            .sql = sql, .each_row = refuse_engine, .user = copy},
                        error);
     skr_arena_fini(&arena);
+    return code;
+}
+
+struct wanted_index {
+    const char *first, *second;
+    bool is_there;
+};
+
+static bool
+is_column(const struct skr_value *value, const char *name)
+{
+    return value->kind == SKR_TEXT && strcasecmp(value->bytes, name) == 0;
+}
+
+static enum skr_code
+compare_index(const struct skr_value *columns, size_t count, void *user,
+              struct skr_error *error)
+{
+    (void)count;
+    (void)error;
+    struct wanted_index *wanted = user;
+    if (is_column(&columns[0], wanted->first) &&
+        (wanted->second == NULL || is_column(&columns[1], wanted->second)))
+        wanted->is_there = true;
+    return SKR_OK;
+}
+
+enum skr_code
+skr_schema_has_index(struct skr_tx tx, const char *table, const char *first,
+                     const char *second, bool *has, struct skr_error *error)
+{
+    struct skr_arena arena = {0};
+    const struct skr_word words[] = {{"table", table}};
+    struct wanted_index wanted = {.first = first, .second = second};
+    const char *sql =
+        skr_sql_fill(tx.ops->dialect, &arena, "{find_indexes}", words, 1);
+    enum skr_code code =
+        sql == NULL
+            ? skr_fail_memory(error)
+            : skr_tx_run(tx,
+                         &(struct skr_statement){.sql = sql,
+                                                 .each_row = compare_index,
+                                                 .user = &wanted},
+                         error);
+    *has = wanted.is_there;
+    skr_arena_fini(&arena);
+    return code;
+}
+
+static enum skr_code
+add_index(const struct skr_dialect *dialect, const char *table,
+          const struct skr_index *index, skr_sql_text_fn *each, void *user,
+          struct skr_error *error)
+{
+    static const char *const steps[] = {"{prepare_index}", "{replace_index}",
+                                        "{add_index}"};
+    struct skr_arena arena = {0};
+    enum skr_code code = SKR_OK;
+    for (size_t i = 0; code == SKR_OK && i < SKR_COUNT_OF(steps); i++) {
+        const char *sql = fill_index(dialect, &arena, steps[i], table, index);
+        if (sql == NULL)
+            code = skr_fail_memory(error);
+        else if (sql[0] != '\0')
+            code = each(sql, user, error);
+    }
+    skr_arena_fini(&arena);
+    return code;
+}
+
+enum skr_code
+skr_schema_complete(const struct skr_schema *schema, struct skr_db *db,
+                    const char *table, skr_sql_text_fn *each, void *user,
+                    struct skr_error *error)
+{
+    struct skr_tx tx = skr_db_tx(db);
+    struct skr_arena arena = {0};
+    bool is_there = false;
+    enum skr_code code = find_table(db, table, &arena, &is_there, error);
+    skr_arena_fini(&arena);
+    if (!is_there)
+        return code;
+    for (size_t i = 0; code == SKR_OK && i < schema->index_count; i++) {
+        const struct skr_index *index = &schema->indexes[i];
+        bool has = false;
+        code =
+            skr_schema_has_index(tx, table, index->columns, NULL, &has, error);
+        if (code == SKR_OK && !has && index->other_first != NULL)
+            code = skr_schema_has_index(tx, table, index->other_first,
+                                        index->other_second, &has, error);
+        if (code == SKR_OK && !has)
+            code =
+                add_index(skr_db_dialect(db), table, index, each, user, error);
+    }
     return code;
 }

@@ -10,6 +10,8 @@
 struct skr_index {
     const char *name;
     const char *columns;
+    // An index that begins with these two serves as well; NULL: none does.
+    const char *other_first, *other_second;
 };
 
 struct skr_schema {
@@ -18,11 +20,24 @@ struct skr_schema {
     size_t index_count;
 };
 
-// Gives the statements that make the table, each harmless when run again.
+// Gives the statements that make the table, each harmless when run again. With
+// a db, none for a table that is there: it is not ours to alter.
 SKR_MUST_CHECK enum skr_code
 skr_schema_write(const struct skr_schema *schema,
                  const struct skr_dialect *dialect, const char *table,
-                 skr_sql_text_fn *each, void *user, struct skr_error *error);
+                 struct skr_db *db, skr_sql_text_fn *each, void *user,
+                 struct skr_error *error);
+// Gives the statements that add what indexes a table lacks that is there, to be
+// run outside of a transaction: they make nobody wait where the database can do
+// that. None for a table that is not there.
+SKR_MUST_CHECK enum skr_code
+skr_schema_complete(const struct skr_schema *schema, struct skr_db *db,
+                    const char *table, skr_sql_text_fn *each, void *user,
+                    struct skr_error *error);
+// Whether an index begins with a column, and a second one if it is not NULL.
+SKR_MUST_CHECK enum skr_code
+skr_schema_has_index(struct skr_tx tx, const char *table, const char *first,
+                     const char *second, bool *has, struct skr_error *error);
 
 // Begins the transaction that tables are made in, safe from many hosts at once.
 SKR_MUST_CHECK enum skr_code

@@ -12,7 +12,18 @@ skr_table_create(const struct skr_table *table, struct skr_db *db,
     enum skr_code code = skr_schema_begin(db, error);
     if (code != SKR_OK)
         return code;
-    code = table->ops->setup(table, skr_schema_run, db, error);
+    code = table->ops->setup(table, db, skr_schema_run, db, error);
+    return skr_schema_end(db, code, error);
+}
+
+enum skr_code
+skr_table_set_notify(const struct skr_table *table, struct skr_db *db,
+                     bool wanted, struct skr_error *error)
+{
+    enum skr_code code = skr_schema_begin(db, error);
+    if (code != SKR_OK)
+        return code;
+    code = table->ops->notify(table, db, wanted, skr_schema_run, db, error);
     return skr_schema_end(db, code, error);
 }
 

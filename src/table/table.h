@@ -47,6 +47,10 @@ struct skr_position {
     int64_t horizon;      // all transactions below it are over; 0: not known
     bool horizon_hidden;  // we may not ask
     int64_t next_late_ms, next_horizon_ms;  // by skr_clock_ms()
+    int64_t horizon_pause_ms;               // grows while nothing is read
+    // Where little is read, what else lies in the table is asked now and then.
+    int64_t next_rest_ms;
+    bool has_glanced;  // since it was asked
 
     // Claims alone. Rows that others have are passed, and may come back: those
     // from here to the cursor are looked at again. 0: none were passed.
@@ -57,6 +61,13 @@ struct skr_position {
     bool has_more;  // the last read was full: rows were left that are due
 
     int64_t next_due_ms;  // by skr_clock_ms(); 0: nothing waits for its time
+
+    // What the table's indexes are good for, which others may have made.
+    bool knows_indexes;
+    bool dues_by_queue;  // due times are found by queue and time
+    bool lacks_claims;   // no index leads to claims by their time
+
+    size_t row_size;  // of rows lately: how many are asked for; 0: not known
 
     // What ids of rows without one are derived from; "": none are.
     char id_namespace[SKR_POSITION_NAMESPACE_SIZE];
@@ -83,13 +94,29 @@ struct skr_read {
     bool counts_tries;
 };
 
-// Statements that make the table, or bring an older one up to date, each
-// harmless when it has been run before. Given one by one to each.
+// Statements that make the table, each harmless when it has been run before.
+// Given one by one to each. With a db, only what is not there yet: a table that
+// somebody else made is not altered.
 typedef enum skr_code
 skr_sql_text_fn(const char *sql, void *user, struct skr_error *error);
 typedef enum skr_code
-skr_table_setup_fn(const struct skr_table *table, skr_sql_text_fn *each,
-                   void *user, struct skr_error *error);
+skr_table_setup_fn(const struct skr_table *table, struct skr_db *db,
+                   skr_sql_text_fn *each, void *user, struct skr_error *error);
+
+// Statements that add the indexes which a table that is there lacks, for use
+// while others work with it: not in a transaction.
+typedef enum skr_code
+skr_table_complete_fn(const struct skr_table *table, struct skr_db *db,
+                      skr_sql_text_fn *each, void *user,
+                      struct skr_error *error);
+
+// Statements by which new rows are told to a reader who sleeps, or by which
+// that ends: what is not wanted is taken away. db NULL: whatever is there by
+// now. SKR_REFUSED where the database cannot.
+typedef enum skr_code
+skr_table_notify_fn(const struct skr_table *table, struct skr_db *db,
+                    bool wanted, skr_sql_text_fn *each, void *user,
+                    struct skr_error *error);
 
 // SKR_OK when the table has the columns we need; SKR_MISSING when there is no
 // such table; SKR_INVALID names the column that another shape lacks.
@@ -134,6 +161,13 @@ skr_table_claim_fn(const struct skr_table *table, struct skr_db *db,
                    struct skr_position *position, const struct skr_read *read,
                    struct skr_batch *batch, struct skr_error *error);
 
+// Tells db that it is the one that waits for this table's rows: skr_db_follow()
+// says what that is good for. read() and claim() do so by themselves. Whoever
+// holds waits on another connection than those that have the locks.
+typedef enum skr_code
+skr_table_follow_fn(const struct skr_table *table, struct skr_db *db,
+                    struct skr_error *error);
+
 // Moves the lease of a batch to now. Rows that are no longer ours are marked
 // lost: of them nothing is settled but that they are done, as the lease that
 // this leaves behind may by chance be their next owner's. Only for leases.
@@ -175,22 +209,33 @@ skr_table_foreign_fn(const struct skr_table *table, struct skr_db *db,
                      uint64_t *count, const char **cure,
                      struct skr_error *error);
 
+// How many whole hours the newest row's time is ahead of the server's clock, or
+// behind it; 0 when it is not about whole hours. Writers in another zone give
+// themselves away by that.
+typedef enum skr_code
+skr_table_skew_fn(const struct skr_table *table, struct skr_db *db, int *hours,
+                  struct skr_error *error);
+
 typedef void skr_table_free_fn(struct skr_table *table);
 
 struct skr_table_ops {
     const char *scheme;  // "doctrine", "ordered-doctrine", "kafka-outbox"
 
     skr_table_setup_fn *setup;
+    skr_table_complete_fn *complete;  // NULL: there is nothing to add
+    skr_table_notify_fn *notify;      // NULL: nobody waits for its rows
     skr_table_check_fn *check;
     skr_table_start_fn *start;
     skr_table_read_fn *read;
-    skr_table_claim_fn *claim;  // NULL: rows cannot be leased
-    skr_table_claim_fn *hold;   // NULL: rows cannot be locked
-    skr_table_renew_fn *renew;  // NULL together with claim
+    skr_table_claim_fn *claim;    // NULL: rows cannot be leased
+    skr_table_claim_fn *hold;     // NULL: rows cannot be locked
+    skr_table_follow_fn *follow;  // NULL together with hold
+    skr_table_renew_fn *renew;    // NULL together with claim
     skr_table_settle_fn *settle;
     skr_table_release_fn *release;  // NULL together with claim and hold
     skr_table_leased_fn *leased;    // NULL: nobody leases rows
     skr_table_foreign_fn *foreign;  // NULL: there are none
+    skr_table_skew_fn *skew;        // NULL: its times decide nothing
     skr_table_free_fn *free;
 };
 
@@ -202,6 +247,10 @@ int64_t skr_position_next_ms(const struct skr_position *position);
 SKR_MUST_CHECK enum skr_code
 skr_table_create(const struct skr_table *table, struct skr_db *db,
                  struct skr_error *error);
+// Runs those of notify() in the same way.
+SKR_MUST_CHECK enum skr_code
+skr_table_set_notify(const struct skr_table *table, struct skr_db *db,
+                     bool wanted, struct skr_error *error);
 void skr_table_free(struct skr_table *table);
 
 #endif

@@ -358,6 +358,10 @@ static const char *const pgsql_bad_urls[] = {
     "connect_timeout",
     "pgsql://localhost/shop?sslmode=yes",
     "sslmode",
+    "pgsql://one:5433,two:soon/shop",
+    "port of two",
+    "pgsql://one,:5433/shop",
+    "no name",
     NULL,
 };
 

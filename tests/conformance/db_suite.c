@@ -3,6 +3,8 @@
 
 #include "db_world.h"
 
+#include "base/url.h"
+
 // ---------------------------------------------------------------- transactions
 
 static void
@@ -341,6 +343,13 @@ test_a_url_that_is_a_mistake_is_refused_with_the_reason(void **state)
         assert_int_equal(error.remedy, SKR_GIVE_UP);
         if (strstr(error.text, at[1]) == NULL)
             fail_msg("%s: %s", at[0], error.text);
+        // The same without a connection.
+        struct skr_url url;
+        assert_int_equal(skr_url_parse(at[0], &url, &error), SKR_OK);
+        assert_int_equal(fixture->database.ops->check_url(&url, &error),
+                         SKR_INVALID);
+        assert_non_null(strstr(error.text, at[1]));
+        skr_url_fini(&url);
     }
 }
 

@@ -424,6 +424,11 @@ test_behind_a_pooler_of_transactions_no_lock_is_given(void **state)
     }
     struct skr_db *other = open_db(pooler.url);
     share_by_lease(db, other);
+    // Whoever gets the session next finds it as it was.
+    assert_int_equal(skr_test_number(other, "SELECT COUNT(*) FROM pg_settings "
+                                            "WHERE name = 'enable_seqscan' "
+                                            "AND setting = 'off'"),
+                     0);
     // Everything else works as well, whichever session answers.
     for (int i = 0; i < 20; i++) {
         assert_int_equal(skr_db_begin(db, SKR_BEGIN_WRITE, NULL), SKR_OK);

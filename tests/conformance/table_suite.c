@@ -60,7 +60,7 @@ test_setup_shows_complete_sql(void **state)
     struct fixture *fixture = *state;
     struct skr_text sql = {0};
     assert_int_equal(
-        fixture->table->ops->setup(fixture->table, collect, &sql, NULL),
+        fixture->table->ops->setup(fixture->table, NULL, collect, &sql, NULL),
         SKR_OK);
     static const char *const words[] = {
         "messenger_outbox",        "messenger_messages", "skirnir_meta",
@@ -250,7 +250,7 @@ test_a_bounded_pass_over_due_rows_finds_each_once(void **state)
     skr_test_run_template(fixture->db,
                           "UPDATE messenger_outbox SET available_at = "
                           "{now_plus}, created_at = {now}",
-                          (const struct skr_value[]){skr_bind_integer(1)}, 1);
+                          (const struct skr_value[]){skr_bind_integer(2)}, 1);
     const struct skr_read read = {.max_rows = 7,
                                   .max_bytes = 3 * (2 + strlen(HEADERS))};
     assert_int_equal(read_with(fixture, &read), 0);

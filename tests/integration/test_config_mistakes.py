@@ -54,6 +54,38 @@ MISTAKES = {
     "nothing where a DSN is needed": (
         "    orders: 'queue://default?queue_name=orders'",
         "    orders:  # here", ["transports.orders", "needed"]),
+    "unknown parameter of a mysql DSN": (
+        "    default: 'sqlite:///shop.db'",
+        "    default: 'mysql://shop:hunter2@db/shop?colour=red'  # here",
+        ["databases.default", "colour is not a parameter", "lock_timeout"]),
+    "mysql without a database": (
+        "    default: 'sqlite:///shop.db'",
+        "    default: 'mysql://shop:hunter2@db:3306'  # here",
+        ["databases.default", "names no database"]),
+    "mysql with a port that is none": (
+        "    default: 'sqlite:///shop.db'",
+        "    default: 'mysql://shop:hunter2@db:http/shop'  # here",
+        ["databases.default", "port"]),
+    "unknown parameter of a pgsql DSN": (
+        "    default: 'sqlite:///shop.db'",
+        "    default: 'postgresql://shop:hunter2@db/shop?colour=red'  # here",
+        ["databases.default", "colour is not a parameter", "sslmode"]),
+    "pgsql without a database": (
+        "    default: 'sqlite:///shop.db'",
+        "    default: 'pgsql://shop:hunter2@db'  # here",
+        ["databases.default", "names no database"]),
+    "pgsql with a port that is none": (
+        "    default: 'sqlite:///shop.db'",
+        "    default: 'pgsql://shop:hunter2@one:5432,two:99999/shop'  # here",
+        ["databases.default", "port of two"]),
+    "time zone by name on SQLite": (
+        "        relay_to: orders",
+        "        relay_to: orders\n        time_zone: Europe/Berlin  # here",
+        ["transports.outbox.time_zone", "knows no zones by name", "+02:00"]),
+    "time zone that is none": (
+        "        relay_to: orders",
+        "        relay_to: orders\n        time_zone: \"'; DROP\"  # here",
+        ["transports.outbox.time_zone", "neither an offset"]),
     "missing DSN": (
         "    orders: 'queue://default?queue_name=orders'",
         "    orders: {batch: 10}  # here",

@@ -39,9 +39,9 @@ static void
 warn_of_unknown_parameters(const struct queue_broker *broker,
                            const struct skr_url *url)
 {
-    static const char *const known[] = {"table_name", "queue_name",
+    static const char *const known[] = {"table_name",        "queue_name",
                                         "redeliver_timeout", "auto_setup",
-                                        "derive_ids"};
+                                        "derive_ids",        "time_zone"};
     for (size_t i = 0; i < url->parameter_count; i++) {
         bool found = false;
         for (size_t k = 0; k < SKR_COUNT_OF(known); k++)
@@ -72,6 +72,7 @@ make_table(struct queue_broker *broker, const struct skr_url *url,
             .queue = queue,
             .redeliver_timeout_s = broker->redeliver_timeout_s,
             .sweep_ms = sweep_ms < MOST_SWEEP_MS ? sweep_ms : MOST_SWEEP_MS,
+            .time_zone = skr_url_find(url, "time_zone"),
             .transport = broker->name,
         },
         &broker->table, error);

@@ -5,6 +5,7 @@
 #define SKR_DB_MYSQL_CONNECTION_H
 
 #include "db/db.h"
+#include "db/pace.h"
 #include "db/sql.h"
 
 #include <skirnir/mysql.h>
@@ -48,10 +49,7 @@ struct skr_mysql {
 
     char lock_name[SKR_MYSQL_LOCK_NAME_SIZE];  // "": none is held
 
-    bool has_waited;
-    int64_t pause_ms;  // grows while nothing happens
-    int64_t next_look_ms;
-    int64_t quiet_since_ms;
+    struct skr_pace pace;
 };
 
 extern const struct skr_dialect skr_mysql_dialect;

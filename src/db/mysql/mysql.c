@@ -4,8 +4,16 @@
 #include "db/mysql/connection.h"
 
 #include "base/error.h"
+#include "db/mysql/url.h"
 
 #include <stdlib.h>
+
+static enum skr_code
+mysql_driver_check_url(const struct skr_url *url, struct skr_error *error)
+{
+    struct skr_mysql_options options;
+    return skr_mysql_read_url(url, &options, error);
+}
 
 static enum skr_code
 mysql_driver_open(struct skr_db *db, const struct skr_url *url,
@@ -121,6 +129,7 @@ const struct skr_db_ops skr_mysql_db = {
     .scheme = "mysql",
     .size = sizeof(struct skr_mysql),
     .tx = &skr_mysql_own_tx,
+    .check_url = mysql_driver_check_url,
     .open = mysql_driver_open,
     .close = mysql_driver_close,
     .begin = mysql_driver_begin,

@@ -25,6 +25,16 @@ static const struct skr_word words[] = {
     {"now_plus", "(UTC_TIMESTAMP() + INTERVAL ? SECOND)"},
     {"now_minus", "(UTC_TIMESTAMP() - INTERVAL ? SECOND)"},
     {"now_milliseconds", "(MICROSECOND(UTC_TIMESTAMP(3)) DIV 1000)"},
+    {"utc_now", "UTC_TIMESTAMP()"},
+    {"zone_names", "yes"},
+    {"zone_offset", ""},
+    {"zone_now", "CONVERT_TZ(UTC_TIMESTAMP(), '+00:00', {zone_text})"},
+    {"zone_now_plus", "CONVERT_TZ(UTC_TIMESTAMP() + INTERVAL ? SECOND, "
+                      "'+00:00', {zone_text})"},
+    {"zone_now_minus", "CONVERT_TZ(UTC_TIMESTAMP() - INTERVAL ? SECOND, "
+                       "'+00:00', {zone_text})"},
+    {"zone_from_utc", "CONVERT_TZ(?, '+00:00', {zone_text})"},
+    {"zone_created_at", "CONVERT_TZ(created_at, {zone_text}, '+00:00')"},
     {"row_id", "BIGINT AUTO_INCREMENT NOT NULL PRIMARY KEY"},
     {"long_text", "LONGTEXT"},
     {"timestamp", "DATETIME"},
@@ -34,6 +44,17 @@ static const struct skr_word words[] = {
                       "COLLATE utf8mb4_unicode_ci ENGINE = InnoDB"},
     {"inline_index", ",\n    INDEX {index} ({columns})"},
     {"create_index", ""},
+    {"find_table", "SELECT 1 FROM information_schema.tables WHERE table_schema "
+                   "= DATABASE() AND table_name = '{table}'"},
+    {"find_indexes",
+     "SELECT MAX(CASE WHEN seq_in_index = 1 THEN column_name END), "
+     "MAX(CASE WHEN seq_in_index = 2 THEN column_name END) "
+     "FROM information_schema.statistics WHERE table_schema = DATABASE() "
+     "AND table_name = '{table}' GROUP BY index_name"},
+    {"prepare_index", ""},
+    {"replace_index", ""},
+    {"add_index", "ALTER TABLE {table} ADD INDEX {index} ({columns}), "
+                  "ALGORITHM = INPLACE, LOCK = NONE"},
     {"insert_once", ""},
     {"lock_skip", "FOR UPDATE SKIP LOCKED"},
     // In a small table a list of ids is found by reading all of it. A statement
@@ -58,6 +79,11 @@ static const struct skr_word words[] = {
      "DATABASE() AND table_name = '{table}' AND engine <> 'InnoDB'"},
     // A transaction could not hold it: CREATE TABLE ends one.
     {"setup_lock", ""},
+    {"notify_function", ""},
+    {"notify_trigger", ""},
+    {"find_notify", ""},
+    {"drop_notify_trigger", ""},
+    {"drop_notify_function", ""},
 };
 
 const struct skr_dialect skr_mysql_dialect = {

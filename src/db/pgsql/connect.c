@@ -68,7 +68,7 @@ is_among(const char *word, const char *const *words, size_t count)
 }
 
 static enum skr_code
-check_url(const struct skr_url *url, struct skr_error *error)
+check_parts(const struct skr_url *url, struct skr_error *error)
 {
     if (url->path == NULL || url->path[0] == '\0')
         return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
@@ -158,6 +158,49 @@ find_hosts(const struct skr_url *url)
     if (given == NULL)
         given = getenv("PGHOST");
     return given == NULL ? "" : given;
+}
+
+static bool
+is_port(const char *text)
+{
+    char *end = NULL;
+    unsigned long number = strtoul(text, &end, 10);
+    return text[0] >= '0' && text[0] <= '9' && *end == '\0' && number > 0 &&
+           number <= UINT16_MAX;
+}
+
+// Several hosts stay one text, which nobody has looked into yet.
+static enum skr_code
+check_hosts(const struct skr_url *url, struct skr_error *error)
+{
+    const char *hosts = url->host == NULL ? "" : url->host;
+    bool is_list = strchr(hosts, ',') != NULL;
+    while (is_list && hosts != NULL) {
+        struct server server = {.host = ""};
+        hosts = next_server(hosts, &server);
+        if (server.host[0] == '\0')
+            return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
+                            "a host of the DSN's list has no name; write "
+                            "pgsql://user@one,two:5433/shop");
+        if (server.port[0] != '\0' && !is_port(server.port))
+            return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
+                            "the port of %.80s in the DSN is not a number from "
+                            "1 to 65535",
+                            server.host);
+    }
+    return SKR_OK;
+}
+
+enum skr_code
+skr_pgsql_check_url(const struct skr_url *url, struct skr_error *error)
+{
+    struct limits unused;
+    enum skr_code code = check_parts(url, error);
+    if (code == SKR_OK)
+        code = check_hosts(url, error);
+    if (code == SKR_OK)
+        code = read_limits(url, &unused, error);
+    return code;
 }
 
 static void
@@ -377,7 +420,7 @@ skr_pgsql_connect(const struct skr_url *url, PGconn **connection,
 {
     PGconn *made = NULL;
     struct limits limits = {0};
-    enum skr_code code = check_url(url, error);
+    enum skr_code code = skr_pgsql_check_url(url, error);
     if (code == SKR_OK)
         code = read_limits(url, &limits, error);
     if (code == SKR_OK)

@@ -4,8 +4,8 @@
 #ifndef SKR_DB_PGSQL_CONNECTION_H
 #define SKR_DB_PGSQL_CONNECTION_H
 
-#include "base/hash.h"
 #include "db/db.h"
+#include "db/pace.h"
 #include "db/sql.h"
 
 #include <skirnir/pgsql.h>
@@ -26,6 +26,23 @@ struct skr_pgsql_cache {
     bool is_off;
 };
 
+enum { SKR_PGSQL_TABLE_SIZE = 64, SKR_PGSQL_QUEUE_SIZE = 256 };
+
+// The queue that is read here, and who tells of its new rows.
+struct skr_pgsql_followed {
+    char table[SKR_PGSQL_TABLE_SIZE];  // "": none
+    char queue[SKR_PGSQL_QUEUE_SIZE];
+    int64_t asked_at_ms;  // which triggers there are
+
+    bool has_plain;  // Symfony's: tells of every row
+    bool is_heard;   // and what it tells does reach us
+    bool has_armed;  // ours: tells while somebody sleeps
+    bool is_armed;   // which is us
+    bool was_told;   // of rows, since some were found
+    int64_t armed_at_ms;
+    int64_t linger_ms;  // how long it must be quiet before we sleep
+};
+
 struct skr_pgsql {
     struct skr_db db;
     PGconn *connection;
@@ -43,11 +60,9 @@ struct skr_pgsql {
     int64_t lock_session;   // the server's process that holds it
     int64_t lock_pause_ms;  // grows while another holds it
 
-    bool has_waited;
-    struct skr_hash version;  // which transactions were over at the last look
-    int64_t next_look_ms;
-    int64_t look_pause_ms;  // grows while nothing is found
-    int64_t quiet_since_ms;
+    struct skr_pace pace;
+    int64_t looked_at_ms;
+    struct skr_pgsql_followed followed;
 };
 
 extern const struct skr_dialect skr_pgsql_dialect;
@@ -59,6 +74,8 @@ struct skr_url;
 SKR_MUST_CHECK enum skr_code
 skr_pgsql_connect(const struct skr_url *url, PGconn **connection,
                   struct skr_error *error);
+
+skr_db_check_url_fn skr_pgsql_check_url;
 
 // errors.c: fills error from a result that is not what it should be; result
 // may be NULL, and sql too.
@@ -91,6 +108,19 @@ skr_db_rollback_fn skr_pgsql_rollback;
 skr_db_lock_fn skr_pgsql_lock;
 skr_db_check_lock_fn skr_pgsql_check_lock;
 skr_db_unlock_fn skr_pgsql_unlock;
+skr_db_follow_fn skr_pgsql_follow;
 skr_db_wait_fn skr_pgsql_wait;
+
+// follow.c: asks anew, now and then, which triggers the table has.
+SKR_MUST_CHECK enum skr_code
+skr_pgsql_refresh(struct skr_pgsql *pgsql, struct skr_error *error);
+// Whether a notification is of the queue that is followed.
+bool skr_pgsql_is_for_us(const struct skr_pgsql_followed *followed,
+                         const PGnotify *heard);
+// Lets writers know that somebody sleeps; is_armed tells whether they do.
+SKR_MUST_CHECK enum skr_code
+skr_pgsql_arm(struct skr_pgsql *pgsql, struct skr_error *error);
+SKR_MUST_CHECK enum skr_code
+skr_pgsql_disarm(struct skr_pgsql *pgsql, struct skr_error *error);
 
 #endif

@@ -51,8 +51,9 @@ pgsql_close(struct skr_db *db)
 }
 
 // Readers go by the indexes that their statements leave to them, whatever the
-// statistics say. Not for the whole session: handlers have statements of their
-// own. Sent together, it is one round trip.
+// statistics say. For the whole session only where it is known to follow a
+// table: handlers have statements of their own. Sent together, it is one round
+// trip.
 #define BY_INDEX                                                          \
     "; SET LOCAL enable_seqscan = off; SET LOCAL enable_bitmapscan = off" \
     "; SET LOCAL max_parallel_workers_per_gather = 0"
@@ -66,13 +67,20 @@ pgsql_begin(struct skr_db *db, enum skr_begin mode, struct skr_error *error)
         return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
                         "a transaction is open already");
     const char *sql = NULL;
+    bool is_reader = pgsql->followed.table[0] != '\0';
     switch (mode) {
     case SKR_BEGIN_WRITE: sql = "BEGIN ISOLATION LEVEL READ COMMITTED"; break;
     case SKR_BEGIN_CLAIM:
-        sql = "BEGIN ISOLATION LEVEL READ COMMITTED" BY_INDEX;
+        if (is_reader)
+            sql = "BEGIN ISOLATION LEVEL READ COMMITTED";
+        else
+            sql = "BEGIN ISOLATION LEVEL READ COMMITTED" BY_INDEX;
         break;
     case SKR_BEGIN_SNAPSHOT:
-        sql = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY" BY_INDEX;
+        if (is_reader)
+            sql = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY";
+        else
+            sql = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY" BY_INDEX;
         break;
     }
     return skr_pgsql_exec(pgsql->connection, sql, error);
@@ -107,6 +115,7 @@ const struct skr_db_ops skr_pgsql_db = {
     .scheme = "pgsql",
     .size = sizeof(struct skr_pgsql),
     .tx = &skr_pgsql_own_tx,
+    .check_url = skr_pgsql_check_url,
     .open = pgsql_open,
     .close = pgsql_close,
     .begin = pgsql_begin,
@@ -115,5 +124,6 @@ const struct skr_db_ops skr_pgsql_db = {
     .lock = skr_pgsql_lock,
     .check_lock = skr_pgsql_check_lock,
     .unlock = skr_pgsql_unlock,
+    .follow = skr_pgsql_follow,
     .wait = skr_pgsql_wait,
 };

@@ -1,11 +1,8 @@
 // SPDX-License-Identifier: MIT
-// Waiting for work. The server's snapshot says which transactions are over: as
-// long as it is the same, there can be no row that was not there before, and
-// asking for it takes no lock and touches no table. It covers all databases of
-// the server, so that it may change for others' reasons too.
-//
-// The socket is watched meanwhile: a notification, or the end of the
-// connection, is heard at once.
+// Waiting for work. The socket is watched, so that a notification (follow.c
+// says whose), or the end of the connection, is heard at once. Where nobody
+// tells of rows whoever waits is sent to look; where somebody does, too, but
+// rarely: a trigger may be switched off at any time.
 
 #include "db/pgsql/connection.h"
 
@@ -15,42 +12,7 @@
 #include <errno.h>
 #include <poll.h>
 
-enum {
-    LEAST_PAUSE_MS = 1,
-    BUSY_PAUSE_MS = 20,  // the most within BUSY_MS after rows were found
-    BUSY_MS = 5000,
-    MOST_PAUSE_MS = 1000,
-};
-
-static enum skr_code
-hash_text(const struct skr_value *columns, size_t count, void *user,
-          struct skr_error *error)
-{
-    (void)count;
-    (void)error;
-    *(struct skr_hash *)user =
-        skr_hash_add(skr_hash_start(), columns[0].bytes, columns[0].size);
-    return SKR_OK;
-}
-
-static enum skr_code
-look(struct skr_pgsql *pgsql, bool *changed, struct skr_error *error)
-{
-    struct skr_hash version = {0, 0};
-    const struct skr_statement statement = {
-        .sql = "SELECT CAST(pg_current_snapshot() AS TEXT)",
-        .each_row = hash_text,
-        .user = &version};
-    enum skr_code code =
-        skr_pgsql_run(pgsql->connection, &pgsql->cache, &statement, error);
-    if (code != SKR_OK)
-        return code;
-    *changed = !pgsql->has_waited || version.high != pgsql->version.high ||
-               version.low != pgsql->version.low;
-    pgsql->has_waited = true;
-    pgsql->version = version;
-    return SKR_OK;
-}
+enum { TOLD_PAUSE_MS = 5000 };
 
 // Takes in what the server has sent on its own.
 static enum skr_code
@@ -60,7 +22,8 @@ hear(struct skr_pgsql *pgsql, bool *notified, struct skr_error *error)
         PQstatus(pgsql->connection) != CONNECTION_OK)
         return skr_pgsql_fail(pgsql->connection, NULL, NULL, error);
     for (PGnotify *heard; (heard = PQnotifies(pgsql->connection)) != NULL;) {
-        *notified = true;
+        if (skr_pgsql_is_for_us(&pgsql->followed, heard))
+            *notified = true;
         PQfreemem(heard);
     }
     return SKR_OK;
@@ -72,6 +35,10 @@ static enum skr_code
 sleep_and_hear(struct skr_pgsql *pgsql, int wake_fd, int64_t until_ms,
                bool *notified, struct skr_error *error)
 {
+    // What came along with an answer makes no socket readable.
+    enum skr_code code = hear(pgsql, notified, error);
+    if (code != SKR_OK || *notified)
+        return code;
     for (;;) {
         int64_t left = until_ms - skr_clock_ms();
         struct pollfd fds[] = {
@@ -85,7 +52,7 @@ sleep_and_hear(struct skr_pgsql *pgsql, int wake_fd, int64_t until_ms,
         if (ready > 0 && fds[0].revents != 0)
             return SKR_STOPPED;
         if (ready > 0) {
-            enum skr_code code = hear(pgsql, notified, error);
+            code = hear(pgsql, notified, error);
             if (code != SKR_OK || *notified)
                 return code;
         }
@@ -94,30 +61,84 @@ sleep_and_hear(struct skr_pgsql *pgsql, int wake_fd, int64_t until_ms,
     }
 }
 
-static void
-plan_next_look(struct skr_pgsql *pgsql)
+// Rows were found since the last look: more may follow soon.
+static enum skr_code
+note_rows(struct skr_pgsql *pgsql, struct skr_error *error)
 {
-    int64_t now_ms = skr_clock_ms();
-    bool is_busy = now_ms - pgsql->quiet_since_ms < BUSY_MS;
-    int64_t most_ms = is_busy ? BUSY_PAUSE_MS : MOST_PAUSE_MS;
-    pgsql->next_look_ms = now_ms + pgsql->look_pause_ms;
-    pgsql->look_pause_ms *= 2;
-    if (pgsql->look_pause_ms > most_ms)
-        pgsql->look_pause_ms = most_ms;
+    struct skr_pgsql_followed *followed = &pgsql->followed;
+    skr_pace_found(&pgsql->pace, skr_clock_ms());
+    // Rows that nobody told of: listening alone is not enough.
+    if (followed->is_heard && !followed->was_told)
+        followed->is_heard = false;
+    followed->was_told = false;
+    return followed->is_armed ? skr_pgsql_disarm(pgsql, error) : SKR_OK;
 }
 
-// Rows were found since the last look: more may follow soon.
-static void
-note_rows(struct skr_pgsql *pgsql)
+static int64_t
+next_look_ms(const struct skr_pgsql *pgsql)
 {
-    if (!pgsql->db.found_rows && pgsql->has_waited)
-        return;
-    pgsql->db.found_rows = false;
-    pgsql->quiet_since_ms = skr_clock_ms();
-    pgsql->look_pause_ms = LEAST_PAUSE_MS;
-    int64_t soon_ms = pgsql->quiet_since_ms + LEAST_PAUSE_MS;
-    if (pgsql->next_look_ms > soon_ms)
-        pgsql->next_look_ms = soon_ms;
+    if (pgsql->followed.is_armed || pgsql->followed.is_heard)
+        return pgsql->looked_at_ms + TOLD_PAUSE_MS;
+    return pgsql->pace.next_look_ms;
+}
+
+// When the next step is due: a look, an attempt to arm, or neither by then.
+static int64_t
+next_step_ms(const struct skr_pgsql *pgsql, int64_t end_ms, bool *is_arming)
+{
+    const struct skr_pgsql_followed *followed = &pgsql->followed;
+    int64_t until_ms = next_look_ms(pgsql);
+    *is_arming = followed->has_armed && !followed->is_armed &&
+                 !followed->is_heard && end_ms > skr_clock_ms();
+    if (*is_arming) {
+        int64_t arm_ms = pgsql->pace.found_at_ms + followed->linger_ms;
+        // Refused not long ago: some writer is still in its transaction.
+        if (arm_ms < followed->armed_at_ms + followed->linger_ms)
+            arm_ms = followed->armed_at_ms + followed->linger_ms;
+        *is_arming = arm_ms <= until_ms && arm_ms <= end_ms;
+        if (*is_arming)
+            until_ms = arm_ms;
+    }
+    return until_ms;
+}
+
+static enum skr_code
+wake_up(struct skr_pgsql *pgsql, struct skr_error *error)
+{
+    struct skr_pgsql_followed *followed = &pgsql->followed;
+    followed->is_heard = followed->has_plain;
+    followed->was_told = true;
+    pgsql->looked_at_ms = skr_clock_ms();
+    return followed->is_armed ? skr_pgsql_disarm(pgsql, error) : SKR_OK;
+}
+
+static enum skr_code
+wait_for_step(struct skr_pgsql *pgsql, int wake_fd, int64_t end_ms,
+              struct skr_error *error)
+{
+    bool is_arming = false, notified = false;
+    int64_t step_ms = next_step_ms(pgsql, end_ms, &is_arming);
+    enum skr_code code = sleep_and_hear(
+        pgsql, wake_fd, step_ms < end_ms ? step_ms : end_ms, &notified, error);
+    if (code != SKR_OK)
+        return code;
+    if (notified)
+        return wake_up(pgsql, error);
+    if (step_ms > end_ms)
+        return SKR_TIMEOUT;
+    if (is_arming) {
+        code = skr_pgsql_arm(pgsql, error);
+        if (code != SKR_OK)
+            return code;
+        if (!pgsql->followed.is_armed)
+            return SKR_TIMEOUT;
+    } else {
+        skr_pace_look(&pgsql->pace, skr_clock_ms());
+    }
+    // Whoever has just armed looks once more: all who did not notice are over
+    // by now.
+    pgsql->looked_at_ms = skr_clock_ms();
+    return SKR_OK;
 }
 
 enum skr_code
@@ -126,22 +147,18 @@ skr_pgsql_wait(struct skr_db *db, int wake_fd, uint32_t timeout_ms,
 {
     struct skr_pgsql *pgsql = (struct skr_pgsql *)db;
     int64_t end_ms = skr_clock_ms() + timeout_ms;
-    note_rows(pgsql);
-    for (;;) {
-        bool is_look_due = pgsql->next_look_ms <= end_ms;
-        bool notified = false, changed = false;
-        enum skr_code code = sleep_and_hear(
-            pgsql, wake_fd, is_look_due ? pgsql->next_look_ms : end_ms,
-            &notified, error);
-        if (code != SKR_OK || notified)
-            return code;
-        if (!is_look_due)
-            return SKR_TIMEOUT;
-        code = look(pgsql, &changed, error);
-        if (code != SKR_OK)
-            return code;
-        plan_next_look(pgsql);
-        if (changed)
-            return SKR_OK;
+    bool is_first = !pgsql->pace.has_begun;
+    enum skr_code code = SKR_OK;
+    if (is_first || db->found_rows)
+        code = note_rows(pgsql, error);
+    db->found_rows = false;
+    if (code == SKR_OK && timeout_ms > 0)
+        code = skr_pgsql_refresh(pgsql, error);
+    if (code != SKR_OK)
+        return code;
+    if (is_first) {
+        pgsql->looked_at_ms = skr_clock_ms();
+        return SKR_OK;
     }
+    return wait_for_step(pgsql, wake_fd, end_ms, error);
 }

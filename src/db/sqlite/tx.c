@@ -13,6 +13,14 @@ static const struct skr_word words[] = {
     {"now_plus", "datetime('now', '+' || ? || ' seconds')"},
     {"now_minus", "datetime('now', '-' || ? || ' seconds')"},
     {"now_milliseconds", "CAST(substr(strftime('%f', 'now'), 4) AS INTEGER)"},
+    {"utc_now", "datetime('now')"},
+    {"zone_names", ""},
+    {"zone_offset", ""},
+    {"zone_now", "datetime('now', {zone_text})"},
+    {"zone_now_plus", "datetime('now', '+' || ? || ' seconds', {zone_text})"},
+    {"zone_now_minus", "datetime('now', '-' || ? || ' seconds', {zone_text})"},
+    {"zone_from_utc", "datetime(?, {zone_text})"},
+    {"zone_created_at", "datetime(created_at, {zone_back})"},
     // Without AUTOINCREMENT the id of a deleted row is used again, and a late
     // delete would take a new message.
     {"row_id", "INTEGER PRIMARY KEY AUTOINCREMENT NOT NULL"},
@@ -22,6 +30,17 @@ static const struct skr_word words[] = {
     {"table_options", ""},
     {"inline_index", ""},
     {"create_index",
+     "CREATE INDEX IF NOT EXISTS {table}_{index} ON {table} ({columns})"},
+    {"find_table",
+     "SELECT 1 FROM sqlite_master WHERE type = 'table' AND lower(name) = "
+     "lower('{table}')"},
+    {"find_indexes",
+     "SELECT (SELECT name FROM pragma_index_info(list.name) WHERE seqno = 0), "
+     "(SELECT name FROM pragma_index_info(list.name) WHERE seqno = 1) "
+     "FROM pragma_index_list('{table}') AS list WHERE partial = 0"},
+    {"prepare_index", ""},
+    {"replace_index", ""},
+    {"add_index",
      "CREATE INDEX IF NOT EXISTS {table}_{index} ON {table} ({columns})"},
     {"insert_once", "ON CONFLICT (message_id) DO NOTHING"},
     {"lock_skip", ""},
@@ -35,6 +54,11 @@ static const struct skr_word words[] = {
     {"queue_is_unindexed", "+queue_name = ?"},
     {"unsafe_engine", ""},
     {"setup_lock", ""},
+    {"notify_function", ""},
+    {"notify_trigger", ""},
+    {"find_notify", ""},
+    {"drop_notify_trigger", ""},
+    {"drop_notify_function", ""},
 };
 
 const struct skr_dialect skr_sqlite_dialect = {

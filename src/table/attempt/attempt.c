@@ -12,7 +12,7 @@
 enum { LONGEST_LIFE_S = 7 * 24 * 3600 };
 
 static const struct skr_index indexes[] = {
-    {"idx_attempt_since", "since"},
+    {.name = "idx_attempt_since", .columns = "since"},
 };
 
 static const struct skr_schema schema = {
@@ -95,8 +95,8 @@ enum skr_code
 skr_attempts_setup(const struct skr_dialect *dialect, skr_sql_text_fn *each,
                    void *user, struct skr_error *error)
 {
-    return skr_schema_write(&schema, dialect, SKR_ATTEMPT_TABLE, each, user,
-                            error);
+    return skr_schema_write(&schema, dialect, SKR_ATTEMPT_TABLE, NULL, each,
+                            user, error);
 }
 
 enum skr_code

@@ -11,7 +11,7 @@
 #include <string.h>
 
 static const struct skr_index indexes[] = {
-    {"idx_dedup_processed_at", "processed_at"},
+    {.name = "idx_dedup_processed_at", .columns = "processed_at"},
 };
 
 static const struct skr_schema schema = {
@@ -94,8 +94,8 @@ skr_deduplication_setup(const struct skr_deduplication *table,
                         skr_sql_text_fn *each, void *user,
                         struct skr_error *error)
 {
-    return skr_schema_write(&schema, table->dialect, table->name, each, user,
-                            error);
+    return skr_schema_write(&schema, table->dialect, table->name, NULL, each,
+                            user, error);
 }
 
 enum skr_code

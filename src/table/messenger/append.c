@@ -20,7 +20,7 @@ static const char insert_at_once[] =
     " VALUES (?, ?, ?, {now}, {now})";
 static const char insert_for_later[] =
     "INSERT INTO {table} (body, headers, queue_name, created_at, available_at)"
-    " VALUES (?, ?, ?, {now}, ?)";
+    " VALUES (?, ?, ?, {now}, {from_utc})";
 static const char insert_delayed[] =
     "INSERT INTO {table} (body, headers, queue_name, created_at, available_at)"
     " VALUES (?, ?, ?, {now}, {now_plus})";
@@ -96,21 +96,26 @@ insert_row(struct skr_tx tx, const struct insert_sql *sql, const char *queue,
 
 enum skr_code
 skr_messenger_insert(struct skr_tx tx, const char *table, const char *queue,
+                     const char *time_zone,
                      const struct skr_messenger_row *rows, size_t count,
                      struct skr_error *error)
 {
     struct skr_arena arena = {0};
-    const struct skr_word words[] = {{"table", table}};
     const struct skr_dialect *dialect = tx.ops->dialect;
+    struct skr_zone zone;
+    enum skr_code code = skr_zone_read(dialect, time_zone, &zone, error);
+    if (code != SKR_OK)
+        return code;
+    struct skr_word words[1 + SKR_ZONE_WORDS] = {{"table", table}};
+    size_t word_count = 1 + skr_zone_words(&zone, words + 1);
     const struct insert_sql sql = {
-        .at_once = skr_sql_fill(dialect, &arena, insert_at_once, words,
-                                SKR_COUNT_OF(words)),
-        .for_later = skr_sql_fill(dialect, &arena, insert_for_later, words,
-                                  SKR_COUNT_OF(words)),
-        .delayed = skr_sql_fill(dialect, &arena, insert_delayed, words,
-                                SKR_COUNT_OF(words)),
+        .at_once =
+            skr_sql_fill(dialect, &arena, insert_at_once, words, word_count),
+        .for_later =
+            skr_sql_fill(dialect, &arena, insert_for_later, words, word_count),
+        .delayed =
+            skr_sql_fill(dialect, &arena, insert_delayed, words, word_count),
     };
-    enum skr_code code = SKR_OK;
     if (sql.at_once == NULL || sql.for_later == NULL || sql.delayed == NULL)
         code = skr_fail_memory(error);
     for (size_t i = 0; i < count && code == SKR_OK; i++)
@@ -126,6 +131,6 @@ skr_messenger_append(const struct skr_table *table, struct skr_tx tx,
 {
     const struct skr_messenger *messenger = skr_messenger_of(table);
     return skr_messenger_insert(tx, messenger->name,
-                                queue == NULL ? messenger->queue : queue, rows,
-                                count, error);
+                                queue == NULL ? messenger->queue : queue,
+                                messenger->zone.name, rows, count, error);
 }

@@ -9,7 +9,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/text.h"
-#include "table/messenger/layout.h"
+#include "table/messenger/scan.h"
 
 // Parameters: lease, ids.
 static const char mark_sql[] = "UPDATE {table}{by_primary_key} "
@@ -192,7 +192,8 @@ take_expired(const struct skr_value *columns, size_t count, void *user,
         columns[SKR_COLUMN_BODY].size + columns[SKR_COLUMN_HEADERS].size;
     bool is_free = columns[SKR_COLUMN_IS_FREE].integer != 0;
     bool has_room =
-        batch->count == 0 || batch->bytes + size <= claiming->read->max_bytes;
+        batch->count == 0 || size <= skr_messenger_room(claiming->read, batch);
+    skr_messenger_note_sizes(claiming->position, 1, size);
     if (!is_free || !has_room)
         return SKR_OK;
     return skr_messenger_take_row(claiming->messenger,
@@ -221,16 +222,26 @@ lock_expired(struct claiming *claiming, const struct found *found,
     return end_claim(claiming, code, error);
 }
 
-// Rows whose lease has run out. Where tries are counted one at a time: each may
-// be what killed its owner.
+// No more than there is room for. Where tries are counted one at a time: each
+// may be what killed its owner.
+static size_t
+most_expired(const struct claiming *claiming)
+{
+    const struct skr_read *read = claiming->read;
+    size_t limit = read->max_rows;
+    if (limit > claiming->batch->capacity)
+        limit = claiming->batch->capacity;
+    size_t room = skr_messenger_rows_for(claiming->position, read->max_bytes);
+    if (read->counts_tries || room == 0)
+        room = 1;
+    return limit < room ? limit : room;
+}
+
+// Rows whose lease has run out.
 static enum skr_code
 claim_expired(struct claiming *claiming, struct skr_error *error)
 {
-    size_t limit = claiming->read->max_rows;
-    if (limit > claiming->batch->capacity)
-        limit = claiming->batch->capacity;
-    if (claiming->read->counts_tries && limit > 1)
-        limit = 1;
+    size_t limit = most_expired(claiming);
     struct skr_arena arena = {0};
     struct found found = {
         .rows = skr_arena_take(&arena, (limit + 1) * sizeof(found.rows[0])),
@@ -244,17 +255,42 @@ claim_expired(struct claiming *claiming, struct skr_error *error)
     return code;
 }
 
+// By one small statement, where commits are not seen by other means.
+static enum skr_code
+is_worth_peeking(const struct claiming *claiming, struct skr_position *position,
+                 bool *is_worth, struct skr_error *error)
+{
+    const struct skr_messenger *messenger = claiming->messenger;
+    int64_t now_ms = skr_clock_ms(), last = 0;
+    *is_worth = claiming->read->only != NULL ||
+                messenger->sql.horizon[0] == '\0' || position->cursor == 0 ||
+                position->has_more ||
+                skr_messenger_is_pass_due(position, now_ms) ||
+                skr_scan_is_held_due(position, now_ms) ||
+                skr_messenger_is_late_possible(messenger, position);
+    if (*is_worth)
+        return SKR_OK;
+    enum skr_code code = skr_messenger_ask_rest(
+        messenger, skr_db_tx(claiming->db), now_ms, position, &last, error);
+    *is_worth =
+        last > position->cursor || skr_messenger_is_pass_due(position, now_ms);
+    return code;
+}
+
 // Looks without a lock first: those with nothing to do write nothing.
 static enum skr_code
 peek(const struct claiming *claiming, bool *is_empty, struct skr_error *error)
 {
     struct skr_position looked = *claiming->position;
     struct skr_read one = *claiming->read;
+    bool is_worth = false;
     if (one.max_rows > 1)
         one.max_rows = 1;
-    enum skr_code code =
-        skr_messenger_look(claiming->messenger, SKR_SCAN_PEEK, claiming->db,
-                           &looked, &one, claiming->batch, error);
+    enum skr_code code = is_worth_peeking(claiming, &looked, &is_worth, error);
+    if (code == SKR_OK && is_worth)
+        code =
+            skr_messenger_look(claiming->messenger, SKR_SCAN_PEEK, claiming->db,
+                               &looked, &one, claiming->batch, error);
     if (code != SKR_OK)
         return code;
     *is_empty = claiming->batch->count == 0;
@@ -277,8 +313,13 @@ claim_once(struct claiming *claiming, struct skr_error *error)
     struct skr_position *position = claiming->position;
     int64_t now_ms = skr_clock_ms();
     bool is_empty = true;
-    enum skr_code code = SKR_OK;
-    if (position->next_expired_ms <= now_ms && claiming->read->only == NULL) {
+    enum skr_code code =
+        skr_messenger_learn(claiming->messenger, claiming->db, position, error);
+    if (code != SKR_OK)
+        return code;
+    // Without an index the sweep finds them.
+    if (position->next_expired_ms <= now_ms && !position->lacks_claims &&
+        claiming->read->only == NULL) {
         code = claim_expired(claiming, error);
         if (code != SKR_OK || claiming->batch->count > 0)
             return code;
@@ -323,6 +364,9 @@ skr_messenger_claim(const struct skr_table *table, struct skr_db *db,
 {
     struct claiming claiming = {
         skr_messenger_of(table), db, position, read, batch, SKR_CLAIM_LEASED};
+    enum skr_code code = skr_messenger_follow(table, db, error);
+    if (code != SKR_OK)
+        return code;
     return claim_rows(&claiming, error);
 }
 

@@ -12,7 +12,7 @@
 static const char fail_sql[] =
     "INSERT INTO {failed_table} "
     "(body, headers, queue_name, created_at, available_at) "
-    "VALUES (?, ?, ?, {now}, {now})";
+    "VALUES (?, ?, ?, {failed_now}, {failed_now})";
 
 bool
 skr_messenger_fill_failed(struct skr_messenger *messenger)

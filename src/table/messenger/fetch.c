@@ -25,9 +25,15 @@ is_listed(const int64_t *rows, size_t count, int64_t row)
 }
 
 bool
-skr_scan_is_in_hand(const struct skr_scan *scan, int64_t row)
+skr_messenger_is_in_hand(const struct skr_read *read, int64_t row)
 {
-    return is_listed(scan->read->in_hand, scan->read->in_hand_count, row);
+    return is_listed(read->in_hand, read->in_hand_count, row);
+}
+
+bool
+skr_messenger_is_waiting(const struct skr_read *read, int64_t row)
+{
+    return is_listed(read->waiting, read->waiting_count, row);
 }
 
 static bool
@@ -39,10 +45,40 @@ is_in_batch(const struct skr_batch *batch, int64_t row)
     return false;
 }
 
-struct skr_value
-skr_scan_bind_cursor(int64_t cursor)
+static bool
+has_company(const struct skr_scan *scan)
 {
-    return skr_bind_integer(cursor == 0 ? INT64_MIN : cursor);
+    return scan->batch->count > 0 || scan->read->in_hand_count > 0;
+}
+
+size_t
+skr_scan_ask_for(struct skr_scan *scan, size_t wanted)
+{
+    size_t room = skr_messenger_room(scan->read, scan->batch);
+    size_t most = skr_messenger_rows_for(&scan->position, room);
+    // What is asked for by name is looked at, whatever others of its kind
+    // weigh.
+    if (most == 0 && (!has_company(scan) || scan->read->only != NULL))
+        most = 1;
+    scan->is_full = most == 0 || wanted == 0;
+    return most < wanted ? most : wanted;
+}
+
+static void
+note_size(struct skr_scan *scan, const struct skr_value *columns)
+{
+    scan->whole_rows++;
+    scan->whole_bytes +=
+        columns[SKR_COLUMN_BODY].size + columns[SKR_COLUMN_HEADERS].size;
+}
+
+static void
+keep_sizes(struct skr_scan *scan)
+{
+    skr_messenger_note_sizes(&scan->position, scan->whole_rows,
+                             scan->whole_bytes);
+    scan->whole_rows = 0;
+    scan->whole_bytes = 0;
 }
 
 enum skr_code
@@ -69,11 +105,9 @@ take(struct skr_scan *scan, const struct skr_value *columns,
         columns[SKR_COLUMN_BODY].size + columns[SKR_COLUMN_HEADERS].size;
     struct skr_batch *batch = scan->batch;
     // A row that is larger than all the room there is travels alone.
-    bool has_company = batch->count > 0 || scan->read->in_hand_count > 0;
     scan->is_full =
         batch->count == scan->max_rows ||
-        (has_company && (batch->bytes >= scan->read->max_bytes ||
-                         size > scan->read->max_bytes - batch->bytes));
+        (has_company(scan) && size > skr_messenger_room(scan->read, batch));
     if (scan->is_full)
         return SKR_STOPPED;
     return skr_messenger_take_row(scan->messenger, scan->position.id_namespace,
@@ -90,11 +124,11 @@ keep_id(const struct skr_value *columns, size_t count, void *user,
     int64_t row = columns[0].integer;
     scan->seen++;
     scan->last_id = row;
-    if (scan->skips_waiting &&
-        is_listed(scan->read->waiting, scan->read->waiting_count, row))
+    if (scan->skips_waiting && skr_messenger_is_waiting(scan->read, row))
         return SKR_OK;
     // A pass may have found it already that looked for something else.
-    if (scan->id_count < scan->max_rows && !skr_scan_is_in_hand(scan, row) &&
+    if (scan->id_count < scan->max_rows &&
+        !skr_messenger_is_in_hand(scan->read, row) &&
         !is_in_batch(scan->batch, row))
         scan->ids[scan->id_count++] = row;
     return SKR_OK;
@@ -146,6 +180,7 @@ take_found(const struct skr_value *columns, size_t count, void *user,
     (void)count;
     struct skr_scan *scan = user;
     int64_t row = columns[SKR_COLUMN_ID].integer;
+    note_size(scan, columns);
     // What was found by its id alone may be anybody's.
     bool is_free =
         scan->read->only == NULL || columns[SKR_COLUMN_CLAIMED].integer == 0;
@@ -166,23 +201,41 @@ take_found(const struct skr_value *columns, size_t count, void *user,
     return SKR_OK;
 }
 
+// As many as there is room for at a time: of those that find none the server
+// sends nothing, and a claim does not lock them.
+static enum skr_code
+fetch_pieces(struct skr_scan *scan, struct skr_error *error)
+{
+    bool locks = scan->kind == SKR_SCAN_CLAIM;
+    for (size_t at = 0; at < scan->id_count;) {
+        size_t count = skr_scan_ask_for(scan, scan->id_count - at);
+        if (count == 0)
+            return SKR_STOPPED;
+        const struct skr_list_run run = {
+            .sql = locks ? &scan->sql->lock_ids : &scan->sql->by_id,
+            .first = {skr_bind_integer(scan->messenger->redeliver_timeout_s)},
+            .first_count = locks ? 1 : 0,
+            .rows = scan->ids + at,
+            .count = count,
+            .each_row = take_found,
+            .user = scan,
+        };
+        enum skr_code code = skr_messenger_run_list(scan->tx, &run, error);
+        keep_sizes(scan);
+        if (code != SKR_OK)
+            return code;
+        at += count;
+    }
+    return SKR_OK;
+}
+
 enum skr_code
 skr_scan_fetch(struct skr_scan *scan, int64_t *mark, struct skr_error *error)
 {
-    bool locks = scan->kind == SKR_SCAN_CLAIM;
     scan->next_id = 0;
     scan->mark = mark;
-    const struct skr_list_run run = {
-        .sql = locks ? &scan->sql->lock_ids : &scan->sql->by_id,
-        .first = {skr_bind_integer(scan->messenger->redeliver_timeout_s)},
-        .first_count = locks ? 1 : 0,
-        .rows = scan->ids,
-        .count = scan->id_count,
-        .each_row = take_found,
-        .user = scan,
-    };
-    enum skr_code code = skr_messenger_run_list(scan->tx, &run, error);
-    if (code != SKR_OK || !locks || scan->id_count == 0)
+    enum skr_code code = fetch_pieces(scan, error);
+    if (code != SKR_OK || scan->kind != SKR_SCAN_CLAIM || scan->id_count == 0)
         return code;
     pass_over_until(scan, INT64_MAX);
     if (mark != NULL)
@@ -196,25 +249,37 @@ skr_scan_fetch_only(struct skr_scan *scan, struct skr_error *error)
     enum skr_code code = take_room_for_ids(scan, error);
     if (code != SKR_OK || scan->max_rows == 0)
         return code;
-    if (!skr_scan_is_in_hand(scan, *scan->read->only))
+    if (!skr_messenger_is_in_hand(scan->read, *scan->read->only))
         scan->ids[scan->id_count++] = *scan->read->only;
     code = skr_scan_fetch(scan, NULL, error);
     scan->is_full = scan->position.has_more;
     return code == SKR_STOPPED ? SKR_OK : code;
 }
 
-enum skr_code
-skr_scan_take_beyond(const struct skr_value *columns, size_t count, void *user,
-                     struct skr_error *error)
+static enum skr_code
+take_beyond(const struct skr_value *columns, size_t count, void *user,
+            struct skr_error *error)
 {
     (void)count;
     struct skr_scan *scan = user;
     int64_t row = columns[SKR_COLUMN_ID].integer;
     enum skr_code code = SKR_OK;
     scan->seen++;
-    if (!skr_scan_is_in_hand(scan, row))
+    note_size(scan, columns);
+    if (!skr_messenger_is_in_hand(scan->read, row))
         code = take(scan, columns, error);
     if (code == SKR_OK)
         scan->position.cursor = row;
+    return code;
+}
+
+enum skr_code
+skr_scan_run_whole(struct skr_scan *scan, const char *sql,
+                   const struct skr_value *values, size_t count,
+                   struct skr_error *error)
+{
+    enum skr_code code =
+        skr_scan_run(scan, sql, values, count, take_beyond, error);
+    keep_sizes(scan);
     return code;
 }

@@ -18,6 +18,7 @@
 // tell of the past for ever.
 enum {
     ASK_EVERY_MS = 150,
+    ASK_RARELY_MS = 5000,  // while there is nothing new to ask about
     HIDDEN_MS = 60000,  // how long a transaction may take where we may not ask
 };
 
@@ -76,6 +77,21 @@ follow_time(struct skr_position *position, int64_t now_ms)
     }
 }
 
+// An idle queue beside a transaction that stays open for hours costs little.
+static void
+plan_next(struct skr_position *position, int64_t now_ms)
+{
+    size_t count = position->mark_count;
+    bool is_new =
+        count == 0 || position->marks[count - 1].cursor != position->cursor;
+    int64_t pause_ms = is_new ? ASK_EVERY_MS : position->horizon_pause_ms * 2;
+    if (pause_ms > ASK_RARELY_MS)
+        pause_ms = ASK_RARELY_MS;
+    position->horizon_pause_ms =
+        pause_ms < ASK_EVERY_MS ? ASK_EVERY_MS : pause_ms;
+    position->next_horizon_ms = now_ms + position->horizon_pause_ms;
+}
+
 enum skr_code
 skr_messenger_follow_horizon(const struct skr_messenger *messenger,
                              struct skr_tx tx, int64_t now_ms,
@@ -86,7 +102,7 @@ skr_messenger_follow_horizon(const struct skr_messenger *messenger,
         raise_mark(position);
     if (now_ms < position->next_horizon_ms)
         return SKR_OK;
-    position->next_horizon_ms = now_ms + ASK_EVERY_MS;
+    plan_next(position, now_ms);
     if (position->horizon_hidden) {
         follow_time(position, now_ms);
         return SKR_OK;

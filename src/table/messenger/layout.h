@@ -6,6 +6,7 @@
 
 #include "base/arena.h"
 #include "db/sql.h"
+#include "db/zone.h"
 #include "table/messenger/messenger.h"
 
 enum { SKR_LIST_SIZES = 5 };
@@ -17,15 +18,17 @@ struct skr_list_sql {
 
 // How rows are found. Nothing here locks a row but lock_ids.
 struct skr_scan_sql {
-    const char *due_ids;    // behind the cursor, their time has come
-    const char *sweep_ids;  // behind the cursor, for whatever reason
-    const char *late_ids;   // behind the cursor, from the low-water mark on
-    const char *free_ids;   // behind the cursor, that others had
-    const char *first;      // beyond a cursor that has not moved yet
+    const char *due_ids;       // behind the cursor, their time has come
+    const char *due_by_queue;  // the same where the index is by queue
+    const char *sweep_ids;     // behind the cursor, for whatever reason
+    const char *late_ids;      // behind the cursor, from the low-water mark on
+    const char *free_ids;      // behind the cursor, that others had
+    const char *first;         // beyond a cursor that has not moved yet
     const char *beyond;
     const char *first_ids;  // the same, ids alone
     const char *beyond_ids;
-    const char *leased_ids;  // that anybody has at the moment
+    const char *leased_ids;       // that anybody has at the moment
+    const char *leased_by_queue;  // the same without an index on claims
     struct skr_list_sql by_id, lock_ids;
 };
 
@@ -42,6 +45,8 @@ struct skr_messenger {
     const char *failed_queue;  // for rows that Symfony can decode
     const char *failed_aside;  // for all others
     bool failed_readable;
+    struct skr_zone zone;    // that of its times
+    const char *failed_now;  // the clock as the failed table has it
     const char *id_header;
     const char *sent_queue;  // where confirmed rows stay; NULL: they go
     uint32_t redeliver_timeout_s;
@@ -50,13 +55,13 @@ struct skr_messenger {
     struct {
         const char *check, *check_failed;
         const char *find_namespace;
-        const char *count_php;
+        const char *count_php, *newest;
         const char *now;
 
         struct skr_scan_sql scan;
         const char *lock_skip;  // "": rows cannot be locked
         const char *horizon;    // "": nothing commits late
-        const char *rest;
+        const char *rest, *rest_by_queue;
 
         const char *fail, *copy_to_failed;
 
@@ -80,7 +85,7 @@ skr_messenger_of(const struct skr_table *table)
 // Each file fills in the texts that it uses. False: memory is out.
 SKR_MUST_CHECK bool skr_messenger_fill_scan(struct skr_messenger *messenger);
 SKR_MUST_CHECK bool skr_messenger_fill_read(struct skr_messenger *messenger);
-SKR_MUST_CHECK bool skr_messenger_fill_foreign(struct skr_messenger *messenger);
+SKR_MUST_CHECK bool skr_messenger_fill_others(struct skr_messenger *messenger);
 SKR_MUST_CHECK bool skr_messenger_fill_failed(struct skr_messenger *messenger);
 SKR_MUST_CHECK bool skr_messenger_fill_find(struct skr_messenger *messenger);
 SKR_MUST_CHECK bool skr_messenger_fill_settle(struct skr_messenger *messenger);
@@ -157,12 +162,13 @@ enum {
     SKR_COLUMN_BODY,
     SKR_COLUMN_HEADERS,
     SKR_COLUMN_CREATED_AT,
-    SKR_COLUMN_CLAIMED,  // 1: delivered_at is set
-    SKR_COLUMN_IS_FREE,  // of rows that were locked alone: free, and due
+    SKR_COLUMN_CREATED_AT_UTC,  // NULL: the same
+    SKR_COLUMN_CLAIMED,         // 1: delivered_at is set
+    SKR_COLUMN_IS_FREE,         // of rows that were locked alone: free, and due
     SKR_COLUMN_COUNT,
 };
-#define SKR_MESSENGER_COLUMNS         \
-    "id, body, headers, created_at, " \
+#define SKR_MESSENGER_COLUMNS                           \
+    "id, body, headers, created_at, {created_at_utc}, " \
     "CASE WHEN delivered_at IS NULL THEN 0 ELSE 1 END"
 
 // Adds a row to the batch, which has room for it.
@@ -184,18 +190,19 @@ skr_messenger_scan(const struct skr_messenger *messenger,
                    enum skr_scan_kind kind, struct skr_tx tx,
                    struct skr_position *position, const struct skr_read *read,
                    struct skr_batch *batch, struct skr_error *error);
-// Whether a scan may find something, by one small statement where commits are
-// not seen by other means.
-SKR_MUST_CHECK enum skr_code
-skr_messenger_is_worth_scanning(const struct skr_messenger *messenger,
-                                struct skr_tx tx, struct skr_position *position,
-                                bool *is_worth, struct skr_error *error);
 // A read or a peek, in a snapshot of its own.
 SKR_MUST_CHECK enum skr_code
 skr_messenger_look(const struct skr_messenger *messenger,
                    enum skr_scan_kind kind, struct skr_db *db,
                    struct skr_position *position, const struct skr_read *read,
                    struct skr_batch *batch, struct skr_error *error);
+// room.c: the bytes that a batch has room for, how many whole rows that is by
+// what is known of their size, and what was seen of it.
+size_t
+skr_messenger_room(const struct skr_read *read, const struct skr_batch *batch);
+size_t skr_messenger_rows_for(const struct skr_position *position, size_t room);
+void skr_messenger_note_sizes(struct skr_position *position, size_t rows,
+                              size_t bytes);
 // horizon.c: whether rows may still appear behind the cursor, and what is known
 // now of transactions. The first is asked before, the second after a look at
 // them, in the same transaction.
@@ -206,7 +213,29 @@ skr_messenger_follow_horizon(const struct skr_messenger *messenger,
                              struct skr_tx tx, int64_t now_ms,
                              struct skr_position *position,
                              struct skr_error *error);
-skr_table_read_fn skr_messenger_read;
+// Finds out, once for a position, what the table's indexes are good for.
+SKR_MUST_CHECK enum skr_code
+skr_messenger_learn(const struct skr_messenger *messenger, struct skr_db *db,
+                    struct skr_position *position, struct skr_error *error);
+// rest.c: the last id in the table, if it is beyond the cursor, and when the
+// next row is due, which goes into the position.
+SKR_MUST_CHECK bool skr_messenger_fill_rest(struct skr_messenger *messenger);
+SKR_MUST_CHECK enum skr_code
+skr_messenger_ask_rest(const struct skr_messenger *messenger, struct skr_tx tx,
+                       int64_t now_ms, struct skr_position *position,
+                       int64_t *last, struct skr_error *error);
+// Whether there are reasons to look behind the cursor.
+bool
+skr_messenger_is_pass_due(const struct skr_position *position, int64_t now_ms);
+// A reader that has not begun stands before every id, also before those that
+// somebody chose below 1.
+struct skr_value skr_messenger_bind_cursor(int64_t cursor);
+// fetch.c
+bool skr_messenger_is_in_hand(const struct skr_read *read, int64_t row);
+bool skr_messenger_is_waiting(const struct skr_read *read, int64_t row);
+skr_table_notify_fn skr_messenger_notify;
+skr_table_follow_fn skr_messenger_follow;
+skr_table_read_fn skr_messenger_read;  // glance.c
 skr_table_claim_fn skr_messenger_claim;
 skr_table_claim_fn skr_messenger_hold;
 skr_table_renew_fn skr_messenger_renew;
@@ -214,6 +243,7 @@ skr_table_settle_fn skr_messenger_settle;
 skr_table_release_fn skr_messenger_release;
 skr_table_leased_fn skr_messenger_leased;
 skr_table_foreign_fn skr_messenger_foreign;
+skr_table_skew_fn skr_messenger_skew;
 
 // Writes the headers column and picks the queue of a message that failed.
 SKR_MUST_CHECK enum skr_code

@@ -17,9 +17,14 @@ enum {
 };
 
 static const struct skr_index indexes[] = {
-    {"idx_queue_name", "queue_name"},
-    {"idx_available_at", "available_at"},
-    {"idx_delivered_at", "delivered_at"},
+    {.name = "idx_queue_name", .columns = "queue_name"},
+    // Newer versions of Symfony have one index on (queue_name, available_at,
+    // delivered_at, id).
+    {.name = "idx_available_at",
+     .columns = "available_at",
+     .other_first = "queue_name",
+     .other_second = "available_at"},
+    {.name = "idx_delivered_at", .columns = "delivered_at"},
 };
 
 static const struct skr_schema messenger_schema = {
@@ -58,19 +63,19 @@ static const char check_failed_sql[] =
 static const char now_sql[] = "SELECT {now}";
 
 static enum skr_code
-messenger_setup(const struct skr_table *table, skr_sql_text_fn *each,
-                void *user, struct skr_error *error)
+messenger_setup(const struct skr_table *table, struct skr_db *db,
+                skr_sql_text_fn *each, void *user, struct skr_error *error)
 {
     const struct skr_messenger *messenger = skr_messenger_of(table);
     const struct skr_dialect *dialect = messenger->dialect;
-    enum skr_code code = skr_schema_write(&messenger_schema, dialect,
-                                          messenger->name, each, user, error);
+    enum skr_code code = skr_schema_write(
+        &messenger_schema, dialect, messenger->name, db, each, user, error);
     if (code == SKR_OK && messenger->failed_table != NULL &&
         strcmp(messenger->failed_table, messenger->name) != 0)
         code = skr_schema_write(&messenger_schema, dialect,
-                                messenger->failed_table, each, user, error);
+                                messenger->failed_table, db, each, user, error);
     if (code == SKR_OK)
-        code = skr_schema_write(&meta_schema, dialect, "skirnir_meta", each,
+        code = skr_schema_write(&meta_schema, dialect, "skirnir_meta", db, each,
                                 user, error);
     if (code != SKR_OK)
         return code;
@@ -79,6 +84,49 @@ messenger_setup(const struct skr_table *table, skr_sql_text_fn *each,
     code = sql == NULL ? skr_fail_memory(error) : each(sql, user, error);
     skr_arena_fini(&arena);
     return code;
+}
+
+static enum skr_code
+messenger_complete(const struct skr_table *table, struct skr_db *db,
+                   skr_sql_text_fn *each, void *user, struct skr_error *error)
+{
+    const struct skr_messenger *messenger = skr_messenger_of(table);
+    return skr_schema_complete(&messenger_schema, db, messenger->name, each,
+                               user, error);
+}
+
+enum skr_code
+skr_messenger_follow(const struct skr_table *table, struct skr_db *db,
+                     struct skr_error *error)
+{
+    const struct skr_messenger *messenger = skr_messenger_of(table);
+    return skr_db_follow(db, messenger->name, messenger->queue, error);
+}
+
+// By the first columns of the indexes there are: which statements find their
+// rows without a look at all of them.
+enum skr_code
+skr_messenger_learn(const struct skr_messenger *messenger, struct skr_db *db,
+                    struct skr_position *position, struct skr_error *error)
+{
+    if (position->knows_indexes)
+        return SKR_OK;
+    struct skr_tx tx = skr_db_tx(db);
+    bool by_time = false, by_queue = false, by_claim = false;
+    enum skr_code code = skr_schema_has_index(
+        tx, messenger->name, "available_at", NULL, &by_time, error);
+    if (code == SKR_OK)
+        code = skr_schema_has_index(tx, messenger->name, "queue_name",
+                                    "available_at", &by_queue, error);
+    if (code == SKR_OK)
+        code = skr_schema_has_index(tx, messenger->name, "delivered_at", NULL,
+                                    &by_claim, error);
+    if (code != SKR_OK)
+        return code;
+    position->dues_by_queue = !by_time && by_queue;
+    position->lacks_claims = !by_claim;
+    position->knows_indexes = true;
+    return SKR_OK;
 }
 
 static enum skr_code
@@ -97,6 +145,27 @@ check(struct skr_db *db, const char *sql, const char *name,
     return skr_schema_check_engine(skr_db_tx(db), name, error);
 }
 
+// A server gives NULL for a zone that it does not know.
+static enum skr_code
+check_zone(const struct skr_messenger *messenger, struct skr_db *db,
+           struct skr_error *error)
+{
+    if (messenger->zone.is_utc)
+        return SKR_OK;
+    char now[SKR_POSITION_TIME_SIZE] = "";
+    enum skr_code code =
+        skr_messenger_now(messenger, skr_db_tx(db), now, error);
+    if (code == SKR_OK && now[0] != '\0')
+        return SKR_OK;
+    if (code != SKR_OK && error != NULL && error->remedy != SKR_GIVE_UP)
+        return code;
+    return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
+                    "table %s: the server does not know the time_zone %s; give "
+                    "an offset such as +02:00, or load its zones (MariaDB and "
+                    "MySQL: mysql_tzinfo_to_sql)",
+                    messenger->name, messenger->zone.name);
+}
+
 static enum skr_code
 messenger_check(const struct skr_table *table, struct skr_db *db,
                 struct skr_error *error)
@@ -107,6 +176,8 @@ messenger_check(const struct skr_table *table, struct skr_db *db,
     if (code == SKR_OK && messenger->failed_table != NULL)
         code = check(db, messenger->sql.check_failed, messenger->failed_table,
                      error);
+    if (code == SKR_OK)
+        code = check_zone(messenger, db, error);
     return code;
 }
 
@@ -145,16 +216,20 @@ messenger_free(struct skr_table *table)
 static const struct skr_table_ops messenger_ops = {
     .scheme = "doctrine",
     .setup = messenger_setup,
+    .complete = messenger_complete,
+    .notify = skr_messenger_notify,
     .check = messenger_check,
     .start = messenger_start,
     .read = skr_messenger_read,
     .claim = skr_messenger_claim,
     .hold = skr_messenger_hold,
+    .follow = skr_messenger_follow,
     .renew = skr_messenger_renew,
     .settle = skr_messenger_settle,
     .release = skr_messenger_release,
     .leased = skr_messenger_leased,
     .foreign = skr_messenger_foreign,
+    .skew = skr_messenger_skew,
     .free = messenger_free,
 };
 
@@ -210,7 +285,6 @@ copy_options(struct skr_messenger *messenger,
         options->failed_queue == NULL ? "failed" : options->failed_queue;
     const char *transport =
         options->transport == NULL ? options->queue : options->transport;
-    messenger->dialect = options->dialect;
     messenger->names = options->names;
     messenger->failed_readable = options->failed_readable;
     messenger->redeliver_timeout_s = options->redeliver_timeout_s > 0
@@ -237,6 +311,26 @@ copy_options(struct skr_messenger *messenger,
            copy(messenger, failed_queue, &messenger->failed_queue);
 }
 
+static enum skr_code
+read_zones(struct skr_messenger *messenger,
+           const struct skr_messenger_options *options, struct skr_error *error)
+{
+    struct skr_zone failed;
+    enum skr_code code = skr_zone_read(messenger->dialect, options->time_zone,
+                                       &messenger->zone, error);
+    if (code == SKR_OK)
+        code = skr_zone_read(messenger->dialect, options->failed_time_zone,
+                             &failed, error);
+    if (code != SKR_OK)
+        return code;
+    struct skr_word words[SKR_ZONE_WORDS];
+    size_t count = skr_zone_words(&failed, words);
+    messenger->failed_now =
+        skr_sql_fill(messenger->dialect, &messenger->arena,
+                     failed.is_utc ? "{utc_now}" : "{zone_now}", words, count);
+    return messenger->failed_now == NULL ? skr_fail_memory(error) : SKR_OK;
+}
+
 static bool
 fill_own(struct skr_messenger *messenger)
 {
@@ -259,11 +353,15 @@ skr_messenger_new(const struct skr_messenger_options *options,
     if (made == NULL)
         return skr_fail_memory(error);
     made->table.ops = &messenger_ops;
-    if (!copy_options(made, options) || !fill_own(made) ||
-        !skr_messenger_fill_scan(made) || !skr_messenger_fill_read(made) ||
-        !skr_messenger_fill_foreign(made) || !skr_messenger_fill_failed(made) ||
-        !skr_messenger_fill_find(made) || !skr_messenger_fill_settle(made) ||
-        !skr_messenger_fill_claim(made) || !skr_messenger_fill_lease(made))
+    made->dialect = options->dialect;
+    code = read_zones(made, options, error);
+    if (code == SKR_OK &&
+        (!copy_options(made, options) || !fill_own(made) ||
+         !skr_messenger_fill_scan(made) || !skr_messenger_fill_rest(made) ||
+         !skr_messenger_fill_read(made) || !skr_messenger_fill_others(made) ||
+         !skr_messenger_fill_find(made) || !skr_messenger_fill_failed(made) ||
+         !skr_messenger_fill_settle(made) || !skr_messenger_fill_claim(made) ||
+         !skr_messenger_fill_lease(made)))
         code = skr_fail_memory(error);
     if (code == SKR_OK)
         code = skr_envelope_id_header(&made->arena, options->stamp_namespace,

@@ -20,6 +20,10 @@ struct skr_messenger_options {
     bool keeps_sent;
     const char *stamp_namespace;    // as skr_outbox_options
     const struct skr_names *names;  // borrowed; NULL: none
+    // In which zone other writers write (db/zone.h), here and in the failed
+    // table. NULL: UTC.
+    const char *time_zone;
+    const char *failed_time_zone;
 
     // Where hopeless rows go: in the same database. failed_readable: Symfony
     // reads that queue as JSON, so rows that it can decode may stand there;
@@ -55,9 +59,10 @@ SKR_MUST_CHECK enum skr_code
 skr_messenger_check_sent(const char *queue, struct skr_error *error);
 
 // For a publisher, who has no table object: rows in order into a table and
-// queue whose names were checked.
+// queue whose names were checked. time_zone as in the options.
 SKR_MUST_CHECK enum skr_code
 skr_messenger_insert(struct skr_tx tx, const char *table, const char *queue,
+                     const char *time_zone,
                      const struct skr_messenger_row *rows, size_t count,
                      struct skr_error *error);
 

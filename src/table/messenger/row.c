@@ -93,8 +93,14 @@ skr_messenger_take_row(const struct skr_messenger *messenger,
     };
     if (item->raw_headers == NULL || item->envelope.message.body == NULL)
         return skr_fail_memory(error);
+    // What ids are derived from stays as it is written.
+    char created_at_utc[SKR_POSITION_TIME_SIZE];
+    const struct skr_value *utc = &columns[SKR_COLUMN_CREATED_AT_UTC];
+    skr_messenger_copy_time(
+        utc->kind == SKR_NULL ? &columns[SKR_COLUMN_CREATED_AT] : utc,
+        created_at_utc);
     // A time that cannot be read stays unknown; it decides nothing.
-    (void)skr_clock_parse_timestamp(created_at,
+    (void)skr_clock_parse_timestamp(created_at_utc,
                                     &item->envelope.message.created_at_us);
     enum skr_code code =
         understand(messenger, id_namespace, created_at, &batch->arena, item);

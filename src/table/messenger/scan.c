@@ -36,11 +36,13 @@ static const char first_ids_sql[] = BEYOND("id", "{queue_is}");
 // Few rows become due between two passes: by the index on their time, not by
 // the much longer lists of all that wait or of the whole queue.
 // Parameters: queue, from id, cursor, from time, until, timeout, limit.
-static const char due_ids_sql[] =
-    "SELECT id FROM {table} WHERE {queue_is_unindexed} "
-    "AND {no_index}id > ? AND {no_index}id <= ? "
-    "AND available_at > ? AND available_at <= ? AND " SKR_MESSENGER_FREE
-    " AND NOT " SKR_MESSENGER_PHP " ORDER BY id LIMIT ?";
+#define DUE_IDS(queue)                                                   \
+    "SELECT id FROM {table} WHERE " queue                                \
+    " AND {no_index}id > ? AND {no_index}id <= ? "                       \
+    "AND available_at > ? AND available_at <= ? AND " SKR_MESSENGER_FREE \
+    " AND NOT " SKR_MESSENGER_PHP " ORDER BY id LIMIT ?"
+static const char due_ids_sql[] = DUE_IDS("{queue_is_unindexed}");
+static const char due_by_queue_sql[] = DUE_IDS("{queue_is}");
 
 // Parameters: queue, from id, cursor, redeliver timeout, limit.
 static const char sweep_ids_sql[] =
@@ -63,9 +65,10 @@ static const char free_ids_sql[] =
 
 // By the index on the times of claims, as few are in anybody's hands.
 // Parameters: queue, redeliver timeout.
-static const char leased_ids_sql[] =
-    "SELECT id FROM {table} WHERE {queue_is_unindexed} "
-    "AND " SKR_MESSENGER_LEASED;
+#define LEASED_IDS(queue) \
+    "SELECT id FROM {table} WHERE " queue " AND " SKR_MESSENGER_LEASED
+static const char leased_ids_sql[] = LEASED_IDS("{queue_is_unindexed}");
+static const char leased_by_queue_sql[] = LEASED_IDS("{queue_is}");
 
 static const char by_id_sql[] = "SELECT " SKR_MESSENGER_COLUMNS " FROM {table} "
                                 "WHERE id IN ({ids}) ORDER BY id";
@@ -76,18 +79,6 @@ static const char lock_ids_sql[] =
     "SELECT " SKR_MESSENGER_COLUMNS ", CASE WHEN " SKR_MESSENGER_FREE
     " AND " SKR_MESSENGER_DUE " THEN 1 ELSE 0 END "
     "FROM {table}{by_primary_key} WHERE id IN ({ids}) ORDER BY id {lock_skip}";
-
-// The next time that a pass has to look for: after the last pass, not after
-// now, as a row may have become due since the pass of this very snapshot. The
-// last id is looked for beyond the cursor: from the end of the table the way
-// leads over all rows that were deleted and are not cleaned away yet.
-// Parameters: cursor, queue, mark of the last pass.
-static const char rest_sql[] =
-    "SELECT {now}, {now_milliseconds}, "
-    "(SELECT MAX(id) FROM {table} WHERE id > ?), "
-    "(SELECT available_at FROM {table} WHERE {queue_is_unindexed} "
-    "AND available_at > ? AND available_at > created_at "
-    "ORDER BY available_at LIMIT 1)";
 
 // While batches are full nobody asks what waits; a look now and then is enough.
 // And one for rows that committed late is worth a statement so often.
@@ -106,6 +97,8 @@ skr_messenger_fill_scan(struct skr_messenger *messenger)
 {
     struct skr_scan_sql *scan = &messenger->sql.scan;
     return skr_messenger_fill(messenger, due_ids_sql, &scan->due_ids) &&
+           skr_messenger_fill(messenger, due_by_queue_sql,
+                              &scan->due_by_queue) &&
            skr_messenger_fill(messenger, sweep_ids_sql, &scan->sweep_ids) &&
            skr_messenger_fill(messenger, late_ids_sql, &scan->late_ids) &&
            skr_messenger_fill(messenger, free_ids_sql, &scan->free_ids) &&
@@ -114,7 +107,8 @@ skr_messenger_fill_scan(struct skr_messenger *messenger)
            skr_messenger_fill(messenger, first_ids_sql, &scan->first_ids) &&
            skr_messenger_fill(messenger, beyond_ids_sql, &scan->beyond_ids) &&
            skr_messenger_fill(messenger, leased_ids_sql, &scan->leased_ids) &&
-           skr_messenger_fill(messenger, rest_sql, &messenger->sql.rest) &&
+           skr_messenger_fill(messenger, leased_by_queue_sql,
+                              &scan->leased_by_queue) &&
            skr_messenger_fill(messenger, "{horizon}",
                               &messenger->sql.horizon) &&
            skr_messenger_fill_list(messenger, by_id_sql, &scan->by_id) &&
@@ -151,7 +145,8 @@ find_ids(struct skr_scan *scan, int64_t limit, struct skr_error *error)
     const struct skr_messenger *messenger = scan->messenger;
     const struct skr_position *position = &scan->position;
     const struct skr_value queue = skr_bind_text(messenger->queue);
-    const struct skr_value from = skr_scan_bind_cursor(position->pass_cursor);
+    const struct skr_value from =
+        skr_messenger_bind_cursor(position->pass_cursor);
     const struct skr_value to = skr_bind_integer(position->cursor);
     const struct skr_value timeout =
         skr_bind_integer(messenger->redeliver_timeout_s);
@@ -170,8 +165,10 @@ find_ids(struct skr_scan *scan, int64_t limit, struct skr_error *error)
         timeout,
         skr_bind_integer(limit),
     };
-    return skr_scan_find(scan, scan->sql->due_ids, values, SKR_COUNT_OF(values),
-                         error);
+    return skr_scan_find(scan,
+                         position->dues_by_queue ? scan->sql->due_by_queue
+                                                 : scan->sql->due_ids,
+                         values, SKR_COUNT_OF(values), error);
 }
 
 static enum skr_code
@@ -223,7 +220,7 @@ look_for_late(struct skr_scan *scan, struct skr_error *error)
         scan->max_rows + scan->read->in_hand_count + scan->read->waiting_count;
     const struct skr_value values[] = {
         skr_bind_text(messenger->queue),
-        skr_scan_bind_cursor(position->low_water),
+        skr_messenger_bind_cursor(position->low_water),
         skr_bind_integer(position->cursor),
         skr_bind_integer(messenger->redeliver_timeout_s),
         skr_bind_integer((int64_t)limit),
@@ -253,7 +250,8 @@ note_leased(const struct skr_value *columns, size_t count, void *user,
     (void)error;
     struct skr_scan *scan = user;
     int64_t row = columns[0].integer;
-    if (row <= scan->position.cursor && !skr_scan_is_in_hand(scan, row))
+    if (row <= scan->position.cursor &&
+        !skr_messenger_is_in_hand(scan->read, row))
         skr_scan_pass_over(scan, row);
     return SKR_OK;
 }
@@ -265,15 +263,16 @@ find_leased(struct skr_scan *scan, struct skr_error *error)
         skr_bind_text(scan->messenger->queue),
         skr_bind_integer(scan->messenger->redeliver_timeout_s),
     };
-    return skr_scan_run(scan, scan->sql->leased_ids, values,
-                        SKR_COUNT_OF(values), note_leased, error);
+    return skr_scan_run(scan,
+                        scan->position.lacks_claims ? scan->sql->leased_by_queue
+                                                    : scan->sql->leased_ids,
+                        values, SKR_COUNT_OF(values), note_leased, error);
 }
 
 bool
-skr_scan_is_held_due(const struct skr_scan *scan)
+skr_scan_is_held_due(const struct skr_position *position, int64_t now_ms)
 {
-    return scan->position.held_from != 0 &&
-           scan->position.next_held_ms <= scan->now_ms;
+    return position->held_from != 0 && position->next_held_ms <= now_ms;
 }
 
 // Rows that others had when the cursor passed them.
@@ -281,7 +280,8 @@ static enum skr_code
 look_for_held(struct skr_scan *scan, struct skr_error *error)
 {
     struct skr_position *position = &scan->position;
-    if (scan->kind == SKR_SCAN_READ || !skr_scan_is_held_due(scan))
+    if (scan->kind == SKR_SCAN_READ ||
+        !skr_scan_is_held_due(position, scan->now_ms))
         return SKR_OK;
     int64_t from = position->held_from;
     bool saw_all = false;
@@ -341,14 +341,14 @@ read_some_beyond(struct skr_scan *scan, size_t limit, struct skr_error *error)
     bool is_first = position->cursor == 0;
     const struct skr_value values[] = {
         skr_bind_text(scan->messenger->queue),
-        skr_scan_bind_cursor(position->cursor),
+        skr_messenger_bind_cursor(position->cursor),
         skr_bind_integer(scan->messenger->redeliver_timeout_s),
         skr_bind_integer((int64_t)limit),
     };
     if (scan->kind != SKR_SCAN_CLAIM)
-        return skr_scan_run(
+        return skr_scan_run_whole(
             scan, is_first ? scan->sql->first : scan->sql->beyond, values,
-            SKR_COUNT_OF(values), skr_scan_take_beyond, error);
+            SKR_COUNT_OF(values), error);
     enum skr_code code = skr_scan_find(
         scan, is_first ? scan->sql->first_ids : scan->sql->beyond_ids, values,
         SKR_COUNT_OF(values), error);
@@ -368,7 +368,10 @@ read_beyond(struct skr_scan *scan, struct skr_error *error)
     do {
         limit = scan->max_rows - scan->batch->count;
         scan->is_full = limit == 0;
-        if (scan->is_full)
+        // Ids are small; a claim asks for what there is room for when it locks.
+        if (scan->kind != SKR_SCAN_CLAIM)
+            limit = skr_scan_ask_for(scan, limit);
+        if (limit == 0)
             return SKR_OK;
         enum skr_code code = read_some_beyond(scan, limit, error);
         if (code == SKR_STOPPED && scan->is_full)
@@ -380,59 +383,16 @@ read_beyond(struct skr_scan *scan, struct skr_error *error)
     return SKR_OK;
 }
 
-// When the next row is due, as far as the last pass has not looked.
-void
-skr_scan_note_due(const struct skr_value *columns, struct skr_scan *scan)
-{
-    struct skr_position *position = &scan->position;
-    position->next_due_ms = 0;
-    char now[SKR_POSITION_TIME_SIZE], due[SKR_POSITION_TIME_SIZE];
-    skr_messenger_copy_time(&columns[0], now);
-    skr_messenger_copy_time(&columns[3], due);
-    int64_t now_us = 0, due_us = 0;
-    // Both by the server's clock; only the distance is carried over to ours.
-    if (skr_clock_parse_timestamp(now, &now_us) &&
-        skr_clock_parse_timestamp(due, &due_us)) {
-        int64_t due_ms =
-            scan->now_ms + (due_us - now_us) / 1000 - columns[1].integer + 1;
-        position->next_due_ms = due_ms > scan->now_ms ? due_ms : scan->now_ms;
-    }
-}
-
 static enum skr_code
-note_rest(const struct skr_value *columns, size_t count, void *user,
-          struct skr_error *error)
+skip_rest(struct skr_scan *scan, struct skr_error *error)
 {
-    (void)count;
-    (void)error;
-    struct skr_scan *scan = user;
     struct skr_position *position = &scan->position;
-    if (columns[2].kind == SKR_INTEGER && columns[2].integer > position->cursor)
-        position->cursor = columns[2].integer;
-    skr_scan_note_due(columns, scan);
-    return SKR_OK;
-}
-
-enum skr_code
-skr_scan_ask_for_rest(struct skr_scan *scan, skr_row_fn *note,
-                      struct skr_error *error)
-{
-    const struct skr_value values[] = {
-        skr_scan_bind_cursor(scan->position.cursor),
-        skr_bind_text(scan->messenger->queue),
-        skr_bind_text(scan->position.due_mark),
-    };
-    return skr_scan_run(scan, scan->messenger->sql.rest, values,
-                        SKR_COUNT_OF(values), note, error);
-}
-
-bool
-skr_scan_is_pass_due(const struct skr_scan *scan)
-{
-    const struct skr_position *position = &scan->position;
-    return position->pass_until[0] != '\0' ||
-           position->next_sweep_ms <= scan->now_ms ||
-           (position->next_due_ms > 0 && position->next_due_ms <= scan->now_ms);
+    int64_t last = 0;
+    enum skr_code code = skr_messenger_ask_rest(
+        scan->messenger, scan->tx, scan->now_ms, position, &last, error);
+    if (code == SKR_OK && last > position->cursor)
+        position->cursor = last;
+    return code;
 }
 
 static enum skr_code
@@ -446,7 +406,7 @@ fill_batch(struct skr_scan *scan, struct skr_error *error)
         position->next_sweep_ms = scan->now_ms + scan->messenger->sweep_ms;
         code = skr_messenger_now(scan->messenger, scan->tx, position->due_mark,
                                  error);
-    } else if (skr_scan_is_pass_due(scan)) {
+    } else if (skr_messenger_is_pass_due(position, scan->now_ms)) {
         code = look_behind(scan, error);
     }
     if (code == SKR_OK && !scan->is_full)
@@ -460,7 +420,7 @@ fill_batch(struct skr_scan *scan, struct skr_error *error)
     // Nothing more can be read now: what is left are rows of other queues,
     // others' rows and rows that wait.
     if (!scan->is_full)
-        return skr_scan_ask_for_rest(scan, note_rest, error);
+        return skip_rest(scan, error);
     int64_t next_ms = scan->now_ms + LOOK_AGAIN_MS;
     if (position->next_due_ms <= scan->now_ms ||
         position->next_due_ms > next_ms)

@@ -21,6 +21,8 @@ struct skr_scan {
 
     // Of the statement under way.
     size_t seen;
+    size_t whole_rows;  // that the server has sent, taken or not
+    size_t whole_bytes;
     int64_t last_id;  // that was seen
     int64_t *ids;     // found, in ascending order, and to be fetched
     size_t id_count;
@@ -29,9 +31,9 @@ struct skr_scan {
     int64_t *mark;  // moves on with every id that is dealt with; NULL: none
 };
 
-// A reader that has not begun stands before every id, also before those that
-// somebody chose below 1.
-struct skr_value skr_scan_bind_cursor(int64_t cursor);
+// How many whole rows to ask for, of so many that are wanted: a server sends
+// all of them, however large they are. 0: the batch is full.
+size_t skr_scan_ask_for(struct skr_scan *scan, size_t wanted);
 
 SKR_MUST_CHECK enum skr_code
 skr_scan_run(struct skr_scan *scan, const char *sql,
@@ -53,20 +55,16 @@ skr_scan_fetch(struct skr_scan *scan, int64_t *mark, struct skr_error *error);
 SKR_MUST_CHECK enum skr_code
 skr_scan_fetch_only(struct skr_scan *scan, struct skr_error *error);
 
-// For whole rows beyond the cursor.
-skr_row_fn skr_scan_take_beyond;
+// Runs a statement that gives whole rows beyond the cursor, and takes those
+// that are not in hand. SKR_STOPPED: the batch is full.
+SKR_MUST_CHECK enum skr_code
+skr_scan_run_whole(struct skr_scan *scan, const char *sql,
+                   const struct skr_value *values, size_t count,
+                   struct skr_error *error);
 
 // Others have the row: it may come back.
 void skr_scan_pass_over(struct skr_scan *scan, int64_t row);
-bool skr_scan_is_in_hand(const struct skr_scan *scan, int64_t row);
-
-// When the next row is due, from what the statement `rest` gives.
-SKR_MUST_CHECK enum skr_code
-skr_scan_ask_for_rest(struct skr_scan *scan, skr_row_fn *note,
-                      struct skr_error *error);
-void skr_scan_note_due(const struct skr_value *columns, struct skr_scan *scan);
-// Whether there are reasons to look behind the cursor.
-bool skr_scan_is_pass_due(const struct skr_scan *scan);
-bool skr_scan_is_held_due(const struct skr_scan *scan);
+// Whether it is time to look at those again.
+bool skr_scan_is_held_due(const struct skr_position *position, int64_t now_ms);
 
 #endif

@@ -31,7 +31,7 @@ static const char unmark_sql[] = "UPDATE {table}{by_primary_key} "
 #define COPY                                                 \
     "INSERT INTO {failed_table} "                            \
     "(body, headers, queue_name, created_at, available_at) " \
-    "SELECT body, ?, ?, {now}, {now} FROM {table} WHERE id = ?"
+    "SELECT body, ?, ?, {failed_now}, {failed_now} FROM {table} WHERE id = ?"
 // Parameters: id, lease if it is leased.
 #define REMOVE "DELETE FROM {table} WHERE id = ?"
 
@@ -318,7 +318,30 @@ end_settling(struct settling *settling, struct skr_db *db, enum skr_code code,
     return code;
 }
 
-// In a transaction of its own, tried again when others were in the way.
+// Most batches: all of them confirmed, and few enough for one statement, which
+// commits by itself.
+static bool
+is_one_statement(const struct skr_batch *batch)
+{
+    bool all_done = batch->count > 0 && batch->count <= SKR_SQL_MAX_LIST;
+    for (size_t i = 0; all_done && i < batch->count; i++)
+        all_done = is_done(&batch->items[i]);
+    return all_done;
+}
+
+static enum skr_code
+settle_once(struct settling *settling, struct skr_db *db,
+            struct skr_error *error)
+{
+    if (is_one_statement(settling->batch))
+        return finish_done(settling, error);
+    enum skr_code code = skr_db_begin(db, SKR_BEGIN_WRITE, error);
+    if (code != SKR_OK)
+        return code;
+    return end_settling(settling, db, settle_all(settling, error), error);
+}
+
+// In no transaction that is open, tried again when others were in the way.
 static enum skr_code
 settle_freely(struct settling *settling, struct skr_db *db,
               struct skr_error *error)
@@ -326,13 +349,10 @@ settle_freely(struct settling *settling, struct skr_db *db,
     struct skr_tries tries = {.started_ms = skr_clock_ms()};
     struct skr_error failure = {0};
     enum skr_code code;
-    do {
-        code = skr_db_begin(db, SKR_BEGIN_WRITE, &failure);
-        if (code == SKR_OK)
-            code = end_settling(settling, db, settle_all(settling, &failure),
-                                &failure);
-    } while (code != SKR_OK &&
-             skr_messenger_may_try_again(&tries, code, &failure));
+    do
+        code = settle_once(settling, db, &failure);
+    while (code != SKR_OK &&
+           skr_messenger_may_try_again(&tries, code, &failure));
     if (code != SKR_OK && error != NULL)
         *error = failure;
     return code;

@@ -15,16 +15,20 @@ static const char *
 fill(struct skr_messenger *messenger, const char *sql_template, const char *ids,
      const char *id_rows)
 {
-    const struct skr_word words[] = {
+    enum { OWN_WORDS = 6 };
+    struct skr_word words[OWN_WORDS + SKR_ZONE_WORDS] = {
         {"table", messenger->name},
         {"queue_hex", messenger->queue_hex},
         {"failed_table",
          messenger->failed_table == NULL ? "" : messenger->failed_table},
+        {"failed_now", messenger->failed_now},
         {"ids", ids},
         {"id_rows", id_rows},
     };
+    size_t count =
+        OWN_WORDS + skr_zone_words(&messenger->zone, words + OWN_WORDS);
     return skr_sql_fill(messenger->dialect, &messenger->arena, sql_template,
-                        words, SKR_COUNT_OF(words));
+                        words, count);
 }
 
 bool

@@ -1,0 +1,220 @@
+// SPDX-License-Identifier: MIT
+// Who tells of new rows, where somebody does. Two triggers are known:
+// - Symfony's notifies of every row, on a channel that has the table's name.
+//   Whoever notifies commits after all others who do: many writers are slow.
+// - `skirnir setup --notify` makes one that is armed. A writer notifies only if
+//   it cannot share an advisory lock, which a reader takes for itself before it
+//   sleeps. Once the reader has the lock, all who shared it are over, so that a
+//   last look sees their rows; all who come later tell. While rows keep coming
+//   nobody sleeps, and nobody notifies.
+//
+// One reader can have the lock. Others, and all who hear nothing, poll.
+
+#include "db/pgsql/connection.h"
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/text.h"
+
+#include <stdio.h>
+#include <string.h>
+
+enum {
+    ASK_AGAIN_MS = 60000,
+    LEAST_LINGER_MS = 20,
+    MOST_LINGER_MS = 1000,
+    SHORT_SLEEP_MS = 100,
+};
+
+#define CHANNEL "skirnir"
+
+// This connection reads by the indexes that its statements leave to it,
+// whatever the statistics say.
+static const char plan_sql[] =
+    "SELECT set_config('enable_seqscan', 'off', false), "
+    "set_config('enable_bitmapscan', 'off', false), "
+    "set_config('max_parallel_workers_per_gather', '0', false)";
+
+// Parameter: table, as a statement would name it.
+static const char triggers_sql[] =
+    "SELECT tgname = 'notify_trigger' FROM pg_trigger "
+    "WHERE tgrelid = to_regclass(CAST($1 AS TEXT)) AND NOT tgisinternal "
+    "AND tgenabled IN ('O', 'A') "
+    "AND tgname IN ('notify_trigger', 'skirnir_notify')";
+
+// As the trigger makes the key. Parameters: table, queue.
+#define KEY "(hashtext(CAST($1 AS TEXT)), hashtext(CAST($2 AS TEXT)))"
+static const char arm_sql[] = "SELECT pg_try_advisory_lock" KEY;
+static const char disarm_sql[] = "SELECT pg_advisory_unlock" KEY;
+
+static enum skr_code
+note_trigger(const struct skr_value *columns, size_t count, void *user,
+             struct skr_error *error)
+{
+    (void)count;
+    (void)error;
+    struct skr_pgsql_followed *followed = user;
+    if (columns[0].integer != 0)
+        followed->has_plain = true;
+    else
+        followed->has_armed = true;
+    return SKR_OK;
+}
+
+// Listening twice is the same as once.
+static enum skr_code
+listen_to(struct skr_pgsql *pgsql, const char *channel, struct skr_error *error)
+{
+    char sql[2 * SKR_PGSQL_TABLE_SIZE + 16];
+    char *quoted =
+        PQescapeIdentifier(pgsql->connection, channel, strlen(channel));
+    if (quoted == NULL)
+        return skr_fail_memory(error);
+    snprintf(sql, sizeof(sql), "LISTEN %s", quoted);
+    PQfreemem(quoted);
+    return skr_pgsql_exec(pgsql->connection, sql, error);
+}
+
+static enum skr_code
+ask_for_triggers(struct skr_pgsql *pgsql, struct skr_error *error)
+{
+    struct skr_pgsql_followed *followed = &pgsql->followed;
+    bool had_plain = followed->has_plain, had_armed = followed->has_armed;
+    const struct skr_value table = skr_bind_text(followed->table);
+    followed->has_plain = false;
+    followed->has_armed = false;
+    followed->asked_at_ms = skr_clock_ms();
+    enum skr_code code = skr_pgsql_run(pgsql->connection, &pgsql->cache,
+                                       &(struct skr_statement){
+                                           .sql = triggers_sql,
+                                           .values = &table,
+                                           .value_count = 1,
+                                           .each_row = note_trigger,
+                                           .user = followed,
+                                       },
+                                       error);
+    if (code == SKR_OK && followed->has_plain && !had_plain)
+        code = listen_to(pgsql, followed->table, error);
+    if (code == SKR_OK && followed->has_armed && !had_armed)
+        code = listen_to(pgsql, CHANNEL, error);
+    followed->is_heard = followed->is_heard && followed->has_plain;
+    return code;
+}
+
+enum skr_code
+skr_pgsql_follow(struct skr_db *db, const char *table, const char *queue,
+                 struct skr_error *error)
+{
+    struct skr_pgsql *pgsql = (struct skr_pgsql *)db;
+    struct skr_pgsql_followed *followed = &pgsql->followed;
+    if (strcmp(followed->table, table) == 0 &&
+        strcmp(followed->queue, queue) == 0)
+        return SKR_OK;
+    // Behind a pooler the session may be another's the next moment, who would
+    // be left with our settings and our lock. One that holds a lock was seen to
+    // be ours for good.
+    if (pgsql->has_pooler && !pgsql->holds_lock)
+        return SKR_OK;
+    if (strlen(table) >= sizeof(followed->table) ||
+        strlen(queue) >= sizeof(followed->queue))
+        return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
+                        "%.80s: the name of the table or its queue is too long",
+                        table);
+    if (followed->is_armed) {
+        enum skr_code code = skr_pgsql_disarm(pgsql, error);
+        if (code != SKR_OK)
+            return code;
+    }
+    *followed = (struct skr_pgsql_followed){.linger_ms = LEAST_LINGER_MS};
+    snprintf(followed->table, sizeof(followed->table), "%s", table);
+    snprintf(followed->queue, sizeof(followed->queue), "%s", queue);
+    enum skr_code code =
+        skr_pgsql_run(pgsql->connection, NULL,
+                      &(struct skr_statement){.sql = plan_sql}, error);
+    if (code == SKR_OK)
+        code = ask_for_triggers(pgsql, error);
+    return code;
+}
+
+// Triggers come and go while a relay runs for months.
+enum skr_code
+skr_pgsql_refresh(struct skr_pgsql *pgsql, struct skr_error *error)
+{
+    const struct skr_pgsql_followed *followed = &pgsql->followed;
+    if (followed->table[0] == '\0' ||
+        skr_clock_ms() - followed->asked_at_ms < ASK_AGAIN_MS)
+        return SKR_OK;
+    enum skr_code code = ask_for_triggers(pgsql, error);
+    if (code == SKR_OK && followed->is_armed && !followed->has_armed)
+        code = skr_pgsql_disarm(pgsql, error);
+    return code;
+}
+
+bool
+skr_pgsql_is_for_us(const struct skr_pgsql_followed *followed,
+                    const PGnotify *heard)
+{
+    size_t length = strlen(followed->table);
+    if (length == 0)
+        return true;
+    if (strcmp(heard->relname, followed->table) == 0)
+        return strcmp(heard->extra, followed->queue) == 0;
+    return strcmp(heard->relname, CHANNEL) == 0 &&
+           strncmp(heard->extra, followed->table, length) == 0 &&
+           heard->extra[length] == '.' &&
+           strcmp(heard->extra + length + 1, followed->queue) == 0;
+}
+
+static enum skr_code
+keep_flag(const struct skr_value *columns, size_t count, void *user,
+          struct skr_error *error)
+{
+    (void)count;
+    (void)error;
+    *(bool *)user = columns[0].integer != 0;
+    return SKR_OK;
+}
+
+static enum skr_code
+call(struct skr_pgsql *pgsql, const char *sql, bool *answer,
+     struct skr_error *error)
+{
+    const struct skr_value values[] = {
+        skr_bind_text(pgsql->followed.table),
+        skr_bind_text(pgsql->followed.queue),
+    };
+    return skr_pgsql_run(pgsql->connection, &pgsql->cache,
+                         &(struct skr_statement){
+                             .sql = sql,
+                             .values = values,
+                             .value_count = SKR_COUNT_OF(values),
+                             .each_row = keep_flag,
+                             .user = answer,
+                         },
+                         error);
+}
+
+enum skr_code
+skr_pgsql_arm(struct skr_pgsql *pgsql, struct skr_error *error)
+{
+    pgsql->followed.armed_at_ms = skr_clock_ms();
+    return call(pgsql, arm_sql, &pgsql->followed.is_armed, error);
+}
+
+// Whoever is woken soon after was too hasty: rows keep coming, and each sleep
+// makes a writer notify.
+enum skr_code
+skr_pgsql_disarm(struct skr_pgsql *pgsql, struct skr_error *error)
+{
+    struct skr_pgsql_followed *followed = &pgsql->followed;
+    bool was_short = skr_clock_ms() - followed->armed_at_ms < SHORT_SLEEP_MS;
+    int64_t linger_ms =
+        was_short ? followed->linger_ms * 2 : followed->linger_ms / 2;
+    if (linger_ms < LEAST_LINGER_MS)
+        linger_ms = LEAST_LINGER_MS;
+    followed->linger_ms =
+        linger_ms < MOST_LINGER_MS ? linger_ms : MOST_LINGER_MS;
+    followed->is_armed = false;
+    bool unused = false;
+    return call(pgsql, disarm_sql, &unused, error);
+}

@@ -1,0 +1,409 @@
+// SPDX-License-Identifier: MIT
+// Tables that Symfony made, in each of the shapes they have: used as they are,
+// completed on request, and read without a look at all that waits.
+
+#include "table_world.h"
+
+#include "table/messenger/layout.h"
+#include "table/schema.h"
+
+enum { BACKLOG = 10000, FEW = 2500 };
+
+static bool
+is_database(const struct fixture *fixture, const char *name)
+{
+    return strcmp(skr_db_dialect(fixture->db)->name, name) == 0;
+}
+
+static void
+create_table(const struct fixture *fixture)
+{
+    const char *sql =
+        is_database(fixture, "mysql")
+            ? "CREATE TABLE messenger_outbox (id BIGINT AUTO_INCREMENT NOT "
+              "NULL, body LONGTEXT NOT NULL, headers LONGTEXT NOT NULL, "
+              "queue_name VARCHAR(190) NOT NULL, created_at DATETIME NOT NULL, "
+              "available_at DATETIME NOT NULL, delivered_at DATETIME DEFAULT "
+              "NULL, PRIMARY KEY(id)) DEFAULT CHARACTER SET utf8mb4 COLLATE "
+              "`utf8mb4_unicode_ci` ENGINE = InnoDB"
+        : is_database(fixture, "pgsql")
+            ? "CREATE TABLE messenger_outbox (id BIGSERIAL NOT NULL, body TEXT "
+              "NOT NULL, headers TEXT NOT NULL, queue_name VARCHAR(190) NOT "
+              "NULL, created_at TIMESTAMP(0) WITHOUT TIME ZONE NOT NULL, "
+              "available_at TIMESTAMP(0) WITHOUT TIME ZONE NOT NULL, "
+              "delivered_at TIMESTAMP(0) WITHOUT TIME ZONE DEFAULT NULL, "
+              "PRIMARY KEY(id))"
+            : "CREATE TABLE messenger_outbox (id INTEGER PRIMARY KEY "
+              "AUTOINCREMENT NOT NULL, body CLOB NOT NULL, headers CLOB NOT "
+              "NULL, queue_name VARCHAR(190) NOT NULL, created_at DATETIME NOT "
+              "NULL, available_at DATETIME NOT NULL, delivered_at DATETIME "
+              "DEFAULT NULL)";
+    skr_test_run(fixture->db, sql);
+}
+
+static const char *const singles[] = {
+    "CREATE INDEX IDX_75EA56E0FB7336F0 ON messenger_outbox (queue_name)",
+    "CREATE INDEX IDX_75EA56E0E3BD61CE ON messenger_outbox (available_at)",
+    "CREATE INDEX IDX_75EA56E016BA31DB ON messenger_outbox (delivered_at)",
+    NULL};
+static const char *const composite[] = {
+    "CREATE INDEX IDX_75EA56E0FB7336F0E3BD61CE16BA31DBBF396750 ON "
+    "messenger_outbox (queue_name, available_at, delivered_at, id)",
+    NULL};
+static const char *const none[] = {NULL};
+
+static void
+make_shape(const struct fixture *fixture, const char *const *indexes)
+{
+    create_table(fixture);
+    for (; *indexes != NULL; indexes++)
+        skr_test_run(fixture->db, *indexes);
+}
+
+struct statements {
+    struct skr_text all;
+    struct skr_db *db;  // NULL: they are not run
+};
+
+static enum skr_code
+note_statement(const char *sql, void *user, struct skr_error *error)
+{
+    struct statements *statements = user;
+    skr_text_add_format(&statements->all, "%s;", sql);
+    if (statements->db == NULL)
+        return SKR_OK;
+    return skr_schema_run(sql, statements->db, error);
+}
+
+// What is run to complete the table.
+static void
+complete(const struct fixture *fixture, struct skr_db *run_on,
+         struct skr_text *all)
+{
+    struct statements statements = {.db = run_on};
+    struct skr_error error = {0};
+    skr_text_add_string(&statements.all, "");
+    if (fixture->table->ops->complete(fixture->table, fixture->db,
+                                      note_statement, &statements,
+                                      &error) != SKR_OK)
+        fail_msg("%s", error.text);
+    *all = statements.all;
+}
+
+static bool
+has_index(const struct fixture *fixture, const char *column)
+{
+    bool has = false;
+    assert_int_equal(skr_schema_has_index(skr_db_tx(fixture->db),
+                                          "messenger_outbox", column, NULL,
+                                          &has, NULL),
+                     SKR_OK);
+    return has;
+}
+
+static void
+test_auto_setup_leaves_a_table_as_it_is(void **state)
+{
+    struct fixture *fixture = *state;
+    make_shape(fixture, none);
+    start(fixture);
+    assert_false(has_index(fixture, "queue_name"));
+    assert_false(has_index(fixture, "available_at"));
+    // What is missing beside it is made.
+    assert_int_equal(count_rows(fixture, "messenger_messages"), 0);
+    assert_int_equal(count_rows(fixture, "skirnir_meta"), 1);
+}
+
+static void
+test_nothing_is_added_beside_indexes_that_serve(void **state)
+{
+    struct fixture *fixture = *state;
+    struct skr_text all;
+    make_shape(fixture, singles);
+    start(fixture);
+    complete(fixture, NULL, &all);
+    assert_string_equal(all.bytes, "");
+    skr_text_fini(&all);
+}
+
+static void
+test_our_own_table_needs_nothing(void **state)
+{
+    struct fixture *fixture = *state;
+    struct skr_text all;
+    start(fixture);
+    complete(fixture, NULL, &all);
+    assert_string_equal(all.bytes, "");
+    skr_text_fini(&all);
+}
+
+static void
+test_a_composite_index_lacks_the_claims(void **state)
+{
+    struct fixture *fixture = *state;
+    struct skr_text all;
+    make_shape(fixture, composite);
+    start(fixture);
+    complete(fixture, fixture->db, &all);
+    assert_non_null(strstr(all.bytes, "delivered_at"));
+    assert_null(strstr(all.bytes, "available_at"));
+    assert_null(strstr(all.bytes, "queue_name"));
+    skr_text_fini(&all);
+    assert_true(has_index(fixture, "delivered_at"));
+    complete(fixture, NULL, &all);
+    assert_string_equal(all.bytes, "");
+    skr_text_fini(&all);
+}
+
+static void
+test_a_bare_table_gets_all_of_them_while_others_write(void **state)
+{
+    struct fixture *fixture = *state;
+    struct skr_text all;
+    make_shape(fixture, none);
+    start(fixture);
+    complete(fixture, fixture->db, &all);
+    if (is_database(fixture, "mysql"))
+        assert_non_null(strstr(all.bytes, "LOCK = NONE"));
+    if (is_database(fixture, "pgsql"))
+        assert_non_null(strstr(all.bytes, "CONCURRENTLY"));
+    skr_text_fini(&all);
+    assert_true(has_index(fixture, "queue_name"));
+    assert_true(has_index(fixture, "available_at"));
+    assert_true(has_index(fixture, "delivered_at"));
+}
+
+// ----------------------------------------------------------------------- plans
+
+// Half of it due, half of it for tomorrow.
+static void
+insert_backlog(struct fixture *fixture)
+{
+    const struct skr_value delay = skr_bind_integer(86400);
+    insert_many(fixture, 1);
+    for (int64_t count = 1; count < BACKLOG; count *= 2)
+        skr_test_run(fixture->db,
+                     "INSERT INTO messenger_outbox (body, headers, queue_name, "
+                     "created_at, available_at) SELECT body, headers, "
+                     "queue_name, created_at, available_at FROM "
+                     "messenger_outbox");
+    skr_test_run_template(fixture->db,
+                          "UPDATE messenger_outbox SET available_at = "
+                          "{now_plus} WHERE id % 2 = 0",
+                          &delay, 1);
+    skr_test_run(fixture->db, is_database(fixture, "mysql")
+                                  ? "ANALYZE TABLE messenger_outbox"
+                                  : "ANALYZE messenger_outbox");
+}
+
+// Rows that the server has looked at on this connection.
+static int64_t
+rows_touched(const struct fixture *fixture)
+{
+    return skr_test_number(fixture->db,
+                           "SELECT CAST(SUM(variable_value) AS SIGNED) FROM "
+                           "information_schema.session_status WHERE "
+                           "variable_name LIKE 'Handler_read%'");
+}
+
+struct plan {
+    int64_t most_removed;
+    bool scans_all;
+};
+
+static enum skr_code
+read_plan(const struct skr_value *columns, size_t count, void *user,
+          struct skr_error *error)
+{
+    (void)count;
+    (void)error;
+    struct plan *plan = user;
+    const char *line = columns[0].bytes;
+    const char *removed = strstr(line, "Rows Removed by Filter: ");
+    plan->scans_all = plan->scans_all || strstr(line, "Seq Scan") != NULL;
+    if (removed != NULL && atoll(strchr(removed, ':') + 1) > plan->most_removed)
+        plan->most_removed = atoll(strchr(removed, ':') + 1);
+    return SKR_OK;
+}
+
+static void
+assert_plan(const struct fixture *fixture, const char *sql,
+            const struct skr_value *values, size_t count)
+{
+    struct skr_error error = {0};
+    char text[2000];
+    if (is_database(fixture, "mysql")) {
+        int64_t before = rows_touched(fixture);
+        int64_t own = rows_touched(fixture) - before;
+        before = rows_touched(fixture);
+        if (skr_tx_run(skr_db_tx(fixture->db),
+                       &(struct skr_statement){
+                           .sql = sql, .values = values, .value_count = count},
+                       &error) != SKR_OK)
+            fail_msg("%s", error.text);
+        int64_t touched = rows_touched(fixture) - before - own;
+        if (touched > FEW)
+            fail_msg("%lld rows were looked at: %s", (long long)touched, sql);
+        return;
+    }
+    if (!is_database(fixture, "pgsql"))
+        return;
+    struct plan plan = {0};
+    snprintf(text, sizeof(text), "EXPLAIN (ANALYZE) %s", sql);
+    if (skr_tx_run(skr_db_tx(fixture->db),
+                   &(struct skr_statement){.sql = text,
+                                           .values = values,
+                                           .value_count = count,
+                                           .each_row = read_plan,
+                                           .user = &plan},
+                   &error) != SKR_OK)
+        fail_msg("%s", error.text);
+    if (plan.scans_all || plan.most_removed > FEW)
+        fail_msg("%lld rows were looked at in vain: %s",
+                 (long long)plan.most_removed, sql);
+}
+
+static void
+assert_plans(struct fixture *fixture)
+{
+    const struct skr_messenger *messenger = skr_messenger_of(fixture->table);
+    insert_backlog(fixture);
+    assert_int_equal(read_with(fixture, &(struct skr_read){.max_rows = 10,
+                                                           .max_bytes = 1000}),
+                     10);
+    const struct skr_position *position = &fixture->position;
+    int64_t last =
+        skr_test_number(fixture->db, "SELECT MAX(id) FROM messenger_outbox");
+    const struct skr_value queue = skr_bind_text("outbox");
+    const struct skr_value mark = skr_bind_text(position->due_mark);
+    const struct skr_value rest[] = {skr_bind_integer(last), queue, mark};
+    assert_plan(fixture,
+                position->dues_by_queue ? messenger->sql.rest_by_queue
+                                        : messenger->sql.rest,
+                rest, SKR_COUNT_OF(rest));
+    const struct skr_value beyond[] = {queue, skr_bind_integer(last / 2),
+                                       skr_bind_integer(60),
+                                       skr_bind_integer(500)};
+    assert_plan(fixture, messenger->sql.scan.beyond, beyond,
+                SKR_COUNT_OF(beyond));
+    const struct skr_value first[] = {queue, skr_bind_integer(INT64_MIN),
+                                      skr_bind_integer(60),
+                                      skr_bind_integer(500)};
+    assert_plan(fixture, messenger->sql.scan.first, first, SKR_COUNT_OF(first));
+    // A second of time that has come since.
+    const struct skr_value dues[] = {
+        queue, skr_bind_integer(INT64_MIN), skr_bind_integer(last), mark,
+        mark,  skr_bind_integer(60),        skr_bind_integer(500)};
+    assert_plan(fixture,
+                position->dues_by_queue ? messenger->sql.scan.due_by_queue
+                                        : messenger->sql.scan.due_ids,
+                dues, SKR_COUNT_OF(dues));
+}
+
+static void
+test_plans_on_our_own_table(void **state)
+{
+    start(*state);
+    assert_plans(*state);
+}
+
+static void
+test_plans_with_three_single_indexes(void **state)
+{
+    make_shape(*state, singles);
+    start(*state);
+    assert_plans(*state);
+}
+
+static void
+test_plans_with_one_composite_index(void **state)
+{
+    make_shape(*state, composite);
+    start(*state);
+    assert_plans(*state);
+}
+
+// Another who works the same queue.
+struct claimer {
+    struct fixture *fixture;
+    struct skr_position position;
+};
+
+static bool
+claims_row(void *user)
+{
+    struct claimer *claimer = user;
+    struct fixture *fixture = claimer->fixture;
+    skr_batch_clear(&fixture->batch);
+    assert_int_equal(
+        fixture->table->ops->claim(
+            fixture->table, fixture->db, &claimer->position,
+            &(struct skr_read){.max_rows = 10, .max_bytes = 1 << 20},
+            &fixture->batch, NULL),
+        SKR_OK);
+    return fixture->batch.count > 0;
+}
+
+static void
+test_a_consumer_works_with_one_composite_index(void **state)
+{
+    struct fixture *fixture = *state;
+    make_shape(fixture, composite);
+    start(fixture);
+    insert_many(fixture, 3);
+    skr_batch_clear(&fixture->batch);
+    assert_int_equal(
+        fixture->table->ops->claim(
+            fixture->table, fixture->db, &fixture->position,
+            &(struct skr_read){.max_rows = 10, .max_bytes = 1 << 20},
+            &fixture->batch, NULL),
+        SKR_OK);
+    assert_int_equal(fixture->batch.count, 3);
+}
+
+// Without an index on claims what others had is found all the same.
+static void
+test_what_is_given_back_is_found_with_one_composite_index(void **state)
+{
+    struct fixture *fixture = *state;
+    make_shape(fixture, composite);
+    start(fixture);
+    insert_many(fixture, 3);
+    const struct skr_table_ops *ops = fixture->table->ops;
+    const struct skr_read read = {.max_rows = 2, .max_bytes = 1 << 20};
+    struct claimer claimer = {.fixture = fixture};
+    struct skr_batch first;
+    assert_int_equal(skr_batch_init(&first, 10, NULL), SKR_OK);
+    assert_int_equal(ops->claim(fixture->table, fixture->db, &fixture->position,
+                                &read, &first, NULL),
+                     SKR_OK);
+    assert_int_equal(first.count, 2);
+    assert_true(claims_row(&claimer));
+    assert_int_equal(fixture->batch.items[0].row, first.items[1].row + 1);
+    set_states(fixture, SKR_DONE);
+    settle(fixture);
+    assert_int_equal(ops->release(fixture->table, fixture->db, &first, NULL),
+                     SKR_OK);
+    assert_true(skr_test_eventually(claims_row, &claimer, 20000));
+    assert_int_equal(fixture->batch.items[0].row, first.items[0].row);
+    assert_int_equal(fixture->batch.count, 2);
+    skr_batch_fini(&first);
+}
+
+int
+main(void)
+{
+    const struct CMUnitTest tests[] = {
+        BARE_TEST(test_auto_setup_leaves_a_table_as_it_is),
+        BARE_TEST(test_nothing_is_added_beside_indexes_that_serve),
+        BARE_TEST(test_our_own_table_needs_nothing),
+        BARE_TEST(test_a_composite_index_lacks_the_claims),
+        BARE_TEST(test_a_bare_table_gets_all_of_them_while_others_write),
+        BARE_TEST(test_plans_on_our_own_table),
+        BARE_TEST(test_plans_with_three_single_indexes),
+        BARE_TEST(test_plans_with_one_composite_index),
+        BARE_TEST(test_a_consumer_works_with_one_composite_index),
+        BARE_TEST(test_what_is_given_back_is_found_with_one_composite_index),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

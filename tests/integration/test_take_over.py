@@ -1,0 +1,78 @@
+"""Tables that Symfony made, in the shapes that its versions give them."""
+import outbox_world
+import pytest
+import shop as shops
+from outbox_world import world  # noqa: F401: a fixture
+
+TABLES = {
+    outbox_world.MariaDB:
+        "CREATE TABLE messenger_outbox (id BIGINT AUTO_INCREMENT NOT NULL, "
+        "body LONGTEXT NOT NULL, headers LONGTEXT NOT NULL, "
+        "queue_name VARCHAR(190) NOT NULL, created_at DATETIME NOT NULL, "
+        "available_at DATETIME NOT NULL, delivered_at DATETIME DEFAULT NULL, "
+        "PRIMARY KEY(id)) DEFAULT CHARACTER SET utf8mb4 "
+        "COLLATE `utf8mb4_unicode_ci` ENGINE = InnoDB;",
+    outbox_world.PostgreSQL:
+        "CREATE TABLE messenger_outbox (id BIGSERIAL NOT NULL, "
+        "body TEXT NOT NULL, headers TEXT NOT NULL, "
+        "queue_name VARCHAR(190) NOT NULL, "
+        "created_at TIMESTAMP(0) WITHOUT TIME ZONE NOT NULL, "
+        "available_at TIMESTAMP(0) WITHOUT TIME ZONE NOT NULL, "
+        "delivered_at TIMESTAMP(0) WITHOUT TIME ZONE DEFAULT NULL, "
+        "PRIMARY KEY(id));",
+}
+SHAPES = {
+    "three": "CREATE INDEX IDX_1 ON messenger_outbox (queue_name);"
+             "CREATE INDEX IDX_2 ON messenger_outbox (available_at);"
+             "CREATE INDEX IDX_3 ON messenger_outbox (delivered_at);",
+    "composite": "CREATE INDEX IDX_1 ON messenger_outbox "
+                 "(queue_name, available_at, delivered_at, id);",
+    "bare": "",
+}
+
+
+def indexes(server):
+    if isinstance(server, outbox_world.MariaDB):
+        return server.ask("SELECT DISTINCT index_name FROM "
+                          "information_schema.statistics WHERE table_schema = "
+                          "DATABASE() AND table_name = 'messenger_outbox' "
+                          "ORDER BY 1")
+    return server.ask("SELECT indexname FROM pg_indexes WHERE tablename = "
+                      "'messenger_outbox' ORDER BY 1")
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_a_relay_works_on_the_table_as_it_is(world, shape):  # noqa: F811
+    world.server.ask(TABLES[type(world.server)] + SHAPES[shape])
+    before = indexes(world.server)
+    world.insert()
+    shops.until(lambda: world.server.ask(
+        "SELECT COUNT(*) FROM messenger_outbox") == "1", "the row")
+    # Nothing was set up: the relay makes what is missing beside the table.
+    world.start("relay", "outbox").wait_for("relay.active")
+    shops.until(lambda: world.path("queue").exists() and world.count(
+        "queue", "sqlite_master", "name = 'messenger_messages'") and
+        world.count("queue", "messenger_messages") == 1, "the message")
+    assert indexes(world.server) == before
+
+
+@pytest.mark.parametrize("shape, added", [
+    ("three", []), ("composite", ["delivered_at"]),
+    ("bare", ["queue_name", "available_at", "delivered_at"])])
+def test_setup_adds_what_is_missing_and_says_so(world, shape,  # noqa: F811
+                                                added):
+    world.server.ask(TABLES[type(world.server)] + SHAPES[shape])
+    before = indexes(world.server)
+    planned = world.check("setup", "outbox", "--dry-run")
+    assert indexes(world.server) == before
+    done = world.check("setup", "outbox")
+    for column in added:
+        assert any("would run" in line and f"({column})" in line
+                   for line in planned.splitlines())
+        assert any("ran: " in line and f"({column})" in line
+                   for line in done.splitlines())
+    assert ("would run" in planned) == bool(added)
+    assert len(indexes(world.server).split()) == \
+        len(before.split()) + len(added)
+    again = world.check("setup", "outbox")
+    assert "ran: " not in again

@@ -1,0 +1,83 @@
+"""Whatever zone a server, a session or another writer has: times in tables are
+UTC, or what the configuration says."""
+import outbox_world
+import pytest
+import shop as shops
+from outbox_world import World, world  # noqa: F401: a fixture
+
+
+def set_server_zone(server, zone):
+    if isinstance(server, outbox_world.MariaDB):
+        server.ask(f"SET GLOBAL time_zone = '{zone}'")
+    else:
+        server.ask(f"ALTER DATABASE {server.name} SET timezone = "
+                   f"'{'Asia/Tokyo' if zone[0] == '+' else 'UTC'}'")
+
+
+def newest(server, column, table="messenger_outbox"):
+    """How far a time of the last row is from UTC, in seconds."""
+    if isinstance(server, outbox_world.MariaDB):
+        sql = f"TIMESTAMPDIFF(SECOND, UTC_TIMESTAMP(), {column})"
+    else:
+        sql = (f"ROUND(EXTRACT(EPOCH FROM {column} - "
+               "(now() AT TIME ZONE 'UTC')))")
+    return int(server.ask(f"SELECT {sql} FROM {table} ORDER BY id DESC "
+                          "LIMIT 1"))
+
+
+def test_a_server_in_another_zone_changes_nothing(world):  # noqa: F811
+    set_server_zone(world.server, "+09:00")
+    try:
+        world.set_up()
+        world.check("publish", "order.placed", "--body", "{}")
+        assert abs(newest(world.server, "created_at")) < 60
+        assert abs(newest(world.server, "available_at")) < 60
+        world.check("publish", "order.placed", "--body", "{}", "--delay", "1")
+        assert abs(newest(world.server, "available_at")) < 60
+        world.start("relay", "outbox")
+        shops.until(lambda: world.arrived() == 2, "both messages", 20)
+    finally:
+        set_server_zone(world.server, "SYSTEM")
+
+
+@pytest.mark.parametrize("kind, zone", [
+    (outbox_world.MariaDB, "+05:00"), (outbox_world.PostgreSQL, "+05:00"),
+    (outbox_world.PostgreSQL, "Asia/Karachi")])
+def test_time_zone_says_when_rows_of_others_are_due(tmp_path, kind, zone):
+    made = World(tmp_path, kind(), f"\n        time_zone: '{zone}'")
+    try:
+        made.set_up()
+        made.check("publish", "order.placed", "--body", "{}", "--delay", "2")
+        assert abs(newest(made.server, "available_at") - 5 * 3600) < 60
+        relay = made.start("relay", "outbox")
+        shops.until(lambda: made.arrived() == 1, "the message", 20)
+        assert not relay.events("relay.clock_skew")
+    finally:
+        made.leave()
+
+
+def test_a_writer_in_another_zone_is_noticed_once(world):  # noqa: F811
+    world.set_up()
+    world.insert(now=f"{world.server.now} + INTERVAL '2' HOUR")
+    shops.until(lambda: world.server.ask(
+        "SELECT COUNT(*) FROM messenger_outbox") == "1", "the row")
+    relay = world.start("relay", "outbox")
+    found = relay.wait_for("relay.clock_skew .*")
+    assert "hours=2" in found.group(0) and "ahead" in found.group(0)
+    assert "time_zone" in found.group(0)
+    # Never delayed: it goes at once all the same.
+    shops.until(lambda: world.arrived() == 1, "the message")
+    assert len(relay.events("relay.clock_skew")) == 1
+
+
+def test_a_zone_that_mariadb_has_not_loaded_is_named(tmp_path):
+    made = World(tmp_path, outbox_world.MariaDB(),
+                 "\n        time_zone: Europe/Berlin")
+    try:
+        result = made.run("setup", patience_s=60)
+        relay = made.start("relay", "outbox")
+        relay.wait_for("mysql_tzinfo_to_sql")
+        assert "Europe/Berlin" in relay.log()
+        assert result.returncode == 0 or "mysql_tzinfo_to_sql" in result.stderr
+    finally:
+        made.leave()

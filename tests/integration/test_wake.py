@@ -1,0 +1,153 @@
+"""How a relay waits: what that costs the server, and how soon it wakes."""
+import random
+import time
+
+import outbox_world
+import shop as shops
+from outbox_world import postgresql, world  # noqa: F401: fixtures
+
+SYMFONY_TRIGGER = """
+CREATE FUNCTION notify_messenger_outbox() RETURNS TRIGGER AS $$
+BEGIN
+    PERFORM pg_notify('messenger_outbox', NEW.queue_name::text);
+    RETURN NEW;
+END;
+$$ LANGUAGE plpgsql;
+CREATE TRIGGER notify_trigger AFTER INSERT OR UPDATE ON messenger_outbox
+FOR EACH ROW EXECUTE PROCEDURE notify_messenger_outbox();
+"""
+SLEEPERS = """SELECT COUNT(*) FROM pg_locks WHERE locktype = 'advisory'
+AND mode = 'ExclusiveLock' AND objsubid = 2 AND database =
+(SELECT oid FROM pg_database WHERE datname = current_database())"""
+
+
+def start(world):
+    relay = world.start("relay", "outbox")
+    relay.wait_for("relay.active")
+    return relay
+
+
+def send_one(world):
+    """How long a message takes that comes alone."""
+    before = world.arrived()
+    began = time.monotonic()
+    world.insert()
+    shops.until(lambda: world.arrived() > before, "the message")
+    return time.monotonic() - began
+
+
+def pass_time(seconds):
+    """Nothing is waited for but the time itself."""
+    end = time.monotonic() + seconds
+    shops.until(lambda: time.monotonic() > end, "time to pass", seconds + 60)
+
+
+def test_an_idle_relay_asks_at_most_one_query_a_second(tmp_path):
+    worlds = []
+    for kind in (outbox_world.MariaDB, outbox_world.PostgreSQL):
+        folder = tmp_path / kind.__name__
+        folder.mkdir()
+        worlds.append(outbox_world.World(folder, kind()))
+    try:
+        for each in worlds:
+            each.set_up()
+            each.server.start_counting()
+            start(each)
+            send_one(each)
+        pass_time(66)
+        before = [each.server.count() for each in worlds]
+        began = time.monotonic()
+        pass_time(60)
+        counts = [each.server.count() for each in worlds]
+        seconds = time.monotonic() - began
+        for each, first, last in zip(worlds, before, counts):
+            rate = (last - first - 1) / seconds
+            print(f"{type(each.server).__name__}: {rate:.2f} queries/s")
+            assert rate <= 1, type(each.server).__name__
+    finally:
+        for each in worlds:
+            each.leave()
+
+
+def test_a_steady_stream_costs_three_queries_a_message(world):  # noqa: F811
+    world.set_up()
+    world.server.start_counting()
+    start(world)
+    send_one(world)
+    random.seed(1)
+    rows, rate = 500, 100
+    before = world.server.count()
+    began = next_at = time.monotonic()
+    for _ in range(rows):
+        next_at += random.expovariate(rate)
+        time.sleep(max(0, next_at - time.monotonic()))
+        world.insert()
+    shops.until(lambda: world.arrived() == rows + 1, "all messages")
+    queries = world.server.count() - before
+    seconds = time.monotonic() - began
+    # The inserts themselves are the application's, where they are counted.
+    own = queries - (rows if isinstance(world.server, outbox_world.MariaDB)
+                     else 0)
+    print(f"{own / seconds:.0f} queries/s in {seconds:.1f} s")
+    assert own / seconds <= 300
+
+
+def test_an_insert_wakes_an_armed_relay_at_once(postgresql):  # noqa: F811
+    postgresql.set_up()
+    assert "wake a relay" in postgresql.check("setup", "outbox", "--notify")
+    start(postgresql)
+    for _ in range(3):
+        shops.until(lambda: postgresql.server.ask(SLEEPERS) == "1",
+                    "the relay to sleep")
+        # It looks by itself every five seconds.
+        assert send_one(postgresql) < 1
+
+
+def test_symfonys_trigger_wakes_a_relay_at_once(postgresql):  # noqa: F811
+    postgresql.set_up()
+    postgresql.server.ask(SYMFONY_TRIGGER)
+    postgresql.server.start_counting()
+    start(postgresql)
+    send_one(postgresql)
+    shops.until(lambda: postgresql.server.ask(
+        "SELECT COUNT(*) FROM messenger_outbox") == "0", "the row to go")
+    before = postgresql.server.count()
+    pass_time(2)
+    # Otherwise fifty a second so soon after a row.
+    assert postgresql.server.count() - before < 15
+    for _ in range(3):
+        assert send_one(postgresql) < 1
+
+
+def test_notify_is_refused_where_nobody_can_be_told(tmp_path):
+    made = outbox_world.World(tmp_path, outbox_world.MariaDB())
+    try:
+        made.set_up()
+        result = made.run("setup", "outbox", "--notify")
+        assert result.returncode != 0
+        assert "only PostgreSQL has LISTEN" in result.stderr
+    finally:
+        made.leave()
+
+
+def test_the_statements_of_notify_are_printed(postgresql):  # noqa: F811
+    made = postgresql.check("setup", "outbox", "--notify", "--print-sql")
+    assert "CREATE TRIGGER skirnir_notify" in made
+    gone = postgresql.check("setup", "outbox", "--no-notify", "--print-sql")
+    assert "DROP TRIGGER IF EXISTS skirnir_notify" in gone
+    result = postgresql.run("setup", "--notify", "--no-notify")
+    assert result.returncode == 1 and "exclude" in result.stderr
+
+
+def test_large_rows_cost_what_is_in_flight(world):  # noqa: F811
+    rows = 200
+    world.set_up()
+    for number in range(rows):
+        world.insert(f'"{number:04}{"x" * 1000000}"')
+    shops.until(lambda: world.server.ask(
+        "SELECT COUNT(*) FROM messenger_outbox") == str(rows), "the rows")
+    relay = start(world)
+    shops.until(lambda: world.arrived() == rows, relay.log)
+    peak = relay.status("VmHWM")
+    print(f"{peak} KiB")
+    assert peak < 64 * 1024
