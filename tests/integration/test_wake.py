@@ -2,6 +2,8 @@
 import random
 import time
 
+import pytest
+
 import outbox_world
 import shop as shops
 from outbox_world import postgresql, world  # noqa: F401: fixtures
@@ -101,6 +103,22 @@ def test_an_insert_wakes_an_armed_relay_at_once(postgresql):  # noqa: F811
                     "the relay to sleep")
         # It looks by itself every five seconds.
         assert send_one(postgresql) < 1
+
+
+@pytest.mark.parametrize("claim", ["lease", "locked"])
+def test_an_insert_wakes_a_relay_that_shares_its_queue(tmp_path, claim):
+    made = outbox_world.World(tmp_path, outbox_world.PostgreSQL(),
+                              f"\n        claim: {claim}")
+    try:
+        made.set_up()
+        made.check("setup", "outbox", "--notify")
+        start(made)
+        for _ in range(3):
+            shops.until(lambda: made.server.ask(SLEEPERS) == "1",
+                        "the relay to sleep")
+            assert send_one(made) < 1
+    finally:
+        made.leave()
 
 
 def test_symfonys_trigger_wakes_a_relay_at_once(postgresql):  # noqa: F811
