@@ -388,7 +388,8 @@ change(char url[256], const char *part, const char *instead)
     char *at = strstr(copy, part);
     assert_non_null(at);
     *at = '\0';
-    snprintf(url, 256, "%s%s%s", copy, instead, at + strlen(part));
+    int length = snprintf(url, 256, "%s%s%s", copy, instead, at + strlen(part));
+    assert_in_range(length, 1, 255);
 }
 
 static enum skr_code
