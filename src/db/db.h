@@ -3,8 +3,12 @@
 // lock that dies with the connection, and a way to wait. It knows nothing of
 // messages; tables (src/table) are written once on top of it.
 //
-// A connection is used by one thread. Calls may block, up to the timeout in
-// the URL. Native errors become a code and a remedy in one place per driver.
+// A connection is used by one thread. Calls may block, but not for longer than
+// the server is silent for the timeout in the URL: then they end with
+// SKR_UNAVAILABLE and SKR_RECONNECT, all further ones do so at once, and
+// close() does not wait. The time that a caller asks to wait for comes on top.
+// On an application's connection they block for as long as it lets them. Native
+// errors become a code and a remedy in one place per driver.
 
 #ifndef SKR_DB_DB_H
 #define SKR_DB_DB_H
@@ -43,7 +47,11 @@ struct skr_statement {
     skr_row_fn *each_row;  // NULL: rows are ignored
     void *user;
     uint64_t *affected;  // NULL: not wanted
+    // The server may be silent for SKR_LONG_TIMEOUT_S, as when it makes an
+    // index of a large table. Only without values and rows.
+    bool takes_long;
 };
+enum { SKR_LONG_TIMEOUT_S = 3600 };
 
 // Runs one statement on an open connection. SKR_DUPLICATE for a violated
 // unique key, SKR_MISSING for a table that does not exist.

@@ -95,8 +95,9 @@ enum skr_code
 skr_schema_run(const char *sql, void *user, struct skr_error *error)
 {
     struct skr_db *db = user;
-    enum skr_code code =
-        skr_tx_run(skr_db_tx(db), &(struct skr_statement){.sql = sql}, error);
+    enum skr_code code = skr_tx_run(
+        skr_db_tx(db), &(struct skr_statement){.sql = sql, .takes_long = true},
+        error);
     if (code != SKR_DUPLICATE)
         return code;
     // Where nobody can be kept out, another has just added the row.

@@ -82,6 +82,9 @@ log_in(MYSQL *connection, const struct skr_mysql_options *options,
     mysql_optionsv(connection, MYSQL_SET_CHARSET_NAME, "utf8mb4");
     mysql_optionsv(connection, MYSQL_OPT_CONNECT_TIMEOUT,
                    &options->connect_timeout_s);
+    // Between two signs of life of a server that has not ended the connection.
+    mysql_optionsv(connection, MYSQL_OPT_READ_TIMEOUT, &options->timeout_s);
+    mysql_optionsv(connection, MYSQL_OPT_WRITE_TIMEOUT, &options->timeout_s);
     mysql_optionsv(connection, MYSQL_OPT_CONNECT_ATTR_ADD, "program_name",
                    "skirnir");
     set_safety(connection, options);
@@ -134,10 +137,18 @@ set_session(MYSQL *connection, const struct skr_mysql_options *options,
     enum skr_code code = skr_mysql_exec(connection, sql, NULL, error);
     if (code != SKR_OK)
         return code;
-    return skr_mysql_exec(connection,
+    code = skr_mysql_exec(connection,
                           "SET SESSION TRANSACTION ISOLATION LEVEL "
                           "READ COMMITTED",
                           NULL, error);
+    if (code != SKR_OK || !mariadb_connection(connection))
+        return code;
+    // What the transaction of a client that is gone has locked would stay so
+    // for hours: the server does not notice by itself. Twice the time: a client
+    // that is there gives up first.
+    snprintf(sql, sizeof(sql), "SET SESSION idle_transaction_timeout = %u",
+             2 * options->timeout_s);
+    return skr_mysql_exec(connection, sql, NULL, error);
 }
 
 static enum skr_code
@@ -158,6 +169,7 @@ skr_mysql_connect(struct skr_mysql *mysql, const struct skr_url *url,
     enum skr_code code = skr_mysql_read_url(url, &options, error);
     if (code != SKR_OK)
         return code;
+    mysql->timeout_s = options.timeout_s;
     pthread_once(&library_is_ready, prepare_library);
     mysql->connection = mysql_init(NULL);
     if (mysql->connection == NULL)

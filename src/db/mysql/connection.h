@@ -34,6 +34,7 @@ struct skr_mysql_rows;
 struct skr_mysql {
     struct skr_db db;
     MYSQL *connection;
+    unsigned timeout_s;  // for which the server may be silent
     struct skr_mysql_cache cache;
     // Rows that are still on their way to us: nothing else can be sent before
     // they have been taken in.
@@ -62,11 +63,14 @@ SKR_MUST_CHECK enum skr_code
 skr_mysql_connect(struct skr_mysql *mysql, const struct skr_url *url,
                   struct skr_error *error);
 
-// errors.c: from the connection's last error.
+// errors.c: from the connection's last error, and from errno, which is 0 before
+// a call that may fail: that the server was silent for too long is told there.
 enum skr_code skr_mysql_fail(MYSQL *connection, struct skr_error *error);
 // From a statement's last error, or the connection's where it has none.
 enum skr_code skr_mysql_fail_statement(MYSQL *connection, MYSQL_STMT *handle,
                                        struct skr_error *error);
+enum skr_code skr_mysql_fail_silent(MYSQL *connection, unsigned timeout_s,
+                                    struct skr_error *error);
 
 // statement.c: own is NULL for a connection that is not ours.
 SKR_MUST_CHECK enum skr_code

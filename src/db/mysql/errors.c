@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "base/text.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -22,6 +23,8 @@
 #define SHAPE "this is a table of another shape"
 #define TLS \
     "name the authority in ssl_ca; ssl=0 or ssl_verify=0 give up protection"
+
+enum { LOST = 2013, FIRST_OF_CLIENT = 2000, LAST_OF_CLIENT = 2999 };
 
 // Names of the numbers differ between the two servers' headers, and some are
 // in one of them alone.
@@ -86,7 +89,7 @@ static const struct {
     {2003, SKR_UNAVAILABLE, SKR_RECONNECT, NULL},
     {2005, SKR_UNAVAILABLE, SKR_RECONNECT, "correct the host in the DSN"},
     {2006, SKR_UNAVAILABLE, SKR_RECONNECT, GONE},
-    {2013, SKR_UNAVAILABLE, SKR_RECONNECT, GONE},
+    {LOST, SKR_UNAVAILABLE, SKR_RECONNECT, GONE},
 
     // What the server will not do.
     {1044, SKR_REFUSED, SKR_GIVE_UP, RIGHT},  // to this database
@@ -120,8 +123,6 @@ static const struct {
     {2008, SKR_NO_MEMORY, SKR_TRY_AGAIN, NULL},
 };
 
-enum { FIRST_OF_CLIENT = 2000, LAST_OF_CLIENT = 2999 };
-
 // "127.0.0.1/shop": where it happened, without user and password.
 static void
 name_place(MYSQL *connection, char *place, size_t size)
@@ -147,11 +148,37 @@ fail(struct skr_error *error, enum skr_code code, enum skr_remedy remedy,
                     advice);
 }
 
+enum skr_code
+skr_mysql_fail_silent(MYSQL *connection, unsigned timeout_s,
+                      struct skr_error *error)
+{
+    char place[128];
+    name_place(connection, place, sizeof(place));
+    return skr_fail(error, SKR_UNAVAILABLE, SKR_RECONNECT,
+                    "%s: no answer in %u s; look whether the server is "
+                    "stopped or a firewall drops its packets, or give it "
+                    "longer by timeout=SECONDS in the DSN",
+                    place, timeout_s);
+}
+
+// Whether the library has given up waiting. It says the same of a connection
+// that was ended.
+static bool
+was_silent(MYSQL *connection, unsigned native, int reason, unsigned *timeout_s)
+{
+    *timeout_s = 0;
+    mysql_get_optionv(connection, MYSQL_OPT_READ_TIMEOUT, timeout_s);
+    return native == LOST && reason == ETIMEDOUT && *timeout_s > 0;
+}
+
 static enum skr_code
 fail_by_number(MYSQL *connection, unsigned native, const char *message,
                struct skr_error *error)
 {
     char place[128];
+    unsigned timeout_s;
+    if (was_silent(connection, native, errno, &timeout_s))
+        return skr_mysql_fail_silent(connection, timeout_s, error);
     name_place(connection, place, sizeof(place));
     for (size_t i = 0; i < SKR_COUNT_OF(errors); i++)
         if (errors[i].native == native)

@@ -10,10 +10,14 @@
 
 #include "db/mysql/connection.h"
 
+#include "base/clock.h"
 #include "base/error.h"
 
+#include <errno.h>
+#include <poll.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 
 // Discards all results of a text; a procedure may give several.
 static enum skr_code
@@ -28,16 +32,67 @@ discard_results(MYSQL *connection, struct skr_error *error)
     return more > 0 ? skr_mysql_fail(connection, error) : SKR_OK;
 }
 
-enum skr_code
-skr_mysql_exec(MYSQL *connection, const char *sql, uint64_t *affected,
-               struct skr_error *error)
+static enum skr_code
+take_text_results(MYSQL *connection, uint64_t *affected,
+                  struct skr_error *error)
 {
-    if (mysql_real_query(connection, sql, strlen(sql)) != 0)
-        return skr_mysql_fail(connection, error);
     bool has_rows = mysql_field_count(connection) > 0;
     if (affected != NULL)
         *affected = has_rows ? 0 : mysql_affected_rows(connection);
     return discard_results(connection, error);
+}
+
+enum skr_code
+skr_mysql_exec(MYSQL *connection, const char *sql, uint64_t *affected,
+               struct skr_error *error)
+{
+    errno = 0;
+    if (mysql_real_query(connection, sql, strlen(sql)) != 0)
+        return skr_mysql_fail(connection, error);
+    return take_text_results(connection, affected, error);
+}
+
+// False: the time is over.
+static bool
+wait_for_answer(MYSQL *connection, int64_t timeout_ms)
+{
+    int64_t end_ms = skr_clock_ms() + timeout_ms;
+    for (;;) {
+        int64_t left_ms = end_ms - skr_clock_ms();
+        struct pollfd socket = {.fd = (int)mysql_get_socket(connection),
+                                .events = POLLIN};
+        int ready = poll(&socket, 1, left_ms > 0 ? (int)left_ms : 0);
+        if (ready == 0)
+            return false;
+        if (ready > 0 || errno != EINTR)
+            return true;
+    }
+}
+
+// The client library's own limit cannot be changed once it is connected: the
+// answer is waited for before the library does.
+static enum skr_code
+exec_long(struct skr_mysql *mysql, const struct skr_statement *statement,
+          struct skr_error *error)
+{
+    MYSQL *connection = mysql->connection;
+    unsigned timeout_s = mysql->timeout_s > SKR_LONG_TIMEOUT_S
+                             ? mysql->timeout_s
+                             : SKR_LONG_TIMEOUT_S;
+    errno = 0;
+    if (mysql_send_query(connection, statement->sql, strlen(statement->sql)))
+        return skr_mysql_fail(connection, error);
+    if (!wait_for_answer(connection, INT64_C(1000) * timeout_s)) {
+        enum skr_code code =
+            skr_mysql_fail_silent(connection, timeout_s, error);
+        // So that the library knows that it is over.
+        shutdown((int)mysql_get_socket(connection), SHUT_RDWR);
+        mysql_read_query_result(connection);
+        return code;
+    }
+    if (mysql_read_query_result(connection))
+        return skr_mysql_fail(connection, error);
+    return take_text_results(connection, statement->affected, error);
 }
 
 static void
@@ -196,6 +251,8 @@ skr_mysql_run(MYSQL *connection, struct skr_mysql *own,
         code = check_size(own, statement, error);
     if (code != SKR_OK)
         return code;
+    if (own != NULL && statement->takes_long)
+        return exec_long(own, statement, error);
     if (statement->value_count == 0 && statement->each_row == NULL &&
         strchr(statement->sql, '?') == NULL)
         return skr_mysql_exec(connection, statement->sql, statement->affected,
@@ -203,6 +260,7 @@ skr_mysql_run(MYSQL *connection, struct skr_mysql *own,
     MYSQL_BIND *binds = make_binds(statement);
     if (binds == NULL)
         return skr_fail_memory(error);
+    errno = 0;
     code = own == NULL ? run_at_once(connection, statement, binds, error)
                        : run_prepared(own, statement, binds, error);
     free(binds);

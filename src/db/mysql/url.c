@@ -7,10 +7,16 @@
 
 #include <string.h>
 
-enum { DEFAULT_PORT = 3306, CONNECT_TIMEOUT_S = 10, LOCK_TIMEOUT_S = 5 };
+enum {
+    DEFAULT_PORT = 3306,
+    CONNECT_TIMEOUT_S = 10,
+    TIMEOUT_S = 30,
+    LOCK_TIMEOUT_S = 5,
+};
 
-#define KNOWN                                                             \
-    "unix_socket, connect_timeout, lock_timeout, ssl, ssl_ca, ssl_cert, " \
+#define KNOWN                                                            \
+    "unix_socket, connect_timeout, timeout, lock_timeout, ssl, ssl_ca, " \
+    "ssl_cert, "                                                         \
     "ssl_key and ssl_verify"
 
 static enum skr_code
@@ -19,9 +25,9 @@ check_parameters(const struct skr_url *url, struct skr_error *error)
     // The first two are in the DSNs of PHP projects. The server tells its
     // version itself, and the connection's character set is always utf8mb4.
     static const char *const known[] = {
-        "serverVersion", "charset",   "unix_socket", "connect_timeout",
-        "lock_timeout",  "ssl",       "ssl_ca",      "ssl_cert",
-        "ssl_key",       "ssl_verify"};
+        "serverVersion", "charset",    "unix_socket", "connect_timeout",
+        "lock_timeout",  "ssl",        "ssl_ca",      "ssl_cert",
+        "ssl_key",       "ssl_verify", "timeout"};
     for (size_t i = 0; i < url->parameter_count; i++) {
         bool is_known = false;
         for (size_t k = 0; k < SKR_COUNT_OF(known); k++)
@@ -111,24 +117,47 @@ read_tls(const struct skr_url *url, struct skr_mysql_options *options,
     return SKR_OK;
 }
 
+// Whoever waits for a lock hears from the server that it was in vain, and so
+// must wait for longer than the server does.
+static enum skr_code
+read_times(const struct skr_url *url, struct skr_mysql_options *options,
+           struct skr_error *error)
+{
+    int64_t connect_s = 0, timeout_s = 0, lock_s = LOCK_TIMEOUT_S;
+    enum skr_code code = skr_url_number(url, "connect_timeout", 1, 3600,
+                                        CONNECT_TIMEOUT_S, &connect_s, error);
+    if (code == SKR_OK)
+        code = skr_url_number(url, "timeout", 2, 86400, 0, &timeout_s, error);
+    bool is_given = timeout_s > 0;
+    if (is_given && timeout_s <= lock_s)
+        lock_s = timeout_s - 1;
+    if (code == SKR_OK)
+        code = skr_url_number(url, "lock_timeout", 1, 3600, lock_s, &lock_s,
+                              error);
+    if (code != SKR_OK)
+        return code;
+    if (is_given && timeout_s <= lock_s)
+        return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
+                        "timeout=%lld in the DSN must be longer than "
+                        "lock_timeout, which is %lld",
+                        (long long)timeout_s, (long long)lock_s);
+    if (!is_given)
+        timeout_s = lock_s < TIMEOUT_S ? TIMEOUT_S : lock_s + 1;
+    options->connect_timeout_s = (unsigned)connect_s;
+    options->timeout_s = (unsigned)timeout_s;
+    options->lock_timeout_s = (unsigned)lock_s;
+    return SKR_OK;
+}
+
 enum skr_code
 skr_mysql_read_url(const struct skr_url *url, struct skr_mysql_options *options,
                    struct skr_error *error)
 {
     *options = (struct skr_mysql_options){0};
-    int64_t connect_timeout_s = 0, lock_timeout_s = 0;
     enum skr_code code = check_parameters(url, error);
     if (code == SKR_OK)
         code = read_place(url, options, error);
     if (code == SKR_OK)
         code = read_tls(url, options, error);
-    if (code == SKR_OK)
-        code = skr_url_number(url, "connect_timeout", 1, 3600,
-                              CONNECT_TIMEOUT_S, &connect_timeout_s, error);
-    if (code == SKR_OK)
-        code = skr_url_number(url, "lock_timeout", 1, 3600, LOCK_TIMEOUT_S,
-                              &lock_timeout_s, error);
-    options->connect_timeout_s = (unsigned)connect_timeout_s;
-    options->lock_timeout_s = (unsigned)lock_timeout_s;
-    return code;
+    return code == SKR_OK ? read_times(url, options, error) : code;
 }

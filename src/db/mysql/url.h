@@ -18,6 +18,7 @@ struct skr_mysql_options {
     const char *password;
     const char *database;
     unsigned connect_timeout_s;
+    unsigned timeout_s;  // for which the server may be silent
     unsigned lock_timeout_s;
 
     bool uses_tls;

@@ -20,7 +20,9 @@ enum {
     LEAST_VERSION = 130000,
     SYSTEM_ROOTS_VERSION = 160000,  // of libpq: knows sslrootcert=system
     DEFAULT_CONNECT_TIMEOUT_S = 10,
+    DEFAULT_TIMEOUT_S = 30,
     DEFAULT_LOCK_TIMEOUT_MS = 5000,
+    ROOM_FOR_ANSWER_MS = 1000,  // beyond the time that the server may take
     MAX_OPTIONS = 24,
     HOST_SIZE = 256,
 };
@@ -32,8 +34,9 @@ static const char *const passed_on[] = {"sslcert", "sslkey", "application_name",
                                         "target_session_attrs"};
 // Ours, or those of other programs that read the same DSN.
 static const char *const understood[] = {
-    "sslmode",      "sslrootcert",       "connect_timeout", "host",
-    "lock_timeout", "statement_timeout", "serverVersion",   "charset"};
+    "sslmode",       "sslrootcert",  "connect_timeout",
+    "host",          "lock_timeout", "statement_timeout",
+    "serverVersion", "charset",      "timeout"};
 static const char *const ssl_modes[] = {"disable", "allow",     "prefer",
                                         "require", "verify-ca", VERIFIED};
 
@@ -46,6 +49,7 @@ struct options {
 
 struct limits {
     int64_t connect_timeout_s;
+    int64_t timeout_ms;
     int64_t lock_timeout_ms;
     int64_t statement_timeout_ms;  // 0: the server's own
 };
@@ -85,7 +89,8 @@ check_parts(const struct skr_url *url, struct skr_error *error)
             return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
                             "%.80s is not a parameter of a pgsql:// DSN; "
                             "sslmode, sslrootcert, sslcert, sslkey, host, "
-                            "connect_timeout, lock_timeout, statement_timeout, "
+                            "connect_timeout, timeout, lock_timeout, "
+                            "statement_timeout, "
                             "application_name and target_session_attrs are",
                             name);
     }
@@ -98,21 +103,47 @@ check_parts(const struct skr_url *url, struct skr_error *error)
     return SKR_OK;
 }
 
+// The server's own limits come first: it must have the time to say that one of
+// them was reached.
+static enum skr_code
+fit_timeout(int64_t timeout_s, struct limits *limits, struct skr_error *error)
+{
+    int64_t longest_ms = limits->lock_timeout_ms > limits->statement_timeout_ms
+                             ? limits->lock_timeout_ms
+                             : limits->statement_timeout_ms;
+    limits->timeout_ms =
+        (timeout_s == 0 ? DEFAULT_TIMEOUT_S : timeout_s) * 1000;
+    if (limits->timeout_ms >= longest_ms + ROOM_FOR_ANSWER_MS)
+        return SKR_OK;
+    if (timeout_s > 0)
+        return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
+                        "timeout=%lld in the DSN must be longer than "
+                        "lock_timeout and statement_timeout, by a second",
+                        (long long)timeout_s);
+    limits->timeout_ms = longest_ms + ROOM_FOR_ANSWER_MS;
+    return SKR_OK;
+}
+
 static enum skr_code
 read_limits(const struct skr_url *url, struct limits *limits,
             struct skr_error *error)
 {
+    int64_t timeout_s = 0, lock_timeout_ms = DEFAULT_LOCK_TIMEOUT_MS;
     enum skr_code code = skr_url_number(url, "connect_timeout", 1, 3600,
                                         DEFAULT_CONNECT_TIMEOUT_S,
                                         &limits->connect_timeout_s, error);
     if (code == SKR_OK)
-        code = skr_url_number(url, "lock_timeout", 1, 3600000,
-                              DEFAULT_LOCK_TIMEOUT_MS, &limits->lock_timeout_ms,
-                              error);
+        code = skr_url_number(url, "timeout", 2, 86400, 0, &timeout_s, error);
+    if (timeout_s > 0 &&
+        timeout_s * 1000 < lock_timeout_ms + ROOM_FOR_ANSWER_MS)
+        lock_timeout_ms = timeout_s * 1000 - ROOM_FOR_ANSWER_MS;
+    if (code == SKR_OK)
+        code = skr_url_number(url, "lock_timeout", 1, 3600000, lock_timeout_ms,
+                              &limits->lock_timeout_ms, error);
     if (code == SKR_OK)
         code = skr_url_number(url, "statement_timeout", 1, 86400000, 0,
                               &limits->statement_timeout_ms, error);
-    return code;
+    return code == SKR_OK ? fit_timeout(timeout_s, limits, error) : code;
 }
 
 // A name that stays on this machine, where nobody can listen or step between.
@@ -374,13 +405,18 @@ connect_to_any(const struct skr_url *url, int64_t timeout_s,
 // Our texts and answers look the same whatever the server's defaults are. A
 // commit stands for a confirm: it must survive a loss of power, while a server
 // that asks for more, such as its standbys' word, has it. JIT compiles for
-// longer than any of our statements runs.
+// longer than any of our statements runs. A client that is gone without a word
+// is noticed, so that nobody waits long for what its transaction has locked.
 // Parameters: lock_timeout, statement_timeout (NULL: as the server has it).
 static const char session_sql[] =
     "SELECT set_config('TimeZone', 'UTC', false), "
     "set_config('DateStyle', 'ISO, YMD', false), "
     "set_config('standard_conforming_strings', 'on', false), "
     "set_config('jit', 'off', false), "
+    "set_config('tcp_keepalives_idle', '5', false), "
+    "set_config('tcp_keepalives_interval', '3', false), "
+    "set_config('tcp_keepalives_count', '3', false), "
+    "set_config('tcp_user_timeout', '15s', false), "
     "set_config('synchronous_commit', "
     "COALESCE(NULLIF(current_setting('synchronous_commit'), 'off'), 'on'), "
     "false), "
@@ -388,9 +424,10 @@ static const char session_sql[] =
     "set_config('statement_timeout', $2, false)";
 
 static enum skr_code
-set_up_session(PGconn *connection, const struct limits *limits,
+set_up_session(struct skr_pgsql *pgsql, const struct limits *limits,
                struct skr_error *error)
 {
+    PGconn *connection = pgsql->connection;
     if (PQserverVersion(connection) < LEAST_VERSION)
         return skr_fail(error, SKR_REFUSED, SKR_GIVE_UP,
                         "PostgreSQL 13 or newer is needed; this server is %d",
@@ -405,7 +442,7 @@ set_up_session(PGconn *connection, const struct limits *limits,
         skr_bind_text(lock_timeout),
         skr_bind_text(is_limited ? statement_timeout : NULL),
     };
-    return skr_pgsql_run(connection, NULL,
+    return skr_pgsql_run(connection, pgsql,
                          &(struct skr_statement){
                              .sql = session_sql,
                              .values = values,
@@ -415,22 +452,20 @@ set_up_session(PGconn *connection, const struct limits *limits,
 }
 
 enum skr_code
-skr_pgsql_connect(const struct skr_url *url, PGconn **connection,
+skr_pgsql_connect(struct skr_pgsql *pgsql, const struct skr_url *url,
                   struct skr_error *error)
 {
-    PGconn *made = NULL;
     struct limits limits = {0};
     enum skr_code code = skr_pgsql_check_url(url, error);
     if (code == SKR_OK)
         code = read_limits(url, &limits, error);
     if (code == SKR_OK)
-        code = connect_to_any(url, limits.connect_timeout_s, &made, error);
-    if (code == SKR_OK)
-        code = set_up_session(made, &limits, error);
-    if (code != SKR_OK) {
-        PQfinish(made);
+        code = connect_to_any(url, limits.connect_timeout_s, &pgsql->connection,
+                              error);
+    if (code != SKR_OK)
         return code;
-    }
-    *connection = made;
-    return SKR_OK;
+    pgsql->timeout_ms = limits.timeout_ms;
+    // Until it is known who answers.
+    pgsql->cache.is_off = true;
+    return set_up_session(pgsql, &limits, error);
 }

@@ -46,6 +46,8 @@ struct skr_pgsql_followed {
 struct skr_pgsql {
     struct skr_db db;
     PGconn *connection;
+    int64_t timeout_ms;  // for which the server may be silent
+    int64_t silent_ms;   // 0, or for how long it was before we hung up
     struct skr_pgsql_cache cache;
     // What failed last, whoever ran it: a transaction that is aborted does not
     // say why.
@@ -69,10 +71,10 @@ extern const struct skr_dialect skr_pgsql_dialect;
 extern const struct skr_tx_ops skr_pgsql_own_tx;
 
 // connect.c: opens the connection that a URL describes, with its session set
-// up. *connection is NULL unless SKR_OK.
+// up. pgsql->connection is the caller's to close whatever the outcome.
 struct skr_url;
 SKR_MUST_CHECK enum skr_code
-skr_pgsql_connect(const struct skr_url *url, PGconn **connection,
+skr_pgsql_connect(struct skr_pgsql *pgsql, const struct skr_url *url,
                   struct skr_error *error);
 
 skr_db_check_url_fn skr_pgsql_check_url;
@@ -87,16 +89,31 @@ enum skr_code
 skr_pgsql_fail_connect(PGconn *connection, const char *place,
                        const char *advice, struct skr_error *error);
 
+// For a connection of ours on which the server was silent for too long.
+enum skr_code
+skr_pgsql_fail_silent(const struct skr_pgsql *pgsql, struct skr_error *error);
+
 // Whether another transaction was in the way, by the server's state.
 bool skr_pgsql_is_conflict(const char *state);
 
-// statement.c: cache is NULL for a connection that is not ours.
+// answer.c: what comes before and after one of libpq's PQsend...(), whose
+// result is was_sent; together they are PQexec() for a connection of ours. NULL
+// as there, and when the server was silent for longer than timeout_ms: then the
+// connection is at its end, and whoever uses it hears so at once.
+void skr_pgsql_get_ready(struct skr_pgsql *pgsql, int64_t timeout_ms);
+SKR_MUST_CHECK PGresult *
+skr_pgsql_take_answer(struct skr_pgsql *pgsql, int was_sent,
+                      int64_t timeout_ms);
+
+// statement.c: own is NULL for a connection that is not ours, whose calls may
+// block for as long as they like.
 SKR_MUST_CHECK enum skr_code
-skr_pgsql_run(PGconn *connection, struct skr_pgsql_cache *cache,
+skr_pgsql_run(PGconn *connection, struct skr_pgsql *own,
               const struct skr_statement *statement, struct skr_error *error);
-// A text without parameters or rows, such as COMMIT.
+// A text without parameters or rows, such as COMMIT, on a connection of ours.
 SKR_MUST_CHECK enum skr_code
-skr_pgsql_exec(PGconn *connection, const char *sql, struct skr_error *error);
+skr_pgsql_exec(struct skr_pgsql *pgsql, const char *sql,
+               struct skr_error *error);
 void skr_pgsql_cache_clear(struct skr_pgsql_cache *cache);
 
 // lock.c: whether somebody stands between us and the server, who may give us

@@ -72,7 +72,7 @@ listen_to(struct skr_pgsql *pgsql, const char *channel, struct skr_error *error)
         return skr_fail_memory(error);
     snprintf(sql, sizeof(sql), "LISTEN %s", quoted);
     PQfreemem(quoted);
-    return skr_pgsql_exec(pgsql->connection, sql, error);
+    return skr_pgsql_exec(pgsql, sql, error);
 }
 
 static enum skr_code
@@ -84,7 +84,7 @@ ask_for_triggers(struct skr_pgsql *pgsql, struct skr_error *error)
     followed->has_plain = false;
     followed->has_armed = false;
     followed->asked_at_ms = skr_clock_ms();
-    enum skr_code code = skr_pgsql_run(pgsql->connection, &pgsql->cache,
+    enum skr_code code = skr_pgsql_run(pgsql->connection, pgsql,
                                        &(struct skr_statement){
                                            .sql = triggers_sql,
                                            .values = &table,
@@ -128,9 +128,7 @@ skr_pgsql_follow(struct skr_db *db, const char *table, const char *queue,
     *followed = (struct skr_pgsql_followed){.linger_ms = LEAST_LINGER_MS};
     snprintf(followed->table, sizeof(followed->table), "%s", table);
     snprintf(followed->queue, sizeof(followed->queue), "%s", queue);
-    enum skr_code code =
-        skr_pgsql_run(pgsql->connection, NULL,
-                      &(struct skr_statement){.sql = plan_sql}, error);
+    enum skr_code code = skr_pgsql_exec(pgsql, plan_sql, error);
     if (code == SKR_OK)
         code = ask_for_triggers(pgsql, error);
     return code;
@@ -183,7 +181,7 @@ call(struct skr_pgsql *pgsql, const char *sql, bool *answer,
         skr_bind_text(pgsql->followed.table),
         skr_bind_text(pgsql->followed.queue),
     };
-    return skr_pgsql_run(pgsql->connection, &pgsql->cache,
+    return skr_pgsql_run(pgsql->connection, pgsql,
                          &(struct skr_statement){
                              .sql = sql,
                              .values = values,

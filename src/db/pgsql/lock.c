@@ -25,18 +25,15 @@ enum {
     "set its pool_mode to session, or share the queue with `claim: lease`"
 
 // The holder's session is bounded by the server from the same statement on: one
-// that is frozen, or whose host is gone, loses the lock within 15 seconds. The
-// last limit is for a holder that stopped reading an answer under way.
+// that is frozen loses the lock within 15 seconds. One whose host is gone, or
+// that stopped reading an answer under way, does so by the limits that every
+// session of ours has.
 // Parameter: key. A row is the session, and means that the lock is ours.
-#define LOCK(function)                                                  \
-    "SELECT pg_backend_pid(), "                                         \
-    "set_config('idle_session_timeout', '15s', false), "                \
-    "set_config('idle_in_transaction_session_timeout', '15s', false), " \
-    "set_config('tcp_keepalives_idle', '5', false), "                   \
-    "set_config('tcp_keepalives_interval', '3', false), "               \
-    "set_config('tcp_keepalives_count', '3', false), "                  \
-    "set_config('tcp_user_timeout', '15s', false) "                     \
-    "FROM (SELECT " function "($1) AS is_ours OFFSET 0) AS attempt "    \
+#define LOCK(function)                                                 \
+    "SELECT pg_backend_pid(), "                                        \
+    "set_config('idle_session_timeout', '15s', false), "               \
+    "set_config('idle_in_transaction_session_timeout', '15s', false) " \
+    "FROM (SELECT " function "($1) AS is_ours OFFSET 0) AS attempt "   \
     "WHERE is_ours"
 #define UNLOCK(function)                                \
     "SELECT " function "($1), "                         \
@@ -83,7 +80,7 @@ static enum skr_code
 ask(struct skr_pgsql *pgsql, const char *sql, const struct skr_value *key,
     int64_t *number, struct skr_error *error)
 {
-    return skr_pgsql_run(pgsql->connection, &pgsql->cache,
+    return skr_pgsql_run(pgsql->connection, pgsql,
                          &(struct skr_statement){
                              .sql = sql,
                              .values = key,
@@ -115,11 +112,13 @@ connect_again(PGconn *connection)
     if (options == NULL)
         return NULL;
     for (size_t i = 0; options[i].keyword != NULL; i++) {
-        if (options[i].val == NULL || count + 1 == SKR_COUNT_OF(names))
+        if (options[i].val == NULL || count + 2 == SKR_COUNT_OF(names))
             continue;
         names[count] = options[i].keyword;
         values[count++] = options[i].val;
     }
+    names[count] = "connect_timeout";
+    values[count++] = "10";
     names[count] = NULL;
     values[count] = NULL;
     PGconn *made = PQconnectdbParams(names, values, 0);
@@ -136,15 +135,14 @@ refuse_shared_session(struct skr_pgsql *pgsql, struct skr_error *error)
     int64_t ours = 0, theirs = 0;
     enum skr_code code = SKR_OK;
     PGconn *other = connect_again(pgsql->connection);
+    struct skr_pgsql second = {.connection = other,
+                               .timeout_ms = pgsql->timeout_ms,
+                               .cache = {.is_off = true}};
     // What it has asked before must not stand between the two answers.
     if (PQstatus(other) == CONNECTION_OK)
         code = ask(pgsql, session_sql, NULL, &ours, error);
     if (code == SKR_OK && ours != 0)
-        code = skr_pgsql_run(other, NULL,
-                             &(struct skr_statement){.sql = session_sql,
-                                                     .each_row = keep_number,
-                                                     .user = &theirs},
-                             error);
+        code = ask(&second, session_sql, NULL, &theirs, error);
     PQfinish(other);
     if (code == SKR_OK && ours != 0 && ours == theirs)
         return skr_fail(error, SKR_REFUSED, SKR_GIVE_UP, FOREIGN_SESSION);

@@ -29,7 +29,7 @@ pgsql_open(struct skr_db *db, const struct skr_url *url,
            struct skr_error *error)
 {
     struct skr_pgsql *pgsql = (struct skr_pgsql *)db;
-    enum skr_code code = skr_pgsql_connect(url, &pgsql->connection, error);
+    enum skr_code code = skr_pgsql_connect(pgsql, url, error);
     if (code == SKR_OK &&
         !PQregisterEventProc(pgsql->connection, note_failure, "skirnir", pgsql))
         return skr_fail_memory(error);
@@ -46,6 +46,9 @@ pgsql_close(struct skr_db *db)
     // need not wait for that.
     skr_pgsql_unlock(db);
     skr_pgsql_cache_clear(&pgsql->cache);
+    // Saying farewell is no reason to wait either.
+    if (pgsql->connection != NULL)
+        PQsetnonblocking(pgsql->connection, 1);
     PQfinish(pgsql->connection);
     pgsql->connection = NULL;
 }
@@ -83,7 +86,7 @@ pgsql_begin(struct skr_db *db, enum skr_begin mode, struct skr_error *error)
             sql = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY" BY_INDEX;
         break;
     }
-    return skr_pgsql_exec(pgsql->connection, sql, error);
+    return skr_pgsql_exec(pgsql, sql, error);
 }
 
 void
@@ -93,7 +96,7 @@ skr_pgsql_rollback(struct skr_db *db)
     PGTransactionStatusType status = PQtransactionStatus(pgsql->connection);
     if (status != PQTRANS_INTRANS && status != PQTRANS_INERROR)
         return;
-    enum skr_code ignored = skr_pgsql_exec(pgsql->connection, "ROLLBACK", NULL);
+    enum skr_code ignored = skr_pgsql_exec(pgsql, "ROLLBACK", NULL);
     (void)ignored;
 }
 
@@ -105,7 +108,7 @@ pgsql_commit(struct skr_db *db, struct skr_error *error)
     // COMMIT says yes to a transaction that has failed, and rolls it back.
     enum skr_code code = tx.ops->check(tx, error);
     if (code == SKR_OK)
-        code = skr_pgsql_exec(pgsql->connection, "COMMIT", error);
+        code = skr_pgsql_exec(pgsql, "COMMIT", error);
     if (code != SKR_OK)
         skr_pgsql_rollback(db);
     return code;

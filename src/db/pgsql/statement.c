@@ -137,6 +137,15 @@ find_place(const struct skr_pgsql_cache *cache, const struct binding *binding,
     return cache->count < SKR_PGSQL_CACHE_SIZE ? cache->count : oldest;
 }
 
+static enum skr_code
+fail(PGconn *connection, const struct skr_pgsql *own, const PGresult *result,
+     const char *sql, struct skr_error *error)
+{
+    if (own != NULL && own->silent_ms > 0)
+        return skr_pgsql_fail_silent(own, error);
+    return skr_pgsql_fail(connection, result, sql, error);
+}
+
 static void
 name_statement(uint64_t number, char name[32])
 {
@@ -152,30 +161,35 @@ forget(struct skr_pgsql_cache *cache, size_t place)
 }
 
 static enum skr_code
-evict(PGconn *connection, struct skr_pgsql_cache *cache, size_t place,
-      struct skr_error *error)
+evict(struct skr_pgsql *pgsql, size_t place, struct skr_error *error)
 {
+    struct skr_pgsql_cache *cache = &pgsql->cache;
     char name[32], sql[64];
     name_statement(cache->entries[place].number, name);
     snprintf(sql, sizeof(sql), "DEALLOCATE %s", name);
     forget(cache, place);
-    return skr_pgsql_exec(connection, sql, error);
+    return skr_pgsql_exec(pgsql, sql, error);
 }
 
 static enum skr_code
-prepare(PGconn *connection, struct skr_pgsql_cache *cache,
-        const struct binding *binding, const char *sql, struct skr_error *error)
+prepare(struct skr_pgsql *pgsql, const struct binding *binding, const char *sql,
+        struct skr_error *error)
 {
+    struct skr_pgsql_cache *cache = &pgsql->cache;
+    PGconn *connection = pgsql->connection;
     char *key = NULL, name[32];
     if (asprintf(&key, "%s:%s", binding->kinds, sql) < 0)
         return skr_fail_memory(error);
     uint64_t number = ++cache->last_number;
     name_statement(number, name);
+    skr_pgsql_get_ready(pgsql, pgsql->timeout_ms);
+    int was_sent = PQsendPrepare(connection, name, sql, (int)binding->count,
+                                 binding->types);
     PGresult *result =
-        PQprepare(connection, name, sql, (int)binding->count, binding->types);
+        skr_pgsql_take_answer(pgsql, was_sent, pgsql->timeout_ms);
     enum skr_code code = SKR_OK;
     if (PQresultStatus(result) != PGRES_COMMAND_OK)
-        code = skr_pgsql_fail(connection, result, sql, error);
+        code = fail(connection, pgsql, result, sql, error);
     PQclear(result);
     if (code != SKR_OK) {
         free(key);
@@ -188,17 +202,17 @@ prepare(PGconn *connection, struct skr_pgsql_cache *cache,
 }
 
 static enum skr_code
-find_or_prepare(PGconn *connection, struct skr_pgsql_cache *cache,
-                const struct binding *binding, const char *sql, size_t *place,
-                struct skr_error *error)
+find_or_prepare(struct skr_pgsql *pgsql, const struct binding *binding,
+                const char *sql, size_t *place, struct skr_error *error)
 {
+    struct skr_pgsql_cache *cache = &pgsql->cache;
     bool found = false;
     *place = find_place(cache, binding, sql, &found);
     enum skr_code code = SKR_OK;
     if (!found && *place < cache->count)
-        code = evict(connection, cache, *place, error);
+        code = evict(pgsql, *place, error);
     if (!found && code == SKR_OK) {
-        code = prepare(connection, cache, binding, sql, error);
+        code = prepare(pgsql, binding, sql, error);
         *place = cache->count - 1;
     }
     if (code == SKR_OK)
@@ -227,32 +241,63 @@ is_stale(const PGresult *result)
             strcmp(function, "RevalidateCachedQuery") == 0);
 }
 
+// In pipeline mode, which a handler may have left on, libpq refuses at once
+// what waits for an answer, and takes what does not.
+static bool
+is_bounded(PGconn *connection, const struct skr_pgsql *own)
+{
+    return own != NULL && PQpipelineStatus(connection) == PQ_PIPELINE_OFF;
+}
+
+static PGresult *
+execute_text(PGconn *connection, struct skr_pgsql *own,
+             const struct binding *binding, const char *sql)
+{
+    int count = (int)binding->count;
+    if (!is_bounded(connection, own))
+        return PQexecParams(connection, sql, count, binding->types,
+                            binding->values, binding->sizes, binding->formats,
+                            0);
+    skr_pgsql_get_ready(own, own->timeout_ms);
+    int was_sent =
+        PQsendQueryParams(connection, sql, count, binding->types,
+                          binding->values, binding->sizes, binding->formats, 0);
+    return skr_pgsql_take_answer(own, was_sent, own->timeout_ms);
+}
+
+static PGresult *
+execute_prepared(struct skr_pgsql *pgsql, const struct binding *binding,
+                 uint64_t number)
+{
+    char name[32];
+    name_statement(number, name);
+    skr_pgsql_get_ready(pgsql, pgsql->timeout_ms);
+    int was_sent = PQsendQueryPrepared(pgsql->connection, name,
+                                       (int)binding->count, binding->values,
+                                       binding->sizes, binding->formats, 0);
+    return skr_pgsql_take_answer(pgsql, was_sent, pgsql->timeout_ms);
+}
+
 static enum skr_code
-execute(PGconn *connection, struct skr_pgsql_cache *cache,
+execute(PGconn *connection, struct skr_pgsql *own,
         const struct binding *binding, const char *sql, PGresult **result,
         struct skr_error *error)
 {
-    if (cache == NULL || cache->is_off) {
-        *result =
-            PQexecParams(connection, sql, (int)binding->count, binding->types,
-                         binding->values, binding->sizes, binding->formats, 0);
+    if (!is_bounded(connection, own) || own->cache.is_off) {
+        *result = execute_text(connection, own, binding, sql);
         return SKR_OK;
     }
     size_t place = 0;
-    enum skr_code code =
-        find_or_prepare(connection, cache, binding, sql, &place, error);
+    enum skr_code code = find_or_prepare(own, binding, sql, &place, error);
     if (code != SKR_OK)
         return code;
-    char name[32];
-    name_statement(cache->entries[place].number, name);
-    *result =
-        PQexecPrepared(connection, name, (int)binding->count, binding->values,
-                       binding->sizes, binding->formats, 0);
+    *result = execute_prepared(own, binding, own->cache.entries[place].number);
     if (!is_stale(*result))
         return SKR_OK;
-    forget(cache, place);
+    forget(&own->cache, place);
     code = skr_pgsql_fail(connection, *result, sql, error);
     PQclear(*result);
+    *result = NULL;
     if (error != NULL) {
         error->code = SKR_CONFLICT;
         error->remedy = SKR_TRY_AGAIN;
@@ -344,7 +389,7 @@ count_affected(PGresult *result)
 }
 
 static enum skr_code
-use_result(PGconn *connection, PGresult *result,
+use_result(PGconn *connection, const struct skr_pgsql *own, PGresult *result,
            const struct skr_statement *statement, struct skr_error *error)
 {
     ExecStatusType status = PQresultStatus(result);
@@ -355,36 +400,65 @@ use_result(PGconn *connection, PGresult *result,
         return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
                         "COPY cannot be run here: %.200s", statement->sql);
     if (status != PGRES_TUPLES_OK && status != PGRES_COMMAND_OK)
-        return skr_pgsql_fail(connection, result, statement->sql, error);
+        return fail(connection, own, result, statement->sql, error);
     if (statement->affected != NULL)
         *statement->affected = count_affected(result);
     return give_rows(result, statement, error);
 }
 
+static enum skr_code
+run_as_text(struct skr_pgsql *pgsql, const struct skr_statement *statement,
+            int64_t timeout_ms, struct skr_error *error)
+{
+    PGresult *result;
+    PGconn *connection = pgsql->connection;
+    if (is_bounded(connection, pgsql)) {
+        skr_pgsql_get_ready(pgsql, timeout_ms);
+        int was_sent = PQsendQuery(connection, statement->sql);
+        result = skr_pgsql_take_answer(pgsql, was_sent, timeout_ms);
+    } else {
+        result = PQexec(connection, statement->sql);
+    }
+    enum skr_code code =
+        use_result(connection, pgsql, result, statement, error);
+    PQclear(result);
+    return code;
+}
+
+static enum skr_code
+run_long(struct skr_pgsql *pgsql, const struct skr_statement *statement,
+         struct skr_error *error)
+{
+    int64_t long_ms = INT64_C(1000) * SKR_LONG_TIMEOUT_S;
+    return run_as_text(
+        pgsql, statement,
+        pgsql->timeout_ms > long_ms ? pgsql->timeout_ms : long_ms, error);
+}
+
 enum skr_code
-skr_pgsql_run(PGconn *connection, struct skr_pgsql_cache *cache,
+skr_pgsql_run(PGconn *connection, struct skr_pgsql *own,
               const struct skr_statement *statement, struct skr_error *error)
 {
     struct binding binding;
     PGresult *result = NULL;
+    if (own != NULL && statement->takes_long)
+        return run_long(own, statement, error);
     enum skr_code code = bind_values(&binding, statement, error);
     if (code != SKR_OK)
         return code;
-    code = execute(connection, cache, &binding, statement->sql, &result, error);
+    code = execute(connection, own, &binding, statement->sql, &result, error);
     free(binding.texts);
     if (code != SKR_OK)
         return code;
-    code = use_result(connection, result, statement, error);
+    code = use_result(connection, own, result, statement, error);
     PQclear(result);
     return code;
 }
 
 enum skr_code
-skr_pgsql_exec(PGconn *connection, const char *sql, struct skr_error *error)
+skr_pgsql_exec(struct skr_pgsql *pgsql, const char *sql,
+               struct skr_error *error)
 {
-    PGresult *result = PQexec(connection, sql);
-    enum skr_code code = use_result(connection, result,
-                                    &(struct skr_statement){.sql = sql}, error);
-    PQclear(result);
-    return code;
+    return run_as_text(pgsql, &(struct skr_statement){.sql = sql},
+                       pgsql->timeout_ms, error);
 }

@@ -165,7 +165,7 @@ own_run(struct skr_tx tx, const struct skr_statement *statement,
         struct skr_error *error)
 {
     struct skr_pgsql *pgsql = tx.connection;
-    return skr_pgsql_run(pgsql->connection, &pgsql->cache, statement, error);
+    return skr_pgsql_run(pgsql->connection, pgsql, statement, error);
 }
 
 static enum skr_code
