@@ -196,11 +196,13 @@ skr_text_number(const char *text, int64_t least, int64_t most, int64_t *number)
     return true;
 }
 
+static const char base64_alphabet[] =
+    "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+
 char *
 skr_text_base64(const void *bytes, size_t size)
 {
-    static const char alphabet[] =
-        "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    const char *alphabet = base64_alphabet;
     const unsigned char *in = bytes;
     if (size > SIZE_MAX / 2)
         return NULL;
@@ -220,4 +222,45 @@ skr_text_base64(const void *bytes, size_t size)
     }
     *out = '\0';
     return encoded;
+}
+
+// Four letters as 24 bits; padding, which may stand at the end, counts as 0.
+static bool
+read_base64_word(const char *letters, size_t padding, uint32_t *word)
+{
+    *word = 0;
+    for (size_t i = 0; i < 4; i++) {
+        bool is_padding = i >= 4 - padding;
+        const char *place =
+            letters[i] == '\0' ? NULL : strchr(base64_alphabet, letters[i]);
+        if (is_padding ? letters[i] != '=' : place == NULL)
+            return false;
+        *word =
+            *word << 6 | (is_padding ? 0 : (uint32_t)(place - base64_alphabet));
+    }
+    return true;
+}
+
+bool
+skr_text_from_base64(const char *text, size_t size, void *bytes,
+                     size_t *bytes_size)
+{
+    unsigned char *out = bytes;
+    size_t count = 0;
+    if (size % 4 != 0)
+        return false;
+    for (size_t at = 0; at < size; at += 4) {
+        bool is_last = at + 4 == size;
+        size_t padding = !is_last              ? 0
+                         : text[at + 2] == '=' ? 2
+                         : text[at + 3] == '=' ? 1
+                                               : 0;
+        uint32_t word;
+        if (!read_base64_word(text + at, padding, &word))
+            return false;
+        for (size_t i = 0; i < 3 - padding; i++)
+            out[count++] = (unsigned char)(word >> (16 - 8 * i));
+    }
+    *bytes_size = count;
+    return true;
 }

@@ -48,5 +48,9 @@ skr_text_number(const char *text, int64_t least, int64_t most, int64_t *number);
 
 // Standard alphabet with padding. NULL when memory is out; caller frees.
 char *skr_text_base64(const void *bytes, size_t size);
+// Undoes it, into bytes, which has room for size / 4 * 3 of them. False when
+// the text is no base64.
+bool skr_text_from_base64(const char *text, size_t size, void *bytes,
+                          size_t *bytes_size);
 
 #endif

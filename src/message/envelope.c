@@ -196,6 +196,7 @@ stays_home(const char *header)
         strcmp(header, SKR_HEADER_CONTENT_TYPE) == 0 ||
         strcmp(header, SKR_HEADER_CLASS) == 0 ||
         strcmp(header, SKR_HEADER_NAME) == 0 ||
+        strcmp(header, SKR_HEADER_BODY_ENCODING) == 0 ||
         strcmp(header, SKR_HEADER_EXCHANGE) == 0 ||
         strcmp(header, SKR_HEADER_ROUTING_KEY) == 0 ||
         strcmp(header, SKR_HEADER_TYPE_EXCHANGE) == 0 ||

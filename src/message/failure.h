@@ -59,4 +59,30 @@ SKR_MUST_CHECK enum skr_code
 skr_failure_wrap_raw(struct skr_arena *arena, const void *raw, size_t raw_size,
                      struct skr_headers *headers, struct skr_error *error);
 
+// What the headers of a row in the failed table say, whoever wrote them. What
+// is not said is NULL.
+struct skr_failure_report {
+    struct skr_headers headers;  // count 0: they could not be understood
+    const char *transport;       // where it failed
+    const char *name;            // the message's
+    const char *class_name;
+    bool has_id;
+    struct skr_id id;
+    const char *error_class, *error_code, *error_text;
+    uint32_t retries;
+    bool is_php;  // PHP's own serialisation: the body says it all, to PHP alone
+};
+// json is the headers column. Fails only for lack of memory.
+SKR_MUST_CHECK enum skr_code
+skr_failure_read(struct skr_arena *arena, const char *json, size_t size,
+                 const struct skr_names *names,
+                 struct skr_failure_report *report, struct skr_error *error);
+
+// Appends the headers column of a message that is to be tried again as if it
+// had never failed: what mark_failed() and wrap_raw() did is undone, and so is
+// what Symfony's listeners add. The id stays.
+SKR_MUST_CHECK enum skr_code
+skr_failure_undo(struct skr_arena *arena, const struct skr_headers *headers,
+                 struct skr_text *json, struct skr_error *error);
+
 #endif

@@ -609,6 +609,94 @@ test_headers_that_are_no_json_are_kept_as_they_are(void **state)
         "/w==");
 }
 
+static void
+expect_undone(const struct skr_headers *headers, const char *expected)
+{
+    struct skr_text json = {0};
+    assert_int_equal(skr_failure_undo(&arena, headers, &json, NULL), SKR_OK);
+    assert_string_equal(json.bytes, expected);
+    skr_text_fini(&json);
+}
+
+static void
+test_what_failing_did_to_headers_is_undone(void **state)
+{
+    (void)state;
+    static const char before[] = "{\"type\":\"order.placed\",\"X-Shop\":\"n\"}";
+    struct skr_headers headers = parse(before);
+    struct skr_text json = {0};
+    struct skr_failure_report report;
+    const struct skr_error reason = {
+        .code = SKR_REFUSED, .text = "no route", .native = "312"};
+    const struct skr_failure failure = {
+        .transport = "outbox", .retries = 3, .reason = &reason};
+    bool readable = false;
+    assert_int_equal(skr_failure_mark_failed(&arena, &headers, &names, &failure,
+                                             &readable, NULL),
+                     SKR_OK);
+    expect_undone(&headers, before);
+    // and what was written is what is read
+    assert_int_equal(
+        skr_headers_write(headers.items, headers.count, &json, NULL), SKR_OK);
+    assert_int_equal(
+        skr_failure_read(&arena, json.bytes, json.size, NULL, &report, NULL),
+        SKR_OK);
+    skr_text_fini(&json);
+    assert_string_equal(report.transport, "outbox");
+    assert_string_equal(report.name, "order.placed");
+    assert_string_equal(report.class_name, "App\\Event\\OrderPlaced");
+    assert_string_equal(report.error_text, "no route");
+    assert_string_equal(report.error_code, "312");
+    assert_int_equal(report.retries, 3);
+    assert_false(report.has_id);
+}
+
+static void
+test_headers_that_were_wrapped_are_unwrapped(void **state)
+{
+    (void)state;
+    static const char *const cases[] = {"{nope", "", "\xff\xfe{"};
+    for (size_t i = 0; i < SKR_COUNT_OF(cases); i++) {
+        struct skr_headers headers;
+        struct skr_text json = {0};
+        assert_int_equal(skr_failure_wrap_raw(&arena, cases[i],
+                                              strlen(cases[i]), &headers, NULL),
+                         SKR_OK);
+        skr_text_add_string(&json, "");
+        assert_int_equal(skr_failure_undo(&arena, &headers, &json, NULL),
+                         SKR_OK);
+        assert_string_equal(json.bytes, cases[i]);
+        skr_text_fini(&json);
+    }
+}
+
+static void
+test_headers_of_any_kind_are_read_without_an_error(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *json;
+        const char *name;
+        bool is_php;
+    } cases[] = {
+        {"[]", NULL, true},
+        {"", NULL, false},
+        {"{nope", NULL, false},
+        {"{}", NULL, false},
+        {"{\"type\":\"a.b\",\"X-Message-Id\":\"bad\"}", "a.b", false},
+    };
+    for (size_t i = 0; i < SKR_COUNT_OF(cases); i++) {
+        struct skr_failure_report report;
+        assert_int_equal(skr_failure_read(&arena, cases[i].json,
+                                          strlen(cases[i].json), &names,
+                                          &report, NULL),
+                         SKR_OK);
+        assert_int_equal(report.is_php, cases[i].is_php);
+        assert_int_equal(report.name == NULL, cases[i].name == NULL);
+        assert_false(report.has_id);
+    }
+}
+
 int
 main(void)
 {
@@ -645,6 +733,12 @@ main(void)
             test_a_failed_row_of_unknown_class_is_not_for_symfony, reset),
         cmocka_unit_test_teardown(
             test_headers_that_are_no_json_are_kept_as_they_are, reset),
+        cmocka_unit_test_teardown(test_what_failing_did_to_headers_is_undone,
+                                  reset),
+        cmocka_unit_test_teardown(test_headers_that_were_wrapped_are_unwrapped,
+                                  reset),
+        cmocka_unit_test_teardown(
+            test_headers_of_any_kind_are_read_without_an_error, reset),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -128,8 +128,30 @@ test_base64_follows_the_published_vectors(void **state)
     for (size_t i = 0; i < SKR_COUNT_OF(cases); i++) {
         char *encoded = skr_text_base64(cases[i].bytes, cases[i].size);
         assert_string_equal(encoded, cases[i].encoded);
+        char decoded[16];
+        size_t size = SIZE_MAX;
+        assert_true(
+            skr_text_from_base64(encoded, strlen(encoded), decoded, &size));
+        assert_int_equal(size, cases[i].size);
+        assert_memory_equal(decoded, cases[i].bytes, size);
         free(encoded);
     }
+}
+
+static void
+test_what_is_no_base64_is_refused(void **state)
+{
+    (void)state;
+    static const char *const cases[] = {
+        "Z",    "Zg=",      "Zg",       "=g==", "Z===",  "====",
+        "Zm=v", "Zg==Zm9v", "Zm9v Zg=", "Zm-_", "Zm9\n",
+    };
+    char decoded[16];
+    size_t size = 0;
+    for (size_t i = 0; i < SKR_COUNT_OF(cases); i++)
+        assert_false(
+            skr_text_from_base64(cases[i], strlen(cases[i]), decoded, &size));
+    assert_false(skr_text_from_base64("Zm\0v", 4, decoded, &size));
 }
 
 static void
@@ -218,6 +240,7 @@ main(void)
         cmocka_unit_test(test_identifiers_are_safe_in_sql),
         cmocka_unit_test(test_prefix_and_suffix),
         cmocka_unit_test(test_base64_follows_the_published_vectors),
+        cmocka_unit_test(test_what_is_no_base64_is_refused),
         cmocka_unit_test(test_text_grows_and_is_taken_whole),
         cmocka_unit_test(test_a_cleared_text_keeps_its_room),
         cmocka_unit_test(test_numbers_are_digits_within_bounds),
