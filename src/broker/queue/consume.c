@@ -167,6 +167,24 @@ claim(struct queue_broker *broker, size_t capacity, struct skr_error *error)
     return SKR_OK;
 }
 
+// What tells how the body lies in its row is of no use to who gets the body.
+static enum skr_code
+drop_encoding(struct skr_arena *arena, struct skr_incoming *incoming,
+              struct skr_error *error)
+{
+    const struct skr_headers all = incoming->headers;
+    if (skr_headers_find(all.items, all.count, SKR_HEADER_BODY_ENCODING) ==
+        NULL)
+        return SKR_OK;
+    incoming->headers = (struct skr_headers){0};
+    for (size_t i = 0; i < all.count; i++)
+        if (strcmp(all.items[i].name, SKR_HEADER_BODY_ENCODING) != 0 &&
+            !skr_headers_add(arena, &incoming->headers, all.items[i].name,
+                             all.items[i].value))
+            return skr_fail_memory(error);
+    return SKR_OK;
+}
+
 // What was derived stands in for the id that a broker would give.
 static enum skr_code
 fill(struct queue_broker *broker, size_t index, struct skr_incoming *incoming,
@@ -185,10 +203,11 @@ fill(struct queue_broker *broker, size_t index, struct skr_incoming *incoming,
         .redelivered = was_tried(item),
         .handle = index,
     };
+    enum skr_code code = drop_encoding(&broker->batch.arena, incoming, error);
     if (item->state == SKR_HOPELESS)
         incoming->problem = item->reason;
-    if (!broker->derives_ids || !item->envelope.has_id)
-        return SKR_OK;
+    if (code != SKR_OK || !broker->derives_ids || !item->envelope.has_id)
+        return code;
     char id[SKR_ID_TEXT_SIZE];
     skr_id_format(message->id, id);
     incoming->broker_id = skr_arena_text(&broker->batch.arena, id, strlen(id));

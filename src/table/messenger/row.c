@@ -8,6 +8,7 @@
 #include "table/messenger/layout.h"
 
 #include <stdio.h>
+#include <string.h>
 
 // UUIDv8: a hash of what makes the row unique and never changes.
 static struct skr_id
@@ -30,6 +31,36 @@ derive_id(const struct skr_messenger *messenger, const char *id_namespace,
     id.bytes[6] = (uint8_t)((id.bytes[6] & 0x0f) | 0x80);
     id.bytes[8] = (uint8_t)((id.bytes[8] & 0x3f) | 0x80);
     return id;
+}
+
+// Bytes that no text column could hold stand in it as base64. The headers go on
+// saying so, as they belong to the row.
+static enum skr_code
+read_body(struct skr_arena *arena, struct skr_envelope *envelope,
+          struct skr_error *reason)
+{
+    struct skr_message *message = &envelope->message;
+    const char *encoding =
+        skr_headers_find(envelope->headers.items, envelope->headers.count,
+                         SKR_HEADER_BODY_ENCODING);
+    if (encoding == NULL) {
+        if (skr_text_is_storable(message->body, message->body_size))
+            return SKR_OK;
+        return skr_fail(reason, SKR_MALFORMED, SKR_GIVE_UP,
+                        "the body is not UTF-8 text");
+    }
+    void *bytes = skr_arena_take(arena, message->body_size + 1);
+    if (bytes == NULL)
+        return skr_fail_memory(reason);
+    if (strcmp(encoding, "base64") != 0 ||
+        !skr_text_from_base64(message->body, message->body_size, bytes,
+                              &message->body_size))
+        return skr_fail(
+            reason, SKR_MALFORMED, SKR_GIVE_UP,
+            "the body is not in base64, as the header " SKR_HEADER_BODY_ENCODING
+            " says");
+    message->body = bytes;
+    return SKR_OK;
 }
 
 static enum skr_code
@@ -59,12 +90,9 @@ understand(const struct skr_messenger *messenger, const char *id_namespace,
         envelope.has_id = true;
     }
     item->envelope = envelope;
-    if (!skr_text_is_storable(envelope.message.body,
-                              envelope.message.body_size))
-        return skr_fail(reason, SKR_MALFORMED, SKR_GIVE_UP,
-                        "the body is not UTF-8 text");
-    if (!envelope.has_id)
-        return SKR_OK;
+    code = read_body(arena, &item->envelope, reason);
+    if (code != SKR_OK || !envelope.has_id)
+        return code;
     return skr_envelope_to_wire(arena, messenger->id_header, &item->envelope,
                                 reason);
 }
