@@ -6,7 +6,8 @@ import pytest
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent / "integration"))
 
-import shop as shops  # noqa: E402: found through the path above
+import places  # noqa: E402: found through the path above
+import shop as shops  # noqa: E402
 import worlds  # noqa: E402
 
 
@@ -36,6 +37,16 @@ def vhost():
 def world(request, tmp_path, vhost):
     """An outbox in each of the servers, and RabbitMQ; nothing is set up."""
     opened = worlds.World(tmp_path, worlds.new_database(request.param), vhost)
+    yield opened
+    opened.leave()
+
+
+@pytest.fixture(params=places.KINDS)
+def place(request, tmp_path):
+    """An outbox, a queue and failed messages in each kind of database."""
+    database = places.open_database(request.param, tmp_path)
+    opened = places.Place(tmp_path, database)
+    opened.set_up()
     yield opened
     opened.leave()
 

@@ -27,7 +27,7 @@ struct skr_app {
 typedef enum skr_exit skr_command_fn(struct skr_app *app);
 
 struct skr_command {
-    const char *name;
+    const char *name;       // one word or two
     const char *alias;      // Symfony's name for it; NULL: none
     const char *arguments;  // "TRANSPORT"
     size_t least_arguments;
@@ -86,6 +86,9 @@ void skr_signals_on_stop(void (*stop)(void *user), void *user);
 
 skr_command_fn skr_command_config;
 skr_command_fn skr_command_consume;
+skr_command_fn skr_command_failed_remove;
+skr_command_fn skr_command_failed_retry;
+skr_command_fn skr_command_failed_show;
 skr_command_fn skr_command_publish;
 skr_command_fn skr_command_relay;
 skr_command_fn skr_command_setup;

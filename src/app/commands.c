@@ -97,6 +97,60 @@ static const struct skr_option setup_amqp_options[] = {
     {0},
 };
 
+#define FAILED_FILTERS                                                       \
+    {"transport", 't', "NAME", "those that failed in this transport",        \
+     .kind = SKR_OPTION_TEXT},                                               \
+        {"name", 'n', "PATTERN", "messages of this name, as in order.*",     \
+         .kind = SKR_OPTION_TEXT},                                           \
+        {"class", '\0', "PATTERN", "messages of this PHP class",             \
+         .kind = SKR_OPTION_TEXT},                                           \
+        {"error", 'e', "TEXT", "those whose error has this in it",           \
+         .kind = SKR_OPTION_TEXT},                                           \
+        {"since", 's', "TIME", "failed since 15m, 2h, 7d, or a time in UTC", \
+         .kind = SKR_OPTION_SINCE},                                          \
+        {"max",                                                              \
+         'm',                                                                \
+         "N",                                                                \
+         "so many at most",                                                  \
+         .kind = SKR_OPTION_NUMBER,                                          \
+         .least = 1,                                                         \
+         .most = INT64_MAX},                                                 \
+    {                                                                        \
+        "database", '\0', "NAME", "only those in this database",             \
+            .kind = SKR_OPTION_TEXT                                          \
+    }
+
+static const struct skr_option failed_show_options[] = {
+    FAILED_FILTERS,
+    {"stats", '\0', NULL, "count them by their errors",
+     .kind = SKR_OPTION_FLAG},
+    {"json", '\0', NULL, "print as JSON", .kind = SKR_OPTION_FLAG},
+    {0},
+};
+
+static const struct skr_option failed_retry_options[] = {
+    FAILED_FILTERS,
+    {"all", '\0', NULL, "all failed messages", .kind = SKR_OPTION_FLAG},
+    {"to", '\0', "TRANSPORT", "there instead of where it failed",
+     .kind = SKR_OPTION_TEXT},
+    {"rate", '\0', "N", "so many a second at most", .kind = SKR_OPTION_NUMBER,
+     .least = 1, .most = 1000000},
+    {"dry-run", '\0', NULL, "say what would be done", .kind = SKR_OPTION_FLAG},
+    {"force", 'f', NULL, "as Symfony has it; it never asks",
+     .kind = SKR_OPTION_FLAG},
+    {0},
+};
+
+static const struct skr_option failed_remove_options[] = {
+    FAILED_FILTERS,
+    {"all", '\0', NULL, "all failed messages", .kind = SKR_OPTION_FLAG},
+    {"rate", '\0', "N", "so many a second at most", .kind = SKR_OPTION_NUMBER,
+     .least = 1, .most = 1000000},
+    {"dry-run", '\0', NULL, "say what would be done", .kind = SKR_OPTION_FLAG},
+    {"force", 'f', NULL, "do not ask", .kind = SKR_OPTION_FLAG},
+    {0},
+};
+
 static const struct skr_option no_options[] = {
     {0},
 };
@@ -222,6 +276,52 @@ const struct skr_command skr_commands[] = {
                 "  skirnir test-inbox-dedup orders\n",
         .options = no_options,
         .run = skr_command_test_inbox_dedup,
+    },
+    {
+        .name = "failed show",
+        .alias = "messenger:failed:show",
+        .arguments = "[NUMBER...]",
+        .most_arguments = SKR_MAX_POSITIONAL,
+        .summary = "List failed messages, or show one in full",
+        .help = "The newest first. With -vv headers and body of a message are "
+                "shown too.\n\n"
+                "Examples:\n"
+                "  skirnir failed show --since=2h\n"
+                "  skirnir failed show --stats\n"
+                "  skirnir failed show 42 -vv\n",
+        .options = failed_show_options,
+        .run = skr_command_failed_show,
+    },
+    {
+        .name = "failed retry",
+        .alias = "messenger:failed:retry",
+        .arguments = "[NUMBER...]",
+        .most_arguments = SKR_MAX_POSITIONAL,
+        .summary = "Send failed messages back to where they failed",
+        .help = "Each goes back under its id, in one transaction, the oldest "
+                "first. Interrupted, it\nmay be run again.\n\n"
+                "Examples:\n"
+                "  skirnir failed retry 42 43\n"
+                "  skirnir failed retry --transport=outbox --since=2h "
+                "--dry-run\n"
+                "  skirnir failed retry --all --rate=100\n",
+        .options = failed_retry_options,
+        .run = skr_command_failed_retry,
+    },
+    {
+        .name = "failed remove",
+        .alias = "messenger:failed:remove",
+        .arguments = "[NUMBER...]",
+        .most_arguments = SKR_MAX_POSITIONAL,
+        .summary = "Delete failed messages for good",
+        .help = "Asks first; where there is no terminal it needs --force.\n\n"
+                "Examples:\n"
+                "  skirnir failed remove 42\n"
+                "  skirnir failed remove --name='report.*' --since=7d "
+                "--dry-run\n"
+                "  skirnir failed remove --transport=old --force\n",
+        .options = failed_remove_options,
+        .run = skr_command_failed_remove,
     },
     {
         .name = "config",

@@ -2,6 +2,7 @@
 #include "app/options.h"
 
 #include "app/app.h"
+#include "base/clock.h"
 #include "base/error.h"
 #include "base/text.h"
 
@@ -67,6 +68,43 @@ parse_size(const char *text, uint64_t *bytes)
     return true;
 }
 
+bool
+skr_arguments_ago(const char *text, int64_t *seconds)
+{
+    static const struct {
+        char letter;
+        int64_t seconds;
+    } units[] = {{'s', 1}, {'m', 60}, {'h', 3600}, {'d', 86400}};
+    size_t size = strlen(text);
+    char digits[16];
+    int64_t number = 0;
+    if (size < 2 || size > sizeof(digits))
+        return false;
+    snprintf(digits, sizeof(digits), "%.*s", (int)size - 1, text);
+    if (!skr_text_number(digits, 1, 1000000000, &number))
+        return false;
+    for (size_t i = 0; i < SKR_COUNT_OF(units); i++)
+        if (text[size - 1] == units[i].letter) {
+            *seconds = number * units[i].seconds;
+            return true;
+        }
+    return false;
+}
+
+static bool
+is_since(const char *text)
+{
+    char whole[SKR_TIMESTAMP_SIZE];
+    int64_t number;
+    if (skr_arguments_ago(text, &number))
+        return true;
+    bool is_day = strlen(text) == strlen("2026-11-15");
+    if (!is_day && strlen(text) != SKR_TIMESTAMP_SIZE - 1)
+        return false;
+    snprintf(whole, sizeof(whole), "%s%s", text, is_day ? " 00:00:00" : "");
+    return skr_clock_parse_timestamp(whole, &number);
+}
+
 static enum skr_code
 check_id(const struct skr_option *option, const char *value,
          struct skr_error *error)
@@ -94,6 +132,13 @@ check_value(const struct skr_option *option, const char *value,
     case SKR_OPTION_FLAG:
     case SKR_OPTION_TEXT: return SKR_OK;
     case SKR_OPTION_ID: return check_id(option, value, error);
+    case SKR_OPTION_SINCE:
+        if (is_since(value))
+            return SKR_OK;
+        return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
+                        "--%s=%.40s: 15m, 2h, 7d, a day such as 2026-11-15, or "
+                        "'2026-11-15 02:53:45' in UTC is needed",
+                        option->name, value);
     case SKR_OPTION_NUMBER:
         if (skr_text_number(value, option->least, option->most, &number))
             return SKR_OK;

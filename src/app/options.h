@@ -21,6 +21,7 @@ enum skr_option_kind {
     SKR_OPTION_SIZE,    // "134217728", "128M", "1G"
     SKR_OPTION_PAIR,    // "NAME=VALUE"
     SKR_OPTION_ID,      // a UUID or a ULID
+    SKR_OPTION_SINCE,   // "2h", "7d", "2026-11-15", "2026-11-15 02:53:45"
 };
 
 struct skr_option {
@@ -33,7 +34,7 @@ struct skr_option {
     bool required;
 };
 
-enum { SKR_MAX_GIVEN = 64, SKR_MAX_POSITIONAL = 16 };
+enum { SKR_MAX_GIVEN = 64, SKR_MAX_POSITIONAL = 64 };
 
 struct skr_given {
     const struct skr_option *option;
@@ -70,6 +71,9 @@ int64_t skr_arguments_number(const struct skr_arguments *arguments,
                              const char *name, int64_t fallback);
 uint64_t skr_arguments_size(const struct skr_arguments *arguments,
                             const char *name, uint64_t fallback);
+
+// How many seconds ago "90s", "15m", "2h" or "7d" is; false for anything else.
+bool skr_arguments_ago(const char *text, int64_t *seconds);
 
 void skr_command_help(const struct skr_command *command, FILE *out);
 

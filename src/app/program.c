@@ -34,15 +34,60 @@ print_version(void)
            skr_driver_databases(), skr_driver_brokers());
 }
 
+// Whether words, of which there are `count`, begin with the command's name;
+// *used is how many of them that takes.
+static bool
+is_called(const struct skr_command *command, char **words, int count, int *used)
+{
+    const char *second = strchr(command->name, ' ');
+    *used = 1;
+    if ((command->alias != NULL && strcmp(command->alias, words[0]) == 0) ||
+        strcmp(command->name, words[0]) == 0)
+        return true;
+    *used = 2;
+    size_t first_size = second == NULL ? 0 : (size_t)(second - command->name);
+    return second != NULL && count > 1 && strlen(words[0]) == first_size &&
+           strncmp(command->name, words[0], first_size) == 0 &&
+           strcmp(second + 1, words[1]) == 0;
+}
+
 static const struct skr_command *
-find_command(const char *name)
+find_command(char **words, int count, int *used)
 {
     for (const struct skr_command *command = skr_commands;
          command->name != NULL; command++)
-        if (strcmp(command->name, name) == 0 ||
-            (command->alias != NULL && strcmp(command->alias, name) == 0))
+        if (is_called(command, words, count, used))
             return command;
     return NULL;
+}
+
+// The first of two words alone: those that begin with it, "" when none does.
+static void
+list_group(const char *word, char *text, size_t size)
+{
+    size_t length = strlen(word), used = 0;
+    text[0] = '\0';
+    for (const struct skr_command *command = skr_commands;
+         command->name != NULL && used < size; command++)
+        if (strncmp(command->name, word, length) == 0 &&
+            command->name[length] == ' ')
+            used += (size_t)snprintf(text + used, size - used, "%s%s",
+                                     used == 0 ? "" : ", ", command->name);
+}
+
+static enum skr_exit
+refuse_command(const char *word)
+{
+    char group[200];
+    list_group(word, group, sizeof(group));
+    if (group[0] != '\0')
+        fprintf(stderr, "skirnir: '%s' needs a second word: %s\n", word, group);
+    else
+        fprintf(stderr,
+                "skirnir: there is no command '%s'; skirnir --help lists "
+                "them\n",
+                word);
+    return SKR_EXIT_USAGE;
 }
 
 static enum skr_exit
@@ -91,14 +136,13 @@ run(int argc, char **argv)
         print_overview(asked ? stdout : stderr);
         return asked ? SKR_EXIT_OK : SKR_EXIT_USAGE;
     }
-    const struct skr_command *command = find_command(argv[at]);
-    if (command == NULL) {
-        fprintf(stderr,
-                "skirnir: there is no command '%s'; skirnir --help lists "
-                "them\n",
-                argv[at]);
-        return SKR_EXIT_USAGE;
-    }
+    int used = 1;
+    const struct skr_command *command =
+        find_command(argv + at, argc - at, &used);
+    if (command == NULL)
+        return refuse_command(argv[at]);
+    // Parsing begins behind the last word of the name.
+    at += used - 1;
     if (skr_arguments_parse(command, argc - at, argv + at, &arguments, NULL,
                             &error) != SKR_OK) {
         print_usage_error(command->name, &error);

@@ -161,10 +161,8 @@ skr_transport_refuse_failure(const struct skr_config_transport *transport,
     return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
                     "transport %s is the failure_transport: it keeps messages "
                     "that failed, which are neither relayed nor consumed; "
-                    "look at them with SELECT * FROM %s WHERE queue_name IN "
-                    "('%s', '%s.skirnir')",
-                    transport->name, transport->table_name,
-                    transport->queue_name, transport->queue_name);
+                    "see `skirnir failed show`",
+                    transport->name);
 }
 
 enum skr_code
