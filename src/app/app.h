@@ -84,8 +84,10 @@ skr_app_open_consumer(const struct skr_app *app,
 // NULL they are ignored, while the program puts its things away.
 void skr_signals_on_stop(void (*stop)(void *user), void *user);
 
+skr_command_fn skr_command_cleanup_outbox;
 skr_command_fn skr_command_config;
 skr_command_fn skr_command_consume;
+skr_command_fn skr_command_deduplication_cleanup;
 skr_command_fn skr_command_failed_remove;
 skr_command_fn skr_command_failed_retry;
 skr_command_fn skr_command_failed_show;

@@ -30,14 +30,14 @@ struct list {
 };
 
 static const struct skr_grid_column columns[] = {
-    {"ID", .is_number = true},      {"FAILED AT (UTC)", false},
+    {"ID", .is_number = true},      {"FAILED AT", false},
     {"TRANSPORT", false},           {"MESSAGE", false},
     {"RETRIES", .is_number = true}, {"ERROR", false},
 };
 static const struct skr_grid_column columns_with_database[] = {
-    {"DATABASE", false},        {"ID", .is_number = true},
-    {"FAILED AT (UTC)", false}, {"TRANSPORT", false},
-    {"MESSAGE", false},         {"RETRIES", .is_number = true},
+    {"DATABASE", false},  {"ID", .is_number = true},
+    {"FAILED AT", false}, {"TRANSPORT", false},
+    {"MESSAGE", false},   {"RETRIES", .is_number = true},
     {"ERROR", false},
 };
 
@@ -220,7 +220,7 @@ print_groups(const struct groups *groups, struct skr_error *error)
         {"COUNT", .is_number = true},
         {"TRANSPORT", false},
         {"NEWEST", .is_number = true},
-        {"AT (UTC)", false},
+        {"AT", false},
         {"CLASS", false},
         {"ERROR", false},
     };

@@ -2,6 +2,7 @@
 // Relays, a thread each: what stops one of them does not stop another.
 
 #include "app/app.h"
+#include "app/cleaner.h"
 #include "app/relaying.h"
 #include "app/threads.h"
 #include "base/error.h"
@@ -68,8 +69,12 @@ skr_relay_run_configured(const struct skr_app *app,
                                  arguments->positional[count], error);
         count++;
     }
+    struct skr_cleaner *cleaner = NULL;
+    if (code == SKR_OK)
+        code = skr_cleaner_start(config, &app->log, &cleaner, error);
     if (code == SKR_OK)
         code = run_all(relayings, count, error);
+    skr_cleaner_stop(cleaner);
     for (size_t i = 0; i < count; i++)
         skr_relaying_fini(&relayings[i]);
     free(relayings);

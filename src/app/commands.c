@@ -97,27 +97,27 @@ static const struct skr_option setup_amqp_options[] = {
     {0},
 };
 
-#define FAILED_FILTERS                                                       \
-    {"transport", 't', "NAME", "those that failed in this transport",        \
-     .kind = SKR_OPTION_TEXT},                                               \
-        {"name", 'n', "PATTERN", "messages of this name, as in order.*",     \
-         .kind = SKR_OPTION_TEXT},                                           \
-        {"class", '\0', "PATTERN", "messages of this PHP class",             \
-         .kind = SKR_OPTION_TEXT},                                           \
-        {"error", 'e', "TEXT", "those whose error has this in it",           \
-         .kind = SKR_OPTION_TEXT},                                           \
-        {"since", 's', "TIME", "failed since 15m, 2h, 7d, or a time in UTC", \
-         .kind = SKR_OPTION_SINCE},                                          \
-        {"max",                                                              \
-         'm',                                                                \
-         "N",                                                                \
-         "so many at most",                                                  \
-         .kind = SKR_OPTION_NUMBER,                                          \
-         .least = 1,                                                         \
-         .most = INT64_MAX},                                                 \
-    {                                                                        \
-        "database", '\0', "NAME", "only those in this database",             \
-            .kind = SKR_OPTION_TEXT                                          \
+#define FAILED_FILTERS                                                   \
+    {"transport", 't', "NAME", "those that failed in this transport",    \
+     .kind = SKR_OPTION_TEXT},                                           \
+        {"name", 'n', "PATTERN", "messages of this name, as in order.*", \
+         .kind = SKR_OPTION_TEXT},                                       \
+        {"class", '\0', "PATTERN", "messages of this PHP class",         \
+         .kind = SKR_OPTION_TEXT},                                       \
+        {"error", 'e', "TEXT", "those whose error has this in it",       \
+         .kind = SKR_OPTION_TEXT},                                       \
+        {"since", 's', "TIME", "failed since 15m, 2h, 7d, or a time",    \
+         .kind = SKR_OPTION_SINCE},                                      \
+        {"max",                                                          \
+         'm',                                                            \
+         "N",                                                            \
+         "so many at most",                                              \
+         .kind = SKR_OPTION_NUMBER,                                      \
+         .least = 1,                                                     \
+         .most = INT64_MAX},                                             \
+    {                                                                    \
+        "database", '\0', "NAME", "only those in this database",         \
+            .kind = SKR_OPTION_TEXT                                      \
     }
 
 static const struct skr_option failed_show_options[] = {
@@ -148,6 +148,24 @@ static const struct skr_option failed_remove_options[] = {
      .least = 1, .most = 1000000},
     {"dry-run", '\0', NULL, "say what would be done", .kind = SKR_OPTION_FLAG},
     {"force", 'f', NULL, "do not ask", .kind = SKR_OPTION_FLAG},
+    {0},
+};
+
+static const struct skr_option cleanup_outbox_options[] = {
+    {"days", 'd', "N", "keep so many days; 7 by default",
+     .kind = SKR_OPTION_NUMBER, .least = 0, .most = 36500},
+    {"batch-size", 'b', "N", "rows of a step at most; 1000 by default",
+     .kind = SKR_OPTION_NUMBER, .least = 1, .most = 100000},
+    {"dry-run", '\0', NULL, "only count", .kind = SKR_OPTION_FLAG},
+    {0},
+};
+
+static const struct skr_option deduplication_cleanup_options[] = {
+    {"days", 'd', "N", "keep so many days; 30 by default",
+     .kind = SKR_OPTION_NUMBER, .least = 0, .most = 36500},
+    {"batch-size", 'b', "N", "rows of a step at most; 1000 by default",
+     .kind = SKR_OPTION_NUMBER, .least = 1, .most = 100000},
+    {"dry-run", '\0', NULL, "only count", .kind = SKR_OPTION_FLAG},
     {0},
 };
 
@@ -322,6 +340,36 @@ const struct skr_command skr_commands[] = {
                 "  skirnir failed remove --transport=old --force\n",
         .options = failed_remove_options,
         .run = skr_command_failed_remove,
+    },
+    {
+        .name = "cleanup-outbox",
+        .alias = "messenger:cleanup-outbox",
+        .arguments = "[TRANSPORT...]",
+        .most_arguments = SKR_MAX_POSITIONAL,
+        .summary = "Remove sent messages that were kept long enough",
+        .help = "In small steps, so that relays and applications need not "
+                "wait.\n\n"
+                "Examples:\n"
+                "  skirnir cleanup-outbox --dry-run\n"
+                "  skirnir cleanup-outbox outbox --days=7 "
+                "--batch-size=1000\n",
+        .options = cleanup_outbox_options,
+        .run = skr_command_cleanup_outbox,
+    },
+    {
+        .name = "deduplication-cleanup",
+        .alias = "message-broker:deduplication-cleanup",
+        .arguments = "",
+        .summary = "Forget messages that were handled long ago",
+        .help = "A message that comes again after its id was removed is "
+                "handled again: keep ids for\nlonger than a broker may "
+                "deliver late.\n\n"
+                "Examples:\n"
+                "  skirnir deduplication-cleanup --dry-run\n"
+                "  skirnir deduplication-cleanup --days=30 "
+                "--batch-size=1000\n",
+        .options = deduplication_cleanup_options,
+        .run = skr_command_deduplication_cleanup,
     },
     {
         .name = "config",

@@ -101,6 +101,9 @@ struct skr_config {
     const struct skr_config_database *inbox_database;
     const char *inbox_database_name;
     const struct skr_yaml_node *amqp;  // message_broker_amqp; NULL: none
+    uint32_t cleanup_interval_s;       // 0: never
+    uint32_t cleanup_outbox_days;
+    uint32_t cleanup_deduplication_days;
 };
 
 // Every mistake and every warning goes to report with file, line (0: none) and

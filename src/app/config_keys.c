@@ -279,6 +279,22 @@ static const struct skr_config_key keys[] = {
     PLAIN("message_broker_amqp.topology.bindings.*.arguments", ANYTHING,
           "The server's own arguments."),
 
+    PLAIN("cleanup", MAP,
+          "What relays remove by themselves, beside their work: what the "
+          "commands `cleanup-outbox` and `deduplication-cleanup` remove."),
+    KEY("cleanup.interval", NUMBER,
+        "Seconds between two times that a relay does so, from 1 to 604800; 0 "
+        "is never. Of several relays one at a time does it.",
+        DEFAULT("0"), IN_CONFIG(cleanup_interval_s), RANGE(0, 604800)),
+    KEY("cleanup.outbox_days", NUMBER,
+        "Days that sent messages are kept where `on_success` is `keep`, from 0 "
+        "to 36500.",
+        DEFAULT("7"), IN_CONFIG(cleanup_outbox_days), RANGE(0, 36500)),
+    KEY("cleanup.deduplication_days", NUMBER,
+        "Days that the ids of handled messages are kept, from 0 to 36500: a "
+        "message that comes again after that is handled again.",
+        DEFAULT("30"), IN_CONFIG(cleanup_deduplication_days), RANGE(0, 36500)),
+
     PLAIN("framework", MAP, "A Symfony project's section, accepted as it is."),
     PLAIN("framework.messenger", MAP, "Symfony Messenger's configuration."),
     KEY("framework.messenger.transports", NAMES, "The same as `transports`.",

@@ -43,6 +43,7 @@ open_source(const struct skr_failed_session *session,
         .table = session->place.table,
         .queue = session->place.queue,
         .redeliver_timeout_s = redeliver_timeout_s(session->config),
+        .time_zone = session->place.time_zone,
     };
     code = skr_failed_rows_new(&options, &source->rows, error);
     if (code == SKR_OK)

@@ -34,6 +34,7 @@ target_consumers(const struct skr_failed_session *session, const char *name,
         .database = place->database != NULL ? place->database
                                             : session->config->inbox_database,
         .table = place->table,
+        .time_zone = place->time_zone,
         .queue = skr_arena_format(arena, "%s.retry", name),
     };
     if (target->queue == NULL)
@@ -87,6 +88,7 @@ skr_failed_find_target(const struct skr_failed_session *session,
         .database = transport->database,
         .table = transport->table_name,
         .queue = transport->queue_name,
+        .time_zone = transport->time_zone,
     };
     return SKR_OK;
 }
@@ -166,8 +168,9 @@ store(const struct move *move, struct skr_error *error)
         .headers = move->headers.bytes,
         .headers_size = move->headers.size,
     };
-    enum skr_code code = skr_messenger_insert(
-        skr_db_tx(move->to), target->table, target->queue, &row, 1, error);
+    enum skr_code code =
+        skr_messenger_insert(skr_db_tx(move->to), target->table, target->queue,
+                             target->time_zone, &row, 1, error);
     if (code == SKR_MISSING)
         return skr_fail(error, SKR_UNAVAILABLE, SKR_GIVE_UP,
                         "there is no table %s in database %s; run `skirnir "

@@ -125,10 +125,9 @@ void
 skr_failed_print(const struct skr_failed_found *found, size_t detail)
 {
     const struct skr_failure_report *report = found->report;
-    char id[SKR_ID_TEXT_SIZE] = "", time[40], retries[16];
+    char id[SKR_ID_TEXT_SIZE] = "", retries[16];
     if (report->has_id)
         skr_id_format(report->id, id);
-    snprintf(time, sizeof(time), "%.30s UTC", found->row->created_at);
     snprintf(retries, sizeof(retries), "%u", report->retries);
     printf("Failed message %lld\n", (long long)found->row->id);
     print_field("message",
@@ -136,7 +135,7 @@ skr_failed_print(const struct skr_failed_found *found, size_t detail)
     print_field("PHP class", report->class_name);
     print_field("id", id);
     print_field("transport", report->transport);
-    print_field("failed at", time);
+    print_field("failed at", found->row->created_at);
     print_field("retries", retries);
     print_error(report);
     print_field("queue", found->row->queue);

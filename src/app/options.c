@@ -137,7 +137,7 @@ check_value(const struct skr_option *option, const char *value,
             return SKR_OK;
         return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
                         "--%s=%.40s: 15m, 2h, 7d, a day such as 2026-11-15, or "
-                        "'2026-11-15 02:53:45' in UTC is needed",
+                        "'2026-11-15 02:53:45' is needed",
                         option->name, value);
     case SKR_OPTION_NUMBER:
         if (skr_text_number(value, option->least, option->most, &number))

@@ -17,7 +17,7 @@ print_overview(FILE *out)
                  "message broker, and\nloses none.\n\nCommands:\n");
     for (const struct skr_command *command = skr_commands;
          command->name != NULL; command++)
-        fprintf(out, "  %-22s %s\n", command->name, command->summary);
+        fprintf(out, "  %-23s %s\n", command->name, command->summary);
     fprintf(out,
             "\n`skirnir COMMAND --help` explains a command, with examples.\n"
             "Exit codes: 0 done, 1 failed, 2 wrong usage, 3 mistake in the "

@@ -27,11 +27,15 @@ COMMANDS = {
                      "--dry-run", "--force"],
     "failed remove": ["--transport=NAME", "--all", "--rate=N", "--dry-run",
                       "--force"],
+    "cleanup-outbox": ["--days=N", "--batch-size=N", "--dry-run"],
+    "deduplication-cleanup": ["--days=N", "--batch-size=N", "--dry-run"],
     "config": ["--json", "check", "show", "keys"],
 }
 GLOBAL = ["--config=FILE", "--quiet", "--verbose", "--help", "--version"]
 ALIASES = {
+    "messenger:cleanup-outbox": "cleanup-outbox",
     "messenger:consume": "consume",
+    "message-broker:deduplication-cleanup": "deduplication-cleanup",
     "messenger:failed:show": "failed show",
     "messenger:failed:retry": "failed retry",
     "messenger:failed:remove": "failed remove",

@@ -36,7 +36,7 @@ def test_the_list_names_transport_message_and_error(place):
     second = place.fail("orders", "order.paid", "a table is missing")
     lines = place.check("failed", "show").splitlines()
     assert len(lines) == 3
-    assert lines[0].split() == ["ID", "FAILED", "AT", "(UTC)", "TRANSPORT",
+    assert lines[0].split() == ["ID", "FAILED", "AT", "TRANSPORT",
                                 "MESSAGE", "RETRIES", "ERROR"]
     newest = lines[1].split(maxsplit=6)
     assert newest[0] == str(second)

@@ -5,6 +5,7 @@
 #include "base/error.h"
 #include "base/text.h"
 #include "db/sql.h"
+#include "table/cleaning.h"
 #include "table/schema.h"
 
 #include <stdlib.h>
@@ -28,6 +29,13 @@ static const char admit_sql[] =
     "INSERT INTO {table} (message_id, message_name, processed_at) "
     "VALUES (?, ?, {now}) {insert_once}";
 static const char find_sql[] = "SELECT 1 FROM {table} WHERE message_id = ?";
+// Parameters: time, seconds, rows.
+static const char find_old_sql[] =
+    "SELECT message_id, processed_at FROM {table} WHERE processed_at >= ? AND "
+    "processed_at < {now_minus} ORDER BY processed_at LIMIT ?";
+// Parameter: seconds.
+static const char count_old_sql[] =
+    "SELECT COUNT(*) FROM {table} WHERE processed_at < {now_minus}";
 static const char forget_sql[] = "DELETE FROM {table} WHERE message_id = ?";
 
 struct skr_deduplication {
@@ -38,6 +46,8 @@ struct skr_deduplication {
     const char *admit_sql;
     const char *find_sql;
     const char *forget_sql;
+    const char *find_old_sql;
+    const char *count_old_sql;
 };
 
 static bool
@@ -52,8 +62,13 @@ fill(struct skr_deduplication *table)
         skr_sql_fill(table->dialect, &table->arena, find_sql, words, 1);
     table->forget_sql =
         skr_sql_fill(table->dialect, &table->arena, forget_sql, words, 1);
+    table->find_old_sql =
+        skr_sql_fill(table->dialect, &table->arena, find_old_sql, words, 1);
+    table->count_old_sql =
+        skr_sql_fill(table->dialect, &table->arena, count_old_sql, words, 1);
     return table->check_sql != NULL && table->admit_sql != NULL &&
-           table->find_sql != NULL && table->forget_sql != NULL;
+           table->find_sql != NULL && table->forget_sql != NULL &&
+           table->find_old_sql != NULL && table->count_old_sql != NULL;
 }
 
 enum skr_code
@@ -199,4 +214,122 @@ skr_deduplication_forget(const struct skr_deduplication *table,
                           .value_count = 1,
                       },
                       error);
+}
+
+struct old_records {
+    const struct skr_deduplication *table;
+    uint32_t age_s;
+    char last_time[24];
+    struct skr_id *ids;
+    size_t count;
+};
+
+static enum skr_code
+keep_record(const struct skr_value *columns, size_t count, void *user,
+            struct skr_error *error)
+{
+    (void)count;
+    struct old_records *old = user;
+    struct skr_id *id = &old->ids[old->count];
+    if (columns[0].size != sizeof(id->bytes))
+        return skr_fail(error, SKR_MALFORMED, SKR_GIVE_UP,
+                        "%s has a message_id that is not of 16 bytes",
+                        old->table->name);
+    memcpy(id->bytes, columns[0].bytes, sizeof(id->bytes));
+    old->count++;
+    old->last_time[0] = '\0';
+    strncat(old->last_time, columns[1].bytes, sizeof(old->last_time) - 1);
+    return SKR_OK;
+}
+
+static enum skr_code
+find_old(void *user, struct skr_tx tx, size_t size, size_t *found,
+         struct skr_error *error)
+{
+    struct old_records *old = user;
+    char last_time[sizeof(old->last_time)];
+    // Records that are found write a new one.
+    memcpy(last_time, old->last_time, sizeof(last_time));
+    const struct skr_value values[] = {
+        skr_bind_text(last_time),
+        skr_bind_integer(old->age_s),
+        skr_bind_integer((int64_t)size),
+    };
+    old->count = 0;
+    enum skr_code code = skr_tx_run(tx,
+                                    &(struct skr_statement){
+                                        .sql = old->table->find_old_sql,
+                                        .values = values,
+                                        .value_count = SKR_COUNT_OF(values),
+                                        .each_row = keep_record,
+                                        .user = old,
+                                    },
+                                    error);
+    *found = old->count;
+    return code;
+}
+
+// One by one: a list might be looked for in all of the table, and lock it.
+static enum skr_code
+forget_old(void *user, struct skr_tx tx, size_t first, size_t count,
+           uint64_t *removed, struct skr_error *error)
+{
+    const struct old_records *old = user;
+    enum skr_code code = SKR_OK;
+    for (size_t i = first; code == SKR_OK && i < first + count; i++) {
+        uint64_t affected = 0;
+        const struct skr_id *id = &old->ids[i];
+        const struct skr_value value =
+            skr_bind_blob(id->bytes, sizeof(id->bytes));
+        code = skr_tx_run(tx,
+                          &(struct skr_statement){
+                              .sql = old->table->forget_sql,
+                              .values = &value,
+                              .value_count = 1,
+                              .affected = &affected,
+                          },
+                          error);
+        *removed += affected;
+    }
+    return code;
+}
+
+static enum skr_code
+count_old(const struct old_records *old, struct skr_db *db, uint64_t *rows,
+          struct skr_error *error)
+{
+    const struct skr_value age = skr_bind_integer(old->age_s);
+    struct skr_arena arena = {0};
+    struct skr_value value = {.kind = SKR_NULL};
+    bool found = false;
+    enum skr_code code = skr_tx_fetch_one(
+        skr_db_tx(db),
+        &(struct skr_statement){
+            .sql = old->table->count_old_sql, .values = &age, .value_count = 1},
+        &arena, &value, 1, &found, error);
+    if (code == SKR_OK)
+        *rows += (uint64_t)value.integer;
+    skr_arena_fini(&arena);
+    return code;
+}
+
+enum skr_code
+skr_deduplication_clean(const struct skr_deduplication *table,
+                        const struct skr_cleaning *cleaning, struct skr_db *db,
+                        uint64_t *removed, struct skr_error *error)
+{
+    struct old_records old = {
+        .table = table,
+        .age_s = cleaning->age_s,
+        .last_time = "1000-01-01 00:00:00",
+    };
+    if (cleaning->dry_run)
+        return count_old(&old, db, removed, error);
+    old.ids = calloc(cleaning->batch_size, sizeof(*old.ids));
+    if (old.ids == NULL)
+        return skr_fail_memory(error);
+    enum skr_code code = skr_cleaning_run(cleaning, db, find_old, forget_old,
+                                          &old, removed, error);
+    free(old.ids);
+    return code;
 }

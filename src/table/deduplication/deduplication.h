@@ -52,4 +52,12 @@ skr_deduplication_forget(const struct skr_deduplication *table,
                          struct skr_tx tx, struct skr_id id,
                          struct skr_error *error);
 
+// Removes the records of what was handled longer ago. A message that comes
+// again after that is handled again. removed is added to.
+struct skr_cleaning;
+SKR_MUST_CHECK enum skr_code
+skr_deduplication_clean(const struct skr_deduplication *table,
+                        const struct skr_cleaning *cleaning, struct skr_db *db,
+                        uint64_t *removed, struct skr_error *error);
+
 #endif

@@ -5,7 +5,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/text.h"
-#include "db/sql.h"
+#include "db/zone.h"
 #include "table/messenger/messenger.h"
 
 #include <stdio.h>
@@ -43,7 +43,8 @@ struct skr_failed_rows {
 };
 
 static bool
-fill(struct skr_failed_rows *rows, const struct skr_dialect *dialect)
+fill(struct skr_failed_rows *rows, const struct skr_dialect *dialect,
+     const struct skr_zone *zone)
 {
     const struct {
         const char *sql_template;
@@ -53,10 +54,11 @@ fill(struct skr_failed_rows *rows, const struct skr_dialect *dialect)
         {oldest_sql, &rows->oldest}, {find_sql, &rows->find},
         {remove_sql, &rows->remove}, {now_sql, &rows->now},
     };
-    const struct skr_word words[] = {{"table", rows->name}};
+    struct skr_word words[1 + SKR_ZONE_WORDS] = {{"table", rows->name}};
+    size_t count = 1 + skr_zone_words(zone, words + 1);
     for (size_t i = 0; i < SKR_COUNT_OF(texts); i++) {
         *texts[i].sql = skr_sql_fill(dialect, &rows->arena,
-                                     texts[i].sql_template, words, 1);
+                                     texts[i].sql_template, words, count);
         if (*texts[i].sql == NULL)
             return false;
     }
@@ -69,6 +71,10 @@ skr_failed_rows_new(const struct skr_failed_rows_options *options,
 {
     enum skr_code code =
         skr_messenger_check_names(options->table, options->queue, error);
+    struct skr_zone zone;
+    if (code == SKR_OK)
+        code =
+            skr_zone_read(options->dialect, options->time_zone, &zone, error);
     if (code != SKR_OK)
         return code;
     struct skr_failed_rows *made = calloc(1, sizeof(*made));
@@ -80,7 +86,7 @@ skr_failed_rows_new(const struct skr_failed_rows_options *options,
     made->queue = skr_arena_text(arena, options->queue, strlen(options->queue));
     made->aside = skr_arena_format(arena, "%s.skirnir", options->queue);
     if (made->name == NULL || made->queue == NULL || made->aside == NULL ||
-        !fill(made, options->dialect)) {
+        !fill(made, options->dialect, &zone)) {
         skr_failed_rows_free(made);
         return skr_fail_memory(error);
     }

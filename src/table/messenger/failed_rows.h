@@ -17,6 +17,7 @@ struct skr_failed_rows_options {
     const char *queue;
     // Age at which another's claim is void: a Symfony worker that retries.
     uint32_t redeliver_timeout_s;
+    const char *time_zone;  // of its times (db/zone.h); NULL: UTC
 };
 
 SKR_MUST_CHECK enum skr_code
@@ -70,7 +71,7 @@ SKR_MUST_CHECK enum skr_code
 skr_failed_rows_remove(const struct skr_failed_rows *rows, struct skr_tx tx,
                        int64_t id, struct skr_error *error);
 
-// The database's clock.
+// The database's clock, in the zone of the table.
 SKR_MUST_CHECK enum skr_code
 skr_failed_rows_now(const struct skr_failed_rows *rows, struct skr_tx tx,
                     int64_t *wall_us, struct skr_error *error);

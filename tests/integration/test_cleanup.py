@@ -1,0 +1,138 @@
+"""What was sent and kept, and what was handled, is removed when it is old."""
+import time
+
+import pytest
+
+import places
+import shop as shops
+
+OLD = "'2020-01-01 10:00:00'"
+NEW = "CURRENT_TIMESTAMP"
+DONE = "'9999-12-31 23:59:59'"
+
+
+def fill(place, old, new=2):
+    """Sent messages, old and new, and some that are none of these."""
+    def write(count, queue, times):
+        for _ in range(count):
+            place.write("{}", '{"type":"order.placed"}', queue,
+                        "messenger_outbox", times)
+    write(old, "outbox.sent", f"{OLD}, {OLD}, {OLD}")
+    write(new, "outbox.sent", f"{OLD}, {OLD}, {NEW}")
+    write(old, "outbox", f"{OLD}, {OLD}, {DONE}")
+    write(new, "outbox", f"{NEW}, {NEW}, {DONE}")
+    write(1, "outbox", f"{OLD}, {OLD}, NULL")
+    write(1, "outbox", f"{OLD}, {OLD}, {OLD}")
+    write(1, "other.sent", f"{OLD}, {OLD}, {OLD}")
+    write(1, "Outbox.sent", f"{OLD}, {OLD}, {OLD}")
+    return 2 * new + 4
+
+
+def left(place):
+    return place.number("SELECT COUNT(*) FROM messenger_outbox")
+
+
+def test_only_what_is_old_and_sent_is_removed(place):
+    kept = fill(place, old=3)
+    text = "outbox: 6 rows older than 7 days"
+    assert place.check("cleanup-outbox", "--dry-run") == \
+        f"{text} would be removed.\n"
+    assert left(place) == kept + 6
+    assert place.check("messenger:cleanup-outbox", "outbox", "--days=7",
+                       "--batch-size=1000") == f"{text} removed.\n"
+    assert left(place) == kept
+    assert place.check("cleanup-outbox") == \
+        "outbox: 0 rows older than 7 days removed.\n"
+    assert place.check("cleanup-outbox", "--days=36500") == \
+        "outbox: 0 rows older than 36500 days removed.\n"
+    assert left(place) == kept
+
+
+@pytest.mark.parametrize("size", [1, 7, 1000])
+def test_steps_of_any_size_remove_all(place, size):
+    kept = fill(place, old=20)
+    assert "outbox: 40 rows" in place.check("cleanup-outbox",
+                                            f"--batch-size={size}")
+    assert left(place) == kept
+
+
+def test_transports_without_a_table_are_named(place):
+    for name, text in (("billing", "billing has no table"),
+                       ("failed", "failed has no table"),
+                       ("nowhere", "nowhere")):
+        result = place.run("cleanup-outbox", name)
+        assert result.returncode == 1
+        assert text in result.stderr
+
+
+def remember(place, ages_days):
+    """Handled messages, by their ages; sixteen bytes each."""
+    blob = {"sqlite": "X'{}'", "mariadb": "X'{}'",
+            "postgresql": "decode('{}', 'hex')"}[place.database.kind]
+    for number, days in enumerate(ages_days):
+        day = time.strftime("%Y-%m-%d %H:%M:%S",
+                            time.gmtime(time.time() - days * 86400 - 60))
+        value = blob.format(f"{number:032x}")
+        place.ask("INSERT INTO message_broker_deduplication (message_id, "
+                  f"message_name, processed_at) VALUES ({value}, 'a.b', "
+                  f"'{day}')")
+
+
+def remembered(place):
+    return place.number("SELECT COUNT(*) FROM message_broker_deduplication")
+
+
+def test_v17_v18_only_old_ids_are_forgotten_and_counted(place):
+    remember(place, [0, 29, 30, 31, 400])
+    text = "message_broker_deduplication: 3 rows older than 30 days"
+    assert place.check("deduplication-cleanup", "--dry-run") == \
+        f"{text} would be removed.\n"
+    assert remembered(place) == 5
+    assert place.check("message-broker:deduplication-cleanup", "--days=30",
+                       "--batch-size=2") == f"{text} removed.\n"
+    assert remembered(place) == 2
+    assert "1 row older than 1 days removed." in \
+        place.check("deduplication-cleanup", "--days=1")
+
+
+def test_a_table_that_is_missing_is_named(shop):
+    shop.check("setup")
+    result = shop.run("deduplication-cleanup")
+    assert result.returncode == 1
+    assert "setup-deduplication --force" in result.stderr \
+        or "skirnir setup" in result.stderr
+
+
+@pytest.mark.parametrize("arguments", [
+    ["--days=-1"], ["--days=x"], ["--batch-size=0"]], ids=" ".join)
+@pytest.mark.parametrize("command", ["cleanup-outbox",
+                                     "deduplication-cleanup"])
+def test_wrong_numbers_are_wrong_usage(shop, command, arguments):
+    assert shop.run(command, *arguments).returncode == 2
+
+
+def test_a_relay_cleans_beside_its_work(place):
+    kept = fill(place, old=3)
+    remember(place, [0, 31])
+    place.ask("DELETE FROM messenger_outbox WHERE queue_name = 'outbox' AND "
+              f"(delivered_at IS NULL OR delivered_at = {OLD})")
+    place.set_config(replace=[("databases:",
+                               "cleanup: {interval: 1}\ndatabases:")])
+    relays = [place.start("relay", "outbox") for _ in range(2)]
+    shops.until(lambda: left(place) == kept - 2 and remembered(place) == 1,
+                lambda: "old rows to go:\n" + place.logs())
+    fill(place, old=2, new=0)
+    shops.until(lambda: left(place) == kept,
+                lambda: "old rows to go again:\n" + place.logs())
+    for relay in relays:
+        assert relay.stop() == 0
+    logs = "".join(relay.log() for relay in relays)
+    assert "cleanup.removed name=outbox rows=6" in logs
+    assert "cleanup.trouble" not in logs
+
+
+def test_cleaning_that_is_killed_is_done_again(place):
+    kept = fill(place, old=30)
+    place.start("cleanup-outbox", "--batch-size=1").kill()
+    place.check("cleanup-outbox")
+    assert left(place) == kept
