@@ -96,6 +96,7 @@ skr_command_fn skr_command_relay;
 skr_command_fn skr_command_setup;
 skr_command_fn skr_command_setup_amqp;
 skr_command_fn skr_command_setup_deduplication;
+skr_command_fn skr_command_stats;
 skr_command_fn skr_command_test_inbox_dedup;
 
 #endif

@@ -128,10 +128,10 @@ say(const struct skr_cleaner *cleaner, const char *what, enum skr_code code,
     if (code == SKR_CONFLICT || code == SKR_MISSING)
         return;
     if (code != SKR_OK)
-        skr_log(&cleaner->log, SKR_LOG_WARNING, "cleanup.trouble",
+        skr_log(&cleaner->log, SKR_LOG_WARNING, "cleaner.trouble",
                 SKR_LOG_TEXT("name", what), SKR_LOG_TEXT("error", error->text));
     else if (removed > 0)
-        skr_log(&cleaner->log, SKR_LOG_INFO, "cleanup.removed",
+        skr_log(&cleaner->log, SKR_LOG_INFO, "cleaner.removed",
                 SKR_LOG_TEXT("name", what), SKR_LOG_NUMBER("rows", removed));
 }
 

@@ -151,6 +151,14 @@ static const struct skr_option failed_remove_options[] = {
     {0},
 };
 
+static const struct skr_option stats_options[] = {
+    {"watch", 'w', NULL, "show it again and again", .kind = SKR_OPTION_FLAG},
+    {"interval", 'i', "SECONDS", "how often with --watch; 2 by default",
+     .kind = SKR_OPTION_NUMBER, .least = 1, .most = 3600},
+    {"json", '\0', NULL, "print as JSON", .kind = SKR_OPTION_FLAG},
+    {0},
+};
+
 static const struct skr_option cleanup_outbox_options[] = {
     {"days", 'd', "N", "keep so many days; 7 by default",
      .kind = SKR_OPTION_NUMBER, .least = 0, .most = 36500},
@@ -294,6 +302,21 @@ const struct skr_command skr_commands[] = {
                 "  skirnir test-inbox-dedup orders\n",
         .options = no_options,
         .run = skr_command_test_inbox_dedup,
+    },
+    {
+        .name = "stats",
+        .alias = "messenger:stats",
+        .arguments = "[TRANSPORT...]",
+        .most_arguments = SKR_MAX_POSITIONAL,
+        .summary = "Show how full transports are, and who works them",
+        .help = "Numbers with a ~ are estimates: large tables are not counted "
+                "row by row.\n\n"
+                "Examples:\n"
+                "  skirnir stats\n"
+                "  skirnir stats --watch\n"
+                "  skirnir stats outbox --json\n",
+        .options = stats_options,
+        .run = skr_command_stats,
     },
     {
         .name = "failed show",

@@ -19,6 +19,8 @@ const struct skr_option skr_global_options[] = {
     {"quiet", 'q', NULL, "say errors only", .kind = SKR_OPTION_FLAG},
     {"verbose", 'v', NULL, "say more; -vv also tells of each message",
      .kind = SKR_OPTION_FLAG},
+    {"log-format", '\0', "FORMAT", "text, or json: an object a line",
+     .kind = SKR_OPTION_CHOICE, .choices = "text json"},
     {"help", 'h', NULL, "explain the command", .kind = SKR_OPTION_FLAG},
     {"version", 'V', NULL, "print version and drivers",
      .kind = SKR_OPTION_FLAG},
@@ -105,6 +107,20 @@ is_since(const char *text)
     return skr_clock_parse_timestamp(whole, &number);
 }
 
+// Whether it is one of the words.
+static bool
+is_choice(const char *choices, const char *value)
+{
+    size_t size = strlen(value);
+    for (const char *at = choices; *at != '\0'; at += strspn(at, " ")) {
+        size_t length = strcspn(at, " ");
+        if (length == size && strncmp(at, value, size) == 0)
+            return true;
+        at += length;
+    }
+    return false;
+}
+
 static enum skr_code
 check_id(const struct skr_option *option, const char *value,
          struct skr_error *error)
@@ -132,6 +148,12 @@ check_value(const struct skr_option *option, const char *value,
     case SKR_OPTION_FLAG:
     case SKR_OPTION_TEXT: return SKR_OK;
     case SKR_OPTION_ID: return check_id(option, value, error);
+    case SKR_OPTION_CHOICE:
+        if (is_choice(option->choices, value))
+            return SKR_OK;
+        return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
+                        "--%s=%.40s: one of these is needed: %s", option->name,
+                        value, option->choices);
     case SKR_OPTION_SINCE:
         if (is_since(value))
             return SKR_OK;

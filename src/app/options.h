@@ -20,6 +20,7 @@ enum skr_option_kind {
     SKR_OPTION_NUMBER,  // whole, from least to most
     SKR_OPTION_SIZE,    // "134217728", "128M", "1G"
     SKR_OPTION_PAIR,    // "NAME=VALUE"
+    SKR_OPTION_CHOICE,  // one of choices
     SKR_OPTION_ID,      // a UUID or a ULID
     SKR_OPTION_SINCE,   // "2h", "7d", "2026-11-15", "2026-11-15 02:53:45"
 };
@@ -32,6 +33,7 @@ struct skr_option {
     enum skr_option_kind kind;
     int64_t least, most;
     bool required;
+    const char *choices;  // words with blanks between them
 };
 
 enum { SKR_MAX_GIVEN = 64, SKR_MAX_POSITIONAL = 64 };
@@ -48,7 +50,8 @@ struct skr_arguments {
     size_t positional_count;
 };
 
-// Options that every command has: config, quiet, verbose, help, version.
+// Options that every command has: config, quiet, verbose, log-format, help,
+// version.
 extern const struct skr_option skr_global_options[];
 
 // Options may stand before, between and after arguments; "--" ends them.

@@ -12,6 +12,7 @@ struct skr_output {
     // Whether details (SKR_LOG_DEBUG) of single messages are said too: those
     // of an event with a field "message".
     bool each_message;
+    bool is_json;  // a line is a JSON object
 };
 
 // Called first: a standard stream that the caller closed is opened so that
@@ -19,8 +20,8 @@ struct skr_output {
 // line of output could end up in a database.
 void skr_output_open(void);
 
-// SKR_REFUSED when something that was printed cannot be written: a full disk, a
-// reader that went away.
+// SKR_REFUSED when something that was printed cannot be written, such as on a
+// full disk; SKR_STOPPED when its reader went away.
 SKR_MUST_CHECK enum skr_code skr_output_flush(struct skr_error *error);
 
 // A skr_log_fn whose user is a struct skr_output. A line is one write, so that

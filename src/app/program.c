@@ -94,11 +94,14 @@ static enum skr_exit
 run_command(const struct skr_command *command,
             const struct skr_arguments *arguments)
 {
+    const char *format = skr_arguments_find(arguments, "log-format");
+    bool is_json = format != NULL && strcmp(format, "json") == 0;
     struct skr_output output = {
         .level = skr_arguments_has(arguments, "quiet")     ? SKR_LOG_ERROR
                  : skr_arguments_has(arguments, "verbose") ? SKR_LOG_DEBUG
                                                            : SKR_LOG_INFO,
         .each_message = skr_arguments_count(arguments, "verbose") > 1,
+        .is_json = is_json,
     };
     struct skr_app app = {
         .command = command,
@@ -163,8 +166,10 @@ skr_program_run(int argc, char **argv)
     // A reader that goes away (| head) is an error of the write, not a death.
     signal(SIGPIPE, SIG_IGN);
     enum skr_exit code = run(argc, argv);
-    // A full disk or a closed pipe may show only here.
-    if (skr_output_flush(&error) == SKR_OK || code != SKR_EXIT_OK)
+    // A full disk may show only here. A reader that has seen enough (| head) is
+    // no failure.
+    enum skr_code written = skr_output_flush(&error);
+    if (written == SKR_OK || written == SKR_STOPPED || code != SKR_EXIT_OK)
         return (int)code;
     fprintf(stderr, "skirnir: %s\n", error.text);
     return SKR_EXIT_FAILURE;

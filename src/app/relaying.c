@@ -114,15 +114,14 @@ read_options(struct skr_relaying *relaying, const struct skr_app *app,
     return code;
 }
 
-// One relay works a queue at a time, wherever it runs: the name is made from
-// what is being worked.
-static void
-name_lock(const struct skr_config_transport *outbox, char name[32])
+void
+skr_relaying_lock_name(const struct skr_config_transport *outbox,
+                       char name[SKR_RELAYING_LOCK_SIZE])
 {
     struct skr_hash hash =
         skr_hash_add_text(skr_hash_start(), outbox->table_name);
     hash = skr_hash_add_text(hash, outbox->queue_name);
-    snprintf(name, 32, "relay-%016llx",
+    snprintf(name, SKR_RELAYING_LOCK_SIZE, "relay-%016llx",
              (unsigned long long)(hash.high ^ hash.low));
 }
 
@@ -137,7 +136,7 @@ skr_relaying_init(struct skr_relaying *relaying, const struct skr_app *app,
     if (code != SKR_OK)
         return code;
     skr_limits_read(app, &relaying->limits);
-    name_lock(outbox, relaying->lock_name);
+    skr_relaying_lock_name(outbox, relaying->lock_name);
     code = read_options(relaying, app, outbox, error);
     if (code == SKR_OK)
         code = skr_routing_read(config, target, &relaying->routing, error);

@@ -173,6 +173,17 @@ skr_broker_declare_fn(struct skr_broker *broker,
                       const struct skr_declaration *declaration,
                       struct skr_error *error);
 
+// What waits to be consumed by a transport. Opened without `consumes`. NULL in
+// a driver that cannot tell.
+struct skr_depth {
+    uint64_t messages;  // ready, not those that consumers have in hand
+    bool has_consumers;
+    uint64_t consumers;  // how many there are, where that is known
+};
+typedef enum skr_code
+skr_broker_depth_fn(struct skr_broker *broker, struct skr_depth *depth,
+                    struct skr_error *error);
+
 struct skr_broker_ops {
     const char *scheme;  // "amqp", "kafka", "queue"
     size_t size;         // of the driver's struct; allocated zeroed
@@ -184,6 +195,7 @@ struct skr_broker_ops {
     skr_broker_receive_fn *receive;
     skr_broker_settle_fn *settle;
     skr_broker_declare_fn *declare;
+    skr_broker_depth_fn *depth;
 };
 
 SKR_MUST_CHECK enum skr_code

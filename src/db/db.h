@@ -136,6 +136,13 @@ typedef void skr_db_unlock_fn(struct skr_db *db);
 typedef enum skr_code
 skr_db_follow_fn(struct skr_db *db, const char *table, const char *queue,
                  struct skr_error *error);
+// Says who holds a lock, alone or together with others, without taking it: for
+// people, such as "session 42 from 10.0.0.7". "": nobody does.
+enum { SKR_HOLDER_SIZE = 96 };
+typedef enum skr_code
+skr_db_holder_fn(struct skr_db *db, const char *name,
+                 char holder[SKR_HOLDER_SIZE], struct skr_error *error);
+
 // Returns SKR_OK when there may be new rows since the last call, SKR_TIMEOUT
 // when not, and SKR_STOPPED as soon as wake_fd is readable.
 typedef enum skr_code
@@ -165,6 +172,7 @@ struct skr_db_ops {
     skr_db_lock_fn *lock;
     skr_db_check_lock_fn *check_lock;
     skr_db_unlock_fn *unlock;
+    skr_db_holder_fn *holder;
     skr_db_follow_fn *follow;  // NULL: there is nothing to do
     skr_db_wait_fn *wait;
     skr_db_advise_fn *advise;

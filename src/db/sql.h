@@ -71,6 +71,8 @@ struct skr_word {
 //   zone_now, zone_now_plus, zone_now_minus, zone_from_utc, zone_created_at
 //                  for db/zone.h: they know the words zone_text and zone_back
 //   utc_now        as now, whatever zone a table is in
+//   row_estimate   a SELECT of about how many rows a table has, at next to no
+//                  cost; it knows the word table
 //   setup_lock     a statement that keeps out others who set up tables until
 //                  the end of the transaction, or "" where none is needed
 struct skr_dialect {

@@ -127,8 +127,8 @@ def test_a_relay_cleans_beside_its_work(place):
     for relay in relays:
         assert relay.stop() == 0
     logs = "".join(relay.log() for relay in relays)
-    assert "cleanup.removed name=outbox rows=6" in logs
-    assert "cleanup.trouble" not in logs
+    assert "cleaner.removed name=outbox rows=6" in logs
+    assert "cleaner.trouble" not in logs
 
 
 def test_cleaning_that_is_killed_is_done_again(place):

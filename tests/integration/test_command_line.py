@@ -27,12 +27,14 @@ COMMANDS = {
                      "--dry-run", "--force"],
     "failed remove": ["--transport=NAME", "--all", "--rate=N", "--dry-run",
                       "--force"],
+    "stats": ["--watch", "--interval=SECONDS", "--json"],
     "cleanup-outbox": ["--days=N", "--batch-size=N", "--dry-run"],
     "deduplication-cleanup": ["--days=N", "--batch-size=N", "--dry-run"],
     "config": ["--json", "check", "show", "keys"],
 }
 GLOBAL = ["--config=FILE", "--quiet", "--verbose", "--help", "--version"]
 ALIASES = {
+    "messenger:stats": "stats",
     "messenger:cleanup-outbox": "cleanup-outbox",
     "messenger:consume": "consume",
     "message-broker:deduplication-cleanup": "deduplication-cleanup",

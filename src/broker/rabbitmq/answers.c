@@ -303,6 +303,17 @@ on_returned_body(struct rabbit_broker *broker, const amqp_frame_t *frame,
     return SKR_OK;
 }
 
+static void
+on_declaring(struct rabbit_broker *broker, const amqp_method_t *method)
+{
+    broker->answer = RABBIT_YES;
+    if (method->id != AMQP_QUEUE_DECLARE_OK_METHOD)
+        return;
+    const amqp_queue_declare_ok_t *queue = method->decoded;
+    broker->answer_messages = queue->message_count;
+    broker->answer_consumers = queue->consumer_count;
+}
+
 static enum skr_code
 on_method(struct rabbit_broker *broker, amqp_channel_t channel,
           const amqp_method_t *method, struct skr_error *error)
@@ -314,7 +325,7 @@ on_method(struct rabbit_broker *broker, amqp_channel_t channel,
     switch (channel) {
     case RABBIT_PUBLISHING: return on_publishing(broker, method, error);
     case RABBIT_ASKING: return on_asking(broker, method, error);
-    case RABBIT_DECLARING: broker->answer = RABBIT_YES; return SKR_OK;
+    case RABBIT_DECLARING: on_declaring(broker, method); return SKR_OK;
     default:
         return skr_rabbit_fail_unexpected(broker, "an unknown channel", error);
     }

@@ -143,3 +143,25 @@ skr_rabbit_queues_set_up(struct rabbit_broker *broker, struct skr_error *error)
         *error = trouble;
     return code;
 }
+
+enum skr_code
+skr_rabbit_depth(struct skr_broker *base, struct skr_depth *depth,
+                 struct skr_error *error)
+{
+    struct rabbit_broker *broker = (struct rabbit_broker *)base;
+    const struct rabbit_settings *settings = &broker->settings;
+    struct skr_error trouble = {0};
+    enum skr_code code = SKR_OK;
+    *depth = (struct skr_depth){.has_consumers = true};
+    for (size_t i = 0; i < settings->queue_count && code == SKR_OK; i++) {
+        const char *name = settings->queues[i].name;
+        code = look_for(broker, SKR_DECLARE_QUEUE, name, &trouble);
+        if (code != SKR_OK)
+            code = skr_rabbit_fail_queue(broker, name, &trouble);
+        depth->messages += broker->answer_messages;
+        depth->consumers += broker->answer_consumers;
+    }
+    if (code != SKR_OK && error != NULL)
+        *error = trouble;
+    return code;
+}

@@ -256,4 +256,5 @@ const struct skr_broker_ops skr_rabbitmq_broker = {
     .receive = skr_rabbit_receive,
     .settle = skr_rabbit_settle,
     .declare = skr_rabbit_declare,
+    .depth = skr_rabbit_depth,
 };

@@ -69,6 +69,7 @@ struct rabbit_broker {
     bool is_declaring_open;
     enum rabbit_answer { RABBIT_NONE, RABBIT_YES, RABBIT_NO } answer;
     struct skr_error answer_error;
+    uint32_t answer_messages, answer_consumers;  // of a queue
 
     bool is_blocked;           // the server takes no messages now
     int64_t unblocked_ms;      // since when it does again
@@ -82,6 +83,7 @@ skr_broker_outcomes_fn skr_rabbit_outcomes;
 skr_broker_receive_fn skr_rabbit_receive;
 skr_broker_settle_fn skr_rabbit_settle;
 skr_broker_declare_fn skr_rabbit_declare;
+skr_broker_depth_fn skr_rabbit_depth;
 
 // Connects and opens the channels.
 SKR_MUST_CHECK enum skr_code

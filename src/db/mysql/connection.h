@@ -110,6 +110,7 @@ void skr_mysql_lock_name(const char *database, const char *name,
 skr_db_lock_fn skr_mysql_lock;
 skr_db_check_lock_fn skr_mysql_check_lock;
 skr_db_unlock_fn skr_mysql_unlock;
+skr_db_holder_fn skr_mysql_holder;
 skr_db_wait_fn skr_mysql_wait;
 
 #endif

@@ -312,3 +312,62 @@ skr_mysql_unlock(struct skr_db *db)
     ignored = set_silence(mysql, "SET SESSION wait_timeout = DEFAULT", NULL);
     (void)ignored;
 }
+
+struct holder {
+    char *text;
+    int64_t session;
+};
+
+static enum skr_code
+write_holder(const struct skr_value *columns, size_t count, void *user,
+             struct skr_error *error)
+{
+    (void)count;
+    (void)error;
+    const struct holder *holder = user;
+    snprintf(holder->text, SKR_HOLDER_SIZE, "session %lld from %.60s",
+             (long long)holder->session, (const char *)columns[0].bytes);
+    return SKR_OK;
+}
+
+// Where it comes from is known of sessions of the same user, and of all with
+// the right PROCESS.
+static enum skr_code
+describe_session(struct skr_mysql *mysql, int64_t session,
+                 char text[SKR_HOLDER_SIZE], struct skr_error *error)
+{
+    struct holder holder = {.text = text, .session = session};
+    const struct skr_value value = skr_bind_integer(session);
+    snprintf(text, SKR_HOLDER_SIZE, "session %lld", (long long)session);
+    return skr_tx_run(
+        skr_db_tx(&mysql->db),
+        &(struct skr_statement){.sql = "SELECT host FROM "
+                                       "information_schema.processlist "
+                                       "WHERE id = ?",
+                                .values = &value,
+                                .value_count = 1,
+                                .each_row = write_holder,
+                                .user = &holder},
+        error);
+}
+
+enum skr_code
+skr_mysql_holder(struct skr_db *db, const char *name,
+                 char holder[SKR_HOLDER_SIZE], struct skr_error *error)
+{
+    struct skr_mysql *mysql = (struct skr_mysql *)db;
+    char gate[SKR_MYSQL_LOCK_NAME_SIZE], held[SKR_MYSQL_LOCK_NAME_SIZE];
+    int64_t session = 0;
+    holder[0] = '\0';
+    enum skr_code code = find_name(mysql, name, gate, error);
+    memcpy(held, gate, sizeof(held));
+    // Members have the first free number, so that the lowest tell enough.
+    for (size_t i = 0; i < 4 && code == SKR_OK && session == 0; i++) {
+        const struct skr_value value = skr_bind_text(held);
+        code = ask(mysql, "SELECT IS_USED_LOCK(?)", &value, 1, &session, error);
+        name_member(gate, i, held);
+    }
+    if (code == SKR_OK && session != 0)
+        code = describe_session(mysql, session, holder, error);
+    return code;
+}

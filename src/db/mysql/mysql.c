@@ -138,5 +138,6 @@ const struct skr_db_ops skr_mysql_db = {
     .lock = skr_mysql_lock,
     .check_lock = skr_mysql_check_lock,
     .unlock = skr_mysql_unlock,
+    .holder = skr_mysql_holder,
     .wait = skr_mysql_wait,
 };

@@ -77,6 +77,9 @@ static const struct skr_word words[] = {
     {"unsafe_engine",
      "SELECT engine FROM information_schema.tables WHERE table_schema = "
      "DATABASE() AND table_name = '{table}' AND engine <> 'InnoDB'"},
+    {"row_estimate",
+     "SELECT COALESCE(MAX(table_rows), 0) FROM information_schema.tables WHERE "
+     "table_schema = DATABASE() AND table_name = '{table}'"},
     // A transaction could not hold it: CREATE TABLE ends one.
     {"setup_lock", ""},
     {"notify_function", ""},

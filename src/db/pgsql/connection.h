@@ -125,6 +125,7 @@ skr_db_rollback_fn skr_pgsql_rollback;
 skr_db_lock_fn skr_pgsql_lock;
 skr_db_check_lock_fn skr_pgsql_check_lock;
 skr_db_unlock_fn skr_pgsql_unlock;
+skr_db_holder_fn skr_pgsql_holder;
 skr_db_follow_fn skr_pgsql_follow;
 skr_db_wait_fn skr_pgsql_wait;
 

@@ -13,6 +13,8 @@
 #include "base/hash.h"
 #include "base/text.h"
 
+#include <stdio.h>
+
 enum {
     LEAST_PAUSE_MS = 10,
     MOST_PAUSE_MS = 100,
@@ -287,4 +289,43 @@ skr_pgsql_unlock(struct skr_db *db)
     enum skr_code ignored =
         ask(pgsql, unlock_sql[pgsql->lock_mode], &value, &number, NULL);
     (void)ignored;
+}
+
+// Parameter: key.
+static const char holder_sql[] =
+    "SELECT l.pid, COALESCE(host(a.client_addr), 'this host') "
+    "FROM pg_locks AS l LEFT JOIN pg_stat_activity AS a ON a.pid = l.pid "
+    "WHERE l.locktype = 'advisory' AND l.granted AND l.objsubid = 1 "
+    "AND l.database = (SELECT oid FROM pg_database "
+    "WHERE datname = current_database()) "
+    "AND (CAST(CAST(l.classid AS BIGINT) << 32 AS BIGINT) | "
+    "CAST(l.objid AS BIGINT)) = $1 LIMIT 1";
+
+static enum skr_code
+write_holder(const struct skr_value *columns, size_t count, void *user,
+             struct skr_error *error)
+{
+    (void)count;
+    (void)error;
+    snprintf(user, SKR_HOLDER_SIZE, "session %lld from %.60s",
+             (long long)columns[0].integer, (const char *)columns[1].bytes);
+    return SKR_OK;
+}
+
+enum skr_code
+skr_pgsql_holder(struct skr_db *db, const char *name,
+                 char holder[SKR_HOLDER_SIZE], struct skr_error *error)
+{
+    struct skr_pgsql *pgsql = (struct skr_pgsql *)db;
+    const struct skr_value key = skr_bind_integer(key_of(name));
+    holder[0] = '\0';
+    return skr_pgsql_run(pgsql->connection, &pgsql->cache,
+                         &(struct skr_statement){
+                             .sql = holder_sql,
+                             .values = &key,
+                             .value_count = 1,
+                             .each_row = write_holder,
+                             .user = holder,
+                         },
+                         error);
 }

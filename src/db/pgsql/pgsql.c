@@ -127,6 +127,7 @@ const struct skr_db_ops skr_pgsql_db = {
     .lock = skr_pgsql_lock,
     .check_lock = skr_pgsql_check_lock,
     .unlock = skr_pgsql_unlock,
+    .holder = skr_pgsql_holder,
     .follow = skr_pgsql_follow,
     .wait = skr_pgsql_wait,
 };

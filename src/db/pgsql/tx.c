@@ -71,6 +71,9 @@ static const struct skr_word words[] = {
     {"queue_is_beyond", "'' || queue_name = ?"},
     {"queue_is_unindexed", "'' || queue_name = ?"},
     {"unsafe_engine", ""},
+    {"row_estimate", "SELECT CAST(COALESCE(MAX(GREATEST(reltuples, 0)), 0) AS "
+                     "BIGINT) FROM pg_class WHERE oid = "
+                     "CAST(to_regclass('{table}') AS oid)"},
     // CREATE ... IF NOT EXISTS fails when two run it at once.
     {"setup_lock", "SELECT pg_advisory_xact_lock(7667340482953863795)"},
     // follow.c says how it works. It runs in every insert of the application:

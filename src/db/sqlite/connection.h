@@ -66,6 +66,7 @@ skr_sqlite_check_file(struct skr_sqlite *sqlite, struct skr_error *error);
 skr_db_lock_fn skr_sqlite_lock;
 skr_db_check_lock_fn skr_sqlite_check_lock;
 skr_db_unlock_fn skr_sqlite_unlock;
+skr_db_holder_fn skr_sqlite_holder;
 skr_db_wait_fn skr_sqlite_wait;
 skr_db_advise_fn skr_sqlite_advise;
 

@@ -140,3 +140,45 @@ skr_sqlite_unlock(struct skr_db *db)
     free(sqlite->lock_path);
     sqlite->lock_path = NULL;
 }
+
+// The kernel lists who has which file locked; a process of another container
+// has the number 0 there.
+static long
+find_process(ino_t file)
+{
+    char line[160];
+    long found = -1;
+    FILE *locks = fopen("/proc/locks", "re");
+    if (locks == NULL)
+        return -1;
+    while (found < 0 && fgets(line, sizeof(line), locks) != NULL) {
+        char kind[16];
+        long process;
+        unsigned long long inode;
+        if (sscanf(line, "%*s %15s %*s %*s %ld %*x:%*x:%llu", kind, &process,
+                   &inode) == 3 &&
+            strcmp(kind, "FLOCK") == 0 && inode == file)
+            found = process;
+    }
+    fclose(locks);
+    return found;
+}
+
+enum skr_code
+skr_sqlite_holder(struct skr_db *db, const char *name,
+                  char holder[SKR_HOLDER_SIZE], struct skr_error *error)
+{
+    const struct skr_sqlite *sqlite = (struct skr_sqlite *)db;
+    char *path = NULL;
+    struct stat status;
+    holder[0] = '\0';
+    if (asprintf(&path, "%s-%s.lock", sqlite->path, name) < 0)
+        return skr_fail_memory(error);
+    long process = stat(path, &status) == 0 ? find_process(status.st_ino) : -1;
+    free(path);
+    if (process > 0)
+        snprintf(holder, SKR_HOLDER_SIZE, "process %ld", process);
+    else if (process == 0)
+        snprintf(holder, SKR_HOLDER_SIZE, "a process");
+    return SKR_OK;
+}

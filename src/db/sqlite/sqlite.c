@@ -288,6 +288,7 @@ const struct skr_db_ops skr_sqlite_db = {
     .lock = skr_sqlite_lock,
     .check_lock = skr_sqlite_check_lock,
     .unlock = skr_sqlite_unlock,
+    .holder = skr_sqlite_holder,
     .wait = skr_sqlite_wait,
     .advise = skr_sqlite_advise,
 };

@@ -53,6 +53,9 @@ static const struct skr_word words[] = {
     {"queue_is_beyond", "queue_name = ?"},
     {"queue_is_unindexed", "+queue_name = ?"},
     {"unsafe_engine", ""},
+    // Ids are given one by one.
+    {"row_estimate", "SELECT COALESCE((SELECT MAX(id) FROM {table}) - "
+                     "(SELECT MIN(id) FROM {table}) + 1, 0)"},
     {"setup_lock", ""},
     {"notify_function", ""},
     {"notify_trigger", ""},

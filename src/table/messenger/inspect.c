@@ -1,0 +1,217 @@
+// SPDX-License-Identifier: MIT
+// Every statement reads a bounded number of rows: all of one queue, from its
+// beginning, or all of the table from some time on, by the index on it.
+
+#include "table/messenger/inspect.h"
+
+#include "base/arena.h"
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/text.h"
+#include "db/zone.h"
+#include "table/messenger/messenger.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#define DONE "'9999-12-31 00:00:00'"
+#define BOUND "100001"  // SKR_QUEUE_EXACT and one
+
+// Parameter: queue.
+static const char depth_sql[] =
+    "SELECT COUNT(*) FROM (SELECT 1 AS one FROM {table} WHERE {queue_is} "
+    "LIMIT " BOUND ") AS bounded";
+// How many were looked at, how many wait for their time, how many for people.
+// Parameters: queue, queue.
+static const char delayed_sql[] =
+    "SELECT COUNT(*), "
+    "COUNT(CASE WHEN {queue_is_unindexed} AND available_at > created_at AND "
+    "available_at < " DONE " THEN 1 END), "
+    "COUNT(CASE WHEN {queue_is_unindexed} AND available_at >= " DONE
+    " THEN 1 END) FROM (SELECT queue_name, created_at, available_at "
+    "FROM {table} WHERE available_at > {now} ORDER BY available_at DESC "
+    "LIMIT " BOUND ") AS bounded";
+// How many were looked at, how many are claimed, how many are done.
+// Parameters: queue, queue, seconds.
+static const char claimed_sql[] =
+    "SELECT COUNT(*), "
+    "COUNT(CASE WHEN {queue_is_unindexed} AND delivered_at < " DONE
+    " THEN 1 END), "
+    "COUNT(CASE WHEN {queue_is_unindexed} AND delivered_at >= " DONE
+    " THEN 1 END) FROM (SELECT queue_name, delivered_at FROM {table} "
+    "WHERE delivered_at >= {now_minus} ORDER BY delivered_at DESC "
+    "LIMIT " BOUND ") AS bounded";
+// Of the first ones, which are the oldest or next to them. Parameter: queue.
+static const char oldest_sql[] =
+    "SELECT MIN(available_at), {now} FROM (SELECT available_at, delivered_at "
+    "FROM {table} WHERE {queue_is} LIMIT 10000) AS bounded "
+    "WHERE available_at <= {now} AND delivered_at IS NULL";
+
+struct inspection {
+    struct skr_arena arena;
+    struct skr_tx tx;
+    const struct skr_queue_place *place;
+    struct skr_zone zone;
+};
+
+static const char *
+fill(struct inspection *inspection, const char *sql_template, const char *queue)
+{
+    enum { OWN_WORDS = 2 };
+    size_t size = strlen(queue);
+    char *hex = skr_arena_take(&inspection->arena, 2 * size + 1);
+    if (hex == NULL)
+        return NULL;
+    hex[0] = '\0';
+    for (size_t i = 0; i < size; i++)
+        snprintf(hex + 2 * i, 3, "%02X", (unsigned char)queue[i]);
+    struct skr_word words[OWN_WORDS + SKR_ZONE_WORDS] = {
+        {"table", inspection->place->table},
+        {"queue_hex", hex},
+    };
+    size_t count =
+        OWN_WORDS + skr_zone_words(&inspection->zone, words + OWN_WORDS);
+    return skr_sql_fill(inspection->tx.ops->dialect, &inspection->arena,
+                        sql_template, words, count);
+}
+
+// times: how often the queue is bound; then the redeliver timeout, if wanted.
+static enum skr_code
+ask(struct inspection *inspection, const char *sql_template, const char *queue,
+    size_t times, bool with_timeout, struct skr_value *columns,
+    size_t column_count, struct skr_error *error)
+{
+    struct skr_value values[3];
+    size_t count = 0;
+    while (count < times)
+        values[count++] = skr_bind_text(queue);
+    if (with_timeout)
+        values[count++] =
+            skr_bind_integer(inspection->place->redeliver_timeout_s);
+    bool found = false;
+    const char *sql = fill(inspection, sql_template, queue);
+    if (sql == NULL)
+        return skr_fail_memory(error);
+    for (size_t i = 0; i < column_count; i++)
+        columns[i] = (struct skr_value){.kind = SKR_NULL};
+    return skr_tx_fetch_one(
+        inspection->tx,
+        &(struct skr_statement){
+            .sql = sql, .values = values, .value_count = count},
+        &inspection->arena, columns, column_count, &found, error);
+}
+
+static enum skr_code
+count_rows(struct inspection *inspection, const char *queue, uint64_t *rows,
+           bool *is_estimate, struct skr_error *error)
+{
+    struct skr_value column;
+    enum skr_code code =
+        ask(inspection, depth_sql, queue, 1, false, &column, 1, error);
+    if (code != SKR_OK)
+        return code;
+    *rows = (uint64_t)column.integer;
+    if (*rows <= SKR_QUEUE_EXACT)
+        return SKR_OK;
+    *is_estimate = true;
+    code =
+        ask(inspection, "{row_estimate}", queue, 0, false, &column, 1, error);
+    if (code == SKR_OK && (uint64_t)column.integer > *rows)
+        *rows = (uint64_t)column.integer;
+    return code;
+}
+
+static enum skr_code
+count_parts(struct inspection *inspection, struct skr_queue_counts *counts,
+            uint64_t *done, struct skr_error *error)
+{
+    const char *queue = inspection->place->queue;
+    struct skr_value columns[3];
+    enum skr_code code =
+        ask(inspection, delayed_sql, queue, 2, false, columns, 3, error);
+    if (code != SKR_OK)
+        return code;
+    counts->parts_are_estimates = columns[0].integer > SKR_QUEUE_EXACT;
+    counts->delayed = (uint64_t)columns[1].integer;
+    counts->blocked = (uint64_t)columns[2].integer;
+    code = ask(inspection, claimed_sql, queue, 2, true, columns, 3, error);
+    if (code != SKR_OK)
+        return code;
+    counts->parts_are_estimates |= columns[0].integer > SKR_QUEUE_EXACT;
+    counts->in_flight = (uint64_t)columns[1].integer;
+    *done = (uint64_t)columns[2].integer;
+    return SKR_OK;
+}
+
+static enum skr_code
+find_oldest(struct inspection *inspection, struct skr_queue_counts *counts,
+            struct skr_error *error)
+{
+    struct skr_value columns[2];
+    int64_t due_us = 0, now_us = 0;
+    enum skr_code code = ask(inspection, oldest_sql, inspection->place->queue,
+                             1, false, columns, 2, error);
+    if (code != SKR_OK || columns[0].bytes == NULL || columns[1].bytes == NULL)
+        return code;
+    counts->has_oldest = skr_clock_parse_timestamp(columns[0].bytes, &due_us) &&
+                         skr_clock_parse_timestamp(columns[1].bytes, &now_us);
+    counts->oldest_s = (now_us - due_us) / 1000000;
+    return SKR_OK;
+}
+
+static uint64_t
+less(uint64_t from, uint64_t by)
+{
+    return from > by ? from - by : 0;
+}
+
+static enum skr_code
+inspect(struct inspection *inspection, struct skr_queue_counts *counts,
+        struct skr_error *error)
+{
+    const char *queue = inspection->place->queue;
+    uint64_t done = 0;
+    const char *sent = skr_arena_format(&inspection->arena, "%s.sent", queue);
+    if (sent == NULL)
+        return skr_fail_memory(error);
+    enum skr_code code = count_rows(inspection, queue, &counts->depth,
+                                    &counts->depth_is_estimate, error);
+    if (code == SKR_OK)
+        code = count_rows(inspection, sent, &counts->sent,
+                          &counts->depth_is_estimate, error);
+    if (code == SKR_OK)
+        code = count_parts(inspection, counts, &done, error);
+    if (code == SKR_OK && counts->depth > 0)
+        code = find_oldest(inspection, counts, error);
+    // An estimate is of all the table.
+    if (counts->depth_is_estimate && counts->depth > SKR_QUEUE_EXACT + 1)
+        counts->depth = less(counts->depth, counts->sent) > SKR_QUEUE_EXACT
+                            ? less(counts->depth, counts->sent)
+                            : SKR_QUEUE_EXACT + 1;
+    counts->depth = less(counts->depth, done);
+    counts->due = less(counts->depth,
+                       counts->delayed + counts->blocked + counts->in_flight);
+    return code;
+}
+
+enum skr_code
+skr_queue_count(struct skr_db *db, const struct skr_queue_place *place,
+                struct skr_queue_counts *counts, struct skr_error *error)
+{
+    struct inspection inspection = {.tx = skr_db_tx(db), .place = place};
+    *counts = (struct skr_queue_counts){0};
+    enum skr_code code =
+        skr_messenger_check_names(place->table, place->queue, error);
+    if (code == SKR_OK)
+        code = skr_zone_read(skr_db_dialect(db), place->time_zone,
+                             &inspection.zone, error);
+    if (code == SKR_OK)
+        code = skr_db_begin(db, SKR_BEGIN_SNAPSHOT, error);
+    if (code != SKR_OK)
+        return code;
+    code = inspect(&inspection, counts, error);
+    skr_arena_fini(&inspection.arena);
+    // Nothing was written.
+    skr_db_rollback(db);
+    return code;
+}

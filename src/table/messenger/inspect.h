@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: MIT
+// How full a queue of a messenger table is, at a cost that does not grow with
+// it.
+
+#ifndef SKR_TABLE_MESSENGER_INSPECT_H
+#define SKR_TABLE_MESSENGER_INSPECT_H
+
+#include "db/db.h"
+
+struct skr_queue_place {
+    const char *table;
+    const char *queue;
+    uint32_t redeliver_timeout_s;
+    const char *time_zone;  // of its times (db/zone.h); NULL: UTC
+};
+
+// What is counted exactly, up to this; beyond it numbers are estimates.
+enum { SKR_QUEUE_EXACT = 100000 };
+
+struct skr_queue_counts {
+    uint64_t depth;      // all that is not done
+    uint64_t due;        // may be taken now
+    uint64_t in_flight;  // claimed by someone
+    uint64_t delayed;    // its time has not come
+    uint64_t blocked;    // waits for people
+    uint64_t sent;       // kept after it was sent
+    // The first is of depth, due and sent, and may count other queues of the
+    // table; the second of the others, which are at least so many.
+    bool depth_is_estimate, parts_are_estimates;
+    bool has_oldest;
+    int64_t oldest_s;  // since it was due
+};
+
+// In one snapshot. SKR_MISSING: there is no such table.
+SKR_MUST_CHECK enum skr_code
+skr_queue_count(struct skr_db *db, const struct skr_queue_place *place,
+                struct skr_queue_counts *counts, struct skr_error *error);
+
+#endif

@@ -1,0 +1,240 @@
+"""`skirnir stats`: how full transports are, and who works them."""
+import fcntl
+import json
+import os
+import pty
+import struct
+import subprocess
+import termios
+import time
+
+import pytest
+
+import places
+import shop as shops
+
+NOW = "CURRENT_TIMESTAMP"
+LATER = "'2099-01-01 00:00:00'"
+NEVER = "'9999-12-31 23:59:59'"
+OLD = "'2020-01-01 10:00:00'"
+
+
+def read(place, *arguments):
+    stats = json.loads(place.run("stats", "--json", *arguments).stdout)
+    return {item["transport"]: item for item in stats["transports"]}, stats
+
+
+def write(place, count, times, queue="outbox", table="messenger_outbox"):
+    for _ in range(count):
+        place.write("{}", '{"type":"order.placed"}', queue, table, times)
+
+
+def without_broker(place):
+    place.set_config(replace=[
+        ("    billing: 'amqp://127.0.0.1:1/%2f'\n", "")])
+
+
+def test_every_kind_of_message_is_counted(place):
+    without_broker(place)
+    write(place, 3, f"{OLD}, {OLD}, NULL")
+    write(place, 2, f"{NOW}, {NOW}, NULL")
+    write(place, 4, f"{NOW}, {LATER}, NULL")
+    write(place, 1, f"{NOW}, {NEVER}, NULL")
+    write(place, 2, f"{NOW}, {NOW}, {NOW}")
+    write(place, 5, f"{NOW}, {NOW}, {NEVER}")  # Symfony's: done
+    write(place, 6, f"{OLD}, {OLD}, {NOW}", "outbox.sent")
+    write(place, 7, f"{OLD}, {OLD}, NULL", "Outbox")
+    write(place, 8, f"{NOW}, {NOW}, NULL", "orders", "messenger_messages")
+    for transport in ("outbox", "outbox", "orders", "gone"):
+        place.fail(transport)
+    items, stats = read(place)
+    assert list(items) == ["outbox", "orders"]
+    outbox = items["outbox"]
+    wanted = {"depth": 12, "due": 5, "delayed": 4, "blocked": 1,
+              "in_flight": 2, "sent": 6, "failed": 2, "active": False,
+              "holder": None, "error": None, "depth_is_estimate": False}
+    assert {name: outbox[name] for name in wanted} == wanted
+    years = (time.time() - time.mktime((2020, 1, 1, 10, 0, 0, 0, 0, 0)))
+    assert abs(outbox["oldest_seconds"] - years) < 2 * 86400
+    assert items["orders"]["depth"] == 8
+    assert items["orders"]["failed"] == 1
+    assert stats["failed"] == 4
+    assert list(read(place, "orders")[0]) == ["orders"]
+
+
+def test_the_table_has_a_line_for_each_transport(place):
+    without_broker(place)
+    write(place, 3, f"{OLD}, {OLD}, NULL")
+    lines = place.check("messenger:stats").splitlines()
+    assert lines[0].split() == ["TRANSPORT", "DEPTH", "DUE", "IN", "FLIGHT",
+                                "DELAYED", "BLOCKED", "FAILED", "OLDEST",
+                                "STATE"]
+    assert lines[1].split()[:7] == ["outbox", "3", "3", "0", "0", "0", "0"]
+    assert lines[1].endswith("no relay")
+    assert lines[2].split()[0] == "orders"
+    assert len(lines) == 3
+
+
+def test_who_relays_is_told(place):
+    without_broker(place)
+    relay = place.start("relay", "outbox")
+    relay.wait_for("relay.active")
+    item = read(place)[0]["outbox"]
+    assert item["active"] is True
+    word, number = item["holder"].split()[:2]
+    assert word in ("session", "process") and int(number) > 0
+    if word == "process":
+        assert int(number) == relay.pid
+    assert f"active: {item['holder']}" in place.check("stats")
+    assert relay.stop() == 0
+    assert read(place)[0]["outbox"]["active"] is False
+
+
+def test_asking_does_not_disturb_a_relay(place):
+    without_broker(place)
+    relay = place.start("relay", "outbox")
+    relay.wait_for("relay.active")
+    for _ in range(5):
+        place.check("stats")
+    write(place, 1, f"{NOW}, {NOW}, NULL")
+    shops.until(lambda: read(place)[0]["orders"]["depth"] == 1,
+                lambda: relay.log())
+    assert len(relay.events("relay.active")) == 1
+    assert relay.stop() == 0
+
+
+def test_what_cannot_be_asked_is_named_and_the_rest_shown(place):
+    """Nobody listens where the broker is said to be."""
+    result = place.run("stats", "--json")
+    assert result.returncode == 1
+    assert "not every transport could be asked" in result.stderr
+    items = {item["transport"]: item for item in
+             json.loads(result.stdout)["transports"]}
+    assert items["billing"]["error"]
+    assert items["outbox"]["error"] is None
+    assert items["outbox"]["depth"] == 0
+    assert "trouble: " in place.run("stats").stdout
+
+
+def test_tables_that_are_missing_are_named(shop):
+    result = shop.run("stats")
+    assert result.returncode == 1
+    assert "trouble: " in result.stdout
+
+
+def test_an_unknown_transport_is_named(place):
+    result = place.run("stats", "nowhere")
+    assert result.returncode == 1
+    assert "nowhere" in result.stderr and "outbox" in result.stderr
+
+
+def test_a_large_table_is_estimated_and_says_so(place):
+    without_broker(place)
+    write(place, 1, f"{OLD}, {OLD}, NULL")
+    for _ in range(17):
+        place.ask("INSERT INTO messenger_outbox (body, headers, queue_name, "
+                  "created_at, available_at) SELECT body, headers, queue_name, "
+                  "created_at, available_at FROM messenger_outbox")
+    item = read(place)[0]["outbox"]
+    assert item["depth_is_estimate"] is True
+    assert 100000 < item["depth"] < 2 * 2 ** 17
+    assert item["oldest_seconds"] > 0
+    line = place.check("stats").splitlines()[1].split()
+    assert line[1].startswith("~") and line[2].startswith("~")
+
+
+def on_terminal(place, columns, *arguments, rows=24):
+    """What a terminal of this width gets, until the program ends."""
+    master, slave = pty.openpty()
+    fcntl.ioctl(slave, termios.TIOCSWINSZ,
+                struct.pack("HHHH", rows, columns, 0, 0))
+    process = subprocess.Popen(place.command(*arguments), stdout=slave,
+                               stdin=slave, stderr=subprocess.DEVNULL,
+                               cwd=place.folder, env=place.environment)
+    os.close(slave)
+    return process, master
+
+
+def read_all(master):
+    text = b""
+    while True:
+        try:
+            piece = os.read(master, 65536)
+        except OSError:
+            break
+        if not piece:
+            break
+        text += piece
+    os.close(master)
+    return text.decode()
+
+
+@pytest.mark.parametrize("columns", [20, 40, 80, 200])
+@pytest.mark.parametrize("command", [["stats"], ["failed", "show"],
+                                     ["failed", "show", "--stats"]],
+                         ids=" ".join)
+def test_lines_fit_the_terminal(ready_shop, columns, command):
+    connection = ready_shop.open("shop")
+    for word in ("first", "second", "third"):
+        headers = places.failed_headers("outbox", "order.placed",
+                                        f"the {word} " + "länger " * 40)
+        shops.write_row(connection, "{}", json.dumps(headers),
+                        "messenger_messages", "failed")
+    process, master = on_terminal(ready_shop, columns, *command)
+    lines = read_all(master).split("\r\n")
+    assert process.wait(shops.PATIENCE_S) == 0
+    assert len(lines) > 3
+    assert max(map(len, lines)) <= max(columns, 24), lines
+
+
+def test_watching_redraws_until_it_is_told_to_stop(ready_shop):
+    process, master = on_terminal(ready_shop, 80, "stats", "--watch",
+                                  "--interval=1")
+    text = ""
+    deadline = time.monotonic() + shops.PATIENCE_S
+    while text.count("TRANSPORT") < 2:
+        assert time.monotonic() < deadline, text
+        text += os.read(master, 65536).decode()
+    assert text.count("\x1b[H") >= 2
+    process.terminate()
+    assert process.wait(shops.PATIENCE_S) == 0
+    os.close(master)
+
+
+@pytest.mark.parametrize("command", [
+    ["stats"], ["failed", "show"], ["stats", "--watch"], ["config", "keys"],
+    ["--help"]], ids=" ".join)
+def test_a_closed_pipe_ends_it_quietly(ready_shop, command):
+    reader, writer = os.pipe()
+    os.close(reader)
+    result = subprocess.run(ready_shop.command(*command), stdout=writer,
+                            stderr=subprocess.PIPE, cwd=ready_shop.folder,
+                            env=ready_shop.environment,
+                            timeout=shops.PATIENCE_S, text=True)
+    os.close(writer)
+    assert result.stderr == ""
+    assert result.returncode == 0
+
+
+def test_rabbitmq_tells_how_many_wait(world):
+    world.set_config(replace=[
+        ("    amqp: '{}'".format(world.broker),
+         "    amqp: '{}?queues[orders]='".format(world.broker))])
+    world.set_up()
+    world.insert(5)
+    world.relay_all()
+    item = read(world, "amqp")[0]["amqp"]
+    assert (item["depth"], item["consumers"], item["retries"]) == (5, 0, 0)
+    world.write(("{}", '{"type":"order.placed"}'), queue="amqp.retry",
+                table="messenger_messages")
+    assert read(world, "amqp")[0]["amqp"]["retries"] == 1
+    assert len(world.take_numbers()) == 5, "looking takes nothing"
+
+
+def test_a_queue_that_is_missing_on_rabbitmq_is_named(world):
+    world.set_config(replace=[
+        ("    amqp: '{}'".format(world.broker),
+         "    amqp: '{}?queues[nothing]='".format(world.broker))])
+    world.check("setup")
+    item = read(world, "amqp")[0]["amqp"]
+    assert "queue nothing is not in vhost" in item["error"]
