@@ -130,8 +130,8 @@ assert_given_up(enum skr_code code, const struct skr_error *error,
     assert_in_range(took_ms, TIMEOUT_MS - 100, PATIENCE_MS);
     // Where, and what to do.
     assert_non_null(strstr(error->text, "127.0.0.1"));
-    assert_non_null(strstr(error->text, "no answer in 2 s"));
-    assert_non_null(strstr(error->text, "timeout=SECONDS"));
+    assert_non_null(strstr(error->text, "no answer"));
+    assert_non_null(strstr(error->text, "timeout in the DSN is 2 s"));
     assert_null(strstr(error->text, "p@ss"));
 }
 

@@ -160,6 +160,15 @@ class Server:
             self.process.kill()
         self._end()
 
+    def freeze(self):
+        """As on a host that hangs: connections stay, nobody answers."""
+        for pid in processes.living_in(self.folder):
+            processes.send(pid, signal.SIGSTOP)
+
+    def thaw(self):
+        for pid in processes.living_in(self.folder):
+            processes.send(pid, signal.SIGCONT)
+
     def restart(self):
         self.stop()
         return self.start()

@@ -20,13 +20,13 @@ ROWS = 2000 if shops.LONG else 300
 class Line:
     """The relay's way to both of its servers leads through proxies."""
 
-    def __init__(self, world, parameters=""):
+    def __init__(self, world, parameters="", database_parameters=""):
         self.world = world
         kind = world.database.kind.upper()
         self.database = servers.Proxy(int(os.environ[f"SKR_{kind}_PORT"]))
         self.broker = servers.Proxy(int(os.environ["SKR_RABBITMQ_PORT"]))
         world.set_up()
-        url = self.database.url(world.database.url)
+        url = self.database.url(world.database.url) + database_parameters
         broker = self.broker.url(world.broker) + parameters
         world.set_config(replace=[(world.database.url, url),
                                   (f"{world.broker}'", f"{broker}'")])
@@ -129,6 +129,14 @@ def test_servers_that_refuse_for_a_while_are_waited_for(line, step, side):
 
 
 QUICK = "?confirm_timeout=2&heartbeat=2"
+IMPATIENT = "?timeout=2&connect_timeout=2"
+
+
+@pytest.fixture
+def impatient_line(world):
+    opened = Line(world, database_parameters=IMPATIENT)
+    yield opened
+    opened.close()
 
 
 @pytest.mark.parametrize("line", [QUICK], indirect=True, ids=["quick"])
@@ -153,6 +161,103 @@ def test_a_database_that_falls_silent_is_left(line, step):
     line.database.resume()
     line.relay.wait_for(r"relay\.trouble")
     line.expect_all()
+
+
+@pytest.mark.parametrize("step", [
+    "before_the_rows_are_read", "before_they_are_settled",
+    "before_the_settling_is_heard_of"])
+def test_a_database_that_does_not_answer_is_left(impatient_line, step):
+    """What is sent to it is taken, as by a server that is stopped."""
+    line = impatient_line
+    getattr(line, step)()
+    line.database.hold()
+    line.relay.wait_for(r"relay\.trouble")
+    line.database.resume()
+    line.expect_all()
+
+
+HANDLER = """\
+handlers:
+    order.placed:
+        sql: INSERT INTO effects (message_id) VALUES (:id_text)
+"""
+
+
+class Consumer:
+    """A consumer whose way to its database leads through a proxy."""
+
+    def __init__(self, world):
+        self.world = world
+        kind = world.database.kind.upper()
+        self.database = servers.Proxy(int(os.environ[f"SKR_{kind}_PORT"]))
+        world.set_up()
+        world.check("setup-deduplication", "--force")
+        world.ask("CREATE TABLE effects (message_id VARCHAR(40) NOT NULL)")
+        url = self.database.url(world.database.url) + IMPATIENT
+        world.set_config(worlds.CONFIG + HANDLER, replace=[
+            (world.database.url, url),
+            (f"{world.broker}'", f"{world.broker}?queues[orders]='")])
+        self.process = world.start("consume", "amqp")
+        self.process.wait_for(r"consumer\.ready")
+        # Whoever reads it from now on goes the direct way.
+        world.set_config()
+
+    def close(self):
+        self.process.kill()
+        self.database.close()
+
+    def send(self, count, first=0):
+        self.world.insert(count, first=first)
+        self.world.relay_all()
+
+    def effects(self):
+        """All, and how many different ones."""
+        numbers = self.world.ask(
+            "SELECT COUNT(*), COUNT(DISTINCT message_id) FROM effects")
+        return tuple(map(int, numbers.split()))
+
+    def until(self, condition):
+        shops.until(condition, lambda: self.process.log()[-3000:])
+
+
+@pytest.fixture
+def consumer(world):
+    opened = Consumer(world)
+    yield opened
+    opened.close()
+
+
+def fall_silent_in_its_transaction(consumer):
+    """The server has what was written, with its locks; whether anybody will
+    come to commit it, it does not know."""
+    consumer.send(1)
+    consumer.until(lambda: consumer.effects() == (1, 1))
+    consumer.database.hold(to_server=False)
+    consumer.send(ROWS, first=1)
+    consumer.until(lambda: consumer.database.waiting(to_server=False) > 0)
+
+
+def expect_all_effects_once(consumer):
+    consumer.until(lambda: consumer.effects() == (1 + ROWS, 1 + ROWS))
+    assert consumer.process.stop() == 0, consumer.process.log()
+    assert consumer.effects() == (1 + ROWS, 1 + ROWS)
+    assert consumer.world.failed() == []
+
+
+def test_a_consumer_leaves_a_database_that_does_not_answer(consumer):
+    fall_silent_in_its_transaction(consumer)
+    consumer.database.hold()
+    consumer.process.wait_for(r"consumer\.trouble")
+    consumer.database.resume()
+    expect_all_effects_once(consumer)
+
+
+def test_a_consumer_leaves_a_connection_that_is_forgotten(consumer):
+    """The server gives up the lost transaction by itself."""
+    fall_silent_in_its_transaction(consumer)
+    consumer.database.swallow()
+    consumer.database.resume()
+    expect_all_effects_once(consumer)
 
 
 def test_many_cuts_at_random_moments_lose_nothing(line):

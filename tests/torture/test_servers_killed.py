@@ -1,5 +1,5 @@
-"""The servers die by SIGKILL while messages are written and relayed, and come
-back on the same port and data: what was committed arrives, what was not does
+"""The servers die by SIGKILL, or freeze, while messages are written and
+relayed, and come back on the same port and data: what was committed arrives, what was not does
 not, and duplicates are those that were in flight."""
 import itertools
 import json
@@ -152,6 +152,29 @@ def test_killed_database_loses_nothing(mortal, mortals):
 
 def test_killed_rabbitmq_loses_nothing(mortal, mortals):
     torture(mortal, mortals["rabbitmq"])
+
+
+def test_frozen_database_loses_nothing(mortal, mortals):
+    """It accepts connections, and what is sent, and does not answer."""
+    world = mortal
+    server = mortals[world.database.kind]
+    world.set_up()
+    url = world.database.url
+    world.set_config(replace=[(url, url + "?timeout=2&connect_timeout=2")])
+    relay = world.start_relay()
+    relay.wait_for(r"relay\.active")
+    writer = Writer(world)
+    writer.start()
+    shops.until(lambda: len(writer.committed) >= 5 * BATCH, relay.log)
+    server.freeze()
+    try:
+        relay.wait_for(r"relay\.trouble.*no answer")
+        assert relay.is_running(), relay.log()
+    finally:
+        server.thaw()
+    goal = len(writer.committed) + 5 * BATCH
+    shops.until(lambda: len(writer.committed) >= goal, relay.log)
+    expect_ledger(world, writer, relay, 1)
 
 
 def test_everything_killed_at_once_loses_nothing(mortal, mortals):

@@ -137,18 +137,10 @@ set_session(MYSQL *connection, const struct skr_mysql_options *options,
     enum skr_code code = skr_mysql_exec(connection, sql, NULL, error);
     if (code != SKR_OK)
         return code;
-    code = skr_mysql_exec(connection,
+    return skr_mysql_exec(connection,
                           "SET SESSION TRANSACTION ISOLATION LEVEL "
                           "READ COMMITTED",
                           NULL, error);
-    if (code != SKR_OK || !mariadb_connection(connection))
-        return code;
-    // What the transaction of a client that is gone has locked would stay so
-    // for hours: the server does not notice by itself. Twice the time: a client
-    // that is there gives up first.
-    snprintf(sql, sizeof(sql), "SET SESSION idle_transaction_timeout = %u",
-             2 * options->timeout_s);
-    return skr_mysql_exec(connection, sql, NULL, error);
 }
 
 static enum skr_code
@@ -182,6 +174,10 @@ skr_mysql_connect(struct skr_mysql *mysql, const struct skr_url *url,
     if (code != SKR_OK)
         return code;
     mysql->max_packet = UINT64_MAX;
+    if (mariadb_connection(mysql->connection))
+        code = skr_mysql_bound_silence(mysql, false, error);
+    if (code != SKR_OK)
+        return code;
     return skr_mysql_run(
         mysql->connection, mysql,
         &(struct skr_statement){.sql = "SELECT @@max_allowed_packet",

@@ -107,6 +107,11 @@ skr_mysql_take_in(struct skr_mysql *mysql, struct skr_error *error);
 void skr_mysql_lock_name(const char *database, const char *name,
                          char text[SKR_MYSQL_LOCK_NAME_SIZE]);
 
+// Tells the server for how long this session may be silent.
+SKR_MUST_CHECK enum skr_code
+skr_mysql_bound_silence(struct skr_mysql *mysql, bool holds_lock,
+                        struct skr_error *error);
+
 skr_db_lock_fn skr_mysql_lock;
 skr_db_check_lock_fn skr_mysql_check_lock;
 skr_db_unlock_fn skr_mysql_unlock;

@@ -155,9 +155,9 @@ skr_mysql_fail_silent(MYSQL *connection, unsigned timeout_s,
     char place[128];
     name_place(connection, place, sizeof(place));
     return skr_fail(error, SKR_UNAVAILABLE, SKR_RECONNECT,
-                    "%s: no answer in %u s; look whether the server is "
-                    "stopped or a firewall drops its packets, or give it "
-                    "longer by timeout=SECONDS in the DSN",
+                    "%s: no answer; look whether the server is stopped or a "
+                    "firewall drops its packets, or give it longer: timeout "
+                    "in the DSN is %u s",
                     place, timeout_s);
 }
 

@@ -26,9 +26,8 @@ enum {
     // Another may be in the gate for a moment, on its way: no reason to give
     // up.
     GATE_TRIES = 10,
+    HOLDER_S = 15,
 };
-
-#define SILENCE_S "15"
 
 void
 skr_mysql_lock_name(const char *database, const char *name,
@@ -247,9 +246,25 @@ wait_for_lock(struct skr_mysql *mysql, const char *gate,
     }
 }
 
-static enum skr_code
-set_silence(struct skr_mysql *mysql, const char *sql, struct skr_error *error)
+// Whoever is silent for longer has his session ended by the server, which would
+// not notice by itself that a client is gone: a lock, and what a transaction
+// has locked, would stay so for hours. Without a lock only MariaDB can tell a
+// transaction from a session that rests, and gives it twice the time after
+// which a client would give up in its turn.
+enum skr_code
+skr_mysql_bound_silence(struct skr_mysql *mysql, bool holds_lock,
+                        struct skr_error *error)
 {
+    char sql[160], session_s[16] = "DEFAULT", more[64] = "";
+    unsigned transaction_s = holds_lock ? HOLDER_S : 2 * mysql->timeout_s;
+    if (holds_lock)
+        snprintf(session_s, sizeof(session_s), "%d", HOLDER_S);
+    // In a transaction it counts instead of the other.
+    if (mariadb_connection(mysql->connection))
+        snprintf(more, sizeof(more), ", idle_transaction_timeout = %u",
+                 transaction_s);
+    snprintf(sql, sizeof(sql), "SET SESSION wait_timeout = %s%s", session_s,
+             more);
     return skr_tx_run(skr_db_tx(&mysql->db),
                       &(struct skr_statement){.sql = sql}, error);
 }
@@ -273,8 +288,7 @@ skr_mysql_lock(struct skr_db *db, const char *name, enum skr_lock_mode mode,
             wait_for_lock(mysql, gate, mode, wake_fd, timeout_ms, held, error);
     if (code == SKR_OK && held[0] != '\0') {
         memcpy(mysql->lock_name, held, sizeof(held));
-        code =
-            set_silence(mysql, "SET SESSION wait_timeout = " SILENCE_S, error);
+        code = skr_mysql_bound_silence(mysql, true, error);
         if (code != SKR_OK)
             skr_mysql_unlock(db);
     }
@@ -309,7 +323,7 @@ skr_mysql_unlock(struct skr_db *db)
         return;
     enum skr_code ignored = release_lock(mysql, mysql->lock_name, NULL);
     mysql->lock_name[0] = '\0';
-    ignored = set_silence(mysql, "SET SESSION wait_timeout = DEFAULT", NULL);
+    ignored = skr_mysql_bound_silence(mysql, false, NULL);
     (void)ignored;
 }
 

@@ -37,9 +37,9 @@ wait_for_socket(PGconn *connection, bool has_more_to_send, int64_t timeout_ms)
 // that the connection is of no more use. Once libpq knows that it has ended,
 // nothing waits for it again, closing it included.
 static void
-hang_up(struct skr_pgsql *pgsql, int64_t timeout_ms)
+hang_up(struct skr_pgsql *pgsql)
 {
-    pgsql->silent_ms = timeout_ms;
+    pgsql->was_silent = true;
     shutdown(PQsocket(pgsql->connection), SHUT_RDWR);
     while (PQconsumeInput(pgsql->connection) != 0) {
     }
@@ -53,7 +53,7 @@ take_result(struct skr_pgsql *pgsql, int64_t timeout_ms)
     int unsent = PQflush(connection);
     while (unsent > 0 || (unsent == 0 && PQisBusy(connection))) {
         if (!wait_for_socket(connection, unsent > 0, timeout_ms)) {
-            hang_up(pgsql, timeout_ms);
+            hang_up(pgsql);
             return NULL;
         }
         if (PQconsumeInput(connection) == 0)
@@ -77,7 +77,7 @@ end_copy_out(struct skr_pgsql *pgsql, int64_t timeout_ms)
             continue;
         }
         if (!wait_for_socket(pgsql->connection, false, timeout_ms)) {
-            hang_up(pgsql, timeout_ms);
+            hang_up(pgsql);
             return;
         }
         if (PQconsumeInput(pgsql->connection) == 0)
@@ -125,7 +125,7 @@ skr_pgsql_take_answer(struct skr_pgsql *pgsql, int was_sent, int64_t timeout_ms)
     }
     // The connection is lent to handlers, who expect it to block.
     PQsetnonblocking(pgsql->connection, 0);
-    if (pgsql->silent_ms == 0)
+    if (!pgsql->was_silent)
         return last;
     PQclear(last);
     return NULL;

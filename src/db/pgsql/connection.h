@@ -47,7 +47,7 @@ struct skr_pgsql {
     struct skr_db db;
     PGconn *connection;
     int64_t timeout_ms;  // for which the server may be silent
-    int64_t silent_ms;   // 0, or for how long it was before we hung up
+    bool was_silent;     // for longer, so that we have hung up
     struct skr_pgsql_cache cache;
     // What failed last, whoever ran it: a transaction that is aborted does not
     // say why.

@@ -137,10 +137,10 @@ skr_pgsql_fail_silent(const struct skr_pgsql *pgsql, struct skr_error *error)
     char place[240];
     describe(pgsql->connection, place, sizeof(place));
     return skr_fail(error, SKR_UNAVAILABLE, SKR_RECONNECT,
-                    "%s: no answer in %lld s; look whether the server is "
-                    "stopped or a firewall drops its packets, or give it "
-                    "longer by timeout=SECONDS in the DSN",
-                    place, (long long)pgsql->silent_ms / 1000);
+                    "%s: no answer; look whether the server is stopped or a "
+                    "firewall drops its packets, or give it longer: timeout "
+                    "in the DSN is %lld s",
+                    place, (long long)pgsql->timeout_ms / 1000);
 }
 
 enum skr_code

@@ -141,7 +141,7 @@ static enum skr_code
 fail(PGconn *connection, const struct skr_pgsql *own, const PGresult *result,
      const char *sql, struct skr_error *error)
 {
-    if (own != NULL && own->silent_ms > 0)
+    if (own != NULL && own->was_silent)
         return skr_pgsql_fail_silent(own, error);
     return skr_pgsql_fail(connection, result, sql, error);
 }
