@@ -361,6 +361,8 @@ skr_config_check(struct skr_config_reader *reader)
         check_on_success(reader, transport);
         resolve_database(reader, transport);
         check_time_zone(reader, transport);
+        struct skr_config_place place = place_in(reader, transport, "dsn");
+        skr_config_check_broker(reader, &place, transport);
     }
     for (size_t i = 0; i < config->transport_count; i++)
         check_relay(reader, &config->transports[i]);

@@ -3,10 +3,13 @@
 #include "app/config_reader.h"
 
 #include "app/drivers.h"
+#include "app/transports.h"
 #include "base/error.h"
 #include "base/url.h"
+#include "broker/broker.h"
 #include "db/db.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 // Schemes that this build may lack a driver for, but which are no mistake.
@@ -168,4 +171,31 @@ skr_config_read_parameters(struct skr_config_reader *reader,
                            "database, without user, port or path",
                            transport->scheme);
     skr_url_fini(&url);
+}
+
+void
+skr_config_check_broker(struct skr_config_reader *reader,
+                        const struct skr_config_place *place,
+                        const struct skr_config_transport *transport)
+{
+    struct skr_url url;
+    struct skr_error error;
+    char *text = NULL;
+    const struct skr_broker_ops *ops =
+        transport->dsn == NULL || transport->scheme == NULL
+            ? NULL
+            : skr_driver_find_broker(transport->scheme);
+    if (ops == NULL || ops->check_url == NULL)
+        return;
+    enum skr_code code = skr_transport_broker_url(transport, &text, &error);
+    // A DSN that is none was told of when it was read.
+    if (code == SKR_OK && skr_url_parse(text, &url, NULL) == SKR_OK) {
+        code = ops->check_url(text, &url, &error);
+        skr_url_fini(&url);
+    }
+    free(text);
+    if (code == SKR_NO_MEMORY)
+        reader->out_of_memory = true;
+    else if (code != SKR_OK)
+        skr_config_mistake(reader, place, "%s", error.text);
 }

@@ -92,5 +92,9 @@ void skr_config_read_dsn(struct skr_config_reader *reader,
                          const struct skr_config_place *place);
 void skr_config_read_parameters(struct skr_config_reader *reader,
                                 const struct skr_config_place *place);
+// Whether its broker's driver can make sense of the DSN and the options.
+void skr_config_check_broker(struct skr_config_reader *reader,
+                             const struct skr_config_place *place,
+                             const struct skr_config_transport *transport);
 
 #endif

@@ -56,6 +56,13 @@ struct skr_outcome {
     struct skr_error reason;  // unset when confirmed
 };
 
+// SKR_INVALID when no broker can be at this URL, whatever the server says: an
+// option that makes no sense, a part that is missing. The error repeats no
+// password. text is what url was parsed from. Asks nobody; open() refuses the
+// same.
+typedef enum skr_code
+skr_broker_check_url_fn(const char *text, const struct skr_url *url,
+                        struct skr_error *error);
 // A driver parses options->url into url before open().
 // close() must be safe after an open() that failed, and never fails.
 typedef enum skr_code
@@ -188,6 +195,7 @@ struct skr_broker_ops {
     const char *scheme;  // "amqp", "kafka", "queue"
     size_t size;         // of the driver's struct; allocated zeroed
 
+    skr_broker_check_url_fn *check_url;  // NULL: any URL may do
     skr_broker_open_fn *open;
     skr_broker_close_fn *close;
     skr_broker_submit_fn *submit;

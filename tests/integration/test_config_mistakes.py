@@ -54,6 +54,15 @@ MISTAKES = {
     "nothing where a DSN is needed": (
         "    orders: 'queue://default?queue_name=orders'",
         "    orders:  # here", ["transports.orders", "needed"]),
+    "option of RabbitMQ that makes no sense": (
+        "    orders: 'queue://default?queue_name=orders'",
+        "    orders: 'amqp://guest:hunter2@mq/?heartbeat=soon'  # here",
+        ["transports.orders", "heartbeat=soon", "seconds"]),
+    "option of RabbitMQ's transport that makes no sense": (
+        "    orders: 'queue://default?queue_name=orders'",
+        "    orders:\n        dsn: 'amqp://guest:hunter2@mq/'  # here\n"
+        "        options: {prefetch_count: few}",
+        ["transports.orders", "prefetch_count=few", "a number from 1"]),
     "unknown parameter of a mysql DSN": (
         "    default: 'sqlite:///shop.db'",
         "    default: 'mysql://shop:hunter2@db/shop?colour=red'  # here",
