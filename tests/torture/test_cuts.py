@@ -228,8 +228,7 @@ def consumer(world):
 
 
 def fall_silent_in_its_transaction(consumer):
-    """The server has what was written, with its locks; whether anybody will
-    come to commit it, it does not know."""
+    """Or on its way into it: the server has heard, and nobody hears it."""
     consumer.send(1)
     consumer.until(lambda: consumer.effects() == (1, 1))
     consumer.database.hold(to_server=False)
@@ -253,7 +252,6 @@ def test_a_consumer_leaves_a_database_that_does_not_answer(consumer):
 
 
 def test_a_consumer_leaves_a_connection_that_is_forgotten(consumer):
-    """The server gives up the lost transaction by itself."""
     fall_silent_in_its_transaction(consumer)
     consumer.database.swallow()
     consumer.database.resume()

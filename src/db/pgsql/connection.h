@@ -121,6 +121,10 @@ void skr_pgsql_cache_clear(struct skr_pgsql_cache *cache);
 SKR_MUST_CHECK enum skr_code
 skr_pgsql_look_for_pooler(struct skr_pgsql *pgsql, struct skr_error *error);
 
+// Tells the server for how long a session without a lock may be silent.
+SKR_MUST_CHECK enum skr_code
+skr_pgsql_bound_silence(struct skr_pgsql *pgsql, struct skr_error *error);
+
 skr_db_rollback_fn skr_pgsql_rollback;
 skr_db_lock_fn skr_pgsql_lock;
 skr_db_check_lock_fn skr_pgsql_check_lock;

@@ -37,10 +37,9 @@ enum {
     "set_config('idle_in_transaction_session_timeout', '15s', false) " \
     "FROM (SELECT " function "($1) AS is_ours OFFSET 0) AS attempt "   \
     "WHERE is_ours"
-#define UNLOCK(function)                                \
-    "SELECT " function "($1), "                         \
-    "set_config('idle_session_timeout', NULL, false), " \
-    "set_config('idle_in_transaction_session_timeout', NULL, false)"
+#define UNLOCK(function)        \
+    "SELECT " function "($1), " \
+    "set_config('idle_session_timeout', NULL, false)"
 
 // By mode.
 static const char *const lock_sql[] = {
@@ -102,6 +101,21 @@ skr_pgsql_look_for_pooler(struct skr_pgsql *pgsql, struct skr_error *error)
     pgsql->has_pooler = session != PQbackendPID(pgsql->connection);
     pgsql->cache.is_off = pgsql->has_pooler;
     return code;
+}
+
+// A transaction whose client is gone would hold its locks for as long as
+// something between the two keeps the connection. Twice the time after which a
+// client would give up in its turn. Not behind a pooler, who may give the
+// session to others.
+enum skr_code
+skr_pgsql_bound_silence(struct skr_pgsql *pgsql, struct skr_error *error)
+{
+    char sql[80] = "RESET idle_in_transaction_session_timeout";
+    if (!pgsql->has_pooler)
+        snprintf(sql, sizeof(sql),
+                 "SET idle_in_transaction_session_timeout = %lld",
+                 2 * (long long)pgsql->timeout_ms);
+    return skr_pgsql_exec(pgsql, sql, error);
 }
 
 // A second connection to the same place.
@@ -288,6 +302,7 @@ skr_pgsql_unlock(struct skr_db *db)
     int64_t number = 0;
     enum skr_code ignored =
         ask(pgsql, unlock_sql[pgsql->lock_mode], &value, &number, NULL);
+    ignored = skr_pgsql_bound_silence(pgsql, NULL);
     (void)ignored;
 }
 

@@ -35,6 +35,8 @@ pgsql_open(struct skr_db *db, const struct skr_url *url,
         return skr_fail_memory(error);
     if (code == SKR_OK)
         code = skr_pgsql_look_for_pooler(pgsql, error);
+    if (code == SKR_OK && !pgsql->has_pooler)
+        code = skr_pgsql_bound_silence(pgsql, error);
     return code;
 }
 
