@@ -253,6 +253,31 @@ test_a_busy_caller_keeps_the_connection(void **state)
     skr_broker_close(broker);
 }
 
+// What finds no room here stays on the wire, and signs of life go all the same.
+static void
+test_a_busy_caller_with_no_room_keeps_the_connection(void **state)
+{
+    enum { COUNT = 8, SIZE = 512 * 1024 };
+    struct world *world = *state;
+    struct skr_broker *broker =
+        open_receiver(world, "&heartbeat=1&prefetch_bytes=1048576");
+    struct skr_incoming incoming[1];
+    char *body = calloc(1, SIZE);
+    for (size_t i = 0; i < COUNT; i++)
+        put(world, world->queue, body, SIZE, NULL);
+    free(body);
+    await_count(world, world->queue, COUNT);
+    for (size_t i = 0; i < COUNT; i++) {
+        assert_int_equal(receive(broker, incoming, 1), 1);
+        assert_false(incoming[0].redelivered);
+        // Busy for five heartbeats.
+        if (i == 0)
+            skr_clock_sleep(-1, 5000);
+        settle(broker, incoming, 1, SKR_SETTLE_ACK);
+    }
+    skr_broker_close(broker);
+}
+
 static void
 test_a_silent_server_is_noticed(void **state)
 {
@@ -396,6 +421,7 @@ main(void)
         CASE(test_exclusive_use_by_another_is_told),
         CASE(test_a_lost_connection_brings_everything_again),
         CASE(test_a_busy_caller_keeps_the_connection),
+        CASE(test_a_busy_caller_with_no_room_keeps_the_connection),
         CASE(test_a_silent_server_is_noticed),
         CASE(test_auto_setup_makes_exchange_queue_and_bindings),
         CASE(test_tls_carries_deliveries_of_any_size),

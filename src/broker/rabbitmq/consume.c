@@ -275,11 +275,12 @@ turn(struct rabbit_broker *broker, uint32_t timeout_ms, struct skr_error *error)
         code = take_frames(broker, &count, &is_drained, error);
     if (code == SKR_OK)
         code = skr_rabbit_link_flush(&broker->link, error);
-    // A server that has more to say than we take cannot show that it lives.
-    if (code == SKR_OK && is_drained)
-        code = skr_rabbit_link_tick(&broker->link, error);
-    else if (code == SKR_OK)
+    // A server that has more to say than we take cannot show that it lives. It
+    // wants to be told that we do.
+    if (!is_drained)
         broker->link.heard_ms = skr_clock_ms();
+    if (code == SKR_OK)
+        code = skr_rabbit_link_tick(&broker->link, error);
     if (code == SKR_OK && is_drained)
         code = check_patience(broker, error);
     if (code != SKR_OK || count > 0 || timeout_ms == 0 || !is_drained)
