@@ -411,6 +411,34 @@ test_claims_of_others_are_left_alone_until_they_are_stale(void **state)
         "9999-12-31 23:59:59");
 }
 
+// As after TRUNCATE, or where the table was made again.
+static void
+test_ids_that_begin_anew_wait_for_one_sweep_at_most(void **state)
+{
+    struct fixture *fixture = *state;
+    insert_many(fixture, 50);
+    assert_int_equal(read_rows(fixture), 50);
+    set_states(fixture, SKR_DONE);
+    settle(fixture);
+    assert_int_equal(read_rows(fixture), 0);
+    for (int64_t id = 1; id <= 3; id++) {
+        const struct skr_value values[] = {
+            skr_bind_integer(id), skr_bind_text("{}"), skr_bind_text(HEADERS)};
+        skr_test_run_template(
+            fixture->db,
+            "INSERT INTO messenger_outbox (id, body, headers, queue_name, "
+            "created_at, available_at) "
+            "VALUES (?, ?, ?, 'outbox', {now}, {now})",
+            values, SKR_COUNT_OF(values));
+        if (id == 1)
+            fixture->position.next_sweep_ms = 1;
+        assert_int_equal(read_rows(fixture), 1);
+        assert_int_equal(fixture->batch.items[0].row, id);
+        set_states(fixture, SKR_DONE);
+        settle(fixture);
+    }
+}
+
 static void
 test_php_rows_are_counted_and_never_touched(void **state)
 {
@@ -480,6 +508,7 @@ main(void)
         TEST(test_delayed_rows_come_when_they_are_due),
         TEST(test_a_row_that_was_never_delayed_is_due_in_any_zone),
         TEST(test_claims_of_others_are_left_alone_until_they_are_stale),
+        TEST(test_ids_that_begin_anew_wait_for_one_sweep_at_most),
         TEST(test_php_rows_are_counted_and_never_touched),
         TEST(test_an_error_moves_nothing),
     };

@@ -185,7 +185,12 @@ look_behind(struct skr_scan *scan, struct skr_error *error)
     if (code != SKR_OK)
         return code;
     bool is_last = scan->seen < limit && scan->id_count < scan->max_rows;
+    bool is_sweep = scan->position.due_mark[0] == '\0';
     code = skr_scan_fetch(scan, &scan->position.pass_cursor, error);
+    size_t count = scan->batch->count;
+    scan->swept_some =
+        is_sweep && count > 0 &&
+        scan->batch->items[count - 1].row < scan->position.cursor;
     if (code == SKR_STOPPED && scan->is_full)
         return SKR_OK;
     if (code == SKR_OK && is_last)
@@ -392,7 +397,21 @@ skip_rest(struct skr_scan *scan, struct skr_error *error)
         scan->messenger, scan->tx, scan->now_ms, position, &last, error);
     if (code == SKR_OK && last > position->cursor)
         position->cursor = last;
+    scan->is_at_end = code == SKR_OK;
     return code;
+}
+
+// Rows lie behind the cursor, and none at it or beyond: somebody may have
+// emptied the table, and its ids begin anew. Until they reach the cursor each
+// would wait for a sweep, so that the reader begins anew as well. Where it was
+// something else that does no harm.
+static void
+begin_anew(struct skr_position *position)
+{
+    position->cursor = 0;
+    position->low_water = 0;
+    position->mark_count = 0;
+    position->held_from = 0;
 }
 
 static enum skr_code
@@ -450,6 +469,9 @@ skr_messenger_scan(const struct skr_messenger *messenger,
                                             : skr_scan_fetch_only(&scan, error);
     if (code == SKR_OK)
         code = note_passed(&scan, position->cursor, error);
+    if (scan.swept_some && scan.is_at_end &&
+        scan.position.cursor == position->cursor)
+        begin_anew(&scan.position);
     // Where nothing commits late there is nothing to look for behind.
     if (messenger->sql.horizon[0] == '\0')
         scan.position.low_water = scan.position.cursor;

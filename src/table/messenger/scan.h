@@ -18,6 +18,8 @@ struct skr_scan {
     size_t max_rows;
     int64_t now_ms;
     bool is_full;
+    bool swept_some;  // a sweep has found rows behind the cursor
+    bool is_at_end;   // nothing lies beyond the cursor
 
     // Of the statement under way.
     size_t seen;
