@@ -334,7 +334,7 @@ skr_pgsql_holder(struct skr_db *db, const char *name,
     struct skr_pgsql *pgsql = (struct skr_pgsql *)db;
     const struct skr_value key = skr_bind_integer(key_of(name));
     holder[0] = '\0';
-    return skr_pgsql_run(pgsql->connection, &pgsql->cache,
+    return skr_pgsql_run(pgsql->connection, pgsql,
                          &(struct skr_statement){
                              .sql = holder_sql,
                              .values = &key,
