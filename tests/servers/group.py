@@ -1,12 +1,14 @@
 """Several servers that start and end together."""
 import concurrent.futures
 
+from .kafka import Kafka
 from .mariadb import MariaDB
 from .postgresql import PostgreSQL
 from .rabbitmq import RabbitMQ
 from .server import ServerError
 
-KINDS = {kind.name: kind for kind in (MariaDB, PostgreSQL, RabbitMQ)}
+KINDS = {kind.name: kind for kind in (MariaDB, PostgreSQL, RabbitMQ,
+                                    Kafka)}
 
 
 class Group:

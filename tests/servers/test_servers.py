@@ -43,7 +43,16 @@ def read_user(server):
     return "42" if any(line.startswith("alice\t") for line in users) else ""
 
 
-KEEPING = {"mariadb": (write_row, read_row),
+def write_record(server):
+    server.produce("t", ["42"])
+
+
+def read_record(server):
+    return server.consume("t").strip()
+
+
+KEEPING = {"kafka": (write_record, read_record),
+           "mariadb": (write_row, read_row),
            "postgresql": (write_row, read_row),
            "rabbitmq": (write_user, read_user)}
 
@@ -52,8 +61,8 @@ def tls_greeting(server):
     """What openssl says of the server's certificate."""
     protocol = {"mariadb": ["-starttls", "mysql"],
                 "postgresql": ["-starttls", "postgres"],
-                "rabbitmq": []}[server.name]
-    port = server.port_of("tls") if server.name == "rabbitmq" else server.port
+                "rabbitmq": [], "kafka": []}[server.name]
+    port = server.port if protocol else server.port_of("tls")
     said = {}
     for authority in ("authority", "stranger"):
         said[authority] = subprocess.run(
