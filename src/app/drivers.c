@@ -6,6 +6,9 @@
 #include "db/db.h"
 
 #include <skirnir/queue.h>
+#ifdef SKR_WITH_KAFKA
+#include <skirnir/kafka.h>
+#endif
 #ifdef SKR_WITH_MYSQL
 #include <skirnir/mysql.h>
 #endif
@@ -47,6 +50,9 @@ static const struct {
 #ifdef SKR_WITH_RABBITMQ
     {"amqp", &skr_rabbitmq_broker},
     {"amqps", &skr_rabbitmq_broker},
+#endif
+#ifdef SKR_WITH_KAFKA
+    {"kafka", &skr_kafka_broker},
 #endif
 };
 
@@ -91,6 +97,9 @@ skr_driver_brokers(void)
     return "queue"
 #ifdef SKR_WITH_RABBITMQ
            ", amqp, amqps"
+#endif
+#ifdef SKR_WITH_KAFKA
+           ", kafka"
 #endif
         ;
 }

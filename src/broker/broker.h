@@ -121,6 +121,9 @@ struct skr_incoming {
     // the message, too, so that it is no measure of what the message did.
     uint32_t delivery_count;
     uint64_t handle;  // the driver's
+    // Those of one lane are in order, and stay so: when one is to be tried
+    // again, those behind it are given back. 0: no order.
+    uint64_t lane;
 
     enum skr_settlement settlement;
     uint32_t delay_ms;

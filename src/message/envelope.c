@@ -199,6 +199,8 @@ stays_home(const char *header)
         strcmp(header, SKR_HEADER_BODY_ENCODING) == 0 ||
         strcmp(header, SKR_HEADER_EXCHANGE) == 0 ||
         strcmp(header, SKR_HEADER_ROUTING_KEY) == 0 ||
+        strcmp(header, SKR_HEADER_TOPIC) == 0 ||
+        strcmp(header, SKR_HEADER_KEY) == 0 ||
         strcmp(header, SKR_HEADER_TYPE_EXCHANGE) == 0 ||
         strcmp(header, SKR_HEADER_TYPE_ROUTING_KEY) == 0)
         return true;

@@ -112,6 +112,76 @@ find_exchange(const struct skr_route_sender *sender,
     return *exchange == NULL ? skr_fail_memory(error) : SKR_OK;
 }
 
+static enum skr_code
+find_topic(const struct skr_route_sender *sender,
+           const struct skr_route_rule *rule, struct skr_arena *arena,
+           const struct skr_envelope *envelope, const char **topic,
+           struct skr_error *error)
+{
+    const char *name = envelope->message.name;
+    *topic = first_of(find_header(envelope, SKR_HEADER_TOPIC),
+                      rule == NULL ? NULL : rule->topic, sender->topic, NULL);
+    if (*topic != NULL)
+        return SKR_OK;
+    if (skr_name_is_class(name))
+        return skr_fail(error, SKR_REFUSED, SKR_GIVE_UP,
+                        "'%.120s' is a class without a message name, and the "
+                        "transport has no topic; add it to message_types or "
+                        "set the transport's topic",
+                        name);
+    *topic = sender->topics == SKR_TOPICS_TWO_WORDS
+                 ? first_two_words(arena, name)
+                 : name;
+    return *topic == NULL ? skr_fail_memory(error) : SKR_OK;
+}
+
+static enum skr_code
+find_record(const struct skr_route_sender *sender,
+            const struct skr_route_rule *rule, struct skr_arena *arena,
+            const struct skr_envelope *envelope, struct skr_route *route,
+            struct skr_error *error)
+{
+    const struct skr_message *message = &envelope->message;
+    bool has_partition =
+        message->partition_key != NULL && message->partition_key[0] != '\0';
+    enum skr_code code =
+        find_topic(sender, rule, arena, envelope, &route->topic, error);
+    if (code != SKR_OK)
+        return code;
+    route->exchange = route->topic;
+    route->key = first_of(find_header(envelope, SKR_HEADER_KEY),
+                          rule == NULL ? NULL : rule->key,
+                          has_partition ? message->partition_key : NULL, NULL);
+    if (route->key == NULL) {
+        char id[SKR_ID_TEXT_SIZE];
+        skr_id_format(message->id, id);
+        route->key = skr_arena_text(arena, id, SKR_ID_TEXT_SIZE - 1);
+    }
+    route->partition_key = has_partition ? message->partition_key : route->key;
+    return route->key == NULL ? skr_fail_memory(error) : SKR_OK;
+}
+
+static enum skr_code
+find_place(const struct skr_route_sender *sender,
+           const struct skr_route_rule *rule, struct skr_arena *arena,
+           const struct skr_envelope *envelope, struct skr_route *route,
+           struct skr_error *error)
+{
+    if (sender->is_one_queue)
+        return SKR_OK;
+    if (sender->topics != SKR_TOPICS_NONE)
+        return find_record(sender, rule, arena, envelope, route, error);
+    route->routing_key =
+        first_of(find_header(envelope, SKR_HEADER_ROUTING_KEY),
+                 rule == NULL ? NULL : rule->routing_key,
+                 find_header(envelope, SKR_HEADER_TYPE_ROUTING_KEY),
+                 sender->routing_key);
+    if (route->routing_key == NULL)
+        route->routing_key = envelope->message.name;
+    return find_exchange(sender, rule, arena, envelope, &route->exchange,
+                         error);
+}
+
 enum skr_code
 skr_route_find(const struct skr_routes *routes, struct skr_arena *arena,
                struct skr_envelope *envelope, struct skr_route *route,
@@ -125,18 +195,8 @@ skr_route_find(const struct skr_routes *routes, struct skr_arena *arena,
         route->unroutable = rule->unroutable;
     }
     const struct skr_route_sender *sender = &routes->senders[route->sender];
-    enum skr_code code = SKR_OK;
-    if (!sender->is_one_queue) {
-        code = find_exchange(sender, rule, arena, envelope, &route->exchange,
-                             error);
-        route->routing_key =
-            first_of(find_header(envelope, SKR_HEADER_ROUTING_KEY),
-                     rule == NULL ? NULL : rule->routing_key,
-                     find_header(envelope, SKR_HEADER_TYPE_ROUTING_KEY),
-                     sender->routing_key);
-        if (route->routing_key == NULL)
-            route->routing_key = name;
-    }
+    enum skr_code code =
+        find_place(sender, rule, arena, envelope, route, error);
     if (code == SKR_OK && rule != NULL && rule->header_count > 0)
         code = add_headers(arena, rule, &envelope->message, error);
     return code;

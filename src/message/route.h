@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
 // Where a message goes on its broker. The first that says something wins, for
 // exchange and routing key each: the message's own headers, the rule for its
-// name, what its type asks for, the transport's own, the convention.
+// name, what its type asks for, the transport's own, the convention. On Kafka
+// it is topic and key: headers, rule, the transport's own, the convention.
 
 #ifndef SKR_MESSAGE_ROUTE_H
 #define SKR_MESSAGE_ROUTE_H
@@ -16,6 +17,8 @@ struct skr_envelope;
 // Set on a message, and never sent: they are for the relay.
 #define SKR_HEADER_EXCHANGE "X-Skirnir-Exchange"
 #define SKR_HEADER_ROUTING_KEY "X-Skirnir-Routing-Key"
+#define SKR_HEADER_TOPIC "X-Skirnir-Topic"
+#define SKR_HEADER_KEY "X-Skirnir-Key"
 // The same from the message's type: weaker than the configuration.
 #define SKR_HEADER_TYPE_EXCHANGE "X-Skirnir-Type-Exchange"
 #define SKR_HEADER_TYPE_ROUTING_KEY "X-Skirnir-Type-Routing-Key"
@@ -35,17 +38,28 @@ struct skr_route_rule {
     enum skr_unroutable unroutable;
     const char *exchange;
     const char *routing_key;
+    const char *topic;  // on Kafka
+    const char *key;
     const struct skr_header *headers;  // added to the message
     size_t header_count;
+};
+
+// What the topic is where nothing names one.
+enum skr_topics {
+    SKR_TOPICS_NONE,       // the sender has exchanges
+    SKR_TOPICS_NAME,       // the message's full name
+    SKR_TOPICS_TWO_WORDS,  // the first two words of it
 };
 
 // One of the transports that a relay sends to.
 struct skr_route_sender {
     const char *name;
     bool is_one_queue;  // messages need no exchange there
+    enum skr_topics topics;
     // NULL: by convention.
     const char *exchange;
     const char *routing_key;
+    const char *topic;
 };
 
 // Borrowed; rules in the order of the file.
@@ -60,6 +74,11 @@ struct skr_route {
     enum skr_unroutable unroutable;  // as the rule says
     const char *exchange;
     const char *routing_key;
+    // On Kafka, where exchange is the topic too, so that gates stand before
+    // topics as they do before exchanges. NULL: the sender is no Kafka.
+    const char *topic;
+    const char *key;            // of the record; NULL: a null key
+    const char *partition_key;  // decides the partition; NULL: any will do
 };
 
 bool skr_route_matches(const char *pattern, const char *name);
@@ -68,7 +87,8 @@ bool skr_route_matches(const char *pattern, const char *name);
 // which are the wire's by now. By convention the exchange is the first two
 // words of the name and the routing key the whole of it; a class name has no
 // such words: SKR_REFUSED when nothing else names an exchange. Where the sender
-// is one queue, both are "".
+// is one queue, both are "". On Kafka the key is by convention the partition
+// key, else the id; both partition the topic.
 SKR_MUST_CHECK enum skr_code
 skr_route_find(const struct skr_routes *routes, struct skr_arena *arena,
                struct skr_envelope *envelope, struct skr_route *route,

@@ -53,8 +53,10 @@ write_name(struct skr_gate *gate, enum skr_gate_kind kind,
         snprintf(gate->name, sizeof(gate->name), "transport %s",
                  passage->sender);
     else if (kind == SKR_GATE_EXCHANGE)
-        snprintf(gate->name, sizeof(gate->name), "exchange %s",
-                 route->exchange);
+        snprintf(gate->name, sizeof(gate->name), "%s %s",
+                 route->topic == NULL ? "exchange" : "topic", route->exchange);
+    else if (route->topic != NULL)
+        snprintf(gate->name, sizeof(gate->name), "topic %s", route->topic);
     else
         snprintf(gate->name, sizeof(gate->name),
                  "exchange %.90s, routing key %.80s", route->exchange,

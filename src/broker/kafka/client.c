@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: MIT
+#include "broker/kafka/client.h"
+
+#include "base/clock.h"
+#include "base/error.h"
+
+#include <stdio.h>
+#include <string.h>
+
+enum { PROBE_MS = 100, REASON_MS = 500 };
+
+static void
+on_error(rd_kafka_t *handle, int code, const char *text, void *user)
+{
+    (void)handle;
+    skr_kafka_client_note(user, (rd_kafka_resp_err_t)code, text);
+}
+
+static void
+on_log(const rd_kafka_t *handle, int level, const char *facility,
+       const char *text)
+{
+    const struct kafka_client *client = rd_kafka_opaque(handle);
+    (void)level;
+    // Trouble comes as an error as well, and is told from there.
+    skr_log(&client->log, SKR_LOG_DEBUG, "kafka.client",
+            SKR_LOG_TEXT("facility", facility), SKR_LOG_TEXT("text", text));
+}
+
+void
+skr_kafka_client_note(struct kafka_client *client, rd_kafka_resp_err_t code,
+                      const char *text)
+{
+    if (code == RD_KAFKA_RESP_ERR__ALL_BROKERS_DOWN) {
+        // Why is what was said before.
+        if (client->down_since_ms == 0)
+            client->down_since_ms = skr_clock_ms();
+        if (client->trouble != RD_KAFKA_RESP_ERR_NO_ERROR)
+            return;
+    }
+    bool was_login = client->trouble == RD_KAFKA_RESP_ERR__AUTHENTICATION;
+    if (was_login && code == RD_KAFKA_RESP_ERR__TRANSPORT)
+        return;
+    client->trouble = code;
+    snprintf(client->trouble_text, sizeof(client->trouble_text), "%s", text);
+}
+
+void
+skr_kafka_client_note_answer(struct kafka_client *client)
+{
+    client->down_since_ms = 0;
+    client->trouble = RD_KAFKA_RESP_ERR_NO_ERROR;
+    client->trouble_text[0] = '\0';
+    skr_trouble_end(&client->reported, &client->log, "kafka.recovered",
+                    client->settings->brokers);
+}
+
+enum skr_code
+skr_kafka_client_start(struct kafka_client *client, rd_kafka_type_t type,
+                       rd_kafka_conf_t *properties, struct skr_error *error)
+{
+    char reason[200] = "";
+    rd_kafka_conf_set_opaque(properties, client);
+    rd_kafka_conf_set_error_cb(properties, on_error);
+    rd_kafka_conf_set_log_cb(properties, on_log);
+    client->handle = rd_kafka_new(type, properties, reason, sizeof(reason));
+    if (client->handle != NULL)
+        return SKR_OK;
+    rd_kafka_conf_destroy(properties);
+    return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
+                    "librdkafka refuses the properties of the DSN: %s", reason);
+}
+
+// What the text of librdkafka means, and what helps.
+static const char *
+find_cure(rd_kafka_resp_err_t code, const char *text)
+{
+    if (code == RD_KAFKA_RESP_ERR__AUTHENTICATION ||
+        code == RD_KAFKA_RESP_ERR_SASL_AUTHENTICATION_FAILED)
+        return "the login was refused: check user and password of the DSN, and "
+               "sasl.mechanisms";
+    // A broker that hears no greeting of its protocol hangs up.
+    if (strstr(text, "PLAINTEXT broker listener") != NULL ||
+        strstr(text, "unexpected eof") != NULL ||
+        strstr(text, "wrong version number") != NULL)
+        return "TLS met a port without it: take the broker's TLS port, or tls "
+               "and security.protocol out of the DSN";
+    if (strstr(text, "requesting ApiVersion") != NULL)
+        return "the port seems to want TLS or a login: add tls=1, or user and "
+               "password, to the DSN";
+    if (code == RD_KAFKA_RESP_ERR__SSL || strstr(text, "SSL") != NULL)
+        return "TLS failed: check cacert, cert and key in the DSN";
+    if (code == RD_KAFKA_RESP_ERR__RESOLVE)
+        return "check the names of the brokers in the DSN";
+    return "check that a broker runs there";
+}
+
+// What was said first may be no more than that a connection broke.
+static bool
+is_beyond_waiting(const struct kafka_client *client)
+{
+    if (client->trouble == RD_KAFKA_RESP_ERR__AUTHENTICATION ||
+        client->trouble == RD_KAFKA_RESP_ERR__SSL ||
+        client->trouble == RD_KAFKA_RESP_ERR_SASL_AUTHENTICATION_FAILED)
+        return true;
+    return client->down_since_ms != 0 &&
+           skr_clock_ms() - client->down_since_ms > REASON_MS;
+}
+
+// librdkafka begins with "sasl_ssl://host:1/bootstrap: ".
+static const char *
+without_prefix(const char *text)
+{
+    const char *end = strstr(text, ": ");
+    const char *slashes = strstr(text, "://");
+    return slashes != NULL && end != NULL && slashes < end ? end + 2 : text;
+}
+
+enum skr_code
+skr_kafka_client_fail(const struct kafka_client *client, const char *doing,
+                      struct skr_error *error)
+{
+    bool is_known = client->trouble != RD_KAFKA_RESP_ERR_NO_ERROR;
+    bool is_login = client->trouble == RD_KAFKA_RESP_ERR__AUTHENTICATION;
+    enum skr_code code = skr_fail(
+        error, is_login ? SKR_REFUSED : SKR_UNAVAILABLE, SKR_RECONNECT,
+        "Kafka at %.60s %s: %s (%.120s)", client->settings->brokers, doing,
+        find_cure(client->trouble, client->trouble_text),
+        is_known ? without_prefix(client->trouble_text) : "nothing was said");
+    skr_error_set_native(error, "%d", (int)client->trouble);
+    return code;
+}
+
+enum skr_code
+skr_kafka_client_reach(struct kafka_client *client, struct skr_error *error)
+{
+    int64_t end_ms = skr_clock_ms() + client->settings->connect_timeout_ms;
+    for (;;) {
+        const struct rd_kafka_metadata *metadata = NULL;
+        rd_kafka_resp_err_t code =
+            rd_kafka_metadata(client->handle, 0, NULL, &metadata, PROBE_MS);
+        if (code == RD_KAFKA_RESP_ERR_NO_ERROR) {
+            rd_kafka_metadata_destroy(metadata);
+            rd_kafka_poll(client->handle, 0);
+            skr_kafka_client_note_answer(client);
+            return SKR_OK;
+        }
+        rd_kafka_poll(client->handle, 0);
+        if (is_beyond_waiting(client))
+            return skr_kafka_client_fail(client, "cannot be reached", error);
+        if (skr_clock_ms() >= end_ms)
+            return skr_kafka_client_fail(
+                client, "did not answer in time (connect_timeout)", error);
+    }
+}

@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: MIT
+// A client of librdkafka, producer or consumer, and what it says of its
+// brokers. librdkafka has threads of its own; whatever they find out comes as
+// callbacks inside of a poll, on our thread. Only the log does not.
+
+#ifndef SKR_BROKER_KAFKA_CLIENT_H
+#define SKR_BROKER_KAFKA_CLIENT_H
+
+#include "base/log.h"
+#include "broker/kafka/settings.h"
+
+struct kafka_client {
+    const struct kafka_settings *settings;
+    struct skr_log log;
+    rd_kafka_t *handle;  // NULL: none
+
+    // The last trouble that was told, and since when no broker was reached; 0:
+    // one is.
+    rd_kafka_resp_err_t trouble;
+    char trouble_text[256];
+    int64_t down_since_ms;
+    struct skr_trouble reported;
+};
+
+// Makes the client from properties, which it takes, also when it fails.
+SKR_MUST_CHECK enum skr_code
+skr_kafka_client_start(struct kafka_client *client, rd_kafka_type_t type,
+                       rd_kafka_conf_t *properties, struct skr_error *error);
+
+// Waits until a broker answers. What waiting does not mend, such as a password
+// that is wrong, ends it at once.
+SKR_MUST_CHECK enum skr_code
+skr_kafka_client_reach(struct kafka_client *client, struct skr_error *error);
+
+// What librdkafka said, with the brokers and the cure. Always fails, so that
+// the connection is made anew.
+enum skr_code skr_kafka_client_fail(const struct kafka_client *client,
+                                    const char *doing, struct skr_error *error);
+
+// From a callback or an error that came instead of a message.
+void skr_kafka_client_note(struct kafka_client *client,
+                           rd_kafka_resp_err_t code, const char *text);
+// A broker has answered.
+void skr_kafka_client_note_answer(struct kafka_client *client);
+
+#endif

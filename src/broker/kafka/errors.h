@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: MIT
+// What librdkafka says of a message, as a fate.
+
+#ifndef SKR_BROKER_KAFKA_ERRORS_H
+#define SKR_BROKER_KAFKA_ERRORS_H
+
+#include "broker/broker.h"
+
+#include <librdkafka/rdkafka.h>
+
+enum kafka_blame {
+    KAFKA_BLAME_MESSAGE,   // or another of its batch
+    KAFKA_BLAME_TOPIC,     // nothing can go there now
+    KAFKA_BLAME_BROKER,    // may pass later
+    KAFKA_BLAME_PRODUCER,  // it has ended: a new one has to send this again
+};
+
+enum kafka_blame skr_kafka_blame(rd_kafka_resp_err_t code);
+
+void skr_kafka_explain(rd_kafka_resp_err_t code, enum skr_fate fate,
+                       const char *topic, struct skr_error *reason);
+
+#endif

@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: MIT
+// A record of Kafka as a consumer sees it.
+
+#include "base/error.h"
+#include "base/hash.h"
+#include "base/text.h"
+#include "broker/kafka/kafka.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+// Bytes that are no text become base64, as a header of RabbitMQ would.
+static const char *
+read_value(struct skr_arena *arena, const void *bytes, size_t size)
+{
+    if (bytes == NULL)
+        return skr_arena_text(arena, "null", 4);
+    if (skr_text_is_storable(bytes, size))
+        return skr_arena_text(arena, bytes, size);
+    char *encoded = skr_text_base64(bytes, size);
+    const char *text = encoded == NULL
+                           ? NULL
+                           : skr_arena_text(arena, encoded, strlen(encoded));
+    free(encoded);
+    return text;
+}
+
+static enum skr_code
+read_headers(struct skr_arena *arena, const rd_kafka_message_t *message,
+             struct skr_headers *headers, struct skr_error *error)
+{
+    rd_kafka_headers_t *list = NULL;
+    const char *name, *text;
+    const void *value;
+    size_t size;
+    if (rd_kafka_message_headers(message, &list) != RD_KAFKA_RESP_ERR_NO_ERROR)
+        return SKR_OK;
+    for (size_t i = 0; rd_kafka_header_get_all(list, i, &name, &value, &size) ==
+                       RD_KAFKA_RESP_ERR_NO_ERROR;
+         i++) {
+        if (i >= SKR_MAX_HEADERS)
+            return skr_fail(error, SKR_MALFORMED, SKR_GIVE_UP,
+                            "the record has more than %d headers",
+                            SKR_MAX_HEADERS);
+        if (!skr_text_is_storable(name, strlen(name)))
+            return skr_fail(error, SKR_MALFORMED, SKR_GIVE_UP,
+                            "the name of header %zu is not UTF-8", i + 1);
+        text = read_value(arena, value, size);
+        name = skr_arena_text(arena, name, strlen(name));
+        if (text == NULL || name == NULL ||
+            !skr_headers_add(arena, headers, name, text))
+            return skr_fail_memory(error);
+    }
+    return SKR_OK;
+}
+
+// Producers that know nothing of types name the topic after what it holds.
+static enum skr_code
+add_type(struct skr_arena *arena, const char *topic,
+         struct skr_headers *headers, struct skr_error *error)
+{
+    if (skr_headers_find(headers->items, headers->count, SKR_HEADER_TYPE) !=
+        NULL)
+        return SKR_OK;
+    const char *type = skr_arena_text(arena, topic, strlen(topic));
+    return type != NULL &&
+                   skr_headers_add(arena, headers, SKR_HEADER_TYPE, type)
+               ? SKR_OK
+               : skr_fail_memory(error);
+}
+
+// A UUIDv8 of the record's place. A topic that is deleted and made again gives
+// the same places anew, at another time.
+static enum skr_code
+derive_id(struct skr_arena *arena, const rd_kafka_message_t *message,
+          int64_t created_at_us, const char **id, struct skr_error *error)
+{
+    char place[80], text[SKR_ID_TEXT_SIZE];
+    struct skr_id made;
+    snprintf(place, sizeof(place), "%d %lld %lld", (int)message->partition,
+             (long long)message->offset, (long long)created_at_us);
+    struct skr_hash hash =
+        skr_hash_add_text(skr_hash_start(), rd_kafka_topic_name(message->rkt));
+    hash = skr_hash_add_text(hash, place);
+    for (int i = 0; i < 8; i++) {
+        made.bytes[i] = (uint8_t)(hash.high >> (56 - 8 * i));
+        made.bytes[8 + i] = (uint8_t)(hash.low >> (56 - 8 * i));
+    }
+    made.bytes[6] = (uint8_t)((made.bytes[6] & 0x0f) | 0x80);
+    made.bytes[8] = (uint8_t)((made.bytes[8] & 0x3f) | 0x80);
+    skr_id_format(made, text);
+    *id = skr_arena_text(arena, text, strlen(text));
+    return *id == NULL ? skr_fail_memory(error) : SKR_OK;
+}
+
+static enum skr_code
+read_record(const struct kafka_broker *broker, struct skr_arena *arena,
+            const rd_kafka_message_t *message, struct skr_incoming *incoming,
+            struct skr_error *error)
+{
+    rd_kafka_timestamp_type_t kind;
+    int64_t time_ms = rd_kafka_message_timestamp(message, &kind);
+    if (kind != RD_KAFKA_TIMESTAMP_NOT_AVAILABLE && time_ms > 0 &&
+        time_ms < INT64_MAX / 1000)
+        incoming->created_at_us = time_ms * 1000;
+    enum skr_code code = SKR_OK;
+    if (broker->settings.derives_ids)
+        code = derive_id(arena, message, incoming->created_at_us,
+                         &incoming->broker_id, error);
+    if (code == SKR_OK)
+        code = read_headers(arena, message, &incoming->headers, error);
+    if (code == SKR_OK)
+        code = add_type(arena, rd_kafka_topic_name(message->rkt),
+                        &incoming->headers, error);
+    return code;
+}
+
+enum skr_code
+skr_kafka_incoming_fill(const struct kafka_broker *broker,
+                        struct skr_arena *arena,
+                        const struct kafka_delivery *delivery,
+                        struct skr_incoming *incoming, struct skr_error *error)
+{
+    const rd_kafka_message_t *message = delivery->message;
+    const struct kafka_lane *lane = delivery->lane;
+    struct skr_error problem = {0};
+    *incoming = (struct skr_incoming){
+        .body = message->payload == NULL ? "" : message->payload,
+        .body_size = message->payload == NULL ? 0 : message->len,
+        .retry_count = delivery->retry_count,
+        .redelivered =
+            delivery->retry_count == 0 && message->offset < lane->suspect_end,
+        .handle = (uint64_t)(uintptr_t)delivery,
+        .lane = lane->number,
+    };
+    enum skr_code code =
+        read_record(broker, arena, message, incoming, &problem);
+    if (code == SKR_MALFORMED) {
+        incoming->headers = (struct skr_headers){0};
+        incoming->raw_headers = "";
+        incoming->problem = problem;
+        return SKR_OK;
+    }
+    if (code != SKR_OK && error != NULL)
+        *error = problem;
+    return code;
+}

@@ -1,0 +1,489 @@
+// SPDX-License-Identifier: MIT
+// Consuming from a real Kafka: what comes, how far the group has come, and what
+// comes again.
+#include "kafka_world.h"
+
+#include <sys/eventfd.h>
+
+enum { BATCH = 100 };
+
+// In the world's own group; parameters: "&derive_ids=true", or "".
+static struct skr_broker *
+open_receiver(struct world *world, const char *parameters)
+{
+    struct skr_broker *broker = NULL;
+    struct skr_error error = {0};
+    char url[600];
+    snprintf(url, sizeof(url), "%s/%s?group=%s%s", world->url, world->topic,
+             world->topic, parameters);
+    if (try_open(url, true, false, &broker, &error) != SKR_OK)
+        fail_msg("%s", error.text);
+    return broker;
+}
+
+// At least one delivery, within the deadline.
+static size_t
+receive(struct skr_broker *broker, struct skr_incoming *incoming,
+        size_t capacity)
+{
+    size_t count = 0;
+    struct skr_error error = {0};
+    if (broker->ops->receive(broker, incoming, capacity, &count, DEADLINE_MS,
+                             &error) != SKR_OK)
+        fail_msg("%s", error.text);
+    assert_in_range(count, 1, capacity);
+    return count;
+}
+
+static void
+settle(struct skr_broker *broker, struct skr_incoming *incoming, size_t count,
+       enum skr_settlement settlement)
+{
+    struct skr_error error = {0};
+    for (size_t i = 0; i < count; i++)
+        incoming[i].settlement = settlement;
+    if (broker->ops->settle(broker, incoming, count, &error) != SKR_OK)
+        fail_msg("%s", error.text);
+}
+
+static size_t
+number_in(const struct skr_incoming *incoming)
+{
+    char text[24] = "";
+    assert_true(incoming->body_size < sizeof(text));
+    memcpy(text, incoming->body, incoming->body_size);
+    return strtoul(text, NULL, 10);
+}
+
+static void
+expect_nothing(struct skr_broker *broker, uint32_t timeout_ms)
+{
+    struct skr_incoming incoming;
+    struct skr_error error = {0};
+    size_t count = 0;
+    assert_int_equal(
+        broker->ops->receive(broker, &incoming, 1, &count, timeout_ms, &error),
+        SKR_TIMEOUT);
+    assert_int_equal(count, 0);
+}
+
+// Receives and acknowledges until the numbers from 0 to count - 1 were seen;
+// those that came twice are counted.
+static size_t
+drain(struct skr_broker *broker, bool *seen, size_t count)
+{
+    struct skr_incoming incoming[BATCH];
+    size_t left = 0, twice = 0;
+    for (size_t i = 0; i < count; i++)
+        left += !seen[i];
+    while (left > 0) {
+        size_t found = receive(broker, incoming, BATCH);
+        for (size_t i = 0; i < found; i++) {
+            size_t number = number_in(&incoming[i]);
+            assert_true(number < count);
+            left -= !seen[number];
+            twice += seen[number];
+            seen[number] = true;
+        }
+        settle(broker, incoming, found, SKR_SETTLE_ACK);
+    }
+    return twice;
+}
+
+static void
+test_all_records_come_once_and_in_order(void **state)
+{
+    struct world *world = *state;
+    enum { COUNT = 5000 };
+    put_numbers(world, 0, COUNT);
+    struct skr_broker *broker = open_receiver(world, "");
+    struct skr_incoming incoming[BATCH];
+    size_t last[10] = {0}, total = 0;
+    assert_true(broker->delays);
+    while (total < COUNT) {
+        size_t count = receive(broker, incoming, BATCH);
+        for (size_t i = 0; i < count; i++) {
+            size_t number = number_in(&incoming[i]);
+            // The next of its key, without a gap.
+            assert_int_equal(number, last[number % 10] * 10 + number % 10);
+            last[number % 10]++;
+            assert_true(incoming[i].lane > 0);
+            assert_false(incoming[i].redelivered);
+            assert_int_equal(incoming[i].retry_count, 0);
+            assert_true(incoming[i].created_at_us > 0);
+        }
+        settle(broker, incoming, count, SKR_SETTLE_ACK);
+        total += count;
+    }
+    expect_nothing(broker, 0);
+    skr_broker_close(broker);
+    // The group has come to the end.
+    broker = open_receiver(world, "");
+    expect_nothing(broker, 2000);
+    skr_broker_close(broker);
+}
+
+static void
+test_what_is_not_settled_comes_again_to_the_next_consumer(void **state)
+{
+    struct world *world = *state;
+    enum { COUNT = 300 };
+    bool seen[COUNT] = {false};
+    struct skr_incoming incoming[BATCH];
+    put_numbers(world, 0, COUNT);
+    struct skr_broker *broker = open_receiver(world, "");
+    size_t count = receive(broker, incoming, BATCH);
+    // The first alone is settled, and the last of each lane is not.
+    settle(broker, incoming, 1, SKR_SETTLE_ACK);
+    seen[number_in(&incoming[0])] = true;
+    settle(broker, incoming + 1, count - 1, SKR_SETTLE_RELEASE);
+    skr_broker_close(broker);
+    broker = open_receiver(world, "");
+    assert_int_equal(drain(broker, seen, COUNT), 0);
+    skr_broker_close(broker);
+}
+
+// Offsets go no further than the first that is open.
+static void
+test_a_gap_keeps_the_group_behind_it(void **state)
+{
+    struct world *world = *state;
+    enum { COUNT = 40 };
+    struct skr_incoming incoming[BATCH];
+    char topic[80], url[600];
+    snprintf(topic, sizeof(topic), "%s.one", world->topic);
+    snprintf(url, sizeof(url), "%s/%s?group=%s", world->url, topic, topic);
+    create_topic(world, topic, 1, NULL, NULL);
+    struct skr_broker *sender = open_broker(world, "");
+    for (size_t i = 0; i < COUNT; i++) {
+        make_message(world, i);
+        submit(world, sender, i, topic, "key");
+    }
+    collect(world, sender, COUNT);
+    skr_broker_close(sender);
+
+    struct skr_broker *broker = NULL;
+    assert_int_equal(try_open(url, true, false, &broker, NULL), SKR_OK);
+    size_t count = receive(broker, incoming, 20);
+    assert_true(count > 10);
+    for (size_t i = 0; i < count; i++)
+        incoming[i].settlement = i == 5 ? SKR_SETTLE_RELEASE : SKR_SETTLE_ACK;
+    assert_int_equal(broker->ops->settle(broker, incoming, count, NULL),
+                     SKR_OK);
+    // Here only that one is missing.
+    size_t again = receive(broker, incoming, 20);
+    assert_int_equal(number_in(&incoming[0]), 5);
+    if (again > 1)
+        assert_true(number_in(&incoming[1]) >= count);
+    settle(broker, incoming, again, SKR_SETTLE_RELEASE);
+    skr_broker_close(broker);
+    // Who comes next does not know of the others.
+    assert_int_equal(try_open(url, true, false, &broker, NULL), SKR_OK);
+    receive(broker, incoming, 20);
+    assert_int_equal(number_in(&incoming[0]), 5);
+    skr_broker_close(broker);
+}
+
+static void
+test_a_retry_holds_its_partition_and_no_other(void **state)
+{
+    struct world *world = *state;
+    enum { COUNT = 400, DELAY_MS = 1500 };
+    bool seen[COUNT] = {false};
+    struct skr_incoming incoming[BATCH];
+    put_numbers(world, 0, COUNT);
+    struct skr_broker *broker = open_receiver(world, "");
+    size_t count = receive(broker, incoming, 1);
+    size_t held = number_in(&incoming[0]);
+    uint64_t lane = incoming[0].lane;
+    incoming[0].delay_ms = DELAY_MS;
+    settle(broker, incoming, count, SKR_SETTLE_RETRY);
+    int64_t due_ms = skr_clock_ms() + DELAY_MS;
+    size_t others = 0, total = 0;
+    bool came = false;
+    while (total < COUNT) {
+        count = receive(broker, incoming, 10);
+        int64_t now_ms = skr_clock_ms();
+        for (size_t i = 0; i < count; i++) {
+            size_t number = number_in(&incoming[i]);
+            if (incoming[i].lane == lane && !came) {
+                assert_int_equal(number, held);
+                assert_int_equal(incoming[i].retry_count, 1);
+                assert_true(now_ms >= due_ms - 5);
+                came = true;
+            }
+            others += !came;
+            assert_false(seen[number]);
+            seen[number] = true;
+        }
+        settle(broker, incoming, count, SKR_SETTLE_ACK);
+        total += count;
+    }
+    assert_true(came);
+    assert_true(others > 0);
+    skr_broker_close(broker);
+}
+
+static void
+test_a_member_that_joins_gets_its_share_and_nothing_is_lost_or_doubled(
+    void **state)
+{
+    struct world *world = *state;
+    enum { COUNT = 4000 };
+    static bool seen[COUNT];
+    struct skr_incoming incoming[BATCH];
+    memset(seen, 0, sizeof(seen));
+    put_numbers(world, 0, COUNT);
+    struct skr_broker *members[3] = {open_receiver(world, "")};
+    size_t shares[3] = {0}, total = 0, rounds = 0;
+    int64_t end_ms = skr_clock_ms() + DEADLINE_MS;
+    while (total < COUNT && skr_clock_ms() < end_ms) {
+        for (size_t k = 0; k < 3; k++) {
+            size_t count = 0;
+            struct skr_error error = {0};
+            if (members[k] == NULL)
+                continue;
+            enum skr_code code = members[k]->ops->receive(
+                members[k], incoming, 10, &count, 20, &error);
+            if (code == SKR_TIMEOUT)
+                continue;
+            if (code != SKR_OK)
+                fail_msg("%s", error.text);
+            for (size_t i = 0; i < count; i++) {
+                size_t number = number_in(&incoming[i]);
+                assert_false(seen[number]);
+                seen[number] = true;
+            }
+            settle(members[k], incoming, count, SKR_SETTLE_ACK);
+            shares[k] += count;
+            total += count;
+        }
+        rounds++;
+        if (rounds == 20)
+            members[1] = open_receiver(world, "");
+        if (shares[1] > 100 && members[2] == NULL && shares[2] == 0)
+            members[2] =
+                open_receiver(world, "&partition.assignment.strategy=range");
+        if (shares[2] > 50 && members[0] != NULL) {
+            skr_broker_close(members[0]);
+            members[0] = NULL;
+        }
+    }
+    assert_int_equal(total, COUNT);
+    assert_true(shares[1] > 0);
+    for (size_t k = 0; k < 3; k++)
+        skr_broker_close(members[k]);
+}
+
+// A process that died over a record leaves it, and no more than it had in hand,
+// to be handled alone.
+static void
+test_what_a_dead_consumer_had_in_hand_is_marked(void **state)
+{
+    struct world *world = *state;
+    enum { COUNT = 200 };
+    struct skr_incoming incoming[BATCH];
+    char topic[80], parameters[200];
+    snprintf(topic, sizeof(topic), "%s.one", world->topic);
+    create_topic(world, topic, 1, NULL, NULL);
+    snprintf(parameters, sizeof(parameters),
+             "&topics=%s&session.timeout.ms=6000", topic);
+    struct skr_broker *sender = open_broker(world, "");
+    for (size_t i = 0; i < COUNT; i++) {
+        make_message(world, i);
+        submit(world, sender, i, topic, "key");
+    }
+    collect(world, sender, COUNT);
+    skr_broker_close(sender);
+
+    pid_t child = fork();
+    if (child == 0) {
+        struct skr_broker *broker = open_receiver(world, parameters);
+        size_t count = receive(broker, incoming, 10);
+        settle(broker, incoming, count, SKR_SETTLE_ACK);
+        // The answer to the next comes after that to the first.
+        while (number_in(&incoming[0]) < 20) {
+            count = receive(broker, incoming, 10);
+            if (number_in(&incoming[0]) < 20)
+                settle(broker, incoming, count, SKR_SETTLE_ACK);
+        }
+        skr_clock_sleep(-1, 1000);
+        raise(SIGKILL);
+    }
+    int status = 0;
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_true(WIFSIGNALED(status));
+    struct skr_broker *broker = open_receiver(world, parameters);
+    size_t marked = 0, total = 0, first = SIZE_MAX;
+    while (total < 100) {
+        size_t count = receive(broker, incoming, 10);
+        for (size_t i = 0; i < count; i++) {
+            marked += incoming[i].redelivered;
+            if (first == SIZE_MAX)
+                first = number_in(&incoming[i]);
+            // From the first on, and then no more.
+            assert_int_equal(incoming[i].redelivered,
+                             number_in(&incoming[i]) < first + marked);
+        }
+        settle(broker, incoming, count, SKR_SETTLE_ACK);
+        total += count;
+    }
+    assert_int_equal(marked, 10);
+    assert_in_range(first, 10, 30);
+    skr_broker_close(broker);
+}
+
+static void
+produce_raw(struct world *world, rd_kafka_headers_t *headers, const char *body)
+{
+    size_t size = body == NULL ? 0 : strlen(body);
+    assert_int_equal(
+        rd_kafka_producev(world->raw, RD_KAFKA_V_TOPIC(world->topic),
+                          RD_KAFKA_V_VALUE((void *)(uintptr_t)body, size),
+                          RD_KAFKA_V_HEADERS(headers),
+                          RD_KAFKA_V_MSGFLAGS(RD_KAFKA_MSG_F_COPY),
+                          RD_KAFKA_V_END),
+        0);
+    assert_int_equal(rd_kafka_flush(world->raw, DEADLINE_MS), 0);
+}
+
+static const char *
+header_of(const struct skr_incoming *incoming, const char *name)
+{
+    return skr_headers_find(incoming->headers.items, incoming->headers.count,
+                            name);
+}
+
+static void
+test_a_foreign_record_has_its_topic_for_a_type_and_headers_as_text(void **state)
+{
+    struct world *world = *state;
+    struct skr_incoming incoming[2];
+    rd_kafka_headers_t *headers = rd_kafka_headers_new(4);
+    rd_kafka_header_add(headers, "plain", -1, "text", -1);
+    rd_kafka_header_add(headers, "bytes", -1, "\xff\x00\xfe", 3);
+    rd_kafka_header_add(headers, "nothing", -1, NULL, 0);
+    produce_raw(world, headers, "{}");
+    struct skr_broker *broker = open_receiver(world, "");
+    assert_int_equal(receive(broker, incoming, 2), 1);
+    assert_string_equal(header_of(&incoming[0], "type"), world->topic);
+    assert_string_equal(header_of(&incoming[0], "plain"), "text");
+    assert_string_equal(header_of(&incoming[0], "bytes"), "/wD+");
+    assert_string_equal(header_of(&incoming[0], "nothing"), "null");
+    assert_null(incoming[0].broker_id);
+    settle(broker, incoming, 1, SKR_SETTLE_ACK);
+
+    headers = rd_kafka_headers_new(1);
+    rd_kafka_header_add(headers, "\xff", -1, "text", -1);
+    produce_raw(world, headers, NULL);
+    assert_int_equal(receive(broker, incoming, 2), 1);
+    assert_int_equal(incoming[0].problem.code, SKR_MALFORMED);
+    assert_int_equal(incoming[0].body_size, 0);
+    settle(broker, incoming, 1, SKR_SETTLE_ACK);
+    skr_broker_close(broker);
+}
+
+static void
+test_a_derived_id_is_the_records_own_and_stays(void **state)
+{
+    struct world *world = *state;
+    struct skr_incoming incoming[BATCH];
+    char ids[50][SKR_ID_TEXT_SIZE];
+    put_numbers(world, 0, 50);
+    memset(ids, 0, sizeof(ids));
+    for (int round = 0; round < 2; round++) {
+        struct skr_broker *broker = NULL;
+        char url[600];
+        snprintf(url, sizeof(url), "%s/%s?group=%s-%d&derive_ids=true",
+                 world->url, world->topic, world->topic, round);
+        assert_int_equal(try_open(url, true, false, &broker, NULL), SKR_OK);
+        for (size_t total = 0, count; total < 50; total += count) {
+            count = receive(broker, incoming, BATCH);
+            for (size_t i = 0; i < count; i++) {
+                char *id = ids[number_in(&incoming[i])];
+                struct skr_id parsed;
+                assert_int_equal(
+                    skr_id_parse(incoming[i].broker_id, &parsed, NULL), SKR_OK);
+                for (size_t k = 0; k < 50 && round == 0; k++)
+                    assert_string_not_equal(incoming[i].broker_id, ids[k]);
+                if (round == 1)
+                    assert_string_equal(incoming[i].broker_id, id);
+                snprintf(id, sizeof(ids[0]), "%s", incoming[i].broker_id);
+            }
+            settle(broker, incoming, count, SKR_SETTLE_ACK);
+        }
+        skr_broker_close(broker);
+    }
+}
+
+static void
+test_a_topic_that_is_missing_is_named_or_made(void **state)
+{
+    struct world *world = *state;
+    struct skr_broker *broker = NULL;
+    struct skr_error error = {0};
+    char url[600];
+    snprintf(url, sizeof(url), "%s?topics=%s,%s.none&group=g", world->url,
+             world->topic, world->topic);
+    assert_int_equal(try_open(url, true, false, &broker, &error), SKR_MISSING);
+    assert_non_null(strstr(error.text, ".none does not exist"));
+    assert_int_equal(try_open(url, true, true, &broker, &error), SKR_OK);
+    skr_broker_close(broker);
+    assert_int_equal(try_open(url, true, false, &broker, &error), SKR_OK);
+    skr_broker_close(broker);
+    assert_int_equal(try_open(world->url, true, true, &broker, &error),
+                     SKR_INVALID);
+    assert_non_null(strstr(error.text, "no topic to consume from"));
+}
+
+static void
+test_a_wake_ends_the_wait(void **state)
+{
+    struct world *world = *state;
+    struct skr_broker *broker = NULL;
+    struct skr_incoming incoming[1];
+    struct skr_error error = {0};
+    size_t count = 0;
+    char url[600];
+    int wake_fd = eventfd(0, EFD_CLOEXEC);
+    snprintf(url, sizeof(url), "%s/%s?group=g", world->url, world->topic);
+    const struct skr_broker_options options = {
+        .url = url, .consumes = true, .wake_fd = wake_fd};
+    assert_int_equal(
+        skr_broker_open(&skr_kafka_broker, &options, &broker, &error), SKR_OK);
+    assert_int_equal(eventfd_write(wake_fd, 1), 0);
+    int64_t start_ms = skr_clock_ms();
+    assert_int_equal(
+        broker->ops->receive(broker, incoming, 1, &count, DEADLINE_MS, &error),
+        SKR_STOPPED);
+    assert_true(skr_clock_ms() - start_ms < DEADLINE_MS / 2);
+    skr_broker_close(broker);
+    close(wake_fd);
+}
+
+int
+main(void)
+{
+#define CASE(name)                                            \
+    cmocka_unit_test_setup_teardown(name, kafka_world_set_up, \
+                                    kafka_world_tear_down)
+    const struct CMUnitTest tests[] = {
+        CASE(test_all_records_come_once_and_in_order),
+        CASE(test_what_is_not_settled_comes_again_to_the_next_consumer),
+        CASE(test_a_gap_keeps_the_group_behind_it),
+        CASE(test_a_retry_holds_its_partition_and_no_other),
+        CASE(
+            test_a_member_that_joins_gets_its_share_and_nothing_is_lost_or_doubled),
+        CASE(test_what_a_dead_consumer_had_in_hand_is_marked),
+        CASE(
+            test_a_foreign_record_has_its_topic_for_a_type_and_headers_as_text),
+        CASE(test_a_derived_id_is_the_records_own_and_stays),
+        CASE(test_a_topic_that_is_missing_is_named_or_made),
+        CASE(test_a_wake_ends_the_wait),
+    };
+    if (getenv("SKR_KAFKA_URL") == NULL) {
+        puts("SKR_KAFKA_URL is not set");
+        return 77;
+    }
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
