@@ -214,6 +214,9 @@ say_no_table(const struct skr_app *app,
            transport->name);
     if (skr_driver_find_broker(transport->scheme) == NULL)
         printf("this build has no driver for %s://\n", transport->scheme);
+    else if (strcmp(transport->scheme, "kafka") == 0)
+        printf("topics are made by the cluster, or by a consumer with "
+               "auto_setup\n");
     else
         printf("%s:// has no table; `skirnir setup-amqp` declares exchanges "
                "and queues\n",

@@ -316,12 +316,13 @@ check_missing_id(struct skr_config_reader *reader,
 {
     if (transport->missing_id == NULL ||
         strcmp(transport->missing_id, "derive") != 0 ||
-        transport->kind == SKR_TRANSPORT_QUEUE)
+        transport->kind == SKR_TRANSPORT_QUEUE ||
+        (transport->scheme != NULL && strcmp(transport->scheme, "kafka") == 0))
         return;
     struct skr_config_place place = place_in(reader, transport, "missing_id");
     skr_config_mistake(reader, &place,
-                       "'derive': fail or handle is needed, as only a "
-                       "queue:// transport can derive ids");
+                       "'derive': fail or handle is needed, as only "
+                       "queue:// and kafka:// transports can derive ids");
 }
 
 static void

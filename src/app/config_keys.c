@@ -162,7 +162,7 @@ static const struct skr_config_key keys[] = {
     KEY("transports.*.missing_id", TEXT,
         "What a consumer does with a message that has no id: `fail` keeps it "
         "in the failed table, `handle` handles it whenever it comes, `derive` "
-        "makes an id from its place in a queue table.",
+        "makes an id from its place in a queue table or a topic.",
         DEFAULT("fail"), IN_TRANSPORT(missing_id),
         .choices = "fail, handle or derive"),
     IGNORED("transports.*.failure_transport",
@@ -245,6 +245,11 @@ static const struct skr_config_key keys[] = {
           "first two words of the message name."),
     PLAIN("message_broker_amqp.routing.*.routing_key", TEXT,
           "The routing key. Otherwise the message name."),
+    PLAIN("message_broker_amqp.routing.*.topic", TEXT,
+          "The topic, where the transport is `kafka://`. Otherwise the "
+          "transport's `topic`, or the message name."),
+    PLAIN("message_broker_amqp.routing.*.key", TEXT,
+          "The record's key there. Otherwise the partition key, or the id."),
     PLAIN("message_broker_amqp.routing.*.headers", ANYTHING,
           "Headers to add: a map of texts."),
     KEY("message_broker_amqp.routing.*.unroutable", TEXT,

@@ -112,6 +112,8 @@ read_rule(const struct skr_config *config, const struct skr_yaml_entry *entry,
         .pattern = entry->key,
         .exchange = find_text(entry->value, "exchange"),
         .routing_key = find_text(entry->value, "routing_key"),
+        .topic = find_text(entry->value, "topic"),
+        .key = find_text(entry->value, "key"),
     };
     if (sender != NULL &&
         find_sender(config, sender, routing, &rule->sender, error) != SKR_OK)
@@ -206,6 +208,37 @@ read_exchange(const struct skr_config_transport *target,
     return code;
 }
 
+// The DSN's parameters, then options, then the DSN's path.
+static enum skr_code
+read_topic(const struct skr_config_transport *target, struct skr_arena *arena,
+           struct skr_route_sender *sender, struct skr_error *error)
+{
+    const struct skr_yaml_node *options = find_node(target->node, "options");
+    struct skr_url url;
+    enum skr_code code = skr_url_parse(target->dsn, &url, error);
+    if (code != SKR_OK)
+        return code;
+    const char *path =
+        url.path == NULL || url.path[0] == '\0' ? NULL : url.path;
+    const char *by = first_of(skr_url_find(&url, "topic_by"),
+                              find_text(options, "topic_by"), "name");
+    sender->topics = SKR_TOPICS_NAME;
+    if (strcmp(by, "two_words") == 0)
+        sender->topics = SKR_TOPICS_TWO_WORDS;
+    else if (strcmp(by, "name") != 0)
+        code = skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
+                        "transport %s: topic_by is name or two_words, not "
+                        "'%.40s'",
+                        target->name, by);
+    if (code == SKR_OK)
+        code = keep(arena,
+                    first_of(skr_url_find(&url, "topic"),
+                             find_text(options, "topic"), path),
+                    &sender->topic, error);
+    skr_url_fini(&url);
+    return code;
+}
+
 static enum skr_code
 read_senders(struct skr_routing *routing, struct skr_error *error)
 {
@@ -220,7 +253,9 @@ read_senders(struct skr_routing *routing, struct skr_error *error)
             .name = target->name,
             .is_one_queue = target->kind == SKR_TRANSPORT_QUEUE,
         };
-        if (!senders[i].is_one_queue)
+        if (strcmp(target->scheme, "kafka") == 0)
+            code = read_topic(target, &routing->arena, &senders[i], error);
+        else if (!senders[i].is_one_queue)
             code = read_exchange(target, &routing->arena, &senders[i], error);
     }
     routing->routes.senders = senders;

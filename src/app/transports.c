@@ -115,6 +115,8 @@ skr_transport_broker_url(const struct skr_config_transport *transport,
             skr_url_add_parameter(&text, "derive_ids", "true");
     } else {
         skr_text_add_string(&text, transport->dsn);
+        if (strcmp(transport->missing_id, "derive") == 0)
+            skr_url_add_parameter(&text, "derive_ids", "true");
         enum skr_code code = add_options(&text, transport, error);
         if (code != SKR_OK) {
             skr_text_fini(&text);

@@ -75,6 +75,22 @@ next_random(struct skr_consumer *consumer)
     return consumer->random;
 }
 
+// Those behind it in its lane would pass it: they go back, and come after it.
+// What has run already is recorded, or it would run again.
+static void
+hold_lane(struct skr_consumer *consumer, const struct job *job)
+{
+    if (job->incoming->lane == 0)
+        return;
+    for (size_t i = (size_t)(job - consumer->jobs) + 1; i < consumer->job_count;
+         i++) {
+        struct job *other = &consumer->jobs[i];
+        if (other->incoming->lane == job->incoming->lane && !other->was_run &&
+            (other->state == JOB_READY || other->state == JOB_HELD))
+            other->state = JOB_RELEASED;
+    }
+}
+
 void
 skr_job_decide(struct skr_consumer *consumer, struct job *job,
                const struct attempt *attempt)
@@ -88,6 +104,7 @@ skr_job_decide(struct skr_consumer *consumer, struct job *job,
         return;
     }
     job->state = JOB_RETRY;
+    hold_lane(consumer, job);
     skr_job_tell_hooks(consumer, job);
     job->incoming->delay_ms = skr_retry_delay_ms(
         &consumer->retry, job->retry_count + 1, next_random(consumer));

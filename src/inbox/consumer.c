@@ -355,6 +355,7 @@ handle_received(struct skr_consumer *consumer, size_t count,
     size_t claimed = claim(consumer, count);
     uint64_t taken_before = consumer->taken;
     skr_arena_reset(&consumer->arena);
+    consumer->job_count = count;
     for (size_t i = 0; i < count; i++)
         consumer->jobs[i] = (struct job){.incoming = &consumer->incoming[i]};
     for (size_t i = 0; i < claimed && code == SKR_OK; i++)

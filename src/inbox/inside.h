@@ -131,6 +131,7 @@ struct skr_consumer {
 
     struct skr_incoming *incoming;
     struct job *jobs;
+    size_t job_count;  // of what was received last
     size_t capacity;
     struct skr_arena arena;  // for what was received last
     struct skr_consumer_budget own_budget;

@@ -195,6 +195,63 @@ test_a_rule_may_name_another_sender(void **state)
     }
 }
 
+static void
+test_a_record_has_a_topic_and_a_key(void **state)
+{
+    (void)state;
+    static const struct skr_route_rule rules[] = {
+        {.pattern = "audit.#", .topic = "audit", .key = "one"}};
+    static const struct skr_route_sender by_name[] = {
+        {.name = "kafka", .topics = SKR_TOPICS_NAME}};
+    static const struct skr_route_sender by_words[] = {
+        {.name = "kafka", .topics = SKR_TOPICS_TWO_WORDS}};
+    static const struct skr_route_sender fixed[] = {
+        {.name = "kafka", .topics = SKR_TOPICS_NAME, .topic = "all"}};
+    static const struct {
+        const struct skr_route_sender *senders;
+        const char *json, *partition_key, *topic, *key, *partition;
+    } cases[] = {
+        {by_name, "{\"type\":\"shop.order.placed\"}", "c-1",
+         "shop.order.placed", "c-1", "c-1"},
+        {by_words, "{\"type\":\"shop.order.placed\"}", "c-1", "shop.order",
+         "c-1", "c-1"},
+        {fixed, "{\"type\":\"shop.order.placed\"}", "c-1", "all", "c-1", "c-1"},
+        {fixed, "{\"type\":\"App\\\\Event\"}", "c-1", "all", "c-1", "c-1"},
+        {fixed, "{\"type\":\"audit.seen\"}", "c-1", "audit", "one", "c-1"},
+        {by_name,
+         "{\"type\":\"audit.seen\",\"X-Skirnir-Topic\":\"own\","
+         "\"X-Skirnir-Key\":\"k\"}",
+         NULL, "own", "k", "k"},
+        {by_name, "{\"type\":\"a.b\"}", "", "a.b",
+         "00000000-0000-0000-0000-000000000000",
+         "00000000-0000-0000-0000-000000000000"},
+    };
+    for (size_t i = 0; i < SKR_COUNT_OF(cases); i++) {
+        const struct skr_routes routes = {
+            .rules = rules, .rule_count = 1, .senders = cases[i].senders};
+        struct skr_envelope envelope = envelope_of(cases[i].json);
+        struct skr_route route = {0};
+        envelope.message.id = (struct skr_id){{0}};
+        envelope.message.partition_key = cases[i].partition_key;
+        assert_int_equal(
+            skr_route_find(&routes, &arena, &envelope, &route, NULL), SKR_OK);
+        assert_string_equal(route.topic, cases[i].topic);
+        assert_string_equal(route.exchange, cases[i].topic);
+        assert_string_equal(route.key, cases[i].key);
+        assert_string_equal(route.partition_key, cases[i].partition);
+        for (size_t h = 0; h < envelope.message.header_count; h++)
+            assert_false(skr_text_starts_with(envelope.message.headers[h].name,
+                                              "X-Skirnir-"));
+    }
+    const struct skr_routes plain = {.senders = by_name};
+    struct skr_envelope envelope = envelope_of("{\"type\":\"App\\\\Event\"}");
+    struct skr_route route;
+    struct skr_error error = {0};
+    assert_int_equal(skr_route_find(&plain, &arena, &envelope, &route, &error),
+                     SKR_REFUSED);
+    assert_non_null(strstr(error.text, "has no topic"));
+}
+
 int
 main(void)
 {
@@ -206,6 +263,7 @@ main(void)
                                   reset),
         cmocka_unit_test_teardown(test_a_rule_adds_its_headers, reset),
         cmocka_unit_test_teardown(test_a_rule_may_name_another_sender, reset),
+        cmocka_unit_test_teardown(test_a_record_has_a_topic_and_a_key, reset),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

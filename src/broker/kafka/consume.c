@@ -157,6 +157,7 @@ start_client(struct kafka_broker *broker, struct skr_error *error)
         {"enable.auto.commit", "false"},
         {"enable.auto.offset.store", "false"},
         {"allow.auto.create.topics", "false"},
+        {"enable.partition.eof", "true"},
     };
     rd_kafka_conf_t *properties =
         rd_kafka_conf_dup(broker->settings.properties);

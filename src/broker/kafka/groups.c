@@ -188,6 +188,7 @@ skr_kafka_on_rebalance(rd_kafka_t *handle, rd_kafka_resp_err_t code,
             SKR_LOG_TEXT("group", broker->settings.group),
             SKR_LOG_TEXT("change", is_assigned ? "given" : "taken"),
             SKR_LOG_NUMBER("partitions", partitions->cnt));
+    broker->consumer.is_member = is_assigned || is_incremental;
     if (is_assigned) {
         take_on(broker, partitions);
         if (is_incremental)

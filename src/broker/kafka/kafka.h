@@ -32,6 +32,7 @@ struct kafka_consumer {
     struct kafka_lanes lanes;
     struct skr_arena arena;  // what the caller was given
     size_t capacity;         // the most that receive() was asked for
+    bool is_member;          // the group has said which partitions are ours
 };
 
 struct kafka_broker {

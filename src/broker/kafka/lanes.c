@@ -86,6 +86,7 @@ skr_kafka_lane_append(struct kafka_lane *lane, rd_kafka_message_t *message)
         lane->last->next = delivery;
     lane->last = delivery;
     lane->position = message->offset + 1;
+    lane->is_at_end = false;
     return true;
 }
 

@@ -37,6 +37,15 @@ judge_error(struct kafka_broker *broker, const rd_kafka_message_t *message,
             struct skr_error *error)
 {
     const char *text = rd_kafka_message_errstr(message);
+    if (message->err == RD_KAFKA_RESP_ERR__PARTITION_EOF) {
+        struct kafka_lane *lane = skr_kafka_lane_find(
+            &broker->consumer.lanes, rd_kafka_topic_name(message->rkt),
+            message->partition);
+        if (lane != NULL)
+            lane->is_at_end = true;
+        skr_kafka_client_note_answer(&broker->client);
+        return SKR_OK;
+    }
     if (is_beyond_mending(message->err))
         return skr_fail(error,
                         message->err == RD_KAFKA_RESP_ERR_UNKNOWN_TOPIC_OR_PART
@@ -160,6 +169,17 @@ next_due_ms(const struct kafka_broker *broker, int64_t end_ms)
     return end_ms;
 }
 
+// Whether it is known that nothing is waiting. To join a group and to ask for
+// the first records takes a while.
+static bool
+is_empty(const struct kafka_broker *broker)
+{
+    const struct kafka_lane *lane = broker->consumer.lanes.first;
+    while (lane != NULL && (lane->is_at_end || lane->is_paused))
+        lane = lane->next;
+    return broker->consumer.is_member && lane == NULL;
+}
+
 // True: the caller is to stop.
 static bool
 wait_for_records(struct kafka_broker *broker, int64_t end_ms)
@@ -184,14 +204,18 @@ receive(struct kafka_broker *broker, struct skr_incoming *incoming,
         struct skr_error *error)
 {
     int64_t end_ms = skr_clock_ms() + timeout_ms;
+    int64_t last_ms = end_ms + broker->settings.connect_timeout_ms;
     for (;;) {
         enum skr_code code = collect(broker, incoming, capacity, count, error);
         if (code == SKR_OK && *count == 0)
             code = look_after(broker, error);
         if (code != SKR_OK || *count > 0)
             return code;
-        bool is_over = skr_clock_ms() >= end_ms;
-        if (wait_for_records(broker, is_over ? 0 : end_ms))
+        int64_t now_ms = skr_clock_ms();
+        bool is_over =
+            now_ms >= last_ms || (now_ms >= end_ms && is_empty(broker));
+        int64_t until_ms = now_ms < end_ms ? end_ms : last_ms;
+        if (wait_for_records(broker, is_over ? 0 : until_ms))
             return skr_fail(error, SKR_STOPPED, SKR_GIVE_UP, "stopped");
         if (is_over)
             return skr_fail(error, SKR_TIMEOUT, SKR_TRY_AGAIN,

@@ -20,9 +20,9 @@ enum {
 };
 
 static const char *const own_parameters[] = {
-    "auto_setup", "cacert", "cert",   "confirm_timeout", "connect_timeout",
-    "derive_ids", "group",  "key",    "partitioner",     "prefetch_bytes",
-    "tls",        "topic",  "topics", "verify",
+    "auto_setup", "cacert", "cert",     "confirm_timeout", "connect_timeout",
+    "derive_ids", "group",  "key",      "partitioner",     "prefetch_bytes",
+    "tls",        "topic",  "topic_by", "topics",          "verify",
 };
 
 // What no message would be safe without.
@@ -39,6 +39,7 @@ static const char *const forced[] = {
     "max.in.flight.requests.per.connection",
     "enable.auto.commit",
     "enable.auto.offset.store",
+    "enable.partition.eof",
     "transactional.id",
     "bootstrap.servers",
     "metadata.broker.list",
@@ -280,6 +281,8 @@ set_defaults(const struct skr_url *url, struct kafka_settings *settings,
         {"linger.ms", "1", false},
         {"auto.offset.reset", "earliest", true},
         {"queued.min.messages", "2000", true},
+        // How long the group waits for a member that died.
+        {"session.timeout.ms", "10000", true},
     };
     int64_t bytes = 0;
     char kilobytes[24];

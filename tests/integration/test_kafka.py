@@ -1,0 +1,401 @@
+"""From an outbox to Kafka and from there to handlers: confirmed, in order, and
+nothing lost or done twice when relay, consumer or Kafka are killed."""
+import json
+import os
+import random
+import sqlite3
+import uuid
+
+import pytest
+
+import servers
+import shop as shops
+import worlds
+
+IN_FLIGHT = 50
+CONFIG = """\
+databases:
+    default: '{database}'
+transports:
+    outbox:
+        dsn: 'doctrine://default?table_name=messenger_outbox&queue_name=outbox'
+        relay_to: kafka
+        in_flight: {in_flight}
+    kafka:
+        dsn: '{broker}'
+        options:
+            topic: '{topic}'
+            topics: ['{topic}']
+            group: '{topic}'
+            session.timeout.ms: 6000
+        batch: 20
+        missing_id: {missing_id}
+        retry_strategy: {{max_retries: {max_retries}, delay: 100,
+                          max_delay: 200}}
+    failed:
+        dsn: 'doctrine://default?queue_name=failed'
+        serializer: messenger.transport.symfony_serializer
+failure_transport: failed
+handlers:
+    order.placed:
+        sql: 'INSERT INTO effects (body) VALUES (:body)'
+"""
+SERIAL = {"sqlite": "INTEGER PRIMARY KEY AUTOINCREMENT",
+          "mariadb": "BIGINT AUTO_INCREMENT PRIMARY KEY",
+          "postgresql": "BIGSERIAL PRIMARY KEY"}
+
+
+class SQLite:
+    kind = "sqlite"
+
+    def __init__(self, path):
+        self.path = path
+        self.url = f"sqlite:///{path}"
+        self.connect().execute("PRAGMA journal_mode = wal")
+
+    def connect(self):
+        return sqlite3.connect(self.path, timeout=shops.PATIENCE_S,
+                               isolation_level=None)
+
+    def ask(self, sql):
+        connection = self.connect()
+        try:
+            return "\n".join("\t".join(map(str, row))
+                             for row in connection.execute(sql))
+        finally:
+            connection.close()
+
+    def drop(self):
+        pass
+
+
+class World(shops.Shop):
+    """An outbox and effects in one database, a topic of its own."""
+
+    def __init__(self, folder, database, broker, **settings):
+        super().__init__(folder)
+        self.database = database
+        self.topic = f"skr-{uuid.uuid4().hex}"
+        self.broker = broker
+        self.set_config(**settings)
+
+    def set_config(self, max_retries=3, missing_id="fail", broker=None):
+        self.write_config(CONFIG.format(
+            database=self.database.url, broker=broker or self.broker,
+            topic=self.topic, in_flight=IN_FLIGHT, max_retries=max_retries,
+            missing_id=missing_id))
+
+    def set_up(self):
+        self.check("setup")
+        self.check("setup-deduplication", "--force")
+        self.ask(f"CREATE TABLE effects (id {SERIAL[self.database.kind]}, "
+                 "body VARCHAR(255) NOT NULL)")
+
+    def ask(self, sql):
+        return self.database.ask(sql)
+
+    def insert(self, count, first=0, headers='{"type":"order.placed"}'):
+        rows = ",".join(
+            f"('{{\"n\":{number}}}', '{headers}', 'outbox', "
+            "CURRENT_TIMESTAMP, CURRENT_TIMESTAMP)"
+            for number in range(first, first + count))
+        self.ask("INSERT INTO messenger_outbox (body, headers, queue_name, "
+                 f"created_at, available_at) VALUES {rows}")
+
+    def left(self):
+        return int(self.ask("SELECT COUNT(*) FROM messenger_outbox"))
+
+    def failed(self):
+        return int(self.ask("SELECT COUNT(*) FROM messenger_messages"))
+
+    def effects(self):
+        """In the order in which they were handled."""
+        return [json.loads(line)["n"] for line in self.ask(
+            "SELECT body FROM effects ORDER BY id").splitlines()]
+
+    def expect_once(self, count):
+        assert sorted(self.effects()) == list(range(count))
+        assert self.failed() == 0
+
+    def wait_for_effects(self, count, patience_s=shops.PATIENCE_S):
+        shops.until(lambda: len(self.effects()) >= count,
+                    lambda: f"{count} effects, not {len(self.effects())}; "
+                    f"{self.left()} in the outbox; {self.logs()}", patience_s)
+
+    def relay(self):
+        self.check("relay", "outbox", "--stop-when-empty")
+
+    def consume(self):
+        return self.check("consume", "kafka", "--stop-when-empty")
+
+    def leave(self):
+        self.close()
+        self.database.drop()
+
+
+def new_database(kind, folder):
+    if kind == "sqlite":
+        return SQLite(folder / "shop.db")
+    return worlds.new_database({"mariadb": worlds.MariaDB,
+                                "postgresql": worlds.PostgreSQL}[kind])
+
+
+@pytest.fixture(params=SERIAL)
+def world(request, tmp_path):
+    opened = World(tmp_path, new_database(request.param, tmp_path),
+                   worlds.need("SKR_KAFKA_URL"))
+    opened.set_up()
+    yield opened
+    opened.leave()
+
+
+@pytest.fixture
+def sqlite_world(tmp_path):
+    opened = World(tmp_path, SQLite(tmp_path / "shop.db"),
+                   worlds.need("SKR_KAFKA_URL"))
+    opened.set_up()
+    yield opened
+    opened.leave()
+
+
+@pytest.fixture(scope="module")
+def own_kafka():
+    """One that may be killed."""
+    worlds.need("SKR_KAFKA_URL")
+    with servers.Kafka() as server:
+        yield server
+
+
+def test_messages_go_through_kafka_and_are_handled_once(world):
+    world.insert(500)
+    world.relay()
+    assert world.left() == 0
+    world.consume()
+    world.expect_once(500)
+    # The group has come to the end.
+    world.consume()
+    world.expect_once(500)
+
+
+@pytest.mark.parametrize("failpoint", [
+    "relay.read", "relay.submitted", "relay.confirmed", "relay.settling",
+    "relay.settled"])
+def test_a_relay_that_is_killed_loses_nothing(sqlite_world, failpoint):
+    world = sqlite_world
+    world.insert(300)
+    world.hold_at(failpoint, "relay", "outbox", visit=2).kill()
+    world.relay()
+    assert world.left() == 0
+    world.consume()
+    world.expect_once(300)
+
+
+@pytest.mark.parametrize("failpoint", ["consumer.received", "consumer.acked"])
+def test_a_consumer_that_is_killed_loses_and_doubles_nothing(
+        sqlite_world, failpoint):
+    world = sqlite_world
+    world.insert(300)
+    world.relay()
+    world.hold_at(failpoint, "consume", "kafka", visit=2).kill()
+    consumer = world.start("consume", "kafka")
+    world.wait_for_effects(300)
+    assert consumer.stop() == 0
+    world.expect_once(300)
+
+
+def test_consumers_come_and_go_under_load(sqlite_world):
+    world = sqlite_world
+    world.insert(3000)
+    world.relay()
+    first = world.start("consume", "kafka")
+    world.wait_for_effects(200)
+    second = world.start("consume", "kafka")
+    world.wait_for_effects(1000)
+    assert first.stop() == 0
+    third = world.start("consume", "kafka")
+    second.kill()
+    world.wait_for_effects(3000)
+    assert third.stop() == 0
+    world.expect_once(3000)
+
+
+def test_everything_is_killed_under_load(tmp_path, own_kafka):
+    seed = int(os.environ.get("SKIRNIR_SEED", random.randrange(1 << 32)))
+    print(f"SKIRNIR_SEED={seed}")
+    chance = random.Random(seed)
+    count = 60000 if shops.LONG else 6000
+    world = World(tmp_path, SQLite(tmp_path / "shop.db"), own_kafka.url)
+    try:
+        world.set_up()
+        running = {kind: world.start(*kind.split())
+                   for kind in ("relay outbox", "consume kafka")}
+        for first in range(0, count, 1000):
+            world.insert(1000, first)
+            victim = chance.choice([*running, "kafka"])
+            world.wait_for_effects(chance.randrange(first + 1) // 2)
+            if victim == "kafka":
+                own_kafka.kill()
+                own_kafka.start()
+            else:
+                running[victim].kill()
+                running[victim] = world.start(*victim.split())
+        world.wait_for_effects(count, 180)
+        for program in running.values():
+            assert program.stop() == 0
+        assert world.left() == 0
+        world.expect_once(count)
+    finally:
+        world.leave()
+
+
+def test_a_kafka_that_is_away_is_waited_for_and_said_once(tmp_path, own_kafka):
+    world = World(tmp_path, SQLite(tmp_path / "shop.db"), own_kafka.url)
+    try:
+        world.set_up()
+        own_kafka.stop()
+        world.insert(100)
+        relay = world.start_relay()
+        relay.wait_for("relay.trouble")
+        assert own_kafka.url.removeprefix("kafka://") in relay.log()
+        own_kafka.start()
+        shops.until(lambda: world.left() == 0, relay.log)
+        assert relay.stop() == 0
+        assert len(relay.events("relay.trouble")) == 1
+        assert world.failed() == 0
+        # The same when it goes away under way.
+        world.insert(100, 100)
+        own_kafka.kill()
+        relay = world.start_relay()
+        own_kafka.start()
+        shops.until(lambda: world.left() == 0, relay.log)
+        assert relay.stop() == 0
+        world.consume()
+        world.expect_once(200)
+    finally:
+        if not own_kafka.is_running():
+            own_kafka.start()
+        world.leave()
+
+
+def test_a_topic_that_is_missing_holds_its_messages_and_no_others(tmp_path):
+    worlds.need("SKR_KAFKA_URL")
+    with servers.Kafka(settings={
+            "auto.create.topics.enable": "false"}) as kafka:
+        world = World(tmp_path, SQLite(tmp_path / "shop.db"), kafka.url)
+        try:
+            world.set_up()
+            # Consuming makes the topic.
+            world.consume()
+            world.insert(10, headers='{"type":"order.placed",'
+                         '"X-Skirnir-Topic":"no-such-topic"}')
+            world.insert(100, 10)
+            relay = world.start_relay()
+            relay.wait_for("relay.route_closed")
+            assert "no-such-topic" in relay.log()
+            shops.until(lambda: world.left() == 10, relay.log)
+            assert relay.stop() == 0
+            assert world.failed() == 0
+        finally:
+            world.leave()
+
+
+def test_a_wrong_password_is_said_and_no_storm(sqlite_world):
+    world = sqlite_world
+    port = worlds.need("SKR_KAFKA_SASL_PORT")
+    authority = worlds.need("SKR_KAFKA_CERTIFICATES") + "/authority.pem"
+    world.set_config(broker=f"kafka://alice:not-the-secret@127.0.0.1:{port}"
+                     f"?cacert={authority}")
+    world.insert(10)
+    relay = world.start_relay()
+    relay.wait_for("relay.trouble")
+    assert "the login was refused" in relay.log()
+    assert "not-the-secret" not in relay.log()
+    assert relay.stop() == 0
+    assert len(relay.events("relay.trouble")) == 1
+    assert world.left() == 10
+    good = os.environ["SKR_KAFKA_USER"] + ":" + \
+        os.environ["SKR_KAFKA_PASSWORD"]
+    world.set_config(broker=f"kafka://{good}@127.0.0.1:{port}"
+                     f"?cacert={authority}")
+    world.relay()
+    world.consume()
+    world.expect_once(10)
+
+
+def test_a_row_that_is_too_large_fails_alone(sqlite_world):
+    world = sqlite_world
+    world.insert(500)
+    body = json.dumps({"n": -1, "text": "x" * 2000000})
+    connection = world.database.connect()
+    connection.execute(
+        "INSERT INTO messenger_outbox (body, headers, queue_name, created_at, "
+        "available_at) VALUES (?, '{\"type\":\"order.placed\"}', 'outbox', "
+        "CURRENT_TIMESTAMP, CURRENT_TIMESTAMP)", (body,))
+    connection.close()
+    world.insert(1000, 500)
+    world.relay()
+    assert world.left() == 0
+    assert world.failed() == 1
+    world.consume()
+    assert sorted(world.effects()) == list(range(1500))
+
+
+def test_order_is_kept_through_retries_and_others_go_on(sqlite_world):
+    world = sqlite_world
+    world.set_config(max_retries=1000)
+    world.ask("CREATE TABLE refused (body TEXT)")
+    world.ask("CREATE TRIGGER refuses BEFORE INSERT ON effects WHEN EXISTS "
+              "(SELECT 1 FROM refused WHERE body = NEW.body) BEGIN "
+              "SELECT RAISE(ABORT, 'not now'); END")
+    world.ask("INSERT INTO refused VALUES ('{\"n\":7}')")
+    rows = [(f'{{"n":{number}}}', json.dumps(
+        {"type": "order.placed", "X-Skirnir-Key": f"key-{number % 10}"}))
+        for number in range(1000)]
+    connection = world.database.connect()
+    connection.executemany(
+        "INSERT INTO messenger_outbox (body, headers, queue_name, created_at, "
+        "available_at) VALUES (?, ?, 'outbox', CURRENT_TIMESTAMP, "
+        "CURRENT_TIMESTAMP)", rows)
+    connection.close()
+    world.relay()
+    consumer = world.start("consume", "kafka")
+    consumer.wait_for("consumer.retry")
+    # The other keys of its partition wait, those of other partitions do not.
+    world.wait_for_effects(300)
+    assert 7 not in world.effects() and 17 not in world.effects()
+    world.ask("DELETE FROM refused")
+    world.wait_for_effects(1000)
+    assert consumer.stop() == 0
+    effects = world.effects()
+    for key in range(10):
+        assert [number for number in effects if number % 10 == key] == \
+            list(range(key, 1000, 10))
+    world.expect_once(1000)
+
+
+def test_what_cannot_be_handled_is_kept_and_others_go_on(sqlite_world):
+    world = sqlite_world
+    world.insert(1, -1, '{"type":"order.unknown"}')
+    world.insert(1000)
+    world.relay()
+    world.consume()
+    assert sorted(world.effects()) == list(range(1000))
+    assert world.failed() == 1
+
+
+def test_records_without_an_id_can_be_given_one(sqlite_world):
+    world = sqlite_world
+    world.set_config(missing_id="derive")
+    world.consume()  # makes the topic
+    produce(world, [f'{{"n":{number}}}' for number in range(100)])
+    world.hold_at("consumer.acked", "consume", "kafka").kill()
+    consumer = world.start("consume", "kafka")
+    world.wait_for_effects(100)
+    assert consumer.stop() == 0
+    world.expect_once(100)
+
+
+def produce(world, lines):
+    place = world.broker.removeprefix("kafka://")
+    worlds.run("kcat", "-P", "-b", place, "-t", world.topic, "-H",
+               "type=order.placed", text="\n".join(lines) + "\n")
