@@ -726,6 +726,38 @@ test_so_many_may_share_a_lock_and_no_more(void **state)
             skr_db_close(holders[i]);
 }
 
+static int64_t
+count_statements(struct skr_db *db)
+{
+    return skr_test_number(db, "SELECT variable_value FROM "
+                               "information_schema.session_status WHERE "
+                               "variable_name = 'Questions'");
+}
+
+// They may share it for days.
+static void
+test_who_waits_for_those_that_share_a_lock_asks_little(void **state)
+{
+    const struct fixture *fixture = *state;
+    struct skr_db *member = skr_test_connect(&fixture->database);
+    struct skr_error error = {0};
+    bool granted = false;
+    assert_int_equal(member->ops->lock(member, "relay", SKR_LOCK_TOGETHER, -1,
+                                       0, &granted, &error),
+                     SKR_OK);
+    assert_true(granted);
+    int64_t before = count_statements(fixture->db);
+    int64_t start_ms = skr_clock_ms();
+    assert_int_equal(fixture->db->ops->lock(fixture->db, "relay",
+                                            SKR_LOCK_ALONE, -1, 1000, &granted,
+                                            &error),
+                     SKR_OK);
+    assert_false(granted);
+    assert_in_range(skr_clock_ms() - start_ms, 1000, 2000);
+    assert_in_range(count_statements(fixture->db) - before, 1, 30);
+    skr_db_close(member);
+}
+
 int
 main(void)
 {
@@ -751,6 +783,7 @@ main(void)
         TEST(test_the_server_drops_a_silent_holder_of_a_lock),
         TEST(test_looking_gets_rare_while_nothing_comes_and_frequent_after),
         TEST(test_so_many_may_share_a_lock_and_no_more),
+        TEST(test_who_waits_for_those_that_share_a_lock_asks_little),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -21,6 +21,7 @@
 
 enum {
     POLL_MS = 20,
+    CROWD_POLL_MS = 250,
     SLICE_S = 1,
     MOST_MEMBERS = 64,
     // Another may be in the gate for a moment, on its way: no reason to give
@@ -240,7 +241,10 @@ wait_for_lock(struct skr_mysql *mysql, const char *gate,
         if (--tries_left <= 0 && left <= 0)
             return SKR_OK;
         // One who was in the gate and not alone has not waited on the server.
-        int64_t pause = left >= SLICE_S * 1000 && !is_in_gate ? 0 : POLL_MS;
+        // The others may stay for long.
+        int64_t pause = left >= SLICE_S * 1000 ? 0 : POLL_MS;
+        if (is_in_gate)
+            pause = left < CROWD_POLL_MS ? left : CROWD_POLL_MS;
         if (skr_clock_sleep(wake_fd, pause))
             return SKR_OK;
     }
