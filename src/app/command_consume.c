@@ -5,6 +5,7 @@
 #include "app/app.h"
 #include "app/drivers.h"
 #include "app/handlers.h"
+#include "app/serving.h"
 #include "app/threads.h"
 #include "app/transports.h"
 #include "base/error.h"
@@ -204,29 +205,81 @@ run_workers(struct worker *workers, size_t count, struct skr_error *error)
     return code;
 }
 
+struct workers {
+    struct worker *items;
+    size_t count;
+};
+
+static size_t
+read_counters(void *user, struct skr_metrics_counter *counters, size_t capacity)
+{
+    const struct workers *workers = user;
+    size_t count = 0;
+    for (size_t i = 0; i < workers->count && count + 4 <= capacity; i++) {
+        const char *name = workers->items[i].name;
+        struct skr_consumer_counts counts =
+            skr_consumer_counts(workers->items[i].consumer);
+        counters[count++] = (struct skr_metrics_counter){
+            "skirnir_consumer_handled_total",
+            "Messages whose effects are committed.", name, counts.handled};
+        counters[count++] = (struct skr_metrics_counter){
+            "skirnir_consumer_duplicates_total",
+            "Messages that were handled before.", name, counts.duplicates};
+        counters[count++] = (struct skr_metrics_counter){
+            "skirnir_consumer_retried_total",
+            "Messages whose handling failed and is tried again.", name,
+            counts.retried};
+        counters[count++] = (struct skr_metrics_counter){
+            "skirnir_consumer_failed_total",
+            "Messages that were moved to the failed ones.", name,
+            counts.failed};
+    }
+    return count;
+}
+
+static enum skr_code
+open_and_run(struct skr_serving *serving, const struct skr_config *config,
+             struct limits *limits, struct workers *workers, size_t each,
+             struct skr_error *error)
+{
+    const struct skr_arguments *arguments = serving->app.arguments;
+    size_t wanted = each * arguments->positional_count;
+    enum skr_code code = SKR_OK;
+    while (code == SKR_OK && workers->count < wanted) {
+        code = open_worker(&serving->app, config,
+                           arguments->positional[workers->count / each], limits,
+                           &workers->items[workers->count], error);
+        workers->count++;
+    }
+    if (code == SKR_OK)
+        code = skr_serving_start(serving, read_counters, workers, error);
+    if (code == SKR_OK)
+        code = run_workers(workers->items, workers->count, error);
+    skr_serving_stop(serving);
+    for (size_t i = 0; i < workers->count; i++)
+        skr_consumer_close(workers->items[i].consumer);
+    return code;
+}
+
 static enum skr_code
 run_consumers(const struct skr_app *app, const struct skr_config *config,
               struct skr_error *error)
 {
     const struct skr_arguments *arguments = app->arguments;
     size_t each = (size_t)skr_arguments_number(arguments, "consumers", 1);
-    size_t wanted = each * arguments->positional_count, count = 0;
+    struct skr_serving serving;
     struct limits limits;
-    struct worker *workers = calloc(wanted, sizeof(*workers));
-    if (workers == NULL)
+    struct workers workers = {
+        .items =
+            calloc(each * arguments->positional_count, sizeof(*workers.items))};
+    if (workers.items == NULL)
         return skr_fail_memory(error);
     init_limits(app, &limits);
-    enum skr_code code = SKR_OK;
-    while (code == SKR_OK && count < wanted) {
-        code = open_worker(app, config, arguments->positional[count / each],
-                           &limits, &workers[count], error);
-        count++;
-    }
-    if (code == SKR_OK)
-        code = run_workers(workers, count, error);
-    for (size_t i = 0; i < count; i++)
-        skr_consumer_close(workers[i].consumer);
-    free(workers);
+    skr_serving_init(&serving, app, config);
+    enum skr_code code =
+        open_and_run(&serving, config, &limits, &workers, each, error);
+    skr_serving_fini(&serving);
+    free(workers.items);
     pthread_mutex_destroy(&limits.mutex);
     return code;
 }

@@ -4,6 +4,7 @@
 #include "app/app.h"
 #include "app/cleaner.h"
 #include "app/relaying.h"
+#include "app/serving.h"
 #include "app/threads.h"
 #include "base/error.h"
 
@@ -50,6 +51,62 @@ check_names(const struct skr_arguments *arguments, struct skr_error *error)
     return SKR_OK;
 }
 
+struct relays {
+    struct skr_relaying *items;
+    size_t count;
+};
+
+static size_t
+read_counters(void *user, struct skr_metrics_counter *counters, size_t capacity)
+{
+    const struct relays *relays = user;
+    size_t count = 0;
+    for (size_t i = 0; i < relays->count && count + 3 <= capacity; i++) {
+        struct skr_relaying *relaying = &relays->items[i];
+        struct skr_relay_tally *tally = &relaying->tally;
+        const char *name = relaying->options.name;
+        counters[count++] =
+            (struct skr_metrics_counter){"skirnir_relay_published_total",
+                                         "Messages that the broker has stored.",
+                                         name, atomic_load(&tally->published)};
+        counters[count++] = (struct skr_metrics_counter){
+            "skirnir_relay_retried_total",
+            "Messages that the broker refused for now.", name,
+            atomic_load(&tally->retried)};
+        counters[count++] = (struct skr_metrics_counter){
+            "skirnir_relay_failed_total",
+            "Messages that were moved to the failed ones.", name,
+            atomic_load(&tally->failed)};
+    }
+    return count;
+}
+
+static enum skr_code
+run_relays(struct skr_serving *serving, const struct skr_config *config,
+           struct relays *relays, struct skr_error *error)
+{
+    const struct skr_arguments *arguments = serving->app.arguments;
+    struct skr_cleaner *cleaner = NULL;
+    enum skr_code code = SKR_OK;
+    while (code == SKR_OK && relays->count < arguments->positional_count) {
+        code = skr_relaying_init(&relays->items[relays->count], &serving->app,
+                                 config, arguments->positional[relays->count],
+                                 error);
+        relays->count++;
+    }
+    if (code == SKR_OK)
+        code = skr_cleaner_start(config, &serving->app.log, &cleaner, error);
+    if (code == SKR_OK)
+        code = skr_serving_start(serving, read_counters, relays, error);
+    if (code == SKR_OK)
+        code = run_all(relays->items, relays->count, error);
+    skr_serving_stop(serving);
+    skr_cleaner_stop(cleaner);
+    for (size_t i = 0; i < relays->count; i++)
+        skr_relaying_fini(&relays->items[i]);
+    return code;
+}
+
 enum skr_code
 skr_relay_run_configured(const struct skr_app *app,
                          const struct skr_config *config,
@@ -59,25 +116,15 @@ skr_relay_run_configured(const struct skr_app *app,
     enum skr_code code = check_names(arguments, error);
     if (code != SKR_OK)
         return code;
-    size_t count = 0;
-    struct skr_relaying *relayings =
-        calloc(arguments->positional_count, sizeof(*relayings));
-    if (relayings == NULL)
+    struct skr_serving serving;
+    struct relays relays = {
+        .items = calloc(arguments->positional_count, sizeof(*relays.items))};
+    if (relays.items == NULL)
         return skr_fail_memory(error);
-    while (code == SKR_OK && count < arguments->positional_count) {
-        code = skr_relaying_init(&relayings[count], app, config,
-                                 arguments->positional[count], error);
-        count++;
-    }
-    struct skr_cleaner *cleaner = NULL;
-    if (code == SKR_OK)
-        code = skr_cleaner_start(config, &app->log, &cleaner, error);
-    if (code == SKR_OK)
-        code = run_all(relayings, count, error);
-    skr_cleaner_stop(cleaner);
-    for (size_t i = 0; i < count; i++)
-        skr_relaying_fini(&relayings[i]);
-    free(relayings);
+    skr_serving_init(&serving, app, config);
+    code = run_relays(&serving, config, &relays, error);
+    skr_serving_fini(&serving);
+    free(relays.items);
     return code;
 }
 

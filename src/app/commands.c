@@ -16,6 +16,8 @@ static const struct skr_option relay_options[] = {
      .kind = SKR_OPTION_NUMBER, .least = 1, .most = 3600},
     {"stop-when-empty", '\0', NULL, "stop when nothing is due",
      .kind = SKR_OPTION_FLAG},
+    {"metrics-port", '\0', "N", "serve metrics there; 0: nowhere",
+     .kind = SKR_OPTION_NUMBER, .least = 0, .most = 65535},
     {0},
 };
 
@@ -34,6 +36,8 @@ static const struct skr_option consume_options[] = {
      .kind = SKR_OPTION_NUMBER, .least = 1, .most = 3600},
     {"stop-when-empty", '\0', NULL, "stop when nothing is due",
      .kind = SKR_OPTION_FLAG},
+    {"metrics-port", '\0', "N", "serve metrics there; 0: nowhere",
+     .kind = SKR_OPTION_NUMBER, .least = 0, .most = 65535},
     {0},
 };
 

@@ -104,6 +104,8 @@ struct skr_config {
     uint32_t cleanup_interval_s;       // 0: never
     uint32_t cleanup_outbox_days;
     uint32_t cleanup_deduplication_days;
+    uint32_t metrics_port;  // 0: none
+    const char *metrics_address;
 };
 
 // Every mistake and every warning goes to report with file, line (0: none) and

@@ -300,6 +300,18 @@ static const struct skr_config_key keys[] = {
         "message that comes again after that is handled again.",
         DEFAULT("30"), IN_CONFIG(cleanup_deduplication_days), RANGE(0, 36500)),
 
+    PLAIN("metrics", MAP,
+          "What `relay` and `consume` serve by HTTP: /metrics for Prometheus, "
+          "/healthz and /readyz."),
+    KEY("metrics.port", NUMBER,
+        "The port; 0 is none. Two processes need two: `--metrics-port` takes "
+        "its place.",
+        DEFAULT("0"), IN_CONFIG(metrics_port), RANGE(0, 65535)),
+    KEY("metrics.address", TEXT,
+        "The address on which it is served. There is no password: others than "
+        "this host should not reach it.",
+        DEFAULT("127.0.0.1"), IN_CONFIG(metrics_address)),
+
     PLAIN("framework", MAP, "A Symfony project's section, accepted as it is."),
     PLAIN("framework.messenger", MAP, "Symfony Messenger's configuration."),
     KEY("framework.messenger.transports", NAMES, "The same as `transports`.",

@@ -105,6 +105,7 @@ read_options(struct skr_relaying *relaying, const struct skr_app *app,
         .is_over = skr_limits_is_over,
         .is_over_user = &relaying->limits,
         .log = app->log,
+        .tally = &relaying->tally,
     };
     enum skr_code code = skr_routing_read_unroutable(
         outbox->unroutable, &options->unroutable, error);

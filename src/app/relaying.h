@@ -7,6 +7,7 @@
 #include "app/app.h"
 #include "app/routing.h"
 #include "outbox/relay.h"
+#include "outbox/settler.h"
 
 enum { SKR_RELAYING_LOCK_SIZE = 32 };
 
@@ -17,6 +18,7 @@ struct skr_relaying {
     char *urls[SKR_ROUTING_MAX_TARGETS];
     char lock_name[SKR_RELAYING_LOCK_SIZE];
     struct skr_limits limits;
+    struct skr_relay_tally tally;
     struct skr_relay *relay;
 };
 

@@ -101,6 +101,7 @@ skr_relay_new(const struct skr_relay_options *options, struct skr_relay **relay,
     made->settler.database_url = made->options.database_url;
     made->settler.table = made->options.table;
     made->settler.log = &made->options.log;
+    made->settler.tally = made->options.tally;
     made->settler.usable_slots = made->options.claim == SKR_CLAIM_LOCKED
                                      ? SLOTS_WITH_LOCKS
                                      : SKR_MAX_SLOTS;

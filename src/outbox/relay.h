@@ -25,6 +25,8 @@ struct skr_relay_counts {
     uint64_t failed;  // moved to the failed table
 };
 
+struct skr_relay_tally;
+
 struct skr_relay_options {
     const char *name;  // the transport's, for logs
     const struct skr_db_ops *database;
@@ -58,6 +60,8 @@ struct skr_relay_options {
     void *is_over_user;
     uint32_t stop_timeout_ms;  // to finish what is in flight: 8000
     struct skr_log log;
+    // Told what was counted, for other threads; borrowed; NULL: nobody is.
+    struct skr_relay_tally *tally;
 };
 
 SKR_MUST_CHECK enum skr_code

@@ -49,6 +49,16 @@ wait_for_slot(struct skr_settler *settler)
 }
 
 static void
+tell(struct skr_relay_tally *tally, const struct skr_settler_counts *counts)
+{
+    if (tally == NULL)
+        return;
+    atomic_store(&tally->published, counts->published);
+    atomic_store(&tally->retried, counts->retried);
+    atomic_store(&tally->failed, counts->failed);
+}
+
+static void
 count_outcomes(struct skr_settler_counts *counts, const struct skr_batch *batch)
 {
     for (size_t i = 0; i < batch->count; i++) {
@@ -162,6 +172,7 @@ run(void *user)
         log_failures(settler, &slot->batch);
         pthread_mutex_lock(&settler->lock);
         count_outcomes(&settler->counts, &slot->batch);
+        tell(settler->tally, &settler->counts);
         skr_batch_clear(&slot->batch);
         slot->db_used_ms = skr_clock_ms();
         slot->state = SKR_SLOT_FREE;

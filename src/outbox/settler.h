@@ -38,6 +38,11 @@ struct skr_settler_counts {
     uint64_t failed;
 };
 
+// The same for other threads to read while it runs. [shared]
+struct skr_relay_tally {
+    atomic_uint_fast64_t published, retried, failed;
+};
+
 struct skr_settler {
     const char *name;
     const struct skr_db_ops *database;
@@ -45,7 +50,8 @@ struct skr_settler {
     const struct skr_table *table;
     const struct skr_log *log;
 
-    size_t usable_slots;  // at most SKR_MAX_SLOTS
+    struct skr_relay_tally *tally;  // NULL: nobody wants to know
+    size_t usable_slots;            // at most SKR_MAX_SLOTS
 
     struct skr_slot slots[SKR_MAX_SLOTS];
 

@@ -9,7 +9,7 @@ import shop as shops
 
 COMMANDS = {
     "relay": ["--limit=N", "--time-limit=SECONDS", "--memory-limit=SIZE",
-              "--sleep=SECONDS", "--stop-when-empty"],
+              "--sleep=SECONDS", "--stop-when-empty", "--metrics-port=N"],
     "consume": ["--limit=N", "--time-limit=SECONDS", "--memory-limit=SIZE",
                 "--sleep=SECONDS", "--stop-when-empty"],
     "publish": ["--body=TEXT", "--transport=NAME", "--id=ID",

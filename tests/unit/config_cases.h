@@ -37,7 +37,7 @@ static const struct config_case config_cases[] = {
     {"nonsense: 1\n",
      "1: nonsense: unknown key; known here: databases, transports, "
      "failure_transport, message_broker, handlers, message_broker_amqp, "
-     "cleanup, framework\n"},
+     "cleanup, metrics, framework\n"},
     {OUTBOX "    retry_strategy:\n      dealy: 5\n",
      "5: transports.outbox.retry_strategy.dealy: unknown key; did you mean "
      "'delay'?\n"},

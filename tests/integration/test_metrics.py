@@ -1,0 +1,187 @@
+"""Metrics for Prometheus, and answers about health, while work goes on."""
+import re
+import socket
+import urllib.error
+import urllib.request
+
+import pytest
+
+import shop as shops
+
+SAMPLE = re.compile(r'([a-z_]+)(?:\{([a-z]+)="((?:[^"\\]|\\.)*)"\})? (\d+)')
+
+
+def free_port():
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        return taken.getsockname()[1]
+
+
+def get(port, path):
+    """Status and text; 0 while nobody listens."""
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}",
+                                    timeout=shops.PATIENCE_S) as answer:
+            return answer.status, answer.read().decode()
+    except urllib.error.HTTPError as error:
+        return error.code, error.read().decode()
+    except OSError:
+        return 0, ""
+
+
+def scrape(port):
+    """Samples by name and transport, of a text that keeps to the format."""
+    status, text = get(port, "/metrics")
+    assert status == 200
+    types, samples, current = {}, {}, None
+    assert text.endswith("\n")
+    for line in text.splitlines():
+        head = re.fullmatch(r"# (HELP|TYPE) ([a-z_]+) (.+)", line)
+        if head:
+            kind, current, rest = head.groups()
+            if kind == "TYPE":
+                assert current not in types, "all of a name stand together"
+                types[current] = rest
+            continue
+        name, _, transport, value = SAMPLE.fullmatch(line).groups()
+        assert name == current and name in types
+        assert (types[name] == "counter") == name.endswith("_total")
+        assert (name, transport) not in samples
+        samples[name, transport] = int(value)
+    return samples
+
+
+@pytest.fixture
+def port():
+    return free_port()
+
+
+def test_a_relay_counts_what_it_published(place, port):
+    for number in range(7):
+        place.write(f'{{"n":{number}}}', '{"type":"order.placed"}', "outbox",
+                    "messenger_outbox")
+    place.write("{}", "{broken", "outbox", "messenger_outbox")
+    place.fail()
+    relay = place.start("relay", "outbox", f"--metrics-port={port}")
+    shops.until(lambda: get(port, "/readyz")[0] == 200,
+                lambda: relay.log())
+    shops.until(lambda: scrape(port)["skirnir_relay_published_total", "outbox"]
+                == 7, lambda: relay.log())
+    samples = scrape(port)
+    assert samples["skirnir_relay_failed_total", "outbox"] == 1
+    assert samples["skirnir_up", "outbox"] == 1
+    assert samples["skirnir_active", "outbox"] == 1
+    assert samples["skirnir_troubles_total", "outbox"] == 0
+    assert samples["skirnir_start_time_seconds", None] > 1600000000
+    shops.until(lambda: scrape(port)["skirnir_failed_messages", "outbox"] == 2,
+                lambda: relay.log())
+    assert scrape(port)["skirnir_queue_depth", "outbox"] == 0
+    assert get(port, "/healthz") == (200, "ok\n")
+    assert get(port, "/readyz") == (200, "outbox: active\n")
+    assert get(port, "/")[0] == 404
+    assert relay.stop() == 0
+    assert get(port, "/healthz")[0] == 0
+
+
+def test_a_standby_is_ready_and_not_active(place, port):
+    first = place.start("relay", "outbox")
+    first.wait_for("relay.active")
+    second = place.start("relay", "outbox", f"--metrics-port={port}")
+    second.wait_for("relay.standby")
+    assert get(port, "/readyz") == (200, "outbox: standby\n")
+    assert scrape(port)["skirnir_active", "outbox"] == 0
+    first.kill()
+    second.wait_for("relay.active")
+    shops.until(lambda: get(port, "/readyz") == (200, "outbox: active\n"),
+                lambda: second.log())
+    assert second.stop() == 0
+
+
+def test_trouble_is_not_ready(shop, port):
+    """The queue's database is away, and then it is there."""
+    shop.check("setup")
+    shop.configure(auto_setup="false")
+    shop.path("queue").rename(shop.folder / "aside")
+    relay = shop.start_relay(f"--metrics-port={port}")
+    relay.wait_for("relay.trouble")
+    assert get(port, "/readyz") == (503, "outbox: in trouble\n")
+    assert get(port, "/healthz")[0] == 200
+    assert scrape(port)["skirnir_troubles_total", "outbox"] == 1
+    (shop.folder / "aside").rename(shop.path("queue"))
+    shops.until(lambda: get(port, "/readyz")[0] == 200, lambda: relay.log())
+    assert relay.stop() == 0
+
+
+def test_consumers_of_one_transport_are_counted_together(ready_shop, port):
+    shop = ready_shop
+    shop.place_orders(20)
+    assert shop.relay_all().returncode == 0
+    shops.write_row(shop.open("queue"), "{}", shops.id_headers(
+        "01932b6e-7c00-7000-8000-00000000ffff", type="order.unknown"),
+        table="messenger_messages", queue="orders")
+    consumer = shop.start_consumer("--consumers=3", f"--metrics-port={port}")
+    shops.until(lambda: get(port, "/readyz")[0] == 200, lambda: consumer.log())
+    shops.until(lambda: scrape(port)["skirnir_consumer_handled_total",
+                                     "orders"] == 20, lambda: consumer.log())
+    shops.until(lambda: scrape(port)["skirnir_consumer_failed_total",
+                                     "orders"] == 1, lambda: consumer.log())
+    assert scrape(port)["skirnir_consumer_duplicates_total", "orders"] == 0
+    assert consumer.stop() == 0
+
+
+def test_a_port_that_is_taken_is_named(ready_shop):
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        result = ready_shop.run("relay", "outbox", "--stop-when-empty",
+                                f"--metrics-port={port}")
+    assert result.returncode == 1
+    assert f"port {port}" in result.stderr
+    assert "--metrics-port" in result.stderr
+
+
+def test_the_configuration_names_port_and_address(ready_shop, port):
+    shop = ready_shop
+    shop.configure(replace=[
+        ("databases:", f"metrics: {{port: {port}}}\ndatabases:")])
+    relay = shop.start_relay()
+    shops.until(lambda: get(port, "/readyz")[0] == 200, lambda: relay.log())
+    assert relay.stop() == 0
+    # The command line wins.
+    relay = shop.start_relay("--metrics-port=0")
+    relay.wait_for("relay.active")
+    assert get(port, "/healthz")[0] == 0
+    assert relay.stop() == 0
+    shop.configure(replace=[
+        ("databases:", f"metrics: {{port: {port}, address: here}}\n"
+         "databases:")])
+    result = shop.run("relay", "outbox", "--stop-when-empty")
+    assert result.returncode == 1
+    assert "metrics.address" in result.stderr
+
+
+def test_systemd_is_told(ready_shop):
+    shop = ready_shop
+    path = shop.folder / "notify"
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as listener:
+        listener.bind(str(path))
+        listener.settimeout(shops.PATIENCE_S)
+        relay = shop.start("relay", "outbox", environment={
+            "NOTIFY_SOCKET": str(path), "WATCHDOG_USEC": "200000"})
+        told = set()
+        while not {"READY=1", "STATUS=outbox: active", "WATCHDOG=1"} <= told:
+            told.add(listener.recv(4096).decode())
+        relay.process.terminate()
+        while "STOPPING=1" not in told:
+            told.add(listener.recv(4096).decode())
+        assert relay.end() == 0
+
+
+@pytest.mark.parametrize("value", ["", "relative", "/nowhere/at/all", "@",
+                                   "/" + "x" * 200])
+def test_a_service_manager_that_is_not_there_is_no_trouble(ready_shop, value):
+    result = ready_shop.run("relay", "outbox", "--stop-when-empty",
+                            environment={"NOTIFY_SOCKET": value,
+                                         "WATCHDOG_USEC": "x"})
+    assert result.returncode == 0
