@@ -10,6 +10,7 @@
 #ifndef SKIRNIR_SKIRNIR_H
 #define SKIRNIR_SKIRNIR_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -101,11 +102,13 @@ struct skr_header {
 };
 
 struct skr_message {
-    struct skr_id id;           // all zero: publishing makes one
-    const char *name;           // "order.placed"; picks route and handler
-    const char *partition_key;  // those that share it stay in order; NULL: none
-    const char *content_type;   // NULL: "application/json"
-    const void *body;           // text in UTF-8
+    struct skr_id id;  // all zero: publishing makes one
+    const char *name;  // "order.placed"; picks route and handler
+    // Those that share it stay in order, in an ordered outbox; "": no order;
+    // NULL: none was given. At most 255 bytes.
+    const char *partition_key;
+    const char *content_type;  // NULL: "application/json"
+    const void *body;          // text in UTF-8
     size_t body_size;
     const struct skr_header *headers;  // beyond those the library writes
     size_t header_count;
@@ -143,6 +146,10 @@ struct skr_outbox_options {
     // The zone of the table's times, where other writers do not write UTC: an
     // offset such as "+02:00", or a name that the database knows. NULL: UTC.
     const char *time_zone;
+    // The table has the column partition_key, and messages of one key reach the
+    // broker in the order in which they were published. A message without a key
+    // is refused; one with the key "" has no order.
+    bool is_ordered;
 };
 
 // options may be NULL: all defaults.

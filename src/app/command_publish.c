@@ -117,7 +117,7 @@ read_message(const struct skr_arguments *arguments, struct skr_message *message,
     if (code != SKR_OK)
         return code;
     message->name = arguments->positional[0];
-    message->partition_key = skr_arguments_find(arguments, "key");
+    message->partition_key = skr_arguments_find(arguments, "partition-key");
     message->content_type = skr_arguments_find(arguments, "content-type");
     message->traceparent = skr_arguments_find(arguments, "traceparent");
     message->tracestate = skr_arguments_find(arguments, "tracestate");
@@ -150,6 +150,7 @@ write_message(const struct skr_config_transport *transport, struct skr_db *db,
     const struct skr_outbox_options options = {
         .table = transport->table_name,
         .queue = transport->queue_name,
+        .is_ordered = transport->is_ordered,
         .stamp_namespace = transport->stamp_namespace,
         .time_zone = transport->time_zone,
     };

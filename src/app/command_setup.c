@@ -127,7 +127,9 @@ make_table(const struct skr_table *table,
     enum skr_code code =
         db == NULL ? SKR_MISSING : table->ops->check(table, db, error);
     bool missing = code == SKR_MISSING;
-    if (code != SKR_OK && !missing)
+    // It may lack a column that can be added.
+    bool incomplete = code == SKR_INVALID && table->ops->complete != NULL;
+    if (code != SKR_OK && !missing && !incomplete)
         return code;
     // Run in any case: what lies beside the table may be missing.
     if (!dry_run) {
@@ -141,11 +143,14 @@ make_table(const struct skr_table *table,
            : dry_run ? "would be made"
                      : "is made");
     // Made by others, it may lack an index.
+    code = SKR_OK;
     if (db != NULL && table->ops->complete != NULL)
-        return table->ops->complete(
+        code = table->ops->complete(
             table, db, add_to_table,
             &(struct completion){.db = db, .dry_run = dry_run}, error);
-    return SKR_OK;
+    if (code == SKR_OK && incomplete && !dry_run)
+        code = table->ops->check(table, db, error);
+    return code;
 }
 
 static enum skr_code

@@ -53,13 +53,19 @@ static const struct skr_option publish_options[] = {
     {"traceparent", '\0', "TEXT", "W3C trace context, kept as a header",
      .kind = SKR_OPTION_TEXT},
     {"tracestate", '\0', "TEXT", "what goes with it", .kind = SKR_OPTION_TEXT},
-    {"key", 'k', "KEY", "partition key, kept in the row",
+    {"partition-key", 'k', "KEY", "those that share it stay in order",
      .kind = SKR_OPTION_TEXT},
     {"delay", 'd', "SECONDS", "publish not before so many seconds from now",
      .kind = SKR_OPTION_NUMBER, .least = 0, .most = A_CENTURY_S},
     {"content-type", '\0', "TYPE", "application/json by default",
      .kind = SKR_OPTION_TEXT},
     {"json", '\0', NULL, "print the result as JSON", .kind = SKR_OPTION_FLAG},
+    {0},
+};
+
+static const struct skr_option partition_options[] = {
+    {"transport", 't', "NAME", "the outbox; needed when there are several",
+     .kind = SKR_OPTION_TEXT},
     {0},
 };
 
@@ -247,6 +253,21 @@ const struct skr_command skr_commands[] = {
                 "--delay 60\n",
         .options = publish_options,
         .run = skr_command_publish,
+    },
+    {
+        .name = "partition",
+        .arguments = "skip|retry KEY",
+        .least_arguments = 2,
+        .most_arguments = 2,
+        .summary = "Let a blocked partition of an ordered outbox go on",
+        .help = "retry  sends the message that blocks it once more\n"
+                "skip   moves that message to the failed table; those behind "
+                "it go on\n\n"
+                "Examples:\n"
+                "  skirnir partition retry order-4711\n"
+                "  skirnir partition skip order-4711 --transport=outbox\n",
+        .options = partition_options,
+        .run = skr_command_partition,
     },
     {
         .name = "setup",

@@ -22,7 +22,7 @@ struct skr_config_database {
 };
 
 enum skr_transport_kind {
-    SKR_TRANSPORT_OUTBOX,  // doctrine://
+    SKR_TRANSPORT_OUTBOX,  // doctrine://, ordered-doctrine://
     SKR_TRANSPORT_QUEUE,   // queue://
     SKR_TRANSPORT_OTHER,   // a scheme that this build has no driver for
 };
@@ -35,6 +35,7 @@ struct skr_config_transport {
     const struct skr_yaml_node *node;
     const char *dsn;
     enum skr_transport_kind kind;
+    bool is_ordered;  // messages with the same partition key keep their order
     const char *scheme;
     // From the DSN's query, which wins, or from options.
     const struct skr_config_database *database;
@@ -56,6 +57,7 @@ struct skr_config_transport {
     uint32_t failure_limit;
     uint32_t batch;
     const char *on_success;  // "delete" or "keep"
+    const char *on_failure;  // "block" or "skip"; of ordered outboxes
     const char *missing_id;  // "fail", "handle" or "derive"
 };
 

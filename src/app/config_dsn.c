@@ -13,8 +13,7 @@
 #include <string.h>
 
 // Schemes that this build may lack a driver for, but which are no mistake.
-static const char *const other_transports[] = {"amqp", "amqps", "kafka",
-                                               "ordered-doctrine"};
+static const char *const other_transports[] = {"amqp", "amqps", "kafka"};
 static const char *const other_databases[] = {
     "sqlite", "mysql", "mariadb", "pgsql", "postgresql", "postgres"};
 
@@ -88,7 +87,8 @@ decide_kind(struct skr_config_reader *reader,
             const struct skr_config_place *place,
             struct skr_config_transport *transport)
 {
-    if (strcmp(transport->scheme, "doctrine") == 0)
+    transport->is_ordered = strcmp(transport->scheme, "ordered-doctrine") == 0;
+    if (transport->is_ordered || strcmp(transport->scheme, "doctrine") == 0)
         transport->kind = SKR_TRANSPORT_OUTBOX;
     else if (strcmp(transport->scheme, "queue") == 0)
         transport->kind = SKR_TRANSPORT_QUEUE;

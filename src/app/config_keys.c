@@ -156,6 +156,12 @@ static const struct skr_config_key keys[] = {
         "reads.",
         DEFAULT("delete"), IN_TRANSPORT(on_success),
         .choices = "delete or keep"),
+    KEY("transports.*.on_failure", TEXT,
+        "What becomes of an ordered outbox's message that cannot be sent: "
+        "`block` keeps it as the head of its partition, which waits until "
+        "somebody runs `skirnir partition`; `skip` moves it to the failed "
+        "table, and the partition goes on without it.",
+        DEFAULT("block"), IN_TRANSPORT(on_failure), .choices = "block or skip"),
     KEY("transports.*.batch", NUMBER,
         "Messages that a consumer handles in one transaction, at most.",
         DEFAULT("100"), IN_TRANSPORT(batch), RANGE(1, 10000)),

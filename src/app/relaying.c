@@ -21,10 +21,16 @@ check_kinds(const struct skr_config *config, const char *name,
     if ((*outbox)->kind != SKR_TRANSPORT_OUTBOX)
         return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
                         "transport %s is %s://, not an outbox; relay works on "
-                        "doctrine:// transports",
+                        "doctrine:// and ordered-doctrine:// transports",
                         name, (*outbox)->scheme);
     if (skr_transport_is_failure(config, *outbox))
         return skr_transport_refuse_failure(*outbox, error);
+    if ((*outbox)->is_ordered && strcmp((*outbox)->claim, "lease") == 0)
+        return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
+                        "transport %s: leases on rows do not keep the order of "
+                        "a partition; set `claim: locked` for several relays, "
+                        "or `claim: exclusive`",
+                        name);
     if ((*outbox)->relay_to == NULL)
         return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
                         "transport %s has no destination; set "
@@ -93,6 +99,7 @@ read_options(struct skr_relaying *relaying, const struct skr_app *app,
         .database_url = outbox->database->url,
         .auto_setup = outbox->auto_setup,
         .claim = read_claim(outbox->claim),
+        .blocks_partitions = strcmp(outbox->on_failure, "block") == 0,
         .lease_ms = outbox->redeliver_timeout_s * 1000,
         .retry = outbox->retry,
         .failure_limit = outbox->failure_limit,

@@ -187,6 +187,7 @@ skr_transport_table(const struct skr_config *config,
         // One that no configuration names has no word on it.
         .keeps_sent = transport->on_success != NULL &&
                       strcmp(transport->on_success, "keep") == 0,
+        .is_ordered = transport->is_ordered,
         .stamp_namespace = transport->stamp_namespace,
         .names = &config->names,
         .time_zone = transport->time_zone,

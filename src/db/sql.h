@@ -29,12 +29,19 @@ struct skr_word {
 //                  shared by all tables the table's name is put before it.
 //   find_table     a SELECT that gives a row if there is the table; this and
 //                  what follows know the word table
-//   find_indexes   a SELECT of the first and the second column, or NULL, of
-//   each
-//                  index of the table that can be relied on
+//   find_indexes   a SELECT of the first three columns, or NULL, of each index
+//                  of the table that can be relied on
 //   prepare_index, replace_index, add_index   statements for an index on a
 //   table
 //                  that is in use, outside of a transaction, or ""
+//   find_column    a SELECT that gives a row if the table has the column; this
+//                  and those for adding it know the words table and column
+//   prepare_column, add_column   statements for a column, defined by
+//   {definition},
+//                  of a table that is in use, outside of a transaction, or ""
+//   key_text       column type: up to 255 characters, compared by their bytes
+//   partition_bytes  the column partition_key, exact to the byte
+//   union_open, union_close   around a SELECT with a LIMIT in a UNION
 //   insert_once    tail of an INSERT that does nothing when the key exists, or
 //                  "" where SKR_DUPLICATE is the only way to know
 //   lock_skip      tail of a SELECT that claims rows others may want; "" where

@@ -13,6 +13,12 @@ enum skr_state {
     SKR_DONE,         // confirmed: the row may leave
     SKR_RETRY_LATER,  // refused: the row waits for delay_ms
     SKR_HOPELESS,     // the row moves to the failed table
+
+    // Of ordered queues alone.
+    SKR_NOT_READY,  // came without its body: it holds back its partition
+    SKR_BEHIND,     // came as id and key: its partition has something to do
+    SKR_CHAINED,    // waits for the one before it of its partition
+    SKR_BLOCKED,    // hopeless, but stays as the head of its partition
 };
 
 // How the rows of a batch are kept from others.
@@ -33,6 +39,8 @@ struct skr_batch_item {
     // The headers as they lie in the row; kept when they cannot be parsed.
     const char *raw_headers;
     size_t raw_headers_size;
+    // Of an ordered queue: "" where there is no order. Else NULL.
+    const char *partition_key;
     size_t size;       // bytes of body and headers
     bool redelivered;  // another had claimed it and did not settle it in time
     enum skr_state state;
@@ -47,7 +55,7 @@ struct skr_batch {
     size_t count;
     size_t capacity;
     size_t bytes;
-    size_t pending;  // items in SKR_SENT
+    size_t pending;  // items in SKR_SENT or SKR_CHAINED
     enum skr_claim claim;
     struct skr_lease lease;  // of all items that are not lost
     struct skr_arena arena;

@@ -181,6 +181,29 @@ skr_order_is_in_hand(const struct skr_order *order, uint64_t partition)
 }
 
 bool
+skr_order_chain(const struct skr_order *order, uint64_t partition,
+                uint64_t *first, uint64_t *last)
+{
+    const struct skr_order_entry *entry = find(order, partition);
+    if (entry == NULL || entry->length == 0)
+        return false;
+    *first = entry->first;
+    *last = entry->last;
+    return true;
+}
+
+bool
+skr_order_set_listed(struct skr_order *order, uint64_t partition,
+                     bool is_listed)
+{
+    struct skr_order_entry *entry = find(order, partition);
+    if (entry == NULL || !entry->is_blocked || entry->is_listed == is_listed)
+        return false;
+    entry->is_listed = is_listed;
+    return true;
+}
+
+bool
 skr_order_advance(struct skr_order *order, uint64_t partition, uint64_t next,
                   bool *is_behind)
 {

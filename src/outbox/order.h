@@ -19,6 +19,7 @@ struct skr_order_entry {
     uint64_t first, last;  // tickets of the chain
     uint32_t length;       // of the chain; 0: nothing is in hand
     bool is_blocked;
+    bool is_listed;  // among those that are to be read from their heads
 };
 
 struct skr_order {
@@ -56,6 +57,14 @@ skr_order_block(struct skr_order *order, uint64_t partition,
                 struct skr_error *error);
 bool skr_order_is_blocked(const struct skr_order *order, uint64_t partition);
 bool skr_order_is_in_hand(const struct skr_order *order, uint64_t partition);
+// The ticket that is under way, and the last of those that follow it. False:
+// nothing is in hand.
+bool skr_order_chain(const struct skr_order *order, uint64_t partition,
+                     uint64_t *first, uint64_t *last);
+// Notes that a blocked partition is on the list of those to be read, or no
+// longer. False: that was so before, or it is not blocked.
+bool skr_order_set_listed(struct skr_order *order, uint64_t partition,
+                          bool is_listed);
 
 // The first of the chain is done, and next the ticket that follows it. False:
 // nothing does. *is_behind then tells whether the partition is to be read from

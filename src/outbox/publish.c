@@ -19,6 +19,7 @@ struct skr_outbox {
     const char *queue;
     const char *time_zone;
     const char *id_header;
+    bool is_ordered;
     atomic_bool *is_checked;  // the table was seen to roll back
 };
 
@@ -38,6 +39,7 @@ skr_outbox_new(const struct skr_outbox_options *options,
     struct skr_outbox *made = calloc(1, sizeof(*made));
     if (made == NULL)
         return skr_fail_memory(error);
+    made->is_ordered = options->is_ordered;
     made->table = skr_arena_text(&made->arena, table, strlen(table));
     made->queue = skr_arena_text(&made->arena, queue, strlen(queue));
     const char *zone = options->time_zone == NULL ? "UTC" : options->time_zone;
@@ -82,6 +84,12 @@ make_row(const struct skr_outbox *outbox, struct skr_message *message,
          struct skr_error *error)
 {
     enum skr_code code = skr_message_check(message, error);
+    if (code == SKR_OK && outbox->is_ordered && message->partition_key == NULL)
+        code = skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
+                        "message %s has no partition key, which this ordered "
+                        "outbox needs; give one, such as the id of what it is "
+                        "about, or \"\" if its order does not matter",
+                        message->name);
     if (code == SKR_OK && is_unset(message->id))
         code = skr_id_new(&message->id, error);
     if (code != SKR_OK)
@@ -95,6 +103,7 @@ make_row(const struct skr_outbox *outbox, struct skr_message *message,
             .body_size = message->body_size,
             .headers = skr_arena_text(arena, json.bytes, json.size),
             .headers_size = json.size,
+            .partition_key = outbox->is_ordered ? message->partition_key : NULL,
             .due_at_us = message->due_at_us,
         };
         if (row->headers == NULL)

@@ -106,24 +106,45 @@ take_slot(struct skr_pump *pump, struct skr_read *read)
         .waiting = pump->waiting.rows,
         .waiting_count = pump->waiting.count,
     };
-    return room == 0 ? NULL : skr_settler_take_free(pump->settler);
+    struct skr_slot *slot =
+        room == 0 ? NULL : skr_settler_take_free(pump->settler);
+    if (!skr_pump_is_ordered(pump))
+        return slot;
+    read->done = pump->done;
+    read->done_count = skr_settler_list_done(pump->settler, pump->done);
+    if (slot == NULL)
+        skr_pump_shorten_chains(pump);
+    return slot;
 }
 
-// *moved tells whether rows came. A slot without rows goes back.
+// Sends what was read. A slot without rows goes back.
+static enum skr_code
+submit(struct skr_pump *pump, struct skr_slot *slot, enum skr_code code,
+       struct skr_error *error)
+{
+    if (slot->batch.count == 0) {
+        skr_settler_put_back(pump->settler, slot);
+        return code;
+    }
+    pump->open_rows += slot->batch.count;
+    // What has its place may be sent from elsewhere: the slot is in use.
+    if (code != SKR_OK)
+        return code;
+    skr_failpoint("relay.read");
+    return skr_pump_submit(pump, slot, error);
+}
+
+// *moved tells whether rows came that can be sent.
 static enum skr_code
 fill_and_submit(struct skr_pump *pump, struct skr_slot *slot,
                 const struct skr_read *read, bool *moved,
                 struct skr_error *error)
 {
     enum skr_code code = skr_pump_take(pump, slot, read, error);
+    if (code == SKR_OK)
+        code = skr_pump_arrange(pump, slot, read, error);
     *moved = code == SKR_OK && slot->batch.count > 0;
-    if (!*moved) {
-        skr_settler_put_back(pump->settler, slot);
-        return code;
-    }
-    skr_failpoint("relay.read");
-    pump->open_rows += slot->batch.count;
-    return skr_pump_submit(pump, slot, error);
+    return submit(pump, slot, code, error);
 }
 
 // Rows that wait at a closed gate are read again by a sweep, each time in vain:
@@ -156,6 +177,22 @@ read_and_submit(struct skr_pump *pump, bool *moved, struct skr_error *error)
         return code;
     skr_pump_end_trouble(pump);
     return look_for_foreign(pump, error);
+}
+
+// Partitions of which something lies behind the cursor.
+static enum skr_code
+read_heads(struct skr_pump *pump, bool *moved, struct skr_error *error)
+{
+    int64_t next_ms = skr_heads_next_ms(&pump->heads);
+    struct skr_read read;
+    if (next_ms == 0 || next_ms > skr_clock_ms())
+        return SKR_OK;
+    struct skr_slot *slot = take_slot(pump, &read);
+    if (slot == NULL)
+        return SKR_OK;
+    enum skr_code code = skr_pump_read_heads(pump, slot, &read, error);
+    *moved = code == SKR_OK && slot->batch.count > 0;
+    return submit(pump, slot, code, error);
 }
 
 // Lets one message try at each gate whose time has come.
@@ -200,6 +237,9 @@ idle_time_ms(const struct skr_pump *pump)
     int64_t try_ms = skr_gates_next_ms(&pump->gates);
     if (try_ms > 0 && try_ms < until)
         until = try_ms;
+    int64_t heads_ms = skr_heads_next_ms(&pump->heads);
+    if (heads_ms > 0 && heads_ms < until)
+        until = heads_ms;
     return until > now ? (uint32_t)(until - now) : 0;
 }
 
@@ -223,7 +263,8 @@ is_finished(const struct skr_pump *pump)
 {
     const struct skr_relay_options *options = pump->options;
     bool at_limit = options->limit > 0 && pump->finished >= options->limit;
-    bool empty = options->stop_when_empty && !pump->may_have_more;
+    bool empty = options->stop_when_empty && !pump->may_have_more &&
+                 pump->heads.count == 0;
     return (at_limit || empty) && skr_settler_wait(pump->settler, 0);
 }
 
@@ -232,7 +273,7 @@ is_finished(const struct skr_pump *pump)
 static enum skr_code
 turn(struct skr_pump *pump, struct skr_error *error)
 {
-    bool moved = false;
+    bool moved = false, moved_heads = false;
     // Here too, not only before sending: the session that holds the lock must
     // be heard of while the window is full and nothing is read.
     bool is_idle = skr_senders_pending(&pump->senders) == 0;
@@ -243,10 +284,13 @@ turn(struct skr_pump *pump, struct skr_error *error)
         code = look_for_others(pump, error);
     if (code == SKR_OK)
         code = try_gates(pump, error);
+    if (code == SKR_OK)
+        code = read_heads(pump, &moved_heads, error);
     if (code == SKR_OK && pump->may_have_more)
         code = read_and_submit(pump, &moved, error);
     if (code != SKR_OK)
         return code;
+    moved = moved || moved_heads;
     if (skr_senders_pending(&pump->senders) > 0) {
         code = skr_pump_collect(pump, moved ? 0 : OUTCOME_WAIT_MS, error);
         if (code == SKR_OK && !pump->may_have_more)
@@ -278,6 +322,7 @@ drain(struct skr_pump *pump)
                       ? pump->stop_by_ms
                       : skr_clock_ms() + pump->options->stop_timeout_ms;
     struct skr_error error = {0};
+    pump->is_draining = true;
     while (skr_senders_pending(&pump->senders) > 0 && skr_clock_ms() < end)
         if (skr_pump_collect(pump, OUTCOME_WAIT_MS, &error) != SKR_OK)
             break;
@@ -325,6 +370,7 @@ skr_pump_run(struct skr_pump *pump, struct skr_error *error)
     pump->lost = (struct skr_error){.code = SKR_OK};
     skr_gates_begin(&pump->gates);
     skr_waiting_clear(&pump->waiting);
+    skr_pump_begin_order(pump);
     bool finished = false;
     enum skr_code code = SKR_OK;
     while (code == SKR_OK && !finished)

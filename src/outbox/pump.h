@@ -5,6 +5,8 @@
 #ifndef SKR_OUTBOX_PUMP_H
 #define SKR_OUTBOX_PUMP_H
 
+#include "outbox/heads.h"
+#include "outbox/order.h"
 #include "outbox/relay.h"
 #include "outbox/settler.h"
 #include "outbox/waiting.h"
@@ -22,8 +24,11 @@ struct skr_pump {
     bool is_unlocked;
 
     struct skr_position position;  // at the start of the queue
-    int64_t *in_hand;              // room for every slot's rows
+    int64_t *in_hand, *done;       // room for every slot's rows
     struct skr_waiting waiting;
+    struct skr_order order;  // of ordered queues
+    struct skr_heads heads;  // partitions to be read from their heads
+    bool is_draining;        // what is under way ends, and nothing begins
     size_t batch_capacity;
     bool may_have_more;  // the last read left rows, or something was written
     // Why the broker did not say what became of a message; code SKR_OK: it did.
@@ -80,9 +85,55 @@ skr_pump_submit(struct skr_pump *pump, struct skr_slot *slot,
 SKR_MUST_CHECK enum skr_code
 skr_pump_collect(struct skr_pump *pump, uint32_t timeout_ms,
                  struct skr_error *error);
+// Sends a message, or says that it cannot be understood. Its state tells what
+// became of that.
+SKR_MUST_CHECK enum skr_code
+skr_pump_send(struct skr_pump *pump, struct skr_slot *slot, size_t index,
+              struct skr_error *error);
+// One that was pending in the slot is so no more.
+void skr_pump_release(struct skr_pump *pump, struct skr_slot *slot);
+// A ticket is a slot and an item in it.
+static inline uint64_t
+skr_pump_ticket(const struct skr_pump *pump, const struct skr_slot *slot,
+                size_t index)
+{
+    return (uint64_t)(slot - pump->settler->slots) << 32 | index;
+}
+static inline struct skr_slot *
+skr_pump_find(const struct skr_pump *pump, uint64_t ticket, size_t *index)
+{
+    *index = ticket & UINT32_MAX;
+    return &pump->settler->slots[ticket >> 32];
+}
 // The pump has done with the slot.
 void skr_pump_close_slot(struct skr_pump *pump, struct skr_slot *slot);
 // Says that earlier trouble is over.
 void skr_pump_end_trouble(struct skr_pump *pump);
+
+// ordering.c: the messages of a partition one after the other.
+
+static inline bool
+skr_pump_is_ordered(const struct skr_pump *pump)
+{
+    return pump->options->table->ops->read_partitions != NULL;
+}
+void skr_pump_begin_order(struct skr_pump *pump);
+// Gives each row that was read its place in its partition. Those that stay in
+// their rows leave the batch.
+SKR_MUST_CHECK enum skr_code
+skr_pump_arrange(struct skr_pump *pump, struct skr_slot *slot,
+                 const struct skr_read *read, struct skr_error *error);
+// A message has come to an outcome, or was not sent: the next of its partition
+// goes, or all that follow it stay in their rows.
+SKR_MUST_CHECK enum skr_code
+skr_pump_follow(struct skr_pump *pump, struct skr_slot *slot, size_t index,
+                struct skr_error *error);
+// Reads partitions of which something lies behind the cursor into the slot, and
+// gives the rows their places.
+SKR_MUST_CHECK enum skr_code
+skr_pump_read_heads(struct skr_pump *pump, struct skr_slot *slot,
+                    const struct skr_read *read, struct skr_error *error);
+// Chains that are slow go back to their rows, so that slots become free.
+void skr_pump_shorten_chains(struct skr_pump *pump);
 
 #endif

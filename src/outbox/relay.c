@@ -82,7 +82,9 @@ skr_relay_new(const struct skr_relay_options *options, struct skr_relay **relay,
     made->pump.settler = &made->settler;
     made->pump.in_hand = calloc(SKR_MAX_SLOTS * made->pump.batch_capacity,
                                 sizeof(*made->pump.in_hand));
-    if (made->pump.in_hand == NULL) {
+    made->pump.done = calloc(SKR_MAX_SLOTS * made->pump.batch_capacity,
+                             sizeof(*made->pump.done));
+    if (made->pump.in_hand == NULL || made->pump.done == NULL) {
         code = skr_fail_memory(error);
         goto free_relay;
     }
@@ -109,6 +111,7 @@ skr_relay_new(const struct skr_relay_options *options, struct skr_relay **relay,
     return SKR_OK;
 free_relay:
     free(made->pump.in_hand);
+    free(made->pump.done);
     free(made);
     return code;
 }
@@ -120,7 +123,10 @@ skr_relay_free(struct skr_relay *relay)
         return;
     close(relay->pump.stop_fd);
     skr_waiting_fini(&relay->pump.waiting);
+    skr_order_fini(&relay->pump.order);
+    skr_heads_fini(&relay->pump.heads);
     free(relay->pump.in_hand);
+    free(relay->pump.done);
     free(relay);
 }
 
@@ -138,6 +144,7 @@ skr_relay_counts(struct skr_relay *relay)
         .published = settled.published,
         .retried = settled.retried,
         .failed = settled.failed,
+        .blocked = settled.blocked,
     };
 }
 

@@ -22,7 +22,8 @@ struct skr_relay;
 struct skr_relay_counts {
     uint64_t published;  // confirmed and gone from the outbox
     uint64_t retried;
-    uint64_t failed;  // moved to the failed table
+    uint64_t failed;   // moved to the failed table
+    uint64_t blocked;  // partitions of which the head cannot be sent
 };
 
 struct skr_relay_tally;
@@ -44,6 +45,10 @@ struct skr_relay_options {
     enum skr_claim claim;
     uint32_t lease_ms;  // how long a lease lasts unless it is renewed
     struct skr_retry_policy retry;
+    // Ordered queues: what cannot be sent stays as the head of its partition,
+    // which waits for people. Else it goes to the failed table as elsewhere,
+    // and the partition goes on.
+    bool blocks_partitions;
     enum skr_unroutable unroutable;  // where no rule says it: fail
     // Messages that may go to the failed table within a minute from one route;
     // then it waits. 0: any number.

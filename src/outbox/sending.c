@@ -10,17 +10,30 @@
 
 enum { OUTCOMES_AT_ONCE = 64 };
 
-// A ticket is a slot and an item in it.
-static uint64_t
-ticket_of(const struct skr_pump *pump, const struct skr_slot *slot, size_t item)
-{
-    return (uint64_t)(slot - pump->settler->slots) << 32 | item;
-}
-
 static bool
 has_outcome(const struct skr_batch_item *item)
 {
-    return item->state != SKR_READ && item->state != SKR_SENT;
+    switch (item->state) {
+    case SKR_READ:
+    case SKR_SENT:
+    case SKR_NOT_READY:
+    case SKR_BEHIND:
+    case SKR_CHAINED: return false;
+    case SKR_DONE:
+    case SKR_RETRY_LATER:
+    case SKR_HOPELESS:
+    case SKR_BLOCKED: return true;
+    }
+    return false;
+}
+
+// Whether the row stays where a look for what committed late would find it.
+static bool
+stays(const struct skr_batch_item *item)
+{
+    return item->state == SKR_READ || item->state == SKR_CHAINED ||
+           (item->partition_key != NULL && has_outcome(item) &&
+            item->state != SKR_DONE);
 }
 
 // A connection that opens proves little: a full disk lets rows be read, too.
@@ -40,11 +53,14 @@ skr_pump_close_slot(struct skr_pump *pump, struct skr_slot *slot)
 {
     size_t outcomes = 0;
     for (size_t i = 0; i < slot->batch.count; i++) {
-        const struct skr_batch_item *item = &slot->batch.items[i];
+        struct skr_batch_item *item = &slot->batch.items[i];
         outcomes += has_outcome(item);
-        if (item->state == SKR_READ)
+        if (stays(item))
             skr_waiting_add(&pump->waiting, item->row);
+        if (item->state == SKR_CHAINED)
+            item->state = SKR_READ;
     }
+    slot->batch.pending = 0;
     pump->open_rows -= slot->batch.count;
     pump->finished += outcomes;
     // What was claimed is given back by whoever settles.
@@ -54,13 +70,25 @@ skr_pump_close_slot(struct skr_pump *pump, struct skr_slot *slot)
         skr_settler_put_back(pump->settler, slot);
 }
 
+void
+skr_pump_release(struct skr_pump *pump, struct skr_slot *slot)
+{
+    if (--slot->batch.pending == 0)
+        skr_pump_close_slot(pump, slot);
+}
+
 // For good, unless too many did so lately.
 static void
 give_up(struct skr_pump *pump, struct skr_batch_item *item,
         const struct skr_passage *passage, const struct skr_error *reason)
 {
     bool may_fail = skr_gates_may_fail(&pump->gates, passage, reason);
-    item->state = may_fail ? SKR_HOPELESS : SKR_READ;
+    bool has_order =
+        item->partition_key != NULL && item->partition_key[0] != '\0';
+    enum skr_state end = has_order && pump->options->blocks_partitions
+                             ? SKR_BLOCKED
+                             : SKR_HOPELESS;
+    item->state = may_fail ? end : SKR_READ;
     item->reason = *reason;
 }
 
@@ -220,13 +248,13 @@ submit_item(struct skr_pump *pump, struct skr_slot *slot, size_t index,
                            !skr_gates_admit(&pump->gates, passage)))
         return SKR_OK;
     if (code == SKR_OK)
-        code = skr_senders_submit(
-            &pump->senders, passage->route.sender, &item->envelope.message,
-            &passage->route, ticket_of(pump, slot, index), &is_away, error);
+        code = skr_senders_submit(&pump->senders, passage->route.sender,
+                                  &item->envelope.message, &passage->route,
+                                  skr_pump_ticket(pump, slot, index), &is_away,
+                                  error);
     if (code != SKR_OK)
         return judge_unsent(pump, item, passage, is_away, error);
     item->state = SKR_SENT;
-    slot->batch.pending++;
     return SKR_OK;
 }
 
@@ -242,30 +270,51 @@ judge_unreadable(struct skr_pump *pump, struct skr_slot *slot, size_t index)
 }
 
 enum skr_code
+skr_pump_send(struct skr_pump *pump, struct skr_slot *slot, size_t index,
+              struct skr_error *error)
+{
+    struct skr_batch_item *item = &slot->batch.items[index];
+    if (item->reason.code != SKR_OK) {
+        judge_unreadable(pump, slot, index);
+        return SKR_OK;
+    }
+    item->state = SKR_READ;
+    return submit_item(pump, slot, index, error);
+}
+
+enum skr_code
 skr_pump_submit(struct skr_pump *pump, struct skr_slot *slot,
                 struct skr_error *error)
 {
     enum skr_code code = SKR_OK;
+    // It must not close while there is more to send from it.
+    slot->batch.pending++;
     for (size_t i = 0; i < slot->batch.count && code == SKR_OK; i++) {
-        if (slot->batch.items[i].state == SKR_HOPELESS)
-            judge_unreadable(pump, slot, i);
-        else if (slot->batch.items[i].state == SKR_READ)
-            code = submit_item(pump, slot, i, error);
+        const struct skr_batch_item *item = &slot->batch.items[i];
+        if ((item->state != SKR_READ && item->state != SKR_HOPELESS) ||
+            slot->links[i].is_left)
+            continue;
+        code = skr_pump_send(pump, slot, i, error);
+        if (code == SKR_OK && item->state == SKR_SENT)
+            slot->batch.pending++;
+        else if (code == SKR_OK)
+            code = skr_pump_follow(pump, slot, i, error);
     }
     skr_failpoint("relay.submitted");
-    if (slot->batch.pending == 0)
-        skr_pump_close_slot(pump, slot);
+    skr_pump_release(pump, slot);
     return code;
 }
 
-static void
-apply(struct skr_pump *pump, const struct skr_outcome *outcome)
+static enum skr_code
+apply(struct skr_pump *pump, const struct skr_outcome *outcome,
+      struct skr_error *error)
 {
-    struct skr_slot *slot = &pump->settler->slots[outcome->ticket >> 32];
-    size_t index = outcome->ticket & UINT32_MAX;
+    size_t index;
+    struct skr_slot *slot = skr_pump_find(pump, outcome->ticket, &index);
     judge(pump, outcome, &slot->batch.items[index], &slot->passages[index]);
-    if (--slot->batch.pending == 0)
-        skr_pump_close_slot(pump, slot);
+    enum skr_code code = skr_pump_follow(pump, slot, index, error);
+    skr_pump_release(pump, slot);
+    return code;
 }
 
 enum skr_code
@@ -281,8 +330,15 @@ skr_pump_collect(struct skr_pump *pump, uint32_t timeout_ms,
                                     error);
         if (count > 0)
             skr_failpoint("relay.confirmed");
-        for (size_t i = 0; i < count; i++)
-            apply(pump, &outcomes[i]);
+        // Every outcome counts, whatever became of what follows another.
+        for (size_t i = 0; i < count; i++) {
+            struct skr_error failure;
+            enum skr_code applied = apply(pump, &outcomes[i], &failure);
+            if (applied == SKR_OK || code != SKR_OK)
+                continue;
+            code = applied;
+            *error = failure;
+        }
         timeout_ms = 0;
     } while (code == SKR_OK && count == SKR_COUNT_OF(outcomes));
     if (pump->lost.code == SKR_OK)

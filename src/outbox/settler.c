@@ -65,7 +65,22 @@ count_outcomes(struct skr_settler_counts *counts, const struct skr_batch *batch)
         counts->published += batch->items[i].state == SKR_DONE;
         counts->retried += batch->items[i].state == SKR_RETRY_LATER;
         counts->failed += batch->items[i].state == SKR_HOPELESS;
+        counts->blocked += batch->items[i].state == SKR_BLOCKED;
     }
+}
+
+// Nothing of the partition is sent before somebody does something.
+static void
+log_blocked(const struct skr_settler *settler,
+            const struct skr_batch_item *item)
+{
+    skr_log(settler->log, SKR_LOG_WARNING, "relay.partition_blocked",
+            SKR_LOG_TEXT("name", settler->name),
+            SKR_LOG_TEXT("partition", item->partition_key),
+            SKR_LOG_NUMBER("row", item->row),
+            SKR_LOG_TEXT("error", item->reason.text),
+            SKR_LOG_TEXT("cure", "mend the cause and run `skirnir partition "
+                                 "retry`, or `skirnir partition skip`"));
 }
 
 // Each by itself while they are few; a batch full of them is one event.
@@ -75,6 +90,8 @@ log_failures(const struct skr_settler *settler, const struct skr_batch *batch)
     size_t failed = 0;
     for (size_t i = 0; i < batch->count; i++) {
         const struct skr_batch_item *item = &batch->items[i];
+        if (item->state == SKR_BLOCKED)
+            log_blocked(settler, item);
         if (item->state != SKR_HOPELESS || ++failed > MOST_FAILURE_LINES)
             continue;
         skr_log(settler->log, SKR_LOG_WARNING, "relay.failed",
@@ -187,7 +204,9 @@ static enum skr_code
 make_slot(struct skr_slot *slot, size_t capacity, struct skr_error *error)
 {
     slot->passages = calloc(capacity, sizeof(slot->passages[0]));
-    if (slot->passages == NULL)
+    slot->links = calloc(capacity, sizeof(slot->links[0]));
+    slot->done = calloc(capacity, sizeof(slot->done[0]));
+    if (slot->passages == NULL || slot->links == NULL || slot->done == NULL)
         return skr_fail_memory(error);
     return skr_batch_init(&slot->batch, capacity, error);
 }
@@ -199,6 +218,8 @@ free_slots(struct skr_settler *settler)
         skr_batch_fini(&settler->slots[i].batch);
         skr_db_close(settler->slots[i].db);
         free(settler->slots[i].passages);
+        free(settler->slots[i].links);
+        free(settler->slots[i].done);
     }
 }
 
@@ -287,9 +308,20 @@ skr_settler_put_back(struct skr_settler *settler, struct skr_slot *slot)
     pthread_mutex_unlock(&settler->lock);
 }
 
+static size_t
+list_done(const struct skr_batch *batch, int64_t *rows)
+{
+    size_t count = 0;
+    for (size_t i = 0; i < batch->count; i++)
+        if (batch->items[i].state == SKR_DONE)
+            rows[count++] = batch->items[i].row;
+    return count;
+}
+
 void
 skr_settler_hand_over(struct skr_settler *settler, struct skr_slot *slot)
 {
+    slot->done_count = list_done(&slot->batch, slot->done);
     pthread_mutex_lock(&settler->lock);
     slot->turn = settler->next_turn++;
     slot->state = SKR_SLOT_SETTLING;
@@ -315,6 +347,31 @@ skr_settler_list_rows(struct skr_settler *settler, int64_t *rows)
             continue;
         for (size_t item = 0; item < slot->batch.count; item++)
             rows[count++] = slot->batch.items[item].row;
+    }
+    pthread_mutex_unlock(&settler->lock);
+    qsort(rows, count, sizeof(*rows), compare_rows);
+    return count;
+}
+
+size_t
+skr_settler_list_done(struct skr_settler *settler, int64_t *rows)
+{
+    size_t count = 0;
+    pthread_mutex_lock(&settler->lock);
+    for (size_t i = 0; i < SKR_MAX_SLOTS; i++) {
+        const struct skr_slot *slot = &settler->slots[i];
+        switch (slot->state) {
+        case SKR_SLOT_FREE: break;
+        case SKR_SLOT_OPEN:
+            count += list_done(&slot->batch, rows + count);
+            break;
+        case SKR_SLOT_SETTLING:
+            // What becomes of the batch is the settler's business now.
+            memcpy(rows + count, slot->done,
+                   slot->done_count * sizeof(rows[0]));
+            count += slot->done_count;
+            break;
+        }
     }
     pthread_mutex_unlock(&settler->lock);
     qsort(rows, count, sizeof(*rows), compare_rows);

@@ -20,11 +20,22 @@ enum skr_slot_state {
     SKR_SLOT_SETTLING,  // the settler's
 };
 
+// The place of a message in its partition.
+struct skr_link {
+    uint64_t partition;  // 0: it has no order
+    uint64_t next;       // the ticket that follows it; SKR_NO_TICKET: none
+    bool is_left;        // another held it back: it stays in its row
+};
+#define SKR_NO_TICKET UINT64_MAX
+
 // A batch on its way through the relay. Its state changes under the settler's
 // lock; its content belongs to whoever the state names.
 struct skr_slot {
     struct skr_batch batch;
     struct skr_passage *passages;  // where each of its messages goes
+    struct skr_link *links;        // and what follows it
+    int64_t *done;                 // rows that are published, once handed over
+    size_t done_count;
     int64_t claimed_ms;  // when its rows were made ours, at the latest
     struct skr_db *db;   // holds row locks; NULL: none
     int64_t db_used_ms;
@@ -36,6 +47,7 @@ struct skr_settler_counts {
     uint64_t published;
     uint64_t retried;
     uint64_t failed;
+    uint64_t blocked;
 };
 
 // The same for other threads to read while it runs. [shared]
@@ -86,6 +98,9 @@ void skr_settler_hand_over(struct skr_settler *settler, struct skr_slot *slot);
 // The rows of all slots that are not free, in ascending order: what a read must
 // not give again. rows has room for every slot's capacity.
 size_t skr_settler_list_rows(struct skr_settler *settler, int64_t *rows);
+
+// Those of them that are published and not yet gone, in ascending order.
+size_t skr_settler_list_done(struct skr_settler *settler, int64_t *rows);
 
 // Waits until a slot is settled, up to timeout_ms. True: none is left.
 bool skr_settler_wait(struct skr_settler *settler, uint32_t timeout_ms);

@@ -36,8 +36,15 @@ write_table(const struct skr_schema *schema, const struct skr_dialect *dialect,
         if (inline_indexes == NULL)
             return skr_fail_memory(error);
     }
+    const char *columns = schema->columns;
+    for (size_t i = 0; i < schema->late_column_count && columns != NULL; i++)
+        columns = skr_arena_format(arena, "%s,\n    %s %s", columns,
+                                   schema->late_columns[i].name,
+                                   schema->late_columns[i].definition);
+    if (columns == NULL)
+        return skr_fail_memory(error);
     const struct skr_word words[] = {{"table", table},
-                                     {"columns", schema->columns},
+                                     {"columns", columns},
                                      {"inline_indexes", inline_indexes}};
     const char *sql = skr_sql_fill(dialect, arena,
                                    "CREATE TABLE IF NOT EXISTS {table} (\n"
@@ -176,7 +183,7 @@ skr_schema_check_engine(struct skr_tx tx, const char *table,
 }
 
 struct wanted_index {
-    const char *first, *second;
+    const char *first, *second, *third;
     bool is_there;
 };
 
@@ -194,18 +201,18 @@ compare_index(const struct skr_value *columns, size_t count, void *user,
     (void)error;
     struct wanted_index *wanted = user;
     if (is_column(&columns[0], wanted->first) &&
-        (wanted->second == NULL || is_column(&columns[1], wanted->second)))
+        (wanted->second == NULL || is_column(&columns[1], wanted->second)) &&
+        (wanted->third == NULL || is_column(&columns[2], wanted->third)))
         wanted->is_there = true;
     return SKR_OK;
 }
 
-enum skr_code
-skr_schema_has_index(struct skr_tx tx, const char *table, const char *first,
-                     const char *second, bool *has, struct skr_error *error)
+static enum skr_code
+find_index(struct skr_tx tx, const char *table, struct wanted_index wanted,
+           bool *has, struct skr_error *error)
 {
     struct skr_arena arena = {0};
     const struct skr_word words[] = {{"table", table}};
-    struct wanted_index wanted = {.first = first, .second = second};
     const char *sql =
         skr_sql_fill(tx.ops->dialect, &arena, "{find_indexes}", words, 1);
     enum skr_code code =
@@ -217,6 +224,79 @@ skr_schema_has_index(struct skr_tx tx, const char *table, const char *first,
                                                  .user = &wanted},
                          error);
     *has = wanted.is_there;
+    skr_arena_fini(&arena);
+    return code;
+}
+
+enum skr_code
+skr_schema_has_index(struct skr_tx tx, const char *table, const char *first,
+                     const char *second, bool *has, struct skr_error *error)
+{
+    return find_index(tx, table,
+                      (struct wanted_index){.first = first, .second = second},
+                      has, error);
+}
+
+static enum skr_code
+has_index(struct skr_tx tx, const char *table, const struct skr_index *index,
+          bool *has, struct skr_error *error)
+{
+    if (index->parts[0] != NULL)
+        return find_index(tx, table,
+                          (struct wanted_index){.first = index->parts[0],
+                                                .second = index->parts[1],
+                                                .third = index->parts[2]},
+                          has, error);
+    enum skr_code code =
+        skr_schema_has_index(tx, table, index->columns, NULL, has, error);
+    if (code == SKR_OK && !*has && index->other_first != NULL)
+        code = skr_schema_has_index(tx, table, index->other_first,
+                                    index->other_second, has, error);
+    return code;
+}
+
+static enum skr_code
+find_column(struct skr_tx tx, const struct skr_word *words, size_t word_count,
+            struct skr_arena *arena, bool *has, struct skr_error *error)
+{
+    const char *sql = skr_sql_fill(tx.ops->dialect, arena, "{find_column}",
+                                   words, word_count);
+    struct skr_value one = {.kind = SKR_NULL};
+    *has = false;
+    if (sql == NULL)
+        return skr_fail_memory(error);
+    return skr_tx_fetch_one(tx, &(struct skr_statement){.sql = sql}, arena,
+                            &one, 1, has, error);
+}
+
+static enum skr_code
+add_column(struct skr_tx tx, const char *table, const struct skr_column *column,
+           skr_sql_text_fn *each, void *user, struct skr_error *error)
+{
+    static const char *const steps[] = {"{prepare_column}", "{add_column}"};
+    struct skr_arena arena = {0};
+    const struct skr_word words[] = {{"table", table},
+                                     {"column", column->name},
+                                     {"definition", column->definition}};
+    bool has = false;
+    enum skr_code code =
+        find_column(tx, words, SKR_COUNT_OF(words), &arena, &has, error);
+    for (size_t i = 0; !has && code == SKR_OK && i < SKR_COUNT_OF(steps); i++) {
+        const char *sql = skr_sql_fill(tx.ops->dialect, &arena, steps[i], words,
+                                       SKR_COUNT_OF(words));
+        if (sql == NULL)
+            code = skr_fail_memory(error);
+        else if (sql[0] != '\0')
+            code = each(sql, user, error);
+    }
+    // Another may have been quicker.
+    if (code != SKR_OK && code != SKR_NO_MEMORY &&
+        find_column(tx, words, SKR_COUNT_OF(words), &arena, &has, NULL) ==
+            SKR_OK &&
+        has) {
+        skr_error_clear(error);
+        code = SKR_OK;
+    }
     skr_arena_fini(&arena);
     return code;
 }
@@ -253,14 +333,13 @@ skr_schema_complete(const struct skr_schema *schema, struct skr_db *db,
     skr_arena_fini(&arena);
     if (!is_there)
         return code;
+    for (size_t i = 0; code == SKR_OK && i < schema->late_column_count; i++)
+        code =
+            add_column(tx, table, &schema->late_columns[i], each, user, error);
     for (size_t i = 0; code == SKR_OK && i < schema->index_count; i++) {
         const struct skr_index *index = &schema->indexes[i];
         bool has = false;
-        code =
-            skr_schema_has_index(tx, table, index->columns, NULL, &has, error);
-        if (code == SKR_OK && !has && index->other_first != NULL)
-            code = skr_schema_has_index(tx, table, index->other_first,
-                                        index->other_second, &has, error);
+        code = has_index(tx, table, index, &has, error);
         if (code == SKR_OK && !has)
             code =
                 add_index(skr_db_dialect(db), table, index, each, user, error);

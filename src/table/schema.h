@@ -12,10 +12,20 @@ struct skr_index {
     const char *columns;
     // An index that begins with these two serves as well; NULL: none does.
     const char *other_first, *other_second;
+    // Of an index on three columns these; NULL: it is on one.
+    const char *parts[3];
+};
+
+// One that a table may lack which others made.
+struct skr_column {
+    const char *name;
+    const char *definition;  // a template
 };
 
 struct skr_schema {
-    const char *columns;  // a template
+    const char *columns;                    // a template
+    const struct skr_column *late_columns;  // not among those
+    size_t late_column_count;
     const struct skr_index *indexes;
     size_t index_count;
 };
@@ -27,9 +37,9 @@ skr_schema_write(const struct skr_schema *schema,
                  const struct skr_dialect *dialect, const char *table,
                  struct skr_db *db, skr_sql_text_fn *each, void *user,
                  struct skr_error *error);
-// Gives the statements that add what indexes a table lacks that is there, to be
-// run outside of a transaction: they make nobody wait where the database can do
-// that. None for a table that is not there.
+// Gives the statements that add what columns and indexes a table lacks that is
+// there, to be run outside of a transaction: they make nobody wait where the
+// database can do that. None for a table that is not there.
 SKR_MUST_CHECK enum skr_code
 skr_schema_complete(const struct skr_schema *schema, struct skr_db *db,
                     const char *table, skr_sql_text_fn *each, void *user,

@@ -79,6 +79,11 @@ struct skr_read {
     // Rows that are in the reader's hands already, in ascending order.
     const int64_t *in_hand;
     size_t in_hand_count;
+    // Those among them that are published and about to leave, in ascending
+    // order. Ordered queues alone: a partition goes on behind these, and ends
+    // at any other that is in hand.
+    const int64_t *done;
+    size_t done_count;
     // Rows that were given before and stay for now, in ascending order: a look
     // for what committed late leaves them alone, a sweep does not. Those up to
     // the low-water mark need not be told.
@@ -138,6 +143,35 @@ skr_table_read_fn(const struct skr_table *table, struct skr_db *db,
                   struct skr_position *position, const struct skr_read *read,
                   struct skr_batch *batch, struct skr_error *error);
 
+// Ordered queues. Their read() gives every unfinished row beyond the cursor, in
+// id order: those that may not be sent now come as SKR_NOT_READY, as they hold
+// back what follows them in their partition. What is found behind the cursor
+// (its time has come, it committed late) comes before these as SKR_BEHIND. With
+// `only` a row comes if it is the head of its partition. Rows without a key
+// come as in any other queue.
+//
+// read_partitions() gives the first rows of partitions up to the cursor, of
+// each in id order, until one is not ready, and says how each ended.
+enum { SKR_MOST_PARTITIONS = 64 };
+enum skr_partition_end {
+    SKR_PARTITION_MORE,     // there may be more than was asked for
+    SKR_PARTITION_WAITS,    // the next is not ready
+    SKR_PARTITION_IN_HAND,  // the next is in the reader's hands
+    SKR_PARTITION_EMPTY,    // nothing else is left of it up to the cursor
+};
+struct skr_partition_read {
+    const char *key;  // not ""; no two are the same
+    enum skr_partition_end end;
+    size_t given;  // rows
+};
+typedef enum skr_code
+skr_table_read_partitions_fn(const struct skr_table *table, struct skr_db *db,
+                             const struct skr_position *position,
+                             const struct skr_read *read,
+                             struct skr_partition_read *partitions,
+                             size_t count, struct skr_batch *batch,
+                             struct skr_error *error);
+
 // Claims, for queues that several workers share. As read(), but the rows are
 // ours when it returns, and others who claim do not get them. Order is kept
 // within a batch only. Looks without a lock first: where there is nothing to
@@ -176,10 +210,11 @@ skr_table_renew_fn(const struct skr_table *table, struct skr_db *db,
                    struct skr_batch *batch, struct skr_error *error);
 
 // Records outcomes in one transaction: done rows leave, those to retry wait in
-// place, hopeless ones move to the failed table if and only if our own delete
-// removed them. What has no outcome (SKR_READ, SKR_SENT) is not touched where
-// nothing was claimed, else given back at once. After SKR_TRY_AGAIN or
-// SKR_RECONNECT it may be called again, on another connection too.
+// place, blocked ones for good, hopeless ones move to the failed table if and
+// only if our own delete removed them. What has no outcome (SKR_READ, SKR_SENT)
+// is not touched where nothing was claimed, else given back at once. After
+// SKR_TRY_AGAIN or SKR_RECONNECT it may be called again, on another connection
+// too.
 //
 // Leased: what is done leaves whoever has it now; all else only while the lease
 // is ours; a retry or failure that came too late is marked lost. Locked: in the
@@ -227,6 +262,7 @@ struct skr_table_ops {
     skr_table_check_fn *check;
     skr_table_start_fn *start;
     skr_table_read_fn *read;
+    skr_table_read_partitions_fn *read_partitions;  // NULL: it has no order
     skr_table_claim_fn *claim;    // NULL: rows cannot be leased
     skr_table_claim_fn *hold;     // NULL: rows cannot be locked
     skr_table_follow_fn *follow;  // NULL together with hold

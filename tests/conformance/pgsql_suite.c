@@ -88,8 +88,8 @@ test_times_are_utc_and_bytes_stay_whatever_the_session_says(void **state)
     run_client(world->client, "SET standard_conforming_strings = off");
     run_client(world->client, "BEGIN");
     const struct skr_messenger_row rows[] = {
-        {"{\"a\":\"\\\\\"}", 10, "{}", 2, 0, 0},
-        {"{}", 2, "{}", 2, INT64_C(1893456000000000), 0},
+        {"{\"a\":\"\\\\\"}", 10, "{}", 2, 0, 0, NULL},
+        {"{}", 2, "{}", 2, INT64_C(1893456000000000), 0, NULL},
     };
     assert_int_equal(skr_messenger_append(table, skr_pgsql_tx(world->client),
                                           NULL, rows, 2, &error),

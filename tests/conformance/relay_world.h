@@ -31,7 +31,7 @@ struct fixture {
     struct skr_relay *relay;
     pthread_t thread;
     enum skr_code ended_with;
-    int troubles, recoveries, standbys, not_alone;
+    int troubles, recoveries, standbys, not_alone, blocked;
     char trouble[400];
 };
 
@@ -47,6 +47,8 @@ count_trouble(void *user, enum skr_log_level level, const char *event,
         __atomic_add_fetch(&fixture->standbys, 1, __ATOMIC_RELAXED);
     if (strcmp(event, "relay.not_alone") == 0)
         __atomic_add_fetch(&fixture->not_alone, 1, __ATOMIC_RELAXED);
+    if (strcmp(event, "relay.partition_blocked") == 0)
+        __atomic_add_fetch(&fixture->blocked, 1, __ATOMIC_RELAXED);
     if (strcmp(event, "relay.trouble") != 0)
         return;
     for (size_t i = 0; i < count; i++)
@@ -57,7 +59,7 @@ count_trouble(void *user, enum skr_log_level level, const char *event,
 }
 
 static inline int
-set_up(void **state)
+set_up_as(void **state, bool is_ordered)
 {
     struct fixture *fixture = calloc(1, sizeof(*fixture));
     skr_test_database_make(&fixture->database);
@@ -69,6 +71,7 @@ set_up(void **state)
         .queue = "outbox",
         .redeliver_timeout_s = 3600,
         .sweep_ms = 500,
+        .is_ordered = is_ordered,
         .transport = "outbox",
         .failed_table = "messenger_messages",
         .failed_queue = "failed",
@@ -95,6 +98,12 @@ set_up(void **state)
     };
     *state = fixture;
     return 0;
+}
+
+static inline int
+set_up(void **state)
+{
+    return set_up_as(state, false);
 }
 
 static inline int

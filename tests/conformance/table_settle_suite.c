@@ -310,10 +310,10 @@ test_appended_rows_are_read_back(void **state)
     struct fixture *fixture = *state;
     int64_t now_us = skr_clock_wall_us();
     const struct skr_messenger_row rows[] = {
-        {"{\"n\":1}", 7, HEADERS, strlen(HEADERS), 0, 0},
-        {"{\"n\":2}", 7, HEADERS, strlen(HEADERS), now_us + 3600 * 1000000LL,
-         0},
-        {"", 0, HEADERS, strlen(HEADERS), 0, 0},
+        {"{\"n\":1}", 7, HEADERS, strlen(HEADERS), 0, 0, NULL},
+        {"{\"n\":2}", 7, HEADERS, strlen(HEADERS), now_us + 3600 * 1000000LL, 0,
+         NULL},
+        {"", 0, HEADERS, strlen(HEADERS), 0, 0, NULL},
     };
     assert_int_equal(skr_messenger_append(fixture->table,
                                           skr_db_tx(fixture->db), NULL, rows, 3,

@@ -13,7 +13,7 @@ COMMANDS = {
     "consume": ["--limit=N", "--time-limit=SECONDS", "--memory-limit=SIZE",
                 "--sleep=SECONDS", "--stop-when-empty"],
     "publish": ["--body=TEXT", "--transport=NAME", "--id=ID",
-                "--header=NAME=VALUE", "--key=KEY", "--delay=SECONDS",
+                "--header=NAME=VALUE", "--partition-key=KEY", "--delay=SECONDS",
                 "--content-type=TYPE", "--json"],
     "setup": ["--print-sql", "--dry-run", "--tune"],
     "setup-amqp": ["--dry-run", "--dump", "--output=FILE", "--vhost=VHOST",

@@ -95,7 +95,7 @@ def test_given_id_is_kept(shop, given, kept):
 
 
 def test_partition_key_travels_in_a_stamp(shop):
-    shop.check("publish", "order.placed", "--body", "{}", "--key", "customer")
+    shop.check("publish", "order.placed", "--body", "{}", "--partition-key", "customer")
     headers = only_row(shop)[1]
     stamp, = [value for name, value in headers.items()
               if name.endswith("PartitionKeyStamp")]

@@ -48,13 +48,26 @@ static const struct skr_word words[] = {
                    "= DATABASE() AND table_name = '{table}'"},
     {"find_indexes",
      "SELECT MAX(CASE WHEN seq_in_index = 1 THEN column_name END), "
-     "MAX(CASE WHEN seq_in_index = 2 THEN column_name END) "
+     "MAX(CASE WHEN seq_in_index = 2 THEN column_name END), "
+     "MAX(CASE WHEN seq_in_index = 3 THEN column_name END) "
      "FROM information_schema.statistics WHERE table_schema = DATABASE() "
      "AND table_name = '{table}' GROUP BY index_name"},
     {"prepare_index", ""},
     {"replace_index", ""},
     {"add_index", "ALTER TABLE {table} ADD INDEX {index} ({columns}), "
                   "ALGORITHM = INPLACE, LOCK = NONE"},
+    {"find_column",
+     "SELECT 1 FROM information_schema.columns WHERE table_schema = DATABASE() "
+     "AND table_name = '{table}' AND column_name = '{column}'"},
+    {"prepare_column", ""},
+    {"add_column", "ALTER TABLE {table} ADD COLUMN {column} {definition}, "
+                   "ALGORITHM = INPLACE, LOCK = NONE"},
+    {"key_text", "VARCHAR(255) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin"},
+    // Others may have made it with a collation that takes "a" for "A"; and all
+    // of them take "a" for "a ".
+    {"partition_bytes", "CAST(CONVERT(partition_key USING utf8mb4) AS BINARY)"},
+    {"union_open", "("},
+    {"union_close", ")"},
     {"insert_once", ""},
     {"lock_skip", "FOR UPDATE SKIP LOCKED"},
     // In a small table a list of ids is found by reading all of it. A statement

@@ -46,10 +46,13 @@ static const struct skr_word words[] = {
      "CREATE INDEX IF NOT EXISTS {table}_{index} ON {table} ({columns})"},
     {"find_table", "SELECT 1 WHERE to_regclass('{table}') IS NOT NULL"},
     {"find_indexes",
-     "SELECT CAST(f.attname AS TEXT), CAST(s.attname AS TEXT) "
+     "SELECT CAST(f.attname AS TEXT), CAST(s.attname AS TEXT), "
+     "CAST(t.attname AS TEXT) "
      "FROM pg_index AS i JOIN pg_attribute AS f ON f.attrelid = i.indrelid "
      "AND f.attnum = i.indkey[0] LEFT JOIN pg_attribute AS s ON "
      "s.attrelid = i.indrelid AND i.indnkeyatts > 1 AND s.attnum = i.indkey[1] "
+     "LEFT JOIN pg_attribute AS t ON t.attrelid = i.indrelid "
+     "AND i.indnkeyatts > 2 AND t.attnum = i.indkey[2] "
      "WHERE i.indrelid = to_regclass('{table}') AND i.indisvalid "
      "AND i.indpred IS NULL"},
     // It waits for all transactions that are under way, however long.
@@ -58,6 +61,17 @@ static const struct skr_word words[] = {
     {"replace_index", "DROP INDEX CONCURRENTLY IF EXISTS {table}_{index}"},
     {"add_index", "CREATE INDEX CONCURRENTLY IF NOT EXISTS {table}_{index} "
                   "ON {table} ({columns})"},
+    {"find_column",
+     "SELECT 1 FROM pg_attribute WHERE attrelid = to_regclass('{table}') "
+     "AND attname = '{column}' AND NOT attisdropped"},
+    // Writers queue up behind it while it waits for its lock.
+    {"prepare_column", "SET lock_timeout = 1000"},
+    {"add_column",
+     "ALTER TABLE {table} ADD COLUMN IF NOT EXISTS {column} {definition}"},
+    {"key_text", "VARCHAR(255)"},
+    {"partition_bytes", "partition_key"},
+    {"union_open", "("},
+    {"union_close", ")"},
     {"insert_once", "ON CONFLICT (message_id) DO NOTHING"},
     {"lock_skip", "FOR UPDATE SKIP LOCKED"},
     {"by_primary_key", ""},

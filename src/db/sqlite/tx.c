@@ -36,12 +36,21 @@ static const struct skr_word words[] = {
      "lower('{table}')"},
     {"find_indexes",
      "SELECT (SELECT name FROM pragma_index_info(list.name) WHERE seqno = 0), "
-     "(SELECT name FROM pragma_index_info(list.name) WHERE seqno = 1) "
+     "(SELECT name FROM pragma_index_info(list.name) WHERE seqno = 1), "
+     "(SELECT name FROM pragma_index_info(list.name) WHERE seqno = 2) "
      "FROM pragma_index_list('{table}') AS list WHERE partial = 0"},
     {"prepare_index", ""},
     {"replace_index", ""},
     {"add_index",
      "CREATE INDEX IF NOT EXISTS {table}_{index} ON {table} ({columns})"},
+    {"find_column", "SELECT 1 FROM pragma_table_info('{table}') "
+                    "WHERE lower(name) = '{column}'"},
+    {"prepare_column", ""},
+    {"add_column", "ALTER TABLE {table} ADD COLUMN {column} {definition}"},
+    {"key_text", "VARCHAR(255)"},
+    {"partition_bytes", "partition_key"},
+    {"union_open", "SELECT * FROM ("},
+    {"union_close", ")"},
     {"insert_once", "ON CONFLICT (message_id) DO NOTHING"},
     {"lock_skip", ""},
     {"by_primary_key", ""},

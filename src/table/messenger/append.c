@@ -16,14 +16,14 @@ enum { MAX_QUEUE_NAME = 190 };
 
 // Without a due time a row is available from the moment it is made.
 static const char insert_at_once[] =
-    "INSERT INTO {table} (body, headers, queue_name, created_at, available_at)"
-    " VALUES (?, ?, ?, {now}, {now})";
+    "INSERT INTO {table} (body, headers, queue_name{and_partition_key}, "
+    "created_at, available_at) VALUES (?, ?, ?{and_key}, {now}, {now})";
 static const char insert_for_later[] =
-    "INSERT INTO {table} (body, headers, queue_name, created_at, available_at)"
-    " VALUES (?, ?, ?, {now}, {from_utc})";
+    "INSERT INTO {table} (body, headers, queue_name{and_partition_key}, "
+    "created_at, available_at) VALUES (?, ?, ?{and_key}, {now}, {from_utc})";
 static const char insert_delayed[] =
-    "INSERT INTO {table} (body, headers, queue_name, created_at, available_at)"
-    " VALUES (?, ?, ?, {now}, {now_plus})";
+    "INSERT INTO {table} (body, headers, queue_name{and_partition_key}, "
+    "created_at, available_at) VALUES (?, ?, ?{and_key}, {now}, {now_plus})";
 
 struct insert_sql {
     const char *at_once, *for_later, *delayed;
@@ -70,26 +70,29 @@ insert_row(struct skr_tx tx, const struct insert_sql *sql, const char *queue,
            const struct skr_messenger_row *row, struct skr_error *error)
 {
     char due[SKR_TIMESTAMP_SIZE];
-    struct skr_value values[4] = {
+    struct skr_value values[5] = {
         skr_bind_bytes(row->body, row->body_size),
         skr_bind_bytes(row->headers, row->headers_size),
         skr_bind_text(queue),
     };
+    size_t count = 3;
+    if (row->partition_key != NULL)
+        values[count++] = skr_bind_text(row->partition_key);
     struct skr_statement statement = {
-        .sql = sql->at_once, .values = values, .value_count = 3};
+        .sql = sql->at_once, .values = values, .value_count = count};
     if (row->due_at_us > 0) {
         // Rounded up: a message is never early.
         int64_t due_at_us = row->due_at_us < INT64_MAX - 999999
                                 ? row->due_at_us + 999999
                                 : INT64_MAX;
         skr_clock_timestamp(due_at_us, due);
-        values[3] = skr_bind_text(due);
+        values[count] = skr_bind_text(due);
         statement.sql = sql->for_later;
-        statement.value_count = 4;
+        statement.value_count = count + 1;
     } else if (row->delay_s > 0) {
-        values[3] = skr_bind_integer(row->delay_s);
+        values[count] = skr_bind_integer(row->delay_s);
         statement.sql = sql->delayed;
-        statement.value_count = 4;
+        statement.value_count = count + 1;
     }
     return skr_tx_run(tx, &statement, error);
 }
@@ -106,8 +109,15 @@ skr_messenger_insert(struct skr_tx tx, const char *table, const char *queue,
     enum skr_code code = skr_zone_read(dialect, time_zone, &zone, error);
     if (code != SKR_OK)
         return code;
-    struct skr_word words[1 + SKR_ZONE_WORDS] = {{"table", table}};
-    size_t word_count = 1 + skr_zone_words(&zone, words + 1);
+    // All of them have a key, or none does.
+    bool has_keys = count > 0 && rows[0].partition_key != NULL;
+    enum { OWN_WORDS = 3 };
+    struct skr_word words[OWN_WORDS + SKR_ZONE_WORDS] = {
+        {"table", table},
+        {"and_partition_key", has_keys ? ", partition_key" : ""},
+        {"and_key", has_keys ? ", ?" : ""},
+    };
+    size_t word_count = OWN_WORDS + skr_zone_words(&zone, words + OWN_WORDS);
     const struct insert_sql sql = {
         .at_once =
             skr_sql_fill(dialect, &arena, insert_at_once, words, word_count),

@@ -114,15 +114,53 @@ take(struct skr_scan *scan, const struct skr_value *columns,
                                   columns, batch, error);
 }
 
+// In an ordered queue the reader is told that a partition has something behind
+// the cursor; rows without a key are fetched as elsewhere.
+static enum skr_code
+keep_ordered(struct skr_scan *scan, const struct skr_value *columns,
+             struct skr_error *error)
+{
+    struct skr_batch *batch = scan->batch;
+    const struct skr_value *key = &columns[1];
+    int64_t row = columns[0].integer;
+    if (scan->is_cut)
+        return SKR_OK;
+    bool is_known =
+        (scan->skips_waiting && skr_messenger_is_waiting(scan->read, row)) ||
+        skr_messenger_is_in_hand(scan->read, row) ||
+        (key->size == 0 && is_in_batch(batch, row));
+    scan->is_cut = !is_known && batch->count + scan->id_count >= scan->max_rows;
+    if (scan->is_cut)
+        return SKR_OK;
+    scan->last_id = row;
+    if (is_known)
+        return SKR_OK;
+    if (key->size == 0) {
+        scan->ids[scan->id_count++] = row;
+        return SKR_OK;
+    }
+    struct skr_batch_item *item = &batch->items[batch->count];
+    *item = (struct skr_batch_item){
+        .row = row,
+        .state = SKR_BEHIND,
+        .partition_key = skr_arena_text(&batch->arena, key->bytes, key->size),
+    };
+    if (item->partition_key == NULL)
+        return skr_fail_memory(error);
+    batch->count++;
+    return SKR_OK;
+}
+
 static enum skr_code
 keep_id(const struct skr_value *columns, size_t count, void *user,
         struct skr_error *error)
 {
     (void)count;
-    (void)error;
     struct skr_scan *scan = user;
     int64_t row = columns[0].integer;
     scan->seen++;
+    if (scan->messenger->is_ordered)
+        return keep_ordered(scan, columns, error);
     scan->last_id = row;
     if (scan->skips_waiting && skr_messenger_is_waiting(scan->read, row))
         return SKR_OK;
@@ -138,6 +176,7 @@ static enum skr_code
 take_room_for_ids(struct skr_scan *scan, struct skr_error *error)
 {
     scan->id_count = 0;
+    scan->is_cut = false;
     if (scan->ids == NULL)
         scan->ids = skr_arena_take(&scan->batch->arena,
                                    scan->max_rows * sizeof(scan->ids[0]));
@@ -253,6 +292,8 @@ skr_scan_fetch_only(struct skr_scan *scan, struct skr_error *error)
         scan->ids[scan->id_count++] = *scan->read->only;
     code = skr_scan_fetch(scan, NULL, error);
     scan->is_full = scan->position.has_more;
+    if (code == SKR_OK && scan->messenger->is_ordered && scan->batch->count > 0)
+        code = skr_scan_keep_head(scan, error);
     return code == SKR_STOPPED ? SKR_OK : code;
 }
 

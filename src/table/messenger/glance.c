@@ -136,6 +136,9 @@ look_briefly(const struct skr_messenger *messenger, struct skr_db *db,
     struct skr_tx tx = skr_db_tx(db);
     size_t limit = choose_limit(position, read);
     bool may_be_late = skr_messenger_is_late_possible(messenger, position);
+    // A glance does not tell what is late from what is new; order needs that.
+    if (messenger->is_ordered)
+        limit = 0;
     if (messenger->sql.horizon[0] == '\0' || position->cursor == 0 ||
         position->has_more || (may_be_late && limit == 0) ||
         skr_messenger_is_pass_due(position, now_ms))

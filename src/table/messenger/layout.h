@@ -45,6 +45,7 @@ struct skr_messenger {
     const char *failed_queue;  // for rows that Symfony can decode
     const char *failed_aside;  // for all others
     bool failed_readable;
+    bool is_ordered;         // by partition_key
     struct skr_zone zone;    // that of its times
     const char *failed_now;  // the clock as the failed table has it
     const char *id_header;
@@ -53,7 +54,7 @@ struct skr_messenger {
     uint32_t sweep_ms;
 
     struct {
-        const char *check, *check_failed;
+        const char *check, *check_failed, *check_ordered;
         const char *find_namespace;
         const char *count_php, *newest;
         const char *now;
@@ -68,7 +69,10 @@ struct skr_messenger {
         struct skr_list_sql remove, keep_sent;
         const char *remove_failed, *remove_failed_leased;
         const char *copy_leased_to_failed;
-        const char *retry, *retry_leased;
+        const char *retry, *retry_leased, *block;
+        struct skr_list_sql partitions;  // the first rows of so many
+        const char *head, *whole_head;   // the first row of a partition
+        const char *make_due, *touch;
         const char *raise_count;
         struct skr_list_sql mark, renew, unmark, find_leased;
         const char *find_expired, *count_leased;
@@ -91,6 +95,9 @@ SKR_MUST_CHECK bool skr_messenger_fill_find(struct skr_messenger *messenger);
 SKR_MUST_CHECK bool skr_messenger_fill_settle(struct skr_messenger *messenger);
 SKR_MUST_CHECK bool skr_messenger_fill_claim(struct skr_messenger *messenger);
 SKR_MUST_CHECK bool skr_messenger_fill_lease(struct skr_messenger *messenger);
+SKR_MUST_CHECK bool skr_messenger_fill_ordered(struct skr_messenger *messenger);
+SKR_MUST_CHECK bool
+skr_messenger_fill_partition(struct skr_messenger *messenger);
 
 SKR_MUST_CHECK bool
 skr_messenger_fill(struct skr_messenger *messenger, const char *sql_template,
@@ -151,6 +158,13 @@ void skr_messenger_copy_time(const struct skr_value *value,
     "(headers = '[]' AND (SUBSTR(body, 1, 2) = 'O:' OR " \
     "SUBSTR(body, 1, 3) = 'Tzo'))"
 
+// Whether a row may be sent now. One parameter: redeliver timeout.
+#define SKR_MESSENGER_READY \
+    SKR_MESSENGER_FREE      \
+    " AND " SKR_MESSENGER_DUE " AND NOT " SKR_MESSENGER_PHP
+#define SKR_MESSENGER_UNFINISHED \
+    "(delivered_at IS NULL OR delivered_at < '9999-12-31 00:00:00')"
+
 // In the year 9999 are rows that are done but not deleted.
 #define SKR_MESSENGER_LEASED           \
     "delivered_at >= {now_minus} AND " \
@@ -164,14 +178,17 @@ enum {
     SKR_COLUMN_CREATED_AT,
     SKR_COLUMN_CREATED_AT_UTC,  // NULL: the same
     SKR_COLUMN_CLAIMED,         // 1: delivered_at is set
-    SKR_COLUMN_IS_FREE,         // of rows that were locked alone: free, and due
+    SKR_COLUMN_IS_FREE,    // of rows that were locked, and in ordered queues:
+                           // free, and due
+    SKR_COLUMN_PARTITION,  // in ordered queues
     SKR_COLUMN_COUNT,
 };
 #define SKR_MESSENGER_COLUMNS                           \
     "id, body, headers, created_at, {created_at_utc}, " \
     "CASE WHEN delivered_at IS NULL THEN 0 ELSE 1 END"
 
-// Adds a row to the batch, which has room for it.
+// Adds a row to the batch, which has room for it. In an ordered queue one that
+// is not free comes as SKR_NOT_READY.
 SKR_MUST_CHECK enum skr_code
 skr_messenger_take_row(const struct skr_messenger *messenger,
                        const char *id_namespace,
@@ -235,7 +252,8 @@ bool skr_messenger_is_in_hand(const struct skr_read *read, int64_t row);
 bool skr_messenger_is_waiting(const struct skr_read *read, int64_t row);
 skr_table_notify_fn skr_messenger_notify;
 skr_table_follow_fn skr_messenger_follow;
-skr_table_read_fn skr_messenger_read;  // glance.c
+skr_table_read_fn skr_messenger_read;                        // glance.c
+skr_table_read_partitions_fn skr_messenger_read_partitions;  // ordered.c
 skr_table_claim_fn skr_messenger_claim;
 skr_table_claim_fn skr_messenger_hold;
 skr_table_renew_fn skr_messenger_renew;

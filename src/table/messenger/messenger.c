@@ -27,17 +27,51 @@ static const struct skr_index indexes[] = {
     {.name = "idx_delivered_at", .columns = "delivered_at"},
 };
 
+#define COLUMNS                                \
+    "id {row_id},\n"                           \
+    "    body {long_text} NOT NULL,\n"         \
+    "    headers {long_text} NOT NULL,\n"      \
+    "    queue_name VARCHAR(190) NOT NULL,\n"  \
+    "    created_at {timestamp} NOT NULL,\n"   \
+    "    available_at {timestamp} NOT NULL,\n" \
+    "    delivered_at {timestamp} DEFAULT NULL"
+
 static const struct skr_schema messenger_schema = {
-    .columns = "id {row_id},\n"
-               "    body {long_text} NOT NULL,\n"
-               "    headers {long_text} NOT NULL,\n"
-               "    queue_name VARCHAR(190) NOT NULL,\n"
-               "    created_at {timestamp} NOT NULL,\n"
-               "    available_at {timestamp} NOT NULL,\n"
-               "    delivered_at {timestamp} DEFAULT NULL",
+    .columns = COLUMNS,
     .indexes = indexes,
     .index_count = SKR_COUNT_OF(indexes),
 };
+
+// The rows of a partition by their ids, and the first of each partition.
+static const struct skr_index ordered_indexes[] = {
+    {.name = "idx_queue_name", .columns = "queue_name"},
+    {.name = "idx_available_at",
+     .columns = "available_at",
+     .other_first = "queue_name",
+     .other_second = "available_at"},
+    {.name = "idx_delivered_at", .columns = "delivered_at"},
+    {.name = "idx_partition_id",
+     .columns = "queue_name, partition_key, id",
+     .parts = {"queue_name", "partition_key", "id"}},
+};
+
+static const struct skr_column ordered_columns[] = {
+    {.name = "partition_key", .definition = "{key_text} NOT NULL DEFAULT ''"},
+};
+
+static const struct skr_schema ordered_schema = {
+    .columns = COLUMNS,
+    .late_columns = ordered_columns,
+    .late_column_count = SKR_COUNT_OF(ordered_columns),
+    .indexes = ordered_indexes,
+    .index_count = SKR_COUNT_OF(ordered_indexes),
+};
+
+static const struct skr_schema *
+schema_of(const struct skr_messenger *messenger)
+{
+    return messenger->is_ordered ? &ordered_schema : &messenger_schema;
+}
 
 static const struct skr_schema meta_schema = {
     .columns = "name VARCHAR(64) NOT NULL PRIMARY KEY,\n"
@@ -60,6 +94,8 @@ static const char check_sql[] =
 static const char check_failed_sql[] =
     "SELECT id, body, headers, queue_name, created_at, available_at, "
     "delivered_at FROM {failed_table} LIMIT 0";
+static const char check_ordered_sql[] =
+    "SELECT partition_key FROM {table} LIMIT 0";
 static const char now_sql[] = "SELECT {now}";
 
 static enum skr_code
@@ -69,7 +105,7 @@ messenger_setup(const struct skr_table *table, struct skr_db *db,
     const struct skr_messenger *messenger = skr_messenger_of(table);
     const struct skr_dialect *dialect = messenger->dialect;
     enum skr_code code = skr_schema_write(
-        &messenger_schema, dialect, messenger->name, db, each, user, error);
+        schema_of(messenger), dialect, messenger->name, db, each, user, error);
     if (code == SKR_OK && messenger->failed_table != NULL &&
         strcmp(messenger->failed_table, messenger->name) != 0)
         code = skr_schema_write(&messenger_schema, dialect,
@@ -91,7 +127,7 @@ messenger_complete(const struct skr_table *table, struct skr_db *db,
                    skr_sql_text_fn *each, void *user, struct skr_error *error)
 {
     const struct skr_messenger *messenger = skr_messenger_of(table);
-    return skr_schema_complete(&messenger_schema, db, messenger->name, each,
+    return skr_schema_complete(schema_of(messenger), db, messenger->name, each,
                                user, error);
 }
 
@@ -145,6 +181,23 @@ check(struct skr_db *db, const char *sql, const char *name,
     return skr_schema_check_engine(skr_db_tx(db), name, error);
 }
 
+static enum skr_code
+check_ordered(const struct skr_messenger *messenger, struct skr_db *db,
+              struct skr_error *error)
+{
+    if (!messenger->is_ordered)
+        return SKR_OK;
+    enum skr_code code = skr_tx_run(
+        skr_db_tx(db),
+        &(struct skr_statement){.sql = messenger->sql.check_ordered}, error);
+    if (code == SKR_OK || error == NULL || error->remedy != SKR_GIVE_UP)
+        return code;
+    return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
+                    "table %s has no column partition_key, which an ordered "
+                    "outbox needs; run `skirnir setup`",
+                    messenger->name);
+}
+
 // A server gives NULL for a zone that it does not know.
 static enum skr_code
 check_zone(const struct skr_messenger *messenger, struct skr_db *db,
@@ -173,6 +226,8 @@ messenger_check(const struct skr_table *table, struct skr_db *db,
     const struct skr_messenger *messenger = skr_messenger_of(table);
     enum skr_code code =
         check(db, messenger->sql.check, messenger->name, error);
+    if (code == SKR_OK)
+        code = check_ordered(messenger, db, error);
     if (code == SKR_OK && messenger->failed_table != NULL)
         code = check(db, messenger->sql.check_failed, messenger->failed_table,
                      error);
@@ -225,6 +280,24 @@ static const struct skr_table_ops messenger_ops = {
     .hold = skr_messenger_hold,
     .follow = skr_messenger_follow,
     .renew = skr_messenger_renew,
+    .settle = skr_messenger_settle,
+    .release = skr_messenger_release,
+    .leased = skr_messenger_leased,
+    .foreign = skr_messenger_foreign,
+    .skew = skr_messenger_skew,
+    .free = messenger_free,
+};
+
+static const struct skr_table_ops ordered_ops = {
+    .scheme = "ordered-doctrine",
+    .setup = messenger_setup,
+    .complete = messenger_complete,
+    .notify = skr_messenger_notify,
+    .check = messenger_check,
+    .start = messenger_start,
+    .read = skr_messenger_read,
+    .read_partitions = skr_messenger_read_partitions,
+    .follow = skr_messenger_follow,
     .settle = skr_messenger_settle,
     .release = skr_messenger_release,
     .leased = skr_messenger_leased,
@@ -286,6 +359,7 @@ copy_options(struct skr_messenger *messenger,
     const char *transport =
         options->transport == NULL ? options->queue : options->transport;
     messenger->names = options->names;
+    messenger->is_ordered = options->is_ordered;
     messenger->failed_readable = options->failed_readable;
     messenger->redeliver_timeout_s = options->redeliver_timeout_s > 0
                                          ? options->redeliver_timeout_s
@@ -335,6 +409,8 @@ static bool
 fill_own(struct skr_messenger *messenger)
 {
     return skr_messenger_fill(messenger, check_sql, &messenger->sql.check) &&
+           skr_messenger_fill(messenger, check_ordered_sql,
+                              &messenger->sql.check_ordered) &&
            skr_messenger_fill(messenger, check_failed_sql,
                               &messenger->sql.check_failed) &&
            skr_messenger_fill(messenger, find_namespace_sql,
@@ -352,7 +428,7 @@ skr_messenger_new(const struct skr_messenger_options *options,
     struct skr_messenger *made = calloc(1, sizeof(*made));
     if (made == NULL)
         return skr_fail_memory(error);
-    made->table.ops = &messenger_ops;
+    made->table.ops = options->is_ordered ? &ordered_ops : &messenger_ops;
     made->dialect = options->dialect;
     code = read_zones(made, options, error);
     if (code == SKR_OK &&
@@ -361,7 +437,8 @@ skr_messenger_new(const struct skr_messenger_options *options,
          !skr_messenger_fill_read(made) || !skr_messenger_fill_others(made) ||
          !skr_messenger_fill_find(made) || !skr_messenger_fill_failed(made) ||
          !skr_messenger_fill_settle(made) || !skr_messenger_fill_claim(made) ||
-         !skr_messenger_fill_lease(made)))
+         !skr_messenger_fill_lease(made) || !skr_messenger_fill_ordered(made) ||
+         !skr_messenger_fill_partition(made)))
         code = skr_fail_memory(error);
     if (code == SKR_OK)
         code = skr_envelope_id_header(&made->arena, options->stamp_namespace,

@@ -18,6 +18,7 @@ struct skr_messenger_options {
     // Confirmed rows stay, as rows of the queue "<queue>.sent" that nobody
     // claims. The name must leave room for that.
     bool keeps_sent;
+    bool is_ordered;  // it has the column partition_key, and keeps to it
     const char *stamp_namespace;    // as skr_outbox_options
     const struct skr_names *names;  // borrowed; NULL: none
     // In which zone other writers write (db/zone.h), here and in the failed
@@ -45,8 +46,9 @@ struct skr_messenger_row {
     size_t body_size;
     const char *headers;
     size_t headers_size;
-    int64_t due_at_us;  // 0: at once
-    uint32_t delay_s;   // by the database's clock, where due_at_us is 0
+    int64_t due_at_us;          // 0: at once
+    uint32_t delay_s;           // by the database's clock, where due_at_us is 0
+    const char *partition_key;  // all have one, or none: for ordered tables
 };
 
 // A table is a plain identifier, a queue 1 to 190 bytes of text.
@@ -91,6 +93,15 @@ skr_messenger_store_failed(const struct skr_table *table, struct skr_tx tx,
                            struct skr_arena *arena,
                            struct skr_failed_message *message,
                            struct skr_error *error);
+
+// Of an ordered queue: ends the block of a partition whose head could not be
+// sent. The head is made due, or moved to the failed table if it is skipped;
+// *row tells which it was. SKR_MISSING when the partition has no message,
+// SKR_REFUSED when its head is not blocked. A relay notices it by itself.
+SKR_MUST_CHECK enum skr_code
+skr_messenger_end_block(const struct skr_table *table, struct skr_db *db,
+                        const char *key, bool skips, int64_t *row,
+                        struct skr_error *error);
 
 // Whether the queue has any row, due or not: one small statement.
 SKR_MUST_CHECK enum skr_code

@@ -97,6 +97,46 @@ understand(const struct skr_messenger *messenger, const char *id_namespace,
                                 reason);
 }
 
+static enum skr_code
+understand_row(const struct skr_messenger *messenger, const char *id_namespace,
+               const struct skr_value *columns, struct skr_batch *batch,
+               struct skr_batch_item *item, struct skr_error *error)
+{
+    // What ids are derived from stays as it is written.
+    char created_at[SKR_POSITION_TIME_SIZE];
+    char created_at_utc[SKR_POSITION_TIME_SIZE];
+    const struct skr_value *utc = &columns[SKR_COLUMN_CREATED_AT_UTC];
+    skr_messenger_copy_time(&columns[SKR_COLUMN_CREATED_AT], created_at);
+    skr_messenger_copy_time(
+        utc->kind == SKR_NULL ? &columns[SKR_COLUMN_CREATED_AT] : utc,
+        created_at_utc);
+    // A time that cannot be read stays unknown; it decides nothing.
+    (void)skr_clock_parse_timestamp(created_at_utc,
+                                    &item->envelope.message.created_at_us);
+    enum skr_code code =
+        understand(messenger, id_namespace, created_at, &batch->arena, item);
+    if (code == SKR_NO_MEMORY)
+        return skr_fail_memory(error);
+    if (code != SKR_OK)
+        item->state = SKR_HOPELESS;
+    return SKR_OK;
+}
+
+// *is_ready: there is more to the row than its place in its partition.
+static enum skr_code
+take_partition(const struct skr_value *columns, struct skr_batch *batch,
+               struct skr_batch_item *item, bool *is_ready,
+               struct skr_error *error)
+{
+    const struct skr_value *key = &columns[SKR_COLUMN_PARTITION];
+    item->partition_key = skr_arena_text(
+        &batch->arena, key->bytes == NULL ? "" : key->bytes, key->size);
+    *is_ready = columns[SKR_COLUMN_IS_FREE].integer != 0;
+    if (!*is_ready)
+        item->state = SKR_NOT_READY;
+    return item->partition_key == NULL ? skr_fail_memory(error) : SKR_OK;
+}
+
 enum skr_code
 skr_messenger_take_row(const struct skr_messenger *messenger,
                        const char *id_namespace,
@@ -105,8 +145,6 @@ skr_messenger_take_row(const struct skr_messenger *messenger,
 {
     const struct skr_value *body = &columns[SKR_COLUMN_BODY];
     const struct skr_value *headers = &columns[SKR_COLUMN_HEADERS];
-    char created_at[SKR_POSITION_TIME_SIZE];
-    skr_messenger_copy_time(&columns[SKR_COLUMN_CREATED_AT], created_at);
     struct skr_batch_item *item = &batch->items[batch->count];
     *item = (struct skr_batch_item){
         .row = columns[SKR_COLUMN_ID].integer,
@@ -121,21 +159,15 @@ skr_messenger_take_row(const struct skr_messenger *messenger,
     };
     if (item->raw_headers == NULL || item->envelope.message.body == NULL)
         return skr_fail_memory(error);
-    // What ids are derived from stays as it is written.
-    char created_at_utc[SKR_POSITION_TIME_SIZE];
-    const struct skr_value *utc = &columns[SKR_COLUMN_CREATED_AT_UTC];
-    skr_messenger_copy_time(
-        utc->kind == SKR_NULL ? &columns[SKR_COLUMN_CREATED_AT] : utc,
-        created_at_utc);
-    // A time that cannot be read stays unknown; it decides nothing.
-    (void)skr_clock_parse_timestamp(created_at_utc,
-                                    &item->envelope.message.created_at_us);
-    enum skr_code code =
-        understand(messenger, id_namespace, created_at, &batch->arena, item);
-    if (code == SKR_NO_MEMORY)
-        return skr_fail_memory(error);
+    bool is_ready = true;
+    enum skr_code code = SKR_OK;
+    if (messenger->is_ordered)
+        code = take_partition(columns, batch, item, &is_ready, error);
+    if (code == SKR_OK && is_ready)
+        code = understand_row(messenger, id_namespace, columns, batch, item,
+                              error);
     if (code != SKR_OK)
-        item->state = SKR_HOPELESS;
+        return code;
     batch->count++;
     batch->bytes += item->size;
     return SKR_OK;

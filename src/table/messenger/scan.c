@@ -184,7 +184,8 @@ look_behind(struct skr_scan *scan, struct skr_error *error)
     code = find_ids(scan, (int64_t)limit, error);
     if (code != SKR_OK)
         return code;
-    bool is_last = scan->seen < limit && scan->id_count < scan->max_rows;
+    bool is_last =
+        scan->seen < limit && scan->id_count < scan->max_rows && !scan->is_cut;
     bool is_sweep = scan->position.due_mark[0] == '\0';
     code = skr_scan_fetch(scan, &scan->position.pass_cursor, error);
     size_t count = scan->batch->count;
@@ -195,6 +196,9 @@ look_behind(struct skr_scan *scan, struct skr_error *error)
         return SKR_OK;
     if (code == SKR_OK && is_last)
         end_pass(&scan->position);
+    else if (code == SKR_OK && scan->messenger->is_ordered)
+        scan->position.pass_cursor = scan->last_id;
+    scan->is_full = scan->is_full || scan->is_cut;
     return code;
 }
 
@@ -203,8 +207,10 @@ static enum skr_code
 fetch_all(struct skr_scan *scan, size_t limit, bool *saw_all,
           struct skr_error *error)
 {
-    *saw_all = scan->seen < limit && scan->id_count < scan->max_rows;
+    *saw_all =
+        scan->seen < limit && scan->id_count < scan->max_rows && !scan->is_cut;
     enum skr_code code = skr_scan_fetch(scan, NULL, error);
+    scan->is_full = scan->is_full || scan->is_cut;
     if (code != SKR_STOPPED || !scan->is_full)
         return code;
     *saw_all = false;
@@ -217,8 +223,10 @@ look_for_late(struct skr_scan *scan, struct skr_error *error)
 {
     const struct skr_messenger *messenger = scan->messenger;
     struct skr_position *position = &scan->position;
-    if (!skr_messenger_is_late_possible(messenger, position) ||
-        scan->now_ms < position->next_late_ms)
+    if (!skr_messenger_is_late_possible(messenger, position))
+        return SKR_OK;
+    // Where order counts nothing may pass what has just appeared.
+    if (!messenger->is_ordered && scan->now_ms < position->next_late_ms)
         return SKR_OK;
     bool saw_all = false;
     size_t limit =
@@ -350,6 +358,13 @@ read_some_beyond(struct skr_scan *scan, size_t limit, struct skr_error *error)
         skr_bind_integer(scan->messenger->redeliver_timeout_s),
         skr_bind_integer((int64_t)limit),
     };
+    if (scan->messenger->is_ordered) {
+        const struct skr_value ordered[] = {values[2], values[2], values[0],
+                                            values[1], values[3]};
+        return skr_scan_run_whole(
+            scan, is_first ? scan->sql->first : scan->sql->beyond, ordered,
+            SKR_COUNT_OF(ordered), error);
+    }
     if (scan->kind != SKR_SCAN_CLAIM)
         return skr_scan_run_whole(
             scan, is_first ? scan->sql->first : scan->sql->beyond, values,

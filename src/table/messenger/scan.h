@@ -29,6 +29,7 @@ struct skr_scan {
     int64_t *ids;     // found, in ascending order, and to be fetched
     size_t id_count;
     bool skips_waiting;  // those that the reader knows of
+    bool is_cut;         // of an ordered queue: some found no room
     size_t next_id;      // the first that is neither fetched nor passed over
     int64_t *mark;  // moves on with every id that is dealt with; NULL: none
 };
@@ -56,6 +57,11 @@ skr_scan_fetch(struct skr_scan *scan, int64_t *mark, struct skr_error *error);
 // left to read, stays as it was.
 SKR_MUST_CHECK enum skr_code
 skr_scan_fetch_only(struct skr_scan *scan, struct skr_error *error);
+
+// ordered.c: forgets the row that was asked for if it is not the head of its
+// partition.
+SKR_MUST_CHECK enum skr_code
+skr_scan_keep_head(struct skr_scan *scan, struct skr_error *error);
 
 // Runs a statement that gives whole rows beyond the cursor, and takes those
 // that are not in hand. SKR_STOPPED: the batch is full.

@@ -26,6 +26,11 @@ static const char unmark_sql[] = "UPDATE {table}{by_primary_key} "
 #define RETRY                                                     \
     "UPDATE {table} SET headers = ?, available_at = {now_plus}, " \
     "delivered_at = NULL WHERE id = ?"
+// The head of a partition that waits for people. Parameters: headers, id.
+#define BLOCK                                                    \
+    "UPDATE {table} SET headers = ?, "                           \
+    "available_at = '9999-12-31 23:59:59', delivered_at = NULL " \
+    "WHERE id = ?"
 // The body is copied inside the database, whatever its bytes are.
 // Parameters: headers, queue, id, lease if it is leased.
 #define COPY                                                 \
@@ -47,6 +52,7 @@ skr_messenger_fill_settle(struct skr_messenger *messenger)
            skr_messenger_fill(messenger, RETRY, &messenger->sql.retry) &&
            skr_messenger_fill(messenger, RETRY IF_LEASED,
                               &messenger->sql.retry_leased) &&
+           skr_messenger_fill(messenger, BLOCK, &messenger->sql.block) &&
            skr_messenger_fill(messenger, COPY,
                               &messenger->sql.copy_to_failed) &&
            skr_messenger_fill(messenger, COPY IF_LEASED,
@@ -134,6 +140,30 @@ retry_later(struct settling *settling, struct skr_batch_item *item,
     }
     skr_text_fini(&json);
     item->lost = code == SKR_OK && settling->is_leased && affected == 0;
+    return code;
+}
+
+// With the reason in its headers, and the count of retries as it was.
+static enum skr_code
+block(struct settling *settling, struct skr_batch_item *item,
+      struct skr_error *error)
+{
+    struct skr_text json = {0};
+    int64_t unused = 0;
+    item->is_excused = true;
+    enum skr_code code =
+        mark_retry(&settling->arena, item, &json, &unused, error);
+    const struct skr_value values[] = {skr_bind_bytes(json.bytes, json.size),
+                                       skr_bind_integer(item->row)};
+    if (code == SKR_OK)
+        code = skr_tx_run(settling->tx,
+                          &(struct skr_statement){
+                              .sql = settling->messenger->sql.block,
+                              .values = values,
+                              .value_count = SKR_COUNT_OF(values),
+                          },
+                          error);
+    skr_text_fini(&json);
     return code;
 }
 
@@ -230,7 +260,11 @@ settle_item(struct settling *settling, struct skr_batch_item *item,
     switch (item->state) {
     case SKR_READ:
     case SKR_SENT:
-    case SKR_DONE: return SKR_OK;
+    case SKR_DONE:
+    case SKR_NOT_READY:
+    case SKR_BEHIND:
+    case SKR_CHAINED: return SKR_OK;
+    case SKR_BLOCKED: return block(settling, item, error);
     case SKR_RETRY_LATER: return retry_later(settling, item, error);
     case SKR_HOPELESS:
         if (settling->messenger->failed_table == NULL)

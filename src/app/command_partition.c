@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: MIT
+#include "app/app.h"
+#include "app/transports.h"
+#include "base/error.h"
+#include "table/messenger/messenger.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static enum skr_code
+find_ordered(const struct skr_config *config, const char *name,
+             const struct skr_config_transport **outbox,
+             struct skr_error *error)
+{
+    const struct skr_config_transport *found = NULL;
+    if (name != NULL) {
+        enum skr_code code =
+            skr_config_find_transport(config, name, &found, error);
+        if (code != SKR_OK)
+            return code;
+        if (!found->is_ordered)
+            return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
+                            "transport %s is %s://, which has no partitions",
+                            name, found->scheme);
+        *outbox = found;
+        return SKR_OK;
+    }
+    for (size_t i = 0; i < config->transport_count; i++) {
+        if (!config->transports[i].is_ordered)
+            continue;
+        if (found != NULL)
+            return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
+                            "there are several ordered outboxes; name one: "
+                            "--transport=%s",
+                            found->name);
+        found = &config->transports[i];
+    }
+    if (found == NULL)
+        return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
+                        "no ordered outbox is configured; its DSN begins with "
+                        "ordered-doctrine://");
+    *outbox = found;
+    return SKR_OK;
+}
+
+static enum skr_code
+end_block(const struct skr_config *config,
+          const struct skr_config_transport *outbox, const char *key,
+          bool skips, int64_t *row, struct skr_error *error)
+{
+    const struct skr_db_ops *ops = NULL;
+    struct skr_db *db = NULL;
+    struct skr_table *table = NULL;
+    enum skr_code code = skr_transport_database(outbox->database, &ops, error);
+    if (code == SKR_OK)
+        code = skr_transport_table(config, outbox, &table, error);
+    if (code == SKR_OK)
+        code = skr_db_open(ops, outbox->database->url, &db, error);
+    if (code == SKR_OK)
+        code = table->ops->check(table, db, error);
+    if (code == SKR_OK)
+        code = skr_messenger_end_block(table, db, key, skips, row, error);
+    skr_db_close(db);
+    skr_table_free(table);
+    return code;
+}
+
+static enum skr_code
+run(const struct skr_app *app, const struct skr_config *config,
+    struct skr_error *error)
+{
+    const struct skr_arguments *arguments = app->arguments;
+    const char *what = arguments->positional[0];
+    const char *key = arguments->positional[1];
+    const struct skr_config_transport *outbox = NULL;
+    int64_t row = 0;
+    bool skips = strcmp(what, "skip") == 0;
+    if (!skips && strcmp(what, "retry") != 0)
+        return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
+                        "partition %.40s: skip and retry are known", what);
+    enum skr_code code = find_ordered(
+        config, skr_arguments_find(arguments, "transport"), &outbox, error);
+    if (code == SKR_OK)
+        code = end_block(config, outbox, key, skips, &row, error);
+    if (code != SKR_OK)
+        return code;
+    printf(skips ? "%s: row %lld moved to the failed table; its partition "
+                   "goes on\n"
+                 : "%s: row %lld is due; its partition goes on once it is "
+                   "sent\n",
+           outbox->name, (long long)row);
+    return SKR_OK;
+}
+
+enum skr_exit
+skr_command_partition(struct skr_app *app)
+{
+    return skr_app_run_configured(app, run);
+}

@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: MIT
+// What people do with a partition that waits: look at its head, make it due, or
+// move it out of the way.
+
+#include "base/error.h"
+#include "base/text.h"
+#include "table/messenger/layout.h"
+
+#include <string.h>
+
+// Parameters: queue, key, twice.
+static const char head_sql[] =
+    "SELECT " SKR_MESSENGER_COLUMNS ", 1, partition_key, available_at, "
+    "CASE WHEN available_at = '9999-12-31 23:59:59' THEN 1 ELSE 0 END "
+    "FROM {table} WHERE {queue_is} AND partition_key = ? "
+    "AND {partition_bytes} = ? AND " SKR_MESSENGER_UNFINISHED
+    " ORDER BY id LIMIT 1";
+// A reader looks for times that have come since it last did: this one is yet to
+// come, by a second. Parameters: seconds, id.
+static const char make_due_sql[] =
+    "UPDATE {table} SET available_at = {now_plus} WHERE id = ?";
+// What waits for its own time goes on doing so. Parameters: seconds, id.
+static const char touch_sql[] =
+    "UPDATE {table} SET available_at = {now_plus} WHERE id = ? "
+    "AND available_at <= {now}";
+
+bool
+skr_messenger_fill_partition(struct skr_messenger *messenger)
+{
+    return !messenger->is_ordered ||
+           (skr_messenger_fill(messenger, head_sql,
+                               &messenger->sql.whole_head) &&
+            skr_messenger_fill(messenger, make_due_sql,
+                               &messenger->sql.make_due) &&
+            skr_messenger_fill(messenger, touch_sql, &messenger->sql.touch));
+}
+
+struct finding {
+    const struct skr_messenger *messenger;
+    struct skr_batch batch;
+    struct skr_position position;  // for the ids of rows that have none
+    bool is_blocked;
+};
+
+static enum skr_code
+take_head(const struct skr_value *columns, size_t count, void *user,
+          struct skr_error *error)
+{
+    (void)count;
+    struct finding *finding = user;
+    finding->is_blocked = columns[SKR_COLUMN_COUNT + 1].integer != 0;
+    return skr_messenger_take_row(finding->messenger,
+                                  finding->position.id_namespace, columns,
+                                  &finding->batch, error);
+}
+
+static enum skr_code
+find_head(struct finding *finding, struct skr_tx tx, const char *key,
+          struct skr_error *error)
+{
+    const struct skr_value values[] = {skr_bind_text(finding->messenger->queue),
+                                       skr_bind_text(key), skr_bind_text(key)};
+    skr_batch_clear(&finding->batch);
+    return skr_tx_run(tx,
+                      &(struct skr_statement){
+                          .sql = finding->messenger->sql.whole_head,
+                          .values = values,
+                          .value_count = SKR_COUNT_OF(values),
+                          .each_row = take_head,
+                          .user = finding,
+                      },
+                      error);
+}
+
+static enum skr_code
+set_due(const struct finding *finding, struct skr_tx tx, const char *sql,
+        struct skr_error *error)
+{
+    const struct skr_value values[] = {
+        skr_bind_integer(1), skr_bind_integer(finding->batch.items[0].row)};
+    return skr_tx_run(
+        tx,
+        &(struct skr_statement){
+            .sql = sql, .values = values, .value_count = SKR_COUNT_OF(values)},
+        error);
+}
+
+// Why it was blocked, as its headers say.
+static void
+find_reason(struct finding *finding, struct skr_batch_item *item)
+{
+    const struct skr_headers *headers = &item->envelope.headers;
+    const char *stamp =
+        skr_headers_find(headers->items, headers->count, SKR_HEADER_ERROR);
+    const char *text = NULL;
+    if (stamp != NULL &&
+        skr_stamp_read(&finding->batch.arena, stamp, "exceptionMessage", &text,
+                       NULL) != SKR_OK)
+        text = NULL;
+    skr_fail(&item->reason, SKR_REFUSED, SKR_GIVE_UP, "%s",
+             text == NULL ? "skipped by hand" : text);
+}
+
+static enum skr_code
+refuse(const struct finding *finding, const char *key, struct skr_error *error)
+{
+    if (finding->batch.count == 0)
+        return skr_fail(error, SKR_MISSING, SKR_GIVE_UP,
+                        "table %s holds no message of the partition '%.80s'",
+                        finding->messenger->name, key);
+    return skr_fail(error, SKR_REFUSED, SKR_GIVE_UP,
+                    "the partition '%.80s' is not blocked: its head, row %lld, "
+                    "is on its way or waits for its time",
+                    key, (long long)finding->batch.items[0].row);
+}
+
+static enum skr_code
+skip_head(struct finding *finding, const struct skr_table *table,
+          struct skr_db *db, const char *key, int64_t *row,
+          struct skr_error *error)
+{
+    enum skr_code code = find_head(finding, skr_db_tx(db), key, error);
+    if (code != SKR_OK)
+        return code;
+    if (finding->batch.count == 0 || !finding->is_blocked)
+        return refuse(finding, key, error);
+    struct skr_batch_item *item = &finding->batch.items[0];
+    *row = item->row;
+    find_reason(finding, item);
+    item->state = SKR_HOPELESS;
+    code = table->ops->settle(table, db, &finding->batch, error);
+    if (code == SKR_OK)
+        code = find_head(finding, skr_db_tx(db), key, error);
+    if (code != SKR_OK || finding->batch.count == 0)
+        return code;
+    return set_due(finding, skr_db_tx(db), finding->messenger->sql.touch,
+                   error);
+}
+
+static enum skr_code
+retry_head(struct finding *finding, struct skr_db *db, const char *key,
+           int64_t *row, struct skr_error *error)
+{
+    enum skr_code code = find_head(finding, skr_db_tx(db), key, error);
+    if (code != SKR_OK)
+        return code;
+    if (finding->batch.count == 0 || !finding->is_blocked)
+        return refuse(finding, key, error);
+    *row = finding->batch.items[0].row;
+    return set_due(finding, skr_db_tx(db), finding->messenger->sql.make_due,
+                   error);
+}
+
+enum skr_code
+skr_messenger_end_block(const struct skr_table *table, struct skr_db *db,
+                        const char *key, bool skips, int64_t *row,
+                        struct skr_error *error)
+{
+    struct finding finding = {.messenger = skr_messenger_of(table)};
+    enum skr_code code = skr_batch_init(&finding.batch, 1, error);
+    if (code != SKR_OK)
+        return code;
+    code = table->ops->start(table, db, &finding.position, error);
+    if (code == SKR_OK)
+        code = skips ? skip_head(&finding, table, db, key, row, error)
+                     : retry_head(&finding, db, key, row, error);
+    skr_batch_fini(&finding.batch);
+    return code;
+}

@@ -1,0 +1,434 @@
+// SPDX-License-Identifier: MIT
+// A relay on an ordered outbox: the messages of a partition one after the
+// other, whatever becomes of each.
+
+#include "base/arena.h"
+#include "conformance/relay_world.h"
+#include "db/sql.h"
+
+enum { MOST_KEYS = 64 };
+
+static int
+set_up_ordered(void **state)
+{
+    set_up_as(state, true);
+    struct fixture *fixture = *state;
+    fixture->options.blocks_partitions = true;
+    struct skr_error error = {0};
+    if (skr_table_create(fixture->table, fixture->db, &error) != SKR_OK)
+        fail_msg("%s", error.text);
+    return 0;
+}
+
+static void
+insert_on(struct skr_db *db, const char *key, const char *body, int delay_s)
+{
+    const struct skr_value values[] = {
+        skr_bind_text(body), skr_bind_text("{\"type\":\"order.placed\"}"),
+        skr_bind_text(key), skr_bind_integer(delay_s)};
+    skr_test_run_template(db,
+                          delay_s == 0
+                              ? "INSERT INTO messenger_outbox (body, headers, "
+                                "queue_name, partition_key, created_at, "
+                                "available_at) VALUES (?, ?, 'outbox', ?, "
+                                "{now}, {now})"
+                              : "INSERT INTO messenger_outbox (body, headers, "
+                                "queue_name, partition_key, created_at, "
+                                "available_at) VALUES (?, ?, 'outbox', ?, "
+                                "{now}, {now_plus})",
+                          values, delay_s == 0 ? 3 : 4);
+}
+
+static void
+insert_keyed(struct fixture *fixture, const char *key, int number)
+{
+    char body[64];
+    snprintf(body, sizeof(body), "%s:%d", key, number);
+    insert_on(fixture->db, key, body, 0);
+}
+
+// Messages 0 to each - 1 of keys "k0", "k1", ..., by turns.
+static void
+insert_keys(struct fixture *fixture, int keys, int from, int to)
+{
+    char key[16];
+    assert_int_equal(skr_db_begin(fixture->db, SKR_BEGIN_WRITE, NULL), SKR_OK);
+    for (int number = from; number < to; number++)
+        for (int i = 0; i < keys; i++) {
+            snprintf(key, sizeof(key), "k%d", i);
+            insert_keyed(fixture, key, number);
+        }
+    assert_int_equal(skr_db_commit(fixture->db, NULL), SKR_OK);
+}
+
+static int
+number_of(const struct skr_fake_message *message)
+{
+    return atoi(strchr(message->body, ':') + 1);
+}
+
+static bool
+is_of(const struct skr_fake_message *message, const char *key)
+{
+    size_t size = strlen(key);
+    return strncmp(message->body, key, size) == 0 && message->body[size] == ':';
+}
+
+// First occurrences of a key are 0, 1, 2, ...: none is lost, none comes early.
+// Gives how many there are.
+static int
+judge_key(const struct skr_fake *fake, const char *key)
+{
+    int next = 0;
+    for (size_t i = 0; i < fake->got_count; i++) {
+        if (!is_of(&fake->got[i], key))
+            continue;
+        int number = number_of(&fake->got[i]);
+        if (number > next)
+            fail_msg("%s:%d came when %d was expected", key, number, next);
+        next += number == next;
+    }
+    return next;
+}
+
+static void
+judge(const struct fixture *fixture, int keys, int each)
+{
+    char key[16];
+    for (int i = 0; i < keys; i++) {
+        snprintf(key, sizeof(key), "k%d", i);
+        assert_int_equal(judge_key(&fixture->fake, key), each);
+    }
+}
+
+static void
+test_partitions_arrive_in_order(void **state)
+{
+    struct fixture *fixture = *state;
+    insert_keys(fixture, 50, 0, 60);
+    run_until_empty(fixture);
+    assert_int_equal(fixture->fake.got_count, 3000);
+    judge(fixture, 50, 60);
+    assert_int_equal(skr_test_number(fixture->db, ROWS), 0);
+}
+
+static bool
+got_ten(void *user)
+{
+    struct fixture *fixture = user;
+    return skr_fake_got(&fixture->fake) == 10;
+}
+
+static void
+test_one_message_of_a_partition_is_under_way(void **state)
+{
+    struct fixture *fixture = *state;
+    skr_fake_hold_back(&fixture->fake, true);
+    insert_keys(fixture, 10, 0, 20);
+    start(fixture);
+    assert_true(skr_test_eventually(got_ten, fixture, WAIT_MS));
+    // It has nothing to do by now, and would send more if it ever did.
+    skr_clock_sleep(-1, 100);
+    assert_int_equal(skr_fake_got(&fixture->fake), 10);
+    skr_fake_hold_back(&fixture->fake, false);
+    assert_true(skr_test_eventually(outbox_is_empty, fixture, WAIT_MS));
+    stop(fixture);
+    assert_int_equal(fixture->fake.most_unanswered, 10);
+    judge(fixture, 10, 20);
+}
+
+static void
+test_a_partition_that_is_longer_than_the_window_arrives_in_order(void **state)
+{
+    struct fixture *fixture = *state;
+    fixture->options.in_flight = 100;
+    insert_keys(fixture, 1, 0, 1000);
+    insert_keys(fixture, 3, 1000, 1001);
+    run_until_empty(fixture);
+    assert_int_equal(judge_key(&fixture->fake, "k0"), 1001);
+    assert_int_equal(skr_test_number(fixture->db, ROWS), 0);
+}
+
+static void
+test_messages_without_a_key_have_no_order(void **state)
+{
+    struct fixture *fixture = *state;
+    skr_fake_hold_back(&fixture->fake, true);
+    for (int i = 0; i < 10; i++)
+        insert_on(fixture->db, "", "free:0", 0);
+    start(fixture);
+    assert_true(skr_test_eventually(got_ten, fixture, WAIT_MS));
+    skr_fake_hold_back(&fixture->fake, false);
+    assert_true(skr_test_eventually(outbox_is_empty, fixture, WAIT_MS));
+    stop(fixture);
+}
+
+static enum skr_fate
+refuse_k1_5_once(const struct skr_fake_message *message, size_t count,
+                 void *user)
+{
+    (void)user;
+    return strcmp(message->body, "k1:5") == 0 && count == 1 ? SKR_REFUSED_ONCE
+                                                            : SKR_CONFIRMED;
+}
+
+static bool
+others_are_through(void *user)
+{
+    struct fixture *fixture = user;
+    return skr_test_number(fixture->db, ROWS " WHERE partition_key <> 'k1'") ==
+           0;
+}
+
+static void
+test_a_retry_holds_back_its_own_partition(void **state)
+{
+    struct fixture *fixture = *state;
+    fixture->fake.fate = refuse_k1_5_once;
+    fixture->options.retry.delay_ms = 3000;
+    insert_keys(fixture, 3, 0, 10);
+    start(fixture);
+    assert_true(skr_test_eventually(others_are_through, fixture, WAIT_MS));
+    assert_int_equal(skr_test_number(fixture->db, ROWS), 5);
+    insert_keys(fixture, 3, 10, 12);
+    assert_true(skr_test_eventually(others_are_through, fixture, WAIT_MS));
+    assert_int_equal(skr_test_number(fixture->db, ROWS), 7);
+    assert_true(skr_test_eventually(outbox_is_empty, fixture, WAIT_MS));
+    stop(fixture);
+    assert_int_equal(fixture->fake.got_count, 37);
+    judge(fixture, 3, 12);
+}
+
+static void
+test_what_is_scheduled_holds_back_its_own_partition(void **state)
+{
+    struct fixture *fixture = *state;
+    insert_on(fixture->db, "k1", "k1:0", 4);
+    insert_keyed(fixture, "k0", 0);
+    insert_keyed(fixture, "k1", 1);
+    insert_keyed(fixture, "k1", 2);
+    start(fixture);
+    assert_true(skr_test_eventually(others_are_through, fixture, WAIT_MS));
+    assert_int_equal(skr_test_number(fixture->db, ROWS), 3);
+    assert_true(skr_test_eventually(outbox_is_empty, fixture, WAIT_MS));
+    stop(fixture);
+    assert_int_equal(judge_key(&fixture->fake, "k1"), 3);
+}
+
+static enum skr_fate
+refuse_k1_5_for_good(const struct skr_fake_message *message, size_t count,
+                     void *user)
+{
+    const bool *is_mended = user;
+    (void)count;
+    return strcmp(message->body, "k1:5") == 0 &&
+                   !__atomic_load_n(is_mended, __ATOMIC_RELAXED)
+               ? SKR_REFUSED_FOR_GOOD
+               : SKR_CONFIRMED;
+}
+
+#define HEAD_IS_BLOCKED                                           \
+    ROWS " WHERE body = 'k1:5' AND partition_key = 'k1' AND "     \
+         "available_at = '9999-12-31 23:59:59' AND headers LIKE " \
+         "'%refuses%'"
+
+static bool
+is_blocked(void *user)
+{
+    struct fixture *fixture = user;
+    return skr_test_number(fixture->db, HEAD_IS_BLOCKED) == 1 &&
+           others_are_through(user);
+}
+
+static void
+test_what_cannot_be_sent_blocks_its_partition_until_it_is_made_due(void **state)
+{
+    struct fixture *fixture = *state;
+    bool is_mended = false;
+    fixture->fake.fate = refuse_k1_5_for_good;
+    fixture->fake.user = &is_mended;
+    insert_keys(fixture, 3, 0, 10);
+    start(fixture);
+    assert_true(skr_test_eventually(is_blocked, fixture, WAIT_MS));
+    assert_int_equal(skr_test_number(fixture->db, ROWS), 5);
+    assert_int_equal(skr_test_number(fixture->db, FAILED), 0);
+    __atomic_store_n(&is_mended, true, __ATOMIC_RELAXED);
+    const struct skr_value one = skr_bind_integer(1);
+    skr_test_run_template(fixture->db,
+                          "UPDATE messenger_outbox SET available_at = "
+                          "{now_plus} WHERE body = 'k1:5'",
+                          &one, 1);
+    assert_true(skr_test_eventually(outbox_is_empty, fixture, WAIT_MS));
+    stop(fixture);
+    judge(fixture, 3, 10);
+    assert_int_equal(fixture->blocked, 1);
+}
+
+static void
+test_a_block_outlives_the_relay_and_does_not_keep_it_from_ending(void **state)
+{
+    struct fixture *fixture = *state;
+    bool is_mended = false;
+    fixture->fake.fate = refuse_k1_5_for_good;
+    fixture->fake.user = &is_mended;
+    insert_keys(fixture, 3, 0, 10);
+    run_until_empty(fixture);
+    is_mended = true;
+    run_until_empty(fixture);
+    assert_true(is_blocked(fixture));
+    assert_int_equal(skr_test_number(fixture->db, ROWS), 5);
+    assert_int_equal(judge_key(&fixture->fake, "k0"), 10);
+    assert_int_equal(judge_key(&fixture->fake, "k1"), 6);
+}
+
+static void
+test_what_cannot_be_sent_may_be_skipped(void **state)
+{
+    struct fixture *fixture = *state;
+    bool is_mended = false;
+    fixture->options.blocks_partitions = false;
+    fixture->fake.fate = refuse_k1_5_for_good;
+    fixture->fake.user = &is_mended;
+    insert_keys(fixture, 3, 0, 10);
+    run_until_empty(fixture);
+    assert_int_equal(skr_test_number(fixture->db, ROWS), 0);
+    assert_int_equal(skr_test_number(fixture->db, FAILED), 1);
+    judge(fixture, 3, 10);
+}
+
+static void
+test_what_cannot_be_understood_waits_for_its_turn(void **state)
+{
+    struct fixture *fixture = *state;
+    fixture->options.blocks_partitions = false;
+    for (int i = 0; i < 3; i++)
+        insert_keyed(fixture, "k0", i);
+    skr_test_run_template(
+        fixture->db,
+        "INSERT INTO messenger_outbox (body, headers, queue_name, "
+        "partition_key, created_at, available_at) VALUES ('x', 'no json', "
+        "'outbox', 'k0', {now}, {now})",
+        NULL, 0);
+    for (int i = 3; i < 6; i++)
+        insert_keyed(fixture, "k0", i);
+    run_until_empty(fixture);
+    assert_int_equal(judge_key(&fixture->fake, "k0"), 6);
+    assert_int_equal(skr_test_number(fixture->db, FAILED), 1);
+}
+
+static enum skr_fate
+close_k1_twice(const struct skr_fake_message *message, size_t count, void *user)
+{
+    (void)user;
+    return is_of(message, "k1") && count <= 2 && number_of(message) == 3
+               ? SKR_ROUTE_CLOSED
+               : SKR_CONFIRMED;
+}
+
+static void
+test_a_closed_route_keeps_the_order(void **state)
+{
+    struct fixture *fixture = *state;
+    fixture->fake.fate = close_k1_twice;
+    insert_keys(fixture, 3, 0, 10);
+    start(fixture);
+    assert_true(skr_test_eventually(outbox_is_empty, fixture, WAIT_MS));
+    stop(fixture);
+    judge(fixture, 3, 10);
+}
+
+static enum skr_fate
+misbehave(const struct skr_fake_message *message, size_t count, void *user)
+{
+    unsigned *seed = user;
+    (void)message;
+    if (count > 3)
+        return SKR_CONFIRMED;
+    int kind = rand_r(seed) % 100;
+    return kind < 4   ? SKR_REFUSED_ONCE
+           : kind < 5 ? SKR_UNCERTAIN
+           : kind < 6 ? SKR_ROUTE_CLOSED
+                      : SKR_CONFIRMED;
+}
+
+static void
+test_order_holds_whatever_the_broker_does(void **state)
+{
+    struct fixture *fixture = *state;
+    unsigned seed = (unsigned)skr_clock_wall_us();
+    print_message("seed %u\n", seed);
+    fixture->fake.fate = misbehave;
+    fixture->fake.user = &seed;
+    fixture->options.retry.max_retries = 100;
+    fixture->options.in_flight = 60;
+    insert_keys(fixture, 40, 0, 10);
+    start(fixture);
+    insert_keys(fixture, 30, 10, 20);
+    assert_true(skr_test_eventually(outbox_is_empty, fixture, 60000));
+    stop(fixture);
+    judge(fixture, 30, 20);
+    assert_int_equal(skr_test_number(fixture->db, FAILED), 0);
+}
+
+static bool
+has_several_writers(const struct fixture *fixture)
+{
+    struct skr_arena arena = {0};
+    const char *sql =
+        skr_sql_fill(skr_db_dialect(fixture->db), &arena, "{horizon}", NULL, 0);
+    bool has = sql != NULL && sql[0] != '\0';
+    skr_arena_fini(&arena);
+    return has;
+}
+
+// Ids are given at the insert: what commits later with a smaller id is neither
+// lost nor does it let its successor pass once both are there.
+static void
+test_what_commits_late_is_not_passed(void **state)
+{
+    struct fixture *fixture = *state;
+    if (!has_several_writers(fixture))
+        skip();
+    struct skr_db *early = skr_test_connect(&fixture->database);
+    assert_int_equal(skr_db_begin(early, SKR_BEGIN_WRITE, NULL), SKR_OK);
+    insert_on(early, "k0", "k0:0", 0);
+    insert_keyed(fixture, "k1", 0);
+    start(fixture);
+    assert_true(skr_test_eventually(others_are_through, fixture, WAIT_MS) ||
+                skr_fake_got(&fixture->fake) > 0);
+    for (int i = 1; i < 5; i++)
+        insert_keyed(fixture, "k2", i - 1);
+    insert_on(early, "k0", "k0:1", 0);
+    assert_int_equal(skr_db_commit(early, NULL), SKR_OK);
+    assert_true(skr_test_eventually(outbox_is_empty, fixture, WAIT_MS));
+    stop(fixture);
+    assert_int_equal(judge_key(&fixture->fake, "k0"), 2);
+    skr_db_close(early);
+}
+
+#define ORDERED(test) \
+    cmocka_unit_test_setup_teardown(test, set_up_ordered, tear_down)
+
+int
+main(void)
+{
+    const struct CMUnitTest tests[] = {
+        ORDERED(test_partitions_arrive_in_order),
+        ORDERED(test_one_message_of_a_partition_is_under_way),
+        ORDERED(
+            test_a_partition_that_is_longer_than_the_window_arrives_in_order),
+        ORDERED(test_messages_without_a_key_have_no_order),
+        ORDERED(test_a_retry_holds_back_its_own_partition),
+        ORDERED(test_what_is_scheduled_holds_back_its_own_partition),
+        ORDERED(
+            test_what_cannot_be_sent_blocks_its_partition_until_it_is_made_due),
+        ORDERED(
+            test_a_block_outlives_the_relay_and_does_not_keep_it_from_ending),
+        ORDERED(test_what_cannot_be_sent_may_be_skipped),
+        ORDERED(test_what_cannot_be_understood_waits_for_its_turn),
+        ORDERED(test_a_closed_route_keeps_the_order),
+        ORDERED(test_order_holds_whatever_the_broker_does),
+        ORDERED(test_what_commits_late_is_not_passed),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
