@@ -1,0 +1,161 @@
+"""Ordered outboxes as an application and its operators meet them."""
+import json
+
+import pytest
+
+import shop as shops
+
+CONFIG = """\
+databases:
+    default: 'sqlite:///%kernel.project_dir%/shop.db'
+transports:
+    outbox:
+        dsn: '{scheme}://default?table_name=messenger_outbox&queue_name=outbox'
+        relay_to: orders{options}
+    orders:
+        dsn: 'queue://default?queue_name=orders'
+"""
+BODIES = ("SELECT body FROM messenger_messages WHERE queue_name = 'orders' "
+          "ORDER BY id")
+COLUMNS = "SELECT name FROM pragma_table_info('messenger_outbox')"
+
+
+def configure(world, scheme="ordered-doctrine", options=""):
+    world.write_config(CONFIG.format(scheme=scheme, options=options))
+
+
+@pytest.fixture
+def world(tmp_path):
+    opened = shops.Shop(tmp_path)
+    configure(opened)
+    yield opened
+    opened.close()
+
+
+def publish(world, number, key):
+    world.check("publish", "order.placed", "--body", str(number),
+                "--partition-key", key)
+
+
+def bodies(world):
+    return [row[0] for row in world.query("shop", BODIES)]
+
+
+def test_setup_makes_the_column_and_its_index_and_may_run_again(world):
+    for _ in range(2):
+        world.check("setup")
+        assert ("partition_key",) in world.query("shop", COLUMNS)
+        assert world.query(
+            "shop", "SELECT COUNT(*) FROM sqlite_master WHERE name = "
+            "'messenger_outbox_idx_partition_id'") == [(1,)]
+
+
+def test_setup_adds_the_column_to_a_table_with_rows(world):
+    configure(world, "doctrine")
+    world.check("publish", "order.placed", "--body", "1")
+    configure(world)
+    result = world.run("relay", "outbox", "--time-limit", "1")
+    assert "skirnir setup" in result.stderr + result.stdout
+    assert "would run: ALTER TABLE" in world.check("setup", "--dry-run")
+    assert "ran: ALTER TABLE" in world.check("setup")
+    assert "ran:" not in world.check("setup")
+    publish(world, 2, "a")
+    world.check("relay", "outbox", "--stop-when-empty")
+    assert bodies(world) == ["1", "2"]
+
+
+def test_a_message_without_a_key_is_refused(world):
+    world.check("setup")
+    result = world.run("publish", "order.placed", "--body", "1")
+    assert result.returncode != 0
+    assert "order.placed has no partition key" in result.stderr
+    publish(world, 1, "")
+    result = world.run("publish", "order.placed", "--body", "1",
+                       "--partition-key", "x" * 256)
+    assert result.returncode != 0 and "255 bytes" in result.stderr
+    publish(world, 2, "x" * 255)
+    assert world.query("shop", "SELECT partition_key FROM messenger_outbox "
+                       "ORDER BY id") == [("",), ("x" * 255,)]
+
+
+def test_the_key_stays_at_home(world):
+    publish(world, 1, "customer-4711")
+    world.check("relay", "outbox", "--stop-when-empty")
+    [(headers,)] = world.query(
+        "shop", "SELECT headers FROM messenger_messages")
+    assert "4711" not in headers and json.loads(headers)["type"]
+
+
+def relayed(world):
+    world.check("relay", "outbox", "--stop-when-empty")
+    return bodies(world)
+
+
+def block(world):
+    """The second of three messages of key a cannot be understood."""
+    world.check("setup")
+    for number, key in [(1, "a"), (2, "a"), (3, "a"), (4, "b")]:
+        publish(world, number, key)
+    connection = world.open("shop")
+    connection.execute("UPDATE messenger_outbox SET headers = '{}' "
+                       "WHERE body = '2'")
+    world.check("relay", "outbox", "--stop-when-empty")
+    assert bodies(world) == ["1", "4"]
+    return connection
+
+
+def test_a_blocked_partition_is_said_and_can_be_skipped(world):
+    world.check("setup")
+    for number in (1, 2, 3):
+        publish(world, number, "a")
+    world.open("shop").execute(
+        "UPDATE messenger_outbox SET headers = '{}' WHERE body = '2'")
+    result = world.run("relay", "outbox", "--stop-when-empty")
+    said = [line for line in (result.stderr + result.stdout).splitlines()
+            if "relay.partition_blocked" in line]
+    assert len(said) == 1 and "partition=a" in said[0] and "row=2" in said[0]
+    assert "row 2" in world.check("partition", "skip", "a")
+    assert world.query("shop", "SELECT COUNT(*) FROM messenger_messages "
+                       "WHERE queue_name LIKE 'failed%' AND body = '2'"
+                       ) == [(1,)]
+    world.check("relay", "outbox", "--stop-when-empty")
+    # The next one was made due a second later, so that a relay that runs
+    # notices it.
+    shops.until(lambda: relayed(world) == ["1", "3"], "the rest")
+
+
+def test_a_blocked_partition_can_be_tried_again(world):
+    connection = block(world)
+    assert world.run("partition", "retry", "b").returncode != 0
+    assert world.run("partition", "skip", "none").returncode != 0
+    connection.execute("UPDATE messenger_outbox SET headers = "
+                       "'{\"type\":\"order.placed\"}' WHERE body = '2'")
+    world.check("partition", "retry", "a", "--transport", "outbox")
+    shops.until(lambda: relayed(world) == ["1", "4", "2", "3"], "the rest")
+
+
+def test_a_relay_that_runs_goes_on_by_itself(world):
+    block(world)
+    relay = world.start("relay", "outbox")
+    world.check("partition", "skip", "a")
+    shops.until(lambda: bodies(world) == ["1", "4", "3"], "the rest")
+    relay.stop()
+
+
+def test_on_failure_skip_goes_on_at_once(world):
+    configure(world, options="\n        on_failure: skip")
+    world.check("setup")
+    for number in (1, 2, 3):
+        publish(world, number, "a")
+    world.open("shop").execute(
+        "UPDATE messenger_outbox SET headers = '{}' WHERE body = '2'")
+    world.check("relay", "outbox", "--stop-when-empty")
+    assert bodies(world) == ["1", "3"]
+    assert world.query("shop", "SELECT COUNT(*) FROM messenger_outbox"
+                       ) == [(0,)]
+
+
+def test_leases_on_rows_are_refused(world):
+    configure(world, options="\n        claim: lease")
+    result = world.run("relay", "outbox", "--time-limit", "1")
+    assert result.returncode != 0 and "claim: locked" in result.stderr
