@@ -41,6 +41,11 @@ list_head(struct skr_pump *pump, const char *key, int64_t not_before_ms,
           struct skr_error *error)
 {
     uint64_t partition = skr_order_partition(key);
+    // What is left of a run is anybody's once it is settled.
+    if (!is_alone(pump)) {
+        skr_order_unblock(&pump->order, partition);
+        return SKR_OK;
+    }
     if (!skr_order_set_listed(&pump->order, partition, true))
         return SKR_OK;
     return skr_heads_add(&pump->heads, key, not_before_ms, error);
@@ -169,7 +174,8 @@ skr_pump_arrange(struct skr_pump *pump, struct skr_slot *slot,
     if (is_only && has_order(&batch->items[0]) &&
         skr_order_is_in_hand(
             &pump->order, skr_order_partition(batch->items[0].partition_key))) {
-        skr_batch_clear(batch);
+        batch->count = 0;
+        batch->bytes = 0;
         return SKR_OK;
     }
     return arrange(pump, slot, is_only, error);

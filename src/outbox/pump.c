@@ -123,6 +123,9 @@ submit(struct skr_pump *pump, struct skr_slot *slot, enum skr_code code,
        struct skr_error *error)
 {
     if (slot->batch.count == 0) {
+        // What was claimed, and cannot be sent now, is let go.
+        if (slot->db != NULL && slot->batch.claim == SKR_CLAIM_LOCKED)
+            skr_db_rollback(slot->db);
         skr_settler_put_back(pump->settler, slot);
         return code;
     }

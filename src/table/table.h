@@ -11,7 +11,11 @@
 #include "message/batch.h"
 #include "message/failure.h"
 
-enum { SKR_POSITION_TIME_SIZE = 20, SKR_POSITION_NAMESPACE_SIZE = 64 };
+enum {
+    SKR_POSITION_TIME_SIZE = 20,
+    SKR_POSITION_NAMESPACE_SIZE = 64,
+    SKR_POSITION_KEY_SIZE = 1024,  // 255 characters of any kind
+};
 
 enum { SKR_HORIZON_MARKS = 16 };
 
@@ -57,6 +61,13 @@ struct skr_position {
     int64_t held_from;
     int64_t next_held_ms;     // by skr_clock_ms()
     int64_t next_expired_ms;  // when to look for leases that ran out
+
+    // Claims in an ordered queue: partitions are looked at in rounds.
+    char partition_cursor[SKR_POSITION_KEY_SIZE];  // "": a round begins
+    int64_t free_cursor;                           // among rows without a key
+    int64_t round_ms;                              // when it began
+    bool round_found;  // something was claimed in it
+    bool is_quiet;     // nothing was in the last one
 
     bool has_more;  // the last read was full: rows were left that are due
 
@@ -183,6 +194,10 @@ skr_table_read_partitions_fn(const struct skr_table *table, struct skr_db *db,
 // redeliver_timeout unless it is renewed; the owner should stop sending at two
 // thirds of it, by its own clock from before the call. Rows whose lease ran
 // out come first.
+//
+// Of an ordered queue hold() gives runs of whole partitions, each from its head
+// on: who has the head has the partition. A run is published in order, and what
+// is left of it goes back with the settling.
 //
 // hold(): by row locks, in a transaction of db that stays open until settle()
 // or release(). db does nothing else meanwhile, and holds one batch at a time.

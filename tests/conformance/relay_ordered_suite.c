@@ -406,6 +406,89 @@ test_what_commits_late_is_not_passed(void **state)
     skr_db_close(early);
 }
 
+enum { RELAYS = 3 };
+
+static void *
+run_relay(void *user)
+{
+    struct skr_error error = {0};
+    if (skr_relay_run(user, &error) != SKR_STOPPED)
+        fail_msg("%s", error.text);
+    return NULL;
+}
+
+// Several relays that share the queue work until it is empty.
+static void
+run_together(struct fixture *fixture)
+{
+    struct skr_relay *relays[RELAYS];
+    pthread_t threads[RELAYS];
+    fixture->options.claim = SKR_CLAIM_LOCKED;
+    for (int i = 0; i < RELAYS; i++) {
+        assert_int_equal(skr_relay_new(&fixture->options, &relays[i], NULL),
+                         SKR_OK);
+        pthread_create(&threads[i], NULL, run_relay, relays[i]);
+    }
+    bool is_empty = skr_test_eventually(outbox_is_empty, fixture, 60000);
+    for (int i = 0; i < RELAYS; i++)
+        skr_relay_stop(relays[i]);
+    for (int i = 0; i < RELAYS; i++) {
+        pthread_join(threads[i], NULL);
+        skr_relay_free(relays[i]);
+    }
+    assert_true(is_empty);
+}
+
+static void
+test_relays_share_an_ordered_queue(void **state)
+{
+    struct fixture *fixture = *state;
+    if (!has_several_writers(fixture))
+        skip();
+    fixture->options.in_flight = 60;
+    insert_keys(fixture, 50, 0, 40);
+    for (int i = 0; i < 50; i++)
+        insert_on(fixture->db, "", "free:0", 0);
+    run_together(fixture);
+    judge(fixture, 50, 40);
+    assert_int_equal(fixture->fake.got_count, 2050);
+}
+
+static void
+test_relays_that_share_keep_the_order_whatever_the_broker_does(void **state)
+{
+    struct fixture *fixture = *state;
+    if (!has_several_writers(fixture))
+        skip();
+    unsigned seed = (unsigned)skr_clock_wall_us();
+    print_message("seed %u\n", seed);
+    fixture->fake.fate = misbehave;
+    fixture->fake.user = &seed;
+    fixture->options.retry.max_retries = 100;
+    fixture->options.in_flight = 60;
+    insert_keys(fixture, 30, 0, 20);
+    run_together(fixture);
+    judge(fixture, 30, 20);
+    assert_int_equal(skr_test_number(fixture->db, FAILED), 0);
+}
+
+static void
+test_relays_that_share_block_a_partition(void **state)
+{
+    struct fixture *fixture = *state;
+    bool is_mended = false;
+    if (!has_several_writers(fixture))
+        skip();
+    fixture->options.claim = SKR_CLAIM_LOCKED;
+    fixture->fake.fate = refuse_k1_5_for_good;
+    fixture->fake.user = &is_mended;
+    insert_keys(fixture, 3, 0, 10);
+    run_until_empty(fixture);
+    assert_true(is_blocked(fixture));
+    assert_int_equal(skr_test_number(fixture->db, ROWS), 5);
+    assert_int_equal(judge_key(&fixture->fake, "k1"), 6);
+}
+
 #define ORDERED(test) \
     cmocka_unit_test_setup_teardown(test, set_up_ordered, tear_down)
 
@@ -429,6 +512,9 @@ main(void)
         ORDERED(test_a_closed_route_keeps_the_order),
         ORDERED(test_order_holds_whatever_the_broker_does),
         ORDERED(test_what_commits_late_is_not_passed),
+        ORDERED(test_relays_share_an_ordered_queue),
+        ORDERED(test_relays_that_share_keep_the_order_whatever_the_broker_does),
+        ORDERED(test_relays_that_share_block_a_partition),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -66,6 +66,11 @@ static const struct skr_word words[] = {
     // Others may have made it with a collation that takes "a" for "A"; and all
     // of them take "a" for "a ".
     {"partition_bytes", "CAST(CONVERT(partition_key USING utf8mb4) AS BINARY)"},
+    // Given as equal, the name of the queue would turn this way of reading off.
+    {"partition_heads",
+     "SELECT partition_key, MIN(id) FROM {table} WHERE queue_name >= ? "
+     "AND partition_key > ? AND queue_name <= ? "
+     "GROUP BY queue_name, partition_key LIMIT ?"},
     {"union_open", "("},
     {"union_close", ")"},
     {"insert_once", ""},

@@ -70,6 +70,15 @@ static const struct skr_word words[] = {
      "ALTER TABLE {table} ADD COLUMN IF NOT EXISTS {column} {definition}"},
     {"key_text", "VARCHAR(255)"},
     {"partition_bytes", "partition_key"},
+    {"partition_heads",
+     "WITH RECURSIVE heads AS ((SELECT partition_key, id FROM {table} "
+     "WHERE queue_name = ? AND partition_key > ? "
+     "ORDER BY partition_key, id LIMIT 1) UNION ALL "
+     "SELECT next.partition_key, next.id FROM heads, LATERAL "
+     "(SELECT partition_key, id FROM {table} WHERE queue_name = ? "
+     "AND partition_key > heads.partition_key "
+     "ORDER BY partition_key, id LIMIT 1) AS next) "
+     "SELECT partition_key, id FROM heads LIMIT ?"},
     {"union_open", "("},
     {"union_close", ")"},
     {"insert_once", "ON CONFLICT (message_id) DO NOTHING"},

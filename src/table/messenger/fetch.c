@@ -6,6 +6,7 @@
 // would deadlock. What it cannot lock, or finds changed, is passed over.
 
 #include "base/error.h"
+#include "table/messenger/ordered.h"
 #include "table/messenger/scan.h"
 
 #include <stdlib.h>
@@ -293,7 +294,8 @@ skr_scan_fetch_only(struct skr_scan *scan, struct skr_error *error)
     code = skr_scan_fetch(scan, NULL, error);
     scan->is_full = scan->position.has_more;
     if (code == SKR_OK && scan->messenger->is_ordered && scan->batch->count > 0)
-        code = skr_scan_keep_head(scan, error);
+        code = skr_ordered_keep_head(scan->messenger, scan->tx, scan->batch,
+                                     error);
     return code == SKR_STOPPED ? SKR_OK : code;
 }
 

@@ -73,6 +73,8 @@ struct skr_messenger {
         struct skr_list_sql partitions;  // the first rows of so many
         const char *head, *whole_head;   // the first row of a partition
         const char *make_due, *touch;
+        const char *heads, *free;
+        struct skr_list_sql lock_heads;
         const char *raise_count;
         struct skr_list_sql mark, renew, unmark, find_leased;
         const char *find_expired, *count_leased;
@@ -96,6 +98,7 @@ SKR_MUST_CHECK bool skr_messenger_fill_settle(struct skr_messenger *messenger);
 SKR_MUST_CHECK bool skr_messenger_fill_claim(struct skr_messenger *messenger);
 SKR_MUST_CHECK bool skr_messenger_fill_lease(struct skr_messenger *messenger);
 SKR_MUST_CHECK bool skr_messenger_fill_ordered(struct skr_messenger *messenger);
+SKR_MUST_CHECK bool skr_messenger_fill_runs(struct skr_messenger *messenger);
 SKR_MUST_CHECK bool
 skr_messenger_fill_partition(struct skr_messenger *messenger);
 
@@ -256,6 +259,7 @@ skr_table_read_fn skr_messenger_read;                        // glance.c
 skr_table_read_partitions_fn skr_messenger_read_partitions;  // ordered.c
 skr_table_claim_fn skr_messenger_claim;
 skr_table_claim_fn skr_messenger_hold;
+skr_table_claim_fn skr_messenger_hold_runs;
 skr_table_renew_fn skr_messenger_renew;
 skr_table_settle_fn skr_messenger_settle;
 skr_table_release_fn skr_messenger_release;

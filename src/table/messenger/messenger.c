@@ -297,6 +297,7 @@ static const struct skr_table_ops ordered_ops = {
     .start = messenger_start,
     .read = skr_messenger_read,
     .read_partitions = skr_messenger_read_partitions,
+    .hold = skr_messenger_hold_runs,
     .follow = skr_messenger_follow,
     .settle = skr_messenger_settle,
     .release = skr_messenger_release,
@@ -438,7 +439,7 @@ skr_messenger_new(const struct skr_messenger_options *options,
          !skr_messenger_fill_find(made) || !skr_messenger_fill_failed(made) ||
          !skr_messenger_fill_settle(made) || !skr_messenger_fill_claim(made) ||
          !skr_messenger_fill_lease(made) || !skr_messenger_fill_ordered(made) ||
-         !skr_messenger_fill_partition(made)))
+         !skr_messenger_fill_partition(made) || !skr_messenger_fill_runs(made)))
         code = skr_fail_memory(error);
     if (code == SKR_OK)
         code = skr_envelope_id_header(&made->arena, options->stamp_namespace,

@@ -5,9 +5,9 @@
 // A row that may not be sent now still comes, without its body: it holds back
 // what follows it.
 
+#include "table/messenger/ordered.h"
 #include "base/error.h"
 #include "base/text.h"
-#include "table/messenger/scan.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -61,7 +61,12 @@ static const char by_id_sql[] =
     "WHERE {queue_is} AND partition_key = ? "      \
     "AND {partition_bytes} = ? AND id <= ? "       \
     "AND " SKR_MESSENGER_UNFINISHED " ORDER BY id LIMIT ?{union_close}"
-enum { PARTITION_PARAMETERS = 7, MOST_ROWS = 64 };
+enum {
+    PARTITION_PARAMETERS = 7,
+    MOST_ROWS = 64,  // of one partition
+    FEW_ROWS = 8,
+    FEW_PARTITIONS = 4,
+};
 
 // Parameters: queue, key, twice.
 static const char head_sql[] =
@@ -107,10 +112,10 @@ skr_messenger_fill_ordered(struct skr_messenger *messenger)
 }
 
 enum skr_code
-skr_scan_keep_head(struct skr_scan *scan, struct skr_error *error)
+skr_ordered_keep_head(const struct skr_messenger *messenger, struct skr_tx tx,
+                      struct skr_batch *batch, struct skr_error *error)
 {
-    const struct skr_messenger *messenger = scan->messenger;
-    const struct skr_batch_item *item = &scan->batch->items[0];
+    const struct skr_batch_item *item = &batch->items[0];
     if (item->partition_key[0] == '\0')
         return SKR_OK;
     const struct skr_value values[] = {
@@ -122,7 +127,7 @@ skr_scan_keep_head(struct skr_scan *scan, struct skr_error *error)
     struct skr_value head = {.kind = SKR_NULL};
     bool found = false;
     enum skr_code code =
-        skr_tx_fetch_one(scan->tx,
+        skr_tx_fetch_one(tx,
                          &(struct skr_statement){
                              .sql = messenger->sql.head,
                              .values = values,
@@ -131,8 +136,8 @@ skr_scan_keep_head(struct skr_scan *scan, struct skr_error *error)
                          &arena, &head, 1, &found, error);
     skr_arena_fini(&arena);
     if (code == SKR_OK && (!found || head.integer != item->row)) {
-        scan->batch->count = 0;
-        scan->batch->bytes = 0;
+        batch->count = 0;
+        batch->bytes = 0;
     }
     return code;
 }
@@ -145,7 +150,8 @@ struct reading {
     size_t count;
     size_t current;  // the one that the last row was of
     size_t limit;    // rows of each
-    size_t *seen;    // rows of each that came
+    int64_t up_to;
+    size_t *seen;  // rows of each that came
     struct skr_batch *batch;
 };
 
@@ -211,6 +217,7 @@ take_row(const struct skr_value *columns, size_t count, void *user,
         partition->end = SKR_PARTITION_WAITS;
     else if (batch->count == batch->capacity ||
              batch->count == read->max_rows ||
+             partition->given == MOST_ROWS - 1 ||
              (has_company && size > skr_messenger_room(read, batch)))
         partition->end = SKR_PARTITION_MORE;
     if (partition->end != SKR_PARTITION_EMPTY)
@@ -243,7 +250,7 @@ run(struct reading *reading, struct skr_tx tx, struct skr_arena *arena,
             skr_bind_text(messenger->queue),
             skr_bind_text(key),
             skr_bind_text(key),
-            skr_bind_integer(reading->position->cursor),
+            skr_bind_integer(reading->up_to),
             skr_bind_integer((int64_t)reading->limit),
         };
         memcpy(values + i * PARTITION_PARAMETERS, of_one, sizeof(of_one));
@@ -260,6 +267,47 @@ run(struct reading *reading, struct skr_tx tx, struct skr_arena *arena,
 }
 
 enum skr_code
+skr_ordered_read(const struct skr_messenger *messenger, struct skr_tx tx,
+                 const struct skr_position *position,
+                 const struct skr_read *read, int64_t up_to, size_t skipped,
+                 struct skr_partition_read *partitions, size_t count,
+                 struct skr_batch *batch, struct skr_error *error)
+{
+    struct skr_arena arena = {0};
+    size_t seen[SKR_MOST_PARTITIONS] = {0};
+    size_t room =
+        skr_messenger_rows_for(position, skr_messenger_room(read, batch));
+    size_t left = read->max_rows - batch->count;
+    room = (room < left ? room : left) / count;
+    size_t most = MOST_ROWS - 1;
+    struct reading reading = {
+        .messenger = messenger,
+        .position = position,
+        .read = read,
+        .partitions = partitions,
+        .count = count,
+        .limit = room < 1      ? 1
+                 : room < most ? room
+                               : most,
+        .up_to = up_to,
+        .seen = seen,
+        .batch = batch,
+    };
+    reading.limit += skipped;
+    for (size_t i = 0; i < count; i++) {
+        partitions[i].end = SKR_PARTITION_EMPTY;
+        partitions[i].given = 0;
+    }
+    enum skr_code code = run(&reading, tx, &arena, error);
+    for (size_t i = 0; i < count; i++)
+        if (partitions[i].end == SKR_PARTITION_EMPTY &&
+            seen[i] == reading.limit)
+            partitions[i].end = SKR_PARTITION_MORE;
+    skr_arena_fini(&arena);
+    return code;
+}
+
+enum skr_code
 skr_messenger_read_partitions(const struct skr_table *table, struct skr_db *db,
                               const struct skr_position *position,
                               const struct skr_read *read,
@@ -267,42 +315,17 @@ skr_messenger_read_partitions(const struct skr_table *table, struct skr_db *db,
                               size_t count, struct skr_batch *batch,
                               struct skr_error *error)
 {
-    struct skr_arena arena = {0};
-    // Rows that are done and not gone yet lie before those that are wanted.
-    size_t room = skr_messenger_rows_for(position, read->max_bytes);
-    room = (room < read->max_rows ? room : read->max_rows) / count;
-    struct reading reading = {
-        .messenger = skr_messenger_of(table),
-        .position = position,
-        .read = read,
-        .partitions = partitions,
-        .count = count,
-        .limit = room < 1           ? 1
-                 : room < MOST_ROWS ? room
-                                    : MOST_ROWS,
-        .seen = skr_arena_take(&arena, count * sizeof(size_t)),
-        .batch = batch,
-    };
-    reading.limit +=
-        read->done_count < MOST_ROWS ? read->done_count : MOST_ROWS;
-    if (reading.seen == NULL)
-        return skr_fail_memory(error);
-    for (size_t i = 0; i < count; i++) {
-        partitions[i].end = SKR_PARTITION_EMPTY;
-        partitions[i].given = 0;
-        reading.seen[i] = 0;
-    }
+    // Most have nothing of the kind, and would be read for nothing.
+    size_t most = count <= FEW_PARTITIONS ? MOST_ROWS : FEW_ROWS;
+    size_t skipped = read->done_count < most ? read->done_count : most;
     enum skr_code code = skr_db_begin(db, SKR_BEGIN_SNAPSHOT, error);
-    if (code == SKR_OK) {
-        code = run(&reading, skr_db_tx(db), &arena, error);
-        skr_db_rollback(db);
-    }
-    for (size_t i = 0; i < count; i++)
-        if (partitions[i].end == SKR_PARTITION_EMPTY &&
-            reading.seen[i] == reading.limit)
-            partitions[i].end = SKR_PARTITION_MORE;
+    if (code != SKR_OK)
+        return code;
+    code = skr_ordered_read(skr_messenger_of(table), skr_db_tx(db), position,
+                            read, position->cursor, skipped, partitions, count,
+                            batch, error);
+    skr_db_rollback(db);
     if (code != SKR_OK)
         skr_batch_clear(batch);
-    skr_arena_fini(&arena);
     return code;
 }

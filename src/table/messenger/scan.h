@@ -58,11 +58,6 @@ skr_scan_fetch(struct skr_scan *scan, int64_t *mark, struct skr_error *error);
 SKR_MUST_CHECK enum skr_code
 skr_scan_fetch_only(struct skr_scan *scan, struct skr_error *error);
 
-// ordered.c: forgets the row that was asked for if it is not the head of its
-// partition.
-SKR_MUST_CHECK enum skr_code
-skr_scan_keep_head(struct skr_scan *scan, struct skr_error *error);
-
 // Runs a statement that gives whole rows beyond the cursor, and takes those
 // that are not in hand. SKR_STOPPED: the batch is full.
 SKR_MUST_CHECK enum skr_code
