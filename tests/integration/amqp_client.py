@@ -171,6 +171,10 @@ class Client:
         self.ask(50, 20, b"\0\0" + short_text(queue) + short_text(exchange) +
                  short_text(key) + b"\0" + struct.pack(">I", 0), 21)
 
+    def unbind(self, queue, exchange, key):
+        self.ask(50, 50, b"\0\0" + short_text(queue) + short_text(exchange) +
+                 short_text(key) + struct.pack(">I", 0), 51)
+
     def delete_queue(self, name):
         self.ask(50, 40, b"\0\0" + short_text(name) + b"\0", 41)
 
