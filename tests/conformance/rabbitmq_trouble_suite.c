@@ -394,6 +394,14 @@ test_an_idle_connection_is_kept_alive(void **state)
     skr_broker_close(broker);
 }
 
+// The server is shared: left short of memory it would hold every publisher.
+static int
+unblock_and_tear_down(void **state)
+{
+    control("set_vm_memory_high_watermark", "0.4", NULL);
+    return rabbitmq_world_tear_down(state);
+}
+
 static void
 test_a_blocked_connection_waits_and_goes_on(void **state)
 {
@@ -503,7 +511,9 @@ main(void)
         CASE(test_a_server_that_does_not_confirm_is_given_up),
         CASE(test_a_silent_server_is_noticed_by_its_heartbeats),
         CASE(test_an_idle_connection_is_kept_alive),
-        CASE(test_a_blocked_connection_waits_and_goes_on),
+        cmocka_unit_test_setup_teardown(
+            test_a_blocked_connection_waits_and_goes_on, rabbitmq_world_set_up,
+            unblock_and_tear_down),
         CASE(test_tls_trusts_only_what_it_was_told_to),
     };
     if (getenv("SKR_RABBITMQ_URL") == NULL) {

@@ -3,7 +3,6 @@ import os
 import pathlib
 import re
 import signal
-import uuid
 
 import pytest
 
@@ -122,9 +121,9 @@ def vhost():
 
 @pytest.mark.parametrize("kind", worlds.DATABASES)
 def test_on_a_server_the_queues_at_work_are_left_alone(tmp_path, vhost, kind):
-    world = worlds.World(tmp_path, kind(f"dedup_{uuid.uuid4().hex}"), vhost,
-                         CONFIG)
+    world = worlds.World(tmp_path, worlds.new_database(kind), vhost)
     try:
+        world.set_config(CONFIG)
         world.set_up()
         world.insert(5)
         world.relay_all()
