@@ -102,25 +102,49 @@ uncount(struct skr_consumer *consumer, const struct job *job)
     consumer->uncounted = job->attempt_key;
 }
 
+// It was handled, by this delivery or an earlier one, and whatever a consumer
+// left behind that died over it means nothing any more.
+static bool
+is_past(const struct skr_consumer *consumer, const struct job *job)
+{
+    bool is_retry =
+        consumer->source != NULL && consumer->source == consumer->retries;
+    return job->state == JOB_OVER && job->has_id && !job->is_marked &&
+           (is_retry || job->incoming->redelivered);
+}
+
+static void
+remove_row(struct skr_attempts *attempts, struct skr_db *db, struct skr_id key)
+{
+    struct skr_error ignored = {0};
+    enum skr_code code =
+        db == NULL
+            ? SKR_OK
+            : skr_attempts_remove(attempts, skr_db_tx(db), key, &ignored);
+    (void)code;
+}
+
 // What cannot be removed now is cleaned some day.
 void
 skr_job_forget(struct skr_consumer *consumer, struct job *job)
 {
-    struct skr_error ignored = {0};
     bool is_released = job->incoming->settlement == SKR_SETTLE_RELEASE;
     struct skr_db *failed_db = consumer->options.failed_database == NULL
                                    ? consumer->db
                                    : consumer->failed_db;
-    enum skr_code code = SKR_OK;
     if (job->is_counted && is_released)
         uncount(consumer, job);
-    else if (job->is_counted && consumer->db != NULL)
-        code = skr_attempts_remove(consumer->attempts, skr_db_tx(consumer->db),
-                                   job->attempt_key, &ignored);
+    else if (job->is_counted)
+        remove_row(consumer->attempts, consumer->db, job->attempt_key);
+    if (job->is_marked && !is_released)
+        remove_row(consumer->marks, failed_db, job->mark);
+    if (is_past(consumer, job)) {
+        remove_row(consumer->attempts, consumer->db, job->delivery.message.id);
+        remove_row(consumer->marks, failed_db,
+                   skr_job_mark(consumer, job, true));
+        remove_row(consumer->marks, failed_db,
+                   skr_job_mark(consumer, job, false));
+    }
     job->is_counted = false;
-    if (job->is_marked && !is_released && failed_db != NULL)
-        code = skr_attempts_remove(consumer->marks, skr_db_tx(failed_db),
-                                   job->mark, &ignored);
     job->is_marked = false;
-    (void)code;
 }

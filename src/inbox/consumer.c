@@ -128,6 +128,9 @@ name_retries(struct skr_consumer *consumer, struct skr_error *error)
     skr_text_add_string(&url, is_plain ? consumer->retry_queue : "retry");
     skr_url_add_parameter(&url, "table_name", table);
     skr_url_add_parameter(&url, "queue_name", consumer->retry_queue);
+    // What a consumer that died had in hand is somebody's soon: it has waited
+    // for its retry already.
+    skr_url_add_parameter(&url, "redeliver_timeout", "15");
     char *text = skr_text_take(&url);
     if (text != NULL)
         consumer->retry_url = skr_arena_text(arena, text, strlen(text));

@@ -286,6 +286,10 @@ skr_jobs_release(struct skr_consumer *consumer, struct job *jobs, size_t count,
 
 // keep.c
 
+// The key under which a row is marked as stored. Consumers of several queues
+// may fail on one message, each for itself.
+struct skr_id skr_job_mark(const struct skr_consumer *consumer,
+                           const struct job *job, bool is_retry);
 // Puts a failed job into the failed table, and one that is to be retried into
 // the queue of retries, in a transaction of its own; then it is over, or moved.
 // A table or connection that is gone is made anew first, where that is

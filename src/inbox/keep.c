@@ -17,16 +17,15 @@
 
 #include <string.h>
 
-// Consumers of several queues may fail on one message, each for itself.
-static struct skr_id
-make_mark(const struct skr_consumer *consumer, const struct job *job)
+struct skr_id
+skr_job_mark(const struct skr_consumer *consumer, const struct job *job,
+             bool is_retry)
 {
     const struct skr_id *id = &job->delivery.message.id;
     struct skr_hash hash =
         skr_hash_add(skr_hash_start(), id->bytes, sizeof(id->bytes));
     hash = skr_hash_add_text(hash, consumer->options.name);
-    hash =
-        skr_hash_add_text(hash, job->state == JOB_RETRY ? "retry" : "failed");
+    hash = skr_hash_add_text(hash, is_retry ? "retry" : "failed");
     struct skr_id mark;
     memcpy(mark.bytes, &hash, sizeof(mark.bytes));
     return mark;
@@ -40,7 +39,7 @@ mark_stored(struct skr_consumer *consumer, struct job *job, struct skr_tx tx,
     *is_there = false;
     if (!job->has_id)
         return SKR_OK;
-    job->mark = make_mark(consumer, job);
+    job->mark = skr_job_mark(consumer, job, job->state == JOB_RETRY);
     enum skr_code code =
         skr_attempts_mark(consumer->marks, tx, job->mark, error);
     job->is_marked = code == SKR_OK || code == SKR_DUPLICATE;

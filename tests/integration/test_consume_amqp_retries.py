@@ -189,3 +189,24 @@ def test_what_was_stored_before_a_kill_is_stored_once(world, failpoint):
     assert consumer.stop() == 0
     assert world.queued() == 0
     assert world.rows(queue) == 1
+
+
+def test_what_is_handled_after_a_kill_leaves_no_trace(world):
+    """It was stored for its retry, and the broker had not heard of it: both
+    come, one is handled, and nothing tells of it any more."""
+    world.set_retries(5)
+    body = json.dumps({"n": "x" * 40})
+    world.send([body])
+    world.hold_at("consumer.retry_stored", "consume", "orders").kill()
+    assert world.attempts() == 1
+    world.database.ask("DROP TABLE effects")
+    world.database.ask("CREATE TABLE effects (body VARCHAR(90) NOT NULL)")
+    consumer = world.start_consumer("-vv")
+    consumer.wait_for("consumer.handled ")
+    consumer.wait_for("consumer.duplicate ")
+    shops.until(lambda: world.attempts() == 0, lambda: consumer.log())
+    shops.until(lambda: world.rows("orders.retry") == 0,
+                lambda: consumer.log())
+    assert consumer.stop() == 0
+    assert world.queued() == 0
+    assert world.ask_number("SELECT COUNT(*) FROM effects") == 1
