@@ -5,6 +5,8 @@ byte by byte, by nobody's library.
         client.declare_queue("orders")
         for message in client.take_all("orders"):
             message.exchange, message.properties, message.headers, message.body
+        client.publish("", "orders", b"{}", {"type": ("S", "order.placed")})
+        client.confirm()
 """
 import socket
 import struct
@@ -49,6 +51,54 @@ def short_text(text):
 def long_text(text):
     encoded = text if isinstance(text, bytes) else text.encode()
     return struct.pack(">I", len(encoded)) + encoded
+
+
+def field(letter, value):
+    """A value of a table as it stands on the wire, whatever it says."""
+    if letter in NUMBERS:
+        value = struct.pack(NUMBERS[letter], value)
+    elif letter in "Sx":
+        value = long_text(value)
+    elif letter == "t":
+        value = bytes([value])
+    elif letter == "F":
+        value = table(value)
+    elif letter == "A":
+        value = long_text(b"".join(field(*item) for item in value))
+    elif letter == "D":
+        value = struct.pack(">Bi", *value)
+    else:
+        assert letter == "V" and value is None
+        value = b""
+    return letter.encode() + value
+
+
+def table(fields):
+    """fields: names, texts or bytes, to (letter, value)."""
+    return long_text(b"".join(
+        struct.pack(">B", len(name)) + name + field(*value)
+        for name, value in ((name if isinstance(name, bytes)
+                             else name.encode(), value)
+                            for name, value in fields.items())))
+
+
+def write_properties(properties):
+    """headers: as table() has them; the others texts and numbers."""
+    flags, values = 0, b""
+    for bit, name in enumerate(PROPERTIES):
+        if name not in properties:
+            continue
+        flags |= 1 << 15 - bit
+        value = properties[name]
+        if name == "headers":
+            values += table(value)
+        elif name in ("delivery_mode", "priority"):
+            values += struct.pack(">B", value)
+        elif name == "timestamp":
+            values += struct.pack(">Q", value)
+        else:
+            values += short_text(value)
+    return struct.pack(">H", flags) + values
 
 
 class Reader:
@@ -129,13 +179,17 @@ class Client:
         self.send(10, 11, struct.pack(">I", 0) + short_text("PLAIN") +
                   long_text(login) + short_text("en_US"), channel=0)
         tune = self.expect(10, 30)
-        self.send(10, 31, tune.take(6) + struct.pack(">H", 0), channel=0)
+        limits = tune.take(6)
+        self.frame_max = struct.unpack(">HI", limits)[1]
+        self.send(10, 31, limits + struct.pack(">H", 0), channel=0)
         self.send(10, 40, short_text(vhost) + b"\0\0", channel=0)
         self.expect(10, 41)
         self.open_channel()
 
     def open_channel(self):
         self.ask(20, 10, b"\0", 11)
+        self.published = 0  # 0: the channel does not confirm
+        self.unconfirmed = set()
 
     def close(self):
         self.link.close()
@@ -208,6 +262,36 @@ class Client:
         while (message := self.take(queue)) is not None:
             taken.append(message)
         return taken
+
+    def publish(self, exchange, key, body, headers=(), **properties):
+        """Hands a durable message over; confirm() waits for the server."""
+        if self.published == 0:
+            self.ask(85, 10, b"\0", 11)
+        self.published += 1
+        self.unconfirmed.add(self.published)
+        given = {"delivery_mode": 2, "headers": dict(headers), **properties}
+        method = struct.pack(">HHH", 60, 40, 0) + short_text(exchange) + \
+            short_text(key) + b"\0"
+        header = struct.pack(">HHQ", 60, 0, len(body)) + \
+            write_properties(given)
+        frames = [(METHOD, method), (HEADER, header)]
+        size = self.frame_max - 8
+        frames += [(BODY, body[at:at + size])
+                   for at in range(0, len(body), size)]
+        self.link.sendall(b"".join(
+            struct.pack(">BHI", kind, 1, len(payload)) + payload + FRAME_END
+            for kind, payload in frames))
+
+    def confirm(self):
+        """Waits until the server has stored all that was published; due
+        before anything else is asked."""
+        while self.unconfirmed:
+            answer = self.expect(60, 80)
+            tag, multiple = answer.number(">Q"), answer.number(">B")
+            if multiple:
+                self.unconfirmed = {other for other in self.unconfirmed
+                                    if other > tag}
+            self.unconfirmed.discard(tag)
 
     def ask(self, group, method, arguments, answer):
         self.send(group, method, arguments)

@@ -58,7 +58,7 @@ handlers:
 """
 
 
-def until(condition, what, patience_s=PATIENCE_S):
+def until(condition, what, patience_s=PATIENCE_S, pause_s=0.002):
     """The first true result of condition(); fails when there is none in time.
     """
     deadline = time.monotonic() + patience_s
@@ -69,7 +69,7 @@ def until(condition, what, patience_s=PATIENCE_S):
         if time.monotonic() > deadline:
             text = what() if callable(what) else what
             raise AssertionError(f"waited {patience_s} s for {text}")
-        time.sleep(0.002)
+        time.sleep(pause_s)
 
 
 class Program:
