@@ -40,6 +40,9 @@ struct skr_value skr_bind_blob(const void *bytes, size_t size);
 typedef enum skr_code skr_row_fn(const struct skr_value *columns, size_t count,
                                  void *user, struct skr_error *error);
 
+// Every driver takes so many values in a statement.
+enum { SKR_MOST_VALUES = 512 };
+
 struct skr_statement {
     const char *sql;  // one statement, parameters as the dialect writes them
     const struct skr_value *values;

@@ -109,6 +109,7 @@ test_partitions_arrive_in_order(void **state)
     run_until_empty(fixture);
     assert_int_equal(fixture->fake.got_count, 3000);
     judge(fixture, 50, 60);
+    assert_int_equal(fixture->troubles, 0);
     assert_int_equal(skr_test_number(fixture->db, ROWS), 0);
 }
 
@@ -146,6 +147,7 @@ test_a_partition_that_is_longer_than_the_window_arrives_in_order(void **state)
     insert_keys(fixture, 3, 1000, 1001);
     run_until_empty(fixture);
     assert_int_equal(judge_key(&fixture->fake, "k0"), 1001);
+    assert_int_equal(fixture->troubles, 0);
     assert_int_equal(skr_test_number(fixture->db, ROWS), 0);
 }
 

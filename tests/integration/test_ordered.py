@@ -159,3 +159,17 @@ def test_leases_on_rows_are_refused(world):
     configure(world, options="\n        claim: lease")
     result = world.run("relay", "outbox", "--time-limit", "1")
     assert result.returncode != 0 and "claim: locked" in result.stderr
+
+
+def test_an_ordered_dsn_is_read_as_any_other(world):
+    shown = world.check("config", "show")
+    assert "ordered-doctrine://" in shown and "on_failure: block" in shown
+    assert "redeliver_timeout: 3600" in shown
+    world.write_config(CONFIG.format(scheme="ordered-doctrine", options="")
+                       .replace("messenger_outbox", "no-name"))
+    result = world.run("setup")
+    assert result.returncode != 0 and "no-name" in result.stderr
+    world.write_config(CONFIG.format(scheme="ordered-doctrine", options="")
+                       .replace("default?", "nowhere?"))
+    result = world.run("config", "check")
+    assert result.returncode != 0 and "nowhere" in result.stdout + result.stderr

@@ -15,7 +15,7 @@
 #include <string.h>
 
 enum {
-    MAX_VALUES = SKR_SQL_MAX_LIST + 64,
+    MAX_VALUES = SKR_MOST_VALUES,
     MAX_COLUMNS = 32,
 };
 

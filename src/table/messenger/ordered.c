@@ -68,6 +68,9 @@ enum {
     FEW_PARTITIONS = 4,
 };
 
+_Static_assert(PARTITION_PARAMETERS *SKR_MOST_PARTITIONS <= SKR_MOST_VALUES,
+               "more than a statement takes");
+
 // Parameters: queue, key, twice.
 static const char head_sql[] =
     "SELECT id FROM {table} WHERE {queue_is} AND partition_key = ? "
