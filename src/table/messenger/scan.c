@@ -484,7 +484,8 @@ skr_messenger_scan(const struct skr_messenger *messenger,
                                             : skr_scan_fetch_only(&scan, error);
     if (code == SKR_OK)
         code = note_passed(&scan, position->cursor, error);
-    if (scan.swept_some && scan.is_at_end &&
+    // In an ordered queue what waits behind the cursor is no sign of that.
+    if (!messenger->is_ordered && scan.swept_some && scan.is_at_end &&
         scan.position.cursor == position->cursor)
         begin_anew(&scan.position);
     // Where nothing commits late there is nothing to look for behind.
