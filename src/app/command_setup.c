@@ -148,6 +148,8 @@ make_table(const struct skr_table *table,
         code = table->ops->complete(
             table, db, add_to_table,
             &(struct completion){.db = db, .dry_run = dry_run}, error);
+    if (code != SKR_OK)
+        skr_error_prefix(error, "table %s", transport->table_name);
     if (code == SKR_OK && incomplete && !dry_run)
         code = table->ops->check(table, db, error);
     return code;

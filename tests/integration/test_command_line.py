@@ -243,7 +243,7 @@ def test_failed_messages_are_neither_consumed_nor_relayed(ready_shop, command):
 
 def test_setup_names_transports_without_a_table(shop):
     shop.configure(replace=[("failure_transport:",
-                             "    elsewhere: 'kafka://host'\n"
+                             "    elsewhere: 'redis://host'\n"
                              "failure_transport:")])
     line = "elsewhere: nothing to make, since this build has no driver"
     assert line in shop.check("setup")
