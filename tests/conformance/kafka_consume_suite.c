@@ -336,14 +336,15 @@ test_what_a_dead_consumer_had_in_hand_is_marked(void **state)
 static void
 produce_raw(struct world *world, rd_kafka_headers_t *headers, const char *body)
 {
-    size_t size = body == NULL ? 0 : strlen(body);
-    assert_int_equal(
-        rd_kafka_producev(world->raw, RD_KAFKA_V_TOPIC(world->topic),
-                          RD_KAFKA_V_VALUE((void *)(uintptr_t)body, size),
-                          RD_KAFKA_V_HEADERS(headers),
-                          RD_KAFKA_V_MSGFLAGS(RD_KAFKA_MSG_F_COPY),
-                          RD_KAFKA_V_END),
-        0);
+    const rd_kafka_vu_t parts[] = {
+        {.vtype = RD_KAFKA_VTYPE_TOPIC, .u.cstr = world->topic},
+        {.vtype = RD_KAFKA_VTYPE_VALUE,
+         .u.mem = {.ptr = (void *)(uintptr_t)body,
+                   .size = body == NULL ? 0 : strlen(body)}},
+        {.vtype = RD_KAFKA_VTYPE_HEADERS, .u.headers = headers},
+        {.vtype = RD_KAFKA_VTYPE_MSGFLAGS, .u.i = RD_KAFKA_MSG_F_COPY},
+    };
+    assert_null(rd_kafka_produceva(world->raw, parts, SKR_COUNT_OF(parts)));
     assert_int_equal(rd_kafka_flush(world->raw, DEADLINE_MS), 0);
 }
 

@@ -22,6 +22,9 @@ on_log(const rd_kafka_t *handle, int level, const char *facility,
 {
     const struct kafka_client *client = rd_kafka_opaque(handle);
     (void)level;
+    // It warns of a property that is experimental, each time it starts.
+    if (strcmp(facility, "CONFWARN") == 0)
+        return;
     // Trouble comes as an error as well, and is told from there.
     skr_log(&client->log, SKR_LOG_DEBUG, "kafka.client",
             SKR_LOG_TEXT("facility", facility), SKR_LOG_TEXT("text", text));

@@ -3,6 +3,7 @@
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/text.h"
 #include "broker/kafka/errors.h"
 #include "broker/kafka/kafka.h"
 #include "message/route.h"
@@ -24,26 +25,30 @@ repeat_failure(const struct kafka_broker *broker, struct skr_error *error)
     return broker->failure.code;
 }
 
+// A value of NULL is one that is null.
 static bool
 add_header(rd_kafka_headers_t *headers, const char *name, const char *value)
 {
-    return rd_kafka_header_add(headers, name, -1, value, -1) ==
+    return rd_kafka_header_add(headers, name, -1, value,
+                               value == NULL ? 0 : -1) ==
            RD_KAFKA_RESP_ERR_NO_ERROR;
 }
 
+// Rows of a table that knows no type of content give "", and have none.
 static enum skr_code
 make_headers(const struct skr_message *message, rd_kafka_headers_t **headers,
              struct skr_error *error)
 {
+    const char *content_type = message->content_type == NULL
+                                   ? SKR_DEFAULT_CONTENT_TYPE
+                                   : message->content_type;
     rd_kafka_headers_t *made = rd_kafka_headers_new(message->header_count + 1);
     bool ok = made != NULL;
     for (size_t i = 0; ok && i < message->header_count; i++)
         ok = add_header(made, message->headers[i].name,
                         message->headers[i].value);
-    if (ok)
-        ok = add_header(made, SKR_HEADER_CONTENT_TYPE,
-                        message->content_type == NULL ? SKR_DEFAULT_CONTENT_TYPE
-                                                      : message->content_type);
+    if (ok && content_type[0] != '\0')
+        ok = add_header(made, SKR_HEADER_CONTENT_TYPE, content_type);
     if (ok) {
         *headers = made;
         return SKR_OK;
@@ -64,6 +69,15 @@ unconst(const void *bytes)
     return pointer.wanted;
 }
 
+static rd_kafka_resp_err_t
+take_code(rd_kafka_error_t *problem)
+{
+    rd_kafka_resp_err_t code = rd_kafka_error_code(problem);
+    if (problem != NULL)
+        rd_kafka_error_destroy(problem);
+    return code;
+}
+
 // *is_full: it has to wait, and those behind it as well.
 static enum skr_code
 send_entry(struct kafka_broker *broker, struct kafka_entry *entry,
@@ -75,12 +89,18 @@ send_entry(struct kafka_broker *broker, struct kafka_entry *entry,
     enum skr_code code = make_headers(message, &headers, error);
     if (code != SKR_OK)
         return code;
-    rd_kafka_resp_err_t result = rd_kafka_producev(
-        broker->client.handle, RD_KAFKA_V_TOPIC(entry->topic),
-        RD_KAFKA_V_PARTITION(RD_KAFKA_PARTITION_UA),
-        RD_KAFKA_V_VALUE(unconst(message->body), message->body_size),
-        RD_KAFKA_V_KEY(unconst(entry->key), key_size),
-        RD_KAFKA_V_HEADERS(headers), RD_KAFKA_V_OPAQUE(entry), RD_KAFKA_V_END);
+    const rd_kafka_vu_t parts[] = {
+        {.vtype = RD_KAFKA_VTYPE_TOPIC, .u.cstr = entry->topic},
+        {.vtype = RD_KAFKA_VTYPE_PARTITION, .u.i32 = RD_KAFKA_PARTITION_UA},
+        {.vtype = RD_KAFKA_VTYPE_VALUE,
+         .u.mem = {.ptr = unconst(message->body), .size = message->body_size}},
+        {.vtype = RD_KAFKA_VTYPE_KEY,
+         .u.mem = {.ptr = unconst(entry->key), .size = key_size}},
+        {.vtype = RD_KAFKA_VTYPE_HEADERS, .u.headers = headers},
+        {.vtype = RD_KAFKA_VTYPE_OPAQUE, .u.ptr = entry},
+    };
+    rd_kafka_resp_err_t result = take_code(
+        rd_kafka_produceva(broker->client.handle, parts, SKR_COUNT_OF(parts)));
     struct kafka_window *window = &broker->producer.window;
     if (result == RD_KAFKA_RESP_ERR_NO_ERROR) {
         window->waiting = entry->next;
