@@ -271,7 +271,7 @@ class Client:
         self.unconfirmed.add(self.published)
         given = {"delivery_mode": 2, "headers": dict(headers), **properties}
         method = struct.pack(">HHH", 60, 40, 0) + short_text(exchange) + \
-            short_text(key) + b"\0"
+            short_text(key) + b"\1"
         header = struct.pack(">HHQ", 60, 0, len(body)) + \
             write_properties(given)
         frames = [(METHOD, method), (HEADER, header)]
@@ -284,7 +284,8 @@ class Client:
 
     def confirm(self):
         """Waits until the server has stored all that was published; due
-        before anything else is asked."""
+        before anything else is asked. Refused: it has no queue for it, or
+        cannot store it."""
         while self.unconfirmed:
             answer = self.expect(60, 80)
             tag, multiple = answer.number(">Q"), answer.number(">B")
@@ -311,6 +312,8 @@ class Client:
             raise Refused(f"{code} {text}")
         if found == (10, 50):
             raise Refused(f"{answer.number('>H')} {answer.short_text()}")
+        if found in ((60, 50), (60, 120)):
+            raise Refused("a message was returned or refused")
         assert found == (group, method), f"{found}, not {(group, method)}"
         return answer
 

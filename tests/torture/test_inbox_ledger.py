@@ -78,6 +78,9 @@ class Publisher(threading.Thread):
             places.append((number + rng.random() * distance, number))
         return [number for _, number in sorted(places)]
 
+    def state(self):
+        return f"published {self.sent} of {self.limit}, {self.error!r}"
+
     def allow(self, share):
         """Lets the next ones go; how many different ones will be there."""
         self.limit = int(len(self.sequence) * share)
@@ -194,7 +197,8 @@ class Killer:
         goal = self.before + (self.publisher.allow(self.share) -
                               self.before) * part
         shops.until(lambda: condition() or self.world.effects() >= goal,
-                    lambda: f"{goal} effects\n{self.world.logs()}",
+                    lambda: f"{goal} effects, not {self.world.effects()}; "
+                    f"{self.publisher.state()}\n{self.world.logs()}",
                     PATIENCE_S, PAUSE_S / 4)
 
     def replace(self, place, **options):
