@@ -37,9 +37,13 @@ strikes(enum skr_faulty_call call, const char *sql)
 static enum skr_code
 fail(struct skr_error *error)
 {
-    skr_fail(error, fault.code, fault.remedy, "the test wants this to fail");
+    pthread_mutex_lock(&mutex);
+    enum skr_code code = fault.code;
+    enum skr_remedy remedy = fault.remedy;
+    pthread_mutex_unlock(&mutex);
+    skr_fail(error, code, remedy, "the test wants this to fail");
     skr_error_set_native(error, "test");
-    return fault.code;
+    return code;
 }
 
 static enum skr_code
