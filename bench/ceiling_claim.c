@@ -3,9 +3,10 @@
 // FOR UPDATE SKIP LOCKED, publish them, wait until all are confirmed, delete
 // them, commit. One step after the other, on one connection each.
 //
-//     bench-ceiling-claim DATABASE_URL BROKER_URL QUEUE
+//     bench-ceiling-claim DATABASE_URL BROKER_URL EXCHANGE KEY
 //
-// Moves the rows of the queue `outbox` until there are none. A conflict with
+// Moves the rows of the queue `outbox` until there are none, with all that a
+// relay says of a message. A conflict with
 // another such loop means that rows are published again, as it would anywhere.
 
 #include "bench.h"
@@ -36,8 +37,11 @@ static void
 publish_row(const struct skr_bench_bytes *columns, void *user)
 {
     struct loop *loop = user;
+    unsigned char id[SKR_BENCH_ID_SIZE];
     amqp_bytes_t body = {.len = columns[1].size};
     memcpy(&body.bytes, &columns[1].bytes, sizeof(void *));
+    skr_bench_make_id(id, 0, skr_bench_number((const char *)columns[0].bytes));
+    loop->publication.id = id;
     loop->publication.body = body;
     skr_bench_rabbit_publish(&loop->rabbit, &loop->publication);
     loop->delete_size += (size_t)snprintf(
@@ -69,9 +73,10 @@ move_batch(struct loop *loop)
 int
 main(int argc, char **argv)
 {
-    if (argc != 4)
+    if (argc != 5)
         skr_bench_die("usage",
-                      "bench-ceiling-claim DATABASE_URL BROKER_URL QUEUE");
+                      "bench-ceiling-claim DATABASE_URL BROKER_URL EXCHANGE "
+                      "KEY");
     static struct loop loop;
     skr_bench_database_open(&loop.database, argv[1]);
     skr_bench_rabbit_open(&loop.rabbit, argv[2]);
@@ -79,8 +84,8 @@ main(int argc, char **argv)
     if (loop.database.ops->read_committed != NULL)
         skr_bench_database_run(&loop.database,
                                loop.database.ops->read_committed);
-    loop.publication =
-        (struct skr_bench_publication){.exchange = "", .routing_key = argv[3]};
+    loop.publication = (struct skr_bench_publication){.exchange = argv[3],
+                                                      .routing_key = argv[4]};
     do {
         while (!move_batch(&loop)) {
             loop.conflicts++;

@@ -17,7 +17,6 @@
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 
 enum { MAX_QUEUES = 8, BODY_CAPACITY = 65536 };
 
@@ -30,23 +29,6 @@ struct publisher {
     size_t body_size;
     unsigned number;  // makes ids differ from those of the others
 };
-
-// As a UUIDv7, in the order of time.
-static void
-write_id(unsigned char id[SKR_BENCH_ID_SIZE], unsigned publisher, long number)
-{
-    static const unsigned char form[SKR_BENCH_ID_SIZE] = {
-        [6] = 0x70, [8] = 0x80};
-    struct timespec now;
-    clock_gettime(CLOCK_REALTIME, &now);
-    uint64_t ms = (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
-    memcpy(id, form, sizeof(form));
-    for (int i = 0; i < 6; i++)
-        id[i] = (unsigned char)(ms >> (40 - 8 * i));
-    id[9] = (unsigned char)publisher;
-    for (int i = 0; i < 6; i++)
-        id[10 + i] = (unsigned char)((uint64_t)number >> (40 - 8 * i));
-}
 
 static void *
 run_publisher(void *user)
@@ -65,7 +47,7 @@ run_publisher(void *user)
     for (long i = 0; i < publisher->rows; i++) {
         skr_bench_write_body(body, publisher->body_size, i);
         if (publisher->is_dressed)
-            write_id(id, publisher->number, i);
+            skr_bench_make_id(id, publisher->number, i);
         skr_bench_rabbit_publish(&rabbit, &publication);
         if (publisher->rate == 0)
             continue;

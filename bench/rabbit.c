@@ -227,6 +227,23 @@ skr_bench_rabbit_acknowledge(struct skr_bench_rabbit *rabbit, uint64_t tag)
 }
 
 void
+skr_bench_make_id(unsigned char id[SKR_BENCH_ID_SIZE], unsigned publisher,
+                  long number)
+{
+    static const unsigned char form[SKR_BENCH_ID_SIZE] = {
+        [6] = 0x70, [8] = 0x80};
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    uint64_t ms = (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
+    memcpy(id, form, sizeof(form));
+    for (int i = 0; i < 6; i++)
+        id[i] = (unsigned char)(ms >> (40 - 8 * i));
+    id[9] = (unsigned char)publisher;
+    for (int i = 0; i < 6; i++)
+        id[10 + i] = (unsigned char)((uint64_t)number >> (40 - 8 * i));
+}
+
+void
 skr_bench_write_id(const unsigned char id[SKR_BENCH_ID_SIZE], char *text)
 {
     for (int i = 0; i < SKR_BENCH_ID_SIZE; i++) {

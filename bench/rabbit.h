@@ -58,6 +58,9 @@ bool skr_bench_rabbit_receive(struct skr_bench_rabbit *rabbit, int timeout_ms,
 void
 skr_bench_rabbit_acknowledge(struct skr_bench_rabbit *rabbit, uint64_t tag);
 
+// A UUIDv7 that no other publisher or number has.
+void skr_bench_make_id(unsigned char id[SKR_BENCH_ID_SIZE], unsigned publisher,
+                       long number);
 // "018f3b1c-...": `text` has room for 37 characters.
 void skr_bench_write_id(const unsigned char id[SKR_BENCH_ID_SIZE], char *text);
 // The id in the properties of a message.
