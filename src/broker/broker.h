@@ -24,6 +24,9 @@ struct skr_broker {
     // too, and they are counted before they are handed out. Where it does not,
     // whoever consumes counts those that come as redelivered.
     bool counts;
+    // Kept by outcomes(): the server takes no messages for now. What is
+    // submitted waits until it does.
+    bool is_blocked;
 };
 
 struct skr_broker_options {

@@ -1,20 +1,45 @@
 // SPDX-License-Identifier: MIT
 #include "outbox/senders.h"
 
-// While several have something to say, none is waited for any longer.
-enum { SHARED_WAIT_MS = 2 };
+#include "base/clock.h"
+#include "base/error.h"
+#include "outbox/opening.h"
 
+enum {
+    // While several have something to say, none is waited for any longer.
+    SHARED_WAIT_MS = 2,
+    // Others wait meanwhile, and the lock on the queue wants to be heard of.
+    OPENING_WAIT_MS = 1000,
+    // A message without an outcome keeps its batch, and soon the window.
+    MOST_SILENT_MS = 5000,
+};
+
+// A sender beyond the first is opened beside the others' work.
 static enum skr_code
-open_sender(struct skr_sender *sender, struct skr_error *error)
+open_beside(struct skr_sender *sender, struct skr_error *error)
 {
-    sender->pending = 0;
-    return skr_broker_open(sender->options->broker, &sender->options->options,
-                           &sender->broker, error);
+    uint32_t wait_ms = 0;
+    if (sender->opening == NULL) {
+        enum skr_code code = skr_opening_start(sender->options->broker,
+                                               &sender->options->options,
+                                               &sender->opening, error);
+        if (code != SKR_OK)
+            return code;
+        wait_ms = OPENING_WAIT_MS;
+    }
+    if (!skr_opening_wait(sender->opening, wait_ms))
+        return skr_fail(error, SKR_UNAVAILABLE, SKR_RECONNECT,
+                        "connecting to it takes long");
+    struct skr_opening *opening = sender->opening;
+    sender->opening = NULL;
+    return skr_opening_finish(opening, &sender->broker, error);
 }
 
 static void
 close_sender(struct skr_sender *sender)
 {
+    skr_opening_cancel(sender->opening);
+    sender->opening = NULL;
     skr_broker_close(sender->broker);
     sender->broker = NULL;
     sender->pending = 0;
@@ -23,7 +48,9 @@ close_sender(struct skr_sender *sender)
 enum skr_code
 skr_senders_open(struct skr_senders *senders, struct skr_error *error)
 {
-    return open_sender(&senders->items[0], error);
+    struct skr_sender *first = &senders->items[0];
+    return skr_broker_open(first->options->broker, &first->options->options,
+                           &first->broker, error);
 }
 
 void
@@ -43,13 +70,16 @@ skr_senders_submit(struct skr_senders *senders, size_t sender,
     enum skr_code code = SKR_OK;
     *is_away = false;
     if (chosen->broker == NULL)
-        code = open_sender(chosen, error);
+        code = open_beside(chosen, error);
+    else if (sender > 0 && chosen->broker->is_blocked)
+        code = skr_fail(error, SKR_UNAVAILABLE, SKR_RECONNECT,
+                        "its broker takes no messages (blocked)");
     if (code == SKR_OK)
         code = chosen->broker->ops->submit(chosen->broker, message, route,
                                            ticket, error);
-    if (code == SKR_OK)
-        chosen->pending++;
-    else
+    if (code == SKR_OK && chosen->pending++ == 0)
+        chosen->heard_ms = skr_clock_ms();
+    if (code != SKR_OK)
         *is_away = sender > 0 &&
                    (chosen->broker == NULL || error->remedy != SKR_GIVE_UP);
     return code;
@@ -72,6 +102,8 @@ collect_from(struct skr_sender *sender, bool is_first,
     enum skr_code code = sender->broker->ops->outcomes(
         sender->broker, outcomes, capacity, count, timeout_ms, error);
     sender->pending -= *count < sender->pending ? *count : sender->pending;
+    if (*count > 0)
+        sender->heard_ms = skr_clock_ms();
     if (code == SKR_OK || code == SKR_TIMEOUT || is_first)
         return code;
     // Every ticket has had its outcome by now: the connection alone is lost.
@@ -104,6 +136,24 @@ skr_senders_outcomes(struct skr_senders *senders, struct skr_outcome *outcomes,
             code = SKR_OK;
     }
     return code;
+}
+
+size_t
+skr_senders_close_silent(struct skr_senders *senders, struct skr_error *reason)
+{
+    int64_t now = skr_clock_ms();
+    for (size_t i = 1; i < senders->count; i++) {
+        struct skr_sender *sender = &senders->items[i];
+        if (sender->pending == 0 || now - sender->heard_ms <= MOST_SILENT_MS)
+            continue;
+        skr_fail(reason, SKR_UNAVAILABLE, SKR_RECONNECT,
+                 "its broker has not said what became of messages for %d s%s",
+                 MOST_SILENT_MS / 1000,
+                 sender->broker->is_blocked ? ": it takes none (blocked)" : "");
+        close_sender(sender);
+        return i;
+    }
+    return 0;
 }
 
 size_t

@@ -8,6 +8,8 @@
 
 #include "broker/broker.h"
 
+struct skr_opening;
+
 enum { SKR_MAX_SENDERS = 16 };
 
 struct skr_sender_options {
@@ -18,8 +20,11 @@ struct skr_sender_options {
 
 struct skr_sender {
     const struct skr_sender_options *options;
-    struct skr_broker *broker;  // NULL: not open
-    size_t pending;             // sent, without an outcome yet
+    struct skr_broker *broker;    // NULL: not open
+    struct skr_opening *opening;  // NULL: it is not being opened
+    size_t pending;               // sent, without an outcome yet
+    // When it last gave an outcome, or owed none.
+    int64_t heard_ms;
 };
 
 struct skr_senders {
@@ -32,8 +37,8 @@ SKR_MUST_CHECK enum skr_code
 skr_senders_open(struct skr_senders *senders, struct skr_error *error);
 void skr_senders_close(struct skr_senders *senders);
 
-// As a broker's submit(); *is_away tells that the sender, not one of the
-// first's, cannot be reached now, and the error why.
+// As a broker's submit(); *is_away tells that the sender, which is not the
+// first, cannot be reached or takes nothing now, and the error why.
 SKR_MUST_CHECK enum skr_code
 skr_senders_submit(struct skr_senders *senders, size_t sender,
                    const struct skr_message *message,
@@ -46,6 +51,12 @@ SKR_MUST_CHECK enum skr_code
 skr_senders_outcomes(struct skr_senders *senders, struct skr_outcome *outcomes,
                      size_t capacity, size_t *count, uint32_t timeout_ms,
                      struct skr_error *error);
+
+// Closes a sender beyond the first that owes outcomes and has given none for
+// seconds, and tells why; 0: there is none. What was sent to it is the caller's
+// to judge as SKR_UNCERTAIN.
+size_t
+skr_senders_close_silent(struct skr_senders *senders, struct skr_error *reason);
 
 // How many were sent and have no outcome yet.
 size_t skr_senders_pending(const struct skr_senders *senders);

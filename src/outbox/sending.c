@@ -317,13 +317,50 @@ apply(struct skr_pump *pump, const struct skr_outcome *outcome,
     return code;
 }
 
+// The slot's messages that were sent to a sender which is closed.
+static enum skr_code
+lose_messages(struct skr_pump *pump, struct skr_slot *slot, size_t sender,
+              const struct skr_error *reason, struct skr_error *error)
+{
+    struct skr_outcome outcome = {.fate = SKR_UNCERTAIN, .reason = *reason};
+    enum skr_code code = SKR_OK;
+    // It must not close before all of it has been looked at.
+    slot->batch.pending++;
+    for (size_t i = 0; i < slot->batch.count && code == SKR_OK; i++) {
+        if (slot->batch.items[i].state != SKR_SENT ||
+            slot->passages[i].route.sender != sender)
+            continue;
+        outcome.ticket = skr_pump_ticket(pump, slot, i);
+        code = apply(pump, &outcome, error);
+    }
+    skr_pump_release(pump, slot);
+    return code;
+}
+
+// One sender's silence is not to keep the window from the others.
+static enum skr_code
+give_up_silent(struct skr_pump *pump, struct skr_error *error)
+{
+    struct skr_error reason;
+    size_t sender = skr_senders_close_silent(&pump->senders, &reason);
+    enum skr_code code = SKR_OK;
+    for (size_t i = 0; sender > 0 && code == SKR_OK && i < SKR_MAX_SLOTS; i++) {
+        struct skr_slot *slot = &pump->settler->slots[i];
+        if (skr_settler_state(pump->settler, slot) == SKR_SLOT_OPEN)
+            code = lose_messages(pump, slot, sender, &reason, error);
+    }
+    return code;
+}
+
 enum skr_code
 skr_pump_collect(struct skr_pump *pump, uint32_t timeout_ms,
                  struct skr_error *error)
 {
     struct skr_outcome outcomes[OUTCOMES_AT_ONCE];
-    enum skr_code code = SKR_OK;
     size_t count;
+    enum skr_code code = give_up_silent(pump, error);
+    if (code != SKR_OK)
+        return code;
     do {
         code = skr_senders_outcomes(&pump->senders, outcomes,
                                     SKR_COUNT_OF(outcomes), &count, timeout_ms,

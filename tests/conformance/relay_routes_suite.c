@@ -242,43 +242,85 @@ test_a_missing_exchange_makes_its_messages_wait(void **state)
     assert_int_equal(skr_test_number(fixture->db, FAILED), 0);
 }
 
-static void
-set_other_down(struct fixture *fixture, bool is_down)
+static bool
+others_wait(void *user)
 {
-    pthread_mutex_lock(&fixture->fake.lock);
-    fixture->fake.other_is_down = is_down;
-    pthread_mutex_unlock(&fixture->fake.lock);
+    struct fixture *fixture = user;
+    return __atomic_load_n(&fixture->closings, __ATOMIC_ACQUIRE) > 0;
 }
 
+// What begins with "audit." goes to a sender of its own.
 static void
-test_another_sender_may_be_away_without_holding_up_the_first(void **state)
+add_other_sender(struct fixture *fixture, struct skr_sender_options both[2])
 {
     static const struct skr_route_rule rules[] = {
         {.pattern = "audit.#", .sender = 1}};
     static const struct skr_routes routes = {
         .rules = rules, .rule_count = 1, .senders = senders};
-    struct fixture *fixture = *state;
-    struct skr_sender_options both[] = {fixture->sender, fixture->sender};
+    both[0] = both[1] = fixture->sender;
     both[1].name = "other";
     both[1].options.url = "fake://other";
     fixture->options.senders = both;
     fixture->options.sender_count = 2;
     fixture->options.routes = &routes;
-    set_other_down(fixture, true);
+}
+
+// Messages for both, of which the other takes none while the flag is set.
+static void
+assert_first_is_not_held_up(struct fixture *fixture, bool *flag)
+{
+    struct skr_sender_options both[2];
+    add_other_sender(fixture, both);
+    skr_fake_set(&fixture->fake, flag, true);
     insert_named(fixture, "audit.seen", 0, 50);
     insert_named(fixture, "order.good", 0, 1000);
     start(fixture);
     assert_true(skr_test_eventually(good_ones_arrived, fixture, WAIT_MS));
-    set_other_down(fixture, false);
+    assert_true(skr_test_eventually(others_wait, fixture, WAIT_MS));
+    skr_fake_set(&fixture->fake, flag, false);
     assert_true(skr_test_eventually(outbox_is_empty, fixture, WAIT_MS));
     stop(fixture);
+    assert_int_equal(fixture->troubles, 0);
+    assert_int_equal(skr_test_number(fixture->db, FAILED), 0);
     assert_all_arrived(fixture, "audit.seen", 50);
+}
+
+static void
+test_another_sender_may_be_away_without_holding_up_the_first(void **state)
+{
+    struct fixture *fixture = *state;
+    assert_first_is_not_held_up(fixture, &fixture->fake.other_is_down);
     for (size_t i = 0; i < fixture->fake.got_count; i++) {
         const struct skr_fake_message *got = &fixture->fake.got[i];
         assert_string_equal(got->sender, strcmp(got->name, "audit.seen") == 0
                                              ? "other"
                                              : "test");
     }
+}
+
+static void
+test_another_sender_may_hang_without_holding_up_the_first(void **state)
+{
+    struct fixture *fixture = *state;
+    assert_first_is_not_held_up(fixture, &fixture->fake.other_hangs);
+}
+
+static void
+test_another_sender_may_be_silent_without_holding_up_the_first(void **state)
+{
+    struct fixture *fixture = *state;
+    // All of the window is the silent one's to begin with.
+    fixture->options.in_flight = 40;
+    assert_first_is_not_held_up(fixture, &fixture->fake.other_is_silent);
+    assert_non_null(strstr(fixture->closed, "transport other waits"));
+}
+
+static void
+test_another_sender_may_be_blocked_without_holding_up_the_first(void **state)
+{
+    struct fixture *fixture = *state;
+    assert_first_is_not_held_up(fixture, &fixture->fake.other_is_blocked);
+    assert_non_null(strstr(fixture->closed, "blocked"));
 }
 
 static enum skr_fate
@@ -292,17 +334,9 @@ lose_the_other(const struct skr_fake_message *message, size_t count, void *user)
 static void
 test_another_sender_that_is_lost_gets_its_messages_again(void **state)
 {
-    static const struct skr_route_rule rules[] = {
-        {.pattern = "audit.#", .sender = 1}};
-    static const struct skr_routes routes = {
-        .rules = rules, .rule_count = 1, .senders = senders};
     struct fixture *fixture = *state;
-    struct skr_sender_options both[] = {fixture->sender, fixture->sender};
-    both[1].name = "other";
-    both[1].options.url = "fake://other";
-    fixture->options.senders = both;
-    fixture->options.sender_count = 2;
-    fixture->options.routes = &routes;
+    struct skr_sender_options both[2];
+    add_other_sender(fixture, both);
     fixture->fake.fate = lose_the_other;
     insert_named(fixture, "audit.seen", 0, 3);
     insert_named(fixture, "order.good", 0, 1000);
@@ -330,6 +364,9 @@ main(void)
         ROUTED(test_rows_that_cannot_be_read_fail_so_many_at_a_time),
         ROUTED(test_a_missing_exchange_makes_its_messages_wait),
         ROUTED(test_another_sender_may_be_away_without_holding_up_the_first),
+        ROUTED(test_another_sender_may_hang_without_holding_up_the_first),
+        ROUTED(test_another_sender_may_be_silent_without_holding_up_the_first),
+        ROUTED(test_another_sender_may_be_blocked_without_holding_up_the_first),
         ROUTED(test_another_sender_that_is_lost_gets_its_messages_again),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

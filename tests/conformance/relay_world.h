@@ -31,9 +31,17 @@ struct fixture {
     struct skr_relay *relay;
     pthread_t thread;
     enum skr_code ended_with;
-    int troubles, recoveries, standbys, not_alone, blocked;
-    char trouble[400];
+    int troubles, recoveries, standbys, not_alone, blocked, closings;
+    char trouble[400], closed[400];
 };
+
+static inline void
+keep_error(char kept[400], const struct skr_log_field *fields, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        if (strcmp(fields[i].name, "error") == 0)
+            snprintf(kept, 400, "%s", fields[i].text);
+}
 
 static inline void
 count_trouble(void *user, enum skr_log_level level, const char *event,
@@ -49,12 +57,13 @@ count_trouble(void *user, enum skr_log_level level, const char *event,
         __atomic_add_fetch(&fixture->not_alone, 1, __ATOMIC_RELAXED);
     if (strcmp(event, "relay.partition_blocked") == 0)
         __atomic_add_fetch(&fixture->blocked, 1, __ATOMIC_RELAXED);
+    if (strcmp(event, "relay.route_closed") == 0) {
+        keep_error(fixture->closed, fields, count);
+        __atomic_add_fetch(&fixture->closings, 1, __ATOMIC_RELEASE);
+    }
     if (strcmp(event, "relay.trouble") != 0)
         return;
-    for (size_t i = 0; i < count; i++)
-        if (strcmp(fields[i].name, "error") == 0)
-            snprintf(fixture->trouble, sizeof(fixture->trouble), "%s",
-                     fields[i].text);
+    keep_error(fixture->trouble, fields, count);
     __atomic_add_fetch(&fixture->troubles, 1, __ATOMIC_RELEASE);
 }
 

@@ -1,13 +1,19 @@
 """From MariaDB and PostgreSQL to RabbitMQ: confirmed, routed, nothing lost when
 the relay, the broker's connections or the route go away."""
 import os
+import pathlib
 import random
+import sys
 import uuid
 
 import pytest
 
 import shop as shops
 from worlds import MariaDB, PostgreSQL, control, need
+
+sys.path.insert(0, str(pathlib.Path(__file__).parents[1]))
+
+from servers.proxy import Proxy  # noqa: E402: found through the path above
 
 IN_FLIGHT = 50
 CONFIG = """\
@@ -108,6 +114,35 @@ def test_a_published_message_arrives(world):
     world.check("publish", "order.placed", "--body", "{}")
     world.check("relay", "outbox", "--stop-when-empty")
     assert world.queued("orders") == 1
+
+
+def test_a_second_broker_that_falls_silent_holds_up_its_own_messages_only(
+        world):
+    with Proxy(int(os.environ["SKR_RABBITMQ_PORT"])) as proxy:
+        config = world.config_path.read_text()
+        broker = config.partition("    amqp: '")[2].partition("'")[0]
+        world.write_config(config.replace(
+            "message_broker_amqp:",
+            f"    audit: '{proxy.url(broker)}?connect_timeout=1'\n"
+            "message_broker_amqp:").replace(
+            "'user.#': {", "'user.#': {sender: audit, "))
+        world.declare()
+        world.insert(7, name="user.added")
+        relay = world.start_relay()
+        world.wait_until_empty(relay)
+        proxy.hold()
+        world.insert(200, name="user.added")
+        world.insert(1000)
+        relay.wait_for(r"relay\.route_closed .*transport audit waits")
+        shops.until(lambda: world.left() == 200,
+                    lambda: f"1,000 to the first\n{relay.log()}", 60)
+        assert world.queued("orders") == 1000
+        proxy.cut()
+        proxy.resume()
+        world.wait_until_empty(relay)
+        assert relay.stop() == 0
+    assert 207 <= world.queued("people") <= 207 + IN_FLIGHT
+    assert world.failed() == 0
 
 
 def test_a_missing_exchange_waits_and_fails_nothing(world):

@@ -14,6 +14,7 @@ static struct skr_fake *the_fake;
 struct fake_connection {
     struct skr_broker broker;
     char host[16];
+    bool is_other;
     uint64_t tickets[SKR_FAKE_CAPACITY];
     size_t messages[SKR_FAKE_CAPACITY];  // index in got
     size_t first, last;
@@ -45,19 +46,32 @@ skr_fake_got(struct skr_fake *fake)
 }
 
 void
-skr_fake_hold_back(struct skr_fake *fake, bool holds_back)
+skr_fake_set(struct skr_fake *fake, bool *flag, bool value)
 {
     pthread_mutex_lock(&fake->lock);
-    fake->holds_back = holds_back;
+    *flag = value;
     pthread_mutex_unlock(&fake->lock);
+}
+
+void
+skr_fake_hold_back(struct skr_fake *fake, bool holds_back)
+{
+    skr_fake_set(fake, &fake->holds_back, holds_back);
 }
 
 void
 skr_fake_set_down(struct skr_fake *fake, bool is_down)
 {
-    pthread_mutex_lock(&fake->lock);
-    fake->is_down = is_down;
-    pthread_mutex_unlock(&fake->lock);
+    skr_fake_set(fake, &fake->is_down, is_down);
+}
+
+static bool
+get(const bool *flag)
+{
+    pthread_mutex_lock(&the_fake->lock);
+    bool value = *flag;
+    pthread_mutex_unlock(&the_fake->lock);
+    return value;
 }
 
 static enum skr_code
@@ -65,12 +79,14 @@ fake_open(struct skr_broker *broker, const struct skr_url *url,
           const struct skr_broker_options *options, struct skr_error *error)
 {
     struct fake_connection *connection = (struct fake_connection *)broker;
-    (void)options;
+    bool is_other = strcmp(url->host, "other") == 0;
     snprintf(connection->host, sizeof(connection->host), "%s", url->host);
-    pthread_mutex_lock(&the_fake->lock);
-    bool is_down = the_fake->is_down ||
-                   (the_fake->other_is_down && strcmp(url->host, "other") == 0);
-    pthread_mutex_unlock(&the_fake->lock);
+    connection->is_other = is_other;
+    while (is_other && get(&the_fake->other_hangs))
+        if (skr_clock_sleep(options->wake_fd, 10))
+            return skr_fail(error, SKR_STOPPED, SKR_GIVE_UP, "stopped");
+    bool is_down =
+        get(&the_fake->is_down) || (is_other && get(&the_fake->other_is_down));
     return is_down ? skr_fail(error, SKR_UNAVAILABLE, SKR_RECONNECT,
                               "the fake broker is down")
                    : SKR_OK;
@@ -150,7 +166,9 @@ fake_outcomes(struct skr_broker *broker, struct skr_outcome *outcomes,
     struct fake_connection *connection = (struct fake_connection *)broker;
     *count = 0;
     pthread_mutex_lock(&the_fake->lock);
-    bool holds_back = the_fake->holds_back;
+    broker->is_blocked = connection->is_other && the_fake->other_is_blocked;
+    bool holds_back = the_fake->holds_back || broker->is_blocked ||
+                      (connection->is_other && the_fake->other_is_silent);
     while (!holds_back && *count < capacity &&
            connection->first < connection->last)
         decide(connection, &outcomes[(*count)++]);

@@ -27,9 +27,11 @@ struct skr_fake {
     pthread_mutex_t lock;
     skr_fake_fate_fn *fate;  // NULL: all are confirmed
     void *user;
-    bool holds_back;     // no outcome is given while this is set
-    bool is_down;        // open fails
-    bool other_is_down;  // the same, of fake://other alone
+    bool holds_back;  // no outcome is given while this is set
+    bool is_down;     // open fails
+    // The same, of fake://other alone; it lets open() wait, gives no outcome,
+    // or says that it takes nothing on.
+    bool other_is_down, other_hangs, other_is_silent, other_is_blocked;
 
     struct skr_fake_message got[SKR_FAKE_CAPACITY];
     size_t got_count;
@@ -46,5 +48,7 @@ void skr_fake_fini(struct skr_fake *fake);
 size_t skr_fake_got(struct skr_fake *fake);
 void skr_fake_hold_back(struct skr_fake *fake, bool holds_back);
 void skr_fake_set_down(struct skr_fake *fake, bool is_down);
+// For any of its flags.
+void skr_fake_set(struct skr_fake *fake, bool *flag, bool value);
 
 #endif

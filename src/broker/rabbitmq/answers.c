@@ -82,17 +82,17 @@ on_connection(struct rabbit_broker *broker, const amqp_method_t *method,
         const amqp_connection_blocked_t *blocked = method->decoded;
         char reason[256];
         copy_short(blocked->reason, reason);
-        if (!broker->is_blocked)
+        if (!broker->base.is_blocked)
             skr_log(&broker->log, SKR_LOG_WARNING, "amqp.blocked",
                     SKR_LOG_TEXT("broker", broker->link.stream.peer),
                     SKR_LOG_TEXT("reason", reason));
-        broker->is_blocked = true;
+        broker->base.is_blocked = true;
         return SKR_OK;
     }
     case AMQP_CONNECTION_UNBLOCKED_METHOD:
         skr_log(&broker->log, SKR_LOG_INFO, "amqp.unblocked",
                 SKR_LOG_TEXT("broker", broker->link.stream.peer));
-        broker->is_blocked = false;
+        broker->base.is_blocked = false;
         broker->unblocked_ms = skr_clock_ms();
         return SKR_OK;
     default:

@@ -208,7 +208,7 @@ skr_rabbit_send_waiting(struct rabbit_broker *broker, struct skr_error *error)
     enum skr_code code = SKR_OK;
     bool waits = false;
     while (code == SKR_OK && !waits && broker->is_publishing_open &&
-           !broker->is_blocked &&
+           !broker->base.is_blocked &&
            skr_rabbit_link_unsent(&broker->link) < ENOUGH_UNSENT) {
         if (broker->sending != NULL) {
             code = send_body(broker, error);

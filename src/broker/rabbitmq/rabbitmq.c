@@ -20,7 +20,7 @@ forget_connection(struct rabbit_broker *broker)
     broker->is_asking_open = false;
     broker->is_declaring_open = false;
     broker->is_asking = false;
-    broker->is_blocked = false;
+    broker->base.is_blocked = false;
     broker->must_reconnect = false;
     broker->sending = NULL;
     broker->returning = (struct rabbit_return){0};
@@ -49,7 +49,7 @@ check_patience(const struct rabbit_broker *broker, struct skr_error *error)
     const struct rabbit_entry *oldest =
         skr_rabbit_window_oldest(&broker->window);
     int64_t since_ms = skr_clock_ms();
-    if (broker->is_blocked || broker->consumer.is_wanted)
+    if (broker->base.is_blocked || broker->consumer.is_wanted)
         return SKR_OK;
     if (oldest != NULL)
         since_ms = oldest->sent_ms;

@@ -71,8 +71,7 @@ struct rabbit_broker {
     struct skr_error answer_error;
     uint32_t answer_messages, answer_consumers;  // of a queue
 
-    bool is_blocked;           // the server takes no messages now
-    int64_t unblocked_ms;      // since when it does again
+    int64_t unblocked_ms;      // since when the server takes messages again
     int64_t channel_asked_ms;  // since when an answer about channels is due
 
     struct rabbit_consumer consumer;
