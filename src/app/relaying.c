@@ -4,7 +4,6 @@
 #include "app/drivers.h"
 #include "app/transports.h"
 #include "base/error.h"
-#include "base/hash.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -103,7 +102,6 @@ read_options(struct skr_relaying *relaying, const struct skr_app *app,
         .lease_ms = outbox->redeliver_timeout_s * 1000,
         .retry = outbox->retry,
         .failure_limit = outbox->failure_limit,
-        .lock_name = relaying->lock_name,
         .in_flight = outbox->in_flight,
         .in_flight_bytes = outbox->in_flight_bytes,
         .max_idle_ms = limits->sleep_ms,
@@ -122,17 +120,6 @@ read_options(struct skr_relaying *relaying, const struct skr_app *app,
     return code;
 }
 
-void
-skr_relaying_lock_name(const struct skr_config_transport *outbox,
-                       char name[SKR_RELAYING_LOCK_SIZE])
-{
-    struct skr_hash hash =
-        skr_hash_add_text(skr_hash_start(), outbox->table_name);
-    hash = skr_hash_add_text(hash, outbox->queue_name);
-    snprintf(name, SKR_RELAYING_LOCK_SIZE, "relay-%016llx",
-             (unsigned long long)(hash.high ^ hash.low));
-}
-
 enum skr_code
 skr_relaying_init(struct skr_relaying *relaying, const struct skr_app *app,
                   const struct skr_config *config, const char *name,
@@ -144,7 +131,6 @@ skr_relaying_init(struct skr_relaying *relaying, const struct skr_app *app,
     if (code != SKR_OK)
         return code;
     skr_limits_read(app, &relaying->limits);
-    skr_relaying_lock_name(outbox, relaying->lock_name);
     code = read_options(relaying, app, outbox, error);
     if (code == SKR_OK)
         code = skr_routing_read(config, target, &relaying->routing, error);

@@ -3,7 +3,6 @@
 
 #include "app/drivers.h"
 #include "app/failed.h"
-#include "app/relaying.h"
 #include "app/transports.h"
 #include "base/error.h"
 
@@ -43,11 +42,8 @@ read_table(struct skr_transport_stats *stats, struct skr_error *error)
             skr_fail(error, SKR_MISSING, SKR_GIVE_UP,
                      "there is no table %s; run `skirnir setup`", place.table);
     stats->has_counts = code == SKR_OK;
-    if (code == SKR_OK && transport->kind == SKR_TRANSPORT_OUTBOX) {
-        char name[SKR_RELAYING_LOCK_SIZE];
-        skr_relaying_lock_name(transport, name);
-        code = db->ops->holder(db, name, stats->holder, error);
-    }
+    if (code == SKR_OK && transport->kind == SKR_TRANSPORT_OUTBOX)
+        code = skr_queue_holder(db, &place, stats->holder, error);
     skr_db_close(db);
     return code;
 }

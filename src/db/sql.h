@@ -83,6 +83,9 @@ struct skr_word {
 //   utc_now        as now, whatever zone a table is in
 //   row_estimate   a SELECT of about how many rows a table has, at next to no
 //                  cost; it knows the word table
+//   table_place    a SELECT of what the server calls the table that it finds
+//                  under the name, its schema included, or "" where a name
+//                  is all there is; it knows the word table
 //   setup_lock     a statement that keeps out others who set up tables until
 //                  the end of the transaction, or "" where none is needed
 struct skr_dialect {

@@ -50,7 +50,7 @@ open_holder(struct skr_pump *pump, struct skr_slot *slot,
         skr_db_open(options->database, options->database_url, &slot->db, error);
     if (code != SKR_OK)
         return code;
-    code = slot->db->ops->lock(slot->db, options->lock_name, SKR_LOCK_TOGETHER,
+    code = slot->db->ops->lock(slot->db, pump->lock_name, SKR_LOCK_TOGETHER,
                                pump->stop_fd, 0, &granted, error);
     if (code == SKR_OK && !granted)
         code = skr_fail(error, SKR_UNAVAILABLE, SKR_RECONNECT,

@@ -20,6 +20,7 @@ struct skr_pump {
     struct skr_db *db;  // reads, and holds the lock
     struct skr_senders senders;
     struct skr_gates gates;
+    char lock_name[SKR_LOCK_NAME_SIZE];
     // The server knows no lock that could be relied on; leases need none.
     bool is_unlocked;
 

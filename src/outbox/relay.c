@@ -205,6 +205,9 @@ open_session(struct skr_relay *relay, struct skr_error *error)
     code = prepare_table(relay, pump->db, error);
     if (code == SKR_OK)
         code = warn_of_skew(relay, pump->db, error);
+    if (code == SKR_OK)
+        code = relay->options.table->ops->lock_name(
+            relay->options.table, pump->db, pump->lock_name, error);
     return code;
 }
 
@@ -264,8 +267,8 @@ wait_for_lock(struct skr_relay *relay, struct skr_error *error)
         bool granted = false;
         int64_t now = skr_clock_ms();
         enum skr_code code = pump->db->ops->lock(
-            pump->db, relay->options.lock_name, skr_pump_lock_mode(pump),
-            pump->stop_fd, LOCK_WAIT_MS, &granted, error);
+            pump->db, pump->lock_name, skr_pump_lock_mode(pump), pump->stop_fd,
+            LOCK_WAIT_MS, &granted, error);
         if (code != SKR_OK && may_go_unlocked(relay, error))
             return SKR_OK;
         if (code == SKR_OK && granted)

@@ -53,7 +53,6 @@ struct skr_relay_options {
     // Messages that may go to the failed table within a minute from one route;
     // then it waits. 0: any number.
     uint32_t failure_limit;
-    const char *lock_name;
     uint32_t in_flight;        // sent and not yet deleted: 1000
     uint64_t in_flight_bytes;  // 8 MiB
     uint32_t max_idle_ms;      // longest wait for work: 1000

@@ -268,6 +268,13 @@ skr_table_skew_fn(const struct skr_table *table, struct skr_db *db, int *hours,
 
 typedef void skr_table_free_fn(struct skr_table *table);
 
+// The name of the lock of whoever works the queue. Tables of one name in
+// several schemas have several, and a table has one, however it is found.
+enum { SKR_LOCK_NAME_SIZE = 32 };
+typedef enum skr_code
+skr_table_lock_name_fn(const struct skr_table *table, struct skr_db *db,
+                       char name[SKR_LOCK_NAME_SIZE], struct skr_error *error);
+
 struct skr_table_ops {
     const char *scheme;  // "doctrine", "ordered-doctrine", "kafka-outbox"
 
@@ -275,6 +282,7 @@ struct skr_table_ops {
     skr_table_complete_fn *complete;  // NULL: there is nothing to add
     skr_table_notify_fn *notify;      // NULL: nobody waits for its rows
     skr_table_check_fn *check;
+    skr_table_lock_name_fn *lock_name;
     skr_table_start_fn *start;
     skr_table_read_fn *read;
     skr_table_read_partitions_fn *read_partitions;  // NULL: it has no order

@@ -161,6 +161,62 @@ test_a_row_of_another_queue_wakes_nobody(void **state)
                      SKR_TIMEOUT);
 }
 
+// Two tables of one name, as applications have them that share a database.
+static void
+test_a_row_of_another_schema_wakes_nobody(void **state)
+{
+    struct world *world = *state;
+    set_notify(world, true);
+    assert_int_equal(run(world->db, "CREATE SCHEMA other", NULL), SKR_OK);
+    assert_int_equal(run(world->db, "SET search_path TO other", NULL), SKR_OK);
+    set_notify(world, true);
+    struct skr_db *first = open_db(world->database.url);
+    follow(first);
+    follow(world->db);
+    // Each has a lock of its own: neither keeps the other awake.
+    assert_true(is_asleep(first, world->server, 10000));
+    assert_true(is_asleep(world->db, world->server, 10000));
+    assert_int_equal(skr_test_number(world->db, SLEEPERS), 2);
+    run_client(world->client, "SET search_path TO other");
+    run_client(world->client, INSERT);
+    assert_int_equal(first->ops->wait(first, -1, 300, NULL), SKR_TIMEOUT);
+    assert_int_equal(world->db->ops->wait(world->db, -1, 2000, NULL), SKR_OK);
+    skr_db_close(first);
+}
+
+static bool
+may_work_queue(const struct skr_table *table, struct skr_db *db)
+{
+    char name[SKR_LOCK_NAME_SIZE];
+    bool granted = false;
+    assert_int_equal(table->ops->lock_name(table, db, name, NULL), SKR_OK);
+    assert_int_equal(
+        db->ops->lock(db, name, SKR_LOCK_ALONE, -1, 0, &granted, NULL), SKR_OK);
+    return granted;
+}
+
+static void
+test_tables_of_one_name_in_two_schemas_are_worked_by_two(void **state)
+{
+    struct world *world = *state;
+    skr_table_free(make_table(world));
+    assert_int_equal(run(world->db, "CREATE SCHEMA other", NULL), SKR_OK);
+    assert_int_equal(run(world->db, "SET search_path TO other", NULL), SKR_OK);
+    struct skr_table *table = make_table(world);
+    struct skr_db *first = open_db(world->database.url);
+    struct skr_db *second = open_db(world->database.url);
+    assert_true(may_work_queue(table, first));
+    assert_true(may_work_queue(table, world->db));
+    // The same table by another path is the same queue.
+    assert_int_equal(run(second, "CREATE SCHEMA empty", NULL), SKR_OK);
+    assert_int_equal(run(second, "SET search_path TO empty, other", NULL),
+                     SKR_OK);
+    assert_false(may_work_queue(table, second));
+    skr_db_close(first);
+    skr_db_close(second);
+    skr_table_free(table);
+}
+
 static void
 test_symfonys_trigger_is_listened_to(void **state)
 {
@@ -210,6 +266,8 @@ main(void)
         TEST(test_a_row_that_is_not_committed_yet_keeps_the_reader_awake),
         TEST(test_a_second_reader_looks_by_itself),
         TEST(test_a_row_of_another_queue_wakes_nobody),
+        TEST(test_a_row_of_another_schema_wakes_nobody),
+        TEST(test_tables_of_one_name_in_two_schemas_are_worked_by_two),
         TEST(test_symfonys_trigger_is_listened_to),
         TEST(test_the_trigger_is_made_once_and_taken_away),
     };

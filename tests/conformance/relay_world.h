@@ -101,7 +101,6 @@ set_up_as(void **state, bool is_ordered)
         .senders = &fixture->sender,
         .sender_count = 1,
         .retry = {.max_retries = 1, .delay_ms = 1, .multiplier = 1},
-        .lock_name = "relay-test",
         .stop_timeout_ms = 5000,
         .log = {count_trouble, fixture},
     };

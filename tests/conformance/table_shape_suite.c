@@ -390,6 +390,27 @@ test_what_is_given_back_is_found_with_one_composite_index(void **state)
     skr_batch_fini(&first);
 }
 
+static void
+test_a_queue_has_one_lock_whatever_its_database_is_called(void **state)
+{
+    struct fixture *fixture = *state;
+    struct skr_test_database other;
+    struct skr_db *alias = NULL;
+    skr_test_database_make(&other);
+    struct skr_db *elsewhere = skr_test_connect(&other);
+    assert_int_equal(skr_db_open(fixture->database.ops,
+                                 fixture->database.alias_url, &alias, NULL),
+                     SKR_OK);
+    assert_int_equal(skr_table_create(fixture->table, elsewhere, NULL), SKR_OK);
+    start(fixture);
+    assert_true(may_work_queue(fixture->table, fixture->db));
+    assert_false(may_work_queue(fixture->table, alias));
+    assert_true(may_work_queue(fixture->table, elsewhere));
+    skr_db_close(alias);
+    skr_db_close(elsewhere);
+    skr_test_database_remove(&other);
+}
+
 int
 main(void)
 {
@@ -404,6 +425,7 @@ main(void)
         BARE_TEST(test_plans_with_one_composite_index),
         BARE_TEST(test_a_consumer_works_with_one_composite_index),
         BARE_TEST(test_what_is_given_back_is_found_with_one_composite_index),
+        BARE_TEST(test_a_queue_has_one_lock_whatever_its_database_is_called),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -83,6 +83,21 @@ start(struct fixture *fixture)
         fail_msg("%s", error.text);
 }
 
+// Whether the queue's lock is to be had, by the name that this connection has
+// for it.
+static inline bool
+may_work_queue(const struct skr_table *table, struct skr_db *db)
+{
+    char name[SKR_LOCK_NAME_SIZE];
+    bool granted = false;
+    struct skr_error error = {0};
+    if (table->ops->lock_name(table, db, name, &error) != SKR_OK ||
+        db->ops->lock(db, name, SKR_LOCK_ALONE, -1, 0, &granted, &error) !=
+            SKR_OK)
+        fail_msg("%s", error.text);
+    return granted;
+}
+
 static inline int
 set_up(void **state)
 {

@@ -98,6 +98,11 @@ static const struct skr_word words[] = {
     {"row_estimate",
      "SELECT COALESCE(MAX(table_rows), 0) FROM information_schema.tables WHERE "
      "table_schema = DATABASE() AND table_name = '{table}'"},
+    // Some servers keep names in lower case, and find them in any.
+    {"table_place",
+     "SELECT table_name FROM information_schema.tables WHERE table_schema = "
+     "DATABASE() AND table_name = '{table}' "
+     "ORDER BY CAST(table_name AS BINARY) = '{table}' DESC LIMIT 1"},
     // A transaction could not hold it: CREATE TABLE ends one.
     {"setup_lock", ""},
     {"notify_function", ""},

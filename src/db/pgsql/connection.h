@@ -32,7 +32,8 @@ enum { SKR_PGSQL_TABLE_SIZE = 64, SKR_PGSQL_QUEUE_SIZE = 256 };
 struct skr_pgsql_followed {
     char table[SKR_PGSQL_TABLE_SIZE];  // "": none
     char queue[SKR_PGSQL_QUEUE_SIZE];
-    int64_t asked_at_ms;  // which triggers there are
+    char place[2 * SKR_PGSQL_TABLE_SIZE];  // its schema, a dot, its name
+    int64_t asked_at_ms;                   // which triggers there are
 
     bool has_plain;  // Symfony's: tells of every row
     bool is_heard;   // and what it tells does reach us

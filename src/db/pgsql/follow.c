@@ -37,12 +37,14 @@ static const char plan_sql[] =
 
 // Parameter: table, as a statement would name it.
 static const char triggers_sql[] =
-    "SELECT tgname = 'notify_trigger' FROM pg_trigger "
-    "WHERE tgrelid = to_regclass(CAST($1 AS TEXT)) AND NOT tgisinternal "
+    "SELECT tgname = 'notify_trigger', nspname FROM pg_trigger "
+    "JOIN pg_class AS c ON c.oid = tgrelid "
+    "JOIN pg_namespace AS n ON n.oid = relnamespace WHERE tgrelid = "
+    "to_regclass(CAST($1 AS TEXT)) AND NOT tgisinternal "
     "AND tgenabled IN ('O', 'A') "
     "AND tgname IN ('notify_trigger', 'skirnir_notify')";
 
-// As the trigger makes the key. Parameters: table, queue.
+// As the trigger makes the key. Parameters: place, queue.
 #define KEY "(hashtext(CAST($1 AS TEXT)), hashtext(CAST($2 AS TEXT)))"
 static const char arm_sql[] = "SELECT pg_try_advisory_lock" KEY;
 static const char disarm_sql[] = "SELECT pg_advisory_unlock" KEY;
@@ -58,6 +60,8 @@ note_trigger(const struct skr_value *columns, size_t count, void *user,
         followed->has_plain = true;
     else
         followed->has_armed = true;
+    snprintf(followed->place, sizeof(followed->place), "%.63s.%s",
+             (const char *)columns[1].bytes, followed->table);
     return SKR_OK;
 }
 
@@ -152,13 +156,13 @@ bool
 skr_pgsql_is_for_us(const struct skr_pgsql_followed *followed,
                     const PGnotify *heard)
 {
-    size_t length = strlen(followed->table);
-    if (length == 0)
+    size_t length = strlen(followed->place);
+    if (followed->table[0] == '\0')
         return true;
     if (strcmp(heard->relname, followed->table) == 0)
         return strcmp(heard->extra, followed->queue) == 0;
     return strcmp(heard->relname, CHANNEL) == 0 &&
-           strncmp(heard->extra, followed->table, length) == 0 &&
+           strncmp(heard->extra, followed->place, length) == 0 &&
            heard->extra[length] == '.' &&
            strcmp(heard->extra + length + 1, followed->queue) == 0;
 }
@@ -178,7 +182,7 @@ call(struct skr_pgsql *pgsql, const char *sql, bool *answer,
      struct skr_error *error)
 {
     const struct skr_value values[] = {
-        skr_bind_text(pgsql->followed.table),
+        skr_bind_text(pgsql->followed.place),
         skr_bind_text(pgsql->followed.queue),
     };
     return skr_pgsql_run(pgsql->connection, pgsql,

@@ -97,6 +97,10 @@ static const struct skr_word words[] = {
     {"row_estimate", "SELECT CAST(COALESCE(MAX(GREATEST(reltuples, 0)), 0) AS "
                      "BIGINT) FROM pg_class WHERE oid = "
                      "CAST(to_regclass('{table}') AS oid)"},
+    {"table_place",
+     "SELECT CONCAT(n.nspname, '.', c.relname) FROM pg_class AS c "
+     "JOIN pg_namespace AS n ON n.oid = c.relnamespace "
+     "WHERE c.oid = to_regclass('{table}')"},
     // CREATE ... IF NOT EXISTS fails when two run it at once.
     {"setup_lock", "SELECT pg_advisory_xact_lock(7667340482953863795)"},
     // follow.c says how it works. It runs in every insert of the application:
@@ -105,12 +109,14 @@ static const struct skr_word words[] = {
     {"notify_function",
      "CREATE OR REPLACE FUNCTION skirnir_notify() RETURNS trigger\n"
      "LANGUAGE plpgsql AS $skirnir$\n"
+     "DECLARE\n"
+     "    place text := pg_catalog.concat(TG_TABLE_SCHEMA, '.', TG_ARGV[0]);\n"
      "BEGIN\n"
      "    IF NOT pg_catalog.pg_try_advisory_xact_lock_shared(\n"
-     "        pg_catalog.hashtext(TG_ARGV[0]),\n"
+     "        pg_catalog.hashtext(place),\n"
      "        pg_catalog.hashtext(NEW.queue_name)) THEN\n"
      "        PERFORM pg_catalog.pg_notify('skirnir',\n"
-     "            pg_catalog.concat(TG_ARGV[0], '.', NEW.queue_name));\n"
+     "            pg_catalog.concat(place, '.', NEW.queue_name));\n"
      "    END IF;\n"
      "    RETURN NULL;\n"
      "END\n"

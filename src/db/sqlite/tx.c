@@ -68,6 +68,7 @@ static const struct skr_word words[] = {
     // Ids are given one by one.
     {"row_estimate", "SELECT COALESCE((SELECT MAX(id) FROM {table}) - "
                      "(SELECT MIN(id) FROM {table}) + 1, 0)"},
+    {"table_place", ""},
     {"setup_lock", ""},
     {"notify_function", ""},
     {"notify_trigger", ""},

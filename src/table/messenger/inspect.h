@@ -36,4 +36,9 @@ SKR_MUST_CHECK enum skr_code
 skr_queue_count(struct skr_db *db, const struct skr_queue_place *place,
                 struct skr_queue_counts *counts, struct skr_error *error);
 
+// Who works the queue, as skr_db_holder_fn has it.
+SKR_MUST_CHECK enum skr_code
+skr_queue_holder(struct skr_db *db, const struct skr_queue_place *place,
+                 char holder[SKR_HOLDER_SIZE], struct skr_error *error);
+
 #endif

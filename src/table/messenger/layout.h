@@ -264,6 +264,7 @@ skr_table_renew_fn skr_messenger_renew;
 skr_table_settle_fn skr_messenger_settle;
 skr_table_release_fn skr_messenger_release;
 skr_table_leased_fn skr_messenger_leased;
+skr_table_lock_name_fn skr_messenger_lock_name;
 skr_table_foreign_fn skr_messenger_foreign;
 skr_table_skew_fn skr_messenger_skew;
 
