@@ -36,8 +36,10 @@ extern "C" {
 // no UTF-8 as base64. What nests deeper than 32 levels is a malformed message.
 //
 // A thread answers the server's heartbeats while a handler is busy. The server
-// itself waits for an acknowledgement for 30 minutes (its consumer_timeout):
-// prefetch_count times the time of a handler has to stay below that.
+// itself waits for an acknowledgement for 30 minutes (its consumer_timeout). So
+// what has waited here for hold_timeout=300 is given back, and no more is asked
+// for than is handled in that time; what the caller has in hand it settles, or
+// gives back, within the same. A single call of a handler has to stay below.
 SKR_API extern const struct skr_broker_ops skr_rabbitmq_broker;
 
 #ifdef __cplusplus

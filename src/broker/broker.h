@@ -27,6 +27,9 @@ struct skr_broker {
     // Kept by outcomes(): the server takes no messages for now. What is
     // submitted waits until it does.
     bool is_blocked;
+    // Set by open(): how long the caller should have deliveries in hand; what
+    // it does not get to by then is better given back. 0: as long as it likes.
+    int64_t hold_ms;
 };
 
 struct skr_broker_options {

@@ -204,7 +204,8 @@ handle_jobs(struct skr_consumer *consumer, struct job *jobs, size_t count,
         if (jobs[i].state != JOB_READY)
             continue;
         // What has run already is recorded, or it would run again.
-        if (!jobs[i].was_run && skr_consumer_is_stopping(consumer))
+        if (!jobs[i].was_run && (skr_consumer_is_stopping(consumer) ||
+                                 skr_consumer_is_late(consumer)))
             continue;
         enum skr_code code = handle_alone(consumer, &jobs[i], error);
         if (code != SKR_OK) {
@@ -233,7 +234,8 @@ handle_all(struct skr_consumer *consumer, struct job *jobs, size_t count,
             *error = trouble;
             return outside;
         }
-    } while (has_more && !skr_consumer_is_stopping(consumer));
+    } while (has_more && !skr_consumer_is_stopping(consumer) &&
+             !skr_consumer_is_late(consumer));
     return SKR_OK;
 }
 

@@ -154,6 +154,13 @@ skr_consumer_has_retries(const struct skr_consumer *consumer)
            consumer->options.retry_broker != consumer->options.broker;
 }
 
+bool
+skr_consumer_is_late(const struct skr_consumer *consumer)
+{
+    return consumer->source != NULL && consumer->source->hold_ms > 0 &&
+           skr_clock_ms() - consumer->received_ms > consumer->source->hold_ms;
+}
+
 enum skr_code
 skr_consumer_connect_retries(struct skr_consumer *consumer,
                              struct skr_error *error)

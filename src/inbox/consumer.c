@@ -161,6 +161,7 @@ allocate(struct skr_consumer *consumer, struct skr_error *error)
 {
     consumer->capacity =
         consumer->options.batch == 0 ? DEFAULT_BATCH : consumer->options.batch;
+    consumer->most = consumer->capacity;
     consumer->incoming =
         calloc(consumer->capacity, sizeof(*consumer->incoming));
     consumer->jobs = calloc(consumer->capacity, sizeof(*consumer->jobs));
@@ -306,10 +307,10 @@ find_room(const struct skr_consumer *consumer)
 {
     const struct skr_consumer_budget *budget = consumer->budget;
     if (budget->messages == 0)
-        return consumer->capacity;
+        return consumer->most;
     uint64_t claimed = atomic_load(&budget->claimed);
     uint64_t left = claimed < budget->messages ? budget->messages - claimed : 0;
-    return left < consumer->capacity ? (size_t)left : consumer->capacity;
+    return left < consumer->most ? (size_t)left : consumer->most;
 }
 
 // So many of what came may be handled. Nothing is claimed before it is there:
@@ -338,7 +339,8 @@ handle_groups(struct skr_consumer *consumer, size_t count, size_t *done,
 {
     enum skr_code code = SKR_OK;
     while (code == SKR_OK && *done < count &&
-           !skr_consumer_is_stopping(consumer)) {
+           !skr_consumer_is_stopping(consumer) &&
+           !(*done > 0 && skr_consumer_is_late(consumer))) {
         size_t size = group_size(consumer, *done, count);
         code = skr_job_count(consumer, &consumer->jobs[*done], error);
         if (code != SKR_OK)
@@ -349,6 +351,23 @@ handle_groups(struct skr_consumer *consumer, size_t count, size_t *done,
     return code;
 }
 
+// What finds no time is given back and comes again, so that less is asked for;
+// and more, when half of the time was enough.
+static void
+learn_pace(struct skr_consumer *consumer, uint64_t taken)
+{
+    int64_t hold_ms = consumer->source == NULL ? 0 : consumer->source->hold_ms;
+    int64_t spent_ms = skr_clock_ms() - consumer->received_ms;
+    if (hold_ms == 0)
+        return;
+    if (spent_ms > hold_ms)
+        consumer->most = taken > 1 ? (size_t)taken / 2 : 1;
+    else if (spent_ms < hold_ms / 2 && consumer->most < consumer->capacity)
+        consumer->most *= 2;
+    if (consumer->most > consumer->capacity)
+        consumer->most = consumer->capacity;
+}
+
 static enum skr_code
 handle_received(struct skr_consumer *consumer, size_t count,
                 struct skr_error *error)
@@ -357,6 +376,7 @@ handle_received(struct skr_consumer *consumer, size_t count,
     size_t done = 0;
     size_t claimed = claim(consumer, count);
     uint64_t taken_before = consumer->taken;
+    consumer->received_ms = skr_clock_ms();
     skr_arena_reset(&consumer->arena);
     consumer->job_count = count;
     for (size_t i = 0; i < count; i++)
@@ -366,6 +386,8 @@ handle_received(struct skr_consumer *consumer, size_t count,
                               &consumer->jobs[i], error);
     if (code == SKR_OK)
         code = handle_groups(consumer, claimed, &done, error);
+    if (code == SKR_OK)
+        learn_pace(consumer, consumer->taken - taken_before);
     // What was not reached goes back to the broker for others to take.
     struct skr_error ignored;
     enum skr_code released =

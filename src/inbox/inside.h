@@ -136,9 +136,11 @@ struct skr_consumer {
     struct skr_arena arena;  // for what was received last
     struct skr_consumer_budget own_budget;
     struct skr_consumer_budget *budget;
-    uint64_t taken;     // deliveries that were dealt with
-    size_t alone_left;  // so many are handled each by itself, after trouble
-    uint32_t random;    // moves retries apart
+    int64_t received_ms;  // when the jobs came; by skr_clock_ms()
+    size_t most;          // so many at once find time; at least 1
+    uint64_t taken;       // deliveries that were dealt with
+    size_t alone_left;    // so many are handled each by itself, after trouble
+    uint32_t random;      // moves retries apart
 };
 
 // connect.c
@@ -170,6 +172,8 @@ skr_consumer_connect_retries(struct skr_consumer *consumer,
 bool skr_consumer_is_stopping(const struct skr_consumer *consumer);
 // Stopped, at its limit, or over by the caller's own measure.
 bool skr_consumer_is_ending(const struct skr_consumer *consumer);
+// The broker should hear of what was received: begin nothing more.
+bool skr_consumer_is_late(const struct skr_consumer *consumer);
 // Says the trouble once and waits, longer each time, or until the stop.
 void skr_consumer_wait_out(struct skr_consumer *consumer,
                            const struct skr_error *error);

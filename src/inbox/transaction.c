@@ -161,6 +161,9 @@ run_jobs(struct skr_consumer *consumer, struct job *jobs, size_t count,
     for (size_t i = 0; i < count; i++) {
         if (jobs[i].state != JOB_READY)
             continue;
+        // The broker waits. What has run already is recorded all the same.
+        if (i > 0 && !jobs[i].was_run && skr_consumer_is_late(consumer))
+            continue;
         attempt->step = STEP_ADMIT;
         if (admit(consumer, &jobs[i], &attempt->reason) != SKR_OK)
             return false;

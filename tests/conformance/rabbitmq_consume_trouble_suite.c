@@ -279,6 +279,63 @@ test_a_busy_caller_with_no_room_keeps_the_connection(void **state)
 }
 
 static void
+test_what_waits_too_long_for_a_busy_caller_is_given_back(void **state)
+{
+    enum { ALL = 40, AHEAD = 30 };
+    struct world *world = *state;
+    struct skr_broker *broker =
+        open_receiver(world, "&hold_timeout=1&prefetch_count=30");
+    struct skr_incoming incoming[AHEAD];
+    bool seen[ALL] = {false};
+    put_numbers(world, world->queue, 0, ALL);
+    assert_int_equal(receive(broker, incoming, 1), 1);
+    seen[number_in(&incoming[0])] = true;
+    await_count(world, world->queue, ALL - AHEAD);
+    // While the caller is busy: all but the one that it has in hand.
+    await_count(world, world->queue, ALL - 1);
+    assert_int_equal(count_events(world, "amqp.held_too_long"), 1);
+    settle(broker, incoming, 1, SKR_SETTLE_ACK);
+    // At this pace there is no use in having more than one here.
+    assert_int_equal(receive(broker, incoming, AHEAD), 1);
+    assert_int_equal(count_in(world, world->queue), ALL - 2);
+    for (size_t left = ALL - 1; left > 0; left--) {
+        assert_false(seen[number_in(&incoming[0])]);
+        seen[number_in(&incoming[0])] = true;
+        settle(broker, incoming, 1, SKR_SETTLE_ACK);
+        if (left > 1)
+            assert_int_equal(receive(broker, incoming, 1), 1);
+    }
+    skr_broker_close(broker);
+    assert_int_equal(count_in(world, world->queue), 0);
+}
+
+// As fast as this one is now, more may come ahead again.
+static void
+test_a_caller_who_has_become_quick_is_given_more(void **state)
+{
+    enum { AHEAD = 16 };
+    struct world *world = *state;
+    struct skr_broker *broker =
+        open_receiver(world, "&hold_timeout=0.3&prefetch_count=16");
+    struct skr_incoming incoming[AHEAD];
+    put_numbers(world, world->queue, 0, AHEAD);
+    assert_int_equal(receive(broker, incoming, 1), 1);
+    await_count(world, world->queue, AHEAD - 1);
+    settle(broker, incoming, 1, SKR_SETTLE_ACK);
+    size_t most = 0;
+    int64_t end = skr_clock_ms() + DEADLINE_MS;
+    for (size_t next = AHEAD; most < AHEAD && skr_clock_ms() < end;
+         next += AHEAD) {
+        put_numbers(world, world->queue, next, next + AHEAD);
+        size_t count = receive(broker, incoming, AHEAD);
+        most = count > most ? count : most;
+        settle(broker, incoming, count, SKR_SETTLE_ACK);
+    }
+    assert_int_equal(most, AHEAD);
+    skr_broker_close(broker);
+}
+
+static void
 test_a_silent_server_is_noticed(void **state)
 {
     struct world *world = *state;
@@ -422,6 +479,8 @@ main(void)
         CASE(test_a_lost_connection_brings_everything_again),
         CASE(test_a_busy_caller_keeps_the_connection),
         CASE(test_a_busy_caller_with_no_room_keeps_the_connection),
+        CASE(test_what_waits_too_long_for_a_busy_caller_is_given_back),
+        CASE(test_a_caller_who_has_become_quick_is_given_more),
         CASE(test_a_silent_server_is_noticed),
         CASE(test_auto_setup_makes_exchange_queue_and_bindings),
         CASE(test_tls_carries_deliveries_of_any_size),

@@ -210,3 +210,27 @@ def test_what_is_handled_after_a_kill_leaves_no_trace(world):
     assert consumer.stop() == 0
     assert world.queued() == 0
     assert world.ask_number("SELECT COUNT(*) FROM effects") == 1
+
+
+SLOW = {"mariadb": "FROM (SELECT SLEEP(0.3)) AS pause",
+        "postgresql": "FROM pg_sleep(0.3)"}
+
+
+def test_a_slow_handler_keeps_no_message_for_too_long(world):
+    """Six seconds of work came at once, and each message may be here for one:
+    some are settled and the rest given back, again and again."""
+    text = world.config_path.read_text()
+    world.write_config(
+        text.replace("?queues", "?hold_timeout=1&queues")
+        .replace("(body) VALUES (:body)",
+                 "(body) SELECT :body " + SLOW[world.database.kind]))
+    world.send(numbers(20))
+    consumer = world.start_consumer("--consumers=1")
+    shops.until(lambda: 0 < len(world.effects()) < 20, lambda: consumer.log())
+    shops.until(lambda: world.queued() > 0, lambda: consumer.log())
+    shops.until(lambda: len(world.effects()) == 20, lambda: consumer.log())
+    shops.until(lambda: world.attempts() == 0, lambda: consumer.log())
+    assert consumer.stop() == 0
+    assert sorted(world.effects()) == sorted(numbers(20))
+    assert world.queued() == 0
+    assert world.rows("failed.skirnir") == 0

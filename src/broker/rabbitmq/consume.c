@@ -149,6 +149,8 @@ on_method(struct rabbit_broker *broker, const amqp_method_t *method,
     case AMQP_BASIC_CANCEL_METHOD:
         on_cancel(broker, method->decoded);
         return SKR_OK;
+    case AMQP_BASIC_CANCEL_OK_METHOD:
+        return skr_rabbit_on_cancelled(broker, error);
     case AMQP_CHANNEL_OPEN_OK_METHOD:
     case AMQP_BASIC_QOS_OK_METHOD: return SKR_OK;
     case AMQP_QUEUE_DECLARE_OK_METHOD:
@@ -257,7 +259,8 @@ check_patience(const struct rabbit_broker *broker, struct skr_error *error)
 {
     const struct rabbit_consumer *consumer = &broker->consumer;
     int64_t waited_ms = skr_clock_ms() - consumer->asked_ms;
-    if ((consumer->asked == NULL && consumer->counts_due == 0) ||
+    if ((consumer->asked == NULL && consumer->counts_due == 0 &&
+         consumer->cancels_due == 0) ||
         waited_ms <= broker->settings.confirm_timeout_ms)
         return SKR_OK;
     return skr_fail(error, SKR_UNAVAILABLE, SKR_RECONNECT,
@@ -324,12 +327,18 @@ skr_rabbit_subscribe(struct rabbit_broker *broker, size_t capacity,
     const struct rabbit_settings *settings = &broker->settings;
     if (consumer->is_started)
         return SKR_OK;
-    // So that the next batch is here when one is done.
-    size_t prefetch = settings->prefetch_count;
-    if (prefetch == 0)
-        prefetch = capacity > UINT16_MAX / 2 ? UINT16_MAX : capacity * 2;
+    if (consumer->most_prefetch == 0) {
+        // So that the next batch is here when one is done.
+        consumer->most_prefetch =
+            settings->prefetch_count > 0 ? settings->prefetch_count
+            : capacity > UINT16_MAX / 2  ? UINT16_MAX
+                                         : (uint32_t)capacity * 2;
+        consumer->prefetch = consumer->most_prefetch;
+    }
+    consumer->subscribed_ms = skr_clock_ms();
+    consumer->subscribed_at = consumer->deliveries.next;
     // It holds for each queue by itself.
-    prefetch /= settings->queue_count;
+    size_t prefetch = consumer->prefetch / settings->queue_count;
     amqp_basic_qos_t method = {
         .prefetch_count = prefetch == 0 ? 1 : (uint16_t)prefetch,
     };

@@ -34,7 +34,15 @@ struct rabbit_consumer {
     const char *asked;  // NULL: none is due
     int64_t asked_ms;
     size_t counts_due;     // of messages in a queue
+    size_t cancels_due;    // of consumers
     uint64_t ready_count;  // the sum of those that have come
+
+    // What the server may hand out ahead, over all queues, and the most that
+    // was ever asked for; by hold.c.
+    uint32_t prefetch, most_prefetch;
+    int64_t subscribed_ms;   // since when
+    uint64_t subscribed_at;  // the tag that was next to be given then
+    bool is_giving_back;     // what waits, once the consumers are cancelled
 
     struct rabbit_deliveries deliveries;
     struct skr_arena arena;  // texts of what was given

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "broker/rabbitmq/deliveries.h"
 
+#include "base/clock.h"
 #include "base/error.h"
 
 #include <stdlib.h>
@@ -83,7 +84,11 @@ skr_rabbit_deliveries_begin(struct rabbit_deliveries *deliveries, uint64_t tag,
     if (code != SKR_OK)
         return code;
     *at(deliveries, tag) = (struct rabbit_delivery){
-        .state = RABBIT_COMING, .queue = queue, .redelivered = redelivered};
+        .state = RABBIT_COMING,
+        .queue = queue,
+        .redelivered = redelivered,
+        .came_ms = skr_clock_ms(),
+    };
     deliveries->end++;
     return SKR_OK;
 }
@@ -135,6 +140,14 @@ skr_rabbit_deliveries_waiting(const struct rabbit_deliveries *deliveries)
         return 0;
     size_t last = (deliveries->end - 1) & (deliveries->capacity - 1);
     return count - (deliveries->items[last].state == RABBIT_COMING);
+}
+
+const struct rabbit_delivery *
+skr_rabbit_deliveries_oldest(const struct rabbit_deliveries *deliveries)
+{
+    if (skr_rabbit_deliveries_waiting(deliveries) == 0)
+        return NULL;
+    return &deliveries->items[deliveries->next & (deliveries->capacity - 1)];
 }
 
 struct rabbit_delivery *

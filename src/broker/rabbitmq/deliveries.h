@@ -24,6 +24,7 @@ struct rabbit_delivery {
     size_t queue;  // its place in the settings
     bool redelivered;
     bool has_properties;
+    int64_t came_ms;       // when it began to
     unsigned char *block;  // properties, then the body; NULL: none, or let go
     size_t properties_size;
     size_t body_size, body_got;
@@ -58,6 +59,9 @@ skr_rabbit_deliveries_body(struct rabbit_deliveries *deliveries,
 // How many have come in full and were not given.
 size_t
 skr_rabbit_deliveries_waiting(const struct rabbit_deliveries *deliveries);
+// The one that has waited longest; NULL: none waits.
+const struct rabbit_delivery *
+skr_rabbit_deliveries_oldest(const struct rabbit_deliveries *deliveries);
 // The next one that waits; it is given from now on. NULL: none does.
 struct rabbit_delivery *
 skr_rabbit_deliveries_give(struct rabbit_deliveries *deliveries, uint64_t *tag);

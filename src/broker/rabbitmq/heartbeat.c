@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
 // A handler may take minutes, and the server ends a connection that is silent
 // for two heartbeats. While the caller is busy this thread serves it: what
-// comes is taken, as far as there is room, and signs of life are sent.
+// comes is taken, as far as there is room, signs of life are sent, and what
+// waits for too long is given back.
 
 #include "base/clock.h"
 #include "base/error.h"
@@ -12,6 +13,15 @@
 
 enum { TURNS_A_HEARTBEAT = 4 };
 
+static int64_t
+pause_ms(const struct rabbit_broker *broker)
+{
+    int64_t beat_ms = broker->link.heartbeat_ms;
+    int64_t hold_ms = broker->settings.hold_timeout_ms;
+    return (beat_ms > 0 && beat_ms < hold_ms ? beat_ms : hold_ms) /
+           TURNS_A_HEARTBEAT;
+}
+
 static void *
 serve(void *user)
 {
@@ -20,12 +30,12 @@ serve(void *user)
     struct rabbit_heartbeat *heartbeat = &consumer->heartbeat;
     pthread_mutex_lock(&consumer->mutex);
     while (!heartbeat->is_stopping) {
-        struct timespec until =
-            skr_clock_deadline(broker->link.heartbeat_ms / TURNS_A_HEARTBEAT);
+        struct timespec until = skr_clock_deadline((uint32_t)pause_ms(broker));
         pthread_cond_timedwait(&heartbeat->wake, &consumer->mutex, &until);
         // What goes wrong is told by the next call.
         if (!heartbeat->is_stopping &&
-            skr_rabbit_consumer_turn(broker, 0, NULL) != SKR_OK)
+            (skr_rabbit_hold_review(broker, NULL) != SKR_OK ||
+             skr_rabbit_consumer_turn(broker, 0, NULL) != SKR_OK))
             break;
     }
     pthread_mutex_unlock(&consumer->mutex);
@@ -38,7 +48,7 @@ skr_rabbit_heartbeat_start(struct rabbit_broker *broker,
 {
     struct rabbit_heartbeat *heartbeat = &broker->consumer.heartbeat;
     pthread_condattr_t attributes;
-    if (broker->link.heartbeat_ms == 0 || heartbeat->is_running)
+    if (heartbeat->is_running)
         return SKR_OK;
     if (pthread_condattr_init(&attributes) != 0)
         return skr_fail_memory(error);

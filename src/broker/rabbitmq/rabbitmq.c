@@ -223,6 +223,7 @@ rabbit_open(struct skr_broker *base, const struct skr_url *url,
         skr_rabbit_settings_read(options->url, url, options->auto_setup,
                                  &broker->log, &broker->settings, error);
     base->delays = broker->settings.delays;
+    base->hold_ms = broker->settings.hold_timeout_ms;
     if (code == SKR_OK)
         code = skr_rabbit_window_init(&broker->window, error);
     if (code == SKR_OK)

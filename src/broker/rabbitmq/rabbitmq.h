@@ -152,6 +152,18 @@ SKR_MUST_CHECK enum skr_code
 skr_rabbit_release_unsettled(struct rabbit_broker *broker,
                              struct skr_error *error);
 
+// What has come and was not given to the caller goes back.
+SKR_MUST_CHECK enum skr_code
+skr_rabbit_release_waiting(struct rabbit_broker *broker,
+                           struct skr_error *error);
+
+// hold.c: sees to it that nothing waits here for too long, by cancelling the
+// consumers; the next receive() makes new ones with another prefetch.
+SKR_MUST_CHECK enum skr_code
+skr_rabbit_hold_review(struct rabbit_broker *broker, struct skr_error *error);
+SKR_MUST_CHECK enum skr_code
+skr_rabbit_on_cancelled(struct rabbit_broker *broker, struct skr_error *error);
+
 // incoming.c: a delivery as the caller gets it, with its texts in the arena.
 SKR_MUST_CHECK enum skr_code
 skr_rabbit_incoming_fill(struct skr_arena *arena, const char *queue,

@@ -76,6 +76,20 @@ look(struct rabbit_broker *broker, struct skr_error *error)
     return code;
 }
 
+// What the server has been told to cancel may still be coming.
+static enum skr_code
+resubscribe(struct rabbit_broker *broker, size_t capacity,
+            struct skr_error *error)
+{
+    const struct rabbit_consumer *consumer = &broker->consumer;
+    enum skr_code code = skr_rabbit_hold_review(broker, error);
+    while (code == SKR_OK && consumer->cancels_due > 0)
+        code = skr_rabbit_consumer_turn(broker, LOOK_PAUSE_MS, error);
+    if (code == SKR_OK)
+        code = skr_rabbit_subscribe(broker, capacity, error);
+    return code;
+}
+
 // SKR_OK: something is waiting.
 static enum skr_code
 wait_for_deliveries(struct rabbit_broker *broker, uint32_t timeout_ms,
@@ -144,7 +158,7 @@ skr_rabbit_receive(struct skr_broker *base, struct skr_incoming *incoming,
     if (code != SKR_OK)
         return code;
     pthread_mutex_lock(&consumer->mutex);
-    code = skr_rabbit_subscribe(broker, capacity, error);
+    code = resubscribe(broker, capacity, error);
     if (code == SKR_OK)
         code = skr_rabbit_release_unsettled(broker, error);
     skr_arena_reset(&consumer->arena);

@@ -15,6 +15,7 @@ enum {
     TLS_PORT = 5671,
     DEFAULT_TIMEOUT_S = 10,
     DEFAULT_CONFIRM_S = 30,
+    DEFAULT_HOLD_S = 300,
     DEFAULT_HEARTBEAT_S = 30,
     MOST_SECONDS = 3600,
     MOST_PREFETCH = 65535,  // a short in the protocol
@@ -32,6 +33,7 @@ static const char *const known_parameters[] = {
     "connection_name",
     "frame_max",
     "heartbeat",
+    "hold_timeout",
     "key",
     "persistent",
     "prefetch_bytes",
@@ -330,6 +332,9 @@ read_numbers(const struct skr_url *url, bool auto_setup,
     if (code == SKR_OK)
         code = read_seconds(url, "confirm_timeout", 0.1, DEFAULT_CONFIRM_S,
                             &settings->confirm_timeout_ms, error);
+    if (code == SKR_OK)
+        code = read_seconds(url, "hold_timeout", 0.1, DEFAULT_HOLD_S,
+                            &settings->hold_timeout_ms, error);
     if (code == SKR_OK)
         code = read_seconds(url, "heartbeat", 0, DEFAULT_HEARTBEAT_S,
                             &heartbeat_ms, error);

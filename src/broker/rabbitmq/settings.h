@@ -47,6 +47,7 @@ struct rabbit_settings {
 
     int64_t connect_timeout_ms;
     int64_t confirm_timeout_ms;
+    int64_t hold_timeout_ms;
     uint16_t heartbeat_s;  // 0: none
 
     const char *exchange;       // of the transport; NULL: none

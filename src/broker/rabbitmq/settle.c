@@ -146,3 +146,18 @@ skr_rabbit_release_unsettled(struct rabbit_broker *broker,
     }
     return code;
 }
+
+enum skr_code
+skr_rabbit_release_waiting(struct rabbit_broker *broker,
+                           struct skr_error *error)
+{
+    enum skr_code code = SKR_OK;
+    struct rabbit_delivery *delivery;
+    uint64_t tag = 0;
+    while (code == SKR_OK && (delivery = skr_rabbit_deliveries_give(
+                                  &broker->consumer.deliveries, &tag)) != NULL)
+        code = release(broker, delivery, tag, error);
+    if (code == SKR_OK)
+        code = skr_rabbit_link_flush(&broker->link, error);
+    return code;
+}

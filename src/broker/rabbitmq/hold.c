@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: MIT
+// The server takes a consumer for dead that has a message for too long, and
+// cuts it off from all of them. How many may wait here depends on how fast the
+// caller is, which only shows: what has waited for hold_timeout is given back,
+// and the server is asked for no more than half of what the caller takes in
+// that time. It grows again when that turns out to be enough.
+//
+// A prefetch holds for the consumers that are made after it, so that a new one
+// needs new consumers: the old are cancelled first.
+
+#include "base/clock.h"
+#include "broker/rabbitmq/rabbitmq.h"
+
+#include <stdio.h>
+
+enum { TAG_SIZE = 24 };
+
+static enum skr_code
+send_cancels(struct rabbit_broker *broker, struct skr_error *error)
+{
+    struct rabbit_consumer *consumer = &broker->consumer;
+    enum skr_code code = SKR_OK;
+    consumer->asked_ms = skr_clock_ms();
+    for (size_t i = 0; i < consumer->subscribed && code == SKR_OK; i++) {
+        char tag[TAG_SIZE];
+        snprintf(tag, sizeof(tag), "%zu", i);
+        amqp_basic_cancel_t method = {.consumer_tag = amqp_cstring_bytes(tag)};
+        code = skr_rabbit_link_send(&broker->link, RABBIT_CONSUMING,
+                                    AMQP_BASIC_CANCEL_METHOD, &method, error);
+        consumer->cancels_due += code == SKR_OK;
+    }
+    if (code == SKR_OK)
+        code = skr_rabbit_link_flush(&broker->link, error);
+    return code;
+}
+
+static void
+lower(struct rabbit_broker *broker, int64_t now_ms)
+{
+    struct rabbit_consumer *consumer = &broker->consumer;
+    uint64_t given = consumer->deliveries.next - consumer->subscribed_at;
+    uint64_t elapsed_ms = (uint64_t)(now_ms - consumer->subscribed_ms) + 1;
+    uint64_t pace =
+        given * (uint64_t)broker->settings.hold_timeout_ms / elapsed_ms / 2;
+    if (pace >= consumer->prefetch)
+        pace = consumer->prefetch / 2;
+    consumer->prefetch = pace == 0 ? 1 : (uint32_t)pace;
+    consumer->is_giving_back = true;
+    skr_log(&broker->log, SKR_LOG_INFO, "amqp.held_too_long",
+            SKR_LOG_TEXT("queue", broker->settings.queues[0].name),
+            SKR_LOG_NUMBER("given_back", skr_rabbit_deliveries_waiting(
+                                             &consumer->deliveries)),
+            SKR_LOG_NUMBER("prefetch", consumer->prefetch));
+}
+
+enum skr_code
+skr_rabbit_hold_review(struct rabbit_broker *broker, struct skr_error *error)
+{
+    struct rabbit_consumer *consumer = &broker->consumer;
+    const struct rabbit_delivery *oldest =
+        skr_rabbit_deliveries_oldest(&consumer->deliveries);
+    int64_t now_ms = skr_clock_ms();
+    int64_t limit_ms = broker->settings.hold_timeout_ms;
+    if (!consumer->is_started || consumer->asked != NULL ||
+        consumer->cancels_due > 0 || consumer->counts_due > 0 ||
+        broker->failure.code != SKR_OK || consumer->end.code != SKR_OK)
+        return SKR_OK;
+    if (oldest != NULL && now_ms - oldest->came_ms > limit_ms) {
+        lower(broker, now_ms);
+        return send_cancels(broker, error);
+    }
+    if (consumer->prefetch >= consumer->most_prefetch ||
+        now_ms - consumer->subscribed_ms <= limit_ms)
+        return SKR_OK;
+    consumer->prefetch = consumer->prefetch > consumer->most_prefetch / 2
+                             ? consumer->most_prefetch
+                             : consumer->prefetch * 2;
+    return send_cancels(broker, error);
+}
+
+enum skr_code
+skr_rabbit_on_cancelled(struct rabbit_broker *broker, struct skr_error *error)
+{
+    struct rabbit_consumer *consumer = &broker->consumer;
+    if (consumer->cancels_due == 0)
+        return skr_rabbit_fail_unexpected(broker, "an answer to no cancel",
+                                          error);
+    consumer->cancels_due--;
+    if (consumer->cancels_due > 0)
+        return SKR_OK;
+    // The next receive() subscribes: a caller who is busy needs nothing more.
+    consumer->is_started = false;
+    consumer->subscribed = 0;
+    if (!consumer->is_giving_back)
+        return SKR_OK;
+    consumer->is_giving_back = false;
+    return skr_rabbit_release_waiting(broker, error);
+}
