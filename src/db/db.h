@@ -98,6 +98,7 @@ typedef void skr_db_close_fn(struct skr_db *db);
 
 enum skr_begin {
     SKR_BEGIN_WRITE,     // READ COMMITTED where there is a choice
+    SKR_BEGIN_GUARDED,   // the same, to run statements that are not ours
     SKR_BEGIN_CLAIM,     // the same, to look for rows and mark them
     SKR_BEGIN_SNAPSHOT,  // every statement sees one state; writes nothing
 };
@@ -105,7 +106,9 @@ enum skr_begin {
 typedef enum skr_code skr_db_begin_fn(struct skr_db *db, enum skr_begin mode,
                                       struct skr_error *error);
 // When it fails the transaction is over, and SKR_RECONNECT as remedy means
-// that nobody knows whether it was committed.
+// that nobody knows whether it was committed. SKR_NO_TRANSACTION: there is none
+// to commit; or, if it was guarded, not the one that was begun, since a
+// statement or the server has ended that.
 typedef enum skr_code
 skr_db_commit_fn(struct skr_db *db, struct skr_error *error);
 // Harmless outside a transaction. Never fails: a connection that cannot roll

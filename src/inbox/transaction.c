@@ -7,38 +7,6 @@
 #include "inbox/inside.h"
 
 static enum skr_code
-run_sql(struct skr_consumer *consumer, const char *sql, struct skr_error *error)
-{
-    return skr_tx_run(skr_db_tx(consumer->db),
-                      &(struct skr_statement){.sql = sql}, error);
-}
-
-// A savepoint at the very start marks the transaction as ours: when it cannot
-// be released at the end, a handler, or the server, has ended what we began.
-static enum skr_code
-begin(struct skr_consumer *consumer, struct skr_error *error)
-{
-    enum skr_code code = skr_db_begin(consumer->db, SKR_BEGIN_WRITE, error);
-    if (code != SKR_OK)
-        return code;
-    return run_sql(consumer, "SAVEPOINT skr", error);
-}
-
-static enum skr_code
-commit(struct skr_consumer *consumer, struct skr_error *error)
-{
-    enum skr_code code = run_sql(consumer, "RELEASE SAVEPOINT skr", error);
-    if (code != SKR_OK) {
-        if (error->remedy == SKR_GIVE_UP)
-            skr_error_prefix(error, "the transaction was ended inside a "
-                                    "handler");
-        return code;
-    }
-    skr_failpoint("consumer.handled");
-    return skr_db_commit(consumer->db, error);
-}
-
-static enum skr_code
 admit(struct skr_consumer *consumer, struct job *job, struct skr_error *error)
 {
     if (!job->has_id) {
@@ -66,7 +34,8 @@ examine(struct skr_consumer *consumer, struct skr_error *reason)
     struct skr_tx tx = skr_db_tx(consumer->db);
     enum skr_code code = tx.ops->check(tx, &found);
     if (code == SKR_OK)
-        code = run_sql(consumer, "SELECT 1", &found);
+        code =
+            skr_tx_run(tx, &(struct skr_statement){.sql = "SELECT 1"}, &found);
     if (code == SKR_NO_TRANSACTION || code == SKR_CONFLICT) {
         reason->code = SKR_CONFLICT;
         reason->remedy = SKR_TRY_AGAIN;
@@ -156,7 +125,10 @@ run_jobs(struct skr_consumer *consumer, struct job *jobs, size_t count,
          struct attempt *attempt)
 {
     attempt->step = STEP_BEGIN;
-    if (begin(consumer, &attempt->reason) != SKR_OK)
+    // Whatever a handler, or the server, does to it: nothing is acknowledged
+    // that was not committed in the very transaction that begins here.
+    if (skr_db_begin(consumer->db, SKR_BEGIN_GUARDED, &attempt->reason) !=
+        SKR_OK)
         return false;
     for (size_t i = 0; i < count; i++) {
         if (jobs[i].state != JOB_READY)
@@ -179,7 +151,8 @@ run_jobs(struct skr_consumer *consumer, struct job *jobs, size_t count,
             return false;
     }
     attempt->step = STEP_COMMIT;
-    return commit(consumer, &attempt->reason) == SKR_OK;
+    skr_failpoint("consumer.handled");
+    return skr_db_commit(consumer->db, &attempt->reason) == SKR_OK;
 }
 
 static void

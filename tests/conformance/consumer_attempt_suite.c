@@ -141,7 +141,7 @@ test_trouble_with_the_database_is_no_attempt(void **state)
         send(i, 1);
         redeliver_all();
         skr_faulty_set(&(struct skr_fault){.call = SKR_FAULTY_RUN,
-                                           .sql = "SAVEPOINT",
+                                           .sql = "INSERT INTO message_broker",
                                            .count = 30,
                                            .code = SKR_UNAVAILABLE,
                                            .remedy = remedies[i]});

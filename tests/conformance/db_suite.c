@@ -94,6 +94,54 @@ test_a_commit_without_a_transaction_is_an_error(void **state)
 }
 
 static void
+test_a_guarded_transaction_commits_and_rolls_back_like_any(void **state)
+{
+    struct fixture *fixture = *state;
+    struct skr_db *other = skr_test_connect(&fixture->database);
+    for (int commits = 0; commits < 2; commits++) {
+        assert_int_equal(skr_db_begin(fixture->db, SKR_BEGIN_GUARDED, NULL),
+                         SKR_OK);
+        skr_test_run(fixture->db, "INSERT INTO thing (name) VALUES ('a')");
+        assert_int_equal(count_things(other), 0);
+        if (commits)
+            assert_int_equal(skr_db_commit(fixture->db, NULL), SKR_OK);
+        else
+            skr_db_rollback(fixture->db);
+        assert_int_equal(count_things(other), commits);
+    }
+    // The next is as it says: nothing of the guard is left.
+    assert_int_equal(skr_db_begin(fixture->db, SKR_BEGIN_WRITE, NULL), SKR_OK);
+    skr_test_run(fixture->db, "DELETE FROM thing");
+    assert_int_equal(skr_db_commit(fixture->db, NULL), SKR_OK);
+    assert_int_equal(count_things(other), 0);
+    skr_db_close(other);
+}
+
+// Whatever stands in its place at the end is not committed.
+static void
+test_a_guarded_transaction_is_told_from_another_in_its_place(void **state)
+{
+    struct fixture *fixture = *state;
+    static const char *const ends[] = {"COMMIT", "ROLLBACK"};
+    for (size_t i = 0; i < SKR_COUNT_OF(ends); i++)
+        for (int begins = 0; begins < 2; begins++) {
+            struct skr_error error = {0};
+            assert_int_equal(skr_db_begin(fixture->db, SKR_BEGIN_GUARDED, NULL),
+                             SKR_OK);
+            skr_test_run(fixture->db, ends[i]);
+            if (begins) {
+                skr_test_run(fixture->db, "BEGIN");
+                skr_test_run(fixture->db,
+                             "INSERT INTO thing (name) VALUES ('a')");
+            }
+            assert_int_equal(skr_db_commit(fixture->db, &error),
+                             SKR_NO_TRANSACTION);
+            assert_int_equal(error.remedy, SKR_GIVE_UP);
+            assert_int_equal(count_things(fixture->db), 0);
+        }
+}
+
+static void
 test_the_application_keeps_its_own_transaction(void **state)
 {
     struct fixture *fixture = *state;
@@ -459,6 +507,8 @@ main(void)
         TEST(test_a_snapshot_sees_one_state),
         TEST(test_autocommit_is_told_from_a_transaction),
         TEST(test_a_commit_without_a_transaction_is_an_error),
+        TEST(test_a_guarded_transaction_commits_and_rolls_back_like_any),
+        TEST(test_a_guarded_transaction_is_told_from_another_in_its_place),
         TEST(test_the_application_keeps_its_own_transaction),
         TEST(test_values_come_back_as_they_were_bound),
         TEST(test_affected_rows_are_counted),

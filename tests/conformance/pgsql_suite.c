@@ -255,6 +255,35 @@ test_a_copy_is_refused_and_the_connection_lives_on(void **state)
     skr_test_assert_text(world->db, "SELECT COUNT(*) FROM thing", "0");
 }
 
+static size_t
+count_in(const char *text, const char *word)
+{
+    size_t count = 0;
+    for (const char *at = text; (at = strstr(at, word)) != NULL; at++)
+        count++;
+    return count;
+}
+
+// One to begin and one to commit, as without it.
+static void
+test_a_guard_costs_no_round_trip(void **state)
+{
+    struct world *world = *state;
+    PGconn *connection = skr_pgsql_connection(skr_db_tx(world->db));
+    char *text = NULL;
+    size_t size = 0;
+    FILE *trace = open_memstream(&text, &size);
+    assert_non_null(trace);
+    PQtrace(connection, trace);
+    assert_int_equal(skr_db_begin(world->db, SKR_BEGIN_GUARDED, NULL), SKR_OK);
+    assert_int_equal(skr_db_commit(world->db, NULL), SKR_OK);
+    PQuntrace(connection);
+    fclose(trace);
+    assert_int_equal(count_in(text, "SAVEPOINT skr"), 2);
+    assert_int_equal(count_in(text, "ReadyForQuery"), 2);
+    free(text);
+}
+
 int
 main(void)
 {
@@ -271,6 +300,7 @@ main(void)
         TEST(test_text_that_would_be_cut_is_refused),
         TEST(test_a_transaction_that_failed_does_not_commit),
         TEST(test_a_copy_is_refused_and_the_connection_lives_on),
+        TEST(test_a_guard_costs_no_round_trip),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -42,6 +42,7 @@ struct skr_mysql {
     uint64_t max_packet;  // what the server takes at most
 
     bool has_begun;
+    bool is_guarded;  // the transaction, by a savepoint
     // Inside a transaction autocommit is off: should the server have rolled it
     // back (a deadlock), what is written next must not commit by itself. It is
     // switched on again when a statement comes outside of one.

@@ -7,6 +7,7 @@
 #include "db/mysql/url.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 static enum skr_code
 mysql_driver_check_url(const struct skr_url *url, struct skr_error *error)
@@ -41,6 +42,24 @@ exec(struct skr_mysql *mysql, const char *sql, struct skr_error *error)
     return skr_mysql_exec(mysql->connection, sql, NULL, error);
 }
 
+static bool
+is_open(const struct skr_mysql *mysql)
+{
+    return (mysql->connection->server_status & SERVER_STATUS_IN_TRANS) != 0;
+}
+
+static void
+mysql_driver_rollback(struct skr_db *db)
+{
+    struct skr_mysql *mysql = (struct skr_mysql *)db;
+    if (!mysql->has_begun && !is_open(mysql))
+        return;
+    mysql->has_begun = false;
+    mysql->is_rolled_back = false;
+    enum skr_code ignored = exec(mysql, "ROLLBACK", NULL);
+    (void)ignored;
+}
+
 // One round trip; one more for the first of several in a row.
 static enum skr_code
 begin_write(struct skr_mysql *mysql, struct skr_error *error)
@@ -52,6 +71,18 @@ begin_write(struct skr_mysql *mysql, struct skr_error *error)
         return code;
     mysql->autocommit_is_off = true;
     return exec(mysql, "START TRANSACTION", error);
+}
+
+static enum skr_code
+begin_guarded(struct skr_mysql *mysql, struct skr_error *error)
+{
+    enum skr_code code = begin_write(mysql, error);
+    if (code != SKR_OK)
+        return code;
+    code = exec(mysql, "SAVEPOINT skr", error);
+    if (code != SKR_OK)
+        mysql_driver_rollback(&mysql->db);
+    return code;
 }
 
 // Two round trips: the session's own level has no snapshots.
@@ -79,29 +110,29 @@ mysql_driver_begin(struct skr_db *db, enum skr_begin mode,
     switch (mode) {
     case SKR_BEGIN_WRITE:
     case SKR_BEGIN_CLAIM: code = begin_write(mysql, error); break;
+    case SKR_BEGIN_GUARDED: code = begin_guarded(mysql, error); break;
     case SKR_BEGIN_SNAPSHOT: code = begin_snapshot(mysql, error); break;
     }
     mysql->has_begun = code == SKR_OK;
+    mysql->is_guarded = mode == SKR_BEGIN_GUARDED;
     mysql->is_rolled_back = false;
     return code;
 }
 
-static bool
-is_open(const struct skr_mysql *mysql)
+// The savepoint is gone with the transaction that it was made in. The server's
+// number for that is also the one for a procedure that is not there.
+static enum skr_code
+release_guard(struct skr_mysql *mysql, struct skr_error *error)
 {
-    return (mysql->connection->server_status & SERVER_STATUS_IN_TRANS) != 0;
-}
-
-static void
-mysql_driver_rollback(struct skr_db *db)
-{
-    struct skr_mysql *mysql = (struct skr_mysql *)db;
-    if (!mysql->has_begun && !is_open(mysql))
-        return;
-    mysql->has_begun = false;
-    mysql->is_rolled_back = false;
-    enum skr_code ignored = exec(mysql, "ROLLBACK", NULL);
-    (void)ignored;
+    struct skr_error problem = {0};
+    enum skr_code code = exec(mysql, "RELEASE SAVEPOINT skr", &problem);
+    if (code != SKR_OK && strcmp(problem.native, "1305") == 0)
+        code = skr_fail(&problem, SKR_NO_TRANSACTION, SKR_GIVE_UP,
+                        "nothing to commit: one of its own statements has "
+                        "ended the transaction");
+    if (code != SKR_OK && error != NULL)
+        *error = problem;
+    return code;
 }
 
 static enum skr_code
@@ -118,6 +149,8 @@ mysql_driver_commit(struct skr_db *db, struct skr_error *error)
                         "nothing to commit: the transaction was ended by one "
                         "of its own statements");
     else
+        code = mysql->is_guarded ? release_guard(mysql, error) : SKR_OK;
+    if (code == SKR_OK)
         code = exec(mysql, "COMMIT", error);
     if (code != SKR_OK)
         mysql_driver_rollback(db);

@@ -53,6 +53,7 @@ struct skr_pgsql {
     // What failed last, whoever ran it: a transaction that is aborted does not
     // say why.
     char last_failure[6];
+    bool is_guarded;  // the transaction, by a savepoint
 
     bool has_pooler;  // others answer than whom we were told at the start
 

@@ -14,6 +14,7 @@ enum { STATE_SIZE = 5 };
 
 #define LOCKED \
     "another connection holds the lock; a transaction is open too long"
+#define ENDED "one of its own statements has ended the transaction"
 #define SHAPE "this is a table of another shape"
 #define USER "check user and password in the DSN, and the server's pg_hba.conf"
 
@@ -38,6 +39,7 @@ static const struct {
     {"26000", SKR_CONFLICT, SKR_TRY_AGAIN,
      "prepared statements got lost; a pooler needs pool_mode=session"},
     {"28", SKR_REFUSED, SKR_GIVE_UP, USER},
+    {"3B001", SKR_NO_TRANSACTION, SKR_GIVE_UP, ENDED},  // no such savepoint
     {"3D000", SKR_REFUSED, SKR_GIVE_UP,
      "create the database, or correct its name in the DSN"},
     {"3F000", SKR_MISSING, SKR_GIVE_UP, NULL},  // no such schema

@@ -75,6 +75,9 @@ pgsql_begin(struct skr_db *db, enum skr_begin mode, struct skr_error *error)
     bool is_reader = pgsql->followed.table[0] != '\0';
     switch (mode) {
     case SKR_BEGIN_WRITE: sql = "BEGIN ISOLATION LEVEL READ COMMITTED"; break;
+    case SKR_BEGIN_GUARDED:
+        sql = "BEGIN ISOLATION LEVEL READ COMMITTED; SAVEPOINT skr";
+        break;
     case SKR_BEGIN_CLAIM:
         if (is_reader)
             sql = "BEGIN ISOLATION LEVEL READ COMMITTED";
@@ -88,6 +91,7 @@ pgsql_begin(struct skr_db *db, enum skr_begin mode, struct skr_error *error)
             sql = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY" BY_INDEX;
         break;
     }
+    pgsql->is_guarded = mode == SKR_BEGIN_GUARDED;
     return skr_pgsql_exec(pgsql, sql, error);
 }
 
@@ -109,8 +113,13 @@ pgsql_commit(struct skr_db *db, struct skr_error *error)
     struct skr_tx tx = skr_db_tx(db);
     // COMMIT says yes to a transaction that has failed, and rolls it back.
     enum skr_code code = tx.ops->check(tx, error);
+    // The savepoint is gone with the transaction that it was made in, and where
+    // the first of two statements fails the server does not run the second.
     if (code == SKR_OK)
-        code = skr_pgsql_exec(pgsql, "COMMIT", error);
+        code = skr_pgsql_exec(
+            pgsql,
+            pgsql->is_guarded ? "RELEASE SAVEPOINT skr; COMMIT" : "COMMIT",
+            error);
     if (code != SKR_OK)
         skr_pgsql_rollback(db);
     return code;

@@ -29,6 +29,7 @@ struct skr_sqlite {
 
     uint32_t busy_timeout_ms;
     int64_t busy_since_ms;
+    bool is_guarded;  // the transaction, by a savepoint
 
     // A lock is an open file with flock(): the kernel frees it with the
     // process, however that ends.

@@ -58,6 +58,8 @@ static const struct {
     {"no such table", SKR_MISSING, NULL},
     {"no such column", SKR_INVALID, "this is a table of another shape"},
     {"has no column named", SKR_INVALID, "this is a table of another shape"},
+    {"no such savepoint", SKR_NO_TRANSACTION,
+     "one of its own statements has ended the transaction"},
 };
 
 static enum skr_code

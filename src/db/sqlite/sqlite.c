@@ -231,23 +231,6 @@ skr_sqlite_check_file(struct skr_sqlite *sqlite, struct skr_error *error)
                     sqlite->path);
 }
 
-static enum skr_code
-sqlite_begin(struct skr_db *db, enum skr_begin mode, struct skr_error *error)
-{
-    struct skr_sqlite *sqlite = (struct skr_sqlite *)db;
-    enum skr_code code = skr_sqlite_check_file(sqlite, error);
-    if (code != SKR_OK)
-        return code;
-    switch (mode) {
-    // Taking the write lock at once: a transaction that reads first and writes
-    // later fails when another has written in between.
-    case SKR_BEGIN_WRITE:
-    case SKR_BEGIN_CLAIM: return run(sqlite, "BEGIN IMMEDIATE", error);
-    case SKR_BEGIN_SNAPSHOT: return run(sqlite, "BEGIN DEFERRED", error);
-    }
-    abort();
-}
-
 static void
 sqlite_rollback(struct skr_db *db)
 {
@@ -259,6 +242,37 @@ sqlite_rollback(struct skr_db *db)
 }
 
 static enum skr_code
+begin_guarded(struct skr_sqlite *sqlite, struct skr_error *error)
+{
+    enum skr_code code = run(sqlite, "BEGIN IMMEDIATE", error);
+    if (code != SKR_OK)
+        return code;
+    code = run(sqlite, "SAVEPOINT skr", error);
+    if (code != SKR_OK)
+        sqlite_rollback(&sqlite->db);
+    return code;
+}
+
+static enum skr_code
+sqlite_begin(struct skr_db *db, enum skr_begin mode, struct skr_error *error)
+{
+    struct skr_sqlite *sqlite = (struct skr_sqlite *)db;
+    enum skr_code code = skr_sqlite_check_file(sqlite, error);
+    if (code != SKR_OK)
+        return code;
+    sqlite->is_guarded = mode == SKR_BEGIN_GUARDED;
+    switch (mode) {
+    // Taking the write lock at once: a transaction that reads first and writes
+    // later fails when another has written in between.
+    case SKR_BEGIN_WRITE:
+    case SKR_BEGIN_CLAIM: return run(sqlite, "BEGIN IMMEDIATE", error);
+    case SKR_BEGIN_GUARDED: return begin_guarded(sqlite, error);
+    case SKR_BEGIN_SNAPSHOT: return run(sqlite, "BEGIN DEFERRED", error);
+    }
+    abort();
+}
+
+static enum skr_code
 sqlite_commit(struct skr_db *db, struct skr_error *error)
 {
     struct skr_sqlite *sqlite = (struct skr_sqlite *)db;
@@ -267,7 +281,12 @@ sqlite_commit(struct skr_db *db, struct skr_error *error)
                         "%s: nothing to commit: the transaction was ended by "
                         "one of its own statements",
                         sqlite->path);
-    enum skr_code code = run(sqlite, "COMMIT", error);
+    enum skr_code code = SKR_OK;
+    // The savepoint is gone with the transaction that it was made in.
+    if (sqlite->is_guarded)
+        code = run(sqlite, "RELEASE skr", error);
+    if (code == SKR_OK)
+        code = run(sqlite, "COMMIT", error);
     // A commit that found the file locked leaves the transaction open.
     if (code != SKR_OK)
         sqlite_rollback(db);
