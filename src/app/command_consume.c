@@ -210,31 +210,30 @@ struct workers {
     size_t count;
 };
 
-static size_t
-read_counters(void *user, struct skr_metrics_counter *counters, size_t capacity)
+static void
+read_counters(void *user, struct skr_metrics_set *set)
 {
     const struct workers *workers = user;
-    size_t count = 0;
-    for (size_t i = 0; i < workers->count && count + 4 <= capacity; i++) {
-        const char *name = workers->items[i].name;
+    for (size_t i = 0; i < workers->count; i++) {
+        const struct worker *worker = &workers->items[i];
         struct skr_consumer_counts counts =
-            skr_consumer_counts(workers->items[i].consumer);
-        counters[count++] = (struct skr_metrics_counter){
-            "skirnir_consumer_handled_total",
-            "Messages whose effects are committed.", name, counts.handled};
-        counters[count++] = (struct skr_metrics_counter){
-            "skirnir_consumer_duplicates_total",
-            "Messages that were handled before.", name, counts.duplicates};
-        counters[count++] = (struct skr_metrics_counter){
-            "skirnir_consumer_retried_total",
-            "Messages whose handling failed and is tried again.", name,
-            counts.retried};
-        counters[count++] = (struct skr_metrics_counter){
-            "skirnir_consumer_failed_total",
-            "Messages that were moved to the failed ones.", name,
-            counts.failed};
+            skr_consumer_counts(worker->consumer);
+        skr_metrics_count(set, "skirnir_consumer_handled_total",
+                          "Messages whose effects are committed.", worker->name,
+                          counts.handled);
+        skr_metrics_count(set, "skirnir_consumer_duplicates_total",
+                          "Messages that were handled before.", worker->name,
+                          counts.duplicates);
+        skr_metrics_count(set, "skirnir_consumer_retried_total",
+                          "Messages whose handling failed and is tried again.",
+                          worker->name, counts.retried);
+        skr_metrics_count(set, "skirnir_consumer_failed_total",
+                          "Messages that were moved to the failed ones.",
+                          worker->name, counts.failed);
+        skr_metrics_time(set, "skirnir_consumer_handler_duration_seconds",
+                         "How long handlers took, whatever they said.",
+                         worker->name, skr_consumer_handling(worker->consumer));
     }
-    return count;
 }
 
 static enum skr_code

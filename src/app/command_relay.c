@@ -56,29 +56,32 @@ struct relays {
     size_t count;
 };
 
-static size_t
-read_counters(void *user, struct skr_metrics_counter *counters, size_t capacity)
+static void
+read_counters(void *user, struct skr_metrics_set *set)
 {
     const struct relays *relays = user;
-    size_t count = 0;
-    for (size_t i = 0; i < relays->count && count + 3 <= capacity; i++) {
-        struct skr_relaying *relaying = &relays->items[i];
-        struct skr_relay_tally *tally = &relaying->tally;
-        const char *name = relaying->options.name;
-        counters[count++] =
-            (struct skr_metrics_counter){"skirnir_relay_published_total",
-                                         "Messages that the broker has stored.",
-                                         name, atomic_load(&tally->published)};
-        counters[count++] = (struct skr_metrics_counter){
-            "skirnir_relay_retried_total",
-            "Messages that the broker refused for now.", name,
-            atomic_load(&tally->retried)};
-        counters[count++] = (struct skr_metrics_counter){
-            "skirnir_relay_failed_total",
-            "Messages that were moved to the failed ones.", name,
-            atomic_load(&tally->failed)};
+    for (size_t i = 0; i < relays->count; i++) {
+        struct skr_relay_tally *tally = &relays->items[i].tally;
+        const char *name = relays->items[i].options.name;
+        skr_metrics_count(set, "skirnir_relay_published_total",
+                          "Messages that left the outbox for the broker.", name,
+                          atomic_load(&tally->published));
+        skr_metrics_count(set, "skirnir_relay_confirmed_total",
+                          "Confirmations by the broker.", name,
+                          atomic_load(&tally->confirmed));
+        skr_metrics_count(set, "skirnir_relay_returned_total",
+                          "Messages that came back since no queue took them.",
+                          name, atomic_load(&tally->returned));
+        skr_metrics_count(set, "skirnir_relay_retried_total",
+                          "Messages that the broker refused for now.", name,
+                          atomic_load(&tally->retried));
+        skr_metrics_count(set, "skirnir_relay_failed_total",
+                          "Messages that were moved to the failed ones.", name,
+                          atomic_load(&tally->failed));
+        skr_metrics_time(set, "skirnir_relay_latency_seconds",
+                         "From the commit of a message to its confirmation.",
+                         name, &tally->latency);
     }
-    return count;
 }
 
 static enum skr_code

@@ -6,21 +6,10 @@
 
 #include "app/app.h"
 #include "app/health.h"
+#include "app/metrics_set.h"
 
-// What workers have done so far. Members of several workers of one transport
-// are added up.
-struct skr_metrics_counter {
-    const char *name;  // "skirnir_relay_published_total"
-    const char *help;
-    const char *transport;
-    uint64_t value;
-};
-
-// Gives counters, as many as there is room for, in any thread; those of one
-// name need not stand together.
-typedef size_t
-skr_metrics_read_fn(void *user, struct skr_metrics_counter *counters,
-                    size_t capacity);
+// Gives what workers have done so far, in any thread.
+typedef void skr_metrics_read_fn(void *user, struct skr_metrics_set *set);
 
 struct skr_metrics_options {
     const struct skr_app *app;

@@ -9,88 +9,17 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MOST_COUNTERS = 1024 };
-
-static void
-add_head(struct skr_text *text, const char *name, const char *type,
-         const char *help)
-{
-    skr_text_add_format(text, "# HELP %s %s\n# TYPE %s %s\n", name, help, name,
-                        type);
-}
-
-// In a label's value these have to be written so.
-static void
-add_label(struct skr_text *text, const char *value)
-{
-    for (; *value != '\0'; value++) {
-        if (*value == '\\' || *value == '"')
-            skr_text_add_string(text, "\\");
-        if (*value == '\n')
-            skr_text_add_string(text, "\\n");
-        else
-            skr_text_add(text, value, 1);
-    }
-}
-
-static void
-add_sample(struct skr_text *text, const char *name, const char *transport,
-           uint64_t value)
-{
-    skr_text_add_format(text, "%s{transport=\"", name);
-    add_label(text, transport);
-    skr_text_add_format(text, "\"} %llu\n", (unsigned long long)value);
-}
-
-static bool
-is_same(const struct skr_metrics_counter *a,
-        const struct skr_metrics_counter *b)
-{
-    return strcmp(a->name, b->name) == 0 &&
-           strcmp(a->transport, b->transport) == 0;
-}
-
-// Adds up what belongs together, in the place of its first.
-static size_t
-add_up(struct skr_metrics_counter *counters, size_t count)
-{
-    size_t kept = 0;
-    for (size_t i = 0; i < count; i++) {
-        size_t at = 0;
-        while (at < kept && !is_same(&counters[at], &counters[i]))
-            at++;
-        if (at < kept)
-            counters[at].value += counters[i].value;
-        else
-            counters[kept++] = counters[i];
-    }
-    return kept;
-}
-
 static void
 write_counters(const struct skr_metrics_options *options, struct skr_text *text)
 {
-    struct skr_metrics_counter *counters =
-        calloc(MOST_COUNTERS, sizeof(*counters));
-    if (counters == NULL) {
+    struct skr_metrics_set *set = calloc(1, sizeof(*set));
+    if (set == NULL) {
         text->broken = true;
         return;
     }
-    size_t count = options->read(options->user, counters, MOST_COUNTERS);
-    count = add_up(counters, count);
-    for (size_t i = 0; i < count; i++) {
-        if (counters[i].name == NULL)
-            continue;
-        const char *name = counters[i].name;
-        add_head(text, name, "counter", counters[i].help);
-        for (size_t k = i; k < count; k++) {
-            if (counters[k].name == NULL || strcmp(counters[k].name, name) != 0)
-                continue;
-            add_sample(text, name, counters[k].transport, counters[k].value);
-            counters[k].name = NULL;
-        }
-    }
-    free(counters);
+    options->read(options->user, set);
+    skr_metrics_set_write(set, text);
+    free(set);
 }
 
 static void
@@ -98,27 +27,29 @@ write_health(const struct skr_metrics_options *options, struct skr_text *text)
 {
     struct skr_health_entry entries[SKR_HEALTH_MAX];
     size_t count = skr_health_read(options->health, entries);
-    add_head(text, "skirnir_up", "gauge",
-             "Whether a worker is connected, and at work or standing by.");
+    skr_metrics_write_head(
+        text, "skirnir_up", "gauge",
+        "Whether a worker is connected, and at work or standing by.");
     for (size_t i = 0; i < count; i++)
-        add_sample(text, "skirnir_up", entries[i].name,
-                   skr_health_is_ready(&entries[i]));
-    add_head(text, "skirnir_active", "gauge",
-             "Whether a worker is at work; 0: it stands by or is not ready.");
+        skr_metrics_write_sample(text, "skirnir_up", entries[i].name,
+                                 skr_health_is_ready(&entries[i]));
+    skr_metrics_write_head(
+        text, "skirnir_active", "gauge",
+        "Whether a worker is at work; 0: it stands by or is not ready.");
     for (size_t i = 0; i < count; i++)
-        add_sample(text, "skirnir_active", entries[i].name,
-                   skr_health_is_ready(&entries[i]) &&
-                       entries[i].role == SKR_ROLE_ACTIVE);
-    add_head(text, "skirnir_troubles_total", "counter",
-             "How often database or broker became unusable.");
+        skr_metrics_write_sample(text, "skirnir_active", entries[i].name,
+                                 skr_health_is_ready(&entries[i]) &&
+                                     entries[i].role == SKR_ROLE_ACTIVE);
+    skr_metrics_write_head(text, "skirnir_troubles_total", "counter",
+                           "How often database or broker became unusable.");
     for (size_t i = 0; i < count; i++)
-        add_sample(text, "skirnir_troubles_total", entries[i].name,
-                   entries[i].troubles);
-    add_head(text, "skirnir_closed_routes", "gauge",
-             "Routes to which the broker takes nothing now.");
+        skr_metrics_write_sample(text, "skirnir_troubles_total",
+                                 entries[i].name, entries[i].troubles);
+    skr_metrics_write_head(text, "skirnir_closed_routes", "gauge",
+                           "Routes to which the broker takes nothing now.");
     for (size_t i = 0; i < count; i++)
-        add_sample(text, "skirnir_closed_routes", entries[i].name,
-                   entries[i].closed_routes);
+        skr_metrics_write_sample(text, "skirnir_closed_routes", entries[i].name,
+                                 entries[i].closed_routes);
 }
 
 struct gauge {
@@ -136,6 +67,13 @@ read_depth(const struct skr_transport_stats *stats, uint64_t *value)
 {
     *value = stats->has_counts ? stats->counts.depth : stats->depth.messages;
     return stats->has_counts || stats->has_depth;
+}
+
+static bool
+read_consumers(const struct skr_transport_stats *stats, uint64_t *value)
+{
+    *value = stats->depth.consumers;
+    return stats->has_depth && stats->depth.has_consumers;
 }
 
 static bool
@@ -164,6 +102,8 @@ static const struct gauge gauges[] = {
      COUNT(delayed)},
     {"skirnir_queue_blocked", "Messages that wait for a person.",
      COUNT(blocked)},
+    {"skirnir_queue_consumers", "Consumers that the broker knows of.",
+     read_consumers, 0},
     {"skirnir_queue_oldest_seconds",
      "How long the oldest message has been due.", read_oldest, 0},
     {"skirnir_failed_messages", "Failed messages of the transport.",
@@ -190,12 +130,12 @@ skr_metrics_write_stats(const struct skr_metrics_options *options,
                        arguments->positional_count, &stats, NULL) != SKR_OK)
         return;
     for (size_t g = 0; g < SKR_COUNT_OF(gauges); g++) {
-        add_head(text, gauges[g].name, "gauge", gauges[g].help);
+        skr_metrics_write_head(text, gauges[g].name, "gauge", gauges[g].help);
         for (size_t i = 0; i < stats.count; i++) {
             uint64_t value = 0;
             if (read_gauge(&gauges[g], &stats.items[i], &value))
-                add_sample(text, gauges[g].name, stats.items[i].transport->name,
-                           value);
+                skr_metrics_write_sample(text, gauges[g].name,
+                                         stats.items[i].transport->name, value);
         }
     }
     skr_stats_fini(&stats);
@@ -205,12 +145,13 @@ void
 skr_metrics_write_counts(const struct skr_metrics_options *options,
                          struct skr_text *text)
 {
-    add_head(text, "skirnir_build_info", "gauge", "The version of this build.");
+    skr_metrics_write_head(text, "skirnir_build_info", "gauge",
+                           "The version of this build.");
     skr_text_add_format(text, "skirnir_build_info{version=\"%s\"} 1\n",
                         SKR_VERSION);
-    add_head(text, "skirnir_start_time_seconds", "gauge",
-             "When this process began, in seconds since 1970.");
-    skr_text_add_format(text, "skirnir_start_time_seconds %lld\n",
+    skr_metrics_write_head(text, "process_start_time_seconds", "gauge",
+                           "When this process began, in seconds since 1970.");
+    skr_text_add_format(text, "process_start_time_seconds %lld\n",
                         (long long)options->start_s);
     write_counters(options, text);
     write_health(options, text);

@@ -7,7 +7,7 @@
 #include "app/app.h"
 #include "app/routing.h"
 #include "outbox/relay.h"
-#include "outbox/settler.h"
+#include "outbox/tally.h"
 
 struct skr_relaying {
     struct skr_routing routing;

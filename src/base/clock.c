@@ -16,6 +16,14 @@ skr_clock_ms(void)
 }
 
 int64_t
+skr_clock_us(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_BOOTTIME, &now);
+    return (int64_t)now.tv_sec * 1000000 + now.tv_nsec / 1000;
+}
+
+int64_t
 skr_clock_wall_us(void)
 {
     struct timespec now;

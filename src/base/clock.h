@@ -10,6 +10,8 @@
 
 // Milliseconds that go on while the host is suspended (CLOCK_BOOTTIME).
 int64_t skr_clock_ms(void);
+// The same in microseconds, for how long something took.
+int64_t skr_clock_us(void);
 // Microseconds since 1970.
 int64_t skr_clock_wall_us(void);
 

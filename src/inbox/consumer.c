@@ -272,6 +272,12 @@ skr_consumer_counts(const struct skr_consumer *consumer)
     };
 }
 
+const struct skr_histogram *
+skr_consumer_handling(const struct skr_consumer *consumer)
+{
+    return &consumer->handling;
+}
+
 void
 skr_consumer_stop(struct skr_consumer *consumer)
 {

@@ -4,6 +4,7 @@
 #ifndef SKR_INBOX_CONSUMER_H
 #define SKR_INBOX_CONSUMER_H
 
+#include "base/histogram.h"
 #include "message/name.h"
 
 #include <skirnir/skirnir.h>
@@ -20,6 +21,9 @@ struct skr_consumer_counts {
 // From any thread.
 struct skr_consumer_counts
 skr_consumer_counts(const struct skr_consumer *consumer);
+// How long each call of a handler took, whatever its verdict. Likewise.
+const struct skr_histogram *
+skr_consumer_handling(const struct skr_consumer *consumer);
 
 // How much several consumers may do together. Zeroed but for the limits.
 // [shared]

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // What is called around a handler, in the order of registration.
 
+#include "base/clock.h"
 #include "base/error.h"
 #include "inbox/inside.h"
 
@@ -38,7 +39,7 @@ ask(const struct skr_hook *hook, skr_handler_fn *function,
 }
 
 enum skr_verdict
-skr_job_run(const struct skr_consumer *consumer, const struct job *job,
+skr_job_run(struct skr_consumer *consumer, const struct job *job,
             struct skr_tx tx, bool *is_our_word, struct skr_error *reason)
 {
     const struct hooks *hooks = &consumer->hooks;
@@ -51,7 +52,9 @@ skr_job_run(const struct skr_consumer *consumer, const struct job *job,
     if (verdict != SKR_ACCEPT)
         return verdict;
     skr_error_clear(reason);
+    int64_t began_us = skr_clock_us();
     verdict = handler->run(&job->delivery, tx, handler->user, reason);
+    skr_histogram_add(&consumer->handling, skr_clock_us() - began_us);
     // Of a function's word, which may be anything, only the text counts.
     *is_our_word = verdict != SKR_ACCEPT &&
                    (handler->sql != NULL || handler->child != NULL);

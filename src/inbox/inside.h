@@ -19,6 +19,7 @@
 #define SKR_INBOX_INSIDE_H
 
 #include "base/arena.h"
+#include "base/histogram.h"
 #include "base/log.h"
 #include "broker/broker.h"
 #include "inbox/consumer.h"
@@ -103,6 +104,7 @@ struct skr_consumer {
     struct hooks hooks;
     int stop_fd;
     atomic_uint_fast64_t handled, duplicates, retried, failed;
+    struct skr_histogram handling;  // how long handlers took
 
     struct skr_deduplication *deduplication;
     struct skr_attempts *attempts;  // in db
@@ -196,7 +198,7 @@ void skr_handlers_fini(struct handlers *handlers);
 // The handler with the hooks around it. is_our_word: all that it says in
 // reason counts, since it comes from a driver or from a child's keeper.
 enum skr_verdict
-skr_job_run(const struct skr_consumer *consumer, const struct job *job,
+skr_job_run(struct skr_consumer *consumer, const struct job *job,
             struct skr_tx tx, bool *is_our_word, struct skr_error *reason);
 // Once it is decided what becomes of a job that failed.
 void

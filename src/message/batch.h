@@ -43,6 +43,7 @@ struct skr_batch_item {
     const char *partition_key;
     size_t size;       // bytes of body and headers
     bool redelivered;  // another had claimed it and did not settle it in time
+    bool had_to_wait;  // its time came after it was written
     enum skr_state state;
     uint32_t delay_ms;
     bool is_excused;  // the retry is not counted

@@ -7,6 +7,7 @@
 #include "base/failpoint.h"
 #include "base/text.h"
 #include "outbox/pump.h"
+#include "outbox/tally.h"
 
 enum { OUTCOMES_AT_ONCE = 64 };
 
@@ -128,6 +129,8 @@ judge_unroutable(struct skr_pump *pump, struct skr_batch_item *item,
                  const struct skr_error *reason)
 {
     enum skr_unroutable what = passage->route.unroutable;
+    if (pump->options->tally != NULL)
+        atomic_fetch_add(&pump->options->tally->returned, 1);
     if (what == SKR_UNROUTABLE_UNSAID)
         what = pump->options->unroutable;
     switch (what) {
@@ -176,6 +179,8 @@ judge(struct skr_pump *pump, const struct skr_outcome *outcome,
     case SKR_CONFIRMED:
         item->state = SKR_DONE;
         skr_gates_confirm(&pump->gates, passage);
+        if (pump->options->tally != NULL)
+            skr_tally_confirm(pump->options->tally, item);
         skr_pump_end_trouble(pump);
         break;
     case SKR_REFUSED_ONCE:

@@ -7,6 +7,7 @@
 
 #include "base/log.h"
 #include "outbox/gates.h"
+#include "outbox/tally.h"
 #include "table/table.h"
 
 #include <pthread.h>
@@ -48,11 +49,6 @@ struct skr_settler_counts {
     uint64_t retried;
     uint64_t failed;
     uint64_t blocked;
-};
-
-// The same for other threads to read while it runs. [shared]
-struct skr_relay_tally {
-    atomic_uint_fast64_t published, retried, failed;
 };
 
 struct skr_settler {

@@ -104,6 +104,20 @@ class Place(shops.Shop):
                  f"({worlds.quote(body)}, {worlds.quote(headers)}, "
                  f"{worlds.quote(queue)}, {times})")
 
+    def write_many(self, rows, queue="outbox", table="messenger_outbox"):
+        """Body and headers of each, in one statement."""
+        values = ", ".join(
+            f"({worlds.quote(body)}, {worlds.quote(headers)}, "
+            f"{worlds.quote(queue)}, CURRENT_TIMESTAMP, CURRENT_TIMESTAMP)"
+            for body, headers in rows)
+        self.ask(f"INSERT INTO {table} (body, headers, queue_name, "
+                 f"created_at, available_at) VALUES {values}")
+
+    def wait_until_relayed(self, relay):
+        shops.until(lambda: self.number("SELECT COUNT(*) FROM "
+                                        "messenger_outbox") == 0,
+                    lambda: relay.log(), pause_s=0.05)
+
     def rows(self, queue, table="messenger_messages"):
         """Body and headers."""
         text = self.ask(f"SELECT body, headers FROM {table} WHERE "

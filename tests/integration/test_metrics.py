@@ -1,15 +1,14 @@
 """Metrics for Prometheus, and answers about health, while work goes on."""
-import re
+import json
 import socket
+import threading
 import urllib.error
 import urllib.request
 
 import pytest
 
+import prometheus_text
 import shop as shops
-
-SAMPLE = re.compile(r'([a-z_]+)(?:\{([a-z]+)="((?:[^"\\]|\\.)*)"\})? (\d+)')
-
 
 def free_port():
     with socket.socket() as taken:
@@ -30,25 +29,10 @@ def get(port, path):
 
 
 def scrape(port):
-    """Samples by name and transport, of a text that keeps to the format."""
+    """What /metrics says, of a text that keeps to the format."""
     status, text = get(port, "/metrics")
     assert status == 200
-    types, samples, current = {}, {}, None
-    assert text.endswith("\n")
-    for line in text.splitlines():
-        head = re.fullmatch(r"# (HELP|TYPE) ([a-z_]+) (.+)", line)
-        if head:
-            kind, current, rest = head.groups()
-            if kind == "TYPE":
-                assert current not in types, "all of a name stand together"
-                types[current] = rest
-            continue
-        name, _, transport, value = SAMPLE.fullmatch(line).groups()
-        assert name == current and name in types
-        assert (types[name] == "counter") == name.endswith("_total")
-        assert (name, transport) not in samples
-        samples[name, transport] = int(value)
-    return samples
+    return prometheus_text.Metrics(text)
 
 
 @pytest.fixture
@@ -72,7 +56,10 @@ def test_a_relay_counts_what_it_published(place, port):
     assert samples["skirnir_up", "outbox"] == 1
     assert samples["skirnir_active", "outbox"] == 1
     assert samples["skirnir_troubles_total", "outbox"] == 0
-    assert samples["skirnir_start_time_seconds", None] > 1600000000
+    assert samples["process_start_time_seconds", None] > 1600000000
+    assert samples["skirnir_relay_confirmed_total", "outbox"] == 7
+    assert samples["skirnir_relay_returned_total", "outbox"] == 0
+    assert samples.count("skirnir_relay_latency_seconds", "outbox") == 7
     # What tables hold is asked every few seconds.
     shops.until(lambda: scrape(port)["skirnir_queue_depth", "outbox"] == 0,
                 lambda: relay.log())
@@ -127,7 +114,147 @@ def test_consumers_of_one_transport_are_counted_together(ready_shop, port):
     shops.until(lambda: scrape(port)["skirnir_consumer_failed_total",
                                      "orders"] == 1, lambda: consumer.log())
     assert scrape(port)["skirnir_consumer_duplicates_total", "orders"] == 0
+    assert scrape(port).count("skirnir_consumer_handler_duration_seconds",
+                              "orders") >= 20
     assert consumer.stop() == 0
+
+
+def test_promtool_finds_nothing_wrong(ready_shop, port):
+    shop = ready_shop
+    shop.place_orders(3)
+    relay = shop.start_relay(f"--metrics-port={port}")
+    shops.until(lambda: get(port, "/readyz")[0] == 200, lambda: relay.log())
+    assert prometheus_text.check_with_promtool(get(port, "/metrics")[1]) == ""
+    assert relay.stop() == 0
+    consumer = shop.start_consumer(f"--metrics-port={port}")
+    shops.until(lambda: get(port, "/readyz")[0] == 200, lambda: consumer.log())
+    assert prometheus_text.check_with_promtool(get(port, "/metrics")[1]) == ""
+    assert consumer.stop() == 0
+
+
+def test_what_was_scheduled_is_not_late(ready_shop, port):
+    shop = ready_shop
+    connection = shop.open("shop")
+    shops.write_row(connection, '{"orderId":"now"}')
+    shops.write_row(connection, '{"orderId":"later"}', delay_s=1)
+    relay = shop.start_relay(f"--metrics-port={port}")
+    shop.wait_until_relayed()
+    shops.until(lambda: scrape(port)["skirnir_relay_confirmed_total",
+                                     "outbox"] == 2, lambda: relay.log())
+    assert scrape(port).count("skirnir_relay_latency_seconds", "outbox") == 1
+    assert relay.stop() == 0
+
+
+def test_the_time_in_an_id_is_more_exact_than_the_table(ready_shop, port):
+    """`skirnir publish` makes a UUIDv7: a latency within the second is
+    possible although the table has whole seconds."""
+    shop = ready_shop
+    relay = shop.start_relay(f"--metrics-port={port}")
+    relay.wait_for("relay.active")
+
+    def publish_and_look():
+        shop.check("publish", "order.placed", "--body", '{"orderId":"1"}')
+        shop.wait_until_relayed()
+        return scrape(port).within("skirnir_relay_latency_seconds", "outbox",
+                                   0.25)
+    shops.until(publish_and_look, lambda: get(port, "/metrics")[1])
+    assert relay.stop() == 0
+
+
+class Watcher(threading.Thread):
+    """Scrapes again and again, while others work."""
+
+    def __init__(self, port):
+        super().__init__()
+        self.port = port
+        self.seen, self.wrong = [], []
+        self.is_over = threading.Event()
+
+    def look(self):
+        latest = scrape(self.port)
+        if self.seen:
+            self.wrong += latest.falls_behind(self.seen[-1])
+        self.seen.append(latest)
+        return latest
+
+    def run(self):
+        while not self.is_over.is_set():
+            try:
+                self.look()
+            except AssertionError as error:
+                self.wrong.append(str(error))
+
+    def end(self):
+        """The last look."""
+        self.is_over.set()
+        self.join(shops.PATIENCE_S)
+        latest = self.look()
+        assert self.wrong == []
+        return latest
+
+
+def test_metrics_under_load_agree_with_the_ledger(place, port):
+    """What was written, and what lies in the queue and among the failed
+    messages, is what relay and consumer say that they did; every look while
+    they worked was well-formed, and no count ever fell."""
+    good, bad, poison = 600, 7, 5
+    place.set_config(replace=[("max_retries: 0", "max_retries: 1, delay: 1")])
+    relay = place.start("relay", "outbox", f"--metrics-port={port}")
+    shops.until(lambda: get(port, "/readyz")[0] == 200, lambda: relay.log())
+    watcher = Watcher(port)
+    watcher.start()
+    for start in range(0, good, 100):
+        place.write_many([(json.dumps({"n": n}), '{"type":"order.placed"}')
+                          for n in range(start, start + 100)])
+    place.write_many([("{}", "{broken")] * bad)
+    place.write_many([("{}", '{"type":"order.unknown"}')] * poison)
+    place.wait_until_relayed(relay)
+    shops.until(lambda: scrape(port)["skirnir_relay_published_total", "outbox"]
+                == good + poison, lambda: get(port, "/metrics")[1])
+    ledger = watcher.end()
+    assert ledger["skirnir_relay_confirmed_total", "outbox"] == \
+        place.number("SELECT COUNT(*) FROM messenger_messages "
+                     "WHERE queue_name = 'orders'") == good + poison
+    assert ledger["skirnir_relay_failed_total", "outbox"] == bad
+    assert ledger.count("skirnir_relay_latency_seconds", "outbox") == \
+        good + poison
+    assert relay.stop() == 0
+
+    consumer = place.start("consume", "orders", f"--metrics-port={port}")
+    shops.until(lambda: get(port, "/readyz")[0] == 200,
+                lambda: consumer.log())
+    watcher = Watcher(port)
+    watcher.start()
+    shops.until(lambda: scrape(port)["skirnir_consumer_handled_total",
+                                     "orders"] == good and
+                scrape(port)["skirnir_consumer_failed_total", "orders"]
+                == poison, lambda: consumer.log())
+    ledger = watcher.end()
+    assert place.number("SELECT COUNT(*) FROM effects") == good
+    assert ledger.count("skirnir_consumer_handler_duration_seconds",
+                        "orders") >= good
+    assert ledger["skirnir_consumer_duplicates_total", "orders"] == 0
+    assert place.number("SELECT COUNT(*) FROM messenger_messages WHERE "
+                        "queue_name IN ('failed', 'failed.skirnir')") == \
+        bad + poison
+    assert consumer.stop() == 0
+
+
+def test_what_rabbitmq_returns_is_counted(world, port):
+    world.set_up()
+    world.insert(20)
+    world.write(*[("{}", json.dumps({
+        "type": "order.placed", "X-Skirnir-Routing-Key": "nobody"}))] * 3)
+    relay = world.start("relay", "outbox", f"--metrics-port={port}")
+    world.wait_until_empty(relay)
+    shops.until(lambda: scrape(port)["skirnir_relay_failed_total",
+                                     "outbox"] == 3, lambda: relay.log())
+    samples = scrape(port)
+    assert samples["skirnir_relay_returned_total", "outbox"] == 3
+    assert samples["skirnir_relay_confirmed_total", "outbox"] == 20
+    assert samples["skirnir_relay_published_total", "outbox"] == 20
+    assert len(world.failed()) == 3
+    assert relay.stop() == 0
 
 
 def test_a_port_that_is_taken_is_named(ready_shop):

@@ -222,8 +222,8 @@ take_found(const struct skr_value *columns, size_t count, void *user,
     int64_t row = columns[SKR_COLUMN_ID].integer;
     note_size(scan, columns);
     // What was found by its id alone may be anybody's.
-    bool is_free =
-        scan->read->only == NULL || columns[SKR_COLUMN_CLAIMED].integer == 0;
+    bool is_free = scan->read->only == NULL ||
+                   (columns[SKR_COLUMN_MARKS].integer & SKR_MARK_CLAIMED) == 0;
     if (scan->kind == SKR_SCAN_CLAIM) {
         pass_over_until(scan, row);
         is_free = columns[SKR_COLUMN_IS_FREE].integer != 0;

@@ -180,15 +180,19 @@ enum {
     SKR_COLUMN_HEADERS,
     SKR_COLUMN_CREATED_AT,
     SKR_COLUMN_CREATED_AT_UTC,  // NULL: the same
-    SKR_COLUMN_CLAIMED,         // 1: delivered_at is set
+    SKR_COLUMN_MARKS,           // SKR_MARK_CLAIMED, SKR_MARK_WAITED
     SKR_COLUMN_IS_FREE,    // of rows that were locked, and in ordered queues:
                            // free, and due
     SKR_COLUMN_PARTITION,  // in ordered queues
     SKR_COLUMN_COUNT,
 };
-#define SKR_MESSENGER_COLUMNS                           \
-    "id, body, headers, created_at, {created_at_utc}, " \
-    "CASE WHEN delivered_at IS NULL THEN 0 ELSE 1 END"
+// delivered_at is set; available_at was not its time of creation.
+enum { SKR_MARK_CLAIMED = 1, SKR_MARK_WAITED = 2 };
+#define SKR_MESSENGER_MARKS                               \
+    "CASE WHEN delivered_at IS NULL THEN 0 ELSE 1 END + " \
+    "CASE WHEN available_at > created_at THEN 2 ELSE 0 END"
+#define SKR_MESSENGER_COLUMNS \
+    "id, body, headers, created_at, {created_at_utc}, " SKR_MESSENGER_MARKS
 
 // Adds a row to the batch, which has room for it. In an ordered queue one that
 // is not free comes as SKR_NOT_READY.

@@ -13,10 +13,9 @@
 #include <string.h>
 
 // Parameters: redeliver timeout, twice.
-#define COLUMNS                                                     \
-    "id, CASE WHEN " SKR_MESSENGER_READY " THEN body ELSE '' END, " \
-    "headers, created_at, {created_at_utc}, "                       \
-    "CASE WHEN delivered_at IS NULL THEN 0 ELSE 1 END, "            \
+#define COLUMNS                                                        \
+    "id, CASE WHEN " SKR_MESSENGER_READY " THEN body ELSE '' END, "    \
+    "headers, created_at, {created_at_utc}, " SKR_MESSENGER_MARKS ", " \
     "CASE WHEN " SKR_MESSENGER_READY " THEN 1 ELSE 0 END, partition_key"
 
 // Parameters: redeliver timeout, twice, queue, cursor, limit.

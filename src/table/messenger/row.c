@@ -145,11 +145,13 @@ skr_messenger_take_row(const struct skr_messenger *messenger,
 {
     const struct skr_value *body = &columns[SKR_COLUMN_BODY];
     const struct skr_value *headers = &columns[SKR_COLUMN_HEADERS];
+    int64_t marks = columns[SKR_COLUMN_MARKS].integer;
     struct skr_batch_item *item = &batch->items[batch->count];
     *item = (struct skr_batch_item){
         .row = columns[SKR_COLUMN_ID].integer,
         .size = body->size + headers->size,
-        .redelivered = columns[SKR_COLUMN_CLAIMED].integer != 0,
+        .redelivered = (marks & SKR_MARK_CLAIMED) != 0,
+        .had_to_wait = (marks & SKR_MARK_WAITED) != 0,
         .raw_headers =
             skr_arena_text(&batch->arena, headers->bytes, headers->size),
         .raw_headers_size = headers->size,
