@@ -3,13 +3,8 @@
 
 #include "base/clock.h"
 
-#include <errno.h>
-#include <fcntl.h>
-#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 enum skr_exit
@@ -46,13 +41,20 @@ print_report(void *user, enum skr_config_severity severity, const char *path,
         fprintf(stderr, "%s: %s%s\n", path, mistake ? "" : "warning: ", text);
 }
 
+bool
+skr_app_load(struct skr_app *app, struct skr_config **config)
+{
+    struct skr_error error = {0};
+    const char *path = skr_arguments_find(app->arguments, "config");
+    return skr_config_load(path, print_report, app, config, &error) == SKR_OK;
+}
+
 enum skr_exit
 skr_app_run_configured(struct skr_app *app, skr_configured_fn *run)
 {
     struct skr_config *config = NULL;
     struct skr_error error = {0};
-    const char *path = skr_arguments_find(app->arguments, "config");
-    if (skr_config_load(path, print_report, app, &config, &error) != SKR_OK)
+    if (!skr_app_load(app, &config))
         return SKR_EXIT_CONFIG;
     enum skr_exit exit_code = SKR_EXIT_OK;
     if (run(app, config, &error) != SKR_OK)
@@ -74,7 +76,7 @@ skr_limits_read(const struct skr_app *app, struct skr_limits *limits)
         .log = app->log,
     };
     if (seconds > 0)
-        limits->end_ms = skr_clock_ms() + seconds * 1000;
+        limits->end_ms = app->start_ms + seconds * 1000;
 }
 
 static uint64_t
@@ -110,35 +112,4 @@ skr_limits_is_over(void *user)
             SKR_LOG_NUMBER("resident", resident),
             SKR_LOG_NUMBER("limit", limits->memory_bytes));
     return true;
-}
-
-// A handler can reach only what is static.
-static void (*stop_function)(void *user);
-static void *stop_user;
-
-static void
-handle_stop(int number)
-{
-    (void)number;
-    int kept = errno;
-    stop_function(stop_user);
-    errno = kept;
-}
-
-void
-skr_signals_on_stop(void (*stop)(void *user), void *user)
-{
-    struct sigaction action = {.sa_handler = SIG_IGN};
-    sigemptyset(&action.sa_mask);
-    // Ignored first, so that the handler never sees half of a change.
-    sigaction(SIGTERM, &action, NULL);
-    sigaction(SIGINT, &action, NULL);
-    stop_function = stop;
-    stop_user = user;
-    if (stop == NULL)
-        return;
-    action.sa_handler = handle_stop;
-    action.sa_flags = SA_RESTART;
-    sigaction(SIGTERM, &action, NULL);
-    sigaction(SIGINT, &action, NULL);
 }

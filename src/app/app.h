@@ -18,10 +18,15 @@ enum skr_exit {
     SKR_EXIT_CONFIG = 3,   // the configuration has a mistake
 };
 
+struct skr_reloading;
+
 struct skr_app {
     const struct skr_command *command;
     const struct skr_arguments *arguments;
     struct skr_log log;  // to standard error, by -q and -v
+    int64_t start_ms;    // by skr_clock_ms()
+    // Of what runs until it is stopped; else NULL.
+    struct skr_reloading *reloading;
 };
 
 typedef enum skr_exit skr_command_fn(struct skr_app *app);
@@ -47,8 +52,10 @@ skr_app_fail(const struct skr_app *app, const struct skr_error *error);
 enum skr_exit skr_app_usage(const struct skr_app *app, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
-// Loads the configuration of --config, printing every mistake and warning, and
-// runs what needs it; what goes wrong is said.
+// Loads the configuration of --config, printing every mistake and warning.
+// False: there was one.
+bool skr_app_load(struct skr_app *app, struct skr_config **config);
+// Loads it and runs what needs it; what goes wrong is said.
 typedef enum skr_code
 skr_configured_fn(const struct skr_app *app, const struct skr_config *config,
                   struct skr_error *error);
@@ -79,10 +86,6 @@ skr_app_open_consumer(const struct skr_app *app,
                       const struct skr_config *config,
                       const struct skr_config_transport *transport,
                       struct skr_consumer **consumer, struct skr_error *error);
-
-// SIGTERM and SIGINT call stop(user), which must be safe in a handler; with
-// NULL they are ignored, while the program puts its things away.
-void skr_signals_on_stop(void (*stop)(void *user), void *user);
 
 skr_command_fn skr_command_cleanup_outbox;
 skr_command_fn skr_command_config;

@@ -5,6 +5,7 @@
 #include "app/app.h"
 #include "app/drivers.h"
 #include "app/handlers.h"
+#include "app/reloading.h"
 #include "app/serving.h"
 #include "app/threads.h"
 #include "app/transports.h"
@@ -140,24 +141,24 @@ extend_consumer(const struct skr_app *app, const struct skr_config *config,
 }
 
 static enum skr_code
-run_worker(void *user, struct skr_error *error)
+run_worker(void *item, struct skr_error *error)
 {
-    const struct worker *worker = user;
+    const struct worker *worker = item;
     return skr_consumer_run(worker->consumer, error);
 }
 
 static void
-stop_worker(void *user)
+stop_worker(void *item)
 {
-    const struct worker *worker = user;
+    const struct worker *worker = item;
     skr_consumer_stop(worker->consumer);
 }
 
 // Others go on, perhaps for weeks: it is said at once.
 static void
-say_ended(void *user, enum skr_code code, const struct skr_error *error)
+say_ended(void *item, enum skr_code code, const struct skr_error *error)
 {
-    const struct worker *worker = user;
+    const struct worker *worker = item;
     if (code != SKR_OK && !worker->is_alone)
         skr_log(worker->log, SKR_LOG_ERROR, "consumer.ended",
                 SKR_LOG_TEXT("name", worker->name),
@@ -184,24 +185,6 @@ open_worker(const struct skr_app *app, const struct skr_config *config,
                                error);
     worker->name = name;
     worker->log = &app->log;
-    return code;
-}
-
-static enum skr_code
-run_workers(struct worker *workers, size_t count, struct skr_error *error)
-{
-    struct skr_task *tasks = calloc(count, sizeof(*tasks));
-    if (tasks == NULL)
-        return skr_fail_memory(error);
-    for (size_t i = 0; i < count; i++) {
-        workers[i].is_alone = count == 1;
-        tasks[i] = (struct skr_task){.run = run_worker,
-                                     .stop = stop_worker,
-                                     .ended = say_ended,
-                                     .user = &workers[i]};
-    }
-    enum skr_code code = skr_tasks_run(tasks, count, error);
-    free(tasks);
     return code;
 }
 
@@ -245,6 +228,7 @@ open_and_run(struct skr_serving *serving, const struct skr_config *config,
     size_t wanted = each * arguments->positional_count;
     enum skr_code code = SKR_OK;
     while (code == SKR_OK && workers->count < wanted) {
+        workers->items[workers->count].is_alone = wanted == 1;
         code = open_worker(&serving->app, config,
                            arguments->positional[workers->count / each], limits,
                            &workers->items[workers->count], error);
@@ -252,8 +236,16 @@ open_and_run(struct skr_serving *serving, const struct skr_config *config,
     }
     if (code == SKR_OK)
         code = skr_serving_start(serving, read_counters, workers, error);
+    const struct skr_task task = {
+        .run = run_worker,
+        .stop = stop_worker,
+        .ended = say_ended,
+        .items = workers->items,
+        .item_size = sizeof(workers->items[0]),
+        .count = workers->count,
+    };
     if (code == SKR_OK)
-        code = run_workers(workers->items, workers->count, error);
+        code = skr_tasks_run(&serving->app, &task, error);
     skr_serving_stop(serving);
     for (size_t i = 0; i < workers->count; i++)
         skr_consumer_close(workers->items[i].consumer);
@@ -311,5 +303,5 @@ run(const struct skr_app *app, const struct skr_config *config,
 enum skr_exit
 skr_command_consume(struct skr_app *app)
 {
-    return skr_app_run_configured(app, run);
+    return skr_app_run_reloading(app, run);
 }

@@ -4,6 +4,7 @@
 #include "app/app.h"
 #include "app/cleaner.h"
 #include "app/relaying.h"
+#include "app/reloading.h"
 #include "app/serving.h"
 #include "app/threads.h"
 #include "base/error.h"
@@ -12,31 +13,17 @@
 #include <string.h>
 
 static enum skr_code
-run_relay(void *user, struct skr_error *error)
+run_relay(void *item, struct skr_error *error)
 {
-    const struct skr_relaying *relaying = user;
+    const struct skr_relaying *relaying = item;
     return skr_relay_run(relaying->relay, error);
 }
 
 static void
-stop_relay(void *user)
+stop_relay(void *item)
 {
-    const struct skr_relaying *relaying = user;
+    const struct skr_relaying *relaying = item;
     skr_relay_stop(relaying->relay);
-}
-
-static enum skr_code
-run_all(struct skr_relaying *relayings, size_t count, struct skr_error *error)
-{
-    struct skr_task *tasks = calloc(count, sizeof(*tasks));
-    if (tasks == NULL)
-        return skr_fail_memory(error);
-    for (size_t i = 0; i < count; i++)
-        tasks[i] = (struct skr_task){
-            .run = run_relay, .stop = stop_relay, .user = &relayings[i]};
-    enum skr_code code = skr_tasks_run(tasks, count, error);
-    free(tasks);
-    return code;
 }
 
 static enum skr_code
@@ -101,8 +88,15 @@ run_relays(struct skr_serving *serving, const struct skr_config *config,
         code = skr_cleaner_start(config, &serving->app.log, &cleaner, error);
     if (code == SKR_OK)
         code = skr_serving_start(serving, read_counters, relays, error);
+    const struct skr_task task = {
+        .run = run_relay,
+        .stop = stop_relay,
+        .items = relays->items,
+        .item_size = sizeof(relays->items[0]),
+        .count = relays->count,
+    };
     if (code == SKR_OK)
-        code = run_all(relays->items, relays->count, error);
+        code = skr_tasks_run(&serving->app, &task, error);
     skr_serving_stop(serving);
     skr_cleaner_stop(cleaner);
     for (size_t i = 0; i < relays->count; i++)
@@ -134,5 +128,5 @@ skr_relay_run_configured(const struct skr_app *app,
 enum skr_exit
 skr_command_relay(struct skr_app *app)
 {
-    return skr_app_run_configured(app, skr_relay_run_configured);
+    return skr_app_run_reloading(app, skr_relay_run_configured);
 }

@@ -4,6 +4,7 @@
 
 #include "app/app.h"
 #include "app/drivers.h"
+#include "app/signals.h"
 #include "app/transports.h"
 #include "base/clock.h"
 #include "base/error.h"

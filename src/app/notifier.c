@@ -11,6 +11,7 @@
 #include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <sys/un.h>
+#include <time.h>
 #include <unistd.h>
 
 enum { LOOK_MS = 1000, STATUS_SIZE = 400 };
@@ -67,6 +68,18 @@ tell(const struct skr_notifier *notifier, const char *text)
                           (const struct sockaddr *)&notifier->address,
                           notifier->address_size);
     (void)sent;
+}
+
+// With the time that tells it from an earlier one.
+static void
+tell_reloading(const struct skr_notifier *notifier)
+{
+    struct timespec now;
+    char text[80];
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    snprintf(text, sizeof(text), "RELOADING=1\nMONOTONIC_USEC=%lld",
+             (long long)now.tv_sec * 1000000 + now.tv_nsec / 1000);
+    tell(notifier, text);
 }
 
 static void
@@ -131,11 +144,14 @@ skr_notifier_start(struct skr_health *health)
 }
 
 void
-skr_notifier_stop(struct skr_notifier *notifier)
+skr_notifier_stop(struct skr_notifier *notifier, bool is_reloading)
 {
     if (notifier == NULL)
         return;
-    tell(notifier, "STOPPING=1");
+    if (is_reloading)
+        tell_reloading(notifier);
+    else
+        tell(notifier, "STOPPING=1");
     eventfd_write(notifier->stop_fd, 1);
     pthread_join(notifier->thread, NULL);
     close(notifier->socket_fd);

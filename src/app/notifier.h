@@ -14,7 +14,8 @@ struct skr_notifier;
 // worker that waits for its broker does what it should. A thread tells changes
 // of health, and WATCHDOG=1 in good time where the service manager asks for it.
 struct skr_notifier *skr_notifier_start(struct skr_health *health);
-// Says STOPPING=1 first. NULL is harmless.
-void skr_notifier_stop(struct skr_notifier *notifier);
+// Says STOPPING=1 first, or RELOADING=1 where another is started soon. NULL is
+// harmless.
+void skr_notifier_stop(struct skr_notifier *notifier, bool is_reloading);
 
 #endif

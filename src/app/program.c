@@ -4,6 +4,7 @@
 #include "app/app.h"
 #include "app/drivers.h"
 #include "app/output.h"
+#include "base/clock.h"
 
 #include <signal.h>
 #include <stdio.h>
@@ -107,6 +108,7 @@ run_command(const struct skr_command *command,
         .command = command,
         .arguments = arguments,
         .log = {.write = skr_output_log, .user = &output},
+        .start_ms = skr_clock_ms(),
     };
     return command->run(&app);
 }

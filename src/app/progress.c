@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "app/progress.h"
 
-#include "app/app.h"
+#include "app/signals.h"
 #include "base/clock.h"
 
 #include <signal.h>

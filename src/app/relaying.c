@@ -107,6 +107,9 @@ read_options(struct skr_relaying *relaying, const struct skr_app *app,
         .max_idle_ms = limits->sleep_ms,
         .stop_when_empty = skr_arguments_has(app->arguments, "stop-when-empty"),
         .limit = limits->messages,
+        .stop_timeout_ms =
+            (uint32_t)skr_arguments_number(app->arguments, "stop-timeout", 0) *
+            1000,
         .is_over = skr_limits_is_over,
         .is_over_user = &relaying->limits,
         .log = app->log,

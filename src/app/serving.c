@@ -2,6 +2,7 @@
 #include "app/serving.h"
 
 #include "app/notifier.h"
+#include "app/reloading.h"
 #include "base/clock.h"
 
 void
@@ -39,7 +40,7 @@ skr_serving_start(struct skr_serving *serving, skr_metrics_read_fn *read,
 void
 skr_serving_stop(struct skr_serving *serving)
 {
-    skr_notifier_stop(serving->notifier);
+    skr_notifier_stop(serving->notifier, skr_reloading_is_due(&serving->app));
     skr_metrics_stop(serving->metrics);
     serving->notifier = NULL;
     serving->metrics = NULL;
