@@ -42,9 +42,19 @@ name_of(const struct skr_log_field *fields, size_t count)
     return "";
 }
 
+static uint64_t
+number_of(const struct skr_log_field *fields, size_t count, const char *name)
+{
+    for (size_t i = 0; i < count; i++)
+        if (strcmp(fields[i].name, name) == 0 && fields[i].text == NULL)
+            return fields[i].number;
+    return 0;
+}
+
 // Sorted by what they mean; whoever logs a new one of these kinds adds it here.
 static void
-apply(struct skr_health_entry *entry, const char *event)
+apply(struct skr_health_entry *entry, const char *event,
+      const struct skr_log_field *fields, size_t count)
 {
     static const struct {
         const char *event;
@@ -68,11 +78,9 @@ apply(struct skr_health_entry *entry, const char *event)
     } else if (strcmp(event, "relay.recovered") == 0 ||
                strcmp(event, "consumer.recovered") == 0) {
         entry->is_in_trouble = false;
-    } else if (strcmp(event, "relay.route_closed") == 0) {
-        entry->closed_routes++;
-    } else if (strcmp(event, "relay.route_open") == 0 &&
-               entry->closed_routes > 0) {
-        entry->closed_routes--;
+    } else if (strcmp(event, "relay.route_closed") == 0 ||
+               strcmp(event, "relay.route_open") == 0) {
+        entry->closed_routes = number_of(fields, count, "closed");
     }
 }
 
@@ -84,7 +92,7 @@ skr_health_note(void *user, enum skr_log_level level, const char *event,
     pthread_mutex_lock(&health->lock);
     struct skr_health_entry *entry = find(health, name_of(fields, count));
     if (entry != NULL)
-        apply(entry, event);
+        apply(entry, event, fields, count);
     pthread_mutex_unlock(&health->lock);
     if (health->log.write != NULL)
         health->log.write(health->log.user, level, event, fields, count);

@@ -5,7 +5,8 @@
 //
 // A gate stands before every exchange, and before each sender and each route
 // that gave trouble. While one is closed its messages stay in their rows; now
-// and then the first of them is let through to try.
+// and then the first of them is let through to try. One that opens and closes
+// in turns is in trouble all the while, which is said once.
 
 #ifndef SKR_OUTBOX_GATES_H
 #define SKR_OUTBOX_GATES_H
@@ -15,7 +16,14 @@
 
 #include <stdbool.h>
 
-enum { SKR_MAX_GATES = 64, SKR_GATE_NAME_SIZE = 200 };
+// A route beyond the first number waits together with its exchange, an exchange
+// beyond the second with its sender.
+enum {
+    SKR_MOST_ROUTE_GATES = 4096,
+    SKR_MOST_GATES = 5120,
+    SKR_MOST_SENDER_GATES = 17,  // SKR_MAX_SENDERS, and what has none
+    SKR_GATE_NAME_SIZE = 200,
+};
 
 // From the outside to the inside.
 enum skr_gate_kind {
@@ -43,11 +51,18 @@ struct skr_gate {
     uint64_t place;
     char name[SKR_GATE_NAME_SIZE];  // for people
     enum skr_gate_state state;
-    int64_t until_ms;  // when to try again; by skr_clock_ms()
+    // When to try again; of an open one that is in trouble, when it no longer
+    // is. By skr_clock_ms().
+    int64_t until_ms;
     uint32_t pause_ms;
     int64_t row;  // of the first message that waits, or the one that tries
     bool has_row;
+    uint32_t misses;  // times that the row was not to be had
+
+    bool is_in_trouble;  // since it closed, until it has stayed open for long
+    bool is_proven;      // a message has got through since
     struct skr_trouble trouble;
+    bool is_said;  // to people
 
     uint32_t refused_in_a_row;
     int64_t confirmed_ms;  // the last time; 0: never
@@ -61,10 +76,22 @@ struct skr_gates {
     const char *name;  // the relay's, for logs
     const struct skr_log *log;
     uint32_t failure_limit;  // to the failed table in a minute; 0: any number
-    struct skr_gate items[SKR_MAX_GATES];
-    size_t count;
+
+    struct skr_gate senders[SKR_MOST_SENDER_GATES];
+    size_t sender_count;
+    struct skr_gate **items;  // the others, by hash, open addressing
+    size_t count, capacity;   // a power of two
+    int64_t forget_ms;        // when to look for idle ones again
+
+    size_t closed;          // not open
+    size_t in_trouble;      // closed, or open for a short time
+    size_t say_next;        // when so many are in trouble
+    int64_t next_ms;        // when something is to be done; 0: never
+    bool next_is_outdated;  // and is to be found anew
     bool has_opened;
 };
+
+void skr_gates_fini(struct skr_gates *gates);
 
 // route NULL: the message has none, as it cannot be understood.
 void
@@ -109,14 +136,19 @@ bool
 skr_gates_may_fail(struct skr_gates *gates, const struct skr_passage *passage,
                    const struct skr_error *reason);
 
-// Opens what has waited long enough and has nothing to try with. True: the
-// message in *row is to be tried now.
+// Opens what has waited long enough and has nothing to try with, and says whose
+// trouble is over. True: the message in *row is to be tried now.
 bool skr_gates_next_try(struct skr_gates *gates, int64_t *row);
 // It is not there any more: whatever comes next will do.
 void skr_gates_forget(struct skr_gates *gates, int64_t row);
+// It is not to be had, as another may be working on it: it is tried later, and
+// forgotten when that goes on.
+void skr_gates_miss(struct skr_gates *gates, int64_t row);
 
-// When something is to be tried; 0: nothing waits.
-int64_t skr_gates_next_ms(const struct skr_gates *gates);
+// Whether messages wait at any of them.
+bool skr_gates_are_closed(const struct skr_gates *gates);
+// When skr_gates_next_try() is to be called; 0: never.
+int64_t skr_gates_next_ms(struct skr_gates *gates);
 // Whether a gate has opened since this was last asked: rows that waited want
 // to be read again.
 bool skr_gates_have_opened(struct skr_gates *gates);

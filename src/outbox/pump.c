@@ -156,7 +156,7 @@ static void
 spare_sweeps(struct skr_pump *pump)
 {
     int64_t now = skr_clock_ms();
-    if (skr_gates_next_ms(&pump->gates) == 0 ||
+    if (!skr_gates_are_closed(&pump->gates) ||
         pump->position.next_sweep_ms == 0 || pump->position.next_sweep_ms > now)
         return;
     if (now < pump->spare_until_ms)
@@ -198,6 +198,16 @@ read_heads(struct skr_pump *pump, bool *moved, struct skr_error *error)
     return submit(pump, slot, code, error);
 }
 
+// Whoever is alone on the queue knows that the row is gone.
+static void
+miss(struct skr_pump *pump, int64_t row)
+{
+    if (pump->options->claim == SKR_CLAIM_NONE)
+        skr_gates_forget(&pump->gates, row);
+    else
+        skr_gates_miss(&pump->gates, row);
+}
+
 // Lets one message try at each gate whose time has come.
 static enum skr_code
 try_gates(struct skr_pump *pump, struct skr_error *error)
@@ -214,7 +224,7 @@ try_gates(struct skr_pump *pump, struct skr_error *error)
         read.only = &row;
         code = fill_and_submit(pump, slot, &read, &is_there, error);
         if (code == SKR_OK && !is_there)
-            skr_gates_forget(&pump->gates, row);
+            miss(pump, row);
     } else if (slot != NULL) {
         skr_settler_put_back(pump->settler, slot);
     }
@@ -227,7 +237,7 @@ try_gates(struct skr_pump *pump, struct skr_error *error)
 }
 
 static uint32_t
-idle_time_ms(const struct skr_pump *pump)
+idle_time_ms(struct skr_pump *pump)
 {
     int64_t now = skr_clock_ms();
     uint32_t longest_ms = pump->options->max_idle_ms;

@@ -122,6 +122,7 @@ skr_relay_free(struct skr_relay *relay)
     if (relay == NULL)
         return;
     close(relay->pump.stop_fd);
+    skr_gates_fini(&relay->pump.gates);
     skr_waiting_fini(&relay->pump.waiting);
     skr_order_fini(&relay->pump.order);
     skr_heads_fini(&relay->pump.heads);

@@ -174,6 +174,38 @@ test_what_no_queue_takes_may_wait_for_one(void **state)
     assert_int_equal(skr_test_number(fixture->db, FAILED), 0);
 }
 
+static enum skr_fate
+return_nowhere(const struct skr_fake_message *message, size_t count, void *user)
+{
+    (void)count;
+    (void)user;
+    return strncmp(message->name, "nowhere.", 8) == 0 && atomic_load(&trouble)
+               ? SKR_UNROUTABLE
+               : SKR_CONFIRMED;
+}
+
+static void
+test_hundreds_of_routes_may_wait_beside_good_ones(void **state)
+{
+    struct fixture *fixture = *state;
+    fixture->fake.fate = return_nowhere;
+    fixture->options.unroutable = SKR_UNROUTABLE_WAIT;
+    for (int i = 0; i < 500; i++) {
+        char name[32];
+        snprintf(name, sizeof(name), "nowhere.at.key%d", i);
+        insert_named(fixture, name, 0, 1);
+        insert_named(fixture, "order.good", 2 * i, 2 * i + 2);
+    }
+    start(fixture);
+    assert_true(skr_test_eventually(good_ones_arrived, fixture, WAIT_MS));
+    atomic_store(&trouble, false);
+    assert_true(skr_test_eventually(outbox_is_empty, fixture, WAIT_MS));
+    stop(fixture);
+    assert_all_arrived(fixture, "order.good", 1000);
+    assert_int_equal(skr_test_number(fixture->db, FAILED), 0);
+    assert_in_range(fixture->closings, 20, 40);
+}
+
 static bool
 many_failed_and_good_ones_arrived(void *user)
 {
@@ -360,6 +392,7 @@ main(void)
         ROUTED(test_what_no_queue_takes_fails_by_default),
         ROUTED(test_what_no_queue_takes_may_be_dropped),
         ROUTED(test_what_no_queue_takes_may_wait_for_one),
+        ROUTED(test_hundreds_of_routes_may_wait_beside_good_ones),
         ROUTED(test_one_mistake_does_not_fail_the_whole_backlog),
         ROUTED(test_rows_that_cannot_be_read_fail_so_many_at_a_time),
         ROUTED(test_a_missing_exchange_makes_its_messages_wait),

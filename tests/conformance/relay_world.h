@@ -48,7 +48,6 @@ count_trouble(void *user, enum skr_log_level level, const char *event,
               const struct skr_log_field *fields, size_t count)
 {
     struct fixture *fixture = user;
-    (void)level;
     if (strcmp(event, "relay.recovered") == 0)
         __atomic_add_fetch(&fixture->recoveries, 1, __ATOMIC_RELAXED);
     if (strcmp(event, "relay.standby") == 0)
@@ -57,7 +56,7 @@ count_trouble(void *user, enum skr_log_level level, const char *event,
         __atomic_add_fetch(&fixture->not_alone, 1, __ATOMIC_RELAXED);
     if (strcmp(event, "relay.partition_blocked") == 0)
         __atomic_add_fetch(&fixture->blocked, 1, __ATOMIC_RELAXED);
-    if (strcmp(event, "relay.route_closed") == 0) {
+    if (strcmp(event, "relay.route_closed") == 0 && level == SKR_LOG_WARNING) {
         keep_error(fixture->closed, fields, count);
         __atomic_add_fetch(&fixture->closings, 1, __ATOMIC_RELEASE);
     }

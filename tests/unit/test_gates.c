@@ -1,0 +1,206 @@
+// SPDX-License-Identifier: MIT
+// Gates by themselves: when they close, what is told of it, and how many there
+// can be.
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/text.h"
+#include "outbox/gates.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+struct world {
+    struct skr_gates gates;
+    struct skr_log log;
+    int closings, openings;  // as people are told
+    int64_t failures;        // of the last opening
+    int64_t closed;          // as the last event has it
+};
+
+static void
+note(void *user, enum skr_log_level level, const char *event,
+     const struct skr_log_field *fields, size_t count)
+{
+    struct world *world = user;
+    for (size_t i = 0; i < count; i++) {
+        if (strcmp(fields[i].name, "closed") == 0)
+            world->closed = fields[i].number;
+        if (strcmp(fields[i].name, "failures") == 0)
+            world->failures = fields[i].number;
+    }
+    if (level == SKR_LOG_WARNING && strcmp(event, "relay.route_closed") == 0)
+        world->closings++;
+    if (level == SKR_LOG_INFO && strcmp(event, "relay.route_open") == 0)
+        world->openings++;
+}
+
+static int
+set_up(void **state)
+{
+    struct world *world = calloc(1, sizeof(*world));
+    assert_non_null(world);
+    world->log = (struct skr_log){.write = note, .user = world};
+    world->gates.name = "outbox";
+    world->gates.log = &world->log;
+    *state = world;
+    return 0;
+}
+
+static int
+tear_down(void **state)
+{
+    struct world *world = *state;
+    skr_gates_fini(&world->gates);
+    free(world);
+    return 0;
+}
+
+// The message in a row of this number, with a routing key of its own. The text
+// lives until the next call.
+static struct skr_passage
+passage_of(int row)
+{
+    static char key[32];
+    struct skr_passage passage;
+    snprintf(key, sizeof(key), "key.%d", row);
+    const struct skr_route route = {.exchange = "orders", .routing_key = key};
+    skr_passage_init(&passage, &route, "amqp", row);
+    return passage;
+}
+
+static struct skr_error
+refusal(void)
+{
+    struct skr_error error = {0};
+    skr_fail(&error, SKR_REFUSED, SKR_TRY_AGAIN, "no queue takes it");
+    return error;
+}
+
+static void
+close_route(struct world *world, int row)
+{
+    struct skr_passage passage = passage_of(row);
+    struct skr_error error = refusal();
+    assert_true(skr_gates_admit(&world->gates, &passage));
+    skr_gates_close(&world->gates, SKR_GATE_ROUTE, &passage, &error);
+}
+
+static bool
+admits(struct world *world, int row)
+{
+    struct skr_passage passage = passage_of(row);
+    return skr_gates_admit(&world->gates, &passage);
+}
+
+// The row that may try, once one may.
+static int64_t
+wait_for_try(struct world *world)
+{
+    int64_t row = 0, end_ms = skr_clock_ms() + 20000;
+    while (!skr_gates_next_try(&world->gates, &row)) {
+        assert_true(skr_clock_ms() < end_ms);
+        int64_t next_ms = skr_gates_next_ms(&world->gates);
+        assert_true(next_ms > 0);
+        skr_clock_sleep(-1, next_ms - skr_clock_ms());
+    }
+    return row;
+}
+
+static void
+test_hundreds_of_closed_routes_leave_the_others_alone(void **state)
+{
+    struct world *world = *state;
+    for (int i = 0; i < 500; i++)
+        close_route(world, i);
+    for (int i = 0; i < 500; i++)
+        assert_false(admits(world, i));
+    assert_true(admits(world, 501));
+    // Twenty, and then at 40, 80, 160 and 320.
+    assert_in_range(world->closings, 20, 26);
+    assert_int_equal(world->closed, 500);
+}
+
+static void
+test_a_route_beyond_the_most_waits_with_its_exchange(void **state)
+{
+    struct world *world = *state;
+    // The exchange has one of them.
+    for (int i = 1; i < SKR_MOST_ROUTE_GATES; i++)
+        close_route(world, i);
+    assert_true(admits(world, 100001));
+    close_route(world, 100000);
+    assert_false(admits(world, 100000));
+    assert_false(admits(world, 100001));
+    assert_in_range(world->closings, 20, 30);
+}
+
+static void
+test_one_that_opens_and_closes_is_told_of_once(void **state)
+{
+    struct world *world = *state;
+    struct skr_error error = refusal();
+    struct skr_passage passage = passage_of(1);
+    close_route(world, 1);
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(wait_for_try(world), 1);
+        passage = passage_of(1);
+        skr_gates_confirm(&world->gates, &passage);
+        assert_true(admits(world, 2));
+        // The next is refused, which costs it nothing.
+        assert_int_equal(skr_gates_refuse(&world->gates, &passage, &error),
+                         SKR_GATE_HOLD);
+        assert_false(admits(world, 1));
+    }
+    assert_int_equal(world->closings, 1);
+    assert_int_equal(world->openings, 0);
+    assert_int_equal(wait_for_try(world), 1);
+    passage = passage_of(1);
+    skr_gates_confirm(&world->gates, &passage);
+    assert_false(skr_gates_are_closed(&world->gates));
+    // After a while it is over.
+    int64_t row = 0;
+    skr_clock_sleep(-1, skr_gates_next_ms(&world->gates) - skr_clock_ms());
+    assert_false(skr_gates_next_try(&world->gates, &row));
+    assert_int_equal(world->openings, 1);
+    assert_int_equal(world->failures, 3);
+    assert_int_equal(world->closed, 0);
+    assert_int_equal(skr_gates_next_ms(&world->gates), 0);
+}
+
+static void
+test_a_row_that_another_has_proves_nothing(void **state)
+{
+    struct world *world = *state;
+    close_route(world, 1);
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(wait_for_try(world), 1);
+        skr_gates_miss(&world->gates, 1);
+        assert_true(skr_gates_are_closed(&world->gates));
+        assert_false(admits(world, 1));
+    }
+    // Gone it is not there for ever.
+    assert_int_equal(wait_for_try(world), 1);
+    skr_gates_miss(&world->gates, 1);
+    assert_true(admits(world, 1));
+    assert_int_equal(world->openings, 0);
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
+
+int
+main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(test_hundreds_of_closed_routes_leave_the_others_alone),
+        TEST(test_a_route_beyond_the_most_waits_with_its_exchange),
+        TEST(test_one_that_opens_and_closes_is_told_of_once),
+        TEST(test_a_row_that_another_has_proves_nothing),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
