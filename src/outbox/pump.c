@@ -97,6 +97,7 @@ take_slot(struct skr_pump *pump, struct skr_read *read)
     size_t in_hand = skr_settler_list_rows(pump->settler, pump->in_hand);
     size_t bytes = bytes_in_hand(pump);
     size_t room = room_for_rows(pump, in_hand, bytes);
+    skr_settler_take_left(pump->settler, &pump->waiting);
     skr_waiting_forget(&pump->waiting, pump->position.low_water);
     *read = (struct skr_read){
         .max_rows = room,
@@ -151,12 +152,13 @@ fill_and_submit(struct skr_pump *pump, struct skr_slot *slot,
 }
 
 // Rows that wait at a closed gate are read again by a sweep, each time in vain:
-// while there are such, sweeps are few.
+// while there are such, sweeps are few. Not where nothing else would find a row
+// of a transaction that was long.
 static void
 spare_sweeps(struct skr_pump *pump)
 {
     int64_t now = skr_clock_ms();
-    if (!skr_gates_are_closed(&pump->gates) ||
+    if (!skr_gates_are_closed(&pump->gates) || pump->position.horizon_hidden ||
         pump->position.next_sweep_ms == 0 || pump->position.next_sweep_ms > now)
         return;
     if (now < pump->spare_until_ms)

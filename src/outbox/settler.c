@@ -146,11 +146,16 @@ settle_once(struct skr_settler *settler, struct skr_db **db,
 // When the failed table cannot be written, hopeless rows stay where they are
 // and hold up nothing else: a later sweep reads them again.
 static void
-leave_hopeless(struct skr_batch *batch)
+leave_hopeless(struct skr_settler *settler, struct skr_batch *batch)
 {
-    for (size_t i = 0; i < batch->count; i++)
-        if (batch->items[i].state == SKR_HOPELESS)
-            batch->items[i].state = SKR_READ;
+    pthread_mutex_lock(&settler->lock);
+    for (size_t i = 0; i < batch->count; i++) {
+        if (batch->items[i].state != SKR_HOPELESS)
+            continue;
+        batch->items[i].state = SKR_READ;
+        skr_waiting_add(&settler->left, batch->items[i].row);
+    }
+    pthread_mutex_unlock(&settler->lock);
 }
 
 // Outcomes are known and must not be forgotten: what is confirmed would be
@@ -165,7 +170,7 @@ settle(struct skr_settler *settler, struct skr_db **db, struct skr_slot *slot)
         skr_trouble_report(&settler->trouble, settler->log,
                            "relay.settle_trouble", settler->name, &error);
         if (error.remedy == SKR_GIVE_UP)
-            leave_hopeless(&slot->batch);
+            leave_hopeless(settler, &slot->batch);
         if (skr_clock_sleep(settler->give_up_fd, pause_ms))
             return false;
         pause_ms =
@@ -378,6 +383,16 @@ skr_settler_list_done(struct skr_settler *settler, int64_t *rows)
     return count;
 }
 
+void
+skr_settler_take_left(struct skr_settler *settler, struct skr_waiting *waiting)
+{
+    pthread_mutex_lock(&settler->lock);
+    for (size_t i = 0; i < settler->left.count; i++)
+        skr_waiting_add(waiting, settler->left.rows[i]);
+    skr_waiting_clear(&settler->left);
+    pthread_mutex_unlock(&settler->lock);
+}
+
 bool
 skr_settler_wait(struct skr_settler *settler, uint32_t timeout_ms)
 {
@@ -422,5 +437,6 @@ skr_settler_stop(struct skr_settler *settler, uint32_t timeout_ms)
     pthread_cond_destroy(&settler->changed);
     pthread_mutex_destroy(&settler->lock);
     close(settler->give_up_fd);
+    skr_waiting_fini(&settler->left);
     free_slots(settler);
 }

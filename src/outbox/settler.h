@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "outbox/gates.h"
 #include "outbox/tally.h"
+#include "outbox/waiting.h"
 #include "table/table.h"
 
 #include <pthread.h>
@@ -75,6 +76,8 @@ struct skr_settler {
     int give_up_fd;
     struct skr_settler_counts counts;
     struct skr_trouble trouble;
+    // Rows that could not be moved to the failed table, and stay.
+    struct skr_waiting left;
 };
 
 // The caller has filled in the members up to usable_slots; the rest is zero.
@@ -97,6 +100,10 @@ size_t skr_settler_list_rows(struct skr_settler *settler, int64_t *rows);
 
 // Those of them that are published and not yet gone, in ascending order.
 size_t skr_settler_list_done(struct skr_settler *settler, int64_t *rows);
+
+// Adds rows that stay although they came to an outcome: each is told once.
+void
+skr_settler_take_left(struct skr_settler *settler, struct skr_waiting *waiting);
 
 // Waits until a slot is settled, up to timeout_ms. True: none is left.
 bool skr_settler_wait(struct skr_settler *settler, uint32_t timeout_ms);

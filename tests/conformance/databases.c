@@ -272,6 +272,13 @@ mariadb_make(struct skr_test_database *database)
                                     "TO '{name}'@'localhost'");
     mariadb_run_on_server(database,
                           "GRANT PROCESS ON *.* TO '{name}'@'localhost'");
+    snprintf(database->modest_url, sizeof(database->modest_url),
+             "mysql://%s_m:p%%40ss@127.0.0.1:%u/skirnir_%s", name,
+             mariadb_port(), name);
+    mariadb_run_on_server(database, "CREATE USER '{name}_m'@'localhost' "
+                                    "IDENTIFIED BY 'p@ss'");
+    mariadb_run_on_server(database, "GRANT ALL ON `skirnir_{name}`.* "
+                                    "TO '{name}_m'@'localhost'");
 }
 
 static void
@@ -279,6 +286,7 @@ mariadb_remove(const struct skr_test_database *database)
 {
     mariadb_run_on_server(database, "DROP DATABASE `skirnir_{name}`");
     mariadb_run_on_server(database, "DROP USER '{name}'@'localhost'");
+    mariadb_run_on_server(database, "DROP USER '{name}_m'@'localhost'");
 }
 
 static struct skr_test_client
@@ -576,6 +584,9 @@ skr_test_database_make(struct skr_test_database *database)
              parent == NULL || strlen(parent) > 40 ? "/tmp" : parent);
     assert_non_null(mkdtemp(database->folder));
     kind->make(database);
+    if (database->modest_url[0] == '\0')
+        snprintf(database->modest_url, sizeof(database->modest_url), "%s",
+                 database->url);
 }
 
 static int
@@ -620,6 +631,19 @@ void
 skr_test_run(struct skr_db *db, const char *sql)
 {
     run(db, &(struct skr_statement){.sql = sql});
+}
+
+bool
+skr_test_writes_side_by_side(struct skr_db *db)
+{
+    // Only then the dialect asks for what is under way.
+    struct skr_arena arena = {0};
+    const char *horizon =
+        skr_sql_fill(skr_db_dialect(db), &arena, "{horizon}", NULL, 0);
+    assert_non_null(horizon);
+    bool answer = horizon[0] != '\0';
+    skr_arena_fini(&arena);
+    return answer;
 }
 
 void

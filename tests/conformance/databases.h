@@ -23,6 +23,7 @@ struct skr_test_database {
     char url[256];
     char impatient_url[256];    // the same, giving up on locks after 50 ms
     char alias_url[256];        // the same by another name
+    char modest_url[256];       // the same for one who sees nothing of others
     char missing_url[256];      // a database that cannot be reached
     const char *bytes_type;     // of a column for any bytes
     bool text_holds_bytes;      // a text column takes what is no UTF-8 too
@@ -40,6 +41,9 @@ void skr_test_database_make(struct skr_test_database *database);
 void skr_test_database_remove(struct skr_test_database *database);
 
 struct skr_db *skr_test_connect(const struct skr_test_database *database);
+
+// Whether transactions can write at the same time.
+bool skr_test_writes_side_by_side(struct skr_db *db);
 
 // Plain SQL, run as it is.
 void skr_test_run(struct skr_db *db, const char *sql);

@@ -66,6 +66,26 @@ count_trouble(void *user, enum skr_log_level level, const char *event,
     __atomic_add_fetch(&fixture->troubles, 1, __ATOMIC_RELEASE);
 }
 
+static inline void
+make_table(struct fixture *fixture, bool is_ordered, uint32_t sweep_ms)
+{
+    const struct skr_messenger_options options = {
+        .dialect = skr_db_dialect(fixture->db),
+        .table = "messenger_outbox",
+        .queue = "outbox",
+        .redeliver_timeout_s = 3600,
+        .sweep_ms = sweep_ms,
+        .is_ordered = is_ordered,
+        .transport = "outbox",
+        .failed_table = "messenger_messages",
+        .failed_queue = "failed",
+    };
+    skr_table_free(fixture->table);
+    assert_int_equal(skr_messenger_new(&options, &fixture->table, NULL),
+                     SKR_OK);
+    fixture->options.table = fixture->table;
+}
+
 static inline int
 set_up_as(void **state, bool is_ordered)
 {
@@ -73,19 +93,6 @@ set_up_as(void **state, bool is_ordered)
     skr_test_database_make(&fixture->database);
     fixture->db = skr_test_connect(&fixture->database);
     skr_fake_init(&fixture->fake);
-    const struct skr_messenger_options options = {
-        .dialect = skr_db_dialect(fixture->db),
-        .table = "messenger_outbox",
-        .queue = "outbox",
-        .redeliver_timeout_s = 3600,
-        .sweep_ms = 500,
-        .is_ordered = is_ordered,
-        .transport = "outbox",
-        .failed_table = "messenger_messages",
-        .failed_queue = "failed",
-    };
-    assert_int_equal(skr_messenger_new(&options, &fixture->table, NULL),
-                     SKR_OK);
     fixture->sender = (struct skr_sender_options){
         .name = "fake",
         .broker = &skr_fake_broker,
@@ -95,7 +102,6 @@ set_up_as(void **state, bool is_ordered)
         .name = "outbox",
         .database = fixture->database.ops,
         .database_url = fixture->database.url,
-        .table = fixture->table,
         .auto_setup = true,
         .senders = &fixture->sender,
         .sender_count = 1,
@@ -103,6 +109,7 @@ set_up_as(void **state, bool is_ordered)
         .stop_timeout_ms = 5000,
         .log = {count_trouble, fixture},
     };
+    make_table(fixture, is_ordered, 500);
     *state = fixture;
     return 0;
 }

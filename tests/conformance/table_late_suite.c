@@ -4,18 +4,6 @@
 
 #include "table_world.h"
 
-// Whether transactions can write side by side: the dialect says so.
-static bool
-writes_side_by_side(const struct fixture *fixture)
-{
-    struct skr_arena arena = {0};
-    const char *horizon =
-        skr_sql_fill(skr_db_dialect(fixture->db), &arena, "{horizon}", NULL, 0);
-    bool answer = horizon[0] != '\0';
-    skr_arena_fini(&arena);
-    return answer;
-}
-
 static void
 insert_as(struct fixture *fixture, struct skr_test_client *client,
           const char *body)
@@ -60,7 +48,7 @@ test_a_row_that_commits_late_is_read(void **state)
     struct fixture *fixture = *state;
     struct skr_test_client early = skr_test_client_open(&fixture->database);
     struct skr_test_client late = skr_test_client_open(&fixture->database);
-    bool side_by_side = writes_side_by_side(fixture);
+    bool side_by_side = skr_test_writes_side_by_side(fixture->db);
     skr_test_client_begin(&late);
     insert_as(fixture, &late, "late");
     if (side_by_side) {
@@ -98,7 +86,7 @@ test_commits_in_reverse_lose_nothing(void **state)
 {
     struct fixture *fixture = *state;
     struct skr_test_client clients[WRITERS];
-    size_t writers = writes_side_by_side(fixture) ? WRITERS : 1;
+    size_t writers = skr_test_writes_side_by_side(fixture->db) ? WRITERS : 1;
     for (size_t i = 0; i < writers; i++) {
         clients[i] = skr_test_client_open(&fixture->database);
         skr_test_client_begin(&clients[i]);
@@ -124,7 +112,7 @@ mark_has_caught_up(void *user)
 {
     struct fixture *fixture = user;
     read_rows(fixture);
-    return !writes_side_by_side(fixture) ||
+    return !skr_test_writes_side_by_side(fixture->db) ||
            fixture->position.low_water == fixture->position.cursor;
 }
 
@@ -143,7 +131,7 @@ test_the_mark_waits_for_open_transactions(void **state)
     struct skr_test_client late = skr_test_client_open(&fixture->database);
     skr_test_client_begin(&late);
     insert_as(fixture, &late, "late");
-    if (writes_side_by_side(fixture)) {
+    if (skr_test_writes_side_by_side(fixture->db)) {
         insert_many(fixture, 1);
         assert_int_equal(read_rows(fixture), 1);
         set_states(fixture, SKR_DONE);
