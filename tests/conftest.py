@@ -42,6 +42,15 @@ def world(request, tmp_path, vhost):
 
 
 @pytest.fixture(params=places.KINDS)
+def any_world(request, tmp_path, vhost):
+    """The same in a database of any kind."""
+    database = places.open_database(request.param, tmp_path)
+    opened = worlds.World(tmp_path, database, vhost)
+    yield opened
+    opened.leave()
+
+
+@pytest.fixture(params=places.KINDS)
 def place(request, tmp_path):
     """An outbox, a queue and failed messages in each kind of database."""
     database = places.open_database(request.param, tmp_path)

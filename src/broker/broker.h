@@ -100,10 +100,12 @@ skr_broker_outcomes_fn(struct skr_broker *broker, struct skr_outcome *outcomes,
                        struct skr_error *error);
 
 enum skr_settlement {
-    SKR_SETTLE_RELEASE,  // give it back: the initial value
-    SKR_SETTLE_ACK,      // it is dealt with
+    // Give it back as it came: the initial value. A broker that has no delays
+    // keeps it until delay_ms are over; others come meanwhile.
+    SKR_SETTLE_RELEASE,
+    SKR_SETTLE_ACK,  // it is dealt with
     // Again after delay_ms, with retry_count raised. In a broker that has no
-    // delays it is given back at once, as it came.
+    // delays it is given back.
     SKR_SETTLE_RETRY,
 };
 

@@ -17,7 +17,7 @@ enum {
     // What the failed table does not take comes again after this.
     PUT_OFF_MS = 30000,
     // Or this, doubled each time up to that, where the broker cannot delay it.
-    FIRST_KEEP_PAUSE_MS = 1000,
+    FIRST_PUT_OFF_MS = 1000,
     // After a failure to keep a message, a pause so many times as long: those
     // that can be handled do not wait for a database that does not answer.
     KEEP_PAUSE = 10,
@@ -249,16 +249,13 @@ needs_row(const struct skr_consumer *consumer, const struct job *job)
             !consumer->source->delays);
 }
 
-// How many do, each marked as held.
-static size_t
-hold_unkept(const struct skr_consumer *consumer, struct job *jobs, size_t count)
+static void
+lengthen_pause(struct skr_consumer *consumer)
 {
-    size_t held = 0;
-    for (size_t i = 0; i < count; i++) {
-        jobs[i].is_held = needs_row(consumer, &jobs[i]);
-        held += jobs[i].is_held;
-    }
-    return held;
+    consumer->put_off_ms =
+        consumer->put_off_ms == 0 ? FIRST_PUT_OFF_MS : consumer->put_off_ms * 2;
+    if (consumer->put_off_ms > PUT_OFF_MS)
+        consumer->put_off_ms = PUT_OFF_MS;
 }
 
 // What the table does not take stays as it is: it will be put off, and never
@@ -266,6 +263,7 @@ hold_unkept(const struct skr_consumer *consumer, struct job *jobs, size_t count)
 static void
 keep_rows(struct skr_consumer *consumer, struct job *jobs, size_t count)
 {
+    bool is_unkept = false;
     for (size_t i = 0; i < count; i++) {
         int64_t start_ms = skr_clock_ms();
         if (!needs_row(consumer, &jobs[i]) ||
@@ -273,7 +271,7 @@ keep_rows(struct skr_consumer *consumer, struct job *jobs, size_t count)
             continue;
         struct skr_error problem = {0};
         if (skr_job_keep(consumer, &jobs[i], &problem) == SKR_OK) {
-            consumer->keep_pause_ms = 0;
+            consumer->put_off_ms = 0;
             skr_trouble_end(&consumer->unkept, &consumer->log,
                             "consumer.keep_recovered", consumer->options.name);
             continue;
@@ -284,40 +282,48 @@ keep_rows(struct skr_consumer *consumer, struct job *jobs, size_t count)
         int64_t pause_ms = (skr_clock_ms() - start_ms) * KEEP_PAUSE;
         consumer->keep_again_ms =
             start_ms + (pause_ms < PUT_OFF_MS ? pause_ms : PUT_OFF_MS);
+        is_unkept = true;
     }
+    if (is_unkept)
+        lengthen_pause(consumer);
 }
 
-// It goes out of the way of others. The count that is raised by it does no
-// harm: the message is not to be handled again.
+// What has no row goes out of the way of others. The count that a broker raises
+// by it does no harm: the message is not to be handled again.
 static void
-put_off(struct job *job)
+put_off(const struct skr_consumer *consumer, struct job *job)
 {
-    job->incoming->settlement = SKR_SETTLE_RETRY;
-    job->incoming->delay_ms = PUT_OFF_MS;
-    job->incoming->reason = job->reason;
+    struct skr_incoming *incoming = job->incoming;
+    incoming->delay_ms = consumer->put_off_ms;
+    if (!consumer->source->delays)
+        return;
+    incoming->delay_ms = PUT_OFF_MS;
+    incoming->settlement = SKR_SETTLE_RETRY;
+    incoming->reason = job->reason;
     // Of one that is spent the row tells why already.
     if (job->is_spent)
-        skr_error_clear(&job->incoming->reason);
+        skr_error_clear(&incoming->reason);
 }
 
 static void
-set_settlement(struct job *job, bool delays)
+set_settlement(const struct skr_consumer *consumer, struct job *job)
 {
     struct skr_incoming *incoming = job->incoming;
     incoming->settlement = SKR_SETTLE_RELEASE;
+    if (consumer->source == NULL)
+        return;
+    if (needs_row(consumer, job)) {
+        put_off(consumer, job);
+        return;
+    }
     switch (job->state) {
     case JOB_OVER:
     case JOB_MOVED: incoming->settlement = SKR_SETTLE_ACK; return;
     case JOB_RETRY:
-        if (!delays)
-            return;
         incoming->settlement = SKR_SETTLE_RETRY;
         incoming->reason = job->reason;
         return;
     case JOB_FAILED:
-        if (delays)
-            put_off(job);
-        return;
     case JOB_READY:
     case JOB_HELD:
     case JOB_ADMITTED:
@@ -362,8 +368,7 @@ settle(struct skr_consumer *consumer, struct job *jobs, size_t count,
        struct skr_error *error)
 {
     for (size_t i = 0; i < count; i++)
-        set_settlement(&jobs[i],
-                       consumer->source != NULL && consumer->source->delays);
+        set_settlement(consumer, &jobs[i]);
     if (count == 0 || consumer->source == NULL) {
         give_up(consumer, jobs, count);
         return SKR_OK;
@@ -387,49 +392,6 @@ settle(struct skr_consumer *consumer, struct job *jobs, size_t count,
     return SKR_OK;
 }
 
-// Settles those that are held, or all others, in runs.
-static enum skr_code
-settle_part(struct skr_consumer *consumer, struct job *jobs, size_t count,
-            bool is_held, struct skr_error *error)
-{
-    enum skr_code code = SKR_OK;
-    size_t size;
-    for (size_t first = 0; code == SKR_OK && first < count; first += size) {
-        size = 1;
-        while (first + size < count &&
-               jobs[first + size].is_held == jobs[first].is_held)
-            size++;
-        if (jobs[first].is_held == is_held)
-            code = settle(consumer, &jobs[first], size, error);
-    }
-    return code;
-}
-
-// What cannot be stored would come back at once from a broker that cannot delay
-// it. Others of its batch do not wait for it. Then everything does, longer each
-// time, and it is tried once more before it is given back.
-static enum skr_code
-settle_slowly(struct skr_consumer *consumer, struct job *jobs, size_t count,
-              struct skr_error *error)
-{
-    struct skr_error unsettled = {0};
-    enum skr_code code = settle_part(consumer, jobs, count, false, &unsettled);
-    consumer->keep_pause_ms = consumer->keep_pause_ms == 0
-                                  ? FIRST_KEEP_PAUSE_MS
-                                  : consumer->keep_pause_ms * 2;
-    if (consumer->keep_pause_ms > PUT_OFF_MS)
-        consumer->keep_pause_ms = PUT_OFF_MS;
-    if (code == SKR_OK &&
-        !skr_clock_sleep(consumer->stop_fd, consumer->keep_pause_ms)) {
-        consumer->keep_again_ms = 0;
-        keep_rows(consumer, jobs, count);
-    }
-    enum skr_code last = settle_part(consumer, jobs, count, true, error);
-    if (code != SKR_OK)
-        *error = unsettled;
-    return code == SKR_OK ? last : code;
-}
-
 enum skr_code
 skr_jobs_handle(struct skr_consumer *consumer, struct job *jobs, size_t count,
                 struct skr_error *error)
@@ -437,11 +399,7 @@ skr_jobs_handle(struct skr_consumer *consumer, struct job *jobs, size_t count,
     struct skr_error problem = {0}, unsettled = {0};
     enum skr_code code = handle_all(consumer, jobs, count, &problem);
     keep_rows(consumer, jobs, count);
-    bool is_slow = consumer->source != NULL && !consumer->source->delays &&
-                   hold_unkept(consumer, jobs, count) > 0;
-    enum skr_code settled =
-        is_slow ? settle_slowly(consumer, jobs, count, &unsettled)
-                : settle(consumer, jobs, count, &unsettled);
+    enum skr_code settled = settle(consumer, jobs, count, &unsettled);
     if (code == SKR_OK) {
         code = settled;
         problem = unsettled;

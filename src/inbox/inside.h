@@ -90,7 +90,6 @@ struct job {
     // key until the broker has heard of it.
     bool is_marked;
     struct skr_id mark;
-    bool is_held;  // it could not be stored, and is settled after the others
     struct skr_error reason;
 };
 
@@ -124,7 +123,7 @@ struct skr_consumer {
     uint32_t pause_ms;
     struct skr_trouble unkept;  // with the failed table
     int64_t keep_again_ms;      // not before this; by skr_clock_ms()
-    uint32_t keep_pause_ms;     // before what cannot be kept is given back
+    uint32_t put_off_ms;        // what cannot be kept comes again after this
     // Counted, but given back without a verdict when the database could not be
     // told: counted no second time.
     bool has_uncounted;
@@ -248,6 +247,10 @@ skr_job_find_spent(struct skr_consumer *consumer, struct job *job,
 SKR_MUST_CHECK enum skr_code
 skr_consumer_receive(struct skr_consumer *consumer, size_t capacity,
                      size_t *count, struct skr_error *error);
+// The same from the queue of retries alone, if there is one.
+SKR_MUST_CHECK enum skr_code
+skr_consumer_receive_retries(struct skr_consumer *consumer, size_t capacity,
+                             size_t *count, struct skr_error *error);
 
 // attempts.c
 

@@ -203,7 +203,7 @@ test_memory_that_runs_out_leaks_nothing(void **state)
     assert_true(nth > 50);
 }
 
-enum fact { UNKNOWN, OPEN, WANTS_ACK, WANTS_BACK, SETTLED };
+enum fact { UNKNOWN, OPEN, PUT_OFF, WANTS_ACK, SETTLED };
 
 // What the server holds: an ack must name a tag that it has not heard of yet,
 // and takes nothing along that the caller has not dealt with.
@@ -213,6 +213,7 @@ hear_ack(enum fact *facts, uint64_t tag, bool multiple, uint64_t *unheard)
     assert_int_equal(facts[tag], WANTS_ACK);
     for (uint64_t i = multiple ? 1 : tag; i <= tag; i++) {
         assert_int_not_equal(facts[i], OPEN);
+        assert_int_not_equal(facts[i], PUT_OFF);
         *unheard -= facts[i] == WANTS_ACK;
         if (facts[i] == WANTS_ACK)
             facts[i] = SETTLED;
@@ -232,7 +233,7 @@ test_acks_hold_against_chance(void **state)
     bool fits = false;
     srandom(1);
     skr_rabbit_deliveries_init(&deliveries);
-    while (settled < TOTAL) {
+    for (int64_t now_ms = 0; settled < TOTAL; now_ms++) {
         long dice = random() % 100;
         if (dice < 40 && come < TOTAL && come - settled < MOST_OPEN) {
             assert_int_equal(skr_rabbit_deliveries_begin(&deliveries, ++come, 0,
@@ -257,12 +258,26 @@ test_acks_hold_against_chance(void **state)
             assert_int_equal(found != NULL, facts[tag] == OPEN);
             if (found == NULL)
                 continue;
+            if (random() % 50 == 0) {
+                assert_int_equal(
+                    skr_rabbit_deliveries_put_off(
+                        &deliveries, tag, now_ms + random() % 100, NULL),
+                    SKR_OK);
+                facts[tag] = PUT_OFF;
+                continue;
+            }
             bool is_back = random() % 4 == 0;
             found->state = is_back ? RABBIT_OVER : RABBIT_ACK_DUE;
             facts[tag] = is_back ? SETTLED : WANTS_ACK;
             unheard += !is_back;
             settled++;
         } else {
+            while ((tag = skr_rabbit_deliveries_take_due(&deliveries, now_ms)) >
+                   0) {
+                assert_int_equal(facts[tag], PUT_OFF);
+                facts[tag] = SETTLED;
+                settled++;
+            }
             uint64_t last = skr_rabbit_deliveries_ack(&deliveries);
             if (last > 0)
                 hear_ack(facts, last, true, &unheard);

@@ -370,6 +370,66 @@ test_what_was_not_settled_is_given_back(void **state)
     await_count(world, world->queue, 0);
 }
 
+// However few may be out of the queue at once.
+static void
+test_what_is_put_off_comes_again_after_all_others(void **state)
+{
+    enum { ALL = 40, CHOSEN = 3, DELAY_MS = 700 };
+    struct world *world = *state;
+    static const char *const settings[] = {
+        "&prefetch_count=1", "&prefetch_count=2", "&prefetch_count=100"};
+    for (size_t i = 0; i < SKR_COUNT_OF(settings); i++) {
+        struct skr_broker *broker = open_receiver(world, settings[i]);
+        struct skr_incoming incoming[ALL];
+        put_numbers(world, world->queue, 0, ALL);
+        size_t handled = 0, chosen = 0;
+        int64_t put_off_ms = 0;
+        while (handled + chosen < ALL) {
+            size_t count = receive(broker, incoming, ALL);
+            for (size_t k = 0; k < count; k++) {
+                bool is_chosen = number_in(&incoming[k]) < CHOSEN;
+                assert_false(is_chosen && incoming[k].redelivered);
+                incoming[k].delay_ms = is_chosen ? DELAY_MS : 0;
+                settle(broker, &incoming[k], 1,
+                       is_chosen ? SKR_SETTLE_RELEASE : SKR_SETTLE_ACK);
+                chosen += is_chosen;
+                handled += !is_chosen;
+                put_off_ms = is_chosen ? skr_clock_ms() : put_off_ms;
+            }
+        }
+        assert_int_equal(chosen, CHOSEN);
+        while (chosen > 0) {
+            size_t count = receive(broker, incoming, ALL);
+            for (size_t k = 0; k < count; k++) {
+                assert_true(number_in(&incoming[k]) < CHOSEN);
+                assert_true(incoming[k].redelivered);
+            }
+            settle(broker, incoming, count, SKR_SETTLE_ACK);
+            chosen -= count;
+        }
+        assert_true(skr_clock_ms() - put_off_ms >= DELAY_MS);
+        skr_broker_close(broker);
+        assert_int_equal(count_in(world, world->queue), 0);
+    }
+}
+
+static void
+test_what_is_put_off_goes_back_with_the_connection(void **state)
+{
+    struct world *world = *state;
+    struct skr_broker *broker = open_receiver(world, "");
+    struct skr_incoming incoming[3];
+    put_numbers(world, world->queue, 0, 3);
+    for (size_t i = 0; i < 3; i++) {
+        assert_int_equal(receive(broker, incoming, 1), 1);
+        incoming[0].delay_ms = 60000;
+        settle(broker, incoming, 1, SKR_SETTLE_RELEASE);
+    }
+    expect_nothing(broker);
+    skr_broker_close(broker);
+    await_count(world, world->queue, 3);
+}
+
 static void
 test_a_quorum_queue_counts_its_deliveries(void **state)
 {
@@ -566,6 +626,8 @@ main(void)
         CASE(test_acks_in_any_order_settle_no_other),
         CASE(test_mixed_settlements_in_one_call_hold_each),
         CASE(test_what_was_not_settled_is_given_back),
+        CASE(test_what_is_put_off_comes_again_after_all_others),
+        CASE(test_what_is_put_off_goes_back_with_the_connection),
         CASE(test_a_quorum_queue_counts_its_deliveries),
         CASE(test_several_queues_are_consumed_at_once),
         CASE(test_prefetch_bounds_what_is_out_of_the_queue),

@@ -93,14 +93,33 @@ skr_fake_queue_releases(struct skr_fake_queue *queue)
     return releases;
 }
 
+void
+skr_fake_queue_set_away(struct skr_fake_queue *queue, bool is_away)
+{
+    pthread_mutex_lock(&queue->lock);
+    queue->is_away = is_away;
+    pthread_mutex_unlock(&queue->lock);
+}
+
+static enum skr_code
+check_connection(struct skr_error *error)
+{
+    pthread_mutex_lock(&the_queue->lock);
+    bool is_away = the_queue->is_away;
+    pthread_mutex_unlock(&the_queue->lock);
+    if (!is_away)
+        return SKR_OK;
+    return skr_fail(error, SKR_UNAVAILABLE, SKR_RECONNECT,
+                    "the broker is away");
+}
+
 static enum skr_code
 fake_open(struct skr_broker *broker, const struct skr_url *url,
           const struct skr_broker_options *options, struct skr_error *error)
 {
     (void)url;
-    (void)error;
     ((struct fake_connection *)broker)->wake_fd = options->wake_fd;
-    return SKR_OK;
+    return check_connection(error);
 }
 
 static void
@@ -145,8 +164,11 @@ take(struct fake_connection *connection, struct skr_incoming *incoming,
     pthread_mutex_lock(&the_queue->lock);
     the_queue->receives++;
     skr_arena_reset(&connection->arena);
+    int64_t now_ms = skr_clock_ms();
     for (size_t i = 0; i < the_queue->count && count < capacity; i++)
-        if (!the_queue->items[i].is_gone && the_queue->items[i].holder == NULL)
+        if (!the_queue->items[i].is_gone &&
+            the_queue->items[i].holder == NULL &&
+            the_queue->items[i].put_off_ms <= now_ms)
             deliver(connection, i, &incoming[count++]);
     pthread_mutex_unlock(&the_queue->lock);
     return count;
@@ -160,6 +182,9 @@ fake_receive(struct skr_broker *broker, struct skr_incoming *incoming,
     struct fake_connection *connection = (struct fake_connection *)broker;
     int64_t deadline_ms = skr_clock_ms() + timeout_ms;
     for (;;) {
+        enum skr_code code = check_connection(error);
+        if (code != SKR_OK)
+            return code;
         *count = take(connection, incoming, capacity);
         if (*count > 0)
             return SKR_OK;
@@ -191,6 +216,7 @@ fake_settle(struct skr_broker *broker, struct skr_incoming *incoming,
             break;
         case SKR_SETTLE_RELEASE:
             give_back(item);
+            item->put_off_ms = skr_clock_ms() + incoming[i].delay_ms;
             the_queue->releases++;
             break;
         case SKR_SETTLE_RETRY:

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
 // A broker to consume from, in memory. What is given back, or was in the hands
-// of a connection that ends, comes again at once, marked as redelivered; it
-// keeps no count of it, as a classic queue of RabbitMQ does.
+// of a connection that ends, comes again, at once or when it was put off after
+// that, marked as redelivered; it keeps no count of it, as a classic queue of
+// RabbitMQ does.
 
 #ifndef SKR_TEST_FAKE_QUEUE_H
 #define SKR_TEST_FAKE_QUEUE_H
@@ -19,6 +20,7 @@ struct skr_fake_delivery {
     bool redelivered;
     bool is_gone;        // acknowledged
     const void *holder;  // a connection; NULL: waiting
+    int64_t put_off_ms;  // nobody gets it before; by skr_clock_ms()
     size_t deliveries;
 };
 
@@ -29,6 +31,7 @@ struct skr_fake_queue {
     size_t acks, releases, receives;
     // So many settle() calls end with the connection, before anything is done.
     size_t settles_to_lose;
+    bool is_away;  // no connection can be made, and those that are have ended
 };
 
 extern const struct skr_broker_ops skr_fake_queue_broker;
@@ -39,6 +42,7 @@ void skr_fake_queue_free(struct skr_fake_queue *queue);
 // As a broker does when the process on the other side has died: all that is in
 // hand comes again.
 void skr_fake_queue_lose_holders(struct skr_fake_queue *queue);
+void skr_fake_queue_set_away(struct skr_fake_queue *queue, bool is_away);
 // broker_id may be NULL.
 void skr_fake_queue_add(struct skr_fake_queue *queue, const char *headers,
                         const char *body, const char *broker_id);

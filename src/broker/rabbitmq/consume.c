@@ -243,6 +243,8 @@ take_frames(struct rabbit_broker *broker, size_t *count, bool *is_drained,
             skr_rabbit_link_next(&broker->link, &frame, &found, error);
         if (code == SKR_OK && found)
             code = skr_rabbit_handle(broker, &frame, error);
+        if (code == SKR_OK && broker->consumer.is_giving_back)
+            code = skr_rabbit_release_waiting(broker, error);
         if (code != SKR_OK)
             return code;
         if (!found) {
@@ -337,6 +339,8 @@ skr_rabbit_subscribe(struct rabbit_broker *broker, size_t capacity,
     }
     consumer->subscribed_ms = skr_clock_ms();
     consumer->subscribed_at = consumer->deliveries.next;
+    consumer->subscribed_end = consumer->deliveries.end;
+    consumer->taken_slots = 0;
     // It holds for each queue by itself.
     size_t prefetch = consumer->prefetch / settings->queue_count;
     amqp_basic_qos_t method = {

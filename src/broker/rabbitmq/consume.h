@@ -40,9 +40,11 @@ struct rabbit_consumer {
     // What the server may hand out ahead, over all queues, and the most that
     // was ever asked for; by hold.c.
     uint32_t prefetch, most_prefetch;
-    int64_t subscribed_ms;   // since when
-    uint64_t subscribed_at;  // the tag that was next to be given then
-    bool is_giving_back;     // what waits, once the consumers are cancelled
+    int64_t subscribed_ms;    // since when
+    uint64_t subscribed_at;   // the tag that was next to be given then
+    bool is_giving_back;      // what comes, until the consumers are cancelled
+    uint64_t subscribed_end;  // the tag that was next to come
+    size_t taken_slots;       // of that prefetch, by what was put off
 
     struct rabbit_deliveries deliveries;
     struct skr_arena arena;  // texts of what was given

@@ -42,6 +42,7 @@ skr_rabbit_deliveries_fini(struct rabbit_deliveries *deliveries)
     for (uint64_t tag = deliveries->first; tag < deliveries->end; tag++)
         let_go(deliveries, at(deliveries, tag));
     free(deliveries->items);
+    free(deliveries->put_off);
     *deliveries = (struct rabbit_deliveries){0};
 }
 
@@ -161,6 +162,14 @@ skr_rabbit_deliveries_give(struct rabbit_deliveries *deliveries, uint64_t *tag)
     return delivery;
 }
 
+void
+skr_rabbit_deliveries_drop(struct rabbit_deliveries *deliveries,
+                           struct rabbit_delivery *delivery)
+{
+    let_go(deliveries, delivery);
+    delivery->state = RABBIT_OVER;
+}
+
 struct rabbit_delivery *
 skr_rabbit_deliveries_find(struct rabbit_deliveries *deliveries, uint64_t tag)
 {
@@ -170,10 +179,50 @@ skr_rabbit_deliveries_find(struct rabbit_deliveries *deliveries, uint64_t tag)
     return delivery->state == RABBIT_GIVEN ? delivery : NULL;
 }
 
+enum skr_code
+skr_rabbit_deliveries_put_off(struct rabbit_deliveries *deliveries,
+                              uint64_t tag, int64_t until_ms,
+                              struct skr_error *error)
+{
+    if (deliveries->put_off_count == deliveries->put_off_capacity) {
+        size_t capacity = deliveries->put_off_capacity == 0
+                              ? FIRST_CAPACITY
+                              : deliveries->put_off_capacity * 2;
+        struct rabbit_put_off *grown =
+            realloc(deliveries->put_off, capacity * sizeof(*grown));
+        if (grown == NULL)
+            return skr_fail_memory(error);
+        deliveries->put_off = grown;
+        deliveries->put_off_capacity = capacity;
+    }
+    deliveries->put_off[deliveries->put_off_count++] =
+        (struct rabbit_put_off){.tag = tag, .until_ms = until_ms};
+    at(deliveries, tag)->state = RABBIT_OVER;
+    return SKR_OK;
+}
+
+uint64_t
+skr_rabbit_deliveries_take_due(struct rabbit_deliveries *deliveries,
+                               int64_t now_ms)
+{
+    for (size_t i = 0; i < deliveries->put_off_count; i++) {
+        uint64_t tag = deliveries->put_off[i].tag;
+        if (deliveries->put_off[i].until_ms > now_ms)
+            continue;
+        deliveries->put_off[i] =
+            deliveries->put_off[--deliveries->put_off_count];
+        return tag;
+    }
+    return 0;
+}
+
 uint64_t
 skr_rabbit_deliveries_ack(struct rabbit_deliveries *deliveries)
 {
     uint64_t highest = 0;
+    // They would be acknowledged too.
+    if (deliveries->put_off_count > 0)
+        return 0;
     for (uint64_t tag = deliveries->first;
          tag < deliveries->next && at(deliveries, tag)->state != RABBIT_GIVEN;
          tag++)

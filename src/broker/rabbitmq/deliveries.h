@@ -5,6 +5,9 @@
 //   first .. next .. end
 //     first to next   given to the caller; settled one by one
 //     next to end     waiting to be given; the last may still be coming
+//
+// Those that were put off stand apart, so that whatever is handled meanwhile
+// does not pile up behind them. The server takes them for in hand.
 
 #ifndef SKR_BROKER_RABBITMQ_DELIVERIES_H
 #define SKR_BROKER_RABBITMQ_DELIVERIES_H
@@ -30,11 +33,18 @@ struct rabbit_delivery {
     size_t body_size, body_got;
 };
 
+struct rabbit_put_off {
+    uint64_t tag;
+    int64_t until_ms;  // by skr_clock_ms()
+};
+
 struct rabbit_deliveries {
     struct rabbit_delivery *items;  // a ring
     size_t capacity;                // a power of two
     uint64_t first, next, end;      // tags
     size_t held_bytes;              // in blocks
+    struct rabbit_put_off *put_off;
+    size_t put_off_count, put_off_capacity;
 };
 
 void skr_rabbit_deliveries_init(struct rabbit_deliveries *deliveries);
@@ -65,9 +75,22 @@ skr_rabbit_deliveries_oldest(const struct rabbit_deliveries *deliveries);
 // The next one that waits; it is given from now on. NULL: none does.
 struct rabbit_delivery *
 skr_rabbit_deliveries_give(struct rabbit_deliveries *deliveries, uint64_t *tag);
+// It is over, and its bytes are let go.
+void skr_rabbit_deliveries_drop(struct rabbit_deliveries *deliveries,
+                                struct rabbit_delivery *delivery);
 // One that was given and is not settled; NULL: there is no such.
 struct rabbit_delivery *
 skr_rabbit_deliveries_find(struct rabbit_deliveries *deliveries, uint64_t tag);
+
+// One that was given is over but for its tag, which the server is to hear of
+// when the time has come.
+SKR_MUST_CHECK enum skr_code
+skr_rabbit_deliveries_put_off(struct rabbit_deliveries *deliveries,
+                              uint64_t tag, int64_t until_ms,
+                              struct skr_error *error);
+// One whose time has come, and which is forgotten here. 0: none.
+uint64_t skr_rabbit_deliveries_take_due(struct rabbit_deliveries *deliveries,
+                                        int64_t now_ms);
 
 // The highest tag whose ack is due and below which nothing is open: one ack
 // "up to here" stands for all of them. They are over then. 0: there is none.

@@ -13,7 +13,11 @@
 
 #include <stdio.h>
 
-enum { TAG_SIZE = 24 };
+enum {
+    TAG_SIZE = 24,
+    // So many messages that nobody can do anything with make way for others.
+    MOST_PUT_OFF = 1000,
+};
 
 static enum skr_code
 send_cancels(struct rabbit_broker *broker, struct skr_error *error)
@@ -53,21 +57,41 @@ lower(struct rabbit_broker *broker, int64_t now_ms)
             SKR_LOG_NUMBER("prefetch", consumer->prefetch));
 }
 
+// What was put off by an old consumer is none of a new one's prefetch.
+static bool
+has_no_slot(const struct rabbit_broker *broker)
+{
+    const struct rabbit_consumer *consumer = &broker->consumer;
+    size_t slots = consumer->prefetch / broker->settings.queue_count;
+    return consumer->taken_slots > 0 && consumer->taken_slots >= slots &&
+           consumer->deliveries.put_off_count < MOST_PUT_OFF;
+}
+
 enum skr_code
 skr_rabbit_hold_review(struct rabbit_broker *broker, struct skr_error *error)
 {
     struct rabbit_consumer *consumer = &broker->consumer;
     const struct rabbit_delivery *oldest =
         skr_rabbit_deliveries_oldest(&consumer->deliveries);
+    enum skr_code code = SKR_OK;
     int64_t now_ms = skr_clock_ms();
     int64_t limit_ms = broker->settings.hold_timeout_ms;
     if (!consumer->is_started || consumer->asked != NULL ||
         consumer->cancels_due > 0 || consumer->counts_due > 0 ||
         broker->failure.code != SKR_OK || consumer->end.code != SKR_OK)
         return SKR_OK;
+    code = skr_rabbit_release_due(broker, error);
+    if (code != SKR_OK)
+        return code;
+    if (has_no_slot(broker))
+        return send_cancels(broker, error);
     if (oldest != NULL && now_ms - oldest->came_ms > limit_ms) {
         lower(broker, now_ms);
-        return send_cancels(broker, error);
+        code = send_cancels(broker, error);
+        // The server hears of them after the end of their consumers. What is
+        // still under way goes the same way as it comes.
+        return code == SKR_OK ? skr_rabbit_release_waiting(broker, error)
+                              : code;
     }
     if (consumer->prefetch >= consumer->most_prefetch ||
         now_ms - consumer->subscribed_ms <= limit_ms)
@@ -91,8 +115,6 @@ skr_rabbit_on_cancelled(struct rabbit_broker *broker, struct skr_error *error)
     // The next receive() subscribes: a caller who is busy needs nothing more.
     consumer->is_started = false;
     consumer->subscribed = 0;
-    if (!consumer->is_giving_back)
-        return SKR_OK;
     consumer->is_giving_back = false;
-    return skr_rabbit_release_waiting(broker, error);
+    return SKR_OK;
 }

@@ -152,13 +152,18 @@ SKR_MUST_CHECK enum skr_code
 skr_rabbit_release_unsettled(struct rabbit_broker *broker,
                              struct skr_error *error);
 
+// And what was put off until now.
+SKR_MUST_CHECK enum skr_code
+skr_rabbit_release_due(struct rabbit_broker *broker, struct skr_error *error);
+
 // What has come and was not given to the caller goes back.
 SKR_MUST_CHECK enum skr_code
 skr_rabbit_release_waiting(struct rabbit_broker *broker,
                            struct skr_error *error);
 
-// hold.c: sees to it that nothing waits here for too long, by cancelling the
-// consumers; the next receive() makes new ones with another prefetch.
+// hold.c: sees to it that nothing waits here for too long, and that what was
+// put off leaves room for others, by cancelling the consumers; the next
+// receive() makes new ones with another prefetch.
 SKR_MUST_CHECK enum skr_code
 skr_rabbit_hold_review(struct rabbit_broker *broker, struct skr_error *error);
 SKR_MUST_CHECK enum skr_code

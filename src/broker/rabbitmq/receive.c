@@ -76,16 +76,17 @@ look(struct rabbit_broker *broker, struct skr_error *error)
     return code;
 }
 
-// What the server has been told to cancel may still be coming.
+// What the server has been told to cancel may still be coming, and what has
+// come may leave no room to hear of the end: it is handed out first.
 static enum skr_code
 resubscribe(struct rabbit_broker *broker, size_t capacity,
             struct skr_error *error)
 {
     const struct rabbit_consumer *consumer = &broker->consumer;
     enum skr_code code = skr_rabbit_hold_review(broker, error);
-    while (code == SKR_OK && consumer->cancels_due > 0)
+    while (code == SKR_OK && consumer->cancels_due > 0 && !has_waiting(broker))
         code = skr_rabbit_consumer_turn(broker, LOOK_PAUSE_MS, error);
-    if (code == SKR_OK)
+    if (code == SKR_OK && consumer->cancels_due == 0)
         code = skr_rabbit_subscribe(broker, capacity, error);
     return code;
 }
@@ -118,7 +119,9 @@ wait_for_deliveries(struct rabbit_broker *broker, uint32_t timeout_ms,
                             broker->settings.queues[0].name,
                             broker->settings.queue_count > 1 ? " and others"
                                                              : "");
-        code = skr_rabbit_consumer_turn(broker, (uint32_t)left_ms, error);
+        code = skr_rabbit_release_due(broker, error);
+        if (code == SKR_OK)
+            code = skr_rabbit_consumer_turn(broker, (uint32_t)left_ms, error);
     }
     return code;
 }
@@ -158,11 +161,11 @@ skr_rabbit_receive(struct skr_broker *base, struct skr_incoming *incoming,
     if (code != SKR_OK)
         return code;
     pthread_mutex_lock(&consumer->mutex);
-    code = resubscribe(broker, capacity, error);
-    if (code == SKR_OK)
-        code = skr_rabbit_release_unsettled(broker, error);
+    code = skr_rabbit_release_unsettled(broker, error);
     skr_arena_reset(&consumer->arena);
     skr_rabbit_deliveries_tidy(&consumer->deliveries);
+    if (code == SKR_OK)
+        code = resubscribe(broker, capacity, error);
     if (code == SKR_OK)
         code = wait_for_deliveries(broker, timeout_ms, error);
     if (code == SKR_OK)

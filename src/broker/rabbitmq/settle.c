@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Telling the server what became of its messages.
 
+#include "base/clock.h"
 #include "base/error.h"
 #include "broker/rabbitmq/rabbitmq.h"
 
@@ -14,13 +15,48 @@ send_ack(struct rabbit_broker *broker, uint64_t tag, bool multiple,
 }
 
 static enum skr_code
+send_reject(struct rabbit_broker *broker, uint64_t tag, struct skr_error *error)
+{
+    amqp_basic_reject_t method = {.delivery_tag = tag, .requeue = 1};
+    return skr_rabbit_link_send(&broker->link, RABBIT_CONSUMING,
+                                AMQP_BASIC_REJECT_METHOD, &method, error);
+}
+
+static enum skr_code
 release(struct rabbit_broker *broker, struct rabbit_delivery *delivery,
         uint64_t tag, struct skr_error *error)
 {
-    amqp_basic_reject_t method = {.delivery_tag = tag, .requeue = 1};
     delivery->state = RABBIT_OVER;
-    return skr_rabbit_link_send(&broker->link, RABBIT_CONSUMING,
-                                AMQP_BASIC_REJECT_METHOD, &method, error);
+    return send_reject(broker, tag, error);
+}
+
+// The queue would hand it out again at once, before all others.
+static enum skr_code
+put_off(struct rabbit_broker *broker, const struct skr_incoming *incoming,
+        struct skr_error *error)
+{
+    struct rabbit_consumer *consumer = &broker->consumer;
+    enum skr_code code = skr_rabbit_deliveries_put_off(
+        &consumer->deliveries, incoming->handle,
+        skr_clock_ms() + incoming->delay_ms, error);
+    if (code == SKR_OK && incoming->handle >= consumer->subscribed_end)
+        consumer->taken_slots++;
+    return code;
+}
+
+enum skr_code
+skr_rabbit_release_due(struct rabbit_broker *broker, struct skr_error *error)
+{
+    struct rabbit_consumer *consumer = &broker->consumer;
+    int64_t now_ms = skr_clock_ms();
+    enum skr_code code = SKR_OK;
+    uint64_t tag;
+    while (code == SKR_OK && (tag = skr_rabbit_deliveries_take_due(
+                                  &consumer->deliveries, now_ms)) > 0) {
+        consumer->taken_slots -= tag >= consumer->subscribed_end;
+        code = send_reject(broker, tag, error);
+    }
+    return code;
 }
 
 // Released ones have been told before: an ack of all up to a tag passes over
@@ -48,16 +84,15 @@ settle_plain(struct rabbit_broker *broker, const struct skr_incoming *incoming,
     // Settled by a call before this one.
     if (delivery == NULL)
         return SKR_OK;
-    switch (incoming->settlement) {
-    case SKR_SETTLE_ACK: delivery->state = RABBIT_ACK_DUE; return SKR_OK;
-    case SKR_SETTLE_RETRY:
-        if (broker->base.delays)
-            return SKR_OK;
-        return release(broker, delivery, incoming->handle, error);
-    case SKR_SETTLE_RELEASE:
-        return release(broker, delivery, incoming->handle, error);
+    if (incoming->settlement == SKR_SETTLE_ACK) {
+        delivery->state = RABBIT_ACK_DUE;
+        return SKR_OK;
     }
-    return SKR_OK;
+    if (broker->base.delays && incoming->settlement == SKR_SETTLE_RETRY)
+        return SKR_OK;
+    if (!broker->base.delays && incoming->delay_ms > 0)
+        return put_off(broker, incoming, error);
+    return release(broker, delivery, incoming->handle, error);
 }
 
 // The original is acknowledged once its copy is stored, and not before.
@@ -154,9 +189,12 @@ skr_rabbit_release_waiting(struct rabbit_broker *broker,
     enum skr_code code = SKR_OK;
     struct rabbit_delivery *delivery;
     uint64_t tag = 0;
-    while (code == SKR_OK && (delivery = skr_rabbit_deliveries_give(
-                                  &broker->consumer.deliveries, &tag)) != NULL)
-        code = release(broker, delivery, tag, error);
+    while (code == SKR_OK &&
+           (delivery = skr_rabbit_deliveries_give(&broker->consumer.deliveries,
+                                                  &tag)) != NULL) {
+        skr_rabbit_deliveries_drop(&broker->consumer.deliveries, delivery);
+        code = send_reject(broker, tag, error);
+    }
     if (code == SKR_OK)
         code = skr_rabbit_link_flush(&broker->link, error);
     return code;
