@@ -404,13 +404,33 @@ handle_received(struct skr_consumer *consumer, size_t count,
     return code == SKR_OK ? released : code;
 }
 
+// Retries are rows: they need the database, and not a broker that is away.
+static void
+work_off_retries(struct skr_consumer *consumer)
+{
+    struct skr_error ignored = {0};
+    enum skr_code code = SKR_OK;
+    while (code == SKR_OK && consumer->db != NULL && consumer->broker == NULL &&
+           !skr_consumer_is_ending(consumer)) {
+        size_t count = 0, room = find_room(consumer);
+        if (room == 0)
+            return;
+        code = skr_consumer_receive_retries(consumer, room, &count, &ignored);
+        if (code == SKR_OK)
+            code = handle_received(consumer, count, &ignored);
+    }
+}
+
 // SKR_TIMEOUT: nothing is waiting.
 static enum skr_code
 consume(struct skr_consumer *consumer, struct skr_error *error)
 {
     enum skr_code code = skr_consumer_connect(consumer, error);
-    if (code != SKR_OK)
+    if (code != SKR_OK) {
+        if (error->remedy == SKR_RECONNECT)
+            work_off_retries(consumer);
         return code;
+    }
     size_t count = 0;
     size_t room = find_room(consumer);
     if (room == 0) {

@@ -51,11 +51,13 @@ look_for_retries(struct skr_consumer *consumer, size_t capacity, size_t *count,
 }
 
 // SKR_TIMEOUT as well when there is trouble: it is said here.
-static enum skr_code
-receive_retries(struct skr_consumer *consumer, size_t capacity, size_t *count,
-                struct skr_error *error)
+enum skr_code
+skr_consumer_receive_retries(struct skr_consumer *consumer, size_t capacity,
+                             size_t *count, struct skr_error *error)
 {
     struct skr_error problem = {0};
+    if (!skr_consumer_has_retries(consumer))
+        return SKR_TIMEOUT;
     consumer->retry_again_ms = skr_clock_ms() + LOOK_MS;
     enum skr_code code = look_for_retries(consumer, capacity, count, &problem);
     if (code == SKR_OK || code == SKR_TIMEOUT) {
@@ -112,7 +114,7 @@ skr_consumer_receive(struct skr_consumer *consumer, size_t capacity,
     bool has_looked = !had_retry && wait_ms <= 0;
     enum skr_code code = SKR_TIMEOUT;
     if (has_looked) {
-        code = receive_retries(consumer, capacity, count, error);
+        code = skr_consumer_receive_retries(consumer, capacity, count, error);
         wait_ms = LOOK_MS;
     }
     if (code != SKR_TIMEOUT)
@@ -125,6 +127,6 @@ skr_consumer_receive(struct skr_consumer *consumer, size_t capacity,
     // Where the last one came from there may be more.
     if (code == SKR_TIMEOUT && !has_looked &&
         (had_retry || consumer->extras.stop_when_empty))
-        code = receive_retries(consumer, capacity, count, error);
+        code = skr_consumer_receive_retries(consumer, capacity, count, error);
     return code;
 }

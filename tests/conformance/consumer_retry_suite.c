@@ -214,6 +214,35 @@ test_an_idle_consumer_asks_for_retries_once_a_second(void **state)
 }
 
 static bool
+chosen_has_passed(void *user)
+{
+    return effect_rows(user) == 3;
+}
+
+static void
+test_retries_go_on_while_the_broker_is_away(void **state)
+{
+    struct world *world = *state;
+    struct running running;
+    world->chosen = 1;
+    send(0, 3);
+    consume(world, retry_chosen_once);
+    assert_effects(world, 3, 1);
+    skr_fake_queue_set_away(fake, true);
+    start_running(&running, world, retry_chosen_once);
+    assert_true(skr_test_eventually(has_trouble, world, 20000));
+    make_rows_due(world);
+    assert_true(skr_test_eventually(chosen_has_passed, world, 20000));
+    // And so does the broker, as soon as it is back.
+    skr_fake_queue_set_away(fake, false);
+    send(3, 1);
+    assert_true(skr_test_eventually(has_nothing_waiting, world, 20000));
+    stop_running(&running);
+    assert_effects(world, 4, NONE);
+    assert_int_equal(failed_rows(world), 0);
+}
+
+static bool
 others_have_passed(void *user)
 {
     return effect_rows(user) == 30;
@@ -312,6 +341,7 @@ main(void)
         TEST(test_a_due_retry_passes_a_busy_broker),
         TEST(test_consumers_share_the_retries),
         TEST(test_an_idle_consumer_asks_for_retries_once_a_second),
+        TEST(test_retries_go_on_while_the_broker_is_away),
         TEST(test_what_the_failed_table_does_not_take_does_not_spin),
         TEST(test_a_retry_that_cannot_be_stored_does_not_spin),
         TEST(test_without_a_place_for_retries_it_does_not_begin),
