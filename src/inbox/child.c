@@ -24,6 +24,8 @@ enum {
     ENDING_MS = 1000,
     // For one that is about to end by itself to be asked how.
     DYING_MS = 200,
+    // For the message in hand, once a stop is wanted.
+    STOPPING_MS = 5000,
 };
 
 struct skr_child {
@@ -44,6 +46,7 @@ enum said {
     SAID_LINE,      // there is one in output
     SAID_TOO_MUCH,  // and no end of it
     SAID_NOTHING,   // within its time
+    SAID_TOO_LATE,  // and a stop cut that short
     SAID_DEAF,      // it closed its input before it had all of the line
     SAID_END,       // of its output
 };
@@ -196,6 +199,8 @@ static enum said
 talk(struct skr_child *child, const struct skr_text *line)
 {
     int64_t end_ms = skr_clock_ms() + child->options.timeout_ms;
+    int wake_fd = child->options.wake_fd;
+    bool is_cut_short = false;
     size_t sent = 0;
     for (;;) {
         struct skr_process *process = &child->process;
@@ -203,12 +208,20 @@ talk(struct skr_child *child, const struct skr_text *line)
             {.fd = process->output, .events = POLLIN},
             {.fd = process->messages, .events = POLLIN},
             {.fd = sent < line->size ? process->input : -1, .events = POLLOUT},
+            {.fd = wake_fd, .events = POLLIN},
         };
         int64_t left_ms = end_ms - skr_clock_ms();
         if (left_ms <= 0)
-            return SAID_NOTHING;
-        if (poll(files, 3, left_ms < 1000 ? (int)left_ms : 1000) < 0)
+            return is_cut_short ? SAID_TOO_LATE : SAID_NOTHING;
+        if (poll(files, 4, left_ms < 1000 ? (int)left_ms : 1000) < 0)
             continue;
+        if (files[3].revents != 0) {
+            // It stays readable, and tells nothing more.
+            wake_fd = -1;
+            is_cut_short = left_ms > STOPPING_MS;
+            if (is_cut_short)
+                end_ms = skr_clock_ms() + STOPPING_MS;
+        }
         if (files[1].revents != 0)
             hear(child);
         bool is_open = files[0].revents == 0 || read_output(child);
@@ -336,6 +349,13 @@ fail_talk(struct skr_child *child, enum said said, struct skr_error *reason)
                  "the command of %.100s gave no answer within %u s and was "
                  "killed",
                  name, (unsigned)(child->options.timeout_ms / 1000));
+        break;
+    case SAID_TOO_LATE:
+        // What a longer wait would have brought is not known.
+        skr_fail(reason, SKR_STOPPED, SKR_TRY_AGAIN,
+                 "stop was requested, and the command of %.100s gave no answer "
+                 "within %d s; it was killed",
+                 name, STOPPING_MS / 1000);
         break;
     case SAID_DEAF:
         skr_fail(reason, SKR_UNAVAILABLE, SKR_GIVE_UP,

@@ -21,7 +21,7 @@ struct skr_child_options {
     const char *const *words;  // of the command: the program, its arguments
     size_t word_count;
     uint32_t timeout_ms;  // for an answer, and for getting ready
-    int wake_fd;          // readable: a pause before a restart ends early
+    int wake_fd;          // readable: waits end early
     struct skr_log log;
 };
 
@@ -32,8 +32,9 @@ skr_child_new(const struct skr_child_options *options, struct skr_child **child,
 void skr_child_free(struct skr_child *child);
 
 // user is the child. SKR_RETRY with the remedy SKR_TRY_AGAIN in reason: no
-// process could be had, and the message was seen by none. With any other, the
-// process that had the message died, hung or did not keep to the protocol.
+// process could be had, or a stop left it too little time; the message is not
+// to blame. With any other, the process that had the message died, hung or did
+// not keep to the protocol.
 skr_handler_fn skr_child_handle;
 
 // Ends the process, if there is one: its input is closed, and if it has not

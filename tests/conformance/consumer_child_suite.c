@@ -298,6 +298,33 @@ test_what_a_child_started_ends_with_it(void **state)
     assert_true(skr_test_eventually(is_gone, &pid, 10000));
 }
 
+static bool
+has_begun(void *user)
+{
+    (void)user;
+    return atomic_load(&stderr_lines) > 0;
+}
+
+// It would have a minute.
+static void
+test_a_stop_does_not_wait_for_a_child_that_hangs(void **state)
+{
+    struct world *world = *state;
+    struct running running;
+    publish(world, 0, 2);
+    world->extras.stop_when_empty = false;
+    start_consumer(
+        &running,
+        open_child(world, READY EACH "echo begun >&2; sleep 60; done", 60000));
+    assert_true(skr_test_eventually(has_begun, world, 20000));
+    int64_t start_ms = skr_clock_ms();
+    stop_running(&running);
+    assert_in_range(skr_clock_ms() - start_ms, 4000, 8000);
+    assert_int_equal(waiting(world), 2);
+    assert_int_equal(recorded(world), 0);
+    assert_int_equal(failed_rows(world), 0);
+}
+
 static void
 test_a_program_that_is_not_there_is_refused_at_once(void **state)
 {
@@ -335,6 +362,7 @@ main(void)
         CASE(test_a_child_that_closes_its_errors_is_no_burden),
         CASE(test_no_message_is_spent_on_a_child_that_does_not_start),
         CASE(test_what_a_child_started_ends_with_it),
+        CASE(test_a_stop_does_not_wait_for_a_child_that_hangs),
         CASE(test_a_program_that_is_not_there_is_refused_at_once),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
