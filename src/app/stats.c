@@ -90,7 +90,7 @@ read_broker(struct skr_transport_stats *stats, const struct skr_app *app,
     code = skr_transport_broker_url(transport, &url, error);
     if (code == SKR_OK) {
         const struct skr_broker_options options = {
-            .url = url, .wake_fd = -1, .log = app->log};
+            .url = url, .inspects = true, .wake_fd = -1, .log = app->log};
         code = skr_broker_open(ops, &options, &broker, error);
     }
     if (code == SKR_OK)

@@ -41,7 +41,8 @@ struct skr_broker_options {
     // a mistake is told before the first message is waited for. Without it the
     // first receive() does so.
     bool consumes;
-    int wake_fd;  // readable: receive() ends early; negative: none
+    bool inspects;  // nothing but depth() will be called
+    int wake_fd;    // readable: receive() ends early; negative: none
     struct skr_log log;
 };
 
@@ -191,10 +192,10 @@ skr_broker_declare_fn(struct skr_broker *broker,
                       const struct skr_declaration *declaration,
                       struct skr_error *error);
 
-// What waits to be consumed by a transport. Opened without `consumes`. NULL in
-// a driver that cannot tell.
+// What waits to be consumed by a transport; of a log, how far its consumers are
+// behind. Opened with `inspects`. NULL in a driver that cannot tell.
 struct skr_depth {
-    uint64_t messages;  // ready, not those that consumers have in hand
+    uint64_t messages;  // of a queue: without those that consumers have in hand
     bool has_consumers;
     uint64_t consumers;  // how many there are, where that is known
 };

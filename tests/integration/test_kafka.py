@@ -399,3 +399,31 @@ def produce(world, lines):
     place = world.broker.removeprefix("kafka://")
     worlds.run("kcat", "-P", "-b", place, "-t", world.topic, "-H",
                "type=order.placed", text="\n".join(lines) + "\n")
+
+
+def kafka_stats(world):
+    return json.loads(world.check("stats", "kafka", "--json"))["transports"][0]
+
+
+def test_stats_tell_how_far_the_group_is_behind(sqlite_world):
+    world = sqlite_world
+    world.insert(40)
+    world.relay()
+    item = kafka_stats(world)
+    assert (item["depth"], item["consumers"]) == (40, 0)
+    world.check("consume", "kafka", "--limit=15")
+    assert kafka_stats(world)["depth"] == 25, "looking takes nothing"
+    consumer = world.start("consume", "kafka")
+    shops.until(lambda: kafka_stats(world)["depth"] == 0,
+                lambda: consumer.log())
+    assert kafka_stats(world)["consumers"] == 1
+    assert consumer.stop() == 0
+    world.expect_once(40)
+
+
+def test_stats_name_a_topic_that_is_missing(sqlite_world):
+    world = sqlite_world
+    result = world.run("stats", "kafka", "--json")
+    assert result.returncode == 1
+    error = json.loads(result.stdout)["transports"][0]["error"]
+    assert f"topic {world.topic} does not exist" in error

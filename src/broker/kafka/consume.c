@@ -176,6 +176,14 @@ start_client(struct kafka_broker *broker, struct skr_error *error)
 }
 
 enum skr_code
+skr_kafka_consumer_connect(struct kafka_broker *broker, struct skr_error *error)
+{
+    enum skr_code code = start_client(broker, error);
+    return code == SKR_OK ? skr_kafka_client_reach(&broker->client, error)
+                          : code;
+}
+
+enum skr_code
 skr_kafka_consumer_start(struct kafka_broker *broker, struct skr_error *error)
 {
     static const uint64_t one = 1;
@@ -184,9 +192,7 @@ skr_kafka_consumer_start(struct kafka_broker *broker, struct skr_error *error)
     if (consumer->ready_fd < 0)
         return skr_fail(error, SKR_NO_MEMORY, SKR_TRY_AGAIN,
                         "cannot make an eventfd: %s", strerror(errno));
-    enum skr_code code = start_client(broker, error);
-    if (code == SKR_OK)
-        code = skr_kafka_client_reach(&broker->client, error);
+    enum skr_code code = skr_kafka_consumer_connect(broker, error);
     if (code == SKR_OK)
         code = subscribe(broker, error);
     if (code != SKR_OK)

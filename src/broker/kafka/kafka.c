@@ -13,13 +13,16 @@ kafka_open(struct skr_broker *base, const struct skr_url *url,
 {
     struct kafka_broker *broker = (struct kafka_broker *)base;
     broker->wake_fd = options->wake_fd;
-    broker->consumer.is_wanted = options->consumes;
+    bool reads = options->consumes || options->inspects;
+    broker->consumer.is_wanted = reads;
     broker->consumer.ready_fd = -1;
     broker->client.settings = &broker->settings;
     broker->client.log = options->log;
     base->delays = true;
     enum skr_code code = skr_kafka_settings_read(
-        url, options->auto_setup, options->consumes, &broker->settings, error);
+        url, options->auto_setup, reads, &broker->settings, error);
+    if (code == SKR_OK && options->inspects)
+        return skr_kafka_consumer_connect(broker, error);
     if (code == SKR_OK && options->consumes)
         return skr_kafka_consumer_start(broker, error);
     if (code == SKR_OK)
@@ -49,4 +52,5 @@ const struct skr_broker_ops skr_kafka_broker = {
     .outcomes = skr_kafka_outcomes,
     .receive = skr_kafka_receive,
     .settle = skr_kafka_settle,
+    .depth = skr_kafka_depth,
 };

@@ -50,6 +50,7 @@ skr_broker_submit_fn skr_kafka_submit;
 skr_broker_outcomes_fn skr_kafka_outcomes;
 skr_broker_receive_fn skr_kafka_receive;
 skr_broker_settle_fn skr_kafka_settle;
+skr_broker_depth_fn skr_kafka_depth;  // lag.c
 
 // producer.c
 SKR_MUST_CHECK enum skr_code
@@ -61,6 +62,10 @@ void skr_kafka_producer_end(struct kafka_broker *broker);
 // consume.c
 SKR_MUST_CHECK enum skr_code
 skr_kafka_consumer_start(struct kafka_broker *broker, struct skr_error *error);
+// A client of the group's name that is no member of it.
+SKR_MUST_CHECK enum skr_code
+skr_kafka_consumer_connect(struct kafka_broker *broker,
+                           struct skr_error *error);
 void skr_kafka_consumer_end(struct kafka_broker *broker);
 // The callback that lanes come and go by.
 void
