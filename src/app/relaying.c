@@ -9,6 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum { LONGEST_SHARE_S = 15 };
+
 static enum skr_code
 check_kinds(const struct skr_config *config, const char *name,
             const struct skr_config_transport **outbox,
@@ -24,12 +26,6 @@ check_kinds(const struct skr_config *config, const char *name,
                         name, (*outbox)->scheme);
     if (skr_transport_is_failure(config, *outbox))
         return skr_transport_refuse_failure(*outbox, error);
-    if ((*outbox)->is_ordered && strcmp((*outbox)->claim, "lease") == 0)
-        return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
-                        "transport %s: leases on rows do not keep the order of "
-                        "a partition; set `claim: locked` for several relays, "
-                        "or `claim: exclusive`",
-                        name);
     if ((*outbox)->relay_to == NULL)
         return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
                         "transport %s has no destination; set "
@@ -80,11 +76,24 @@ read_senders(struct skr_relaying *relaying, const struct skr_app *app,
 }
 
 static enum skr_claim
-read_claim(const char *text)
+read_claim(const struct skr_config_transport *outbox)
 {
-    return strcmp(text, "lease") == 0    ? SKR_CLAIM_LEASED
-           : strcmp(text, "locked") == 0 ? SKR_CLAIM_LOCKED
-                                         : SKR_CLAIM_NONE;
+    if (skr_transport_is_divided(outbox))
+        return SKR_CLAIM_SLOTS;
+    return strcmp(outbox->claim, "lease") == 0    ? SKR_CLAIM_LEASED
+           : strcmp(outbox->claim, "locked") == 0 ? SKR_CLAIM_LOCKED
+                                                  : SKR_CLAIM_NONE;
+}
+
+// Of rows it is how long a worker of Symfony may take, and long; partitions are
+// to go on soon when their relay has died.
+static uint32_t
+lease_ms(const struct skr_config_transport *outbox)
+{
+    uint32_t lease_s = outbox->redeliver_timeout_s;
+    if (skr_transport_is_divided(outbox) && lease_s > LONGEST_SHARE_S)
+        lease_s = LONGEST_SHARE_S;
+    return lease_s * 1000;
 }
 
 static enum skr_code
@@ -97,9 +106,9 @@ read_options(struct skr_relaying *relaying, const struct skr_app *app,
         .name = outbox->name,
         .database_url = outbox->database->url,
         .auto_setup = outbox->auto_setup,
-        .claim = read_claim(outbox->claim),
+        .claim = read_claim(outbox),
         .blocks_partitions = strcmp(outbox->on_failure, "block") == 0,
-        .lease_ms = outbox->redeliver_timeout_s * 1000,
+        .lease_ms = lease_ms(outbox),
         .retry = outbox->retry,
         .failure_limit = outbox->failure_limit,
         .in_flight = outbox->in_flight,

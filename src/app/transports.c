@@ -156,6 +156,13 @@ skr_transport_is_failure(const struct skr_config *config,
            strcmp(transport->name, config->failure_transport) == 0;
 }
 
+bool
+skr_transport_is_divided(const struct skr_config_transport *transport)
+{
+    return transport->is_ordered && transport->claim != NULL &&
+           strcmp(transport->claim, "lease") == 0;
+}
+
 enum skr_code
 skr_transport_refuse_failure(const struct skr_config_transport *transport,
                              struct skr_error *error)
@@ -188,6 +195,7 @@ skr_transport_table(const struct skr_config *config,
         .keeps_sent = transport->on_success != NULL &&
                       strcmp(transport->on_success, "keep") == 0,
         .is_ordered = transport->is_ordered,
+        .is_divided = skr_transport_is_divided(transport),
         .stamp_namespace = transport->stamp_namespace,
         .names = &config->names,
         .time_zone = transport->time_zone,

@@ -41,7 +41,7 @@ typedef enum skr_code skr_row_fn(const struct skr_value *columns, size_t count,
                                  void *user, struct skr_error *error);
 
 // Every driver takes so many values in a statement.
-enum { SKR_MOST_VALUES = 512 };
+enum { SKR_MOST_VALUES = 520 };
 
 struct skr_statement {
     const char *sql;  // one statement, parameters as the dialect writes them

@@ -85,7 +85,7 @@ skr_sql_list_size(size_t count)
     size_t size = 1;
     while (size < count && size < SKR_SQL_MAX_LIST)
         size *= 4;
-    return size;
+    return size < SKR_SQL_MAX_LIST ? size : SKR_SQL_MAX_LIST;
 }
 
 char *

@@ -49,6 +49,12 @@ struct skr_word {
 //                  "" where SKR_DUPLICATE is the only way to know
 //   lock_skip      tail of a SELECT that claims rows others may want; "" where
 //                  rows cannot be locked one by one
+//   lock_rows      tail of a SELECT whose rows nobody else writes before the
+//                  transaction ends; "" where there is one writer at a time
+//   is_in_share    whether a row of an ordered queue is of a slot, of
+//                  {slot_count}, that {owner} has leased: a hash of its key, or
+//                  of its id where it has none, and the slots looked up once a
+//                  statement
 //   by_primary_key  after a table's name: rows are reached by their ids, as the
 //                  statement says, and no other row is locked on the way
 //   remove_ids     a DELETE of the rows {ids}, reached in the same way; it
@@ -105,7 +111,7 @@ char *skr_sql_fill(const struct skr_dialect *dialect, struct skr_arena *arena,
 // Lists of ids are bound in statements of a few fixed lengths, so that few
 // texts are prepared: the text is for skr_sql_list_size(count) parameters, and
 // the caller repeats its last id to fill it.
-enum { SKR_SQL_MAX_LIST = 256 };
+enum { SKR_SQL_MAX_LIST = 512 };
 size_t skr_sql_list_size(size_t count);
 // "?, ?, ?": for {ids}.
 char *skr_sql_list(struct skr_arena *arena, size_t size);

@@ -23,7 +23,7 @@ skr_batch_clear(struct skr_batch *batch)
     batch->bytes = 0;
     batch->pending = 0;
     batch->claim = SKR_CLAIM_NONE;
-    batch->lease = (struct skr_lease){{0}};
+    batch->lease = (struct skr_lease){.time = ""};
     skr_arena_reset(&batch->arena);
 }
 

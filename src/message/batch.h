@@ -26,11 +26,16 @@ enum skr_claim {
     SKR_CLAIM_NONE,    // not at all: one reader has the queue to itself
     SKR_CLAIM_LEASED,  // each row carries the time of the claim
     SKR_CLAIM_LOCKED,  // by row locks, in a transaction that is open
+    SKR_CLAIM_SLOTS,   // by leases on all partitions that they may be of
 };
 
-// The time of a claim by the database's clock: it tells whose a row is.
+// What tells whose a row is.
 struct skr_lease {
-    char time[20];  // "2026-11-15 02:53:45"; "": none
+    // The time of the claim by the database's clock; "": none.
+    char time[20];  // "2026-11-15 02:53:45"
+    // Of partitions: the slots, a bit each, and the sum of their epochs.
+    uint64_t slots;
+    int64_t epochs;
 };
 
 struct skr_batch_item {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// How rows become this relay's: by the lock on the whole queue, by leases, or
-// by row locks in transactions that stay open until the broker has answered.
+// How rows become this relay's: by the lock on the whole queue, by leases on
+// rows or on partitions (sharing.c), or by row locks in transactions that stay
+// open until the broker has answered.
 
 #include "base/clock.h"
 #include "base/error.h"
@@ -94,8 +95,11 @@ skr_pump_take(struct skr_pump *pump, struct skr_slot *slot,
     slot->claimed_ms = skr_clock_ms();
     switch (pump->options->claim) {
     case SKR_CLAIM_NONE:
-        return table->ops->read(table, pump->db, &pump->position, read,
+    case SKR_CLAIM_SLOTS:
+        code = table->ops->read(table, pump->db, &pump->position, read,
                                 &slot->batch, error);
+        skr_pump_mark_claim(pump, slot);
+        return code;
     case SKR_CLAIM_LEASED:
         code = table->ops->claim(table, pump->db, &pump->position, read,
                                  &slot->batch, error);
@@ -108,6 +112,16 @@ skr_pump_take(struct skr_pump *pump, struct skr_slot *slot,
     pump->position.has_more = true;
     skr_clock_sleep(pump->stop_fd, CONFLICT_PAUSE_MS);
     return SKR_OK;
+}
+
+void
+skr_pump_mark_claim(const struct skr_pump *pump, struct skr_slot *slot)
+{
+    if (pump->options->claim != SKR_CLAIM_SLOTS)
+        return;
+    slot->batch.claim = SKR_CLAIM_SLOTS;
+    slot->batch.lease.slots = pump->sharing.share.slots;
+    slot->batch.lease.epochs = pump->sharing.share.epochs;
 }
 
 bool
@@ -137,7 +151,8 @@ renew(struct skr_pump *pump, struct skr_slot *slot, int64_t now,
 enum skr_code
 skr_pump_keep(struct skr_pump *pump, struct skr_error *error)
 {
-    if (pump->options->claim == SKR_CLAIM_NONE)
+    if (pump->options->claim == SKR_CLAIM_NONE ||
+        pump->options->claim == SKR_CLAIM_SLOTS)
         return SKR_OK;
     int64_t now = skr_clock_ms();
     enum skr_code code = SKR_OK;

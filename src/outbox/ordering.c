@@ -29,11 +29,13 @@ has_order(const struct skr_batch_item *item)
     return item->partition_key != NULL && item->partition_key[0] != '\0';
 }
 
-// Where rows are claimed, what is not in hand is everybody's.
+// Where rows are claimed, what is not in hand is everybody's. Whoever has his
+// share of the queue is alone in that.
 static bool
 is_alone(const struct skr_pump *pump)
 {
-    return pump->options->claim == SKR_CLAIM_NONE;
+    return pump->options->claim == SKR_CLAIM_NONE ||
+           pump->options->claim == SKR_CLAIM_SLOTS;
 }
 
 static enum skr_code
@@ -286,6 +288,7 @@ skr_pump_read_heads(struct skr_pump *pump, struct skr_slot *slot,
         code =
             table->ops->read_partitions(table, pump->db, &pump->position, read,
                                         partitions, count, &slot->batch, error);
+    skr_pump_mark_claim(pump, slot);
     if (code == SKR_OK)
         code = arrange(pump, slot, true, error);
     for (size_t i = 0; i < count; i++) {

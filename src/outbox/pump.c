@@ -238,6 +238,18 @@ try_gates(struct skr_pump *pump, struct skr_error *error)
     return code;
 }
 
+static enum skr_code
+read_all(struct skr_pump *pump, bool *moved, bool *moved_heads,
+         struct skr_error *error)
+{
+    enum skr_code code = try_gates(pump, error);
+    if (code == SKR_OK)
+        code = read_heads(pump, moved_heads, error);
+    if (code == SKR_OK && pump->may_have_more)
+        code = read_and_submit(pump, moved, error);
+    return code;
+}
+
 static uint32_t
 idle_time_ms(struct skr_pump *pump)
 {
@@ -252,6 +264,9 @@ idle_time_ms(struct skr_pump *pump)
     int64_t try_ms = skr_gates_next_ms(&pump->gates);
     if (try_ms > 0 && try_ms < until)
         until = try_ms;
+    int64_t share_ms = pump->sharing.next_look_ms;
+    if (share_ms > 0 && share_ms < until)
+        until = share_ms;
     int64_t heads_ms = skr_heads_next_ms(&pump->heads);
     if (heads_ms > 0 && heads_ms < until)
         until = heads_ms;
@@ -298,11 +313,9 @@ turn(struct skr_pump *pump, struct skr_error *error)
     if (code == SKR_OK)
         code = look_for_others(pump, error);
     if (code == SKR_OK)
-        code = try_gates(pump, error);
-    if (code == SKR_OK)
-        code = read_heads(pump, &moved_heads, error);
-    if (code == SKR_OK && pump->may_have_more)
-        code = read_and_submit(pump, &moved, error);
+        code = skr_pump_share(pump, error);
+    if (code == SKR_OK && skr_pump_may_read(pump))
+        code = read_all(pump, &moved, &moved_heads, error);
     if (code != SKR_OK)
         return code;
     moved = moved || moved_heads;

@@ -9,6 +9,7 @@
 #include "outbox/order.h"
 #include "outbox/relay.h"
 #include "outbox/settler.h"
+#include "outbox/sharing.h"
 #include "outbox/waiting.h"
 
 struct skr_pump {
@@ -29,7 +30,8 @@ struct skr_pump {
     struct skr_waiting waiting;
     struct skr_order order;  // of ordered queues
     struct skr_heads heads;  // partitions to be read from their heads
-    bool is_draining;        // what is under way ends, and nothing begins
+    struct skr_sharing sharing;
+    bool is_draining;  // what is under way ends, and nothing begins
     size_t batch_capacity;
     bool may_have_more;  // the last read left rows, or something was written
     // Why the broker did not say what became of a message; code SKR_OK: it did.
@@ -68,6 +70,8 @@ skr_pump_check_lock(struct skr_pump *pump, bool is_idle,
 SKR_MUST_CHECK enum skr_code
 skr_pump_take(struct skr_pump *pump, struct skr_slot *slot,
               const struct skr_read *read, struct skr_error *error);
+// Says of a batch that was read how its rows are ours.
+void skr_pump_mark_claim(const struct skr_pump *pump, struct skr_slot *slot);
 // Whether its rows are ours for long enough to send one more.
 bool
 skr_pump_may_send(const struct skr_pump *pump, const struct skr_slot *slot);
@@ -75,6 +79,19 @@ skr_pump_may_send(const struct skr_pump *pump, const struct skr_slot *slot);
 // session: rows have been kept from others for too long.
 SKR_MUST_CHECK enum skr_code
 skr_pump_keep(struct skr_pump *pump, struct skr_error *error);
+
+// sharing.c: which partitions are this relay's, where several divide an ordered
+// queue among themselves.
+
+// Keeps our share, and changes it when relays come and go. While it is about to
+// change nothing is read.
+SKR_MUST_CHECK enum skr_code
+skr_pump_share(struct skr_pump *pump, struct skr_error *error);
+bool skr_pump_may_read(const struct skr_pump *pump);
+// Whether it is ours for long enough to send something of it.
+bool skr_pump_has_share(const struct skr_pump *pump);
+// Gives all of it back, for others to take at once.
+void skr_pump_leave_share(struct skr_pump *pump);
 
 // sending.c: the way of single messages to the broker and back.
 

@@ -222,6 +222,7 @@ close_session(struct skr_relay *relay)
     while (!skr_settler_wait(pump->settler, 100) && skr_clock_ms() < end)
         ;
     atomic_store(&relay->settler.owned_ms, 0);
+    skr_pump_leave_share(pump);
     skr_db_close(pump->db);
     pump->db = NULL;
     skr_senders_close(&pump->senders);
@@ -248,7 +249,8 @@ static bool
 may_go_unlocked(struct skr_relay *relay, const struct skr_error *error)
 {
     struct skr_pump *pump = &relay->pump;
-    if (relay->options.claim != SKR_CLAIM_LEASED ||
+    if ((relay->options.claim != SKR_CLAIM_LEASED &&
+         relay->options.claim != SKR_CLAIM_SLOTS) ||
         error->code != SKR_REFUSED || error->remedy != SKR_GIVE_UP)
         return false;
     if (!pump->is_unlocked)

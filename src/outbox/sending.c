@@ -248,6 +248,11 @@ submit_item(struct skr_pump *pump, struct skr_slot *slot, size_t index,
     enum skr_code code = skr_pump_check_lock(pump, false, error);
     if (code != SKR_OK)
         return code;
+    // What was held back by this would stay so: all is read anew instead.
+    if (slot->batch.claim == SKR_CLAIM_SLOTS && !skr_pump_has_share(pump))
+        return skr_fail(error, SKR_UNAVAILABLE, SKR_RECONNECT,
+                        "the leases on partitions could not be renewed in "
+                        "time: nothing more is sent on them");
     code = find_way(pump, slot, index, error);
     if (code == SKR_OK && (!skr_pump_may_send(pump, slot) ||
                            !skr_gates_admit(&pump->gates, passage)))

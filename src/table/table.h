@@ -210,6 +210,42 @@ skr_table_claim_fn(const struct skr_table *table, struct skr_db *db,
                    struct skr_position *position, const struct skr_read *read,
                    struct skr_batch *batch, struct skr_error *error);
 
+// Shares of an ordered queue, for relays that divide it among themselves by
+// leases. Every partition falls into one of the queue's slots, by a hash of its
+// key; a slot is one relay's until its lease runs out, by the database's clock.
+// read() and read_partitions() of such a table give rows of slots that are ours
+// alone, as is checked in the statement that reads. A seat is leased in the
+// same way, and says only that its owner is there.
+enum { SKR_SLOTS = 60, SKR_SEATS = 40 };
+struct skr_share {
+    uint64_t slots, seats;  // a bit each
+    int64_t epochs;         // of the slots: a slot's grows with every owner
+};
+struct skr_shares {
+    struct skr_share ours;
+    struct skr_share free;  // nobody's, or their leases ran out
+    size_t others;          // relays that are there
+};
+typedef enum skr_code
+skr_table_see_shares_fn(const struct skr_table *table, struct skr_db *db,
+                        struct skr_shares *shares, struct skr_error *error);
+// Takes what is still free of a share, for so long: afterwards see_shares()
+// tells what was.
+typedef enum skr_code
+skr_table_take_share_fn(const struct skr_table *table, struct skr_db *db,
+                        const struct skr_share *share, uint32_t lease_s,
+                        struct skr_error *error);
+// Moves the end of its leases. SKR_UNAVAILABLE when any of it is another's by
+// now; then nothing of the share is to be relied on.
+typedef enum skr_code
+skr_table_renew_share_fn(const struct skr_table *table, struct skr_db *db,
+                         const struct skr_share *share, uint32_t lease_s,
+                         struct skr_error *error);
+// Gives back what is ours of it. Nothing of it may be under way.
+typedef enum skr_code
+skr_table_give_share_fn(const struct skr_table *table, struct skr_db *db,
+                        const struct skr_share *share, struct skr_error *error);
+
 // Tells db that it is the one that waits for this table's rows: skr_db_follow()
 // says what that is good for. read() and claim() do so by themselves. Whoever
 // holds waits on another connection than those that have the locks.
@@ -235,6 +271,10 @@ skr_table_renew_fn(const struct skr_table *table, struct skr_db *db,
 // is ours; a retry or failure that came too late is marked lost. Locked: in the
 // transaction that is open on db, and ends it. Where that is over already (the
 // connection was lost) what is done leaves in a new one, and all else is lost.
+// By slots: whether all of the batch's are ours is asked in the same
+// transaction, and nobody can take them before it ends. If one is not, nothing
+// is settled, all items are lost and as they were read: the next owner sends
+// them.
 typedef enum skr_code
 skr_table_settle_fn(const struct skr_table *table, struct skr_db *db,
                     struct skr_batch *batch, struct skr_error *error);
@@ -286,10 +326,14 @@ struct skr_table_ops {
     skr_table_start_fn *start;
     skr_table_read_fn *read;
     skr_table_read_partitions_fn *read_partitions;  // NULL: it has no order
-    skr_table_claim_fn *claim;    // NULL: rows cannot be leased
-    skr_table_claim_fn *hold;     // NULL: rows cannot be locked
-    skr_table_follow_fn *follow;  // NULL together with hold
-    skr_table_renew_fn *renew;    // NULL together with claim
+    skr_table_claim_fn *claim;            // NULL: rows cannot be leased
+    skr_table_claim_fn *hold;             // NULL: rows cannot be locked
+    skr_table_follow_fn *follow;          // NULL together with hold
+    skr_table_renew_fn *renew;            // NULL together with claim
+    skr_table_see_shares_fn *see_shares;  // NULL: it cannot be divided
+    skr_table_take_share_fn *take_share;  // these together with it
+    skr_table_renew_share_fn *renew_share;
+    skr_table_give_share_fn *give_share;
     skr_table_settle_fn *settle;
     skr_table_release_fn *release;  // NULL together with claim and hold
     skr_table_leased_fn *leased;    // NULL: nobody leases rows

@@ -2,11 +2,7 @@
 // A relay on an ordered outbox: the messages of a partition one after the
 // other, whatever becomes of each.
 
-#include "base/arena.h"
-#include "conformance/relay_world.h"
-#include "db/sql.h"
-
-enum { MOST_KEYS = 64 };
+#include "conformance/relay_ordered_world.h"
 
 static int
 set_up_ordered(void **state)
@@ -18,87 +14,6 @@ set_up_ordered(void **state)
     if (skr_table_create(fixture->table, fixture->db, &error) != SKR_OK)
         fail_msg("%s", error.text);
     return 0;
-}
-
-static void
-insert_on(struct skr_db *db, const char *key, const char *body, int delay_s)
-{
-    const struct skr_value values[] = {
-        skr_bind_text(body), skr_bind_text("{\"type\":\"order.placed\"}"),
-        skr_bind_text(key), skr_bind_integer(delay_s)};
-    skr_test_run_template(db,
-                          delay_s == 0
-                              ? "INSERT INTO messenger_outbox (body, headers, "
-                                "queue_name, partition_key, created_at, "
-                                "available_at) VALUES (?, ?, 'outbox', ?, "
-                                "{now}, {now})"
-                              : "INSERT INTO messenger_outbox (body, headers, "
-                                "queue_name, partition_key, created_at, "
-                                "available_at) VALUES (?, ?, 'outbox', ?, "
-                                "{now}, {now_plus})",
-                          values, delay_s == 0 ? 3 : 4);
-}
-
-static void
-insert_keyed(struct fixture *fixture, const char *key, int number)
-{
-    char body[64];
-    snprintf(body, sizeof(body), "%s:%d", key, number);
-    insert_on(fixture->db, key, body, 0);
-}
-
-// Messages 0 to each - 1 of keys "k0", "k1", ..., by turns.
-static void
-insert_keys(struct fixture *fixture, int keys, int from, int to)
-{
-    char key[16];
-    assert_int_equal(skr_db_begin(fixture->db, SKR_BEGIN_WRITE, NULL), SKR_OK);
-    for (int number = from; number < to; number++)
-        for (int i = 0; i < keys; i++) {
-            snprintf(key, sizeof(key), "k%d", i);
-            insert_keyed(fixture, key, number);
-        }
-    assert_int_equal(skr_db_commit(fixture->db, NULL), SKR_OK);
-}
-
-static int
-number_of(const struct skr_fake_message *message)
-{
-    return atoi(strchr(message->body, ':') + 1);
-}
-
-static bool
-is_of(const struct skr_fake_message *message, const char *key)
-{
-    size_t size = strlen(key);
-    return strncmp(message->body, key, size) == 0 && message->body[size] == ':';
-}
-
-// First occurrences of a key are 0, 1, 2, ...: none is lost, none comes early.
-// Gives how many there are.
-static int
-judge_key(const struct skr_fake *fake, const char *key)
-{
-    int next = 0;
-    for (size_t i = 0; i < fake->got_count; i++) {
-        if (!is_of(&fake->got[i], key))
-            continue;
-        int number = number_of(&fake->got[i]);
-        if (number > next)
-            fail_msg("%s:%d came when %d was expected", key, number, next);
-        next += number == next;
-    }
-    return next;
-}
-
-static void
-judge(const struct fixture *fixture, int keys, int each)
-{
-    char key[16];
-    for (int i = 0; i < keys; i++) {
-        snprintf(key, sizeof(key), "k%d", i);
-        assert_int_equal(judge_key(&fixture->fake, key), each);
-    }
 }
 
 static void
@@ -174,14 +89,6 @@ refuse_k1_5_once(const struct skr_fake_message *message, size_t count,
                                                             : SKR_CONFIRMED;
 }
 
-static bool
-others_are_through(void *user)
-{
-    struct fixture *fixture = user;
-    return skr_test_number(fixture->db, ROWS " WHERE partition_key <> 'k1'") ==
-           0;
-}
-
 static void
 test_a_retry_holds_back_its_own_partition(void **state)
 {
@@ -215,31 +122,6 @@ test_what_is_scheduled_holds_back_its_own_partition(void **state)
     assert_true(skr_test_eventually(outbox_is_empty, fixture, WAIT_MS));
     stop(fixture);
     assert_int_equal(judge_key(&fixture->fake, "k1"), 3);
-}
-
-static enum skr_fate
-refuse_k1_5_for_good(const struct skr_fake_message *message, size_t count,
-                     void *user)
-{
-    const bool *is_mended = user;
-    (void)count;
-    return strcmp(message->body, "k1:5") == 0 &&
-                   !__atomic_load_n(is_mended, __ATOMIC_RELAXED)
-               ? SKR_REFUSED_FOR_GOOD
-               : SKR_CONFIRMED;
-}
-
-#define HEAD_IS_BLOCKED                                           \
-    ROWS " WHERE body = 'k1:5' AND partition_key = 'k1' AND "     \
-         "available_at = '9999-12-31 23:59:59' AND headers LIKE " \
-         "'%refuses%'"
-
-static bool
-is_blocked(void *user)
-{
-    struct fixture *fixture = user;
-    return skr_test_number(fixture->db, HEAD_IS_BLOCKED) == 1 &&
-           others_are_through(user);
 }
 
 static void
@@ -339,20 +221,6 @@ test_a_closed_route_keeps_the_order(void **state)
     judge(fixture, 3, 10);
 }
 
-static enum skr_fate
-misbehave(const struct skr_fake_message *message, size_t count, void *user)
-{
-    unsigned *seed = user;
-    (void)message;
-    if (count > 3)
-        return SKR_CONFIRMED;
-    int kind = rand_r(seed) % 100;
-    return kind < 4   ? SKR_REFUSED_ONCE
-           : kind < 5 ? SKR_UNCERTAIN
-           : kind < 6 ? SKR_ROUTE_CLOSED
-                      : SKR_CONFIRMED;
-}
-
 static void
 test_order_holds_whatever_the_broker_does(void **state)
 {
@@ -370,17 +238,6 @@ test_order_holds_whatever_the_broker_does(void **state)
     stop(fixture);
     judge(fixture, 30, 20);
     assert_int_equal(skr_test_number(fixture->db, FAILED), 0);
-}
-
-static bool
-has_several_writers(const struct fixture *fixture)
-{
-    struct skr_arena arena = {0};
-    const char *sql =
-        skr_sql_fill(skr_db_dialect(fixture->db), &arena, "{horizon}", NULL, 0);
-    bool has = sql != NULL && sql[0] != '\0';
-    skr_arena_fini(&arena);
-    return has;
 }
 
 // Ids are given at the insert: what commits later with a smaller id is neither
@@ -409,15 +266,6 @@ test_what_commits_late_is_not_passed(void **state)
 }
 
 enum { RELAYS = 3 };
-
-static void *
-run_relay(void *user)
-{
-    struct skr_error error = {0};
-    if (skr_relay_run(user, &error) != SKR_STOPPED)
-        fail_msg("%s", error.text);
-    return NULL;
-}
 
 // Several relays that share the queue work until it is empty.
 static void

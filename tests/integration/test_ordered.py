@@ -155,10 +155,24 @@ def test_on_failure_skip_goes_on_at_once(world):
                        ) == [(0,)]
 
 
-def test_leases_on_rows_are_refused(world):
+def test_partitions_can_be_leased(world):
     configure(world, options="\n        claim: lease")
+    world.check("setup")
+    publish(world, 1, "a")
+    publish(world, 2, "")
+    assert relayed(world) == ["1", "2"]
+    assert world.query("shop", "SELECT COUNT(*), COUNT(NULLIF(owner, '')) "
+                       "FROM skirnir_lease") == [(100, 0)]
+
+
+def test_leases_want_their_table(world):
+    configure(world)
+    world.check("setup")
+    configure(world, options="\n        claim: lease"
+              "\n        options: {auto_setup: false}")
     result = world.run("relay", "outbox", "--time-limit", "1")
-    assert result.returncode != 0 and "claim: locked" in result.stderr
+    assert "skirnir_lease" in result.stderr
+    assert "skirnir setup" in result.stderr
 
 
 def test_an_ordered_dsn_is_read_as_any_other(world):

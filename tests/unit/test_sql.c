@@ -93,8 +93,9 @@ test_lists_have_few_sizes(void **state)
     (void)state;
     static const struct {
         size_t count, size;
-    } cases[] = {{1, 1},   {2, 4},    {4, 4},     {5, 16},   {16, 16},
-                 {17, 64}, {65, 256}, {256, 256}, {300, 256}};
+    } cases[] = {{1, 1},     {2, 4},     {4, 4},    {5, 16},
+                 {16, 16},   {17, 64},   {65, 256}, {256, 256},
+                 {300, 512}, {512, 512}, {600, 512}};
     for (size_t i = 0; i < SKR_COUNT_OF(cases); i++)
         assert_int_equal(skr_sql_list_size(cases[i].count), cases[i].size);
     struct skr_arena arena = {0};

@@ -83,6 +83,13 @@ static const struct skr_word words[] = {
     {"union_close", ")"},
     {"insert_once", "ON CONFLICT (message_id) DO NOTHING"},
     {"lock_skip", "FOR UPDATE SKIP LOCKED"},
+    {"lock_rows", "FOR UPDATE"},
+    {"is_in_share",
+     "((SELECT COALESCE(BIT_OR(CAST(1 AS BIGINT) << slot), 0) "
+     "FROM skirnir_lease WHERE owner = '{owner}' AND slot < {slot_count} "
+     "AND expires_at > {utc_now}) >> "
+     "((hashtext(CASE WHEN partition_key = '' THEN CAST(id AS TEXT) "
+     "ELSE partition_key END) & 2147483647) % {slot_count}) & 1) = 1"},
     {"by_primary_key", ""},
     {"remove_ids", "DELETE FROM {table} WHERE id IN ({ids})"},
     {"id_row", ""},

@@ -5,6 +5,7 @@
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/hash.h"
 #include "base/text.h"
 #include "base/url.h"
 
@@ -63,6 +64,17 @@ wait_for_writer(void *user, int tries)
         return 0;
     skr_clock_sleep(-1, tries < 4 ? 1 : 5);
     return 1;
+}
+
+// Servers have functions of this kind; here it is ours, on our connections.
+static void
+hash_value(sqlite3_context *context, int count, sqlite3_value **values)
+{
+    (void)count;
+    const char *text = (const char *)sqlite3_value_text(values[0]);
+    struct skr_hash hash =
+        skr_hash_add_text(skr_hash_start(), text == NULL ? "" : text);
+    sqlite3_result_int64(context, (int64_t)((hash.low ^ hash.high) >> 1));
 }
 
 static enum skr_code
@@ -192,6 +204,10 @@ sqlite_open(struct skr_db *db, const struct skr_url *url,
     sqlite->busy_timeout_ms = (uint32_t)busy_timeout_ms;
     sqlite3_extended_result_codes(sqlite->connection, 1);
     sqlite3_busy_handler(sqlite->connection, wait_for_writer, sqlite);
+    if (sqlite3_create_function(sqlite->connection, "skirnir_hash", 1,
+                                SQLITE_UTF8 | SQLITE_DETERMINISTIC, NULL,
+                                hash_value, NULL, NULL) != SQLITE_OK)
+        return skr_fail_memory(error);
     // A commit stands for a confirm: it must survive a loss of power. The
     // journal's mode is the owner's choice and stays as it is.
     code = run(sqlite, "PRAGMA synchronous = FULL", error);

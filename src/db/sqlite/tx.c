@@ -56,6 +56,12 @@ static const struct skr_word words[] = {
     {"union_close", ")"},
     {"insert_once", "ON CONFLICT (message_id) DO NOTHING"},
     {"lock_skip", ""},
+    {"lock_rows", ""},
+    {"is_in_share", "((SELECT COALESCE(SUM(1 << slot), 0) FROM skirnir_lease "
+                    "WHERE owner = '{owner}' AND slot < {slot_count} AND "
+                    "expires_at > {utc_now}) >> "
+                    "(skirnir_hash(CASE WHEN partition_key = '' THEN id "
+                    "ELSE partition_key END) % {slot_count}) & 1) = 1"},
     {"by_primary_key", ""},
     {"remove_ids", "DELETE FROM {table} WHERE id IN ({ids})"},
     {"id_row", ""},

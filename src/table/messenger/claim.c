@@ -125,7 +125,7 @@ end_claim(const struct claiming *claiming, enum skr_code code,
           struct skr_error *error)
 {
     struct skr_batch *batch = claiming->batch;
-    struct skr_lease lease = {{0}};
+    struct skr_lease lease = {.time = ""};
     bool has_rows = code == SKR_OK && batch->count > 0;
     if (has_rows && claiming->claim == SKR_CLAIM_LEASED) {
         code = write_lease(claiming, &lease, error);

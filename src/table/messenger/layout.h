@@ -9,9 +9,10 @@
 #include "db/zone.h"
 #include "table/messenger/messenger.h"
 
-enum { SKR_LIST_SIZES = 5 };
+enum { SKR_LIST_SIZES = 6 };
 
-// A statement whose last parameters are ids, for 1, 4, 16, 64 and 256 of them.
+// A statement whose last parameters are ids, for 1, 4, 16, 64, 256 and 512 of
+// them.
 struct skr_list_sql {
     const char *sql[SKR_LIST_SIZES];
 };
@@ -46,6 +47,8 @@ struct skr_messenger {
     const char *failed_aside;  // for all others
     bool failed_readable;
     bool is_ordered;         // by partition_key
+    const char *owner;       // of its share of the queue; NULL: not divided
+    const char *lease_name;  // of the queue among leases
     struct skr_zone zone;    // that of its times
     const char *failed_now;  // the clock as the failed table has it
     const char *id_header;
@@ -75,6 +78,8 @@ struct skr_messenger {
         const char *make_due, *touch;
         const char *heads, *free;
         struct skr_list_sql lock_heads;
+        const char *shares, *add_share, *check_leases;
+        struct skr_list_sql take_share, renew_share, give_share, fence;
         const char *raise_count;
         struct skr_list_sql mark, renew, unmark, find_leased;
         const char *find_expired, *count_leased;
@@ -99,6 +104,7 @@ SKR_MUST_CHECK bool skr_messenger_fill_claim(struct skr_messenger *messenger);
 SKR_MUST_CHECK bool skr_messenger_fill_lease(struct skr_messenger *messenger);
 SKR_MUST_CHECK bool skr_messenger_fill_ordered(struct skr_messenger *messenger);
 SKR_MUST_CHECK bool skr_messenger_fill_runs(struct skr_messenger *messenger);
+SKR_MUST_CHECK bool skr_messenger_fill_shares(struct skr_messenger *messenger);
 SKR_MUST_CHECK bool
 skr_messenger_fill_partition(struct skr_messenger *messenger);
 
@@ -254,6 +260,22 @@ skr_messenger_is_pass_due(const struct skr_position *position, int64_t now_ms);
 // A reader that has not begun stands before every id, also before those that
 // somebody chose below 1.
 struct skr_value skr_messenger_bind_cursor(int64_t cursor);
+// shares.c: the owner's name, the table of leases, and whether a batch is still
+// ours, which stays so until the transaction ends.
+SKR_MUST_CHECK enum skr_code
+skr_messenger_name_owner(struct skr_messenger *messenger,
+                         struct skr_error *error);
+SKR_MUST_CHECK enum skr_code
+skr_messenger_setup_leases(const struct skr_messenger *messenger,
+                           struct skr_db *db, skr_sql_text_fn *each, void *user,
+                           struct skr_error *error);
+SKR_MUST_CHECK enum skr_code
+skr_messenger_check_leases(const struct skr_messenger *messenger,
+                           struct skr_db *db, struct skr_error *error);
+SKR_MUST_CHECK enum skr_code
+skr_messenger_fence(const struct skr_messenger *messenger, struct skr_tx tx,
+                    const struct skr_lease *lease, bool *is_ours,
+                    struct skr_error *error);
 // fetch.c
 bool skr_messenger_is_in_hand(const struct skr_read *read, int64_t row);
 bool skr_messenger_is_waiting(const struct skr_read *read, int64_t row);
@@ -265,6 +287,10 @@ skr_table_claim_fn skr_messenger_claim;
 skr_table_claim_fn skr_messenger_hold;
 skr_table_claim_fn skr_messenger_hold_runs;
 skr_table_renew_fn skr_messenger_renew;
+skr_table_see_shares_fn skr_messenger_see_shares;
+skr_table_take_share_fn skr_messenger_take_share;
+skr_table_renew_share_fn skr_messenger_renew_share;
+skr_table_give_share_fn skr_messenger_give_share;
 skr_table_settle_fn skr_messenger_settle;
 skr_table_release_fn skr_messenger_release;
 skr_table_leased_fn skr_messenger_leased;

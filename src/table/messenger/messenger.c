@@ -113,6 +113,8 @@ messenger_setup(const struct skr_table *table, struct skr_db *db,
     if (code == SKR_OK)
         code = skr_schema_write(&meta_schema, dialect, "skirnir_meta", db, each,
                                 user, error);
+    if (code == SKR_OK)
+        code = skr_messenger_setup_leases(messenger, db, each, user, error);
     if (code != SKR_OK)
         return code;
     struct skr_arena arena = {0};
@@ -232,6 +234,8 @@ messenger_check(const struct skr_table *table, struct skr_db *db,
         code = check(db, messenger->sql.check_failed, messenger->failed_table,
                      error);
     if (code == SKR_OK)
+        code = skr_messenger_check_leases(messenger, db, error);
+    if (code == SKR_OK)
         code = check_zone(messenger, db, error);
     return code;
 }
@@ -301,6 +305,10 @@ static const struct skr_table_ops ordered_ops = {
     .read_partitions = skr_messenger_read_partitions,
     .hold = skr_messenger_hold_runs,
     .follow = skr_messenger_follow,
+    .see_shares = skr_messenger_see_shares,
+    .take_share = skr_messenger_take_share,
+    .renew_share = skr_messenger_renew_share,
+    .give_share = skr_messenger_give_share,
     .settle = skr_messenger_settle,
     .release = skr_messenger_release,
     .leased = skr_messenger_leased,
@@ -421,6 +429,24 @@ fill_own(struct skr_messenger *messenger)
            skr_messenger_fill(messenger, now_sql, &messenger->sql.now);
 }
 
+static bool
+fill_all(struct skr_messenger *messenger)
+{
+    return fill_own(messenger) && skr_messenger_fill_scan(messenger) &&
+           skr_messenger_fill_rest(messenger) &&
+           skr_messenger_fill_read(messenger) &&
+           skr_messenger_fill_others(messenger) &&
+           skr_messenger_fill_find(messenger) &&
+           skr_messenger_fill_failed(messenger) &&
+           skr_messenger_fill_settle(messenger) &&
+           skr_messenger_fill_claim(messenger) &&
+           skr_messenger_fill_lease(messenger) &&
+           skr_messenger_fill_ordered(messenger) &&
+           skr_messenger_fill_partition(messenger) &&
+           skr_messenger_fill_runs(messenger) &&
+           skr_messenger_fill_shares(messenger);
+}
+
 enum skr_code
 skr_messenger_new(const struct skr_messenger_options *options,
                   struct skr_table **table, struct skr_error *error)
@@ -434,14 +460,11 @@ skr_messenger_new(const struct skr_messenger_options *options,
     made->table.ops = options->is_ordered ? &ordered_ops : &messenger_ops;
     made->dialect = options->dialect;
     code = read_zones(made, options, error);
-    if (code == SKR_OK &&
-        (!copy_options(made, options) || !fill_own(made) ||
-         !skr_messenger_fill_scan(made) || !skr_messenger_fill_rest(made) ||
-         !skr_messenger_fill_read(made) || !skr_messenger_fill_others(made) ||
-         !skr_messenger_fill_find(made) || !skr_messenger_fill_failed(made) ||
-         !skr_messenger_fill_settle(made) || !skr_messenger_fill_claim(made) ||
-         !skr_messenger_fill_lease(made) || !skr_messenger_fill_ordered(made) ||
-         !skr_messenger_fill_partition(made) || !skr_messenger_fill_runs(made)))
+    if (code == SKR_OK && !copy_options(made, options))
+        code = skr_fail_memory(error);
+    if (code == SKR_OK && options->is_divided)
+        code = skr_messenger_name_owner(made, error);
+    if (code == SKR_OK && !fill_all(made))
         code = skr_fail_memory(error);
     if (code == SKR_OK)
         code = skr_envelope_id_header(&made->arena, options->stamp_namespace,

@@ -19,6 +19,9 @@ struct skr_messenger_options {
     // claims. The name must leave room for that.
     bool keeps_sent;
     bool is_ordered;  // it has the column partition_key, and keeps to it
+    // Relays divide the queue among themselves: what is read is of this
+    // object's share alone. Ordered queues only.
+    bool is_divided;
     const char *stamp_namespace;    // as skr_outbox_options
     const struct skr_names *names;  // borrowed; NULL: none
     // In which zone other writers write (db/zone.h), here and in the failed

@@ -19,9 +19,9 @@
     "CASE WHEN " SKR_MESSENGER_READY " THEN 1 ELSE 0 END, partition_key"
 
 // Parameters: redeliver timeout, twice, queue, cursor, limit.
-#define BEYOND(queue)                               \
-    "SELECT " COLUMNS " FROM {table} WHERE " queue  \
-    " AND id > ? AND " SKR_MESSENGER_UNFINISHED " " \
+#define BEYOND(queue)                                     \
+    "SELECT " COLUMNS " FROM {table} WHERE " queue        \
+    " AND id > ? AND " SKR_MESSENGER_UNFINISHED "{ours} " \
     "ORDER BY id LIMIT ?"
 static const char beyond_sql[] = BEYOND("{queue_is_beyond}");
 static const char first_sql[] = BEYOND("{queue_is}");
@@ -33,33 +33,33 @@ static const char first_sql[] = BEYOND("{queue_is}");
     " AND {no_index}id > ? AND {no_index}id <= ? "          \
     "AND available_at > ? AND available_at <= ? "           \
     "AND available_at > created_at AND " SKR_MESSENGER_FREE \
-    " AND NOT " SKR_MESSENGER_PHP " ORDER BY id LIMIT ?"
+    " AND NOT " SKR_MESSENGER_PHP "{ours} ORDER BY id LIMIT ?"
 static const char due_ids_sql[] = DUE_IDS("{queue_is_unindexed}");
 static const char due_by_queue_sql[] = DUE_IDS("{queue_is}");
 
 // Parameters: queue, from id, cursor, redeliver timeout, limit.
 static const char sweep_ids_sql[] =
     "SELECT id, partition_key FROM {table} WHERE {queue_is} AND id > ? "
-    "AND id <= ? AND " SKR_MESSENGER_READY " ORDER BY id LIMIT ?";
+    "AND id <= ? AND " SKR_MESSENGER_READY "{ours} ORDER BY id LIMIT ?";
 
 // What is late and not ready holds back its partition all the same.
 // Parameters: queue, from id, cursor, redeliver timeout, limit.
 static const char late_ids_sql[] =
     "SELECT id, partition_key FROM {table} WHERE {queue_is_beyond} AND id > ? "
     "AND id <= ? AND " SKR_MESSENGER_UNFINISHED
-    " AND (partition_key <> '' OR (" SKR_MESSENGER_READY ")) "
+    " AND (partition_key <> '' OR (" SKR_MESSENGER_READY ")){ours} "
     "ORDER BY id LIMIT ?";
 
 static const char by_id_sql[] =
     "SELECT " SKR_MESSENGER_COLUMNS ", 1, partition_key FROM {table} "
-    "WHERE id IN ({ids}) ORDER BY id";
+    "WHERE id IN ({ids}){ours} ORDER BY id";
 
 // Parameters: redeliver timeout, twice, queue, key, twice, cursor, limit.
 #define PARTITION                                  \
     "{union_open}SELECT " COLUMNS " FROM {table} " \
     "WHERE {queue_is} AND partition_key = ? "      \
     "AND {partition_bytes} = ? AND id <= ? "       \
-    "AND " SKR_MESSENGER_UNFINISHED " ORDER BY id LIMIT ?{union_close}"
+    "AND " SKR_MESSENGER_UNFINISHED "{ours} ORDER BY id LIMIT ?{union_close}"
 enum {
     PARTITION_PARAMETERS = 7,
     MOST_ROWS = 64,  // of one partition

@@ -363,16 +363,43 @@ is_one_statement(const struct skr_batch *batch)
     return all_done;
 }
 
+static void
+lose_all(struct skr_batch *batch)
+{
+    for (size_t i = 0; i < batch->count; i++) {
+        batch->items[i].state = SKR_READ;
+        batch->items[i].lost = true;
+    }
+}
+
+static enum skr_code
+settle_share(struct settling *settling, struct skr_error *error)
+{
+    bool is_ours = false;
+    enum skr_code code =
+        skr_messenger_fence(settling->messenger, settling->tx,
+                            &settling->batch->lease, &is_ours, error);
+    if (code != SKR_OK)
+        return code;
+    if (is_ours)
+        return settle_all(settling, error);
+    lose_all(settling->batch);
+    return SKR_OK;
+}
+
 static enum skr_code
 settle_once(struct settling *settling, struct skr_db *db,
             struct skr_error *error)
 {
-    if (is_one_statement(settling->batch))
+    bool is_divided = settling->batch->claim == SKR_CLAIM_SLOTS;
+    if (!is_divided && is_one_statement(settling->batch))
         return finish_done(settling, error);
     enum skr_code code = skr_db_begin(db, SKR_BEGIN_WRITE, error);
     if (code != SKR_OK)
         return code;
-    return end_settling(settling, db, settle_all(settling, error), error);
+    code = is_divided ? settle_share(settling, error)
+                      : settle_all(settling, error);
+    return end_settling(settling, db, code, error);
 }
 
 // In no transaction that is open, tried again when others were in the way.
@@ -431,7 +458,8 @@ skr_messenger_release(const struct skr_table *table, struct skr_db *db,
         .is_leased = true,
     };
     switch (batch->claim) {
-    case SKR_CLAIM_NONE: return SKR_OK;
+    case SKR_CLAIM_NONE:
+    case SKR_CLAIM_SLOTS: return SKR_OK;
     case SKR_CLAIM_LOCKED: skr_db_rollback(db); return SKR_OK;
     case SKR_CLAIM_LEASED: break;
     }

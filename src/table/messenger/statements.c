@@ -11,11 +11,13 @@
 
 enum { MOST_TRIES = 5, LONGEST_TRYING_MS = 1000 };
 
+_Static_assert(SKR_SLOTS == 60, "statements know it as {slot_count}");
+
 static const char *
 fill(struct skr_messenger *messenger, const char *sql_template, const char *ids,
      const char *id_rows)
 {
-    enum { OWN_WORDS = 6 };
+    enum { OWN_WORDS = 9 };
     struct skr_word words[OWN_WORDS + SKR_ZONE_WORDS] = {
         {"table", messenger->name},
         {"queue_hex", messenger->queue_hex},
@@ -24,6 +26,9 @@ fill(struct skr_messenger *messenger, const char *sql_template, const char *ids,
         {"failed_now", messenger->failed_now},
         {"ids", ids},
         {"id_rows", id_rows},
+        {"owner", messenger->owner == NULL ? "" : messenger->owner},
+        {"slot_count", "60"},
+        {"ours", messenger->owner == NULL ? "" : " AND {is_in_share}"},
     };
     size_t count =
         OWN_WORDS + skr_zone_words(&messenger->zone, words + OWN_WORDS);

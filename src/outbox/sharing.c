@@ -1,0 +1,241 @@
+// SPDX-License-Identifier: MIT
+// Dividing an ordered queue among relays. Each has some of the slots that its
+// partitions fall into, by leases, and works them as if it were alone. When
+// relays come and go slots change hands: then a relay lets what is under way
+// come to its end, changes its share, and reads anew from the start. So nothing
+// has to be known of a slot but whether it is ours.
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "outbox/pump.h"
+
+enum {
+    LOOK_MS = 1000,  // how soon one who comes or goes is noticed
+    MOST_ROUNDS = 8,
+};
+
+static bool
+is_divided(const struct skr_pump *pump)
+{
+    return pump->options->claim == SKR_CLAIM_SLOTS;
+}
+
+static uint32_t
+lease_s(const struct skr_pump *pump)
+{
+    return pump->options->lease_ms / 1000;
+}
+
+static size_t
+count_bits(uint64_t bits)
+{
+    size_t count = 0;
+    for (; bits != 0; bits &= bits - 1)
+        count++;
+    return count;
+}
+
+// So many of them, the lowest.
+static uint64_t
+some_of(uint64_t bits, size_t count)
+{
+    uint64_t some = 0;
+    for (; bits != 0 && count > 0; count--) {
+        some |= bits & (~bits + 1);
+        bits &= bits - 1;
+    }
+    return some;
+}
+
+void
+skr_sharing_plan(const struct skr_shares *shares, struct skr_share *give,
+                 struct skr_share *take)
+{
+    *give = *take = (struct skr_share){.slots = 0};
+    if (shares->ours.seats == 0) {
+        take->seats = some_of(shares->free.seats, 1);
+        return;
+    }
+    size_t relays = shares->others + 1;
+    size_t most = (SKR_SLOTS + relays - 1) / relays;
+    size_t ours = count_bits(shares->ours.slots);
+    if (ours > most)
+        give->slots = some_of(shares->ours.slots, ours - most);
+    else
+        take->slots = some_of(shares->free.slots, most - ours);
+}
+
+static bool
+is_empty(const struct skr_share *share)
+{
+    return share->slots == 0 && share->seats == 0;
+}
+
+static bool
+is_same(const struct skr_share *one, const struct skr_share *other)
+{
+    return one->slots == other->slots && one->seats == other->seats &&
+           one->epochs == other->epochs;
+}
+
+bool
+skr_pump_may_read(const struct skr_pump *pump)
+{
+    return !is_divided(pump) ||
+           (!pump->sharing.is_changing && pump->sharing.share.slots != 0);
+}
+
+bool
+skr_pump_has_share(const struct skr_pump *pump)
+{
+    return skr_clock_ms() - pump->sharing.leased_ms <
+           (int64_t)pump->options->lease_ms * 2 / 3;
+}
+
+static enum skr_code
+renew(struct skr_pump *pump, struct skr_error *error)
+{
+    const struct skr_table *table = pump->options->table;
+    struct skr_sharing *sharing = &pump->sharing;
+    int64_t now_ms = skr_clock_ms();
+    if (is_empty(&sharing->share) ||
+        now_ms - sharing->leased_ms < pump->options->lease_ms / 3)
+        return SKR_OK;
+    enum skr_code code = table->ops->renew_share(
+        table, pump->db, &sharing->share, lease_s(pump), error);
+    if (code == SKR_OK)
+        sharing->leased_ms = now_ms;
+    else if (error->remedy == SKR_TRY_AGAIN && skr_pump_has_share(pump))
+        code = SKR_OK;
+    return code;
+}
+
+static enum skr_code
+look(struct skr_pump *pump, struct skr_error *error)
+{
+    const struct skr_table *table = pump->options->table;
+    struct skr_sharing *sharing = &pump->sharing;
+    struct skr_shares shares;
+    struct skr_share give, take;
+    int64_t now_ms = skr_clock_ms();
+    if (now_ms < sharing->next_look_ms || sharing->is_changing)
+        return SKR_OK;
+    enum skr_code code =
+        table->ops->see_shares(table, pump->db, &shares, error);
+    if (code != SKR_OK)
+        return code;
+    // At the start there may be what an earlier session has left.
+    bool is_known = is_same(&shares.ours, &sharing->share);
+    if (!is_known && !is_empty(&sharing->share))
+        return skr_fail(error, SKR_UNAVAILABLE, SKR_RECONNECT,
+                        "the leases on partitions ran out, and another relay "
+                        "has them");
+    sharing->next_look_ms = now_ms + LOOK_MS;
+    skr_sharing_plan(&shares, &give, &take);
+    sharing->is_changing = !is_known || !is_empty(&give) || !is_empty(&take);
+    return SKR_OK;
+}
+
+static bool
+is_quiet(struct skr_pump *pump)
+{
+    return skr_senders_pending(&pump->senders) == 0 &&
+           skr_settler_find_open(pump->settler) == NULL &&
+           skr_settler_wait(pump->settler, 0);
+}
+
+// One step towards what the plan says, unless it is the last; *is_done: the
+// plan says nothing more.
+static enum skr_code
+change_once(struct skr_pump *pump, bool is_last, bool *is_done,
+            struct skr_error *error)
+{
+    const struct skr_table *table = pump->options->table;
+    struct skr_sharing *sharing = &pump->sharing;
+    struct skr_shares shares;
+    struct skr_share give, take;
+    enum skr_code code =
+        table->ops->see_shares(table, pump->db, &shares, error);
+    if (code != SKR_OK)
+        return code;
+    sharing->share = shares.ours;
+    skr_sharing_plan(&shares, &give, &take);
+    *is_done = is_last || (is_empty(&give) && is_empty(&take));
+    if (*is_done)
+        return SKR_OK;
+    if (!is_empty(&give))
+        code = table->ops->give_share(table, pump->db, &give, error);
+    if (code == SKR_OK && !is_empty(&take))
+        code = table->ops->take_share(table, pump->db, &take, lease_s(pump),
+                                      error);
+    return code;
+}
+
+static void
+say_share(const struct skr_pump *pump)
+{
+    skr_log(&pump->options->log, SKR_LOG_INFO, "relay.share",
+            SKR_LOG_TEXT("name", pump->options->name),
+            SKR_LOG_NUMBER("slots", count_bits(pump->sharing.share.slots)),
+            SKR_LOG_NUMBER("of", SKR_SLOTS));
+}
+
+// The end of the lease counts from before anything was taken or renewed.
+static enum skr_code
+change(struct skr_pump *pump, struct skr_error *error)
+{
+    const struct skr_table *table = pump->options->table;
+    struct skr_sharing *sharing = &pump->sharing;
+    const uint64_t before = sharing->share.slots;
+    int64_t now_ms = skr_clock_ms();
+    bool is_done = false;
+    enum skr_code code = SKR_OK;
+    // Others take and give at the same time: what is left is for the next look.
+    for (int i = 1; !is_done && code == SKR_OK; i++)
+        code = change_once(pump, i == MOST_ROUNDS, &is_done, error);
+    if (code == SKR_OK && !is_empty(&sharing->share))
+        code = table->ops->renew_share(table, pump->db, &sharing->share,
+                                       lease_s(pump), error);
+    if (code == SKR_OK)
+        code = table->ops->start(table, pump->db, &pump->position, error);
+    if (code != SKR_OK)
+        return code;
+    sharing->leased_ms = now_ms;
+    sharing->is_changing = false;
+    skr_waiting_clear(&pump->waiting);
+    skr_pump_begin_order(pump);
+    if (sharing->share.slots != before)
+        say_share(pump);
+    return SKR_OK;
+}
+
+enum skr_code
+skr_pump_share(struct skr_pump *pump, struct skr_error *error)
+{
+    if (!is_divided(pump))
+        return SKR_OK;
+    enum skr_code code = renew(pump, error);
+    if (code == SKR_OK)
+        code = look(pump, error);
+    if (code == SKR_OK && pump->sharing.is_changing) {
+        pump->is_draining = true;
+        pump->may_have_more = true;
+        if (is_quiet(pump))
+            code = change(pump, error);
+    }
+    // Others have all of it.
+    if (!pump->sharing.is_changing && pump->sharing.share.slots == 0)
+        pump->may_have_more = false;
+    return code;
+}
+
+void
+skr_pump_leave_share(struct skr_pump *pump)
+{
+    const struct skr_table *table = pump->options->table;
+    if (is_divided(pump) && pump->db != NULL && !is_empty(&pump->sharing.share))
+        // What is not given back runs out.
+        (void)!table->ops->give_share(table, pump->db, &pump->sharing.share,
+                                      NULL);
+    pump->sharing = (struct skr_sharing){.is_changing = false};
+}

@@ -1,0 +1,369 @@
+// SPDX-License-Identifier: MIT
+// Ordered queues that relays divide among themselves by leases. Partitions fall
+// into slots, and skirnir_lease has a row for each slot of each queue. Slots,
+// and not partitions: a relay that has its share reads and settles like one
+// that is alone, and leases cost nothing by the message.
+//
+// Whoever settles locks the rows of his slots first and sees whether they are
+// his; whoever takes over has to write those rows. So one is over before the
+// other begins, however late it comes.
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/text.h"
+#include "table/messenger/layout.h"
+#include "table/schema.h"
+
+#include <string.h>
+
+#define LEASES "skirnir_lease"
+#define OURS "owner = '{owner}'"
+#define IS_FREE "(owner = '' OR expires_at <= {now})"
+
+enum { NUMBERS = SKR_SLOTS + SKR_SEATS };
+
+static const struct skr_index lease_indexes[] = {
+    {.name = "idx_lease_owner", .columns = "owner"},
+};
+
+// Seats have the numbers after the slots.
+static const struct skr_schema lease_schema = {
+    .columns = "queue_name {key_text} NOT NULL,\n"
+               "    slot INTEGER NOT NULL,\n"
+               "    owner VARCHAR(40) NOT NULL,\n"
+               "    epoch BIGINT NOT NULL,\n"
+               "    expires_at {timestamp} NOT NULL,\n"
+               "    PRIMARY KEY (queue_name, slot)",
+    .indexes = lease_indexes,
+    .index_count = SKR_COUNT_OF(lease_indexes),
+};
+
+static const char check_sql[] =
+    "SELECT queue_name, slot, owner, epoch, expires_at FROM " LEASES " LIMIT 0";
+// Parameters: queue, number.
+static const char add_sql[] =
+    "INSERT INTO " LEASES " (queue_name, slot, owner, epoch, expires_at) "
+    "VALUES (?, ?, '', 0, {now})";
+enum { IS_OURS = 1, IS_FREE_NOW = 2 };
+// Parameter: queue.
+static const char see_sql[] = "SELECT slot, epoch, CASE WHEN " OURS
+                              " THEN 1 WHEN " IS_FREE " THEN 2 ELSE 0 END "
+                              "FROM " LEASES " WHERE queue_name = ?";
+// Parameters: seconds, queue, numbers.
+static const char take_sql[] =
+    "UPDATE " LEASES "{by_primary_key} SET " OURS ", epoch = epoch + 1, "
+    "expires_at = {now_plus} WHERE queue_name = ? AND " IS_FREE
+    " AND slot IN ({ids})";
+// Parameters: seconds, queue, numbers.
+static const char renew_sql[] =
+    "UPDATE " LEASES "{by_primary_key} SET expires_at = {now_plus} "
+    "WHERE queue_name = ? AND " OURS " AND slot IN ({ids})";
+// Parameters: queue, numbers.
+static const char give_sql[] =
+    "UPDATE " LEASES "{by_primary_key} SET owner = '', expires_at = {now} "
+    "WHERE queue_name = ? AND " OURS " AND slot IN ({ids})";
+// Parameters: queue, numbers.
+static const char fence_sql[] =
+    "SELECT epoch FROM " LEASES "{by_primary_key} "
+    "WHERE queue_name = ? AND " OURS " AND slot IN ({ids}) {lock_rows}";
+
+bool
+skr_messenger_fill_shares(struct skr_messenger *messenger)
+{
+    if (messenger->owner == NULL)
+        return true;
+    // Whatever zone the rows are in: a clock that jumps would end leases.
+    const struct skr_zone zone = messenger->zone;
+    messenger->zone = (struct skr_zone){.is_utc = true};
+    bool ok =
+        skr_messenger_fill(messenger, add_sql, &messenger->sql.add_share) &&
+        skr_messenger_fill(messenger, check_sql,
+                           &messenger->sql.check_leases) &&
+        skr_messenger_fill(messenger, see_sql, &messenger->sql.shares) &&
+        skr_messenger_fill_list(messenger, take_sql,
+                                &messenger->sql.take_share) &&
+        skr_messenger_fill_list(messenger, renew_sql,
+                                &messenger->sql.renew_share) &&
+        skr_messenger_fill_list(messenger, give_sql,
+                                &messenger->sql.give_share) &&
+        skr_messenger_fill_list(messenger, fence_sql, &messenger->sql.fence);
+    messenger->zone = zone;
+    return ok;
+}
+
+// A new one for every table object: no two relays ever have the same.
+enum skr_code
+skr_messenger_name_owner(struct skr_messenger *messenger,
+                         struct skr_error *error)
+{
+    struct skr_id id;
+    char text[SKR_ID_TEXT_SIZE];
+    enum skr_code code = skr_id_new(&id, error);
+    if (code != SKR_OK)
+        return code;
+    skr_id_format(id, text);
+    messenger->owner = skr_arena_text(&messenger->arena, text, strlen(text));
+    // In this order, as names of queues may end with blanks.
+    messenger->lease_name = skr_arena_format(&messenger->arena, "%s/%s",
+                                             messenger->queue, messenger->name);
+    if (messenger->owner == NULL || messenger->lease_name == NULL)
+        return skr_fail_memory(error);
+    return SKR_OK;
+}
+
+enum skr_code
+skr_messenger_setup_leases(const struct skr_messenger *messenger,
+                           struct skr_db *db, skr_sql_text_fn *each, void *user,
+                           struct skr_error *error)
+{
+    if (messenger->owner == NULL)
+        return SKR_OK;
+    return skr_schema_write(&lease_schema, messenger->dialect, LEASES, db, each,
+                            user, error);
+}
+
+enum skr_code
+skr_messenger_check_leases(const struct skr_messenger *messenger,
+                           struct skr_db *db, struct skr_error *error)
+{
+    if (messenger->owner == NULL)
+        return SKR_OK;
+    enum skr_code code = skr_tx_run(
+        skr_db_tx(db),
+        &(struct skr_statement){.sql = messenger->sql.check_leases}, error);
+    if (code == SKR_MISSING)
+        return skr_fail(error, SKR_MISSING, SKR_GIVE_UP,
+                        "there is no table " LEASES "; run `skirnir setup`");
+    if (code != SKR_OK) {
+        skr_error_prefix(error, "table " LEASES);
+        return code;
+    }
+    return skr_schema_check_engine(skr_db_tx(db), LEASES, error);
+}
+
+struct seeing {
+    struct skr_shares *shares;
+    size_t seen;
+};
+
+static void
+add_to_share(struct skr_share *share, int64_t number, int64_t epoch)
+{
+    if (number < SKR_SLOTS) {
+        share->slots |= UINT64_C(1) << number;
+        share->epochs += epoch;
+    } else {
+        share->seats |= UINT64_C(1) << (number - SKR_SLOTS);
+    }
+}
+
+static enum skr_code
+see_row(const struct skr_value *columns, size_t count, void *user,
+        struct skr_error *error)
+{
+    (void)count;
+    (void)error;
+    struct seeing *seeing = user;
+    int64_t number = columns[0].integer;
+    if (number < 0 || number >= NUMBERS)
+        return SKR_OK;
+    seeing->seen++;
+    if (columns[2].integer == IS_OURS)
+        add_to_share(&seeing->shares->ours, number, columns[1].integer);
+    else if (columns[2].integer == IS_FREE_NOW)
+        add_to_share(&seeing->shares->free, number, columns[1].integer);
+    else
+        seeing->shares->others += number >= SKR_SLOTS;
+    return SKR_OK;
+}
+
+static enum skr_code
+see(const struct skr_messenger *messenger, struct skr_tx tx,
+    struct seeing *seeing, struct skr_error *error)
+{
+    const struct skr_value queue = skr_bind_text(messenger->lease_name);
+    *seeing->shares = (struct skr_shares){.others = 0};
+    seeing->seen = 0;
+    return skr_tx_run(tx,
+                      &(struct skr_statement){.sql = messenger->sql.shares,
+                                              .values = &queue,
+                                              .value_count = 1,
+                                              .each_row = see_row,
+                                              .user = seeing},
+                      error);
+}
+
+static enum skr_code
+add_rows(const struct skr_messenger *messenger, struct skr_db *db,
+         struct skr_error *error)
+{
+    enum skr_code code = SKR_OK;
+    for (int64_t number = 0; number < NUMBERS && code == SKR_OK; number++) {
+        const struct skr_value values[] = {skr_bind_text(messenger->lease_name),
+                                           skr_bind_integer(number)};
+        code = skr_tx_run(skr_db_tx(db),
+                          &(struct skr_statement){
+                              .sql = messenger->sql.add_share,
+                              .values = values,
+                              .value_count = SKR_COUNT_OF(values),
+                          },
+                          error);
+        // Where nobody can be kept out another adds them too.
+        if (code == SKR_DUPLICATE) {
+            skr_error_clear(error);
+            code = SKR_OK;
+        }
+    }
+    return code;
+}
+
+// The first to look at a queue makes its rows, and only one does.
+static enum skr_code
+make_rows(const struct skr_messenger *messenger, struct skr_db *db,
+          struct seeing *seeing, struct skr_error *error)
+{
+    enum skr_code code = skr_schema_begin(db, error);
+    if (code != SKR_OK)
+        return code;
+    code = see(messenger, skr_db_tx(db), seeing, error);
+    if (code == SKR_OK && seeing->seen < NUMBERS)
+        code = add_rows(messenger, db, error);
+    return skr_schema_end(db, code, error);
+}
+
+enum skr_code
+skr_messenger_see_shares(const struct skr_table *table, struct skr_db *db,
+                         struct skr_shares *shares, struct skr_error *error)
+{
+    const struct skr_messenger *messenger = skr_messenger_of(table);
+    struct skr_tries tries = {.started_ms = skr_clock_ms()};
+    struct seeing seeing = {.shares = shares};
+    struct skr_error failure = {0};
+    enum skr_code code;
+    do {
+        code = see(messenger, skr_db_tx(db), &seeing, &failure);
+        if (code == SKR_OK && seeing.seen == NUMBERS)
+            return SKR_OK;
+        if (code == SKR_OK)
+            code = make_rows(messenger, db, &seeing, &failure);
+    } while (code == SKR_OK ||
+             skr_messenger_may_try_again(&tries, code, &failure));
+    if (error != NULL)
+        *error = failure;
+    return code;
+}
+
+// Writes rows of a share. The numbers go up, so that two who write the same
+// wait for each other and do not deadlock.
+static enum skr_code
+write_share(struct skr_tx tx, const struct skr_share *share,
+            const struct skr_list_run *run, uint64_t *missed,
+            struct skr_error *error)
+{
+    int64_t numbers[NUMBERS];
+    uint64_t affected = 0;
+    struct skr_list_run listed = *run;
+    listed.rows = numbers;
+    listed.affected = &affected;
+    for (int64_t number = 0; number < SKR_SLOTS; number++)
+        if (share->slots >> number & 1)
+            numbers[listed.count++] = number;
+    for (int64_t number = 0; number < SKR_SEATS; number++)
+        if (share->seats >> number & 1)
+            numbers[listed.count++] = SKR_SLOTS + number;
+    enum skr_code code = skr_messenger_run_list(tx, &listed, error);
+    *missed = listed.count - affected;
+    return code;
+}
+
+enum skr_code
+skr_messenger_take_share(const struct skr_table *table, struct skr_db *db,
+                         const struct skr_share *share, uint32_t lease_s,
+                         struct skr_error *error)
+{
+    const struct skr_messenger *messenger = skr_messenger_of(table);
+    const struct skr_list_run run = {
+        .sql = &messenger->sql.take_share,
+        .first = {skr_bind_integer(lease_s),
+                  skr_bind_text(messenger->lease_name)},
+        .first_count = 2,
+    };
+    uint64_t missed = 0;
+    return write_share(skr_db_tx(db), share, &run, &missed, error);
+}
+
+enum skr_code
+skr_messenger_renew_share(const struct skr_table *table, struct skr_db *db,
+                          const struct skr_share *share, uint32_t lease_s,
+                          struct skr_error *error)
+{
+    const struct skr_messenger *messenger = skr_messenger_of(table);
+    const struct skr_list_run run = {
+        .sql = &messenger->sql.renew_share,
+        .first = {skr_bind_integer(lease_s),
+                  skr_bind_text(messenger->lease_name)},
+        .first_count = 2,
+    };
+    uint64_t missed = 0;
+    enum skr_code code =
+        write_share(skr_db_tx(db), share, &run, &missed, error);
+    if (code != SKR_OK || missed == 0)
+        return code;
+    return skr_fail(error, SKR_UNAVAILABLE, SKR_RECONNECT,
+                    "the leases on partitions ran out, and another relay has "
+                    "them");
+}
+
+enum skr_code
+skr_messenger_give_share(const struct skr_table *table, struct skr_db *db,
+                         const struct skr_share *share, struct skr_error *error)
+{
+    const struct skr_messenger *messenger = skr_messenger_of(table);
+    const struct skr_list_run run = {
+        .sql = &messenger->sql.give_share,
+        .first = {skr_bind_text(messenger->lease_name)},
+        .first_count = 1,
+    };
+    uint64_t missed = 0;
+    return write_share(skr_db_tx(db), share, &run, &missed, error);
+}
+
+struct fence {
+    uint64_t slots;
+    int64_t epochs;
+};
+
+static enum skr_code
+count_slot(const struct skr_value *columns, size_t count, void *user,
+           struct skr_error *error)
+{
+    (void)count;
+    (void)error;
+    struct fence *fence = user;
+    fence->slots++;
+    fence->epochs += columns[0].integer;
+    return SKR_OK;
+}
+
+enum skr_code
+skr_messenger_fence(const struct skr_messenger *messenger, struct skr_tx tx,
+                    const struct skr_lease *lease, bool *is_ours,
+                    struct skr_error *error)
+{
+    int64_t numbers[SKR_SLOTS];
+    struct fence fence = {.slots = 0};
+    struct skr_list_run run = {
+        .sql = &messenger->sql.fence,
+        .first = {skr_bind_text(messenger->lease_name)},
+        .first_count = 1,
+        .rows = numbers,
+        .each_row = count_slot,
+        .user = &fence,
+    };
+    for (int64_t number = 0; number < SKR_SLOTS; number++)
+        if (lease->slots >> number & 1)
+            numbers[run.count++] = number;
+    enum skr_code code = skr_messenger_run_list(tx, &run, error);
+    *is_ours = fence.slots == run.count && fence.epochs == lease->epochs;
+    return code;
+}

@@ -1,0 +1,330 @@
+// SPDX-License-Identifier: MIT
+// Relays that divide an ordered queue among themselves by leases on partitions:
+// each works its share as if it were alone, and shares change hands when relays
+// come, go and die.
+
+#include "conformance/relay_ordered_world.h"
+#include "support/faulty_database.h"
+
+enum { MOST_RELAYS = 4, LEASE_MS = 3000 };
+
+#define SLOTS_OF_OTHERS \
+    "SELECT COUNT(*) FROM skirnir_lease WHERE slot < 60 AND owner <> '' "
+
+// Each relay is an owner of its own, as in a process of its own.
+struct member {
+    struct skr_table *table;
+    struct skr_relay_options options;
+    struct skr_relay *relay;
+    pthread_t thread;
+};
+
+static struct skr_table *
+make_divided(const struct fixture *fixture)
+{
+    const struct skr_messenger_options options = {
+        .dialect = skr_db_dialect(fixture->db),
+        .table = "messenger_outbox",
+        .queue = "outbox",
+        .sweep_ms = 500,
+        .is_ordered = true,
+        .is_divided = true,
+        .transport = "outbox",
+        .failed_table = "messenger_messages",
+        .failed_queue = "failed",
+    };
+    struct skr_table *table = NULL;
+    struct skr_error error = {0};
+    if (skr_messenger_new(&options, &table, &error) != SKR_OK)
+        fail_msg("%s", error.text);
+    return table;
+}
+
+static int
+set_up_divided(void **state)
+{
+    set_up_as(state, true);
+    struct fixture *fixture = *state;
+    skr_table_free(fixture->table);
+    fixture->table = make_divided(fixture);
+    fixture->options.table = fixture->table;
+    fixture->options.claim = SKR_CLAIM_SLOTS;
+    fixture->options.lease_ms = LEASE_MS;
+    fixture->options.blocks_partitions = true;
+    fixture->options.in_flight = 60;
+    struct skr_error error = {0};
+    if (skr_table_create(fixture->table, fixture->db, &error) != SKR_OK)
+        fail_msg("%s", error.text);
+    return 0;
+}
+
+static void
+join_in(struct fixture *fixture, struct member *member)
+{
+    struct skr_error error = {0};
+    member->table = make_divided(fixture);
+    member->options = fixture->options;
+    member->options.table = member->table;
+    if (skr_relay_new(&member->options, &member->relay, &error) != SKR_OK)
+        fail_msg("%s", error.text);
+    pthread_create(&member->thread, NULL, run_relay, member->relay);
+}
+
+static void
+leave(struct member *member)
+{
+    skr_relay_stop(member->relay);
+    pthread_join(member->thread, NULL);
+    skr_relay_free(member->relay);
+    skr_table_free(member->table);
+}
+
+struct wanted {
+    struct fixture *fixture;
+    int owners;  // that have the same number of slots each
+};
+
+static bool
+is_even(void *user)
+{
+    const struct wanted *wanted = user;
+    char sql[256];
+    snprintf(sql, sizeof(sql),
+             "SELECT COUNT(*) FROM (SELECT owner FROM skirnir_lease WHERE "
+             "slot < 60 AND owner <> '' GROUP BY owner HAVING COUNT(*) = %d) "
+             "AS shares",
+             SKR_SLOTS / wanted->owners);
+    return skr_test_number(wanted->fixture->db, sql) == wanted->owners;
+}
+
+static bool
+eventually_even(struct fixture *fixture, int owners)
+{
+    struct wanted wanted = {fixture, owners};
+    return skr_test_eventually(is_even, &wanted, WAIT_MS);
+}
+
+static void
+test_a_relay_alone_has_all_of_it(void **state)
+{
+    struct fixture *fixture = *state;
+    insert_keys(fixture, 50, 0, 20);
+    for (int i = 0; i < 50; i++)
+        insert_on(fixture->db, "", "free:0", 0);
+    run_until_empty(fixture);
+    judge(fixture, 50, 20);
+    assert_int_equal(fixture->fake.got_count, 1050);
+    assert_int_equal(fixture->troubles, 0);
+    assert_int_equal(skr_test_number(fixture->db, ROWS), 0);
+    // What was its own is anybody's when it ends.
+    assert_int_equal(skr_test_number(fixture->db, SLOTS_OF_OTHERS), 0);
+}
+
+static void
+test_relays_come_and_go_and_the_order_holds(void **state)
+{
+    struct fixture *fixture = *state;
+    struct member members[3];
+    join_in(fixture, &members[0]);
+    insert_keys(fixture, 40, 0, 20);
+    assert_true(eventually_even(fixture, 1));
+    join_in(fixture, &members[1]);
+    insert_keys(fixture, 40, 20, 40);
+    assert_true(eventually_even(fixture, 2));
+    join_in(fixture, &members[2]);
+    insert_keys(fixture, 40, 40, 60);
+    assert_true(eventually_even(fixture, 3));
+    leave(&members[0]);
+    insert_keys(fixture, 40, 60, 80);
+    assert_true(eventually_even(fixture, 2));
+    assert_true(skr_test_eventually(outbox_is_empty, fixture, WAIT_MS));
+    leave(&members[1]);
+    leave(&members[2]);
+    judge(fixture, 40, 80);
+    // Nobody died: nothing came twice.
+    assert_int_equal(fixture->fake.got_count, 40 * 80);
+    assert_int_equal(fixture->troubles, 0);
+}
+
+static void
+test_order_holds_whatever_the_broker_does(void **state)
+{
+    struct fixture *fixture = *state;
+    struct member members[MOST_RELAYS];
+    unsigned seed = (unsigned)skr_clock_wall_us();
+    print_message("seed %u\n", seed);
+    fixture->fake.fate = misbehave;
+    fixture->fake.user = &seed;
+    fixture->options.retry.max_retries = 100;
+    insert_keys(fixture, 30, 0, 20);
+    for (int i = 0; i < MOST_RELAYS; i++)
+        join_in(fixture, &members[i]);
+    assert_true(skr_test_eventually(outbox_is_empty, fixture, 60000));
+    for (int i = 0; i < MOST_RELAYS; i++)
+        leave(&members[i]);
+    judge(fixture, 30, 20);
+    assert_int_equal(skr_test_number(fixture->db, FAILED), 0);
+}
+
+static void
+test_a_partition_is_blocked_and_the_others_go_on(void **state)
+{
+    struct fixture *fixture = *state;
+    bool is_mended = false;
+    fixture->fake.fate = refuse_k1_5_for_good;
+    fixture->fake.user = &is_mended;
+    insert_keys(fixture, 3, 0, 10);
+    run_until_empty(fixture);
+    assert_true(is_blocked(fixture));
+    assert_int_equal(skr_test_number(fixture->db, ROWS), 5);
+    assert_int_equal(judge_key(&fixture->fake, "k1"), 6);
+}
+
+// A relay that was killed has left leases that nobody renews.
+static void
+test_the_share_of_a_dead_relay_is_taken_when_its_lease_runs_out(void **state)
+{
+    struct fixture *fixture = *state;
+    struct skr_table *dead = make_divided(fixture);
+    struct skr_shares shares;
+    const struct skr_share share = {.slots = (UINT64_C(1) << 30) - 1,
+                                    .seats = 1};
+    assert_int_equal(dead->ops->see_shares(dead, fixture->db, &shares, NULL),
+                     SKR_OK);
+    assert_int_equal(dead->ops->take_share(dead, fixture->db, &share, 3, NULL),
+                     SKR_OK);
+    int64_t began_ms = skr_clock_ms();
+    insert_keys(fixture, 40, 0, 5);
+    start(fixture);
+    assert_true(skr_test_eventually(outbox_is_empty, fixture, WAIT_MS));
+    int64_t took_ms = skr_clock_ms() - began_ms;
+    stop(fixture);
+    judge(fixture, 40, 5);
+    // Not before, by a clock of whole seconds, and not long after.
+    assert_in_range(took_ms, 1900, 8000);
+    skr_table_free(dead);
+}
+
+static bool
+got_half(void *user)
+{
+    struct fixture *fixture = user;
+    return skr_fake_got(&fixture->fake) >= 100;
+}
+
+static bool
+has_trouble(void *user)
+{
+    struct fixture *fixture = user;
+    return __atomic_load_n(&fixture->troubles, __ATOMIC_ACQUIRE) > 0;
+}
+
+// Somebody has its share, as after a freeze that was longer than the lease: it
+// notices, settles nothing, and joins again.
+static void
+test_a_relay_that_lost_its_share_begins_anew(void **state)
+{
+    struct fixture *fixture = *state;
+    skr_fake_hold_back(&fixture->fake, true);
+    fixture->options.in_flight = 1000;
+    insert_keys(fixture, 100, 0, 3);
+    start(fixture);
+    assert_true(skr_test_eventually(got_half, fixture, WAIT_MS));
+    const struct skr_value seconds = skr_bind_integer(4);
+    skr_test_run_template(fixture->db,
+                          "UPDATE skirnir_lease SET owner = 'another', epoch = "
+                          "epoch + 1, expires_at = {now_plus} WHERE owner <> "
+                          "''",
+                          &seconds, 1);
+    skr_fake_hold_back(&fixture->fake, false);
+    assert_true(skr_test_eventually(has_trouble, fixture, WAIT_MS));
+    assert_non_null(strstr(fixture->trouble, "leases on partitions"));
+    // What was confirmed meanwhile is the other one's business.
+    assert_int_equal(skr_test_number(fixture->db, ROWS), 300);
+    assert_true(skr_test_eventually(outbox_is_empty, fixture, WAIT_MS));
+    stop(fixture);
+    judge(fixture, 100, 3);
+}
+
+static bool
+has_more_trouble(void *user)
+{
+    (void)user;
+    return skr_faulty_failures() > 4;
+}
+
+// Others might have its share at the end of the lease: it stops well before,
+// by its own clock, although it is not told anything.
+static void
+test_nothing_is_sent_on_a_lease_that_is_not_renewed(void **state)
+{
+    struct fixture *fixture = *state;
+    fixture->options.database = skr_faulty_database(fixture->database.ops);
+    insert_keys(fixture, 3, 0, 1);
+    start(fixture);
+    assert_true(skr_test_eventually(outbox_is_empty, fixture, WAIT_MS));
+    skr_faulty_set(&(struct skr_fault){
+        .call = SKR_FAULTY_RUN,
+        .sql = "UPDATE skirnir_lease",
+        .count = 1000000,
+        .code = SKR_CONFLICT,
+        .remedy = SKR_TRY_AGAIN,
+    });
+    assert_true(skr_test_eventually(has_trouble, fixture, WAIT_MS));
+    insert_keys(fixture, 3, 1, 2);
+    assert_true(skr_test_eventually(has_more_trouble, fixture, WAIT_MS));
+    assert_int_equal(skr_fake_got(&fixture->fake), 3);
+    skr_faulty_set(NULL);
+    assert_true(skr_test_eventually(outbox_is_empty, fixture, WAIT_MS));
+    stop(fixture);
+    judge(fixture, 3, 2);
+}
+
+static bool
+has_standby(void *user)
+{
+    struct fixture *fixture = user;
+    return __atomic_load_n(&fixture->standbys, __ATOMIC_RELAXED) > 0;
+}
+
+static void
+test_one_who_has_the_queue_to_himself_keeps_others_out(void **state)
+{
+    struct fixture *fixture = *state;
+    struct member divided;
+    struct skr_db *holder = skr_test_connect(&fixture->database);
+    bool granted = false;
+    assert_int_equal(holder->ops->lock(holder, fixture->options.lock_name,
+                                       SKR_LOCK_ALONE, -1, 1000, &granted,
+                                       NULL),
+                     SKR_OK);
+    assert_true(granted);
+    insert_keys(fixture, 3, 0, 5);
+    join_in(fixture, &divided);
+    assert_true(skr_test_eventually(has_standby, fixture, WAIT_MS));
+    assert_int_equal(skr_fake_got(&fixture->fake), 0);
+    skr_db_close(holder);
+    assert_true(skr_test_eventually(outbox_is_empty, fixture, WAIT_MS));
+    leave(&divided);
+    judge(fixture, 3, 5);
+}
+
+#define DIVIDED(test) \
+    cmocka_unit_test_setup_teardown(test, set_up_divided, tear_down)
+
+int
+main(void)
+{
+    const struct CMUnitTest tests[] = {
+        DIVIDED(test_a_relay_alone_has_all_of_it),
+        DIVIDED(test_relays_come_and_go_and_the_order_holds),
+        DIVIDED(test_order_holds_whatever_the_broker_does),
+        DIVIDED(test_a_partition_is_blocked_and_the_others_go_on),
+        DIVIDED(
+            test_the_share_of_a_dead_relay_is_taken_when_its_lease_runs_out),
+        DIVIDED(test_a_relay_that_lost_its_share_begins_anew),
+        DIVIDED(test_nothing_is_sent_on_a_lease_that_is_not_renewed),
+        DIVIDED(test_one_who_has_the_queue_to_himself_keeps_others_out),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: MIT
+// What the suites of relays on ordered outboxes share: messages that are
+// numbered within their partition, a judge of their order, and a broker that
+// misbehaves.
+
+#ifndef SKR_TEST_RELAY_ORDERED_WORLD_H
+#define SKR_TEST_RELAY_ORDERED_WORLD_H
+
+#include "base/arena.h"
+#include "conformance/relay_world.h"
+#include "db/sql.h"
+
+static inline void
+insert_on(struct skr_db *db, const char *key, const char *body, int delay_s)
+{
+    const struct skr_value values[] = {
+        skr_bind_text(body), skr_bind_text("{\"type\":\"order.placed\"}"),
+        skr_bind_text(key), skr_bind_integer(delay_s)};
+    skr_test_run_template(db,
+                          delay_s == 0
+                              ? "INSERT INTO messenger_outbox (body, headers, "
+                                "queue_name, partition_key, created_at, "
+                                "available_at) VALUES (?, ?, 'outbox', ?, "
+                                "{now}, {now})"
+                              : "INSERT INTO messenger_outbox (body, headers, "
+                                "queue_name, partition_key, created_at, "
+                                "available_at) VALUES (?, ?, 'outbox', ?, "
+                                "{now}, {now_plus})",
+                          values, delay_s == 0 ? 3 : 4);
+}
+
+static inline void
+insert_keyed(struct fixture *fixture, const char *key, int number)
+{
+    char body[64];
+    snprintf(body, sizeof(body), "%s:%d", key, number);
+    insert_on(fixture->db, key, body, 0);
+}
+
+// Messages 0 to each - 1 of keys "k0", "k1", ..., by turns.
+static inline void
+insert_keys(struct fixture *fixture, int keys, int from, int to)
+{
+    char key[16];
+    assert_int_equal(skr_db_begin(fixture->db, SKR_BEGIN_WRITE, NULL), SKR_OK);
+    for (int number = from; number < to; number++)
+        for (int i = 0; i < keys; i++) {
+            snprintf(key, sizeof(key), "k%d", i);
+            insert_keyed(fixture, key, number);
+        }
+    assert_int_equal(skr_db_commit(fixture->db, NULL), SKR_OK);
+}
+
+static inline int
+number_of(const struct skr_fake_message *message)
+{
+    return atoi(strchr(message->body, ':') + 1);
+}
+
+static inline bool
+is_of(const struct skr_fake_message *message, const char *key)
+{
+    size_t size = strlen(key);
+    return strncmp(message->body, key, size) == 0 && message->body[size] == ':';
+}
+
+// First occurrences of a key are 0, 1, 2, ...: none is lost, none comes early.
+// Gives how many there are.
+static inline int
+judge_key(const struct skr_fake *fake, const char *key)
+{
+    int next = 0;
+    for (size_t i = 0; i < fake->got_count; i++) {
+        if (!is_of(&fake->got[i], key))
+            continue;
+        int number = number_of(&fake->got[i]);
+        if (number > next)
+            fail_msg("%s:%d came when %d was expected", key, number, next);
+        next += number == next;
+    }
+    return next;
+}
+
+static inline void
+judge(const struct fixture *fixture, int keys, int each)
+{
+    char key[16];
+    for (int i = 0; i < keys; i++) {
+        snprintf(key, sizeof(key), "k%d", i);
+        assert_int_equal(judge_key(&fixture->fake, key), each);
+    }
+}
+
+static inline enum skr_fate
+misbehave(const struct skr_fake_message *message, size_t count, void *user)
+{
+    unsigned *seed = user;
+    (void)message;
+    if (count > 3)
+        return SKR_CONFIRMED;
+    int kind = rand_r(seed) % 100;
+    return kind < 4   ? SKR_REFUSED_ONCE
+           : kind < 5 ? SKR_UNCERTAIN
+           : kind < 6 ? SKR_ROUTE_CLOSED
+                      : SKR_CONFIRMED;
+}
+
+static inline bool
+has_several_writers(const struct fixture *fixture)
+{
+    struct skr_arena arena = {0};
+    const char *sql =
+        skr_sql_fill(skr_db_dialect(fixture->db), &arena, "{horizon}", NULL, 0);
+    bool has = sql != NULL && sql[0] != '\0';
+    skr_arena_fini(&arena);
+    return has;
+}
+
+static inline enum skr_fate
+refuse_k1_5_for_good(const struct skr_fake_message *message, size_t count,
+                     void *user)
+{
+    const bool *is_mended = user;
+    (void)count;
+    return strcmp(message->body, "k1:5") == 0 &&
+                   !__atomic_load_n(is_mended, __ATOMIC_RELAXED)
+               ? SKR_REFUSED_FOR_GOOD
+               : SKR_CONFIRMED;
+}
+
+static inline bool
+others_are_through(void *user)
+{
+    struct fixture *fixture = user;
+    return skr_test_number(fixture->db, ROWS " WHERE partition_key <> 'k1'") ==
+           0;
+}
+
+#define HEAD_IS_BLOCKED                                           \
+    ROWS " WHERE body = 'k1:5' AND partition_key = 'k1' AND "     \
+         "available_at = '9999-12-31 23:59:59' AND headers LIKE " \
+         "'%refuses%'"
+
+static inline bool
+is_blocked(void *user)
+{
+    struct fixture *fixture = user;
+    return skr_test_number(fixture->db, HEAD_IS_BLOCKED) == 1 &&
+           others_are_through(user);
+}
+
+static inline void *
+run_relay(void *user)
+{
+    struct skr_error error = {0};
+    if (skr_relay_run(user, &error) != SKR_STOPPED)
+        fail_msg("%s", error.text);
+    return NULL;
+}
+
+#endif

@@ -1,0 +1,400 @@
+// SPDX-License-Identifier: MIT
+// Leases on partitions: who has which share of an ordered queue, what each is
+// given of it, and that whoever comes late has no say.
+
+#include "table_world.h"
+
+#include "base/error.h"
+#include "support/faulty_database.h"
+
+enum { LEASE_S = 60, KEYS = 120, PROCESSES = 8 };
+
+static const uint64_t all_slots = (UINT64_C(1) << SKR_SLOTS) - 1;
+static const struct skr_share everything = {
+    .slots = (UINT64_C(1) << SKR_SLOTS) - 1, .seats = 1};
+
+// Each is another owner.
+static struct skr_table *
+make_divided(const struct fixture *fixture)
+{
+    struct skr_table *table = NULL;
+    struct skr_error error = {0};
+    if (skr_messenger_new(
+            &(struct skr_messenger_options){
+                .dialect = skr_db_dialect(fixture->db),
+                .table = "messenger_outbox",
+                .queue = "outbox",
+                .is_ordered = true,
+                .is_divided = true,
+                .failed_table = "messenger_messages",
+            },
+            &table, &error) != SKR_OK)
+        fail_msg("%s", error.text);
+    return table;
+}
+
+static int
+set_up_divided(void **state)
+{
+    set_up_bare(state);
+    struct fixture *fixture = *state;
+    skr_table_free(fixture->table);
+    fixture->table = make_divided(fixture);
+    skr_batch_fini(&fixture->batch);
+    assert_int_equal(skr_batch_init(&fixture->batch, 1000, NULL), SKR_OK);
+    start(fixture);
+    return 0;
+}
+
+static void
+add(struct fixture *fixture, const char *key, const char *body)
+{
+    const struct skr_value values[] = {
+        skr_bind_text(body), skr_bind_text(HEADERS), skr_bind_text(key)};
+    skr_test_run_template(fixture->db,
+                          "INSERT INTO messenger_outbox (body, headers, "
+                          "queue_name, partition_key, created_at, "
+                          "available_at) VALUES (?, ?, 'outbox', ?, {now}, "
+                          "{now})",
+                          values, SKR_COUNT_OF(values));
+}
+
+static void
+add_keys(struct fixture *fixture, int keys)
+{
+    char key[32];
+    assert_int_equal(skr_db_begin(fixture->db, SKR_BEGIN_WRITE, NULL), SKR_OK);
+    for (int i = 0; i < keys; i++) {
+        snprintf(key, sizeof(key), "key %d", i);
+        add(fixture, key, key);
+    }
+    assert_int_equal(skr_db_commit(fixture->db, NULL), SKR_OK);
+}
+
+static struct skr_shares
+see(const struct fixture *fixture, const struct skr_table *table)
+{
+    struct skr_shares shares = {.others = 0};
+    struct skr_error error = {0};
+    if (table->ops->see_shares(table, fixture->db, &shares, &error) != SKR_OK)
+        fail_msg("%s", error.text);
+    return shares;
+}
+
+static struct skr_share
+take(const struct fixture *fixture, const struct skr_table *table,
+     struct skr_share share)
+{
+    struct skr_error error = {0};
+    (void)see(fixture, table);
+    if (table->ops->take_share(table, fixture->db, &share, LEASE_S, &error) !=
+        SKR_OK)
+        fail_msg("%s", error.text);
+    return see(fixture, table).ours;
+}
+
+// The server's clock moves on by so much, as far as leases can tell.
+static void
+let_time_pass(const struct fixture *fixture, int64_t seconds)
+{
+    const struct skr_value value = skr_bind_integer(seconds);
+    skr_test_run_template(fixture->db,
+                          "UPDATE skirnir_lease SET expires_at = {now_minus} "
+                          "WHERE owner <> ''",
+                          &value, 1);
+}
+
+static size_t
+read_share(struct fixture *fixture, const struct skr_table *table,
+           const struct skr_share *share)
+{
+    struct skr_error error = {0};
+    skr_batch_clear(&fixture->batch);
+    fixture->position.cursor = fixture->position.low_water = 0;
+    if (table->ops->read(
+            table, fixture->db, &fixture->position,
+            &(struct skr_read){.max_rows = 1000, .max_bytes = 1 << 20},
+            &fixture->batch, &error) != SKR_OK)
+        fail_msg("%s", error.text);
+    fixture->batch.claim = SKR_CLAIM_SLOTS;
+    fixture->batch.lease.slots = share->slots;
+    fixture->batch.lease.epochs = share->epochs;
+    return fixture->batch.count;
+}
+
+static void
+settle_as(struct fixture *fixture, const struct skr_table *table,
+          enum skr_state state)
+{
+    struct skr_error error = {0};
+    set_states(fixture, state);
+    for (size_t i = 0; i < fixture->batch.count; i++)
+        skr_fail(&fixture->batch.items[i].reason, SKR_REFUSED, SKR_GIVE_UP,
+                 "the broker refuses it");
+    if (table->ops->settle(table, fixture->db, &fixture->batch, &error) !=
+        SKR_OK)
+        fail_msg("%s", error.text);
+}
+
+static void
+test_a_slot_has_one_owner(void **state)
+{
+    struct fixture *fixture = *state;
+    struct skr_table *other = make_divided(fixture);
+    struct skr_shares shares = see(fixture, fixture->table);
+    assert_int_equal(shares.ours.slots, 0);
+    assert_true(shares.free.slots == all_slots);
+    struct skr_share ours =
+        take(fixture, fixture->table, (struct skr_share){.slots = 7});
+    assert_int_equal(ours.slots, 7);
+    assert_int_equal(ours.epochs, 3);
+    // What is not free is not taken.
+    struct skr_share theirs = take(fixture, other, everything);
+    assert_true(theirs.slots == (all_slots & ~UINT64_C(7)));
+    shares = see(fixture, fixture->table);
+    assert_int_equal(shares.ours.slots, 7);
+    assert_int_equal(shares.free.slots, 0);
+    assert_int_equal(shares.others, 1);
+    assert_int_equal(other->ops->give_share(other, fixture->db, &theirs, NULL),
+                     SKR_OK);
+    shares = see(fixture, fixture->table);
+    assert_true(shares.free.slots == (all_slots & ~UINT64_C(7)));
+    assert_int_equal(shares.others, 0);
+    skr_table_free(other);
+}
+
+static void
+test_a_lease_that_ran_out_is_anybodys_and_cannot_be_renewed(void **state)
+{
+    struct fixture *fixture = *state;
+    struct skr_error error = {0};
+    struct skr_table *other = make_divided(fixture);
+    const struct skr_table *table = fixture->table;
+    struct skr_share ours = take(fixture, table, everything);
+    assert_int_equal(
+        table->ops->renew_share(table, fixture->db, &ours, LEASE_S, NULL),
+        SKR_OK);
+    let_time_pass(fixture, 1);
+    // Nobody has come for it.
+    assert_int_equal(
+        table->ops->renew_share(table, fixture->db, &ours, LEASE_S, NULL),
+        SKR_OK);
+    let_time_pass(fixture, 1);
+    struct skr_share theirs =
+        take(fixture, other, (struct skr_share){.slots = 1});
+    assert_int_equal(theirs.slots, 1);
+    assert_int_equal(theirs.epochs, 2);
+    assert_int_equal(
+        table->ops->renew_share(table, fixture->db, &ours, LEASE_S, &error),
+        SKR_UNAVAILABLE);
+    assert_non_null(strstr(error.text, "another relay has them"));
+    skr_table_free(other);
+}
+
+static void
+test_shares_are_of_one_queue(void **state)
+{
+    struct fixture *fixture = *state;
+    struct skr_table *other = NULL;
+    assert_int_equal(skr_messenger_new(
+                         &(struct skr_messenger_options){
+                             .dialect = skr_db_dialect(fixture->db),
+                             .table = "messenger_outbox",
+                             .queue = "Outbox",
+                             .is_ordered = true,
+                             .is_divided = true,
+                         },
+                         &other, NULL),
+                     SKR_OK);
+    take(fixture, fixture->table, everything);
+    assert_true(see(fixture, other).free.slots == all_slots);
+    skr_table_free(other);
+}
+
+// A hash that lets keys of one slot alone be read would do it: all rows come,
+// and each to one owner.
+static void
+test_a_reader_is_given_its_share_and_no_other(void **state)
+{
+    struct fixture *fixture = *state;
+    struct skr_table *other = make_divided(fixture);
+    add_keys(fixture, KEYS);
+    for (int i = 0; i < KEYS; i++)
+        add(fixture, "", "free");
+    add(fixture, "  ", "blanks");
+    assert_int_equal(
+        read_share(fixture, fixture->table, &(struct skr_share){.slots = 0}),
+        0);
+    struct skr_share ours =
+        take(fixture, fixture->table,
+             (struct skr_share){.slots = all_slots & 0x5555555555555555});
+    struct skr_share theirs = take(fixture, other, everything);
+    size_t half = read_share(fixture, fixture->table, &ours);
+    // By chance far fewer than this would be a wonder.
+    assert_in_range(half, KEYS / 2, 2 * KEYS - KEYS / 2);
+    settle_as(fixture, fixture->table, SKR_DONE);
+    assert_int_equal(count_rows(fixture, "messenger_outbox"),
+                     2 * KEYS + 1 - half);
+    assert_int_equal(read_share(fixture, other, &theirs), 2 * KEYS + 1 - half);
+    settle_as(fixture, other, SKR_DONE);
+    assert_int_equal(count_rows(fixture, "messenger_outbox"), 0);
+    skr_table_free(other);
+}
+
+// Stopped for longer than its lease, and going on as if nothing had been.
+static void
+test_a_late_settle_changes_nothing(void **state)
+{
+    static const enum skr_state states[] = {SKR_DONE, SKR_RETRY_LATER,
+                                            SKR_HOPELESS, SKR_BLOCKED};
+    struct fixture *fixture = *state;
+    struct skr_table *other = make_divided(fixture);
+    add_keys(fixture, 20);
+    for (size_t i = 0; i < SKR_COUNT_OF(states); i++) {
+        struct skr_share ours = take(fixture, fixture->table, everything);
+        assert_int_equal(read_share(fixture, fixture->table, &ours), 20);
+        let_time_pass(fixture, 1);
+        struct skr_share theirs =
+            take(fixture, other, (struct skr_share){.slots = 1});
+        settle_as(fixture, fixture->table, states[i]);
+        assert_int_equal(count_rows(fixture, "messenger_outbox"), 20);
+        assert_int_equal(count_rows(fixture, "messenger_messages"), 0);
+        assert_int_equal(
+            skr_test_number(fixture->db,
+                            "SELECT COUNT(*) FROM messenger_outbox WHERE "
+                            "available_at > created_at"),
+            0);
+        assert_true(fixture->batch.items[0].lost);
+        assert_int_equal(fixture->batch.items[0].state, SKR_READ);
+        assert_int_equal(
+            other->ops->give_share(other, fixture->db, &theirs, NULL), SKR_OK);
+        let_time_pass(fixture, 1);
+    }
+    skr_table_free(other);
+}
+
+// It had lost them and has them again: what it sent before is not its any more.
+static void
+test_an_epoch_is_not_the_next_one(void **state)
+{
+    struct fixture *fixture = *state;
+    add_keys(fixture, 20);
+    struct skr_share before = take(fixture, fixture->table, everything);
+    let_time_pass(fixture, 1);
+    assert_int_equal(fixture->table->ops->give_share(
+                         fixture->table, fixture->db, &before, NULL),
+                     SKR_OK);
+    struct skr_share again = take(fixture, fixture->table, everything);
+    assert_true(again.slots == before.slots);
+    assert_int_equal(again.epochs, before.epochs + SKR_SLOTS);
+    assert_int_equal(read_share(fixture, fixture->table, &before), 20);
+    settle_as(fixture, fixture->table, SKR_DONE);
+    assert_int_equal(count_rows(fixture, "messenger_outbox"), 20);
+}
+
+static void
+test_a_batch_costs_two_statements_to_read_and_two_to_settle(void **state)
+{
+    struct fixture *fixture = *state;
+    const struct skr_db_ops *counting =
+        skr_faulty_database(fixture->database.ops);
+    struct skr_db *real = fixture->db;
+    struct skr_error error = {0};
+    if (skr_db_open(counting, fixture->database.url, &fixture->db, &error) !=
+        SKR_OK)
+        fail_msg("%s", error.text);
+    struct skr_share ours = take(fixture, fixture->table, everything);
+    const struct skr_read read = {.max_rows = 250, .max_bytes = 1 << 20};
+    for (int i = 0; i < 10; i++)
+        add_keys(fixture, KEYS);
+    size_t before = 0;
+    for (int i = 0; i < 4; i++) {
+        // The first looks around: what is there, and by which indexes.
+        before = skr_faulty_runs();
+        assert_int_equal(read_with(fixture, &read), 250);
+        if (i > 0)
+            assert_in_range(skr_faulty_runs() - before, 1, 3);
+        fixture->batch.claim = SKR_CLAIM_SLOTS;
+        fixture->batch.lease.slots = ours.slots;
+        fixture->batch.lease.epochs = ours.epochs;
+        before = skr_faulty_runs();
+        settle_as(fixture, fixture->table, SKR_DONE);
+        // And the begin of a transaction.
+        assert_int_equal(skr_faulty_runs() - before, 3);
+    }
+    skr_db_close(fixture->db);
+    fixture->db = real;
+}
+
+static int
+see_alone(const struct fixture *fixture)
+{
+    struct skr_table *table = make_divided(fixture);
+    struct skr_db *db = skr_test_connect(&fixture->database);
+    struct skr_error error = {0};
+    struct skr_shares shares;
+    enum skr_code code = skr_table_create(table, db, &error);
+    if (code == SKR_OK)
+        code = table->ops->see_shares(table, db, &shares, &error);
+    if (code == SKR_OK)
+        code = table->ops->take_share(table, db, &everything, LEASE_S, &error);
+    if (code == SKR_OK)
+        code = table->ops->see_shares(table, db, &shares, &error);
+    skr_db_close(db);
+    skr_table_free(table);
+    if (code != SKR_OK) {
+        fprintf(stderr, "%s\n", error.text);
+        return 1;
+    }
+    // One gets all of it, and the others nothing.
+    return shares.ours.slots == 0 || shares.ours.slots == all_slots ? 0 : 2;
+}
+
+static void
+test_tables_and_rows_are_made_by_many_at_once(void **state)
+{
+    struct fixture *fixture = *state;
+    skr_test_run(fixture->db, "DROP TABLE skirnir_lease");
+    run_in_processes(PROCESSES, see_alone, fixture);
+    assert_int_equal(
+        skr_test_number(fixture->db, "SELECT COUNT(*) FROM skirnir_lease"),
+        SKR_SLOTS + SKR_SEATS);
+    assert_int_equal(
+        skr_test_number(fixture->db,
+                        "SELECT COUNT(DISTINCT owner) FROM skirnir_lease "
+                        "WHERE owner <> ''"),
+        1);
+}
+
+static void
+test_a_missing_table_is_named(void **state)
+{
+    struct fixture *fixture = *state;
+    struct skr_error error = {0};
+    skr_test_run(fixture->db, "DROP TABLE skirnir_lease");
+    assert_int_equal(
+        fixture->table->ops->check(fixture->table, fixture->db, &error),
+        SKR_MISSING);
+    assert_non_null(strstr(error.text, "skirnir_lease"));
+    assert_non_null(strstr(error.text, "skirnir setup"));
+}
+
+#define DIVIDED(test) \
+    cmocka_unit_test_setup_teardown(test, set_up_divided, tear_down)
+
+int
+main(void)
+{
+    const struct CMUnitTest tests[] = {
+        DIVIDED(test_a_slot_has_one_owner),
+        DIVIDED(test_a_lease_that_ran_out_is_anybodys_and_cannot_be_renewed),
+        DIVIDED(test_shares_are_of_one_queue),
+        DIVIDED(test_a_reader_is_given_its_share_and_no_other),
+        DIVIDED(test_a_late_settle_changes_nothing),
+        DIVIDED(test_an_epoch_is_not_the_next_one),
+        DIVIDED(test_a_batch_costs_two_statements_to_read_and_two_to_settle),
+        DIVIDED(test_tables_and_rows_are_made_by_many_at_once),
+        DIVIDED(test_a_missing_table_is_named),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
