@@ -293,10 +293,12 @@ test_one_who_has_the_queue_to_himself_keeps_others_out(void **state)
     struct fixture *fixture = *state;
     struct member divided;
     struct skr_db *holder = skr_test_connect(&fixture->database);
+    const struct skr_table *table = fixture->options.table;
+    char name[SKR_LOCK_NAME_SIZE];
     bool granted = false;
-    assert_int_equal(holder->ops->lock(holder, fixture->options.lock_name,
-                                       SKR_LOCK_ALONE, -1, 1000, &granted,
-                                       NULL),
+    assert_int_equal(table->ops->lock_name(table, holder, name, NULL), SKR_OK);
+    assert_int_equal(holder->ops->lock(holder, name, SKR_LOCK_ALONE, -1, 1000,
+                                       &granted, NULL),
                      SKR_OK);
     assert_true(granted);
     insert_keys(fixture, 3, 0, 5);
