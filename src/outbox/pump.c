@@ -77,7 +77,8 @@ look_for_others(struct skr_pump *pump, struct skr_error *error)
         return SKR_OK;
     pump->next_others_ms = now + LOOK_AROUND_MS;
     uint64_t count = 0;
-    enum skr_code code = table->ops->leased(table, pump->db, &count, error);
+    enum skr_code code =
+        table->ops->leased(table, pump->db, &pump->position, &count, error);
     if (code != SKR_OK || count == 0)
         return code;
     pump->said_others = true;

@@ -287,10 +287,13 @@ skr_table_release_fn(const struct skr_table *table, struct skr_db *db,
                      struct skr_batch *batch, struct skr_error *error);
 
 // Counts rows of the queue that somebody has leased at the moment. A reader
-// that claims nothing, and finds some, is not alone on the table. Cheap.
+// that claims nothing, and finds some, is not alone on the table. Cheap: it
+// counts up to a thousand, and where no index leads to claims it looks among
+// the first rows of the table and those that this reader passed last.
 typedef enum skr_code
 skr_table_leased_fn(const struct skr_table *table, struct skr_db *db,
-                    uint64_t *count, struct skr_error *error);
+                    struct skr_position *position, uint64_t *count,
+                    struct skr_error *error);
 
 // Counts rows that are not ours to publish and stay untouched, and says what
 // would make them so: a text that lives as long as the program.

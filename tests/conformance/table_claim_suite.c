@@ -392,9 +392,10 @@ test_a_late_owner_may_delete_and_nothing_else(void **state)
     assert_int_equal(count_rows(fixture, "messenger_messages"), 0);
     assert_int_equal(count_rows(fixture, "messenger_outbox"), 3);
     uint64_t leased = 0;
-    assert_int_equal(
-        fixture->table->ops->leased(fixture->table, fixture->db, &leased, NULL),
-        SKR_OK);
+    assert_int_equal(fixture->table->ops->leased(fixture->table, fixture->db,
+                                                 &fixture->position, &leased,
+                                                 NULL),
+                     SKR_OK);
     assert_int_equal(leased, 3);
     // Nor does it get them back by renewing.
     assert_int_equal(
@@ -431,15 +432,17 @@ test_what_another_leases_shows_one_who_reads_alone(void **state)
                           "ELSE {now_minus} END WHERE id > 3",
                           (const struct skr_value[]){skr_bind_integer(3000)},
                           1);
-    assert_int_equal(
-        fixture->table->ops->leased(fixture->table, fixture->db, &leased, NULL),
-        SKR_OK);
+    assert_int_equal(fixture->table->ops->leased(fixture->table, fixture->db,
+                                                 &fixture->position, &leased,
+                                                 NULL),
+                     SKR_OK);
     assert_int_equal(leased, 0);
     other.position.next_expired_ms = INT64_MAX;
     assert_int_equal(claim(fixture, &other, 2), 2);
-    assert_int_equal(
-        fixture->table->ops->leased(fixture->table, fixture->db, &leased, NULL),
-        SKR_OK);
+    assert_int_equal(fixture->table->ops->leased(fixture->table, fixture->db,
+                                                 &fixture->position, &leased,
+                                                 NULL),
+                     SKR_OK);
     assert_int_equal(leased, 2);
     close_worker(&other);
 }

@@ -298,6 +298,12 @@ assert_plans(struct fixture *fixture)
                 position->dues_by_queue ? messenger->sql.scan.due_by_queue
                                         : messenger->sql.scan.due_ids,
                 dues, SKR_COUNT_OF(dues));
+    const struct skr_value leased[] = {skr_bind_integer(position->cursor),
+                                       queue, skr_bind_integer(60)};
+    if (position->lacks_claims)
+        assert_plan(fixture, messenger->sql.count_near, leased, 3);
+    else
+        assert_plan(fixture, messenger->sql.count_leased, leased + 1, 2);
 }
 
 static void
@@ -391,6 +397,26 @@ test_what_is_given_back_is_found_with_one_composite_index(void **state)
 }
 
 static void
+test_others_are_noticed_with_one_composite_index(void **state)
+{
+    struct fixture *fixture = *state;
+    struct claimer other = {.fixture = fixture};
+    uint64_t leased = 0;
+    make_shape(fixture, composite);
+    start(fixture);
+    insert_many(fixture, 3);
+    const struct skr_table_ops *ops = fixture->table->ops;
+    for (uint64_t expected = 0; expected <= 3; expected += 3) {
+        assert_int_equal(ops->leased(fixture->table, fixture->db,
+                                     &fixture->position, &leased, NULL),
+                         SKR_OK);
+        assert_int_equal(leased, expected);
+        if (expected == 0)
+            assert_true(claims_row(&other));
+    }
+}
+
+static void
 test_a_queue_has_one_lock_whatever_its_database_is_called(void **state)
 {
     struct fixture *fixture = *state;
@@ -425,6 +451,7 @@ main(void)
         BARE_TEST(test_plans_with_one_composite_index),
         BARE_TEST(test_a_consumer_works_with_one_composite_index),
         BARE_TEST(test_what_is_given_back_is_found_with_one_composite_index),
+        BARE_TEST(test_others_are_noticed_with_one_composite_index),
         BARE_TEST(test_a_queue_has_one_lock_whatever_its_database_is_called),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -187,7 +187,8 @@ test_a_claim_is_in_that_zone_too(void **state)
     assert_int_equal(take(fixture, ops->claim), 1);
     assert_int_equal(count_ahead(fixture, "messenger_outbox", "delivered_at"),
                      1);
-    assert_int_equal(ops->leased(fixture->table, fixture->db, &leased, NULL),
+    assert_int_equal(ops->leased(fixture->table, fixture->db,
+                                 &fixture->position, &leased, NULL),
                      SKR_OK);
     assert_int_equal(leased, 1);
     assert_int_equal(

@@ -82,7 +82,7 @@ struct skr_messenger {
         struct skr_list_sql take_share, renew_share, give_share, fence;
         const char *raise_count;
         struct skr_list_sql mark, renew, unmark, find_leased;
-        const char *find_expired, *count_leased;
+        const char *find_expired, *count_leased, *count_near;
         const char *page, *any;
     } sql;
 };

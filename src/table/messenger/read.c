@@ -6,14 +6,24 @@
 
 // Parameters: queue, redeliver timeout.
 static const char count_leased_sql[] =
-    "SELECT COUNT(*) FROM {table} WHERE {queue_is_unindexed} "
-    "AND " SKR_MESSENGER_LEASED;
+    "SELECT COUNT(*) FROM (SELECT id FROM {table} WHERE {queue_is_unindexed} "
+    "AND " SKR_MESSENGER_LEASED " LIMIT 1000) AS leased";
+// Those who claim do so from the first row on, or keep up with the last.
+// Parameters: cursor, queue, redeliver timeout.
+static const char count_near_sql[] =
+    "SELECT COUNT(*) FROM ({union_open}SELECT id, queue_name, delivered_at "
+    "FROM {table} ORDER BY id LIMIT 250{union_close} UNION {union_open}"
+    "SELECT id, queue_name, delivered_at FROM {table} WHERE id <= ? "
+    "ORDER BY id DESC LIMIT 250{union_close}) AS near "
+    "WHERE {queue_is_unindexed} AND " SKR_MESSENGER_LEASED;
 
 bool
 skr_messenger_fill_read(struct skr_messenger *messenger)
 {
     return skr_messenger_fill(messenger, count_leased_sql,
-                              &messenger->sql.count_leased);
+                              &messenger->sql.count_leased) &&
+           skr_messenger_fill(messenger, count_near_sql,
+                              &messenger->sql.count_near);
 }
 
 enum skr_code
@@ -35,24 +45,30 @@ skr_messenger_look(const struct skr_messenger *messenger,
 
 enum skr_code
 skr_messenger_leased(const struct skr_table *table, struct skr_db *db,
-                     uint64_t *count, struct skr_error *error)
+                     struct skr_position *position, uint64_t *count,
+                     struct skr_error *error)
 {
     const struct skr_messenger *messenger = skr_messenger_of(table);
     const struct skr_value values[] = {
+        skr_bind_integer(position->cursor),
         skr_bind_text(messenger->queue),
         skr_bind_integer(messenger->redeliver_timeout_s),
     };
     struct skr_arena arena = {0};
     struct skr_value value = {.kind = SKR_NULL};
     bool found = false;
-    enum skr_code code =
-        skr_tx_fetch_one(skr_db_tx(db),
-                         &(struct skr_statement){
-                             .sql = messenger->sql.count_leased,
-                             .values = values,
-                             .value_count = SKR_COUNT_OF(values),
-                         },
-                         &arena, &value, 1, &found, error);
+    enum skr_code code = skr_messenger_learn(messenger, db, position, error);
+    if (code != SKR_OK)
+        return code;
+    bool is_near = position->lacks_claims;
+    const struct skr_statement statement = {
+        .sql =
+            is_near ? messenger->sql.count_near : messenger->sql.count_leased,
+        .values = is_near ? values : values + 1,
+        .value_count = SKR_COUNT_OF(values) - !is_near,
+    };
+    code = skr_tx_fetch_one(skr_db_tx(db), &statement, &arena, &value, 1,
+                            &found, error);
     skr_arena_fini(&arena);
     if (code == SKR_OK)
         *count = (uint64_t)value.integer;
