@@ -38,6 +38,8 @@ struct kind {
     void (*break_lock)(const struct skr_test_database *database);
     // NULL: any write to the table holds it up.
     void (*hold_up)(struct skr_db *db, const char *table);
+    void (*summer_zone)(const struct skr_test_database *database,
+                        char zone[SKR_TEST_ZONE_SIZE]);  // NULL: there is none
     void (*make_full)(struct skr_db *db);
     void (*spoil)(struct skr_db *db);  // NULL: no driver's advice is known
 };
@@ -252,6 +254,9 @@ mariadb_make(struct skr_test_database *database)
     const char *name = mariadb_name(database);
     database->bad_urls = mariadb_bad_urls;
     database->bytes_type = "LONGBLOB";
+    database->clock = "UTC_TIMESTAMP()";
+    database->time_words[0] = "TIMESTAMP('";
+    database->time_words[1] = "')";
     database->reader_answer = "INSERT";
     snprintf(database->url, sizeof(database->url),
              "mysql://%s:p%%40ss@127.0.0.1:%u/skirnir_%s?serverVersion=8.0",
@@ -287,6 +292,30 @@ mariadb_remove(const struct skr_test_database *database)
     mariadb_run_on_server(database, "DROP DATABASE `skirnir_{name}`");
     mariadb_run_on_server(database, "DROP USER '{name}'@'localhost'");
     mariadb_run_on_server(database, "DROP USER '{name}_m'@'localhost'");
+}
+
+// The server has loaded none: this one changes in 2026 alone, as Berlin's does.
+static void
+mariadb_summer_zone(const struct skr_test_database *database,
+                    char zone[SKR_TEST_ZONE_SIZE])
+{
+    char naming[120];
+    MYSQL *server = mariadb_open("root", NULL, "mysql");
+    snprintf(zone, SKR_TEST_ZONE_SIZE, "Summer/%s", mariadb_name(database));
+    snprintf(naming, sizeof(naming),
+             "INSERT INTO time_zone_name VALUES ('%s', @zone)", zone);
+    const char *const statements[] = {
+        "INSERT INTO time_zone (Use_leap_seconds) VALUES ('N')",
+        "SET @zone = LAST_INSERT_ID()",
+        naming,
+        "INSERT INTO time_zone_transition_type VALUES "
+        "(@zone, 0, 3600, 0, 'W'), (@zone, 1, 7200, 1, 'S')",
+        "INSERT INTO time_zone_transition VALUES "
+        "(@zone, 1774746000, 1), (@zone, 1792890000, 0)",
+    };
+    for (size_t i = 0; i < SKR_COUNT_OF(statements); i++)
+        mariadb_run(server, statements[i]);
+    mysql_close(server);
 }
 
 static struct skr_test_client
@@ -444,6 +473,9 @@ pgsql_make(struct skr_test_database *database)
     int length = (int)(strrchr(url, '/') - url);
     database->bad_urls = pgsql_bad_urls;
     database->bytes_type = "BYTEA";
+    database->clock = "statement_timestamp()";
+    database->time_words[0] = "TIMESTAMPTZ '";
+    database->time_words[1] = "+00'";
     database->reader_answer = "writable";
     snprintf(database->url, sizeof(database->url), "%.*s/skirnir_%s", length,
              url, name + 1);
@@ -503,6 +535,14 @@ pgsql_hold_up(struct skr_db *db, const char *table)
     skr_test_run(db, sql);
 }
 
+static void
+pgsql_summer_zone(const struct skr_test_database *database,
+                  char zone[SKR_TEST_ZONE_SIZE])
+{
+    (void)database;
+    snprintf(zone, SKR_TEST_ZONE_SIZE, "Europe/Berlin");
+}
+
 // A disk cannot be filled for one test alone; what the server then says can.
 static void
 pgsql_make_full(struct skr_db *db)
@@ -542,6 +582,7 @@ static const struct kind kinds[] = {
      .become_reader = mariadb_become_reader,
      .break_lock = mariadb_break_lock,
      .hold_up = mariadb_hold_up,
+     .summer_zone = mariadb_summer_zone,
      .make_full = mariadb_make_full},
 #endif
 #ifdef SKR_WITH_PGSQL
@@ -556,6 +597,7 @@ static const struct kind kinds[] = {
      .become_reader = pgsql_become_reader,
      .break_lock = pgsql_break_lock,
      .hold_up = pgsql_hold_up,
+     .summer_zone = pgsql_summer_zone,
      .make_full = pgsql_make_full},
 #endif
     {0},
@@ -631,6 +673,15 @@ void
 skr_test_run(struct skr_db *db, const char *sql)
 {
     run(db, &(struct skr_statement){.sql = sql});
+}
+
+void
+skr_test_summer_zone(const struct skr_test_database *database,
+                     char zone[SKR_TEST_ZONE_SIZE])
+{
+    zone[0] = '\0';
+    if (chosen()->summer_zone != NULL)
+        chosen()->summer_zone(database, zone);
 }
 
 bool

@@ -28,6 +28,8 @@ struct skr_test_database {
     const char *bytes_type;     // of a column for any bytes
     bool text_holds_bytes;      // a text column takes what is no UTF-8 too
     bool text_takes_blobs;      // bytes that are bound go into it as they are
+    const char *clock;          // how the driver's statements name the clock
+    const char *time_words[2];  // before and after a time in UTC in its place
     bool wait_sees_commits;     // it ends for a commit, not to look for one
     const char *reader_answer;  // a word of what is said to one who may not
                                 // write
@@ -74,6 +76,10 @@ void skr_test_client_rollback(struct skr_test_client *client);
 // For a forked child: from here on the process may read the database and not
 // write it.
 void skr_test_become_reader(const struct skr_test_database *database);
+// A zone like Berlin's, which the server knows by its name; "": it knows none.
+enum { SKR_TEST_ZONE_SIZE = 32 };
+void skr_test_summer_zone(const struct skr_test_database *database,
+                          char zone[SKR_TEST_ZONE_SIZE]);
 // Takes away, behind its holder's back, the lock that is held on the database.
 void skr_test_break_lock(const struct skr_test_database *database);
 // Begins a transaction on db in which others who write the table have to wait.

@@ -3,6 +3,8 @@
 
 #include "table_world.h"
 
+#include "db/zone.h"
+
 enum { AHEAD_S = 5 * 3600 };
 
 static struct skr_table *
@@ -289,6 +291,78 @@ test_a_zone_that_the_database_does_not_know_is_refused(void **state)
     skr_table_free(table);
 }
 
+// The statement with its clock stopped at a time in UTC.
+static void
+stop_clock(const struct fixture *fixture, const char *sql, const char *at,
+           char *stopped, size_t size)
+{
+    const char *clock = fixture->database.clock;
+    const char *const *words = fixture->database.time_words;
+    size_t used = 0;
+    for (const char *next; (next = strstr(sql, clock)) != NULL;
+         sql = next + strlen(clock))
+        used +=
+            (size_t)snprintf(stopped + used, size - used, "%.*s%s%s%s",
+                             (int)(next - sql), sql, words[0], at, words[1]);
+    assert_true(used > 0);
+    snprintf(stopped + used, size - used, "%s", sql);
+}
+
+// What a claim must not be older than to be fresh, at a time in UTC.
+static void
+assert_minute_ago(const struct fixture *fixture, const struct skr_zone *zone,
+                  const char *now, const char *expected)
+{
+    char sql[1000];
+    struct skr_arena arena = {0};
+    struct skr_word words[SKR_ZONE_WORDS];
+    size_t count = skr_zone_words(zone, words);
+    const struct skr_value minute = skr_bind_integer(60);
+    struct skr_value value = {.kind = SKR_NULL};
+    bool found = false;
+    stop_clock(fixture,
+               skr_sql_fill(skr_db_dialect(fixture->db), &arena,
+                            "SELECT {now_minus}", words, count),
+               now, sql, sizeof(sql));
+    struct skr_error error = {0};
+    if (skr_tx_fetch_one(skr_db_tx(fixture->db),
+                         &(struct skr_statement){
+                             .sql = sql, .values = &minute, .value_count = 1},
+                         &arena, &value, 1, &found, &error) != SKR_OK)
+        fail_msg("%s: %s", sql, error.text);
+    assert_non_null(value.bytes);
+    assert_memory_equal(value.bytes, expected, strlen(expected));
+    skr_arena_fini(&arena);
+}
+
+// A claim of the hour that comes twice is not taken for one of an hour ago: it
+// may be kept for an hour longer, and is never another's too soon.
+static void
+test_a_fresh_claim_stays_one_when_the_clock_is_put_back(void **state)
+{
+    static const struct {
+        const char *now, *minute_ago;
+    } cases[] = {
+        {"2026-10-25 00:59:50", "2026-10-25 02:58:50"},  // summer's last
+        {"2026-10-25 01:00:20", "2026-10-25 01:59:20"},  // it is 02:00:20
+        {"2026-10-25 01:30:00", "2026-10-25 02:29:00"},
+        {"2026-03-29 00:59:50", "2026-03-29 01:58:50"},  // winter's last
+        {"2026-03-29 01:00:20", "2026-03-29 01:59:20"},  // it is 03:00:20
+        {"2026-03-29 01:01:20", "2026-03-29 03:00:20"},
+    };
+    struct fixture *fixture = *state;
+    char name[SKR_TEST_ZONE_SIZE];
+    struct skr_zone zone;
+    skr_test_summer_zone(&fixture->database, name);
+    enum skr_code code =
+        skr_zone_read(skr_db_dialect(fixture->db),
+                      name[0] == '\0' ? "Europe/Berlin" : name, &zone, NULL);
+    // Where there are no names there is no such hour.
+    assert_int_equal(code, name[0] == '\0' ? SKR_INVALID : SKR_OK);
+    for (size_t i = 0; code == SKR_OK && i < SKR_COUNT_OF(cases); i++)
+        assert_minute_ago(fixture, &zone, cases[i].now, cases[i].minute_ago);
+}
+
 #define AHEAD_TEST(name) \
     cmocka_unit_test_setup_teardown(name, set_up_ahead, tear_down)
 
@@ -301,6 +375,7 @@ main(void)
         AHEAD_TEST(test_what_we_write_is_in_that_zone),
         AHEAD_TEST(test_a_claim_is_in_that_zone_too),
         AHEAD_TEST(test_a_lease_runs_out_by_that_zones_clock),
+        TEST(test_a_fresh_claim_stays_one_when_the_clock_is_put_back),
         TEST(test_a_writer_in_another_zone_gives_itself_away),
         TEST(test_an_empty_table_gives_nobody_away),
         TEST(test_what_is_no_zone_is_refused),

@@ -31,8 +31,14 @@ static const struct skr_word words[] = {
     {"zone_now", "CONVERT_TZ(UTC_TIMESTAMP(), '+00:00', {zone_text})"},
     {"zone_now_plus", "CONVERT_TZ(UTC_TIMESTAMP() + INTERVAL ? SECOND, "
                       "'+00:00', {zone_text})"},
-    {"zone_now_minus", "CONVERT_TZ(UTC_TIMESTAMP() - INTERVAL ? SECOND, "
-                       "'+00:00', {zone_text})"},
+    // The earlier of what the zone's clock showed then, and of the same
+    // distance on it: when it is put back, what was written a moment ago has an
+    // earlier time than what was written before that.
+    {"zone_now_minus",
+     "(SELECT LEAST(CONVERT_TZ(utc - INTERVAL back SECOND, '+00:00', "
+     "{zone_text}), CONVERT_TZ(utc, '+00:00', {zone_text}) - "
+     "INTERVAL back SECOND) FROM (SELECT UTC_TIMESTAMP() AS utc, "
+     "CAST(? AS SIGNED) AS back) AS clock)"},
     {"zone_from_utc", "CONVERT_TZ(?, '+00:00', {zone_text})"},
     {"zone_created_at", "CONVERT_TZ(created_at, {zone_text}, '+00:00')"},
     {"row_id", "BIGINT AUTO_INCREMENT NOT NULL PRIMARY KEY"},

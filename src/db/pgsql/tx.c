@@ -30,8 +30,14 @@ static const struct skr_word words[] = {
      "date_trunc('second', statement_timestamp() AT TIME ZONE {zone_text})"},
     {"zone_now_plus", "date_trunc('second', (statement_timestamp() + "
                       "make_interval(secs => ?)) AT TIME ZONE {zone_text})"},
-    {"zone_now_minus", "date_trunc('second', (statement_timestamp() - "
-                       "make_interval(secs => ?)) AT TIME ZONE {zone_text})"},
+    // The earlier of what the zone's clock showed then, and of the same
+    // distance on it: when it is put back, what was written a moment ago has an
+    // earlier time than what was written before that.
+    {"zone_now_minus",
+     "(SELECT date_trunc('second', LEAST((utc - back) AT TIME ZONE "
+     "{zone_text}, (utc AT TIME ZONE {zone_text}) - back)) FROM (SELECT "
+     "statement_timestamp() AS utc, make_interval(secs => ?) AS back) "
+     "AS clock)"},
     {"zone_from_utc", "(CAST(? AS TIMESTAMP) AT TIME ZONE 'UTC' "
                       "AT TIME ZONE {zone_text})"},
     {"zone_created_at",
