@@ -12,6 +12,11 @@
 // same; the bytes are compared as well. That cannot be done by an index.
 #define QUEUE_BYTES "CAST(CONVERT(queue_name USING utf8mb4) AS BINARY)"
 
+// Seconds by which the zone is ahead.
+#define OFFSET_AT(utc)                                              \
+    "TIMESTAMPDIFF(SECOND, " utc ", CONVERT_TZ(" utc ", '+00:00', " \
+                                                     "{zone_text}))"
+
 static const struct skr_word words[] = {
     // By the second in which they began. Those that have written nothing have
     // the number 0 (MariaDB) or one beyond 2^48 (MySQL), and took no ids. Needs
@@ -31,14 +36,12 @@ static const struct skr_word words[] = {
     {"zone_now", "CONVERT_TZ(UTC_TIMESTAMP(), '+00:00', {zone_text})"},
     {"zone_now_plus", "CONVERT_TZ(UTC_TIMESTAMP() + INTERVAL ? SECOND, "
                       "'+00:00', {zone_text})"},
-    // The earlier of what the zone's clock showed then, and of the same
-    // distance on it: when it is put back, what was written a moment ago has an
-    // earlier time than what was written before that.
-    {"zone_now_minus",
-     "(SELECT LEAST(CONVERT_TZ(utc - INTERVAL back SECOND, '+00:00', "
-     "{zone_text}), CONVERT_TZ(utc, '+00:00', {zone_text}) - "
-     "INTERVAL back SECOND) FROM (SELECT UTC_TIMESTAMP() AS utc, "
-     "CAST(? AS SIGNED) AS back) AS clock)"},
+    // By the lesser of the zone's offsets of late: when its clock is put back,
+    // what was written a moment ago has an earlier time than what was written
+    // before that.
+    {"zone_now_minus", "UTC_TIMESTAMP() - INTERVAL ? SECOND + INTERVAL "
+                       "LEAST(" OFFSET_AT("UTC_TIMESTAMP()") ", " OFFSET_AT(
+                           "(UTC_TIMESTAMP() - INTERVAL 3 HOUR)") ") SECOND"},
     {"zone_from_utc", "CONVERT_TZ(?, '+00:00', {zone_text})"},
     {"zone_created_at", "CONVERT_TZ(created_at, {zone_text}, '+00:00')"},
     {"row_id", "BIGINT AUTO_INCREMENT NOT NULL PRIMARY KEY"},

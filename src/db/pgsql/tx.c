@@ -12,6 +12,11 @@
 // off, as a column of whole seconds would round them up.
 #define NOW "date_trunc('second', statement_timestamp() AT TIME ZONE 'UTC')"
 
+// By how much the zone is ahead.
+#define OFFSET_AT(time)                       \
+    "((" time " AT TIME ZONE {zone_text}) - " \
+    "(" time " AT TIME ZONE 'UTC'))"
+
 static const struct skr_word words[] = {
     {"horizon", "SELECT CAST(CAST(pg_snapshot_xmin(s) AS TEXT) AS BIGINT), "
                 "CAST(CAST(pg_snapshot_xmax(s) AS TEXT) AS BIGINT) "
@@ -30,14 +35,14 @@ static const struct skr_word words[] = {
      "date_trunc('second', statement_timestamp() AT TIME ZONE {zone_text})"},
     {"zone_now_plus", "date_trunc('second', (statement_timestamp() + "
                       "make_interval(secs => ?)) AT TIME ZONE {zone_text})"},
-    // The earlier of what the zone's clock showed then, and of the same
-    // distance on it: when it is put back, what was written a moment ago has an
-    // earlier time than what was written before that.
+    // By the lesser of the zone's offsets of late: when its clock is put back,
+    // what was written a moment ago has an earlier time than what was written
+    // before that.
     {"zone_now_minus",
-     "(SELECT date_trunc('second', LEAST((utc - back) AT TIME ZONE "
-     "{zone_text}, (utc AT TIME ZONE {zone_text}) - back)) FROM (SELECT "
-     "statement_timestamp() AS utc, make_interval(secs => ?) AS back) "
-     "AS clock)"},
+     "date_trunc('second', (statement_timestamp() - make_interval(secs => ?)) "
+     "AT TIME ZONE 'UTC' + LEAST(" OFFSET_AT(
+         "statement_timestamp()") ", " OFFSET_AT("(statement_timestamp() - "
+                                                 "INTERVAL '3 hours')") "))"},
     {"zone_from_utc", "(CAST(? AS TIMESTAMP) AT TIME ZONE 'UTC' "
                       "AT TIME ZONE {zone_text})"},
     {"zone_created_at",
