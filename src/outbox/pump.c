@@ -11,6 +11,7 @@ enum {
     LOOK_AROUND_MS = 60000,
     SPARE_SWEEP_MS = 300000,
     ASK_AGAIN_MS = 1000,  // whether it is over
+    FRESH_MS = 10000,
 };
 
 static size_t
@@ -89,6 +90,46 @@ look_for_others(struct skr_pump *pump, struct skr_error *error)
                                  "stop it, or set `claim: lease` on this "
                                  "transport"));
     return SKR_OK;
+}
+
+enum skr_code
+skr_pump_look_for_skew(struct skr_pump *pump, bool is_fresh,
+                       struct skr_error *error)
+{
+    const struct skr_table *table = pump->options->table;
+    int hours = 0;
+    if (pump->knows_skew || pump->said_skew || table->ops->skew == NULL)
+        return SKR_OK;
+    enum skr_code code = table->ops->skew(table, pump->db, &hours, error);
+    if (code != SKR_OK)
+        return code;
+    pump->knows_skew = is_fresh;
+    if (hours == 0 || (hours < 0 && !is_fresh))
+        return SKR_OK;
+    pump->said_skew = true;
+    skr_log(&pump->options->log, SKR_LOG_WARNING, "relay.clock_skew",
+            SKR_LOG_TEXT("name", pump->options->name),
+            SKR_LOG_NUMBER("hours", hours < 0 ? -hours : hours),
+            SKR_LOG_TEXT("direction", hours < 0 ? "behind" : "ahead"),
+            SKR_LOG_TEXT("cure", "the newest row is of a writer in another "
+                                 "zone: set time_zone of this transport to "
+                                 "that zone"));
+    return SKR_OK;
+}
+
+// A row beyond all that there were when nothing was left has just been written.
+static enum skr_code
+look_at_fresh(struct skr_pump *pump, bool moved, struct skr_error *error)
+{
+    int64_t now = skr_clock_ms();
+    if (!moved && !pump->may_have_more) {
+        pump->empty_ms = now;
+        pump->empty_cursor = pump->position.cursor;
+    }
+    if (!moved || pump->empty_ms == 0 || now - pump->empty_ms > FRESH_MS ||
+        pump->position.cursor <= pump->empty_cursor)
+        return SKR_OK;
+    return skr_pump_look_for_skew(pump, true, error);
 }
 
 // A slot to read into, and how much; NULL when the window is full.
@@ -179,6 +220,8 @@ read_and_submit(struct skr_pump *pump, bool *moved, struct skr_error *error)
     spare_sweeps(pump);
     enum skr_code code = fill_and_submit(pump, slot, &read, moved, error);
     pump->may_have_more = (code == SKR_OK || *moved) && pump->position.has_more;
+    if (code == SKR_OK)
+        code = look_at_fresh(pump, *moved, error);
     if (code != SKR_OK || *moved || pump->may_have_more)
         return code;
     skr_pump_end_trouble(pump);

@@ -45,10 +45,21 @@ struct skr_pump {
     int64_t next_foreign_ms;  // when to look for rows that are not ours
     int64_t next_others_ms;   // and for other workers on them
     bool said_foreign, said_others;
+    // When the queue was last seen to be empty, and where the reader stood.
+    int64_t empty_ms, empty_cursor;
+    bool knows_skew;  // of a row that was written while we looked
+    bool said_skew;
 };
 
 // Whether whoever runs the relay says that it is over.
 bool skr_pump_is_over(const struct skr_pump *pump);
+
+// Warns of a writer in another time zone, whose rows would be sent hours late,
+// or those that are to wait hours early. is_fresh: the newest row has just been
+// written; otherwise an old time is no sign of anything.
+SKR_MUST_CHECK enum skr_code
+skr_pump_look_for_skew(struct skr_pump *pump, bool is_fresh,
+                       struct skr_error *error);
 
 // Ends with SKR_STOPPED when the stop_fd is readable, SKR_OK when there is
 // nothing left to do and the options say to end then, or the error that ended

@@ -31,7 +31,6 @@ struct skr_relay {
     struct skr_pump pump;
     bool said_standby;
     bool said_active;
-    bool asked_for_skew;
 };
 
 static void
@@ -165,32 +164,6 @@ prepare_table(struct skr_relay *relay, struct skr_db *db,
     return table->ops->start(table, db, &relay->pump.position, error);
 }
 
-// Once, at the start: rows of a writer in another time zone would be sent hours
-// late, or those that are to wait hours early.
-static enum skr_code
-warn_of_skew(struct skr_relay *relay, struct skr_db *db,
-             struct skr_error *error)
-{
-    const struct skr_table *table = relay->options.table;
-    if (relay->asked_for_skew || table->ops->skew == NULL)
-        return SKR_OK;
-    int hours = 0;
-    enum skr_code code = table->ops->skew(table, db, &hours, error);
-    if (code != SKR_OK)
-        return code;
-    relay->asked_for_skew = true;
-    if (hours != 0)
-        skr_log(&relay->options.log, SKR_LOG_WARNING, "relay.clock_skew",
-                SKR_LOG_TEXT("name", relay->options.name),
-                SKR_LOG_NUMBER("hours", hours < 0 ? -hours : hours),
-                SKR_LOG_TEXT("direction", hours < 0 ? "behind" : "ahead"),
-                SKR_LOG_TEXT("cure", "unless it has lain there for so long, "
-                                     "the newest row is of a writer in another "
-                                     "zone: set time_zone of this transport to "
-                                     "that zone"));
-    return SKR_OK;
-}
-
 static enum skr_code
 open_session(struct skr_relay *relay, struct skr_error *error)
 {
@@ -205,7 +178,7 @@ open_session(struct skr_relay *relay, struct skr_error *error)
         return code;
     code = prepare_table(relay, pump->db, error);
     if (code == SKR_OK)
-        code = warn_of_skew(relay, pump->db, error);
+        code = skr_pump_look_for_skew(pump, false, error);
     if (code == SKR_OK)
         code = relay->options.table->ops->lock_name(
             relay->options.table, pump->db, pump->lock_name, error);

@@ -70,6 +70,36 @@ def test_a_writer_in_another_zone_is_noticed_once(world):  # noqa: F811
     assert len(relay.events("relay.clock_skew")) == 1
 
 
+def test_an_old_row_gives_nobody_away(world):  # noqa: F811
+    """Nothing was written for three hours, and then something is."""
+    world.set_up()
+    world.server.ask(
+        f"INSERT INTO messenger_outbox {outbox_world.COLUMNS} VALUES ('{{}}', "
+        f"'{outbox_world.PLAIN_TYPE}', 'outbox', "
+        f"{world.server.now} - INTERVAL '3' HOUR, "
+        f"{world.server.now} + INTERVAL '1' DAY)")
+    relay = world.start("relay", "outbox")
+    relay.wait_for("relay.active")
+    world.insert()
+    shops.until(lambda: world.arrived() == 1, "the message")
+    world.insert()
+    shops.until(lambda: world.arrived() == 2, "the next")
+    assert relay.stop() == 0
+    assert not relay.events("relay.clock_skew")
+
+
+def test_a_fresh_row_of_hours_ago_gives_its_writer_away(world):  # noqa: F811
+    world.set_up()
+    world.insert()
+    relay = world.start("relay", "outbox")
+    shops.until(lambda: world.arrived() == 1, "the message")
+    world.insert(now=f"{world.server.now} - INTERVAL '5' HOUR")
+    found = relay.wait_for("relay.clock_skew .*")
+    assert "hours=5" in found.group(0) and "behind" in found.group(0)
+    shops.until(lambda: world.arrived() == 2, "that of hours ago")
+    assert relay.stop() == 0
+
+
 def test_a_zone_that_mariadb_has_not_loaded_is_named(tmp_path):
     made = World(tmp_path, outbox_world.MariaDB(),
                  "\n        time_zone: Europe/Berlin")

@@ -15,7 +15,7 @@
 // Seconds by which the zone is ahead.
 #define OFFSET_AT(utc)                                              \
     "TIMESTAMPDIFF(SECOND, " utc ", CONVERT_TZ(" utc ", '+00:00', " \
-                                                     "{zone_text}))"
+    "{zone_text}))"
 
 static const struct skr_word words[] = {
     // By the second in which they began. Those that have written nothing have
