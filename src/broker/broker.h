@@ -106,7 +106,7 @@ enum skr_settlement {
     SKR_SETTLE_RELEASE,
     SKR_SETTLE_ACK,  // it is dealt with
     // Again after delay_ms, with retry_count raised. In a broker that has no
-    // delays it is given back.
+    // delays it is given back at once, as it came.
     SKR_SETTLE_RETRY,
 };
 

@@ -84,14 +84,17 @@ settle_plain(struct rabbit_broker *broker, const struct skr_incoming *incoming,
     // Settled by a call before this one.
     if (delivery == NULL)
         return SKR_OK;
-    if (incoming->settlement == SKR_SETTLE_ACK) {
-        delivery->state = RABBIT_ACK_DUE;
-        return SKR_OK;
+    switch (incoming->settlement) {
+    case SKR_SETTLE_ACK: delivery->state = RABBIT_ACK_DUE; return SKR_OK;
+    case SKR_SETTLE_RETRY:
+        if (broker->base.delays)
+            return SKR_OK;
+        break;
+    case SKR_SETTLE_RELEASE:
+        if (incoming->delay_ms > 0 && !broker->base.delays)
+            return put_off(broker, incoming, error);
+        break;
     }
-    if (broker->base.delays && incoming->settlement == SKR_SETTLE_RETRY)
-        return SKR_OK;
-    if (!broker->base.delays && incoming->delay_ms > 0)
-        return put_off(broker, incoming, error);
     return release(broker, delivery, incoming->handle, error);
 }
 
