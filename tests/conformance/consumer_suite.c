@@ -22,6 +22,54 @@ test_effects_happen_once_although_messages_come_twice(void **state)
                      500);
 }
 
+struct sharing {
+    struct world *world;
+    int64_t committed, in_hand;
+    size_t transactions;
+};
+
+// What another connection sees of the effects is what was committed.
+static enum skr_verdict
+note_sharing(const struct skr_delivery *delivery, struct skr_tx tx, void *user,
+             struct skr_error *reason)
+{
+    struct sharing *sharing = user;
+    int64_t committed =
+        skr_test_number(sharing->world->db, "SELECT COUNT(*) FROM effects");
+    if (committed != sharing->committed || sharing->transactions == 0) {
+        sharing->transactions++;
+        sharing->in_hand = 0;
+    }
+    sharing->committed = committed;
+    assert_in_range(++sharing->in_hand, 1, sharing->world->options.batch);
+    return add_effect(delivery, tx, reason);
+}
+
+static void
+test_as_many_share_a_transaction_as_batch_says(void **state)
+{
+    struct world *world = *state;
+    static const uint32_t batches[] = {1, 8, 40};
+    for (size_t i = 0; i < SKR_COUNT_OF(batches); i++) {
+        struct sharing sharing = {.world = world};
+        struct skr_error error = {0};
+        world->options.batch = batches[i];
+        publish(world, 0, 40);
+        struct skr_consumer *consumer = open_consumer(world, NULL);
+        assert_int_equal(skr_consumer_handle(consumer, "order.placed",
+                                             note_sharing, &sharing, &error),
+                         SKR_OK);
+        run_until_empty(consumer);
+        assert_int_equal(skr_consumer_counts(consumer).handled, 40);
+        skr_consumer_close(consumer);
+        // The first may come alone: nothing waits for more.
+        assert_in_range(sharing.transactions, 40 / batches[i],
+                        40 / batches[i] + (batches[i] > 1 ? 5 : 0));
+        skr_test_run(world->db, "DELETE FROM effects");
+        skr_test_run(world->db, "DELETE FROM message_broker_deduplication");
+    }
+}
+
 static void
 test_the_deduplication_row_names_the_class(void **state)
 {
@@ -452,6 +500,7 @@ main(void)
 {
     const struct CMUnitTest tests[] = {
         TEST(test_effects_happen_once_although_messages_come_twice),
+        TEST(test_as_many_share_a_transaction_as_batch_says),
         TEST(test_the_deduplication_row_names_the_class),
         TEST(test_a_handler_sees_the_message_as_it_came),
         TEST(test_a_retry_takes_its_own_effects_back_and_no_others),

@@ -243,6 +243,22 @@ def test_v38_a_second_worker_skips_what_the_first_has_committed(inbox):
     expect_only(inbox, 1)
 
 
+def test_v39_what_another_has_recorded_is_a_duplicate(inbox):
+    """As a PHP consumer on the same table does."""
+    consume(inbox)
+    digits = uuid.UUID(identity(1)).hex
+    inbox.ask("INSERT INTO message_broker_deduplication "
+              "(message_id, message_name, processed_at) VALUES (" +
+              {"postgresql": f"decode('{digits}', 'hex')"}
+              .get(inbox.database.kind, f"X'{digits}'") +
+              ", 'App\Event\OrderPlaced', CURRENT_TIMESTAMP)")
+    publish(inbox, 1, 2)
+    consume(inbox)
+    assert effects(inbox) == [identity(2)]
+    assert remembered(inbox) == 2
+    assert inbox.failed() == []
+
+
 def test_v53_what_cannot_be_decoded_is_kept_with_the_reason(inbox):
     publish(inbox, 1, type=("I", 7))
     inbox.client.publish("", "orders", b"{}")

@@ -1,6 +1,7 @@
 """What RabbitMQ may hand to a consumer and no handler can do anything with, or
 only looks so: each ends where it belongs with the reason, the consumer lives,
 and a thousand good messages behind it arrive."""
+import contextlib
 import json
 import uuid
 
@@ -192,7 +193,43 @@ def test_64_megabytes_are_bounded_in_memory_and_hold_nobody_up(inbox,
     print(f"peak {peak_kb} kB, {places}")
     assert sum(places) == 1
     assert peak_kb < 6 * LARGE // 1024
-    inbox.take_all()
+
+
+def test_messages_of_10_megabytes_are_bounded_in_memory(inbox):
+    """As many bytes are here at a time as prefetch_bytes says, and one
+    message more, whatever waits and however many may share a transaction."""
+    size, count = 10_000_000, 30
+    body = b'{"n":%d,"pad":"' + b"x" * size + b'"}'
+    for number in range(count):
+        inbox.client.publish("", "orders", body % number, headers(
+            **{"X-Message-Id": ("S", identity(number + 1))}))
+    inbox.client.confirm()
+    consumer = inbox.start_consumer("--limit=" + str(count))
+    peak_kb = 0
+
+    def has_ended():
+        nonlocal peak_kb
+        with contextlib.suppress(OSError, AttributeError):
+            peak_kb = consumer.status("VmHWM")
+        return not consumer.is_running()
+    shops.until(has_ended, consumer.log, 120)
+    assert handled(inbox) == list(range(count))
+    print(f"peak {peak_kb} kB")
+    assert 0 < peak_kb < 100_000
+
+
+def test_a_queue_that_is_deleted_and_made_again_is_consumed_on(inbox):
+    put_good(inbox, 10)
+    consumer = inbox.start_consumer()
+    shops.until(lambda: len(handled(inbox)) == 10, consumer.log)
+    inbox.client.delete_queue("orders")
+    said = consumer.wait_for(r"consumer\.trouble .*").group()
+    assert "orders" in said
+    inbox.declare_queue("orders")
+    inbox.client.publish("", "orders", b'{"n":-1}', headers())
+    inbox.client.confirm()
+    shops.until(lambda: len(handled(inbox)) == 11, consumer.log)
+    assert consumer.stop() == 0
 
 
 def test_a_missing_queue_is_named(inbox):
