@@ -734,6 +734,23 @@ count_statements(struct skr_db *db)
                                "variable_name = 'Questions'");
 }
 
+// One to begin and one to commit, as without it.
+static void
+test_a_guard_costs_no_round_trip_on_mariadb(void **state)
+{
+    const struct fixture *fixture = *state;
+    struct skr_db *db = fixture->db;
+    MYSQL *connection = skr_mysql_connection(skr_db_tx(db));
+    assert_int_equal(skr_db_begin(db, SKR_BEGIN_GUARDED, NULL), SKR_OK);
+    int64_t before = count_statements(db);
+    assert_int_equal(skr_db_commit(db, NULL), SKR_OK);
+    assert_int_equal(skr_db_begin(db, SKR_BEGIN_GUARDED, NULL), SKR_OK);
+    // The question itself is one, too.
+    assert_int_equal(count_statements(db) - before,
+                     1 + (mariadb_connection(connection) ? 2 : 4));
+    skr_db_rollback(db);
+}
+
 // They may share it for days.
 static void
 test_who_waits_for_those_that_share_a_lock_asks_little(void **state)
@@ -784,6 +801,7 @@ main(void)
         TEST(test_looking_gets_rare_while_nothing_comes_and_frequent_after),
         TEST(test_so_many_may_share_a_lock_and_no_more),
         TEST(test_who_waits_for_those_that_share_a_lock_asks_little),
+        TEST(test_a_guard_costs_no_round_trip_on_mariadb),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -60,28 +60,52 @@ mysql_driver_rollback(struct skr_db *db)
     (void)ignored;
 }
 
-// One round trip; one more for the first of several in a row.
+// A round trip for the first of several transactions in a row.
 static enum skr_code
-begin_write(struct skr_mysql *mysql, struct skr_error *error)
+leave_autocommit(struct skr_mysql *mysql, struct skr_error *error)
 {
     enum skr_code code = SKR_OK;
     if (!mysql->autocommit_is_off)
         code = exec(mysql, "SET autocommit = 0", error);
-    if (code != SKR_OK)
-        return code;
-    mysql->autocommit_is_off = true;
-    return exec(mysql, "START TRANSACTION", error);
+    if (code == SKR_OK)
+        mysql->autocommit_is_off = true;
+    return code;
+}
+
+static enum skr_code
+begin_write(struct skr_mysql *mysql, struct skr_error *error)
+{
+    enum skr_code code = leave_autocommit(mysql, error);
+    return code == SKR_OK ? exec(mysql, "START TRANSACTION", error) : code;
+}
+
+// Both statements in one round trip where the server has blocks, which MySQL
+// has not. What follows a statement of a block that fails does not run.
+static enum skr_code
+exec_both(struct skr_mysql *mysql, const char *const statements[2],
+          const char *block, struct skr_error *error)
+{
+    if (mariadb_connection(mysql->connection))
+        return exec(mysql, block, error);
+    enum skr_code code = exec(mysql, statements[0], error);
+    return code == SKR_OK ? exec(mysql, statements[1], error) : code;
 }
 
 static enum skr_code
 begin_guarded(struct skr_mysql *mysql, struct skr_error *error)
 {
-    enum skr_code code = begin_write(mysql, error);
+    static const char *const statements[] = {"START TRANSACTION",
+                                             "SAVEPOINT skr"};
+    enum skr_code code = leave_autocommit(mysql, error);
     if (code != SKR_OK)
         return code;
-    code = exec(mysql, "SAVEPOINT skr", error);
-    if (code != SKR_OK)
+    code = exec_both(mysql, statements,
+                     "BEGIN NOT ATOMIC START TRANSACTION; SAVEPOINT skr; END",
+                     error);
+    if (code != SKR_OK) {
+        mysql->has_begun = true;
         mysql_driver_rollback(&mysql->db);
+    }
     return code;
 }
 
@@ -122,10 +146,13 @@ mysql_driver_begin(struct skr_db *db, enum skr_begin mode,
 // The savepoint is gone with the transaction that it was made in. The server's
 // number for that is also the one for a procedure that is not there.
 static enum skr_code
-release_guard(struct skr_mysql *mysql, struct skr_error *error)
+commit_guarded(struct skr_mysql *mysql, struct skr_error *error)
 {
+    static const char *const statements[] = {"RELEASE SAVEPOINT skr", "COMMIT"};
     struct skr_error problem = {0};
-    enum skr_code code = exec(mysql, "RELEASE SAVEPOINT skr", &problem);
+    enum skr_code code = exec_both(
+        mysql, statements,
+        "BEGIN NOT ATOMIC RELEASE SAVEPOINT skr; COMMIT; END", &problem);
     if (code != SKR_OK && strcmp(problem.native, "1305") == 0)
         code = skr_fail(&problem, SKR_NO_TRANSACTION, SKR_GIVE_UP,
                         "nothing to commit: one of its own statements has "
@@ -149,9 +176,8 @@ mysql_driver_commit(struct skr_db *db, struct skr_error *error)
                         "nothing to commit: the transaction was ended by one "
                         "of its own statements");
     else
-        code = mysql->is_guarded ? release_guard(mysql, error) : SKR_OK;
-    if (code == SKR_OK)
-        code = exec(mysql, "COMMIT", error);
+        code = mysql->is_guarded ? commit_guarded(mysql, error)
+                                 : exec(mysql, "COMMIT", error);
     if (code != SKR_OK)
         mysql_driver_rollback(db);
     mysql->has_begun = false;
