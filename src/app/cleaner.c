@@ -25,29 +25,25 @@ skr_cleaner_has_table(const struct skr_config *config,
            !skr_transport_is_failure(config, transport);
 }
 
+// Opens the database of whoever cleans: one at a time, as a second would find
+// nothing to do. Who only counts is not in the way.
 static enum skr_code
-open_database(const struct skr_config_database *database, struct skr_db **db,
-              struct skr_error *error)
-{
-    const struct skr_db_ops *ops = NULL;
-    enum skr_code code = skr_transport_database(database, &ops, error);
-    if (code == SKR_OK)
-        code = skr_db_open(ops, database->url, db, error);
-    return code;
-}
-
-// One at a time, whoever it is: a second finds nothing to do, and says so.
-static enum skr_code
-take_turn(struct skr_db *db, const char *name, bool *granted,
+take_turn(const struct skr_config_database *database,
+          const struct skr_cleaning *cleaning, struct skr_db **db,
           struct skr_error *error)
 {
-    enum skr_code code =
-        db->ops->lock(db, name, SKR_LOCK_ALONE, -1, 0, granted, error);
+    bool granted = true;
+    enum skr_code code = skr_transport_open_database(database, db, error);
+    if (code != SKR_OK || cleaning->dry_run)
+        return code;
+    code = (*db)->ops->lock(*db, "cleanup", SKR_LOCK_ALONE, -1, 0, &granted,
+                            error);
     // Behind a pooler there are no locks. Two who clean do no harm.
-    if (code == SKR_REFUSED) {
-        *granted = true;
+    if (code == SKR_REFUSED)
         return SKR_OK;
-    }
+    if (code == SKR_OK && !granted)
+        code = skr_fail(error, SKR_CONFLICT, SKR_TRY_AGAIN,
+                        "someone else is cleaning this database");
     return code;
 }
 
@@ -57,13 +53,7 @@ skr_cleaner_clean_transport(const struct skr_config_transport *transport,
                             uint64_t *removed, struct skr_error *error)
 {
     struct skr_db *db = NULL;
-    bool granted = cleaning->dry_run;
-    enum skr_code code = open_database(transport->database, &db, error);
-    if (code == SKR_OK && !cleaning->dry_run)
-        code = take_turn(db, "cleanup", &granted, error);
-    if (code == SKR_OK && !granted)
-        code = skr_fail(error, SKR_CONFLICT, SKR_TRY_AGAIN,
-                        "someone else is cleaning this database");
+    enum skr_code code = take_turn(transport->database, cleaning, &db, error);
     if (code == SKR_OK)
         code = skr_messenger_clean(transport->table_name, transport->queue_name,
                                    transport->time_zone, cleaning, db, removed,
@@ -79,24 +69,15 @@ skr_cleaner_clean_deduplication(const struct skr_config *config,
                                 const struct skr_cleaning *cleaning,
                                 uint64_t *removed, struct skr_error *error)
 {
-    const struct skr_db_ops *ops = NULL;
     struct skr_db *db = NULL;
     struct skr_deduplication *table = NULL;
-    bool granted = cleaning->dry_run;
     enum skr_code code =
-        skr_transport_database(config->inbox_database, &ops, error);
+        take_turn(config->inbox_database, cleaning, &db, error);
     if (code == SKR_OK)
         code = skr_deduplication_new(
-            ops->tx->dialect, config->deduplication_table, &table, error);
-    if (code == SKR_OK)
-        code = skr_db_open(ops, config->inbox_database->url, &db, error);
+            db->ops->tx->dialect, config->deduplication_table, &table, error);
     if (code == SKR_OK)
         code = skr_deduplication_check(table, db, error);
-    if (code == SKR_OK && !cleaning->dry_run)
-        code = take_turn(db, "cleanup", &granted, error);
-    if (code == SKR_OK && !granted)
-        code = skr_fail(error, SKR_CONFLICT, SKR_TRY_AGAIN,
-                        "someone else is cleaning this database");
     if (code == SKR_OK)
         code = skr_deduplication_clean(table, cleaning, db, removed, error);
     skr_db_close(db);

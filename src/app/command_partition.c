@@ -48,14 +48,11 @@ end_block(const struct skr_config *config,
           const struct skr_config_transport *outbox, const char *key,
           bool skips, int64_t *row, struct skr_error *error)
 {
-    const struct skr_db_ops *ops = NULL;
     struct skr_db *db = NULL;
     struct skr_table *table = NULL;
-    enum skr_code code = skr_transport_database(outbox->database, &ops, error);
+    enum skr_code code = skr_transport_table(config, outbox, &table, error);
     if (code == SKR_OK)
-        code = skr_transport_table(config, outbox, &table, error);
-    if (code == SKR_OK)
-        code = skr_db_open(ops, outbox->database->url, &db, error);
+        code = skr_transport_open_database(outbox->database, &db, error);
     if (code == SKR_OK)
         code = table->ops->check(table, db, error);
     if (code == SKR_OK)

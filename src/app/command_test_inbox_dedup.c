@@ -307,13 +307,10 @@ static enum skr_code
 count_effects(const struct trial *trial, size_t *effects,
               struct skr_error *error)
 {
-    const struct skr_config_database *database = trial->config->inbox_database;
-    const struct skr_db_ops *ops = NULL;
     struct skr_db *db = NULL;
     *effects = 0;
-    enum skr_code code = skr_transport_database(database, &ops, error);
-    if (code == SKR_OK)
-        code = skr_db_open(ops, database->url, &db, error);
+    enum skr_code code =
+        skr_transport_open_database(trial->config->inbox_database, &db, error);
     for (size_t i = 0; i < trial->calls && code == SKR_OK; i++) {
         bool found = false;
         code = skr_deduplication_find(trial->deduplication, skr_db_tx(db),

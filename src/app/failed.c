@@ -33,21 +33,21 @@ open_source(const struct skr_failed_session *session,
             const struct skr_config_database *database,
             struct skr_failed_source *source, struct skr_error *error)
 {
-    const struct skr_db_ops *ops = NULL;
     *source = (struct skr_failed_source){.database = database};
-    enum skr_code code = skr_transport_database(database, &ops, error);
-    if (code != SKR_OK)
+    enum skr_code code =
+        skr_transport_open_database(database, &source->db, error);
+    if (code != SKR_OK) {
+        skr_error_prefix(error, "database %s", database->name);
         return code;
+    }
     const struct skr_failed_rows_options options = {
-        .dialect = ops->tx->dialect,
+        .dialect = source->db->ops->tx->dialect,
         .table = session->place.table,
         .queue = session->place.queue,
         .redeliver_timeout_s = redeliver_timeout_s(session->config),
         .time_zone = session->place.time_zone,
     };
     code = skr_failed_rows_new(&options, &source->rows, error);
-    if (code == SKR_OK)
-        code = skr_db_open(ops, database->url, &source->db, error);
     if (code == SKR_OK)
         code =
             skr_failed_rows_check(source->rows, skr_db_tx(source->db), error);

@@ -111,10 +111,8 @@ open_target(struct skr_failed_session *session,
             *db = target->db;
             return SKR_OK;
         }
-    const struct skr_db_ops *ops = NULL;
-    enum skr_code code = skr_transport_database(database, &ops, error);
-    if (code == SKR_OK)
-        code = skr_db_open(ops, database->url, &target->db, error);
+    enum skr_code code =
+        skr_transport_open_database(database, &target->db, error);
     if (code != SKR_OK) {
         skr_error_prefix(error, "database %s", database->name);
         return code;

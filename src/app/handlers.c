@@ -124,12 +124,9 @@ open_database(const struct checking *checking)
 {
     const struct skr_config_database *database =
         checking->config->inbox_database;
-    const struct skr_db_ops *ops = NULL;
     struct skr_db *db = NULL;
     struct skr_error error = {0};
-    enum skr_code code = skr_transport_database(database, &ops, &error);
-    if (code == SKR_OK)
-        code = skr_db_open(ops, database->url, &db, &error);
+    enum skr_code code = skr_transport_open_database(database, &db, &error);
     if (code == SKR_OK)
         return db;
     // One that is yet to be made is no news to whoever checks before setup.

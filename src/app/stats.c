@@ -13,17 +13,6 @@
 enum { MOST_FAILED = 10000 };
 
 static enum skr_code
-open_database(const struct skr_config_database *database, struct skr_db **db,
-              struct skr_error *error)
-{
-    const struct skr_db_ops *ops = NULL;
-    enum skr_code code = skr_transport_database(database, &ops, error);
-    if (code == SKR_OK)
-        code = skr_db_open(ops, database->url, db, error);
-    return code;
-}
-
-static enum skr_code
 read_table(struct skr_transport_stats *stats, struct skr_error *error)
 {
     const struct skr_config_transport *transport = stats->transport;
@@ -34,7 +23,8 @@ read_table(struct skr_transport_stats *stats, struct skr_error *error)
         .time_zone = transport->time_zone,
     };
     struct skr_db *db = NULL;
-    enum skr_code code = open_database(transport->database, &db, error);
+    enum skr_code code =
+        skr_transport_open_database(transport->database, &db, error);
     if (code == SKR_OK)
         code = skr_queue_count(db, &place, &stats->counts, error);
     if (code == SKR_MISSING)
@@ -65,7 +55,7 @@ read_retries(struct skr_transport_stats *stats, const struct skr_config *config,
         return skr_fail_memory(error);
     const struct skr_queue_place place = {
         .table = failed.table, .queue = queue, .time_zone = failed.time_zone};
-    enum skr_code code = open_database(database, &db, error);
+    enum skr_code code = skr_transport_open_database(database, &db, error);
     if (code == SKR_OK)
         code = skr_queue_count(db, &place, &counts, error);
     if (code == SKR_OK)

@@ -36,6 +36,17 @@ skr_transport_database(const struct skr_config_database *database,
 }
 
 enum skr_code
+skr_transport_open_database(const struct skr_config_database *database,
+                            struct skr_db **db, struct skr_error *error)
+{
+    const struct skr_db_ops *ops = NULL;
+    enum skr_code code = skr_transport_database(database, &ops, error);
+    if (code == SKR_OK)
+        code = skr_db_open(ops, database->url, db, error);
+    return code;
+}
+
+enum skr_code
 skr_transport_print_sql(const char *sql, void *user, struct skr_error *error)
 {
     (void)user;

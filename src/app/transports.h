@@ -13,6 +13,11 @@ SKR_MUST_CHECK enum skr_code
 skr_transport_database(const struct skr_config_database *database,
                        const struct skr_db_ops **ops, struct skr_error *error);
 
+// A connection of the caller's own, to be closed by skr_db_close().
+SKR_MUST_CHECK enum skr_code
+skr_transport_open_database(const struct skr_config_database *database,
+                            struct skr_db **db, struct skr_error *error);
+
 // The table object of a doctrine or queue transport, with the configuration's
 // failed table behind it. config outlives it.
 SKR_MUST_CHECK enum skr_code
