@@ -8,42 +8,6 @@
 #include <string.h>
 
 static enum skr_code
-find_ordered(const struct skr_config *config, const char *name,
-             const struct skr_config_transport **outbox,
-             struct skr_error *error)
-{
-    const struct skr_config_transport *found = NULL;
-    if (name != NULL) {
-        enum skr_code code =
-            skr_config_find_transport(config, name, &found, error);
-        if (code != SKR_OK)
-            return code;
-        if (!found->is_ordered)
-            return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
-                            "transport %s is %s://, which has no partitions",
-                            name, found->scheme);
-        *outbox = found;
-        return SKR_OK;
-    }
-    for (size_t i = 0; i < config->transport_count; i++) {
-        if (!config->transports[i].is_ordered)
-            continue;
-        if (found != NULL)
-            return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
-                            "there are several ordered outboxes; name one: "
-                            "--transport=%s",
-                            found->name);
-        found = &config->transports[i];
-    }
-    if (found == NULL)
-        return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
-                        "no ordered outbox is configured; its DSN begins with "
-                        "ordered-doctrine://");
-    *outbox = found;
-    return SKR_OK;
-}
-
-static enum skr_code
 end_block(const struct skr_config *config,
           const struct skr_config_transport *outbox, const char *key,
           bool skips, int64_t *row, struct skr_error *error)
@@ -75,8 +39,9 @@ run(const struct skr_app *app, const struct skr_config *config,
     if (!skips && strcmp(what, "retry") != 0)
         return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
                         "partition %.40s: skip and retry are known", what);
-    enum skr_code code = find_ordered(
-        config, skr_arguments_find(arguments, "transport"), &outbox, error);
+    enum skr_code code = skr_transport_choose_outbox(
+        config, skr_arguments_find(arguments, "transport"), true, &outbox,
+        error);
     if (code == SKR_OK)
         code = end_block(config, outbox, key, skips, &row, error);
     if (code != SKR_OK)

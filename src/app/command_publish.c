@@ -12,45 +12,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-// The only outbox when none is named.
-static enum skr_code
-find_outbox(const struct skr_config *config, const char *name,
-            const struct skr_config_transport **outbox, struct skr_error *error)
-{
-    const struct skr_config_transport *found = NULL;
-    if (name != NULL) {
-        enum skr_code code =
-            skr_config_find_transport(config, name, &found, error);
-        if (code != SKR_OK)
-            return code;
-        if (found->kind != SKR_TRANSPORT_OUTBOX)
-            return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
-                            "transport %s is %s://, not an outbox", name,
-                            found->scheme);
-        *outbox = found;
-        return SKR_OK;
-    }
-    for (size_t i = 0; i < config->transport_count; i++) {
-        const struct skr_config_transport *transport = &config->transports[i];
-        // A failure transport is a doctrine table too, but nobody's outbox.
-        if (transport->kind != SKR_TRANSPORT_OUTBOX ||
-            skr_transport_is_failure(config, transport))
-            continue;
-        if (found != NULL)
-            return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
-                            "there are several outboxes; name one: "
-                            "--transport=%s",
-                            found->name);
-        found = transport;
-    }
-    if (found == NULL)
-        return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
-                        "no outbox is configured; add a doctrine:// "
-                        "transport");
-    *outbox = found;
-    return SKR_OK;
-}
-
 static enum skr_code
 read_stream(FILE *file, const char *name, struct skr_text *body,
             struct skr_error *error)
@@ -214,8 +175,9 @@ publish_given(const struct skr_app *app, const struct skr_config *config,
     const struct skr_config_transport *transport = NULL;
     struct skr_header headers[SKR_MAX_GIVEN];
     struct skr_message message = {.headers = headers};
-    enum skr_code code = find_outbox(
-        config, skr_arguments_find(arguments, "transport"), &transport, error);
+    enum skr_code code = skr_transport_choose_outbox(
+        config, skr_arguments_find(arguments, "transport"), false, &transport,
+        error);
     if (code == SKR_OK)
         code = read_message(arguments, &message, error);
     if (code == SKR_OK)

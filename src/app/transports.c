@@ -218,3 +218,51 @@ skr_transport_table(const struct skr_config *config,
     };
     return skr_messenger_new(&options, table, error);
 }
+
+static bool
+is_choice(const struct skr_config *config,
+          const struct skr_config_transport *transport, bool only_ordered)
+{
+    // A failure transport is a doctrine table too, but nobody's outbox.
+    return transport->kind == SKR_TRANSPORT_OUTBOX &&
+           !skr_transport_is_failure(config, transport) &&
+           (transport->is_ordered || !only_ordered);
+}
+
+enum skr_code
+skr_transport_choose_outbox(const struct skr_config *config, const char *name,
+                            bool only_ordered,
+                            const struct skr_config_transport **outbox,
+                            struct skr_error *error)
+{
+    const struct skr_config_transport *found = NULL;
+    const char *kind = only_ordered ? "ordered " : "";
+    if (name != NULL) {
+        enum skr_code code =
+            skr_config_find_transport(config, name, &found, error);
+        if (code == SKR_OK && (found->kind != SKR_TRANSPORT_OUTBOX ||
+                               (only_ordered && !found->is_ordered)))
+            code = skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
+                            "transport %s is %s://, not an %soutbox", name,
+                            found->scheme, kind);
+        *outbox = found;
+        return code;
+    }
+    for (size_t i = 0; i < config->transport_count; i++) {
+        if (!is_choice(config, &config->transports[i], only_ordered))
+            continue;
+        if (found != NULL)
+            return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
+                            "there are several %soutboxes; name one: "
+                            "--transport=%s",
+                            kind, found->name);
+        found = &config->transports[i];
+    }
+    if (found == NULL)
+        return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
+                        "no %soutbox is configured; add a%s transport", kind,
+                        only_ordered ? "n ordered-doctrine://"
+                                     : " doctrine://");
+    *outbox = found;
+    return SKR_OK;
+}

@@ -25,6 +25,14 @@ skr_transport_table(const struct skr_config *config,
                     const struct skr_config_transport *transport,
                     struct skr_table **table, struct skr_error *error);
 
+// The outbox of this name; where none is named, the only one there is. With
+// only_ordered others do not count. SKR_INVALID says what there is instead.
+SKR_MUST_CHECK enum skr_code
+skr_transport_choose_outbox(const struct skr_config *config, const char *name,
+                            bool only_ordered,
+                            const struct skr_config_transport **outbox,
+                            struct skr_error *error);
+
 // Prints a statement of a setup; user is not used.
 skr_sql_text_fn skr_transport_print_sql;
 
