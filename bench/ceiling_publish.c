@@ -3,13 +3,14 @@
 // anywhere, persistent, to durable queues, confirmed, 1,000 of them on the way
 // at a time. Each queue has a connection and a thread of its own.
 //
-//     bench-ceiling-publish BROKER_URL ROWS RATE BODY_SIZE bare|dressed
+//     bench-ceiling-publish BROKER_URL ROWS RATE BODY_SIZE bare|dressed|alone
 //                           EXCHANGE KEY...
 //
 // Publishes ROWS messages under every KEY, RATE of them a second (0: as many
 // as go). A dressed message has all that a relay says of it and must find a
-// queue; a bare one has a body. "" is the exchange that knows every queue by
-// its name.
+// queue; a bare one has a body. One that is alone is dressed, and the next
+// waits for its confirmation. "" is the exchange that knows every queue by its
+// name.
 
 #include "bench.h"
 #include "rabbit.h"
@@ -24,7 +25,7 @@ struct publisher {
     pthread_t thread;
     const char *url;
     struct skr_bench_publication publication;
-    bool is_dressed;
+    bool is_dressed, is_alone;
     long rows, rate;
     size_t body_size;
     unsigned number;  // makes ids differ from those of the others
@@ -49,6 +50,8 @@ run_publisher(void *user)
         if (publisher->is_dressed)
             skr_bench_make_id(id, publisher->number, i);
         skr_bench_rabbit_publish(&rabbit, &publication);
+        if (publisher->is_alone)
+            skr_bench_rabbit_await(&rabbit, 0);
         if (publisher->rate == 0)
             continue;
         skr_bench_rabbit_look(&rabbit);
@@ -65,7 +68,7 @@ main(int argc, char **argv)
     if (argc < 8 || argc > 7 + MAX_QUEUES)
         skr_bench_die("usage",
                       "bench-ceiling-publish BROKER_URL ROWS RATE BODY_SIZE "
-                      "bare|dressed EXCHANGE KEY...");
+                      "bare|dressed|alone EXCHANGE KEY...");
     static struct publisher publishers[MAX_QUEUES];
     int count = argc - 7;
     for (int i = 0; i < count; i++) {
@@ -74,7 +77,8 @@ main(int argc, char **argv)
             .rows = skr_bench_number(argv[2]),
             .rate = skr_bench_number(argv[3]),
             .body_size = (size_t)skr_bench_number(argv[4]),
-            .is_dressed = strcmp(argv[5], "dressed") == 0,
+            .is_dressed = strcmp(argv[5], "bare") != 0,
+            .is_alone = strcmp(argv[5], "alone") == 0,
             .publication = {.exchange = argv[6], .routing_key = argv[7 + i]},
             .number = (unsigned)i,
         };

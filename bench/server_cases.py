@@ -6,6 +6,7 @@ import time
 
 from harness import (Background, Cases, Failure, load, processor_us, run,
                      wait_for)
+from ordered_cases import ORDERED_CASES, OrderedCases
 from server_databases import KINDS, servers
 
 BODY_SIZE = 300
@@ -45,7 +46,7 @@ handlers:
 """
 
 
-class ServerCases(Cases):
+class ServerCases(Cases, OrderedCases):
     def __init__(self, kind, options, folder, report, programs):
         super().__init__(options, folder, report, programs)
         self.database = KINDS[kind]()
@@ -462,6 +463,7 @@ ServerCases.CASES = {
     "memory": ServerCases.run_memory,
     "latency": ServerCases.run_latency,
     "application": ServerCases.run_application,
+    **ORDERED_CASES,
     "consume": ServerCases.run_consume,
     "consume-one": ServerCases.run_consume_one,
     "remembered": ServerCases.run_remembered,

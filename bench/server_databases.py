@@ -49,16 +49,22 @@ class MariaDB(servers.MariaDB):
     def relay_url(self):
         return self.url
 
-    def keep_as(self, name):
-        self.ask(f"CREATE TABLE {name} LIKE messenger_outbox; INSERT INTO "
-                 f"{name} SELECT * FROM messenger_outbox")
+    now = "UTC_TIMESTAMP()"
 
-    def stage(self, name):
+    def numbers(self, count):
+        """A table of the numbers from 1 on, in the column seq."""
+        return f"seq_1_to_{count}"
+
+    def keep_as(self, name, outbox="messenger_outbox"):
+        self.ask(f"CREATE TABLE {name} LIKE {outbox}; INSERT INTO "
+                 f"{name} SELECT * FROM {outbox}")
+
+    def stage(self, name, outbox="messenger_outbox"):
         """The outbox becomes a copy of a table, with nothing left for the
         server to write."""
-        self.ask("TRUNCATE messenger_outbox" + (
+        self.ask(f"TRUNCATE {outbox}" + (
             "" if name is None else
-            f"; INSERT INTO messenger_outbox SELECT * FROM {name}"))
+            f"; INSERT INTO {outbox} SELECT * FROM {name}"))
         self.settle()
 
     def settle(self):
@@ -128,16 +134,20 @@ class PostgreSQL(servers.PostgreSQL):
     def relay_url(self):
         return self.url.replace("postgres@", "relay@")
 
-    def keep_as(self, name):
-        self.ask(f"CREATE TABLE {name} AS SELECT * FROM messenger_outbox")
+    now = "(NOW() AT TIME ZONE 'UTC')"
 
-    def stage(self, name):
-        self.ask("TRUNCATE messenger_outbox RESTART IDENTITY")
+    def numbers(self, count):
+        return f"GENERATE_SERIES(1::BIGINT, {count}) seq"
+
+    def keep_as(self, name, outbox="messenger_outbox"):
+        self.ask(f"CREATE TABLE {name} AS SELECT * FROM {outbox}")
+
+    def stage(self, name, outbox="messenger_outbox"):
+        self.ask(f"TRUNCATE {outbox} RESTART IDENTITY")
         if name is not None:
-            self.ask(f"INSERT INTO messenger_outbox SELECT * FROM {name}; "
+            self.ask(f"INSERT INTO {outbox} SELECT * FROM {name}; "
                      "SELECT SETVAL(PG_GET_SERIAL_SEQUENCE("
-                     "'messenger_outbox', 'id'), MAX(id)) FROM "
-                     "messenger_outbox")
+                     f"'{outbox}', 'id'), MAX(id)) FROM {outbox}")
         self.settle()
 
     def settle(self):

@@ -18,7 +18,7 @@ databases:
   inbox: sqlite:///{folder}/inbox.db
 transports:
   outbox:
-    dsn: doctrine://default?table_name=messenger_outbox&queue_name=outbox
+    dsn: {scheme}://default?table_name=messenger_outbox&queue_name=outbox
     relay_to: orders
   orders: queue://queue?queue_name=orders
   failed: doctrine://default?queue_name=failed
@@ -64,7 +64,10 @@ class SQLiteCases(Cases):
         self.skirnir = programs.skirnir
         self.config = folder / "run.yaml"
         self.here = folder / "run"  # where a run finds its files
-        self.config.write_text(CONFIG.format(folder=self.here))
+        self.ordered = folder / "ordered.yaml"
+        for file, scheme in ((self.config, "doctrine"),
+                             (self.ordered, "ordered-doctrine")):
+            file.write_text(CONFIG.format(folder=self.here, scheme=scheme))
         self.version = "SQLite"
 
     def close(self):
@@ -144,7 +147,7 @@ class SQLiteCases(Cases):
                            self.here / "outbox.db", self.here / "queue.db"],
                           "queue.db", ARRIVED, self.rows)
 
-    def relay(self, made, left=0, reader=False):
+    def relay(self, made, left=0, reader=False, config=None):
         """left: rows that must stay in the outbox. reader: another session
         has a read transaction open meanwhile."""
         self.stage(made)
@@ -155,7 +158,7 @@ class SQLiteCases(Cases):
                 other.execute("SELECT id FROM messenger_outbox LIMIT 1"
                               ).fetchone()
             rate = self.watch([self.skirnir, "relay", "outbox", "-c",
-                               self.config, "--stop-when-empty"],
+                               config or self.config, "--stop-when-empty"],
                               "queue.db", ARRIVED, self.rows)
         finally:
             other.close()
@@ -199,6 +202,23 @@ class SQLiteCases(Cases):
         self.compare("open-read: a read transaction open on the outbox for "
                      "the whole drain", self.ceiling,
                      lambda: self.relay(made, reader=True), 0.5)
+
+    def run_ordered(self):
+        made = self.folder / "ordered"
+        if not made.exists():
+            self.stage(self.plain())
+            run(self.skirnir, "setup", "-c", self.ordered)
+            connection = sqlite3.connect(self.here / "outbox.db")
+            connection.execute("UPDATE messenger_outbox SET partition_key = "
+                               "'key-' || (id % 1000)")
+            connection.commit()
+            connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+            connection.close()
+            self.here.rename(made)
+        self.compare(f"ordered: {self.rows:,} rows of 1,000 partitions in "
+                     "order, against the same rows without order",
+                     lambda: self.relay(made),
+                     lambda: self.relay(made, config=self.ordered), 0.8)
 
     def run_consume(self):
         rows = self.rows // 4
@@ -295,6 +315,7 @@ SQLiteCases.CASES = {
     "scheduled": SQLiteCases.run_scheduled,
     "other-queue": SQLiteCases.run_other_queue,
     "open-read": SQLiteCases.run_open_read,
+    "ordered": SQLiteCases.run_ordered,
     "consume": SQLiteCases.run_consume,
     "memory": SQLiteCases.run_memory,
     "latency": SQLiteCases.run_latency,
