@@ -3,7 +3,11 @@ aggregate before they publish for it, as applications do, and number what they
 publish there; so the messages of a key are 1, 2, 3, ... in the order of their
 ids. Relays are killed, stopped and cut off, the database is killed, the broker
 refuses. The judge reads what reaches the broker: of each key the first
-occurrences must be in order, all of them there, and none besides."""
+occurrences must be in order, all of them there, and none besides.
+
+Where publishers do not wait for each other there is no such order. Then what
+was committed before another of its key, and has the smaller id, goes first."""
+import bisect
 import collections
 import json
 import os
@@ -34,8 +38,16 @@ PUBLISHERS = 8
 TRANSACTIONS = 14000 if shops.LONG else 60
 SCRIPT = 20  # transactions that one client program runs
 FAULTS = 200 if shops.LONG else 8
-# The server ends the session of a relay that is frozen for 15 s.
-FROZEN_S = 18 if shops.LONG else 2
+# The server ends the session of a relay that is frozen for 15 s. Leases last
+# for 3 s here: one that is frozen for longer goes on as if nothing had been.
+FROZEN_S = {"exclusive": 18 if shops.LONG else 2,
+            "locked": 18 if shops.LONG else 2, "lease": 4.5}
+LEASES = ("'ordered-doctrine://default?", "'ordered-doctrine://default?"
+          "redeliver_timeout=3&")
+# One of the hosts has a wrong clock.
+CLOCK = pathlib.Path(shops.PROGRAM).parents[2] / "tests/wrong-clock.so"
+AHEAD = {"LD_PRELOAD": str(CLOCK),
+         "ASAN_OPTIONS": "verify_asan_link_order=0"}
 SEED = os.environ.get("SKIRNIR_TEST_SEED") or str(random.randrange(10 ** 9))
 CHANGES = [
     ("'doctrine://default?table_name=messenger_outbox",
@@ -53,6 +65,12 @@ SLEEP = {"mariadb": "SELECT SLEEP({:.3f})", "postgresql":
          "SELECT pg_sleep({:.3f})"}
 NOW = {"mariadb": "UTC_TIMESTAMP()",
        "postgresql": "(now() AT TIME ZONE 'UTC')"}
+# Not that of the transaction's or the statement's begin.
+CLOCK_NOW = {"mariadb": "CAST(SYSDATE(6) AS CHAR)",
+             "postgresql": "to_char(clock_timestamp(), "
+                           "'YYYY-MM-DD HH24:MI:SS.US')"}
+LAST_ID = {"mariadb": "LAST_INSERT_ID()", "postgresql": "lastval()"}
+NEVER = "9999"
 
 
 class Verdict(AssertionError):
@@ -75,6 +93,30 @@ def judge(arrivals, versions):
             if following[key] < version}
     if lost:
         raise Verdict(f"lost: {lost}")
+
+
+Moment = collections.namedtuple("Moment", "key id began ended")
+
+
+def judge_commits(arrivals, committed):
+    """arrivals: names in the order of the broker. committed: the moment of
+    each, as texts that compare like times; its commit lies between the two."""
+    invented = set(arrivals) - set(committed)
+    if invented:
+        raise Verdict(f"never committed: {sorted(invented)[:5]}")
+    lost = set(committed) - set(arrivals)
+    if lost:
+        raise Verdict(f"lost: {sorted(lost)[:5]}")
+    sent = collections.defaultdict(list)
+    for name in dict.fromkeys(arrivals):
+        moment = committed[name]
+        of_key = sent[moment.key]
+        place = bisect.bisect(of_key, (moment.id, ""))
+        for larger, began in of_key[place:]:
+            if began > moment.ended:
+                raise Verdict(f"{moment.key}: row {moment.id} came after row "
+                              f"{larger}, which was committed later")
+        of_key.insert(place, (moment.id, moment.began))
 
 
 class Publisher(threading.Thread):
@@ -128,6 +170,34 @@ class Publisher(threading.Thread):
             self.problem = problem
 
 
+class Unordered(Publisher):
+    """Locks nothing. Says when each was committed: not before it began to,
+    and not after its end, where that is known."""
+
+    def transaction(self):
+        kind = self.world.database.kind
+        name = f"{self.rng.getrandbits(64):016x}"
+        lines = ["BEGIN"]
+        for number in range(self.rng.randint(1, 3)):
+            key = self.key()
+            lines.append(
+                "INSERT INTO messenger_outbox (body, headers, queue_name, "
+                "partition_key, created_at, available_at) VALUES "
+                f"('{{\"k\":{key},\"n\":\"{name}-{number}\"}}', "
+                "'{\"type\":\"order.placed\"}', 'outbox', "
+                f"'key-{key}', {NOW[kind]}, {NOW[kind]})")
+            lines.append(f"INSERT INTO moment VALUES ('{name}-{number}', "
+                         f"'{name}', {key}, {LAST_ID[kind]}, '')")
+            if self.rng.random() < 0.2:
+                lines.append(SLEEP[kind].format(self.rng.random() / 10))
+        lines.append(f"UPDATE moment SET began = {CLOCK_NOW[kind]} "
+                     f"WHERE tx = '{name}'")
+        lines.append("ROLLBACK" if self.rng.random() < 0.1 else "COMMIT")
+        lines.append(f"INSERT INTO ending VALUES ('{name}', "
+                     f"{CLOCK_NOW[kind]})")
+        return ";\n".join(lines) + ";\n"
+
+
 class Reader(threading.Thread):
     """Takes messages as they come. While it rests the queue fills up, and the
     broker refuses."""
@@ -163,20 +233,25 @@ class Reader(threading.Thread):
 
 
 class Faults:
-    def __init__(self, world, reader, proxy, count):
+    def __init__(self, world, reader, proxy, claim, count):
         self.world, self.reader, self.proxy = world, reader, proxy
+        self.claim = claim
         self.rng = random.Random(f"{SEED}-faults")
-        self.relays = [world.start_relay() for _ in range(count)]
+        self.relays = [self.start_relay(place) for place in range(count)]
+
+    def start_relay(self, place):
+        return self.world.start_relay(
+            environment=AHEAD if place == 0 else None)
 
     def kill_relay(self):
         place = self.rng.randrange(len(self.relays))
         self.relays[place].kill()
-        self.relays[place] = self.world.start_relay()
+        self.relays[place] = self.start_relay(place)
 
     def freeze_relay(self):
         relay = self.rng.choice(self.relays)
         os.kill(relay.pid, signal.SIGSTOP)
-        time.sleep(FROZEN_S)
+        time.sleep(FROZEN_S[self.claim])
         os.kill(relay.pid, signal.SIGCONT)
 
     def cut_broker(self):
@@ -228,12 +303,28 @@ class OrderedWorld(worlds.World):
     def prepare(self, claim, proxy):
         changes = [(old, new.format(claim=claim) if "{claim}" in new else new)
                    for old, new in CHANGES]
+        if claim == "lease":
+            changes.append(LEASES)
         self.set_config(replace=changes, broker=proxy.url(self.broker))
         self.set_up()
         self.ask("CREATE TABLE aggregate (id INT PRIMARY KEY, version INT "
                  "NOT NULL)")
         self.ask("INSERT INTO aggregate VALUES " + ", ".join(
             f"({key}, 0)" for key in range(KEYS)))
+        self.ask("CREATE TABLE moment (name VARCHAR(40) PRIMARY KEY, "
+                 "tx VARCHAR(20), k INT, row_id BIGINT, began VARCHAR(40))")
+        self.ask("CREATE INDEX moment_tx ON moment (tx)")
+        self.ask("CREATE TABLE ending (tx VARCHAR(20) PRIMARY KEY, "
+                 "ended VARCHAR(40))")
+
+    def moments(self):
+        rows = self.ask(
+            "SELECT CONCAT(name, '|', k, '|', row_id, '|', began, '|', "
+            f"COALESCE(ended, '{NEVER}')) FROM moment "
+            "LEFT JOIN ending ON ending.tx = moment.tx")
+        found = [row.split("|") for row in rows.splitlines()]
+        return {name: Moment(int(key), int(row), began, ended)
+                for name, key, row, began, ended in found}
 
     def versions(self):
         rows = self.ask("SELECT CONCAT(id, ' ', version) FROM aggregate")
@@ -257,28 +348,36 @@ def ordered(request, tmp_path, mortals, vhost):
     opened.leave()
 
 
-@pytest.mark.parametrize("claim, relays", [("exclusive", 2), ("locked", 4)])
-def test_order_holds_through_everything(ordered, claim, relays):
+def torture(world, claim, relays, kind):
+    """What has arrived in the end."""
     print(f"seed {SEED}")
-    port = urllib.parse.urlsplit(ordered.broker).port
+    port = urllib.parse.urlsplit(world.broker).port
     with Proxy(port) as proxy:
-        ordered.prepare(claim, proxy)
-        reader = Reader(ordered)
-        publishers = [Publisher(ordered, name) for name in range(PUBLISHERS)]
+        world.prepare(claim, proxy)
+        reader = Reader(world)
+        publishers = [kind(world, name) for name in range(PUBLISHERS)]
         for thread in [reader, *publishers]:
             thread.start()
-        faults = Faults(ordered, reader, proxy, relays)
+        faults = Faults(world, reader, proxy, claim, relays)
         faults.inject()
         for publisher in publishers:
             publisher.may_end.set()
         for publisher in publishers:
             publisher.join()
             assert publisher.problem is None, publisher.problem
-        shops.until(lambda: ordered.left() == 0,
-                    lambda: f"{ordered.left()} are left\n{faults.logs()}", 120)
+        shops.until(lambda: world.left() == 0,
+                    lambda: f"{world.left()} are left\n{faults.logs()}", 120)
         for relay in faults.relays:
             assert relay.stop() == 0, relay.log()
-        arrivals = reader.finish()
+        return reader.finish()
+
+
+MODES = [("exclusive", 2), ("locked", 4), ("lease", 4)]
+
+
+@pytest.mark.parametrize("claim, relays", MODES)
+def test_order_holds_through_everything(ordered, claim, relays):
+    arrivals = torture(ordered, claim, relays, Publisher)
     versions = ordered.versions()
     committed = sum(versions.values())
     print(f"committed {committed}, duplicates {len(arrivals) - committed}")
@@ -287,15 +386,44 @@ def test_order_holds_through_everything(ordered, claim, relays):
     judge(arrivals, versions)
 
 
+@pytest.mark.parametrize("claim, relays", [
+    mode for mode in MODES if shops.LONG or mode[0] != "locked"])
+def test_nothing_passes_what_was_committed_before_it(ordered, claim, relays):
+    arrivals = torture(ordered, claim, relays, Unordered)
+    moments = ordered.moments()
+    print(f"committed {len(moments)}, duplicates "
+          f"{len(arrivals) - len(moments)}")
+    assert len(moments) > PUBLISHERS * TRANSACTIONS / 2
+    assert ordered.failed() == []
+    judge_commits([name for _, name in arrivals], moments)
+
+
+def test_the_wrong_clock_is_wrong(tmp_path):
+    shop = shops.Shop(tmp_path)
+    shop.set_up()
+    relay = shop.start_relay(environment=AHEAD)
+    said = relay.wait_for(r"time=(\S+)|^(\S+)").group(0)
+    relay.stop()
+    shop.close()
+    hour = time.strftime("T%H:", time.gmtime(time.time() + 3600))
+    assert hour in said, said
+
+
 # What an earlier design proposed: rows that somebody has are left out when the
 # head of a partition is looked for.
-UNSAFE = """SELECT id, partition_key FROM claims WHERE id IN (
-    SELECT MIN(id) FROM claims WHERE delivered_at IS NULL
-    GROUP BY partition_key) ORDER BY id LIMIT 1"""
+UNSAFE = """SELECT m.id, m.partition_key FROM claims m WHERE m.id IN (
+    SELECT MIN(sub.id) FROM claims sub WHERE sub.queue_name = 'outbox'
+    AND (sub.delivered_at IS NULL
+         OR sub.delivered_at < now() - INTERVAL '1 hour')
+    AND sub.available_at <= now() GROUP BY sub.partition_key)
+    FOR UPDATE SKIP LOCKED LIMIT 1"""
 # The head is the least of all that are there, and has to be free.
-SAFE = """SELECT id, partition_key FROM claims WHERE id IN (
-    SELECT MIN(id) FROM claims GROUP BY partition_key)
-    AND delivered_at IS NULL ORDER BY id LIMIT 1"""
+SAFE = """SELECT m.id, m.partition_key FROM claims m WHERE m.id IN (
+    SELECT MIN(sub.id) FROM claims sub WHERE sub.queue_name = 'outbox'
+    GROUP BY sub.partition_key)
+    AND (m.delivered_at IS NULL
+         OR m.delivered_at < now() - INTERVAL '1 hour')
+    AND m.available_at <= now() FOR UPDATE SKIP LOCKED LIMIT 1"""
 
 
 def work(ask, query, rng, count):
@@ -312,7 +440,7 @@ def work(ask, query, rng, count):
         found = ask(query).replace("|", "\t")
         if found:
             held[worker] = found.split("\t")
-            ask("UPDATE claims SET delivered_at = 1 "
+            ask("UPDATE claims SET delivered_at = now() "
                 f"WHERE id = {held[worker][0]}")
     return arrivals
 
@@ -322,10 +450,11 @@ def test_the_judge_tells_a_wrong_claim_from_a_right_one(mortals, query,
                                                         is_safe):
     database = MortalDatabase(mortals["postgresql"])
     database.ask("CREATE TABLE claims (id INT PRIMARY KEY, partition_key INT, "
-                 "delivered_at INT)")
+                 "queue_name TEXT DEFAULT 'outbox', available_at TIMESTAMPTZ "
+                 "DEFAULT now(), delivered_at TIMESTAMPTZ)")
     count = 30
-    database.ask("INSERT INTO claims VALUES " + ", ".join(
-        f"({number}, 0, NULL)" for number in range(1, count + 1)))
+    database.ask("INSERT INTO claims (id, partition_key) VALUES " + ", ".join(
+        f"({number}, 0)" for number in range(1, count + 1)))
     arrivals = work(database.ask, query, random.Random(SEED), count)
     if is_safe:
         judge(arrivals, {0: count})
@@ -346,3 +475,22 @@ def test_the_judge_is_just(arrivals, complaint):
     else:
         with pytest.raises(Verdict, match=complaint):
             judge(arrivals, {1: 3})
+
+
+@pytest.mark.parametrize("arrivals, complaint", [
+    (["a", "b", "a", "c"], None),
+    # Both were open at once: whichever was seen first goes first.
+    (["b", "a", "c"], None),
+    (["a", "c", "b"], "came after"),
+    (["a", "b"], "lost"),
+    (["a", "b", "c", "d"], "never committed"),
+])
+def test_the_judge_of_commits_is_just(arrivals, complaint):
+    committed = {"a": Moment(1, 1, "10:00", "10:05"),
+                 "b": Moment(1, 2, "10:03", "10:04"),
+                 "c": Moment(1, 3, "10:07", NEVER)}
+    if complaint is None:
+        judge_commits(arrivals, committed)
+    else:
+        with pytest.raises(Verdict, match=complaint):
+            judge_commits(arrivals, committed)
