@@ -95,6 +95,7 @@ skr_command_fn skr_command_failed_remove;
 skr_command_fn skr_command_failed_retry;
 skr_command_fn skr_command_failed_show;
 skr_command_fn skr_command_partition;
+skr_command_fn skr_command_kafka_relay;
 skr_command_fn skr_command_publish;
 skr_command_fn skr_command_relay;
 skr_command_fn skr_command_setup;

@@ -45,6 +45,57 @@ static const struct skr_option consume_options[] = {
     {0},
 };
 
+static const struct skr_option kafka_relay_options[] = {
+    {"db-host", '\0', "HOST", "the database server (DB_HOST)",
+     .kind = SKR_OPTION_TEXT},
+    {"db-port", '\0', "PORT", "its port (DB_PORT)", .kind = SKR_OPTION_TEXT},
+    {"db-user", '\0', "NAME", "the user (DB_USER)", .kind = SKR_OPTION_TEXT},
+    {"db-pass", '\0', "TEXT", "the password (DB_PASS)",
+     .kind = SKR_OPTION_TEXT},
+    {"db-name", '\0', "NAME", "the database, or several with commas (DB_NAME)",
+     .kind = SKR_OPTION_TEXT},
+    {"db-driver", '\0', "NAME", "mysql or postgres (DB_DRIVER)",
+     .kind = SKR_OPTION_TEXT},
+    {"dboutboxtable", '\0', "NAME", "the table; kafka_outbox by default",
+     .kind = SKR_OPTION_TEXT},
+    {"kafka-host", '\0', "LIST",
+     "HOST:PORT, or several with commas (KAFKA_HOST)", .kind = SKR_OPTION_TEXT},
+    {"kafka-publish-attempts", '\0', "N",
+     "then a row is errored; 3 (KAFKA_PUBLISH_ATTEMPTS)",
+     .kind = SKR_OPTION_TEXT},
+    {"kafka-tls", '\0', NULL, "TLS to Kafka and database (TLS_ENABLE)",
+     .kind = SKR_OPTION_FLAG},
+    {"kafka-tls-verify-peer", '\0', NULL,
+     "trust any server (TLS_SKIP_VERIFY_PEER)", .kind = SKR_OPTION_FLAG},
+    {"write-concurrency", '\0', "N", "accepted and ignored (WRITE_CONCURRENCY)",
+     .kind = SKR_OPTION_TEXT},
+    {"poll-frequency-ms", '\0', "N",
+     "longest wait for rows; 500 (POLL_FREQUENCY_MS)", .kind = SKR_OPTION_TEXT},
+    {"batch-size", '\0', "N",
+     "a quarter of what is in flight; 250 (BATCH_SIZE)",
+     .kind = SKR_OPTION_TEXT},
+    {"cleanup", '\0', NULL,
+     "delete what was completed an hour ago (RUN_CLEANUP)",
+     .kind = SKR_OPTION_FLAG},
+    {"optimize", '\0', NULL, "tidy the table up (RUN_OPTIMIZE)",
+     .kind = SKR_OPTION_FLAG},
+    {"sidecar-proxy-url", '\0', "URL",
+     "told to quit after a job (SIDECAR_PROXY_URL)", .kind = SKR_OPTION_TEXT},
+    {"polling-disabled", '\0', NULL, "make tables, and wait (POLLING_DISABLED)",
+     .kind = SKR_OPTION_FLAG},
+    {"skip-migrations", '\0', NULL, "make no tables (SKIP_MIGRATIONS)",
+     .kind = SKR_OPTION_FLAG},
+    {"on-success", '\0', "WORD", "mark or delete; by the table",
+     .kind = SKR_OPTION_TEXT},
+    {"partitioner", '\0', "NAME", "murmur2 or fnv1a; by the table",
+     .kind = SKR_OPTION_TEXT},
+    {"take-over", '\0', NULL, "what another relay has claimed is taken at once",
+     .kind = SKR_OPTION_FLAG},
+    {"listen", '\0', "PLACE", "HOST:PORT of /healthz and /metrics; :80",
+     .kind = SKR_OPTION_TEXT},
+    {0},
+};
+
 static const struct skr_option publish_options[] = {
     {"body", 'b', "TEXT", "the body; @FILE reads a file, - standard input",
      .kind = SKR_OPTION_TEXT, .required = true},
@@ -241,6 +292,25 @@ const struct skr_command skr_commands[] = {
                 "--memory-limit=128M\n",
         .options = consume_options,
         .run = skr_command_consume,
+    },
+    {
+        .name = "kafka-relay",
+        .arguments = "[errored show|retry|remove [ID]]",
+        .most_arguments = 3,
+        .summary = "Publish the rows of kafka_outbox to Kafka",
+        .help = "Takes the place of kafka-outbox-relay: the same table, "
+                "environment and flags. Rows\nare published in the order of "
+                "their ids and marked as completed, or deleted; both\nrelays "
+                "can go on where the other stopped. errored lists rows that "
+                "Kafka refused\nfor good, publishes them again, or removes "
+                "them.\n\n"
+                "Examples:\n"
+                "  DB_DRIVER=mysql DB_HOST=db DB_PORT=3306 DB_USER=shop "
+                "DB_PASS=... DB_NAME=shop \\\n"
+                "    KAFKA_HOST=kafka:9092 skirnir kafka-relay\n"
+                "  skirnir kafka-relay errored show\n",
+        .options = kafka_relay_options,
+        .run = skr_command_kafka_relay,
     },
     {
         .name = "publish",

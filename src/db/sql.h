@@ -22,6 +22,8 @@ struct skr_word {
 //   now_minus      now, minus a bound number of seconds (one parameter)
 //   row_id         column type: a growing number that is never used twice
 //   long_text, timestamp, message_id   column types
+//   json           column type: JSON text
+//   key            the name of a column, key, which is reserved in some
 //   table_options  tail of CREATE TABLE, with a blank before it, or ""
 //   inline_index   an index inside CREATE TABLE, with a comma before it, or ""
 //   create_index   an index as a statement of its own, or ""; both know the
@@ -45,6 +47,8 @@ struct skr_word {
 //                  a queue, in the order of keys after one; parameters: queue,
 //                  key, queue, limit. By the index, from one to the next.
 //   union_open, union_close   around a SELECT with a LIMIT in a UNION
+//   optimize_table  a statement that tidies up after many deletes, outside of a
+//                  transaction; it knows the word table
 //   insert_once    tail of an INSERT that does nothing when the key exists, or
 //                  "" where SKR_DUPLICATE is the only way to know
 //   lock_skip      tail of a SELECT that claims rows others may want; "" where

@@ -6,6 +6,7 @@
 
 #include "base/arena.h"
 #include "message/envelope.h"
+#include "message/route.h"
 
 enum skr_state {
     SKR_READ,         // not handed over, or handed over in vain: the row stays
@@ -41,6 +42,8 @@ struct skr_lease {
 struct skr_batch_item {
     int64_t row;
     struct skr_envelope envelope;  // lives in the batch's arena
+    // Where the row itself says that it goes; topic NULL: found by its name.
+    struct skr_route route;
     // The headers as they lie in the row; kept when they cannot be parsed.
     const char *raw_headers;
     size_t raw_headers_size;

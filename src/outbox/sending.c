@@ -212,7 +212,9 @@ find_way(struct skr_pump *pump, struct skr_slot *slot, size_t index,
     struct skr_batch_item *item = &slot->batch.items[index];
     struct skr_route route = {.exchange = "", .routing_key = ""};
     enum skr_code code = SKR_OK;
-    if (options->routes != NULL)
+    if (item->route.topic != NULL)
+        route = item->route;
+    else if (options->routes != NULL)
         code = skr_route_find(options->routes, &slot->batch.arena,
                               &item->envelope, &route, error);
     skr_passage_init(&slot->passages[index], code == SKR_OK ? &route : NULL,

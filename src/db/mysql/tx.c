@@ -46,6 +46,9 @@ static const struct skr_word words[] = {
     {"zone_created_at", "CONVERT_TZ(created_at, {zone_text}, '+00:00')"},
     {"row_id", "BIGINT AUTO_INCREMENT NOT NULL PRIMARY KEY"},
     {"long_text", "LONGTEXT"},
+    {"optimize_table", "OPTIMIZE TABLE {table}"},
+    {"json", "JSON"},
+    {"key", "`key`"},
     {"timestamp", "DATETIME"},
     // Doctrine finds its type by this comment.
     {"message_id", "BINARY(16) COMMENT '(DC2Type:id_binary)'"},

@@ -25,6 +25,9 @@ static const struct skr_word words[] = {
     // delete would take a new message.
     {"row_id", "INTEGER PRIMARY KEY AUTOINCREMENT NOT NULL"},
     {"long_text", "TEXT"},
+    {"optimize_table", "VACUUM"},
+    {"json", "TEXT"},
+    {"key", "\"key\""},
     {"timestamp", "DATETIME"},
     {"message_id", "BINARY(16)"},
     {"table_options", ""},

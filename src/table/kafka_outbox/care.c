@@ -1,0 +1,202 @@
+// SPDX-License-Identifier: MIT
+// What people and jobs do with the table: count, clean, look at what failed.
+
+#include "base/error.h"
+#include "base/text.h"
+#include "table/kafka_outbox/layout.h"
+
+#include <stdlib.h>
+
+enum { CLEAN_AT_ONCE = 1000 };
+
+// Parameters: age, limit.
+static const char find_old_sql[] =
+    "SELECT id FROM {table} WHERE push_completed_at <= {now_minus} "
+    "ORDER BY push_completed_at LIMIT ?";
+static const char queued_sql[] =
+    "SELECT COUNT(*) FROM {table} WHERE push_completed_at IS NULL";
+static const char errored_sql[] =
+    "SELECT COUNT(*) FROM {table} WHERE push_completed_at IS NULL "
+    "AND errored = 1";
+static const char total_sql[] = "SELECT COUNT(*) FROM {table}";
+static const char show_sql[] =
+    "SELECT id, topic, error_reason, push_attempts FROM {table} "
+    "WHERE errored = 1 ORDER BY id";
+#define REVIVE                                                               \
+    "UPDATE {table} SET errored = 0, error_reason = '', push_attempts = 0, " \
+    "batch_id = NULL, push_started_at = NULL WHERE errored = 1"
+#define DROP "DELETE FROM {table} WHERE errored = 1"
+
+bool
+skr_kafka_outbox_fill_care(struct skr_kafka_outbox *outbox)
+{
+    return skr_kafka_outbox_fill(outbox, find_old_sql, &outbox->sql.find_old) &&
+           skr_kafka_outbox_fill(outbox, queued_sql, &outbox->sql.queued) &&
+           skr_kafka_outbox_fill(outbox, errored_sql, &outbox->sql.errored) &&
+           skr_kafka_outbox_fill(outbox, total_sql, &outbox->sql.total) &&
+           skr_kafka_outbox_fill(outbox, show_sql, &outbox->sql.show) &&
+           skr_kafka_outbox_fill(outbox, REVIVE " AND id = ?",
+                                 &outbox->sql.revive) &&
+           skr_kafka_outbox_fill(outbox, REVIVE, &outbox->sql.revive_all) &&
+           skr_kafka_outbox_fill(outbox, DROP " AND id = ?",
+                                 &outbox->sql.drop) &&
+           skr_kafka_outbox_fill(outbox, DROP, &outbox->sql.drop_all);
+}
+
+struct ids {
+    int64_t rows[CLEAN_AT_ONCE];
+    size_t count;
+};
+
+static enum skr_code
+keep_id(const struct skr_value *columns, size_t count, void *user,
+        struct skr_error *error)
+{
+    struct ids *ids = user;
+    (void)count;
+    (void)error;
+    ids->rows[ids->count++] = columns[0].integer;
+    return SKR_OK;
+}
+
+static enum skr_code
+clean_some(const struct skr_kafka_outbox *outbox, struct skr_db *db,
+           int64_t age_s, struct ids *ids, struct skr_error *error)
+{
+    const struct skr_value values[] = {skr_bind_integer(age_s),
+                                       skr_bind_integer(CLEAN_AT_ONCE)};
+    ids->count = 0;
+    enum skr_code code = skr_db_begin(db, SKR_BEGIN_WRITE, error);
+    if (code != SKR_OK)
+        return code;
+    code = skr_tx_run(skr_db_tx(db),
+                      &(struct skr_statement){
+                          .sql = outbox->sql.find_old,
+                          .values = values,
+                          .value_count = SKR_COUNT_OF(values),
+                          .each_row = keep_id,
+                          .user = ids,
+                      },
+                      error);
+    if (code == SKR_OK)
+        code = skr_kafka_outbox_run_list(skr_db_tx(db), &outbox->sql.remove,
+                                         ids->rows, ids->count, error);
+    if (code == SKR_OK)
+        return skr_db_commit(db, error);
+    skr_db_rollback(db);
+    return code;
+}
+
+enum skr_code
+skr_kafka_outbox_clean(const struct skr_table *table, struct skr_db *db,
+                       int64_t age_s, uint64_t *removed,
+                       struct skr_error *error)
+{
+    struct ids ids;
+    enum skr_code code = SKR_OK;
+    *removed = 0;
+    do {
+        code = clean_some(skr_kafka_outbox_of(table), db, age_s, &ids, error);
+        if (code == SKR_OK)
+            *removed += ids.count;
+    } while (code == SKR_OK && ids.count == CLEAN_AT_ONCE);
+    return code;
+}
+
+static enum skr_code
+count_by(const char *sql, struct skr_db *db, int64_t *number,
+         struct skr_error *error)
+{
+    struct skr_arena arena = {0};
+    struct skr_value value = {.kind = SKR_NULL};
+    bool found = false;
+    enum skr_code code =
+        skr_tx_fetch_one(skr_db_tx(db), &(struct skr_statement){.sql = sql},
+                         &arena, &value, 1, &found, error);
+    skr_arena_fini(&arena);
+    *number = value.integer;
+    return code;
+}
+
+enum skr_code
+skr_kafka_outbox_count(const struct skr_table *table, struct skr_db *db,
+                       struct skr_kafka_outbox_counts *counts,
+                       struct skr_error *error)
+{
+    const struct skr_kafka_outbox *outbox = skr_kafka_outbox_of(table);
+    enum skr_code code =
+        count_by(outbox->sql.queued, db, &counts->queued, error);
+    if (code == SKR_OK)
+        code = count_by(outbox->sql.errored, db, &counts->errored, error);
+    if (code == SKR_OK)
+        code = count_by(outbox->sql.total, db, &counts->total, error);
+    return code;
+}
+
+struct showing {
+    skr_kafka_outbox_errored_fn *each;
+    void *user;
+};
+
+static enum skr_code
+show_row(const struct skr_value *columns, size_t count, void *user,
+         struct skr_error *error)
+{
+    const struct showing *showing = user;
+    (void)count;
+    return showing->each(columns[0].integer, columns[1].bytes, columns[2].bytes,
+                         columns[3].integer, showing->user, error);
+}
+
+enum skr_code
+skr_kafka_outbox_show(const struct skr_table *table, struct skr_db *db,
+                      skr_kafka_outbox_errored_fn *each, void *user,
+                      struct skr_error *error)
+{
+    struct showing showing = {.each = each, .user = user};
+    return skr_tx_run(skr_db_tx(db),
+                      &(struct skr_statement){
+                          .sql = skr_kafka_outbox_of(table)->sql.show,
+                          .each_row = show_row,
+                          .user = &showing,
+                      },
+                      error);
+}
+
+static enum skr_code
+change(struct skr_db *db, const char *one, const char *all, int64_t row,
+       uint64_t *changed, struct skr_error *error)
+{
+    const struct skr_value value = skr_bind_integer(row);
+    *changed = 0;
+    enum skr_code code = skr_tx_run(skr_db_tx(db),
+                                    &(struct skr_statement){
+                                        .sql = row == 0 ? all : one,
+                                        .values = &value,
+                                        .value_count = row == 0 ? 0 : 1,
+                                        .affected = changed,
+                                    },
+                                    error);
+    if (code == SKR_OK && *changed == 0 && row != 0)
+        return skr_fail(error, SKR_MISSING, SKR_GIVE_UP,
+                        "there is no errored row %lld", (long long)row);
+    return code;
+}
+
+enum skr_code
+skr_kafka_outbox_retry(const struct skr_table *table, struct skr_db *db,
+                       int64_t row, uint64_t *changed, struct skr_error *error)
+{
+    const struct skr_kafka_outbox *outbox = skr_kafka_outbox_of(table);
+    return change(db, outbox->sql.revive, outbox->sql.revive_all, row, changed,
+                  error);
+}
+
+enum skr_code
+skr_kafka_outbox_remove(const struct skr_table *table, struct skr_db *db,
+                        int64_t row, uint64_t *changed, struct skr_error *error)
+{
+    const struct skr_kafka_outbox *outbox = skr_kafka_outbox_of(table);
+    return change(db, outbox->sql.drop, outbox->sql.drop_all, row, changed,
+                  error);
+}

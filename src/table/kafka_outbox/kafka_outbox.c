@@ -1,0 +1,233 @@
+// SPDX-License-Identifier: MIT
+#include "table/kafka_outbox/kafka_outbox.h"
+
+#include "base/error.h"
+#include "base/text.h"
+#include "table/kafka_outbox/layout.h"
+#include "table/schema.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { LEASE_S = 600 };
+
+static const struct skr_index indexes[] = {
+    {.name = "outbox_push_completed_at", .columns = "push_completed_at"},
+    {.name = "outbox_batch_query", .columns = "batch_id, created_at"},
+};
+
+// As kafka-outbox-relay makes it, but that headers may be left out.
+static const struct skr_schema schema = {
+    .columns = "id {row_id},\n"
+               "    batch_id CHAR(36) NULL,\n"
+               "    push_started_at {timestamp} NULL,\n"
+               "    push_completed_at {timestamp} NULL,\n"
+               "    topic VARCHAR(255) NOT NULL,\n"
+               "    payload_json {json} NULL,\n"
+               "    payload_headers {json} NULL,\n"
+               "    push_attempts SMALLINT NOT NULL DEFAULT 0,\n"
+               "    errored SMALLINT NOT NULL DEFAULT 0,\n"
+               "    error_reason VARCHAR(255) NOT NULL DEFAULT '',\n"
+               "    created_at {timestamp} NULL DEFAULT CURRENT_TIMESTAMP,\n"
+               "    partition_key VARCHAR(255) NOT NULL DEFAULT '',\n"
+               "    {key} VARCHAR(255) NOT NULL DEFAULT ''",
+    .indexes = indexes,
+    .index_count = SKR_COUNT_OF(indexes),
+};
+
+// The other relay's record of what it has made: with it, it takes the table as
+// it is.
+static const struct skr_schema migrations_schema = {
+    .columns = "version BIGINT NOT NULL PRIMARY KEY,\n"
+               "    dirty BOOLEAN NOT NULL",
+};
+static const char add_version_sql[] =
+    "INSERT INTO {table}_schema_migrations (version, dirty) "
+    "SELECT 20220408111504, FALSE FROM (SELECT 1 AS one) AS once WHERE NOT "
+    "EXISTS (SELECT 1 FROM {table}_schema_migrations)";
+
+static const char check_sql[] =
+    "SELECT o.id, o.batch_id, o.push_started_at, o.push_completed_at, o.topic, "
+    "o.payload_json, o.payload_headers, o.push_attempts, o.errored, "
+    "o.error_reason, o.partition_key, o.key FROM {table} o LIMIT 0";
+
+static const char *
+fill(struct skr_kafka_outbox *outbox, const char *sql_template, const char *ids,
+     const char *id_rows)
+{
+    const struct skr_word words[] = {
+        {"table", outbox->name}, {"ids", ids}, {"id_rows", id_rows}};
+    return skr_sql_fill(outbox->dialect, &outbox->arena, sql_template, words,
+                        SKR_COUNT_OF(words));
+}
+
+bool
+skr_kafka_outbox_fill(struct skr_kafka_outbox *outbox, const char *sql_template,
+                      const char **sql)
+{
+    *sql = fill(outbox, sql_template, "", "");
+    return *sql != NULL;
+}
+
+bool
+skr_kafka_outbox_fill_list(struct skr_kafka_outbox *outbox,
+                           const char *sql_template,
+                           struct kafka_outbox_list *list)
+{
+    size_t size = 1;
+    for (size_t i = 0; i < KAFKA_OUTBOX_LIST_SIZES; i++) {
+        const char *ids = skr_sql_list(&outbox->arena, size);
+        const char *id_rows = skr_sql_rows(&outbox->arena, size);
+        if (ids == NULL || id_rows == NULL)
+            return false;
+        list->sql[i] = fill(outbox, sql_template, ids, id_rows);
+        if (list->sql[i] == NULL)
+            return false;
+        size = skr_sql_list_size(size + 1);
+    }
+    return true;
+}
+
+static const char *
+pick(const struct kafka_outbox_list *list, size_t size)
+{
+    size_t place = 0;
+    for (size_t smaller = 1; smaller < size; place++)
+        smaller = skr_sql_list_size(smaller + 1);
+    return list->sql[place];
+}
+
+enum skr_code
+skr_kafka_outbox_run_list(struct skr_tx tx,
+                          const struct kafka_outbox_list *list,
+                          const int64_t *rows, size_t count,
+                          struct skr_error *error)
+{
+    enum skr_code code = SKR_OK;
+    for (size_t at = 0; at < count && code == SKR_OK; at += SKR_SQL_MAX_LIST) {
+        struct skr_value values[SKR_SQL_MAX_LIST];
+        size_t left = count - at;
+        if (left > SKR_SQL_MAX_LIST)
+            left = SKR_SQL_MAX_LIST;
+        size_t size = skr_sql_list_size(left);
+        for (size_t i = 0; i < size; i++)
+            values[i] = skr_bind_integer(rows[at + (i < left ? i : left - 1)]);
+        code = skr_tx_run(tx,
+                          &(struct skr_statement){
+                              .sql = pick(list, size),
+                              .values = values,
+                              .value_count = size,
+                          },
+                          error);
+    }
+    return code;
+}
+
+static enum skr_code
+outbox_setup(const struct skr_table *table, struct skr_db *db,
+             skr_sql_text_fn *each, void *user, struct skr_error *error)
+{
+    const struct skr_kafka_outbox *outbox = skr_kafka_outbox_of(table);
+    const struct skr_word words[] = {{"table", outbox->name}};
+    struct skr_arena arena = {0};
+    enum skr_code code = skr_schema_write(&schema, outbox->dialect,
+                                          outbox->name, db, each, user, error);
+    const char *migrations =
+        skr_arena_format(&arena, "%s_schema_migrations", outbox->name);
+    const char *sql =
+        skr_sql_fill(outbox->dialect, &arena, add_version_sql, words, 1);
+    if (code == SKR_OK && (migrations == NULL || sql == NULL))
+        code = skr_fail_memory(error);
+    if (code == SKR_OK)
+        code = skr_schema_write(&migrations_schema, outbox->dialect, migrations,
+                                db, each, user, error);
+    if (code == SKR_OK)
+        code = each(sql, user, error);
+    skr_arena_fini(&arena);
+    return code;
+}
+
+static enum skr_code
+outbox_check(const struct skr_table *table, struct skr_db *db,
+             struct skr_error *error)
+{
+    const struct skr_kafka_outbox *outbox = skr_kafka_outbox_of(table);
+    enum skr_code code =
+        skr_tx_run(skr_db_tx(db),
+                   &(struct skr_statement){.sql = outbox->sql.check}, error);
+    if (code == SKR_MISSING)
+        return skr_fail(error, SKR_MISSING, SKR_GIVE_UP,
+                        "there is no table %s; start without skip-migrations",
+                        outbox->name);
+    if (code != SKR_OK) {
+        skr_error_prefix(error, "table %s", outbox->name);
+        return code;
+    }
+    return skr_schema_check_engine(skr_db_tx(db), outbox->name, error);
+}
+
+enum skr_code
+skr_kafka_outbox_is_there(const struct skr_table *table, struct skr_db *db,
+                          bool *is_there, struct skr_error *error)
+{
+    const struct skr_kafka_outbox *outbox = skr_kafka_outbox_of(table);
+    struct skr_arena arena = {0};
+    struct skr_value value;
+    enum skr_code code = skr_tx_fetch_one(
+        skr_db_tx(db), &(struct skr_statement){.sql = outbox->sql.find}, &arena,
+        &value, 1, is_there, error);
+    skr_arena_fini(&arena);
+    return code;
+}
+
+static void
+outbox_free(struct skr_table *table)
+{
+    struct skr_kafka_outbox *outbox = (struct skr_kafka_outbox *)table;
+    skr_arena_fini(&outbox->arena);
+    free(outbox);
+}
+
+static const struct skr_table_ops outbox_ops = {
+    .scheme = "kafka-outbox",
+    .setup = outbox_setup,
+    .check = outbox_check,
+    .start = skr_kafka_outbox_start,
+    .read = skr_kafka_outbox_read,
+    .settle = skr_kafka_outbox_settle,
+    .free = outbox_free,
+};
+
+enum skr_code
+skr_kafka_outbox_new(const struct skr_kafka_outbox_options *options,
+                     struct skr_table **table, struct skr_error *error)
+{
+    const char *name = options->table == NULL ? "kafka_outbox" : options->table;
+    if (!skr_text_is_identifier(name))
+        return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
+                        "%.60s: the name of a table is made of letters, digits "
+                        "and underscores",
+                        name);
+    struct skr_kafka_outbox *made = calloc(1, sizeof(*made));
+    if (made == NULL)
+        return skr_fail_memory(error);
+    const char *horizon = NULL;
+    made->table.ops = &outbox_ops;
+    made->dialect = options->dialect;
+    made->marks = options->marks;
+    made->lease_s = options->takes_over ? 0 : LEASE_S;
+    made->name = skr_arena_text(&made->arena, name, strlen(name));
+    if (made->name == NULL ||
+        !skr_kafka_outbox_fill(made, check_sql, &made->sql.check) ||
+        !skr_kafka_outbox_fill(made, "{find_table}", &made->sql.find) ||
+        !skr_kafka_outbox_fill(made, "{horizon}", &horizon) ||
+        !skr_kafka_outbox_fill_read(made) ||
+        !skr_kafka_outbox_fill_settle(made) ||
+        !skr_kafka_outbox_fill_care(made)) {
+        outbox_free(&made->table);
+        return skr_fail_memory(error);
+    }
+    made->commits_late = horizon[0] != '\0';
+    *table = &made->table;
+    return SKR_OK;
+}

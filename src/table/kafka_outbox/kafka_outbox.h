@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: MIT
+// The layout of kafka_outbox: the table of kafka-outbox-relay, which that
+// relay can go on with. Each row names its topic, key and partition itself.
+//
+// One reader has the table to itself and writes nothing to claim a row. Rows
+// that the other relay has claimed (batch_id, push_started_at) are its own for
+// ten minutes.
+
+#ifndef SKR_TABLE_KAFKA_OUTBOX_KAFKA_OUTBOX_H
+#define SKR_TABLE_KAFKA_OUTBOX_KAFKA_OUTBOX_H
+
+#include "table/table.h"
+
+struct skr_kafka_outbox_options {
+    const struct skr_dialect *dialect;
+    const char *table;  // NULL: "kafka_outbox"
+    // Confirmed rows stay, with push_completed_at; else they are deleted.
+    bool marks;
+    bool takes_over;  // claims of another relay are void at once
+};
+
+// SKR_INVALID for a name that is no identifier.
+SKR_MUST_CHECK enum skr_code
+skr_kafka_outbox_new(const struct skr_kafka_outbox_options *options,
+                     struct skr_table **table, struct skr_error *error);
+
+// Whether somebody has made the table before.
+SKR_MUST_CHECK enum skr_code
+skr_kafka_outbox_is_there(const struct skr_table *table, struct skr_db *db,
+                          bool *is_there, struct skr_error *error);
+
+// Removes rows that were completed so many seconds ago, in small transactions.
+SKR_MUST_CHECK enum skr_code
+skr_kafka_outbox_clean(const struct skr_table *table, struct skr_db *db,
+                       int64_t age_s, uint64_t *removed,
+                       struct skr_error *error);
+
+struct skr_kafka_outbox_counts {
+    int64_t queued;  // to be published, errored ones among them
+    int64_t errored;
+    int64_t total;
+};
+SKR_MUST_CHECK enum skr_code
+skr_kafka_outbox_count(const struct skr_table *table, struct skr_db *db,
+                       struct skr_kafka_outbox_counts *counts,
+                       struct skr_error *error);
+
+// Errored rows, oldest first. They are published again after retry(), or gone
+// after remove(); row 0: all of them. SKR_MISSING: there is no such row.
+typedef enum skr_code
+skr_kafka_outbox_errored_fn(int64_t row, const char *topic, const char *reason,
+                            int64_t attempts, void *user,
+                            struct skr_error *error);
+SKR_MUST_CHECK enum skr_code
+skr_kafka_outbox_show(const struct skr_table *table, struct skr_db *db,
+                      skr_kafka_outbox_errored_fn *each, void *user,
+                      struct skr_error *error);
+SKR_MUST_CHECK enum skr_code
+skr_kafka_outbox_retry(const struct skr_table *table, struct skr_db *db,
+                       int64_t row, uint64_t *changed, struct skr_error *error);
+SKR_MUST_CHECK enum skr_code
+skr_kafka_outbox_remove(const struct skr_table *table, struct skr_db *db,
+                        int64_t row, uint64_t *changed,
+                        struct skr_error *error);
+
+#endif
