@@ -24,7 +24,9 @@ extern "C" {
 //
 // To publish: messages go to the topic that the route names, else to TOPIC,
 // else to that of the message's full name. partitioner is murmur2, as Java has
-// it, or fnv1a, as Sarama's hash partitioner has it.
+// it, or fnv1a, as Sarama's hash partitioner has it. missing_topic says what
+// becomes of messages to a topic that is missing, where the cluster makes none:
+// they wait until it is there, or fail.
 //
 // To consume: topics=a,b (or topics[]=a, or TOPIC), in the consumer group
 // group=skirnir. A new group begins with the oldest message

@@ -150,6 +150,13 @@ struct skr_outbox_options {
     // broker in the order in which they were published. A message without a key
     // is refused; one with the key "" has no order.
     bool is_ordered;
+    // The table is the one of `skirnir kafka-relay`; table NULL:
+    // "kafka_outbox"; queue and time_zone have no meaning there. A message
+    // becomes a record of Kafka: its topic is the one below, else its name; its
+    // key the partition key, else the id. The body must be JSON, and due_at_us
+    // 0.
+    bool is_kafka;
+    const char *topic;
 };
 
 // options may be NULL: all defaults.

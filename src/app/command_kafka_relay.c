@@ -37,11 +37,12 @@ write_line(void *user, enum skr_log_level level, const char *event,
     static const char *const names[] = {"error", "warning", "info", "debug"};
     const struct skr_kafka_relay_settings *settings = user;
     struct skr_json_writer writer = {.needs_comma = false};
-    char time[SKR_TIMESTAMP_SIZE], number[24];
+    char time[SKR_TIMESTAMP_SIZE + 1], number[24];
     if (level > settings->level)
         return;
     skr_clock_timestamp(skr_clock_wall_us(), time);
     time[10] = 'T';
+    strcat(time, "Z");
     skr_json_begin_object(&writer);
     for (size_t i = 0; i < count; i++) {
         const char *text = fields[i].text;
@@ -69,18 +70,23 @@ write_line(void *user, enum skr_log_level level, const char *event,
 
 static enum skr_code
 look_at_table(const struct skr_kafka_relay_settings *settings, size_t index,
-              bool *was_there, struct skr_error *error)
+              bool *is_others, struct skr_error *error)
 {
+    bool is_there = false, is_ours = false;
     struct skr_table *table = NULL;
     struct skr_db *db = NULL;
     enum skr_code code = skr_kafka_relay_table(settings, true, &table, error);
     if (code == SKR_OK)
-        code = skr_db_open_or_create(settings->database, settings->urls[index],
-                                     !settings->skips_migrations, &db, error);
+        code = skr_kafka_relay_open(settings, index,
+                                    !settings->skips_migrations, &db, error);
     if (code == SKR_OK)
-        code = skr_kafka_outbox_is_there(table, db, was_there, error);
-    if (code == SKR_OK && !*was_there && !settings->skips_migrations)
+        code =
+            skr_kafka_outbox_find_maker(table, db, &is_there, &is_ours, error);
+    if (code == SKR_OK && !is_there && !settings->skips_migrations)
         code = skr_table_create(table, db, error);
+    if (code == SKR_OK)
+        code = table->ops->check(table, db, error);
+    *is_others = is_there && !is_ours;
     skr_db_close(db);
     skr_table_free(table);
     if (code != SKR_OK)
@@ -90,7 +96,8 @@ look_at_table(const struct skr_kafka_relay_settings *settings, size_t index,
 
 static enum skr_code
 write_broker_url(const struct skr_kafka_relay_settings *settings,
-                 const char *partitioner, char **url, struct skr_error *error)
+                 const char *partitioner, const char *compression, char **url,
+                 struct skr_error *error)
 {
     struct skr_text text = {0};
     skr_text_add_format(&text, "kafka://%s", settings->brokers);
@@ -99,8 +106,11 @@ write_broker_url(const struct skr_kafka_relay_settings *settings,
         skr_url_add_parameter(&text, "tls", "1");
     if (settings->tls && settings->skips_verifying)
         skr_url_add_parameter(&text, "verify", "0");
-    // As the other relay had it.
-    skr_url_add_parameter(&text, "compression.type", "gzip");
+    skr_url_add_parameter(&text, "missing_topic", "fail");
+    // The last word is that of the options.
+    skr_url_add_parameter(&text, "compression.type", compression);
+    if (settings->options != NULL)
+        skr_text_add_format(&text, "&%s", settings->options);
     *url = skr_text_take(&text);
     return *url == NULL ? skr_fail_memory(error) : SKR_OK;
 }
@@ -108,7 +118,7 @@ write_broker_url(const struct skr_kafka_relay_settings *settings,
 // Said whatever the level: it decides what becomes of rows, and where keys go.
 static void
 say_start(struct skr_kafka_relay_settings *settings, size_t index, bool marks,
-          const char *partitioner)
+          const char *partitioner, const char *compression)
 {
     enum skr_log_level level = settings->level;
     const struct skr_log log = {.write = write_line, .user = settings};
@@ -118,7 +128,8 @@ say_start(struct skr_kafka_relay_settings *settings, size_t index, bool marks,
             SKR_LOG_TEXT("table", settings->table),
             SKR_LOG_TEXT("brokers", settings->brokers),
             SKR_LOG_TEXT("on_success", marks ? "mark" : "delete"),
-            SKR_LOG_TEXT("partitioner", partitioner));
+            SKR_LOG_TEXT("partitioner", partitioner),
+            SKR_LOG_TEXT("compression", compression));
     settings->level = level;
 }
 
@@ -160,23 +171,24 @@ static enum skr_code
 open_worker(struct skr_kafka_relay_settings *settings, struct worker *worker,
             size_t index, struct skr_error *error)
 {
-    bool was_there = false;
-    enum skr_code code = look_at_table(settings, index, &was_there, error);
+    bool is_others = false;
+    enum skr_code code = look_at_table(settings, index, &is_others, error);
     bool marks = settings->success == SKR_KAFKA_RELAY_MARK ||
-                 (settings->success == SKR_KAFKA_RELAY_BY_TABLE && was_there);
-    const char *partitioner = settings->partitioner != NULL
-                                  ? settings->partitioner
-                              : was_there ? "fnv1a"
-                                          : "murmur2";
+                 (settings->success == SKR_KAFKA_RELAY_BY_TABLE && is_others);
+    // As the other relay had it, where it was.
+    const char *partitioner = is_others ? "fnv1a" : "murmur2";
+    const char *compression = is_others ? "gzip" : "none";
+    if (settings->partitioner != NULL)
+        partitioner = settings->partitioner;
     if (code == SKR_OK)
         code = skr_kafka_relay_table(settings, marks, &worker->table, error);
     if (code == SKR_OK)
-        code =
-            write_broker_url(settings, partitioner, &worker->broker_url, error);
+        code = write_broker_url(settings, partitioner, compression,
+                                &worker->broker_url, error);
     if (code == SKR_OK)
         code = make_relay(settings, worker, index, error);
     if (code == SKR_OK)
-        say_start(settings, index, marks, partitioner);
+        say_start(settings, index, marks, partitioner, compression);
     return code;
 }
 
@@ -227,9 +239,9 @@ wait_for_end(const struct skr_kafka_relay_settings *settings,
              struct skr_error *error)
 {
     enum skr_code code = SKR_OK;
-    bool was_there;
+    bool is_others;
     for (size_t i = 0; i < settings->database_count && code == SKR_OK; i++)
-        code = look_at_table(settings, i, &was_there, error);
+        code = look_at_table(settings, i, &is_others, error);
     int fd = eventfd(0, EFD_CLOEXEC);
     if (code == SKR_OK && fd >= 0) {
         skr_signals_on_stop(wake, &fd);
@@ -275,7 +287,7 @@ skr_command_kafka_relay(struct skr_app *app)
         fprintf(stderr, "skirnir kafka-relay: NEW_RELIC_* is ignored; "
                         "/metrics has the numbers\n");
     if (code == SKR_OK && app->arguments->positional_count > 0)
-        code = skr_kafka_relay_errored(&settings, app->arguments, &error);
+        code = skr_kafka_relay_tend(&settings, app->arguments, &error);
     else if (code == SKR_OK && (settings.cleans || settings.optimizes))
         code = skr_kafka_relay_run_jobs(&settings, &error);
     else if (code == SKR_OK)

@@ -60,6 +60,8 @@ static const struct skr_option kafka_relay_options[] = {
      .kind = SKR_OPTION_TEXT},
     {"kafka-host", '\0', "LIST",
      "HOST:PORT, or several with commas (KAFKA_HOST)", .kind = SKR_OPTION_TEXT},
+    {"kafka-options", '\0', "LIST",
+     "name=value&... of librdkafka (KAFKA_OPTIONS)", .kind = SKR_OPTION_TEXT},
     {"kafka-publish-attempts", '\0', "N",
      "then a row is errored; 3 (KAFKA_PUBLISH_ATTEMPTS)",
      .kind = SKR_OPTION_TEXT},
@@ -295,7 +297,7 @@ const struct skr_command skr_commands[] = {
     },
     {
         .name = "kafka-relay",
-        .arguments = "[errored show|retry|remove [ID]]",
+        .arguments = "[migrate|errored show|retry|remove [ID]]",
         .most_arguments = 3,
         .summary = "Publish the rows of kafka_outbox to Kafka",
         .help = "Takes the place of kafka-outbox-relay: the same table, "
@@ -303,7 +305,7 @@ const struct skr_command skr_commands[] = {
                 "their ids and marked as completed, or deleted; both\nrelays "
                 "can go on where the other stopped. errored lists rows that "
                 "Kafka refused\nfor good, publishes them again, or removes "
-                "them.\n\n"
+                "them. migrate adds indexes that a table\nlacks.\n\n"
                 "Examples:\n"
                 "  DB_DRIVER=mysql DB_HOST=db DB_PORT=3306 DB_USER=shop "
                 "DB_PASS=... DB_NAME=shop \\\n"

@@ -26,6 +26,7 @@ struct skr_kafka_relay_settings {
     const char *table;
     const char *brokers;      // "a:9092,b:9092"
     const char *partitioner;  // NULL: by the table
+    const char *options;      // "name=value&...", of a kafka:// DSN; or NULL
     enum skr_kafka_relay_success success;
     const char *listen;  // "HOST:PORT", ":80"; "": nothing is served
     const char *sidecar_url;
@@ -51,15 +52,22 @@ skr_kafka_relay_table(const struct skr_kafka_relay_settings *settings,
                       bool marks, struct skr_table **table,
                       struct skr_error *error);
 
+// Opens one of the databases, patiently: it may start together with us. With
+// creates, one that is a file is made.
+SKR_MUST_CHECK enum skr_code
+skr_kafka_relay_open(const struct skr_kafka_relay_settings *settings,
+                     size_t index, bool creates, struct skr_db **db,
+                     struct skr_error *error);
+
 // RUN_CLEANUP and RUN_OPTIMIZE, on every database; then the sidecar is told.
 SKR_MUST_CHECK enum skr_code
 skr_kafka_relay_run_jobs(const struct skr_kafka_relay_settings *settings,
                          struct skr_error *error);
-// `errored show|retry|remove [ID]`.
+// `errored show|retry|remove [ID]` and `migrate`.
 SKR_MUST_CHECK enum skr_code
-skr_kafka_relay_errored(const struct skr_kafka_relay_settings *settings,
-                        const struct skr_arguments *arguments,
-                        struct skr_error *error);
+skr_kafka_relay_tend(const struct skr_kafka_relay_settings *settings,
+                     const struct skr_arguments *arguments,
+                     struct skr_error *error);
 
 // A page for probes and Prometheus, served by a thread of its own.
 struct skr_kafka_relay_page;

@@ -3,11 +3,13 @@
 
 #include "app/kafka_relay.h"
 #include "base/arena.h"
+#include "base/clock.h"
 #include "base/error.h"
 #include "base/text.h"
 #include "base/url.h"
 #include "db/sql.h"
 #include "table/kafka_outbox/kafka_outbox.h"
+#include "table/schema.h"
 
 #include <netdb.h>
 #include <stdio.h>
@@ -15,7 +17,13 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-enum { CLEAN_AGE_S = 3600, SIDECAR_PORT = 80, ANSWER_S = 5 };
+enum {
+    CLEAN_AGE_S = 3600,
+    SIDECAR_PORT = 80,
+    ANSWER_S = 5,
+    OPEN_TRIES = 30,
+    OPEN_PAUSE_MS = 1000,
+};
 
 enum skr_code
 skr_kafka_relay_table(const struct skr_kafka_relay_settings *settings,
@@ -30,6 +38,22 @@ skr_kafka_relay_table(const struct skr_kafka_relay_settings *settings,
             .takes_over = settings->takes_over,
         },
         table, error);
+}
+
+enum skr_code
+skr_kafka_relay_open(const struct skr_kafka_relay_settings *settings,
+                     size_t index, bool creates, struct skr_db **db,
+                     struct skr_error *error)
+{
+    enum skr_code code = SKR_OK;
+    for (int tries = 0; tries < OPEN_TRIES; tries++) {
+        code = skr_db_open_or_create(settings->database, settings->urls[index],
+                                     creates, db, error);
+        if (code == SKR_OK || error->remedy == SKR_GIVE_UP)
+            break;
+        skr_clock_sleep(-1, OPEN_PAUSE_MS);
+    }
+    return code;
 }
 
 static enum skr_code
@@ -55,7 +79,7 @@ run_on(const struct skr_kafka_relay_settings *settings,
     struct skr_db *db = NULL;
     uint64_t removed = 0;
     enum skr_code code =
-        skr_db_open(settings->database, settings->urls[index], &db, error);
+        skr_kafka_relay_open(settings, index, false, &db, error);
     if (code == SKR_OK && settings->cleans) {
         code = skr_kafka_outbox_clean(table, db, CLEAN_AGE_S, &removed, error);
         if (code == SKR_OK)
@@ -152,47 +176,95 @@ print_row(int64_t row, const char *topic, const char *reason, int64_t attempts,
 }
 
 static enum skr_code
-work_on(const struct skr_kafka_relay_settings *settings,
-        const struct skr_table *table, const char *word, int64_t row,
-        size_t index, struct skr_error *error)
+add_to_table(const char *sql, void *user, struct skr_error *error)
 {
-    struct skr_db *db = NULL;
+    printf("%s\n", sql);
+    return skr_schema_run(sql, user, error);
+}
+
+static enum skr_code
+migrate(const struct skr_table *table, struct skr_db *db,
+        struct skr_error *error)
+{
+    enum skr_code code = skr_table_create(table, db, error);
+    if (code == SKR_OK)
+        code = table->ops->complete(table, db, add_to_table, db, error);
+    return code;
+}
+
+enum chore { CHORE_MIGRATE, CHORE_SHOW, CHORE_RETRY, CHORE_REMOVE };
+
+static enum skr_code
+work_on(const struct skr_table *table, struct skr_db *db, enum chore chore,
+        int64_t row, struct skr_error *error)
+{
     uint64_t changed = 0;
-    enum skr_code code =
-        skr_db_open(settings->database, settings->urls[index], &db, error);
-    if (code == SKR_OK && strcmp(word, "show") == 0)
-        code = skr_kafka_outbox_show(table, db, print_row, NULL, error);
-    else if (code == SKR_OK && strcmp(word, "retry") == 0)
+    enum skr_code code = SKR_OK;
+    switch (chore) {
+    case CHORE_MIGRATE: return migrate(table, db, error);
+    case CHORE_SHOW:
+        return skr_kafka_outbox_show(table, db, print_row, NULL, error);
+    case CHORE_RETRY:
         code = skr_kafka_outbox_retry(table, db, row, &changed, error);
-    else if (code == SKR_OK)
+        break;
+    case CHORE_REMOVE:
         code = skr_kafka_outbox_remove(table, db, row, &changed, error);
-    skr_db_close(db);
-    if (code == SKR_OK && strcmp(word, "show") != 0)
+        break;
+    }
+    if (code == SKR_OK)
         printf("%llu rows\n", (unsigned long long)changed);
     return code;
 }
 
-enum skr_code
-skr_kafka_relay_errored(const struct skr_kafka_relay_settings *settings,
-                        const struct skr_arguments *arguments,
-                        struct skr_error *error)
+static enum skr_code
+read_chore(const struct skr_arguments *arguments, enum chore *chore,
+           int64_t *row, struct skr_error *error)
 {
-    const char *word =
-        arguments->positional_count > 1 ? arguments->positional[1] : "";
-    bool has_row = arguments->positional_count > 2;
-    int64_t row = 0;
+    static const char *const words[] = {[CHORE_SHOW] = "show",
+                                        [CHORE_RETRY] = "retry",
+                                        [CHORE_REMOVE] = "remove"};
+    size_t count = arguments->positional_count;
+    const char *const *given = arguments->positional;
+    *row = 0;
+    *chore = CHORE_MIGRATE;
+    if (count == 1 && strcmp(given[0], "migrate") == 0)
+        return SKR_OK;
+    for (size_t i = CHORE_SHOW; i < SKR_COUNT_OF(words) && count > 1; i++)
+        if (strcmp(given[0], "errored") == 0 && strcmp(given[1], words[i]) == 0)
+            *chore = (enum chore)i;
+    bool is_row = count < 3 || skr_text_number(given[2], 1, INT64_MAX, row);
+    if (*chore != CHORE_MIGRATE && is_row)
+        return SKR_OK;
+    return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
+                    "migrate, errored show, errored retry [ID] or errored "
+                    "remove [ID] is needed");
+}
+
+enum skr_code
+skr_kafka_relay_tend(const struct skr_kafka_relay_settings *settings,
+                     const struct skr_arguments *arguments,
+                     struct skr_error *error)
+{
+    enum chore chore;
+    int64_t row;
     struct skr_table *table = NULL;
-    if (strcmp(arguments->positional[0], "errored") != 0 ||
-        (strcmp(word, "show") != 0 && strcmp(word, "retry") != 0 &&
-         strcmp(word, "remove") != 0) ||
-        (has_row &&
-         !skr_text_number(arguments->positional[2], 1, INT64_MAX, &row)))
-        return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
-                        "errored show, errored retry [ID] or errored remove "
-                        "[ID] is needed");
-    enum skr_code code = skr_kafka_relay_table(settings, true, &table, error);
-    for (size_t i = 0; i < settings->database_count && code == SKR_OK; i++)
-        code = work_on(settings, table, word, row, i, error);
+    enum skr_code code = read_chore(arguments, &chore, &row, error);
+    if (code == SKR_OK && row != 0 && settings->database_count > 1)
+        code = skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
+                        "row %lld: of which database? Name one by --db-name",
+                        (long long)row);
+    if (code == SKR_OK)
+        code = skr_kafka_relay_table(settings, true, &table, error);
+    for (size_t i = 0; i < settings->database_count && code == SKR_OK; i++) {
+        struct skr_db *db = NULL;
+        code = skr_kafka_relay_open(settings, i, chore == CHORE_MIGRATE, &db,
+                                    error);
+        if (code == SKR_OK)
+            code = work_on(table, db, chore, row, error);
+        if (code != SKR_OK)
+            skr_error_prefix(error, "database %s", settings->names[i]);
+        skr_db_close(db);
+    }
     skr_table_free(table);
     return code;
 }

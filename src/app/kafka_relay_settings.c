@@ -228,6 +228,7 @@ read_kafka(struct reader *reader)
         is_set(reader, "kafka-tls-verify-peer", "TLS_SKIP_VERIFY_PEER");
     settings->brokers = find(reader, "kafka-host", "KAFKA_HOST");
     settings->partitioner = find(reader, "partitioner", "KAFKA_PARTITIONER");
+    settings->options = find(reader, "kafka-options", "KAFKA_OPTIONS");
     settings->attempts =
         read_number(reader, "kafka-publish-attempts", "KAFKA_PUBLISH_ATTEMPTS",
                     MOST_ATTEMPTS, 3);

@@ -5,6 +5,8 @@
 #include "base/error.h"
 #include "base/text.h"
 #include "message/envelope.h"
+#include "message/json.h"
+#include "table/kafka_outbox/kafka_outbox.h"
 #include "table/messenger/messenger.h"
 #include "table/schema.h"
 
@@ -20,8 +22,28 @@ struct skr_outbox {
     const char *time_zone;
     const char *id_header;
     bool is_ordered;
+    bool is_kafka;
+    const char *topic;        // NULL: the name of each message
     atomic_bool *is_checked;  // the table was seen to roll back
 };
+
+enum { LONGEST_TOPIC = 249 };
+
+static enum skr_code
+check_topic(const struct skr_outbox_options *options, struct skr_error *error)
+{
+    if (options->topic == NULL)
+        return SKR_OK;
+    size_t size = strlen(options->topic);
+    if (options->is_kafka && size > 0 && size <= LONGEST_TOPIC &&
+        strspn(options->topic, "abcdefghijklmnopqrstuvwxyz0123456789"
+                               "ABCDEFGHIJKLMNOPQRSTUVWXYZ._-") == size)
+        return SKR_OK;
+    return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
+                    "topic '%.80s': 1 to %d letters, digits, dots, underscores "
+                    "and hyphens are needed, and is_kafka",
+                    options->topic, LONGEST_TOPIC);
+}
 
 enum skr_code
 skr_outbox_new(const struct skr_outbox_options *options,
@@ -30,16 +52,23 @@ skr_outbox_new(const struct skr_outbox_options *options,
     const struct skr_outbox_options defaults = {0};
     if (options == NULL)
         options = &defaults;
-    const char *table =
-        options->table == NULL ? "messenger_outbox" : options->table;
+    const char *table = options->table;
+    if (table == NULL)
+        table = options->is_kafka ? "kafka_outbox" : "messenger_outbox";
     const char *queue = options->queue == NULL ? "outbox" : options->queue;
     enum skr_code code = skr_messenger_check_names(table, queue, error);
+    if (code == SKR_OK)
+        code = check_topic(options, error);
     if (code != SKR_OK)
         return code;
     struct skr_outbox *made = calloc(1, sizeof(*made));
     if (made == NULL)
         return skr_fail_memory(error);
     made->is_ordered = options->is_ordered;
+    made->is_kafka = options->is_kafka;
+    if (options->topic != NULL)
+        made->topic = skr_arena_text(&made->arena, options->topic,
+                                     strlen(options->topic));
     made->table = skr_arena_text(&made->arena, table, strlen(table));
     made->queue = skr_arena_text(&made->arena, queue, strlen(queue));
     const char *zone = options->time_zone == NULL ? "UTC" : options->time_zone;
@@ -48,7 +77,8 @@ skr_outbox_new(const struct skr_outbox_options *options,
     if (made->is_checked != NULL)
         atomic_init(made->is_checked, false);
     code = made->table == NULL || made->queue == NULL ||
-                   made->time_zone == NULL || made->is_checked == NULL
+                   made->time_zone == NULL || made->is_checked == NULL ||
+                   (options->topic != NULL && made->topic == NULL)
                ? skr_fail_memory(error)
                : skr_envelope_id_header(&made->arena, options->stamp_namespace,
                                         &made->id_header, error);
@@ -76,6 +106,27 @@ is_unset(struct skr_id id)
     return memcmp(&id, &unset, sizeof(id)) == 0;
 }
 
+// What kafka_outbox has no column for, or a column that takes less.
+static enum skr_code
+check_record(const struct skr_message *message, struct skr_arena *arena,
+             struct skr_error *error)
+{
+    struct skr_json *root = NULL;
+    if (message->due_at_us != 0)
+        return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
+                        "message %s has a due time, which kafka_outbox does "
+                        "not know",
+                        message->name);
+    enum skr_code code = skr_json_parse(arena, message->body,
+                                        message->body_size, 0, &root, error);
+    if (code == SKR_MALFORMED) {
+        error->code = code = SKR_INVALID;
+        skr_error_prefix(error, "message %s: its body must be JSON",
+                         message->name);
+    }
+    return code;
+}
+
 // Every message is checked, and has its row ready, before the first is
 // written: a mistake in the last leaves the caller's transaction untouched.
 static enum skr_code
@@ -90,6 +141,8 @@ make_row(const struct skr_outbox *outbox, struct skr_message *message,
                         "outbox needs; give one, such as the id of what it is "
                         "about, or \"\" if its order does not matter",
                         message->name);
+    if (code == SKR_OK && outbox->is_kafka)
+        code = check_record(message, arena, error);
     if (code == SKR_OK && is_unset(message->id))
         code = skr_id_new(&message->id, error);
     if (code != SKR_OK)
@@ -170,6 +223,33 @@ check_engine(const struct skr_outbox *outbox, struct skr_tx tx,
     return code;
 }
 
+static enum skr_code
+insert_records(const struct skr_outbox *outbox, struct skr_tx tx,
+               const struct skr_message *messages,
+               const struct skr_messenger_row *rows, const struct skr_id *ids,
+               size_t count, struct skr_arena *arena, struct skr_error *error)
+{
+    struct skr_kafka_outbox_row *records =
+        skr_arena_take(arena, count * sizeof(*records));
+    char(*keys)[SKR_ID_TEXT_SIZE] =
+        skr_arena_take(arena, count * sizeof(*keys));
+    if (records == NULL || keys == NULL)
+        return skr_fail_memory(error);
+    for (size_t i = 0; i < count; i++) {
+        const char *key = messages[i].partition_key;
+        skr_id_format(ids[i], keys[i]);
+        records[i] = (struct skr_kafka_outbox_row){
+            .topic = outbox->topic == NULL ? messages[i].name : outbox->topic,
+            .payload = rows[i].body,
+            .payload_size = rows[i].body_size,
+            .headers = rows[i].headers,
+            .headers_size = rows[i].headers_size,
+            .key = key == NULL || key[0] == '\0' ? keys[i] : key,
+        };
+    }
+    return skr_kafka_outbox_insert(tx, outbox->table, records, count, error);
+}
+
 enum skr_code
 skr_publish(const struct skr_outbox *outbox, struct skr_tx tx,
             const struct skr_message *messages, size_t count,
@@ -195,11 +275,16 @@ skr_publish(const struct skr_outbox *outbox, struct skr_tx tx,
                : make_rows(outbox, messages, count, &arena, rows, made, error);
     if (code == SKR_OK)
         code = check_engine(outbox, tx, error);
-    if (code == SKR_OK)
+    if (code == SKR_OK && outbox->is_kafka)
+        code = insert_records(outbox, tx, messages, rows, made, count, &arena,
+                              error);
+    else if (code == SKR_OK)
         code = skr_messenger_insert(tx, outbox->table, outbox->queue,
                                     outbox->time_zone, rows, count, error);
     if (code == SKR_MISSING)
-        skr_error_prefix(error, "run `skirnir setup` first");
+        skr_error_prefix(error, outbox->is_kafka
+                                    ? "start `skirnir kafka-relay` first"
+                                    : "run `skirnir setup` first");
     if (code == SKR_OK && ids != NULL)
         memcpy(ids, made, count * sizeof(*ids));
     skr_arena_fini(&arena);

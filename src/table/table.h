@@ -62,6 +62,10 @@ struct skr_position {
     int64_t next_held_ms;     // by skr_clock_ms()
     int64_t next_expired_ms;  // when to look for leases that ran out
 
+    // kafka_outbox alone: where what others have ends, and how many those are.
+    int64_t held_to;
+    int64_t held_count;
+
     // Claims in an ordered queue: partitions are looked at in rounds.
     char partition_cursor[SKR_POSITION_KEY_SIZE];  // "": a round begins
     int64_t free_cursor;                           // among rows without a key

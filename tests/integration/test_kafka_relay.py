@@ -1,159 +1,27 @@
 """kafka_outbox to Kafka in the place of kafka-outbox-relay: its table, its
 environment, its marks."""
+import contextlib
 import http.server
 import json
-import os
 import threading
-import urllib.error
-import urllib.request
-import uuid
 
 import pytest
 
 import shop as shops
-import test_kafka
-import worlds
+from kafka_outbox_world import AGO, OTHERS_TABLE, fnv1a, new_world
 from servers import ports
-
-# As the other relay makes it.
-OTHERS_TABLE = {
-    "mariadb": """CREATE TABLE kafka_outbox (
-        id BIGINT NOT NULL AUTO_INCREMENT PRIMARY KEY,
-        batch_id CHAR(36) NULL, push_started_at DATETIME NULL,
-        push_completed_at DATETIME NULL, topic VARCHAR(255) NOT NULL,
-        payload_json JSON NOT NULL, payload_headers JSON NOT NULL,
-        push_attempts TINYINT NOT NULL DEFAULT 0,
-        errored TINYINT NOT NULL DEFAULT 0,
-        error_reason VARCHAR(255) NOT NULL DEFAULT '',
-        created_at DATETIME DEFAULT CURRENT_TIMESTAMP,
-        partition_key VARCHAR(255) NOT NULL DEFAULT '',
-        `key` VARCHAR(255) NOT NULL DEFAULT '',
-        INDEX outbox_push_completed_at (push_completed_at),
-        INDEX outbox_batch_query (batch_id, created_at))""",
-    "postgresql": """CREATE TABLE kafka_outbox (
-        id SERIAL PRIMARY KEY, batch_id CHAR(36) NULL,
-        push_started_at TIMESTAMP NULL, push_completed_at TIMESTAMP NULL,
-        topic VARCHAR(255) NOT NULL, payload_json JSON NOT NULL,
-        payload_headers JSON NOT NULL, push_attempts SMALLINT NOT NULL DEFAULT 0,
-        errored SMALLINT NOT NULL DEFAULT 0,
-        error_reason VARCHAR(255) NOT NULL DEFAULT '',
-        created_at TIMESTAMP DEFAULT CURRENT_TIMESTAMP,
-        partition_key VARCHAR(255) NOT NULL DEFAULT '',
-        key VARCHAR(255) NOT NULL DEFAULT '')""",
-}
-AGO = {"mariadb": "UTC_TIMESTAMP() - INTERVAL {} SECOND",
-       "postgresql": "CAST(now() AT TIME ZONE 'UTC' AS TIMESTAMP) - "
-                     "INTERVAL '{} seconds'",
-       "sqlite": "datetime('now', '-{} seconds')"}
-
-
-def quote(text):
-    return "NULL" if text is None else "'" + text.replace("'", "''") + "'"
-
-
-class World(shops.Shop):
-    def __init__(self, folder, database, brokers=None):
-        super().__init__(folder)
-        self.database = database
-        self.brokers = brokers or \
-            worlds.need("SKR_KAFKA_URL").removeprefix("kafka://")
-        self.topic = f"skr-{uuid.uuid4().hex}"
-        self.port = ports.take()
-        self.environment.update({
-            "DB_NAME": str(getattr(database, "path", None) or database.name),
-            "KAFKA_HOST": self.brokers, "LOG_LEVEL": "debug",
-            "HTTP_LISTEN": f"127.0.0.1:{self.port.number}",
-            "POLL_FREQUENCY_MS": "200"})
-        if database.kind == "sqlite":
-            self.environment["DB_DRIVER"] = "sqlite"
-            return
-        driver, variable = {"mariadb": ("mysql", "SKR_MARIADB_URL"),
-                            "postgresql": ("postgres", "SKR_POSTGRESQL_URL")
-                            }[database.kind]
-        self.environment.update({
-            "DB_DRIVER": driver, "DB_HOST": "127.0.0.1",
-            "DB_PORT": os.environ[variable.replace("_URL", "_PORT")],
-            "DB_USER": "root" if driver == "mysql" else "postgres",
-            "DB_PASS": "unused" if driver == "postgres" else
-            os.environ.get("SKR_MARIADB_PASSWORD", "secret")})
-        if driver == "mysql":
-            database.ask("CREATE USER IF NOT EXISTS kor@localhost IDENTIFIED "
-                         "BY 'secret'; GRANT ALL ON *.* TO kor@localhost")
-            self.environment["DB_USER"] = "kor"
-
-    def ask(self, sql):
-        return self.database.ask(sql)
-
-    def key(self):
-        return "`key`" if self.database.kind == "mariadb" else '"key"'
-
-    def insert(self, *rows):
-        """topic, payload, headers, key, partition key."""
-        values = ",".join("(" + ",".join(map(quote, row)) + ")"
-                          for row in rows)
-        self.ask(f"INSERT INTO kafka_outbox (topic, payload_json, "
-                 f"payload_headers, {self.key()}, partition_key) "
-                 f"VALUES {values}")
-
-    def insert_numbers(self, count, first=0):
-        self.insert(*((self.topic, f'{{"n": {number}}}', "{}",
-                       f"key-{number % 10}", "")
-                      for number in range(first, first + count)))
-
-    def start_relay(self, *arguments):
-        relay = self.start("kafka-relay", *arguments)
-        relay.wait_for("kafkarelay.started")
-        return relay
-
-    def open_rows(self):
-        return int(self.ask("SELECT COUNT(*) FROM kafka_outbox "
-                            "WHERE push_completed_at IS NULL AND errored = 0"))
-
-    def wait_until_done(self, relay, patience_s=shops.PATIENCE_S):
-        shops.until(lambda: self.open_rows() == 0,
-                    lambda: f"{self.open_rows()} open rows\n{relay.log()}",
-                    patience_s)
-
-    def drain(self, *arguments):
-        relay = self.start_relay(*arguments)
-        self.wait_until_done(relay)
-        assert relay.stop() == 0
-        return relay
-
-    def records(self, form="%p\t%k\t%K\t%h\t%s\n", topic=None):
-        return [line.split("\t") for line in worlds.run(
-            "kcat", "-C", "-q", "-e", "-b", self.brokers, "-t",
-            topic or self.topic, "-o", "beginning", "-f",
-            form.replace("\n", "\\n").replace("\t", "\\t")).splitlines()]
-
-    def numbers(self):
-        return [json.loads(value)["n"]
-                for value, in self.records("%s\n")]
-
-    def get(self, path):
-        try:
-            with urllib.request.urlopen(
-                    f"http://127.0.0.1:{self.port.number}{path}") as answer:
-                return answer.status, answer.read().decode()
-        except urllib.error.HTTPError as error:
-            return error.code, error.read().decode()
-
-    def leave(self):
-        self.close()
-        self.port.close()
-        self.database.drop()
 
 
 @pytest.fixture(params=["sqlite", "mariadb", "postgresql"])
 def world(request, tmp_path):
-    opened = World(tmp_path, test_kafka.new_database(request.param, tmp_path))
+    opened = new_world(request.param, tmp_path)
     yield opened
     opened.leave()
 
 
 @pytest.fixture
 def sqlite_world(tmp_path):
-    opened = World(tmp_path, test_kafka.SQLite(tmp_path / "shop.db"))
+    opened = new_world("sqlite", tmp_path)
     yield opened
     opened.leave()
 
@@ -161,7 +29,7 @@ def sqlite_world(tmp_path):
 @pytest.fixture(params=["mariadb", "postgresql"])
 def others_world(request, tmp_path):
     """A table that the other relay made."""
-    opened = World(tmp_path, test_kafka.new_database(request.param, tmp_path))
+    opened = new_world(request.param, tmp_path)
     opened.ask(OTHERS_TABLE[request.param])
     yield opened
     opened.leave()
@@ -188,13 +56,6 @@ def test_k1_rows_reach_kafka_with_value_headers_and_key(others_world):
         "SELECT COUNT(*) FROM kafka_outbox WHERE push_completed_at IS NOT NULL "
         "AND push_started_at IS NOT NULL AND batch_id IS NOT NULL "
         "AND push_attempts = 1 AND errored = 0 AND error_reason = ''") == "3"
-
-
-def fnv1a(text, partitions=4):
-    value = 0x811c9dc5
-    for byte in text:
-        value = (value ^ byte) * 0x01000193 & 0xffffffff
-    return (value if value < 1 << 31 else (1 << 32) - value) % partitions
 
 
 def test_k2_rows_that_no_topic_takes_are_errored_and_others_pass(others_world):
@@ -307,38 +168,111 @@ def test_a_new_table_takes_a_topic_and_a_payload_and_rows_go(world):
     assert sizes == [-1, 7]
 
 
-def test_order_is_kept_and_a_kill_loses_nothing(world):
+@pytest.mark.parametrize("failpoint", ["relay.read", "relay.submitted",
+                                       "relay.confirmed", "relay.settling",
+                                       "relay.settled"])
+def test_a_relay_that_is_killed_loses_nothing_and_keeps_the_order(
+        world, failpoint):
     world.start_relay().stop()
     world.insert_numbers(3000)
-    for failpoint in ("relay.submitted", "relay.confirmed", "relay.settling"):
-        world.hold_at(failpoint, "kafka-relay", visit=2).kill()
+    world.hold_at(failpoint, "kafka-relay", visit=2).kill()
     world.drain()
-    last = {}
-    for number in world.numbers():
-        # First occurrences are in order.
-        key = number % 10
-        assert number <= last.get(key, key - 10) + 10
-        last[key] = max(last.get(key, -1), number)
-    assert sorted(set(world.numbers())) == list(range(3000))
+    world.expect_in_order(3000)
 
 
-def test_two_relays_share_nothing_and_double_nothing(world):
+def test_a_second_relay_stands_by_and_takes_over(world):
     first = world.start_relay()
     first.wait_for("relay.active")
-    other = ports.take()
-    second = world.start("kafka-relay", f"--listen=127.0.0.1:{other.number}")
-    second.wait_for("relay.standby")
-    for start in range(0, 2000, 500):
-        world.insert_numbers(500, start)
-    world.wait_until_done(first)
-    assert sorted(world.numbers()) == list(range(2000))
-    first.kill()
-    world.insert_numbers(100, 2000)
-    second.wait_for("relay.active")
-    world.wait_until_done(second)
-    assert second.stop() == 0
-    other.close()
-    assert sorted(world.numbers()) == list(range(2100))
+    with contextlib.closing(ports.take()) as other:
+        second = world.start("kafka-relay",
+                             f"--listen=127.0.0.1:{other.number}")
+        second.wait_for("relay.standby")
+        for start in range(0, 2000, 500):
+            world.insert_numbers(500, start)
+        world.wait_until_done(first)
+        assert world.expect_in_order(2000) == 0
+        first.kill()
+        world.insert_numbers(100, 2000)
+        second.wait_for("relay.active")
+        world.wait_until_done(second)
+        assert second.stop() == 0
+    assert world.expect_in_order(2100) == 0
+
+
+def claim(world, condition, ago_s):
+    world.ask("UPDATE kafka_outbox SET batch_id = "
+              "'22222222-2222-2222-2222-222222222222', push_started_at = "
+              f"{AGO[world.database.kind].format(ago_s)} WHERE {condition}")
+
+
+def test_a_row_that_another_claimed_holds_back_newer_ones_of_its_key(
+        others_world):
+    world = others_world
+    world.insert_numbers(1000)
+    # Of key-3 the third, of key-7 the first; the claims of the others are old.
+    claim(world, "id IN (24, 8)", 10)
+    claim(world, "id = 5", 3600)
+    relay = world.start_relay()
+    shops.until(lambda: world.open_rows() == 98 + 100, relay.log)
+    numbers = world.numbers()
+    assert [number for number in numbers if number % 10 == 3] == [3, 13]
+    assert [number for number in numbers if number % 10 == 7] == []
+    # One is given back, the other is published by who claimed it.
+    world.insert_numbers(1000, 1000)
+    world.ask("UPDATE kafka_outbox SET batch_id = NULL, push_started_at = NULL "
+              "WHERE id = 24")
+    world.ask("UPDATE kafka_outbox SET push_completed_at = push_started_at "
+              "WHERE id = 8")
+    world.wait_until_done(relay)
+    assert relay.stop() == 0
+    numbers = world.numbers()
+    for key in range(10):
+        first = 17 if key == 7 else key
+        assert [number for number in numbers if number % 10 == key] == \
+            list(range(first, 2000, 10))
+
+
+def test_migrate_adds_what_a_table_lacks_and_start_alters_nothing(world):
+    if world.database.kind == "sqlite":
+        assert world.check("kafka-relay", "migrate") == ""
+        world.insert_numbers(10)
+        world.drain()
+        assert sorted(world.numbers()) == list(range(10))
+        return
+    world.ask(OTHERS_TABLE[world.database.kind].split(",\n        INDEX")[0] +
+              (")" if world.database.kind == "mariadb" else ""))
+    world.start_relay().stop()
+    said = world.check("kafka-relay", "migrate")
+    assert "outbox_push_completed_at" in said and "outbox_batch_query" in said
+    assert world.check("kafka-relay", "migrate") == ""
+
+
+def test_several_databases_are_served_by_one_process(tmp_path):
+    first, second = (new_world("mariadb", tmp_path / name)
+                     for name in ("a", "b") if not (tmp_path / name).mkdir())
+    try:
+        both = f"{first.database.name},{second.database.name}"
+        first.environment["DB_NAME"] = both
+        relay = first.start_relay()
+        shops.until(lambda: relay.log().count("relay.active") == 2, relay.log)
+        second.topic = first.topic
+        first.insert_numbers(500)
+        second.insert_numbers(500, 500)
+        first.wait_until_done(relay)
+        second.wait_until_done(relay)
+        first.insert(("a b", "{}", "{}", "", ""))
+        second.insert(("a b", "{}", "{}", "", ""))
+        shops.until(lambda: first.errored() and second.errored(), relay.log)
+        assert "\nkafka_outbox_queue_size 2\n" in first.get("/metrics")[1]
+        assert relay.stop() == 0
+        assert sorted(first.numbers()) == list(range(1000))
+        assert len(first.check("kafka-relay", "errored",
+                               "show").splitlines()) == 2
+        result = first.run("kafka-relay", "errored", "retry", "1")
+        assert result.returncode == 1 and "--db-name" in result.stderr
+    finally:
+        first.leave()
+        second.leave()
 
 
 def test_k19_k20_health_and_metrics_tell_the_truth(sqlite_world):
@@ -348,7 +282,7 @@ def test_k19_k20_health_and_metrics_tell_the_truth(sqlite_world):
     world.insert(("a b", "{}", "{}", "", ""))
     world.ask("UPDATE kafka_outbox SET errored = 1 WHERE topic = 'a b'")
     waiting = world.start("kafka-relay", "--polling-disabled")
-    shops.until(lambda: is_up(world), waiting.log)
+    shops.until(world.is_up, waiting.log)
     assert world.get("/healthz")[0] == 200
     assert world.get("/healthz?readiness=1")[0] == 200
     assert world.get("/nothing")[0] == 404
@@ -360,19 +294,11 @@ def test_k19_k20_health_and_metrics_tell_the_truth(sqlite_world):
     assert waiting.stop() == 0
     world.environment["KAFKA_HOST"] = "127.0.0.1:1"
     waiting = world.start("kafka-relay", "--polling-disabled")
-    shops.until(lambda: is_up(world), waiting.log)
+    shops.until(world.is_up, waiting.log)
     assert world.get("/healthz?readiness=1")[0] == 503
     world.ask("DROP TABLE kafka_outbox")
     assert world.get("/healthz")[0] == 503
     assert waiting.stop() == 0
-
-
-def is_up(world):
-    try:
-        world.get("/healthz")
-        return True
-    except OSError:
-        return False
 
 
 def test_k22_settings_are_read_and_mistakes_named(sqlite_world):
@@ -395,6 +321,15 @@ def test_k22_settings_are_read_and_mistakes_named(sqlite_world):
     assert '"table":"other_outbox"' in relay.log()
     assert relay.stop() == 0
     assert world.count("flag", "other_outbox") == 0
+
+
+def test_a_job_does_not_hide_its_mistake_and_the_sidecar_is_told(
+        sqlite_world):
+    """K21: where the other relay said that all was well."""
+    world = sqlite_world
+    result = world.run("kafka-relay", "--optimize", "--cleanup")
+    assert result.returncode == 1
+    assert "kafka_outbox" in result.stderr or "shop.db" in result.stderr
 
 
 def test_lines_are_json(sqlite_world):

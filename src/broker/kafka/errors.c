@@ -56,6 +56,13 @@ skr_kafka_blame(rd_kafka_resp_err_t code)
     return KAFKA_BLAME_BROKER;
 }
 
+bool
+skr_kafka_is_missing_topic(rd_kafka_resp_err_t code)
+{
+    return code == RD_KAFKA_RESP_ERR__UNKNOWN_TOPIC ||
+           code == RD_KAFKA_RESP_ERR_UNKNOWN_TOPIC_OR_PART;
+}
+
 static const char *
 find_cure(rd_kafka_resp_err_t code)
 {

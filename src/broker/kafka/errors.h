@@ -16,6 +16,7 @@ enum kafka_blame {
 };
 
 enum kafka_blame skr_kafka_blame(rd_kafka_resp_err_t code);
+bool skr_kafka_is_missing_topic(rd_kafka_resp_err_t code);
 
 void skr_kafka_explain(rd_kafka_resp_err_t code, enum skr_fate fate,
                        const char *topic, struct skr_error *reason);

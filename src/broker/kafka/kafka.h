@@ -58,6 +58,9 @@ skr_kafka_producer_start(struct kafka_broker *broker, bool is_careful,
                          struct skr_error *error);
 // Ends the client at once: what was not confirmed is left open in the window.
 void skr_kafka_producer_end(struct kafka_broker *broker);
+// Of a message to a topic that takes none now.
+enum skr_fate skr_kafka_topic_fate(const struct kafka_broker *broker,
+                                   rd_kafka_resp_err_t result);
 
 // consume.c
 SKR_MUST_CHECK enum skr_code

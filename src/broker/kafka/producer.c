@@ -27,6 +27,16 @@ finish(struct kafka_broker *broker, struct kafka_entry *entry,
     skr_kafka_window_finish(&broker->producer.window, entry, fate, result);
 }
 
+enum skr_fate
+skr_kafka_topic_fate(const struct kafka_broker *broker,
+                     rd_kafka_resp_err_t result)
+{
+    return broker->settings.fails_missing_topics &&
+                   skr_kafka_is_missing_topic(result)
+               ? SKR_REFUSED_FOR_GOOD
+               : SKR_ROUTE_CLOSED;
+}
+
 static void
 on_report(rd_kafka_t *handle, const rd_kafka_message_t *report, void *user)
 {
@@ -50,7 +60,8 @@ on_report(rd_kafka_t *handle, const rd_kafka_message_t *report, void *user)
         producer->must_change = producer->finds_blame = true;
         return;
     case KAFKA_BLAME_TOPIC:
-        finish(broker, entry, SKR_ROUTE_CLOSED, report->err);
+        finish(broker, entry, skr_kafka_topic_fate(broker, report->err),
+               report->err);
         return;
     case KAFKA_BLAME_BROKER:
         finish(broker, entry, SKR_REFUSED_ONCE, report->err);

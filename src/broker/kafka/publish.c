@@ -115,7 +115,8 @@ send_entry(struct kafka_broker *broker, struct kafka_entry *entry,
         skr_kafka_window_finish(window, entry, SKR_REFUSED_FOR_GOOD, result);
         return SKR_OK;
     case KAFKA_BLAME_TOPIC:
-        skr_kafka_window_finish(window, entry, SKR_ROUTE_CLOSED, result);
+        skr_kafka_window_finish(window, entry,
+                                skr_kafka_topic_fate(broker, result), result);
         return SKR_OK;
     case KAFKA_BLAME_BROKER:
         skr_kafka_window_finish(window, entry, SKR_REFUSED_ONCE, result);

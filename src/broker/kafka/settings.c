@@ -20,9 +20,10 @@ enum {
 };
 
 static const char *const own_parameters[] = {
-    "auto_setup", "cacert", "cert",     "confirm_timeout", "connect_timeout",
-    "derive_ids", "group",  "key",      "partitioner",     "prefetch_bytes",
-    "tls",        "topic",  "topic_by", "topics",          "verify",
+    "auto_setup",      "cacert",      "cert",           "confirm_timeout",
+    "connect_timeout", "derive_ids",  "group",          "key",
+    "missing_topic",   "partitioner", "prefetch_bytes", "tls",
+    "topic",           "topic_by",    "topics",         "verify",
 };
 
 // What no message would be safe without.
@@ -209,6 +210,20 @@ read_partitioner(const struct skr_url *url, struct kafka_settings *settings,
                     text);
 }
 
+static enum skr_code
+read_missing_topic(const struct skr_url *url, struct kafka_settings *settings,
+                   struct skr_error *error)
+{
+    const char *text = skr_url_find(url, "missing_topic");
+    settings->fails_missing_topics = text != NULL && strcmp(text, "fail") == 0;
+    if (text == NULL || settings->fails_missing_topics ||
+        strcmp(text, "wait") == 0)
+        return SKR_OK;
+    return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
+                    "missing_topic=%.40s in the DSN: wait or fail is needed",
+                    text);
+}
+
 // A password goes nowhere in the clear unless that is asked for.
 static enum skr_code
 set_security(const struct skr_url *url, struct kafka_settings *settings,
@@ -360,6 +375,8 @@ skr_kafka_settings_read(const struct skr_url *url, bool auto_setup,
                     &settings->group, error);
     if (code == SKR_OK)
         code = read_partitioner(url, settings, error);
+    if (code == SKR_OK)
+        code = read_missing_topic(url, settings, error);
     if (code == SKR_OK)
         code = read_switch(url, "derive_ids", &settings->derives_ids, error);
     if (code == SKR_OK)

@@ -21,6 +21,7 @@ struct kafka_settings {
     size_t topic_count;
     const char *group;
     enum kafka_partitioner partitioner;
+    bool fails_missing_topics;
     bool derives_ids;
     bool auto_setup;
     int64_t connect_timeout_ms;

@@ -79,8 +79,9 @@ clean_some(const struct skr_kafka_outbox *outbox, struct skr_db *db,
                       },
                       error);
     if (code == SKR_OK)
-        code = skr_kafka_outbox_run_list(skr_db_tx(db), &outbox->sql.remove,
-                                         ids->rows, ids->count, error);
+        code =
+            skr_kafka_outbox_run_list(skr_db_tx(db), &outbox->sql.remove,
+                                      ids->rows, ids->count, NULL, NULL, error);
     if (code == SKR_OK)
         return skr_db_commit(db, error);
     skr_db_rollback(db);

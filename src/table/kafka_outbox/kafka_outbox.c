@@ -9,11 +9,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { LEASE_S = 600 };
-
 static const struct skr_index indexes[] = {
     {.name = "outbox_push_completed_at", .columns = "push_completed_at"},
-    {.name = "outbox_batch_query", .columns = "batch_id, created_at"},
+    {.name = "outbox_batch_query",
+     .columns = "batch_id, created_at",
+     .other_first = "batch_id",
+     .other_second = "created_at"},
 };
 
 // As kafka-outbox-relay makes it, but that headers may be left out.
@@ -36,10 +37,15 @@ static const struct skr_schema schema = {
 };
 
 // The other relay's record of what it has made: with it, it takes the table as
-// it is.
+// it is. A column that it does not know tells that the table is ours.
+#define MIGRATIONS_COLUMNS                   \
+    "version BIGINT NOT NULL PRIMARY KEY,\n" \
+    "    dirty BOOLEAN NOT NULL"
 static const struct skr_schema migrations_schema = {
-    .columns = "version BIGINT NOT NULL PRIMARY KEY,\n"
-               "    dirty BOOLEAN NOT NULL",
+    .columns = MIGRATIONS_COLUMNS,
+};
+static const struct skr_schema own_migrations_schema = {
+    .columns = MIGRATIONS_COLUMNS ",\n    made_by VARCHAR(16) NULL",
 };
 static const char add_version_sql[] =
     "INSERT INTO {table}_schema_migrations (version, dirty) "
@@ -56,7 +62,13 @@ fill(struct skr_kafka_outbox *outbox, const char *sql_template, const char *ids,
      const char *id_rows)
 {
     const struct skr_word words[] = {
-        {"table", outbox->name}, {"ids", ids}, {"id_rows", id_rows}};
+        {"table", outbox->name},
+        {"ids", ids},
+        {"id_rows", id_rows},
+        {"or_others", outbox->takes_over
+                          ? "OR o.batch_id <> " KAFKA_OUTBOX_OWN_BATCH " "
+                          : ""},
+    };
     return skr_sql_fill(outbox->dialect, &outbox->arena, sql_template, words,
                         SKR_COUNT_OF(words));
 }
@@ -101,6 +113,7 @@ enum skr_code
 skr_kafka_outbox_run_list(struct skr_tx tx,
                           const struct kafka_outbox_list *list,
                           const int64_t *rows, size_t count,
+                          skr_row_fn *each_row, void *user,
                           struct skr_error *error)
 {
     enum skr_code code = SKR_OK;
@@ -117,9 +130,23 @@ skr_kafka_outbox_run_list(struct skr_tx tx,
                               .sql = pick(list, size),
                               .values = values,
                               .value_count = size,
+                              .each_row = each_row,
+                              .user = user,
                           },
                           error);
     }
+    return code;
+}
+
+static enum skr_code
+finds(struct skr_db *db, const char *sql, bool *found, struct skr_error *error)
+{
+    struct skr_arena arena = {0};
+    struct skr_value value;
+    enum skr_code code =
+        skr_tx_fetch_one(skr_db_tx(db), &(struct skr_statement){.sql = sql},
+                         &arena, &value, 1, found, error);
+    skr_arena_fini(&arena);
     return code;
 }
 
@@ -130,21 +157,33 @@ outbox_setup(const struct skr_table *table, struct skr_db *db,
     const struct skr_kafka_outbox *outbox = skr_kafka_outbox_of(table);
     const struct skr_word words[] = {{"table", outbox->name}};
     struct skr_arena arena = {0};
-    enum skr_code code = skr_schema_write(&schema, outbox->dialect,
-                                          outbox->name, db, each, user, error);
-    const char *migrations =
-        skr_arena_format(&arena, "%s_schema_migrations", outbox->name);
+    bool is_there = false;
+    enum skr_code code = SKR_OK;
+    if (db != NULL)
+        code = finds(db, outbox->sql.find, &is_there, error);
+    if (code == SKR_OK)
+        code = skr_schema_write(&schema, outbox->dialect, outbox->name, db,
+                                each, user, error);
     const char *sql =
         skr_sql_fill(outbox->dialect, &arena, add_version_sql, words, 1);
-    if (code == SKR_OK && (migrations == NULL || sql == NULL))
+    if (code == SKR_OK && sql == NULL)
         code = skr_fail_memory(error);
     if (code == SKR_OK)
-        code = skr_schema_write(&migrations_schema, outbox->dialect, migrations,
-                                db, each, user, error);
+        code = skr_schema_write(
+            is_there ? &migrations_schema : &own_migrations_schema,
+            outbox->dialect, outbox->migrations, db, each, user, error);
     if (code == SKR_OK)
         code = each(sql, user, error);
     skr_arena_fini(&arena);
     return code;
+}
+
+static enum skr_code
+outbox_complete(const struct skr_table *table, struct skr_db *db,
+                skr_sql_text_fn *each, void *user, struct skr_error *error)
+{
+    return skr_schema_complete(&schema, db, skr_kafka_outbox_of(table)->name,
+                               each, user, error);
 }
 
 static enum skr_code
@@ -167,16 +206,14 @@ outbox_check(const struct skr_table *table, struct skr_db *db,
 }
 
 enum skr_code
-skr_kafka_outbox_is_there(const struct skr_table *table, struct skr_db *db,
-                          bool *is_there, struct skr_error *error)
+skr_kafka_outbox_find_maker(const struct skr_table *table, struct skr_db *db,
+                            bool *is_there, bool *is_ours,
+                            struct skr_error *error)
 {
     const struct skr_kafka_outbox *outbox = skr_kafka_outbox_of(table);
-    struct skr_arena arena = {0};
-    struct skr_value value;
-    enum skr_code code = skr_tx_fetch_one(
-        skr_db_tx(db), &(struct skr_statement){.sql = outbox->sql.find}, &arena,
-        &value, 1, is_there, error);
-    skr_arena_fini(&arena);
+    enum skr_code code = finds(db, outbox->sql.find, is_there, error);
+    if (code == SKR_OK)
+        code = finds(db, outbox->sql.find_maker, is_ours, error);
     return code;
 }
 
@@ -191,12 +228,28 @@ outbox_free(struct skr_table *table)
 static const struct skr_table_ops outbox_ops = {
     .scheme = "kafka-outbox",
     .setup = outbox_setup,
+    .complete = outbox_complete,
     .check = outbox_check,
     .start = skr_kafka_outbox_start,
     .read = skr_kafka_outbox_read,
     .settle = skr_kafka_outbox_settle,
     .free = outbox_free,
 };
+
+static bool
+fill_maker(struct skr_kafka_outbox *outbox)
+{
+    outbox->migrations =
+        skr_arena_format(&outbox->arena, "%s_schema_migrations", outbox->name);
+    const struct skr_word words[] = {{"table", outbox->migrations},
+                                     {"column", "made_by"}};
+    outbox->sql.find_maker =
+        outbox->migrations == NULL
+            ? NULL
+            : skr_sql_fill(outbox->dialect, &outbox->arena, "{find_column}",
+                           words, SKR_COUNT_OF(words));
+    return outbox->sql.find_maker != NULL;
+}
 
 enum skr_code
 skr_kafka_outbox_new(const struct skr_kafka_outbox_options *options,
@@ -211,23 +264,22 @@ skr_kafka_outbox_new(const struct skr_kafka_outbox_options *options,
     struct skr_kafka_outbox *made = calloc(1, sizeof(*made));
     if (made == NULL)
         return skr_fail_memory(error);
-    const char *horizon = NULL;
     made->table.ops = &outbox_ops;
     made->dialect = options->dialect;
     made->marks = options->marks;
-    made->lease_s = options->takes_over ? 0 : LEASE_S;
+    made->takes_over = options->takes_over;
+    made->lease_s = KAFKA_OUTBOX_LEASE_S;
     made->name = skr_arena_text(&made->arena, name, strlen(name));
     if (made->name == NULL ||
         !skr_kafka_outbox_fill(made, check_sql, &made->sql.check) ||
         !skr_kafka_outbox_fill(made, "{find_table}", &made->sql.find) ||
-        !skr_kafka_outbox_fill(made, "{horizon}", &horizon) ||
-        !skr_kafka_outbox_fill_read(made) ||
+        !fill_maker(made) || !skr_kafka_outbox_fill_read(made) ||
+        !skr_kafka_outbox_fill_held(made) ||
         !skr_kafka_outbox_fill_settle(made) ||
         !skr_kafka_outbox_fill_care(made)) {
         outbox_free(&made->table);
         return skr_fail_memory(error);
     }
-    made->commits_late = horizon[0] != '\0';
     *table = &made->table;
     return SKR_OK;
 }

@@ -24,10 +24,25 @@ SKR_MUST_CHECK enum skr_code
 skr_kafka_outbox_new(const struct skr_kafka_outbox_options *options,
                      struct skr_table **table, struct skr_error *error);
 
-// Whether somebody has made the table before.
+struct skr_kafka_outbox_row {
+    const char *topic;
+    const void *payload;  // JSON
+    size_t payload_size;
+    const char *headers;  // a JSON object
+    size_t headers_size;
+    const char *key;  // of the record and for its partition
+};
+// Adds rows in the caller's transaction; table is an identifier.
 SKR_MUST_CHECK enum skr_code
-skr_kafka_outbox_is_there(const struct skr_table *table, struct skr_db *db,
-                          bool *is_there, struct skr_error *error);
+skr_kafka_outbox_insert(struct skr_tx tx, const char *table,
+                        const struct skr_kafka_outbox_row *rows, size_t count,
+                        struct skr_error *error);
+
+// Whether somebody has made the table before, and whether it was setup().
+SKR_MUST_CHECK enum skr_code
+skr_kafka_outbox_find_maker(const struct skr_table *table, struct skr_db *db,
+                            bool *is_there, bool *is_ours,
+                            struct skr_error *error);
 
 // Removes rows that were completed so many seconds ago, in small transactions.
 SKR_MUST_CHECK enum skr_code

@@ -5,10 +5,39 @@
 #define SKR_TABLE_KAFKA_OUTBOX_LAYOUT_H
 
 #include "base/arena.h"
+#include "base/hash.h"
 #include "db/sql.h"
 #include "table/kafka_outbox/kafka_outbox.h"
 
-enum { KAFKA_OUTBOX_LIST_SIZES = 5, KAFKA_OUTBOX_REASON_LENGTH = 255 };
+enum {
+    KAFKA_OUTBOX_LIST_SIZES = 5,
+    KAFKA_OUTBOX_REASON_LENGTH = 255,
+    KAFKA_OUTBOX_LEASE_S = 600,  // how long a claim lasts, for either relay
+};
+
+// Whoever looks for batches of the other relay finds none of these.
+#define KAFKA_OUTBOX_OWN_BATCH "'00000000-0000-0000-0000-000000000000'"
+
+#define KAFKA_OUTBOX_UNFINISHED "o.push_completed_at IS NULL AND o.errored = 0"
+// Parameter: seconds. {or_others}: claims of another relay are void.
+#define KAFKA_OUTBOX_FREE                                             \
+    "(o.batch_id IS NULL OR o.push_started_at IS NULL {or_others}OR " \
+    "o.push_started_at <= {now_minus})"
+
+// A word behind a dot is a name, although `key` is reserved elsewhere.
+#define KAFKA_OUTBOX_COLUMNS                                    \
+    "o.id, o.topic, o.payload_json, o.payload_headers, o.key, " \
+    "o.partition_key, o.push_attempts"
+enum kafka_outbox_column {
+    KAFKA_OUTBOX_ID,
+    KAFKA_OUTBOX_TOPIC,
+    KAFKA_OUTBOX_PAYLOAD,
+    KAFKA_OUTBOX_HEADERS,
+    KAFKA_OUTBOX_KEY,
+    KAFKA_OUTBOX_PARTITION_KEY,
+    KAFKA_OUTBOX_ATTEMPTS,
+    KAFKA_OUTBOX_COLUMN_COUNT,
+};
 
 // A statement whose last parameters are ids, for 1, 4, 16, 64 and 256 of them.
 struct kafka_outbox_list {
@@ -20,13 +49,17 @@ struct skr_kafka_outbox {
     struct skr_arena arena;  // all texts
     const struct skr_dialect *dialect;
     const char *name;
+    const char *migrations;  // the table of what was made
     bool marks;
-    int64_t lease_s;    // of the other relay's claims
-    bool commits_late;  // ids need not become visible in their order
+    bool takes_over;
+    int64_t lease_s;
 
     struct {
-        const char *check, *find;
+        const char *check, *find, *find_maker;
         const char *beyond, *behind, *only;
+        struct kafka_outbox_list by_id;
+        const char *held_bounds, *held_rows;
+        const char *horizon;  // "": nothing commits late
         struct kafka_outbox_list remove, complete;
         const char *retry, *fail;
         const char *find_old, *queued, *errored, *total;
@@ -45,15 +78,27 @@ bool skr_kafka_outbox_fill(struct skr_kafka_outbox *outbox,
 bool skr_kafka_outbox_fill_list(struct skr_kafka_outbox *outbox,
                                 const char *sql_template,
                                 struct kafka_outbox_list *list);
-// Runs it on any number of rows, with no parameters before them.
+// Runs it on any number of rows, with no parameters before them. each_row may
+// be NULL.
+SKR_MUST_CHECK enum skr_code skr_kafka_outbox_run_list(
+    struct skr_tx tx, const struct kafka_outbox_list *list, const int64_t *rows,
+    size_t count, skr_row_fn *each_row, void *user, struct skr_error *error);
+
+// row.c: columns as KAFKA_OUTBOX_COLUMNS has them.
+
+// What the row is in order with; false: with nothing.
+bool skr_kafka_outbox_partition(const struct skr_value *columns,
+                                struct skr_hash *partition);
+size_t skr_kafka_outbox_row_size(const struct skr_value *columns);
+// Adds it to a batch that has room.
 SKR_MUST_CHECK enum skr_code
-skr_kafka_outbox_run_list(struct skr_tx tx,
-                          const struct kafka_outbox_list *list,
-                          const int64_t *rows, size_t count,
+skr_kafka_outbox_take_row(struct skr_batch *batch,
+                          const struct skr_value *columns,
                           struct skr_error *error);
 
 // Each file fills the statements that it runs.
 bool skr_kafka_outbox_fill_read(struct skr_kafka_outbox *outbox);
+bool skr_kafka_outbox_fill_held(struct skr_kafka_outbox *outbox);
 bool skr_kafka_outbox_fill_settle(struct skr_kafka_outbox *outbox);
 bool skr_kafka_outbox_fill_care(struct skr_kafka_outbox *outbox);
 

@@ -1,64 +1,55 @@
 // SPDX-License-Identifier: MIT
-// Finding the next rows: beyond the cursor in the order of their ids, and
-// behind it what committed late, or was another's. All of it in one snapshot,
-// as with two a row could pass its predecessor.
+// Finding the next rows: whole rows beyond the cursor in the order of their
+// ids, and behind it those that committed late, were another's, or wait for
+// what was. All of it in one snapshot, as with two a row could pass its
+// predecessor.
 
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/text.h"
-#include "message/json.h"
-#include "table/kafka_outbox/layout.h"
+#include "table/horizon.h"
+#include "table/kafka_outbox/held.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-// A transaction that is open for longer than this may have its rows found, and
-// published, up to a sweep later.
-enum { LATE_MS = 60000, LATE_LOOK_MS = 5, MARK_MS = 1000, SWEEP_MS = 10000 };
-
-// A word behind a dot is a name, although `key` is reserved elsewhere.
-#define COLUMNS                                                 \
-    "o.id, o.topic, o.payload_json, o.payload_headers, o.key, " \
-    "o.partition_key, o.push_attempts"
-#define UNFINISHED "o.push_completed_at IS NULL AND o.errored = 0"
-// Parameter: seconds.
-#define FREE                                               \
-    "(o.batch_id IS NULL OR o.push_started_at IS NULL OR " \
-    "o.push_started_at <= {now_minus})"
+enum { SWEEP_MS = 10000, SWEEP_PAUSE = 20 };
 
 // Parameters: cursor, lease, limit.
 static const char beyond_sql[] =
-    "SELECT " COLUMNS " FROM {table} o WHERE o.id > ? AND " UNFINISHED
-    " AND " FREE " ORDER BY o.id LIMIT ?";
-// Parameters: from, cursor, lease, limit.
+    "SELECT " KAFKA_OUTBOX_COLUMNS
+    " FROM {table} o WHERE o.id > ? AND " KAFKA_OUTBOX_UNFINISHED
+    " AND " KAFKA_OUTBOX_FREE " ORDER BY o.id LIMIT ?";
+// Without payloads, as most are in hand. Parameters: from, to, lease, limit.
 static const char behind_sql[] =
-    "SELECT " COLUMNS " FROM {table} o WHERE o.id > ? AND o.id <= ? "
-    "AND " UNFINISHED " AND " FREE " ORDER BY o.id LIMIT ?";
+    "SELECT o.id, o.topic, NULL, NULL, o.key, o.partition_key FROM {table} o "
+    "WHERE o.id > ? AND o.id <= ? AND " KAFKA_OUTBOX_UNFINISHED
+    " AND " KAFKA_OUTBOX_FREE " ORDER BY o.id LIMIT ?";
 // Parameters: id, lease.
 static const char only_sql[] =
-    "SELECT " COLUMNS " FROM {table} o WHERE o.id = ? AND " UNFINISHED
-    " AND " FREE;
-
-enum column {
-    COLUMN_ID,
-    COLUMN_TOPIC,
-    COLUMN_PAYLOAD,
-    COLUMN_HEADERS,
-    COLUMN_KEY,
-    COLUMN_PARTITION_KEY,
-    COLUMN_ATTEMPTS,
-};
+    "SELECT " KAFKA_OUTBOX_COLUMNS
+    " FROM {table} o WHERE o.id = ? AND " KAFKA_OUTBOX_UNFINISHED
+    " AND " KAFKA_OUTBOX_FREE;
+static const char by_id_sql[] =
+    "SELECT " KAFKA_OUTBOX_COLUMNS " FROM {table} o WHERE o.id IN ({ids}) "
+    "ORDER BY o.id";
 
 struct reading {
     const struct skr_kafka_outbox *outbox;
     struct skr_tx tx;
     const struct skr_read *read;
     struct skr_batch *batch;
-    struct skr_position *position;
+    struct skr_position position;
+    struct kafka_outbox_held held;
+    int64_t now_ms;
     bool skips_waiting;
     bool moves_cursor;
     bool is_full;
-    size_t seen;
+    size_t seen;     // rows of the last statement
+    int64_t last;    // the last of them
+    int64_t *found;  // room for max_rows
+    size_t found_count;
+    size_t max_rows;
 };
 
 bool
@@ -66,7 +57,9 @@ skr_kafka_outbox_fill_read(struct skr_kafka_outbox *outbox)
 {
     return skr_kafka_outbox_fill(outbox, beyond_sql, &outbox->sql.beyond) &&
            skr_kafka_outbox_fill(outbox, behind_sql, &outbox->sql.behind) &&
-           skr_kafka_outbox_fill(outbox, only_sql, &outbox->sql.only);
+           skr_kafka_outbox_fill(outbox, only_sql, &outbox->sql.only) &&
+           skr_kafka_outbox_fill(outbox, "{horizon}", &outbox->sql.horizon) &&
+           skr_kafka_outbox_fill_list(outbox, by_id_sql, &outbox->sql.by_id);
 }
 
 static int
@@ -84,169 +77,67 @@ is_among(int64_t row, const int64_t *rows, size_t count)
 }
 
 static bool
-has_zero(const char *text, size_t size)
+is_passed_over(const struct reading *reading, const struct skr_value *columns)
 {
-    return memchr(text, '\0', size) != NULL;
-}
-
-// Text as it is, null as no value at all, anything else as its JSON.
-static enum skr_code
-add_header(struct skr_arena *arena, const struct skr_json *member,
-           struct skr_headers *headers, struct skr_error *error)
-{
-    const char *value = NULL;
-    if (has_zero(member->name, member->name_size) ||
-        (member->kind == SKR_JSON_TEXT &&
-         has_zero(member->text, member->text_size)))
-        return skr_fail(error, SKR_MALFORMED, SKR_GIVE_UP,
-                        "header '%.80s' holds a zero byte", member->name);
-    if (headers->count == SKR_MAX_HEADERS)
-        return skr_fail(error, SKR_MALFORMED, SKR_GIVE_UP,
-                        "there are more than %d headers", SKR_MAX_HEADERS);
-    if (member->kind == SKR_JSON_TEXT) {
-        value = member->text;
-    } else if (member->kind != SKR_JSON_NULL) {
-        struct skr_json_writer writer = {.needs_comma = false};
-        skr_json_write(&writer, member);
-        value = skr_json_take_text(&writer, arena);
-        if (value == NULL)
-            return skr_fail_memory(error);
-    }
-    // A list of headers takes no NULL for a value, and can hold one.
-    if (!skr_headers_set(arena, headers, member->name,
-                         value == NULL ? "" : value))
-        return skr_fail_memory(error);
-    for (size_t i = 0; value == NULL && i < headers->count; i++)
-        if (strcmp(headers->items[i].name, member->name) == 0)
-            headers->items[i].value = NULL;
-    return SKR_OK;
+    const struct skr_read *read = reading->read;
+    int64_t row = columns[KAFKA_OUTBOX_ID].integer;
+    return is_among(row, read->in_hand, read->in_hand_count) ||
+           (reading->skips_waiting &&
+            is_among(row, read->waiting, read->waiting_count)) ||
+           skr_kafka_outbox_is_held_back(&reading->held, columns);
 }
 
 static enum skr_code
-read_headers(struct skr_arena *arena, const struct skr_value *column,
-             struct skr_headers *headers, struct skr_error *error)
+stop_full(struct reading *reading, struct skr_error *error)
 {
-    struct skr_json *root = NULL;
-    if (column->kind == SKR_NULL || column->size == 0)
-        return SKR_OK;
-    enum skr_code code =
-        skr_json_parse(arena, column->bytes, column->size, 0, &root, error);
-    if (code == SKR_OK && root->kind != SKR_JSON_OBJECT &&
-        root->kind != SKR_JSON_NULL &&
-        !(root->kind == SKR_JSON_ARRAY && root->first == NULL))
-        code = skr_fail(error, SKR_MALFORMED, SKR_GIVE_UP,
-                        "they are JSON but not an object");
-    if (code == SKR_OK && root->kind == SKR_JSON_OBJECT)
-        for (const struct skr_json *member = root->first;
-             member != NULL && code == SKR_OK; member = member->next)
-            code = add_header(arena, member, headers, error);
-    if (code == SKR_MALFORMED)
-        skr_error_prefix(error, "error unmarshalling message headers for "
-                                "publishing to Kafka");
-    return code;
-}
-
-// "" is as good as none.
-static enum skr_code
-keep_text(struct skr_arena *arena, const struct skr_value *column,
-          const char **text, struct skr_error *error)
-{
-    *text = NULL;
-    if (column->kind == SKR_NULL || column->size == 0)
-        return SKR_OK;
-    *text = skr_arena_text(arena, column->bytes, column->size);
-    return *text == NULL ? skr_fail_memory(error) : SKR_OK;
+    reading->is_full = true;
+    return skr_fail(error, SKR_STOPPED, SKR_GIVE_UP, "full");
 }
 
 static enum skr_code
-read_place(struct skr_arena *arena, const struct skr_value *columns,
-           struct skr_route *route, struct skr_error *error)
-{
-    enum skr_code code =
-        keep_text(arena, &columns[COLUMN_TOPIC], &route->topic, error);
-    if (code == SKR_OK)
-        code = keep_text(arena, &columns[COLUMN_KEY], &route->key, error);
-    if (code == SKR_OK)
-        code = keep_text(arena, &columns[COLUMN_PARTITION_KEY],
-                         &route->partition_key, error);
-    if (route->partition_key == NULL)
-        route->partition_key = route->key;
-    if (route->topic == NULL)
-        route->topic = "";
-    route->exchange = route->topic;
-    route->routing_key = "";
-    return code;
-}
-
-static enum skr_code
-take_row(struct skr_batch *batch, const struct skr_value *columns,
-         struct skr_error *error)
-{
-    const struct skr_value *payload = &columns[COLUMN_PAYLOAD];
-    struct skr_arena *arena = &batch->arena;
-    struct skr_batch_item *item = &batch->items[batch->count];
-    struct skr_headers headers = {0};
-    *item = (struct skr_batch_item){
-        .row = columns[COLUMN_ID].integer,
-        .size = payload->size + columns[COLUMN_HEADERS].size,
-        .envelope.retry_count = columns[COLUMN_ATTEMPTS].integer > 0
-                                    ? (uint32_t)columns[COLUMN_ATTEMPTS].integer
-                                    : 0,
-    };
-    struct skr_message *message = &item->envelope.message;
-    enum skr_code code = read_place(arena, columns, &item->route, error);
-    if (code == SKR_OK && payload->kind != SKR_NULL) {
-        message->body = skr_arena_text(arena, payload->bytes, payload->size);
-        message->body_size = payload->size;
-        if (message->body == NULL)
-            code = skr_fail_memory(error);
-    }
-    if (code != SKR_OK)
-        return code;
-    code =
-        read_headers(arena, &columns[COLUMN_HEADERS], &headers, &item->reason);
-    if (code == SKR_NO_MEMORY)
-        return skr_fail_memory(error);
-    if (code != SKR_OK)
-        item->state = SKR_HOPELESS;
-    message->name = item->route.topic;
-    message->content_type = "";
-    message->headers = headers.items;
-    message->header_count = headers.count;
-    batch->count++;
-    batch->bytes += item->size;
-    return SKR_OK;
-}
-
-static enum skr_code
-each_row(const struct skr_value *columns, size_t count, void *user,
+take_row(const struct skr_value *columns, size_t count, void *user,
          struct skr_error *error)
 {
     struct reading *reading = user;
     struct skr_batch *batch = reading->batch;
-    const struct skr_read *read = reading->read;
-    int64_t row = columns[COLUMN_ID].integer;
     (void)count;
     reading->seen++;
-    if (is_among(row, read->in_hand, read->in_hand_count) ||
-        (reading->skips_waiting &&
-         is_among(row, read->waiting, read->waiting_count)))
+    reading->last = columns[KAFKA_OUTBOX_ID].integer;
+    if (is_passed_over(reading, columns)) {
+        if (reading->moves_cursor)
+            reading->position.cursor = reading->last;
         return SKR_OK;
-    size_t size = columns[COLUMN_PAYLOAD].size + columns[COLUMN_HEADERS].size;
-    if (batch->count == batch->capacity || batch->count >= read->max_rows ||
-        (batch->count > 0 && batch->bytes + size > read->max_bytes)) {
-        reading->is_full = true;
-        return skr_fail(error, SKR_STOPPED, SKR_GIVE_UP, "full");
     }
-    enum skr_code code = take_row(batch, columns, error);
+    if (batch->count == reading->max_rows ||
+        (batch->count > 0 && batch->bytes + skr_kafka_outbox_row_size(columns) >
+                                 reading->read->max_bytes))
+        return stop_full(reading, error);
+    enum skr_code code = skr_kafka_outbox_take_row(batch, columns, error);
     if (code == SKR_OK && reading->moves_cursor)
-        reading->position->cursor = row;
+        reading->position.cursor = reading->last;
     return code;
 }
 
 static enum skr_code
+note_row(const struct skr_value *columns, size_t count, void *user,
+         struct skr_error *error)
+{
+    struct reading *reading = user;
+    (void)count;
+    if (!is_passed_over(reading, columns)) {
+        if (reading->batch->count + reading->found_count == reading->max_rows)
+            return stop_full(reading, error);
+        reading->found[reading->found_count++] =
+            columns[KAFKA_OUTBOX_ID].integer;
+    }
+    reading->seen++;
+    reading->last = columns[KAFKA_OUTBOX_ID].integer;
+    return SKR_OK;
+}
+
+static enum skr_code
 run(struct reading *reading, const char *sql, const struct skr_value *values,
-    size_t count, struct skr_error *error)
+    size_t count, skr_row_fn *each_row, struct skr_error *error)
 {
     reading->seen = 0;
     enum skr_code code = skr_tx_run(reading->tx,
@@ -261,73 +152,139 @@ run(struct reading *reading, const char *sql, const struct skr_value *values,
     return code == SKR_STOPPED && reading->is_full ? SKR_OK : code;
 }
 
-// Where the cursor stood a while ago: nothing is expected behind it.
-static void
-move_low_water(struct skr_position *position, int64_t now_ms)
+// Takes what there is behind *from up to a row; *from moves on to where nothing
+// was left.
+static enum skr_code
+look_between(struct reading *reading, int64_t *from, int64_t to,
+             struct skr_error *error)
 {
-    struct skr_horizon_mark *marks = position->marks;
-    size_t count = position->mark_count;
-    if (count > 0 && now_ms - marks[0].at_ms > LATE_MS) {
-        position->low_water = marks[0].cursor;
-        memmove(marks, marks + 1, (count - 1) * sizeof(*marks));
-        position->mark_count = --count;
-    }
-    if (count < SKR_HORIZON_MARKS &&
-        (count == 0 ||
-         now_ms - marks[count - 1].at_ms > LATE_MS / (SKR_HORIZON_MARKS - 1)))
-        marks[position->mark_count++] = (struct skr_horizon_mark){
-            .cursor = position->cursor, .at_ms = now_ms};
+    size_t limit = reading->max_rows + reading->read->in_hand_count +
+                   reading->read->waiting_count;
+    enum skr_code code = SKR_OK;
+    do {
+        const struct skr_value values[] = {
+            skr_bind_integer(*from),
+            skr_bind_integer(to),
+            skr_bind_integer(reading->outbox->lease_s),
+            skr_bind_integer((int64_t)limit),
+        };
+        reading->found_count = 0;
+        reading->last = *from;
+        code = run(reading, reading->outbox->sql.behind, values,
+                   SKR_COUNT_OF(values), note_row, error);
+        bool saw_all = reading->seen < limit && !reading->is_full;
+        int64_t last = reading->last;
+        if (code == SKR_OK && reading->found_count > 0)
+            code = skr_kafka_outbox_run_list(
+                reading->tx, &reading->outbox->sql.by_id, reading->found,
+                reading->found_count, take_row, reading, error);
+        // Too many bytes: those that were found and not taken come again.
+        if (code == SKR_STOPPED && reading->is_full)
+            return SKR_OK;
+        if (code != SKR_OK || saw_all)
+            return code;
+        *from = last;
+    } while (!reading->is_full);
+    return SKR_OK;
 }
 
+// A pass over everything behind the cursor begins when its time has come, and
+// when a row that was another's has become free or is finished: those that
+// waited for it come before any that are beyond the cursor.
+static enum skr_code
+begin_sweep(struct reading *reading, bool *sweeps, struct skr_error *error)
+{
+    struct skr_position *position = &reading->position;
+    enum skr_code code = skr_kafka_outbox_read_held(
+        reading->outbox, reading->tx, position, &reading->held, error);
+    bool has_changed = reading->held.rows != position->held_count;
+    *sweeps = has_changed || position->next_sweep_ms <= reading->now_ms;
+    if (code != SKR_OK || !*sweeps ||
+        (!has_changed && position->pass_cursor != 0))
+        return code;
+    position->pass_cursor = INT64_MIN;
+    position->next_sweep_ms = reading->now_ms;
+    code = skr_kafka_outbox_find_held(reading->outbox, reading->tx, position,
+                                      error);
+    reading->held.count = 0;
+    reading->held.rows = 0;
+    if (code == SKR_OK)
+        code = skr_kafka_outbox_read_held(reading->outbox, reading->tx,
+                                          position, &reading->held, error);
+    return code;
+}
+
+// In as many reads as it takes.
+static enum skr_code
+sweep(struct reading *reading, struct skr_error *error)
+{
+    struct skr_position *position = &reading->position;
+    enum skr_code code =
+        look_between(reading, &position->pass_cursor, position->cursor, error);
+    if (code != SKR_OK || reading->is_full)
+        return code;
+    position->pass_cursor = 0;
+    int64_t took_ms = skr_clock_ms() - reading->now_ms;
+    position->next_sweep_ms =
+        reading->now_ms + SWEEP_MS + SWEEP_PAUSE * took_ms;
+    return SKR_OK;
+}
+
+// Rows that committed after the cursor, or a sweep, had passed their ids. Each
+// time, as nothing may pass what has just appeared.
+static enum skr_code
+look_for_late(struct reading *reading, int64_t to, struct skr_error *error)
+{
+    int64_t from = reading->position.low_water;
+    if (from >= to)
+        return SKR_OK;
+    reading->skips_waiting = true;
+    enum skr_code code = look_between(reading, &from, to, error);
+    reading->skips_waiting = false;
+    return code;
+}
+
+// What is left behind the cursor, in the order of ids.
 static enum skr_code
 look_behind(struct reading *reading, struct skr_error *error)
 {
-    struct skr_position *position = reading->position;
-    int64_t now_ms = skr_clock_ms();
-    bool sweeps = now_ms >= position->next_sweep_ms;
-    if (!sweeps &&
-        (!reading->outbox->commits_late || now_ms < position->next_late_ms))
-        return SKR_OK;
-    const struct skr_read *read = reading->read;
-    size_t limit = read->max_rows + read->in_hand_count + read->waiting_count;
-    const struct skr_value values[] = {
-        skr_bind_integer(sweeps ? INT64_MIN : position->low_water),
-        skr_bind_integer(position->cursor),
-        skr_bind_integer(reading->outbox->lease_s),
-        skr_bind_integer((int64_t)limit),
-    };
-    reading->skips_waiting = !sweeps;
-    enum skr_code code = run(reading, reading->outbox->sql.behind, values,
-                             SKR_COUNT_OF(values), error);
-    reading->skips_waiting = false;
-    if (code != SKR_OK || reading->is_full || reading->seen == limit)
+    struct skr_position *position = &reading->position;
+    const char *horizon = reading->outbox->sql.horizon;
+    bool may_be_late = skr_horizon_is_late_possible(horizon, position);
+    bool sweeps = false;
+    enum skr_code code = begin_sweep(reading, &sweeps, error);
+    if (code == SKR_OK && may_be_late)
+        code = look_for_late(
+            reading, sweeps ? position->pass_cursor : position->cursor, error);
+    if (code == SKR_OK && sweeps && !reading->is_full)
+        code = sweep(reading, error);
+    if (code != SKR_OK || reading->is_full || !may_be_late)
         return code;
-    // Where much lies behind the cursor, a look takes its time.
-    int64_t took_ms = skr_clock_ms() - now_ms;
-    position->next_late_ms = now_ms + LATE_LOOK_MS + 10 * took_ms;
-    if (sweeps)
-        position->next_sweep_ms = now_ms + SWEEP_MS + 20 * took_ms;
-    move_low_water(position, now_ms);
-    return SKR_OK;
+    return skr_horizon_follow(horizon, reading->tx, reading->now_ms, position,
+                              error);
 }
 
 static enum skr_code
 look_beyond(struct reading *reading, struct skr_error *error)
 {
-    struct skr_position *position = reading->position;
-    if (reading->is_full || reading->batch->count >= reading->read->max_rows)
-        return SKR_OK;
-    size_t limit = reading->read->max_rows - reading->batch->count;
-    const struct skr_value values[] = {
-        skr_bind_integer(position->cursor),
-        skr_bind_integer(reading->outbox->lease_s),
-        skr_bind_integer((int64_t)limit),
-    };
+    enum skr_code code = SKR_OK;
+    size_t limit;
     reading->moves_cursor = true;
-    enum skr_code code = run(reading, reading->outbox->sql.beyond, values,
-                             SKR_COUNT_OF(values), error);
-    if (reading->seen == limit)
-        reading->is_full = true;
+    do {
+        limit = reading->max_rows - reading->batch->count;
+        if (reading->is_full || limit == 0) {
+            reading->is_full = true;
+            break;
+        }
+        const struct skr_value values[] = {
+            skr_bind_integer(reading->position.cursor),
+            skr_bind_integer(reading->outbox->lease_s),
+            skr_bind_integer((int64_t)limit),
+        };
+        code = run(reading, reading->outbox->sql.beyond, values,
+                   SKR_COUNT_OF(values), take_row, error);
+    } while (code == SKR_OK && reading->seen == limit);
+    reading->moves_cursor = false;
     return code;
 }
 
@@ -339,22 +296,50 @@ look_for_one(struct reading *reading, struct skr_error *error)
         skr_bind_integer(reading->outbox->lease_s),
     };
     return run(reading, reading->outbox->sql.only, values, SKR_COUNT_OF(values),
-               error);
+               take_row, error);
+}
+
+// Rows lie behind the cursor, and none beyond: somebody may have emptied the
+// table, and its ids begin anew. Where it was something else this does no harm.
+static void
+begin_anew(struct skr_position *position)
+{
+    position->cursor = INT64_MIN;
+    position->low_water = INT64_MIN;
+    position->mark_count = 0;
+}
+
+static enum skr_code
+fill_batch(struct reading *reading, struct skr_error *error)
+{
+    struct skr_position *position = &reading->position;
+    int64_t cursor = position->cursor;
+    enum skr_code code = look_behind(reading, error);
+    bool found_some = reading->batch->count > 0;
+    if (code == SKR_OK)
+        code = look_beyond(reading, error);
+    if (code != SKR_OK)
+        return code;
+    if (found_some && !reading->is_full && position->cursor == cursor &&
+        position->held_count == 0 && position->low_water == cursor)
+        begin_anew(position);
+    if (reading->outbox->sql.horizon[0] == '\0')
+        position->low_water = position->cursor;
+    position->has_more = reading->is_full;
+    return SKR_OK;
 }
 
 enum skr_code
 skr_kafka_outbox_start(const struct skr_table *table, struct skr_db *db,
                        struct skr_position *position, struct skr_error *error)
 {
-    (void)table;
-    (void)db;
-    (void)error;
     *position = (struct skr_position){
         .cursor = INT64_MIN,
         .low_water = INT64_MIN,
         .next_sweep_ms = skr_clock_ms() + SWEEP_MS,
     };
-    return SKR_OK;
+    return skr_kafka_outbox_find_held(skr_kafka_outbox_of(table), skr_db_tx(db),
+                                      position, error);
 }
 
 enum skr_code
@@ -368,24 +353,28 @@ skr_kafka_outbox_read(const struct skr_table *table, struct skr_db *db,
         .tx = skr_db_tx(db),
         .read = read,
         .batch = batch,
-        .position = position,
+        .position = *position,
+        .now_ms = skr_clock_ms(),
+        .max_rows =
+            read->max_rows < batch->capacity ? read->max_rows : batch->capacity,
     };
+    reading.found = calloc(reading.max_rows, sizeof(*reading.found));
+    if (reading.found == NULL)
+        return skr_fail_memory(error);
     enum skr_code code = skr_db_begin(db, SKR_BEGIN_SNAPSHOT, error);
-    if (code != SKR_OK)
-        return code;
-    struct skr_position before = *position;
-    if (read->only != NULL) {
-        code = look_for_one(&reading, error);
-    } else {
-        code = look_behind(&reading, error);
-        if (code == SKR_OK)
-            code = look_beyond(&reading, error);
-        position->has_more = reading.is_full;
+    if (code == SKR_OK) {
+        code = read->only != NULL ? look_for_one(&reading, error)
+                                  : fill_batch(&reading, error);
+        skr_db_rollback(db);
     }
-    skr_db_rollback(db);
-    if (code != SKR_OK)
-        *position = before;
+    free(reading.found);
+    skr_kafka_outbox_held_fini(&reading.held);
+    if (code != SKR_OK) {
+        skr_batch_clear(batch);
+        return code;
+    }
+    *position = reading.position;
     if (batch->count > 0)
         db->found_rows = true;
-    return code;
+    return SKR_OK;
 }

@@ -7,26 +7,21 @@
 
 #include <string.h>
 
-// Whoever looks for batches of the other relay finds none of these.
-#define NO_BATCH "00000000-0000-0000-0000-000000000000"
-
 // Parameters: ids.
 static const char complete_sql[] =
-    "UPDATE {table}{by_primary_key} SET batch_id = '" NO_BATCH "', "
+    "UPDATE {table}{by_primary_key} SET batch_id = " KAFKA_OUTBOX_OWN_BATCH ", "
     "push_started_at = {now}, push_completed_at = {now}, error_reason = '', "
     "push_attempts = push_attempts + 1 WHERE id IN ({ids})";
 // A claim that ends when the row is due, for either relay.
 // Parameters: seconds that the claim has lasted, reason, tries, id.
 static const char retry_sql[] =
-    "UPDATE {table} SET batch_id = '" NO_BATCH "', "
+    "UPDATE {table} SET batch_id = " KAFKA_OUTBOX_OWN_BATCH ", "
     "push_started_at = {now_minus}, error_reason = ?, "
     "push_attempts = push_attempts + ? WHERE id = ?";
 // Parameters: reason, id.
 static const char fail_sql[] =
     "UPDATE {table} SET errored = 1, error_reason = ?, batch_id = NULL, "
     "push_started_at = NULL, push_attempts = push_attempts + 1 WHERE id = ?";
-
-enum { LEASE_S = 600 };
 
 bool
 skr_kafka_outbox_fill_settle(struct skr_kafka_outbox *outbox)
@@ -66,7 +61,7 @@ finish_rows(const struct skr_kafka_outbox *outbox, struct skr_tx tx,
         if (count == SKR_COUNT_OF(rows) || (i == batch->count && count > 0)) {
             code = skr_kafka_outbox_run_list(
                 tx, outbox->marks ? &outbox->sql.complete : &outbox->sql.remove,
-                rows, count, error);
+                rows, count, NULL, NULL, error);
             count = 0;
         }
         if (i < batch->count && batch->items[i].state == SKR_DONE)
@@ -86,7 +81,9 @@ settle_one(const struct skr_kafka_outbox *outbox, struct skr_tx tx,
         skr_bind_integer(item->row),
     };
     const struct skr_value retrying[] = {
-        skr_bind_integer(delay_s < LEASE_S ? LEASE_S - delay_s : 0),
+        skr_bind_integer(delay_s < KAFKA_OUTBOX_LEASE_S
+                             ? KAFKA_OUTBOX_LEASE_S - delay_s
+                             : 0),
         failing[0],
         skr_bind_integer(item->is_excused ? 0 : 1),
         failing[1],

@@ -9,6 +9,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/text.h"
+#include "table/horizon.h"
 #include "table/messenger/scan.h"
 
 // Parameters: lease, ids.
@@ -267,7 +268,7 @@ is_worth_peeking(const struct claiming *claiming, struct skr_position *position,
                 position->has_more ||
                 skr_messenger_is_pass_due(position, now_ms) ||
                 skr_scan_is_held_due(position, now_ms) ||
-                skr_messenger_is_late_possible(messenger, position);
+                skr_horizon_is_late_possible(messenger->sql.horizon, position);
     if (*is_worth)
         return SKR_OK;
     enum skr_code code = skr_messenger_ask_rest(

@@ -8,6 +8,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/text.h"
+#include "table/horizon.h"
 #include "table/messenger/layout.h"
 
 enum {
@@ -76,7 +77,8 @@ glance_at(struct glance *glance, struct skr_tx tx, size_t limit, int64_t now_ms,
 {
     const struct skr_messenger *messenger = glance->messenger;
     struct skr_position *position = &glance->position;
-    bool may_be_late = skr_messenger_is_late_possible(messenger, position);
+    bool may_be_late =
+        skr_horizon_is_late_possible(messenger->sql.horizon, position);
     const struct skr_value values[] = {
         skr_bind_text(messenger->queue),
         skr_messenger_bind_cursor(may_be_late ? position->low_water
@@ -99,7 +101,8 @@ glance_at(struct glance *glance, struct skr_tx tx, size_t limit, int64_t now_ms,
     // What was not seen is still behind: the mark must not pass it.
     if (code != SKR_OK || position->has_more || !may_be_late)
         return code;
-    return skr_messenger_follow_horizon(messenger, tx, now_ms, position, error);
+    return skr_horizon_follow(messenger->sql.horizon, tx, now_ms, position,
+                              error);
 }
 
 // Whether there may be something to read. *is_worth stays as it is where one
@@ -111,7 +114,7 @@ ask_rest(const struct skr_messenger *messenger, struct skr_tx tx,
 {
     // While rows may be late a glance is needed anyway; what else there is gets
     // asked now and then in place of one.
-    if (skr_messenger_is_late_possible(messenger, position) &&
+    if (skr_horizon_is_late_possible(messenger->sql.horizon, position) &&
         (!position->has_glanced || now_ms < position->next_rest_ms))
         return SKR_OK;
     int64_t last = 0;
@@ -135,7 +138,8 @@ look_briefly(const struct skr_messenger *messenger, struct skr_db *db,
     int64_t now_ms = skr_clock_ms();
     struct skr_tx tx = skr_db_tx(db);
     size_t limit = choose_limit(position, read);
-    bool may_be_late = skr_messenger_is_late_possible(messenger, position);
+    bool may_be_late =
+        skr_horizon_is_late_possible(messenger->sql.horizon, position);
     // A glance does not tell what is late from what is new; order needs that.
     if (messenger->is_ordered)
         limit = 0;

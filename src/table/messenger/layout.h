@@ -233,16 +233,6 @@ skr_messenger_room(const struct skr_read *read, const struct skr_batch *batch);
 size_t skr_messenger_rows_for(const struct skr_position *position, size_t room);
 void skr_messenger_note_sizes(struct skr_position *position, size_t rows,
                               size_t bytes);
-// horizon.c: whether rows may still appear behind the cursor, and what is known
-// now of transactions. The first is asked before, the second after a look at
-// them, in the same transaction.
-bool skr_messenger_is_late_possible(const struct skr_messenger *messenger,
-                                    const struct skr_position *position);
-SKR_MUST_CHECK enum skr_code
-skr_messenger_follow_horizon(const struct skr_messenger *messenger,
-                             struct skr_tx tx, int64_t now_ms,
-                             struct skr_position *position,
-                             struct skr_error *error);
 // Finds out, once for a position, what the table's indexes are good for.
 SKR_MUST_CHECK enum skr_code
 skr_messenger_learn(const struct skr_messenger *messenger, struct skr_db *db,

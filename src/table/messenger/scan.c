@@ -17,6 +17,7 @@
 #include "table/messenger/scan.h"
 #include "base/clock.h"
 #include "base/text.h"
+#include "table/horizon.h"
 
 #include <string.h>
 
@@ -223,7 +224,7 @@ look_for_late(struct skr_scan *scan, struct skr_error *error)
 {
     const struct skr_messenger *messenger = scan->messenger;
     struct skr_position *position = &scan->position;
-    if (!skr_messenger_is_late_possible(messenger, position))
+    if (!skr_horizon_is_late_possible(messenger->sql.horizon, position))
         return SKR_OK;
     // Where order counts nothing may pass what has just appeared.
     if (!messenger->is_ordered && scan->now_ms < position->next_late_ms)
@@ -250,8 +251,8 @@ look_for_late(struct skr_scan *scan, struct skr_error *error)
     // Where much lies between mark and cursor, a look takes its time.
     position->next_late_ms =
         scan->now_ms + LATE_LOOK_MS + 10 * (skr_clock_ms() - scan->now_ms);
-    return skr_messenger_follow_horizon(messenger, scan->tx, scan->now_ms,
-                                        position, error);
+    return skr_horizon_follow(messenger->sql.horizon, scan->tx, scan->now_ms,
+                              position, error);
 }
 
 // Rows in somebody's hands, and not in ours, are passed over.

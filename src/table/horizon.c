@@ -8,8 +8,9 @@
 // A transaction takes its id a moment before it has a number, so a place waits
 // for the number of the note after it, which is taken a little later.
 
-#include "base/error.h"
-#include "table/messenger/layout.h"
+#include "table/horizon.h"
+
+#include "base/arena.h"
 
 #include <string.h>
 
@@ -23,10 +24,10 @@ enum {
 };
 
 bool
-skr_messenger_is_late_possible(const struct skr_messenger *messenger,
-                               const struct skr_position *position)
+skr_horizon_is_late_possible(const char *sql,
+                             const struct skr_position *position)
 {
-    return messenger->sql.horizon[0] != '\0' && position->cursor != 0 &&
+    return sql[0] != '\0' && position->cursor != 0 &&
            position->low_water < position->cursor;
 }
 
@@ -93,10 +94,8 @@ plan_next(struct skr_position *position, int64_t now_ms)
 }
 
 enum skr_code
-skr_messenger_follow_horizon(const struct skr_messenger *messenger,
-                             struct skr_tx tx, int64_t now_ms,
-                             struct skr_position *position,
-                             struct skr_error *error)
+skr_horizon_follow(const char *sql, struct skr_tx tx, int64_t now_ms,
+                   struct skr_position *position, struct skr_error *error)
 {
     if (!position->horizon_hidden)
         raise_mark(position);
@@ -110,9 +109,9 @@ skr_messenger_follow_horizon(const struct skr_messenger *messenger,
     struct skr_value columns[2] = {{.kind = SKR_NULL}, {.kind = SKR_NULL}};
     struct skr_arena arena = {0};
     bool found = false;
-    enum skr_code code = skr_tx_fetch_one(
-        tx, &(struct skr_statement){.sql = messenger->sql.horizon}, &arena,
-        columns, 2, &found, error);
+    enum skr_code code =
+        skr_tx_fetch_one(tx, &(struct skr_statement){.sql = sql}, &arena,
+                         columns, 2, &found, error);
     skr_arena_fini(&arena);
     if (code == SKR_REFUSED) {
         position->horizon_hidden = true;

@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: MIT
+// Rows that another relay has claimed and not finished, or that wait for their
+// next try: what follows them in their partition waits as well.
+//
+// Few rows are claimed, and they lie close together: where they begin and end
+// is found now and then, and between these they are read each time.
+
+#include "table/kafka_outbox/held.h"
+
+#include "base/error.h"
+#include "base/text.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define HELD KAFKA_OUTBOX_UNFINISHED " AND NOT " KAFKA_OUTBOX_FREE
+
+// Parameters: lease.
+static const char bounds_sql[] =
+    "SELECT COALESCE(MIN(o.id), 0), COALESCE(MAX(o.id), 0), COUNT(*) "
+    "FROM {table} o WHERE o.batch_id IS NOT NULL AND " HELD;
+// Parameters: from, to, lease.
+static const char rows_sql[] =
+    "SELECT o.id, o.topic, o.key, o.partition_key FROM {table} o "
+    "WHERE o.id >= ? AND o.id <= ? AND " HELD;
+
+bool
+skr_kafka_outbox_fill_held(struct skr_kafka_outbox *outbox)
+{
+    return skr_kafka_outbox_fill(outbox, bounds_sql,
+                                 &outbox->sql.held_bounds) &&
+           skr_kafka_outbox_fill(outbox, rows_sql, &outbox->sql.held_rows);
+}
+
+enum skr_code
+skr_kafka_outbox_find_held(const struct skr_kafka_outbox *outbox,
+                           struct skr_tx tx, struct skr_position *position,
+                           struct skr_error *error)
+{
+    const struct skr_value value = skr_bind_integer(outbox->lease_s);
+    struct skr_value columns[3] = {{0}};
+    struct skr_arena arena = {0};
+    bool found = false;
+    enum skr_code code =
+        skr_tx_fetch_one(tx,
+                         &(struct skr_statement){
+                             .sql = outbox->sql.held_bounds,
+                             .values = &value,
+                             .value_count = 1,
+                         },
+                         &arena, columns, SKR_COUNT_OF(columns), &found, error);
+    skr_arena_fini(&arena);
+    if (code != SKR_OK)
+        return code;
+    position->held_from = columns[0].integer;
+    position->held_to = columns[1].integer;
+    position->held_count = columns[2].integer;
+    return SKR_OK;
+}
+
+static enum skr_code
+keep_row(const struct skr_value *columns, size_t count, void *user,
+         struct skr_error *error)
+{
+    struct kafka_outbox_held *held = user;
+    struct skr_value all[KAFKA_OUTBOX_COLUMN_COUNT] = {{0}};
+    struct kafka_outbox_hold hold = {.row = columns[0].integer};
+    (void)count;
+    all[KAFKA_OUTBOX_TOPIC] = columns[1];
+    all[KAFKA_OUTBOX_KEY] = columns[2];
+    all[KAFKA_OUTBOX_PARTITION_KEY] = columns[3];
+    held->rows++;
+    if (!skr_kafka_outbox_partition(all, &hold.partition))
+        return SKR_OK;
+    if (held->count == held->capacity) {
+        size_t capacity = held->capacity == 0 ? 256 : held->capacity * 2;
+        struct kafka_outbox_hold *grown =
+            realloc(held->items, capacity * sizeof(*grown));
+        if (grown == NULL)
+            return skr_fail_memory(error);
+        held->items = grown;
+        held->capacity = capacity;
+    }
+    held->items[held->count++] = hold;
+    return SKR_OK;
+}
+
+static int
+compare_partitions(const struct skr_hash *a, const struct skr_hash *b)
+{
+    if (a->high != b->high)
+        return a->high < b->high ? -1 : 1;
+    return (a->low > b->low) - (a->low < b->low);
+}
+
+static int
+compare_holds(const void *left, const void *right)
+{
+    const struct kafka_outbox_hold *a = left, *b = right;
+    int order = compare_partitions(&a->partition, &b->partition);
+    return order != 0 ? order : (a->row > b->row) - (a->row < b->row);
+}
+
+// Of each partition the first row holds back what the others do.
+static void
+keep_first_holds(struct kafka_outbox_held *held)
+{
+    size_t kept = 0;
+    if (held->count > 0)
+        qsort(held->items, held->count, sizeof(held->items[0]), compare_holds);
+    for (size_t i = 0; i < held->count; i++)
+        if (kept == 0 || compare_partitions(&held->items[kept - 1].partition,
+                                            &held->items[i].partition) != 0)
+            held->items[kept++] = held->items[i];
+    held->count = kept;
+}
+
+enum skr_code
+skr_kafka_outbox_read_held(const struct skr_kafka_outbox *outbox,
+                           struct skr_tx tx,
+                           const struct skr_position *position,
+                           struct kafka_outbox_held *held,
+                           struct skr_error *error)
+{
+    const struct skr_value values[] = {
+        skr_bind_integer(position->held_from),
+        skr_bind_integer(position->held_to),
+        skr_bind_integer(outbox->lease_s),
+    };
+    if (position->held_count == 0)
+        return SKR_OK;
+    enum skr_code code = skr_tx_run(tx,
+                                    &(struct skr_statement){
+                                        .sql = outbox->sql.held_rows,
+                                        .values = values,
+                                        .value_count = SKR_COUNT_OF(values),
+                                        .each_row = keep_row,
+                                        .user = held,
+                                    },
+                                    error);
+    keep_first_holds(held);
+    return code;
+}
+
+static int
+compare_with_partition(const void *key, const void *item)
+{
+    const struct kafka_outbox_hold *hold = item;
+    return compare_partitions(key, &hold->partition);
+}
+
+bool
+skr_kafka_outbox_is_held_back(const struct kafka_outbox_held *held,
+                              const struct skr_value *columns)
+{
+    struct skr_hash partition;
+    if (held->count == 0 || !skr_kafka_outbox_partition(columns, &partition))
+        return false;
+    const struct kafka_outbox_hold *hold =
+        bsearch(&partition, held->items, held->count, sizeof(held->items[0]),
+                compare_with_partition);
+    return hold != NULL && hold->row < columns[KAFKA_OUTBOX_ID].integer;
+}
+
+void
+skr_kafka_outbox_held_fini(struct kafka_outbox_held *held)
+{
+    free(held->items);
+}

@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: MIT
+// What a row says: a record of Kafka, or the reason why it is none.
+
+#include "base/error.h"
+#include "base/hash.h"
+#include "base/text.h"
+#include "message/json.h"
+#include "table/kafka_outbox/layout.h"
+
+#include <string.h>
+
+static bool
+has_zero(const char *text, size_t size)
+{
+    return memchr(text, '\0', size) != NULL;
+}
+
+// Text as it is, null as no value at all, anything else as its JSON.
+static enum skr_code
+add_header(struct skr_arena *arena, const struct skr_json *member,
+           struct skr_headers *headers, struct skr_error *error)
+{
+    const char *value = NULL;
+    if (has_zero(member->name, member->name_size) ||
+        (member->kind == SKR_JSON_TEXT &&
+         has_zero(member->text, member->text_size)))
+        return skr_fail(error, SKR_MALFORMED, SKR_GIVE_UP,
+                        "header '%.80s' holds a zero byte", member->name);
+    if (headers->count == SKR_MAX_HEADERS)
+        return skr_fail(error, SKR_MALFORMED, SKR_GIVE_UP,
+                        "there are more than %d headers", SKR_MAX_HEADERS);
+    if (member->kind == SKR_JSON_TEXT) {
+        value = member->text;
+    } else if (member->kind != SKR_JSON_NULL) {
+        struct skr_json_writer writer = {.needs_comma = false};
+        skr_json_write(&writer, member);
+        value = skr_json_take_text(&writer, arena);
+        if (value == NULL)
+            return skr_fail_memory(error);
+    }
+    // A list of headers takes no NULL for a value, and can hold one.
+    if (!skr_headers_set(arena, headers, member->name,
+                         value == NULL ? "" : value))
+        return skr_fail_memory(error);
+    for (size_t i = 0; value == NULL && i < headers->count; i++)
+        if (strcmp(headers->items[i].name, member->name) == 0)
+            headers->items[i].value = NULL;
+    return SKR_OK;
+}
+
+static enum skr_code
+read_headers(struct skr_arena *arena, const struct skr_value *column,
+             struct skr_headers *headers, struct skr_error *error)
+{
+    struct skr_json *root = NULL;
+    if (column->kind == SKR_NULL || column->size == 0)
+        return SKR_OK;
+    enum skr_code code =
+        skr_json_parse(arena, column->bytes, column->size, 0, &root, error);
+    if (code == SKR_OK && root->kind != SKR_JSON_OBJECT &&
+        root->kind != SKR_JSON_NULL &&
+        !(root->kind == SKR_JSON_ARRAY && root->first == NULL))
+        code = skr_fail(error, SKR_MALFORMED, SKR_GIVE_UP,
+                        "they are JSON but not an object");
+    if (code == SKR_OK && root->kind == SKR_JSON_OBJECT)
+        for (const struct skr_json *member = root->first;
+             member != NULL && code == SKR_OK; member = member->next)
+            code = add_header(arena, member, headers, error);
+    if (code == SKR_MALFORMED)
+        skr_error_prefix(error, "error unmarshalling message headers for "
+                                "publishing to Kafka");
+    return code;
+}
+
+// "" is as good as none.
+static enum skr_code
+keep_text(struct skr_arena *arena, const struct skr_value *column,
+          const char **text, struct skr_error *error)
+{
+    *text = NULL;
+    if (column->kind == SKR_NULL || column->size == 0)
+        return SKR_OK;
+    *text = skr_arena_text(arena, column->bytes, column->size);
+    return *text == NULL ? skr_fail_memory(error) : SKR_OK;
+}
+
+static enum skr_code
+read_place(struct skr_arena *arena, const struct skr_value *columns,
+           struct skr_route *route, struct skr_error *error)
+{
+    enum skr_code code =
+        keep_text(arena, &columns[KAFKA_OUTBOX_TOPIC], &route->topic, error);
+    if (code == SKR_OK)
+        code = keep_text(arena, &columns[KAFKA_OUTBOX_KEY], &route->key, error);
+    if (code == SKR_OK)
+        code = keep_text(arena, &columns[KAFKA_OUTBOX_PARTITION_KEY],
+                         &route->partition_key, error);
+    if (route->partition_key == NULL)
+        route->partition_key = route->key;
+    if (route->topic == NULL)
+        route->topic = "";
+    route->exchange = route->topic;
+    route->routing_key = "";
+    return code;
+}
+
+bool
+skr_kafka_outbox_partition(const struct skr_value *columns,
+                           struct skr_hash *partition)
+{
+    const struct skr_value *topic = &columns[KAFKA_OUTBOX_TOPIC];
+    const struct skr_value *key = &columns[KAFKA_OUTBOX_PARTITION_KEY];
+    if (key->kind == SKR_NULL || key->size == 0)
+        key = &columns[KAFKA_OUTBOX_KEY];
+    if (key->kind == SKR_NULL || key->size == 0)
+        return false;
+    *partition = skr_hash_add(skr_hash_start(), topic->bytes, topic->size);
+    *partition = skr_hash_add(*partition, "", 1);
+    *partition = skr_hash_add(*partition, key->bytes, key->size);
+    return true;
+}
+
+size_t
+skr_kafka_outbox_row_size(const struct skr_value *columns)
+{
+    return columns[KAFKA_OUTBOX_PAYLOAD].size +
+           columns[KAFKA_OUTBOX_HEADERS].size;
+}
+
+enum skr_code
+skr_kafka_outbox_take_row(struct skr_batch *batch,
+                          const struct skr_value *columns,
+                          struct skr_error *error)
+{
+    const struct skr_value *payload = &columns[KAFKA_OUTBOX_PAYLOAD];
+    int64_t attempts = columns[KAFKA_OUTBOX_ATTEMPTS].integer;
+    struct skr_arena *arena = &batch->arena;
+    struct skr_batch_item *item = &batch->items[batch->count];
+    struct skr_headers headers = {0};
+    *item = (struct skr_batch_item){
+        .row = columns[KAFKA_OUTBOX_ID].integer,
+        .size = skr_kafka_outbox_row_size(columns),
+        .envelope.retry_count = attempts > 0 ? (uint32_t)attempts : 0,
+    };
+    struct skr_message *message = &item->envelope.message;
+    enum skr_code code = read_place(arena, columns, &item->route, error);
+    if (code == SKR_OK && payload->kind != SKR_NULL) {
+        message->body = skr_arena_text(arena, payload->bytes, payload->size);
+        message->body_size = payload->size;
+        if (message->body == NULL)
+            code = skr_fail_memory(error);
+    }
+    if (code != SKR_OK)
+        return code;
+    code = read_headers(arena, &columns[KAFKA_OUTBOX_HEADERS], &headers,
+                        &item->reason);
+    if (code == SKR_NO_MEMORY)
+        return skr_fail_memory(error);
+    if (code != SKR_OK)
+        item->state = SKR_HOPELESS;
+    message->name = item->route.topic;
+    message->content_type = "";
+    message->headers = headers.items;
+    message->header_count = headers.count;
+    batch->count++;
+    batch->bytes += item->size;
+    return SKR_OK;
+}
