@@ -5,15 +5,27 @@
 
 #include <string.h>
 
-struct skr_outbox *
-skr_bench_outbox_open(const char *queue)
+static struct skr_outbox *
+open_outbox(struct skr_outbox_options options)
 {
     struct skr_outbox *outbox = NULL;
     struct skr_error error = {0};
-    const struct skr_outbox_options options = {.queue = queue};
     if (skr_outbox_new(&options, &outbox, &error) != SKR_OK)
         skr_bench_die("outbox", error.text);
     return outbox;
+}
+
+struct skr_outbox *
+skr_bench_outbox_open(const char *queue)
+{
+    return open_outbox((struct skr_outbox_options){.queue = queue});
+}
+
+struct skr_outbox *
+skr_bench_kafka_outbox_open(const char *topic)
+{
+    return open_outbox(
+        (struct skr_outbox_options){.is_kafka = true, .topic = topic});
 }
 
 static bool

@@ -11,6 +11,8 @@ enum { SKR_BENCH_MOST_MESSAGES = 1000 };
 
 // queue NULL: `outbox`.
 struct skr_outbox *skr_bench_outbox_open(const char *queue);
+// The table kafka_outbox.
+struct skr_outbox *skr_bench_kafka_outbox_open(const char *topic);
 
 // Messages with the numbers first, first + 1, ... in their bodies; at most
 // SKR_BENCH_MOST_MESSAGES of them. due_at_us 0: now. False: the server
