@@ -3,6 +3,7 @@
 // named, or all that a filter lets pass, one by one.
 
 #include "app/failed.h"
+#include "app/partitions.h"
 #include "app/progress.h"
 #include "base/error.h"
 
@@ -260,6 +261,10 @@ enum skr_exit
 skr_command_failed_retry(struct skr_app *app)
 {
     enum skr_exit exit_code = SKR_EXIT_OK;
+    // They are in an outbox still, and stay there.
+    if (app->arguments->positional_count > 0 &&
+        skr_blocked_is_name(app->arguments->positional[0]))
+        return skr_app_run_configured(app, skr_blocked_retry);
     if (!says_which(app, &exit_code))
         return exit_code;
     return skr_app_run_configured(app, run_retry);

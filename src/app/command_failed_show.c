@@ -4,6 +4,7 @@
 #include "app/failed.h"
 #include "app/failed_print.h"
 #include "app/grid.h"
+#include "app/partitions.h"
 #include "base/error.h"
 #include "base/text.h"
 #include "message/json.h"
@@ -113,14 +114,23 @@ show_list(const struct skr_app *app, struct skr_failed_session *session,
         .max = filter->max > 0 ? filter->max : DEFAULT_MAX,
     };
     filter->max = 0;
+    // Of those only the transport is asked for.
+    struct skr_failed_filter others = *filter;
+    others.transport = NULL;
+    bool shows_blocked = skr_failed_filter_is_empty(&others);
     if (is_json)
         skr_json_begin_array(&json);
     enum skr_code code =
         skr_failed_each(session, filter, true, list_one, &list, error);
+    if (is_json && code == SKR_OK && shows_blocked)
+        code =
+            skr_blocked_write(session->config, filter->transport, &json, error);
     if (is_json)
         skr_json_end_array(&json);
     if (code == SKR_OK)
         code = is_json ? end_json(&json, error) : print_list(&list, error);
+    if (!is_json && code == SKR_OK && shows_blocked)
+        code = skr_blocked_print(session->config, filter->transport, error);
     skr_grid_fini(&list.grid);
     return code;
 }

@@ -111,6 +111,10 @@ print_table(const struct skr_stats *stats, struct skr_error *error)
     if (!skr_grid_print(&grid, skr_terminal_width(stdout), stdout))
         code = skr_fail_memory(error);
     skr_grid_fini(&grid);
+    for (size_t i = 0; i < stats->count && code == SKR_OK; i++)
+        if (stats->items[i].partitions != NULL)
+            code = skr_partition_stats_print(stats->items[i].transport->name,
+                                             stats->items[i].partitions, error);
     return code;
 }
 
@@ -166,6 +170,8 @@ write_one(const struct skr_transport_stats *stats, struct skr_json_writer *json)
         skr_failed_write_text(json, "holder",
                               stats->holder[0] == '\0' ? NULL : stats->holder);
     }
+    if (stats->partitions != NULL)
+        skr_partition_stats_write(stats->partitions, json);
     write_number(json, "failed", stats->failed);
     write_truth(json, "failed_is_estimate", stats->failed_is_estimate);
     skr_failed_write_text(json, "error",

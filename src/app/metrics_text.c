@@ -92,6 +92,36 @@ read_failed(const struct skr_transport_stats *stats, uint64_t *value)
     return true;
 }
 
+static bool
+read_partitions(const struct skr_transport_stats *stats, uint64_t *value)
+{
+    *value = stats->partitions == NULL ? 0 : stats->partitions->counts.count;
+    return stats->partitions != NULL;
+}
+
+static bool
+read_largest(const struct skr_transport_stats *stats, uint64_t *value)
+{
+    *value = stats->partitions == NULL
+                 ? 0
+                 : stats->partitions->counts.largest_length;
+    return stats->partitions != NULL;
+}
+
+static bool
+read_blocked(const struct skr_transport_stats *stats, uint64_t *value)
+{
+    *value = stats->partitions == NULL ? 0 : stats->partitions->blocked_count;
+    return stats->partitions != NULL;
+}
+
+static bool
+read_blocked_messages(const struct skr_transport_stats *stats, uint64_t *value)
+{
+    *value = stats->partitions == NULL ? 0 : stats->partitions->waiting;
+    return stats->partitions != NULL;
+}
+
 static const struct gauge gauges[] = {
     {"skirnir_queue_depth", "Messages that wait in the transport.", read_depth,
      0},
@@ -106,6 +136,15 @@ static const struct gauge gauges[] = {
      read_consumers, 0},
     {"skirnir_queue_oldest_seconds",
      "How long the oldest message has been due.", read_oldest, 0},
+    {"skirnir_partitions", "Partitions with messages that wait.",
+     read_partitions, 0},
+    {"skirnir_largest_partition", "Messages in the longest partition.",
+     read_largest, 0},
+    {"skirnir_blocked_partitions",
+     "Partitions whose head waits for a person; 100 at most are counted.",
+     read_blocked, 0},
+    {"skirnir_blocked_messages", "Messages in those partitions.",
+     read_blocked_messages, 0},
     {"skirnir_failed_messages", "Failed messages of the transport.",
      read_failed, 0},
 };

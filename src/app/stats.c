@@ -99,7 +99,12 @@ read_one(struct skr_transport_stats *stats, const struct skr_app *app,
     enum skr_code code = SKR_OK;
     switch (stats->transport->kind) {
     case SKR_TRANSPORT_OUTBOX:
-    case SKR_TRANSPORT_QUEUE: code = read_table(stats, &error); break;
+    case SKR_TRANSPORT_QUEUE:
+        code = read_table(stats, &error);
+        if (code == SKR_OK && stats->transport->is_ordered)
+            code = skr_partition_stats_read(config, stats->transport,
+                                            &stats->partitions, &error);
+        break;
     case SKR_TRANSPORT_OTHER:
         code = read_broker(stats, app, config, &error);
         break;
@@ -177,6 +182,8 @@ skr_stats_read(const struct skr_app *app, const struct skr_config *config,
 void
 skr_stats_fini(struct skr_stats *stats)
 {
+    for (size_t i = 0; i < stats->count; i++)
+        skr_partition_stats_free(stats->items[i].partitions);
     free(stats->items);
     stats->items = NULL;
     stats->count = 0;

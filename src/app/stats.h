@@ -5,6 +5,7 @@
 #define SKR_APP_STATS_H
 
 #include "app/app.h"
+#include "app/partitions.h"
 #include "broker/broker.h"
 #include "db/db.h"
 #include "table/messenger/inspect.h"
@@ -19,7 +20,8 @@ struct skr_transport_stats {
     char holder[SKR_HOLDER_SIZE];  // who relays it; "": nobody
     bool has_depth;                // the broker tells
     struct skr_depth depth;
-    uint64_t retries;  // wait beside the failed messages
+    struct skr_partition_stats *partitions;  // NULL: it has none
+    uint64_t retries;                        // wait beside the failed messages
     uint64_t failed;
     bool failed_is_estimate;  // there are at least so many
 };

@@ -71,13 +71,19 @@ count_outcomes(struct skr_settler_counts *counts, const struct skr_batch *batch)
 
 // Nothing of the partition is sent before somebody does something.
 static void
-log_blocked(const struct skr_settler *settler,
+log_blocked(const struct skr_settler *settler, struct skr_db *db,
             const struct skr_batch_item *item)
 {
+    const struct skr_table *table = settler->table;
+    uint64_t length = 0;
+    // Of no weight: if it cannot be asked, the rest is said all the same.
+    if (db == NULL || table->ops->measure(table, db, item->partition_key,
+                                          &length, NULL) != SKR_OK)
+        length = 0;
     skr_log(settler->log, SKR_LOG_WARNING, "relay.partition_blocked",
             SKR_LOG_TEXT("name", settler->name),
             SKR_LOG_TEXT("partition", item->partition_key),
-            SKR_LOG_NUMBER("row", item->row),
+            SKR_LOG_NUMBER("row", item->row), SKR_LOG_NUMBER("length", length),
             SKR_LOG_TEXT("error", item->reason.text),
             SKR_LOG_TEXT("cure", "mend the cause and run `skirnir partition "
                                  "retry`, or `skirnir partition skip`"));
@@ -85,13 +91,14 @@ log_blocked(const struct skr_settler *settler,
 
 // Each by itself while they are few; a batch full of them is one event.
 static void
-log_failures(const struct skr_settler *settler, const struct skr_batch *batch)
+log_failures(const struct skr_settler *settler, struct skr_db *db,
+             const struct skr_batch *batch)
 {
     size_t failed = 0;
     for (size_t i = 0; i < batch->count; i++) {
         const struct skr_batch_item *item = &batch->items[i];
         if (item->state == SKR_BLOCKED)
-            log_blocked(settler, item);
+            log_blocked(settler, db, item);
         if (item->state != SKR_HOPELESS || ++failed > MOST_FAILURE_LINES)
             continue;
         skr_log(settler->log, SKR_LOG_WARNING, "relay.failed",
@@ -191,7 +198,7 @@ run(void *user)
         struct skr_slot *slot = wait_for_slot(settler);
         if (slot == NULL || !settle(settler, &db, slot))
             break;
-        log_failures(settler, &slot->batch);
+        log_failures(settler, slot->db == NULL ? db : slot->db, &slot->batch);
         pthread_mutex_lock(&settler->lock);
         count_outcomes(&settler->counts, &slot->batch);
         tell(settler->tally, &settler->counts);

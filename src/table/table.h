@@ -187,6 +187,13 @@ skr_table_read_partitions_fn(const struct skr_table *table, struct skr_db *db,
                              size_t count, struct skr_batch *batch,
                              struct skr_error *error);
 
+// How many messages of a partition are not done; counted up to some hundred
+// thousand.
+typedef enum skr_code
+skr_table_measure_fn(const struct skr_table *table, struct skr_db *db,
+                     const char *key, uint64_t *length,
+                     struct skr_error *error);
+
 // Claims, for queues that several workers share. As read(), but the rows are
 // ours when it returns, and others who claim do not get them. Order is kept
 // within a batch only. Looks without a lock first: where there is nothing to
@@ -333,6 +340,7 @@ struct skr_table_ops {
     skr_table_start_fn *start;
     skr_table_read_fn *read;
     skr_table_read_partitions_fn *read_partitions;  // NULL: it has no order
+    skr_table_measure_fn *measure;                  // NULL together with it
     skr_table_claim_fn *claim;            // NULL: rows cannot be leased
     skr_table_claim_fn *hold;             // NULL: rows cannot be locked
     skr_table_follow_fn *follow;          // NULL together with hold

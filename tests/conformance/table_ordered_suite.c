@@ -4,6 +4,7 @@
 #include "table_world.h"
 
 #include "base/error.h"
+#include "table/messenger/partitions.h"
 
 enum { ROOM = 100 };
 
@@ -281,6 +282,69 @@ test_a_blocked_head_stays_and_names_its_reason(void **state)
 }
 
 static enum skr_code
+note_blocked(const struct skr_blocked_head *head, void *user,
+             struct skr_error *error)
+{
+    (void)error;
+    char *said = user;
+    snprintf(said + strlen(said), 160 - strlen(said), "%s|%llu|%s|%s;",
+             head->key, (unsigned long long)head->length, head->name,
+             head->reason);
+    return SKR_OK;
+}
+
+static void
+test_partitions_are_counted_and_the_blocked_are_named(void **state)
+{
+    struct fixture *fixture = *state;
+    struct skr_partitions found;
+    char said[160] = "";
+    assert_int_equal(skr_messenger_count_partitions(fixture->table, fixture->db,
+                                                    &found, NULL),
+                     SKR_OK);
+    assert_int_equal(found.count, 0);
+    assert_string_equal(found.oldest, "");
+    add(fixture->db, "", "free");
+    add(fixture->db, "b", "b1");
+    for (int i = 0; i < 3; i++)
+        add(fixture->db, "A", "A");
+    for (int i = 0; i < 2; i++)
+        add(fixture->db, "a", "a");
+    assert_int_equal(skr_messenger_count_partitions(fixture->table, fixture->db,
+                                                    &found, NULL),
+                     SKR_OK);
+    assert_int_equal(found.count, 3);
+    assert_false(found.is_estimate);
+    assert_string_equal(found.largest, "A");
+    assert_int_equal(found.largest_length, 3);
+    assert_string_equal(found.oldest, "b");
+    assert_int_equal(found.oldest_row, id_of(fixture, "b1"));
+    assert_in_range(found.oldest_s, 0, 60);
+    assert_int_equal(read_rows(fixture), 7);
+    set_states(fixture, SKR_READ);
+    fixture->batch.items[2].state = SKR_BLOCKED;
+    int64_t head = fixture->batch.items[2].row;
+    skr_fail(&fixture->batch.items[2].reason, SKR_REFUSED, SKR_GIVE_UP,
+             "nobody wants it");
+    settle(fixture);
+    assert_int_equal(skr_messenger_each_blocked(fixture->table, fixture->db, 10,
+                                                note_blocked, said, NULL),
+                     SKR_OK);
+    assert_string_equal(said, "A|3|order.placed|nobody wants it;");
+    assert_int_equal(skr_messenger_retry_blocked(fixture->table, fixture->db,
+                                                 head + 1, NULL),
+                     SKR_MISSING);
+    assert_int_equal(
+        skr_messenger_retry_blocked(fixture->table, fixture->db, head, NULL),
+        SKR_OK);
+    said[0] = '\0';
+    assert_int_equal(skr_messenger_each_blocked(fixture->table, fixture->db, 10,
+                                                note_blocked, said, NULL),
+                     SKR_OK);
+    assert_string_equal(said, "");
+}
+
+static enum skr_code
 hold(struct fixture *fixture, struct skr_db *db, struct skr_position *position,
      struct skr_batch *batch)
 {
@@ -441,6 +505,7 @@ main(void)
         ORDERED(test_many_partitions_are_read_at_once),
         ORDERED(test_one_row_is_given_if_it_is_the_head),
         ORDERED(test_a_blocked_head_stays_and_names_its_reason),
+        ORDERED(test_partitions_are_counted_and_the_blocked_are_named),
         ORDERED(test_who_has_the_head_has_the_partition),
         cmocka_unit_test_setup_teardown(
             test_setup_adds_the_column_to_a_table_that_is_there,

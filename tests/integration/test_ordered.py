@@ -4,6 +4,7 @@ import json
 import pytest
 
 import shop as shops
+import test_metrics
 
 CONFIG = """\
 databases:
@@ -114,6 +115,7 @@ def test_a_blocked_partition_is_said_and_can_be_skipped(world):
     said = [line for line in (result.stderr + result.stdout).splitlines()
             if "relay.partition_blocked" in line]
     assert len(said) == 1 and "partition=a" in said[0] and "row=2" in said[0]
+    assert "length=2" in said[0]
     assert "row 2" in world.check("partition", "skip", "a")
     assert world.query("shop", "SELECT COUNT(*) FROM messenger_messages "
                        "WHERE queue_name LIKE 'failed%' AND body = '2'"
@@ -131,6 +133,52 @@ def test_a_blocked_partition_can_be_tried_again(world):
     connection.execute("UPDATE messenger_outbox SET headers = "
                        "'{\"type\":\"order.placed\"}' WHERE body = '2'")
     world.check("partition", "retry", "a", "--transport", "outbox")
+    shops.until(lambda: relayed(world) == ["1", "4", "2", "3"], "the rest")
+
+
+def test_partitions_and_blocks_are_seen(world):
+    block(world)
+    said = world.check("stats")
+    assert "outbox: 1 partition, 1 blocked; the largest is a with 2" in said
+    [line] = [line for line in said.splitlines() if "outbox/2" in line]
+    assert line.split()[:3] == ["outbox/2", "a", "2"]
+    [outbox] = [transport for transport in json.loads(world.check(
+        "stats", "--json"))["transports"] if transport["transport"] == "outbox"]
+    assert outbox["partitions"]["count"] == 1
+    assert outbox["partitions"]["largest_length"] == 2
+    [head] = outbox["blocked_partitions"]
+    assert (head["partition"], head["row"], head["length"]) == ("a", 2, 2)
+    assert head["error"]
+
+
+def test_metrics_count_blocked_partitions(world):
+    block(world)
+    port = test_metrics.free_port()
+    relay = world.start("relay", "outbox", f"--metrics-port={port}")
+    wanted = {'skirnir_partitions{transport="outbox"} 1',
+              'skirnir_largest_partition{transport="outbox"} 2',
+              'skirnir_blocked_partitions{transport="outbox"} 1',
+              'skirnir_blocked_messages{transport="outbox"} 2'}
+    shops.until(lambda: wanted <= set(test_metrics.get(
+        port, "/metrics")[1].splitlines()), "the metrics")
+    relay.stop()
+
+
+def test_failed_lists_blocked_heads_and_retries_them(world):
+    connection = block(world)
+    said = world.check("failed", "show")
+    assert "No failed messages match." in said and "outbox/2" in said
+    assert "outbox/2" not in world.check("failed", "show", "--name", "x")
+    [head] = json.loads(world.check("failed", "show", "--json"))
+    assert head["blocked_head"] == "outbox/2" and head["partition"] == "a"
+    for mistake in ("outbox/1", "outbox/x", "orders/2", "nowhere/2"):
+        assert world.run("failed", "retry", mistake).returncode != 0
+    world.check("failed", "retry", "outbox/2", "--dry-run")
+    assert "outbox/2" in world.check("failed", "show")
+    connection.execute("UPDATE messenger_outbox SET headers = "
+                       "'{\"type\":\"order.placed\"}' WHERE body = '2'")
+    assert "is due" in world.check("failed", "retry", "outbox/2")
+    assert "outbox/2" not in world.check("failed", "show")
     shops.until(lambda: relayed(world) == ["1", "4", "2", "3"], "the rest")
 
 

@@ -76,6 +76,7 @@ struct skr_messenger {
         struct skr_list_sql partitions;  // the first rows of so many
         const char *head, *whole_head;   // the first row of a partition
         const char *make_due, *touch;
+        const char *size, *largest, *oldest, *blocked, *length, *key_of;
         const char *heads, *free;
         struct skr_list_sql lock_heads;
         const char *shares, *add_share, *check_leases;
@@ -107,6 +108,8 @@ SKR_MUST_CHECK bool skr_messenger_fill_runs(struct skr_messenger *messenger);
 SKR_MUST_CHECK bool skr_messenger_fill_shares(struct skr_messenger *messenger);
 SKR_MUST_CHECK bool
 skr_messenger_fill_partition(struct skr_messenger *messenger);
+SKR_MUST_CHECK bool
+skr_messenger_fill_partitions(struct skr_messenger *messenger);
 
 SKR_MUST_CHECK bool
 skr_messenger_fill(struct skr_messenger *messenger, const char *sql_template,
@@ -250,6 +253,9 @@ skr_messenger_is_pass_due(const struct skr_position *position, int64_t now_ms);
 // A reader that has not begun stands before every id, also before those that
 // somebody chose below 1.
 struct skr_value skr_messenger_bind_cursor(int64_t cursor);
+// partition.c: why a row was blocked, as its headers say; NULL: they do not.
+const char *skr_messenger_blocked_reason(struct skr_batch *batch,
+                                         const struct skr_batch_item *item);
 // shares.c: the owner's name, the table of leases, and whether a batch is still
 // ours, which stays so until the transaction ends.
 SKR_MUST_CHECK enum skr_code
@@ -277,6 +283,7 @@ skr_table_claim_fn skr_messenger_claim;
 skr_table_claim_fn skr_messenger_hold;
 skr_table_claim_fn skr_messenger_hold_runs;
 skr_table_renew_fn skr_messenger_renew;
+skr_table_measure_fn skr_messenger_measure;  // partitions.c
 skr_table_see_shares_fn skr_messenger_see_shares;
 skr_table_take_share_fn skr_messenger_take_share;
 skr_table_renew_share_fn skr_messenger_renew_share;

@@ -303,6 +303,7 @@ static const struct skr_table_ops ordered_ops = {
     .start = messenger_start,
     .read = skr_messenger_read,
     .read_partitions = skr_messenger_read_partitions,
+    .measure = skr_messenger_measure,
     .hold = skr_messenger_hold_runs,
     .follow = skr_messenger_follow,
     .see_shares = skr_messenger_see_shares,
@@ -443,6 +444,7 @@ fill_all(struct skr_messenger *messenger)
            skr_messenger_fill_lease(messenger) &&
            skr_messenger_fill_ordered(messenger) &&
            skr_messenger_fill_partition(messenger) &&
+           skr_messenger_fill_partitions(messenger) &&
            skr_messenger_fill_runs(messenger) &&
            skr_messenger_fill_shares(messenger);
 }

@@ -85,18 +85,25 @@ set_due(const struct finding *finding, struct skr_tx tx, const char *sql,
         error);
 }
 
-// Why it was blocked, as its headers say.
-static void
-find_reason(struct finding *finding, struct skr_batch_item *item)
+const char *
+skr_messenger_blocked_reason(struct skr_batch *batch,
+                             const struct skr_batch_item *item)
 {
     const struct skr_headers *headers = &item->envelope.headers;
     const char *stamp =
         skr_headers_find(headers->items, headers->count, SKR_HEADER_ERROR);
     const char *text = NULL;
     if (stamp != NULL &&
-        skr_stamp_read(&finding->batch.arena, stamp, "exceptionMessage", &text,
-                       NULL) != SKR_OK)
+        skr_stamp_read(&batch->arena, stamp, "exceptionMessage", &text, NULL) !=
+            SKR_OK)
         text = NULL;
+    return text;
+}
+
+static void
+find_reason(struct finding *finding, struct skr_batch_item *item)
+{
+    const char *text = skr_messenger_blocked_reason(&finding->batch, item);
     skr_fail(&item->reason, SKR_REFUSED, SKR_GIVE_UP, "%s",
              text == NULL ? "skipped by hand" : text);
 }

@@ -1,0 +1,263 @@
+// SPDX-License-Identifier: MIT
+#include "table/messenger/partitions.h"
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/text.h"
+#include "table/messenger/layout.h"
+
+#include <string.h>
+
+enum { EXACT = 100000 };
+#define BOUND "100001"
+#define BLOCKED "available_at = '9999-12-31 23:59:59'"
+
+// Parameter: queue.
+#define BOUNDED                                                \
+    "(SELECT partition_key FROM {table} WHERE {queue_is} "     \
+    "AND partition_key > '' AND " SKR_MESSENGER_UNFINISHED " " \
+    "LIMIT " BOUND ") AS bounded"
+static const char size_sql[] = "SELECT COUNT(*) FROM " BOUNDED;
+static const char largest_sql[] =
+    "SELECT partition_key, COUNT(*) AS length, COUNT(*) OVER () FROM " BOUNDED
+    " GROUP BY partition_key ORDER BY length DESC LIMIT 1";
+// Parameters: queue, from id.
+static const char oldest_sql[] =
+    "SELECT partition_key, id, created_at, {now} FROM {table} "
+    "WHERE {queue_is_beyond} AND id > ? AND partition_key > '' "
+    "AND " SKR_MESSENGER_UNFINISHED " ORDER BY id LIMIT 1";
+// By the index on times: few are blocked. Their bodies are of no interest.
+// Parameters: queue, limit.
+static const char blocked_sql[] =
+    "SELECT id, '', headers, created_at, {created_at_utc}, 0, 1, "
+    "partition_key FROM {table} WHERE {queue_is_unindexed} AND " BLOCKED
+    " AND partition_key > '' AND " SKR_MESSENGER_UNFINISHED " LIMIT ?";
+// Parameters: queue, key, twice.
+static const char length_sql[] =
+    "SELECT COUNT(*) FROM (SELECT 1 AS one FROM {table} WHERE {queue_is} "
+    "AND partition_key = ? AND {partition_bytes} = ? "
+    "AND " SKR_MESSENGER_UNFINISHED " LIMIT " BOUND ") AS bounded";
+// Parameters: id, queue.
+static const char key_sql[] = "SELECT partition_key FROM {table} WHERE id = ? "
+                              "AND {queue_is_unindexed} AND " BLOCKED;
+
+bool
+skr_messenger_fill_partitions(struct skr_messenger *messenger)
+{
+    return !messenger->is_ordered ||
+           (skr_messenger_fill(messenger, size_sql, &messenger->sql.size) &&
+            skr_messenger_fill(messenger, largest_sql,
+                               &messenger->sql.largest) &&
+            skr_messenger_fill(messenger, oldest_sql, &messenger->sql.oldest) &&
+            skr_messenger_fill(messenger, blocked_sql,
+                               &messenger->sql.blocked) &&
+            skr_messenger_fill(messenger, length_sql, &messenger->sql.length) &&
+            skr_messenger_fill(messenger, key_sql, &messenger->sql.key_of));
+}
+
+static enum skr_code
+ask(struct skr_tx tx, const char *sql, const struct skr_value *values,
+    size_t value_count, struct skr_arena *arena, struct skr_value *columns,
+    size_t column_count, bool *found, struct skr_error *error)
+{
+    return skr_tx_fetch_one(tx,
+                            &(struct skr_statement){.sql = sql,
+                                                    .values = values,
+                                                    .value_count = value_count},
+                            arena, columns, column_count, found, error);
+}
+
+static void
+copy_key(const struct skr_value *value, char key[SKR_POSITION_KEY_SIZE])
+{
+    size_t size = value->size < SKR_POSITION_KEY_SIZE
+                      ? value->size
+                      : SKR_POSITION_KEY_SIZE - 1;
+    memcpy(key, value->bytes, size);
+    key[size] = '\0';
+}
+
+static enum skr_code
+find_largest(const struct skr_messenger *messenger, struct skr_tx tx,
+             struct skr_arena *arena, struct skr_partitions *partitions,
+             struct skr_error *error)
+{
+    const struct skr_value queue = skr_bind_text(messenger->queue);
+    struct skr_value columns[3];
+    bool found = false;
+    enum skr_code code = ask(tx, messenger->sql.size, &queue, 1, arena, columns,
+                             1, &found, error);
+    if (code != SKR_OK)
+        return code;
+    partitions->is_estimate = columns[0].integer > EXACT;
+    code = ask(tx, messenger->sql.largest, &queue, 1, arena, columns, 3, &found,
+               error);
+    if (code != SKR_OK || !found)
+        return code;
+    copy_key(&columns[0], partitions->largest);
+    partitions->largest_length = (uint64_t)columns[1].integer;
+    partitions->count = (uint64_t)columns[2].integer;
+    return SKR_OK;
+}
+
+static enum skr_code
+find_oldest(const struct skr_messenger *messenger, struct skr_tx tx,
+            struct skr_arena *arena, struct skr_partitions *partitions,
+            struct skr_error *error)
+{
+    const struct skr_value values[] = {skr_bind_text(messenger->queue),
+                                       skr_messenger_bind_cursor(0)};
+    struct skr_value columns[4];
+    bool found = false;
+    enum skr_code code = ask(tx, messenger->sql.oldest, values, 2, arena,
+                             columns, 4, &found, error);
+    if (code != SKR_OK || !found)
+        return code;
+    char created[SKR_POSITION_TIME_SIZE], now[SKR_POSITION_TIME_SIZE];
+    int64_t created_us = 0, now_us = 0;
+    copy_key(&columns[0], partitions->oldest);
+    partitions->oldest_row = columns[1].integer;
+    skr_messenger_copy_time(&columns[2], created);
+    skr_messenger_copy_time(&columns[3], now);
+    if (skr_clock_parse_timestamp(created, &created_us) &&
+        skr_clock_parse_timestamp(now, &now_us) && now_us > created_us)
+        partitions->oldest_s = (now_us - created_us) / 1000000;
+    return SKR_OK;
+}
+
+enum skr_code
+skr_messenger_count_partitions(const struct skr_table *table, struct skr_db *db,
+                               struct skr_partitions *partitions,
+                               struct skr_error *error)
+{
+    const struct skr_messenger *messenger = skr_messenger_of(table);
+    struct skr_arena arena = {0};
+    *partitions = (struct skr_partitions){.count = 0};
+    enum skr_code code = skr_db_begin(db, SKR_BEGIN_SNAPSHOT, error);
+    if (code != SKR_OK)
+        return code;
+    code = find_largest(messenger, skr_db_tx(db), &arena, partitions, error);
+    if (code == SKR_OK)
+        code = find_oldest(messenger, skr_db_tx(db), &arena, partitions, error);
+    skr_db_rollback(db);
+    skr_arena_fini(&arena);
+    return code;
+}
+
+enum skr_code
+skr_messenger_measure(const struct skr_table *table, struct skr_db *db,
+                      const char *key, uint64_t *length,
+                      struct skr_error *error)
+{
+    const struct skr_messenger *messenger = skr_messenger_of(table);
+    const struct skr_value values[] = {skr_bind_text(messenger->queue),
+                                       skr_bind_text(key), skr_bind_text(key)};
+    struct skr_arena arena = {0};
+    struct skr_value column = {.kind = SKR_NULL};
+    bool found = false;
+    enum skr_code code = ask(skr_db_tx(db), messenger->sql.length, values, 3,
+                             &arena, &column, 1, &found, error);
+    *length = code == SKR_OK ? (uint64_t)column.integer : 0;
+    skr_arena_fini(&arena);
+    return code;
+}
+
+struct listing {
+    const struct skr_messenger *messenger;
+    struct skr_batch batch;
+    struct skr_position position;  // for the ids of rows that have none
+};
+
+static enum skr_code
+take_blocked(const struct skr_value *columns, size_t count, void *user,
+             struct skr_error *error)
+{
+    (void)count;
+    struct listing *listing = user;
+    return skr_messenger_take_row(listing->messenger,
+                                  listing->position.id_namespace, columns,
+                                  &listing->batch, error);
+}
+
+static enum skr_code
+list_blocked(struct listing *listing, struct skr_tx tx, size_t max,
+             struct skr_error *error)
+{
+    const struct skr_value values[] = {skr_bind_text(listing->messenger->queue),
+                                       skr_bind_integer((int64_t)max)};
+    return skr_tx_run(tx,
+                      &(struct skr_statement){
+                          .sql = listing->messenger->sql.blocked,
+                          .values = values,
+                          .value_count = SKR_COUNT_OF(values),
+                          .each_row = take_blocked,
+                          .user = listing,
+                      },
+                      error);
+}
+
+static enum skr_code
+tell(struct listing *listing, const struct skr_table *table, struct skr_db *db,
+     skr_blocked_head_fn *each, void *user, struct skr_error *error)
+{
+    enum skr_code code = SKR_OK;
+    for (size_t i = 0; i < listing->batch.count && code == SKR_OK; i++) {
+        const struct skr_batch_item *item = &listing->batch.items[i];
+        const char *reason =
+            skr_messenger_blocked_reason(&listing->batch, item);
+        struct skr_blocked_head head = {
+            .row = item->row,
+            .key = item->partition_key,
+            .name = item->envelope.message.name,
+            .reason = reason == NULL ? item->reason.text : reason,
+        };
+        code = skr_messenger_measure(table, db, head.key, &head.length, error);
+        head.is_estimate = head.length > EXACT;
+        if (code == SKR_OK)
+            code = each(&head, user, error);
+    }
+    return code;
+}
+
+enum skr_code
+skr_messenger_each_blocked(const struct skr_table *table, struct skr_db *db,
+                           size_t max, skr_blocked_head_fn *each, void *user,
+                           struct skr_error *error)
+{
+    struct listing listing = {.messenger = skr_messenger_of(table)};
+    enum skr_code code = skr_batch_init(&listing.batch, max, error);
+    if (code != SKR_OK)
+        return code;
+    code = table->ops->start(table, db, &listing.position, error);
+    if (code == SKR_OK)
+        code = list_blocked(&listing, skr_db_tx(db), max, error);
+    if (code == SKR_OK)
+        code = tell(&listing, table, db, each, user, error);
+    skr_batch_fini(&listing.batch);
+    return code;
+}
+
+enum skr_code
+skr_messenger_retry_blocked(const struct skr_table *table, struct skr_db *db,
+                            int64_t row, struct skr_error *error)
+{
+    const struct skr_messenger *messenger = skr_messenger_of(table);
+    const struct skr_value values[] = {skr_bind_integer(row),
+                                       skr_bind_text(messenger->queue)};
+    struct skr_arena arena = {0};
+    struct skr_value key = {.kind = SKR_NULL};
+    bool found = false;
+    int64_t retried = 0;
+    enum skr_code code = ask(skr_db_tx(db), messenger->sql.key_of, values, 2,
+                             &arena, &key, 1, &found, error);
+    if (code == SKR_OK && !found)
+        code = skr_fail(error, SKR_MISSING, SKR_GIVE_UP,
+                        "row %lld of table %s is not the head of a blocked "
+                        "partition",
+                        (long long)row, messenger->name);
+    if (code == SKR_OK)
+        code = skr_messenger_end_block(table, db, key.bytes, false, &retried,
+                                       error);
+    skr_arena_fini(&arena);
+    return code;
+}

@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: MIT
+// What people want to know of the partitions of an ordered queue: how many
+// there are, and which of them wait for somebody. Bounded, as inspect.h is.
+
+#ifndef SKR_TABLE_MESSENGER_PARTITIONS_H
+#define SKR_TABLE_MESSENGER_PARTITIONS_H
+
+#include "table/table.h"
+
+struct skr_partitions {
+    uint64_t count;
+    bool is_estimate;  // there are at least so many, and as long
+    char largest[SKR_POSITION_KEY_SIZE];  // key of the longest; "": none
+    uint64_t largest_length;
+    // The head that was published before all others; "": there is none.
+    char oldest[SKR_POSITION_KEY_SIZE];
+    int64_t oldest_row;
+    int64_t oldest_s;  // since then
+};
+
+// Partitions with a message that is not done. The table is one of an ordered
+// queue; so for all that follows.
+SKR_MUST_CHECK enum skr_code
+skr_messenger_count_partitions(const struct skr_table *table, struct skr_db *db,
+                               struct skr_partitions *partitions,
+                               struct skr_error *error);
+
+// The head of a partition that waits for people. Texts are borrowed.
+struct skr_blocked_head {
+    int64_t row;
+    const char *key;
+    const char *name;    // of the message; NULL: not known
+    const char *reason;  // why it could not be sent
+    uint64_t length;     // of the partition, the head included
+    bool is_estimate;    // it is at least so long
+};
+typedef enum skr_code skr_blocked_head_fn(const struct skr_blocked_head *head,
+                                          void *user, struct skr_error *error);
+// So many of them at most. Statements may be run on db meanwhile.
+SKR_MUST_CHECK enum skr_code
+skr_messenger_each_blocked(const struct skr_table *table, struct skr_db *db,
+                           size_t max, skr_blocked_head_fn *each, void *user,
+                           struct skr_error *error);
+
+// Makes a blocked head due, by its row. SKR_MISSING: there is none.
+SKR_MUST_CHECK enum skr_code
+skr_messenger_retry_blocked(const struct skr_table *table, struct skr_db *db,
+                            int64_t row, struct skr_error *error);
+
+#endif
