@@ -86,6 +86,10 @@ add_row(struct skr_grid *grid, const struct skr_transport_stats *stats)
     }
     add_number(grid, stats->failed, stats->failed_is_estimate);
     add_age(grid, counts);
+    if (stats->has_rates)
+        skr_grid_add(grid, "%.0f/%.0f", stats->in_rate, stats->out_rate);
+    else
+        add_nothing(grid, 1);
     add_state(grid, stats);
 }
 
@@ -93,15 +97,11 @@ static enum skr_code
 print_table(const struct skr_stats *stats, struct skr_error *error)
 {
     static const struct skr_grid_column columns[] = {
-        {"TRANSPORT", false},
-        {"DEPTH", .is_number = true},
-        {"DUE", .is_number = true},
-        {"IN FLIGHT", .is_number = true},
-        {"DELAYED", .is_number = true},
-        {"BLOCKED", .is_number = true},
-        {"FAILED", .is_number = true},
-        {"OLDEST", .is_number = true},
-        {"STATE", false},
+        {"TRANSPORT", false},           {"DEPTH", .is_number = true},
+        {"DUE", .is_number = true},     {"IN FLIGHT", .is_number = true},
+        {"DELAYED", .is_number = true}, {"BLOCKED", .is_number = true},
+        {"FAILED", .is_number = true},  {"OLDEST", .is_number = true},
+        {"IN/OUT", .is_number = true},  {"STATE", false},
     };
     struct skr_grid grid = {.columns = columns,
                             .column_count = SKR_COUNT_OF(columns)};
@@ -130,6 +130,17 @@ write_truth(struct skr_json_writer *json, const char *name, bool truth)
 {
     skr_json_write_name(json, name);
     skr_json_write_boolean(json, truth);
+}
+
+static void
+write_rate(struct skr_json_writer *json, const char *name, bool is_known,
+           double rate)
+{
+    skr_json_write_name(json, name);
+    if (is_known)
+        skr_json_write_unsigned(json, (uint64_t)(rate + 0.5));
+    else
+        skr_json_write_null(json);
 }
 
 static void
@@ -172,6 +183,8 @@ write_one(const struct skr_transport_stats *stats, struct skr_json_writer *json)
     }
     if (stats->partitions != NULL)
         skr_partition_stats_write(stats->partitions, json);
+    write_rate(json, "in_per_second", stats->has_rates, stats->in_rate);
+    write_rate(json, "out_per_second", stats->has_rates, stats->out_rate);
     write_number(json, "failed", stats->failed);
     write_truth(json, "failed_is_estimate", stats->failed_is_estimate);
     skr_failed_write_text(json, "error",
@@ -202,48 +215,89 @@ print_json(const struct skr_stats *stats, struct skr_error *error)
     return code;
 }
 
+// A reading, and the one before it.
+struct pictures {
+    struct skr_stats latest, earlier;
+    int64_t latest_ms;  // by skr_clock_ms(); 0: there is none
+};
+
 static enum skr_code
-show(const struct skr_app *app, const struct skr_config *config, bool *all_well,
-     struct skr_error *error)
+look(const struct skr_app *app, const struct skr_config *config,
+     struct pictures *pictures, struct skr_error *error)
 {
     const struct skr_arguments *arguments = app->arguments;
-    struct skr_stats stats;
+    int64_t before_ms = pictures->latest_ms;
+    skr_stats_fini(&pictures->earlier);
+    pictures->earlier = pictures->latest;
+    pictures->latest = (struct skr_stats){.items = NULL};
+    pictures->latest_ms = skr_clock_ms();
     enum skr_code code =
         skr_stats_read(app, config, arguments->positional,
-                       arguments->positional_count, &stats, error);
-    if (code != SKR_OK)
-        return code;
-    // On a terminal the old picture goes only when the new one is there.
-    if (skr_arguments_has(arguments, "watch") && isatty(STDOUT_FILENO))
-        printf("\033[H\033[2J");
-    *all_well = true;
-    for (size_t i = 0; i < stats.count; i++)
-        *all_well &= stats.items[i].trouble.code == SKR_OK;
-    code = skr_arguments_has(arguments, "json") ? print_json(&stats, error)
-                                                : print_table(&stats, error);
-    skr_stats_fini(&stats);
+                       arguments->positional_count, &pictures->latest, error);
+    if (code == SKR_OK && before_ms > 0)
+        skr_stats_measure(&pictures->latest, &pictures->earlier,
+                          pictures->latest_ms - before_ms);
     return code;
 }
 
 static enum skr_code
-watch(const struct skr_app *app, const struct skr_config *config,
-      struct skr_error *error)
+show(const struct skr_arguments *arguments, const struct skr_stats *stats,
+     struct skr_error *error)
 {
-    const struct skr_arguments *arguments = app->arguments;
+    // On a terminal the old picture goes only when the new one is there.
+    if (skr_arguments_has(arguments, "watch") && isatty(STDOUT_FILENO))
+        printf("\033[H\033[2J");
+    return skr_arguments_has(arguments, "json") ? print_json(stats, error)
+                                                : print_table(stats, error);
+}
+
+static void
+wait_for_next(int64_t pause_ms)
+{
+    int64_t end_ms = skr_clock_ms() + pause_ms;
+    while (!skr_progress_is_stopped() && skr_clock_ms() < end_ms)
+        skr_clock_sleep(-1, SLICE_MS);
+}
+
+static enum skr_code
+watch(const struct skr_app *app, const struct skr_config *config,
+      struct pictures *pictures, struct skr_error *error)
+{
     int64_t pause_ms =
-        skr_arguments_number(arguments, "interval", DEFAULT_WATCH_S) * 1000;
-    bool all_well;
+        skr_arguments_number(app->arguments, "interval", DEFAULT_WATCH_S) *
+        1000;
     skr_progress_catch_signals();
     while (!skr_progress_is_stopped()) {
-        enum skr_code code = show(app, config, &all_well, error);
+        enum skr_code code = look(app, config, pictures, error);
+        if (code == SKR_OK)
+            code = show(app->arguments, &pictures->latest, error);
         // A reader that went away ends it; the program says so or not.
         if (code != SKR_OK || skr_output_flush(NULL) != SKR_OK)
             return code;
-        int64_t end_ms = skr_clock_ms() + pause_ms;
-        while (!skr_progress_is_stopped() && skr_clock_ms() < end_ms)
-            skr_clock_sleep(-1, SLICE_MS);
+        wait_for_next(pause_ms);
     }
     return SKR_OK;
+}
+
+// With an interval, after another look that far away, so that there are rates.
+static enum skr_code
+show_once(const struct skr_app *app, const struct skr_config *config,
+          struct pictures *pictures, struct skr_error *error)
+{
+    int64_t pause_ms =
+        skr_arguments_number(app->arguments, "interval", 0) * 1000;
+    enum skr_code code = look(app, config, pictures, error);
+    if (code == SKR_OK && pause_ms > 0) {
+        skr_clock_sleep(-1, pause_ms);
+        code = look(app, config, pictures, error);
+    }
+    if (code == SKR_OK)
+        code = show(app->arguments, &pictures->latest, error);
+    for (size_t i = 0; i < pictures->latest.count && code == SKR_OK; i++)
+        if (pictures->latest.items[i].trouble.code != SKR_OK)
+            code = skr_fail(error, SKR_UNAVAILABLE, SKR_GIVE_UP,
+                            "not every transport could be asked");
+    return code;
 }
 
 static enum skr_code
@@ -258,13 +312,12 @@ run(const struct skr_app *app, const struct skr_config *config,
         if (code != SKR_OK)
             return code;
     }
-    if (skr_arguments_has(arguments, "watch"))
-        return watch(app, config, error);
-    bool all_well = true;
-    enum skr_code code = show(app, config, &all_well, error);
-    if (code == SKR_OK && !all_well)
-        code = skr_fail(error, SKR_UNAVAILABLE, SKR_GIVE_UP,
-                        "not every transport could be asked");
+    struct pictures pictures = {.latest_ms = 0};
+    enum skr_code code = skr_arguments_has(arguments, "watch")
+                             ? watch(app, config, &pictures, error)
+                             : show_once(app, config, &pictures, error);
+    skr_stats_fini(&pictures.earlier);
+    skr_stats_fini(&pictures.latest);
     return code;
 }
 

@@ -220,7 +220,7 @@ static const struct skr_option failed_remove_options[] = {
 
 static const struct skr_option stats_options[] = {
     {"watch", 'w', NULL, "show it again and again", .kind = SKR_OPTION_FLAG},
-    {"interval", 'i', "SECONDS", "how often with --watch; 2 by default",
+    {"interval", 'i', "SECONDS", "how often, and what rates are measured over",
      .kind = SKR_OPTION_NUMBER, .least = 1, .most = 3600},
     {"json", '\0', NULL, "print as JSON", .kind = SKR_OPTION_FLAG},
     {0},
@@ -415,6 +415,7 @@ const struct skr_command skr_commands[] = {
                 "Examples:\n"
                 "  skirnir stats\n"
                 "  skirnir stats --watch\n"
+                "  skirnir stats --interval=1\n"
                 "  skirnir stats outbox --json\n",
         .options = stats_options,
         .run = skr_command_stats,

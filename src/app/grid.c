@@ -9,7 +9,7 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
-enum { GAP = 2, LEAST_LAST = 12 };
+enum { GAP = 2, NARROW_GAP = 1, LEAST_LAST = 12 };
 
 static bool
 is_continuation(char c)
@@ -129,14 +129,14 @@ column_width(const struct skr_grid *grid, size_t column)
 
 static void
 print_line(const struct skr_grid *grid, const char *const *cells,
-           const size_t *widths, FILE *out)
+           const size_t *widths, int gap, FILE *out)
 {
     for (size_t i = 0; i < grid->column_count; i++) {
         bool is_last = i + 1 == grid->column_count;
         print_cell(cells == NULL ? grid->columns[i].title : cells[i], widths[i],
                    grid->columns[i].is_number, is_last, out);
         if (!is_last)
-            fprintf(out, "%*s", GAP, "");
+            fprintf(out, "%*s", gap, "");
     }
     putc('\n', out);
 }
@@ -161,29 +161,42 @@ print_narrow(const struct skr_grid *grid, size_t width, FILE *out)
     }
 }
 
+// Cuts the last column so that all of them fit. False: they cannot.
+static bool
+fit(const struct skr_grid *grid, size_t *widths, size_t width, size_t gap)
+{
+    size_t last = grid->column_count - 1, total = last * gap;
+    for (size_t i = 0; i < grid->column_count; i++)
+        total += widths[i];
+    if (width == 0 || total <= width)
+        return true;
+    size_t over = total - width;
+    if (grid->columns[last].is_number || widths[last] <= over ||
+        widths[last] - over < LEAST_LAST)
+        return false;
+    widths[last] -= over;
+    return true;
+}
+
 bool
 skr_grid_print(const struct skr_grid *grid, size_t width, FILE *out)
 {
-    size_t widths[16] = {0}, total = 0, last = grid->column_count - 1;
+    size_t widths[16] = {0};
+    int gap = GAP;
     if (grid->broken || grid->column_count > SKR_COUNT_OF(widths))
         return false;
-    for (size_t i = 0; i < grid->column_count; i++) {
+    for (size_t i = 0; i < grid->column_count; i++)
         widths[i] = column_width(grid, i);
-        total += widths[i] + (i == last ? 0 : GAP);
-    }
-    if (width > 0 && total > width) {
-        size_t over = total - width;
-        bool fits = !grid->columns[last].is_number && widths[last] > over &&
-                    widths[last] - over >= LEAST_LAST;
-        if (!fits) {
+    if (!fit(grid, widths, width, GAP)) {
+        gap = NARROW_GAP;
+        if (!fit(grid, widths, width, NARROW_GAP)) {
             print_narrow(grid, width, out);
             return true;
         }
-        widths[last] -= over;
     }
-    print_line(grid, NULL, widths, out);
+    print_line(grid, NULL, widths, gap, out);
     for (size_t i = 0; i < grid->cell_count; i += grid->column_count)
-        print_line(grid, grid->cells + i, widths, out);
+        print_line(grid, grid->cells + i, widths, gap, out);
     return true;
 }
 

@@ -38,6 +38,38 @@ read_table(struct skr_transport_stats *stats, struct skr_error *error)
     return code;
 }
 
+// Whether rows of others are in its table: who counts all of them counts those.
+static bool
+shares_table(const struct skr_config *config,
+             const struct skr_config_transport *transport)
+{
+    for (size_t i = 0; i < config->transport_count; i++) {
+        const struct skr_config_transport *other = &config->transports[i];
+        if (other != transport && other->database != NULL &&
+            strcmp(other->database->url, transport->database->url) == 0 &&
+            strcmp(other->table_name, transport->table_name) == 0)
+            return true;
+    }
+    return false;
+}
+
+static void
+find_totals(struct skr_transport_stats *stats, const struct skr_config *config)
+{
+    const struct skr_queue_counts *counts = &stats->counts;
+    if (stats->has_depth && stats->depth.has_totals) {
+        stats->has_totals = true;
+        stats->written = stats->depth.written;
+        stats->taken = stats->depth.taken;
+    } else if (stats->has_counts && counts->written >= counts->depth &&
+               counts->written > 0 && !counts->depth_is_estimate &&
+               !shares_table(config, stats->transport)) {
+        stats->has_totals = true;
+        stats->written = counts->written;
+        stats->taken = counts->written - counts->depth;
+    }
+}
+
 // What a consumer has put off.
 static enum skr_code
 read_retries(struct skr_transport_stats *stats, const struct skr_config *config,
@@ -111,6 +143,7 @@ read_one(struct skr_transport_stats *stats, const struct skr_app *app,
     }
     if (code != SKR_OK)
         stats->trouble = error;
+    find_totals(stats, config);
 }
 
 static enum skr_code
@@ -177,6 +210,29 @@ skr_stats_read(const struct skr_app *app, const struct skr_config *config,
         read_one(&stats->items[i], app, config);
     read_failed(stats, config);
     return SKR_OK;
+}
+
+static double
+rate_of(uint64_t before, uint64_t after, int64_t elapsed_ms)
+{
+    return after > before ? (double)(after - before) * 1000 / (double)elapsed_ms
+                          : 0;
+}
+
+void
+skr_stats_measure(struct skr_stats *stats, const struct skr_stats *earlier,
+                  int64_t elapsed_ms)
+{
+    for (size_t i = 0; i < stats->count && i < earlier->count && elapsed_ms > 0;
+         i++) {
+        struct skr_transport_stats *item = &stats->items[i];
+        const struct skr_transport_stats *before = &earlier->items[i];
+        item->has_rates = item->has_totals && before->has_totals;
+        if (!item->has_rates)
+            continue;
+        item->in_rate = rate_of(before->written, item->written, elapsed_ms);
+        item->out_rate = rate_of(before->taken, item->taken, elapsed_ms);
+    }
 }
 
 void

@@ -21,7 +21,13 @@ struct skr_transport_stats {
     bool has_depth;                // the broker tells
     struct skr_depth depth;
     struct skr_partition_stats *partitions;  // NULL: it has none
-    uint64_t retries;                        // wait beside the failed messages
+    // All that ever came, and what is gone of it; has_totals: that is known.
+    bool has_totals;
+    uint64_t written, taken;
+    bool has_rates;  // by skr_stats_measure()
+    double in_rate, out_rate;
+
+    uint64_t retries;  // wait beside the failed messages
     uint64_t failed;
     bool failed_is_estimate;  // there are at least so many
 };
@@ -39,6 +45,9 @@ SKR_MUST_CHECK enum skr_code
 skr_stats_read(const struct skr_app *app, const struct skr_config *config,
                const char *const *only, size_t only_count,
                struct skr_stats *stats, struct skr_error *error);
+// What came and went, a second, since an earlier reading of the same.
+void skr_stats_measure(struct skr_stats *stats, const struct skr_stats *earlier,
+                       int64_t elapsed_ms);
 void skr_stats_fini(struct skr_stats *stats);
 
 #endif

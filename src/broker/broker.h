@@ -198,6 +198,9 @@ struct skr_depth {
     uint64_t messages;  // of a queue: without those that consumers have in hand
     bool has_consumers;
     uint64_t consumers;  // how many there are, where that is known
+    // Messages that ever came, and of those, how many were consumed.
+    bool has_totals;
+    uint64_t written, taken;
 };
 typedef enum skr_code
 skr_broker_depth_fn(struct skr_broker *broker, struct skr_depth *depth,

@@ -93,6 +93,9 @@ struct skr_word {
 //   utc_now        as now, whatever zone a table is in
 //   row_estimate   a SELECT of about how many rows a table has, at next to no
 //                  cost; it knows the word table
+//   rows_written   a SELECT of how many rows were ever given an id in a table,
+//                  those that are gone included, or 0 where nobody tells; it
+//                  knows the word table
 //   table_place    a SELECT of what the server calls the table that it finds
 //                  under the name, its schema included, or "" where a name
 //                  is all there is; it knows the word table

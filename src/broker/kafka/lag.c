@@ -74,7 +74,10 @@ add_lag(struct kafka_broker *broker,
         int64_t from = partition->offset > first ? partition->offset : first;
         if (end > from)
             depth->messages += (uint64_t)(end - from);
+        depth->written += (uint64_t)end;
     }
+    depth->taken = depth->written - depth->messages;
+    depth->has_totals = true;
     return SKR_OK;
 }
 

@@ -115,9 +115,13 @@ static const struct skr_word words[] = {
     {"unsafe_engine",
      "SELECT engine FROM information_schema.tables WHERE table_schema = "
      "DATABASE() AND table_name = '{table}' AND engine <> 'InnoDB'"},
-    {"row_estimate",
-     "SELECT COALESCE(MAX(table_rows), 0) FROM information_schema.tables WHERE "
-     "table_schema = DATABASE() AND table_name = '{table}'"},
+    {"row_estimate", "SELECT CAST(COALESCE(MAX(table_rows), 0) AS SIGNED) FROM "
+                     "information_schema.tables WHERE table_schema = "
+                     "DATABASE() AND table_name = '{table}'"},
+    {"rows_written",
+     "SELECT CAST(COALESCE(MAX(auto_increment), 0) AS SIGNED) FROM "
+     "information_schema.tables WHERE table_schema = DATABASE() AND table_name "
+     "= '{table}'"},
     // Some servers keep names in lower case, and find them in any.
     {"table_place",
      "SELECT table_name FROM information_schema.tables WHERE table_schema = "

@@ -118,6 +118,9 @@ static const struct skr_word words[] = {
     {"row_estimate", "SELECT CAST(COALESCE(MAX(GREATEST(reltuples, 0)), 0) AS "
                      "BIGINT) FROM pg_class WHERE oid = "
                      "CAST(to_regclass('{table}') AS oid)"},
+    {"rows_written",
+     "SELECT COALESCE(pg_sequence_last_value(CAST(pg_get_serial_sequence("
+     "'{table}', 'id') AS regclass)), 0)"},
     {"table_place",
      "SELECT CONCAT(n.nspname, '.', c.relname) FROM pg_class AS c "
      "JOIN pg_namespace AS n ON n.oid = c.relnamespace "

@@ -77,6 +77,8 @@ static const struct skr_word words[] = {
     // Ids are given one by one.
     {"row_estimate", "SELECT COALESCE((SELECT MAX(id) FROM {table}) - "
                      "(SELECT MIN(id) FROM {table}) + 1, 0)"},
+    {"rows_written", "SELECT COALESCE(MAX(seq), 0) FROM sqlite_sequence "
+                     "WHERE name = '{table}'"},
     {"table_place", ""},
     {"setup_lock", ""},
     {"notify_function", ""},

@@ -159,6 +159,17 @@ find_oldest(struct inspection *inspection, struct skr_queue_counts *counts,
     return SKR_OK;
 }
 
+// Who cannot tell, such as a table that somebody made in another way, is not
+// asked again: it is no reason not to tell the rest.
+static void
+count_written(struct inspection *inspection, struct skr_queue_counts *counts)
+{
+    struct skr_value column;
+    if (ask(inspection, "{rows_written}", inspection->place->queue, 0, false,
+            &column, 1, NULL) == SKR_OK)
+        counts->written = (uint64_t)column.integer;
+}
+
 static uint64_t
 less(uint64_t from, uint64_t by)
 {
@@ -210,6 +221,8 @@ skr_queue_count(struct skr_db *db, const struct skr_queue_place *place,
     if (code != SKR_OK)
         return code;
     code = inspect(&inspection, counts, error);
+    if (code == SKR_OK)
+        count_written(&inspection, counts);
     skr_arena_fini(&inspection.arena);
     // Nothing was written.
     skr_db_rollback(db);

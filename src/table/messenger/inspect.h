@@ -29,6 +29,8 @@ struct skr_queue_counts {
     bool depth_is_estimate, parts_are_estimates;
     bool has_oldest;
     int64_t oldest_s;  // since it was due
+    uint64_t
+        written;  // rows that the table ever had, of all queues; 0: unknown
 };
 
 // In one snapshot. SKR_MISSING: there is no such table.
