@@ -4,10 +4,10 @@
 
 #include "app/drivers.h"
 #include "app/kafka_relay.h"
+#include "app/signals.h"
 #include "app/threads.h"
 #include "base/clock.h"
 #include "base/error.h"
-#include "base/hash.h"
 #include "base/text.h"
 #include "base/url.h"
 #include "message/json.h"
@@ -16,17 +16,15 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/eventfd.h>
 #include <unistd.h>
 
-enum { EXIT_MISSING = 255, LEAST_IN_FLIGHT = 1000 };
+enum { EXIT_MISSING = 255, LEAST_IN_FLIGHT = 4000, LOOK_MS = 60000 };
 
 struct worker {
     struct skr_relay *relay;
     struct skr_table *table;
     struct skr_sender_options sender;
     char *broker_url;
-    char lock_name[40];
 };
 
 // Lines as the other relay wrote them: whoever collects them reads JSON.
@@ -137,9 +135,6 @@ static enum skr_code
 make_relay(struct skr_kafka_relay_settings *settings, struct worker *worker,
            size_t index, struct skr_error *error)
 {
-    struct skr_hash hash = skr_hash_add_text(skr_hash_start(), settings->table);
-    snprintf(worker->lock_name, sizeof(worker->lock_name),
-             "kafka-relay-%016llx", (unsigned long long)(hash.high ^ hash.low));
     const struct skr_log log = {.write = write_line, .user = settings};
     worker->sender = (struct skr_sender_options){
         .name = "kafka",
@@ -158,7 +153,6 @@ make_relay(struct skr_kafka_relay_settings *settings, struct worker *worker,
                   .delay_ms = 1000,
                   .multiplier = 2,
                   .max_delay_ms = 60000},
-        .lock_name = worker->lock_name,
         .in_flight = settings->batch * 4 > LEAST_IN_FLIGHT ? settings->batch * 4
                                                            : LEAST_IN_FLIGHT,
         .max_idle_ms = settings->poll_ms,
@@ -207,30 +201,28 @@ stop_worker(void *user)
 }
 
 static enum skr_code
-run_workers(struct skr_kafka_relay_settings *settings, struct skr_error *error)
+run_workers(const struct skr_app *app,
+            struct skr_kafka_relay_settings *settings, struct skr_error *error)
 {
     struct worker workers[SKR_KAFKA_RELAY_MAX_DATABASES] = {{0}};
-    struct skr_task tasks[SKR_KAFKA_RELAY_MAX_DATABASES];
+    const struct skr_task task = {
+        .run = run_worker,
+        .stop = stop_worker,
+        .items = workers,
+        .item_size = sizeof(workers[0]),
+        .count = settings->database_count,
+    };
     enum skr_code code = SKR_OK;
-    for (size_t i = 0; i < settings->database_count && code == SKR_OK; i++) {
+    for (size_t i = 0; i < settings->database_count && code == SKR_OK; i++)
         code = open_worker(settings, &workers[i], i, error);
-        tasks[i] = (struct skr_task){
-            .run = run_worker, .stop = stop_worker, .user = &workers[i]};
-    }
     if (code == SKR_OK)
-        code = skr_tasks_run(tasks, settings->database_count, error);
+        code = skr_tasks_run(app, &task, error);
     for (size_t i = 0; i < settings->database_count; i++) {
         skr_relay_free(workers[i].relay);
         skr_table_free(workers[i].table);
         free(workers[i].broker_url);
     }
     return code;
-}
-
-static void
-wake(void *user)
-{
-    eventfd_write(*(const int *)user, 1);
 }
 
 // The tables are made, and nothing is published until somebody ends it.
@@ -242,20 +234,16 @@ wait_for_end(const struct skr_kafka_relay_settings *settings,
     bool is_others;
     for (size_t i = 0; i < settings->database_count && code == SKR_OK; i++)
         code = look_at_table(settings, i, &is_others, error);
-    int fd = eventfd(0, EFD_CLOEXEC);
-    if (code == SKR_OK && fd >= 0) {
-        skr_signals_on_stop(wake, &fd);
-        while (!skr_clock_sleep(fd, 60000))
-            ;
-        skr_signals_on_stop(NULL, NULL);
-    }
-    if (fd >= 0)
-        close(fd);
+    int fd = skr_signals_watch();
+    while (code == SKR_OK && !skr_signals_ask_stop())
+        if (skr_clock_sleep(fd, LOOK_MS))
+            skr_signals_drain();
     return code;
 }
 
 static enum skr_code
-run_service(struct skr_kafka_relay_settings *settings, struct skr_error *error)
+run_service(const struct skr_app *app,
+            struct skr_kafka_relay_settings *settings, struct skr_error *error)
 {
     struct skr_kafka_relay_page *page = NULL;
     if (settings->brokers == NULL && !settings->polling_disabled)
@@ -270,7 +258,7 @@ run_service(struct skr_kafka_relay_settings *settings, struct skr_error *error)
     if (code != SKR_OK)
         return code;
     code = settings->polling_disabled ? wait_for_end(settings, error)
-                                      : run_workers(settings, error);
+                                      : run_workers(app, settings, error);
     skr_kafka_relay_page_close(page);
     return code == SKR_STOPPED ? SKR_OK : code;
 }
@@ -291,7 +279,7 @@ skr_command_kafka_relay(struct skr_app *app)
     else if (code == SKR_OK && (settings.cleans || settings.optimizes))
         code = skr_kafka_relay_run_jobs(&settings, &error);
     else if (code == SKR_OK)
-        code = run_service(&settings, &error);
+        code = run_service(app, &settings, &error);
     skr_kafka_relay_fini(&settings);
     if (code == SKR_OK)
         return SKR_EXIT_OK;

@@ -15,6 +15,9 @@ skr_reloading_try(const struct skr_app *app)
 {
     struct skr_config *loaded = NULL;
     struct skr_error error = {0};
+    // Not every command has a configuration.
+    if (app->reloading == NULL)
+        return false;
     const char *path = skr_arguments_find(app->arguments, "config");
     if (skr_config_load(path, NULL, NULL, &loaded, &error) != SKR_OK) {
         refuse(app, &error);

@@ -361,6 +361,11 @@ struct skr_table_ops {
 // one: by skr_clock_ms(); 0: never.
 int64_t skr_position_next_ms(const struct skr_position *position);
 
+// What lock_name() gives for a queue of a table.
+SKR_MUST_CHECK enum skr_code
+skr_table_name_lock(struct skr_db *db, const char *table, const char *queue,
+                    char name[SKR_LOCK_NAME_SIZE], struct skr_error *error);
+
 // Runs the statements of setup() in one go, safe from many hosts at once.
 SKR_MUST_CHECK enum skr_code
 skr_table_create(const struct skr_table *table, struct skr_db *db,

@@ -217,6 +217,14 @@ skr_kafka_outbox_find_maker(const struct skr_table *table, struct skr_db *db,
     return code;
 }
 
+static enum skr_code
+outbox_lock_name(const struct skr_table *table, struct skr_db *db,
+                 char name[SKR_LOCK_NAME_SIZE], struct skr_error *error)
+{
+    return skr_table_name_lock(db, skr_kafka_outbox_of(table)->name, "", name,
+                               error);
+}
+
 static void
 outbox_free(struct skr_table *table)
 {
@@ -230,6 +238,7 @@ static const struct skr_table_ops outbox_ops = {
     .setup = outbox_setup,
     .complete = outbox_complete,
     .check = outbox_check,
+    .lock_name = outbox_lock_name,
     .start = skr_kafka_outbox_start,
     .read = skr_kafka_outbox_read,
     .settle = skr_kafka_outbox_settle,

@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: MIT
+// The name of the lock that tells who works a queue.
+
+#include "base/arena.h"
+#include "base/error.h"
+#include "base/hash.h"
+#include "db/sql.h"
+#include "table/table.h"
+
+#include <stdio.h>
+
+// The table as the server knows it; where there is but one of a name in a
+// database, it is the name. The driver adds the database.
+static enum skr_code
+find_place(struct skr_db *db, const char *table, struct skr_arena *arena,
+           const char **place, struct skr_error *error)
+{
+    const struct skr_word words[] = {{"table", table}};
+    const char *sql =
+        skr_sql_fill(skr_db_dialect(db), arena, "{table_place}", words, 1);
+    struct skr_value found_place = {.kind = SKR_NULL};
+    bool found = false;
+    *place = table;
+    if (sql == NULL)
+        return skr_fail_memory(error);
+    if (sql[0] == '\0')
+        return SKR_OK;
+    enum skr_code code =
+        skr_tx_fetch_one(skr_db_tx(db), &(struct skr_statement){.sql = sql},
+                         arena, &found_place, 1, &found, error);
+    if (code == SKR_OK && found)
+        *place = found_place.bytes;
+    return code;
+}
+
+enum skr_code
+skr_table_name_lock(struct skr_db *db, const char *table, const char *queue,
+                    char name[SKR_LOCK_NAME_SIZE], struct skr_error *error)
+{
+    struct skr_arena arena = {0};
+    const char *place = NULL;
+    enum skr_code code = find_place(db, table, &arena, &place, error);
+    if (code == SKR_OK) {
+        struct skr_hash hash = skr_hash_add_text(skr_hash_start(), place);
+        hash = skr_hash_add_text(hash, queue);
+        snprintf(name, SKR_LOCK_NAME_SIZE, "relay-%016llx",
+                 (unsigned long long)(hash.high ^ hash.low));
+    }
+    skr_arena_fini(&arena);
+    return code;
+}
