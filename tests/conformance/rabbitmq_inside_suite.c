@@ -6,6 +6,7 @@
 #include "support/fake_rabbitmq.h"
 #include "support/oom.h"
 
+#include <pthread.h>
 #include <sys/eventfd.h>
 
 static struct skr_fake_rabbitmq fake;
@@ -160,6 +161,48 @@ test_connecting_ends_when_a_stop_is_asked_for(void **state)
     close(wake_fd);
 }
 
+static void *
+wake_later(void *user)
+{
+    skr_clock_sleep(-1, 200);
+    eventfd_write(*(int *)user, 1);
+    return NULL;
+}
+
+// The same of one that says nothing more once one is logged in.
+static void
+test_opening_ends_when_a_stop_is_asked_for(void **state)
+{
+    struct world *world = *state;
+    int wake_fd = eventfd(0, 0);
+    const char *const parameters[] = {
+        "", "?exchange[name]=a&exchange[type]=topic", "?queues[good]="};
+    for (size_t i = 0; i < SKR_COUNT_OF(parameters); i++) {
+        struct skr_broker *broker = NULL;
+        struct skr_error error = {0};
+        pthread_t thread;
+        eventfd_t seen = 0;
+        snprintf(world->url, sizeof(world->url),
+                 "amqp://a:secret@127.0.0.1:%d/mute%s", fake.port,
+                 parameters[i]);
+        const struct skr_broker_options options = {
+            .url = world->url,
+            .auto_setup = true,
+            .consumes = strstr(parameters[i], "queues") != NULL,
+            .wake_fd = wake_fd};
+        int64_t begin = skr_clock_ms();
+        assert_int_equal(pthread_create(&thread, NULL, wake_later, &wake_fd),
+                         0);
+        assert_int_equal(
+            skr_broker_open(&skr_rabbitmq_broker, &options, &broker, &error),
+            SKR_STOPPED);
+        assert_true(skr_clock_ms() - begin < 10000);
+        pthread_join(thread, NULL);
+        eventfd_read(wake_fd, &seen);
+    }
+    close(wake_fd);
+}
+
 // A model of the window: random sends, answers and closed channels. Every
 // message gets one outcome, in order are they sent, and the model knows which
 // outcome it must be.
@@ -290,6 +333,7 @@ main(void)
         CASE(test_what_makes_no_sense_ends_the_connection),
         CASE(test_a_server_that_speaks_something_else_is_named),
         CASE(test_connecting_ends_when_a_stop_is_asked_for),
+        CASE(test_opening_ends_when_a_stop_is_asked_for),
         CASE(test_memory_that_runs_out_costs_no_outcome),
         cmocka_unit_test(test_the_window_holds_against_chance),
     };

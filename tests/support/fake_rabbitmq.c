@@ -26,6 +26,7 @@ struct session {
     size_t held_count;
     char exchange[256], key[256], id[64];
     bool is_over;
+    bool is_mute;
     bool is_cut;
     size_t cut_after;  // bytes that are still let through
 };
@@ -271,7 +272,10 @@ on_method(struct session *session, uint16_t channel,
     } answer = {0};
     const amqp_basic_publish_t *publish = method->decoded;
     const amqp_basic_consume_t *consume = method->decoded;
+    const amqp_connection_open_t *open = method->decoded;
     char queue[256];
+    if (session->is_mute)
+        return;
     switch (method->id) {
     case AMQP_CONNECTION_START_OK_METHOD:
         answer.tune =
@@ -280,6 +284,8 @@ on_method(struct session *session, uint16_t channel,
         return;
     case AMQP_CONNECTION_OPEN_METHOD:
         say_method(session, 0, AMQP_CONNECTION_OPEN_OK_METHOD, &answer);
+        session->is_mute = open->virtual_host.len == 4 &&
+                           memcmp(open->virtual_host.bytes, "mute", 4) == 0;
         return;
     case AMQP_CONNECTION_CLOSE_METHOD:
         say_method(session, 0, AMQP_CONNECTION_CLOSE_OK_METHOD, &answer);

@@ -16,6 +16,8 @@
 // and anything else gets an ack. After "hold", acks come in reverse order once
 // "all" or "release" is seen: release acks those held, the last one first.
 //
+// In the vhost "mute" it says nothing more once one is logged in.
+//
 // To whoever consumes, the name of the queue decides what comes after the
 // answer to the subscription:
 //

@@ -26,6 +26,7 @@ enum {
     NAME_SIZE = 256,
     PROPERTIES_OVERHEAD = 8 + 12,
     MOST_ARGUMENTS = 32,
+    STOPPING_MS = 2000,  // for a retry under way when a stop is asked for
 };
 
 // A copy on its way.
@@ -313,16 +314,26 @@ take_frames(struct rabbit_delay *delay, struct copy *copy,
     return code;
 }
 
+// Before a stop there is some time left, and no more.
+static struct rabbit_patience
+patience_of(const struct rabbit_broker *broker, int64_t end_ms)
+{
+    int64_t stop_ms = skr_clock_ms() + STOPPING_MS;
+    bool is_stopping = skr_rabbit_check_stop(broker, NULL) != SKR_OK;
+    return (struct rabbit_patience){
+        .deadline_ms = is_stopping && stop_ms < end_ms ? stop_ms : end_ms,
+        .wake_fd = is_stopping ? -1 : broker->wake_fd,
+    };
+}
+
 // Until the server has taken enough of what is to be sent, or has confirmed.
 static enum skr_code
 await(struct rabbit_broker *broker, struct copy *copy, size_t most_unsent,
       bool until_confirmed, struct skr_error *error)
 {
     struct rabbit_delay *delay = &broker->consumer.delay;
-    const struct rabbit_patience patience = {
-        .deadline_ms = skr_clock_ms() + broker->settings.confirm_timeout_ms,
-        .wake_fd = -1,
-    };
+    int64_t end_ms = skr_clock_ms() + broker->settings.confirm_timeout_ms;
+    struct rabbit_patience patience = patience_of(broker, end_ms);
     enum skr_code code = skr_rabbit_link_flush(&delay->link, error);
     while (code == SKR_OK &&
            (until_confirmed ||
@@ -331,6 +342,10 @@ await(struct rabbit_broker *broker, struct copy *copy, size_t most_unsent,
         if (code != SKR_OK || copy->is_confirmed)
             return code;
         code = skr_rabbit_link_wait(&delay->link, &patience, error);
+        if (code == SKR_STOPPED) {
+            patience = patience_of(broker, end_ms);
+            code = SKR_OK;
+        }
     }
     if (code == SKR_TIMEOUT)
         return skr_fail(error, SKR_UNAVAILABLE, SKR_TRY_AGAIN,

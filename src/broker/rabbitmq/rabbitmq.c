@@ -197,17 +197,28 @@ declare_exchange(struct rabbit_broker *broker, struct skr_error *error)
     return skr_rabbit_declare(&broker->base, &declaration, error);
 }
 
+enum skr_code
+skr_rabbit_check_stop(const struct rabbit_broker *broker,
+                      struct skr_error *error)
+{
+    if (broker->wake_fd < 0 || !skr_clock_sleep(broker->wake_fd, 0))
+        return SKR_OK;
+    return skr_fail(error, SKR_STOPPED, SKR_GIVE_UP, "stop was requested");
+}
+
 static enum skr_code
 await_channels(struct rabbit_broker *broker, struct skr_error *error)
 {
+    enum skr_code code = SKR_OK;
     if (broker->consumer.is_wanted)
         return skr_rabbit_consumer_prepare(broker, error);
-    while (!broker->is_publishing_open || !broker->is_asking_open) {
-        enum skr_code code = skr_rabbit_turn(broker, 100, error);
-        if (code != SKR_OK)
-            return code;
+    while (code == SKR_OK &&
+           (!broker->is_publishing_open || !broker->is_asking_open)) {
+        code = skr_rabbit_turn(broker, 100, error);
+        if (code == SKR_OK)
+            code = skr_rabbit_check_stop(broker, error);
     }
-    return SKR_OK;
+    return code;
 }
 
 static enum skr_code

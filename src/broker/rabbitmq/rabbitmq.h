@@ -94,6 +94,12 @@ SKR_MUST_CHECK enum skr_code
 skr_rabbit_turn(struct rabbit_broker *broker, uint32_t timeout_ms,
                 struct skr_error *error);
 
+// SKR_STOPPED when whoever opened it wants it to end. What waits for a server
+// asks; what was sent before is let come to its end.
+SKR_MUST_CHECK enum skr_code
+skr_rabbit_check_stop(const struct rabbit_broker *broker,
+                      struct skr_error *error);
+
 // What skr_rabbit_turn() is made of: publish.c, answers.c and exchanges.c.
 SKR_MUST_CHECK enum skr_code
 skr_rabbit_send_waiting(struct rabbit_broker *broker, struct skr_error *error);

@@ -49,8 +49,11 @@ await_answers(struct rabbit_broker *broker, int64_t deadline_ms,
     while (code == SKR_OK && !has_waiting(broker) &&
            consumer->end.code == SKR_OK &&
            (consumer->counts_due > 0 || consumer->asked != NULL) &&
-           skr_clock_ms() < deadline_ms)
-        code = skr_rabbit_consumer_turn(broker, LOOK_PAUSE_MS, error);
+           skr_clock_ms() < deadline_ms) {
+        code = skr_rabbit_check_stop(broker, error);
+        if (code == SKR_OK)
+            code = skr_rabbit_consumer_turn(broker, LOOK_PAUSE_MS, error);
+    }
     return code;
 }
 
@@ -84,8 +87,12 @@ resubscribe(struct rabbit_broker *broker, size_t capacity,
 {
     const struct rabbit_consumer *consumer = &broker->consumer;
     enum skr_code code = skr_rabbit_hold_review(broker, error);
-    while (code == SKR_OK && consumer->cancels_due > 0 && !has_waiting(broker))
-        code = skr_rabbit_consumer_turn(broker, LOOK_PAUSE_MS, error);
+    while (code == SKR_OK && consumer->cancels_due > 0 &&
+           !has_waiting(broker)) {
+        code = skr_rabbit_check_stop(broker, error);
+        if (code == SKR_OK)
+            code = skr_rabbit_consumer_turn(broker, LOOK_PAUSE_MS, error);
+    }
     if (code == SKR_OK && consumer->cancels_due == 0)
         code = skr_rabbit_subscribe(broker, capacity, error);
     return code;
@@ -103,9 +110,9 @@ wait_for_deliveries(struct rabbit_broker *broker, uint32_t timeout_ms,
         code = look(broker, error);
     while (code == SKR_OK) {
         int64_t left_ms = deadline_ms - skr_clock_ms();
-        if (broker->wake_fd >= 0 && skr_clock_sleep(broker->wake_fd, 0))
-            return skr_fail(error, SKR_STOPPED, SKR_GIVE_UP,
-                            "stop was requested");
+        code = skr_rabbit_check_stop(broker, error);
+        if (code != SKR_OK)
+            return code;
         if (consumer->end.code != SKR_OK) {
             if (error != NULL)
                 *error = consumer->end;

@@ -43,6 +43,8 @@ await_answer(struct rabbit_broker *broker, struct skr_error *error)
     int64_t deadline_ms = skr_clock_ms() + ANSWER_MS;
     while (broker->answer == RABBIT_NONE) {
         enum skr_code code = skr_rabbit_turn(broker, TURN_MS, error);
+        if (code == SKR_OK && broker->answer == RABBIT_NONE)
+            code = skr_rabbit_check_stop(broker, error);
         if (code != SKR_OK)
             return code;
         if (skr_clock_ms() > deadline_ms)
