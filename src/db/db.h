@@ -98,7 +98,8 @@ typedef void skr_db_close_fn(struct skr_db *db);
 
 enum skr_begin {
     SKR_BEGIN_WRITE,     // READ COMMITTED where there is a choice
-    SKR_BEGIN_GUARDED,   // the same, to run statements that are not ours
+    SKR_BEGIN_GUARDED,   // the same, to run statements that are not ours; it
+                         // may travel with the first, and fail with it
     SKR_BEGIN_CLAIM,     // the same, to look for rows and mark them
     SKR_BEGIN_SNAPSHOT,  // every statement sees one state; writes nothing
 };

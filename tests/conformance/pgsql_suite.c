@@ -264,24 +264,98 @@ count_in(const char *text, const char *word)
     return count;
 }
 
-// One to begin and one to commit, as without it.
+static const char guarded_insert[] = "INSERT INTO thing VALUES (1)";
+
+// It begins with its first statement, and its guard goes with its end.
 static void
-test_a_guard_costs_no_round_trip(void **state)
+test_a_guarded_insert_costs_two_round_trips(void **state)
 {
     struct world *world = *state;
     PGconn *connection = skr_pgsql_connection(skr_db_tx(world->db));
-    char *text = NULL;
-    size_t size = 0;
-    FILE *trace = open_memstream(&text, &size);
-    assert_non_null(trace);
-    PQtrace(connection, trace);
+    skr_test_run(world->db, "CREATE TABLE thing (id BIGINT)");
+    // With what is prepared once, and without.
+    for (int round = 0; round < 2; round++) {
+        char *text = NULL;
+        size_t size = 0;
+        FILE *trace = open_memstream(&text, &size);
+        assert_non_null(trace);
+        PQtrace(connection, trace);
+        assert_int_equal(skr_db_begin(world->db, SKR_BEGIN_GUARDED, NULL),
+                         SKR_OK);
+        skr_test_run(world->db, guarded_insert);
+        assert_int_equal(skr_db_commit(world->db, NULL), SKR_OK);
+        PQuntrace(connection);
+        fclose(trace);
+        assert_int_equal(count_in(text, "ReadyForQuery"), round == 0 ? 5 : 2);
+        assert_int_equal(count_in(text, "RELEASE SAVEPOINT skr; COMMIT"), 1);
+        free(text);
+    }
+    skr_test_assert_text(world->db, "SELECT COUNT(*) FROM thing", "2");
+}
+
+// Whatever comes first, it is inside; and with nothing in it there is nothing.
+static void
+test_a_guarded_transaction_begins_with_whatever_comes_first(void **state)
+{
+    struct world *world = *state;
+    struct skr_error error = {0};
+    struct skr_tx tx = skr_db_tx(world->db);
+    skr_test_run(world->db, "CREATE TABLE thing (id BIGINT UNIQUE)");
+    for (int first = 0; first < 4; first++) {
+        assert_int_equal(skr_db_begin(world->db, SKR_BEGIN_GUARDED, NULL),
+                         SKR_OK);
+        assert_int_equal(skr_db_begin(world->db, SKR_BEGIN_GUARDED, NULL),
+                         SKR_INVALID);
+        assert_int_equal(tx.ops->check(tx, &error), SKR_OK);
+        switch (first) {
+        case 0: break;
+        case 1: skr_test_run(world->db, guarded_insert); break;
+        case 2:
+            run_client(skr_pgsql_connection(tx),
+                       "INSERT INTO thing VALUES (2)");
+            break;
+        default:
+            skr_test_run(world->db, "DELETE FROM thing");
+            assert_int_equal(run(world->db, "COPY thing FROM STDIN", &error),
+                             SKR_INVALID);
+        }
+        skr_db_rollback(world->db);
+        skr_test_assert_text(world->db, "SELECT COUNT(*) FROM thing", "0");
+    }
     assert_int_equal(skr_db_begin(world->db, SKR_BEGIN_GUARDED, NULL), SKR_OK);
     assert_int_equal(skr_db_commit(world->db, NULL), SKR_OK);
-    PQuntrace(connection);
-    fclose(trace);
-    assert_int_equal(count_in(text, "SAVEPOINT skr"), 2);
-    assert_int_equal(count_in(text, "ReadyForQuery"), 2);
-    free(text);
+    assert_int_equal(tx.ops->check(tx, &error), SKR_NO_TRANSACTION);
+}
+
+// A first statement that fails leaves a connection that works.
+static void
+test_a_guarded_transaction_may_fail_at_once(void **state)
+{
+    struct world *world = *state;
+    struct skr_error error = {0};
+    skr_test_run(world->db, "CREATE TABLE thing (id BIGINT UNIQUE)");
+    skr_test_run(world->db, guarded_insert);
+    static const struct {
+        const char *before;
+        enum skr_code code;
+    } cases[] = {
+        {"SELECT 1", SKR_DUPLICATE},
+        // All that was prepared is gone.
+        {"DEALLOCATE ALL", SKR_CONFLICT},
+        {"SELECT 2", SKR_DUPLICATE},
+        {"DROP TABLE thing", SKR_MISSING},
+    };
+    for (size_t i = 0; i < SKR_COUNT_OF(cases); i++) {
+        skr_test_run(world->db, cases[i].before);
+        assert_int_equal(skr_db_begin(world->db, SKR_BEGIN_GUARDED, NULL),
+                         SKR_OK);
+        assert_int_equal(run(world->db, guarded_insert, &error), cases[i].code);
+        assert_int_not_equal(skr_db_commit(world->db, &error), SKR_OK);
+        assert_int_equal(
+            PQpipelineStatus(skr_pgsql_connection(skr_db_tx(world->db))),
+            PQ_PIPELINE_OFF);
+    }
+    skr_test_assert_text(world->db, "SELECT 3", "3");
 }
 
 int
@@ -300,7 +374,9 @@ main(void)
         TEST(test_text_that_would_be_cut_is_refused),
         TEST(test_a_transaction_that_failed_does_not_commit),
         TEST(test_a_copy_is_refused_and_the_connection_lives_on),
-        TEST(test_a_guard_costs_no_round_trip),
+        TEST(test_a_guarded_insert_costs_two_round_trips),
+        TEST(test_a_guarded_transaction_begins_with_whatever_comes_first),
+        TEST(test_a_guarded_transaction_may_fail_at_once),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -33,16 +33,23 @@ wait_for_socket(PGconn *connection, bool has_more_to_send, int64_t timeout_ms)
     }
 }
 
+// Once libpq knows that a connection has ended, nothing waits for it again,
+// closing it included.
+static void
+end(PGconn *connection)
+{
+    shutdown(PQsocket(connection), SHUT_RDWR);
+    while (PQconsumeInput(connection) != 0) {
+    }
+}
+
 // An answer that came later would be taken for that to another question, so
-// that the connection is of no more use. Once libpq knows that it has ended,
-// nothing waits for it again, closing it included.
+// that the connection is of no more use.
 static void
 hang_up(struct skr_pgsql *pgsql)
 {
     pgsql->was_silent = true;
-    shutdown(PQsocket(pgsql->connection), SHUT_RDWR);
-    while (PQconsumeInput(pgsql->connection) != 0) {
-    }
+    end(pgsql->connection);
 }
 
 // NULL: there is no other, or silence.
@@ -110,6 +117,17 @@ skr_pgsql_get_ready(struct skr_pgsql *pgsql, int64_t timeout_ms)
     }
 }
 
+static PGresult *
+give(const struct skr_pgsql *pgsql, PGresult *result)
+{
+    // The connection is lent to handlers, who expect it to block.
+    PQsetnonblocking(pgsql->connection, 0);
+    if (!pgsql->was_silent)
+        return result;
+    PQclear(result);
+    return NULL;
+}
+
 PGresult *
 skr_pgsql_take_answer(struct skr_pgsql *pgsql, int was_sent, int64_t timeout_ms)
 {
@@ -123,10 +141,30 @@ skr_pgsql_take_answer(struct skr_pgsql *pgsql, int was_sent, int64_t timeout_ms)
             is_over(pgsql->connection))
             break;
     }
-    // The connection is lent to handlers, who expect it to block.
-    PQsetnonblocking(pgsql->connection, 0);
-    if (!pgsql->was_silent)
-        return last;
-    PQclear(last);
-    return NULL;
+    return give(pgsql, last);
+}
+
+PGresult *
+skr_pgsql_take_answers(struct skr_pgsql *pgsql, int was_sent,
+                       int64_t timeout_ms)
+{
+    PGconn *connection = pgsql->connection;
+    PGresult *last = NULL, *next;
+    ExecStatusType status = PGRES_EMPTY_QUERY;
+    while (was_sent && status != PGRES_PIPELINE_SYNC && !is_over(connection)) {
+        next = take_result(pgsql, timeout_ms);
+        // Between two of them there is none.
+        status = next == NULL ? PGRES_EMPTY_QUERY : PQresultStatus(next);
+        if (next == NULL || status == PGRES_PIPELINE_SYNC ||
+            status == PGRES_PIPELINE_ABORTED) {
+            PQclear(next);
+            continue;
+        }
+        PQclear(last);
+        last = next;
+    }
+    // What is left in it would be taken for the answer to what comes next.
+    if (!PQexitPipelineMode(connection) && !is_over(connection))
+        end(connection);
+    return give(pgsql, last);
 }

@@ -53,7 +53,8 @@ struct skr_pgsql {
     // What failed last, whoever ran it: a transaction that is aborted does not
     // say why.
     char last_failure[6];
-    bool is_guarded;  // the transaction, by a savepoint
+    bool is_guarded;    // the transaction, by a savepoint
+    bool is_begin_due;  // it begins with the first statement
 
     bool has_pooler;  // others answer than whom we were told at the start
 
@@ -107,6 +108,12 @@ SKR_MUST_CHECK PGresult *
 skr_pgsql_take_answer(struct skr_pgsql *pgsql, int was_sent,
                       int64_t timeout_ms);
 
+// The same after several of them in pipeline mode, which ends here: the last
+// one's result, or the first that failed.
+SKR_MUST_CHECK PGresult *
+skr_pgsql_take_answers(struct skr_pgsql *pgsql, int was_sent,
+                       int64_t timeout_ms);
+
 // statement.c: own is NULL for a connection that is not ours, whose calls may
 // block for as long as they like.
 SKR_MUST_CHECK enum skr_code
@@ -126,6 +133,10 @@ skr_pgsql_look_for_pooler(struct skr_pgsql *pgsql, struct skr_error *error);
 // Tells the server for how long a session without a lock may be silent.
 SKR_MUST_CHECK enum skr_code
 skr_pgsql_bound_silence(struct skr_pgsql *pgsql, struct skr_error *error);
+
+// pgsql.c: begins what is due to begin.
+SKR_MUST_CHECK enum skr_code
+skr_pgsql_begin_now(struct skr_pgsql *pgsql, struct skr_error *error);
 
 skr_db_rollback_fn skr_pgsql_rollback;
 skr_db_lock_fn skr_pgsql_lock;

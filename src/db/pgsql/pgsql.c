@@ -68,16 +68,16 @@ pgsql_begin(struct skr_db *db, enum skr_begin mode, struct skr_error *error)
 {
     struct skr_pgsql *pgsql = (struct skr_pgsql *)db;
     // The server would only warn, and go on in the one that is open.
-    if (PQtransactionStatus(pgsql->connection) == PQTRANS_INTRANS)
+    if (pgsql->is_begin_due ||
+        PQtransactionStatus(pgsql->connection) == PQTRANS_INTRANS)
         return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
                         "a transaction is open already");
     const char *sql = NULL;
+    pgsql->is_guarded = pgsql->is_begin_due = mode == SKR_BEGIN_GUARDED;
     bool is_reader = pgsql->followed.table[0] != '\0';
     switch (mode) {
     case SKR_BEGIN_WRITE: sql = "BEGIN ISOLATION LEVEL READ COMMITTED"; break;
-    case SKR_BEGIN_GUARDED:
-        sql = "BEGIN ISOLATION LEVEL READ COMMITTED; SAVEPOINT skr";
-        break;
+    case SKR_BEGIN_GUARDED: return SKR_OK;
     case SKR_BEGIN_CLAIM:
         if (is_reader)
             sql = "BEGIN ISOLATION LEVEL READ COMMITTED";
@@ -91,16 +91,27 @@ pgsql_begin(struct skr_db *db, enum skr_begin mode, struct skr_error *error)
             sql = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY" BY_INDEX;
         break;
     }
-    pgsql->is_guarded = mode == SKR_BEGIN_GUARDED;
     return skr_pgsql_exec(pgsql, sql, error);
+}
+
+enum skr_code
+skr_pgsql_begin_now(struct skr_pgsql *pgsql, struct skr_error *error)
+{
+    if (!pgsql->is_begin_due)
+        return SKR_OK;
+    pgsql->is_begin_due = false;
+    return skr_pgsql_exec(
+        pgsql, "BEGIN ISOLATION LEVEL READ COMMITTED; SAVEPOINT skr", error);
 }
 
 void
 skr_pgsql_rollback(struct skr_db *db)
 {
     struct skr_pgsql *pgsql = (struct skr_pgsql *)db;
+    pgsql->is_begin_due = false;
     PGTransactionStatusType status = PQtransactionStatus(pgsql->connection);
-    if (status != PQTRANS_INTRANS && status != PQTRANS_INERROR)
+    // Also where a COPY was left behind: it is ended first.
+    if (status == PQTRANS_IDLE || status == PQTRANS_UNKNOWN)
         return;
     enum skr_code ignored = skr_pgsql_exec(pgsql, "ROLLBACK", NULL);
     (void)ignored;
@@ -111,6 +122,10 @@ pgsql_commit(struct skr_db *db, struct skr_error *error)
 {
     struct skr_pgsql *pgsql = (struct skr_pgsql *)db;
     struct skr_tx tx = skr_db_tx(db);
+    if (pgsql->is_begin_due) {
+        pgsql->is_begin_due = false;
+        return SKR_OK;
+    }
     // COMMIT says yes to a transaction that has failed, and rolls it back.
     enum skr_code code = tx.ops->check(tx, error);
     // The savepoint is gone with the transaction that it was made in, and where

@@ -265,37 +265,11 @@ execute_text(PGconn *connection, struct skr_pgsql *own,
     return skr_pgsql_take_answer(own, was_sent, own->timeout_ms);
 }
 
-static PGresult *
-execute_prepared(struct skr_pgsql *pgsql, const struct binding *binding,
-                 uint64_t number)
-{
-    char name[32];
-    name_statement(number, name);
-    skr_pgsql_get_ready(pgsql, pgsql->timeout_ms);
-    int was_sent = PQsendQueryPrepared(pgsql->connection, name,
-                                       (int)binding->count, binding->values,
-                                       binding->sizes, binding->formats, 0);
-    return skr_pgsql_take_answer(pgsql, was_sent, pgsql->timeout_ms);
-}
-
 static enum skr_code
-execute(PGconn *connection, struct skr_pgsql *own,
-        const struct binding *binding, const char *sql, PGresult **result,
-        struct skr_error *error)
+fail_stale(PGconn *connection, PGresult **result, const char *sql,
+           struct skr_error *error)
 {
-    if (!is_bounded(connection, own) || own->cache.is_off) {
-        *result = execute_text(connection, own, binding, sql);
-        return SKR_OK;
-    }
-    size_t place = 0;
-    enum skr_code code = find_or_prepare(own, binding, sql, &place, error);
-    if (code != SKR_OK)
-        return code;
-    *result = execute_prepared(own, binding, own->cache.entries[place].number);
-    if (!is_stale(*result))
-        return SKR_OK;
-    forget(&own->cache, place);
-    code = skr_pgsql_fail(connection, *result, sql, error);
+    skr_pgsql_fail(connection, *result, sql, error);
     PQclear(*result);
     *result = NULL;
     if (error != NULL) {
@@ -303,6 +277,98 @@ execute(PGconn *connection, struct skr_pgsql *own,
         error->remedy = SKR_TRY_AGAIN;
     }
     return SKR_CONFLICT;
+}
+
+static int
+send_prepared(PGconn *connection, const struct binding *binding,
+              uint64_t number)
+{
+    char name[32];
+    name_statement(number, name);
+    return PQsendQueryPrepared(connection, name, (int)binding->count,
+                               binding->values, binding->sizes,
+                               binding->formats, 0);
+}
+
+static PGresult *
+execute_prepared(struct skr_pgsql *pgsql, const struct binding *binding,
+                 uint64_t number)
+{
+    skr_pgsql_get_ready(pgsql, pgsql->timeout_ms);
+    int was_sent = send_prepared(pgsql->connection, binding, number);
+    return skr_pgsql_take_answer(pgsql, was_sent, pgsql->timeout_ms);
+}
+
+// The beginning of the transaction and its first statement, in one round trip.
+static enum skr_code
+execute_first(struct skr_pgsql *pgsql, const struct binding *binding,
+              const char *sql, PGresult **result, struct skr_error *error)
+{
+    static const char *const texts[] = {"BEGIN ISOLATION LEVEL READ COMMITTED",
+                                        "SAVEPOINT skr"};
+    static const struct binding nothing;
+    PGconn *connection = pgsql->connection;
+    uint64_t numbers[SKR_COUNT_OF(texts) + 1];
+    enum skr_code code = SKR_OK;
+    for (size_t i = 0; i < SKR_COUNT_OF(numbers) && code == SKR_OK; i++) {
+        bool is_last = i == SKR_COUNT_OF(texts);
+        size_t place = 0;
+        code = find_or_prepare(pgsql, is_last ? binding : &nothing,
+                               is_last ? sql : texts[i], &place, error);
+        if (code == SKR_OK)
+            numbers[i] = pgsql->cache.entries[place].number;
+    }
+    if (code != SKR_OK)
+        return code;
+    pgsql->is_begin_due = false;
+    skr_pgsql_get_ready(pgsql, pgsql->timeout_ms);
+    int was_sent = PQenterPipelineMode(connection) &&
+                   send_prepared(connection, &nothing, numbers[0]) &&
+                   send_prepared(connection, &nothing, numbers[1]) &&
+                   send_prepared(connection, binding, numbers[2]) &&
+                   PQpipelineSync(connection);
+    *result = skr_pgsql_take_answers(pgsql, was_sent, pgsql->timeout_ms);
+    if (!is_stale(*result))
+        return SKR_OK;
+    skr_pgsql_cache_clear(&pgsql->cache);
+    return fail_stale(connection, result, sql, error);
+}
+
+// A COPY would be no part of a pipeline.
+static bool
+travels_with_begin(PGconn *connection, const struct skr_pgsql *own,
+                   const char *sql)
+{
+    return is_bounded(connection, own) && !own->cache.is_off &&
+           skr_text_starts_with(sql, "INSERT");
+}
+
+static enum skr_code
+execute(PGconn *connection, struct skr_pgsql *own,
+        const struct binding *binding, const char *sql, PGresult **result,
+        struct skr_error *error)
+{
+    enum skr_code code = SKR_OK;
+    size_t place = 0;
+    if (own != NULL && own->is_begin_due) {
+        if (travels_with_begin(connection, own, sql))
+            return execute_first(own, binding, sql, result, error);
+        code = skr_pgsql_begin_now(own, error);
+    }
+    if (code != SKR_OK)
+        return code;
+    if (!is_bounded(connection, own) || own->cache.is_off) {
+        *result = execute_text(connection, own, binding, sql);
+        return SKR_OK;
+    }
+    code = find_or_prepare(own, binding, sql, &place, error);
+    if (code != SKR_OK)
+        return code;
+    *result = execute_prepared(own, binding, own->cache.entries[place].number);
+    if (!is_stale(*result))
+        return SKR_OK;
+    forget(&own->cache, place);
+    return fail_stale(connection, result, sql, error);
 }
 
 // False: memory is out. What was allocated for it goes to *owned.
@@ -430,6 +496,9 @@ run_long(struct skr_pgsql *pgsql, const struct skr_statement *statement,
          struct skr_error *error)
 {
     int64_t long_ms = INT64_C(1000) * SKR_LONG_TIMEOUT_S;
+    enum skr_code code = skr_pgsql_begin_now(pgsql, error);
+    if (code != SKR_OK)
+        return code;
     return run_as_text(
         pgsql, statement,
         pgsql->timeout_ms > long_ms ? pgsql->timeout_ms : long_ms, error);

@@ -228,6 +228,8 @@ static enum skr_code
 own_check(struct skr_tx tx, struct skr_error *error)
 {
     struct skr_pgsql *pgsql = tx.connection;
+    if (pgsql->is_begin_due)
+        return SKR_OK;
     if (PQtransactionStatus(pgsql->connection) == PQTRANS_INERROR &&
         skr_pgsql_is_conflict(pgsql->last_failure))
         return skr_fail(error, SKR_CONFLICT, SKR_TRY_AGAIN,
@@ -256,5 +258,8 @@ skr_pgsql_connection(struct skr_tx tx)
     if (tx.ops != &skr_pgsql_own_tx)
         return NULL;
     struct skr_pgsql *pgsql = tx.connection;
+    // Should it fail, so does the commit.
+    enum skr_code ignored = skr_pgsql_begin_now(pgsql, NULL);
+    (void)ignored;
     return pgsql->connection;
 }
