@@ -117,21 +117,6 @@ skr_pump_look_for_skew(struct skr_pump *pump, bool is_fresh,
     return SKR_OK;
 }
 
-// A row beyond all that there were when nothing was left has just been written.
-static enum skr_code
-look_at_fresh(struct skr_pump *pump, bool moved, struct skr_error *error)
-{
-    int64_t now = skr_clock_ms();
-    if (!moved && !pump->may_have_more) {
-        pump->empty_ms = now;
-        pump->empty_cursor = pump->position.cursor;
-    }
-    if (!moved || pump->empty_ms == 0 || now - pump->empty_ms > FRESH_MS ||
-        pump->position.cursor <= pump->empty_cursor)
-        return SKR_OK;
-    return skr_pump_look_for_skew(pump, true, error);
-}
-
 // A slot to read into, and how much; NULL when the window is full.
 static struct skr_slot *
 take_slot(struct skr_pump *pump, struct skr_read *read)
@@ -180,6 +165,22 @@ submit(struct skr_pump *pump, struct skr_slot *slot, enum skr_code code,
     return skr_pump_submit(pump, slot, error);
 }
 
+// A row beyond all that there were when nothing was left has just been written.
+// It is looked at before it is sent: once it is, it may be gone any moment.
+static enum skr_code
+look_at_fresh(struct skr_pump *pump, bool moved, struct skr_error *error)
+{
+    int64_t now = skr_clock_ms();
+    if (!moved && !pump->position.has_more) {
+        pump->empty_ms = now;
+        pump->empty_cursor = pump->position.cursor;
+    }
+    if (!moved || pump->empty_ms == 0 || now - pump->empty_ms > FRESH_MS ||
+        pump->position.cursor <= pump->empty_cursor)
+        return SKR_OK;
+    return skr_pump_look_for_skew(pump, true, error);
+}
+
 // *moved tells whether rows came that can be sent.
 static enum skr_code
 fill_and_submit(struct skr_pump *pump, struct skr_slot *slot,
@@ -190,6 +191,8 @@ fill_and_submit(struct skr_pump *pump, struct skr_slot *slot,
     if (code == SKR_OK)
         code = skr_pump_arrange(pump, slot, read, error);
     *moved = code == SKR_OK && slot->batch.count > 0;
+    if (code == SKR_OK)
+        code = look_at_fresh(pump, *moved, error);
     return submit(pump, slot, code, error);
 }
 
@@ -220,8 +223,6 @@ read_and_submit(struct skr_pump *pump, bool *moved, struct skr_error *error)
     spare_sweeps(pump);
     enum skr_code code = fill_and_submit(pump, slot, &read, moved, error);
     pump->may_have_more = (code == SKR_OK || *moved) && pump->position.has_more;
-    if (code == SKR_OK)
-        code = look_at_fresh(pump, *moved, error);
     if (code != SKR_OK || *moved || pump->may_have_more)
         return code;
     skr_pump_end_trouble(pump);
