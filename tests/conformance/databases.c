@@ -42,6 +42,8 @@ struct kind {
                         char zone[SKR_TEST_ZONE_SIZE]);  // NULL: there is none
     void (*make_full)(struct skr_db *db);
     void (*spoil)(struct skr_db *db);  // NULL: no driver's advice is known
+    const char *explain, *analyze;
+    bool (*is_costly)(const char *plan);
 };
 
 #ifdef SKR_WITH_SQLITE
@@ -556,6 +558,59 @@ pgsql_make_full(struct skr_db *db)
 }
 #endif
 
+enum { FEW_ROWS = 2000 };
+
+#ifdef SKR_WITH_SQLITE
+// It has no numbers; what has just become due is sorted, and that is little.
+static bool
+sqlite_is_costly(const char *plan)
+{
+    return strstr(plan, "SCAN messenger_outbox") != NULL ||
+           (strstr(plan, "TEMP B-TREE") != NULL &&
+            strstr(plan, "available_at>") == NULL);
+}
+#endif
+
+#ifdef SKR_WITH_MYSQL
+// Columns: id, select_type, table, type, keys, key, length, ref, rows, Extra.
+static bool
+mysql_line_is_costly(char *line)
+{
+    const char *columns[10] = {NULL};
+    for (size_t i = 0; i < 10; i++)
+        columns[i] = strsep(&line, "|");
+    if (columns[9] == NULL || columns[2][0] == '<')
+        return false;
+    bool is_scan =
+        strcmp(columns[3], "ALL") == 0 || strcmp(columns[3], "index") == 0;
+    bool is_sorted = strstr(columns[9], "filesort") != NULL;
+    return (is_scan || is_sorted) && atol(columns[8]) > FEW_ROWS;
+}
+
+static bool
+mysql_is_costly(const char *plan)
+{
+    char *copy = strdup(plan), *rest = copy, *line;
+    bool is_costly = false;
+    while ((line = strsep(&rest, "\n")) != NULL)
+        is_costly = is_costly || mysql_line_is_costly(line);
+    free(copy);
+    return is_costly;
+}
+#endif
+
+#ifdef SKR_WITH_PGSQL
+// Sort  (cost=1.00..2.00 rows=3 width=4)
+static bool
+pgsql_is_costly(const char *plan)
+{
+    const char *sort = strstr(plan, "Sort  (cost");
+    const char *rows = sort == NULL ? NULL : strstr(sort, "rows=");
+    return strstr(plan, "Seq Scan on messenger_outbox") != NULL ||
+           (rows != NULL && atol(rows + strlen("rows=")) > FEW_ROWS);
+}
+#endif
+
 static const struct kind kinds[] = {
 #ifdef SKR_WITH_SQLITE
     {.name = "sqlite",
@@ -568,6 +623,9 @@ static const struct kind kinds[] = {
      .become_reader = sqlite_become_reader,
      .break_lock = sqlite_break_lock,
      .make_full = sqlite_make_full,
+     .explain = "EXPLAIN QUERY PLAN ",
+     .analyze = "ANALYZE",
+     .is_costly = sqlite_is_costly,
      .spoil = sqlite_spoil},
 #endif
 #ifdef SKR_WITH_MYSQL
@@ -583,7 +641,10 @@ static const struct kind kinds[] = {
      .break_lock = mariadb_break_lock,
      .hold_up = mariadb_hold_up,
      .summer_zone = mariadb_summer_zone,
-     .make_full = mariadb_make_full},
+     .make_full = mariadb_make_full,
+     .explain = "EXPLAIN ",
+     .analyze = "ANALYZE TABLE messenger_outbox",
+     .is_costly = mysql_is_costly},
 #endif
 #ifdef SKR_WITH_PGSQL
     {.name = "pgsql",
@@ -598,7 +659,10 @@ static const struct kind kinds[] = {
      .break_lock = pgsql_break_lock,
      .hold_up = pgsql_hold_up,
      .summer_zone = pgsql_summer_zone,
-     .make_full = pgsql_make_full},
+     .make_full = pgsql_make_full,
+     .explain = "EXPLAIN ",
+     .analyze = "ANALYZE",
+     .is_costly = pgsql_is_costly},
 #endif
     {0},
 };
@@ -673,6 +737,54 @@ void
 skr_test_run(struct skr_db *db, const char *sql)
 {
     run(db, &(struct skr_statement){.sql = sql});
+}
+
+static enum skr_code
+note_plan(const struct skr_value *columns, size_t count, void *user,
+          struct skr_error *error)
+{
+    struct skr_text *plan = user;
+    (void)error;
+    for (size_t i = 0; i < count; i++) {
+        if (columns[i].kind == SKR_INTEGER)
+            skr_text_add_format(plan, "%lld", (long long)columns[i].integer);
+        else if (columns[i].bytes != NULL)
+            skr_text_add(plan, columns[i].bytes, columns[i].size);
+        skr_text_add_string(plan, i + 1 < count ? "|" : "\n");
+    }
+    return SKR_OK;
+}
+
+char *
+skr_test_plan(struct skr_tx tx, const struct skr_statement *statement)
+{
+    struct skr_text sql = {0}, plan = {0};
+    struct skr_error error = {0};
+    skr_text_add_format(&sql, "%s%s", chosen()->explain, statement->sql);
+    skr_text_add_string(&plan, "");
+    const struct skr_statement explained = {
+        .sql = sql.bytes,
+        .values = statement->values,
+        .value_count = statement->value_count,
+        .each_row = note_plan,
+        .user = &plan,
+    };
+    if (tx.ops->run(tx, &explained, &error) != SKR_OK)
+        fail_msg("%s: %s", sql.bytes, error.text);
+    skr_text_fini(&sql);
+    return skr_text_take(&plan);
+}
+
+void
+skr_test_count_anew(struct skr_db *db)
+{
+    skr_test_run(db, chosen()->analyze);
+}
+
+bool
+skr_test_plan_is_costly(const char *plan)
+{
+    return chosen()->is_costly(plan);
 }
 
 void

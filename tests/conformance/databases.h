@@ -73,6 +73,14 @@ void skr_test_client_begin(struct skr_test_client *client);
 void skr_test_client_commit(struct skr_test_client *client);
 void skr_test_client_rollback(struct skr_test_client *client);
 
+// How a statement would be run, in lines of columns with a | between them; the
+// caller frees it. Costly: all of a table of messages is read for it, or much
+// of it sorted.
+char *skr_test_plan(struct skr_tx tx, const struct skr_statement *statement);
+bool skr_test_plan_is_costly(const char *plan);
+// Renews what the server knows of messenger_outbox, by which it makes plans.
+void skr_test_count_anew(struct skr_db *db);
+
 // For a forked child: from here on the process may read the database and not
 // write it.
 void skr_test_become_reader(const struct skr_test_database *database);

@@ -95,11 +95,24 @@ faulty_commit(struct skr_db *db, struct skr_error *error)
     return fail(error);
 }
 
+static skr_faulty_watch_fn *watch;
+static void *watch_user;
+
+void
+skr_faulty_watch(skr_faulty_watch_fn *wanted, void *user)
+{
+    watch = wanted;
+    watch_user = user;
+}
+
 static enum skr_code
 faulty_run(struct skr_tx tx, const struct skr_statement *statement,
            struct skr_error *error)
 {
     count_run();
+    if (watch != NULL)
+        watch((struct skr_tx){.ops = real->tx, .connection = tx.connection},
+              statement, watch_user);
     if (strikes(SKR_FAULTY_RUN, statement->sql))
         return fail(error);
     return real->tx->run(tx, statement, error);

@@ -29,6 +29,12 @@ struct skr_fault {
 const struct skr_db_ops *skr_faulty_database(const struct skr_db_ops *real);
 // From now on, instead of any fault before; NULL: none.
 void skr_faulty_set(const struct skr_fault *fault);
+// Called before each statement that is run; NULL: nobody wants to know. It may
+// run others on the real connection.
+typedef void
+skr_faulty_watch_fn(struct skr_tx real, const struct skr_statement *statement,
+                    void *user);
+void skr_faulty_watch(skr_faulty_watch_fn *watch, void *user);
 // Failures so far of the fault that is set.
 size_t skr_faulty_failures(void);
 // Statements run so far, and transactions begun.

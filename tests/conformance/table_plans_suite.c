@@ -1,0 +1,283 @@
+// SPDX-License-Identifier: MIT
+// What it costs to claim and to settle a batch of an ordered outbox with a
+// backlog: how many statements, and that none of them reads or sorts all of it.
+
+#include "table_world.h"
+
+#include "base/error.h"
+#include "support/faulty_database.h"
+
+enum { KEYS = 1000, DOUBLINGS = 5, BATCH = 500, BATCHES = 3, LEASE_S = 60 };
+
+// A table, and the statements that it runs.
+struct watched {
+    struct skr_db *db;
+    struct skr_table *table;
+    struct skr_position position;
+    struct skr_batch batch;
+    struct skr_shares shares;
+    enum skr_claim claim;
+    size_t plans;
+};
+
+static void
+add_backlog(struct fixture *fixture)
+{
+    char key[16];
+    assert_int_equal(skr_db_begin(fixture->db, SKR_BEGIN_WRITE, NULL), SKR_OK);
+    for (int i = 0; i < KEYS; i++) {
+        snprintf(key, sizeof(key), "key %d", i);
+        const struct skr_value values[] = {skr_bind_text(HEADERS),
+                                           skr_bind_text(key)};
+        skr_test_run_template(
+            fixture->db,
+            "INSERT INTO messenger_outbox (body, headers, queue_name, "
+            "partition_key, created_at, available_at) "
+            "VALUES ('1', ?, 'outbox', ?, {now}, {now})",
+            values, SKR_COUNT_OF(values));
+    }
+    for (int i = 0; i < DOUBLINGS; i++)
+        skr_test_run(fixture->db,
+                     "INSERT INTO messenger_outbox (body, headers, queue_name, "
+                     "partition_key, created_at, available_at) SELECT body, "
+                     "headers, queue_name, partition_key, created_at, "
+                     "available_at FROM messenger_outbox ORDER BY id");
+    assert_int_equal(skr_db_commit(fixture->db, NULL), SKR_OK);
+}
+
+static void
+check_plan(struct skr_tx real, const struct skr_statement *statement,
+           void *user)
+{
+    struct watched *watched = user;
+    if (strstr(statement->sql, "messenger_outbox") == NULL ||
+        strstr(statement->sql, "LIMIT 0") != NULL)
+        return;
+    char *plan = skr_test_plan(real, statement);
+    if (skr_test_plan_is_costly(plan))
+        fail_msg("%s\n%s", statement->sql, plan);
+    watched->plans++;
+    free(plan);
+}
+
+static void
+open_watched(struct fixture *fixture, enum skr_claim claim,
+             struct watched *watched)
+{
+    struct skr_error error = {0};
+    const struct skr_db_ops *ops = skr_faulty_database(fixture->database.ops);
+    *watched = (struct watched){.claim = claim};
+    assert_int_equal(
+        skr_db_open(ops, fixture->database.url, &watched->db, NULL), SKR_OK);
+    assert_int_equal(skr_batch_init(&watched->batch, BATCH, NULL), SKR_OK);
+    if (skr_messenger_new(
+            &(struct skr_messenger_options){
+                .dialect = skr_db_dialect(fixture->db),
+                .table = "messenger_outbox",
+                .queue = "outbox",
+                .is_ordered = true,
+                .is_divided = claim == SKR_CLAIM_SLOTS,
+                .failed_table = "messenger_messages",
+            },
+            &watched->table, &error) != SKR_OK ||
+        skr_table_create(watched->table, watched->db, &error) != SKR_OK ||
+        watched->table->ops->start(watched->table, watched->db,
+                                   &watched->position, &error) != SKR_OK)
+        fail_msg("%s", error.text);
+}
+
+static void
+take_all(struct watched *watched)
+{
+    const struct skr_table_ops *ops = watched->table->ops;
+    const struct skr_share all = {.slots = (UINT64_C(1) << SKR_SLOTS) - 1};
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(ops->see_shares(watched->table, watched->db,
+                                         &watched->shares, NULL),
+                         SKR_OK);
+        assert_int_equal(
+            ops->take_share(watched->table, watched->db, &all, LEASE_S, NULL),
+            SKR_OK);
+    }
+}
+
+static void
+close_watched(struct watched *watched)
+{
+    skr_faulty_watch(NULL, NULL);
+    skr_batch_fini(&watched->batch);
+    skr_table_free(watched->table);
+    skr_db_close(watched->db);
+}
+
+static enum skr_code
+claim(struct watched *watched)
+{
+    const struct skr_table_ops *ops = watched->table->ops;
+    const struct skr_read read = {.max_rows = BATCH, .max_bytes = 8 << 20};
+    struct skr_error error = {0};
+    skr_table_claim_fn *how =
+        watched->claim == SKR_CLAIM_LOCKED ? ops->hold : ops->read;
+    enum skr_code code = how(watched->table, watched->db, &watched->position,
+                             &read, &watched->batch, &error);
+    if (code != SKR_OK && code != SKR_REFUSED)
+        fail_msg("%s", error.text);
+    if (watched->claim == SKR_CLAIM_SLOTS) {
+        watched->batch.claim = SKR_CLAIM_SLOTS;
+        watched->batch.lease.slots = watched->shares.ours.slots;
+        watched->batch.lease.epochs = watched->shares.ours.epochs;
+    }
+    return code;
+}
+
+static void
+settle_done(struct watched *watched)
+{
+    struct skr_error error = {0};
+    for (size_t i = 0; i < watched->batch.count; i++)
+        watched->batch.items[i].state = SKR_DONE;
+    if (watched->table->ops->settle(watched->table, watched->db,
+                                    &watched->batch, &error) != SKR_OK)
+        fail_msg("%s", error.text);
+    skr_batch_clear(&watched->batch);
+}
+
+// The heads of as many partitions as are ever asked for at once.
+static void
+read_heads(struct watched *watched)
+{
+    struct skr_partition_read partitions[SKR_MOST_PARTITIONS];
+    char keys[SKR_MOST_PARTITIONS][16];
+    const struct skr_read read = {.max_rows = BATCH, .max_bytes = 8 << 20};
+    struct skr_error error = {0};
+    for (int i = 0; i < SKR_MOST_PARTITIONS; i++) {
+        snprintf(keys[i], sizeof(keys[i]), "key %d", i);
+        partitions[i] = (struct skr_partition_read){.key = keys[i]};
+    }
+    // As if the cursor had passed all of them.
+    struct skr_position passed = watched->position;
+    passed.cursor = INT64_MAX;
+    if (watched->table->ops->read_partitions(
+            watched->table, watched->db, &passed, &read, partitions,
+            SKR_MOST_PARTITIONS, &watched->batch, &error) != SKR_OK)
+        fail_msg("%s", error.text);
+    assert_in_range(watched->batch.count, SKR_MOST_PARTITIONS, BATCH);
+    skr_batch_clear(&watched->batch);
+}
+
+static void
+count_statements(struct fixture *fixture, enum skr_claim how)
+{
+    struct watched watched;
+    open_watched(fixture, how, &watched);
+    if (how == SKR_CLAIM_SLOTS)
+        take_all(&watched);
+    // The first looks around: what there is, and by which indexes.
+    assert_int_equal(claim(&watched), SKR_OK);
+    settle_done(&watched);
+    // What transactions are open is asked by time, not by the batch.
+    watched.position.next_horizon_ms = INT64_MAX;
+    for (int i = 0; i < BATCHES; i++) {
+        size_t before = skr_faulty_runs();
+        // By the begin of a transaction each is one more.
+        assert_int_equal(claim(&watched), SKR_OK);
+        assert_int_equal(watched.batch.count, BATCH);
+        assert_in_range(skr_faulty_runs() - before, 1, 1 + 2);
+        before = skr_faulty_runs();
+        settle_done(&watched);
+        assert_in_range(skr_faulty_runs() - before, 1, 1 + 2);
+    }
+    close_watched(&watched);
+}
+
+static void
+test_a_batch_costs_two_statements_to_claim_and_two_to_settle(void **state)
+{
+    struct fixture *fixture = *state;
+    count_statements(fixture, SKR_CLAIM_NONE);
+    count_statements(fixture, SKR_CLAIM_SLOTS);
+}
+
+static void
+check_plans(struct fixture *fixture, enum skr_claim how)
+{
+    struct watched watched;
+    open_watched(fixture, how, &watched);
+    if (how == SKR_CLAIM_SLOTS)
+        take_all(&watched);
+    skr_faulty_watch(check_plan, &watched);
+    for (int i = 0; i < BATCHES; i++) {
+        // Not everywhere can rows be locked.
+        if (claim(&watched) != SKR_OK)
+            break;
+        settle_done(&watched);
+        if (how != SKR_CLAIM_LOCKED)
+            read_heads(&watched);
+        // What has become due, and everything else behind the cursor.
+        watched.position.next_due_ms = 1;
+        watched.position.next_sweep_ms = i == 0 ? 1 : INT64_MAX;
+    }
+    close_watched(&watched);
+}
+
+static void
+test_no_statement_reads_or_sorts_the_backlog(void **state)
+{
+    static const enum skr_claim ways[] = {SKR_CLAIM_NONE, SKR_CLAIM_SLOTS,
+                                          SKR_CLAIM_LOCKED};
+    struct fixture *fixture = *state;
+    for (size_t i = 0; i < SKR_COUNT_OF(ways); i++)
+        check_plans(fixture, ways[i]);
+    // What was known so far was of an empty table.
+    skr_test_count_anew(fixture->db);
+    skr_test_run(fixture->db, "UPDATE skirnir_lease SET owner = ''");
+    for (size_t i = 0; i < SKR_COUNT_OF(ways); i++)
+        check_plans(fixture, ways[i]);
+}
+
+static void
+test_a_costly_plan_is_told(void **state)
+{
+    struct fixture *fixture = *state;
+    static const char *const costly[] = {
+        "SELECT id FROM messenger_outbox WHERE body = 'x'",
+        "SELECT id FROM messenger_outbox WHERE queue_name = 'outbox' "
+        "ORDER BY headers LIMIT 1",
+    };
+    skr_test_count_anew(fixture->db);
+    for (size_t i = 0; i < SKR_COUNT_OF(costly); i++) {
+        char *plan = skr_test_plan(skr_db_tx(fixture->db),
+                                   &(struct skr_statement){.sql = costly[i]});
+        if (!skr_test_plan_is_costly(plan))
+            fail_msg("%s\n%s", costly[i], plan);
+        free(plan);
+    }
+}
+
+static int
+set_up_backlog(void **state)
+{
+    set_up_bare(state);
+    struct fixture *fixture = *state;
+    struct watched watched;
+    open_watched(fixture, SKR_CLAIM_SLOTS, &watched);
+    close_watched(&watched);
+    add_backlog(fixture);
+    return 0;
+}
+
+int
+main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(
+            test_a_batch_costs_two_statements_to_claim_and_two_to_settle,
+            set_up_backlog, tear_down),
+        cmocka_unit_test_setup_teardown(
+            test_no_statement_reads_or_sorts_the_backlog, set_up_backlog,
+            tear_down),
+        cmocka_unit_test_setup_teardown(test_a_costly_plan_is_told,
+                                        set_up_backlog, tear_down),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
