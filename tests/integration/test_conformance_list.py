@@ -50,6 +50,32 @@ COVERED = {
     55: COMMIT_ORDER,
 }
 
+# What the ordered transport of that broker is to be tested for.
+ORDERED = {
+    "send stores the partition key":
+        ["test_publishing_stores_the_key_and_wants_one"],
+    "get returns the oldest message of a partition":
+        ["test_a_partition_is_read_from_its_head",
+         "test_partitions_arrive_in_order"],
+    "get skips partitions whose head is locked":
+        ["test_who_has_the_head_has_the_partition"],
+    "ack deletes the row":
+        ["test_v04_what_was_published_leaves_the_outbox"],
+    # It stands in the failed table, or waits as the head of its partition.
+    "reject deletes the row":
+        ["test_what_cannot_be_sent_may_be_skipped",
+         "test_a_blocked_head_stays_and_names_its_reason"],
+    "setup makes the table with the column":
+        ["test_setup_makes_the_column_and_its_index_and_may_run_again"],
+    "what a worker that died had comes back":
+        ["test_the_share_of_a_dead_relay_is_taken_when_its_lease_runs_out",
+         "test_what_another_has_holds_its_partition"],
+    "messages with an empty key are independent":
+        ["test_messages_without_a_key_have_no_order"],
+    "keepalive renews what a worker has":
+        ["test_a_lease_that_ran_out_is_anybodys_and_cannot_be_renewed"],
+}
+
 # A topology with every kind of key.
 TOPOLOGY = """\
 message_broker_amqp:
@@ -88,6 +114,13 @@ def test_every_number_of_the_list_is_accounted_for():
                        for name in known), f"V{number} has no test"
         elif isinstance(where, list):
             assert set(where) <= known, f"V{number}: {where}"
+
+
+def test_every_test_of_the_ordered_transport_has_its_like():
+    known = definitions()
+    assert len(ORDERED) == 9
+    for what, where in ORDERED.items():
+        assert set(where) <= known, what
 
 
 def set_topology(world, text=TOPOLOGY):
