@@ -29,6 +29,13 @@ skr_reloading_try(const struct skr_app *app)
     return true;
 }
 
+void
+skr_reloading_note_start(const struct skr_app *app)
+{
+    if (app->reloading != NULL)
+        app->reloading->has_started = true;
+}
+
 bool
 skr_reloading_is_due(const struct skr_app *app)
 {

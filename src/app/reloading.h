@@ -23,6 +23,9 @@ skr_app_run_reloading(struct skr_app *app, skr_configured_fn *run);
 // used. A bad one changes nothing.
 bool skr_reloading_try(const struct skr_app *app);
 
+// Workers run from now on under the present configuration, where there is one.
+void skr_reloading_note_start(const struct skr_app *app);
+
 // Whether what ends now begins again under another configuration.
 bool skr_reloading_is_due(const struct skr_app *app);
 

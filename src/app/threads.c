@@ -176,7 +176,7 @@ skr_tasks_run(const struct skr_app *app, const struct skr_task *task,
     };
     if (workers.items == NULL)
         return skr_fail_memory(error);
-    app->reloading->has_started = true;
+    skr_reloading_note_start(app);
     enum skr_code code = run_workers(&workers, wake_fd, error);
     free(workers.items);
     return code;
