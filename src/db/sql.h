@@ -96,9 +96,9 @@ struct skr_word {
 //   rows_written   a SELECT of how many rows were ever given an id in a table,
 //                  those that are gone included, or 0 where nobody tells; it
 //                  knows the word table
-//   table_place    a SELECT of what the server calls the table that it finds
-//                  under the name, its schema included, or "" where a name
-//                  is all there is; it knows the word table
+//   table_place    a SELECT of what the database calls the table that it finds
+//                  under the name, with the schema where there are several;
+//                  it knows the word table
 //   setup_lock     a statement that keeps out others who set up tables until
 //                  the end of the transaction, or "" where none is needed
 struct skr_dialect {

@@ -9,8 +9,8 @@
 
 #include <stdio.h>
 
-// The table as the server knows it; where there is but one of a name in a
-// database, it is the name. The driver adds the database.
+// The table as the database knows it, however its name was spelt here; one
+// that is not there yet has that name. The driver adds the database.
 static enum skr_code
 find_place(struct skr_db *db, const char *table, struct skr_arena *arena,
            const char **place, struct skr_error *error)
@@ -23,8 +23,6 @@ find_place(struct skr_db *db, const char *table, struct skr_arena *arena,
     *place = table;
     if (sql == NULL)
         return skr_fail_memory(error);
-    if (sql[0] == '\0')
-        return SKR_OK;
     enum skr_code code =
         skr_tx_fetch_one(skr_db_tx(db), &(struct skr_statement){.sql = sql},
                          arena, &found_place, 1, &found, error);

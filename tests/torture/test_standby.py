@@ -74,6 +74,22 @@ def test_only_one_of_many_relays_is_active(ready_shop):
     wait_until_active(relays[0])
 
 
+def test_one_table_has_one_active_relay_however_it_is_spelt(ready_shop):
+    """To SQLite Messenger_Outbox is messenger_outbox."""
+    shop = ready_shop
+    active = shop.start_relay()
+    wait_until_active(active)
+    other = shop.folder / "other.yaml"
+    other.write_text(shop.config_path.read_text().replace(
+        "messenger_outbox", "Messenger_Outbox"))
+    standby = shop.start("relay", "outbox", "--config", other)
+    wait_until_standby(standby)
+    active.kill()
+    shop.place_orders(1)
+    arrives(shop, "order-1", TAKEOVER_S)
+    assert standby.stop() == 0
+
+
 def test_frozen_relay_is_not_replaced_and_goes_on(ready_shop):
     """Without a server nobody can tell a stopped holder from a slow one: two
     active relays would be worse than none."""

@@ -78,8 +78,10 @@ static const struct skr_word words[] = {
     {"row_estimate", "SELECT COALESCE((SELECT MAX(id) FROM {table}) - "
                      "(SELECT MIN(id) FROM {table}) + 1, 0)"},
     {"rows_written", "SELECT COALESCE(MAX(seq), 0) FROM sqlite_sequence "
-                     "WHERE name = '{table}'"},
-    {"table_place", ""},
+                     "WHERE name = '{table}' COLLATE NOCASE"},
+    // Orders and orders are one table.
+    {"table_place", "SELECT name FROM sqlite_master WHERE type = 'table' AND "
+                    "name = '{table}' COLLATE NOCASE"},
     {"setup_lock", ""},
     {"notify_function", ""},
     {"notify_trigger", ""},
