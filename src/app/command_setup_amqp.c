@@ -2,10 +2,7 @@
 #include "app/app.h"
 #include "app/drivers.h"
 #include "app/topology.h"
-#include "app/transports.h"
 #include "base/error.h"
-#include "base/text.h"
-#include "base/url.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -29,12 +26,11 @@ describe(const struct skr_declaration *declaration)
 }
 
 static enum skr_code
-dump(const struct skr_app *app, const struct skr_topology *topology,
+dump(const struct skr_app *app, const struct skr_sites *sites,
      struct skr_error *error)
 {
     const char *path = skr_arguments_find(app->arguments, "output");
-    const char *vhost = skr_arguments_find(app->arguments, "vhost");
-    char *text = skr_topology_dump(topology, vhost == NULL ? "/" : vhost);
+    char *text = skr_sites_dump(sites);
     if (text == NULL)
         return skr_fail_memory(error);
     enum skr_code code = SKR_OK;
@@ -51,55 +47,6 @@ dump(const struct skr_app *app, const struct skr_topology *topology,
     }
     free(text);
     return code;
-}
-
-static bool
-is_amqp(const struct skr_config_transport *transport)
-{
-    return transport->scheme != NULL &&
-           (strcmp(transport->scheme, "amqp") == 0 ||
-            strcmp(transport->scheme, "amqps") == 0);
-}
-
-// --dsn, the transport that is called amqp, the first of its kind, or what
-// Symfony's recipe puts into the environment.
-static enum skr_code
-find_url(const struct skr_app *app, const struct skr_config *config, char **url,
-         struct skr_error *error)
-{
-    const char *dsn = skr_arguments_find(app->arguments, "dsn");
-    const struct skr_config_transport *chosen = NULL;
-    for (size_t i = 0; dsn == NULL && i < config->transport_count; i++) {
-        const struct skr_config_transport *transport = &config->transports[i];
-        if (is_amqp(transport) &&
-            (chosen == NULL || strcmp(transport->name, "amqp") == 0))
-            chosen = transport;
-    }
-    if (chosen != NULL)
-        return skr_transport_broker_url(chosen, url, error);
-    if (dsn == NULL)
-        dsn = getenv("MESSENGER_AMQP_DSN");
-    if (dsn == NULL)
-        return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
-                        "there is no amqp:// transport in %s; give --dsn or "
-                        "set MESSENGER_AMQP_DSN",
-                        config->path);
-    *url = strdup(dsn);
-    return *url == NULL ? skr_fail_memory(error) : SKR_OK;
-}
-
-// A parameter beats the vhost in the path.
-static enum skr_code
-set_vhost(char **url, const char *vhost, struct skr_error *error)
-{
-    struct skr_text text = {0};
-    if (vhost == NULL)
-        return SKR_OK;
-    skr_text_add_string(&text, *url);
-    skr_url_add_parameter(&text, "vhost", vhost);
-    free(*url);
-    *url = skr_text_take(&text);
-    return *url == NULL ? skr_fail_memory(error) : SKR_OK;
 }
 
 static enum skr_code
@@ -124,9 +71,8 @@ connect_to(const struct skr_app *app, const char *url,
 // Goes on after an object that cannot be made, not after the server is gone.
 static enum skr_code
 declare_all(struct skr_broker *broker, const struct skr_topology *topology,
-            struct skr_error *error)
+            size_t *failed, struct skr_error *error)
 {
-    size_t failed = 0;
     for (size_t i = 0; i < topology->count; i++) {
         struct skr_error trouble = {0};
         enum skr_code code =
@@ -134,55 +80,77 @@ declare_all(struct skr_broker *broker, const struct skr_topology *topology,
         fputs(code == SKR_OK ? "[OK] " : "[ERROR] ", stdout);
         describe(&topology->declarations[i]);
         printf(code == SKR_OK ? "\n" : ": %s\n", trouble.text);
-        failed += code != SKR_OK;
+        *failed += code != SKR_OK;
         if (code != SKR_OK && trouble.remedy == SKR_RECONNECT) {
             *error = trouble;
             return code;
         }
     }
-    if (failed == 0)
-        return SKR_OK;
-    return skr_fail(error, SKR_REFUSED, SKR_GIVE_UP,
-                    "%zu of %zu could not be declared", failed,
-                    topology->count);
+    return SKR_OK;
 }
 
 static enum skr_code
-declare_on_server(const struct skr_app *app, const struct skr_config *config,
-                  const struct skr_topology *topology, struct skr_error *error)
+declare_at(const struct skr_app *app, const struct skr_config *config,
+           const struct skr_site *site, size_t *failed, struct skr_error *error)
 {
-    char *url = NULL;
     struct skr_broker *broker = NULL;
-    enum skr_code code = find_url(app, config, &url, error);
+    if (site->url == NULL)
+        return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
+                        "there is no amqp:// transport in %s; give --dsn or "
+                        "set MESSENGER_AMQP_DSN",
+                        config->path);
+    enum skr_code code = connect_to(app, site->url, &broker, error);
     if (code == SKR_OK)
-        code =
-            set_vhost(&url, skr_arguments_find(app->arguments, "vhost"), error);
-    if (code == SKR_OK)
-        code = connect_to(app, url, &broker, error);
-    if (code == SKR_OK)
-        code = declare_all(broker, topology, error);
+        code = declare_all(broker, &site->topology, failed, error);
     skr_broker_close(broker);
-    free(url);
     return code;
+}
+
+static enum skr_code
+declare(const struct skr_app *app, const struct skr_config *config,
+        const struct skr_sites *sites, struct skr_error *error)
+{
+    size_t failed = 0, total = 0;
+    enum skr_code code = SKR_OK;
+    for (size_t i = 0; i < sites->count && code == SKR_OK; i++) {
+        const struct skr_site *site = &sites->items[i];
+        total += site->topology.count;
+        if (site->topology.count > 0)
+            code = declare_at(app, config, site, &failed, error);
+    }
+    if (code != SKR_OK || failed == 0)
+        return code;
+    return skr_fail(error, SKR_REFUSED, SKR_GIVE_UP,
+                    "%zu of %zu could not be declared", failed, total);
+}
+
+static void
+say_what_would_be(const struct skr_sites *sites)
+{
+    for (size_t i = 0; i < sites->count; i++) {
+        const struct skr_topology *topology = &sites->items[i].topology;
+        for (size_t k = 0; k < topology->count; k++) {
+            describe(&topology->declarations[k]);
+            puts(" would be declared");
+        }
+    }
 }
 
 static enum skr_code
 run(const struct skr_app *app, const struct skr_config *config,
     struct skr_error *error)
 {
-    struct skr_topology topology;
-    enum skr_code code = skr_topology_read(config, &topology, error);
-    if (code == SKR_OK && skr_arguments_has(app->arguments, "dump")) {
-        code = dump(app, &topology, error);
-    } else if (code == SKR_OK && skr_arguments_has(app->arguments, "dry-run")) {
-        for (size_t i = 0; i < topology.count; i++) {
-            describe(&topology.declarations[i]);
-            puts(" would be declared");
-        }
-    } else if (code == SKR_OK) {
-        code = declare_on_server(app, config, &topology, error);
-    }
-    skr_topology_fini(&topology);
+    struct skr_sites sites;
+    enum skr_code code = skr_sites_find(
+        config, skr_arguments_find(app->arguments, "dsn"),
+        skr_arguments_find(app->arguments, "vhost"), &sites, error);
+    if (code == SKR_OK && skr_arguments_has(app->arguments, "dump"))
+        code = dump(app, &sites, error);
+    else if (code == SKR_OK && skr_arguments_has(app->arguments, "dry-run"))
+        say_what_would_be(&sites);
+    else if (code == SKR_OK)
+        code = declare(app, config, &sites, error);
+    skr_sites_fini(&sites);
     return code;
 }
 

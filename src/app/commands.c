@@ -378,9 +378,10 @@ const struct skr_command skr_commands[] = {
         .alias = "message-broker:setup-amqp",
         .arguments = "",
         .summary = "Declare exchanges, queues and bindings on RabbitMQ",
-        .help = "Declares what message_broker_amqp.topology lists. An object "
-                "that is there with other\nproperties is named and left "
-                "alone.\n\n"
+        .help = "Declares what message_broker_amqp.topology lists, and the "
+                "exchange, queues and bindings\nin the options of amqp:// "
+                "transports. An object that is there with other\nproperties "
+                "is named and left alone.\n\n"
                 "Examples:\n"
                 "  skirnir setup-amqp\n"
                 "  skirnir setup-amqp --dry-run\n"

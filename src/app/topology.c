@@ -187,10 +187,7 @@ skr_topology_read(const struct skr_config *config,
         total += found == NULL ? 0 : found->value->count;
     }
     if (total == 0)
-        return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
-                        "%s has nothing to declare; write exchanges, queues "
-                        "and bindings under message_broker_amqp.topology",
-                        config->path);
+        return SKR_OK;
     topology->declarations = skr_arena_take(
         &topology->arena, total * sizeof(*topology->declarations));
     if (topology->declarations == NULL)
@@ -205,6 +202,46 @@ skr_topology_read(const struct skr_config *config,
                 return code;
         }
     }
+    return SKR_OK;
+}
+
+static bool
+is_same(const struct skr_declaration *a, const struct skr_declaration *b)
+{
+    if (a->kind != b->kind)
+        return false;
+    if (a->kind != SKR_DECLARE_BINDING)
+        return strcmp(a->name, b->name) == 0;
+    return strcmp(a->exchange, b->exchange) == 0 &&
+           strcmp(a->queue, b->queue) == 0 &&
+           strcmp(a->binding_key, b->binding_key) == 0;
+}
+
+static bool
+has(const struct skr_topology *topology,
+    const struct skr_declaration *declaration)
+{
+    for (size_t i = 0; i < topology->count; i++)
+        if (is_same(&topology->declarations[i], declaration))
+            return true;
+    return false;
+}
+
+enum skr_code
+skr_topology_add(struct skr_topology *topology,
+                 const struct skr_declaration *declarations, size_t count,
+                 struct skr_error *error)
+{
+    struct skr_declaration *all = skr_arena_take(
+        &topology->arena, (topology->count + count + 1) * sizeof(*all));
+    if (all == NULL)
+        return skr_fail_memory(error);
+    for (size_t i = 0; i < topology->count; i++)
+        all[i] = topology->declarations[i];
+    topology->declarations = all;
+    for (size_t i = 0; i < count; i++)
+        if (!has(topology, &declarations[i]))
+            all[topology->count++] = declarations[i];
     return SKR_OK;
 }
 
@@ -260,21 +297,30 @@ dump_declaration(const struct skr_declaration *declaration, const char *vhost)
     abort();
 }
 
-char *
-skr_topology_dump(const struct skr_topology *topology, const char *vhost)
+static bool
+dump_site(const struct skr_site *site, json_t *root)
 {
     static const char *const lists[] = {"exchanges", "queues", "bindings"};
-    json_t *root = json_pack("{s[] s[] s[]}", lists[0], lists[1], lists[2]);
-    char *text = NULL;
-    for (size_t i = 0; root != NULL && i < topology->count; i++) {
-        const struct skr_declaration *declaration = &topology->declarations[i];
+    for (size_t i = 0; i < site->topology.count; i++) {
+        const struct skr_declaration *declaration =
+            &site->topology.declarations[i];
         json_t *list = json_object_get(root, lists[declaration->kind]);
-        if (json_array_append_new(list, dump_declaration(declaration, vhost)) !=
-            0)
-            goto free_root;
+        if (json_array_append_new(
+                list, dump_declaration(declaration, site->vhost)) != 0)
+            return false;
     }
-    text = json_dumps(root, JSON_INDENT(4));
-free_root:
+    return true;
+}
+
+char *
+skr_sites_dump(const struct skr_sites *sites)
+{
+    json_t *root =
+        json_pack("{s[] s[] s[]}", "exchanges", "queues", "bindings");
+    bool complete = root != NULL;
+    for (size_t i = 0; complete && i < sites->count; i++)
+        complete = dump_site(&sites->items[i], root);
+    char *text = complete ? json_dumps(root, JSON_INDENT(4)) : NULL;
     json_decref(root);
     return text;
 }

@@ -5,6 +5,7 @@
 #ifndef SKR_BROKER_BROKER_H
 #define SKR_BROKER_BROKER_H
 
+#include "base/arena.h"
 #include "base/log.h"
 #include "message/headers.h"
 
@@ -192,6 +193,22 @@ skr_broker_declare_fn(struct skr_broker *broker,
                       const struct skr_declaration *declaration,
                       struct skr_error *error);
 
+// What a URL names as the transport's own: its exchange, queues and bindings,
+// in an order in which they can be declared. All of it lives in the arena,
+// which is the caller's to end, also after an error. Asks nobody. NULL in a
+// driver that has no topology.
+struct skr_plan {
+    struct skr_arena arena;
+    const char
+        *server;  // which one, or which ones: "rabbit1:5672,rabbit2:5672"
+    const char *vhost;
+    const struct skr_declaration *declarations;
+    size_t count;
+};
+typedef enum skr_code
+skr_broker_plan_fn(const char *text, const struct skr_url *url,
+                   struct skr_plan *plan, struct skr_error *error);
+
 // What waits to be consumed by a transport; of a log, how far its consumers are
 // behind. Opened with `inspects`. NULL in a driver that cannot tell.
 struct skr_depth {
@@ -217,6 +234,7 @@ struct skr_broker_ops {
     skr_broker_outcomes_fn *outcomes;
     skr_broker_receive_fn *receive;
     skr_broker_settle_fn *settle;
+    skr_broker_plan_fn *plan;
     skr_broker_declare_fn *declare;
     skr_broker_depth_fn *depth;
 };

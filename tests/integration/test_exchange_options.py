@@ -77,6 +77,37 @@ def test_nothing_is_made_where_that_is_switched_off(world):
     assert relay.stop() == 0
 
 
+@pytest.mark.parametrize("kind, queues", [
+    ("type: topic", "{all: {binding_keys: ['order.#', 'user.#']}}"),
+    ("type: fanout", "[all, more]"), ("flags: 2", "{all: ~}")])
+def test_a_message_that_comes_before_its_consumer_waits_in_its_queue(
+        world, kind, queues):
+    """The queues of the transport are made by whoever comes first."""
+    world.queues |= {"all", "more"}
+    set_options(world, f"{{exchange: {{name: shop, {kind}}}, "
+                f"queues: {queues}}}")
+    assert relay_one(world).exchange == "shop"
+
+
+def test_a_relay_without_the_right_to_make_queues_goes_on(world):
+    world.declare_queue("all", "shop", kind="topic")
+    set_options(world, "{exchange: {name: shop}, queues: {all: ~, more: ~}}")
+    worlds.control("add_user", "writer", "secret")
+    try:
+        worlds.control("set_permissions", "-p", world.vhost, "writer", "^$",
+                       ".*", ".*")
+        world.write_config(world.config_path.read_text().replace(
+            "guest:guest", "writer:secret"))
+        world.insert(1)
+        relay = world.start_relay()
+        world.wait_until_empty(relay)
+        assert relay.stop() == 0
+        assert "more" in relay.wait_for(r"amqp\.not_declared.*").group()
+        assert world.failed() == [] and len(world.take_all("all")) == 1
+    finally:
+        worlds.control("delete_user", "writer")
+
+
 def test_an_exchange_of_another_type_is_named_and_left_alone(world):
     world.declare_queue("all", "shop", kind="topic")
     set_options(world, "{exchange: {name: shop, type: direct}}")

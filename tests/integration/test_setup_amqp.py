@@ -174,6 +174,66 @@ def test_a_mistake_in_the_topology_is_named(tmp_path, old, new, says):
     assert "skirnir.yaml:" in result.stderr
 
 
+OWN = """\
+databases:
+    default: 'sqlite:///%kernel.project_dir%/shop.db'
+transports:
+    amqp:
+        dsn: '%env(MESSENGER_AMQP_DSN)%'
+        options:
+            exchange: {name: commerce, type: topic}
+            queues:
+                orders: {binding_keys: ['order.#', 'user.#']}
+                plain: {arguments: {x-max-priority: 5}}
+    elsewhere:
+        dsn: 'amqp://localhost:1/shop'
+        options: {queues: {orders: ~}}
+    bare: 'amqp://localhost:1/nothing'
+"""
+
+
+def test_transports_bring_what_is_their_own(tmp_path, vhost):
+    config = OWN[:OWN.index("    elsewhere")]
+    for _ in range(2):
+        result = run(tmp_path, "setup-amqp", f"--vhost={vhost}", config=config)
+        assert (result.returncode, result.stdout, result.stderr) == (0, """\
+[OK] exchange commerce (topic)
+[OK] queue orders
+[OK] queue plain
+[OK] binding commerce -> orders (order.#)
+[OK] binding commerce -> orders (user.#)
+[OK] binding commerce -> plain
+""", "")
+    assert '{"x-max-priority",5}' in control("list_queues", "-p", vhost,
+                                             "name", "arguments")
+
+
+def test_each_is_declared_where_its_dsn_leads(tmp_path):
+    result = run(tmp_path, "setup-amqp", "--dump", config=OWN,
+                 dsn="amqp://localhost:1/one")
+    definitions = json.loads(result.stdout)
+    assert [(queue["name"], queue["vhost"])
+            for queue in definitions["queues"]] == [
+        ("orders", "one"), ("plain", "one"), ("orders", "shop")]
+    together = run(tmp_path, "setup-amqp", "--dump", "--dsn=amqp://h/two",
+                   config=OWN)
+    assert [(queue["name"], queue["vhost"])
+            for queue in json.loads(together.stdout)["queues"]] == [
+        ("orders", "two"), ("plain", "two")]
+
+
+def test_the_topology_says_what_a_queue_looks_like(tmp_path):
+    """A transport that names it, too, need not repeat its arguments."""
+    config = CONFIG.replace("'%env(MESSENGER_AMQP_DSN)%'", "\n"
+                            "        dsn: '%env(MESSENGER_AMQP_DSN)%'\n"
+                            "        options: {queues: {orders: ~, own: ~}}")
+    result = run(tmp_path, "setup-amqp", "--dump", config=config,
+                 dsn="amqp://localhost:1/")
+    queues = json.loads(result.stdout)["queues"]
+    assert [queue["name"] for queue in queues] == ["orders", "plain", "own"]
+    assert queues[0]["arguments"]["x-max-priority"] == 5
+
+
 def test_nothing_to_declare_is_said(tmp_path):
     result = run(tmp_path, "setup-amqp",
                  config=CONFIG[:CONFIG.index("message_broker_amqp")])

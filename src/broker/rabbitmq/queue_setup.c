@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT
-// What there is to consume from: made where that is wanted, and named with the
-// cure where it is missing.
+// The queues of a transport: made where that is wanted, and named with the cure
+// where they are missing.
 
 #include "base/error.h"
+#include "broker/rabbitmq/plan.h"
 #include "broker/rabbitmq/rabbitmq.h"
 
 #include <string.h>
@@ -19,9 +20,13 @@ skr_rabbit_fail_queue(const struct rabbit_broker *broker, const char *queue,
         return said.code;
     if (strcmp(said.native, "404") == 0)
         skr_fail(error, SKR_MISSING, SKR_GIVE_UP,
-                 "queue %.80s is not in vhost %.40s; declare it with `skirnir "
-                 "setup-amqp`, set auto_setup: true, or correct `queues`",
-                 queue, settings->vhost);
+                 "queue %.80s is not in vhost %.40s; %s", queue,
+                 settings->vhost,
+                 settings->names_queues
+                     ? "declare it with `skirnir setup-amqp`, or correct "
+                       "`queues`"
+                     : "name those to consume from in `queues`, and declare "
+                       "them with `skirnir setup-amqp`");
     else if (strcmp(said.native, "405") == 0 || is_exclusive)
         skr_fail(error, SKR_REFUSED, SKR_RECONNECT,
                  "queue %.80s in vhost %.40s is in exclusive use by another "
@@ -55,13 +60,7 @@ static enum skr_code
 make_exchange(struct rabbit_broker *broker, struct skr_error *error)
 {
     const struct rabbit_settings *settings = &broker->settings;
-    const struct skr_declaration declaration = {
-        .kind = SKR_DECLARE_EXCHANGE,
-        .name = settings->exchange,
-        .type = settings->exchange_type == NULL ? "fanout"
-                                                : settings->exchange_type,
-        .durable = true,
-    };
+    const struct skr_declaration declaration = skr_rabbit_exchange_of(settings);
     enum skr_code code =
         look_for(broker, SKR_DECLARE_EXCHANGE, settings->exchange, error);
     if (code == SKR_MISSING)
@@ -74,16 +73,10 @@ make_exchange(struct rabbit_broker *broker, struct skr_error *error)
 
 static enum skr_code
 bind(struct rabbit_broker *broker, const struct rabbit_queue *queue,
-     const char *key, struct skr_error *error)
+     size_t index, struct skr_error *error)
 {
-    const struct skr_declaration declaration = {
-        .kind = SKR_DECLARE_BINDING,
-        .exchange = broker->settings.exchange,
-        .queue = queue->name,
-        .binding_key = key,
-        .arguments = queue->binding_arguments.items,
-        .argument_count = queue->binding_arguments.count,
-    };
+    const struct skr_declaration declaration =
+        skr_rabbit_binding_of(&broker->settings, queue, index);
     enum skr_code code = skr_rabbit_declare(&broker->base, &declaration, error);
     if (code != SKR_OK)
         skr_error_prefix(error, "binding %.60s to %.60s in vhost %.40s",
@@ -96,13 +89,7 @@ static enum skr_code
 make_queue(struct rabbit_broker *broker, const struct rabbit_queue *queue,
            struct skr_error *error)
 {
-    const struct skr_declaration declaration = {
-        .kind = SKR_DECLARE_QUEUE,
-        .name = queue->name,
-        .durable = !queue->is_transient,
-        .arguments = queue->arguments.items,
-        .argument_count = queue->arguments.count,
-    };
+    const struct skr_declaration declaration = skr_rabbit_queue_of(queue);
     return skr_rabbit_declare(&broker->base, &declaration, error);
 }
 
@@ -117,13 +104,10 @@ set_up_queue(struct rabbit_broker *broker, const struct rabbit_queue *queue,
         code = make_queue(broker, queue, error);
     if (code != SKR_OK)
         return skr_rabbit_fail_queue(broker, queue->name, error);
-    if (!settings->auto_setup || settings->exchange == NULL ||
-        settings->exchange[0] == '\0')
-        return SKR_OK;
-    if (queue->key_count == 0)
-        return bind(broker, queue, "", error);
-    for (size_t i = 0; i < queue->key_count && code == SKR_OK; i++)
-        code = bind(broker, queue, queue->binding_keys[i], error);
+    size_t bindings =
+        settings->auto_setup ? skr_rabbit_binding_count(settings, queue) : 0;
+    for (size_t i = 0; i < bindings && code == SKR_OK; i++)
+        code = bind(broker, queue, i, error);
     return code;
 }
 
@@ -133,9 +117,7 @@ skr_rabbit_queues_set_up(struct rabbit_broker *broker, struct skr_error *error)
     const struct rabbit_settings *settings = &broker->settings;
     struct skr_error trouble = {0};
     enum skr_code code = SKR_OK;
-    // The default exchange is always there, and every queue bound to it.
-    if (settings->auto_setup && settings->exchange != NULL &&
-        settings->exchange[0] != '\0')
+    if (settings->auto_setup && skr_rabbit_has_exchange(settings))
         code = make_exchange(broker, &trouble);
     for (size_t i = 0; i < settings->queue_count && code == SKR_OK; i++)
         code = set_up_queue(broker, &settings->queues[i], &trouble);

@@ -260,6 +260,7 @@ skr_rabbit_queues_read(const struct skr_url *url,
         else if (skr_text_starts_with(parameter->name, "queues["))
             code = read_queue(settings, parameter, error);
     }
+    settings->names_queues = settings->queue_count > 0;
     // As Symfony has it: a queue of the exchange's name.
     if (code == SKR_OK && settings->queue_count == 0) {
         const char *name = settings->exchange;

@@ -6,6 +6,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/url.h"
+#include "broker/rabbitmq/plan.h"
 
 #include <skirnir/rabbitmq.h>
 #include <stdlib.h>
@@ -185,16 +186,29 @@ static enum skr_code
 declare_exchange(struct rabbit_broker *broker, struct skr_error *error)
 {
     const struct rabbit_settings *settings = &broker->settings;
-    if (!settings->auto_setup || settings->exchange == NULL ||
-        settings->exchange_type == NULL)
+    if (settings->exchange == NULL || settings->exchange_type == NULL)
         return SKR_OK;
-    const struct skr_declaration declaration = {
-        .kind = SKR_DECLARE_EXCHANGE,
-        .name = settings->exchange,
-        .type = settings->exchange_type,
-        .durable = true,
-    };
+    const struct skr_declaration declaration = skr_rabbit_exchange_of(settings);
     return skr_rabbit_declare(&broker->base, &declaration, error);
+}
+
+// A message that comes before its first consumer needs a queue to wait in. Who
+// may publish need not have the right to make one: then that is the consumer's.
+static enum skr_code
+declare_queues(struct rabbit_broker *broker, struct skr_error *error)
+{
+    struct skr_error trouble = {0};
+    if (!broker->settings.names_queues)
+        return SKR_OK;
+    enum skr_code code = skr_rabbit_queues_set_up(broker, &trouble);
+    if (code == SKR_REFUSED) {
+        skr_log(&broker->log, SKR_LOG_WARNING, "amqp.not_declared",
+                SKR_LOG_TEXT("reason", trouble.text));
+        return SKR_OK;
+    }
+    if (code != SKR_OK && error != NULL)
+        *error = trouble;
+    return code;
 }
 
 enum skr_code
@@ -241,8 +255,11 @@ rabbit_open(struct skr_broker *base, const struct skr_url *url,
         code = skr_rabbit_connect(broker, error);
     if (code == SKR_OK)
         code = await_channels(broker, error);
-    if (code == SKR_OK && !broker->consumer.is_wanted)
+    bool publishes = !options->consumes && !options->inspects;
+    if (code == SKR_OK && publishes && broker->settings.auto_setup)
         code = declare_exchange(broker, error);
+    if (code == SKR_OK && publishes && broker->settings.auto_setup)
+        code = declare_queues(broker, error);
     return code;
 }
 
@@ -281,6 +298,7 @@ const struct skr_broker_ops skr_rabbitmq_broker = {
     .outcomes = skr_rabbit_outcomes,
     .receive = skr_rabbit_receive,
     .settle = skr_rabbit_settle,
+    .plan = skr_rabbit_plan,
     .declare = skr_rabbit_declare,
     .depth = skr_rabbit_depth,
 };

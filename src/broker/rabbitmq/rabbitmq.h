@@ -120,7 +120,7 @@ skr_rabbit_look_for(struct rabbit_broker *broker,
                     enum skr_declaration_kind kind, const char *name,
                     struct skr_error *error);
 
-// queue_setup.c: makes, or looks for, what is consumed from.
+// queue_setup.c: makes, or looks for, the transport's queues.
 SKR_MUST_CHECK enum skr_code
 skr_rabbit_queues_set_up(struct rabbit_broker *broker, struct skr_error *error);
 // What the server said of a queue, with its place and the cure. error is both

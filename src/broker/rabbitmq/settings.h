@@ -20,7 +20,7 @@ struct rabbit_arguments {
     size_t count, capacity;
 };
 
-// A queue to consume from, and what auto_setup makes of it.
+// A queue of the transport, and what auto_setup makes of it.
 struct rabbit_queue {
     const char *name;
     bool is_transient;
@@ -56,6 +56,7 @@ struct rabbit_settings {
 
     struct rabbit_queue *queues;  // at least one
     size_t queue_count, queue_capacity;
+    bool names_queues;        // the DSN does, rather than convention
     uint32_t prefetch_count;  // 0: by how many receive() is asked for
     size_t prefetch_bytes;    // held here, at most
 
