@@ -173,6 +173,27 @@ skr_config_read_parameters(struct skr_config_reader *reader,
     skr_url_fini(&url);
 }
 
+struct doubt {
+    struct skr_config_reader *reader;
+    const struct skr_config_place *place;
+    const char *scheme;
+};
+
+static void
+warn_of_option(void *user, enum skr_log_level level, const char *event,
+               const struct skr_log_field *fields, size_t count)
+{
+    const struct doubt *doubt = user;
+    char excerpt[SKR_CONFIG_EXCERPT_SIZE];
+    (void)level;
+    (void)event;
+    if (count > 0)
+        skr_config_warn(doubt->reader, doubt->place,
+                        "the option '%s' means nothing to %s://",
+                        skr_config_excerpt(fields[0].text, excerpt),
+                        doubt->scheme);
+}
+
 void
 skr_config_check_broker(struct skr_config_reader *reader,
                         const struct skr_config_place *place,
@@ -190,7 +211,9 @@ skr_config_check_broker(struct skr_config_reader *reader,
     enum skr_code code = skr_transport_broker_url(transport, &text, &error);
     // A DSN that is none was told of when it was read.
     if (code == SKR_OK && skr_url_parse(text, &url, NULL) == SKR_OK) {
-        code = ops->check_url(text, &url, &error);
+        struct doubt doubt = {reader, place, transport->scheme};
+        const struct skr_log log = {.write = warn_of_option, .user = &doubt};
+        code = ops->check_url(text, &url, &log, &error);
         skr_url_fini(&url);
     }
     free(text);

@@ -66,11 +66,12 @@ struct skr_outcome {
 
 // SKR_INVALID when no broker can be at this URL, whatever the server says: an
 // option that makes no sense, a part that is missing. The error repeats no
-// password. text is what url was parsed from. Asks nobody; open() refuses the
-// same.
+// password. text is what url was parsed from. An option that is no mistake but
+// means nothing is logged as a warning, with its name in the first field. Asks
+// nobody; open() refuses, and warns of, the same.
 typedef enum skr_code
 skr_broker_check_url_fn(const char *text, const struct skr_url *url,
-                        struct skr_error *error);
+                        const struct skr_log *log, struct skr_error *error);
 // A driver parses options->url into url before open().
 // close() must be safe after an open() that failed, and never fails.
 typedef enum skr_code

@@ -63,6 +63,10 @@ MISTAKES = {
         "    orders:\n        dsn: 'amqp://guest:hunter2@mq/'  # here\n"
         "        options: {prefetch_count: few}",
         ["transports.orders", "prefetch_count=few", "a number from 1"]),
+    "path of a RabbitMQ DSN that goes on": (
+        "    orders: 'queue://default?queue_name=orders'",
+        "    orders: 'amqp://guest:hunter2@mq/a/b/c/d'  # here",
+        ["transports.orders", "a vhost and an exchange", "%2f"]),
     "unknown parameter of a mysql DSN": (
         "    default: 'sqlite:///shop.db'",
         "    default: 'mysql://shop:hunter2@db/shop?colour=red'  # here",
@@ -190,6 +194,22 @@ def test_check_names_file_line_and_key(shop, name):
             and all(word in text for word in expected)]
     assert said, result.stdout
     assert result.stdout.splitlines()[-1].startswith("1 mistake,")
+
+
+@pytest.mark.parametrize("written, name", [
+    ("'amqp://guest:hunter2@mq/?bogus=1'", "bogus"),
+    ("'amqps://guest:hunter2@mq/?connection_timeout=5'", "connection_timeout"),
+    ("{dsn: 'amqp://mq/', options: {que: {name: orders}}}", "que[name]"),
+])
+def test_an_option_that_means_nothing_is_warned_of(shop, written, name):
+    old = "'queue://default?queue_name=orders'"
+    write(shop, GOOD.replace(old, written))
+    result = shop.run("config", "check")
+    assert result.returncode == 0, result.stdout
+    said, = [line for line in result.stdout.splitlines() if name in line]
+    assert said.startswith("skirnir.yaml:7: ") and "transports.orders" in said
+    assert "means nothing to amqp" in said
+    assert "hunter2" not in result.stdout
 
 
 @pytest.mark.parametrize("command", [

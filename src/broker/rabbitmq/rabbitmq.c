@@ -275,15 +275,13 @@ rabbit_close(struct skr_broker *base)
     free(broker->headers);
 }
 
-// What has no meaning here is told by open().
 static enum skr_code
 rabbit_check_url(const char *text, const struct skr_url *url,
-                 struct skr_error *error)
+                 const struct skr_log *log, struct skr_error *error)
 {
-    const struct skr_log silent = {.write = NULL};
     struct rabbit_settings settings;
     enum skr_code code =
-        skr_rabbit_settings_read(text, url, false, &silent, &settings, error);
+        skr_rabbit_settings_read(text, url, false, log, &settings, error);
     skr_rabbit_settings_fini(&settings);
     return code;
 }

@@ -176,6 +176,11 @@ read_path(const char *text, struct rabbit_settings *settings,
     if (vhost_end > vhost)
         code = keep_path_part(settings, vhost, (size_t)(vhost_end - vhost),
                               &settings->vhost, error);
+    if (code == SKR_OK && next != NULL &&
+        memchr(next + 1, '/', (size_t)(end - next - 1)) != NULL)
+        return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
+                        "the path of the DSN has more than a vhost and an "
+                        "exchange; a slash in a name is written as %%2f");
     if (code == SKR_OK && next != NULL && end > next + 1)
         code = keep_path_part(settings, next + 1, (size_t)(end - next - 1),
                               &settings->exchange, error);
