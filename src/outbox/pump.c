@@ -334,13 +334,25 @@ wait_for_rows(struct skr_pump *pump, uint32_t timeout_ms,
 }
 
 static bool
+is_at_limit(const struct skr_pump *pump)
+{
+    return pump->options->limit > 0 && pump->finished >= pump->options->limit;
+}
+
+bool
+skr_pump_leaves_some(const struct skr_pump *pump)
+{
+    return pump->options->stop_when_empty && !is_at_limit(pump) &&
+           !skr_pump_is_over(pump) && skr_gates_are_closed(&pump->gates);
+}
+
+static bool
 is_finished(const struct skr_pump *pump)
 {
     const struct skr_relay_options *options = pump->options;
-    bool at_limit = options->limit > 0 && pump->finished >= options->limit;
     bool empty = options->stop_when_empty && !pump->may_have_more &&
                  pump->heads.count == 0;
-    return (at_limit || empty) && skr_settler_wait(pump->settler, 0);
+    return (is_at_limit(pump) || empty) && skr_settler_wait(pump->settler, 0);
 }
 
 // One turn: read if there may be something, then let outcomes come in, then

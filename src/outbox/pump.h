@@ -53,6 +53,9 @@ struct skr_pump {
 
 // Whether whoever runs the relay says that it is over.
 bool skr_pump_is_over(const struct skr_pump *pump);
+// After a run that ended since nothing more could be sent: whether messages
+// wait for a closed route.
+bool skr_pump_leaves_some(const struct skr_pump *pump);
 
 // Warns of a writer in another time zone, whose rows would be sent hours late,
 // or those that are to wait hours early. is_fresh: the newest row has just been

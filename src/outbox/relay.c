@@ -313,6 +313,11 @@ skr_relay_run(struct skr_relay *relay, struct skr_error *error)
                           ? relay->pump.stop_by_ms - skr_clock_ms()
                           : options->stop_timeout_ms;
     skr_settler_stop(&relay->settler, left_ms > 0 ? (uint32_t)left_ms : 0);
+    if (code == SKR_OK && skr_pump_leaves_some(&relay->pump))
+        code = skr_fail(error, SKR_REFUSED, SKR_GIVE_UP,
+                        "%s: not empty: messages wait for a route that is "
+                        "closed; relay.route_closed says why",
+                        options->name);
     struct skr_relay_counts counts = skr_relay_counts(relay);
     skr_log(&options->log, SKR_LOG_INFO, "relay.stopped",
             SKR_LOG_TEXT("name", options->name),

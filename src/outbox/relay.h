@@ -58,8 +58,8 @@ struct skr_relay_options {
     uint32_t in_flight;        // sent and not yet deleted: 1000
     uint64_t in_flight_bytes;  // 8 MiB
     uint32_t max_idle_ms;      // longest wait for work: 1000
-    bool stop_when_empty;      // return once nothing is due and none in flight
-    uint64_t limit;            // stop after so many messages; 0: never
+    bool stop_when_empty;  // return once nothing can be sent or is in flight
+    uint64_t limit;        // stop after so many messages; 0: never
     // Asked every turn, in standby too; true ends the run with SKR_OK. NULL:
     // never.
     bool (*is_over)(void *user);
@@ -76,8 +76,9 @@ skr_relay_new(const struct skr_relay_options *options, struct skr_relay **relay,
 void skr_relay_free(struct skr_relay *relay);
 
 // To be called once. Runs until stopped: SKR_STOPPED; or empty or at its limit:
-// SKR_OK. Trouble with database or broker is logged once and waited out with
-// back-off.
+// SKR_OK; or until nothing is left but what waits for a closed route, where it
+// was to stop when empty: SKR_REFUSED. Trouble with database or broker is
+// logged once and waited out with back-off.
 SKR_MUST_CHECK enum skr_code
 skr_relay_run(struct skr_relay *relay, struct skr_error *error);
 

@@ -122,6 +122,20 @@ def test_a_destination_that_is_away_holds_up_its_own_messages_only(shop):
     assert relay.stop() == 0
 
 
+def test_stopping_when_empty_says_what_it_could_not_send(shop):
+    configure(shop, audit_to="lost")
+    publish(shop, "orders", "order.seen", 3)
+    publish(shop, "orders", "order.placed", 3)
+    result = shop.run("relay", "orders_outbox", "--stop-when-empty")
+    assert result.returncode == 1
+    assert "orders_outbox: not empty: messages wait" in result.stderr
+    assert queued(shop, "orders") == 4
+    assert waiting(shop, "orders") == 3
+    (shop.folder / "missing").mkdir()
+    shop.check("relay", "orders_outbox", "--stop-when-empty")
+    assert waiting(shop, "orders") == 0
+
+
 def test_a_rule_for_a_transport_that_is_none_is_refused(shop):
     configure(shop)
     text = shop.config_path.read_text()
