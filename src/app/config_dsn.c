@@ -144,6 +144,8 @@ read_parameter(struct skr_config_reader *reader,
         skr_config_mistake(reader, &place, "unknown parameter; %s", suggestion);
         return;
     }
+    if (place.key->same_as != NULL)
+        place.key = skr_config_find_key(place.key->same_as);
     if (!skr_text_is_storable(parameter->value, strlen(parameter->value))) {
         skr_config_mistake(reader, &place, "the value is not UTF-8");
         return;

@@ -114,10 +114,31 @@ is_offered(const struct skr_config_key *parent,
            key->type != SKR_TYPE_IGNORED && !key->unoffered;
 }
 
+// Whether a key beside the parent has this name.
+static bool
+is_known_outside(const struct skr_config_key *parent, const char *name)
+{
+    size_t count = 0;
+    const struct skr_config_key *keys = skr_config_keys(&count);
+    size_t outside = parent == NULL
+                         ? 0
+                         : (size_t)(skr_config_key_name(parent) - parent->path);
+    for (size_t i = 0; i < count && outside > 0; i++)
+        if (strncmp(keys[i].path, parent->path, outside) == 0 &&
+            strcmp(keys[i].path + outside, name) == 0)
+            return keys[i].type != SKR_TYPE_IGNORED;
+    return false;
+}
+
 void
 skr_config_suggest(const struct skr_config_key *parent, const char *name,
                    char *text, size_t size)
 {
+    if (is_known_outside(parent, name)) {
+        snprintf(text, size, "it belongs beside '%s', not into it",
+                 skr_config_key_name(parent));
+        return;
+    }
     const char *nearest = NULL;
     size_t nearest_distance = SIZE_MAX;
     int used = snprintf(text, size, "known here:");

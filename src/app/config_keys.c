@@ -76,8 +76,7 @@ static const struct skr_config_key keys[] = {
     KEY("transports.*.options.time_zone", TEXT,
         "The same as `time_zone` of the transport; only one of the two may be "
         "given.",
-        .same_as = "transports.*.time_zone", .table_only = true,
-        .unoffered = true),
+        .same_as = "transports.*.time_zone", .table_only = true),
     KEY("transports.*.options.queue", MAP,
         "The queue, in the way of `amqp://`: so that a project can change "
         "from one to the other by its DSN alone.",

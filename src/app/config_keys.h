@@ -95,8 +95,8 @@ const char *skr_config_key_name(const struct skr_config_key *key);
 // distance is nearer.
 bool
 skr_config_is_near(const char *name, const char *candidate, size_t *distance);
-// "did you mean 'delay'?" or "known here: delay, max_delay", for a name that
-// is not a child of parent.
+// "did you mean 'delay'?", "known here: delay, max_delay" or "it belongs beside
+// 'options', not into it", for a name that is not a child of parent.
 void skr_config_suggest(const struct skr_config_key *parent, const char *name,
                         char *text, size_t size);
 

@@ -45,7 +45,15 @@ static const struct config_case config_cases[] = {
      "4: transports.outbox.options.tabel_name: unknown key; did you mean "
      "'table_name'?\n"
      "4: transports.outbox.options.exchange: unknown key; known here: "
-     "table_name, queue_name, redeliver_timeout, auto_setup\n"},
+     "table_name, queue_name, redeliver_timeout, auto_setup, time_zone\n"},
+    {OUTBOX "    options: {in_flight: 5, claim: lease}\n",
+     "4: transports.outbox.options.in_flight: unknown key; it belongs beside "
+     "'options', not into it\n"
+     "4: transports.outbox.options.claim: unknown key; it belongs beside "
+     "'options', not into it\n"},
+    {"transports: {a: 'queue://default?on_success=keep'}\n",
+     "1: transports.a?on_success: unknown parameter; it belongs beside "
+     "'options', not into it\n"},
     {"framework:\n  messenger:\n    transport: {}\n",
      "3: framework.messenger.transport: unknown key; did you mean "
      "'transports'?\n"},
@@ -167,9 +175,9 @@ static const struct config_case config_cases[] = {
     {"transports: {a: 'queue://default?queue_name=a&queue_name=b&queue=c'}\n",
      "1: transports.a: the parameter 'queue_name' stands twice in the DSN\n"
      "1: transports.a?queue: unknown parameter; known here: table_name, "
-     "queue_name, redeliver_timeout, auto_setup\n"},
-    {"transports: {a: 'amqp://h?a=1&a=2&b[]=1&b[]=2'}\n",
-     "1: transports.a: the parameter 'a' stands twice in the DSN\n"},
+     "queue_name, redeliver_timeout, auto_setup, time_zone\n"},
+    {"transports: {a: 'amqp://h?vhost=1&vhost=2&queues[]=1&queues[]=2'}\n",
+     "1: transports.a: the parameter 'vhost' stands twice in the DSN\n"},
     {"databases: {default: 'sqlite:///a?busy_timeout=1&busy_timeout=2'}\n",
      "1: databases.default: the parameter 'busy_timeout' stands twice in the "
      "DSN\n"},

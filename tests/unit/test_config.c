@@ -217,6 +217,18 @@ test_a_queue_is_named_in_the_way_of_amqp_too(void **state)
 }
 
 static void
+test_a_dsn_may_say_the_time_zone(void **state)
+{
+    (void)state;
+    struct skr_config *config = parse_clean(
+        "databases: {default: 'sqlite:///a'}\n"
+        "transports: {orders: 'queue://default?time_zone=%2B02:00'}\n");
+    assert_string_equal(config->transports[0].name, "orders");
+    assert_string_equal(config->transports[0].time_zone, "+02:00");
+    skr_config_free(config);
+}
+
+static void
 test_the_environment_is_filled_in_anywhere_in_a_value(void **state)
 {
     (void)state;
@@ -456,6 +468,7 @@ main(void)
         TEST(a_transport_that_is_not_configured_is_named),
         TEST(a_database_without_a_driver_is_a_warning),
         TEST(a_queue_is_named_in_the_way_of_amqp_too),
+        TEST(a_dsn_may_say_the_time_zone),
         TEST(the_environment_is_filled_in_anywhere_in_a_value),
         TEST(sizes_are_read_with_their_units),
         TEST(anchors_and_merge_keys_share_settings),
