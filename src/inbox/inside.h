@@ -57,7 +57,7 @@ struct hooks {
 enum job_state {
     JOB_READY,     // to be handled
     JOB_HELD,      // to be handled outside, when others have been recorded
-    JOB_ADMITTED,  // handled in a transaction that is not committed yet
+    JOB_ADMITTED,  // recorded in a transaction that is not committed yet
     JOB_SKIPPED,   // a duplicate in a transaction that is not committed yet
     JOB_OVER,      // dealt with: to be acknowledged
     JOB_RETRY,     // to be delivered again later
@@ -141,7 +141,10 @@ struct skr_consumer {
     size_t most;          // so many at once find time; at least 1
     uint64_t taken;       // deliveries that were dealt with
     size_t alone_left;    // so many are handled each by itself, after trouble
-    uint32_t random;      // moves retries apart
+    // So many batches are recorded message by message, since there were
+    // duplicates.
+    size_t apart_left;
+    uint32_t random;  // moves retries apart
 };
 
 // connect.c
@@ -225,6 +228,8 @@ bool
 skr_sql_handler_is_broken(const struct skr_sql_handler *handler,
                           struct skr_tx tx, const struct skr_error *reason);
 skr_handler_fn skr_sql_handler_run;  // user is the handler
+// Whether it runs procedures, which may end the transaction.
+bool skr_sql_handler_calls(const struct skr_sql_handler *handler);
 
 // decode.c
 

@@ -120,6 +120,8 @@ read_word(struct reader *reader)
             check_first_word(reader->at, length, reader->error);
         if (code != SKR_OK)
             return code;
+        reader->parsed->calls =
+            length == 4 && strncasecmp(reader->at, "CALL", 4) == 0;
     }
     reader->has_word = true;
     skr_text_add(&reader->sql, reader->at, length);

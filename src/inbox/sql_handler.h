@@ -25,6 +25,8 @@ struct skr_sql_template {
     char *sql;  // parameters as the dialect writes them
     enum skr_sql_parameter parameters[SKR_SQL_MAX_PARAMETERS];
     size_t count;
+    // It calls a procedure, which may commit on its own.
+    bool calls;
 };
 
 // Checks one statement and finds its parameters outside of strings, quoted

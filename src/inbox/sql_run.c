@@ -68,6 +68,15 @@ skr_sql_handler_new(const struct skr_dialect *dialect,
     return SKR_OK;
 }
 
+bool
+skr_sql_handler_calls(const struct skr_sql_handler *handler)
+{
+    for (size_t i = 0; i < handler->count; i++)
+        if (handler->templates[i].calls)
+            return true;
+    return false;
+}
+
 void
 skr_sql_handler_free(struct skr_sql_handler *handler)
 {

@@ -6,6 +6,11 @@
 #include "base/failpoint.h"
 #include "inbox/inside.h"
 
+enum {
+    ADMITTED_AT_ONCE = 64,
+    APART_AFTER_DUPLICATES = 16,
+};
+
 static enum skr_code
 admit(struct skr_consumer *consumer, struct job *job, struct skr_error *error)
 {
@@ -23,6 +28,91 @@ admit(struct skr_consumer *consumer, struct job *job, struct skr_error *error)
     if (code == SKR_OK)
         job->state = JOB_ADMITTED;
     return code;
+}
+
+// Whether it may be recorded before others are handled: if one of those ended
+// the transaction, this one would be recorded and never handled. SQL that calls
+// no procedure cannot.
+static bool
+can_wait_recorded(const struct job *job)
+{
+    return job->has_id && !job->is_spent && !job->was_run &&
+           job->handler->sql != NULL &&
+           !skr_sql_handler_calls(job->handler->sql);
+}
+
+static bool
+may_admit_together(struct skr_consumer *consumer, const struct job *jobs,
+                   size_t count)
+{
+    if (count < 2 || consumer->hooks.count > 0)
+        return false;
+    if (consumer->apart_left > 0) {
+        consumer->apart_left--;
+        return false;
+    }
+    for (size_t i = 0; i < count; i++)
+        if (jobs[i].state == JOB_READY && !can_wait_recorded(&jobs[i]))
+            return false;
+    return true;
+}
+
+static enum skr_code
+admit_all(struct skr_consumer *consumer, struct job *jobs, size_t count,
+          struct skr_error *error)
+{
+    struct skr_admission all[ADMITTED_AT_ONCE];
+    enum skr_code code = SKR_OK;
+    size_t found = 0;
+    for (size_t i = 0; i < count && code == SKR_OK; i++) {
+        if (jobs[i].state == JOB_READY) {
+            all[found++] =
+                (struct skr_admission){.id = jobs[i].delivery.message.id,
+                                       .message_name = jobs[i].recorded_name};
+            jobs[i].state = JOB_ADMITTED;
+        }
+        if (found < ADMITTED_AT_ONCE && i + 1 < count)
+            continue;
+        code = skr_deduplication_admit_all(consumer->deduplication,
+                                           skr_db_tx(consumer->db), all, found,
+                                           error);
+        found = 0;
+    }
+    return code;
+}
+
+// Where there are no duplicates, which is the rule, a batch is recorded in a
+// few round trips. Where there are, nothing has happened yet, and it begins
+// again to be recorded message by message.
+static enum skr_code
+admit_together(struct skr_consumer *consumer, struct job *jobs, size_t count,
+               struct skr_error *error)
+{
+    if (!may_admit_together(consumer, jobs, count))
+        return SKR_OK;
+    enum skr_code code = admit_all(consumer, jobs, count, error);
+    if (code != SKR_DUPLICATE)
+        return code;
+    consumer->apart_left = APART_AFTER_DUPLICATES;
+    for (size_t i = 0; i < count; i++)
+        if (jobs[i].state == JOB_ADMITTED)
+            jobs[i].state = JOB_READY;
+    skr_error_clear(error);
+    skr_db_rollback(consumer->db);
+    return skr_db_begin(consumer->db, SKR_BEGIN_GUARDED, error);
+}
+
+// Recorded with others, and not handled after all.
+static enum skr_code
+take_back(struct skr_consumer *consumer, struct job *job,
+          struct skr_error *error)
+{
+    if (job->state != JOB_ADMITTED)
+        return SKR_OK;
+    job->state = JOB_READY;
+    return skr_deduplication_forget(consumer->deduplication,
+                                    skr_db_tx(consumer->db),
+                                    job->delivery.message.id, error);
 }
 
 // A function that wants to try again may have met a deadlock or a connection
@@ -130,14 +220,21 @@ run_jobs(struct skr_consumer *consumer, struct job *jobs, size_t count,
     if (skr_db_begin(consumer->db, SKR_BEGIN_GUARDED, &attempt->reason) !=
         SKR_OK)
         return false;
+    attempt->step = STEP_ADMIT;
+    if (admit_together(consumer, jobs, count, &attempt->reason) != SKR_OK)
+        return false;
     for (size_t i = 0; i < count; i++) {
-        if (jobs[i].state != JOB_READY)
-            continue;
-        // The broker waits. What has run already is recorded all the same.
-        if (i > 0 && !jobs[i].was_run && skr_consumer_is_late(consumer))
+        if (jobs[i].state != JOB_READY && jobs[i].state != JOB_ADMITTED)
             continue;
         attempt->step = STEP_ADMIT;
-        if (admit(consumer, &jobs[i], &attempt->reason) != SKR_OK)
+        // The broker waits. What has run already is recorded all the same.
+        if (i > 0 && !jobs[i].was_run && skr_consumer_is_late(consumer)) {
+            if (take_back(consumer, &jobs[i], &attempt->reason) != SKR_OK)
+                return false;
+            continue;
+        }
+        if (jobs[i].state == JOB_READY &&
+            admit(consumer, &jobs[i], &attempt->reason) != SKR_OK)
             return false;
         if (jobs[i].state == JOB_ADMITTED &&
             !handle(consumer, &jobs[i], attempt))

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // The consumer: effects exactly once, and a verdict touches its own message.
 #include "consumer_world.h"
+#include "support/faulty_database.h"
 
 static void
 test_effects_happen_once_although_messages_come_twice(void **state)
@@ -437,6 +438,78 @@ test_sql_handlers_bind_the_fields_of_a_message(void **state)
     skr_test_assert_text(world->db, "SELECT number FROM effects", "1");
 }
 
+// Bodies are numbers: each is to be seen once.
+static struct skr_consumer_counts
+consume_by_sql(struct world *world)
+{
+    static const char *const statements[] = {
+        "INSERT INTO seen (body) VALUES (:body)"};
+    struct skr_consumer *consumer = open_consumer(world, NULL);
+    assert_int_equal(
+        skr_consumer_handle_sql(consumer, "order.placed", statements, 1, NULL),
+        SKR_OK);
+    run_until_empty(consumer);
+    struct skr_consumer_counts counts = skr_consumer_counts(consumer);
+    skr_consumer_close(consumer);
+    return counts;
+}
+
+static void
+make_seen(struct world *world)
+{
+    skr_test_run(world->db, "CREATE TABLE seen (body VARCHAR(99) UNIQUE)");
+}
+
+static void
+test_messages_of_sql_handlers_are_recorded_together(void **state)
+{
+    struct world *world = *state;
+    make_seen(world);
+    world->options.database = skr_faulty_database(world->database.ops);
+    publish(world, 0, 1000);
+    struct skr_consumer_counts counts = consume_by_sql(world);
+    assert_int_equal(counts.handled, 1000);
+    assert_int_equal(skr_test_number(world->db, "SELECT COUNT(*) FROM seen"),
+                     1000);
+    // One for each message is the handler's own.
+    assert_in_range(skr_faulty_runs(), 1000, 1500);
+}
+
+static void
+test_duplicates_among_messages_of_sql_handlers_are_skipped(void **state)
+{
+    struct world *world = *state;
+    make_seen(world);
+    publish(world, 0, 150);
+    publish(world, 100, 150);
+    publish(world, 0, 20);
+    struct skr_consumer_counts counts = consume_by_sql(world);
+    assert_int_equal(counts.handled, 250);
+    assert_int_equal(counts.duplicates, 70);
+    assert_int_equal(counts.failed, 0);
+    assert_int_equal(skr_test_number(world->db, "SELECT COUNT(*) FROM seen"),
+                     250);
+}
+
+static void
+test_sql_that_fails_undoes_its_own_message_only(void **state)
+{
+    struct world *world = *state;
+    make_seen(world);
+    skr_test_run(world->db, "INSERT INTO seen (body) VALUES ('37')");
+    world->options.max_retries = -1;
+    publish(world, 0, 90);
+    struct skr_consumer_counts counts = consume_by_sql(world);
+    assert_int_equal(counts.handled, 89);
+    assert_int_equal(counts.failed, 1);
+    assert_int_equal(failed_rows(world), 1);
+    assert_int_equal(skr_test_number(world->db, "SELECT COUNT(*) FROM seen"),
+                     90);
+    assert_int_equal(skr_test_number(world->db, "SELECT COUNT(*) FROM "
+                                                "message_broker_deduplication"),
+                     89);
+}
+
 static void
 test_sql_that_fails_is_retried_and_then_kept(void **state)
 {
@@ -513,6 +586,9 @@ main(void)
         TEST(test_two_consumers_share_a_queue_without_doing_anything_twice),
         TEST(test_a_handler_may_lock_the_queue_longer_than_a_lease_lasts),
         TEST(test_sql_handlers_bind_the_fields_of_a_message),
+        TEST(test_messages_of_sql_handlers_are_recorded_together),
+        TEST(test_duplicates_among_messages_of_sql_handlers_are_skipped),
+        TEST(test_sql_that_fails_undoes_its_own_message_only),
         TEST(test_sql_that_fails_is_retried_and_then_kept),
         TEST(test_handlers_are_checked_when_they_are_added),
     };

@@ -397,6 +397,44 @@ test_an_id_is_admitted_once_and_with_its_transaction(void **state)
     skr_deduplication_free(table);
 }
 
+static void
+test_many_ids_are_admitted_together_or_not_at_all(void **state)
+{
+    enum { COUNT = 87 };
+    struct fixture *fixture = *state;
+    struct skr_deduplication *table = NULL;
+    struct skr_admission all[COUNT];
+    struct skr_db *db = fixture->db;
+    struct skr_tx tx = skr_db_tx(db);
+    assert_int_equal(
+        skr_deduplication_new(skr_db_dialect(db), NULL, &table, NULL), SKR_OK);
+    assert_int_equal(skr_deduplication_create(table, db, NULL), SKR_OK);
+    for (size_t i = 0; i < COUNT; i++)
+        all[i] = (struct skr_admission){.id = {{9, (unsigned char)i}},
+                                        .message_name = "order.placed"};
+    assert_int_equal(skr_db_begin(db, SKR_BEGIN_WRITE, NULL), SKR_OK);
+    assert_int_equal(skr_deduplication_admit_all(table, tx, all, COUNT, NULL),
+                     SKR_OK);
+    assert_int_equal(skr_db_commit(db, NULL), SKR_OK);
+    assert_int_equal(count_rows(fixture, "message_broker_deduplication"),
+                     COUNT);
+    // One that is there already, and one that is among them twice.
+    for (size_t old = 0; old < 2; old++) {
+        for (size_t i = 0; i < COUNT; i++)
+            all[i].id.bytes[0] = 10;
+        all[COUNT - 2].id.bytes[0] = old == 0 ? 9 : 10;
+        all[COUNT - 2].id.bytes[1] = old == 0 ? 3 : COUNT - 1;
+        assert_int_equal(skr_db_begin(db, SKR_BEGIN_WRITE, NULL), SKR_OK);
+        assert_int_equal(
+            skr_deduplication_admit_all(table, tx, all, COUNT, NULL),
+            SKR_DUPLICATE);
+        skr_db_rollback(db);
+        assert_int_equal(count_rows(fixture, "message_broker_deduplication"),
+                         COUNT);
+    }
+    skr_deduplication_free(table);
+}
+
 int
 main(void)
 {
@@ -412,6 +450,7 @@ main(void)
         TEST(test_a_lease_that_ran_out_is_found_without_a_sweep),
         TEST(test_a_malformed_row_can_be_claimed_and_removed),
         TEST(test_an_id_is_admitted_once_and_with_its_transaction),
+        TEST(test_many_ids_are_admitted_together_or_not_at_all),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -25,9 +25,11 @@ static const struct skr_schema schema = {
 
 static const char check_sql[] =
     "SELECT message_id, message_name, processed_at FROM {table} LIMIT 0";
-static const char admit_sql[] =
-    "INSERT INTO {table} (message_id, message_name, processed_at) "
-    "VALUES (?, ?, {now}) {insert_once}";
+// Parameters: id, name, so often as there are rows.
+static const char admit_start[] =
+    "INSERT INTO {table} (message_id, message_name, processed_at) VALUES ";
+static const char admit_row[] = "(?, ?, {now})";
+static const char admit_end[] = " {insert_once}";
 static const char find_sql[] = "SELECT 1 FROM {table} WHERE message_id = ?";
 // Parameters: time, seconds, rows.
 static const char find_old_sql[] =
@@ -38,12 +40,16 @@ static const char count_old_sql[] =
     "SELECT COUNT(*) FROM {table} WHERE processed_at < {now_minus}";
 static const char forget_sql[] = "DELETE FROM {table} WHERE message_id = ?";
 
+// So many rows at a time, so that few texts are prepared.
+static const size_t admit_sizes[] = {64, 16, 4, 1};
+enum { ADMIT_SIZES = SKR_COUNT_OF(admit_sizes), MOST_AT_ONCE = 64 };
+
 struct skr_deduplication {
     struct skr_arena arena;
     const struct skr_dialect *dialect;
     const char *name;
     const char *check_sql;
-    const char *admit_sql;
+    const char *admit_sql[ADMIT_SIZES];
     const char *find_sql;
     const char *forget_sql;
     const char *find_old_sql;
@@ -51,13 +57,32 @@ struct skr_deduplication {
 };
 
 static bool
+fill_admit(struct skr_deduplication *table, size_t which)
+{
+    const struct skr_word words[] = {{"table", table->name}};
+    struct skr_text text = {0};
+    skr_text_add_string(&text, admit_start);
+    for (size_t i = 0; i < admit_sizes[which]; i++) {
+        skr_text_add_string(&text, i == 0 ? "" : ", ");
+        skr_text_add_string(&text, admit_row);
+    }
+    skr_text_add_string(&text, admit_end);
+    if (!text.broken)
+        table->admit_sql[which] =
+            skr_sql_fill(table->dialect, &table->arena, text.bytes, words, 1);
+    skr_text_fini(&text);
+    return table->admit_sql[which] != NULL;
+}
+
+static bool
 fill(struct skr_deduplication *table)
 {
     const struct skr_word words[] = {{"table", table->name}};
+    for (size_t i = 0; i < ADMIT_SIZES; i++)
+        if (!fill_admit(table, i))
+            return false;
     table->check_sql =
         skr_sql_fill(table->dialect, &table->arena, check_sql, words, 1);
-    table->admit_sql =
-        skr_sql_fill(table->dialect, &table->arena, admit_sql, words, 1);
     table->find_sql =
         skr_sql_fill(table->dialect, &table->arena, find_sql, words, 1);
     table->forget_sql =
@@ -66,9 +91,9 @@ fill(struct skr_deduplication *table)
         skr_sql_fill(table->dialect, &table->arena, find_old_sql, words, 1);
     table->count_old_sql =
         skr_sql_fill(table->dialect, &table->arena, count_old_sql, words, 1);
-    return table->check_sql != NULL && table->admit_sql != NULL &&
-           table->find_sql != NULL && table->forget_sql != NULL &&
-           table->find_old_sql != NULL && table->count_old_sql != NULL;
+    return table->check_sql != NULL && table->find_sql != NULL &&
+           table->forget_sql != NULL && table->find_old_sql != NULL &&
+           table->count_old_sql != NULL;
 }
 
 enum skr_code
@@ -153,33 +178,59 @@ skr_deduplication_has_room(const char *message_name)
     return true;
 }
 
+static enum skr_code
+admit_rows(const struct skr_deduplication *table, struct skr_tx tx,
+           const struct skr_admission *rows, size_t which,
+           struct skr_error *error)
+{
+    struct skr_value values[2 * MOST_AT_ONCE];
+    size_t count = admit_sizes[which];
+    uint64_t affected = 0;
+    for (size_t i = 0; i < count; i++) {
+        if (!skr_deduplication_has_room(rows[i].message_name))
+            return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
+                            "the name of a message has at most %d characters",
+                            SKR_DEDUPLICATION_NAME_LENGTH);
+        // Bound as bytes: a text that is cut to 16 of them would make two
+        // messages count as one.
+        values[2 * i] =
+            skr_bind_blob(rows[i].id.bytes, sizeof(rows[i].id.bytes));
+        values[2 * i + 1] = skr_bind_text(rows[i].message_name);
+    }
+    enum skr_code code = skr_tx_run(tx,
+                                    &(struct skr_statement){
+                                        .sql = table->admit_sql[which],
+                                        .values = values,
+                                        .value_count = 2 * count,
+                                        .affected = &affected,
+                                    },
+                                    error);
+    if (code == SKR_OK && affected < count)
+        return skr_fail(error, SKR_DUPLICATE, SKR_GIVE_UP,
+                        "the message was processed before");
+    return code;
+}
+
 enum skr_code
 skr_deduplication_admit(const struct skr_deduplication *table, struct skr_tx tx,
                         struct skr_id id, const char *message_name,
                         struct skr_error *error)
 {
-    if (!skr_deduplication_has_room(message_name))
-        return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
-                        "the name of a message has at most %d characters",
-                        SKR_DEDUPLICATION_NAME_LENGTH);
-    uint64_t affected = 0;
-    const struct skr_value values[] = {
-        // Bound as bytes: a text that is cut to 16 of them would make two
-        // messages count as one.
-        skr_bind_blob(id.bytes, sizeof(id.bytes)),
-        skr_bind_text(message_name),
-    };
-    enum skr_code code = skr_tx_run(tx,
-                                    &(struct skr_statement){
-                                        .sql = table->admit_sql,
-                                        .values = values,
-                                        .value_count = SKR_COUNT_OF(values),
-                                        .affected = &affected,
-                                    },
-                                    error);
-    if (code == SKR_OK && affected == 0)
-        return skr_fail(error, SKR_DUPLICATE, SKR_GIVE_UP,
-                        "the message was processed before");
+    const struct skr_admission row = {.id = id, .message_name = message_name};
+    return admit_rows(table, tx, &row, ADMIT_SIZES - 1, error);
+}
+
+enum skr_code
+skr_deduplication_admit_all(const struct skr_deduplication *table,
+                            struct skr_tx tx, const struct skr_admission *all,
+                            size_t count, struct skr_error *error)
+{
+    enum skr_code code = SKR_OK;
+    size_t done = 0;
+    for (size_t which = 0; which < ADMIT_SIZES; which++)
+        for (; code == SKR_OK && count - done >= admit_sizes[which];
+             done += admit_sizes[which])
+            code = admit_rows(table, tx, &all[done], which, error);
     return code;
 }
 

@@ -41,6 +41,19 @@ skr_deduplication_admit(const struct skr_deduplication *table, struct skr_tx tx,
                         struct skr_id id, const char *message_name,
                         struct skr_error *error);
 
+struct skr_admission {
+    struct skr_id id;
+    const char *message_name;
+};
+
+// Inserts all of them, in a few statements. SKR_DUPLICATE: one is recorded
+// already, or is among them twice; what became of the others is unknown, and
+// the transaction is to be rolled back.
+SKR_MUST_CHECK enum skr_code
+skr_deduplication_admit_all(const struct skr_deduplication *table,
+                            struct skr_tx tx, const struct skr_admission *all,
+                            size_t count, struct skr_error *error);
+
 // Whether the id is recorded, for those who want to know before they begin.
 SKR_MUST_CHECK enum skr_code
 skr_deduplication_find(const struct skr_deduplication *table, struct skr_tx tx,
