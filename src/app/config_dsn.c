@@ -5,6 +5,7 @@
 #include "app/drivers.h"
 #include "app/transports.h"
 #include "base/error.h"
+#include "base/text.h"
 #include "base/url.h"
 #include "broker/broker.h"
 #include "db/db.h"
@@ -16,15 +17,6 @@
 static const char *const other_transports[] = {"amqp", "amqps", "kafka"};
 static const char *const other_databases[] = {
     "sqlite", "mysql", "mariadb", "pgsql", "postgresql", "postgres"};
-
-static bool
-is_among(const char *word, const char *const *words, size_t count)
-{
-    for (size_t i = 0; i < count; i++)
-        if (strcmp(words[i], word) == 0)
-            return true;
-    return false;
-}
 
 static bool
 parse(struct skr_config_reader *reader, const struct skr_config_place *place,
@@ -71,7 +63,8 @@ check_database(struct skr_config_reader *reader,
             skr_config_mistake(reader, place, "%s", error.text);
         return;
     }
-    if (is_among(scheme, other_databases, SKR_COUNT_OF(other_databases)))
+    if (skr_text_is_among(scheme, other_databases,
+                          SKR_COUNT_OF(other_databases)))
         skr_config_warn(reader, place,
                         "this build has no driver for %s:// (it has: %s)",
                         scheme, skr_driver_databases());
@@ -92,8 +85,8 @@ decide_kind(struct skr_config_reader *reader,
         transport->kind = SKR_TRANSPORT_OUTBOX;
     else if (strcmp(transport->scheme, "queue") == 0)
         transport->kind = SKR_TRANSPORT_QUEUE;
-    else if (!is_among(transport->scheme, other_transports,
-                       SKR_COUNT_OF(other_transports)))
+    else if (!skr_text_is_among(transport->scheme, other_transports,
+                                SKR_COUNT_OF(other_transports)))
         skr_config_warn(reader, place,
                         "%s:// is unknown, so that nothing can use this "
                         "transport; doctrine, queue, ordered-doctrine, amqp, "

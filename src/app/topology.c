@@ -25,15 +25,6 @@ struct reader {
     struct skr_error *error;
 };
 
-static bool
-is_among(const char *word, const char *const *words, size_t count)
-{
-    for (size_t i = 0; i < count; i++)
-        if (strcmp(words[i], word) == 0)
-            return true;
-    return false;
-}
-
 static const char *
 text_of(const struct skr_yaml_node *node, const char *key, const char *fallback)
 {
@@ -66,14 +57,15 @@ read_number(const char *text, int64_t *number)
 bool
 skr_topology_is_exchange_type(const char *word)
 {
-    return is_among(word, exchange_types, SKR_COUNT_OF(exchange_types));
+    return skr_text_is_among(word, exchange_types,
+                             SKR_COUNT_OF(exchange_types));
 }
 
 static bool
 must_be_number(const char *argument)
 {
-    return is_among(argument, numeric_arguments,
-                    SKR_COUNT_OF(numeric_arguments));
+    return skr_text_is_among(argument, numeric_arguments,
+                             SKR_COUNT_OF(numeric_arguments));
 }
 
 const char *

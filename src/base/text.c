@@ -182,6 +182,15 @@ skr_text_ends_with(const char *text, const char *suffix)
 }
 
 bool
+skr_text_is_among(const char *word, const char *const *words, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        if (strcmp(words[i], word) == 0)
+            return true;
+    return false;
+}
+
+bool
 skr_text_number(const char *text, int64_t least, int64_t most, int64_t *number)
 {
     const char *digits = text[0] == '-' ? text + 1 : text;

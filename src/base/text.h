@@ -42,6 +42,9 @@ bool skr_text_is_identifier(const char *text);
 bool skr_text_starts_with(const char *text, const char *prefix);
 bool skr_text_ends_with(const char *text, const char *suffix);
 
+bool
+skr_text_is_among(const char *word, const char *const *words, size_t count);
+
 // A whole number in decimal digits and nothing else, within bounds.
 bool
 skr_text_number(const char *text, int64_t least, int64_t most, int64_t *number);

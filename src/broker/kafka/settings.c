@@ -46,15 +46,6 @@ static const char *const forced[] = {
     "metadata.broker.list",
 };
 
-static bool
-is_among(const char *word, const char *const *words, size_t count)
-{
-    for (size_t i = 0; i < count; i++)
-        if (strcmp(words[i], word) == 0)
-            return true;
-    return false;
-}
-
 bool
 skr_kafka_is_topic(const char *text)
 {
@@ -104,8 +95,8 @@ read_switch(const struct skr_url *url, const char *name, bool *value,
     const char *text = skr_url_find(url, name);
     if (text == NULL)
         return SKR_OK;
-    *value = is_among(text, yes, SKR_COUNT_OF(yes));
-    if (*value || is_among(text, no, SKR_COUNT_OF(no)))
+    *value = skr_text_is_among(text, yes, SKR_COUNT_OF(yes));
+    if (*value || skr_text_is_among(text, no, SKR_COUNT_OF(no)))
         return SKR_OK;
     return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
                     "%s=%.40s in the DSN: true or false is needed", name, text);
@@ -324,10 +315,11 @@ set_properties(const struct skr_url *url, struct kafka_settings *settings,
     enum skr_code code = SKR_OK;
     for (size_t i = 0; i < url->parameter_count && code == SKR_OK; i++) {
         const char *name = url->parameters[i].name;
-        if (is_among(name, own_parameters, SKR_COUNT_OF(own_parameters)) ||
+        if (skr_text_is_among(name, own_parameters,
+                              SKR_COUNT_OF(own_parameters)) ||
             skr_text_starts_with(name, "topics["))
             continue;
-        if (is_among(name, forced, SKR_COUNT_OF(forced)))
+        if (skr_text_is_among(name, forced, SKR_COUNT_OF(forced)))
             return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
                             "%s in the DSN cannot be set: that no message is "
                             "lost or passed rests on it",

@@ -62,15 +62,6 @@ struct server {
     bool is_verified_by_default;
 };
 
-static bool
-is_among(const char *word, const char *const *words, size_t count)
-{
-    for (size_t i = 0; i < count; i++)
-        if (strcmp(words[i], word) == 0)
-            return true;
-    return false;
-}
-
 static enum skr_code
 check_parts(const struct skr_url *url, struct skr_error *error)
 {
@@ -84,8 +75,8 @@ check_parts(const struct skr_url *url, struct skr_error *error)
                         "pgsql://user@/shop?host=FOLDER for a local socket");
     for (size_t i = 0; i < url->parameter_count; i++) {
         const char *name = url->parameters[i].name;
-        if (!is_among(name, passed_on, SKR_COUNT_OF(passed_on)) &&
-            !is_among(name, understood, SKR_COUNT_OF(understood)))
+        if (!skr_text_is_among(name, passed_on, SKR_COUNT_OF(passed_on)) &&
+            !skr_text_is_among(name, understood, SKR_COUNT_OF(understood)))
             return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
                             "%.80s is not a parameter of a pgsql:// DSN; "
                             "sslmode, sslrootcert, sslcert, sslkey, host, "
@@ -95,7 +86,8 @@ check_parts(const struct skr_url *url, struct skr_error *error)
                             name);
     }
     const char *mode = skr_url_find(url, "sslmode");
-    if (mode != NULL && !is_among(mode, ssl_modes, SKR_COUNT_OF(ssl_modes)))
+    if (mode != NULL &&
+        !skr_text_is_among(mode, ssl_modes, SKR_COUNT_OF(ssl_modes)))
         return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
                         "sslmode is disable, allow, prefer, require, verify-ca "
                         "or verify-full, not %.80s",
