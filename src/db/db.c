@@ -36,6 +36,16 @@ skr_bind_blob(const void *bytes, size_t size)
 }
 
 enum skr_code
+skr_db_keep_number(const struct skr_value *columns, size_t count, void *user,
+                   struct skr_error *error)
+{
+    (void)count;
+    (void)error;
+    *(int64_t *)user = columns[0].kind == SKR_INTEGER ? columns[0].integer : 0;
+    return SKR_OK;
+}
+
+enum skr_code
 skr_db_open(const struct skr_db_ops *ops, const char *url, struct skr_db **db,
             struct skr_error *error)
 {

@@ -210,6 +210,10 @@ SKR_MUST_CHECK enum skr_code
 skr_db_follow(struct skr_db *db, const char *table, const char *queue,
               struct skr_error *error);
 
+// For each_row: keeps the first column, a whole number, in the int64_t that
+// user points to; 0 where it is NULL.
+skr_row_fn skr_db_keep_number;
+
 // Fetches one row's columns into an array, copied as integers or into the
 // arena. found is false, and columns untouched, when there is no row.
 struct skr_arena;

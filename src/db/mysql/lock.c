@@ -42,16 +42,6 @@ skr_mysql_lock_name(const char *database, const char *name,
              (unsigned long long)hash.high, (unsigned long long)hash.low);
 }
 
-static enum skr_code
-keep_number(const struct skr_value *columns, size_t count, void *user,
-            struct skr_error *error)
-{
-    (void)count;
-    (void)error;
-    *(int64_t *)user = columns[0].kind == SKR_INTEGER ? columns[0].integer : 0;
-    return SKR_OK;
-}
-
 // The first column of the first row; 0 for NULL or none.
 static enum skr_code
 ask(struct skr_mysql *mysql, const char *sql, const struct skr_value *values,
@@ -62,7 +52,7 @@ ask(struct skr_mysql *mysql, const char *sql, const struct skr_value *values,
                       &(struct skr_statement){.sql = sql,
                                               .values = values,
                                               .value_count = count,
-                                              .each_row = keep_number,
+                                              .each_row = skr_db_keep_number,
                                               .user = number},
                       error);
 }

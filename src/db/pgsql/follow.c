@@ -168,32 +168,26 @@ skr_pgsql_is_for_us(const struct skr_pgsql_followed *followed,
 }
 
 static enum skr_code
-keep_flag(const struct skr_value *columns, size_t count, void *user,
-          struct skr_error *error)
-{
-    (void)count;
-    (void)error;
-    *(bool *)user = columns[0].integer != 0;
-    return SKR_OK;
-}
-
-static enum skr_code
 call(struct skr_pgsql *pgsql, const char *sql, bool *answer,
      struct skr_error *error)
 {
+    int64_t number = 0;
     const struct skr_value values[] = {
         skr_bind_text(pgsql->followed.place),
         skr_bind_text(pgsql->followed.queue),
     };
-    return skr_pgsql_run(pgsql->connection, pgsql,
-                         &(struct skr_statement){
-                             .sql = sql,
-                             .values = values,
-                             .value_count = SKR_COUNT_OF(values),
-                             .each_row = keep_flag,
-                             .user = answer,
-                         },
-                         error);
+    enum skr_code code = skr_pgsql_run(pgsql->connection, pgsql,
+                                       &(struct skr_statement){
+                                           .sql = sql,
+                                           .values = values,
+                                           .value_count = SKR_COUNT_OF(values),
+                                           .each_row = skr_db_keep_number,
+                                           .user = &number,
+                                       },
+                                       error);
+    if (code == SKR_OK)
+        *answer = number != 0;
+    return code;
 }
 
 enum skr_code

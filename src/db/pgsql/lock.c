@@ -68,16 +68,6 @@ key_of(const char *name)
 }
 
 static enum skr_code
-keep_number(const struct skr_value *columns, size_t count, void *user,
-            struct skr_error *error)
-{
-    (void)count;
-    (void)error;
-    *(int64_t *)user = columns[0].integer;
-    return SKR_OK;
-}
-
-static enum skr_code
 ask(struct skr_pgsql *pgsql, const char *sql, const struct skr_value *key,
     int64_t *number, struct skr_error *error)
 {
@@ -86,7 +76,7 @@ ask(struct skr_pgsql *pgsql, const char *sql, const struct skr_value *key,
                              .sql = sql,
                              .values = key,
                              .value_count = key == NULL ? 0 : 1,
-                             .each_row = keep_number,
+                             .each_row = skr_db_keep_number,
                              .user = number,
                          },
                          error);

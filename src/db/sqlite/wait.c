@@ -11,21 +11,11 @@
 enum { LEAST_PAUSE_MS = 1, MOST_PAUSE_MS = 50, LINGER_MS = 200 };
 
 static enum skr_code
-keep_number(const struct skr_value *columns, size_t count, void *user,
-            struct skr_error *error)
-{
-    (void)count;
-    (void)error;
-    *(int64_t *)user = columns[0].integer;
-    return SKR_OK;
-}
-
-static enum skr_code
 look(struct skr_sqlite *sqlite, bool *changed, struct skr_error *error)
 {
     int64_t version = 0;
     const struct skr_statement statement = {.sql = "PRAGMA data_version",
-                                            .each_row = keep_number,
+                                            .each_row = skr_db_keep_number,
                                             .user = &version};
     enum skr_code code =
         skr_sqlite_run(sqlite->connection, &sqlite->cache, &statement, error);
