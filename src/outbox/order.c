@@ -120,18 +120,20 @@ chain(struct skr_order_entry *entry, uint64_t ticket,
     entry->length++;
 }
 
-enum skr_code
-skr_order_add(struct skr_order *order, uint64_t partition, uint64_t ticket,
-              enum skr_order_place *place, uint64_t *before,
-              struct skr_error *error)
+// What is left behind blocks the partition, and so does being read from its
+// head, which may begin a chain all the same.
+static enum skr_code
+take(struct skr_order *order, uint64_t partition, uint64_t ticket, bool resumes,
+     enum skr_order_place *place, uint64_t *before, struct skr_error *error)
 {
     struct skr_order_entry *entry = NULL;
     enum skr_code code = find_or_make(order, partition, &entry, error);
     if (code != SKR_OK)
         return code;
-    if (entry->length == SKR_ORDER_LONGEST_CHAIN)
-        entry->is_blocked = true;
-    if (entry->is_blocked)
+    bool is_full = entry->length == SKR_ORDER_LONGEST_CHAIN;
+    bool is_left = is_full || (entry->is_blocked && !resumes);
+    entry->is_blocked = entry->is_blocked || is_full || resumes;
+    if (is_left)
         *place = SKR_ORDER_LEFT;
     else
         chain(entry, ticket, place, before);
@@ -139,20 +141,19 @@ skr_order_add(struct skr_order *order, uint64_t partition, uint64_t ticket,
 }
 
 enum skr_code
+skr_order_add(struct skr_order *order, uint64_t partition, uint64_t ticket,
+              enum skr_order_place *place, uint64_t *before,
+              struct skr_error *error)
+{
+    return take(order, partition, ticket, false, place, before, error);
+}
+
+enum skr_code
 skr_order_resume(struct skr_order *order, uint64_t partition, uint64_t ticket,
                  enum skr_order_place *place, uint64_t *before,
                  struct skr_error *error)
 {
-    struct skr_order_entry *entry = NULL;
-    enum skr_code code = find_or_make(order, partition, &entry, error);
-    if (code != SKR_OK)
-        return code;
-    entry->is_blocked = true;
-    if (entry->length == SKR_ORDER_LONGEST_CHAIN)
-        *place = SKR_ORDER_LEFT;
-    else
-        chain(entry, ticket, place, before);
-    return SKR_OK;
+    return take(order, partition, ticket, true, place, before, error);
 }
 
 enum skr_code
