@@ -21,6 +21,16 @@ fill_index(const struct skr_dialect *dialect, struct skr_arena *arena,
                         SKR_COUNT_OF(words));
 }
 
+// sql as it was filled: NULL where memory is out, "" where nothing is to do.
+static enum skr_code
+give(const char *sql, skr_sql_text_fn *each, void *user,
+     struct skr_error *error)
+{
+    if (sql == NULL)
+        return skr_fail_memory(error);
+    return sql[0] == '\0' ? SKR_OK : each(sql, user, error);
+}
+
 static enum skr_code
 write_table(const struct skr_schema *schema, const struct skr_dialect *dialect,
             const char *table, struct skr_arena *arena, skr_sql_text_fn *each,
@@ -51,9 +61,7 @@ write_table(const struct skr_schema *schema, const struct skr_dialect *dialect,
                                    "    {columns}{inline_indexes}\n"
                                    "){table_options}",
                                    words, SKR_COUNT_OF(words));
-    if (sql == NULL)
-        return skr_fail_memory(error);
-    return each(sql, user, error);
+    return give(sql, each, user, error);
 }
 
 static enum skr_code
@@ -86,14 +94,10 @@ skr_schema_write(const struct skr_schema *schema,
         return code;
     }
     code = write_table(schema, dialect, table, &arena, each, user, error);
-    for (size_t i = 0; code == SKR_OK && i < schema->index_count; i++) {
-        const char *sql = fill_index(dialect, &arena, "{create_index}", table,
-                                     &schema->indexes[i]);
-        if (sql == NULL)
-            code = skr_fail_memory(error);
-        else if (sql[0] != '\0')
-            code = each(sql, user, error);
-    }
+    for (size_t i = 0; code == SKR_OK && i < schema->index_count; i++)
+        code = give(fill_index(dialect, &arena, "{create_index}", table,
+                               &schema->indexes[i]),
+                    each, user, error);
     skr_arena_fini(&arena);
     return code;
 }
@@ -281,14 +285,10 @@ add_column(struct skr_tx tx, const char *table, const struct skr_column *column,
     bool has = false;
     enum skr_code code =
         find_column(tx, words, SKR_COUNT_OF(words), &arena, &has, error);
-    for (size_t i = 0; !has && code == SKR_OK && i < SKR_COUNT_OF(steps); i++) {
-        const char *sql = skr_sql_fill(tx.ops->dialect, &arena, steps[i], words,
-                                       SKR_COUNT_OF(words));
-        if (sql == NULL)
-            code = skr_fail_memory(error);
-        else if (sql[0] != '\0')
-            code = each(sql, user, error);
-    }
+    for (size_t i = 0; !has && code == SKR_OK && i < SKR_COUNT_OF(steps); i++)
+        code = give(skr_sql_fill(tx.ops->dialect, &arena, steps[i], words,
+                                 SKR_COUNT_OF(words)),
+                    each, user, error);
     // Another may have been quicker.
     if (code != SKR_OK && code != SKR_NO_MEMORY &&
         find_column(tx, words, SKR_COUNT_OF(words), &arena, &has, NULL) ==
@@ -310,13 +310,9 @@ add_index(const struct skr_dialect *dialect, const char *table,
                                         "{add_index}"};
     struct skr_arena arena = {0};
     enum skr_code code = SKR_OK;
-    for (size_t i = 0; code == SKR_OK && i < SKR_COUNT_OF(steps); i++) {
-        const char *sql = fill_index(dialect, &arena, steps[i], table, index);
-        if (sql == NULL)
-            code = skr_fail_memory(error);
-        else if (sql[0] != '\0')
-            code = each(sql, user, error);
-    }
+    for (size_t i = 0; code == SKR_OK && i < SKR_COUNT_OF(steps); i++)
+        code = give(fill_index(dialect, &arena, steps[i], table, index), each,
+                    user, error);
     skr_arena_fini(&arena);
     return code;
 }
