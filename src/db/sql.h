@@ -118,7 +118,7 @@ char *skr_sql_fill(const struct skr_dialect *dialect, struct skr_arena *arena,
 // Lists of ids are bound in statements of a few fixed lengths, so that few
 // texts are prepared: the text is for skr_sql_list_size(count) parameters, and
 // the caller repeats its last id to fill it.
-enum { SKR_SQL_MAX_LIST = 512 };
+enum { SKR_SQL_MAX_LIST = 512, SKR_SQL_LIST_SIZES = 6 };
 size_t skr_sql_list_size(size_t count);
 // "?, ?, ?": for {ids}.
 char *skr_sql_list(struct skr_arena *arena, size_t size);

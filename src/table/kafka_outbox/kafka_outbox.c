@@ -87,7 +87,7 @@ skr_kafka_outbox_fill_list(struct skr_kafka_outbox *outbox,
                            struct kafka_outbox_list *list)
 {
     size_t size = 1;
-    for (size_t i = 0; i < KAFKA_OUTBOX_LIST_SIZES; i++) {
+    for (size_t i = 0; i < SKR_SQL_LIST_SIZES; i++) {
         const char *ids = skr_sql_list(&outbox->arena, size);
         const char *id_rows = skr_sql_rows(&outbox->arena, size);
         if (ids == NULL || id_rows == NULL)

@@ -10,7 +10,6 @@
 #include "table/kafka_outbox/kafka_outbox.h"
 
 enum {
-    KAFKA_OUTBOX_LIST_SIZES = 5,
     KAFKA_OUTBOX_REASON_LENGTH = 255,
     KAFKA_OUTBOX_LEASE_S = 600,  // how long a claim lasts, for either relay
 };
@@ -39,9 +38,9 @@ enum kafka_outbox_column {
     KAFKA_OUTBOX_COLUMN_COUNT,
 };
 
-// A statement whose last parameters are ids, for 1, 4, 16, 64 and 256 of them.
+// A statement whose last parameters are ids, of each length that lists have.
 struct kafka_outbox_list {
-    const char *sql[KAFKA_OUTBOX_LIST_SIZES];
+    const char *sql[SKR_SQL_LIST_SIZES];
 };
 
 struct skr_kafka_outbox {

@@ -9,12 +9,10 @@
 #include "db/zone.h"
 #include "table/messenger/messenger.h"
 
-enum { SKR_LIST_SIZES = 6 };
-
 // A statement whose last parameters are ids, for 1, 4, 16, 64, 256 and 512 of
 // them.
 struct skr_list_sql {
-    const char *sql[SKR_LIST_SIZES];
+    const char *sql[SKR_SQL_LIST_SIZES];
 };
 
 // How rows are found. Nothing here locks a row but lock_ids.

@@ -49,7 +49,7 @@ skr_messenger_fill_list(struct skr_messenger *messenger,
                         const char *sql_template, struct skr_list_sql *list)
 {
     size_t size = 1;
-    for (size_t i = 0; i < SKR_LIST_SIZES; i++) {
+    for (size_t i = 0; i < SKR_SQL_LIST_SIZES; i++) {
         const char *ids = skr_sql_list(&messenger->arena, size);
         const char *id_rows = skr_sql_rows(&messenger->arena, size);
         if (ids == NULL || id_rows == NULL)
