@@ -4,6 +4,7 @@ The servers are started here, in folders of their own, and stopped at the end.
 """
 import time
 
+from cleanup_cases import AGE, CleanupCases
 from harness import (Background, Cases, Failure, load, processor_us, run,
                      wait_for)
 from ordered_cases import ORDERED_CASES, OrderedCases
@@ -46,7 +47,7 @@ handlers:
 """
 
 
-class ServerCases(Cases, OrderedCases):
+class ServerCases(CleanupCases, Cases, OrderedCases):
     def __init__(self, kind, options, folder, report, programs):
         super().__init__(options, folder, report, programs)
         self.database = KINDS[kind]()
@@ -186,7 +187,8 @@ class ServerCases(Cases, OrderedCases):
         finally:
             if other is not None:
                 other.close()
-        found = int(self.database.ask("SELECT COUNT(*) FROM messenger_outbox"))
+        found = int(self.database.ask("SELECT COUNT(*) FROM messenger_outbox "
+                                      "WHERE queue_name <> 'outbox.sent'"))
         if found != left:
             raise Failure(f"{found} rows are left in the outbox, not {left}")
         self.check_queues(rows, rows + spare)
@@ -260,6 +262,24 @@ class ServerCases(Cases, OrderedCases):
                      "and written, open for the whole drain, against A1",
                      self.publish_dressed,
                      lambda: self.relay(made, session=True), 0.5)
+
+    def make_old(self, rows):
+        if "old" not in self.made:
+            self.database.stage(None)
+            for filling in (("outbox.sent", rows, 0),
+                            ("outbox", self.rows, 0)):
+                run(self.programs.bench("fill"), self.database.url, *filling)
+            self.database.ask(AGE)
+            self.database.keep_as("old")
+            self.made.add("old")
+        return "old"
+
+    def ask_outbox(self, sql):
+        return self.database.ask(sql)
+
+    def drain_beside_old(self, made, config):
+        command = [*self.relay_command(config), "--stop-when-empty"]
+        return self.drain(made, [command], self.rows)[0]
 
     def run_memory(self):
         """Memory and rate do not depend on how much waits."""
@@ -460,6 +480,7 @@ ServerCases.CASES = {
     "scheduled": ServerCases.run_scheduled,
     "other-queue": ServerCases.run_other_queue,
     "open-read": ServerCases.run_open_read,
+    "cleanup": ServerCases.run_cleanup,
     "memory": ServerCases.run_memory,
     "latency": ServerCases.run_latency,
     "application": ServerCases.run_application,

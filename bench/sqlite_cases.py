@@ -6,6 +6,7 @@ import sqlite3
 import subprocess
 import time
 
+from cleanup_cases import AGE, CleanupCases
 from harness import STEP_LIMIT_S, Cases, Failure, resident, run
 
 SAMPLE_S = 0.05
@@ -58,7 +59,7 @@ def middle_rate(samples, rows):
     return 0.8 * rows / (moment(0.9 * rows) - moment(0.1 * rows))
 
 
-class SQLiteCases(Cases):
+class SQLiteCases(CleanupCases, Cases):
     def __init__(self, options, folder, report, programs):
         super().__init__(options, folder, report, programs)
         self.skirnir = programs.skirnir
@@ -166,11 +167,30 @@ class SQLiteCases(Cases):
                 ("queue.db", "COUNT(*) FROM messenger_messages", self.rows),
                 ("queue.db", "COUNT(DISTINCT body) FROM messenger_messages",
                  self.rows),
-                ("outbox.db", "COUNT(*) FROM messenger_outbox", left)]:
+                ("outbox.db", "COUNT(*) FROM messenger_outbox "
+                 "WHERE queue_name <> 'outbox.sent'", left)]:
             found = query(self.here / file, f"SELECT {count}")
             if found != wanted:
                 raise Failure(f"{count} is {found}, not {wanted}")
         return rate
+
+    def make_old(self, rows):
+        is_new = not (self.folder / "old").exists()
+        made = self.make("old", ("outbox.sent", rows, 0),
+                         ("outbox", self.rows, 0))
+        if is_new:
+            connection = sqlite3.connect(made / "outbox.db")
+            connection.execute(AGE)
+            connection.commit()
+            connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+            connection.close()
+        return made
+
+    def ask_outbox(self, sql):
+        return query(self.here / "outbox.db", sql)
+
+    def drain_beside_old(self, made, config):
+        return self.relay(made, config=config)
 
     # Cases.
 
@@ -315,6 +335,7 @@ SQLiteCases.CASES = {
     "scheduled": SQLiteCases.run_scheduled,
     "other-queue": SQLiteCases.run_other_queue,
     "open-read": SQLiteCases.run_open_read,
+    "cleanup": SQLiteCases.run_cleanup,
     "ordered": SQLiteCases.run_ordered,
     "consume": SQLiteCases.run_consume,
     "memory": SQLiteCases.run_memory,
