@@ -202,6 +202,17 @@ def test_tls_of_a_database_that_proves_nothing(world, host, authority, says):
     assert world.take_numbers() == list(range(GOOD))
 
 
+def test_tls_that_asks_for_no_proof_is_warned_of(broker_world):
+    world = broker_world
+    url = os.environ["SKR_RABBITMQ_TLS_URL"].replace("%2f", world.vhost)
+    world.set_config(replace=[(world.broker, url + "?verify=false")])
+    relay = world.start_relay()
+    said = relay.wait_for(r"amqp\.unverified.*").group()
+    assert "127.0.0.1" in said and "cacert" in said
+    world.wait_until_empty(relay)
+    assert relay.stop() == 0
+
+
 @pytest.mark.parametrize("host, authority, says", [
     ("127.0.0.1", "stranger", "self-signed"),
     ("0.0.0.0", "authority", "IP address mismatch"),

@@ -247,6 +247,11 @@ rabbit_open(struct skr_broker *base, const struct skr_url *url,
     enum skr_code code =
         skr_rabbit_settings_read(options->url, url, options->auto_setup,
                                  &broker->log, &broker->settings, error);
+    if (code == SKR_OK && broker->settings.tls && !broker->settings.verify)
+        skr_log(&broker->log, SKR_LOG_WARNING, "amqp.unverified",
+                SKR_LOG_TEXT("host", broker->settings.hosts[0].name),
+                SKR_LOG_TEXT("cure", "name the server's authority in cacert, "
+                                     "and take verify out"));
     base->delays = broker->settings.delays;
     base->hold_ms = broker->settings.hold_timeout_ms;
     if (code == SKR_OK)
