@@ -202,6 +202,20 @@ def test_tls_of_a_database_that_proves_nothing(world, host, authority, says):
     assert world.take_numbers() == list(range(GOOD))
 
 
+@pytest.mark.parametrize("scheme, port, says", [
+    ("amqp", "SKR_RABBITMQ_TLS_PORT", "is this the TLS port?"),
+    ("amqps", "SKR_RABBITMQ_PORT", "is this a plain port?"),
+])
+def test_a_port_of_the_other_kind_is_guessed(broker_world, scheme, port, says):
+    world = broker_world
+    wrong = f"{scheme}://guest:guest@127.0.0.1:{os.environ[port]}/" \
+        f"{world.vhost}"
+    world.set_config(replace=[(world.broker, wrong)])
+    relay = expect_refusal(world, ["127.0.0.1", says], "setup-amqp")
+    assert relay.stop() == 0
+    assert world.left() == GOOD and world.failed() == []
+
+
 def test_tls_that_asks_for_no_proof_is_warned_of(broker_world):
     world = broker_world
     url = os.environ["SKR_RABBITMQ_TLS_URL"].replace("%2f", world.vhost)

@@ -16,6 +16,7 @@ enum {
     FIRST_FRAME_MAX = 65536,
     POOL_PAGE_SIZE = 4096,
     GOODBYE_MS = 1000,
+    TLS_ALERT = 21,  // the first byte of a TLS server that is not spoken to so
 };
 
 enum skr_code
@@ -339,6 +340,12 @@ find_frame(const struct rabbit_link *link, size_t *size, bool *is_whole,
     size_t got = in->end - in->start;
     *is_whole = false;
     // What greets us with a text is told apart by its first byte.
+    if (got > 0 && (unsigned char)in->bytes[in->start] == TLS_ALERT &&
+        link->stream.tls == NULL)
+        return fail_language(link,
+                             "it wants TLS; is this the TLS port? That needs "
+                             "amqps://",
+                             error);
     if (got > 0 && (unsigned char)in->bytes[in->start] > AMQP_FRAME_HEARTBEAT)
         return fail_language(link, "an unknown kind of frame", error);
     if (got < FRAME_HEAD)

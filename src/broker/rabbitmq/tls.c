@@ -181,6 +181,11 @@ fail_handshake(const struct rabbit_stream *stream, enum skr_code code,
                struct skr_error *error)
 {
     long verdict = SSL_get_verify_result(stream->tls);
+    if (code != SKR_STOPPED &&
+        ERR_GET_REASON(ERR_peek_last_error()) == SSL_R_WRONG_VERSION_NUMBER)
+        return skr_fail(error, SKR_UNAVAILABLE, SKR_RECONNECT,
+                        "%s: TLS: %s; is this a plain port? That needs amqp://",
+                        stream->peer, reason_of_last_error());
     if (code == SKR_STOPPED || verdict == X509_V_OK)
         return code;
     return skr_fail(error, SKR_REFUSED, SKR_GIVE_UP,
