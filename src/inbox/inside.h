@@ -10,10 +10,14 @@
 //   hooks.c        what is called around a handler
 //   outside.c      handlers that run outside of the transaction
 //   library.c      handlers in shared objects
-//   child.c        handlers that are processes of their own
+//   sql_handler.c  handlers that are statements; sql_run.c runs them
+//   child.c        handlers that are processes of their own: child_process.c
+//                  starts and ends them, child_line.c is what is said to them
+//                  and by them, child_errors.c what they complain of
 //   keep.c         rows for what failed, and for what waits for its retry
 //   attempts.c     counting deliveries that somebody had and did not settle
 //   sources.c      the broker, and the queue of retries beside it
+//   admit.c        deduplication for an application's own loop
 
 #ifndef SKR_INBOX_INSIDE_H
 #define SKR_INBOX_INSIDE_H
