@@ -9,18 +9,15 @@
 #include <stdio.h>
 #include <string.h>
 
-#define INBOX_FAILED "failed"
-
 // What consumers know of messages that they are about to put into the table of
 // failed messages lies beside it. Without a failure transport that table is
-// nobody's transport, and is where handlers run.
+// nobody's transport, so that it has no scheme, and is where handlers run.
 static bool
 keeps_failures(const struct skr_config *config,
                const struct skr_config_transport *transport)
 {
-    return config->failure_transport == NULL
-               ? strcmp(transport->name, INBOX_FAILED) == 0
-               : skr_transport_is_failure(config, transport);
+    return transport->scheme == NULL ||
+           skr_transport_is_failure(config, transport);
 }
 
 static enum skr_code
@@ -54,7 +51,8 @@ print_sql(const struct skr_app *app, const struct skr_config *config,
     enum skr_code code = skr_transport_table(config, transport, &table, error);
     if (code != SKR_OK)
         return code;
-    printf("-- transport %s, database %s\n", transport->name,
+    printf("-- %s%s, database %s\n",
+           transport->scheme == NULL ? "" : "transport ", transport->name,
            transport->database->name);
     code = table->ops->setup(table, NULL, skr_transport_print_sql, NULL, error);
     if (code == SKR_OK && notify != NULL)
@@ -202,7 +200,7 @@ set_up_inbox(const struct skr_app *app, const struct skr_config *config,
         return SKR_OK;
     struct skr_failed_place place = skr_transport_failed_place(config);
     const struct skr_config_transport failed = {
-        .name = INBOX_FAILED,
+        .name = "failed messages of consumers",
         .kind = SKR_TRANSPORT_OUTBOX,
         .database = config->inbox_database,
         .table_name = place.table,

@@ -249,7 +249,8 @@ check_failure_of(struct skr_config_reader *reader,
         skr_config_mistake(reader, place,
                            "'%s' stands in the database '%s', but the outbox "
                            "'%s' in '%s'; both need one, since a message "
-                           "moves in one transaction",
+                           "moves in one transaction. Without a "
+                           "failure_transport each outbox keeps its own",
                            failure->name, failure->database->name, outbox->name,
                            outbox->database->name);
     else if (share_queue(failure, outbox))

@@ -181,7 +181,9 @@ static const struct skr_config_key keys[] = {
     KEY("failure_transport", REFERENCE,
         "The transport that keeps messages that cannot be delivered. It "
         "stands in the database of the outbox, since a message moves there in "
-        "one transaction.",
+        "one transaction. Without it they go to `messenger_messages`: those "
+        "of an outbox in its own database, so that outboxes may be in "
+        "several, those of consumers in the database where handlers run.",
         IN_CONFIG(failure_transport), .null = SKR_NULL_ABSENT),
 
     PLAIN("message_broker", MAP, "The consuming side."),

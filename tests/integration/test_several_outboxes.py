@@ -1,4 +1,5 @@
 """One relay process for several outboxes, and several destinations of one."""
+import json
 import sqlite3
 
 import shop as shops
@@ -120,6 +121,46 @@ def test_a_destination_that_is_away_holds_up_its_own_messages_only(shop):
     (shop.folder / "missing").mkdir()
     shops.until(lambda: waiting(shop, "orders") == 0, "the rest")
     assert relay.stop() == 0
+
+
+APART = """\
+databases:
+    one: 'sqlite:///{folder}/one.db'
+    two: 'sqlite:///{folder}/two.db'
+    queue: 'sqlite:///{folder}/queue.db'
+transports:
+    one: {{dsn: 'doctrine://one?table_name=outbox', relay_to: orders}}
+    two: {{dsn: 'doctrine://two?table_name=outbox', relay_to: orders}}
+    orders: 'queue://queue?queue_name=orders'
+message_broker:
+    inbox: {{database: one}}
+handlers:
+    order.placed: {{sql: SELECT 1}}
+"""
+
+
+def test_outboxes_in_different_databases_keep_their_own_failures(shop):
+    """A message moves in one transaction, so there is no failure_transport."""
+    shop.config_path.write_text(APART.format(folder=shop.folder))
+    printed = shop.check("setup")
+    assert "\nfailed messages of consumers: table messenger_messages in " \
+        "database one is" in printed
+    for name in ("one", "two"):
+        for headers in ('{"type":"order.placed"}', '{}'):
+            shop.open(name).execute(
+                "INSERT INTO outbox (body, headers, queue_name, created_at, "
+                "available_at) VALUES (?, ?, 'default', datetime('now'), "
+                "datetime('now'))", [f'{{"from":"{name}"}}', headers])
+    relay = shop.start("relay", "one", "two")
+    for name in ("one", "two"):
+        shops.until(lambda name=name: shop.count(name, "outbox") == 0,
+                    lambda: relay.log())
+        (body,), = shop.query(name, "SELECT body FROM messenger_messages")
+        assert body == f'{{"from":"{name}"}}'
+    assert relay.stop() == 0
+    assert queued(shop, "orders") == 2
+    shown = json.loads(shop.check("failed", "show", "--json"))
+    assert len(shown) == 2
 
 
 def test_stopping_when_empty_says_what_it_could_not_send(shop):

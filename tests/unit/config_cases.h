@@ -261,7 +261,8 @@ static const struct config_case config_cases[] = {
      "failure_transport: failed\n",
      "8: failure_transport: 'failed' stands in the database 'b', but the "
      "outbox 'outbox' in 'default'; both need one, since a message moves in "
-     "one transaction\n"},
+     "one transaction. Without a failure_transport each outbox keeps its "
+     "own\n"},
     {OUTBOX "    relay_to: q\n  q: queue://default?queue_name=q\n"
             "  failed: doctrine://default\nfailure_transport: failed\n",
      "7: failure_transport: 'failed' is the queue of the outbox 'outbox' "
