@@ -155,7 +155,8 @@ make_table(const struct skr_table *table,
 
 static enum skr_code
 set_up(const struct skr_app *app, const struct skr_config *config,
-       const struct skr_config_transport *transport, struct skr_error *error)
+       const struct skr_config_transport *transport, bool advises,
+       struct skr_error *error)
 {
     if (skr_arguments_has(app->arguments, "print-sql"))
         return print_sql(app, config, transport, error);
@@ -176,7 +177,7 @@ set_up(const struct skr_app *app, const struct skr_config *config,
         code = skr_attempts_create(db, error);
     if (code == SKR_OK && !dry_run)
         code = set_notify(app, table, transport, db, error);
-    if (code == SKR_OK && !dry_run)
+    if (code == SKR_OK && !dry_run && advises)
         code = advise(db, skr_arguments_has(app->arguments, "tune"), error);
     skr_db_close(db);
     skr_table_free(table);
@@ -188,6 +189,20 @@ has_table(const struct skr_config_transport *transport)
 {
     return transport->kind == SKR_TRANSPORT_OUTBOX ||
            transport->kind == SKR_TRANSPORT_QUEUE;
+}
+
+// Advice concerns a database, whichever of its tables is made first.
+static bool
+is_first_in(const struct skr_config *config,
+            const struct skr_config_database *database, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        const struct skr_config_transport *transport = &config->transports[i];
+        if (has_table(transport) &&
+            strcmp(transport->database->url, database->url) == 0)
+            return false;
+    }
+    return true;
 }
 
 // Without a failure transport, what a handler fails on stays in the database
@@ -206,7 +221,9 @@ set_up_inbox(const struct skr_app *app, const struct skr_config *config,
         .table_name = place.table,
         .queue_name = place.queue,
     };
-    return set_up(app, config, &failed, error);
+    bool advises =
+        is_first_in(config, failed.database, config->transport_count);
+    return set_up(app, config, &failed, advises, error);
 }
 
 // Named all the same, so that nobody takes it for done.
@@ -238,7 +255,8 @@ set_up_all(const struct skr_app *app, const struct skr_config *config,
             say_no_table(app, transport);
             continue;
         }
-        enum skr_code code = set_up(app, config, transport, error);
+        bool advises = is_first_in(config, transport->database, i);
+        enum skr_code code = set_up(app, config, transport, advises, error);
         if (code != SKR_OK) {
             skr_error_prefix(error, "transport %s", transport->name);
             return code;
@@ -260,7 +278,7 @@ set_up_one(const struct skr_app *app, const struct skr_config *config,
         return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
                         "transport %s is %s://, which has no table", name,
                         transport->scheme);
-    return set_up(app, config, transport, error);
+    return set_up(app, config, transport, true, error);
 }
 
 static enum skr_code

@@ -248,16 +248,23 @@ skr_transport_choose_outbox(const struct skr_config *config, const char *name,
         *outbox = found;
         return code;
     }
-    for (size_t i = 0; i < config->transport_count; i++) {
-        if (!is_choice(config, &config->transports[i], only_ordered))
-            continue;
-        if (found != NULL)
-            return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
-                            "there are several %soutboxes; name one: "
-                            "--transport=%s",
-                            kind, found->name);
-        found = &config->transports[i];
-    }
+    struct skr_text names = {0};
+    size_t count = 0;
+    for (size_t i = 0; i < config->transport_count; i++)
+        if (is_choice(config, &config->transports[i], only_ordered)) {
+            found = &config->transports[i];
+            skr_text_add_format(&names, "%s%s", count++ == 0 ? "" : ", ",
+                                found->name);
+        }
+    enum skr_code code = SKR_OK;
+    if (count > 1)
+        code = skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
+                        "there are several %soutboxes; name one of them with "
+                        "--transport: %s",
+                        kind, names.broken ? found->name : names.bytes);
+    skr_text_fini(&names);
+    if (code != SKR_OK)
+        return code;
     if (found == NULL)
         return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
                         "no %soutbox is configured; add a%s transport", kind,

@@ -93,6 +93,13 @@ def test_trouble_of_one_does_not_stop_another(shop):
     assert relay.stop() == 0
 
 
+def test_publishing_into_one_of_several_needs_its_name(shop):
+    configure(shop)
+    result = shop.run("publish", "order.placed", "--body", "{}")
+    assert result.returncode == 1
+    assert "--transport: orders_outbox, bills_outbox\n" in result.stderr
+
+
 def test_an_outbox_named_twice_is_refused(shop):
     configure(shop)
     result = shop.run("relay", "orders_outbox", "orders_outbox")
