@@ -43,6 +43,38 @@ def test_killed_relay_loses_nothing(world, failpoint, visit):
     assert world.failed() == [] and world.left() == 0
 
 
+# How several relays may share a queue, and where that is tried in short runs.
+CLAIMS = {"lease": "mariadb", "locked": "postgresql"}
+
+
+@pytest.mark.parametrize("failpoint", RELAY_CASES)
+@pytest.mark.parametrize("claim", CLAIMS)
+def test_killed_relay_that_shares_its_queue_loses_nothing(world, claim,
+                                                          failpoint):
+    """Locks of the dead one are gone with it, leases after their time."""
+    if not shops.LONG and world.database.kind != CLAIMS[claim]:
+        pytest.skip("only in long runs")
+    world.set_config(replace=[
+        ("        relay_to: amqp", f"        relay_to: amqp\n"
+         f"        claim: {claim}"),
+        ("queue_name=outbox'", "queue_name=outbox&redeliver_timeout=3'")])
+    world.set_up()
+    world.insert(ROWS)
+    later, has_flight = RELAY_CASES[failpoint]
+    world.hold_at(failpoint, "relay", "outbox", visit=later).kill()
+    waiting = waiting_numbers(world)
+    relay = world.start_relay()
+    world.wait_until_empty(relay)
+    assert relay.stop() == 0
+    numbers = world.take_numbers()
+    assert set(numbers) == set(range(ROWS))
+    duplicates = duplicates_of(numbers)
+    assert len(duplicates) == len(set(duplicates)) <= worlds.IN_FLIGHT
+    assert set(duplicates) <= waiting
+    assert has_flight is None or bool(duplicates) == has_flight
+    assert world.failed() == []
+
+
 @pytest.mark.parametrize("failpoint", ["relay.confirmed", "relay.settling"])
 def test_relay_killed_again_and_again_moves_on(world, failpoint):
     world.set_up()
