@@ -133,7 +133,9 @@ test_a_symfony_project_loads_as_it_is(void **state)
         "warning 4: framework: ignored, since it means nothing here: "
         "messenger.default_middleware, messenger.buses\n"
         "warning 33: doctrine: ignored: it means nothing here\n"
-        "warning 47: services: ignored: it means nothing here\n");
+        "warning 47: services: ignored: it means nothing here\n"
+        "warning 21: framework.messenger.transports.amqp_orders.dsn: the "
+        "option 'password' means nothing to amqp://\n");
     assert_int_equal(code, SKR_OK);
     assert_string_equal(config->failure_transport, "failed");
     assert_string_equal(config->transports[0].relay_to, "amqp");

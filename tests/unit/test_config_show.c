@@ -50,7 +50,7 @@ test_secrets_are_hidden_at_any_depth(void **state)
     for (size_t i = 0; i < SKR_COUNT_OF(options); i++) {
         char yaml[256];
         snprintf(yaml, sizeof(yaml),
-                 "transports: {amqp: {dsn: 'amqp://hidden@h', options: "
+                 "transports: {kafka: {dsn: 'kafka://hidden@h', options: "
                  "{routing_key: seen, %s}}}\n",
                  options[i]);
         struct skr_config *config = parse_clean(yaml);
