@@ -3,6 +3,7 @@
 
 #include "base/text.h"
 #include "conformance/databases.h"
+#include "table/kafka_outbox/kafka_outbox.h"
 #include "table/messenger/messenger.h"
 
 #include <skirnir/typed.h>
@@ -343,6 +344,84 @@ test_names_that_are_no_identifiers_are_refused(void **state)
     }
 }
 
+static void
+make_kafka_outbox(struct fixture *fixture, const char *topic)
+{
+    const struct skr_kafka_outbox_options layout = {
+        .dialect = skr_db_dialect(fixture->db)};
+    const struct skr_outbox_options options = {.is_kafka = true,
+                                               .topic = topic};
+    struct skr_table *table = NULL;
+    assert_int_equal(skr_kafka_outbox_new(&layout, &table, NULL), SKR_OK);
+    assert_int_equal(skr_table_create(table, fixture->db, NULL), SKR_OK);
+    skr_table_free(table);
+    skr_outbox_free(fixture->outbox);
+    assert_int_equal(skr_outbox_new(&options, &fixture->outbox, NULL), SKR_OK);
+}
+
+static void
+test_a_message_becomes_a_row_for_kafka(void **state)
+{
+    struct fixture *fixture = *state;
+    struct skr_message messages[] = {order("{\"n\":1}"), order("{\"n\":2}")};
+    struct skr_id ids[2];
+    char id[SKR_ID_TEXT_SIZE];
+    make_kafka_outbox(fixture, NULL);
+    messages[1].partition_key = "order-7";
+    skr_test_client_begin(&fixture->client);
+    assert_int_equal(skr_publish(fixture->outbox, fixture->client.tx, messages,
+                                 2, ids, NULL),
+                     SKR_OK);
+    skr_test_client_commit(&fixture->client);
+    skr_test_assert_text(fixture->db,
+                         "SELECT o.topic FROM kafka_outbox o ORDER BY o.id",
+                         "order.placed");
+    skr_test_assert_text(
+        fixture->db, "SELECT o.payload_json FROM kafka_outbox o ORDER BY o.id",
+        "{\"n\":1}");
+    // The key is the partition's, else the id.
+    skr_id_format(ids[0], id);
+    skr_test_assert_text(fixture->db,
+                         "SELECT o.key FROM kafka_outbox o ORDER BY o.id", id);
+    skr_test_assert_text(fixture->db,
+                         "SELECT o.key FROM kafka_outbox o ORDER BY o.id DESC",
+                         "order-7");
+    char *headers = skr_test_text(
+        fixture->db,
+        "SELECT o.payload_headers FROM kafka_outbox o ORDER BY o.id");
+    assert_non_null(strstr(headers, id));
+    assert_non_null(strstr(headers, "\"type\":\"order.placed\""));
+    free(headers);
+}
+
+static void
+test_kafka_takes_one_topic_for_all_and_refuses_what_it_cannot_hold(void **state)
+{
+    struct fixture *fixture = *state;
+    struct skr_message messages[] = {order("{}"), order("no JSON")};
+    struct skr_error error = {0};
+    make_kafka_outbox(fixture, "shop.orders");
+    skr_test_client_begin(&fixture->client);
+    assert_int_equal(publish(fixture, messages, 2, &error), SKR_INVALID);
+    assert_non_null(strstr(error.text, "must be JSON"));
+    messages[1] = order("{}");
+    messages[1].due_at_us = 1;
+    assert_int_equal(publish(fixture, messages, 2, &error), SKR_INVALID);
+    assert_non_null(strstr(error.text, "due time"));
+    assert_int_equal(publish(fixture, messages, 1, NULL), SKR_OK);
+    skr_test_client_commit(&fixture->client);
+    assert_int_equal(
+        skr_test_number(fixture->db, "SELECT COUNT(*) FROM kafka_outbox"), 1);
+    skr_test_assert_text(fixture->db, "SELECT o.topic FROM kafka_outbox o",
+                         "shop.orders");
+    struct skr_outbox *outbox = NULL;
+    assert_int_equal(
+        skr_outbox_new(
+            &(struct skr_outbox_options){.is_kafka = true, .topic = "a b"},
+            &outbox, &error),
+        SKR_INVALID);
+}
+
 int
 main(void)
 {
@@ -377,6 +456,11 @@ main(void)
             test_texts_of_every_kind_come_back_as_they_were, set_up, tear_down),
         cmocka_unit_test_setup_teardown(
             test_a_missing_table_says_how_to_make_it, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_a_message_becomes_a_row_for_kafka,
+                                        set_up, tear_down),
+        cmocka_unit_test_setup_teardown(
+            test_kafka_takes_one_topic_for_all_and_refuses_what_it_cannot_hold,
+            set_up, tear_down),
         cmocka_unit_test(test_names_that_are_no_identifiers_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,0 +1,423 @@
+// SPDX-License-Identifier: MIT
+// The table of kafka-outbox-relay: what is read from it, in which order, and
+// what is written behind it.
+
+#include "base/text.h"
+#include "conformance/databases.h"
+#include "table/kafka_outbox/kafka_outbox.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define OPEN                                                             \
+    "SELECT COUNT(*) FROM kafka_outbox WHERE push_completed_at IS NULL " \
+    "AND errored = 0"
+
+struct fixture {
+    struct skr_test_database database;
+    struct skr_db *db;
+    struct skr_table *table;
+    struct skr_position position;
+    struct skr_batch batch;
+};
+
+static struct skr_table *
+make_table(struct fixture *fixture, bool marks, bool takes_over)
+{
+    struct skr_table *table = NULL;
+    assert_int_equal(skr_kafka_outbox_new(
+                         &(struct skr_kafka_outbox_options){
+                             .dialect = skr_db_dialect(fixture->db),
+                             .marks = marks,
+                             .takes_over = takes_over,
+                         },
+                         &table, NULL),
+                     SKR_OK);
+    return table;
+}
+
+static void
+start(struct fixture *fixture)
+{
+    struct skr_error error = {0};
+    if (fixture->table->ops->start(fixture->table, fixture->db,
+                                   &fixture->position, &error) != SKR_OK)
+        fail_msg("%s", error.text);
+}
+
+static int
+set_up_with(void **state, bool marks)
+{
+    struct fixture *fixture = calloc(1, sizeof(*fixture));
+    struct skr_error error = {0};
+    assert_non_null(fixture);
+    skr_test_database_make(&fixture->database);
+    fixture->db = skr_test_connect(&fixture->database);
+    fixture->table = make_table(fixture, marks, false);
+    if (skr_table_create(fixture->table, fixture->db, &error) != SKR_OK)
+        fail_msg("%s", error.text);
+    assert_int_equal(skr_batch_init(&fixture->batch, 100, NULL), SKR_OK);
+    start(fixture);
+    *state = fixture;
+    return 0;
+}
+
+static int
+set_up(void **state)
+{
+    return set_up_with(state, false);
+}
+
+static int
+set_up_marking(void **state)
+{
+    return set_up_with(state, true);
+}
+
+static int
+tear_down(void **state)
+{
+    struct fixture *fixture = *state;
+    skr_batch_fini(&fixture->batch);
+    skr_table_free(fixture->table);
+    skr_db_close(fixture->db);
+    skr_test_database_remove(&fixture->database);
+    free(fixture);
+    return 0;
+}
+
+static void
+insert(struct fixture *fixture, const char *key, const char *payload)
+{
+    const struct skr_value values[] = {skr_bind_text(payload),
+                                       skr_bind_text(key)};
+    skr_test_run_template(fixture->db,
+                          "INSERT INTO kafka_outbox (topic, payload_json, "
+                          "{key}) VALUES ('orders', ?, ?)",
+                          values, SKR_COUNT_OF(values));
+}
+
+// As the other relay does, so many seconds ago.
+static void
+claim(struct fixture *fixture, int64_t row, int64_t age_s)
+{
+    const struct skr_value values[] = {skr_bind_integer(age_s),
+                                       skr_bind_integer(row)};
+    skr_test_run_template(fixture->db,
+                          "UPDATE kafka_outbox SET batch_id = "
+                          "'11111111-1111-1111-1111-111111111111', "
+                          "push_started_at = {now_minus} WHERE id = ?",
+                          values, SKR_COUNT_OF(values));
+}
+
+static size_t
+read_rows(struct fixture *fixture)
+{
+    const struct skr_read read = {.max_rows = 100, .max_bytes = 1 << 20};
+    struct skr_error error = {0};
+    skr_batch_clear(&fixture->batch);
+    if (fixture->table->ops->read(fixture->table, fixture->db,
+                                  &fixture->position, &read, &fixture->batch,
+                                  &error) != SKR_OK)
+        fail_msg("%s", error.text);
+    return fixture->batch.count;
+}
+
+static void
+settle(struct fixture *fixture, enum skr_state state, const char *reason)
+{
+    struct skr_error error = {0};
+    for (size_t i = 0; i < fixture->batch.count; i++) {
+        struct skr_batch_item *item = &fixture->batch.items[i];
+        item->state = state;
+        item->delay_ms = 60000;
+        snprintf(item->reason.text, sizeof(item->reason.text), "%s", reason);
+    }
+    if (fixture->table->ops->settle(fixture->table, fixture->db,
+                                    &fixture->batch, &error) != SKR_OK)
+        fail_msg("%s", error.text);
+}
+
+// The payloads of the batch in one text.
+static const char *
+payloads(const struct fixture *fixture)
+{
+    static char text[1000];
+    text[0] = '\0';
+    for (size_t i = 0; i < fixture->batch.count; i++)
+        strcat(text, fixture->batch.items[i].envelope.message.body);
+    return text;
+}
+
+static void
+test_rows_come_in_the_order_of_ids_with_their_place(void **state)
+{
+    struct fixture *fixture = *state;
+    insert(fixture, "a", "1");
+    insert(fixture, "", "2");
+    skr_test_run(fixture->db,
+                 "UPDATE kafka_outbox SET partition_key = 'p' WHERE id = 2");
+    insert(fixture, "", "3");
+    assert_int_equal(read_rows(fixture), 3);
+    assert_string_equal(payloads(fixture), "123");
+    const struct skr_batch_item *items = fixture->batch.items;
+    assert_string_equal(items[0].route.topic, "orders");
+    assert_string_equal(items[0].route.key, "a");
+    assert_string_equal(items[0].route.partition_key, "a");
+    assert_null(items[1].route.key);
+    assert_string_equal(items[1].route.partition_key, "p");
+    assert_null(items[2].route.partition_key);
+}
+
+static void
+test_done_rows_are_deleted(void **state)
+{
+    struct fixture *fixture = *state;
+    for (int i = 0; i < 90; i++)
+        insert(fixture, "a", "1");
+    assert_int_equal(read_rows(fixture), 90);
+    settle(fixture, SKR_DONE, "");
+    assert_int_equal(
+        skr_test_number(fixture->db, "SELECT COUNT(*) FROM kafka_outbox"), 0);
+}
+
+static void
+test_done_rows_are_marked_in_one_go(void **state)
+{
+    struct fixture *fixture = *state;
+    for (int i = 0; i < 90; i++)
+        insert(fixture, "a", "1");
+    assert_int_equal(read_rows(fixture), 90);
+    settle(fixture, SKR_DONE, "");
+    assert_int_equal(
+        skr_test_number(fixture->db,
+                        "SELECT COUNT(*) FROM kafka_outbox WHERE batch_id IS "
+                        "NOT NULL AND push_started_at IS NOT NULL AND "
+                        "push_completed_at IS NOT NULL AND push_attempts = 1 "
+                        "AND errored = 0 AND error_reason = ''"),
+        90);
+    start(fixture);
+    assert_int_equal(read_rows(fixture), 0);
+}
+
+// More rows than any list of ids has, in one batch.
+static void
+test_a_batch_may_be_longer_than_a_list(void **state)
+{
+    struct fixture *fixture = *state;
+    enum { MANY = 1200 };
+    const struct skr_read read = {.max_rows = MANY, .max_bytes = 1 << 20};
+    struct skr_error error = {0};
+    skr_batch_fini(&fixture->batch);
+    assert_int_equal(skr_batch_init(&fixture->batch, MANY, NULL), SKR_OK);
+    skr_test_run(fixture->db, "BEGIN");
+    for (int i = 0; i < MANY; i++)
+        insert(fixture, "a", "1");
+    skr_test_run(fixture->db, "COMMIT");
+    if (fixture->table->ops->read(fixture->table, fixture->db,
+                                  &fixture->position, &read, &fixture->batch,
+                                  &error) != SKR_OK)
+        fail_msg("%s", error.text);
+    assert_int_equal(fixture->batch.count, MANY);
+    settle(fixture, SKR_DONE, "");
+    assert_int_equal(skr_test_number(fixture->db, OPEN), 0);
+}
+
+static void
+test_a_row_that_failed_for_good_says_why_as_far_as_there_is_room(void **state)
+{
+    struct fixture *fixture = *state;
+    char reason[310];
+    memset(reason, 'x', sizeof(reason) - 1);
+    reason[sizeof(reason) - 1] = '\0';
+    insert(fixture, "a", "1");
+    assert_int_equal(read_rows(fixture), 1);
+    settle(fixture, SKR_HOPELESS, reason);
+    assert_int_equal(
+        skr_test_number(fixture->db,
+                        "SELECT COUNT(*) FROM kafka_outbox WHERE errored = 1 "
+                        "AND push_attempts = 1 AND push_completed_at IS NULL "
+                        "AND LENGTH(error_reason) = 255"),
+        1);
+    start(fixture);
+    assert_int_equal(read_rows(fixture), 0);
+    uint64_t changed = 0;
+    assert_int_equal(
+        skr_kafka_outbox_retry(fixture->table, fixture->db, 0, &changed, NULL),
+        SKR_OK);
+    assert_int_equal(changed, 1);
+    start(fixture);
+    assert_int_equal(read_rows(fixture), 1);
+}
+
+static void
+test_a_row_that_is_tried_again_waits_as_a_claim_and_holds_its_key(void **state)
+{
+    struct fixture *fixture = *state;
+    insert(fixture, "a", "1");
+    assert_int_equal(read_rows(fixture), 1);
+    settle(fixture, SKR_RETRY_LATER, "not now");
+    insert(fixture, "a", "2");
+    insert(fixture, "b", "3");
+    start(fixture);
+    assert_int_equal(read_rows(fixture), 1);
+    assert_string_equal(payloads(fixture), "3");
+    skr_test_assert_text(fixture->db,
+                         "SELECT error_reason FROM kafka_outbox WHERE id = 1",
+                         "not now");
+}
+
+static void
+test_a_claim_of_another_holds_newer_rows_of_its_key(void **state)
+{
+    struct fixture *fixture = *state;
+    for (int i = 0; i < 3; i++) {
+        insert(fixture, "a", i == 0 ? "1" : i == 1 ? "2" : "3");
+        insert(fixture, "b", "0");
+    }
+    claim(fixture, 3, 10);   // of a, the second
+    claim(fixture, 2, 601);  // of b, and its time is up
+    start(fixture);
+    assert_int_equal(read_rows(fixture), 4);
+    assert_string_equal(payloads(fixture), "1000");
+    settle(fixture, SKR_DONE, "");
+    assert_int_equal(read_rows(fixture), 0);
+    // What waited for it comes before what is new.
+    insert(fixture, "a", "4");
+    skr_test_run(fixture->db, "UPDATE kafka_outbox SET batch_id = NULL, "
+                              "push_started_at = NULL WHERE id = 3");
+    assert_int_equal(read_rows(fixture), 3);
+    assert_string_equal(payloads(fixture), "234");
+}
+
+static void
+test_claims_are_void_for_who_takes_over(void **state)
+{
+    struct fixture *fixture = *state;
+    insert(fixture, "a", "1");
+    insert(fixture, "a", "2");
+    claim(fixture, 1, 1);
+    skr_table_free(fixture->table);
+    fixture->table = make_table(fixture, false, true);
+    start(fixture);
+    assert_int_equal(read_rows(fixture), 2);
+    assert_string_equal(payloads(fixture), "12");
+    // But not its own.
+    settle(fixture, SKR_RETRY_LATER, "not now");
+    start(fixture);
+    assert_int_equal(read_rows(fixture), 0);
+}
+
+static void
+test_what_commits_late_is_not_passed(void **state)
+{
+    struct fixture *fixture = *state;
+    struct skr_test_client late = skr_test_client_open(&fixture->database);
+    if (!skr_test_writes_side_by_side(fixture->db)) {
+        skr_test_client_close(&late);
+        skip();
+    }
+    skr_test_client_begin(&late);
+    skr_test_client_run(&late, "INSERT INTO kafka_outbox (topic, payload_json, "
+                               "partition_key) VALUES ('orders', '1', 'a')");
+    insert(fixture, "b", "0");
+    assert_int_equal(read_rows(fixture), 1);
+    settle(fixture, SKR_DONE, "");
+    skr_test_client_commit(&late);
+    insert(fixture, "a", "2");
+    // Both are there: the older one comes first.
+    assert_int_equal(read_rows(fixture), 2);
+    assert_string_equal(payloads(fixture), "12");
+    skr_test_client_close(&late);
+}
+
+static void
+test_who_made_the_table_is_known_for_good(void **state)
+{
+    struct fixture *fixture = *state;
+    bool is_there = false, is_ours = false;
+    assert_int_equal(skr_kafka_outbox_find_maker(fixture->table, fixture->db,
+                                                 &is_there, &is_ours, NULL),
+                     SKR_OK);
+    assert_true(is_there && is_ours);
+    // The other relay knows its bookkeeping by these names.
+    assert_int_equal(
+        skr_test_number(fixture->db,
+                        "SELECT version FROM kafka_outbox_schema_migrations"),
+        20220408111504);
+    skr_test_run(fixture->db, "DROP TABLE kafka_outbox_schema_migrations");
+    assert_int_equal(skr_table_create(fixture->table, fixture->db, NULL),
+                     SKR_OK);
+    assert_int_equal(skr_kafka_outbox_find_maker(fixture->table, fixture->db,
+                                                 &is_there, &is_ours, NULL),
+                     SKR_OK);
+    assert_true(is_there && !is_ours);
+}
+
+static void
+test_counts_tell_the_truth_and_cleaning_keeps_what_is_fresh(void **state)
+{
+    struct fixture *fixture = *state;
+    struct skr_kafka_outbox_counts counts;
+    uint64_t removed = 0;
+    for (int i = 0; i < 4; i++)
+        insert(fixture, "a", "1");
+    skr_test_run(fixture->db,
+                 "UPDATE kafka_outbox SET errored = 1 WHERE id = 4");
+    const struct skr_value ages[] = {skr_bind_integer(7200),
+                                     skr_bind_integer(60)};
+    skr_test_run_template(fixture->db,
+                          "UPDATE kafka_outbox SET push_completed_at = "
+                          "{now_minus} WHERE id = 1",
+                          &ages[0], 1);
+    skr_test_run_template(fixture->db,
+                          "UPDATE kafka_outbox SET push_completed_at = "
+                          "{now_minus} WHERE id = 2",
+                          &ages[1], 1);
+    assert_int_equal(
+        skr_kafka_outbox_count(fixture->table, fixture->db, &counts, NULL),
+        SKR_OK);
+    assert_int_equal(counts.queued, 2);
+    assert_int_equal(counts.errored, 1);
+    assert_int_equal(counts.total, 4);
+    assert_int_equal(skr_kafka_outbox_clean(fixture->table, fixture->db, 3600,
+                                            &removed, NULL),
+                     SKR_OK);
+    assert_int_equal(removed, 1);
+}
+
+int
+main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(
+            test_rows_come_in_the_order_of_ids_with_their_place, set_up,
+            tear_down),
+        cmocka_unit_test_setup_teardown(test_done_rows_are_deleted, set_up,
+                                        tear_down),
+        cmocka_unit_test_setup_teardown(test_done_rows_are_marked_in_one_go,
+                                        set_up_marking, tear_down),
+        cmocka_unit_test_setup_teardown(test_a_batch_may_be_longer_than_a_list,
+                                        set_up_marking, tear_down),
+        cmocka_unit_test_setup_teardown(
+            test_a_row_that_failed_for_good_says_why_as_far_as_there_is_room,
+            set_up, tear_down),
+        cmocka_unit_test_setup_teardown(
+            test_a_row_that_is_tried_again_waits_as_a_claim_and_holds_its_key,
+            set_up, tear_down),
+        cmocka_unit_test_setup_teardown(
+            test_a_claim_of_another_holds_newer_rows_of_its_key, set_up,
+            tear_down),
+        cmocka_unit_test_setup_teardown(test_claims_are_void_for_who_takes_over,
+                                        set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_what_commits_late_is_not_passed,
+                                        set_up, tear_down),
+        cmocka_unit_test_setup_teardown(
+            test_who_made_the_table_is_known_for_good, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(
+            test_counts_tell_the_truth_and_cleaning_keeps_what_is_fresh, set_up,
+            tear_down),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
