@@ -11,6 +11,11 @@ import shop as shops  # noqa: E402
 import worlds  # noqa: E402
 
 
+def pytest_configure(config):
+    config.addinivalue_line(
+        "markers", "quick: of what needs Kafka, what runs always")
+
+
 @pytest.fixture
 def shop(tmp_path):
     """An empty shop: a folder with a configuration, nothing set up yet."""

@@ -166,6 +166,7 @@ def own_kafka():
         yield server
 
 
+@pytest.mark.quick
 def test_messages_go_through_kafka_and_are_handled_once(world):
     world.insert(500)
     world.relay()

@@ -35,6 +35,7 @@ def others_world(request, tmp_path):
     opened.leave()
 
 
+@pytest.mark.quick
 def test_k1_rows_reach_kafka_with_value_headers_and_key(others_world):
     world = others_world
     world.insert(
@@ -58,6 +59,7 @@ def test_k1_rows_reach_kafka_with_value_headers_and_key(others_world):
         "AND push_attempts = 1 AND errored = 0 AND error_reason = ''") == "3"
 
 
+@pytest.mark.quick
 def test_k2_rows_that_no_topic_takes_are_errored_and_others_pass(others_world):
     world = others_world
     world.insert(("", '{"a":1}', "{}", "", ""),
@@ -89,6 +91,7 @@ def test_k2_rows_that_no_topic_takes_are_errored_and_others_pass(others_world):
                            "show").splitlines()) == 1
 
 
+@pytest.mark.quick
 def test_k3_rows_that_another_relay_left_are_taken_when_their_time_is_up(
         others_world):
     world = others_world
@@ -153,6 +156,7 @@ def test_k6_cleanup_tells_the_sidecar(sqlite_world):
     assert "SIDECAR_PROXY_URL" in result.stderr
 
 
+@pytest.mark.quick
 def test_a_new_table_takes_a_topic_and_a_payload_and_rows_go(world):
     relay = world.start_relay()
     assert '"on_success":"delete"' in relay.log()
@@ -205,6 +209,7 @@ def claim(world, condition, ago_s):
               f"{AGO[world.database.kind].format(ago_s)} WHERE {condition}")
 
 
+@pytest.mark.quick
 def test_a_row_that_another_claimed_holds_back_newer_ones_of_its_key(
         others_world):
     world = others_world
@@ -301,6 +306,7 @@ def test_k19_k20_health_and_metrics_tell_the_truth(sqlite_world):
     assert waiting.stop() == 0
 
 
+@pytest.mark.quick
 def test_k22_settings_are_read_and_mistakes_named(sqlite_world):
     world = sqlite_world
     result = world.run("kafka-relay", environment={"DB_DRIVER": ""})

@@ -66,6 +66,7 @@ def test_a_bad_row_is_errored_at_once_and_good_ones_arrive(world, name):
     assert world.ask("SELECT push_attempts FROM kafka_outbox") == "1"
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize("kind", ["mariadb", "postgresql"])
 def test_a_large_row_in_a_batch_does_not_take_others_along(tmp_path, kind):
     world = new_world(kind, tmp_path)
