@@ -11,7 +11,7 @@
 
 enum {
     LOOK_MS = 1000,  // how soon one who comes or goes is noticed
-    MOST_ROUNDS = 8,
+    MOST_ROUNDS = 4,
 };
 
 static bool
@@ -188,11 +188,16 @@ change(struct skr_pump *pump, struct skr_error *error)
     struct skr_sharing *sharing = &pump->sharing;
     const uint64_t before = sharing->share.slots;
     int64_t now_ms = skr_clock_ms();
-    bool is_done = false;
+    bool is_done = false, is_stuck = false;
     enum skr_code code = SKR_OK;
     // Others take and give at the same time: what is left is for the next look.
-    for (int i = 1; !is_done && code == SKR_OK; i++)
-        code = change_once(pump, i == MOST_ROUNDS, &is_done, error);
+    for (int i = 1; !is_done && code == SKR_OK; i++) {
+        is_stuck = i == MOST_ROUNDS;
+        code = change_once(pump, is_stuck, &is_done, error);
+    }
+    // Some of it cannot be had for now, and each attempt costs a pause.
+    if (is_stuck)
+        sharing->next_look_ms = now_ms + pump->options->lease_ms / 3;
     if (code == SKR_OK && !is_empty(&sharing->share))
         code = table->ops->renew_share(table, pump->db, &sharing->share,
                                        lease_s(pump), error);

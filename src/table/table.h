@@ -240,8 +240,8 @@ struct skr_shares {
 typedef enum skr_code
 skr_table_see_shares_fn(const struct skr_table *table, struct skr_db *db,
                         struct skr_shares *shares, struct skr_error *error);
-// Takes what is still free of a share, for so long: afterwards see_shares()
-// tells what was.
+// Takes what is still free of a share, for so long, and waits for nobody:
+// afterwards see_shares() tells what was.
 typedef enum skr_code
 skr_table_take_share_fn(const struct skr_table *table, struct skr_db *db,
                         const struct skr_share *share, uint32_t lease_s,

@@ -78,7 +78,8 @@ struct skr_messenger {
         const char *heads, *free;
         struct skr_list_sql lock_heads;
         const char *shares, *add_share, *check_leases;
-        struct skr_list_sql take_share, renew_share, give_share, fence;
+        struct skr_list_sql find_free_share, take_share, renew_share;
+        struct skr_list_sql give_share, fence;
         const char *raise_count;
         struct skr_list_sql mark, renew, unmark, find_leased;
         const char *find_expired, *count_leased, *count_near;

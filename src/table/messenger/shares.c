@@ -49,11 +49,15 @@ enum { IS_OURS = 1, IS_FREE_NOW = 2 };
 static const char see_sql[] = "SELECT slot, epoch, CASE WHEN " OURS
                               " THEN 1 WHEN " IS_FREE " THEN 2 ELSE 0 END "
                               "FROM " LEASES " WHERE queue_name = ?";
+// One that was frozen while it settled has its rows locked until the server
+// ends its session. Nobody waits for those. Parameters: queue, numbers.
+static const char find_free_sql[] =
+    "SELECT slot FROM " LEASES "{by_primary_key} WHERE queue_name = ? "
+    "AND " IS_FREE " AND slot IN ({ids}) ORDER BY slot {lock_skip}";
 // Parameters: seconds, queue, numbers.
 static const char take_sql[] =
     "UPDATE " LEASES "{by_primary_key} SET " OURS ", epoch = epoch + 1, "
-    "expires_at = {now_plus} WHERE queue_name = ? AND " IS_FREE
-    " AND slot IN ({ids})";
+    "expires_at = {now_plus} WHERE queue_name = ? AND slot IN ({ids})";
 // Parameters: seconds, queue, numbers.
 static const char renew_sql[] =
     "UPDATE " LEASES "{by_primary_key} SET expires_at = {now_plus} "
@@ -80,6 +84,8 @@ skr_messenger_fill_shares(struct skr_messenger *messenger)
         skr_messenger_fill(messenger, check_sql,
                            &messenger->sql.check_leases) &&
         skr_messenger_fill(messenger, see_sql, &messenger->sql.shares) &&
+        skr_messenger_fill_list(messenger, find_free_sql,
+                                &messenger->sql.find_free_share) &&
         skr_messenger_fill_list(messenger, take_sql,
                                 &messenger->sql.take_share) &&
         skr_messenger_fill_list(messenger, renew_sql,
@@ -253,8 +259,21 @@ skr_messenger_see_shares(const struct skr_table *table, struct skr_db *db,
     return code;
 }
 
-// Writes rows of a share. The numbers go up, so that two who write the same
-// wait for each other and do not deadlock.
+// The numbers of a share, which go up: two who write the same wait for each
+// other and do not deadlock.
+static size_t
+list_numbers(const struct skr_share *share, int64_t numbers[NUMBERS])
+{
+    size_t count = 0;
+    for (int64_t number = 0; number < SKR_SLOTS; number++)
+        if (share->slots >> number & 1)
+            numbers[count++] = number;
+    for (int64_t number = 0; number < SKR_SEATS; number++)
+        if (share->seats >> number & 1)
+            numbers[count++] = SKR_SLOTS + number;
+    return count;
+}
+
 static enum skr_code
 write_share(struct skr_tx tx, const struct skr_share *share,
             const struct skr_list_run *run, uint64_t *missed,
@@ -265,15 +284,49 @@ write_share(struct skr_tx tx, const struct skr_share *share,
     struct skr_list_run listed = *run;
     listed.rows = numbers;
     listed.affected = &affected;
-    for (int64_t number = 0; number < SKR_SLOTS; number++)
-        if (share->slots >> number & 1)
-            numbers[listed.count++] = number;
-    for (int64_t number = 0; number < SKR_SEATS; number++)
-        if (share->seats >> number & 1)
-            numbers[listed.count++] = SKR_SLOTS + number;
+    listed.count = list_numbers(share, numbers);
     enum skr_code code = skr_messenger_run_list(tx, &listed, error);
     *missed = listed.count - affected;
     return code;
+}
+
+static enum skr_code
+keep_free(const struct skr_value *columns, size_t count, void *user,
+          struct skr_error *error)
+{
+    (void)count;
+    (void)error;
+    add_to_share(user, columns[0].integer, 0);
+    return SKR_OK;
+}
+
+static enum skr_code
+take_free(const struct skr_messenger *messenger, struct skr_tx tx,
+          const struct skr_share *share, uint32_t lease_s,
+          struct skr_error *error)
+{
+    int64_t numbers[NUMBERS];
+    struct skr_share free = {.slots = 0};
+    uint64_t missed = 0;
+    const struct skr_list_run find = {
+        .sql = &messenger->sql.find_free_share,
+        .first = {skr_bind_text(messenger->lease_name)},
+        .first_count = 1,
+        .rows = numbers,
+        .count = list_numbers(share, numbers),
+        .each_row = keep_free,
+        .user = &free,
+    };
+    const struct skr_list_run take = {
+        .sql = &messenger->sql.take_share,
+        .first = {skr_bind_integer(lease_s),
+                  skr_bind_text(messenger->lease_name)},
+        .first_count = 2,
+    };
+    enum skr_code code = skr_messenger_run_list(tx, &find, error);
+    if (code != SKR_OK || (free.slots == 0 && free.seats == 0))
+        return code;
+    return write_share(tx, &free, &take, &missed, error);
 }
 
 enum skr_code
@@ -281,15 +334,15 @@ skr_messenger_take_share(const struct skr_table *table, struct skr_db *db,
                          const struct skr_share *share, uint32_t lease_s,
                          struct skr_error *error)
 {
-    const struct skr_messenger *messenger = skr_messenger_of(table);
-    const struct skr_list_run run = {
-        .sql = &messenger->sql.take_share,
-        .first = {skr_bind_integer(lease_s),
-                  skr_bind_text(messenger->lease_name)},
-        .first_count = 2,
-    };
-    uint64_t missed = 0;
-    return write_share(skr_db_tx(db), share, &run, &missed, error);
+    enum skr_code code = skr_db_begin(db, SKR_BEGIN_WRITE, error);
+    if (code != SKR_OK)
+        return code;
+    code = take_free(skr_messenger_of(table), skr_db_tx(db), share, lease_s,
+                     error);
+    if (code == SKR_OK)
+        return skr_db_commit(db, error);
+    skr_db_rollback(db);
+    return code;
 }
 
 enum skr_code
@@ -350,19 +403,18 @@ skr_messenger_fence(const struct skr_messenger *messenger, struct skr_tx tx,
                     const struct skr_lease *lease, bool *is_ours,
                     struct skr_error *error)
 {
-    int64_t numbers[SKR_SLOTS];
+    int64_t numbers[NUMBERS];
+    const struct skr_share share = {.slots = lease->slots};
     struct fence fence = {.slots = 0};
-    struct skr_list_run run = {
+    const struct skr_list_run run = {
         .sql = &messenger->sql.fence,
         .first = {skr_bind_text(messenger->lease_name)},
         .first_count = 1,
         .rows = numbers,
+        .count = list_numbers(&share, numbers),
         .each_row = count_slot,
         .user = &fence,
     };
-    for (int64_t number = 0; number < SKR_SLOTS; number++)
-        if (lease->slots >> number & 1)
-            numbers[run.count++] = number;
     enum skr_code code = skr_messenger_run_list(tx, &run, error);
     *is_ours = fence.slots == run.count && fence.epochs == lease->epochs;
     return code;
