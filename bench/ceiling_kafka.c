@@ -65,14 +65,21 @@ produce_row(const struct skr_bench_bytes *columns, void *user)
     // What is sent and still there is bounded, as it would come again.
     while (number - atomic_load(&loop->settled) >= MOST_IN_FLIGHT)
         rd_kafka_poll(loop->handle, 1);
+    void *key, *payload;
+    memcpy(&key, &columns[3].bytes, sizeof(key));
+    memcpy(&payload, &columns[2].bytes, sizeof(payload));
+    const rd_kafka_vu_t parts[] = {
+        {.vtype = RD_KAFKA_VTYPE_TOPIC, .u.cstr = columns[1].bytes},
+        {.vtype = RD_KAFKA_VTYPE_KEY, .u.mem = {key, columns[3].size}},
+        {.vtype = RD_KAFKA_VTYPE_VALUE, .u.mem = {payload, columns[2].size}},
+        {.vtype = RD_KAFKA_VTYPE_MSGFLAGS, .u.i = RD_KAFKA_MSG_F_COPY},
+        {.vtype = RD_KAFKA_VTYPE_OPAQUE, .u.ptr = (void *)(uintptr_t)number},
+    };
     for (;;) {
-        rd_kafka_resp_err_t code = rd_kafka_producev(
-            loop->handle, RD_KAFKA_V_TOPIC((const char *)columns[1].bytes),
-            RD_KAFKA_V_KEY(columns[3].bytes, columns[3].size),
-            RD_KAFKA_V_VALUE((void *)(uintptr_t)columns[2].bytes,
-                             columns[2].size),
-            RD_KAFKA_V_MSGFLAGS(RD_KAFKA_MSG_F_COPY),
-            RD_KAFKA_V_OPAQUE((void *)(uintptr_t)number), RD_KAFKA_V_END);
+        rd_kafka_error_t *error = rd_kafka_produceva(
+            loop->handle, parts, sizeof(parts) / sizeof(parts[0]));
+        rd_kafka_resp_err_t code = rd_kafka_error_code(error);
+        rd_kafka_error_destroy(error);
         if (code == RD_KAFKA_RESP_ERR_NO_ERROR)
             break;
         if (code != RD_KAFKA_RESP_ERR__QUEUE_FULL)
