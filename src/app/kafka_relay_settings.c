@@ -133,7 +133,8 @@ write_url(struct reader *reader, const char *scheme, const char *name)
         skr_text_add_format(&url, "sqlite:///%s", name);
         return keep(reader, &url);
     }
-    skr_text_add_format(&url, "%s://", scheme);
+    skr_text_add_string(&url, scheme);
+    skr_text_add_string(&url, "://");
     add_encoded(&url, require(reader, "db-user", "DB_USER"));
     skr_text_add_string(&url, ":");
     add_encoded(&url, require(reader, "db-pass", "DB_PASS"));

@@ -314,16 +314,17 @@ test_what_commits_late_is_not_passed(void **state)
 {
     struct fixture *fixture = *state;
     struct skr_test_client late = skr_test_client_open(&fixture->database);
-    if (!skr_test_writes_side_by_side(fixture->db)) {
-        skr_test_client_close(&late);
-        skip();
-    }
     skr_test_client_begin(&late);
     skr_test_client_run(&late, "INSERT INTO kafka_outbox (topic, payload_json, "
                                "partition_key) VALUES ('orders', '1', 'a')");
-    insert(fixture, "b", "0");
-    assert_int_equal(read_rows(fixture), 1);
-    settle(fixture, SKR_DONE, "");
+    // Where there is one writer at a time nothing can commit before it.
+    if (skr_test_writes_side_by_side(fixture->db)) {
+        insert(fixture, "b", "0");
+        assert_int_equal(read_rows(fixture), 1);
+        settle(fixture, SKR_DONE, "");
+    } else {
+        assert_int_equal(read_rows(fixture), 0);
+    }
     skr_test_client_commit(&late);
     insert(fixture, "a", "2");
     // Both are there: the older one comes first.
