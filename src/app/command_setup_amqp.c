@@ -53,12 +53,8 @@ static enum skr_code
 connect_to(const struct skr_app *app, const char *url,
            struct skr_broker **broker, struct skr_error *error)
 {
-    char scheme[16] = "";
-    size_t size = strcspn(url, ":");
-    if (size < sizeof(scheme))
-        memcpy(scheme, url, size);
-    const struct skr_broker_ops *ops = skr_driver_find_broker(scheme);
-    if (ops == NULL || ops->declare == NULL)
+    const struct skr_broker_ops *ops = skr_site_driver(url);
+    if (ops == NULL)
         return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
                         "amqp:// or amqps:// is needed, and a build that has "
                         "it; this one has: %s",

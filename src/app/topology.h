@@ -58,6 +58,9 @@ skr_sites_find(const struct skr_config *config, const char *dsn,
                struct skr_error *error);
 void skr_sites_fini(struct skr_sites *sites);
 
+// The driver that can declare something there; NULL: none.
+const struct skr_broker_ops *skr_site_driver(const char *url);
+
 // As RabbitMQ's own export and import of definitions has it: a JSON object of
 // exchanges, queues and bindings. The caller frees it; NULL: no memory.
 char *skr_sites_dump(const struct skr_sites *sites);

@@ -57,22 +57,33 @@ set_vhost(char **url, const char *vhost, struct skr_error *error)
     return *url == NULL ? skr_fail_memory(error) : SKR_OK;
 }
 
+const struct skr_broker_ops *
+skr_site_driver(const char *url)
+{
+    char scheme[16] = "";
+    size_t size = strcspn(url, ":");
+    if (size < sizeof(scheme))
+        memcpy(scheme, url, size);
+    const struct skr_broker_ops *ops = skr_driver_find_broker(scheme);
+    return ops == NULL || ops->declare == NULL ? NULL : ops;
+}
+
 // Of a URL that no driver here understands it is empty: who connects says so.
 static enum skr_code
 make_plan(struct skr_sites *sites, const char *text, struct skr_plan **plan,
           struct skr_error *error)
 {
     struct skr_url url;
+    const struct skr_broker_ops *ops =
+        text == NULL ? NULL : skr_site_driver(text);
     *plan = &sites->plans[sites->plan_count++];
     **plan = (struct skr_plan){.server = "", .vhost = "/"};
-    if (text == NULL)
+    if (ops == NULL)
         return SKR_OK;
     enum skr_code code = skr_url_parse(text, &url, error);
     if (code != SKR_OK)
         return code;
-    const struct skr_broker_ops *ops = skr_driver_find_broker(url.scheme);
-    if (ops != NULL && ops->plan != NULL)
-        code = ops->plan(text, &url, *plan, error);
+    code = ops->plan(text, &url, *plan, error);
     skr_url_fini(&url);
     return code;
 }
