@@ -12,15 +12,6 @@
 
 enum { MOST_TRIES = 5 };
 
-static const struct skr_config_transport *
-find_transport(const struct skr_config *config, const char *name)
-{
-    for (size_t i = 0; i < config->transport_count; i++)
-        if (strcmp(config->transports[i].name, name) == 0)
-            return &config->transports[i];
-    return NULL;
-}
-
 // What came from a broker waits in a queue beside the failed messages, where
 // consumers of the transport look.
 static enum skr_code
@@ -65,8 +56,8 @@ skr_failed_find_target(const struct skr_failed_session *session,
         return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
                         "it does not say where it failed; name a transport "
                         "with --to");
-    const struct skr_config_transport *transport = find_transport(config, name);
-    if (transport == NULL)
+    const struct skr_config_transport *transport = NULL;
+    if (skr_config_find_transport(config, name, &transport, NULL) != SKR_OK)
         return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
                         "it failed in transport '%.80s', which is not "
                         "configured any more; name another with --to",

@@ -12,11 +12,7 @@
 
 static const char *const exchange_types[] = {"direct", "fanout", "topic",
                                              "headers"};
-// The server refuses these as text, and environments hold nothing else.
-static const char *const numeric_arguments[] = {
-    "x-message-ttl",  "x-max-length", "x-max-length-bytes",
-    "x-max-priority", "x-expires",    "x-delivery-limit",
-};
+static const char *const numeric_arguments[] = {SKR_NUMERIC_ARGUMENTS};
 
 // Of a configuration that was checked when it was read: words are known, and
 // arguments are what the server takes.

@@ -165,6 +165,12 @@ enum skr_declaration_kind {
     SKR_DECLARE_BINDING,
 };
 
+// The server refuses these as text, and DSNs and environments hold nothing
+// else.
+#define SKR_NUMERIC_ARGUMENTS                                                \
+    "x-message-ttl", "x-max-length", "x-max-length-bytes", "x-max-priority", \
+        "x-expires", "x-delivery-limit", "x-delay"
+
 struct skr_argument {
     const char *name;
     enum skr_argument_kind {

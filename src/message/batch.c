@@ -34,3 +34,10 @@ skr_batch_fini(struct skr_batch *batch)
     skr_arena_fini(&batch->arena);
     *batch = (struct skr_batch){0};
 }
+
+int
+skr_compare_rows(const void *left, const void *right)
+{
+    int64_t a = *(const int64_t *)left, b = *(const int64_t *)right;
+    return (a > b) - (a < b);
+}

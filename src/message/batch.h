@@ -77,4 +77,7 @@ skr_batch_init(struct skr_batch *batch, size_t capacity,
 void skr_batch_clear(struct skr_batch *batch);
 void skr_batch_fini(struct skr_batch *batch);
 
+// Of ids of rows, for qsort() and bsearch().
+int skr_compare_rows(const void *left, const void *right);
+
 #endif

@@ -341,13 +341,6 @@ skr_settler_hand_over(struct skr_settler *settler, struct skr_slot *slot)
     pthread_mutex_unlock(&settler->lock);
 }
 
-static int
-compare_rows(const void *a, const void *b)
-{
-    int64_t left = *(const int64_t *)a, right = *(const int64_t *)b;
-    return (left > right) - (left < right);
-}
-
 size_t
 skr_settler_list_rows(struct skr_settler *settler, int64_t *rows)
 {
@@ -361,7 +354,7 @@ skr_settler_list_rows(struct skr_settler *settler, int64_t *rows)
             rows[count++] = slot->batch.items[item].row;
     }
     pthread_mutex_unlock(&settler->lock);
-    qsort(rows, count, sizeof(*rows), compare_rows);
+    qsort(rows, count, sizeof(*rows), skr_compare_rows);
     return count;
 }
 
@@ -386,7 +379,7 @@ skr_settler_list_done(struct skr_settler *settler, int64_t *rows)
         }
     }
     pthread_mutex_unlock(&settler->lock);
-    qsort(rows, count, sizeof(*rows), compare_rows);
+    qsort(rows, count, sizeof(*rows), skr_compare_rows);
     return count;
 }
 

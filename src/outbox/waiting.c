@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "outbox/waiting.h"
 
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -8,11 +9,11 @@
 // open for as long as they took to come.
 enum { FIRST_ROWS = 1024, MOST_ROWS = 1 << 20 };
 
-static int
+static bool
 has_room(struct skr_waiting *waiting)
 {
     if (waiting->count < waiting->capacity)
-        return 1;
+        return true;
     size_t capacity =
         waiting->capacity == 0 ? FIRST_ROWS : waiting->capacity * 2;
     int64_t *rows =
@@ -20,10 +21,10 @@ has_room(struct skr_waiting *waiting)
             ? NULL
             : realloc(waiting->rows, capacity * sizeof(waiting->rows[0]));
     if (rows == NULL)
-        return 0;
+        return false;
     waiting->rows = rows;
     waiting->capacity = capacity;
-    return 1;
+    return true;
 }
 
 void

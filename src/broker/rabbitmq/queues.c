@@ -20,12 +20,7 @@
 
 enum { DURABLE_FLAG = 2, MOST_FLAGS = 65535 };
 
-// The server refuses these as text.
-static const char *const numeric_arguments[] = {
-    "x-message-ttl",  "x-max-length", "x-max-length-bytes",
-    "x-max-priority", "x-expires",    "x-delivery-limit",
-    "x-delay",
-};
+static const char *const numeric_arguments[] = {SKR_NUMERIC_ARGUMENTS};
 
 // A list with room for one more item of this size; NULL: memory is out.
 static void *
@@ -86,15 +81,15 @@ add_argument(struct rabbit_settings *settings,
     };
     if (items == NULL || argument.name == NULL || argument.text == NULL)
         return skr_fail_memory(error);
-    for (size_t i = 0; i < SKR_COUNT_OF(numeric_arguments); i++)
-        if (strcmp(argument.name, numeric_arguments[i]) == 0) {
-            if (!skr_text_number(value, 0, INT64_MAX, &argument.number))
-                return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
-                                "argument %s in the DSN: a whole number is "
-                                "needed, not '%.60s'",
-                                argument.name, value);
-            argument.kind = SKR_ARGUMENT_NUMBER;
-        }
+    if (skr_text_is_among(argument.name, numeric_arguments,
+                          SKR_COUNT_OF(numeric_arguments))) {
+        if (!skr_text_number(value, 0, INT64_MAX, &argument.number))
+            return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
+                            "argument %s in the DSN: a whole number is "
+                            "needed, not '%.60s'",
+                            argument.name, value);
+        argument.kind = SKR_ARGUMENT_NUMBER;
+    }
     if (strcmp(value, "true") == 0 || strcmp(value, "false") == 0) {
         argument.kind = SKR_ARGUMENT_BOOLEAN;
         argument.number = strcmp(value, "true") == 0;

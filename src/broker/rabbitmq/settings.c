@@ -54,9 +54,9 @@ static const char *const known_groups[] = {"exchange[", "queues[", "queue[",
 static bool
 is_known(const char *name)
 {
-    for (size_t i = 0; i < SKR_COUNT_OF(known_parameters); i++)
-        if (strcmp(known_parameters[i], name) == 0)
-            return true;
+    if (skr_text_is_among(name, known_parameters,
+                          SKR_COUNT_OF(known_parameters)))
+        return true;
     for (size_t i = 0; i < SKR_COUNT_OF(known_groups); i++)
         if (skr_text_starts_with(name, known_groups[i]))
             return true;
@@ -92,15 +92,9 @@ read_switch(const struct skr_url *url, const char *name, bool fallback,
     *value = fallback;
     if (text == NULL)
         return SKR_OK;
-    for (size_t i = 0; i < SKR_COUNT_OF(yes); i++)
-        if (strcmp(text, yes[i]) == 0) {
-            *value = true;
-            return SKR_OK;
-        }
-    *value = false;
-    for (size_t i = 0; i < SKR_COUNT_OF(no); i++)
-        if (strcmp(text, no[i]) == 0)
-            return SKR_OK;
+    *value = skr_text_is_among(text, yes, SKR_COUNT_OF(yes));
+    if (*value || skr_text_is_among(text, no, SKR_COUNT_OF(no)))
+        return SKR_OK;
     return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
                     "%s=%s in the DSN: true or false is needed", name, text);
 }

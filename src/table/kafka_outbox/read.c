@@ -62,18 +62,11 @@ skr_kafka_outbox_fill_read(struct skr_kafka_outbox *outbox)
            skr_kafka_outbox_fill_list(outbox, by_id_sql, &outbox->sql.by_id);
 }
 
-static int
-compare_rows(const void *left, const void *right)
-{
-    int64_t a = *(const int64_t *)left, b = *(const int64_t *)right;
-    return (a > b) - (a < b);
-}
-
 static bool
 is_among(int64_t row, const int64_t *rows, size_t count)
 {
     return count > 0 &&
-           bsearch(&row, rows, count, sizeof(row), compare_rows) != NULL;
+           bsearch(&row, rows, count, sizeof(row), skr_compare_rows) != NULL;
 }
 
 static bool

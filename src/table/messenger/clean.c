@@ -112,13 +112,6 @@ find(void *user, struct skr_tx tx, size_t size, size_t *found,
     return code;
 }
 
-static int
-compare_ids(const void *left, const void *right)
-{
-    int64_t a = *(const int64_t *)left, b = *(const int64_t *)right;
-    return (a > b) - (a < b);
-}
-
 static enum skr_code
 remove_piece(const struct source *source, struct skr_tx tx, size_t first,
              size_t count, uint64_t *removed, struct skr_error *error)
@@ -147,7 +140,8 @@ step(void *user, struct skr_tx tx, size_t first, size_t count,
     struct source *source = user;
     // In the order of ids: two who remove the same do not deadlock.
     if (first == 0)
-        qsort(source->ids, source->count, sizeof(source->ids[0]), compare_ids);
+        qsort(source->ids, source->count, sizeof(source->ids[0]),
+              skr_compare_rows);
     enum skr_code code = SKR_OK;
     for (size_t done = 0; code == SKR_OK && done < count;) {
         size_t left = count - done;

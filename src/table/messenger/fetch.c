@@ -11,18 +11,11 @@
 
 #include <stdlib.h>
 
-static int
-compare_ids(const void *left, const void *right)
-{
-    int64_t a = *(const int64_t *)left, b = *(const int64_t *)right;
-    return (a > b) - (a < b);
-}
-
 static bool
 is_listed(const int64_t *rows, size_t count, int64_t row)
 {
     return count > 0 &&
-           bsearch(&row, rows, count, sizeof(row), compare_ids) != NULL;
+           bsearch(&row, rows, count, sizeof(row), skr_compare_rows) != NULL;
 }
 
 bool

@@ -158,19 +158,12 @@ take_locked(const struct skr_value *columns, size_t count, void *user,
                                   batch, error);
 }
 
-static int
-compare_rows(const void *left, const void *right)
-{
-    int64_t a = *(const int64_t *)left, b = *(const int64_t *)right;
-    return (a > b) - (a < b);
-}
-
 static enum skr_code
 lock_rows(struct claiming *claiming, struct skr_error *error)
 {
     const struct skr_messenger *messenger = claiming->messenger;
     qsort(claiming->rows, claiming->count, sizeof(claiming->rows[0]),
-          compare_rows);
+          skr_compare_rows);
     const struct skr_list_run run = {
         .sql = &messenger->sql.lock_heads,
         .first = {skr_bind_text(messenger->queue),

@@ -113,13 +113,6 @@ skr_messenger_run_list(struct skr_tx tx, const struct skr_list_run *run,
     return SKR_OK;
 }
 
-static int
-compare_rows(const void *left, const void *right)
-{
-    int64_t a = *(const int64_t *)left, b = *(const int64_t *)right;
-    return (a > b) - (a < b);
-}
-
 enum skr_code
 skr_messenger_run_items(struct skr_tx tx, const struct skr_list_run *run,
                         const struct skr_batch *batch,
@@ -142,7 +135,7 @@ skr_messenger_run_items(struct skr_tx tx, const struct skr_list_run *run,
     for (size_t i = 0; i < batch->count; i++)
         if (is_wanted(&batch->items[i]))
             rows[listed.count++] = batch->items[i].row;
-    qsort(rows, count, sizeof(rows[0]), compare_rows);
+    qsort(rows, count, sizeof(rows[0]), skr_compare_rows);
     enum skr_code code = skr_messenger_run_list(tx, &listed, error);
     skr_arena_fini(&arena);
     return code;
