@@ -31,6 +31,12 @@ struct skr_broker {
     // Set by open(): how long the caller should have deliveries in hand; what
     // it does not get to by then is better given back. 0: as long as it likes.
     int64_t hold_ms;
+    // Kept by receive(): some are held, see SKR_SETTLE_HOLD, so that a queue
+    // that gives nothing is not empty.
+    bool holds;
+    // Kept by receive(): so many are, or for so long, that more are better
+    // stored elsewhere and acknowledged.
+    bool is_laden;
 };
 
 struct skr_broker_options {
@@ -103,9 +109,13 @@ skr_broker_outcomes_fn(struct skr_broker *broker, struct skr_outcome *outcomes,
                        struct skr_error *error);
 
 enum skr_settlement {
-    // Give it back as it came: the initial value. A broker that has no delays
-    // keeps it until delay_ms are over; others come meanwhile.
+    // Give it back as it came: the initial value. A queue that counts this
+    // drops a message after some times, unless it was told where to.
     SKR_SETTLE_RELEASE,
+    // Not settled yet: it comes again after delay_ms, as it came, and others
+    // meanwhile. The server takes it for in hand, and gets it back when the
+    // connection ends. Where deliveries are rows, theirs wait instead.
+    SKR_SETTLE_HOLD,
     SKR_SETTLE_ACK,  // it is dealt with
     // Again after delay_ms, with retry_count raised. In a broker that has no
     // delays it is given back at once, as it came.
@@ -146,7 +156,7 @@ struct skr_incoming {
 // Gives what is waiting, up to capacity, and waits up to timeout_ms for the
 // first: SKR_TIMEOUT when nothing came, SKR_STOPPED when the wake_fd is
 // readable. Deliveries are borrowed until the next receive(), and each has
-// been settled by then.
+// been settled, or held, by then.
 typedef enum skr_code
 skr_broker_receive_fn(struct skr_broker *broker, struct skr_incoming *incoming,
                       size_t capacity, size_t *count, uint32_t timeout_ms,

@@ -128,7 +128,8 @@ remove_row(struct skr_attempts *attempts, struct skr_db *db, struct skr_id key)
 void
 skr_job_forget(struct skr_consumer *consumer, struct job *job)
 {
-    bool is_released = job->incoming->settlement == SKR_SETTLE_RELEASE;
+    bool is_released = job->incoming->settlement == SKR_SETTLE_RELEASE ||
+                       job->incoming->settlement == SKR_SETTLE_HOLD;
     struct skr_db *failed_db = consumer->options.failed_database == NULL
                                    ? consumer->db
                                    : consumer->failed_db;

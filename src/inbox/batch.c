@@ -27,6 +27,7 @@ enum blame {
     BLAME_MESSAGE,     // its handler's verdict, or what it did
     BLAME_CONFLICT,    // another transaction was in the way
     BLAME_CONNECTION,  // lost under way: nobody knows what was committed
+    BLAME_HANDLER,     // its statements, whatever the message
     BLAME_DATABASE,    // nothing can be done on it now
 };
 
@@ -60,7 +61,7 @@ find_blame(struct skr_consumer *consumer, const struct job *job,
     case STEP_BEGIN:
     case STEP_ADMIT: return BLAME_DATABASE;
     case STEP_HANDLE:
-        return is_sql_to_blame(consumer, job, reason) ? BLAME_DATABASE
+        return is_sql_to_blame(consumer, job, reason) ? BLAME_HANDLER
                                                       : BLAME_MESSAGE;
     case STEP_COMMIT:
         return reason->remedy == SKR_TRY_AGAIN ? BLAME_DATABASE : BLAME_MESSAGE;
@@ -73,22 +74,6 @@ next_random(struct skr_consumer *consumer)
 {
     consumer->random = consumer->random * 1664525u + 1013904223u;
     return consumer->random;
-}
-
-// Those behind it in its lane would pass it: they go back, and come after it.
-// What has run already is recorded, or it would run again.
-static void
-hold_lane(struct skr_consumer *consumer, const struct job *job)
-{
-    if (job->incoming->lane == 0)
-        return;
-    for (size_t i = (size_t)(job - consumer->jobs) + 1; i < consumer->job_count;
-         i++) {
-        struct job *other = &consumer->jobs[i];
-        if (other->incoming->lane == job->incoming->lane && !other->was_run &&
-            (other->state == JOB_READY || other->state == JOB_HELD))
-            other->state = JOB_RELEASED;
-    }
 }
 
 void
@@ -104,7 +89,7 @@ skr_job_decide(struct skr_consumer *consumer, struct job *job,
         return;
     }
     job->state = JOB_RETRY;
-    hold_lane(consumer, job);
+    skr_job_hold_lane(consumer, job);
     skr_job_tell_hooks(consumer, job);
     job->incoming->delay_ms = skr_retry_delay_ms(
         &consumer->retry, job->retry_count + 1, next_random(consumer));
@@ -153,11 +138,13 @@ handle_alone(struct skr_consumer *consumer, struct job *job,
             if (is_settled && attempt.step != STEP_HANDLE)
                 return report(&attempt, error);
             break;
-        case BLAME_DATABASE:
-            if (attempt.step == STEP_HANDLE)
-                skr_error_prefix(&attempt.reason, "the handler of %.100s",
-                                 job->handler->message_name);
-            return report(&attempt, error);
+        case BLAME_HANDLER:
+            skr_error_prefix(&attempt.reason, "the handler of %.100s",
+                             job->handler->message_name);
+            skr_handler_pause(consumer, job->handler, &attempt.reason);
+            skr_job_wait(consumer, job);
+            return SKR_OK;
+        case BLAME_DATABASE: return report(&attempt, error);
         }
         if (is_settled) {
             skr_job_decide(consumer, job, &attempt);
@@ -201,6 +188,7 @@ handle_jobs(struct skr_consumer *consumer, struct job *jobs, size_t count,
                 SKR_LOG_TEXT("error", attempt.reason.text));
     }
     for (size_t i = 0; i < count; i++) {
+        skr_jobs_set_aside(consumer, &jobs[i], 1);
         if (jobs[i].state != JOB_READY)
             continue;
         // What has run already is recorded, or it would run again.
@@ -246,7 +234,27 @@ needs_row(const struct skr_consumer *consumer, const struct job *job)
 {
     return job->state == JOB_FAILED ||
            (job->state == JOB_RETRY && consumer->source != NULL &&
-            !consumer->source->delays);
+            (!consumer->source->delays || job->is_excused));
+}
+
+// There is a limit to what is held for a handler in trouble, and to how long.
+// What a queue that counts got back before, on a stop perhaps, is not held.
+static void
+unload(const struct skr_consumer *consumer, struct job *jobs, size_t count)
+{
+    const struct skr_broker *source = consumer->source;
+    if (source == NULL || !skr_consumer_has_retries(consumer))
+        return;
+    for (size_t i = 0; i < count; i++) {
+        if (jobs[i].state != JOB_WAITING ||
+            !skr_handler_is_paused(jobs[i].handler) ||
+            (!source->is_laden && jobs[i].incoming->delivery_count == 0))
+            continue;
+        jobs[i].state = JOB_RETRY;
+        jobs[i].is_excused = true;
+        jobs[i].reason = jobs[i].handler->reason;
+        jobs[i].incoming->delay_ms = PUT_OFF_MS;
+    }
 }
 
 static void
@@ -294,8 +302,9 @@ static void
 put_off(const struct skr_consumer *consumer, struct job *job)
 {
     struct skr_incoming *incoming = job->incoming;
+    incoming->settlement = SKR_SETTLE_HOLD;
     incoming->delay_ms = consumer->put_off_ms;
-    if (!consumer->source->delays)
+    if (!consumer->source->delays || job->is_excused)
         return;
     incoming->delay_ms = PUT_OFF_MS;
     incoming->settlement = SKR_SETTLE_RETRY;
@@ -305,11 +314,25 @@ put_off(const struct skr_consumer *consumer, struct job *job)
         skr_error_clear(&incoming->reason);
 }
 
+// Until its handler is tried again; or at once, after a pause of the consumer.
+static uint32_t
+find_wait_ms(const struct job *job)
+{
+    if (!skr_handler_is_paused(job->handler))
+        return 0;
+    int64_t wait_ms = job->handler->again_ms - skr_clock_ms();
+    return wait_ms > 0 ? (uint32_t)wait_ms : 0;
+}
+
 static void
 set_settlement(const struct skr_consumer *consumer, struct job *job)
 {
     struct skr_incoming *incoming = job->incoming;
-    incoming->settlement = SKR_SETTLE_RELEASE;
+    // A queue that counts how often it got a message back drops it in the end.
+    // This one was given back once.
+    incoming->settlement =
+        incoming->delivery_count > 0 ? SKR_SETTLE_HOLD : SKR_SETTLE_RELEASE;
+    incoming->delay_ms = job->state == JOB_RETRY ? incoming->delay_ms : 0;
     if (consumer->source == NULL)
         return;
     if (needs_row(consumer, job)) {
@@ -323,6 +346,10 @@ set_settlement(const struct skr_consumer *consumer, struct job *job)
         incoming->settlement = SKR_SETTLE_RETRY;
         incoming->reason = job->reason;
         return;
+    case JOB_WAITING:
+        incoming->settlement = SKR_SETTLE_HOLD;
+        incoming->delay_ms = find_wait_ms(job);
+        return;
     case JOB_FAILED:
     case JOB_READY:
     case JOB_HELD:
@@ -335,7 +362,7 @@ set_settlement(const struct skr_consumer *consumer, struct job *job)
 static void
 finish(struct skr_consumer *consumer, struct job *job)
 {
-    bool is_retry = job->state == JOB_MOVED ||
+    bool is_retry = (job->state == JOB_MOVED && !job->is_excused) ||
                     (job->state == JOB_RETRY &&
                      job->incoming->settlement == SKR_SETTLE_RETRY);
     skr_job_forget(consumer, job);
@@ -357,7 +384,8 @@ static void
 give_up(struct skr_consumer *consumer, struct job *jobs, size_t count)
 {
     for (size_t i = 0; i < count; i++)
-        if (jobs[i].incoming->settlement == SKR_SETTLE_RELEASE)
+        if (jobs[i].incoming->settlement == SKR_SETTLE_RELEASE ||
+            jobs[i].incoming->settlement == SKR_SETTLE_HOLD)
             skr_job_forget(consumer, &jobs[i]);
 }
 
@@ -398,6 +426,10 @@ skr_jobs_handle(struct skr_consumer *consumer, struct job *jobs, size_t count,
 {
     struct skr_error problem = {0}, unsettled = {0};
     enum skr_code code = handle_all(consumer, jobs, count, &problem);
+    for (size_t i = 0; code != SKR_OK && i < count; i++)
+        if (jobs[i].state == JOB_READY || jobs[i].state == JOB_HELD)
+            skr_job_wait(consumer, &jobs[i]);
+    unload(consumer, jobs, count);
     keep_rows(consumer, jobs, count);
     enum skr_code settled = settle(consumer, jobs, count, &unsettled);
     if (code == SKR_OK) {
@@ -410,10 +442,10 @@ skr_jobs_handle(struct skr_consumer *consumer, struct job *jobs, size_t count,
 }
 
 enum skr_code
-skr_jobs_release(struct skr_consumer *consumer, struct job *jobs, size_t count,
-                 struct skr_error *error)
+skr_jobs_leave(struct skr_consumer *consumer, struct job *jobs, size_t count,
+               enum job_state state, struct skr_error *error)
 {
     for (size_t i = 0; i < count; i++)
-        jobs[i].state = JOB_RELEASED;
+        jobs[i].state = state;
     return settle(consumer, jobs, count, error);
 }

@@ -155,6 +155,13 @@ skr_consumer_has_retries(const struct skr_consumer *consumer)
 }
 
 bool
+skr_consumer_holds_any(const struct skr_consumer *consumer)
+{
+    return (consumer->broker != NULL && consumer->broker->holds) ||
+           (consumer->retries != NULL && consumer->retries->holds);
+}
+
+bool
 skr_consumer_is_late(const struct skr_consumer *consumer)
 {
     return consumer->source != NULL && consumer->source->hold_ms > 0 &&
@@ -280,7 +287,10 @@ skr_consumer_wait_out(struct skr_consumer *consumer,
 void
 skr_consumer_end_trouble(struct skr_consumer *consumer)
 {
+    consumer->pause_ms = 0;
+    for (size_t i = 0; i < consumer->handlers.count; i++)
+        if (consumer->handlers.items[i].pause_ms > 0)
+            return;
     skr_trouble_end(&consumer->trouble, &consumer->log, "consumer.recovered",
                     consumer->options.name);
-    consumer->pause_ms = 0;
 }

@@ -348,6 +348,7 @@ handle_groups(struct skr_consumer *consumer, size_t count, size_t *done,
            !skr_consumer_is_stopping(consumer) &&
            !(*done > 0 && skr_consumer_is_late(consumer))) {
         size_t size = group_size(consumer, *done, count);
+        skr_jobs_set_aside(consumer, &consumer->jobs[*done], size);
         code = skr_job_count(consumer, &consumer->jobs[*done], error);
         if (code != SKR_OK)
             break;
@@ -394,14 +395,16 @@ handle_received(struct skr_consumer *consumer, size_t count,
         code = handle_groups(consumer, claimed, &done, error);
     if (code == SKR_OK)
         learn_pace(consumer, consumer->taken - taken_before);
-    // What was not reached goes back to the broker for others to take.
+    // What was not reached goes back to the broker for others to take; but not
+    // in trouble, which others have as well.
     struct skr_error ignored;
-    enum skr_code released =
-        skr_jobs_release(consumer, &consumer->jobs[done], count - done,
-                         code == SKR_OK ? error : &ignored);
+    enum skr_code left =
+        skr_jobs_leave(consumer, &consumer->jobs[done], count - done,
+                       code == SKR_OK ? JOB_RELEASED : JOB_WAITING,
+                       code == SKR_OK ? error : &ignored);
     atomic_fetch_sub(&consumer->budget->claimed,
                      claimed - (consumer->taken - taken_before));
-    return code == SKR_OK ? released : code;
+    return code == SKR_OK ? left : code;
 }
 
 // Retries are rows: they need the database, and not a broker that is away.
@@ -501,7 +504,8 @@ loop(struct skr_consumer *consumer, struct skr_error *error)
         if (code == SKR_OK || code == SKR_STOPPED)
             continue;
         if (code == SKR_TIMEOUT) {
-            if (consumer->extras.stop_when_empty)
+            if (consumer->extras.stop_when_empty &&
+                !skr_consumer_holds_any(consumer))
                 return SKR_OK;
             continue;
         }

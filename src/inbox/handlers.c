@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-const struct handler *
+struct handler *
 skr_handlers_find(const struct handlers *handlers, const char *message_name)
 {
     for (size_t i = 0; i < handlers->count; i++)

@@ -43,7 +43,7 @@ skr_job_run(struct skr_consumer *consumer, const struct job *job,
             struct skr_tx tx, bool *is_our_word, struct skr_error *reason)
 {
     const struct hooks *hooks = &consumer->hooks;
-    const struct handler *handler = job->handler;
+    struct handler *handler = job->handler;
     enum skr_verdict verdict = SKR_ACCEPT;
     *is_our_word = false;
     for (size_t i = 0; i < hooks->count && verdict == SKR_ACCEPT; i++)
@@ -55,6 +55,8 @@ skr_job_run(struct skr_consumer *consumer, const struct job *job,
     int64_t began_us = skr_clock_us();
     verdict = handler->run(&job->delivery, tx, handler->user, reason);
     skr_histogram_add(&consumer->handling, skr_clock_us() - began_us);
+    if (verdict == SKR_ACCEPT)
+        skr_handler_resume(consumer, handler);
     // Of a function's word, which may be anything, only the text counts.
     *is_our_word = verdict != SKR_ACCEPT &&
                    (handler->sql != NULL || handler->child != NULL);

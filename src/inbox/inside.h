@@ -4,6 +4,7 @@
 //   consumer.c     life cycle and the loop
 //   connect.c      connections, tables, waiting out trouble
 //   handlers.c     which function handles which message
+//   pause.c        handlers that are in trouble, and who waits for them
 //   decode.c       a delivery becomes a job
 //   batch.c        jobs that share a transaction, and what became of each
 //   transaction.c  one transaction: admit, handle, commit
@@ -45,6 +46,12 @@ struct handler {
     struct skr_sql_handler *sql;
     struct skr_child *child;
     void *library;
+    // Its statements or its process failed, by no message's fault: its messages
+    // wait, and no others.
+    uint32_t pause_ms;  // 0: all is well
+    int64_t again_ms;   // not before this; by skr_clock_ms()
+    struct skr_error reason;
+    struct skr_trouble trouble;
 };
 
 struct handlers {
@@ -67,13 +74,14 @@ enum job_state {
     JOB_RETRY,     // to be delivered again later
     JOB_MOVED,     // a row waits for its retry: to be acknowledged
     JOB_FAILED,    // to be kept in the failed table
+    JOB_WAITING,   // held until what is in trouble can be tried again
     JOB_RELEASED,  // to be given back as it came
 };
 
 struct job {
     struct skr_incoming *incoming;
     struct skr_delivery delivery;
-    const struct handler *handler;
+    struct handler *handler;
     const char *recorded_name;  // in the deduplication row
     uint32_t retry_count;
     bool has_id;  // without one nothing tells whether it came before
@@ -87,6 +95,8 @@ struct job {
     bool may_be_committed;
     // Its handler has run outside and accepted it: to be recorded.
     bool was_run;
+    // It waited too long to be held: its row counts no retry.
+    bool is_excused;
     // Its attempt was counted under this key, and the row is still there.
     bool is_counted;
     struct skr_id attempt_key;
@@ -180,6 +190,8 @@ skr_consumer_connect_retries(struct skr_consumer *consumer,
 bool skr_consumer_is_stopping(const struct skr_consumer *consumer);
 // Stopped, at its limit, or over by the caller's own measure.
 bool skr_consumer_is_ending(const struct skr_consumer *consumer);
+// Messages wait in hand, unsettled: nothing is empty.
+bool skr_consumer_holds_any(const struct skr_consumer *consumer);
 // The broker should hear of what was received: begin nothing more.
 bool skr_consumer_is_late(const struct skr_consumer *consumer);
 // Says the trouble once and waits, longer each time, or until the stop.
@@ -193,11 +205,27 @@ SKR_MUST_CHECK enum skr_code
 skr_handlers_add(struct handlers *handlers, const char *message_name,
                  const struct handler *handler, struct skr_error *error);
 // NULL when there is none.
-const struct handler *
+struct handler *
 skr_handlers_find(const struct handlers *handlers, const char *message_name);
 // Ends the processes among them, until they are needed again.
 void skr_handlers_rest(struct handlers *handlers);
 void skr_handlers_fini(struct handlers *handlers);
+
+// pause.c
+
+// It is in trouble that is no message's fault: said once, and longer each time
+// until it is tried again.
+void skr_handler_pause(struct skr_consumer *consumer, struct handler *handler,
+                       const struct skr_error *reason);
+void skr_handler_resume(struct skr_consumer *consumer, struct handler *handler);
+bool skr_handler_is_paused(const struct handler *handler);
+// Gives back what would pass the job.
+void skr_job_hold_lane(struct skr_consumer *consumer, const struct job *job);
+// The job waits, and those behind it in its lane.
+void skr_job_wait(struct skr_consumer *consumer, struct job *job);
+// Those whose handler is paused wait.
+void skr_jobs_set_aside(struct skr_consumer *consumer, struct job *jobs,
+                        size_t count);
 
 // hooks.c
 
@@ -293,14 +321,14 @@ void skr_jobs_attempt(struct skr_consumer *consumer, struct job *jobs,
 void skr_job_decide(struct skr_consumer *consumer, struct job *job,
                     const struct attempt *attempt);
 // Handles jobs and settles them with the broker. An error is trouble that is
-// nobody's fault: what it kept from being handled has been given back.
+// nobody's fault: what it kept from being handled is held.
 SKR_MUST_CHECK enum skr_code
 skr_jobs_handle(struct skr_consumer *consumer, struct job *jobs, size_t count,
                 struct skr_error *error);
-// Gives the jobs back as they came.
+// Tells the broker of jobs that were not reached: JOB_RELEASED, or JOB_WAITING.
 SKR_MUST_CHECK enum skr_code
-skr_jobs_release(struct skr_consumer *consumer, struct job *jobs, size_t count,
-                 struct skr_error *error);
+skr_jobs_leave(struct skr_consumer *consumer, struct job *jobs, size_t count,
+               enum job_state state, struct skr_error *error);
 
 // keep.c
 

@@ -106,9 +106,9 @@ store_retry(struct skr_consumer *consumer, const struct job *job,
     struct skr_text json = {0};
     enum skr_code code = copy_headers(consumer, job, &headers, error);
     if (code == SKR_OK)
-        code =
-            skr_failure_mark_retry(&consumer->arena, &headers,
-                                   job->retry_count + 1, &job->reason, error);
+        code = skr_failure_mark_retry(
+            &consumer->arena, &headers,
+            job->retry_count + (job->is_excused ? 0 : 1), &job->reason, error);
     if (code == SKR_OK)
         code = skr_headers_write(headers.items, headers.count, &json, error);
     // Tables know seconds: a retry is never early.

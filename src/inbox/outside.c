@@ -70,8 +70,13 @@ run(struct skr_consumer *consumer, struct job *job, struct skr_error *error)
     // A process that cannot be had at all is not the message's doing.
     if (is_our_word && attempt.verdict == SKR_RETRY &&
         reason->remedy == SKR_TRY_AGAIN) {
-        *error = *reason;
-        return reason->code;
+        if (reason->code == SKR_STOPPED) {
+            *error = *reason;
+            return reason->code;
+        }
+        skr_handler_pause(consumer, job->handler, reason);
+        skr_job_wait(consumer, job);
+        return SKR_OK;
     }
     if (reason->text[0] == '\0')
         skr_fail(reason, SKR_REFUSED, SKR_GIVE_UP,
@@ -103,6 +108,7 @@ skr_jobs_run_outside(struct skr_consumer *consumer, struct job *jobs,
     *has_more = false;
     for (size_t i = 0; i < count; i++) {
         bool known = false;
+        skr_jobs_set_aside(consumer, &jobs[i], 1);
         if (!wants_to_run(&jobs[i]))
             continue;
         if (code == SKR_OK && !*has_more)

@@ -95,7 +95,7 @@ static int64_t
 longest_wait_ms(const struct skr_consumer *consumer)
 {
     const struct skr_consumer_extras *extras = &consumer->extras;
-    if (extras->stop_when_empty)
+    if (extras->stop_when_empty && !skr_consumer_holds_any(consumer))
         return 0;
     return extras->sleep_ms > 0 ? extras->sleep_ms : DEFAULT_SLEEP_MS;
 }

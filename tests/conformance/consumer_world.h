@@ -28,7 +28,8 @@ struct world {
     struct skr_consumer_options options;
     struct skr_consumer_extras extras;
     atomic_int troubles;  // log lines about trouble
-    atomic_int losses;    // and about leases that were lost
+    atomic_int recoveries;
+    atomic_int losses;  // and about leases that were lost
 
     // For handlers.
     struct skr_consumer *consumer;
@@ -49,6 +50,8 @@ count_lines(void *user, enum skr_log_level level, const char *event,
     if (strcmp(event, "consumer.trouble") == 0 ||
         strcmp(event, "consumer.keep_trouble") == 0)
         atomic_fetch_add(&world->troubles, 1);
+    if (strcmp(event, "consumer.recovered") == 0)
+        atomic_fetch_add(&world->recoveries, 1);
     if (strcmp(event, "queue.lease_lost") == 0)
         atomic_fetch_add(&world->losses, 1);
 }

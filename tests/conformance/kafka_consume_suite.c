@@ -185,9 +185,9 @@ test_a_gap_keeps_the_group_behind_it(void **state)
 }
 
 static void
-test_a_retry_holds_its_partition_and_no_other(void **state)
+check_delay(struct world *world, enum skr_settlement settlement,
+            uint32_t retries)
 {
-    struct world *world = *state;
     enum { COUNT = 400, DELAY_MS = 1500 };
     bool seen[COUNT] = {false};
     struct skr_incoming incoming[BATCH];
@@ -197,7 +197,7 @@ test_a_retry_holds_its_partition_and_no_other(void **state)
     size_t held = number_in(&incoming[0]);
     uint64_t lane = incoming[0].lane;
     incoming[0].delay_ms = DELAY_MS;
-    settle(broker, incoming, count, SKR_SETTLE_RETRY);
+    settle(broker, incoming, count, settlement);
     int64_t due_ms = skr_clock_ms() + DELAY_MS;
     size_t others = 0, total = 0;
     bool came = false;
@@ -208,7 +208,7 @@ test_a_retry_holds_its_partition_and_no_other(void **state)
             size_t number = number_in(&incoming[i]);
             if (incoming[i].lane == lane && !came) {
                 assert_int_equal(number, held);
-                assert_int_equal(incoming[i].retry_count, 1);
+                assert_int_equal(incoming[i].retry_count, retries);
                 assert_true(now_ms >= due_ms - 5);
                 came = true;
             }
@@ -222,6 +222,18 @@ test_a_retry_holds_its_partition_and_no_other(void **state)
     assert_true(came);
     assert_true(others > 0);
     skr_broker_close(broker);
+}
+
+static void
+test_a_retry_holds_its_partition_and_no_other(void **state)
+{
+    check_delay(*state, SKR_SETTLE_RETRY, 1);
+}
+
+static void
+test_what_is_held_holds_its_partition_and_spends_no_retry(void **state)
+{
+    check_delay(*state, SKR_SETTLE_HOLD, 0);
 }
 
 static void
@@ -473,6 +485,7 @@ main(void)
         CASE(test_what_is_not_settled_comes_again_to_the_next_consumer),
         CASE(test_a_gap_keeps_the_group_behind_it),
         CASE(test_a_retry_holds_its_partition_and_no_other),
+        CASE(test_what_is_held_holds_its_partition_and_spends_no_retry),
         CASE(
             test_a_member_that_joins_gets_its_share_and_nothing_is_lost_or_doubled),
         CASE(test_what_a_dead_consumer_had_in_hand_is_marked),

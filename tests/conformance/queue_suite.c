@@ -248,6 +248,26 @@ test_what_is_given_back_is_free_at_once(void **state)
     skr_broker_close(second);
 }
 
+static void
+test_what_is_held_comes_again_and_spends_no_retry(void **state)
+{
+    struct world *world = *state;
+    size_t count = 0;
+    publish(world, 1);
+    struct skr_broker *broker = open_broker(world, "queue://orders");
+    assert_int_equal(receive(world, broker, &count, 0), SKR_OK);
+    settle_all(world, broker, 1, SKR_SETTLE_HOLD, 0);
+    assert_int_equal(receive(world, broker, &count, 0), SKR_OK);
+    settle_all(world, broker, 1, SKR_SETTLE_HOLD, 1000);
+    assert_int_equal(receive(world, broker, &count, 0), SKR_TIMEOUT);
+    assert_int_equal(receive(world, broker, &count, 10000), SKR_OK);
+    assert_int_equal(world->incoming[0].retry_count, 0);
+    assert_false(world->incoming[0].redelivered);
+    settle_all(world, broker, 1, SKR_SETTLE_ACK, 0);
+    skr_broker_close(broker);
+    assert_int_equal(rows_left(world), 0);
+}
+
 struct change {
     struct world *world;
     char *before;
@@ -370,6 +390,7 @@ main(void)
         TEST(test_a_message_is_not_early),
         TEST(test_a_retry_waits_and_counts),
         TEST(test_what_is_given_back_is_free_at_once),
+        TEST(test_what_is_held_comes_again_and_spends_no_retry),
         TEST(test_a_lease_is_renewed_and_settled_after_that),
         TEST(test_bad_rows_come_with_their_bytes_and_block_nothing),
         TEST(test_a_stop_ends_the_wait),

@@ -391,7 +391,7 @@ test_what_is_put_off_comes_again_after_all_others(void **state)
                 assert_false(is_chosen && incoming[k].redelivered);
                 incoming[k].delay_ms = is_chosen ? DELAY_MS : 0;
                 settle(broker, &incoming[k], 1,
-                       is_chosen ? SKR_SETTLE_RELEASE : SKR_SETTLE_ACK);
+                       is_chosen ? SKR_SETTLE_HOLD : SKR_SETTLE_ACK);
                 chosen += is_chosen;
                 handled += !is_chosen;
                 put_off_ms = is_chosen ? skr_clock_ms() : put_off_ms;
@@ -402,7 +402,7 @@ test_what_is_put_off_comes_again_after_all_others(void **state)
             size_t count = receive(broker, incoming, ALL);
             for (size_t k = 0; k < count; k++) {
                 assert_true(number_in(&incoming[k]) < CHOSEN);
-                assert_true(incoming[k].redelivered);
+                assert_false(incoming[k].redelivered);
             }
             settle(broker, incoming, count, SKR_SETTLE_ACK);
             chosen -= count;
@@ -423,9 +423,10 @@ test_what_is_put_off_goes_back_with_the_connection(void **state)
     for (size_t i = 0; i < 3; i++) {
         assert_int_equal(receive(broker, incoming, 1), 1);
         incoming[0].delay_ms = 60000;
-        settle(broker, incoming, 1, SKR_SETTLE_RELEASE);
+        settle(broker, incoming, 1, SKR_SETTLE_HOLD);
     }
     expect_nothing(broker);
+    assert_true(broker->holds);
     skr_broker_close(broker);
     await_count(world, world->queue, 3);
 }
@@ -452,6 +453,52 @@ test_a_quorum_queue_counts_its_deliveries(void **state)
         assert_int_equal(incoming.retry_count, 0);
         settle(broker, &incoming, 1,
                i < 3 ? SKR_SETTLE_RELEASE : SKR_SETTLE_ACK);
+    }
+    expect_nothing(broker);
+    skr_broker_close(broker);
+    amqp_queue_delete(world->raw, 1, bytes(queue), 0, 0);
+    expect_normal(amqp_get_rpc_reply(world->raw));
+}
+
+// What is held costs nothing, however often; what waited for too long went back
+// once, and is kept from then on.
+static void
+test_a_quorum_queue_with_a_limit_drops_nothing(void **state)
+{
+    enum { ALL = 10, LIMIT = 1 };
+    struct world *world = *state;
+    char queue[80], parameters[300];
+    snprintf(queue, sizeof(queue), "%s-limited", world->queue);
+    snprintf(parameters, sizeof(parameters),
+             "hold_timeout=0.3&prefetch_count=%d&queues[%s][arguments]"
+             "[x-queue-type]=quorum&queues[%s][arguments][x-delivery-limit]=%d",
+             ALL, queue, queue, LIMIT);
+    struct skr_broker *broker = NULL;
+    struct skr_error error = {0};
+    if (try_open_receiver(world, parameters, true, &broker, &error) != SKR_OK)
+        fail_msg("%s", error.text);
+    struct skr_incoming incoming[ALL];
+    put_numbers(world, queue, 0, ALL);
+    for (size_t i = 0; i < 5 * ALL;) {
+        size_t count = receive(broker, incoming, ALL);
+        for (size_t k = 0; k < count; k++)
+            assert_int_equal(incoming[k].delivery_count, 0);
+        settle(broker, incoming, count, SKR_SETTLE_HOLD);
+        i += count;
+    }
+    skr_broker_close(broker);
+    bool seen[ALL] = {false};
+    if (try_open_receiver(world, parameters, true, &broker, &error) != SKR_OK)
+        fail_msg("%s", error.text);
+    for (size_t i = 0; i < ALL; i++) {
+        assert_int_equal(receive(broker, incoming, 1), 1);
+        size_t number = number_in(&incoming[0]);
+        assert_true(number < ALL && !seen[number]);
+        assert_int_equal(incoming[0].delivery_count, 1);
+        seen[number] = true;
+        // The others wait for longer than they should.
+        skr_clock_sleep(-1, 500);
+        settle(broker, incoming, 1, SKR_SETTLE_ACK);
     }
     expect_nothing(broker);
     skr_broker_close(broker);
@@ -629,6 +676,7 @@ main(void)
         CASE(test_what_is_put_off_comes_again_after_all_others),
         CASE(test_what_is_put_off_goes_back_with_the_connection),
         CASE(test_a_quorum_queue_counts_its_deliveries),
+        CASE(test_a_quorum_queue_with_a_limit_drops_nothing),
         CASE(test_several_queues_are_consumed_at_once),
         CASE(test_prefetch_bounds_what_is_out_of_the_queue),
         CASE(test_bytes_bound_what_is_held_here),

@@ -47,7 +47,12 @@ static void
 give_back(struct skr_fake_delivery *item)
 {
     item->holder = NULL;
+    item->is_held = false;
     item->redelivered = true;
+    if (the_queue->limit > 0 && ++item->returns > the_queue->limit) {
+        item->is_gone = true;
+        the_queue->dropped++;
+    }
 }
 
 void
@@ -55,7 +60,7 @@ skr_fake_queue_lose_holders(struct skr_fake_queue *queue)
 {
     pthread_mutex_lock(&queue->lock);
     for (size_t i = 0; i < queue->count; i++)
-        if (queue->items[i].holder != NULL)
+        if (!queue->items[i].is_gone && queue->items[i].holder != NULL)
             give_back(&queue->items[i]);
     pthread_mutex_unlock(&queue->lock);
 }
@@ -93,6 +98,15 @@ skr_fake_queue_releases(struct skr_fake_queue *queue)
     return releases;
 }
 
+size_t
+skr_fake_queue_holds(struct skr_fake_queue *queue)
+{
+    pthread_mutex_lock(&queue->lock);
+    size_t holds = queue->holds;
+    pthread_mutex_unlock(&queue->lock);
+    return holds;
+}
+
 void
 skr_fake_queue_set_away(struct skr_fake_queue *queue, bool is_away)
 {
@@ -127,7 +141,8 @@ fake_close(struct skr_broker *broker)
 {
     pthread_mutex_lock(&the_queue->lock);
     for (size_t i = 0; i < the_queue->count; i++)
-        if (the_queue->items[i].holder == broker)
+        if (!the_queue->items[i].is_gone &&
+            the_queue->items[i].holder == broker)
             give_back(&the_queue->items[i]);
     pthread_mutex_unlock(&the_queue->lock);
     skr_arena_fini(&((struct fake_connection *)broker)->arena);
@@ -145,6 +160,7 @@ deliver(struct fake_connection *connection, size_t index,
         .body_size = strlen(item->body),
         .broker_id = item->broker_id[0] == '\0' ? NULL : item->broker_id,
         .redelivered = item->redelivered,
+        .delivery_count = (uint32_t)item->returns,
         .handle = index,
     };
     struct skr_headers headers = {0};
@@ -153,7 +169,23 @@ deliver(struct fake_connection *connection, size_t index,
                           &incoming->problem) == SKR_OK)
         incoming->headers = headers;
     item->holder = connection;
+    item->is_held = false;
     item->deliveries++;
+}
+
+static bool
+is_held_by(const struct skr_fake_delivery *item, const void *connection)
+{
+    return !item->is_gone && item->is_held && item->holder == connection;
+}
+
+static bool
+is_ready(const struct skr_fake_delivery *item, const void *connection,
+         int64_t now_ms)
+{
+    if (is_held_by(item, connection))
+        return item->until_ms <= now_ms;
+    return !item->is_gone && item->holder == NULL;
 }
 
 static size_t
@@ -165,11 +197,15 @@ take(struct fake_connection *connection, struct skr_incoming *incoming,
     the_queue->receives++;
     skr_arena_reset(&connection->arena);
     int64_t now_ms = skr_clock_ms();
+    size_t held = 0;
+    for (size_t i = 0; i < the_queue->count; i++)
+        held += is_held_by(&the_queue->items[i], connection);
     for (size_t i = 0; i < the_queue->count && count < capacity; i++)
-        if (!the_queue->items[i].is_gone &&
-            the_queue->items[i].holder == NULL &&
-            the_queue->items[i].put_off_ms <= now_ms)
+        if (is_ready(&the_queue->items[i], connection, now_ms))
             deliver(connection, i, &incoming[count++]);
+    connection->broker.holds = held > 0;
+    connection->broker.is_laden =
+        the_queue->most_held > 0 && held >= the_queue->most_held;
     pthread_mutex_unlock(&the_queue->lock);
     return count;
 }
@@ -216,8 +252,12 @@ fake_settle(struct skr_broker *broker, struct skr_incoming *incoming,
             break;
         case SKR_SETTLE_RELEASE:
             give_back(item);
-            item->put_off_ms = skr_clock_ms() + incoming[i].delay_ms;
             the_queue->releases++;
+            break;
+        case SKR_SETTLE_HOLD:
+            item->is_held = true;
+            item->until_ms = skr_clock_ms() + incoming[i].delay_ms;
+            the_queue->holds++;
             break;
         case SKR_SETTLE_RETRY:
             code = skr_fail(error, SKR_INVALID, SKR_GIVE_UP,

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 // A broker to consume from, in memory. What is given back, or was in the hands
-// of a connection that ends, comes again, at once or when it was put off after
-// that, marked as redelivered; it keeps no count of it, as a classic queue of
-// RabbitMQ does.
+// of a connection that ends, comes again, marked as redelivered. Without a
+// limit it keeps no count of it, as a classic queue of RabbitMQ does; with one,
+// it drops what came back so often, as a quorum queue does.
 
 #ifndef SKR_TEST_FAKE_QUEUE_H
 #define SKR_TEST_FAKE_QUEUE_H
@@ -18,17 +18,21 @@ struct skr_fake_delivery {
     char body[64];
     char broker_id[40];  // "": none
     bool redelivered;
-    bool is_gone;        // acknowledged
+    bool is_gone;        // acknowledged, or dropped
     const void *holder;  // a connection; NULL: waiting
-    int64_t put_off_ms;  // nobody gets it before; by skr_clock_ms()
-    size_t deliveries;
+    bool is_held;        // there
+    int64_t until_ms;    // so long; by skr_clock_ms()
+    size_t deliveries, returns;
 };
 
 struct skr_fake_queue {
     pthread_mutex_t lock;
     struct skr_fake_delivery items[SKR_FAKE_QUEUE_CAPACITY];
     size_t count;
-    size_t acks, releases, receives;
+    size_t acks, releases, receives, holds;
+    size_t limit;      // more returns drop a message; 0: none
+    size_t dropped;    // so many
+    size_t most_held;  // so many make a connection laden; 0: any number is fine
     // So many settle() calls end with the connection, before anything is done.
     size_t settles_to_lose;
     bool is_away;  // no connection can be made, and those that are have ended
@@ -48,5 +52,7 @@ void skr_fake_queue_add(struct skr_fake_queue *queue, const char *headers,
                         const char *body, const char *broker_id);
 size_t skr_fake_queue_waiting(struct skr_fake_queue *queue);
 size_t skr_fake_queue_releases(struct skr_fake_queue *queue);
+// How often a message was held.
+size_t skr_fake_queue_holds(struct skr_fake_queue *queue);
 
 #endif

@@ -143,6 +143,7 @@ skr_kafka_delivery_settle(struct kafka_delivery *delivery,
     switch (settlement) {
     case SKR_SETTLE_ACK: delivery->state = KAFKA_SETTLED; return;
     case SKR_SETTLE_RELEASE: return;
+    case SKR_SETTLE_HOLD: delivery->due_ms = now_ms + delay_ms; return;
     case SKR_SETTLE_RETRY:
         delivery->due_ms = now_ms + delay_ms;
         delivery->retry_count++;

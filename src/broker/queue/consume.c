@@ -19,6 +19,8 @@ enum {
     // as it took, but never longer than this.
     SWEEP_PAUSE = 200,
     LONGEST_SWEEP_PAUSE_MS = 60000,
+    // A row knows whole seconds, and is never early.
+    ROUNDING_MS = 2000,
 };
 
 static enum skr_code
@@ -242,6 +244,7 @@ skr_queue_receive(struct skr_broker *base, struct skr_incoming *incoming,
     if (code != SKR_OK)
         return code;
     int64_t deadline_ms = skr_clock_ms() + timeout_ms;
+    base->holds = skr_clock_ms() < broker->held_until_ms;
     for (;;) {
         if (broker->wake_fd >= 0 && skr_clock_sleep(broker->wake_fd, 0))
             return skr_fail(error, SKR_STOPPED, SKR_GIVE_UP,
@@ -269,12 +272,25 @@ take_settlement(const struct skr_incoming *incoming,
     switch (incoming->settlement) {
     case SKR_SETTLE_RELEASE: item->state = SKR_READ; return;
     case SKR_SETTLE_ACK: item->state = SKR_DONE; return;
+    case SKR_SETTLE_HOLD:
     case SKR_SETTLE_RETRY:
-        item->state = SKR_RETRY_LATER;
+        item->is_excused = incoming->settlement == SKR_SETTLE_HOLD;
+        item->state = item->is_excused && incoming->delay_ms == 0
+                          ? SKR_READ
+                          : SKR_RETRY_LATER;
         item->delay_ms = incoming->delay_ms;
         item->reason = incoming->reason;
         return;
     }
+}
+
+static void
+note_held(struct queue_broker *broker, const struct skr_incoming *incoming)
+{
+    int64_t due_ms = skr_clock_ms() + incoming->delay_ms + ROUNDING_MS;
+    if (incoming->settlement == SKR_SETTLE_HOLD && incoming->delay_ms > 0 &&
+        due_ms > broker->held_until_ms)
+        broker->held_until_ms = due_ms;
 }
 
 // Takes the items to settle into a batch of their own. What is another's by now
@@ -287,6 +303,7 @@ gather(struct queue_broker *broker, struct skr_incoming *incoming, size_t count)
     for (size_t i = 0; i < count; i++) {
         struct skr_batch_item *item = &broker->batch.items[incoming[i].handle];
         take_settlement(&incoming[i], item);
+        note_held(broker, &incoming[i]);
         incoming[i].was_lost =
             item->state != SKR_DONE &&
             !skr_queue_keepalive_holds(&broker->keepalive, item->row);

@@ -73,6 +73,7 @@ struct queue_broker {
     struct skr_batch batch;     // claimed
     struct skr_batch settling;  // items of it, in the order of a settle call
     size_t claim_size;
+    int64_t held_until_ms;  // rows that it put off are due then
     struct queue_keepalive keepalive;
 };
 

@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { LONGEST_WAIT_MS = 250, TAG_SIZE = 24 };
+enum { LONGEST_WAIT_MS = 250 };
 
 static enum skr_code
 init(struct rabbit_consumer *consumer, struct skr_error *error)
@@ -60,12 +60,22 @@ skr_rabbit_consumer_prepare(struct rabbit_broker *broker,
     return code;
 }
 
+void
+skr_rabbit_consumer_tag(const struct rabbit_broker *broker, size_t queue,
+                        char tag[RABBIT_TAG_SIZE])
+{
+    snprintf(tag, RABBIT_TAG_SIZE, "%llu",
+             (unsigned long long)(broker->consumer.generation *
+                                      broker->settings.queue_count +
+                                  queue));
+}
+
 static enum skr_code
 send_consume(struct rabbit_broker *broker, struct skr_error *error)
 {
     struct rabbit_consumer *consumer = &broker->consumer;
-    char tag[TAG_SIZE];
-    snprintf(tag, sizeof(tag), "%zu", consumer->subscribed);
+    char tag[RABBIT_TAG_SIZE];
+    skr_rabbit_consumer_tag(broker, consumer->subscribed, tag);
     consumer->asked = broker->settings.queues[consumer->subscribed].name;
     consumer->asked_ms = skr_clock_ms();
     amqp_basic_consume_t method = {
@@ -95,15 +105,16 @@ static size_t
 queue_of(const struct rabbit_broker *broker, amqp_bytes_t tag)
 {
     size_t count = broker->settings.queue_count;
-    char text[TAG_SIZE];
+    char text[RABBIT_TAG_SIZE];
     int64_t number = 0;
     if (tag.len >= sizeof(text))
         return count;
     memcpy(text, tag.bytes, tag.len);
     text[tag.len] = '\0';
-    if (!skr_text_number(text, 0, (int64_t)count - 1, &number))
+    uint64_t end = (broker->consumer.generation + 1) * count;
+    if (!skr_text_number(text, 0, (int64_t)end - 1, &number))
         return count;
-    return (size_t)number;
+    return (size_t)number % count;
 }
 
 static enum skr_code
@@ -340,7 +351,6 @@ skr_rabbit_subscribe(struct rabbit_broker *broker, size_t capacity,
     consumer->subscribed_ms = skr_clock_ms();
     consumer->subscribed_at = consumer->deliveries.next;
     consumer->subscribed_end = consumer->deliveries.end;
-    consumer->taken_slots = 0;
     // It holds for each queue by itself.
     size_t prefetch = consumer->prefetch / settings->queue_count;
     amqp_basic_qos_t method = {

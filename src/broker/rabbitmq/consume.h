@@ -29,6 +29,9 @@ struct rabbit_consumer {
     bool is_wanted;    // receive() will be called, or was
     bool is_prepared;  // the channel is open, the queues are there
     bool is_started;   // messages may come
+    // How often new consumers took the place of others. A quorum queue takes
+    // one with an old tag for the old one, deliveries and all.
+    uint64_t generation;
     // The server's answers so far, and the queue that one is due for.
     size_t subscribed;
     const char *asked;  // NULL: none is due
@@ -44,7 +47,6 @@ struct rabbit_consumer {
     uint64_t subscribed_at;   // the tag that was next to be given then
     bool is_giving_back;      // what comes, until the consumers are cancelled
     uint64_t subscribed_end;  // the tag that was next to come
-    size_t taken_slots;       // of that prefetch, by what was put off
 
     struct rabbit_deliveries deliveries;
     struct skr_arena arena;  // texts of what was given

@@ -26,12 +26,18 @@ skr_rabbit_deliveries_init(struct rabbit_deliveries *deliveries)
     *deliveries = (struct rabbit_deliveries){.first = 1, .next = 1, .end = 1};
 }
 
+static size_t
+size_of(const struct rabbit_delivery *delivery)
+{
+    return delivery->block == NULL
+               ? 0
+               : delivery->properties_size + delivery->body_size;
+}
+
 static void
 let_go(struct rabbit_deliveries *deliveries, struct rabbit_delivery *delivery)
 {
-    if (delivery->block != NULL)
-        deliveries->held_bytes -=
-            delivery->properties_size + delivery->body_size;
+    deliveries->held_bytes -= size_of(delivery);
     free(delivery->block);
     delivery->block = NULL;
 }
@@ -41,6 +47,8 @@ skr_rabbit_deliveries_fini(struct rabbit_deliveries *deliveries)
 {
     for (uint64_t tag = deliveries->first; tag < deliveries->end; tag++)
         let_go(deliveries, at(deliveries, tag));
+    for (size_t i = 0; i < deliveries->put_off_count; i++)
+        free(deliveries->put_off[i].delivery.block);
     free(deliveries->items);
     free(deliveries->put_off);
     *deliveries = (struct rabbit_deliveries){0};
@@ -170,19 +178,31 @@ skr_rabbit_deliveries_drop(struct rabbit_deliveries *deliveries,
     delivery->state = RABBIT_OVER;
 }
 
+static struct rabbit_put_off *
+find_put_off(const struct rabbit_deliveries *deliveries, uint64_t tag)
+{
+    for (size_t i = 0; i < deliveries->put_off_count; i++)
+        if (deliveries->put_off[i].tag == tag)
+            return &deliveries->put_off[i];
+    return NULL;
+}
+
 struct rabbit_delivery *
 skr_rabbit_deliveries_find(struct rabbit_deliveries *deliveries, uint64_t tag)
 {
-    if (tag < deliveries->first || tag >= deliveries->next)
-        return NULL;
-    struct rabbit_delivery *delivery = at(deliveries, tag);
-    return delivery->state == RABBIT_GIVEN ? delivery : NULL;
+    if (tag >= deliveries->first && tag < deliveries->next &&
+        at(deliveries, tag)->state == RABBIT_GIVEN)
+        return at(deliveries, tag);
+    struct rabbit_put_off *put_off = find_put_off(deliveries, tag);
+    return put_off != NULL && put_off->delivery.state == RABBIT_GIVEN
+               ? &put_off->delivery
+               : NULL;
 }
 
-enum skr_code
-skr_rabbit_deliveries_put_off(struct rabbit_deliveries *deliveries,
-                              uint64_t tag, int64_t until_ms,
-                              struct skr_error *error)
+// Out of the ring, bytes and all.
+static enum skr_code
+set_apart(struct rabbit_deliveries *deliveries, uint64_t tag,
+          struct skr_error *error)
 {
     if (deliveries->put_off_count == deliveries->put_off_capacity) {
         size_t capacity = deliveries->put_off_capacity == 0
@@ -195,25 +215,59 @@ skr_rabbit_deliveries_put_off(struct rabbit_deliveries *deliveries,
         deliveries->put_off = grown;
         deliveries->put_off_capacity = capacity;
     }
+    struct rabbit_delivery *delivery = at(deliveries, tag);
     deliveries->put_off[deliveries->put_off_count++] =
-        (struct rabbit_put_off){.tag = tag, .until_ms = until_ms};
-    at(deliveries, tag)->state = RABBIT_OVER;
+        (struct rabbit_put_off){.tag = tag, .delivery = *delivery};
+    deliveries->held_bytes -= size_of(delivery);
+    deliveries->put_off_bytes += size_of(delivery);
+    delivery->block = NULL;
+    delivery->state = RABBIT_OVER;
     return SKR_OK;
 }
 
-uint64_t
-skr_rabbit_deliveries_take_due(struct rabbit_deliveries *deliveries,
-                               int64_t now_ms)
+enum skr_code
+skr_rabbit_deliveries_put_off(struct rabbit_deliveries *deliveries,
+                              uint64_t tag, int64_t until_ms,
+                              struct skr_error *error)
+{
+    enum skr_code code = SKR_OK;
+    if (find_put_off(deliveries, tag) == NULL)
+        code = set_apart(deliveries, tag, error);
+    if (code != SKR_OK)
+        return code;
+    struct rabbit_put_off *put_off = find_put_off(deliveries, tag);
+    put_off->until_ms = until_ms;
+    put_off->delivery.state = RABBIT_COME;
+    return SKR_OK;
+}
+
+int64_t
+skr_rabbit_deliveries_due_ms(const struct rabbit_deliveries *deliveries)
+{
+    int64_t due_ms = INT64_MAX;
+    for (size_t i = 0; i < deliveries->put_off_count; i++) {
+        const struct rabbit_put_off *put_off = &deliveries->put_off[i];
+        if (put_off->delivery.state == RABBIT_COME &&
+            put_off->until_ms < due_ms)
+            due_ms = put_off->until_ms;
+    }
+    return due_ms;
+}
+
+struct rabbit_delivery *
+skr_rabbit_deliveries_give_due(struct rabbit_deliveries *deliveries,
+                               int64_t now_ms, uint64_t *tag)
 {
     for (size_t i = 0; i < deliveries->put_off_count; i++) {
-        uint64_t tag = deliveries->put_off[i].tag;
-        if (deliveries->put_off[i].until_ms > now_ms)
+        struct rabbit_put_off *put_off = &deliveries->put_off[i];
+        if (put_off->delivery.state != RABBIT_COME ||
+            put_off->until_ms > now_ms)
             continue;
-        deliveries->put_off[i] =
-            deliveries->put_off[--deliveries->put_off_count];
-        return tag;
+        put_off->delivery.state = RABBIT_GIVEN;
+        *tag = put_off->tag;
+        return &put_off->delivery;
     }
-    return 0;
+    return NULL;
 }
 
 uint64_t
@@ -243,12 +297,34 @@ skr_rabbit_deliveries_ack_alone(struct rabbit_deliveries *deliveries,
             at(deliveries, tag)->state = RABBIT_OVER;
             return tag;
         }
+    for (size_t i = 0; i < deliveries->put_off_count; i++)
+        if (deliveries->put_off[i].delivery.state == RABBIT_ACK_DUE) {
+            deliveries->put_off[i].delivery.state = RABBIT_OVER;
+            return deliveries->put_off[i].tag;
+        }
     return 0;
+}
+
+static void
+tidy_put_off(struct rabbit_deliveries *deliveries)
+{
+    size_t kept = 0;
+    for (size_t i = 0; i < deliveries->put_off_count; i++) {
+        struct rabbit_put_off *put_off = &deliveries->put_off[i];
+        if (put_off->delivery.state != RABBIT_OVER) {
+            deliveries->put_off[kept++] = *put_off;
+            continue;
+        }
+        deliveries->put_off_bytes -= size_of(&put_off->delivery);
+        free(put_off->delivery.block);
+    }
+    deliveries->put_off_count = kept;
 }
 
 void
 skr_rabbit_deliveries_tidy(struct rabbit_deliveries *deliveries)
 {
+    tidy_put_off(deliveries);
     for (uint64_t tag = deliveries->first; tag < deliveries->next; tag++) {
         struct rabbit_delivery *delivery = at(deliveries, tag);
         if (delivery->state == RABBIT_OVER)

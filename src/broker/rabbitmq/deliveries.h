@@ -7,7 +7,9 @@
 //     next to end     waiting to be given; the last may still be coming
 //
 // Those that were put off stand apart, so that whatever is handled meanwhile
-// does not pile up behind them. The server takes them for in hand.
+// does not pile up behind them, and are given again when their time has come.
+// The server takes them for in hand and knows nothing of it: were they given
+// back, a queue that counts would drop them in the end.
 
 #ifndef SKR_BROKER_RABBITMQ_DELIVERIES_H
 #define SKR_BROKER_RABBITMQ_DELIVERIES_H
@@ -36,15 +38,17 @@ struct rabbit_delivery {
 struct rabbit_put_off {
     uint64_t tag;
     int64_t until_ms;  // by skr_clock_ms()
+    struct rabbit_delivery delivery;
 };
 
 struct rabbit_deliveries {
     struct rabbit_delivery *items;  // a ring
     size_t capacity;                // a power of two
     uint64_t first, next, end;      // tags
-    size_t held_bytes;              // in blocks
+    size_t held_bytes;              // in their blocks
     struct rabbit_put_off *put_off;
     size_t put_off_count, put_off_capacity;
+    size_t put_off_bytes;
 };
 
 void skr_rabbit_deliveries_init(struct rabbit_deliveries *deliveries);
@@ -82,15 +86,18 @@ void skr_rabbit_deliveries_drop(struct rabbit_deliveries *deliveries,
 struct rabbit_delivery *
 skr_rabbit_deliveries_find(struct rabbit_deliveries *deliveries, uint64_t tag);
 
-// One that was given is over but for its tag, which the server is to hear of
-// when the time has come.
+// One that was given and is not settled waits until then.
 SKR_MUST_CHECK enum skr_code
 skr_rabbit_deliveries_put_off(struct rabbit_deliveries *deliveries,
                               uint64_t tag, int64_t until_ms,
                               struct skr_error *error);
-// One whose time has come, and which is forgotten here. 0: none.
-uint64_t skr_rabbit_deliveries_take_due(struct rabbit_deliveries *deliveries,
-                                        int64_t now_ms);
+// When the first of those is to be given again; INT64_MAX: none waits.
+int64_t
+skr_rabbit_deliveries_due_ms(const struct rabbit_deliveries *deliveries);
+// One whose time has come; it is given from now on. NULL: none.
+struct rabbit_delivery *
+skr_rabbit_deliveries_give_due(struct rabbit_deliveries *deliveries,
+                               int64_t now_ms, uint64_t *tag);
 
 // The highest tag whose ack is due and below which nothing is open: one ack
 // "up to here" stands for all of them. They are over then. 0: there is none.

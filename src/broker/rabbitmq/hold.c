@@ -5,19 +5,31 @@
 // and the server is asked for no more than half of what the caller takes in
 // that time. It grows again when that turns out to be enough.
 //
+// What was put off tells of trouble: how long others wait then says nothing of
+// the pace.
+//
 // A prefetch holds for the consumers that are made after it, so that a new one
 // needs new consumers: the old are cancelled first.
 
 #include "base/clock.h"
 #include "broker/rabbitmq/rabbitmq.h"
 
-#include <stdio.h>
-
 enum {
-    TAG_SIZE = 24,
     // So many messages that nobody can do anything with make way for others.
     MOST_PUT_OFF = 1000,
 };
+
+bool
+skr_rabbit_is_laden(const struct rabbit_broker *broker)
+{
+    const struct rabbit_deliveries *deliveries = &broker->consumer.deliveries;
+    int64_t since_ms = skr_clock_ms() - broker->settings.hold_timeout_ms;
+    for (size_t i = 0; i < deliveries->put_off_count; i++)
+        if (deliveries->put_off[i].delivery.came_ms < since_ms)
+            return true;
+    return deliveries->put_off_count >= MOST_PUT_OFF ||
+           deliveries->put_off_bytes >= broker->settings.prefetch_bytes;
+}
 
 static enum skr_code
 send_cancels(struct rabbit_broker *broker, struct skr_error *error)
@@ -26,8 +38,8 @@ send_cancels(struct rabbit_broker *broker, struct skr_error *error)
     enum skr_code code = SKR_OK;
     consumer->asked_ms = skr_clock_ms();
     for (size_t i = 0; i < consumer->subscribed && code == SKR_OK; i++) {
-        char tag[TAG_SIZE];
-        snprintf(tag, sizeof(tag), "%zu", i);
+        char tag[RABBIT_TAG_SIZE];
+        skr_rabbit_consumer_tag(broker, i, tag);
         amqp_basic_cancel_t method = {.consumer_tag = amqp_cstring_bytes(tag)};
         code = skr_rabbit_link_send(&broker->link, RABBIT_CONSUMING,
                                     AMQP_BASIC_CANCEL_METHOD, &method, error);
@@ -57,14 +69,19 @@ lower(struct rabbit_broker *broker, int64_t now_ms)
             SKR_LOG_NUMBER("prefetch", consumer->prefetch));
 }
 
-// What was put off by an old consumer is none of a new one's prefetch.
+// Half of the prefetch is taken. What was put off by an old consumer is none of
+// a new one's.
 static bool
-has_no_slot(const struct rabbit_broker *broker)
+has_few_slots(const struct rabbit_broker *broker)
 {
     const struct rabbit_consumer *consumer = &broker->consumer;
+    const struct rabbit_deliveries *deliveries = &consumer->deliveries;
     size_t slots = consumer->prefetch / broker->settings.queue_count;
-    return consumer->taken_slots > 0 && consumer->taken_slots >= slots &&
-           consumer->deliveries.put_off_count < MOST_PUT_OFF;
+    size_t taken = 0;
+    for (size_t i = 0; i < deliveries->put_off_count; i++)
+        taken += deliveries->put_off[i].tag >= consumer->subscribed_end;
+    return taken > 0 && taken * 2 >= slots &&
+           deliveries->put_off_count < MOST_PUT_OFF;
 }
 
 enum skr_code
@@ -80,12 +97,10 @@ skr_rabbit_hold_review(struct rabbit_broker *broker, struct skr_error *error)
         consumer->cancels_due > 0 || consumer->counts_due > 0 ||
         broker->failure.code != SKR_OK || consumer->end.code != SKR_OK)
         return SKR_OK;
-    code = skr_rabbit_release_due(broker, error);
-    if (code != SKR_OK)
-        return code;
-    if (has_no_slot(broker))
+    if (has_few_slots(broker))
         return send_cancels(broker, error);
-    if (oldest != NULL && now_ms - oldest->came_ms > limit_ms) {
+    if (oldest != NULL && consumer->deliveries.put_off_count == 0 &&
+        now_ms - oldest->came_ms > limit_ms) {
         lower(broker, now_ms);
         code = send_cancels(broker, error);
         // The server hears of them after the end of their consumers. What is
@@ -114,6 +129,7 @@ skr_rabbit_on_cancelled(struct rabbit_broker *broker, struct skr_error *error)
         return SKR_OK;
     // The next receive() subscribes: a caller who is busy needs nothing more.
     consumer->is_started = false;
+    consumer->generation++;
     consumer->subscribed = 0;
     consumer->is_giving_back = false;
     return SKR_OK;

@@ -101,6 +101,16 @@ read_properties(struct skr_arena *arena, const char *queue,
     return code;
 }
 
+bool
+skr_rabbit_delivery_was_out(const struct rabbit_delivery *delivery)
+{
+    const struct rabbit_piece raw = {.bytes = delivery->block,
+                                     .size = delivery->properties_size};
+    struct rabbit_properties properties = {0};
+    return skr_rabbit_properties_read(raw, &properties, NULL) == SKR_OK &&
+           skr_rabbit_delivery_count(properties.pieces[RABBIT_HEADERS]) > 0;
+}
+
 enum skr_code
 skr_rabbit_incoming_fill(struct skr_arena *arena, const char *queue,
                          const struct rabbit_delivery *delivery, uint64_t tag,

@@ -139,6 +139,10 @@ SKR_MUST_CHECK enum skr_code
 skr_rabbit_subscribe(struct rabbit_broker *broker, size_t capacity,
                      struct skr_error *error);
 void skr_rabbit_consumer_fini(struct rabbit_broker *broker);
+// Under which the server knows the consumer of a queue.
+enum { RABBIT_TAG_SIZE = 24 };
+void skr_rabbit_consumer_tag(const struct rabbit_broker *broker, size_t queue,
+                             char tag[RABBIT_TAG_SIZE]);
 // What comes on its channel.
 SKR_MUST_CHECK enum skr_code
 skr_rabbit_on_consuming(struct rabbit_broker *broker, const amqp_frame_t *frame,
@@ -158,16 +162,15 @@ SKR_MUST_CHECK enum skr_code
 skr_rabbit_release_unsettled(struct rabbit_broker *broker,
                              struct skr_error *error);
 
-// And what was put off until now.
-SKR_MUST_CHECK enum skr_code
-skr_rabbit_release_due(struct rabbit_broker *broker, struct skr_error *error);
-
-// What has come and was not given to the caller goes back.
+// What has come and was not given to the caller goes back, unless it did before
+// and its queue counts: then it is put off.
 SKR_MUST_CHECK enum skr_code
 skr_rabbit_release_waiting(struct rabbit_broker *broker,
                            struct skr_error *error);
 
-// hold.c: sees to it that nothing waits here for too long, and that what was
+// hold.c: so many are put off, or for so long, that it should not be more.
+bool skr_rabbit_is_laden(const struct rabbit_broker *broker);
+// Sees to it that nothing waits here for too long, and that what was
 // put off leaves room for others, by cancelling the consumers; the next
 // receive() makes new ones with another prefetch.
 SKR_MUST_CHECK enum skr_code
@@ -181,6 +184,8 @@ skr_rabbit_incoming_fill(struct skr_arena *arena, const char *queue,
                          const struct rabbit_delivery *delivery, uint64_t tag,
                          struct skr_incoming *incoming,
                          struct skr_error *error);
+// By the count of a queue that keeps one: someone had it before.
+bool skr_rabbit_delivery_was_out(const struct rabbit_delivery *delivery);
 
 // heartbeat.c: a thread that serves the connection while the caller is busy.
 SKR_MUST_CHECK enum skr_code

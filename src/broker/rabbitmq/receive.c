@@ -15,7 +15,9 @@ enum {
 static bool
 has_waiting(const struct rabbit_broker *broker)
 {
-    return skr_rabbit_deliveries_waiting(&broker->consumer.deliveries) > 0;
+    const struct rabbit_deliveries *deliveries = &broker->consumer.deliveries;
+    return skr_rabbit_deliveries_waiting(deliveries) > 0 ||
+           skr_rabbit_deliveries_due_ms(deliveries) <= skr_clock_ms();
 }
 
 static enum skr_code
@@ -126,9 +128,12 @@ wait_for_deliveries(struct rabbit_broker *broker, uint32_t timeout_ms,
                             broker->settings.queues[0].name,
                             broker->settings.queue_count > 1 ? " and others"
                                                              : "");
-        code = skr_rabbit_release_due(broker, error);
-        if (code == SKR_OK)
-            code = skr_rabbit_consumer_turn(broker, (uint32_t)left_ms, error);
+        int64_t due_in_ms =
+            skr_rabbit_deliveries_due_ms(&consumer->deliveries) -
+            skr_clock_ms();
+        if (due_in_ms < left_ms)
+            left_ms = due_in_ms > 0 ? due_in_ms : 0;
+        code = skr_rabbit_consumer_turn(broker, (uint32_t)left_ms, error);
     }
     return code;
 }
@@ -138,10 +143,13 @@ give(struct rabbit_broker *broker, struct skr_incoming *incoming,
      size_t capacity, size_t *count, struct skr_error *error)
 {
     struct rabbit_consumer *consumer = &broker->consumer;
+    int64_t now_ms = skr_clock_ms();
     for (size_t i = 0; i < capacity; i++) {
         uint64_t tag = 0;
         const struct rabbit_delivery *delivery =
-            skr_rabbit_deliveries_give(&consumer->deliveries, &tag);
+            skr_rabbit_deliveries_give_due(&consumer->deliveries, now_ms, &tag);
+        if (delivery == NULL)
+            delivery = skr_rabbit_deliveries_give(&consumer->deliveries, &tag);
         if (delivery == NULL)
             return SKR_OK;
         // What was given before an error goes back by the next call.
@@ -179,6 +187,8 @@ skr_rabbit_receive(struct skr_broker *base, struct skr_incoming *incoming,
         code = give(broker, incoming, capacity, &given, error);
     if (code == SKR_OK)
         *count = given;
+    base->holds = consumer->deliveries.put_off_count > 0;
+    base->is_laden = skr_rabbit_is_laden(broker);
     pthread_mutex_unlock(&consumer->mutex);
     return code;
 }

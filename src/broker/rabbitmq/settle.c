@@ -30,35 +30,6 @@ release(struct rabbit_broker *broker, struct rabbit_delivery *delivery,
     return send_reject(broker, tag, error);
 }
 
-// The queue would hand it out again at once, before all others.
-static enum skr_code
-put_off(struct rabbit_broker *broker, const struct skr_incoming *incoming,
-        struct skr_error *error)
-{
-    struct rabbit_consumer *consumer = &broker->consumer;
-    enum skr_code code = skr_rabbit_deliveries_put_off(
-        &consumer->deliveries, incoming->handle,
-        skr_clock_ms() + incoming->delay_ms, error);
-    if (code == SKR_OK && incoming->handle >= consumer->subscribed_end)
-        consumer->taken_slots++;
-    return code;
-}
-
-enum skr_code
-skr_rabbit_release_due(struct rabbit_broker *broker, struct skr_error *error)
-{
-    struct rabbit_consumer *consumer = &broker->consumer;
-    int64_t now_ms = skr_clock_ms();
-    enum skr_code code = SKR_OK;
-    uint64_t tag;
-    while (code == SKR_OK && (tag = skr_rabbit_deliveries_take_due(
-                                  &consumer->deliveries, now_ms)) > 0) {
-        consumer->taken_slots -= tag >= consumer->subscribed_end;
-        code = send_reject(broker, tag, error);
-    }
-    return code;
-}
-
 // Released ones have been told before: an ack of all up to a tag passes over
 // them.
 static enum skr_code
@@ -90,10 +61,11 @@ settle_plain(struct rabbit_broker *broker, const struct skr_incoming *incoming,
         if (broker->base.delays)
             return SKR_OK;
         break;
-    case SKR_SETTLE_RELEASE:
-        if (incoming->delay_ms > 0 && !broker->base.delays)
-            return put_off(broker, incoming, error);
-        break;
+    case SKR_SETTLE_HOLD:
+        return skr_rabbit_deliveries_put_off(
+            &broker->consumer.deliveries, incoming->handle,
+            skr_clock_ms() + incoming->delay_ms, error);
+    case SKR_SETTLE_RELEASE: break;
     }
     return release(broker, delivery, incoming->handle, error);
 }
@@ -182,6 +154,9 @@ skr_rabbit_release_unsettled(struct rabbit_broker *broker,
         if (delivery != NULL)
             code = release(broker, delivery, tag, error);
     }
+    for (size_t i = 0; i < deliveries->put_off_count; i++)
+        if (deliveries->put_off[i].delivery.state == RABBIT_GIVEN)
+            deliveries->put_off[i].delivery.state = RABBIT_COME;
     return code;
 }
 
@@ -189,13 +164,19 @@ enum skr_code
 skr_rabbit_release_waiting(struct rabbit_broker *broker,
                            struct skr_error *error)
 {
+    struct rabbit_deliveries *deliveries = &broker->consumer.deliveries;
     enum skr_code code = SKR_OK;
     struct rabbit_delivery *delivery;
     uint64_t tag = 0;
     while (code == SKR_OK &&
-           (delivery = skr_rabbit_deliveries_give(&broker->consumer.deliveries,
-                                                  &tag)) != NULL) {
-        skr_rabbit_deliveries_drop(&broker->consumer.deliveries, delivery);
+           (delivery = skr_rabbit_deliveries_give(deliveries, &tag)) != NULL) {
+        // Once is no harm. A queue that counts has a limit, and its end.
+        if (skr_rabbit_delivery_was_out(delivery)) {
+            code = skr_rabbit_deliveries_put_off(deliveries, tag,
+                                                 skr_clock_ms(), error);
+            continue;
+        }
+        skr_rabbit_deliveries_drop(deliveries, delivery);
         code = send_reject(broker, tag, error);
     }
     if (code == SKR_OK)
