@@ -63,12 +63,13 @@ def lock(shop, name, timeout_s=60):
     return other
 
 
-def freeze(shop, program, name):
-    """Stops a program at a moment when it has no lock itself."""
+def freeze(shop, program, *names):
+    """Stops a program at a moment when it has no lock on any of the files."""
     while True:
         os.kill(program.pid, signal.SIGSTOP)
         try:
-            lock(shop, name, timeout_s=1).close()
+            for name in names:
+                lock(shop, name, timeout_s=1).close()
             return
         except sqlite3.OperationalError:
             os.kill(program.pid, signal.SIGCONT)
@@ -81,7 +82,7 @@ def test_locked_database_is_waited_out_by_the_relay(shop, name, journal):
     shop.set_up(journal)
     relay = shop.start_relay()
     relay.wait_for(r"relay\.active")
-    freeze(shop, relay, name)
+    freeze(shop, relay, *FILES)
     shop.place_orders(ORDERS)
     other = lock(shop, name)
     os.kill(relay.pid, signal.SIGCONT)
@@ -98,7 +99,7 @@ def test_locked_database_is_waited_out_by_the_consumer(quick_shop, name):
     shop = quick_shop
     consumer = shop.start_consumer()
     consumer.wait_for(r"consumer\.ready")
-    freeze(shop, consumer, name)
+    freeze(shop, consumer, "queue", "billing")
     shop.place_orders(ORDERS)
     assert shop.relay_all().returncode == 0
     other = lock(shop, name)
