@@ -82,9 +82,9 @@ value_text(struct skr_arena *arena, const struct skr_json *value)
     return skr_json_take_text(&writer, arena);
 }
 
-static enum skr_code
-take_member(struct skr_arena *arena, const struct skr_json *member,
-            struct skr_headers *headers, struct skr_error *error)
+enum skr_code
+skr_headers_take(struct skr_arena *arena, const struct skr_json *member,
+                 struct skr_headers *headers, struct skr_error *error)
 {
     if (has_zero(member->name, member->name_size) ||
         (member->kind == SKR_JSON_TEXT &&
@@ -125,7 +125,7 @@ skr_headers_parse(struct skr_arena *arena, const char *json, size_t size,
     struct skr_headers parsed = {0};
     for (const struct skr_json *member = root->first;
          member != NULL && code == SKR_OK; member = member->next)
-        code = take_member(arena, member, &parsed, error);
+        code = skr_headers_take(arena, member, &parsed, error);
     if (code == SKR_OK)
         *headers = parsed;
     return code;

@@ -58,6 +58,13 @@ skr_headers_copy(struct skr_arena *arena, const struct skr_headers *headers,
 const char *skr_headers_find(const struct skr_header *headers, size_t count,
                              const char *name);
 
+// Adds a member of a JSON object, or replaces the header of its name. A value
+// that is no string becomes its JSON text. SKR_MALFORMED: a zero byte, or there
+// are too many.
+struct skr_json;
+SKR_MUST_CHECK enum skr_code
+skr_headers_take(struct skr_arena *arena, const struct skr_json *member,
+                 struct skr_headers *headers, struct skr_error *error);
 // SKR_MALFORMED says what is wrong: not JSON, "[]" (no headers at all), not an
 // object, a zero byte. Values that are not strings become their JSON text.
 SKR_MUST_CHECK enum skr_code

@@ -9,40 +9,16 @@
 
 #include <string.h>
 
-static bool
-has_zero(const char *text, size_t size)
-{
-    return memchr(text, '\0', size) != NULL;
-}
-
 // Text as it is, null as no value at all, anything else as its JSON.
 static enum skr_code
 add_header(struct skr_arena *arena, const struct skr_json *member,
            struct skr_headers *headers, struct skr_error *error)
 {
-    const char *value = NULL;
-    if (has_zero(member->name, member->name_size) ||
-        (member->kind == SKR_JSON_TEXT &&
-         has_zero(member->text, member->text_size)))
-        return skr_fail(error, SKR_MALFORMED, SKR_GIVE_UP,
-                        "header '%.80s' holds a zero byte", member->name);
-    if (headers->count == SKR_MAX_HEADERS)
-        return skr_fail(error, SKR_MALFORMED, SKR_GIVE_UP,
-                        "there are more than %d headers", SKR_MAX_HEADERS);
-    if (member->kind == SKR_JSON_TEXT) {
-        value = member->text;
-    } else if (member->kind != SKR_JSON_NULL) {
-        struct skr_json_writer writer = {.needs_comma = false};
-        skr_json_write(&writer, member);
-        value = skr_json_take_text(&writer, arena);
-        if (value == NULL)
-            return skr_fail_memory(error);
-    }
-    // A list of headers takes no NULL for a value, and can hold one.
-    if (!skr_headers_set(arena, headers, member->name,
-                         value == NULL ? "" : value))
-        return skr_fail_memory(error);
-    for (size_t i = 0; value == NULL && i < headers->count; i++)
+    enum skr_code code = skr_headers_take(arena, member, headers, error);
+    if (code != SKR_OK || member->kind != SKR_JSON_NULL)
+        return code;
+    // A list of headers is given no NULL for a value, and can hold one.
+    for (size_t i = 0; i < headers->count; i++)
         if (strcmp(headers->items[i].name, member->name) == 0)
             headers->items[i].value = NULL;
     return SKR_OK;
