@@ -2,6 +2,7 @@
 #include "database.h"
 
 #include "bench.h"
+#include "publish.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -75,4 +76,25 @@ skr_bench_database_number(struct skr_bench_database *database, const char *sql)
     if (!skr_bench_database_try(database, sql, keep_number, &number))
         skr_bench_die(sql, "a conflict with another transaction");
     return number.value;
+}
+
+void
+skr_bench_database_fill(const char *url, const struct skr_outbox *outbox,
+                        long rows, int64_t due_at_us)
+{
+    struct skr_bench_database database;
+    skr_bench_database_open(&database, url);
+    struct skr_tx tx = database.ops->tx(database.connection);
+    for (long done = 0; done < rows; done += SKR_BENCH_MOST_MESSAGES) {
+        long left = rows - done;
+        skr_bench_database_run(&database, "BEGIN");
+        if (!skr_bench_publish(outbox, tx, done,
+                               left < SKR_BENCH_MOST_MESSAGES
+                                   ? (size_t)left
+                                   : SKR_BENCH_MOST_MESSAGES,
+                               due_at_us))
+            skr_bench_die("publish", "somebody else is at work");
+        skr_bench_database_run(&database, "COMMIT");
+    }
+    skr_bench_database_close(&database);
 }

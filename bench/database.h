@@ -65,4 +65,8 @@ skr_bench_database_try(struct skr_bench_database *database, const char *sql,
 int64_t
 skr_bench_database_number(struct skr_bench_database *database, const char *sql);
 
+// Publishes so many messages into the outbox, in large transactions.
+void skr_bench_database_fill(const char *url, const struct skr_outbox *outbox,
+                             long rows, int64_t due_at_us);
+
 #endif

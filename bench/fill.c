@@ -20,21 +20,7 @@ main(int argc, char **argv)
     long delay_s = skr_bench_number(argv[4]);
     int64_t due_at_us = delay_s == 0 ? 0 : (time(NULL) + delay_s) * 1000000;
     struct skr_outbox *outbox = skr_bench_outbox_open(argv[2]);
-    struct skr_bench_database database;
-    skr_bench_database_open(&database, argv[1]);
-    struct skr_tx tx = database.ops->tx(database.connection);
-    for (long done = 0; done < rows; done += SKR_BENCH_MOST_MESSAGES) {
-        long left = rows - done;
-        skr_bench_database_run(&database, "BEGIN");
-        if (!skr_bench_publish(outbox, tx, done,
-                               left < SKR_BENCH_MOST_MESSAGES
-                                   ? (size_t)left
-                                   : SKR_BENCH_MOST_MESSAGES,
-                               due_at_us))
-            skr_bench_die("publish", "somebody else is at work");
-        skr_bench_database_run(&database, "COMMIT");
-    }
-    skr_bench_database_close(&database);
+    skr_bench_database_fill(argv[1], outbox, rows, due_at_us);
     skr_outbox_free(outbox);
     return 0;
 }
