@@ -126,7 +126,7 @@ test_the_mark_waits_for_open_transactions(void **state)
     assert_int_equal(read_rows(fixture), 3);
     set_states(fixture, SKR_DONE);
     settle(fixture);
-    assert_true(skr_test_eventually(mark_has_caught_up, fixture, 5000));
+    assert_true(skr_test_eventually(mark_has_caught_up, fixture, 60000));
     int64_t before = fixture->position.low_water;
     struct skr_test_client late = skr_test_client_open(&fixture->database);
     skr_test_client_begin(&late);
@@ -146,7 +146,7 @@ test_the_mark_waits_for_open_transactions(void **state)
     assert_true(skr_test_eventually(reads_something, fixture, 5000));
     set_states(fixture, SKR_DONE);
     settle(fixture);
-    assert_true(skr_test_eventually(mark_has_caught_up, fixture, 5000));
+    assert_true(skr_test_eventually(mark_has_caught_up, fixture, 60000));
     skr_test_client_close(&late);
 }
 
