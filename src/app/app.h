@@ -4,19 +4,12 @@
 #ifndef SKR_APP_APP_H
 #define SKR_APP_APP_H
 
-#include "app/config.h"
-#include "app/options.h"
+#include "app/config/config.h"
+#include "app/console/command.h"
+#include "app/console/options.h"
 #include "base/log.h"
 
 #include <skirnir/skirnir.h>
-
-// Documented in the manual; scripts rely on them.
-enum skr_exit {
-    SKR_EXIT_OK = 0,
-    SKR_EXIT_FAILURE = 1,  // it was tried and did not work
-    SKR_EXIT_USAGE = 2,    // the command line makes no sense
-    SKR_EXIT_CONFIG = 3,   // the configuration has a mistake
-};
 
 struct skr_reloading;
 
@@ -27,20 +20,6 @@ struct skr_app {
     int64_t start_ms;    // by skr_clock_ms()
     // Of what runs until it is stopped; else NULL.
     struct skr_reloading *reloading;
-};
-
-typedef enum skr_exit skr_command_fn(struct skr_app *app);
-
-struct skr_command {
-    const char *name;       // one word or two
-    const char *alias;      // Symfony's name for it; NULL: none
-    const char *arguments;  // "TRANSPORT"
-    size_t least_arguments;
-    size_t most_arguments;
-    const char *summary;               // one line
-    const char *help;                  // paragraphs, and examples
-    const struct skr_option *options;  // ends with a name of NULL
-    skr_command_fn *run;
 };
 
 // All commands, ended by a name of NULL.

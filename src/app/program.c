@@ -2,8 +2,8 @@
 #include "app/program.h"
 
 #include "app/app.h"
+#include "app/console/output.h"
 #include "app/drivers.h"
-#include "app/output.h"
 #include "base/clock.h"
 
 #include <signal.h>

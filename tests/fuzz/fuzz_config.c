@@ -3,7 +3,7 @@
 // what loads can be shown and loads again with the same meaning.
 #include "fuzz.h"
 
-#include "app/config.h"
+#include "app/config/config.h"
 #include "base/text.h"
 
 #include <stdbool.h>

@@ -4,7 +4,7 @@
 #ifndef SKR_TESTS_CONFIG_HELPERS_H
 #define SKR_TESTS_CONFIG_HELPERS_H
 
-#include "app/config.h"
+#include "app/config/config.h"
 #include "base/text.h"
 
 #include <setjmp.h>

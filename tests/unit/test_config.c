@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Reading a configuration: every key, every mistake.
+#include "app/config/yaml_tree.h"
 #include "app/drivers.h"
-#include "app/yaml_tree.h"
 #include "config_cases.h"
 #include "config_helpers.h"
 

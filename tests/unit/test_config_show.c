@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Showing a configuration: it loads again, means the same and hides secrets;
 // and the manual says what the table of keys says.
-#include "app/config_keys.h"
+#include "app/config/keys.h"
 #include "config_cases.h"
 #include "config_helpers.h"
 

@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: MIT
+// `skirnir cleanup-outbox` and `skirnir deduplication-cleanup`.
+
+#include "app/console/progress.h"
+#include "app/parts/cleaner.h"
+#include "base/error.h"
+
+#include <stdio.h>
+
+static bool
+note_step(void *user, uint64_t rows)
+{
+    return skr_progress_step(user, rows);
+}
+
+static struct skr_cleaning
+read_cleaning(const struct skr_arguments *arguments, int64_t days,
+              struct skr_progress *progress)
+{
+    return (struct skr_cleaning){
+        .age_s = (uint32_t)(skr_arguments_number(arguments, "days", days) *
+                            SKR_CLEANER_DAY_S),
+        .batch_size = (uint32_t)skr_arguments_number(arguments, "batch-size",
+                                                     SKR_CLEANER_BATCH),
+        .dry_run = skr_arguments_has(arguments, "dry-run"),
+        .pause_factor = 1,
+        .each_step = note_step,
+        .user = progress,
+    };
+}
+
+static void
+print_count(const char *what, const struct skr_cleaning *cleaning,
+            uint64_t rows)
+{
+    printf("%s: %llu row%s older than %u days %sremoved.\n", what,
+           (unsigned long long)rows, rows == 1 ? "" : "s",
+           cleaning->age_s / SKR_CLEANER_DAY_S,
+           cleaning->dry_run ? "would be " : "");
+}
+
+static enum skr_code
+end(struct skr_error *error)
+{
+    if (!skr_progress_is_stopped())
+        return SKR_OK;
+    return skr_fail(error, SKR_STOPPED, SKR_GIVE_UP,
+                    "interrupted; what was removed is removed, and running it "
+                    "again does the rest");
+}
+
+static enum skr_code
+clean_transport(const struct skr_config_transport *transport,
+                const struct skr_cleaning *cleaning, struct skr_error *error)
+{
+    uint64_t removed = 0;
+    enum skr_code code =
+        skr_cleaner_clean_transport(transport, cleaning, &removed, error);
+    skr_progress_end(cleaning->user);
+    if (code == SKR_OK || removed > 0)
+        print_count(transport->name, cleaning, removed);
+    return code;
+}
+
+static enum skr_code
+clean_named(const struct skr_app *app, const struct skr_config *config,
+            const struct skr_cleaning *cleaning, struct skr_error *error)
+{
+    const struct skr_arguments *arguments = app->arguments;
+    enum skr_code code = SKR_OK;
+    for (size_t i = 0; i < arguments->positional_count && code == SKR_OK; i++) {
+        const struct skr_config_transport *transport = NULL;
+        code = skr_config_find_transport(config, arguments->positional[i],
+                                         &transport, error);
+        if (code == SKR_OK && !skr_cleaner_has_table(config, transport))
+            code = skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
+                            "transport %s has no table of sent messages",
+                            transport->name);
+        if (code == SKR_OK)
+            code = clean_transport(transport, cleaning, error);
+    }
+    return code;
+}
+
+static enum skr_code
+run_outbox(const struct skr_app *app, const struct skr_config *config,
+           struct skr_error *error)
+{
+    struct skr_progress progress;
+    const struct skr_cleaning cleaning =
+        read_cleaning(app->arguments, 7, &progress);
+    enum skr_code code = SKR_OK;
+    skr_progress_begin(&progress, 0, 0);
+    skr_progress_catch_signals();
+    if (app->arguments->positional_count > 0)
+        code = clean_named(app, config, &cleaning, error);
+    for (size_t i = 0; app->arguments->positional_count == 0 &&
+                       i < config->transport_count && code == SKR_OK;
+         i++)
+        if (config->transports[i].kind == SKR_TRANSPORT_OUTBOX &&
+            skr_cleaner_has_table(config, &config->transports[i]))
+            code = clean_transport(&config->transports[i], &cleaning, error);
+    return code == SKR_OK ? end(error) : code;
+}
+
+static enum skr_code
+run_deduplication(const struct skr_app *app, const struct skr_config *config,
+                  struct skr_error *error)
+{
+    struct skr_progress progress;
+    const struct skr_cleaning cleaning =
+        read_cleaning(app->arguments, 30, &progress);
+    uint64_t removed = 0;
+    if (config->inbox_database == NULL)
+        return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
+                        "there is no database %s; set "
+                        "message_broker.inbox.database",
+                        config->inbox_database_name);
+    skr_progress_begin(&progress, 0, 0);
+    skr_progress_catch_signals();
+    enum skr_code code =
+        skr_cleaner_clean_deduplication(config, &cleaning, &removed, error);
+    skr_progress_end(&progress);
+    if (code == SKR_OK || removed > 0)
+        print_count(config->deduplication_table, &cleaning, removed);
+    return code == SKR_OK ? end(error) : code;
+}
+
+enum skr_exit
+skr_command_cleanup_outbox(struct skr_app *app)
+{
+    return skr_app_run_configured(app, run_outbox);
+}
+
+enum skr_exit
+skr_command_deduplication_cleanup(struct skr_app *app)
+{
+    return skr_app_run_configured(app, run_deduplication);
+}

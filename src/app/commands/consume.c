@@ -1,0 +1,307 @@
+// SPDX-License-Identifier: MIT
+// Consumers, a thread each: what stops one of them does not stop another, and
+// limits count for all together.
+
+#include "app/app.h"
+#include "app/drivers.h"
+#include "app/parts/handlers.h"
+#include "app/parts/transports.h"
+#include "app/service/reloading.h"
+#include "app/service/serving.h"
+#include "app/service/threads.h"
+#include "base/error.h"
+#include "inbox/consumer.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+// What all of them share.
+struct limits {
+    pthread_mutex_t mutex;  // of the next two
+    struct skr_limits common;
+    bool is_over;  // once one has found so, all have
+    struct skr_consumer_budget budget;
+};
+
+struct worker {
+    struct skr_consumer *consumer;
+    const char *name;
+    const struct skr_log *log;
+    bool is_alone;
+};
+
+static enum skr_code
+check_transport(const struct skr_config_transport *transport,
+                struct skr_error *error)
+{
+    if (skr_driver_find_broker(transport->scheme) == NULL)
+        return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
+                        "transport %s: this build has no driver for %s://; it "
+                        "has: %s",
+                        transport->name, transport->scheme,
+                        skr_driver_brokers());
+    return SKR_OK;
+}
+
+enum skr_code
+skr_app_open_consumer(const struct skr_app *app,
+                      const struct skr_config *config,
+                      const struct skr_config_transport *transport,
+                      struct skr_consumer **consumer, struct skr_error *error)
+{
+    struct skr_failed_place failed = skr_transport_failed_place(config);
+    struct skr_consumer_options options = {
+        .name = transport->name,
+        .database_url = config->inbox_database->url,
+        .broker = skr_driver_find_broker(transport->scheme),
+        .retry_broker = skr_driver_find_broker("queue"),
+        .queue_database_url =
+            transport->database == NULL ? NULL : transport->database->url,
+        .deduplication_table = config->deduplication_table,
+        .failed_table = failed.table,
+        .failed_queue = failed.queue,
+        .batch = transport->batch,
+        .max_retries = transport->retry.max_retries == 0
+                           ? -1
+                           : (int32_t)transport->retry.max_retries,
+        // Zero would mean the default there; here it is a choice.
+        .retry_delay_ms =
+            transport->retry.delay_ms == 0 ? 1 : transport->retry.delay_ms,
+        .retry_multiplier = transport->retry.multiplier,
+        .max_retry_delay_ms = transport->retry.max_delay_ms,
+        .log = app->log.write,
+        .log_user = app->log.user,
+    };
+    enum skr_code code = skr_transport_database(config->inbox_database,
+                                                &options.database, error);
+    if (code == SKR_OK && transport->database != NULL)
+        code = skr_transport_database(transport->database,
+                                      &options.queue_database, error);
+    if (code == SKR_OK && failed.database != NULL &&
+        failed.database != config->inbox_database) {
+        options.failed_database_url = failed.database->url;
+        code = skr_transport_database(failed.database, &options.failed_database,
+                                      error);
+    }
+    char *url = NULL;
+    if (code == SKR_OK)
+        code = skr_config_broker_url(transport, &url, error);
+    if (code != SKR_OK)
+        return code;
+    options.broker_url = url;
+    code = skr_consumer_open(&options, consumer, error);
+    free(url);
+    return code;
+}
+
+static void
+init_limits(const struct skr_app *app, struct limits *limits)
+{
+    *limits = (struct limits){.is_over = false};
+    pthread_mutex_init(&limits->mutex, NULL);
+    skr_limits_read(app, &limits->common);
+    limits->budget.messages = limits->common.messages;
+    limits->budget.failures =
+        (uint64_t)skr_arguments_number(app->arguments, "failure-limit", 0);
+}
+
+static bool
+is_over(void *user)
+{
+    struct limits *limits = user;
+    pthread_mutex_lock(&limits->mutex);
+    bool over = limits->is_over || skr_limits_is_over(&limits->common);
+    limits->is_over = over;
+    pthread_mutex_unlock(&limits->mutex);
+    return over;
+}
+
+static enum skr_code
+extend_consumer(const struct skr_app *app, const struct skr_config *config,
+                const struct skr_config_transport *transport,
+                struct limits *limits, struct skr_consumer *consumer,
+                struct skr_error *error)
+{
+    const struct skr_consumer_extras extras = {
+        .names = &config->names,
+        .failed_time_zone = skr_transport_failed_place(config).time_zone,
+        .failed_readable = skr_transport_failed_place(config).readable,
+        .handles_missing_ids = strcmp(transport->missing_id, "handle") == 0,
+        .auto_setup = transport->auto_setup,
+        .deduplication_auto_setup = config->deduplication_auto_setup,
+        .budget = &limits->budget,
+        .sleep_ms = limits->common.sleep_ms,
+        .stop_when_empty = skr_arguments_has(app->arguments, "stop-when-empty"),
+        .is_over = is_over,
+        .user = limits,
+    };
+    skr_consumer_extend(consumer, &extras);
+    return skr_app_add_handlers(config, consumer, error);
+}
+
+static enum skr_code
+run_worker(void *item, struct skr_error *error)
+{
+    const struct worker *worker = item;
+    return skr_consumer_run(worker->consumer, error);
+}
+
+static void
+stop_worker(void *item)
+{
+    const struct worker *worker = item;
+    skr_consumer_stop(worker->consumer);
+}
+
+// Others go on, perhaps for weeks: it is said at once.
+static void
+say_ended(void *item, enum skr_code code, const struct skr_error *error)
+{
+    const struct worker *worker = item;
+    if (code != SKR_OK && !worker->is_alone)
+        skr_log(worker->log, SKR_LOG_ERROR, "consumer.ended",
+                SKR_LOG_TEXT("name", worker->name),
+                SKR_LOG_TEXT("error", error->text));
+}
+
+static enum skr_code
+open_worker(const struct skr_app *app, const struct skr_config *config,
+            const char *name, struct limits *limits, struct worker *worker,
+            struct skr_error *error)
+{
+    const struct skr_config_transport *transport = NULL;
+    enum skr_code code =
+        skr_config_find_transport(config, name, &transport, error);
+    if (code == SKR_OK)
+        code = check_transport(transport, error);
+    if (code == SKR_OK)
+        code = skr_app_require_handlers(config, error);
+    if (code == SKR_OK)
+        code = skr_app_open_consumer(app, config, transport, &worker->consumer,
+                                     error);
+    if (code == SKR_OK)
+        code = extend_consumer(app, config, transport, limits, worker->consumer,
+                               error);
+    worker->name = name;
+    worker->log = &app->log;
+    return code;
+}
+
+struct workers {
+    struct worker *items;
+    size_t count;
+};
+
+static void
+read_counters(void *user, struct skr_metrics_set *set)
+{
+    const struct workers *workers = user;
+    for (size_t i = 0; i < workers->count; i++) {
+        const struct worker *worker = &workers->items[i];
+        struct skr_consumer_counts counts =
+            skr_consumer_counts(worker->consumer);
+        skr_metrics_count(set, "skirnir_consumer_handled_total",
+                          "Messages whose effects are committed.", worker->name,
+                          counts.handled);
+        skr_metrics_count(set, "skirnir_consumer_duplicates_total",
+                          "Messages that were handled before.", worker->name,
+                          counts.duplicates);
+        skr_metrics_count(set, "skirnir_consumer_retried_total",
+                          "Messages whose handling failed and is tried again.",
+                          worker->name, counts.retried);
+        skr_metrics_count(set, "skirnir_consumer_failed_total",
+                          "Messages that were moved to the failed ones.",
+                          worker->name, counts.failed);
+        skr_metrics_time(set, "skirnir_consumer_handler_duration_seconds",
+                         "How long handlers took, whatever they said.",
+                         worker->name, skr_consumer_handling(worker->consumer));
+    }
+}
+
+static enum skr_code
+open_and_run(struct skr_serving *serving, const struct skr_config *config,
+             struct limits *limits, struct workers *workers, size_t each,
+             struct skr_error *error)
+{
+    const struct skr_arguments *arguments = serving->app.arguments;
+    size_t wanted = each * arguments->positional_count;
+    enum skr_code code = SKR_OK;
+    while (code == SKR_OK && workers->count < wanted) {
+        workers->items[workers->count].is_alone = wanted == 1;
+        code = open_worker(&serving->app, config,
+                           arguments->positional[workers->count / each], limits,
+                           &workers->items[workers->count], error);
+        workers->count++;
+    }
+    if (code == SKR_OK)
+        code = skr_serving_start(serving, read_counters, workers, error);
+    const struct skr_task task = {
+        .run = run_worker,
+        .stop = stop_worker,
+        .ended = say_ended,
+        .items = workers->items,
+        .item_size = sizeof(workers->items[0]),
+        .count = workers->count,
+    };
+    if (code == SKR_OK)
+        code = skr_tasks_run(&serving->app, &task, error);
+    skr_serving_stop(serving);
+    for (size_t i = 0; i < workers->count; i++)
+        skr_consumer_close(workers->items[i].consumer);
+    return code;
+}
+
+static enum skr_code
+run_consumers(const struct skr_app *app, const struct skr_config *config,
+              struct skr_error *error)
+{
+    const struct skr_arguments *arguments = app->arguments;
+    size_t each = (size_t)skr_arguments_number(arguments, "consumers", 1);
+    struct skr_serving serving;
+    struct limits limits;
+    struct workers workers = {
+        .items =
+            calloc(each * arguments->positional_count, sizeof(*workers.items))};
+    if (workers.items == NULL)
+        return skr_fail_memory(error);
+    init_limits(app, &limits);
+    skr_serving_init(&serving, app, config);
+    enum skr_code code =
+        open_and_run(&serving, config, &limits, &workers, each, error);
+    skr_serving_fini(&serving);
+    free(workers.items);
+    pthread_mutex_destroy(&limits.mutex);
+    return code;
+}
+
+// In Symfony's words a relay consumes the outbox.
+static enum skr_code
+run(const struct skr_app *app, const struct skr_config *config,
+    struct skr_error *error)
+{
+    const struct skr_arguments *arguments = app->arguments;
+    size_t outboxes = 0;
+    for (size_t i = 0; i < arguments->positional_count; i++) {
+        const struct skr_config_transport *transport = NULL;
+        enum skr_code code = skr_config_find_transport(
+            config, arguments->positional[i], &transport, error);
+        if (code != SKR_OK)
+            return code;
+        outboxes += transport->kind == SKR_TRANSPORT_OUTBOX;
+    }
+    if (outboxes == 0)
+        return run_consumers(app, config, error);
+    if (outboxes == arguments->positional_count)
+        return skr_relay_run_configured(app, config, error);
+    return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
+                    "some of these transports are outboxes, which are "
+                    "relayed, and some are not; start `skirnir relay` for the "
+                    "outboxes");
+}
+
+enum skr_exit
+skr_command_consume(struct skr_app *app)
+{
+    return skr_app_run_reloading(app, run);
+}

@@ -1,0 +1,288 @@
+// SPDX-License-Identifier: MIT
+// A relay from kafka_outbox to Kafka for each of the databases, in the place of
+// kafka-outbox-relay.
+
+#include "app/commands/kafka_relay.h"
+#include "app/console/signals.h"
+#include "app/drivers.h"
+#include "app/service/threads.h"
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/text.h"
+#include "base/url.h"
+#include "message/json.h"
+#include "table/kafka_outbox/kafka_outbox.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { EXIT_MISSING = 255, LEAST_IN_FLIGHT = 4000, LOOK_MS = 60000 };
+
+struct worker {
+    struct skr_relay *relay;
+    struct skr_table *table;
+    struct skr_sender_options sender;
+    char *broker_url;
+};
+
+// Lines as the other relay wrote them: whoever collects them reads JSON.
+static void
+write_line(void *user, enum skr_log_level level, const char *event,
+           const struct skr_log_field *fields, size_t count)
+{
+    static const char *const names[] = {"error", "warning", "info", "debug"};
+    const struct skr_kafka_relay_settings *settings = user;
+    struct skr_json_writer writer = {.needs_comma = false};
+    char time[SKR_TIMESTAMP_SIZE + 1], number[24];
+    if (level > settings->level)
+        return;
+    skr_clock_timestamp(skr_clock_wall_us(), time);
+    time[10] = 'T';
+    strcat(time, "Z");
+    skr_json_begin_object(&writer);
+    for (size_t i = 0; i < count; i++) {
+        const char *text = fields[i].text;
+        if (text == NULL) {
+            snprintf(number, sizeof(number), "%lld",
+                     (long long)fields[i].number);
+            text = number;
+        }
+        skr_json_write_name(&writer, fields[i].name);
+        skr_json_write_text(&writer, text, strlen(text));
+    }
+    skr_json_write_name(&writer, "level");
+    skr_json_write_text(&writer, names[level], strlen(names[level]));
+    skr_json_write_name(&writer, "msg");
+    skr_json_write_text(&writer, event, strlen(event));
+    skr_json_write_name(&writer, "time");
+    skr_json_write_text(&writer, time, strlen(time));
+    skr_json_end_object(&writer);
+    skr_text_add_string(&writer.text, "\n");
+    if (!writer.text.broken &&
+        write(STDOUT_FILENO, writer.text.bytes, writer.text.size) < 0)
+        writer.text.size = 0;  // a log is not worth dying for
+    skr_text_fini(&writer.text);
+}
+
+static enum skr_code
+look_at_table(const struct skr_kafka_relay_settings *settings, size_t index,
+              bool *is_others, struct skr_error *error)
+{
+    bool is_there = false, is_ours = false;
+    struct skr_table *table = NULL;
+    struct skr_db *db = NULL;
+    enum skr_code code = skr_kafka_relay_table(settings, true, &table, error);
+    if (code == SKR_OK)
+        code = skr_kafka_relay_open(settings, index,
+                                    !settings->skips_migrations, &db, error);
+    if (code == SKR_OK)
+        code =
+            skr_kafka_outbox_find_maker(table, db, &is_there, &is_ours, error);
+    if (code == SKR_OK && !is_there && !settings->skips_migrations)
+        code = skr_table_create(table, db, error);
+    if (code == SKR_OK)
+        code = table->ops->check(table, db, error);
+    *is_others = is_there && !is_ours;
+    skr_db_close(db);
+    skr_table_free(table);
+    if (code != SKR_OK)
+        skr_error_prefix(error, "database %s", settings->names[index]);
+    return code;
+}
+
+static enum skr_code
+write_broker_url(const struct skr_kafka_relay_settings *settings,
+                 const char *partitioner, const char *compression, char **url,
+                 struct skr_error *error)
+{
+    struct skr_text text = {0};
+    skr_text_add_format(&text, "kafka://%s", settings->brokers);
+    skr_url_add_parameter(&text, "partitioner", partitioner);
+    if (settings->tls)
+        skr_url_add_parameter(&text, "tls", "1");
+    if (settings->tls && settings->skips_verifying)
+        skr_url_add_parameter(&text, "verify", "0");
+    skr_url_add_parameter(&text, "missing_topic", "fail");
+    // The last word is that of the options.
+    skr_url_add_parameter(&text, "compression.type", compression);
+    if (settings->options != NULL)
+        skr_text_add_format(&text, "&%s", settings->options);
+    *url = skr_text_take(&text);
+    return *url == NULL ? skr_fail_memory(error) : SKR_OK;
+}
+
+// Said whatever the level: it decides what becomes of rows, and where keys go.
+static void
+say_start(struct skr_kafka_relay_settings *settings, size_t index, bool marks,
+          const char *partitioner, const char *compression)
+{
+    enum skr_log_level level = settings->level;
+    const struct skr_log log = {.write = write_line, .user = settings};
+    settings->level = SKR_LOG_DEBUG;
+    skr_log(&log, SKR_LOG_INFO, "kafkarelay.started",
+            SKR_LOG_TEXT("database", settings->names[index]),
+            SKR_LOG_TEXT("table", settings->table),
+            SKR_LOG_TEXT("brokers", settings->brokers),
+            SKR_LOG_TEXT("on_success", marks ? "mark" : "delete"),
+            SKR_LOG_TEXT("partitioner", partitioner),
+            SKR_LOG_TEXT("compression", compression));
+    settings->level = level;
+}
+
+static enum skr_code
+make_relay(struct skr_kafka_relay_settings *settings, struct worker *worker,
+           size_t index, struct skr_error *error)
+{
+    const struct skr_log log = {.write = write_line, .user = settings};
+    worker->sender = (struct skr_sender_options){
+        .name = "kafka",
+        .broker = skr_driver_find_broker("kafka"),
+        .options = {.url = worker->broker_url, .log = log},
+    };
+    const struct skr_relay_options options = {
+        .name = settings->names[index],
+        .database = settings->database,
+        .database_url = settings->urls[index],
+        .table = worker->table,
+        .auto_setup = !settings->skips_migrations,
+        .senders = &worker->sender,
+        .sender_count = 1,
+        .retry = {.max_retries = settings->attempts - 1,
+                  .delay_ms = 1000,
+                  .multiplier = 2,
+                  .max_delay_ms = 60000},
+        .in_flight = settings->batch * 4 > LEAST_IN_FLIGHT ? settings->batch * 4
+                                                           : LEAST_IN_FLIGHT,
+        .max_idle_ms = settings->poll_ms,
+        .log = log,
+    };
+    return skr_relay_new(&options, &worker->relay, error);
+}
+
+static enum skr_code
+open_worker(struct skr_kafka_relay_settings *settings, struct worker *worker,
+            size_t index, struct skr_error *error)
+{
+    bool is_others = false;
+    enum skr_code code = look_at_table(settings, index, &is_others, error);
+    bool marks = settings->success == SKR_KAFKA_RELAY_MARK ||
+                 (settings->success == SKR_KAFKA_RELAY_BY_TABLE && is_others);
+    // As the other relay had it, where it was.
+    const char *partitioner = is_others ? "fnv1a" : "murmur2";
+    const char *compression = is_others ? "gzip" : "none";
+    if (settings->partitioner != NULL)
+        partitioner = settings->partitioner;
+    if (code == SKR_OK)
+        code = skr_kafka_relay_table(settings, marks, &worker->table, error);
+    if (code == SKR_OK)
+        code = write_broker_url(settings, partitioner, compression,
+                                &worker->broker_url, error);
+    if (code == SKR_OK)
+        code = make_relay(settings, worker, index, error);
+    if (code == SKR_OK)
+        say_start(settings, index, marks, partitioner, compression);
+    return code;
+}
+
+static enum skr_code
+run_worker(void *user, struct skr_error *error)
+{
+    const struct worker *worker = user;
+    return skr_relay_run(worker->relay, error);
+}
+
+static void
+stop_worker(void *user)
+{
+    const struct worker *worker = user;
+    skr_relay_stop(worker->relay);
+}
+
+static enum skr_code
+run_workers(const struct skr_app *app,
+            struct skr_kafka_relay_settings *settings, struct skr_error *error)
+{
+    struct worker workers[SKR_KAFKA_RELAY_MAX_DATABASES] = {{0}};
+    const struct skr_task task = {
+        .run = run_worker,
+        .stop = stop_worker,
+        .items = workers,
+        .item_size = sizeof(workers[0]),
+        .count = settings->database_count,
+    };
+    enum skr_code code = SKR_OK;
+    for (size_t i = 0; i < settings->database_count && code == SKR_OK; i++)
+        code = open_worker(settings, &workers[i], i, error);
+    if (code == SKR_OK)
+        code = skr_tasks_run(app, &task, error);
+    for (size_t i = 0; i < settings->database_count; i++) {
+        skr_relay_free(workers[i].relay);
+        skr_table_free(workers[i].table);
+        free(workers[i].broker_url);
+    }
+    return code;
+}
+
+// The tables are made, and nothing is published until somebody ends it.
+static enum skr_code
+wait_for_end(const struct skr_kafka_relay_settings *settings,
+             struct skr_error *error)
+{
+    enum skr_code code = SKR_OK;
+    bool is_others;
+    for (size_t i = 0; i < settings->database_count && code == SKR_OK; i++)
+        code = look_at_table(settings, i, &is_others, error);
+    int fd = skr_signals_watch();
+    while (code == SKR_OK && !skr_signals_ask_stop())
+        if (skr_clock_sleep(fd, LOOK_MS))
+            skr_signals_drain();
+    return code;
+}
+
+static enum skr_code
+run_service(const struct skr_app *app,
+            struct skr_kafka_relay_settings *settings, struct skr_error *error)
+{
+    struct skr_kafka_relay_page *page = NULL;
+    if (settings->brokers == NULL && !settings->polling_disabled)
+        return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
+                        "--kafka-host, or KAFKA_HOST in the environment, is "
+                        "needed");
+    if (skr_driver_find_broker("kafka") == NULL)
+        return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
+                        "this build has no driver for kafka://; it has: %s",
+                        skr_driver_brokers());
+    enum skr_code code = skr_kafka_relay_page_open(settings, &page, error);
+    if (code != SKR_OK)
+        return code;
+    code = settings->polling_disabled ? wait_for_end(settings, error)
+                                      : run_workers(app, settings, error);
+    skr_kafka_relay_page_close(page);
+    return code == SKR_STOPPED ? SKR_OK : code;
+}
+
+enum skr_exit
+skr_command_kafka_relay(struct skr_app *app)
+{
+    struct skr_kafka_relay_settings settings;
+    struct skr_error error = {0};
+    bool is_missing = false;
+    enum skr_code code =
+        skr_kafka_relay_read(app->arguments, &settings, &is_missing, &error);
+    if (getenv("NEW_RELIC_ENABLED") != NULL)
+        fprintf(stderr, "skirnir kafka-relay: NEW_RELIC_* is ignored; "
+                        "/metrics has the numbers\n");
+    if (code == SKR_OK && app->arguments->positional_count > 0)
+        code = skr_kafka_relay_tend(&settings, app->arguments, &error);
+    else if (code == SKR_OK && (settings.cleans || settings.optimizes))
+        code = skr_kafka_relay_run_jobs(&settings, &error);
+    else if (code == SKR_OK)
+        code = run_service(app, &settings, &error);
+    skr_kafka_relay_fini(&settings);
+    if (code == SKR_OK)
+        return SKR_EXIT_OK;
+    skr_app_fail(app, &error);
+    return is_missing ? (enum skr_exit)EXIT_MISSING : SKR_EXIT_FAILURE;
+}

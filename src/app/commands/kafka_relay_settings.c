@@ -1,0 +1,278 @@
+// SPDX-License-Identifier: MIT
+// The names that kafka-outbox-relay gave its settings.
+
+#include "app/commands/kafka_relay.h"
+#include "app/drivers.h"
+#include "base/error.h"
+#include "base/text.h"
+#include "base/url.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+enum { MOST_ATTEMPTS = 1000000, MOST_BATCH = 100000 };
+
+struct reader {
+    const struct skr_arguments *arguments;
+    struct skr_kafka_relay_settings *settings;
+    bool is_missing;
+    struct skr_error *error;
+    enum skr_code code;  // the first mistake
+};
+
+static const char *
+find(const struct reader *reader, const char *flag, const char *variable)
+{
+    const char *value = skr_arguments_find(reader->arguments, flag);
+    if (value == NULL && variable != NULL)
+        value = getenv(variable);
+    return value != NULL && value[0] == '\0' ? NULL : value;
+}
+
+static void
+refuse(struct reader *reader, const char *flag, const char *variable,
+       const char *needed)
+{
+    if (reader->code == SKR_OK)
+        reader->code = skr_fail(reader->error, SKR_INVALID, SKR_GIVE_UP,
+                                "--%s, or %s in the environment: %s is needed",
+                                flag, variable, needed);
+}
+
+static const char *
+require(struct reader *reader, const char *flag, const char *variable)
+{
+    const char *value = find(reader, flag, variable);
+    if (value != NULL)
+        return value;
+    if (reader->code == SKR_OK)
+        reader->is_missing = true;
+    refuse(reader, flag, variable, "a value");
+    return "";
+}
+
+static bool
+is_set(struct reader *reader, const char *flag, const char *variable)
+{
+    static const char *const yes[] = {"1", "t", "true", "yes", "on"};
+    static const char *const no[] = {"0", "f", "false", "no", "off"};
+    if (skr_arguments_has(reader->arguments, flag))
+        return true;
+    const char *value = getenv(variable);
+    if (value == NULL || value[0] == '\0')
+        return false;
+    for (size_t i = 0; i < SKR_COUNT_OF(yes); i++)
+        if (strcasecmp(value, yes[i]) == 0)
+            return true;
+    for (size_t i = 0; i < SKR_COUNT_OF(no); i++)
+        if (strcasecmp(value, no[i]) == 0)
+            return false;
+    refuse(reader, flag, variable, "true or false");
+    return false;
+}
+
+static uint32_t
+read_number(struct reader *reader, const char *flag, const char *variable,
+            int64_t most, uint32_t fallback)
+{
+    const char *value = find(reader, flag, variable);
+    int64_t number = fallback;
+    if (value != NULL && !skr_text_number(value, 1, most, &number))
+        refuse(reader, flag, variable, "a whole number");
+    return (uint32_t)number;
+}
+
+static void
+add_encoded(struct skr_text *text, const char *part)
+{
+    static const char plain[] = "abcdefghijklmnopqrstuvwxyz0123456789"
+                                "ABCDEFGHIJKLMNOPQRSTUVWXYZ-_.~";
+    for (const char *at = part; *at != '\0'; at++)
+        if (strchr(plain, *at) != NULL)
+            skr_text_add(text, at, 1);
+        else
+            skr_text_add_format(text, "%%%02X", (unsigned char)*at);
+}
+
+static const char *
+keep(struct reader *reader, struct skr_text *text)
+{
+    const char *kept = text->broken ? NULL
+                                    : skr_arena_text(&reader->settings->arena,
+                                                     text->bytes, text->size);
+    skr_text_fini(text);
+    if (kept == NULL && reader->code == SKR_OK)
+        reader->code = skr_fail_memory(reader->error);
+    return kept;
+}
+
+// One TLS setting governed Kafka and the database.
+static void
+add_tls(const struct skr_kafka_relay_settings *settings, bool is_mysql,
+        struct skr_text *url)
+{
+    if (!settings->tls)
+        skr_url_add_parameter(url, is_mysql ? "ssl" : "sslmode",
+                              is_mysql ? "0" : "disable");
+    else if (is_mysql)
+        skr_url_add_parameter(url, "ssl_verify",
+                              settings->skips_verifying ? "0" : "1");
+    else
+        skr_url_add_parameter(url, "sslmode",
+                              settings->skips_verifying ? "require"
+                                                        : "verify-full");
+}
+
+static const char *
+write_url(struct reader *reader, const char *scheme, const char *name)
+{
+    struct skr_text url = {0};
+    bool is_file = strcmp(scheme, "sqlite") == 0;
+    if (is_file) {
+        skr_text_add_format(&url, "sqlite:///%s", name);
+        return keep(reader, &url);
+    }
+    skr_text_add_string(&url, scheme);
+    skr_text_add_string(&url, "://");
+    add_encoded(&url, require(reader, "db-user", "DB_USER"));
+    skr_text_add_string(&url, ":");
+    add_encoded(&url, require(reader, "db-pass", "DB_PASS"));
+    skr_text_add_format(&url, "@%s:%s/", require(reader, "db-host", "DB_HOST"),
+                        require(reader, "db-port", "DB_PORT"));
+    add_encoded(&url, name);
+    add_tls(reader->settings, strcmp(scheme, "mysql") == 0, &url);
+    return keep(reader, &url);
+}
+
+static void
+read_databases(struct reader *reader, const char *scheme)
+{
+    struct skr_kafka_relay_settings *settings = reader->settings;
+    const char *at = require(reader, "db-name", "DB_NAME");
+    while (*at != '\0' && reader->code == SKR_OK) {
+        size_t size = strcspn(at, ",");
+        char *name = skr_arena_text(&settings->arena, at, size);
+        if (name == NULL) {
+            reader->code = skr_fail_memory(reader->error);
+        } else if (settings->database_count == SKR_KAFKA_RELAY_MAX_DATABASES) {
+            refuse(reader, "db-name", "DB_NAME", "a shorter list");
+        } else if (size > 0) {
+            settings->names[settings->database_count] = name;
+            settings->urls[settings->database_count++] =
+                write_url(reader, scheme, name);
+        }
+        at += size;
+        at += *at == ',';
+    }
+}
+
+static void
+read_database(struct reader *reader)
+{
+    const char *driver = require(reader, "db-driver", "DB_DRIVER");
+    const char *scheme = strcmp(driver, "postgres") == 0 ? "pgsql" : driver;
+    if (reader->code != SKR_OK)
+        return;
+    reader->settings->database = skr_driver_find_database(scheme);
+    if (reader->settings->database == NULL)
+        refuse(reader, "db-driver", "DB_DRIVER", "mysql or postgres");
+    else
+        read_databases(reader, reader->settings->database->scheme);
+}
+
+static void
+read_level(struct reader *reader)
+{
+    static const struct {
+        const char *name;
+        enum skr_log_level level;
+    } levels[] = {
+        {"panic", SKR_LOG_ERROR},     {"fatal", SKR_LOG_ERROR},
+        {"error", SKR_LOG_ERROR},     {"warn", SKR_LOG_WARNING},
+        {"warning", SKR_LOG_WARNING}, {"info", SKR_LOG_INFO},
+        {"debug", SKR_LOG_DEBUG},     {"trace", SKR_LOG_DEBUG},
+    };
+    const char *value = getenv("LOG_LEVEL");
+    reader->settings->level = SKR_LOG_ERROR;
+    for (size_t i = 0; value != NULL && i < SKR_COUNT_OF(levels); i++)
+        if (strcasecmp(value, levels[i].name) == 0)
+            reader->settings->level = levels[i].level;
+    if (skr_arguments_has(reader->arguments, "verbose"))
+        reader->settings->level = SKR_LOG_DEBUG;
+}
+
+static void
+read_success(struct reader *reader)
+{
+    const char *value = find(reader, "on-success", "ON_SUCCESS");
+    if (value != NULL && strcmp(value, "mark") == 0)
+        reader->settings->success = SKR_KAFKA_RELAY_MARK;
+    else if (value != NULL && strcmp(value, "delete") == 0)
+        reader->settings->success = SKR_KAFKA_RELAY_DELETE;
+    else if (value != NULL)
+        refuse(reader, "on-success", "ON_SUCCESS", "mark or delete");
+}
+
+static const char *
+first_of(const char *a, const char *b)
+{
+    return a == NULL ? b : a;
+}
+
+static void
+read_kafka(struct reader *reader)
+{
+    struct skr_kafka_relay_settings *settings = reader->settings;
+    settings->tls = is_set(reader, "kafka-tls", "TLS_ENABLE");
+    settings->skips_verifying =
+        is_set(reader, "kafka-tls-verify-peer", "TLS_SKIP_VERIFY_PEER");
+    settings->brokers = find(reader, "kafka-host", "KAFKA_HOST");
+    settings->partitioner = find(reader, "partitioner", "KAFKA_PARTITIONER");
+    settings->options = find(reader, "kafka-options", "KAFKA_OPTIONS");
+    settings->attempts =
+        read_number(reader, "kafka-publish-attempts", "KAFKA_PUBLISH_ATTEMPTS",
+                    MOST_ATTEMPTS, 3);
+    settings->poll_ms = read_number(reader, "poll-frequency-ms",
+                                    "POLL_FREQUENCY_MS", INT32_MAX, 500);
+    settings->batch =
+        read_number(reader, "batch-size", "BATCH_SIZE", MOST_BATCH, 250);
+    // Accepted: one connection is as fast as several were.
+    read_number(reader, "write-concurrency", "WRITE_CONCURRENCY", INT32_MAX, 1);
+}
+
+enum skr_code
+skr_kafka_relay_read(const struct skr_arguments *arguments,
+                     struct skr_kafka_relay_settings *settings,
+                     bool *is_missing, struct skr_error *error)
+{
+    struct reader reader = {
+        .arguments = arguments, .settings = settings, .error = error};
+    *settings = (struct skr_kafka_relay_settings){.tls = false};
+    read_level(&reader);
+    read_kafka(&reader);
+    read_success(&reader);
+    settings->cleans = is_set(&reader, "cleanup", "RUN_CLEANUP");
+    settings->optimizes = is_set(&reader, "optimize", "RUN_OPTIMIZE");
+    settings->polling_disabled =
+        is_set(&reader, "polling-disabled", "POLLING_DISABLED");
+    settings->skips_migrations =
+        is_set(&reader, "skip-migrations", "SKIP_MIGRATIONS");
+    settings->takes_over = skr_arguments_has(arguments, "take-over");
+    settings->sidecar_url =
+        find(&reader, "sidecar-proxy-url", "SIDECAR_PROXY_URL");
+    settings->table = first_of(skr_arguments_find(arguments, "dboutboxtable"),
+                               "kafka_outbox");
+    const char *listen = skr_arguments_find(arguments, "listen");
+    settings->listen = first_of(
+        listen, first_of(find(&reader, "listen", "HTTP_LISTEN"), ":80"));
+    read_database(&reader);
+    *is_missing = reader.is_missing;
+    return reader.code;
+}
+
+void
+skr_kafka_relay_fini(struct skr_kafka_relay_settings *settings)
+{
+    skr_arena_fini(&settings->arena);
+}

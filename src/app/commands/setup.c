@@ -1,0 +1,302 @@
+// SPDX-License-Identifier: MIT
+#include "app/app.h"
+#include "app/drivers.h"
+#include "app/parts/transports.h"
+#include "base/error.h"
+#include "table/attempt/attempt.h"
+#include "table/schema.h"
+
+#include <stdio.h>
+#include <string.h>
+
+// What consumers know of messages that they are about to put into the table of
+// failed messages lies beside it. Without a failure transport that table is
+// nobody's transport, so that it has no scheme, and is where handlers run.
+static bool
+keeps_failures(const struct skr_config *config,
+               const struct skr_config_transport *transport)
+{
+    return transport->scheme == NULL ||
+           skr_transport_is_failure(config, transport);
+}
+
+static enum skr_code
+print_attempts_sql(const struct skr_config_transport *transport,
+                   struct skr_error *error)
+{
+    const struct skr_db_ops *ops = NULL;
+    enum skr_code code =
+        skr_transport_database(transport->database, &ops, error);
+    if (code != SKR_OK)
+        return code;
+    return skr_attempts_setup(ops->tx->dialect, skr_transport_print_sql, NULL,
+                              error);
+}
+
+// NULL: nothing was said of it.
+static const char *
+notify_option(const struct skr_app *app)
+{
+    if (skr_arguments_has(app->arguments, "notify"))
+        return "notify";
+    return skr_arguments_has(app->arguments, "no-notify") ? "no-notify" : NULL;
+}
+
+static enum skr_code
+print_sql(const struct skr_app *app, const struct skr_config *config,
+          const struct skr_config_transport *transport, struct skr_error *error)
+{
+    const char *notify = notify_option(app);
+    struct skr_table *table = NULL;
+    enum skr_code code = skr_transport_table(config, transport, &table, error);
+    if (code != SKR_OK)
+        return code;
+    printf("-- %s%s, database %s\n",
+           transport->scheme == NULL ? "" : "transport ", transport->name,
+           transport->database->name);
+    code = table->ops->setup(table, NULL, skr_transport_print_sql, NULL, error);
+    if (code == SKR_OK && notify != NULL)
+        code = table->ops->notify(table, NULL, strcmp(notify, "notify") == 0,
+                                  skr_transport_print_sql, NULL, error);
+    if (code == SKR_OK && keeps_failures(config, transport))
+        code = print_attempts_sql(transport, error);
+    skr_table_free(table);
+    return code;
+}
+
+static enum skr_code
+advise(struct skr_db *db, bool tune, struct skr_error *error)
+{
+    char advice[SKR_ADVICE_SIZE] = "";
+    if (db->ops->advise == NULL)
+        return SKR_OK;
+    enum skr_code code = db->ops->advise(db, tune, advice, error);
+    if (code == SKR_OK && advice[0] != '\0')
+        printf("  %s: %s\n", tune ? "changed" : "advice", advice);
+    return code;
+}
+
+static enum skr_code
+set_notify(const struct skr_app *app, const struct skr_table *table,
+           const struct skr_config_transport *transport, struct skr_db *db,
+           struct skr_error *error)
+{
+    const char *option = notify_option(app);
+    // Nobody sleeps until something has failed.
+    bool has_reader =
+        transport->kind == SKR_TRANSPORT_QUEUE || transport->relay_to != NULL;
+    if (option == NULL || !has_reader)
+        return SKR_OK;
+    bool wanted = strcmp(option, "notify") == 0;
+    enum skr_code code = skr_table_set_notify(table, db, wanted, error);
+    if (code == SKR_OK)
+        printf("  inserts into %s %s\n", transport->table_name,
+               wanted ? "wake a relay that sleeps (trigger skirnir_notify)"
+                      : "wake nobody (there is no trigger skirnir_notify)");
+    else
+        skr_error_prefix(error, "--%s", option);
+    return code;
+}
+
+struct completion {
+    struct skr_db *db;
+    bool dry_run;
+};
+
+static enum skr_code
+add_to_table(const char *sql, void *user, struct skr_error *error)
+{
+    const struct completion *completion = user;
+    printf("  %s: %s\n", completion->dry_run ? "would run" : "ran", sql);
+    // It may take as long as the table is large.
+    fflush(stdout);
+    if (completion->dry_run)
+        return SKR_OK;
+    return skr_schema_run(sql, completion->db, error);
+}
+
+// Says what became of the table; makes it unless this is a dry run, in which
+// db may be NULL: there is not even a database.
+static enum skr_code
+make_table(const struct skr_table *table,
+           const struct skr_config_transport *transport, struct skr_db *db,
+           bool dry_run, struct skr_error *error)
+{
+    enum skr_code code =
+        db == NULL ? SKR_MISSING : table->ops->check(table, db, error);
+    bool missing = code == SKR_MISSING;
+    // It may lack a column that can be added.
+    bool incomplete = code == SKR_INVALID && table->ops->complete != NULL;
+    if (code != SKR_OK && !missing && !incomplete)
+        return code;
+    // Run in any case: what lies beside the table may be missing.
+    if (!dry_run) {
+        code = skr_table_create(table, db, error);
+        if (code != SKR_OK)
+            return code;
+    }
+    printf("%s: table %s in database %s %s\n", transport->name,
+           transport->table_name, transport->database->name,
+           !missing  ? "is there"
+           : dry_run ? "would be made"
+                     : "is made");
+    // Made by others, it may lack an index.
+    code = SKR_OK;
+    if (db != NULL && table->ops->complete != NULL)
+        code = table->ops->complete(
+            table, db, add_to_table,
+            &(struct completion){.db = db, .dry_run = dry_run}, error);
+    if (code != SKR_OK)
+        skr_error_prefix(error, "table %s", transport->table_name);
+    if (code == SKR_OK && incomplete && !dry_run)
+        code = table->ops->check(table, db, error);
+    return code;
+}
+
+static enum skr_code
+set_up(const struct skr_app *app, const struct skr_config *config,
+       const struct skr_config_transport *transport, bool advises,
+       struct skr_error *error)
+{
+    if (skr_arguments_has(app->arguments, "print-sql"))
+        return print_sql(app, config, transport, error);
+    const struct skr_db_ops *ops = NULL;
+    struct skr_table *table = NULL;
+    struct skr_db *db = NULL;
+    bool dry_run = skr_arguments_has(app->arguments, "dry-run");
+    enum skr_code code =
+        skr_transport_database(transport->database, &ops, error);
+    if (code == SKR_OK)
+        code = skr_transport_table(config, transport, &table, error);
+    if (code == SKR_OK)
+        code = skr_db_open_or_create(ops, transport->database->url, !dry_run,
+                                     &db, error);
+    if (code == SKR_OK || (code == SKR_MISSING && dry_run))
+        code = make_table(table, transport, db, dry_run, error);
+    if (code == SKR_OK && !dry_run && keeps_failures(config, transport))
+        code = skr_attempts_create(db, error);
+    if (code == SKR_OK && !dry_run)
+        code = set_notify(app, table, transport, db, error);
+    if (code == SKR_OK && !dry_run && advises)
+        code = advise(db, skr_arguments_has(app->arguments, "tune"), error);
+    skr_db_close(db);
+    skr_table_free(table);
+    return code;
+}
+
+static bool
+has_table(const struct skr_config_transport *transport)
+{
+    return transport->kind == SKR_TRANSPORT_OUTBOX ||
+           transport->kind == SKR_TRANSPORT_QUEUE;
+}
+
+// Advice concerns a database, whichever of its tables is made first.
+static bool
+is_first_in(const struct skr_config *config,
+            const struct skr_config_database *database, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        const struct skr_config_transport *transport = &config->transports[i];
+        if (has_table(transport) &&
+            strcmp(transport->database->url, database->url) == 0)
+            return false;
+    }
+    return true;
+}
+
+// Without a failure transport, what a handler fails on stays in the database
+// where handlers run; its table is nobody's transport.
+static enum skr_code
+set_up_inbox(const struct skr_app *app, const struct skr_config *config,
+             struct skr_error *error)
+{
+    if (config->failure_transport != NULL || config->handler_count == 0)
+        return SKR_OK;
+    struct skr_failed_place place = skr_transport_failed_place(config);
+    const struct skr_config_transport failed = {
+        .name = "failed messages of consumers",
+        .kind = SKR_TRANSPORT_OUTBOX,
+        .database = config->inbox_database,
+        .table_name = place.table,
+        .queue_name = place.queue,
+    };
+    bool advises =
+        is_first_in(config, failed.database, config->transport_count);
+    return set_up(app, config, &failed, advises, error);
+}
+
+// Named all the same, so that nobody takes it for done.
+static void
+say_no_table(const struct skr_app *app,
+             const struct skr_config_transport *transport)
+{
+    bool is_sql = skr_arguments_has(app->arguments, "print-sql");
+    printf("%s%s: nothing to make, since ", is_sql ? "-- " : "",
+           transport->name);
+    if (skr_driver_find_broker(transport->scheme) == NULL)
+        printf("this build has no driver for %s://\n", transport->scheme);
+    else if (strcmp(transport->scheme, "kafka") == 0)
+        printf("topics are made by the cluster, or by a consumer with "
+               "auto_setup\n");
+    else
+        printf("%s:// has no table; `skirnir setup-amqp` declares exchanges "
+               "and queues\n",
+               transport->scheme);
+}
+
+static enum skr_code
+set_up_all(const struct skr_app *app, const struct skr_config *config,
+           struct skr_error *error)
+{
+    for (size_t i = 0; i < config->transport_count; i++) {
+        const struct skr_config_transport *transport = &config->transports[i];
+        if (!has_table(transport)) {
+            say_no_table(app, transport);
+            continue;
+        }
+        bool advises = is_first_in(config, transport->database, i);
+        enum skr_code code = set_up(app, config, transport, advises, error);
+        if (code != SKR_OK) {
+            skr_error_prefix(error, "transport %s", transport->name);
+            return code;
+        }
+    }
+    return set_up_inbox(app, config, error);
+}
+
+static enum skr_code
+set_up_one(const struct skr_app *app, const struct skr_config *config,
+           const char *name, struct skr_error *error)
+{
+    const struct skr_config_transport *transport = NULL;
+    enum skr_code code =
+        skr_config_find_transport(config, name, &transport, error);
+    if (code != SKR_OK)
+        return code;
+    if (!has_table(transport))
+        return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
+                        "transport %s is %s://, which has no table", name,
+                        transport->scheme);
+    return set_up(app, config, transport, true, error);
+}
+
+static enum skr_code
+run(const struct skr_app *app, const struct skr_config *config,
+    struct skr_error *error)
+{
+    if (app->arguments->positional_count == 0)
+        return set_up_all(app, config, error);
+    return set_up_one(app, config, app->arguments->positional[0], error);
+}
+
+enum skr_exit
+skr_command_setup(struct skr_app *app)
+{
+    if (skr_arguments_has(app->arguments, "notify") &&
+        skr_arguments_has(app->arguments, "no-notify")) {
+        skr_app_usage(app, "--notify and --no-notify exclude each other");
+        return SKR_EXIT_FAILURE;
+    }
+    return skr_app_run_configured(app, run);
+}

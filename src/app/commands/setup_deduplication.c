@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: MIT
+#include "app/app.h"
+#include "app/parts/transports.h"
+#include "base/error.h"
+#include "table/attempt/attempt.h"
+#include "table/deduplication/deduplication.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+// Both tables of an inbox.
+static enum skr_code
+write_setup(const struct skr_deduplication *table,
+            const struct skr_dialect *dialect, skr_sql_text_fn *each,
+            void *user, struct skr_error *error)
+{
+    enum skr_code code = skr_deduplication_setup(table, each, user, error);
+    if (code != SKR_OK)
+        return code;
+    return skr_attempts_setup(dialect, each, user, error);
+}
+
+static enum skr_code
+print_php(const char *sql, void *user, struct skr_error *error)
+{
+    (void)error;
+    // A heredoc without interpolation: SQL needs no escaping in it.
+    fprintf(user, "        $this->addSql(<<<'SQL'\n%s\nSQL\n        );\n", sql);
+    return SKR_OK;
+}
+
+static void
+print_class(FILE *file, const char *version,
+            const struct skr_deduplication *table,
+            const struct skr_dialect *dialect, const char *name,
+            struct skr_error *error)
+{
+    fprintf(file,
+            "<?php\n\ndeclare(strict_types=1);\n\n"
+            "namespace DoctrineMigrations;\n\n"
+            "use Doctrine\\DBAL\\Schema\\Schema;\n"
+            "use Doctrine\\Migrations\\AbstractMigration;\n\n"
+            "final class Version%s extends AbstractMigration\n{\n"
+            "    public function getDescription(): string\n    {\n"
+            "        return 'Create %s: remembers which messages were "
+            "handled';\n    }\n\n"
+            "    public function up(Schema $schema): void\n    {\n",
+            version, name);
+    if (write_setup(table, dialect, print_php, file, error) != SKR_OK)
+        return;
+    fprintf(file,
+            "    }\n\n    public function down(Schema $schema): void\n    {\n"
+            "        $this->addSql('DROP TABLE %s');\n"
+            "        $this->addSql('DROP TABLE " SKR_ATTEMPT_TABLE
+            "');\n    }\n}\n",
+            name);
+}
+
+static enum skr_code
+write_migration(const struct skr_deduplication *table,
+                const struct skr_dialect *dialect, const char *name,
+                struct skr_error *error)
+{
+    char version[32], path[64];
+    time_t now = time(NULL);
+    struct tm parts;
+    gmtime_r(&now, &parts);
+    strftime(version, sizeof(version), "%Y%m%d%H%M%S", &parts);
+    snprintf(path, sizeof(path), "Version%s.php", version);
+    // Never over an existing file.
+    FILE *file = fopen(path, "wx");
+    if (file == NULL)
+        return skr_fail(error, SKR_REFUSED, SKR_GIVE_UP, "cannot write %s: %s",
+                        path, strerror(errno));
+    print_class(file, version, table, dialect, name, error);
+    bool failed = ferror(file) != 0;
+    if (fclose(file) != 0 || failed)
+        return skr_fail(error, SKR_REFUSED, SKR_GIVE_UP, "cannot write %s: %s",
+                        path, strerror(errno));
+    printf("Migration file generated: %s\n", path);
+    return SKR_OK;
+}
+
+static enum skr_code
+create(const struct skr_deduplication *table, const char *name,
+       const struct skr_config_database *database, bool dry_run,
+       struct skr_error *error)
+{
+    const struct skr_db_ops *ops = NULL;
+    struct skr_db *db = NULL;
+    enum skr_code code = skr_transport_database(database, &ops, error);
+    if (code == SKR_OK)
+        code = skr_db_open_or_create(ops, database->url, !dry_run, &db, error);
+    if (code == SKR_OK)
+        code = skr_deduplication_check(table, db, error);
+    if (code == SKR_OK) {
+        printf("Table '%s' already exists, skipping.\n", name);
+    } else if (code == SKR_MISSING && dry_run) {
+        printf("Table '%s' would be created.\n", name);
+        code = SKR_OK;
+    } else if (code == SKR_MISSING) {
+        code = skr_deduplication_create(table, db, error);
+        if (code == SKR_OK)
+            printf("Table '%s' created successfully.\n", name);
+    }
+    // Harmless where it is there.
+    if (code == SKR_OK && !dry_run)
+        code = skr_attempts_create(db, error);
+    skr_db_close(db);
+    return code;
+}
+
+static enum skr_code
+run(const struct skr_app *app, const struct skr_config *config,
+    struct skr_error *error)
+{
+    const struct skr_db_ops *ops = NULL;
+    struct skr_deduplication *table = NULL;
+    const char *name = config->deduplication_table;
+    enum skr_code code =
+        skr_transport_database(config->inbox_database, &ops, error);
+    if (code == SKR_OK)
+        code = skr_deduplication_new(ops->tx->dialect, name, &table, error);
+    if (code != SKR_OK)
+        return code;
+    bool dry_run = skr_arguments_has(app->arguments, "dry-run");
+    if (skr_arguments_has(app->arguments, "migration"))
+        code = write_migration(table, ops->tx->dialect, name, error);
+    else if (dry_run || skr_arguments_has(app->arguments, "force"))
+        code = create(table, name, config->inbox_database, dry_run, error);
+    else
+        code = write_setup(table, ops->tx->dialect, skr_transport_print_sql,
+                           NULL, error);
+    skr_deduplication_free(table);
+    return code;
+}
+
+enum skr_exit
+skr_command_setup_deduplication(struct skr_app *app)
+{
+    static const char *const ways[] = {"force", "migration", "print-sql",
+                                       "dry-run"};
+    size_t chosen = 0;
+    for (size_t i = 0; i < sizeof(ways) / sizeof(ways[0]); i++)
+        chosen += skr_arguments_has(app->arguments, ways[i]);
+    if (chosen > 1) {
+        skr_app_usage(app, "--force, --migration, --print-sql and --dry-run "
+                           "exclude each other");
+        return SKR_EXIT_FAILURE;
+    }
+    return skr_app_run_configured(app, run);
+}

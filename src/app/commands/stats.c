@@ -1,0 +1,328 @@
+// SPDX-License-Identifier: MIT
+// `skirnir stats`: a table for people, JSON for programs, and the table again
+// and again on a terminal.
+
+#include "app/parts/stats.h"
+#include "app/console/grid.h"
+#include "app/console/output.h"
+#include "app/console/progress.h"
+#include "app/parts/failed_print.h"
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/text.h"
+#include "message/json.h"
+
+#include <stdlib.h>
+#include <unistd.h>
+
+enum { DEFAULT_WATCH_S = 2, SLICE_MS = 100 };
+
+static void
+add_number(struct skr_grid *grid, uint64_t number, bool is_estimate)
+{
+    skr_grid_add(grid, "%s%llu", is_estimate && number > 0 ? "~" : "",
+                 (unsigned long long)number);
+}
+
+static void
+add_age(struct skr_grid *grid, const struct skr_queue_counts *counts)
+{
+    int64_t age_s = counts->oldest_s < 0 ? 0 : counts->oldest_s;
+    if (!counts->has_oldest)
+        skr_grid_add(grid, "-");
+    else if (age_s < 120)
+        skr_grid_add(grid, "%llds", (long long)age_s);
+    else if (age_s < 2 * 3600)
+        skr_grid_add(grid, "%lldm", (long long)age_s / 60);
+    else if (age_s < 48 * 3600)
+        skr_grid_add(grid, "%lldh", (long long)age_s / 3600);
+    else
+        skr_grid_add(grid, "%lldd", (long long)age_s / 86400);
+}
+
+static void
+add_state(struct skr_grid *grid, const struct skr_transport_stats *stats)
+{
+    if (stats->trouble.code != SKR_OK)
+        skr_grid_add(grid, "trouble: %s", stats->trouble.text);
+    else if (stats->transport->kind == SKR_TRANSPORT_OUTBOX)
+        skr_grid_add(grid,
+                     stats->holder[0] == '\0' ? "no relay%s" : "active: %s",
+                     stats->holder);
+    else if (stats->has_depth && stats->depth.has_consumers)
+        skr_grid_add(grid, "%llu consumer%s%s",
+                     (unsigned long long)stats->depth.consumers,
+                     stats->depth.consumers == 1 ? "" : "s",
+                     stats->retries > 0 ? ", retries wait" : "");
+    else
+        skr_grid_add(grid, "-");
+}
+
+static void
+add_nothing(struct skr_grid *grid, size_t cells)
+{
+    while (cells-- > 0)
+        skr_grid_add(grid, "-");
+}
+
+static void
+add_row(struct skr_grid *grid, const struct skr_transport_stats *stats)
+{
+    const struct skr_queue_counts *counts = &stats->counts;
+    skr_grid_add(grid, "%s", stats->transport->name);
+    if (stats->has_counts) {
+        add_number(grid, counts->depth, counts->depth_is_estimate);
+        add_number(grid, counts->due, counts->depth_is_estimate);
+        add_number(grid, counts->in_flight, counts->parts_are_estimates);
+        add_number(grid, counts->delayed, counts->parts_are_estimates);
+        add_number(grid, counts->blocked, counts->parts_are_estimates);
+    } else if (stats->has_depth) {
+        add_number(grid, stats->depth.messages, false);
+        add_nothing(grid, 2);
+        add_number(grid, stats->retries, false);
+        add_nothing(grid, 1);
+    } else {
+        add_nothing(grid, 5);
+    }
+    add_number(grid, stats->failed, stats->failed_is_estimate);
+    add_age(grid, counts);
+    if (stats->has_rates)
+        skr_grid_add(grid, "%.0f/%.0f", stats->in_rate, stats->out_rate);
+    else
+        add_nothing(grid, 1);
+    add_state(grid, stats);
+}
+
+static enum skr_code
+print_table(const struct skr_stats *stats, struct skr_error *error)
+{
+    static const struct skr_grid_column columns[] = {
+        {"TRANSPORT", false},           {"DEPTH", .is_number = true},
+        {"DUE", .is_number = true},     {"IN FLIGHT", .is_number = true},
+        {"DELAYED", .is_number = true}, {"BLOCKED", .is_number = true},
+        {"FAILED", .is_number = true},  {"OLDEST", .is_number = true},
+        {"IN/OUT", .is_number = true},  {"STATE", false},
+    };
+    struct skr_grid grid = {.columns = columns,
+                            .column_count = SKR_COUNT_OF(columns)};
+    for (size_t i = 0; i < stats->count; i++)
+        add_row(&grid, &stats->items[i]);
+    enum skr_code code = SKR_OK;
+    if (!skr_grid_print(&grid, skr_terminal_width(stdout), stdout))
+        code = skr_fail_memory(error);
+    skr_grid_fini(&grid);
+    for (size_t i = 0; i < stats->count && code == SKR_OK; i++)
+        if (stats->items[i].partitions != NULL)
+            code = skr_partition_stats_print(stats->items[i].transport->name,
+                                             stats->items[i].partitions, error);
+    return code;
+}
+
+static void
+write_number(struct skr_json_writer *json, const char *name, uint64_t number)
+{
+    skr_json_write_name(json, name);
+    skr_json_write_unsigned(json, number);
+}
+
+static void
+write_truth(struct skr_json_writer *json, const char *name, bool truth)
+{
+    skr_json_write_name(json, name);
+    skr_json_write_boolean(json, truth);
+}
+
+static void
+write_rate(struct skr_json_writer *json, const char *name, bool is_known,
+           double rate)
+{
+    skr_json_write_name(json, name);
+    if (is_known)
+        skr_json_write_unsigned(json, (uint64_t)(rate + 0.5));
+    else
+        skr_json_write_null(json);
+}
+
+static void
+write_counts(const struct skr_queue_counts *counts,
+             struct skr_json_writer *json)
+{
+    write_number(json, "depth", counts->depth);
+    write_number(json, "due", counts->due);
+    write_number(json, "in_flight", counts->in_flight);
+    write_number(json, "delayed", counts->delayed);
+    write_number(json, "blocked", counts->blocked);
+    write_number(json, "sent", counts->sent);
+    write_truth(json, "depth_is_estimate", counts->depth_is_estimate);
+    write_truth(json, "parts_are_estimates", counts->parts_are_estimates);
+    skr_json_write_name(json, "oldest_seconds");
+    if (counts->has_oldest)
+        skr_json_write_signed(json, counts->oldest_s);
+    else
+        skr_json_write_null(json);
+}
+
+static void
+write_one(const struct skr_transport_stats *stats, struct skr_json_writer *json)
+{
+    bool is_outbox = stats->transport->kind == SKR_TRANSPORT_OUTBOX;
+    skr_json_begin_object(json);
+    skr_failed_write_text(json, "transport", stats->transport->name);
+    skr_failed_write_text(json, "scheme", stats->transport->scheme);
+    if (stats->has_counts)
+        write_counts(&stats->counts, json);
+    if (stats->has_depth) {
+        write_number(json, "depth", stats->depth.messages);
+        write_number(json, "consumers", stats->depth.consumers);
+        write_number(json, "retries", stats->retries);
+    }
+    if (is_outbox && stats->has_counts) {
+        write_truth(json, "active", stats->holder[0] != '\0');
+        skr_failed_write_text(json, "holder",
+                              stats->holder[0] == '\0' ? NULL : stats->holder);
+    }
+    if (stats->partitions != NULL)
+        skr_partition_stats_write(stats->partitions, json);
+    write_rate(json, "in_per_second", stats->has_rates, stats->in_rate);
+    write_rate(json, "out_per_second", stats->has_rates, stats->out_rate);
+    write_number(json, "failed", stats->failed);
+    write_truth(json, "failed_is_estimate", stats->failed_is_estimate);
+    skr_failed_write_text(json, "error",
+                          stats->trouble.code == SKR_OK ? NULL
+                                                        : stats->trouble.text);
+    skr_json_end_object(json);
+}
+
+static enum skr_code
+print_json(const struct skr_stats *stats, struct skr_error *error)
+{
+    struct skr_json_writer json = {.needs_comma = false};
+    skr_json_begin_object(&json);
+    skr_json_write_name(&json, "transports");
+    skr_json_begin_array(&json);
+    for (size_t i = 0; i < stats->count; i++)
+        write_one(&stats->items[i], &json);
+    skr_json_end_array(&json);
+    write_number(&json, "failed", stats->failed);
+    write_truth(&json, "failed_is_estimate", stats->failed_is_estimate);
+    skr_json_end_object(&json);
+    enum skr_code code = SKR_OK;
+    if (json.error.code != SKR_OK || json.text.broken)
+        code = skr_fail_memory(error);
+    else
+        printf("%s\n", json.text.bytes);
+    skr_text_fini(&json.text);
+    return code;
+}
+
+// A reading, and the one before it.
+struct pictures {
+    struct skr_stats latest, earlier;
+    int64_t latest_ms;  // by skr_clock_ms(); 0: there is none
+};
+
+static enum skr_code
+look(const struct skr_app *app, const struct skr_config *config,
+     struct pictures *pictures, struct skr_error *error)
+{
+    const struct skr_arguments *arguments = app->arguments;
+    int64_t before_ms = pictures->latest_ms;
+    skr_stats_fini(&pictures->earlier);
+    pictures->earlier = pictures->latest;
+    pictures->latest = (struct skr_stats){.items = NULL};
+    pictures->latest_ms = skr_clock_ms();
+    enum skr_code code =
+        skr_stats_read(app, config, arguments->positional,
+                       arguments->positional_count, &pictures->latest, error);
+    if (code == SKR_OK && before_ms > 0)
+        skr_stats_measure(&pictures->latest, &pictures->earlier,
+                          pictures->latest_ms - before_ms);
+    return code;
+}
+
+static enum skr_code
+show(const struct skr_arguments *arguments, const struct skr_stats *stats,
+     struct skr_error *error)
+{
+    // On a terminal the old picture goes only when the new one is there.
+    if (skr_arguments_has(arguments, "watch") && isatty(STDOUT_FILENO))
+        printf("\033[H\033[2J");
+    return skr_arguments_has(arguments, "json") ? print_json(stats, error)
+                                                : print_table(stats, error);
+}
+
+static void
+wait_for_next(int64_t pause_ms)
+{
+    int64_t end_ms = skr_clock_ms() + pause_ms;
+    while (!skr_progress_is_stopped() && skr_clock_ms() < end_ms)
+        skr_clock_sleep(-1, SLICE_MS);
+}
+
+static enum skr_code
+watch(const struct skr_app *app, const struct skr_config *config,
+      struct pictures *pictures, struct skr_error *error)
+{
+    int64_t pause_ms =
+        skr_arguments_number(app->arguments, "interval", DEFAULT_WATCH_S) *
+        1000;
+    skr_progress_catch_signals();
+    while (!skr_progress_is_stopped()) {
+        enum skr_code code = look(app, config, pictures, error);
+        if (code == SKR_OK)
+            code = show(app->arguments, &pictures->latest, error);
+        // A reader that went away ends it; the program says so or not.
+        if (code != SKR_OK || skr_output_flush(NULL) != SKR_OK)
+            return code;
+        wait_for_next(pause_ms);
+    }
+    return SKR_OK;
+}
+
+// With an interval, after another look that far away, so that there are rates.
+static enum skr_code
+show_once(const struct skr_app *app, const struct skr_config *config,
+          struct pictures *pictures, struct skr_error *error)
+{
+    int64_t pause_ms =
+        skr_arguments_number(app->arguments, "interval", 0) * 1000;
+    enum skr_code code = look(app, config, pictures, error);
+    if (code == SKR_OK && pause_ms > 0) {
+        skr_clock_sleep(-1, pause_ms);
+        code = look(app, config, pictures, error);
+    }
+    if (code == SKR_OK)
+        code = show(app->arguments, &pictures->latest, error);
+    for (size_t i = 0; i < pictures->latest.count && code == SKR_OK; i++)
+        if (pictures->latest.items[i].trouble.code != SKR_OK)
+            code = skr_fail(error, SKR_UNAVAILABLE, SKR_GIVE_UP,
+                            "not every transport could be asked");
+    return code;
+}
+
+static enum skr_code
+run(const struct skr_app *app, const struct skr_config *config,
+    struct skr_error *error)
+{
+    const struct skr_arguments *arguments = app->arguments;
+    const struct skr_config_transport *unused = NULL;
+    for (size_t i = 0; i < arguments->positional_count; i++) {
+        enum skr_code code = skr_config_find_transport(
+            config, arguments->positional[i], &unused, error);
+        if (code != SKR_OK)
+            return code;
+    }
+    struct pictures pictures = {.latest_ms = 0};
+    enum skr_code code = skr_arguments_has(arguments, "watch")
+                             ? watch(app, config, &pictures, error)
+                             : show_once(app, config, &pictures, error);
+    skr_stats_fini(&pictures.earlier);
+    skr_stats_fini(&pictures.latest);
+    return code;
+}
+
+enum skr_exit
+skr_command_stats(struct skr_app *app)
+{
+    return skr_app_run_configured(app, run);
+}

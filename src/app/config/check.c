@@ -1,0 +1,375 @@
+// SPDX-License-Identifier: MIT
+// What concerns several keys at once: names become pointers, and settings that
+// contradict each other are mistakes.
+#include "app/config/reader.h"
+
+#include "app/drivers.h"
+#include "base/error.h"
+#include "base/url.h"
+#include "db/zone.h"
+#include "table/messenger/messenger.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static const struct skr_config_place *
+given(const struct skr_config_reader *reader, const char *path)
+{
+    return &reader->given[skr_config_key_index(skr_config_find_key(path))];
+}
+
+// The place of a transport's key; that of the transport where the key is not
+// written or the transport is a plain DSN.
+static struct skr_config_place
+place_in(struct skr_config_reader *reader,
+         const struct skr_config_transport *transport, const char *key)
+{
+    const struct skr_yaml_entry *entry = skr_yaml_find(transport->node, key);
+    return (struct skr_config_place){
+        .path =
+            skr_config_text(reader, "%s.%s%s%s",
+                            given(reader, "transports")->path, transport->name,
+                            entry == NULL ? "" : ".", entry == NULL ? "" : key),
+        .line = entry == NULL ? transport->line : entry->line,
+    };
+}
+
+static const struct skr_config_database *
+find_database(const struct skr_config *config, const char *name)
+{
+    for (size_t i = 0; i < config->database_count; i++)
+        if (strcmp(config->databases[i].name, name) == 0)
+            return &config->databases[i];
+    return NULL;
+}
+
+static struct skr_config_transport *
+find_transport(const struct skr_config *config, const char *name)
+{
+    for (size_t i = 0; i < config->transport_count; i++)
+        if (strcmp(config->transports[i].name, name) == 0)
+            return &config->transports[i];
+    return NULL;
+}
+
+// Tells of a name that is not configured and lists those that are: names are
+// the first members of count structs of this size.
+static void
+report_unknown(struct skr_config_reader *reader,
+               const struct skr_config_place *place, const char *what,
+               const char *name, const void *elements, size_t count,
+               size_t size)
+{
+    char excerpt[SKR_CONFIG_EXCERPT_SIZE];
+    struct skr_text known = {0};
+    for (size_t i = 0; i < count; i++) {
+        const char *const *element =
+            (const char *const *)((const char *)elements + i * size);
+        skr_text_add_format(&known, "%s%s", i == 0 ? "" : ", ", *element);
+    }
+    skr_config_mistake(reader, place, "there is no %s '%s'; configured: %s",
+                       what, skr_config_excerpt(name, excerpt),
+                       known.size == 0 ? "none" : known.bytes);
+    skr_text_fini(&known);
+}
+
+static void
+report_unknown_database(struct skr_config_reader *reader,
+                        const struct skr_config_place *place, const char *name)
+{
+    const struct skr_config *config = reader->config;
+    if (config->database_count == 0)
+        skr_config_mistake(reader, place,
+                           "there is no database '%s': the file lists no "
+                           "'databases', and the environment variable "
+                           "DATABASE_URL is not set",
+                           name);
+    else
+        report_unknown(reader, place, "database", name, config->databases,
+                       config->database_count, sizeof(*config->databases));
+}
+
+static void
+report_unknown_transport(struct skr_config_reader *reader,
+                         const struct skr_config_place *place, const char *name)
+{
+    const struct skr_config *config = reader->config;
+    report_unknown(reader, place, "transport", name, config->transports,
+                   config->transport_count, sizeof(*config->transports));
+}
+
+// Symfony's convention: without a list of databases there is one.
+static void
+add_default_database(struct skr_config_reader *reader)
+{
+    const char *variable = getenv("DATABASE_URL");
+    if (reader->config->database_count > 0 || variable == NULL ||
+        variable[0] == '\0')
+        return;
+    struct skr_config_database *database =
+        skr_config_take(reader, 1, sizeof(*database));
+    if (database == NULL)
+        return;
+    struct skr_config_place place = {
+        .path = "DATABASE_URL",
+        .key = skr_config_find_key("databases.*"),
+        .target = database,
+    };
+    database->name = "default";
+    database->url =
+        skr_config_fill(reader, &place, "%env(resolve:DATABASE_URL)%");
+    reader->config->databases = database;
+    reader->config->database_count = 1;
+    skr_config_read_dsn(reader, &place);
+}
+
+static void
+resolve_database(struct skr_config_reader *reader,
+                 struct skr_config_transport *transport)
+{
+    struct skr_url url;
+    struct skr_error error;
+    char excerpt[SKR_CONFIG_EXCERPT_SIZE];
+    struct skr_config_place place = place_in(reader, transport, "dsn");
+    if (transport->kind == SKR_TRANSPORT_OTHER ||
+        skr_url_parse(transport->dsn, &url, &error) != SKR_OK)
+        return;
+    const char *name = url.host == NULL ? "" : url.host;
+    transport->database = find_database(reader->config, name);
+    if (transport->database == NULL)
+        report_unknown_database(reader, &place,
+                                skr_config_excerpt(name, excerpt));
+    skr_url_fini(&url);
+}
+
+static bool
+share_database(const struct skr_config_transport *a,
+               const struct skr_config_transport *b)
+{
+    return a->database == b->database ||
+           strcmp(a->database->url, b->database->url) == 0;
+}
+
+static bool
+share_queue(const struct skr_config_transport *a,
+            const struct skr_config_transport *b)
+{
+    return a->database != NULL && b->database != NULL && share_database(a, b) &&
+           strcmp(a->table_name, b->table_name) == 0 &&
+           strcmp(a->queue_name, b->queue_name) == 0;
+}
+
+static void
+check_relay(struct skr_config_reader *reader,
+            struct skr_config_transport *transport)
+{
+    struct skr_config *config = reader->config;
+    struct skr_config_place place = place_in(reader, transport, "relay_to");
+    bool is_failure = config->failure_transport != NULL &&
+                      strcmp(config->failure_transport, transport->name) == 0;
+    bool is_outbox = transport->kind == SKR_TRANSPORT_OUTBOX ||
+                     strcmp(transport->scheme, "ordered-doctrine") == 0;
+    if (transport->relay_to == NULL && is_outbox && !is_failure &&
+        find_transport(config, "amqp") != NULL)
+        transport->relay_to = "amqp";
+    if (transport->relay_to == NULL || transport->scheme[0] == '\0')
+        return;
+    const struct skr_config_transport *target =
+        find_transport(config, transport->relay_to);
+    if (!is_outbox)
+        skr_config_mistake(reader, &place,
+                           "only an outbox (doctrine://) is relayed, not %s://",
+                           transport->scheme);
+    else if (target == NULL)
+        report_unknown_transport(reader, &place, transport->relay_to);
+    else if (target->kind == SKR_TRANSPORT_OUTBOX)
+        skr_config_mistake(reader, &place,
+                           "'%s' is an outbox itself (doctrine://); a broker "
+                           "such as queue:// is needed",
+                           target->name);
+    else if (share_queue(transport, target))
+        skr_config_mistake(reader, &place,
+                           "'%s' is the same queue in the same table; "
+                           "messages would go round in circles",
+                           target->name);
+}
+
+// One queue has one name, wherever it is written.
+static void
+check_queue_name(struct skr_config_reader *reader,
+                 const struct skr_config_transport *transport)
+{
+    const struct skr_yaml_entry *options =
+        skr_yaml_find(transport->node, "options");
+    if (options == NULL || transport->kind == SKR_TRANSPORT_OTHER)
+        return;
+    const struct skr_yaml_entry *queue = skr_yaml_find(options->value, "queue");
+    const struct skr_yaml_entry *plain =
+        skr_yaml_find(options->value, "queue_name");
+    const struct skr_yaml_entry *name =
+        queue == NULL ? NULL : skr_yaml_find(queue->value, "name");
+    if (name == NULL || plain == NULL)
+        return;
+    struct skr_config_place place = place_in(reader, transport, "options");
+    place.path = skr_config_text(reader, "%s.queue.name", place.path);
+    place.line = name->line;
+    skr_config_mistake(reader, &place,
+                       "is the same as queue_name, which is given in line %d",
+                       plain->line);
+}
+
+static void
+check_time_zone(struct skr_config_reader *reader,
+                const struct skr_config_transport *transport)
+{
+    struct skr_url url;
+    struct skr_error error;
+    struct skr_zone zone;
+    if (transport->database == NULL ||
+        skr_url_parse(transport->database->url, &url, &error) != SKR_OK)
+        return;
+    const struct skr_db_ops *ops = skr_driver_find_database(url.scheme);
+    struct skr_config_place place = place_in(reader, transport, "time_zone");
+    if (ops != NULL && skr_zone_read(ops->tx->dialect, transport->time_zone,
+                                     &zone, &error) != SKR_OK)
+        skr_config_mistake(reader, &place, "%s", error.text);
+    skr_url_fini(&url);
+}
+
+static void
+check_failure_of(struct skr_config_reader *reader,
+                 const struct skr_config_place *place,
+                 const struct skr_config_transport *failure,
+                 const struct skr_config_transport *outbox)
+{
+    if (outbox == failure || outbox->kind != SKR_TRANSPORT_OUTBOX ||
+        outbox->relay_to == NULL || outbox->database == NULL)
+        return;
+    if (!share_database(failure, outbox))
+        skr_config_mistake(reader, place,
+                           "'%s' stands in the database '%s', but the outbox "
+                           "'%s' in '%s'; both need one, since a message "
+                           "moves in one transaction. Without a "
+                           "failure_transport each outbox keeps its own",
+                           failure->name, failure->database->name, outbox->name,
+                           outbox->database->name);
+    else if (share_queue(failure, outbox))
+        skr_config_mistake(reader, place,
+                           "'%s' is the queue of the outbox '%s' itself; give "
+                           "it another queue_name",
+                           failure->name, outbox->name);
+}
+
+static void
+check_failure_transport(struct skr_config_reader *reader)
+{
+    const struct skr_config *config = reader->config;
+    const struct skr_config_place *place = given(reader, "failure_transport");
+    if (config->failure_transport == NULL)
+        return;
+    const struct skr_config_transport *failure =
+        find_transport(config, config->failure_transport);
+    if (failure == NULL) {
+        report_unknown_transport(reader, place, config->failure_transport);
+        return;
+    }
+    if (failure->scheme[0] != '\0' && failure->kind != SKR_TRANSPORT_OUTBOX) {
+        skr_config_mistake(reader, place,
+                           "'%s' is %s://; failed messages need doctrine://, "
+                           "in the database of the outbox",
+                           failure->name, failure->scheme);
+        return;
+    }
+    if (failure->relay_to != NULL) {
+        skr_config_mistake(reader, place,
+                           "'%s' is an outbox that is relayed to '%s'; failed "
+                           "messages need a transport without relay_to",
+                           failure->name, failure->relay_to);
+        return;
+    }
+    for (size_t i = 0; failure->database && i < config->transport_count; i++)
+        check_failure_of(reader, place, failure, &config->transports[i]);
+}
+
+static void
+resolve_inbox_database(struct skr_config_reader *reader)
+{
+    struct skr_config *config = reader->config;
+    const struct skr_config_place *place =
+        given(reader, "message_broker.inbox.database");
+    const char *name = config->inbox_database_name;
+    config->inbox_database = find_database(config, name);
+    if (config->inbox_database != NULL)
+        return;
+    if (place->path != NULL)
+        report_unknown_database(reader, place, name);
+    else if (config->handler_count > 0)
+        skr_config_mistake(reader, given(reader, "handlers"),
+                           "handlers run in the database '%s', which is not "
+                           "configured; name another in "
+                           "message_broker.inbox.database",
+                           name);
+}
+
+static void
+check_missing_id(struct skr_config_reader *reader,
+                 const struct skr_config_transport *transport)
+{
+    if (transport->missing_id == NULL ||
+        strcmp(transport->missing_id, "derive") != 0 ||
+        transport->kind == SKR_TRANSPORT_QUEUE ||
+        (transport->scheme != NULL && strcmp(transport->scheme, "kafka") == 0))
+        return;
+    struct skr_config_place place = place_in(reader, transport, "missing_id");
+    skr_config_mistake(reader, &place,
+                       "'derive': fail or handle is needed, as only "
+                       "queue:// and kafka:// transports can derive ids");
+}
+
+static void
+check_on_success(struct skr_config_reader *reader,
+                 const struct skr_config_transport *transport)
+{
+    const char *word = transport->on_success;
+    if (word == NULL || strcmp(word, "keep") != 0)
+        return;
+    struct skr_config_place place = place_in(reader, transport, "on_success");
+    struct skr_error error;
+    if (transport->kind != SKR_TRANSPORT_OUTBOX)
+        skr_config_mistake(reader, &place,
+                           "'keep': only what a doctrine:// transport has sent "
+                           "can be kept");
+    else if (transport->queue_name != NULL &&
+             skr_messenger_check_sent(transport->queue_name, &error) != SKR_OK)
+        skr_config_mistake(reader, &place, "%s", error.text);
+}
+
+void
+skr_config_check(struct skr_config_reader *reader)
+{
+    struct skr_config *config = reader->config;
+    add_default_database(reader);
+    config->names =
+        (struct skr_names){config->message_types, config->message_type_count};
+    for (size_t i = 0; i < config->database_count; i++)
+        if (config->databases[i].url == NULL)
+            config->databases[i].url = "";  // a mistake that was reported
+    for (size_t i = 0; i < config->transport_count; i++) {
+        struct skr_config_transport *transport = &config->transports[i];
+        if (transport->serializer == NULL)
+            transport->serializer = config->default_serializer;
+        check_queue_name(reader, transport);
+        check_missing_id(reader, transport);
+        check_on_success(reader, transport);
+        resolve_database(reader, transport);
+        check_time_zone(reader, transport);
+        struct skr_config_place place = place_in(reader, transport, "dsn");
+        skr_config_check_broker(reader, &place, transport);
+    }
+    for (size_t i = 0; i < config->transport_count; i++)
+        check_relay(reader, &config->transports[i]);
+    check_failure_transport(reader);
+    skr_config_check_amqp(reader);
+    resolve_inbox_database(reader);
+    skr_config_check_handlers(reader);
+}

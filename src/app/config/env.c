@@ -1,0 +1,210 @@
+// SPDX-License-Identifier: MIT
+// %env(NAME)% in values: the environment's words, before any type is looked at.
+#include "app/config/reader.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+// What resolve: may nest, and how long a value may become.
+enum { MAX_DEPTH = 8, MAX_SIZE = 1024 * 1024, MAX_NAME = 200 };
+
+#define PROJECT_FOLDER "%kernel.project_dir%"
+
+struct filling {
+    struct skr_config_reader *reader;
+    const struct skr_config_place *place;
+    struct skr_text text;
+};
+
+static bool fill(struct filling *filling, const char *text, int depth);
+
+static bool
+add_whole_number(struct filling *filling, const char *name, const char *value)
+{
+    char *end = NULL;
+    errno = 0;
+    long long number = strtoll(value, &end, 10);
+    if (end == value || *end != '\0' || errno != 0) {
+        skr_config_mistake(filling->reader, filling->place,
+                           "the environment variable %s is not a whole number",
+                           name);
+        return false;
+    }
+    skr_text_add_format(&filling->text, "%lld", number);
+    return true;
+}
+
+static bool
+add_boolean(struct filling *filling, const char *name, const char *value)
+{
+    static const struct {
+        const char *word;
+        const char *meaning;
+    } words[] = {
+        {"true", "true"},   {"yes", "true"}, {"on", "true"},
+        {"1", "true"},      {"", "false"},   {"0", "false"},
+        {"false", "false"}, {"no", "false"}, {"off", "false"},
+    };
+    for (size_t i = 0; i < SKR_COUNT_OF(words); i++)
+        if (strcasecmp(value, words[i].word) == 0) {
+            skr_text_add_string(&filling->text, words[i].meaning);
+            return true;
+        }
+    skr_config_mistake(filling->reader, filling->place,
+                       "the environment variable %s is neither true nor false",
+                       name);
+    return false;
+}
+
+// processors is "", or words that end with a colon, as in "int:resolve:". The
+// one that stands nearest to the name comes first, and only resolve: makes a
+// difference before another.
+static bool
+add_variable(struct filling *filling, const char *processors, const char *name,
+             int depth)
+{
+    const char *value = getenv(name);
+    if (value == NULL) {
+        skr_config_mistake(filling->reader, filling->place,
+                           "the environment variable %s is not set", name);
+        return false;
+    }
+    if (!skr_text_is_storable(value, strlen(value))) {
+        skr_config_mistake(filling->reader, filling->place,
+                           "the environment variable %s is not UTF-8", name);
+        return false;
+    }
+    struct filling resolved = {filling->reader, filling->place, {0}};
+    bool good = true;
+    if (strstr(processors, "resolve:") != NULL)
+        good = fill(&resolved, value, depth + 1);
+    else
+        skr_text_add_string(&resolved.text, value);
+    const char *text = resolved.text.bytes == NULL ? "" : resolved.text.bytes;
+    if (good && strstr(processors, "int:") != NULL)
+        good = add_whole_number(filling, name, text);
+    else if (good && strstr(processors, "bool:") != NULL)
+        good = add_boolean(filling, name, text);
+    else if (good)
+        skr_text_add_string(&filling->text, text);
+    filling->text.broken |= resolved.text.broken;
+    skr_text_fini(&resolved.text);
+    return good;
+}
+
+static bool
+are_processors_known(const char *processors)
+{
+    static const char *const known[] = {"resolve:", "int:", "string:", "bool:"};
+    while (*processors != '\0') {
+        size_t i = 0;
+        while (i < SKR_COUNT_OF(known) &&
+               !skr_text_starts_with(processors, known[i]))
+            i++;
+        if (i == SKR_COUNT_OF(known))
+            return false;
+        processors += strlen(known[i]);
+    }
+    return true;
+}
+
+// inside is what stands between %env( and )%.
+static bool
+add_reference(struct filling *filling, const char *inside, int depth)
+{
+    char excerpt[SKR_CONFIG_EXCERPT_SIZE];
+    char processors[MAX_NAME + 1] = "";
+    const char *colon = strrchr(inside, ':');
+    const char *name = colon == NULL ? inside : colon + 1;
+    if (!skr_text_is_identifier(name)) {
+        skr_config_mistake(filling->reader, filling->place,
+                           "%%env()%% needs the name of an environment "
+                           "variable, not '%s'",
+                           skr_config_excerpt(inside, excerpt));
+        return false;
+    }
+    memcpy(processors, inside, (size_t)(name - inside));
+    if (!are_processors_known(processors)) {
+        skr_config_mistake(filling->reader, filling->place,
+                           "%%env(%s)%% is not understood; resolve:, int:, "
+                           "bool: and string: may stand before the name",
+                           skr_config_excerpt(inside, excerpt));
+        return false;
+    }
+    return add_variable(filling, processors, name, depth);
+}
+
+// Reads the reference at text, which begins with %env(; *end is behind it.
+static bool
+fill_reference(struct filling *filling, const char *text, const char **end,
+               int depth)
+{
+    const char *inside = text + strlen("%env(");
+    const char *close = strstr(inside, ")%");
+    if (close == NULL || close - inside > MAX_NAME) {
+        skr_config_mistake(filling->reader, filling->place,
+                           "%%env( is not closed by )%%; write %%%% for a "
+                           "plain %%");
+        return false;
+    }
+    char copy[MAX_NAME + 1] = "";
+    memcpy(copy, inside, (size_t)(close - inside));
+    *end = close + strlen(")%");
+    return add_reference(filling, copy, depth);
+}
+
+static bool
+fill(struct filling *filling, const char *text, int depth)
+{
+    if (depth > MAX_DEPTH) {
+        skr_config_mistake(filling->reader, filling->place,
+                           "environment variables refer to each other too "
+                           "deeply (%d levels at most)",
+                           MAX_DEPTH);
+        return false;
+    }
+    while (*text != '\0') {
+        size_t plain = strcspn(text, "%");
+        skr_text_add(&filling->text, text, plain);
+        text += plain;
+        if (skr_text_starts_with(text, "%env(")) {
+            if (!fill_reference(filling, text, &text, depth))
+                return false;
+        } else if (skr_text_starts_with(text, PROJECT_FOLDER)) {
+            skr_text_add_string(&filling->text, filling->reader->folder);
+            text += strlen(PROJECT_FOLDER);
+        } else if (*text == '%') {
+            skr_text_add_string(&filling->text, "%");
+            text += text[1] == '%' ? 2 : 1;
+        }
+        if (filling->text.size > MAX_SIZE) {
+            skr_config_mistake(filling->reader, filling->place,
+                               "more than 1 MiB with its environment "
+                               "variables filled in");
+            return false;
+        }
+    }
+    return true;
+}
+
+const char *
+skr_config_fill(struct skr_config_reader *reader,
+                const struct skr_config_place *place, const char *text)
+{
+    if (strchr(text, '%') == NULL)
+        return text;
+    struct filling filling = {reader, place, {0}};
+    const char *filled = NULL;
+    if (fill(&filling, text, 0)) {
+        filled = filling.text.broken
+                     ? NULL
+                     : skr_arena_text(&reader->config->arena,
+                                      filling.text.bytes, filling.text.size);
+        if (filled == NULL)
+            reader->out_of_memory = true;
+    }
+    skr_text_fini(&filling.text);
+    return filled;
+}

@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: MIT
+// What is wrong with a handler by itself. Nothing is loaded, run or asked here:
+// that is done by those who need handlers.
+#include "app/config/reader.h"
+
+#include "app/drivers.h"
+#include "base/error.h"
+#include "base/url.h"
+#include "db/db.h"
+#include "db/sql.h"
+#include "inbox/sql_handler.h"
+
+#include <string.h>
+
+static const struct skr_dialect *
+inbox_dialect(const struct skr_config *config)
+{
+    // For checks only, where this build has no driver.
+    static const struct skr_dialect plain = {.name = "sql"};
+    struct skr_url url;
+    struct skr_error error;
+    if (config->inbox_database == NULL ||
+        skr_url_parse(config->inbox_database->url, &url, &error) != SKR_OK)
+        return &plain;
+    const struct skr_db_ops *ops = skr_driver_find_database(url.scheme);
+    skr_url_fini(&url);
+    return ops == NULL ? &plain : ops->tx->dialect;
+}
+
+// The place of a key of a handler, or of the handler where it is not written.
+static struct skr_config_place
+place_in(struct skr_config_reader *reader,
+         const struct skr_config_handler *handler, const char *key,
+         const struct skr_yaml_node **value)
+{
+    const struct skr_yaml_entry *entry =
+        skr_yaml_find(reader->root, "handlers");
+    entry = skr_yaml_find(entry->value, handler->message_name);
+    const struct skr_yaml_entry *below = skr_yaml_find(entry->value, key);
+    *value = below == NULL ? NULL : below->value;
+    return (struct skr_config_place){
+        .path =
+            skr_config_text(reader, "handlers.%s%s%s", handler->message_name,
+                            below == NULL ? "" : ".", below == NULL ? "" : key),
+        .line = below == NULL ? handler->line : below->line,
+    };
+}
+
+static void
+check_sql(struct skr_config_reader *reader, const struct skr_dialect *dialect,
+          const struct skr_config_handler *handler)
+{
+    const struct skr_yaml_node *node = NULL;
+    struct skr_config_place sql = place_in(reader, handler, "sql", &node);
+    for (size_t i = 0; i < handler->sql.count; i++) {
+        struct skr_sql_template parsed;
+        struct skr_error error;
+        if (handler->sql.items[i] == NULL ||
+            skr_sql_template_parse(handler->sql.items[i], dialect,
+                                   &reader->config->arena, &parsed,
+                                   &error) == SKR_OK)
+            continue;
+        struct skr_config_place place = sql;
+        if (node->kind == SKR_YAML_LIST) {
+            place.line = node->entries[i].line;
+            place.path = skr_config_text(reader, "%s[%zu]", sql.path, i);
+        }
+        skr_config_mistake(reader, &place, "%s", error.text);
+    }
+}
+
+// A plain text is the program alone: whoever writes a space means arguments,
+// and how those are told apart is a shell's business.
+static void
+check_command(struct skr_config_reader *reader,
+              const struct skr_config_handler *handler)
+{
+    const struct skr_yaml_node *node = NULL;
+    struct skr_config_place place = place_in(reader, handler, "command", &node);
+    if (handler->command.count == 0 || handler->command.items[0] == NULL)
+        return;
+    const char *program = handler->command.items[0];
+    if (program[0] == '\0')
+        skr_config_mistake(reader, &place, "the program's name is empty");
+    else if (node->kind == SKR_YAML_TEXT && strpbrk(program, " \t\n") != NULL)
+        skr_config_mistake(reader, &place,
+                           "a program with arguments is written as a list, "
+                           "such as [php, worker.php]");
+}
+
+static void
+check_function(struct skr_config_reader *reader,
+               const struct skr_config_handler *handler)
+{
+    const struct skr_yaml_node *node = NULL;
+    struct skr_config_place place =
+        place_in(reader, handler,
+                 handler->library != NULL ? "library" : "function", &node);
+    if (handler->library != NULL && handler->function == NULL)
+        skr_config_mistake(reader, &place,
+                           "the key 'function' is missing beside it");
+    if (handler->library == NULL && handler->function != NULL)
+        skr_config_mistake(reader, &place,
+                           "the key 'library' is missing beside it");
+}
+
+static void
+check_transaction(struct skr_config_reader *reader,
+                  struct skr_config_handler *handler)
+{
+    const struct skr_yaml_node *node = NULL;
+    struct skr_config_place place =
+        place_in(reader, handler, "transaction", &node);
+    if (handler->sql.count > 0 && !handler->transaction)
+        skr_config_mistake(reader, &place,
+                           "SQL runs in the transaction; only the function of "
+                           "a library can do without");
+    if (handler->command.count == 0)
+        return;
+    if (node != NULL && handler->transaction)
+        skr_config_mistake(reader, &place,
+                           "a command cannot take part in the transaction; "
+                           "leave this out");
+    handler->transaction = false;
+}
+
+static void
+check_handler(struct skr_config_reader *reader,
+              const struct skr_dialect *dialect,
+              struct skr_config_handler *handler)
+{
+    static const char *const kinds[] = {"sql", "library", "command"};
+    const struct skr_yaml_node *node = NULL;
+    const char *first = NULL;
+    for (size_t i = 0; i < SKR_COUNT_OF(kinds); i++) {
+        struct skr_config_place place =
+            place_in(reader, handler, kinds[i], &node);
+        if (node != NULL && first != NULL)
+            skr_config_mistake(reader, &place,
+                               "the handler has '%s' already; one is enough",
+                               first);
+        if (node != NULL)
+            first = kinds[i];
+    }
+    if (first == NULL) {
+        struct skr_config_place place = place_in(reader, handler, "", &node);
+        skr_config_mistake(reader, &place,
+                           "one of the keys 'sql', 'library' and 'command' is "
+                           "needed");
+    }
+    check_sql(reader, dialect, handler);
+    check_command(reader, handler);
+    check_function(reader, handler);
+    check_transaction(reader, handler);
+}
+
+void
+skr_config_check_handlers(struct skr_config_reader *reader)
+{
+    struct skr_config *config = reader->config;
+    const struct skr_dialect *dialect = inbox_dialect(config);
+    for (size_t i = 0; i < config->handler_count; i++)
+        check_handler(reader, dialect, &config->handlers[i]);
+}

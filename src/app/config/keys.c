@@ -1,0 +1,424 @@
+// SPDX-License-Identifier: MIT
+#include "app/config/keys.h"
+
+#include "app/config/config.h"
+#include "base/text.h"
+
+#include <string.h>
+
+#define IN_CONFIG(member) \
+    .scope = SKR_SCOPE_CONFIG, .offset = offsetof(struct skr_config, member)
+#define IN_TRANSPORT(member)      \
+    .scope = SKR_SCOPE_TRANSPORT, \
+    .offset = offsetof(struct skr_config_transport, member)
+#define IN_HANDLER(member)      \
+    .scope = SKR_SCOPE_HANDLER, \
+    .offset = offsetof(struct skr_config_handler, member)
+#define DEFAULT(value) .fallback = (value)
+#define RANGE(from, to) .least = (from), .most = (to)
+
+#define KEY(name, kind, text, ...)                                           \
+    {                                                                        \
+        .path = (name), .type = SKR_TYPE_##kind, .help = (text), __VA_ARGS__ \
+    }
+#define PLAIN(name, kind, text)                                 \
+    {                                                           \
+        .path = (name), .type = SKR_TYPE_##kind, .help = (text) \
+    }
+#define IGNORED(name, text) PLAIN(name, IGNORED, text)
+
+// In the order of the manual: a key stands after the one that it is below,
+// and a pattern after its siblings.
+static const struct skr_config_key keys[] = {
+    KEY("databases", NAMES,
+        "The databases, by names that transports use. Without this section "
+        "there is one, `default`, at the DSN in the environment variable "
+        "DATABASE_URL.",
+        .scope = SKR_SCOPE_DATABASE),
+    KEY("databases.*", DSN,
+        "`sqlite:///shop.db` (relative), `sqlite:////var/lib/shop.db` "
+        "(absolute), `mysql://user:password@host:3306/shop`, "
+        "`pgsql://user:password@host:5432/shop`.",
+        .scope = SKR_SCOPE_DATABASE,
+        .offset = offsetof(struct skr_config_database, url)),
+
+    KEY("transports", NAMES,
+        "Where messages wait and travel, by names of your choice.",
+        .scope = SKR_SCOPE_TRANSPORT),
+    PLAIN("transports.*", TRANSPORT,
+          "One transport: a plain DSN, or a map of the keys below."),
+    KEY("transports.*.dsn", DSN,
+        "`doctrine://DATABASE?...` is an outbox or the failed messages, "
+        "`queue://DATABASE?...` a table used as a broker. The parameters are "
+        "the keys of `options`, and win over them.",
+        IN_TRANSPORT(dsn), .required = true),
+    KEY("transports.*.serializer", TEXT,
+        "Symfony's name of the serializer of the rows. Where Symfony works on "
+        "the same table, set `messenger.transport.symfony_serializer` here and "
+        "there: rows in PHP's own format are left alone.",
+        IN_TRANSPORT(serializer), .null = SKR_NULL_ABSENT),
+    PLAIN("transports.*.options", MAP,
+          "What a DSN can also say in its parameters."),
+    KEY("transports.*.options.table_name", TABLE, "The table.",
+        DEFAULT("messenger_messages"), IN_TRANSPORT(table_name),
+        .table_only = true),
+    KEY("transports.*.options.queue_name", TEXT,
+        "The queue in the table; several may share one.", DEFAULT("default"),
+        IN_TRANSPORT(queue_name), .table_only = true),
+    KEY("transports.*.options.redeliver_timeout", NUMBER,
+        "Seconds after which a message whose consumer fell silent goes to "
+        "another: from 3 to 604800, a week.",
+        DEFAULT("3600"), IN_TRANSPORT(redeliver_timeout_s), RANGE(3, 604800),
+        .for_queue = "60", .table_only = true),
+    KEY("transports.*.options.auto_setup", BOOLEAN,
+        "Whether the table is made on first use when it is missing.",
+        DEFAULT("true"), IN_TRANSPORT(auto_setup)),
+    KEY("transports.*.options.time_zone", TEXT,
+        "The same as `time_zone` of the transport; only one of the two may be "
+        "given.",
+        .same_as = "transports.*.time_zone", .table_only = true),
+    KEY("transports.*.options.queue", MAP,
+        "The queue, in the way of `amqp://`: so that a project can change "
+        "from one to the other by its DSN alone.",
+        .table_only = true, .unoffered = true),
+    KEY("transports.*.options.queue.name", TEXT,
+        "The same as `queue_name`; only one of the two may be given.",
+        .same_as = "transports.*.options.queue_name"),
+    KEY("transports.*.options.*", ANYTHING,
+        "Options of a scheme that has a driver of its own: parameters of its "
+        "DSN, written as a map. `exchange: {name: orders, type: topic}` of "
+        "`amqp://` is the exchange of all messages that no route sends "
+        "elsewhere, made on first use where its type is given and `auto_setup` "
+        "allows; its `default_publish_routing_key` is theirs.",
+        .other_only = true),
+    PLAIN("transports.*.retry_strategy", MAP,
+          "How often and when a message that was refused is tried again."),
+    KEY("transports.*.retry_strategy.max_retries", NUMBER,
+        "After so many retries it goes to `failure_transport`.", DEFAULT("3"),
+        IN_TRANSPORT(retry.max_retries), RANGE(0, 1000000)),
+    KEY("transports.*.retry_strategy.delay", NUMBER,
+        "Milliseconds before the first retry. Tables keep whole seconds, so "
+        "that a retry takes one or two at least.",
+        DEFAULT("1000"), IN_TRANSPORT(retry.delay_ms), RANGE(0, UINT32_MAX)),
+    KEY("transports.*.retry_strategy.multiplier", DECIMAL,
+        "Each delay is the one before times this.", DEFAULT("2"),
+        IN_TRANSPORT(retry.multiplier), RANGE(1, 1000)),
+    KEY("transports.*.retry_strategy.max_delay", NUMBER,
+        "Milliseconds that no delay exceeds; 0 is no limit.", DEFAULT("0"),
+        IN_TRANSPORT(retry.max_delay_ms), RANGE(0, UINT32_MAX)),
+    IGNORED("transports.*.retry_strategy.service",
+            "A PHP service; ignored with a warning."),
+    IGNORED("transports.*.retry_strategy.jitter",
+            "Delays always vary by a tenth; ignored with a warning."),
+    KEY("transports.*.relay_to", REFERENCE,
+        "The transport that an outbox is relayed to. Default: `amqp`, where "
+        "there is a transport of that name.",
+        IN_TRANSPORT(relay_to)),
+    KEY("transports.*.stamp_namespace", TEXT,
+        "PHP namespace of the stamp header that carries the id; null writes "
+        "no such header. Default: `Freyr\\MessageBroker\\Inbox`.",
+        IN_TRANSPORT(stamp_namespace), .null = SKR_NULL_EMPTY),
+    KEY("transports.*.time_zone", TEXT,
+        "In which zone other writers write the table's times: an offset such "
+        "as `+02:00`, or a name such as `Europe/Berlin` that the server knows. "
+        "Symfony 5.4 writes PHP's local zone.",
+        DEFAULT("UTC"), IN_TRANSPORT(time_zone)),
+    KEY("transports.*.in_flight", NUMBER,
+        "Messages that a relay has sent and not yet deleted, at most: what a "
+        "crash may send twice.",
+        DEFAULT("1000"), IN_TRANSPORT(in_flight), RANGE(1, 1000000)),
+    KEY("transports.*.in_flight_bytes", SIZE,
+        "The same in bytes. A larger message travels alone.", DEFAULT("8 MiB"),
+        IN_TRANSPORT(in_flight_bytes), RANGE(1, INT64_C(1) << 40)),
+    KEY("transports.*.claim", TEXT,
+        "How a relay makes rows its own. `exclusive`: one relay works the "
+        "queue, in order, and others stand by. `lease`: several share it, each "
+        "row marked in the table for `redeliver_timeout`; so do Symfony's "
+        "workers. In an ordered outbox not rows but partitions are leased, for "
+        "`redeliver_timeout`, at most 15 s, in the table skirnir_lease. "
+        "`locked`: several share it by row locks, which a crash frees at once; "
+        "not on SQLite, and not beside Symfony's workers.",
+        DEFAULT("exclusive"), IN_TRANSPORT(claim),
+        .choices = "exclusive, lease or locked"),
+    KEY("transports.*.unroutable", TEXT,
+        "What a relay does with a message that no queue of the broker takes: "
+        "`fail` moves it to the failed table, `drop` is content, `wait` keeps "
+        "it in the outbox until a queue is bound.",
+        DEFAULT("fail"), IN_TRANSPORT(unroutable),
+        .choices = "fail, drop or wait"),
+    KEY("transports.*.failure_limit", NUMBER,
+        "Messages of one route that may go to the failed table within a "
+        "minute; then the route waits, so that one mistake does not move a "
+        "whole backlog there. 0 is no limit.",
+        DEFAULT("100"), IN_TRANSPORT(failure_limit), RANGE(0, 1000000)),
+    KEY("transports.*.on_success", TEXT,
+        "What becomes of an outbox's message that the broker has stored: "
+        "`delete`, or `keep` as a row of the queue `QUEUE.sent`, which nobody "
+        "reads.",
+        DEFAULT("delete"), IN_TRANSPORT(on_success),
+        .choices = "delete or keep"),
+    KEY("transports.*.on_failure", TEXT,
+        "What becomes of an ordered outbox's message that cannot be sent: "
+        "`block` keeps it as the head of its partition, which waits until "
+        "somebody runs `skirnir partition`; `skip` moves it to the failed "
+        "table, and the partition goes on without it.",
+        DEFAULT("block"), IN_TRANSPORT(on_failure), .choices = "block or skip"),
+    KEY("transports.*.batch", NUMBER,
+        "Messages that a consumer handles in one transaction, at most.",
+        DEFAULT("100"), IN_TRANSPORT(batch), RANGE(1, 10000)),
+    KEY("transports.*.missing_id", TEXT,
+        "What a consumer does with a message that has no id: `fail` keeps it "
+        "in the failed table, `handle` handles it whenever it comes, `derive` "
+        "makes an id from its place in a queue table or a topic.",
+        DEFAULT("fail"), IN_TRANSPORT(missing_id),
+        .choices = "fail, handle or derive"),
+    IGNORED("transports.*.failure_transport",
+            "One `failure_transport` serves all transports; ignored with a "
+            "warning."),
+    IGNORED("transports.*.rate_limiter",
+            "A PHP service; ignored with a warning."),
+
+    KEY("failure_transport", REFERENCE,
+        "The transport that keeps messages that cannot be delivered. It "
+        "stands in the database of the outbox, since a message moves there in "
+        "one transaction. Without it they go to `messenger_messages`: those "
+        "of an outbox in its own database, so that outboxes may be in "
+        "several, those of consumers in the database where handlers run.",
+        IN_CONFIG(failure_transport), .null = SKR_NULL_ABSENT),
+
+    PLAIN("message_broker", MAP, "The consuming side."),
+    PLAIN("message_broker.inbox", MAP, "How messages are received."),
+    KEY("message_broker.inbox.message_types", NAMES,
+        "The PHP classes of messages, by message name.",
+        .scope = SKR_SCOPE_MESSAGE_TYPE),
+    KEY("message_broker.inbox.message_types.*", TEXT,
+        "`order.placed: 'App\\Message\\OrderPlaced'`.",
+        .scope = SKR_SCOPE_MESSAGE_TYPE,
+        .offset = offsetof(struct skr_name_pair, class_name)),
+    KEY("message_broker.inbox.database", REFERENCE,
+        "The database that handlers run in and that remembers which messages "
+        "were handled.",
+        DEFAULT("default"), IN_CONFIG(inbox_database_name)),
+    PLAIN("message_broker.inbox.deduplication", MAP,
+          "How handled messages are remembered."),
+    KEY("message_broker.inbox.deduplication.table_name", TABLE,
+        "The table. Consumers with a table each handle each message once each.",
+        DEFAULT("message_broker_deduplication"),
+        IN_CONFIG(deduplication_table)),
+    KEY("message_broker.inbox.deduplication.auto_setup", BOOLEAN,
+        "Whether the table is made on first use when it is missing.",
+        DEFAULT("false"), IN_CONFIG(deduplication_auto_setup)),
+    KEY("message_broker.inbox.deduplication_table_name", TABLE,
+        "The older place of `message_broker.inbox.deduplication.table_name`.",
+        .same_as = "message_broker.inbox.deduplication.table_name"),
+
+    KEY("handlers", NAMES, "What is done with a message, by message name.",
+        .scope = SKR_SCOPE_HANDLER),
+    PLAIN("handlers.*", MAP,
+          "One handler: one of `sql`, `library` and `command`."),
+    KEY("handlers.*.sql", SQL,
+        "One statement, or a list of them, run in the transaction that "
+        "remembers the message. Parameters: `:id`, `:id_text`, `:name`, "
+        "`:body`, `:headers`, `:partition_key`.",
+        IN_HANDLER(sql)),
+    KEY("handlers.*.library", TEXT,
+        "A shared object, such as `./shop.so`, whose `function` handles the "
+        "message in that transaction.",
+        IN_HANDLER(library)),
+    KEY("handlers.*.function", TEXT, "The function in the `library`.",
+        IN_HANDLER(function)),
+    KEY("handlers.*.command", COMMAND,
+        "A program and its arguments, such as `[php, worker.php]`: a process "
+        "that is kept and asked line by line, as skirnir-handler(7) says. No "
+        "shell is between. Its effects may happen more than once.",
+        IN_HANDLER(command)),
+    KEY("handlers.*.timeout", NUMBER,
+        "Seconds that a `command` has for a message before it is killed.",
+        DEFAULT("30"), IN_HANDLER(timeout_s), RANGE(1, 86400)),
+    KEY("handlers.*.transaction", BOOLEAN,
+        "Whether the function of a `library` runs in the transaction that "
+        "remembers the message. With false it runs before it, and its effects "
+        "may happen more than once.",
+        DEFAULT("true"), IN_HANDLER(transaction)),
+
+    PLAIN("message_broker_amqp", MAP,
+          "RabbitMQ: checked and kept for its driver."),
+    PLAIN("message_broker_amqp.routing", NAMES,
+          "Where messages go, by message name; `*` stands for one word of it "
+          "and `#` for any number. A name goes before a pattern."),
+    PLAIN("message_broker_amqp.routing.*", MAP, "One route."),
+    PLAIN("message_broker_amqp.routing.*.sender", TEXT,
+          "The transport. Otherwise that of the outbox's `relay_to`."),
+    PLAIN("message_broker_amqp.routing.*.exchange", TEXT,
+          "The exchange. Otherwise the transport's `exchange.name`, or the "
+          "first two words of the message name."),
+    PLAIN("message_broker_amqp.routing.*.routing_key", TEXT,
+          "The routing key. Otherwise the message name."),
+    PLAIN("message_broker_amqp.routing.*.topic", TEXT,
+          "The topic, where the transport is `kafka://`. Otherwise the "
+          "transport's `topic`, or the message name."),
+    PLAIN("message_broker_amqp.routing.*.key", TEXT,
+          "The record's key there. Otherwise the partition key, or the id."),
+    PLAIN("message_broker_amqp.routing.*.headers", ANYTHING,
+          "Headers to add: a map of texts."),
+    KEY("message_broker_amqp.routing.*.unroutable", TEXT,
+        "As `transports.*.unroutable`, for these messages alone.",
+        .choices = "fail, drop or wait"),
+    PLAIN("message_broker_amqp.topology", MAP,
+          "What is declared on the server."),
+    PLAIN("message_broker_amqp.topology.exchanges", NAMES,
+          "Exchanges, by name."),
+    PLAIN("message_broker_amqp.topology.exchanges.*", MAP, "One exchange."),
+    KEY("message_broker_amqp.topology.exchanges.*.type", TEXT,
+        "`direct`, `fanout`, `topic` or `headers`.", .required = true),
+    KEY("message_broker_amqp.topology.exchanges.*.durable", BOOLEAN,
+        "Whether it outlives the server.", DEFAULT("true")),
+    PLAIN("message_broker_amqp.topology.exchanges.*.arguments", ANYTHING,
+          "The server's own arguments."),
+    PLAIN("message_broker_amqp.topology.queues", NAMES, "Queues, by name."),
+    PLAIN("message_broker_amqp.topology.queues.*", MAP, "One queue."),
+    KEY("message_broker_amqp.topology.queues.*.durable", BOOLEAN,
+        "Whether it outlives the server.", DEFAULT("true")),
+    PLAIN("message_broker_amqp.topology.queues.*.arguments", ANYTHING,
+          "The server's own arguments."),
+    PLAIN("message_broker_amqp.topology.bindings", LIST,
+          "Which queue takes what from which exchange."),
+    PLAIN("message_broker_amqp.topology.bindings.*", MAP, "One binding."),
+    KEY("message_broker_amqp.topology.bindings.*.exchange", TEXT,
+        "The exchange.", .required = true),
+    KEY("message_broker_amqp.topology.bindings.*.queue", TEXT, "The queue.",
+        .required = true),
+    PLAIN("message_broker_amqp.topology.bindings.*.binding_key", TEXT,
+          "The pattern of routing keys."),
+    PLAIN("message_broker_amqp.topology.bindings.*.arguments", ANYTHING,
+          "The server's own arguments."),
+
+    PLAIN("cleanup", MAP,
+          "What relays remove by themselves, beside their work: what the "
+          "commands `cleanup-outbox` and `deduplication-cleanup` remove."),
+    KEY("cleanup.interval", NUMBER,
+        "Seconds between two times that a relay does so, from 1 to 604800; 0 "
+        "is never. Of several relays one at a time does it.",
+        DEFAULT("0"), IN_CONFIG(cleanup_interval_s), RANGE(0, 604800)),
+    KEY("cleanup.outbox_days", NUMBER,
+        "Days that sent messages are kept where `on_success` is `keep`, from 0 "
+        "to 36500.",
+        DEFAULT("7"), IN_CONFIG(cleanup_outbox_days), RANGE(0, 36500)),
+    KEY("cleanup.deduplication_days", NUMBER,
+        "Days that the ids of handled messages are kept, from 0 to 36500: a "
+        "message that comes again after that is handled again.",
+        DEFAULT("30"), IN_CONFIG(cleanup_deduplication_days), RANGE(0, 36500)),
+
+    PLAIN("metrics", MAP,
+          "What `relay` and `consume` serve by HTTP: /metrics for Prometheus, "
+          "/healthz and /readyz."),
+    KEY("metrics.port", NUMBER,
+        "The port; 0 is none. Two processes need two: `--metrics-port` takes "
+        "its place.",
+        DEFAULT("0"), IN_CONFIG(metrics_port), RANGE(0, 65535)),
+    KEY("metrics.address", TEXT,
+        "The address on which it is served. There is no password: others than "
+        "this host should not reach it.",
+        DEFAULT("127.0.0.1"), IN_CONFIG(metrics_address)),
+
+    PLAIN("framework", MAP, "A Symfony project's section, accepted as it is."),
+    PLAIN("framework.messenger", MAP, "Symfony Messenger's configuration."),
+    KEY("framework.messenger.transports", NAMES, "The same as `transports`.",
+        .same_as = "transports"),
+    KEY("framework.messenger.failure_transport", REFERENCE,
+        "The same as `failure_transport`.", .same_as = "failure_transport"),
+    PLAIN("framework.messenger.serializer", MAP, "Symfony's serializers."),
+    KEY("framework.messenger.serializer.default_serializer", TEXT,
+        "The `serializer` of transports that set none.",
+        IN_CONFIG(default_serializer), .null = SKR_NULL_ABSENT),
+    IGNORED("framework.messenger.serializer.symfony_serializer",
+            "Ignored with a warning."),
+    IGNORED("framework.messenger.buses", "Ignored with a warning."),
+    IGNORED("framework.messenger.default_bus", "Ignored with a warning."),
+    IGNORED("framework.messenger.default_middleware",
+            "Ignored with a warning."),
+    IGNORED("framework.messenger.routing",
+            "Routing of PHP classes; ignored with a warning."),
+    IGNORED("framework.messenger.enabled", "Ignored with a warning."),
+    IGNORED("framework.messenger.reset_on_message", "Ignored with a warning."),
+    IGNORED("framework.messenger.stop_worker_on_signals",
+            "Ignored with a warning."),
+    IGNORED("framework.*", "Ignored with a warning."),
+    IGNORED("doctrine", "Ignored with a warning."),
+    IGNORED("services", "Ignored with a warning."),
+    IGNORED("parameters", "Ignored with a warning."),
+    IGNORED("imports", "Ignored with a warning."),
+    IGNORED(
+        "when@*",
+        "Sections for one of Symfony's environments; ignored with a warning."),
+    KEY("x-*", IGNORED, "A place for YAML anchors; ignored.", .silent = true),
+};
+
+static const struct {
+    const char *text;
+    const char *needed;
+} types[] = {
+    [SKR_TYPE_MAP] = {"map", "a map"},
+    [SKR_TYPE_NAMES] = {"map of names", "a map of names"},
+    [SKR_TYPE_LIST] = {"list", "a list"},
+    [SKR_TYPE_TRANSPORT] = {"DSN or map", "a DSN or a map"},
+    [SKR_TYPE_DSN] = {"DSN", "a DSN"},
+    [SKR_TYPE_TEXT] = {"text", "a text"},
+    [SKR_TYPE_TABLE] = {"table name", "a table name"},
+    [SKR_TYPE_REFERENCE] = {"name", "a name"},
+    [SKR_TYPE_NUMBER] = {"whole number", "a whole number"},
+    [SKR_TYPE_SIZE] = {"size", "a size such as 65536, 64 KiB or 8 MiB"},
+    [SKR_TYPE_DECIMAL] = {"number", "a number"},
+    [SKR_TYPE_BOOLEAN] = {"boolean", "true or false"},
+    [SKR_TYPE_SQL] = {"SQL", "a statement or a list of statements"},
+    [SKR_TYPE_COMMAND] = {"command", "a program or a list of words"},
+    [SKR_TYPE_ANYTHING] = {"anything", "anything"},
+    [SKR_TYPE_IGNORED] = {"ignored", "anything"},
+};
+
+const struct skr_config_key *
+skr_config_keys(size_t *count)
+{
+    *count = SKR_COUNT_OF(keys);
+    return keys;
+}
+
+size_t
+skr_config_key_index(const struct skr_config_key *key)
+{
+    return (size_t)(key - keys);
+}
+
+const char *
+skr_config_type_text(enum skr_config_type type)
+{
+    return types[type].text;
+}
+
+const char *
+skr_config_type_needed(enum skr_config_type type)
+{
+    return types[type].needed;
+}
+
+void
+skr_config_describe(const struct skr_config_key *key, struct skr_text *text)
+{
+    skr_text_add_string(text, skr_config_type_text(key->type));
+    if (key->required)
+        skr_text_add_string(text, ", required");
+    if (key->fallback != NULL)
+        skr_text_add_format(text, ", default %s", key->fallback);
+    if (key->for_queue != NULL)
+        skr_text_add_format(text, " (queue://: %s)", key->for_queue);
+    skr_text_add_format(text, ". %s", key->help);
+}
+
+const struct skr_config_key *
+skr_config_find_key(const char *path)
+{
+    for (size_t i = 0; i < SKR_COUNT_OF(keys); i++)
+        if (strcmp(keys[i].path, path) == 0)
+            return &keys[i];
+    return NULL;
+}

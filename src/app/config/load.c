@@ -1,0 +1,191 @@
+// SPDX-License-Identifier: MIT
+// From a file to a configuration.
+#include "app/config/reader.h"
+
+#include "base/error.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define SYSTEM_PATH "/etc/skirnir/skirnir.yaml"
+
+enum { MAX_FILE_SIZE = 4 * 1024 * 1024 };
+
+static enum skr_code
+report_file(const char *path, int line, skr_config_report_fn *report,
+            void *user, enum skr_code code, const char *text,
+            struct skr_error *error)
+{
+    if (report != NULL)
+        report(user, SKR_CONFIG_MISTAKE, path, line, text);
+    if (line > 0)
+        return skr_fail(error, code, SKR_GIVE_UP, "%s:%d: %s", path, line,
+                        text);
+    return skr_fail(error, code, SKR_GIVE_UP, "%s: %s", path, text);
+}
+
+static const char *
+folder_of(struct skr_config_reader *reader, const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    if (slash == NULL)
+        return ".";
+    if (slash == path)
+        return "/";
+    return skr_config_text(reader, "%.*s", (int)(slash - path), path);
+}
+
+static enum skr_code
+read_tree(struct skr_config *config, struct skr_yaml_node *root,
+          skr_config_report_fn *report, void *user, struct skr_error *error)
+{
+    struct skr_config_reader reader = {
+        .config = config, .report = report, .user = user, .error = error};
+    size_t count = 0;
+    skr_config_keys(&count);
+    reader.folder = folder_of(&reader, config->path);
+    reader.given = skr_config_take(&reader, count, sizeof(*reader.given));
+    if (!reader.out_of_memory) {
+        skr_config_read(&reader, root);
+        if (root->kind == SKR_YAML_MAP && !reader.out_of_memory)
+            skr_config_check(&reader);
+    }
+    bool out_of_memory = reader.out_of_memory || reader.ignored.broken;
+    skr_text_fini(&reader.ignored);
+    return out_of_memory ? skr_fail_memory(error) : reader.code;
+}
+
+static enum skr_code
+parse(struct skr_config *config, const char *text, size_t size,
+      skr_config_report_fn *report, void *user, struct skr_error *error)
+{
+    struct skr_yaml_node *root = NULL;
+    struct skr_error malformed;
+    int line = 0;
+    enum skr_code code =
+        skr_yaml_parse(text, size, &config->arena, &root, &line, &malformed);
+    if (code == SKR_NO_MEMORY)
+        return skr_fail_memory(error);
+    if (code != SKR_OK)
+        return report_file(config->path, line, report, user, code,
+                           malformed.text, error);
+    if (root == NULL || root->kind == SKR_YAML_NULL)
+        return report_file(config->path, 0, report, user, SKR_INVALID,
+                           "the file is empty; it needs at least "
+                           "'transports:'",
+                           error);
+    return read_tree(config, root, report, user, error);
+}
+
+enum skr_code
+skr_config_parse(const char *text, size_t size, const char *path,
+                 skr_config_report_fn *report, void *user,
+                 struct skr_config **config, struct skr_error *error)
+{
+    struct skr_config *parsed = calloc(1, sizeof(*parsed));
+    if (parsed == NULL)
+        return skr_fail_memory(error);
+    enum skr_code code = SKR_NO_MEMORY;
+    parsed->path = skr_arena_text(&parsed->arena, path, strlen(path));
+    if (parsed->path != NULL)
+        code = parse(parsed, text, size, report, user, error);
+    else
+        skr_fail_memory(error);
+    if (code != SKR_OK) {
+        skr_config_free(parsed);
+        return code;
+    }
+    *config = parsed;
+    return SKR_OK;
+}
+
+void
+skr_config_free(struct skr_config *config)
+{
+    if (config == NULL)
+        return;
+    skr_arena_fini(&config->arena);
+    free(config);
+}
+
+// Reads all of the file, or up to one byte more than is allowed.
+static bool
+read_file(FILE *file, struct skr_text *text)
+{
+    char buffer[8192];
+    size_t got = 0;
+    while (text->size <= MAX_FILE_SIZE &&
+           (got = fread(buffer, 1, sizeof(buffer), file)) > 0)
+        skr_text_add(text, buffer, got);
+    return ferror(file) == 0;
+}
+
+static enum skr_code
+load(const char *path, skr_config_report_fn *report, void *user,
+     struct skr_config **config, struct skr_error *error)
+{
+    struct skr_text text = {0};
+    FILE *file = fopen(path, "re");
+    if (file == NULL)
+        return report_file(
+            path, 0, report, user, errno == ENOENT ? SKR_MISSING : SKR_REFUSED,
+            errno == ENOENT ? "there is no such file" : strerror(errno), error);
+    errno = 0;
+    enum skr_code code = SKR_OK;
+    if (!read_file(file, &text))
+        code = report_file(path, 0, report, user, SKR_REFUSED, strerror(errno),
+                           error);
+    else if (text.size > MAX_FILE_SIZE)
+        code = report_file(path, 0, report, user, SKR_INVALID,
+                           "the file is larger than 4 MiB", error);
+    else if (text.broken)
+        code = skr_fail_memory(error);
+    else
+        code = skr_config_parse(text.bytes == NULL ? "" : text.bytes, text.size,
+                                path, report, user, config, error);
+    fclose(file);
+    skr_text_fini(&text);
+    return code;
+}
+
+enum skr_code
+skr_config_load(const char *path, skr_config_report_fn *report, void *user,
+                struct skr_config **config, struct skr_error *error)
+{
+    if (path == NULL)
+        path = getenv("SKIRNIR_CONFIG");
+    if (path != NULL)
+        return load(path, report, user, config, error);
+    if (access("skirnir.yaml", F_OK) == 0)
+        return load("skirnir.yaml", report, user, config, error);
+    if (access(SYSTEM_PATH, F_OK) == 0)
+        return load(SYSTEM_PATH, report, user, config, error);
+    return report_file("skirnir.yaml", 0, report, user, SKR_MISSING,
+                       "there is no such file here, none at " SYSTEM_PATH
+                       ", and SKIRNIR_CONFIG is not set",
+                       error);
+}
+
+enum skr_code
+skr_config_find_transport(const struct skr_config *config, const char *name,
+                          const struct skr_config_transport **transport,
+                          struct skr_error *error)
+{
+    struct skr_text known = {0};
+    for (size_t i = 0; i < config->transport_count; i++) {
+        if (strcmp(config->transports[i].name, name) == 0) {
+            *transport = &config->transports[i];
+            skr_text_fini(&known);
+            return SKR_OK;
+        }
+        skr_text_add_format(&known, "%s%s", i == 0 ? "" : ", ",
+                            config->transports[i].name);
+    }
+    skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
+             "there is no transport '%s' in %s; configured: %s", name,
+             config->path, known.size == 0 ? "none" : known.bytes);
+    skr_text_fini(&known);
+    return SKR_INVALID;
+}

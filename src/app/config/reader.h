@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: MIT
+// What the parts of reading a configuration share: the state, and reports.
+
+#ifndef SKR_APP_CONFIG_READER_H
+#define SKR_APP_CONFIG_READER_H
+
+#include "app/config/config.h"
+#include "app/config/keys.h"
+#include "app/config/yaml_tree.h"
+#include "base/text.h"
+
+// Where something stands, as reports name it.
+struct skr_config_place {
+    const char *path;  // "transports.outbox.dsn"
+    int line;
+    const struct skr_config_key *key;  // NULL: the top
+    void *target;  // the struct that key->scope names, where it has one
+};
+
+struct skr_config_reader {
+    struct skr_config *config;
+    const char *folder;  // %kernel.project_dir%
+    skr_config_report_fn *report;
+    void *user;
+    enum skr_code code;  // SKR_OK, or that of the first mistake
+    struct skr_error *error;
+    bool out_of_memory;
+
+    const struct skr_yaml_node *root;
+    // By index in the table: where a key outside of named elements was given.
+    struct skr_config_place *given;
+    // The transport that is being read; NULL outside.
+    struct skr_config_transport *transport;
+    // What is to be named in the warning of the section that is being read.
+    struct skr_text ignored;
+    int ignored_line;
+};
+
+void
+skr_config_mistake(struct skr_config_reader *reader,
+                   const struct skr_config_place *place, const char *format,
+                   ...) __attribute__((format(printf, 3, 4)));
+void skr_config_warn(struct skr_config_reader *reader,
+                     const struct skr_config_place *place, const char *format,
+                     ...) __attribute__((format(printf, 3, 4)));
+
+// Memory of the configuration. When it is out, the reader notes it and the
+// text is "".
+const char *
+skr_config_text(struct skr_config_reader *reader, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+// NULL when memory is out; zeroed otherwise.
+void *
+skr_config_take(struct skr_config_reader *reader, size_t count, size_t size);
+
+// Text from the file as a report may show it: short, printable, no secrets.
+enum { SKR_CONFIG_EXCERPT_SIZE = 64 };
+const char *
+skr_config_excerpt(const char *text, char excerpt[SKR_CONFIG_EXCERPT_SIZE]);
+
+// Fills in %env(NAME)% and %kernel.project_dir%; %% is one %. NULL after a
+// mistake.
+const char *
+skr_config_fill(struct skr_config_reader *reader,
+                const struct skr_config_place *place, const char *text);
+
+// Reads one value of a plain type into place->target. shown is the text for
+// mistakes, as the file has it; NULL when it must not be shown.
+void skr_config_set(struct skr_config_reader *reader,
+                    const struct skr_config_place *place, const char *text,
+                    const char *shown);
+// Says that something else is needed than what stands there.
+void skr_config_refuse(struct skr_config_reader *reader,
+                       const struct skr_config_place *place,
+                       const struct skr_yaml_node *node);
+// Fills the defaults of a scope into target; kind counts for transports.
+void skr_config_set_defaults(struct skr_config_reader *reader,
+                             enum skr_config_scope scope,
+                             enum skr_transport_kind kind, void *target);
+
+// Reads the whole tree; then what concerns several keys at once is checked
+// and names become pointers.
+void
+skr_config_read(struct skr_config_reader *reader, struct skr_yaml_node *root);
+void skr_config_check(struct skr_config_reader *reader);
+// The part of it that concerns RabbitMQ.
+void skr_config_check_amqp(struct skr_config_reader *reader);
+void skr_config_check_handlers(struct skr_config_reader *reader);
+
+// A transport: its DSN decides which defaults and which options it has.
+void skr_config_read_dsn(struct skr_config_reader *reader,
+                         const struct skr_config_place *place);
+void skr_config_read_parameters(struct skr_config_reader *reader,
+                                const struct skr_config_place *place);
+// Whether its broker's driver can make sense of the DSN and the options.
+void skr_config_check_broker(struct skr_config_reader *reader,
+                             const struct skr_config_place *place,
+                             const struct skr_config_transport *transport);
+
+#endif

@@ -1,0 +1,276 @@
+// SPDX-License-Identifier: MIT
+// Values of the plain types: from text into the structs.
+#include "app/config/reader.h"
+
+#include "db/words.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+static void
+refuse_text(struct skr_config_reader *reader,
+            const struct skr_config_place *place, const char *needed,
+            const char *shown)
+{
+    char excerpt[SKR_CONFIG_EXCERPT_SIZE];
+    if (shown == NULL)
+        skr_config_mistake(reader, place, "%s is needed", needed);
+    else
+        skr_config_mistake(reader, place, "%s is needed, not text '%s'", needed,
+                           skr_config_excerpt(shown, excerpt));
+}
+
+void
+skr_config_refuse(struct skr_config_reader *reader,
+                  const struct skr_config_place *place,
+                  const struct skr_yaml_node *node)
+{
+    const char *needed = skr_config_type_needed(place->key->type);
+    switch (node->kind) {
+    case SKR_YAML_NULL:
+        skr_config_mistake(reader, place, "%s is needed, not nothing", needed);
+        return;
+    case SKR_YAML_TEXT: refuse_text(reader, place, needed, node->text); return;
+    case SKR_YAML_LIST:
+        skr_config_mistake(reader, place, "%s is needed, not a list", needed);
+        return;
+    case SKR_YAML_MAP:
+        skr_config_mistake(reader, place, "%s is needed, not a map", needed);
+        return;
+    }
+    abort();
+}
+
+static void
+refuse_range(struct skr_config_reader *reader,
+             const struct skr_config_place *place, const char *shown)
+{
+    const struct skr_config_key *key = place->key;
+    const char *needed = skr_config_text(
+        reader, "%s from %" PRId64 " to %" PRId64,
+        key->type == SKR_TYPE_SIZE ? "a size"
+                                   : skr_config_type_needed(key->type),
+        key->least, key->most);
+    char excerpt[SKR_CONFIG_EXCERPT_SIZE];
+    if (shown == NULL)
+        skr_config_mistake(reader, place, "%s is needed", needed);
+    else
+        skr_config_mistake(reader, place, "%s is needed, not %s", needed,
+                           skr_config_excerpt(shown, excerpt));
+}
+
+// False when it is no whole number; one beyond all bounds becomes the nearest.
+static bool
+parse_number(const char *text, int64_t *number, const char **end)
+{
+    char *stop = NULL;
+    const char *digits = text[0] == '-' || text[0] == '+' ? text + 1 : text;
+    if (digits[0] < '0' || digits[0] > '9')
+        return false;
+    *number = strtoll(text, &stop, 10);
+    *end = stop;
+    return true;
+}
+
+static bool
+parse_size(const char *text, int64_t *size)
+{
+    static const struct {
+        const char *unit;
+        int64_t bytes;
+    } units[] = {
+        {"", 1},
+        {"B", 1},
+        {"KiB", 1 << 10},
+        {"MiB", 1 << 20},
+        {"GiB", 1 << 30},
+        {"kB", 1000},
+        {"KB", 1000},
+        {"MB", 1000 * 1000},
+        {"GB", 1000 * 1000 * 1000},
+    };
+    const char *unit = NULL;
+    int64_t count = 0;
+    if (!parse_number(text, &count, &unit))
+        return false;
+    unit += strspn(unit, " ");
+    for (size_t i = 0; i < SKR_COUNT_OF(units); i++)
+        if (strcmp(unit, units[i].unit) == 0) {
+            if (__builtin_mul_overflow(count, units[i].bytes, size))
+                *size = INT64_MAX;
+            return true;
+        }
+    return false;
+}
+
+static bool
+parse_decimal(const char *text, double *number)
+{
+    // strtod() also takes hexadecimal, infinity and what the locale likes.
+    if (text[0] == '\0' || strspn(text, "+-.0123456789eE") != strlen(text))
+        return false;
+    char *end = NULL;
+    *number = strtod(text, &end);
+    return end != text && *end == '\0' && isfinite(*number);
+}
+
+static bool
+parse_boolean(const char *text, bool *value)
+{
+    static const char *const words[][2] = {
+        {"false", "true"}, {"no", "yes"}, {"off", "on"}, {"0", "1"}};
+    for (size_t i = 0; i < SKR_COUNT_OF(words); i++)
+        for (int meaning = 0; meaning < 2; meaning++)
+            if (strcasecmp(text, words[i][meaning]) == 0) {
+                *value = meaning == 1;
+                return true;
+            }
+    return false;
+}
+
+static void *
+address_of(const struct skr_config_place *place)
+{
+    return (char *)place->target + place->key->offset;
+}
+
+static void
+set_number(struct skr_config_reader *reader,
+           const struct skr_config_place *place, const char *text,
+           const char *shown)
+{
+    const struct skr_config_key *key = place->key;
+    const char *end = NULL;
+    int64_t number = 0;
+    bool good = key->type == SKR_TYPE_SIZE
+                    ? parse_size(text, &number)
+                    : parse_number(text, &number, &end) && *end == '\0';
+    if (!good)
+        refuse_text(reader, place, skr_config_type_needed(key->type), shown);
+    else if (number < key->least || number > key->most)
+        refuse_range(reader, place, shown);
+    else if (key->scope != SKR_SCOPE_NONE && key->type == SKR_TYPE_SIZE)
+        *(uint64_t *)address_of(place) = (uint64_t)number;
+    else if (key->scope != SKR_SCOPE_NONE)
+        *(uint32_t *)address_of(place) = (uint32_t)number;
+}
+
+static void
+set_decimal(struct skr_config_reader *reader,
+            const struct skr_config_place *place, const char *text,
+            const char *shown)
+{
+    const struct skr_config_key *key = place->key;
+    double number = 0;
+    if (!parse_decimal(text, &number))
+        refuse_text(reader, place, skr_config_type_needed(key->type), shown);
+    else if (number < (double)key->least || number > (double)key->most)
+        refuse_range(reader, place, shown);
+    else if (key->scope != SKR_SCOPE_NONE)
+        *(double *)address_of(place) = number;
+}
+
+static void
+set_boolean(struct skr_config_reader *reader,
+            const struct skr_config_place *place, const char *text,
+            const char *shown)
+{
+    bool value = false;
+    if (!parse_boolean(text, &value))
+        refuse_text(reader, place, skr_config_type_needed(SKR_TYPE_BOOLEAN),
+                    shown);
+    else if (place->key->scope != SKR_SCOPE_NONE)
+        *(bool *)address_of(place) = value;
+}
+
+// Whether text is one of the words of "fail, drop or wait".
+static bool
+is_choice(const char *choices, const char *text)
+{
+    size_t length = strlen(text);
+    for (const char *at = choices; *at != '\0';) {
+        size_t word = strcspn(at, ", ");
+        if (word == length && strncmp(at, text, length) == 0 &&
+            strcmp(text, "or") != 0)
+            return true;
+        at += word;
+        at += strspn(at, ", ");
+    }
+    return false;
+}
+
+static void
+set_text(struct skr_config_reader *reader, const struct skr_config_place *place,
+         const char *text, const char *shown)
+{
+    const struct skr_config_key *key = place->key;
+    if (key->type == SKR_TYPE_TABLE && !skr_text_is_identifier(text))
+        refuse_text(reader, place,
+                    "a table name of letters, digits and underscores, 63 at "
+                    "most and no digit first,",
+                    shown);
+    else if (key->type == SKR_TYPE_TABLE && skr_sql_is_reserved(text))
+        skr_config_mistake(reader, place,
+                           "'%s' is a word of SQL and cannot name a table; "
+                           "another name is needed, such as messenger_%s",
+                           text, text);
+    else if (key->choices != NULL && !is_choice(key->choices, text))
+        refuse_text(reader, place, key->choices, shown);
+    else if (text[0] == '\0' && key->scope != SKR_SCOPE_NONE)
+        skr_config_mistake(reader, place, "%s is needed, not an empty text",
+                           skr_config_type_needed(key->type));
+    else if (key->scope != SKR_SCOPE_NONE)
+        *(const char **)address_of(place) = text;
+}
+
+void
+skr_config_set(struct skr_config_reader *reader,
+               const struct skr_config_place *place, const char *text,
+               const char *shown)
+{
+    switch (place->key->type) {
+    case SKR_TYPE_NUMBER:
+    case SKR_TYPE_SIZE: set_number(reader, place, text, shown); return;
+    case SKR_TYPE_DECIMAL: set_decimal(reader, place, text, shown); return;
+    case SKR_TYPE_BOOLEAN: set_boolean(reader, place, text, shown); return;
+    case SKR_TYPE_DSN:
+    case SKR_TYPE_TEXT:
+    case SKR_TYPE_TABLE:
+    case SKR_TYPE_REFERENCE: set_text(reader, place, text, shown); return;
+    case SKR_TYPE_MAP:
+    case SKR_TYPE_NAMES:
+    case SKR_TYPE_LIST:
+    case SKR_TYPE_TRANSPORT:
+    case SKR_TYPE_SQL:
+    case SKR_TYPE_COMMAND:
+    case SKR_TYPE_ANYTHING:
+    case SKR_TYPE_IGNORED: break;
+    }
+    abort();
+}
+
+void
+skr_config_set_defaults(struct skr_config_reader *reader,
+                        enum skr_config_scope scope,
+                        enum skr_transport_kind kind, void *target)
+{
+    size_t count = 0;
+    const struct skr_config_key *keys = skr_config_keys(&count);
+    for (size_t i = 0; i < count; i++) {
+        const struct skr_config_key *key = &keys[i];
+        const char *fallback = kind == SKR_TRANSPORT_QUEUE && key->for_queue
+                                   ? key->for_queue
+                                   : key->fallback;
+        if (key->scope != scope || fallback == NULL)
+            continue;
+        if (key->table_only && kind == SKR_TRANSPORT_OTHER)
+            continue;
+        struct skr_config_place place = {
+            .path = key->path, .key = key, .target = target};
+        skr_config_set(reader, &place, fallback, fallback);
+    }
+}

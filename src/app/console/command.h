@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: MIT
+// What a command of the program is.
+
+#ifndef SKR_APP_CONSOLE_COMMAND_H
+#define SKR_APP_CONSOLE_COMMAND_H
+
+#include <stddef.h>
+
+struct skr_app;
+struct skr_option;
+
+// Documented in the manual; scripts rely on them.
+enum skr_exit {
+    SKR_EXIT_OK = 0,
+    SKR_EXIT_FAILURE = 1,  // it was tried and did not work
+    SKR_EXIT_USAGE = 2,    // the command line makes no sense
+    SKR_EXIT_CONFIG = 3,   // the configuration has a mistake
+};
+
+typedef enum skr_exit skr_command_fn(struct skr_app *app);
+
+struct skr_command {
+    const char *name;       // one word or two
+    const char *alias;      // Symfony's name for it; NULL: none
+    const char *arguments;  // "TRANSPORT"
+    size_t least_arguments;
+    size_t most_arguments;
+    const char *summary;               // one line
+    const char *help;                  // paragraphs, and examples
+    const struct skr_option *options;  // ends with a name of NULL
+    skr_command_fn *run;
+};
+
+#endif

@@ -1,0 +1,394 @@
+// SPDX-License-Identifier: MIT
+#include "app/console/options.h"
+
+#include "app/console/command.h"
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/text.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+const struct skr_option skr_global_options[] = {
+    {"config", 'c', "FILE",
+     "the configuration; else SKIRNIR_CONFIG, else "
+     "skirnir.yaml here or in /etc/skirnir",
+     .kind = SKR_OPTION_TEXT},
+    {"quiet", 'q', NULL, "say errors only", .kind = SKR_OPTION_FLAG},
+    {"verbose", 'v', NULL, "say more; -vv also tells of each message",
+     .kind = SKR_OPTION_FLAG},
+    {"log-format", '\0', "FORMAT", "text, or json: an object a line",
+     .kind = SKR_OPTION_CHOICE, .choices = "text json"},
+    {"help", 'h', NULL, "explain the command", .kind = SKR_OPTION_FLAG},
+    {"version", 'V', NULL, "print version and drivers",
+     .kind = SKR_OPTION_FLAG},
+    {0},
+};
+
+static const struct skr_option *
+find_long(const struct skr_option *options, const char *name, size_t length)
+{
+    for (; options != NULL && options->name != NULL; options++)
+        if (strncmp(options->name, name, length) == 0 &&
+            options->name[length] == '\0')
+            return options;
+    return NULL;
+}
+
+static const struct skr_option *
+find_letter(const struct skr_option *options, char letter)
+{
+    for (; options != NULL && options->name != NULL; options++)
+        if (options->letter == letter)
+            return options;
+    return NULL;
+}
+
+// As PHP writes sizes.
+static bool
+parse_size(const char *text, uint64_t *bytes)
+{
+    char *end = NULL;
+    errno = 0;
+    unsigned long long number = strtoull(text, &end, 10);
+    unsigned shift = 0;
+    switch (toupper((unsigned char)*end)) {
+    case 'K': shift = 10; break;
+    case 'M': shift = 20; break;
+    case 'G': shift = 30; break;
+    default: break;
+    }
+    if (shift > 0)
+        end++;
+    // strtoull() also takes blanks and signs.
+    if (text[0] < '0' || text[0] > '9' || *end != '\0' || errno != 0 ||
+        number == 0 || number > UINT64_MAX >> shift)
+        return false;
+    *bytes = (uint64_t)number << shift;
+    return true;
+}
+
+bool
+skr_arguments_ago(const char *text, int64_t *seconds)
+{
+    static const struct {
+        char letter;
+        int64_t seconds;
+    } units[] = {{'s', 1}, {'m', 60}, {'h', 3600}, {'d', 86400}};
+    size_t size = strlen(text);
+    char digits[16];
+    int64_t number = 0;
+    if (size < 2 || size > sizeof(digits))
+        return false;
+    snprintf(digits, sizeof(digits), "%.*s", (int)size - 1, text);
+    if (!skr_text_number(digits, 1, 1000000000, &number))
+        return false;
+    for (size_t i = 0; i < SKR_COUNT_OF(units); i++)
+        if (text[size - 1] == units[i].letter) {
+            *seconds = number * units[i].seconds;
+            return true;
+        }
+    return false;
+}
+
+static bool
+is_since(const char *text)
+{
+    char whole[SKR_TIMESTAMP_SIZE];
+    int64_t number;
+    if (skr_arguments_ago(text, &number))
+        return true;
+    bool is_day = strlen(text) == strlen("2026-11-15");
+    if (!is_day && strlen(text) != SKR_TIMESTAMP_SIZE - 1)
+        return false;
+    snprintf(whole, sizeof(whole), "%s%s", text, is_day ? " 00:00:00" : "");
+    return skr_clock_parse_timestamp(whole, &number);
+}
+
+// Whether it is one of the words.
+static bool
+is_choice(const char *choices, const char *value)
+{
+    size_t size = strlen(value);
+    for (const char *at = choices; *at != '\0'; at += strspn(at, " ")) {
+        size_t length = strcspn(at, " ");
+        if (length == size && strncmp(at, value, size) == 0)
+            return true;
+        at += length;
+    }
+    return false;
+}
+
+static enum skr_code
+check_id(const struct skr_option *option, const char *value,
+         struct skr_error *error)
+{
+    static const struct skr_id none;
+    struct skr_id id;
+    enum skr_code code = skr_id_parse(value, &id, error);
+    if (code == SKR_OK && memcmp(&id, &none, sizeof(id)) == 0)
+        code = skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
+                        "an id of zeros stands for no id; leave it out to "
+                        "have one made");
+    if (code != SKR_OK)
+        skr_error_prefix(error, "--%s", option->name);
+    return code;
+}
+
+static enum skr_code
+check_value(const struct skr_option *option, const char *value,
+            struct skr_error *error)
+{
+    int64_t number;
+    uint64_t size;
+    const char *equals;
+    switch (option->kind) {
+    case SKR_OPTION_FLAG:
+    case SKR_OPTION_TEXT: return SKR_OK;
+    case SKR_OPTION_ID: return check_id(option, value, error);
+    case SKR_OPTION_CHOICE:
+        if (is_choice(option->choices, value))
+            return SKR_OK;
+        return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
+                        "--%s=%.40s: one of these is needed: %s", option->name,
+                        value, option->choices);
+    case SKR_OPTION_SINCE:
+        if (is_since(value))
+            return SKR_OK;
+        return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
+                        "--%s=%.40s: 15m, 2h, 7d, a day such as 2026-11-15, or "
+                        "'2026-11-15 02:53:45' is needed",
+                        option->name, value);
+    case SKR_OPTION_NUMBER:
+        if (skr_text_number(value, option->least, option->most, &number))
+            return SKR_OK;
+        return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
+                        "--%s=%.40s: a whole number from %lld to %lld is "
+                        "needed",
+                        option->name, value, (long long)option->least,
+                        (long long)option->most);
+    case SKR_OPTION_SIZE:
+        if (parse_size(value, &size))
+            return SKR_OK;
+        return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
+                        "--%s=%.40s: a size such as 128M is needed",
+                        option->name, value);
+    case SKR_OPTION_PAIR:
+        equals = strchr(value, '=');
+        if (equals != NULL && equals != value)
+            return SKR_OK;
+        return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
+                        "--%s=%.80s: %s is needed", option->name, value,
+                        option->value);
+    }
+    abort();
+}
+
+static enum skr_code
+add(struct skr_arguments *arguments, const struct skr_option *option,
+    const char *value, struct skr_error *error)
+{
+    if (arguments->given_count == SKR_MAX_GIVEN)
+        return skr_fail(error, SKR_INVALID, SKR_GIVE_UP, "too many options");
+    enum skr_code code = check_value(option, value, error);
+    if (code != SKR_OK)
+        return code;
+    arguments->given[arguments->given_count++] =
+        (struct skr_given){.option = option, .value = value};
+    return SKR_OK;
+}
+
+// Gives an option that needs a value the next argument.
+static enum skr_code
+take_value(const struct skr_option *option, int argc, char **argv, int *at,
+           const char **value, struct skr_error *error)
+{
+    if (*at + 1 >= argc)
+        return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
+                        "--%s needs a value: --%s=%s", option->name,
+                        option->name, option->value);
+    *value = argv[++*at];
+    return SKR_OK;
+}
+
+static enum skr_code
+parse_long(const struct skr_option *own, int argc, char **argv, int *at,
+           struct skr_arguments *arguments, struct skr_error *error)
+{
+    const char *name = argv[*at] + 2;
+    size_t length = strcspn(name, "=");
+    const struct skr_option *option = find_long(own, name, length);
+    if (option == NULL)
+        option = find_long(skr_global_options, name, length);
+    if (option == NULL)
+        return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
+                        "unknown option --%.*s", (int)length, name);
+    const char *value = name[length] == '=' ? name + length + 1 : NULL;
+    if (option->value == NULL && value != NULL)
+        return skr_fail(error, SKR_INVALID, SKR_GIVE_UP, "--%s takes no value",
+                        option->name);
+    enum skr_code code = SKR_OK;
+    if (option->value != NULL && value == NULL)
+        code = take_value(option, argc, argv, at, &value, error);
+    return code != SKR_OK ? code : add(arguments, option, value, error);
+}
+
+// "-vvc FILE" or "-vvcFILE": flags, then at most one option with a value.
+static enum skr_code
+parse_letters(const struct skr_option *own, int argc, char **argv, int *at,
+              struct skr_arguments *arguments, struct skr_error *error)
+{
+    enum skr_code code = SKR_OK;
+    for (const char *letter = argv[*at] + 1; *letter != '\0'; letter++) {
+        const struct skr_option *option = find_letter(own, *letter);
+        if (option == NULL)
+            option = find_letter(skr_global_options, *letter);
+        if (option == NULL)
+            return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
+                            "unknown option -%c", *letter);
+        const char *value = NULL;
+        bool takes_rest = option->value != NULL && letter[1] != '\0';
+        if (takes_rest)
+            value = letter + 1;
+        else if (option->value != NULL)
+            code = take_value(option, argc, argv, at, &value, error);
+        if (code == SKR_OK)
+            code = add(arguments, option, value, error);
+        if (code != SKR_OK || takes_rest || option->value != NULL)
+            break;
+    }
+    return code;
+}
+
+static enum skr_code
+check_count(const struct skr_command *command,
+            const struct skr_arguments *arguments, struct skr_error *error)
+{
+    if (skr_arguments_has(arguments, "help"))
+        return SKR_OK;
+    if (arguments->positional_count < command->least_arguments)
+        return skr_fail(error, SKR_INVALID, SKR_GIVE_UP, "%s is missing",
+                        command->arguments);
+    if (arguments->positional_count > command->most_arguments)
+        return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
+                        "'%.60s' is one argument too many",
+                        arguments->positional[command->most_arguments]);
+    for (const struct skr_option *option = command->options;
+         option != NULL && option->name != NULL; option++)
+        if (option->required && !skr_arguments_has(arguments, option->name))
+            return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
+                            "--%s is missing: %s", option->name, option->help);
+    return SKR_OK;
+}
+
+enum skr_code
+skr_arguments_parse(const struct skr_command *command, int argc, char **argv,
+                    struct skr_arguments *arguments, int *next,
+                    struct skr_error *error)
+{
+    const struct skr_option *own = command == NULL ? NULL : command->options;
+    bool options_ended = false;
+    enum skr_code code = SKR_OK;
+    int at = 1;
+    for (; at < argc && code == SKR_OK; at++) {
+        const char *argument = argv[at];
+        if (!options_ended && strcmp(argument, "--") == 0) {
+            options_ended = true;
+        } else if (!options_ended && strncmp(argument, "--", 2) == 0) {
+            code = parse_long(own, argc, argv, &at, arguments, error);
+        } else if (!options_ended && argument[0] == '-' &&
+                   argument[1] != '\0') {
+            code = parse_letters(own, argc, argv, &at, arguments, error);
+        } else if (command == NULL) {
+            break;
+        } else if (arguments->positional_count == SKR_MAX_POSITIONAL) {
+            code =
+                skr_fail(error, SKR_INVALID, SKR_GIVE_UP, "too many arguments");
+        } else {
+            arguments->positional[arguments->positional_count++] = argument;
+        }
+    }
+    if (next != NULL)
+        *next = at;
+    if (code != SKR_OK || command == NULL)
+        return code;
+    return check_count(command, arguments, error);
+}
+
+const char *
+skr_arguments_find(const struct skr_arguments *arguments, const char *name)
+{
+    for (size_t i = arguments->given_count; i > 0; i--)
+        if (strcmp(arguments->given[i - 1].option->name, name) == 0)
+            return arguments->given[i - 1].value;
+    return NULL;
+}
+
+size_t
+skr_arguments_count(const struct skr_arguments *arguments, const char *name)
+{
+    size_t count = 0;
+    for (size_t i = 0; i < arguments->given_count; i++)
+        count += strcmp(arguments->given[i].option->name, name) == 0;
+    return count;
+}
+
+bool
+skr_arguments_has(const struct skr_arguments *arguments, const char *name)
+{
+    return skr_arguments_count(arguments, name) > 0;
+}
+
+int64_t
+skr_arguments_number(const struct skr_arguments *arguments, const char *name,
+                     int64_t fallback)
+{
+    const char *text = skr_arguments_find(arguments, name);
+    int64_t number = fallback;
+    if (text != NULL)
+        skr_text_number(text, INT64_MIN, INT64_MAX, &number);
+    return number;
+}
+
+uint64_t
+skr_arguments_size(const struct skr_arguments *arguments, const char *name,
+                   uint64_t fallback)
+{
+    const char *text = skr_arguments_find(arguments, name);
+    uint64_t size = fallback;
+    if (text != NULL)
+        parse_size(text, &size);
+    return size;
+}
+
+static void
+print_options(const struct skr_option *options, FILE *out)
+{
+    for (; options->name != NULL; options++) {
+        char names[48];
+        snprintf(names, sizeof(names), "%c%c%s--%s%s%s",
+                 options->letter == '\0' ? ' ' : '-',
+                 options->letter == '\0' ? ' ' : options->letter,
+                 options->letter == '\0' ? "  " : ", ", options->name,
+                 options->value == NULL ? "" : "=",
+                 options->value == NULL ? "" : options->value);
+        fprintf(out, "  %-26s %s\n", names, options->help);
+    }
+}
+
+void
+skr_command_help(const struct skr_command *command, FILE *out)
+{
+    fprintf(out, "Usage: skirnir %s%s%s [options]\n\n%s\n\n", command->name,
+            command->arguments[0] == '\0' ? "" : " ", command->arguments,
+            command->summary);
+    fprintf(out, "%s", command->help);
+    if (command->options != NULL && command->options->name != NULL) {
+        fprintf(out, "\nOptions:\n");
+        print_options(command->options, out);
+    }
+    fprintf(out, "\nFor every command:\n");
+    print_options(skr_global_options, out);
+}

@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: MIT
+// Command lines, described by tables: one description parses, checks and
+// explains.
+
+#ifndef SKR_APP_CONSOLE_OPTIONS_H
+#define SKR_APP_CONSOLE_OPTIONS_H
+
+#include <skirnir/skirnir.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+
+struct skr_command;
+
+// What a value has to be. It is checked while the command line is read, so
+// that a wrong one is wrong usage, whatever the command does with it.
+enum skr_option_kind {
+    SKR_OPTION_FLAG,
+    SKR_OPTION_TEXT,
+    SKR_OPTION_NUMBER,  // whole, from least to most
+    SKR_OPTION_SIZE,    // "134217728", "128M", "1G"
+    SKR_OPTION_PAIR,    // "NAME=VALUE"
+    SKR_OPTION_CHOICE,  // one of choices
+    SKR_OPTION_ID,      // a UUID or a ULID
+    SKR_OPTION_SINCE,   // "2h", "7d", "2026-11-15", "2026-11-15 02:53:45"
+};
+
+struct skr_option {
+    const char *name;   // long, without dashes
+    char letter;        // '\0': none
+    const char *value;  // "N", for the help; NULL: a flag
+    const char *help;
+    enum skr_option_kind kind;
+    int64_t least, most;
+    bool required;
+    const char *choices;  // words with blanks between them
+};
+
+enum { SKR_MAX_GIVEN = 64, SKR_MAX_POSITIONAL = 64 };
+
+struct skr_given {
+    const struct skr_option *option;
+    const char *value;  // NULL: a flag
+};
+
+struct skr_arguments {
+    struct skr_given given[SKR_MAX_GIVEN];  // in the order of the command line
+    size_t given_count;
+    const char *positional[SKR_MAX_POSITIONAL];
+    size_t positional_count;
+};
+
+// Options that every command has: config, quiet, verbose, log-format, help,
+// version.
+extern const struct skr_option skr_global_options[];
+
+// Options may stand before, between and after arguments; "--" ends them.
+// command NULL: only global options are known, and parsing ends at the first
+// argument, whose index in argv is *next (argc when there is none). Errors are
+// wrong usage.
+SKR_MUST_CHECK enum skr_code
+skr_arguments_parse(const struct skr_command *command, int argc, char **argv,
+                    struct skr_arguments *arguments, int *next,
+                    struct skr_error *error);
+
+// The last value given, or NULL.
+const char *
+skr_arguments_find(const struct skr_arguments *arguments, const char *name);
+bool skr_arguments_has(const struct skr_arguments *arguments, const char *name);
+size_t
+skr_arguments_count(const struct skr_arguments *arguments, const char *name);
+// Values of options of these kinds; fallback when it is not given.
+int64_t skr_arguments_number(const struct skr_arguments *arguments,
+                             const char *name, int64_t fallback);
+uint64_t skr_arguments_size(const struct skr_arguments *arguments,
+                            const char *name, uint64_t fallback);
+
+// How many seconds ago "90s", "15m", "2h" or "7d" is; false for anything else.
+bool skr_arguments_ago(const char *text, int64_t *seconds);
+
+void skr_command_help(const struct skr_command *command, FILE *out);
+
+#endif

@@ -1,0 +1,197 @@
+// SPDX-License-Identifier: MIT
+#include "app/parts/cleaner.h"
+
+#include "app/parts/transports.h"
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/thread.h"
+#include "table/deduplication/deduplication.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+enum { PAUSE_FACTOR = 4 };
+
+bool
+skr_cleaner_has_table(const struct skr_config *config,
+                      const struct skr_config_transport *transport)
+{
+    return transport->kind != SKR_TRANSPORT_OTHER &&
+           !skr_transport_is_failure(config, transport);
+}
+
+// Opens the database of whoever cleans: one at a time, as a second would find
+// nothing to do. Who only counts is not in the way.
+static enum skr_code
+take_turn(const struct skr_config_database *database,
+          const struct skr_cleaning *cleaning, struct skr_db **db,
+          struct skr_error *error)
+{
+    bool granted = true;
+    enum skr_code code = skr_transport_open_database(database, db, error);
+    if (code != SKR_OK || cleaning->dry_run)
+        return code;
+    code = (*db)->ops->lock(*db, "cleanup", SKR_LOCK_ALONE, -1, 0, &granted,
+                            error);
+    // Behind a pooler there are no locks. Two who clean do no harm.
+    if (code == SKR_REFUSED)
+        return SKR_OK;
+    if (code == SKR_OK && !granted)
+        code = skr_fail(error, SKR_CONFLICT, SKR_TRY_AGAIN,
+                        "someone else is cleaning this database");
+    return code;
+}
+
+enum skr_code
+skr_cleaner_clean_transport(const struct skr_config_transport *transport,
+                            const struct skr_cleaning *cleaning,
+                            uint64_t *removed, struct skr_error *error)
+{
+    struct skr_db *db = NULL;
+    enum skr_code code = take_turn(transport->database, cleaning, &db, error);
+    if (code == SKR_OK)
+        code = skr_messenger_clean(transport->table_name, transport->queue_name,
+                                   transport->time_zone, cleaning, db, removed,
+                                   error);
+    skr_db_close(db);
+    if (code != SKR_OK)
+        skr_error_prefix(error, "transport %s", transport->name);
+    return code;
+}
+
+enum skr_code
+skr_cleaner_clean_deduplication(const struct skr_config *config,
+                                const struct skr_cleaning *cleaning,
+                                uint64_t *removed, struct skr_error *error)
+{
+    struct skr_db *db = NULL;
+    struct skr_deduplication *table = NULL;
+    enum skr_code code =
+        take_turn(config->inbox_database, cleaning, &db, error);
+    if (code == SKR_OK)
+        code = skr_deduplication_new(
+            db->ops->tx->dialect, config->deduplication_table, &table, error);
+    if (code == SKR_OK)
+        code = skr_deduplication_check(table, db, error);
+    if (code == SKR_OK)
+        code = skr_deduplication_clean(table, cleaning, db, removed, error);
+    skr_db_close(db);
+    skr_deduplication_free(table);
+    return code;
+}
+
+struct skr_cleaner {
+    const struct skr_config *config;
+    struct skr_log log;
+    int stop_fd;
+    atomic_bool is_stopped;
+    pthread_t thread;
+};
+
+static bool
+may_go_on(void *user, uint64_t rows)
+{
+    (void)rows;
+    struct skr_cleaner *cleaner = user;
+    return !atomic_load(&cleaner->is_stopped);
+}
+
+static void
+say(const struct skr_cleaner *cleaner, const char *what, enum skr_code code,
+    uint64_t removed, const struct skr_error *error)
+{
+    // It is another's turn, or there is no such table.
+    if (code == SKR_CONFLICT || code == SKR_MISSING)
+        return;
+    if (code != SKR_OK)
+        skr_log(&cleaner->log, SKR_LOG_WARNING, "cleaner.trouble",
+                SKR_LOG_TEXT("name", what), SKR_LOG_TEXT("error", error->text));
+    else if (removed > 0)
+        skr_log(&cleaner->log, SKR_LOG_INFO, "cleaner.removed",
+                SKR_LOG_TEXT("name", what), SKR_LOG_NUMBER("rows", removed));
+}
+
+static void
+clean_all(struct skr_cleaner *cleaner)
+{
+    const struct skr_config *config = cleaner->config;
+    struct skr_cleaning cleaning = {
+        .age_s = config->cleanup_outbox_days * SKR_CLEANER_DAY_S,
+        .batch_size = SKR_CLEANER_BATCH,
+        .pause_factor = PAUSE_FACTOR,
+        .each_step = may_go_on,
+        .user = cleaner,
+    };
+    for (size_t i = 0; i < config->transport_count; i++) {
+        const struct skr_config_transport *transport = &config->transports[i];
+        uint64_t removed = 0;
+        struct skr_error error = {0};
+        if (!skr_cleaner_has_table(config, transport) ||
+            atomic_load(&cleaner->is_stopped))
+            continue;
+        enum skr_code code =
+            skr_cleaner_clean_transport(transport, &cleaning, &removed, &error);
+        say(cleaner, transport->name, code, removed, &error);
+    }
+    if (config->inbox_database == NULL || atomic_load(&cleaner->is_stopped))
+        return;
+    uint64_t removed = 0;
+    struct skr_error error = {0};
+    cleaning.age_s = config->cleanup_deduplication_days * SKR_CLEANER_DAY_S;
+    enum skr_code code =
+        skr_cleaner_clean_deduplication(config, &cleaning, &removed, &error);
+    say(cleaner, "deduplication", code, removed, &error);
+}
+
+static void *
+run(void *user)
+{
+    struct skr_cleaner *cleaner = user;
+    int64_t pause_ms = cleaner->config->cleanup_interval_s * 1000LL;
+    do
+        clean_all(cleaner);
+    while (!skr_clock_sleep(cleaner->stop_fd, pause_ms));
+    return NULL;
+}
+
+enum skr_code
+skr_cleaner_start(const struct skr_config *config, const struct skr_log *log,
+                  struct skr_cleaner **cleaner, struct skr_error *error)
+{
+    *cleaner = NULL;
+    if (config->cleanup_interval_s == 0)
+        return SKR_OK;
+    struct skr_cleaner *made = calloc(1, sizeof(*made));
+    if (made == NULL)
+        return skr_fail_memory(error);
+    made->config = config;
+    made->log = *log;
+    made->stop_fd = eventfd(0, EFD_CLOEXEC);
+    if (made->stop_fd < 0 || skr_thread_start(&made->thread, run, made) != 0) {
+        if (made->stop_fd >= 0)
+            close(made->stop_fd);
+        free(made);
+        return skr_fail(error, SKR_UNAVAILABLE, SKR_GIVE_UP,
+                        "no thread for cleaning can be started: %s",
+                        strerror(errno));
+    }
+    *cleaner = made;
+    return SKR_OK;
+}
+
+void
+skr_cleaner_stop(struct skr_cleaner *cleaner)
+{
+    if (cleaner == NULL)
+        return;
+    atomic_store(&cleaner->is_stopped, true);
+    eventfd_write(cleaner->stop_fd, 1);
+    pthread_join(cleaner->thread, NULL);
+    close(cleaner->stop_fd);
+    free(cleaner);
+}

@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: MIT
+// The failed messages of a configuration, in however many databases they stand:
+// what the commands `failed show`, `failed retry` and `failed remove` share.
+
+#ifndef SKR_APP_PARTS_FAILED_H
+#define SKR_APP_PARTS_FAILED_H
+
+#include "app/app.h"
+#include "app/parts/transports.h"
+#include "message/failure.h"
+#include "table/messenger/failed_rows.h"
+
+// One database with a failed table.
+struct skr_failed_source {
+    const struct skr_config_database *database;
+    struct skr_db *db;
+    struct skr_failed_rows *rows;
+};
+
+struct skr_failed_session {
+    const struct skr_config *config;
+    struct skr_failed_place place;
+    struct skr_failed_source *sources;
+    size_t source_count;
+    // Databases that messages go back to, opened when the first does. As many
+    // as are configured.
+    struct skr_failed_source *targets;
+};
+
+// Opens every database in which messages may have failed and that has the
+// table. SKR_MISSING when none has. only: the name of one database; NULL: all.
+SKR_MUST_CHECK enum skr_code
+skr_failed_open(struct skr_failed_session *session,
+                const struct skr_config *config, const char *only,
+                struct skr_error *error);
+void skr_failed_close(struct skr_failed_session *session);
+
+// What options ask for; NULL and 0: anything. Texts are borrowed.
+struct skr_failed_filter {
+    const char *transport;   // where it failed
+    const char *name;        // a pattern: "order.*"
+    const char *class_name;  // the same, of the PHP class
+    const char *error_text;  // a part of the error
+    int64_t since_s;         // seconds ago, by the database's clock
+    const char *since;       // or a time
+    uint64_t max;
+};
+void skr_failed_filter_read(const struct skr_arguments *arguments,
+                            struct skr_failed_filter *filter);
+bool skr_failed_filter_is_empty(const struct skr_failed_filter *filter);
+
+struct skr_failed_found {
+    struct skr_failed_source *source;
+    const struct skr_failed_row *row;
+    const struct skr_failure_report *report;
+};
+// Statements may be run meanwhile. SKR_STOPPED ends the search, well.
+typedef enum skr_code skr_failed_found_fn(const struct skr_failed_found *found,
+                                          void *user, struct skr_error *error);
+
+// Every message that the filter lets pass. The oldest first leaves out what has
+// failed since it began, so that a message that fails again is met once.
+SKR_MUST_CHECK enum skr_code
+skr_failed_each(struct skr_failed_session *session,
+                const struct skr_failed_filter *filter, bool newest_first,
+                skr_failed_found_fn *each, void *user, struct skr_error *error);
+
+// One message, with its body. SKR_MISSING when there is none, SKR_INVALID when
+// several databases have one of this number.
+SKR_MUST_CHECK enum skr_code
+skr_failed_find(struct skr_failed_session *session, int64_t id,
+                skr_failed_found_fn *each, void *user, struct skr_error *error);
+
+// The ids on the command line. SKR_INVALID: one is none.
+enum { SKR_FAILED_MAX_IDS = SKR_MAX_POSITIONAL };
+SKR_MUST_CHECK enum skr_code
+skr_failed_read_ids(const struct skr_arguments *arguments,
+                    int64_t ids[SKR_FAILED_MAX_IDS], size_t *count,
+                    struct skr_error *error);
+
+// Where a message goes when it is retried.
+struct skr_failed_target {
+    const char *transport;
+    const struct skr_config_database *database;
+    const char *table;
+    const char *queue;
+    const char *time_zone;
+};
+// to: the name of a transport that takes the place of the original one; NULL:
+// none. SKR_INVALID says why it cannot go anywhere. Texts live in the arena or
+// in the configuration.
+SKR_MUST_CHECK enum skr_code
+skr_failed_find_target(const struct skr_failed_session *session,
+                       const struct skr_failure_report *report, const char *to,
+                       struct skr_arena *arena,
+                       struct skr_failed_target *target,
+                       struct skr_error *error);
+
+// Moves it there: one transaction where both are in one database. Else it is
+// stored there first and removed here second, so that a crash in between leaves
+// it in both places, with one id, and retrying it again does no harm.
+// SKR_MISSING and SKR_REFUSED as skr_failed_rows_remove().
+SKR_MUST_CHECK enum skr_code
+skr_failed_move(struct skr_failed_session *session,
+                struct skr_failed_source *source, int64_t id,
+                const struct skr_failed_target *target,
+                struct skr_error *error);
+SKR_MUST_CHECK enum skr_code
+skr_failed_remove(struct skr_failed_source *source, int64_t id,
+                  struct skr_error *error);
+
+#endif

@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: MIT
+// From configured handlers to those of a consumer.
+
+#ifndef SKR_APP_PARTS_HANDLERS_H
+#define SKR_APP_PARTS_HANDLERS_H
+
+#include "app/config/config.h"
+
+struct skr_consumer;
+
+// Every type of message_types has a handler, and there is one at all.
+SKR_MUST_CHECK enum skr_code
+skr_app_require_handlers(const struct skr_config *config,
+                         struct skr_error *error);
+
+// Loads libraries and finds programs: an error names the handler.
+SKR_MUST_CHECK enum skr_code
+skr_app_add_handlers(const struct skr_config *config,
+                     struct skr_consumer *consumer, struct skr_error *error);
+
+// Reports what add would refuse, and what the database says of SQL without
+// running it. A database that cannot be asked is a warning, and one that is not
+// made yet is nothing.
+void skr_app_check_handlers(const struct skr_config *config,
+                            skr_config_report_fn *report, void *user);
+
+#endif

@@ -1,0 +1,365 @@
+// SPDX-License-Identifier: MIT
+#include "app/parts/partitions.h"
+
+#include "app/console/grid.h"
+#include "app/console/output.h"
+#include "app/parts/failed_print.h"
+#include "app/parts/transports.h"
+#include "base/error.h"
+#include "base/text.h"
+#include "message/json.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MOST_BLOCKED = 100 };
+
+// An ordered outbox, open.
+struct place {
+    struct skr_db *db;
+    struct skr_table *table;
+};
+
+static void
+close_place(struct place *place)
+{
+    skr_db_close(place->db);
+    skr_table_free(place->table);
+}
+
+static enum skr_code
+open_place(const struct skr_config *config,
+           const struct skr_config_transport *outbox, struct place *place,
+           struct skr_error *error)
+{
+    const struct skr_db_ops *ops = NULL;
+    *place = (struct place){.db = NULL};
+    enum skr_code code = skr_transport_database(outbox->database, &ops, error);
+    if (code == SKR_OK)
+        code = skr_transport_table(config, outbox, &place->table, error);
+    if (code == SKR_OK)
+        code = skr_db_open(ops, outbox->database->url, &place->db, error);
+    if (code != SKR_OK)
+        close_place(place);
+    return code;
+}
+
+static enum skr_code
+keep_blocked(const struct skr_blocked_head *head, void *user,
+             struct skr_error *error)
+{
+    struct skr_partition_stats *stats = user;
+    if (stats->blocked_count == MOST_BLOCKED) {
+        stats->has_more = true;
+        return SKR_OK;
+    }
+    struct skr_blocked_head *kept = &stats->blocked[stats->blocked_count++];
+    *kept = *head;
+    kept->key = strdup(head->key);
+    kept->name = strdup(head->name == NULL ? "-" : head->name);
+    kept->reason = strdup(head->reason);
+    stats->waiting += head->length;
+    if (kept->key == NULL || kept->name == NULL || kept->reason == NULL)
+        return skr_fail_memory(error);
+    return SKR_OK;
+}
+
+enum skr_code
+skr_partition_stats_read(const struct skr_config *config,
+                         const struct skr_config_transport *outbox,
+                         struct skr_partition_stats **stats,
+                         struct skr_error *error)
+{
+    struct place place;
+    struct skr_partition_stats *made = calloc(1, sizeof(*made));
+    if (made != NULL)
+        made->blocked = calloc(MOST_BLOCKED, sizeof(*made->blocked));
+    if (made == NULL || made->blocked == NULL) {
+        free(made);
+        return skr_fail_memory(error);
+    }
+    enum skr_code code = open_place(config, outbox, &place, error);
+    if (code == SKR_OK)
+        code = skr_messenger_count_partitions(place.table, place.db,
+                                              &made->counts, error);
+    if (code == SKR_OK)
+        code = skr_messenger_each_blocked(
+            place.table, place.db, MOST_BLOCKED + 1, keep_blocked, made, error);
+    close_place(&place);
+    if (code == SKR_OK)
+        *stats = made;
+    else
+        skr_partition_stats_free(made);
+    return code;
+}
+
+void
+skr_partition_stats_free(struct skr_partition_stats *stats)
+{
+    if (stats == NULL)
+        return;
+    for (size_t i = 0; i < stats->blocked_count; i++) {
+        free((char *)(uintptr_t)stats->blocked[i].key);
+        free((char *)(uintptr_t)stats->blocked[i].name);
+        free((char *)(uintptr_t)stats->blocked[i].reason);
+    }
+    free(stats->blocked);
+    free(stats);
+}
+
+static void
+add_blocked(struct skr_grid *grid, const char *transport,
+            const struct skr_partition_stats *stats)
+{
+    for (size_t i = 0; i < stats->blocked_count; i++) {
+        const struct skr_blocked_head *head = &stats->blocked[i];
+        skr_grid_add(grid, "%s/%lld", transport, (long long)head->row);
+        skr_grid_add(grid, "%s", head->key);
+        skr_grid_add(grid, "%s%llu", head->is_estimate ? "~" : "",
+                     (unsigned long long)head->length);
+        skr_grid_add(grid, "%s", head->name);
+        skr_grid_add(grid, "%s", head->reason);
+    }
+}
+
+static const struct skr_grid_column blocked_columns[] = {
+    {"BLOCKED HEAD", false},
+    {"PARTITION", false},
+    {"LENGTH", .is_number = true},
+    {"MESSAGE", false},
+    {"ERROR", false},
+};
+
+static enum skr_code
+print_grid(struct skr_grid *grid, struct skr_error *error)
+{
+    enum skr_code code = SKR_OK;
+    if (!skr_grid_print(grid, skr_terminal_width(stdout), stdout))
+        code = skr_fail_memory(error);
+    skr_grid_fini(grid);
+    return code;
+}
+
+enum skr_code
+skr_partition_stats_print(const char *transport,
+                          const struct skr_partition_stats *stats,
+                          struct skr_error *error)
+{
+    const struct skr_partitions *counts = &stats->counts;
+    const char *about = counts->is_estimate ? "at least " : "";
+    struct skr_grid grid = {.columns = blocked_columns,
+                            .column_count = SKR_COUNT_OF(blocked_columns)};
+    printf("\n%s: %s%llu partition%s, %zu blocked%s", transport, about,
+           (unsigned long long)counts->count, counts->count == 1 ? "" : "s",
+           stats->blocked_count, stats->has_more ? " and more" : "");
+    if (counts->count > 0)
+        printf("; the largest is %s with %s%llu, the oldest head %s, row %lld, "
+               "since %lld s",
+               counts->largest, about,
+               (unsigned long long)counts->largest_length, counts->oldest,
+               (long long)counts->oldest_row, (long long)counts->oldest_s);
+    printf("\n");
+    add_blocked(&grid, transport, stats);
+    if (stats->blocked_count > 0)
+        return print_grid(&grid, error);
+    skr_grid_fini(&grid);
+    return SKR_OK;
+}
+
+static void
+write_number(struct skr_json_writer *json, const char *name, uint64_t number)
+{
+    skr_json_write_name(json, name);
+    skr_json_write_unsigned(json, number);
+}
+
+static void
+write_head(const char *transport, const struct skr_blocked_head *head,
+           struct skr_json_writer *json)
+{
+    char row[24];
+    snprintf(row, sizeof(row), "/%lld", (long long)head->row);
+    struct skr_text name = {0};
+    skr_json_begin_object(json);
+    if (transport != NULL) {
+        skr_text_add_format(&name, "%s%s", transport, row);
+        skr_failed_write_text(json, "blocked_head", name.bytes);
+        skr_failed_write_text(json, "transport", transport);
+        skr_text_fini(&name);
+    }
+    skr_failed_write_text(json, "partition", head->key);
+    write_number(json, "row", (uint64_t)head->row);
+    write_number(json, "length", head->length);
+    skr_json_write_name(json, "length_is_estimate");
+    skr_json_write_boolean(json, head->is_estimate);
+    skr_failed_write_text(json, "name", head->name);
+    skr_failed_write_text(json, "error", head->reason);
+    skr_json_end_object(json);
+}
+
+void
+skr_partition_stats_write(const struct skr_partition_stats *stats,
+                          struct skr_json_writer *json)
+{
+    const struct skr_partitions *counts = &stats->counts;
+    bool has_any = counts->count > 0;
+    skr_json_write_name(json, "partitions");
+    skr_json_begin_object(json);
+    write_number(json, "count", counts->count);
+    skr_json_write_name(json, "is_estimate");
+    skr_json_write_boolean(json, counts->is_estimate);
+    skr_failed_write_text(json, "largest", has_any ? counts->largest : NULL);
+    write_number(json, "largest_length", counts->largest_length);
+    skr_failed_write_text(json, "oldest", has_any ? counts->oldest : NULL);
+    write_number(json, "oldest_seconds", (uint64_t)counts->oldest_s);
+    skr_json_end_object(json);
+    skr_json_write_name(json, "blocked_partitions");
+    skr_json_begin_array(json);
+    for (size_t i = 0; i < stats->blocked_count; i++)
+        write_head(NULL, &stats->blocked[i], json);
+    skr_json_end_array(json);
+}
+
+typedef enum skr_code
+blocked_fn(const char *transport, const struct skr_partition_stats *stats,
+           void *user);
+
+static enum skr_code
+each_outbox(const struct skr_config *config, const char *only, blocked_fn *each,
+            void *user, struct skr_error *error)
+{
+    enum skr_code code = SKR_OK;
+    for (size_t i = 0; i < config->transport_count && code == SKR_OK; i++) {
+        const struct skr_config_transport *outbox = &config->transports[i];
+        struct skr_partition_stats *stats = NULL;
+        if (!outbox->is_ordered ||
+            (only != NULL && strcmp(only, outbox->name) != 0))
+            continue;
+        code = skr_partition_stats_read(config, outbox, &stats, error);
+        // Without its tables it has none.
+        if (code == SKR_MISSING) {
+            skr_error_clear(error);
+            code = SKR_OK;
+        } else if (code == SKR_OK) {
+            code = each(outbox->name, stats, user);
+        }
+        skr_partition_stats_free(stats);
+    }
+    return code;
+}
+
+static enum skr_code
+add_of_outbox(const char *transport, const struct skr_partition_stats *stats,
+              void *user)
+{
+    add_blocked(user, transport, stats);
+    return SKR_OK;
+}
+
+enum skr_code
+skr_blocked_print(const struct skr_config *config, const char *only,
+                  struct skr_error *error)
+{
+    struct skr_grid grid = {.columns = blocked_columns,
+                            .column_count = SKR_COUNT_OF(blocked_columns)};
+    enum skr_code code = each_outbox(config, only, add_of_outbox, &grid, error);
+    if (code == SKR_OK && grid.cell_count > 0) {
+        printf("\nThese hold back their partitions; `skirnir failed retry` "
+               "sends one once more, `skirnir partition skip` moves it to the "
+               "failed messages.\n");
+        return print_grid(&grid, error);
+    }
+    skr_grid_fini(&grid);
+    return code;
+}
+
+static enum skr_code
+write_of_outbox(const char *transport, const struct skr_partition_stats *stats,
+                void *user)
+{
+    for (size_t i = 0; i < stats->blocked_count; i++)
+        write_head(transport, &stats->blocked[i], user);
+    return SKR_OK;
+}
+
+enum skr_code
+skr_blocked_write(const struct skr_config *config, const char *only,
+                  struct skr_json_writer *json, struct skr_error *error)
+{
+    return each_outbox(config, only, write_of_outbox, json, error);
+}
+
+bool
+skr_blocked_is_name(const char *text)
+{
+    return strchr(text, '/') != NULL;
+}
+
+static enum skr_code
+read_name(const struct skr_config *config, const char *name,
+          const struct skr_config_transport **outbox, int64_t *row,
+          struct skr_error *error)
+{
+    const char *slash = strrchr(name, '/');
+    char transport[128];
+    char *end = NULL;
+    errno = 0;
+    *row = strtoll(slash + 1, &end, 10);
+    if (end == slash + 1 || *end != '\0' || errno != 0 ||
+        (size_t)(slash - name) >= sizeof(transport))
+        return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
+                        "%.80s is no blocked head; those are named "
+                        "TRANSPORT/ROW, as `skirnir failed show` lists them",
+                        name);
+    memcpy(transport, name, (size_t)(slash - name));
+    transport[slash - name] = '\0';
+    enum skr_code code =
+        skr_config_find_transport(config, transport, outbox, error);
+    if (code == SKR_OK && !(*outbox)->is_ordered)
+        code = skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
+                        "transport %s is %s://, which has no partitions",
+                        transport, (*outbox)->scheme);
+    return code;
+}
+
+static enum skr_code
+retry_one(const struct skr_config *config, const char *name, bool dry_run,
+          struct skr_error *error)
+{
+    const struct skr_config_transport *outbox = NULL;
+    struct place place;
+    int64_t row = 0;
+    enum skr_code code = read_name(config, name, &outbox, &row, error);
+    if (code != SKR_OK || dry_run)
+        return code;
+    code = open_place(config, outbox, &place, error);
+    if (code == SKR_OK) {
+        code = skr_messenger_retry_blocked(place.table, place.db, row, error);
+        close_place(&place);
+    }
+    return code;
+}
+
+enum skr_code
+skr_blocked_retry(const struct skr_app *app, const struct skr_config *config,
+                  struct skr_error *error)
+{
+    const struct skr_arguments *arguments = app->arguments;
+    bool dry_run = skr_arguments_has(arguments, "dry-run");
+    enum skr_code code = SKR_OK;
+    for (size_t i = 0; i < arguments->positional_count && code == SKR_OK; i++) {
+        const char *name = arguments->positional[i];
+        if (!skr_blocked_is_name(name))
+            return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
+                            "%.60s: failed messages and blocked heads are "
+                            "retried one kind at a time",
+                            name);
+        code = retry_one(config, name, dry_run, error);
+        if (code == SKR_OK)
+            printf("%s: %s\n", name,
+                   dry_run ? "would be due"
+                           : "is due; its partition goes on once it is sent");
+    }
+    return code;
+}

@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: MIT
+// The partitions of an ordered outbox, for people: how many there are, and
+// which wait for somebody.
+
+#ifndef SKR_APP_PARTS_PARTITIONS_H
+#define SKR_APP_PARTS_PARTITIONS_H
+
+#include "app/app.h"
+#include "table/messenger/partitions.h"
+
+struct skr_json_writer;
+
+struct skr_partition_stats {
+    struct skr_partitions counts;
+    struct skr_blocked_head *blocked;  // texts are its own
+    size_t blocked_count;
+    bool has_more;     // are blocked
+    uint64_t waiting;  // messages in those that are listed
+};
+
+// Asks. The caller frees it with skr_partition_stats_free().
+SKR_MUST_CHECK enum skr_code
+skr_partition_stats_read(const struct skr_config *config,
+                         const struct skr_config_transport *outbox,
+                         struct skr_partition_stats **stats,
+                         struct skr_error *error);
+void skr_partition_stats_free(struct skr_partition_stats *stats);
+
+// Two lines or more, below what else is said of a transport.
+SKR_MUST_CHECK enum skr_code
+skr_partition_stats_print(const char *transport,
+                          const struct skr_partition_stats *stats,
+                          struct skr_error *error);
+// Members of the object that is begun: "partitions" and "blocked_partitions".
+void skr_partition_stats_write(const struct skr_partition_stats *stats,
+                               struct skr_json_writer *json);
+
+// The blocked heads of all ordered outboxes, as a table of its own; nothing
+// where there are none. only: of one transport; NULL: of all.
+SKR_MUST_CHECK enum skr_code
+skr_blocked_print(const struct skr_config *config, const char *only,
+                  struct skr_error *error);
+// The same, each an object in the array that is begun.
+SKR_MUST_CHECK enum skr_code
+skr_blocked_write(const struct skr_config *config, const char *only,
+                  struct skr_json_writer *json, struct skr_error *error);
+
+// A blocked head is named TRANSPORT/ROW.
+bool skr_blocked_is_name(const char *text);
+// `skirnir failed retry` of such names: makes each due.
+SKR_MUST_CHECK enum skr_code
+skr_blocked_retry(const struct skr_app *app, const struct skr_config *config,
+                  struct skr_error *error);
+
+#endif

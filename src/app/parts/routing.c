@@ -1,0 +1,279 @@
+// SPDX-License-Identifier: MIT
+#include "app/parts/routing.h"
+
+#include "app/config/yaml_tree.h"
+#include "base/error.h"
+#include "base/text.h"
+#include "base/url.h"
+
+#include <string.h>
+
+static const struct skr_yaml_node *
+find_node(const struct skr_yaml_node *node, const char *key)
+{
+    const struct skr_yaml_entry *entry =
+        node == NULL ? NULL : skr_yaml_find(node, key);
+    return entry == NULL ? NULL : entry->value;
+}
+
+static const char *
+find_text(const struct skr_yaml_node *node, const char *key)
+{
+    const struct skr_yaml_node *value = find_node(node, key);
+    return value == NULL || value->kind != SKR_YAML_TEXT ? NULL : value->text;
+}
+
+static enum skr_code
+read_headers(struct skr_arena *arena, const struct skr_yaml_node *node,
+             struct skr_route_rule *rule, struct skr_error *error)
+{
+    if (node == NULL || node->count == 0)
+        return SKR_OK;
+    struct skr_header *headers =
+        skr_arena_take(arena, node->count * sizeof(*headers));
+    if (headers == NULL)
+        return skr_fail_memory(error);
+    size_t count = 0;
+    for (size_t i = 0; i < node->count; i++)
+        if (node->entries[i].value->kind == SKR_YAML_TEXT)
+            headers[count++] =
+                (struct skr_header){.name = node->entries[i].key,
+                                    .value = node->entries[i].value->text};
+    rule->headers = headers;
+    rule->header_count = count;
+    return SKR_OK;
+}
+
+static enum skr_code
+fail_rule(const struct skr_config *config, const struct skr_yaml_entry *entry,
+          const char *key, struct skr_error *error)
+{
+    enum skr_code code = error->code;
+    skr_error_prefix(error, "%s:%d: message_broker_amqp.routing.%s.%s",
+                     config->path, entry->line, entry->key, key);
+    return code;
+}
+
+// Which of the relay's senders a rule means; one that is new is added.
+static enum skr_code
+find_sender(const struct skr_config *config, const char *name,
+            struct skr_routing *routing, size_t *sender,
+            struct skr_error *error)
+{
+    for (*sender = 0; *sender < routing->target_count; (*sender)++)
+        if (strcmp(routing->targets[*sender]->name, name) == 0)
+            return SKR_OK;
+    const struct skr_config_transport *target = NULL;
+    enum skr_code code =
+        skr_config_find_transport(config, name, &target, error);
+    if (code != SKR_OK)
+        return code;
+    if (target->kind == SKR_TRANSPORT_OUTBOX)
+        return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
+                        "%s is %s://, which is no destination", name,
+                        target->scheme);
+    if (routing->target_count == SKR_ROUTING_MAX_TARGETS)
+        return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
+                        "one relay sends to at most %d transports",
+                        SKR_ROUTING_MAX_TARGETS);
+    routing->targets[routing->target_count++] = target;
+    return SKR_OK;
+}
+
+enum skr_code
+skr_routing_read_unroutable(const char *text, enum skr_unroutable *unroutable,
+                            struct skr_error *error)
+{
+    static const struct {
+        const char *text;
+        enum skr_unroutable unroutable;
+    } words[] = {
+        {"fail", SKR_UNROUTABLE_FAIL},
+        {"drop", SKR_UNROUTABLE_DROP},
+        {"wait", SKR_UNROUTABLE_WAIT},
+    };
+    for (size_t i = 0; i < SKR_COUNT_OF(words); i++)
+        if (strcmp(words[i].text, text) == 0) {
+            *unroutable = words[i].unroutable;
+            return SKR_OK;
+        }
+    return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
+                    "is fail, drop or wait, not '%.40s'", text);
+}
+
+static enum skr_code
+read_rule(const struct skr_config *config, const struct skr_yaml_entry *entry,
+          struct skr_routing *routing, struct skr_route_rule *rule,
+          struct skr_error *error)
+{
+    const char *sender = find_text(entry->value, "sender");
+    const char *unroutable = find_text(entry->value, "unroutable");
+    *rule = (struct skr_route_rule){
+        .pattern = entry->key,
+        .exchange = find_text(entry->value, "exchange"),
+        .routing_key = find_text(entry->value, "routing_key"),
+        .topic = find_text(entry->value, "topic"),
+        .key = find_text(entry->value, "key"),
+    };
+    if (sender != NULL &&
+        find_sender(config, sender, routing, &rule->sender, error) != SKR_OK)
+        return fail_rule(config, entry, "sender", error);
+    if (unroutable != NULL &&
+        skr_routing_read_unroutable(unroutable, &rule->unroutable, error) !=
+            SKR_OK)
+        return fail_rule(config, entry, "unroutable", error);
+    return read_headers(&routing->arena, find_node(entry->value, "headers"),
+                        rule, error);
+}
+
+static enum skr_code
+read_rules(const struct skr_config *config, struct skr_routing *routing,
+           struct skr_error *error)
+{
+    const struct skr_yaml_node *node = find_node(config->amqp, "routing");
+    if (node == NULL || node->count == 0)
+        return SKR_OK;
+    struct skr_route_rule *rules =
+        skr_arena_take(&routing->arena, node->count * sizeof(*rules));
+    if (rules == NULL)
+        return skr_fail_memory(error);
+    bool is_one_queue = routing->targets[0]->kind == SKR_TRANSPORT_QUEUE;
+    size_t count = 0;
+    enum skr_code code = SKR_OK;
+    for (size_t i = 0; i < node->count && code == SKR_OK; i++) {
+        code =
+            read_rule(config, &node->entries[i], routing, &rules[count], error);
+        // What says nothing but how RabbitMQ is reached is not for a queue.
+        if (!is_one_queue || rules[count].sender > 0)
+            count++;
+    }
+    routing->routes.rules = rules;
+    routing->routes.rule_count = count;
+    return code;
+}
+
+// The second part of the path, behind the virtual host; NULL: there is none.
+static const char *
+find_in_path(const struct skr_url *url)
+{
+    const char *slash = url->path == NULL ? NULL : strchr(url->path, '/');
+    // A virtual host that is "/" itself comes decoded.
+    if (slash == url->path && slash != NULL)
+        slash = strchr(slash + 1, '/');
+    return slash == NULL || slash[1] == '\0' ? NULL : slash + 1;
+}
+
+static const char *
+first_of(const char *a, const char *b, const char *c)
+{
+    return a != NULL ? a : b != NULL ? b : c;
+}
+
+// NULL stays NULL.
+static enum skr_code
+keep(struct skr_arena *arena, const char *text, const char **kept,
+     struct skr_error *error)
+{
+    if (text == NULL)
+        return SKR_OK;
+    *kept = skr_arena_text(arena, text, strlen(text));
+    return *kept == NULL ? skr_fail_memory(error) : SKR_OK;
+}
+
+// As Symfony has it: the DSN's parameters, then options.exchange, then the
+// DSN's path.
+static enum skr_code
+read_exchange(const struct skr_config_transport *target,
+              struct skr_arena *arena, struct skr_route_sender *sender,
+              struct skr_error *error)
+{
+    const struct skr_yaml_node *exchange =
+        find_node(find_node(target->node, "options"), "exchange");
+    struct skr_url url;
+    enum skr_code code = skr_url_parse(target->dsn, &url, error);
+    if (code != SKR_OK)
+        return code;
+    code = keep(arena,
+                first_of(skr_url_find(&url, "exchange[name]"),
+                         find_text(exchange, "name"), find_in_path(&url)),
+                &sender->exchange, error);
+    if (code == SKR_OK)
+        code = keep(
+            arena,
+            first_of(
+                skr_url_find(&url, "exchange[default_publish_routing_key]"),
+                find_text(exchange, "default_publish_routing_key"), NULL),
+            &sender->routing_key, error);
+    skr_url_fini(&url);
+    return code;
+}
+
+// The DSN's parameters, then options, then the DSN's path.
+static enum skr_code
+read_topic(const struct skr_config_transport *target, struct skr_arena *arena,
+           struct skr_route_sender *sender, struct skr_error *error)
+{
+    const struct skr_yaml_node *options = find_node(target->node, "options");
+    struct skr_url url;
+    enum skr_code code = skr_url_parse(target->dsn, &url, error);
+    if (code != SKR_OK)
+        return code;
+    const char *path =
+        url.path == NULL || url.path[0] == '\0' ? NULL : url.path;
+    const char *by = first_of(skr_url_find(&url, "topic_by"),
+                              find_text(options, "topic_by"), "name");
+    sender->topics = SKR_TOPICS_NAME;
+    if (strcmp(by, "two_words") == 0)
+        sender->topics = SKR_TOPICS_TWO_WORDS;
+    else if (strcmp(by, "name") != 0)
+        code = skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
+                        "transport %s: topic_by is name or two_words, not "
+                        "'%.40s'",
+                        target->name, by);
+    if (code == SKR_OK)
+        code = keep(arena,
+                    first_of(skr_url_find(&url, "topic"),
+                             find_text(options, "topic"), path),
+                    &sender->topic, error);
+    skr_url_fini(&url);
+    return code;
+}
+
+static enum skr_code
+read_senders(struct skr_routing *routing, struct skr_error *error)
+{
+    struct skr_route_sender *senders = skr_arena_take(
+        &routing->arena, routing->target_count * sizeof(*senders));
+    if (senders == NULL)
+        return skr_fail_memory(error);
+    enum skr_code code = SKR_OK;
+    for (size_t i = 0; i < routing->target_count && code == SKR_OK; i++) {
+        const struct skr_config_transport *target = routing->targets[i];
+        senders[i] = (struct skr_route_sender){
+            .name = target->name,
+            .is_one_queue = target->kind == SKR_TRANSPORT_QUEUE,
+        };
+        if (strcmp(target->scheme, "kafka") == 0)
+            code = read_topic(target, &routing->arena, &senders[i], error);
+        else if (!senders[i].is_one_queue)
+            code = read_exchange(target, &routing->arena, &senders[i], error);
+    }
+    routing->routes.senders = senders;
+    return code;
+}
+
+enum skr_code
+skr_routing_read(const struct skr_config *config,
+                 const struct skr_config_transport *target,
+                 struct skr_routing *routing, struct skr_error *error)
+{
+    *routing = (struct skr_routing){.targets = {target}, .target_count = 1};
+    enum skr_code code = read_rules(config, routing, error);
+    return code != SKR_OK ? code : read_senders(routing, error);
+}
+
+void
+skr_routing_fini(struct skr_routing *routing)
+{
+    skr_arena_fini(&routing->arena);
+}

@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: MIT
+// What is to be known of every transport, asked of databases and brokers.
+
+#ifndef SKR_APP_PARTS_STATS_H
+#define SKR_APP_PARTS_STATS_H
+
+#include "app/app.h"
+#include "app/parts/partitions.h"
+#include "broker/broker.h"
+#include "db/db.h"
+#include "table/messenger/inspect.h"
+
+struct skr_transport_stats {
+    const struct skr_config_transport *transport;
+    // What could not be asked, and why; code SKR_OK: all of it could.
+    struct skr_error trouble;
+
+    bool has_counts;  // it is a table
+    struct skr_queue_counts counts;
+    char holder[SKR_HOLDER_SIZE];  // who relays it; "": nobody
+    bool has_depth;                // the broker tells
+    struct skr_depth depth;
+    struct skr_partition_stats *partitions;  // NULL: it has none
+    // All that ever came, and what is gone of it; has_totals: that is known.
+    bool has_totals;
+    uint64_t written, taken;
+    bool has_rates;  // by skr_stats_measure()
+    double in_rate, out_rate;
+
+    uint64_t retries;  // wait beside the failed messages
+    uint64_t failed;
+    bool failed_is_estimate;  // there are at least so many
+};
+
+struct skr_stats {
+    struct skr_transport_stats *items;  // without the failure transport
+    size_t count;
+    uint64_t failed;  // of all transports, configured or not
+    bool failed_is_estimate;
+};
+
+// Asks for everything. What cannot be reached is noted with its transport and
+// does not keep from asking the others. only: transports by name; none: all.
+SKR_MUST_CHECK enum skr_code
+skr_stats_read(const struct skr_app *app, const struct skr_config *config,
+               const char *const *only, size_t only_count,
+               struct skr_stats *stats, struct skr_error *error);
+// What came and went, a second, since an earlier reading of the same.
+void skr_stats_measure(struct skr_stats *stats, const struct skr_stats *earlier,
+                       int64_t elapsed_ms);
+void skr_stats_fini(struct skr_stats *stats);
+
+#endif

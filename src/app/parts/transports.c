@@ -1,0 +1,191 @@
+// SPDX-License-Identifier: MIT
+#include "app/parts/transports.h"
+
+#include "app/drivers.h"
+#include "base/error.h"
+#include "base/text.h"
+#include "base/url.h"
+#include "table/messenger/messenger.h"
+
+#include <stdio.h>
+#include <string.h>
+
+enum { RELAY_SWEEP_MS = 60000 };
+
+enum skr_code
+skr_transport_database(const struct skr_config_database *database,
+                       const struct skr_db_ops **ops, struct skr_error *error)
+{
+    struct skr_url url;
+    enum skr_code code = skr_url_parse(database->url, &url, error);
+    if (code != SKR_OK) {
+        skr_error_prefix(error, "database %s", database->name);
+        return code;
+    }
+    const struct skr_db_ops *found = skr_driver_find_database(url.scheme);
+    if (found == NULL)
+        code = skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
+                        "database %s: this build has no driver for %.40s://; "
+                        "it has: %s",
+                        database->name, url.scheme, skr_driver_databases());
+    else
+        *ops = found;
+    skr_url_fini(&url);
+    return code;
+}
+
+enum skr_code
+skr_transport_open_database(const struct skr_config_database *database,
+                            struct skr_db **db, struct skr_error *error)
+{
+    const struct skr_db_ops *ops = NULL;
+    enum skr_code code = skr_transport_database(database, &ops, error);
+    if (code == SKR_OK)
+        code = skr_db_open(ops, database->url, db, error);
+    return code;
+}
+
+enum skr_code
+skr_transport_print_sql(const char *sql, void *user, struct skr_error *error)
+{
+    (void)user;
+    (void)error;
+    printf("%s;\n", sql);
+    return SKR_OK;
+}
+
+struct skr_failed_place
+skr_transport_failed_place(const struct skr_config *config)
+{
+    struct skr_failed_place place = {.table = "messenger_messages",
+                                     .queue = "failed"};
+    for (size_t i = 0;
+         config->failure_transport != NULL && i < config->transport_count;
+         i++) {
+        const struct skr_config_transport *transport = &config->transports[i];
+        if (strcmp(transport->name, config->failure_transport) != 0)
+            continue;
+        place.database = transport->database;
+        place.table = transport->table_name;
+        place.queue = transport->queue_name;
+        place.time_zone = transport->time_zone;
+        // PHP's own serializer cannot read what is JSON.
+        place.readable = transport->serializer != NULL;
+    }
+    return place;
+}
+
+bool
+skr_transport_is_failure(const struct skr_config *config,
+                         const struct skr_config_transport *transport)
+{
+    return config->failure_transport != NULL &&
+           strcmp(transport->name, config->failure_transport) == 0;
+}
+
+bool
+skr_transport_is_divided(const struct skr_config_transport *transport)
+{
+    return transport->is_ordered && transport->claim != NULL &&
+           strcmp(transport->claim, "lease") == 0;
+}
+
+enum skr_code
+skr_transport_refuse_failure(const struct skr_config_transport *transport,
+                             struct skr_error *error)
+{
+    return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
+                    "transport %s is the failure_transport: it keeps messages "
+                    "that failed, which are neither relayed nor consumed; "
+                    "see `skirnir failed show`",
+                    transport->name);
+}
+
+enum skr_code
+skr_transport_table(const struct skr_config *config,
+                    const struct skr_config_transport *transport,
+                    struct skr_table **table, struct skr_error *error)
+{
+    const struct skr_db_ops *ops = NULL;
+    enum skr_code code =
+        skr_transport_database(transport->database, &ops, error);
+    if (code != SKR_OK)
+        return code;
+    struct skr_failed_place failed = skr_transport_failed_place(config);
+    const struct skr_messenger_options options = {
+        .dialect = ops->tx->dialect,
+        .table = transport->table_name,
+        .queue = transport->queue_name,
+        .redeliver_timeout_s = transport->redeliver_timeout_s,
+        .sweep_ms = RELAY_SWEEP_MS,
+        // One that no configuration names has no word on it.
+        .keeps_sent = transport->on_success != NULL &&
+                      strcmp(transport->on_success, "keep") == 0,
+        .is_ordered = transport->is_ordered,
+        .is_divided = skr_transport_is_divided(transport),
+        .stamp_namespace = transport->stamp_namespace,
+        .names = &config->names,
+        .time_zone = transport->time_zone,
+        .failed_time_zone = failed.time_zone,
+        .transport = transport->name,
+        .failed_table = failed.table,
+        .failed_queue = failed.queue,
+        .failed_readable = failed.readable,
+    };
+    return skr_messenger_new(&options, table, error);
+}
+
+static bool
+is_choice(const struct skr_config *config,
+          const struct skr_config_transport *transport, bool only_ordered)
+{
+    // A failure transport is a doctrine table too, but nobody's outbox.
+    return transport->kind == SKR_TRANSPORT_OUTBOX &&
+           !skr_transport_is_failure(config, transport) &&
+           (transport->is_ordered || !only_ordered);
+}
+
+enum skr_code
+skr_transport_choose_outbox(const struct skr_config *config, const char *name,
+                            bool only_ordered,
+                            const struct skr_config_transport **outbox,
+                            struct skr_error *error)
+{
+    const struct skr_config_transport *found = NULL;
+    const char *kind = only_ordered ? "ordered " : "";
+    if (name != NULL) {
+        enum skr_code code =
+            skr_config_find_transport(config, name, &found, error);
+        if (code == SKR_OK && (found->kind != SKR_TRANSPORT_OUTBOX ||
+                               (only_ordered && !found->is_ordered)))
+            code = skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
+                            "transport %s is %s://, not an %soutbox", name,
+                            found->scheme, kind);
+        *outbox = found;
+        return code;
+    }
+    struct skr_text names = {0};
+    size_t count = 0;
+    for (size_t i = 0; i < config->transport_count; i++)
+        if (is_choice(config, &config->transports[i], only_ordered)) {
+            found = &config->transports[i];
+            skr_text_add_format(&names, "%s%s", count++ == 0 ? "" : ", ",
+                                found->name);
+        }
+    enum skr_code code = SKR_OK;
+    if (count > 1)
+        code = skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
+                        "there are several %soutboxes; name one of them with "
+                        "--transport: %s",
+                        kind, names.broken ? found->name : names.bytes);
+    skr_text_fini(&names);
+    if (code != SKR_OK)
+        return code;
+    if (found == NULL)
+        return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
+                        "no %soutbox is configured; add a%s transport", kind,
+                        only_ordered ? "n ordered-doctrine://"
+                                     : " doctrine://");
+    *outbox = found;
+    return SKR_OK;
+}

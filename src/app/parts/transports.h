@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: MIT
+// From configuration to objects: drivers, URLs and tables of a transport.
+
+#ifndef SKR_APP_PARTS_TRANSPORTS_H
+#define SKR_APP_PARTS_TRANSPORTS_H
+
+#include "app/config/config.h"
+#include "db/db.h"
+#include "table/table.h"
+
+// SKR_INVALID names the scheme and what this build has.
+SKR_MUST_CHECK enum skr_code
+skr_transport_database(const struct skr_config_database *database,
+                       const struct skr_db_ops **ops, struct skr_error *error);
+
+// A connection of the caller's own, to be closed by skr_db_close().
+SKR_MUST_CHECK enum skr_code
+skr_transport_open_database(const struct skr_config_database *database,
+                            struct skr_db **db, struct skr_error *error);
+
+// The table object of a doctrine or queue transport, with the configuration's
+// failed table behind it. config outlives it.
+SKR_MUST_CHECK enum skr_code
+skr_transport_table(const struct skr_config *config,
+                    const struct skr_config_transport *transport,
+                    struct skr_table **table, struct skr_error *error);
+
+// The outbox of this name; where none is named, the only one there is. With
+// only_ordered others do not count. SKR_INVALID says what there is instead.
+SKR_MUST_CHECK enum skr_code
+skr_transport_choose_outbox(const struct skr_config *config, const char *name,
+                            bool only_ordered,
+                            const struct skr_config_transport **outbox,
+                            struct skr_error *error);
+
+// Prints a statement of a setup; user is not used.
+skr_sql_text_fn skr_transport_print_sql;
+
+// Where failed messages go: the failure transport's table and queue, and
+// whether Symfony reads it as JSON.
+struct skr_failed_place {
+    const struct skr_config_database *database;  // NULL: wherever it failed
+    const char *table;
+    const char *queue;
+    const char *time_zone;  // NULL: UTC
+    bool readable;
+};
+struct skr_failed_place
+skr_transport_failed_place(const struct skr_config *config);
+
+// Whether it is the configuration's failure transport, which nothing relays or
+// consumes; and the error that says so and how to look at it.
+bool skr_transport_is_failure(const struct skr_config *config,
+                              const struct skr_config_transport *transport);
+enum skr_code
+skr_transport_refuse_failure(const struct skr_config_transport *transport,
+                             struct skr_error *error);
+
+// Whether several relays divide it among themselves, by leases on partitions.
+bool skr_transport_is_divided(const struct skr_config_transport *transport);
+
+#endif

@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: MIT
+#include "app/service/metrics_set.h"
+
+#include <string.h>
+
+static struct skr_metric *
+take(struct skr_metrics_set *set, const char *name, const char *help,
+     const char *transport)
+{
+    for (size_t i = 0; i < set->count; i++)
+        if (strcmp(set->items[i].name, name) == 0 &&
+            strcmp(set->items[i].transport, transport) == 0)
+            return &set->items[i];
+    if (set->count == SKR_METRICS_MAX)
+        return NULL;
+    struct skr_metric *metric = &set->items[set->count++];
+    *metric =
+        (struct skr_metric){.name = name, .help = help, .transport = transport};
+    return metric;
+}
+
+void
+skr_metrics_count(struct skr_metrics_set *set, const char *name,
+                  const char *help, const char *transport, uint64_t value)
+{
+    struct skr_metric *metric = take(set, name, help, transport);
+    if (metric != NULL)
+        metric->value += value;
+}
+
+void
+skr_metrics_time(struct skr_metrics_set *set, const char *name,
+                 const char *help, const char *transport,
+                 const struct skr_histogram *times)
+{
+    struct skr_metric *metric = take(set, name, help, transport);
+    if (metric == NULL)
+        return;
+    metric->is_histogram = true;
+    skr_histogram_read(times, &metric->times);
+}
+
+void
+skr_metrics_write_head(struct skr_text *text, const char *name,
+                       const char *type, const char *help)
+{
+    skr_text_add_format(text, "# HELP %s %s\n# TYPE %s %s\n", name, help, name,
+                        type);
+}
+
+// In a label's value these have to be written so.
+static void
+write_label(struct skr_text *text, const char *value)
+{
+    skr_text_add_string(text, "transport=\"");
+    for (; *value != '\0'; value++) {
+        if (*value == '\\' || *value == '"')
+            skr_text_add_string(text, "\\");
+        if (*value == '\n')
+            skr_text_add_string(text, "\\n");
+        else
+            skr_text_add(text, value, 1);
+    }
+    skr_text_add_string(text, "\"");
+}
+
+void
+skr_metrics_write_sample(struct skr_text *text, const char *name,
+                         const char *transport, uint64_t value)
+{
+    skr_text_add_format(text, "%s{", name);
+    write_label(text, transport);
+    skr_text_add_format(text, "} %llu\n", (unsigned long long)value);
+}
+
+// Each step has all that is below it, too; the last has everything.
+static void
+write_histogram(struct skr_text *text, const struct skr_metric *metric)
+{
+    const struct skr_histogram_reading *times = &metric->times;
+    uint64_t count = 0;
+    for (int i = 0; i < SKR_HISTOGRAM_STEPS; i++) {
+        count += times->counts[i];
+        skr_text_add_format(text, "%s_bucket{", metric->name);
+        write_label(text, metric->transport);
+        if (i < SKR_HISTOGRAM_STEPS - 1)
+            skr_text_add_format(text, ",le=\"%g\"} %llu\n",
+                                (double)skr_histogram_bounds_us[i] / 1e6,
+                                (unsigned long long)count);
+        else
+            skr_text_add_format(text, ",le=\"+Inf\"} %llu\n",
+                                (unsigned long long)count);
+    }
+    skr_text_add_format(text, "%s_sum{", metric->name);
+    write_label(text, metric->transport);
+    skr_text_add_format(text, "} %llu.%06llu\n%s_count{",
+                        (unsigned long long)times->sum_us / 1000000,
+                        (unsigned long long)times->sum_us % 1000000,
+                        metric->name);
+    write_label(text, metric->transport);
+    skr_text_add_format(text, "} %llu\n", (unsigned long long)count);
+}
+
+static bool
+is_first_of_name(const struct skr_metrics_set *set, size_t index)
+{
+    for (size_t i = 0; i < index; i++)
+        if (strcmp(set->items[i].name, set->items[index].name) == 0)
+            return false;
+    return true;
+}
+
+static void
+write_all_of(const struct skr_metrics_set *set, size_t first,
+             struct skr_text *text)
+{
+    const struct skr_metric *head = &set->items[first];
+    skr_metrics_write_head(text, head->name,
+                           head->is_histogram ? "histogram" : "counter",
+                           head->help);
+    for (size_t i = first; i < set->count; i++) {
+        const struct skr_metric *metric = &set->items[i];
+        if (strcmp(metric->name, head->name) != 0)
+            continue;
+        if (metric->is_histogram)
+            write_histogram(text, metric);
+        else
+            skr_metrics_write_sample(text, metric->name, metric->transport,
+                                     metric->value);
+    }
+}
+
+void
+skr_metrics_set_write(const struct skr_metrics_set *set, struct skr_text *text)
+{
+    for (size_t i = 0; i < set->count; i++)
+        if (is_first_of_name(set, i))
+            write_all_of(set, i, text);
+}

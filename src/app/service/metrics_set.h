@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: MIT
+// What workers count, added up by name and transport.
+
+#ifndef SKR_APP_SERVICE_METRICS_SET_H
+#define SKR_APP_SERVICE_METRICS_SET_H
+
+#include "base/histogram.h"
+#include "base/text.h"
+
+// Of as many as there may be transports, some for each.
+enum { SKR_METRICS_MAX = 1024 };
+
+struct skr_metric {
+    const char *name;  // "skirnir_relay_published_total"
+    const char *help;
+    const char *transport;
+    bool is_histogram;
+    uint64_t value;
+    struct skr_histogram_reading times;
+};
+
+// Made by a zeroed calloc(): it is large.
+struct skr_metrics_set {
+    struct skr_metric items[SKR_METRICS_MAX];
+    size_t count;
+};
+
+// Adds to what has the same name and transport; texts are borrowed.
+void skr_metrics_count(struct skr_metrics_set *set, const char *name,
+                       const char *help, const char *transport, uint64_t value);
+void skr_metrics_time(struct skr_metrics_set *set, const char *name,
+                      const char *help, const char *transport,
+                      const struct skr_histogram *times);
+
+// In Prometheus' format, all of a name together.
+void
+skr_metrics_set_write(const struct skr_metrics_set *set, struct skr_text *text);
+
+// The lines before the samples of a name, and one of these.
+void skr_metrics_write_head(struct skr_text *text, const char *name,
+                            const char *type, const char *help);
+void skr_metrics_write_sample(struct skr_text *text, const char *name,
+                              const char *transport, uint64_t value);
+
+#endif

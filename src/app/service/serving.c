@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: MIT
+#include "app/service/serving.h"
+
+#include "app/service/notifier.h"
+#include "app/service/reloading.h"
+#include "base/clock.h"
+
+void
+skr_serving_init(struct skr_serving *serving, const struct skr_app *app,
+                 const struct skr_config *config)
+{
+    const struct skr_arguments *arguments = app->arguments;
+    *serving = (struct skr_serving){.app = *app};
+    skr_health_init(&serving->health, &app->log);
+    serving->app.log =
+        (struct skr_log){.write = skr_health_note, .user = &serving->health};
+    for (size_t i = 0; i < arguments->positional_count; i++)
+        skr_health_add(&serving->health, arguments->positional[i]);
+    serving->options = (struct skr_metrics_options){
+        .app = app,
+        .config = config,
+        .health = &serving->health,
+        .start_s = skr_clock_wall_us() / 1000000,
+    };
+}
+
+enum skr_code
+skr_serving_start(struct skr_serving *serving, skr_metrics_read_fn *read,
+                  void *user, struct skr_error *error)
+{
+    serving->options.read = read;
+    serving->options.user = user;
+    enum skr_code code =
+        skr_metrics_start(&serving->options, &serving->metrics, error);
+    if (code == SKR_OK)
+        serving->notifier = skr_notifier_start(&serving->health);
+    return code;
+}
+
+void
+skr_serving_stop(struct skr_serving *serving)
+{
+    skr_notifier_stop(serving->notifier, skr_reloading_is_due(&serving->app));
+    skr_metrics_stop(serving->metrics);
+    serving->notifier = NULL;
+    serving->metrics = NULL;
+}
+
+void
+skr_serving_fini(struct skr_serving *serving)
+{
+    skr_health_fini(&serving->health);
+}
