@@ -61,6 +61,15 @@ name_senders(struct skr_relay *relay)
     relay->options.senders = relay->senders;
 }
 
+// Small batches keep the window full while one is read and another settled;
+// large ones cost fewer statements, of which each claim takes several.
+static size_t
+batch_capacity(const struct skr_relay_options *options)
+{
+    size_t parts = options->claim == SKR_CLAIM_NONE ? 4 : 2;
+    return (options->in_flight + parts - 1) / parts;
+}
+
 enum skr_code
 skr_relay_new(const struct skr_relay_options *options, struct skr_relay **relay,
               struct skr_error *error)
@@ -75,8 +84,7 @@ skr_relay_new(const struct skr_relay_options *options, struct skr_relay **relay,
         return skr_fail_memory(error);
     made->options = *options;
     set_defaults(&made->options);
-    // Half the window a batch: one is settled while the next is published.
-    made->pump.batch_capacity = (made->options.in_flight + 1) / 2;
+    made->pump.batch_capacity = batch_capacity(&made->options);
     made->pump.options = &made->options;
     made->pump.settler = &made->settler;
     made->pump.in_hand = calloc(SKR_MAX_SLOTS * made->pump.batch_capacity,

@@ -313,7 +313,7 @@ claim_once(struct claiming *claiming, struct skr_error *error)
 {
     struct skr_position *position = claiming->position;
     int64_t now_ms = skr_clock_ms();
-    bool is_empty = true;
+    bool is_empty = false;
     enum skr_code code =
         skr_messenger_learn(claiming->messenger, claiming->db, position, error);
     if (code != SKR_OK)
@@ -327,7 +327,9 @@ claim_once(struct claiming *claiming, struct skr_error *error)
         position->next_expired_ms =
             now_ms + expired_interval_ms(claiming->messenger);
     }
-    code = peek(claiming, &is_empty, error);
+    // A full batch leaves no doubt that there is more to try for.
+    if (!position->has_more)
+        code = peek(claiming, &is_empty, error);
     if (code != SKR_OK || is_empty)
         return code;
     code = skr_db_begin(claiming->db, SKR_BEGIN_CLAIM, error);
