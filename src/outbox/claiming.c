@@ -18,8 +18,13 @@ enum {
 enum skr_lock_mode
 skr_pump_lock_mode(const struct skr_pump *pump)
 {
-    return pump->options->claim == SKR_CLAIM_NONE ? SKR_LOCK_ALONE
-                                                  : SKR_LOCK_TOGETHER;
+    switch (pump->options->claim) {
+    case SKR_CLAIM_NONE: return SKR_LOCK_ALONE;
+    case SKR_CLAIM_SLOTS: return SKR_LOCK_IN_SHARES;
+    case SKR_CLAIM_LEASED:
+    case SKR_CLAIM_LOCKED: break;
+    }
+    return SKR_LOCK_TOGETHER;
 }
 
 enum skr_code

@@ -218,7 +218,8 @@ say_standby(struct skr_relay *relay)
             SKR_LOG_TEXT("name", relay->options.name),
             SKR_LOG_TEXT("reason", relay->options.claim == SKR_CLAIM_NONE
                                        ? "another relay works this queue"
-                                       : "a relay has this queue to itself"));
+                                       : "a relay has this queue to itself, "
+                                         "or shares it by another `claim`"));
     relay->said_standby = true;
     relay->said_active = false;
 }

@@ -6,12 +6,13 @@
 // ------------------------------------------------------------------------ lock
 
 static bool
-try_lock(struct skr_db *db, const char *name, uint32_t timeout_ms)
+try_as(struct skr_db *db, enum skr_lock_mode mode, const char *name,
+       uint32_t timeout_ms)
 {
     bool granted = false;
     struct skr_error error = {0};
-    if (db->ops->lock(db, name, SKR_LOCK_ALONE, -1, timeout_ms, &granted,
-                      &error) != SKR_OK)
+    if (db->ops->lock(db, name, mode, -1, timeout_ms, &granted, &error) !=
+        SKR_OK)
         fail_msg("%s", error.text);
     return granted;
 }
@@ -19,12 +20,13 @@ try_lock(struct skr_db *db, const char *name, uint32_t timeout_ms)
 static bool
 try_together(struct skr_db *db, const char *name, uint32_t timeout_ms)
 {
-    bool granted = false;
-    struct skr_error error = {0};
-    if (db->ops->lock(db, name, SKR_LOCK_TOGETHER, -1, timeout_ms, &granted,
-                      &error) != SKR_OK)
-        fail_msg("%s", error.text);
-    return granted;
+    return try_as(db, SKR_LOCK_TOGETHER, name, timeout_ms);
+}
+
+static bool
+try_lock(struct skr_db *db, const char *name, uint32_t timeout_ms)
+{
+    return try_as(db, SKR_LOCK_ALONE, name, timeout_ms);
 }
 
 static void
@@ -183,6 +185,32 @@ test_many_hold_a_lock_together_and_none_alone_beside_them(void **state)
     fixture->db->ops->unlock(fixture->db);
     assert_true(try_lock(lone, "relay", 1000));
     skr_db_close(lone);
+}
+
+static void
+test_two_ways_to_share_a_lock_do_not_mix(void **state)
+{
+    struct fixture *fixture = *state;
+    const enum skr_lock_mode ways[] = {SKR_LOCK_TOGETHER, SKR_LOCK_IN_SHARES};
+    bool is_one = !skr_test_writes_side_by_side(fixture->db);
+    struct skr_db *friend = skr_test_connect(&fixture->database);
+    struct skr_db *other = skr_test_connect(&fixture->database);
+    for (int i = 0; i < 2; i++) {
+        assert_true(try_as(fixture->db, ways[i], "relay", 1000));
+        assert_true(try_as(friend, ways[i], "relay", 1000));
+        assert_int_equal(friend->ops->check_lock(friend, NULL), SKR_OK);
+        assert_false(try_lock(other, "relay", 0));
+        assert_int_equal(try_as(other, ways[1 - i], "relay", 0), is_one);
+        other->ops->unlock(other);
+        fixture->db->ops->unlock(fixture->db);
+        assert_int_equal(try_as(other, ways[1 - i], "relay", 0), is_one);
+        other->ops->unlock(other);
+        friend->ops->unlock(friend);
+        assert_true(try_as(other, ways[1 - i], "relay", 1000));
+        other->ops->unlock(other);
+    }
+    skr_db_close(friend);
+    skr_db_close(other);
 }
 
 static void
@@ -346,6 +374,7 @@ main(void)
         TEST(test_a_database_has_one_lock_whatever_it_is_called),
         TEST(test_a_lock_that_was_taken_away_is_noticed),
         TEST(test_many_hold_a_lock_together_and_none_alone_beside_them),
+        TEST(test_two_ways_to_share_a_lock_do_not_mix),
         TEST(test_one_who_is_alone_keeps_out_those_who_would_share),
         TEST(test_modes_never_meet),
         TEST(test_waiting_notices_commits_of_others),

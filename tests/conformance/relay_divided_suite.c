@@ -20,7 +20,7 @@ struct member {
 };
 
 static struct skr_table *
-make_divided(const struct fixture *fixture)
+make_ordered(const struct fixture *fixture, bool is_divided)
 {
     const struct skr_messenger_options options = {
         .dialect = skr_db_dialect(fixture->db),
@@ -28,7 +28,7 @@ make_divided(const struct fixture *fixture)
         .queue = "outbox",
         .sweep_ms = 500,
         .is_ordered = true,
-        .is_divided = true,
+        .is_divided = is_divided,
         .transport = "outbox",
         .failed_table = "messenger_messages",
         .failed_queue = "failed",
@@ -46,7 +46,7 @@ set_up_divided(void **state)
     set_up_as(state, true);
     struct fixture *fixture = *state;
     skr_table_free(fixture->table);
-    fixture->table = make_divided(fixture);
+    fixture->table = make_ordered(fixture, true);
     fixture->options.table = fixture->table;
     fixture->options.claim = SKR_CLAIM_SLOTS;
     fixture->options.lease_ms = LEASE_MS;
@@ -59,15 +59,22 @@ set_up_divided(void **state)
 }
 
 static void
-join_in(struct fixture *fixture, struct member *member)
+join_by(struct fixture *fixture, struct member *member, enum skr_claim claim)
 {
     struct skr_error error = {0};
-    member->table = make_divided(fixture);
+    member->table = make_ordered(fixture, claim == SKR_CLAIM_SLOTS);
     member->options = fixture->options;
+    member->options.claim = claim;
     member->options.table = member->table;
     if (skr_relay_new(&member->options, &member->relay, &error) != SKR_OK)
         fail_msg("%s", error.text);
     pthread_create(&member->thread, NULL, run_relay, member->relay);
+}
+
+static void
+join_in(struct fixture *fixture, struct member *member)
+{
+    join_by(fixture, member, SKR_CLAIM_SLOTS);
 }
 
 static void
@@ -185,7 +192,7 @@ static void
 test_the_share_of_a_dead_relay_is_taken_when_its_lease_runs_out(void **state)
 {
     struct fixture *fixture = *state;
-    struct skr_table *dead = make_divided(fixture);
+    struct skr_table *dead = make_ordered(fixture, true);
     struct skr_shares shares;
     const struct skr_share share = {.slots = (UINT64_C(1) << 30) - 1,
                                     .seats = 1};
@@ -311,6 +318,27 @@ test_one_who_has_the_queue_to_himself_keeps_others_out(void **state)
     judge(fixture, 3, 5);
 }
 
+// Who has a partition by a lock on its head knows nothing of leases.
+static void
+test_relays_that_lock_and_relays_that_lease_do_not_mix(void **state)
+{
+    struct fixture *fixture = *state;
+    struct member divided, locking;
+    if (!has_several_writers(fixture))
+        return;
+    join_in(fixture, &divided);
+    assert_true(eventually_even(fixture, 1));
+    join_by(fixture, &locking, SKR_CLAIM_LOCKED);
+    assert_true(skr_test_eventually(has_standby, fixture, WAIT_MS));
+    insert_keys(fixture, 3, 0, 5);
+    assert_true(skr_test_eventually(outbox_is_empty, fixture, WAIT_MS));
+    leave(&divided);
+    insert_keys(fixture, 3, 5, 10);
+    assert_true(skr_test_eventually(outbox_is_empty, fixture, WAIT_MS));
+    leave(&locking);
+    judge(fixture, 3, 10);
+}
+
 #define DIVIDED(test) \
     cmocka_unit_test_setup_teardown(test, set_up_divided, tear_down)
 
@@ -327,6 +355,7 @@ main(void)
         DIVIDED(test_a_relay_that_lost_its_share_begins_anew),
         DIVIDED(test_nothing_is_sent_on_a_lease_that_is_not_renewed),
         DIVIDED(test_one_who_has_the_queue_to_himself_keeps_others_out),
+        DIVIDED(test_relays_that_lock_and_relays_that_lease_do_not_mix),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -5,9 +5,9 @@
 //
 // These locks have one holder each. So the lock of a name is a gate: one who is
 // alone stays in it, and sees to it that no member is there. Those who are
-// together pass through it one by one and each take a numbered lock, a
-// member's, before they leave: whoever is in the gate sees all members there
-// are.
+// together, or in shares, pass through it one by one, see to it that no member
+// of the other kind is there, and each take a numbered lock, a member's, before
+// they leave: whoever is in the gate sees all members there are.
 
 #include "db/mysql/connection.h"
 
@@ -139,22 +139,23 @@ release_lock(struct skr_mysql *mysql, const char *name, struct skr_error *error)
 }
 
 static void
-name_member(const char *gate, size_t number,
+name_member(const char *gate, enum skr_lock_mode mode, size_t number,
             char text[SKR_MYSQL_LOCK_NAME_SIZE])
 {
-    snprintf(text, SKR_MYSQL_LOCK_NAME_SIZE, "%.40s-%zu", gate, number);
+    snprintf(text, SKR_MYSQL_LOCK_NAME_SIZE, "%.40s-%s%zu", gate,
+             mode == SKR_LOCK_IN_SHARES ? "s" : "", number);
 }
 
-// From within the gate: whether members are there.
+// From within the gate: whether members of that kind are there.
 static enum skr_code
-has_members(struct skr_mysql *mysql, const char *gate, bool *has_some,
-            struct skr_error *error)
+has_members(struct skr_mysql *mysql, const char *gate, enum skr_lock_mode mode,
+            bool *has_some, struct skr_error *error)
 {
     char sql[MOST_MEMBERS * 96] = "SELECT 0";
     size_t size = strlen(sql);
     for (size_t i = 0; i < MOST_MEMBERS; i++) {
         char name[SKR_MYSQL_LOCK_NAME_SIZE];
-        name_member(gate, i, name);
+        name_member(gate, mode, i, name);
         size += (size_t)snprintf(sql + size, sizeof(sql) - size,
                                  " OR IS_USED_LOCK('%s') IS NOT NULL", name);
     }
@@ -167,11 +168,12 @@ has_members(struct skr_mysql *mysql, const char *gate, bool *has_some,
 // From within the gate: becomes a member, whose lock replaces the gate's name.
 static enum skr_code
 become_member(struct skr_mysql *mysql, const char *gate,
-              char member[SKR_MYSQL_LOCK_NAME_SIZE], struct skr_error *error)
+              enum skr_lock_mode mode, char member[SKR_MYSQL_LOCK_NAME_SIZE],
+              struct skr_error *error)
 {
     bool granted = false;
     for (size_t i = 0; i < MOST_MEMBERS; i++) {
-        name_member(gate, i, member);
+        name_member(gate, mode, i, member);
         enum skr_code code = get_lock(mysql, member, 0, &granted, error);
         if (code != SKR_OK || granted)
             return code;
@@ -182,23 +184,35 @@ become_member(struct skr_mysql *mysql, const char *gate,
                     MOST_MEMBERS);
 }
 
+// From within the gate: whether anybody is there who keeps this one out.
+static enum skr_code
+is_kept_out(struct skr_mysql *mysql, const char *gate, enum skr_lock_mode mode,
+            bool *is_out, struct skr_error *error)
+{
+    enum skr_code code = SKR_OK;
+    *is_out = false;
+    if (mode != SKR_LOCK_TOGETHER)
+        code = has_members(mysql, gate, SKR_LOCK_TOGETHER, is_out, error);
+    if (code == SKR_OK && !*is_out && mode != SKR_LOCK_IN_SHARES)
+        code = has_members(mysql, gate, SKR_LOCK_IN_SHARES, is_out, error);
+    return code;
+}
+
 // Does in the gate what the mode asks for. held is what is held afterwards; ""
 // for nothing: others are there.
 static enum skr_code
 pass_gate(struct skr_mysql *mysql, const char *gate, enum skr_lock_mode mode,
           char held[SKR_MYSQL_LOCK_NAME_SIZE], struct skr_error *error)
 {
-    bool has_some = false;
+    bool is_out = false;
     held[0] = '\0';
-    enum skr_code code;
-    if (mode == SKR_LOCK_ALONE) {
-        code = has_members(mysql, gate, &has_some, error);
-        if (code == SKR_OK && !has_some) {
-            memcpy(held, gate, SKR_MYSQL_LOCK_NAME_SIZE);
-            return SKR_OK;
-        }
-    } else {
-        code = become_member(mysql, gate, held, error);
+    enum skr_code code = is_kept_out(mysql, gate, mode, &is_out, error);
+    if (code == SKR_OK && !is_out && mode == SKR_LOCK_ALONE) {
+        memcpy(held, gate, SKR_MYSQL_LOCK_NAME_SIZE);
+        return SKR_OK;
+    }
+    if (code == SKR_OK && !is_out) {
+        code = become_member(mysql, gate, mode, held, error);
         if (code != SKR_OK)
             held[0] = '\0';
     }
@@ -215,7 +229,7 @@ wait_for_lock(struct skr_mysql *mysql, const char *gate,
               char held[SKR_MYSQL_LOCK_NAME_SIZE], struct skr_error *error)
 {
     int64_t end = skr_clock_ms() + timeout_ms;
-    int tries_left = mode == SKR_LOCK_TOGETHER ? GATE_TRIES : 1;
+    int tries_left = mode == SKR_LOCK_ALONE ? 1 : GATE_TRIES;
     held[0] = '\0';
     for (;;) {
         bool is_in_gate = false;
@@ -370,10 +384,11 @@ skr_mysql_holder(struct skr_db *db, const char *name,
     enum skr_code code = find_name(mysql, name, gate, error);
     memcpy(held, gate, sizeof(held));
     // Members have the first free number, so that the lowest tell enough.
-    for (size_t i = 0; i < 4 && code == SKR_OK && session == 0; i++) {
+    for (size_t i = 0; i < 7 && code == SKR_OK && session == 0; i++) {
         const struct skr_value value = skr_bind_text(held);
         code = ask(mysql, "SELECT IS_USED_LOCK(?)", &value, 1, &session, error);
-        name_member(gate, i, held);
+        name_member(gate, i % 2 == 0 ? SKR_LOCK_TOGETHER : SKR_LOCK_IN_SHARES,
+                    i / 2, held);
     }
     if (code == SKR_OK && session != 0)
         code = describe_session(mysql, session, holder, error);

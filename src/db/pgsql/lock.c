@@ -2,6 +2,10 @@
 // A lock is an advisory lock of the server's session: it is free as soon as
 // the session is over, however that comes about.
 //
+// Those who are together and those who are in shares have it shared, and beside
+// it a lock of their kind. Whoever comes takes that first and looks then who of
+// the other kind is there: of two who come at once at least one sees the other.
+//
 // It is asked for again and again rather than waited for on the server: there
 // a waiting statement holds back the removal of dead rows, and each time-out
 // would be an error in the server's log.
@@ -18,6 +22,8 @@
 enum {
     LEAST_PAUSE_MS = 10,
     MOST_PAUSE_MS = 100,
+    // One of the other kind may look in for a moment: no reason to give up.
+    KIND_TRIES = 3,
     LIMITS_VERSION = 140000,  // knows idle_session_timeout
 };
 
@@ -45,11 +51,17 @@ enum {
 static const char *const lock_sql[] = {
     [SKR_LOCK_ALONE] = LOCK("pg_try_advisory_lock"),
     [SKR_LOCK_TOGETHER] = LOCK("pg_try_advisory_lock_shared"),
+    [SKR_LOCK_IN_SHARES] = LOCK("pg_try_advisory_lock_shared"),
 };
 static const char *const unlock_sql[] = {
     [SKR_LOCK_ALONE] = UNLOCK("pg_advisory_unlock"),
     [SKR_LOCK_TOGETHER] = UNLOCK("pg_advisory_unlock_shared"),
+    [SKR_LOCK_IN_SHARES] = UNLOCK("pg_advisory_unlock_shared"),
 };
+// Parameter: the key of a kind.
+static const char lock_kind_sql[] =
+    "SELECT CASE WHEN pg_try_advisory_lock_shared($1) THEN 1 ELSE 0 END";
+static const char unlock_kind_sql[] = "SELECT pg_advisory_unlock_shared($1)";
 
 // Whether the session that this reaches has the lock, in whatever mode.
 // Parameter: key.
@@ -59,12 +71,27 @@ static const char is_taken_sql[] =
     "AND (CAST(CAST(classid AS BIGINT) << 32 AS BIGINT) | "
     "CAST(objid AS BIGINT)) = $1";
 
+// How many sessions of this database have it. Parameter: key.
+static const char count_sql[] =
+    "SELECT COUNT(*) FROM pg_locks WHERE locktype = 'advisory' AND granted "
+    "AND objsubid = 1 AND database = (SELECT oid FROM pg_database "
+    "WHERE datname = current_database()) "
+    "AND (CAST(CAST(classid AS BIGINT) << 32 AS BIGINT) | "
+    "CAST(objid AS BIGINT)) = $1";
+
 static const char session_sql[] = "SELECT pg_backend_pid()";
 
 static int64_t
 key_of(const char *name)
 {
     return (int64_t)skr_hash_add_text(skr_hash_start(), name).low;
+}
+
+// Of those who have the lock in this mode; it is not the lock's own.
+static struct skr_value
+kind_key(int64_t key, enum skr_lock_mode mode)
+{
+    return skr_bind_integer((int64_t)((uint64_t)key + (uint64_t)mode));
 }
 
 static enum skr_code
@@ -208,6 +235,37 @@ take_lock_behind_pooler(struct skr_pgsql *pgsql, const struct skr_value *key,
     return code;
 }
 
+static void
+drop_lock(struct skr_pgsql *pgsql, int64_t key, enum skr_lock_mode mode)
+{
+    const struct skr_value value = skr_bind_integer(key);
+    const struct skr_value kind = kind_key(key, mode);
+    int64_t number = 0;
+    enum skr_code ignored = SKR_OK;
+    if (mode != SKR_LOCK_ALONE)
+        ignored = ask(pgsql, unlock_kind_sql, &kind, &number, NULL);
+    ignored = ask(pgsql, unlock_sql[mode], &value, &number, NULL);
+    ignored = skr_pgsql_bound_silence(pgsql, NULL);
+    (void)ignored;
+}
+
+// Joins those of our kind, unless there are some of the other.
+static enum skr_code
+join_kind(struct skr_pgsql *pgsql, int64_t key, enum skr_lock_mode mode,
+          bool *has_joined, struct skr_error *error)
+{
+    const struct skr_value ours = kind_key(key, mode);
+    const struct skr_value theirs =
+        kind_key(key, mode == SKR_LOCK_TOGETHER ? SKR_LOCK_IN_SHARES
+                                                : SKR_LOCK_TOGETHER);
+    int64_t is_taken = 0, others = 0;
+    enum skr_code code = ask(pgsql, lock_kind_sql, &ours, &is_taken, error);
+    if (code == SKR_OK)
+        code = ask(pgsql, count_sql, &theirs, &others, error);
+    *has_joined = code == SKR_OK && is_taken == 1 && others == 0;
+    return code;
+}
+
 static enum skr_code
 try_lock(struct skr_pgsql *pgsql, int64_t key, enum skr_lock_mode mode,
          struct skr_error *error)
@@ -224,7 +282,12 @@ try_lock(struct skr_pgsql *pgsql, int64_t key, enum skr_lock_mode mode,
     code = ask(pgsql, session_sql, NULL, &answering, error);
     if (code == SKR_OK && answering != session)
         code = skr_fail(error, SKR_REFUSED, SKR_GIVE_UP, FOREIGN_SESSION);
-    if (code != SKR_OK)
+    bool has_joined = mode == SKR_LOCK_ALONE;
+    if (code == SKR_OK && !has_joined)
+        code = join_kind(pgsql, key, mode, &has_joined, error);
+    if (code == SKR_OK && !has_joined)
+        drop_lock(pgsql, key, mode);
+    if (code != SKR_OK || !has_joined)
         return code;
     pgsql->holds_lock = true;
     pgsql->lock_mode = mode;
@@ -264,6 +327,7 @@ skr_pgsql_lock(struct skr_db *db, const char *name, enum skr_lock_mode mode,
     if (pgsql->has_pooler)
         code = refuse_shared_session(pgsql, error);
     int64_t key = key_of(name), end = skr_clock_ms() + timeout_ms;
+    int tries_left = mode == SKR_LOCK_ALONE ? 1 : KIND_TRIES;
     while (code == SKR_OK) {
         code = try_lock(pgsql, key, mode, error);
         if (code != SKR_OK)
@@ -273,7 +337,9 @@ skr_pgsql_lock(struct skr_db *db, const char *name, enum skr_lock_mode mode,
             return SKR_OK;
         int64_t left = end - skr_clock_ms();
         int64_t pause = next_pause(pgsql);
-        if (left <= 0 || skr_clock_sleep(wake_fd, left < pause ? left : pause))
+        if (--tries_left <= 0 && left < pause)
+            pause = left;
+        if (pause <= 0 || skr_clock_sleep(wake_fd, pause))
             return SKR_OK;
     }
     return code;
@@ -288,12 +354,7 @@ skr_pgsql_unlock(struct skr_db *db)
     pgsql->holds_lock = false;
     // In a transaction that failed no statement would be run.
     skr_pgsql_rollback(db);
-    const struct skr_value value = skr_bind_integer(pgsql->lock_key);
-    int64_t number = 0;
-    enum skr_code ignored =
-        ask(pgsql, unlock_sql[pgsql->lock_mode], &value, &number, NULL);
-    ignored = skr_pgsql_bound_silence(pgsql, NULL);
-    (void)ignored;
+    drop_lock(pgsql, pgsql->lock_key, pgsql->lock_mode);
 }
 
 // Parameter: key.
