@@ -80,6 +80,13 @@ struct skr_word {
 //   horizon        a SELECT of two numbers: all transactions below the first
 //                  are over, and none that begins later is below the second. ""
 //                  where rows become visible in the order of their ids.
+//   writer_number  column definition: the number of the transaction that wrote
+//                  the row, by default. "" where there is none; so are these:
+//   is_decided     whether all transactions are over that began to write before
+//                  that of a row with a key, by its column transaction_id; a
+//                  number of another server, as in a copy, means nothing
+//   oldest_writer  a SELECT of the process, the age in seconds and the name of
+//                  the transaction before which all are over
 //   notify_function, notify_trigger   statements that make inserts into a table
 //                  tell whoever sleeps until there are rows, or ""; the second
 //                  knows the word table

@@ -217,6 +217,15 @@ is_id(const char *header)
            is_stamp(header, "MessageIdStamp");
 }
 
+bool
+skr_envelope_is_free_header(const char *header)
+{
+    return header[0] != '\0' && skr_text_is_storable(header, strlen(header)) &&
+           !stays_home(header) && !is_id(header) &&
+           !skr_text_starts_with(header, SKR_HEADER_STAMP) &&
+           !skr_text_starts_with(header, "X-Skirnir-");
+}
+
 static bool
 add_id(struct skr_arena *arena, const struct skr_envelope *envelope,
        const char *id_header, struct skr_headers *wire)
@@ -239,9 +248,11 @@ add_id(struct skr_arena *arena, const struct skr_envelope *envelope,
 
 enum skr_code
 skr_envelope_to_wire(struct skr_arena *arena, const char *id_header,
+                     const char *partition_header,
                      struct skr_envelope *envelope, struct skr_error *error)
 {
     const struct skr_headers *came = &envelope->headers;
+    const char *key = envelope->message.partition_key;
     struct skr_headers wire = {0};
     bool ok =
         skr_headers_add(arena, &wire, SKR_HEADER_TYPE, envelope->message.name);
@@ -256,6 +267,8 @@ skr_envelope_to_wire(struct skr_arena *arena, const char *id_header,
             !(envelope->has_unset_id && is_id(came->items[i].name)))
             ok = skr_headers_add(arena, &wire, came->items[i].name,
                                  came->items[i].value);
+    if (ok && partition_header != NULL && key != NULL && key[0] != '\0')
+        ok = skr_headers_set(arena, &wire, partition_header, key);
     if (!ok)
         return skr_fail_memory(error);
     envelope->message.headers = wire.items;

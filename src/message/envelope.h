@@ -41,10 +41,15 @@ skr_envelope_id_header(struct skr_arena *arena, const char *stamp_namespace,
 // What leaves for the broker, in message->headers: type, the id in every form,
 // the class, all other headers; not the stamps that are ours alone (partition
 // key, delay, redelivery, bus name, sent, error) nor Content-Type, which is a
-// field of the message. The envelope has an id.
+// field of the message. The envelope has an id. partition_header is the header
+// that tells of the partition key all the same; NULL: none.
 SKR_MUST_CHECK enum skr_code
 skr_envelope_to_wire(struct skr_arena *arena, const char *id_header,
+                     const char *partition_header,
                      struct skr_envelope *envelope, struct skr_error *error);
+// Whether a header of that name is free for others to write: it is neither one
+// of ours nor one that stays here.
+bool skr_envelope_is_free_header(const char *header);
 
 // The headers column of a message that is being published. Checks name, body,
 // headers and id first; SKR_INVALID names the mistake.

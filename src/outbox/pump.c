@@ -92,6 +92,35 @@ look_for_others(struct skr_pump *pump, struct skr_error *error)
     return SKR_OK;
 }
 
+// Somebody's open transaction holds back all that was written after it began.
+static enum skr_code
+look_for_writer(struct skr_pump *pump, struct skr_error *error)
+{
+    const struct skr_table *table = pump->options->table;
+    const struct skr_position *position = &pump->position;
+    int64_t waited_ms = skr_clock_ms() - position->undecided_ms;
+    struct skr_writer writer;
+    if (position->undecided_ms == 0 ||
+        position->undecided_row == pump->said_undecided ||
+        waited_ms < pump->options->long_open_ms)
+        return SKR_OK;
+    enum skr_code code =
+        table->ops->find_writer(table, pump->db, &writer, error);
+    if (code != SKR_OK)
+        return code;
+    pump->said_undecided = position->undecided_row;
+    skr_log(&pump->options->log, SKR_LOG_WARNING, "relay.held_back",
+            SKR_LOG_TEXT("name", pump->options->name),
+            SKR_LOG_NUMBER("row", position->undecided_row),
+            SKR_LOG_NUMBER("pid", writer.process),
+            SKR_LOG_NUMBER("age_s",
+                           writer.age_s > 0 ? writer.age_s : waited_ms / 1000),
+            SKR_LOG_TEXT("writer", writer.name),
+            SKR_LOG_TEXT("cure", "commit_order waits for this transaction: end "
+                                 "it, or let it write and commit sooner"));
+    return SKR_OK;
+}
+
 enum skr_code
 skr_pump_look_for_skew(struct skr_pump *pump, bool is_fresh,
                        struct skr_error *error)
@@ -351,7 +380,7 @@ is_finished(const struct skr_pump *pump)
 {
     const struct skr_relay_options *options = pump->options;
     bool empty = options->stop_when_empty && !pump->may_have_more &&
-                 pump->heads.count == 0;
+                 pump->heads.count == 0 && pump->position.undecided_ms == 0;
     return (is_at_limit(pump) || empty) && skr_settler_wait(pump->settler, 0);
 }
 
@@ -370,6 +399,8 @@ turn(struct skr_pump *pump, struct skr_error *error)
     if (code == SKR_OK)
         code = look_for_others(pump, error);
     if (code == SKR_OK)
+        code = look_for_writer(pump, error);
+    if (code == SKR_OK)
         code = skr_pump_share(pump, error);
     if (code == SKR_OK && skr_pump_may_read(pump))
         code = read_all(pump, &moved, &moved_heads, error);
@@ -385,8 +416,10 @@ turn(struct skr_pump *pump, struct skr_error *error)
     if (moved)
         return SKR_OK;
     // A window that is full of settling batches moves when one is settled, and
-    // a relay that ends when it is empty ends when all are.
-    if (pump->may_have_more || pump->options->stop_when_empty) {
+    // a relay that ends when it is empty ends when all are; what others hold
+    // back is committed, and will go.
+    if (pump->may_have_more ||
+        (pump->options->stop_when_empty && pump->position.undecided_ms == 0)) {
         skr_settler_wait(pump->settler, OUTCOME_WAIT_MS);
         return SKR_OK;
     }

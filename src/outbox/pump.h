@@ -45,6 +45,7 @@ struct skr_pump {
     int64_t next_foreign_ms;  // when to look for rows that are not ours
     int64_t next_others_ms;   // and for other workers on them
     bool said_foreign, said_others;
+    int64_t said_undecided;  // the row that waits for a transaction; 0: none
     // When the queue was last seen to be empty, and where the reader stood.
     int64_t empty_ms, empty_cursor;
     bool knows_skew;  // of a row that was written while we looked

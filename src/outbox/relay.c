@@ -42,6 +42,8 @@ set_defaults(struct skr_relay_options *options)
         options->in_flight_bytes = 8 * 1024 * 1024;
     if (options->max_idle_ms == 0)
         options->max_idle_ms = 1000;
+    if (options->long_open_ms == 0)
+        options->long_open_ms = 10000;
     if (options->lease_ms == 0)
         options->lease_ms = DEFAULT_LEASE_MS;
     if (options->stop_timeout_ms == 0)

@@ -58,6 +58,9 @@ struct skr_relay_options {
     uint32_t in_flight;        // sent and not yet deleted: 1000
     uint64_t in_flight_bytes;  // 8 MiB
     uint32_t max_idle_ms;      // longest wait for work: 1000
+    // A transaction that holds back the order of commits for longer is named:
+    // 10000.
+    uint32_t long_open_ms;
     bool stop_when_empty;  // return once nothing can be sent or is in flight
     uint64_t limit;        // stop after so many messages; 0: never
     // Asked every turn, in standby too; true ends the run with SKR_OK. NULL:

@@ -47,6 +47,7 @@ skr_position_next_ms(const struct skr_position *position)
 {
     int64_t next_ms = earlier(position->next_due_ms, position->next_sweep_ms);
     next_ms = earlier(next_ms, position->next_expired_ms);
+    next_ms = earlier(next_ms, position->next_undecided_ms);
     if (position->held_from != 0)
         next_ms = earlier(next_ms, position->next_held_ms);
     return next_ms;

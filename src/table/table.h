@@ -73,6 +73,11 @@ struct skr_position {
     bool round_found;  // something was claimed in it
     bool is_quiet;     // nothing was in the last one
 
+    // In the order of commits: the row that was not read yet, as transactions
+    // are open that may come before it, and since when; 0: none.
+    int64_t undecided_row;
+    int64_t undecided_ms, next_undecided_ms;  // by skr_clock_ms()
+
     bool has_more;  // the last read was full: rows were left that are due
 
     int64_t next_due_ms;  // by skr_clock_ms(); 0: nothing waits for its time
@@ -297,6 +302,17 @@ typedef enum skr_code
 skr_table_release_fn(const struct skr_table *table, struct skr_db *db,
                      struct skr_batch *batch, struct skr_error *error);
 
+// Who holds back a queue that is read in the order of commits: the writer whose
+// transaction has been open for longest.
+struct skr_writer {
+    int64_t process;  // the server's number of it; 0: it has none, or is gone
+    int64_t age_s;    // of its transaction; 0: the server does not say
+    char name[64];    // what it calls itself, or its transaction
+};
+typedef enum skr_code
+skr_table_find_writer_fn(const struct skr_table *table, struct skr_db *db,
+                         struct skr_writer *writer, struct skr_error *error);
+
 // Counts rows of the queue that somebody has leased at the moment. A reader
 // that claims nothing, and finds some, is not alone on the table. Cheap: it
 // counts up to a thousand, and where no index leads to claims it looks among
@@ -349,6 +365,7 @@ struct skr_table_ops {
     skr_table_take_share_fn *take_share;  // these together with it
     skr_table_renew_share_fn *renew_share;
     skr_table_give_share_fn *give_share;
+    skr_table_find_writer_fn *find_writer;  // NULL: nobody holds it back
     skr_table_settle_fn *settle;
     skr_table_release_fn *release;  // NULL together with claim and hold
     skr_table_leased_fn *leased;    // NULL: nobody leases rows

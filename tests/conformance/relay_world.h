@@ -31,7 +31,8 @@ struct fixture {
     struct skr_relay *relay;
     pthread_t thread;
     enum skr_code ended_with;
-    int troubles, recoveries, standbys, not_alone, blocked, closings;
+    int troubles, recoveries, standbys, not_alone, blocked, held_back;
+    int closings;
     char trouble[400], closed[400];
 };
 
@@ -56,6 +57,8 @@ count_trouble(void *user, enum skr_log_level level, const char *event,
         __atomic_add_fetch(&fixture->not_alone, 1, __ATOMIC_RELAXED);
     if (strcmp(event, "relay.partition_blocked") == 0)
         __atomic_add_fetch(&fixture->blocked, 1, __ATOMIC_RELAXED);
+    if (strcmp(event, "relay.held_back") == 0)
+        __atomic_add_fetch(&fixture->held_back, 1, __ATOMIC_RELAXED);
     if (strcmp(event, "relay.route_closed") == 0 && level == SKR_LOG_WARNING) {
         keep_error(fixture->closed, fields, count);
         __atomic_add_fetch(&fixture->closings, 1, __ATOMIC_RELEASE);

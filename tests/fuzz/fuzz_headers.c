@@ -51,7 +51,8 @@ check_envelope(struct skr_arena *arena, const struct skr_headers *headers)
     const char *id_header = NULL;
     if (skr_envelope_id_header(arena, NULL, &id_header, &error) != SKR_OK)
         abort();
-    if (skr_envelope_to_wire(arena, id_header, &envelope, &error) != SKR_OK &&
+    if (skr_envelope_to_wire(arena, id_header, "X-Key", &envelope, &error) !=
+            SKR_OK &&
         error.text[0] == '\0')
         abort();
 }

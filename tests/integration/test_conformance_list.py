@@ -5,8 +5,10 @@ COVERED says where each number is shown: by a test of that number, here or in
 test_conformance_inbox.py, or by tests elsewhere that show it already.
 """
 import json
+import os
 import pathlib
 import re
+import subprocess
 
 import pytest
 
@@ -17,8 +19,6 @@ import worlds
 TESTS = pathlib.Path(__file__).parents[1]
 
 HERE = None
-# How it is done there, not what users see of it.
-BACKGROUND = "background"
 COVERED = {
     1: ["test_setup_makes_the_column_and_its_index_and_may_run_again"],
     2: ["test_publishing_stores_the_key_and_wants_one"],
@@ -47,8 +47,9 @@ COVERED = {
     50: ["test_an_ordered_dsn_is_read_as_any_other"],
     51: ["test_an_error_moves_nothing"],
     52: HERE, 53: HERE, 54: HERE,
-    # A column with the writer's transaction, for the order of commits.
-    55: BACKGROUND,
+    55: ["test_setup_adds_the_number_of_the_transaction_once",
+         "test_commits_in_reverse_arrive_in_the_order_of_their_ids",
+         "test_v55_the_order_of_commits_is_kept_on_request"],
 }
 
 # What the ordered transport of that broker is to be tested for.
@@ -113,7 +114,7 @@ def test_every_number_of_the_list_is_accounted_for():
         if where is HERE:
             assert any(name.startswith(f"test_v{number:02d}_")
                        for name in known), f"V{number} has no test"
-        elif where != BACKGROUND:
+        else:
             assert where and set(where) <= known, f"V{number}: {where}"
 
 
@@ -185,6 +186,55 @@ def test_v11_nothing_is_made_where_that_is_switched_off(world):
     assert result.returncode == 1
     assert "messenger_outbox" in result.stderr
     assert "skirnir setup" in result.stderr
+
+
+class OpenTransaction:
+    """One of PostgreSQL that waits for its commit."""
+
+    def __init__(self, database, sql):
+        self.psql = subprocess.Popen(
+            ["psql", "-X", "-q", "-A", "-t", "-v", "ON_ERROR_STOP=1",
+             "-U", "postgres", "-h", os.environ["SKR_POSTGRESQL_SOCKET_FOLDER"],
+             "-p", os.environ["SKR_POSTGRESQL_PORT"], "-d", database.name],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self.psql.stdin.write(f"BEGIN;\n{sql};\n\\echo written\n")
+        self.psql.stdin.flush()
+        assert self.psql.stdout.readline() == "written\n"
+
+    def commit(self):
+        self.psql.communicate("COMMIT;\n")
+        assert self.psql.returncode == 0
+
+
+def insert_keyed(number):
+    return ("INSERT INTO messenger_outbox (body, headers, queue_name, "
+            "partition_key, created_at, available_at) VALUES "
+            f"""('{{"n": {number}}}', '{{"type": "order.placed"}}', 'outbox', """
+            "'a', CURRENT_TIMESTAMP, CURRENT_TIMESTAMP)")
+
+
+def test_v55_the_order_of_commits_is_kept_on_request(lone_world):
+    world = lone_world
+    ordered = ("'doctrine://default?table_name", "'ordered-doctrine://default?"
+               "table_name")
+    world.set_config(replace=[ordered])
+    world.set_up()
+    world.set_config(replace=[ordered, ("relay_to: amqp", "relay_to: amqp\n"
+                                        "        commit_order: true")])
+    refused = world.run("relay", "outbox", "--time-limit", "1")
+    assert "transaction_id" in refused.stderr
+    assert "skirnir setup" in refused.stderr
+    assert "ADD COLUMN IF NOT EXISTS transaction_id" in world.check("setup")
+    assert "ran:" not in world.check("setup")
+    first = OpenTransaction(world.database, insert_keyed(0))
+    second = OpenTransaction(world.database, insert_keyed(1))
+    world.ask(insert_keyed(2))
+    second.commit()
+    relay = world.start_relay("--stop-when-empty")
+    relay.wait_for(r"relay\.active")
+    first.commit()
+    assert relay.end() == 0
+    assert world.take_numbers() == [0, 1, 2]
 
 
 # The deduplication table.

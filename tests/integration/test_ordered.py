@@ -87,6 +87,48 @@ def test_the_key_stays_at_home(world):
     assert "4711" not in headers and json.loads(headers)["type"]
 
 
+def test_the_key_travels_in_a_header_on_request(world):
+    configure(world, options="\n        partition_header: X-Partition-Key")
+    world.check("setup")
+    publish(world, 1, "customer-4711")
+    publish(world, 2, "")
+    # A plain INSERT names it in the column alone.
+    world.open("shop").execute(
+        "INSERT INTO messenger_outbox (body, headers, queue_name, "
+        "partition_key, created_at, available_at) SELECT '3', "
+        "'{\"type\":\"order.placed\"}', 'outbox', 'customer-4712', "
+        "CURRENT_TIMESTAMP, CURRENT_TIMESTAMP")
+    world.check("relay", "outbox", "--stop-when-empty")
+    rows = world.query("shop", "SELECT body, headers FROM messenger_messages "
+                       "WHERE queue_name = 'orders'")
+    keys = {body: json.loads(headers).get("X-Partition-Key")
+            for body, headers in rows}
+    assert keys == {"1": "customer-4711", "2": None, "3": "customer-4712"}
+    assert "PartitionKeyStamp" not in str(rows)
+
+
+@pytest.mark.parametrize("options, reason", [
+    ("partition_header: type", "has a meaning of its own"),
+    ("partition_header: X-Message-Id", "has a meaning of its own"),
+    ("commit_order: true", "needs PostgreSQL"),
+    ("commit_order: true\n        claim: locked", "use exclusive or lease"),
+])
+def test_what_an_ordered_outbox_cannot_do_is_refused(world, options, reason):
+    configure(world, options="\n        " + options)
+    result = world.run("config", "check")
+    assert result.returncode != 0
+    assert reason in result.stdout + result.stderr
+
+
+@pytest.mark.parametrize("options", ["partition_header: X-Partition-Key",
+                                     "commit_order: true"])
+def test_a_plain_outbox_knows_no_order(world, options):
+    configure(world, "doctrine", options="\n        " + options)
+    result = world.run("config", "check")
+    assert result.returncode != 0
+    assert "ordered-doctrine://" in result.stdout + result.stderr
+
+
 def relayed(world):
     world.check("relay", "outbox", "--stop-when-empty")
     return bodies(world)

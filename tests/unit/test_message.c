@@ -334,7 +334,8 @@ test_a_class_becomes_its_semantic_name_on_the_wire(void **state)
         assert_string_equal(envelope.message.name, cases[i].want_name);
         assert_string_equal(envelope.class_name, "App\\Event\\OrderPlaced");
         assert_int_equal(
-            skr_envelope_to_wire(&arena, ID_STAMP, &envelope, NULL), SKR_OK);
+            skr_envelope_to_wire(&arena, ID_STAMP, NULL, &envelope, NULL),
+            SKR_OK);
         assert_string_equal(wire_header(&envelope, "type"), cases[i].want_name);
         const char *class_name = wire_header(&envelope, "X-Message-Class");
         if (strchr(cases[i].want_name, '\\') == NULL)
@@ -363,8 +364,8 @@ test_stamps_of_the_sender_stay_home(void **state)
         NULL);
     assert_string_equal(envelope.message.partition_key, "k1");
     assert_int_equal(envelope.retry_count, 2);
-    assert_int_equal(skr_envelope_to_wire(&arena, ID_STAMP, &envelope, NULL),
-                     SKR_OK);
+    assert_int_equal(
+        skr_envelope_to_wire(&arena, ID_STAMP, NULL, &envelope, NULL), SKR_OK);
     // type, the id stamp that was lacking, X-Message-Id, the tenant, the trace
     assert_int_equal(envelope.message.header_count, 5);
     assert_string_equal(wire_header(&envelope, "traceparent"), "00-ab");
@@ -373,6 +374,30 @@ test_stamps_of_the_sender_stay_home(void **state)
     assert_string_equal(wire_header(&envelope, ID_STAMP),
                         "[{\"messageId\":\"" ID "\"}]");
     assert_string_equal(envelope.message.content_type, "application/json");
+    assert_int_equal(
+        skr_envelope_to_wire(&arena, ID_STAMP, "X-Key", &envelope, NULL),
+        SKR_OK);
+    assert_int_equal(envelope.message.header_count, 6);
+    assert_string_equal(wire_header(&envelope, "X-Key"), "k1");
+}
+
+static void
+test_headers_that_have_a_meaning_are_known(void **state)
+{
+    (void)state;
+    static const char *const taken[] = {
+        "",
+        "type",
+        "Content-Type",
+        "X-Message-Id",
+        "X-Message-Class",
+        "X-Message-Stamp-A\\B",
+        "X-Skirnir-Exchange",
+        "\xff",
+    };
+    for (size_t i = 0; i < SKR_COUNT_OF(taken); i++)
+        assert_false(skr_envelope_is_free_header(taken[i]));
+    assert_true(skr_envelope_is_free_header("X-Partition-Key"));
 }
 
 static void
@@ -385,8 +410,8 @@ test_an_id_header_that_came_passes_unchanged(void **state)
                       "MessageIdStamp\":\"[{\\\"messageId\\\":"
                       "\\\"01ARZ3NDEKTSV4RRFFQ69G5FAV\\\"}]\"}",
                       NULL);
-    assert_int_equal(skr_envelope_to_wire(&arena, ID_STAMP, &envelope, NULL),
-                     SKR_OK);
+    assert_int_equal(
+        skr_envelope_to_wire(&arena, ID_STAMP, NULL, &envelope, NULL), SKR_OK);
     assert_non_null(strstr(
         wire_header(&envelope, "X-Message-Stamp-My\\MessageIdStamp"), ulid));
     assert_null(wire_header(&envelope, ID_STAMP));
@@ -404,8 +429,8 @@ test_an_id_of_zeros_is_none(void **state)
                       NULL);
     assert_false(envelope.has_id);
     assert_int_equal(skr_id_parse(ID, &envelope.message.id, NULL), SKR_OK);
-    assert_int_equal(skr_envelope_to_wire(&arena, ID_STAMP, &envelope, NULL),
-                     SKR_OK);
+    assert_int_equal(
+        skr_envelope_to_wire(&arena, ID_STAMP, NULL, &envelope, NULL), SKR_OK);
     assert_int_equal(envelope.message.header_count, 3);
     assert_string_equal(wire_header(&envelope, "X-Message-Id"), ID);
 }
@@ -719,6 +744,7 @@ main(void)
         cmocka_unit_test_teardown(
             test_a_class_becomes_its_semantic_name_on_the_wire, reset),
         cmocka_unit_test_teardown(test_stamps_of_the_sender_stay_home, reset),
+        cmocka_unit_test(test_headers_that_have_a_meaning_are_known),
         cmocka_unit_test_teardown(test_an_id_header_that_came_passes_unchanged,
                                   reset),
         cmocka_unit_test_teardown(test_an_id_of_zeros_is_none, reset),

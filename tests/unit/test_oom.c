@@ -155,7 +155,8 @@ read_envelope(struct skr_error *error)
         code = skr_envelope_id_header(&arena, NULL, &id_header, error);
     }
     if (code == SKR_OK)
-        code = skr_envelope_to_wire(&arena, id_header, &envelope, error);
+        code =
+            skr_envelope_to_wire(&arena, id_header, "X-Key", &envelope, error);
     skr_arena_fini(&arena);
     return code;
 }

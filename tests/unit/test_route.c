@@ -70,7 +70,7 @@ envelope_of(const char *json)
     assert_int_equal(
         skr_envelope_read(&arena, &headers, NULL, NULL, &envelope, NULL),
         SKR_OK);
-    assert_int_equal(skr_envelope_to_wire(&arena, NULL, &envelope, NULL),
+    assert_int_equal(skr_envelope_to_wire(&arena, NULL, NULL, &envelope, NULL),
                      SKR_OK);
     return envelope;
 }

@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "base/url.h"
 #include "db/zone.h"
+#include "message/envelope.h"
 #include "table/messenger/messenger.h"
 
 #include <stdlib.h>
@@ -344,6 +345,56 @@ check_on_success(struct skr_config_reader *reader,
         skr_config_mistake(reader, &place, "%s", error.text);
 }
 
+static void
+check_partition_header(struct skr_config_reader *reader,
+                       const struct skr_config_transport *transport)
+{
+    const char *header = transport->partition_header;
+    struct skr_config_place place =
+        place_in(reader, transport, "partition_header");
+    char excerpt[SKR_CONFIG_EXCERPT_SIZE];
+    if (header == NULL)
+        return;
+    if (!transport->is_ordered)
+        skr_config_mistake(reader, &place,
+                           "only messages of an ordered-doctrine:// transport "
+                           "have a partition key");
+    else if (!skr_envelope_is_free_header(header))
+        skr_config_mistake(reader, &place,
+                           "'%s' has a meaning of its own; choose another "
+                           "header, such as X-Partition-Key",
+                           skr_config_excerpt(header, excerpt));
+}
+
+static void
+check_commit_order(struct skr_config_reader *reader,
+                   const struct skr_config_transport *transport)
+{
+    struct skr_url url;
+    struct skr_error error;
+    struct skr_config_place place = place_in(reader, transport, "commit_order");
+    if (!transport->commit_order)
+        return;
+    if (!transport->is_ordered) {
+        skr_config_mistake(reader, &place,
+                           "only an ordered-doctrine:// transport keeps the "
+                           "order of commits");
+        return;
+    }
+    if (transport->claim != NULL && strcmp(transport->claim, "locked") == 0)
+        skr_config_mistake(reader, &place,
+                           "the transactions of `claim: locked` would hold "
+                           "back the queue themselves; use exclusive or lease");
+    if (transport->database == NULL ||
+        skr_url_parse(transport->database->url, &url, &error) != SKR_OK)
+        return;
+    const struct skr_db_ops *ops = skr_driver_find_database(url.scheme);
+    if (ops != NULL &&
+        skr_messenger_know_commits(ops->tx->dialect, &error) != SKR_OK)
+        skr_config_mistake(reader, &place, "%s", error.text);
+    skr_url_fini(&url);
+}
+
 void
 skr_config_check(struct skr_config_reader *reader)
 {
@@ -363,6 +414,8 @@ skr_config_check(struct skr_config_reader *reader)
         check_on_success(reader, transport);
         resolve_database(reader, transport);
         check_time_zone(reader, transport);
+        check_commit_order(reader, transport);
+        check_partition_header(reader, transport);
         struct skr_config_place place = place_in(reader, transport, "dsn");
         skr_config_check_broker(reader, &place, transport);
     }

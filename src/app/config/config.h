@@ -56,9 +56,11 @@ struct skr_config_transport {
     const char *unroutable;  // "fail", "drop" or "wait"
     uint32_t failure_limit;
     uint32_t batch;
-    const char *on_success;  // "delete" or "keep"
-    const char *on_failure;  // "block" or "skip"; of ordered outboxes
-    const char *missing_id;  // "fail", "handle" or "derive"
+    const char *on_success;        // "delete" or "keep"
+    const char *on_failure;        // "block" or "skip"; of ordered outboxes
+    bool commit_order;             // of ordered outboxes, as the next
+    const char *partition_header;  // NULL: none
+    const char *missing_id;        // "fail", "handle" or "derive"
 };
 
 // After a mistake an item is NULL.

@@ -163,6 +163,16 @@ static const struct skr_config_key keys[] = {
         "somebody runs `skirnir partition`; `skip` moves it to the failed "
         "table, and the partition goes on without it.",
         DEFAULT("block"), IN_TRANSPORT(on_failure), .choices = "block or skip"),
+    KEY("transports.*.partition_header", TEXT,
+        "The header in which messages of an ordered outbox carry their "
+        "partition key to the broker. Without it the key stays in the table.",
+        IN_TRANSPORT(partition_header), .null = SKR_NULL_ABSENT),
+    KEY("transports.*.commit_order", BOOLEAN,
+        "Whether messages of an ordered outbox also wait for transactions that "
+        "began to write before theirs and are still open, which may come "
+        "before them. PostgreSQL only, and not with `claim: locked`; `skirnir "
+        "setup` adds the column `transaction_id`.",
+        DEFAULT("false"), IN_TRANSPORT(commit_order)),
     KEY("transports.*.batch", NUMBER,
         "Messages that a consumer handles in one transaction, at most.",
         DEFAULT("100"), IN_TRANSPORT(batch), RANGE(1, 10000)),

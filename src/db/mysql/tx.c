@@ -83,6 +83,9 @@ static const struct skr_word words[] = {
      "SELECT partition_key, MIN(id) FROM {table} WHERE queue_name >= ? "
      "AND partition_key > ? AND queue_name <= ? "
      "GROUP BY queue_name, partition_key LIMIT ?"},
+    {"writer_number", ""},
+    {"is_decided", ""},
+    {"oldest_writer", ""},
     {"union_open", "("},
     {"union_close", ")"},
     {"insert_once", ""},

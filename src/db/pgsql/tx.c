@@ -17,6 +17,9 @@
     "((" time " AT TIME ZONE {zone_text}) - " \
     "(" time " AT TIME ZONE 'UTC'))"
 
+// By the number that transactions have in the server's lists.
+#define OLDEST_WRITER "CAST(pg_snapshot_xmin(pg_current_snapshot()) AS xid)"
+
 static const struct skr_word words[] = {
     {"horizon", "SELECT CAST(CAST(pg_snapshot_xmin(s) AS TEXT) AS BIGINT), "
                 "CAST(CAST(pg_snapshot_xmax(s) AS TEXT) AS BIGINT) "
@@ -93,6 +96,18 @@ static const struct skr_word words[] = {
      "AND partition_key > heads.partition_key "
      "ORDER BY partition_key, id LIMIT 1) AS next) "
      "SELECT partition_key, id FROM heads LIMIT ?"},
+    {"writer_number", "xid8 NOT NULL DEFAULT pg_current_xact_id()"},
+    // Asked once a statement.
+    {"is_decided",
+     "(partition_key = '' OR transaction_id < "
+     "(SELECT pg_snapshot_xmin(pg_current_snapshot())) OR transaction_id >= "
+     "(SELECT pg_snapshot_xmax(pg_current_snapshot())))"},
+    {"oldest_writer",
+     "SELECT CAST(pid AS BIGINT), CAST(EXTRACT(EPOCH FROM "
+     "statement_timestamp() - xact_start) AS BIGINT), application_name "
+     "FROM pg_stat_activity WHERE backend_xid = " OLDEST_WRITER " UNION ALL "
+     "SELECT 0, CAST(EXTRACT(EPOCH FROM statement_timestamp() - prepared) AS "
+     "BIGINT), gid FROM pg_prepared_xacts WHERE transaction = " OLDEST_WRITER},
     {"union_open", "("},
     {"union_close", ")"},
     {"insert_once", "ON CONFLICT (message_id) DO NOTHING"},

@@ -55,6 +55,9 @@ static const struct skr_word words[] = {
     {"partition_heads",
      "SELECT partition_key, MIN(id) FROM {table} WHERE queue_name = ? "
      "AND partition_key > ? AND queue_name = ? GROUP BY partition_key LIMIT ?"},
+    {"writer_number", ""},
+    {"is_decided", ""},
+    {"oldest_writer", ""},
     {"union_open", "SELECT * FROM ("},
     {"union_close", ")"},
     {"insert_once", "ON CONFLICT (message_id) DO NOTHING"},

@@ -302,6 +302,10 @@ take_beyond(const struct skr_value *columns, size_t count, void *user,
     enum skr_code code = SKR_OK;
     scan->seen++;
     note_size(scan, columns);
+    if ((columns[SKR_COLUMN_MARKS].integer & SKR_MARK_UNDECIDED) != 0) {
+        scan->undecided_row = row;
+        return SKR_STOPPED;
+    }
     if (!skr_messenger_is_in_hand(scan->read, row))
         code = take(scan, columns, error);
     if (code == SKR_OK)

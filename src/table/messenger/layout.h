@@ -45,17 +45,20 @@ struct skr_messenger {
     const char *failed_aside;  // for all others
     bool failed_readable;
     bool is_ordered;         // by partition_key
+    bool by_commits;         // rows wait for transactions before their own
     const char *owner;       // of its share of the queue; NULL: not divided
     const char *lease_name;  // of the queue among leases
     struct skr_zone zone;    // that of its times
     const char *failed_now;  // the clock as the failed table has it
     const char *id_header;
-    const char *sent_queue;  // where confirmed rows stay; NULL: they go
+    const char *partition_header;  // NULL: keys stay here
+    const char *sent_queue;        // where confirmed rows stay; NULL: they go
     uint32_t redeliver_timeout_s;
     uint32_t sweep_ms;
 
     struct {
         const char *check, *check_failed, *check_ordered;
+        const char *check_commits, *oldest_writer;
         const char *find_namespace;
         const char *count_php, *newest;
         const char *now;
@@ -103,6 +106,7 @@ SKR_MUST_CHECK bool skr_messenger_fill_settle(struct skr_messenger *messenger);
 SKR_MUST_CHECK bool skr_messenger_fill_claim(struct skr_messenger *messenger);
 SKR_MUST_CHECK bool skr_messenger_fill_lease(struct skr_messenger *messenger);
 SKR_MUST_CHECK bool skr_messenger_fill_ordered(struct skr_messenger *messenger);
+SKR_MUST_CHECK bool skr_messenger_fill_commits(struct skr_messenger *messenger);
 SKR_MUST_CHECK bool skr_messenger_fill_runs(struct skr_messenger *messenger);
 SKR_MUST_CHECK bool skr_messenger_fill_shares(struct skr_messenger *messenger);
 SKR_MUST_CHECK bool
@@ -188,14 +192,15 @@ enum {
     SKR_COLUMN_HEADERS,
     SKR_COLUMN_CREATED_AT,
     SKR_COLUMN_CREATED_AT_UTC,  // NULL: the same
-    SKR_COLUMN_MARKS,           // SKR_MARK_CLAIMED, SKR_MARK_WAITED
+    SKR_COLUMN_MARKS,           // SKR_MARK_CLAIMED and kin
     SKR_COLUMN_IS_FREE,    // of rows that were locked, and in ordered queues:
                            // free, and due
     SKR_COLUMN_PARTITION,  // in ordered queues
     SKR_COLUMN_COUNT,
 };
-// delivered_at is set; available_at was not its time of creation.
-enum { SKR_MARK_CLAIMED = 1, SKR_MARK_WAITED = 2 };
+// delivered_at is set; available_at was not its time of creation; transactions
+// before its own are open, where that counts (commits.c).
+enum { SKR_MARK_CLAIMED = 1, SKR_MARK_WAITED = 2, SKR_MARK_UNDECIDED = 4 };
 #define SKR_MESSENGER_MARKS                               \
     "CASE WHEN delivered_at IS NULL THEN 0 ELSE 1 END + " \
     "CASE WHEN available_at > created_at THEN 2 ELSE 0 END"
@@ -271,6 +276,10 @@ SKR_MUST_CHECK enum skr_code
 skr_messenger_fence(const struct skr_messenger *messenger, struct skr_tx tx,
                     const struct skr_lease *lease, bool *is_ours,
                     struct skr_error *error);
+// commits.c: whether rows tell of their transactions, where that is needed.
+SKR_MUST_CHECK enum skr_code
+skr_messenger_check_commits(const struct skr_messenger *messenger,
+                            struct skr_db *db, struct skr_error *error);
 // fetch.c
 bool skr_messenger_is_in_hand(const struct skr_read *read, int64_t row);
 bool skr_messenger_is_waiting(const struct skr_read *read, int64_t row);
@@ -287,6 +296,7 @@ skr_table_see_shares_fn skr_messenger_see_shares;
 skr_table_take_share_fn skr_messenger_take_share;
 skr_table_renew_share_fn skr_messenger_renew_share;
 skr_table_give_share_fn skr_messenger_give_share;
+skr_table_find_writer_fn skr_messenger_find_writer;  // commits.c
 skr_table_settle_fn skr_messenger_settle;
 skr_table_release_fn skr_messenger_release;
 skr_table_leased_fn skr_messenger_leased;

@@ -57,9 +57,18 @@ static const struct skr_index ordered_indexes[] = {
 
 static const struct skr_column ordered_columns[] = {
     {.name = "partition_key", .definition = "{key_text} NOT NULL DEFAULT ''"},
+    {.name = "transaction_id", .definition = "{writer_number}"},
 };
 
 static const struct skr_schema ordered_schema = {
+    .columns = COLUMNS,
+    .late_columns = ordered_columns,
+    .late_column_count = 1,
+    .indexes = ordered_indexes,
+    .index_count = SKR_COUNT_OF(ordered_indexes),
+};
+
+static const struct skr_schema commits_schema = {
     .columns = COLUMNS,
     .late_columns = ordered_columns,
     .late_column_count = SKR_COUNT_OF(ordered_columns),
@@ -70,7 +79,9 @@ static const struct skr_schema ordered_schema = {
 static const struct skr_schema *
 schema_of(const struct skr_messenger *messenger)
 {
-    return messenger->is_ordered ? &ordered_schema : &messenger_schema;
+    return messenger->by_commits   ? &commits_schema
+           : messenger->is_ordered ? &ordered_schema
+                                   : &messenger_schema;
 }
 
 static const struct skr_schema meta_schema = {
@@ -230,6 +241,8 @@ messenger_check(const struct skr_table *table, struct skr_db *db,
         check(db, messenger->sql.check, messenger->name, error);
     if (code == SKR_OK)
         code = check_ordered(messenger, db, error);
+    if (code == SKR_OK)
+        code = skr_messenger_check_commits(messenger, db, error);
     if (code == SKR_OK && messenger->failed_table != NULL)
         code = check(db, messenger->sql.check_failed, messenger->failed_table,
                      error);
@@ -310,6 +323,7 @@ static const struct skr_table_ops ordered_ops = {
     .take_share = skr_messenger_take_share,
     .renew_share = skr_messenger_renew_share,
     .give_share = skr_messenger_give_share,
+    .find_writer = skr_messenger_find_writer,
     .settle = skr_messenger_settle,
     .release = skr_messenger_release,
     .leased = skr_messenger_leased,
@@ -337,8 +351,10 @@ check_options(const struct skr_messenger_options *options,
                         "redeliver_timeout is at least %d seconds",
                         LEAST_REDELIVER_S);
     if (options->keeps_sent)
-        return skr_messenger_check_sent(options->queue, error);
-    return SKR_OK;
+        code = skr_messenger_check_sent(options->queue, error);
+    if (code == SKR_OK && options->by_commits)
+        code = skr_messenger_know_commits(options->dialect, error);
+    return code;
 }
 
 static bool
@@ -372,6 +388,7 @@ copy_options(struct skr_messenger *messenger,
         options->transport == NULL ? options->queue : options->transport;
     messenger->names = options->names;
     messenger->is_ordered = options->is_ordered;
+    messenger->by_commits = options->is_ordered && options->by_commits;
     messenger->failed_readable = options->failed_readable;
     messenger->redeliver_timeout_s = options->redeliver_timeout_s > 0
                                          ? options->redeliver_timeout_s
@@ -382,6 +399,10 @@ copy_options(struct skr_messenger *messenger,
         skr_arena_format(&messenger->arena, "%s.skirnir", failed_queue);
     if (options->failed_table != NULL &&
         !copy(messenger, options->failed_table, &messenger->failed_table))
+        return false;
+    if (options->partition_header != NULL &&
+        !copy(messenger, options->partition_header,
+              &messenger->partition_header))
         return false;
     if (options->keeps_sent) {
         messenger->sent_queue =
@@ -443,6 +464,7 @@ fill_all(struct skr_messenger *messenger)
            skr_messenger_fill_claim(messenger) &&
            skr_messenger_fill_lease(messenger) &&
            skr_messenger_fill_ordered(messenger) &&
+           skr_messenger_fill_commits(messenger) &&
            skr_messenger_fill_partition(messenger) &&
            skr_messenger_fill_partitions(messenger) &&
            skr_messenger_fill_runs(messenger) &&

@@ -22,6 +22,11 @@ struct skr_messenger_options {
     // Relays divide the queue among themselves: what is read is of this
     // object's share alone. Ordered queues only.
     bool is_divided;
+    // Ordered queues only: nothing is read before every transaction that began
+    // to write earlier is over. The column transaction_id tells.
+    bool by_commits;
+    // The header by which the partition key reaches the broker; NULL: none.
+    const char *partition_header;
     const char *stamp_namespace;    // as skr_outbox_options
     const struct skr_names *names;  // borrowed; NULL: none
     // In which zone other writers write (db/zone.h), here and in the failed
@@ -62,6 +67,11 @@ skr_messenger_check_names(const char *table, const char *queue,
 // Whether a queue's name leaves room for that of what was sent.
 SKR_MUST_CHECK enum skr_code
 skr_messenger_check_sent(const char *queue, struct skr_error *error);
+
+// SKR_REFUSED, with the reason, where the order of commits cannot be known.
+SKR_MUST_CHECK enum skr_code
+skr_messenger_know_commits(const struct skr_dialect *dialect,
+                           struct skr_error *error);
 
 // For a publisher, who has no table object: rows in order into a table and
 // queue whose names were checked. time_zone as in the options.

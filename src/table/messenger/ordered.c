@@ -13,10 +13,12 @@
 #include <string.h>
 
 // Parameters: redeliver timeout, twice.
-#define COLUMNS                                                        \
-    "id, CASE WHEN " SKR_MESSENGER_READY " THEN body ELSE '' END, "    \
-    "headers, created_at, {created_at_utc}, " SKR_MESSENGER_MARKS ", " \
-    "CASE WHEN " SKR_MESSENGER_READY " THEN 1 ELSE 0 END, partition_key"
+#define READY SKR_MESSENGER_READY "{decided}"
+#define COLUMNS                                                 \
+    "id, CASE WHEN " READY " THEN body ELSE '' END, headers, "  \
+    "created_at, {created_at_utc}, " SKR_MESSENGER_MARKS        \
+    "{undecided_mark}, CASE WHEN " READY " THEN 1 ELSE 0 END, " \
+    "partition_key"
 
 // Parameters: redeliver timeout, twice, queue, cursor, limit.
 #define BEYOND(queue)                                     \

@@ -89,11 +89,15 @@ understand(const struct skr_messenger *messenger, const char *id_namespace,
             derive_id(messenger, id_namespace, item->row, created_at);
         envelope.has_id = true;
     }
+    // What a row is ordered by, a plain INSERT writes nowhere else.
+    if (item->partition_key != NULL && item->partition_key[0] != '\0')
+        envelope.message.partition_key = item->partition_key;
     item->envelope = envelope;
     code = read_body(arena, &item->envelope, reason);
     if (code != SKR_OK || !envelope.has_id)
         return code;
-    return skr_envelope_to_wire(arena, messenger->id_header, &item->envelope,
+    return skr_envelope_to_wire(arena, messenger->id_header,
+                                messenger->partition_header, &item->envelope,
                                 reason);
 }
 

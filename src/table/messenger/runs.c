@@ -335,6 +335,12 @@ skr_messenger_hold_runs(const struct skr_table *table, struct skr_db *db,
         return skr_fail(error, SKR_REFUSED, SKR_GIVE_UP,
                         "this database cannot lock single rows; use "
                         "`claim: exclusive`");
+    // It would wait for its own transactions.
+    if (claiming.messenger->by_commits)
+        return skr_fail(error, SKR_REFUSED, SKR_GIVE_UP,
+                        "row locks are transactions that hold back "
+                        "commit_order themselves; use `claim: exclusive` or "
+                        "`claim: lease`");
     struct skr_tries tries = {.started_ms = skr_clock_ms()};
     struct skr_error failure = {0};
     enum skr_code code =

@@ -85,12 +85,14 @@ static const char lock_ids_sql[] =
 // And one for rows that committed late is worth a statement so often.
 // What others have is looked at again so often, and less often the longer that
 // takes: a look is followed by a pause so many times as long.
+// And a few rows tell whether one is still undecided.
 enum {
     LOOK_AGAIN_MS = 1000,
     LATE_LOOK_MS = 5,
     HELD_LOOK_MS = 500,
     HELD_PAUSE = 20,
     LONGEST_HELD_PAUSE_MS = 60000,
+    FEW_ROWS = 8,
 };
 
 bool
@@ -385,9 +387,13 @@ read_some_beyond(struct skr_scan *scan, size_t limit, struct skr_error *error)
 static enum skr_code
 read_beyond(struct skr_scan *scan, struct skr_error *error)
 {
+    bool was_undecided = scan->position.undecided_row != 0;
     size_t limit;
     do {
         limit = scan->max_rows - scan->batch->count;
+        if (was_undecided && limit > FEW_ROWS)
+            limit = FEW_ROWS;
+        was_undecided = false;
         scan->is_full = limit == 0;
         // Ids are small; a claim asks for what there is room for when it locks.
         if (scan->kind != SKR_SCAN_CLAIM)
@@ -395,12 +401,13 @@ read_beyond(struct skr_scan *scan, struct skr_error *error)
         if (limit == 0)
             return SKR_OK;
         enum skr_code code = read_some_beyond(scan, limit, error);
-        if (code == SKR_STOPPED && scan->is_full)
-            return SKR_OK;
+        if (code == SKR_STOPPED && (scan->is_full || scan->undecided_row != 0))
+            break;
         if (code != SKR_OK)
             return code;
         // As many as were asked for, some of them in hand: there may be more.
     } while (scan->seen == limit);
+    skr_scan_note_undecided(scan);
     return SKR_OK;
 }
 
@@ -411,7 +418,7 @@ skip_rest(struct skr_scan *scan, struct skr_error *error)
     int64_t last = 0;
     enum skr_code code = skr_messenger_ask_rest(
         scan->messenger, scan->tx, scan->now_ms, position, &last, error);
-    if (code == SKR_OK && last > position->cursor)
+    if (code == SKR_OK && last > position->cursor && scan->undecided_row == 0)
         position->cursor = last;
     scan->is_at_end = code == SKR_OK;
     return code;

@@ -18,8 +18,9 @@ struct skr_scan {
     size_t max_rows;
     int64_t now_ms;
     bool is_full;
-    bool swept_some;  // a sweep has found rows behind the cursor
-    bool is_at_end;   // nothing lies beyond the cursor
+    bool swept_some;        // a sweep has found rows behind the cursor
+    bool is_at_end;         // nothing lies beyond the cursor
+    int64_t undecided_row;  // the cursor stays in front of it; 0: none
 
     // Of the statement under way.
     size_t seen;
@@ -59,11 +60,15 @@ SKR_MUST_CHECK enum skr_code
 skr_scan_fetch_only(struct skr_scan *scan, struct skr_error *error);
 
 // Runs a statement that gives whole rows beyond the cursor, and takes those
-// that are not in hand. SKR_STOPPED: the batch is full.
+// that are not in hand. SKR_STOPPED: the batch is full, or a row is undecided.
 SKR_MUST_CHECK enum skr_code
 skr_scan_run_whole(struct skr_scan *scan, const char *sql,
                    const struct skr_value *values, size_t count,
                    struct skr_error *error);
+
+// commits.c: keeps in the position what stopped the reader, and when to look
+// again; or that nothing did.
+void skr_scan_note_undecided(struct skr_scan *scan);
 
 // Others have the row: it may come back.
 void skr_scan_pass_over(struct skr_scan *scan, int64_t row);

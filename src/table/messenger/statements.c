@@ -12,12 +12,13 @@
 enum { MOST_TRIES = 5, LONGEST_TRYING_MS = 1000 };
 
 _Static_assert(SKR_SLOTS == 60, "statements know it as {slot_count}");
+_Static_assert(SKR_MARK_UNDECIDED == 4, "statements know it too");
 
 static const char *
 fill(struct skr_messenger *messenger, const char *sql_template, const char *ids,
      const char *id_rows)
 {
-    enum { OWN_WORDS = 9 };
+    enum { OWN_WORDS = 11 };
     struct skr_word words[OWN_WORDS + SKR_ZONE_WORDS] = {
         {"table", messenger->name},
         {"queue_hex", messenger->queue_hex},
@@ -29,6 +30,10 @@ fill(struct skr_messenger *messenger, const char *sql_template, const char *ids,
         {"owner", messenger->owner == NULL ? "" : messenger->owner},
         {"slot_count", "60"},
         {"ours", messenger->owner == NULL ? "" : " AND {is_in_share}"},
+        {"decided", messenger->by_commits ? " AND {is_decided}" : ""},
+        {"undecided_mark", messenger->by_commits
+                               ? " + CASE WHEN {is_decided} THEN 0 ELSE 4 END"
+                               : ""},
     };
     size_t count =
         OWN_WORDS + skr_zone_words(&messenger->zone, words + OWN_WORDS);
