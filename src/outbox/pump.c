@@ -308,17 +308,42 @@ try_gates(struct skr_pump *pump, struct skr_error *error)
         pump->position.next_sweep_ms = skr_clock_ms();
         pump->spare_until_ms = 0;
         pump->may_have_more = true;
+        pump->reads_anew = pump->options->table->ops->keeps_keys;
     }
     return code;
+}
+
+bool
+skr_pump_is_quiet(struct skr_pump *pump)
+{
+    return skr_senders_pending(&pump->senders) == 0 &&
+           skr_settler_find_open(pump->settler) == NULL &&
+           skr_settler_wait(pump->settler, 0);
+}
+
+// A row that was refused holds back those of its key once that is written, and
+// what waited at a gate may be in hand: until then others would pass.
+static enum skr_code
+begin_anew(struct skr_pump *pump, struct skr_error *error)
+{
+    const struct skr_table *table = pump->options->table;
+    pump->may_have_more = true;
+    if (!skr_pump_is_quiet(pump))
+        return SKR_OK;
+    pump->reads_anew = false;
+    skr_waiting_clear(&pump->waiting);
+    return table->ops->start(table, pump->db, &pump->position, error);
 }
 
 static enum skr_code
 read_all(struct skr_pump *pump, bool *moved, bool *moved_heads,
          struct skr_error *error)
 {
-    enum skr_code code = try_gates(pump, error);
-    if (code == SKR_OK)
-        code = read_heads(pump, moved_heads, error);
+    enum skr_code code =
+        pump->reads_anew ? begin_anew(pump, error) : try_gates(pump, error);
+    if (code != SKR_OK || pump->reads_anew)
+        return code;
+    code = read_heads(pump, moved_heads, error);
     if (code == SKR_OK && pump->may_have_more)
         code = read_and_submit(pump, moved, error);
     return code;
@@ -484,6 +509,7 @@ enum skr_code
 skr_pump_run(struct skr_pump *pump, struct skr_error *error)
 {
     pump->settles_first = true;
+    pump->reads_anew = false;
     pump->may_have_more = true;
     pump->lost = (struct skr_error){.code = SKR_OK};
     skr_gates_begin(&pump->gates);

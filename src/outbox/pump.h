@@ -37,6 +37,7 @@ struct skr_pump {
     // Why the broker did not say what became of a message; code SKR_OK: it did.
     struct skr_error lost;
     bool settles_first;  // reads nothing before the settler has caught up
+    bool reads_anew;     // from the start, once nothing is under way
     size_t open_rows;    // in slots that are the pump's
     uint64_t finished;   // rows that came to an outcome
     struct skr_trouble trouble;  // of this and earlier sessions
@@ -54,6 +55,9 @@ struct skr_pump {
 
 // Whether whoever runs the relay says that it is over.
 bool skr_pump_is_over(const struct skr_pump *pump);
+// Whether nothing is under way: every row that was read is settled, or
+// forgotten.
+bool skr_pump_is_quiet(struct skr_pump *pump);
 // After a run that ended since nothing more could be sent: whether messages
 // wait for a closed route.
 bool skr_pump_leaves_some(const struct skr_pump *pump);

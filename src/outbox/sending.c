@@ -201,6 +201,7 @@ judge(struct skr_pump *pump, const struct skr_outcome *outcome,
     case SKR_UNCERTAIN:
         judge_uncertain(pump, item, passage, &outcome->reason);
         break;
+    case SKR_HELD_BACK: item->state = SKR_READ; break;
     }
 }
 
@@ -317,13 +318,28 @@ skr_pump_submit(struct skr_pump *pump, struct skr_slot *slot,
     return code;
 }
 
+// Whether whoever reads on would pass this row, or not come back to it soon. In
+// an ordered queue its partition waits with it.
+static bool
+is_left_behind(const struct skr_pump *pump, const struct skr_batch_item *item,
+               enum skr_fate fate)
+{
+    if (skr_pump_is_ordered(pump))
+        return false;
+    return fate == SKR_HELD_BACK || (item->state == SKR_RETRY_LATER &&
+                                     pump->options->table->ops->keeps_keys);
+}
+
 static enum skr_code
 apply(struct skr_pump *pump, const struct skr_outcome *outcome,
       struct skr_error *error)
 {
     size_t index;
     struct skr_slot *slot = skr_pump_find(pump, outcome->ticket, &index);
-    judge(pump, outcome, &slot->batch.items[index], &slot->passages[index]);
+    struct skr_batch_item *item = &slot->batch.items[index];
+    judge(pump, outcome, item, &slot->passages[index]);
+    if (is_left_behind(pump, item, outcome->fate))
+        pump->reads_anew = true;
     enum skr_code code = skr_pump_follow(pump, slot, index, error);
     skr_pump_release(pump, slot);
     return code;

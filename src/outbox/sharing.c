@@ -136,14 +136,6 @@ look(struct skr_pump *pump, struct skr_error *error)
     return SKR_OK;
 }
 
-static bool
-is_quiet(struct skr_pump *pump)
-{
-    return skr_senders_pending(&pump->senders) == 0 &&
-           skr_settler_find_open(pump->settler) == NULL &&
-           skr_settler_wait(pump->settler, 0);
-}
-
 // One step towards what the plan says, unless it is the last; *is_done: the
 // plan says nothing more.
 static enum skr_code
@@ -225,7 +217,7 @@ skr_pump_share(struct skr_pump *pump, struct skr_error *error)
     if (code == SKR_OK && pump->sharing.is_changing) {
         pump->is_draining = true;
         pump->may_have_more = true;
-        if (is_quiet(pump))
+        if (skr_pump_is_quiet(pump))
             code = change(pump, error);
     }
     // Others have all of it.

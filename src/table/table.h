@@ -59,7 +59,7 @@ struct skr_position {
     // Claims alone. Rows that others have are passed, and may come back: those
     // from here to the cursor are looked at again. 0: none were passed.
     int64_t held_from;
-    int64_t next_held_ms;     // by skr_clock_ms()
+    int64_t next_held_ms;     // by skr_clock_ms(); kafka_outbox too
     int64_t next_expired_ms;  // when to look for leases that ran out
 
     // kafka_outbox alone: where what others have ends, and how many those are.
@@ -347,6 +347,9 @@ skr_table_lock_name_fn(const struct skr_table *table, struct skr_db *db,
 
 struct skr_table_ops {
     const char *scheme;  // "doctrine", "ordered-doctrine", "kafka-outbox"
+    // A row that waits holds back later ones of its key, as soon as that is
+    // written and read by start().
+    bool keeps_keys;
 
     skr_table_setup_fn *setup;
     skr_table_complete_fn *complete;  // NULL: there is nothing to add

@@ -79,7 +79,8 @@ code_of(enum skr_fate fate)
     case SKR_CONFIRMED: return SKR_OK;
     case SKR_REFUSED_ONCE:
     case SKR_REFUSED_FOR_GOOD:
-    case SKR_UNROUTABLE: return SKR_REFUSED;
+    case SKR_UNROUTABLE:
+    case SKR_HELD_BACK: return SKR_REFUSED;
     case SKR_UNCERTAIN: return SKR_UNAVAILABLE;
     case SKR_ROUTE_CLOSED: return SKR_MISSING;
     }

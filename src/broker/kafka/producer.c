@@ -19,12 +19,26 @@ broker_of(void *client)
 }
 
 static void
-finish(struct kafka_broker *broker, struct kafka_entry *entry,
-       enum skr_fate fate, rd_kafka_resp_err_t result)
+note_progress(struct kafka_broker *broker)
 {
     broker->producer.progress_ms = skr_clock_ms();
     broker->producer.changes = 0;
+}
+
+static void
+finish(struct kafka_broker *broker, struct kafka_entry *entry,
+       enum skr_fate fate, rd_kafka_resp_err_t result)
+{
+    note_progress(broker);
     skr_kafka_window_finish(&broker->producer.window, entry, fate, result);
+}
+
+static void
+refuse(struct kafka_broker *broker, struct kafka_entry *entry,
+       rd_kafka_resp_err_t result)
+{
+    note_progress(broker);
+    skr_kafka_window_refuse(&broker->producer.window, entry, result);
 }
 
 enum skr_fate
@@ -53,21 +67,22 @@ on_report(rd_kafka_t *handle, const rd_kafka_message_t *report, void *user)
         return;  // it stays open, for the next producer
     switch (skr_kafka_blame(report->err)) {
     case KAFKA_BLAME_MESSAGE:
-        if (producer->is_careful) {
+        if (producer->is_careful)
             finish(broker, entry, SKR_REFUSED_FOR_GOOD, report->err);
-            return;
-        }
-        producer->must_change = producer->finds_blame = true;
-        return;
+        break;
+    case KAFKA_BLAME_BROKER:
+        if (producer->is_careful)
+            refuse(broker, entry, report->err);
+        break;
     case KAFKA_BLAME_TOPIC:
         finish(broker, entry, skr_kafka_topic_fate(broker, report->err),
                report->err);
         return;
-    case KAFKA_BLAME_BROKER:
-        finish(broker, entry, SKR_REFUSED_ONCE, report->err);
-        return;
     case KAFKA_BLAME_PRODUCER: producer->must_change = true; return;
     }
+    // It may be another's fault, and those behind it would pass: it stays open.
+    if (!producer->is_careful)
+        producer->must_change = producer->finds_blame = true;
 }
 
 // By the key for the partition, which may be another than the record's.
@@ -96,7 +111,7 @@ set_promises(rd_kafka_conf_t *properties, bool is_careful,
         {"message.timeout.ms", "0"},
         {"retries", "2147483647"},
         {"max.in.flight.requests.per.connection", is_careful ? "1" : "5"},
-        // One message of a time, one request at a time: nothing can pass.
+        // One message is under way, behind which nothing can pass.
         {"enable.gapless.guarantee", is_careful ? "false" : "true"},
         {"queue.buffering.max.messages", "10000000"},
         // Or records without a key would not be given to our partitioner.

@@ -119,7 +119,7 @@ send_entry(struct kafka_broker *broker, struct kafka_entry *entry,
                                 skr_kafka_topic_fate(broker, result), result);
         return SKR_OK;
     case KAFKA_BLAME_BROKER:
-        skr_kafka_window_finish(window, entry, SKR_REFUSED_ONCE, result);
+        skr_kafka_window_refuse(window, entry, result);
         return SKR_OK;
     case KAFKA_BLAME_PRODUCER:
         broker->producer.must_change = true;
@@ -129,7 +129,8 @@ send_entry(struct kafka_broker *broker, struct kafka_entry *entry,
     abort();
 }
 
-// Suspects go alone: what was submitted after them waits until they are known.
+// Suspects go alone, one when the one before it is known, and what was
+// submitted after them waits until all are.
 static enum skr_code
 send_waiting(struct kafka_broker *broker, struct skr_error *error)
 {
@@ -139,7 +140,8 @@ send_waiting(struct kafka_broker *broker, struct skr_error *error)
     enum skr_code code = SKR_OK;
     while (code == SKR_OK && !is_full &&
            (entry = producer->window.waiting) != NULL &&
-           (!producer->is_careful || entry->is_suspect))
+           (!producer->is_careful ||
+            (entry->is_suspect && entry == producer->window.open.first)))
         code = send_entry(broker, entry, &is_full, error);
     return code;
 }

@@ -50,6 +50,26 @@ copy(char **place, const char *text)
     return start;
 }
 
+// A message without a key is in order with none.
+static bool
+is_in_order(const struct kafka_entry *entry, const struct kafka_entry *other)
+{
+    return entry->partition_key != NULL && other->partition_key != NULL &&
+           strcmp(entry->partition_key, other->partition_key) == 0 &&
+           strcmp(entry->topic, other->topic) == 0;
+}
+
+static const struct kafka_entry *
+find_refused(const struct kafka_window *window, const struct kafka_entry *entry)
+{
+    const struct kafka_entry *other =
+        window->refused == 0 ? NULL : window->finished.first;
+    while (other != NULL &&
+           (other->fate != SKR_REFUSED_ONCE || !is_in_order(other, entry)))
+        other = other->next;
+    return other;
+}
+
 enum skr_code
 skr_kafka_window_add(struct kafka_window *window,
                      const struct skr_message *message, const char *topic,
@@ -68,6 +88,9 @@ skr_kafka_window_add(struct kafka_window *window,
     append(&window->open, entry);
     if (window->waiting == NULL)
         window->waiting = entry;
+    const struct kafka_entry *refused = find_refused(window, entry);
+    if (refused != NULL)
+        skr_kafka_window_finish(window, entry, SKR_HELD_BACK, refused->result);
     return SKR_OK;
 }
 
@@ -84,12 +107,28 @@ skr_kafka_window_finish(struct kafka_window *window, struct kafka_entry *entry,
     append(&window->finished, entry);
 }
 
+void
+skr_kafka_window_refuse(struct kafka_window *window, struct kafka_entry *entry,
+                        rd_kafka_resp_err_t result)
+{
+    skr_kafka_window_finish(window, entry, SKR_REFUSED_ONCE, result);
+    window->refused++;
+    for (struct kafka_entry *next, *behind = window->waiting; behind != NULL;
+         behind = next) {
+        next = behind->next;
+        if (is_in_order(entry, behind))
+            skr_kafka_window_finish(window, behind, SKR_HELD_BACK, result);
+    }
+}
+
 struct kafka_entry *
 skr_kafka_window_take(struct kafka_window *window)
 {
     struct kafka_entry *entry = window->finished.first;
-    if (entry != NULL)
-        detach(&window->finished, entry);
+    if (entry == NULL)
+        return NULL;
+    detach(&window->finished, entry);
+    window->refused -= entry->fate == SKR_REFUSED_ONCE;
     return entry;
 }
 

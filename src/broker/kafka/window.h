@@ -31,9 +31,11 @@ struct kafka_window {
     struct kafka_list open, finished;
     struct kafka_entry *waiting;  // the first that librdkafka does not have
     size_t suspects;              // among those that are open
+    size_t refused;               // for now, among those that are finished
 };
 
-// Copies the texts. topic is that of a route or a default.
+// Copies the texts. topic is that of a route or a default. Held back at once
+// behind one that was refused and has not been taken yet.
 SKR_MUST_CHECK enum skr_code
 skr_kafka_window_add(struct kafka_window *window,
                      const struct skr_message *message, const char *topic,
@@ -42,6 +44,11 @@ skr_kafka_window_add(struct kafka_window *window,
 void
 skr_kafka_window_finish(struct kafka_window *window, struct kafka_entry *entry,
                         enum skr_fate fate, rd_kafka_resp_err_t result);
+// For now. Those of its key that librdkafka does not have are held back with
+// it.
+void
+skr_kafka_window_refuse(struct kafka_window *window, struct kafka_entry *entry,
+                        rd_kafka_resp_err_t result);
 // The oldest that is finished, for the caller to free; NULL: none.
 struct kafka_entry *skr_kafka_window_take(struct kafka_window *window);
 // What is open has to be sent from the start; each one is suspected, or none.

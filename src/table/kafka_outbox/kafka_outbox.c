@@ -235,6 +235,7 @@ outbox_free(struct skr_table *table)
 
 static const struct skr_table_ops outbox_ops = {
     .scheme = "kafka-outbox",
+    .keeps_keys = true,
     .setup = outbox_setup,
     .complete = outbox_complete,
     .check = outbox_check,

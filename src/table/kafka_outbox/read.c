@@ -13,7 +13,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { SWEEP_MS = 10000, SWEEP_PAUSE = 20 };
+enum {
+    SWEEP_MS = 10000,
+    SWEEP_PAUSE = 20,
+    LOOK_AGAIN_MS = 1000,  // whether what is claimed still is
+};
 
 // Parameters: cursor, lease, limit.
 static const char beyond_sql[] =
@@ -288,6 +292,11 @@ look_for_one(struct reading *reading, struct skr_error *error)
         skr_bind_integer(*reading->read->only),
         skr_bind_integer(reading->outbox->lease_s),
     };
+    enum skr_code code =
+        skr_kafka_outbox_read_held(reading->outbox, reading->tx,
+                                   &reading->position, &reading->held, error);
+    if (code != SKR_OK)
+        return code;
     return run(reading, reading->outbox->sql.only, values, SKR_COUNT_OF(values),
                take_row, error);
 }
@@ -318,6 +327,7 @@ fill_batch(struct reading *reading, struct skr_error *error)
         begin_anew(position);
     if (reading->outbox->sql.horizon[0] == '\0')
         position->low_water = position->cursor;
+    position->next_held_ms = reading->now_ms + LOOK_AGAIN_MS;
     position->has_more = reading->is_full;
     return SKR_OK;
 }

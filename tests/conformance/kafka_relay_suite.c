@@ -1,0 +1,227 @@
+// SPDX-License-Identifier: MIT
+// Rows of kafka_outbox on their way to a cluster that librdkafka plays: it
+// refuses records when it is told to, as a real one hardly ever does.
+
+#include "conformance/databases.h"
+#include "conformance/kafka_world.h"
+#include "outbox/relay.h"
+#include "table/kafka_outbox/kafka_outbox.h"
+
+#include <librdkafka/rdkafka_mock.h>
+#include <pthread.h>
+
+enum {
+    KEYS = 10,
+    ROUND = 300,  // rows in a transaction
+    PRODUCE = 0,  // the number of that request
+};
+
+struct fixture {
+    struct skr_test_database database;
+    struct skr_db *db;
+    struct skr_table *table;
+    struct world *kafka;  // its brokers, and what it holds
+    rd_kafka_mock_cluster_t *cluster;
+    struct skr_sender_options sender;
+    struct skr_relay *relay;
+    pthread_t thread;
+    enum skr_code ended_with;
+    int rows;  // inserted
+};
+
+static int
+set_up(void **state)
+{
+    struct fixture *fixture = calloc(1, sizeof(*fixture));
+    struct world *kafka = calloc(1, sizeof(*kafka));
+    skr_test_database_make(&fixture->database);
+    fixture->db = skr_test_connect(&fixture->database);
+    assert_int_equal(skr_kafka_outbox_new(
+                         &(struct skr_kafka_outbox_options){
+                             .dialect = skr_db_dialect(fixture->db),
+                         },
+                         &fixture->table, NULL),
+                     SKR_OK);
+    assert_int_equal(skr_table_create(fixture->table, fixture->db, NULL),
+                     SKR_OK);
+    kafka->raw = new_raw(RD_KAFKA_PRODUCER, "");
+    fixture->cluster = rd_kafka_mock_cluster_new(kafka->raw, 1);
+    assert_non_null(fixture->cluster);
+    assert_int_equal(
+        rd_kafka_mock_topic_create(fixture->cluster, "orders", PARTITIONS, 1),
+        0);
+    snprintf(kafka->brokers, sizeof(kafka->brokers), "%s",
+             rd_kafka_mock_cluster_bootstraps(fixture->cluster));
+    snprintf(kafka->url, sizeof(kafka->url), "kafka://%s", kafka->brokers);
+    fixture->kafka = kafka;
+    *state = fixture;
+    return 0;
+}
+
+static int
+tear_down(void **state)
+{
+    struct fixture *fixture = *state;
+    forget_records(fixture->kafka);
+    rd_kafka_mock_cluster_destroy(fixture->cluster);
+    rd_kafka_destroy(fixture->kafka->raw);
+    free(fixture->kafka);
+    skr_table_free(fixture->table);
+    skr_db_close(fixture->db);
+    skr_test_database_remove(&fixture->database);
+    free(fixture);
+    return 0;
+}
+
+static void *
+run(void *user)
+{
+    struct fixture *fixture = user;
+    struct skr_error error = {0};
+    fixture->ended_with = skr_relay_run(fixture->relay, &error);
+    return NULL;
+}
+
+static void
+start_relay(struct fixture *fixture)
+{
+    fixture->sender = (struct skr_sender_options){
+        .name = "kafka",
+        .broker = &skr_kafka_broker,
+        .options = {.url = fixture->kafka->url, .log = {.write = ignore_log}},
+    };
+    const struct skr_relay_options options = {
+        .name = "outbox",
+        .database = fixture->database.ops,
+        .database_url = fixture->database.url,
+        .table = fixture->table,
+        .senders = &fixture->sender,
+        .sender_count = 1,
+        .retry = {.max_retries = 100, .delay_ms = 1000, .multiplier = 1},
+        .in_flight = 100,
+        .log = {.write = ignore_log},
+    };
+    assert_int_equal(skr_relay_new(&options, &fixture->relay, NULL), SKR_OK);
+    pthread_create(&fixture->thread, NULL, run, fixture);
+}
+
+// How many rows were refused, and tried again.
+static uint64_t
+stop_relay(struct fixture *fixture)
+{
+    skr_relay_stop(fixture->relay);
+    pthread_join(fixture->thread, NULL);
+    assert_int_equal(fixture->ended_with, SKR_STOPPED);
+    uint64_t retried = skr_relay_counts(fixture->relay).retried;
+    skr_relay_free(fixture->relay);
+    return retried;
+}
+
+// Numbers that go on, by keys in turn.
+static void
+insert_round(struct fixture *fixture)
+{
+    assert_int_equal(skr_db_begin(fixture->db, SKR_BEGIN_WRITE, NULL), SKR_OK);
+    for (int i = 0; i < ROUND; i++, fixture->rows++) {
+        char key[16], payload[16];
+        snprintf(key, sizeof(key), "key-%d", fixture->rows % KEYS);
+        snprintf(payload, sizeof(payload), "%d", fixture->rows);
+        const struct skr_value values[] = {skr_bind_text(payload),
+                                           skr_bind_text(key)};
+        skr_test_run_template(fixture->db,
+                              "INSERT INTO kafka_outbox (topic, payload_json, "
+                              "{key}) VALUES ('orders', ?, ?)",
+                              values, SKR_COUNT_OF(values));
+    }
+    assert_int_equal(skr_db_commit(fixture->db, NULL), SKR_OK);
+}
+
+static int64_t
+rows_left(struct fixture *fixture)
+{
+    return skr_test_number(fixture->db, "SELECT COUNT(*) FROM kafka_outbox");
+}
+
+static bool
+is_under_way(void *user)
+{
+    struct fixture *fixture = user;
+    return rows_left(fixture) < fixture->rows;
+}
+
+static bool
+is_empty(void *user)
+{
+    return rows_left(user) == 0;
+}
+
+static bool
+some_wait(void *user)
+{
+    struct fixture *fixture = user;
+    return skr_test_number(fixture->db, "SELECT COUNT(*) FROM kafka_outbox "
+                                        "WHERE batch_id IS NOT NULL") > 0;
+}
+
+// All numbers have arrived, of each key the first occurrences in order.
+static void
+judge(struct fixture *fixture)
+{
+    int next[KEYS];
+    for (int key = 0; key < KEYS; key++)
+        next[key] = key;
+    read_all(fixture->kafka, "orders", PARTITIONS);
+    for (size_t i = 0; i < fixture->kafka->record_count; i++) {
+        const rd_kafka_message_t *record = fixture->kafka->records[i];
+        char text[16];
+        snprintf(text, sizeof(text), "%.*s", (int)record->len,
+                 (const char *)record->payload);
+        int number = atoi(text);
+        if (number > next[number % KEYS])
+            fail_msg("%d came before %d", number, next[number % KEYS]);
+        if (number == next[number % KEYS])
+            next[number % KEYS] += KEYS;
+    }
+    for (int key = 0; key < KEYS; key++)
+        assert_true(next[key] >= fixture->rows);
+}
+
+// Of requests that are under way each may meet one; those that are left are for
+// records that go alone.
+static void
+refuse_some(struct fixture *fixture)
+{
+    rd_kafka_resp_err_t errors[9];
+    for (size_t i = 0; i < SKR_COUNT_OF(errors); i++)
+        errors[i] = RD_KAFKA_RESP_ERR_INVALID_REQUEST;
+    rd_kafka_mock_push_request_errors_array(fixture->cluster, PRODUCE,
+                                            SKR_COUNT_OF(errors), errors);
+}
+
+static void
+test_nothing_of_its_key_passes_a_row_that_waits(void **state)
+{
+    struct fixture *fixture = *state;
+    insert_round(fixture);
+    start_relay(fixture);
+    assert_true(skr_test_eventually(is_under_way, fixture, DEADLINE_MS));
+    for (int i = 0; i < 2; i++) {
+        refuse_some(fixture);
+        insert_round(fixture);
+        assert_true(skr_test_eventually(some_wait, fixture, DEADLINE_MS));
+        insert_round(fixture);
+        assert_true(skr_test_eventually(is_empty, fixture, DEADLINE_MS));
+    }
+    assert_true(stop_relay(fixture) > 0);
+    judge(fixture);
+}
+
+int
+main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(
+            test_nothing_of_its_key_passes_a_row_that_waits, set_up, tear_down),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
