@@ -225,6 +225,74 @@ test_a_batch_may_be_longer_than_a_list(void **state)
 }
 
 static void
+test_k8_k9_an_empty_table_gives_nothing_and_a_missing_one_an_error(void **state)
+{
+    struct fixture *fixture = *state;
+    const struct skr_read read = {.max_rows = 100, .max_bytes = 1 << 20};
+    struct skr_error error = {0};
+    assert_int_equal(read_rows(fixture), 0);
+    skr_test_run(fixture->db, "DROP TABLE kafka_outbox");
+    assert_int_equal(fixture->table->ops->read(fixture->table, fixture->db,
+                                               &fixture->position, &read,
+                                               &fixture->batch, &error),
+                     SKR_MISSING);
+    assert_int_equal(fixture->batch.count, 0);
+}
+
+// One is done, one is tried again, one has failed for good.
+static void
+decide_three(struct fixture *fixture)
+{
+    static const enum skr_state states[] = {SKR_DONE, SKR_RETRY_LATER,
+                                            SKR_HOPELESS};
+    for (size_t i = 0; i < SKR_COUNT_OF(states); i++)
+        insert(fixture, "a", "1");
+    assert_int_equal(read_rows(fixture), SKR_COUNT_OF(states));
+    for (size_t i = 0; i < SKR_COUNT_OF(states); i++)
+        fixture->batch.items[i].state = states[i];
+}
+
+static void
+test_k10_all_outcomes_of_a_batch_are_recorded_together(void **state)
+{
+    struct fixture *fixture = *state;
+    struct skr_error error = {0};
+    decide_three(fixture);
+    if (fixture->table->ops->settle(fixture->table, fixture->db,
+                                    &fixture->batch, &error) != SKR_OK)
+        fail_msg("%s", error.text);
+    assert_int_equal(
+        skr_test_number(fixture->db,
+                        "SELECT COUNT(*) FROM kafka_outbox WHERE push_attempts "
+                        "= 1 AND ((id = 1 AND push_completed_at IS NOT NULL) "
+                        "OR (id = 2 AND push_completed_at IS NULL AND errored "
+                        "= 0) OR (id = 3 AND errored = 1))"),
+        3);
+}
+
+static void
+test_k11_k12_k13_what_cannot_be_recorded_changes_nothing(void **state)
+{
+    struct fixture *fixture = *state;
+    struct skr_error error = {0};
+    decide_three(fixture);
+    // The first outcome is written without it.
+    skr_test_run(fixture->db, "ALTER TABLE kafka_outbox RENAME COLUMN "
+                              "push_started_at TO pushed");
+    assert_int_not_equal(fixture->table->ops->settle(fixture->table,
+                                                     fixture->db,
+                                                     &fixture->batch, &error),
+                         SKR_OK);
+    assert_int_equal(skr_test_number(fixture->db, OPEN), 3);
+    skr_test_run(fixture->db, "ALTER TABLE kafka_outbox RENAME COLUMN pushed "
+                              "TO push_started_at");
+    if (fixture->table->ops->settle(fixture->table, fixture->db,
+                                    &fixture->batch, &error) != SKR_OK)
+        fail_msg("%s", error.text);
+    assert_int_equal(skr_test_number(fixture->db, OPEN), 1);
+}
+
+static void
 test_a_row_that_failed_for_good_says_why_as_far_as_there_is_room(void **state)
 {
     struct fixture *fixture = *state;
@@ -401,6 +469,15 @@ main(void)
                                         set_up_marking, tear_down),
         cmocka_unit_test_setup_teardown(test_a_batch_may_be_longer_than_a_list,
                                         set_up_marking, tear_down),
+        cmocka_unit_test_setup_teardown(
+            test_k8_k9_an_empty_table_gives_nothing_and_a_missing_one_an_error,
+            set_up, tear_down),
+        cmocka_unit_test_setup_teardown(
+            test_k10_all_outcomes_of_a_batch_are_recorded_together,
+            set_up_marking, tear_down),
+        cmocka_unit_test_setup_teardown(
+            test_k11_k12_k13_what_cannot_be_recorded_changes_nothing, set_up,
+            tear_down),
         cmocka_unit_test_setup_teardown(
             test_a_row_that_failed_for_good_says_why_as_far_as_there_is_room,
             set_up, tear_down),

@@ -100,7 +100,7 @@ PARTS = 6  # of it, each with a line of its own
 
 def definitions():
     found = set()
-    for pattern in ("**/test_*.py", "**/*_suite.c"):
+    for pattern in ("**/test_*.py", "**/test_*.c", "**/*_suite.c"):
         for file in TESTS.glob(pattern):
             found |= set(re.findall(r"^(?:def )?(test_\w+)\(",
                                     file.read_text(), re.M))

@@ -13,12 +13,17 @@ import shop as shops
 import worlds
 
 IN_FLIGHT = 50
+KEYS = 10
 CONFIG = """\
 databases:
     default: '{database}'
 transports:
     outbox:
         dsn: 'doctrine://default?table_name=messenger_outbox&queue_name=outbox'
+        relay_to: kafka
+        in_flight: {in_flight}
+    ordered:
+        dsn: 'ordered-doctrine://default?table_name=ordered_outbox'
         relay_to: kafka
         in_flight: {in_flight}
     kafka:
@@ -102,8 +107,17 @@ class World(shops.Shop):
         self.ask("INSERT INTO messenger_outbox (body, headers, queue_name, "
                  f"created_at, available_at) VALUES {rows}")
 
-    def left(self):
-        return int(self.ask("SELECT COUNT(*) FROM messenger_outbox"))
+    def insert_ordered(self, count, first=0):
+        """Of ten keys in turn, into the ordered outbox."""
+        rows = ",".join(
+            f"('{{\"n\":{number}}}', '{{\"type\":\"order.placed\"}}', "
+            f"'default', 'key-{number % KEYS}', CURRENT_TIMESTAMP, "
+            "CURRENT_TIMESTAMP)" for number in range(first, first + count))
+        self.ask("INSERT INTO ordered_outbox (body, headers, queue_name, "
+                 f"partition_key, created_at, available_at) VALUES {rows}")
+
+    def left(self, table="messenger_outbox"):
+        return int(self.ask(f"SELECT COUNT(*) FROM {table}"))
 
     def failed(self):
         return int(self.ask("SELECT COUNT(*) FROM messenger_messages"))
@@ -112,6 +126,13 @@ class World(shops.Shop):
         """In the order in which they were handled."""
         return [json.loads(line)["n"] for line in self.ask(
             "SELECT body FROM effects ORDER BY id").splitlines()]
+
+    def expect_in_order(self, count):
+        """Of each key, and nothing twice."""
+        effects = self.effects()
+        for key in range(KEYS):
+            assert [number for number in effects if number % KEYS == key] == \
+                list(range(key, count, KEYS))
 
     def expect_once(self, count):
         assert sorted(self.effects()) == list(range(count))
@@ -176,6 +197,24 @@ def test_messages_go_through_kafka_and_are_handled_once(world):
     # The group has come to the end.
     world.consume()
     world.expect_once(500)
+
+
+@pytest.mark.quick
+def test_an_ordered_outbox_arrives_in_the_order_of_its_keys(sqlite_world):
+    """Although its relay is killed between two batches."""
+    world = sqlite_world
+    consumer = world.start("consume", "kafka")
+    world.insert_ordered(300)
+    world.hold_at("relay.confirmed", "relay", "ordered", visit=2).kill()
+    relay = world.start("relay", "ordered")
+    for first in range(300, 600, 100):
+        world.insert_ordered(100, first)
+    world.wait_for_effects(600)
+    assert relay.stop() == 0
+    assert consumer.stop() == 0
+    assert world.left("ordered_outbox") == 0
+    world.expect_in_order(600)
+    world.expect_once(600)
 
 
 @pytest.mark.parametrize("failpoint", [
@@ -350,7 +389,7 @@ def test_order_is_kept_through_retries_and_others_go_on(sqlite_world):
               "SELECT RAISE(ABORT, 'not now'); END")
     world.ask("INSERT INTO refused VALUES ('{\"n\":7}')")
     rows = [(f'{{"n":{number}}}', json.dumps(
-        {"type": "order.placed", "X-Skirnir-Key": f"key-{number % 10}"}))
+        {"type": "order.placed", "X-Skirnir-Key": f"key-{number % KEYS}"}))
         for number in range(1000)]
     connection = world.database.connect()
     connection.executemany(
@@ -367,10 +406,7 @@ def test_order_is_kept_through_retries_and_others_go_on(sqlite_world):
     world.ask("DELETE FROM refused")
     world.wait_for_effects(1000)
     assert consumer.stop() == 0
-    effects = world.effects()
-    for key in range(10):
-        assert [number for number in effects if number % 10 == key] == \
-            list(range(key, 1000, 10))
+    world.expect_in_order(1000)
     world.expect_once(1000)
 
 

@@ -131,9 +131,9 @@ def test_k4_k5_cleanup_removes_what_is_old_and_keeps_what_is_fresh(world):
     assert world.ask("SELECT COUNT(*) FROM kafka_outbox") == "2"
 
 
-def test_k6_cleanup_tells_the_sidecar(sqlite_world):
-    world = sqlite_world
-    world.start_relay().stop()
+@contextlib.contextmanager
+def sidecar():
+    """Its URL, and what it is told: once."""
     told = []
 
     class Sidecar(http.server.BaseHTTPRequestHandler):
@@ -147,8 +147,14 @@ def test_k6_cleanup_tells_the_sidecar(sqlite_world):
 
     with http.server.HTTPServer(("127.0.0.1", 0), Sidecar) as server:
         threading.Thread(target=server.handle_request, daemon=True).start()
-        world.environment["SIDECAR_PROXY_URL"] = \
-            f"http://127.0.0.1:{server.server_port}"
+        yield f"http://127.0.0.1:{server.server_port}", told
+
+
+def test_k6_cleanup_tells_the_sidecar(sqlite_world):
+    world = sqlite_world
+    world.start_relay().stop()
+    with sidecar() as (url, told):
+        world.environment["SIDECAR_PROXY_URL"] = url
         world.check("kafka-relay", "--cleanup")
     assert told == [("/quitquitquit", "text/plain")]
     result = world.run("kafka-relay", "--cleanup")
@@ -329,13 +335,24 @@ def test_k22_settings_are_read_and_mistakes_named(sqlite_world):
     assert world.count("flag", "other_outbox") == 0
 
 
-def test_a_job_does_not_hide_its_mistake_and_the_sidecar_is_told(
-        sqlite_world):
-    """K21: where the other relay said that all was well."""
-    world = sqlite_world
-    result = world.run("kafka-relay", "--optimize", "--cleanup")
+def test_k21_jobs_do_not_hide_mistakes_and_the_sidecar_is_told(world):
+    world.environment["RUN_OPTIMIZE"] = "true"
+    with sidecar() as (url, told):
+        world.environment["SIDECAR_PROXY_URL"] = url
+        # There is no table yet.
+        result = world.run("kafka-relay")
+        assert result.returncode == 1
+        assert str(world.environment["DB_NAME"]) in result.stderr
+    assert told == [("/quitquitquit", "text/plain")]
+    world.check("kafka-relay", "migrate")
+    with sidecar() as (url, told):
+        world.environment["SIDECAR_PROXY_URL"] = url
+        world.check("kafka-relay")
+    assert told == [("/quitquitquit", "text/plain")]
+    # Nobody is there any more.
+    result = world.run("kafka-relay")
     assert result.returncode == 1
-    assert "kafka_outbox" in result.stderr or "shop.db" in result.stderr
+    assert "SIDECAR_PROXY_URL" in result.stderr
 
 
 def test_lines_are_json(sqlite_world):
