@@ -3,7 +3,9 @@
 // messages a second, 20 in a transaction, so that a relay has that much to do;
 // another inserts one at a time, 100 times a second, and looks at the clock.
 //
-//     bench-application DATABASE_URL SECONDS RATE
+//     bench-application DATABASE_URL SECONDS RATE [TOPIC]
+//
+// With a topic the messages are rows of kafka_outbox.
 //
 // Prints "p50 p99 max conflicts lock_waits": microseconds from BEGIN to the
 // end of COMMIT; transactions that the server sacrificed or let wait too long;
@@ -23,6 +25,7 @@ enum { FEED = 20, PROBES_A_SECOND = 100, LOOK_US = 20000 };
 
 struct application {
     const char *url;
+    const char *topic;  // NULL: messenger_outbox
     int64_t end_us;
     long rate;
     _Atomic long conflicts;
@@ -30,6 +33,14 @@ struct application {
     int64_t *took_us;
     size_t count, capacity;
 };
+
+static struct skr_outbox *
+open_outbox(const struct application *application)
+{
+    return application->topic == NULL
+               ? skr_bench_outbox_open(NULL)
+               : skr_bench_kafka_outbox_open(application->topic);
+}
 
 static void
 publish(struct application *application, const struct skr_outbox *outbox,
@@ -49,7 +60,7 @@ run_feed(void *user)
 {
     struct application *application = user;
     struct skr_bench_database database;
-    struct skr_outbox *outbox = skr_bench_outbox_open(NULL);
+    struct skr_outbox *outbox = open_outbox(application);
     skr_bench_database_open(&database, application->url);
     for (int64_t next_us = skr_bench_now_us(); next_us < application->end_us;
          next_us += FEED * 1000000 / application->rate) {
@@ -85,7 +96,7 @@ static void
 probe(struct application *application)
 {
     struct skr_bench_database database;
-    struct skr_outbox *outbox = skr_bench_outbox_open(NULL);
+    struct skr_outbox *outbox = open_outbox(application);
     skr_bench_database_open(&database, application->url);
     for (int64_t next_us = skr_bench_now_us();
          next_us < application->end_us &&
@@ -104,11 +115,13 @@ probe(struct application *application)
 int
 main(int argc, char **argv)
 {
-    if (argc != 4)
-        skr_bench_die("usage", "bench-application DATABASE_URL SECONDS RATE");
+    if (argc != 4 && argc != 5)
+        skr_bench_die("usage",
+                      "bench-application DATABASE_URL SECONDS RATE [TOPIC]");
     long seconds = skr_bench_number(argv[2]);
     struct application application = {
         .url = argv[1],
+        .topic = argc == 5 ? argv[4] : NULL,
         .end_us = skr_bench_now_us() + seconds * 1000000,
         .rate = skr_bench_number(argv[3]),
         .capacity = (size_t)seconds * PROBES_A_SECOND * 2,

@@ -9,6 +9,7 @@ import time
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 STEP_LIMIT_S = 1800
 ENOUGH_PAIRS = 7
+HELD_RATE = 2000  # messages a second beside an application that is measured
 
 
 class Failure(Exception):
@@ -212,6 +213,41 @@ class Cases:
         if others:
             self.judge(others, what="beside: ")
         self.say_costs(costs)
+
+    def measure_application(self, beside, *topic):
+        """(p50, p99, most in ms, conflicts, waits for locks) of its inserts
+        beside a command that is running."""
+        try:
+            words = run(self.programs.bench("application"), self.database.url,
+                        5 if self.quick else 20, HELD_RATE, *topic).split()
+            if beside.process.poll() is not None:
+                raise beside.failure("ended before the application did")
+        finally:
+            beside.end()
+        return [int(word) / 1000 for word in words[:3]] + \
+            [int(word) for word in words[3:]]
+
+    def compare_application(self, name, what, ceiling, product):
+        """ceiling and product run in turns, and measure an application beside
+        them; what: the ceiling, for people."""
+        ratios, troubles = [], []
+        self.title(f"{name}: its insert while {HELD_RATE:,}/s are relayed, "
+                   f"against the same rate of {what}")
+        for number in range(1, self.pairs + 1):
+            top, side = ceiling(), product()
+            ratios.append(side[1] / top[1])
+            troubles.append((top[3:], side[3:]))
+            self.say(f"pair {number}: p99 beside {what} {top[1]:6.1f} ms  "
+                     f"beside the relay {side[1]:6.1f} ms  ratio "
+                     f"{ratios[-1]:.2f}  (p50 {top[0]:.1f} and {side[0]:.1f} "
+                     "ms)")
+        self.judge(ratios, 1.5, is_most=True)
+        for at, trouble in enumerate(("conflicts (1213, 1205)",
+                                      "waits for a lock")):
+            alone, found = [sum(pair[side][at] for pair in troubles)
+                            for side in (0, 1)]
+            self.say(f"{trouble}: {found} beside the relay, {alone} beside "
+                     f"{what}; target 0: {'met' if found == 0 else 'MISSED'}")
 
     def say_costs(self, costs):
         """They tell more than rates where others are at work too."""

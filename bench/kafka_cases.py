@@ -2,8 +2,8 @@
 
 The servers are started here, in folders of their own, and stopped at the end.
 """
-from harness import Background, Cases, Failure, load, processor_us, run, \
-    wait_for
+from harness import (HELD_RATE, Background, Cases, Failure, load,
+                     processor_us, run, wait_for)
 from server_databases import KINDS, servers
 
 TOPIC = "bench"
@@ -205,6 +205,18 @@ class KafkaCases(Cases):
         if self.open_rows() != 0:
             raise Failure("rows are left")
 
+    def run_application(self):
+        """Its inserts, beside the relay and beside the same load on Kafka."""
+        def measure(*command):
+            self.stage(None)
+            return self.measure_application(self.start("beside", *command),
+                                            TOPIC)
+        self.compare_application(
+            "kafka-application", "a producer",
+            lambda: measure(self.programs.bench("load-kafka"), self.brokers,
+                            TOPIC, HELD_RATE),
+            lambda: measure(*self.command()))
+
 
 KafkaCases.CASES = {
     "kafka-delete": KafkaCases.run_delete,
@@ -212,4 +224,5 @@ KafkaCases.CASES = {
     "kafka-kept": KafkaCases.run_kept,
     "kafka-memory": KafkaCases.run_memory,
     "kafka-latency": KafkaCases.run_latency,
+    "kafka-application": KafkaCases.run_application,
 }

@@ -5,15 +5,14 @@ The servers are started here, in folders of their own, and stopped at the end.
 import time
 
 from cleanup_cases import AGE, CleanupCases
-from harness import (Background, Cases, Failure, load, processor_us, run,
-                     wait_for)
+from harness import (HELD_RATE, Background, Cases, Failure, load,
+                     processor_us, run, wait_for)
 from ordered_cases import ORDERED_CASES, OrderedCases
 from server_databases import KINDS, servers
 
 BODY_SIZE = 300
 QUEUES = ("orders", "second")
 NAME = "order.placed"  # of every message, and where it goes
-HELD_RATE = 2000
 HANDLED = "SELECT COALESCE(MAX(n), 0) FROM effect"
 CONFIG = """\
 databases:
@@ -338,44 +337,17 @@ class ServerCases(CleanupCases, Cases, OrderedCases):
             relay.stop()
             self.database.end_counting()
 
-    def measure_application(self, command, seconds):
-        """(p50, p99, most in ms, conflicts, waits for locks) beside it."""
-        self.purge()
-        self.database.stage(None)
-        beside = self.start("beside", *command)
-        try:
-            words = run(self.programs.bench("application"),
-                        self.database.url, seconds, HELD_RATE).split()
-            if beside.process.poll() is not None:
-                raise beside.failure("ended before the application did")
-        finally:
-            beside.end()
-        return [int(word) / 1000 for word in words[:3]] + \
-            [int(word) for word in words[3:]]
-
     def run_application(self):
         """Its inserts, beside a relay and beside the same load on RabbitMQ."""
-        seconds = 5 if self.quick else 20
-        ceiling = self.publisher(HELD_RATE * seconds * 2, rate=HELD_RATE,
+        ceiling = self.publisher(HELD_RATE * 60, rate=HELD_RATE,
                                  dress="dressed", exchange=NAME, keys=[NAME])
-        ratios, troubles = [], []
-        self.title(f"application: its insert while {HELD_RATE:,}/s are "
-                   "relayed, against the same rate of A1")
-        for number in range(1, self.pairs + 1):
-            top = self.measure_application(ceiling, seconds)
-            side = self.measure_application(self.relay_command(), seconds)
-            ratios.append(side[1] / top[1])
-            troubles.append((top[3:], side[3:]))
-            self.say(f"pair {number}: p99 beside A1 {top[1]:6.1f} ms  beside "
-                     f"the relay {side[1]:6.1f} ms  ratio {ratios[-1]:.2f}  "
-                     f"(p50 {top[0]:.1f} and {side[0]:.1f} ms)")
-        self.judge(ratios, 1.5, is_most=True)
-        for at, what in enumerate(("conflicts (1213, 1205)",
-                                   "waits for a lock")):
-            alone, found = [sum(trouble[side][at] for trouble in troubles)
-                            for side in (0, 1)]
-            self.say(f"{what}: {found} beside the relay, {alone} beside A1; "
-                     f"target 0: {'met' if found == 0 else 'MISSED'}")
+
+        def measure(command):
+            self.purge()
+            self.database.stage(None)
+            return self.measure_application(self.start("beside", *command))
+        self.compare_application("application", "A1", lambda: measure(ceiling),
+                                 lambda: measure(self.relay_command()))
 
     # Cases of the consumer.
 
