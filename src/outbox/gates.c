@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: MIT
-#include "outbox/gates.h"
+#include "outbox/gate_set.h"
 
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/hash.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 enum {
@@ -20,7 +19,6 @@ enum {
     LASTING_MS = 2000,
     MOST_MISSES = 3,
     SAID_EACH = 20,  // beyond so many in trouble not every one is told of
-    FIRST_CAPACITY = 64,
 };
 
 void
@@ -37,169 +35,6 @@ skr_passage_init(struct skr_passage *passage, const struct skr_route *route,
     passage->places[SKR_GATE_EXCHANGE] = hash.low;
     hash = skr_hash_add_text(hash, route->routing_key);
     passage->places[SKR_GATE_ROUTE] = hash.low;
-}
-
-// Where a gate of this place is, or belongs.
-static struct skr_gate **
-look_up(const struct skr_gates *gates, uint64_t place)
-{
-    size_t at = place & (gates->capacity - 1);
-    while (gates->items[at] != NULL && gates->items[at]->place != place)
-        at = (at + 1) & (gates->capacity - 1);
-    return &gates->items[at];
-}
-
-static struct skr_gate *
-find(struct skr_gates *gates, enum skr_gate_kind kind,
-     const struct skr_passage *passage)
-{
-    uint64_t place = passage->places[kind];
-    if (kind != SKR_GATE_SENDER)
-        return gates->capacity == 0 ? NULL : *look_up(gates, place);
-    for (size_t i = 0; i < gates->sender_count; i++)
-        if (gates->senders[i].place == place)
-            return &gates->senders[i];
-    return NULL;
-}
-
-// For walking through all of them; *at starts as 0. NULL: there is no more.
-static struct skr_gate *
-next_gate(struct skr_gates *gates, size_t *at)
-{
-    while (*at < gates->sender_count + gates->capacity) {
-        size_t i = (*at)++;
-        struct skr_gate *gate = i < gates->sender_count
-                                    ? &gates->senders[i]
-                                    : gates->items[i - gates->sender_count];
-        if (gate != NULL)
-            return gate;
-    }
-    return NULL;
-}
-
-void
-skr_gates_fini(struct skr_gates *gates)
-{
-    for (size_t i = 0; i < gates->capacity; i++)
-        free(gates->items[i]);
-    free(gates->items);
-    gates->items = NULL;
-    gates->count = gates->capacity = 0;
-}
-
-static void
-write_name(struct skr_gate *gate, enum skr_gate_kind kind,
-           const struct skr_passage *passage)
-{
-    const struct skr_route *route = &passage->route;
-    if (route->exchange == NULL)
-        snprintf(gate->name, sizeof(gate->name), "rows without a route");
-    else if (kind == SKR_GATE_SENDER || route->exchange[0] == '\0')
-        snprintf(gate->name, sizeof(gate->name), "transport %s",
-                 passage->sender);
-    else if (kind == SKR_GATE_EXCHANGE)
-        snprintf(gate->name, sizeof(gate->name), "%s %s",
-                 route->topic == NULL ? "exchange" : "topic", route->exchange);
-    else if (route->topic != NULL)
-        snprintf(gate->name, sizeof(gate->name), "topic %s", route->topic);
-    else
-        snprintf(gate->name, sizeof(gate->name),
-                 "exchange %.90s, routing key %.80s", route->exchange,
-                 route->routing_key);
-}
-
-// Any gate can be forgotten that stands open and has not been used lately; a
-// message that is refused makes it anew.
-static bool
-is_idle(const struct skr_gate *gate, int64_t now)
-{
-    return gate->state == SKR_GATE_OPEN && !gate->is_in_trouble &&
-           now - gate->used_ms >= MINUTE_MS;
-}
-
-// Moves all that are in use into a table of this size.
-static bool
-move_to(struct skr_gates *gates, size_t capacity)
-{
-    struct skr_gates grown = {.capacity = capacity};
-    int64_t now = skr_clock_ms();
-    grown.items = calloc(capacity, sizeof(grown.items[0]));
-    if (grown.items == NULL)
-        return false;
-    for (size_t i = 0; i < gates->capacity; i++) {
-        struct skr_gate *gate = gates->items[i];
-        if (gate == NULL)
-            continue;
-        if (is_idle(gate, now)) {
-            free(gate);
-            continue;
-        }
-        *look_up(&grown, gate->place) = gate;
-        grown.count++;
-    }
-    free(gates->items);
-    gates->items = grown.items;
-    gates->count = grown.count;
-    gates->capacity = capacity;
-    return true;
-}
-
-// At most half of the places are taken.
-static bool
-has_room(struct skr_gates *gates, size_t most)
-{
-    if (gates->count * 2 < gates->capacity && gates->count < most)
-        return true;
-    // Forgetting costs more the more there are: not for each that finds none.
-    int64_t now = skr_clock_ms();
-    if (gates->count >= most && now < gates->forget_ms)
-        return false;
-    gates->forget_ms = now + FIRST_PAUSE_MS;
-    size_t capacity = gates->capacity == 0 ? FIRST_CAPACITY
-                      : gates->count * 2 < gates->capacity
-                          ? gates->capacity
-                          : gates->capacity * 2;
-    return move_to(gates, capacity) && gates->count < most;
-}
-
-static struct skr_gate *
-make(struct skr_gates *gates, enum skr_gate_kind kind,
-     const struct skr_passage *passage)
-{
-    uint64_t place = passage->places[kind];
-    struct skr_gate *gate = NULL;
-    if (kind == SKR_GATE_SENDER) {
-        gate = &gates->senders[gates->sender_count++];
-    } else if (has_room(gates, kind == SKR_GATE_ROUTE ? SKR_MOST_ROUTE_GATES
-                                                      : SKR_MOST_GATES)) {
-        gate = malloc(sizeof(*gate));
-        if (gate != NULL) {
-            *look_up(gates, place) = gate;
-            gates->count++;
-        }
-    }
-    if (gate == NULL)
-        return NULL;
-    *gate = (struct skr_gate){.place = place};
-    write_name(gate, kind, passage);
-    return gate;
-}
-
-// What finds no room waits further outside; senders always do.
-static struct skr_gate *
-find_or_make(struct skr_gates *gates, enum skr_gate_kind kind,
-             const struct skr_passage *passage)
-{
-    struct skr_gate *gate = NULL;
-    for (;; kind--) {
-        gate = find(gates, kind, passage);
-        if (gate == NULL)
-            gate = make(gates, kind, passage);
-        if (gate != NULL)
-            break;
-    }
-    gate->used_ms = skr_clock_ms();
-    return gate;
 }
 
 static void
@@ -322,7 +157,7 @@ void
 skr_gates_begin(struct skr_gates *gates)
 {
     struct skr_gate *gate;
-    for (size_t at = 0; (gate = next_gate(gates, &at)) != NULL;)
+    for (size_t at = 0; (gate = skr_gates_next(gates, &at)) != NULL;)
         if (gate->state == SKR_GATE_TRYING)
             put_off(gates, gate, 0);
 }
@@ -343,7 +178,7 @@ static void
 give_up_try(struct skr_gates *gates, const struct skr_passage *passage)
 {
     for (size_t kind = 0; kind < SKR_GATE_KINDS; kind++) {
-        struct skr_gate *gate = find(gates, kind, passage);
+        struct skr_gate *gate = skr_gates_find(gates, kind, passage);
         if (gate == NULL || gate->state != SKR_GATE_TRYING ||
             gate->row != passage->row)
             continue;
@@ -355,9 +190,9 @@ bool
 skr_gates_admit(struct skr_gates *gates, const struct skr_passage *passage)
 {
     // Every exchange has a gate, which knows whether others get through.
-    find_or_make(gates, SKR_GATE_EXCHANGE, passage);
+    skr_gates_find_or_make(gates, SKR_GATE_EXCHANGE, passage);
     for (size_t kind = 0; kind < SKR_GATE_KINDS; kind++) {
-        struct skr_gate *gate = find(gates, kind, passage);
+        struct skr_gate *gate = skr_gates_find(gates, kind, passage);
         if (gate == NULL || admits(gate, passage->row))
             continue;
         wait_at(gate, passage->row);
@@ -371,7 +206,7 @@ void
 skr_gates_reach(struct skr_gates *gates, const struct skr_passage *passage)
 {
     for (size_t kind = 0; kind < SKR_GATE_KINDS; kind++) {
-        struct skr_gate *gate = find(gates, kind, passage);
+        struct skr_gate *gate = skr_gates_find(gates, kind, passage);
         // What was sent before a gate closed proves nothing about it now.
         if (gate != NULL &&
             (gate->state == SKR_GATE_OPEN ||
@@ -383,7 +218,8 @@ skr_gates_reach(struct skr_gates *gates, const struct skr_passage *passage)
 void
 skr_gates_confirm(struct skr_gates *gates, const struct skr_passage *passage)
 {
-    struct skr_gate *exchange = find(gates, SKR_GATE_EXCHANGE, passage);
+    struct skr_gate *exchange =
+        skr_gates_find(gates, SKR_GATE_EXCHANGE, passage);
     if (exchange != NULL)
         exchange->confirmed_ms = skr_clock_ms();
     skr_gates_reach(gates, passage);
@@ -394,8 +230,10 @@ skr_gates_refuse(struct skr_gates *gates, const struct skr_passage *passage,
                  const struct skr_error *reason)
 {
     // Room for one gate may cost another that is idle: first this one.
-    struct skr_gate *route = find_or_make(gates, SKR_GATE_ROUTE, passage);
-    const struct skr_gate *exchange = find(gates, SKR_GATE_EXCHANGE, passage);
+    struct skr_gate *route =
+        skr_gates_find_or_make(gates, SKR_GATE_ROUTE, passage);
+    const struct skr_gate *exchange =
+        skr_gates_find(gates, SKR_GATE_EXCHANGE, passage);
     bool others_pass =
         exchange != NULL && exchange->confirmed_ms > 0 &&
         skr_clock_ms() - exchange->confirmed_ms < CONFIRMED_LATELY_MS;
@@ -417,7 +255,7 @@ skr_gates_close(struct skr_gates *gates, enum skr_gate_kind kind,
                 const struct skr_passage *passage,
                 const struct skr_error *reason)
 {
-    struct skr_gate *gate = find_or_make(gates, kind, passage);
+    struct skr_gate *gate = skr_gates_find_or_make(gates, kind, passage);
     bool tries = gate->state == SKR_GATE_TRYING && gate->row == passage->row;
     if (gate->state == SKR_GATE_OPEN || tries)
         shut(gates, gate, next_pause(gate), reason);
@@ -430,7 +268,8 @@ skr_gates_may_fail(struct skr_gates *gates, const struct skr_passage *passage,
 {
     if (gates->failure_limit == 0)
         return true;
-    struct skr_gate *gate = find_or_make(gates, SKR_GATE_ROUTE, passage);
+    struct skr_gate *gate =
+        skr_gates_find_or_make(gates, SKR_GATE_ROUTE, passage);
     int64_t now = skr_clock_ms();
     if (now - gate->failing_since_ms >= MINUTE_MS) {
         gate->failing_since_ms = now;
@@ -456,7 +295,7 @@ skr_gates_next_try(struct skr_gates *gates, int64_t *row)
 {
     int64_t now = skr_clock_ms();
     struct skr_gate *gate;
-    for (size_t at = 0; (gate = next_gate(gates, &at)) != NULL;) {
+    for (size_t at = 0; (gate = skr_gates_next(gates, &at)) != NULL;) {
         if (gate->until_ms > now)
             continue;
         if (gate->state == SKR_GATE_OPEN && gate->is_proven &&
@@ -479,7 +318,7 @@ void
 skr_gates_forget(struct skr_gates *gates, int64_t row)
 {
     struct skr_gate *gate;
-    for (size_t at = 0; (gate = next_gate(gates, &at)) != NULL;)
+    for (size_t at = 0; (gate = skr_gates_next(gates, &at)) != NULL;)
         if (gate->state == SKR_GATE_TRYING && gate->row == row)
             open_gate(gates, gate);
 }
@@ -488,7 +327,7 @@ void
 skr_gates_miss(struct skr_gates *gates, int64_t row)
 {
     struct skr_gate *gate;
-    for (size_t at = 0; (gate = next_gate(gates, &at)) != NULL;) {
+    for (size_t at = 0; (gate = skr_gates_next(gates, &at)) != NULL;) {
         if (gate->state != SKR_GATE_TRYING || gate->row != row)
             continue;
         if (++gate->misses < MOST_MISSES)
@@ -523,7 +362,7 @@ skr_gates_next_ms(struct skr_gates *gates)
         return gates->next_ms;
     gates->next_ms = 0;
     gates->next_is_outdated = false;
-    for (size_t at = 0; (gate = next_gate(gates, &at)) != NULL;)
+    for (size_t at = 0; (gate = skr_gates_next(gates, &at)) != NULL;)
         if (waits(gate) &&
             (gates->next_ms == 0 || gate->until_ms < gates->next_ms))
             gates->next_ms = gate->until_ms;
