@@ -1,4 +1,5 @@
 """What the cases of the benchmark share: running, watching, comparing."""
+import ctypes
 import os
 import pathlib
 import signal
@@ -10,6 +11,8 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 STEP_LIMIT_S = 1800
 ENOUGH_PAIRS = 7
 HELD_RATE = 2000  # messages a second beside an application that is measured
+LIBC = ctypes.CDLL(None)
+PR_SET_PDEATHSIG = 1  # of <sys/prctl.h>
 
 
 class Failure(Exception):
@@ -49,9 +52,15 @@ def words(command):
     return [str(part) for part in command]
 
 
+def die_with_parent():
+    """For a child: whatever ends the benchmark ends what it measures."""
+    LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
 def run(*command):
     result = subprocess.run(words(command), text=True, capture_output=True,
-                            timeout=STEP_LIMIT_S, stdin=subprocess.DEVNULL)
+                            timeout=STEP_LIMIT_S, stdin=subprocess.DEVNULL,
+                            preexec_fn=die_with_parent)
     if result.returncode != 0:
         raise Failure(f"{' '.join(words(command))} exits with "
                       f"{result.returncode}: {result.stderr.strip()}")
@@ -67,7 +76,8 @@ class Background:
         with open(self.output, "wb") as file:
             self.process = subprocess.Popen(self.command, stdout=file,
                                             stderr=file,
-                                            stdin=subprocess.DEVNULL)
+                                            stdin=subprocess.DEVNULL,
+                                            preexec_fn=die_with_parent)
         self.most_memory = 0.0
         self.processor_us = 0.0
 
