@@ -144,3 +144,22 @@ skr_bench_report(struct skr_bench_marks *marks)
     free(marks->marks);
     *marks = (struct skr_bench_marks){0};
 }
+
+void
+skr_bench_watch(skr_bench_count_fn *count, void *user, uint64_t rows)
+{
+    enum { PAUSE_US = 25000, PATIENCE_US = 120 * 1000000 };
+    struct skr_bench_marks marks = {0};
+    int64_t next_us = skr_bench_now_us(), moved_us = next_us;
+    for (uint64_t arrived = 0, last = 0; arrived < rows; last = arrived) {
+        arrived = count(user);
+        skr_bench_mark(&marks, arrived);
+        if (arrived != last)
+            moved_us = skr_bench_now_us();
+        if (skr_bench_now_us() - moved_us > PATIENCE_US)
+            skr_bench_die("watch", "nothing arrived for two minutes");
+        next_us += PAUSE_US;
+        skr_bench_sleep_until(next_us);
+    }
+    skr_bench_report(&marks);
+}

@@ -43,4 +43,8 @@ void skr_bench_mark(struct skr_bench_marks *marks, uint64_t rows);
 // Prints "ROWS rows, RATE rows/s" and frees the marks.
 void skr_bench_report(struct skr_bench_marks *marks);
 
+// Asks every 25 ms how many rows have arrived, until all have, and reports.
+typedef uint64_t skr_bench_count_fn(void *user);
+void skr_bench_watch(skr_bench_count_fn *count, void *user, uint64_t rows);
+
 #endif

@@ -11,8 +11,6 @@
 
 #include <string.h>
 
-enum { PAUSE_US = 25000, PATIENCE_US = 120 * 1000000 };
-
 struct watch {
     bool is_rabbit;
     struct skr_bench_rabbit rabbit;
@@ -21,8 +19,9 @@ struct watch {
 };
 
 static uint64_t
-count_rows(struct watch *watch)
+count_rows(void *user)
 {
+    struct watch *watch = user;
     if (!watch->is_rabbit)
         return (uint64_t)skr_bench_database_number(&watch->database,
                                                    watch->names[0]);
@@ -40,23 +39,11 @@ main(int argc, char **argv)
     uint64_t rows = (uint64_t)skr_bench_number(argv[2]);
     struct watch watch = {.is_rabbit = strncmp(argv[1], "amqp://", 7) == 0,
                           .names = argv + 3};
-    struct skr_bench_marks marks = {0};
     if (watch.is_rabbit)
         skr_bench_rabbit_open(&watch.rabbit, argv[1]);
     else
         skr_bench_database_open(&watch.database, argv[1]);
-    int64_t next_us = skr_bench_now_us(), moved_us = next_us;
-    for (uint64_t count = 0, last = 0; count < rows; last = count) {
-        count = count_rows(&watch);
-        skr_bench_mark(&marks, count);
-        if (count != last)
-            moved_us = skr_bench_now_us();
-        if (skr_bench_now_us() - moved_us > PATIENCE_US)
-            skr_bench_die("watch", "nothing arrived for two minutes");
-        next_us += PAUSE_US;
-        skr_bench_sleep_until(next_us);
-    }
-    skr_bench_report(&marks);
+    skr_bench_watch(count_rows, &watch, rows);
     if (watch.is_rabbit)
         skr_bench_rabbit_close(&watch.rabbit);
     else
