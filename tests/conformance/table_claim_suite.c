@@ -521,17 +521,9 @@ test_beside_symfonys_worker_no_row_is_taken_twice(void **state)
 static struct skr_table *
 make_keeping(const struct fixture *fixture)
 {
-    struct skr_table *table = NULL;
-    assert_int_equal(skr_messenger_new(
-                         &(struct skr_messenger_options){
-                             .dialect = skr_db_dialect(fixture->db),
-                             .table = "messenger_outbox",
-                             .queue = "outbox",
-                             .keeps_sent = true,
-                         },
-                         &table, NULL),
-                     SKR_OK);
-    return table;
+    struct skr_messenger_options options = outbox_options(fixture);
+    options.keeps_sent = true;
+    return make_table_by(&options);
 }
 
 static void
@@ -576,14 +568,10 @@ test_a_queues_name_must_leave_room_for_that(void **state)
         struct skr_error error = {0};
         memset(queue, 'q', size);
         queue[size] = '\0';
-        enum skr_code code = skr_messenger_new(
-            &(struct skr_messenger_options){
-                .dialect = skr_db_dialect(fixture->db),
-                .table = "messenger_outbox",
-                .queue = queue,
-                .keeps_sent = true,
-            },
-            &table, &error);
+        struct skr_messenger_options options = outbox_options(fixture);
+        options.queue = queue;
+        options.keeps_sent = true;
+        enum skr_code code = skr_messenger_new(&options, &table, &error);
         assert_int_equal(code, size <= 185 ? SKR_OK : SKR_INVALID);
         skr_table_free(table);
     }

@@ -8,56 +8,6 @@
 
 enum { ROOM = 100 };
 
-static struct skr_table *
-make_ordered(const struct fixture *fixture)
-{
-    struct skr_table *table = NULL;
-    struct skr_error error = {0};
-    if (skr_messenger_new(
-            &(struct skr_messenger_options){
-                .dialect = skr_db_dialect(fixture->db),
-                .table = "messenger_outbox",
-                .queue = "outbox",
-                .redeliver_timeout_s = 60,
-                .is_ordered = true,
-                .failed_table = "messenger_messages",
-            },
-            &table, &error) != SKR_OK)
-        fail_msg("%s", error.text);
-    return table;
-}
-
-static int
-set_up_ordered_bare(void **state)
-{
-    set_up_bare(state);
-    struct fixture *fixture = *state;
-    skr_table_free(fixture->table);
-    fixture->table = make_ordered(fixture);
-    return 0;
-}
-
-static int
-set_up_ordered(void **state)
-{
-    set_up_ordered_bare(state);
-    start(*state);
-    return 0;
-}
-
-static void
-add(struct skr_db *db, const char *key, const char *body)
-{
-    const struct skr_value values[] = {
-        skr_bind_text(body), skr_bind_text(HEADERS), skr_bind_text(key)};
-    skr_test_run_template(db,
-                          "INSERT INTO messenger_outbox (body, headers, "
-                          "queue_name, partition_key, created_at, "
-                          "available_at) VALUES (?, ?, 'outbox', ?, {now}, "
-                          "{now})",
-                          values, SKR_COUNT_OF(values));
-}
-
 static void
 delay(struct fixture *fixture, const char *body, int seconds)
 {
@@ -113,10 +63,10 @@ static void
 test_every_row_comes_with_its_key(void **state)
 {
     struct fixture *fixture = *state;
-    add(fixture->db, "a", "a1");
-    add(fixture->db, "", "free");
-    add(fixture->db, "b", "b1");
-    add(fixture->db, "a", "a2");
+    insert_keyed(fixture->db, "a", "a1");
+    insert_keyed(fixture->db, "", "free");
+    insert_keyed(fixture->db, "b", "b1");
+    insert_keyed(fixture->db, "a", "a2");
     delay(fixture, "b1", 60);
     assert_int_equal(read_rows(fixture), 4);
     assert_item(fixture, 0, SKR_READ, "a", "a1");
@@ -129,8 +79,8 @@ static void
 test_what_another_has_holds_its_partition(void **state)
 {
     struct fixture *fixture = *state;
-    add(fixture->db, "a", "a1");
-    add(fixture->db, "a", "a2");
+    insert_keyed(fixture->db, "a", "a1");
+    insert_keyed(fixture->db, "a", "a2");
     skr_test_run_template(fixture->db,
                           "UPDATE messenger_outbox SET delivered_at = {now} "
                           "WHERE body = 'a1'",
@@ -153,8 +103,8 @@ static void
 test_what_becomes_due_behind_the_cursor_is_told_by_its_key(void **state)
 {
     struct fixture *fixture = *state;
-    add(fixture->db, "a", "a1");
-    add(fixture->db, "a", "a2");
+    insert_keyed(fixture->db, "a", "a1");
+    insert_keyed(fixture->db, "a", "a2");
     delay(fixture, "a1", 2);
     assert_int_equal(read_rows(fixture), 2);
     assert_true(skr_test_eventually(is_told, fixture, 20000));
@@ -166,10 +116,10 @@ static void
 test_a_partition_is_read_from_its_head(void **state)
 {
     struct fixture *fixture = *state;
-    add(fixture->db, "a", "a1");
-    add(fixture->db, "A", "x1");
-    add(fixture->db, "a ", "y1");
-    add(fixture->db, "a", "a2");
+    insert_keyed(fixture->db, "a", "a1");
+    insert_keyed(fixture->db, "A", "x1");
+    insert_keyed(fixture->db, "a ", "y1");
+    insert_keyed(fixture->db, "a", "a2");
     assert_int_equal(read_rows(fixture), 4);
     struct skr_partition_read read = read_partition(fixture, "a", &everything);
     assert_int_equal(read.end, SKR_PARTITION_EMPTY);
@@ -177,7 +127,7 @@ test_a_partition_is_read_from_its_head(void **state)
     assert_item(fixture, 0, SKR_READ, "a", "a1");
     assert_item(fixture, 1, SKR_READ, "a", "a2");
     // What the cursor has not passed is not behind it.
-    add(fixture->db, "a", "a3");
+    insert_keyed(fixture->db, "a", "a3");
     assert_int_equal(read_partition(fixture, "a", &everything).given, 2);
     assert_int_equal(read_partition(fixture, "none", &everything).end,
                      SKR_PARTITION_EMPTY);
@@ -187,8 +137,8 @@ static void
 test_a_partition_goes_on_behind_what_is_done_alone(void **state)
 {
     struct fixture *fixture = *state;
-    add(fixture->db, "a", "a1");
-    add(fixture->db, "a", "a2");
+    insert_keyed(fixture->db, "a", "a1");
+    insert_keyed(fixture->db, "a", "a2");
     assert_int_equal(read_rows(fixture), 2);
     const int64_t first = id_of(fixture, "a1");
     struct skr_read read = everything;
@@ -213,8 +163,8 @@ test_many_partitions_are_read_at_once(void **state)
     for (size_t i = 0; i < SKR_MOST_PARTITIONS; i++) {
         snprintf(keys[i], sizeof(keys[i]), "key-%zu", i);
         partitions[i] = (struct skr_partition_read){.key = keys[i]};
-        add(fixture->db, keys[i], "first");
-        add(fixture->db, keys[i], "second");
+        insert_keyed(fixture->db, keys[i], "first");
+        insert_keyed(fixture->db, keys[i], "second");
     }
     assert_int_equal(skr_db_commit(fixture->db, NULL), SKR_OK);
     while (read_rows(fixture) > 0)
@@ -237,8 +187,8 @@ static void
 test_one_row_is_given_if_it_is_the_head(void **state)
 {
     struct fixture *fixture = *state;
-    add(fixture->db, "a", "a1");
-    add(fixture->db, "a", "a2");
+    insert_keyed(fixture->db, "a", "a1");
+    insert_keyed(fixture->db, "a", "a2");
     assert_int_equal(read_rows(fixture), 2);
     int64_t row = id_of(fixture, "a2");
     struct skr_read read = everything;
@@ -253,8 +203,8 @@ static void
 test_a_blocked_head_stays_and_names_its_reason(void **state)
 {
     struct fixture *fixture = *state;
-    add(fixture->db, "a", "a1");
-    add(fixture->db, "a", "a2");
+    insert_keyed(fixture->db, "a", "a1");
+    insert_keyed(fixture->db, "a", "a2");
     assert_int_equal(read_rows(fixture), 2);
     fixture->batch.items[0].state = SKR_BLOCKED;
     skr_fail(&fixture->batch.items[0].reason, SKR_REFUSED, SKR_GIVE_UP,
@@ -304,12 +254,12 @@ test_partitions_are_counted_and_the_blocked_are_named(void **state)
                      SKR_OK);
     assert_int_equal(found.count, 0);
     assert_string_equal(found.oldest, "");
-    add(fixture->db, "", "free");
-    add(fixture->db, "b", "b1");
+    insert_keyed(fixture->db, "", "free");
+    insert_keyed(fixture->db, "b", "b1");
     for (int i = 0; i < 3; i++)
-        add(fixture->db, "A", "A");
+        insert_keyed(fixture->db, "A", "A");
     for (int i = 0; i < 2; i++)
-        add(fixture->db, "a", "a");
+        insert_keyed(fixture->db, "a", "a");
     assert_int_equal(skr_messenger_count_partitions(fixture->table, fixture->db,
                                                     &found, NULL),
                      SKR_OK);
@@ -371,13 +321,13 @@ test_who_has_the_head_has_the_partition(void **state)
     assert_int_equal(skr_batch_init(&batch, ROOM, NULL), SKR_OK);
     struct skr_db *second = skr_test_connect(&fixture->database);
     for (int i = 1; i <= 3; i++)
-        add(fixture->db, "a", "a");
+        insert_keyed(fixture->db, "a", "a");
     if (hold(fixture, fixture->db, &mine, &fixture->batch) != SKR_REFUSED) {
         assert_int_equal(fixture->batch.count, 3);
         assert_int_equal(hold(fixture, second, &other, &batch), SKR_OK);
         assert_int_equal(batch.count, 0);
-        add(second, "b", "b1");
-        add(second, "a", "a4");
+        insert_keyed(second, "b", "b1");
+        insert_keyed(second, "a", "a4");
         assert_int_equal(hold(fixture, second, &other, &batch), SKR_OK);
         assert_int_equal(batch.count, 1);
         assert_string_equal(batch.items[0].partition_key, "b");

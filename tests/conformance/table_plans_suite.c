@@ -70,17 +70,11 @@ open_watched(struct fixture *fixture, enum skr_claim claim,
     assert_int_equal(
         skr_db_open(ops, fixture->database.url, &watched->db, NULL), SKR_OK);
     assert_int_equal(skr_batch_init(&watched->batch, BATCH, NULL), SKR_OK);
-    if (skr_messenger_new(
-            &(struct skr_messenger_options){
-                .dialect = skr_db_dialect(fixture->db),
-                .table = "messenger_outbox",
-                .queue = "outbox",
-                .is_ordered = true,
-                .is_divided = claim == SKR_CLAIM_SLOTS,
-                .failed_table = "messenger_messages",
-            },
-            &watched->table, &error) != SKR_OK ||
-        skr_table_create(watched->table, watched->db, &error) != SKR_OK ||
+    struct skr_messenger_options options = outbox_options(fixture);
+    options.is_ordered = true;
+    options.is_divided = claim == SKR_CLAIM_SLOTS;
+    watched->table = make_table_by(&options);
+    if (skr_table_create(watched->table, watched->db, &error) != SKR_OK ||
         watched->table->ops->start(watched->table, watched->db,
                                    &watched->position, &error) != SKR_OK)
         fail_msg("%s", error.text);

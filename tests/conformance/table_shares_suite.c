@@ -15,22 +15,13 @@ static const struct skr_share everything = {
 
 // Each is another owner.
 static struct skr_table *
-make_divided(const struct fixture *fixture)
+make_divided(const struct fixture *fixture, const char *queue)
 {
-    struct skr_table *table = NULL;
-    struct skr_error error = {0};
-    if (skr_messenger_new(
-            &(struct skr_messenger_options){
-                .dialect = skr_db_dialect(fixture->db),
-                .table = "messenger_outbox",
-                .queue = "outbox",
-                .is_ordered = true,
-                .is_divided = true,
-                .failed_table = "messenger_messages",
-            },
-            &table, &error) != SKR_OK)
-        fail_msg("%s", error.text);
-    return table;
+    struct skr_messenger_options options = outbox_options(fixture);
+    options.queue = queue;
+    options.is_ordered = true;
+    options.is_divided = true;
+    return make_table_by(&options);
 }
 
 static int
@@ -39,24 +30,11 @@ set_up_divided(void **state)
     set_up_bare(state);
     struct fixture *fixture = *state;
     skr_table_free(fixture->table);
-    fixture->table = make_divided(fixture);
+    fixture->table = make_divided(fixture, "outbox");
     skr_batch_fini(&fixture->batch);
     assert_int_equal(skr_batch_init(&fixture->batch, 1000, NULL), SKR_OK);
     start(fixture);
     return 0;
-}
-
-static void
-add(struct fixture *fixture, const char *key, const char *body)
-{
-    const struct skr_value values[] = {
-        skr_bind_text(body), skr_bind_text(HEADERS), skr_bind_text(key)};
-    skr_test_run_template(fixture->db,
-                          "INSERT INTO messenger_outbox (body, headers, "
-                          "queue_name, partition_key, created_at, "
-                          "available_at) VALUES (?, ?, 'outbox', ?, {now}, "
-                          "{now})",
-                          values, SKR_COUNT_OF(values));
 }
 
 static void
@@ -66,7 +44,7 @@ add_keys(struct fixture *fixture, int keys)
     assert_int_equal(skr_db_begin(fixture->db, SKR_BEGIN_WRITE, NULL), SKR_OK);
     for (int i = 0; i < keys; i++) {
         snprintf(key, sizeof(key), "key %d", i);
-        add(fixture, key, key);
+        insert_keyed(fixture->db, key, key);
     }
     assert_int_equal(skr_db_commit(fixture->db, NULL), SKR_OK);
 }
@@ -140,7 +118,7 @@ static void
 test_a_slot_has_one_owner(void **state)
 {
     struct fixture *fixture = *state;
-    struct skr_table *other = make_divided(fixture);
+    struct skr_table *other = make_divided(fixture, "outbox");
     struct skr_shares shares = see(fixture, fixture->table);
     assert_int_equal(shares.ours.slots, 0);
     assert_true(shares.free.slots == all_slots);
@@ -168,7 +146,7 @@ test_a_lease_that_ran_out_is_anybodys_and_cannot_be_renewed(void **state)
 {
     struct fixture *fixture = *state;
     struct skr_error error = {0};
-    struct skr_table *other = make_divided(fixture);
+    struct skr_table *other = make_divided(fixture, "outbox");
     const struct skr_table *table = fixture->table;
     struct skr_share ours = take(fixture, table, everything);
     assert_int_equal(
@@ -195,17 +173,7 @@ static void
 test_shares_are_of_one_queue(void **state)
 {
     struct fixture *fixture = *state;
-    struct skr_table *other = NULL;
-    assert_int_equal(skr_messenger_new(
-                         &(struct skr_messenger_options){
-                             .dialect = skr_db_dialect(fixture->db),
-                             .table = "messenger_outbox",
-                             .queue = "Outbox",
-                             .is_ordered = true,
-                             .is_divided = true,
-                         },
-                         &other, NULL),
-                     SKR_OK);
+    struct skr_table *other = make_divided(fixture, "Outbox");
     take(fixture, fixture->table, everything);
     assert_true(see(fixture, other).free.slots == all_slots);
     skr_table_free(other);
@@ -217,11 +185,11 @@ static void
 test_a_reader_is_given_its_share_and_no_other(void **state)
 {
     struct fixture *fixture = *state;
-    struct skr_table *other = make_divided(fixture);
+    struct skr_table *other = make_divided(fixture, "outbox");
     add_keys(fixture, KEYS);
     for (int i = 0; i < KEYS; i++)
-        add(fixture, "", "free");
-    add(fixture, "  ", "blanks");
+        insert_keyed(fixture->db, "", "free");
+    insert_keyed(fixture->db, "  ", "blanks");
     assert_int_equal(
         read_share(fixture, fixture->table, &(struct skr_share){.slots = 0}),
         0);
@@ -248,7 +216,7 @@ test_a_late_settle_changes_nothing(void **state)
     static const enum skr_state states[] = {SKR_DONE, SKR_RETRY_LATER,
                                             SKR_HOPELESS, SKR_BLOCKED};
     struct fixture *fixture = *state;
-    struct skr_table *other = make_divided(fixture);
+    struct skr_table *other = make_divided(fixture, "outbox");
     add_keys(fixture, 20);
     for (size_t i = 0; i < SKR_COUNT_OF(states); i++) {
         struct skr_share ours = take(fixture, fixture->table, everything);
@@ -279,7 +247,7 @@ test_nobody_waits_for_rows_that_are_locked(void **state)
 {
     struct fixture *fixture = *state;
     bool has_row_locks = skr_test_writes_side_by_side(fixture->db);
-    struct skr_table *other = make_divided(fixture);
+    struct skr_table *other = make_divided(fixture, "outbox");
     struct skr_db *frozen = skr_test_connect(&fixture->database);
     take(fixture, fixture->table, everything);
     let_time_pass(fixture, 1);
@@ -361,7 +329,7 @@ test_a_batch_costs_two_statements_to_read_and_two_to_settle(void **state)
 static int
 see_alone(const struct fixture *fixture)
 {
-    struct skr_table *table = make_divided(fixture);
+    struct skr_table *table = make_divided(fixture, "outbox");
     struct skr_db *db = skr_test_connect(&fixture->database);
     struct skr_error error = {0};
     struct skr_shares shares;

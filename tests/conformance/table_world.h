@@ -32,26 +32,46 @@ struct fixture {
     bool waits_for_horizon;
 };
 
+// The outbox of every suite; some change a thing or two.
+static inline struct skr_messenger_options
+outbox_options(const struct fixture *fixture)
+{
+    return (struct skr_messenger_options){
+        .dialect = skr_db_dialect(fixture->db),
+        .table = "messenger_outbox",
+        .queue = "outbox",
+        .redeliver_timeout_s = 60,
+        .transport = "outbox",
+        .failed_table = "messenger_messages",
+        .failed_queue = "failed",
+        .failed_readable = true,
+    };
+}
+
 static inline struct skr_table *
-make_table(const struct fixture *fixture, uint32_t sweep_ms)
+make_table_by(const struct skr_messenger_options *options)
 {
     struct skr_table *table = NULL;
     struct skr_error error = {0};
-    if (skr_messenger_new(
-            &(struct skr_messenger_options){
-                .dialect = skr_db_dialect(fixture->db),
-                .table = "messenger_outbox",
-                .queue = "outbox",
-                .redeliver_timeout_s = 60,
-                .sweep_ms = sweep_ms,
-                .transport = "outbox",
-                .failed_table = "messenger_messages",
-                .failed_queue = "failed",
-                .failed_readable = true,
-            },
-            &table, &error) != SKR_OK)
+    if (skr_messenger_new(options, &table, &error) != SKR_OK)
         fail_msg("%s", error.text);
     return table;
+}
+
+static inline struct skr_table *
+make_table(const struct fixture *fixture, uint32_t sweep_ms)
+{
+    struct skr_messenger_options options = outbox_options(fixture);
+    options.sweep_ms = sweep_ms;
+    return make_table_by(&options);
+}
+
+static inline struct skr_table *
+make_ordered(const struct fixture *fixture)
+{
+    struct skr_messenger_options options = outbox_options(fixture);
+    options.is_ordered = true;
+    return make_table_by(&options);
 }
 
 static inline int
@@ -116,6 +136,24 @@ set_up_sweeping(void **state)
 }
 
 static inline int
+set_up_ordered_bare(void **state)
+{
+    set_up_bare(state);
+    struct fixture *fixture = *state;
+    skr_table_free(fixture->table);
+    fixture->table = make_ordered(fixture);
+    return 0;
+}
+
+static inline int
+set_up_ordered(void **state)
+{
+    set_up_ordered_bare(state);
+    start(*state);
+    return 0;
+}
+
+static inline int
 tear_down(void **state)
 {
     struct fixture *fixture = *state;
@@ -144,6 +182,19 @@ insert(struct fixture *fixture, const char *queue, const char *body,
        const char *headers)
 {
     insert_value(fixture, queue, skr_bind_text(body), skr_bind_text(headers));
+}
+
+static inline void
+insert_keyed(struct skr_db *db, const char *key, const char *body)
+{
+    const struct skr_value values[] = {
+        skr_bind_text(body), skr_bind_text(HEADERS), skr_bind_text(key)};
+    skr_test_run_template(db,
+                          "INSERT INTO messenger_outbox (body, headers, "
+                          "queue_name, partition_key, created_at, "
+                          "available_at) VALUES (?, ?, 'outbox', ?, {now}, "
+                          "{now})",
+                          values, SKR_COUNT_OF(values));
 }
 
 static inline void

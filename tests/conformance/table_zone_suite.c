@@ -12,17 +12,10 @@ make_table_in(const struct fixture *fixture, const char *zone,
               struct skr_error *error)
 {
     struct skr_table *table = NULL;
-    enum skr_code code = skr_messenger_new(
-        &(struct skr_messenger_options){
-            .dialect = skr_db_dialect(fixture->db),
-            .table = "messenger_outbox",
-            .queue = "outbox",
-            .redeliver_timeout_s = 60,
-            .time_zone = zone,
-            .failed_table = "messenger_messages",
-            .failed_time_zone = zone,
-        },
-        &table, error);
+    struct skr_messenger_options options = outbox_options(fixture);
+    options.time_zone = zone;
+    options.failed_time_zone = zone;
+    enum skr_code code = skr_messenger_new(&options, &table, error);
     return code == SKR_OK ? table : NULL;
 }
 
