@@ -62,8 +62,7 @@ struct skr_word {
 //   by_primary_key  after a table's name: rows are reached by their ids, as the
 //                  statement says, and no other row is locked on the way
 //   remove_ids     a DELETE of the rows {ids}, reached in the same way; it
-//   knows
-//                  the words table, ids and id_rows
+//                  knows the words table, ids and id_rows
 //   id_row         a column `id` of a bound number; of such {id_rows} is made
 //   random_hex     32 random hexadecimal digits
 //   no_index       before a column: leave its index out of the plan; "" where

@@ -18,24 +18,39 @@ struct skr_cleaning {
     void *user;
 };
 
-// For those who write one. Finds the next rows, up to `size`, in a transaction
-// that only reads, and remembers them. *found is how many.
-typedef enum skr_code
-skr_cleaning_find_fn(void *source, struct skr_tx tx, size_t size, size_t *found,
-                     struct skr_error *error);
-// Removes `count` of the rows that were found last, from number `first` on, in
-// a transaction that is open. removed is added to.
-typedef enum skr_code
-skr_cleaning_step_fn(void *source, struct skr_tx tx, size_t first, size_t count,
-                     uint64_t *removed, struct skr_error *error);
+// What a row is removed by.
+union skr_cleaning_key {
+    int64_t row;
+    struct skr_id id;
+};
 
-// Finds and removes until nothing is found. Each step is a transaction of its
-// own, made so large that it holds its locks for 20 ms at most. removed is
-// added to, also when it fails on the way.
+// For those who write one: which rows they are, and how they go.
+struct skr_cleaning_source {
+    const char *table;  // its name, for errors
+    const char *queue;  // bound before all else; NULL: nothing is
+    // Gives key and time, in the order of times. Parameters: the time to begin
+    // at, which passes over what was deleted and is still in an index; seconds;
+    // rows.
+    const char *find_sql;
+    const char *count_sql;  // parameter: seconds
+    bool has_ids;           // the key is one of 16 bytes, not a number
+    // Removes these rows, which are in the order of their keys, so that two who
+    // remove the same do not deadlock. removed is added to.
+    enum skr_code (*remove)(const void *user, struct skr_tx tx,
+                            const union skr_cleaning_key *keys, size_t count,
+                            uint64_t *removed, struct skr_error *error);
+    size_t most;  // that remove() takes at once
+    const void *user;
+};
+
+// Finds and removes until nothing is found; or counts. Each step is a
+// transaction of its own. Locks are held for 50 ms at most: a step that has
+// lasted for 20 ms removes no more and commits, and the next one is half as
+// large. removed is added to, also when it fails on the way.
 SKR_MUST_CHECK enum skr_code
 skr_cleaning_run(const struct skr_cleaning *cleaning, struct skr_db *db,
-                 skr_cleaning_find_fn *find, skr_cleaning_step_fn *step,
-                 void *source, uint64_t *removed, struct skr_error *error);
+                 const struct skr_cleaning_source *source, uint64_t *removed,
+                 struct skr_error *error);
 
 // Rows of a messenger table that were sent and stayed: those of the queue
 // "<queue>.sent", by the time of their delivery, and those of the queue that

@@ -126,9 +126,25 @@ def test_k4_k5_cleanup_removes_what_is_old_and_keeps_what_is_fresh(world):
               "WHERE id = 1501")
     world.environment["RUN_CLEANUP"] = "true"
     world.environment["RUN_OPTIMIZE"] = "true"
+    assert world.check("kafka-relay", "--dry-run") == \
+        "would delete 1500 published outbox records\n"
     assert world.check("kafka-relay") == \
         "deleted 1500 published outbox records\n"
     assert world.ask("SELECT COUNT(*) FROM kafka_outbox") == "2"
+
+
+def test_a_relay_cleans_beside_its_work_when_it_is_told_to(sqlite_world):
+    world = sqlite_world
+    world.environment["ON_SUCCESS"] = "mark"
+    relay = world.start_relay("--cleanup-interval=1")
+    world.insert_numbers(20)
+    world.wait_until_done(relay)
+    ago = AGO[world.database.kind]
+    world.ask(f"UPDATE kafka_outbox SET push_completed_at = {ago.format(7200)} "
+              "WHERE id <= 15")
+    shops.until(lambda: world.ask("SELECT COUNT(*) FROM kafka_outbox") == "5",
+                relay.log)
+    assert relay.stop() == 0
 
 
 @contextlib.contextmanager

@@ -5,6 +5,7 @@
 #include "app/commands/kafka_relay.h"
 #include "app/console/signals.h"
 #include "app/drivers.h"
+#include "app/parts/cleaner.h"
 #include "app/service/threads.h"
 #include "base/clock.h"
 #include "base/error.h"
@@ -212,11 +213,22 @@ run_workers(const struct skr_app *app,
         .item_size = sizeof(workers[0]),
         .count = settings->database_count,
     };
+    struct skr_cleaner *cleaner = NULL;
     enum skr_code code = SKR_OK;
     for (size_t i = 0; i < settings->database_count && code == SKR_OK; i++)
         code = open_worker(settings, &workers[i], i, error);
     if (code == SKR_OK)
+        code = skr_cleaner_start(
+            &(struct skr_cleaner_options){
+                .interval_s = settings->cleanup_interval_s,
+                .log = {.write = write_line, .user = settings},
+                .clean = skr_kafka_relay_clean,
+                .user = settings,
+            },
+            &cleaner, error);
+    if (code == SKR_OK)
         code = skr_tasks_run(app, &task, error);
+    skr_cleaner_stop(cleaner);
     for (size_t i = 0; i < settings->database_count; i++) {
         skr_relay_free(workers[i].relay);
         skr_table_free(workers[i].table);

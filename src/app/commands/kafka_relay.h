@@ -32,6 +32,8 @@ struct skr_kafka_relay_settings {
     const char *sidecar_url;
     bool tls, skips_verifying;
     bool cleans, optimizes, polling_disabled, skips_migrations, takes_over;
+    bool dry_run;                 // of a job
+    uint32_t cleanup_interval_s;  // 0: never
     uint32_t attempts;
     uint32_t poll_ms;
     uint32_t batch;
@@ -59,6 +61,10 @@ skr_kafka_relay_open(const struct skr_kafka_relay_settings *settings,
                      size_t index, bool creates, struct skr_db **db,
                      struct skr_error *error);
 
+// Removes from every database what was completed long ago, as clean() in struct
+// skr_cleaner_options; user: the settings.
+struct skr_cleaner;
+void skr_kafka_relay_clean(struct skr_cleaner *cleaner, const void *user);
 // RUN_CLEANUP and RUN_OPTIMIZE, on every database; then the sidecar is told.
 SKR_MUST_CHECK enum skr_code
 skr_kafka_relay_run_jobs(const struct skr_kafka_relay_settings *settings,

@@ -2,6 +2,8 @@
 // What runs once and ends: cleaning up, and a look at what failed.
 
 #include "app/commands/kafka_relay.h"
+#include "app/console/progress.h"
+#include "app/parts/cleaner.h"
 #include "base/arena.h"
 #include "base/clock.h"
 #include "base/error.h"
@@ -72,26 +74,80 @@ optimize(const struct skr_kafka_relay_settings *settings, struct skr_db *db,
     return code;
 }
 
+static bool
+note_step(void *user, uint64_t rows)
+{
+    return skr_progress_step(user, rows);
+}
+
+static enum skr_code
+clean(const struct skr_kafka_relay_settings *settings,
+      const struct skr_table *table, struct skr_db *db, struct skr_error *error)
+{
+    struct skr_progress progress;
+    uint64_t removed = 0;
+    const struct skr_cleaning cleaning = {
+        .age_s = CLEAN_AGE_S,
+        .batch_size = SKR_CLEANER_BATCH,
+        .dry_run = settings->dry_run,
+        .pause_factor = 1,
+        .each_step = note_step,
+        .user = &progress,
+    };
+    skr_progress_begin(&progress, 0, 0);
+    enum skr_code code = skr_cleaner_take_turn(db, &cleaning, error);
+    if (code == SKR_OK)
+        code = skr_kafka_outbox_clean(table, &cleaning, db, &removed, error);
+    skr_progress_end(&progress);
+    if (code == SKR_OK || removed > 0)
+        printf("%s %llu published outbox records\n",
+               settings->dry_run ? "would delete" : "deleted",
+               (unsigned long long)removed);
+    return code;
+}
+
 static enum skr_code
 run_on(const struct skr_kafka_relay_settings *settings,
        const struct skr_table *table, size_t index, struct skr_error *error)
 {
     struct skr_db *db = NULL;
-    uint64_t removed = 0;
     enum skr_code code =
         skr_kafka_relay_open(settings, index, false, &db, error);
-    if (code == SKR_OK && settings->cleans) {
-        code = skr_kafka_outbox_clean(table, db, CLEAN_AGE_S, &removed, error);
-        if (code == SKR_OK)
-            printf("deleted %llu published outbox records\n",
-                   (unsigned long long)removed);
-    }
-    if (code == SKR_OK && settings->optimizes)
+    if (code == SKR_OK && settings->cleans)
+        code = clean(settings, table, db, error);
+    if (code == SKR_OK && settings->optimizes && !settings->dry_run)
         code = optimize(settings, db, error);
     if (code != SKR_OK)
         skr_error_prefix(error, "database %s", settings->names[index]);
     skr_db_close(db);
     return code;
+}
+
+void
+skr_kafka_relay_clean(struct skr_cleaner *cleaner, const void *user)
+{
+    const struct skr_kafka_relay_settings *settings = user;
+    const struct skr_cleaning cleaning = skr_cleaner_pace(cleaner, CLEAN_AGE_S);
+    struct skr_error error = {0};
+    struct skr_table *table = NULL;
+    enum skr_code code = skr_kafka_relay_table(settings, true, &table, &error);
+    for (size_t i = 0;
+         i < settings->database_count && !skr_cleaner_is_stopped(cleaner);
+         i++) {
+        struct skr_db *db = NULL;
+        uint64_t removed = 0;
+        if (table != NULL)
+            code =
+                skr_db_open(settings->database, settings->urls[i], &db, &error);
+        if (code == SKR_OK)
+            code = skr_cleaner_take_turn(db, &cleaning, &error);
+        if (code == SKR_OK)
+            code =
+                skr_kafka_outbox_clean(table, &cleaning, db, &removed, &error);
+        skr_db_close(db);
+        skr_cleaner_say(cleaner, settings->names[i], code, removed, &error);
+    }
+    skr_table_free(table);
 }
 
 static enum skr_code

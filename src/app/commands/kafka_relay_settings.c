@@ -253,6 +253,11 @@ skr_kafka_relay_read(const struct skr_arguments *arguments,
     read_kafka(&reader);
     read_success(&reader);
     settings->cleans = is_set(&reader, "cleanup", "RUN_CLEANUP");
+    settings->cleanup_interval_s =
+        (uint32_t)skr_arguments_number(arguments, "cleanup-interval", 0);
+    settings->dry_run = skr_arguments_has(arguments, "dry-run");
+    if (settings->dry_run && !settings->cleans)
+        refuse(&reader, "cleanup", "RUN_CLEANUP", "what --dry-run is about");
     settings->optimizes = is_set(&reader, "optimize", "RUN_OPTIMIZE");
     settings->polling_disabled =
         is_set(&reader, "polling-disabled", "POLLING_DISABLED");

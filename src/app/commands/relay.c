@@ -85,7 +85,14 @@ run_relays(struct skr_serving *serving, const struct skr_config *config,
         relays->count++;
     }
     if (code == SKR_OK)
-        code = skr_cleaner_start(config, &serving->app.log, &cleaner, error);
+        code = skr_cleaner_start(
+            &(struct skr_cleaner_options){
+                .interval_s = config->cleanup_interval_s,
+                .log = serving->app.log,
+                .clean = skr_cleaner_clean_configured,
+                .user = config,
+            },
+            &cleaner, error);
     if (code == SKR_OK)
         code = skr_serving_start(serving, read_counters, relays, error);
     const struct skr_task task = {

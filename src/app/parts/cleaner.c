@@ -25,25 +25,32 @@ skr_cleaner_has_table(const struct skr_config *config,
            !skr_transport_is_failure(config, transport);
 }
 
-// Opens the database of whoever cleans: one at a time, as a second would find
-// nothing to do. Who only counts is not in the way.
-static enum skr_code
-take_turn(const struct skr_config_database *database,
-          const struct skr_cleaning *cleaning, struct skr_db **db,
-          struct skr_error *error)
+enum skr_code
+skr_cleaner_take_turn(struct skr_db *db, const struct skr_cleaning *cleaning,
+                      struct skr_error *error)
 {
     bool granted = true;
-    enum skr_code code = skr_transport_open_database(database, db, error);
-    if (code != SKR_OK || cleaning->dry_run)
-        return code;
-    code = (*db)->ops->lock(*db, "cleanup", SKR_LOCK_ALONE, -1, 0, &granted,
-                            error);
+    if (cleaning->dry_run)
+        return SKR_OK;
+    enum skr_code code =
+        db->ops->lock(db, "cleanup", SKR_LOCK_ALONE, -1, 0, &granted, error);
     // Behind a pooler there are no locks. Two who clean do no harm.
     if (code == SKR_REFUSED)
         return SKR_OK;
     if (code == SKR_OK && !granted)
         code = skr_fail(error, SKR_CONFLICT, SKR_TRY_AGAIN,
                         "someone else is cleaning this database");
+    return code;
+}
+
+static enum skr_code
+take_turn(const struct skr_config_database *database,
+          const struct skr_cleaning *cleaning, struct skr_db **db,
+          struct skr_error *error)
+{
+    enum skr_code code = skr_transport_open_database(database, db, error);
+    if (code == SKR_OK)
+        code = skr_cleaner_take_turn(*db, cleaning, error);
     return code;
 }
 
@@ -86,91 +93,103 @@ skr_cleaner_clean_deduplication(const struct skr_config *config,
 }
 
 struct skr_cleaner {
-    const struct skr_config *config;
-    struct skr_log log;
+    struct skr_cleaner_options options;
     int stop_fd;
     atomic_bool is_stopped;
     pthread_t thread;
 };
 
+bool
+skr_cleaner_is_stopped(const struct skr_cleaner *cleaner)
+{
+    return atomic_load(&cleaner->is_stopped);
+}
+
 static bool
 may_go_on(void *user, uint64_t rows)
 {
     (void)rows;
-    struct skr_cleaner *cleaner = user;
-    return !atomic_load(&cleaner->is_stopped);
+    return !skr_cleaner_is_stopped(user);
 }
 
-static void
-say(const struct skr_cleaner *cleaner, const char *what, enum skr_code code,
-    uint64_t removed, const struct skr_error *error)
+struct skr_cleaning
+skr_cleaner_pace(struct skr_cleaner *cleaner, uint32_t age_s)
 {
-    // It is another's turn, or there is no such table.
-    if (code == SKR_CONFLICT || code == SKR_MISSING)
-        return;
-    if (code != SKR_OK)
-        skr_log(&cleaner->log, SKR_LOG_WARNING, "cleaner.trouble",
-                SKR_LOG_TEXT("name", what), SKR_LOG_TEXT("error", error->text));
-    else if (removed > 0)
-        skr_log(&cleaner->log, SKR_LOG_INFO, "cleaner.removed",
-                SKR_LOG_TEXT("name", what), SKR_LOG_NUMBER("rows", removed));
-}
-
-static void
-clean_all(struct skr_cleaner *cleaner)
-{
-    const struct skr_config *config = cleaner->config;
-    struct skr_cleaning cleaning = {
-        .age_s = config->cleanup_outbox_days * SKR_CLEANER_DAY_S,
+    return (struct skr_cleaning){
+        .age_s = age_s,
         .batch_size = SKR_CLEANER_BATCH,
         .pause_factor = PAUSE_FACTOR,
         .each_step = may_go_on,
         .user = cleaner,
     };
+}
+
+void
+skr_cleaner_say(const struct skr_cleaner *cleaner, const char *name,
+                enum skr_code code, uint64_t removed,
+                const struct skr_error *error)
+{
+    const struct skr_log *log = &cleaner->options.log;
+    // It is another's turn, or there is no such table.
+    if (code == SKR_CONFLICT || code == SKR_MISSING)
+        return;
+    if (code != SKR_OK)
+        skr_log(log, SKR_LOG_WARNING, "cleaner.trouble",
+                SKR_LOG_TEXT("name", name), SKR_LOG_TEXT("error", error->text));
+    else if (removed > 0)
+        skr_log(log, SKR_LOG_INFO, "cleaner.removed",
+                SKR_LOG_TEXT("name", name), SKR_LOG_NUMBER("rows", removed));
+}
+
+void
+skr_cleaner_clean_configured(struct skr_cleaner *cleaner, const void *user)
+{
+    const struct skr_config *config = user;
+    struct skr_cleaning cleaning = skr_cleaner_pace(
+        cleaner, config->cleanup_outbox_days * SKR_CLEANER_DAY_S);
     for (size_t i = 0; i < config->transport_count; i++) {
         const struct skr_config_transport *transport = &config->transports[i];
         uint64_t removed = 0;
         struct skr_error error = {0};
         if (!skr_cleaner_has_table(config, transport) ||
-            atomic_load(&cleaner->is_stopped))
+            skr_cleaner_is_stopped(cleaner))
             continue;
         enum skr_code code =
             skr_cleaner_clean_transport(transport, &cleaning, &removed, &error);
-        say(cleaner, transport->name, code, removed, &error);
+        skr_cleaner_say(cleaner, transport->name, code, removed, &error);
     }
-    if (config->inbox_database == NULL || atomic_load(&cleaner->is_stopped))
+    if (config->inbox_database == NULL || skr_cleaner_is_stopped(cleaner))
         return;
     uint64_t removed = 0;
     struct skr_error error = {0};
     cleaning.age_s = config->cleanup_deduplication_days * SKR_CLEANER_DAY_S;
     enum skr_code code =
         skr_cleaner_clean_deduplication(config, &cleaning, &removed, &error);
-    say(cleaner, "deduplication", code, removed, &error);
+    skr_cleaner_say(cleaner, "deduplication", code, removed, &error);
 }
 
 static void *
 run(void *user)
 {
     struct skr_cleaner *cleaner = user;
-    int64_t pause_ms = cleaner->config->cleanup_interval_s * 1000LL;
+    const struct skr_cleaner_options *options = &cleaner->options;
     do
-        clean_all(cleaner);
-    while (!skr_clock_sleep(cleaner->stop_fd, pause_ms));
+        options->clean(cleaner, options->user);
+    while (!skr_clock_sleep(cleaner->stop_fd, options->interval_s * 1000LL));
     return NULL;
 }
 
 enum skr_code
-skr_cleaner_start(const struct skr_config *config, const struct skr_log *log,
+skr_cleaner_start(const struct skr_cleaner_options *options,
                   struct skr_cleaner **cleaner, struct skr_error *error)
 {
     *cleaner = NULL;
-    if (config->cleanup_interval_s == 0)
+    if (options->interval_s == 0)
         return SKR_OK;
     struct skr_cleaner *made = calloc(1, sizeof(*made));
     if (made == NULL)
         return skr_fail_memory(error);
-    made->config = config;
-    made->log = *log;
+    made->options = *options;
     made->stop_fd = eventfd(0, EFD_CLOEXEC);
     if (made->stop_fd < 0 || skr_thread_start(&made->thread, run, made) != 0) {
         if (made->stop_fd >= 0)

@@ -23,12 +23,36 @@ skr_cleaner_clean_deduplication(const struct skr_config *config,
                                 const struct skr_cleaning *cleaning,
                                 uint64_t *removed, struct skr_error *error);
 
-// A thread that does both at the configured interval, and nothing where there
-// is none. config outlives it.
-struct skr_cleaner;
+// Whoever cleans a database does so alone, as a second would find nothing to
+// do: SKR_CONFLICT. Who only counts is not in the way.
 SKR_MUST_CHECK enum skr_code
-skr_cleaner_start(const struct skr_config *config, const struct skr_log *log,
+skr_cleaner_take_turn(struct skr_db *db, const struct skr_cleaning *cleaning,
+                      struct skr_error *error);
+
+// A thread that cleans now and then beside others' work.
+struct skr_cleaner;
+struct skr_cleaner_options {
+    uint32_t interval_s;  // 0: never, and no thread is started
+    struct skr_log log;
+    // Cleans once, at the cleaner's pace; soon over when it is stopped.
+    void (*clean)(struct skr_cleaner *cleaner, const void *user);
+    const void *user;  // outlives the thread
+};
+SKR_MUST_CHECK enum skr_code
+skr_cleaner_start(const struct skr_cleaner_options *options,
                   struct skr_cleaner **cleaner, struct skr_error *error);
 void skr_cleaner_stop(struct skr_cleaner *cleaner);
+
+// For clean(): how it goes about it, whether to go on with the next table, and
+// what is to be said of one.
+struct skr_cleaning
+skr_cleaner_pace(struct skr_cleaner *cleaner, uint32_t age_s);
+bool skr_cleaner_is_stopped(const struct skr_cleaner *cleaner);
+void skr_cleaner_say(const struct skr_cleaner *cleaner, const char *name,
+                     enum skr_code code, uint64_t removed,
+                     const struct skr_error *error);
+// One for a configuration: all its tables, as old as it says.
+void
+skr_cleaner_clean_configured(struct skr_cleaner *cleaner, const void *config);
 
 #endif

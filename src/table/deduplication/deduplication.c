@@ -267,100 +267,25 @@ skr_deduplication_forget(const struct skr_deduplication *table,
                       error);
 }
 
-struct old_records {
-    const struct skr_deduplication *table;
-    uint32_t age_s;
-    char last_time[24];
-    struct skr_id *ids;
-    size_t count;
-};
-
-static enum skr_code
-keep_record(const struct skr_value *columns, size_t count, void *user,
-            struct skr_error *error)
-{
-    (void)count;
-    struct old_records *old = user;
-    struct skr_id *id = &old->ids[old->count];
-    if (columns[0].size != sizeof(id->bytes))
-        return skr_fail(error, SKR_MALFORMED, SKR_GIVE_UP,
-                        "%s has a message_id that is not of 16 bytes",
-                        old->table->name);
-    memcpy(id->bytes, columns[0].bytes, sizeof(id->bytes));
-    old->count++;
-    old->last_time[0] = '\0';
-    strncat(old->last_time, columns[1].bytes, sizeof(old->last_time) - 1);
-    return SKR_OK;
-}
-
-static enum skr_code
-find_old(void *user, struct skr_tx tx, size_t size, size_t *found,
-         struct skr_error *error)
-{
-    struct old_records *old = user;
-    char last_time[sizeof(old->last_time)];
-    // Records that are found write a new one.
-    memcpy(last_time, old->last_time, sizeof(last_time));
-    const struct skr_value values[] = {
-        skr_bind_text(last_time),
-        skr_bind_integer(old->age_s),
-        skr_bind_integer((int64_t)size),
-    };
-    old->count = 0;
-    enum skr_code code = skr_tx_run(tx,
-                                    &(struct skr_statement){
-                                        .sql = old->table->find_old_sql,
-                                        .values = values,
-                                        .value_count = SKR_COUNT_OF(values),
-                                        .each_row = keep_record,
-                                        .user = old,
-                                    },
-                                    error);
-    *found = old->count;
-    return code;
-}
-
 // One by one: a list might be looked for in all of the table, and lock it.
 static enum skr_code
-forget_old(void *user, struct skr_tx tx, size_t first, size_t count,
-           uint64_t *removed, struct skr_error *error)
+forget_old(const void *sql, struct skr_tx tx,
+           const union skr_cleaning_key *keys, size_t count, uint64_t *removed,
+           struct skr_error *error)
 {
-    const struct old_records *old = user;
-    enum skr_code code = SKR_OK;
-    for (size_t i = first; code == SKR_OK && i < first + count; i++) {
-        uint64_t affected = 0;
-        const struct skr_id *id = &old->ids[i];
-        const struct skr_value value =
-            skr_bind_blob(id->bytes, sizeof(id->bytes));
-        code = skr_tx_run(tx,
-                          &(struct skr_statement){
-                              .sql = old->table->forget_sql,
-                              .values = &value,
-                              .value_count = 1,
-                              .affected = &affected,
-                          },
-                          error);
-        *removed += affected;
-    }
-    return code;
-}
-
-static enum skr_code
-count_old(const struct old_records *old, struct skr_db *db, uint64_t *rows,
-          struct skr_error *error)
-{
-    const struct skr_value age = skr_bind_integer(old->age_s);
-    struct skr_arena arena = {0};
-    struct skr_value value = {.kind = SKR_NULL};
-    bool found = false;
-    enum skr_code code = skr_tx_fetch_one(
-        skr_db_tx(db),
-        &(struct skr_statement){
-            .sql = old->table->count_old_sql, .values = &age, .value_count = 1},
-        &arena, &value, 1, &found, error);
-    if (code == SKR_OK)
-        *rows += (uint64_t)value.integer;
-    skr_arena_fini(&arena);
+    (void)count;
+    const struct skr_value value =
+        skr_bind_blob(keys->id.bytes, sizeof(keys->id.bytes));
+    uint64_t affected = 0;
+    enum skr_code code = skr_tx_run(tx,
+                                    &(struct skr_statement){
+                                        .sql = sql,
+                                        .values = &value,
+                                        .value_count = 1,
+                                        .affected = &affected,
+                                    },
+                                    error);
+    *removed += affected;
     return code;
 }
 
@@ -369,18 +294,15 @@ skr_deduplication_clean(const struct skr_deduplication *table,
                         const struct skr_cleaning *cleaning, struct skr_db *db,
                         uint64_t *removed, struct skr_error *error)
 {
-    struct old_records old = {
-        .table = table,
-        .age_s = cleaning->age_s,
-        .last_time = "1000-01-01 00:00:00",
-    };
-    if (cleaning->dry_run)
-        return count_old(&old, db, removed, error);
-    old.ids = calloc(cleaning->batch_size, sizeof(*old.ids));
-    if (old.ids == NULL)
-        return skr_fail_memory(error);
-    enum skr_code code = skr_cleaning_run(cleaning, db, find_old, forget_old,
-                                          &old, removed, error);
-    free(old.ids);
-    return code;
+    return skr_cleaning_run(cleaning, db,
+                            &(struct skr_cleaning_source){
+                                .table = table->name,
+                                .find_sql = table->find_old_sql,
+                                .count_sql = table->count_old_sql,
+                                .has_ids = true,
+                                .remove = forget_old,
+                                .most = 1,
+                                .user = table->forget_sql,
+                            },
+                            removed, error);
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// What people and jobs do with the table: count, clean, look at what failed.
+// What people do with the table: count, and look at what failed.
 
 #include "base/error.h"
 #include "base/text.h"
@@ -7,12 +7,6 @@
 
 #include <stdlib.h>
 
-enum { CLEAN_AT_ONCE = 1000 };
-
-// Parameters: age, limit.
-static const char find_old_sql[] =
-    "SELECT id FROM {table} WHERE push_completed_at <= {now_minus} "
-    "ORDER BY push_completed_at LIMIT ?";
 static const char queued_sql[] =
     "SELECT COUNT(*) FROM {table} WHERE push_completed_at IS NULL";
 static const char errored_sql[] =
@@ -30,8 +24,7 @@ static const char show_sql[] =
 bool
 skr_kafka_outbox_fill_care(struct skr_kafka_outbox *outbox)
 {
-    return skr_kafka_outbox_fill(outbox, find_old_sql, &outbox->sql.find_old) &&
-           skr_kafka_outbox_fill(outbox, queued_sql, &outbox->sql.queued) &&
+    return skr_kafka_outbox_fill(outbox, queued_sql, &outbox->sql.queued) &&
            skr_kafka_outbox_fill(outbox, errored_sql, &outbox->sql.errored) &&
            skr_kafka_outbox_fill(outbox, total_sql, &outbox->sql.total) &&
            skr_kafka_outbox_fill(outbox, show_sql, &outbox->sql.show) &&
@@ -41,67 +34,6 @@ skr_kafka_outbox_fill_care(struct skr_kafka_outbox *outbox)
            skr_kafka_outbox_fill(outbox, DROP " AND id = ?",
                                  &outbox->sql.drop) &&
            skr_kafka_outbox_fill(outbox, DROP, &outbox->sql.drop_all);
-}
-
-struct ids {
-    int64_t rows[CLEAN_AT_ONCE];
-    size_t count;
-};
-
-static enum skr_code
-keep_id(const struct skr_value *columns, size_t count, void *user,
-        struct skr_error *error)
-{
-    struct ids *ids = user;
-    (void)count;
-    (void)error;
-    ids->rows[ids->count++] = columns[0].integer;
-    return SKR_OK;
-}
-
-static enum skr_code
-clean_some(const struct skr_kafka_outbox *outbox, struct skr_db *db,
-           int64_t age_s, struct ids *ids, struct skr_error *error)
-{
-    const struct skr_value values[] = {skr_bind_integer(age_s),
-                                       skr_bind_integer(CLEAN_AT_ONCE)};
-    ids->count = 0;
-    enum skr_code code = skr_db_begin(db, SKR_BEGIN_WRITE, error);
-    if (code != SKR_OK)
-        return code;
-    code = skr_tx_run(skr_db_tx(db),
-                      &(struct skr_statement){
-                          .sql = outbox->sql.find_old,
-                          .values = values,
-                          .value_count = SKR_COUNT_OF(values),
-                          .each_row = keep_id,
-                          .user = ids,
-                      },
-                      error);
-    if (code == SKR_OK)
-        code =
-            skr_kafka_outbox_run_list(skr_db_tx(db), &outbox->sql.remove,
-                                      ids->rows, ids->count, NULL, NULL, error);
-    if (code == SKR_OK)
-        return skr_db_commit(db, error);
-    skr_db_rollback(db);
-    return code;
-}
-
-enum skr_code
-skr_kafka_outbox_clean(const struct skr_table *table, struct skr_db *db,
-                       int64_t age_s, uint64_t *removed,
-                       struct skr_error *error)
-{
-    struct ids ids;
-    enum skr_code code = SKR_OK;
-    *removed = 0;
-    do {
-        code = clean_some(skr_kafka_outbox_of(table), db, age_s, &ids, error);
-        if (code == SKR_OK)
-            *removed += ids.count;
-    } while (code == SKR_OK && ids.count == CLEAN_AT_ONCE);
-    return code;
 }
 
 static enum skr_code

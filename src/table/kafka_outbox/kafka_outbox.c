@@ -286,7 +286,8 @@ skr_kafka_outbox_new(const struct skr_kafka_outbox_options *options,
         !fill_maker(made) || !skr_kafka_outbox_fill_read(made) ||
         !skr_kafka_outbox_fill_held(made) ||
         !skr_kafka_outbox_fill_settle(made) ||
-        !skr_kafka_outbox_fill_care(made)) {
+        !skr_kafka_outbox_fill_care(made) ||
+        !skr_kafka_outbox_fill_clean(made)) {
         outbox_free(&made->table);
         return skr_fail_memory(error);
     }

@@ -44,11 +44,12 @@ skr_kafka_outbox_find_maker(const struct skr_table *table, struct skr_db *db,
                             bool *is_there, bool *is_ours,
                             struct skr_error *error);
 
-// Removes rows that were completed so many seconds ago, in small transactions.
+// Removes rows that were completed longer ago. removed is added to.
+struct skr_cleaning;
 SKR_MUST_CHECK enum skr_code
-skr_kafka_outbox_clean(const struct skr_table *table, struct skr_db *db,
-                       int64_t age_s, uint64_t *removed,
-                       struct skr_error *error);
+skr_kafka_outbox_clean(const struct skr_table *table,
+                       const struct skr_cleaning *cleaning, struct skr_db *db,
+                       uint64_t *removed, struct skr_error *error);
 
 struct skr_kafka_outbox_counts {
     int64_t queued;  // to be published, errored ones among them

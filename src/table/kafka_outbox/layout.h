@@ -61,7 +61,7 @@ struct skr_kafka_outbox {
         const char *horizon;  // "": nothing commits late
         struct kafka_outbox_list remove, complete;
         const char *retry, *fail;
-        const char *find_old, *queued, *errored, *total;
+        const char *find_old, *count_old, *queued, *errored, *total;
         const char *show, *revive, *revive_all, *drop, *drop_all;
     } sql;
 };
@@ -100,6 +100,7 @@ bool skr_kafka_outbox_fill_read(struct skr_kafka_outbox *outbox);
 bool skr_kafka_outbox_fill_held(struct skr_kafka_outbox *outbox);
 bool skr_kafka_outbox_fill_settle(struct skr_kafka_outbox *outbox);
 bool skr_kafka_outbox_fill_care(struct skr_kafka_outbox *outbox);
+bool skr_kafka_outbox_fill_clean(struct skr_kafka_outbox *outbox);
 
 skr_table_start_fn skr_kafka_outbox_start;
 skr_table_read_fn skr_kafka_outbox_read;

@@ -9,123 +9,47 @@
 #include "table/cleaning.h"
 #include "table/messenger/messenger.h"
 
-#include <stdlib.h>
 #include <string.h>
 
+enum { MOST_AT_ONCE = 100 };
+
 #define DONE "delivered_at >= '9999-12-31 00:00:00'"
+#define OF_QUEUE "FROM {table} WHERE {queue_is_unindexed} AND "
 
-// Parameters: queue, time, seconds, rows. The time, which is that of the last
-// row found, passes over what was deleted and is still in the index.
-static const char find_sent_sql[] =
-    "SELECT id, delivered_at FROM {table} WHERE {queue_is_unindexed} AND "
-    "delivered_at >= ? AND delivered_at < {now_minus} "
-    "ORDER BY delivered_at LIMIT ?";
-// Parameters: queue, seconds.
-static const char count_sent_sql[] =
-    "SELECT COUNT(*) FROM {table} WHERE {queue_is_unindexed} AND "
-    "delivered_at < {now_minus}";
-// Parameters: queue, seconds, rows.
-static const char find_done_sql[] =
-    "SELECT id, delivered_at FROM {table} WHERE {queue_is_unindexed} AND " DONE
-    " AND created_at < {now_minus} LIMIT ?";
-static const char count_done_sql[] =
-    "SELECT COUNT(*) FROM {table} WHERE {queue_is_unindexed} AND " DONE
-    " AND created_at < {now_minus}";
-
-struct source {
-    struct skr_arena arena;
-    const char *queue;
-    bool is_sent;
+// Which rows, and how they are found: as struct skr_cleaning_source has it, the
+// queue bound first.
+struct kind {
     const char *find_sql, *count_sql;
-    const char *remove_sql;  // of SKR_SQL_MAX_LIST ids
-    uint32_t age_s;
-    char last_time[24];
-    int64_t *ids;
-    size_t count;
 };
 
-static bool
-fill(struct source *source, const struct skr_dialect *dialect,
-     const char *table, const struct skr_zone *zone)
-{
-    struct skr_arena *arena = &source->arena;
-    enum { OWN_WORDS = 3 };
-    struct skr_word words[OWN_WORDS + SKR_ZONE_WORDS] = {
-        {"table", table},
-        {"ids", skr_sql_list(arena, SKR_SQL_MAX_LIST)},
-        {"id_rows", skr_sql_rows(arena, SKR_SQL_MAX_LIST)},
-    };
-    size_t count = OWN_WORDS + skr_zone_words(zone, words + OWN_WORDS);
-    if (words[1].text == NULL || words[2].text == NULL)
-        return false;
-    source->find_sql = skr_sql_fill(
-        dialect, arena, source->is_sent ? find_sent_sql : find_done_sql, words,
-        count);
-    source->count_sql = skr_sql_fill(
-        dialect, arena, source->is_sent ? count_sent_sql : count_done_sql,
-        words, count);
-    source->remove_sql =
-        skr_sql_fill(dialect, arena, "{remove_ids}", words, count);
-    return source->find_sql != NULL && source->count_sql != NULL &&
-           source->remove_sql != NULL;
-}
+static const struct kind sent = {
+    .find_sql = "SELECT id, delivered_at " OF_QUEUE
+                "delivered_at >= ? AND delivered_at < {now_minus} "
+                "ORDER BY delivered_at LIMIT ?",
+    .count_sql = "SELECT COUNT(*) " OF_QUEUE "delivered_at < {now_minus}",
+};
+static const struct kind done = {
+    .find_sql = "SELECT id, delivered_at " OF_QUEUE
+                "delivered_at >= ? AND " DONE " AND created_at < {now_minus} "
+                "ORDER BY delivered_at LIMIT ?",
+    .count_sql =
+        "SELECT COUNT(*) " OF_QUEUE DONE " AND created_at < {now_minus}",
+};
 
 static enum skr_code
-keep_id(const struct skr_value *columns, size_t count, void *user,
-        struct skr_error *error)
+remove_found(const void *remove_sql, struct skr_tx tx,
+             const union skr_cleaning_key *keys, size_t count,
+             uint64_t *removed, struct skr_error *error)
 {
-    (void)count;
-    (void)error;
-    struct source *source = user;
-    source->ids[source->count++] = columns[0].integer;
-    source->last_time[0] = '\0';
-    strncat(source->last_time, columns[1].bytes, sizeof(source->last_time) - 1);
-    return SKR_OK;
-}
-
-static enum skr_code
-find(void *user, struct skr_tx tx, size_t size, size_t *found,
-     struct skr_error *error)
-{
-    struct source *source = user;
-    struct skr_value values[4];
-    char last_time[sizeof(source->last_time)];
-    size_t count = 0;
-    // Rows that are found write a new one.
-    memcpy(last_time, source->last_time, sizeof(last_time));
-    values[count++] = skr_bind_text(source->queue);
-    if (source->is_sent)
-        values[count++] = skr_bind_text(last_time);
-    values[count++] = skr_bind_integer(source->age_s);
-    values[count++] = skr_bind_integer((int64_t)size);
-    source->count = 0;
-    enum skr_code code = skr_tx_run(tx,
-                                    &(struct skr_statement){
-                                        .sql = source->find_sql,
-                                        .values = values,
-                                        .value_count = count,
-                                        .each_row = keep_id,
-                                        .user = source,
-                                    },
-                                    error);
-    *found = source->count;
-    return code;
-}
-
-static enum skr_code
-remove_piece(const struct source *source, struct skr_tx tx, size_t first,
-             size_t count, uint64_t *removed, struct skr_error *error)
-{
-    struct skr_value values[SKR_SQL_MAX_LIST];
+    struct skr_value values[MOST_AT_ONCE];
     uint64_t affected = 0;
-    for (size_t i = 0; i < SKR_SQL_MAX_LIST; i++)
-        values[i] =
-            skr_bind_integer(source->ids[first + (i < count ? i : count - 1)]);
+    for (size_t i = 0; i < MOST_AT_ONCE; i++)
+        values[i] = skr_bind_integer(keys[i < count ? i : count - 1].row);
     enum skr_code code = skr_tx_run(tx,
                                     &(struct skr_statement){
-                                        .sql = source->remove_sql,
+                                        .sql = remove_sql,
                                         .values = values,
-                                        .value_count = SKR_SQL_MAX_LIST,
+                                        .value_count = MOST_AT_ONCE,
                                         .affected = &affected,
                                     },
                                     error);
@@ -134,69 +58,47 @@ remove_piece(const struct source *source, struct skr_tx tx, size_t first,
 }
 
 static enum skr_code
-step(void *user, struct skr_tx tx, size_t first, size_t count,
-     uint64_t *removed, struct skr_error *error)
+fill(struct skr_cleaning_source *source, const struct kind *kind,
+     const struct skr_dialect *dialect, const struct skr_zone *zone,
+     struct skr_arena *arena, struct skr_error *error)
 {
-    struct source *source = user;
-    // In the order of ids: two who remove the same do not deadlock.
-    if (first == 0)
-        qsort(source->ids, source->count, sizeof(source->ids[0]),
-              skr_compare_rows);
-    enum skr_code code = SKR_OK;
-    for (size_t done = 0; code == SKR_OK && done < count;) {
-        size_t left = count - done;
-        size_t piece = left < SKR_SQL_MAX_LIST ? left : SKR_SQL_MAX_LIST;
-        code = remove_piece(source, tx, first + done, piece, removed, error);
-        done += piece;
-    }
-    return code;
-}
-
-static enum skr_code
-count_rows(const struct source *source, struct skr_db *db, uint64_t *rows,
-           struct skr_error *error)
-{
-    const struct skr_value values[] = {
-        skr_bind_text(source->queue),
-        skr_bind_integer(source->age_s),
+    enum { OWN_WORDS = 3 };
+    struct skr_word words[OWN_WORDS + SKR_ZONE_WORDS] = {
+        {"table", source->table},
+        {"ids", skr_sql_list(arena, MOST_AT_ONCE)},
+        {"id_rows", skr_sql_rows(arena, MOST_AT_ONCE)},
     };
-    struct skr_arena arena = {0};
-    struct skr_value value = {.kind = SKR_NULL};
-    bool found = false;
-    enum skr_code code = skr_tx_fetch_one(
-        skr_db_tx(db),
-        &(struct skr_statement){.sql = source->count_sql,
-                                .values = values,
-                                .value_count = SKR_COUNT_OF(values)},
-        &arena, &value, 1, &found, error);
-    if (code == SKR_OK)
-        *rows += (uint64_t)value.integer;
-    skr_arena_fini(&arena);
-    return code;
+    size_t count = OWN_WORDS + skr_zone_words(zone, words + OWN_WORDS);
+    if (words[1].text == NULL || words[2].text == NULL)
+        return skr_fail_memory(error);
+    source->find_sql =
+        skr_sql_fill(dialect, arena, kind->find_sql, words, count);
+    source->count_sql =
+        skr_sql_fill(dialect, arena, kind->count_sql, words, count);
+    source->user = skr_sql_fill(dialect, arena, "{remove_ids}", words, count);
+    return source->find_sql == NULL || source->count_sql == NULL ||
+                   source->user == NULL
+               ? skr_fail_memory(error)
+               : SKR_OK;
 }
 
 static enum skr_code
-clean(const char *table, const char *queue, bool is_sent,
+clean(const char *table, const char *queue, const struct kind *kind,
       const struct skr_zone *zone, const struct skr_cleaning *cleaning,
       struct skr_db *db, uint64_t *removed, struct skr_error *error)
 {
-    struct source source = {
+    struct skr_arena arena = {0};
+    struct skr_cleaning_source source = {
+        .table = table,
         .queue = queue,
-        .is_sent = is_sent,
-        .age_s = cleaning->age_s,
-        .last_time = "1000-01-01 00:00:00",
-        .ids = calloc(cleaning->batch_size, sizeof(int64_t)),
+        .remove = remove_found,
+        .most = MOST_AT_ONCE,
     };
-    enum skr_code code = SKR_OK;
-    if (source.ids == NULL || !fill(&source, skr_db_dialect(db), table, zone))
-        code = skr_fail_memory(error);
-    else if (cleaning->dry_run)
-        code = count_rows(&source, db, removed, error);
-    else
-        code =
-            skr_cleaning_run(cleaning, db, find, step, &source, removed, error);
-    skr_arena_fini(&source.arena);
-    free(source.ids);
+    enum skr_code code =
+        fill(&source, kind, skr_db_dialect(db), zone, &arena, error);
+    if (code == SKR_OK)
+        code = skr_cleaning_run(cleaning, db, &source, removed, error);
+    skr_arena_fini(&arena);
     return code;
 }
 
@@ -212,12 +114,12 @@ skr_messenger_clean(const char *table, const char *queue, const char *time_zone,
     if (code != SKR_OK)
         return code;
     struct skr_arena arena = {0};
-    const char *sent = skr_arena_format(&arena, "%s.sent", queue);
-    code = sent == NULL
+    const char *kept = skr_arena_format(&arena, "%s.sent", queue);
+    code = kept == NULL
                ? skr_fail_memory(error)
-               : clean(table, sent, true, &zone, cleaning, db, removed, error);
+               : clean(table, kept, &sent, &zone, cleaning, db, removed, error);
     if (code == SKR_OK)
-        code = clean(table, queue, false, &zone, cleaning, db, removed, error);
+        code = clean(table, queue, &done, &zone, cleaning, db, removed, error);
     skr_arena_fini(&arena);
     return code;
 }

@@ -1,0 +1,274 @@
+// SPDX-License-Identifier: MIT
+// Old rows go in steps that hold their locks for a moment only, whatever table
+// they are of. The clock is the test's: it goes on by what statements are said
+// to take, so that no step depends on how fast a server is.
+
+#include "conformance/databases.h"
+
+#include "base/clock.h"
+#include "base/text.h"
+#include "support/faulty_database.h"
+#include "table/cleaning.h"
+#include "table/deduplication/deduplication.h"
+#include "table/kafka_outbox/kafka_outbox.h"
+#include "table/messenger/messenger.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+    ROWS = 300,
+    BATCH = 200,
+    DAY_S = 24 * 3600,
+    MOST_HELD_MS = 50,
+    LEAST_STEP = 10
+};
+
+static int64_t ahead_ms;
+
+int64_t __real_skr_clock_ms(void);
+int64_t __wrap_skr_clock_ms(void);
+
+int64_t
+__wrap_skr_clock_ms(void)
+{
+    return __real_skr_clock_ms() + ahead_ms;
+}
+
+struct fixture {
+    struct skr_test_database database;
+    struct skr_db *db;
+    int64_t delete_ms;  // what one statement takes
+    int64_t held_ms;    // by the step that is under way
+    int64_t most_held_ms;
+    uint64_t last_step;  // rows
+};
+
+typedef enum skr_code
+clean_fn(struct fixture *fixture, const struct skr_cleaning *cleaning,
+         uint64_t *removed, struct skr_error *error);
+
+static void
+pass_time(struct skr_tx real, const struct skr_statement *statement, void *user)
+{
+    struct fixture *fixture = user;
+    (void)real;
+    if (strncmp(statement->sql, "DELETE", 6) != 0)
+        return;
+    ahead_ms += fixture->delete_ms;
+    fixture->held_ms += fixture->delete_ms;
+}
+
+static bool
+note_step(void *user, uint64_t rows)
+{
+    struct fixture *fixture = user;
+    if (fixture->held_ms > fixture->most_held_ms)
+        fixture->most_held_ms = fixture->held_ms;
+    fixture->held_ms = 0;
+    fixture->last_step = rows;
+    return true;
+}
+
+static int
+set_up(void **state)
+{
+    struct fixture *fixture = calloc(1, sizeof(*fixture));
+    assert_non_null(fixture);
+    skr_test_database_make(&fixture->database);
+    // It is there now, and may be opened by who does not make one.
+    skr_db_close(skr_test_connect(&fixture->database));
+    const struct skr_db_ops *ops = skr_faulty_database(fixture->database.ops);
+    assert_int_equal(
+        skr_db_open(ops, fixture->database.url, &fixture->db, NULL), SKR_OK);
+    *state = fixture;
+    return 0;
+}
+
+static int
+tear_down(void **state)
+{
+    struct fixture *fixture = *state;
+    skr_faulty_watch(NULL, NULL);
+    skr_db_close(fixture->db);
+    skr_test_database_remove(&fixture->database);
+    free(fixture);
+    return 0;
+}
+
+// Runs it once a row; has_id: with 16 bytes bound.
+static void
+insert_all(struct fixture *fixture, const char *sql_template, bool has_id)
+{
+    assert_int_equal(skr_db_begin(fixture->db, SKR_BEGIN_WRITE, NULL), SKR_OK);
+    for (uint32_t i = 0; i < ROWS; i++) {
+        unsigned char id[16] = {0};
+        memcpy(id, &i, sizeof(i));
+        const struct skr_value value = skr_bind_blob(id, sizeof(id));
+        skr_test_run_template(fixture->db, sql_template, &value,
+                              has_id ? 1 : 0);
+    }
+    assert_int_equal(skr_db_commit(fixture->db, NULL), SKR_OK);
+}
+
+static enum skr_code
+clean_messenger(struct fixture *fixture, const struct skr_cleaning *cleaning,
+                uint64_t *removed, struct skr_error *error)
+{
+    return skr_messenger_clean("messenger_outbox", "outbox", NULL, cleaning,
+                               fixture->db, removed, error);
+}
+
+static void
+fill_messenger(struct fixture *fixture)
+{
+    struct skr_table *table = NULL;
+    assert_int_equal(skr_messenger_new(
+                         &(struct skr_messenger_options){
+                             .dialect = skr_db_dialect(fixture->db),
+                             .table = "messenger_outbox",
+                             .queue = "outbox",
+                         },
+                         &table, NULL),
+                     SKR_OK);
+    assert_int_equal(skr_table_create(table, fixture->db, NULL), SKR_OK);
+    skr_table_free(table);
+    insert_all(fixture,
+               "INSERT INTO messenger_outbox (body, headers, queue_name, "
+               "created_at, available_at, delivered_at) VALUES ('1', '2', "
+               "'outbox.sent', '2020-01-01 10:00:00', '2020-01-01 10:00:00', "
+               "'2020-01-01 10:00:00')",
+               false);
+}
+
+static enum skr_code
+clean_deduplication(struct fixture *fixture,
+                    const struct skr_cleaning *cleaning, uint64_t *removed,
+                    struct skr_error *error)
+{
+    struct skr_deduplication *table = NULL;
+    enum skr_code code =
+        skr_deduplication_new(skr_db_dialect(fixture->db), NULL, &table, error);
+    if (code == SKR_OK)
+        code = skr_deduplication_clean(table, cleaning, fixture->db, removed,
+                                       error);
+    skr_deduplication_free(table);
+    return code;
+}
+
+static void
+fill_deduplication(struct fixture *fixture)
+{
+    struct skr_deduplication *table = NULL;
+    assert_int_equal(
+        skr_deduplication_new(skr_db_dialect(fixture->db), NULL, &table, NULL),
+        SKR_OK);
+    assert_int_equal(skr_deduplication_create(table, fixture->db, NULL),
+                     SKR_OK);
+    skr_deduplication_free(table);
+    insert_all(fixture,
+               "INSERT INTO message_broker_deduplication (message_id, "
+               "message_name, processed_at) VALUES (?, 'a.b', "
+               "'2020-01-01 10:00:00')",
+               true);
+}
+
+static struct skr_table *
+make_kafka_outbox(const struct fixture *fixture)
+{
+    struct skr_table *table = NULL;
+    const struct skr_kafka_outbox_options options = {
+        .dialect = skr_db_dialect(fixture->db), .marks = true};
+    assert_int_equal(skr_kafka_outbox_new(&options, &table, NULL), SKR_OK);
+    return table;
+}
+
+static enum skr_code
+clean_kafka_outbox(struct fixture *fixture, const struct skr_cleaning *cleaning,
+                   uint64_t *removed, struct skr_error *error)
+{
+    struct skr_table *table = make_kafka_outbox(fixture);
+    enum skr_code code =
+        skr_kafka_outbox_clean(table, cleaning, fixture->db, removed, error);
+    skr_table_free(table);
+    return code;
+}
+
+static void
+fill_kafka_outbox(struct fixture *fixture)
+{
+    struct skr_table *table = make_kafka_outbox(fixture);
+    assert_int_equal(skr_table_create(table, fixture->db, NULL), SKR_OK);
+    skr_table_free(table);
+    insert_all(fixture,
+               "INSERT INTO kafka_outbox (topic, push_completed_at) "
+               "VALUES ('a', '2020-01-01 10:00:00')",
+               false);
+}
+
+static const struct {
+    void (*fill)(struct fixture *fixture);
+    clean_fn *clean;
+} tables[] = {
+    {fill_messenger, clean_messenger},
+    {fill_deduplication, clean_deduplication},
+    {fill_kafka_outbox, clean_kafka_outbox},
+};
+
+static uint64_t
+clean(struct fixture *fixture, clean_fn *how, int64_t delete_ms)
+{
+    struct skr_error error = {0};
+    uint64_t removed = 0;
+    const struct skr_cleaning cleaning = {
+        .age_s = DAY_S,
+        .batch_size = BATCH,
+        .each_step = note_step,
+        .user = fixture,
+    };
+    fixture->delete_ms = delete_ms;
+    fixture->most_held_ms = 0;
+    skr_faulty_watch(pass_time, fixture);
+    if (how(fixture, &cleaning, &removed, &error) != SKR_OK)
+        fail_msg("%s", error.text);
+    skr_faulty_watch(NULL, NULL);
+    return removed;
+}
+
+static void
+test_no_step_holds_its_locks_for_long(void **state)
+{
+    struct fixture *fixture = *state;
+    for (size_t i = 0; i < SKR_COUNT_OF(tables); i++) {
+        tables[i].fill(fixture);
+        assert_int_equal(clean(fixture, tables[i].clean, 12), ROWS);
+        assert_in_range(fixture->most_held_ms, 1, MOST_HELD_MS);
+    }
+}
+
+static void
+test_steps_shrink_where_one_statement_takes_long(void **state)
+{
+    struct fixture *fixture = *state;
+    for (size_t i = 0; i < SKR_COUNT_OF(tables); i++) {
+        tables[i].fill(fixture);
+        assert_int_equal(clean(fixture, tables[i].clean, 60), ROWS);
+        // One statement, and the fewest rows.
+        assert_int_equal(fixture->most_held_ms, 60);
+        assert_in_range(fixture->last_step, 1, LEAST_STEP);
+    }
+}
+
+int
+main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(test_no_step_holds_its_locks_for_long,
+                                        set_up, tear_down),
+        cmocka_unit_test_setup_teardown(
+            test_steps_shrink_where_one_statement_takes_long, set_up,
+            tear_down),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
