@@ -42,8 +42,9 @@ struct kind {
                         char zone[SKR_TEST_ZONE_SIZE]);  // NULL: there is none
     void (*make_full)(struct skr_db *db);
     void (*spoil)(struct skr_db *db);  // NULL: no driver's advice is known
-    const char *explain, *analyze;
+    const char *explain, *analyze, *drop_index;
     bool (*is_costly)(const char *plan);
+    int64_t (*reads)(struct skr_db *db);
 };
 
 #ifdef SKR_WITH_SQLITE
@@ -150,6 +151,18 @@ sqlite_make_full(struct skr_db *db)
     snprintf(sql, sizeof(sql), "PRAGMA max_page_count = %lld",
              (long long)skr_test_number(db, "PRAGMA page_count"));
     skr_test_run(db, sql);
+}
+
+static int64_t
+sqlite_reads(struct skr_db *db)
+{
+    sqlite3 *connection = skr_sqlite_connection(skr_db_tx(db));
+    int hits = 0, misses = 0, most = 0;
+    assert_non_null(connection);
+    sqlite3_db_status(connection, SQLITE_DBSTATUS_CACHE_HIT, &hits, &most, 0);
+    sqlite3_db_status(connection, SQLITE_DBSTATUS_CACHE_MISS, &misses, &most,
+                      0);
+    return (int64_t)hits + misses;
 }
 
 static void
@@ -378,6 +391,15 @@ mariadb_hold_up(struct skr_db *db, const char *table)
     skr_test_run(db, sql);
 }
 
+static int64_t
+mariadb_reads(struct skr_db *db)
+{
+    return skr_test_number(db,
+                           "SELECT CAST(SUM(variable_value) AS SIGNED) FROM "
+                           "information_schema.session_status "
+                           "WHERE variable_name LIKE 'Handler_read%'");
+}
+
 // A table whose engine counts its bytes with two of them.
 static void
 mariadb_make_full(struct skr_db *db)
@@ -556,6 +578,17 @@ pgsql_make_full(struct skr_db *db)
     skr_test_run(db, "CREATE TRIGGER full_disk BEFORE INSERT ON thing "
                      "FOR EACH ROW EXECUTE FUNCTION refuse()");
 }
+
+// Counted at the end of a transaction, and then only now and then.
+static int64_t
+pgsql_reads(struct skr_db *db)
+{
+    skr_test_run(db, "SELECT pg_stat_force_next_flush()");
+    return skr_test_number(
+        db, "SELECT CAST((SELECT SUM(seq_tup_read + idx_tup_fetch) "
+            "FROM pg_stat_user_tables) + (SELECT SUM(idx_tup_read) "
+            "FROM pg_stat_user_indexes) AS BIGINT)");
+}
 #endif
 
 enum { FEW_ROWS = 2000 };
@@ -625,7 +658,9 @@ static const struct kind kinds[] = {
      .make_full = sqlite_make_full,
      .explain = "EXPLAIN QUERY PLAN ",
      .analyze = "ANALYZE",
+     .drop_index = "DROP INDEX {table}_{index}",
      .is_costly = sqlite_is_costly,
+     .reads = sqlite_reads,
      .spoil = sqlite_spoil},
 #endif
 #ifdef SKR_WITH_MYSQL
@@ -644,7 +679,9 @@ static const struct kind kinds[] = {
      .make_full = mariadb_make_full,
      .explain = "EXPLAIN ",
      .analyze = "ANALYZE TABLE messenger_outbox",
-     .is_costly = mysql_is_costly},
+     .drop_index = "DROP INDEX {index} ON {table}",
+     .is_costly = mysql_is_costly,
+     .reads = mariadb_reads},
 #endif
 #ifdef SKR_WITH_PGSQL
     {.name = "pgsql",
@@ -662,7 +699,9 @@ static const struct kind kinds[] = {
      .make_full = pgsql_make_full,
      .explain = "EXPLAIN ",
      .analyze = "ANALYZE",
-     .is_costly = pgsql_is_costly},
+     .drop_index = "DROP INDEX {table}_{index}",
+     .is_costly = pgsql_is_costly,
+     .reads = pgsql_reads},
 #endif
     {0},
 };
@@ -779,6 +818,24 @@ void
 skr_test_count_anew(struct skr_db *db)
 {
     skr_test_run(db, chosen()->analyze);
+}
+
+void
+skr_test_drop_index(struct skr_db *db, const char *table, const char *index)
+{
+    const struct skr_word words[] = {{"table", table}, {"index", index}};
+    struct skr_arena arena = {0};
+    const char *sql = skr_sql_fill(skr_db_dialect(db), &arena,
+                                   chosen()->drop_index, words, 2);
+    assert_non_null(sql);
+    skr_test_run(db, sql);
+    skr_arena_fini(&arena);
+}
+
+int64_t
+skr_test_reads(struct skr_db *db)
+{
+    return chosen()->reads(db);
 }
 
 bool

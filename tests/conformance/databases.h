@@ -81,6 +81,13 @@ bool skr_test_plan_is_costly(const char *plan);
 // Renews what the server knows of messenger_outbox, by which it makes plans.
 void skr_test_count_anew(struct skr_db *db);
 
+// Takes away an index that setup made.
+void
+skr_test_drop_index(struct skr_db *db, const char *table, const char *index);
+// How much was read for the statements of this connection so far: rows, entries
+// of indexes or pages, as the database counts.
+int64_t skr_test_reads(struct skr_db *db);
+
 // For a forked child: from here on the process may read the database and not
 // write it.
 void skr_test_become_reader(const struct skr_test_database *database);

@@ -139,7 +139,8 @@ write_metrics(struct skr_kafka_relay_page *page, struct skr_text *text)
     add_gauge(text, "kafka_outbox_queue_size",
               "Rows that are not published, errored ones included.",
               sum.queued);
-    add_gauge(text, "kafka_outbox_total_size", "Rows of the table.", sum.total);
+    add_gauge(text, "kafka_outbox_total_size",
+              "Rows of the table; beyond 100,000 an estimate.", sum.total);
     add_gauge(text, "kafka_outbox_errored_size",
               "Rows that nobody publishes any more.", sum.errored);
     return true;

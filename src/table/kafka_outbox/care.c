@@ -12,7 +12,12 @@ static const char queued_sql[] =
 static const char errored_sql[] =
     "SELECT COUNT(*) FROM {table} WHERE push_completed_at IS NULL "
     "AND errored = 1";
-static const char total_sql[] = "SELECT COUNT(*) FROM {table}";
+// What is completed may be very much, and is counted up to here only.
+#define BOUND "100001"
+enum { EXACT = 100000 };
+static const char total_sql[] =
+    "SELECT COUNT(*) FROM (SELECT 1 AS one FROM {table} LIMIT " BOUND
+    ") AS bounded";
 static const char show_sql[] =
     "SELECT id, topic, error_reason, push_attempts FROM {table} "
     "WHERE errored = 1 ORDER BY id";
@@ -27,6 +32,8 @@ skr_kafka_outbox_fill_care(struct skr_kafka_outbox *outbox)
     return skr_kafka_outbox_fill(outbox, queued_sql, &outbox->sql.queued) &&
            skr_kafka_outbox_fill(outbox, errored_sql, &outbox->sql.errored) &&
            skr_kafka_outbox_fill(outbox, total_sql, &outbox->sql.total) &&
+           skr_kafka_outbox_fill(outbox, "{row_estimate}",
+                                 &outbox->sql.estimate) &&
            skr_kafka_outbox_fill(outbox, show_sql, &outbox->sql.show) &&
            skr_kafka_outbox_fill(outbox, REVIVE " AND id = ?",
                                  &outbox->sql.revive) &&
@@ -63,6 +70,12 @@ skr_kafka_outbox_count(const struct skr_table *table, struct skr_db *db,
         code = count_by(outbox->sql.errored, db, &counts->errored, error);
     if (code == SKR_OK)
         code = count_by(outbox->sql.total, db, &counts->total, error);
+    if (code != SKR_OK || counts->total <= EXACT)
+        return code;
+    int64_t estimate = 0;
+    code = count_by(outbox->sql.estimate, db, &estimate, error);
+    if (estimate > counts->total)
+        counts->total = estimate;
     return code;
 }
 

@@ -54,7 +54,7 @@ skr_kafka_outbox_clean(const struct skr_table *table,
 struct skr_kafka_outbox_counts {
     int64_t queued;  // to be published, errored ones among them
     int64_t errored;
-    int64_t total;
+    int64_t total;  // beyond 100,000 an estimate
 };
 SKR_MUST_CHECK enum skr_code
 skr_kafka_outbox_count(const struct skr_table *table, struct skr_db *db,

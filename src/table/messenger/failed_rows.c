@@ -16,13 +16,16 @@
 
 static const char check_sql[] =
     "SELECT " COLUMNS ", body, delivered_at FROM {table} LIMIT 0";
-// Parameters: queue, queue, id, number of rows.
-static const char newest_sql[] =
-    "SELECT " COLUMNS " FROM {table} WHERE queue_name IN (?, ?) AND id < ? "
-    "ORDER BY id DESC LIMIT ?";
+// One by one, the rows of a queue are in the order of their ids already: none
+// of another queue is read, and nothing is sorted.
+// Parameters: queue, id, number of rows, the same of the other queue, number.
+#define OF_QUEUE(beyond, order)                                         \
+    "{union_open}SELECT " COLUMNS " FROM {table} WHERE queue_name = ? " \
+    "AND id " beyond " ? ORDER BY id" order " LIMIT ?{union_close}"
+static const char newest_sql[] = OF_QUEUE("<", " DESC") " UNION ALL " OF_QUEUE(
+    "<", " DESC") " ORDER BY id DESC LIMIT ?";
 static const char oldest_sql[] =
-    "SELECT " COLUMNS " FROM {table} WHERE queue_name IN (?, ?) AND id > ? "
-    "ORDER BY id LIMIT ?";
+    OF_QUEUE(">", "") " UNION ALL " OF_QUEUE(">", "") " ORDER BY id LIMIT ?";
 // Parameter: id.
 static const char find_sql[] =
     "SELECT " COLUMNS ", body FROM {table} WHERE id = ?";
@@ -162,11 +165,16 @@ skr_failed_rows_list(const struct skr_failed_rows *rows, struct skr_tx tx,
 {
     struct look look = {
         .rows = rows, .each = each, .user = user, .last = page->after};
+    const struct skr_value after = skr_bind_integer(page->after);
+    const struct skr_value max = skr_bind_integer((int64_t)page->max);
     const struct skr_value values[] = {
         skr_bind_text(rows->queue),
+        after,
+        max,
         skr_bind_text(rows->aside),
-        skr_bind_integer(page->after),
-        skr_bind_integer((int64_t)page->max),
+        after,
+        max,
+        max,
     };
     enum skr_code code =
         skr_tx_run(tx,

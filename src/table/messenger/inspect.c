@@ -10,6 +10,7 @@
 #include "base/text.h"
 #include "db/zone.h"
 #include "table/messenger/messenger.h"
+#include "table/schema.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -22,25 +23,40 @@ static const char depth_sql[] =
     "SELECT COUNT(*) FROM (SELECT 1 AS one FROM {table} WHERE {queue_is} "
     "LIMIT " BOUND ") AS bounded";
 // How many were looked at, how many wait for their time, how many for people.
-// Parameters: queue, queue.
-static const char delayed_sql[] =
-    "SELECT COUNT(*), "
-    "COUNT(CASE WHEN {queue_is_unindexed} AND available_at > created_at AND "
-    "available_at < " DONE " THEN 1 END), "
-    "COUNT(CASE WHEN {queue_is_unindexed} AND available_at >= " DONE
-    " THEN 1 END) FROM (SELECT queue_name, created_at, available_at "
-    "FROM {table} WHERE available_at > {now} ORDER BY available_at DESC "
-    "LIMIT " BOUND ") AS bounded";
+// Parameters: queue, queue, and those of `from`.
+#define DELAYED(from)                                                         \
+    "SELECT COUNT(*), "                                                       \
+    "COUNT(CASE WHEN {queue_is_unindexed} AND available_at > created_at AND " \
+    "available_at < " DONE " THEN 1 END), "                                   \
+    "COUNT(CASE WHEN {queue_is_unindexed} AND available_at >= " DONE          \
+    " THEN 1 END) FROM (SELECT queue_name, created_at, available_at "         \
+    "FROM " from ") AS bounded"
 // How many were looked at, how many are claimed, how many are done.
-// Parameters: queue, queue, seconds.
+// Parameters: queue, queue, and those of `from`.
+#define CLAIMED(from)                                                \
+    "SELECT COUNT(*), "                                              \
+    "COUNT(CASE WHEN {queue_is_unindexed} AND delivered_at < " DONE  \
+    " THEN 1 END), "                                                 \
+    "COUNT(CASE WHEN {queue_is_unindexed} AND delivered_at >= " DONE \
+    " THEN 1 END) FROM (SELECT queue_name, delivered_at "            \
+    "FROM " from ") AS bounded"
+// Parameter: queue.
+#define FIRST_ROWS                                                \
+    "(SELECT queue_name, created_at, available_at, delivered_at " \
+    "FROM {table} WHERE {queue_is} LIMIT " BOUND ")"
+
+// By an index on the time, or where there is none, of the first rows of the
+// queue. The last parameter of the claimed ones: seconds.
+static const char delayed_sql[] =
+    DELAYED("{table} WHERE available_at > {now} "
+            "ORDER BY available_at DESC LIMIT " BOUND);
+static const char delayed_first_sql[] =
+    DELAYED(FIRST_ROWS " AS firsts WHERE available_at > {now}");
 static const char claimed_sql[] =
-    "SELECT COUNT(*), "
-    "COUNT(CASE WHEN {queue_is_unindexed} AND delivered_at < " DONE
-    " THEN 1 END), "
-    "COUNT(CASE WHEN {queue_is_unindexed} AND delivered_at >= " DONE
-    " THEN 1 END) FROM (SELECT queue_name, delivered_at FROM {table} "
-    "WHERE delivered_at >= {now_minus} ORDER BY delivered_at DESC "
-    "LIMIT " BOUND ") AS bounded";
+    CLAIMED("{table} WHERE delivered_at >= {now_minus} "
+            "ORDER BY delivered_at DESC LIMIT " BOUND);
+static const char claimed_first_sql[] =
+    CLAIMED(FIRST_ROWS " AS firsts WHERE delivered_at >= {now_minus}");
 // Of the first ones, which are the oldest or next to them. Parameter: queue.
 static const char oldest_sql[] =
     "SELECT MIN(available_at), {now} FROM (SELECT available_at, delivered_at "
@@ -81,7 +97,7 @@ ask(struct inspection *inspection, const char *sql_template, const char *queue,
     size_t times, bool with_timeout, struct skr_value *columns,
     size_t column_count, struct skr_error *error)
 {
-    struct skr_value values[3];
+    struct skr_value values[4];
     size_t count = 0;
     while (count < times)
         values[count++] = skr_bind_text(queue);
@@ -121,26 +137,53 @@ count_rows(struct inspection *inspection, const char *queue, uint64_t *rows,
     return code;
 }
 
+// Two parts of a queue by a time of their rows.
+struct parts {
+    const char *column;
+    const char *sql, *first_sql;  // by an index on it, or of the first rows
+    bool with_timeout;
+};
+
+static enum skr_code
+count_two(struct inspection *inspection, const struct parts *parts,
+          struct skr_queue_counts *counts, uint64_t *earlier, uint64_t *later,
+          struct skr_error *error)
+{
+    const struct skr_queue_place *place = inspection->place;
+    struct skr_value columns[3];
+    bool has_index = false;
+    enum skr_code code = skr_schema_has_index(
+        inspection->tx, place->table, parts->column, NULL, &has_index, error);
+    if (code == SKR_OK)
+        code = ask(inspection, has_index ? parts->sql : parts->first_sql,
+                   place->queue, has_index ? 2 : 3, parts->with_timeout,
+                   columns, 3, error);
+    if (code != SKR_OK)
+        return code;
+    counts->parts_are_estimates |= columns[0].integer > SKR_QUEUE_EXACT ||
+                                   (!has_index && counts->depth_is_estimate);
+    *earlier = (uint64_t)columns[1].integer;
+    *later = (uint64_t)columns[2].integer;
+    return SKR_OK;
+}
+
 static enum skr_code
 count_parts(struct inspection *inspection, struct skr_queue_counts *counts,
             uint64_t *done, struct skr_error *error)
 {
-    const char *queue = inspection->place->queue;
-    struct skr_value columns[3];
-    enum skr_code code =
-        ask(inspection, delayed_sql, queue, 2, false, columns, 3, error);
-    if (code != SKR_OK)
-        return code;
-    counts->parts_are_estimates = columns[0].integer > SKR_QUEUE_EXACT;
-    counts->delayed = (uint64_t)columns[1].integer;
-    counts->blocked = (uint64_t)columns[2].integer;
-    code = ask(inspection, claimed_sql, queue, 2, true, columns, 3, error);
-    if (code != SKR_OK)
-        return code;
-    counts->parts_are_estimates |= columns[0].integer > SKR_QUEUE_EXACT;
-    counts->in_flight = (uint64_t)columns[1].integer;
-    *done = (uint64_t)columns[2].integer;
-    return SKR_OK;
+    static const struct parts delayed = {.column = "available_at",
+                                         .sql = delayed_sql,
+                                         .first_sql = delayed_first_sql};
+    static const struct parts claimed = {.column = "delivered_at",
+                                         .sql = claimed_sql,
+                                         .first_sql = claimed_first_sql,
+                                         .with_timeout = true};
+    enum skr_code code = count_two(inspection, &delayed, counts,
+                                   &counts->delayed, &counts->blocked, error);
+    if (code == SKR_OK)
+        code = count_two(inspection, &claimed, counts, &counts->in_flight, done,
+                         error);
+    return code;
 }
 
 static enum skr_code

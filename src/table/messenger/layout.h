@@ -77,7 +77,8 @@ struct skr_messenger {
         struct skr_list_sql partitions;  // the first rows of so many
         const char *head, *whole_head;   // the first row of a partition
         const char *make_due, *touch;
-        const char *size, *largest, *oldest, *blocked, *length, *key_of;
+        const char *size, *largest, *oldest, *blocked, *blocked_by_queue,
+            *length, *key_of;
         const char *heads, *free;
         struct skr_list_sql lock_heads;
         const char *shares, *add_share, *check_leases;

@@ -12,26 +12,26 @@ enum { EXACT = 100000 };
 #define BOUND "100001"
 #define BLOCKED "available_at = '9999-12-31 23:59:59'"
 
-// Parameter: queue.
-#define BOUNDED                                                \
-    "(SELECT partition_key FROM {table} WHERE {queue_is} "     \
-    "AND partition_key > '' AND " SKR_MESSENGER_UNFINISHED " " \
-    "LIMIT " BOUND ") AS bounded"
-static const char size_sql[] = "SELECT COUNT(*) FROM " BOUNDED;
+// So many rows are read, whatever becomes of them then. Parameter: queue.
+#define READ "FROM {table} WHERE {queue_is} LIMIT " BOUND
+#define OPEN                                                              \
+    "FROM (SELECT id, partition_key, created_at, delivered_at " READ ") " \
+    "AS bounded WHERE partition_key > '' AND " SKR_MESSENGER_UNFINISHED " "
+static const char size_sql[] =
+    "SELECT COUNT(*) FROM (SELECT 1 AS one " READ ") AS bounded";
 static const char largest_sql[] =
-    "SELECT partition_key, COUNT(*) AS length, COUNT(*) OVER () FROM " BOUNDED
-    " GROUP BY partition_key ORDER BY length DESC LIMIT 1";
-// Parameters: queue, from id.
+    "SELECT partition_key, COUNT(*) AS length, COUNT(*) OVER () " OPEN
+    "GROUP BY partition_key ORDER BY length DESC LIMIT 1";
 static const char oldest_sql[] =
-    "SELECT partition_key, id, created_at, {now} FROM {table} "
-    "WHERE {queue_is_beyond} AND id > ? AND partition_key > '' "
-    "AND " SKR_MESSENGER_UNFINISHED " ORDER BY id LIMIT 1";
-// By the index on times: few are blocked. Their bodies are of no interest.
-// Parameters: queue, limit.
-static const char blocked_sql[] =
-    "SELECT id, '', headers, created_at, {created_at_utc}, 0, 1, "
-    "partition_key FROM {table} WHERE {queue_is_unindexed} AND " BLOCKED
-    " AND partition_key > '' AND " SKR_MESSENGER_UNFINISHED " LIMIT ?";
+    "SELECT partition_key, id, created_at, {now} " OPEN "ORDER BY id LIMIT 1";
+// By the index on times, or on queue and time: few are blocked. Their bodies
+// are of no interest. Parameters: queue, limit.
+#define BLOCKED_HEADS(queue_is)                                    \
+    "SELECT id, '', headers, created_at, {created_at_utc}, 0, 1, " \
+    "partition_key FROM {table} WHERE " queue_is " AND " BLOCKED   \
+    " AND partition_key > '' AND " SKR_MESSENGER_UNFINISHED " LIMIT ?"
+static const char blocked_sql[] = BLOCKED_HEADS("{queue_is_unindexed}");
+static const char blocked_by_queue_sql[] = BLOCKED_HEADS("{queue_is}");
 // Parameters: queue, key, twice.
 static const char length_sql[] =
     "SELECT COUNT(*) FROM (SELECT 1 AS one FROM {table} WHERE {queue_is} "
@@ -51,6 +51,8 @@ skr_messenger_fill_partitions(struct skr_messenger *messenger)
             skr_messenger_fill(messenger, oldest_sql, &messenger->sql.oldest) &&
             skr_messenger_fill(messenger, blocked_sql,
                                &messenger->sql.blocked) &&
+            skr_messenger_fill(messenger, blocked_by_queue_sql,
+                               &messenger->sql.blocked_by_queue) &&
             skr_messenger_fill(messenger, length_sql, &messenger->sql.length) &&
             skr_messenger_fill(messenger, key_sql, &messenger->sql.key_of));
 }
@@ -105,11 +107,10 @@ find_oldest(const struct skr_messenger *messenger, struct skr_tx tx,
             struct skr_arena *arena, struct skr_partitions *partitions,
             struct skr_error *error)
 {
-    const struct skr_value values[] = {skr_bind_text(messenger->queue),
-                                       skr_messenger_bind_cursor(0)};
+    const struct skr_value queue = skr_bind_text(messenger->queue);
     struct skr_value columns[4];
     bool found = false;
-    enum skr_code code = ask(tx, messenger->sql.oldest, values, 2, arena,
+    enum skr_code code = ask(tx, messenger->sql.oldest, &queue, 1, arena,
                              columns, 4, &found, error);
     if (code != SKR_OK || !found)
         return code;
@@ -183,11 +184,14 @@ static enum skr_code
 list_blocked(struct listing *listing, struct skr_tx tx, size_t max,
              struct skr_error *error)
 {
-    const struct skr_value values[] = {skr_bind_text(listing->messenger->queue),
+    const struct skr_messenger *messenger = listing->messenger;
+    const struct skr_value values[] = {skr_bind_text(messenger->queue),
                                        skr_bind_integer((int64_t)max)};
     return skr_tx_run(tx,
                       &(struct skr_statement){
-                          .sql = listing->messenger->sql.blocked,
+                          .sql = listing->position.dues_by_queue
+                                     ? messenger->sql.blocked_by_queue
+                                     : messenger->sql.blocked,
                           .values = values,
                           .value_count = SKR_COUNT_OF(values),
                           .each_row = take_blocked,
@@ -229,6 +233,9 @@ skr_messenger_each_blocked(const struct skr_table *table, struct skr_db *db,
     if (code != SKR_OK)
         return code;
     code = table->ops->start(table, db, &listing.position, error);
+    if (code == SKR_OK)
+        code = skr_messenger_learn(listing.messenger, db, &listing.position,
+                                   error);
     if (code == SKR_OK)
         code = list_blocked(&listing, skr_db_tx(db), max, error);
     if (code == SKR_OK)

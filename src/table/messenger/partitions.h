@@ -12,7 +12,8 @@ struct skr_partitions {
     bool is_estimate;  // there are at least so many, and as long
     char largest[SKR_POSITION_KEY_SIZE];  // key of the longest; "": none
     uint64_t largest_length;
-    // The head that was published before all others; "": there is none.
+    // The head that was published before all others, of those that were looked
+    // at; "": there is none.
     char oldest[SKR_POSITION_KEY_SIZE];
     int64_t oldest_row;
     int64_t oldest_s;  // since then
