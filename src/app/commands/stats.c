@@ -88,6 +88,8 @@ add_row(struct skr_grid *grid, const struct skr_transport_stats *stats)
     add_age(grid, counts);
     if (stats->has_rates)
         skr_grid_add(grid, "%.0f/%.0f", stats->in_rate, stats->out_rate);
+    else if (stats->has_net_rate)
+        skr_grid_add(grid, "%+.0f", stats->net_rate);
     else
         add_nothing(grid, 1);
     add_state(grid, stats);
@@ -138,7 +140,7 @@ write_rate(struct skr_json_writer *json, const char *name, bool is_known,
 {
     skr_json_write_name(json, name);
     if (is_known)
-        skr_json_write_unsigned(json, (uint64_t)(rate + 0.5));
+        skr_json_write_signed(json, (int64_t)(rate + (rate < 0 ? -0.5 : 0.5)));
     else
         skr_json_write_null(json);
 }
@@ -185,6 +187,7 @@ write_one(const struct skr_transport_stats *stats, struct skr_json_writer *json)
         skr_partition_stats_write(stats->partitions, json);
     write_rate(json, "in_per_second", stats->has_rates, stats->in_rate);
     write_rate(json, "out_per_second", stats->has_rates, stats->out_rate);
+    write_rate(json, "net_per_second", stats->has_net_rate, stats->net_rate);
     write_number(json, "failed", stats->failed);
     write_truth(json, "failed_is_estimate", stats->failed_is_estimate);
     skr_failed_write_text(json, "error",

@@ -219,20 +219,38 @@ rate_of(uint64_t before, uint64_t after, int64_t elapsed_ms)
                           : 0;
 }
 
+static bool
+find_depth(const struct skr_transport_stats *stats, uint64_t *depth)
+{
+    *depth = stats->has_depth ? stats->depth.messages : stats->counts.depth;
+    return stats->has_depth ||
+           (stats->has_counts && !stats->counts.depth_is_estimate);
+}
+
+static void
+measure_one(struct skr_transport_stats *item,
+            const struct skr_transport_stats *before, int64_t elapsed_ms)
+{
+    uint64_t depth = 0, depth_before = 0;
+    item->has_rates = item->has_totals && before->has_totals;
+    if (item->has_rates) {
+        item->in_rate = rate_of(before->written, item->written, elapsed_ms);
+        item->out_rate = rate_of(before->taken, item->taken, elapsed_ms);
+    }
+    item->has_net_rate =
+        find_depth(item, &depth) && find_depth(before, &depth_before);
+    if (item->has_net_rate)
+        item->net_rate = rate_of(depth_before, depth, elapsed_ms) -
+                         rate_of(depth, depth_before, elapsed_ms);
+}
+
 void
 skr_stats_measure(struct skr_stats *stats, const struct skr_stats *earlier,
                   int64_t elapsed_ms)
 {
     for (size_t i = 0; i < stats->count && i < earlier->count && elapsed_ms > 0;
-         i++) {
-        struct skr_transport_stats *item = &stats->items[i];
-        const struct skr_transport_stats *before = &earlier->items[i];
-        item->has_rates = item->has_totals && before->has_totals;
-        if (!item->has_rates)
-            continue;
-        item->in_rate = rate_of(before->written, item->written, elapsed_ms);
-        item->out_rate = rate_of(before->taken, item->taken, elapsed_ms);
-    }
+         i++)
+        measure_one(&stats->items[i], &earlier->items[i], elapsed_ms);
 }
 
 void

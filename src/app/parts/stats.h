@@ -24,8 +24,10 @@ struct skr_transport_stats {
     // All that ever came, and what is gone of it; has_totals: that is known.
     bool has_totals;
     uint64_t written, taken;
-    bool has_rates;  // by skr_stats_measure()
-    double in_rate, out_rate;
+    // By skr_stats_measure(). Who does not know what came and what went may
+    // still tell by how much it became more, or fewer: net_rate is negative.
+    bool has_rates, has_net_rate;
+    double in_rate, out_rate, net_rate;
 
     uint64_t retries;  // wait beside the failed messages
     uint64_t failed;
