@@ -686,17 +686,22 @@ test_looking_gets_rare_while_nothing_comes_and_frequent_after(void **state)
     struct fixture *fixture = *state;
     struct skr_db *db = fixture->db;
     assert_int_equal(db->ops->wait(db, -1, 0, NULL), SKR_OK);
-    int looks = 0;
-    int64_t end = skr_clock_ms() + 200;
-    while (skr_clock_ms() < end)
-        looks += db->ops->wait(db, -1, 1000, NULL) == SKR_OK;
-    // 1, 2, 4, 8, 16, 20, 20, ... ms.
-    assert_in_range(looks, 3, 16);
-    db->found_rows = true;
     int64_t start = skr_clock_ms();
-    assert_int_equal(db->ops->wait(db, -1, 1000, NULL), SKR_OK);
-    assert_int_equal(db->ops->wait(db, -1, 1000, NULL), SKR_OK);
-    assert_true(skr_clock_ms() - start < 15);
+    // 1, 2, 4, 8, 16, 20, 20, ... ms.
+    for (int looks = 0; looks < 12; looks++)
+        assert_int_equal(db->ops->wait(db, -1, 1000, NULL), SKR_OK);
+    assert_true(skr_clock_ms() - start >= 150);
+    // Of several looks one is made as soon as it is meant to be, whatever else
+    // the machine does.
+    int64_t soonest_ms = INT64_MAX;
+    for (int tries = 0; tries < 20; tries++) {
+        db->found_rows = true;
+        start = skr_clock_ms();
+        assert_int_equal(db->ops->wait(db, -1, 1000, NULL), SKR_OK);
+        int64_t took_ms = skr_clock_ms() - start;
+        soonest_ms = took_ms < soonest_ms ? took_ms : soonest_ms;
+    }
+    assert_true(soonest_ms < 15);
     assert_int_equal(db->ops->wait(db, -1, 0, NULL), SKR_TIMEOUT);
 }
 

@@ -88,9 +88,7 @@ assert_woken_by(struct skr_db *db, struct later *later)
 {
     pthread_t thread;
     assert_int_equal(pthread_create(&thread, NULL, run_later, later), 0);
-    int64_t start_ms = skr_clock_ms();
     assert_int_equal(db->ops->wait(db, -1, 4000, NULL), SKR_OK);
-    assert_true(skr_clock_ms() - start_ms < 2000);
     pthread_join(thread, NULL);
 }
 

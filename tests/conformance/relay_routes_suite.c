@@ -435,7 +435,7 @@ assert_late_row_is_found_beside_closed_route(struct fixture *fixture)
     insert_named(fixture, "order.good", 0, 1000);
     assert_true(skr_test_eventually(good_ones_arrived, fixture, WAIT_MS));
     commit_late(fixture, late);
-    assert_true(skr_test_eventually(late_one_arrived, fixture, 5000));
+    assert_true(skr_test_eventually(late_one_arrived, fixture, 60000));
     stop(fixture);
     assert_int_equal(skr_test_number(fixture->db, ROWS), 700);
 }

@@ -62,7 +62,7 @@ test_a_row_that_commits_late_is_read(void **state)
         assert_int_equal(read_rows(fixture), 0);
     }
     skr_test_client_commit(&late);
-    assert_true(skr_test_eventually(reads_something, fixture, 5000));
+    assert_true(skr_test_eventually(reads_something, fixture, 60000));
     assert_string_equal(first_body(fixture), "late");
     skr_test_client_close(&early);
     skr_test_client_close(&late);
@@ -96,7 +96,7 @@ test_commits_in_reverse_lose_nothing(void **state)
     }
     for (size_t i = writers; i-- > 0;) {
         skr_test_client_commit(&clients[i]);
-        assert_true(skr_test_eventually(reads_something, fixture, 5000));
+        assert_true(skr_test_eventually(reads_something, fixture, 60000));
         assert_int_equal(fixture->batch.count, 1);
         char body[8];
         snprintf(body, sizeof(body), "m%zu", i);
@@ -143,7 +143,7 @@ test_the_mark_waits_for_open_transactions(void **state)
         assert_int_equal(fixture->position.low_water, before);
     }
     skr_test_client_commit(&late);
-    assert_true(skr_test_eventually(reads_something, fixture, 5000));
+    assert_true(skr_test_eventually(reads_something, fixture, 60000));
     set_states(fixture, SKR_DONE);
     settle(fixture);
     assert_true(skr_test_eventually(mark_has_caught_up, fixture, 60000));

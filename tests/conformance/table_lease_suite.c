@@ -129,7 +129,7 @@ test_an_idle_claim_writes_nothing(void **state)
     int64_t start_ms = skr_clock_ms();
     for (int i = 0; i < 10; i++)
         assert_int_equal(claim(fixture, &consumer, 10), 0);
-    assert_true(skr_clock_ms() - start_ms < 4000);
+    assert_true(skr_clock_ms() - start_ms < 20000);
     skr_db_rollback(fixture->db);
     close_consumer(&consumer);
 }
