@@ -174,6 +174,9 @@ skr_messenger_take_row(const struct skr_messenger *messenger,
                               error);
     if (code != SKR_OK)
         return code;
+    // The column decides, whatever a header says: a plain INSERT has none.
+    if (item->partition_key != NULL && item->partition_key[0] != '\0')
+        item->envelope.message.partition_key = item->partition_key;
     batch->count++;
     batch->bytes += item->size;
     return SKR_OK;
