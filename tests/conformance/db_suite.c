@@ -117,6 +117,37 @@ test_a_guarded_transaction_commits_and_rolls_back_like_any(void **state)
     skr_db_close(other);
 }
 
+// As of a message whose handler has nothing to write.
+static void
+test_a_guarded_transaction_may_be_empty(void **state)
+{
+    struct fixture *fixture = *state;
+    struct skr_tx tx = skr_db_tx(fixture->db);
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(skr_db_begin(fixture->db, SKR_BEGIN_GUARDED, NULL),
+                         SKR_OK);
+        assert_int_equal(tx.ops->check(tx, NULL), SKR_OK);
+        assert_int_equal(skr_db_commit(fixture->db, NULL), SKR_OK);
+        assert_int_equal(tx.ops->check(tx, NULL), SKR_NO_TRANSACTION);
+    }
+}
+
+static void
+test_what_runs_between_guarded_transactions_commits_by_itself(void **state)
+{
+    struct fixture *fixture = *state;
+    struct skr_db *other = skr_test_connect(&fixture->database);
+    for (int i = 1; i < 3; i++) {
+        assert_int_equal(skr_db_begin(fixture->db, SKR_BEGIN_GUARDED, NULL),
+                         SKR_OK);
+        skr_test_run(fixture->db, "UPDATE thing SET name = 'b'");
+        assert_int_equal(skr_db_commit(fixture->db, NULL), SKR_OK);
+        skr_test_run(fixture->db, "INSERT INTO thing (name) VALUES ('a')");
+        assert_int_equal(count_things(other), i);
+    }
+    skr_db_close(other);
+}
+
 // Whatever stands in its place at the end is not committed.
 static void
 test_a_guarded_transaction_is_told_from_another_in_its_place(void **state)
@@ -508,6 +539,8 @@ main(void)
         TEST(test_autocommit_is_told_from_a_transaction),
         TEST(test_a_commit_without_a_transaction_is_an_error),
         TEST(test_a_guarded_transaction_commits_and_rolls_back_like_any),
+        TEST(test_a_guarded_transaction_may_be_empty),
+        TEST(test_what_runs_between_guarded_transactions_commits_by_itself),
         TEST(test_a_guarded_transaction_is_told_from_another_in_its_place),
         TEST(test_the_application_keeps_its_own_transaction),
         TEST(test_values_come_back_as_they_were_bound),

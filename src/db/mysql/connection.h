@@ -43,6 +43,11 @@ struct skr_mysql {
 
     bool has_begun;
     bool is_guarded;  // the transaction, by a savepoint
+    // There is one, at the beginning of this transaction or of the next.
+    bool has_savepoint;
+    // The server has said that the transaction is open: it does not before the
+    // first statement of one that was not begun by name.
+    bool was_open;
     // Inside a transaction autocommit is off: should the server have rolled it
     // back (a deadlock), what is written next must not commit by itself. It is
     // switched on again when a statement comes outside of one.
@@ -81,6 +86,11 @@ skr_mysql_run(MYSQL *connection, struct skr_mysql *own,
 SKR_MUST_CHECK enum skr_code
 skr_mysql_exec(MYSQL *connection, const char *sql, uint64_t *affected,
                struct skr_error *error);
+
+// The same for one that comes often: the server reads its text once.
+SKR_MUST_CHECK enum skr_code
+skr_mysql_exec_prepared(struct skr_mysql *mysql, const char *sql,
+                        struct skr_error *error);
 
 // cache.c: finds or prepares a statement of ours; it lies in one_off when the
 // cache has no place for it. Either way release() takes it back.

@@ -56,6 +56,7 @@ mysql_driver_rollback(struct skr_db *db)
         return;
     mysql->has_begun = false;
     mysql->is_rolled_back = false;
+    mysql->has_savepoint = false;
     enum skr_code ignored = exec(mysql, "ROLLBACK", NULL);
     (void)ignored;
 }
@@ -76,36 +77,20 @@ static enum skr_code
 begin_write(struct skr_mysql *mysql, struct skr_error *error)
 {
     enum skr_code code = leave_autocommit(mysql, error);
+    mysql->has_savepoint = false;
     return code == SKR_OK ? exec(mysql, "START TRANSACTION", error) : code;
 }
 
-// Both statements in one round trip where the server has blocks, which MySQL
-// has not. What follows a statement of a block that fails does not run.
-static enum skr_code
-exec_both(struct skr_mysql *mysql, const char *const statements[2],
-          const char *block, struct skr_error *error)
-{
-    if (mariadb_connection(mysql->connection))
-        return exec(mysql, block, error);
-    enum skr_code code = exec(mysql, statements[0], error);
-    return code == SKR_OK ? exec(mysql, statements[1], error) : code;
-}
-
+// With autocommit off a transaction begins by itself, right after the end of
+// another. The savepoint stands at its beginning, and may have been made
+// together with that end.
 static enum skr_code
 begin_guarded(struct skr_mysql *mysql, struct skr_error *error)
 {
-    static const char *const statements[] = {"START TRANSACTION",
-                                             "SAVEPOINT skr"};
     enum skr_code code = leave_autocommit(mysql, error);
-    if (code != SKR_OK)
-        return code;
-    code = exec_both(mysql, statements,
-                     "BEGIN NOT ATOMIC START TRANSACTION; SAVEPOINT skr; END",
-                     error);
-    if (code != SKR_OK) {
-        mysql->has_begun = true;
-        mysql_driver_rollback(&mysql->db);
-    }
+    if (code == SKR_OK && !mysql->has_savepoint)
+        code = exec(mysql, "SAVEPOINT skr", error);
+    mysql->has_savepoint = code == SKR_OK;
     return code;
 }
 
@@ -113,6 +98,7 @@ begin_guarded(struct skr_mysql *mysql, struct skr_error *error)
 static enum skr_code
 begin_snapshot(struct skr_mysql *mysql, struct skr_error *error)
 {
+    mysql->has_savepoint = false;
     enum skr_code code =
         exec(mysql, "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ", error);
     if (code != SKR_OK)
@@ -140,6 +126,29 @@ mysql_driver_begin(struct skr_db *db, enum skr_begin mode,
     mysql->has_begun = code == SKR_OK;
     mysql->is_guarded = mode == SKR_BEGIN_GUARDED;
     mysql->is_rolled_back = false;
+    mysql->was_open = false;
+    return code;
+}
+
+// In one round trip where the server has blocks, which MySQL has not: what
+// follows a statement of a block that fails does not run. The savepoint of the
+// next transaction goes along. Prepared, since reading such a text costs the
+// server as much as running it.
+static enum skr_code
+release_and_commit(struct skr_mysql *mysql, struct skr_error *error)
+{
+    mysql->has_savepoint = false;
+    if (!mariadb_connection(mysql->connection)) {
+        enum skr_code code = exec(mysql, "RELEASE SAVEPOINT skr", error);
+        return code == SKR_OK ? exec(mysql, "COMMIT", error) : code;
+    }
+    enum skr_code code = skr_mysql_take_in(mysql, error);
+    if (code == SKR_OK)
+        code = skr_mysql_exec_prepared(mysql,
+                                       "BEGIN NOT ATOMIC RELEASE SAVEPOINT "
+                                       "skr; COMMIT; SAVEPOINT skr; END",
+                                       error);
+    mysql->has_savepoint = code == SKR_OK;
     return code;
 }
 
@@ -148,11 +157,8 @@ mysql_driver_begin(struct skr_db *db, enum skr_begin mode,
 static enum skr_code
 commit_guarded(struct skr_mysql *mysql, struct skr_error *error)
 {
-    static const char *const statements[] = {"RELEASE SAVEPOINT skr", "COMMIT"};
     struct skr_error problem = {0};
-    enum skr_code code = exec_both(
-        mysql, statements,
-        "BEGIN NOT ATOMIC RELEASE SAVEPOINT skr; COMMIT; END", &problem);
+    enum skr_code code = release_and_commit(mysql, &problem);
     if (code != SKR_OK && strcmp(problem.native, "1305") == 0)
         code = skr_fail(&problem, SKR_NO_TRANSACTION, SKR_GIVE_UP,
                         "nothing to commit: one of its own statements has "
@@ -171,13 +177,14 @@ mysql_driver_commit(struct skr_db *db, struct skr_error *error)
         code = skr_fail(error, SKR_CONFLICT, SKR_TRY_AGAIN,
                         "nothing to commit: the server has rolled the "
                         "transaction back");
+    else if (mysql->is_guarded)
+        code = commit_guarded(mysql, error);
     else if (!is_open(mysql))
         code = skr_fail(error, SKR_NO_TRANSACTION, SKR_GIVE_UP,
                         "nothing to commit: the transaction was ended by one "
                         "of its own statements");
     else
-        code = mysql->is_guarded ? commit_guarded(mysql, error)
-                                 : exec(mysql, "COMMIT", error);
+        code = exec(mysql, "COMMIT", error);
     if (code != SKR_OK)
         mysql_driver_rollback(db);
     mysql->has_begun = false;

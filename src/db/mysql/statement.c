@@ -220,6 +220,16 @@ run_prepared(struct skr_mysql *mysql, const struct skr_statement *statement,
     return code;
 }
 
+enum skr_code
+skr_mysql_exec_prepared(struct skr_mysql *mysql, const char *sql,
+                        struct skr_error *error)
+{
+    MYSQL_BIND none;
+    errno = 0;
+    return run_prepared(mysql, &(struct skr_statement){.sql = sql}, &none,
+                        error);
+}
+
 static enum skr_code
 run_at_once(MYSQL *connection, const struct skr_statement *statement,
             MYSQL_BIND *binds, struct skr_error *error)

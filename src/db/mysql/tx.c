@@ -190,9 +190,16 @@ leave_transactions(struct skr_mysql *mysql, struct skr_error *error)
     if (code == SKR_OK)
         code = skr_mysql_exec(mysql->connection, "SET autocommit = 1", NULL,
                               error);
+    mysql->has_savepoint = false;
     if (code == SKR_OK)
         mysql->autocommit_is_off = false;
     return code;
+}
+
+static bool
+is_open(const struct skr_mysql *mysql)
+{
+    return (mysql->connection->server_status & SERVER_STATUS_IN_TRANS) != 0;
 }
 
 static enum skr_code
@@ -212,6 +219,7 @@ own_run(struct skr_tx tx, const struct skr_statement *statement,
     // A deadlock ends the transaction, and the answer does not say so.
     if (code == SKR_CONFLICT && strcmp(error->native, "1213") == 0)
         mysql->is_rolled_back = mysql->has_begun;
+    mysql->was_open |= is_open(mysql);
     return code;
 }
 
@@ -219,8 +227,12 @@ static enum skr_code
 own_check(struct skr_tx tx, struct skr_error *error)
 {
     struct skr_mysql *mysql = tx.connection;
+    // Before its first statement only autocommit tells of a guarded one.
+    bool is_fresh =
+        mysql->is_guarded && !mysql->was_open &&
+        (mysql->connection->server_status & SERVER_STATUS_AUTOCOMMIT) == 0;
     if (mysql->has_begun && !mysql->is_rolled_back &&
-        (mysql->connection->server_status & SERVER_STATUS_IN_TRANS) != 0)
+        (is_fresh || is_open(mysql)))
         return SKR_OK;
     return skr_fail(error, SKR_NO_TRANSACTION, SKR_GIVE_UP,
                     "no transaction is open: BEGIN is missing, or one of its "
