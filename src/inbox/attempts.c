@@ -6,15 +6,27 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/hash.h"
+#include "base/text.h"
 #include "inbox/inside.h"
 
 #include <string.h>
 
 enum { CLEAN_MS = 3600 * 1000 };
 
-// Without an id it is known by what it says.
-static struct skr_id
-find_key(const struct job *job)
+// It may differ each time that the same message comes.
+static bool
+tells_of_deliveries(const char *header)
+{
+    static const char *const names[] = {SKR_HEADER_REDELIVERY, SKR_HEADER_ERROR,
+                                        "x-delivery-count"};
+    for (size_t i = 0; i < SKR_COUNT_OF(names); i++)
+        if (strcmp(header, names[i]) == 0)
+            return true;
+    return false;
+}
+
+struct skr_id
+skr_job_key(const struct job *job)
 {
     const struct skr_incoming *incoming = job->incoming;
     struct skr_id key = job->delivery.message.id;
@@ -22,9 +34,15 @@ find_key(const struct job *job)
         return key;
     struct skr_hash hash =
         skr_hash_add(skr_hash_start(), incoming->body, incoming->body_size);
+    if (incoming->headers.count == 0)
+        hash = skr_hash_add(hash, incoming->raw_headers,
+                            incoming->raw_headers_size);
     for (size_t i = 0; i < incoming->headers.count; i++) {
-        hash = skr_hash_add_text(hash, incoming->headers.items[i].name);
-        hash = skr_hash_add_text(hash, incoming->headers.items[i].value);
+        const struct skr_header *header = &incoming->headers.items[i];
+        if (tells_of_deliveries(header->name))
+            continue;
+        hash = skr_hash_add_text(hash, header->name);
+        hash = skr_hash_add_text(hash, header->value);
     }
     memcpy(key.bytes, &hash, sizeof(key.bytes));
     return key;
@@ -77,7 +95,7 @@ skr_job_count(struct skr_consumer *consumer, struct job *job,
     enum skr_code code = skr_consumer_connect_database(consumer, error);
     if (code != SKR_OK)
         return code;
-    job->attempt_key = find_key(job);
+    job->attempt_key = skr_job_key(job);
     take_back_uncounted(consumer, job);
     code = skr_attempts_raise(consumer->attempts, consumer->db,
                               job->attempt_key, &count, error);

@@ -291,6 +291,8 @@ skr_consumer_receive_retries(struct skr_consumer *consumer, size_t capacity,
 
 // attempts.c
 
+// Its id; without one it is known by what it says.
+struct skr_id skr_job_key(const struct job *job);
 // Before a delivery is handled that somebody had and did not settle: commits
 // the attempt, unless its broker counts by itself.
 SKR_MUST_CHECK enum skr_code

@@ -8,6 +8,10 @@
 // the broker has heard of it the mark is removed. A mark that is found is not
 // believed before the row itself is: it may have been dealt with since, and the
 // message published again.
+//
+// A message without an id is known by what it says: the mark is made of that,
+// and stands in the row as well. Others may say the same. So a mark counts for
+// one delivery that came before, and whoever relies on it takes it away.
 
 #include "base/error.h"
 #include "base/failpoint.h"
@@ -21,14 +25,31 @@ struct skr_id
 skr_job_mark(const struct skr_consumer *consumer, const struct job *job,
              bool is_retry)
 {
-    const struct skr_id *id = &job->delivery.message.id;
+    const struct skr_id key = skr_job_key(job);
     struct skr_hash hash =
-        skr_hash_add(skr_hash_start(), id->bytes, sizeof(id->bytes));
+        skr_hash_add(skr_hash_start(), key.bytes, sizeof(key.bytes));
     hash = skr_hash_add_text(hash, consumer->options.name);
     hash = skr_hash_add_text(hash, is_retry ? "retry" : "failed");
     struct skr_id mark;
     memcpy(mark.bytes, &hash, sizeof(mark.bytes));
     return mark;
+}
+
+static enum skr_code
+find_unnamed(struct skr_consumer *consumer, struct job *job, struct skr_tx tx,
+             bool *is_there, struct skr_error *error)
+{
+    char digest[SKR_ID_TEXT_SIZE];
+    if (!job->incoming->redelivered)
+        return SKR_OK;
+    skr_id_format(job->mark, digest);
+    enum skr_code code = skr_messenger_holds_failed(
+        consumer->failed_table, tx, &(struct skr_sought){.digest = digest},
+        is_there, error);
+    if (code == SKR_OK && *is_there)
+        code =
+            skr_attempts_take(consumer->marks, tx, job->mark, is_there, error);
+    return code;
 }
 
 // Whether the row is there since an earlier delivery.
@@ -37,7 +58,8 @@ mark_stored(struct skr_consumer *consumer, struct job *job, struct skr_tx tx,
             bool *is_there, struct skr_error *error)
 {
     *is_there = false;
-    if (!job->has_id)
+    // Nothing tells whether a retry without an id was handled before, either.
+    if (!job->has_id && job->state == JOB_RETRY)
         return SKR_OK;
     job->mark = skr_job_mark(consumer, job, job->state == JOB_RETRY);
     enum skr_code code =
@@ -45,13 +67,28 @@ mark_stored(struct skr_consumer *consumer, struct job *job, struct skr_tx tx,
     job->is_marked = code == SKR_OK || code == SKR_DUPLICATE;
     if (code != SKR_DUPLICATE)
         return code;
+    if (!job->has_id)
+        return find_unnamed(consumer, job, tx, is_there, error);
+    struct skr_sought sought = {.id = job->delivery.message.id};
     if (job->state == JOB_RETRY)
-        return skr_messenger_holds(
-            consumer->failed_table, tx, consumer->retry_queue,
-            job->delivery.message.id, NULL, is_there, error);
-    return skr_messenger_holds_failed(consumer->failed_table, tx,
-                                      job->delivery.message.id,
-                                      consumer->options.name, is_there, error);
+        return skr_messenger_holds(consumer->failed_table, tx,
+                                   consumer->retry_queue, &sought, is_there,
+                                   error);
+    sought.transport = consumer->options.name;
+    return skr_messenger_holds_failed(consumer->failed_table, tx, &sought,
+                                      is_there, error);
+}
+
+static enum skr_code
+add_id(struct skr_consumer *consumer, struct skr_headers *headers,
+       const char *name, struct skr_id id, struct skr_error *error)
+{
+    char text[SKR_ID_TEXT_SIZE];
+    skr_id_format(id, text);
+    bool ok =
+        skr_headers_set(&consumer->arena, headers, name,
+                        skr_arena_text(&consumer->arena, text, strlen(text)));
+    return ok ? SKR_OK : skr_fail_memory(error);
 }
 
 // The marks of a failure or a retry go into a copy of the headers: the delivery
@@ -67,12 +104,8 @@ copy_headers(struct skr_consumer *consumer, const struct job *job,
     if (code != SKR_OK || !job->has_id || headers->count == 0 ||
         skr_headers_find(headers->items, headers->count, SKR_HEADER_ID) != NULL)
         return code;
-    char id[SKR_ID_TEXT_SIZE];
-    skr_id_format(job->delivery.message.id, id);
-    if (!skr_headers_add(arena, headers, SKR_HEADER_ID,
-                         skr_arena_text(arena, id, strlen(id))))
-        return skr_fail_memory(error);
-    return SKR_OK;
+    return add_id(consumer, headers, SKR_HEADER_ID, job->delivery.message.id,
+                  error);
 }
 
 static enum skr_code
@@ -88,12 +121,16 @@ store_failed(struct skr_consumer *consumer, const struct job *job,
                     .reason = &job->reason},
     };
     enum skr_code code = copy_headers(consumer, job, &message.headers, error);
+    if (code == SKR_OK && message.headers.count == 0)
+        code = skr_failure_wrap_raw(
+            &consumer->arena,
+            incoming->raw_headers == NULL ? "" : incoming->raw_headers,
+            incoming->raw_headers_size, &message.headers, error);
+    if (code == SKR_OK && !job->has_id)
+        code = add_id(consumer, &message.headers, SKR_HEADER_DIGEST, job->mark,
+                      error);
     if (code != SKR_OK)
         return code;
-    if (message.headers.count == 0) {
-        message.raw_headers = incoming->raw_headers;
-        message.raw_headers_size = incoming->raw_headers_size;
-    }
     return skr_messenger_store_failed(consumer->failed_table, tx,
                                       &consumer->arena, &message, error);
 }

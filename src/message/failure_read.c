@@ -108,6 +108,7 @@ tells_of_failure(const char *header)
         SKR_HEADER_ERROR,
         SKR_HEADER_REDELIVERY,
         SKR_HEADER_NAME,
+        SKR_HEADER_DIGEST,
         "X-Message-Stamp-Symfony\\Component\\Messenger\\Stamp\\DelayStamp",
     };
     for (size_t i = 0; i < SKR_COUNT_OF(stamps); i++)

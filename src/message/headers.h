@@ -20,6 +20,8 @@ struct skr_text;
 #define SKR_HEADER_RAW_BASE64 "X-Skirnir-Raw-Headers-Base64"
 // Of a body that is no text: "base64".
 #define SKR_HEADER_BODY_ENCODING "X-Skirnir-Body-Encoding"
+// Of a message without an id, in the failed table: made of what it says.
+#define SKR_HEADER_DIGEST "X-Skirnir-Digest"
 #define SKR_HEADER_REDELIVERY \
     "X-Message-Stamp-Symfony\\Component\\Messenger\\Stamp\\RedeliveryStamp"
 #define SKR_HEADER_ERROR \

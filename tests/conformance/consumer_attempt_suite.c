@@ -182,6 +182,26 @@ test_what_failed_before_its_acknowledgement_is_kept_once(void **state)
     assert_int_equal(attempt_rows(world), 0);
 }
 
+// Nor what cannot be understood, or has no id.
+static void
+test_what_has_no_id_is_kept_once_as_well(void **state)
+{
+    static const char *const headers[] = {"{\"type\":\"order.placed\"}",
+                                          "{\"other\":\"1\"}", "no JSON"};
+    struct world *world = *state;
+    for (size_t i = 0; i < SKR_COUNT_OF(headers); i++)
+        skr_fake_queue_add(fake, headers[i], "1", NULL);
+    lose_next_settle();
+    consume(world, reject);
+    assert_int_equal(skr_fake_queue_waiting(fake), 0);
+    assert_int_equal(rows_of_failures(world), SKR_COUNT_OF(headers));
+    assert_int_equal(attempt_rows(world), 0);
+    // What says the same and comes for the first time is another.
+    skr_fake_queue_add(fake, headers[0], "1", NULL);
+    consume(world, reject);
+    assert_int_equal(rows_of_failures(world), SKR_COUNT_OF(headers) + 1);
+}
+
 static enum skr_verdict
 retry_later(const struct skr_delivery *delivery, struct skr_tx tx, void *user,
             struct skr_error *reason)
@@ -372,6 +392,7 @@ main(void)
         TEST(test_what_is_handled_leaves_no_attempt_behind),
         TEST(test_trouble_with_the_database_is_no_attempt),
         TEST(test_what_failed_before_its_acknowledgement_is_kept_once),
+        TEST(test_what_has_no_id_is_kept_once_as_well),
         TEST(test_what_waits_for_its_retry_does_so_once),
         TEST(test_a_mark_without_its_row_keeps_nothing_back),
         TEST(test_one_message_may_fail_in_two_places),

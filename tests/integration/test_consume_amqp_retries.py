@@ -191,6 +191,25 @@ def test_what_was_stored_before_a_kill_is_stored_once(world, failpoint):
     assert world.rows(queue) == 1
 
 
+def test_what_has_no_id_is_stored_once_as_well(world):
+    """Two say the same, and one of them was stored before the kill."""
+    with amqp_client.Client(world.broker) as client:
+        for _ in range(2):
+            client.publish("", "orders", b'{"n":1}',
+                           {"type": ("S", "order.placed")})
+        client.confirm()
+    world.hold_at("consumer.failed_stored", "consume", "orders").kill()
+    assert world.rows("failed.skirnir") == 1
+    assert world.attempts() == 1
+    consumer = world.start_consumer("-v")
+    shops.until(lambda: world.rows("failed.skirnir") >= 2,
+                lambda: consumer.log())
+    shops.until(lambda: world.attempts() == 0, lambda: consumer.log())
+    assert consumer.stop() == 0
+    assert world.queued() == 0
+    assert world.rows("failed.skirnir") == 2
+
+
 def test_what_is_handled_after_a_kill_leaves_no_trace(world):
     """It was stored for its retry, and the broker had not heard of it: both
     come, one is handled, and nothing tells of it any more."""

@@ -227,6 +227,17 @@ skr_attempts_mark(const struct skr_attempts *attempts, struct skr_tx tx,
 }
 
 enum skr_code
+skr_attempts_take(const struct skr_attempts *attempts, struct skr_tx tx,
+                  struct skr_id key, bool *was_there, struct skr_error *error)
+{
+    uint64_t affected = 0;
+    enum skr_code code = run(tx, attempts->remove, key, &affected, error);
+    if (code == SKR_OK)
+        *was_there = affected > 0;
+    return code;
+}
+
+enum skr_code
 skr_attempts_remove(const struct skr_attempts *attempts, struct skr_tx tx,
                     struct skr_id key, struct skr_error *error)
 {

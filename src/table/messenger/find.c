@@ -62,8 +62,7 @@ skr_messenger_has_rows(const struct skr_table *table, struct skr_tx tx,
 struct search {
     const struct skr_messenger *messenger;
     const char *queue;
-    struct skr_id id;
-    const char *transport;
+    const struct skr_sought *sought;
     struct skr_arena arena;  // for one row
     int64_t last_row;
     size_t rows;
@@ -75,15 +74,40 @@ is_from_transport(struct search *search, const struct skr_headers *headers,
                   bool *is_from, struct skr_error *error)
 {
     const char *name = NULL;
-    *is_from = search->transport == NULL;
+    const char *transport = search->sought->transport;
+    *is_from = transport == NULL;
     const char *stamp = skr_headers_find(headers->items, headers->count,
                                          SKR_HEADER_SENT_TO_FAILURE);
     if (*is_from || stamp == NULL)
         return SKR_OK;
     enum skr_code code = skr_stamp_read(&search->arena, stamp,
                                         "originalReceiverName", &name, error);
-    *is_from = name != NULL && strcmp(name, search->transport) == 0;
+    *is_from = name != NULL && strcmp(name, transport) == 0;
     return code;
+}
+
+// What cannot be understood is another message.
+static enum skr_code
+is_sought(struct search *search, const struct skr_headers *headers,
+          bool *is_sought, struct skr_error *error)
+{
+    const struct skr_sought *sought = search->sought;
+    struct skr_envelope envelope = {0};
+    if (sought->digest != NULL) {
+        const char *digest =
+            skr_headers_find(headers->items, headers->count, SKR_HEADER_DIGEST);
+        *is_sought = digest != NULL && strcmp(digest, sought->digest) == 0;
+        return SKR_OK;
+    }
+    enum skr_code code =
+        skr_envelope_read(&search->arena, headers, NULL,
+                          search->messenger->names, &envelope, NULL);
+    if (code == SKR_NO_MEMORY)
+        return skr_fail_memory(error);
+    *is_sought = code == SKR_OK && envelope.has_id &&
+                 memcmp(envelope.message.id.bytes, sought->id.bytes,
+                        sizeof(sought->id.bytes)) == 0;
+    return SKR_OK;
 }
 
 static enum skr_code
@@ -99,33 +123,29 @@ look_at(const struct skr_value *columns, size_t count, void *user,
         memcmp(columns[1].bytes, search->queue, columns[1].size) != 0)
         return SKR_OK;
     struct skr_headers headers = {0};
-    struct skr_envelope envelope = {0};
+    bool is_it = false;
     skr_arena_reset(&search->arena);
     enum skr_code code = skr_headers_parse(&search->arena, columns[2].bytes,
                                            columns[2].size, &headers, NULL);
-    if (code == SKR_OK)
-        code = skr_envelope_read(&search->arena, &headers, NULL,
-                                 search->messenger->names, &envelope, NULL);
     if (code == SKR_NO_MEMORY)
         return skr_fail_memory(error);
-    // What cannot be understood is another message.
-    if (code != SKR_OK || !envelope.has_id ||
-        memcmp(envelope.message.id.bytes, search->id.bytes,
-               sizeof(search->id.bytes)) != 0)
+    if (code != SKR_OK)
         return SKR_OK;
-    return is_from_transport(search, &headers, &search->found, error);
+    code = is_sought(search, &headers, &is_it, error);
+    if (code == SKR_OK && is_it)
+        code = is_from_transport(search, &headers, &search->found, error);
+    return code;
 }
 
 enum skr_code
 skr_messenger_holds(const struct skr_table *table, struct skr_tx tx,
-                    const char *queue, struct skr_id id, const char *transport,
+                    const char *queue, const struct skr_sought *sought,
                     bool *holds, struct skr_error *error)
 {
     struct search search = {
         .messenger = skr_messenger_of(table),
         .queue = queue,
-        .id = id,
-        .transport = transport,
+        .sought = sought,
         .last_row = INT64_MAX,
     };
     enum skr_code code = SKR_OK;
@@ -153,14 +173,14 @@ skr_messenger_holds(const struct skr_table *table, struct skr_tx tx,
 
 enum skr_code
 skr_messenger_holds_failed(const struct skr_table *table, struct skr_tx tx,
-                           struct skr_id id, const char *transport, bool *holds,
+                           const struct skr_sought *sought, bool *holds,
                            struct skr_error *error)
 {
     const struct skr_messenger *messenger = skr_messenger_of(table);
     enum skr_code code = skr_messenger_holds(table, tx, messenger->failed_queue,
-                                             id, transport, holds, error);
+                                             sought, holds, error);
     if (code != SKR_OK || *holds)
         return code;
-    return skr_messenger_holds(table, tx, messenger->failed_aside, id,
-                               transport, holds, error);
+    return skr_messenger_holds(table, tx, messenger->failed_aside, sought,
+                               holds, error);
 }

@@ -122,17 +122,23 @@ skr_messenger_has_rows(const struct skr_table *table, struct skr_tx tx,
                        const char *queue, bool *has_rows,
                        struct skr_error *error);
 
-// Whether a row of this queue in the table holds a message with this id, newest
-// rows first. transport: the one it failed in; NULL: whatever became of it.
-// Costs as much as the queue is long.
+// A message that is looked for.
+struct skr_sought {
+    struct skr_id id;
+    const char *digest;     // as its header has it; NULL: the id counts
+    const char *transport;  // the one it failed in; NULL: whatever became of it
+};
+
+// Whether a row of this queue in the table holds the message, newest rows
+// first. Costs as much as the queue is long.
 SKR_MUST_CHECK enum skr_code
 skr_messenger_holds(const struct skr_table *table, struct skr_tx tx,
-                    const char *queue, struct skr_id id, const char *transport,
+                    const char *queue, const struct skr_sought *sought,
                     bool *holds, struct skr_error *error);
 // The same for both queues of messages that failed.
 SKR_MUST_CHECK enum skr_code
 skr_messenger_holds_failed(const struct skr_table *table, struct skr_tx tx,
-                           struct skr_id id, const char *transport, bool *holds,
+                           const struct skr_sought *sought, bool *holds,
                            struct skr_error *error);
 
 #endif
