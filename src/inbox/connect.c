@@ -251,7 +251,7 @@ skr_consumer_drop_brokers(struct skr_consumer *consumer)
 bool
 skr_consumer_is_stopping(const struct skr_consumer *consumer)
 {
-    return skr_clock_sleep(consumer->stop_fd, 0);
+    return atomic_load(&consumer->is_stopped);
 }
 
 static bool

@@ -34,6 +34,7 @@ skr_consumer_stop(struct skr_consumer *consumer)
     // Nothing but a system call: this may run inside a signal handler.
     int saved = errno;
     const uint64_t one = 1;
+    atomic_store(&consumer->is_stopped, true);
     ssize_t written = write(consumer->stop_fd, &one, sizeof(one));
     (void)written;  // it can only be full, and then it is readable as well
     errno = saved;
@@ -282,6 +283,16 @@ start_budget(struct skr_consumer *consumer)
         consumer->extras.budget != NULL ? consumer->extras.budget : own;
 }
 
+// A stop that comes in between is still told by the first of both.
+static void
+forget_stop(struct skr_consumer *consumer)
+{
+    uint64_t stops;
+    atomic_store(&consumer->is_stopped, false);
+    ssize_t size = read(consumer->stop_fd, &stops, sizeof(stops));
+    (void)size;
+}
+
 enum skr_code
 skr_consumer_run(struct skr_consumer *consumer, struct skr_error *error)
 {
@@ -298,10 +309,7 @@ skr_consumer_run(struct skr_consumer *consumer, struct skr_error *error)
     skr_consumer_drop_brokers(consumer);
     skr_consumer_drop_database(consumer);
     skr_consumer_drop_failed(consumer);
-    uint64_t stops;
-    ssize_t size = code == SKR_STOPPED
-                       ? read(consumer->stop_fd, &stops, sizeof(stops))
-                       : 0;
-    (void)size;
+    if (code == SKR_STOPPED)
+        forget_stop(consumer);
     return code;
 }

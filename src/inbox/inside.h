@@ -116,6 +116,7 @@ struct skr_consumer {
     struct handlers handlers;
     struct hooks hooks;
     int stop_fd;
+    atomic_bool is_stopped;  // stop_fd is readable: asked without a system call
     atomic_uint_fast64_t handled, duplicates, retried, failed;
     struct skr_histogram handling;  // how long handlers took
 
