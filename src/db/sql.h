@@ -63,6 +63,8 @@ struct skr_word {
 //                  statement says, and no other row is locked on the way
 //   remove_ids     a DELETE of the rows {ids}, reached in the same way; it
 //                  knows the words table, ids and id_rows
+//   remove_range   a DELETE of the rows from one id to another, reached in the
+//                  same way; none is locked but these and the one behind them
 //   id_row         a column `id` of a bound number; of such {id_rows} is made
 //   random_hex     32 random hexadecimal digits
 //   no_index       before a column: leave its index out of the plan; "" where

@@ -65,6 +65,8 @@ struct skr_position {
     // kafka_outbox alone: where what others have ends, and how many those are.
     int64_t held_to;
     int64_t held_count;
+    // Beyond it every id up to the cursor was seen: none of them can appear.
+    int64_t unbroken_from;
 
     // Claims in an ordered queue: partitions are looked at in rounds.
     char partition_cursor[SKR_POSITION_KEY_SIZE];  // "": a round begins

@@ -402,6 +402,71 @@ test_what_commits_late_is_not_passed(void **state)
     skr_test_client_close(&late);
 }
 
+// Nor for a row behind them: as ids without a gap are reached as a range.
+static void
+settle_beside_an_application(struct fixture *fixture)
+{
+    enum { MANY = 40 };
+    struct skr_test_client application =
+        skr_test_client_open(&fixture->database);
+    for (int i = 0; i < MANY; i++)
+        insert(fixture, "a", "1");
+    assert_int_equal(read_rows(fixture), MANY);
+    bool is_beside = skr_test_writes_side_by_side(fixture->db);
+    if (is_beside) {
+        skr_test_client_begin(&application);
+        skr_test_client_run(&application,
+                            "INSERT INTO kafka_outbox (topic, payload_json) "
+                            "VALUES ('orders', '2')");
+    }
+    struct skr_db *impatient = NULL;
+    assert_int_equal(skr_db_open(fixture->database.ops,
+                                 fixture->database.impatient_url, &impatient,
+                                 NULL),
+                     SKR_OK);
+    struct skr_db *patient = fixture->db;
+    fixture->db = impatient;
+    settle(fixture, SKR_DONE, "");
+    fixture->db = patient;
+    skr_db_close(impatient);
+    if (is_beside)
+        skr_test_client_commit(&application);
+    skr_test_client_close(&application);
+    assert_int_equal(skr_test_number(fixture->db, OPEN), is_beside ? 1 : 0);
+}
+
+static void
+test_deleting_waits_for_no_application(void **state)
+{
+    settle_beside_an_application(*state);
+}
+
+static void
+test_marking_waits_for_no_application(void **state)
+{
+    settle_beside_an_application(*state);
+}
+
+// A row that stays among many that go is not touched.
+static void
+test_a_gap_among_many_rows_stays(void **state)
+{
+    struct fixture *fixture = *state;
+    enum { MANY = 60, LEFT = 30 };
+    struct skr_error error = {0};
+    for (int i = 0; i < MANY; i++)
+        insert(fixture, "a", "1");
+    assert_int_equal(read_rows(fixture), MANY);
+    for (int i = 0; i < MANY; i++)
+        fixture->batch.items[i].state = i == LEFT ? SKR_READ : SKR_DONE;
+    if (fixture->table->ops->settle(fixture->table, fixture->db,
+                                    &fixture->batch, &error) != SKR_OK)
+        fail_msg("%s", error.text);
+    assert_int_equal(
+        skr_test_number(fixture->db, "SELECT SUM(id) FROM kafka_outbox"),
+        LEFT + 1);
+}
+
 static void
 test_who_made_the_table_is_known_for_good(void **state)
 {
@@ -499,6 +564,12 @@ main(void)
         cmocka_unit_test_setup_teardown(test_claims_are_void_for_who_takes_over,
                                         set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_what_commits_late_is_not_passed,
+                                        set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_deleting_waits_for_no_application,
+                                        set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_marking_waits_for_no_application,
+                                        set_up_marking, tear_down),
+        cmocka_unit_test_setup_teardown(test_a_gap_among_many_rows_stays,
                                         set_up, tear_down),
         cmocka_unit_test_setup_teardown(
             test_who_made_the_table_is_known_for_good, set_up, tear_down),

@@ -19,7 +19,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { EXIT_MISSING = 255, LEAST_IN_FLIGHT = 4000, LOOK_MS = 60000 };
+enum { EXIT_MISSING = 255, LEAST_IN_FLIGHT = 8000, LOOK_MS = 60000 };
 
 struct worker {
     struct skr_relay *relay;

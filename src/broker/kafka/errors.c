@@ -91,9 +91,6 @@ void
 skr_kafka_explain(rd_kafka_resp_err_t code, enum skr_fate fate,
                   const char *topic, struct skr_error *reason)
 {
-    *reason = (struct skr_error){.code = SKR_OK};
-    if (fate == SKR_CONFIRMED)
-        return;
     skr_fail(reason, code_of(fate),
              fate == SKR_REFUSED_ONCE ? SKR_TRY_AGAIN : SKR_GIVE_UP,
              "topic %.100s: %s (%s)", topic, find_cure(code),

@@ -239,10 +239,11 @@ give(struct kafka_broker *broker, struct skr_outcome *outcomes, size_t capacity)
         struct skr_outcome *outcome = &outcomes[count++];
         outcome->ticket = entry->ticket;
         outcome->fate = entry->fate;
-        skr_kafka_explain(entry->result, entry->fate, entry->topic,
-                          &outcome->reason);
         if (entry->fate == SKR_UNCERTAIN)
             outcome->reason = broker->failure;
+        else if (entry->fate != SKR_CONFIRMED)
+            skr_kafka_explain(entry->result, entry->fate, entry->topic,
+                              &outcome->reason);
         free(entry);
     }
     return count;

@@ -105,6 +105,8 @@ static const struct skr_word words[] = {
     // DELETE heeds no such advice; it does what a join of this order asks for.
     {"remove_ids", "DELETE gone FROM ({id_rows}) AS list STRAIGHT_JOIN {table} "
                    "AS gone FORCE INDEX (PRIMARY) ON gone.id = list.id"},
+    {"remove_range", "DELETE gone FROM {table} AS gone FORCE INDEX (PRIMARY) "
+                     "WHERE gone.id >= ? AND gone.id <= ?"},
     {"id_row", "CAST(? AS SIGNED) AS id"},
     // No server before MariaDB 10.10 has RANDOM_BYTES(). A UUID is unique by
     // its time and machine; the hash and RAND() make all digits differ.

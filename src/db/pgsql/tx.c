@@ -121,6 +121,7 @@ static const struct skr_word words[] = {
      "ELSE partition_key END) & 2147483647) % {slot_count}) & 1) = 1"},
     {"by_primary_key", ""},
     {"remove_ids", "DELETE FROM {table} WHERE id IN ({ids})"},
+    {"remove_range", "DELETE FROM {table} WHERE id >= ? AND id <= ?"},
     {"id_row", ""},
     {"random_hex", "REPLACE(CAST(gen_random_uuid() AS TEXT), '-', '')"},
     // Statistics are often those of an empty queue: planned by them, a backlog

@@ -70,6 +70,7 @@ static const struct skr_word words[] = {
                     "ELSE partition_key END) % {slot_count}) & 1) = 1"},
     {"by_primary_key", ""},
     {"remove_ids", "DELETE FROM {table} WHERE id IN ({ids})"},
+    {"remove_range", "DELETE FROM {table} WHERE id >= ? AND id <= ?"},
     {"id_row", ""},
     {"random_hex", "lower(hex(randomblob(16)))"},
     {"no_index", "+"},

@@ -60,6 +60,7 @@ struct skr_kafka_outbox {
         const char *held_bounds, *held_rows;
         const char *horizon;  // "": nothing commits late
         struct kafka_outbox_list remove, complete;
+        const char *remove_range, *complete_range;
         const char *retry, *fail;
         const char *find_old, *count_old, *queued, *errored, *total, *estimate;
         const char *show, *revive, *revive_all, *drop, *drop_all;

@@ -46,6 +46,7 @@ struct reading {
     struct skr_position position;
     struct kafka_outbox_held held;
     int64_t now_ms;
+    bool has_snapshot;  // of several statements
     bool skips_waiting;
     bool moves_cursor;
     bool is_full;
@@ -91,6 +92,14 @@ stop_full(struct reading *reading, struct skr_error *error)
     return skr_fail(error, SKR_STOPPED, SKR_GIVE_UP, "full");
 }
 
+static void
+move_cursor(struct skr_position *position, int64_t row)
+{
+    if (row - 1 != position->cursor)
+        position->unbroken_from = row - 1;
+    position->cursor = row;
+}
+
 static enum skr_code
 take_row(const struct skr_value *columns, size_t count, void *user,
          struct skr_error *error)
@@ -102,7 +111,7 @@ take_row(const struct skr_value *columns, size_t count, void *user,
     reading->last = columns[KAFKA_OUTBOX_ID].integer;
     if (is_passed_over(reading, columns)) {
         if (reading->moves_cursor)
-            reading->position.cursor = reading->last;
+            move_cursor(&reading->position, reading->last);
         return SKR_OK;
     }
     if (batch->count == reading->max_rows ||
@@ -111,7 +120,7 @@ take_row(const struct skr_value *columns, size_t count, void *user,
         return stop_full(reading, error);
     enum skr_code code = skr_kafka_outbox_take_row(batch, columns, error);
     if (code == SKR_OK && reading->moves_cursor)
-        reading->position.cursor = reading->last;
+        move_cursor(&reading->position, reading->last);
     return code;
 }
 
@@ -233,6 +242,8 @@ static enum skr_code
 look_for_late(struct reading *reading, int64_t to, struct skr_error *error)
 {
     int64_t from = reading->position.low_water;
+    if (to > reading->position.unbroken_from)
+        to = reading->position.unbroken_from;
     if (from >= to)
         return SKR_OK;
     reading->skips_waiting = true;
@@ -280,7 +291,9 @@ look_beyond(struct reading *reading, struct skr_error *error)
         };
         code = run(reading, reading->outbox->sql.beyond, values,
                    SKR_COUNT_OF(values), take_row, error);
-    } while (code == SKR_OK && reading->seen == limit);
+        if (!reading->has_snapshot && reading->seen == limit)
+            reading->is_full = true;
+    } while (code == SKR_OK && reading->has_snapshot && reading->seen == limit);
     reading->moves_cursor = false;
     return code;
 }
@@ -308,6 +321,19 @@ begin_anew(struct skr_position *position)
 {
     position->cursor = INT64_MIN;
     position->low_water = INT64_MIN;
+    position->unbroken_from = INT64_MIN;
+    position->mark_count = 0;
+}
+
+// Up to the cursor nothing can appear, by what was seen.
+static void
+raise_low_water(const struct skr_kafka_outbox *outbox,
+                struct skr_position *position)
+{
+    if (outbox->sql.horizon[0] != '\0' &&
+        position->low_water < position->unbroken_from)
+        return;
+    position->low_water = position->cursor;
     position->mark_count = 0;
 }
 
@@ -325,8 +351,7 @@ fill_batch(struct reading *reading, struct skr_error *error)
     if (found_some && !reading->is_full && position->cursor == cursor &&
         position->held_count == 0 && position->low_water == cursor)
         begin_anew(position);
-    if (reading->outbox->sql.horizon[0] == '\0')
-        position->low_water = position->cursor;
+    raise_low_water(reading->outbox, position);
     position->next_held_ms = reading->now_ms + LOOK_AGAIN_MS;
     position->has_more = reading->is_full;
     return SKR_OK;
@@ -339,10 +364,23 @@ skr_kafka_outbox_start(const struct skr_table *table, struct skr_db *db,
     *position = (struct skr_position){
         .cursor = INT64_MIN,
         .low_water = INT64_MIN,
+        .unbroken_from = INT64_MIN,
         .next_sweep_ms = skr_clock_ms() + SWEEP_MS,
     };
     return skr_kafka_outbox_find_held(skr_kafka_outbox_of(table), skr_db_tx(db),
                                       position, error);
+}
+
+// One statement is a snapshot by itself. More than one are needed for what lies
+// behind the cursor, and where some hold back others.
+static bool
+needs_snapshot(const struct reading *reading)
+{
+    const struct skr_position *position = &reading->position;
+    return reading->read->only != NULL || position->held_count > 0 ||
+           position->next_sweep_ms <= reading->now_ms ||
+           (reading->outbox->sql.horizon[0] != '\0' &&
+            position->low_water < position->unbroken_from);
 }
 
 enum skr_code
@@ -361,15 +399,20 @@ skr_kafka_outbox_read(const struct skr_table *table, struct skr_db *db,
         .max_rows =
             read->max_rows < batch->capacity ? read->max_rows : batch->capacity,
     };
+    enum skr_code code = skr_db_follow(db, reading.outbox->name, "", error);
+    if (code != SKR_OK)
+        return code;
     reading.found = calloc(reading.max_rows, sizeof(*reading.found));
     if (reading.found == NULL)
         return skr_fail_memory(error);
-    enum skr_code code = skr_db_begin(db, SKR_BEGIN_SNAPSHOT, error);
-    if (code == SKR_OK) {
+    reading.has_snapshot = needs_snapshot(&reading);
+    if (reading.has_snapshot)
+        code = skr_db_begin(db, SKR_BEGIN_SNAPSHOT, error);
+    if (code == SKR_OK)
         code = read->only != NULL ? look_for_one(&reading, error)
                                   : fill_batch(&reading, error);
+    if (reading.has_snapshot)
         skr_db_rollback(db);
-    }
     free(reading.found);
     skr_kafka_outbox_held_fini(&reading.held);
     if (code != SKR_OK) {

@@ -7,11 +7,20 @@
 
 #include <string.h>
 
+// Ids without a gap are reached as a range from so many on. The last of them is
+// reached by itself: who reads a range looks at the row behind it as well,
+// which an application may not have committed yet.
+enum { LEAST_RANGE = 16 };
+
+#define COMPLETE                                                            \
+    "UPDATE {table}{by_primary_key} SET batch_id = " KAFKA_OUTBOX_OWN_BATCH \
+    ", push_started_at = {now}, push_completed_at = {now}, error_reason = " \
+    "'', "                                                                  \
+    "push_attempts = push_attempts + 1 WHERE "
 // Parameters: ids.
-static const char complete_sql[] =
-    "UPDATE {table}{by_primary_key} SET batch_id = " KAFKA_OUTBOX_OWN_BATCH ", "
-    "push_started_at = {now}, push_completed_at = {now}, error_reason = '', "
-    "push_attempts = push_attempts + 1 WHERE id IN ({ids})";
+static const char complete_sql[] = COMPLETE "id IN ({ids})";
+// Parameters: first, last.
+static const char complete_range_sql[] = COMPLETE "id >= ? AND id <= ?";
 // A claim that ends when the row is due, for either relay.
 // Parameters: seconds that the claim has lasted, reason, tries, id.
 static const char retry_sql[] =
@@ -28,8 +37,12 @@ skr_kafka_outbox_fill_settle(struct skr_kafka_outbox *outbox)
 {
     return skr_kafka_outbox_fill_list(outbox, "{remove_ids}",
                                       &outbox->sql.remove) &&
+           skr_kafka_outbox_fill(outbox, "{remove_range}",
+                                 &outbox->sql.remove_range) &&
            skr_kafka_outbox_fill_list(outbox, complete_sql,
                                       &outbox->sql.complete) &&
+           skr_kafka_outbox_fill(outbox, complete_range_sql,
+                                 &outbox->sql.complete_range) &&
            skr_kafka_outbox_fill(outbox, retry_sql, &outbox->sql.retry) &&
            skr_kafka_outbox_fill(outbox, fail_sql, &outbox->sql.fail);
 }
@@ -50,6 +63,34 @@ bind_reason(const struct skr_error *reason)
     return skr_bind_bytes(reason->text, size);
 }
 
+// How many rows from here on are done and have ids without a gap.
+static size_t
+measure_run(const struct skr_batch *batch, size_t from)
+{
+    size_t length = 0;
+    const struct skr_batch_item *first = &batch->items[from];
+    while (from + length < batch->count && first[length].state == SKR_DONE &&
+           first[length].row == first[0].row + (int64_t)length)
+        length++;
+    return length;
+}
+
+static enum skr_code
+finish_range(const struct skr_kafka_outbox *outbox, struct skr_tx tx,
+             int64_t first, int64_t last, struct skr_error *error)
+{
+    const struct skr_value values[] = {skr_bind_integer(first),
+                                       skr_bind_integer(last)};
+    return skr_tx_run(tx,
+                      &(struct skr_statement){
+                          .sql = outbox->marks ? outbox->sql.complete_range
+                                               : outbox->sql.remove_range,
+                          .values = values,
+                          .value_count = SKR_COUNT_OF(values),
+                      },
+                      error);
+}
+
 static enum skr_code
 finish_rows(const struct skr_kafka_outbox *outbox, struct skr_tx tx,
             const struct skr_batch *batch, struct skr_error *error)
@@ -64,7 +105,13 @@ finish_rows(const struct skr_kafka_outbox *outbox, struct skr_tx tx,
                 rows, count, NULL, NULL, error);
             count = 0;
         }
-        if (i < batch->count && batch->items[i].state == SKR_DONE)
+        size_t run = i < batch->count ? measure_run(batch, i) : 0;
+        if (code == SKR_OK && run >= LEAST_RANGE) {
+            code = finish_range(outbox, tx, batch->items[i].row,
+                                batch->items[i + run - 2].row, error);
+            i += run - 1;
+        }
+        if (run > 0)
             rows[count++] = batch->items[i].row;
     }
     return code;
