@@ -4,7 +4,9 @@
 // deleted, or marked as completed, in ranges behind the delivery reports, by a
 // thread and a connection of their own.
 //
-//     bench-ceiling-kafka DATABASE_URL BROKERS delete|mark
+//     bench-ceiling-kafka DATABASE_URL BROKERS delete|mark [dressed]
+//
+// Dressed, a record has the headers that a relay would send with it.
 //
 // Moves rows until there are none.
 
@@ -29,6 +31,7 @@ enum {
 struct loop {
     const char *database_url;
     bool marks;
+    bool is_dressed;
     rd_kafka_t *handle;
     int64_t *ids;  // of everything that was read, in that order
     bool *done;
@@ -53,6 +56,25 @@ on_report(rd_kafka_t *handle, const rd_kafka_message_t *report, void *user)
     atomic_store(&loop->free, loop->confirmed);
 }
 
+// The key of these rows is the id of their message.
+static rd_kafka_headers_t *
+dress(const char *id)
+{
+    char stamp[64];
+    snprintf(stamp, sizeof(stamp), "[{\"messageId\":\"%.36s\"}]", id);
+    const char *const headers[][2] = {
+        {"type", "order.placed"},
+        {"X-Message-Stamp-Freyr\\MessageBroker\\Inbox\\MessageIdStamp", stamp},
+        {"X-Message-Id", id},
+        {"Content-Type", "application/json"},
+    };
+    size_t count = sizeof(headers) / sizeof(headers[0]);
+    rd_kafka_headers_t *made = rd_kafka_headers_new(count);
+    for (size_t i = 0; i < count; i++)
+        rd_kafka_header_add(made, headers[i][0], -1, headers[i][1], -1);
+    return made;
+}
+
 static void
 produce_row(const struct skr_bench_bytes *columns, void *user)
 {
@@ -74,10 +96,14 @@ produce_row(const struct skr_bench_bytes *columns, void *user)
         {.vtype = RD_KAFKA_VTYPE_VALUE, .u.mem = {payload, columns[2].size}},
         {.vtype = RD_KAFKA_VTYPE_MSGFLAGS, .u.i = RD_KAFKA_MSG_F_COPY},
         {.vtype = RD_KAFKA_VTYPE_OPAQUE, .u.ptr = (void *)(uintptr_t)number},
+        {.vtype = RD_KAFKA_VTYPE_HEADERS,
+         .u.headers = loop->is_dressed ? dress(columns[3].bytes) : NULL},
     };
+    size_t part_count =
+        sizeof(parts) / sizeof(parts[0]) - (loop->is_dressed ? 0 : 1);
     for (;;) {
-        rd_kafka_error_t *error = rd_kafka_produceva(
-            loop->handle, parts, sizeof(parts) / sizeof(parts[0]));
+        rd_kafka_error_t *error =
+            rd_kafka_produceva(loop->handle, parts, part_count);
         rd_kafka_resp_err_t code = rd_kafka_error_code(error);
         rd_kafka_error_destroy(error);
         if (code == RD_KAFKA_RESP_ERR_NO_ERROR)
@@ -141,9 +167,10 @@ read_all(struct loop *loop)
     skr_bench_database_open(&database, loop->database_url);
     do {
         snprintf(sql, sizeof(sql),
-                 "SELECT o.id, o.topic, o.payload_json, o.key FROM "
+                 "SELECT o.id, o.topic, o.payload_json, o.key%s FROM "
                  "kafka_outbox o WHERE o.id > %lld AND o.push_completed_at IS "
                  "NULL AND o.errored = 0 ORDER BY o.id LIMIT %d",
+                 loop->is_dressed ? ", o.payload_headers" : "",
                  loop->count == 0 ? 0LL : (long long)loop->ids[loop->count - 1],
                  BATCH);
         loop->batch_count = 0;
@@ -158,9 +185,9 @@ read_all(struct loop *loop)
 int
 main(int argc, char **argv)
 {
-    if (argc != 4)
-        skr_bench_die("usage",
-                      "bench-ceiling-kafka DATABASE_URL BROKERS delete|mark");
+    if (argc != 4 && argc != 5)
+        skr_bench_die("usage", "bench-ceiling-kafka DATABASE_URL BROKERS "
+                               "delete|mark [dressed]");
     char in_flight[16];
     snprintf(in_flight, sizeof(in_flight), "%d", MOST_IN_FLIGHT);
     const struct skr_bench_property properties[] = {
@@ -172,6 +199,7 @@ main(int argc, char **argv)
     static struct loop loop;
     loop.database_url = argv[1];
     loop.marks = strcmp(argv[3], "mark") == 0;
+    loop.is_dressed = argc == 5;
     loop.ids = calloc(MOST_ROWS, sizeof(*loop.ids));
     loop.done = calloc(MOST_ROWS, sizeof(*loop.done));
     if (loop.ids == NULL || loop.done == NULL)
