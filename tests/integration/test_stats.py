@@ -144,6 +144,12 @@ def test_a_large_table_is_estimated_and_says_so(place):
     assert item["oldest_seconds"] > 0
     line = place.check("stats").splitlines()[1].split()
     assert line[1].startswith("~") and line[2].startswith("~")
+    # What was sent and kept says nothing of the rest.
+    place.ask("UPDATE messenger_outbox SET queue_name = 'outbox.sent' "
+              "WHERE id > 3")
+    item = read(place)[0]["outbox"]
+    assert (item["depth"], item["depth_is_estimate"]) == (3, False)
+    assert item["sent_is_estimate"] is True
 
 
 def test_rates_tell_what_came_and_went(place):

@@ -156,6 +156,7 @@ write_counts(const struct skr_queue_counts *counts,
     write_number(json, "blocked", counts->blocked);
     write_number(json, "sent", counts->sent);
     write_truth(json, "depth_is_estimate", counts->depth_is_estimate);
+    write_truth(json, "sent_is_estimate", counts->sent_is_estimate);
     write_truth(json, "parts_are_estimates", counts->parts_are_estimates);
     skr_json_write_name(json, "oldest_seconds");
     if (counts->has_oldest)

@@ -232,7 +232,7 @@ inspect(struct inspection *inspection, struct skr_queue_counts *counts,
                                     &counts->depth_is_estimate, error);
     if (code == SKR_OK)
         code = count_rows(inspection, sent, &counts->sent,
-                          &counts->depth_is_estimate, error);
+                          &counts->sent_is_estimate, error);
     if (code == SKR_OK)
         code = count_parts(inspection, counts, &done, error);
     if (code == SKR_OK && counts->depth > 0)

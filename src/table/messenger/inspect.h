@@ -24,9 +24,9 @@ struct skr_queue_counts {
     uint64_t delayed;    // its time has not come
     uint64_t blocked;    // waits for people
     uint64_t sent;       // kept after it was sent
-    // The first is of depth, due and sent, and may count other queues of the
-    // table; the second of the others, which are at least so many.
-    bool depth_is_estimate, parts_are_estimates;
+    // The first is of depth and due, which may then count other queues of the
+    // table; the last of the others, which are at least so many.
+    bool depth_is_estimate, sent_is_estimate, parts_are_estimates;
     bool has_oldest;
     int64_t oldest_s;  // since it was due
     uint64_t
