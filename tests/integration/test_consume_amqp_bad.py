@@ -12,20 +12,7 @@ import symfony_rows as symfony
 import worlds
 
 GOOD = 1000
-CONFIG = """\
-databases:
-    default: '{database}'
-failure_transport: failed
-transports:
-    orders:
-        dsn: '{broker}?queues[orders]='
-        options: {{auto_setup: false}}
-        retry_strategy: {{max_retries: 0}}
-    failed: 'doctrine://default?queue_name=failed'
-message_broker:
-    inbox:
-        deduplication: {{auto_setup: true}}
-handlers:
+HANDLER = """\
     order.placed:
         sql: 'INSERT INTO effects (n, headers) VALUES ({number}, :headers)'
 """
@@ -99,7 +86,8 @@ def inbox(any_world):
 
 
 def set_handler(world, number):
-    world.set_config(CONFIG, number=number)
+    world.set_config(worlds.INBOX_CONFIG + HANDLER, queue="orders",
+                     number=number)
 
 
 def put_good(world, count=GOOD):

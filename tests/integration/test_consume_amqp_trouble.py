@@ -7,24 +7,12 @@ import uuid
 import pytest
 
 import shop as shops
+import worlds
 
 LIMIT = 3
 GOOD = 1000
 COUNT = 10
-CONFIG = """\
-databases:
-    default: '{database}'
-failure_transport: failed
-transports:
-    orders:
-        dsn: '{broker}?queues[limited]='
-        options: {{auto_setup: false}}
-        retry_strategy: {{max_retries: 0}}
-    failed: 'doctrine://default?queue_name=failed'
-message_broker:
-    inbox:
-        deduplication: {{auto_setup: true}}
-handlers:
+HANDLERS = """\
     order.placed: {{sql: 'INSERT INTO effects (body) VALUES (:body)'}}
     order.sick: {{{sick}}}
 """
@@ -48,12 +36,17 @@ for line in sys.stdin:
 @pytest.fixture
 def inbox(any_world):
     world = any_world
-    world.set_config(CONFIG, sick=SICK_SQL)
+    set_sick(world, SICK_SQL)
     world.check("setup")
     world.declare_queue("limited", arguments={
         "x-queue-type": "quorum", "x-delivery-limit": LIMIT})
     world.ask("CREATE TABLE effects (body VARCHAR(30) NOT NULL)")
     return world
+
+
+def set_sick(world, handler):
+    world.set_config(worlds.INBOX_CONFIG + HANDLERS, queue="limited",
+                     sick=handler)
 
 
 def put(world, name, numbers):
@@ -102,7 +95,7 @@ def test_a_missing_table_loses_nothing(inbox):
 
 def test_a_process_that_does_not_start_loses_nothing(inbox):
     (inbox.folder / "worker.py").write_text(SICK_WORKER)
-    inbox.set_config(CONFIG, sick="command: [python3, worker.py]")
+    set_sick(inbox, "command: [python3, worker.py]")
     put(inbox, "order.sick", range(COUNT))
     consumer = inbox.start_consumer()
     started = inbox.folder / "started"

@@ -39,6 +39,22 @@ message_broker_amqp:
         bindings:
             - {{exchange: order.placed, queue: orders, binding_key: 'order.#'}}
 """
+# An inbox on a queue that a test declares; its handlers are added.
+INBOX_CONFIG = """\
+databases:
+    default: '{database}'
+failure_transport: failed
+transports:
+    orders:
+        dsn: '{broker}?queues[{queue}]='
+        options: {{auto_setup: false}}
+        retry_strategy: {{max_retries: 0}}
+    failed: 'doctrine://default?queue_name=failed'
+message_broker:
+    inbox:
+        deduplication: {{auto_setup: true}}
+handlers:
+"""
 
 
 def run(*command, text=""):
