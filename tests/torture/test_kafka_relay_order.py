@@ -1,5 +1,4 @@
-"""kafka_outbox under torture. Publishers lock the row of an aggregate before
-they publish for it, as applications do, and number what they publish there.
+"""kafka_outbox under torture. Publishers number what they publish of each key.
 Relays are killed and stopped, the database and Kafka are killed. The judge
 reads the topic: of each key the first occurrences must be in order, all of them
 there, and none besides. As long as nothing is killed nothing comes twice."""
@@ -8,69 +7,32 @@ import os
 import random
 import signal
 import subprocess
-import threading
 import time
 
 import pytest
 
+import aggregates
 import servers
 import shop as shops
 import worlds
+from aggregates import SEED, judge
 from kafka_outbox_world import World
-from test_order import KEYS, SEED, SLEEP, judge
 from test_servers_killed import MortalDatabase
 
 PUBLISHERS = 6
 FAULTS = 60 if shops.LONG else 5
 CALM_S = 600 if shops.LONG else 5
-SCRIPT = 20  # transactions that one client program runs
 FROZEN_S = 18 if shops.LONG else 2
 
 
-class Publisher(threading.Thread):
-    """Transactions of random length, one in ten rolled back."""
-
-    def __init__(self, world, name):
-        super().__init__(daemon=True)
-        self.world = world
-        self.rng = random.Random(f"{SEED}-{name}")
-        self.may_end = threading.Event()
-        self.problem = None
-
-    def transaction(self):
-        world, rng = self.world, self.rng
-        keys = sorted({rng.randrange(5 if rng.random() < 0.4 else KEYS)
-                       for _ in range(rng.randint(1, 3))})
-        lines = ["BEGIN"]
-        for key in keys:
-            # In this order, so that no two wait for each other.
-            lines.append("UPDATE aggregate SET version = version + 1 "
-                         f"WHERE id = {key}")
-        for key in keys:
-            lines.append(
-                "INSERT INTO kafka_outbox (topic, payload_json, "
-                f"payload_headers, {world.key()}) SELECT '{world.topic}', "
-                + world.as_json("CONCAT('{\"k\":', id, ',\"n\":', version, "
-                                "'}')") +
+class Publisher(aggregates.Publisher):
+    def insert(self, key):
+        world = self.world
+        return ("INSERT INTO kafka_outbox (topic, payload_json, "
+                f"payload_headers, {world.key()}) SELECT '{world.topic}', " +
+                world.as_json("CONCAT('{\"k\":', id, ',\"n\":', version, "
+                              "'}')") +
                 f", '{{}}', CONCAT('key-', id) FROM aggregate WHERE id = {key}")
-            if rng.random() < 0.1:
-                lines.append(SLEEP[world.database.kind].format(
-                    rng.random() / 20))
-        lines.append("ROLLBACK" if rng.random() < 0.1 else "COMMIT")
-        return ";\n".join(lines) + ";\n"
-
-    def run(self):
-        try:
-            while not self.may_end.is_set():
-                script = "".join(self.transaction() for _ in range(SCRIPT))
-                # Part of a script may be committed when the server dies: that
-                # is in the versions.
-                try:
-                    self.world.ask(script)
-                except (servers.ServerError, subprocess.CalledProcessError):
-                    time.sleep(0.1)
-        except Exception as problem:
-            self.problem = problem
 
 
 class OrderedWorld(World):
@@ -80,10 +42,7 @@ class OrderedWorld(World):
 
     def prepare(self):
         self.start_relay().stop()
-        self.ask("CREATE TABLE aggregate (id INT PRIMARY KEY, version INT "
-                 "NOT NULL)")
-        self.ask("INSERT INTO aggregate VALUES " + ", ".join(
-            f"({key}, 0)" for key in range(KEYS)))
+        aggregates.make(self)
 
     def start_one(self):
         """Without a page: several would want one port."""
@@ -95,11 +54,6 @@ class OrderedWorld(World):
             return super().open_rows()
         except (servers.ServerError, subprocess.CalledProcessError):
             return -1
-
-    def versions(self):
-        rows = self.ask("SELECT CONCAT(id, ' ', version) FROM aggregate")
-        return {int(key): int(version) for key, version in (
-            row.split() for row in rows.splitlines())}
 
     def arrivals(self):
         return [(body["k"], body["n"]) for body in (
@@ -131,17 +85,13 @@ def publish_while(world, relays, happens):
     for publisher in publishers:
         publisher.start()
     happens()
-    for publisher in publishers:
-        publisher.may_end.set()
-    for publisher in publishers:
-        publisher.join()
-        assert publisher.problem is None, publisher.problem
+    aggregates.end(publishers)
     shops.until(lambda: world.open_rows() == 0,
                 lambda: f"{world.open_rows()} are left\n" + "\n".join(
                     relay.log()[-2000:] for relay in relays), 120)
     for relay in relays:
         assert relay.stop() == 0, relay.log()
-    versions, arrivals = world.versions(), world.arrivals()
+    versions, arrivals = aggregates.versions(world), world.arrivals()
     committed = sum(versions.values())
     print(f"committed {committed}, duplicates {len(arrivals) - committed}")
     assert committed > 100

@@ -1,9 +1,7 @@
-"""Order under torture, with a judge of its own. Publishers lock the row of an
-aggregate before they publish for it, as applications do, and number what they
-publish there; so the messages of a key are 1, 2, 3, ... in the order of their
-ids. Relays are killed, stopped and cut off, the database is killed, the broker
-refuses. The judge reads what reaches the broker: of each key the first
-occurrences must be in order, all of them there, and none besides.
+"""Order under torture, with a judge of its own. Publishers number what they
+publish of each key. Relays are killed, stopped and cut off, the database is
+killed, the broker refuses. The judge reads what reaches the broker: of each key
+the first occurrences must be in order, all of them there, and none besides.
 
 Where publishers do not wait for each other there is no such order. Then what
 was committed before another of its key, and has the smaller id, goes first."""
@@ -22,9 +20,11 @@ import urllib.parse
 
 import pytest
 
+import aggregates
 import amqp_client
 import shop as shops
 import worlds
+from aggregates import SEED, SLEEP, Verdict, judge
 from test_servers_killed import MortalDatabase
 
 sys.path.insert(0, str(pathlib.Path(__file__).parents[1]))
@@ -32,11 +32,9 @@ sys.path.insert(0, str(pathlib.Path(__file__).parents[1]))
 import servers  # noqa: E402: found through the path above
 from servers.proxy import Proxy  # noqa: E402
 
-KEYS = 200
 PUBLISHERS = 8
 # Of each publisher, at least: they go on while there are faults.
 TRANSACTIONS = 14000 if shops.LONG else 60
-SCRIPT = 20  # transactions that one client program runs
 FAULTS = 200 if shops.LONG else 8
 # The server ends the session of a relay that is frozen for 15 s. Leases last
 # for 3 s here: one that is frozen for longer goes on as if nothing had been.
@@ -48,7 +46,6 @@ LEASES = ("'ordered-doctrine://default?", "'ordered-doctrine://default?"
 CLOCK = pathlib.Path(shops.PROGRAM).parents[2] / "tests/wrong-clock.so"
 AHEAD = {"LD_PRELOAD": str(CLOCK),
          "ASAN_OPTIONS": "verify_asan_link_order=0"}
-SEED = os.environ.get("SKIRNIR_TEST_SEED") or str(random.randrange(10 ** 9))
 CHANGES = [
     ("'doctrine://default?table_name=messenger_outbox",
      "'ordered-doctrine://default?table_name=messenger_outbox"),
@@ -61,8 +58,6 @@ CHANGES = [
      "queues: {orders: {arguments: {x-max-length: 400, "
      "x-overflow: reject-publish}}}"),
 ]
-SLEEP = {"mariadb": "SELECT SLEEP({:.3f})", "postgresql":
-         "SELECT pg_sleep({:.3f})"}
 NOW = {"mariadb": "UTC_TIMESTAMP()",
        "postgresql": "(now() AT TIME ZONE 'UTC')"}
 # Not that of the transaction's or the statement's begin.
@@ -71,28 +66,6 @@ CLOCK_NOW = {"mariadb": "CAST(SYSDATE(6) AS CHAR)",
                            "'YYYY-MM-DD HH24:MI:SS.US')"}
 LAST_ID = {"mariadb": "LAST_INSERT_ID()", "postgresql": "lastval()"}
 NEVER = "9999"
-
-
-class Verdict(AssertionError):
-    """What the judge has against the relays."""
-
-
-def judge(arrivals, versions):
-    """arrivals: key and number in the order of the broker. versions: how many
-    were committed of each key."""
-    following = collections.Counter()
-    for key, number in arrivals:
-        if number > versions.get(key, 0):
-            raise Verdict(f"{key}:{number} was never committed")
-        if number > following[key] + 1:
-            raise Verdict(f"{key}:{number} came before {key}:"
-                          f"{following[key] + 1}")
-        if number == following[key] + 1:
-            following[key] = number
-    lost = {key: (following[key], version) for key, version in versions.items()
-            if following[key] < version}
-    if lost:
-        raise Verdict(f"lost: {lost}")
 
 
 Moment = collections.namedtuple("Moment", "key id began ended")
@@ -119,55 +92,17 @@ def judge_commits(arrivals, committed):
         of_key.insert(place, (moment.id, moment.began))
 
 
-class Publisher(threading.Thread):
-    """Transactions of random length, one in ten rolled back."""
+class Publisher(aggregates.Publisher):
+    least = TRANSACTIONS
 
-    def __init__(self, world, name):
-        super().__init__(daemon=True)
-        self.world = world
-        self.rng = random.Random(f"{SEED}-{name}")
-        self.may_end = threading.Event()
-        self.problem = None
-
-    def key(self):
-        # A few are hot.
-        return self.rng.randrange(5 if self.rng.random() < 0.4 else KEYS)
-
-    def transaction(self):
-        kind = self.world.database.kind
-        keys = sorted({self.key() for _ in range(self.rng.randint(1, 3))})
-        lines = ["BEGIN"]
-        for key in keys:
-            # In this order, so that no two wait for each other.
-            lines.append(f"UPDATE aggregate SET version = version + 1 "
-                         f"WHERE id = {key}")
-        for key in keys:
-            lines.append(
-                "INSERT INTO messenger_outbox (body, headers, queue_name, "
+    def insert(self, key):
+        now = NOW[self.world.database.kind]
+        return ("INSERT INTO messenger_outbox (body, headers, queue_name, "
                 "partition_key, created_at, available_at) SELECT "
                 "CONCAT('{\"k\":', id, ',\"n\":', version, '}'), "
                 "'{\"type\":\"order.placed\"}', 'outbox', "
-                f"CONCAT('key-', id), {NOW[kind]}, {NOW[kind]} "
+                f"CONCAT('key-', id), {now}, {now} "
                 f"FROM aggregate WHERE id = {key}")
-            if self.rng.random() < 0.1:
-                lines.append(SLEEP[kind].format(self.rng.random() / 20))
-        lines.append("ROLLBACK" if self.rng.random() < 0.1 else "COMMIT")
-        return ";\n".join(lines) + ";\n"
-
-    def run(self):
-        try:
-            done = 0
-            while done < TRANSACTIONS or not self.may_end.is_set():
-                done += SCRIPT
-                script = "".join(self.transaction() for _ in range(SCRIPT))
-                # Part of a script may be committed when the server dies: that
-                # is in the versions.
-                try:
-                    self.world.database.ask(script)
-                except (servers.ServerError, subprocess.CalledProcessError):
-                    time.sleep(0.1)
-        except Exception as problem:
-            self.problem = problem
 
 
 class Unordered(Publisher):
@@ -307,10 +242,7 @@ class OrderedWorld(worlds.World):
             changes.append(LEASES)
         self.set_config(replace=changes, broker=proxy.url(self.broker))
         self.set_up()
-        self.ask("CREATE TABLE aggregate (id INT PRIMARY KEY, version INT "
-                 "NOT NULL)")
-        self.ask("INSERT INTO aggregate VALUES " + ", ".join(
-            f"({key}, 0)" for key in range(KEYS)))
+        aggregates.make(self)
         self.ask("CREATE TABLE moment (name VARCHAR(40) PRIMARY KEY, "
                  "tx VARCHAR(20), k INT, row_id BIGINT, began VARCHAR(40))")
         self.ask("CREATE INDEX moment_tx ON moment (tx)")
@@ -325,11 +257,6 @@ class OrderedWorld(worlds.World):
         found = [row.split("|") for row in rows.splitlines()]
         return {name: Moment(int(key), int(row), began, ended)
                 for name, key, row, began, ended in found}
-
-    def versions(self):
-        rows = self.ask("SELECT CONCAT(id, ' ', version) FROM aggregate")
-        return {int(key): int(version) for key, version in (
-            row.split() for row in rows.splitlines())}
 
 
 @pytest.fixture(scope="module")
@@ -360,11 +287,7 @@ def torture(world, claim, relays, kind):
             thread.start()
         faults = Faults(world, reader, proxy, claim, relays)
         faults.inject()
-        for publisher in publishers:
-            publisher.may_end.set()
-        for publisher in publishers:
-            publisher.join()
-            assert publisher.problem is None, publisher.problem
+        aggregates.end(publishers)
         shops.until(lambda: world.left() == 0,
                     lambda: f"{world.left()} are left\n{faults.logs()}", 120)
         for relay in faults.relays:
@@ -378,7 +301,7 @@ MODES = [("exclusive", 2), ("locked", 4), ("lease", 4)]
 @pytest.mark.parametrize("claim, relays", MODES)
 def test_order_holds_through_everything(ordered, claim, relays):
     arrivals = torture(ordered, claim, relays, Publisher)
-    versions = ordered.versions()
+    versions = aggregates.versions(ordered)
     committed = sum(versions.values())
     print(f"committed {committed}, duplicates {len(arrivals) - committed}")
     assert committed > PUBLISHERS * TRANSACTIONS / 2
