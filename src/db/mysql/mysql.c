@@ -177,7 +177,7 @@ mysql_driver_commit(struct skr_db *db, struct skr_error *error)
         code = skr_fail(error, SKR_CONFLICT, SKR_TRY_AGAIN,
                         "nothing to commit: the server has rolled the "
                         "transaction back");
-    else if (mysql->is_guarded)
+    else if (mysql->has_begun && mysql->is_guarded)
         code = commit_guarded(mysql, error);
     else if (!is_open(mysql))
         code = skr_fail(error, SKR_NO_TRANSACTION, SKR_GIVE_UP,
