@@ -220,6 +220,49 @@ hear_ack(enum fact *facts, uint64_t tag, bool multiple, uint64_t *unheard)
     }
 }
 
+static const unsigned char text[] = "body";
+
+static void
+take_in(struct rabbit_deliveries *deliveries, uint64_t tag)
+{
+    bool fits = false;
+    assert_int_equal(
+        skr_rabbit_deliveries_begin(deliveries, tag, 0, false, &fits, NULL),
+        SKR_OK);
+    assert_true(fits);
+    assert_int_equal(
+        skr_rabbit_deliveries_properties(
+            deliveries, (struct rabbit_piece){text, 2}, 4, &fits, NULL),
+        SKR_OK);
+    assert_true(
+        skr_rabbit_deliveries_body(deliveries, (struct rabbit_piece){text, 4}));
+}
+
+// A quorum queue that hears of each by itself may not have done so for all of
+// them when the connection ends.
+static void
+test_what_was_put_off_is_acknowledged_in_one_go(void **state)
+{
+    (void)state;
+    enum { COUNT = 50 };
+    struct rabbit_deliveries deliveries;
+    struct rabbit_delivery *due = NULL;
+    uint64_t tag = 0;
+    skr_rabbit_deliveries_init(&deliveries);
+    for (uint64_t i = 1; i <= COUNT; i++) {
+        take_in(&deliveries, i);
+        assert_non_null(skr_rabbit_deliveries_give(&deliveries, &tag));
+        assert_int_equal(
+            skr_rabbit_deliveries_put_off(&deliveries, tag, 10, NULL), SKR_OK);
+    }
+    while ((due = skr_rabbit_deliveries_give_due(&deliveries, 10, &tag)) !=
+           NULL)
+        due->state = RABBIT_ACK_DUE;
+    assert_int_equal(skr_rabbit_deliveries_ack(&deliveries), COUNT);
+    assert_int_equal(skr_rabbit_deliveries_ack_alone(&deliveries, COUNT), 0);
+    skr_rabbit_deliveries_fini(&deliveries);
+}
+
 static void
 put_off(struct rabbit_deliveries *deliveries, enum fact *facts, uint64_t tag,
         int64_t now_ms)
@@ -236,27 +279,16 @@ test_acks_hold_against_chance(void **state)
 {
     (void)state;
     enum { TOTAL = 20000, MOST_OPEN = 300 };
-    static const unsigned char text[] = "body";
     struct rabbit_deliveries deliveries;
     enum fact *facts = calloc(TOTAL + 2, sizeof(*facts));
     uint64_t come = 0, given = 0, unheard = 0, tag = 0;
     size_t settled = 0;
-    bool fits = false;
     srandom(1);
     skr_rabbit_deliveries_init(&deliveries);
     for (int64_t now_ms = 0; settled < TOTAL; now_ms++) {
         long dice = random() % 100;
         if (dice < 40 && come < TOTAL && come - settled < MOST_OPEN) {
-            assert_int_equal(skr_rabbit_deliveries_begin(&deliveries, ++come, 0,
-                                                         false, &fits, NULL),
-                             SKR_OK);
-            assert_true(fits);
-            assert_int_equal(skr_rabbit_deliveries_properties(
-                                 &deliveries, (struct rabbit_piece){text, 2}, 4,
-                                 &fits, NULL),
-                             SKR_OK);
-            assert_true(skr_rabbit_deliveries_body(
-                &deliveries, (struct rabbit_piece){text, 4}));
+            take_in(&deliveries, ++come);
         } else if (dice < 70 &&
                    skr_rabbit_deliveries_give(&deliveries, &tag) != NULL) {
             assert_int_equal(tag, ++given);
@@ -323,6 +355,7 @@ main(void)
         CASE(test_a_server_that_does_not_answer_is_given_up),
         CASE(test_properties_that_cannot_be_read_cost_only_their_message),
         CASE(test_memory_that_runs_out_leaks_nothing),
+        cmocka_unit_test(test_what_was_put_off_is_acknowledged_in_one_go),
         cmocka_unit_test(test_acks_hold_against_chance),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -270,20 +270,41 @@ skr_rabbit_deliveries_give_due(struct rabbit_deliveries *deliveries,
     return NULL;
 }
 
+// The lowest tag that is open; what was put off counts as such.
+static uint64_t
+find_open(struct rabbit_deliveries *deliveries)
+{
+    uint64_t open = deliveries->first;
+    while (open < deliveries->next &&
+           at(deliveries, open)->state != RABBIT_GIVEN)
+        open++;
+    for (size_t i = 0; i < deliveries->put_off_count; i++) {
+        const struct rabbit_put_off *put_off = &deliveries->put_off[i];
+        bool is_settled = put_off->delivery.state == RABBIT_ACK_DUE ||
+                          put_off->delivery.state == RABBIT_OVER;
+        if (!is_settled && put_off->tag < open)
+            open = put_off->tag;
+    }
+    return open;
+}
+
 uint64_t
 skr_rabbit_deliveries_ack(struct rabbit_deliveries *deliveries)
 {
-    uint64_t highest = 0;
-    // They would be acknowledged too.
-    if (deliveries->put_off_count > 0)
-        return 0;
-    for (uint64_t tag = deliveries->first;
-         tag < deliveries->next && at(deliveries, tag)->state != RABBIT_GIVEN;
-         tag++)
+    uint64_t highest = 0, open = find_open(deliveries);
+    for (uint64_t tag = deliveries->first; tag < open; tag++)
         if (at(deliveries, tag)->state == RABBIT_ACK_DUE) {
             at(deliveries, tag)->state = RABBIT_OVER;
             highest = tag;
         }
+    for (size_t i = 0; i < deliveries->put_off_count; i++) {
+        struct rabbit_put_off *put_off = &deliveries->put_off[i];
+        if (put_off->delivery.state != RABBIT_ACK_DUE || put_off->tag >= open)
+            continue;
+        put_off->delivery.state = RABBIT_OVER;
+        if (put_off->tag > highest)
+            highest = put_off->tag;
+    }
     return highest;
 }
 
