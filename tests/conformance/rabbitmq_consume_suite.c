@@ -541,7 +541,7 @@ test_prefetch_bounds_what_is_out_of_the_queue(void **state)
     static const struct {
         const char *parameters;
         uint32_t held;
-    } cases[] = {{"&prefetch_count=10", 10}, {"", 8}};
+    } cases[] = {{"&prefetch_count=10", 10}, {"", 20}};
     struct world *world = *state;
     put_numbers(world, world->queue, 0, 100);
     await_count(world, world->queue, 100);

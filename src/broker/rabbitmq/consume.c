@@ -10,7 +10,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { LONGEST_WAIT_MS = 250 };
+enum {
+    LONGEST_WAIT_MS = 250,
+    // Fewer would be waited for, one by one.
+    LEAST_PREFETCH = 20,
+};
 
 static enum skr_code
 init(struct rabbit_consumer *consumer, struct skr_error *error)
@@ -286,6 +290,7 @@ turn(struct rabbit_broker *broker, uint32_t timeout_ms, struct skr_error *error)
 {
     size_t count = 0;
     bool is_drained = false;
+    broker->consumer.turned_ms = skr_clock_ms();
     enum skr_code code = skr_rabbit_link_flush(&broker->link, error);
     if (code == SKR_OK)
         code = take_frames(broker, &count, &is_drained, error);
@@ -343,9 +348,10 @@ skr_rabbit_subscribe(struct rabbit_broker *broker, size_t capacity,
     if (consumer->most_prefetch == 0) {
         // So that the next batch is here when one is done.
         consumer->most_prefetch =
-            settings->prefetch_count > 0 ? settings->prefetch_count
-            : capacity > UINT16_MAX / 2  ? UINT16_MAX
-                                         : (uint32_t)capacity * 2;
+            settings->prefetch_count > 0    ? settings->prefetch_count
+            : capacity > UINT16_MAX / 2     ? UINT16_MAX
+            : capacity < LEAST_PREFETCH / 2 ? LEAST_PREFETCH
+                                            : (uint32_t)capacity * 2;
         consumer->prefetch = consumer->most_prefetch;
     }
     consumer->subscribed_ms = skr_clock_ms();

@@ -39,6 +39,7 @@ struct rabbit_consumer {
     size_t counts_due;     // of messages in a queue
     size_t cancels_due;    // of consumers
     uint64_t ready_count;  // the sum of those that have come
+    int64_t turned_ms;     // when the connection was last looked at
 
     // What the server may hand out ahead, over all queues, and the most that
     // was ever asked for; by hold.c.

@@ -10,6 +10,9 @@ enum {
     // to wait for a message.
     LOOK_MS = 5000,
     LOOK_PAUSE_MS = 10,
+    // As long as enough is here the connection is looked at this often: a look
+    // for each message costs a good part of what the message does.
+    TURN_MS = 10,
 };
 
 static bool
@@ -100,14 +103,25 @@ resubscribe(struct rabbit_broker *broker, size_t capacity,
     return code;
 }
 
+static bool
+has_enough(const struct rabbit_broker *broker, size_t capacity)
+{
+    const struct rabbit_consumer *consumer = &broker->consumer;
+    return broker->failure.code == SKR_OK &&
+           skr_rabbit_deliveries_waiting(&consumer->deliveries) >= capacity &&
+           skr_clock_ms() - consumer->turned_ms < TURN_MS;
+}
+
 // SKR_OK: something is waiting.
 static enum skr_code
-wait_for_deliveries(struct rabbit_broker *broker, uint32_t timeout_ms,
-                    struct skr_error *error)
+wait_for_deliveries(struct rabbit_broker *broker, size_t capacity,
+                    uint32_t timeout_ms, struct skr_error *error)
 {
     const struct rabbit_consumer *consumer = &broker->consumer;
     int64_t deadline_ms = skr_clock_ms() + timeout_ms;
-    enum skr_code code = skr_rabbit_consumer_turn(broker, 0, error);
+    enum skr_code code = SKR_OK;
+    if (!has_enough(broker, capacity))
+        code = skr_rabbit_consumer_turn(broker, 0, error);
     if (code == SKR_OK && timeout_ms == 0 && !has_waiting(broker))
         code = look(broker, error);
     while (code == SKR_OK) {
@@ -182,7 +196,7 @@ skr_rabbit_receive(struct skr_broker *base, struct skr_incoming *incoming,
     if (code == SKR_OK)
         code = resubscribe(broker, capacity, error);
     if (code == SKR_OK)
-        code = wait_for_deliveries(broker, timeout_ms, error);
+        code = wait_for_deliveries(broker, capacity, timeout_ms, error);
     if (code == SKR_OK)
         code = give(broker, incoming, capacity, &given, error);
     if (code == SKR_OK)
