@@ -327,6 +327,27 @@ test_a_guarded_transaction_begins_with_whatever_comes_first(void **state)
     assert_int_equal(tx.ops->check(tx, &error), SKR_NO_TRANSACTION);
 }
 
+// A handler that meets one is run again, and its message pays nothing.
+static void
+test_serialization_failures_and_deadlocks_are_conflicts(void **state)
+{
+    static const char *const states[] = {"40001", "40P01"};
+    struct world *world = *state;
+    for (size_t i = 0; i < SKR_COUNT_OF(states); i++) {
+        struct skr_error error = {0};
+        char sql[80];
+        snprintf(sql, sizeof(sql),
+                 "DO $$BEGIN RAISE 'again' USING ERRCODE = '%s'; END$$",
+                 states[i]);
+        assert_int_equal(skr_db_begin(world->db, SKR_BEGIN_GUARDED, NULL),
+                         SKR_OK);
+        assert_int_equal(run(world->db, sql, &error), SKR_CONFLICT);
+        assert_int_equal(error.remedy, SKR_TRY_AGAIN);
+        assert_string_equal(error.native, states[i]);
+        skr_db_rollback(world->db);
+    }
+}
+
 // A first statement that fails leaves a connection that works.
 static void
 test_a_guarded_transaction_may_fail_at_once(void **state)
@@ -376,6 +397,7 @@ main(void)
         TEST(test_a_copy_is_refused_and_the_connection_lives_on),
         TEST(test_a_guarded_insert_costs_two_round_trips),
         TEST(test_a_guarded_transaction_begins_with_whatever_comes_first),
+        TEST(test_serialization_failures_and_deadlocks_are_conflicts),
         TEST(test_a_guarded_transaction_may_fail_at_once),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
