@@ -251,7 +251,7 @@ def test_v39_what_another_has_recorded_is_a_duplicate(inbox):
               "(message_id, message_name, processed_at) VALUES (" +
               {"postgresql": f"decode('{digits}', 'hex')"}
               .get(inbox.database.kind, f"X'{digits}'") +
-              ", 'App\Event\OrderPlaced', CURRENT_TIMESTAMP)")
+              ", 'App\\Event\\OrderPlaced', CURRENT_TIMESTAMP)")
     publish(inbox, 1, 2)
     consume(inbox)
     assert effects(inbox) == [identity(2)]
