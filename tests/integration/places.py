@@ -38,6 +38,7 @@ message_broker:
 
 class SQLite:
     kind = "sqlite"
+    server = None
 
     def __init__(self, folder):
         self.path = folder / "place.db"

@@ -1,6 +1,6 @@
-"""Messages, a third of them twice, go from RabbitMQ to a handler in MariaDB or
-PostgreSQL, while consumers, RabbitMQ and the database are killed again and
-again: each message has one effect, and nothing is left anywhere.
+"""Messages, a third of them twice, go from RabbitMQ to a handler in MariaDB,
+PostgreSQL or SQLite, while consumers, RabbitMQ and the database are killed again
+and again: each message has one effect, and nothing is left anywhere.
 
 One in fifty fails the first time that it is handled, so that rows of retries
 are part of it. SKIRNIR_SEED repeats a run.
@@ -15,6 +15,7 @@ import uuid
 import pytest
 
 import amqp_client
+import places
 import shop as shops
 from test_servers_killed import MortalDatabase, mortals  # noqa: F401
 from test_servers_killed import servers
@@ -138,6 +139,11 @@ class World(shops.Shop):
         self.consumers = [self.start_consumer("--consumers=2")
                           for _ in range(CONSUMERS)]
 
+    def servers(self):
+        """Those that may die."""
+        return [server for server in (self.rabbitmq, self.database.server)
+                if server is not None]
+
     def is_queue_on_disk(self):
         """RabbitMQ registers quorum queues in a file that it writes twice a
         second. Killed before, it never answers for that queue again."""
@@ -184,7 +190,7 @@ class Killer:
     def run(self):
         plan = [self.kill_at_failpoint] * (KILLS // 2)
         plan += [self.kill_by_chance] * (KILLS - KILLS // 2)
-        for victim in (self.world.rabbitmq, self.world.database.server):
+        for victim in self.world.servers():
             plan += [lambda victim=victim: self.restart(victim)] * RESTARTS
         self.rng.shuffle(plan)
         for number, kill in enumerate(plan):
@@ -255,14 +261,21 @@ def expect_ledger(world, publisher, killer):
     assert found == {**expected, "distinct": MESSAGES, "failed": 0}
 
 
-@pytest.mark.parametrize("database", ["mariadb", "postgresql"])
-@pytest.mark.parametrize("queue_type", ["quorum", "classic"])
+def open_database(mortals, kind, folder):  # noqa: F811
+    if kind in mortals:
+        return MortalDatabase(mortals[kind])
+    return places.SQLite(folder)
+
+
+@pytest.mark.parametrize("database, queue_type", [
+    ("mariadb", "quorum"), ("postgresql", "quorum"), ("mariadb", "classic"),
+    ("postgresql", "classic"), ("sqlite", "classic")])
 def test_each_message_has_one_effect_whoever_dies(
         tmp_path, mortals, database, queue_type):  # noqa: F811
     seed = os.environ.get("SKIRNIR_SEED") or random.randrange(1 << 32)
     print(f"SKIRNIR_SEED={seed}")
     rng = random.Random(f"{seed}-{database}-{queue_type}")
-    world = World(tmp_path, MortalDatabase(mortals[database]),
+    world = World(tmp_path, open_database(mortals, database, tmp_path),
                   mortals["rabbitmq"], queue_type)
     try:
         publisher = Publisher(world.rabbitmq.url, world.queue, rng)
