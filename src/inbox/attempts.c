@@ -132,13 +132,28 @@ is_past(const struct skr_consumer *consumer, const struct job *job)
 }
 
 static void
-remove_row(struct skr_attempts *attempts, struct skr_db *db, struct skr_id key)
+remove_attempt(struct skr_consumer *consumer, struct skr_id key)
 {
     struct skr_error ignored = {0};
     enum skr_code code =
+        consumer->db == NULL
+            ? SKR_OK
+            : skr_attempts_remove(consumer->attempts, skr_db_tx(consumer->db),
+                                  key, &ignored);
+    (void)code;
+}
+
+static void
+remove_mark(struct skr_consumer *consumer, struct skr_id mark)
+{
+    struct skr_error ignored = {0};
+    struct skr_db *db = consumer->options.failed_database == NULL
+                            ? consumer->db
+                            : consumer->failed_db;
+    enum skr_code code =
         db == NULL
             ? SKR_OK
-            : skr_attempts_remove(attempts, skr_db_tx(db), key, &ignored);
+            : skr_kept_forget(consumer->kept, skr_db_tx(db), mark, &ignored);
     (void)code;
 }
 
@@ -148,21 +163,17 @@ skr_job_forget(struct skr_consumer *consumer, struct job *job)
 {
     bool is_released = job->incoming->settlement == SKR_SETTLE_RELEASE ||
                        job->incoming->settlement == SKR_SETTLE_HOLD;
-    struct skr_db *failed_db = consumer->options.failed_database == NULL
-                                   ? consumer->db
-                                   : consumer->failed_db;
+    const struct skr_id id = job->delivery.message.id;
     if (job->is_counted && is_released)
         uncount(consumer, job);
     else if (job->is_counted)
-        remove_row(consumer->attempts, consumer->db, job->attempt_key);
+        remove_attempt(consumer, job->attempt_key);
     if (job->is_marked && !is_released)
-        remove_row(consumer->marks, failed_db, job->mark);
+        remove_mark(consumer, job->mark);
     if (is_past(consumer, job)) {
-        remove_row(consumer->attempts, consumer->db, job->delivery.message.id);
-        remove_row(consumer->marks, failed_db,
-                   skr_job_mark(consumer, job, true));
-        remove_row(consumer->marks, failed_db,
-                   skr_job_mark(consumer, job, false));
+        remove_attempt(consumer, id);
+        remove_mark(consumer, skr_kept_mark(consumer->kept, id, true));
+        remove_mark(consumer, skr_kept_mark(consumer->kept, id, false));
     }
     job->is_counted = false;
     job->is_marked = false;

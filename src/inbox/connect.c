@@ -57,17 +57,11 @@ static enum skr_code
 check_failed_table(struct skr_consumer *consumer, struct skr_db *db,
                    struct skr_error *error)
 {
-    struct skr_table *table = consumer->failed_table;
-    enum skr_code code = table->ops->check(table, db, error);
-    bool is_missing = code == SKR_MISSING;
-    if (code == SKR_OK)
-        code = skr_attempts_check(consumer->marks, db, error);
+    enum skr_code code = skr_kept_check(consumer->kept, db, error);
     if (code != SKR_MISSING)
         return code;
-    if (consumer->extras.auto_setup) {
-        code = is_missing ? skr_table_create(table, db, error) : SKR_OK;
-        return code == SKR_OK ? skr_attempts_create(db, error) : code;
-    }
+    if (consumer->extras.auto_setup)
+        return skr_kept_create(consumer->kept, db, error);
     // Missing from the start is a mistake in the setup. One that went away
     // later holds up only the messages that need it.
     return consumer->was_ready ? SKR_OK

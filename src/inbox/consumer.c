@@ -207,28 +207,26 @@ consume(struct skr_consumer *consumer, struct skr_error *error)
 }
 
 static enum skr_code
-make_failed_table(struct skr_consumer *consumer, struct skr_error *error)
+make_kept(struct skr_consumer *consumer, struct skr_error *error)
 {
-    if (consumer->failed_table != NULL)
+    if (consumer->kept != NULL)
         return SKR_OK;
     const struct skr_consumer_options *options = &consumer->options;
     const struct skr_db_ops *database = options->failed_database != NULL
                                             ? options->failed_database
                                             : options->database;
-    return skr_messenger_new(
-        &(struct skr_messenger_options){
+    return skr_kept_new(
+        &(struct skr_kept_options){
             .dialect = database->tx->dialect,
             .table = options->failed_table,
-            .queue = options->failed_queue,
+            .failed_queue = options->failed_queue,
+            .retry_queue = consumer->retry_queue,
+            .transport = options->name,
             .names = consumer->extras.names,
             .time_zone = consumer->extras.failed_time_zone,
-            .failed_time_zone = consumer->extras.failed_time_zone,
-            .transport = options->name,
-            .failed_table = options->failed_table,
-            .failed_queue = options->failed_queue,
             .failed_readable = consumer->extras.failed_readable,
         },
-        &consumer->failed_table, error);
+        &consumer->kept, error);
 }
 
 // A mistake that was there from the start is told to whoever started this;
@@ -296,7 +294,7 @@ forget_stop(struct skr_consumer *consumer)
 enum skr_code
 skr_consumer_run(struct skr_consumer *consumer, struct skr_error *error)
 {
-    enum skr_code code = make_failed_table(consumer, error);
+    enum skr_code code = make_kept(consumer, error);
     if (code != SKR_OK)
         return code;
     start_budget(consumer);

@@ -31,7 +31,7 @@
 #include "message/failure.h"
 #include "table/attempt/attempt.h"
 #include "table/deduplication/deduplication.h"
-#include "table/messenger/messenger.h"
+#include "table/kept/kept.h"
 
 #include <stdatomic.h>
 
@@ -122,8 +122,7 @@ struct skr_consumer {
 
     struct skr_deduplication *deduplication;
     struct skr_attempts *attempts;  // in db
-    struct skr_table *failed_table;
-    struct skr_attempts *marks;  // where the failed table is
+    struct skr_kept *kept;          // where the failed table is
     struct skr_db *db;
     struct skr_db *failed_db;  // NULL: the failed table is in db, or not open
     struct skr_broker *broker;
@@ -335,10 +334,6 @@ skr_jobs_leave(struct skr_consumer *consumer, struct job *jobs, size_t count,
 
 // keep.c
 
-// The key under which a row is marked as stored. Consumers of several queues
-// may fail on one message, each for itself.
-struct skr_id skr_job_mark(const struct skr_consumer *consumer,
-                           const struct job *job, bool is_retry);
 // Puts a failed job into the failed table, and one that is to be retried into
 // the queue of retries, in a transaction of its own; then it is over, or moved.
 // A table or connection that is gone is made anew first, where that is

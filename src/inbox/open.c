@@ -112,7 +112,7 @@ name_retries(struct skr_consumer *consumer, struct skr_error *error)
     if (consumer->retry_queue == NULL)
         return skr_fail_memory(error);
     enum skr_code code =
-        skr_messenger_check_names(table, consumer->retry_queue, error);
+        skr_kept_check_names(table, consumer->retry_queue, error);
     if (code != SKR_OK)
         return code;
     bool is_plain =
@@ -143,11 +143,6 @@ make_tables(struct skr_consumer *consumer, struct skr_error *error)
     if (code == SKR_OK)
         code = skr_attempts_new(options->database->tx->dialect,
                                 &consumer->attempts, error);
-    if (code == SKR_OK)
-        code = skr_attempts_new(options->failed_database != NULL
-                                    ? options->failed_database->tx->dialect
-                                    : options->database->tx->dialect,
-                                &consumer->marks, error);
     return code;
 }
 
@@ -205,8 +200,7 @@ skr_consumer_close(struct skr_consumer *consumer)
     skr_consumer_drop_database(consumer);
     skr_consumer_drop_failed(consumer);
     skr_attempts_free(consumer->attempts);
-    skr_attempts_free(consumer->marks);
-    skr_table_free(consumer->failed_table);
+    skr_kept_free(consumer->kept);
     skr_deduplication_free(consumer->deduplication);
     skr_handlers_fini(&consumer->handlers);
     free(consumer->hooks.items);

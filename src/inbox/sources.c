@@ -38,8 +38,8 @@ look_for_retries(struct skr_consumer *consumer, size_t capacity, size_t *count,
     bool has_rows = false;
     enum skr_code code = skr_consumer_connect_failed(consumer, &db, error);
     if (code == SKR_OK)
-        code = skr_messenger_has_rows(consumer->failed_table, skr_db_tx(db),
-                                      consumer->retry_queue, &has_rows, error);
+        code = skr_kept_has_retries(consumer->kept, skr_db_tx(db), &has_rows,
+                                    error);
     if (code == SKR_OK && !has_rows)
         return SKR_TIMEOUT;
     if (code == SKR_OK)
