@@ -174,7 +174,7 @@ skr_table_read_fn(const struct skr_table *table, struct skr_db *db,
 //
 // read_partitions() gives the first rows of partitions up to the cursor, of
 // each in id order, until one is not ready, and says how each ended.
-enum { SKR_MOST_PARTITIONS = 64 };
+enum { SKR_MOST_PARTITIONS = 32 };
 enum skr_partition_end {
     SKR_PARTITION_MORE,     // there may be more than was asked for
     SKR_PARTITION_WAITS,    // the next is not ready

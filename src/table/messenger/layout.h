@@ -189,14 +189,13 @@ void skr_messenger_copy_time(const struct skr_value *value,
 // Columns of a row, in this order.
 enum {
     SKR_COLUMN_ID,
-    SKR_COLUMN_BODY,
+    SKR_COLUMN_BODY,  // in ordered queues NULL: the row may not be sent now
     SKR_COLUMN_HEADERS,
     SKR_COLUMN_CREATED_AT,
     SKR_COLUMN_CREATED_AT_UTC,  // NULL: the same
     SKR_COLUMN_MARKS,           // SKR_MARK_CLAIMED and kin
-    SKR_COLUMN_IS_FREE,    // of rows that were locked, and in ordered queues:
-                           // free, and due
-    SKR_COLUMN_PARTITION,  // in ordered queues
+    SKR_COLUMN_IS_FREE,         // of rows that were locked: free, and due
+    SKR_COLUMN_PARTITION,       // in ordered queues
     SKR_COLUMN_COUNT,
 };
 // delivered_at is set; available_at was not its time of creation; transactions
@@ -209,7 +208,7 @@ enum { SKR_MARK_CLAIMED = 1, SKR_MARK_WAITED = 2, SKR_MARK_UNDECIDED = 4 };
     "id, body, headers, created_at, {created_at_utc}, " SKR_MESSENGER_MARKS
 
 // Adds a row to the batch, which has room for it. In an ordered queue one that
-// is not free comes as SKR_NOT_READY.
+// came without its body is SKR_NOT_READY.
 SKR_MUST_CHECK enum skr_code
 skr_messenger_take_row(const struct skr_messenger *messenger,
                        const char *id_namespace,

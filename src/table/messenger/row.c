@@ -135,7 +135,7 @@ take_partition(const struct skr_value *columns, struct skr_batch *batch,
     const struct skr_value *key = &columns[SKR_COLUMN_PARTITION];
     item->partition_key = skr_arena_text(
         &batch->arena, key->bytes == NULL ? "" : key->bytes, key->size);
-    *is_ready = columns[SKR_COLUMN_IS_FREE].integer != 0;
+    *is_ready = columns[SKR_COLUMN_BODY].kind != SKR_NULL;
     if (!*is_ready)
         item->state = SKR_NOT_READY;
     return item->partition_key == NULL ? skr_fail_memory(error) : SKR_OK;
@@ -159,8 +159,8 @@ skr_messenger_take_row(const struct skr_messenger *messenger,
         .raw_headers =
             skr_arena_text(&batch->arena, headers->bytes, headers->size),
         .raw_headers_size = headers->size,
-        .envelope.message.body =
-            skr_arena_text(&batch->arena, body->bytes, body->size),
+        .envelope.message.body = skr_arena_text(
+            &batch->arena, body->bytes == NULL ? "" : body->bytes, body->size),
         .envelope.message.body_size = body->size,
     };
     if (item->raw_headers == NULL || item->envelope.message.body == NULL)

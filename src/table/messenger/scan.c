@@ -362,8 +362,8 @@ read_some_beyond(struct skr_scan *scan, size_t limit, struct skr_error *error)
         skr_bind_integer((int64_t)limit),
     };
     if (scan->messenger->is_ordered) {
-        const struct skr_value ordered[] = {values[2], values[2], values[0],
-                                            values[1], values[3]};
+        const struct skr_value ordered[] = {values[2], values[0], values[1],
+                                            values[3]};
         return skr_scan_run_whole(
             scan, is_first ? scan->sql->first : scan->sql->beyond, ordered,
             SKR_COUNT_OF(ordered), error);
