@@ -1,9 +1,15 @@
 """Whatever zone a server, a session or another writer has: times in tables are
 UTC, or what the configuration says."""
+import datetime
+import time
+
 import outbox_world
 import pytest
+import servers
 import shop as shops
 from outbox_world import World, world  # noqa: F401: a fixture
+
+LONG_S = 4
 
 
 def set_server_zone(server, zone):
@@ -120,3 +126,59 @@ def test_a_zone_that_mariadb_has_not_loaded_is_named(tmp_path):
         assert result.returncode == 0 or "mysql_tzinfo_to_sql" in result.stderr
     finally:
         made.leave()
+
+
+def zone_that_is_about_to_be_put_back():
+    """Five hours ahead of UTC; until half an hour from now, six."""
+    change = (datetime.datetime.now(datetime.timezone.utc) +
+              datetime.timedelta(hours=6, minutes=30))
+    day = change.timetuple().tm_yday - 1
+    return f"AAA-5BBB-6,0/0,{day}/{change:%H:%M:%S}"
+
+
+class ElsewhereMariaDB(servers.MariaDB):
+    def server_environment(self):
+        return {"TZ": zone_that_is_about_to_be_put_back()}
+
+
+@pytest.fixture
+def elsewhere(tmp_path, monkeypatch):
+    """An ordered outbox on a machine with another clock."""
+    with ElsewhereMariaDB() as server:
+        for name, value in server.environment().items():
+            monkeypatch.setenv(name, value)
+        made = World(tmp_path, outbox_world.MariaDB())
+        made.write_config(made.config_path.read_text().replace(
+            "'doctrine:", "'ordered-doctrine:"))
+        yield made
+        made.leave()
+
+
+def insert_of(world, key, body):  # noqa: F811
+    now = world.server.now
+    return ("INSERT INTO messenger_outbox (body, headers, queue_name, "
+            "partition_key, created_at, available_at) VALUES "
+            f"('{body}', '{outbox_world.PLAIN_TYPE}', 'outbox', '{key}', "
+            f"{now}, {now})")
+
+
+def test_the_machine_of_the_server_may_have_any_clock(elsewhere):
+    """A transaction is known by the time at which it began."""
+    world = elsewhere  # noqa: F811
+    world.set_up()
+    world.start("relay", "outbox")
+    world.server.send(f"BEGIN; {insert_of(world, 'a', 'first')}")
+    # Long enough for the relay to believe that nothing older is under way.
+    others, until = 0, time.monotonic() + LONG_S
+    while time.monotonic() < until:
+        world.server.ask(insert_of(world, "b", others))
+        others += 1
+        shops.until(lambda: world.arrived() == others, "the others")
+    world.server.send("COMMIT")
+    shops.until(lambda: world.arrived() > others or world.server.ask(
+        "SELECT 1 FROM messenger_outbox WHERE body = 'first'"), "the commit")
+    world.server.ask(insert_of(world, "a", "second"))
+    shops.until(lambda: world.arrived() == others + 2, "all of them")
+    assert world.queue.execute(
+        "SELECT body FROM messenger_messages ORDER BY id DESC LIMIT 2"
+    ).fetchall() == [("second",), ("first",)]

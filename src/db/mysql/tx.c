@@ -12,16 +12,24 @@
 // same; the bytes are compared as well. That cannot be done by an index.
 #define QUEUE_BYTES "CAST(CONVERT(queue_name USING utf8mb4) AS BINARY)"
 
-// Seconds by which the zone is ahead.
-#define OFFSET_AT(utc)                                              \
-    "TIMESTAMPDIFF(SECOND, " utc ", CONVERT_TZ(" utc ", '+00:00', " \
-    "{zone_text}))"
+// Seconds by which a zone is ahead.
+#define OFFSET_OF(zone, utc) \
+    "TIMESTAMPDIFF(SECOND, " utc ", CONVERT_TZ(" utc ", '+00:00', " zone "))"
+#define OFFSET_AT(utc) OFFSET_OF("{zone_text}", utc)
+
+// InnoDB tells when they began by the clock of the server's machine. Of the
+// hour that comes twice when that is put back the earlier is taken: a mark that
+// is late costs a look, one that is early costs the order.
+#define STARTED "CONVERT_TZ(trx_started, 'SYSTEM', '+00:00')"
+#define EARLIEST_START                                      \
+    "LEAST(" STARTED ", trx_started - INTERVAL " OFFSET_OF( \
+        "'SYSTEM'", "(" STARTED " - INTERVAL 3 HOUR)") " SECOND)"
 
 static const struct skr_word words[] = {
     // By the second in which they began. Those that have written nothing have
     // the number 0 (MariaDB) or one beyond 2^48 (MySQL), and took no ids. Needs
     // the right PROCESS.
-    {"horizon", "SELECT CAST(COALESCE(MIN(UNIX_TIMESTAMP(trx_started)), "
+    {"horizon", "SELECT CAST(COALESCE(MIN(UNIX_TIMESTAMP(" EARLIEST_START ")), "
                 "UNIX_TIMESTAMP()) AS SIGNED), "
                 "CAST(UNIX_TIMESTAMP() + 1 AS SIGNED) "
                 "FROM information_schema.innodb_trx "
