@@ -114,6 +114,7 @@ struct skr_dialect {
     const struct skr_word *words;
     size_t word_count;
     bool numbers_parameters;  // $1, $2 rather than ?
+    bool hash_is_comment;     // # begins one
 };
 
 // Fills a template: {word} from words, then from the dialect; ? becomes $n

@@ -227,23 +227,32 @@ read_colon(struct reader *reader)
     return SKR_OK;
 }
 
-static void
+static enum skr_code
 skip_line_comment(struct reader *reader)
 {
+    char next = reader->at[2];
+    if (next != '\0' && !is_space(next))
+        return skr_fail(reader->error, SKR_INVALID, SKR_GIVE_UP,
+                        "-- without a blank behind it is a comment to some "
+                        "databases and two signs to others; write a blank "
+                        "behind it, or - (-1) for a number");
     reader->at += strcspn(reader->at, "\n");
     skr_text_add_string(&reader->sql, " ");
+    return SKR_OK;
 }
 
 static enum skr_code
 read_token(struct reader *reader)
 {
     const char *at = reader->at;
-    if (at[0] == '-' && at[1] == '-') {
-        skip_line_comment(reader);
-        return SKR_OK;
-    }
+    if (at[0] == '-' && at[1] == '-')
+        return skip_line_comment(reader);
     if (at[0] == '/' && at[1] == '*')
         return skip_block_comment(reader);
+    if (at[0] == '#' && reader->dialect->hash_is_comment)
+        return skr_fail(reader->error, SKR_INVALID, SKR_GIVE_UP,
+                        "# begins a comment here and nowhere else; write -- "
+                        "and a blank instead");
     if (is_space(at[0])) {
         skr_text_add(&reader->sql, at, 1);
         reader->at++;

@@ -13,7 +13,8 @@
 
 #include <cmocka.h>
 
-static const struct skr_dialect plain = {.name = "plain"};
+static const struct skr_dialect plain = {.name = "plain",
+                                         .hash_is_comment = true};
 static const struct skr_dialect numbered = {.name = "numbered",
                                             .numbers_parameters = true};
 
@@ -66,6 +67,10 @@ test_texts_become_what_the_database_reads(void **state)
          "e', gr\xc3\xb6\xc3\x9f"
          "e"},
         {"SELECT 5-:id/:id", "SELECT 5-$1/$2"},
+        {"SELECT 5 - -1 --", "SELECT 5 - -1  "},
+        {"SELECT 1 --\tone\n, 2 --\n, 3", "SELECT 1  \n, 2  \n, 3"},
+        {"SELECT '5--1', :body::jsonb #>> '{a}'",
+         "SELECT '5--1', $1::jsonb #>> '{a}'"},
     };
     for (size_t i = 0; i < SKR_COUNT_OF(cases); i++) {
         struct skr_arena arena = {0};
@@ -130,6 +135,10 @@ test_what_must_not_run_is_refused_by_name(void **state)
         {"SELECT 1 /* a", "/* is not closed"},
         {"SELECT 1 /* a /* b */", "inside a comment"},
         {"SELECT 1 /*! ; COMMIT */", "/*!"},
+        {"UPDATE t SET n = 5--1 WHERE id = 2", "-- without a blank"},
+        {"--nothing\nSELECT 1", "-- without a blank"},
+        {"SELECT 1 # :id", "# begins a comment"},
+        {"# one\nSELECT 1", "# begins a comment"},
     };
     for (size_t i = 0; i < SKR_COUNT_OF(cases); i++) {
         struct skr_arena arena = {0};

@@ -153,6 +153,7 @@ const struct skr_dialect skr_mysql_dialect = {
     .name = "mysql",
     .words = words,
     .word_count = SKR_COUNT_OF(words),
+    .hash_is_comment = true,
 };
 
 static enum skr_code
