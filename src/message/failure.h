@@ -66,6 +66,7 @@ struct skr_failure_report {
     const char *transport;       // where it failed
     const char *name;            // the message's
     const char *class_name;
+    const char *partition_key;
     bool has_id;
     struct skr_id id;
     const char *error_class, *error_code, *error_text;

@@ -69,10 +69,13 @@ read_message(struct skr_arena *arena, const struct skr_names *names,
                                            &envelope, NULL);
     if (code == SKR_NO_MEMORY)
         return skr_fail_memory(error);
+    report->partition_key = find(&report->headers, SKR_HEADER_PARTITION);
     report->name = code == SKR_OK ? envelope.message.name
                                   : find(&report->headers, SKR_HEADER_TYPE);
     if (code != SKR_OK)
         return SKR_OK;
+    if (report->partition_key == NULL)
+        report->partition_key = envelope.message.partition_key;
     report->class_name = envelope.class_name;
     report->has_id = envelope.has_id;
     report->id = envelope.message.id;
@@ -109,6 +112,7 @@ tells_of_failure(const char *header)
         SKR_HEADER_REDELIVERY,
         SKR_HEADER_NAME,
         SKR_HEADER_DIGEST,
+        SKR_HEADER_PARTITION,
         "X-Message-Stamp-Symfony\\Component\\Messenger\\Stamp\\DelayStamp",
     };
     for (size_t i = 0; i < SKR_COUNT_OF(stamps); i++)

@@ -22,6 +22,9 @@ struct skr_text;
 #define SKR_HEADER_BODY_ENCODING "X-Skirnir-Body-Encoding"
 // Of a message without an id, in the failed table: made of what it says.
 #define SKR_HEADER_DIGEST "X-Skirnir-Digest"
+// Of a message that failed in an ordered outbox: the key stood in its row. No
+// stamp, as Symfony deletes a row with one whose class it does not know.
+#define SKR_HEADER_PARTITION "X-Skirnir-Partition-Key"
 #define SKR_HEADER_REDELIVERY \
     "X-Message-Stamp-Symfony\\Component\\Messenger\\Stamp\\RedeliveryStamp"
 #define SKR_HEADER_ERROR \

@@ -278,3 +278,33 @@ def test_an_ordered_dsn_is_read_as_any_other(world):
                        .replace("default?", "nowhere?"))
     result = world.run("config", "check")
     assert result.returncode != 0 and "nowhere" in result.stdout + result.stderr
+
+
+@pytest.mark.parametrize("headers", [
+    '{"type":"order.placed","X-Message-Id":"none"}',
+    "not even JSON",
+    '{"type":"order.placed","X-Message-Id":"none","X-Message-Stamp-Freyr'
+    r'\\MessageBroker\\Inbox\\PartitionKeyStamp":"[{\"partitionKey\":\"b\"}]"}',
+])
+@pytest.mark.parametrize("on_failure", ["skip", "block"])
+def test_a_message_that_failed_comes_back_to_its_partition(
+        world, headers, on_failure):
+    configure(world, options=f"\n        on_failure: {on_failure}")
+    world.config_path.write_text(
+        world.config_path.read_text() +
+        "    failed: 'doctrine://default?queue_name=failed'\n"
+        "failure_transport: failed\n")
+    world.check("setup")
+    database = world.open("shop")
+    database.execute(
+        "INSERT INTO messenger_outbox (body, headers, queue_name, "
+        "partition_key, created_at, available_at) VALUES ('1', ?, 'outbox', "
+        "'a', CURRENT_TIMESTAMP, CURRENT_TIMESTAMP)", (headers,))
+    world.check("relay", "outbox", "--stop-when-empty")
+    if on_failure == "block":
+        world.check("partition", "skip", "a")
+    assert not world.query("shop", "SELECT id FROM messenger_outbox")
+    world.check("failed", "retry", "--all")
+    assert world.query(
+        "shop", "SELECT partition_key, headers FROM messenger_outbox") == [
+            ("a", headers)]

@@ -85,6 +85,7 @@ struct skr_failed_target {
     const char *table;
     const char *queue;
     const char *time_zone;
+    bool is_ordered;
 };
 // to: the name of a transport that takes the place of the original one; NULL:
 // none. SKR_INVALID says why it cannot go anywhere. Texts live in the arena or

@@ -80,6 +80,7 @@ skr_failed_find_target(const struct skr_failed_session *session,
         .table = transport->table_name,
         .queue = transport->queue_name,
         .time_zone = transport->time_zone,
+        .is_ordered = transport->is_ordered,
     };
     return SKR_OK;
 }
@@ -122,6 +123,7 @@ struct move {
     struct skr_text headers;
     const void *body;
     size_t body_size;
+    const char *partition_key;  // NULL: none is known
 };
 
 static enum skr_code
@@ -139,6 +141,7 @@ take_message(const struct skr_failed_row *row, void *user,
                          &move->session->config->names, &report, error);
     if (code != SKR_OK)
         return code;
+    move->partition_key = report.partition_key;
     skr_text_clear(&move->headers);
     if (report.headers.count > 0)
         return skr_failure_undo(&move->arena, &report.headers, &move->headers,
@@ -151,11 +154,14 @@ static enum skr_code
 store(const struct move *move, struct skr_error *error)
 {
     const struct skr_failed_target *target = move->target;
+    // A message without a key has no order, which is the key ''.
+    const char *key = move->partition_key == NULL ? "" : move->partition_key;
     const struct skr_messenger_row row = {
         .body = move->body,
         .body_size = move->body_size,
         .headers = move->headers.bytes,
         .headers_size = move->headers.size,
+        .partition_key = target->is_ordered ? key : NULL,
     };
     enum skr_code code =
         skr_messenger_insert(skr_db_tx(move->to), target->table, target->queue,

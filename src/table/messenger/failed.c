@@ -38,6 +38,19 @@ is_json_object(struct skr_arena *arena,
     return SKR_OK;
 }
 
+// The failed table has no column for the key.
+static enum skr_code
+keep_key(struct skr_arena *arena, struct skr_failed_message *message,
+         struct skr_error *error)
+{
+    const char *key = message->partition_key;
+    if (key == NULL || key[0] == '\0' ||
+        !skr_text_is_storable(key, strlen(key)) ||
+        skr_headers_set(arena, &message->headers, SKR_HEADER_PARTITION, key))
+        return SKR_OK;
+    return skr_fail_memory(error);
+}
+
 enum skr_code
 skr_messenger_mark_failed(const struct skr_messenger *messenger,
                           struct skr_arena *arena,
@@ -55,6 +68,8 @@ skr_messenger_mark_failed(const struct skr_messenger *messenger,
         !skr_headers_set(arena, &message->headers, SKR_HEADER_BODY_ENCODING,
                          message->body_encoding))
         code = skr_fail_memory(error);
+    if (code == SKR_OK)
+        code = keep_key(arena, message, error);
     if (code == SKR_OK)
         code =
             skr_failure_mark_failed(arena, &message->headers, messenger->names,

@@ -99,6 +99,7 @@ struct skr_failed_message {
     const void *body;
     size_t body_size;
     const char *body_encoding;  // NULL: as it came
+    const char *partition_key;  // NULL or "": none
     struct skr_failure failure;
 };
 SKR_MUST_CHECK enum skr_code
