@@ -1,8 +1,10 @@
 """skirnir test-inbox-dedup: it tells what is so, and leaves nothing behind."""
+import json
 import os
 import pathlib
 import re
 import signal
+import uuid
 
 import pytest
 
@@ -119,23 +121,63 @@ def vhost():
         yield name
 
 
-@pytest.mark.parametrize("kind", worlds.DATABASES)
-def test_on_a_server_the_queues_at_work_are_left_alone(tmp_path, vhost, kind):
-    world = worlds.World(tmp_path, worlds.new_database(kind), vhost)
-    try:
-        world.set_config(CONFIG)
-        world.set_up()
-        world.insert(5)
-        world.relay_all()
-        for transport in ("work", "amqp"):
-            said = world.check("test-inbox-dedup", transport)
-            assert "1 handled, 2 skipped" in said
-            world.queues.add(re.search(r"skirnir\.test\.\S+", said).group())
-        assert world.take_numbers() == list(range(5))
-        for queue in world.queues:
-            assert world.take_all(queue) == []
-        assert world.ask("SELECT COUNT(*) FROM "
-                         "message_broker_deduplication") == "0"
-        assert world.failed() == []
-    finally:
-        world.leave()
+@pytest.fixture(params=worlds.DATABASES)
+def world(tmp_path, vhost, request):
+    made = worlds.World(tmp_path, worlds.new_database(request.param), vhost)
+    made.set_config(CONFIG)
+    made.set_up()
+    yield made
+    made.leave()
+
+
+def trial_queue(said):
+    return re.search(r"skirnir\.test\.\S+", said).group()
+
+
+def test_on_a_server_the_queues_at_work_are_left_alone(world):
+    world.insert(5)
+    world.relay_all()
+    retries = [(f'{{"n": {n}}}', json.dumps(
+        {"type": "order.placed", "X-Message-Id": str(uuid.uuid4())}),
+        f"{transport}.retry") for n, transport in enumerate(("work", "amqp"))]
+    for body, headers, queue in retries:
+        world.write((body, headers), queue=queue, table="messenger_messages")
+    for transport in ("work", "amqp"):
+        said = world.check("test-inbox-dedup", transport)
+        assert "1 handled, 2 skipped" in said
+        world.queues.add(trial_queue(said))
+    assert world.take_numbers() == list(range(5))
+    for queue in world.queues:
+        assert world.take_all(queue) == []
+    assert world.ask("SELECT COUNT(*) FROM "
+                     "message_broker_deduplication") == "0"
+    assert world.failed() == [(body, json.loads(headers), queue)
+                              for body, headers, queue in retries]
+
+
+FORBID = {
+    "mariadb": """
+        CREATE TRIGGER forbid BEFORE INSERT ON message_broker_deduplication
+        FOR EACH ROW SET NEW.message_name = IF(
+            NEW.message_name = 'skirnir.test.effect', NULL, NEW.message_name)
+        """,
+    "postgresql": """
+        ALTER TABLE message_broker_deduplication ADD CONSTRAINT forbid
+        CHECK (message_name <> 'skirnir.test.effect')""",
+}
+
+
+def test_interrupted_it_takes_its_own_retries_along(world):
+    """Of an effect that the table does not take."""
+    world.check("setup-deduplication", "--force")
+    world.ask(FORBID[world.database.kind])
+    trial = world.start("test-inbox-dedup", "work")
+    trial.wait_for("consumer.retry ")
+    trial.process.send_signal(signal.SIGTERM)
+    assert trial.end() == 1
+    assert "interrupted" in trial.log()
+    world.queues.add(trial_queue(trial.log()))
+    assert world.take_all(trial_queue(trial.log())) == []
+    assert world.failed() == []
+    for table in ("message_broker_deduplication", "skirnir_attempt"):
+        assert world.ask(f"SELECT COUNT(*) FROM {table}") == "0"

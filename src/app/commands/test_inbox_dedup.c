@@ -207,7 +207,7 @@ run(const struct skr_app *app, const struct skr_config *config,
     if (code == SKR_OK)
         code = skr_id_new(&trial.queue.id, error);
     if (code == SKR_OK)
-        code = skr_trial_queue_init(&trial.queue, transport, error);
+        code = skr_trial_queue_init(&trial.queue, config, transport, error);
     if (code == SKR_OK)
         code = skr_transport_database(config->inbox_database, &ops, error);
     if (code == SKR_OK)

@@ -16,6 +16,8 @@
 enum {
     PATIENCE_MS = 30000,
     DRAIN_MS = 5000,
+    TAKE_MS = 250,
+    RETRY_LEASE_S = 15,
     EXPIRES_MS = 60000,
 };
 
@@ -46,20 +48,47 @@ write_dsn(struct skr_trial_queue *queue,
     return queue->dsn == NULL ? skr_fail_memory(error) : SKR_OK;
 }
 
+// What the consumer puts off where the broker cannot: rows in the place of
+// failed messages, under the trial's own name.
+static void
+init_retries(struct skr_trial_queue *queue, const struct skr_config *config)
+{
+    struct skr_failed_place failed = skr_transport_failed_place(config);
+    snprintf(queue->retries_name, sizeof(queue->retries_name), "%s.retry",
+             queue->name);
+    queue->retries = (struct skr_config_transport){
+        .kind = SKR_TRANSPORT_QUEUE,
+        .scheme = "queue",
+        .dsn = "queue://retries",
+        .database =
+            failed.database != NULL ? failed.database : config->inbox_database,
+        .table_name = failed.table,
+        .queue_name = queue->retries_name,
+        .redeliver_timeout_s = RETRY_LEASE_S,
+        .time_zone = "UTC",
+        .missing_id = "fail",
+    };
+}
+
 enum skr_code
 skr_trial_queue_init(struct skr_trial_queue *queue,
+                     const struct skr_config *config,
                      const struct skr_config_transport *transport,
                      struct skr_error *error)
 {
     char id[SKR_ID_TEXT_SIZE];
-    queue->broker = skr_driver_find_broker(transport->scheme);
-    if (queue->broker == NULL || queue->broker->receive == NULL)
+    const struct skr_broker_ops *broker =
+        skr_driver_find_broker(transport->scheme);
+    if (broker == NULL || broker->receive == NULL)
         return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
                         "transport %s is %s://, which nothing consumes from",
                         transport->name, transport->scheme);
     skr_id_format(queue->id, id);
     snprintf(queue->name, sizeof(queue->name), "skirnir.test.%s", id);
     queue->transport = *transport;
+    // The consumer's retries have its name: those of the application are not
+    // the trial's.
+    queue->transport.name = queue->name;
     queue->transport.queue_name = queue->name;
     // Nothing of it is ever to be kept as failed.
     queue->transport.retry.max_retries = 1000000;
@@ -67,6 +96,7 @@ skr_trial_queue_init(struct skr_trial_queue *queue,
     queue->transport.missing_id = "fail";
     if (transport->kind == SKR_TRANSPORT_QUEUE)
         return SKR_OK;
+    init_retries(queue, config);
     enum skr_code code = write_dsn(queue, transport, error);
     queue->transport.dsn = queue->dsn;
     queue->transport.node = NULL;
@@ -81,10 +111,10 @@ skr_trial_queue_fini(struct skr_trial_queue *queue)
 }
 
 static enum skr_code
-open_broker(const struct skr_trial_queue *queue, struct skr_broker **broker,
-            struct skr_error *error)
+open_broker(const struct skr_trial_queue *queue,
+            const struct skr_config_transport *transport,
+            struct skr_broker **broker, struct skr_error *error)
 {
-    const struct skr_config_transport *transport = &queue->transport;
     struct skr_broker_options options = {
         .auto_setup = transport->auto_setup,
         .wake_fd = -1,
@@ -101,7 +131,8 @@ open_broker(const struct skr_trial_queue *queue, struct skr_broker **broker,
         code = skr_config_broker_url(transport, &url, error);
     options.url = url;
     if (code == SKR_OK)
-        code = skr_broker_open(queue->broker, &options, broker, error);
+        code = skr_broker_open(skr_driver_find_broker(transport->scheme),
+                               &options, broker, error);
     free(url);
     return code;
 }
@@ -169,7 +200,7 @@ skr_trial_queue_publish(const struct skr_trial_queue *queue,
     struct skr_broker *broker = NULL;
     // By the exchange that knows every queue by its name.
     const struct skr_route route = {.exchange = "", .routing_key = queue->name};
-    enum skr_code code = open_broker(queue, &broker, error);
+    enum skr_code code = open_broker(queue, &queue->transport, &broker, error);
     if (code == SKR_OK)
         code = declare_queue(queue, broker, error);
     for (uint64_t i = 0; i < SKR_TRIAL_COPIES && code == SKR_OK; i++)
@@ -180,28 +211,41 @@ skr_trial_queue_publish(const struct skr_trial_queue *queue,
     return code;
 }
 
+static enum skr_code
+take(struct skr_broker *broker, uint64_t *left, struct skr_error *error)
+{
+    struct skr_incoming incoming[SKR_TRIAL_COPIES] = {0};
+    size_t count = 0;
+    enum skr_code code = broker->ops->receive(
+        broker, incoming, SKR_TRIAL_COPIES, &count, TAKE_MS, error);
+    for (size_t i = 0; i < count; i++)
+        incoming[i].settlement = SKR_SETTLE_ACK;
+    if (code == SKR_OK)
+        code = broker->ops->settle(broker, incoming, count, error);
+    *left -= count < *left ? count : *left;
+    return code == SKR_TIMEOUT ? SKR_OK : code;
+}
+
 enum skr_code
 skr_trial_queue_drain(const struct skr_trial_queue *queue, uint64_t left,
                       struct skr_error *error)
 {
-    struct skr_broker *broker = NULL;
+    struct skr_broker *broker = NULL, *retries = NULL;
     if (left == 0)
         return SKR_OK;
     int64_t end_ms = skr_clock_ms() + DRAIN_MS;
-    enum skr_code code = open_broker(queue, &broker, error);
-    while (code == SKR_OK && left > 0 && skr_clock_ms() < end_ms) {
-        struct skr_incoming incoming[SKR_TRIAL_COPIES] = {0};
-        size_t count = 0;
-        code = broker->ops->receive(broker, incoming, SKR_TRIAL_COPIES, &count,
-                                    500, error);
-        for (size_t i = 0; i < count; i++)
-            incoming[i].settlement = SKR_SETTLE_ACK;
-        if (code == SKR_OK)
-            code = broker->ops->settle(broker, incoming, count, error);
-        else if (code == SKR_TIMEOUT)
-            code = SKR_OK;
-        left -= count < left ? count : left;
+    enum skr_code code = open_broker(queue, &queue->transport, &broker, error);
+    // A table that is not there holds none.
+    if (code == SKR_OK && queue->retries.scheme != NULL) {
+        code = open_broker(queue, &queue->retries, &retries, error);
+        code = code == SKR_MISSING ? SKR_OK : code;
     }
+    while (code == SKR_OK && left > 0 && skr_clock_ms() < end_ms) {
+        code = take(broker, &left, error);
+        if (code == SKR_OK && retries != NULL)
+            code = take(retries, &left, error);
+    }
+    skr_broker_close(retries);
     skr_broker_close(broker);
     return code;
 }

@@ -19,7 +19,8 @@ struct skr_trial_queue {
     char name[sizeof("skirnir.test.") + SKR_ID_TEXT_SIZE];
     struct skr_config_transport transport;  // with this queue alone
     char *dsn;                              // owned; NULL: the transport's
-    const struct skr_broker_ops *broker;
+    char retries_name[sizeof("skirnir.test..retry") + SKR_ID_TEXT_SIZE];
+    struct skr_config_transport retries;  // zeroes: the queue holds its own
 };
 
 // Begins with zeroes, app and id. In a table the name of a queue is enough; on
@@ -27,6 +28,7 @@ struct skr_trial_queue {
 // nothing.
 SKR_MUST_CHECK enum skr_code
 skr_trial_queue_init(struct skr_trial_queue *queue,
+                     const struct skr_config *config,
                      const struct skr_config_transport *transport,
                      struct skr_error *error);
 void skr_trial_queue_fini(struct skr_trial_queue *queue);
@@ -35,7 +37,8 @@ void skr_trial_queue_fini(struct skr_trial_queue *queue);
 SKR_MUST_CHECK enum skr_code
 skr_trial_queue_publish(const struct skr_trial_queue *queue,
                         struct skr_error *error);
-// Takes so many that are left, if they come within a few seconds.
+// Takes so many that are left, in the queue or as retries beside it, if they
+// come within a few seconds.
 SKR_MUST_CHECK enum skr_code
 skr_trial_queue_drain(const struct skr_trial_queue *queue, uint64_t left,
                       struct skr_error *error);
