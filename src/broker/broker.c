@@ -21,6 +21,7 @@ skr_broker_open(const struct skr_broker_ops *ops,
         goto free_url;
     }
     opened->ops = ops;
+    opened->wake_fd = options->wake_fd;
     code = ops->open(opened, &url, options, error);
     if (code != SKR_OK) {
         skr_broker_close(opened);

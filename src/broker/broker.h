@@ -18,6 +18,9 @@ struct skr_route;
 // The first member of every driver's own struct.
 struct skr_broker {
     const struct skr_broker_ops *ops;
+    // The options' to begin with; whoever opened it may name another. It lives
+    // as long as the broker does.
+    int wake_fd;
     // Set by open(): settle() can carry out SKR_SETTLE_RETRY. Where it cannot,
     // the caller keeps what is to be tried again, and acknowledges it.
     bool delays;
@@ -49,7 +52,8 @@ struct skr_broker_options {
     // first receive() does so.
     bool consumes;
     bool inspects;  // nothing but depth() will be called
-    int wake_fd;    // readable: receive() ends early; negative: none
+    // Readable: receive() ends early, and so does connecting; negative: none.
+    int wake_fd;
     struct skr_log log;
 };
 

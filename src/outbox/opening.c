@@ -15,6 +15,7 @@ struct skr_opening {
     const struct skr_broker_ops *ops;
     struct skr_broker_options options;
     pthread_t thread;
+    int wake_fd;  // of who wants it
     int cancel_fd, done_fd;
     // What came of it: the thread's until it is joined.
     struct skr_broker *broker;
@@ -52,6 +53,7 @@ skr_opening_start(const struct skr_broker_ops *ops,
         return skr_fail_memory(error);
     made->ops = ops;
     made->options = *options;
+    made->wake_fd = options->wake_fd;
     made->cancel_fd = eventfd(0, EFD_CLOEXEC);
     made->done_fd = eventfd(0, EFD_CLOEXEC);
     made->options.wake_fd = made->cancel_fd;
@@ -79,10 +81,13 @@ skr_opening_finish(struct skr_opening *opening, struct skr_broker **broker,
 {
     pthread_join(opening->thread, NULL);
     enum skr_code code = opening->code;
-    if (code == SKR_OK)
+    if (code == SKR_OK) {
         *broker = opening->broker;
-    else if (error != NULL)
+        // It may connect anew later, when cancel_fd is another file's number.
+        (*broker)->wake_fd = opening->wake_fd;
+    } else if (error != NULL) {
         *error = opening->error;
+    }
     free_opening(opening);
     return code;
 }

@@ -9,7 +9,8 @@
 
 struct skr_opening;
 
-// The options are borrowed until the end; their wake_fd is not used.
+// The options are borrowed until the end. Their wake_fd is the broker's once it
+// is open.
 SKR_MUST_CHECK enum skr_code
 skr_opening_start(const struct skr_broker_ops *ops,
                   const struct skr_broker_options *options,

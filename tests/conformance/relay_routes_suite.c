@@ -382,6 +382,20 @@ test_another_sender_that_is_lost_gets_its_messages_again(void **state)
 }
 
 static void
+test_another_sender_hears_of_a_stop_as_the_first_does(void **state)
+{
+    struct fixture *fixture = *state;
+    struct skr_sender_options both[2];
+    add_other_sender(fixture, both);
+    insert_named(fixture, "audit.seen", 0, 1);
+    insert_named(fixture, "order.good", 0, 1);
+    start(fixture);
+    assert_true(skr_test_eventually(outbox_is_empty, fixture, WAIT_MS));
+    stop(fixture);
+    assert_int_equal(fixture->fake.other_wake_fd, fixture->fake.wake_fd);
+}
+
+static void
 insert_by(struct skr_db *db, const char *headers)
 {
     const struct skr_value value = skr_bind_text(headers);
@@ -501,6 +515,7 @@ main(void)
         ROUTED(test_another_sender_may_be_silent_without_holding_up_the_first),
         ROUTED(test_another_sender_may_be_blocked_without_holding_up_the_first),
         ROUTED(test_another_sender_that_is_lost_gets_its_messages_again),
+        ROUTED(test_another_sender_hears_of_a_stop_as_the_first_does),
         ROUTED(test_a_late_row_is_found_while_a_route_is_closed),
         ROUTED(test_a_late_row_is_found_by_one_who_sees_no_transactions),
         ROUTED(test_rows_that_cannot_be_failed_do_not_hold_up_others),

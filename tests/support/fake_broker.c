@@ -120,6 +120,10 @@ fake_submit(struct skr_broker *broker, const struct skr_message *message,
              (const char *)message->body);
     connection->tickets[connection->last] = ticket;
     connection->messages[connection->last++] = the_fake->got_count++;
+    if (connection->is_other)
+        the_fake->other_wake_fd = broker->wake_fd;
+    else
+        the_fake->wake_fd = broker->wake_fd;
     if (++the_fake->unanswered > the_fake->most_unanswered)
         the_fake->most_unanswered = the_fake->unanswered;
     pthread_mutex_unlock(&the_fake->lock);

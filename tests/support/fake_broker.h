@@ -38,6 +38,7 @@ struct skr_fake {
     size_t confirmed;
     size_t unanswered;
     size_t most_unanswered;
+    int wake_fd, other_wake_fd;  // of the connection that got the last message
 };
 
 extern const struct skr_broker_ops skr_fake_broker;

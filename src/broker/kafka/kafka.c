@@ -12,7 +12,6 @@ kafka_open(struct skr_broker *base, const struct skr_url *url,
            const struct skr_broker_options *options, struct skr_error *error)
 {
     struct kafka_broker *broker = (struct kafka_broker *)base;
-    broker->wake_fd = options->wake_fd;
     bool reads = options->consumes || options->inspects;
     broker->consumer.is_wanted = reads;
     broker->consumer.ready_fd = -1;

@@ -39,7 +39,6 @@ struct kafka_broker {
     struct skr_broker base;
     struct kafka_settings settings;
     struct kafka_client client;
-    int wake_fd;
     struct skr_error failure;  // why the connection is lost; SKR_OK: it is not
 
     struct kafka_producer producer;

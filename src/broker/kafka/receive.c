@@ -189,7 +189,7 @@ wait_for_records(struct kafka_broker *broker, int64_t end_ms)
         left_ms = 0;
     struct pollfd fds[] = {
         {.fd = broker->consumer.ready_fd, .events = POLLIN},
-        {.fd = broker->wake_fd, .events = POLLIN},
+        {.fd = broker->base.wake_fd, .events = POLLIN},
     };
     poll(fds, 2, left_ms < LONGEST_WAIT_MS ? (int)left_ms : LONGEST_WAIT_MS);
     uint64_t signals;

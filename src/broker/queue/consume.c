@@ -229,7 +229,7 @@ wait_for_rows(struct queue_broker *broker, int64_t deadline_ms,
     if (until_ms == 0 || until_ms > deadline_ms)
         until_ms = deadline_ms;
     int64_t wait_ms = until_ms > now_ms ? until_ms - now_ms : 1;
-    enum skr_code code = broker->db->ops->wait(broker->db, broker->wake_fd,
+    enum skr_code code = broker->db->ops->wait(broker->db, broker->base.wake_fd,
                                                (uint32_t)wait_ms, error);
     return code == SKR_TIMEOUT ? SKR_OK : code;
 }
@@ -246,7 +246,8 @@ skr_queue_receive(struct skr_broker *base, struct skr_incoming *incoming,
     int64_t deadline_ms = skr_clock_ms() + timeout_ms;
     base->holds = skr_clock_ms() < broker->held_until_ms;
     for (;;) {
-        if (broker->wake_fd >= 0 && skr_clock_sleep(broker->wake_fd, 0))
+        if (broker->base.wake_fd >= 0 &&
+            skr_clock_sleep(broker->base.wake_fd, 0))
             return skr_fail(error, SKR_STOPPED, SKR_GIVE_UP,
                             "stop was requested");
         code = claim(broker, capacity, error);

@@ -121,7 +121,6 @@ queue_open(struct skr_broker *base, const struct skr_url *url,
     broker->derives_ids = derives_ids;
     base->delays = true;
     base->counts = true;
-    broker->wake_fd = options->wake_fd;
     broker->log = options->log;
     broker->database = options->database;
     broker->database_url = strdup(options->database_url);

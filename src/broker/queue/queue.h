@@ -64,7 +64,6 @@ struct queue_broker {
     uint32_t redeliver_timeout_s;
     bool derives_ids;  // rows without an id get one that is always the same
     char id_namespace[SKR_POSITION_NAMESPACE_SIZE];
-    int wake_fd;
     struct skr_log log;
 
     struct queue_publisher publisher;

@@ -310,7 +310,7 @@ turn(struct rabbit_broker *broker, uint32_t timeout_ms, struct skr_error *error)
         .deadline_ms =
             skr_clock_ms() +
             (timeout_ms < LONGEST_WAIT_MS ? timeout_ms : LONGEST_WAIT_MS),
-        .wake_fd = broker->wake_fd,
+        .wake_fd = broker->base.wake_fd,
     };
     code = skr_rabbit_link_wait(&broker->link, &patience, error);
     if (code == SKR_OK)

@@ -182,7 +182,7 @@ open_link(struct rabbit_broker *broker, struct skr_error *error)
     amqp_channel_open_t open = {0};
     amqp_confirm_select_t select = {0};
     enum skr_code code = skr_rabbit_link_open(&delay->link, &broker->settings,
-                                              broker->wake_fd, error);
+                                              broker->base.wake_fd, error);
     if (code != SKR_OK)
         return code;
     delay->is_open = true;
@@ -322,7 +322,7 @@ patience_of(const struct rabbit_broker *broker, int64_t end_ms)
     bool is_stopping = skr_rabbit_check_stop(broker, NULL) != SKR_OK;
     return (struct rabbit_patience){
         .deadline_ms = is_stopping && stop_ms < end_ms ? stop_ms : end_ms,
-        .wake_fd = is_stopping ? -1 : broker->wake_fd,
+        .wake_fd = is_stopping ? -1 : broker->base.wake_fd,
     };
 }
 

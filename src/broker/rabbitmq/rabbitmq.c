@@ -33,7 +33,7 @@ skr_rabbit_connect(struct rabbit_broker *broker, struct skr_error *error)
 {
     forget_connection(broker);
     enum skr_code code = skr_rabbit_link_open(&broker->link, &broker->settings,
-                                              broker->wake_fd, error);
+                                              broker->base.wake_fd, error);
     if (code != SKR_OK || broker->consumer.is_wanted)
         return code;
     code = skr_rabbit_open_channel(broker, RABBIT_PUBLISHING, error);
@@ -215,7 +215,7 @@ enum skr_code
 skr_rabbit_check_stop(const struct rabbit_broker *broker,
                       struct skr_error *error)
 {
-    if (broker->wake_fd < 0 || !skr_clock_sleep(broker->wake_fd, 0))
+    if (broker->base.wake_fd < 0 || !skr_clock_sleep(broker->base.wake_fd, 0))
         return SKR_OK;
     return skr_fail(error, SKR_STOPPED, SKR_GIVE_UP, "stop was requested");
 }
@@ -242,7 +242,6 @@ rabbit_open(struct skr_broker *base, const struct skr_url *url,
     struct rabbit_broker *broker = (struct rabbit_broker *)base;
     broker->link.stream.fd = -1;
     broker->log = options->log;
-    broker->wake_fd = options->wake_fd;
     broker->consumer.is_wanted = options->consumes;
     enum skr_code code =
         skr_rabbit_settings_read(options->url, url, options->auto_setup,

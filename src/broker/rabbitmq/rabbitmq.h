@@ -47,7 +47,6 @@ struct rabbit_broker {
     struct skr_broker base;
     struct rabbit_settings settings;
     struct skr_log log;
-    int wake_fd;
 
     struct rabbit_link link;
     struct skr_error failure;  // why the connection is lost; SKR_OK: it is not
