@@ -100,6 +100,23 @@ def test_trouble_is_not_ready(shop, port):
     assert relay.stop() == 0
 
 
+def test_a_relay_that_cannot_remove_rows_is_not_ready(ready_shop, port):
+    shop = ready_shop
+    outbox = shop.open("shop")
+    outbox.execute("""
+        CREATE TRIGGER forbid BEFORE DELETE ON messenger_outbox
+        BEGIN SELECT RAISE(ABORT, 'not yours to delete'); END""")
+    shop.place_orders(1)
+    relay = shop.start_relay(f"--metrics-port={port}")
+    relay.wait_for("relay.settle_trouble")
+    assert get(port, "/readyz") == (503, "outbox: in trouble\n")
+    assert scrape(port)["skirnir_up", "outbox"] == 0
+    outbox.execute("DROP TRIGGER forbid")
+    relay.wait_for("relay.settle_recovered")
+    assert get(port, "/readyz") == (200, "outbox: active\n")
+    assert relay.stop() == 0
+
+
 def test_consumers_of_one_transport_are_counted_together(ready_shop, port):
     shop = ready_shop
     shop.place_orders(20)

@@ -27,7 +27,7 @@ struct limits {
 struct worker {
     struct skr_consumer *consumer;
     const char *name;
-    const struct skr_log *log;
+    struct skr_log log;
     bool is_alone;
 };
 
@@ -160,7 +160,7 @@ say_ended(void *item, enum skr_code code, const struct skr_error *error)
 {
     const struct worker *worker = item;
     if (code != SKR_OK && !worker->is_alone)
-        skr_log(worker->log, SKR_LOG_ERROR, "consumer.ended",
+        skr_log(&worker->log, SKR_LOG_ERROR, "consumer.ended",
                 SKR_LOG_TEXT("name", worker->name),
                 SKR_LOG_TEXT("error", error->text));
 }
@@ -184,7 +184,7 @@ open_worker(const struct skr_app *app, const struct skr_config *config,
         code = extend_consumer(app, config, transport, limits, worker->consumer,
                                error);
     worker->name = name;
-    worker->log = &app->log;
+    worker->log = app->log;
     return code;
 }
 
@@ -229,7 +229,8 @@ open_and_run(struct skr_serving *serving, const struct skr_config *config,
     enum skr_code code = SKR_OK;
     while (code == SKR_OK && workers->count < wanted) {
         workers->items[workers->count].is_alone = wanted == 1;
-        code = open_worker(&serving->app, config,
+        const struct skr_app app = skr_serving_app(serving, workers->count);
+        code = open_worker(&app, config,
                            arguments->positional[workers->count / each], limits,
                            &workers->items[workers->count], error);
         workers->count++;
@@ -266,10 +267,11 @@ run_consumers(const struct skr_app *app, const struct skr_config *config,
     if (workers.items == NULL)
         return skr_fail_memory(error);
     init_limits(app, &limits);
-    skr_serving_init(&serving, app, config);
-    enum skr_code code =
-        open_and_run(&serving, config, &limits, &workers, each, error);
-    skr_serving_fini(&serving);
+    enum skr_code code = skr_serving_init(&serving, app, config, each, error);
+    if (code == SKR_OK) {
+        code = open_and_run(&serving, config, &limits, &workers, each, error);
+        skr_serving_fini(&serving);
+    }
     free(workers.items);
     pthread_mutex_destroy(&limits.mutex);
     return code;

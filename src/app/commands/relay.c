@@ -79,9 +79,9 @@ run_relays(struct skr_serving *serving, const struct skr_config *config,
     struct skr_cleaner *cleaner = NULL;
     enum skr_code code = SKR_OK;
     while (code == SKR_OK && relays->count < arguments->positional_count) {
-        code = skr_relaying_init(&relays->items[relays->count], &serving->app,
-                                 config, arguments->positional[relays->count],
-                                 error);
+        const struct skr_app app = skr_serving_app(serving, relays->count);
+        code = skr_relaying_init(&relays->items[relays->count], &app, config,
+                                 arguments->positional[relays->count], error);
         relays->count++;
     }
     if (code == SKR_OK)
@@ -125,9 +125,11 @@ skr_relay_run_configured(const struct skr_app *app,
         .items = calloc(arguments->positional_count, sizeof(*relays.items))};
     if (relays.items == NULL)
         return skr_fail_memory(error);
-    skr_serving_init(&serving, app, config);
-    code = run_relays(&serving, config, &relays, error);
-    skr_serving_fini(&serving);
+    code = skr_serving_init(&serving, app, config, 1, error);
+    if (code == SKR_OK) {
+        code = run_relays(&serving, config, &relays, error);
+        skr_serving_fini(&serving);
+    }
     free(relays.items);
     return code;
 }

@@ -1,45 +1,35 @@
 // SPDX-License-Identifier: MIT
 #include "app/service/health.h"
 
+#include "base/error.h"
+
+#include <stdlib.h>
 #include <string.h>
 
-void
-skr_health_init(struct skr_health *health, const struct skr_log *log)
+enum skr_code
+skr_health_init(struct skr_health *health, const struct skr_log *log,
+                const char *const *names, size_t name_count, size_t each,
+                struct skr_error *error)
 {
-    *health = (struct skr_health){.log = *log};
+    *health = (struct skr_health){
+        .log = *log,
+        .workers = calloc(name_count * each, sizeof(*health->workers)),
+        .count = name_count * each,
+    };
+    if (health->workers == NULL)
+        return skr_fail_memory(error);
+    for (size_t i = 0; i < health->count; i++)
+        health->workers[i] = (struct skr_health_worker){
+            .health = health, .name = names[i / each]};
     pthread_mutex_init(&health->lock, NULL);
+    return SKR_OK;
 }
 
 void
 skr_health_fini(struct skr_health *health)
 {
     pthread_mutex_destroy(&health->lock);
-}
-
-static struct skr_health_entry *
-find(struct skr_health *health, const char *name)
-{
-    for (size_t i = 0; i < health->count; i++)
-        if (strcmp(health->entries[i].name, name) == 0)
-            return &health->entries[i];
-    return NULL;
-}
-
-void
-skr_health_add(struct skr_health *health, const char *name)
-{
-    if (health->count == SKR_HEALTH_MAX || find(health, name) != NULL)
-        return;
-    health->entries[health->count++] = (struct skr_health_entry){.name = name};
-}
-
-static const char *
-name_of(const struct skr_log_field *fields, size_t count)
-{
-    for (size_t i = 0; i < count; i++)
-        if (strcmp(fields[i].name, "name") == 0 && fields[i].text != NULL)
-            return fields[i].text;
-    return "";
+    free(health->workers);
 }
 
 static uint64_t
@@ -51,60 +41,116 @@ number_of(const struct skr_log_field *fields, size_t count, const char *name)
     return 0;
 }
 
+// Each kind of trouble has an end of its own: to be connected again says
+// nothing of a table that cannot be written. Whoever logs a new kind adds it
+// here.
+static const struct {
+    const char *begins;
+    const char *ends;
+} kinds[] = {
+    {"relay.trouble", "relay.recovered"},
+    {"consumer.trouble", "consumer.recovered"},
+    {"relay.settle_trouble", "relay.settle_recovered"},
+    {"consumer.keep_trouble", "consumer.keep_recovered"},
+    {"consumer.retry_trouble", "consumer.retry_recovered"},
+};
+enum { OF_CONNECTIONS = 1 | 2 };
+
+static void
+apply_trouble(struct skr_health_worker *worker, const char *event)
+{
+    for (size_t i = 0; i < SKR_COUNT_OF(kinds); i++) {
+        uint32_t kind = (uint32_t)1 << i;
+        if (strcmp(kinds[i].begins, event) == 0) {
+            worker->troubles |= kind;
+            worker->trouble_count++;
+        } else if (strcmp(kinds[i].ends, event) == 0) {
+            worker->troubles &= ~kind;
+        }
+    }
+}
+
 // Sorted by what they mean; whoever logs a new one of these kinds adds it here.
 static void
-apply(struct skr_health_entry *entry, const char *event,
+apply(struct skr_health_worker *worker, const char *event,
       const struct skr_log_field *fields, size_t count)
 {
     static const struct {
         const char *event;
         enum skr_role role;
+        uint32_t ends;  // of the troubles
     } roles[] = {
-        {"relay.active", SKR_ROLE_ACTIVE},
-        {"consumer.ready", SKR_ROLE_ACTIVE},
-        {"relay.standby", SKR_ROLE_STANDBY},
-        {"relay.stopped", SKR_ROLE_ENDED},
-        {"consumer.ended", SKR_ROLE_ENDED},
+        {"relay.active", SKR_ROLE_ACTIVE, OF_CONNECTIONS},
+        {"consumer.ready", SKR_ROLE_ACTIVE, OF_CONNECTIONS},
+        {"relay.standby", SKR_ROLE_STANDBY, OF_CONNECTIONS},
+        {"relay.stopped", SKR_ROLE_ENDED, UINT32_MAX},
+        {"consumer.ended", SKR_ROLE_ENDED, UINT32_MAX},
     };
     for (size_t i = 0; i < SKR_COUNT_OF(roles); i++)
         if (strcmp(roles[i].event, event) == 0) {
-            entry->role = roles[i].role;
-            entry->is_in_trouble = false;
+            worker->role = roles[i].role;
+            worker->troubles &= ~roles[i].ends;
         }
-    if (strcmp(event, "relay.trouble") == 0 ||
-        strcmp(event, "consumer.trouble") == 0) {
-        entry->is_in_trouble = true;
-        entry->troubles++;
-    } else if (strcmp(event, "relay.recovered") == 0 ||
-               strcmp(event, "consumer.recovered") == 0) {
-        entry->is_in_trouble = false;
-    } else if (strcmp(event, "relay.route_closed") == 0 ||
-               strcmp(event, "relay.route_open") == 0) {
-        entry->closed_routes = number_of(fields, count, "closed");
-    }
+    apply_trouble(worker, event);
+    if (strcmp(event, "relay.route_closed") == 0 ||
+        strcmp(event, "relay.route_open") == 0)
+        worker->closed_routes = number_of(fields, count, "closed");
 }
 
-void
-skr_health_note(void *user, enum skr_log_level level, const char *event,
-                const struct skr_log_field *fields, size_t count)
+static void
+note(void *user, enum skr_log_level level, const char *event,
+     const struct skr_log_field *fields, size_t count)
 {
-    struct skr_health *health = user;
+    struct skr_health_worker *worker = user;
+    struct skr_health *health = worker->health;
     pthread_mutex_lock(&health->lock);
-    struct skr_health_entry *entry = find(health, name_of(fields, count));
-    if (entry != NULL)
-        apply(entry, event, fields, count);
+    apply(worker, event, fields, count);
     pthread_mutex_unlock(&health->lock);
-    if (health->log.write != NULL)
-        health->log.write(health->log.user, level, event, fields, count);
+    skr_log_write(&health->log, level, event, fields, count);
+}
+
+struct skr_log
+skr_health_log(struct skr_health *health, size_t index)
+{
+    return (struct skr_log){.write = note, .user = &health->workers[index]};
+}
+
+// The one that is furthest from being at work speaks for all.
+static bool
+is_worse(enum skr_role role, enum skr_role than)
+{
+    static const int order[] = {
+        [SKR_ROLE_ACTIVE] = 0,
+        [SKR_ROLE_STANDBY] = 1,
+        [SKR_ROLE_STARTING] = 2,
+        [SKR_ROLE_ENDED] = 3,
+    };
+    return order[role] > order[than];
 }
 
 size_t
 skr_health_read(struct skr_health *health,
                 struct skr_health_entry entries[SKR_HEALTH_MAX])
 {
+    size_t count = 0;
     pthread_mutex_lock(&health->lock);
-    size_t count = health->count;
-    memcpy(entries, health->entries, count * sizeof(entries[0]));
+    for (size_t i = 0; i < health->count; i++) {
+        const struct skr_health_worker *worker = &health->workers[i];
+        size_t at = 0;
+        while (at < count && strcmp(entries[at].name, worker->name) != 0)
+            at++;
+        if (at == SKR_HEALTH_MAX)
+            continue;
+        if (at == count)
+            entries[count++] = (struct skr_health_entry){
+                .name = worker->name, .role = SKR_ROLE_ACTIVE};
+        struct skr_health_entry *entry = &entries[at];
+        if (is_worse(worker->role, entry->role))
+            entry->role = worker->role;
+        entry->is_in_trouble |= worker->troubles != 0;
+        entry->troubles += worker->trouble_count;
+        entry->closed_routes += worker->closed_routes;
+    }
     pthread_mutex_unlock(&health->lock);
     return count;
 }

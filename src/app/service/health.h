@@ -21,7 +21,19 @@ enum skr_role {
     SKR_ROLE_ENDED,
 };
 
-// Of a transport. Several consumers of one count as one.
+struct skr_health;
+
+// A relay, or one of the consumers of a transport.
+struct skr_health_worker {
+    struct skr_health *health;
+    const char *name;  // of the transport
+    enum skr_role role;
+    uint32_t troubles;  // a bit for each kind that lasts
+    uint64_t trouble_count;
+    uint64_t closed_routes;
+};
+
+// Of a transport: of several consumers the one that is worst off.
 struct skr_health_entry {
     const char *name;
     enum skr_role role;
@@ -34,17 +46,20 @@ struct skr_health_entry {
 struct skr_health {
     pthread_mutex_t lock;
     struct skr_log log;  // where events go on to
-    struct skr_health_entry entries[SKR_HEALTH_MAX];
+    struct skr_health_worker *workers;
     size_t count;
 };
 
-void skr_health_init(struct skr_health *health, const struct skr_log *log);
+// So many workers for each of the names, which are borrowed. Not to be moved.
+SKR_MUST_CHECK enum skr_code
+skr_health_init(struct skr_health *health, const struct skr_log *log,
+                const char *const *names, size_t name_count, size_t each,
+                struct skr_error *error);
 void skr_health_fini(struct skr_health *health);
-// Before workers begin; the name is borrowed. Harmless when it is there.
-void skr_health_add(struct skr_health *health, const char *name);
 
-// A skr_log_fn whose user is the struct: notes an event and passes it on.
-skr_log_fn skr_health_note;
+// What a worker is to log to: its events are noted and passed on. Those of the
+// first name come first.
+struct skr_log skr_health_log(struct skr_health *health, size_t index);
 
 // Copies what is known now; returns how many there are.
 size_t skr_health_read(struct skr_health *health,

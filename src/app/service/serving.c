@@ -5,23 +5,29 @@
 #include "app/service/reloading.h"
 #include "base/clock.h"
 
-void
+enum skr_code
 skr_serving_init(struct skr_serving *serving, const struct skr_app *app,
-                 const struct skr_config *config)
+                 const struct skr_config *config, size_t each,
+                 struct skr_error *error)
 {
     const struct skr_arguments *arguments = app->arguments;
     *serving = (struct skr_serving){.app = *app};
-    skr_health_init(&serving->health, &app->log);
-    serving->app.log =
-        (struct skr_log){.write = skr_health_note, .user = &serving->health};
-    for (size_t i = 0; i < arguments->positional_count; i++)
-        skr_health_add(&serving->health, arguments->positional[i]);
     serving->options = (struct skr_metrics_options){
         .app = app,
         .config = config,
         .health = &serving->health,
         .start_s = skr_clock_wall_us() / 1000000,
     };
+    return skr_health_init(&serving->health, &app->log, arguments->positional,
+                           arguments->positional_count, each, error);
+}
+
+struct skr_app
+skr_serving_app(struct skr_serving *serving, size_t index)
+{
+    struct skr_app app = serving->app;
+    app.log = skr_health_log(&serving->health, index);
+    return app;
 }
 
 enum skr_code

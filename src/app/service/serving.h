@@ -10,17 +10,21 @@
 struct skr_notifier;
 
 struct skr_serving {
-    struct skr_app app;  // as the one given, but its events are noted
+    struct skr_app app;  // as the one given
     struct skr_health health;
     struct skr_metrics_options options;
     struct skr_metrics *metrics;
     struct skr_notifier *notifier;
 };
 
-// Workers are made with &serving->app, and run between start() and stop(). It
-// is not to be moved.
-void skr_serving_init(struct skr_serving *serving, const struct skr_app *app,
-                      const struct skr_config *config);
+// For so many workers of each of the command's transports, which run between
+// start() and stop(). It is not to be moved.
+SKR_MUST_CHECK enum skr_code
+skr_serving_init(struct skr_serving *serving, const struct skr_app *app,
+                 const struct skr_config *config, size_t each,
+                 struct skr_error *error);
+// What a worker is made with: its events are noted, and its alone.
+struct skr_app skr_serving_app(struct skr_serving *serving, size_t index);
 SKR_MUST_CHECK enum skr_code
 skr_serving_start(struct skr_serving *serving, skr_metrics_read_fn *read,
                   void *user, struct skr_error *error);
