@@ -110,6 +110,8 @@ def test_version_names_the_drivers(shop, flag):
     (["publish", "order.placed", "another"], "'another'"),
     (["config"], "check|show|keys"),
     (["config", "explain"], "'explain'"),
+    (["partition", "jump", "key"], "'jump'"),
+    (["setup", "--notify", "--no-notify"], "exclude each other"),
 ], ids=lambda value: " ".join(value) if isinstance(value, list) else "")
 def test_wrong_usage_is_named_and_ends_with_2(shop, arguments, named):
     result = shop.run(*arguments)

@@ -31,14 +31,10 @@ run(const struct skr_app *app, const struct skr_config *config,
     struct skr_error *error)
 {
     const struct skr_arguments *arguments = app->arguments;
-    const char *what = arguments->positional[0];
     const char *key = arguments->positional[1];
     const struct skr_config_transport *outbox = NULL;
     int64_t row = 0;
-    bool skips = strcmp(what, "skip") == 0;
-    if (!skips && strcmp(what, "retry") != 0)
-        return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
-                        "partition %.40s: skip and retry are known", what);
+    bool skips = strcmp(arguments->positional[0], "skip") == 0;
     enum skr_code code = skr_transport_choose_outbox(
         config, skr_arguments_find(arguments, "transport"), true, &outbox,
         error);
@@ -57,5 +53,8 @@ run(const struct skr_app *app, const struct skr_config *config,
 enum skr_exit
 skr_command_partition(struct skr_app *app)
 {
+    const char *what = app->arguments->positional[0];
+    if (strcmp(what, "skip") != 0 && strcmp(what, "retry") != 0)
+        return skr_app_usage(app, "'%s' is unknown; skip or retry", what);
     return skr_app_run_configured(app, run);
 }

@@ -294,9 +294,8 @@ enum skr_exit
 skr_command_setup(struct skr_app *app)
 {
     if (skr_arguments_has(app->arguments, "notify") &&
-        skr_arguments_has(app->arguments, "no-notify")) {
-        skr_app_usage(app, "--notify and --no-notify exclude each other");
-        return SKR_EXIT_FAILURE;
-    }
+        skr_arguments_has(app->arguments, "no-notify"))
+        return skr_app_usage(app,
+                             "--notify and --no-notify exclude each other");
     return skr_app_run_configured(app, run);
 }
