@@ -219,6 +219,18 @@ def test_a_relay_that_hangs_does_not_outlive_the_stop_timeout(ready_shop):
     assert set(shop.wire()) == shop.orders()
 
 
+@pytest.mark.skipif(not shops.LONG, reason="takes as long as it promises")
+def test_a_relay_that_hangs_ends_without_being_told_a_time(ready_shop):
+    shop = ready_shop
+    shop.place_orders(5)
+    held = shop.hold_at("relay.submitted", "relay", "outbox")
+    held.process.terminate()
+    assert held.end() == 1
+    assert held.events("stop.timeout")
+    assert shop.relay_all().returncode == 0
+    assert set(shop.wire()) == shop.orders()
+
+
 @pytest.mark.parametrize("command", [["relay", "outbox"],
                                      ["consume", "orders"]], ids=" ".join)
 @pytest.mark.parametrize("value", ["0", "-1", "soon", "3601"])

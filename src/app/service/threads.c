@@ -82,7 +82,8 @@ static void
 end_in_time(struct workers *workers)
 {
     int64_t timeout_s =
-        skr_arguments_number(workers->app->arguments, "stop-timeout", 0);
+        skr_arguments_number(workers->app->arguments, "stop-timeout",
+                             (int64_t)workers->task->stop_s);
     if (timeout_s == 0)
         return;
     if (workers->end_by_ms == 0)

@@ -22,13 +22,15 @@ struct skr_task {
     void *items;
     size_t item_size;
     size_t count;
+    // How long a stop may take where --stop-timeout does not say; 0: for ever.
+    uint32_t stop_s;
 };
 
 // Runs the task on all items and returns when the last has ended. What ends one
 // does not end another; the error of the first that had one is returned.
 //
-// SIGTERM and SIGINT stop them all, and with --stop-timeout the process ends
-// soon after that time although some are still at it. SIGHUP has the
+// SIGTERM and SIGINT stop them all. The process ends soon after the time that a
+// stop may take although some are still at it. SIGHUP has the
 // configuration loaded again, and stops them all if that is a good one.
 SKR_MUST_CHECK enum skr_code
 skr_tasks_run(const struct skr_app *app, const struct skr_task *task,
