@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
 // The inside of a consumer, shared by the files of this folder alone.
 //
-//   consumer.c     life cycle and the loop
+//   open.c         making a consumer of what it is told, and its end
+//   consumer.c     the loop
 //   connect.c      connections, tables, waiting out trouble
 //   handlers.c     which function handles which message
 //   pause.c        handlers that are in trouble, and who waits for them
