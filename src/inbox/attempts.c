@@ -48,6 +48,21 @@ skr_job_key(const struct job *job)
     return key;
 }
 
+// Consumers of several queues may have the same message in hand, each for
+// itself.
+static struct skr_id
+attempt_key_of(const struct skr_consumer *consumer, const struct job *job)
+{
+    const struct skr_id id = skr_job_key(job);
+    struct skr_hash hash =
+        skr_hash_add(skr_hash_start(), id.bytes, sizeof(id.bytes));
+    hash = skr_hash_add_text(hash, consumer->options.name);
+    hash = skr_hash_add_text(hash, "attempt");
+    struct skr_id key;
+    memcpy(key.bytes, &hash, sizeof(key.bytes));
+    return key;
+}
+
 static bool
 is_same(struct skr_id a, struct skr_id b)
 {
@@ -95,7 +110,7 @@ skr_job_count(struct skr_consumer *consumer, struct job *job,
     enum skr_code code = skr_consumer_connect_database(consumer, error);
     if (code != SKR_OK)
         return code;
-    job->attempt_key = skr_job_key(job);
+    job->attempt_key = attempt_key_of(consumer, job);
     take_back_uncounted(consumer, job);
     code = skr_attempts_raise(consumer->attempts, consumer->db,
                               job->attempt_key, &count, error);
@@ -171,7 +186,7 @@ skr_job_forget(struct skr_consumer *consumer, struct job *job)
     if (job->is_marked && !is_released)
         remove_mark(consumer, job->mark);
     if (is_past(consumer, job)) {
-        remove_attempt(consumer, id);
+        remove_attempt(consumer, attempt_key_of(consumer, job));
         remove_mark(consumer, skr_kept_mark(consumer->kept, id, true));
         remove_mark(consumer, skr_kept_mark(consumer->kept, id, false));
     }

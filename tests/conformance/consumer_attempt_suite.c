@@ -121,6 +121,23 @@ test_what_is_handled_leaves_no_attempt_behind(void **state)
     assert_int_equal(attempt_rows(world), 0);
 }
 
+// A message that goes to several queues has its id in each of them.
+static void
+test_attempts_of_another_consumer_are_not_counted(void **state)
+{
+    struct world *world = *state;
+    world->chosen = 0;
+    send(0, 1);
+    for (size_t i = 0; i < 2; i++)
+        assert_int_equal(consume_in_child(world), 42);
+    assert_int_equal(attempt_rows(world), 1);
+    world->options.name = "bank";
+    world->options.max_retries = 1;
+    assert_int_equal(consume(world, note_attempt).handled, 1);
+    assert_int_equal(world->last_attempt, 2);
+    assert_int_equal(attempt_rows(world), 1);
+}
+
 static bool
 has_struck_often(void *user)
 {
@@ -390,6 +407,7 @@ main(void)
         TEST(test_a_killer_without_retries_has_one_try_alone),
         TEST(test_a_killer_without_an_id_runs_out_of_attempts),
         TEST(test_what_is_handled_leaves_no_attempt_behind),
+        TEST(test_attempts_of_another_consumer_are_not_counted),
         TEST(test_trouble_with_the_database_is_no_attempt),
         TEST(test_what_failed_before_its_acknowledgement_is_kept_once),
         TEST(test_what_has_no_id_is_kept_once_as_well),
