@@ -2,6 +2,8 @@
 // Retries of deliveries whose broker cannot delay them.
 #include "retry_world.h"
 
+#include <time.h>
+
 static atomic_int second_attempts;
 
 static enum skr_verdict
@@ -51,6 +53,30 @@ test_a_retry_is_a_row_and_the_original_is_acknowledged(void **state)
     assert_int_equal(world->last_attempt, 2);
     assert_effects(world, 3, NONE);
     assert_int_equal(failed_rows(world), 0);
+}
+
+static time_t
+time_in(struct world *world, const char *column)
+{
+    char sql[80];
+    struct tm parts = {0};
+    snprintf(sql, sizeof(sql), "SELECT %s FROM messenger_messages", column);
+    char *text = skr_test_text(world->db, sql);
+    assert_non_null(strptime(text, "%Y-%m-%d %H:%M:%S", &parts));
+    free(text);
+    return timegm(&parts);
+}
+
+// The second in which the row was made may be all but over.
+static void
+test_a_retry_in_a_row_is_never_early(void **state)
+{
+    struct world *world = *state;
+    world->options.retry_delay_ms = 3500;  // less than 4 s, and more than 3
+    send(0, 1);
+    consume(world, retry_chosen_once);
+    assert_int_equal(
+        time_in(world, "available_at") - time_in(world, "created_at"), 5);
 }
 
 static void
@@ -335,6 +361,7 @@ main(void)
 {
     const struct CMUnitTest tests[] = {
         TEST(test_a_retry_is_a_row_and_the_original_is_acknowledged),
+        TEST(test_a_retry_in_a_row_is_never_early),
         TEST(test_an_id_that_only_the_broker_knew_goes_with_the_row),
         TEST(test_retries_in_rows_run_out_into_the_failed_table),
         TEST(test_what_cannot_be_understood_never_waits_for_a_retry),

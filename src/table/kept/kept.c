@@ -228,13 +228,12 @@ store_retry(const struct skr_kept *kept, struct skr_tx tx,
                                       message->reason, error);
     if (code == SKR_OK)
         code = skr_headers_write(headers.items, headers.count, &json, error);
-    // Tables know seconds: a retry is never early.
     const struct skr_messenger_row row = {
         .body = message->body,
         .body_size = message->body_size,
         .headers = json.bytes,
         .headers_size = json.size,
-        .delay_s = (message->delay_ms + 999) / 1000,
+        .delay_ms = message->delay_ms,
     };
     if (code == SKR_OK)
         code = skr_messenger_append(kept->table, tx, kept->retry_queue, &row, 1,

@@ -65,6 +65,12 @@ skr_messenger_check_sent(const char *queue, struct skr_error *error)
                     queue, most);
 }
 
+int64_t
+skr_messenger_delay_s(uint32_t delay_ms)
+{
+    return (delay_ms + 999LL) / 1000 + 1;
+}
+
 static enum skr_code
 insert_row(struct skr_tx tx, const struct insert_sql *sql, const char *queue,
            const struct skr_messenger_row *row, struct skr_error *error)
@@ -89,8 +95,8 @@ insert_row(struct skr_tx tx, const struct insert_sql *sql, const char *queue,
         values[count] = skr_bind_text(due);
         statement.sql = sql->for_later;
         statement.value_count = count + 1;
-    } else if (row->delay_s > 0) {
-        values[count] = skr_bind_integer(row->delay_s);
+    } else if (row->delay_ms > 0) {
+        values[count] = skr_bind_integer(skr_messenger_delay_s(row->delay_ms));
         statement.sql = sql->delayed;
         statement.value_count = count + 1;
     }

@@ -304,6 +304,11 @@ skr_table_lock_name_fn skr_messenger_lock_name;
 skr_table_foreign_fn skr_messenger_foreign;
 skr_table_skew_fn skr_messenger_skew;
 
+// What is added to the database's time for a row that waits. Tables count whole
+// seconds, and the clock's part of one is dropped before: one more, so that no
+// row is early.
+int64_t skr_messenger_delay_s(uint32_t delay_ms);
+
 // Writes the headers column and picks the queue of a message that failed.
 SKR_MUST_CHECK enum skr_code
 skr_messenger_mark_failed(const struct skr_messenger *messenger,

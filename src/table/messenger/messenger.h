@@ -55,7 +55,7 @@ struct skr_messenger_row {
     const char *headers;
     size_t headers_size;
     int64_t due_at_us;          // 0: at once
-    uint32_t delay_s;           // by the database's clock, where due_at_us is 0
+    uint32_t delay_ms;          // by the database's clock, where due_at_us is 0
     const char *partition_key;  // all have one, or none: for ordered tables
 };
 

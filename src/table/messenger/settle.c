@@ -95,9 +95,7 @@ static enum skr_code
 mark_retry(struct skr_arena *arena, const struct skr_batch_item *item,
            struct skr_text *json, int64_t *delay_s, struct skr_error *error)
 {
-    // Tables count whole seconds, and the clock's part of one is dropped before
-    // this is added: one more, so that no retry is early.
-    *delay_s = (item->delay_ms + 999LL) / 1000 + 1;
+    *delay_s = skr_messenger_delay_s(item->delay_ms);
     if (item->envelope.headers.count == 0) {
         // What could not be parsed has no place for a count and stays as it is.
         skr_text_add(json, item->raw_headers, item->raw_headers_size);
