@@ -272,6 +272,9 @@ struct skr_consumer_options {
     uint32_t retry_delay_ms;  // before the first retry: 1000
     double retry_multiplier;  // 2
     uint32_t max_retry_delay_ms;  // 0: unbounded
+    // Each delay is moved at random by up to this part of it, either way. 0:
+    // default 0.1; negative: none.
+    double retry_jitter;
 
     skr_log_fn *log;  // NULL: silent
     void *log_user;

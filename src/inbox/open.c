@@ -52,6 +52,10 @@ check_options(const struct skr_consumer_options *options,
         return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
                         "retry_multiplier is %g; at least 1 is needed",
                         options->retry_multiplier);
+    if (!(options->retry_jitter <= 1))
+        return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
+                        "retry_jitter is %g; at most 1 is possible",
+                        options->retry_jitter);
     return SKR_OK;
 }
 
@@ -94,6 +98,8 @@ copy_options(struct skr_consumer *consumer,
     if (from->retry_multiplier != 0)
         retry.multiplier = from->retry_multiplier;
     retry.max_delay_ms = from->max_retry_delay_ms;
+    if (from->retry_jitter != 0)
+        retry.jitter = from->retry_jitter < 0 ? 0 : from->retry_jitter;
     consumer->retry = retry;
     return SKR_OK;
 }

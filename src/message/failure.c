@@ -24,8 +24,7 @@ skr_retry_delay_ms(const struct skr_retry_policy *policy, uint32_t retry,
             break;
         delay = grown;
     }
-    // From 0.9 to 1.1 of it.
-    delay *= 0.9 + 0.2 * (random / (double)UINT32_MAX);
+    delay *= 1 + policy->jitter * (2 * (random / (double)UINT32_MAX) - 1);
     return (uint32_t)(delay < most ? delay : most);
 }
 

@@ -13,21 +13,23 @@ struct skr_arena;
 struct skr_text;
 
 // How often and when to try again: delay * multiplier^n, at most max_delay,
-// each moved by up to a tenth either way so that retries do not march in step.
+// each moved by up to jitter of it either way so that retries do not march in
+// step.
 struct skr_retry_policy {
     uint32_t max_retries;
     uint32_t delay_ms;
     double multiplier;
     uint32_t max_delay_ms;  // 0: unbounded
+    double jitter;          // from 0 to 1
 };
 
-#define SKR_DEFAULT_RETRY_POLICY                              \
-    (struct skr_retry_policy)                                 \
-    {                                                         \
-        .max_retries = 3, .delay_ms = 1000, .multiplier = 2.0 \
+#define SKR_DEFAULT_RETRY_POLICY                                              \
+    (struct skr_retry_policy)                                                 \
+    {                                                                         \
+        .max_retries = 3, .delay_ms = 1000, .multiplier = 2.0, .jitter = 0.1, \
     }
 
-// retry counts from 1. random is any number; it moves the result by jitter.
+// retry counts from 1. random is any number; by it the jitter is drawn.
 uint32_t skr_retry_delay_ms(const struct skr_retry_policy *policy,
                             uint32_t retry, uint32_t random);
 

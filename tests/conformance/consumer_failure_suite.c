@@ -313,10 +313,10 @@ test_options_that_are_missing_are_named(void **state)
 {
     struct world *world = *state;
     const struct skr_consumer_options good = world->options;
-    struct skr_consumer_options options[7];
+    struct skr_consumer_options options[8];
     static const char *const named[] = {
-        "name",  "database",         "database_url",   "broker_url",
-        "batch", "retry_multiplier", "name of a table"};
+        "name",  "database",         "database_url", "broker_url",
+        "batch", "retry_multiplier", "retry_jitter", "name of a table"};
     for (size_t i = 0; i < SKR_COUNT_OF(options); i++)
         options[i] = good;
     options[0].name = NULL;
@@ -325,7 +325,8 @@ test_options_that_are_missing_are_named(void **state)
     options[3].broker_url = NULL;
     options[4].batch = 1000000;
     options[5].retry_multiplier = 0.5;
-    options[6].deduplication_table = "no; table";
+    options[6].retry_jitter = 1.5;
+    options[7].deduplication_table = "no; table";
     for (size_t i = 0; i < SKR_COUNT_OF(options); i++) {
         struct skr_consumer *consumer = NULL;
         struct skr_error error = {0};

@@ -114,13 +114,15 @@ static const struct config_case config_cases[] = {
      "4: transports.outbox.retry_strategy.max_delay: a whole number is "
      "needed, not a list\n"},
     {OUTBOX "    retry_strategy:\n      delay:\n      max_retries: -1\n"
-            "      multiplier: 0.5\n",
+            "      multiplier: 0.5\n      jitter: 1.1\n",
      "5: transports.outbox.retry_strategy.delay: a whole number is needed, "
      "not nothing\n"
      "6: transports.outbox.retry_strategy.max_retries: a whole number from 0 "
      "to 1000000 is needed, not -1\n"
      "7: transports.outbox.retry_strategy.multiplier: a number from 1 to 1000 "
-     "is needed, not 0.5\n"},
+     "is needed, not 0.5\n"
+     "8: transports.outbox.retry_strategy.jitter: a number from 0 to 1 is "
+     "needed, not 1.1\n"},
     {OUTBOX "    in_flight: 0\n    in_flight_bytes: 8 MB/s\n    batch: "
             "99999999999999999999\n",
      "4: transports.outbox.in_flight: a whole number from 1 to 1000000 is "
@@ -359,7 +361,7 @@ static const char full_config[] =
     "    serializer: messenger.transport.symfony_serializer\n"
     "    options: {table_name: other, redeliver_timeout: 7, auto_setup: no}\n"
     "    retry_strategy: {max_retries: 5, delay: 20, multiplier: 1.5,\n"
-    "                     max_delay: 90}\n"
+    "                     max_delay: 90, jitter: 0.25}\n"
     "    relay_to: orders\n"
     "    stamp_namespace: ~\n"
     "    in_flight: '2000'\n"

@@ -63,6 +63,7 @@ test_every_key_reaches_its_place(void **state)
     assert_true(outbox->retry.multiplier > 1.49 &&
                 outbox->retry.multiplier < 1.51);
     assert_int_equal(outbox->retry.max_delay_ms, 90);
+    assert_true(outbox->retry.jitter == 0.25);
     assert_int_equal(outbox->in_flight, 2000);
     assert_int_equal(outbox->in_flight_bytes, 4 << 20);
     assert_int_equal(outbox->batch, 50);

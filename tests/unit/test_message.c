@@ -533,7 +533,11 @@ test_retries_back_off_within_bounds(void **state)
                                             .multiplier = 3,
                                             .max_delay_ms = 4000};
     const struct skr_retry_policy flat = {
+        .max_retries = 9, .delay_ms = 700, .multiplier = 1, .jitter = 0.1};
+    const struct skr_retry_policy steady = {
         .max_retries = 9, .delay_ms = 700, .multiplier = 1};
+    const struct skr_retry_policy wild = {
+        .max_retries = 9, .delay_ms = 700, .multiplier = 1, .jitter = 1};
     const struct {
         const struct skr_retry_policy *policy;
         uint32_t retry, random, want_ms;
@@ -544,6 +548,10 @@ test_retries_back_off_within_bounds(void **state)
         {&plain, 1, UINT32_MAX, 1100},
         {&capped, 9, UINT32_MAX, 4000},
         {&flat, UINT32_MAX, 0, 630},
+        {&steady, 1, 0, 700},
+        {&steady, 1, UINT32_MAX, 700},
+        {&wild, 1, 0, 1},
+        {&wild, 1, UINT32_MAX, 1400},
         {&plain, UINT32_MAX, UINT32_MAX, 24 * 60 * 60 * 1000},
     };
     for (size_t i = 0; i < SKR_COUNT_OF(cases); i++)

@@ -70,6 +70,8 @@ skr_app_open_consumer(const struct skr_app *app,
             transport->retry.delay_ms == 0 ? 1 : transport->retry.delay_ms,
         .retry_multiplier = transport->retry.multiplier,
         .max_retry_delay_ms = transport->retry.max_delay_ms,
+        .retry_jitter =
+            transport->retry.jitter > 0 ? transport->retry.jitter : -1,
         .log = app->log.write,
         .log_user = app->log.user,
     };

@@ -106,10 +106,12 @@ static const struct skr_config_key keys[] = {
     KEY("transports.*.retry_strategy.max_delay", NUMBER,
         "Milliseconds that no delay exceeds; 0 is no limit.", DEFAULT("0"),
         IN_TRANSPORT(retry.max_delay_ms), RANGE(0, UINT32_MAX)),
+    KEY("transports.*.retry_strategy.jitter", DECIMAL,
+        "Each delay is moved at random by up to this part of it, either way, "
+        "so that what failed together does not come again together.",
+        DEFAULT("0.1"), IN_TRANSPORT(retry.jitter), RANGE(0, 1)),
     IGNORED("transports.*.retry_strategy.service",
             "A PHP service; ignored with a warning."),
-    IGNORED("transports.*.retry_strategy.jitter",
-            "Delays always vary by a tenth; ignored with a warning."),
     KEY("transports.*.relay_to", REFERENCE,
         "The transport that an outbox is relayed to. Default: `amqp`, where "
         "there is a transport of that name.",
