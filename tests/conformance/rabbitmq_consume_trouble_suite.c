@@ -119,6 +119,45 @@ test_a_queue_that_is_deleted_is_told(void **state)
 }
 
 static void
+test_a_deleted_queue_does_not_stop_the_others(void **state)
+{
+    struct world *world = *state;
+    struct skr_broker *broker = NULL;
+    struct skr_error error = {0};
+    struct skr_incoming incoming;
+    char parameters[100];
+    snprintf(parameters, sizeof(parameters), "queues=gone,%s", world->queue);
+    declare_queue(world, "gone", amqp_empty_table);
+    // Deleted while it is consumed from, then missing from the start.
+    for (size_t round = 0; round < 2; round++) {
+        assert_int_equal(
+            try_open_receiver(world, parameters, false, &broker, &error),
+            SKR_OK);
+        if (round == 0) {
+            put_numbers(world, "gone", 0, 1);
+            assert_int_equal(receive(broker, &incoming, 1), 1);
+            settle(broker, &incoming, 1, SKR_SETTLE_ACK);
+            delete_queue(world, "gone");
+        }
+        put_numbers(world, world->queue, 0, 1);
+        assert_int_equal(receive(broker, &incoming, 1), 1);
+        settle(broker, &incoming, 1, SKR_SETTLE_ACK);
+        declare_queue(world, "gone", amqp_empty_table);
+        put_numbers(world, "gone", 0, 1);
+        assert_int_equal(receive(broker, &incoming, 1), 1);
+        settle(broker, &incoming, 1, SKR_SETTLE_ACK);
+        assert_int_equal(count_events(world, "amqp.queue_missing"), round + 1);
+        assert_int_equal(count_events(world, "amqp.queue_found"), round + 1);
+        skr_broker_close(broker);
+        delete_queue(world, "gone");
+    }
+    // Without any there is nothing to wait for.
+    assert_int_equal(
+        try_open_receiver(world, "queues=gone,away", false, &broker, &error),
+        SKR_MISSING);
+}
+
+static void
 test_refused_access_is_named_with_its_cure(void **state)
 {
     struct world *world = *state;
@@ -482,6 +521,7 @@ main(void)
     const struct CMUnitTest tests[] = {
         CASE(test_a_missing_queue_is_named_with_its_cure),
         CASE(test_a_queue_that_is_deleted_is_told),
+        CASE(test_a_deleted_queue_does_not_stop_the_others),
         CASE(test_refused_access_is_named_with_its_cure),
         CASE(test_exclusive_use_by_another_is_told),
         CASE(test_a_lost_connection_brings_everything_again),

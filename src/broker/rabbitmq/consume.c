@@ -6,7 +6,6 @@
 #include "broker/rabbitmq/errors.h"
 #include "broker/rabbitmq/rabbitmq.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -17,14 +16,21 @@ enum {
 };
 
 static enum skr_code
-init(struct rabbit_consumer *consumer, struct skr_error *error)
+init(struct rabbit_broker *broker, struct skr_error *error)
 {
+    struct rabbit_consumer *consumer = &broker->consumer;
     if (consumer->has_mutex)
         return SKR_OK;
+    consumer->subscriptions =
+        calloc(broker->settings.queue_count, sizeof(*consumer->subscriptions));
+    if (consumer->subscriptions == NULL)
+        return skr_fail_memory(error);
     skr_rabbit_deliveries_init(&consumer->deliveries);
     consumer->delay.link.stream.fd = -1;
-    if (pthread_mutex_init(&consumer->mutex, NULL) != 0)
+    if (pthread_mutex_init(&consumer->mutex, NULL) != 0) {
+        free(consumer->subscriptions);
         return skr_fail_memory(error);
+    }
     consumer->has_mutex = true;
     return SKR_OK;
 }
@@ -39,6 +45,7 @@ skr_rabbit_consumer_fini(struct rabbit_broker *broker)
     skr_rabbit_delay_close(&consumer->delay, true);
     skr_rabbit_deliveries_fini(&consumer->deliveries);
     skr_arena_fini(&consumer->arena);
+    free(consumer->subscriptions);
     pthread_mutex_destroy(&consumer->mutex);
     consumer->has_mutex = false;
 }
@@ -55,53 +62,13 @@ skr_rabbit_consumer_prepare(struct rabbit_broker *broker,
                         "this connection publishes; another is needed to "
                         "consume");
     consumer->is_wanted = true;
-    enum skr_code code = init(consumer, error);
+    enum skr_code code = init(broker, error);
     if (code == SKR_OK)
-        code = skr_rabbit_queues_set_up(broker, error);
+        code = skr_rabbit_subscriptions_set_up(broker, error);
     if (code == SKR_OK)
         code = skr_rabbit_open_channel(broker, RABBIT_CONSUMING, error);
     consumer->is_prepared = code == SKR_OK;
     return code;
-}
-
-void
-skr_rabbit_consumer_tag(const struct rabbit_broker *broker, size_t queue,
-                        char tag[RABBIT_TAG_SIZE])
-{
-    snprintf(tag, RABBIT_TAG_SIZE, "%llu",
-             (unsigned long long)(broker->consumer.generation *
-                                      broker->settings.queue_count +
-                                  queue));
-}
-
-static enum skr_code
-send_consume(struct rabbit_broker *broker, struct skr_error *error)
-{
-    struct rabbit_consumer *consumer = &broker->consumer;
-    char tag[RABBIT_TAG_SIZE];
-    skr_rabbit_consumer_tag(broker, consumer->subscribed, tag);
-    consumer->asked = broker->settings.queues[consumer->subscribed].name;
-    consumer->asked_ms = skr_clock_ms();
-    amqp_basic_consume_t method = {
-        .queue = amqp_cstring_bytes(consumer->asked),
-        .consumer_tag = amqp_cstring_bytes(tag),
-    };
-    return skr_rabbit_link_send(&broker->link, RABBIT_CONSUMING,
-                                AMQP_BASIC_CONSUME_METHOD, &method, error);
-}
-
-static enum skr_code
-on_consume_ok(struct rabbit_broker *broker, struct skr_error *error)
-{
-    struct rabbit_consumer *consumer = &broker->consumer;
-    if (consumer->asked == NULL)
-        return skr_rabbit_fail_unexpected(
-            broker, "an answer to no subscription", error);
-    consumer->asked = NULL;
-    consumer->subscribed++;
-    if (consumer->subscribed == broker->settings.queue_count)
-        return SKR_OK;
-    return send_consume(broker, error);
 }
 
 // The queue by the tag that we gave its consumer; queue_count: none.
@@ -139,19 +106,6 @@ on_deliver(struct rabbit_broker *broker, const amqp_basic_deliver_t *deliver,
     return code;
 }
 
-static void
-on_cancel(struct rabbit_broker *broker, const amqp_basic_cancel_t *cancel)
-{
-    size_t queue = queue_of(broker, cancel->consumer_tag);
-    skr_fail(&broker->consumer.end, SKR_UNAVAILABLE, SKR_RECONNECT,
-             "queue %.80s in vhost %.40s: RabbitMQ cancelled the consumer; the "
-             "queue was deleted, or the node that has it went away",
-             queue == broker->settings.queue_count
-                 ? "?"
-                 : broker->settings.queues[queue].name,
-             broker->settings.vhost);
-}
-
 static enum skr_code
 on_method(struct rabbit_broker *broker, const amqp_method_t *method,
           struct skr_error *error)
@@ -160,10 +114,13 @@ on_method(struct rabbit_broker *broker, const amqp_method_t *method,
     switch (method->id) {
     case AMQP_BASIC_DELIVER_METHOD:
         return on_deliver(broker, method->decoded, error);
-    case AMQP_BASIC_CONSUME_OK_METHOD: return on_consume_ok(broker, error);
-    case AMQP_BASIC_CANCEL_METHOD:
-        on_cancel(broker, method->decoded);
+    case AMQP_BASIC_CONSUME_OK_METHOD:
+        return skr_rabbit_on_subscribed(broker, error);
+    case AMQP_BASIC_CANCEL_METHOD: {
+        const amqp_basic_cancel_t *cancel = method->decoded;
+        skr_rabbit_on_lost(broker, queue_of(broker, cancel->consumer_tag));
         return SKR_OK;
+    }
     case AMQP_BASIC_CANCEL_OK_METHOD:
         return skr_rabbit_on_cancelled(broker, error);
     case AMQP_CHANNEL_OPEN_OK_METHOD:
@@ -367,7 +324,7 @@ skr_rabbit_subscribe(struct rabbit_broker *broker, size_t capacity,
         code = skr_rabbit_link_send(&broker->link, RABBIT_CONSUMING,
                                     AMQP_BASIC_QOS_METHOD, &method, error);
     if (code == SKR_OK)
-        code = send_consume(broker, error);
+        code = skr_rabbit_subscribe_next(broker, error);
     consumer->is_started = code == SKR_OK;
     return code;
 }

@@ -19,6 +19,17 @@ struct rabbit_delay {
     int64_t used_ms;  // when that was
 };
 
+struct rabbit_subscription {
+    enum rabbit_subscribed {
+        RABBIT_OFF,
+        RABBIT_ASKED,
+        RABBIT_ON,       // its messages come
+        RABBIT_MISSING,  // the server has no such queue, for now
+    } state;
+    struct skr_error reason;     // why it is missing
+    struct skr_trouble trouble;  // and that it was said
+};
+
 struct rabbit_heartbeat {
     pthread_t thread;
     pthread_cond_t wake;
@@ -32,10 +43,10 @@ struct rabbit_consumer {
     // How often new consumers took the place of others. A quorum queue takes
     // one with an old tag for the old one, deliveries and all.
     uint64_t generation;
-    // The server's answers so far, and the queue that one is due for.
-    size_t subscribed;
-    const char *asked;  // NULL: none is due
+    struct rabbit_subscription *subscriptions;  // one for each queue
+    const char *asked;  // the queue that an answer is due for; NULL: none is
     int64_t asked_ms;
+    int64_t ask_again_ms;  // for those that are missing
     size_t counts_due;     // of messages in a queue
     size_t cancels_due;    // of consumers
     uint64_t ready_count;  // the sum of those that have come

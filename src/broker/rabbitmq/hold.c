@@ -37,8 +37,11 @@ send_cancels(struct rabbit_broker *broker, struct skr_error *error)
     struct rabbit_consumer *consumer = &broker->consumer;
     enum skr_code code = SKR_OK;
     consumer->asked_ms = skr_clock_ms();
-    for (size_t i = 0; i < consumer->subscribed && code == SKR_OK; i++) {
+    for (size_t i = 0; i < broker->settings.queue_count && code == SKR_OK;
+         i++) {
         char tag[RABBIT_TAG_SIZE];
+        if (consumer->subscriptions[i].state != RABBIT_ON)
+            continue;
         skr_rabbit_consumer_tag(broker, i, tag);
         amqp_basic_cancel_t method = {.consumer_tag = amqp_cstring_bytes(tag)};
         code = skr_rabbit_link_send(&broker->link, RABBIT_CONSUMING,
@@ -130,7 +133,9 @@ skr_rabbit_on_cancelled(struct rabbit_broker *broker, struct skr_error *error)
     // The next receive() subscribes: a caller who is busy needs nothing more.
     consumer->is_started = false;
     consumer->generation++;
-    consumer->subscribed = 0;
+    for (size_t i = 0; i < broker->settings.queue_count; i++)
+        if (consumer->subscriptions[i].state == RABBIT_ON)
+            consumer->subscriptions[i].state = RABBIT_OFF;
     consumer->is_giving_back = false;
     return SKR_OK;
 }

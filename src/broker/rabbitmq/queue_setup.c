@@ -93,9 +93,10 @@ make_queue(struct rabbit_broker *broker, const struct rabbit_queue *queue,
     return skr_rabbit_declare(&broker->base, &declaration, error);
 }
 
-static enum skr_code
-set_up_queue(struct rabbit_broker *broker, const struct rabbit_queue *queue,
-             struct skr_error *error)
+enum skr_code
+skr_rabbit_queue_set_up(struct rabbit_broker *broker,
+                        const struct rabbit_queue *queue,
+                        struct skr_error *error)
 {
     const struct rabbit_settings *settings = &broker->settings;
     enum skr_code code =
@@ -112,15 +113,23 @@ set_up_queue(struct rabbit_broker *broker, const struct rabbit_queue *queue,
 }
 
 enum skr_code
+skr_rabbit_exchange_set_up(struct rabbit_broker *broker,
+                           struct skr_error *error)
+{
+    const struct rabbit_settings *settings = &broker->settings;
+    if (!settings->auto_setup || !skr_rabbit_has_exchange(settings))
+        return SKR_OK;
+    return make_exchange(broker, error);
+}
+
+enum skr_code
 skr_rabbit_queues_set_up(struct rabbit_broker *broker, struct skr_error *error)
 {
     const struct rabbit_settings *settings = &broker->settings;
     struct skr_error trouble = {0};
-    enum skr_code code = SKR_OK;
-    if (settings->auto_setup && skr_rabbit_has_exchange(settings))
-        code = make_exchange(broker, &trouble);
+    enum skr_code code = skr_rabbit_exchange_set_up(broker, &trouble);
     for (size_t i = 0; i < settings->queue_count && code == SKR_OK; i++)
-        code = set_up_queue(broker, &settings->queues[i], &trouble);
+        code = skr_rabbit_queue_set_up(broker, &settings->queues[i], &trouble);
     if (code != SKR_OK && error != NULL)
         *error = trouble;
     return code;

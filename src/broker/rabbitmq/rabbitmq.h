@@ -119,9 +119,18 @@ skr_rabbit_look_for(struct rabbit_broker *broker,
                     enum skr_declaration_kind kind, const char *name,
                     struct skr_error *error);
 
-// queue_setup.c: makes, or looks for, the transport's queues.
+// queue_setup.c: makes, or looks for, the transport's exchange and queues:
+// both, or one of them, and then error is written to, whatever becomes of it.
 SKR_MUST_CHECK enum skr_code
 skr_rabbit_queues_set_up(struct rabbit_broker *broker, struct skr_error *error);
+SKR_MUST_CHECK enum skr_code
+skr_rabbit_exchange_set_up(struct rabbit_broker *broker,
+                           struct skr_error *error);
+// SKR_MISSING: it is not there, and may not be made.
+SKR_MUST_CHECK enum skr_code
+skr_rabbit_queue_set_up(struct rabbit_broker *broker,
+                        const struct rabbit_queue *queue,
+                        struct skr_error *error);
 // What the server said of a queue, with its place and the cure. error is both
 // what was said and what becomes of it.
 enum skr_code skr_rabbit_fail_queue(const struct rabbit_broker *broker,
@@ -138,6 +147,26 @@ SKR_MUST_CHECK enum skr_code
 skr_rabbit_subscribe(struct rabbit_broker *broker, size_t capacity,
                      struct skr_error *error);
 void skr_rabbit_consumer_fini(struct rabbit_broker *broker);
+
+// subscriptions.c: makes, or looks for, the queues to consume from.
+// SKR_MISSING: none is there. Those that are missing beside others are logged.
+SKR_MUST_CHECK enum skr_code
+skr_rabbit_subscriptions_set_up(struct rabbit_broker *broker,
+                                struct skr_error *error);
+// Asks for the messages of the next queue, if there is one; its answer asks for
+// those of the one after it.
+SKR_MUST_CHECK enum skr_code
+skr_rabbit_subscribe_next(struct rabbit_broker *broker,
+                          struct skr_error *error);
+SKR_MUST_CHECK enum skr_code
+skr_rabbit_on_subscribed(struct rabbit_broker *broker, struct skr_error *error);
+// The server has ended the consumer of a queue; queue_count: of none of ours.
+void skr_rabbit_on_lost(struct rabbit_broker *broker, size_t queue);
+// Now and then, and at once after an end: those that are back are consumed
+// from.
+SKR_MUST_CHECK enum skr_code
+skr_rabbit_ask_for_missing(struct rabbit_broker *broker,
+                           struct skr_error *error);
 // Under which the server knows the consumer of a queue.
 enum { RABBIT_TAG_SIZE = 24 };
 void skr_rabbit_consumer_tag(const struct rabbit_broker *broker, size_t queue,

@@ -32,6 +32,9 @@ send_counts(struct rabbit_broker *broker, struct skr_error *error)
     consumer->asked_ms = skr_clock_ms();
     for (size_t i = 0; i < broker->settings.queue_count && code == SKR_OK;
          i++) {
+        // To ask for it would close the channel.
+        if (consumer->subscriptions[i].state == RABBIT_MISSING)
+            continue;
         amqp_queue_declare_t question = {
             .queue = amqp_cstring_bytes(broker->settings.queues[i].name),
             .passive = 1};
@@ -127,6 +130,8 @@ wait_for_deliveries(struct rabbit_broker *broker, size_t capacity,
     while (code == SKR_OK) {
         int64_t left_ms = deadline_ms - skr_clock_ms();
         code = skr_rabbit_check_stop(broker, error);
+        if (code == SKR_OK)
+            code = skr_rabbit_ask_for_missing(broker, error);
         if (code != SKR_OK)
             return code;
         if (consumer->end.code != SKR_OK) {
