@@ -157,6 +157,9 @@ struct skr_incoming {
     struct skr_error reason;  // of a retry
     // Set by settle(): another has it by now, and the retry came to nothing.
     bool was_lost;
+    // Set by settle(): a retry that the broker cannot carry out. It is in hand
+    // as before; the caller keeps it elsewhere, and settles it again.
+    bool was_refused;
 };
 
 // Gives what is waiting, up to capacity, and waits up to timeout_ms for the

@@ -232,9 +232,10 @@ handle_all(struct skr_consumer *consumer, struct job *jobs, size_t count,
 static bool
 needs_row(const struct skr_consumer *consumer, const struct job *job)
 {
-    return job->state == JOB_FAILED ||
-           (job->state == JOB_RETRY && consumer->source != NULL &&
-            (!consumer->source->delays || job->is_excused));
+    if (job->state != JOB_RETRY || consumer->source == NULL)
+        return job->state == JOB_FAILED;
+    return !consumer->source->delays || job->is_excused ||
+           (job->is_undelayed && skr_consumer_has_retries(consumer));
 }
 
 // There is a limit to what is held for a handler in trouble, and to how long.
@@ -304,7 +305,7 @@ put_off(const struct skr_consumer *consumer, struct job *job)
     struct skr_incoming *incoming = job->incoming;
     incoming->settlement = SKR_SETTLE_HOLD;
     incoming->delay_ms = consumer->put_off_ms;
-    if (!consumer->source->delays || job->is_excused)
+    if (!consumer->source->delays || job->is_excused || job->is_undelayed)
         return;
     incoming->delay_ms = PUT_OFF_MS;
     incoming->settlement = SKR_SETTLE_RETRY;
@@ -343,7 +344,9 @@ set_settlement(const struct skr_consumer *consumer, struct job *job)
     case JOB_OVER:
     case JOB_MOVED: incoming->settlement = SKR_SETTLE_ACK; return;
     case JOB_RETRY:
-        incoming->settlement = SKR_SETTLE_RETRY;
+        // Where no row can wait for it either, it waits in hand.
+        incoming->settlement =
+            job->is_undelayed ? SKR_SETTLE_HOLD : SKR_SETTLE_RETRY;
         incoming->reason = job->reason;
         return;
     case JOB_WAITING:
@@ -392,6 +395,37 @@ give_up(struct skr_consumer *consumer, struct job *jobs, size_t count)
 // The broker is told until it has understood: what is not settled comes again
 // with its tries raised, although no handler is to blame.
 static enum skr_code
+tell(struct skr_consumer *consumer, struct job *jobs, size_t count,
+     struct skr_error *error)
+{
+    for (;;) {
+        enum skr_code code = consumer->source->ops->settle(
+            consumer->source, jobs[0].incoming, count, error);
+        if (code == SKR_OK)
+            return SKR_OK;
+        if (error->remedy != SKR_TRY_AGAIN ||
+            skr_consumer_is_ending(consumer)) {
+            skr_consumer_drop_source(consumer);
+            give_up(consumer, jobs, count);
+            return code;
+        }
+        skr_consumer_wait_out(consumer, error);
+    }
+}
+
+// Given back it would come again at once, uncounted, until a queue that counts
+// for itself drops it.
+static enum skr_code
+settle_refused(struct skr_consumer *consumer, struct job *job,
+               struct skr_error *error)
+{
+    job->is_undelayed = true;
+    keep_rows(consumer, job, 1);
+    set_settlement(consumer, job);
+    return tell(consumer, job, 1, error);
+}
+
+static enum skr_code
 settle(struct skr_consumer *consumer, struct job *jobs, size_t count,
        struct skr_error *error)
 {
@@ -401,23 +435,19 @@ settle(struct skr_consumer *consumer, struct job *jobs, size_t count,
         give_up(consumer, jobs, count);
         return SKR_OK;
     }
-    for (;;) {
-        enum skr_code code = consumer->source->ops->settle(
-            consumer->source, jobs[0].incoming, count, error);
-        if (code == SKR_OK)
-            break;
-        if (error->remedy != SKR_TRY_AGAIN ||
-            skr_consumer_is_ending(consumer)) {
-            skr_consumer_drop_source(consumer);
-            give_up(consumer, jobs, count);
-            return code;
-        }
-        skr_consumer_wait_out(consumer, error);
-    }
+    enum skr_code code = tell(consumer, jobs, count, error);
+    if (code != SKR_OK)
+        return code;
     skr_failpoint("consumer.acked");
-    for (size_t i = 0; i < count; i++)
-        finish(consumer, &jobs[i]);
-    return SKR_OK;
+    for (size_t i = 0; i < count; i++) {
+        bool was_refused = jobs[i].incoming->was_refused;
+        // Without its connection the rest comes again.
+        if (was_refused && code == SKR_OK)
+            code = settle_refused(consumer, &jobs[i], error);
+        if (!was_refused || code == SKR_OK)
+            finish(consumer, &jobs[i]);
+    }
+    return code;
 }
 
 enum skr_code

@@ -98,6 +98,8 @@ struct job {
     bool was_run;
     // It waited too long to be held: its row counts no retry.
     bool is_excused;
+    // Its broker delays others, but not this one.
+    bool is_undelayed;
     // Its attempt was counted under this key, and the row is still there.
     bool is_counted;
     struct skr_id attempt_key;

@@ -122,6 +122,54 @@ test_retries_in_rows_run_out_into_the_failed_table(void **state)
 }
 
 static void
+test_what_its_broker_cannot_delay_waits_in_a_row(void **state)
+{
+    struct world *world = *state;
+    world->chosen = 1;
+    fake->refuses_retries = true;
+    send(0, 3);
+    struct skr_consumer_counts counts = consume(world, retry_chosen_once);
+    assert_int_equal(counts.handled, 2);
+    assert_int_equal(counts.retried, 1);
+    assert_int_equal(skr_fake_queue_waiting(fake), 0);
+    assert_int_equal(fake->releases, 0);
+    assert_int_equal(retry_rows(world), 1);
+    assert_int_equal(attempt_rows(world), 0);
+    make_rows_due(world);
+    assert_int_equal(consume(world, retry_chosen_once).handled, 1);
+    assert_int_equal(world->last_attempt, 2);
+    assert_effects(world, 3, NONE);
+    assert_int_equal(failed_rows(world), 0);
+}
+
+static enum skr_verdict
+retry_chosen_twice(const struct skr_delivery *delivery, struct skr_tx tx,
+                   void *user, struct skr_error *reason)
+{
+    struct world *world = user;
+    if (is_chosen(world, delivery) && skr_fake_queue_holds(fake) < 2)
+        return SKR_RETRY;
+    return add_effect(delivery, tx, reason);
+}
+
+static void
+test_without_a_queue_of_retries_it_waits_in_hand(void **state)
+{
+    struct world *world = *state;
+    world->chosen = 1;
+    world->options.retry_broker = NULL;
+    world->options.retry_delay_ms = 10;
+    fake->refuses_retries = true;
+    send(0, 3);
+    assert_int_equal(consume(world, retry_chosen_twice).handled, 3);
+    assert_int_equal(skr_fake_queue_waiting(fake), 0);
+    assert_int_equal(skr_fake_queue_holds(fake), 2);
+    assert_int_equal(fake->releases, 0);
+    assert_effects(world, 3, NONE);
+    assert_int_equal(failed_rows(world), 0);
+}
+
+static void
 test_what_cannot_be_understood_never_waits_for_a_retry(void **state)
 {
     struct world *world = *state;
@@ -364,6 +412,8 @@ main(void)
         TEST(test_a_retry_in_a_row_is_never_early),
         TEST(test_an_id_that_only_the_broker_knew_goes_with_the_row),
         TEST(test_retries_in_rows_run_out_into_the_failed_table),
+        TEST(test_what_its_broker_cannot_delay_waits_in_a_row),
+        TEST(test_without_a_queue_of_retries_it_waits_in_hand),
         TEST(test_what_cannot_be_understood_never_waits_for_a_retry),
         TEST(test_a_due_retry_does_not_wait_for_a_silent_broker),
         TEST(test_a_due_retry_passes_a_busy_broker),

@@ -44,15 +44,16 @@ def inbox(any_world):
     return world
 
 
-def set_sick(world, handler):
-    world.set_config(worlds.INBOX_CONFIG + HANDLERS, queue="limited",
-                     sick=handler)
+def set_sick(world, handler, replace=()):
+    world.set_config(worlds.INBOX_CONFIG + HANDLERS, replace=replace,
+                     queue="limited", sick=handler)
 
 
-def put(world, name, numbers):
+def put(world, name, numbers, **headers):
     for number in numbers:
         world.client.publish("", "limited", str(number).encode(), {
-            "type": ("S", name), "X-Message-Id": ("S", str(uuid.uuid4()))})
+            "type": ("S", name), "X-Message-Id": ("S", str(uuid.uuid4())),
+            **headers})
     world.client.confirm()
 
 
@@ -138,6 +139,32 @@ def test_a_thousand_pass_those_of_a_handler_in_trouble(inbox, bad):
     end(inbox, consumer)
     assert bodies(inbox, "effects") == list(range(GOOD))
     assert bodies(inbox, "absent") == list(range(bad))
+    assert failed(inbox) == 0
+
+
+LARGE = {"large": ("S", "x" * 130_700)}  # with no room for a stamp beside it
+
+
+def test_a_retry_that_no_delay_queue_takes_waits_in_a_row(inbox):
+    set_sick(inbox, SICK_SQL, replace=[
+        ("max_retries: 0", "max_retries: 3"),
+        ("?queues", "?retry_via=delay_queue&queues")])
+    inbox.ask("CREATE TABLE absent (body VARCHAR(30) NOT NULL "
+              "CHECK (body <> '7'))")
+    put(inbox, "order.sick", [7], **LARGE)
+    put(inbox, "order.placed", range(20))
+    consumer = inbox.start_consumer()
+    await_bodies(inbox, consumer, "effects", 20)
+    shops.until(lambda: inbox.ask("SELECT queue_name FROM messenger_messages")
+                == "orders.retry", consumer.log, 60, 0.1)
+    assert consumer.stop() == 0
+    assert inbox.client.count("limited") == 0
+    inbox.ask("DROP TABLE absent")
+    inbox.ask("CREATE TABLE absent (body VARCHAR(30) NOT NULL)")
+    inbox.ask("UPDATE messenger_messages SET available_at = created_at")
+    consumer = inbox.start_consumer()
+    await_bodies(inbox, consumer, "absent", 1)
+    assert consumer.stop() == 0
     assert failed(inbox) == 0
 
 

@@ -130,9 +130,9 @@ static enum skr_code
 fake_open(struct skr_broker *broker, const struct skr_url *url,
           const struct skr_broker_options *options, struct skr_error *error)
 {
-    (void)broker;
     (void)url;
     (void)options;
+    broker->delays = the_queue->refuses_retries;
     return check_connection(error);
 }
 
@@ -260,6 +260,10 @@ fake_settle(struct skr_broker *broker, struct skr_incoming *incoming,
             the_queue->holds++;
             break;
         case SKR_SETTLE_RETRY:
+            if (the_queue->refuses_retries) {
+                incoming[i].was_refused = true;
+                break;
+            }
             code = skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
                             "the fake queue cannot delay");
             break;

@@ -35,6 +35,7 @@ struct skr_fake_queue {
     size_t most_held;  // so many make a connection laden; 0: any number is fine
     // So many settle() calls end with the connection, before anything is done.
     size_t settles_to_lose;
+    bool refuses_retries;  // it delays, it says, and then does not
     bool is_away;  // no connection can be made, and those that are have ended
 };
 

@@ -72,7 +72,7 @@ settle_plain(struct rabbit_broker *broker, const struct skr_incoming *incoming,
 
 // The original is acknowledged once its copy is stored, and not before.
 static enum skr_code
-settle_retry(struct rabbit_broker *broker, const struct skr_incoming *incoming,
+settle_retry(struct rabbit_broker *broker, struct skr_incoming *incoming,
              struct skr_error *error)
 {
     struct rabbit_delivery *delivery = skr_rabbit_deliveries_find(
@@ -80,6 +80,7 @@ settle_retry(struct rabbit_broker *broker, const struct skr_incoming *incoming,
     if (delivery == NULL || incoming->settlement != SKR_SETTLE_RETRY)
         return SKR_OK;
     struct skr_error trouble = {0};
+    incoming->was_refused = false;
     enum skr_code code =
         skr_rabbit_delay_publish(broker, delivery, incoming, &trouble);
     if (code == SKR_INVALID) {
@@ -87,7 +88,8 @@ settle_retry(struct rabbit_broker *broker, const struct skr_incoming *incoming,
                 SKR_LOG_TEXT("queue",
                              broker->settings.queues[delivery->queue].name),
                 SKR_LOG_TEXT("reason", trouble.text));
-        return release(broker, delivery, incoming->handle, error);
+        incoming->was_refused = true;
+        return SKR_OK;
     }
     if (code != SKR_OK) {
         // This connection is as good as before: the caller may try again.
