@@ -145,13 +145,18 @@ def test_a_thousand_pass_those_of_a_handler_in_trouble(inbox, bad):
 LARGE = {"large": ("S", "x" * 130_700)}  # with no room for a stamp beside it
 
 
-def test_a_retry_that_no_delay_queue_takes_waits_in_a_row(inbox):
+@pytest.mark.parametrize("headers, exchange", [(LARGE, "direct"),
+                                               ({}, "topic")])
+def test_a_retry_that_no_delay_queue_takes_waits_in_a_row(inbox, headers,
+                                                          exchange):
+    inbox.declare_queue("elsewhere", "skr-later", kind=exchange)
     set_sick(inbox, SICK_SQL, replace=[
         ("max_retries: 0", "max_retries: 3"),
-        ("?queues", "?retry_via=delay_queue&queues")])
+        ("?queues", "?retry_via=delay_queue&delay[exchange_name]=skr-later"
+         "&queues")])
     inbox.ask("CREATE TABLE absent (body VARCHAR(30) NOT NULL "
               "CHECK (body <> '7'))")
-    put(inbox, "order.sick", [7], **LARGE)
+    put(inbox, "order.sick", [7], **headers)
     put(inbox, "order.placed", range(20))
     consumer = inbox.start_consumer()
     await_bodies(inbox, consumer, "effects", 20)

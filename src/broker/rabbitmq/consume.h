@@ -17,6 +17,11 @@ struct rabbit_delay {
     bool is_open;
     uint64_t tag;     // of what was published last
     int64_t used_ms;  // when that was
+    // After a failure to reach the server all are refused for this reason, so
+    // that nobody waits for each of them; until then, by skr_clock_ms().
+    struct skr_error reason;
+    int64_t again_ms;
+    struct skr_trouble trouble;
 };
 
 struct rabbit_subscription {
@@ -74,7 +79,8 @@ struct rabbit_consumer {
 
 // delay.c: publishes a copy that comes back to its queue after incoming's
 // delay, with the count of retries raised, and waits until it is stored.
-// SKR_INVALID: it has no room for that. Any other error: it may be tried again.
+// After an error it may not be stored: SKR_INVALID, it has no room for that;
+// SKR_UNAVAILABLE, no answer came in time; else what the server said.
 SKR_MUST_CHECK enum skr_code
 skr_rabbit_delay_publish(struct rabbit_broker *broker,
                          const struct rabbit_delivery *delivery,

@@ -22,6 +22,7 @@ enum {
     CHANNEL = 1,
     EXPIRES_AFTER_MS = 10000,
     IDLE_MS = 10000,
+    PAUSE_MS = 5000,  // after the server was not reached
     ENOUGH_UNSENT = 256 * 1024,
     NAME_SIZE = 256,
     PROPERTIES_OVERHEAD = 8 + 12,
@@ -411,13 +412,33 @@ attempt(struct rabbit_broker *broker, struct copy *copy,
     return copy->refusal.code;
 }
 
+static enum skr_code
+publish(struct rabbit_broker *broker, struct copy *copy,
+        struct skr_error *error)
+{
+    struct rabbit_delay *delay = &broker->consumer.delay;
+    if (skr_clock_ms() < delay->again_ms) {
+        *error = delay->reason;
+        return error->code;
+    }
+    bool was_open = delay->is_open;
+    enum skr_code code = attempt(broker, copy, error);
+    // One that was idle may have ended unnoticed.
+    if (code == SKR_UNAVAILABLE && was_open)
+        code = attempt(broker, copy, error);
+    if (code == SKR_UNAVAILABLE) {
+        delay->reason = *error;
+        delay->again_ms = skr_clock_ms() + PAUSE_MS;
+    }
+    return code;
+}
+
 enum skr_code
 skr_rabbit_delay_publish(struct rabbit_broker *broker,
                          const struct rabbit_delivery *delivery,
                          const struct skr_incoming *incoming,
                          struct skr_error *error)
 {
-    struct rabbit_delay *delay = &broker->consumer.delay;
     struct copy copy = {
         .queue = broker->settings.queues[delivery->queue].name,
         .delay_ms = round_up(incoming->delay_ms),
@@ -427,12 +448,8 @@ skr_rabbit_delay_publish(struct rabbit_broker *broker,
     enum skr_code code = make_name(&broker->settings, &copy, error);
     if (code == SKR_OK)
         code = write_properties(broker, delivery, incoming, &copy, error);
-    bool was_open = delay->is_open;
     if (code == SKR_OK)
-        code = attempt(broker, &copy, error);
-    // One that was idle may have ended unnoticed.
-    if (code == SKR_UNAVAILABLE && was_open)
-        code = attempt(broker, &copy, error);
+        code = publish(broker, &copy, error);
     if (code != SKR_OK && code != SKR_INVALID)
         skr_error_prefix(error, "retry of queue %.60s in vhost %.40s",
                          copy.queue, broker->settings.vhost);

@@ -79,25 +79,26 @@ settle_retry(struct rabbit_broker *broker, struct skr_incoming *incoming,
         &broker->consumer.deliveries, incoming->handle);
     if (delivery == NULL || incoming->settlement != SKR_SETTLE_RETRY)
         return SKR_OK;
+    struct rabbit_delay *delay = &broker->consumer.delay;
+    const char *queue = broker->settings.queues[delivery->queue].name;
     struct skr_error trouble = {0};
     incoming->was_refused = false;
     enum skr_code code =
         skr_rabbit_delay_publish(broker, delivery, incoming, &trouble);
-    if (code == SKR_INVALID) {
-        skr_log(&broker->log, SKR_LOG_WARNING, "amqp.not_delayed",
-                SKR_LOG_TEXT("queue",
-                             broker->settings.queues[delivery->queue].name),
-                SKR_LOG_TEXT("reason", trouble.text));
-        incoming->was_refused = true;
-        return SKR_OK;
-    }
-    if (code != SKR_OK) {
+    if (code == SKR_STOPPED || code == SKR_NO_MEMORY) {
         // This connection is as good as before: the caller may try again.
         trouble.remedy = SKR_TRY_AGAIN;
         if (error != NULL)
             *error = trouble;
         return code;
     }
+    if (code != SKR_OK) {
+        skr_trouble_report(&delay->trouble, &broker->log, "amqp.not_delayed",
+                           queue, &trouble);
+        incoming->was_refused = true;
+        return SKR_OK;
+    }
+    skr_trouble_end(&delay->trouble, &broker->log, "amqp.delayed_again", queue);
     delivery->state = RABBIT_ACK_DUE;
     return SKR_OK;
 }
