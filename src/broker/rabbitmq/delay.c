@@ -196,27 +196,6 @@ open_link(struct rabbit_broker *broker, struct skr_error *error)
     return code;
 }
 
-static amqp_table_entry_t
-entry_of(const struct skr_argument *argument)
-{
-    amqp_table_entry_t entry = {.key = amqp_cstring_bytes(argument->name)};
-    switch (argument->kind) {
-    case SKR_ARGUMENT_TEXT:
-        entry.value.kind = AMQP_FIELD_KIND_UTF8;
-        entry.value.value.bytes = amqp_cstring_bytes(argument->text);
-        break;
-    case SKR_ARGUMENT_NUMBER:
-        entry.value.kind = AMQP_FIELD_KIND_I64;
-        entry.value.value.i64 = argument->number;
-        break;
-    case SKR_ARGUMENT_BOOLEAN:
-        entry.value.kind = AMQP_FIELD_KIND_BOOLEAN;
-        entry.value.value.boolean = argument->number != 0;
-        break;
-    }
-    return entry;
-}
-
 static enum skr_code
 send_queue(struct rabbit_broker *broker, const struct copy *copy,
            struct skr_error *error)
@@ -233,9 +212,9 @@ send_queue(struct rabbit_broker *broker, const struct copy *copy,
     amqp_table_entry_t entries[SKR_COUNT_OF(own) + MOST_ARGUMENTS];
     size_t count = 0;
     for (size_t i = 0; i < SKR_COUNT_OF(own); i++)
-        entries[count++] = entry_of(&own[i]);
+        entries[count++] = skr_rabbit_entry(&own[i]);
     for (size_t i = 0; i < more->count && i < MOST_ARGUMENTS; i++)
-        entries[count++] = entry_of(&more->items[i]);
+        entries[count++] = skr_rabbit_entry(&more->items[i]);
     amqp_queue_declare_t method = {
         .queue = amqp_cstring_bytes(copy->name),
         .durable = 1,

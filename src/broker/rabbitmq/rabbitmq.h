@@ -113,7 +113,9 @@ SKR_MUST_CHECK enum skr_code
 skr_rabbit_fail_unexpected(const struct rabbit_broker *broker, const char *what,
                            struct skr_error *error);
 
-// topology.c: whether a queue or an exchange is there; SKR_MISSING: it is not.
+// topology.c: an argument as the client has it, which borrows its texts.
+amqp_table_entry_t skr_rabbit_entry(const struct skr_argument *argument);
+// Whether a queue or an exchange is there; SKR_MISSING: it is not.
 SKR_MUST_CHECK enum skr_code
 skr_rabbit_look_for(struct rabbit_broker *broker,
                     enum skr_declaration_kind kind, const char *name,

@@ -28,6 +28,13 @@ value_of(const struct skr_argument *argument)
     abort();
 }
 
+amqp_table_entry_t
+skr_rabbit_entry(const struct skr_argument *argument)
+{
+    return (amqp_table_entry_t){.key = amqp_cstring_bytes(argument->name),
+                                .value = value_of(argument)};
+}
+
 static enum skr_code
 send(struct rabbit_broker *broker, amqp_method_number_t method, void *fields,
      struct skr_error *error)
@@ -169,10 +176,7 @@ skr_rabbit_declare(struct skr_broker *base,
     if (entries == NULL)
         return skr_fail_memory(error);
     for (size_t i = 0; i < declaration->argument_count; i++)
-        entries[i] = (amqp_table_entry_t){
-            .key = amqp_cstring_bytes(declaration->arguments[i].name),
-            .value = value_of(&declaration->arguments[i]),
-        };
+        entries[i] = skr_rabbit_entry(&declaration->arguments[i]);
     amqp_table_t arguments = {.num_entries = (int)declaration->argument_count,
                               .entries = entries};
     code = send_declaration(broker, declaration, arguments, error);

@@ -143,16 +143,6 @@ set_session(MYSQL *connection, const struct skr_mysql_options *options,
                           NULL, error);
 }
 
-static enum skr_code
-keep_number(const struct skr_value *columns, size_t count, void *user,
-            struct skr_error *error)
-{
-    (void)count;
-    (void)error;
-    *(uint64_t *)user = (uint64_t)columns[0].integer;
-    return SKR_OK;
-}
-
 enum skr_code
 skr_mysql_connect(struct skr_mysql *mysql, const struct skr_url *url,
                   struct skr_error *error)
@@ -178,10 +168,14 @@ skr_mysql_connect(struct skr_mysql *mysql, const struct skr_url *url,
         code = skr_mysql_bound_silence(mysql, false, error);
     if (code != SKR_OK)
         return code;
-    return skr_mysql_run(
+    int64_t max_packet = 0;
+    code = skr_mysql_run(
         mysql->connection, mysql,
         &(struct skr_statement){.sql = "SELECT @@max_allowed_packet",
-                                .each_row = keep_number,
-                                .user = &mysql->max_packet},
+                                .each_row = skr_db_keep_number,
+                                .user = &max_packet},
         error);
+    if (code == SKR_OK)
+        mysql->max_packet = (uint64_t)max_packet;
+    return code;
 }
