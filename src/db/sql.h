@@ -81,6 +81,10 @@ struct skr_word {
 //   horizon        a SELECT of two numbers: all transactions below the first
 //                  are over, and none that begins later is below the second. ""
 //                  where rows become visible in the order of their ids.
+//   rows_print     a SELECT of two numbers by which the rows behind one id and
+//   up
+//                  to another (two parameters) are known again; it knows the
+//                  word table. "" where everybody may ask for the horizon.
 //   writer_number  column definition: the number of the transaction that wrote
 //                  the row, by default. "" where there is none; so are these:
 //   is_decided     whether all transactions are over that began to write before

@@ -210,6 +210,24 @@ look_at_fresh(struct skr_pump *pump, bool moved, struct skr_error *error)
     return skr_pump_look_for_skew(pump, true, error);
 }
 
+// Order is kept all the same, at a price: the database is asked for more.
+static void
+tell_of_hidden(struct skr_pump *pump)
+{
+    const struct skr_table_ops *ops = pump->options->table->ops;
+    if (!pump->position.horizon_hidden || pump->said_hidden ||
+        (ops->read_partitions == NULL && !ops->keeps_keys))
+        return;
+    pump->said_hidden = true;
+    skr_log(&pump->options->log, SKR_LOG_WARNING, "relay.right_missing",
+            SKR_LOG_TEXT("name", pump->options->name),
+            SKR_LOG_TEXT("right", "PROCESS"),
+            SKR_LOG_TEXT("cure", "order is kept more cheaply by one who sees "
+                                 "open transactions: GRANT PROCESS ON *.* TO "
+                                 "this user of the database, and start the "
+                                 "relay again"));
+}
+
 // *moved tells whether rows came that can be sent.
 static enum skr_code
 fill_and_submit(struct skr_pump *pump, struct skr_slot *slot,
@@ -217,6 +235,7 @@ fill_and_submit(struct skr_pump *pump, struct skr_slot *slot,
                 struct skr_error *error)
 {
     enum skr_code code = skr_pump_take(pump, slot, read, error);
+    tell_of_hidden(pump);
     if (code == SKR_OK)
         code = skr_pump_arrange(pump, slot, read, error);
     *moved = code == SKR_OK && slot->batch.count > 0;

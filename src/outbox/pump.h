@@ -51,6 +51,7 @@ struct skr_pump {
     int64_t empty_ms, empty_cursor;
     bool knows_skew;  // of a row that was written while we looked
     bool said_skew;
+    bool said_hidden;  // that transactions are hidden from us
 };
 
 // Whether whoever runs the relay says that it is over.

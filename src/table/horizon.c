@@ -7,10 +7,20 @@
 // over, and their rows have been looked for, the place is the low-water mark.
 // A transaction takes its id a moment before it has a number, so a place waits
 // for the number of the note after it, which is taken a little later.
+//
+// A user of MariaDB or MySQL without the right PROCESS may not ask.
+// Transactions give themselves away there by the rows that they have not
+// committed. A place is the mark when it was noted long ago, and the rows up to
+// it are the same whether those that are not committed count or not. So a
+// transaction may be open for as long as it likes; what must not take long is
+// to write the row that an id was given for, and whoever waits for a lock
+// meanwhile gives up sooner.
 
 #include "table/horizon.h"
 
 #include "base/arena.h"
+#include "base/clock.h"
+#include "base/text.h"
 
 #include <string.h>
 
@@ -20,7 +30,9 @@
 enum {
     ASK_EVERY_MS = 150,
     ASK_RARELY_MS = 5000,  // while there is nothing new to ask about
-    HIDDEN_MS = 60000,  // how long a transaction may take where we may not ask
+    HIDDEN_MS = 60000,     // when a place is old enough where we may not ask
+    PRINT_EVERY_MS = 1000,
+    PRINT_PAUSE = 20,  // and so many times as long as it takes
 };
 
 bool
@@ -66,16 +78,97 @@ add_note(struct skr_position *position, int64_t next, int64_t now_ms)
     position->mark_count = count + 1;
 }
 
-// By time alone: what commits later than that is found by the sweep.
+static size_t
+count_old_marks(const struct skr_position *position, int64_t now_ms)
+{
+    size_t count = 0;
+    while (count < position->mark_count &&
+           now_ms - position->marks[count].at_ms >= HIDDEN_MS)
+        count++;
+    return count;
+}
+
 static void
-follow_time(struct skr_position *position, int64_t now_ms)
+move_to_mark(struct skr_position *position, size_t count)
+{
+    if (count == 0)
+        return;
+    position->low_water = position->marks[count - 1].cursor;
+    drop_marks(position, count);
+}
+
+static enum skr_code
+take_print(const char *sql, struct skr_tx tx,
+           const struct skr_position *position, size_t mark_count,
+           struct skr_rows_print *print, struct skr_error *error)
+{
+    const struct skr_value values[] = {
+        skr_bind_integer(position->low_water),
+        skr_bind_integer(position->marks[mark_count - 1].cursor),
+    };
+    const struct skr_statement statement = {
+        .sql = sql, .values = values, .value_count = SKR_COUNT_OF(values)};
+    struct skr_value columns[2] = {{.kind = SKR_NULL}, {.kind = SKR_NULL}};
+    struct skr_arena arena = {0};
+    bool found = false;
+    enum skr_code code =
+        skr_tx_fetch_one(tx, &statement, &arena, columns, 2, &found, error);
+    skr_arena_fini(&arena);
+    if (code == SKR_OK && found)
+        *print = (struct skr_rows_print){.mark_count = mark_count,
+                                         .count = columns[0].integer,
+                                         .sum = columns[1].integer};
+    return code;
+}
+
+enum skr_code
+skr_horizon_look_ahead(const char *print_sql, struct skr_db *db,
+                       struct skr_position *position, struct skr_error *error)
+{
+    int64_t now_ms = skr_clock_ms();
+    size_t count = count_old_marks(position, now_ms);
+    position->rows_print = (struct skr_rows_print){0};
+    if (print_sql == NULL || print_sql[0] == '\0' ||
+        !position->horizon_hidden || count == 0 ||
+        now_ms < position->next_print_ms)
+        return SKR_OK;
+    enum skr_code code = skr_db_begin(db, SKR_BEGIN_DIRTY, error);
+    if (code != SKR_OK)
+        return code;
+    code = take_print(print_sql, skr_db_tx(db), position, count,
+                      &position->rows_print, error);
+    skr_db_rollback(db);
+    int64_t end_ms = skr_clock_ms();
+    position->next_print_ms =
+        end_ms + PRINT_EVERY_MS + PRINT_PAUSE * (end_ms - now_ms);
+    return code;
+}
+
+static enum skr_code
+compare_prints(const char *print_sql, struct skr_tx tx,
+               struct skr_position *position, struct skr_error *error)
+{
+    struct skr_rows_print before = position->rows_print, print = {0};
+    position->rows_print = print;
+    if (before.mark_count == 0)
+        return SKR_OK;
+    enum skr_code code =
+        take_print(print_sql, tx, position, before.mark_count, &print, error);
+    if (code == SKR_OK && print.count == before.count &&
+        print.sum == before.sum)
+        move_to_mark(position, before.mark_count);
+    return code;
+}
+
+// By time alone where order does not count: what commits later than that is
+// found by the sweep.
+static void
+follow_time(const char *print_sql, struct skr_position *position,
+            int64_t now_ms)
 {
     add_note(position, 0, now_ms);
-    while (position->mark_count > 0 &&
-           now_ms - position->marks[0].at_ms >= HIDDEN_MS) {
-        position->low_water = position->marks[0].cursor;
-        drop_marks(position, 1);
-    }
+    if (print_sql == NULL)
+        move_to_mark(position, count_old_marks(position, now_ms));
 }
 
 // An idle queue beside a transaction that stays open for hours costs little.
@@ -94,24 +187,27 @@ plan_next(struct skr_position *position, int64_t now_ms)
 }
 
 enum skr_code
-skr_horizon_follow(const char *sql, struct skr_tx tx, int64_t now_ms,
-                   struct skr_position *position, struct skr_error *error)
+skr_horizon_follow(const char *sql, const char *print_sql, struct skr_tx tx,
+                   int64_t now_ms, struct skr_position *position,
+                   struct skr_error *error)
 {
+    enum skr_code code = SKR_OK;
     if (!position->horizon_hidden)
         raise_mark(position);
-    if (now_ms < position->next_horizon_ms)
-        return SKR_OK;
+    else
+        code = compare_prints(print_sql, tx, position, error);
+    if (code != SKR_OK || now_ms < position->next_horizon_ms)
+        return code;
     plan_next(position, now_ms);
     if (position->horizon_hidden) {
-        follow_time(position, now_ms);
+        follow_time(print_sql, position, now_ms);
         return SKR_OK;
     }
     struct skr_value columns[2] = {{.kind = SKR_NULL}, {.kind = SKR_NULL}};
     struct skr_arena arena = {0};
     bool found = false;
-    enum skr_code code =
-        skr_tx_fetch_one(tx, &(struct skr_statement){.sql = sql}, &arena,
-                         columns, 2, &found, error);
+    code = skr_tx_fetch_one(tx, &(struct skr_statement){.sql = sql}, &arena,
+                            columns, 2, &found, error);
     skr_arena_fini(&arena);
     if (code == SKR_REFUSED) {
         position->horizon_hidden = true;

@@ -26,6 +26,12 @@ struct skr_horizon_mark {
     int64_t at_ms;
 };
 
+// What rows there were from the low-water mark up to a number of marks.
+struct skr_rows_print {
+    size_t mark_count;  // 0: it was not taken
+    int64_t count, sum;
+};
+
 struct skr_table {
     const struct skr_table_ops *ops;
 };
@@ -50,6 +56,8 @@ struct skr_position {
     size_t mark_count;
     int64_t horizon;      // all transactions below it are over; 0: not known
     bool horizon_hidden;  // we may not ask
+    struct skr_rows_print rows_print;       // before the read, if it is hidden
+    int64_t next_print_ms;                  // by skr_clock_ms()
     int64_t next_late_ms, next_horizon_ms;  // by skr_clock_ms()
     int64_t horizon_pause_ms;               // grows while nothing is read
     // Where little is read, what else lies in the table is asked now and then.

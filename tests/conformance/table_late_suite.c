@@ -30,6 +30,15 @@ set_up_waiting(void **state)
     return 0;
 }
 
+static int
+set_up_ordered_waiting(void **state)
+{
+    set_up_ordered(state);
+    struct fixture *fixture = *state;
+    fixture->waits_for_horizon = true;
+    return 0;
+}
+
 static const char *
 first_body(const struct fixture *fixture)
 {
@@ -76,6 +85,77 @@ test_a_late_row_is_read_by_one_who_may_not_ask_for_transactions(void **state)
     fixture->position.horizon_hidden = true;
     test_a_row_that_commits_late_is_read(state);
     assert_true(fixture->position.horizon_hidden);
+}
+
+static void
+read_and_settle(struct fixture *fixture)
+{
+    read_rows(fixture);
+    set_states(fixture, SKR_DONE);
+    settle(fixture);
+}
+
+// As if they had been taken long ago.
+static void
+age_marks(struct fixture *fixture)
+{
+    for (size_t i = 0; i < fixture->position.mark_count; i++)
+        fixture->position.marks[i].at_ms -= 3600000;
+    fixture->position.next_horizon_ms = 0;
+    fixture->position.next_print_ms = 0;
+}
+
+static bool
+hidden_mark_has_caught_up(void *user)
+{
+    struct fixture *fixture = user;
+    age_marks(fixture);
+    read_and_settle(fixture);
+    return fixture->position.low_water == fixture->position.cursor;
+}
+
+static bool
+may_hide_transactions(const struct fixture *fixture)
+{
+    struct skr_arena arena = {0};
+    const struct skr_word table = {"table", "messenger_outbox"};
+    const char *sql = skr_sql_fill(skr_db_dialect(fixture->db), &arena,
+                                   "{rows_print}", &table, 1);
+    assert_non_null(sql);
+    bool may = sql[0] != '\0';
+    skr_arena_fini(&arena);
+    return may;
+}
+
+// However long it is open: its rows are seen before they are committed.
+static void
+test_where_order_counts_the_mark_waits_for_hidden_transactions(void **state)
+{
+    struct fixture *fixture = *state;
+    if (!may_hide_transactions(fixture))
+        return;
+    struct skr_test_client late = skr_test_client_open(&fixture->database);
+    fixture->position.horizon_hidden = true;
+    insert_keyed(fixture->db, "b", "b1");
+    assert_true(skr_test_eventually(hidden_mark_has_caught_up, fixture, 60000));
+    int64_t before = fixture->position.low_water;
+    skr_test_client_begin(&late);
+    insert_as(fixture, &late, "late");
+    for (int i = 0; i < 3; i++) {
+        insert_keyed(fixture->db, "c", "c");
+        age_marks(fixture);
+        read_and_settle(fixture);
+    }
+    assert_true(fixture->position.cursor > before);
+    assert_int_equal(fixture->position.low_water, before);
+    skr_test_client_commit(&late);
+    assert_true(skr_test_eventually(reads_something, fixture, 60000));
+    assert_string_equal(first_body(fixture), "late");
+    set_states(fixture, SKR_DONE);
+    settle(fixture);
+    assert_true(skr_test_eventually(hidden_mark_has_caught_up, fixture, 60000));
+    assert_true(fixture->position.low_water > before);
+    skr_test_client_close(&late);
 }
 
 enum { WRITERS = 5 };
@@ -159,6 +239,9 @@ main(void)
         cmocka_unit_test_setup_teardown(
             test_a_late_row_is_read_by_one_who_may_not_ask_for_transactions,
             set_up_waiting, tear_down),
+        cmocka_unit_test_setup_teardown(
+            test_where_order_counts_the_mark_waits_for_hidden_transactions,
+            set_up_ordered_waiting, tear_down),
         cmocka_unit_test_setup_teardown(test_commits_in_reverse_lose_nothing,
                                         set_up_waiting, tear_down),
         cmocka_unit_test_setup_teardown(

@@ -5,6 +5,7 @@ import json
 
 import pytest
 
+import outbox_world
 import shop as shops
 import worlds
 
@@ -174,3 +175,32 @@ def test_a_table_without_a_column_names_it(world, column):
     world.wait_until_empty(relay)
     assert relay.stop() == 0
     assert world.take_numbers() == list(range(GOOD))
+
+
+@pytest.fixture
+def mere_owner(tmp_path):
+    """An ordered outbox of one who has all rights on its database alone."""
+    server = outbox_world.MariaDB()
+    made = outbox_world.World(tmp_path, server)
+    who = f"{server.name}@localhost"
+    server.ask(f"CREATE USER {who}; GRANT ALL ON {server.name}.* TO {who}")
+    made.write_config(
+        made.config_path.read_text().replace("root@", f"{server.name}@")
+        .replace("'doctrine:", "'ordered-doctrine:"))
+    yield made
+    made.close()
+    server.ask(f"DROP USER {who}")
+    server.drop()
+
+
+def test_without_process_an_ordered_relay_says_so_once(mere_owner):
+    mere_owner.set_up()
+    relay = mere_owner.start("relay", "outbox")
+    for number in range(3):
+        mere_owner.check("publish", "order.placed", "--body", str(number),
+                         "--partition-key", "a")
+        shops.until(lambda: mere_owner.arrived() == number + 1, "the message")
+    said = relay.wait_for(r"relay\.right_missing.*").group()
+    assert "GRANT PROCESS ON *.* TO" in said
+    assert relay.stop() == 0
+    assert len(relay.events("relay.right_missing")) == 1

@@ -34,6 +34,9 @@ static const struct skr_word words[] = {
                 "CAST(UNIX_TIMESTAMP() + 1 AS SIGNED) "
                 "FROM information_schema.innodb_trx "
                 "WHERE trx_id > 0 AND trx_id < 281474976710656"},
+    {"rows_print", "SELECT COUNT(*), CAST(COALESCE(SUM(CRC32(id)), 0) AS "
+                   "SIGNED) FROM {table}{by_primary_key} "
+                   "WHERE id > ? AND id <= ?"},
     {"now", "UTC_TIMESTAMP()"},
     {"now_plus", "(UTC_TIMESTAMP() + INTERVAL ? SECOND)"},
     {"now_minus", "(UTC_TIMESTAMP() - INTERVAL ? SECOND)"},

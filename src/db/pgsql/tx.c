@@ -21,6 +21,7 @@
 #define OLDEST_WRITER "CAST(pg_snapshot_xmin(pg_current_snapshot()) AS xid)"
 
 static const struct skr_word words[] = {
+    {"rows_print", ""},
     {"horizon", "SELECT CAST(CAST(pg_snapshot_xmin(s) AS TEXT) AS BIGINT), "
                 "CAST(CAST(pg_snapshot_xmax(s) AS TEXT) AS BIGINT) "
                 "FROM pg_current_snapshot() AS s"},

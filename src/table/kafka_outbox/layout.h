@@ -59,6 +59,7 @@ struct skr_kafka_outbox {
         struct kafka_outbox_list by_id;
         const char *held_bounds, *held_rows;
         const char *horizon;  // "": nothing commits late
+        const char *rows_print;
         struct kafka_outbox_list remove, complete;
         const char *remove_range, *complete_range;
         const char *retry, *fail;

@@ -64,8 +64,9 @@ struct skr_messenger {
         const char *now;
 
         struct skr_scan_sql scan;
-        const char *lock_skip;  // "": rows cannot be locked
-        const char *horizon;    // "": nothing commits late
+        const char *lock_skip;   // "": rows cannot be locked
+        const char *horizon;     // "": nothing commits late
+        const char *rows_print;  // NULL: order does not count
         const char *rest, *rest_by_queue;
 
         const char *fail, *copy_to_failed;

@@ -2,6 +2,7 @@
 // A scan in a snapshot of its own, and how many rows others have.
 
 #include "base/text.h"
+#include "table/horizon.h"
 #include "table/messenger/layout.h"
 
 // Parameters: queue, redeliver timeout.
@@ -32,7 +33,10 @@ skr_messenger_look(const struct skr_messenger *messenger,
                    struct skr_position *position, const struct skr_read *read,
                    struct skr_batch *batch, struct skr_error *error)
 {
-    enum skr_code code = skr_db_begin(db, SKR_BEGIN_SNAPSHOT, error);
+    enum skr_code code =
+        skr_horizon_look_ahead(messenger->sql.rows_print, db, position, error);
+    if (code == SKR_OK)
+        code = skr_db_begin(db, SKR_BEGIN_SNAPSHOT, error);
     if (code != SKR_OK)
         return code;
     code = skr_messenger_scan(messenger, kind, skr_db_tx(db), position, read,

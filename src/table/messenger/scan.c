@@ -114,6 +114,9 @@ skr_messenger_fill_scan(struct skr_messenger *messenger)
                               &scan->leased_by_queue) &&
            skr_messenger_fill(messenger, "{horizon}",
                               &messenger->sql.horizon) &&
+           (!messenger->is_ordered ||
+            skr_messenger_fill(messenger, "{rows_print}",
+                               &messenger->sql.rows_print)) &&
            skr_messenger_fill_list(messenger, by_id_sql, &scan->by_id) &&
            skr_messenger_fill_list(messenger, lock_ids_sql, &scan->lock_ids);
 }
@@ -253,8 +256,8 @@ look_for_late(struct skr_scan *scan, struct skr_error *error)
     // Where much lies between mark and cursor, a look takes its time.
     position->next_late_ms =
         scan->now_ms + LATE_LOOK_MS + 10 * (skr_clock_ms() - scan->now_ms);
-    return skr_horizon_follow(messenger->sql.horizon, scan->tx, scan->now_ms,
-                              position, error);
+    return skr_horizon_follow(messenger->sql.horizon, messenger->sql.rows_print,
+                              scan->tx, scan->now_ms, position, error);
 }
 
 // Rows in somebody's hands, and not in ours, are passed over.
