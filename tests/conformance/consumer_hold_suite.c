@@ -80,6 +80,21 @@ await_holds(size_t count)
     assert_true(skr_test_eventually(is_held_often, &goal, 40000));
 }
 
+static bool
+is_waiting(void *user)
+{
+    struct goal *goal = user;
+    return (int64_t)skr_fake_queue_waiting(fake) == goal->value;
+}
+
+// The queue hears of messages after their commit.
+static void
+await_waiting(size_t count)
+{
+    struct goal goal = {.value = (int64_t)count};
+    assert_true(skr_test_eventually(is_waiting, &goal, 40000));
+}
+
 static void
 expect_no_harm(struct world *world)
 {
@@ -142,7 +157,7 @@ test_a_process_that_does_not_start_costs_nothing(void **state)
     // Others do not wait for it.
     send(0, 100);
     await_number(world, "SELECT COUNT(*) FROM effects", 100);
-    assert_int_equal(skr_fake_queue_waiting(fake), COUNT);
+    await_waiting(COUNT);
     FILE *cure = fopen(path, "w");
     assert_non_null(cure);
     fclose(cure);
@@ -215,13 +230,6 @@ test_a_database_that_is_away_costs_nothing(void **state)
     assert_int_equal(world->recoveries, 1);
 }
 
-static bool
-has_one_waiting(void *user)
-{
-    (void)user;
-    return skr_fake_queue_waiting(fake) == 1;
-}
-
 static void
 test_a_thousand_pass_one_whose_handler_is_in_trouble(void **state)
 {
@@ -233,8 +241,7 @@ test_a_thousand_pass_one_whose_handler_is_in_trouble(void **state)
     add_sql_handler(world, "order.bad", "absent");
     start_consumer(&running, consumer);
     await_number(world, "SELECT COUNT(*) FROM effects", GOOD);
-    // The queue hears of the last ones after their commit.
-    assert_true(skr_test_eventually(has_one_waiting, world, 20000));
+    await_waiting(1);
     // They went in company, but for what shared a transaction with the bad one.
     assert_in_range(atomic_load(&world->calls), GOOD, 2 * GOOD);
     assert_int_equal(world->recoveries, 0);
