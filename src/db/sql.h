@@ -81,9 +81,11 @@ struct skr_word {
 //   horizon        a SELECT of two numbers: all transactions below the first
 //                  are over, and none that begins later is below the second. ""
 //                  where rows become visible in the order of their ids.
-//   rows_print     a SELECT of two numbers by which the rows behind one id and
-//   up
-//                  to another (two parameters) are known again; it knows the
+//   horizon_inside the same inside a transaction, and never too high: where
+//                  the server may show what was long ago it is known by that,
+//                  or 0
+//   rows_print     a SELECT of two numbers by which rows are known again, those
+//                  between one id and another (two parameters); it knows the
 //                  word table. "" where everybody may ask for the horizon.
 //   writer_number  column definition: the number of the transaction that wrote
 //                  the row, by default. "" where there is none; so are these:

@@ -30,6 +30,7 @@
 enum {
     ASK_EVERY_MS = 150,
     ASK_RARELY_MS = 5000,  // while there is nothing new to ask about
+    STUCK_MS = 2000,       // or the answer has been the same for so long
     HIDDEN_MS = 60000,     // when a place is old enough where we may not ask
     PRINT_EVERY_MS = 1000,
     PRINT_PAUSE = 20,  // and so many times as long as it takes
@@ -172,18 +173,27 @@ follow_time(const char *print_sql, struct skr_position *position,
 }
 
 // An idle queue beside a transaction that stays open for hours costs little.
+// And where many ask, each keeps the others from hearing anything new: those
+// who have heard nothing new for a while ask less often, and at different
+// times.
 static void
 plan_next(struct skr_position *position, int64_t now_ms)
 {
     size_t count = position->mark_count;
     bool is_new =
         count == 0 || position->marks[count - 1].cursor != position->cursor;
-    int64_t pause_ms = is_new ? ASK_EVERY_MS : position->horizon_pause_ms * 2;
+    bool is_stuck =
+        position->horizon_ms != 0 && now_ms - position->horizon_ms > STUCK_MS;
+    int64_t pause_ms =
+        is_new && !is_stuck ? ASK_EVERY_MS : position->horizon_pause_ms * 2;
     if (pause_ms > ASK_RARELY_MS)
         pause_ms = ASK_RARELY_MS;
     position->horizon_pause_ms =
         pause_ms < ASK_EVERY_MS ? ASK_EVERY_MS : pause_ms;
     position->next_horizon_ms = now_ms + position->horizon_pause_ms;
+    if (is_stuck)
+        position->next_horizon_ms +=
+            skr_clock_wall_us() % position->horizon_pause_ms / 2;
 }
 
 enum skr_code
@@ -215,6 +225,8 @@ skr_horizon_follow(const char *sql, const char *print_sql, struct skr_tx tx,
     }
     if (code != SKR_OK || !found)
         return code;
+    if (position->horizon != columns[0].integer || position->horizon_ms == 0)
+        position->horizon_ms = now_ms;
     position->horizon = columns[0].integer;
     add_note(position, columns[1].integer, now_ms);
     return SKR_OK;

@@ -55,6 +55,7 @@ struct skr_position {
     struct skr_horizon_mark marks[SKR_HORIZON_MARKS];  // oldest first
     size_t mark_count;
     int64_t horizon;      // all transactions below it are over; 0: not known
+    int64_t horizon_ms;   // since when, by skr_clock_ms(); 0: never asked
     bool horizon_hidden;  // we may not ask
     struct skr_rows_print rows_print;       // before the read, if it is hidden
     int64_t next_print_ms;                  // by skr_clock_ms()

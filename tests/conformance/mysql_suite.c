@@ -711,6 +711,53 @@ test_the_server_drops_a_silent_holder_of_a_lock(void **state)
     free(before);
 }
 
+static int64_t
+ask_horizon(struct skr_db *db)
+{
+    struct skr_arena arena = {0};
+    struct skr_value columns[2];
+    bool found = false;
+    const struct skr_statement ask = {
+        .sql = skr_sql_fill(skr_db_dialect(db), &arena, "{horizon_inside}",
+                            NULL, 0)};
+    assert_non_null(ask.sql);
+    assert_int_equal(skr_db_begin(db, SKR_BEGIN_SNAPSHOT, NULL), SKR_OK);
+    assert_int_equal(
+        skr_tx_fetch_one(skr_db_tx(db), &ask, &arena, columns, 2, &found, NULL),
+        SKR_OK);
+    assert_true(found);
+    skr_db_rollback(db);
+    skr_arena_fini(&arena);
+    return columns[0].integer;
+}
+
+// InnoDB shows all who ask what it has shown before, as long as somebody asks
+// every tenth of a second: a transaction that began since is not seen.
+static void
+test_what_was_shown_before_raises_no_horizon(void **state)
+{
+    enum { LOOKS = 40, FIRST_LOOKS = 5 };
+    struct fixture *fixture = *state;
+    struct skr_test_client other = skr_test_client_open(&fixture->database);
+    struct skr_test_client writer = skr_test_client_open(&fixture->database);
+    int64_t began_s = INT64_MAX;
+    for (int look = 0; look < LOOKS; look++) {
+        skr_test_client_run(
+            &other, "SELECT COUNT(*) FROM information_schema.innodb_trx");
+        if (look == FIRST_LOOKS) {
+            skr_test_client_begin(&writer);
+            skr_test_client_run(&writer,
+                                "INSERT INTO thing (name) VALUES ('late')");
+            began_s = skr_test_number(fixture->db, "SELECT UNIX_TIMESTAMP()");
+        }
+        assert_true(ask_horizon(fixture->db) <= began_s);
+        skr_clock_sleep(-1, 60);
+    }
+    skr_test_client_rollback(&writer);
+    skr_test_client_close(&writer);
+    skr_test_client_close(&other);
+}
+
 static void
 test_looking_gets_rare_while_nothing_comes_and_frequent_after(void **state)
 {
@@ -837,6 +884,7 @@ main(void)
         TEST(test_publishing_into_such_an_engine_is_refused),
         TEST(test_tables_are_as_symfony_makes_them),
         TEST(test_the_server_drops_a_silent_holder_of_a_lock),
+        TEST(test_what_was_shown_before_raises_no_horizon),
         TEST(test_looking_gets_rare_while_nothing_comes_and_frequent_after),
         TEST(test_so_many_may_share_a_lock_and_no_more),
         TEST(test_who_waits_for_those_that_share_a_lock_asks_little),

@@ -25,15 +25,28 @@
     "LEAST(" STARTED ", trx_started - INTERVAL " OFFSET_OF( \
         "'SYSTEM'", "(" STARTED " - INTERVAL 3 HOUR)") " SECOND)"
 
+// Those that have written nothing have the number 0 (MariaDB) or one beyond
+// 2^48 (MySQL), and took no ids.
+#define HAS_WRITTEN "trx_id > 0 AND trx_id < 281474976710656"
+#define IS_OURS "trx_mysql_thread_id = CONNECTION_ID()"
+
 static const struct skr_word words[] = {
-    // By the second in which they began. Those that have written nothing have
-    // the number 0 (MariaDB) or one beyond 2^48 (MySQL), and took no ids. Needs
-    // the right PROCESS.
+    // By the second in which they began. Needs the right PROCESS.
     {"horizon", "SELECT CAST(COALESCE(MIN(UNIX_TIMESTAMP(" EARLIEST_START ")), "
                 "UNIX_TIMESTAMP()) AS SIGNED), "
                 "CAST(UNIX_TIMESTAMP() + 1 AS SIGNED) "
                 "FROM information_schema.innodb_trx "
-                "WHERE trx_id > 0 AND trx_id < 281474976710656"},
+                "WHERE " HAS_WRITTEN},
+    // While others ask as well, what InnoDB shows may be of long ago: it is
+    // renewed when nobody has asked for a tenth of a second. Our own
+    // transaction
+    // began before that, whichever it was, and dates what is shown.
+    {"horizon_inside",
+     "SELECT CAST(CASE WHEN MAX(" IS_OURS ") = 1 THEN "
+     "MIN(UNIX_TIMESTAMP(" EARLIEST_START ")) ELSE 0 END AS SIGNED), "
+     "CAST(UNIX_TIMESTAMP() + 1 AS SIGNED) "
+     "FROM information_schema.innodb_trx "
+     "WHERE " IS_OURS " OR (" HAS_WRITTEN ")"},
     {"rows_print", "SELECT COUNT(*), CAST(COALESCE(SUM(CRC32(id)), 0) AS "
                    "SIGNED) FROM {table}{by_primary_key} "
                    "WHERE id > ? AND id <= ?"},

@@ -25,6 +25,7 @@ static const struct skr_word words[] = {
     {"horizon", "SELECT CAST(CAST(pg_snapshot_xmin(s) AS TEXT) AS BIGINT), "
                 "CAST(CAST(pg_snapshot_xmax(s) AS TEXT) AS BIGINT) "
                 "FROM pg_current_snapshot() AS s"},
+    {"horizon_inside", "{horizon}"},
     {"now", NOW},
     {"now_plus", "(" NOW " + make_interval(secs => ?))"},
     {"now_minus", "(" NOW " - make_interval(secs => ?))"},

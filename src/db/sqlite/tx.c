@@ -9,6 +9,7 @@
 static const struct skr_word words[] = {
     // One writer at a time: ids become visible in order.
     {"horizon", ""},
+    {"horizon_inside", ""},
     {"rows_print", ""},
     {"now", "datetime('now')"},
     {"now_plus", "datetime('now', '+' || ? || ' seconds')"},

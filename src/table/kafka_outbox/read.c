@@ -63,7 +63,8 @@ skr_kafka_outbox_fill_read(struct skr_kafka_outbox *outbox)
     return skr_kafka_outbox_fill(outbox, beyond_sql, &outbox->sql.beyond) &&
            skr_kafka_outbox_fill(outbox, behind_sql, &outbox->sql.behind) &&
            skr_kafka_outbox_fill(outbox, only_sql, &outbox->sql.only) &&
-           skr_kafka_outbox_fill(outbox, "{horizon}", &outbox->sql.horizon) &&
+           skr_kafka_outbox_fill(outbox, "{horizon_inside}",
+                                 &outbox->sql.horizon) &&
            skr_kafka_outbox_fill(outbox, "{rows_print}",
                                  &outbox->sql.rows_print) &&
            skr_kafka_outbox_fill_list(outbox, by_id_sql, &outbox->sql.by_id);

@@ -112,7 +112,11 @@ skr_messenger_fill_scan(struct skr_messenger *messenger)
            skr_messenger_fill(messenger, leased_ids_sql, &scan->leased_ids) &&
            skr_messenger_fill(messenger, leased_by_queue_sql,
                               &scan->leased_by_queue) &&
-           skr_messenger_fill(messenger, "{horizon}",
+           // Where order does not count rows are read outside transactions,
+           // too.
+           skr_messenger_fill(messenger,
+                              messenger->is_ordered ? "{horizon_inside}"
+                                                    : "{horizon}",
                               &messenger->sql.horizon) &&
            (!messenger->is_ordered ||
             skr_messenger_fill(messenger, "{rows_print}",
