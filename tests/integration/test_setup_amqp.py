@@ -3,6 +3,7 @@ import json
 import os
 import pathlib
 import subprocess
+import tempfile
 import uuid
 
 import pytest
@@ -106,14 +107,16 @@ def test_what_differs_is_named_and_left_alone(tmp_path, vhost):
 
 
 def test_the_dump_is_what_rabbitmq_imports(tmp_path, vhost):
-    path = tmp_path / "definitions.json"
-    result = run(tmp_path, "setup-amqp", "--dump", f"--output={path}",
-                 f"--vhost={vhost}", dsn="amqp://localhost:1/")
-    assert (result.returncode, result.stdout, result.stderr) == (0, "", "")
-    path.chmod(0o644)
-    for folder in (tmp_path, *tmp_path.parents[:2]):
-        folder.chmod(0o755)
-    control("import_definitions", str(path))
+    # The server's user reads it, and what is below pytest's own folder is
+    # closed to others each time that a pytest begins.
+    with tempfile.TemporaryDirectory() as folder:
+        path = pathlib.Path(folder, "definitions.json")
+        result = run(tmp_path, "setup-amqp", "--dump", f"--output={path}",
+                     f"--vhost={vhost}", dsn="amqp://localhost:1/")
+        assert (result.returncode, result.stdout, result.stderr) == (0, "", "")
+        path.chmod(0o644)
+        path.parent.chmod(0o755)
+        control("import_definitions", str(path))
     # As if it had been declared: nothing differs.
     assert run(tmp_path, "setup-amqp",
                f"--vhost={vhost}").stdout == OK_LINES
