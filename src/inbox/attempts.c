@@ -48,19 +48,11 @@ skr_job_key(const struct job *job)
     return key;
 }
 
-// Consumers of several queues may have the same message in hand, each for
-// itself.
 static struct skr_id
 attempt_key_of(const struct skr_consumer *consumer, const struct job *job)
 {
-    const struct skr_id id = skr_job_key(job);
-    struct skr_hash hash =
-        skr_hash_add(skr_hash_start(), id.bytes, sizeof(id.bytes));
-    hash = skr_hash_add_text(hash, consumer->options.name);
-    hash = skr_hash_add_text(hash, "attempt");
-    struct skr_id key;
-    memcpy(key.bytes, &hash, sizeof(key.bytes));
-    return key;
+    return skr_attempts_key(skr_job_key(job), consumer->options.name,
+                            "attempt");
 }
 
 static bool

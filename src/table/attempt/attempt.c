@@ -3,11 +3,13 @@
 
 #include "base/arena.h"
 #include "base/error.h"
+#include "base/hash.h"
 #include "base/text.h"
 #include "db/sql.h"
 #include "table/schema.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 enum { LONGEST_LIFE_S = 7 * 24 * 3600 };
 
@@ -192,6 +194,18 @@ raise_in(const struct skr_attempts *attempts, struct skr_tx tx,
             code = run(tx, attempts->raise, key, NULL, error);
     }
     return code == SKR_OK ? find(attempts, tx, key, count, error) : code;
+}
+
+struct skr_id
+skr_attempts_key(struct skr_id id, const char *consumer, const char *what)
+{
+    struct skr_hash hash =
+        skr_hash_add(skr_hash_start(), id.bytes, sizeof(id.bytes));
+    hash = skr_hash_add_text(hash, consumer);
+    hash = skr_hash_add_text(hash, what);
+    struct skr_id key;
+    memcpy(key.bytes, &hash, sizeof(key.bytes));
+    return key;
 }
 
 enum skr_code

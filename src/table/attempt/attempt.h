@@ -29,6 +29,12 @@ SKR_MUST_CHECK enum skr_code
 skr_attempts_check(const struct skr_attempts *attempts, struct skr_db *db,
                    struct skr_error *error);
 
+// The key of a row about a message, by its id or what stands for it. Several
+// consumers may have the same message, each for itself. what: "attempt", or
+// what was stored.
+struct skr_id
+skr_attempts_key(struct skr_id id, const char *consumer, const char *what);
+
 // Counts one attempt more, in a transaction of its own, and gives how many
 // there are: 1 the first time.
 SKR_MUST_CHECK enum skr_code

@@ -3,7 +3,6 @@
 
 #include "base/arena.h"
 #include "base/error.h"
-#include "base/hash.h"
 #include "base/text.h"
 #include "table/attempt/attempt.h"
 #include "table/messenger/messenger.h"
@@ -113,13 +112,8 @@ skr_kept_has_retries(const struct skr_kept *kept, struct skr_tx tx,
 struct skr_id
 skr_kept_mark(const struct skr_kept *kept, struct skr_id key, bool is_retry)
 {
-    struct skr_hash hash =
-        skr_hash_add(skr_hash_start(), key.bytes, sizeof(key.bytes));
-    hash = skr_hash_add_text(hash, kept->transport);
-    hash = skr_hash_add_text(hash, is_retry ? "retry" : "failed");
-    struct skr_id mark;
-    memcpy(mark.bytes, &hash, sizeof(mark.bytes));
-    return mark;
+    return skr_attempts_key(key, kept->transport,
+                            is_retry ? "retry" : "failed");
 }
 
 static enum skr_code
