@@ -44,28 +44,35 @@ number_of(const struct skr_log_field *fields, size_t count, const char *name)
 // Each kind of trouble has an end of its own: to be connected again says
 // nothing of a table that cannot be written. Whoever logs a new kind adds it
 // here.
+enum {
+    RELAYING = 1 << 0,
+    CONSUMING = 1 << 1,
+    SETTLING = 1 << 2,
+    KEEPING = 1 << 3,
+    RETRYING = 1 << 4,
+    CONNECTING = RELAYING | CONSUMING,
+};
 static const struct {
+    uint32_t kind;
     const char *begins;
     const char *ends;
 } kinds[] = {
-    {"relay.trouble", "relay.recovered"},
-    {"consumer.trouble", "consumer.recovered"},
-    {"relay.settle_trouble", "relay.settle_recovered"},
-    {"consumer.keep_trouble", "consumer.keep_recovered"},
-    {"consumer.retry_trouble", "consumer.retry_recovered"},
+    {RELAYING, "relay.trouble", "relay.recovered"},
+    {CONSUMING, "consumer.trouble", "consumer.recovered"},
+    {SETTLING, "relay.settle_trouble", "relay.settle_recovered"},
+    {KEEPING, "consumer.keep_trouble", "consumer.keep_recovered"},
+    {RETRYING, "consumer.retry_trouble", "consumer.retry_recovered"},
 };
-enum { OF_CONNECTIONS = 1 | 2 };
 
 static void
 apply_trouble(struct skr_health_worker *worker, const char *event)
 {
     for (size_t i = 0; i < SKR_COUNT_OF(kinds); i++) {
-        uint32_t kind = (uint32_t)1 << i;
         if (strcmp(kinds[i].begins, event) == 0) {
-            worker->troubles |= kind;
+            worker->troubles |= kinds[i].kind;
             worker->trouble_count++;
         } else if (strcmp(kinds[i].ends, event) == 0) {
-            worker->troubles &= ~kind;
+            worker->troubles &= ~kinds[i].kind;
         }
     }
 }
@@ -80,9 +87,9 @@ apply(struct skr_health_worker *worker, const char *event,
         enum skr_role role;
         uint32_t ends;  // of the troubles
     } roles[] = {
-        {"relay.active", SKR_ROLE_ACTIVE, OF_CONNECTIONS},
-        {"consumer.ready", SKR_ROLE_ACTIVE, OF_CONNECTIONS},
-        {"relay.standby", SKR_ROLE_STANDBY, OF_CONNECTIONS},
+        {"relay.active", SKR_ROLE_ACTIVE, CONNECTING},
+        {"consumer.ready", SKR_ROLE_ACTIVE, CONNECTING},
+        {"relay.standby", SKR_ROLE_STANDBY, CONNECTING},
         {"relay.stopped", SKR_ROLE_ENDED, UINT32_MAX},
         {"consumer.ended", SKR_ROLE_ENDED, UINT32_MAX},
     };
