@@ -7,26 +7,17 @@
 
 #include <stdio.h>
 
-static bool
-note_step(void *user, uint64_t rows)
-{
-    return skr_progress_step(user, rows);
-}
-
 static struct skr_cleaning
 read_cleaning(const struct skr_arguments *arguments, int64_t days,
               struct skr_progress *progress)
 {
-    return (struct skr_cleaning){
-        .age_s = (uint32_t)(skr_arguments_number(arguments, "days", days) *
-                            SKR_CLEANER_DAY_S),
-        .batch_size = (uint32_t)skr_arguments_number(arguments, "batch-size",
-                                                     SKR_CLEANER_BATCH),
-        .dry_run = skr_arguments_has(arguments, "dry-run"),
-        .pause_factor = 1,
-        .each_step = note_step,
-        .user = progress,
-    };
+    struct skr_cleaning cleaning = skr_cleaner_shown_pace(
+        progress, (uint32_t)(skr_arguments_number(arguments, "days", days) *
+                             SKR_CLEANER_DAY_S));
+    cleaning.batch_size = (uint32_t)skr_arguments_number(
+        arguments, "batch-size", SKR_CLEANER_BATCH);
+    cleaning.dry_run = skr_arguments_has(arguments, "dry-run");
+    return cleaning;
 }
 
 static void

@@ -74,26 +74,15 @@ optimize(const struct skr_kafka_relay_settings *settings, struct skr_db *db,
     return code;
 }
 
-static bool
-note_step(void *user, uint64_t rows)
-{
-    return skr_progress_step(user, rows);
-}
-
 static enum skr_code
 clean(const struct skr_kafka_relay_settings *settings,
       const struct skr_table *table, struct skr_db *db, struct skr_error *error)
 {
     struct skr_progress progress;
     uint64_t removed = 0;
-    const struct skr_cleaning cleaning = {
-        .age_s = CLEAN_AGE_S,
-        .batch_size = SKR_CLEANER_BATCH,
-        .dry_run = settings->dry_run,
-        .pause_factor = 1,
-        .each_step = note_step,
-        .user = &progress,
-    };
+    struct skr_cleaning cleaning =
+        skr_cleaner_shown_pace(&progress, CLEAN_AGE_S);
+    cleaning.dry_run = settings->dry_run;
     skr_progress_begin(&progress, 0, 0);
     enum skr_code code = skr_cleaner_take_turn(db, &cleaning, error);
     if (code == SKR_OK)

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "app/parts/cleaner.h"
 
+#include "app/console/progress.h"
 #include "app/parts/transports.h"
 #include "base/clock.h"
 #include "base/error.h"
@@ -90,6 +91,24 @@ skr_cleaner_clean_deduplication(const struct skr_config *config,
     skr_db_close(db);
     skr_deduplication_free(table);
     return code;
+}
+
+static bool
+show_step(void *user, uint64_t rows)
+{
+    return skr_progress_step(user, rows);
+}
+
+struct skr_cleaning
+skr_cleaner_shown_pace(struct skr_progress *progress, uint32_t age_s)
+{
+    return (struct skr_cleaning){
+        .age_s = age_s,
+        .batch_size = SKR_CLEANER_BATCH,
+        .pause_factor = 1,
+        .each_step = show_step,
+        .user = progress,
+    };
 }
 
 struct skr_cleaner {

@@ -29,6 +29,11 @@ SKR_MUST_CHECK enum skr_code
 skr_cleaner_take_turn(struct skr_db *db, const struct skr_cleaning *cleaning,
                       struct skr_error *error);
 
+// For a command: step after step, each shown as progress.
+struct skr_progress;
+struct skr_cleaning
+skr_cleaner_shown_pace(struct skr_progress *progress, uint32_t age_s);
+
 // A thread that cleans now and then beside others' work.
 struct skr_cleaner;
 struct skr_cleaner_options {
