@@ -64,7 +64,7 @@ struct skr_word {
 //   remove_ids     a DELETE of the rows {ids}, reached in the same way; it
 //                  knows the words table, ids and id_rows
 //   remove_range   a DELETE of the rows from one id to another, reached in the
-//                  same way; none is locked but these and the one behind them
+//                  same way
 //   id_row         a column `id` of a bound number; of such {id_rows} is made
 //   random_hex     32 random hexadecimal digits
 //   no_index       before a column: leave its index out of the plan; "" where
@@ -121,6 +121,7 @@ struct skr_dialect {
     size_t word_count;
     bool numbers_parameters;  // $1, $2 rather than ?
     bool hash_is_comment;     // # begins one
+    bool locks_behind_range;  // who writes a range waits for the row behind it
 };
 
 // Fills a template: {word} from words, then from the dialect; ? becomes $n

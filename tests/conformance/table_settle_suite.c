@@ -88,6 +88,68 @@ test_more_rows_than_one_statement_takes_are_settled(void **state)
     assert_int_equal(count_rows(fixture, "messenger_outbox"), 0);
 }
 
+// Ids without a gap are reached as a range. Nobody else's row is in it.
+static void
+test_many_rows_leave_and_those_between_them_stay(void **state)
+{
+    struct fixture *fixture = *state;
+    enum { FIRST = 60, UNSENT = 20 };
+    insert_many(fixture, FIRST);
+    insert(fixture, "other", "{}", HEADERS);
+    insert_many(fixture, 30);
+    assert_int_equal(read_rows(fixture), 90);
+    set_states(fixture, SKR_DONE);
+    settle(fixture);
+    skr_test_assert_text(fixture->db, "SELECT queue_name FROM messenger_outbox",
+                         "other");
+    insert_many(fixture, FIRST);
+    assert_int_equal(read_rows(fixture), FIRST);
+    set_states(fixture, SKR_DONE);
+    fixture->batch.items[UNSENT].state = SKR_READ;
+    int64_t unsent = fixture->batch.items[UNSENT].row;
+    settle(fixture);
+    assert_int_equal(count_rows(fixture, "messenger_outbox"), 2);
+    assert_int_equal(
+        skr_test_number(fixture->db, "SELECT MAX(id) FROM messenger_outbox"),
+        unsent);
+}
+
+// Nor does anyone wait for the row behind a range, which an application has not
+// committed yet.
+static void
+test_settling_many_rows_waits_for_no_application(void **state)
+{
+    struct fixture *fixture = *state;
+    struct skr_test_client application =
+        skr_test_client_open(&fixture->database);
+    insert_many(fixture, 90);
+    assert_int_equal(read_rows(fixture), 90);
+    set_states(fixture, SKR_DONE);
+    bool is_beside = skr_test_writes_side_by_side(fixture->db);
+    if (is_beside) {
+        skr_test_client_begin(&application);
+        skr_test_client_run(&application,
+                            "INSERT INTO messenger_outbox (body, headers, "
+                            "queue_name, created_at, available_at) VALUES "
+                            "('{}', '{}', 'outbox', '2020-01-01 00:00:00', "
+                            "'2020-01-01 00:00:00')");
+    }
+    struct skr_db *impatient = NULL;
+    assert_int_equal(skr_db_open(fixture->database.ops,
+                                 fixture->database.impatient_url, &impatient,
+                                 NULL),
+                     SKR_OK);
+    struct skr_error error = {0};
+    if (fixture->table->ops->settle(fixture->table, impatient, &fixture->batch,
+                                    &error) != SKR_OK)
+        fail_msg("%s", error.text);
+    skr_db_close(impatient);
+    if (is_beside)
+        skr_test_client_commit(&application);
+    skr_test_client_close(&application);
+    assert_int_equal(count_rows(fixture, "messenger_outbox"), is_beside);
+}
+
 static void
 test_a_retry_waits_in_its_place(void **state)
 {
@@ -415,6 +477,8 @@ main(void)
         TEST(test_derived_ids_are_stable_and_differ),
         TEST(test_done_rows_leave_and_others_stay),
         TEST(test_more_rows_than_one_statement_takes_are_settled),
+        TEST(test_many_rows_leave_and_those_between_them_stay),
+        TEST(test_settling_many_rows_waits_for_no_application),
         TEST(test_a_retry_waits_in_its_place),
         TEST(test_a_hopeless_row_moves_to_the_failed_table),
         TEST(test_a_row_that_another_removed_does_not_fail),

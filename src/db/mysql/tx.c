@@ -170,6 +170,7 @@ const struct skr_dialect skr_mysql_dialect = {
     .words = words,
     .word_count = SKR_COUNT_OF(words),
     .hash_is_comment = true,
+    .locks_behind_range = true,
 };
 
 static enum skr_code

@@ -27,8 +27,9 @@ remove_found(const void *list, struct skr_tx tx,
     int64_t rows[MOST_AT_ONCE];
     for (size_t i = 0; i < count; i++)
         rows[i] = keys[i].row;
-    enum skr_code code =
-        skr_kafka_outbox_run_list(tx, list, rows, count, NULL, NULL, error);
+    const struct skr_list_run run = {
+        .sql = list, .rows = rows, .count = count, .by_lists = true};
+    enum skr_code code = skr_list_run(tx, &run, error);
     if (code == SKR_OK)
         *removed += count;
     return code;

@@ -81,61 +81,27 @@ skr_kafka_outbox_fill(struct skr_kafka_outbox *outbox, const char *sql_template,
     return *sql != NULL;
 }
 
+static const char *
+fill_for_list(void *layout, const char *sql_template, const char *ids,
+              const char *id_rows)
+{
+    return fill(layout, sql_template, ids, id_rows);
+}
+
 bool
 skr_kafka_outbox_fill_list(struct skr_kafka_outbox *outbox,
-                           const char *sql_template,
-                           struct kafka_outbox_list *list)
+                           const char *list_template,
+                           const char *range_template,
+                           struct skr_list_sql *list)
 {
-    size_t size = 1;
-    for (size_t i = 0; i < SKR_SQL_LIST_SIZES; i++) {
-        const char *ids = skr_sql_list(&outbox->arena, size);
-        const char *id_rows = skr_sql_rows(&outbox->arena, size);
-        if (ids == NULL || id_rows == NULL)
-            return false;
-        list->sql[i] = fill(outbox, sql_template, ids, id_rows);
-        if (list->sql[i] == NULL)
-            return false;
-        size = skr_sql_list_size(size + 1);
-    }
-    return true;
-}
-
-static const char *
-pick(const struct kafka_outbox_list *list, size_t size)
-{
-    size_t place = 0;
-    for (size_t smaller = 1; smaller < size; place++)
-        smaller = skr_sql_list_size(smaller + 1);
-    return list->sql[place];
-}
-
-enum skr_code
-skr_kafka_outbox_run_list(struct skr_tx tx,
-                          const struct kafka_outbox_list *list,
-                          const int64_t *rows, size_t count,
-                          skr_row_fn *each_row, void *user,
-                          struct skr_error *error)
-{
-    enum skr_code code = SKR_OK;
-    for (size_t at = 0; at < count && code == SKR_OK; at += SKR_SQL_MAX_LIST) {
-        struct skr_value values[SKR_SQL_MAX_LIST];
-        size_t left = count - at;
-        if (left > SKR_SQL_MAX_LIST)
-            left = SKR_SQL_MAX_LIST;
-        size_t size = skr_sql_list_size(left);
-        for (size_t i = 0; i < size; i++)
-            values[i] = skr_bind_integer(rows[at + (i < left ? i : left - 1)]);
-        code = skr_tx_run(tx,
-                          &(struct skr_statement){
-                              .sql = pick(list, size),
-                              .values = values,
-                              .value_count = size,
-                              .each_row = each_row,
-                              .user = user,
-                          },
-                          error);
-    }
-    return code;
+    return skr_list_fill(
+        &(struct skr_list_filling){
+            .dialect = outbox->dialect,
+            .arena = &outbox->arena,
+            .fill = fill_for_list,
+            .layout = outbox,
+        },
+        list_template, range_template, list);
 }
 
 static enum skr_code

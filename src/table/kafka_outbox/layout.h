@@ -8,6 +8,7 @@
 #include "base/hash.h"
 #include "db/sql.h"
 #include "table/kafka_outbox/kafka_outbox.h"
+#include "table/list.h"
 
 enum {
     KAFKA_OUTBOX_REASON_LENGTH = 255,
@@ -38,11 +39,6 @@ enum kafka_outbox_column {
     KAFKA_OUTBOX_COLUMN_COUNT,
 };
 
-// A statement whose last parameters are ids, of each length that lists have.
-struct kafka_outbox_list {
-    const char *sql[SKR_SQL_LIST_SIZES];
-};
-
 struct skr_kafka_outbox {
     struct skr_table table;
     struct skr_arena arena;  // all texts
@@ -56,12 +52,11 @@ struct skr_kafka_outbox {
     struct {
         const char *check, *find, *find_maker;
         const char *beyond, *behind, *only;
-        struct kafka_outbox_list by_id;
+        struct skr_list_sql by_id;
         const char *held_bounds, *held_rows;
         const char *horizon;  // "": nothing commits late
         const char *rows_print;
-        struct kafka_outbox_list remove, complete;
-        const char *remove_range, *complete_range;
+        struct skr_list_sql remove, complete;
         const char *retry, *fail;
         const char *find_old, *count_old, *queued, *errored, *total, *estimate;
         const char *show, *revive, *revive_all, *drop, *drop_all;
@@ -76,14 +71,11 @@ skr_kafka_outbox_of(const struct skr_table *table)
 
 bool skr_kafka_outbox_fill(struct skr_kafka_outbox *outbox,
                            const char *sql_template, const char **sql);
+// range_template may be NULL.
 bool skr_kafka_outbox_fill_list(struct skr_kafka_outbox *outbox,
-                                const char *sql_template,
-                                struct kafka_outbox_list *list);
-// Runs it on any number of rows, with no parameters before them. each_row may
-// be NULL.
-SKR_MUST_CHECK enum skr_code skr_kafka_outbox_run_list(
-    struct skr_tx tx, const struct kafka_outbox_list *list, const int64_t *rows,
-    size_t count, skr_row_fn *each_row, void *user, struct skr_error *error);
+                                const char *list_template,
+                                const char *range_template,
+                                struct skr_list_sql *list);
 
 // row.c: columns as KAFKA_OUTBOX_COLUMNS has them.
 

@@ -67,7 +67,8 @@ skr_kafka_outbox_fill_read(struct skr_kafka_outbox *outbox)
                                  &outbox->sql.horizon) &&
            skr_kafka_outbox_fill(outbox, "{rows_print}",
                                  &outbox->sql.rows_print) &&
-           skr_kafka_outbox_fill_list(outbox, by_id_sql, &outbox->sql.by_id);
+           skr_kafka_outbox_fill_list(outbox, by_id_sql, NULL,
+                                      &outbox->sql.by_id);
 }
 
 static bool
@@ -161,6 +162,19 @@ run(struct reading *reading, const char *sql, const struct skr_value *values,
     return code == SKR_STOPPED && reading->is_full ? SKR_OK : code;
 }
 
+static enum skr_code
+fetch_found(struct reading *reading, struct skr_error *error)
+{
+    const struct skr_list_run run = {
+        .sql = &reading->outbox->sql.by_id,
+        .rows = reading->found,
+        .count = reading->found_count,
+        .each_row = take_row,
+        .user = reading,
+    };
+    return skr_list_run(reading->tx, &run, error);
+}
+
 // Takes what there is behind *from up to a row; *from moves on to where nothing
 // was left.
 static enum skr_code
@@ -184,9 +198,7 @@ look_between(struct reading *reading, int64_t *from, int64_t to,
         bool saw_all = reading->seen < limit && !reading->is_full;
         int64_t last = reading->last;
         if (code == SKR_OK && reading->found_count > 0)
-            code = skr_kafka_outbox_run_list(
-                reading->tx, &reading->outbox->sql.by_id, reading->found,
-                reading->found_count, take_row, reading, error);
+            code = fetch_found(reading, error);
         // Too many bytes: those that were found and not taken come again.
         if (code == SKR_STOPPED && reading->is_full)
             return SKR_OK;

@@ -7,20 +7,12 @@
 
 #include <string.h>
 
-// Ids without a gap are reached as a range from so many on. The last of them is
-// reached by itself: who reads a range looks at the row behind it as well,
-// which an application may not have committed yet.
-enum { LEAST_RANGE = 16 };
-
+// Parameters: ids.
 #define COMPLETE                                                            \
     "UPDATE {table}{by_primary_key} SET batch_id = " KAFKA_OUTBOX_OWN_BATCH \
     ", push_started_at = {now}, push_completed_at = {now}, error_reason = " \
     "'', "                                                                  \
     "push_attempts = push_attempts + 1 WHERE "
-// Parameters: ids.
-static const char complete_sql[] = COMPLETE "id IN ({ids})";
-// Parameters: first, last.
-static const char complete_range_sql[] = COMPLETE "id >= ? AND id <= ?";
 // A claim that ends when the row is due, for either relay.
 // Parameters: seconds that the claim has lasted, reason, tries, id.
 static const char retry_sql[] =
@@ -35,14 +27,11 @@ static const char fail_sql[] =
 bool
 skr_kafka_outbox_fill_settle(struct skr_kafka_outbox *outbox)
 {
-    return skr_kafka_outbox_fill_list(outbox, "{remove_ids}",
+    return skr_kafka_outbox_fill_list(outbox, "{remove_ids}", "{remove_range}",
                                       &outbox->sql.remove) &&
-           skr_kafka_outbox_fill(outbox, "{remove_range}",
-                                 &outbox->sql.remove_range) &&
-           skr_kafka_outbox_fill_list(outbox, complete_sql,
+           skr_kafka_outbox_fill_list(outbox, COMPLETE SKR_IN_LIST,
+                                      COMPLETE SKR_IN_RANGE,
                                       &outbox->sql.complete) &&
-           skr_kafka_outbox_fill(outbox, complete_range_sql,
-                                 &outbox->sql.complete_range) &&
            skr_kafka_outbox_fill(outbox, retry_sql, &outbox->sql.retry) &&
            skr_kafka_outbox_fill(outbox, fail_sql, &outbox->sql.fail);
 }
@@ -63,58 +52,20 @@ bind_reason(const struct skr_error *reason)
     return skr_bind_bytes(reason->text, size);
 }
 
-// How many rows from here on are done and have ids without a gap.
-static size_t
-measure_run(const struct skr_batch *batch, size_t from)
+static bool
+is_done(const struct skr_batch_item *item)
 {
-    size_t length = 0;
-    const struct skr_batch_item *first = &batch->items[from];
-    while (from + length < batch->count && first[length].state == SKR_DONE &&
-           first[length].row == first[0].row + (int64_t)length)
-        length++;
-    return length;
-}
-
-static enum skr_code
-finish_range(const struct skr_kafka_outbox *outbox, struct skr_tx tx,
-             int64_t first, int64_t last, struct skr_error *error)
-{
-    const struct skr_value values[] = {skr_bind_integer(first),
-                                       skr_bind_integer(last)};
-    return skr_tx_run(tx,
-                      &(struct skr_statement){
-                          .sql = outbox->marks ? outbox->sql.complete_range
-                                               : outbox->sql.remove_range,
-                          .values = values,
-                          .value_count = SKR_COUNT_OF(values),
-                      },
-                      error);
+    return item->state == SKR_DONE;
 }
 
 static enum skr_code
 finish_rows(const struct skr_kafka_outbox *outbox, struct skr_tx tx,
             const struct skr_batch *batch, struct skr_error *error)
 {
-    int64_t rows[SKR_SQL_MAX_LIST];
-    size_t count = 0;
-    enum skr_code code = SKR_OK;
-    for (size_t i = 0; i <= batch->count && code == SKR_OK; i++) {
-        if (count == SKR_COUNT_OF(rows) || (i == batch->count && count > 0)) {
-            code = skr_kafka_outbox_run_list(
-                tx, outbox->marks ? &outbox->sql.complete : &outbox->sql.remove,
-                rows, count, NULL, NULL, error);
-            count = 0;
-        }
-        size_t run = i < batch->count ? measure_run(batch, i) : 0;
-        if (code == SKR_OK && run >= LEAST_RANGE) {
-            code = finish_range(outbox, tx, batch->items[i].row,
-                                batch->items[i + run - 2].row, error);
-            i += run - 1;
-        }
-        if (run > 0)
-            rows[count++] = batch->items[i].row;
-    }
-    return code;
+    const struct skr_list_run run = {
+        .sql = outbox->marks ? &outbox->sql.complete : &outbox->sql.remove,
+    };
+    return skr_list_run_items(tx, &run, batch, is_done, NULL, error);
 }
 
 static enum skr_code
@@ -161,10 +112,13 @@ enum skr_code
 skr_kafka_outbox_settle(const struct skr_table *table, struct skr_db *db,
                         struct skr_batch *batch, struct skr_error *error)
 {
+    const struct skr_kafka_outbox *outbox = skr_kafka_outbox_of(table);
+    if (skr_list_finishes(batch))
+        return finish_rows(outbox, skr_db_tx(db), batch, error);
     enum skr_code code = skr_db_begin(db, SKR_BEGIN_WRITE, error);
     if (code != SKR_OK)
         return code;
-    code = write_all(skr_kafka_outbox_of(table), skr_db_tx(db), batch, error);
+    code = write_all(outbox, skr_db_tx(db), batch, error);
     if (code == SKR_OK)
         return skr_db_commit(db, error);
     skr_db_rollback(db);

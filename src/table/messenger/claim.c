@@ -13,8 +13,7 @@
 #include "table/messenger/scan.h"
 
 // Parameters: lease, ids.
-static const char mark_sql[] = "UPDATE {table}{by_primary_key} "
-                               "SET delivered_at = ? WHERE id IN ({ids})";
+#define MARK "UPDATE {table}{by_primary_key} SET delivered_at = ? WHERE "
 // By the index on the times of claims: few have run out, however many rows
 // wait. The oldest first.
 // Parameters: queue, redeliver timeout, limit.
@@ -35,7 +34,8 @@ skr_messenger_fill_claim(struct skr_messenger *messenger)
                               &messenger->sql.find_expired) &&
            skr_messenger_fill(messenger, "{lock_skip}",
                               &messenger->sql.lock_skip) &&
-           skr_messenger_fill_list(messenger, mark_sql, &messenger->sql.mark) &&
+           skr_messenger_fill_ranged(messenger, MARK SKR_IN_LIST,
+                                     MARK SKR_IN_RANGE, &messenger->sql.mark) &&
            skr_messenger_fill(messenger, raise_count_sql,
                               &messenger->sql.raise_count);
 }
@@ -110,7 +110,7 @@ write_lease(const struct claiming *claiming, struct skr_lease *lease,
         .first = {skr_bind_text(lease->time)},
         .first_count = 1,
     };
-    code = skr_messenger_run_items(tx, &run, batch, is_any, NULL, error);
+    code = skr_list_run_items(tx, &run, batch, is_any, NULL, error);
     bool counts = claiming->read->counts_tries;
     for (size_t i = 0; counts && code == SKR_OK && i < batch->count; i++)
         if (batch->items[i].redelivered)
@@ -219,7 +219,7 @@ lock_expired(struct claiming *claiming, const struct found *found,
         .each_row = take_expired,
         .user = claiming,
     };
-    code = skr_messenger_run_list(skr_db_tx(claiming->db), &run, error);
+    code = skr_list_run(skr_db_tx(claiming->db), &run, error);
     return end_claim(claiming, code, error);
 }
 

@@ -253,7 +253,7 @@ fetch_pieces(struct skr_scan *scan, struct skr_error *error)
             .each_row = take_found,
             .user = scan,
         };
-        enum skr_code code = skr_messenger_run_list(scan->tx, &run, error);
+        enum skr_code code = skr_list_run(scan->tx, &run, error);
         keep_sizes(scan);
         if (code != SKR_OK)
             return code;

@@ -7,13 +7,8 @@
 #include "base/arena.h"
 #include "db/sql.h"
 #include "db/zone.h"
+#include "table/list.h"
 #include "table/messenger/messenger.h"
-
-// A statement whose last parameters are ids, for 1, 4, 16, 64, 256 and 512 of
-// them.
-struct skr_list_sql {
-    const char *sql[SKR_SQL_LIST_SIZES];
-};
 
 // How rows are found. Nothing here locks a row but lock_ids.
 struct skr_scan_sql {
@@ -122,30 +117,10 @@ skr_messenger_fill(struct skr_messenger *messenger, const char *sql_template,
 SKR_MUST_CHECK bool
 skr_messenger_fill_list(struct skr_messenger *messenger,
                         const char *sql_template, struct skr_list_sql *list);
-
-// Runs a list statement as often as the number of ids asks for.
-struct skr_list_run {
-    const struct skr_list_sql *sql;
-    struct skr_value first[2];  // before the ids
-    size_t first_count;
-    const int64_t *rows;
-    size_t count;
-    skr_row_fn *each_row;
-    void *user;
-    uint64_t *affected;  // summed up; NULL: not wanted
-};
-SKR_MUST_CHECK enum skr_code
-skr_messenger_run_list(struct skr_tx tx, const struct skr_list_run *run,
-                       struct skr_error *error);
-// The same for the rows of all items that is_wanted is true for, and says how
-// many there are. Always in the order of ids: two who write the same rows wait
-// for each other and do not deadlock.
-typedef bool skr_item_test_fn(const struct skr_batch_item *item);
-SKR_MUST_CHECK enum skr_code
-skr_messenger_run_items(struct skr_tx tx, const struct skr_list_run *run,
-                        const struct skr_batch *batch,
-                        skr_item_test_fn *is_wanted, uint64_t *wanted,
-                        struct skr_error *error);
+SKR_MUST_CHECK bool
+skr_messenger_fill_ranged(struct skr_messenger *messenger,
+                          const char *list_template, const char *range_template,
+                          struct skr_list_sql *list);
 
 // Whether something that has just failed is worth another try at once: a
 // conflict that was found quickly, for the first few times.

@@ -62,8 +62,8 @@ write_lease(struct renewal *renewal, struct skr_tx tx, bool *is_whole,
         .first_count = 2,
         .affected = &affected,
     };
-    code = skr_messenger_run_items(tx, &run, renewal->batch, is_ours, &wanted,
-                                   error);
+    code =
+        skr_list_run_items(tx, &run, renewal->batch, is_ours, &wanted, error);
     *is_whole = affected == wanted;
     return code;
 }
@@ -103,7 +103,7 @@ find_lost(struct renewal *renewal, struct skr_tx tx, struct skr_error *error)
             rows[run.count++] = batch->items[i].row;
         batch->items[i].lost = true;
     }
-    enum skr_code code = skr_messenger_run_list(tx, &run, error);
+    enum skr_code code = skr_list_run(tx, &run, error);
     if (code != SKR_OK)
         // Nothing is known, and nothing was renewed.
         for (size_t i = 0; i < run.count; i++) {

@@ -174,7 +174,7 @@ lock_rows(struct claiming *claiming, struct skr_error *error)
         .each_row = take_locked,
         .user = claiming,
     };
-    return skr_messenger_run_list(skr_db_tx(claiming->db), &run, error);
+    return skr_list_run(skr_db_tx(claiming->db), &run, error);
 }
 
 // What lies behind the heads that are ours.

@@ -76,10 +76,10 @@ static const char by_id_sql[] = "SELECT " SKR_MESSENGER_COLUMNS " FROM {table} "
 // What was free and due when it was found may not be any more. That is no
 // condition, as an index that serves it would be locked on the way.
 // Parameters: redeliver timeout, ids.
-static const char lock_ids_sql[] =
-    "SELECT " SKR_MESSENGER_COLUMNS ", CASE WHEN " SKR_MESSENGER_FREE
-    " AND " SKR_MESSENGER_DUE " THEN 1 ELSE 0 END "
-    "FROM {table}{by_primary_key} WHERE id IN ({ids}) ORDER BY id {lock_skip}";
+#define LOCK(these)                                                   \
+    "SELECT " SKR_MESSENGER_COLUMNS ", CASE WHEN " SKR_MESSENGER_FREE \
+    " AND " SKR_MESSENGER_DUE " THEN 1 ELSE 0 END "                   \
+    "FROM {table}{by_primary_key} WHERE " these " ORDER BY id {lock_skip}"
 
 // While batches are full nobody asks what waits; a look now and then is enough.
 // And one for rows that committed late is worth a statement so often.
@@ -122,7 +122,8 @@ skr_messenger_fill_scan(struct skr_messenger *messenger)
             skr_messenger_fill(messenger, "{rows_print}",
                                &messenger->sql.rows_print)) &&
            skr_messenger_fill_list(messenger, by_id_sql, &scan->by_id) &&
-           skr_messenger_fill_list(messenger, lock_ids_sql, &scan->lock_ids);
+           skr_messenger_fill_ranged(messenger, LOCK(SKR_IN_LIST),
+                                     LOCK(SKR_IN_RANGE), &scan->lock_ids);
 }
 
 // A sweep is a pass that looks at everything behind the cursor; its mark is

@@ -14,9 +14,9 @@
 #include <string.h>
 
 // Parameters: queue, ids.
-static const char keep_sent_sql[] =
-    "UPDATE {table}{by_primary_key} SET queue_name = ?, delivered_at = {now} "
-    "WHERE id IN ({ids})";
+#define KEEP_SENT                                                              \
+    "UPDATE {table}{by_primary_key} SET queue_name = ?, delivered_at = {now} " \
+    "WHERE "
 // Parameters: lease, ids.
 static const char unmark_sql[] = "UPDATE {table}{by_primary_key} "
                                  "SET delivered_at = NULL "
@@ -43,10 +43,12 @@ static const char unmark_sql[] = "UPDATE {table}{by_primary_key} "
 bool
 skr_messenger_fill_settle(struct skr_messenger *messenger)
 {
-    return skr_messenger_fill_list(messenger, "{remove_ids}",
-                                   &messenger->sql.remove) &&
-           skr_messenger_fill_list(messenger, keep_sent_sql,
-                                   &messenger->sql.keep_sent) &&
+    return skr_messenger_fill_ranged(messenger, "{remove_ids}",
+                                     "{remove_range}",
+                                     &messenger->sql.remove) &&
+           skr_messenger_fill_ranged(messenger, KEEP_SENT SKR_IN_LIST,
+                                     KEEP_SENT SKR_IN_RANGE,
+                                     &messenger->sql.keep_sent) &&
            skr_messenger_fill_list(messenger, unmark_sql,
                                    &messenger->sql.unmark) &&
            skr_messenger_fill(messenger, RETRY, &messenger->sql.retry) &&
@@ -306,9 +308,11 @@ finish_done(const struct settling *settling, struct skr_error *error)
         .sql = keeps ? &messenger->sql.keep_sent : &messenger->sql.remove,
         .first = {skr_bind_text(messenger->sent_queue)},
         .first_count = keeps ? 1 : 0,
+        // Beside the statement that fences it.
+        .by_lists = settling->batch->claim == SKR_CLAIM_SLOTS,
     };
-    return skr_messenger_run_items(settling->tx, &run, settling->batch, is_done,
-                                   NULL, error);
+    return skr_list_run_items(settling->tx, &run, settling->batch, is_done,
+                              NULL, error);
 }
 
 static enum skr_code
@@ -320,8 +324,8 @@ unmark(const struct settling *settling, skr_item_test_fn *is_wanted,
         .first = {skr_bind_text(settling->batch->lease.time)},
         .first_count = 1,
     };
-    return skr_messenger_run_items(settling->tx, &run, settling->batch,
-                                   is_wanted, NULL, error);
+    return skr_list_run_items(settling->tx, &run, settling->batch, is_wanted,
+                              NULL, error);
 }
 
 static enum skr_code
@@ -349,17 +353,6 @@ end_settling(struct settling *settling, struct skr_db *db, enum skr_code code,
         return skr_db_commit(db, error);
     skr_db_rollback(db);
     return code;
-}
-
-// Most batches: all of them confirmed, and few enough for one statement, which
-// commits by itself.
-static bool
-is_one_statement(const struct skr_batch *batch)
-{
-    bool all_done = batch->count > 0 && batch->count <= SKR_SQL_MAX_LIST;
-    for (size_t i = 0; all_done && i < batch->count; i++)
-        all_done = is_done(&batch->items[i]);
-    return all_done;
 }
 
 static void
@@ -391,7 +384,7 @@ settle_once(struct settling *settling, struct skr_db *db,
             struct skr_error *error)
 {
     bool is_divided = settling->batch->claim == SKR_CLAIM_SLOTS;
-    if (!is_divided && is_one_statement(settling->batch))
+    if (!is_divided && skr_list_finishes(settling->batch))
         return finish_done(settling, error);
     enum skr_code code = skr_db_begin(db, SKR_BEGIN_WRITE, error);
     if (code != SKR_OK)

@@ -285,7 +285,7 @@ write_share(struct skr_tx tx, const struct skr_share *share,
     listed.rows = numbers;
     listed.affected = &affected;
     listed.count = list_numbers(share, numbers);
-    enum skr_code code = skr_messenger_run_list(tx, &listed, error);
+    enum skr_code code = skr_list_run(tx, &listed, error);
     *missed = listed.count - affected;
     return code;
 }
@@ -323,7 +323,7 @@ take_free(const struct skr_messenger *messenger, struct skr_tx tx,
                   skr_bind_text(messenger->lease_name)},
         .first_count = 2,
     };
-    enum skr_code code = skr_messenger_run_list(tx, &find, error);
+    enum skr_code code = skr_list_run(tx, &find, error);
     if (code != SKR_OK || (free.slots == 0 && free.seats == 0))
         return code;
     return write_share(tx, &free, &take, &missed, error);
@@ -415,7 +415,7 @@ skr_messenger_fence(const struct skr_messenger *messenger, struct skr_tx tx,
         .each_row = count_slot,
         .user = &fence,
     };
-    enum skr_code code = skr_messenger_run_list(tx, &run, error);
+    enum skr_code code = skr_list_run(tx, &run, error);
     *is_ours = fence.slots == run.count && fence.epochs == lease->epochs;
     return code;
 }

@@ -49,101 +49,33 @@ skr_messenger_fill(struct skr_messenger *messenger, const char *sql_template,
     return *sql != NULL;
 }
 
+static const char *
+fill_for_list(void *layout, const char *sql_template, const char *ids,
+              const char *id_rows)
+{
+    return fill(layout, sql_template, ids, id_rows);
+}
+
+bool
+skr_messenger_fill_ranged(struct skr_messenger *messenger,
+                          const char *list_template, const char *range_template,
+                          struct skr_list_sql *list)
+{
+    return skr_list_fill(
+        &(struct skr_list_filling){
+            .dialect = messenger->dialect,
+            .arena = &messenger->arena,
+            .fill = fill_for_list,
+            .layout = messenger,
+        },
+        list_template, range_template, list);
+}
+
 bool
 skr_messenger_fill_list(struct skr_messenger *messenger,
                         const char *sql_template, struct skr_list_sql *list)
 {
-    size_t size = 1;
-    for (size_t i = 0; i < SKR_SQL_LIST_SIZES; i++) {
-        const char *ids = skr_sql_list(&messenger->arena, size);
-        const char *id_rows = skr_sql_rows(&messenger->arena, size);
-        if (ids == NULL || id_rows == NULL)
-            return false;
-        list->sql[i] = fill(messenger, sql_template, ids, id_rows);
-        if (list->sql[i] == NULL)
-            return false;
-        size = skr_sql_list_size(size + 1);
-    }
-    return true;
-}
-
-static const char *
-pick(const struct skr_list_sql *list, size_t size)
-{
-    size_t place = 0;
-    for (size_t smaller = 1; smaller < size; place++)
-        smaller = skr_sql_list_size(smaller + 1);
-    return list->sql[place];
-}
-
-static enum skr_code
-run_piece(struct skr_tx tx, const struct skr_list_run *run, const int64_t *rows,
-          size_t count, struct skr_error *error)
-{
-    struct skr_value values[SKR_COUNT_OF(run->first) + SKR_SQL_MAX_LIST];
-    size_t size = skr_sql_list_size(count);
-    memcpy(values, run->first, run->first_count * sizeof(values[0]));
-    for (size_t i = 0; i < size; i++)
-        values[run->first_count + i] =
-            skr_bind_integer(rows[i < count ? i : count - 1]);
-    uint64_t affected = 0;
-    enum skr_code code =
-        skr_tx_run(tx,
-                   &(struct skr_statement){
-                       .sql = pick(run->sql, size),
-                       .values = values,
-                       .value_count = run->first_count + size,
-                       .each_row = run->each_row,
-                       .user = run->user,
-                       .affected = run->affected == NULL ? NULL : &affected,
-                   },
-                   error);
-    if (code == SKR_OK && run->affected != NULL)
-        *run->affected += affected;
-    return code;
-}
-
-enum skr_code
-skr_messenger_run_list(struct skr_tx tx, const struct skr_list_run *run,
-                       struct skr_error *error)
-{
-    for (size_t at = 0; at < run->count; at += SKR_SQL_MAX_LIST) {
-        size_t left = run->count - at;
-        enum skr_code code =
-            run_piece(tx, run, run->rows + at,
-                      left < SKR_SQL_MAX_LIST ? left : SKR_SQL_MAX_LIST, error);
-        if (code != SKR_OK)
-            return code;
-    }
-    return SKR_OK;
-}
-
-enum skr_code
-skr_messenger_run_items(struct skr_tx tx, const struct skr_list_run *run,
-                        const struct skr_batch *batch,
-                        skr_item_test_fn *is_wanted, uint64_t *wanted,
-                        struct skr_error *error)
-{
-    size_t count = 0;
-    for (size_t i = 0; i < batch->count; i++)
-        count += is_wanted(&batch->items[i]);
-    if (wanted != NULL)
-        *wanted = count;
-    if (count == 0)
-        return SKR_OK;
-    struct skr_arena arena = {0};
-    int64_t *rows = skr_arena_take(&arena, count * sizeof(rows[0]));
-    if (rows == NULL)
-        return skr_fail_memory(error);
-    struct skr_list_run listed = *run;
-    listed.rows = rows;
-    for (size_t i = 0; i < batch->count; i++)
-        if (is_wanted(&batch->items[i]))
-            rows[listed.count++] = batch->items[i].row;
-    qsort(rows, count, sizeof(rows[0]), skr_compare_rows);
-    enum skr_code code = skr_messenger_run_list(tx, &listed, error);
-    skr_arena_fini(&arena);
-    return code;
+    return skr_messenger_fill_ranged(messenger, sql_template, NULL, list);
 }
 
 bool
