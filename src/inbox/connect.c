@@ -3,7 +3,12 @@
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/text.h"
+#include "base/url.h"
 #include "inbox/inside.h"
+
+#include <stdlib.h>
+#include <string.h>
 
 enum {
     FIRST_PAUSE_MS = 100,
@@ -162,6 +167,30 @@ skr_consumer_is_late(const struct skr_consumer *consumer)
            skr_clock_ms() - consumer->received_ms > consumer->source->hold_ms;
 }
 
+// Where they are found again as they were stored. The name of the queue for
+// people is that of the consumer, if a URL takes it as it is. NULL: memory is
+// out.
+static char *
+write_retry_url(const struct skr_consumer *consumer)
+{
+    const char *name = consumer->options.name;
+    const char *zone = consumer->extras.failed_time_zone;
+    bool is_plain =
+        strspn(name, "abcdefghijklmnopqrstuvwxyz0123456789"
+                     "ABCDEFGHIJKLMNOPQRSTUVWXYZ_-") == strlen(name);
+    struct skr_text url = {0};
+    skr_text_add_string(&url, "queue://");
+    skr_text_add_string(&url, is_plain ? consumer->retry_queue : "retry");
+    skr_url_add_parameter(&url, "table_name", consumer->options.failed_table);
+    skr_url_add_parameter(&url, "queue_name", consumer->retry_queue);
+    if (zone != NULL)
+        skr_url_add_parameter(&url, "time_zone", zone);
+    // What a consumer that died had in hand is somebody's soon: it has waited
+    // for its retry already.
+    skr_url_add_parameter(&url, "redeliver_timeout", "15");
+    return skr_text_take(&url);
+}
+
 enum skr_code
 skr_consumer_connect_retries(struct skr_consumer *consumer,
                              struct skr_error *error)
@@ -170,10 +199,13 @@ skr_consumer_connect_retries(struct skr_consumer *consumer,
         return SKR_OK;
     const struct skr_consumer_options *options = &consumer->options;
     bool is_elsewhere = options->failed_database != NULL;
-    return skr_broker_open(
+    char *url = write_retry_url(consumer);
+    if (url == NULL)
+        return skr_fail_memory(error);
+    enum skr_code code = skr_broker_open(
         options->retry_broker,
         &(struct skr_broker_options){
-            .url = consumer->retry_url,
+            .url = url,
             .database =
                 is_elsewhere ? options->failed_database : options->database,
             .database_url = is_elsewhere ? options->failed_database_url
@@ -184,6 +216,8 @@ skr_consumer_connect_retries(struct skr_consumer *consumer,
             .log = consumer->log,
         },
         &consumer->retries, error);
+    free(url);
+    return code;
 }
 
 enum skr_code

@@ -132,8 +132,7 @@ struct skr_consumer {
     struct skr_broker *retries;  // the queue of retries; NULL: none, or closed
     struct skr_broker *source;   // one of both: where the jobs came from
     const char *retry_queue;     // "<name>.retry"
-    const char *retry_url;
-    int64_t retry_again_ms;  // when to look there; by skr_clock_ms()
+    int64_t retry_again_ms;      // when to look there; by skr_clock_ms()
     struct skr_trouble retry_trouble;
     bool was_ready;  // both were there, with their tables
     struct skr_trouble trouble;

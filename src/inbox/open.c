@@ -4,7 +4,6 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/text.h"
-#include "base/url.h"
 #include "inbox/inside.h"
 
 #include <errno.h>
@@ -104,39 +103,17 @@ copy_options(struct skr_consumer *consumer,
     return SKR_OK;
 }
 
-// The name of the queue for people is that of the consumer, where a URL takes
-// it as it is.
 static enum skr_code
 name_retries(struct skr_consumer *consumer, struct skr_error *error)
 {
-    const char *name = consumer->options.name;
-    const char *table = consumer->options.failed_table;
-    struct skr_arena *arena = &consumer->texts;
     if (!skr_consumer_has_retries(consumer))
         return SKR_OK;
-    consumer->retry_queue = skr_arena_format(arena, "%s.retry", name);
+    consumer->retry_queue =
+        skr_arena_format(&consumer->texts, "%s.retry", consumer->options.name);
     if (consumer->retry_queue == NULL)
         return skr_fail_memory(error);
-    enum skr_code code =
-        skr_kept_check_names(table, consumer->retry_queue, error);
-    if (code != SKR_OK)
-        return code;
-    bool is_plain =
-        strspn(name, "abcdefghijklmnopqrstuvwxyz0123456789"
-                     "ABCDEFGHIJKLMNOPQRSTUVWXYZ_-") == strlen(name);
-    struct skr_text url = {0};
-    skr_text_add_string(&url, "queue://");
-    skr_text_add_string(&url, is_plain ? consumer->retry_queue : "retry");
-    skr_url_add_parameter(&url, "table_name", table);
-    skr_url_add_parameter(&url, "queue_name", consumer->retry_queue);
-    // What a consumer that died had in hand is somebody's soon: it has waited
-    // for its retry already.
-    skr_url_add_parameter(&url, "redeliver_timeout", "15");
-    char *text = skr_text_take(&url);
-    if (text != NULL)
-        consumer->retry_url = skr_arena_text(arena, text, strlen(text));
-    free(text);
-    return consumer->retry_url == NULL ? skr_fail_memory(error) : SKR_OK;
+    return skr_kept_check_names(consumer->options.failed_table,
+                                consumer->retry_queue, error);
 }
 
 static enum skr_code

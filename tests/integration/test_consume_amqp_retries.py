@@ -140,6 +140,20 @@ def test_a_message_that_fails_waits_in_a_row_and_is_kept_in_the_end(world):
     assert len(consumer.events("consumer.retry")) == 1
 
 
+def test_a_retry_is_due_by_the_clock_of_the_failed_table(world):
+    """Taken for UTC it would wait for hours."""
+    world.write_config(world.config_path.read_text().replace(
+        "    orders:\n", "    failed: {dsn: 'doctrine://default?queue_name="
+        "failed', time_zone: '+05:00'}\n    orders:\n", 1).replace(
+        "transports:", "failure_transport: failed\ntransports:", 1))
+    world.send([json.dumps({"n": "x" * 40})])
+    consumer = world.start_consumer("-v")
+    shops.until(lambda: world.rows("failed.skirnir") == 1,
+                lambda: consumer.log())
+    assert consumer.stop() == 0
+    assert len(consumer.events("consumer.retry")) == 3
+
+
 @pytest.mark.parametrize("failpoint", ["consumer.received", "consumer.handled",
                                        "consumer.committed", "consumer.acked"])
 def test_a_killed_consumer_handles_each_message_once(world, failpoint):

@@ -65,7 +65,7 @@ init_retries(struct skr_trial_queue *queue, const struct skr_config *config)
         .table_name = failed.table,
         .queue_name = queue->retries_name,
         .redeliver_timeout_s = RETRY_LEASE_S,
-        .time_zone = "UTC",
+        .time_zone = failed.time_zone != NULL ? failed.time_zone : "UTC",
         .missing_id = "fail",
     };
 }
