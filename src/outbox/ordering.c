@@ -144,7 +144,6 @@ arrange(struct skr_pump *pump, struct skr_slot *slot, bool resumes,
             code = note_behind(pump, &batch->items[i], error);
     for (size_t i = 0; i < batch->count && code == SKR_OK; i++) {
         bool stays = batch->items[i].state == SKR_BEHIND;
-        bool is_new = !stays;
         batch->items[kept] = batch->items[i];
         slot->links[kept] = (struct skr_link){.next = SKR_NO_TICKET};
         if (!stays && has_order(&batch->items[kept]))
@@ -156,8 +155,8 @@ arrange(struct skr_pump *pump, struct skr_slot *slot, bool resumes,
             continue;
         }
         batch->bytes -= batch->items[kept].size;
-        if (is_new)
-            skr_waiting_add(&pump->waiting, batch->items[kept].row);
+        // Its partition is known to have it: there is no need to find it again.
+        skr_waiting_add(&pump->waiting, batch->items[kept].row);
     }
     batch->count = kept;
     return code;

@@ -289,6 +289,47 @@ test_what_commits_late_is_not_passed(void **state)
     skr_db_close(early);
 }
 
+static struct skr_db *
+begin_beside(struct fixture *fixture)
+{
+    struct skr_db *db = skr_test_connect(&fixture->database);
+    assert_int_equal(skr_db_begin(db, SKR_BEGIN_WRITE, NULL), SKR_OK);
+    return db;
+}
+
+// More of them than are read at once, for as long as the low-water mark cannot
+// pass them: each look for late rows finds them first.
+static void
+test_many_late_rows_of_a_partition_that_waits_hold_back_no_other(void **state)
+{
+    struct fixture *fixture = *state;
+    bool are_late = has_several_writers(fixture);
+    insert_on(fixture->db, "k1", "k1:0", 3600);
+    struct skr_db *late = begin_beside(fixture);
+    for (int i = 0; i < 600; i++)
+        insert_on(late, "k1", "k1:1", 0);
+    if (!are_late)
+        assert_int_equal(skr_db_commit(late, NULL), SKR_OK);
+    struct skr_db *open = begin_beside(fixture);
+    if (are_late)
+        insert_on(open, "k2", "k2:0", 0);
+    else
+        assert_int_equal(skr_db_commit(open, NULL), SKR_OK);
+    insert_keyed(fixture, "k0", 0);
+    start(fixture);
+    assert_true(skr_test_eventually(others_are_through, fixture, WAIT_MS));
+    if (are_late)
+        assert_int_equal(skr_db_commit(late, NULL), SKR_OK);
+    for (int i = 1; i < 4; i++) {
+        insert_keyed(fixture, "k0", i);
+        assert_true(skr_test_eventually(others_are_through, fixture, WAIT_MS));
+    }
+    stop(fixture);
+    assert_int_equal(skr_test_number(fixture->db, ROWS), 601);
+    skr_db_close(open);
+    skr_db_close(late);
+}
+
 enum { RELAYS = 3 };
 
 // How relays share a queue: by locks on rows, or where there are none, so that
@@ -401,6 +442,8 @@ main(void)
         ORDERED(test_a_closed_route_keeps_the_order),
         ORDERED(test_order_holds_whatever_the_broker_does),
         ORDERED(test_what_commits_late_is_not_passed),
+        ORDERED(
+            test_many_late_rows_of_a_partition_that_waits_hold_back_no_other),
         ORDERED(test_relays_share_an_ordered_queue),
         ORDERED(test_relays_that_share_keep_the_order_whatever_the_broker_does),
         ORDERED(test_relays_that_share_block_a_partition),
