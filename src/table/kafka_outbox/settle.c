@@ -113,7 +113,8 @@ skr_kafka_outbox_settle(const struct skr_table *table, struct skr_db *db,
                         struct skr_batch *batch, struct skr_error *error)
 {
     const struct skr_kafka_outbox *outbox = skr_kafka_outbox_of(table);
-    if (skr_list_finishes(batch))
+    // A mark counts an attempt: what was half done is not to be done again.
+    if (!outbox->marks && skr_list_finishes(batch))
         return finish_rows(outbox, skr_db_tx(db), batch, error);
     enum skr_code code = skr_db_begin(db, SKR_BEGIN_WRITE, error);
     if (code != SKR_OK)
