@@ -68,20 +68,20 @@ run_mysql(void *user, const char *sql, skr_bench_row_fn *each_row,
           void *row_user)
 {
     MYSQL *mysql = ((struct connection *)user)->mysql;
-    if (mysql_query(mysql, sql) != 0) {
-        if (is_conflict(mysql_errno(mysql)))
-            return false;
-        skr_bench_die(sql, mysql_error(mysql));
+    MYSQL_RES *result = NULL;
+    bool works = mysql_query(mysql, sql) == 0;
+    bool has_rows = works && mysql_field_count(mysql) > 0;
+    // A conflict may come among the rows.
+    if (has_rows) {
+        result = mysql_store_result(mysql);
+        works = result != NULL;
     }
-    if (mysql_field_count(mysql) == 0)
-        return true;
-    MYSQL_RES *result = mysql_store_result(mysql);
-    if (result == NULL)
+    if (!works && !is_conflict(mysql_errno(mysql)))
         skr_bench_die(sql, mysql_error(mysql));
-    if (each_row != NULL)
+    if (works && has_rows && each_row != NULL)
         give_rows(result, each_row, row_user);
     mysql_free_result(result);
-    return true;
+    return works;
 }
 
 static void
