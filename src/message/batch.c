@@ -41,3 +41,10 @@ skr_compare_rows(const void *left, const void *right)
     int64_t a = *(const int64_t *)left, b = *(const int64_t *)right;
     return (a > b) - (a < b);
 }
+
+bool
+skr_is_among_rows(int64_t row, const int64_t *rows, size_t count)
+{
+    return count > 0 &&
+           bsearch(&row, rows, count, sizeof(row), skr_compare_rows) != NULL;
+}

@@ -77,7 +77,9 @@ skr_batch_init(struct skr_batch *batch, size_t capacity,
 void skr_batch_clear(struct skr_batch *batch);
 void skr_batch_fini(struct skr_batch *batch);
 
-// Of ids of rows, for qsort() and bsearch().
+// Of ids of rows, for qsort().
 int skr_compare_rows(const void *left, const void *right);
+// Whether an id is among these, which are sorted.
+bool skr_is_among_rows(int64_t row, const int64_t *rows, size_t count);
 
 #endif

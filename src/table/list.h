@@ -22,16 +22,16 @@ struct skr_list_sql {
 #define SKR_IN_LIST "id IN ({ids})"
 #define SKR_IN_RANGE "id >= ? AND id <= ?"
 
-// Fills a template of a layout, with its own words and these.
+// How a layout fills a template: with its own words and these.
 typedef const char *skr_list_fill_fn(void *layout, const char *sql_template,
                                      const char *ids, const char *id_rows);
-// False: memory is out. range_template may be NULL.
 struct skr_list_filling {
     const struct skr_dialect *dialect;
     struct skr_arena *arena;
     skr_list_fill_fn *fill;
     void *layout;
 };
+// False: memory is out. range_template may be NULL.
 SKR_MUST_CHECK bool
 skr_list_fill(const struct skr_list_filling *filling, const char *list_template,
               const char *range_template, struct skr_list_sql *list);

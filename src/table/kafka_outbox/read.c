@@ -72,20 +72,13 @@ skr_kafka_outbox_fill_read(struct skr_kafka_outbox *outbox)
 }
 
 static bool
-is_among(int64_t row, const int64_t *rows, size_t count)
-{
-    return count > 0 &&
-           bsearch(&row, rows, count, sizeof(row), skr_compare_rows) != NULL;
-}
-
-static bool
 is_passed_over(const struct reading *reading, const struct skr_value *columns)
 {
     const struct skr_read *read = reading->read;
     int64_t row = columns[KAFKA_OUTBOX_ID].integer;
-    return is_among(row, read->in_hand, read->in_hand_count) ||
+    return skr_is_among_rows(row, read->in_hand, read->in_hand_count) ||
            (reading->skips_waiting &&
-            is_among(row, read->waiting, read->waiting_count)) ||
+            skr_is_among_rows(row, read->waiting, read->waiting_count)) ||
            skr_kafka_outbox_is_held_back(&reading->held, columns);
 }
 

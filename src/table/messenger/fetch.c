@@ -9,25 +9,16 @@
 #include "table/messenger/ordered.h"
 #include "table/messenger/scan.h"
 
-#include <stdlib.h>
-
-static bool
-is_listed(const int64_t *rows, size_t count, int64_t row)
-{
-    return count > 0 &&
-           bsearch(&row, rows, count, sizeof(row), skr_compare_rows) != NULL;
-}
-
 bool
 skr_messenger_is_in_hand(const struct skr_read *read, int64_t row)
 {
-    return is_listed(read->in_hand, read->in_hand_count, row);
+    return skr_is_among_rows(row, read->in_hand, read->in_hand_count);
 }
 
 bool
 skr_messenger_is_waiting(const struct skr_read *read, int64_t row)
 {
-    return is_listed(read->waiting, read->waiting_count, row);
+    return skr_is_among_rows(row, read->waiting, read->waiting_count);
 }
 
 static bool

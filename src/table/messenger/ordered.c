@@ -9,7 +9,6 @@
 #include "base/error.h"
 #include "base/text.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 // Asked once a row, as it is what costs most of all.
@@ -161,24 +160,6 @@ struct reading {
     struct skr_batch *batch;
 };
 
-static bool
-is_listed(const int64_t *rows, size_t count, int64_t row)
-{
-    size_t from = 0;
-    while (count > 0) {
-        size_t half = count / 2;
-        if (rows[from + half] == row)
-            return true;
-        if (rows[from + half] < row) {
-            from += half + 1;
-            count -= half + 1;
-        } else {
-            count = half;
-        }
-    }
-    return false;
-}
-
 static struct skr_partition_read *
 find_partition(struct reading *reading, const struct skr_value *key)
 {
@@ -212,7 +193,7 @@ take_row(const struct skr_value *columns, size_t count, void *user,
     // It has ended before this row.
     if (partition->end != SKR_PARTITION_EMPTY)
         return SKR_OK;
-    if (is_listed(read->done, read->done_count, row))
+    if (skr_is_among_rows(row, read->done, read->done_count))
         return SKR_OK;
     size_t size =
         columns[SKR_COLUMN_BODY].size + columns[SKR_COLUMN_HEADERS].size;

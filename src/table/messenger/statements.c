@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Filling templates, and statements about many rows at once.
+// Filling templates, and what all statements share.
 
 #include "base/clock.h"
 #include "base/error.h"
