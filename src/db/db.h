@@ -147,6 +147,11 @@ typedef void skr_db_unlock_fn(struct skr_db *db);
 typedef enum skr_code
 skr_db_follow_fn(struct skr_db *db, const char *table, const char *queue,
                  struct skr_error *error);
+// Tells that this connection runs statements of ours alone, which reach rows by
+// indexes: they are planned so, whatever size the table has when they are
+// planned. A plan is kept for long, and tables grow.
+typedef enum skr_code
+skr_db_plan_by_index_fn(struct skr_db *db, struct skr_error *error);
 // Says who holds a lock, alone or together with others, without taking it: for
 // people, such as "session 42 from 10.0.0.7". "": nobody does.
 enum { SKR_HOLDER_SIZE = 96 };
@@ -184,7 +189,8 @@ struct skr_db_ops {
     skr_db_check_lock_fn *check_lock;
     skr_db_unlock_fn *unlock;
     skr_db_holder_fn *holder;
-    skr_db_follow_fn *follow;  // NULL: there is nothing to do
+    skr_db_follow_fn *follow;                // NULL: there is nothing to do
+    skr_db_plan_by_index_fn *plan_by_index;  // NULL: the same
     skr_db_wait_fn *wait;
     skr_db_advise_fn *advise;
 };

@@ -127,13 +127,28 @@ leave_to_others(const struct skr_settler *settler, struct skr_batch *batch)
 }
 
 static enum skr_code
+open_database(const struct skr_settler *settler, struct skr_db **db,
+              struct skr_error *error)
+{
+    enum skr_code code =
+        skr_db_open(settler->database, settler->database_url, db, error);
+    if (code != SKR_OK || (*db)->ops->plan_by_index == NULL)
+        return code;
+    code = (*db)->ops->plan_by_index(*db, error);
+    if (code != SKR_OK) {
+        skr_db_close(*db);
+        *db = NULL;
+    }
+    return code;
+}
+
+static enum skr_code
 settle_once(struct skr_settler *settler, struct skr_db **db,
             struct skr_slot *slot, struct skr_error *error)
 {
     struct skr_db **used = slot->db == NULL ? db : &slot->db;
     if (*used == NULL) {
-        enum skr_code code =
-            skr_db_open(settler->database, settler->database_url, used, error);
+        enum skr_code code = open_database(settler, used, error);
         if (code != SKR_OK)
             return code;
     }

@@ -144,6 +144,7 @@ skr_db_check_lock_fn skr_pgsql_check_lock;
 skr_db_unlock_fn skr_pgsql_unlock;
 skr_db_holder_fn skr_pgsql_holder;
 skr_db_follow_fn skr_pgsql_follow;
+skr_db_plan_by_index_fn skr_pgsql_plan_by_index;
 skr_db_wait_fn skr_pgsql_wait;
 
 // follow.c: asks anew, now and then, which triggers the table has.

@@ -28,8 +28,7 @@ enum {
 
 #define CHANNEL "skirnir"
 
-// This connection reads by the indexes that its statements leave to it,
-// whatever the statistics say.
+// By the indexes that statements leave to it, whatever the statistics say.
 static const char plan_sql[] =
     "SELECT set_config('enable_seqscan', 'off', false), "
     "set_config('enable_bitmapscan', 'off', false), "
@@ -106,6 +105,12 @@ ask_for_triggers(struct skr_pgsql *pgsql, struct skr_error *error)
 }
 
 enum skr_code
+skr_pgsql_plan_by_index(struct skr_db *db, struct skr_error *error)
+{
+    return skr_pgsql_exec((struct skr_pgsql *)db, plan_sql, error);
+}
+
+enum skr_code
 skr_pgsql_follow(struct skr_db *db, const char *table, const char *queue,
                  struct skr_error *error)
 {
@@ -132,7 +137,7 @@ skr_pgsql_follow(struct skr_db *db, const char *table, const char *queue,
     *followed = (struct skr_pgsql_followed){.linger_ms = LEAST_LINGER_MS};
     snprintf(followed->table, sizeof(followed->table), "%s", table);
     snprintf(followed->queue, sizeof(followed->queue), "%s", queue);
-    enum skr_code code = skr_pgsql_exec(pgsql, plan_sql, error);
+    enum skr_code code = skr_pgsql_plan_by_index(db, error);
     if (code == SKR_OK)
         code = ask_for_triggers(pgsql, error);
     return code;

@@ -160,5 +160,6 @@ const struct skr_db_ops skr_pgsql_db = {
     .unlock = skr_pgsql_unlock,
     .holder = skr_pgsql_holder,
     .follow = skr_pgsql_follow,
+    .plan_by_index = skr_pgsql_plan_by_index,
     .wait = skr_pgsql_wait,
 };
