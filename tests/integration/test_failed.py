@@ -219,6 +219,18 @@ def test_a_transport_that_cannot_take_it_is_named(place, transport, named):
     assert len(place.rows("orders")) == 1
 
 
+def test_a_broker_is_reached_through_the_outbox_that_relays_to_it(place):
+    """A row for its consumers would be read by nobody."""
+    place.write_config(place.config_path.read_text().replace(
+        "relay_to: orders", "relay_to: billing"))
+    number = place.fail("outbox")
+    result = place.run("failed", "retry", number, "--to=billing")
+    assert result.returncode == 1 and "--to=outbox" in result.stderr
+    assert shown(place) == [number]
+    place.check("failed", "retry", number, "--to=outbox")
+    assert len(place.rows("outbox", "messenger_outbox")) == 1
+
+
 def test_a_row_that_does_not_say_where_it_failed(place):
     place.write("{}", '{"type":"order.placed"}', "failed")
     number = place.newest()

@@ -38,6 +38,27 @@ target_consumers(const struct skr_failed_session *session, const char *name,
     return SKR_OK;
 }
 
+// A broker that an outbox relays to is reached through that: a row beside the
+// failed messages is for those who consume from it, which may be nobody.
+static enum skr_code
+check_is_consumed(const struct skr_config *config,
+                  const struct skr_failure_report *report, const char *name,
+                  struct skr_error *error)
+{
+    if (report->transport != NULL && strcmp(report->transport, name) == 0)
+        return SKR_OK;
+    for (size_t i = 0; i < config->transport_count; i++) {
+        const struct skr_config_transport *outbox = &config->transports[i];
+        if (outbox->relay_to != NULL && strcmp(outbox->relay_to, name) == 0)
+            return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
+                            "'%.80s' is a broker, and no consumer of it had "
+                            "this message; to publish it there name the outbox "
+                            "with --to=%.80s",
+                            name, outbox->name);
+    }
+    return SKR_OK;
+}
+
 enum skr_code
 skr_failed_find_target(const struct skr_failed_session *session,
                        const struct skr_failure_report *report, const char *to,
@@ -68,11 +89,11 @@ skr_failed_find_target(const struct skr_failed_session *session,
                         "another with --to",
                         name);
     name = transport->name;
-    switch (transport->kind) {
-    case SKR_TRANSPORT_OUTBOX:
-    case SKR_TRANSPORT_QUEUE: break;
-    case SKR_TRANSPORT_OTHER:
-        return target_consumers(session, name, arena, target, error);
+    if (transport->kind == SKR_TRANSPORT_OTHER) {
+        enum skr_code code = check_is_consumed(config, report, name, error);
+        return code != SKR_OK
+                   ? code
+                   : target_consumers(session, name, arena, target, error);
     }
     *target = (struct skr_failed_target){
         .transport = name,
