@@ -271,6 +271,24 @@ test_k10_all_outcomes_of_a_batch_are_recorded_together(void **state)
         3);
 }
 
+// As far as a TINYINT goes, which the other relay's table has.
+static void
+test_attempts_are_counted_no_further_than_there_is_room(void **state)
+{
+    struct fixture *fixture = *state;
+    struct skr_error error = {0};
+    decide_three(fixture);
+    skr_test_run(fixture->db, "UPDATE kafka_outbox SET push_attempts = 127");
+    if (fixture->table->ops->settle(fixture->table, fixture->db,
+                                    &fixture->batch, &error) != SKR_OK)
+        fail_msg("%s", error.text);
+    assert_int_equal(skr_test_number(fixture->db, OPEN), 1);
+    assert_int_equal(skr_test_number(fixture->db,
+                                     "SELECT COUNT(*) FROM kafka_outbox WHERE "
+                                     "push_attempts = 127"),
+                     3);
+}
+
 static void
 test_k11_k12_k13_what_cannot_be_recorded_changes_nothing(void **state)
 {
@@ -573,6 +591,9 @@ main(void)
                                         set_up, tear_down),
         cmocka_unit_test_setup_teardown(
             test_who_made_the_table_is_known_for_good, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(
+            test_attempts_are_counted_no_further_than_there_is_room,
+            set_up_marking, tear_down),
         cmocka_unit_test_setup_teardown(
             test_counts_tell_the_truth_and_cleaning_keeps_what_is_fresh, set_up,
             tear_down),

@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "base/text.h"
 #include "base/url.h"
+#include "table/kafka_outbox/kafka_outbox.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -233,6 +234,9 @@ read_kafka(struct reader *reader)
     settings->attempts =
         read_number(reader, "kafka-publish-attempts", "KAFKA_PUBLISH_ATTEMPTS",
                     MOST_ATTEMPTS, 3);
+    // A row that is not counted further would never run out of them.
+    if (settings->attempts > SKR_KAFKA_OUTBOX_MOST_ATTEMPTS)
+        settings->attempts = SKR_KAFKA_OUTBOX_MOST_ATTEMPTS;
     settings->poll_ms = read_number(reader, "poll-frequency-ms",
                                     "POLL_FREQUENCY_MS", INT32_MAX, 500);
     settings->batch =

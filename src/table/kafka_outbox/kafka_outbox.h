@@ -11,6 +11,9 @@
 
 #include "table/table.h"
 
+// push_attempts is counted no further: that relay's column may hold no more.
+enum { SKR_KAFKA_OUTBOX_MOST_ATTEMPTS = 127 };
+
 struct skr_kafka_outbox_options {
     const struct skr_dialect *dialect;
     const char *table;  // NULL: "kafka_outbox"

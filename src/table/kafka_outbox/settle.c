@@ -7,22 +7,28 @@
 
 #include <string.h>
 
+// The other relay's column may be a TINYINT; beyond it the statement would
+// fail, for ever.
+#define MOST "127"  // SKR_KAFKA_OUTBOX_MOST_ATTEMPTS
+#define COUNT_UP(tries)                               \
+    "push_attempts = CASE WHEN push_attempts < " MOST \
+    " THEN push_attempts + " tries " ELSE push_attempts END"
+
 // Parameters: ids.
 #define COMPLETE                                                            \
     "UPDATE {table}{by_primary_key} SET batch_id = " KAFKA_OUTBOX_OWN_BATCH \
     ", push_started_at = {now}, push_completed_at = {now}, error_reason = " \
-    "'', "                                                                  \
-    "push_attempts = push_attempts + 1 WHERE "
+    "'', " COUNT_UP("1") " WHERE "
 // A claim that ends when the row is due, for either relay.
 // Parameters: seconds that the claim has lasted, reason, tries, id.
 static const char retry_sql[] =
     "UPDATE {table} SET batch_id = " KAFKA_OUTBOX_OWN_BATCH ", "
-    "push_started_at = {now_minus}, error_reason = ?, "
-    "push_attempts = push_attempts + ? WHERE id = ?";
+    "push_started_at = {now_minus}, error_reason = ?, " COUNT_UP(
+        "?") " WHERE id = ?";
 // Parameters: reason, id.
 static const char fail_sql[] =
     "UPDATE {table} SET errored = 1, error_reason = ?, batch_id = NULL, "
-    "push_started_at = NULL, push_attempts = push_attempts + 1 WHERE id = ?";
+    "push_started_at = NULL, " COUNT_UP("1") " WHERE id = ?";
 
 bool
 skr_kafka_outbox_fill_settle(struct skr_kafka_outbox *outbox)
