@@ -2,6 +2,7 @@
 // Consuming from a real Kafka: what comes, how far the group has come, and what
 // comes again.
 #include "kafka_world.h"
+#include "support/oom.h"
 
 #include <sys/eventfd.h>
 
@@ -181,6 +182,29 @@ test_a_gap_keeps_the_group_behind_it(void **state)
     assert_int_equal(try_open(url, true, false, &broker, NULL), SKR_OK);
     receive(broker, incoming, 20);
     assert_int_equal(number_in(&incoming[0]), 5);
+    skr_broker_close(broker);
+}
+
+// It would be passed by whoever went on behind it.
+static void
+test_what_finds_no_memory_ends_the_connection(void **state)
+{
+    struct world *world = *state;
+    struct skr_incoming incoming[BATCH];
+    struct skr_error error = {0};
+    size_t count = 0;
+    put_numbers(world, 0, 20);
+    struct skr_broker *broker = open_receiver(world, "");
+    settle(broker, incoming, receive(broker, incoming, 1), SKR_SETTLE_ACK);
+    skr_oom_arm(1);
+    assert_int_equal(broker->ops->receive(broker, incoming, BATCH, &count,
+                                          DEADLINE_MS, &error),
+                     SKR_NO_MEMORY);
+    assert_true(skr_oom_disarm());
+    assert_int_equal(error.remedy, SKR_RECONNECT);
+    assert_int_equal(broker->ops->receive(broker, incoming, BATCH, &count,
+                                          DEADLINE_MS, &error),
+                     SKR_NO_MEMORY);
     skr_broker_close(broker);
 }
 
@@ -488,6 +512,7 @@ main(void)
         CASE(test_what_is_held_holds_its_partition_and_spends_no_retry),
         CASE(
             test_a_member_that_joins_gets_its_share_and_nothing_is_lost_or_doubled),
+        CASE(test_what_finds_no_memory_ends_the_connection),
         CASE(test_what_a_dead_consumer_had_in_hand_is_marked),
         CASE(
             test_a_foreign_record_has_its_topic_for_a_type_and_headers_as_text),

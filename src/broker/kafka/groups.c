@@ -139,7 +139,9 @@ take_on(struct kafka_broker *broker,
         if (lane == NULL)
             lane = skr_kafka_lane_add(&broker->consumer.lanes, partition->topic,
                                       partition->partition);
-        if (lane != NULL && result == RD_KAFKA_RESP_ERR_NO_ERROR)
+        if (lane == NULL)
+            broker->consumer.lacks_lane = true;
+        else if (result == RD_KAFKA_RESP_ERR_NO_ERROR)
             read_note(lane, partition);
     }
     rd_kafka_topic_partition_list_destroy(known);

@@ -35,6 +35,7 @@ struct kafka_consumer {
     bool is_member;          // the group has said which partitions are ours
 };
 
+    bool lacks_lane;         // memory was out when a partition became ours
 struct kafka_broker {
     struct skr_broker base;
     struct kafka_settings settings;

@@ -61,6 +61,17 @@ judge_error(struct kafka_broker *broker, const rd_kafka_message_t *message,
     return SKR_OK;
 }
 
+// What librdkafka has given it does not give again: a new client begins behind
+// the last that was settled.
+static enum skr_code
+fail_lost(const struct kafka_broker *broker, struct skr_error *error)
+{
+    return skr_fail(error, SKR_NO_MEMORY, SKR_RECONNECT,
+                    "Kafka at %.60s, group %.60s: out of memory; what could "
+                    "not be taken is fetched again",
+                    broker->settings.brokers, broker->settings.group);
+}
+
 // A rebalance may take place in here, and lanes come and go.
 static enum skr_code
 fetch(struct kafka_broker *broker, size_t room, struct skr_error *error)
@@ -83,7 +94,7 @@ fetch(struct kafka_broker *broker, size_t room, struct skr_error *error)
         if (lane == NULL)
             rd_kafka_message_destroy(message);
         else if (!skr_kafka_lane_append(lane, message))
-            code = skr_fail_memory(error);
+            code = fail_lost(broker, error);
     }
     return code;
 }
@@ -123,6 +134,8 @@ collect(struct kafka_broker *broker, struct skr_incoming *incoming,
     }
     *count = 0;
     enum skr_code code = fetch(broker, capacity - held, error);
+    if (code == SKR_OK && broker->consumer.lacks_lane)
+        code = fail_lost(broker, error);
     if (code == SKR_OK)
         code = fill(broker, incoming, capacity, count, &must_open, error);
     // Before the first of them can do harm.
