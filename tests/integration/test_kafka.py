@@ -410,6 +410,20 @@ def test_order_is_kept_through_retries_and_others_go_on(sqlite_world):
     world.expect_once(1000)
 
 
+def test_a_record_that_waits_for_its_retry_is_waited_for(sqlite_world):
+    world = sqlite_world
+    world.set_config(max_retries=1000)
+    world.ask("CREATE TRIGGER refuses BEFORE INSERT ON effects BEGIN "
+              "SELECT RAISE(ABORT, 'not now'); END")
+    world.insert(1)
+    world.relay()
+    consumer = world.start("consume", "kafka", "--stop-when-empty")
+    consumer.wait_for("consumer.retry")
+    world.ask("DROP TRIGGER refuses")
+    assert consumer.end() == 0
+    world.expect_once(1)
+
+
 def test_what_cannot_be_handled_is_kept_and_others_go_on(sqlite_world):
     world = sqlite_world
     world.insert(1, -1, '{"type":"order.unknown"}')

@@ -236,6 +236,15 @@ receive(struct kafka_broker *broker, struct skr_incoming *incoming,
     }
 }
 
+static bool
+holds_any(const struct kafka_broker *broker)
+{
+    const struct kafka_lane *lane = broker->consumer.lanes.first;
+    while (lane != NULL && !skr_kafka_lane_has_held(lane))
+        lane = lane->next;
+    return lane != NULL;
+}
+
 enum skr_code
 skr_kafka_receive(struct skr_broker *base, struct skr_incoming *incoming,
                   size_t capacity, size_t *count, uint32_t timeout_ms,
@@ -256,6 +265,7 @@ skr_kafka_receive(struct skr_broker *base, struct skr_incoming *incoming,
             skr_kafka_lane_prune(lane);
         enum skr_code code = receive(broker, incoming, capacity, count,
                                      timeout_ms, &broker->failure);
+        base->holds = holds_any(broker);
         if (code == SKR_OK)
             return code;
         if (error != NULL)
