@@ -68,7 +68,7 @@ struct hooks {
 
 enum job_state {
     JOB_READY,     // to be handled
-    JOB_HELD,      // to be handled outside, when others have been recorded
+    JOB_HELD,      // to be handled when others have been recorded
     JOB_ADMITTED,  // recorded in a transaction that is not committed yet
     JOB_SKIPPED,   // a duplicate in a transaction that is not committed yet
     JOB_OVER,      // dealt with: to be acknowledged
@@ -243,8 +243,9 @@ skr_job_tell_hooks(const struct skr_consumer *consumer, const struct job *job);
 // outside.c
 
 // Runs the handlers that want no transaction. A job that one of them accepted
-// stays ready, to be recorded; what did not find time in this round is held,
-// and has_more says so. An error is trouble that is nobody's fault.
+// stays ready, to be recorded; what did not find time in this round, or has one
+// before it in its lane that the transaction is to handle, is held, and
+// has_more says so. An error is trouble that is nobody's fault.
 SKR_MUST_CHECK enum skr_code
 skr_jobs_run_outside(struct skr_consumer *consumer, struct job *jobs,
                      size_t count, bool *has_more, struct skr_error *error);

@@ -90,12 +90,26 @@ run(struct skr_consumer *consumer, struct job *job, struct skr_error *error)
 }
 
 static bool
-wants_to_run(struct job *job)
+wants_to_run(const struct job *job)
 {
-    if (job->state == JOB_HELD)
-        job->state = JOB_READY;
     return job->state == JOB_READY && job->handler->is_outside &&
            !job->was_run && !job->is_spent;
+}
+
+// Whether one before it in its lane has to be handled first: the transaction
+// that does so comes later.
+static bool
+is_behind(const struct job *jobs, const struct job *job)
+{
+    bool runs = wants_to_run(job);
+    if (job->incoming->lane == 0 || job->was_run)
+        return false;
+    for (const struct job *other = jobs; other < job; other++)
+        if (other->incoming->lane == job->incoming->lane &&
+            (other->state == JOB_HELD || (runs && other->state == JOB_READY &&
+                                          !other->handler->is_outside)))
+            return true;
+    return false;
 }
 
 enum skr_code
@@ -104,11 +118,17 @@ skr_jobs_run_outside(struct skr_consumer *consumer, struct job *jobs,
 {
     enum skr_code code = SKR_OK;
     int64_t end_ms = skr_clock_ms() + ROUND_MS;
-    bool has_run = false;
+    bool has_run = false, has_behind = false;
     *has_more = false;
     for (size_t i = 0; i < count; i++) {
         bool known = false;
         skr_jobs_set_aside(consumer, &jobs[i], 1);
+        if (jobs[i].state == JOB_HELD)
+            jobs[i].state = JOB_READY;
+        if (jobs[i].state == JOB_READY && is_behind(jobs, &jobs[i])) {
+            jobs[i].state = JOB_HELD;
+            has_behind = true;
+        }
         if (!wants_to_run(&jobs[i]))
             continue;
         if (code == SKR_OK && !*has_more)
@@ -123,6 +143,7 @@ skr_jobs_run_outside(struct skr_consumer *consumer, struct job *jobs,
         if (code != SKR_OK || *has_more)
             jobs[i].state = JOB_HELD;
     }
+    *has_more = *has_more || has_behind;
     if (code != SKR_OK && error->remedy == SKR_RECONNECT)
         skr_consumer_drop_database(consumer);
     return code;

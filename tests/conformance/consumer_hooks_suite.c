@@ -244,6 +244,55 @@ test_a_handler_without_transaction_is_recorded_after_it_ran(void **state)
     assert_int_equal(waiting(world), 0);
 }
 
+static enum skr_code
+receive_in_a_lane(struct skr_broker *broker, struct skr_incoming *incoming,
+                  size_t capacity, size_t *count, uint32_t timeout_ms,
+                  struct skr_error *error)
+{
+    enum skr_code code = skr_queue_broker.receive(broker, incoming, capacity,
+                                                  count, timeout_ms, error);
+    for (size_t i = 0; code == SKR_OK && i < *count; i++)
+        incoming[i].lane = 1;
+    return code;
+}
+
+static enum skr_verdict
+take_in_turn(const struct skr_delivery *delivery, struct skr_tx tx, void *user,
+             struct skr_error *reason)
+{
+    struct world *world = user;
+    (void)tx;
+    (void)reason;
+    assert_int_equal(number_of(delivery), atomic_fetch_add(&world->calls, 1));
+    return SKR_ACCEPT;
+}
+
+static void
+test_handlers_of_both_kinds_keep_the_order_of_a_lane(void **state)
+{
+    enum { COUNT = 40 };
+    struct world *world = *state;
+    struct skr_broker_ops laned = skr_queue_broker;
+    struct skr_error error = {0};
+    laned.receive = receive_in_a_lane;
+    world->options.broker = &laned;
+    for (size_t i = 0; i < COUNT; i++) {
+        char headers[120], body[8];
+        snprintf(headers, sizeof(headers),
+                 "{\"type\":\"%s\",\"X-Message-Id\":"
+                 "\"01890a5d-ac96-774b-bcce-%012zu\"}",
+                 i % 5 < 2 ? "order.placed" : "order.billed", i);
+        snprintf(body, sizeof(body), "%zu", i);
+        publish_raw(world, headers, body, strlen(body));
+    }
+    struct skr_consumer *consumer = open_consumer(world, take_in_turn);
+    assert_int_equal(skr_consumer_handle_without_tx(
+                         consumer, "order.billed", take_in_turn, world, &error),
+                     SKR_OK);
+    assert_int_equal(finish(consumer).handled, COUNT);
+    assert_int_equal(waiting(world), 0);
+}
+
 static void
 test_a_failing_handler_without_transaction_runs_alone_again(void **state)
 {
@@ -368,6 +417,7 @@ main(void)
         CASE(test_a_handler_without_transaction_is_recorded_after_it_ran),
         CASE(test_a_failing_handler_without_transaction_runs_alone_again),
         CASE(test_both_kinds_of_handlers_share_a_batch),
+        CASE(test_handlers_of_both_kinds_keep_the_order_of_a_lane),
         CASE(test_a_handler_is_given_the_trace),
         CASE(test_a_database_finds_mistakes_in_sql_that_it_does_not_run),
     };
