@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Publishing to a real Kafka: what arrives, and what is said of the rest.
+#include "base/error.h"
+#include "base/url.h"
 #include "broker/kafka/partition.h"
 
 #include "kafka_world.h"
@@ -273,6 +275,21 @@ expect_refusal(const char *url, enum skr_code expected, const char *text)
 
 static void
 test_mistakes_in_the_dsn_are_named(void **state)
+// What is said of it without asking a server; "": nothing.
+static const char *
+check_url(const char *text)
+{
+    static struct skr_error error;
+    const struct skr_log log = {.write = ignore_log};
+    struct skr_url url;
+    skr_error_clear(&error);
+    assert_int_equal(skr_url_parse(text, &url, NULL), SKR_OK);
+    enum skr_code code = skr_kafka_broker.check_url(text, &url, &log, &error);
+    skr_url_fini(&url);
+    assert_int_equal(code, error.code);
+    return error.text;
+}
+
 {
     static const struct {
         const char *url, *text;
@@ -288,10 +305,20 @@ test_mistakes_in_the_dsn_are_named(void **state)
         {"kafka://h/?connect_timeout=soon", "connect_timeout"},
     };
     (void)state;
-    for (size_t i = 0; i < SKR_COUNT_OF(cases); i++)
+    for (size_t i = 0; i < SKR_COUNT_OF(cases); i++) {
         expect_refusal(cases[i].url, SKR_INVALID, cases[i].text);
 }
 
+        assert_non_null(strstr(check_url(cases[i].url), cases[i].text));
+    }
+    assert_non_null(
+        strstr(check_url("kafka://h?topics=a,b%20c"), "no name of a topic"));
+    static const char *const good[] = {
+        "kafka://h", "kafka://h:9092,i/orders?linger.ms=5",
+        "kafka://h/%5Eorders.*?group=shop", "kafka://h?topics[0]=a&topics[1]=b",
+        "kafka://h?topic_by=name&auto_setup=true"};
+    for (size_t i = 0; i < SKR_COUNT_OF(good); i++)
+        assert_string_equal(check_url(good[i]), "");
 static void
 test_a_broker_that_is_not_there_is_named_with_the_cure(void **state)
 {

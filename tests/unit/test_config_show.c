@@ -50,10 +50,16 @@ test_secrets_are_hidden_at_any_depth(void **state)
     for (size_t i = 0; i < SKR_COUNT_OF(options); i++) {
         char yaml[256];
         snprintf(yaml, sizeof(yaml),
-                 "transports: {kafka: {dsn: 'kafka://hidden@h', options: "
+                 "transports: {other: {dsn: 'other://hidden@h', options: "
                  "{routing_key: seen, %s}}}\n",
                  options[i]);
-        struct skr_config *config = parse_clean(yaml);
+        struct skr_text reports = {0};
+        struct skr_config *config = NULL;
+        struct skr_error error;
+        // Of a broker that takes any option there is a warning.
+        assert_int_equal(parse(yaml, &reports, &config, &error), SKR_OK);
+        assert_null(strstr(reports.bytes, "hidden"));
+        skr_text_fini(&reports);
         char *shown = show(config, SKR_CONFIG_YAML);
         if (strstr(shown, "hidden") != NULL || strstr(shown, "***") == NULL)
             fail_msg("%s", shown);

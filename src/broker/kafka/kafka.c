@@ -4,8 +4,42 @@
 #include "broker/kafka/kafka.h"
 
 #include "base/error.h"
+#include "base/text.h"
+#include "base/url.h"
 
 #include <skirnir/kafka.h>
+#include <string.h>
+
+static enum skr_code
+check_as(const struct skr_url *url, bool consumes, struct skr_error *error)
+{
+    struct kafka_settings settings;
+    enum skr_code code =
+        skr_kafka_settings_read(url, false, consumes, &settings, error);
+    skr_kafka_settings_fini(&settings);
+    return code;
+}
+
+// It is not known whether it is to publish to or to consume from: only a
+// consumer may name several topics, or a pattern.
+static enum skr_code
+kafka_check_url(const char *text, const struct skr_url *url,
+                const struct skr_log *log, struct skr_error *error)
+{
+    (void)text;
+    (void)log;
+    bool consumes = false;
+    for (size_t i = 0; i < url->parameter_count; i++)
+        consumes = consumes || strcmp(url->parameters[i].name, "topics") == 0 ||
+                   skr_text_starts_with(url->parameters[i].name, "topics[");
+    struct skr_error problem = {0};
+    enum skr_code code = check_as(url, consumes, &problem);
+    if (code == SKR_INVALID && !consumes && check_as(url, true, NULL) == SKR_OK)
+        return SKR_OK;
+    if (code != SKR_OK && error != NULL)
+        *error = problem;
+    return code;
+}
 
 static enum skr_code
 kafka_open(struct skr_broker *base, const struct skr_url *url,
@@ -45,6 +79,7 @@ kafka_close(struct skr_broker *base)
 const struct skr_broker_ops skr_kafka_broker = {
     .scheme = "kafka",
     .size = sizeof(struct kafka_broker),
+    .check_url = kafka_check_url,
     .open = kafka_open,
     .close = kafka_close,
     .submit = skr_kafka_submit,
