@@ -28,7 +28,7 @@ ROWS = {
     "a long topic": ("x" * 250, "{}", "{}", "is no name of a topic"),
     "a topic of dots": ("..", "{}", "{}", "is no name of a topic"),
     "a large payload": (TOPIC, '"' + "x" * 1500000 + '"', "{}",
-                        "larger than the topic takes"),
+                        "larger than this client sends"),
 }
 COLUMNS = ("batch_id", "push_started_at", "push_completed_at", "topic",
            "payload_json", "payload_headers", "push_attempts", "errored",

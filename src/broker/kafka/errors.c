@@ -3,6 +3,7 @@
 
 #include "base/error.h"
 #include "base/text.h"
+#include "broker/kafka/window.h"
 
 #include <stdlib.h>
 
@@ -64,8 +65,12 @@ skr_kafka_is_missing_topic(rd_kafka_resp_err_t code)
 }
 
 static const char *
-find_cure(rd_kafka_resp_err_t code)
+find_cure(rd_kafka_resp_err_t code, bool was_taken)
 {
+    // The client has a limit of its own, and says the same.
+    if (code == RD_KAFKA_RESP_ERR_MSG_SIZE_TOO_LARGE && !was_taken)
+        return "it is larger than this client sends; raise message.max.bytes "
+               "in the DSN, or make the message smaller";
     for (size_t i = 0; i < SKR_COUNT_OF(errors); i++)
         if (errors[i].code == code && errors[i].cure != NULL)
             return errors[i].cure;
@@ -88,12 +93,12 @@ code_of(enum skr_fate fate)
 }
 
 void
-skr_kafka_explain(rd_kafka_resp_err_t code, enum skr_fate fate,
-                  const char *topic, struct skr_error *reason)
+skr_kafka_explain(const struct kafka_entry *entry, struct skr_error *reason)
 {
-    skr_fail(reason, code_of(fate),
-             fate == SKR_REFUSED_ONCE ? SKR_TRY_AGAIN : SKR_GIVE_UP,
-             "topic %.100s: %s (%s)", topic, find_cure(code),
-             rd_kafka_err2name(code));
-    skr_error_set_native(reason, "%d", (int)code);
+    skr_fail(reason, code_of(entry->fate),
+             entry->fate == SKR_REFUSED_ONCE ? SKR_TRY_AGAIN : SKR_GIVE_UP,
+             "topic %.100s: %s (%s)", entry->topic,
+             find_cure(entry->result, entry->was_taken),
+             rd_kafka_err2name(entry->result));
+    skr_error_set_native(reason, "%d", (int)entry->result);
 }

@@ -18,7 +18,9 @@ enum kafka_blame {
 enum kafka_blame skr_kafka_blame(rd_kafka_resp_err_t code);
 bool skr_kafka_is_missing_topic(rd_kafka_resp_err_t code);
 
-void skr_kafka_explain(rd_kafka_resp_err_t code, enum skr_fate fate,
-                       const char *topic, struct skr_error *reason);
+// Why a finished one was not confirmed.
+struct kafka_entry;
+void
+skr_kafka_explain(const struct kafka_entry *entry, struct skr_error *reason);
 
 #endif

@@ -104,6 +104,7 @@ send_entry(struct kafka_broker *broker, struct kafka_entry *entry,
     struct kafka_window *window = &broker->producer.window;
     if (result == RD_KAFKA_RESP_ERR_NO_ERROR) {
         window->waiting = entry->next;
+        entry->was_taken = true;
         return SKR_OK;
     }
     rd_kafka_headers_destroy(headers);
@@ -242,8 +243,7 @@ give(struct kafka_broker *broker, struct skr_outcome *outcomes, size_t capacity)
         if (entry->fate == SKR_UNCERTAIN)
             outcome->reason = broker->failure;
         else if (entry->fate != SKR_CONFIRMED)
-            skr_kafka_explain(entry->result, entry->fate, entry->topic,
-                              &outcome->reason);
+            skr_kafka_explain(entry, &outcome->reason);
         free(entry);
     }
     return count;

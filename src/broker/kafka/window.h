@@ -18,6 +18,7 @@ struct kafka_entry {
     const char *key;            // NULL: a null key
     const char *partition_key;  // NULL: any partition
     bool is_suspect;            // of a batch that was refused
+    bool was_taken;             // by librdkafka, whatever became of it
     enum skr_fate fate;         // once it is finished
     rd_kafka_resp_err_t result;
 };
