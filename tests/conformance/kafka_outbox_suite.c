@@ -508,6 +508,30 @@ test_who_made_the_table_is_known_for_good(void **state)
     assert_true(is_there && !is_ours);
 }
 
+static enum skr_code
+run_and_look(const char *sql, void *user, struct skr_error *error)
+{
+    const struct fixture *fixture = user;
+    bool is_there = false, is_ours = false;
+    skr_test_run(fixture->db, sql);
+    enum skr_code code = skr_kafka_outbox_find_maker(
+        fixture->table, fixture->db, &is_there, &is_ours, error);
+    assert_false(is_there && !is_ours);
+    return code;
+}
+
+// Where each statement of it is seen by others at once.
+static void
+test_a_table_that_is_being_made_is_taken_for_nobody_elses(void **state)
+{
+    struct fixture *fixture = *state;
+    skr_test_run(fixture->db, "DROP TABLE kafka_outbox");
+    skr_test_run(fixture->db, "DROP TABLE kafka_outbox_schema_migrations");
+    assert_int_equal(fixture->table->ops->setup(fixture->table, fixture->db,
+                                                run_and_look, fixture, NULL),
+                     SKR_OK);
+}
+
 static void
 test_counts_tell_the_truth_and_cleaning_keeps_what_is_fresh(void **state)
 {
@@ -568,6 +592,9 @@ main(void)
             test_k10_all_outcomes_of_a_batch_are_recorded_together,
             set_up_marking, tear_down),
         cmocka_unit_test_setup_teardown(
+            test_attempts_are_counted_no_further_than_there_is_room,
+            set_up_marking, tear_down),
+        cmocka_unit_test_setup_teardown(
             test_k11_k12_k13_what_cannot_be_recorded_changes_nothing, set_up,
             tear_down),
         cmocka_unit_test_setup_teardown(
@@ -592,8 +619,8 @@ main(void)
         cmocka_unit_test_setup_teardown(
             test_who_made_the_table_is_known_for_good, set_up, tear_down),
         cmocka_unit_test_setup_teardown(
-            test_attempts_are_counted_no_further_than_there_is_room,
-            set_up_marking, tear_down),
+            test_a_table_that_is_being_made_is_taken_for_nobody_elses, set_up,
+            tear_down),
         cmocka_unit_test_setup_teardown(
             test_counts_tell_the_truth_and_cleaning_keeps_what_is_fresh, set_up,
             tear_down),

@@ -127,17 +127,19 @@ outbox_setup(const struct skr_table *table, struct skr_db *db,
     enum skr_code code = SKR_OK;
     if (db != NULL)
         code = finds(db, outbox->sql.find, &is_there, error);
-    if (code == SKR_OK)
-        code = skr_schema_write(&schema, outbox->dialect, outbox->name, db,
-                                each, user, error);
     const char *sql =
         skr_sql_fill(outbox->dialect, &arena, add_version_sql, words, 1);
     if (code == SKR_OK && sql == NULL)
         code = skr_fail_memory(error);
+    // First whose it is: where each CREATE commits by itself, whoever finds
+    // the table finds that, too.
     if (code == SKR_OK)
         code = skr_schema_write(
             is_there ? &migrations_schema : &own_migrations_schema,
             outbox->dialect, outbox->migrations, db, each, user, error);
+    if (code == SKR_OK)
+        code = skr_schema_write(&schema, outbox->dialect, outbox->name, db,
+                                each, user, error);
     if (code == SKR_OK)
         code = each(sql, user, error);
     skr_arena_fini(&arena);
