@@ -66,6 +66,20 @@ def test_a_bad_row_is_errored_at_once_and_good_ones_arrive(world, name):
     assert world.ask("SELECT push_attempts FROM kafka_outbox") == "1"
 
 
+def test_one_mistake_does_not_error_the_whole_table(world):
+    world.start_relay().stop()
+    world.insert(*(("a b", "{}", "{}", "", "") for _ in range(300)))
+    world.insert_numbers(GOOD)
+    relay = world.start_relay()
+    relay.wait_for("failure_limit.*relay.route_closed")
+    shops.until(lambda: world.open_rows() <= 200,
+                lambda: f"{world.open_rows()} open rows\n{relay.log()}")
+    # So many more in every minute.
+    assert 100 <= len(world.errored()) < 300
+    assert relay.stop() == 0
+    assert len(world.records()) == GOOD
+
+
 @pytest.mark.quick
 @pytest.mark.parametrize("kind", ["mariadb", "postgresql"])
 def test_a_large_row_in_a_batch_does_not_take_others_along(tmp_path, kind):

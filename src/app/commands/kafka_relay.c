@@ -21,6 +21,9 @@
 
 enum { EXIT_MISSING = 255, LEAST_IN_FLIGHT = 8000, LOOK_MS = 60000 };
 
+// As transports.*.failure_limit is by default.
+enum { FAILURE_LIMIT = 100 };
+
 struct worker {
     struct skr_relay *relay;
     struct skr_table *table;
@@ -158,6 +161,7 @@ make_relay(struct skr_kafka_relay_settings *settings, struct worker *worker,
         .in_flight = settings->batch * 4 > LEAST_IN_FLIGHT ? settings->batch * 4
                                                            : LEAST_IN_FLIGHT,
         .max_idle_ms = settings->poll_ms,
+        .failure_limit = FAILURE_LIMIT,
         .log = log,
     };
     return skr_relay_new(&options, &worker->relay, error);
