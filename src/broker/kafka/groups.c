@@ -17,13 +17,6 @@ enum { ANSWER_MS = 5000 };
 
 #define NOTE "skirnir "
 
-static struct kafka_broker *
-broker_of(void *client)
-{
-    return (struct kafka_broker *)((char *)client -
-                                   offsetof(struct kafka_broker, client));
-}
-
 static bool
 add_position(rd_kafka_topic_partition_list_t *list, struct kafka_lane *lane,
              size_t in_hand)
@@ -181,7 +174,7 @@ void
 skr_kafka_on_rebalance(rd_kafka_t *handle, rd_kafka_resp_err_t code,
                        rd_kafka_topic_partition_list_t *partitions, void *user)
 {
-    struct kafka_broker *broker = broker_of(user);
+    struct kafka_broker *broker = skr_kafka_broker_of(user);
     const char *protocol = rd_kafka_rebalance_protocol(handle);
     bool is_incremental =
         protocol != NULL && strcmp(protocol, "COOPERATIVE") == 0;

@@ -15,6 +15,8 @@
 #include "broker/kafka/lanes.h"
 #include "broker/kafka/window.h"
 
+#include <stddef.h>
+
 struct kafka_producer {
     struct kafka_window window;
     bool is_careful;   // one message at a time
@@ -33,9 +35,9 @@ struct kafka_consumer {
     struct skr_arena arena;  // what the caller was given
     size_t capacity;         // the most that receive() was asked for
     bool is_member;          // the group has said which partitions are ours
+    bool lacks_lane;         // memory was out when a partition became ours
 };
 
-    bool lacks_lane;         // memory was out when a partition became ours
 struct kafka_broker {
     struct skr_broker base;
     struct kafka_settings settings;
@@ -45,6 +47,14 @@ struct kafka_broker {
     struct kafka_producer producer;
     struct kafka_consumer consumer;
 };
+
+// As librdkafka gives it to callbacks.
+static inline struct kafka_broker *
+skr_kafka_broker_of(void *client)
+{
+    return (struct kafka_broker *)((char *)client -
+                                   offsetof(struct kafka_broker, client));
+}
 
 skr_broker_submit_fn skr_kafka_submit;
 skr_broker_outcomes_fn skr_kafka_outcomes;

@@ -11,13 +11,6 @@
 
 enum { END_LIMIT_MS = 5000, END_POLL_MS = 50 };
 
-static struct kafka_broker *
-broker_of(void *client)
-{
-    return (struct kafka_broker *)((char *)client -
-                                   offsetof(struct kafka_broker, client));
-}
-
 static void
 note_progress(struct kafka_broker *broker)
 {
@@ -54,7 +47,7 @@ skr_kafka_topic_fate(const struct kafka_broker *broker,
 static void
 on_report(rd_kafka_t *handle, const rd_kafka_message_t *report, void *user)
 {
-    struct kafka_broker *broker = broker_of(user);
+    struct kafka_broker *broker = skr_kafka_broker_of(user);
     struct kafka_producer *producer = &broker->producer;
     struct kafka_entry *entry = report->_private;
     (void)handle;
