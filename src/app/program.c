@@ -9,6 +9,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 static void
 print_overview(FILE *out)
@@ -103,6 +104,8 @@ run_command(const struct skr_command *command,
                                                            : SKR_LOG_INFO,
         .each_message = skr_arguments_count(arguments, "verbose") > 1,
         .is_json = is_json,
+        .event_name = "event",
+        .fd = STDERR_FILENO,
     };
     struct skr_app app = {
         .command = command,

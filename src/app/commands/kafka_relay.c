@@ -11,13 +11,10 @@
 #include "base/error.h"
 #include "base/text.h"
 #include "base/url.h"
-#include "message/json.h"
 #include "table/kafka_outbox/kafka_outbox.h"
 
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
 
 enum { EXIT_MISSING = 255, LEAST_IN_FLIGHT = 8000, LOOK_MS = 60000 };
 
@@ -30,45 +27,6 @@ struct worker {
     struct skr_sender_options sender;
     char *broker_url;
 };
-
-// Lines as the other relay wrote them: whoever collects them reads JSON.
-static void
-write_line(void *user, enum skr_log_level level, const char *event,
-           const struct skr_log_field *fields, size_t count)
-{
-    static const char *const names[] = {"error", "warning", "info", "debug"};
-    const struct skr_kafka_relay_settings *settings = user;
-    struct skr_json_writer writer = {.needs_comma = false};
-    char time[SKR_TIMESTAMP_SIZE + 1], number[24];
-    if (level > settings->level)
-        return;
-    skr_clock_timestamp(skr_clock_wall_us(), time);
-    time[10] = 'T';
-    strcat(time, "Z");
-    skr_json_begin_object(&writer);
-    for (size_t i = 0; i < count; i++) {
-        const char *text = fields[i].text;
-        if (text == NULL) {
-            snprintf(number, sizeof(number), "%lld",
-                     (long long)fields[i].number);
-            text = number;
-        }
-        skr_json_write_name(&writer, fields[i].name);
-        skr_json_write_text(&writer, text, strlen(text));
-    }
-    skr_json_write_name(&writer, "level");
-    skr_json_write_text(&writer, names[level], strlen(names[level]));
-    skr_json_write_name(&writer, "msg");
-    skr_json_write_text(&writer, event, strlen(event));
-    skr_json_write_name(&writer, "time");
-    skr_json_write_text(&writer, time, strlen(time));
-    skr_json_end_object(&writer);
-    skr_text_add_string(&writer.text, "\n");
-    if (!writer.text.broken &&
-        write(STDOUT_FILENO, writer.text.bytes, writer.text.size) < 0)
-        writer.text.size = 0;  // a log is not worth dying for
-    skr_text_fini(&writer.text);
-}
 
 static enum skr_code
 look_at_table(const struct skr_kafka_relay_settings *settings, size_t index,
@@ -119,12 +77,12 @@ write_broker_url(const struct skr_kafka_relay_settings *settings,
 
 // Said whatever the level: it decides what becomes of rows, and where keys go.
 static void
-say_start(struct skr_kafka_relay_settings *settings, size_t index, bool marks,
-          const char *partitioner, const char *compression)
+say_start(const struct skr_kafka_relay_settings *settings, size_t index,
+          bool marks, const char *partitioner, const char *compression)
 {
-    enum skr_log_level level = settings->level;
-    const struct skr_log log = {.write = write_line, .user = settings};
-    settings->level = SKR_LOG_DEBUG;
+    struct skr_output output = settings->output;
+    const struct skr_log log = {.write = skr_output_log, .user = &output};
+    output.level = SKR_LOG_DEBUG;
     skr_log(&log, SKR_LOG_INFO, "kafkarelay.started",
             SKR_LOG_TEXT("database", settings->names[index]),
             SKR_LOG_TEXT("table", settings->table),
@@ -132,14 +90,14 @@ say_start(struct skr_kafka_relay_settings *settings, size_t index, bool marks,
             SKR_LOG_TEXT("on_success", marks ? "mark" : "delete"),
             SKR_LOG_TEXT("partitioner", partitioner),
             SKR_LOG_TEXT("compression", compression));
-    settings->level = level;
 }
 
 static enum skr_code
 make_relay(struct skr_kafka_relay_settings *settings, struct worker *worker,
            size_t index, struct skr_error *error)
 {
-    const struct skr_log log = {.write = write_line, .user = settings};
+    const struct skr_log log = {.write = skr_output_log,
+                                .user = &settings->output};
     worker->sender = (struct skr_sender_options){
         .name = "kafka",
         .broker = skr_driver_find_broker("kafka"),
@@ -226,7 +184,7 @@ run_workers(const struct skr_app *app,
         code = skr_cleaner_start(
             &(struct skr_cleaner_options){
                 .interval_s = settings->cleanup_interval_s,
-                .log = {.write = write_line, .user = settings},
+                .log = {.write = skr_output_log, .user = &settings->output},
                 .clean = skr_kafka_relay_clean,
                 .user = settings,
             },

@@ -6,6 +6,7 @@
 #define SKR_APP_COMMANDS_KAFKA_RELAY_H
 
 #include "app/app.h"
+#include "app/console/output.h"
 #include "base/arena.h"
 #include "outbox/relay.h"
 
@@ -37,7 +38,7 @@ struct skr_kafka_relay_settings {
     uint32_t attempts;
     uint32_t poll_ms;
     uint32_t batch;
-    enum skr_log_level level;
+    struct skr_output output;
 };
 
 // From flags, else the environment. SKR_INVALID names what is wrong or missing;

@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
+#include <unistd.h>
 
 enum { MOST_ATTEMPTS = 1000000, MOST_BATCH = 100000 };
 
@@ -182,25 +183,34 @@ read_database(struct reader *reader)
         read_databases(reader, reader->settings->database->scheme);
 }
 
+// Lines as the other relay wrote them: whoever collects them reads JSON. What
+// it called an error, such as a broker that is away, is a warning of ours.
 static void
-read_level(struct reader *reader)
+read_output(struct reader *reader)
 {
     static const struct {
         const char *name;
         enum skr_log_level level;
     } levels[] = {
         {"panic", SKR_LOG_ERROR},     {"fatal", SKR_LOG_ERROR},
-        {"error", SKR_LOG_ERROR},     {"warn", SKR_LOG_WARNING},
+        {"error", SKR_LOG_WARNING},   {"warn", SKR_LOG_WARNING},
         {"warning", SKR_LOG_WARNING}, {"info", SKR_LOG_INFO},
         {"debug", SKR_LOG_DEBUG},     {"trace", SKR_LOG_DEBUG},
     };
     const char *value = getenv("LOG_LEVEL");
-    reader->settings->level = SKR_LOG_ERROR;
+    struct skr_output *output = &reader->settings->output;
+    *output = (struct skr_output){
+        .level = SKR_LOG_WARNING,
+        .each_message = true,
+        .is_json = true,
+        .event_name = "msg",
+        .fd = STDOUT_FILENO,
+    };
     for (size_t i = 0; value != NULL && i < SKR_COUNT_OF(levels); i++)
         if (strcasecmp(value, levels[i].name) == 0)
-            reader->settings->level = levels[i].level;
+            output->level = levels[i].level;
     if (skr_arguments_has(reader->arguments, "verbose"))
-        reader->settings->level = SKR_LOG_DEBUG;
+        output->level = SKR_LOG_DEBUG;
 }
 
 static void
@@ -253,7 +263,7 @@ skr_kafka_relay_read(const struct skr_arguments *arguments,
     struct reader reader = {
         .arguments = arguments, .settings = settings, .error = error};
     *settings = (struct skr_kafka_relay_settings){.tls = false};
-    read_level(&reader);
+    read_output(&reader);
     read_kafka(&reader);
     read_success(&reader);
     settings->cleans = is_set(&reader, "cleanup", "RUN_CLEANUP");

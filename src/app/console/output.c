@@ -131,7 +131,8 @@ write_member(struct skr_json_writer *json, const char *name, const char *text)
 
 // The fields of the event stand beside its own: none has one of these names.
 static void
-write_json(struct skr_text *line, enum skr_log_level level, const char *event,
+write_json(const struct skr_output *output, struct skr_text *line,
+           enum skr_log_level level, const char *event,
            const struct skr_log_field *fields, size_t count)
 {
     struct skr_json_writer json = {.text = *line};
@@ -140,7 +141,7 @@ write_json(struct skr_text *line, enum skr_log_level level, const char *event,
     skr_json_begin_object(&json);
     write_member(&json, "time", time);
     write_member(&json, "level", level_name(level));
-    write_member(&json, "event", event);
+    write_member(&json, output->event_name, event);
     for (size_t i = 0; i < count; i++) {
         if (fields[i].text != NULL) {
             write_member(&json, fields[i].name, fields[i].text);
@@ -165,12 +166,12 @@ skr_output_log(void *user, enum skr_log_level level, const char *event,
         return;
     struct skr_text line = {0};
     if (output->is_json)
-        write_json(&line, level, event, fields, count);
+        write_json(output, &line, level, event, fields, count);
     else
         write_text(&line, level, event, fields, count);
     skr_text_add_string(&line, "\n");
     // A log that cannot be written is not worth dying for.
-    if (!line.broken && write(STDERR_FILENO, line.bytes, line.size) < 0)
+    if (!line.broken && write(output->fd, line.bytes, line.size) < 0)
         line.size = 0;
     skr_text_fini(&line);
 }

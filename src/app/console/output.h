@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// What the program says: one line an event, on standard error.
+// What the program says: one line an event.
 
 #ifndef SKR_APP_CONSOLE_OUTPUT_H
 #define SKR_APP_CONSOLE_OUTPUT_H
@@ -12,7 +12,9 @@ struct skr_output {
     // Whether details (SKR_LOG_DEBUG) of single messages are said too: those
     // of an event with a field "message".
     bool each_message;
-    bool is_json;  // a line is a JSON object
+    bool is_json;            // a line is a JSON object
+    const char *event_name;  // what the event is called there: "event"
+    int fd;
 };
 
 // Called first: a standard stream that the caller closed is opened so that
