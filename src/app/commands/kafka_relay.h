@@ -70,6 +70,9 @@ void skr_kafka_relay_clean(struct skr_cleaner *cleaner, const void *user);
 SKR_MUST_CHECK enum skr_code
 skr_kafka_relay_run_jobs(const struct skr_kafka_relay_settings *settings,
                          struct skr_error *error);
+// Whatever it answers is fine: it was told. SKR_UNAVAILABLE: it was not.
+SKR_MUST_CHECK enum skr_code
+skr_kafka_relay_tell_sidecar(const char *text, struct skr_error *error);
 // `errored show|retry|remove [ID]` and `migrate`.
 SKR_MUST_CHECK enum skr_code
 skr_kafka_relay_tend(const struct skr_kafka_relay_settings *settings,
