@@ -173,6 +173,10 @@ def test_k6_cleanup_tells_the_sidecar(sqlite_world):
         world.environment["SIDECAR_PROXY_URL"] = url
         world.check("kafka-relay", "--cleanup")
     assert told == [("/quitquitquit", "text/plain")]
+    with sidecar() as (url, told):
+        world.environment["SIDECAR_PROXY_URL"] = f"{url}/a%20b?c=d"
+        world.check("kafka-relay", "--cleanup")
+    assert told == [("/a%20b/quitquitquit", "text/plain")]
     result = world.run("kafka-relay", "--cleanup")
     assert result.returncode == 1
     assert "SIDECAR_PROXY_URL" in result.stderr

@@ -62,6 +62,10 @@ skr_kafka_relay_open(const struct skr_kafka_relay_settings *settings,
                      size_t index, bool creates, struct skr_db **db,
                      struct skr_error *error);
 
+// A connection to the first address of the host that takes one, each asked for
+// so long; -1: none does.
+int skr_kafka_relay_dial(const char *host, const char *port, int patience_ms);
+
 // Removes from every database what was completed long ago, as clean() in struct
 // skr_cleaner_options; user: the settings.
 struct skr_cleaner;
@@ -70,7 +74,8 @@ void skr_kafka_relay_clean(struct skr_cleaner *cleaner, const void *user);
 SKR_MUST_CHECK enum skr_code
 skr_kafka_relay_run_jobs(const struct skr_kafka_relay_settings *settings,
                          struct skr_error *error);
-// Whatever it answers is fine: it was told. SKR_UNAVAILABLE: it was not.
+// POST URL/quitquitquit. Whatever it answers is fine: it was told.
+// SKR_UNAVAILABLE: it was not.
 SKR_MUST_CHECK enum skr_code
 skr_kafka_relay_tell_sidecar(const char *text, struct skr_error *error);
 // `errored show|retry|remove [ID]` and `migrate`.

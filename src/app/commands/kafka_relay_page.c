@@ -6,12 +6,8 @@
 #include "base/error.h"
 #include "table/kafka_outbox/kafka_outbox.h"
 
-#include <errno.h>
-#include <netdb.h>
-#include <poll.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
 enum { DIAL_MS = 1000 };
@@ -73,24 +69,10 @@ count_rows(struct skr_kafka_relay_page *page, size_t index,
 static bool
 can_dial(const char *host, const char *port)
 {
-    struct addrinfo hints = {.ai_socktype = SOCK_STREAM}, *found = NULL;
-    if (getaddrinfo(host, port, &hints, &found) != 0)
-        return false;
-    int fd =
-        socket(found->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    bool ok = fd >= 0 && connect(fd, found->ai_addr, found->ai_addrlen) == 0;
-    if (fd >= 0 && !ok && errno == EINPROGRESS) {
-        struct pollfd ready = {.fd = fd, .events = POLLOUT};
-        int problem = 1;
-        socklen_t size = sizeof(problem);
-        ok = poll(&ready, 1, DIAL_MS) == 1 &&
-             getsockopt(fd, SOL_SOCKET, SO_ERROR, &problem, &size) == 0 &&
-             problem == 0;
-    }
+    int fd = skr_kafka_relay_dial(host, port, DIAL_MS);
     if (fd >= 0)
         close(fd);
-    freeaddrinfo(found);
-    return ok;
+    return fd >= 0;
 }
 
 // A cluster is there as long as one of its brokers is.

@@ -6,58 +6,65 @@
 #include "base/text.h"
 #include "base/url.h"
 
-#include <netdb.h>
 #include <stdio.h>
+#include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 enum { SIDECAR_PORT = 80, ANSWER_S = 5 };
 
-static enum skr_code
-send_request(int fd, const char *host, const char *path)
+// As it is written, not decoded: that is how a request has it.
+static const char *
+path_of(const char *text, int *size)
 {
+    const char *end = strstr(text, "://");
+    const char *host = end == NULL ? text : end + 3;
+    const char *path = host + strcspn(host, "/?#");
+    *size = (int)strcspn(path, "?#");
+    return path;
+}
+
+static bool
+send_request(int fd, const char *text, const char *host, const char *port)
+{
+    const struct timeval patience = {.tv_sec = ANSWER_S};
     struct skr_text request = {0};
     char answer[16];
+    int size;
+    const char *path = path_of(text, &size);
+    setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience));
+    setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof(patience));
     skr_text_add_format(&request,
-                        "POST %s/quitquitquit HTTP/1.1\r\nHost: %s\r\n"
+                        "POST %.*s/quitquitquit HTTP/1.1\r\nHost: %s:%s\r\n"
                         "Content-Type: text/plain\r\nContent-Length: 0\r\n"
                         "Connection: close\r\n\r\n",
-                        path, host);
+                        size, path, host, port);
     bool ok = !request.broken &&
               write(fd, request.bytes, request.size) == (ssize_t)request.size &&
               read(fd, answer, sizeof(answer)) > 0;
     skr_text_fini(&request);
-    return ok ? SKR_OK : SKR_UNAVAILABLE;
+    return ok;
 }
 
 enum skr_code
 skr_kafka_relay_tell_sidecar(const char *text, struct skr_error *error)
 {
     struct skr_url url;
-    struct addrinfo hints = {.ai_socktype = SOCK_STREAM}, *found = NULL;
-    const struct timeval patience = {.tv_sec = ANSWER_S};
     char port[8];
     enum skr_code code = skr_url_parse(text, &url, error);
     if (code != SKR_OK)
         return code;
     snprintf(port, sizeof(port), "%u",
              url.port == 0 ? SIDECAR_PORT : (unsigned)url.port);
-    int fd = -1;
-    code = SKR_UNAVAILABLE;
-    if (url.host != NULL && getaddrinfo(url.host, port, &hints, &found) == 0)
-        fd = socket(found->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    if (fd >= 0) {
-        setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience));
-        setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof(patience));
-        if (connect(fd, found->ai_addr, found->ai_addrlen) == 0)
-            code = send_request(fd, url.host, "");
+    int fd = url.host == NULL
+                 ? -1
+                 : skr_kafka_relay_dial(url.host, port, ANSWER_S * 1000);
+    bool is_told = fd >= 0 && send_request(fd, text, url.host, port);
+    if (fd >= 0)
         close(fd);
-    }
-    if (found != NULL)
-        freeaddrinfo(found);
     skr_url_fini(&url);
-    if (code == SKR_OK)
-        return code;
+    if (is_told)
+        return SKR_OK;
     return skr_fail(error, SKR_UNAVAILABLE, SKR_TRY_AGAIN,
                     "the sidecar proxy cannot be told to quit; check "
                     "SIDECAR_PROXY_URL");
