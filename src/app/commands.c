@@ -96,6 +96,7 @@ static const struct skr_option kafka_relay_options[] = {
      .kind = SKR_OPTION_TEXT},
     {"partitioner", '\0', "NAME", "murmur2 or fnv1a; by the table",
      .kind = SKR_OPTION_TEXT},
+    {"force", 'f', NULL, "remove without asking", .kind = SKR_OPTION_FLAG},
     {"take-over", '\0', NULL, "what another relay has claimed is taken at once",
      .kind = SKR_OPTION_FLAG},
     {"listen", '\0', "PLACE", "HOST:PORT of /healthz and /metrics; :80",
@@ -315,7 +316,8 @@ const struct skr_command skr_commands[] = {
                 "  DB_DRIVER=mysql DB_HOST=db DB_PORT=3306 DB_USER=shop "
                 "DB_PASS=... DB_NAME=shop \\\n"
                 "    KAFKA_HOST=kafka:9092 skirnir kafka-relay\n"
-                "  skirnir kafka-relay errored show\n",
+                "  skirnir kafka-relay errored show\n"
+                "  skirnir kafka-relay errored remove 17 --force\n",
         .options = kafka_relay_options,
         .run = skr_command_kafka_relay,
     },

@@ -3,6 +3,9 @@ environment, its marks."""
 import contextlib
 import http.server
 import json
+import os
+import pty
+import subprocess
 import threading
 
 import pytest
@@ -83,8 +86,12 @@ def test_k2_rows_that_no_topic_takes_are_errored_and_others_pass(others_world):
     world.ask(f"UPDATE kafka_outbox SET topic = '{world.topic}' "
               f"WHERE id = {row}")
     world.check("kafka-relay", "errored", "retry", row)
-    world.check("kafka-relay", "errored", "remove",
-                shown[1].split("\t")[0])
+    other = shown[1].split("\t")[0]
+    assert world.check("kafka-relay", "errored", "show", other) == \
+        shown[1] + "\n"
+    world.check("kafka-relay", "errored", "remove", other, "--force")
+    result = world.run("kafka-relay", "errored", "show", other)
+    assert result.returncode == 1 and f"errored row {other}" in result.stderr
     world.drain()
     assert len(world.records()) == 1002
     assert len(world.check("kafka-relay", "errored",
@@ -297,13 +304,35 @@ def test_several_databases_are_served_by_one_process(tmp_path):
         assert "\nkafka_outbox_queue_size 2\n" in first.get("/metrics")[1]
         assert relay.stop() == 0
         assert sorted(first.numbers()) == list(range(1000))
-        assert len(first.check("kafka-relay", "errored",
-                               "show").splitlines()) == 2
+        shown = first.check("kafka-relay", "errored", "show").splitlines()
+        assert [line.split("\t")[0] for line in shown] == both.split(",")
         result = first.run("kafka-relay", "errored", "retry", "1")
         assert result.returncode == 1 and "--db-name" in result.stderr
     finally:
         first.leave()
         second.leave()
+
+
+def test_removing_asks_and_needs_force_without_a_terminal(sqlite_world):
+    world = sqlite_world
+    world.check("kafka-relay", "migrate")
+    world.insert(("a\x1b[2J", "{}", "{}", "", ""), ("b", "{}", "{}", "", ""))
+    world.ask("UPDATE kafka_outbox SET errored = 1, error_reason = 'no'")
+    assert "\x1b" not in world.check("kafka-relay", "errored", "show")
+    command = ["kafka-relay", "errored", "remove"]
+    result = world.run(*command)
+    assert result.returncode == 1 and "--force" in result.stderr
+    for answer, left in (("n\n", 2), ("\n", 2), ("y\n", 0)):
+        master, slave = pty.openpty()
+        os.write(master, answer.encode())
+        done = subprocess.run(world.command(*command), stdin=slave,
+                              cwd=world.folder, env=world.environment,
+                              capture_output=True, check=True, text=True,
+                              timeout=shops.PATIENCE_S)
+        os.close(master)
+        os.close(slave)
+        assert "Remove 2 rows for good? [y/N]" in done.stderr
+        assert len(world.errored()) == left, answer
 
 
 def test_k19_k20_health_and_metrics_tell_the_truth(sqlite_world):
