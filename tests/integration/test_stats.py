@@ -235,15 +235,25 @@ def test_lines_fit_the_terminal(ready_shop, columns, command):
     assert max(map(len, lines)) <= max(columns, 24), lines
 
 
-def test_watching_redraws_until_it_is_told_to_stop(ready_shop):
-    process, master = on_terminal(ready_shop, 80, "stats", "--watch",
-                                  "--interval=1")
-    text = ""
+@pytest.mark.parametrize("columns, rows, has_more", [
+    (80, 24, False), (20, 7, True), (80, 1, True)])
+def test_watching_redraws_what_fits_until_it_is_told_to_stop(
+        ready_shop, columns, rows, has_more):
+    process, master = on_terminal(ready_shop, columns, "stats", "--watch",
+                                  "--interval=1", rows=rows)
+    told = b""
     deadline = time.monotonic() + shops.PATIENCE_S
-    while text.count("TRANSPORT") < 2:
-        assert time.monotonic() < deadline, text
-        text += os.read(master, 65536).decode()
-    assert text.count("\x1b[H") >= 2
+    while told.count(b"\x1b[J") < 2:
+        assert time.monotonic() < deadline, told
+        told += os.read(master, 65536)
+    text = told[:told.rindex(b"\x1b[J")].decode() + "\x1b[J"
+    for picture in text.split("\x1b[J")[:2]:
+        lines = picture.removeprefix("\x1b[H").split("\r\n")
+        assert len(lines) == rows or not has_more
+        assert ("… " in lines[-1]) == has_more, picture
+        assert max(len(line.removesuffix("\x1b[K")) for line in lines) \
+            <= columns
+    assert text.startswith("\x1b[H") and text.count("\x1b[H") >= 2
     process.terminate()
     assert process.wait(shops.PATIENCE_S) == 0
     os.close(master)

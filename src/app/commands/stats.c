@@ -96,7 +96,8 @@ add_row(struct skr_grid *grid, const struct skr_transport_stats *stats)
 }
 
 static enum skr_code
-print_table(const struct skr_stats *stats, struct skr_error *error)
+print_table(const struct skr_stats *stats, size_t width, FILE *out,
+            struct skr_error *error)
 {
     static const struct skr_grid_column columns[] = {
         {"TRANSPORT", false},           {"DEPTH", .is_number = true},
@@ -110,13 +111,14 @@ print_table(const struct skr_stats *stats, struct skr_error *error)
     for (size_t i = 0; i < stats->count; i++)
         add_row(&grid, &stats->items[i]);
     enum skr_code code = SKR_OK;
-    if (!skr_grid_print(&grid, skr_terminal_width(stdout), stdout))
+    if (!skr_grid_print(&grid, width, out))
         code = skr_fail_memory(error);
     skr_grid_fini(&grid);
     for (size_t i = 0; i < stats->count && code == SKR_OK; i++)
         if (stats->items[i].partitions != NULL)
             code = skr_partition_stats_print(stats->items[i].transport->name,
-                                             stats->items[i].partitions, error);
+                                             stats->items[i].partitions, width,
+                                             out, error);
     return code;
 }
 
@@ -245,14 +247,38 @@ look(const struct skr_app *app, const struct skr_config *config,
 }
 
 static enum skr_code
+draw_table(const struct skr_stats *stats, struct skr_error *error)
+{
+    size_t width = skr_terminal_width(stdout), size = 0;
+    char *text = NULL;
+    FILE *out = open_memstream(&text, &size);
+    if (out == NULL)
+        return skr_fail_memory(error);
+    enum skr_code code = print_table(stats, width, out, error);
+    if (fclose(out) != 0 && code == SKR_OK)
+        code = skr_fail_memory(error);
+    if (code == SKR_OK)
+        skr_terminal_draw(text, width, skr_terminal_height(stdout), stdout);
+    free(text);
+    return code;
+}
+
+static bool
+is_drawn(const struct skr_arguments *arguments)
+{
+    return skr_arguments_has(arguments, "watch") &&
+           !skr_arguments_has(arguments, "json") && isatty(STDOUT_FILENO);
+}
+
+static enum skr_code
 show(const struct skr_arguments *arguments, const struct skr_stats *stats,
      struct skr_error *error)
 {
-    // On a terminal the old picture goes only when the new one is there.
-    if (skr_arguments_has(arguments, "watch") && isatty(STDOUT_FILENO))
-        printf("\033[H\033[2J");
-    return skr_arguments_has(arguments, "json") ? print_json(stats, error)
-                                                : print_table(stats, error);
+    if (skr_arguments_has(arguments, "json"))
+        return print_json(stats, error);
+    if (is_drawn(arguments))
+        return draw_table(stats, error);
+    return print_table(stats, skr_terminal_width(stdout), stdout, error);
 }
 
 static void
@@ -280,6 +306,8 @@ watch(const struct skr_app *app, const struct skr_config *config,
             return code;
         wait_for_next(pause_ms);
     }
+    if (is_drawn(app->arguments))
+        printf("\n");
     return SKR_OK;
 }
 

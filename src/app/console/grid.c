@@ -206,7 +206,8 @@ window_of(FILE *out)
     struct winsize window = {.ws_col = 0};
     if (!isatty(fileno(out)))
         return window;
-    if (ioctl(fileno(out), TIOCGWINSZ, &window) != 0 || window.ws_col == 0)
+    if (ioctl(fileno(out), TIOCGWINSZ, &window) != 0 || window.ws_col == 0 ||
+        window.ws_row == 0)
         window = (struct winsize){.ws_col = 80, .ws_row = 24};
     return window;
 }
@@ -221,4 +222,34 @@ size_t
 skr_terminal_height(FILE *out)
 {
     return window_of(out).ws_row;
+}
+
+static size_t
+count_lines(const char *text)
+{
+    size_t count = 0;
+    for (; *text != '\0'; text++)
+        count += *text == '\n';
+    return count;
+}
+
+// No line is ended but by the next one: the last may be the lowest that there
+// is, and an end would move all of them up.
+void
+skr_terminal_draw(const char *text, size_t width, size_t height, FILE *out)
+{
+    size_t count = count_lines(text);
+    size_t shown = count <= height ? count : height - 1;
+    fputs("\033[H", out);
+    for (size_t i = 0; i < shown; i++) {
+        size_t size = strcspn(text, "\n"), fitting = bytes_of(text, width);
+        fputs(i == 0 ? "" : "\n", out);
+        skr_print_plain(text, fitting < size ? fitting : size, false, out);
+        fputs("\033[K", out);
+        text += size + 1;
+    }
+    if (shown < count)
+        fprintf(out, "%s… %zu more\033[K", shown == 0 ? "" : "\n",
+                count - shown);
+    fputs("\033[J", out);
 }

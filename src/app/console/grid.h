@@ -38,6 +38,11 @@ void skr_grid_fini(struct skr_grid *grid);
 size_t skr_terminal_width(FILE *out);
 size_t skr_terminal_height(FILE *out);
 
+// Draws lines of text in the place of what a terminal of that size shows. What
+// does not fit is left out, and how many lines of it is said in the last one.
+void
+skr_terminal_draw(const char *text, size_t width, size_t height, FILE *out);
+
 // Prints text from outside so that it cannot steer a terminal; line breaks are
 // kept where it may have several lines.
 void

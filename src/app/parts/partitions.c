@@ -132,10 +132,11 @@ static const struct skr_grid_column blocked_columns[] = {
 };
 
 static enum skr_code
-print_grid(struct skr_grid *grid, struct skr_error *error)
+print_grid(struct skr_grid *grid, size_t width, FILE *out,
+           struct skr_error *error)
 {
     enum skr_code code = SKR_OK;
-    if (!skr_grid_print(grid, skr_terminal_width(stdout), stdout))
+    if (!skr_grid_print(grid, width, out))
         code = skr_fail_memory(error);
     skr_grid_fini(grid);
     return code;
@@ -143,26 +144,28 @@ print_grid(struct skr_grid *grid, struct skr_error *error)
 
 enum skr_code
 skr_partition_stats_print(const char *transport,
-                          const struct skr_partition_stats *stats,
-                          struct skr_error *error)
+                          const struct skr_partition_stats *stats, size_t width,
+                          FILE *out, struct skr_error *error)
 {
     const struct skr_partitions *counts = &stats->counts;
     const char *about = counts->is_estimate ? "at least " : "";
     struct skr_grid grid = {.columns = blocked_columns,
                             .column_count = SKR_COUNT_OF(blocked_columns)};
-    printf("\n%s: %s%llu partition%s, %zu blocked%s", transport, about,
-           (unsigned long long)counts->count, counts->count == 1 ? "" : "s",
-           stats->blocked_count, stats->has_more ? " and more" : "");
+    fprintf(out, "\n%s: %s%llu partition%s, %zu blocked%s", transport, about,
+            (unsigned long long)counts->count, counts->count == 1 ? "" : "s",
+            stats->blocked_count, stats->has_more ? " and more" : "");
     if (counts->count > 0)
-        printf("; the largest is %s with %s%llu, the oldest head %s, row %lld, "
-               "since %lld s",
-               counts->largest, about,
-               (unsigned long long)counts->largest_length, counts->oldest,
-               (long long)counts->oldest_row, (long long)counts->oldest_s);
-    printf("\n");
+        fprintf(
+            out,
+            "; the largest is %s with %s%llu, the oldest head %s, row %lld, "
+            "since %lld s",
+            counts->largest, about, (unsigned long long)counts->largest_length,
+            counts->oldest, (long long)counts->oldest_row,
+            (long long)counts->oldest_s);
+    fprintf(out, "\n");
     add_blocked(&grid, transport, stats);
     if (stats->blocked_count > 0)
-        return print_grid(&grid, error);
+        return print_grid(&grid, width, out, error);
     skr_grid_fini(&grid);
     return SKR_OK;
 }
@@ -268,7 +271,7 @@ skr_blocked_print(const struct skr_config *config, const char *only,
         printf("\nThese hold back their partitions; `skirnir failed retry` "
                "sends one once more, `skirnir partition skip` moves it to the "
                "failed messages.\n");
-        return print_grid(&grid, error);
+        return print_grid(&grid, skr_terminal_width(stdout), stdout, error);
     }
     skr_grid_fini(&grid);
     return code;

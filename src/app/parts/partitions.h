@@ -26,11 +26,12 @@ skr_partition_stats_read(const struct skr_config *config,
                          struct skr_error *error);
 void skr_partition_stats_free(struct skr_partition_stats *stats);
 
-// Two lines or more, below what else is said of a transport.
+// Two lines or more, below what else is said of a transport. width: of a
+// terminal; 0: it is none.
 SKR_MUST_CHECK enum skr_code
 skr_partition_stats_print(const char *transport,
-                          const struct skr_partition_stats *stats,
-                          struct skr_error *error);
+                          const struct skr_partition_stats *stats, size_t width,
+                          FILE *out, struct skr_error *error);
 // Members of the object that is begun: "partitions" and "blocked_partitions".
 void skr_partition_stats_write(const struct skr_partition_stats *stats,
                                struct skr_json_writer *json);
