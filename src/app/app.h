@@ -18,6 +18,7 @@ struct skr_app {
     const struct skr_arguments *arguments;
     struct skr_log log;  // to standard error, by -q and -v
     int64_t start_ms;    // by skr_clock_ms()
+    int64_t start_s;     // since 1970
     // Of what runs until it is stopped; else NULL.
     struct skr_reloading *reloading;
 };

@@ -112,6 +112,7 @@ run_command(const struct skr_command *command,
         .arguments = arguments,
         .log = {.write = skr_output_log, .user = &output},
         .start_ms = skr_clock_ms(),
+        .start_s = skr_clock_wall_us() / 1000000,
     };
     return command->run(&app);
 }

@@ -1,7 +1,9 @@
 """Metrics for Prometheus, and answers about health, while work goes on."""
 import json
+import signal
 import socket
 import threading
+import time
 import urllib.error
 import urllib.request
 
@@ -147,6 +149,20 @@ def test_promtool_finds_nothing_wrong(ready_shop, port):
     shops.until(lambda: get(port, "/readyz")[0] == 200, lambda: consumer.log())
     assert prometheus_text.check_with_promtool(get(port, "/metrics")[1]) == ""
     assert consumer.stop() == 0
+
+
+def test_a_new_configuration_is_no_new_process(ready_shop, port):
+    relay = ready_shop.start_relay(f"--metrics-port={port}")
+    relay.wait_for("relay.active")
+    name = ("process_start_time_seconds", None)
+    start = scrape(port)[name]
+    # Seconds are what it is told in.
+    shops.until(lambda: time.time() > start + 2, relay.log)
+    relay.process.send_signal(signal.SIGHUP)
+    shops.until(lambda: len(relay.events("relay.active")) == 2, relay.log)
+    shops.until(lambda: get(port, "/readyz")[0] == 200, relay.log)
+    assert scrape(port)[name] == start
+    assert relay.stop() == 0
 
 
 def test_what_was_scheduled_is_not_late(ready_shop, port):

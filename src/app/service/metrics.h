@@ -17,7 +17,6 @@ struct skr_metrics_options {
     struct skr_health *health;
     skr_metrics_read_fn *read;
     void *user;
-    int64_t start_s;  // since 1970
 };
 
 struct skr_metrics;

@@ -191,7 +191,7 @@ skr_metrics_write_counts(const struct skr_metrics_options *options,
     skr_metrics_write_head(text, "process_start_time_seconds", "gauge",
                            "When this process began, in seconds since 1970.");
     skr_text_add_format(text, "process_start_time_seconds %lld\n",
-                        (long long)options->start_s);
+                        (long long)options->app->start_s);
     write_counters(options, text);
     write_health(options, text);
 }

@@ -3,7 +3,6 @@
 
 #include "app/service/notifier.h"
 #include "app/service/reloading.h"
-#include "base/clock.h"
 
 enum skr_code
 skr_serving_init(struct skr_serving *serving, const struct skr_app *app,
@@ -16,7 +15,6 @@ skr_serving_init(struct skr_serving *serving, const struct skr_app *app,
         .app = app,
         .config = config,
         .health = &serving->health,
-        .start_s = skr_clock_wall_us() / 1000000,
     };
     return skr_health_init(&serving->health, &app->log, arguments->positional,
                            arguments->positional_count, each, error);
