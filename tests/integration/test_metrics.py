@@ -151,6 +151,34 @@ def test_promtool_finds_nothing_wrong(ready_shop, port):
     assert consumer.stop() == 0
 
 
+def test_a_broker_that_is_silent_keeps_no_probe_waiting(ready_shop, port):
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        silent.settimeout(shops.PATIENCE_S)
+        broker = silent.getsockname()[1]
+        ready_shop.configure(replace=[("    orders:\n", f"""\
+    silent: 'amqp://127.0.0.1:{broker}/%2f?connect_timeout=120'
+    orders:
+""")])
+        consumer = ready_shop.start("consume", "silent",
+                                    f"--metrics-port={port}")
+        connections = [silent.accept()[0]]
+        shops.until(lambda: get(port, "/healthz")[0] == 200, consumer.log)
+        scraped = []
+        scraping = threading.Thread(
+            target=lambda: scraped.append(get(port, "/metrics")[0]))
+        scraping.start()
+        connections.append(silent.accept()[0])
+        assert get(port, "/healthz") == (200, "ok\n")
+        # Another one is told what is known without asking.
+        assert get(port, "/metrics")[0] == 200
+        assert scraped == []
+        for connection in connections:
+            connection.close()
+    scraping.join()
+    assert scraped == [200]
+    assert consumer.stop() == 0
+
+
 def test_a_new_configuration_is_no_new_process(ready_shop, port):
     relay = ready_shop.start_relay(f"--metrics-port={port}")
     relay.wait_for("relay.active")

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: MIT
-// What is answered on /healthz and /metrics. One thread asks the databases.
+// What is answered on /healthz and /metrics.
 
 #include "app/commands/kafka_relay.h"
 #include "app/service/http.h"
 #include "base/error.h"
 #include "table/kafka_outbox/kafka_outbox.h"
 
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -15,6 +16,7 @@ enum { DIAL_MS = 1000 };
 struct skr_kafka_relay_page {
     const struct skr_kafka_relay_settings *settings;
     struct skr_table *table;
+    pthread_mutex_t lock;  // of the databases: one thread asks them at a time
     struct skr_db *dbs[SKR_KAFKA_RELAY_MAX_DATABASES];
     struct skr_http *http;
 };
@@ -136,11 +138,16 @@ answer(void *user, const struct skr_http_request *request, const char **type,
     bool is_well = false;
     if (strcmp(request->path, "/metrics") == 0) {
         *type = SKR_HTTP_METRICS_TYPE;
+        pthread_mutex_lock(&page->lock);
         is_well = write_metrics(page, text);
+        pthread_mutex_unlock(&page->lock);
     } else if (strcmp(request->path, "/healthz") == 0) {
         const char *readiness = skr_http_argument(request, "readiness");
         bool asks_broker = readiness != NULL && strcmp(readiness, "1") == 0;
-        is_well = has_databases(page) && (!asks_broker || has_broker(page));
+        pthread_mutex_lock(&page->lock);
+        is_well = has_databases(page);
+        pthread_mutex_unlock(&page->lock);
+        is_well = is_well && (!asks_broker || has_broker(page));
     } else {
         skr_text_add_string(text, "there are /metrics and /healthz\n");
         return SKR_HTTP_NOT_FOUND;
@@ -184,6 +191,7 @@ skr_kafka_relay_page_open(const struct skr_kafka_relay_settings *settings,
     if (made == NULL)
         return skr_fail_memory(error);
     made->settings = settings;
+    pthread_mutex_init(&made->lock, NULL);
     enum skr_code code =
         skr_kafka_relay_table(settings, true, &made->table, error);
     if (code == SKR_OK)
@@ -205,5 +213,6 @@ skr_kafka_relay_page_close(struct skr_kafka_relay_page *page)
     for (size_t i = 0; i < SKR_KAFKA_RELAY_MAX_DATABASES; i++)
         skr_db_close(page->dbs[i]);
     skr_table_free(page->table);
+    pthread_mutex_destroy(&page->lock);
     free(page);
 }

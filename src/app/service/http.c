@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { TIMEOUT_S = 10, MOST_CONNECTIONS = 32 };
+enum { TIMEOUT_S = 10, MOST_CONNECTIONS = 128, THREADS = 2 };
 
 struct skr_http {
     skr_http_answer_fn *answer;
@@ -83,7 +83,7 @@ read_address(const char *text, uint16_t port, union address *address)
     return inet_pton(AF_INET, text, &address->ipv4.sin_addr) == 1;
 }
 
-// Its thread gets no signals: they are for those who stop workers.
+// Its threads get no signals: they are for those who stop workers.
 static struct MHD_Daemon *
 start_daemon(struct skr_http *http, const union address *address, bool is_dual)
 {
@@ -98,7 +98,7 @@ start_daemon(struct skr_http *http, const union address *address, bool is_dual)
         flags, 0, NULL, NULL, answer, http, MHD_OPTION_SOCK_ADDR, address,
         MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)TIMEOUT_S,
         MHD_OPTION_CONNECTION_LIMIT, (unsigned)MOST_CONNECTIONS,
-        MHD_OPTION_END);
+        MHD_OPTION_THREAD_POOL_SIZE, (unsigned)THREADS, MHD_OPTION_END);
     int native = errno;
     pthread_sigmask(SIG_SETMASK, &saved, NULL);
     errno = native;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// A small web server, in one thread of its own: for probes and Prometheus.
+// A small web server, in two threads of its own: for probes and Prometheus. One
+// answer that takes its time keeps nobody else waiting.
 
 #ifndef SKR_APP_SERVICE_HTTP_H
 #define SKR_APP_SERVICE_HTTP_H
@@ -23,8 +24,8 @@ enum {
 
 #define SKR_HTTP_METRICS_TYPE "text/plain; version=0.0.4; charset=utf-8"
 
-// Called by the server's thread for GET and HEAD. Fills text, may set *type
-// (text/plain by default), and returns the status.
+// Called by the server's threads, two at once, for GET and HEAD. Fills text,
+// may set *type (text/plain by default), and returns the status.
 typedef unsigned
 skr_http_answer_fn(void *user, const struct skr_http_request *request,
                    const char **type, struct skr_text *text);

@@ -6,6 +6,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -15,23 +16,49 @@ struct skr_metrics {
     const struct skr_metrics_options *options;
     struct skr_http *http;
     // What databases and brokers said, kept for a while: scrapes are many, and
-    // each would connect to them.
+    // each would connect to them. One that takes its time to answer is asked
+    // once at a time; who comes meanwhile gets what was said before.
+    pthread_mutex_t lock;  // of all below
     struct skr_text stats;
     int64_t stats_until_ms;
+    bool is_asking;
 };
+
+static bool
+begin_asking(struct skr_metrics *metrics)
+{
+    pthread_mutex_lock(&metrics->lock);
+    bool is_due =
+        !metrics->is_asking && skr_clock_ms() >= metrics->stats_until_ms;
+    metrics->is_asking |= is_due;
+    pthread_mutex_unlock(&metrics->lock);
+    return is_due;
+}
+
+static void
+ask(struct skr_metrics *metrics)
+{
+    struct skr_text fresh = {0};
+    skr_metrics_write_stats(metrics->options, &fresh);
+    pthread_mutex_lock(&metrics->lock);
+    struct skr_text old = metrics->stats;
+    metrics->stats = fresh;
+    metrics->stats_until_ms = skr_clock_ms() + KEPT_MS;
+    metrics->is_asking = false;
+    pthread_mutex_unlock(&metrics->lock);
+    skr_text_fini(&old);
+}
 
 static void
 write_metrics(struct skr_metrics *metrics, struct skr_text *text)
 {
-    int64_t now_ms = skr_clock_ms();
     skr_metrics_write_counts(metrics->options, text);
-    if (now_ms >= metrics->stats_until_ms) {
-        skr_text_clear(&metrics->stats);
-        skr_metrics_write_stats(metrics->options, &metrics->stats);
-        metrics->stats_until_ms = skr_clock_ms() + KEPT_MS;
-    }
+    if (begin_asking(metrics))
+        ask(metrics);
+    pthread_mutex_lock(&metrics->lock);
     if (metrics->stats.size > 0)
         skr_text_add(text, metrics->stats.bytes, metrics->stats.size);
+    pthread_mutex_unlock(&metrics->lock);
 }
 
 static unsigned
@@ -83,6 +110,7 @@ skr_metrics_start(const struct skr_metrics_options *options,
     if (made == NULL)
         return skr_fail_memory(error);
     made->options = options;
+    pthread_mutex_init(&made->lock, NULL);
     enum skr_code code = skr_http_start(
         &(struct skr_http_options){
             .address = config->metrics_address,
@@ -93,6 +121,7 @@ skr_metrics_start(const struct skr_metrics_options *options,
         },
         &made->http, error);
     if (code != SKR_OK) {
+        pthread_mutex_destroy(&made->lock);
         free(made);
         return code;
     }
@@ -107,5 +136,6 @@ skr_metrics_stop(struct skr_metrics *metrics)
         return;
     skr_http_stop(metrics->http);
     skr_text_fini(&metrics->stats);
+    pthread_mutex_destroy(&metrics->lock);
     free(metrics);
 }
