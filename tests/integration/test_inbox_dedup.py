@@ -95,11 +95,18 @@ def test_without_its_table_it_says_what_to_do_and_leaves_nothing(ready_shop):
 
 
 @pytest.mark.parametrize("name, word", [
-    ("outbox", "nothing consumes"), ("none", "none")])
+    ("outbox", "nothing consumes"), ("none", "none"),
+    ("log", "no queue can be made .* queue:// or amqp://")])
 def test_a_transport_that_will_not_do_is_refused(ready_shop, name, word):
+    ready_shop.configure(replace=[("    orders:\n", """\
+    log: 'kafka://127.0.0.1:1?topics=orders&group=billing'
+    orders:
+""")])
     result = ready_shop.run("test-inbox-dedup", name)
     assert result.returncode == 1
     assert re.search(word, result.stderr)
+    # Where none is named it is passed over.
+    assert "1 handled, 2 skipped" in ready_shop.check("test-inbox-dedup")
 
 
 CONFIG = worlds.CONFIG.replace("    amqp: '{broker}'\n", """\

@@ -4,7 +4,6 @@
 
 #include "app/commands/trial_queue.h"
 #include "app/console/signals.h"
-#include "app/drivers.h"
 #include "app/parts/transports.h"
 #include "base/clock.h"
 #include "base/error.h"
@@ -40,17 +39,14 @@ find_transport(const struct skr_app *app, const struct skr_config *config,
     if (app->arguments->positional_count > 0)
         return skr_config_find_transport(config, app->arguments->positional[0],
                                          transport, error);
-    for (size_t i = 0; i < config->transport_count; i++) {
-        const struct skr_broker_ops *broker =
-            skr_driver_find_broker(config->transports[i].scheme);
-        if (broker != NULL && broker->receive != NULL) {
+    for (size_t i = 0; i < config->transport_count; i++)
+        if (skr_trial_queue_check(&config->transports[i], error) == SKR_OK) {
             *transport = &config->transports[i];
             return SKR_OK;
         }
-    }
     return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
-                    "no transport is configured that is consumed from, such "
-                    "as queue://");
+                    "no transport is configured that is consumed from and "
+                    "holds queues, such as queue:// or amqp://");
 }
 
 static enum skr_verdict

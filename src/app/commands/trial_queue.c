@@ -71,18 +71,35 @@ init_retries(struct skr_trial_queue *queue, const struct skr_config *config)
 }
 
 enum skr_code
-skr_trial_queue_init(struct skr_trial_queue *queue,
-                     const struct skr_config *config,
-                     const struct skr_config_transport *transport,
-                     struct skr_error *error)
+skr_trial_queue_check(const struct skr_config_transport *transport,
+                      struct skr_error *error)
 {
-    char id[SKR_ID_TEXT_SIZE];
     const struct skr_broker_ops *broker =
         skr_driver_find_broker(transport->scheme);
     if (broker == NULL || broker->receive == NULL)
         return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
                         "transport %s is %s://, which nothing consumes from",
                         transport->name, transport->scheme);
+    if (transport->kind != SKR_TRANSPORT_QUEUE && broker->declare == NULL)
+        return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
+                        "transport %s is %s://, where no queue can be made for "
+                        "a trial alone, and what it publishes would stay; name "
+                        "one that is queue:// or amqp://, as deduplication is "
+                        "the same for all",
+                        transport->name, transport->scheme);
+    return SKR_OK;
+}
+
+enum skr_code
+skr_trial_queue_init(struct skr_trial_queue *queue,
+                     const struct skr_config *config,
+                     const struct skr_config_transport *transport,
+                     struct skr_error *error)
+{
+    char id[SKR_ID_TEXT_SIZE];
+    enum skr_code code = skr_trial_queue_check(transport, error);
+    if (code != SKR_OK)
+        return code;
     skr_id_format(queue->id, id);
     snprintf(queue->name, sizeof(queue->name), "skirnir.test.%s", id);
     queue->transport = *transport;
@@ -97,7 +114,7 @@ skr_trial_queue_init(struct skr_trial_queue *queue,
     if (transport->kind == SKR_TRANSPORT_QUEUE)
         return SKR_OK;
     init_retries(queue, config);
-    enum skr_code code = write_dsn(queue, transport, error);
+    code = write_dsn(queue, transport, error);
     queue->transport.dsn = queue->dsn;
     queue->transport.node = NULL;
     queue->transport.auto_setup = false;

@@ -23,6 +23,12 @@ struct skr_trial_queue {
     struct skr_config_transport retries;  // zeroes: the queue holds its own
 };
 
+// Whether a queue can be had there: in a table by its name alone, on a server
+// that makes queues. SKR_INVALID says why not.
+SKR_MUST_CHECK enum skr_code
+skr_trial_queue_check(const struct skr_config_transport *transport,
+                      struct skr_error *error);
+
 // Begins with zeroes, app and id. In a table the name of a queue is enough; on
 // a server it is declared before the messages are published, and bound to
 // nothing.
