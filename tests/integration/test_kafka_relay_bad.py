@@ -71,7 +71,7 @@ def test_one_mistake_does_not_error_the_whole_table(world):
     world.insert(*(("a b", "{}", "{}", "", "") for _ in range(300)))
     world.insert_numbers(GOOD)
     relay = world.start_relay()
-    relay.wait_for("failure_limit.*relay.route_closed")
+    relay.wait_for("relay.route_closed.*failure_limit")
     shops.until(lambda: world.open_rows() <= 200,
                 lambda: f"{world.open_rows()} open rows\n{relay.log()}")
     # So many more in every minute.
