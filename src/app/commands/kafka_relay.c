@@ -200,19 +200,24 @@ run_workers(const struct skr_app *app,
     return code;
 }
 
-// The tables are made, and nothing is published until somebody ends it.
+// The tables are made, and nothing is published until somebody ends it. Who is
+// told that all is well may end it at once: by then signals are heeded.
 static enum skr_code
 wait_for_end(const struct skr_kafka_relay_settings *settings,
              struct skr_error *error)
 {
+    struct skr_kafka_relay_page *page = NULL;
     enum skr_code code = SKR_OK;
     bool is_others;
     for (size_t i = 0; i < settings->database_count && code == SKR_OK; i++)
         code = look_at_table(settings, i, &is_others, error);
     int fd = skr_signals_watch();
+    if (code == SKR_OK)
+        code = skr_kafka_relay_page_open(settings, &page, error);
     while (code == SKR_OK && !skr_signals_ask_stop())
         if (skr_clock_sleep(fd, LOOK_MS))
             skr_signals_drain();
+    skr_kafka_relay_page_close(page);
     return code;
 }
 
@@ -229,11 +234,12 @@ run_service(const struct skr_app *app,
         return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
                         "this build has no driver for kafka://; it has: %s",
                         skr_driver_brokers());
+    if (settings->polling_disabled)
+        return wait_for_end(settings, error);
     enum skr_code code = skr_kafka_relay_page_open(settings, &page, error);
     if (code != SKR_OK)
         return code;
-    code = settings->polling_disabled ? wait_for_end(settings, error)
-                                      : run_workers(app, settings, error);
+    code = run_workers(app, settings, error);
     skr_kafka_relay_page_close(page);
     return code == SKR_STOPPED ? SKR_OK : code;
 }
