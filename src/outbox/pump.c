@@ -162,6 +162,7 @@ take_slot(struct skr_pump *pump, struct skr_read *read)
         .in_hand_count = in_hand,
         .waiting = pump->waiting.rows,
         .waiting_count = pump->waiting.count,
+        .in_vain = pump->in_vain,
     };
     struct skr_slot *slot =
         room == 0 ? NULL : skr_settler_take_free(pump->settler);
@@ -180,6 +181,7 @@ submit(struct skr_pump *pump, struct skr_slot *slot, enum skr_code code,
        struct skr_error *error)
 {
     if (slot->batch.count == 0) {
+        pump->in_vain = true;
         // What was claimed, and cannot be sent now, is let go.
         if (slot->db != NULL && slot->batch.claim == SKR_CLAIM_LOCKED)
             skr_db_rollback(slot->db);
@@ -419,12 +421,19 @@ skr_pump_leaves_some(const struct skr_pump *pump)
            !skr_pump_is_over(pump) && skr_gates_are_closed(&pump->gates);
 }
 
+// What others hold back is committed, and will go.
+static bool
+is_held_back(const struct skr_pump *pump)
+{
+    return pump->position.undecided_ms != 0 || pump->position.is_held;
+}
+
 static bool
 is_finished(const struct skr_pump *pump)
 {
     const struct skr_relay_options *options = pump->options;
     bool empty = options->stop_when_empty && !pump->may_have_more &&
-                 pump->heads.count == 0 && pump->position.undecided_ms == 0;
+                 pump->heads.count == 0 && !is_held_back(pump);
     return (is_at_limit(pump) || empty) && skr_settler_wait(pump->settler, 0);
 }
 
@@ -460,10 +469,9 @@ turn(struct skr_pump *pump, struct skr_error *error)
     if (moved)
         return SKR_OK;
     // A window that is full of settling batches moves when one is settled, and
-    // a relay that ends when it is empty ends when all are; what others hold
-    // back is committed, and will go.
+    // a relay that ends when it is empty ends when all are.
     if (pump->may_have_more ||
-        (pump->options->stop_when_empty && pump->position.undecided_ms == 0)) {
+        (pump->options->stop_when_empty && !is_held_back(pump))) {
         skr_settler_wait(pump->settler, OUTCOME_WAIT_MS);
         return SKR_OK;
     }

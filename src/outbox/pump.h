@@ -34,6 +34,7 @@ struct skr_pump {
     bool is_draining;  // what is under way ends, and nothing begins
     size_t batch_capacity;
     bool may_have_more;  // the last read left rows, or something was written
+    bool in_vain;        // nothing of what was read last could be sent
     // Why the broker did not say what became of a message; code SKR_OK: it did.
     struct skr_error lost;
     bool settles_first;  // reads nothing before the settler has caught up

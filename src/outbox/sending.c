@@ -295,6 +295,15 @@ skr_pump_send(struct skr_pump *pump, struct skr_slot *slot, size_t index,
     return submit_item(pump, slot, index, error);
 }
 
+static bool
+is_as_read(const struct skr_batch *batch)
+{
+    for (size_t i = 0; i < batch->count; i++)
+        if (batch->items[i].state != SKR_READ)
+            return false;
+    return true;
+}
+
 enum skr_code
 skr_pump_submit(struct skr_pump *pump, struct skr_slot *slot,
                 struct skr_error *error)
@@ -314,6 +323,7 @@ skr_pump_submit(struct skr_pump *pump, struct skr_slot *slot,
             code = skr_pump_follow(pump, slot, i, error);
     }
     skr_failpoint("relay.submitted");
+    pump->in_vain = is_as_read(&slot->batch);
     skr_pump_release(pump, slot);
     return code;
 }

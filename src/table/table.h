@@ -78,11 +78,19 @@ struct skr_position {
     int64_t unbroken_from;
 
     // Claims in an ordered queue: partitions are looked at in rounds.
-    char partition_cursor[SKR_POSITION_KEY_SIZE];  // "": a round begins
+    char partition_cursor[SKR_POSITION_KEY_SIZE];  // "": at the first of them
     int64_t free_cursor;                           // among rows without a key
-    int64_t round_ms;                              // when it began
-    bool round_found;  // something was claimed in it
-    bool is_quiet;     // nothing was in the last one
+    bool has_more_free;                            // of those
+    bool free_had_turn;  // the last claim was of those alone
+    bool has_given;      // the last claim gave rows
+    int64_t round_ms;    // when it began; 0: none is under way
+    bool round_found;    // something was claimed in it, and sent
+    bool round_held;     // something was passed that others have
+    bool round_ends;     // it has come to the last partition
+    bool is_quiet;       // nothing was found in the last one
+    bool is_held;        // something was held in the last one
+    bool is_bare;        // there was no row, as far as is known
+    int64_t found_ms;    // when a round last ended that found something
 
     // In the order of commits: the row that was not read yet, as transactions
     // are open that may come before it, and since when; 0: none.
@@ -128,6 +136,10 @@ struct skr_read {
     // rows then come one at a time, as each may be what killed its owner. For
     // those who run handlers; whoever only passes rows on leaves it false.
     bool counts_tries;
+    // Claims in an ordered queue alone: nothing of what the last one gave could
+    // be sent, and all of it went back. It is given again only when there is a
+    // reason: a new row, a time that has come, a sweep.
+    bool in_vain;
 };
 
 // Statements that make the table, each harmless when it has been run before.
@@ -222,9 +234,10 @@ skr_table_measure_fn(const struct skr_table *table, struct skr_db *db,
 // thirds of it, by its own clock from before the call. Rows whose lease ran
 // out come first.
 //
-// Of an ordered queue hold() gives runs of whole partitions, each from its head
-// on: who has the head has the partition. A run is published in order, and what
-// is left of it goes back with the settling.
+// Of an ordered queue hold() gives runs of partitions, each from its head on:
+// who has its rows has the partition, and one of which another has a row is
+// passed over. A run is published in order, and what is left of it goes back
+// with the settling.
 //
 // hold(): by row locks, in a transaction of db that stays open until settle()
 // or release(). db does nothing else meanwhile, and holds one batch at a time.

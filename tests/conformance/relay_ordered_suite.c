@@ -3,6 +3,7 @@
 // other, whatever becomes of each.
 
 #include "conformance/relay_ordered_world.h"
+#include "support/faulty_database.h"
 
 static int
 set_up_ordered(void **state)
@@ -419,6 +420,60 @@ test_relays_that_share_block_a_partition(void **state)
     assert_int_equal(judge_key(&fixture->fake, "k1"), 6);
 }
 
+static void
+test_a_relay_that_shares_drains_a_long_partition(void **state)
+{
+    struct fixture *fixture = *state;
+    fixture->options.claim = shared_claim(fixture);
+    fixture->options.in_flight = 100;
+    insert_keys(fixture, 1, 0, 500);
+    run_until_empty(fixture);
+    assert_int_equal(judge_key(&fixture->fake, "k0"), 500);
+    assert_int_equal(fixture->fake.got_count, 500);
+    assert_int_equal(skr_test_number(fixture->db, ROWS), 0);
+}
+
+static enum skr_fate
+close_unless_mended(const struct skr_fake_message *message, size_t count,
+                    void *user)
+{
+    const bool *is_mended = user;
+    (void)message;
+    (void)count;
+    return __atomic_load_n(is_mended, __ATOMIC_RELAXED) ? SKR_CONFIRMED
+                                                        : SKR_ROUTE_CLOSED;
+}
+
+static bool
+is_closed(void *user)
+{
+    struct fixture *fixture = user;
+    return __atomic_load_n(&fixture->closings, __ATOMIC_ACQUIRE) > 0;
+}
+
+// Whatever waits at a closed route is not taken and given back without end.
+static void
+test_relays_that_share_rest_at_a_closed_route(void **state)
+{
+    enum { MOST_STATEMENTS = 200 };
+    struct fixture *fixture = *state;
+    bool is_mended = false;
+    fixture->options.claim = shared_claim(fixture);
+    fixture->options.database = skr_faulty_database(fixture->database.ops);
+    fixture->fake.fate = close_unless_mended;
+    fixture->fake.user = &is_mended;
+    insert_keys(fixture, 3, 0, 10);
+    start(fixture);
+    assert_true(skr_test_eventually(is_closed, fixture, WAIT_MS));
+    size_t before = skr_faulty_runs();
+    skr_clock_sleep(-1, 500);
+    assert_in_range(skr_faulty_runs() - before, 0, MOST_STATEMENTS);
+    __atomic_store_n(&is_mended, true, __ATOMIC_RELAXED);
+    assert_true(skr_test_eventually(outbox_is_empty, fixture, WAIT_MS));
+    stop(fixture);
+    judge(fixture, 3, 10);
+}
+
 #define ORDERED(test) \
     cmocka_unit_test_setup_teardown(test, set_up_ordered, tear_down)
 
@@ -447,6 +502,8 @@ main(void)
         ORDERED(test_relays_share_an_ordered_queue),
         ORDERED(test_relays_that_share_keep_the_order_whatever_the_broker_does),
         ORDERED(test_relays_that_share_block_a_partition),
+        ORDERED(test_a_relay_that_shares_drains_a_long_partition),
+        ORDERED(test_relays_that_share_rest_at_a_closed_route),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

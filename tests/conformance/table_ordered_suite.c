@@ -297,59 +297,6 @@ test_partitions_are_counted_and_the_blocked_are_named(void **state)
 }
 
 static enum skr_code
-hold(struct fixture *fixture, struct skr_db *db, struct skr_position *position,
-     struct skr_batch *batch)
-{
-    struct skr_error error = {0};
-    enum skr_code code = SKR_OK;
-    *position = fixture->position;
-    // A round may end before it has come to what is there.
-    for (int i = 0; i < 3 && code == SKR_OK && batch->count == 0; i++)
-        code = fixture->table->ops->hold(fixture->table, db, position,
-                                         &everything, batch, &error);
-    if (code != SKR_OK && code != SKR_REFUSED)
-        fail_msg("%s", error.text);
-    return code;
-}
-
-// Two workers may not have two rows of one partition, however the first is
-// taking its time: that is where order is lost.
-static void
-test_who_has_the_head_has_the_partition(void **state)
-{
-    struct fixture *fixture = *state;
-    struct skr_position mine, other;
-    struct skr_batch batch;
-    assert_int_equal(skr_batch_init(&batch, ROOM, NULL), SKR_OK);
-    struct skr_db *second = skr_test_connect(&fixture->database);
-    for (int i = 1; i <= 3; i++)
-        insert_keyed(fixture->db, "a", "a");
-    if (hold(fixture, fixture->db, &mine, &fixture->batch) != SKR_REFUSED) {
-        assert_int_equal(fixture->batch.count, 3);
-        assert_int_equal(hold(fixture, second, &other, &batch), SKR_OK);
-        assert_int_equal(batch.count, 0);
-        insert_keyed(second, "b", "b1");
-        insert_keyed(second, "a", "a4");
-        assert_int_equal(hold(fixture, second, &other, &batch), SKR_OK);
-        assert_int_equal(batch.count, 1);
-        assert_string_equal(batch.items[0].partition_key, "b");
-        fixture->batch.items[0].state = SKR_DONE;
-        fixture->batch.items[1].state = SKR_RETRY_LATER;
-        fixture->batch.items[1].delay_ms = 60000;
-        settle(fixture);
-        set_states(fixture, SKR_DONE);
-        skr_db_rollback(second);
-        skr_batch_clear(&batch);
-        // The second waits for its time, and the third behind it.
-        assert_int_equal(hold(fixture, second, &other, &batch), SKR_OK);
-        assert_int_equal(batch.count, 1);
-        assert_string_equal(batch.items[0].partition_key, "b");
-    }
-    skr_db_close(second);
-    skr_batch_fini(&batch);
-}
-
-static enum skr_code
 run_late(const char *sql, void *user, struct skr_error *error)
 {
     struct fixture *fixture = user;
@@ -458,7 +405,6 @@ main(void)
         ORDERED(test_one_row_is_given_if_it_is_the_head),
         ORDERED(test_a_blocked_head_stays_and_names_its_reason),
         ORDERED(test_partitions_are_counted_and_the_blocked_are_named),
-        ORDERED(test_who_has_the_head_has_the_partition),
         cmocka_unit_test_setup_teardown(
             test_setup_adds_the_column_to_a_table_that_is_there,
             set_up_ordered_bare, tear_down),

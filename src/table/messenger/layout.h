@@ -76,7 +76,8 @@ struct skr_messenger {
         const char *size, *largest, *oldest, *blocked, *blocked_by_queue,
             *length, *key_of;
         const char *heads, *free;
-        struct skr_list_sql lock_heads;
+        const char *first_rows[SKR_SQL_LIST_SIZES];  // of so many partitions
+        struct skr_list_sql lock_runs;
         const char *shares, *add_share, *check_leases;
         struct skr_list_sql find_free_share, take_share, renew_share;
         struct skr_list_sql give_share, fence;

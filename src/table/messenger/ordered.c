@@ -155,8 +155,7 @@ struct reading {
     size_t count;
     size_t current;  // the one that the last row was of
     size_t limit;    // rows of each
-    int64_t up_to;
-    size_t *seen;  // rows of each that came
+    size_t *seen;    // rows of each that came
     struct skr_batch *batch;
 };
 
@@ -236,7 +235,7 @@ run(struct reading *reading, struct skr_tx tx, struct skr_arena *arena,
             skr_bind_text(messenger->queue),
             skr_bind_text(key),
             skr_bind_text(key),
-            skr_bind_integer(reading->up_to),
+            skr_bind_integer(reading->position->cursor),
             skr_bind_integer((int64_t)reading->limit),
         };
         memcpy(values + i * PARTITION_PARAMETERS, of_one, sizeof(of_one));
@@ -252,12 +251,14 @@ run(struct reading *reading, struct skr_tx tx, struct skr_arena *arena,
                       error);
 }
 
-enum skr_code
-skr_ordered_read(const struct skr_messenger *messenger, struct skr_tx tx,
-                 const struct skr_position *position,
-                 const struct skr_read *read, int64_t up_to, size_t skipped,
-                 struct skr_partition_read *partitions, size_t count,
-                 struct skr_batch *batch, struct skr_error *error)
+// skipped: how many rows of a partition that are done may lie before those that
+// are wanted.
+static enum skr_code
+read_first_rows(const struct skr_messenger *messenger, struct skr_tx tx,
+                const struct skr_position *position,
+                const struct skr_read *read, size_t skipped,
+                struct skr_partition_read *partitions, size_t count,
+                struct skr_batch *batch, struct skr_error *error)
 {
     struct skr_arena arena = {0};
     size_t seen[SKR_MOST_PARTITIONS] = {0};
@@ -275,7 +276,6 @@ skr_ordered_read(const struct skr_messenger *messenger, struct skr_tx tx,
         .limit = room < 1      ? 1
                  : room < most ? room
                                : most,
-        .up_to = up_to,
         .seen = seen,
         .batch = batch,
     };
@@ -307,9 +307,8 @@ skr_messenger_read_partitions(const struct skr_table *table, struct skr_db *db,
     enum skr_code code = skr_db_begin(db, SKR_BEGIN_SNAPSHOT, error);
     if (code != SKR_OK)
         return code;
-    code = skr_ordered_read(skr_messenger_of(table), skr_db_tx(db), position,
-                            read, position->cursor, skipped, partitions, count,
-                            batch, error);
+    code = read_first_rows(skr_messenger_of(table), skr_db_tx(db), position,
+                           read, skipped, partitions, count, batch, error);
     skr_db_rollback(db);
     if (code != SKR_OK)
         skr_batch_clear(batch);

@@ -1,33 +1,24 @@
 // SPDX-License-Identifier: MIT
-// Ordered queues that several relays share by row locks. Whoever has locked the
-// head of a partition, the least id among all of its unfinished rows, has the
-// partition; the rows behind it are then read without a lock, and nobody else
-// gets to them. A head that is locked, or may not be sent yet, is passed over
-// with its whole partition.
+// Ordered queues that several relays share by row locks. What is claimed are
+// runs: of a partition the first rows, from its head on, the least id among all
+// of its unfinished rows, up to one that may not be sent yet. Whoever has
+// locked every row of a run has the partition. If any of them is another's the
+// whole partition is: a row that commits late, with a smaller id than those
+// that he has in hand, makes nobody else its owner.
 //
-// Heads are found page by page, in the order of their keys and around again:
-// the index leads from one partition to the next, however long they are.
+// Rows are found without a lock and in one snapshot, and then locked by their
+// ids. Partitions are found page by page, in the order of their keys and around
+// again (rounds.c): the index leads from one to the next, however long they
+// are. Rows without a key take turns with them.
 
+#include "table/messenger/runs.h"
 #include "base/clock.h"
 #include "base/error.h"
-#include "base/text.h"
 #include "table/messenger/ordered.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-enum {
-    MOST_HEADS = SKR_MOST_PARTITIONS,
-    MOST_FREE = 192,  // rows without a key; both fit one statement
-    LEAST_PAUSE_MS = 10,
-    LONGEST_PAUSE_MS = 1000,
-    PAUSE = 20,  // times as long as it took to find nothing
-};
-
-// Parameters: queue, from id, redeliver timeout, limit.
-static const char free_sql[] =
-    "SELECT id FROM {table} WHERE {queue_is} AND partition_key = '' "
-    "AND id > ? AND " SKR_MESSENGER_READY " ORDER BY id LIMIT ?";
 // Parameters: queue, redeliver timeout, ids.
 static const char lock_sql[] =
     "SELECT " SKR_MESSENGER_COLUMNS ", 1, partition_key "
@@ -38,104 +29,30 @@ bool
 skr_messenger_fill_runs(struct skr_messenger *messenger)
 {
     return !messenger->is_ordered ||
-           (skr_messenger_fill(messenger, "{partition_heads}",
-                               &messenger->sql.heads) &&
-            skr_messenger_fill(messenger, free_sql, &messenger->sql.free) &&
+           (skr_runs_fill(messenger) &&
             skr_messenger_fill_list(messenger, lock_sql,
-                                    &messenger->sql.lock_heads));
+                                    &messenger->sql.lock_runs));
 }
 
-struct claiming {
-    const struct skr_messenger *messenger;
-    struct skr_db *db;
-    struct skr_position *position;
-    const struct skr_read *read;
-    struct skr_batch *batch;
-    int64_t rows[MOST_FREE + MOST_HEADS];  // to lock
-    size_t count;
-    size_t seen;  // by the statement under way
-};
-
-static enum skr_code
-keep_free(const struct skr_value *columns, size_t count, void *user,
-          struct skr_error *error)
+static int
+compare_wanted(const void *left, const void *right)
 {
-    (void)count;
-    (void)error;
-    struct claiming *claiming = user;
-    claiming->seen++;
-    claiming->rows[claiming->count++] = columns[0].integer;
-    claiming->position->free_cursor = columns[0].integer;
-    return SKR_OK;
+    return skr_compare_rows(&((const struct skr_run_row *)left)->row,
+                            &((const struct skr_run_row *)right)->row);
 }
 
-static enum skr_code
-keep_head(const struct skr_value *columns, size_t count, void *user,
-          struct skr_error *error)
+// Those that did not come are another's, or gone.
+static void
+miss_up_to(struct skr_runs *runs, int64_t row)
 {
-    (void)count;
-    struct claiming *claiming = user;
-    struct skr_position *position = claiming->position;
-    claiming->seen++;
-    claiming->rows[claiming->count++] = columns[1].integer;
-    if (columns[0].size >= sizeof(position->partition_cursor))
-        return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
-                        "table %s: a partition key is too long",
-                        claiming->messenger->name);
-    memcpy(position->partition_cursor, columns[0].bytes, columns[0].size);
-    position->partition_cursor[columns[0].size] = '\0';
-    return SKR_OK;
-}
-
-static enum skr_code
-find(struct claiming *claiming, const char *sql, const struct skr_value *values,
-     size_t count, skr_row_fn *each_row, struct skr_error *error)
-{
-    claiming->seen = 0;
-    return skr_tx_run(skr_db_tx(claiming->db),
-                      &(struct skr_statement){.sql = sql,
-                                              .values = values,
-                                              .value_count = count,
-                                              .each_row = each_row,
-                                              .user = claiming},
-                      error);
-}
-
-// Rows that have no order.
-static enum skr_code
-find_free(struct claiming *claiming, size_t limit, struct skr_error *error)
-{
-    struct skr_position *position = claiming->position;
-    const struct skr_value values[] = {
-        skr_bind_text(claiming->messenger->queue),
-        skr_messenger_bind_cursor(position->free_cursor),
-        skr_bind_integer(claiming->messenger->redeliver_timeout_s),
-        skr_bind_integer((int64_t)limit),
-    };
-    enum skr_code code = find(claiming, claiming->messenger->sql.free, values,
-                              SKR_COUNT_OF(values), keep_free, error);
-    if (code == SKR_OK && claiming->seen < limit)
-        position->free_cursor = 0;
-    return code;
-}
-
-// The next page of heads. *is_last: the round is over.
-static enum skr_code
-find_heads(struct claiming *claiming, size_t limit, bool *is_last,
-           struct skr_error *error)
-{
-    struct skr_position *position = claiming->position;
-    char from[SKR_POSITION_KEY_SIZE];
-    memcpy(from, position->partition_cursor, sizeof(from));
-    const struct skr_value queue = skr_bind_text(claiming->messenger->queue);
-    const struct skr_value values[] = {queue, skr_bind_text(from), queue,
-                                       skr_bind_integer((int64_t)limit)};
-    enum skr_code code = find(claiming, claiming->messenger->sql.heads, values,
-                              SKR_COUNT_OF(values), keep_head, error);
-    *is_last = claiming->seen < limit;
-    if (*is_last)
-        position->partition_cursor[0] = '\0';
-    return code;
+    for (; runs->compared < runs->wanted_count &&
+           runs->wanted[runs->compared].row < row;
+         runs->compared++) {
+        int run = runs->wanted[runs->compared].run;
+        runs->is_held = true;
+        if (run != SKR_NO_RUN)
+            runs->items[run].is_anothers = true;
+    }
 }
 
 static enum skr_code
@@ -143,180 +60,169 @@ take_locked(const struct skr_value *columns, size_t count, void *user,
             struct skr_error *error)
 {
     (void)count;
-    struct claiming *claiming = user;
-    struct skr_batch *batch = claiming->batch;
-    size_t size =
-        columns[SKR_COLUMN_BODY].size + columns[SKR_COLUMN_HEADERS].size;
-    skr_messenger_note_sizes(claiming->position, 1, size);
-    // What finds no room stays locked until the end of the claim.
-    if (batch->count == batch->capacity ||
-        batch->count == claiming->read->max_rows ||
-        (batch->count > 0 && size > skr_messenger_room(claiming->read, batch)))
-        return SKR_OK;
-    return skr_messenger_take_row(claiming->messenger,
-                                  claiming->position->id_namespace, columns,
-                                  batch, error);
+    struct skr_runs *runs = user;
+    struct skr_batch *batch = runs->batch;
+    miss_up_to(runs, columns[SKR_COLUMN_ID].integer);
+    runs->run_of[batch->count] = runs->wanted[runs->compared++].run;
+    return skr_messenger_take_row(runs->messenger, runs->position->id_namespace,
+                                  columns, batch, error);
+}
+
+// They stay locked until the end of the claim.
+static void
+leave_others(struct skr_runs *runs)
+{
+    struct skr_batch *batch = runs->batch;
+    size_t kept = 0;
+    for (size_t i = 0; i < batch->count; i++) {
+        int run = runs->run_of[i];
+        if (run != SKR_NO_RUN && runs->items[run].is_anothers)
+            batch->bytes -= batch->items[i].size;
+        else
+            batch->items[kept++] = batch->items[i];
+    }
+    batch->count = kept;
 }
 
 static enum skr_code
-lock_rows(struct claiming *claiming, struct skr_error *error)
+lock_rows(struct skr_runs *runs, struct skr_error *error)
 {
-    const struct skr_messenger *messenger = claiming->messenger;
-    qsort(claiming->rows, claiming->count, sizeof(claiming->rows[0]),
-          skr_compare_rows);
+    const struct skr_messenger *messenger = runs->messenger;
+    int64_t rows[SKR_MOST_RUN_ROWS];
+    size_t count = 0;
+    // What is in our own hands is not asked for.
+    for (size_t i = 0; i < runs->wanted_count; i++) {
+        struct skr_run_row wanted = runs->wanted[i];
+        if (wanted.run == SKR_NO_RUN || !runs->items[wanted.run].is_anothers)
+            runs->wanted[count++] = wanted;
+        else
+            runs->is_held = true;
+    }
+    runs->wanted_count = count;
+    qsort(runs->wanted, count, sizeof(runs->wanted[0]), compare_wanted);
+    for (size_t i = 0; i < count; i++)
+        rows[i] = runs->wanted[i].row;
     const struct skr_list_run run = {
-        .sql = &messenger->sql.lock_heads,
+        .sql = &messenger->sql.lock_runs,
         .first = {skr_bind_text(messenger->queue),
                   skr_bind_integer(messenger->redeliver_timeout_s)},
         .first_count = 2,
-        .rows = claiming->rows,
-        .count = claiming->count,
+        .rows = rows,
+        .count = count,
         .each_row = take_locked,
-        .user = claiming,
+        .user = runs,
     };
-    return skr_list_run(skr_db_tx(claiming->db), &run, error);
+    enum skr_code code = skr_list_run(skr_db_tx(runs->db), &run, error);
+    miss_up_to(runs, INT64_MAX);
+    leave_others(runs);
+    return code;
 }
 
-// What lies behind the heads that are ours.
-static enum skr_code
-read_behind(struct claiming *claiming, struct skr_error *error)
+// Where the next claim goes on.
+static void
+move_on(struct skr_runs *runs)
 {
-    struct skr_batch *batch = claiming->batch;
-    struct skr_partition_read partitions[MOST_HEADS];
-    size_t count = 0;
-    for (size_t i = 0; i < batch->count && count < MOST_HEADS; i++)
-        if (batch->items[i].partition_key[0] != '\0')
-            partitions[count++] = (struct skr_partition_read){
-                .key = batch->items[i].partition_key};
-    if (count == 0 || batch->count >= claiming->read->max_rows)
-        return SKR_OK;
-    // The heads are here already.
-    struct skr_read read = *claiming->read;
-    read.in_hand_count = 0;
-    read.done = claiming->rows;
-    read.done_count = claiming->count;
-    return skr_ordered_read(claiming->messenger, skr_db_tx(claiming->db),
-                            claiming->position, &read, INT64_MAX, 1, partitions,
-                            count, batch, error);
+    struct skr_position *position = runs->position;
+    size_t passed = runs->room_ends;
+    for (size_t i = 0; i < runs->count; i++)
+        runs->is_held |= runs->items[i].is_anothers;
+    position->free_cursor = runs->free_cursor;
+    position->has_more_free = runs->has_more_free;
+    position->free_had_turn = runs->free_had_turn;
+    position->round_held |= runs->is_held;
+    position->round_ends = runs->is_last;
+    position->has_given = runs->batch->count > 0;
+    position->has_more = true;
+    if (runs->is_last)
+        position->partition_cursor[0] = '\0';
+    else if (runs->count > 0 && passed > 0)
+        memcpy(position->partition_cursor, runs->items[passed - 1].key,
+               strlen(runs->items[passed - 1].key) + 1);
 }
 
 static enum skr_code
-lock_and_read(struct claiming *claiming, struct skr_error *error)
+claim_page(struct skr_runs *runs, struct skr_error *error)
 {
-    struct skr_batch *batch = claiming->batch;
-    enum skr_code code = skr_db_begin(claiming->db, SKR_BEGIN_CLAIM, error);
+    struct skr_position *position = runs->position;
+    const struct skr_read *read = runs->read;
+    size_t most = skr_messenger_rows_for(position, read->max_bytes);
+    most = most < read->max_rows ? most : read->max_rows;
+    most = most < runs->batch->capacity ? most : runs->batch->capacity;
+    most = most < SKR_MOST_RUN_ROWS ? most : SKR_MOST_RUN_ROWS;
+    runs->most = most < 1 ? 1 : most;
+    runs->free_cursor = position->free_cursor;
+    runs->has_more_free = position->has_more_free;
+    enum skr_code code = skr_runs_find(runs, error);
+    if (code == SKR_OK && runs->wanted_count > 0)
+        code = lock_rows(runs, error);
+    if (code == SKR_OK)
+        move_on(runs);
+    return code;
+}
+
+static enum skr_code
+claim_only(struct skr_runs *runs, struct skr_error *error)
+{
+    struct skr_batch *batch = runs->batch;
+    runs->wanted[runs->wanted_count++] =
+        (struct skr_run_row){.row = *runs->read->only, .run = SKR_NO_RUN};
+    enum skr_code code = lock_rows(runs, error);
+    if (code != SKR_OK || batch->count == 0)
+        return code;
+    return skr_ordered_keep_head(runs->messenger, skr_db_tx(runs->db), batch,
+                                 error);
+}
+
+// Without rows nothing stays open.
+static enum skr_code
+claim_rows(struct skr_runs *runs, struct skr_error *error)
+{
+    struct skr_batch *batch = runs->batch;
+    enum skr_code code = skr_db_begin(runs->db, SKR_BEGIN_CLAIM, error);
     if (code != SKR_OK)
         return code;
-    code = lock_rows(claiming, error);
-    if (code == SKR_OK && batch->count > 0)
-        code =
-            claiming->read->only == NULL
-                ? read_behind(claiming, error)
-                : skr_ordered_keep_head(claiming->messenger,
-                                        skr_db_tx(claiming->db), batch, error);
+    code = runs->read->only == NULL ? claim_page(runs, error)
+                                    : claim_only(runs, error);
     if (code == SKR_OK && batch->count > 0) {
         batch->claim = SKR_CLAIM_LOCKED;
-        claiming->db->found_rows = true;
+        runs->db->found_rows = true;
         return SKR_OK;
     }
-    skr_db_rollback(claiming->db);
+    skr_db_rollback(runs->db);
     skr_batch_clear(batch);
     return code;
 }
 
-// Where a whole round found nothing, one small statement tells whether another
-// is worth while: there is a new row, or the time of one has come. What others
-// had is looked at again now and then.
 static enum skr_code
-begin_round(struct claiming *claiming, int64_t now_ms, bool *is_worth,
-            struct skr_error *error)
+claim_once(struct skr_runs *runs, struct skr_error *error)
 {
-    struct skr_position *position = claiming->position;
-    struct skr_tx tx = skr_db_tx(claiming->db);
-    int64_t last = 0;
-    *is_worth = true;
-    position->round_ms = now_ms;
-    position->round_found = false;
-    if (!position->is_quiet)
-        return SKR_OK;
+    struct skr_position *position = runs->position;
+    bool is_worth = true;
     enum skr_code code = SKR_OK;
-    if (position->due_mark[0] == '\0')
-        code = skr_messenger_now(claiming->messenger, tx, position->due_mark,
-                                 error);
-    if (code == SKR_OK)
-        code = skr_messenger_ask_rest(claiming->messenger, tx, now_ms, position,
-                                      &last, error);
-    bool is_due = position->next_due_ms > 0 && position->next_due_ms <= now_ms;
-    *is_worth =
-        is_due || last > position->cursor || position->next_held_ms <= now_ms;
-    if (code != SKR_OK || !*is_worth)
-        return code;
-    position->cursor = last;
-    return skr_messenger_now(claiming->messenger, tx, position->due_mark,
-                             error);
-}
-
-static void
-end_round(struct skr_position *position)
-{
-    int64_t now_ms = skr_clock_ms();
-    int64_t pause_ms = (now_ms - position->round_ms) * PAUSE;
-    pause_ms = pause_ms < LEAST_PAUSE_MS     ? LEAST_PAUSE_MS
-               : pause_ms > LONGEST_PAUSE_MS ? LONGEST_PAUSE_MS
-                                             : pause_ms;
-    // Before it is quiet one more round is made, which begins with a look at
-    // what there is.
-    position->has_more = position->round_found || !position->is_quiet;
-    position->is_quiet = !position->round_found;
-    position->held_from = 1;
-    position->next_held_ms = now_ms + pause_ms;
-}
-
-static enum skr_code
-claim_page(struct claiming *claiming, struct skr_error *error)
-{
-    struct skr_position *position = claiming->position;
-    const struct skr_read *read = claiming->read;
-    size_t room = skr_messenger_rows_for(position, read->max_bytes);
-    room = room < read->max_rows ? room : read->max_rows;
-    room = room < 1 ? 1 : room;
-    bool is_last = false;
-    enum skr_code code = SKR_OK;
-    if (position->partition_cursor[0] == '\0')
-        code = find_free(claiming, room < MOST_FREE ? room : MOST_FREE, error);
-    if (code == SKR_OK)
-        code = find_heads(claiming, room < MOST_HEADS ? room : MOST_HEADS,
-                          &is_last, error);
-    if (code == SKR_OK && claiming->count > 0)
-        code = lock_and_read(claiming, error);
+    if (runs->read->only == NULL)
+        code = skr_rounds_begin(runs->messenger, skr_db_tx(runs->db), position,
+                                &is_worth, error);
     if (code != SKR_OK)
         return code;
-    position->round_found = position->round_found || claiming->batch->count > 0;
-    position->has_more = true;
-    if (is_last)
-        end_round(position);
+    if (is_worth)
+        return claim_rows(runs, error);
+    position->has_more = false;
     return SKR_OK;
 }
 
 static enum skr_code
-claim_once(struct claiming *claiming, struct skr_error *error)
+check_claims(const struct skr_messenger *messenger, struct skr_error *error)
 {
-    struct skr_position *position = claiming->position;
-    int64_t now_ms = skr_clock_ms();
-    bool is_worth = true;
-    enum skr_code code = SKR_OK;
-    claiming->count = 0;
-    if (claiming->read->only != NULL) {
-        claiming->rows[claiming->count++] = *claiming->read->only;
-        return lock_and_read(claiming, error);
-    }
-    if (position->partition_cursor[0] == '\0')
-        code = begin_round(claiming, now_ms, &is_worth, error);
-    if (code != SKR_OK)
-        return code;
-    if (is_worth)
-        return claim_page(claiming, error);
-    position->has_more = false;
+    if (messenger->sql.lock_skip[0] == '\0')
+        return skr_fail(error, SKR_REFUSED, SKR_GIVE_UP,
+                        "this database cannot lock single rows; use "
+                        "`claim: exclusive`");
+    // It would wait for its own transactions.
+    if (messenger->by_commits)
+        return skr_fail(error, SKR_REFUSED, SKR_GIVE_UP,
+                        "row locks are transactions that hold back "
+                        "commit_order themselves; use `claim: exclusive` or "
+                        "`claim: lease`");
     return SKR_OK;
 }
 
@@ -326,27 +232,21 @@ skr_messenger_hold_runs(const struct skr_table *table, struct skr_db *db,
                         const struct skr_read *read, struct skr_batch *batch,
                         struct skr_error *error)
 {
-    struct claiming claiming = {.messenger = skr_messenger_of(table),
+    const struct skr_messenger *messenger = skr_messenger_of(table);
+    struct skr_tries tries = {.started_ms = skr_clock_ms()};
+    struct skr_error failure = {0};
+    enum skr_code code = check_claims(messenger, &failure);
+    if (code == SKR_OK)
+        code = skr_messenger_learn(messenger, db, position, &failure);
+    skr_rounds_count(position, read);
+    while (code == SKR_OK) {
+        struct skr_runs runs = {.messenger = messenger,
                                 .db = db,
                                 .position = position,
                                 .read = read,
                                 .batch = batch};
-    if (claiming.messenger->sql.lock_skip[0] == '\0')
-        return skr_fail(error, SKR_REFUSED, SKR_GIVE_UP,
-                        "this database cannot lock single rows; use "
-                        "`claim: exclusive`");
-    // It would wait for its own transactions.
-    if (claiming.messenger->by_commits)
-        return skr_fail(error, SKR_REFUSED, SKR_GIVE_UP,
-                        "row locks are transactions that hold back "
-                        "commit_order themselves; use `claim: exclusive` or "
-                        "`claim: lease`");
-    struct skr_tries tries = {.started_ms = skr_clock_ms()};
-    struct skr_error failure = {0};
-    enum skr_code code =
-        skr_messenger_learn(claiming.messenger, db, position, &failure);
-    while (code == SKR_OK) {
-        code = claim_once(&claiming, &failure);
+        code = claim_once(&runs, &failure);
+        skr_arena_fini(&runs.arena);
         if (code == SKR_OK ||
             !skr_messenger_may_try_again(&tries, code, &failure))
             break;

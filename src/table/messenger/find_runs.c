@@ -1,0 +1,254 @@
+// SPDX-License-Identifier: MIT
+// Which rows a claim of runs is to lock: ids of the first rows of the next
+// partitions, as far as they may be sent, and of rows without a key. Sizes come
+// along, so that nothing is locked that finds no room.
+
+#include "base/error.h"
+#include "base/text.h"
+#include "table/messenger/runs.h"
+
+#include <string.h>
+
+enum { MOST_OF_ONE = 63 };  // rows of a partition
+
+#define SIZE "OCTET_LENGTH(body) + OCTET_LENGTH(headers)"
+// Parameters: queue, from id, redeliver timeout, limit.
+static const char free_sql[] =
+    "SELECT id, " SIZE " FROM {table} WHERE {queue_is} AND partition_key = '' "
+    "AND id > ? AND " SKR_MESSENGER_READY " ORDER BY id LIMIT ?";
+// The first rows of the partition of that number. Not finished, in a way that
+// makes nobody think of the index on claims: each of many would be weighed
+// anew.
+// Parameters: redeliver timeout, queue, key, twice, limit.
+#define FIRST_ROWS                                                \
+    "{union_open}SELECT %zu, id, CASE WHEN " SKR_MESSENGER_READY  \
+    " THEN 1 ELSE 0 END, " SIZE " FROM {table} WHERE {queue_is} " \
+    "AND partition_key = ? AND {partition_bytes} = ? "            \
+    "AND COALESCE(delivered_at, '1000-01-01 00:00:00') < "        \
+    "'9999-12-31 00:00:00' ORDER BY id LIMIT ?{union_close}"
+enum { FIRST_ROWS_PARAMETERS = 5 };
+_Static_assert(FIRST_ROWS_PARAMETERS *SKR_MOST_RUNS <= SKR_MOST_VALUES,
+               "more than a statement takes");
+
+// For 1, 2, 4, 8, 16 and 32 of them.
+static bool
+fill_first_rows(struct skr_messenger *messenger)
+{
+    struct skr_text text = {0};
+    bool ok = true;
+    for (size_t i = 0, size = 1, filled = 0; ok && size <= SKR_MOST_RUNS;
+         i++, size *= 2) {
+        for (; filled < size; filled++)
+            skr_text_add_format(&text, "%s" FIRST_ROWS,
+                                filled == 0 ? "" : " UNION ALL ", filled);
+        ok = !text.broken && skr_messenger_fill(messenger, text.bytes,
+                                                &messenger->sql.first_rows[i]);
+    }
+    skr_text_fini(&text);
+    return ok;
+}
+
+bool
+skr_runs_fill(struct skr_messenger *messenger)
+{
+    return skr_messenger_fill(messenger, "{partition_heads}",
+                              &messenger->sql.heads) &&
+           skr_messenger_fill(messenger, free_sql, &messenger->sql.free) &&
+           fill_first_rows(messenger);
+}
+
+static enum skr_code
+ask(struct skr_runs *runs, const char *sql, const struct skr_value *values,
+    size_t count, skr_row_fn *each_row, struct skr_error *error)
+{
+    return skr_tx_run(skr_db_tx(runs->db),
+                      &(struct skr_statement){.sql = sql,
+                                              .values = values,
+                                              .value_count = count,
+                                              .each_row = each_row,
+                                              .user = runs},
+                      error);
+}
+
+// A row that is larger than all the room travels alone.
+static bool
+want(struct skr_runs *runs, int64_t row, int run, size_t size)
+{
+    bool has_room = runs->wanted_count < runs->most &&
+                    (runs->wanted_count == 0 ||
+                     runs->wanted_bytes + size <= runs->read->max_bytes);
+    skr_messenger_note_sizes(runs->position, 1, size);
+    if (!has_room)
+        return false;
+    runs->wanted[runs->wanted_count++] =
+        (struct skr_run_row){.row = row, .run = run};
+    runs->wanted_bytes += size;
+    return true;
+}
+
+// What finds no room is where the next claim goes on.
+static enum skr_code
+keep_free(const struct skr_value *columns, size_t count, void *user,
+          struct skr_error *error)
+{
+    (void)count;
+    (void)error;
+    struct skr_runs *runs = user;
+    int64_t row = columns[0].integer;
+    bool is_in_hand = skr_messenger_is_in_hand(runs->read, row);
+    runs->is_held |= is_in_hand;
+    if (runs->has_more_free)
+        return SKR_OK;
+    if (!is_in_hand && !want(runs, row, SKR_NO_RUN, (size_t)columns[1].integer))
+        runs->has_more_free = true;
+    else
+        runs->free_cursor = row;
+    runs->free_seen++;
+    return SKR_OK;
+}
+
+// Rows that have no order.
+static enum skr_code
+find_free(struct skr_runs *runs, struct skr_error *error)
+{
+    size_t limit = runs->most - runs->wanted_count;
+    const struct skr_value values[] = {
+        skr_bind_text(runs->messenger->queue),
+        skr_messenger_bind_cursor(runs->free_cursor),
+        skr_bind_integer(runs->messenger->redeliver_timeout_s),
+        skr_bind_integer((int64_t)limit),
+    };
+    runs->has_more_free = false;
+    enum skr_code code = ask(runs, runs->messenger->sql.free, values,
+                             SKR_COUNT_OF(values), keep_free, error);
+    runs->has_more_free |= runs->free_seen == limit;
+    if (!runs->has_more_free)
+        runs->free_cursor = 0;
+    return code;
+}
+
+static enum skr_code
+keep_key(const struct skr_value *columns, size_t count, void *user,
+         struct skr_error *error)
+{
+    (void)count;
+    struct skr_runs *runs = user;
+    if (columns[0].size >= SKR_POSITION_KEY_SIZE)
+        return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
+                        "table %s: a partition key is too long",
+                        runs->messenger->name);
+    const char *key =
+        skr_arena_text(&runs->arena, columns[0].bytes, columns[0].size);
+    if (key == NULL)
+        return skr_fail_memory(error);
+    runs->items[runs->count++] = (struct skr_run){.key = key};
+    return SKR_OK;
+}
+
+// The next page of partitions.
+static enum skr_code
+find_keys(struct skr_runs *runs, size_t limit, struct skr_error *error)
+{
+    const struct skr_value queue = skr_bind_text(runs->messenger->queue);
+    const struct skr_value values[] = {
+        queue, skr_bind_text(runs->position->partition_cursor), queue,
+        skr_bind_integer((int64_t)limit)};
+    return ask(runs, runs->messenger->sql.heads, values, SKR_COUNT_OF(values),
+               keep_key, error);
+}
+
+// Those of one partition come in the order of their ids.
+static enum skr_code
+keep_first(const struct skr_value *columns, size_t count, void *user,
+           struct skr_error *error)
+{
+    (void)count;
+    (void)error;
+    struct skr_runs *runs = user;
+    size_t number = (size_t)columns[0].integer;
+    int64_t row = columns[1].integer;
+    struct skr_run *run = &runs->items[number];
+    if (skr_messenger_is_in_hand(runs->read, row))
+        run->is_anothers = true;
+    // What finds no room is not passed, nor are those behind it.
+    if (run->is_anothers || run->has_ended || number > runs->room_ends)
+        return SKR_OK;
+    run->has_ended = columns[2].integer == 0 ||
+                     !want(runs, row, (int)number, (size_t)columns[3].integer);
+    if (!run->has_ended)
+        run->length++;
+    else if (columns[2].integer != 0 && run->length == 0)
+        runs->room_ends = number;
+    return SKR_OK;
+}
+
+// All the room, in even parts.
+static int64_t
+rows_of(const struct skr_runs *runs, size_t number)
+{
+    size_t room = runs->most - runs->wanted_count;
+    size_t rows = room / runs->count + (number < room % runs->count);
+    return (int64_t)(rows < MOST_OF_ONE ? rows : MOST_OF_ONE);
+}
+
+static enum skr_code
+find_first_rows(struct skr_runs *runs, struct skr_error *error)
+{
+    const struct skr_messenger *messenger = runs->messenger;
+    struct skr_value values[FIRST_ROWS_PARAMETERS * SKR_MOST_RUNS];
+    size_t size = 1, place = 0;
+    for (; size < runs->count; place++)
+        size *= 2;
+    for (size_t i = 0; i < size; i++) {
+        // No partition is that of NULL.
+        const char *key = i < runs->count ? runs->items[i].key : NULL;
+        const struct skr_value of_one[FIRST_ROWS_PARAMETERS] = {
+            skr_bind_integer(messenger->redeliver_timeout_s),
+            skr_bind_text(messenger->queue),
+            skr_bind_text(key),
+            skr_bind_text(key),
+            skr_bind_integer(rows_of(runs, i)),
+        };
+        memcpy(values + i * FIRST_ROWS_PARAMETERS, of_one, sizeof(of_one));
+    }
+    runs->room_ends = runs->count;
+    return ask(runs, messenger->sql.first_rows[place], values,
+               size * FIRST_ROWS_PARAMETERS, keep_first, error);
+}
+
+static enum skr_code
+find_runs(struct skr_runs *runs, struct skr_error *error)
+{
+    size_t limit = runs->most - runs->wanted_count;
+    limit = limit < SKR_MOST_RUNS ? limit : SKR_MOST_RUNS;
+    enum skr_code code = find_keys(runs, limit, error);
+    runs->is_last = runs->count < limit;
+    if (code != SKR_OK || runs->count == 0)
+        return code;
+    code = find_first_rows(runs, error);
+    runs->is_last = runs->is_last && runs->room_ends == runs->count;
+    return code;
+}
+
+// While there is enough of both, partitions and rows without a key take turns.
+enum skr_code
+skr_runs_find(struct skr_runs *runs, struct skr_error *error)
+{
+    const struct skr_position *position = runs->position;
+    bool begins_round = position->partition_cursor[0] == '\0';
+    bool goes_first =
+        (begins_round || position->has_more_free) && !position->free_had_turn;
+    enum skr_code code = SKR_OK;
+    if (goes_first)
+        code = find_free(runs, error);
+    if (code != SKR_OK || runs->wanted_count > runs->most / 2) {
+        runs->free_had_turn = true;
+        return code;
+    }
+    code = find_runs(runs, error);
+    runs->free_had_turn = runs->count > 0 && runs->room_ends == 0;
+    if (code == SKR_OK && !goes_first && position->has_more_free &&
+        runs->wanted_count <= runs->most / 2)
+        code = find_free(runs, error);
+    return code;
+}

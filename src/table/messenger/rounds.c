@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: MIT
+// Rounds: how often the partitions of an ordered queue are looked through by
+// relays that share it by row locks. As long as a round finds something the
+// next begins at once. After one that did not, a small statement tells whether
+// another is worth while.
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "table/messenger/ordered.h"
+
+enum {
+    LEAST_PAUSE_MS = 10,
+    LONGEST_PAUSE_MS = 1000,
+    LONGEST_HELD_PAUSE_MS = 500,
+    PAUSE = 20,         // times as long as a round took
+    PATIENCE = 8,       // that part of the time since something was found
+    SILENT_MS = 60000,  // after which every query counts
+};
+
+// What the last claim gave counts if any of it could be sent.
+void
+skr_rounds_count(struct skr_position *position, const struct skr_read *read)
+{
+    if (position->has_given && !read->in_vain)
+        position->round_found = true;
+    position->has_given = false;
+}
+
+// What others had is free before long, or at once if they die. What a round
+// does not see and its small statement neither, as it commits late with an id
+// that was passed, is looked for now and then.
+static int64_t
+pause_ms(const struct skr_messenger *messenger,
+         const struct skr_position *position, int64_t now_ms)
+{
+    int64_t since_ms = now_ms - position->found_ms;
+    int64_t round_ms = (now_ms - position->round_ms) * PAUSE;
+    int64_t longest_ms = LONGEST_HELD_PAUSE_MS;
+    if (!position->is_held)
+        return since_ms < SILENT_MS && messenger->sweep_ms > LONGEST_PAUSE_MS
+                   ? LONGEST_PAUSE_MS
+                   : messenger->sweep_ms;
+    int64_t wanted_ms = since_ms / PATIENCE;
+    wanted_ms = wanted_ms < longest_ms ? wanted_ms : longest_ms;
+    wanted_ms = wanted_ms > round_ms ? wanted_ms : round_ms;
+    wanted_ms = wanted_ms > LEAST_PAUSE_MS ? wanted_ms : LEAST_PAUSE_MS;
+    return wanted_ms < LONGEST_PAUSE_MS ? wanted_ms : LONGEST_PAUSE_MS;
+}
+
+static void
+end_round(const struct skr_messenger *messenger, struct skr_position *position,
+          int64_t now_ms)
+{
+    bool was_busy = !position->is_quiet || position->is_held;
+    if (position->round_found || position->found_ms == 0)
+        position->found_ms = now_ms;
+    position->is_quiet = !position->round_found;
+    position->is_held = position->round_held;
+    position->is_bare = was_busy && position->is_quiet && !position->is_held;
+    position->held_from = 1;
+    position->next_held_ms = now_ms + pause_ms(messenger, position, now_ms);
+    position->round_ms = 0;
+}
+
+// Where there is no row at all nothing is due, or held, or can have been
+// passed.
+static enum skr_code
+ask_if_bare(const struct skr_messenger *messenger, struct skr_tx tx,
+            struct skr_position *position, struct skr_error *error)
+{
+    bool has_rows = false;
+    enum skr_code code = skr_messenger_has_rows(
+        &messenger->table, tx, messenger->queue, &has_rows, error);
+    position->is_bare = code == SKR_OK && !has_rows;
+    if (!position->is_bare)
+        return code;
+    position->held_from = 0;
+    position->next_due_ms = 0;
+    position->next_sweep_ms = 0;
+    return SKR_OK;
+}
+
+static bool
+has_come(int64_t time_ms, int64_t now_ms)
+{
+    return time_ms > 0 && time_ms <= now_ms;
+}
+
+// Whether there is a new row, or the time of one has come.
+static enum skr_code
+ask_for_work(const struct skr_messenger *messenger, struct skr_tx tx,
+             struct skr_position *position, int64_t now_ms, bool *is_worth,
+             struct skr_error *error)
+{
+    bool was_bare = position->is_bare;
+    int64_t last = 0;
+    enum skr_code code = SKR_OK;
+    if (was_bare)
+        code = ask_if_bare(messenger, tx, position, error);
+    *is_worth = false;
+    if (code != SKR_OK || position->is_bare)
+        return code;
+    if (position->due_mark[0] == '\0')
+        code = skr_messenger_now(messenger, tx, position->due_mark, error);
+    if (code == SKR_OK)
+        code = skr_messenger_ask_rest(messenger, tx, now_ms, position, &last,
+                                      error);
+    *is_worth = was_bare || last > position->cursor ||
+                has_come(position->next_due_ms, now_ms) ||
+                has_come(position->next_held_ms, now_ms) ||
+                has_come(position->next_sweep_ms, now_ms);
+    if (code != SKR_OK || !*is_worth)
+        return code;
+    position->cursor = last;
+    position->next_sweep_ms = 0;
+    return skr_messenger_now(messenger, tx, position->due_mark, error);
+}
+
+enum skr_code
+skr_rounds_begin(const struct skr_messenger *messenger, struct skr_tx tx,
+                 struct skr_position *position, bool *is_worth,
+                 struct skr_error *error)
+{
+    int64_t now_ms = skr_clock_ms();
+    enum skr_code code = SKR_OK;
+    *is_worth = true;
+    if (position->round_ms != 0 && !position->round_ends)
+        return SKR_OK;
+    if (position->round_ms != 0)
+        end_round(messenger, position, now_ms);
+    if (position->is_quiet)
+        code = ask_for_work(messenger, tx, position, now_ms, is_worth, error);
+    if (code != SKR_OK || !*is_worth)
+        return code;
+    position->round_ms = now_ms;
+    position->round_found = false;
+    position->round_held = false;
+    position->round_ends = false;
+    return SKR_OK;
+}
