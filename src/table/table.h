@@ -83,14 +83,16 @@ struct skr_position {
     bool has_more_free;                            // of those
     bool free_had_turn;  // the last claim was of those alone
     bool has_given;      // the last claim gave rows
-    int64_t round_ms;    // when it began; 0: none is under way
-    bool round_found;    // something was claimed in it, and sent
-    bool round_held;     // something was passed that others have
-    bool round_ends;     // it has come to the last partition
-    bool is_quiet;       // nothing was found in the last one
-    bool is_held;        // something was held in the last one
-    bool is_bare;        // there was no row, as far as is known
-    int64_t found_ms;    // when a round last ended that found something
+    bool is_in_round;
+    int64_t round_spent_ms;  // by its claims
+    bool round_found;        // something was claimed in it, and sent
+    bool round_held;         // something was passed that others have
+    bool round_ends;         // it has come to the last partition
+    bool is_quiet;           // nothing was found in the last one
+    bool is_held;            // something was held in the last one
+    bool may_be_bare;        // it is not known whether any row is left
+    bool is_bare;            // none is, as far as is known
+    int64_t found_ms;        // when a round last ended that found something
 
     // In the order of commits: the row that was not read yet, as transactions
     // are open that may come before it, and since when; 0: none.

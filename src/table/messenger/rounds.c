@@ -10,10 +10,10 @@
 
 enum {
     LEAST_PAUSE_MS = 10,
-    LONGEST_PAUSE_MS = 1000,
-    LONGEST_HELD_PAUSE_MS = 500,
-    PAUSE = 20,         // times as long as a round took
-    PATIENCE = 8,       // that part of the time since something was found
+    LONGEST_PAUSE_MS = 500,
+    PAUSE = 20,    // times as long as the claims of a round took
+    PATIENCE = 8,  // that part of the time since something was found
+    LATE_MS = 1000,
     SILENT_MS = 60000,  // after which every query counts
 };
 
@@ -34,17 +34,15 @@ pause_ms(const struct skr_messenger *messenger,
          const struct skr_position *position, int64_t now_ms)
 {
     int64_t since_ms = now_ms - position->found_ms;
-    int64_t round_ms = (now_ms - position->round_ms) * PAUSE;
-    int64_t longest_ms = LONGEST_HELD_PAUSE_MS;
+    int64_t late_ms = since_ms < SILENT_MS ? LATE_MS : INT64_MAX;
     if (!position->is_held)
-        return since_ms < SILENT_MS && messenger->sweep_ms > LONGEST_PAUSE_MS
-                   ? LONGEST_PAUSE_MS
-                   : messenger->sweep_ms;
-    int64_t wanted_ms = since_ms / PATIENCE;
-    wanted_ms = wanted_ms < longest_ms ? wanted_ms : longest_ms;
-    wanted_ms = wanted_ms > round_ms ? wanted_ms : round_ms;
-    wanted_ms = wanted_ms > LEAST_PAUSE_MS ? wanted_ms : LEAST_PAUSE_MS;
-    return wanted_ms < LONGEST_PAUSE_MS ? wanted_ms : LONGEST_PAUSE_MS;
+        return late_ms < messenger->sweep_ms ? late_ms : messenger->sweep_ms;
+    int64_t spent_ms = position->round_spent_ms * PAUSE;
+    int64_t wanted_ms =
+        spent_ms > since_ms / PATIENCE ? spent_ms : since_ms / PATIENCE;
+    return wanted_ms < LEAST_PAUSE_MS     ? LEAST_PAUSE_MS
+           : wanted_ms > LONGEST_PAUSE_MS ? LONGEST_PAUSE_MS
+                                          : wanted_ms;
 }
 
 static void
@@ -56,10 +54,11 @@ end_round(const struct skr_messenger *messenger, struct skr_position *position,
         position->found_ms = now_ms;
     position->is_quiet = !position->round_found;
     position->is_held = position->round_held;
-    position->is_bare = was_busy && position->is_quiet && !position->is_held;
+    position->may_be_bare =
+        was_busy && position->is_quiet && !position->is_held;
     position->held_from = 1;
     position->next_held_ms = now_ms + pause_ms(messenger, position, now_ms);
-    position->round_ms = 0;
+    position->is_in_round = false;
 }
 
 // Where there is no row at all nothing is due, or held, or can have been
@@ -72,6 +71,7 @@ ask_if_bare(const struct skr_messenger *messenger, struct skr_tx tx,
     enum skr_code code = skr_messenger_has_rows(
         &messenger->table, tx, messenger->queue, &has_rows, error);
     position->is_bare = code == SKR_OK && !has_rows;
+    position->may_be_bare = false;
     if (!position->is_bare)
         return code;
     position->held_from = 0;
@@ -95,7 +95,7 @@ ask_for_work(const struct skr_messenger *messenger, struct skr_tx tx,
     bool was_bare = position->is_bare;
     int64_t last = 0;
     enum skr_code code = SKR_OK;
-    if (was_bare)
+    if (was_bare || position->may_be_bare)
         code = ask_if_bare(messenger, tx, position, error);
     *is_worth = false;
     if (code != SKR_OK || position->is_bare)
@@ -124,15 +124,16 @@ skr_rounds_begin(const struct skr_messenger *messenger, struct skr_tx tx,
     int64_t now_ms = skr_clock_ms();
     enum skr_code code = SKR_OK;
     *is_worth = true;
-    if (position->round_ms != 0 && !position->round_ends)
+    if (position->is_in_round && !position->round_ends)
         return SKR_OK;
-    if (position->round_ms != 0)
+    if (position->is_in_round)
         end_round(messenger, position, now_ms);
     if (position->is_quiet)
         code = ask_for_work(messenger, tx, position, now_ms, is_worth, error);
     if (code != SKR_OK || !*is_worth)
         return code;
-    position->round_ms = now_ms;
+    position->is_in_round = true;
+    position->round_spent_ms = 0;
     position->round_found = false;
     position->round_held = false;
     position->round_ends = false;

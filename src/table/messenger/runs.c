@@ -252,6 +252,7 @@ skr_messenger_hold_runs(const struct skr_table *table, struct skr_db *db,
             break;
         code = SKR_OK;
     }
+    position->round_spent_ms += skr_clock_ms() - tries.started_ms;
     if (code != SKR_OK && error != NULL)
         *error = failure;
     return code;
