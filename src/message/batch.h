@@ -55,6 +55,8 @@ struct skr_batch_item {
     enum skr_state state;
     uint32_t delay_ms;
     bool is_excused;  // the retry is not counted
+    bool is_untold;   // SKR_BEHIND: it is found again, as nothing else tells
+                      // when it may be sent
     bool lost;        // another has the row by now: it may only be deleted
     struct skr_error reason;  // of a retry or a failure
 };

@@ -156,7 +156,8 @@ arrange(struct skr_pump *pump, struct skr_slot *slot, bool resumes,
         }
         batch->bytes -= batch->items[kept].size;
         // Its partition is known to have it: there is no need to find it again.
-        skr_waiting_add(&pump->waiting, batch->items[kept].row);
+        if (!batch->items[kept].is_untold)
+            skr_waiting_add(&pump->waiting, batch->items[kept].row);
     }
     batch->count = kept;
     return code;

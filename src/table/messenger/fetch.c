@@ -128,6 +128,7 @@ keep_ordered(struct skr_scan *scan, const struct skr_value *columns,
     *item = (struct skr_batch_item){
         .row = row,
         .state = SKR_BEHIND,
+        .is_untold = scan->messenger->by_commits,
         .partition_key = skr_arena_text(&batch->arena, key->bytes, key->size),
     };
     if (item->partition_key == NULL)
