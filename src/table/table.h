@@ -302,9 +302,10 @@ typedef enum skr_code
 skr_table_renew_fn(const struct skr_table *table, struct skr_db *db,
                    struct skr_batch *batch, struct skr_error *error);
 
-// Records outcomes in one transaction: done rows leave, those to retry wait in
-// place, blocked ones for good, hopeless ones move to the failed table if and
-// only if our own delete removed them. What has no outcome (SKR_READ, SKR_SENT)
+// Records outcomes in one transaction, or where all are done in steps of which
+// each may be the last: done rows leave, those to retry wait in place, blocked
+// ones for good, hopeless ones move to the failed table if and only if our own
+// delete removed them. What has no outcome (SKR_READ, SKR_SENT)
 // is not touched where nothing was claimed, else given back at once. After
 // SKR_TRY_AGAIN or SKR_RECONNECT it may be called again, on another connection
 // too.

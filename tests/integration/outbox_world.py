@@ -62,6 +62,7 @@ class MariaDB(Server):
     maintenance = "mysql"
     dropping = "DROP DATABASE {}"
     now = "UTC_TIMESTAMP()"
+    counted = 0
 
     def command(self, database):
         return ["mariadb", "--no-defaults", "--unbuffered", "-N", "-u", "root",
@@ -73,6 +74,11 @@ class MariaDB(Server):
     def count(self):
         """Statements that the server was asked to run; this one too."""
         return int(self.ask("SHOW GLOBAL STATUS LIKE 'Questions'").split()[1])
+
+    def count_own(self):
+        """The same without those that count."""
+        self.counted += 1
+        return self.count() - self.counted
 
 
 class PostgreSQL(Server):
@@ -94,6 +100,16 @@ class PostgreSQL(Server):
         log = pathlib.Path(os.environ["SKR_POSTGRESQL_LOG"]).read_text(
             "utf-8", "replace")
         return len(re.findall(r"LOG:  (?:statement|execute)", log))
+
+    def count_own(self):
+        """Those of the sessions that are open on this database now."""
+        sessions = self.ask("SELECT pid FROM pg_stat_activity WHERE datname = "
+                            f"'{self.name}' AND pid <> pg_backend_pid()")
+        log = pathlib.Path(os.environ["SKR_POSTGRESQL_LOG"]).read_text(
+            "utf-8", "replace")
+        return len(re.findall(
+            rf"\[(?:{'|'.join(sessions.split())})\] LOG:  "
+            "(?:statement|execute)", log))
 
 
 class World(shops.Shop):

@@ -25,7 +25,9 @@ static const char find_expired_sql[] =
 static const char raise_count_sql[] =
     "UPDATE {table} SET headers = ? WHERE id = ?";
 
-enum { MOST_EXPIRED_MS = 5000 };
+// Leases that ran out are looked for so often, and those that last long less
+// often: each look is a statement that an idle queue costs.
+enum { EXPIRED_LOOK_MS = 5000, EXPIRED_LOOKS = 120 };
 
 bool
 skr_messenger_fill_claim(struct skr_messenger *messenger)
@@ -304,8 +306,10 @@ peek(const struct claiming *claiming, bool *is_empty, struct skr_error *error)
 static int64_t
 expired_interval_ms(const struct skr_messenger *messenger)
 {
-    int64_t interval_ms = (int64_t)messenger->redeliver_timeout_s * 1000 / 4;
-    return interval_ms < MOST_EXPIRED_MS ? interval_ms : MOST_EXPIRED_MS;
+    int64_t lease_ms = (int64_t)messenger->redeliver_timeout_s * 1000;
+    int64_t soon_ms = lease_ms / 4, seldom_ms = lease_ms / EXPIRED_LOOKS;
+    soon_ms = soon_ms < EXPIRED_LOOK_MS ? soon_ms : EXPIRED_LOOK_MS;
+    return soon_ms > seldom_ms ? soon_ms : seldom_ms;
 }
 
 static enum skr_code
