@@ -39,8 +39,7 @@ static const struct skr_word words[] = {
                 "WHERE " HAS_WRITTEN},
     // While others ask as well, what InnoDB shows may be of long ago: it is
     // renewed when nobody has asked for a tenth of a second. Our own
-    // transaction
-    // began before that, whichever it was, and dates what is shown.
+    // transaction began before that, whichever it was, and dates what is shown.
     {"horizon_inside",
      "SELECT CAST(CASE WHEN MAX(" IS_OURS ") = 1 THEN "
      "MIN(UNIX_TIMESTAMP(" EARLIEST_START ")) ELSE 0 END AS SIGNED), "

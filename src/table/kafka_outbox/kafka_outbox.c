@@ -58,9 +58,10 @@ static const char check_sql[] =
     "o.error_reason, o.partition_key, o.key FROM {table} o LIMIT 0";
 
 static const char *
-fill(struct skr_kafka_outbox *outbox, const char *sql_template, const char *ids,
+fill(void *layout, const char *sql_template, const char *ids,
      const char *id_rows)
 {
+    struct skr_kafka_outbox *outbox = layout;
     const struct skr_word words[] = {
         {"table", outbox->name},
         {"ids", ids},
@@ -81,13 +82,6 @@ skr_kafka_outbox_fill(struct skr_kafka_outbox *outbox, const char *sql_template,
     return *sql != NULL;
 }
 
-static const char *
-fill_for_list(void *layout, const char *sql_template, const char *ids,
-              const char *id_rows)
-{
-    return fill(layout, sql_template, ids, id_rows);
-}
-
 bool
 skr_kafka_outbox_fill_list(struct skr_kafka_outbox *outbox,
                            const char *list_template,
@@ -98,7 +92,7 @@ skr_kafka_outbox_fill_list(struct skr_kafka_outbox *outbox,
         &(struct skr_list_filling){
             .dialect = outbox->dialect,
             .arena = &outbox->arena,
-            .fill = fill_for_list,
+            .fill = fill,
             .layout = outbox,
         },
         list_template, range_template, list);

@@ -15,9 +15,10 @@ _Static_assert(SKR_SLOTS == 60, "statements know it as {slot_count}");
 _Static_assert(SKR_MARK_UNDECIDED == 4, "statements know it too");
 
 static const char *
-fill(struct skr_messenger *messenger, const char *sql_template, const char *ids,
+fill(void *layout, const char *sql_template, const char *ids,
      const char *id_rows)
 {
+    struct skr_messenger *messenger = layout;
     enum { OWN_WORDS = 11 };
     struct skr_word words[OWN_WORDS + SKR_ZONE_WORDS] = {
         {"table", messenger->name},
@@ -49,13 +50,6 @@ skr_messenger_fill(struct skr_messenger *messenger, const char *sql_template,
     return *sql != NULL;
 }
 
-static const char *
-fill_for_list(void *layout, const char *sql_template, const char *ids,
-              const char *id_rows)
-{
-    return fill(layout, sql_template, ids, id_rows);
-}
-
 bool
 skr_messenger_fill_ranged(struct skr_messenger *messenger,
                           const char *list_template, const char *range_template,
@@ -65,7 +59,7 @@ skr_messenger_fill_ranged(struct skr_messenger *messenger,
         &(struct skr_list_filling){
             .dialect = messenger->dialect,
             .arena = &messenger->arena,
-            .fill = fill_for_list,
+            .fill = fill,
             .layout = messenger,
         },
         list_template, range_template, list);
