@@ -764,6 +764,17 @@ skr_test_connect(const struct skr_test_database *database)
     return db;
 }
 
+struct skr_db *
+skr_test_connect_impatient(const struct skr_test_database *database)
+{
+    struct skr_db *db = NULL;
+    struct skr_error error = {0};
+    if (skr_db_open(database->ops, database->impatient_url, &db, &error) !=
+        SKR_OK)
+        fail_msg("%s", error.text);
+    return db;
+}
+
 static void
 run(struct skr_db *db, const struct skr_statement *statement)
 {

@@ -43,6 +43,9 @@ void skr_test_database_make(struct skr_test_database *database);
 void skr_test_database_remove(struct skr_test_database *database);
 
 struct skr_db *skr_test_connect(const struct skr_test_database *database);
+// One that waits for nobody's locks.
+struct skr_db *
+skr_test_connect_impatient(const struct skr_test_database *database);
 
 // Whether transactions can write at the same time.
 bool skr_test_writes_side_by_side(struct skr_db *db);

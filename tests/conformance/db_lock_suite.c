@@ -357,7 +357,7 @@ test_a_waiting_connection_holds_up_nobody(void **state)
 {
     struct fixture *fixture = *state;
     struct skr_db *db = fixture->db;
-    struct skr_db *impatient = connect_impatient(fixture);
+    struct skr_db *impatient = skr_test_connect_impatient(&fixture->database);
     assert_int_equal(db->ops->wait(db, -1, 0, NULL), SKR_OK);
     skr_test_run(impatient, "INSERT INTO thing (id) VALUES (1)");
     skr_test_run(impatient, "DROP TABLE thing");

@@ -351,7 +351,7 @@ test_a_row_function_ends_the_statement(void **state)
                      SKR_STOPPED);
     assert_int_equal(rows, 2);
     // And leaves nothing open behind: others may write.
-    struct skr_db *other = connect_impatient(fixture);
+    struct skr_db *other = skr_test_connect_impatient(&fixture->database);
     skr_test_run(other, "DELETE FROM thing");
     skr_db_close(other);
 }
@@ -455,7 +455,7 @@ static void
 test_a_locked_database_is_a_conflict_that_passes(void **state)
 {
     struct fixture *fixture = *state;
-    struct skr_db *impatient = connect_impatient(fixture);
+    struct skr_db *impatient = skr_test_connect_impatient(&fixture->database);
     struct skr_error error = {0};
     assert_int_equal(skr_db_begin(fixture->db, SKR_BEGIN_WRITE, NULL), SKR_OK);
     skr_test_run(fixture->db, "INSERT INTO thing (id) VALUES (1)");

@@ -82,16 +82,6 @@ count_things(struct skr_db *db)
     return skr_test_number(db, "SELECT COUNT(*) FROM thing");
 }
 
-static inline struct skr_db *
-connect_impatient(const struct fixture *fixture)
-{
-    struct skr_db *db = NULL;
-    assert_int_equal(skr_db_open(fixture->database.ops,
-                                 fixture->database.impatient_url, &db, NULL),
-                     SKR_OK);
-    return db;
-}
-
 #define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
 
 #endif

@@ -437,11 +437,7 @@ settle_beside_an_application(struct fixture *fixture)
                             "INSERT INTO kafka_outbox (topic, payload_json) "
                             "VALUES ('orders', '2')");
     }
-    struct skr_db *impatient = NULL;
-    assert_int_equal(skr_db_open(fixture->database.ops,
-                                 fixture->database.impatient_url, &impatient,
-                                 NULL),
-                     SKR_OK);
+    struct skr_db *impatient = skr_test_connect_impatient(&fixture->database);
     struct skr_db *patient = fixture->db;
     fixture->db = impatient;
     settle(fixture, SKR_DONE, "");

@@ -246,12 +246,8 @@ test_order_holds_whatever_the_broker_does(void **state)
 static void
 assert_nobody_commits_late(struct fixture *fixture, struct skr_db *early)
 {
-    struct skr_db *other = NULL;
+    struct skr_db *other = skr_test_connect_impatient(&fixture->database);
     struct skr_error error = {0};
-    assert_int_equal(skr_db_open(fixture->database.ops,
-                                 fixture->database.impatient_url, &other,
-                                 &error),
-                     SKR_OK);
     assert_int_equal(skr_db_begin(other, SKR_BEGIN_WRITE, &error),
                      SKR_CONFLICT);
     insert_on(early, "k0", "k0:1", 0);

@@ -134,11 +134,7 @@ test_settling_many_rows_waits_for_no_application(void **state)
                             "('{}', '{}', 'outbox', '2020-01-01 00:00:00', "
                             "'2020-01-01 00:00:00')");
     }
-    struct skr_db *impatient = NULL;
-    assert_int_equal(skr_db_open(fixture->database.ops,
-                                 fixture->database.impatient_url, &impatient,
-                                 NULL),
-                     SKR_OK);
+    struct skr_db *impatient = skr_test_connect_impatient(&fixture->database);
     struct skr_error error = {0};
     if (fixture->table->ops->settle(fixture->table, impatient, &fixture->batch,
                                     &error) != SKR_OK)
