@@ -63,8 +63,11 @@ struct skr_word {
 //                  statement says, and no other row is locked on the way
 //   remove_ids     a DELETE of the rows {ids}, reached in the same way; it
 //                  knows the words table, ids and id_rows
-//   remove_range   a DELETE of the rows from one id to another, reached in the
-//                  same way
+//   in_range       whether a row is one of those from one id to another, two
+//                  parameters. Where who writes a range waits for the row
+//                  behind it there are three: the range ends before its last
+//                  row, which stands by itself.
+//   remove_range   a DELETE of such rows, reached by their ids
 //   id_row         a column `id` of a bound number; of such {id_rows} is made
 //   random_hex     32 random hexadecimal digits
 //   no_index       before a column: leave its index out of the plan; "" where
@@ -121,7 +124,7 @@ struct skr_dialect {
     size_t word_count;
     bool numbers_parameters;  // $1, $2 rather than ?
     bool hash_is_comment;     // # begins one
-    bool locks_behind_range;  // who writes a range waits for the row behind it
+    bool locks_behind_range;  // in_range and remove_range have three parameters
 };
 
 // Fills a template: {word} from words, then from the dialect; ? becomes $n

@@ -30,7 +30,7 @@ skr_list_fill(const struct skr_list_filling *filling, const char *list_template,
     }
     if (range_template == NULL)
         return true;
-    list->spares_last = filling->dialect->locks_behind_range;
+    list->parts_last = filling->dialect->locks_behind_range;
     list->range = filling->fill(filling->layout, range_template, "", "");
     return list->range != NULL;
 }
@@ -83,11 +83,15 @@ static enum skr_code
 run_range(struct skr_tx tx, const struct skr_list_run *run, size_t from,
           size_t count, struct skr_error *error)
 {
-    struct skr_value values[SKR_COUNT_OF(run->first) + 2];
-    values[run->first_count] = skr_bind_integer(run->rows[from]);
-    values[run->first_count + 1] =
-        skr_bind_integer(run->rows[from + count - 1]);
-    return run_text(tx, run, run->sql->range, values, 2, error);
+    struct skr_value values[SKR_COUNT_OF(run->first) + 3];
+    struct skr_value *bounds = values + run->first_count;
+    bool parts_last = run->sql->parts_last;
+    const int64_t *last = &run->rows[from + count - 1];
+    bounds[0] = skr_bind_integer(run->rows[from]);
+    bounds[1] = skr_bind_integer(parts_last ? last[-1] : *last);
+    bounds[2] = skr_bind_integer(*last);
+    return run_text(tx, run, run->sql->range, values, parts_last ? 3 : 2,
+                    error);
 }
 
 // How many ids from this one on are reached as a range, if that is most of
@@ -104,7 +108,7 @@ measure_range(const struct skr_list_run *run, size_t from)
         length++;
     if (length < LEAST_RANGE || length < left / 2)
         return 0;
-    return run->sql->spares_last ? length - 1 : length;
+    return length;
 }
 
 enum skr_code

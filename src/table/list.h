@@ -10,17 +10,14 @@
 // A statement whose last parameters are ids, for each length that lists have.
 struct skr_list_sql {
     const char *sql[SKR_SQL_LIST_SIZES];
-    // The same for ids without a gap, whose last parameters are the first and
-    // the last of them. NULL: always by lists.
+    // The same for ids without a gap, as {in_range} asks for them. NULL: always
+    // by lists.
     const char *range;
-    // Who writes a range looks at the row behind it as well, and waits for an
-    // application that has not committed it yet: the last id has a list to
-    // itself. That makes its range one shorter.
-    bool spares_last;
+    bool parts_last;  // from the range: it is a parameter of its own
 };
 
 #define SKR_IN_LIST "id IN ({ids})"
-#define SKR_IN_RANGE "id >= ? AND id <= ?"
+#define SKR_IN_RANGE "{in_range}"
 
 // How a layout fills a template: with its own words and these.
 typedef const char *skr_list_fill_fn(void *layout, const char *sql_template,

@@ -243,6 +243,50 @@ test_released_rows_come_back_to_one_who_passed_them(void **state)
     assert_int_equal(count_rows(fixture, "messenger_outbox"), 0);
 }
 
+// As many rows as are reached as a range. The one behind it stays free, and two
+// who claim in turns leave nothing out and take nothing twice.
+static void
+test_who_claims_a_range_leaves_the_row_behind_it_free(void **state)
+{
+    struct fixture *fixture = *state;
+    skr_table_claim_fn *ways[] = {fixture->table->ops->claim,
+                                  fixture->table->ops->hold};
+    size_t count = can_hold(fixture) ? 2 : 1;
+    for (size_t i = 0; i < count; i++) {
+        struct worker workers[2], later;
+        int64_t next = i == 0 ? 1 : 301;
+        insert_many(fixture, 300);
+        for (size_t j = 0; j < 2; j++)
+            open_worker(fixture, &workers[j]);
+        for (size_t turn = 0; turn < 4; turn++) {
+            struct worker *worker = &workers[turn % 2];
+            assert_int_equal(take(fixture, worker, 50, ways[i]), 50);
+            assert_int_equal(worker->batch.items[0].row, next);
+            assert_int_equal(worker->batch.items[49].row, next + 49);
+            next += 50;
+            // The second of them claims while the first has its rows.
+            if (turn % 2 == 0)
+                continue;
+            for (size_t j = 0; j < 2; j++) {
+                set_all(&workers[j], SKR_DONE);
+                settle_worker(fixture, &workers[j]);
+            }
+        }
+        assert_int_equal(take(fixture, &workers[0], 99, ways[i]), 99);
+        open_worker(fixture, &later);
+        assert_int_equal(take(fixture, &later, 99, ways[i]), 1);
+        assert_int_equal(later.batch.items[0].row, next + 99);
+        set_all(&workers[0], SKR_DONE);
+        set_all(&later, SKR_DONE);
+        settle_worker(fixture, &workers[0]);
+        settle_worker(fixture, &later);
+        assert_int_equal(count_rows(fixture, "messenger_outbox"), 0);
+        for (size_t j = 0; j < 2; j++)
+            close_worker(&workers[j]);
+        close_worker(&later);
+    }
+}
+
 // Both have their rows, then both delete: neither waits for the other, nor for
 // an application that has not committed yet.
 static void
@@ -584,6 +628,7 @@ main(void)
         TEST(test_with_nothing_to_hold_no_transaction_stays_open),
         TEST(test_a_crash_frees_held_rows_at_once),
         TEST(test_released_rows_come_back_to_one_who_passed_them),
+        TEST(test_who_claims_a_range_leaves_the_row_behind_it_free),
         TEST(test_those_who_share_do_not_wait_for_each_other),
         TEST(test_many_hold_and_none_takes_a_row_twice),
         TEST(test_many_lease_and_none_takes_a_row_twice),

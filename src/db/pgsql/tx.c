@@ -123,6 +123,7 @@ static const struct skr_word words[] = {
      "ELSE partition_key END) & 2147483647) % {slot_count}) & 1) = 1"},
     {"by_primary_key", ""},
     {"remove_ids", "DELETE FROM {table} WHERE id IN ({ids})"},
+    {"in_range", "id >= ? AND id <= ?"},
     {"remove_range", "DELETE FROM {table} WHERE id >= ? AND id <= ?"},
     {"id_row", ""},
     {"random_hex", "REPLACE(CAST(gen_random_uuid() AS TEXT), '-', '')"},

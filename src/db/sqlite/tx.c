@@ -72,6 +72,7 @@ static const struct skr_word words[] = {
                     "ELSE partition_key END) % {slot_count}) & 1) = 1"},
     {"by_primary_key", ""},
     {"remove_ids", "DELETE FROM {table} WHERE id IN ({ids})"},
+    {"in_range", "id >= ? AND id <= ?"},
     {"remove_range", "DELETE FROM {table} WHERE id >= ? AND id <= ?"},
     {"id_row", ""},
     {"random_hex", "lower(hex(randomblob(16)))"},

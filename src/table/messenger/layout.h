@@ -10,7 +10,7 @@
 #include "table/list.h"
 #include "table/messenger/messenger.h"
 
-// How rows are found. Nothing here locks a row but lock_ids.
+// How rows are found. Only claim_beyond and lock_ids lock rows.
 struct skr_scan_sql {
     const char *due_ids;       // behind the cursor, their time has come
     const char *due_by_queue;  // the same where the index is by queue
@@ -19,8 +19,8 @@ struct skr_scan_sql {
     const char *free_ids;      // behind the cursor, that others had
     const char *first;         // beyond a cursor that has not moved yet
     const char *beyond;
-    const char *first_ids;  // the same, ids alone
-    const char *beyond_ids;
+    const char *first_ids;        // the same, ids alone
+    const char *claim_beyond;     // beyond, free to be locked
     const char *leased_ids;       // that anybody has at the moment
     const char *leased_by_queue;  // the same without an index on claims
     struct skr_list_sql by_id, lock_ids;

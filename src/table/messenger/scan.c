@@ -29,10 +29,17 @@
     " ORDER BY id LIMIT ?"
 static const char beyond_sql[] =
     BEYOND(SKR_MESSENGER_COLUMNS, "{queue_is_beyond}");
-static const char beyond_ids_sql[] = BEYOND("id", "{queue_is_beyond}");
 // From the start of the queue, before which there may be much of others.
 static const char first_sql[] = BEYOND(SKR_MESSENGER_COLUMNS, "{queue_is}");
 static const char first_ids_sql[] = BEYOND("id", "{queue_is}");
+
+// A claim beyond the cursor locks what it finds, by the primary key, and goes
+// past what others have locked: two who claim at once find different rows.
+static const char claim_beyond_sql[] =
+    "SELECT " SKR_MESSENGER_COLUMNS " FROM {table}{by_primary_key} "
+    "WHERE {queue_is_beyond} AND id > ? AND " SKR_MESSENGER_FREE
+    " AND " SKR_MESSENGER_DUE " AND NOT " SKR_MESSENGER_PHP
+    " ORDER BY id LIMIT ? {lock_skip}";
 
 // Few rows become due between two passes: by the index on their time, not by
 // the much longer lists of all that wait or of the whole queue.
@@ -108,7 +115,8 @@ skr_messenger_fill_scan(struct skr_messenger *messenger)
            skr_messenger_fill(messenger, first_sql, &scan->first) &&
            skr_messenger_fill(messenger, beyond_sql, &scan->beyond) &&
            skr_messenger_fill(messenger, first_ids_sql, &scan->first_ids) &&
-           skr_messenger_fill(messenger, beyond_ids_sql, &scan->beyond_ids) &&
+           skr_messenger_fill(messenger, claim_beyond_sql,
+                              &scan->claim_beyond) &&
            skr_messenger_fill(messenger, leased_ids_sql, &scan->leased_ids) &&
            skr_messenger_fill(messenger, leased_by_queue_sql,
                               &scan->leased_by_queue) &&
@@ -380,9 +388,11 @@ read_some_beyond(struct skr_scan *scan, size_t limit, struct skr_error *error)
         return skr_scan_run_whole(
             scan, is_first ? scan->sql->first : scan->sql->beyond, values,
             SKR_COUNT_OF(values), error);
-    enum skr_code code = skr_scan_find(
-        scan, is_first ? scan->sql->first_ids : scan->sql->beyond_ids, values,
-        SKR_COUNT_OF(values), error);
+    if (!is_first)
+        return skr_scan_run_whole(scan, scan->sql->claim_beyond, values,
+                                  SKR_COUNT_OF(values), error);
+    enum skr_code code = skr_scan_find(scan, scan->sql->first_ids, values,
+                                       SKR_COUNT_OF(values), error);
     if (code != SKR_OK || scan->seen == 0)
         return code;
     int64_t last_id = scan->last_id;
@@ -403,8 +413,9 @@ read_beyond(struct skr_scan *scan, struct skr_error *error)
             limit = FEW_ROWS;
         was_undecided = false;
         scan->is_full = limit == 0;
-        // Ids are small; a claim asks for what there is room for when it locks.
-        if (scan->kind != SKR_SCAN_CLAIM)
+        // Ids are small; a first claim asks for what there is room for when it
+        // locks them.
+        if (scan->kind != SKR_SCAN_CLAIM || scan->position.cursor != 0)
             limit = skr_scan_ask_for(scan, limit);
         if (limit == 0)
             return SKR_OK;
