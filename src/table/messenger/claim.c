@@ -2,9 +2,9 @@
 // Claims, for queues that several workers share: by a lease (lease.c says how
 // that works) or by row locks that are held.
 //
-// Either way ids are found without a lock, and those rows are then locked by
-// their primary key. A lease is written into them and committed; a claim that
-// is held just leaves the transaction open.
+// Either way rows are locked by their primary key (scan.c, fetch.c). A lease is
+// written into them and committed; a claim that is held just leaves the
+// transaction open.
 
 #include "base/clock.h"
 #include "base/error.h"

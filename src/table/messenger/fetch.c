@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: MIT
 // From ids that were found to items of the batch.
 //
-// A claim finds ids without a lock, and then locks those rows by their primary
-// key: locked on their way through another index, two who claim and delete
-// would deadlock. What it cannot lock, or finds changed, is passed over.
+// Where another index leads to rows, a claim finds ids without a lock, and then
+// locks those rows by their primary key: locked on their way through another
+// index, two who claim and delete would deadlock. What it cannot lock, or finds
+// changed, is passed over.
 
 #include "base/error.h"
 #include "table/messenger/ordered.h"
