@@ -10,8 +10,10 @@
 enum {
     LOCK_CHECK_MS = 3000,        // how old the proof of ownership may grow
     IDLE_LOCK_CHECK_MS = 10000,  // while nothing is sent
-    MOST_HELD_MS = 10000,        // row locks that wait for the broker
-    IDLE_DB_MS = 5000,  // the server ends silent sessions that hold locks
+    // The same where leases decide, and the lock only keeps others out.
+    IDLE_SHARE_CHECK_MS = 60000,
+    MOST_HELD_MS = 10000,  // row locks that wait for the broker
+    IDLE_DB_MS = 5000,     // the server ends silent sessions that hold locks
     CONFLICT_PAUSE_MS = 10,
 };
 
@@ -32,7 +34,10 @@ skr_pump_check_lock(struct skr_pump *pump, bool is_idle,
                     struct skr_error *error)
 {
     int64_t now = skr_clock_ms();
-    int64_t most_ms = is_idle ? IDLE_LOCK_CHECK_MS : LOCK_CHECK_MS;
+    int64_t idle_ms = pump->options->claim == SKR_CLAIM_SLOTS
+                          ? IDLE_SHARE_CHECK_MS
+                          : IDLE_LOCK_CHECK_MS;
+    int64_t most_ms = is_idle ? idle_ms : LOCK_CHECK_MS;
     if (pump->is_unlocked ||
         now - atomic_load(&pump->settler->owned_ms) < most_ms)
         return SKR_OK;

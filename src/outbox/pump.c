@@ -370,6 +370,22 @@ read_all(struct skr_pump *pump, bool *moved, bool *moved_heads,
     return code;
 }
 
+// The earlier of two times, of which 0 is never.
+static int64_t
+earlier(int64_t one, int64_t other)
+{
+    return one == 0 || (other > 0 && other < one) ? other : one;
+}
+
+// When there is something to read, as far as is known.
+static int64_t
+next_read_ms(struct skr_pump *pump)
+{
+    int64_t next_ms = earlier(skr_position_next_ms(&pump->position),
+                              skr_gates_next_ms(&pump->gates));
+    return earlier(next_ms, skr_heads_next_ms(&pump->heads));
+}
+
 static uint32_t
 idle_time_ms(struct skr_pump *pump)
 {
@@ -377,19 +393,8 @@ idle_time_ms(struct skr_pump *pump)
     uint32_t longest_ms = pump->options->max_idle_ms;
     if (pump->options->is_over != NULL && longest_ms > ASK_AGAIN_MS)
         longest_ms = ASK_AGAIN_MS;
-    int64_t until = now + longest_ms;
-    int64_t look_ms = skr_position_next_ms(&pump->position);
-    if (look_ms > 0 && look_ms < until)
-        until = look_ms;
-    int64_t try_ms = skr_gates_next_ms(&pump->gates);
-    if (try_ms > 0 && try_ms < until)
-        until = try_ms;
-    int64_t share_ms = pump->sharing.next_look_ms;
-    if (share_ms > 0 && share_ms < until)
-        until = share_ms;
-    int64_t heads_ms = skr_heads_next_ms(&pump->heads);
-    if (heads_ms > 0 && heads_ms < until)
-        until = heads_ms;
+    int64_t until = earlier(now + longest_ms, next_read_ms(pump));
+    until = earlier(until, skr_pump_next_share_ms(pump));
     return until > now ? (uint32_t)(until - now) : 0;
 }
 
@@ -403,7 +408,8 @@ wait_for_rows(struct skr_pump *pump, uint32_t timeout_ms,
         pump->db->ops->wait(pump->db, pump->stop_fd, timeout_ms, error);
     if (code != SKR_OK && code != SKR_TIMEOUT)
         return code;
-    if (code == SKR_OK || idle_time_ms(pump) == 0)
+    int64_t next_ms = next_read_ms(pump);
+    if (code == SKR_OK || (next_ms > 0 && next_ms <= skr_clock_ms()))
         pump->may_have_more = true;
     return SKR_OK;
 }

@@ -108,6 +108,8 @@ skr_pump_keep(struct skr_pump *pump, struct skr_error *error);
 // change nothing is read.
 SKR_MUST_CHECK enum skr_code
 skr_pump_share(struct skr_pump *pump, struct skr_error *error);
+// When that is to be called at the latest; 0: it need not be.
+int64_t skr_pump_next_share_ms(const struct skr_pump *pump);
 bool skr_pump_may_read(const struct skr_pump *pump);
 // Whether it is ours for long enough to send something of it.
 bool skr_pump_has_share(const struct skr_pump *pump);

@@ -4,13 +4,17 @@
 // relays come and go slots change hands: then a relay lets what is under way
 // come to its end, changes its share, and reads anew from the start. So nothing
 // has to be known of a slot but whether it is ours.
+//
+// One who comes or goes is noticed soon where something is sent, or written, in
+// whosever share. Where nothing is, every query counts.
 
 #include "base/clock.h"
 #include "base/error.h"
 #include "outbox/pump.h"
 
 enum {
-    LOOK_MS = 1000,  // how soon one who comes or goes is noticed
+    LOOK_MS = 1000,
+    SILENT_MS = 60000,  // after which every query counts
     MOST_ROUNDS = 4,
 };
 
@@ -65,6 +69,27 @@ skr_sharing_plan(const struct skr_shares *shares, struct skr_share *give,
         take->slots = some_of(shares->free.slots, most - ours);
 }
 
+void
+skr_sharing_plan_look(struct skr_sharing *sharing,
+                      const struct skr_shares *shares, int64_t now_ms)
+{
+    int64_t pause_ms = SILENT_MS;
+    if (shares->others_for_s > 0 && shares->others_for_s * 1000 < pause_ms)
+        pause_ms = shares->others_for_s * 1000;
+    sharing->next_look_ms = now_ms + LOOK_MS;
+    sharing->silent_look_ms = now_ms + pause_ms;
+}
+
+int64_t
+skr_sharing_look_ms(const struct skr_sharing *sharing, int64_t now_ms)
+{
+    // Whoever has nothing of it sees nothing move.
+    bool is_silent = sharing->share.slots != 0 &&
+                     now_ms - sharing->moved_ms >= SILENT_MS &&
+                     sharing->silent_look_ms > sharing->next_look_ms;
+    return is_silent ? sharing->silent_look_ms : sharing->next_look_ms;
+}
+
 static bool
 is_empty(const struct skr_share *share)
 {
@@ -92,14 +117,34 @@ skr_pump_has_share(const struct skr_pump *pump)
            (int64_t)pump->options->lease_ms * 2 / 3;
 }
 
+// While nothing is under way nothing waits for an attempt that fails.
+static int64_t
+renewal_ms(const struct skr_pump *pump)
+{
+    bool is_idle =
+        skr_senders_pending(&pump->senders) == 0 && pump->open_rows == 0;
+    return pump->sharing.leased_ms +
+           pump->options->lease_ms / (is_idle ? 2 : 3);
+}
+
+int64_t
+skr_pump_next_share_ms(const struct skr_pump *pump)
+{
+    const struct skr_sharing *sharing = &pump->sharing;
+    if (!is_divided(pump))
+        return 0;
+    int64_t look_ms = skr_sharing_look_ms(sharing, skr_clock_ms());
+    int64_t renew_ms = renewal_ms(pump);
+    return is_empty(&sharing->share) || look_ms < renew_ms ? look_ms : renew_ms;
+}
+
 static enum skr_code
 renew(struct skr_pump *pump, struct skr_error *error)
 {
     const struct skr_table *table = pump->options->table;
     struct skr_sharing *sharing = &pump->sharing;
     int64_t now_ms = skr_clock_ms();
-    if (is_empty(&sharing->share) ||
-        now_ms - sharing->leased_ms < pump->options->lease_ms / 3)
+    if (is_empty(&sharing->share) || now_ms < renewal_ms(pump))
         return SKR_OK;
     enum skr_code code = table->ops->renew_share(
         table, pump->db, &sharing->share, lease_s(pump), error);
@@ -110,6 +155,21 @@ renew(struct skr_pump *pump, struct skr_error *error)
     return code;
 }
 
+// The reader's cursor passes what others write too, of whosever share it is.
+static void
+note_movement(struct skr_pump *pump, int64_t now_ms)
+{
+    const struct skr_position *position = &pump->position;
+    struct skr_sharing *sharing = &pump->sharing;
+    bool is_due = position->next_due_ms > 0 && position->next_due_ms <= now_ms;
+    if (sharing->cursor == position->cursor &&
+        sharing->finished == pump->finished && !is_due)
+        return;
+    sharing->cursor = position->cursor;
+    sharing->finished = pump->finished;
+    sharing->moved_ms = now_ms;
+}
+
 static enum skr_code
 look(struct skr_pump *pump, struct skr_error *error)
 {
@@ -118,7 +178,8 @@ look(struct skr_pump *pump, struct skr_error *error)
     struct skr_shares shares;
     struct skr_share give, take;
     int64_t now_ms = skr_clock_ms();
-    if (now_ms < sharing->next_look_ms || sharing->is_changing)
+    note_movement(pump, now_ms);
+    if (now_ms < skr_sharing_look_ms(sharing, now_ms) || sharing->is_changing)
         return SKR_OK;
     enum skr_code code =
         table->ops->see_shares(table, pump->db, &shares, error);
@@ -130,7 +191,7 @@ look(struct skr_pump *pump, struct skr_error *error)
         return skr_fail(error, SKR_UNAVAILABLE, SKR_RECONNECT,
                         "the leases on partitions ran out, and another relay "
                         "has them");
-    sharing->next_look_ms = now_ms + LOOK_MS;
+    skr_sharing_plan_look(sharing, &shares, now_ms);
     skr_sharing_plan(&shares, &give, &take);
     sharing->is_changing = !is_known || !is_empty(&give) || !is_empty(&take);
     return SKR_OK;
@@ -198,6 +259,7 @@ change(struct skr_pump *pump, struct skr_error *error)
     if (code != SKR_OK)
         return code;
     sharing->leased_ms = now_ms;
+    sharing->moved_ms = now_ms;
     sharing->is_changing = false;
     skr_waiting_clear(&pump->waiting);
     skr_pump_begin_order(pump);

@@ -267,6 +267,8 @@ struct skr_shares {
     struct skr_share ours;
     struct skr_share free;  // nobody's, or their leases ran out
     size_t others;          // relays that are there
+    // Until the first of their leases runs out, unless it is renewed; 0: none.
+    int64_t others_for_s;
 };
 typedef enum skr_code
 skr_table_see_shares_fn(const struct skr_table *table, struct skr_db *db,

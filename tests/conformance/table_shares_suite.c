@@ -133,11 +133,14 @@ test_a_slot_has_one_owner(void **state)
     assert_int_equal(shares.ours.slots, 7);
     assert_int_equal(shares.free.slots, 0);
     assert_int_equal(shares.others, 1);
+    // By a clock of whole seconds.
+    assert_in_range(shares.others_for_s, 1, LEASE_S);
     assert_int_equal(other->ops->give_share(other, fixture->db, &theirs, NULL),
                      SKR_OK);
     shares = see(fixture, fixture->table);
     assert_true(shares.free.slots == (all_slots & ~UINT64_C(7)));
     assert_int_equal(shares.others, 0);
+    assert_int_equal(shares.others_for_s, 0);
     skr_table_free(other);
 }
 

@@ -16,7 +16,7 @@ databases:
     queue: '{queue}'
 transports:
     outbox:
-        dsn: 'doctrine://default?table_name=messenger_outbox&queue_name=outbox'
+        dsn: '{scheme}://default?table_name=messenger_outbox&queue_name=outbox'
         relay_to: orders{options}
     orders: 'queue://queue?queue_name=orders'
 """
@@ -113,11 +113,12 @@ class PostgreSQL(Server):
 
 
 class World(shops.Shop):
-    def __init__(self, folder, server, options=""):
+    def __init__(self, folder, server, options="", scheme="doctrine"):
         super().__init__(folder)
         self.server = server
         self.write_config(CONFIG.format(
-            database=server.url, queue=self.url("queue"), options=options))
+            database=server.url, queue=self.url("queue"), options=options,
+            scheme=scheme))
 
     def set_up(self):
         self.check("setup")

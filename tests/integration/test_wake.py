@@ -47,17 +47,19 @@ def pass_time(seconds):
 def test_an_idle_relay_asks_at_most_one_query_a_second(tmp_path):
     """MariaDB counts for all, PostgreSQL for each session."""
     worlds = {}
-    claims = [(outbox_world.MariaDB, "exclusive"),
-              (outbox_world.PostgreSQL, "exclusive")]
+    claims = [(outbox_world.MariaDB, "doctrine", "exclusive"),
+              (outbox_world.PostgreSQL, "doctrine", "exclusive"),
+              (outbox_world.PostgreSQL, "ordered-doctrine", "lease")]
     if shops.LONG:
-        claims += [(outbox_world.PostgreSQL, "lease"),
-                   (outbox_world.PostgreSQL, "locked")]
-    for kind, claim in claims:
-        name = f"{kind.__name__}, {claim}"
+        claims += [(outbox_world.PostgreSQL, "doctrine", "lease"),
+                   (outbox_world.PostgreSQL, "doctrine", "locked"),
+                   (outbox_world.PostgreSQL, "ordered-doctrine", "locked")]
+    for kind, scheme, claim in claims:
+        name = f"{kind.__name__}, {scheme}, {claim}"
         folder = tmp_path / name
         folder.mkdir()
-        worlds[name] = outbox_world.World(folder, kind(),
-                                          f"\n        claim: {claim}")
+        worlds[name] = outbox_world.World(
+            folder, kind(), f"\n        claim: {claim}", scheme)
     try:
         for each in worlds.values():
             each.set_up()

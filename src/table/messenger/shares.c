@@ -46,9 +46,10 @@ static const char add_sql[] =
     "VALUES (?, ?, '', 0, {now})";
 enum { IS_OURS = 1, IS_FREE_NOW = 2 };
 // Parameter: queue.
-static const char see_sql[] = "SELECT slot, epoch, CASE WHEN " OURS
-                              " THEN 1 WHEN " IS_FREE " THEN 2 ELSE 0 END "
-                              "FROM " LEASES " WHERE queue_name = ?";
+static const char see_sql[] =
+    "SELECT slot, epoch, CASE WHEN " OURS " THEN 1 WHEN " IS_FREE
+    " THEN 2 ELSE 0 END, expires_at, {now} FROM " LEASES
+    " WHERE queue_name = ?";
 // One that was frozen while it settled has its rows locked until the server
 // ends its session. Nobody waits for those. Parameters: queue, numbers.
 static const char find_free_sql[] =
@@ -163,6 +164,23 @@ add_to_share(struct skr_share *share, int64_t number, int64_t epoch)
     }
 }
 
+// Both by the server's clock.
+static void
+note_end(const struct skr_value *expires_at, const struct skr_value *now,
+         struct skr_shares *shares)
+{
+    char end[SKR_POSITION_TIME_SIZE], begin[SKR_POSITION_TIME_SIZE];
+    int64_t end_us = 0, begin_us = 0;
+    skr_messenger_copy_time(expires_at, end);
+    skr_messenger_copy_time(now, begin);
+    if (!skr_clock_parse_timestamp(end, &end_us) ||
+        !skr_clock_parse_timestamp(begin, &begin_us))
+        return;
+    int64_t left_s = (end_us - begin_us) / 1000000;
+    if (shares->others_for_s == 0 || left_s < shares->others_for_s)
+        shares->others_for_s = left_s;
+}
+
 static enum skr_code
 see_row(const struct skr_value *columns, size_t count, void *user,
         struct skr_error *error)
@@ -174,12 +192,14 @@ see_row(const struct skr_value *columns, size_t count, void *user,
     if (number < 0 || number >= NUMBERS)
         return SKR_OK;
     seeing->seen++;
-    if (columns[2].integer == IS_OURS)
+    if (columns[2].integer == IS_OURS) {
         add_to_share(&seeing->shares->ours, number, columns[1].integer);
-    else if (columns[2].integer == IS_FREE_NOW)
+    } else if (columns[2].integer == IS_FREE_NOW) {
         add_to_share(&seeing->shares->free, number, columns[1].integer);
-    else
+    } else {
         seeing->shares->others += number >= SKR_SLOTS;
+        note_end(&columns[3], &columns[4], seeing->shares);
+    }
     return SKR_OK;
 }
 
