@@ -78,7 +78,8 @@ struct skr_position {
     int64_t unbroken_from;
 
     // Claims in an ordered queue: partitions are looked at in rounds.
-    char partition_cursor[SKR_POSITION_KEY_SIZE];  // "": at the first of them
+    char partition_cursor[SKR_POSITION_KEY_SIZE];  // bytes of a key
+    size_t partition_cursor_size;                  // 0: at the first of them
     int64_t free_cursor;                           // among rows without a key
     bool has_more_free;                            // of those
     bool free_had_turn;  // the last claim was of those alone

@@ -109,19 +109,20 @@ keep_ordered(struct skr_scan *scan, const struct skr_value *columns,
     struct skr_batch *batch = scan->batch;
     const struct skr_value *key = &columns[1];
     int64_t row = columns[0].integer;
+    bool has_order = key->size > 0 && skr_messenger_is_key(key);
     if (scan->is_cut)
         return SKR_OK;
     bool is_known =
         (scan->skips_waiting && skr_messenger_is_waiting(scan->read, row)) ||
         skr_messenger_is_in_hand(scan->read, row) ||
-        (key->size == 0 && is_in_batch(batch, row));
+        (!has_order && is_in_batch(batch, row));
     scan->is_cut = !is_known && batch->count + scan->id_count >= scan->max_rows;
     if (scan->is_cut)
         return SKR_OK;
     scan->last_id = row;
     if (is_known)
         return SKR_OK;
-    if (key->size == 0) {
+    if (!has_order) {
         scan->ids[scan->id_count++] = row;
         return SKR_OK;
     }

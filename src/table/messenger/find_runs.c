@@ -141,7 +141,8 @@ keep_key(const struct skr_value *columns, size_t count, void *user,
         skr_arena_text(&runs->arena, columns[0].bytes, columns[0].size);
     if (key == NULL)
         return skr_fail_memory(error);
-    runs->items[runs->count++] = (struct skr_run){.key = key};
+    runs->items[runs->count++] =
+        (struct skr_run){.key = key, .key_size = columns[0].size};
     return SKR_OK;
 }
 
@@ -151,8 +152,12 @@ find_keys(struct skr_runs *runs, size_t limit, struct skr_error *error)
 {
     const struct skr_value queue = skr_bind_text(runs->messenger->queue);
     const struct skr_value values[] = {
-        queue, skr_bind_text(runs->position->partition_cursor), queue,
-        skr_bind_integer((int64_t)limit)};
+        queue,
+        skr_bind_bytes(runs->position->partition_cursor,
+                       runs->position->partition_cursor_size),
+        queue,
+        skr_bind_integer((int64_t)limit),
+    };
     return ask(runs, runs->messenger->sql.heads, values, SKR_COUNT_OF(values),
                keep_key, error);
 }
@@ -201,12 +206,15 @@ find_first_rows(struct skr_runs *runs, struct skr_error *error)
         size *= 2;
     for (size_t i = 0; i < size; i++) {
         // No partition is that of NULL.
-        const char *key = i < runs->count ? runs->items[i].key : NULL;
+        const struct skr_run *run = &runs->items[i];
+        const struct skr_value key =
+            i < runs->count ? skr_bind_bytes(run->key, run->key_size)
+                            : skr_bind_text(NULL);
         const struct skr_value of_one[FIRST_ROWS_PARAMETERS] = {
             skr_bind_integer(messenger->redeliver_timeout_s),
             skr_bind_text(messenger->queue),
-            skr_bind_text(key),
-            skr_bind_text(key),
+            key,
+            key,
             skr_bind_integer(rows_of(runs, i)),
         };
         memcpy(values + i * FIRST_ROWS_PARAMETERS, of_one, sizeof(of_one));
@@ -235,7 +243,7 @@ enum skr_code
 skr_runs_find(struct skr_runs *runs, struct skr_error *error)
 {
     const struct skr_position *position = runs->position;
-    bool begins_round = position->partition_cursor[0] == '\0';
+    bool begins_round = position->partition_cursor_size == 0;
     bool goes_first =
         (begins_round || position->has_more_free) && !position->free_had_turn;
     enum skr_code code = SKR_OK;

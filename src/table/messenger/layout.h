@@ -184,8 +184,12 @@ enum { SKR_MARK_CLAIMED = 1, SKR_MARK_WAITED = 2, SKR_MARK_UNDECIDED = 4 };
 #define SKR_MESSENGER_COLUMNS \
     "id, body, headers, created_at, {created_at_utc}, " SKR_MESSENGER_MARKS
 
+// Whether a partition can have this key, "" included: text without a zero byte.
+bool skr_messenger_is_key(const struct skr_value *key);
+
 // Adds a row to the batch, which has room for it. In an ordered queue one that
-// came without its body is SKR_NOT_READY.
+// came without its body is SKR_NOT_READY, and one with a key that none can be
+// is SKR_HOPELESS and of no partition.
 SKR_MUST_CHECK enum skr_code
 skr_messenger_take_row(const struct skr_messenger *messenger,
                        const char *id_namespace,

@@ -10,6 +10,8 @@
 #include <stdio.h>
 #include <string.h>
 
+enum { SHOWN_KEY_BYTES = 20 };
+
 // UUIDv8: a hash of what makes the row unique and never changes.
 static struct skr_id
 derive_id(const struct skr_messenger *messenger, const char *id_namespace,
@@ -126,6 +128,31 @@ understand_row(const struct skr_messenger *messenger, const char *id_namespace,
     return SKR_OK;
 }
 
+bool
+skr_messenger_is_key(const struct skr_value *key)
+{
+    return key->kind == SKR_NULL ||
+           (key->kind == SKR_TEXT &&
+            memchr(key->bytes, '\0', key->size) == NULL);
+}
+
+// Nobody could look for the rows of such a partition, so that each of them is
+// for people to see.
+static void
+refuse_key(const struct skr_value *key, struct skr_batch_item *item)
+{
+    const unsigned char *bytes = key->bytes;
+    char text[2 * SHOWN_KEY_BYTES + 1] = "";
+    for (size_t i = 0; i < key->size && i < SHOWN_KEY_BYTES; i++)
+        snprintf(text + 2 * i, 3, "%02X", bytes[i]);
+    item->state = SKR_HOPELESS;
+    skr_fail(&item->reason, SKR_MALFORMED, SKR_GIVE_UP,
+             "the partition key, %s%s in hexadecimal, is not text without zero "
+             "bytes; publish the message with such a key, or retry it without "
+             "order",
+             text, key->size > SHOWN_KEY_BYTES ? "..." : "");
+}
+
 // *is_ready: there is more to the row than its place in its partition.
 static enum skr_code
 take_partition(const struct skr_value *columns, struct skr_batch *batch,
@@ -133,8 +160,9 @@ take_partition(const struct skr_value *columns, struct skr_batch *batch,
                struct skr_error *error)
 {
     const struct skr_value *key = &columns[SKR_COLUMN_PARTITION];
+    bool has_key = key->bytes != NULL && skr_messenger_is_key(key);
     item->partition_key = skr_arena_text(
-        &batch->arena, key->bytes == NULL ? "" : key->bytes, key->size);
+        &batch->arena, has_key ? key->bytes : "", has_key ? key->size : 0);
     *is_ready = columns[SKR_COLUMN_BODY].kind != SKR_NULL;
     if (!*is_ready)
         item->state = SKR_NOT_READY;
@@ -174,6 +202,9 @@ skr_messenger_take_row(const struct skr_messenger *messenger,
                               error);
     if (code != SKR_OK)
         return code;
+    if (messenger->is_ordered && is_ready &&
+        !skr_messenger_is_key(&columns[SKR_COLUMN_PARTITION]))
+        refuse_key(&columns[SKR_COLUMN_PARTITION], item);
     // The column decides, whatever a header says: a plain INSERT has none.
     if (item->partition_key != NULL && item->partition_key[0] != '\0')
         item->envelope.message.partition_key = item->partition_key;

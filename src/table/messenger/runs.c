@@ -133,11 +133,13 @@ move_on(struct skr_runs *runs)
     position->round_ends = runs->is_last;
     position->has_given = runs->batch->count > 0;
     position->has_more = true;
-    if (runs->is_last)
-        position->partition_cursor[0] = '\0';
-    else if (runs->count > 0 && passed > 0)
-        memcpy(position->partition_cursor, runs->items[passed - 1].key,
-               strlen(runs->items[passed - 1].key) + 1);
+    if (runs->is_last) {
+        position->partition_cursor_size = 0;
+    } else if (runs->count > 0 && passed > 0) {
+        const struct skr_run *last = &runs->items[passed - 1];
+        memcpy(position->partition_cursor, last->key, last->key_size);
+        position->partition_cursor_size = last->key_size;
+    }
 }
 
 static enum skr_code

@@ -15,7 +15,8 @@ enum {
 };
 
 struct skr_run {
-    const char *key;
+    const char *key;  // bytes, of whatever kind
+    size_t key_size;
     size_t length;     // rows that are wanted of it
     bool has_ended;    // before the next row
     bool is_anothers;  // some of it is, or is in our own hands already
