@@ -111,6 +111,77 @@ test_a_key_that_is_no_text_is_refused_row_by_row(void **state)
     assert_int_equal(fixture->blocked, 0);
 }
 
+// Some databases take some of these for the same.
+static const char *const near_keys[] = {"a", "a ", "A", "a\t", "\ta", "  "};
+
+static void
+test_keys_that_look_alike_arrive_in_their_order(void **state)
+{
+    struct fixture *fixture = *state;
+    for (int number = 0; number < EACH; number++) {
+        for (size_t i = 0; i < SKR_COUNT_OF(near_keys); i++)
+            insert_keyed(fixture, near_keys[i], number);
+        insert_keyed(fixture, "", number);
+    }
+    run_until_empty(fixture);
+    // Blanks may be no key at all.
+    for (size_t i = 0; i < SKR_COUNT_OF(near_keys) - 1; i++)
+        assert_int_equal(judge_key(&fixture->fake, near_keys[i]), EACH);
+    assert_int_equal(fixture->fake.got_count,
+                     (SKR_COUNT_OF(near_keys) + 1) * EACH);
+    assert_int_equal(skr_test_number(fixture->db, ROWS), 0);
+    assert_int_equal(skr_test_number(fixture->db, FAILED), 0);
+}
+
+static enum skr_fate
+refuse_all_for_good(const struct skr_fake_message *message, size_t count,
+                    void *user)
+{
+    (void)message;
+    (void)count;
+    (void)user;
+    return SKR_REFUSED_FOR_GOOD;
+}
+
+static enum skr_code
+count_head(const struct skr_blocked_head *head, void *user,
+           struct skr_error *error)
+{
+    (void)error;
+    assert_int_equal(head->length, 1);
+    ++*(size_t *)user;
+    return SKR_OK;
+}
+
+static void
+test_each_of_them_is_seen_when_it_cannot_be_sent(void **state)
+{
+    struct fixture *fixture = *state;
+    const struct skr_table *table = fixture->table;
+    struct skr_partitions partitions;
+    size_t heads = 0;
+    fixture->fake.fate = refuse_all_for_good;
+    for (size_t i = 0; i < SKR_COUNT_OF(near_keys); i++)
+        insert_keyed(fixture, near_keys[i], 0);
+    assert_int_equal(
+        skr_messenger_count_partitions(table, fixture->db, &partitions, NULL),
+        SKR_OK);
+    // Where it is no key, blanks are no partition.
+    assert_in_range(partitions.count, SKR_COUNT_OF(near_keys) - 1,
+                    SKR_COUNT_OF(near_keys));
+    assert_int_equal(partitions.largest_length, 1);
+    run_until_empty(fixture);
+    assert_int_equal(skr_messenger_each_blocked(table, fixture->db, 100,
+                                                count_head, &heads, NULL),
+                     SKR_OK);
+    size_t left = (size_t)skr_test_number(fixture->db, ROWS);
+    // By locks "a " may wait for "a".
+    assert_in_range(left - heads, 0,
+                    fixture->options.claim == SKR_CLAIM_LOCKED ? 1 : 0);
+    assert_int_equal(left + skr_test_number(fixture->db, FAILED),
+                     SKR_COUNT_OF(near_keys));
+}
+
 #define KEYS(test)                                                       \
     cmocka_unit_test_setup_teardown(test, set_up_exclusive, tear_down),  \
         cmocka_unit_test_setup_teardown(test, set_up_locked, tear_down), \
@@ -121,6 +192,8 @@ main(void)
 {
     const struct CMUnitTest tests[] = {
         KEYS(test_a_key_that_is_no_text_is_refused_row_by_row),
+        KEYS(test_keys_that_look_alike_arrive_in_their_order),
+        KEYS(test_each_of_them_is_seen_when_it_cannot_be_sent),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -12,6 +12,10 @@
 // same; the bytes are compared as well. That cannot be done by an index.
 #define QUEUE_BYTES "CAST(CONVERT(queue_name USING utf8mb4) AS BINARY)"
 
+// The same collations take blanks for nothing.
+#define PARTITION_TEXT \
+    "CASE WHEN partition_key = '' THEN '' ELSE partition_key END"
+
 // Seconds by which a zone is ahead.
 #define OFFSET_OF(zone, utc) \
     "TIMESTAMPDIFF(SECOND, " utc ", CONVERT_TZ(" utc ", '+00:00', " zone "))"
@@ -101,10 +105,14 @@ static const struct skr_word words[] = {
     // Others may have made it with a collation that takes "a" for "A"; and all
     // of them take "a" for "a ".
     {"partition_bytes", "CAST(CONVERT(partition_key USING utf8mb4) AS BINARY)"},
+    {"partition_text", PARTITION_TEXT},
     // Given as equal, the name of the queue would turn this way of reading off.
+    // What begins with a control character comes before '', as that is compared
+    // as if blanks followed.
     {"partition_heads",
-     "SELECT partition_key, MIN(id) FROM {table} WHERE queue_name >= ? "
-     "AND partition_key > ? AND queue_name <= ? "
+     "SELECT " PARTITION_TEXT ", MIN(id) FROM {table} WHERE queue_name >= ? "
+     "AND partition_key > COALESCE(NULLIF(?, ''), "
+     "REPEAT(CHAR(0 USING utf8mb4), 255)) AND queue_name <= ? "
      "GROUP BY queue_name, partition_key LIMIT ?"},
     {"writer_number", ""},
     {"is_decided", ""},

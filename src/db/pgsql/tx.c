@@ -89,6 +89,7 @@ static const struct skr_word words[] = {
      "ALTER TABLE {table} ADD COLUMN IF NOT EXISTS {column} {definition}"},
     {"key_text", "VARCHAR(255)"},
     {"partition_bytes", "partition_key"},
+    {"partition_text", "partition_key"},
     {"partition_heads",
      "WITH RECURSIVE heads AS ((SELECT partition_key, id FROM {table} "
      "WHERE queue_name = ? AND partition_key > ? "

@@ -54,6 +54,7 @@ static const struct skr_word words[] = {
     {"add_column", "ALTER TABLE {table} ADD COLUMN {column} {definition}"},
     {"key_text", "VARCHAR(255)"},
     {"partition_bytes", "partition_key"},
+    {"partition_text", "partition_key"},
     {"partition_heads",
      "SELECT partition_key, MIN(id) FROM {table} WHERE queue_name = ? "
      "AND partition_key > ? AND queue_name = ? GROUP BY partition_key LIMIT ?"},

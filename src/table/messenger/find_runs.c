@@ -133,6 +133,10 @@ keep_key(const struct skr_value *columns, size_t count, void *user,
 {
     (void)count;
     struct skr_runs *runs = user;
+    runs->keys_seen++;
+    // Rows of '' have no order.
+    if (columns[0].size == 0 || runs->count == runs->most_keys)
+        return SKR_OK;
     if (columns[0].size >= SKR_POSITION_KEY_SIZE)
         return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
                         "table %s: a partition key is too long",
@@ -146,10 +150,11 @@ keep_key(const struct skr_value *columns, size_t count, void *user,
     return SKR_OK;
 }
 
-// The next page of partitions.
+// The next page of partitions, '' aside.
 static enum skr_code
-find_keys(struct skr_runs *runs, size_t limit, struct skr_error *error)
+find_keys(struct skr_runs *runs, struct skr_error *error)
 {
+    size_t limit = runs->most_keys + 1;
     const struct skr_value queue = skr_bind_text(runs->messenger->queue);
     const struct skr_value values[] = {
         queue,
@@ -158,8 +163,10 @@ find_keys(struct skr_runs *runs, size_t limit, struct skr_error *error)
         queue,
         skr_bind_integer((int64_t)limit),
     };
-    return ask(runs, runs->messenger->sql.heads, values, SKR_COUNT_OF(values),
-               keep_key, error);
+    enum skr_code code = ask(runs, runs->messenger->sql.heads, values,
+                             SKR_COUNT_OF(values), keep_key, error);
+    runs->is_last = runs->keys_seen < limit;
+    return code;
 }
 
 // Those of one partition come in the order of their ids.
@@ -227,10 +234,9 @@ find_first_rows(struct skr_runs *runs, struct skr_error *error)
 static enum skr_code
 find_runs(struct skr_runs *runs, struct skr_error *error)
 {
-    size_t limit = runs->most - runs->wanted_count;
-    limit = limit < SKR_MOST_RUNS ? limit : SKR_MOST_RUNS;
-    enum skr_code code = find_keys(runs, limit, error);
-    runs->is_last = runs->count < limit;
+    size_t most = runs->most - runs->wanted_count;
+    runs->most_keys = most < SKR_MOST_RUNS ? most : SKR_MOST_RUNS;
+    enum skr_code code = find_keys(runs, error);
     if (code != SKR_OK || runs->count == 0)
         return code;
     code = find_first_rows(runs, error);

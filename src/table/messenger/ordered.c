@@ -16,7 +16,7 @@
 #define COLUMNS                                                      \
     "id, CASE WHEN " SKR_MESSENGER_READY "{decided} THEN body END, " \
     "headers, created_at, {created_at_utc}, " SKR_MESSENGER_MARKS    \
-    "{undecided_mark}, 1, partition_key"
+    "{undecided_mark}, 1, {partition_text}"
 
 // Parameters: redeliver timeout, queue, cursor, limit.
 #define BEYOND(queue)                                     \
@@ -29,7 +29,7 @@ static const char first_sql[] = BEYOND("{queue_is}");
 // Only what had to wait: what had not was seen when the cursor passed it.
 // Parameters: queue, from id, cursor, from time, until, timeout, limit.
 #define DUE_IDS(queue)                                      \
-    "SELECT id, partition_key FROM {table} WHERE " queue    \
+    "SELECT id, {partition_text} FROM {table} WHERE " queue \
     " AND {no_index}id > ? AND {no_index}id <= ? "          \
     "AND available_at > ? AND available_at <= ? "           \
     "AND available_at > created_at AND " SKR_MESSENGER_FREE \
@@ -39,19 +39,19 @@ static const char due_by_queue_sql[] = DUE_IDS("{queue_is}");
 
 // Parameters: queue, from id, cursor, redeliver timeout, limit.
 static const char sweep_ids_sql[] =
-    "SELECT id, partition_key FROM {table} WHERE {queue_is} AND id > ? "
+    "SELECT id, {partition_text} FROM {table} WHERE {queue_is} AND id > ? "
     "AND id <= ? AND " SKR_MESSENGER_READY "{ours} ORDER BY id LIMIT ?";
 
 // What is late and not ready holds back its partition all the same.
 // Parameters: queue, from id, cursor, redeliver timeout, limit.
 static const char late_ids_sql[] =
-    "SELECT id, partition_key FROM {table} WHERE {queue_is_beyond} AND id > ? "
-    "AND id <= ? AND " SKR_MESSENGER_UNFINISHED
+    "SELECT id, {partition_text} FROM {table} WHERE {queue_is_beyond} "
+    "AND id > ? AND id <= ? AND " SKR_MESSENGER_UNFINISHED
     " AND (partition_key <> '' OR (" SKR_MESSENGER_READY ")){ours} "
     "ORDER BY id LIMIT ?";
 
 static const char by_id_sql[] =
-    "SELECT " SKR_MESSENGER_COLUMNS ", 1, partition_key FROM {table} "
+    "SELECT " SKR_MESSENGER_COLUMNS ", 1, {partition_text} FROM {table} "
     "WHERE id IN ({ids}){ours} ORDER BY id";
 
 // Not finished, in a way that makes nobody think of the index on claims: each

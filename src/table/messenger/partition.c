@@ -10,7 +10,7 @@
 
 // Parameters: queue, key, twice.
 static const char head_sql[] =
-    "SELECT " SKR_MESSENGER_COLUMNS ", 1, partition_key, available_at, "
+    "SELECT " SKR_MESSENGER_COLUMNS ", 1, {partition_text}, available_at, "
     "CASE WHEN available_at = '9999-12-31 23:59:59' THEN 1 ELSE 0 END "
     "FROM {table} WHERE {queue_is} AND partition_key = ? "
     "AND {partition_bytes} = ? AND " SKR_MESSENGER_UNFINISHED

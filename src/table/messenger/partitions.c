@@ -16,12 +16,12 @@ enum { EXACT = 100000 };
 #define READ "FROM {table} WHERE {queue_is} LIMIT " BOUND
 #define OPEN                                                              \
     "FROM (SELECT id, partition_key, created_at, delivered_at " READ ") " \
-    "AS bounded WHERE partition_key > '' AND " SKR_MESSENGER_UNFINISHED " "
+    "AS bounded WHERE partition_key <> '' AND " SKR_MESSENGER_UNFINISHED " "
 static const char size_sql[] =
     "SELECT COUNT(*) FROM (SELECT 1 AS one " READ ") AS bounded";
 static const char largest_sql[] =
     "SELECT partition_key, COUNT(*) AS length, COUNT(*) OVER () " OPEN
-    "GROUP BY partition_key ORDER BY length DESC LIMIT 1";
+    "GROUP BY partition_key, {partition_bytes} ORDER BY length DESC LIMIT 1";
 static const char oldest_sql[] =
     "SELECT partition_key, id, created_at, {now} " OPEN "ORDER BY id LIMIT 1";
 // By the index on times, or on queue and time: few are blocked. Their bodies
@@ -29,7 +29,7 @@ static const char oldest_sql[] =
 #define BLOCKED_HEADS(queue_is)                                    \
     "SELECT id, '', headers, created_at, {created_at_utc}, 0, 1, " \
     "partition_key FROM {table} WHERE " queue_is " AND " BLOCKED   \
-    " AND partition_key > '' AND " SKR_MESSENGER_UNFINISHED " LIMIT ?"
+    " AND partition_key <> '' AND " SKR_MESSENGER_UNFINISHED " LIMIT ?"
 static const char blocked_sql[] = BLOCKED_HEADS("{queue_is_unindexed}");
 static const char blocked_by_queue_sql[] = BLOCKED_HEADS("{queue_is}");
 // Parameters: queue, key, twice.

@@ -21,7 +21,7 @@
 
 // Parameters: queue, redeliver timeout, ids.
 static const char lock_sql[] =
-    "SELECT " SKR_MESSENGER_COLUMNS ", 1, partition_key "
+    "SELECT " SKR_MESSENGER_COLUMNS ", 1, {partition_text} "
     "FROM {table}{by_primary_key} WHERE {queue_is_unindexed} "
     "AND " SKR_MESSENGER_READY " AND id IN ({ids}) ORDER BY id {lock_skip}";
 

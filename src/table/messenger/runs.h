@@ -38,6 +38,8 @@ struct skr_runs {
     size_t most;  // rows
     struct skr_run items[SKR_MOST_RUNS];
     size_t count;
+    size_t most_keys;  // of a page of partitions
+    size_t keys_seen;  // on it, '' included
     size_t room_ends;  // the first that finds no room for its head
     bool is_last;      // page of partitions in this round
     int64_t free_cursor;
