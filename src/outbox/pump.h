@@ -53,6 +53,7 @@ struct skr_pump {
     bool knows_skew;  // of a row that was written while we looked
     bool said_skew;
     bool said_hidden;  // that transactions are hidden from us
+    bool said_spare;   // that others divide all of the queue among them
 };
 
 // Whether whoever runs the relay says that it is over.

@@ -284,11 +284,12 @@ run_session(struct skr_relay *relay, struct skr_error *error)
     if (code == SKR_OK)
         code = wait_for_lock(relay, error);
     if (code == SKR_OK) {
-        if (!relay->said_active)
+        if (!relay->said_active || relay->pump.said_spare)
             skr_log(&options->log, SKR_LOG_INFO, "relay.active",
                     SKR_LOG_TEXT("name", options->name));
         relay->said_active = true;
         relay->said_standby = false;
+        relay->pump.said_spare = false;
         code = skr_pump_run(&relay->pump, error);
     }
     close_session(relay);

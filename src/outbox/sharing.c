@@ -60,13 +60,15 @@ skr_sharing_plan(const struct skr_shares *shares, struct skr_share *give,
         take->seats = some_of(shares->free.seats, 1);
         return;
     }
+    // What does not divide evenly goes to those on the first seats.
     size_t relays = shares->others + 1;
-    size_t most = (SKR_SLOTS + relays - 1) / relays;
+    size_t rank = count_bits(~shares->free.seats & (shares->ours.seats - 1));
+    size_t fair = SKR_SLOTS / relays + (rank < SKR_SLOTS % relays);
     size_t ours = count_bits(shares->ours.slots);
-    if (ours > most)
-        give->slots = some_of(shares->ours.slots, ours - most);
+    if (ours > fair)
+        give->slots = some_of(shares->ours.slots, ours - fair);
     else
-        take->slots = some_of(shares->free.slots, most - ours);
+        take->slots = some_of(shares->free.slots, fair - ours);
 }
 
 void
@@ -170,6 +172,17 @@ note_movement(struct skr_pump *pump, int64_t now_ms)
     sharing->moved_ms = now_ms;
 }
 
+static void
+say_spare(struct skr_pump *pump)
+{
+    if (!pump->said_spare)
+        skr_log(&pump->options->log, SKR_LOG_INFO, "relay.standby",
+                SKR_LOG_TEXT("name", pump->options->name),
+                SKR_LOG_TEXT("reason",
+                             "as many relays as can divide this queue do so"));
+    pump->said_spare = true;
+}
+
 static enum skr_code
 look(struct skr_pump *pump, struct skr_error *error)
 {
@@ -194,6 +207,8 @@ look(struct skr_pump *pump, struct skr_error *error)
     skr_sharing_plan_look(sharing, &shares, now_ms);
     skr_sharing_plan(&shares, &give, &take);
     sharing->is_changing = !is_known || !is_empty(&give) || !is_empty(&take);
+    if (!sharing->is_changing && shares.ours.seats == 0)
+        say_spare(pump);
     return SKR_OK;
 }
 
@@ -225,8 +240,12 @@ change_once(struct skr_pump *pump, bool is_last, bool *is_done,
 }
 
 static void
-say_share(const struct skr_pump *pump)
+say_share(struct skr_pump *pump)
 {
+    if (pump->said_spare)
+        skr_log(&pump->options->log, SKR_LOG_INFO, "relay.active",
+                SKR_LOG_TEXT("name", pump->options->name));
+    pump->said_spare = false;
     skr_log(&pump->options->log, SKR_LOG_INFO, "relay.share",
             SKR_LOG_TEXT("name", pump->options->name),
             SKR_LOG_NUMBER("slots", count_bits(pump->sharing.share.slots)),

@@ -318,6 +318,40 @@ test_one_who_has_the_queue_to_himself_keeps_others_out(void **state)
     judge(fixture, 3, 5);
 }
 
+static bool
+is_active(void *user)
+{
+    struct fixture *fixture = user;
+    return __atomic_load_n(&fixture->actives, __ATOMIC_RELAXED) == 2;
+}
+
+// There are seats for so many, and as many may sit.
+static void
+test_one_who_finds_no_seat_stands_by_and_says_so(void **state)
+{
+    struct fixture *fixture = *state;
+    struct skr_table *others = make_ordered(fixture, true);
+    struct skr_shares shares;
+    const struct skr_share seats = {.seats = (UINT64_C(1) << SKR_SEATS) - 1};
+    assert_int_equal(
+        others->ops->see_shares(others, fixture->db, &shares, NULL), SKR_OK);
+    assert_int_equal(
+        others->ops->take_share(others, fixture->db, &seats, 600, NULL),
+        SKR_OK);
+    insert_keys(fixture, 3, 0, 5);
+    start(fixture);
+    assert_true(skr_test_eventually(has_standby, fixture, WAIT_MS));
+    assert_int_equal(skr_fake_got(&fixture->fake), 0);
+    assert_int_equal(others->ops->give_share(others, fixture->db, &seats, NULL),
+                     SKR_OK);
+    assert_true(skr_test_eventually(outbox_is_empty, fixture, WAIT_MS));
+    assert_true(skr_test_eventually(is_active, fixture, WAIT_MS));
+    stop(fixture);
+    assert_int_equal(fixture->standbys, 1);
+    judge(fixture, 3, 5);
+    skr_table_free(others);
+}
+
 // Who has a partition by a lock on its head knows nothing of leases.
 static void
 test_relays_that_lock_and_relays_that_lease_do_not_mix(void **state)
@@ -355,6 +389,7 @@ main(void)
         DIVIDED(test_a_relay_that_lost_its_share_begins_anew),
         DIVIDED(test_nothing_is_sent_on_a_lease_that_is_not_renewed),
         DIVIDED(test_one_who_has_the_queue_to_himself_keeps_others_out),
+        DIVIDED(test_one_who_finds_no_seat_stands_by_and_says_so),
         DIVIDED(test_relays_that_lock_and_relays_that_lease_do_not_mix),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -31,7 +31,7 @@ struct fixture {
     struct skr_relay *relay;
     pthread_t thread;
     enum skr_code ended_with;
-    int troubles, recoveries, standbys, not_alone, blocked, held_back;
+    int troubles, recoveries, actives, standbys, not_alone, blocked, held_back;
     int closings;
     char trouble[400], closed[400];
 };
@@ -51,6 +51,8 @@ count_trouble(void *user, enum skr_log_level level, const char *event,
     struct fixture *fixture = user;
     if (strcmp(event, "relay.recovered") == 0)
         __atomic_add_fetch(&fixture->recoveries, 1, __ATOMIC_RELAXED);
+    if (strcmp(event, "relay.active") == 0)
+        __atomic_add_fetch(&fixture->actives, 1, __ATOMIC_RELAXED);
     if (strcmp(event, "relay.standby") == 0)
         __atomic_add_fetch(&fixture->standbys, 1, __ATOMIC_RELAXED);
     if (strcmp(event, "relay.not_alone") == 0)

@@ -11,6 +11,75 @@
 
 enum { NOW_MS = 1000000 };
 
+struct crowd {
+    struct skr_share shares[SKR_SEATS + 1];
+    size_t count;
+};
+
+static struct skr_shares
+see(const struct crowd *crowd, size_t who)
+{
+    struct skr_shares shares = {
+        .ours = crowd->shares[who],
+        .free = {.slots = (UINT64_C(1) << SKR_SLOTS) - 1,
+                 .seats = (UINT64_C(1) << SKR_SEATS) - 1},
+    };
+    for (size_t i = 0; i < crowd->count; i++) {
+        shares.free.slots &= ~crowd->shares[i].slots;
+        shares.free.seats &= ~crowd->shares[i].seats;
+        shares.others += i != who && crowd->shares[i].seats != 0;
+    }
+    return shares;
+}
+
+// Each changes its share once. Gives how many did.
+static size_t
+take_turns(struct crowd *crowd)
+{
+    size_t changed = 0;
+    for (size_t i = 0; i < crowd->count; i++) {
+        struct skr_share give, take;
+        const struct skr_shares shares = see(crowd, i);
+        skr_sharing_plan(&shares, &give, &take);
+        crowd->shares[i].slots =
+            (crowd->shares[i].slots & ~give.slots) | take.slots;
+        crowd->shares[i].seats |= take.seats;
+        changed += (give.slots | take.slots | take.seats) != 0;
+    }
+    return changed;
+}
+
+static size_t
+count_slots(const struct skr_share *share)
+{
+    size_t count = 0;
+    for (int slot = 0; slot < SKR_SLOTS; slot++)
+        count += share->slots >> slot & 1;
+    return count;
+}
+
+static void
+test_relays_that_come_one_by_one_have_about_the_same_each(void **state)
+{
+    (void)state;
+    struct crowd crowd = {.count = 0};
+    for (crowd.count = 1; crowd.count <= SKR_SEATS; crowd.count++) {
+        for (int turns = 0; take_turns(&crowd) > 0; turns++)
+            assert_in_range(turns, 0, 10);
+        size_t all = 0;
+        for (size_t i = 0; i < crowd.count; i++) {
+            size_t slots = count_slots(&crowd.shares[i]);
+            assert_in_range(slots, SKR_SLOTS / crowd.count,
+                            SKR_SLOTS / crowd.count + 1);
+            all += slots;
+        }
+        assert_int_equal(all, SKR_SLOTS);
+    }
+    // One more finds no seat.
+    assert_int_equal(take_turns(&crowd), 0);
+    assert_int_equal(crowd.shares[SKR_SEATS].slots, 0);
+}
+
 static void
 test_a_queue_that_is_silent_is_looked_at_rarely_and_in_time(void **state)
 {
@@ -52,6 +121,8 @@ int
 main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(
+            test_relays_that_come_one_by_one_have_about_the_same_each),
         cmocka_unit_test(
             test_a_queue_that_is_silent_is_looked_at_rarely_and_in_time),
         cmocka_unit_test(test_what_moves_is_a_reason_to_look_soon),
