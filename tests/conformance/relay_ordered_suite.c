@@ -149,6 +149,59 @@ test_what_cannot_be_sent_blocks_its_partition_until_it_is_made_due(void **state)
     assert_int_equal(fixture->blocked, 1);
 }
 
+// An hour ahead, and nobody looks through all rows meanwhile.
+static void
+insert_ahead(struct fixture *fixture, int count)
+{
+    make_table(fixture, true, 60000);
+    for (int i = 0; i < count; i++) {
+        char body[16];
+        snprintf(body, sizeof(body), "k1:%d", i);
+        const struct skr_value values[] = {
+            skr_bind_text(body), skr_bind_text("{\"type\":\"order.placed\"}"),
+            skr_bind_integer(3600), skr_bind_integer(3600)};
+        skr_test_run_template(fixture->db,
+                              "INSERT INTO messenger_outbox (body, headers, "
+                              "queue_name, partition_key, created_at, "
+                              "available_at) VALUES (?, ?, 'outbox', 'k1', "
+                              "{now_plus}, {now_plus})",
+                              values, SKR_COUNT_OF(values));
+    }
+}
+
+static void
+test_what_a_clock_ahead_wrote_is_tried_again_in_time(void **state)
+{
+    struct fixture *fixture = *state;
+    fixture->fake.fate = refuse_k1_5_once;
+    insert_ahead(fixture, 10);
+    start(fixture);
+    assert_true(skr_test_eventually(outbox_is_empty, fixture, WAIT_MS));
+    stop(fixture);
+    assert_int_equal(judge_key(&fixture->fake, "k1"), 10);
+}
+
+static void
+test_what_a_clock_ahead_wrote_goes_on_when_a_block_is_ended(void **state)
+{
+    struct fixture *fixture = *state;
+    struct skr_error error = {0};
+    bool is_mended = false;
+    int64_t row = 0;
+    fixture->fake.fate = refuse_k1_5_for_good;
+    fixture->fake.user = &is_mended;
+    insert_ahead(fixture, 10);
+    start(fixture);
+    assert_true(skr_test_eventually(is_blocked, fixture, WAIT_MS));
+    __atomic_store_n(&is_mended, true, __ATOMIC_RELAXED);
+    if (skr_messenger_end_block(fixture->table, fixture->db, "k1", false, &row,
+                                &error) != SKR_OK)
+        fail_msg("%s", error.text);
+    assert_true(skr_test_eventually(outbox_is_empty, fixture, WAIT_MS));
+    stop(fixture);
+    assert_int_equal(judge_key(&fixture->fake, "k1"), 10);
+}
+
 static void
 test_a_block_outlives_the_relay_and_does_not_keep_it_from_ending(void **state)
 {
@@ -486,6 +539,8 @@ main(void)
         ORDERED(test_what_is_scheduled_holds_back_its_own_partition),
         ORDERED(
             test_what_cannot_be_sent_blocks_its_partition_until_it_is_made_due),
+        ORDERED(test_what_a_clock_ahead_wrote_is_tried_again_in_time),
+        ORDERED(test_what_a_clock_ahead_wrote_goes_on_when_a_block_is_ended),
         ORDERED(
             test_a_block_outlives_the_relay_and_does_not_keep_it_from_ending),
         ORDERED(test_what_cannot_be_sent_may_be_skipped),

@@ -28,11 +28,11 @@ static const char first_sql[] = BEYOND("{queue_is}");
 
 // Only what had to wait: what had not was seen when the cursor passed it.
 // Parameters: queue, from id, cursor, from time, until, timeout, limit.
-#define DUE_IDS(queue)                                      \
-    "SELECT id, {partition_text} FROM {table} WHERE " queue \
-    " AND {no_index}id > ? AND {no_index}id <= ? "          \
-    "AND available_at > ? AND available_at <= ? "           \
-    "AND available_at > created_at AND " SKR_MESSENGER_FREE \
+#define DUE_IDS(queue)                                       \
+    "SELECT id, {partition_text} FROM {table} WHERE " queue  \
+    " AND {no_index}id > ? AND {no_index}id <= ? "           \
+    "AND available_at > ? AND available_at <= ? "            \
+    "AND available_at <> created_at AND " SKR_MESSENGER_FREE \
     " AND NOT " SKR_MESSENGER_PHP "{ours} ORDER BY id LIMIT ?"
 static const char due_ids_sql[] = DUE_IDS("{queue_is_unindexed}");
 static const char due_by_queue_sql[] = DUE_IDS("{queue_is}");

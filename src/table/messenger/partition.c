@@ -15,14 +15,15 @@ static const char head_sql[] =
     "FROM {table} WHERE {queue_is} AND partition_key = ? "
     "AND {partition_bytes} = ? AND " SKR_MESSENGER_UNFINISHED
     " ORDER BY id LIMIT 1";
-// A reader looks for times that have come since it last did: this one is yet to
-// come, by a second. Parameters: seconds, id.
-static const char make_due_sql[] =
-    "UPDATE {table} SET available_at = {now_plus} WHERE id = ?";
-// What waits for its own time goes on doing so. Parameters: seconds, id.
-static const char touch_sql[] =
-    "UPDATE {table} SET available_at = {now_plus} WHERE id = ? "
-    "AND available_at <= {now}";
+// A reader looks for times that have come since it last did, and are not those
+// that rows were written at: this one is yet to come, by a second or two.
+// Parameters: seconds, id, seconds.
+#define MAKE_DUE                                                 \
+    "UPDATE {table} SET available_at = {now_plus} WHERE id = ? " \
+    "AND created_at <> {now_plus}"
+static const char make_due_sql[] = MAKE_DUE;
+// What waits for its own time goes on doing so.
+static const char touch_sql[] = MAKE_DUE " AND available_at <= {now}";
 
 bool
 skr_messenger_fill_partition(struct skr_messenger *messenger)
@@ -76,13 +77,24 @@ static enum skr_code
 set_due(const struct finding *finding, struct skr_tx tx, const char *sql,
         struct skr_error *error)
 {
-    const struct skr_value values[] = {
-        skr_bind_integer(1), skr_bind_integer(finding->batch.items[0].row)};
-    return skr_tx_run(
-        tx,
-        &(struct skr_statement){
-            .sql = sql, .values = values, .value_count = SKR_COUNT_OF(values)},
-        error);
+    uint64_t affected = 0;
+    enum skr_code code = SKR_OK;
+    for (int64_t s = 1; s <= 2 && code == SKR_OK && affected == 0; s++) {
+        const struct skr_value values[] = {
+            skr_bind_integer(s),
+            skr_bind_integer(finding->batch.items[0].row),
+            skr_bind_integer(s),
+        };
+        code = skr_tx_run(tx,
+                          &(struct skr_statement){
+                              .sql = sql,
+                              .values = values,
+                              .value_count = SKR_COUNT_OF(values),
+                              .affected = &affected,
+                          },
+                          error);
+    }
+    return code;
 }
 
 const char *

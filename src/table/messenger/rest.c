@@ -8,15 +8,17 @@
 #include "table/messenger/layout.h"
 
 // The next time that a pass has to look for: after the last pass, not after
-// now, as a row may have become due since the pass of this very snapshot. The
-// last id is looked for beyond the cursor: from the end of the table the way
-// leads over all rows that were deleted and are not cleaned away yet.
-// Parameters: cursor, queue, mark of the last pass.
-#define REST(queue)                                        \
-    "SELECT {now}, {now_milliseconds}, "                   \
-    "(SELECT MAX(id) FROM {table} WHERE id > ?), "         \
-    "(SELECT available_at FROM {table} WHERE " queue       \
-    " AND available_at > ? AND available_at > created_at " \
+// now, as a row may have become due since the pass of this very snapshot. What
+// was written to be sent at once has one time; another it has been given since,
+// which is the earlier where the writer's clock is ahead. The last id is looked
+// for beyond the cursor: from the end of the table the way leads over all rows
+// that were deleted and are not cleaned away yet. Parameters: cursor, queue,
+// mark of the last pass.
+#define REST(queue)                                         \
+    "SELECT {now}, {now_milliseconds}, "                    \
+    "(SELECT MAX(id) FROM {table} WHERE id > ?), "          \
+    "(SELECT available_at FROM {table} WHERE " queue        \
+    " AND available_at > ? AND available_at <> created_at " \
     "ORDER BY available_at LIMIT 1)"
 static const char rest_sql[] = REST("{queue_is_unindexed}");
 static const char rest_by_queue_sql[] = REST("{queue_is}");
