@@ -66,7 +66,8 @@ enum skr_fate {
     // Not sent: nothing can go there now, whatever the message. The exchange
     // is missing, or we may not write to it. Nobody's fault: wait.
     SKR_ROUTE_CLOSED,
-    // Not sent: one before it, which it is in order with, was refused for now.
+    // Not sent: one before it, which it is in order with, was refused, and the
+    // caller did not know yet.
     SKR_HELD_BACK,
 };
 

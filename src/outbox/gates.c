@@ -287,6 +287,7 @@ skr_gates_may_fail(struct skr_gates *gates, const struct skr_passage *passage,
         shut(gates, gate, (uint32_t)(gate->failing_since_ms + MINUTE_MS - now),
              &limited);
     }
+    wait_at(gate, passage->row);
     return false;
 }
 

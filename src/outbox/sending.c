@@ -272,13 +272,20 @@ submit_item(struct skr_pump *pump, struct skr_slot *slot, size_t index,
 }
 
 // A row that cannot be understood goes nowhere, and to the failed table only
-// while such rows are few.
+// while such rows are few. Where it says at least where it would go, the others
+// that go there wait with it.
 static void
 judge_unreadable(struct skr_pump *pump, struct skr_slot *slot, size_t index)
 {
     struct skr_batch_item *item = &slot->batch.items[index];
+    const struct skr_route *route =
+        item->route.topic == NULL ? NULL : &item->route;
     struct skr_error reason = item->reason;
-    skr_passage_init(&slot->passages[index], NULL, "", item->row);
+    skr_passage_init(&slot->passages[index], route,
+                     route == NULL ? ""
+                                   : pump->options->senders[route->sender].name,
+                     item->row);
+    skr_gates_forget(&pump->gates, item->row);
     give_up(pump, item, &slot->passages[index], &reason);
 }
 

@@ -9,6 +9,7 @@
 
 #include <librdkafka/rdkafka_mock.h>
 #include <pthread.h>
+#include <stdatomic.h>
 
 enum {
     KEYS = 10,
@@ -27,6 +28,8 @@ struct fixture {
     pthread_t thread;
     enum skr_code ended_with;
     int rows;  // inserted
+    uint32_t failure_limit;
+    atomic_int closings;  // of routes, that were told of
 };
 
 static int
@@ -83,6 +86,16 @@ run(void *user)
 }
 
 static void
+note_closing(void *user, enum skr_log_level level, const char *event,
+             const struct skr_log_field *fields, size_t count)
+{
+    struct fixture *fixture = user;
+    ignore_log(NULL, level, event, fields, count);
+    if (strcmp(event, "relay.route_closed") == 0)
+        atomic_fetch_add(&fixture->closings, 1);
+}
+
+static void
 start_relay(struct fixture *fixture)
 {
     fixture->sender = (struct skr_sender_options){
@@ -99,7 +112,8 @@ start_relay(struct fixture *fixture)
         .sender_count = 1,
         .retry = {.max_retries = 100, .delay_ms = 1000, .multiplier = 1},
         .in_flight = 100,
-        .log = {.write = ignore_log},
+        .failure_limit = fixture->failure_limit,
+        .log = {.write = note_closing, .user = fixture},
     };
     assert_int_equal(skr_relay_new(&options, &fixture->relay, NULL), SKR_OK);
     pthread_create(&fixture->thread, NULL, run, fixture);
@@ -117,6 +131,18 @@ stop_relay(struct fixture *fixture)
     return retried;
 }
 
+static void
+insert(struct fixture *fixture, const char *payload, const char *headers,
+       const char *key)
+{
+    const struct skr_value values[] = {
+        skr_bind_text(payload), skr_bind_text(headers), skr_bind_text(key)};
+    skr_test_run_template(fixture->db,
+                          "INSERT INTO kafka_outbox (topic, payload_json, "
+                          "payload_headers, {key}) VALUES ('orders', ?, ?, ?)",
+                          values, SKR_COUNT_OF(values));
+}
+
 // Numbers that go on, by keys in turn.
 static void
 insert_round(struct fixture *fixture)
@@ -126,12 +152,7 @@ insert_round(struct fixture *fixture)
         char key[16], payload[16];
         snprintf(key, sizeof(key), "key-%d", fixture->rows % KEYS);
         snprintf(payload, sizeof(payload), "%d", fixture->rows);
-        const struct skr_value values[] = {skr_bind_text(payload),
-                                           skr_bind_text(key)};
-        skr_test_run_template(fixture->db,
-                              "INSERT INTO kafka_outbox (topic, payload_json, "
-                              "{key}) VALUES ('orders', ?, ?)",
-                              values, SKR_COUNT_OF(values));
+        insert(fixture, payload, "{}", key);
     }
     assert_int_equal(skr_db_commit(fixture->db, NULL), SKR_OK);
 }
@@ -153,6 +174,21 @@ static bool
 is_empty(void *user)
 {
     return rows_left(user) == 0;
+}
+
+static bool
+only_errored_are_left(void *user)
+{
+    struct fixture *fixture = user;
+    return skr_test_number(fixture->db, "SELECT COUNT(*) FROM kafka_outbox "
+                                        "WHERE errored = 0") == 0;
+}
+
+static bool
+a_route_is_closed(void *user)
+{
+    struct fixture *fixture = user;
+    return atomic_load(&fixture->closings) > 0;
 }
 
 static bool
@@ -216,12 +252,66 @@ test_nothing_of_its_key_passes_a_row_that_waits(void **state)
     judge(fixture);
 }
 
+// One may fail, and does. The next, of key-0, waits; and when it could be sent
+// after all, what follows it has not been sent before it.
+static void
+expect_order_behind(struct fixture *fixture, const char *payload,
+                    const char *headers)
+{
+    fixture->failure_limit = 1;
+    insert(fixture, payload, headers, "another");
+    insert(fixture, payload, headers, "key-0");
+    fixture->rows++;
+    insert_round(fixture);
+    start_relay(fixture);
+    assert_true(skr_test_eventually(a_route_is_closed, fixture, DEADLINE_MS));
+    stop_relay(fixture);
+    assert_int_equal(skr_test_number(fixture->db,
+                                     "SELECT COUNT(*) FROM kafka_outbox "
+                                     "WHERE errored = 1"),
+                     1);
+    snprintf(fixture->kafka->url, sizeof(fixture->kafka->url), "kafka://%s",
+             fixture->kafka->brokers);
+    skr_test_run(fixture->db, "UPDATE kafka_outbox SET payload_headers = '{}' "
+                              "WHERE errored = 0");
+    start_relay(fixture);
+    assert_true(
+        skr_test_eventually(only_errored_are_left, fixture, DEADLINE_MS));
+    stop_relay(fixture);
+    judge(fixture);
+}
+
+static void
+test_nothing_of_its_key_passes_a_large_row_that_may_not_fail(void **state)
+{
+    struct fixture *fixture = *state;
+    char large[2000];
+    memset(large, ' ', sizeof(large));
+    large[0] = '0';
+    large[sizeof(large) - 1] = '\0';
+    snprintf(fixture->kafka->url, sizeof(fixture->kafka->url),
+             "kafka://%s?message.max.bytes=1000", fixture->kafka->brokers);
+    expect_order_behind(fixture, large, "{}");
+}
+
+static void
+test_nothing_of_its_key_passes_bad_headers_that_may_not_fail(void **state)
+{
+    expect_order_behind(*state, "0", "[1]");
+}
+
 int
 main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(
             test_nothing_of_its_key_passes_a_row_that_waits, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(
+            test_nothing_of_its_key_passes_a_large_row_that_may_not_fail,
+            set_up, tear_down),
+        cmocka_unit_test_setup_teardown(
+            test_nothing_of_its_key_passes_bad_headers_that_may_not_fail,
+            set_up, tear_down),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -5,7 +5,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/text.h"
-#include "outbox/gates.h"
+#include "outbox/gate_set.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -191,6 +191,35 @@ test_a_row_that_another_has_proves_nothing(void **state)
     assert_int_equal(world->openings, 0);
 }
 
+static struct skr_passage
+passage_to_orders(int64_t row)
+{
+    struct skr_passage passage;
+    const struct skr_route route = {.exchange = "orders", .routing_key = ""};
+    skr_passage_init(&passage, &route, "kafka", row);
+    return passage;
+}
+
+static void
+test_what_may_not_fail_any_more_is_the_first_to_try(void **state)
+{
+    struct world *world = *state;
+    const struct skr_passage failed = passage_to_orders(1),
+                             waiting = passage_to_orders(2),
+                             behind = passage_to_orders(3);
+    struct skr_error error = refusal();
+    world->gates.failure_limit = 1;
+    assert_true(skr_gates_may_fail(&world->gates, &failed, &error));
+    assert_false(skr_gates_may_fail(&world->gates, &waiting, &error));
+    assert_false(skr_gates_admit(&world->gates, &behind));
+    // The minute is over.
+    skr_gates_find(&world->gates, SKR_GATE_ROUTE, &waiting)->until_ms =
+        skr_clock_ms();
+    int64_t row = 0;
+    assert_true(skr_gates_next_try(&world->gates, &row));
+    assert_int_equal(row, 2);
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
 
 int
@@ -201,6 +230,7 @@ main(void)
         TEST(test_a_route_beyond_the_most_waits_with_its_exchange),
         TEST(test_one_that_opens_and_closes_is_told_of_once),
         TEST(test_a_row_that_another_has_proves_nothing),
+        TEST(test_what_may_not_fail_any_more_is_the_first_to_try),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

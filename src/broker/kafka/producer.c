@@ -19,19 +19,11 @@ note_progress(struct kafka_broker *broker)
 }
 
 static void
-finish(struct kafka_broker *broker, struct kafka_entry *entry,
+refuse(struct kafka_broker *broker, struct kafka_entry *entry,
        enum skr_fate fate, rd_kafka_resp_err_t result)
 {
     note_progress(broker);
-    skr_kafka_window_finish(&broker->producer.window, entry, fate, result);
-}
-
-static void
-refuse(struct kafka_broker *broker, struct kafka_entry *entry,
-       rd_kafka_resp_err_t result)
-{
-    note_progress(broker);
-    skr_kafka_window_refuse(&broker->producer.window, entry, result);
+    skr_kafka_window_refuse(&broker->producer.window, entry, fate, result);
 }
 
 enum skr_fate
@@ -53,7 +45,9 @@ on_report(rd_kafka_t *handle, const rd_kafka_message_t *report, void *user)
     (void)handle;
     if (report->err == RD_KAFKA_RESP_ERR_NO_ERROR) {
         skr_kafka_client_note_answer(&broker->client);
-        finish(broker, entry, SKR_CONFIRMED, report->err);
+        note_progress(broker);
+        skr_kafka_window_finish(&producer->window, entry, SKR_CONFIRMED,
+                                report->err);
         return;
     }
     if (producer->is_ending)
@@ -61,14 +55,14 @@ on_report(rd_kafka_t *handle, const rd_kafka_message_t *report, void *user)
     switch (skr_kafka_blame(report->err)) {
     case KAFKA_BLAME_MESSAGE:
         if (producer->is_careful)
-            finish(broker, entry, SKR_REFUSED_FOR_GOOD, report->err);
+            refuse(broker, entry, SKR_REFUSED_FOR_GOOD, report->err);
         break;
     case KAFKA_BLAME_BROKER:
         if (producer->is_careful)
-            refuse(broker, entry, report->err);
+            refuse(broker, entry, SKR_REFUSED_ONCE, report->err);
         break;
     case KAFKA_BLAME_TOPIC:
-        finish(broker, entry, skr_kafka_topic_fate(broker, report->err),
+        refuse(broker, entry, skr_kafka_topic_fate(broker, report->err),
                report->err);
         return;
     case KAFKA_BLAME_PRODUCER: producer->must_change = true; return;

@@ -113,14 +113,14 @@ send_entry(struct kafka_broker *broker, struct kafka_entry *entry,
         return SKR_OK;
     switch (skr_kafka_blame(result)) {
     case KAFKA_BLAME_MESSAGE:
-        skr_kafka_window_finish(window, entry, SKR_REFUSED_FOR_GOOD, result);
+        skr_kafka_window_refuse(window, entry, SKR_REFUSED_FOR_GOOD, result);
         return SKR_OK;
     case KAFKA_BLAME_TOPIC:
-        skr_kafka_window_finish(window, entry,
+        skr_kafka_window_refuse(window, entry,
                                 skr_kafka_topic_fate(broker, result), result);
         return SKR_OK;
     case KAFKA_BLAME_BROKER:
-        skr_kafka_window_refuse(window, entry, result);
+        skr_kafka_window_refuse(window, entry, SKR_REFUSED_ONCE, result);
         return SKR_OK;
     case KAFKA_BLAME_PRODUCER:
         broker->producer.must_change = true;

@@ -64,8 +64,7 @@ find_refused(const struct kafka_window *window, const struct kafka_entry *entry)
 {
     const struct kafka_entry *other =
         window->refused == 0 ? NULL : window->finished.first;
-    while (other != NULL &&
-           (other->fate != SKR_REFUSED_ONCE || !is_in_order(other, entry)))
+    while (other != NULL && (!other->is_refused || !is_in_order(other, entry)))
         other = other->next;
     return other;
 }
@@ -109,9 +108,10 @@ skr_kafka_window_finish(struct kafka_window *window, struct kafka_entry *entry,
 
 void
 skr_kafka_window_refuse(struct kafka_window *window, struct kafka_entry *entry,
-                        rd_kafka_resp_err_t result)
+                        enum skr_fate fate, rd_kafka_resp_err_t result)
 {
-    skr_kafka_window_finish(window, entry, SKR_REFUSED_ONCE, result);
+    skr_kafka_window_finish(window, entry, fate, result);
+    entry->is_refused = true;
     window->refused++;
     for (struct kafka_entry *next, *behind = window->waiting; behind != NULL;
          behind = next) {
@@ -128,7 +128,7 @@ skr_kafka_window_take(struct kafka_window *window)
     if (entry == NULL)
         return NULL;
     detach(&window->finished, entry);
-    window->refused -= entry->fate == SKR_REFUSED_ONCE;
+    window->refused -= entry->is_refused;
     return entry;
 }
 

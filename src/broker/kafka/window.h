@@ -19,6 +19,7 @@ struct kafka_entry {
     const char *partition_key;  // NULL: any partition
     bool is_suspect;            // of a batch that was refused
     bool was_taken;             // by librdkafka, whatever became of it
+    bool is_refused;            // others wait behind it
     enum skr_fate fate;         // once it is finished
     rd_kafka_resp_err_t result;
 };
@@ -32,7 +33,7 @@ struct kafka_window {
     struct kafka_list open, finished;
     struct kafka_entry *waiting;  // the first that librdkafka does not have
     size_t suspects;              // among those that are open
-    size_t refused;               // for now, among those that are finished
+    size_t refused;               // among those that are finished
 };
 
 // Copies the texts. topic is that of a route or a default. Held back at once
@@ -45,11 +46,11 @@ skr_kafka_window_add(struct kafka_window *window,
 void
 skr_kafka_window_finish(struct kafka_window *window, struct kafka_entry *entry,
                         enum skr_fate fate, rd_kafka_resp_err_t result);
-// For now. Those of its key that librdkafka does not have are held back with
-// it.
+// Those of its key that librdkafka does not have are held back with it: whether
+// they may pass is for the caller to say.
 void
 skr_kafka_window_refuse(struct kafka_window *window, struct kafka_entry *entry,
-                        rd_kafka_resp_err_t result);
+                        enum skr_fate fate, rd_kafka_resp_err_t result);
 // The oldest that is finished, for the caller to free; NULL: none.
 struct kafka_entry *skr_kafka_window_take(struct kafka_window *window);
 // What is open has to be sent from the start; each one is suspected, or none.
