@@ -43,6 +43,7 @@ class Publisher(threading.Thread):
     """Transactions of random length, one in ten rolled back."""
 
     least = 0  # transactions, also when it may end before
+    pause_s = 0  # after each script
 
     def __init__(self, world, name):
         super().__init__(daemon=True)
@@ -86,6 +87,7 @@ class Publisher(threading.Thread):
                     self.world.database.ask(script)
                 except (servers.ServerError, subprocess.CalledProcessError):
                     time.sleep(0.1)
+                self.may_end.wait(self.pause_s)
         except Exception as problem:
             self.problem = problem
 
