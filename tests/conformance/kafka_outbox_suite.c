@@ -355,6 +355,34 @@ test_a_row_that_is_tried_again_waits_as_a_claim_and_holds_its_key(void **state)
                          "not now");
 }
 
+// As the other relay does, which takes claims over that are so old: how many.
+static int64_t
+take_stale(struct fixture *fixture, int64_t age_s)
+{
+    const struct skr_value value = skr_bind_integer(age_s);
+    skr_test_run_template(fixture->db,
+                          "UPDATE kafka_outbox SET batch_id = "
+                          "'33333333-3333-3333-3333-333333333333' WHERE "
+                          "batch_id IS NOT NULL AND push_completed_at IS NULL "
+                          "AND push_started_at < {now_minus} AND errored = 0",
+                          &value, 1);
+    return skr_test_number(fixture->db,
+                           "SELECT COUNT(*) FROM kafka_outbox WHERE batch_id = "
+                           "'33333333-3333-3333-3333-333333333333'");
+}
+
+static void
+test_the_other_relay_takes_a_row_that_waits_when_its_time_has_come(void **state)
+{
+    struct fixture *fixture = *state;
+    insert(fixture, "a", "1");
+    assert_int_equal(read_rows(fixture), 1);
+    settle(fixture, SKR_RETRY_LATER, "not now");
+    // Ten minutes by its claim are a minute, or a little less, from now.
+    assert_int_equal(take_stale(fixture, 600), 0);
+    assert_int_equal(take_stale(fixture, 500), 1);
+}
+
 static void
 test_a_claim_of_another_holds_newer_rows_of_its_key(void **state)
 {
@@ -598,6 +626,9 @@ main(void)
             set_up, tear_down),
         cmocka_unit_test_setup_teardown(
             test_a_row_that_is_tried_again_waits_as_a_claim_and_holds_its_key,
+            set_up, tear_down),
+        cmocka_unit_test_setup_teardown(
+            test_the_other_relay_takes_a_row_that_waits_when_its_time_has_come,
             set_up, tear_down),
         cmocka_unit_test_setup_teardown(
             test_a_claim_of_another_holds_newer_rows_of_its_key, set_up,
