@@ -4,6 +4,7 @@
 #include "base/arena.h"
 #include "base/clock.h"
 #include "base/error.h"
+#include "table/list.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -103,6 +104,24 @@ find_rows(struct run *run, struct skr_error *error)
     qsort(run->keys, run->found, sizeof(run->keys[0]),
           run->source->has_ids ? compare_ids : compare_rows);
     return skr_db_commit(run->db, error);
+}
+
+enum skr_code
+skr_cleaning_remove_rows(const void *user, struct skr_tx tx,
+                         const union skr_cleaning_key *keys, size_t count,
+                         uint64_t *removed, struct skr_error *error)
+{
+    int64_t rows[SKR_CLEANING_MOST_ROWS];
+    for (size_t i = 0; i < count; i++)
+        rows[i] = keys[i].row;
+    const struct skr_list_run run = {
+        .sql = user,
+        .rows = rows,
+        .count = count,
+        .affected = removed,
+        .by_lists = true,
+    };
+    return skr_list_run(tx, &run, error);
 }
 
 // What became of a step.

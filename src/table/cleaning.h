@@ -43,6 +43,14 @@ struct skr_cleaning_source {
     const void *user;
 };
 
+// As remove() where the key is a number; user: a struct skr_list_sql that
+// removes rows by their ids.
+enum { SKR_CLEANING_MOST_ROWS = 100 };
+SKR_MUST_CHECK enum skr_code
+skr_cleaning_remove_rows(const void *user, struct skr_tx tx,
+                         const union skr_cleaning_key *keys, size_t count,
+                         uint64_t *removed, struct skr_error *error);
+
 // Finds and removes until nothing is found; or counts. Each step is a
 // transaction of its own. Locks are held for 50 ms at most: a step that has
 // lasted for 20 ms removes no more and commits, and the next one is half as

@@ -7,11 +7,8 @@
 #include "base/text.h"
 #include "db/zone.h"
 #include "table/cleaning.h"
+#include "table/list.h"
 #include "table/messenger/messenger.h"
-
-#include <string.h>
-
-enum { MOST_AT_ONCE = 100 };
 
 #define DONE "delivered_at >= '9999-12-31 00:00:00'"
 #define OF_QUEUE "FROM {table} WHERE {queue_is_unindexed} AND "
@@ -36,50 +33,43 @@ static const struct kind done = {
         "SELECT COUNT(*) " OF_QUEUE DONE " AND created_at < {now_minus}",
 };
 
-static enum skr_code
-remove_found(const void *remove_sql, struct skr_tx tx,
-             const union skr_cleaning_key *keys, size_t count,
-             uint64_t *removed, struct skr_error *error)
-{
-    struct skr_value values[MOST_AT_ONCE];
-    uint64_t affected = 0;
-    for (size_t i = 0; i < MOST_AT_ONCE; i++)
-        values[i] = skr_bind_integer(keys[i < count ? i : count - 1].row);
-    enum skr_code code = skr_tx_run(tx,
-                                    &(struct skr_statement){
-                                        .sql = remove_sql,
-                                        .values = values,
-                                        .value_count = MOST_AT_ONCE,
-                                        .affected = &affected,
-                                    },
-                                    error);
-    *removed += affected;
-    return code;
-}
+struct filling {
+    const struct skr_dialect *dialect;
+    const struct skr_zone *zone;
+    struct skr_arena *arena;
+    const char *table;
+};
 
-static enum skr_code
-fill(struct skr_cleaning_source *source, const struct kind *kind,
-     const struct skr_dialect *dialect, const struct skr_zone *zone,
-     struct skr_arena *arena, struct skr_error *error)
+static const char *
+fill(void *user, const char *sql_template, const char *ids, const char *id_rows)
 {
+    const struct filling *filling = user;
     enum { OWN_WORDS = 3 };
     struct skr_word words[OWN_WORDS + SKR_ZONE_WORDS] = {
-        {"table", source->table},
-        {"ids", skr_sql_list(arena, MOST_AT_ONCE)},
-        {"id_rows", skr_sql_rows(arena, MOST_AT_ONCE)},
+        {"table", filling->table},
+        {"ids", ids},
+        {"id_rows", id_rows},
     };
-    size_t count = OWN_WORDS + skr_zone_words(zone, words + OWN_WORDS);
-    if (words[1].text == NULL || words[2].text == NULL)
-        return skr_fail_memory(error);
-    source->find_sql =
-        skr_sql_fill(dialect, arena, kind->find_sql, words, count);
-    source->count_sql =
-        skr_sql_fill(dialect, arena, kind->count_sql, words, count);
-    source->user = skr_sql_fill(dialect, arena, "{remove_ids}", words, count);
-    return source->find_sql == NULL || source->count_sql == NULL ||
-                   source->user == NULL
-               ? skr_fail_memory(error)
-               : SKR_OK;
+    size_t count = OWN_WORDS + skr_zone_words(filling->zone, words + OWN_WORDS);
+    return skr_sql_fill(filling->dialect, filling->arena, sql_template, words,
+                        count);
+}
+
+static bool
+fill_all(struct filling *filling, const struct kind *kind,
+         struct skr_cleaning_source *source, struct skr_list_sql *remove)
+{
+    source->find_sql = fill(filling, kind->find_sql, "", "");
+    source->count_sql = fill(filling, kind->count_sql, "", "");
+    return source->find_sql != NULL && source->count_sql != NULL &&
+           skr_list_fill(
+               &(struct skr_list_filling){
+                   .dialect = filling->dialect,
+                   .arena = filling->arena,
+                   .fill = fill,
+                   .layout = filling,
+               },
+               "{remove_ids}", NULL, remove);
 }
 
 static enum skr_code
@@ -88,14 +78,23 @@ clean(const char *table, const char *queue, const struct kind *kind,
       struct skr_db *db, uint64_t *removed, struct skr_error *error)
 {
     struct skr_arena arena = {0};
+    struct skr_list_sql remove = {.range = NULL};
+    struct filling filling = {
+        .dialect = skr_db_dialect(db),
+        .zone = zone,
+        .arena = &arena,
+        .table = table,
+    };
     struct skr_cleaning_source source = {
         .table = table,
         .queue = queue,
-        .remove = remove_found,
-        .most = MOST_AT_ONCE,
+        .remove = skr_cleaning_remove_rows,
+        .most = SKR_CLEANING_MOST_ROWS,
+        .user = &remove,
     };
-    enum skr_code code =
-        fill(&source, kind, skr_db_dialect(db), zone, &arena, error);
+    enum skr_code code = fill_all(&filling, kind, &source, &remove)
+                             ? SKR_OK
+                             : skr_fail_memory(error);
     if (code == SKR_OK)
         code = skr_cleaning_run(cleaning, db, &source, removed, error);
     skr_arena_fini(&arena);
