@@ -384,6 +384,32 @@ def test_k22_settings_are_read_and_mistakes_named(sqlite_world):
     assert world.count("flag", "other_outbox") == 0
 
 
+@pytest.mark.quick
+def test_k22_flags_are_written_as_go_has_them(sqlite_world):
+    world = sqlite_world
+    world.check("kafka-relay", "migrate")
+    for flag in ("--cleanup", "-cleanup", "--cleanup=true", "-cleanup=1",
+                 "--cleanup=T"):
+        assert world.check("kafka-relay", flag) == \
+            "deleted 0 published outbox records\n"
+    # The flag has the last word.
+    result = world.run("kafka-relay", "--cleanup=false", "--dry-run",
+                       environment={"RUN_CLEANUP": "true"})
+    assert result.returncode == 1 and "RUN_CLEANUP" in result.stderr
+    world.check("kafka-relay", "-db-name", world.path("flag"), "-v",
+                "-dboutboxtable=other_outbox", "migrate")
+    assert world.count("flag", "other_outbox") == 0
+    for flag, said in (("-cleanupp", "unknown option --cleanupp"),
+                       ("-port=80", "unknown option --port"),
+                       ("-cleanup=perhaps", "--cleanup=perhaps: true or false"),
+                       ("--cleanup=", "--cleanup=: true or false"),
+                       ("-db-host", "--db-host needs a value"),
+                       ("-take-over=true", "--take-over takes no value")):
+        result = world.run("kafka-relay", flag)
+        assert result.returncode == 2, flag
+        assert said in result.stderr, flag
+
+
 def test_k21_jobs_do_not_hide_mistakes_and_the_sidecar_is_told(world):
     world.environment["RUN_OPTIMIZE"] = "true"
     with sidecar() as (url, told):

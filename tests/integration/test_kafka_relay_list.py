@@ -41,7 +41,8 @@ COVERED = {
     20: ["test_k19_k20_health_and_metrics_tell_the_truth"],
     21: ["test_k21_jobs_do_not_hide_mistakes_and_the_sidecar_is_told",
          "test_k4_k5_cleanup_removes_what_is_old_and_keeps_what_is_fresh"],
-    22: ["test_k22_settings_are_read_and_mistakes_named"],
+    22: ["test_k22_settings_are_read_and_mistakes_named",
+         "test_k22_flags_are_written_as_go_has_them"],
 }
 
 

@@ -57,21 +57,14 @@ require(struct reader *reader, const char *flag, const char *variable)
 static bool
 is_set(struct reader *reader, const char *flag, const char *variable)
 {
-    static const char *const yes[] = {"1", "t", "true", "yes", "on"};
-    static const char *const no[] = {"0", "f", "false", "no", "off"};
-    if (skr_arguments_has(reader->arguments, flag))
-        return true;
-    const char *value = getenv(variable);
-    if (value == NULL || value[0] == '\0')
-        return false;
-    for (size_t i = 0; i < SKR_COUNT_OF(yes); i++)
-        if (strcasecmp(value, yes[i]) == 0)
-            return true;
-    for (size_t i = 0; i < SKR_COUNT_OF(no); i++)
-        if (strcasecmp(value, no[i]) == 0)
-            return false;
-    refuse(reader, flag, variable, "true or false");
-    return false;
+    bool is_given = skr_arguments_has(reader->arguments, flag);
+    const char *value = is_given ? skr_arguments_find(reader->arguments, flag)
+                                 : getenv(variable);
+    bool is_true = is_given && value == NULL;
+    if (value != NULL && value[0] != '\0' &&
+        !skr_arguments_truth(value, &is_true))
+        refuse(reader, flag, variable, "true or false");
+    return is_true;
 }
 
 static uint32_t

@@ -4,6 +4,7 @@
 #ifndef SKR_APP_CONSOLE_COMMAND_H
 #define SKR_APP_CONSOLE_COMMAND_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 struct skr_app;
@@ -28,6 +29,9 @@ struct skr_command {
     const char *summary;               // one line
     const char *help;                  // paragraphs, and examples
     const struct skr_option *options;  // ends with a name of NULL
+    // As Go has it: one dash is as good as two before a whole name, so that
+    // several letters in a row are flags only.
+    bool takes_one_dash;
     skr_command_fn *run;
 };
 

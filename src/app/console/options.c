@@ -10,6 +10,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 const struct skr_option skr_global_options[] = {
     {"config", 'c', "FILE",
@@ -93,6 +94,23 @@ skr_arguments_ago(const char *text, int64_t *seconds)
     return false;
 }
 
+bool
+skr_arguments_truth(const char *text, bool *is_true)
+{
+    static const char *const words[][2] = {{"false", "true"},
+                                           {"f", "t"},
+                                           {"0", "1"},
+                                           {"no", "yes"},
+                                           {"off", "on"}};
+    for (size_t i = 0; i < SKR_COUNT_OF(words); i++)
+        for (int meaning = 0; meaning < 2; meaning++)
+            if (strcasecmp(text, words[i][meaning]) == 0) {
+                *is_true = meaning == 1;
+                return true;
+            }
+    return false;
+}
+
 static bool
 is_since(const char *text)
 {
@@ -144,10 +162,17 @@ check_value(const struct skr_option *option, const char *value,
     int64_t number;
     uint64_t size;
     const char *equals;
+    bool is_true;
     switch (option->kind) {
     case SKR_OPTION_FLAG:
     case SKR_OPTION_TEXT: return SKR_OK;
     case SKR_OPTION_ID: return check_id(option, value, error);
+    case SKR_OPTION_SWITCH:
+        if (value == NULL || skr_arguments_truth(value, &is_true))
+            return SKR_OK;
+        return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
+                        "--%s=%.40s: true or false is needed", option->name,
+                        value);
     case SKR_OPTION_CHOICE:
         if (is_choice(option->choices, value))
             return SKR_OK;
@@ -217,7 +242,7 @@ static enum skr_code
 parse_long(const struct skr_option *own, int argc, char **argv, int *at,
            struct skr_arguments *arguments, struct skr_error *error)
 {
-    const char *name = argv[*at] + 2;
+    const char *name = argv[*at] + (argv[*at][1] == '-' ? 2 : 1);
     size_t length = strcspn(name, "=");
     const struct skr_option *option = find_long(own, name, length);
     if (option == NULL)
@@ -226,7 +251,8 @@ parse_long(const struct skr_option *own, int argc, char **argv, int *at,
         return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
                         "unknown option --%.*s", (int)length, name);
     const char *value = name[length] == '=' ? name + length + 1 : NULL;
-    if (option->value == NULL && value != NULL)
+    if (option->value == NULL && value != NULL &&
+        option->kind != SKR_OPTION_SWITCH)
         return skr_fail(error, SKR_INVALID, SKR_GIVE_UP, "--%s takes no value",
                         option->name);
     enum skr_code code = SKR_OK;
@@ -260,6 +286,30 @@ parse_letters(const struct skr_option *own, int argc, char **argv, int *at,
             break;
     }
     return code;
+}
+
+// Whether what follows one dash are flags by their letters, or a single letter.
+static bool
+are_letters(const struct skr_option *own, const char *text)
+{
+    if (text[1] == '\0')
+        return true;
+    for (; *text != '\0'; text++) {
+        const struct skr_option *option = find_letter(own, *text);
+        if (option == NULL)
+            option = find_letter(skr_global_options, *text);
+        if (option == NULL || option->value != NULL)
+            return false;
+    }
+    return true;
+}
+
+static bool
+is_long(const struct skr_command *command, const char *argument)
+{
+    return strncmp(argument, "--", 2) == 0 ||
+           (command != NULL && command->takes_one_dash &&
+            !are_letters(command->options, argument + 1));
 }
 
 static enum skr_code
@@ -296,11 +346,11 @@ skr_arguments_parse(const struct skr_command *command, int argc, char **argv,
         const char *argument = argv[at];
         if (!options_ended && strcmp(argument, "--") == 0) {
             options_ended = true;
-        } else if (!options_ended && strncmp(argument, "--", 2) == 0) {
-            code = parse_long(own, argc, argv, &at, arguments, error);
         } else if (!options_ended && argument[0] == '-' &&
                    argument[1] != '\0') {
-            code = parse_letters(own, argc, argv, &at, arguments, error);
+            code = is_long(command, argument)
+                       ? parse_long(own, argc, argv, &at, arguments, error)
+                       : parse_letters(own, argc, argv, &at, arguments, error);
         } else if (command == NULL) {
             break;
         } else if (arguments->positional_count == SKR_MAX_POSITIONAL) {

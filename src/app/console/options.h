@@ -16,6 +16,7 @@ struct skr_command;
 // that a wrong one is wrong usage, whatever the command does with it.
 enum skr_option_kind {
     SKR_OPTION_FLAG,
+    SKR_OPTION_SWITCH,  // a flag that may be said to be "true" or "false"
     SKR_OPTION_TEXT,
     SKR_OPTION_NUMBER,  // whole, from least to most
     SKR_OPTION_SIZE,    // "134217728", "128M", "1G"
@@ -40,7 +41,7 @@ enum { SKR_MAX_GIVEN = 64, SKR_MAX_POSITIONAL = 64 };
 
 struct skr_given {
     const struct skr_option *option;
-    const char *value;  // NULL: a flag
+    const char *value;  // NULL: a flag, or a switch that says no more
 };
 
 struct skr_arguments {
@@ -75,6 +76,8 @@ int64_t skr_arguments_number(const struct skr_arguments *arguments,
 uint64_t skr_arguments_size(const struct skr_arguments *arguments,
                             const char *name, uint64_t fallback);
 
+// What "true", "1", "f" or "off" says; false: nothing of the kind.
+bool skr_arguments_truth(const char *text, bool *is_true);
 // How many seconds ago "90s", "15m", "2h" or "7d" is; false for anything else.
 bool skr_arguments_ago(const char *text, int64_t *seconds);
 
