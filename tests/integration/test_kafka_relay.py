@@ -190,6 +190,20 @@ def test_k6_cleanup_tells_the_sidecar(sqlite_world):
 
 
 @pytest.mark.quick
+@pytest.mark.parametrize("url", ["https://127.0.0.1:1", "127.0.0.1:1", "http:",
+                                 "unix:///run/sidecar"])
+def test_a_sidecar_that_cannot_be_told_is_refused_before_the_job(sqlite_world,
+                                                                 url):
+    world = sqlite_world
+    world.check("kafka-relay", "migrate")
+    result = world.run("kafka-relay", "--cleanup",
+                       environment={"SIDECAR_PROXY_URL": url})
+    assert result.returncode == 1
+    assert "SIDECAR_PROXY_URL: " in result.stderr
+    assert result.stdout == ""
+
+
+@pytest.mark.quick
 def test_a_new_table_takes_a_topic_and_a_payload_and_rows_go(world):
     relay = world.start_relay()
     assert '"on_success":"delete"' in relay.log()

@@ -16,7 +16,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-enum { EXIT_MISSING = 255, LEAST_IN_FLIGHT = 8000, LOOK_MS = 60000 };
+enum { LEAST_IN_FLIGHT = 8000, LOOK_MS = 60000 };
 
 // As transports.*.failure_limit is by default.
 enum { FAILURE_LIMIT = 100 };
@@ -265,5 +265,5 @@ skr_command_kafka_relay(struct skr_app *app)
     if (code == SKR_OK)
         return SKR_EXIT_OK;
     skr_app_fail(app, &error);
-    return is_missing ? (enum skr_exit)EXIT_MISSING : SKR_EXIT_FAILURE;
+    return is_missing ? SKR_EXIT_MISSING : SKR_EXIT_FAILURE;
 }

@@ -74,6 +74,9 @@ void skr_kafka_relay_clean(struct skr_cleaner *cleaner, const void *user);
 SKR_MUST_CHECK enum skr_code
 skr_kafka_relay_run_jobs(const struct skr_kafka_relay_settings *settings,
                          struct skr_error *error);
+// SKR_INVALID: this is no place where a sidecar could be told anything.
+SKR_MUST_CHECK enum skr_code
+skr_kafka_relay_check_sidecar(const char *text, struct skr_error *error);
 // POST URL/quitquitquit. Whatever it answers is fine: it was told.
 // SKR_UNAVAILABLE: it was not.
 SKR_MUST_CHECK enum skr_code

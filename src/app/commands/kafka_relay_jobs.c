@@ -103,7 +103,12 @@ skr_kafka_relay_run_jobs(const struct skr_kafka_relay_settings *settings,
                          struct skr_error *error)
 {
     struct skr_table *table = NULL;
-    enum skr_code code = skr_kafka_relay_table(settings, true, &table, error);
+    enum skr_code code = SKR_OK;
+    if (settings->sidecar_url != NULL)
+        code = skr_kafka_relay_check_sidecar(settings->sidecar_url, error);
+    if (code != SKR_OK)
+        return code;
+    code = skr_kafka_relay_table(settings, true, &table, error);
     for (size_t i = 0; i < settings->database_count && code == SKR_OK; i++)
         code = run_on(settings, table, i, error);
     skr_table_free(table);

@@ -46,19 +46,44 @@ send_request(int fd, const char *text, const char *host, const char *port)
     return ok;
 }
 
+// It runs beside us, and what it is told is no secret: there is no TLS.
+static enum skr_code
+parse(const char *text, struct skr_url *url, struct skr_error *error)
+{
+    enum skr_code code = skr_url_parse(text, url, error);
+    if (code == SKR_OK &&
+        (strcmp(url->scheme, "http") != 0 || url->host == NULL)) {
+        skr_url_fini(url);
+        code = skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
+                        "the sidecar is told to quit by plain HTTP alone: "
+                        "http://HOST:PORT is needed");
+    }
+    if (code != SKR_OK)
+        skr_error_prefix(error, "SIDECAR_PROXY_URL");
+    return code;
+}
+
+enum skr_code
+skr_kafka_relay_check_sidecar(const char *text, struct skr_error *error)
+{
+    struct skr_url url;
+    enum skr_code code = parse(text, &url, error);
+    if (code == SKR_OK)
+        skr_url_fini(&url);
+    return code;
+}
+
 enum skr_code
 skr_kafka_relay_tell_sidecar(const char *text, struct skr_error *error)
 {
     struct skr_url url;
     char port[8];
-    enum skr_code code = skr_url_parse(text, &url, error);
+    enum skr_code code = parse(text, &url, error);
     if (code != SKR_OK)
         return code;
     snprintf(port, sizeof(port), "%u",
              url.port == 0 ? SIDECAR_PORT : (unsigned)url.port);
-    int fd = url.host == NULL
-                 ? -1
-                 : skr_kafka_relay_dial(url.host, port, ANSWER_S * 1000);
+    int fd = skr_kafka_relay_dial(url.host, port, ANSWER_S * 1000);
     bool is_told = fd >= 0 && send_request(fd, text, url.host, port);
     if (fd >= 0)
         close(fd);

@@ -16,6 +16,8 @@ enum skr_exit {
     SKR_EXIT_FAILURE = 1,  // it was tried and did not work
     SKR_EXIT_USAGE = 2,    // the command line makes no sense
     SKR_EXIT_CONFIG = 3,   // the configuration has a mistake
+    // A setting is missing, as kafka-outbox-relay says it.
+    SKR_EXIT_MISSING = 255,
 };
 
 typedef enum skr_exit skr_command_fn(struct skr_app *app);
