@@ -5,6 +5,7 @@ import http.server
 import json
 import os
 import pty
+import socket
 import subprocess
 import threading
 
@@ -373,6 +374,29 @@ def test_k19_k20_health_and_metrics_tell_the_truth(sqlite_world):
     world.ask("DROP TABLE kafka_outbox")
     assert world.get("/healthz")[0] == 503
     assert waiting.stop() == 0
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize("flags, status", [
+    ([], "active"), (["--polling-disabled"], None)])
+def test_systemd_is_told(sqlite_world, flags, status):
+    world = sqlite_world
+    path = world.folder / "notify"
+    expected = {"READY=1", "WATCHDOG=1"}
+    if status is not None:
+        expected.add(f"STATUS={world.environment['DB_NAME']}: {status}")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as listener:
+        listener.bind(str(path))
+        listener.settimeout(shops.PATIENCE_S)
+        relay = world.start("kafka-relay", *flags, environment={
+            "NOTIFY_SOCKET": str(path), "WATCHDOG_USEC": "200000"})
+        told = set()
+        while not expected <= told:
+            told.add(listener.recv(4096).decode())
+        relay.process.terminate()
+        while "STOPPING=1" not in told:
+            told.add(listener.recv(4096).decode())
+        assert relay.end() == 0
 
 
 @pytest.mark.quick

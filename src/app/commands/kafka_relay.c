@@ -6,6 +6,7 @@
 #include "app/console/signals.h"
 #include "app/drivers.h"
 #include "app/parts/cleaner.h"
+#include "app/service/notifier.h"
 #include "app/service/threads.h"
 #include "base/clock.h"
 #include "base/error.h"
@@ -17,6 +18,8 @@
 #include <stdlib.h>
 
 enum { LEAST_IN_FLIGHT = 8000, LOOK_MS = 60000 };
+// As of `relay`: less than what service managers have patience for.
+enum { STOP_S = 15 };
 
 // As transports.*.failure_limit is by default.
 enum { FAILURE_LIMIT = 100 };
@@ -93,11 +96,11 @@ say_start(const struct skr_kafka_relay_settings *settings, size_t index,
 }
 
 static enum skr_code
-make_relay(struct skr_kafka_relay_settings *settings, struct worker *worker,
-           size_t index, struct skr_error *error)
+make_relay(const struct skr_kafka_relay_settings *settings,
+           struct skr_health *health, struct worker *worker, size_t index,
+           struct skr_error *error)
 {
-    const struct skr_log log = {.write = skr_output_log,
-                                .user = &settings->output};
+    const struct skr_log log = skr_health_log(health, index);
     worker->sender = (struct skr_sender_options){
         .name = "kafka",
         .broker = skr_driver_find_broker("kafka"),
@@ -126,8 +129,9 @@ make_relay(struct skr_kafka_relay_settings *settings, struct worker *worker,
 }
 
 static enum skr_code
-open_worker(struct skr_kafka_relay_settings *settings, struct worker *worker,
-            size_t index, struct skr_error *error)
+open_worker(const struct skr_kafka_relay_settings *settings,
+            struct skr_health *health, struct worker *worker, size_t index,
+            struct skr_error *error)
 {
     bool is_others = false;
     enum skr_code code = look_at_table(settings, index, &is_others, error);
@@ -144,7 +148,7 @@ open_worker(struct skr_kafka_relay_settings *settings, struct worker *worker,
         code = write_broker_url(settings, partitioner, compression,
                                 &worker->broker_url, error);
     if (code == SKR_OK)
-        code = make_relay(settings, worker, index, error);
+        code = make_relay(settings, health, worker, index, error);
     if (code == SKR_OK)
         say_start(settings, index, marks, partitioner, compression);
     return code;
@@ -164,9 +168,23 @@ stop_worker(void *user)
     skr_relay_stop(worker->relay);
 }
 
+// Ready when the tables are there. Who is told so may end it at once: by then
+// signals are heeded.
+static enum skr_code
+run_tasks(const struct skr_app *app, const struct skr_task *task,
+          struct skr_health *health, struct skr_error *error)
+{
+    skr_signals_watch();
+    struct skr_notifier *notifier = skr_notifier_start(health);
+    enum skr_code code = skr_tasks_run(app, task, error);
+    skr_notifier_stop(notifier, false);
+    return code;
+}
+
 static enum skr_code
 run_workers(const struct skr_app *app,
-            struct skr_kafka_relay_settings *settings, struct skr_error *error)
+            struct skr_kafka_relay_settings *settings,
+            struct skr_health *health, struct skr_error *error)
 {
     struct worker workers[SKR_KAFKA_RELAY_MAX_DATABASES] = {{0}};
     const struct skr_task task = {
@@ -175,11 +193,12 @@ run_workers(const struct skr_app *app,
         .items = workers,
         .item_size = sizeof(workers[0]),
         .count = settings->database_count,
+        .stop_s = STOP_S,
     };
     struct skr_cleaner *cleaner = NULL;
     enum skr_code code = SKR_OK;
     for (size_t i = 0; i < settings->database_count && code == SKR_OK; i++)
-        code = open_worker(settings, &workers[i], i, error);
+        code = open_worker(settings, health, &workers[i], i, error);
     if (code == SKR_OK)
         code = skr_cleaner_start(
             &(struct skr_cleaner_options){
@@ -190,7 +209,7 @@ run_workers(const struct skr_app *app,
             },
             &cleaner, error);
     if (code == SKR_OK)
-        code = skr_tasks_run(app, &task, error);
+        code = run_tasks(app, &task, health, error);
     skr_cleaner_stop(cleaner);
     for (size_t i = 0; i < settings->database_count; i++) {
         skr_relay_free(workers[i].relay);
@@ -214,9 +233,12 @@ wait_for_end(const struct skr_kafka_relay_settings *settings,
     int fd = skr_signals_watch();
     if (code == SKR_OK)
         code = skr_kafka_relay_page_open(settings, &page, error);
+    struct skr_notifier *notifier =
+        code == SKR_OK ? skr_notifier_start(NULL) : NULL;
     while (code == SKR_OK && !skr_signals_ask_stop())
         if (skr_clock_sleep(fd, LOOK_MS))
             skr_signals_drain();
+    skr_notifier_stop(notifier, false);
     skr_kafka_relay_page_close(page);
     return code;
 }
@@ -236,11 +258,18 @@ run_service(const struct skr_app *app,
                         skr_driver_brokers());
     if (settings->polling_disabled)
         return wait_for_end(settings, error);
-    enum skr_code code = skr_kafka_relay_page_open(settings, &page, error);
+    struct skr_health health;
+    const struct skr_log log = {.write = skr_output_log,
+                                .user = &settings->output};
+    enum skr_code code = skr_health_init(&health, &log, settings->names,
+                                         settings->database_count, 1, error);
     if (code != SKR_OK)
         return code;
-    code = run_workers(app, settings, error);
+    code = skr_kafka_relay_page_open(settings, &page, error);
+    if (code == SKR_OK)
+        code = run_workers(app, settings, &health, error);
     skr_kafka_relay_page_close(page);
+    skr_health_fini(&health);
     return code == SKR_STOPPED ? SKR_OK : code;
 }
 

@@ -86,6 +86,8 @@ static void
 tell_status(const struct skr_notifier *notifier, char last[STATUS_SIZE])
 {
     struct skr_health_entry entries[SKR_HEALTH_MAX];
+    if (notifier->health == NULL)
+        return;
     size_t count = skr_health_read(notifier->health, entries);
     char status[STATUS_SIZE] = "STATUS=";
     size_t used = strlen(status);
