@@ -239,6 +239,9 @@ skr_broker_plan_fn(const char *text, const struct skr_url *url,
 // What waits to be consumed by a transport; of a log, how far its consumers are
 // behind. Opened with `inspects`. NULL in a driver that cannot tell.
 struct skr_depth {
+    // False: nobody consumes it, as far as can be known, and it need not have
+    // anything to consume from: others may be published to by it.
+    bool has_messages;
     uint64_t messages;  // of a queue: without those that consumers have in hand
     bool has_consumers;
     uint64_t consumers;  // how many there are, where that is known

@@ -45,6 +45,16 @@ handlers:
     order.placed:
         sql: 'INSERT INTO effects (body) VALUES (:body)'
 """
+# Nothing says that anybody reads what is published.
+PUBLISHING_CONFIG = """\
+databases:
+    default: '{database}'
+transports:
+    outbox:
+        dsn: 'doctrine://default?table_name=messenger_outbox&queue_name=outbox'
+        relay_to: kafka
+    kafka: '{broker}'
+"""
 SERIAL = {"sqlite": "INTEGER PRIMARY KEY AUTOINCREMENT",
           "mariadb": "BIGINT AUTO_INCREMENT PRIMARY KEY",
           "postgresql": "BIGSERIAL PRIMARY KEY"}
@@ -470,6 +480,18 @@ def test_stats_tell_how_far_the_group_is_behind(sqlite_world):
     assert kafka_stats(world)["consumers"] == 1
     assert consumer.stop() == 0
     world.expect_once(40)
+
+
+def test_a_cluster_that_is_only_published_to_is_no_trouble(sqlite_world):
+    """Whether it names a topic or leaves that to the messages."""
+    world = sqlite_world
+    world.insert(4)
+    world.relay()
+    for place in ("", "/" + world.topic, "/nothing"):
+        world.write_config(PUBLISHING_CONFIG.format(
+            database=world.database.url, broker=world.broker + place))
+        item = kafka_stats(world)
+        assert (item["depth"], item["error"]) == (None, None), place
 
 
 def test_stats_name_a_topic_that_is_missing(sqlite_world):

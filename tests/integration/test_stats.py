@@ -291,6 +291,18 @@ def test_rabbitmq_tells_how_many_wait(world):
     assert len(world.take_numbers()) == 5, "looking takes nothing"
 
 
+def test_a_broker_that_is_only_published_to_is_no_trouble(world):
+    """What waits there is not known; that it can be reached is."""
+    world.set_up()
+    items = json.loads(world.check("stats", "--json"))["transports"]
+    item = items[-1]
+    assert item["transport"] == "amqp"
+    assert (item["depth"], item["consumers"], item["error"]) == \
+        (None, None, None)
+    line = world.check("stats", "amqp").splitlines()[1].split()
+    assert line == ["amqp", *"---0-0--", "reachable"]
+
+
 def test_a_queue_that_is_missing_on_rabbitmq_is_named(world):
     world.set_config(replace=[
         ("    amqp: '{}'".format(world.broker),

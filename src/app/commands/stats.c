@@ -55,7 +55,7 @@ add_state(struct skr_grid *grid, const struct skr_transport_stats *stats)
                      stats->depth.consumers == 1 ? "" : "s",
                      stats->retries > 0 ? ", retries wait" : "");
     else
-        skr_grid_add(grid, "-");
+        skr_grid_add(grid, stats->has_depth ? "reachable" : "-");
 }
 
 static void
@@ -66,24 +66,38 @@ add_nothing(struct skr_grid *grid, size_t cells)
 }
 
 static void
+add_counts(struct skr_grid *grid, const struct skr_queue_counts *counts)
+{
+    add_number(grid, counts->depth, counts->depth_is_estimate);
+    add_number(grid, counts->due, counts->depth_is_estimate);
+    add_number(grid, counts->in_flight, counts->parts_are_estimates);
+    add_number(grid, counts->delayed, counts->parts_are_estimates);
+    add_number(grid, counts->blocked, counts->parts_are_estimates);
+}
+
+static void
+add_depth(struct skr_grid *grid, const struct skr_transport_stats *stats)
+{
+    if (stats->depth.has_messages)
+        add_number(grid, stats->depth.messages, false);
+    else
+        add_nothing(grid, 1);
+    add_nothing(grid, 2);
+    add_number(grid, stats->retries, false);
+    add_nothing(grid, 1);
+}
+
+static void
 add_row(struct skr_grid *grid, const struct skr_transport_stats *stats)
 {
     const struct skr_queue_counts *counts = &stats->counts;
     skr_grid_add(grid, "%s", stats->transport->name);
-    if (stats->has_counts) {
-        add_number(grid, counts->depth, counts->depth_is_estimate);
-        add_number(grid, counts->due, counts->depth_is_estimate);
-        add_number(grid, counts->in_flight, counts->parts_are_estimates);
-        add_number(grid, counts->delayed, counts->parts_are_estimates);
-        add_number(grid, counts->blocked, counts->parts_are_estimates);
-    } else if (stats->has_depth) {
-        add_number(grid, stats->depth.messages, false);
-        add_nothing(grid, 2);
-        add_number(grid, stats->retries, false);
-        add_nothing(grid, 1);
-    } else {
+    if (stats->has_counts)
+        add_counts(grid, counts);
+    else if (stats->has_depth)
+        add_depth(grid, stats);
+    else
         add_nothing(grid, 5);
-    }
     add_number(grid, stats->failed, stats->failed_is_estimate);
     add_age(grid, counts);
     if (stats->has_rates)
@@ -127,6 +141,17 @@ write_number(struct skr_json_writer *json, const char *name, uint64_t number)
 {
     skr_json_write_name(json, name);
     skr_json_write_unsigned(json, number);
+}
+
+static void
+write_known(struct skr_json_writer *json, const char *name, bool is_known,
+            uint64_t number)
+{
+    skr_json_write_name(json, name);
+    if (is_known)
+        skr_json_write_unsigned(json, number);
+    else
+        skr_json_write_null(json);
 }
 
 static void
@@ -177,8 +202,10 @@ write_one(const struct skr_transport_stats *stats, struct skr_json_writer *json)
     if (stats->has_counts)
         write_counts(&stats->counts, json);
     if (stats->has_depth) {
-        write_number(json, "depth", stats->depth.messages);
-        write_number(json, "consumers", stats->depth.consumers);
+        write_known(json, "depth", stats->depth.has_messages,
+                    stats->depth.messages);
+        write_known(json, "consumers", stats->depth.has_consumers,
+                    stats->depth.consumers);
         write_number(json, "retries", stats->retries);
     }
     if (is_outbox && stats->has_counts) {

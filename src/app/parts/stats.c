@@ -222,9 +222,9 @@ rate_of(uint64_t before, uint64_t after, int64_t elapsed_ms)
 static bool
 find_depth(const struct skr_transport_stats *stats, uint64_t *depth)
 {
-    *depth = stats->has_depth ? stats->depth.messages : stats->counts.depth;
-    return stats->has_depth ||
-           (stats->has_counts && !stats->counts.depth_is_estimate);
+    bool is_told = stats->has_depth && stats->depth.has_messages;
+    *depth = is_told ? stats->depth.messages : stats->counts.depth;
+    return is_told || (stats->has_counts && !stats->counts.depth_is_estimate);
 }
 
 static void

@@ -66,7 +66,7 @@ static bool
 read_depth(const struct skr_transport_stats *stats, uint64_t *value)
 {
     *value = stats->has_counts ? stats->counts.depth : stats->depth.messages;
-    return stats->has_counts || stats->has_depth;
+    return stats->has_counts || (stats->has_depth && stats->depth.has_messages);
 }
 
 static bool

@@ -11,11 +11,22 @@
 #include <string.h>
 
 static enum skr_code
+check_topics(const struct kafka_settings *settings, struct skr_error *error)
+{
+    if (settings->topic_count > 0)
+        return SKR_OK;
+    return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
+                    "the DSN names no topic to consume from; add topics=NAME");
+}
+
+static enum skr_code
 check_as(const struct skr_url *url, bool consumes, struct skr_error *error)
 {
     struct kafka_settings settings;
     enum skr_code code =
         skr_kafka_settings_read(url, false, consumes, &settings, error);
+    if (code == SKR_OK && consumes)
+        code = check_topics(&settings, error);
     skr_kafka_settings_fini(&settings);
     return code;
 }
@@ -56,6 +67,8 @@ kafka_open(struct skr_broker *base, const struct skr_url *url,
         url, options->auto_setup, reads, &broker->settings, error);
     if (code == SKR_OK && options->inspects)
         return skr_kafka_consumer_connect(broker, error);
+    if (code == SKR_OK && options->consumes)
+        code = check_topics(&broker->settings, error);
     if (code == SKR_OK && options->consumes)
         return skr_kafka_consumer_start(broker, error);
     if (code == SKR_OK)

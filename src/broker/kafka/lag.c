@@ -55,6 +55,19 @@ check_topics(const struct kafka_settings *settings,
     return SKR_OK;
 }
 
+// Whether anybody reads by the name of the group: the transport may be there
+// to publish to.
+static bool
+is_read(const struct kafka_broker *broker,
+        const rd_kafka_topic_partition_list_t *partitions,
+        const struct skr_depth *depth)
+{
+    bool is_committed = false;
+    for (int i = 0; i < partitions->cnt && !is_committed; i++)
+        is_committed = partitions->elems[i].offset >= 0;
+    return broker->settings.is_consumed || is_committed || depth->consumers > 0;
+}
+
 // The group begins at the first message where it has not said how far it is,
 // and where that is gone.
 static enum skr_code
@@ -113,7 +126,9 @@ skr_kafka_depth(struct skr_broker *base, struct skr_depth *depth,
         rd_kafka_topic_partition_list_new(metadata->topic_cnt);
     add_partitions(&broker->settings, metadata, partitions);
     rd_kafka_metadata_destroy(metadata);
-    enum skr_code code = check_topics(&broker->settings, partitions, error);
+    enum skr_code code = SKR_OK;
+    if (broker->settings.is_consumed)
+        code = check_topics(&broker->settings, partitions, error);
     if (code == SKR_OK && rd_kafka_committed(handle, partitions, timeout_ms) !=
                               RD_KAFKA_RESP_ERR_NO_ERROR)
         code = skr_kafka_client_fail(
@@ -122,6 +137,8 @@ skr_kafka_depth(struct skr_broker *base, struct skr_depth *depth,
         code = add_lag(broker, partitions, depth, error);
     if (code == SKR_OK)
         count_members(broker, depth);
+    if (code == SKR_OK)
+        depth->has_messages = is_read(broker, partitions, depth);
     rd_kafka_topic_partition_list_destroy(partitions);
     return code;
 }

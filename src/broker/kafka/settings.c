@@ -176,12 +176,9 @@ read_topics(const struct skr_url *url, bool consumes,
         if (strcmp(url->parameters[i].name, "topics") == 0 ||
             skr_text_starts_with(url->parameters[i].name, "topics["))
             code = add_topics(settings, url->parameters[i].value, error);
+    settings->is_consumed = settings->topic_count > 0;
     if (code == SKR_OK && settings->topic_count == 0 && topic != NULL)
         code = add_topics(settings, topic, error);
-    if (code == SKR_OK && settings->topic_count == 0)
-        code = skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
-                        "the DSN names no topic to consume from; add "
-                        "topics=NAME");
     return code;
 }
 
@@ -365,6 +362,7 @@ skr_kafka_settings_read(const struct skr_url *url, bool auto_setup,
     if (code == SKR_OK)
         code = keep(settings, group == NULL ? "skirnir" : group,
                     &settings->group, error);
+    settings->is_consumed = settings->is_consumed || group != NULL;
     if (code == SKR_OK)
         code = read_partitioner(url, settings, error);
     if (code == SKR_OK)

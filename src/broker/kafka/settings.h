@@ -20,6 +20,7 @@ struct kafka_settings {
     const char **topics;     // to consume from
     size_t topic_count;
     const char *group;
+    bool is_consumed;  // the DSN says from which topics, or by which group
     enum kafka_partitioner partitioner;
     bool fails_missing_topics;
     bool derives_ids;

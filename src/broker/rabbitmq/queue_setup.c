@@ -143,10 +143,16 @@ skr_rabbit_depth(struct skr_broker *base, struct skr_depth *depth,
     const struct rabbit_settings *settings = &broker->settings;
     struct skr_error trouble = {0};
     enum skr_code code = SKR_OK;
-    *depth = (struct skr_depth){.has_consumers = true};
+    *depth = (struct skr_depth){.has_messages = true, .has_consumers = true};
     for (size_t i = 0; i < settings->queue_count && code == SKR_OK; i++) {
         const char *name = settings->queues[i].name;
         code = look_for(broker, SKR_DECLARE_QUEUE, name, &trouble);
+        // One that only convention names is not missed: the transport may be
+        // there to publish to exchanges.
+        if (code == SKR_MISSING && !settings->names_queues) {
+            *depth = (struct skr_depth){.has_messages = false};
+            return SKR_OK;
+        }
         if (code != SKR_OK)
             code = skr_rabbit_fail_queue(broker, name, &trouble);
         depth->messages += broker->answer_messages;
