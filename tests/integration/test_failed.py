@@ -9,6 +9,7 @@ import pytest
 
 import places
 import shop as shops
+import terminals
 from symfony_rows import (BODIES, CLASS, ERROR_STAMP, FAILURE_STAMP, HEADERS,
                           IDS, PHP_BODIES, PHP_HEADERS, REDELIVERY_STAMP)
 
@@ -102,6 +103,12 @@ def test_text_from_outside_does_not_steer_the_terminal(place):
         text = place.check("failed", "show", *arguments)
         assert "\x1b" not in text and "\x9b" not in text, arguments
         assert "\nforged" not in text
+    place.fail("gone\x1b[2J")
+    place.fail(name="order.\x1b[2J")
+    result = place.run("failed", "retry", "--all", "--dry-run")
+    assert "order. [2J would go back" in result.stdout
+    assert "'gone [2J', which is not configured" in result.stderr
+    assert "\x1b" not in result.stdout + result.stderr
 
 
 def test_groups_by_error_leave_out_its_numbers(place):
@@ -405,6 +412,21 @@ def test_retrying_keeps_to_a_rate_and_stops_when_told(place):
     assert left + done == 5 and left > 0
     place.check("failed", "retry", "--all")
     assert len(place.rows("outbox", "messenger_outbox")) == 5
+
+
+def test_the_bar_goes_on_below_what_is_said(place):
+    """On a terminal, where a message is left alone and others are named."""
+    for transport in ("outbox", "gone", "outbox"):
+        place.fail(transport)
+    done, master = terminals.start(place, 80, "failed", "retry", "--all",
+                                   "-v", has_errors=True)
+    text = terminals.read_all(master)
+    assert done.wait(shops.PATIENCE_S) == 1
+    for number in (1, 2, 3):
+        assert f"] {number}/3" in text, text
+    # Nothing stands behind a bar.
+    assert not re.search(r"] \d/3[^\r]", text), text
+    assert "not configured any more" in text.split("] 1/3")[1]
 
 
 def test_tables_that_are_not_made_yet(shop):

@@ -1,17 +1,14 @@
 """`skirnir stats`: how full transports are, and who works them."""
-import fcntl
 import json
 import os
-import pty
-import struct
 import subprocess
-import termios
 import time
 
 import pytest
 
 import places
 import shop as shops
+import terminals
 
 NOW = "CURRENT_TIMESTAMP"
 LATER = "'2099-01-01 00:00:00'"
@@ -191,32 +188,6 @@ def test_an_interval_alone_measures_once(place):
     assert " 0/0 " in place.check("stats", "--interval=1")
 
 
-def on_terminal(place, columns, *arguments, rows=24):
-    """What a terminal of this width gets, until the program ends."""
-    master, slave = pty.openpty()
-    fcntl.ioctl(slave, termios.TIOCSWINSZ,
-                struct.pack("HHHH", rows, columns, 0, 0))
-    process = subprocess.Popen(place.command(*arguments), stdout=slave,
-                               stdin=slave, stderr=subprocess.DEVNULL,
-                               cwd=place.folder, env=place.environment)
-    os.close(slave)
-    return process, master
-
-
-def read_all(master):
-    text = b""
-    while True:
-        try:
-            piece = os.read(master, 65536)
-        except OSError:
-            break
-        if not piece:
-            break
-        text += piece
-    os.close(master)
-    return text.decode()
-
-
 @pytest.mark.parametrize("columns", [20, 40, 80, 200])
 @pytest.mark.parametrize("command", [["stats"], ["failed", "show"],
                                      ["failed", "show", "--stats"]],
@@ -228,8 +199,8 @@ def test_lines_fit_the_terminal(ready_shop, columns, command):
                                         f"the {word} " + "länger " * 40)
         shops.write_row(connection, "{}", json.dumps(headers),
                         "messenger_messages", "failed")
-    process, master = on_terminal(ready_shop, columns, *command)
-    lines = read_all(master).split("\r\n")
+    process, master = terminals.start(ready_shop, columns, *command)
+    lines = terminals.read_all(master).split("\r\n")
     assert process.wait(shops.PATIENCE_S) == 0
     assert len(lines) > 3
     assert max(map(len, lines)) <= max(columns, 24), lines
@@ -239,8 +210,8 @@ def test_lines_fit_the_terminal(ready_shop, columns, command):
     (80, 24, False), (20, 7, True), (80, 1, True)])
 def test_watching_redraws_what_fits_until_it_is_told_to_stop(
         ready_shop, columns, rows, has_more):
-    process, master = on_terminal(ready_shop, columns, "stats", "--watch",
-                                  "--interval=1", rows=rows)
+    process, master = terminals.start(ready_shop, columns, "stats", "--watch",
+                                      "--interval=1", rows=rows)
     told = b""
     deadline = time.monotonic() + shops.PATIENCE_S
     while told.count(b"\x1b[J") < 2:

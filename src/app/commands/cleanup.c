@@ -47,7 +47,7 @@ clean_transport(const struct skr_config_transport *transport,
     uint64_t removed = 0;
     enum skr_code code =
         skr_cleaner_clean_transport(transport, cleaning, &removed, error);
-    skr_progress_end(cleaning->user);
+    skr_progress_clear(cleaning->user);
     if (code == SKR_OK || removed > 0)
         print_count(transport->name, cleaning, removed);
     return code;

@@ -2,6 +2,7 @@
 // `skirnir failed retry` and `skirnir failed remove`: the messages that were
 // named, or all that a filter lets pass, one by one.
 
+#include "app/console/grid.h"
 #include "app/console/progress.h"
 #include "app/parts/failed.h"
 #include "app/parts/partitions.h"
@@ -30,12 +31,14 @@ static void
 say_skipped(struct change *change, int64_t id, const struct skr_error *reason)
 {
     change->skipped++;
-    skr_progress_end(&change->progress);
-    fprintf(stderr, "%lld: %s\n", (long long)id, reason->text);
+    skr_progress_clear(&change->progress);
+    fprintf(stderr, "%lld: ", (long long)id);
+    skr_print_plain(reason->text, strlen(reason->text), false, stderr);
+    fprintf(stderr, "\n");
 }
 
 static void
-say_done(const struct change *change, const struct skr_failed_found *found,
+say_done(struct change *change, const struct skr_failed_found *found,
          const struct skr_failed_target *target)
 {
     const char *name = found->report->name == NULL ? "message without a name"
@@ -44,13 +47,18 @@ say_done(const struct change *change, const struct skr_failed_found *found,
                      skr_arguments_has(change->app->arguments, "verbose");
     if (!in_detail)
         return;
+    skr_progress_clear(&change->progress);
+    printf("%lld: ", (long long)found->row->id);
+    skr_print_plain(name, strlen(name), false, stdout);
     if (change->removes)
-        printf("%lld: %s %s\n", (long long)found->row->id, name,
-               change->dry_run ? "would be removed" : "removed");
+        printf(" %s\n", change->dry_run ? "would be removed" : "removed");
     else
-        printf("%lld: %s %s %s (queue %s of %s)\n", (long long)found->row->id,
-               name, change->dry_run ? "would go back to" : "back to",
+        printf(" %s %s (queue %s of %s)\n",
+               change->dry_run ? "would go back to" : "back to",
                target->transport, target->queue, target->table);
+    // Before the bar, which is not buffered, is drawn again.
+    if (change->progress.is_shown)
+        fflush(stdout);
 }
 
 // What is wrong with one message is said and does not stop the others; what
@@ -98,6 +106,7 @@ change_named(struct change *change, struct skr_error *error)
                                              change_one, change, &reason);
         if (code == SKR_MISSING || code == SKR_INVALID) {
             change->skipped++;
+            skr_progress_clear(&change->progress);
             fprintf(stderr, "%s\n", reason.text);
         } else if (code != SKR_OK && code != SKR_STOPPED) {
             *error = reason;

@@ -53,7 +53,6 @@ skr_progress_begin(struct skr_progress *progress, uint64_t total, uint32_t rate)
     *progress = (struct skr_progress){
         .total = total,
         .rate = rate,
-        .next_step_ms = skr_clock_ms(),
         .is_shown = isatty(STDERR_FILENO) != 0,
     };
 }
@@ -63,12 +62,17 @@ keep_rate(struct skr_progress *progress, uint64_t steps)
 {
     if (progress->rate == 0)
         return;
-    progress->next_step_ms += (int64_t)(steps * 1000 / progress->rate);
-    int64_t wait_ms;
-    // In slices: a signal is heeded between them.
+    // Time that was lost is not made up for: that would be faster than allowed.
+    int64_t now_us = skr_clock_us(), wait_us;
+    if (progress->next_step_us < now_us)
+        progress->next_step_us = now_us;
+    progress->next_step_us += (int64_t)(steps * 1000000 / progress->rate);
+    // In slices: a signal is heeded between them. What is less than a
+    // millisecond is waited for with the next step.
     while (!is_stopped &&
-           (wait_ms = progress->next_step_ms - skr_clock_ms()) > 0)
-        skr_clock_sleep(-1, wait_ms < REDRAW_MS ? wait_ms : REDRAW_MS);
+           (wait_us = progress->next_step_us - skr_clock_us()) >= 1000)
+        skr_clock_sleep(-1, wait_us < REDRAW_MS * 1000 ? wait_us / 1000
+                                                       : REDRAW_MS);
 }
 
 bool
@@ -85,10 +89,17 @@ skr_progress_step(struct skr_progress *progress, uint64_t steps)
 }
 
 void
-skr_progress_end(struct skr_progress *progress)
+skr_progress_clear(struct skr_progress *progress)
 {
     if (progress->is_shown)
         fprintf(stderr, "\r\033[K");
+    progress->next_ms = 0;
+}
+
+void
+skr_progress_end(struct skr_progress *progress)
+{
+    skr_progress_clear(progress);
     progress->is_shown = false;
 }
 

@@ -11,9 +11,9 @@
 struct skr_progress {
     uint64_t total;  // 0: not known
     uint64_t done;
-    uint32_t rate;  // a second; 0: as fast as it goes
-    int64_t next_ms;
-    int64_t next_step_ms;
+    uint32_t rate;         // a second; 0: as fast as it goes
+    int64_t next_ms;       // when it is drawn again
+    int64_t next_step_us;  // when the rate allows for the next step
     bool is_shown;
 };
 
@@ -21,6 +21,8 @@ void skr_progress_begin(struct skr_progress *progress, uint64_t total,
                         uint32_t rate);
 // Waits as the rate asks for. False: the program was told to stop.
 bool skr_progress_step(struct skr_progress *progress, uint64_t steps);
+// Makes room for a line of text; the next step draws the bar below it.
+void skr_progress_clear(struct skr_progress *progress);
 // Removes the bar.
 void skr_progress_end(struct skr_progress *progress);
 
