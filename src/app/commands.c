@@ -12,6 +12,8 @@ static const struct skr_option relay_options[] = {
      .kind = SKR_OPTION_NUMBER, .least = 1, .most = A_CENTURY_S},
     {"memory-limit", 'm', "SIZE", "stop when memory reaches SIZE, as in 128M",
      .kind = SKR_OPTION_SIZE},
+    {"failure-limit", 'f', "N", "stop after N retries and failures",
+     .kind = SKR_OPTION_NUMBER, .least = 1, .most = INT64_MAX},
     {"sleep", '\0', "SECONDS", "longest wait for work; 1 by default",
      .kind = SKR_OPTION_NUMBER, .least = 1, .most = 3600},
     {"stop-when-empty", '\0', NULL, "stop when nothing is due",

@@ -87,6 +87,26 @@ def test_memory_limit_ends_it(ready_shop, command):
     assert "limit.memory" not in started.log()
 
 
+@pytest.mark.parametrize("command", [
+    ["relay", "outbox"], ["messenger:consume", "outbox"],
+    ["consume", "orders"]], ids=" ".join)
+def test_failure_limit_ends_it(ready_shop, command):
+    """One failure is not enough, and good messages do not count."""
+    shop = ready_shop
+    fill(shop, command[0], 5)
+    place = ("shop", "messenger_outbox", "outbox")
+    if command[0] == "consume":
+        place = ("queue", "messenger_messages", "orders")
+    connection = shop.open(place[0])
+    shops.write_row(connection, "{}", "{broken", *place[1:])
+    started = shop.start(*command, "--failure-limit=2")
+    shops.until(lambda: len(shop.failed()) == 1, started.log)
+    assert started.is_running()
+    shops.write_row(connection, "{}", "{broken", *place[1:])
+    assert started.end() == 0, started.log()
+    assert len(shop.failed()) == 2
+
+
 @pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
 def test_stop_when_empty_handles_all_first(ready_shop, command):
     fill(ready_shop, command[0], 300)

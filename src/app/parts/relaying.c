@@ -96,6 +96,18 @@ lease_ms(const struct skr_config_transport *outbox)
     return lease_s * 1000;
 }
 
+static bool
+is_over(void *user)
+{
+    struct skr_relaying *relaying = user;
+    struct skr_relay_tally *tally = &relaying->tally;
+    uint64_t failures =
+        atomic_load(&tally->retried) + atomic_load(&tally->failed);
+    if (relaying->failure_limit > 0 && failures >= relaying->failure_limit)
+        return true;
+    return skr_limits_is_over(&relaying->limits);
+}
+
 static enum skr_code
 read_options(struct skr_relaying *relaying, const struct skr_app *app,
              const struct skr_config_transport *outbox, struct skr_error *error)
@@ -119,8 +131,8 @@ read_options(struct skr_relaying *relaying, const struct skr_app *app,
         .stop_timeout_ms =
             (uint32_t)skr_arguments_number(app->arguments, "stop-timeout", 0) *
             1000,
-        .is_over = skr_limits_is_over,
-        .is_over_user = &relaying->limits,
+        .is_over = is_over,
+        .is_over_user = relaying,
         .log = app->log,
         .tally = &relaying->tally,
     };
@@ -143,6 +155,8 @@ skr_relaying_init(struct skr_relaying *relaying, const struct skr_app *app,
     if (code != SKR_OK)
         return code;
     skr_limits_read(app, &relaying->limits);
+    relaying->failure_limit =
+        (uint64_t)skr_arguments_number(app->arguments, "failure-limit", 0);
     code = read_options(relaying, app, outbox, error);
     if (code == SKR_OK)
         code = skr_routing_read(config, target, &relaying->routing, error);

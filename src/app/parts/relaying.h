@@ -15,6 +15,7 @@ struct skr_relaying {
     struct skr_sender_options senders[SKR_ROUTING_MAX_TARGETS];
     char *urls[SKR_ROUTING_MAX_TARGETS];
     struct skr_limits limits;
+    uint64_t failure_limit;  // 0: none
     struct skr_relay_tally tally;
     struct skr_relay *relay;
 };
