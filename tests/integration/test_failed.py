@@ -71,6 +71,17 @@ def test_filters_choose(place):
             expected, arguments
 
 
+@pytest.mark.parametrize("command", ["show", "retry", "remove"])
+def test_the_failure_transport_is_not_where_they_failed(place, command):
+    """Symfony's option of this name says where they stand."""
+    number = place.fail()
+    more = ["--force"] if command == "remove" else []
+    result = place.run("failed", command, "--transport=failed", *more)
+    assert result.returncode == 1
+    assert "in which they failed" in result.stderr
+    assert shown(place) == [number]
+
+
 def test_other_queues_of_the_table_are_left_alone(place):
     headers = places.failed_headers("outbox", "order.placed", "no")
     for queue in ("Failed", "failed.skirnir.x", "orders"):
@@ -318,6 +329,8 @@ def test_removing_by_a_filter_leaves_the_rest(place):
     (["retry"], "--all"), (["remove", "--force"], "--all"),
     (["retry", "x"], "'x'"), (["show", "0"], "'0'"),
     (["retry", "1", "--all"], "exclude"),
+    (["show", "1", "--name=a.b"], "exclude"),
+    (["show", "1", "--stats"], "exclude"),
     (["show", "--since=yesterday"], "--since=yesterday"),
     (["show", "--since=2026-13-40"], "--since"),
     (["retry", "--all", "--rate=0"], "--rate=0"),

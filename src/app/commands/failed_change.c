@@ -209,6 +209,9 @@ run(const struct skr_app *app, const struct skr_config *config, bool removes,
     enum skr_code code = SKR_OK;
     if (change.to != NULL)
         code = skr_config_find_transport(config, change.to, &unused, error);
+    skr_failed_filter_read(arguments, &change.filter);
+    if (code == SKR_OK)
+        code = skr_failed_filter_check(&change.filter, config, error);
     if (code == SKR_OK)
         code =
             skr_failed_read_ids(arguments, change.ids, &change.id_count, error);
@@ -217,7 +220,6 @@ run(const struct skr_app *app, const struct skr_config *config, bool removes,
             &session, config, skr_arguments_find(arguments, "database"), error);
     if (code != SKR_OK)
         return code;
-    skr_failed_filter_read(arguments, &change.filter);
     code = change_all(&change, error);
     skr_failed_close(&session);
     return code;

@@ -339,12 +339,14 @@ run(const struct skr_app *app, const struct skr_config *config,
         .detail = skr_arguments_count(arguments, "verbose"),
     };
     enum skr_code code = skr_failed_read_ids(arguments, ids, &count, error);
+    skr_failed_filter_read(arguments, &filter);
+    if (code == SKR_OK)
+        code = skr_failed_filter_check(&filter, config, error);
     if (code == SKR_OK)
         code = skr_failed_open(
             &session, config, skr_arguments_find(arguments, "database"), error);
     if (code != SKR_OK)
         return code;
-    skr_failed_filter_read(arguments, &filter);
     for (size_t i = 0; i < count && code == SKR_OK; i++) {
         if (i > 0)
             printf("\n");
@@ -363,8 +365,14 @@ skr_command_failed_show(struct skr_app *app)
 {
     int64_t ids[SKR_FAILED_MAX_IDS];
     size_t count = 0;
+    struct skr_failed_filter filter;
     struct skr_error error;
     if (skr_failed_read_ids(app->arguments, ids, &count, &error) != SKR_OK)
         return skr_app_usage(app, "%s", error.text);
+    skr_failed_filter_read(app->arguments, &filter);
+    if (count > 0 && !skr_failed_filter_is_empty(&filter))
+        return skr_app_usage(app, "numbers and filters exclude each other");
+    if (count > 0 && skr_arguments_has(app->arguments, "stats"))
+        return skr_app_usage(app, "numbers and --stats exclude each other");
     return skr_app_run_configured(app, run);
 }

@@ -173,6 +173,21 @@ skr_failed_filter_read(const struct skr_arguments *arguments,
         filter->since = since;
 }
 
+enum skr_code
+skr_failed_filter_check(const struct skr_failed_filter *filter,
+                        const struct skr_config *config,
+                        struct skr_error *error)
+{
+    if (filter->transport == NULL || config->failure_transport == NULL ||
+        strcmp(filter->transport, config->failure_transport) != 0)
+        return SKR_OK;
+    return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
+                    "--transport=%.60s: all failed messages stand there; the "
+                    "option names the transport in which they failed. Leave it "
+                    "out",
+                    filter->transport);
+}
+
 bool
 skr_failed_filter_is_empty(const struct skr_failed_filter *filter)
 {

@@ -47,6 +47,13 @@ struct skr_failed_filter {
 };
 void skr_failed_filter_read(const struct skr_arguments *arguments,
                             struct skr_failed_filter *filter);
+// SKR_INVALID: it asks for what failed in the failure transport, where all of
+// them stand and none failed. Symfony's option of the same name says where they
+// stand.
+SKR_MUST_CHECK enum skr_code
+skr_failed_filter_check(const struct skr_failed_filter *filter,
+                        const struct skr_config *config,
+                        struct skr_error *error);
 bool skr_failed_filter_is_empty(const struct skr_failed_filter *filter);
 
 struct skr_failed_found {
