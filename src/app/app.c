@@ -1,16 +1,21 @@
 // SPDX-License-Identifier: MIT
 #include "app/app.h"
 
+#include "app/console/grid.h"
 #include "base/clock.h"
 
 #include <stdarg.h>
 #include <stdio.h>
+#include <string.h>
 #include <unistd.h>
 
 enum skr_exit
 skr_app_fail(const struct skr_app *app, const struct skr_error *error)
 {
-    fprintf(stderr, "skirnir %s: %s\n", app->command->name, error->text);
+    // It may repeat what a message says of itself.
+    fprintf(stderr, "skirnir %s: ", app->command->name);
+    skr_print_plain(error->text, strlen(error->text), true, stderr);
+    fprintf(stderr, "\n");
     return SKR_EXIT_FAILURE;
 }
 

@@ -4,6 +4,7 @@ import json
 import pytest
 
 import shop as shops
+import terminals
 import test_metrics
 
 CONFIG = """\
@@ -178,10 +179,32 @@ def test_a_blocked_partition_can_be_tried_again(world):
     shops.until(lambda: relayed(world) == ["1", "4", "2", "3"], "the rest")
 
 
+def test_keys_steer_no_terminal_and_fit_it(world):
+    world.check("setup")
+    publish(world, 1, "\x1b[2Jkey" + "-long" * 30)
+    world.open("shop").execute("UPDATE messenger_outbox SET headers = '{}'")
+    result = world.run("relay", "outbox", "--stop-when-empty")
+    assert "[2Jkey" in result.stderr and "\x1b" not in result.stderr
+    for command in (["stats"], ["failed", "show"]):
+        process, master = terminals.start(world, 40, *command)
+        text = terminals.read_all(master)
+        assert process.wait(shops.PATIENCE_S) == 0
+        assert "[2Jkey" in text and "\x1b" not in text
+        # All but what explains.
+        lines = [line for line in text.split("\r\n")
+                 if not line.startswith("These hold")]
+        assert max(map(len, lines)) <= 40, text
+
+
 def test_partitions_and_blocks_are_seen(world):
     block(world)
     said = world.check("stats")
-    assert "outbox: 1 partition, 1 blocked; the largest is a with 2" in said
+    lines = [line.split() for line in said.splitlines()]
+    counts = lines[lines.index(["ORDERED", "PARTITIONS", "BLOCKED", "LENGTH",
+                                "LARGEST", "ROW", "SINCE", "OLDEST",
+                                "HEAD"]) + 1]
+    assert counts[:6] == ["outbox", "1", "1", "2", "a", "2"]
+    assert counts[7] == "a"
     [line] = [line for line in said.splitlines() if "outbox/2" in line]
     assert line.split()[:3] == ["outbox/2", "a", "2"]
     [outbox] = [transport for transport in json.loads(world.check(

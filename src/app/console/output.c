@@ -61,13 +61,27 @@ level_name(enum skr_log_level level)
     return "error";
 }
 
+static bool
+is_control(char letter)
+{
+    return (unsigned char)letter < ' ' || letter == '\x7f';
+}
+
+static bool
+is_plain(const char *value)
+{
+    const char *at = value;
+    while (*at != '\0' && strchr(" \"=", *at) == NULL && !is_control(*at))
+        at++;
+    return at > value && *at == '\0';
+}
+
 // Values with spaces or quotes are quoted; control characters, which could
-// forge a line, become spaces.
+// forge a line or steer a terminal, become spaces.
 static void
 add_value(struct skr_text *line, const char *value)
 {
-    bool plain = value[0] != '\0' && strpbrk(value, " \"=\t\r\n") == NULL;
-    if (plain) {
+    if (is_plain(value)) {
         skr_text_add_string(line, value);
         return;
     }
@@ -75,7 +89,7 @@ add_value(struct skr_text *line, const char *value)
     for (const char *at = value; *at != '\0'; at++) {
         if (*at == '"' || *at == '\\')
             skr_text_add_string(line, "\\");
-        char shown = (unsigned char)*at < ' ' ? ' ' : *at;
+        char shown = is_control(*at) ? ' ' : *at;
         skr_text_add(line, &shown, 1);
     }
     skr_text_add_string(line, "\"");

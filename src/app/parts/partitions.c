@@ -142,32 +142,56 @@ print_grid(struct skr_grid *grid, size_t width, FILE *out,
     return code;
 }
 
+static void
+add_counts(struct skr_grid *grid, const char *transport,
+           const struct skr_partition_stats *stats)
+{
+    const struct skr_partitions *counts = &stats->counts;
+    const char *about = counts->is_estimate ? "~" : "";
+    skr_grid_add(grid, "%s", transport);
+    skr_grid_add(grid, "%s%llu", about, (unsigned long long)counts->count);
+    skr_grid_add(grid, "%zu%s", stats->blocked_count,
+                 stats->has_more ? "+" : "");
+    if (counts->count == 0) {
+        for (int i = 0; i < 5; i++)
+            skr_grid_add(grid, "-");
+        return;
+    }
+    skr_grid_add(grid, "%s%llu", about,
+                 (unsigned long long)counts->largest_length);
+    skr_grid_add(grid, "%s", counts->largest);
+    skr_grid_add(grid, "%lld", (long long)counts->oldest_row);
+    skr_grid_add(grid, "%llds", (long long)counts->oldest_s);
+    skr_grid_add(grid, "%s", counts->oldest);
+}
+
 enum skr_code
 skr_partition_stats_print(const char *transport,
                           const struct skr_partition_stats *stats, size_t width,
                           FILE *out, struct skr_error *error)
 {
-    const struct skr_partitions *counts = &stats->counts;
-    const char *about = counts->is_estimate ? "at least " : "";
-    struct skr_grid grid = {.columns = blocked_columns,
-                            .column_count = SKR_COUNT_OF(blocked_columns)};
-    fprintf(out, "\n%s: %s%llu partition%s, %zu blocked%s", transport, about,
-            (unsigned long long)counts->count, counts->count == 1 ? "" : "s",
-            stats->blocked_count, stats->has_more ? " and more" : "");
-    if (counts->count > 0)
-        fprintf(
-            out,
-            "; the largest is %s with %s%llu, the oldest head %s, row %lld, "
-            "since %lld s",
-            counts->largest, about, (unsigned long long)counts->largest_length,
-            counts->oldest, (long long)counts->oldest_row,
-            (long long)counts->oldest_s);
+    static const struct skr_grid_column columns[] = {
+        {"ORDERED", false},
+        {"PARTITIONS", .is_number = true},
+        {"BLOCKED", .is_number = true},
+        {"LENGTH", .is_number = true},
+        {"LARGEST", false},
+        {"ROW", .is_number = true},
+        {"SINCE", .is_number = true},
+        {"OLDEST HEAD", false},
+    };
+    struct skr_grid counts = {.columns = columns,
+                              .column_count = SKR_COUNT_OF(columns)};
+    struct skr_grid blocked = {.columns = blocked_columns,
+                               .column_count = SKR_COUNT_OF(blocked_columns)};
+    add_counts(&counts, transport, stats);
     fprintf(out, "\n");
-    add_blocked(&grid, transport, stats);
-    if (stats->blocked_count > 0)
-        return print_grid(&grid, width, out, error);
-    skr_grid_fini(&grid);
-    return SKR_OK;
+    enum skr_code code = print_grid(&counts, width, out, error);
+    if (code != SKR_OK || stats->blocked_count == 0)
+        return code;
+    add_blocked(&blocked, transport, stats);
+    fprintf(out, "\n");
+    return print_grid(&blocked, width, out, error);
 }
 
 static void

@@ -26,7 +26,7 @@ skr_partition_stats_read(const struct skr_config *config,
                          struct skr_error *error);
 void skr_partition_stats_free(struct skr_partition_stats *stats);
 
-// Two lines or more, below what else is said of a transport. width: of a
+// A table or two, below what else is said of a transport. width: of a
 // terminal; 0: it is none.
 SKR_MUST_CHECK enum skr_code
 skr_partition_stats_print(const char *transport,
