@@ -258,8 +258,15 @@ def test_metrics_under_load_agree_with_the_ledger(place, port):
     """What was written, and what lies in the queue and among the failed
     messages, is what relay and consumer say that they did; every look while
     they worked was well-formed, and no count ever fell."""
-    good, bad, poison = 600, 7, 5
-    place.set_config(replace=[("max_retries: 0", "max_retries: 1, delay: 1")])
+    good, bad, poison, twice = 600, 7, 5, 4
+    place.set_config(replace=[
+        ("max_retries: 0", "max_retries: 1, delay: 1"),
+        ("handlers:\n", """handlers:
+    order.refused:
+        sql: 'INSERT INTO refused (id) VALUES (1)'
+""")])
+    place.ask("CREATE TABLE refused (id INTEGER PRIMARY KEY)")
+    place.ask("INSERT INTO refused (id) VALUES (1)")
     relay = place.start("relay", "outbox", f"--metrics-port={port}")
     shops.until(lambda: get(port, "/readyz")[0] == 200, lambda: relay.log())
     watcher = Watcher(port)
@@ -281,6 +288,14 @@ def test_metrics_under_load_agree_with_the_ledger(place, port):
         good + poison
     assert relay.stop() == 0
 
+    # Some come once more, and one is refused whenever it comes.
+    place.ask("INSERT INTO messenger_messages (body, headers, queue_name, "
+              "created_at, available_at) SELECT body, headers, queue_name, "
+              "created_at, available_at FROM messenger_messages WHERE "
+              f"queue_name = 'orders' ORDER BY id LIMIT {twice}")
+    place.write_many([("{}", shops.id_headers(
+        "01932b6e-7c00-7000-8000-000000000042", type="order.refused"))],
+        "orders", "messenger_messages")
     consumer = place.start("consume", "orders", f"--metrics-port={port}")
     shops.until(lambda: get(port, "/readyz")[0] == 200,
                 lambda: consumer.log())
@@ -289,15 +304,16 @@ def test_metrics_under_load_agree_with_the_ledger(place, port):
     shops.until(lambda: scrape(port)["skirnir_consumer_handled_total",
                                      "orders"] == good and
                 scrape(port)["skirnir_consumer_failed_total", "orders"]
-                == poison, lambda: consumer.log())
+                == poison + 1, lambda: consumer.log())
     ledger = watcher.end()
     assert place.number("SELECT COUNT(*) FROM effects") == good
     assert ledger.count("skirnir_consumer_handler_duration_seconds",
                         "orders") >= good
-    assert ledger["skirnir_consumer_duplicates_total", "orders"] == 0
+    assert ledger["skirnir_consumer_duplicates_total", "orders"] == twice
+    assert ledger["skirnir_consumer_retried_total", "orders"] == 1
     assert place.number("SELECT COUNT(*) FROM messenger_messages WHERE "
                         "queue_name IN ('failed', 'failed.skirnir')") == \
-        bad + poison
+        bad + poison + 1
     assert consumer.stop() == 0
 
 
