@@ -164,6 +164,55 @@ def go_url(database):
     return base + "?sslmode=disable"
 
 
+# What the configurations in guides leave out.
+DATABASES = "databases: {default: 'sqlite:///shop.db'}\n"
+OUTBOX = """\
+    outbox:
+        dsn: 'doctrine://default?table_name=messenger_outbox'
+        relay_to: amqp
+"""
+BROKERS = """\
+    amqp: 'amqp://localhost/%2f'
+    audit: 'amqp://localhost/%2f'
+"""
+
+
+def complete(text):
+    """As a file that can be loaded; one of Symfony's is whole."""
+    if "framework:" in text:
+        return text
+    if "dsn:" not in text:
+        text = text.replace("    outbox:\n", OUTBOX)
+    others = BROKERS if "    outbox:\n" in text else BROKERS + OUTBOX
+    before, _, after = text.partition("transports:\n")
+    return f"{DATABASES}{before}transports:\n{others}{after}"
+
+
+@pytest.mark.parametrize("page", [
+    "amqp-routing.md", "migrating-from-symfony.md", "ordered-delivery.md"])
+def test_configurations_in_guides_load(shop, page):
+    texts = [text for _, text in blocks(page, "yaml")]
+    assert texts
+    for text in texts:
+        shop.write_config(complete(text))
+        shop.check("config", "check",
+                   environment={"DATABASE_URL": "sqlite:///shop.db"})
+
+
+def test_typed_messages_compile(tmp_path):
+    """In an order in which C can read them: a type before it is used."""
+    texts = [text for _, text in blocks("typed-messages.md", "c")]
+    codecs = next(text for text in texts if "struct money {" in text)
+    texts.remove(codecs)
+    path = tmp_path / "typed.c"
+    path.write_text("\n".join(["#include <skirnir/sqlite.h>",
+                               "#include <skirnir/typed.h>",
+                               "#include <string.h>", codecs, *texts]))
+    subprocess.run(["cc", "-fsyntax-only", "-Wall", "-Wextra", "-Werror",
+                    "-Wno-unused", f"-I{shops.ROOT / 'include'}", path],
+                   check=True)
+
+
 def test_every_guide_is_linked_and_every_link_leads_somewhere():
     pages = {path.name for path in DOCS.glob("*.md")}
     linked = set()
