@@ -41,3 +41,11 @@ skr_broker_close(struct skr_broker *broker)
     broker->ops->close(broker);
     free(broker);
 }
+
+void
+skr_depth_fini(struct skr_depth *depth)
+{
+    free(depth->lags);
+    depth->lags = NULL;
+    depth->lag_count = 0;
+}

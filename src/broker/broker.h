@@ -236,18 +236,37 @@ typedef enum skr_code
 skr_broker_plan_fn(const char *text, const struct skr_url *url,
                    struct skr_plan *plan, struct skr_error *error);
 
+// How far consumers are in one partition of a log.
+struct skr_lag {
+    char topic[256];
+    int32_t partition;
+    uint64_t written;   // messages that ever came
+    bool has_position;  // the consumers have said how far they are
+    uint64_t position;
+    uint64_t behind;  // of what is still there
+};
+
 // What waits to be consumed by a transport; of a log, how far its consumers are
-// behind. Opened with `inspects`. NULL in a driver that cannot tell.
+// behind. Opened with `inspects`. NULL in a driver that cannot tell. The caller
+// ends it with skr_depth_fini(), also after an error.
 struct skr_depth {
     // False: nobody consumes it, as far as can be known, and it need not have
     // anything to consume from: others may be published to by it.
     bool has_messages;
-    uint64_t messages;  // of a queue: without those that consumers have in hand
+    uint64_t messages;
+    bool are_due;  // none of them is in a consumer's hand: a queue's
     bool has_consumers;
     uint64_t consumers;  // how many there are, where that is known
+    // How long the oldest of them has been there, within some percent;
+    // has_oldest: that is known, and there is one.
+    bool has_oldest;
+    int64_t oldest_s;
     // Messages that ever came, and of those, how many were consumed.
-    bool has_totals;
+    bool has_written, has_taken;
     uint64_t written, taken;
+    // Of a log that is read, its partitions; the furthest behind is the first.
+    struct skr_lag *lags;
+    size_t lag_count;
 };
 typedef enum skr_code
 skr_broker_depth_fn(struct skr_broker *broker, struct skr_depth *depth,
@@ -274,5 +293,6 @@ skr_broker_open(const struct skr_broker_ops *ops,
                 const struct skr_broker_options *options,
                 struct skr_broker **broker, struct skr_error *error);
 void skr_broker_close(struct skr_broker *broker);
+void skr_depth_fini(struct skr_depth *depth);
 
 #endif

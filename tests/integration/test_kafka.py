@@ -4,6 +4,7 @@ import json
 import os
 import random
 import sqlite3
+import subprocess
 import uuid
 
 import pytest
@@ -472,14 +473,51 @@ def test_stats_tell_how_far_the_group_is_behind(sqlite_world):
     world.relay()
     item = kafka_stats(world)
     assert (item["depth"], item["consumers"]) == (40, 0)
+    shops.until(lambda: kafka_stats(world)["oldest_seconds"] >= 1,
+                lambda: str(kafka_stats(world)))
     world.check("consume", "kafka", "--limit=15")
-    assert kafka_stats(world)["depth"] == 25, "looking takes nothing"
+    item = kafka_stats(world)
+    assert item["depth"] == 25, "looking takes nothing"
+    lags = item["lags"]
+    assert [lag["behind"] for lag in lags] == sorted(
+        (lag["behind"] for lag in lags), reverse=True)
+    assert sum(lag["behind"] for lag in lags) == 25
+    assert sum(lag["end"] for lag in lags) == 40
+    assert sum(lag["committed"] or 0 for lag in lags) == 15
+    first = f"{world.topic}/{lags[0]['partition']} {lags[0]['behind']} "
+    assert first in " ".join(world.check("stats", "kafka").split())
     consumer = world.start("consume", "kafka")
     shops.until(lambda: kafka_stats(world)["depth"] == 0,
                 lambda: consumer.log())
-    assert kafka_stats(world)["consumers"] == 1
+    item = kafka_stats(world)
+    assert (item["consumers"], item["oldest_seconds"]) == (1, None)
     assert consumer.stop() == 0
     world.expect_once(40)
+
+
+def test_rates_of_a_group_are_told(sqlite_world):
+    world = sqlite_world
+    world.insert(1)
+    world.relay()
+    watching = subprocess.Popen(
+        world.command("stats", "kafka", "--watch", "--json", "--interval=1"),
+        stdout=subprocess.PIPE, cwd=world.folder, env=world.environment,
+        text=True)
+    consumer = world.start("consume", "kafka")
+    items = []
+
+    def are_seen():
+        world.insert(20)
+        world.relay()
+        items.append(json.loads(watching.stdout.readline())["transports"][0])
+        return all(any(item[name] for item in items)
+                   for name in ("in_per_second", "out_per_second"))
+    shops.until(are_seen, lambda: f"{items[-1]}\n{consumer.log()}")
+    assert items[0]["in_per_second"] is None
+    watching.terminate()
+    watching.stdout.close()
+    assert watching.wait(shops.PATIENCE_S) == 0
+    assert consumer.stop() == 0
 
 
 def test_a_cluster_that_is_only_published_to_is_no_trouble(sqlite_world):
@@ -492,6 +530,7 @@ def test_a_cluster_that_is_only_published_to_is_no_trouble(sqlite_world):
             database=world.database.url, broker=world.broker + place))
         item = kafka_stats(world)
         assert (item["depth"], item["error"]) == (None, None), place
+        assert "lags" not in item
 
 
 def test_stats_name_a_topic_that_is_missing(sqlite_world):

@@ -113,6 +113,30 @@ def test_what_cannot_be_asked_is_named_and_the_rest_shown(place):
     assert "trouble: " in place.run("stats").stdout
 
 
+def test_failed_messages_that_cannot_be_counted_are_not_said_to_be_none(
+        ready_shop):
+    """They stand beside each outbox, and one of these is away."""
+    shop = ready_shop
+    shop.write_config("""\
+databases:
+    default: '{}'
+    away: 'mysql://nobody@127.0.0.1:1/shop'
+transports:
+    outbox:
+        dsn: 'doctrine://default?table_name=messenger_outbox'
+        relay_to: orders
+    far: {{dsn: 'doctrine://away', relay_to: orders}}
+    orders: 'queue://default'
+""".format(shop.url("shop")))
+    result = shop.run("stats", "outbox", "--json")
+    assert result.returncode == 1
+    assert "failed messages cannot be counted: database away" in result.stderr
+    stats = json.loads(result.stdout)
+    [outbox] = stats["transports"]
+    assert outbox["error"] is None
+    assert (outbox["failed"], stats["failed"]) == (None, None)
+
+
 def test_tables_that_are_missing_are_named(shop):
     result = shop.run("stats")
     assert result.returncode == 1

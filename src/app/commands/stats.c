@@ -7,6 +7,7 @@
 #include "app/console/output.h"
 #include "app/console/progress.h"
 #include "app/parts/failed_print.h"
+#include "app/parts/lags.h"
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/text.h"
@@ -25,10 +26,10 @@ add_number(struct skr_grid *grid, uint64_t number, bool is_estimate)
 }
 
 static void
-add_age(struct skr_grid *grid, const struct skr_queue_counts *counts)
+add_age(struct skr_grid *grid, const struct skr_transport_stats *stats)
 {
-    int64_t age_s = counts->oldest_s < 0 ? 0 : counts->oldest_s;
-    if (!counts->has_oldest)
+    int64_t age_s = 0;
+    if (!skr_stats_find_oldest(stats, &age_s))
         skr_grid_add(grid, "-");
     else if (age_s < 120)
         skr_grid_add(grid, "%llds", (long long)age_s);
@@ -78,34 +79,49 @@ add_counts(struct skr_grid *grid, const struct skr_queue_counts *counts)
 static void
 add_depth(struct skr_grid *grid, const struct skr_transport_stats *stats)
 {
-    if (stats->depth.has_messages)
-        add_number(grid, stats->depth.messages, false);
+    const struct skr_depth *depth = &stats->depth;
+    if (depth->has_messages)
+        add_number(grid, depth->messages, false);
     else
         add_nothing(grid, 1);
-    add_nothing(grid, 2);
+    if (depth->has_messages && depth->are_due)
+        add_number(grid, depth->messages, false);
+    else
+        add_nothing(grid, 1);
+    add_nothing(grid, 1);
     add_number(grid, stats->retries, false);
     add_nothing(grid, 1);
 }
 
 static void
-add_row(struct skr_grid *grid, const struct skr_transport_stats *stats)
+add_rates(struct skr_grid *grid, const struct skr_transport_stats *stats)
 {
-    const struct skr_queue_counts *counts = &stats->counts;
-    skr_grid_add(grid, "%s", stats->transport->name);
-    if (stats->has_counts)
-        add_counts(grid, counts);
-    else if (stats->has_depth)
-        add_depth(grid, stats);
-    else
-        add_nothing(grid, 5);
-    add_number(grid, stats->failed, stats->failed_is_estimate);
-    add_age(grid, counts);
-    if (stats->has_rates)
+    if (stats->has_in_rate && stats->has_out_rate)
         skr_grid_add(grid, "%.0f/%.0f", stats->in_rate, stats->out_rate);
+    else if (stats->has_in_rate)
+        skr_grid_add(grid, "%.0f/-", stats->in_rate);
     else if (stats->has_net_rate)
         skr_grid_add(grid, "%+.0f", stats->net_rate);
     else
         add_nothing(grid, 1);
+}
+
+static void
+add_row(struct skr_grid *grid, const struct skr_transport_stats *stats)
+{
+    skr_grid_add(grid, "%s", stats->transport->name);
+    if (stats->has_counts)
+        add_counts(grid, &stats->counts);
+    else if (stats->has_depth)
+        add_depth(grid, stats);
+    else
+        add_nothing(grid, 5);
+    if (stats->has_failed)
+        add_number(grid, stats->failed, stats->failed_is_estimate);
+    else
+        add_nothing(grid, 1);
+    add_age(grid, stats);
+    add_rates(grid, stats);
     add_state(grid, stats);
 }
 
@@ -128,11 +144,15 @@ print_table(const struct skr_stats *stats, size_t width, FILE *out,
     if (!skr_grid_print(&grid, width, out))
         code = skr_fail_memory(error);
     skr_grid_fini(&grid);
-    for (size_t i = 0; i < stats->count && code == SKR_OK; i++)
-        if (stats->items[i].partitions != NULL)
-            code = skr_partition_stats_print(stats->items[i].transport->name,
-                                             stats->items[i].partitions, width,
-                                             out, error);
+    for (size_t i = 0; i < stats->count && code == SKR_OK; i++) {
+        const struct skr_transport_stats *item = &stats->items[i];
+        const char *name = item->transport->name;
+        if (item->partitions != NULL)
+            code = skr_partition_stats_print(name, item->partitions, width, out,
+                                             error);
+        else if (item->has_depth)
+            code = skr_lags_print(name, &item->depth, width, out, error);
+    }
     return code;
 }
 
@@ -185,29 +205,41 @@ write_counts(const struct skr_queue_counts *counts,
     write_truth(json, "depth_is_estimate", counts->depth_is_estimate);
     write_truth(json, "sent_is_estimate", counts->sent_is_estimate);
     write_truth(json, "parts_are_estimates", counts->parts_are_estimates);
-    skr_json_write_name(json, "oldest_seconds");
-    if (counts->has_oldest)
-        skr_json_write_signed(json, counts->oldest_s);
-    else
-        skr_json_write_null(json);
+}
+
+// Of a broker, or of what could not be asked: every field is there.
+static void
+write_depth(const struct skr_transport_stats *stats,
+            struct skr_json_writer *json)
+{
+    const struct skr_depth *depth = &stats->depth;
+    bool is_told = stats->has_depth && depth->has_messages;
+    write_known(json, "depth", is_told, depth->messages);
+    write_known(json, "due", is_told && depth->are_due, depth->messages);
+    write_known(json, "in_flight", false, 0);
+    write_known(json, "delayed", stats->has_depth, stats->retries);
+    write_known(json, "blocked", false, 0);
+    if (!stats->has_depth)
+        return;
+    write_known(json, "consumers", depth->has_consumers, depth->consumers);
+    write_number(json, "retries", stats->retries);
+    skr_lags_write(depth, json);
 }
 
 static void
 write_one(const struct skr_transport_stats *stats, struct skr_json_writer *json)
 {
     bool is_outbox = stats->transport->kind == SKR_TRANSPORT_OUTBOX;
+    int64_t oldest_s = 0;
+    bool has_oldest = skr_stats_find_oldest(stats, &oldest_s);
     skr_json_begin_object(json);
     skr_failed_write_text(json, "transport", stats->transport->name);
     skr_failed_write_text(json, "scheme", stats->transport->scheme);
     if (stats->has_counts)
         write_counts(&stats->counts, json);
-    if (stats->has_depth) {
-        write_known(json, "depth", stats->depth.has_messages,
-                    stats->depth.messages);
-        write_known(json, "consumers", stats->depth.has_consumers,
-                    stats->depth.consumers);
-        write_number(json, "retries", stats->retries);
-    }
+    else
+        write_depth(stats, json);
+    write_known(json, "oldest_seconds", has_oldest, (uint64_t)oldest_s);
     if (is_outbox && stats->has_counts) {
         write_truth(json, "active", stats->holder[0] != '\0');
         skr_failed_write_text(json, "holder",
@@ -215,10 +247,10 @@ write_one(const struct skr_transport_stats *stats, struct skr_json_writer *json)
     }
     if (stats->partitions != NULL)
         skr_partition_stats_write(stats->partitions, json);
-    write_rate(json, "in_per_second", stats->has_rates, stats->in_rate);
-    write_rate(json, "out_per_second", stats->has_rates, stats->out_rate);
+    write_rate(json, "in_per_second", stats->has_in_rate, stats->in_rate);
+    write_rate(json, "out_per_second", stats->has_out_rate, stats->out_rate);
     write_rate(json, "net_per_second", stats->has_net_rate, stats->net_rate);
-    write_number(json, "failed", stats->failed);
+    write_known(json, "failed", stats->has_failed, stats->failed);
     write_truth(json, "failed_is_estimate", stats->failed_is_estimate);
     skr_failed_write_text(json, "error",
                           stats->trouble.code == SKR_OK ? NULL
@@ -236,7 +268,8 @@ print_json(const struct skr_stats *stats, struct skr_error *error)
     for (size_t i = 0; i < stats->count; i++)
         write_one(&stats->items[i], &json);
     skr_json_end_array(&json);
-    write_number(&json, "failed", stats->failed);
+    write_known(&json, "failed", stats->failed_trouble.code == SKR_OK,
+                stats->failed);
     write_truth(&json, "failed_is_estimate", stats->failed_is_estimate);
     skr_json_end_object(&json);
     enum skr_code code = SKR_OK;
@@ -352,6 +385,10 @@ show_once(const struct skr_app *app, const struct skr_config *config,
     }
     if (code == SKR_OK)
         code = show(app->arguments, &pictures->latest, error);
+    const struct skr_error *trouble = &pictures->latest.failed_trouble;
+    if (code == SKR_OK && trouble->code != SKR_OK)
+        return skr_fail(error, SKR_UNAVAILABLE, SKR_GIVE_UP,
+                        "failed messages cannot be counted: %s", trouble->text);
     for (size_t i = 0; i < pictures->latest.count && code == SKR_OK; i++)
         if (pictures->latest.items[i].trouble.code != SKR_OK)
             code = skr_fail(error, SKR_UNAVAILABLE, SKR_GIVE_UP,

@@ -57,14 +57,15 @@ static void
 find_totals(struct skr_transport_stats *stats, const struct skr_config *config)
 {
     const struct skr_queue_counts *counts = &stats->counts;
-    if (stats->has_depth && stats->depth.has_totals) {
-        stats->has_totals = true;
+    if (stats->has_depth) {
+        stats->has_written = stats->depth.has_written;
+        stats->has_taken = stats->depth.has_taken;
         stats->written = stats->depth.written;
         stats->taken = stats->depth.taken;
     } else if (stats->has_counts && counts->written >= counts->depth &&
                counts->written > 0 && !counts->depth_is_estimate &&
                !shares_table(config, stats->transport)) {
-        stats->has_totals = true;
+        stats->has_written = stats->has_taken = true;
         stats->written = counts->written;
         stats->taken = counts->written - counts->depth;
     }
@@ -165,20 +166,26 @@ count_failed(const struct skr_failed_found *found, void *user,
 }
 
 // Each failed row says in its headers where it comes from. Without the tables
-// there are none; a database that is away is told with its transports.
+// there are none.
 static void
 read_failed(struct skr_stats *stats, const struct skr_config *config)
 {
     struct skr_failed_session session;
+    struct skr_error error = {0};
     const struct skr_failed_filter all = {.max = 0};
-    if (skr_failed_open(&session, config, NULL, NULL) != SKR_OK)
-        return;
-    enum skr_code ignored =
-        skr_failed_each(&session, &all, true, count_failed, stats, NULL);
-    (void)ignored;
-    skr_failed_close(&session);
-    for (size_t i = 0; i < stats->count; i++)
+    enum skr_code code = skr_failed_open(&session, config, NULL, &error);
+    if (code == SKR_OK) {
+        code =
+            skr_failed_each(&session, &all, true, count_failed, stats, &error);
+        skr_failed_close(&session);
+    }
+    bool is_told = code == SKR_OK || code == SKR_MISSING;
+    if (!is_told)
+        stats->failed_trouble = error;
+    for (size_t i = 0; i < stats->count; i++) {
+        stats->items[i].has_failed = is_told;
         stats->items[i].failed_is_estimate = stats->failed_is_estimate;
+    }
 }
 
 static bool
@@ -212,6 +219,17 @@ skr_stats_read(const struct skr_app *app, const struct skr_config *config,
     return SKR_OK;
 }
 
+bool
+skr_stats_find_oldest(const struct skr_transport_stats *stats,
+                      int64_t *oldest_s)
+{
+    bool is_table = stats->has_counts;
+    int64_t age_s = is_table ? stats->counts.oldest_s : stats->depth.oldest_s;
+    *oldest_s = age_s < 0 ? 0 : age_s;
+    return is_table ? stats->counts.has_oldest
+                    : stats->has_depth && stats->depth.has_oldest;
+}
+
 static double
 rate_of(uint64_t before, uint64_t after, int64_t elapsed_ms)
 {
@@ -232,11 +250,10 @@ measure_one(struct skr_transport_stats *item,
             const struct skr_transport_stats *before, int64_t elapsed_ms)
 {
     uint64_t depth = 0, depth_before = 0;
-    item->has_rates = item->has_totals && before->has_totals;
-    if (item->has_rates) {
-        item->in_rate = rate_of(before->written, item->written, elapsed_ms);
-        item->out_rate = rate_of(before->taken, item->taken, elapsed_ms);
-    }
+    item->has_in_rate = item->has_written && before->has_written;
+    item->has_out_rate = item->has_taken && before->has_taken;
+    item->in_rate = rate_of(before->written, item->written, elapsed_ms);
+    item->out_rate = rate_of(before->taken, item->taken, elapsed_ms);
     item->has_net_rate =
         find_depth(item, &depth) && find_depth(before, &depth_before);
     if (item->has_net_rate)
@@ -256,8 +273,10 @@ skr_stats_measure(struct skr_stats *stats, const struct skr_stats *earlier,
 void
 skr_stats_fini(struct skr_stats *stats)
 {
-    for (size_t i = 0; i < stats->count; i++)
+    for (size_t i = 0; i < stats->count; i++) {
         skr_partition_stats_free(stats->items[i].partitions);
+        skr_depth_fini(&stats->items[i].depth);
+    }
     free(stats->items);
     stats->items = NULL;
     stats->count = 0;

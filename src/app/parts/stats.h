@@ -21,15 +21,16 @@ struct skr_transport_stats {
     bool has_depth;                // the broker tells
     struct skr_depth depth;
     struct skr_partition_stats *partitions;  // NULL: it has none
-    // All that ever came, and what is gone of it; has_totals: that is known.
-    bool has_totals;
+    // All that ever came, and what is gone of it, where that is known.
+    bool has_written, has_taken;
     uint64_t written, taken;
     // By skr_stats_measure(). Who does not know what came and what went may
     // still tell by how much it became more, or fewer: net_rate is negative.
-    bool has_rates, has_net_rate;
+    bool has_in_rate, has_out_rate, has_net_rate;
     double in_rate, out_rate, net_rate;
 
     uint64_t retries;  // wait beside the failed messages
+    bool has_failed;   // they could be counted
     uint64_t failed;
     bool failed_is_estimate;  // there are at least so many
 };
@@ -39,6 +40,8 @@ struct skr_stats {
     size_t count;
     uint64_t failed;  // of all transports, configured or not
     bool failed_is_estimate;
+    // Why those could not be counted; code SKR_OK: they could.
+    struct skr_error failed_trouble;
 };
 
 // Asks for everything. What cannot be reached is noted with its transport and
@@ -47,6 +50,10 @@ SKR_MUST_CHECK enum skr_code
 skr_stats_read(const struct skr_app *app, const struct skr_config *config,
                const char *const *only, size_t only_count,
                struct skr_stats *stats, struct skr_error *error);
+// For how long the oldest message has been due. False: there is none, or that
+// is not known.
+bool skr_stats_find_oldest(const struct skr_transport_stats *stats,
+                           int64_t *oldest_s);
 // What came and went, a second, since an earlier reading of the same.
 void skr_stats_measure(struct skr_stats *stats, const struct skr_stats *earlier,
                        int64_t elapsed_ms);

@@ -79,17 +79,20 @@ read_consumers(const struct skr_transport_stats *stats, uint64_t *value)
 static bool
 read_oldest(const struct skr_transport_stats *stats, uint64_t *value)
 {
-    bool is_known = stats->has_counts && stats->counts.has_oldest &&
-                    stats->counts.oldest_s > 0;
-    *value = is_known ? (uint64_t)stats->counts.oldest_s : 0;
-    return stats->has_counts;
+    int64_t oldest_s = 0;
+    bool has_oldest = skr_stats_find_oldest(stats, &oldest_s);
+    *value = has_oldest ? (uint64_t)oldest_s : 0;
+    // Where nothing waits it is 0.
+    return stats->has_counts || has_oldest ||
+           (stats->has_depth && stats->depth.has_messages &&
+            stats->depth.messages == 0);
 }
 
 static bool
 read_failed(const struct skr_transport_stats *stats, uint64_t *value)
 {
     *value = stats->failed;
-    return true;
+    return stats->has_failed;
 }
 
 static bool

@@ -1,11 +1,15 @@
 // SPDX-License-Identifier: MIT
 // How far a group is behind the topics that it reads.
 
+#include "base/clock.h"
 #include "base/error.h"
 #include "broker/kafka/kafka.h"
 
 #include <regex.h>
+#include <stdlib.h>
 #include <string.h>
+
+enum { OLDEST_S = 10 * 366 * 24 * 3600 };  // older than that is not asked for
 
 // A topic that begins with ^ is a pattern, as for a subscription.
 static bool
@@ -55,43 +59,112 @@ check_topics(const struct kafka_settings *settings,
     return SKR_OK;
 }
 
-// Whether anybody reads by the name of the group: the transport may be there
-// to publish to.
-static bool
-is_read(const struct kafka_broker *broker,
-        const rd_kafka_topic_partition_list_t *partitions,
-        const struct skr_depth *depth)
-{
-    bool is_committed = false;
-    for (int i = 0; i < partitions->cnt && !is_committed; i++)
-        is_committed = partitions->elems[i].offset >= 0;
-    return broker->settings.is_consumed || is_committed || depth->consumers > 0;
-}
-
 // The group begins at the first message where it has not said how far it is,
 // and where that is gone.
 static enum skr_code
-add_lag(struct kafka_broker *broker,
-        const rd_kafka_topic_partition_list_t *partitions,
-        struct skr_depth *depth, struct skr_error *error)
+read_lag(struct kafka_broker *broker,
+         const rd_kafka_topic_partition_t *partition, struct skr_lag *lag,
+         struct skr_error *error)
 {
-    for (int i = 0; i < partitions->cnt; i++) {
-        const rd_kafka_topic_partition_t *partition = &partitions->elems[i];
-        int64_t first = 0, end = 0;
-        rd_kafka_resp_err_t result = rd_kafka_query_watermark_offsets(
-            broker->client.handle, partition->topic, partition->partition,
-            &first, &end, (int)broker->settings.connect_timeout_ms);
-        if (result != RD_KAFKA_RESP_ERR_NO_ERROR)
-            return skr_kafka_client_fail(&broker->client,
-                                         "does not tell of its offsets", error);
-        int64_t from = partition->offset > first ? partition->offset : first;
-        if (end > from)
-            depth->messages += (uint64_t)(end - from);
-        depth->written += (uint64_t)end;
-    }
-    depth->taken = depth->written - depth->messages;
-    depth->has_totals = true;
+    int64_t first = 0, end = 0;
+    rd_kafka_resp_err_t result = rd_kafka_query_watermark_offsets(
+        broker->client.handle, partition->topic, partition->partition, &first,
+        &end, (int)broker->settings.connect_timeout_ms);
+    if (result != RD_KAFKA_RESP_ERR_NO_ERROR)
+        return skr_kafka_client_fail(&broker->client,
+                                     "does not tell of its offsets", error);
+    int64_t from = partition->offset > first ? partition->offset : first;
+    snprintf(lag->topic, sizeof(lag->topic), "%s", partition->topic);
+    lag->partition = partition->partition;
+    lag->written = (uint64_t)end;
+    lag->has_position = partition->offset >= 0;
+    lag->position = lag->has_position ? (uint64_t)partition->offset : 0;
+    lag->behind = end > from ? (uint64_t)(end - from) : 0;
     return SKR_OK;
+}
+
+static int
+compare_lags(const void *left, const void *right)
+{
+    const struct skr_lag *a = left, *b = right;
+    if (a->behind != b->behind)
+        return a->behind < b->behind ? 1 : -1;
+    int order = strcmp(a->topic, b->topic);
+    return order != 0 ? order : a->partition - b->partition;
+}
+
+static enum skr_code
+read_lags(struct kafka_broker *broker,
+          const rd_kafka_topic_partition_list_t *partitions,
+          struct skr_depth *depth, struct skr_error *error)
+{
+    size_t count = (size_t)partitions->cnt;
+    enum skr_code code = SKR_OK;
+    depth->lags = calloc(count + 1, sizeof(*depth->lags));
+    if (depth->lags == NULL)
+        return skr_fail_memory(error);
+    depth->lag_count = count;
+    for (size_t i = 0; i < count && code == SKR_OK; i++)
+        code = read_lag(broker, &partitions->elems[i], &depth->lags[i], error);
+    qsort(depth->lags, count, sizeof(*depth->lags), compare_lags);
+    return code;
+}
+
+// Whether the group has left any message unread that is older than this. Only
+// offsets are asked for: nothing is fetched.
+static bool
+has_older(struct kafka_broker *broker, const struct skr_depth *depth,
+          int64_t age_s, bool *has)
+{
+    int64_t at_ms = skr_clock_wall_us() / 1000 - age_s * 1000;
+    rd_kafka_topic_partition_list_t *times =
+        rd_kafka_topic_partition_list_new((int)depth->lag_count);
+    for (size_t i = 0; i < depth->lag_count; i++)
+        if (depth->lags[i].behind > 0)
+            rd_kafka_topic_partition_list_add(times, depth->lags[i].topic,
+                                              depth->lags[i].partition)
+                ->offset = at_ms;
+    bool is_told =
+        rd_kafka_offsets_for_times(broker->client.handle, times,
+                                   (int)broker->settings.connect_timeout_ms) ==
+        RD_KAFKA_RESP_ERR_NO_ERROR;
+    *has = false;
+    for (size_t i = 0; i < depth->lag_count && is_told; i++) {
+        const struct skr_lag *lag = &depth->lags[i];
+        const rd_kafka_topic_partition_t *found =
+            rd_kafka_topic_partition_list_find(times, lag->topic,
+                                               lag->partition);
+        if (found == NULL)
+            continue;
+        int64_t first = (int64_t)(lag->written - lag->behind);
+        is_told = found->err == RD_KAFKA_RESP_ERR_NO_ERROR;
+        // A negative one is the end: all are older.
+        *has = *has || found->offset < 0 || found->offset > first;
+    }
+    rd_kafka_topic_partition_list_destroy(times);
+    return is_told;
+}
+
+// By doubling and halving: some twenty questions. A cluster that keeps no times
+// does not answer them.
+static void
+find_oldest(struct kafka_broker *broker, struct skr_depth *depth)
+{
+    int64_t low_s = 0, high_s = 1;
+    bool has = true, is_told = depth->messages > 0;
+    while (is_told && has && high_s < OLDEST_S) {
+        is_told = has_older(broker, depth, high_s, &has);
+        low_s = has ? high_s : low_s;
+        high_s = has ? 2 * high_s : high_s;
+    }
+    while (is_told && high_s - low_s > 1 + low_s / 50) {
+        int64_t middle_s = low_s + (high_s - low_s) / 2;
+        is_told = has_older(broker, depth, middle_s, &has);
+        low_s = has ? middle_s : low_s;
+        high_s = has ? high_s : middle_s;
+    }
+    depth->has_oldest = is_told;
+    depth->oldest_s = low_s;
 }
 
 static void
@@ -107,6 +180,25 @@ count_members(struct kafka_broker *broker, struct skr_depth *depth)
     for (int i = 0; i < groups->group_cnt; i++)
         depth->consumers += (uint64_t)groups->groups[i].member_cnt;
     rd_kafka_group_list_destroy(groups);
+}
+
+// Where nobody reads by the name of the group, the transport may be there to
+// publish to; then it is known what came, and no more.
+static void
+add_up(const struct kafka_broker *broker, struct skr_depth *depth)
+{
+    bool is_read = broker->settings.is_consumed || depth->consumers > 0;
+    depth->has_written = depth->lag_count > 0;
+    for (size_t i = 0; i < depth->lag_count; i++) {
+        is_read = is_read || depth->lags[i].has_position;
+        depth->written += depth->lags[i].written;
+        depth->messages += depth->lags[i].behind;
+    }
+    depth->taken = depth->written - depth->messages;
+    depth->has_messages = is_read;
+    depth->has_taken = is_read && depth->has_written;
+    if (!is_read)
+        depth->lag_count = 0;
 }
 
 enum skr_code
@@ -134,11 +226,13 @@ skr_kafka_depth(struct skr_broker *base, struct skr_depth *depth,
         code = skr_kafka_client_fail(
             &broker->client, "does not tell how far the group is", error);
     if (code == SKR_OK)
-        code = add_lag(broker, partitions, depth, error);
-    if (code == SKR_OK)
+        code = read_lags(broker, partitions, depth, error);
+    if (code == SKR_OK) {
         count_members(broker, depth);
-    if (code == SKR_OK)
-        depth->has_messages = is_read(broker, partitions, depth);
+        add_up(broker, depth);
+        if (depth->has_messages)
+            find_oldest(broker, depth);
+    }
     rd_kafka_topic_partition_list_destroy(partitions);
     return code;
 }

@@ -143,7 +143,8 @@ skr_rabbit_depth(struct skr_broker *base, struct skr_depth *depth,
     const struct rabbit_settings *settings = &broker->settings;
     struct skr_error trouble = {0};
     enum skr_code code = SKR_OK;
-    *depth = (struct skr_depth){.has_messages = true, .has_consumers = true};
+    *depth = (struct skr_depth){
+        .has_messages = true, .are_due = true, .has_consumers = true};
     for (size_t i = 0; i < settings->queue_count && code == SKR_OK; i++) {
         const char *name = settings->queues[i].name;
         code = look_for(broker, SKR_DECLARE_QUEUE, name, &trouble);
