@@ -4,7 +4,9 @@
 #include "kafka_world.h"
 #include "support/oom.h"
 
+#include <arpa/inet.h>
 #include <sys/eventfd.h>
+#include <sys/socket.h>
 
 enum { BATCH = 100 };
 
@@ -502,6 +504,36 @@ test_a_wake_ends_the_wait(void **state)
     close(wake_fd);
 }
 
+// Of a server that takes connections and says nothing.
+static void
+test_a_wake_ends_connecting(void **state)
+{
+    (void)state;
+    struct skr_broker *broker = NULL;
+    struct skr_error error = {0};
+    struct sockaddr_in address = {.sin_family = AF_INET,
+                                  .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t size = sizeof(address);
+    int silent_fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    assert_int_equal(bind(silent_fd, (struct sockaddr *)&address, size), 0);
+    assert_int_equal(listen(silent_fd, 16), 0);
+    assert_int_equal(getsockname(silent_fd, (struct sockaddr *)&address, &size),
+                     0);
+    char url[100];
+    snprintf(url, sizeof(url), "kafka://127.0.0.1:%d/t?connect_timeout=600",
+             ntohs(address.sin_port));
+    int wake_fd = eventfd(1, EFD_CLOEXEC);
+    for (int consumes = 0; consumes < 2; consumes++) {
+        const struct skr_broker_options options = {
+            .url = url, .consumes = consumes == 1, .wake_fd = wake_fd};
+        assert_int_equal(
+            skr_broker_open(&skr_kafka_broker, &options, &broker, &error),
+            SKR_STOPPED);
+    }
+    close(wake_fd);
+    close(silent_fd);
+}
+
 int
 main(void)
 {
@@ -523,6 +555,7 @@ main(void)
         CASE(test_a_derived_id_is_the_records_own_and_stays),
         CASE(test_a_topic_that_is_missing_is_named_or_made),
         CASE(test_a_wake_ends_the_wait),
+        CASE(test_a_wake_ends_connecting),
     };
     if (getenv("SKR_KAFKA_URL") == NULL) {
         puts("SKR_KAFKA_URL is not set");

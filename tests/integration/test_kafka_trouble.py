@@ -93,6 +93,21 @@ def test_a_kafka_that_is_away_is_waited_for_and_said_once(
     world.expect_once(200)
 
 
+@pytest.mark.quick
+def test_a_consumer_stops_although_kafka_hangs(own_world, own_kafka):
+    """It cannot tell what it handled; that is not handled again."""
+    world = own_world
+    world.insert(2000)
+    world.relay()
+    consumer = world.start("consume", "kafka")
+    world.wait_for_effects(100)
+    own_kafka.freeze()
+    assert consumer.stop() == 0
+    own_kafka.thaw()
+    world.consume()
+    world.expect_once(2000)
+
+
 def test_a_topic_that_is_missing_holds_its_messages_and_no_others(tmp_path):
     worlds.need("SKR_KAFKA_URL")
     with servers.Kafka(settings={

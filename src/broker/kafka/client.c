@@ -3,11 +3,16 @@
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/thread.h"
 
+#include <stdatomic.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
 
-enum { PROBE_MS = 100, REASON_MS = 500 };
+enum { PROBE_MS = 100, REASON_MS = 500, END_MS = 2000 };
 
 static void
 on_error(rd_kafka_t *handle, int code, const char *text, void *user)
@@ -66,12 +71,81 @@ skr_kafka_client_start(struct kafka_client *client, rd_kafka_type_t type,
     rd_kafka_conf_set_opaque(properties, client);
     rd_kafka_conf_set_error_cb(properties, on_error);
     rd_kafka_conf_set_log_cb(properties, on_log);
-    client->handle = rd_kafka_new(type, properties, reason, sizeof(reason));
-    if (client->handle != NULL)
-        return SKR_OK;
-    rd_kafka_conf_destroy(properties);
-    return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
-                    "librdkafka refuses the properties of the DSN: %s", reason);
+    // Otherwise its threads would call on_log(), also when we are gone.
+    enum skr_code code = skr_kafka_set(properties, "log.queue", "true", error);
+    if (code == SKR_OK) {
+        client->handle = rd_kafka_new(type, properties, reason, sizeof(reason));
+        if (client->handle == NULL)
+            code = skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
+                            "librdkafka refuses the properties of the DSN: %s",
+                            reason);
+    }
+    if (code != SKR_OK) {
+        rd_kafka_conf_destroy(properties);
+        return code;
+    }
+    rd_kafka_set_log_queue(client->handle, NULL);
+    return SKR_OK;
+}
+
+// A client on its way out, of two holders: who waits for it and who does it.
+struct ending {
+    rd_kafka_t *handle;
+    int done_fd;
+    atomic_int holders;
+};
+
+static void
+let_go(struct ending *ending)
+{
+    if (atomic_fetch_sub(&ending->holders, 1) > 1)
+        return;
+    close(ending->done_fd);
+    free(ending);
+}
+
+static void *
+end(void *user)
+{
+    struct ending *ending = user;
+    rd_kafka_destroy_flags(ending->handle,
+                           RD_KAFKA_DESTROY_F_NO_CONSUMER_CLOSE);
+    eventfd_write(ending->done_fd, 1);
+    let_go(ending);
+    return NULL;
+}
+
+// False: nothing was begun.
+static bool
+end_in_thread(rd_kafka_t *handle)
+{
+    pthread_t thread;
+    struct ending *ending = malloc(sizeof(*ending));
+    if (ending == NULL)
+        return false;
+    *ending = (struct ending){
+        .handle = handle, .done_fd = eventfd(0, EFD_CLOEXEC), .holders = 2};
+    if (ending->done_fd < 0 || skr_thread_start(&thread, end, ending) != 0) {
+        if (ending->done_fd >= 0)
+            close(ending->done_fd);
+        free(ending);
+        return false;
+    }
+    if (skr_clock_sleep(ending->done_fd, END_MS))
+        pthread_join(thread, NULL);
+    else
+        pthread_detach(thread);
+    let_go(ending);
+    return true;
+}
+
+void
+skr_kafka_client_end(struct kafka_client *client)
+{
+    if (client->handle != NULL && !end_in_thread(client->handle))
+        rd_kafka_destroy_flags(client->handle,
+                               RD_KAFKA_DESTROY_F_NO_CONSUMER_CLOSE);
+    client->handle = NULL;
 }
 
 // What the text of librdkafka means, and what helps.
@@ -135,7 +209,8 @@ skr_kafka_client_fail(const struct kafka_client *client, const char *doing,
 }
 
 enum skr_code
-skr_kafka_client_reach(struct kafka_client *client, struct skr_error *error)
+skr_kafka_client_reach(struct kafka_client *client, int wake_fd,
+                       struct skr_error *error)
 {
     int64_t end_ms = skr_clock_ms() + client->settings->connect_timeout_ms;
     for (;;) {
@@ -154,5 +229,7 @@ skr_kafka_client_reach(struct kafka_client *client, struct skr_error *error)
         if (skr_clock_ms() >= end_ms)
             return skr_kafka_client_fail(
                 client, "did not answer in time (connect_timeout)", error);
+        if (skr_clock_sleep(wake_fd, 0))
+            return skr_fail(error, SKR_STOPPED, SKR_GIVE_UP, "stopped");
     }
 }

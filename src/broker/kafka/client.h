@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // A client of librdkafka, producer or consumer, and what it says of its
 // brokers. librdkafka has threads of its own; whatever they find out comes as
-// callbacks inside of a poll, on our thread. Only the log does not.
+// callbacks inside of a poll, on our thread.
 
 #ifndef SKR_BROKER_KAFKA_CLIENT_H
 #define SKR_BROKER_KAFKA_CLIENT_H
@@ -27,10 +27,17 @@ SKR_MUST_CHECK enum skr_code
 skr_kafka_client_start(struct kafka_client *client, rd_kafka_type_t type,
                        rd_kafka_conf_t *properties, struct skr_error *error);
 
+// Ends a consumer. librdkafka waits for every answer that it is owed: of a
+// cluster that hangs, for minutes. What is not over within seconds is left to a
+// thread, and calls nobody back.
+void skr_kafka_client_end(struct kafka_client *client);
+
 // Waits until a broker answers. What waiting does not mend, such as a password
-// that is wrong, ends it at once.
+// that is wrong, ends it at once; so does a wake_fd that is readable, with
+// SKR_STOPPED.
 SKR_MUST_CHECK enum skr_code
-skr_kafka_client_reach(struct kafka_client *client, struct skr_error *error);
+skr_kafka_client_reach(struct kafka_client *client, int wake_fd,
+                       struct skr_error *error);
 
 // What librdkafka said, with the brokers and the cure. Always fails, so that
 // the connection is made anew.

@@ -11,7 +11,13 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-enum { CREATE_MS = 10000, KNOWN_MS = 1000, ASK_AGAIN_MS = 50 };
+enum {
+    CREATE_MS = 10000,
+    KNOWN_MS = 1000,
+    ASK_AGAIN_MS = 50,
+    LEAVE_MS = 5000,
+    LEAVE_POLL_MS = 50,
+};
 
 static rd_kafka_resp_err_t
 await_topic(rd_kafka_queue_t *queue)
@@ -179,8 +185,10 @@ enum skr_code
 skr_kafka_consumer_connect(struct kafka_broker *broker, struct skr_error *error)
 {
     enum skr_code code = start_client(broker, error);
-    return code == SKR_OK ? skr_kafka_client_reach(&broker->client, error)
-                          : code;
+    if (code == SKR_OK)
+        code = skr_kafka_client_reach(&broker->client, broker->base.wake_fd,
+                                      error);
+    return code;
 }
 
 enum skr_code
@@ -203,11 +211,33 @@ skr_kafka_consumer_start(struct kafka_broker *broker, struct skr_error *error)
     return SKR_OK;
 }
 
+// rd_kafka_consumer_close() would wait for as long as it takes. What is settled
+// is committed on the way, when the partitions go.
+static void
+leave_group(struct kafka_broker *broker)
+{
+    rd_kafka_t *handle = broker->client.handle;
+    rd_kafka_queue_t *queue = rd_kafka_queue_new(handle);
+    int64_t end_ms = skr_clock_ms() + LEAVE_MS;
+    rd_kafka_error_t *problem = rd_kafka_consumer_close_queue(handle, queue);
+    while (problem == NULL && !rd_kafka_consumer_closed(handle) &&
+           skr_clock_ms() < end_ms) {
+        rd_kafka_event_t *event = rd_kafka_queue_poll(queue, LEAVE_POLL_MS);
+        if (rd_kafka_event_type(event) == RD_KAFKA_EVENT_REBALANCE)
+            skr_kafka_on_rebalance(handle, rd_kafka_event_error(event),
+                                   rd_kafka_event_topic_partition_list(event),
+                                   &broker->client);
+        rd_kafka_event_destroy(event);
+    }
+    if (problem != NULL)
+        rd_kafka_error_destroy(problem);
+    rd_kafka_queue_destroy(queue);
+}
+
 void
 skr_kafka_consumer_end(struct kafka_broker *broker)
 {
     struct kafka_consumer *consumer = &broker->consumer;
-    rd_kafka_t *handle = broker->client.handle;
     bool was_joined = consumer->queue != NULL;
     // A cluster that does not answer would be waited for.
     bool leaves = was_joined && broker->failure.code == SKR_OK &&
@@ -215,16 +245,14 @@ skr_kafka_consumer_end(struct kafka_broker *broker)
     if (was_joined)
         rd_kafka_queue_io_event_enable(consumer->queue, -1, NULL, 0);
     if (leaves)
-        rd_kafka_consumer_close(handle);
+        leave_group(broker);
     skr_kafka_lanes_fini(&consumer->lanes);
     if (was_joined)
         rd_kafka_queue_destroy(consumer->queue);
-    if (handle != NULL)
-        rd_kafka_destroy_flags(handle, RD_KAFKA_DESTROY_F_NO_CONSUMER_CLOSE);
+    skr_kafka_client_end(&broker->client);
     if (consumer->ready_fd >= 0)
         close(consumer->ready_fd);
     skr_arena_fini(&consumer->arena);
     consumer->queue = NULL;
     consumer->ready_fd = -1;
-    broker->client.handle = NULL;
 }

@@ -73,8 +73,9 @@ kafka_open(struct skr_broker *base, const struct skr_url *url,
         return skr_kafka_consumer_start(broker, error);
     if (code == SKR_OK)
         code = skr_kafka_producer_start(broker, false, error);
-    return code == SKR_OK ? skr_kafka_client_reach(&broker->client, error)
-                          : code;
+    if (code == SKR_OK)
+        code = skr_kafka_client_reach(&broker->client, base->wake_fd, error);
+    return code;
 }
 
 static void
