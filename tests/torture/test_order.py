@@ -334,56 +334,80 @@ def test_the_wrong_clock_is_wrong(tmp_path):
 
 # What an earlier design proposed: rows that somebody has are left out when the
 # head of a partition is looked for.
-UNSAFE = """SELECT m.id, m.partition_key FROM claims m WHERE m.id IN (
-    SELECT MIN(sub.id) FROM claims sub WHERE sub.queue_name = 'outbox'
-    AND (sub.delivered_at IS NULL
-         OR sub.delivered_at < now() - INTERVAL '1 hour')
-    AND sub.available_at <= now() GROUP BY sub.partition_key)
+UNSAFE = """SELECT m.* FROM messenger_outbox m WHERE m.id IN (
+    SELECT MIN(sub.id) FROM messenger_outbox sub
+    WHERE sub.queue_name = 'outbox' AND (sub.delivered_at IS NULL
+        OR sub.delivered_at < {now} - INTERVAL '1 hour')
+    AND sub.available_at <= {now} GROUP BY sub.partition_key)
     FOR UPDATE SKIP LOCKED LIMIT 1"""
 # The head is the least of all that are there, and has to be free.
-SAFE = """SELECT m.id, m.partition_key FROM claims m WHERE m.id IN (
-    SELECT MIN(sub.id) FROM claims sub WHERE sub.queue_name = 'outbox'
-    GROUP BY sub.partition_key)
+SAFE = """SELECT m.* FROM messenger_outbox m WHERE m.id IN (
+    SELECT MIN(sub.id) FROM messenger_outbox sub
+    WHERE sub.queue_name = 'outbox' GROUP BY sub.partition_key)
     AND (m.delivered_at IS NULL
-         OR m.delivered_at < now() - INTERVAL '1 hour')
-    AND m.available_at <= now() FOR UPDATE SKIP LOCKED LIMIT 1"""
+         OR m.delivered_at < {now} - INTERVAL '1 hour')
+    AND m.available_at <= {now} FOR UPDATE SKIP LOCKED LIMIT 1"""
+CLAIM = """WITH head AS ({query}) UPDATE messenger_outbox AS claimed
+    SET delivered_at = {now} FROM head WHERE claimed.id = head.id
+    RETURNING claimed.id, claimed.body"""
 
 
-def work(ask, query, rng, count):
-    """Two workers that claim, take their time, publish and delete."""
-    arrivals, held = [], [None, None]
-    while len(arrivals) < count:
-        worker = rng.randrange(2)
-        if held[worker]:
-            row, key = held[worker]
-            arrivals.append((int(key), int(row)))
-            ask(f"DELETE FROM claims WHERE id = {row}")
-            held[worker] = None
-            continue
-        found = ask(query).replace("|", "\t")
-        if found:
-            held[worker] = found.split("\t")
-            ask("UPDATE claims SET delivered_at = now() "
-                f"WHERE id = {held[worker][0]}")
-    return arrivals
+class HotPublisher(Publisher):
+    """A few transactions on a few keys, all of them hot."""
+    least = aggregates.SCRIPT
+
+    def key(self):
+        return self.rng.randrange(3)
 
 
+class Worker(threading.Thread):
+    """Claims a message, takes its time, publishes and deletes it."""
+
+    def __init__(self, world, query, arrivals, name):
+        super().__init__(daemon=True)
+        now = NOW["postgresql"]
+        self.world, self.arrivals = world, arrivals
+        self.claim = CLAIM.format(query=query.format(now=now), now=now)
+        self.rng = random.Random(f"{SEED}-worker-{name}")
+
+    def run(self):
+        while True:
+            found = self.world.ask(self.claim)
+            if found:
+                row, body = found.split("|", 1)
+                message = json.loads(body)
+                time.sleep(self.rng.random() / 20)
+                self.arrivals.append((message["k"], message["n"]))
+                self.world.ask(f"DELETE FROM messenger_outbox WHERE id = {row}")
+            elif self.world.left() == 0:
+                return
+
+
+@pytest.mark.parametrize("ordered", ["postgresql"], indirect=True)
 @pytest.mark.parametrize("query, is_safe", [(UNSAFE, False), (SAFE, True)])
-def test_the_judge_tells_a_wrong_claim_from_a_right_one(mortals, query,
+def test_the_judge_tells_a_wrong_claim_from_a_right_one(ordered, query,
                                                         is_safe):
-    database = MortalDatabase(mortals["postgresql"])
-    database.ask("CREATE TABLE claims (id INT PRIMARY KEY, partition_key INT, "
-                 "queue_name TEXT DEFAULT 'outbox', available_at TIMESTAMPTZ "
-                 "DEFAULT now(), delivered_at TIMESTAMPTZ)")
-    count = 30
-    database.ask("INSERT INTO claims (id, partition_key) VALUES " + ", ".join(
-        f"({number}, 0)" for number in range(1, count + 1)))
-    arrivals = work(database.ask, query, random.Random(SEED), count)
+    """Workers at the same rows as our relays, and before the same judge."""
+    print(f"seed {SEED}")
+    ordered.set_config(replace=CHANGES[:1])
+    ordered.set_up()
+    aggregates.make(ordered)
+    publishers = [HotPublisher(ordered, name) for name in range(2)]
+    arrivals = []
+    workers = [Worker(ordered, query, arrivals, name) for name in range(4)]
+    for publisher in publishers:
+        publisher.start()
+    aggregates.end(publishers)
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    versions = aggregates.versions(ordered)
     if is_safe:
-        judge(arrivals, {0: count})
+        judge(arrivals, versions)
     else:
         with pytest.raises(Verdict, match="came before"):
-            judge(arrivals, {0: count})
+            judge(arrivals, versions)
 
 
 @pytest.mark.parametrize("arrivals, complaint", [
