@@ -45,9 +45,11 @@ struct skr_word {
 //   partition_bytes  the column partition_key, exact to the byte
 //   partition_text  to be read: '' where its collation takes it for that
 //   partition_heads  a SELECT of the key and the least id of the partitions of
-//                  a queue, in the order of keys after one, or from the first
-//                  after ''; '' may be among them; parameters: queue, key,
-//                  queue, limit. By the index, from one to the next.
+//                  a queue, in the order of keys after one; parameters: queue,
+//                  key, queue, limit. By the index, from one to the next. ''
+//                  may be among them, wherever it stands in that order.
+//   partition_first_heads  the same from the first on; parameters: queue,
+//                  queue, limit
 //   union_open, union_close   around a SELECT with a LIMIT in a UNION
 //   optimize_table  a statement that tidies up after many deletes, outside of a
 //                  transaction; it knows the word table

@@ -16,6 +16,12 @@
 #define PARTITION_TEXT \
     "CASE WHEN partition_key = '' THEN '' ELSE partition_key END"
 
+// Given as equal, the name of the queue would turn this way of reading off.
+#define PARTITION_HEADS(after)                            \
+    "SELECT " PARTITION_TEXT                              \
+    ", MIN(id) FROM {table} WHERE queue_name >= ? " after \
+    "AND queue_name <= ? GROUP BY queue_name, partition_key LIMIT ?"
+
 // Seconds by which a zone is ahead.
 #define OFFSET_OF(zone, utc) \
     "TIMESTAMPDIFF(SECOND, " utc ", CONVERT_TZ(" utc ", '+00:00', " zone "))"
@@ -106,14 +112,10 @@ static const struct skr_word words[] = {
     // of them take "a" for "a ".
     {"partition_bytes", "CAST(CONVERT(partition_key USING utf8mb4) AS BINARY)"},
     {"partition_text", PARTITION_TEXT},
-    // Given as equal, the name of the queue would turn this way of reading off.
     // What begins with a control character comes before '', as that is compared
     // as if blanks followed.
-    {"partition_heads",
-     "SELECT " PARTITION_TEXT ", MIN(id) FROM {table} WHERE queue_name >= ? "
-     "AND partition_key > COALESCE(NULLIF(?, ''), "
-     "REPEAT(CHAR(0 USING utf8mb4), 255)) AND queue_name <= ? "
-     "GROUP BY queue_name, partition_key LIMIT ?"},
+    {"partition_heads", PARTITION_HEADS("AND partition_key > ? ")},
+    {"partition_first_heads", PARTITION_HEADS("")},
     {"writer_number", ""},
     {"is_decided", ""},
     {"oldest_writer", ""},

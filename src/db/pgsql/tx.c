@@ -20,6 +20,16 @@
 // By the number that transactions have in the server's lists.
 #define OLDEST_WRITER "CAST(pg_snapshot_xmin(pg_current_snapshot()) AS xid)"
 
+#define PARTITION_HEADS(after)                                         \
+    "WITH RECURSIVE heads AS ((SELECT partition_key, id FROM {table} " \
+    "WHERE queue_name = ? AND partition_key > " after                  \
+    " ORDER BY partition_key, id LIMIT 1) UNION ALL "                  \
+    "SELECT next.partition_key, next.id FROM heads, LATERAL "          \
+    "(SELECT partition_key, id FROM {table} WHERE queue_name = ? "     \
+    "AND partition_key > heads.partition_key "                         \
+    "ORDER BY partition_key, id LIMIT 1) AS next) "                    \
+    "SELECT partition_key, id FROM heads LIMIT ?"
+
 static const struct skr_word words[] = {
     {"rows_print", ""},
     {"horizon", "SELECT CAST(CAST(pg_snapshot_xmin(s) AS TEXT) AS BIGINT), "
@@ -90,15 +100,8 @@ static const struct skr_word words[] = {
     {"key_text", "VARCHAR(255)"},
     {"partition_bytes", "partition_key"},
     {"partition_text", "partition_key"},
-    {"partition_heads",
-     "WITH RECURSIVE heads AS ((SELECT partition_key, id FROM {table} "
-     "WHERE queue_name = ? AND partition_key > ? "
-     "ORDER BY partition_key, id LIMIT 1) UNION ALL "
-     "SELECT next.partition_key, next.id FROM heads, LATERAL "
-     "(SELECT partition_key, id FROM {table} WHERE queue_name = ? "
-     "AND partition_key > heads.partition_key "
-     "ORDER BY partition_key, id LIMIT 1) AS next) "
-     "SELECT partition_key, id FROM heads LIMIT ?"},
+    {"partition_heads", PARTITION_HEADS("?")},
+    {"partition_first_heads", PARTITION_HEADS("''")},
     {"writer_number", "xid8 NOT NULL DEFAULT pg_current_xact_id()"},
     // Asked once a statement.
     {"is_decided",

@@ -6,6 +6,11 @@
 #include "base/error.h"
 #include "base/text.h"
 
+#define PARTITION_HEADS(after)                                         \
+    "SELECT partition_key, MIN(id) FROM {table} WHERE queue_name = ? " \
+    "AND partition_key > " after                                       \
+    " AND queue_name = ? GROUP BY partition_key LIMIT ?"
+
 static const struct skr_word words[] = {
     // One writer at a time: ids become visible in order.
     {"horizon", ""},
@@ -55,9 +60,8 @@ static const struct skr_word words[] = {
     {"key_text", "VARCHAR(255)"},
     {"partition_bytes", "partition_key"},
     {"partition_text", "partition_key"},
-    {"partition_heads",
-     "SELECT partition_key, MIN(id) FROM {table} WHERE queue_name = ? "
-     "AND partition_key > ? AND queue_name = ? GROUP BY partition_key LIMIT ?"},
+    {"partition_heads", PARTITION_HEADS("?")},
+    {"partition_first_heads", PARTITION_HEADS("''")},
     {"writer_number", ""},
     {"is_decided", ""},
     {"oldest_writer", ""},

@@ -53,6 +53,8 @@ skr_runs_fill(struct skr_messenger *messenger)
 {
     return skr_messenger_fill(messenger, "{partition_heads}",
                               &messenger->sql.heads) &&
+           skr_messenger_fill(messenger, "{partition_first_heads}",
+                              &messenger->sql.first_heads) &&
            skr_messenger_fill(messenger, free_sql, &messenger->sql.free) &&
            fill_first_rows(messenger);
 }
@@ -155,16 +157,23 @@ static enum skr_code
 find_keys(struct skr_runs *runs, struct skr_error *error)
 {
     size_t limit = runs->most_keys + 1;
-    const struct skr_value queue = skr_bind_text(runs->messenger->queue);
-    const struct skr_value values[] = {
+    const struct skr_messenger *messenger = runs->messenger;
+    const struct skr_position *position = runs->position;
+    const struct skr_value queue = skr_bind_text(messenger->queue);
+    const struct skr_value most = skr_bind_integer((int64_t)limit);
+    const struct skr_value first[] = {queue, queue, most};
+    const struct skr_value after[] = {
         queue,
-        skr_bind_bytes(runs->position->partition_cursor,
-                       runs->position->partition_cursor_size),
+        skr_bind_bytes(position->partition_cursor,
+                       position->partition_cursor_size),
         queue,
-        skr_bind_integer((int64_t)limit),
+        most,
     };
-    enum skr_code code = ask(runs, runs->messenger->sql.heads, values,
-                             SKR_COUNT_OF(values), keep_key, error);
+    enum skr_code code = position->partition_cursor_size == 0
+                             ? ask(runs, messenger->sql.first_heads, first,
+                                   SKR_COUNT_OF(first), keep_key, error)
+                             : ask(runs, messenger->sql.heads, after,
+                                   SKR_COUNT_OF(after), keep_key, error);
     runs->is_last = runs->keys_seen < limit;
     return code;
 }

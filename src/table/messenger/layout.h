@@ -75,7 +75,7 @@ struct skr_messenger {
         const char *make_due, *touch;
         const char *size, *largest, *oldest, *blocked, *blocked_by_queue,
             *length, *key_of;
-        const char *heads, *free;
+        const char *heads, *first_heads, *free;
         const char *first_rows[SKR_SQL_LIST_SIZES];  // of so many partitions
         struct skr_list_sql lock_runs;
         const char *shares, *add_share, *check_leases;
