@@ -264,6 +264,11 @@ def test_messages_that_are_not_there_are_named_and_others_done(place):
     assert result.returncode == 1
     assert f"there is no failed message {number + 1}" in result.stderr
     assert "1 message retried, 1 left alone." in result.stdout
+    second = place.fail()
+    result = place.run("failed", "show", number, second)
+    assert result.returncode == 1
+    assert f"there is no failed message {number}" in result.stderr
+    assert f"Failed message {second}\n" in result.stdout
     for command in ("show", "retry", "remove"):
         result = place.run("failed", command, number,
                            *(["--force"] if command == "remove" else []))

@@ -325,6 +325,34 @@ show_one(const struct skr_failed_found *found, void *user,
     return end_json(&json, error);
 }
 
+// One that is not there is named, and the others are shown.
+static enum skr_code
+show_named(struct skr_failed_session *session, const int64_t *ids, size_t count,
+           struct view *view, struct skr_error *error)
+{
+    size_t missing = 0;
+    for (size_t i = 0; i < count; i++) {
+        struct skr_error reason = {0};
+        if (i > missing)
+            printf("\n");
+        enum skr_code code =
+            skr_failed_find(session, ids[i], show_one, view, &reason);
+        bool is_missing = code == SKR_MISSING || code == SKR_INVALID;
+        if (code != SKR_OK && (!is_missing || count == 1)) {
+            *error = reason;
+            return code;
+        }
+        if (is_missing)
+            fprintf(stderr, "%s\n", reason.text);
+        missing += is_missing;
+    }
+    if (missing == 0)
+        return SKR_OK;
+    return skr_fail(error, SKR_MISSING, SKR_GIVE_UP,
+                    "%zu of %zu could not be shown, for the reasons above",
+                    missing, count);
+}
+
 static enum skr_code
 run(const struct skr_app *app, const struct skr_config *config,
     struct skr_error *error)
@@ -347,14 +375,11 @@ run(const struct skr_app *app, const struct skr_config *config,
             &session, config, skr_arguments_find(arguments, "database"), error);
     if (code != SKR_OK)
         return code;
-    for (size_t i = 0; i < count && code == SKR_OK; i++) {
-        if (i > 0)
-            printf("\n");
-        code = skr_failed_find(&session, ids[i], show_one, &view, error);
-    }
-    if (count == 0 && skr_arguments_has(arguments, "stats"))
+    if (count > 0)
+        code = show_named(&session, ids, count, &view, error);
+    else if (skr_arguments_has(arguments, "stats"))
         code = show_groups(app, &session, &filter, error);
-    else if (count == 0)
+    else
         code = show_list(app, &session, &filter, error);
     skr_failed_close(&session);
     return code;
