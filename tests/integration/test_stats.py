@@ -55,7 +55,8 @@ def test_every_kind_of_message_is_counted(place):
     assert abs(outbox["oldest_seconds"] - years) < 2 * 86400
     assert items["orders"]["depth"] == 8
     assert items["orders"]["failed"] == 1
-    assert stats["failed"] == 4
+    assert (stats["failed"], stats["failed_elsewhere"]) == (4, 1)
+    assert "1 failed message is of no transport" in place.check("stats")
     assert list(read(place, "orders")[0]) == ["orders"]
 
 

@@ -153,6 +153,12 @@ print_table(const struct skr_stats *stats, size_t width, FILE *out,
         else if (item->has_depth)
             code = skr_lags_print(name, &item->depth, width, out, error);
     }
+    if (stats->strayed > 0)
+        fprintf(out,
+                "\n%llu failed message%s of no transport that is configured; "
+                "see `skirnir failed show`\n",
+                (unsigned long long)stats->strayed,
+                stats->strayed == 1 ? " is" : "s are");
     return code;
 }
 
@@ -270,6 +276,8 @@ print_json(const struct skr_stats *stats, struct skr_error *error)
     skr_json_end_array(&json);
     write_known(&json, "failed", stats->failed_trouble.code == SKR_OK,
                 stats->failed);
+    write_known(&json, "failed_elsewhere", stats->failed_trouble.code == SKR_OK,
+                stats->strayed);
     write_truth(&json, "failed_is_estimate", stats->failed_is_estimate);
     skr_json_end_object(&json);
     enum skr_code code = SKR_OK;

@@ -147,11 +147,18 @@ read_one(struct skr_transport_stats *stats, const struct skr_app *app,
     find_totals(stats, config);
 }
 
+struct counting {
+    struct skr_stats *stats;
+    const struct skr_config *config;
+};
+
 static enum skr_code
 count_failed(const struct skr_failed_found *found, void *user,
              struct skr_error *error)
 {
-    struct skr_stats *stats = user;
+    const struct counting *counting = user;
+    const struct skr_config_transport *unused = NULL;
+    struct skr_stats *stats = counting->stats;
     const char *name = found->report->transport;
     (void)error;
     if (stats->failed == MOST_FAILED) {
@@ -159,6 +166,9 @@ count_failed(const struct skr_failed_found *found, void *user,
         return SKR_STOPPED;
     }
     stats->failed++;
+    stats->strayed +=
+        name == NULL || skr_config_find_transport(counting->config, name,
+                                                  &unused, NULL) != SKR_OK;
     for (size_t i = 0; i < stats->count && name != NULL; i++)
         if (strcmp(stats->items[i].transport->name, name) == 0)
             stats->items[i].failed++;
@@ -173,10 +183,11 @@ read_failed(struct skr_stats *stats, const struct skr_config *config)
     struct skr_failed_session session;
     struct skr_error error = {0};
     const struct skr_failed_filter all = {.max = 0};
+    struct counting counting = {.stats = stats, .config = config};
     enum skr_code code = skr_failed_open(&session, config, NULL, &error);
     if (code == SKR_OK) {
-        code =
-            skr_failed_each(&session, &all, true, count_failed, stats, &error);
+        code = skr_failed_each(&session, &all, true, count_failed, &counting,
+                               &error);
         skr_failed_close(&session);
     }
     bool is_told = code == SKR_OK || code == SKR_MISSING;

@@ -38,7 +38,8 @@ struct skr_transport_stats {
 struct skr_stats {
     struct skr_transport_stats *items;  // without the failure transport
     size_t count;
-    uint64_t failed;  // of all transports, configured or not
+    uint64_t failed;   // of all transports, configured or not
+    uint64_t strayed;  // of those that are not configured
     bool failed_is_estimate;
     // Why those could not be counted; code SKR_OK: they could.
     struct skr_error failed_trouble;
