@@ -1,5 +1,6 @@
 """Kafka is killed, away, silent, or not what the configuration says: nothing is
 lost or done twice, and it is said what is wrong."""
+import contextlib
 import os
 import random
 
@@ -8,7 +9,9 @@ import pytest
 import servers
 import shop as shops
 import test_kafka
+import test_metrics
 import worlds
+from servers import ports
 
 
 @pytest.fixture(scope="module")
@@ -106,6 +109,33 @@ def test_a_consumer_stops_although_kafka_hangs(own_world, own_kafka):
     own_kafka.thaw()
     world.consume()
     world.expect_once(2000)
+
+
+@pytest.mark.parametrize("trouble, cure", [
+    pytest.param("freeze", "thaw", marks=pytest.mark.quick),
+    ("kill", "start")])
+def test_those_who_are_idle_know_whether_kafka_is_there(
+        own_world, own_kafka, trouble, cure):
+    """Although nothing is to be sent or consumed."""
+    with contextlib.ExitStack() as stack:
+        programs = {}
+        for command in ("relay outbox", "consume kafka"):
+            port = stack.enter_context(contextlib.closing(ports.take())).number
+            programs[port] = own_world.start(*command.split(),
+                                             f"--metrics-port={port}")
+
+        def wait_until_all_say(status):
+            for port in programs:
+                shops.until(lambda: test_metrics.get(port, "/readyz")[0] ==
+                            status, own_world.logs)
+
+        wait_until_all_say(200)
+        getattr(own_kafka, trouble)()
+        wait_until_all_say(503)
+        getattr(own_kafka, cure)()
+        wait_until_all_say(200)
+        for program in programs.values():
+            assert program.stop() == 0
 
 
 def test_a_topic_that_is_missing_holds_its_messages_and_no_others(tmp_path):

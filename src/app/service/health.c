@@ -50,7 +50,8 @@ enum {
     SETTLING = 1 << 2,
     KEEPING = 1 << 3,
     RETRYING = 1 << 4,
-    CONNECTING = RELAYING | CONSUMING,
+    REACHING = 1 << 5,
+    CONNECTING = RELAYING | CONSUMING | REACHING,
 };
 static const struct {
     uint32_t kind;
@@ -62,6 +63,7 @@ static const struct {
     {SETTLING, "relay.settle_trouble", "relay.settle_recovered"},
     {KEEPING, "consumer.keep_trouble", "consumer.keep_recovered"},
     {RETRYING, "consumer.retry_trouble", "consumer.retry_recovered"},
+    {REACHING, "kafka.trouble", "kafka.recovered"},
 };
 
 static void

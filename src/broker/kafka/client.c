@@ -12,7 +12,15 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-enum { PROBE_MS = 100, REASON_MS = 500, END_MS = 2000 };
+enum {
+    PROBE_MS = 100,
+    REASON_MS = 500,
+    END_MS = 2000,
+    // One that is silent is asked so often, and has so long to answer.
+    LOOK_MS = 5000,
+    LOOK_ANSWER_MS = 1000,
+    SAY_DOWN_MS = 1000,
+};
 
 static void
 on_error(rd_kafka_t *handle, int code, const char *text, void *user)
@@ -57,6 +65,7 @@ void
 skr_kafka_client_note_answer(struct kafka_client *client)
 {
     client->down_since_ms = 0;
+    client->answered_ms = skr_clock_ms();
     client->trouble = RD_KAFKA_RESP_ERR_NO_ERROR;
     client->trouble_text[0] = '\0';
     skr_trouble_end(&client->reported, &client->log, "kafka.recovered",
@@ -208,22 +217,29 @@ skr_kafka_client_fail(const struct kafka_client *client, const char *doing,
     return code;
 }
 
+static bool
+is_answering(struct kafka_client *client, int timeout_ms)
+{
+    const struct rd_kafka_metadata *metadata = NULL;
+    if (rd_kafka_metadata(client->handle, 0, NULL, &metadata, timeout_ms) !=
+        RD_KAFKA_RESP_ERR_NO_ERROR)
+        return false;
+    rd_kafka_metadata_destroy(metadata);
+    return true;
+}
+
 enum skr_code
 skr_kafka_client_reach(struct kafka_client *client, int wake_fd,
                        struct skr_error *error)
 {
     int64_t end_ms = skr_clock_ms() + client->settings->connect_timeout_ms;
     for (;;) {
-        const struct rd_kafka_metadata *metadata = NULL;
-        rd_kafka_resp_err_t code =
-            rd_kafka_metadata(client->handle, 0, NULL, &metadata, PROBE_MS);
-        if (code == RD_KAFKA_RESP_ERR_NO_ERROR) {
-            rd_kafka_metadata_destroy(metadata);
-            rd_kafka_poll(client->handle, 0);
+        bool has_answered = is_answering(client, PROBE_MS);
+        rd_kafka_poll(client->handle, 0);
+        if (has_answered) {
             skr_kafka_client_note_answer(client);
             return SKR_OK;
         }
-        rd_kafka_poll(client->handle, 0);
         if (is_beyond_waiting(client))
             return skr_kafka_client_fail(client, "cannot be reached", error);
         if (skr_clock_ms() >= end_ms)
@@ -232,4 +248,41 @@ skr_kafka_client_reach(struct kafka_client *client, int wake_fd,
         if (skr_clock_sleep(wake_fd, 0))
             return skr_fail(error, SKR_STOPPED, SKR_GIVE_UP, "stopped");
     }
+}
+
+static enum skr_code
+look_for_return(struct kafka_client *client, struct skr_error *error)
+{
+    int64_t down_ms = skr_clock_ms() - client->down_since_ms;
+    struct skr_error down;
+    if (down_ms < SAY_DOWN_MS)
+        return SKR_OK;
+    if (is_answering(client, PROBE_MS)) {
+        skr_kafka_client_note_answer(client);
+        return SKR_OK;
+    }
+    if (down_ms > client->settings->confirm_timeout_ms)
+        return skr_kafka_client_fail(client, "is away", error);
+    skr_kafka_client_fail(client, "is away", &down);
+    skr_trouble_report(&client->reported, &client->log, "kafka.trouble",
+                       client->settings->brokers, &down);
+    return SKR_OK;
+}
+
+enum skr_code
+skr_kafka_client_look_after(struct kafka_client *client,
+                            struct skr_error *error)
+{
+    if (client->down_since_ms != 0)
+        return look_for_return(client, error);
+    if (skr_clock_ms() - client->answered_ms < LOOK_MS)
+        return SKR_OK;
+    if (is_answering(client, LOOK_ANSWER_MS)) {
+        skr_kafka_client_note_answer(client);
+        return SKR_OK;
+    }
+    skr_kafka_client_note(client, RD_KAFKA_RESP_ERR__TIMED_OUT,
+                          "it does not answer");
+    client->down_since_ms = skr_clock_ms();
+    return SKR_OK;
 }

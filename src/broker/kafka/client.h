@@ -19,6 +19,7 @@ struct kafka_client {
     rd_kafka_resp_err_t trouble;
     char trouble_text[256];
     int64_t down_since_ms;
+    int64_t answered_ms;  // when one last did
     struct skr_trouble reported;
 };
 
@@ -49,5 +50,13 @@ void skr_kafka_client_note(struct kafka_client *client,
                            rd_kafka_resp_err_t code, const char *text);
 // A broker has answered.
 void skr_kafka_client_note_answer(struct kafka_client *client);
+
+// For whoever waits for nothing, or in vain: asks the cluster for a sign of
+// life where none has come for a while, and says when it is away and when it is
+// back. librdkafka says when all brokers are gone, not when one is back, and
+// nothing of one that hangs. Fails when it was away for confirm_timeout.
+SKR_MUST_CHECK enum skr_code
+skr_kafka_client_look_after(struct kafka_client *client,
+                            struct skr_error *error);
 
 #endif

@@ -179,7 +179,7 @@ check_patience(struct kafka_broker *broker, struct skr_error *error)
     int64_t now_ms = skr_clock_ms();
     if (broker->producer.window.open.count == 0) {
         broker->producer.progress_ms = now_ms;
-        return SKR_OK;
+        return skr_kafka_client_look_after(client, error);
     }
     int64_t waited_ms = now_ms - broker->producer.progress_ms;
     if (waited_ms > broker->settings.confirm_timeout_ms)

@@ -8,7 +8,7 @@
 #include <poll.h>
 #include <unistd.h>
 
-enum { LONGEST_WAIT_MS = 250, PROBE_MS = 100, SAY_DOWN_MS = 1000 };
+enum { LONGEST_WAIT_MS = 250 };
 
 static void
 set_paused(struct kafka_broker *broker, struct kafka_lane *lane, bool is_paused)
@@ -144,32 +144,6 @@ collect(struct kafka_broker *broker, struct skr_incoming *incoming,
     return code;
 }
 
-// librdkafka says when all brokers are gone, and not when one is back.
-static enum skr_code
-look_after(struct kafka_broker *broker, struct skr_error *error)
-{
-    struct kafka_client *client = &broker->client;
-    const struct rd_kafka_metadata *metadata = NULL;
-    if (client->down_since_ms == 0)
-        return SKR_OK;
-    int64_t down_ms = skr_clock_ms() - client->down_since_ms;
-    if (down_ms < SAY_DOWN_MS)
-        return SKR_OK;
-    if (rd_kafka_metadata(client->handle, 0, NULL, &metadata, PROBE_MS) ==
-        RD_KAFKA_RESP_ERR_NO_ERROR) {
-        rd_kafka_metadata_destroy(metadata);
-        skr_kafka_client_note_answer(client);
-        return SKR_OK;
-    }
-    if (down_ms > broker->settings.confirm_timeout_ms)
-        return skr_kafka_client_fail(client, "is away", error);
-    struct skr_error down;
-    skr_kafka_client_fail(client, "is away", &down);
-    skr_trouble_report(&client->reported, &client->log, "kafka.trouble",
-                       broker->settings.brokers, &down);
-    return SKR_OK;
-}
-
 static int64_t
 next_due_ms(const struct kafka_broker *broker, int64_t end_ms)
 {
@@ -221,7 +195,7 @@ receive(struct kafka_broker *broker, struct skr_incoming *incoming,
     for (;;) {
         enum skr_code code = collect(broker, incoming, capacity, count, error);
         if (code == SKR_OK && *count == 0)
-            code = look_after(broker, error);
+            code = skr_kafka_client_look_after(&broker->client, error);
         if (code != SKR_OK || *count > 0)
             return code;
         int64_t now_ms = skr_clock_ms();
