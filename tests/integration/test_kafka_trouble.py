@@ -2,7 +2,9 @@
 lost or done twice, and it is said what is wrong."""
 import contextlib
 import os
+import pathlib
 import random
+import time
 
 import pytest
 
@@ -160,23 +162,68 @@ def test_a_topic_that_is_missing_holds_its_messages_and_no_others(tmp_path):
             world.leave()
 
 
-def test_a_wrong_password_is_said_and_no_storm(world):
-    port = worlds.need("SKR_KAFKA_SASL_PORT")
-    authority = worlds.need("SKR_KAFKA_CERTIFICATES") + "/authority.pem"
-    world.set_config(broker=f"kafka://alice:not-the-secret@127.0.0.1:{port}"
-                     f"?cacert={authority}")
+def find_mistake(name):
+    """A DSN that is wrong, and what is said of it."""
+    def port(purpose):
+        return f"127.0.0.1:{worlds.need(f'SKR_KAFKA_{purpose}PORT')}"
+    user = worlds.need("SKR_KAFKA_USER")
+    authority = f"cacert={worlds.need('SKR_KAFKA_CERTIFICATES')}/authority.pem"
+    return {
+        "nobody listens": ("kafka://127.0.0.1:1",
+                           "check that a broker runs there"),
+        "no such host": ("kafka://no-such-host.invalid:9092",
+                         "check the names of the brokers"),
+        "no TLS there": (f"kafka://{port('')}?tls=1&{authority}",
+                         "TLS met a port without it"),
+        "TLS alone there": (f"kafka://{port('TLS_')}",
+                            "the port seems to want TLS or a login"),
+        "wrong password": (
+            f"kafka://{user}:not-the-secret@{port('SASL_')}?{authority}",
+            "the login was refused"),
+        "wrong password, by SCRAM": (
+            f"kafka://{user}:not-the-secret@{port('SASL_PLAINTEXT_')}"
+            "?security.protocol=sasl_plaintext", "the login was refused"),
+    }[name]
+
+
+@pytest.mark.parametrize("mistake", [
+    "nobody listens", "no such host", "no TLS there", "TLS alone there",
+    pytest.param("wrong password", marks=pytest.mark.quick),
+    "wrong password, by SCRAM"])
+def test_a_mistake_is_said_as_such_and_once(world, mistake):
+    dsn, text = find_mistake(mistake)
     world.insert(10)
+    world.set_config(broker=dsn)
     relay = world.start_relay()
-    relay.wait_for("relay.trouble")
-    assert "the login was refused" in relay.log()
-    assert "not-the-secret" not in relay.log()
-    assert relay.stop() == 0
-    assert len(relay.events("relay.trouble")) == 1
+    consumer = world.start("consume", "kafka")
+    for program, event in ((relay, "relay.trouble"),
+                           (consumer, "consumer.trouble")):
+        program.wait_for(event)
+        assert text in program.log()
+        assert "not-the-secret" not in program.log()
+        assert program.stop() == 0
+        assert len(program.events(event)) == 1
     assert world.left() == 10
-    good = os.environ["SKR_KAFKA_USER"] + ":" + \
-        os.environ["SKR_KAFKA_PASSWORD"]
-    world.set_config(broker=f"kafka://{good}@127.0.0.1:{port}"
-                     f"?cacert={authority}")
+    password = worlds.need("SKR_KAFKA_PASSWORD")
+    world.set_config(broker=dsn.replace("not-the-secret", password)
+                     if "not-the-secret" in dsn else world.broker)
     world.relay()
     world.consume()
     world.expect_once(10)
+
+
+def test_a_login_that_is_refused_is_no_storm(world):
+    """The more often it was refused, the longer is the wait before the next."""
+    log = pathlib.Path(worlds.need("SKR_KAFKA_LOG"))
+    world.set_config(broker=find_mistake("wrong password")[0])
+
+    def refusals():
+        return log.read_text().count("Failed authentication")
+    before = refusals()
+    started_s = time.monotonic()
+    relay = world.start_relay()
+    shops.until(lambda: refusals() >= before + 6, relay.log)
+    # 0.1, 0.2, 0.4, 0.8, 1.6 seconds.
+    assert time.monotonic() - started_s > 3
+    assert relay.stop() == 0
+    assert len(relay.events("relay.trouble")) == 1

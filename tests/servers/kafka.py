@@ -128,6 +128,9 @@ class Kafka(Server):
         self.write("log4j.properties",
                    "log4j.rootLogger=WARN, out\n"
                    "log4j.logger.kafka.server.KafkaRaftServer=INFO\n"
+                   # Logins that were refused.
+                   "log4j.logger.org.apache.kafka.common.network.Selector"
+                   "=INFO\n"
                    "log4j.appender.out=org.apache.log4j.ConsoleAppender\n"
                    "log4j.appender.out.layout="
                    "org.apache.log4j.PatternLayout\n"

@@ -58,7 +58,12 @@ skr_kafka_client_note(struct kafka_client *client, rd_kafka_resp_err_t code,
     if (was_login && code == RD_KAFKA_RESP_ERR__TRANSPORT)
         return;
     client->trouble = code;
-    snprintf(client->trouble_text, sizeof(client->trouble_text), "%s", text);
+    // How many milliseconds it took is another number each time, and the same
+    // trouble is to be said once.
+    const char *aside = strstr(text, " (after ");
+    int size = aside == NULL ? (int)strlen(text) : (int)(aside - text);
+    snprintf(client->trouble_text, sizeof(client->trouble_text), "%.*s", size,
+             text);
 }
 
 void
