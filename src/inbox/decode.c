@@ -6,6 +6,8 @@
 #include "inbox/inside.h"
 #include "message/envelope.h"
 
+#include <string.h>
+
 static void
 fail_job(struct job *job, const struct skr_error *reason)
 {
@@ -77,6 +79,20 @@ read_envelope(struct skr_consumer *consumer, struct job *job,
                              envelope, reason);
 }
 
+// The key of a record of Kafka. A relay gives a message without a partition key
+// its id there.
+static const char *
+find_record_key(const struct skr_headers *headers,
+                const struct skr_envelope *envelope)
+{
+    const char *key =
+        skr_headers_find(headers->items, headers->count, SKR_HEADER_KAFKA_KEY);
+    char id[SKR_ID_TEXT_SIZE] = "";
+    if (envelope->has_id)
+        skr_id_format(envelope->message.id, id);
+    return key != NULL && strcmp(key, id) != 0 ? key : NULL;
+}
+
 enum skr_code
 skr_job_decode(struct skr_consumer *consumer, struct skr_incoming *incoming,
                struct job *job, struct skr_error *error)
@@ -106,6 +122,8 @@ skr_job_decode(struct skr_consumer *consumer, struct skr_incoming *incoming,
     message->body = incoming->body;
     message->body_size = incoming->body_size;
     message->created_at_us = incoming->created_at_us;
+    if (message->partition_key == NULL)
+        message->partition_key = find_record_key(&incoming->headers, &envelope);
     job->handler = skr_handlers_find(&consumer->handlers, message->name);
     const char *class_name =
         skr_names_find_class(consumer->extras.names, message->name);

@@ -25,6 +25,14 @@ struct skr_text;
 // Of a message that failed in an ordered outbox: the key stood in its row. No
 // stamp, as Symfony deletes a row with one whose class it does not know.
 #define SKR_HEADER_PARTITION "X-Skirnir-Partition-Key"
+// Where a record of Kafka stood: every message that was consumed from there has
+// these, and keeps them when it fails. No stamps, for the same reason.
+#define SKR_HEADER_KAFKA_TOPIC "X-Kafka-Topic"
+#define SKR_HEADER_KAFKA_PARTITION "X-Kafka-Partition"
+#define SKR_HEADER_KAFKA_OFFSET "X-Kafka-Offset"
+#define SKR_HEADER_KAFKA_KEY "X-Kafka-Key"
+// Of a key that is no text.
+#define SKR_HEADER_KAFKA_KEY_BASE64 "X-Kafka-Key-Base64"
 #define SKR_HEADER_REDELIVERY \
     "X-Message-Stamp-Symfony\\Component\\Messenger\\Stamp\\RedeliveryStamp"
 #define SKR_HEADER_ERROR \

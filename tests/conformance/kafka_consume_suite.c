@@ -8,56 +8,6 @@
 #include <sys/eventfd.h>
 #include <sys/socket.h>
 
-enum { BATCH = 100 };
-
-// In the world's own group; parameters: "&derive_ids=true", or "".
-static struct skr_broker *
-open_receiver(struct world *world, const char *parameters)
-{
-    struct skr_broker *broker = NULL;
-    struct skr_error error = {0};
-    char url[600];
-    snprintf(url, sizeof(url), "%s/%s?group=%s%s", world->url, world->topic,
-             world->topic, parameters);
-    if (try_open(url, true, false, &broker, &error) != SKR_OK)
-        fail_msg("%s", error.text);
-    return broker;
-}
-
-// At least one delivery, within the deadline.
-static size_t
-receive(struct skr_broker *broker, struct skr_incoming *incoming,
-        size_t capacity)
-{
-    size_t count = 0;
-    struct skr_error error = {0};
-    if (broker->ops->receive(broker, incoming, capacity, &count, DEADLINE_MS,
-                             &error) != SKR_OK)
-        fail_msg("%s", error.text);
-    assert_in_range(count, 1, capacity);
-    return count;
-}
-
-static void
-settle(struct skr_broker *broker, struct skr_incoming *incoming, size_t count,
-       enum skr_settlement settlement)
-{
-    struct skr_error error = {0};
-    for (size_t i = 0; i < count; i++)
-        incoming[i].settlement = settlement;
-    if (broker->ops->settle(broker, incoming, count, &error) != SKR_OK)
-        fail_msg("%s", error.text);
-}
-
-static size_t
-number_in(const struct skr_incoming *incoming)
-{
-    char text[24] = "";
-    assert_true(incoming->body_size < sizeof(text));
-    memcpy(text, incoming->body, incoming->body_size);
-    return strtoul(text, NULL, 10);
-}
-
 static void
 expect_nothing(struct skr_broker *broker, uint32_t timeout_ms)
 {
@@ -82,7 +32,7 @@ drain(struct skr_broker *broker, bool *seen, size_t count)
     while (left > 0) {
         size_t found = receive(broker, incoming, BATCH);
         for (size_t i = 0; i < found; i++) {
-            size_t number = number_in(&incoming[i]);
+            size_t number = delivery_number(&incoming[i]);
             assert_true(number < count);
             left -= !seen[number];
             twice += seen[number];
@@ -106,7 +56,7 @@ test_all_records_come_once_and_in_order(void **state)
     while (total < COUNT) {
         size_t count = receive(broker, incoming, BATCH);
         for (size_t i = 0; i < count; i++) {
-            size_t number = number_in(&incoming[i]);
+            size_t number = delivery_number(&incoming[i]);
             // The next of its key, without a gap.
             assert_int_equal(number, last[number % 10] * 10 + number % 10);
             last[number % 10]++;
@@ -138,7 +88,7 @@ test_what_is_not_settled_comes_again_to_the_next_consumer(void **state)
     size_t count = receive(broker, incoming, BATCH);
     // The first alone is settled, and the last of each lane is not.
     settle(broker, incoming, 1, SKR_SETTLE_ACK);
-    seen[number_in(&incoming[0])] = true;
+    seen[delivery_number(&incoming[0])] = true;
     settle(broker, incoming + 1, count - 1, SKR_SETTLE_RELEASE);
     skr_broker_close(broker);
     broker = open_receiver(world, "");
@@ -175,15 +125,15 @@ test_a_gap_keeps_the_group_behind_it(void **state)
                      SKR_OK);
     // Here only that one is missing.
     size_t again = receive(broker, incoming, 20);
-    assert_int_equal(number_in(&incoming[0]), 5);
+    assert_int_equal(delivery_number(&incoming[0]), 5);
     if (again > 1)
-        assert_true(number_in(&incoming[1]) >= count);
+        assert_true(delivery_number(&incoming[1]) >= count);
     settle(broker, incoming, again, SKR_SETTLE_RELEASE);
     skr_broker_close(broker);
     // Who comes next does not know of the others.
     assert_int_equal(try_open(url, true, false, &broker, NULL), SKR_OK);
     receive(broker, incoming, 20);
-    assert_int_equal(number_in(&incoming[0]), 5);
+    assert_int_equal(delivery_number(&incoming[0]), 5);
     skr_broker_close(broker);
 }
 
@@ -220,7 +170,7 @@ check_delay(struct world *world, enum skr_settlement settlement,
     put_numbers(world, 0, COUNT);
     struct skr_broker *broker = open_receiver(world, "");
     size_t count = receive(broker, incoming, 1);
-    size_t held = number_in(&incoming[0]);
+    size_t held = delivery_number(&incoming[0]);
     uint64_t lane = incoming[0].lane;
     incoming[0].delay_ms = DELAY_MS;
     settle(broker, incoming, count, settlement);
@@ -231,7 +181,7 @@ check_delay(struct world *world, enum skr_settlement settlement,
         count = receive(broker, incoming, 10);
         int64_t now_ms = skr_clock_ms();
         for (size_t i = 0; i < count; i++) {
-            size_t number = number_in(&incoming[i]);
+            size_t number = delivery_number(&incoming[i]);
             if (incoming[i].lane == lane && !came) {
                 assert_int_equal(number, held);
                 assert_int_equal(incoming[i].retry_count, retries);
@@ -292,7 +242,7 @@ test_a_member_that_joins_gets_its_share_and_nothing_is_lost_or_doubled(
             if (code != SKR_OK)
                 fail_msg("%s", error.text);
             for (size_t i = 0; i < count; i++) {
-                size_t number = number_in(&incoming[i]);
+                size_t number = delivery_number(&incoming[i]);
                 assert_false(seen[number]);
                 seen[number] = true;
             }
@@ -344,9 +294,9 @@ test_what_a_dead_consumer_had_in_hand_is_marked(void **state)
         size_t count = receive(broker, incoming, 10);
         settle(broker, incoming, count, SKR_SETTLE_ACK);
         // The answer to the next comes after that to the first.
-        while (number_in(&incoming[0]) < 20) {
+        while (delivery_number(&incoming[0]) < 20) {
             count = receive(broker, incoming, 10);
-            if (number_in(&incoming[0]) < 20)
+            if (delivery_number(&incoming[0]) < 20)
                 settle(broker, incoming, count, SKR_SETTLE_ACK);
         }
         skr_clock_sleep(-1, 1000);
@@ -362,10 +312,10 @@ test_what_a_dead_consumer_had_in_hand_is_marked(void **state)
         for (size_t i = 0; i < count; i++) {
             marked += incoming[i].redelivered;
             if (first == SIZE_MAX)
-                first = number_in(&incoming[i]);
+                first = delivery_number(&incoming[i]);
             // From the first on, and then no more.
             assert_int_equal(incoming[i].redelivered,
-                             number_in(&incoming[i]) < first + marked);
+                             delivery_number(&incoming[i]) < first + marked);
         }
         settle(broker, incoming, count, SKR_SETTLE_ACK);
         total += count;
@@ -373,90 +323,6 @@ test_what_a_dead_consumer_had_in_hand_is_marked(void **state)
     assert_int_equal(marked, 10);
     assert_in_range(first, 10, 30);
     skr_broker_close(broker);
-}
-
-static void
-produce_raw(struct world *world, rd_kafka_headers_t *headers, const char *body)
-{
-    const rd_kafka_vu_t parts[] = {
-        {.vtype = RD_KAFKA_VTYPE_TOPIC, .u.cstr = world->topic},
-        {.vtype = RD_KAFKA_VTYPE_VALUE,
-         .u.mem = {.ptr = (void *)(uintptr_t)body,
-                   .size = body == NULL ? 0 : strlen(body)}},
-        {.vtype = RD_KAFKA_VTYPE_HEADERS, .u.headers = headers},
-        {.vtype = RD_KAFKA_VTYPE_MSGFLAGS, .u.i = RD_KAFKA_MSG_F_COPY},
-    };
-    assert_null(rd_kafka_produceva(world->raw, parts, SKR_COUNT_OF(parts)));
-    assert_int_equal(rd_kafka_flush(world->raw, DEADLINE_MS), 0);
-}
-
-static const char *
-header_of(const struct skr_incoming *incoming, const char *name)
-{
-    return skr_headers_find(incoming->headers.items, incoming->headers.count,
-                            name);
-}
-
-static void
-test_a_foreign_record_has_its_topic_for_a_type_and_headers_as_text(void **state)
-{
-    struct world *world = *state;
-    struct skr_incoming incoming[2];
-    rd_kafka_headers_t *headers = rd_kafka_headers_new(4);
-    rd_kafka_header_add(headers, "plain", -1, "text", -1);
-    rd_kafka_header_add(headers, "bytes", -1, "\xff\x00\xfe", 3);
-    rd_kafka_header_add(headers, "nothing", -1, NULL, 0);
-    produce_raw(world, headers, "{}");
-    struct skr_broker *broker = open_receiver(world, "");
-    assert_int_equal(receive(broker, incoming, 2), 1);
-    assert_string_equal(header_of(&incoming[0], "type"), world->topic);
-    assert_string_equal(header_of(&incoming[0], "plain"), "text");
-    assert_string_equal(header_of(&incoming[0], "bytes"), "/wD+");
-    assert_string_equal(header_of(&incoming[0], "nothing"), "null");
-    assert_null(incoming[0].broker_id);
-    settle(broker, incoming, 1, SKR_SETTLE_ACK);
-
-    headers = rd_kafka_headers_new(1);
-    rd_kafka_header_add(headers, "\xff", -1, "text", -1);
-    produce_raw(world, headers, NULL);
-    assert_int_equal(receive(broker, incoming, 2), 1);
-    assert_int_equal(incoming[0].problem.code, SKR_MALFORMED);
-    assert_int_equal(incoming[0].body_size, 0);
-    settle(broker, incoming, 1, SKR_SETTLE_ACK);
-    skr_broker_close(broker);
-}
-
-static void
-test_a_derived_id_is_the_records_own_and_stays(void **state)
-{
-    struct world *world = *state;
-    struct skr_incoming incoming[BATCH];
-    char ids[50][SKR_ID_TEXT_SIZE];
-    put_numbers(world, 0, 50);
-    memset(ids, 0, sizeof(ids));
-    for (int round = 0; round < 2; round++) {
-        struct skr_broker *broker = NULL;
-        char url[600];
-        snprintf(url, sizeof(url), "%s/%s?group=%s-%d&derive_ids=true",
-                 world->url, world->topic, world->topic, round);
-        assert_int_equal(try_open(url, true, false, &broker, NULL), SKR_OK);
-        for (size_t total = 0, count; total < 50; total += count) {
-            count = receive(broker, incoming, BATCH);
-            for (size_t i = 0; i < count; i++) {
-                char *id = ids[number_in(&incoming[i])];
-                struct skr_id parsed;
-                assert_int_equal(
-                    skr_id_parse(incoming[i].broker_id, &parsed, NULL), SKR_OK);
-                for (size_t k = 0; k < 50 && round == 0; k++)
-                    assert_string_not_equal(incoming[i].broker_id, ids[k]);
-                if (round == 1)
-                    assert_string_equal(incoming[i].broker_id, id);
-                snprintf(id, sizeof(ids[0]), "%s", incoming[i].broker_id);
-            }
-            settle(broker, incoming, count, SKR_SETTLE_ACK);
-        }
-        skr_broker_close(broker);
-    }
 }
 
 static void
@@ -550,9 +416,6 @@ main(void)
         CASE(
             test_a_member_that_joins_gets_its_share_and_nothing_is_lost_or_doubled),
         CASE(test_what_a_dead_consumer_had_in_hand_is_marked),
-        CASE(
-            test_a_foreign_record_has_its_topic_for_a_type_and_headers_as_text),
-        CASE(test_a_derived_id_is_the_records_own_and_stays),
         CASE(test_a_topic_that_is_missing_is_named_or_made),
         CASE(test_a_wake_ends_the_wait),
         CASE(test_a_wake_ends_connecting),

@@ -23,7 +23,7 @@
 
 #include <cmocka.h>
 
-enum { MOST = 12000, DEADLINE_MS = 60000, PARTITIONS = 4 };
+enum { MOST = 12000, DEADLINE_MS = 60000, PARTITIONS = 4, BATCH = 100 };
 
 struct world {
     rd_kafka_t *raw;
@@ -296,6 +296,54 @@ put_numbers(struct world *world, size_t first, size_t end)
     collect(world, broker, before + end - first);
     expect_fates(world, first, end, SKR_CONFIRMED);
     skr_broker_close(broker);
+}
+
+// In the world's own group; parameters: "&derive_ids=true", or "".
+static inline struct skr_broker *
+open_receiver(struct world *world, const char *parameters)
+{
+    struct skr_broker *broker = NULL;
+    struct skr_error error = {0};
+    char url[600];
+    snprintf(url, sizeof(url), "%s/%s?group=%s%s", world->url, world->topic,
+             world->topic, parameters);
+    if (try_open(url, true, false, &broker, &error) != SKR_OK)
+        fail_msg("%s", error.text);
+    return broker;
+}
+
+// At least one delivery, within the deadline.
+static inline size_t
+receive(struct skr_broker *broker, struct skr_incoming *incoming,
+        size_t capacity)
+{
+    size_t count = 0;
+    struct skr_error error = {0};
+    if (broker->ops->receive(broker, incoming, capacity, &count, DEADLINE_MS,
+                             &error) != SKR_OK)
+        fail_msg("%s", error.text);
+    assert_in_range(count, 1, capacity);
+    return count;
+}
+
+static inline void
+settle(struct skr_broker *broker, struct skr_incoming *incoming, size_t count,
+       enum skr_settlement settlement)
+{
+    struct skr_error error = {0};
+    for (size_t i = 0; i < count; i++)
+        incoming[i].settlement = settlement;
+    if (broker->ops->settle(broker, incoming, count, &error) != SKR_OK)
+        fail_msg("%s", error.text);
+}
+
+static inline size_t
+delivery_number(const struct skr_incoming *incoming)
+{
+    char text[24] = "";
+    assert_true(incoming->body_size < sizeof(text));
+    memcpy(text, incoming->body, incoming->body_size);
+    return strtoul(text, NULL, 10);
 }
 
 static inline int

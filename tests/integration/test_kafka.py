@@ -42,6 +42,10 @@ failure_transport: failed
 handlers:
     order.placed:
         sql: 'INSERT INTO effects (body) VALUES (:body)'
+    order.keyed:
+        sql: >
+            INSERT INTO effects (body)
+            VALUES (COALESCE(:partition_key, '{{"n":-1}}'))
 """
 # Nothing says that anybody reads what is published.
 PUBLISHING_CONFIG = """\
@@ -343,10 +347,44 @@ def test_records_without_an_id_can_be_given_one(sqlite_world):
     world.expect_once(100)
 
 
-def produce(world, lines):
-    place = world.broker.removeprefix("kafka://")
-    worlds.run("kcat", "-P", "-b", place, "-t", world.topic, "-H",
-               "type=order.placed", text="\n".join(lines) + "\n")
+@pytest.mark.quick
+def test_a_record_that_fails_tells_where_it_stood(sqlite_world):
+    """And its handler has its key, also when it is tried again from there."""
+    world = sqlite_world
+    world.set_config(missing_id="derive", max_retries=0)
+    world.ask("CREATE TRIGGER refuses BEFORE INSERT ON effects BEGIN "
+              "SELECT RAISE(ABORT, 'not now'); END")
+    world.consume()  # makes the topic
+    produce(world, ["{}"], "-k", '{"n":7}', name="order.keyed")
+    world.consume()
+    number = world.ask("SELECT id FROM messenger_messages")
+    headers = json.loads(world.ask("SELECT headers FROM messenger_messages"))
+    assert headers["X-Kafka-Topic"] == world.topic
+    assert kcat(world, "-C", "-c1", "-p", headers["X-Kafka-Partition"],
+                "-o", headers["X-Kafka-Offset"], "-f", "%k") == '{"n":7}'
+    shown = world.check("failed", "show", number, "-vv")
+    for name in ("Topic", "Partition", "Offset", "Key"):
+        assert f"X-Kafka-{name}" in shown
+    world.ask("DROP TRIGGER refuses")
+    world.check("failed", "retry", number)
+    world.consume()
+    assert world.effects() == [7]
+    # The relay makes the id the key of what has none.
+    world.insert(1, headers='{"type":"order.keyed"}')
+    world.relay()
+    world.consume()
+    assert world.effects() == [7, -1]
+    assert world.failed() == 0
+
+
+def kcat(world, *arguments, text=""):
+    return worlds.run("kcat", "-b", world.broker.removeprefix("kafka://"),
+                      "-t", world.topic, *arguments, text=text)
+
+
+def produce(world, lines, *options, name="order.placed"):
+    kcat(world, "-P", "-H", f"type={name}", *options,
+         text="\n".join(lines) + "\n")
 
 
 def kafka_stats(world):

@@ -10,6 +10,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+// With the type, the place and what failing adds there are never too many.
+enum { MOST_HEADERS = SKR_MAX_HEADERS - 10 };
+
 // Bytes that are no text become base64, as a header of RabbitMQ would.
 static const char *
 read_value(struct skr_arena *arena, const void *bytes, size_t size)
@@ -26,6 +29,18 @@ read_value(struct skr_arena *arena, const void *bytes, size_t size)
     return text;
 }
 
+// A record that was made of another may bring them along.
+static bool
+tells_of_place(const char *header)
+{
+    static const char *const places[] = {
+        SKR_HEADER_KAFKA_TOPIC,      SKR_HEADER_KAFKA_PARTITION,
+        SKR_HEADER_KAFKA_OFFSET,     SKR_HEADER_KAFKA_KEY,
+        SKR_HEADER_KAFKA_KEY_BASE64,
+    };
+    return skr_text_is_among(header, places, SKR_COUNT_OF(places));
+}
+
 static enum skr_code
 read_headers(struct skr_arena *arena, const rd_kafka_message_t *message,
              struct skr_headers *headers, struct skr_error *error)
@@ -39,13 +54,15 @@ read_headers(struct skr_arena *arena, const rd_kafka_message_t *message,
     for (size_t i = 0; rd_kafka_header_get_all(list, i, &name, &value, &size) ==
                        RD_KAFKA_RESP_ERR_NO_ERROR;
          i++) {
-        if (i >= SKR_MAX_HEADERS)
+        if (i >= MOST_HEADERS)
             return skr_fail(error, SKR_MALFORMED, SKR_GIVE_UP,
                             "the record has more than %d headers",
-                            SKR_MAX_HEADERS);
+                            MOST_HEADERS);
         if (!skr_text_is_storable(name, strlen(name)))
             return skr_fail(error, SKR_MALFORMED, SKR_GIVE_UP,
                             "the name of header %zu is not UTF-8", i + 1);
+        if (tells_of_place(name))
+            continue;
         text = read_value(arena, value, size);
         name = skr_arena_text(arena, name, strlen(name));
         if (text == NULL || name == NULL ||
@@ -68,6 +85,34 @@ add_type(struct skr_arena *arena, const char *topic,
                    skr_headers_add(arena, headers, SKR_HEADER_TYPE, type)
                ? SKR_OK
                : skr_fail_memory(error);
+}
+
+// So that one that failed can be found again.
+static enum skr_code
+add_place(struct skr_arena *arena, const rd_kafka_message_t *message,
+          struct skr_headers *headers, struct skr_error *error)
+{
+    const char *topic =
+        skr_arena_format(arena, "%s", rd_kafka_topic_name(message->rkt));
+    const char *partition =
+        skr_arena_format(arena, "%d", (int)message->partition);
+    const char *offset =
+        skr_arena_format(arena, "%lld", (long long)message->offset);
+    bool ok = topic != NULL && partition != NULL && offset != NULL &&
+              skr_headers_add(arena, headers, SKR_HEADER_KAFKA_TOPIC, topic) &&
+              skr_headers_add(arena, headers, SKR_HEADER_KAFKA_PARTITION,
+                              partition) &&
+              skr_headers_add(arena, headers, SKR_HEADER_KAFKA_OFFSET, offset);
+    if (ok && message->key != NULL) {
+        bool is_text = skr_text_is_storable(message->key, message->key_len);
+        const char *key = read_value(arena, message->key, message->key_len);
+        ok = key != NULL &&
+             skr_headers_add(arena, headers,
+                             is_text ? SKR_HEADER_KAFKA_KEY
+                                     : SKR_HEADER_KAFKA_KEY_BASE64,
+                             key);
+    }
+    return ok ? SKR_OK : skr_fail_memory(error);
 }
 
 // A UUIDv8 of the record's place. A topic that is deleted and made again gives
@@ -113,6 +158,8 @@ read_record(const struct kafka_broker *broker, struct skr_arena *arena,
     if (code == SKR_OK)
         code = add_type(arena, rd_kafka_topic_name(message->rkt),
                         &incoming->headers, error);
+    if (code == SKR_OK)
+        code = add_place(arena, message, &incoming->headers, error);
     return code;
 }
 
@@ -140,6 +187,9 @@ skr_kafka_incoming_fill(const struct kafka_broker *broker,
         incoming->headers = (struct skr_headers){0};
         incoming->raw_headers = "";
         incoming->problem = problem;
+        skr_error_prefix(&incoming->problem,
+                         "topic %.100s, partition %d, offset %lld", lane->topic,
+                         (int)message->partition, (long long)message->offset);
         return SKR_OK;
     }
     if (code != SKR_OK && error != NULL)
