@@ -334,6 +334,32 @@ def test_what_rabbitmq_returns_is_counted(world, port):
     assert relay.stop() == 0
 
 
+def test_a_consumer_tells_of_its_queue_on_rabbitmq(world, port):
+    world.set_config(replace=[
+        ("    amqp: '{}'".format(world.broker),
+         "    amqp: '{}?queues[orders]='".format(world.broker)),
+        ("message_broker_amqp:", "handlers: {order.placed: {command: "
+         "[cat]}}\nmessage_broker_amqp:")])
+    world.set_up()
+    world.check("setup-deduplication", "--force")
+    world.write(("{}", '{"type":"order.placed"}'), queue="amqp.retry",
+                table="messenger_messages")
+    world.ask("UPDATE messenger_messages SET "
+              "available_at = '2099-01-01 00:00:00'")
+    consumer = world.start("consume", "amqp", f"--metrics-port={port}")
+    consumer.wait_for("consumer.ready")
+    # What the broker knows is asked every few seconds.
+    shops.until(lambda: scrape(port)["skirnir_queue_consumers", "amqp"] == 1,
+                consumer.log, pause_s=0.2)
+    samples = scrape(port)
+    for name, value in (("depth", 0), ("due", 0), ("delayed", 1),
+                        ("oldest_seconds", 0)):
+        assert samples[f"skirnir_queue_{name}", "amqp"] == value
+    assert ("skirnir_queue_in_flight", "amqp") not in samples.samples
+    assert prometheus_text.check_with_promtool(samples.text) == ""
+    assert consumer.stop() == 0
+
+
 def test_a_port_that_is_taken_is_named(ready_shop):
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))

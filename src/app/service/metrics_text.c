@@ -70,6 +70,22 @@ read_depth(const struct skr_transport_stats *stats, uint64_t *value)
 }
 
 static bool
+read_due(const struct skr_transport_stats *stats, uint64_t *value)
+{
+    *value = stats->has_counts ? stats->counts.due : stats->depth.messages;
+    return stats->has_counts || (stats->has_depth && stats->depth.are_due &&
+                                 stats->depth.has_messages);
+}
+
+// Of a broker, what its consumers have put off.
+static bool
+read_delayed(const struct skr_transport_stats *stats, uint64_t *value)
+{
+    *value = stats->has_counts ? stats->counts.delayed : stats->retries;
+    return stats->has_counts || stats->has_depth;
+}
+
+static bool
 read_consumers(const struct skr_transport_stats *stats, uint64_t *value)
 {
     *value = stats->depth.consumers;
@@ -128,11 +144,11 @@ read_blocked_messages(const struct skr_transport_stats *stats, uint64_t *value)
 static const struct gauge gauges[] = {
     {"skirnir_queue_depth", "Messages that wait in the transport.", read_depth,
      0},
-    {"skirnir_queue_due", "Messages that may be taken now.", COUNT(due)},
+    {"skirnir_queue_due", "Messages that may be taken now.", read_due, 0},
     {"skirnir_queue_in_flight", "Messages that a worker has claimed.",
      COUNT(in_flight)},
-    {"skirnir_queue_delayed", "Messages whose time has not come.",
-     COUNT(delayed)},
+    {"skirnir_queue_delayed", "Messages whose time has not come.", read_delayed,
+     0},
     {"skirnir_queue_blocked", "Messages that wait for a person.",
      COUNT(blocked)},
     {"skirnir_queue_consumers", "Consumers that the broker knows of.",
