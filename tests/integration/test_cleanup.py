@@ -1,4 +1,5 @@
 """What was sent and kept, and what was handled, is removed when it is old."""
+import signal
 import time
 
 import pytest
@@ -129,6 +130,29 @@ def test_a_relay_cleans_beside_its_work(place):
     logs = "".join(relay.log() for relay in relays)
     assert "cleaner.removed name=outbox rows=6" in logs
     assert "cleaner.trouble" not in logs
+
+
+def test_of_two_who_clean_the_second_is_told(place):
+    """The first is held with its lock; where it was done before that, again."""
+    def second():
+        fill(place, old=1, new=0)
+        for _ in range(8):
+            place.ask("INSERT INTO messenger_outbox (body, headers, "
+                      "queue_name, created_at, available_at, delivered_at) "
+                      "SELECT body, headers, queue_name, created_at, "
+                      "available_at, delivered_at FROM messenger_outbox "
+                      "WHERE queue_name = 'outbox.sent'")
+        count = left(place)
+        first = place.start("cleanup-outbox", "--batch-size=1")
+        shops.until(lambda: left(place) < count, first.log)
+        first.process.send_signal(signal.SIGSTOP)
+        result = place.run("cleanup-outbox")
+        first.process.send_signal(signal.SIGCONT)
+        assert first.end() == 0, first.log()
+        return result if result.returncode != 0 else None
+    result = shops.until(second, "a first that is not done yet")
+    assert result.returncode == 1
+    assert "someone else is cleaning this database" in result.stderr
 
 
 def test_cleaning_that_is_killed_is_done_again(place):
