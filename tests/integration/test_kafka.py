@@ -247,20 +247,31 @@ def test_a_consumer_that_is_killed_loses_and_doubles_nothing(
     world.expect_once(300)
 
 
+@pytest.mark.quick
 def test_consumers_come_and_go_under_load(sqlite_world):
+    """Messages are on their way whenever partitions change hands."""
     world = sqlite_world
-    world.insert(3000)
-    world.relay()
-    first = world.start("consume", "kafka")
-    world.wait_for_effects(200)
-    second = world.start("consume", "kafka")
-    world.wait_for_effects(1000)
+    relay = world.start_relay()
+
+    def join():
+        consumer = world.start("consume", "kafka", "-v")
+        consumer.wait_for("kafka.rebalanced .*change=given")
+        return consumer
+
+    first = join()
+    world.insert(1000)
+    second = join()
+    world.insert(1000, 1000)
     assert first.stop() == 0
-    third = world.start("consume", "kafka")
+    world.insert(1000, 2000)
+    third = join()
+    world.insert(1000, 3000)
     second.kill()
-    world.wait_for_effects(3000)
+    world.insert(1000, 4000)
+    world.wait_for_effects(5000)
     assert third.stop() == 0
-    world.expect_once(3000)
+    assert relay.stop() == 0
+    world.expect_once(5000)
 
 
 def test_a_row_that_is_too_large_fails_alone(sqlite_world):
