@@ -40,21 +40,26 @@ def block(page, language, heading):
     return text
 
 
-def test_getting_started_gets_started(tmp_path):
-    """Every command of the page, one after the other, by a shell that stops at
-    the first that fails."""
-    (tmp_path / "bin").mkdir()
-    (tmp_path / "bin" / "skirnir").symlink_to(shops.PROGRAM)
-    script = "".join(text for _, text in blocks("getting-started.md", "sh"))
+def run_page(folder, page, replaced=("", "")):
+    """What every command of the page printed, one after the other, in a shell
+    that stops at the first that fails."""
+    (folder / "bin").mkdir()
+    (folder / "bin" / "skirnir").symlink_to(shops.PROGRAM)
+    script = "".join(text for _, text in blocks(page, "sh"))
     result = subprocess.run(
-        ["bash", "-eu", "-o", "pipefail"], input=script, text=True,
-        capture_output=True, cwd=tmp_path, timeout=shops.PATIENCE_S,
-        env={"PATH": f"{tmp_path / 'bin'}:{os.environ['PATH']}",
-             "HOME": str(tmp_path)})
+        ["bash", "-eu", "-o", "pipefail"], input=script.replace(*replaced),
+        text=True, capture_output=True, cwd=folder, timeout=shops.PATIENCE_S,
+        env={"PATH": f"{folder / 'bin'}:{os.environ['PATH']}",
+             "HOME": str(folder)})
     assert result.returncode == 0, result.stdout + result.stderr
-    assert "1|4200\n" in result.stdout
-    assert re.search(r"^outbox +1 +1 ", result.stdout, re.M)
-    assert re.search(r"order\.forgotten", result.stdout.rpartition("1|4200")[2])
+    return result.stdout
+
+
+def test_getting_started_gets_started(tmp_path):
+    said = run_page(tmp_path, "getting-started.md")
+    assert "1|4200\n" in said
+    assert re.search(r"^outbox +1 +1 ", said, re.M)
+    assert re.search(r"order\.forgotten", said.rpartition("1|4200")[2])
 
 
 @pytest.fixture

@@ -1,6 +1,7 @@
 """From an outbox to Kafka and from there to handlers: confirmed, in order, and
 nothing lost or done twice when relay or consumer are killed."""
 import json
+import re
 import sqlite3
 import subprocess
 import uuid
@@ -8,6 +9,7 @@ import uuid
 import pytest
 
 import shop as shops
+import test_guides
 import worlds
 
 IN_FLIGHT = 50
@@ -396,6 +398,15 @@ def kcat(world, *arguments, text=""):
 def produce(world, lines, *options, name="order.placed"):
     kcat(world, "-P", "-H", f"type={name}", *options,
          text="\n".join(lines) + "\n")
+
+
+@pytest.mark.quick
+def test_the_guide_does_what_it_says(tmp_path):
+    said = test_guides.run_page(
+        tmp_path, "kafka.md",
+        ("kafka://localhost:9092", worlds.need("SKR_KAFKA_URL")))
+    assert "1|4200\n" in said
+    assert re.search(r"^kafka +0 ", said, re.M)
 
 
 def kafka_stats(world):
