@@ -157,9 +157,9 @@ def test_a_large_table_is_estimated_and_says_so(place):
         place.ask("INSERT INTO messenger_outbox (body, headers, queue_name, "
                   "created_at, available_at) SELECT body, headers, queue_name, "
                   "created_at, available_at FROM messenger_outbox")
-    # What the server believes; left alone it finds out in its own time.
-    place.ask({"mariadb": "ANALYZE TABLE messenger_outbox"}.get(
-        place.database.kind, "ANALYZE messenger_outbox"))
+    # What the server believes; left alone MariaDB finds out in its own time.
+    if place.database.kind == "mariadb":
+        place.ask("ANALYZE TABLE messenger_outbox")
     item = read(place)[0]["outbox"]
     assert item["depth_is_estimate"] is True
     assert 110000 < item["depth"] < 2 ** 18

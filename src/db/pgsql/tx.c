@@ -138,8 +138,11 @@ static const struct skr_word words[] = {
     {"queue_is_beyond", "'' || queue_name = ?"},
     {"queue_is_unindexed", "'' || queue_name = ?"},
     {"unsafe_engine", ""},
-    {"row_estimate", "SELECT CAST(COALESCE(MAX(GREATEST(reltuples, 0)), 0) AS "
-                     "BIGINT) FROM pg_class WHERE oid = "
+    // What the server counts as it is written; a restart may have lost that.
+    {"row_estimate", "SELECT CAST(COALESCE(MAX(COALESCE(NULLIF("
+                     "pg_stat_get_live_tuples(oid), 0), "
+                     "GREATEST(reltuples, 0))), 0) AS BIGINT) "
+                     "FROM pg_class WHERE oid = "
                      "CAST(to_regclass('{table}') AS oid)"},
     {"rows_written",
      "SELECT COALESCE(pg_sequence_last_value(CAST(pg_get_serial_sequence("
