@@ -59,28 +59,53 @@ check_topics(const struct kafka_settings *settings,
     return SKR_OK;
 }
 
+// Where each partition begins, or ends: which is one of librdkafka's names for
+// these. One request for each broker, however many partitions there are.
+static enum skr_code
+read_offsets(struct kafka_broker *broker,
+             const rd_kafka_topic_partition_list_t *partitions, int64_t which,
+             rd_kafka_topic_partition_list_t **offsets, struct skr_error *error)
+{
+    *offsets = rd_kafka_topic_partition_list_copy(partitions);
+    for (int i = 0; i < (*offsets)->cnt; i++)
+        (*offsets)->elems[i].offset = which;
+    bool is_told =
+        rd_kafka_offsets_for_times(broker->client.handle, *offsets,
+                                   (int)broker->settings.connect_timeout_ms) ==
+        RD_KAFKA_RESP_ERR_NO_ERROR;
+    for (int i = 0; i < (*offsets)->cnt && is_told; i++)
+        is_told = (*offsets)->elems[i].err == RD_KAFKA_RESP_ERR_NO_ERROR;
+    return is_told
+               ? SKR_OK
+               : skr_kafka_client_fail(&broker->client,
+                                       "does not tell of its offsets", error);
+}
+
+static int64_t
+offset_of(rd_kafka_topic_partition_list_t *offsets,
+          const rd_kafka_topic_partition_t *partition)
+{
+    const rd_kafka_topic_partition_t *found =
+        rd_kafka_topic_partition_list_find(offsets, partition->topic,
+                                           partition->partition);
+    return found == NULL || found->offset < 0 ? 0 : found->offset;
+}
+
 // The group begins at the first message where it has not said how far it is,
 // and where that is gone.
-static enum skr_code
-read_lag(struct kafka_broker *broker,
-         const rd_kafka_topic_partition_t *partition, struct skr_lag *lag,
-         struct skr_error *error)
+static struct skr_lag
+lag_of(const rd_kafka_topic_partition_t *partition, int64_t first, int64_t end)
 {
-    int64_t first = 0, end = 0;
-    rd_kafka_resp_err_t result = rd_kafka_query_watermark_offsets(
-        broker->client.handle, partition->topic, partition->partition, &first,
-        &end, (int)broker->settings.connect_timeout_ms);
-    if (result != RD_KAFKA_RESP_ERR_NO_ERROR)
-        return skr_kafka_client_fail(&broker->client,
-                                     "does not tell of its offsets", error);
     int64_t from = partition->offset > first ? partition->offset : first;
-    snprintf(lag->topic, sizeof(lag->topic), "%s", partition->topic);
-    lag->partition = partition->partition;
-    lag->written = (uint64_t)end;
-    lag->has_position = partition->offset >= 0;
-    lag->position = lag->has_position ? (uint64_t)partition->offset : 0;
-    lag->behind = end > from ? (uint64_t)(end - from) : 0;
-    return SKR_OK;
+    struct skr_lag lag = {
+        .partition = partition->partition,
+        .written = (uint64_t)end,
+        .has_position = partition->offset >= 0,
+        .position = partition->offset >= 0 ? (uint64_t)partition->offset : 0,
+        .behind = end > from ? (uint64_t)(end - from) : 0,
+    };
+    snprintf(lag.topic, sizeof(lag.topic), "%s", partition->topic);
+    return lag;
 }
 
 static int
@@ -98,15 +123,28 @@ read_lags(struct kafka_broker *broker,
           const rd_kafka_topic_partition_list_t *partitions,
           struct skr_depth *depth, struct skr_error *error)
 {
+    rd_kafka_topic_partition_list_t *firsts = NULL, *ends = NULL;
     size_t count = (size_t)partitions->cnt;
-    enum skr_code code = SKR_OK;
-    depth->lags = calloc(count + 1, sizeof(*depth->lags));
+    if (count == 0)
+        return SKR_OK;
+    depth->lags = calloc(count, sizeof(*depth->lags));
     if (depth->lags == NULL)
         return skr_fail_memory(error);
-    depth->lag_count = count;
-    for (size_t i = 0; i < count && code == SKR_OK; i++)
-        code = read_lag(broker, &partitions->elems[i], &depth->lags[i], error);
-    qsort(depth->lags, count, sizeof(*depth->lags), compare_lags);
+    enum skr_code code = read_offsets(
+        broker, partitions, RD_KAFKA_OFFSET_BEGINNING, &firsts, error);
+    if (code == SKR_OK)
+        code =
+            read_offsets(broker, partitions, RD_KAFKA_OFFSET_END, &ends, error);
+    for (size_t i = 0; i < count && code == SKR_OK; i++) {
+        const rd_kafka_topic_partition_t *partition = &partitions->elems[i];
+        depth->lags[depth->lag_count++] =
+            lag_of(partition, offset_of(firsts, partition),
+                   offset_of(ends, partition));
+    }
+    qsort(depth->lags, depth->lag_count, sizeof(*depth->lags), compare_lags);
+    rd_kafka_topic_partition_list_destroy(firsts);
+    if (ends != NULL)
+        rd_kafka_topic_partition_list_destroy(ends);
     return code;
 }
 
