@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Rows of kafka_outbox on their way to a cluster that librdkafka plays: it
-// refuses records when it is told to, as a real one hardly ever does.
+// refuses records when it is told to, as a real one hardly ever does. A minute
+// is over when the test says so.
 
 #include "conformance/databases.h"
 #include "conformance/kafka_world.h"
@@ -17,6 +18,17 @@ enum {
     PRODUCE = 0,  // the number of that request
 };
 
+static atomic_int_fast64_t ahead_ms;
+
+int64_t __real_skr_clock_ms(void);
+int64_t __wrap_skr_clock_ms(void);
+
+int64_t
+__wrap_skr_clock_ms(void)
+{
+    return __real_skr_clock_ms() + atomic_load(&ahead_ms);
+}
+
 struct fixture {
     struct skr_test_database database;
     struct skr_db *db;
@@ -27,7 +39,8 @@ struct fixture {
     struct skr_relay *relay;
     pthread_t thread;
     enum skr_code ended_with;
-    int rows;  // inserted
+    int rows;         // inserted
+    int64_t errored;  // so many are expected
     uint32_t failure_limit;
     atomic_int closings;  // of routes, that were told of
 };
@@ -131,15 +144,23 @@ stop_relay(struct fixture *fixture)
     return retried;
 }
 
+// What is wrong with a row, in one way or another.
+struct row {
+    const char *topic, *payload, *headers;
+};
+
 static void
-insert(struct fixture *fixture, const char *payload, const char *headers,
-       const char *key)
+insert(struct fixture *fixture, const struct row *row, const char *key)
 {
     const struct skr_value values[] = {
-        skr_bind_text(payload), skr_bind_text(headers), skr_bind_text(key)};
+        skr_bind_text(row->topic),
+        skr_bind_text(row->payload),
+        skr_bind_text(row->headers),
+        skr_bind_text(key),
+    };
     skr_test_run_template(fixture->db,
                           "INSERT INTO kafka_outbox (topic, payload_json, "
-                          "payload_headers, {key}) VALUES ('orders', ?, ?, ?)",
+                          "payload_headers, {key}) VALUES (?, ?, ?, ?)",
                           values, SKR_COUNT_OF(values));
 }
 
@@ -152,7 +173,7 @@ insert_round(struct fixture *fixture)
         char key[16], payload[16];
         snprintf(key, sizeof(key), "key-%d", fixture->rows % KEYS);
         snprintf(payload, sizeof(payload), "%d", fixture->rows);
-        insert(fixture, payload, "{}", key);
+        insert(fixture, &(struct row){"orders", payload, "{}"}, key);
     }
     assert_int_equal(skr_db_commit(fixture->db, NULL), SKR_OK);
 }
@@ -184,11 +205,20 @@ only_errored_are_left(void *user)
                                         "WHERE errored = 0") == 0;
 }
 
+static int64_t
+count_errored(struct fixture *fixture)
+{
+    return skr_test_number(fixture->db, "SELECT COUNT(*) FROM kafka_outbox "
+                                        "WHERE errored = 1");
+}
+
+// And what led to it is written.
 static bool
 a_route_is_closed(void *user)
 {
     struct fixture *fixture = user;
-    return atomic_load(&fixture->closings) > 0;
+    return atomic_load(&fixture->closings) > 0 &&
+           count_errored(fixture) == fixture->errored;
 }
 
 static bool
@@ -252,24 +282,39 @@ test_nothing_of_its_key_passes_a_row_that_waits(void **state)
     judge(fixture);
 }
 
-// One may fail, and does. The next, of key-0, waits; and when it could be sent
-// after all, what follows it has not been sent before it.
+// One may fail, and does; the next, of key-0, waits.
 static void
-expect_order_behind(struct fixture *fixture, const char *payload,
-                    const char *headers)
+close_route(struct fixture *fixture, const struct row *bad)
 {
     fixture->failure_limit = 1;
-    insert(fixture, payload, headers, "another");
-    insert(fixture, payload, headers, "key-0");
-    fixture->rows++;
+    fixture->errored++;
+    snprintf(fixture->kafka->url, sizeof(fixture->kafka->url),
+             "kafka://%s?message.max.bytes=1000", fixture->kafka->brokers);
+    insert(fixture, bad, "another");
+    insert(fixture, bad, "key-0");
     insert_round(fixture);
     start_relay(fixture);
     assert_true(skr_test_eventually(a_route_is_closed, fixture, DEADLINE_MS));
+}
+
+// Larger than a record may be here.
+static const char *
+large_payload(void)
+{
+    static char text[2000];
+    memset(text, ' ', sizeof(text) - 1);
+    text[0] = '0';
+    return text;
+}
+
+// When it could be sent after all, what follows it has not been sent before.
+static void
+expect_order_behind(struct fixture *fixture, const struct row *bad)
+{
+    // The row that waits is number 0.
+    fixture->rows = 1;
+    close_route(fixture, bad);
     stop_relay(fixture);
-    assert_int_equal(skr_test_number(fixture->db,
-                                     "SELECT COUNT(*) FROM kafka_outbox "
-                                     "WHERE errored = 1"),
-                     1);
     snprintf(fixture->kafka->url, sizeof(fixture->kafka->url), "kafka://%s",
              fixture->kafka->brokers);
     skr_test_run(fixture->db, "UPDATE kafka_outbox SET payload_headers = '{}' "
@@ -284,20 +329,34 @@ expect_order_behind(struct fixture *fixture, const char *payload,
 static void
 test_nothing_of_its_key_passes_a_large_row_that_may_not_fail(void **state)
 {
-    struct fixture *fixture = *state;
-    char large[2000];
-    memset(large, ' ', sizeof(large));
-    large[0] = '0';
-    large[sizeof(large) - 1] = '\0';
-    snprintf(fixture->kafka->url, sizeof(fixture->kafka->url),
-             "kafka://%s?message.max.bytes=1000", fixture->kafka->brokers);
-    expect_order_behind(fixture, large, "{}");
+    expect_order_behind(*state, &(struct row){"orders", large_payload(), "{}"});
 }
 
 static void
 test_nothing_of_its_key_passes_bad_headers_that_may_not_fail(void **state)
 {
-    expect_order_behind(*state, "0", "[1]");
+    expect_order_behind(*state, &(struct row){"orders", "0", "[1]"});
+}
+
+static void
+test_a_row_that_may_not_fail_does_so_when_its_minute_is_over(void **state)
+{
+    const struct row bad[] = {
+        {"orders", large_payload(), "{}"},
+        {"orders", "0", "[1]"},
+        {"no topic", "0", "{}"},
+    };
+    struct fixture *fixture = *state;
+    for (size_t i = 0; i < SKR_COUNT_OF(bad); i++) {
+        atomic_store(&fixture->closings, 0);
+        close_route(fixture, &bad[i]);
+        atomic_fetch_add(&ahead_ms, 61000);
+        assert_true(
+            skr_test_eventually(only_errored_are_left, fixture, DEADLINE_MS));
+        stop_relay(fixture);
+        assert_int_equal(count_errored(fixture), ++fixture->errored);
+    }
+    judge(fixture);
 }
 
 int
@@ -311,6 +370,9 @@ main(void)
             set_up, tear_down),
         cmocka_unit_test_setup_teardown(
             test_nothing_of_its_key_passes_bad_headers_that_may_not_fail,
+            set_up, tear_down),
+        cmocka_unit_test_setup_teardown(
+            test_a_row_that_may_not_fail_does_so_when_its_minute_is_over,
             set_up, tear_down),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
