@@ -64,11 +64,14 @@ name_senders(struct skr_relay *relay)
 }
 
 // Small batches keep the window full while one is read and another settled;
-// large ones cost fewer statements, of which each claim takes several.
+// large ones cost fewer statements, of which each claim takes several, and
+// where rows are locked fewer connections.
 static size_t
 batch_capacity(const struct skr_relay_options *options)
 {
-    size_t parts = options->claim == SKR_CLAIM_NONE ? 4 : 2;
+    bool is_small =
+        options->claim == SKR_CLAIM_NONE || options->claim == SKR_CLAIM_LEASED;
+    size_t parts = is_small ? 4 : 2;
     return (options->in_flight + parts - 1) / parts;
 }
 

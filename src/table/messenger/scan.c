@@ -89,13 +89,15 @@ static const char by_id_sql[] = "SELECT " SKR_MESSENGER_COLUMNS " FROM {table} "
     "FROM {table}{by_primary_key} WHERE " these " ORDER BY id {lock_skip}"
 
 // While batches are full nobody asks what waits; a look now and then is enough.
-// And one for rows that committed late is worth a statement so often.
+// And one for rows that committed late is worth a statement so often, less
+// while there is enough to send.
 // What others have is looked at again so often, and less often the longer that
 // takes: a look is followed by a pause so many times as long.
 // And a few rows tell whether one is still undecided.
 enum {
     LOOK_AGAIN_MS = 1000,
     LATE_LOOK_MS = 5,
+    BUSY_LATE_LOOK_MS = 100,
     HELD_LOOK_MS = 500,
     HELD_PAUSE = 20,
     LONGEST_HELD_PAUSE_MS = 60000,
@@ -245,7 +247,9 @@ look_for_late(struct skr_scan *scan, struct skr_error *error)
     if (!skr_horizon_is_late_possible(messenger->sql.horizon, position))
         return SKR_OK;
     // Where order counts nothing may pass what has just appeared.
-    if (!messenger->is_ordered && scan->now_ms < position->next_late_ms)
+    int64_t look_ms =
+        position->next_late_ms + (position->has_more ? BUSY_LATE_LOOK_MS : 0);
+    if (!messenger->is_ordered && scan->now_ms < look_ms)
         return SKR_OK;
     bool saw_all = false;
     size_t limit =
