@@ -156,10 +156,16 @@ put_off(struct skr_gates *gates, struct skr_gate *gate, uint32_t pause_ms)
 void
 skr_gates_begin(struct skr_gates *gates)
 {
+    int64_t read_by_ms = skr_clock_ms() + FIRST_PAUSE_MS;
     struct skr_gate *gate;
-    for (size_t at = 0; (gate = skr_gates_next(gates, &at)) != NULL;)
-        if (gate->state == SKR_GATE_TRYING)
-            put_off(gates, gate, 0);
+    for (size_t at = 0; (gate = skr_gates_next(gates, &at)) != NULL;) {
+        if (gate->state == SKR_GATE_OPEN)
+            continue;
+        set_state(gates, gate, SKR_GATE_CLOSED);
+        gate->has_row = false;
+        if (gate->until_ms < read_by_ms)
+            gate->until_ms = read_by_ms;
+    }
 }
 
 static bool

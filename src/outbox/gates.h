@@ -98,7 +98,9 @@ void
 skr_passage_init(struct skr_passage *passage, const struct skr_route *route,
                  const char *sender, int64_t row);
 
-// A session begins: what was trying when the last one ended tries again.
+// A session begins, and reads from the start: who is first at a closed gate is
+// found anew, as rows that were under way when the last one ended come before
+// those that waited.
 void skr_gates_begin(struct skr_gates *gates);
 
 // Whether the message may be sent now. One that may not waits in its row.

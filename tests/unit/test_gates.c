@@ -220,6 +220,25 @@ test_what_may_not_fail_any_more_is_the_first_to_try(void **state)
     assert_int_equal(row, 2);
 }
 
+static void
+test_a_session_begins_by_finding_who_is_first_to_try(void **state)
+{
+    struct world *world = *state;
+    const struct skr_passage waiting = passage_to_orders(2),
+                             before = passage_to_orders(1);
+    struct skr_error error = refusal();
+    int64_t row = 0;
+    skr_gates_close(&world->gates, SKR_GATE_ROUTE, &waiting, &error);
+    skr_gates_find(&world->gates, SKR_GATE_ROUTE, &waiting)->until_ms =
+        skr_clock_ms();
+    skr_gates_begin(&world->gates);
+    // The other one was under way when the last session ended.
+    assert_false(skr_gates_next_try(&world->gates, &row));
+    assert_false(skr_gates_admit(&world->gates, &before));
+    assert_false(skr_gates_admit(&world->gates, &waiting));
+    assert_int_equal(wait_for_try(world), 1);
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
 
 int
@@ -231,6 +250,7 @@ main(void)
         TEST(test_one_that_opens_and_closes_is_told_of_once),
         TEST(test_a_row_that_another_has_proves_nothing),
         TEST(test_what_may_not_fail_any_more_is_the_first_to_try),
+        TEST(test_a_session_begins_by_finding_who_is_first_to_try),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
