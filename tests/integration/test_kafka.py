@@ -294,6 +294,41 @@ def test_a_row_that_is_too_large_fails_alone(sqlite_world):
     assert sorted(world.effects()) == list(range(1500))
 
 
+def test_rows_whose_topic_cannot_be_fail_and_others_go_on(sqlite_world):
+    world = sqlite_world
+    for topic in ("", ".", "no/topic", "x" * 250):
+        world.insert(1, -1, json.dumps(
+            {"type": "order.placed", "X-Skirnir-Topic": topic}))
+    world.insert(1000)
+    world.relay()
+    assert world.left() == 0
+    assert world.failed() == 4
+    assert world.check("failed", "show").count("no name of a topic") == 4
+    world.consume()
+    assert sorted(world.effects()) == list(range(1000))
+
+
+def test_records_that_make_no_sense_are_kept_and_others_go_on(sqlite_world):
+    world = sqlite_world
+    world.consume()  # makes the topic
+    number = "X-Message-Id=01932b6e-7c00-7000-8000-00000000ffff"
+    for body, *headers in [(b"{}", "type=order.placed"),  # no id
+                           (b"{}", "type=order.placed", "X-Message-Id=7"),
+                           (b"{}", number),  # no type
+                           (b"\xff", "type=order.placed", number)]:
+        options = [part for header in headers for part in ("-H", header)]
+        kcat(world, "-P", *options, given=body)
+    world.insert(1000)
+    world.relay()
+    world.consume()
+    assert sorted(world.effects()) == list(range(1000))
+    shown = world.check("failed", "show")
+    for reason in ("has no id", "neither", "unknown message type",
+                   "not text in UTF-8"):
+        assert reason in shown
+    assert world.failed() == 4
+
+
 def test_order_is_kept_through_retries_and_others_go_on(sqlite_world):
     world = sqlite_world
     world.set_config(max_retries=1000)
@@ -390,14 +425,16 @@ def test_a_record_that_fails_tells_where_it_stood(sqlite_world):
     assert world.failed() == 0
 
 
-def kcat(world, *arguments, text=""):
-    return worlds.run("kcat", "-b", world.broker.removeprefix("kafka://"),
-                      "-t", world.topic, *arguments, text=text)
+def kcat(world, *arguments, given=b""):
+    return subprocess.run(
+        ["kcat", "-b", world.broker.removeprefix("kafka://"), "-t",
+         world.topic, *arguments], input=given, check=True,
+        capture_output=True).stdout.decode()
 
 
 def produce(world, lines, *options, name="order.placed"):
     kcat(world, "-P", "-H", f"type={name}", *options,
-         text="\n".join(lines) + "\n")
+         given="\n".join(lines).encode())
 
 
 @pytest.mark.quick
