@@ -367,6 +367,13 @@ def test_k19_k20_health_and_metrics_tell_the_truth(sqlite_world):
     assert "\nkafka_outbox_total_size 6\n" in text
     assert "\nkafka_outbox_errored_size 1\n" in text
     assert waiting.stop() == 0
+    # A login is none of the host's name.
+    host = world.environment["KAFKA_HOST"]
+    world.environment["KAFKA_HOST"] = f"bob:not-for-logs@{host}"
+    waiting = world.start("kafka-relay", "--polling-disabled")
+    shops.until(world.is_up, waiting.log)
+    assert world.get("/healthz?readiness=1")[0] == 200
+    assert waiting.stop() == 0
     world.environment["KAFKA_HOST"] = "127.0.0.1:1"
     waiting = world.start("kafka-relay", "--polling-disabled")
     shops.until(world.is_up, waiting.log)
@@ -420,6 +427,19 @@ def test_k22_settings_are_read_and_mistakes_named(sqlite_world):
     assert '"table":"other_outbox"' in relay.log()
     assert relay.stop() == 0
     assert world.count("flag", "other_outbox") == 0
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize("password", ["not-for-logs", "not-for@logs"])
+def test_a_password_before_the_brokers_is_not_logged(sqlite_world, password):
+    relay = sqlite_world.start(
+        "kafka-relay", "--verbose",
+        environment={"KAFKA_HOST": f"bob:{password}@127.0.0.1:1"})
+    relay.wait_for("relay.trouble")
+    assert '"brokers":"127.0.0.1:1"' in relay.log()
+    assert "not-for" not in relay.log()
+    assert "logs" not in relay.log()
+    assert relay.stop() == 0
 
 
 @pytest.mark.quick

@@ -89,7 +89,7 @@ say_start(const struct skr_kafka_relay_settings *settings, size_t index,
     skr_log(&log, SKR_LOG_INFO, "kafkarelay.started",
             SKR_LOG_TEXT("database", settings->names[index]),
             SKR_LOG_TEXT("table", settings->table),
-            SKR_LOG_TEXT("brokers", settings->brokers),
+            SKR_LOG_TEXT("brokers", settings->hosts),
             SKR_LOG_TEXT("on_success", marks ? "mark" : "delete"),
             SKR_LOG_TEXT("partitioner", partitioner),
             SKR_LOG_TEXT("compression", compression));

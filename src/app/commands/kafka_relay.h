@@ -25,7 +25,8 @@ struct skr_kafka_relay_settings {
     size_t database_count;
     const struct skr_db_ops *database;
     const char *table;
-    const char *brokers;      // "a:9092,b:9092"
+    const char *brokers;      // "a:9092,b:9092"; NULL: none
+    const char *hosts;        // the same, or "", without a login before them
     const char *partitioner;  // NULL: by the table
     const char *options;      // "name=value&...", of a kafka:// DSN; or NULL
     enum skr_kafka_relay_success success;

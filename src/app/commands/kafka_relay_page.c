@@ -81,8 +81,7 @@ can_dial(const char *host, const char *port)
 static bool
 has_broker(const struct skr_kafka_relay_page *page)
 {
-    const char *at =
-        page->settings->brokers == NULL ? "" : page->settings->brokers;
+    const char *at = page->settings->hosts;
     while (*at != '\0') {
         char host[256];
         size_t size = strcspn(at, ",");

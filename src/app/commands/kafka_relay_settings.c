@@ -224,6 +224,20 @@ first_of(const char *a, const char *b)
     return a == NULL ? b : a;
 }
 
+// A password that was not escaped may hold an @ as well: the last one counts.
+static void
+find_hosts(struct reader *reader)
+{
+    struct skr_kafka_relay_settings *settings = reader->settings;
+    const char *text = first_of(settings->brokers, "");
+    const char *last_at = strrchr(text, '@');
+    const char *hosts = last_at == NULL ? text : last_at + 1;
+    settings->hosts =
+        skr_arena_text(&settings->arena, hosts, strcspn(hosts, "/?"));
+    if (settings->hosts == NULL && reader->code == SKR_OK)
+        reader->code = skr_fail_memory(reader->error);
+}
+
 static void
 read_kafka(struct reader *reader)
 {
@@ -232,6 +246,7 @@ read_kafka(struct reader *reader)
     settings->skips_verifying =
         is_set(reader, "kafka-tls-verify-peer", "TLS_SKIP_VERIFY_PEER");
     settings->brokers = find(reader, "kafka-host", "KAFKA_HOST");
+    find_hosts(reader);
     settings->partitioner = find(reader, "partitioner", "KAFKA_PARTITIONER");
     settings->options = find(reader, "kafka-options", "KAFKA_OPTIONS");
     settings->attempts =
