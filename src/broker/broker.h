@@ -107,9 +107,11 @@ skr_broker_submit_fn(struct skr_broker *broker,
                      struct skr_error *error);
 
 // Gives the outcomes that have come in, waiting up to timeout_ms for the first
-// while any is due. Every ticket gets exactly one outcome, also when the
-// connection is lost: then SKR_UNCERTAIN for each, and an error (remedy
-// SKR_RECONNECT) once all have been given.
+// while any is due. Where none is, it may take a moment, once in seconds, to
+// see whether the server is there; that it is not is logged, and no error.
+// Every ticket gets exactly one outcome, also when the connection is lost: then
+// SKR_UNCERTAIN for each, and an error (remedy SKR_RECONNECT) once all have
+// been given.
 typedef enum skr_code
 skr_broker_outcomes_fn(struct skr_broker *broker, struct skr_outcome *outcomes,
                        size_t capacity, size_t *count, uint32_t timeout_ms,

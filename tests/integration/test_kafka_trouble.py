@@ -113,31 +113,59 @@ def test_a_consumer_stops_although_kafka_hangs(own_world, own_kafka):
     world.expect_once(2000)
 
 
+@contextlib.contextmanager
+def watched(world):
+    """A relay and a consumer, and whether both say that they are ready."""
+    with contextlib.ExitStack() as stack:
+        programs = {}
+        for command in ("relay outbox", "consume kafka"):
+            port = stack.enter_context(contextlib.closing(ports.take())).number
+            programs[port] = world.start(*command.split(),
+                                         f"--metrics-port={port}")
+
+        def wait_until_all_say(status):
+            for port in programs:
+                shops.until(lambda: test_metrics.get(port, "/readyz")[0] ==
+                            status, world.logs)
+
+        wait_until_all_say(200)
+        yield *programs.values(), wait_until_all_say
+        for program in programs.values():
+            assert program.stop() == 0
+
+
 @pytest.mark.parametrize("trouble, cure", [
     pytest.param("freeze", "thaw", marks=pytest.mark.quick),
     ("kill", "start")])
 def test_those_who_are_idle_know_whether_kafka_is_there(
         own_world, own_kafka, trouble, cure):
     """Although nothing is to be sent or consumed."""
-    with contextlib.ExitStack() as stack:
-        programs = {}
-        for command in ("relay outbox", "consume kafka"):
-            port = stack.enter_context(contextlib.closing(ports.take())).number
-            programs[port] = own_world.start(*command.split(),
-                                             f"--metrics-port={port}")
-
-        def wait_until_all_say(status):
-            for port in programs:
-                shops.until(lambda: test_metrics.get(port, "/readyz")[0] ==
-                            status, own_world.logs)
-
-        wait_until_all_say(200)
+    own_world.set_config(broker=f"{own_kafka.url}?confirm_timeout=600")
+    with watched(own_world) as (relay, consumer, wait_until_all_say):
         getattr(own_kafka, trouble)()
         wait_until_all_say(503)
         getattr(own_kafka, cure)()
         wait_until_all_say(200)
-        for program in programs.values():
-            assert program.stop() == 0
+        for program in (relay, consumer):
+            assert program.events("kafka.recovered")
+            assert not program.events("kafka.given_up")
+
+
+def test_an_outage_longer_than_confirm_timeout_is_over_when_kafka_is_back(
+        own_world, own_kafka):
+    own_world.set_config(broker=f"{own_kafka.url}?confirm_timeout=1")
+    with watched(own_world) as (relay, consumer, wait_until_all_say):
+        own_kafka.freeze()
+        consumer.wait_for("consumer.trouble")
+        # One with nothing to send has no reason to begin anew.
+        relay.wait_for("kafka.trouble")
+        assert not relay.events("relay.trouble")
+        own_world.insert(1)
+        relay.wait_for("relay.trouble")
+        wait_until_all_say(503)
+        own_kafka.thaw()
+        own_world.wait_for_effects(1)
+        wait_until_all_say(200)
 
 
 def test_a_topic_that_is_missing_holds_its_messages_and_no_others(tmp_path):

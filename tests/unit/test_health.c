@@ -86,6 +86,7 @@ test_every_kind_of_trouble_lasts_until_its_own_end(void **state)
         {"consumer.ready", "consumer.keep_trouble", "consumer.keep_recovered"},
         {"consumer.ready", "consumer.retry_trouble",
          "consumer.retry_recovered"},
+        {"relay.active", "kafka.trouble", "kafka.recovered"},
     };
     for (size_t i = 0; i < SKR_COUNT_OF(cases); i++) {
         for (size_t worker = 0; worker < EACH; worker++)
@@ -102,6 +103,19 @@ test_every_kind_of_trouble_lasts_until_its_own_end(void **state)
     }
 }
 
+static void
+test_what_was_given_up_is_nobodys_trouble(void **state)
+{
+    for (size_t worker = 0; worker < EACH; worker++)
+        say(*state, worker, "relay.active");
+    say(*state, 0, "kafka.trouble");
+    say(*state, 0, "relay.trouble");
+    say(*state, 0, "kafka.given_up");
+    assert_text(*state, "in trouble");
+    say(*state, 0, "relay.recovered");
+    assert_text(*state, "active");
+}
+
 int
 main(void)
 {
@@ -110,6 +124,7 @@ main(void)
         HEALTH(test_a_transport_is_ready_when_all_of_its_workers_are),
         HEALTH(test_the_recovery_of_one_worker_does_not_speak_for_another),
         HEALTH(test_every_kind_of_trouble_lasts_until_its_own_end),
+        HEALTH(test_what_was_given_up_is_nobodys_trouble),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -55,7 +55,7 @@ enum {
 };
 static const struct {
     uint32_t kind;
-    const char *begins;
+    const char *begins;  // NULL: another line says so
     const char *ends;
 } kinds[] = {
     {RELAYING, "relay.trouble", "relay.recovered"},
@@ -64,13 +64,16 @@ static const struct {
     {KEEPING, "consumer.keep_trouble", "consumer.keep_recovered"},
     {RETRYING, "consumer.retry_trouble", "consumer.retry_recovered"},
     {REACHING, "kafka.trouble", "kafka.recovered"},
+    // Whoever needs it makes another, and is in trouble where that fails.
+    {REACHING, NULL, "kafka.given_up"},
 };
 
 static void
 apply_trouble(struct skr_health_worker *worker, const char *event)
 {
     for (size_t i = 0; i < SKR_COUNT_OF(kinds); i++) {
-        if (strcmp(kinds[i].begins, event) == 0) {
+        const char *begins = kinds[i].begins;
+        if (begins != NULL && strcmp(begins, event) == 0) {
             worker->troubles |= kinds[i].kind;
             worker->trouble_count++;
         } else if (strcmp(kinds[i].ends, event) == 0) {

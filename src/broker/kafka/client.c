@@ -13,13 +13,13 @@
 #include <unistd.h>
 
 enum {
-    PROBE_MS = 100,
+    // An answer that comes later than it is waited for is lost.
+    LEAST_PATIENCE_MS = 100,
+    MOST_PATIENCE_MS = 1000,
     REASON_MS = 500,
     END_MS = 2000,
-    // One that is silent is asked so often, and has so long to answer.
-    LOOK_MS = 5000,
-    LOOK_ANSWER_MS = 1000,
-    SAY_DOWN_MS = 1000,
+    LOOK_MS = 5000,  // one that is silent is asked so often
+    SAY_AWAY_MS = 1000,
 };
 
 static void
@@ -162,6 +162,13 @@ skr_kafka_client_end(struct kafka_client *client)
     client->handle = NULL;
 }
 
+void
+skr_kafka_client_fini(struct kafka_client *client)
+{
+    skr_trouble_end(&client->reported, &client->log, "kafka.given_up",
+                    client->settings->brokers);
+}
+
 // What the text of librdkafka means, and what helps.
 static const char *
 find_cure(rd_kafka_resp_err_t code, const char *text)
@@ -223,11 +230,11 @@ skr_kafka_client_fail(const struct kafka_client *client, const char *doing,
 }
 
 static bool
-is_answering(struct kafka_client *client, int timeout_ms)
+is_answering(const struct kafka_client *client)
 {
     const struct rd_kafka_metadata *metadata = NULL;
-    if (rd_kafka_metadata(client->handle, 0, NULL, &metadata, timeout_ms) !=
-        RD_KAFKA_RESP_ERR_NO_ERROR)
+    if (rd_kafka_metadata(client->handle, 0, NULL, &metadata,
+                          client->patience_ms) != RD_KAFKA_RESP_ERR_NO_ERROR)
         return false;
     rd_kafka_metadata_destroy(metadata);
     return true;
@@ -238,8 +245,9 @@ skr_kafka_client_reach(struct kafka_client *client, int wake_fd,
                        struct skr_error *error)
 {
     int64_t end_ms = skr_clock_ms() + client->settings->connect_timeout_ms;
+    client->patience_ms = LEAST_PATIENCE_MS;
     for (;;) {
-        bool has_answered = is_answering(client, PROBE_MS);
+        bool has_answered = is_answering(client);
         rd_kafka_poll(client->handle, 0);
         if (has_answered) {
             skr_kafka_client_note_answer(client);
@@ -252,42 +260,52 @@ skr_kafka_client_reach(struct kafka_client *client, int wake_fd,
                 client, "did not answer in time (connect_timeout)", error);
         if (skr_clock_sleep(wake_fd, 0))
             return skr_fail(error, SKR_STOPPED, SKR_GIVE_UP, "stopped");
+        client->patience_ms *= 2;
+        if (client->patience_ms > MOST_PATIENCE_MS)
+            client->patience_ms = MOST_PATIENCE_MS;
     }
 }
 
-static enum skr_code
-look_for_return(struct kafka_client *client, struct skr_error *error)
+void
+skr_kafka_client_say_away(struct kafka_client *client, int64_t waited_ms)
 {
-    int64_t down_ms = skr_clock_ms() - client->down_since_ms;
-    struct skr_error down;
-    if (down_ms < SAY_DOWN_MS)
-        return SKR_OK;
-    if (is_answering(client, PROBE_MS)) {
-        skr_kafka_client_note_answer(client);
-        return SKR_OK;
-    }
-    if (down_ms > client->settings->confirm_timeout_ms)
-        return skr_kafka_client_fail(client, "is away", error);
-    skr_kafka_client_fail(client, "is away", &down);
+    struct skr_error away;
+    if (client->down_since_ms == 0 || waited_ms < SAY_AWAY_MS)
+        return;
+    skr_kafka_client_fail(client, "is away", &away);
     skr_trouble_report(&client->reported, &client->log, "kafka.trouble",
-                       client->settings->brokers, &down);
-    return SKR_OK;
+                       client->settings->brokers, &away);
 }
 
-enum skr_code
-skr_kafka_client_look_after(struct kafka_client *client,
-                            struct skr_error *error)
+// A while after it was asked or has answered; or after librdkafka called it
+// away, which may be mended by then.
+static bool
+must_look(const struct kafka_client *client, int64_t now_ms)
 {
-    if (client->down_since_ms != 0)
-        return look_for_return(client, error);
-    if (skr_clock_ms() - client->answered_ms < LOOK_MS)
-        return SKR_OK;
-    if (is_answering(client, LOOK_ANSWER_MS)) {
+    if (now_ms - client->looked_ms < LOOK_MS)
+        return false;
+    return client->down_since_ms == 0
+               ? now_ms - client->answered_ms >= LOOK_MS
+               : now_ms - client->down_since_ms >= SAY_AWAY_MS;
+}
+
+bool
+skr_kafka_client_look_after(struct kafka_client *client)
+{
+    int64_t now_ms = skr_clock_ms();
+    if (!must_look(client, now_ms))
+        return true;
+    client->looked_ms = now_ms;
+    if (is_answering(client)) {
         skr_kafka_client_note_answer(client);
-        return SKR_OK;
+        return true;
     }
-    skr_kafka_client_note(client, RD_KAFKA_RESP_ERR__TIMED_OUT,
-                          "it does not answer");
-    client->down_since_ms = skr_clock_ms();
-    return SKR_OK;
+    if (client->down_since_ms == 0) {
+        skr_kafka_client_note(client, RD_KAFKA_RESP_ERR__TIMED_OUT,
+                              "it does not answer");
+        client->down_since_ms = now_ms;
+    }
+    int64_t away_ms = now_ms - client->down_since_ms;
+    skr_kafka_client_say_away(client, away_ms);
+    return away_ms <= client->settings->confirm_timeout_ms;
 }

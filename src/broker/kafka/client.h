@@ -20,6 +20,8 @@ struct kafka_client {
     char trouble_text[256];
     int64_t down_since_ms;
     int64_t answered_ms;  // when one last did
+    int64_t looked_ms;    // when they were last asked for a sign of life
+    int patience_ms;      // how long an answer to that may take
     struct skr_trouble reported;
 };
 
@@ -32,6 +34,9 @@ skr_kafka_client_start(struct kafka_client *client, rd_kafka_type_t type,
 // cluster that hangs, for minutes. What is not over within seconds is left to a
 // thread, and calls nobody back.
 void skr_kafka_client_end(struct kafka_client *client);
+
+// Once nobody asks it any more: what was said of it is over, if not mended.
+void skr_kafka_client_fini(struct kafka_client *client);
 
 // Waits until a broker answers. What waiting does not mend, such as a password
 // that is wrong, ends it at once; so does a wake_fd that is readable, with
@@ -51,12 +56,15 @@ void skr_kafka_client_note(struct kafka_client *client,
 // A broker has answered.
 void skr_kafka_client_note_answer(struct kafka_client *client);
 
+// Says that the cluster is away, to one who has waited for that long, unless
+// that is a moment or it is there.
+void skr_kafka_client_say_away(struct kafka_client *client, int64_t waited_ms);
+
 // For whoever waits for nothing, or in vain: asks the cluster for a sign of
 // life where none has come for a while, and says when it is away and when it is
 // back. librdkafka says when all brokers are gone, not when one is back, and
-// nothing of one that hangs. Fails when it was away for confirm_timeout.
-SKR_MUST_CHECK enum skr_code
-skr_kafka_client_look_after(struct kafka_client *client,
-                            struct skr_error *error);
+// nothing of one that hangs. That takes as long as its answer did at first,
+// once in seconds. False: it was away for confirm_timeout and still is.
+bool skr_kafka_client_look_after(struct kafka_client *client);
 
 #endif

@@ -86,6 +86,7 @@ kafka_close(struct skr_broker *base)
         skr_kafka_consumer_end(broker);
     else
         skr_kafka_producer_end(broker);
+    skr_kafka_client_fini(&broker->client);
     skr_kafka_window_fini(&broker->producer.window);
     skr_kafka_settings_fini(&broker->settings);
 }

@@ -14,7 +14,6 @@
 enum {
     LONGEST_WAIT_MS = 250,
     MOST_CHANGES = 3,
-    SAY_DOWN_MS = 1000,
 };
 
 static enum skr_code
@@ -179,19 +178,16 @@ check_patience(struct kafka_broker *broker, struct skr_error *error)
     int64_t now_ms = skr_clock_ms();
     if (broker->producer.window.open.count == 0) {
         broker->producer.progress_ms = now_ms;
-        return skr_kafka_client_look_after(client, error);
+        // Nothing is to go there: it has the time to come back.
+        skr_kafka_client_look_after(client);
+        return SKR_OK;
     }
     int64_t waited_ms = now_ms - broker->producer.progress_ms;
     if (waited_ms > broker->settings.confirm_timeout_ms)
         return skr_kafka_client_fail(
             client, "has confirmed nothing for a while (confirm_timeout)",
             error);
-    if (waited_ms > SAY_DOWN_MS && client->down_since_ms != 0) {
-        struct skr_error down;
-        skr_kafka_client_fail(client, "is away", &down);
-        skr_trouble_report(&client->reported, &client->log, "kafka.trouble",
-                           broker->settings.brokers, &down);
-    }
+    skr_kafka_client_say_away(client, waited_ms);
     return SKR_OK;
 }
 

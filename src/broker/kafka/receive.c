@@ -194,8 +194,9 @@ receive(struct kafka_broker *broker, struct skr_incoming *incoming,
     int64_t last_ms = end_ms + broker->settings.connect_timeout_ms;
     for (;;) {
         enum skr_code code = collect(broker, incoming, capacity, count, error);
-        if (code == SKR_OK && *count == 0)
-            code = skr_kafka_client_look_after(&broker->client, error);
+        if (code == SKR_OK && *count == 0 &&
+            !skr_kafka_client_look_after(&broker->client))
+            code = skr_kafka_client_fail(&broker->client, "is away", error);
         if (code != SKR_OK || *count > 0)
             return code;
         int64_t now_ms = skr_clock_ms();
