@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: MIT
+// A cluster that is slow, or hangs while nothing is to be sent to it. It is
+// played by librdkafka, and time passes when the test says so.
+
+#include "conformance/kafka_world.h"
+
+#include <librdkafka/rdkafka_mock.h>
+
+enum {
+    ALL = -1,
+    SLOW_MS = 300,
+    FOREVER_MS = 3600 * 1000,
+    LOOK_MS = 5000,  // it is asked that often, and not more
+    CALLS = 100,
+};
+
+static int64_t ahead_ms;
+static int looks;
+static int patience_ms;  // of the last of them
+
+int64_t __real_skr_clock_ms(void);
+int64_t __wrap_skr_clock_ms(void);
+
+int64_t
+__wrap_skr_clock_ms(void)
+{
+    return __real_skr_clock_ms() + ahead_ms;
+}
+
+rd_kafka_resp_err_t
+__real_rd_kafka_metadata(rd_kafka_t *handle, int all, rd_kafka_topic_t *topic,
+                         const struct rd_kafka_metadata **metadata, int wait);
+rd_kafka_resp_err_t
+__wrap_rd_kafka_metadata(rd_kafka_t *handle, int all, rd_kafka_topic_t *topic,
+                         const struct rd_kafka_metadata **metadata, int wait);
+
+rd_kafka_resp_err_t
+__wrap_rd_kafka_metadata(rd_kafka_t *handle, int all, rd_kafka_topic_t *topic,
+                         const struct rd_kafka_metadata **metadata, int wait)
+{
+    looks++;
+    patience_ms = wait;
+    return __real_rd_kafka_metadata(handle, all, topic, metadata, wait);
+}
+
+struct fixture {
+    rd_kafka_t *raw;
+    rd_kafka_mock_cluster_t *cluster;
+    char url[256];
+    struct skr_broker *broker;
+    int troubles, recoveries, given_up;  // that were told of
+};
+
+static int
+set_up(void **state)
+{
+    struct fixture *fixture = calloc(1, sizeof(*fixture));
+    fixture->raw = new_raw(RD_KAFKA_PRODUCER, "");
+    fixture->cluster = rd_kafka_mock_cluster_new(fixture->raw, 1);
+    assert_non_null(fixture->cluster);
+    snprintf(fixture->url, sizeof(fixture->url), "kafka://%s",
+             rd_kafka_mock_cluster_bootstraps(fixture->cluster));
+    *state = fixture;
+    return 0;
+}
+
+static int
+tear_down(void **state)
+{
+    struct fixture *fixture = *state;
+    skr_broker_close(fixture->broker);
+    rd_kafka_mock_cluster_destroy(fixture->cluster);
+    rd_kafka_destroy(fixture->raw);
+    free(fixture);
+    return 0;
+}
+
+static void
+count_event(void *user, enum skr_log_level level, const char *event,
+            const struct skr_log_field *fields, size_t count)
+{
+    struct fixture *fixture = user;
+    (void)level;
+    (void)fields;
+    (void)count;
+    fixture->troubles += strcmp(event, "kafka.trouble") == 0;
+    fixture->recoveries += strcmp(event, "kafka.recovered") == 0;
+    fixture->given_up += strcmp(event, "kafka.given_up") == 0;
+}
+
+static void
+connect_broker(struct fixture *fixture)
+{
+    struct skr_error error = {0};
+    const struct skr_broker_options options = {
+        .url = fixture->url,
+        .wake_fd = -1,
+        .log = {.write = count_event, .user = fixture},
+    };
+    if (skr_broker_open(&skr_kafka_broker, &options, &fixture->broker,
+                        &error) != SKR_OK)
+        fail_msg("%s", error.text);
+}
+
+static void
+set_answer_ms(struct fixture *fixture, int time_ms)
+{
+    assert_int_equal(
+        rd_kafka_mock_broker_set_rtt(fixture->cluster, ALL, time_ms), 0);
+}
+
+// As a relay does that sends to others meanwhile: how often it was looked for.
+static int
+ask_for_outcomes(struct fixture *fixture)
+{
+    int before = looks;
+    for (int i = 0; i < CALLS; i++) {
+        struct skr_outcome outcome;
+        size_t count = 1;
+        assert_int_equal(fixture->broker->ops->outcomes(
+                             fixture->broker, &outcome, 1, &count, 0, NULL),
+                         SKR_OK);
+        assert_int_equal(count, 0);
+    }
+    return looks - before;
+}
+
+static void
+test_a_cluster_that_is_slow_is_reached(void **state)
+{
+    struct fixture *fixture = *state;
+    set_answer_ms(fixture, SLOW_MS);
+    connect_broker(fixture);
+    // It is not called away later on because of that.
+    ahead_ms += LOOK_MS;
+    assert_int_equal(ask_for_outcomes(fixture), 1);
+    assert_true(patience_ms > SLOW_MS);
+}
+
+static void
+test_one_that_hangs_is_seldom_asked_and_ends_nothing(void **state)
+{
+    struct fixture *fixture = *state;
+    connect_broker(fixture);
+    set_answer_ms(fixture, FOREVER_MS);
+    // Far beyond confirm_timeout.
+    for (int i = 0; i < 10; i++) {
+        ahead_ms += LOOK_MS;
+        assert_true(ask_for_outcomes(fixture) <= 1);
+    }
+    assert_true(fixture->troubles > 0);
+    assert_int_equal(fixture->recoveries, 0);
+    // Whoever has heard of the trouble hears that it is nobody's any more.
+    skr_broker_close(fixture->broker);
+    fixture->broker = NULL;
+    assert_int_equal(fixture->given_up, 1);
+}
+
+int
+main(void)
+{
+#define SILENT(test) cmocka_unit_test_setup_teardown(test, set_up, tear_down)
+    const struct CMUnitTest tests[] = {
+        SILENT(test_a_cluster_that_is_slow_is_reached),
+        SILENT(test_one_that_hangs_is_seldom_asked_and_ends_nothing),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
