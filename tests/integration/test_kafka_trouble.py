@@ -152,7 +152,7 @@ def test_those_who_are_idle_know_whether_kafka_is_there(
 
 def test_an_outage_longer_than_confirm_timeout_is_over_when_kafka_is_back(
         own_world, own_kafka):
-    own_world.set_config(broker=f"{own_kafka.url}?confirm_timeout=1")
+    own_world.set_config(broker=f"{own_kafka.url}?confirm_timeout=3")
     with watched(own_world) as (relay, consumer, wait_until_all_say):
         own_kafka.freeze()
         consumer.wait_for("consumer.trouble")
