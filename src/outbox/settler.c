@@ -56,6 +56,7 @@ tell(struct skr_relay_tally *tally, const struct skr_settler_counts *counts)
     atomic_store(&tally->published, counts->published);
     atomic_store(&tally->retried, counts->retried);
     atomic_store(&tally->failed, counts->failed);
+    atomic_store(&tally->blocked, counts->blocked);
 }
 
 static void

@@ -12,8 +12,9 @@ struct skr_batch_item;
 
 // [shared]
 struct skr_relay_tally {
-    // By the settler: gone from the outbox, put off, moved to the failed ones.
-    atomic_uint_fast64_t published, retried, failed;
+    // By the settler: gone from the outbox, put off, moved to the failed ones,
+    // and left where they block their partition.
+    atomic_uint_fast64_t published, retried, failed, blocked;
     // By the pump: stored by the broker, and given back by it since no queue
     // wants them. What is sent twice is counted twice.
     atomic_uint_fast64_t confirmed, returned;

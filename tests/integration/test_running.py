@@ -107,6 +107,33 @@ def test_failure_limit_ends_it(ready_shop, command):
     assert len(shop.failed()) == 2
 
 
+def test_failure_limit_ends_it_where_partitions_are_blocked(ready_shop):
+    shop = ready_shop
+    shop.configure(replace=[("doctrine://default?table_name",
+                             "ordered-doctrine://default?table_name")])
+    shop.check("setup")
+    connection = shop.open("shop")
+
+    def blocked():
+        return shop.count("shop", "messenger_outbox",
+                          "available_at = '9999-12-31 23:59:59'")
+
+    def refuse(key):
+        connection.execute(
+            "INSERT INTO messenger_outbox (body, headers, queue_name, "
+            "partition_key, created_at, available_at) VALUES ('{}', "
+            "'{broken', 'outbox', ?, datetime('now'), datetime('now'))",
+            (key,))
+
+    refuse("a")
+    started = shop.start_relay("--failure-limit=2")
+    shops.until(lambda: blocked() == 1, started.log)
+    assert started.is_running()
+    refuse("b")
+    assert started.end() == 0, started.log()
+    assert blocked() == 2
+
+
 @pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
 def test_stop_when_empty_handles_all_first(ready_shop, command):
     fill(ready_shop, command[0], 300)

@@ -101,8 +101,9 @@ is_over(void *user)
 {
     struct skr_relaying *relaying = user;
     struct skr_relay_tally *tally = &relaying->tally;
-    uint64_t failures =
-        atomic_load(&tally->retried) + atomic_load(&tally->failed);
+    uint64_t failures = atomic_load(&tally->retried) +
+                        atomic_load(&tally->failed) +
+                        atomic_load(&tally->blocked);
     if (relaying->failure_limit > 0 && failures >= relaying->failure_limit)
         return true;
     return skr_limits_is_over(&relaying->limits);
