@@ -154,6 +154,17 @@ is_word_start(char c)
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_';
 }
 
+size_t
+skr_text_control_size(const char *text, size_t size)
+{
+    const unsigned char *bytes = (const unsigned char *)text;
+    if (size > 0 && (bytes[0] < ' ' || bytes[0] == 0x7f))
+        return 1;
+    bool is_c1 =
+        size > 1 && bytes[0] == 0xc2 && bytes[1] >= 0x80 && bytes[1] < 0xa0;
+    return is_c1 ? 2 : 0;
+}
+
 bool
 skr_text_is_identifier(const char *text)
 {

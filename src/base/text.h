@@ -35,6 +35,10 @@ bool skr_text_is_storable(const void *bytes, size_t size);
 // How many bytes from the start are so: size, if all are.
 size_t skr_text_storable_size(const void *bytes, size_t size);
 
+// Bytes of the control character that the text begins with; 0: it is none.
+// U+0080 to U+009F steer terminals too.
+size_t skr_text_control_size(const char *text, size_t size);
+
 // A letter or underscore, then letters, digits and underscores, 1 to 63 of
 // them: safe to stand in SQL as the name of a table.
 bool skr_text_is_identifier(const char *text);

@@ -181,10 +181,11 @@ def test_a_blocked_partition_can_be_tried_again(world):
 
 def test_keys_steer_no_terminal_and_fit_it(world):
     world.check("setup")
-    publish(world, 1, "\x1b[2Jkey" + "-long" * 30)
+    publish(world, 1, "\x1b[2Jkey\x9b31m" + "-long" * 30)
     world.open("shop").execute("UPDATE messenger_outbox SET headers = '{}'")
     result = world.run("relay", "outbox", "--stop-when-empty")
     assert "[2Jkey" in result.stderr and "\x1b" not in result.stderr
+    assert "\x9b" not in result.stderr
     for command in (["stats"], ["failed", "show"]):
         process, master = terminals.start(world, 40, *command)
         text = terminals.read_all(master)

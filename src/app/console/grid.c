@@ -43,16 +43,11 @@ bytes_of(const char *text, size_t length)
 void
 skr_print_plain(const char *text, size_t size, bool keeps_lines, FILE *out)
 {
-    for (size_t i = 0; i < size; i++) {
-        unsigned char c = (unsigned char)text[i];
-        // U+0080 to U+009F steer terminals too.
-        bool is_c1 = c == 0xc2 && i + 1 < size &&
-                     (unsigned char)text[i + 1] >= 0x80 &&
-                     (unsigned char)text[i + 1] < 0xa0;
-        if (is_c1)
-            i++;
-        bool is_line = keeps_lines && (c == '\n' || c == '\t');
-        putc(is_c1 || ((c < ' ' || c == 0x7f) && !is_line) ? ' ' : c, out);
+    for (size_t i = 0; i < size;) {
+        size_t control = skr_text_control_size(text + i, size - i);
+        bool is_line = keeps_lines && (text[i] == '\n' || text[i] == '\t');
+        putc(control > 0 && !is_line ? ' ' : text[i], out);
+        i += control > 0 ? control : 1;
     }
 }
 

@@ -62,18 +62,13 @@ level_name(enum skr_log_level level)
 }
 
 static bool
-is_control(char letter)
-{
-    return (unsigned char)letter < ' ' || letter == '\x7f';
-}
-
-static bool
 is_plain(const char *value)
 {
-    const char *at = value;
-    while (*at != '\0' && strchr(" \"=", *at) == NULL && !is_control(*at))
+    size_t size = strlen(value), at = 0;
+    while (at < size && strchr(" \"=", value[at]) == NULL &&
+           skr_text_control_size(value + at, size - at) == 0)
         at++;
-    return at > value && *at == '\0';
+    return at > 0 && at == size;
 }
 
 // Values with spaces or quotes are quoted; control characters, which could
@@ -86,11 +81,12 @@ add_value(struct skr_text *line, const char *value)
         return;
     }
     skr_text_add_string(line, "\"");
-    for (const char *at = value; *at != '\0'; at++) {
-        if (*at == '"' || *at == '\\')
+    for (size_t size = strlen(value), at = 0; at < size;) {
+        size_t control = skr_text_control_size(value + at, size - at);
+        if (value[at] == '"' || value[at] == '\\')
             skr_text_add_string(line, "\\");
-        char shown = is_control(*at) ? ' ' : *at;
-        skr_text_add(line, &shown, 1);
+        skr_text_add(line, control > 0 ? " " : value + at, 1);
+        at += control > 0 ? control : 1;
     }
     skr_text_add_string(line, "\"");
 }
