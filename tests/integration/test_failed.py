@@ -269,6 +269,10 @@ def test_messages_that_are_not_there_are_named_and_others_done(place):
     assert result.returncode == 1
     assert f"there is no failed message {number}" in result.stderr
     assert f"Failed message {second}\n" in result.stdout
+    alone, third = result.stdout, place.fail()
+    result = place.run("failed", "show", second, number, third, third + 1)
+    shown_third = place.check("failed", "show", third)
+    assert result.stdout == f"{alone}\n{shown_third}"
     for command in ("show", "retry", "remove"):
         result = place.run("failed", command, number,
                            *(["--force"] if command == "remove" else []))

@@ -309,13 +309,16 @@ show_groups(const struct skr_app *app, struct skr_failed_session *session,
 struct view {
     bool is_json;
     size_t detail;
+    size_t shown;
 };
 
 static enum skr_code
 show_one(const struct skr_failed_found *found, void *user,
          struct skr_error *error)
 {
-    const struct view *view = user;
+    struct view *view = user;
+    if (view->shown++ > 0)
+        printf("\n");
     if (!view->is_json) {
         skr_failed_print(found, view->detail);
         return SKR_OK;
@@ -333,8 +336,6 @@ show_named(struct skr_failed_session *session, const int64_t *ids, size_t count,
     size_t missing = 0;
     for (size_t i = 0; i < count; i++) {
         struct skr_error reason = {0};
-        if (i > missing)
-            printf("\n");
         enum skr_code code =
             skr_failed_find(session, ids[i], show_one, view, &reason);
         bool is_missing = code == SKR_MISSING || code == SKR_INVALID;
