@@ -109,6 +109,8 @@ def test_what_cannot_be_asked_is_named_and_the_rest_shown(place):
     items = {item["transport"]: item for item in
              json.loads(result.stdout)["transports"]}
     assert items["billing"]["error"]
+    assert (items["billing"]["consumers"], items["billing"]["retries"]) == \
+        (None, None)
     assert items["outbox"]["error"] is None
     assert items["outbox"]["depth"] == 0
     assert "trouble: " in place.run("stats").stdout

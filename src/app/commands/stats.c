@@ -225,11 +225,11 @@ write_depth(const struct skr_transport_stats *stats,
     write_known(json, "in_flight", false, 0);
     write_known(json, "delayed", stats->has_depth, stats->retries);
     write_known(json, "blocked", false, 0);
-    if (!stats->has_depth)
-        return;
-    write_known(json, "consumers", depth->has_consumers, depth->consumers);
-    write_number(json, "retries", stats->retries);
-    skr_lags_write(depth, json);
+    write_known(json, "consumers", stats->has_depth && depth->has_consumers,
+                depth->consumers);
+    write_known(json, "retries", stats->has_depth, stats->retries);
+    if (stats->has_depth)
+        skr_lags_write(depth, json);
 }
 
 static void
