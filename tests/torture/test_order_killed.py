@@ -14,6 +14,7 @@ LET_LEASES_RUN_OUT = ("UPDATE skirnir_lease SET "
                       "expires_at = '2000-01-01 00:00:00'")
 KEYS = 8
 EACH = 25
+SOON_S = 1 if shops.LONG else 15
 IN_FLIGHT = 50
 CONFIG = """\
 databases:
@@ -139,9 +140,9 @@ def test_order_survives_relays_of_servers_killed_at_every_step(
 
 
 @pytest.mark.parametrize("kind", SERVERS)
-def test_partitions_that_a_killed_relay_had_locked_go_on_within_a_second(
-        tmp_path, kind):
-    """By the best of a few times, where the machine has nothing else to do."""
+def test_partitions_that_a_killed_relay_had_locked_go_on_soon(tmp_path, kind):
+    """By the best of a few times within a second, where the machine has nothing
+    else to do."""
     world = ServerWorld(tmp_path, kind(), "locked")
     try:
         times = []
@@ -159,6 +160,6 @@ def test_partitions_that_a_killed_relay_had_locked_go_on_within_a_second(
             assert relay.stop() == 0
         print("went on after", ", ".join(f"{each:.2f} s" for each in times))
         judge(world.came(), len(times), len(times) * SERVER_IN_FLIGHT)
-        assert min(times) < 1 or not shops.LONG
+        assert min(times) < SOON_S
     finally:
         world.leave()

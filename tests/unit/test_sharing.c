@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// When a relay looks at the shares of others.
+// How relays divide a queue evenly, and when one looks at the shares of others.
 #include "outbox/sharing.h"
 
 #include <setjmp.h>
