@@ -124,12 +124,12 @@ static const struct skr_word words[] = {
     {"insert_once", ""},
     {"lock_skip", "FOR UPDATE SKIP LOCKED"},
     {"lock_rows", "FOR UPDATE"},
-    // A key of blanks equals '', and is one all the same.
+    // What is taken for '' is no key, as where it is read.
     {"is_in_share",
      "((SELECT COALESCE(BIT_OR(1 << slot), 0) FROM skirnir_lease "
      "WHERE owner = '{owner}' AND slot < {slot_count} AND expires_at > "
      "{utc_now}) >> "
-     "(CRC32(CASE WHEN LENGTH(partition_key) = 0 THEN id ELSE partition_key "
+     "(CRC32(CASE WHEN partition_key = '' THEN id ELSE partition_key "
      "END) % {slot_count}) & 1) = 1"},
     // In a small table a list of ids is found by reading all of it. A statement
     // that locks would then wait for rows that others have: for an application
