@@ -53,6 +53,7 @@ struct skr_pump {
     bool knows_skew;  // of a row that was written while we looked
     bool said_skew;
     bool said_hidden;  // that transactions are hidden from us
+    bool said_active;  // that this relay works the queue
     bool said_spare;   // that others divide all of the queue among them
 };
 
@@ -104,6 +105,9 @@ skr_pump_keep(struct skr_pump *pump, struct skr_error *error);
 
 // sharing.c: which partitions are this relay's, where several divide an ordered
 // queue among themselves.
+
+// That this relay works the queue, unless that was the last thing said of it.
+void skr_pump_say_active(struct skr_pump *pump);
 
 // Keeps our share, and changes it when relays come and go. While it is about to
 // change nothing is read.

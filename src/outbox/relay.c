@@ -30,7 +30,6 @@ struct skr_relay {
     struct skr_settler settler;
     struct skr_pump pump;
     bool said_standby;
-    bool said_active;
 };
 
 static void
@@ -226,7 +225,7 @@ say_standby(struct skr_relay *relay)
                                        : "a relay has this queue to itself, "
                                          "or shares it by another `claim`"));
     relay->said_standby = true;
-    relay->said_active = false;
+    relay->pump.said_active = false;
 }
 
 // Leases keep workers apart by themselves: where the server has no lock to rely
@@ -281,18 +280,15 @@ wait_for_lock(struct skr_relay *relay, struct skr_error *error)
 static enum skr_code
 run_session(struct skr_relay *relay, struct skr_error *error)
 {
-    const struct skr_relay_options *options = &relay->options;
     relay->pump.works = false;
     enum skr_code code = open_session(relay, error);
     if (code == SKR_OK)
         code = wait_for_lock(relay, error);
     if (code == SKR_OK) {
-        if (!relay->said_active || relay->pump.said_spare)
-            skr_log(&options->log, SKR_LOG_INFO, "relay.active",
-                    SKR_LOG_TEXT("name", options->name));
-        relay->said_active = true;
         relay->said_standby = false;
-        relay->pump.said_spare = false;
+        // Of a divided queue there may be no share to be had.
+        if (relay->options.claim != SKR_CLAIM_SLOTS)
+            skr_pump_say_active(&relay->pump);
         code = skr_pump_run(&relay->pump, error);
     }
     close_session(relay);

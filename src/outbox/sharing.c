@@ -181,6 +181,19 @@ say_spare(struct skr_pump *pump)
                 SKR_LOG_TEXT("reason",
                              "as many relays as can divide this queue do so"));
     pump->said_spare = true;
+    pump->said_active = false;
+    // None is left for it.
+    skr_pump_end_trouble(pump);
+}
+
+void
+skr_pump_say_active(struct skr_pump *pump)
+{
+    if (!pump->said_active)
+        skr_log(&pump->options->log, SKR_LOG_INFO, "relay.active",
+                SKR_LOG_TEXT("name", pump->options->name));
+    pump->said_active = true;
+    pump->said_spare = false;
 }
 
 static enum skr_code
@@ -242,10 +255,8 @@ change_once(struct skr_pump *pump, bool is_last, bool *is_done,
 static void
 say_share(struct skr_pump *pump)
 {
-    if (pump->said_spare)
-        skr_log(&pump->options->log, SKR_LOG_INFO, "relay.active",
-                SKR_LOG_TEXT("name", pump->options->name));
-    pump->said_spare = false;
+    if (pump->sharing.share.slots != 0)
+        skr_pump_say_active(pump);
     skr_log(&pump->options->log, SKR_LOG_INFO, "relay.share",
             SKR_LOG_TEXT("name", pump->options->name),
             SKR_LOG_NUMBER("slots", count_bits(pump->sharing.share.slots)),

@@ -322,7 +322,7 @@ static bool
 is_active(void *user)
 {
     struct fixture *fixture = user;
-    return __atomic_load_n(&fixture->actives, __ATOMIC_RELAXED) == 2;
+    return __atomic_load_n(&fixture->actives, __ATOMIC_RELAXED) == 1;
 }
 
 // There are seats for so many, and as many may sit.
@@ -341,6 +341,7 @@ test_one_who_finds_no_seat_stands_by_and_says_so(void **state)
     insert_keys(fixture, 3, 0, 5);
     start(fixture);
     assert_true(skr_test_eventually(has_standby, fixture, WAIT_MS));
+    assert_false(is_active(fixture));
     assert_int_equal(skr_fake_got(&fixture->fake), 0);
     assert_int_equal(others->ops->give_share(others, fixture->db, &seats, NULL),
                      SKR_OK);
