@@ -230,6 +230,47 @@ test_the_mark_waits_for_open_transactions(void **state)
     skr_test_client_close(&late);
 }
 
+static void
+insert_odd_for_tomorrow(struct fixture *fixture, struct skr_test_client *client)
+{
+    struct skr_arena arena = {0};
+    char *sql = skr_sql_fill(
+        skr_db_dialect(fixture->db), &arena,
+        "INSERT INTO messenger_outbox (body, headers, queue_name, "
+        "partition_key, created_at, available_at) VALUES ('odd', 'x', "
+        "'outbox', CONCAT('a', CHAR(0)), {now}, {now} + INTERVAL 1 DAY)",
+        NULL, 0);
+    skr_test_client_run(client, sql);
+    skr_arena_fini(&arena);
+}
+
+static bool
+catches_up_unharmed(void *user)
+{
+    struct fixture *fixture = user;
+    bool has_caught_up = mark_has_caught_up(fixture);
+    for (size_t i = 0; i < fixture->batch.count; i++)
+        assert_int_not_equal(fixture->batch.items[i].state, SKR_HOPELESS);
+    return has_caught_up;
+}
+
+// Where a key may have a zero byte, and rows commit late.
+static void
+test_a_late_row_with_a_bad_key_waits_for_its_time(void **state)
+{
+    struct fixture *fixture = *state;
+    if (strcmp(skr_db_dialect(fixture->db)->name, "mysql") != 0)
+        return;
+    struct skr_test_client late = skr_test_client_open(&fixture->database);
+    skr_test_client_begin(&late);
+    insert_odd_for_tomorrow(fixture, &late);
+    insert_keyed(fixture->db, "b", "b1");
+    read_and_settle(fixture);
+    skr_test_client_commit(&late);
+    assert_true(skr_test_eventually(catches_up_unharmed, fixture, 60000));
+    skr_test_client_close(&late);
+}
+
 int
 main(void)
 {
@@ -247,6 +288,9 @@ main(void)
         cmocka_unit_test_setup_teardown(
             test_the_mark_waits_for_open_transactions, set_up_waiting,
             tear_down),
+        cmocka_unit_test_setup_teardown(
+            test_a_late_row_with_a_bad_key_waits_for_its_time,
+            set_up_ordered_waiting, tear_down),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -200,6 +200,19 @@ pass_over_until(struct skr_scan *scan, int64_t row)
         skr_scan_pass_over(scan, scan->ids[scan->next_id++]);
 }
 
+// What was found by its id alone may be anybody's, and what has a key that is
+// none was found as if it had one: whatever its state.
+static bool
+is_free(const struct skr_scan *scan, const struct skr_value *columns)
+{
+    if (scan->kind == SKR_SCAN_CLAIM ||
+        (scan->messenger->is_ordered &&
+         !skr_messenger_is_key(&columns[SKR_COLUMN_PARTITION])))
+        return columns[SKR_COLUMN_IS_FREE].integer != 0;
+    return scan->read->only == NULL ||
+           (columns[SKR_COLUMN_MARKS].integer & SKR_MARK_CLAIMED) == 0;
+}
+
 static enum skr_code
 take_found(const struct skr_value *columns, size_t count, void *user,
            struct skr_error *error)
@@ -208,14 +221,9 @@ take_found(const struct skr_value *columns, size_t count, void *user,
     struct skr_scan *scan = user;
     int64_t row = columns[SKR_COLUMN_ID].integer;
     note_size(scan, columns);
-    // What was found by its id alone may be anybody's.
-    bool is_free = scan->read->only == NULL ||
-                   (columns[SKR_COLUMN_MARKS].integer & SKR_MARK_CLAIMED) == 0;
-    if (scan->kind == SKR_SCAN_CLAIM) {
+    if (scan->kind == SKR_SCAN_CLAIM)
         pass_over_until(scan, row);
-        is_free = columns[SKR_COLUMN_IS_FREE].integer != 0;
-    }
-    if (is_free) {
+    if (is_free(scan, columns)) {
         enum skr_code code = take(scan, columns, error);
         if (code != SKR_OK)
             return code;
@@ -241,7 +249,7 @@ fetch_pieces(struct skr_scan *scan, struct skr_error *error)
         const struct skr_list_run run = {
             .sql = locks ? &scan->sql->lock_ids : &scan->sql->by_id,
             .first = {skr_bind_integer(scan->messenger->redeliver_timeout_s)},
-            .first_count = locks ? 1 : 0,
+            .first_count = locks || scan->messenger->is_ordered ? 1 : 0,
             .rows = scan->ids + at,
             .count = count,
             .each_row = take_found,

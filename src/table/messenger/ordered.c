@@ -50,8 +50,10 @@ static const char late_ids_sql[] =
     " AND (partition_key <> '' OR (" SKR_MESSENGER_READY ")){ours} "
     "ORDER BY id LIMIT ?";
 
+// Parameters: redeliver timeout, ids.
 static const char by_id_sql[] =
-    "SELECT " SKR_MESSENGER_COLUMNS ", 1, {partition_text} FROM {table} "
+    "SELECT " SKR_MESSENGER_COLUMNS ", CASE WHEN " SKR_MESSENGER_READY
+    " THEN 1 ELSE 0 END, {partition_text} FROM {table} "
     "WHERE id IN ({ids}){ours} ORDER BY id";
 
 // Not finished, in a way that makes nobody think of the index on claims: each
