@@ -43,7 +43,8 @@ struct skr_word {
 //                  of a table that is in use, outside of a transaction, or ""
 //   key_text       column type: up to 255 characters, compared by their bytes
 //   partition_bytes  the column partition_key, exact to the byte
-//   partition_text  to be read: '' where its collation takes it for that
+//   partition_text  to be read: '' where its collation takes it for that, and
+//                  text for a number; this text finds the row as a key
 //   partition_heads  a SELECT of the key and the least id of the partitions of
 //                  a queue, in the order of keys after one; parameters: queue,
 //                  key, queue, limit. By the index, from one to the next. ''

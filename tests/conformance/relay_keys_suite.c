@@ -6,7 +6,10 @@
 #include "conformance/relay_ordered_world.h"
 #include "table/messenger/partitions.h"
 
-enum { EACH = 70 };  // more than are in hand of one partition at a time
+enum {
+    EACH = 70,        // more than are in hand of one partition at a time
+    LONG_KEY = 1024,  // bytes
+};
 
 static int
 set_up_by(void **state, enum skr_claim claim)
@@ -111,6 +114,92 @@ test_a_key_that_is_no_text_is_refused_row_by_row(void **state)
     assert_int_equal(fixture->blocked, 0);
 }
 
+static void
+run_where_it_can(struct fixture *fixture, const char *sql)
+{
+    (void)!skr_tx_run(skr_db_tx(fixture->db),
+                      &(struct skr_statement){.sql = sql}, NULL);
+}
+
+// Longer than any key of ours, in a table of others: the second of them begins
+// with the first.
+static void
+test_a_key_that_is_too_long_is_refused_row_by_row(void **state)
+{
+    struct fixture *fixture = *state;
+    char text[2 * LONG_KEY + 1];
+    for (size_t i = 0; i < 2 * LONG_KEY; i += 4)
+        memcpy(text + i, "\xf0\x9f\x98\x80", 4);
+    run_where_it_can(fixture, "ALTER TABLE messenger_outbox MODIFY "
+                              "partition_key VARCHAR(550) CHARACTER SET "
+                              "utf8mb4 COLLATE utf8mb4_bin NOT NULL DEFAULT "
+                              "''");
+    run_where_it_can(fixture, "ALTER TABLE messenger_outbox ALTER COLUMN "
+                              "partition_key TYPE TEXT");
+    for (int number = 0; number < EACH; number++) {
+        assert_true(insert_odd(fixture, skr_bind_bytes(text, LONG_KEY)));
+        assert_true(insert_odd(fixture, skr_bind_bytes(text, 2 * LONG_KEY)));
+        insert_keyed(fixture, "a", number);
+        insert_keyed(fixture, "\xf0\x9f\x98\x81", number);
+    }
+    run_until_empty(fixture);
+    assert_int_equal(judge_key(&fixture->fake, "a"), EACH);
+    assert_int_equal(judge_key(&fixture->fake, "\xf0\x9f\x98\x81"), EACH);
+    assert_int_equal(fixture->fake.got_count, 2 * EACH);
+    assert_int_equal(skr_test_number(fixture->db, ROWS), 0);
+    assert_int_equal(skr_test_number(fixture->db, FAILED
+                                     " WHERE headers LIKE '%in hexadecimal%'"),
+                     2 * EACH);
+}
+
+// Where columns hold what is not of their type, and keys may be numbers.
+static bool
+make_keys_numbers(struct fixture *fixture)
+{
+    if (strcmp(skr_db_dialect(fixture->db)->name, "sqlite") != 0)
+        return false;
+    static const char *const statements[] = {
+        "DROP INDEX messenger_outbox_idx_partition_id",
+        "ALTER TABLE messenger_outbox DROP COLUMN partition_key",
+        "ALTER TABLE messenger_outbox ADD COLUMN partition_key INTEGER NOT "
+        "NULL DEFAULT ''",
+        "CREATE INDEX messenger_outbox_idx_partition_id ON messenger_outbox "
+        "(queue_name, partition_key, id)",
+    };
+    for (size_t i = 0; i < SKR_COUNT_OF(statements); i++)
+        skr_test_run(fixture->db, statements[i]);
+    return true;
+}
+
+static void
+test_keys_that_are_numbers_arrive_in_their_order(void **state)
+{
+    struct fixture *fixture = *state;
+    struct skr_partitions partitions;
+    if (!make_keys_numbers(fixture))
+        return;
+    for (int number = 0; number < EACH; number++) {
+        insert_keyed(fixture, "4711", number);
+        insert_keyed(fixture, "-1", number);
+        insert_keyed(fixture, "", number);
+    }
+    insert_keyed(fixture, "4711", EACH);
+    assert_int_equal(
+        skr_test_number(fixture->db,
+                        ROWS " WHERE typeof(partition_key) = 'integer'"),
+        2 * EACH + 1);
+    assert_int_equal(skr_messenger_count_partitions(fixture->table, fixture->db,
+                                                    &partitions, NULL),
+                     SKR_OK);
+    assert_string_equal(partitions.largest, "4711");
+    run_until_empty(fixture);
+    assert_int_equal(judge_key(&fixture->fake, "4711"), EACH + 1);
+    assert_int_equal(judge_key(&fixture->fake, "-1"), EACH);
+    assert_int_equal(fixture->fake.got_count, 3 * EACH + 1);
+    assert_int_equal(skr_test_number(fixture->db, ROWS), 0);
+    assert_int_equal(skr_test_number(fixture->db, FAILED), 0);
+}
+
 // Some databases take some of these for the same.
 static const char *const near_keys[] = {"a", "a ", "A", "a\t", "\ta", "  "};
 
@@ -119,13 +208,10 @@ static const char *const near_keys[] = {"a", "a ", "A", "a\t", "\ta", "  "};
 static void
 ignore_case(struct fixture *fixture)
 {
-    (void)!skr_tx_run(
-        skr_db_tx(fixture->db),
-        &(struct skr_statement){
-            .sql = "ALTER TABLE messenger_outbox MODIFY partition_key "
-                   "VARCHAR(255) CHARACTER SET utf8mb4 COLLATE "
-                   "utf8mb4_unicode_ci NOT NULL DEFAULT ''"},
-        NULL);
+    run_where_it_can(fixture, "ALTER TABLE messenger_outbox MODIFY "
+                              "partition_key VARCHAR(255) CHARACTER SET "
+                              "utf8mb4 COLLATE utf8mb4_unicode_ci NOT NULL "
+                              "DEFAULT ''");
 }
 
 static void
@@ -218,6 +304,8 @@ main(void)
 {
     const struct CMUnitTest tests[] = {
         KEYS(test_a_key_that_is_no_text_is_refused_row_by_row),
+        KEYS(test_a_key_that_is_too_long_is_refused_row_by_row),
+        KEYS(test_keys_that_are_numbers_arrive_in_their_order),
         KEYS(test_keys_that_look_alike_arrive_in_their_order),
         KEYS(test_so_they_do_from_a_table_of_others),
         KEYS(test_each_of_them_is_seen_when_it_cannot_be_sent),

@@ -139,10 +139,6 @@ keep_key(const struct skr_value *columns, size_t count, void *user,
     // Rows of '' have no order.
     if (columns[0].size == 0 || runs->count == runs->most_keys)
         return SKR_OK;
-    if (columns[0].size >= SKR_POSITION_KEY_SIZE)
-        return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
-                        "table %s: a partition key is too long",
-                        runs->messenger->name);
     const char *key =
         skr_arena_text(&runs->arena, columns[0].bytes, columns[0].size);
     if (key == NULL)

@@ -184,7 +184,8 @@ enum { SKR_MARK_CLAIMED = 1, SKR_MARK_WAITED = 2, SKR_MARK_UNDECIDED = 4 };
 #define SKR_MESSENGER_COLUMNS \
     "id, body, headers, created_at, {created_at_utc}, " SKR_MESSENGER_MARKS
 
-// Whether a partition can have this key, "" included: text without a zero byte.
+// Whether a partition can have this key, "" included: text without a zero byte,
+// and no longer than a cursor.
 bool skr_messenger_is_key(const struct skr_value *key);
 
 // Adds a row to the batch, which has room for it. In an ordered queue one that

@@ -20,15 +20,16 @@ enum { EXACT = 100000 };
 static const char size_sql[] =
     "SELECT COUNT(*) FROM (SELECT 1 AS one " READ ") AS bounded";
 static const char largest_sql[] =
-    "SELECT partition_key, COUNT(*) AS length, COUNT(*) OVER () " OPEN
+    "SELECT {partition_text}, COUNT(*) AS length, COUNT(*) OVER () " OPEN
     "GROUP BY partition_key, {partition_bytes} ORDER BY length DESC LIMIT 1";
 static const char oldest_sql[] =
-    "SELECT partition_key, id, created_at, {now} " OPEN "ORDER BY id LIMIT 1";
+    "SELECT {partition_text}, id, created_at, {now} " OPEN
+    "ORDER BY id LIMIT 1";
 // By the index on times, or on queue and time: few are blocked. Their bodies
 // are of no interest. Parameters: queue, limit.
-#define BLOCKED_HEADS(queue_is)                                    \
-    "SELECT id, '', headers, created_at, {created_at_utc}, 0, 1, " \
-    "partition_key FROM {table} WHERE " queue_is " AND " BLOCKED   \
+#define BLOCKED_HEADS(queue_is)                                     \
+    "SELECT id, '', headers, created_at, {created_at_utc}, 0, 1, "  \
+    "{partition_text} FROM {table} WHERE " queue_is " AND " BLOCKED \
     " AND partition_key <> '' AND " SKR_MESSENGER_UNFINISHED " LIMIT ?"
 static const char blocked_sql[] = BLOCKED_HEADS("{queue_is_unindexed}");
 static const char blocked_by_queue_sql[] = BLOCKED_HEADS("{queue_is}");
@@ -38,8 +39,9 @@ static const char length_sql[] =
     "AND partition_key = ? AND {partition_bytes} = ? "
     "AND " SKR_MESSENGER_UNFINISHED " LIMIT " BOUND ") AS bounded";
 // Parameters: id, queue.
-static const char key_sql[] = "SELECT partition_key FROM {table} WHERE id = ? "
-                              "AND {queue_is_unindexed} AND " BLOCKED;
+static const char key_sql[] =
+    "SELECT {partition_text} FROM {table} WHERE id = ? "
+    "AND {queue_is_unindexed} AND " BLOCKED;
 
 bool
 skr_messenger_fill_partitions(struct skr_messenger *messenger)

@@ -132,7 +132,7 @@ bool
 skr_messenger_is_key(const struct skr_value *key)
 {
     return key->kind == SKR_NULL ||
-           (key->kind == SKR_TEXT &&
+           (key->kind == SKR_TEXT && key->size < SKR_POSITION_KEY_SIZE &&
             memchr(key->bytes, '\0', key->size) == NULL);
 }
 
@@ -147,10 +147,11 @@ refuse_key(const struct skr_value *key, struct skr_batch_item *item)
         snprintf(text + 2 * i, 3, "%02X", bytes[i]);
     item->state = SKR_HOPELESS;
     skr_fail(&item->reason, SKR_MALFORMED, SKR_GIVE_UP,
-             "the partition key, %s%s in hexadecimal, is not text without zero "
-             "bytes; publish the message with such a key, or retry it without "
-             "order",
-             text, key->size > SHOWN_KEY_BYTES ? "..." : "");
+             "the partition key, %s%s in hexadecimal, is not text of at most "
+             "%d bytes without zero bytes; publish the message with such a "
+             "key, or retry it without order",
+             text, key->size > SHOWN_KEY_BYTES ? "..." : "",
+             SKR_POSITION_KEY_SIZE - 1);
 }
 
 // *is_ready: there is more to the row than its place in its partition.

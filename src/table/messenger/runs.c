@@ -118,6 +118,21 @@ lock_rows(struct skr_runs *runs, struct skr_error *error)
     return code;
 }
 
+// A key that is too long is found once more, by its beginning. Its rows are
+// refused, so that it will be gone.
+static void
+move_behind(struct skr_position *position, const struct skr_run *last)
+{
+    size_t size = last->key_size;
+    if (size >= SKR_POSITION_KEY_SIZE)
+        size = SKR_POSITION_KEY_SIZE - 1;
+    // Not within a character.
+    while (size < last->key_size && (last->key[size] & 0xc0) == 0x80)
+        size--;
+    memcpy(position->partition_cursor, last->key, size);
+    position->partition_cursor_size = size;
+}
+
 // Where the next claim goes on.
 static void
 move_on(struct skr_runs *runs)
@@ -136,9 +151,7 @@ move_on(struct skr_runs *runs)
     if (runs->is_last) {
         position->partition_cursor_size = 0;
     } else if (runs->count > 0 && passed > 0) {
-        const struct skr_run *last = &runs->items[passed - 1];
-        memcpy(position->partition_cursor, last->key, last->key_size);
-        position->partition_cursor_size = last->key_size;
+        move_behind(position, &runs->items[passed - 1]);
     }
 }
 
