@@ -325,7 +325,15 @@ is_active(void *user)
     return __atomic_load_n(&fixture->actives, __ATOMIC_RELAXED) == 1;
 }
 
-// There are seats for so many, and as many may sit.
+static bool
+has_recovered(void *user)
+{
+    struct fixture *fixture = user;
+    return __atomic_load_n(&fixture->recoveries, __ATOMIC_RELAXED) > 0;
+}
+
+// There are seats for so many, and as many may sit. It is said once, whatever
+// becomes of the connection.
 static void
 test_one_who_finds_no_seat_stands_by_and_says_so(void **state)
 {
@@ -338,9 +346,19 @@ test_one_who_finds_no_seat_stands_by_and_says_so(void **state)
     assert_int_equal(
         others->ops->take_share(others, fixture->db, &seats, 600, NULL),
         SKR_OK);
+    fixture->options.database = skr_faulty_database(fixture->database.ops);
     insert_keys(fixture, 3, 0, 5);
     start(fixture);
     assert_true(skr_test_eventually(has_standby, fixture, WAIT_MS));
+    skr_faulty_set(&(struct skr_fault){
+        .call = SKR_FAULTY_RUN,
+        .sql = "SELECT slot, epoch",
+        .count = 1,
+        .code = SKR_UNAVAILABLE,
+        .remedy = SKR_RECONNECT,
+    });
+    assert_true(skr_test_eventually(has_trouble, fixture, WAIT_MS));
+    assert_true(skr_test_eventually(has_recovered, fixture, WAIT_MS));
     assert_false(is_active(fixture));
     assert_int_equal(skr_fake_got(&fixture->fake), 0);
     assert_int_equal(others->ops->give_share(others, fixture->db, &seats, NULL),
