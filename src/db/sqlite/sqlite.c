@@ -84,8 +84,16 @@ run(struct skr_sqlite *sqlite, const char *sql, struct skr_error *error)
                           &(struct skr_statement){.sql = sql}, error);
 }
 
+static bool
+is_missing(const char *path)
+{
+    struct stat status;
+    return stat(path, &status) != 0 && errno == ENOENT;
+}
+
+// was_missing: when it was looked for. It may be there by now.
 static enum skr_code
-fail_open(const char *path, int native, sqlite3 *connection,
+fail_open(const char *path, int native, bool was_missing, sqlite3 *connection,
           struct skr_error *error)
 {
     char folder[4096];
@@ -98,7 +106,7 @@ fail_open(const char *path, int native, sqlite3 *connection,
                         "%s: there is no folder %s; make it first", path,
                         folder);
     struct stat status;
-    if (stat(path, &status) != 0 && errno == ENOENT)
+    if (was_missing)
         return skr_fail(error, SKR_MISSING, SKR_RECONNECT,
                         "%s: there is no such file; `skirnir setup` makes it",
                         path);
@@ -128,6 +136,17 @@ open_path(const char *path, sqlite3 **connection)
                            SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX, NULL);
 }
 
+// Someone made the file just after it was looked for. What SQLite cannot open
+// for writing it tries for reading, by which time it may be there.
+static bool
+came_too_early(const char *path, int native, sqlite3 *connection)
+{
+    bool is_read_only =
+        native == SQLITE_OK && sqlite3_db_readonly(connection, "main") == 1;
+    return (native == SQLITE_CANTOPEN || is_read_only) &&
+           access(path, R_OK | W_OK) == 0;
+}
+
 // A path that is mistyped must not become an empty database.
 static enum skr_code
 open_file(struct skr_sqlite *sqlite, const char *given, struct skr_error *error)
@@ -137,13 +156,13 @@ open_file(struct skr_sqlite *sqlite, const char *given, struct skr_error *error)
         return skr_fail_memory(error);
     enum skr_code code = SKR_OK;
     int native = open_path(path, &sqlite->connection);
-    // Someone made the file just after we had looked for it.
-    if (native == SQLITE_CANTOPEN && access(path, R_OK | W_OK) == 0) {
+    bool was_missing = native == SQLITE_CANTOPEN && is_missing(path);
+    if (!was_missing && came_too_early(path, native, sqlite->connection)) {
         sqlite3_close(sqlite->connection);
         native = open_path(path, &sqlite->connection);
     }
     if (native != SQLITE_OK) {
-        code = fail_open(path, native, sqlite->connection, error);
+        code = fail_open(path, native, was_missing, sqlite->connection, error);
         goto free_path;
     }
     // Resolved only now that the file exists for sure: relative and linked
@@ -179,7 +198,7 @@ sqlite_create(const struct skr_url *url, struct skr_error *error)
         native =
             sqlite3_exec(connection, "PRAGMA user_version", NULL, NULL, NULL);
     if (native != SQLITE_OK)
-        code = fail_open(path, native, connection, error);
+        code = fail_open(path, native, is_missing(path), connection, error);
     sqlite3_close(connection);
     free(path);
     return code;
