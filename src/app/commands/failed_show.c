@@ -4,6 +4,7 @@
 #include "app/console/grid.h"
 #include "app/parts/failed.h"
 #include "app/parts/failed_print.h"
+#include "app/parts/members.h"
 #include "app/parts/partitions.h"
 #include "base/error.h"
 #include "base/text.h"
@@ -267,12 +268,12 @@ write_groups(const struct groups *groups, struct skr_json_writer *json)
         skr_json_begin_object(json);
         skr_json_write_name(json, "count");
         skr_json_write_unsigned(json, group->count);
-        skr_failed_write_text(json, "transport", group->transport);
-        skr_failed_write_text(json, "error_class", group->error_class);
-        skr_failed_write_text(json, "error", group->error_text);
+        skr_member_text(json, "transport", group->transport);
+        skr_member_text(json, "error_class", group->error_class);
+        skr_member_text(json, "error", group->error_text);
         skr_json_write_name(json, "newest");
         skr_json_write_signed(json, group->newest);
-        skr_failed_write_text(json, "newest_at", group->newest_at);
+        skr_member_text(json, "newest_at", group->newest_at);
         skr_json_end_object(json);
     }
     skr_json_end_array(json);

@@ -18,8 +18,6 @@
 #include <stdlib.h>
 
 enum { LEAST_IN_FLIGHT = 8000, LOOK_MS = 60000 };
-// As of `relay`: less than what service managers have patience for.
-enum { STOP_S = 15 };
 
 // As transports.*.failure_limit is by default.
 enum { FAILURE_LIMIT = 100 };
@@ -193,7 +191,7 @@ run_workers(const struct skr_app *app,
         .items = workers,
         .item_size = sizeof(workers[0]),
         .count = settings->database_count,
-        .stop_s = STOP_S,
+        .stop_s = SKR_RELAY_STOP_S,
     };
     struct skr_cleaner *cleaner = NULL;
     enum skr_code code = SKR_OK;

@@ -12,10 +12,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-// A relay finishes in half of this; it is for one that waits for an answer of
-// its database, and less than what service managers have patience for.
-enum { STOP_S = 15 };
-
 static enum skr_code
 run_relay(void *item, struct skr_error *error)
 {
@@ -105,7 +101,7 @@ run_relays(struct skr_serving *serving, const struct skr_config *config,
         .items = relays->items,
         .item_size = sizeof(relays->items[0]),
         .count = relays->count,
-        .stop_s = STOP_S,
+        .stop_s = SKR_RELAY_STOP_S,
     };
     if (code == SKR_OK)
         code = skr_tasks_run(&serving->app, &task, error);

@@ -6,8 +6,8 @@
 #include "app/console/grid.h"
 #include "app/console/output.h"
 #include "app/console/progress.h"
-#include "app/parts/failed_print.h"
 #include "app/parts/lags.h"
+#include "app/parts/members.h"
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/text.h"
@@ -163,31 +163,6 @@ print_table(const struct skr_stats *stats, size_t width, FILE *out,
 }
 
 static void
-write_number(struct skr_json_writer *json, const char *name, uint64_t number)
-{
-    skr_json_write_name(json, name);
-    skr_json_write_unsigned(json, number);
-}
-
-static void
-write_known(struct skr_json_writer *json, const char *name, bool is_known,
-            uint64_t number)
-{
-    skr_json_write_name(json, name);
-    if (is_known)
-        skr_json_write_unsigned(json, number);
-    else
-        skr_json_write_null(json);
-}
-
-static void
-write_truth(struct skr_json_writer *json, const char *name, bool truth)
-{
-    skr_json_write_name(json, name);
-    skr_json_write_boolean(json, truth);
-}
-
-static void
 write_rate(struct skr_json_writer *json, const char *name, bool is_known,
            double rate)
 {
@@ -202,15 +177,15 @@ static void
 write_counts(const struct skr_queue_counts *counts,
              struct skr_json_writer *json)
 {
-    write_number(json, "depth", counts->depth);
-    write_number(json, "due", counts->due);
-    write_number(json, "in_flight", counts->in_flight);
-    write_number(json, "delayed", counts->delayed);
-    write_number(json, "blocked", counts->blocked);
-    write_number(json, "sent", counts->sent);
-    write_truth(json, "depth_is_estimate", counts->depth_is_estimate);
-    write_truth(json, "sent_is_estimate", counts->sent_is_estimate);
-    write_truth(json, "parts_are_estimates", counts->parts_are_estimates);
+    skr_member_number(json, "depth", counts->depth);
+    skr_member_number(json, "due", counts->due);
+    skr_member_number(json, "in_flight", counts->in_flight);
+    skr_member_number(json, "delayed", counts->delayed);
+    skr_member_number(json, "blocked", counts->blocked);
+    skr_member_number(json, "sent", counts->sent);
+    skr_member_truth(json, "depth_is_estimate", counts->depth_is_estimate);
+    skr_member_truth(json, "sent_is_estimate", counts->sent_is_estimate);
+    skr_member_truth(json, "parts_are_estimates", counts->parts_are_estimates);
 }
 
 // Of a broker, or of what could not be asked: every field is there.
@@ -220,14 +195,15 @@ write_depth(const struct skr_transport_stats *stats,
 {
     const struct skr_depth *depth = &stats->depth;
     bool is_told = stats->has_depth && depth->has_messages;
-    write_known(json, "depth", is_told, depth->messages);
-    write_known(json, "due", is_told && depth->are_due, depth->messages);
-    write_known(json, "in_flight", false, 0);
-    write_known(json, "delayed", stats->has_depth, stats->retries);
-    write_known(json, "blocked", false, 0);
-    write_known(json, "consumers", stats->has_depth && depth->has_consumers,
-                depth->consumers);
-    write_known(json, "retries", stats->has_depth, stats->retries);
+    skr_member_known(json, "depth", is_told, depth->messages);
+    skr_member_known(json, "due", is_told && depth->are_due, depth->messages);
+    skr_member_known(json, "in_flight", false, 0);
+    skr_member_known(json, "delayed", stats->has_depth, stats->retries);
+    skr_member_known(json, "blocked", false, 0);
+    skr_member_known(json, "consumers",
+                     stats->has_depth && depth->has_consumers,
+                     depth->consumers);
+    skr_member_known(json, "retries", stats->has_depth, stats->retries);
     if (stats->has_depth)
         skr_lags_write(depth, json);
 }
@@ -239,28 +215,27 @@ write_one(const struct skr_transport_stats *stats, struct skr_json_writer *json)
     int64_t oldest_s = 0;
     bool has_oldest = skr_stats_find_oldest(stats, &oldest_s);
     skr_json_begin_object(json);
-    skr_failed_write_text(json, "transport", stats->transport->name);
-    skr_failed_write_text(json, "scheme", stats->transport->scheme);
+    skr_member_text(json, "transport", stats->transport->name);
+    skr_member_text(json, "scheme", stats->transport->scheme);
     if (stats->has_counts)
         write_counts(&stats->counts, json);
     else
         write_depth(stats, json);
-    write_known(json, "oldest_seconds", has_oldest, (uint64_t)oldest_s);
+    skr_member_known(json, "oldest_seconds", has_oldest, (uint64_t)oldest_s);
     if (is_outbox && stats->has_counts) {
-        write_truth(json, "active", stats->holder[0] != '\0');
-        skr_failed_write_text(json, "holder",
-                              stats->holder[0] == '\0' ? NULL : stats->holder);
+        skr_member_truth(json, "active", stats->holder[0] != '\0');
+        skr_member_text(json, "holder",
+                        stats->holder[0] == '\0' ? NULL : stats->holder);
     }
     if (stats->partitions != NULL)
         skr_partition_stats_write(stats->partitions, json);
     write_rate(json, "in_per_second", stats->has_in_rate, stats->in_rate);
     write_rate(json, "out_per_second", stats->has_out_rate, stats->out_rate);
     write_rate(json, "net_per_second", stats->has_net_rate, stats->net_rate);
-    write_known(json, "failed", stats->has_failed, stats->failed);
-    write_truth(json, "failed_is_estimate", stats->failed_is_estimate);
-    skr_failed_write_text(json, "error",
-                          stats->trouble.code == SKR_OK ? NULL
-                                                        : stats->trouble.text);
+    skr_member_known(json, "failed", stats->has_failed, stats->failed);
+    skr_member_truth(json, "failed_is_estimate", stats->failed_is_estimate);
+    skr_member_text(json, "error",
+                    stats->trouble.code == SKR_OK ? NULL : stats->trouble.text);
     skr_json_end_object(json);
 }
 
@@ -274,11 +249,11 @@ print_json(const struct skr_stats *stats, struct skr_error *error)
     for (size_t i = 0; i < stats->count; i++)
         write_one(&stats->items[i], &json);
     skr_json_end_array(&json);
-    write_known(&json, "failed", stats->failed_trouble.code == SKR_OK,
-                stats->failed);
-    write_known(&json, "failed_elsewhere", stats->failed_trouble.code == SKR_OK,
-                stats->strayed);
-    write_truth(&json, "failed_is_estimate", stats->failed_is_estimate);
+    skr_member_known(&json, "failed", stats->failed_trouble.code == SKR_OK,
+                     stats->failed);
+    skr_member_known(&json, "failed_elsewhere",
+                     stats->failed_trouble.code == SKR_OK, stats->strayed);
+    skr_member_truth(&json, "failed_is_estimate", stats->failed_is_estimate);
     skr_json_end_object(&json);
     enum skr_code code = SKR_OK;
     if (json.error.code != SKR_OK || json.text.broken)

@@ -2,6 +2,7 @@
 #include "app/parts/failed_print.h"
 
 #include "app/console/grid.h"
+#include "app/parts/members.h"
 #include "base/text.h"
 #include "message/json.h"
 
@@ -148,17 +149,6 @@ skr_failed_print(const struct skr_failed_found *found, size_t detail)
     print_body(found);
 }
 
-void
-skr_failed_write_text(struct skr_json_writer *json, const char *name,
-                      const char *text)
-{
-    skr_json_write_name(json, name);
-    if (text == NULL)
-        skr_json_write_null(json);
-    else
-        skr_json_write_text(json, text, strlen(text));
-}
-
 // Bytes that are no text stand there as base64, under another name.
 static void
 write_body(const struct skr_failed_row *row, struct skr_json_writer *json)
@@ -171,7 +161,7 @@ write_body(const struct skr_failed_row *row, struct skr_json_writer *json)
         return;
     }
     char *encoded = skr_text_base64(row->body, row->body_size);
-    skr_failed_write_text(json, "body_base64", encoded);
+    skr_member_text(json, "body_base64", encoded);
     free(encoded);
 }
 
@@ -181,8 +171,7 @@ write_headers(const struct skr_headers *headers, struct skr_json_writer *json)
     skr_json_write_name(json, "headers");
     skr_json_begin_object(json);
     for (size_t i = 0; i < headers->count; i++)
-        skr_failed_write_text(json, headers->items[i].name,
-                              headers->items[i].value);
+        skr_member_text(json, headers->items[i].name, headers->items[i].value);
     skr_json_end_object(json);
 }
 
@@ -197,18 +186,18 @@ skr_failed_write_json(const struct skr_failed_found *found,
     skr_json_begin_object(json);
     skr_json_write_name(json, "number");
     skr_json_write_signed(json, found->row->id);
-    skr_failed_write_text(json, "database", found->source->database->name);
-    skr_failed_write_text(json, "queue", found->row->queue);
-    skr_failed_write_text(json, "failed_at", found->row->created_at);
-    skr_failed_write_text(json, "transport", report->transport);
-    skr_failed_write_text(json, "name", report->name);
-    skr_failed_write_text(json, "class", report->class_name);
-    skr_failed_write_text(json, "id", report->has_id ? id : NULL);
+    skr_member_text(json, "database", found->source->database->name);
+    skr_member_text(json, "queue", found->row->queue);
+    skr_member_text(json, "failed_at", found->row->created_at);
+    skr_member_text(json, "transport", report->transport);
+    skr_member_text(json, "name", report->name);
+    skr_member_text(json, "class", report->class_name);
+    skr_member_text(json, "id", report->has_id ? id : NULL);
     skr_json_write_name(json, "retries");
     skr_json_write_unsigned(json, report->retries);
-    skr_failed_write_text(json, "error", report->error_text);
-    skr_failed_write_text(json, "error_class", report->error_class);
-    skr_failed_write_text(json, "error_code", report->error_code);
+    skr_member_text(json, "error", report->error_text);
+    skr_member_text(json, "error_class", report->error_class);
+    skr_member_text(json, "error_code", report->error_code);
     if (found->row->body != NULL)
         write_headers(&report->headers, json);
     write_body(found->row, json);

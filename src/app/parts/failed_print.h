@@ -16,8 +16,4 @@ void skr_failed_print(const struct skr_failed_found *found, size_t detail);
 void skr_failed_write_json(const struct skr_failed_found *found,
                            struct skr_json_writer *json);
 
-// A member; null for NULL.
-void skr_failed_write_text(struct skr_json_writer *json, const char *name,
-                           const char *text);
-
 #endif

@@ -2,7 +2,7 @@
 #include "app/parts/lags.h"
 
 #include "app/console/grid.h"
-#include "app/parts/failed_print.h"
+#include "app/parts/members.h"
 #include "base/error.h"
 #include "message/json.h"
 
@@ -56,25 +56,14 @@ skr_lags_print(const char *transport, const struct skr_depth *depth,
 }
 
 static void
-write_number(struct skr_json_writer *json, const char *name, uint64_t number)
-{
-    skr_json_write_name(json, name);
-    skr_json_write_unsigned(json, number);
-}
-
-static void
 write_lag(const struct skr_lag *lag, struct skr_json_writer *json)
 {
     skr_json_begin_object(json);
-    skr_failed_write_text(json, "topic", lag->topic);
-    write_number(json, "partition", (uint64_t)lag->partition);
-    write_number(json, "behind", lag->behind);
-    skr_json_write_name(json, "committed");
-    if (lag->has_position)
-        skr_json_write_unsigned(json, lag->position);
-    else
-        skr_json_write_null(json);
-    write_number(json, "end", lag->written);
+    skr_member_text(json, "topic", lag->topic);
+    skr_member_number(json, "partition", (uint64_t)lag->partition);
+    skr_member_number(json, "behind", lag->behind);
+    skr_member_known(json, "committed", lag->has_position, lag->position);
+    skr_member_number(json, "end", lag->written);
     skr_json_end_object(json);
 }
 

@@ -3,7 +3,7 @@
 
 #include "app/console/grid.h"
 #include "app/console/output.h"
-#include "app/parts/failed_print.h"
+#include "app/parts/members.h"
 #include "app/parts/transports.h"
 #include "base/error.h"
 #include "base/text.h"
@@ -195,13 +195,6 @@ skr_partition_stats_print(const char *transport,
 }
 
 static void
-write_number(struct skr_json_writer *json, const char *name, uint64_t number)
-{
-    skr_json_write_name(json, name);
-    skr_json_write_unsigned(json, number);
-}
-
-static void
 write_head(const char *transport, const struct skr_blocked_head *head,
            struct skr_json_writer *json)
 {
@@ -211,17 +204,17 @@ write_head(const char *transport, const struct skr_blocked_head *head,
     skr_json_begin_object(json);
     if (transport != NULL) {
         skr_text_add_format(&name, "%s%s", transport, row);
-        skr_failed_write_text(json, "blocked_head", name.bytes);
-        skr_failed_write_text(json, "transport", transport);
+        skr_member_text(json, "blocked_head", name.bytes);
+        skr_member_text(json, "transport", transport);
         skr_text_fini(&name);
     }
-    skr_failed_write_text(json, "partition", head->key);
-    write_number(json, "row", (uint64_t)head->row);
-    write_number(json, "length", head->length);
+    skr_member_text(json, "partition", head->key);
+    skr_member_number(json, "row", (uint64_t)head->row);
+    skr_member_number(json, "length", head->length);
     skr_json_write_name(json, "length_is_estimate");
     skr_json_write_boolean(json, head->is_estimate);
-    skr_failed_write_text(json, "name", head->name);
-    skr_failed_write_text(json, "error", head->reason);
+    skr_member_text(json, "name", head->name);
+    skr_member_text(json, "error", head->reason);
     skr_json_end_object(json);
 }
 
@@ -233,13 +226,13 @@ skr_partition_stats_write(const struct skr_partition_stats *stats,
     bool has_any = counts->count > 0;
     skr_json_write_name(json, "partitions");
     skr_json_begin_object(json);
-    write_number(json, "count", counts->count);
+    skr_member_number(json, "count", counts->count);
     skr_json_write_name(json, "is_estimate");
     skr_json_write_boolean(json, counts->is_estimate);
-    skr_failed_write_text(json, "largest", has_any ? counts->largest : NULL);
-    write_number(json, "largest_length", counts->largest_length);
-    skr_failed_write_text(json, "oldest", has_any ? counts->oldest : NULL);
-    write_number(json, "oldest_seconds", (uint64_t)counts->oldest_s);
+    skr_member_text(json, "largest", has_any ? counts->largest : NULL);
+    skr_member_number(json, "largest_length", counts->largest_length);
+    skr_member_text(json, "oldest", has_any ? counts->oldest : NULL);
+    skr_member_number(json, "oldest_seconds", (uint64_t)counts->oldest_s);
     skr_json_end_object(json);
     skr_json_write_name(json, "blocked_partitions");
     skr_json_begin_array(json);
