@@ -403,26 +403,21 @@ test_a_wake_ends_connecting(void **state)
 int
 main(void)
 {
-#define CASE(name)                                            \
-    cmocka_unit_test_setup_teardown(name, kafka_world_set_up, \
-                                    kafka_world_tear_down)
     const struct CMUnitTest tests[] = {
-        CASE(test_all_records_come_once_and_in_order),
-        CASE(test_what_is_not_settled_comes_again_to_the_next_consumer),
-        CASE(test_a_gap_keeps_the_group_behind_it),
-        CASE(test_what_finds_no_memory_ends_the_connection),
-        CASE(test_a_retry_holds_its_partition_and_no_other),
-        CASE(test_what_is_held_holds_its_partition_and_spends_no_retry),
-        CASE(
+        KAFKA_TEST(test_all_records_come_once_and_in_order),
+        KAFKA_TEST(test_what_is_not_settled_comes_again_to_the_next_consumer),
+        KAFKA_TEST(test_a_gap_keeps_the_group_behind_it),
+        KAFKA_TEST(test_what_finds_no_memory_ends_the_connection),
+        KAFKA_TEST(test_a_retry_holds_its_partition_and_no_other),
+        KAFKA_TEST(test_what_is_held_holds_its_partition_and_spends_no_retry),
+        KAFKA_TEST(
             test_a_member_that_joins_gets_its_share_and_nothing_is_lost_or_doubled),
-        CASE(test_what_a_dead_consumer_had_in_hand_is_marked),
-        CASE(test_a_topic_that_is_missing_is_named_or_made),
-        CASE(test_a_wake_ends_the_wait),
-        CASE(test_a_wake_ends_connecting),
+        KAFKA_TEST(test_what_a_dead_consumer_had_in_hand_is_marked),
+        KAFKA_TEST(test_a_topic_that_is_missing_is_named_or_made),
+        KAFKA_TEST(test_a_wake_ends_the_wait),
+        KAFKA_TEST(test_a_wake_ends_connecting),
     };
-    if (getenv("SKR_KAFKA_URL") == NULL) {
-        puts("SKR_KAFKA_URL is not set");
-        return 77;
-    }
+    if (is_kafka_missing())
+        return SKIPPED;
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

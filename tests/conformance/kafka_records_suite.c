@@ -122,18 +122,13 @@ test_a_derived_id_is_the_records_own_and_stays(void **state)
 int
 main(void)
 {
-#define CASE(name)                                            \
-    cmocka_unit_test_setup_teardown(name, kafka_world_set_up, \
-                                    kafka_world_tear_down)
     const struct CMUnitTest tests[] = {
-        CASE(
+        KAFKA_TEST(
             test_a_foreign_record_has_its_topic_for_a_type_and_headers_as_text),
-        CASE(test_a_record_tells_where_it_stood),
-        CASE(test_a_derived_id_is_the_records_own_and_stays),
+        KAFKA_TEST(test_a_record_tells_where_it_stood),
+        KAFKA_TEST(test_a_derived_id_is_the_records_own_and_stays),
     };
-    if (getenv("SKR_KAFKA_URL") == NULL) {
-        puts("SKR_KAFKA_URL is not set");
-        return 77;
-    }
+    if (is_kafka_missing())
+        return SKIPPED;
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

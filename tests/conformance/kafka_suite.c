@@ -403,26 +403,22 @@ test_tls_and_logins_are_verified_and_mistakes_said_as_such(void **state)
 int
 main(void)
 {
-#define CASE(name)                                            \
-    cmocka_unit_test_setup_teardown(name, kafka_world_set_up, \
-                                    kafka_world_tear_down)
     const struct CMUnitTest tests[] = {
-        CASE(test_ten_thousand_messages_arrive_once_and_in_order),
-        CASE(test_a_record_carries_exactly_what_was_given),
-        CASE(test_a_tombstone_has_no_value_and_a_null_key_is_null),
-        CASE(test_the_partition_follows_the_partition_key_by_either_hash),
-        CASE(
+        KAFKA_TEST(test_ten_thousand_messages_arrive_once_and_in_order),
+        KAFKA_TEST(test_a_record_carries_exactly_what_was_given),
+        KAFKA_TEST(test_a_tombstone_has_no_value_and_a_null_key_is_null),
+        KAFKA_TEST(test_the_partition_follows_the_partition_key_by_either_hash),
+        KAFKA_TEST(
             test_without_a_route_the_topic_is_the_message_name_and_the_key_its_id),
-        CASE(test_a_row_that_is_too_large_is_refused_alone),
-        CASE(test_what_no_topic_would_take_is_refused_at_once),
-        CASE(test_what_is_not_confirmed_when_it_closes_was_borrowed_no_longer),
-        CASE(test_mistakes_in_the_dsn_are_named),
-        CASE(test_a_broker_that_is_not_there_is_named_with_the_cure),
-        CASE(test_tls_and_logins_are_verified_and_mistakes_said_as_such),
+        KAFKA_TEST(test_a_row_that_is_too_large_is_refused_alone),
+        KAFKA_TEST(test_what_no_topic_would_take_is_refused_at_once),
+        KAFKA_TEST(
+            test_what_is_not_confirmed_when_it_closes_was_borrowed_no_longer),
+        KAFKA_TEST(test_mistakes_in_the_dsn_are_named),
+        KAFKA_TEST(test_a_broker_that_is_not_there_is_named_with_the_cure),
+        KAFKA_TEST(test_tls_and_logins_are_verified_and_mistakes_said_as_such),
     };
-    if (getenv("SKR_KAFKA_URL") == NULL) {
-        puts("SKR_KAFKA_URL is not set");
-        return 77;
-    }
+    if (is_kafka_missing())
+        return SKIPPED;
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -25,6 +25,8 @@
 
 enum { MOST = 12000, DEADLINE_MS = 60000, PARTITIONS = 4, BATCH = 100 };
 
+#include "conformance/deliveries.h"
+
 struct world {
     rd_kafka_t *raw;
     char brokers[64];
@@ -312,31 +314,6 @@ open_receiver(struct world *world, const char *parameters)
     return broker;
 }
 
-// At least one delivery, within the deadline.
-static inline size_t
-receive(struct skr_broker *broker, struct skr_incoming *incoming,
-        size_t capacity)
-{
-    size_t count = 0;
-    struct skr_error error = {0};
-    if (broker->ops->receive(broker, incoming, capacity, &count, DEADLINE_MS,
-                             &error) != SKR_OK)
-        fail_msg("%s", error.text);
-    assert_in_range(count, 1, capacity);
-    return count;
-}
-
-static inline void
-settle(struct skr_broker *broker, struct skr_incoming *incoming, size_t count,
-       enum skr_settlement settlement)
-{
-    struct skr_error error = {0};
-    for (size_t i = 0; i < count; i++)
-        incoming[i].settlement = settlement;
-    if (broker->ops->settle(broker, incoming, count, &error) != SKR_OK)
-        fail_msg("%s", error.text);
-}
-
 static inline size_t
 delivery_number(const struct skr_incoming *incoming)
 {
@@ -374,5 +351,19 @@ kafka_world_tear_down(void **state)
     free(world);
     return 0;
 }
+
+enum { SKIPPED = 77 };  // what main() returns
+static inline bool
+is_kafka_missing(void)
+{
+    if (getenv("SKR_KAFKA_URL") != NULL)
+        return false;
+    puts("SKR_KAFKA_URL is not set");
+    return true;
+}
+
+#define KAFKA_TEST(name)                                      \
+    cmocka_unit_test_setup_teardown(name, kafka_world_set_up, \
+                                    kafka_world_tear_down)
 
 #endif

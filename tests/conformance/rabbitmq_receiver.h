@@ -6,6 +6,8 @@
 
 #include "rabbitmq_world.h"
 
+#include "conformance/deliveries.h"
+
 static inline enum skr_code
 try_open_receiver(struct world *world, const char *parameters, bool auto_setup,
                   struct skr_broker **broker, struct skr_error *error)
@@ -59,31 +61,6 @@ put_numbers(struct world *world, const char *queue, size_t first, size_t end)
         int size = snprintf(body, sizeof(body), "%zu", i);
         put(world, queue, body, (size_t)size, NULL);
     }
-}
-
-// At least one delivery, within the deadline.
-static inline size_t
-receive(struct skr_broker *broker, struct skr_incoming *incoming,
-        size_t capacity)
-{
-    size_t count = 0;
-    struct skr_error error = {0};
-    if (broker->ops->receive(broker, incoming, capacity, &count, DEADLINE_MS,
-                             &error) != SKR_OK)
-        fail_msg("%s", error.text);
-    assert_in_range(count, 1, capacity);
-    return count;
-}
-
-static inline void
-settle(struct skr_broker *broker, struct skr_incoming *incoming, size_t count,
-       enum skr_settlement settlement)
-{
-    struct skr_error error = {0};
-    for (size_t i = 0; i < count; i++)
-        incoming[i].settlement = settlement;
-    if (broker->ops->settle(broker, incoming, count, &error) != SKR_OK)
-        fail_msg("%s", error.text);
 }
 
 static inline void
