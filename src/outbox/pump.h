@@ -33,6 +33,8 @@ struct skr_pump {
     struct skr_sharing sharing;
     bool is_draining;  // what is under way ends, and nothing begins
     size_t batch_capacity;
+    size_t batch_bytes;      // of what is read before there is room
+    struct skr_slot *ahead;  // read, and to be sent when there is; or NULL
     bool may_have_more;  // the last read left rows, or something was written
     bool in_vain;        // nothing of what was read last could be sent
     // Why the broker did not say what became of a message; code SKR_OK: it did.
@@ -66,19 +68,46 @@ bool skr_pump_is_quiet(struct skr_pump *pump);
 // wait for a closed route.
 bool skr_pump_leaves_some(const struct skr_pump *pump);
 
-// Warns of a writer in another time zone, whose rows would be sent hours late,
-// or those that are to wait hours early. is_fresh: the newest row has just been
-// written; otherwise an old time is no sign of anything.
-SKR_MUST_CHECK enum skr_code
-skr_pump_look_for_skew(struct skr_pump *pump, bool is_fresh,
-                       struct skr_error *error);
-
 // Ends with SKR_STOPPED when the stop_fd is readable, SKR_OK when there is
 // nothing left to do and the options say to end then, or the error that ended
 // the session. It closes the broker. What has an outcome has been handed to the
 // settler; the rest is forgotten and will be read again.
 SKR_MUST_CHECK enum skr_code
 skr_pump_run(struct skr_pump *pump, struct skr_error *error);
+
+// reading.c: how rows come into the window.
+
+// Reads what there may be and sends what there is room for. *moved is set when
+// something was sent.
+SKR_MUST_CHECK enum skr_code
+skr_pump_read(struct skr_pump *pump, bool *moved, struct skr_error *error);
+
+// looking.c: what a relay notices beside its work, and says once.
+
+// Rows that nobody publishes look like a relay that hangs. Looked for when
+// there is nothing else to do.
+SKR_MUST_CHECK enum skr_code
+skr_pump_look_for_foreign(struct skr_pump *pump, struct skr_error *error);
+// A relay that has the queue to itself, and finds that it has not, would send
+// what the other one sends as well.
+SKR_MUST_CHECK enum skr_code
+skr_pump_look_for_others(struct skr_pump *pump, struct skr_error *error);
+// Somebody's open transaction holds back all that was written after it began.
+SKR_MUST_CHECK enum skr_code
+skr_pump_look_for_writer(struct skr_pump *pump, struct skr_error *error);
+// A row beyond all that there were when nothing was left has just been written.
+// It is looked at before it is sent: once it is, it may be gone any moment.
+SKR_MUST_CHECK enum skr_code
+skr_pump_look_at_fresh(struct skr_pump *pump, bool has_rows,
+                       struct skr_error *error);
+// Order is kept all the same, at a price: the database is asked for more.
+void skr_pump_tell_of_hidden(struct skr_pump *pump);
+// Warns of a writer in another time zone, whose rows would be sent hours late,
+// or those that are to wait hours early. is_fresh: the newest row has just been
+// written; otherwise an old time is no sign of anything.
+SKR_MUST_CHECK enum skr_code
+skr_pump_look_for_skew(struct skr_pump *pump, bool is_fresh,
+                       struct skr_error *error);
 
 // claiming.c: how rows become ours.
 

@@ -65,13 +65,14 @@ name_senders(struct skr_relay *relay)
 // Small batches keep the window full while one is read and another settled;
 // large ones cost fewer statements, of which each claim takes several, and
 // where rows are locked fewer connections.
-static size_t
-batch_capacity(const struct skr_relay_options *options)
+static void
+size_batches(struct skr_pump *pump, const struct skr_relay_options *options)
 {
     bool is_small =
         options->claim == SKR_CLAIM_NONE || options->claim == SKR_CLAIM_LEASED;
     size_t parts = is_small ? 4 : 2;
-    return (options->in_flight + parts - 1) / parts;
+    pump->batch_capacity = (options->in_flight + parts - 1) / parts;
+    pump->batch_bytes = (options->in_flight_bytes + parts - 1) / parts;
 }
 
 enum skr_code
@@ -88,7 +89,7 @@ skr_relay_new(const struct skr_relay_options *options, struct skr_relay **relay,
         return skr_fail_memory(error);
     made->options = *options;
     set_defaults(&made->options);
-    made->pump.batch_capacity = batch_capacity(&made->options);
+    size_batches(&made->pump, &made->options);
     made->pump.options = &made->options;
     made->pump.settler = &made->settler;
     made->pump.in_hand = calloc(SKR_MAX_SLOTS * made->pump.batch_capacity,

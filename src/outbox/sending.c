@@ -63,6 +63,8 @@ skr_pump_close_slot(struct skr_pump *pump, struct skr_slot *slot)
     }
     slot->batch.pending = 0;
     pump->open_rows -= slot->batch.count;
+    if (slot == pump->ahead)
+        pump->ahead = NULL;
     pump->finished += outcomes;
     // What was claimed is given back by whoever settles.
     if (outcomes > 0 || slot->batch.claim != SKR_CLAIM_NONE)

@@ -1,0 +1,299 @@
+// SPDX-License-Identifier: MIT
+// How rows come into the window: the next ones of the queue, the heads of
+// partitions, and those that are to try a gate.
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/failpoint.h"
+#include "outbox/pump.h"
+
+enum { SPARE_SWEEP_MS = 300000 };
+
+struct room {
+    size_t rows;
+    size_t bytes;
+};
+
+static size_t
+subtract(size_t whole, size_t part)
+{
+    return part < whole ? whole - part : 0;
+}
+
+// What may be sent now. Rows that are read and not sent take no room.
+static struct room
+room_in_window(const struct skr_pump *pump)
+{
+    struct room room = {pump->options->in_flight,
+                        pump->options->in_flight_bytes};
+    pthread_mutex_lock(&pump->settler->lock);
+    for (size_t i = 0; i < SKR_MAX_SLOTS; i++) {
+        const struct skr_slot *slot = &pump->settler->slots[i];
+        if (slot->state == SKR_SLOT_FREE || slot == pump->ahead)
+            continue;
+        room.rows = subtract(room.rows, slot->batch.count);
+        room.bytes = subtract(room.bytes, slot->batch.bytes);
+    }
+    pthread_mutex_unlock(&pump->settler->lock);
+    return room;
+}
+
+// Whether rows may wait for room in the window once they are read. Others would
+// wait for rows that are locked, and those of an ordered queue have their
+// places, from which they are sent.
+static bool
+may_wait(const struct skr_pump *pump)
+{
+    return !skr_pump_is_ordered(pump) &&
+           pump->options->claim != SKR_CLAIM_LOCKED;
+}
+
+// Whether rows are read while the window is full, so that they are there when
+// it has room. What waits at a gate must be found where it lies.
+static bool
+reads_ahead(const struct skr_pump *pump)
+{
+    return may_wait(pump) && !skr_gates_are_closed(&pump->gates);
+}
+
+// A larger row travels alone.
+static bool
+fits(const struct skr_pump *pump, const struct skr_batch *batch)
+{
+    struct room room = room_in_window(pump);
+    return room.rows == pump->options->in_flight ||
+           (batch->count <= room.rows && batch->bytes <= room.bytes);
+}
+
+// How many rows may be read into that room.
+static size_t
+most_rows(const struct skr_pump *pump, struct room room)
+{
+    const struct skr_relay_options *options = pump->options;
+    size_t most = room.bytes == 0 ? 0 : room.rows;
+    if (options->limit > 0) {
+        uint64_t taken = pump->finished + pump->open_rows;
+        uint64_t left = options->limit > taken ? options->limit - taken : 0;
+        most = left < most ? (size_t)left : most;
+    }
+    return most < pump->batch_capacity ? most : pump->batch_capacity;
+}
+
+// A slot to read into, and how much; NULL when there is no room.
+static struct skr_slot *
+take_slot(struct skr_pump *pump, struct room room, struct skr_read *read)
+{
+    size_t most = most_rows(pump, room);
+    skr_settler_take_left(pump->settler, &pump->waiting);
+    skr_waiting_forget(&pump->waiting, pump->position.low_water);
+    *read = (struct skr_read){
+        .max_rows = most,
+        .max_bytes = room.bytes,
+        .in_hand = pump->in_hand,
+        .in_hand_count = skr_settler_list_rows(pump->settler, pump->in_hand),
+        .waiting = pump->waiting.rows,
+        .waiting_count = pump->waiting.count,
+        .in_vain = pump->in_vain,
+    };
+    struct skr_slot *slot =
+        most == 0 ? NULL : skr_settler_take_free(pump->settler);
+    if (!skr_pump_is_ordered(pump))
+        return slot;
+    read->done = pump->done;
+    read->done_count = skr_settler_list_done(pump->settler, pump->done);
+    if (slot == NULL)
+        skr_pump_shorten_chains(pump);
+    return slot;
+}
+
+// A slot that was read into holds rows from now on, or goes back.
+static bool
+has_rows(struct skr_pump *pump, struct skr_slot *slot)
+{
+    if (slot->batch.count > 0) {
+        pump->open_rows += slot->batch.count;
+        return true;
+    }
+    pump->in_vain = true;
+    // What was claimed, and cannot be sent now, is let go.
+    if (slot->db != NULL && slot->batch.claim == SKR_CLAIM_LOCKED)
+        skr_db_rollback(slot->db);
+    skr_settler_put_back(pump->settler, slot);
+    return false;
+}
+
+// *is_filled tells whether there are rows that can be sent.
+static enum skr_code
+fill(struct skr_pump *pump, struct skr_slot *slot, const struct skr_read *read,
+     bool *is_filled, struct skr_error *error)
+{
+    enum skr_code code = skr_pump_take(pump, slot, read, error);
+    skr_pump_tell_of_hidden(pump);
+    if (code == SKR_OK)
+        code = skr_pump_arrange(pump, slot, read, error);
+    *is_filled = code == SKR_OK && slot->batch.count > 0;
+    if (code == SKR_OK)
+        code = skr_pump_look_at_fresh(pump, *is_filled, error);
+    // What has its place may be sent from elsewhere: the slot is in use, even
+    // if something failed.
+    *is_filled = has_rows(pump, slot) && *is_filled;
+    return code;
+}
+
+static enum skr_code
+send_all(struct skr_pump *pump, struct skr_slot *slot, struct skr_error *error)
+{
+    skr_failpoint("relay.read");
+    return skr_pump_submit(pump, slot, error);
+}
+
+// Rows that wait at a closed gate are read again by a sweep, each time in vain:
+// while there are such, sweeps are few. Not where nothing else would find a row
+// of a transaction that was long.
+static void
+spare_sweeps(struct skr_pump *pump)
+{
+    int64_t now = skr_clock_ms();
+    if (!skr_gates_are_closed(&pump->gates) || pump->position.horizon_hidden ||
+        pump->position.next_sweep_ms == 0 || pump->position.next_sweep_ms > now)
+        return;
+    if (now < pump->spare_until_ms)
+        pump->position.next_sweep_ms = pump->spare_until_ms;
+    else
+        pump->spare_until_ms = now + SPARE_SWEEP_MS;
+}
+
+// The next rows of the queue, to be sent when they fit into the window.
+static enum skr_code
+read_on(struct skr_pump *pump, struct skr_error *error)
+{
+    struct room room = {pump->batch_capacity, pump->batch_bytes};
+    struct skr_read read;
+    bool is_filled = false;
+    if (!reads_ahead(pump))
+        room = room_in_window(pump);
+    struct skr_slot *slot = take_slot(pump, room, &read);
+    if (slot == NULL)
+        return SKR_OK;
+    spare_sweeps(pump);
+    enum skr_code code = fill(pump, slot, &read, &is_filled, error);
+    if (is_filled)
+        pump->ahead = slot;
+    pump->may_have_more =
+        (code == SKR_OK || is_filled) && pump->position.has_more;
+    if (code != SKR_OK || is_filled || pump->may_have_more)
+        return code;
+    skr_pump_end_trouble(pump);
+    return skr_pump_look_for_foreign(pump, error);
+}
+
+static enum skr_code
+read_and_send(struct skr_pump *pump, bool *moved, struct skr_error *error)
+{
+    enum skr_code code = SKR_OK;
+    if (pump->ahead == NULL && pump->may_have_more)
+        code = read_on(pump, error);
+    struct skr_slot *slot = pump->ahead;
+    if (code != SKR_OK || slot == NULL ||
+        (may_wait(pump) && !fits(pump, &slot->batch)))
+        return code;
+    pump->ahead = NULL;
+    *moved = true;
+    return send_all(pump, slot, error);
+}
+
+// Partitions of which something lies behind the cursor.
+static enum skr_code
+read_heads(struct skr_pump *pump, bool *moved, struct skr_error *error)
+{
+    int64_t next_ms = skr_heads_next_ms(&pump->heads);
+    struct skr_read read;
+    if (next_ms == 0 || next_ms > skr_clock_ms())
+        return SKR_OK;
+    struct skr_slot *slot = take_slot(pump, room_in_window(pump), &read);
+    if (slot == NULL)
+        return SKR_OK;
+    enum skr_code code = skr_pump_read_heads(pump, slot, &read, error);
+    bool is_filled = has_rows(pump, slot);
+    if (code != SKR_OK || !is_filled)
+        return code;
+    *moved = true;
+    return send_all(pump, slot, error);
+}
+
+// Whoever is alone on the queue knows that the row is gone.
+static void
+miss(struct skr_pump *pump, int64_t row)
+{
+    if (pump->options->claim == SKR_CLAIM_NONE)
+        skr_gates_forget(&pump->gates, row);
+    else
+        skr_gates_miss(&pump->gates, row);
+}
+
+static enum skr_code
+try_gate(struct skr_pump *pump, struct skr_slot *slot, struct skr_read *read,
+         int64_t row, struct skr_error *error)
+{
+    bool is_there = false;
+    read->only = &row;
+    enum skr_code code = fill(pump, slot, read, &is_there, error);
+    if (code == SKR_OK && is_there)
+        return send_all(pump, slot, error);
+    if (code == SKR_OK)
+        miss(pump, row);
+    return code;
+}
+
+// Lets one message try at each gate whose time has come.
+static enum skr_code
+try_gates(struct skr_pump *pump, struct skr_error *error)
+{
+    int64_t next_ms = skr_gates_next_ms(&pump->gates);
+    struct skr_read read;
+    struct skr_slot *slot = next_ms == 0 || next_ms > skr_clock_ms()
+                                ? NULL
+                                : take_slot(pump, room_in_window(pump), &read);
+    enum skr_code code = SKR_OK;
+    int64_t row = 0;
+    if (slot != NULL && skr_gates_next_try(&pump->gates, &row))
+        code = try_gate(pump, slot, &read, row, error);
+    else if (slot != NULL)
+        skr_settler_put_back(pump->settler, slot);
+    if (skr_gates_have_opened(&pump->gates)) {
+        pump->position.next_sweep_ms = skr_clock_ms();
+        pump->spare_until_ms = 0;
+        pump->may_have_more = true;
+        pump->reads_anew = pump->options->table->ops->keeps_keys;
+    }
+    return code;
+}
+
+// A row that was refused holds back those of its key once that is written, and
+// what waited at a gate may be in hand: until then others would pass.
+static enum skr_code
+begin_anew(struct skr_pump *pump, struct skr_error *error)
+{
+    const struct skr_table *table = pump->options->table;
+    pump->may_have_more = true;
+    if (pump->ahead != NULL)
+        skr_pump_close_slot(pump, pump->ahead);
+    if (!skr_pump_is_quiet(pump))
+        return SKR_OK;
+    pump->reads_anew = false;
+    skr_waiting_clear(&pump->waiting);
+    return table->ops->start(table, pump->db, &pump->position, error);
+}
+
+enum skr_code
+skr_pump_read(struct skr_pump *pump, bool *moved, struct skr_error *error)
+{
+    enum skr_code code =
+        pump->reads_anew ? begin_anew(pump, error) : try_gates(pump, error);
+    if (code != SKR_OK || pump->reads_anew)
+        return code;
+    code = read_heads(pump, moved, error);
+    if (code == SKR_OK && (pump->may_have_more || pump->ahead != NULL))
+        code = read_and_send(pump, moved, error);
+    return code;
+}
