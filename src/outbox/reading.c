@@ -38,14 +38,15 @@ room_in_window(const struct skr_pump *pump)
     return room;
 }
 
-// Whether rows may wait for room in the window once they are read. Others would
-// wait for rows that are locked, and those of an ordered queue have their
-// places, from which they are sent.
+// Whether rows may wait for room in the window once they are read. To claim
+// some takes long enough for the window to run dry; to read them does not. Rows
+// that are locked are better not kept waiting, and those of an ordered queue
+// have their places, from which they are sent.
 static bool
 may_wait(const struct skr_pump *pump)
 {
-    return !skr_pump_is_ordered(pump) &&
-           pump->options->claim != SKR_CLAIM_LOCKED;
+    return pump->options->claim == SKR_CLAIM_LEASED &&
+           !skr_pump_is_ordered(pump);
 }
 
 // Whether rows are read while the window is full, so that they are there when

@@ -68,9 +68,7 @@ name_senders(struct skr_relay *relay)
 static void
 size_batches(struct skr_pump *pump, const struct skr_relay_options *options)
 {
-    bool is_small =
-        options->claim == SKR_CLAIM_NONE || options->claim == SKR_CLAIM_LEASED;
-    size_t parts = is_small ? 4 : 2;
+    size_t parts = options->claim == SKR_CLAIM_NONE ? 4 : 2;
     pump->batch_capacity = (options->in_flight + parts - 1) / parts;
     pump->batch_bytes = (options->in_flight_bytes + parts - 1) / parts;
 }

@@ -260,7 +260,7 @@ static bool
 has_claimed_ahead(void *user)
 {
     struct fixture *fixture = user;
-    return skr_test_number(fixture->db, LEASED) == 125;
+    return skr_test_number(fixture->db, LEASED) == 150;
 }
 
 // So that they are there when the window has room. A relay that ends gives them
