@@ -189,6 +189,12 @@ class KafkaCases(Cases):
         self.say(f"VmHWM {most:.1f} MB; target under {MOST_MEMORY} MB: "
                  f"{'met' if most < MOST_MEMORY else 'MISSED'}")
 
+    def latency(self, count):
+        """p50, p99 and the most in ms, of that many rows."""
+        return [int(word) / 1000 for word in run(
+            self.programs.bench("latency-kafka"), self.database.url,
+            self.brokers, TOPIC, count, 10).split()]
+
     def run_latency(self):
         count = 500 if self.quick else 6000
         self.title("kafka-latency: from the end of COMMIT to a consumer")
@@ -196,9 +202,9 @@ class KafkaCases(Cases):
         relay = self.start("relay", *self.command(), "--verbose")
         try:
             relay.wait_for_text("relay.active")
-            p50, p99, most = (int(word) / 1000 for word in run(
-                self.programs.bench("latency-kafka"), self.database.url,
-                self.brokers, TOPIC, count, 10).split())
+            # A Java server that has just begun is not what is measured.
+            self.latency(count // 4)
+            p50, p99, most = self.latency(count)
             self.say(f"{count:,} rows, 100/s as a Poisson process: p50 "
                      f"{p50:.1f} ms, p99 {p99:.1f} ms, most {most:.1f} ms "
                      f"(targets 6 and 25); load {load()}")
