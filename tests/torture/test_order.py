@@ -34,7 +34,7 @@ from servers.proxy import Proxy  # noqa: E402
 
 PUBLISHERS = 8
 # Of each publisher, at least: they go on while there are faults.
-TRANSACTIONS = 14000 if shops.LONG else 60
+TRANSACTIONS = 17000 if shops.LONG else 60
 FAULTS = 200 if shops.LONG else 8
 # The server ends the session of a relay that is frozen for 15 s. Leases last
 # for 3 s here: one that is frozen for longer goes on as if nothing had been.
