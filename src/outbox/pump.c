@@ -148,8 +148,7 @@ drain(struct skr_pump *pump)
                       : skr_clock_ms() + pump->options->stop_timeout_ms;
     struct skr_error error = {0};
     pump->is_draining = true;
-    if (pump->ahead != NULL)
-        skr_pump_close_slot(pump, pump->ahead);
+    skr_pump_give_back(pump);
     while (skr_senders_pending(&pump->senders) > 0 && skr_clock_ms() < end)
         if (skr_pump_collect(pump, OUTCOME_WAIT_MS, &error) != SKR_OK)
             break;

@@ -81,6 +81,8 @@ skr_pump_run(struct skr_pump *pump, struct skr_error *error);
 // something was sent.
 SKR_MUST_CHECK enum skr_code
 skr_pump_read(struct skr_pump *pump, bool *moved, struct skr_error *error);
+// Rows that wait for room are everybody's again.
+void skr_pump_give_back(struct skr_pump *pump);
 
 // looking.c: what a relay notices beside its work, and says once.
 

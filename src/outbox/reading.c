@@ -20,16 +20,16 @@ subtract(size_t whole, size_t part)
     return part < whole ? whole - part : 0;
 }
 
-// What may be sent now. Rows that are read and not sent take no room.
+// What may be sent now. Rows that wait to be sent take no room.
 static struct room
-room_in_window(const struct skr_pump *pump)
+room_in_window(const struct skr_pump *pump, const struct skr_slot *waiting)
 {
     struct room room = {pump->options->in_flight,
                         pump->options->in_flight_bytes};
     pthread_mutex_lock(&pump->settler->lock);
     for (size_t i = 0; i < SKR_MAX_SLOTS; i++) {
         const struct skr_slot *slot = &pump->settler->slots[i];
-        if (slot->state == SKR_SLOT_FREE || slot == pump->ahead)
+        if (slot->state == SKR_SLOT_FREE || slot == waiting)
             continue;
         room.rows = subtract(room.rows, slot->batch.count);
         room.bytes = subtract(room.bytes, slot->batch.bytes);
@@ -50,20 +50,22 @@ may_wait(const struct skr_pump *pump)
 }
 
 // Whether rows are read while the window is full, so that they are there when
-// it has room. What waits at a gate must be found where it lies.
+// it has room. What waits at a gate must be found where it lies, and a row that
+// is too large to be given beside others comes when there are none.
 static bool
 reads_ahead(const struct skr_pump *pump)
 {
-    return may_wait(pump) && !skr_gates_are_closed(&pump->gates);
+    return may_wait(pump) && !pump->in_vain &&
+           !skr_gates_are_closed(&pump->gates);
 }
 
 // A larger row travels alone.
 static bool
-fits(const struct skr_pump *pump, const struct skr_batch *batch)
+fits(const struct skr_pump *pump, const struct skr_slot *slot)
 {
-    struct room room = room_in_window(pump);
+    struct room room = room_in_window(pump, slot);
     return room.rows == pump->options->in_flight ||
-           (batch->count <= room.rows && batch->bytes <= room.bytes);
+           (slot->batch.count <= room.rows && slot->batch.bytes <= room.bytes);
 }
 
 // How many rows may be read into that room.
@@ -123,7 +125,8 @@ has_rows(struct skr_pump *pump, struct skr_slot *slot)
     return false;
 }
 
-// *is_filled tells whether there are rows that can be sent.
+// *is_filled tells whether there are rows, even if something failed: what has
+// its place may be sent from elsewhere, and the slot is in use.
 static enum skr_code
 fill(struct skr_pump *pump, struct skr_slot *slot, const struct skr_read *read,
      bool *is_filled, struct skr_error *error)
@@ -132,12 +135,9 @@ fill(struct skr_pump *pump, struct skr_slot *slot, const struct skr_read *read,
     skr_pump_tell_of_hidden(pump);
     if (code == SKR_OK)
         code = skr_pump_arrange(pump, slot, read, error);
-    *is_filled = code == SKR_OK && slot->batch.count > 0;
+    *is_filled = has_rows(pump, slot);
     if (code == SKR_OK)
         code = skr_pump_look_at_fresh(pump, *is_filled, error);
-    // What has its place may be sent from elsewhere: the slot is in use, even
-    // if something failed.
-    *is_filled = has_rows(pump, slot) && *is_filled;
     return code;
 }
 
@@ -164,41 +164,44 @@ spare_sweeps(struct skr_pump *pump)
         pump->spare_until_ms = now + SPARE_SWEEP_MS;
 }
 
-// The next rows of the queue, to be sent when they fit into the window.
+// The next rows of the queue, in *slot; NULL: there are none.
 static enum skr_code
-read_on(struct skr_pump *pump, struct skr_error *error)
+read_on(struct skr_pump *pump, struct skr_slot **slot, struct skr_error *error)
 {
     struct room room = {pump->batch_capacity, pump->batch_bytes};
     struct skr_read read;
     bool is_filled = false;
     if (!reads_ahead(pump))
-        room = room_in_window(pump);
-    struct skr_slot *slot = take_slot(pump, room, &read);
-    if (slot == NULL)
+        room = room_in_window(pump, NULL);
+    struct skr_slot *taken = take_slot(pump, room, &read);
+    if (taken == NULL)
         return SKR_OK;
     spare_sweeps(pump);
-    enum skr_code code = fill(pump, slot, &read, &is_filled, error);
-    if (is_filled)
-        pump->ahead = slot;
-    pump->may_have_more =
-        (code == SKR_OK || is_filled) && pump->position.has_more;
-    if (code != SKR_OK || is_filled || pump->may_have_more)
+    enum skr_code code = fill(pump, taken, &read, &is_filled, error);
+    if (code != SKR_OK)
         return code;
-    skr_pump_end_trouble(pump);
+    pump->may_have_more = pump->position.has_more;
+    if (is_filled)
+        *slot = taken;
+    if (is_filled || pump->may_have_more)
+        return SKR_OK;
+    if (skr_senders_pending(&pump->senders) == 0)
+        skr_pump_end_trouble(pump);
     return skr_pump_look_for_foreign(pump, error);
 }
 
 static enum skr_code
 read_and_send(struct skr_pump *pump, bool *moved, struct skr_error *error)
 {
-    enum skr_code code = SKR_OK;
-    if (pump->ahead == NULL && pump->may_have_more)
-        code = read_on(pump, error);
     struct skr_slot *slot = pump->ahead;
-    if (code != SKR_OK || slot == NULL ||
-        (may_wait(pump) && !fits(pump, &slot->batch)))
+    enum skr_code code = SKR_OK;
+    if (slot == NULL)
+        code = read_on(pump, &slot, error);
+    if (code != SKR_OK || slot == NULL)
         return code;
-    pump->ahead = NULL;
+    pump->ahead = may_wait(pump) && !fits(pump, slot) ? slot : NULL;
+    if (pump->ahead != NULL)
+        return SKR_OK;
     *moved = true;
     return send_all(pump, slot, error);
 }
@@ -211,7 +214,8 @@ read_heads(struct skr_pump *pump, bool *moved, struct skr_error *error)
     struct skr_read read;
     if (next_ms == 0 || next_ms > skr_clock_ms())
         return SKR_OK;
-    struct skr_slot *slot = take_slot(pump, room_in_window(pump), &read);
+    struct skr_slot *slot =
+        take_slot(pump, room_in_window(pump, pump->ahead), &read);
     if (slot == NULL)
         return SKR_OK;
     enum skr_code code = skr_pump_read_heads(pump, slot, &read, error);
@@ -252,9 +256,10 @@ try_gates(struct skr_pump *pump, struct skr_error *error)
 {
     int64_t next_ms = skr_gates_next_ms(&pump->gates);
     struct skr_read read;
-    struct skr_slot *slot = next_ms == 0 || next_ms > skr_clock_ms()
-                                ? NULL
-                                : take_slot(pump, room_in_window(pump), &read);
+    struct skr_slot *slot =
+        next_ms == 0 || next_ms > skr_clock_ms()
+            ? NULL
+            : take_slot(pump, room_in_window(pump, pump->ahead), &read);
     enum skr_code code = SKR_OK;
     int64_t row = 0;
     if (slot != NULL && skr_gates_next_try(&pump->gates, &row))
@@ -270,6 +275,17 @@ try_gates(struct skr_pump *pump, struct skr_error *error)
     return code;
 }
 
+void
+skr_pump_give_back(struct skr_pump *pump)
+{
+    if (pump->ahead == NULL)
+        return;
+    // Those that cannot be understood have not been judged.
+    for (size_t i = 0; i < pump->ahead->batch.count; i++)
+        pump->ahead->batch.items[i].state = SKR_READ;
+    skr_pump_close_slot(pump, pump->ahead);
+}
+
 // A row that was refused holds back those of its key once that is written, and
 // what waited at a gate may be in hand: until then others would pass.
 static enum skr_code
@@ -277,8 +293,7 @@ begin_anew(struct skr_pump *pump, struct skr_error *error)
 {
     const struct skr_table *table = pump->options->table;
     pump->may_have_more = true;
-    if (pump->ahead != NULL)
-        skr_pump_close_slot(pump, pump->ahead);
+    skr_pump_give_back(pump);
     if (!skr_pump_is_quiet(pump))
         return SKR_OK;
     pump->reads_anew = false;

@@ -64,13 +64,16 @@ name_senders(struct skr_relay *relay)
 
 // Small batches keep the window full while one is read and another settled;
 // large ones cost fewer statements, of which each claim takes several, and
-// where rows are locked fewer connections.
+// where rows are locked fewer connections. What waits for room must fit into
+// what one of them leaves.
 static void
 size_batches(struct skr_pump *pump, const struct skr_relay_options *options)
 {
     size_t parts = options->claim == SKR_CLAIM_NONE ? 4 : 2;
-    pump->batch_capacity = (options->in_flight + parts - 1) / parts;
-    pump->batch_bytes = (options->in_flight_bytes + parts - 1) / parts;
+    size_t rest = options->claim == SKR_CLAIM_LEASED ? 0 : parts - 1;
+    size_t rows = (options->in_flight + rest) / parts;
+    pump->batch_capacity = rows > 0 ? rows : 1;
+    pump->batch_bytes = (options->in_flight_bytes + rest) / parts;
 }
 
 enum skr_code

@@ -250,6 +250,9 @@ submit_item(struct skr_pump *pump, struct skr_slot *slot, size_t index,
     struct skr_batch_item *item = &slot->batch.items[index];
     const struct skr_passage *passage = &slot->passages[index];
     bool is_away = false;
+    // Another has it, as a renewal found.
+    if (item->lost)
+        return SKR_OK;
     enum skr_code code = skr_pump_check_lock(pump, false, error);
     if (code != SKR_OK)
         return code;

@@ -326,6 +326,9 @@ claim_once(struct claiming *claiming, struct skr_error *error)
     if (position->next_expired_ms <= now_ms && !position->lacks_claims &&
         claiming->read->only == NULL) {
         code = claim_expired(claiming, error);
+        // Others were not looked for.
+        if (claiming->batch->count > 0)
+            position->has_more = true;
         if (code != SKR_OK || claiming->batch->count > 0)
             return code;
         position->next_expired_ms =
