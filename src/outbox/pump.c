@@ -76,11 +76,13 @@ skr_pump_leaves_some(const struct skr_pump *pump)
            !skr_pump_is_over(pump) && skr_gates_are_closed(&pump->gates);
 }
 
-// What others hold back is committed, and will go.
+// What others hold back is committed, and will go; so will what somebody else
+// is about to take.
 static bool
 is_held_back(const struct skr_pump *pump)
 {
-    return pump->position.undecided_ms != 0 || pump->position.is_held;
+    return pump->position.undecided_ms != 0 || pump->position.is_held ||
+           pump->sharing.leaves_some;
 }
 
 static bool
@@ -185,6 +187,10 @@ go_on(struct skr_pump *pump, bool *finished, struct skr_error *error)
     enum skr_code code = turn(pump, error);
     *finished = code == SKR_OK && skr_senders_pending(&pump->senders) == 0 &&
                 is_finished(pump);
+    bool is_some = false;
+    if (*finished && !is_at_limit(pump))
+        code = skr_pump_find_ownerless(pump, &is_some, error);
+    *finished = *finished && code == SKR_OK && !is_some;
     return code;
 }
 

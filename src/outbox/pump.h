@@ -147,6 +147,11 @@ skr_pump_share(struct skr_pump *pump, struct skr_error *error);
 // When that is to be called at the latest; 0: it need not be.
 int64_t skr_pump_next_share_ms(const struct skr_pump *pump);
 bool skr_pump_may_read(const struct skr_pump *pump);
+// Whether there are partitions that nobody works now, and of which some may be
+// for us: who ends when all is empty must not leave them.
+SKR_MUST_CHECK enum skr_code
+skr_pump_find_ownerless(struct skr_pump *pump, bool *is_some,
+                        struct skr_error *error);
 // Whether it is ours for long enough to send something of it.
 bool skr_pump_has_share(const struct skr_pump *pump);
 // Gives all of it back, for others to take at once.

@@ -197,16 +197,12 @@ skr_pump_say_active(struct skr_pump *pump)
 }
 
 static enum skr_code
-look(struct skr_pump *pump, struct skr_error *error)
+look_now(struct skr_pump *pump, int64_t now_ms, struct skr_error *error)
 {
     const struct skr_table *table = pump->options->table;
     struct skr_sharing *sharing = &pump->sharing;
     struct skr_shares shares;
     struct skr_share give, take;
-    int64_t now_ms = skr_clock_ms();
-    note_movement(pump, now_ms);
-    if (now_ms < skr_sharing_look_ms(sharing, now_ms) || sharing->is_changing)
-        return SKR_OK;
     enum skr_code code =
         table->ops->see_shares(table, pump->db, &shares, error);
     if (code != SKR_OK)
@@ -220,9 +216,33 @@ look(struct skr_pump *pump, struct skr_error *error)
     skr_sharing_plan_look(sharing, &shares, now_ms);
     skr_sharing_plan(&shares, &give, &take);
     sharing->is_changing = !is_known || !is_empty(&give) || !is_empty(&take);
+    sharing->leaves_some = shares.free.slots != 0;
     if (!sharing->is_changing && shares.ours.seats == 0)
         say_spare(pump);
     return SKR_OK;
+}
+
+static enum skr_code
+look(struct skr_pump *pump, struct skr_error *error)
+{
+    const struct skr_sharing *sharing = &pump->sharing;
+    int64_t now_ms = skr_clock_ms();
+    note_movement(pump, now_ms);
+    if (now_ms < skr_sharing_look_ms(sharing, now_ms) || sharing->is_changing)
+        return SKR_OK;
+    return look_now(pump, now_ms, error);
+}
+
+enum skr_code
+skr_pump_find_ownerless(struct skr_pump *pump, bool *is_some,
+                        struct skr_error *error)
+{
+    *is_some = false;
+    if (!is_divided(pump))
+        return SKR_OK;
+    enum skr_code code = look_now(pump, skr_clock_ms(), error);
+    *is_some = pump->sharing.is_changing || pump->sharing.leaves_some;
+    return code;
 }
 
 // One step towards what the plan says, unless it is the last; *is_done: the
@@ -240,6 +260,7 @@ change_once(struct skr_pump *pump, bool is_last, bool *is_done,
     if (code != SKR_OK)
         return code;
     sharing->share = shares.ours;
+    sharing->leaves_some = shares.free.slots != 0;
     skr_sharing_plan(&shares, &give, &take);
     *is_done = is_last || (is_empty(&give) && is_empty(&take));
     if (*is_done)

@@ -17,6 +17,7 @@ struct skr_sharing {
     int64_t cursor;
     uint64_t finished;
     bool is_changing;  // once nothing is under way
+    bool leaves_some;  // there were slots that nobody had, at the last look
 };
 
 // What a relay should give back and take, so that all have about the same.

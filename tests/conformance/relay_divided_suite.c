@@ -213,6 +213,41 @@ test_the_share_of_a_dead_relay_is_taken_when_its_lease_runs_out(void **state)
 }
 
 static bool
+has_begun(void *user)
+{
+    struct fixture *fixture = user;
+    return skr_fake_got(&fixture->fake) > 0;
+}
+
+// As two that are started at once may do: one takes a seat, sees that the other
+// has all, and goes, while that other gives it half.
+static void
+test_one_who_ends_empty_leaves_nothing_that_nobody_has(void **state)
+{
+    struct fixture *fixture = *state;
+    struct skr_table *other = make_ordered(fixture, true);
+    struct skr_shares shares;
+    const struct skr_share seat = {.seats = 2};
+    assert_int_equal(other->ops->see_shares(other, fixture->db, &shares, NULL),
+                     SKR_OK);
+    assert_int_equal(
+        other->ops->take_share(other, fixture->db, &seat, 600, NULL), SKR_OK);
+    insert_keys(fixture, 40, 0, 5);
+    skr_fake_hold_back(&fixture->fake, true);
+    fixture->options.stop_when_empty = true;
+    start(fixture);
+    assert_true(skr_test_eventually(has_begun, fixture, WAIT_MS));
+    assert_int_equal(other->ops->give_share(other, fixture->db, &seat, NULL),
+                     SKR_OK);
+    skr_fake_hold_back(&fixture->fake, false);
+    join(fixture);
+    assert_int_equal(fixture->ended_with, SKR_OK);
+    assert_int_equal(skr_test_number(fixture->db, ROWS), 0);
+    judge(fixture, 40, 5);
+    skr_table_free(other);
+}
+
+static bool
 got_half(void *user)
 {
     struct fixture *fixture = user;
@@ -405,6 +440,7 @@ main(void)
         DIVIDED(test_a_partition_is_blocked_and_the_others_go_on),
         DIVIDED(
             test_the_share_of_a_dead_relay_is_taken_when_its_lease_runs_out),
+        DIVIDED(test_one_who_ends_empty_leaves_nothing_that_nobody_has),
         DIVIDED(test_a_relay_that_lost_its_share_begins_anew),
         DIVIDED(test_nothing_is_sent_on_a_lease_that_is_not_renewed),
         DIVIDED(test_one_who_has_the_queue_to_himself_keeps_others_out),
