@@ -21,6 +21,7 @@ skr_pump_begin_order(struct skr_pump *pump)
     pump->is_draining = false;
     skr_order_clear(&pump->order);
     skr_heads_clear(&pump->heads);
+    skr_passing_clear(&pump->passing);
 }
 
 static bool
@@ -137,6 +138,7 @@ arrange(struct skr_pump *pump, struct skr_slot *slot, bool resumes,
         struct skr_error *error)
 {
     struct skr_batch *batch = &slot->batch;
+    struct skr_passing_vote left = {.votes = 0};
     size_t kept = 0;
     enum skr_code code = SKR_OK;
     for (size_t i = 0; i < batch->count && code == SKR_OK; i++)
@@ -146,9 +148,11 @@ arrange(struct skr_pump *pump, struct skr_slot *slot, bool resumes,
         bool stays = batch->items[i].state == SKR_BEHIND;
         batch->items[kept] = batch->items[i];
         slot->links[kept] = (struct skr_link){.next = SKR_NO_TICKET};
-        if (!stays && has_order(&batch->items[kept]))
+        if (!stays && has_order(&batch->items[kept])) {
             code = place(pump, slot, kept, resumes, &stays, error);
-        else if (batch->items[kept].state == SKR_NOT_READY)
+            if (code == SKR_OK && stays)
+                skr_passing_vote(&left, batch->items[kept].partition_key);
+        } else if (batch->items[kept].state == SKR_NOT_READY)
             stays = true;
         if (!stays) {
             kept++;
@@ -159,6 +163,8 @@ arrange(struct skr_pump *pump, struct skr_slot *slot, bool resumes,
         if (!batch->items[kept].is_untold)
             skr_waiting_add(&pump->waiting, batch->items[kept].row);
     }
+    if (code == SKR_OK && left.votes > batch->count / 2 && is_alone(pump))
+        skr_passing_add(&pump->passing, left.key);
     batch->count = kept;
     return code;
 }

@@ -7,6 +7,7 @@
 
 #include "outbox/heads.h"
 #include "outbox/order.h"
+#include "outbox/passing.h"
 #include "outbox/relay.h"
 #include "outbox/settler.h"
 #include "outbox/sharing.h"
@@ -30,6 +31,7 @@ struct skr_pump {
     struct skr_waiting waiting;
     struct skr_order order;  // of ordered queues
     struct skr_heads heads;  // partitions to be read from their heads
+    struct skr_passing passing;
     struct skr_sharing sharing;
     bool is_draining;  // what is under way ends, and nothing begins
     size_t batch_capacity;

@@ -102,6 +102,9 @@ take_slot(struct skr_pump *pump, struct room room, struct skr_read *read)
         most == 0 ? NULL : skr_settler_take_free(pump->settler);
     if (!skr_pump_is_ordered(pump))
         return slot;
+    skr_passing_review(&pump->passing, &pump->order);
+    read->passed = (const char *const *)pump->passing.keys;
+    read->passed_count = pump->passing.count;
     read->done = pump->done;
     read->done_count = skr_settler_list_done(pump->settler, pump->done);
     if (slot == NULL)

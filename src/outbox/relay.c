@@ -139,6 +139,7 @@ skr_relay_free(struct skr_relay *relay)
     skr_waiting_fini(&relay->pump.waiting);
     skr_order_fini(&relay->pump.order);
     skr_heads_fini(&relay->pump.heads);
+    skr_passing_clear(&relay->pump.passing);
     free(relay->pump.in_hand);
     free(relay->pump.done);
     free(relay);

@@ -115,6 +115,8 @@ struct skr_position {
     char id_namespace[SKR_POSITION_NAMESPACE_SIZE];
 };
 
+enum { SKR_MOST_PASSED = 8 };
+
 struct skr_read {
     size_t max_rows;
     size_t max_bytes;  // a larger row travels alone
@@ -131,6 +133,10 @@ struct skr_read {
     // the low-water mark need not be told.
     const int64_t *waiting;
     size_t waiting_count;
+    // Partitions that wait, and of which nothing is in hand: what lies beyond
+    // the cursor of these is passed without being read. Ordered queues alone.
+    const char *const *passed;
+    size_t passed_count;  // at most SKR_MOST_PASSED
     // Just this row, if it is there and free, wherever the reader stands; NULL:
     // whatever comes next.
     const int64_t *only;

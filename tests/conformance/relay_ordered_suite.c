@@ -291,6 +291,50 @@ test_order_holds_whatever_the_broker_does(void **state)
     assert_int_equal(skr_test_number(fixture->db, FAILED), 0);
 }
 
+static bool
+got_all_of_k1(void *user)
+{
+    struct fixture *fixture = user;
+    return skr_fake_got(&fixture->fake) == 20;
+}
+
+static bool
+got_one_more(void *user)
+{
+    struct fixture *fixture = user;
+    return skr_fake_got(&fixture->fake) == 21;
+}
+
+// What lies behind a head that waits would fill batch after batch, to be left
+// where it is. None of it is lost by not being read.
+static void
+test_a_long_partition_that_waits_is_passed(void **state)
+{
+    struct fixture *fixture = *state;
+    fixture->options.database = skr_faulty_database(fixture->database.ops);
+    fixture->options.in_flight = 40;
+    insert_on(fixture->db, "k0", "k0:0", 3600);
+    assert_int_equal(skr_db_begin(fixture->db, SKR_BEGIN_WRITE, NULL), SKR_OK);
+    for (int i = 1; i < 600; i++)
+        insert_keyed(fixture, "k0", i);
+    for (int i = 0; i < 20; i++)
+        insert_keyed(fixture, "k1", i);
+    assert_int_equal(skr_db_commit(fixture->db, NULL), SKR_OK);
+    start(fixture);
+    assert_true(skr_test_eventually(got_all_of_k1, fixture, WAIT_MS));
+    assert_in_range(skr_faulty_runs(), 1, 60);
+    insert_keyed(fixture, "k0", 600);
+    insert_keyed(fixture, "k1", 20);
+    assert_true(skr_test_eventually(got_one_more, fixture, WAIT_MS));
+    skr_test_run(fixture->db, "UPDATE messenger_outbox SET available_at = "
+                              "created_at WHERE body = 'k0:0'");
+    assert_true(skr_test_eventually(outbox_is_empty, fixture, WAIT_MS));
+    stop(fixture);
+    assert_int_equal(judge_key(&fixture->fake, "k0"), 601);
+    assert_int_equal(judge_key(&fixture->fake, "k1"), 21);
+    assert_int_equal(fixture->fake.got_count, 622);
+}
+
 // Where one writes at a time there is nothing to be passed: who begins later
 // gets the later ids.
 static void
@@ -543,6 +587,7 @@ main(void)
         ORDERED(test_what_cannot_be_understood_waits_for_its_turn),
         ORDERED(test_a_closed_route_keeps_the_order),
         ORDERED(test_order_holds_whatever_the_broker_does),
+        ORDERED(test_a_long_partition_that_waits_is_passed),
         ORDERED(test_what_commits_late_is_not_passed),
         ORDERED(
             test_many_late_rows_of_a_partition_that_waits_hold_back_no_other),

@@ -18,13 +18,18 @@
     "headers, created_at, {created_at_utc}, " SKR_MESSENGER_MARKS    \
     "{undecided_mark}, 1, {partition_text}"
 
-// Parameters: redeliver timeout, queue, cursor, limit.
-#define BEYOND(queue)                                     \
-    "SELECT " COLUMNS " FROM {table} WHERE " queue        \
-    " AND id > ? AND " SKR_MESSENGER_UNFINISHED "{ours} " \
-    "ORDER BY id LIMIT ?"
-static const char beyond_sql[] = BEYOND("{queue_is_beyond}");
-static const char first_sql[] = BEYOND("{queue_is}");
+// Partitions that are passed. Parameters: SKR_MOST_PASSED keys.
+#define PASSING " AND {partition_bytes} NOT IN (?, ?, ?, ?, ?, ?, ?, ?)"
+_Static_assert(SKR_MOST_PASSED == 8, "as many as PASSING asks for");
+
+// Parameters: redeliver timeout, queue, cursor, what else asks for, limit.
+#define BEYOND(queue, else_)                                   \
+    "SELECT " COLUMNS " FROM {table} WHERE " queue             \
+    " AND id > ? AND " SKR_MESSENGER_UNFINISHED "{ours}" else_ \
+    " ORDER BY id LIMIT ?"
+static const char beyond_sql[] = BEYOND("{queue_is_beyond}", "");
+static const char beyond_passing_sql[] = BEYOND("{queue_is_beyond}", PASSING);
+static const char first_sql[] = BEYOND("{queue_is}", "");
 
 // Only what had to wait: what had not was seen when the cursor passed it.
 // Parameters: queue, from id, cursor, from time, until, timeout, limit.
@@ -43,12 +48,15 @@ static const char sweep_ids_sql[] =
     "AND id <= ? AND " SKR_MESSENGER_READY "{ours} ORDER BY id LIMIT ?";
 
 // What is late and not ready holds back its partition all the same.
-// Parameters: queue, from id, cursor, redeliver timeout, limit.
-static const char late_ids_sql[] =
-    "SELECT id, {partition_text} FROM {table} WHERE {queue_is_beyond} "
-    "AND id > ? AND id <= ? AND " SKR_MESSENGER_UNFINISHED
-    " AND (partition_key <> '' OR (" SKR_MESSENGER_READY ")){ours} "
-    "ORDER BY id LIMIT ?";
+// Parameters: queue, from id, cursor, redeliver timeout, what else asks for,
+// limit.
+#define LATE_IDS(else_)                                                   \
+    "SELECT id, {partition_text} FROM {table} WHERE {queue_is_beyond} "   \
+    "AND id > ? AND id <= ? AND " SKR_MESSENGER_UNFINISHED                \
+    " AND (partition_key <> '' OR (" SKR_MESSENGER_READY ")){ours}" else_ \
+    " ORDER BY id LIMIT ?"
+static const char late_ids_sql[] = LATE_IDS("");
+static const char late_passing_sql[] = LATE_IDS(PASSING);
 
 // Parameters: redeliver timeout, ids.
 static const char by_id_sql[] =
@@ -113,6 +121,10 @@ skr_messenger_fill_ordered(struct skr_messenger *messenger)
            skr_messenger_fill(messenger, late_ids_sql, &scan->late_ids) &&
            skr_messenger_fill(messenger, first_sql, &scan->first) &&
            skr_messenger_fill(messenger, beyond_sql, &scan->beyond) &&
+           skr_messenger_fill(messenger, beyond_passing_sql,
+                              &scan->beyond_passing) &&
+           skr_messenger_fill(messenger, late_passing_sql,
+                              &scan->late_passing) &&
            skr_messenger_fill_list(messenger, by_id_sql, &scan->by_id) &&
            skr_messenger_fill(messenger, head_sql, &messenger->sql.head) &&
            fill_partitions(messenger);

@@ -103,6 +103,8 @@ enum {
     HELD_PAUSE = 20,
     LONGEST_HELD_PAUSE_MS = 60000,
     FEW_ROWS = 8,
+    LATE_PARAMETERS = 5,
+    BEYOND_PARAMETERS = 4,
 };
 
 bool
@@ -239,6 +241,24 @@ fetch_all(struct skr_scan *scan, size_t limit, bool *saw_all,
     return SKR_OK;
 }
 
+// Partitions that wait are passed where nobody needs to know whether what lies
+// there has been decided upon.
+static bool
+passes_some(const struct skr_scan *scan)
+{
+    return scan->messenger->is_ordered && !scan->messenger->by_commits &&
+           scan->read->passed_count > 0;
+}
+
+// As many values as a statement that passes partitions takes.
+static size_t
+bind_passed(const struct skr_read *read, struct skr_value *values)
+{
+    for (size_t i = 0; i < SKR_MOST_PASSED; i++)
+        values[i] = skr_bind_text(read->passed[i % read->passed_count]);
+    return SKR_MOST_PASSED;
+}
+
 // Rows that committed after the cursor had passed their ids.
 static enum skr_code
 look_for_late(struct skr_scan *scan, struct skr_error *error)
@@ -255,16 +275,21 @@ look_for_late(struct skr_scan *scan, struct skr_error *error)
     bool saw_all = false;
     size_t limit =
         scan->max_rows + scan->read->in_hand_count + scan->read->waiting_count;
-    const struct skr_value values[] = {
+    struct skr_value values[LATE_PARAMETERS + SKR_MOST_PASSED] = {
         skr_bind_text(messenger->queue),
         skr_messenger_bind_cursor(position->low_water),
         skr_bind_integer(position->cursor),
         skr_bind_integer(messenger->redeliver_timeout_s),
-        skr_bind_integer((int64_t)limit),
     };
+    bool passes = passes_some(scan);
+    size_t count = LATE_PARAMETERS - 1;
+    if (passes)
+        count += bind_passed(scan->read, values + count);
+    values[count++] = skr_bind_integer((int64_t)limit);
     scan->skips_waiting = true;
-    enum skr_code code = skr_scan_find(scan, scan->sql->late_ids, values,
-                                       SKR_COUNT_OF(values), error);
+    enum skr_code code = skr_scan_find(
+        scan, passes ? scan->sql->late_passing : scan->sql->late_ids, values,
+        count, error);
     scan->skips_waiting = false;
     if (code == SKR_OK)
         code = fetch_all(scan, limit, &saw_all, error);
@@ -369,6 +394,29 @@ note_passed(struct skr_scan *scan, int64_t cursor, struct skr_error *error)
     return SKR_OK;
 }
 
+// Parameters in another order: those of what is selected come first.
+static enum skr_code
+read_ordered_beyond(struct skr_scan *scan, size_t limit,
+                    struct skr_error *error)
+{
+    bool is_first = scan->position.cursor == 0;
+    bool passes = !is_first && passes_some(scan);
+    struct skr_value values[BEYOND_PARAMETERS + SKR_MOST_PASSED] = {
+        skr_bind_integer(scan->messenger->redeliver_timeout_s),
+        skr_bind_text(scan->messenger->queue),
+        skr_messenger_bind_cursor(scan->position.cursor),
+    };
+    size_t count = BEYOND_PARAMETERS - 1;
+    if (passes)
+        count += bind_passed(scan->read, values + count);
+    values[count++] = skr_bind_integer((int64_t)limit);
+    return skr_scan_run_whole(scan,
+                              is_first ? scan->sql->first
+                              : passes ? scan->sql->beyond_passing
+                                       : scan->sql->beyond,
+                              values, count, error);
+}
+
 // Asks for rows, or for ids to lock, until there are no more or the batch is
 // full.
 static enum skr_code
@@ -376,19 +424,14 @@ read_some_beyond(struct skr_scan *scan, size_t limit, struct skr_error *error)
 {
     struct skr_position *position = &scan->position;
     bool is_first = position->cursor == 0;
+    if (scan->messenger->is_ordered)
+        return read_ordered_beyond(scan, limit, error);
     const struct skr_value values[] = {
         skr_bind_text(scan->messenger->queue),
         skr_messenger_bind_cursor(position->cursor),
         skr_bind_integer(scan->messenger->redeliver_timeout_s),
         skr_bind_integer((int64_t)limit),
     };
-    if (scan->messenger->is_ordered) {
-        const struct skr_value ordered[] = {values[2], values[0], values[1],
-                                            values[3]};
-        return skr_scan_run_whole(
-            scan, is_first ? scan->sql->first : scan->sql->beyond, ordered,
-            SKR_COUNT_OF(ordered), error);
-    }
     if (scan->kind != SKR_SCAN_CLAIM)
         return skr_scan_run_whole(
             scan, is_first ? scan->sql->first : scan->sql->beyond, values,
