@@ -136,10 +136,13 @@ static const struct skr_config_key keys[] = {
         "How a relay makes rows its own. `exclusive`: one relay works the "
         "queue, in order, and others stand by. `lease`: several share it, each "
         "row marked in the table for `redeliver_timeout`; so do Symfony's "
-        "workers. In an ordered outbox not rows but partitions are leased, for "
-        "`redeliver_timeout`, at most 15 s, in the table skirnir_lease. "
-        "`locked`: several share it by row locks, which a crash frees at once; "
-        "not on SQLite, and not beside Symfony's workers.",
+        "workers. A relay marks rows before there is room to send them: one "
+        "that is killed leaves up to one and a half times `in_flight` of them, "
+        "which others take when `redeliver_timeout` is over. In an ordered "
+        "outbox not rows but partitions are leased, for `redeliver_timeout`, "
+        "at most 15 s, in the table skirnir_lease. `locked`: several share it "
+        "by row locks, which a crash frees at once; not on SQLite, and not "
+        "beside Symfony's workers.",
         DEFAULT("exclusive"), IN_TRANSPORT(claim),
         .choices = "exclusive, lease or locked"),
     KEY("transports.*.unroutable", TEXT,
