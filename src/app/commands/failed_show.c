@@ -266,8 +266,7 @@ write_groups(const struct groups *groups, struct skr_json_writer *json)
     for (size_t i = 0; i < groups->count; i++) {
         const struct group *group = &groups->items[i];
         skr_json_begin_object(json);
-        skr_json_write_name(json, "count");
-        skr_json_write_unsigned(json, group->count);
+        skr_member_number(json, "count", group->count);
         skr_member_text(json, "transport", group->transport);
         skr_member_text(json, "error_class", group->error_class);
         skr_member_text(json, "error", group->error_text);

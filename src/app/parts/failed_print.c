@@ -193,8 +193,7 @@ skr_failed_write_json(const struct skr_failed_found *found,
     skr_member_text(json, "name", report->name);
     skr_member_text(json, "class", report->class_name);
     skr_member_text(json, "id", report->has_id ? id : NULL);
-    skr_json_write_name(json, "retries");
-    skr_json_write_unsigned(json, report->retries);
+    skr_member_number(json, "retries", report->retries);
     skr_member_text(json, "error", report->error_text);
     skr_member_text(json, "error_class", report->error_class);
     skr_member_text(json, "error_code", report->error_code);

@@ -211,8 +211,7 @@ write_head(const char *transport, const struct skr_blocked_head *head,
     skr_member_text(json, "partition", head->key);
     skr_member_number(json, "row", (uint64_t)head->row);
     skr_member_number(json, "length", head->length);
-    skr_json_write_name(json, "length_is_estimate");
-    skr_json_write_boolean(json, head->is_estimate);
+    skr_member_truth(json, "length_is_estimate", head->is_estimate);
     skr_member_text(json, "name", head->name);
     skr_member_text(json, "error", head->reason);
     skr_json_end_object(json);
@@ -227,8 +226,7 @@ skr_partition_stats_write(const struct skr_partition_stats *stats,
     skr_json_write_name(json, "partitions");
     skr_json_begin_object(json);
     skr_member_number(json, "count", counts->count);
-    skr_json_write_name(json, "is_estimate");
-    skr_json_write_boolean(json, counts->is_estimate);
+    skr_member_truth(json, "is_estimate", counts->is_estimate);
     skr_member_text(json, "largest", has_any ? counts->largest : NULL);
     skr_member_number(json, "largest_length", counts->largest_length);
     skr_member_text(json, "oldest", has_any ? counts->oldest : NULL);

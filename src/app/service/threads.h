@@ -14,12 +14,12 @@ typedef void skr_task_stop_fn(void *item);
 typedef void skr_task_ended_fn(void *item, enum skr_code code,
                                const struct skr_error *error);
 
-// What is done with each item of an array.
 // For stop_s of a relay, which finishes in half of this; it is for one that
 // waits for an answer of its database, and less than what service managers have
 // patience for.
 enum { SKR_RELAY_STOP_S = 15 };
 
+// What is done with each item of an array.
 struct skr_task {
     skr_task_run_fn *run;
     skr_task_stop_fn *stop;
