@@ -31,13 +31,13 @@ skr_passing_add(struct skr_passing *passing, const char *key)
     char *copy = is_known(passing, key) ? NULL : strdup(key);
     if (copy == NULL)
         return;
-    if (passing->count < SKR_MOST_PASSED) {
-        passing->keys[passing->count++] = copy;
-        return;
+    if (passing->count == SKR_MOST_PASSED) {
+        free(passing->keys[0]);
+        passing->count--;
+        memmove(passing->keys, passing->keys + 1,
+                passing->count * sizeof(passing->keys[0]));
     }
-    free(passing->keys[passing->oldest]);
-    passing->keys[passing->oldest] = copy;
-    passing->oldest = (passing->oldest + 1) % SKR_MOST_PASSED;
+    passing->keys[passing->count++] = copy;
 }
 
 void
@@ -53,7 +53,6 @@ skr_passing_review(struct skr_passing *passing, const struct skr_order *order)
             free(passing->keys[i]);
     }
     passing->count = kept;
-    passing->oldest = 0;
 }
 
 void

@@ -10,9 +10,8 @@
 #include "table/table.h"
 
 struct skr_passing {
-    char *keys[SKR_MOST_PASSED];
+    char *keys[SKR_MOST_PASSED];  // the oldest first
     size_t count;
-    size_t oldest;  // gives way when there is no room
 };
 
 // Rows of one batch that were left because their partition waits, and whether
@@ -23,7 +22,8 @@ struct skr_passing_vote {
 };
 void skr_passing_vote(struct skr_passing_vote *vote, const char *key);
 
-// Without memory it stays as it was.
+// The oldest gives way when there is no room. Without memory all stays as it
+// was.
 void skr_passing_add(struct skr_passing *passing, const char *key);
 // Forgets those that do not wait any more, or of which something is in hand.
 void

@@ -3,8 +3,6 @@
 
 #include "base/clock.h"
 #include "base/error.h"
-#include "base/failpoint.h"
-#include "base/text.h"
 
 enum {
     OUTCOME_WAIT_MS = 20,

@@ -3,7 +3,6 @@
 // partitions, and those that are to try a gate.
 
 #include "base/clock.h"
-#include "base/error.h"
 #include "base/failpoint.h"
 #include "outbox/pump.h"
 
@@ -281,12 +280,14 @@ try_gates(struct skr_pump *pump, struct skr_error *error)
 void
 skr_pump_give_back(struct skr_pump *pump)
 {
-    if (pump->ahead == NULL)
+    struct skr_slot *slot = pump->ahead;
+    if (slot == NULL)
         return;
     // Those that cannot be understood have not been judged.
-    for (size_t i = 0; i < pump->ahead->batch.count; i++)
-        pump->ahead->batch.items[i].state = SKR_READ;
-    skr_pump_close_slot(pump, pump->ahead);
+    for (size_t i = 0; i < slot->batch.count; i++)
+        slot->batch.items[i].state = SKR_READ;
+    pump->ahead = NULL;
+    skr_pump_close_slot(pump, slot);
 }
 
 // A row that was refused holds back those of its key once that is written, and

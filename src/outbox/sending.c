@@ -63,8 +63,6 @@ skr_pump_close_slot(struct skr_pump *pump, struct skr_slot *slot)
     }
     slot->batch.pending = 0;
     pump->open_rows -= slot->batch.count;
-    if (slot == pump->ahead)
-        pump->ahead = NULL;
     pump->finished += outcomes;
     // What was claimed is given back by whoever settles.
     if (outcomes > 0 || slot->batch.claim != SKR_CLAIM_NONE)
@@ -396,7 +394,9 @@ give_up_silent(struct skr_pump *pump, struct skr_error *error)
     enum skr_code code = SKR_OK;
     for (size_t i = 0; sender > 0 && code == SKR_OK && i < SKR_MAX_SLOTS; i++) {
         struct skr_slot *slot = &pump->settler->slots[i];
-        if (skr_settler_state(pump->settler, slot) == SKR_SLOT_OPEN)
+        // Of what waits for room nothing was sent.
+        if (slot != pump->ahead &&
+            skr_settler_state(pump->settler, slot) == SKR_SLOT_OPEN)
             code = lose_messages(pump, slot, sender, &reason, error);
     }
     return code;

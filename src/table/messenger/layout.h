@@ -19,12 +19,12 @@ struct skr_scan_sql {
     const char *free_ids;      // behind the cursor, that others had
     const char *first;         // beyond a cursor that has not moved yet
     const char *beyond;
-    const char *beyond_passing;   // the same but for some partitions
-    const char *late_passing;     // late_ids but for those
     const char *first_ids;        // the same, ids alone
     const char *claim_beyond;     // beyond, free to be locked
     const char *leased_ids;       // that anybody has at the moment
     const char *leased_by_queue;  // the same without an index on claims
+    // beyond and late_ids, but for partitions that are passed
+    const char *beyond_passing, *late_passing;
     struct skr_list_sql by_id, lock_ids;
 };
 

@@ -103,8 +103,10 @@ enum {
     HELD_PAUSE = 20,
     LONGEST_HELD_PAUSE_MS = 60000,
     FEW_ROWS = 8,
-    LATE_PARAMETERS = 5,
-    BEYOND_PARAMETERS = 4,
+    // Before those that bind_end() gives, of which there are so many at most.
+    LATE_PARAMETERS = 4,
+    BEYOND_PARAMETERS = 3,
+    END_PARAMETERS = SKR_MOST_PASSED + 1,
 };
 
 bool
@@ -250,13 +252,18 @@ passes_some(const struct skr_scan *scan)
            scan->read->passed_count > 0;
 }
 
-// As many values as a statement that passes partitions takes.
+// What a statement ends with: the partitions that it passes, if it does, and
+// its limit. Gives how many values these are.
 static size_t
-bind_passed(const struct skr_read *read, struct skr_value *values)
+bind_end(const struct skr_scan *scan, bool passes, size_t limit,
+         struct skr_value *values)
 {
-    for (size_t i = 0; i < SKR_MOST_PASSED; i++)
-        values[i] = skr_bind_text(read->passed[i % read->passed_count]);
-    return SKR_MOST_PASSED;
+    const struct skr_read *read = scan->read;
+    size_t count = 0;
+    for (; passes && count < SKR_MOST_PASSED; count++)
+        values[count] = skr_bind_text(read->passed[count % read->passed_count]);
+    values[count++] = skr_bind_integer((int64_t)limit);
+    return count;
 }
 
 // Rows that committed after the cursor had passed their ids.
@@ -275,17 +282,15 @@ look_for_late(struct skr_scan *scan, struct skr_error *error)
     bool saw_all = false;
     size_t limit =
         scan->max_rows + scan->read->in_hand_count + scan->read->waiting_count;
-    struct skr_value values[LATE_PARAMETERS + SKR_MOST_PASSED] = {
+    struct skr_value values[LATE_PARAMETERS + END_PARAMETERS] = {
         skr_bind_text(messenger->queue),
         skr_messenger_bind_cursor(position->low_water),
         skr_bind_integer(position->cursor),
         skr_bind_integer(messenger->redeliver_timeout_s),
     };
     bool passes = passes_some(scan);
-    size_t count = LATE_PARAMETERS - 1;
-    if (passes)
-        count += bind_passed(scan->read, values + count);
-    values[count++] = skr_bind_integer((int64_t)limit);
+    size_t count = LATE_PARAMETERS +
+                   bind_end(scan, passes, limit, values + LATE_PARAMETERS);
     scan->skips_waiting = true;
     enum skr_code code = skr_scan_find(
         scan, passes ? scan->sql->late_passing : scan->sql->late_ids, values,
@@ -401,15 +406,13 @@ read_ordered_beyond(struct skr_scan *scan, size_t limit,
 {
     bool is_first = scan->position.cursor == 0;
     bool passes = !is_first && passes_some(scan);
-    struct skr_value values[BEYOND_PARAMETERS + SKR_MOST_PASSED] = {
+    struct skr_value values[BEYOND_PARAMETERS + END_PARAMETERS] = {
         skr_bind_integer(scan->messenger->redeliver_timeout_s),
         skr_bind_text(scan->messenger->queue),
         skr_messenger_bind_cursor(scan->position.cursor),
     };
-    size_t count = BEYOND_PARAMETERS - 1;
-    if (passes)
-        count += bind_passed(scan->read, values + count);
-    values[count++] = skr_bind_integer((int64_t)limit);
+    size_t count = BEYOND_PARAMETERS +
+                   bind_end(scan, passes, limit, values + BEYOND_PARAMETERS);
     return skr_scan_run_whole(scan,
                               is_first ? scan->sql->first
                               : passes ? scan->sql->beyond_passing
