@@ -126,20 +126,28 @@ class ServerCases(CleanupCases, Cases, OrderedCases):
             servers.processes.living_in(server.folder))
             for server in (self.rabbitmq, self.database)}
 
-    def watch(self, commands, watched, rows):
+    def watch(self, commands, watched, rows, feed=None):
         """Runs commands to their end: rows per second, and the most memory
-        that one of them had."""
+        that one of them had. feed: what gives them something to do; then they
+        are stopped when all is done."""
         watch = self.start("watch", self.programs.bench("watch"), watched[0],
                            rows, *watched[1:])
         running, before = [watch], self.processor_us()
         try:
             for number, command in enumerate(commands):
                 running.append(self.start(f"side-{number}", *command))
-            for side in running[1:]:
-                side.wait()
-            # All has arrived by now, or never will.
-            wait_for(watch.has_ended, lambda: running[1].failure(
-                "ended before all was done"), 10)
+            if feed is None:
+                for side in running[1:]:
+                    side.wait()
+                # All has arrived by now, or never will.
+                wait_for(watch.has_ended, lambda: running[1].failure(
+                    "ended before all was done"), 10)
+            else:
+                feed(running[1:])
+                watch.wait()
+                for side in running[1:]:
+                    side.has_ended()
+                    side.stop()
         finally:
             for background in running:
                 background.end()
@@ -150,8 +158,8 @@ class ServerCases(CleanupCases, Cases, OrderedCases):
         return (float(watch.text().split()[2]),
                 max(side.most_memory for side in running[1:]))
 
-    def watch_queues(self, commands, rows, queues=QUEUES):
-        return self.watch(commands, [self.rabbitmq.url, *queues], rows)
+    def watch_queues(self, commands, rows, queues=QUEUES, feed=None):
+        return self.watch(commands, [self.rabbitmq.url, *queues], rows, feed)
 
     # Sides of a pair.
 

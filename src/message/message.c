@@ -119,9 +119,11 @@ skr_message_check(const struct skr_message *message, struct skr_error *error)
                         message->name);
     if (message->partition_key != NULL &&
         strlen(message->partition_key) > MAX_PARTITION_KEY)
-        return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
-                        "message %s: the partition key is over %d bytes",
-                        message->name, MAX_PARTITION_KEY);
+        return skr_fail(
+            error, SKR_INVALID, SKR_GIVE_UP,
+            "message %s: the partition key is over %d bytes: it has "
+            "%zu; use a shorter one, such as a hash of it",
+            message->name, MAX_PARTITION_KEY, strlen(message->partition_key));
     if (message->due_at_us < 0)
         return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
                         "message %s: the due time is before 1970",

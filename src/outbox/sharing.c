@@ -14,8 +14,9 @@
 
 enum {
     LOOK_MS = 1000,
+    SHORTEST_PAUSE_MS = 100,
     SILENT_MS = 60000,  // after which every query counts
-    MOST_ROUNDS = 4,
+    MOST_STEPS = 4,
 };
 
 static bool
@@ -71,6 +72,13 @@ skr_sharing_plan(const struct skr_shares *shares, struct skr_share *give,
         take->slots = some_of(shares->free.slots, fair - ours);
 }
 
+static int64_t
+lengthen(int64_t pause_ms, int64_t longest_ms)
+{
+    pause_ms = pause_ms == 0 ? SHORTEST_PAUSE_MS : pause_ms * 2;
+    return pause_ms < longest_ms ? pause_ms : longest_ms;
+}
+
 void
 skr_sharing_plan_look(struct skr_sharing *sharing,
                       const struct skr_shares *shares, int64_t now_ms)
@@ -78,7 +86,10 @@ skr_sharing_plan_look(struct skr_sharing *sharing,
     int64_t pause_ms = SILENT_MS;
     if (shares->others_for_s > 0 && shares->others_for_s * 1000 < pause_ms)
         pause_ms = shares->others_for_s * 1000;
-    sharing->next_look_ms = now_ms + LOOK_MS;
+    sharing->eager_ms =
+        sharing->share.slots == 0 ? lengthen(sharing->eager_ms, LOOK_MS) : 0;
+    sharing->next_look_ms =
+        now_ms + (sharing->eager_ms > 0 ? sharing->eager_ms : LOOK_MS);
     sharing->silent_look_ms = now_ms + pause_ms;
 }
 
@@ -217,6 +228,8 @@ look_now(struct skr_pump *pump, int64_t now_ms, struct skr_error *error)
     skr_sharing_plan(&shares, &give, &take);
     sharing->is_changing = !is_known || !is_empty(&give) || !is_empty(&take);
     sharing->leaves_some = shares.free.slots != 0;
+    if (!sharing->is_changing)
+        sharing->stuck_ms = 0;
     if (!sharing->is_changing && shares.ours.seats == 0)
         say_spare(pump);
     return SKR_OK;
@@ -245,10 +258,10 @@ skr_pump_find_ownerless(struct skr_pump *pump, bool *is_some,
     return code;
 }
 
-// One step towards what the plan says, unless it is the last; *is_done: the
-// plan says nothing more.
+// What is ours, and one step towards what the plan says; *is_done: it says
+// nothing more.
 static enum skr_code
-change_once(struct skr_pump *pump, bool is_last, bool *is_done,
+change_once(struct skr_pump *pump, bool may_step, bool *is_done,
             struct skr_error *error)
 {
     const struct skr_table *table = pump->options->table;
@@ -262,8 +275,8 @@ change_once(struct skr_pump *pump, bool is_last, bool *is_done,
     sharing->share = shares.ours;
     sharing->leaves_some = shares.free.slots != 0;
     skr_sharing_plan(&shares, &give, &take);
-    *is_done = is_last || (is_empty(&give) && is_empty(&take));
-    if (*is_done)
+    *is_done = is_empty(&give) && is_empty(&take);
+    if (*is_done || !may_step)
         return SKR_OK;
     if (!is_empty(&give))
         code = table->ops->give_share(table, pump->db, &give, error);
@@ -292,16 +305,17 @@ change(struct skr_pump *pump, struct skr_error *error)
     struct skr_sharing *sharing = &pump->sharing;
     const uint64_t before = sharing->share.slots;
     int64_t now_ms = skr_clock_ms();
-    bool is_done = false, is_stuck = false;
+    bool is_done = false;
     enum skr_code code = SKR_OK;
     // Others take and give at the same time: what is left is for the next look.
-    for (int i = 1; !is_done && code == SKR_OK; i++) {
-        is_stuck = i == MOST_ROUNDS;
-        code = change_once(pump, is_stuck, &is_done, error);
-    }
-    // Some of it cannot be had for now, and each attempt costs a pause.
-    if (is_stuck)
-        sharing->next_look_ms = now_ms + pump->options->lease_ms / 3;
+    for (int i = 0; i <= MOST_STEPS && !is_done && code == SKR_OK; i++)
+        code = change_once(pump, i < MOST_STEPS, &is_done, error);
+    // Two who took the same are soon done; what one who was frozen has locked
+    // cannot be had for long, and each attempt costs a pause.
+    sharing->stuck_ms =
+        is_done ? 0 : lengthen(sharing->stuck_ms, pump->options->lease_ms / 3);
+    if (sharing->stuck_ms > 0)
+        sharing->next_look_ms = now_ms + sharing->stuck_ms;
     if (code == SKR_OK && !is_empty(&sharing->share))
         code = table->ops->renew_share(table, pump->db, &sharing->share,
                                        lease_s(pump), error);

@@ -12,6 +12,8 @@ struct skr_sharing {
     int64_t leased_ms;       // when its lease began, at the latest
     int64_t next_look_ms;    // at what others have
     int64_t silent_look_ms;  // the same while nothing moves
+    int64_t eager_ms;        // between looks of one who has no slot; 0: he has
+    int64_t stuck_ms;  // after a change that got stuck; 0: the last did not
     // When something was last written or sent, and what was there then.
     int64_t moved_ms;
     int64_t cursor;
@@ -26,7 +28,8 @@ void skr_sharing_plan(const struct skr_shares *shares, struct skr_share *give,
                       struct skr_share *take);
 
 // Others are looked at: plans the next look, should nothing move until then.
-// That is no later than the first of their leases can run out.
+// That is no later than the first of their leases can run out. Whoever has no
+// slot looks sooner, as others are about to give him some.
 void skr_sharing_plan_look(struct skr_sharing *sharing,
                            const struct skr_shares *shares, int64_t now_ms);
 // When the next look is due.

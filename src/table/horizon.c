@@ -36,6 +36,32 @@ enum {
     PRINT_PAUSE = 20,  // and so many times as long as it takes
 };
 
+// What has an id below 1 and commits late is left to the sweep.
+void
+skr_horizon_move(struct skr_position *position, int64_t row)
+{
+    if (row - 1 != position->cursor)
+        position->unbroken_from = row - 1;
+    position->cursor = row;
+}
+
+void
+skr_horizon_skip(struct skr_position *position, int64_t row)
+{
+    position->unbroken_from = row;
+    position->cursor = row;
+}
+
+// Where nothing commits late there is nothing to look for behind.
+void
+skr_horizon_settle(const char *sql, struct skr_position *position)
+{
+    if (sql[0] != '\0' && position->low_water < position->unbroken_from)
+        return;
+    position->low_water = position->cursor;
+    position->mark_count = 0;
+}
+
 bool
 skr_horizon_is_late_possible(const char *sql,
                              const struct skr_position *position)

@@ -52,3 +52,12 @@ skr_position_next_ms(const struct skr_position *position)
         next_ms = earlier(next_ms, position->next_held_ms);
     return next_ms;
 }
+
+void
+skr_position_rewind(struct skr_position *position, int64_t row)
+{
+    if (position->cursor >= row)
+        position->cursor = row - 1;
+    if (position->unbroken_from > position->cursor)
+        position->unbroken_from = position->cursor;
+}

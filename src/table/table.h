@@ -52,6 +52,8 @@ struct skr_position {
     // the cursor: ids are given at the insert, not at the commit. At or below
     // the low-water mark none can any more; 0: it is not known.
     int64_t low_water;
+    // Beyond it every id up to the cursor was seen: none of them can appear.
+    int64_t unbroken_from;
     struct skr_horizon_mark marks[SKR_HORIZON_MARKS];  // oldest first
     size_t mark_count;
     int64_t horizon;      // all transactions below it are over; 0: not known
@@ -74,8 +76,6 @@ struct skr_position {
     // kafka_outbox alone: where what others have ends, and how many those are.
     int64_t held_to;
     int64_t held_count;
-    // Beyond it every id up to the cursor was seen: none of them can appear.
-    int64_t unbroken_from;
 
     // Claims in an ordered queue: partitions are looked at in rounds.
     char partition_cursor[SKR_POSITION_KEY_SIZE];  // bytes of a key
@@ -89,6 +89,7 @@ struct skr_position {
     bool round_found;        // something was claimed in it, and sent
     bool round_held;         // something was passed that others have
     bool round_ends;         // it has come to the last partition
+    int pages_row_by_row;    // to come, before one by partition
     bool is_quiet;           // nothing was found in the last one
     bool is_held;            // something was held in the last one
     bool may_be_bare;        // it is not known whether any row is left
@@ -415,6 +416,8 @@ struct skr_table_ops {
 // When the next look is worth while although nothing was written since the last
 // one: by skr_clock_ms(); 0: never.
 int64_t skr_position_next_ms(const struct skr_position *position);
+// A row that the cursor has passed is to be found again.
+void skr_position_rewind(struct skr_position *position, int64_t row);
 
 // What lock_name() gives for a queue of a table.
 SKR_MUST_CHECK enum skr_code

@@ -283,6 +283,49 @@ test_the_session_is_what_tables_rely_on(void **state)
 
 // ------------------------------------------------------------------ statements
 
+static int64_t
+count_reads(struct skr_db *db)
+{
+    return skr_test_number(db, "SELECT CAST(variable_value AS SIGNED) FROM "
+                               "information_schema.session_status WHERE "
+                               "variable_name = 'HANDLER_READ_NEXT'");
+}
+
+// One that is kept prepared would read the whole group from the second time on.
+static void
+test_what_is_planned_anew_goes_by_its_index_every_time(void **state)
+{
+    struct fixture *fixture = *state;
+    const struct skr_value queue = skr_bind_text("q");
+    const struct skr_value values[] = {queue, queue};
+    skr_test_run(fixture->db,
+                 "CREATE TABLE grouped (id BIGINT PRIMARY KEY, queue "
+                 "VARCHAR(9) NOT NULL, part VARCHAR(9) NOT NULL, body TEXT, "
+                 "INDEX by_part (queue, part, id))");
+    skr_test_run(fixture->db,
+                 "INSERT INTO grouped WITH RECURSIVE n (i) AS (SELECT 1 UNION "
+                 "ALL SELECT i + 1 FROM n WHERE i < 900) SELECT i, 'q', 'p', "
+                 "'x' FROM n");
+    skr_test_run(fixture->db, "ANALYZE TABLE grouped");
+    for (int i = 0; i < 3; i++) {
+        int64_t before = count_reads(fixture->db);
+        assert_int_equal(
+            skr_tx_run(skr_db_tx(fixture->db),
+                       &(struct skr_statement){
+                           .sql = "SELECT part, MIN(id) FROM grouped WHERE "
+                                  "queue >= ? AND queue <= ? GROUP BY queue, "
+                                  "part",
+                           .values = values,
+                           .value_count = SKR_COUNT_OF(values),
+                           .is_planned_anew = true,
+                       },
+                       NULL),
+            SKR_OK);
+        assert_in_range(count_reads(fixture->db) - before, 0, 100);
+        skr_test_run(fixture->db, "DELETE FROM grouped WHERE id = 1");
+    }
+}
+
 static void
 test_results_of_procedures_are_taken_in(void **state)
 {
@@ -871,6 +914,7 @@ main(void)
         TEST(test_a_deadlock_that_a_handler_hides_is_found_at_the_commit),
         TEST(test_an_open_transaction_is_not_committed_by_another),
         TEST(test_the_session_is_what_tables_rely_on),
+        TEST(test_what_is_planned_anew_goes_by_its_index_every_time),
         TEST(test_results_of_procedures_are_taken_in),
         TEST(test_values_of_very_different_sizes_come_whole),
         TEST(test_what_is_too_large_for_the_server_is_told_before_it_is_sent),

@@ -224,6 +224,27 @@ test_signals_are_left_to_the_applications_threads(void **state)
     skr_broker_close(broker);
 }
 
+// Other queues share the table, so that ids are missing.
+static void
+test_rows_that_were_given_back_come_once(void **state)
+{
+    struct world *world = *state;
+    size_t count = 0;
+    publish(world, 12);
+    skr_test_run(world->db,
+                 "DELETE FROM messenger_messages WHERE id IN (2, 8)");
+    struct skr_broker *broker = open_broker(world, "queue://orders");
+    assert_int_equal(receive(world, broker, &count, 0), SKR_OK);
+    settle_all(world, broker, count, SKR_SETTLE_ACK, 0);
+    size_t left = 10 - count;
+    for (int turn = 0; turn < 4; turn++) {
+        assert_int_equal(receive(world, broker, &count, 20000), SKR_OK);
+        assert_in_range(count, 1, left);
+        settle_all(world, broker, count, SKR_SETTLE_RELEASE, 0);
+    }
+    skr_broker_close(broker);
+}
+
 #define TEST(name)                                            \
     cmocka_unit_test_setup_teardown(name, queue_world_set_up, \
                                     queue_world_tear_down)
@@ -237,6 +258,7 @@ main(void)
         TEST(test_a_late_retry_says_so_and_a_late_ack_counts),
         TEST(test_what_was_claimed_is_given_though_the_rest_cannot_be_freed),
         TEST(test_a_retry_is_not_early),
+        TEST(test_rows_that_were_given_back_come_once),
         TEST(test_signals_are_left_to_the_applications_threads),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

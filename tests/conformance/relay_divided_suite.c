@@ -92,6 +92,15 @@ struct wanted {
 };
 
 static bool
+has_seat(void *user)
+{
+    const struct fixture *fixture = user;
+    return skr_test_number(fixture->db,
+                           "SELECT COUNT(*) FROM skirnir_lease WHERE "
+                           "slot >= 60 AND owner <> ''") == 1;
+}
+
+static bool
 is_even(void *user)
 {
     const struct wanted *wanted = user;
@@ -217,6 +226,33 @@ has_begun(void *user)
 {
     struct fixture *fixture = user;
     return skr_fake_got(&fixture->fake) > 0;
+}
+
+// Two who begin at once want the same slots: the one who got none asks again
+// soon, however long leases are.
+static void
+test_slots_that_another_has_locked_are_taken_once_they_are_free(void **state)
+{
+    struct fixture *fixture = *state;
+    struct member member;
+    if (!skr_test_writes_side_by_side(fixture->db))
+        return;
+    fixture->options.lease_ms = 600000;
+    join_in(fixture, &member);
+    assert_true(eventually_even(fixture, 1));
+    leave(&member);
+    struct skr_test_client other = skr_test_client_open(&fixture->database);
+    skr_test_client_begin(&other);
+    // Not the last: InnoDB locks the row behind as well, and that is a seat.
+    skr_test_client_run(&other, "UPDATE skirnir_lease SET epoch = epoch + 1 "
+                                "WHERE queue_name = "
+                                "'outbox/messenger_outbox' AND slot < 59");
+    join_in(fixture, &member);
+    assert_true(skr_test_eventually(has_seat, fixture, WAIT_MS));
+    skr_test_client_commit(&other);
+    assert_true(eventually_even(fixture, 1));
+    skr_test_client_close(&other);
+    leave(&member);
 }
 
 // As two that are started at once may do: one takes a seat, sees that the other
@@ -438,6 +474,8 @@ main(void)
         DIVIDED(test_relays_come_and_go_and_the_order_holds),
         DIVIDED(test_order_holds_whatever_the_broker_does),
         DIVIDED(test_a_partition_is_blocked_and_the_others_go_on),
+        DIVIDED(
+            test_slots_that_another_has_locked_are_taken_once_they_are_free),
         DIVIDED(
             test_the_share_of_a_dead_relay_is_taken_when_its_lease_runs_out),
         DIVIDED(test_one_who_ends_empty_leaves_nothing_that_nobody_has),

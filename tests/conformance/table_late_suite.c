@@ -230,6 +230,66 @@ test_the_mark_waits_for_open_transactions(void **state)
     skr_test_client_close(&late);
 }
 
+// What was seen cannot appear: only where an id is missing does the mark wait.
+static void
+test_the_mark_does_not_wait_where_no_id_is_missing(void **state)
+{
+    struct fixture *fixture = *state;
+    insert_many(fixture, 3);
+    assert_true(skr_test_eventually(mark_has_caught_up, fixture, 60000));
+    int64_t before = fixture->position.low_water;
+    insert_many(fixture, 3);
+    assert_int_equal(read_rows(fixture), 3);
+    assert_int_equal(fixture->position.low_water, before + 3);
+    assert_int_equal(fixture->position.cursor, before + 3);
+    assert_int_equal(fixture->position.mark_count, 0);
+}
+
+// Of rows that are claimed by their ids, as those of a first claim are, some
+// may find no room.
+static size_t
+claim_three(struct fixture *fixture)
+{
+    struct skr_error error = {0};
+    const struct skr_read read = {.max_rows = 100, .max_bytes = 200};
+    skr_batch_clear(&fixture->batch);
+    if (fixture->table->ops->claim(fixture->table, fixture->db,
+                                   &fixture->position, &read, &fixture->batch,
+                                   &error) != SKR_OK)
+        fail_msg("%s", error.text);
+    size_t count = fixture->batch.count;
+    set_states(fixture, SKR_DONE);
+    settle(fixture);
+    return count;
+}
+
+static bool
+claims_all(void *user)
+{
+    struct fixture *fixture = user;
+    claim_three(fixture);
+    return count_rows(fixture, "messenger_outbox") == 0;
+}
+
+static void
+test_a_first_claim_that_is_cut_short_misses_no_late_row(void **state)
+{
+    static const char body[] = "0123456789012345678901234567890123456789";
+    struct fixture *fixture = *state;
+    if (!skr_test_writes_side_by_side(fixture->db))
+        return;
+    struct skr_test_client late = skr_test_client_open(&fixture->database);
+    insert(fixture, "outbox", body, HEADERS);
+    skr_test_client_begin(&late);
+    insert_as(fixture, &late, "late");
+    for (int i = 0; i < 4; i++)
+        insert(fixture, "outbox", body, HEADERS);
+    assert_in_range(claim_three(fixture), 2, 4);
+    skr_test_client_commit(&late);
+    skr_test_client_close(&late);
+    assert_true(skr_test_eventually(claims_all, fixture, 20000));
+}
+
 static void
 insert_odd_for_tomorrow(struct fixture *fixture, struct skr_test_client *client)
 {
@@ -288,6 +348,15 @@ main(void)
         cmocka_unit_test_setup_teardown(
             test_the_mark_waits_for_open_transactions, set_up_waiting,
             tear_down),
+        cmocka_unit_test_setup_teardown(
+            test_the_mark_does_not_wait_where_no_id_is_missing, set_up_waiting,
+            tear_down),
+        cmocka_unit_test_setup_teardown(
+            test_the_mark_does_not_wait_where_no_id_is_missing,
+            set_up_ordered_waiting, tear_down),
+        cmocka_unit_test_setup_teardown(
+            test_a_first_claim_that_is_cut_short_misses_no_late_row,
+            set_up_waiting, tear_down),
         cmocka_unit_test_setup_teardown(
             test_a_late_row_with_a_bad_key_waits_for_its_time,
             set_up_ordered_waiting, tear_down),

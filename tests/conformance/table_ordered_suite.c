@@ -284,11 +284,11 @@ test_partitions_are_counted_and_the_blocked_are_named(void **state)
                      SKR_OK);
     assert_string_equal(said, "A|3|order.placed|nobody wants it;");
     assert_int_equal(skr_messenger_retry_blocked(fixture->table, fixture->db,
-                                                 head + 1, NULL),
+                                                 head + 1, false, NULL),
                      SKR_MISSING);
-    assert_int_equal(
-        skr_messenger_retry_blocked(fixture->table, fixture->db, head, NULL),
-        SKR_OK);
+    assert_int_equal(skr_messenger_retry_blocked(fixture->table, fixture->db,
+                                                 head, false, NULL),
+                     SKR_OK);
     said[0] = '\0';
     assert_int_equal(skr_messenger_each_blocked(fixture->table, fixture->db, 10,
                                                 note_blocked, said, NULL),

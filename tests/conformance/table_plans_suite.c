@@ -239,6 +239,8 @@ check_plans(struct fixture *fixture, enum skr_claim how)
         // What has become due, and everything else behind the cursor.
         watched.position.next_due_ms = 1;
         watched.position.next_sweep_ms = i == 0 ? 1 : INT64_MAX;
+        // As if partitions were short.
+        watched.position.pages_row_by_row = i % 2;
     }
     close_watched(&watched);
 }

@@ -198,14 +198,14 @@ test_what_finds_no_room_is_not_locked(void **state)
 static void
 test_rows_without_a_key_take_turns_with_partitions(void **state)
 {
-    enum { PARTITIONS = 200, FREE = 300, CLAIMS = 9 };
+    enum { PARTITIONS = 200, ROWS = 4, FREE = 300, CLAIMS = 9 };
     struct fixture *fixture = *state;
     struct skr_position position = fixture->position;
     char key[16];
     if (!can_hold(fixture))
         return;
     assert_int_equal(skr_db_begin(fixture->db, SKR_BEGIN_WRITE, NULL), SKR_OK);
-    for (int i = 0; i < PARTITIONS * 2; i++) {
+    for (int i = 0; i < PARTITIONS * ROWS; i++) {
         snprintf(key, sizeof(key), "key %d", i % PARTITIONS);
         insert_keyed(fixture->db, key, "{}");
     }
@@ -227,7 +227,203 @@ test_rows_without_a_key_take_turns_with_partitions(void **state)
                                      "WHERE partition_key = ''"),
                      0);
     assert_in_range(count_rows(fixture, "messenger_outbox"), 0,
-                    PARTITIONS * 2 - 100);
+                    PARTITIONS * ROWS - 100);
+}
+
+enum { WIDE = 400, MANY = WIDE + 200, MOST_CLAIMS = 200 };
+
+// Each with that many rows, which are equal.
+static void
+insert_partitions(struct fixture *fixture, int rows, const char *body)
+{
+    char key[16];
+    assert_int_equal(skr_db_begin(fixture->db, SKR_BEGIN_WRITE, NULL), SKR_OK);
+    for (int i = 0; i < MANY * rows; i++) {
+        snprintf(key, sizeof(key), "key %d", i % MANY);
+        insert_keyed(fixture->db, key, body);
+    }
+    assert_int_equal(skr_db_commit(fixture->db, NULL), SKR_OK);
+}
+
+static size_t
+hold_on(struct fixture *fixture, struct skr_db *db,
+        struct skr_position *position, struct skr_batch *batch)
+{
+    const struct skr_read read = {.max_rows = WIDE, .max_bytes = 1 << 20};
+    assert_int_equal(fixture->table->ops->hold(fixture->table, db, position,
+                                               &read, batch, NULL),
+                     SKR_OK);
+    return batch->count;
+}
+
+// How many rows came until there were no more.
+static size_t
+drain(struct fixture *fixture, struct skr_position *position)
+{
+    size_t came = 0;
+    int claims = 0;
+    do {
+        came += hold_on(fixture, fixture->db, position, &fixture->batch);
+        set_states(fixture, SKR_DONE);
+        settle(fixture);
+        skr_batch_clear(&fixture->batch);
+        assert_in_range(++claims, 1, MOST_CLAIMS);
+    } while (position->has_more);
+    return came;
+}
+
+// What is learnt of the size of rows comes from a few.
+static void
+make_room(struct fixture *fixture, struct skr_position *position)
+{
+    skr_batch_fini(&fixture->batch);
+    assert_int_equal(skr_batch_init(&fixture->batch, WIDE, NULL), SKR_OK);
+    insert_keyed(fixture->db, "first", "{}");
+    assert_int_equal(drain(fixture, position), 1);
+    position->next_sweep_ms = 1;
+}
+
+static void
+assert_no_partition_twice(const struct skr_batch *one,
+                          const struct skr_batch *other)
+{
+    for (size_t i = 0; i < one->count; i++)
+        for (size_t k = 0; k < other->count; k++)
+            assert_string_not_equal(one->items[i].partition_key,
+                                    other->items[k].partition_key);
+}
+
+// Each is read as far as the page goes.
+static void
+test_many_short_partitions_are_claimed_at_once(void **state)
+{
+    struct fixture *fixture = *state;
+    struct skr_position mine = fixture->position, other;
+    struct skr_batch batch;
+    if (!can_hold(fixture))
+        return;
+    make_room(fixture, &mine);
+    insert_partitions(fixture, 2, "{}");
+    assert_int_equal(skr_batch_init(&batch, WIDE, NULL), SKR_OK);
+    struct skr_db *second = skr_test_connect(&fixture->database);
+    // The first page tells that runs are short.
+    size_t few = hold_on(fixture, fixture->db, &mine, &fixture->batch);
+    assert_in_range(few, 1, WIDE / 3);
+    set_states(fixture, SKR_DONE);
+    settle(fixture);
+    skr_batch_clear(&fixture->batch);
+    other = mine;
+    // What the page cuts, perhaps, is left to the next.
+    assert_int_equal(hold_on(fixture, fixture->db, &mine, &fixture->batch),
+                     WIDE - 2);
+    // That page is another's, and the next is not.
+    assert_int_equal(hold_on(fixture, second, &other, &batch), 0);
+    assert_true(other.has_more);
+    assert_int_equal(hold_on(fixture, second, &other, &batch), WIDE - 2);
+    assert_no_partition_twice(&batch, &fixture->batch);
+    skr_db_rollback(second);
+    set_states(fixture, SKR_DONE);
+    settle(fixture);
+    skr_batch_clear(&fixture->batch);
+    assert_int_equal(drain(fixture, &mine), MANY * 2 - few - (WIDE - 2));
+    skr_db_close(second);
+    skr_batch_fini(&batch);
+}
+
+static bool
+has_partition(const struct skr_batch *batch, const char *key)
+{
+    for (size_t i = 0; i < batch->count; i++)
+        if (strcmp(batch->items[i].partition_key, key) == 0)
+            return true;
+    return false;
+}
+
+static void
+test_what_finds_no_room_among_many_is_not_locked(void **state)
+{
+    enum { SMALL = 80 };
+    struct fixture *fixture = *state;
+    struct skr_position mine = fixture->position, other;
+    struct skr_batch batch;
+    char large[2000], key[16];
+    if (!can_hold(fixture))
+        return;
+    make_room(fixture, &mine);
+    memset(large, 'x', sizeof(large));
+    large[sizeof(large) - 1] = '\0';
+    for (int i = 0; i < SMALL; i++) {
+        snprintf(key, sizeof(key), "b%d", i);
+        insert_keyed(fixture->db, key, "{}");
+    }
+    insert_keyed(fixture->db, "c", large);
+    insert_keyed(fixture->db, "d", "{}");
+    mine.partition_cursor[0] = 'a';
+    mine.partition_cursor_size = 1;
+    mine.pages_row_by_row = 1;
+    mine.is_in_round = true;
+    other = mine;
+    assert_int_equal(skr_batch_init(&batch, WIDE, NULL), SKR_OK);
+    struct skr_db *second = skr_test_connect(&fixture->database);
+    const struct skr_read little = {
+        .max_rows = WIDE, .max_bytes = (SMALL + 20) * (sizeof(HEADERS) + 1)};
+    assert_int_equal(fixture->table->ops->hold(fixture->table, fixture->db,
+                                               &mine, &little, &fixture->batch,
+                                               NULL),
+                     SKR_OK);
+    assert_int_equal(fixture->batch.count, SMALL);
+    assert_int_equal(mine.pages_row_by_row, 0);
+    // Nor is it passed.
+    assert_int_equal(mine.partition_cursor[0], 'b');
+    assert_true(hold_on(fixture, second, &other, &batch) > 0);
+    assert_true(has_partition(&batch, "c"));
+    skr_db_close(second);
+    skr_batch_fini(&batch);
+}
+
+static void
+test_finished_rows_do_not_hide_any_of_many_partitions(void **state)
+{
+    struct fixture *fixture = *state;
+    struct skr_position position = fixture->position;
+    if (!can_hold(fixture))
+        return;
+    make_room(fixture, &position);
+    insert_partitions(fixture, 1, "finished");
+    skr_test_run(fixture->db, "UPDATE messenger_outbox SET delivered_at = "
+                              "'9999-12-31 23:59:59'");
+    insert_partitions(fixture, 1, "{}");
+    // Not even while there is enough to do without them.
+    for (int i = 0; i < 60; i++) {
+        char key[16];
+        snprintf(key, sizeof(key), "other %d", i);
+        insert_keyed(fixture->db, key, "other");
+        hold_on(fixture, fixture->db, &position, &fixture->batch);
+        set_states(fixture, SKR_DONE);
+        settle(fixture);
+        skr_batch_clear(&fixture->batch);
+    }
+    assert_int_equal(skr_test_number(fixture->db,
+                                     "SELECT COUNT(*) FROM messenger_outbox "
+                                     "WHERE body = '{}'"),
+                     0);
+}
+
+// They are no reason to go on for ever, and hide nobody behind them.
+static void
+test_many_partitions_that_wait_are_passed(void **state)
+{
+    struct fixture *fixture = *state;
+    struct skr_position position = fixture->position;
+    if (!can_hold(fixture))
+        return;
+    make_room(fixture, &position);
+    insert_partitions(fixture, 2, "{}");
+    skr_test_run(fixture->db, "UPDATE messenger_outbox SET available_at = "
+                              "'9999-12-31 23:59:59'");
+    insert_keyed(fixture->db, "key 9999", "{}");
+    assert_int_equal(drain(fixture, &position), 1);
+    assert_false(position.is_held);
 }
 
 // A batch that goes back as it was is given again when there is a reason, and
@@ -277,6 +473,10 @@ main(void)
         ORDERED(test_a_run_ends_before_what_is_not_ready),
         ORDERED(test_what_finds_no_room_is_not_locked),
         ORDERED(test_rows_without_a_key_take_turns_with_partitions),
+        ORDERED(test_many_short_partitions_are_claimed_at_once),
+        ORDERED(test_what_finds_no_room_among_many_is_not_locked),
+        ORDERED(test_finished_rows_do_not_hide_any_of_many_partitions),
+        ORDERED(test_many_partitions_that_wait_are_passed),
         ORDERED(test_what_was_given_in_vain_is_not_given_again_at_once),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -112,6 +112,7 @@ def test_the_key_travels_in_a_header_on_request(world):
     ("partition_header: type", "has a meaning of its own"),
     ("partition_header: X-Message-Id", "has a meaning of its own"),
     ("commit_order: true", "needs PostgreSQL"),
+    ("claim: locked", "use `claim: exclusive` or `claim: lease`"),
     ("commit_order: true\n        claim: locked", "use exclusive or lease"),
 ])
 def test_what_an_ordered_outbox_cannot_do_is_refused(world, options, reason):
@@ -240,12 +241,35 @@ def test_failed_lists_blocked_heads_and_retries_them(world):
     for mistake in ("outbox/1", "outbox/x", "orders/2", "nowhere/2"):
         assert world.run("failed", "retry", mistake).returncode != 0
     world.check("failed", "retry", "outbox/2", "--dry-run")
+    missing = world.run("failed", "retry", "outbox/999", "--dry-run")
+    assert missing.returncode != 0
+    assert "is not the head of a blocked partition" in missing.stderr
     assert "outbox/2" in world.check("failed", "show")
     connection.execute("UPDATE messenger_outbox SET headers = "
                        "'{\"type\":\"order.placed\"}' WHERE body = '2'")
     assert "is due" in world.check("failed", "retry", "outbox/2")
     assert "outbox/2" not in world.check("failed", "show")
     shops.until(lambda: relayed(world) == ["1", "4", "2", "3"], "the rest")
+
+
+@pytest.mark.parametrize("count, is_cut", [(100, False), (101, True)])
+def test_of_many_blocked_heads_some_are_shown(world, count, is_cut):
+    world.check("setup")
+    world.open("shop").execute(
+        "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n "
+        f"WHERE i < {count}) INSERT INTO messenger_outbox (body, headers, "
+        "queue_name, partition_key, created_at, available_at) SELECT '{}', "
+        "'{}', 'outbox', 'key ' || i, CURRENT_TIMESTAMP, "
+        "'9999-12-31 23:59:59' FROM n")
+    for command in ("stats", "failed show"):
+        said = world.check(*command.split())
+        assert said.count("outbox/") == 100
+        assert ("Of outbox there are more than these 100." in said) == is_cut
+    [outbox] = [transport for transport in json.loads(world.check(
+        "stats", "--json"))["transports"] if transport["transport"] == "outbox"]
+    assert len(outbox["blocked_partitions"]) == 100
+    assert outbox["blocked_partitions_are_cut"] == is_cut
+    assert outbox["blocked_partitions"][0]["name"] is None
 
 
 def test_a_relay_that_runs_goes_on_by_itself(world):

@@ -92,7 +92,7 @@ test_a_queue_that_is_silent_is_looked_at_rarely_and_in_time(void **state)
     } cases[] = {
         {1, 0, 0, 1000},     {1, 59000, 0, 1000}, {1, 60000, 0, 60000},
         {1, 60000, 9, 9000}, {1, 60000, 1, 1000}, {1, 60000, 900, 60000},
-        {0, 60000, 9, 1000},
+        {0, 60000, 9, 100},
     };
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         const struct skr_shares shares = {.others_for_s =
@@ -117,6 +117,26 @@ test_what_moves_is_a_reason_to_look_soon(void **state)
                      NOW_MS + 1000);
 }
 
+static void
+test_whoever_has_no_slot_looks_sooner(void **state)
+{
+    (void)state;
+    static const int64_t pauses[] = {100, 200, 400, 800, 1000, 1000};
+    const struct skr_shares shares = {.others = 1};
+    struct skr_sharing sharing = {.share.seats = 1, .moved_ms = NOW_MS};
+    for (int turn = 0; turn < 2; turn++) {
+        for (size_t i = 0; i < sizeof(pauses) / sizeof(pauses[0]); i++) {
+            skr_sharing_plan_look(&sharing, &shares, NOW_MS);
+            assert_int_equal(skr_sharing_look_ms(&sharing, NOW_MS),
+                             NOW_MS + pauses[i]);
+        }
+        sharing.share.slots = 1;
+        skr_sharing_plan_look(&sharing, &shares, NOW_MS);
+        assert_int_equal(skr_sharing_look_ms(&sharing, NOW_MS), NOW_MS + 1000);
+        sharing.share.slots = 0;
+    }
+}
+
 int
 main(void)
 {
@@ -126,6 +146,7 @@ main(void)
         cmocka_unit_test(
             test_a_queue_that_is_silent_is_looked_at_rarely_and_in_time),
         cmocka_unit_test(test_what_moves_is_a_reason_to_look_soon),
+        cmocka_unit_test(test_whoever_has_no_slot_looks_sooner),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -366,11 +366,42 @@ check_partition_header(struct skr_config_reader *reader,
                            skr_config_excerpt(header, excerpt));
 }
 
+// NULL: it is not known, for a reason that is told elsewhere.
+static const struct skr_dialect *
+find_dialect(const struct skr_config_transport *transport)
+{
+    struct skr_url url;
+    struct skr_error error;
+    if (transport->database == NULL ||
+        skr_url_parse(transport->database->url, &url, &error) != SKR_OK)
+        return NULL;
+    const struct skr_db_ops *ops = skr_driver_find_database(url.scheme);
+    skr_url_fini(&url);
+    return ops == NULL ? NULL : ops->tx->dialect;
+}
+
+static bool
+is_locked(const struct skr_config_transport *transport)
+{
+    return transport->claim != NULL && strcmp(transport->claim, "locked") == 0;
+}
+
+static void
+check_claim(struct skr_config_reader *reader,
+            const struct skr_config_transport *transport)
+{
+    struct skr_error error;
+    struct skr_config_place place = place_in(reader, transport, "claim");
+    const struct skr_dialect *dialect = find_dialect(transport);
+    if (is_locked(transport) && dialect != NULL &&
+        skr_messenger_know_locks(dialect, &error) != SKR_OK)
+        skr_config_mistake(reader, &place, "%s", error.text);
+}
+
 static void
 check_commit_order(struct skr_config_reader *reader,
                    const struct skr_config_transport *transport)
 {
-    struct skr_url url;
     struct skr_error error;
     struct skr_config_place place = place_in(reader, transport, "commit_order");
     if (!transport->commit_order)
@@ -381,18 +412,14 @@ check_commit_order(struct skr_config_reader *reader,
                            "order of commits");
         return;
     }
-    if (transport->claim != NULL && strcmp(transport->claim, "locked") == 0)
+    if (is_locked(transport))
         skr_config_mistake(reader, &place,
                            "the transactions of `claim: locked` would hold "
                            "back the queue themselves; use exclusive or lease");
-    if (transport->database == NULL ||
-        skr_url_parse(transport->database->url, &url, &error) != SKR_OK)
-        return;
-    const struct skr_db_ops *ops = skr_driver_find_database(url.scheme);
-    if (ops != NULL &&
-        skr_messenger_know_commits(ops->tx->dialect, &error) != SKR_OK)
+    const struct skr_dialect *dialect = find_dialect(transport);
+    if (dialect != NULL &&
+        skr_messenger_know_commits(dialect, &error) != SKR_OK)
         skr_config_mistake(reader, &place, "%s", error.text);
-    skr_url_fini(&url);
 }
 
 void
@@ -414,6 +441,7 @@ skr_config_check(struct skr_config_reader *reader)
         check_on_success(reader, transport);
         resolve_database(reader, transport);
         check_time_zone(reader, transport);
+        check_claim(reader, transport);
         check_commit_order(reader, transport);
         check_partition_header(reader, transport);
         struct skr_config_place place = place_in(reader, transport, "dsn");

@@ -57,10 +57,11 @@ keep_blocked(const struct skr_blocked_head *head, void *user,
     struct skr_blocked_head *kept = &stats->blocked[stats->blocked_count++];
     *kept = *head;
     kept->key = strdup(head->key);
-    kept->name = strdup(head->name == NULL ? "-" : head->name);
+    kept->name = head->name == NULL ? NULL : strdup(head->name);
     kept->reason = strdup(head->reason);
     stats->waiting += head->length;
-    if (kept->key == NULL || kept->name == NULL || kept->reason == NULL)
+    if (kept->key == NULL || (head->name != NULL && kept->name == NULL) ||
+        kept->reason == NULL)
         return skr_fail_memory(error);
     return SKR_OK;
 }
@@ -118,7 +119,7 @@ add_blocked(struct skr_grid *grid, const char *transport,
         skr_grid_add(grid, "%s", head->key);
         skr_grid_add(grid, "%s%llu", head->is_estimate ? "~" : "",
                      (unsigned long long)head->length);
-        skr_grid_add(grid, "%s", head->name);
+        skr_grid_add(grid, "%s", head->name == NULL ? "-" : head->name);
         skr_grid_add(grid, "%s", head->reason);
     }
 }
@@ -140,6 +141,15 @@ print_grid(struct skr_grid *grid, size_t width, FILE *out,
         code = skr_fail_memory(error);
     skr_grid_fini(grid);
     return code;
+}
+
+static void
+tell_of_more(const char *transport, const struct skr_partition_stats *stats,
+             FILE *out)
+{
+    if (stats->has_more)
+        fprintf(out, "\nOf %s there are more than these %d.\n", transport,
+                MOST_BLOCKED);
 }
 
 static void
@@ -191,7 +201,9 @@ skr_partition_stats_print(const char *transport,
         return code;
     add_blocked(&blocked, transport, stats);
     fprintf(out, "\n");
-    return print_grid(&blocked, width, out, error);
+    code = print_grid(&blocked, width, out, error);
+    tell_of_more(transport, stats, out);
+    return code;
 }
 
 static void
@@ -237,6 +249,7 @@ skr_partition_stats_write(const struct skr_partition_stats *stats,
     for (size_t i = 0; i < stats->blocked_count; i++)
         write_head(NULL, &stats->blocked[i], json);
     skr_json_end_array(json);
+    skr_member_truth(json, "blocked_partitions_are_cut", stats->has_more);
 }
 
 typedef enum skr_code
@@ -267,29 +280,38 @@ each_outbox(const struct skr_config *config, const char *only, blocked_fn *each,
     return code;
 }
 
+struct printing {
+    bool has_begun;
+    struct skr_error *error;
+};
+
 static enum skr_code
-add_of_outbox(const char *transport, const struct skr_partition_stats *stats,
-              void *user)
+print_of_outbox(const char *transport, const struct skr_partition_stats *stats,
+                void *user)
 {
-    add_blocked(user, transport, stats);
-    return SKR_OK;
+    struct skr_grid grid = {.columns = blocked_columns,
+                            .column_count = SKR_COUNT_OF(blocked_columns)};
+    struct printing *printing = user;
+    if (stats->blocked_count == 0)
+        return SKR_OK;
+    if (!printing->has_begun)
+        printf("\nThese hold back their partitions; `skirnir failed retry` "
+               "sends one once more, `skirnir partition skip` moves it to the "
+               "failed messages.\n");
+    printing->has_begun = true;
+    add_blocked(&grid, transport, stats);
+    enum skr_code code =
+        print_grid(&grid, skr_terminal_width(stdout), stdout, printing->error);
+    tell_of_more(transport, stats, stdout);
+    return code;
 }
 
 enum skr_code
 skr_blocked_print(const struct skr_config *config, const char *only,
                   struct skr_error *error)
 {
-    struct skr_grid grid = {.columns = blocked_columns,
-                            .column_count = SKR_COUNT_OF(blocked_columns)};
-    enum skr_code code = each_outbox(config, only, add_of_outbox, &grid, error);
-    if (code == SKR_OK && grid.cell_count > 0) {
-        printf("\nThese hold back their partitions; `skirnir failed retry` "
-               "sends one once more, `skirnir partition skip` moves it to the "
-               "failed messages.\n");
-        return print_grid(&grid, skr_terminal_width(stdout), stdout, error);
-    }
-    skr_grid_fini(&grid);
-    return code;
+    struct printing printing = {.error = error};
+    return each_outbox(config, only, print_of_outbox, &printing, error);
 }
 
 static enum skr_code
@@ -349,13 +371,13 @@ retry_one(const struct skr_config *config, const char *name, bool dry_run,
     struct place place;
     int64_t row = 0;
     enum skr_code code = read_name(config, name, &outbox, &row, error);
-    if (code != SKR_OK || dry_run)
+    if (code == SKR_OK)
+        code = open_place(config, outbox, &place, error);
+    if (code != SKR_OK)
         return code;
-    code = open_place(config, outbox, &place, error);
-    if (code == SKR_OK) {
-        code = skr_messenger_retry_blocked(place.table, place.db, row, error);
-        close_place(&place);
-    }
+    code =
+        skr_messenger_retry_blocked(place.table, place.db, row, dry_run, error);
+    close_place(&place);
     return code;
 }
 

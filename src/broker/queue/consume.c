@@ -76,14 +76,6 @@ choose(struct skr_batch *batch)
     return chosen;
 }
 
-// A row that is given back lies behind the cursor: the next claim starts there.
-static void
-rewind_to(struct queue_broker *broker, int64_t row)
-{
-    if (broker->position.cursor >= row)
-        broker->position.cursor = row - 1;
-}
-
 void
 skr_queue_log_lost(const struct queue_broker *broker, uint64_t rows)
 {
@@ -103,7 +95,7 @@ free_tail(struct queue_broker *broker, size_t first)
                              .claim = batch->claim,
                              .lease = batch->lease};
     for (size_t i = 0; i < tail.count; i++)
-        rewind_to(broker, tail.items[i].row);
+        skr_position_rewind(&broker->position, tail.items[i].row);
     batch->count = first;
     // They are looked at one by one.
     broker->claim_size = 1;
@@ -324,7 +316,7 @@ finish_settled(struct queue_broker *broker, struct skr_incoming *incoming,
         incoming[i].was_lost = item->lost;
         skr_queue_keepalive_drop(&broker->keepalive, item->row);
         if (item->state == SKR_READ)
-            rewind_to(broker, item->row);
+            skr_position_rewind(&broker->position, item->row);
         item++;
     }
 }

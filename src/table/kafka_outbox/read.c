@@ -89,14 +89,6 @@ stop_full(struct reading *reading, struct skr_error *error)
     return skr_fail(error, SKR_STOPPED, SKR_GIVE_UP, "full");
 }
 
-static void
-move_cursor(struct skr_position *position, int64_t row)
-{
-    if (row - 1 != position->cursor)
-        position->unbroken_from = row - 1;
-    position->cursor = row;
-}
-
 static enum skr_code
 take_row(const struct skr_value *columns, size_t count, void *user,
          struct skr_error *error)
@@ -108,7 +100,7 @@ take_row(const struct skr_value *columns, size_t count, void *user,
     reading->last = columns[KAFKA_OUTBOX_ID].integer;
     if (is_passed_over(reading, columns)) {
         if (reading->moves_cursor)
-            move_cursor(&reading->position, reading->last);
+            skr_horizon_move(&reading->position, reading->last);
         return SKR_OK;
     }
     if (batch->count == reading->max_rows ||
@@ -117,7 +109,7 @@ take_row(const struct skr_value *columns, size_t count, void *user,
         return stop_full(reading, error);
     enum skr_code code = skr_kafka_outbox_take_row(batch, columns, error);
     if (code == SKR_OK && reading->moves_cursor)
-        move_cursor(&reading->position, reading->last);
+        skr_horizon_move(&reading->position, reading->last);
     return code;
 }
 
@@ -333,18 +325,6 @@ begin_anew(struct skr_position *position)
     position->mark_count = 0;
 }
 
-// Up to the cursor nothing can appear, by what was seen.
-static void
-raise_low_water(const struct skr_kafka_outbox *outbox,
-                struct skr_position *position)
-{
-    if (outbox->sql.horizon[0] != '\0' &&
-        position->low_water < position->unbroken_from)
-        return;
-    position->low_water = position->cursor;
-    position->mark_count = 0;
-}
-
 static enum skr_code
 fill_batch(struct reading *reading, struct skr_error *error)
 {
@@ -359,7 +339,7 @@ fill_batch(struct reading *reading, struct skr_error *error)
     if (found_some && !reading->is_full && position->cursor == cursor &&
         position->held_count == 0 && position->low_water == cursor)
         begin_anew(position);
-    raise_low_water(reading->outbox, position);
+    skr_horizon_settle(reading->outbox->sql.horizon, position);
     position->next_held_ms = reading->now_ms + LOOK_AGAIN_MS;
     position->has_more = reading->is_full;
     return SKR_OK;

@@ -381,6 +381,24 @@ skr_messenger_claim(const struct skr_table *table, struct skr_db *db,
 }
 
 enum skr_code
+skr_messenger_know_locks(const struct skr_dialect *dialect,
+                         struct skr_error *error)
+{
+    struct skr_arena arena = {0};
+    enum skr_code code = SKR_OK;
+    const char *sql = skr_sql_fill(dialect, &arena, "{lock_skip}", NULL, 0);
+    if (sql == NULL)
+        code = skr_fail_memory(error);
+    else if (sql[0] == '\0')
+        code = skr_fail(error, SKR_REFUSED, SKR_GIVE_UP,
+                        "%s cannot lock single rows; use `claim: exclusive` or "
+                        "`claim: lease`",
+                        dialect->name);
+    skr_arena_fini(&arena);
+    return code;
+}
+
+enum skr_code
 skr_messenger_hold(const struct skr_table *table, struct skr_db *db,
                    struct skr_position *position, const struct skr_read *read,
                    struct skr_batch *batch, struct skr_error *error)
@@ -388,8 +406,6 @@ skr_messenger_hold(const struct skr_table *table, struct skr_db *db,
     struct claiming claiming = {
         skr_messenger_of(table), db, position, read, batch, SKR_CLAIM_LOCKED};
     if (claiming.messenger->sql.lock_skip[0] == '\0')
-        return skr_fail(error, SKR_REFUSED, SKR_GIVE_UP,
-                        "this database cannot lock single rows; use "
-                        "`claim: lease`");
+        return skr_messenger_know_locks(claiming.messenger->dialect, error);
     return claim_rows(&claiming, error);
 }

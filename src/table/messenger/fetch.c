@@ -7,6 +7,7 @@
 // changed, is passed over.
 
 #include "base/error.h"
+#include "table/horizon.h"
 #include "table/messenger/ordered.h"
 #include "table/messenger/scan.h"
 
@@ -311,7 +312,7 @@ take_beyond(const struct skr_value *columns, size_t count, void *user,
     if (!skr_messenger_is_in_hand(scan->read, row))
         code = take(scan, columns, error);
     if (code == SKR_OK)
-        scan->position.cursor = row;
+        skr_horizon_move(&scan->position, row);
     return code;
 }
 

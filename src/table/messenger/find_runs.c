@@ -2,14 +2,25 @@
 // Which rows a claim of runs is to lock: ids of the first rows of the next
 // partitions, as far as they may be sent, and of rows without a key. Sizes come
 // along, so that nothing is locked that finds no room.
+//
+// To look at each partition by itself pays where there is more than a row or
+// two of it. Where there is not, the next rows of the index are read as they
+// follow each other, of however many partitions they are.
 
 #include "base/error.h"
+#include "base/hash.h"
 #include "base/text.h"
 #include "table/messenger/runs.h"
 
 #include <string.h>
 
-enum { MOST_OF_ONE = 63 };  // rows of a partition
+enum {
+    MOST_OF_ONE = 63,  // rows of a partition
+    // A page that fills less than that part of its room is better read row by
+    // row, and so are the next ones.
+    SHORT = 3,
+    PAGES_ROW_BY_ROW = 16,
+};
 
 #define SIZE "OCTET_LENGTH(body) + OCTET_LENGTH(headers)"
 // Parameters: queue, from id, redeliver timeout, limit.
@@ -27,16 +38,24 @@ static const char free_sql[] =
     "AND COALESCE(delivered_at, '1000-01-01 00:00:00') < "        \
     "'9999-12-31 00:00:00' ORDER BY id LIMIT ?{union_close}"
 enum { FIRST_ROWS_PARAMETERS = 5 };
-_Static_assert(FIRST_ROWS_PARAMETERS *SKR_MOST_RUNS <= SKR_MOST_VALUES,
+_Static_assert(FIRST_ROWS_PARAMETERS *SKR_MOST_LONG_RUNS <= SKR_MOST_VALUES,
                "more than a statement takes");
 
-// For 1, 2, 4, 8, 16 and 32 of them.
+// Parameters: redeliver timeout, queue, key, limit.
+static const char row_by_row_sql[] =
+    "SELECT {partition_text}, id, CASE WHEN " SKR_MESSENGER_READY
+    " THEN 1 ELSE 0 END, " SIZE " FROM {table} WHERE {queue_is} "
+    "AND partition_key > ? "
+    "AND COALESCE(delivered_at, '1000-01-01 00:00:00') < "
+    "'9999-12-31 00:00:00' ORDER BY partition_key, id LIMIT ?";
+
+// For 1, 2, 4, 8, 16, 32 and 64 of them.
 static bool
 fill_first_rows(struct skr_messenger *messenger)
 {
     struct skr_text text = {0};
     bool ok = true;
-    for (size_t i = 0, size = 1, filled = 0; ok && size <= SKR_MOST_RUNS;
+    for (size_t i = 0, size = 1, filled = 0; ok && size <= SKR_MOST_LONG_RUNS;
          i++, size *= 2) {
         for (; filled < size; filled++)
             skr_text_add_format(&text, "%s" FIRST_ROWS,
@@ -56,6 +75,8 @@ skr_runs_fill(struct skr_messenger *messenger)
            skr_messenger_fill(messenger, "{partition_first_heads}",
                               &messenger->sql.first_heads) &&
            skr_messenger_fill(messenger, free_sql, &messenger->sql.free) &&
+           skr_messenger_fill(messenger, row_by_row_sql,
+                              &messenger->sql.row_by_row) &&
            fill_first_rows(messenger);
 }
 
@@ -165,13 +186,41 @@ find_keys(struct skr_runs *runs, struct skr_error *error)
         queue,
         most,
     };
-    enum skr_code code = position->partition_cursor_size == 0
-                             ? ask(runs, messenger->sql.first_heads, first,
-                                   SKR_COUNT_OF(first), keep_key, error)
-                             : ask(runs, messenger->sql.heads, after,
-                                   SKR_COUNT_OF(after), keep_key, error);
+    bool is_first = position->partition_cursor_size == 0;
+    enum skr_code code = skr_tx_run(
+        skr_db_tx(runs->db),
+        &(struct skr_statement){
+            .sql = is_first ? messenger->sql.first_heads : messenger->sql.heads,
+            .values = is_first ? first : after,
+            .value_count = is_first ? SKR_COUNT_OF(first) : SKR_COUNT_OF(after),
+            .is_planned_anew = true,
+            .each_row = keep_key,
+            .user = runs,
+        },
+        error);
     runs->is_last = runs->keys_seen < limit;
     return code;
+}
+
+// The next row of a partition. Columns: whether it is ready, its size.
+static void
+keep_row(struct skr_runs *runs, size_t number, int64_t row,
+         const struct skr_value *columns)
+{
+    struct skr_run *run = &runs->items[number];
+    bool is_ready = columns[0].integer != 0;
+    runs->rows_seen++;
+    if (skr_messenger_is_in_hand(runs->read, row))
+        run->is_anothers = true;
+    // What finds no room is not passed, nor are those behind it.
+    if (run->is_anothers || run->has_ended || number > runs->room_ends)
+        return;
+    run->has_ended = !is_ready || run->length == MOST_OF_ONE ||
+                     !want(runs, row, (int)number, (size_t)columns[1].integer);
+    if (!run->has_ended)
+        run->length++;
+    else if (is_ready && run->length == 0)
+        runs->room_ends = number;
 }
 
 // Those of one partition come in the order of their ids.
@@ -181,21 +230,7 @@ keep_first(const struct skr_value *columns, size_t count, void *user,
 {
     (void)count;
     (void)error;
-    struct skr_runs *runs = user;
-    size_t number = (size_t)columns[0].integer;
-    int64_t row = columns[1].integer;
-    struct skr_run *run = &runs->items[number];
-    if (skr_messenger_is_in_hand(runs->read, row))
-        run->is_anothers = true;
-    // What finds no room is not passed, nor are those behind it.
-    if (run->is_anothers || run->has_ended || number > runs->room_ends)
-        return SKR_OK;
-    run->has_ended = columns[2].integer == 0 ||
-                     !want(runs, row, (int)number, (size_t)columns[3].integer);
-    if (!run->has_ended)
-        run->length++;
-    else if (columns[2].integer != 0 && run->length == 0)
-        runs->room_ends = number;
+    keep_row(user, (size_t)columns[0].integer, columns[1].integer, columns + 2);
     return SKR_OK;
 }
 
@@ -212,7 +247,7 @@ static enum skr_code
 find_first_rows(struct skr_runs *runs, struct skr_error *error)
 {
     const struct skr_messenger *messenger = runs->messenger;
-    struct skr_value values[FIRST_ROWS_PARAMETERS * SKR_MOST_RUNS];
+    struct skr_value values[FIRST_ROWS_PARAMETERS * SKR_MOST_LONG_RUNS];
     size_t size = 1, place = 0;
     for (; size < runs->count; place++)
         size *= 2;
@@ -231,20 +266,109 @@ find_first_rows(struct skr_runs *runs, struct skr_error *error)
         };
         memcpy(values + i * FIRST_ROWS_PARAMETERS, of_one, sizeof(of_one));
     }
-    runs->room_ends = runs->count;
     return ask(runs, messenger->sql.first_rows[place], values,
                size * FIRST_ROWS_PARAMETERS, keep_first, error);
+}
+
+// The next page of partitions with their first rows.
+static enum skr_code
+find_by_partition(struct skr_runs *runs, size_t room, struct skr_error *error)
+{
+    runs->most_keys = room < SKR_MOST_LONG_RUNS ? room : SKR_MOST_LONG_RUNS;
+    enum skr_code code = find_keys(runs, error);
+    runs->room_ends = runs->count;
+    if (code == SKR_OK && runs->count > 0)
+        code = find_first_rows(runs, error);
+    if (runs->count == SKR_MOST_LONG_RUNS && runs->rows_seen < room / SHORT)
+        runs->position->pages_row_by_row = PAGES_ROW_BY_ROW;
+    return code;
+}
+
+// Rows of one partition follow each other, unless the column takes several keys
+// for the same.
+static size_t
+find_run(const struct skr_runs *runs, uint64_t hash,
+         const struct skr_value *key)
+{
+    for (size_t i = runs->count; i-- > 0;) {
+        const struct skr_run *run = &runs->items[i];
+        if (run->hash == hash && run->key_size == key->size &&
+            memcmp(run->key, key->bytes, key->size) == 0)
+            return i;
+    }
+    return runs->count;
+}
+
+static enum skr_code
+keep_next(const struct skr_value *columns, size_t count, void *user,
+          struct skr_error *error)
+{
+    struct skr_runs *runs = user;
+    struct skr_hash hash =
+        skr_hash_add(skr_hash_start(), columns[0].bytes, columns[0].size);
+    size_t number = find_run(runs, hash.low, &columns[0]);
+    if (number == runs->count) {
+        enum skr_code code = keep_key(columns, count, user, error);
+        if (code != SKR_OK || number == runs->count)
+            return code;
+        runs->items[number].hash = hash.low;
+    } else {
+        runs->keys_seen++;
+    }
+    keep_row(runs, number, columns[1].integer, columns + 2);
+    return SKR_OK;
+}
+
+// What the page may have cut begins the next one: a row that commits late, with
+// others behind it that another has, must be seen together with those.
+static void
+leave_last(struct skr_runs *runs)
+{
+    int last = (int)--runs->count;
+    size_t kept = 0;
+    for (size_t i = 0; i < runs->wanted_count; i++)
+        if (runs->wanted[i].run != last)
+            runs->wanted[kept++] = runs->wanted[i];
+    runs->wanted_count = kept;
+}
+
+static enum skr_code
+find_row_by_row(struct skr_runs *runs, size_t room, struct skr_error *error)
+{
+    struct skr_position *position = runs->position;
+    const struct skr_value values[] = {
+        skr_bind_integer(runs->messenger->redeliver_timeout_s),
+        skr_bind_text(runs->messenger->queue),
+        skr_bind_bytes(position->partition_cursor,
+                       position->partition_cursor_size),
+        skr_bind_integer((int64_t)room),
+    };
+    runs->most_keys = room;
+    runs->room_ends = room;
+    enum skr_code code = ask(runs, runs->messenger->sql.row_by_row, values,
+                             SKR_COUNT_OF(values), keep_next, error);
+    runs->is_last = runs->keys_seen < room;
+    if (!runs->is_last && runs->count > 1)
+        leave_last(runs);
+    if (runs->room_ends > runs->count)
+        runs->room_ends = runs->count;
+    position->pages_row_by_row--;
+    // They are long, or have no key.
+    if (runs->count < room / SHORT)
+        position->pages_row_by_row = 0;
+    return code;
 }
 
 static enum skr_code
 find_runs(struct skr_runs *runs, struct skr_error *error)
 {
-    size_t most = runs->most - runs->wanted_count;
-    runs->most_keys = most < SKR_MOST_RUNS ? most : SKR_MOST_RUNS;
-    enum skr_code code = find_keys(runs, error);
-    if (code != SKR_OK || runs->count == 0)
-        return code;
-    code = find_first_rows(runs, error);
+    const struct skr_position *position = runs->position;
+    size_t room = runs->most - runs->wanted_count;
+    bool is_row_by_row = position->pages_row_by_row > 0 &&
+                         position->partition_cursor_size > 0 &&
+                         room > SKR_MOST_LONG_RUNS;
+    enum skr_code code = is_row_by_row ? find_row_by_row(runs, room, error)
+                                       : find_by_partition(runs, room, error);
     runs->is_last = runs->is_last && runs->room_ends == runs->count;
     return code;
 }

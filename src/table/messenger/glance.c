@@ -54,7 +54,7 @@ take(const struct skr_value *columns, size_t count, void *user,
         skr_messenger_take_row(glance->messenger, glance->position.id_namespace,
                                columns, batch, error);
     if (code == SKR_OK && row > glance->position.cursor)
-        glance->position.cursor = row;
+        skr_horizon_move(&glance->position, row);
     return code;
 }
 
@@ -167,6 +167,7 @@ look_briefly(const struct skr_messenger *messenger, struct skr_db *db,
     // others, or rows that wait, are there: the cursor has to pass them.
     bool was_asked = !may_be_late || position->next_rest_ms == now_ms + REST_MS;
     *position = glance.position;
+    skr_messenger_settle_mark(messenger, position);
     position->has_glanced = true;
     *is_enough = batch->count > 0 || !was_asked;
     return SKR_OK;

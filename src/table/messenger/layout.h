@@ -28,6 +28,10 @@ struct skr_scan_sql {
     struct skr_list_sql by_id, lock_ids;
 };
 
+// Of how many partitions a claim of runs takes more than the first row: the
+// more, the more are under way at once.
+enum { SKR_MOST_LONG_RUNS = 64, SKR_LONG_RUNS_SIZES = 7 };
+
 struct skr_messenger {
     struct skr_table table;
     struct skr_arena arena;  // all texts
@@ -77,8 +81,8 @@ struct skr_messenger {
         const char *make_due, *touch;
         const char *size, *largest, *oldest, *blocked, *blocked_by_queue,
             *length, *key_of;
-        const char *heads, *first_heads, *free;
-        const char *first_rows[SKR_SQL_LIST_SIZES];  // of so many partitions
+        const char *heads, *first_heads, *free, *row_by_row;
+        const char *first_rows[SKR_LONG_RUNS_SIZES];  // of 1, 2, 4 ... 64
         struct skr_list_sql lock_runs;
         const char *shares, *add_share, *check_leases;
         struct skr_list_sql find_free_share, take_share, renew_share;
@@ -211,6 +215,9 @@ skr_messenger_scan(const struct skr_messenger *messenger,
                    enum skr_scan_kind kind, struct skr_tx tx,
                    struct skr_position *position, const struct skr_read *read,
                    struct skr_batch *batch, struct skr_error *error);
+// After a look: up to where nothing can appear.
+void skr_messenger_settle_mark(const struct skr_messenger *messenger,
+                               struct skr_position *position);
 // A read or a peek, in a snapshot of its own.
 SKR_MUST_CHECK enum skr_code
 skr_messenger_look(const struct skr_messenger *messenger,

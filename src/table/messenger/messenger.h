@@ -73,6 +73,11 @@ SKR_MUST_CHECK enum skr_code
 skr_messenger_know_commits(const struct skr_dialect *dialect,
                            struct skr_error *error);
 
+// SKR_REFUSED, with the reason, where rows cannot be locked one by one.
+SKR_MUST_CHECK enum skr_code
+skr_messenger_know_locks(const struct skr_dialect *dialect,
+                         struct skr_error *error);
+
 // For a publisher, who has no table object: rows in order into a table and
 // queue whose names were checked. time_zone as in the options.
 SKR_MUST_CHECK enum skr_code

@@ -248,7 +248,7 @@ skr_messenger_each_blocked(const struct skr_table *table, struct skr_db *db,
 
 enum skr_code
 skr_messenger_retry_blocked(const struct skr_table *table, struct skr_db *db,
-                            int64_t row, struct skr_error *error)
+                            int64_t row, bool dry_run, struct skr_error *error)
 {
     const struct skr_messenger *messenger = skr_messenger_of(table);
     const struct skr_value values[] = {skr_bind_integer(row),
@@ -264,7 +264,7 @@ skr_messenger_retry_blocked(const struct skr_table *table, struct skr_db *db,
                         "row %lld of table %s is not the head of a blocked "
                         "partition",
                         (long long)row, messenger->name);
-    if (code == SKR_OK)
+    if (code == SKR_OK && !dry_run)
         code = skr_messenger_end_block(table, db, key.bytes, false, &retried,
                                        error);
     skr_arena_fini(&arena);

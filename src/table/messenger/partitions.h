@@ -46,6 +46,6 @@ skr_messenger_each_blocked(const struct skr_table *table, struct skr_db *db,
 // Makes a blocked head due, by its row. SKR_MISSING: there is none.
 SKR_MUST_CHECK enum skr_code
 skr_messenger_retry_blocked(const struct skr_table *table, struct skr_db *db,
-                            int64_t row, struct skr_error *error);
+                            int64_t row, bool dry_run, struct skr_error *error);
 
 #endif

@@ -229,9 +229,7 @@ static enum skr_code
 check_claims(const struct skr_messenger *messenger, struct skr_error *error)
 {
     if (messenger->sql.lock_skip[0] == '\0')
-        return skr_fail(error, SKR_REFUSED, SKR_GIVE_UP,
-                        "this database cannot lock single rows; use "
-                        "`claim: exclusive`");
+        return skr_messenger_know_locks(messenger->dialect, error);
     // It would wait for its own transactions.
     if (messenger->by_commits)
         return skr_fail(error, SKR_REFUSED, SKR_GIVE_UP,

@@ -9,14 +9,15 @@
 #include "table/messenger/layout.h"
 
 enum {
-    SKR_MOST_RUNS = SKR_MOST_PARTITIONS,
     SKR_MOST_RUN_ROWS = SKR_SQL_MAX_LIST,  // of all: one statement locks them
+    SKR_MOST_RUNS = SKR_MOST_RUN_ROWS,
     SKR_NO_RUN = -1,
 };
 
 struct skr_run {
     const char *key;  // bytes, of whatever kind
     size_t key_size;
+    uint64_t hash;     // of the key, where it is read row by row
     size_t length;     // rows that are wanted of it
     bool has_ended;    // before the next row
     bool is_anothers;  // some of it is, or is in our own hands already
@@ -40,6 +41,7 @@ struct skr_runs {
     size_t count;
     size_t most_keys;  // of a page of partitions
     size_t keys_seen;  // on it, '' included
+    size_t rows_seen;  // of its partitions
     size_t room_ends;  // the first that finds no room for its head
     bool is_last;      // page of partitions in this round
     int64_t free_cursor;

@@ -285,7 +285,7 @@ look_for_late(struct skr_scan *scan, struct skr_error *error)
     struct skr_value values[LATE_PARAMETERS + END_PARAMETERS] = {
         skr_bind_text(messenger->queue),
         skr_messenger_bind_cursor(position->low_water),
-        skr_bind_integer(position->cursor),
+        skr_bind_integer(position->unbroken_from),
         skr_bind_integer(messenger->redeliver_timeout_s),
     };
     bool passes = passes_some(scan);
@@ -448,8 +448,8 @@ read_some_beyond(struct skr_scan *scan, size_t limit, struct skr_error *error)
         return code;
     int64_t last_id = scan->last_id;
     code = skr_scan_fetch(scan, &position->cursor, error);
-    if (code == SKR_OK)
-        position->cursor = last_id;
+    // Not all ids before it were seen, even if it finds no room for all rows.
+    skr_horizon_skip(position, code == SKR_OK ? last_id : position->cursor);
     return code;
 }
 
@@ -489,7 +489,7 @@ skip_rest(struct skr_scan *scan, struct skr_error *error)
     enum skr_code code = skr_messenger_ask_rest(
         scan->messenger, scan->tx, scan->now_ms, position, &last, error);
     if (code == SKR_OK && last > position->cursor && scan->undecided_row == 0)
-        position->cursor = last;
+        skr_horizon_skip(position, last);
     scan->is_at_end = code == SKR_OK;
     return code;
 }
@@ -503,6 +503,7 @@ begin_anew(struct skr_position *position)
 {
     position->cursor = 0;
     position->low_water = 0;
+    position->unbroken_from = 0;
     position->mark_count = 0;
     position->held_from = 0;
 }
@@ -540,6 +541,18 @@ fill_batch(struct skr_scan *scan, struct skr_error *error)
     return SKR_OK;
 }
 
+// That we may not ask for transactions is found out, and told, before it
+// counts.
+void
+skr_messenger_settle_mark(const struct skr_messenger *messenger,
+                          struct skr_position *position)
+{
+    const char *horizon = messenger->sql.horizon;
+    if (horizon[0] == '\0' || position->horizon_ms != 0 ||
+        position->horizon_hidden)
+        skr_horizon_settle(horizon, position);
+}
+
 enum skr_code
 skr_messenger_scan(const struct skr_messenger *messenger,
                    enum skr_scan_kind kind, struct skr_tx tx,
@@ -566,9 +579,7 @@ skr_messenger_scan(const struct skr_messenger *messenger,
     if (!messenger->is_ordered && scan.swept_some && scan.is_at_end &&
         scan.position.cursor == position->cursor)
         begin_anew(&scan.position);
-    // Where nothing commits late there is nothing to look for behind.
-    if (messenger->sql.horizon[0] == '\0')
-        scan.position.low_water = scan.position.cursor;
+    skr_messenger_settle_mark(messenger, &scan.position);
     scan.position.has_more = scan.is_full;
     if (code == SKR_OK)
         *position = scan.position;
