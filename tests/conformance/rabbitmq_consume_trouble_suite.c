@@ -2,8 +2,6 @@
 // Consuming from a real RabbitMQ that loses queues, rights and connections.
 #include "rabbitmq_receiver.h"
 
-#include <signal.h>
-
 static char vhost[32], user[32];
 
 static int
@@ -389,10 +387,9 @@ test_a_silent_server_is_noticed(void **state)
     struct skr_error error = {0};
     struct skr_broker *broker = open_receiver(world, "&heartbeat=1");
     expect_nothing(broker);
-    pid_t server = (pid_t)atoi(getenv("SKR_RABBITMQ_PID"));
-    kill(server, SIGSTOP);
+    freeze_server();
     enum skr_code code = receive_trouble(broker, &error);
-    kill(server, SIGCONT);
+    thaw_server();
     assert_int_equal(code, SKR_UNAVAILABLE);
     assert_int_equal(error.remedy, SKR_RECONNECT);
     assert_non_null(strstr(error.text, "sign of life"));

@@ -5,7 +5,6 @@
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <poll.h>
-#include <signal.h>
 #include <sys/socket.h>
 
 static char vhost[64];  // of this program, with a user of its own
@@ -307,12 +306,6 @@ test_a_connection_cut_at_any_byte_loses_no_outcome(void **state)
     }
 }
 
-static pid_t
-server(void)
-{
-    return (pid_t)atoi(getenv("SKR_RABBITMQ_PID"));
-}
-
 // A server that does not read must not hold the relay in a send.
 static void
 test_submitting_never_waits_for_a_server_that_does_not_read(void **state)
@@ -323,7 +316,7 @@ test_submitting_never_waits_for_a_server_that_does_not_read(void **state)
     char *body = calloc(1, SIZE);
     submit_range(world, broker, 0, 1);
     collect(world, broker, 1);
-    kill(server(), SIGSTOP);
+    freeze_server();
     int64_t start = skr_clock_ms();
     for (size_t i = 1; i < COUNT; i++) {
         make_message(world, i);
@@ -334,7 +327,7 @@ test_submitting_never_waits_for_a_server_that_does_not_read(void **state)
     struct skr_error error = {0};
     enum skr_code code = collect_some(world, broker, 100, &error);
     int64_t took = skr_clock_ms() - start;
-    kill(server(), SIGCONT);
+    thaw_server();
     assert_int_equal(code, SKR_OK);
     assert_true(took < 5000);
     collect(world, broker, COUNT);
@@ -352,10 +345,10 @@ test_a_server_that_does_not_confirm_is_given_up(void **state)
     struct skr_broker *broker = open_broker(world, "confirm_timeout=0.5");
     submit_range(world, broker, 0, 1);
     collect(world, broker, 1);
-    kill(server(), SIGSTOP);
+    freeze_server();
     submit_range(world, broker, 1, 11);
     collect_to_the_end(world, broker, &error);
-    kill(server(), SIGCONT);
+    thaw_server();
     assert_int_equal(world->outcome_count, 11);
     expect_fates(world, 1, 11, SKR_UNCERTAIN);
     assert_non_null(strstr(error.text, "confirm_timeout"));
@@ -368,9 +361,9 @@ test_a_silent_server_is_noticed_by_its_heartbeats(void **state)
     struct world *world = *state;
     struct skr_error error = {0};
     struct skr_broker *broker = open_broker(world, "heartbeat=1");
-    kill(server(), SIGSTOP);
+    freeze_server();
     collect_to_the_end(world, broker, &error);
-    kill(server(), SIGCONT);
+    thaw_server();
     assert_non_null(strstr(error.text, "sign of life"));
     skr_broker_close(broker);
 }

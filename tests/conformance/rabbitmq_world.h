@@ -14,7 +14,9 @@
 #include <amqp.h>
 #include <amqp_framing.h>
 #include <amqp_tcp_socket.h>
+#include <dirent.h>
 #include <setjmp.h>
+#include <signal.h>
 #include <skirnir/rabbitmq.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -287,6 +289,60 @@ expect_fates(const struct world *world, size_t first, size_t end,
                      (int)fate, world->reasons[i].text);
 }
 
+static inline pid_t
+server_pid(void)
+{
+    return (pid_t)atoi(getenv("SKR_RABBITMQ_PID"));
+}
+
+static inline bool
+is_thread_stopped(int thread)
+{
+    char path[64], line[512];
+    snprintf(path, sizeof(path), "/proc/%d/task/%d/stat", (int)server_pid(),
+             thread);
+    FILE *file = fopen(path, "r");
+    if (file == NULL)
+        return true;  // it has ended
+    // The state follows the name, which may itself hold parentheses.
+    const char *name_end =
+        fgets(line, sizeof(line), file) != NULL ? strrchr(line, ')') : NULL;
+    fclose(file);
+    return name_end != NULL && strncmp(name_end, ") T", 3) == 0;
+}
+
+static inline bool
+is_server_stopped(void)
+{
+    char path[64];
+    bool is_stopped = true;
+    snprintf(path, sizeof(path), "/proc/%d/task", (int)server_pid());
+    DIR *threads = opendir(path);
+    assert_non_null(threads);
+    for (struct dirent *entry; (entry = readdir(threads)) != NULL;)
+        if (entry->d_name[0] != '.')
+            is_stopped = is_stopped && is_thread_stopped(atoi(entry->d_name));
+    closedir(threads);
+    return is_stopped;
+}
+
+// kill() returns before the threads of another process have stopped, and until
+// then they answer.
+static inline void
+freeze_server(void)
+{
+    kill(server_pid(), SIGSTOP);
+    int64_t end = skr_clock_ms() + DEADLINE_MS;
+    while (!is_server_stopped() && skr_clock_ms() < end)
+        skr_clock_sleep(-1, 1);
+}
+
+static inline void
+thaw_server(void)
+{
+    kill(server_pid(), SIGCONT);
+}
+
 static inline int
 rabbitmq_world_set_up(void **state)
 {
@@ -310,6 +366,7 @@ static inline int
 rabbitmq_world_tear_down(void **state)
 {
     struct world *world = *state;
+    thaw_server();  // a test that fails leaves it frozen
     amqp_queue_delete(world->raw, 1, bytes(world->queue), 0, 0);
     amqp_exchange_delete(world->raw, 1, bytes(world->exchange), 0);
     amqp_connection_close(world->raw, AMQP_REPLY_SUCCESS);

@@ -9,10 +9,22 @@ import signal
 import time
 
 
+def _stat(folder):
+    """The fields behind the name, which may itself hold parentheses."""
+    return (folder / "stat").read_text().rpartition(")")[2].split()
+
+
 def _has_terminal(process):
-    # The name in parentheses may hold anything; the fields follow the last.
-    fields = (process / "stat").read_text().rpartition(")")[2].split()
-    return fields[4] != "0"
+    return _stat(process)[4] != "0"
+
+
+def _is_stopped(pid):
+    """Each thread stops for itself."""
+    try:
+        return all(_stat(thread)[0] == "T" for thread
+                   in pathlib.Path(f"/proc/{pid}/task").iterdir())
+    except OSError:  # a thread or all of it has ended: look again
+        return not os.path.exists(f"/proc/{pid}")
 
 
 def living_in(folder):
@@ -36,6 +48,15 @@ def send(pid, number):
         os.kill(pid, number)
     except ProcessLookupError:
         pass
+
+
+def freeze(pid, timeout_s=10):
+    """The signal is sent before the threads have stopped; until then they go
+    on answering."""
+    send(pid, signal.SIGSTOP)
+    deadline = time.monotonic() + timeout_s
+    while not _is_stopped(pid) and time.monotonic() < deadline:
+        time.sleep(0.001)
 
 
 def end_all(folder, timeout_s=10):

@@ -163,7 +163,7 @@ class Server:
     def freeze(self):
         """As on a host that hangs: connections stay, nobody answers."""
         for pid in processes.living_in(self.folder):
-            processes.send(pid, signal.SIGSTOP)
+            processes.freeze(pid)
 
     def thaw(self):
         for pid in processes.living_in(self.folder):
