@@ -61,17 +61,16 @@ class OrderedCases:
     def by_turns(self):
         return self.fill_ordered("plain", (self.rows, BY_TURNS))
 
-    def drain_ordered(self, made, configs, rows=None, left=0, prepare=None):
-        """Rows per second of relays that drain a copy of that table. prepare:
-        what is done to the copy first."""
+    def drain_ordered(self, made, config, rows=None, left=0, prepare=None):
+        """Rows per second of a relay that drains a copy of that table.
+        prepare: what is done to the copy first."""
         rows = rows or self.rows
         self.purge()
         self.database.stage(made, OUTBOX)
         if prepare is not None:
             self.database.ask(prepare)
         rate = self.watch_queues(
-            [[*self.relay_command(config), "--stop-when-empty"]
-             for config in configs], rows)[0]
+            [[*self.relay_command(config), "--stop-when-empty"]], rows)[0]
         self.check_emptied(left)
         self.check_queues(rows)
         return rate
@@ -103,8 +102,8 @@ class OrderedCases:
         self.compare(
             f"ordered: the relay drains {self.rows:,} rows of "
             f"{PARTITIONS:,} partitions in order, against the same rows "
-            "without order", lambda: self.drain_ordered(made, [plain]),
-            lambda: self.drain_ordered(made, [ordered]), 0.9)
+            "without order", lambda: self.drain_ordered(made, plain),
+            lambda: self.drain_ordered(made, ordered), 0.9)
 
     def run_ordered_one(self):
         """Of a partition one message is under way at a time."""
@@ -116,7 +115,7 @@ class OrderedCases:
             "message at a time, confirmed before the next",
             lambda: self.publish(rows, dress="alone", exchange="order.placed",
                                  keys=["order.placed"]),
-            lambda: self.drain_ordered(made, [config], rows), 0.9)
+            lambda: self.drain_ordered(made, config, rows), 0.9)
 
     def run_ordered_shared(self):
         """Both are there, and have their shares, before the first row."""
@@ -178,8 +177,8 @@ class OrderedCases:
         self.compare(
             f"ordered-blocked: {many:,} rows behind a head that is blocked, "
             f"and {self.rows:,} of other partitions, against those alone",
-            lambda: self.drain_ordered(plain, [config]),
-            lambda: self.drain_ordered(made, [config], left=many,
+            lambda: self.drain_ordered(plain, config),
+            lambda: self.drain_ordered(made, config, left=many,
                                        prepare=block), 0.8)
 
 

@@ -18,6 +18,23 @@ find_word(const struct skr_word *words, size_t count, const char *name,
     return NULL;
 }
 
+static const char *
+find_in_dialect(const struct skr_dialect *dialect, const char *name,
+                size_t length)
+{
+    const char *text =
+        find_word(dialect->words, dialect->word_count, name, length);
+    if (text == NULL)
+        abort();
+    return text;
+}
+
+const char *
+skr_sql_word(const struct skr_dialect *dialect, const char *name)
+{
+    return find_in_dialect(dialect, name, strlen(name));
+}
+
 // Replaces {words}; a word's text may hold words itself.
 static void
 fill_words(struct skr_text *sql, const struct skr_dialect *dialect,
@@ -33,10 +50,7 @@ fill_words(struct skr_text *sql, const struct skr_dialect *dialect,
         size_t length = strcspn(at + 1, "}");
         const char *text = find_word(words, word_count, at + 1, length);
         if (text == NULL)
-            text =
-                find_word(dialect->words, dialect->word_count, at + 1, length);
-        if (text == NULL)
-            abort();
+            text = find_in_dialect(dialect, at + 1, length);
         fill_words(sql, dialect, text, words, word_count);
         at += length + 2;
     }

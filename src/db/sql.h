@@ -132,6 +132,9 @@ struct skr_dialect {
     bool locks_behind_range;  // in_range and remove_range have three parameters
 };
 
+// What the dialect says for a word, as it is. An unknown word aborts.
+const char *skr_sql_word(const struct skr_dialect *dialect, const char *name);
+
 // Fills a template: {word} from words, then from the dialect; ? becomes $n
 // where the dialect numbers parameters. An unknown word aborts: templates are
 // ours. NULL when memory is out.

@@ -56,15 +56,6 @@ is_utc(const char *text)
     return strcmp(text, "+00:00") == 0 || strcmp(text, "-00:00") == 0;
 }
 
-static const char *
-word_of(const struct skr_dialect *dialect, const char *name)
-{
-    for (size_t i = 0; i < dialect->word_count; i++)
-        if (strcmp(dialect->words[i].name, name) == 0)
-            return dialect->words[i].text;
-    return "";
-}
-
 enum skr_code
 skr_zone_read(const struct skr_dialect *dialect, const char *text,
               struct skr_zone *zone, struct skr_error *error)
@@ -74,7 +65,7 @@ skr_zone_read(const struct skr_dialect *dialect, const char *text,
     if (zone->is_utc)
         return SKR_OK;
     if (is_offset(text)) {
-        const char *before = word_of(dialect, "zone_offset");
+        const char *before = skr_sql_word(dialect, "zone_offset");
         snprintf(zone->text, sizeof(zone->text), "%s'%s'", before, text);
         snprintf(zone->back, sizeof(zone->back), "%s'%c%s'", before,
                  text[0] == '+' ? '-' : '+', text + 1);
@@ -85,7 +76,7 @@ skr_zone_read(const struct skr_dialect *dialect, const char *text,
                         "time_zone '%.80s' is neither an offset such as +02:00 "
                         "nor the name of a zone such as Europe/Berlin",
                         text);
-    if (word_of(dialect, "zone_names")[0] == '\0')
+    if (skr_sql_word(dialect, "zone_names")[0] == '\0')
         return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
                         "time_zone %s: %s knows no zones by name; give an "
                         "offset such as +02:00",

@@ -868,13 +868,7 @@ bool
 skr_test_writes_side_by_side(struct skr_db *db)
 {
     // Only then the dialect asks for what is under way.
-    struct skr_arena arena = {0};
-    const char *horizon =
-        skr_sql_fill(skr_db_dialect(db), &arena, "{horizon}", NULL, 0);
-    assert_non_null(horizon);
-    bool answer = horizon[0] != '\0';
-    skr_arena_fini(&arena);
-    return answer;
+    return skr_sql_word(skr_db_dialect(db), "horizon")[0] != '\0';
 }
 
 void

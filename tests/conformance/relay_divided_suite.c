@@ -448,7 +448,7 @@ test_relays_that_lock_and_relays_that_lease_do_not_mix(void **state)
 {
     struct fixture *fixture = *state;
     struct member divided, locking;
-    if (!has_several_writers(fixture))
+    if (!skr_test_writes_side_by_side(fixture->db))
         return;
     join_in(fixture, &divided);
     assert_true(eventually_even(fixture, 1));

@@ -57,7 +57,7 @@ set_up_locked(void **state)
 {
     set_up_by(state, SKR_CLAIM_LOCKED);
     struct fixture *fixture = *state;
-    if (!has_several_writers(fixture))
+    if (!skr_test_writes_side_by_side(fixture->db))
         fixture->options.claim = SKR_CLAIM_NONE;
     return 0;
 }

@@ -362,7 +362,7 @@ test_what_commits_late_is_not_passed(void **state)
     struct skr_db *early = skr_test_connect(&fixture->database);
     assert_int_equal(skr_db_begin(early, SKR_BEGIN_WRITE, NULL), SKR_OK);
     insert_on(early, "k0", "k0:0", 0);
-    if (!has_several_writers(fixture)) {
+    if (!skr_test_writes_side_by_side(fixture->db)) {
         assert_nobody_commits_late(fixture, early);
         return;
     }
@@ -394,7 +394,7 @@ static void
 test_many_late_rows_of_a_partition_that_waits_hold_back_no_other(void **state)
 {
     struct fixture *fixture = *state;
-    bool are_late = has_several_writers(fixture);
+    bool are_late = skr_test_writes_side_by_side(fixture->db);
     insert_on(fixture->db, "k1", "k1:0", 3600);
     struct skr_db *late = begin_beside(fixture);
     for (int i = 0; i < 600; i++)
@@ -430,7 +430,7 @@ shared_claim(struct fixture *fixture)
 {
     struct skr_batch batch;
     struct skr_error error = {0};
-    if (has_several_writers(fixture))
+    if (skr_test_writes_side_by_side(fixture->db))
         return SKR_CLAIM_LOCKED;
     assert_int_equal(skr_batch_init(&batch, 1, NULL), SKR_OK);
     assert_int_equal(fixture->table->ops->hold(

@@ -105,17 +105,6 @@ misbehave(const struct skr_fake_message *message, size_t count, void *user)
                       : SKR_CONFIRMED;
 }
 
-static inline bool
-has_several_writers(const struct fixture *fixture)
-{
-    struct skr_arena arena = {0};
-    const char *sql =
-        skr_sql_fill(skr_db_dialect(fixture->db), &arena, "{horizon}", NULL, 0);
-    bool has = sql != NULL && sql[0] != '\0';
-    skr_arena_fini(&arena);
-    return has;
-}
-
 static inline enum skr_fate
 refuse_k1_5_for_good(const struct skr_fake_message *message, size_t count,
                      void *user)

@@ -27,6 +27,14 @@ hold(struct fixture *fixture, struct skr_db *db, struct skr_position *position,
     return code;
 }
 
+static void
+finish(struct fixture *fixture)
+{
+    set_states(fixture, SKR_DONE);
+    settle(fixture);
+    skr_batch_clear(&fixture->batch);
+}
+
 // Two workers may not have two rows of one partition, however the first is
 // taking its time: that is where order is lost.
 static void
@@ -180,9 +188,7 @@ test_what_finds_no_room_is_not_locked(void **state)
     assert_int_equal(fixture->batch.count, 1);
     assert_int_equal(hold(fixture, second, &other, &batch), SKR_OK);
     assert_int_equal(batch.count, 2);
-    set_states(fixture, SKR_DONE);
-    settle(fixture);
-    skr_batch_clear(&fixture->batch);
+    finish(fixture);
     skr_db_rollback(second);
     // Nor is it passed, and it travels alone.
     assert_int_equal(fixture->table->ops->hold(fixture->table, fixture->db,
@@ -218,9 +224,7 @@ test_rows_without_a_key_take_turns_with_partitions(void **state)
                                                    &fixture->batch, NULL),
                          SKR_OK);
         assert_in_range(fixture->batch.count, 1, ROOM);
-        set_states(fixture, SKR_DONE);
-        settle(fixture);
-        skr_batch_clear(&fixture->batch);
+        finish(fixture);
     }
     assert_int_equal(skr_test_number(fixture->db,
                                      "SELECT COUNT(*) FROM messenger_outbox "
@@ -264,9 +268,7 @@ drain(struct fixture *fixture, struct skr_position *position)
     int claims = 0;
     do {
         came += hold_on(fixture, fixture->db, position, &fixture->batch);
-        set_states(fixture, SKR_DONE);
-        settle(fixture);
-        skr_batch_clear(&fixture->batch);
+        finish(fixture);
         assert_in_range(++claims, 1, MOST_CLAIMS);
     } while (position->has_more);
     return came;
@@ -309,9 +311,7 @@ test_many_short_partitions_are_claimed_at_once(void **state)
     // The first page tells that runs are short.
     size_t few = hold_on(fixture, fixture->db, &mine, &fixture->batch);
     assert_in_range(few, 1, WIDE / 3);
-    set_states(fixture, SKR_DONE);
-    settle(fixture);
-    skr_batch_clear(&fixture->batch);
+    finish(fixture);
     other = mine;
     // What the page cuts, perhaps, is left to the next.
     assert_int_equal(hold_on(fixture, fixture->db, &mine, &fixture->batch),
@@ -322,9 +322,7 @@ test_many_short_partitions_are_claimed_at_once(void **state)
     assert_int_equal(hold_on(fixture, second, &other, &batch), WIDE - 2);
     assert_no_partition_twice(&batch, &fixture->batch);
     skr_db_rollback(second);
-    set_states(fixture, SKR_DONE);
-    settle(fixture);
-    skr_batch_clear(&fixture->batch);
+    finish(fixture);
     assert_int_equal(drain(fixture, &mine), MANY * 2 - few - (WIDE - 2));
     skr_db_close(second);
     skr_batch_fini(&batch);
@@ -399,9 +397,7 @@ test_finished_rows_do_not_hide_any_of_many_partitions(void **state)
         snprintf(key, sizeof(key), "other %d", i);
         insert_keyed(fixture->db, key, "other");
         hold_on(fixture, fixture->db, &position, &fixture->batch);
-        set_states(fixture, SKR_DONE);
-        settle(fixture);
-        skr_batch_clear(&fixture->batch);
+        finish(fixture);
     }
     assert_int_equal(skr_test_number(fixture->db,
                                      "SELECT COUNT(*) FROM messenger_outbox "

@@ -390,11 +390,12 @@ static void
 check_claim(struct skr_config_reader *reader,
             const struct skr_config_transport *transport)
 {
+    if (!is_locked(transport))
+        return;
     struct skr_error error;
     struct skr_config_place place = place_in(reader, transport, "claim");
     const struct skr_dialect *dialect = find_dialect(transport);
-    if (is_locked(transport) && dialect != NULL &&
-        skr_messenger_know_locks(dialect, &error) != SKR_OK)
+    if (dialect != NULL && skr_messenger_know_locks(dialect, &error) != SKR_OK)
         skr_config_mistake(reader, &place, "%s", error.text);
 }
 

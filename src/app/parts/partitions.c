@@ -109,29 +109,6 @@ skr_partition_stats_free(struct skr_partition_stats *stats)
     free(stats);
 }
 
-static void
-add_blocked(struct skr_grid *grid, const char *transport,
-            const struct skr_partition_stats *stats)
-{
-    for (size_t i = 0; i < stats->blocked_count; i++) {
-        const struct skr_blocked_head *head = &stats->blocked[i];
-        skr_grid_add(grid, "%s/%lld", transport, (long long)head->row);
-        skr_grid_add(grid, "%s", head->key);
-        skr_grid_add(grid, "%s%llu", head->is_estimate ? "~" : "",
-                     (unsigned long long)head->length);
-        skr_grid_add(grid, "%s", head->name == NULL ? "-" : head->name);
-        skr_grid_add(grid, "%s", head->reason);
-    }
-}
-
-static const struct skr_grid_column blocked_columns[] = {
-    {"BLOCKED HEAD", false},
-    {"PARTITION", false},
-    {"LENGTH", .is_number = true},
-    {"MESSAGE", false},
-    {"ERROR", false},
-};
-
 static enum skr_code
 print_grid(struct skr_grid *grid, size_t width, FILE *out,
            struct skr_error *error)
@@ -143,13 +120,33 @@ print_grid(struct skr_grid *grid, size_t width, FILE *out,
     return code;
 }
 
-static void
-tell_of_more(const char *transport, const struct skr_partition_stats *stats,
-             FILE *out)
+static enum skr_code
+print_blocked(const char *transport, const struct skr_partition_stats *stats,
+              size_t width, FILE *out, struct skr_error *error)
 {
+    static const struct skr_grid_column columns[] = {
+        {"BLOCKED HEAD", false},
+        {"PARTITION", false},
+        {"LENGTH", .is_number = true},
+        {"MESSAGE", false},
+        {"ERROR", false},
+    };
+    struct skr_grid grid = {.columns = columns,
+                            .column_count = SKR_COUNT_OF(columns)};
+    for (size_t i = 0; i < stats->blocked_count; i++) {
+        const struct skr_blocked_head *head = &stats->blocked[i];
+        skr_grid_add(&grid, "%s/%lld", transport, (long long)head->row);
+        skr_grid_add(&grid, "%s", head->key);
+        skr_grid_add(&grid, "%s%llu", head->is_estimate ? "~" : "",
+                     (unsigned long long)head->length);
+        skr_grid_add(&grid, "%s", head->name == NULL ? "-" : head->name);
+        skr_grid_add(&grid, "%s", head->reason);
+    }
+    enum skr_code code = print_grid(&grid, width, out, error);
     if (stats->has_more)
         fprintf(out, "\nOf %s there are more than these %d.\n", transport,
                 MOST_BLOCKED);
+    return code;
 }
 
 static void
@@ -192,18 +189,13 @@ skr_partition_stats_print(const char *transport,
     };
     struct skr_grid counts = {.columns = columns,
                               .column_count = SKR_COUNT_OF(columns)};
-    struct skr_grid blocked = {.columns = blocked_columns,
-                               .column_count = SKR_COUNT_OF(blocked_columns)};
     add_counts(&counts, transport, stats);
     fprintf(out, "\n");
     enum skr_code code = print_grid(&counts, width, out, error);
     if (code != SKR_OK || stats->blocked_count == 0)
         return code;
-    add_blocked(&blocked, transport, stats);
     fprintf(out, "\n");
-    code = print_grid(&blocked, width, out, error);
-    tell_of_more(transport, stats, out);
-    return code;
+    return print_blocked(transport, stats, width, out, error);
 }
 
 static void
@@ -289,8 +281,6 @@ static enum skr_code
 print_of_outbox(const char *transport, const struct skr_partition_stats *stats,
                 void *user)
 {
-    struct skr_grid grid = {.columns = blocked_columns,
-                            .column_count = SKR_COUNT_OF(blocked_columns)};
     struct printing *printing = user;
     if (stats->blocked_count == 0)
         return SKR_OK;
@@ -299,11 +289,8 @@ print_of_outbox(const char *transport, const struct skr_partition_stats *stats,
                "sends one once more, `skirnir partition skip` moves it to the "
                "failed messages.\n");
     printing->has_begun = true;
-    add_blocked(&grid, transport, stats);
-    enum skr_code code =
-        print_grid(&grid, skr_terminal_width(stdout), stdout, printing->error);
-    tell_of_more(transport, stats, stdout);
-    return code;
+    return print_blocked(transport, stats, skr_terminal_width(stdout), stdout,
+                         printing->error);
 }
 
 enum skr_code

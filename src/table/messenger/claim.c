@@ -384,18 +384,12 @@ enum skr_code
 skr_messenger_know_locks(const struct skr_dialect *dialect,
                          struct skr_error *error)
 {
-    struct skr_arena arena = {0};
-    enum skr_code code = SKR_OK;
-    const char *sql = skr_sql_fill(dialect, &arena, "{lock_skip}", NULL, 0);
-    if (sql == NULL)
-        code = skr_fail_memory(error);
-    else if (sql[0] == '\0')
-        code = skr_fail(error, SKR_REFUSED, SKR_GIVE_UP,
-                        "%s cannot lock single rows; use `claim: exclusive` or "
-                        "`claim: lease`",
-                        dialect->name);
-    skr_arena_fini(&arena);
-    return code;
+    if (skr_sql_word(dialect, "lock_skip")[0] != '\0')
+        return SKR_OK;
+    return skr_fail(error, SKR_REFUSED, SKR_GIVE_UP,
+                    "%s cannot lock single rows; use `claim: exclusive` or "
+                    "`claim: lease`",
+                    dialect->name);
 }
 
 enum skr_code

@@ -34,19 +34,13 @@ enum skr_code
 skr_messenger_know_commits(const struct skr_dialect *dialect,
                            struct skr_error *error)
 {
-    struct skr_arena arena = {0};
-    enum skr_code code = SKR_OK;
-    const char *sql = skr_sql_fill(dialect, &arena, "{is_decided}", NULL, 0);
-    if (sql == NULL)
-        code = skr_fail_memory(error);
-    else if (sql[0] == '\0')
-        code = skr_fail(error, SKR_REFUSED, SKR_GIVE_UP,
-                        "commit_order needs PostgreSQL: %s does not tell "
-                        "which transactions are over; let writers of a key "
-                        "wait for each other",
-                        dialect->name);
-    skr_arena_fini(&arena);
-    return code;
+    if (skr_sql_word(dialect, "is_decided")[0] != '\0')
+        return SKR_OK;
+    return skr_fail(error, SKR_REFUSED, SKR_GIVE_UP,
+                    "commit_order needs PostgreSQL: %s does not tell which "
+                    "transactions are over; let writers of a key wait for "
+                    "each other",
+                    dialect->name);
 }
 
 enum skr_code

@@ -23,31 +23,28 @@ enum {
 };
 
 #define SIZE "OCTET_LENGTH(body) + OCTET_LENGTH(headers)"
+// Whether it is ready, and its size. One parameter: redeliver timeout.
+#define STATE "CASE WHEN " SKR_MESSENGER_READY " THEN 1 ELSE 0 END, " SIZE
 // Parameters: queue, from id, redeliver timeout, limit.
 static const char free_sql[] =
     "SELECT id, " SIZE " FROM {table} WHERE {queue_is} AND partition_key = '' "
     "AND id > ? AND " SKR_MESSENGER_READY " ORDER BY id LIMIT ?";
-// The first rows of the partition of that number. Not finished, in a way that
-// makes nobody think of the index on claims: each of many would be weighed
-// anew.
+// The first rows of the partition of that number.
 // Parameters: redeliver timeout, queue, key, twice, limit.
-#define FIRST_ROWS                                                \
-    "{union_open}SELECT %zu, id, CASE WHEN " SKR_MESSENGER_READY  \
-    " THEN 1 ELSE 0 END, " SIZE " FROM {table} WHERE {queue_is} " \
-    "AND partition_key = ? AND {partition_bytes} = ? "            \
-    "AND COALESCE(delivered_at, '1000-01-01 00:00:00') < "        \
-    "'9999-12-31 00:00:00' ORDER BY id LIMIT ?{union_close}"
+#define FIRST_ROWS                                                         \
+    "{union_open}SELECT %zu, id, " STATE " FROM {table} WHERE {queue_is} " \
+    "AND partition_key = ? AND {partition_bytes} = ? "                     \
+    "AND " SKR_MESSENGER_UNFINISHED_UNINDEXED                              \
+    " ORDER BY id LIMIT ?{union_close}"
 enum { FIRST_ROWS_PARAMETERS = 5 };
 _Static_assert(FIRST_ROWS_PARAMETERS *SKR_MOST_LONG_RUNS <= SKR_MOST_VALUES,
                "more than a statement takes");
 
 // Parameters: redeliver timeout, queue, key, limit.
 static const char row_by_row_sql[] =
-    "SELECT {partition_text}, id, CASE WHEN " SKR_MESSENGER_READY
-    " THEN 1 ELSE 0 END, " SIZE " FROM {table} WHERE {queue_is} "
-    "AND partition_key > ? "
-    "AND COALESCE(delivered_at, '1000-01-01 00:00:00') < "
-    "'9999-12-31 00:00:00' ORDER BY partition_key, id LIMIT ?";
+    "SELECT {partition_text}, id, " STATE " FROM {table} WHERE {queue_is} "
+    "AND partition_key > ? AND " SKR_MESSENGER_UNFINISHED_UNINDEXED
+    " ORDER BY partition_key, id LIMIT ?";
 
 // For 1, 2, 4, 8, 16, 32 and 64 of them.
 static bool

@@ -64,15 +64,13 @@ static const char by_id_sql[] =
     " THEN 1 ELSE 0 END, {partition_text} FROM {table} "
     "WHERE id IN ({ids}){ours} ORDER BY id";
 
-// Not finished, in a way that makes nobody think of the index on claims: each
-// of many would be weighed anew.
 // Parameters: redeliver timeout, queue, key, twice, cursor, limit.
-#define PARTITION                                          \
-    "{union_open}SELECT " COLUMNS " FROM {table} "         \
-    "WHERE {queue_is} AND partition_key = ? "              \
-    "AND {partition_bytes} = ? AND id <= ? "               \
-    "AND COALESCE(delivered_at, '1000-01-01 00:00:00') < " \
-    "'9999-12-31 00:00:00'{ours} ORDER BY id LIMIT ?{union_close}"
+#define PARTITION                                  \
+    "{union_open}SELECT " COLUMNS " FROM {table} " \
+    "WHERE {queue_is} AND partition_key = ? "      \
+    "AND {partition_bytes} = ? AND id <= ? "       \
+    "AND " SKR_MESSENGER_UNFINISHED_UNINDEXED      \
+    "{ours} ORDER BY id LIMIT ?{union_close}"
 enum {
     PARTITION_PARAMETERS = 6,
     MOST_ROWS = 64,  // of one partition
