@@ -179,10 +179,11 @@ admits(const struct skr_gate *gate, int64_t row)
     return true;
 }
 
-// One that tries at one gate may find the next one closed.
-static void
-give_up_try(struct skr_gates *gates, const struct skr_passage *passage)
+void
+skr_gates_end_try(struct skr_gates *gates, const struct skr_passage *passage)
 {
+    if (gates->closed == 0)
+        return;
     for (size_t kind = 0; kind < SKR_GATE_KINDS; kind++) {
         struct skr_gate *gate = skr_gates_find(gates, kind, passage);
         if (gate == NULL || gate->state != SKR_GATE_TRYING ||
@@ -202,23 +203,34 @@ skr_gates_admit(struct skr_gates *gates, const struct skr_passage *passage)
         if (gate == NULL || admits(gate, passage->row))
             continue;
         wait_at(gate, passage->row);
-        give_up_try(gates, passage);
+        // One that tries at one gate may find the next one closed.
+        skr_gates_end_try(gates, passage);
         return false;
     }
     return true;
 }
 
-void
-skr_gates_reach(struct skr_gates *gates, const struct skr_passage *passage)
+// The message came through all of its gates, or through those before that one.
+static void
+reach(struct skr_gates *gates, const struct skr_passage *passage,
+      const struct skr_gate *up_to)
 {
     for (size_t kind = 0; kind < SKR_GATE_KINDS; kind++) {
         struct skr_gate *gate = skr_gates_find(gates, kind, passage);
+        if (gate != NULL && gate == up_to)
+            return;
         // What was sent before a gate closed proves nothing about it now.
         if (gate != NULL &&
             (gate->state == SKR_GATE_OPEN ||
              (gate->state == SKR_GATE_TRYING && gate->row == passage->row)))
             prove_open(gates, gate);
     }
+}
+
+void
+skr_gates_reach(struct skr_gates *gates, const struct skr_passage *passage)
+{
+    reach(gates, passage, NULL);
 }
 
 void
@@ -243,6 +255,7 @@ skr_gates_refuse(struct skr_gates *gates, const struct skr_passage *passage,
     bool others_pass =
         exchange != NULL && exchange->confirmed_ms > 0 &&
         skr_clock_ms() - exchange->confirmed_ms < CONFIRMED_LATELY_MS;
+    reach(gates, passage, route);
     route->refused_in_a_row++;
     bool is_closed = route->state != SKR_GATE_OPEN;
     // One that was closed a moment ago is closed again by the first.

@@ -114,6 +114,11 @@ skr_gates_confirm(struct skr_gates *gates, const struct skr_passage *passage);
 void
 skr_gates_reach(struct skr_gates *gates, const struct skr_passage *passage);
 
+// What became of it, or that it was not sent, tells nothing of a gate that it
+// was to try: that is closed as before, until the next try.
+void
+skr_gates_end_try(struct skr_gates *gates, const struct skr_passage *passage);
+
 enum skr_gate_verdict {
     SKR_GATE_BLAME,   // the message's own fault: it costs a retry
     SKR_GATE_EXCUSE,  // again later, at no cost
@@ -122,7 +127,7 @@ enum skr_gate_verdict {
 
 // The broker did not take it this time. That counts against a message only
 // while others to the same exchange are confirmed, and many in a row close the
-// route.
+// route. The exchange itself is there.
 enum skr_gate_verdict
 skr_gates_refuse(struct skr_gates *gates, const struct skr_passage *passage,
                  const struct skr_error *reason);

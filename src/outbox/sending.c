@@ -203,6 +203,7 @@ judge(struct skr_pump *pump, const struct skr_outcome *outcome,
         break;
     case SKR_HELD_BACK: item->state = SKR_READ; break;
     }
+    skr_gates_end_try(&pump->gates, passage);
 }
 
 static enum skr_code
@@ -232,6 +233,7 @@ judge_unsent(struct skr_pump *pump, struct skr_batch_item *item,
 {
     if (is_away) {
         skr_gates_close(&pump->gates, SKR_GATE_SENDER, passage, error);
+        skr_gates_end_try(&pump->gates, passage);
         return SKR_OK;
     }
     if (error->remedy != SKR_GIVE_UP)
@@ -249,8 +251,10 @@ submit_item(struct skr_pump *pump, struct skr_slot *slot, size_t index,
     const struct skr_passage *passage = &slot->passages[index];
     bool is_away = false;
     // Another has it, as a renewal found.
-    if (item->lost)
+    if (item->lost) {
+        skr_gates_miss(&pump->gates, item->row);
         return SKR_OK;
+    }
     enum skr_code code = skr_pump_check_lock(pump, false, error);
     if (code != SKR_OK)
         return code;
@@ -260,8 +264,11 @@ submit_item(struct skr_pump *pump, struct skr_slot *slot, size_t index,
                         "the leases on partitions could not be renewed in "
                         "time: nothing more is sent on them");
     code = find_way(pump, slot, index, error);
-    if (code == SKR_OK && (!skr_pump_may_send(pump, slot) ||
-                           !skr_gates_admit(&pump->gates, passage)))
+    if (code == SKR_OK && !skr_pump_may_send(pump, slot)) {
+        skr_gates_end_try(&pump->gates, passage);
+        return SKR_OK;
+    }
+    if (code == SKR_OK && !skr_gates_admit(&pump->gates, passage))
         return SKR_OK;
     if (code == SKR_OK)
         code = skr_senders_submit(&pump->senders, passage->route.sender,

@@ -327,6 +327,8 @@ change(struct skr_pump *pump, struct skr_error *error)
     sharing->moved_ms = now_ms;
     sharing->is_changing = false;
     skr_waiting_clear(&pump->waiting);
+    // Who was first at a closed gate may be another's now.
+    skr_gates_begin(&pump->gates);
     skr_pump_begin_order(pump);
     if (sharing->share.slots != before)
         say_share(pump);

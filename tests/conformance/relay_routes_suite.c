@@ -275,6 +275,42 @@ test_a_missing_exchange_makes_its_messages_wait(void **state)
     assert_int_equal(skr_test_number(fixture->db, FAILED), 0);
 }
 
+static enum skr_fate
+close_exchange_and_refuse_the_first(const struct skr_fake_message *message,
+                                    size_t count, void *user)
+{
+    bool *was_refused = user;
+    bool is_refused =
+        strcmp(message->body, "gone.exchange.a 0") == 0 && count > 1;
+    *was_refused = *was_refused || is_refused;
+    return is_refused     ? SKR_REFUSED_ONCE
+           : *was_refused ? SKR_CONFIRMED
+                          : SKR_ROUTE_CLOSED;
+}
+
+static bool
+others_have_arrived(void *user)
+{
+    const struct fixture *fixture = user;
+    return skr_test_number(fixture->db, ROWS) == 1;
+}
+
+// The one that found the exchange again waits for its own time, and may be
+// another relay's then.
+static void
+test_one_that_tried_and_was_refused_holds_up_no_other(void **state)
+{
+    struct fixture *fixture = *state;
+    bool was_refused = false;
+    fixture->fake.fate = close_exchange_and_refuse_the_first;
+    fixture->fake.user = &was_refused;
+    fixture->options.retry.delay_ms = 3600 * 1000;
+    insert_named(fixture, "gone.exchange.a", 0, 100);
+    start(fixture);
+    assert_true(skr_test_eventually(others_have_arrived, fixture, WAIT_MS));
+    stop(fixture);
+}
+
 static bool
 others_wait(void *user)
 {
@@ -510,6 +546,7 @@ main(void)
         ROUTED(test_one_mistake_does_not_fail_the_whole_backlog),
         ROUTED(test_rows_that_cannot_be_read_fail_so_many_at_a_time),
         ROUTED(test_a_missing_exchange_makes_its_messages_wait),
+        ROUTED(test_one_that_tried_and_was_refused_holds_up_no_other),
         ROUTED(test_another_sender_may_be_away_without_holding_up_the_first),
         ROUTED(test_another_sender_may_hang_without_holding_up_the_first),
         ROUTED(test_another_sender_may_be_silent_without_holding_up_the_first),

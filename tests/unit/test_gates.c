@@ -191,6 +191,53 @@ test_a_row_that_another_has_proves_nothing(void **state)
     assert_int_equal(world->openings, 0);
 }
 
+static void
+close_exchange(struct world *world, int row)
+{
+    struct skr_passage passage = passage_of(row);
+    struct skr_error error = refusal();
+    assert_true(skr_gates_admit(&world->gates, &passage));
+    skr_gates_close(&world->gates, SKR_GATE_EXCHANGE, &passage, &error);
+}
+
+// Whatever becomes of that one, another may be sent by whoever has it then.
+static void
+test_who_is_refused_has_come_through_the_exchange(void **state)
+{
+    struct world *world = *state;
+    struct skr_error error = refusal();
+    close_exchange(world, 1);
+    assert_int_equal(wait_for_try(world), 1);
+    assert_false(admits(world, 2));
+    struct skr_passage passage = passage_of(1);
+    assert_int_equal(skr_gates_refuse(&world->gates, &passage, &error),
+                     SKR_GATE_EXCUSE);
+    assert_true(admits(world, 2));
+    // That has not opened its route.
+    for (int i = 1; i < 9; i++)
+        skr_gates_refuse(&world->gates, &passage, &error);
+    passage = passage_of(1);
+    assert_int_equal(skr_gates_refuse(&world->gates, &passage, &error),
+                     SKR_GATE_HOLD);
+    assert_false(admits(world, 1));
+    assert_true(admits(world, 2));
+}
+
+static void
+test_a_try_that_tells_nothing_is_not_the_last(void **state)
+{
+    struct world *world = *state;
+    close_exchange(world, 1);
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(wait_for_try(world), 1);
+        struct skr_passage passage = passage_of(1);
+        skr_gates_end_try(&world->gates, &passage);
+        assert_false(admits(world, 1));
+    }
+    assert_int_equal(wait_for_try(world), 1);
+    assert_true(admits(world, 1));
+}
+
 static struct skr_passage
 passage_to_orders(int64_t row)
 {
@@ -249,6 +296,8 @@ main(void)
         TEST(test_a_route_beyond_the_most_waits_with_its_exchange),
         TEST(test_one_that_opens_and_closes_is_told_of_once),
         TEST(test_a_row_that_another_has_proves_nothing),
+        TEST(test_who_is_refused_has_come_through_the_exchange),
+        TEST(test_a_try_that_tells_nothing_is_not_the_last),
         TEST(test_what_may_not_fail_any_more_is_the_first_to_try),
         TEST(test_a_session_begins_by_finding_who_is_first_to_try),
     };
