@@ -438,11 +438,13 @@ const struct skr_command skr_commands[] = {
         .most_arguments = SKR_MAX_POSITIONAL,
         .summary = "List failed messages, or show one in full",
         .help = "The newest first. With -vv headers and body of a message are "
-                "shown too.\n\n"
+                "shown too. What\nblocks a partition of an ordered outbox is "
+                "named as it is listed.\n\n"
                 "Examples:\n"
                 "  skirnir failed show --since=2h\n"
                 "  skirnir failed show --stats\n"
-                "  skirnir failed show 42 -vv\n",
+                "  skirnir failed show 42 -vv\n"
+                "  skirnir failed show outbox/4711 -vv\n",
         .options = failed_show_options,
         .run = skr_command_failed_show,
     },

@@ -283,12 +283,20 @@ test_partitions_are_counted_and_the_blocked_are_named(void **state)
                                                 note_blocked, said, NULL),
                      SKR_OK);
     assert_string_equal(said, "A|3|order.placed|nobody wants it;");
-    assert_int_equal(skr_messenger_retry_blocked(fixture->table, fixture->db,
-                                                 head + 1, false, NULL),
+    said[0] = '\0';
+    assert_int_equal(skr_messenger_find_blocked(fixture->table, fixture->db,
+                                                head + 1, note_blocked, said,
+                                                NULL),
                      SKR_MISSING);
-    assert_int_equal(skr_messenger_retry_blocked(fixture->table, fixture->db,
-                                                 head, false, NULL),
+    assert_int_equal(skr_messenger_find_blocked(fixture->table, fixture->db,
+                                                head, note_blocked, said, NULL),
                      SKR_OK);
+    assert_string_equal(said, "A|3|order.placed|nobody wants it;");
+    int64_t retried = 0;
+    assert_int_equal(skr_messenger_end_block(fixture->table, fixture->db, "A",
+                                             false, &retried, NULL),
+                     SKR_OK);
+    assert_int_equal(retried, head);
     said[0] = '\0';
     assert_int_equal(skr_messenger_each_blocked(fixture->table, fixture->db, 10,
                                                 note_blocked, said, NULL),

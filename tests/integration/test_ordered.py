@@ -58,6 +58,7 @@ def test_setup_adds_the_column_to_a_table_with_rows(world):
     configure(world)
     result = world.run("relay", "outbox", "--time-limit", "1")
     assert "skirnir setup" in result.stderr + result.stdout
+    assert "run `skirnir setup`" in world.run("stats").stdout
     assert "would run: ALTER TABLE" in world.check("setup", "--dry-run")
     assert "ran: ALTER TABLE" in world.check("setup")
     assert "ran:" not in world.check("setup")
@@ -250,6 +251,34 @@ def test_failed_lists_blocked_heads_and_retries_them(world):
     assert "is due" in world.check("failed", "retry", "outbox/2")
     assert "outbox/2" not in world.check("failed", "show")
     shops.until(lambda: relayed(world) == ["1", "4", "2", "3"], "the rest")
+
+
+def test_a_blocked_head_is_shown_in_full(world):
+    block(world)
+    said = world.check("failed", "show", "outbox/2", "-vv")
+    assert said.startswith("Blocked head outbox/2\n")
+    for line in ("partition  a", "transport  outbox", "published  ",
+                 'add "type":"message.name"', "database   default",
+                 "body, 1 bytes\n    2\n"):
+        assert line in said
+    [shown] = [json.loads(line) for line in world.check(
+        "failed", "show", "outbox/2", "--json").splitlines()]
+    assert (shown["blocked_head"], shown["partition"], shown["row"],
+            shown["body"]) == ("outbox/2", "a", 2, "2")
+    # One that is not blocked is named, and the others are shown.
+    result = world.run("failed", "show", "outbox/3", "outbox/2")
+    assert result.returncode != 0 and "Blocked head outbox/2" in result.stdout
+    assert "row 3 of table messenger_outbox is not the head" in result.stderr
+    for mistake in ("outbox/x", "orders/2", "nowhere/2", "x"):
+        assert world.run("failed", "show", mistake).returncode != 0
+
+
+def test_a_skipped_head_keeps_the_reason_why_it_was_blocked(world):
+    block(world)
+    [head] = json.loads(world.check("failed", "show", "--json"))
+    world.check("partition", "skip", "a")
+    [failed] = json.loads(world.check("failed", "show", "--json"))
+    assert failed["error"] == head["error"] != "skipped by hand"
 
 
 @pytest.mark.parametrize("count, is_cut", [(100, False), (101, True)])

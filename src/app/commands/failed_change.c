@@ -4,8 +4,8 @@
 
 #include "app/console/grid.h"
 #include "app/console/progress.h"
+#include "app/parts/blocked.h"
 #include "app/parts/failed.h"
-#include "app/parts/partitions.h"
 #include "base/error.h"
 
 #include <stdio.h>

@@ -2,6 +2,7 @@
 // `skirnir failed show`: the list, one message in full, or groups by error.
 
 #include "app/console/grid.h"
+#include "app/parts/blocked.h"
 #include "app/parts/failed.h"
 #include "app/parts/failed_print.h"
 #include "app/parts/members.h"
@@ -60,7 +61,7 @@ list_one(const struct skr_failed_found *found, void *user,
         return SKR_OK;
     }
     if (list->names_databases)
-        skr_grid_add(&list->grid, "%s", found->source->database->name);
+        skr_grid_add(&list->grid, "%s", found->database->name);
     skr_grid_add(&list->grid, "%lld", (long long)found->row->id);
     skr_grid_add(&list->grid, "%s", found->row->created_at);
     skr_grid_add(&list->grid, "%s", or_none(report->transport));
@@ -328,16 +329,31 @@ show_one(const struct skr_failed_found *found, void *user,
     return end_json(&json, error);
 }
 
+// Both kinds as they are listed.
+static enum skr_code
+find_and_show(struct skr_failed_session *session, const char *name,
+              struct view *view, struct skr_error *error)
+{
+    int64_t id = 0;
+    if (skr_blocked_is_name(name))
+        return skr_blocked_find(session->config, name, show_one, view, error);
+    enum skr_code code = skr_failed_read_id(name, &id, error);
+    if (code == SKR_OK)
+        code = skr_failed_find(session, id, show_one, view, error);
+    return code;
+}
+
 // One that is not there is named, and the others are shown.
 static enum skr_code
-show_named(struct skr_failed_session *session, const int64_t *ids, size_t count,
-           struct view *view, struct skr_error *error)
+show_named(struct skr_failed_session *session,
+           const struct skr_arguments *arguments, struct view *view,
+           struct skr_error *error)
 {
-    size_t missing = 0;
+    size_t missing = 0, count = arguments->positional_count;
     for (size_t i = 0; i < count; i++) {
         struct skr_error reason = {0};
         enum skr_code code =
-            skr_failed_find(session, ids[i], show_one, view, &reason);
+            find_and_show(session, arguments->positional[i], view, &reason);
         bool is_missing = code == SKR_MISSING || code == SKR_INVALID;
         if (code != SKR_OK && (!is_missing || count == 1)) {
             *error = reason;
@@ -359,25 +375,21 @@ run(const struct skr_app *app, const struct skr_config *config,
     struct skr_error *error)
 {
     const struct skr_arguments *arguments = app->arguments;
-    int64_t ids[SKR_FAILED_MAX_IDS];
-    size_t count = 0;
     struct skr_failed_filter filter;
     struct skr_failed_session session;
     struct view view = {
         .is_json = skr_arguments_has(arguments, "json"),
         .detail = skr_arguments_count(arguments, "verbose"),
     };
-    enum skr_code code = skr_failed_read_ids(arguments, ids, &count, error);
     skr_failed_filter_read(arguments, &filter);
-    if (code == SKR_OK)
-        code = skr_failed_filter_check(&filter, config, error);
+    enum skr_code code = skr_failed_filter_check(&filter, config, error);
     if (code == SKR_OK)
         code = skr_failed_open(
             &session, config, skr_arguments_find(arguments, "database"), error);
     if (code != SKR_OK)
         return code;
-    if (count > 0)
-        code = show_named(&session, ids, count, &view, error);
+    if (arguments->positional_count > 0)
+        code = show_named(&session, arguments, &view, error);
     else if (skr_arguments_has(arguments, "stats"))
         code = show_groups(app, &session, &filter, error);
     else
@@ -389,12 +401,15 @@ run(const struct skr_app *app, const struct skr_config *config,
 enum skr_exit
 skr_command_failed_show(struct skr_app *app)
 {
-    int64_t ids[SKR_FAILED_MAX_IDS];
-    size_t count = 0;
+    const struct skr_arguments *arguments = app->arguments;
+    size_t count = arguments->positional_count;
     struct skr_failed_filter filter;
     struct skr_error error;
-    if (skr_failed_read_ids(app->arguments, ids, &count, &error) != SKR_OK)
-        return skr_app_usage(app, "%s", error.text);
+    int64_t id;
+    for (size_t i = 0; i < count; i++)
+        if (!skr_blocked_is_name(arguments->positional[i]) &&
+            skr_failed_read_id(arguments->positional[i], &id, &error) != SKR_OK)
+            return skr_app_usage(app, "%s", error.text);
     skr_failed_filter_read(app->arguments, &filter);
     if (count > 0 && !skr_failed_filter_is_empty(&filter))
         return skr_app_usage(app, "numbers and filters exclude each other");

@@ -276,8 +276,10 @@ give(struct search *search, struct skr_failed_source *source, struct page *page,
     if (filter != NULL && filter->max > 0 && search->given == filter->max)
         return SKR_STOPPED;
     search->given++;
-    const struct skr_failed_found found = {
-        .source = source, .row = row, .report = &report};
+    const struct skr_failed_found found = {.database = source->database,
+                                           .source = source,
+                                           .row = row,
+                                           .report = &report};
     return search->each(&found, search->user, error);
 }
 
@@ -401,15 +403,22 @@ skr_failed_find(struct skr_failed_session *session, int64_t id,
 }
 
 enum skr_code
+skr_failed_read_id(const char *text, int64_t *id, struct skr_error *error)
+{
+    if (skr_text_number(text, 1, INT64_MAX, id))
+        return SKR_OK;
+    return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
+                    "'%.60s' is no number of a failed message", text);
+}
+
+enum skr_code
 skr_failed_read_ids(const struct skr_arguments *arguments,
                     int64_t ids[SKR_FAILED_MAX_IDS], size_t *count,
                     struct skr_error *error)
 {
+    enum skr_code code = SKR_OK;
     *count = arguments->positional_count;
-    for (size_t i = 0; i < *count; i++)
-        if (!skr_text_number(arguments->positional[i], 1, INT64_MAX, &ids[i]))
-            return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
-                            "'%.60s' is no number of a failed message",
-                            arguments->positional[i]);
-    return SKR_OK;
+    for (size_t i = 0; i < *count && code == SKR_OK; i++)
+        code = skr_failed_read_id(arguments->positional[i], &ids[i], error);
+    return code;
 }

@@ -57,7 +57,11 @@ skr_failed_filter_check(const struct skr_failed_filter *filter,
 bool skr_failed_filter_is_empty(const struct skr_failed_filter *filter);
 
 struct skr_failed_found {
-    struct skr_failed_source *source;
+    // TRANSPORT/ROW of one that holds back its partition, and that; NULL: it is
+    // in the failed table.
+    const char *blocked_head, *partition;
+    const struct skr_config_database *database;
+    struct skr_failed_source *source;  // NULL where it is a blocked head
     const struct skr_failed_row *row;
     const struct skr_failure_report *report;
 };
@@ -78,7 +82,9 @@ SKR_MUST_CHECK enum skr_code
 skr_failed_find(struct skr_failed_session *session, int64_t id,
                 skr_failed_found_fn *each, void *user, struct skr_error *error);
 
-// The ids on the command line. SKR_INVALID: one is none.
+// An id on the command line, or all of them. SKR_INVALID: one is none.
+SKR_MUST_CHECK enum skr_code
+skr_failed_read_id(const char *text, int64_t *id, struct skr_error *error);
 enum { SKR_FAILED_MAX_IDS = SKR_MAX_POSITIONAL };
 SKR_MUST_CHECK enum skr_code
 skr_failed_read_ids(const struct skr_arguments *arguments,

@@ -130,17 +130,22 @@ skr_failed_print(const struct skr_failed_found *found, size_t detail)
     if (report->has_id)
         skr_id_format(report->id, id);
     snprintf(retries, sizeof(retries), "%u", report->retries);
-    printf("Failed message %lld\n", (long long)found->row->id);
+    if (found->blocked_head != NULL)
+        printf("Blocked head %s\n", found->blocked_head);
+    else
+        printf("Failed message %lld\n", (long long)found->row->id);
+    print_field("partition", found->partition);
     print_field("message",
                 report->is_php ? "(in PHP's own serialisation)" : report->name);
     print_field("PHP class", report->class_name);
     print_field("id", id);
     print_field("transport", report->transport);
-    print_field("failed at", found->row->created_at);
+    print_field(found->blocked_head != NULL ? "published" : "failed at",
+                found->row->created_at);
     print_field("retries", retries);
     print_error(report);
     print_field("queue", found->row->queue);
-    print_field("database", found->source->database->name);
+    print_field("database", found->database->name);
     if (detail == 0) {
         printf("  -vv shows headers and body.\n");
         return;
@@ -184,11 +189,17 @@ skr_failed_write_json(const struct skr_failed_found *found,
     if (report->has_id)
         skr_id_format(report->id, id);
     skr_json_begin_object(json);
-    skr_json_write_name(json, "number");
+    bool is_blocked = found->blocked_head != NULL;
+    if (is_blocked) {
+        skr_member_text(json, "blocked_head", found->blocked_head);
+        skr_member_text(json, "partition", found->partition);
+    }
+    skr_json_write_name(json, is_blocked ? "row" : "number");
     skr_json_write_signed(json, found->row->id);
-    skr_member_text(json, "database", found->source->database->name);
+    skr_member_text(json, "database", found->database->name);
     skr_member_text(json, "queue", found->row->queue);
-    skr_member_text(json, "failed_at", found->row->created_at);
+    skr_member_text(json, is_blocked ? "published_at" : "failed_at",
+                    found->row->created_at);
     skr_member_text(json, "transport", report->transport);
     skr_member_text(json, "name", report->name);
     skr_member_text(json, "class", report->class_name);

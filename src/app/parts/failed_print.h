@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// How one failed message is shown.
+// How one failed message, or the head of a blocked partition, is shown.
 
 #ifndef SKR_APP_PARTS_FAILED_PRINT_H
 #define SKR_APP_PARTS_FAILED_PRINT_H

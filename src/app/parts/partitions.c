@@ -9,39 +9,33 @@
 #include "base/text.h"
 #include "message/json.h"
 
-#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
 enum { MOST_BLOCKED = 100 };
 
-// An ordered outbox, open.
-struct place {
-    struct skr_db *db;
-    struct skr_table *table;
-};
-
-static void
-close_place(struct place *place)
+void
+skr_ordered_close(struct skr_ordered *ordered)
 {
-    skr_db_close(place->db);
-    skr_table_free(place->table);
+    skr_db_close(ordered->db);
+    skr_table_free(ordered->table);
+    *ordered = (struct skr_ordered){.db = NULL};
 }
 
-static enum skr_code
-open_place(const struct skr_config *config,
-           const struct skr_config_transport *outbox, struct place *place,
-           struct skr_error *error)
+enum skr_code
+skr_ordered_open(const struct skr_config *config,
+                 const struct skr_config_transport *outbox,
+                 struct skr_ordered *ordered, struct skr_error *error)
 {
     const struct skr_db_ops *ops = NULL;
-    *place = (struct place){.db = NULL};
+    *ordered = (struct skr_ordered){.db = NULL};
     enum skr_code code = skr_transport_database(outbox->database, &ops, error);
     if (code == SKR_OK)
-        code = skr_transport_table(config, outbox, &place->table, error);
+        code = skr_transport_table(config, outbox, &ordered->table, error);
     if (code == SKR_OK)
-        code = skr_db_open(ops, outbox->database->url, &place->db, error);
+        code = skr_db_open(ops, outbox->database->url, &ordered->db, error);
     if (code != SKR_OK)
-        close_place(place);
+        skr_ordered_close(ordered);
     return code;
 }
 
@@ -72,7 +66,7 @@ skr_partition_stats_read(const struct skr_config *config,
                          struct skr_partition_stats **stats,
                          struct skr_error *error)
 {
-    struct place place;
+    struct skr_ordered ordered;
     struct skr_partition_stats *made = calloc(1, sizeof(*made));
     if (made != NULL)
         made->blocked = calloc(MOST_BLOCKED, sizeof(*made->blocked));
@@ -80,14 +74,15 @@ skr_partition_stats_read(const struct skr_config *config,
         free(made);
         return skr_fail_memory(error);
     }
-    enum skr_code code = open_place(config, outbox, &place, error);
+    enum skr_code code = skr_ordered_open(config, outbox, &ordered, error);
     if (code == SKR_OK)
-        code = skr_messenger_count_partitions(place.table, place.db,
+        code = skr_messenger_count_partitions(ordered.table, ordered.db,
                                               &made->counts, error);
     if (code == SKR_OK)
-        code = skr_messenger_each_blocked(
-            place.table, place.db, MOST_BLOCKED + 1, keep_blocked, made, error);
-    close_place(&place);
+        code = skr_messenger_each_blocked(ordered.table, ordered.db,
+                                          MOST_BLOCKED + 1, keep_blocked, made,
+                                          error);
+    skr_ordered_close(&ordered);
     if (code == SKR_OK)
         *stats = made;
     else
@@ -315,78 +310,4 @@ skr_blocked_write(const struct skr_config *config, const char *only,
                   struct skr_json_writer *json, struct skr_error *error)
 {
     return each_outbox(config, only, write_of_outbox, json, error);
-}
-
-bool
-skr_blocked_is_name(const char *text)
-{
-    return strchr(text, '/') != NULL;
-}
-
-static enum skr_code
-read_name(const struct skr_config *config, const char *name,
-          const struct skr_config_transport **outbox, int64_t *row,
-          struct skr_error *error)
-{
-    const char *slash = strrchr(name, '/');
-    char transport[128];
-    char *end = NULL;
-    errno = 0;
-    *row = strtoll(slash + 1, &end, 10);
-    if (end == slash + 1 || *end != '\0' || errno != 0 ||
-        (size_t)(slash - name) >= sizeof(transport))
-        return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
-                        "%.80s is no blocked head; those are named "
-                        "TRANSPORT/ROW, as `skirnir failed show` lists them",
-                        name);
-    memcpy(transport, name, (size_t)(slash - name));
-    transport[slash - name] = '\0';
-    enum skr_code code =
-        skr_config_find_transport(config, transport, outbox, error);
-    if (code == SKR_OK && !(*outbox)->is_ordered)
-        code = skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
-                        "transport %s is %s://, which has no partitions",
-                        transport, (*outbox)->scheme);
-    return code;
-}
-
-static enum skr_code
-retry_one(const struct skr_config *config, const char *name, bool dry_run,
-          struct skr_error *error)
-{
-    const struct skr_config_transport *outbox = NULL;
-    struct place place;
-    int64_t row = 0;
-    enum skr_code code = read_name(config, name, &outbox, &row, error);
-    if (code == SKR_OK)
-        code = open_place(config, outbox, &place, error);
-    if (code != SKR_OK)
-        return code;
-    code =
-        skr_messenger_retry_blocked(place.table, place.db, row, dry_run, error);
-    close_place(&place);
-    return code;
-}
-
-enum skr_code
-skr_blocked_retry(const struct skr_app *app, const struct skr_config *config,
-                  struct skr_error *error)
-{
-    const struct skr_arguments *arguments = app->arguments;
-    bool dry_run = skr_arguments_has(arguments, "dry-run");
-    enum skr_code code = SKR_OK;
-    for (size_t i = 0; i < arguments->positional_count && code == SKR_OK; i++) {
-        const char *name = arguments->positional[i];
-        if (!skr_blocked_is_name(name))
-            return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
-                            "%.60s: failed messages and blocked heads are "
-                            "retried one kind at a time",
-                            name);
-        code = retry_one(config, name, dry_run, error);
-        if (code == SKR_OK)
-            printf("%s: %s\n", name,
-                   dry_run ? "would be due"
-                           : "is due; its partition goes on once it is sent");
-    }
-    return code;
 }

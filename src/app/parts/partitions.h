@@ -10,6 +10,17 @@
 
 struct skr_json_writer;
 
+// An ordered outbox, open.
+struct skr_ordered {
+    struct skr_db *db;
+    struct skr_table *table;
+};
+SKR_MUST_CHECK enum skr_code
+skr_ordered_open(const struct skr_config *config,
+                 const struct skr_config_transport *outbox,
+                 struct skr_ordered *ordered, struct skr_error *error);
+void skr_ordered_close(struct skr_ordered *ordered);
+
 struct skr_partition_stats {
     struct skr_partitions counts;
     struct skr_blocked_head *blocked;  // texts are its own
@@ -45,12 +56,5 @@ skr_blocked_print(const struct skr_config *config, const char *only,
 SKR_MUST_CHECK enum skr_code
 skr_blocked_write(const struct skr_config *config, const char *only,
                   struct skr_json_writer *json, struct skr_error *error);
-
-// A blocked head is named TRANSPORT/ROW.
-bool skr_blocked_is_name(const char *text);
-// `skirnir failed retry` of such names: makes each due.
-SKR_MUST_CHECK enum skr_code
-skr_blocked_retry(const struct skr_app *app, const struct skr_config *config,
-                  struct skr_error *error);
 
 #endif

@@ -80,7 +80,7 @@ struct skr_messenger {
         const char *head, *whole_head;   // the first row of a partition
         const char *make_due, *touch;
         const char *size, *largest, *oldest, *blocked, *blocked_by_queue,
-            *length, *key_of;
+            *length, *blocked_row;
         const char *heads, *first_heads, *free, *row_by_row;
         const char *first_rows[SKR_LONG_RUNS_SIZES];  // of 1, 2, 4 ... 64
         struct skr_list_sql lock_runs;
@@ -272,6 +272,11 @@ SKR_MUST_CHECK enum skr_code
 skr_messenger_fence(const struct skr_messenger *messenger, struct skr_tx tx,
                     const struct skr_lease *lease, bool *is_ours,
                     struct skr_error *error);
+// messenger.c. SKR_INVALID: the queue has an order, and the table no column for
+// it.
+SKR_MUST_CHECK enum skr_code
+skr_messenger_check_ordered(const struct skr_messenger *messenger,
+                            struct skr_db *db, struct skr_error *error);
 // commits.c: whether rows tell of their transactions, where that is needed.
 SKR_MUST_CHECK enum skr_code
 skr_messenger_check_commits(const struct skr_messenger *messenger,

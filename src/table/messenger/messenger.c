@@ -194,9 +194,9 @@ check(struct skr_db *db, const char *sql, const char *name,
     return skr_schema_check_engine(skr_db_tx(db), name, error);
 }
 
-static enum skr_code
-check_ordered(const struct skr_messenger *messenger, struct skr_db *db,
-              struct skr_error *error)
+enum skr_code
+skr_messenger_check_ordered(const struct skr_messenger *messenger,
+                            struct skr_db *db, struct skr_error *error)
 {
     if (!messenger->is_ordered)
         return SKR_OK;
@@ -240,7 +240,7 @@ messenger_check(const struct skr_table *table, struct skr_db *db,
     enum skr_code code =
         check(db, messenger->sql.check, messenger->name, error);
     if (code == SKR_OK)
-        code = check_ordered(messenger, db, error);
+        code = skr_messenger_check_ordered(messenger, db, error);
     if (code == SKR_OK)
         code = skr_messenger_check_commits(messenger, db, error);
     if (code == SKR_OK && messenger->failed_table != NULL)

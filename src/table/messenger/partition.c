@@ -116,6 +116,9 @@ static void
 find_reason(struct finding *finding, struct skr_batch_item *item)
 {
     const char *text = skr_messenger_blocked_reason(&finding->batch, item);
+    // One that cannot be understood tells by itself.
+    if (text == NULL && item->reason.code != SKR_OK)
+        return;
     skr_fail(&item->reason, SKR_REFUSED, SKR_GIVE_UP, "%s",
              text == NULL ? "skipped by hand" : text);
 }

@@ -26,22 +26,22 @@ static const char oldest_sql[] =
     "SELECT {partition_text}, id, created_at, {now} " OPEN
     "ORDER BY id LIMIT 1";
 // By the index on times, or on queue and time: few are blocked. Their bodies
-// are of no interest. Parameters: queue, limit.
+// are of no interest. Parameters: queue, then limit or id.
 #define BLOCKED_HEADS(queue_is)                                     \
     "SELECT id, '', headers, created_at, {created_at_utc}, 0, 1, "  \
     "{partition_text} FROM {table} WHERE " queue_is " AND " BLOCKED \
-    " AND partition_key <> '' AND " SKR_MESSENGER_UNFINISHED " LIMIT ?"
-static const char blocked_sql[] = BLOCKED_HEADS("{queue_is_unindexed}");
-static const char blocked_by_queue_sql[] = BLOCKED_HEADS("{queue_is}");
+    " AND partition_key <> '' AND " SKR_MESSENGER_UNFINISHED
+static const char blocked_sql[] =
+    BLOCKED_HEADS("{queue_is_unindexed}") " LIMIT ?";
+static const char blocked_by_queue_sql[] =
+    BLOCKED_HEADS("{queue_is}") " LIMIT ?";
+static const char blocked_row_sql[] =
+    BLOCKED_HEADS("{queue_is_unindexed}") " AND id = ?";
 // Parameters: queue, key, twice.
 static const char length_sql[] =
     "SELECT COUNT(*) FROM (SELECT 1 AS one FROM {table} WHERE {queue_is} "
     "AND partition_key = ? AND {partition_bytes} = ? "
     "AND " SKR_MESSENGER_UNFINISHED " LIMIT " BOUND ") AS bounded";
-// Parameters: id, queue.
-static const char key_sql[] =
-    "SELECT {partition_text} FROM {table} WHERE id = ? "
-    "AND {queue_is_unindexed} AND " BLOCKED;
 
 bool
 skr_messenger_fill_partitions(struct skr_messenger *messenger)
@@ -56,7 +56,8 @@ skr_messenger_fill_partitions(struct skr_messenger *messenger)
             skr_messenger_fill(messenger, blocked_by_queue_sql,
                                &messenger->sql.blocked_by_queue) &&
             skr_messenger_fill(messenger, length_sql, &messenger->sql.length) &&
-            skr_messenger_fill(messenger, key_sql, &messenger->sql.key_of));
+            skr_messenger_fill(messenger, blocked_row_sql,
+                               &messenger->sql.blocked_row));
 }
 
 static enum skr_code
@@ -144,6 +145,12 @@ skr_messenger_count_partitions(const struct skr_table *table, struct skr_db *db,
         code = find_oldest(messenger, skr_db_tx(db), &arena, partitions, error);
     skr_db_rollback(db);
     skr_arena_fini(&arena);
+    // It may be that of a plain outbox.
+    if (code != SKR_OK && code != SKR_MISSING && error != NULL) {
+        struct skr_error reason = {0};
+        if (skr_messenger_check_ordered(messenger, db, &reason) == SKR_INVALID)
+            *error = reason;
+    }
     return code;
 }
 
@@ -183,17 +190,14 @@ take_blocked(const struct skr_value *columns, size_t count, void *user,
 }
 
 static enum skr_code
-list_blocked(struct listing *listing, struct skr_tx tx, size_t max,
-             struct skr_error *error)
+list_blocked(struct listing *listing, struct skr_tx tx, const char *sql,
+             int64_t max_or_id, struct skr_error *error)
 {
-    const struct skr_messenger *messenger = listing->messenger;
-    const struct skr_value values[] = {skr_bind_text(messenger->queue),
-                                       skr_bind_integer((int64_t)max)};
+    const struct skr_value values[] = {skr_bind_text(listing->messenger->queue),
+                                       skr_bind_integer(max_or_id)};
     return skr_tx_run(tx,
                       &(struct skr_statement){
-                          .sql = listing->position.dues_by_queue
-                                     ? messenger->sql.blocked_by_queue
-                                     : messenger->sql.blocked,
+                          .sql = sql,
                           .values = values,
                           .value_count = SKR_COUNT_OF(values),
                           .each_row = take_blocked,
@@ -225,21 +229,33 @@ tell(struct listing *listing, const struct skr_table *table, struct skr_db *db,
     return code;
 }
 
+static enum skr_code
+begin_listing(struct listing *listing, const struct skr_table *table,
+              struct skr_db *db, size_t max, struct skr_error *error)
+{
+    *listing = (struct listing){.messenger = skr_messenger_of(table)};
+    enum skr_code code = skr_batch_init(&listing->batch, max, error);
+    if (code == SKR_OK)
+        code = table->ops->start(table, db, &listing->position, error);
+    return code;
+}
+
 enum skr_code
 skr_messenger_each_blocked(const struct skr_table *table, struct skr_db *db,
                            size_t max, skr_blocked_head_fn *each, void *user,
                            struct skr_error *error)
 {
-    struct listing listing = {.messenger = skr_messenger_of(table)};
-    enum skr_code code = skr_batch_init(&listing.batch, max, error);
-    if (code != SKR_OK)
-        return code;
-    code = table->ops->start(table, db, &listing.position, error);
+    const struct skr_messenger *messenger = skr_messenger_of(table);
+    struct listing listing;
+    enum skr_code code = begin_listing(&listing, table, db, max, error);
     if (code == SKR_OK)
-        code = skr_messenger_learn(listing.messenger, db, &listing.position,
-                                   error);
+        code = skr_messenger_learn(messenger, db, &listing.position, error);
     if (code == SKR_OK)
-        code = list_blocked(&listing, skr_db_tx(db), max, error);
+        code = list_blocked(&listing, skr_db_tx(db),
+                            listing.position.dues_by_queue
+                                ? messenger->sql.blocked_by_queue
+                                : messenger->sql.blocked,
+                            (int64_t)max, error);
     if (code == SKR_OK)
         code = tell(&listing, table, db, each, user, error);
     skr_batch_fini(&listing.batch);
@@ -247,26 +263,23 @@ skr_messenger_each_blocked(const struct skr_table *table, struct skr_db *db,
 }
 
 enum skr_code
-skr_messenger_retry_blocked(const struct skr_table *table, struct skr_db *db,
-                            int64_t row, bool dry_run, struct skr_error *error)
+skr_messenger_find_blocked(const struct skr_table *table, struct skr_db *db,
+                           int64_t row, skr_blocked_head_fn *each, void *user,
+                           struct skr_error *error)
 {
     const struct skr_messenger *messenger = skr_messenger_of(table);
-    const struct skr_value values[] = {skr_bind_integer(row),
-                                       skr_bind_text(messenger->queue)};
-    struct skr_arena arena = {0};
-    struct skr_value key = {.kind = SKR_NULL};
-    bool found = false;
-    int64_t retried = 0;
-    enum skr_code code = ask(skr_db_tx(db), messenger->sql.key_of, values, 2,
-                             &arena, &key, 1, &found, error);
-    if (code == SKR_OK && !found)
+    struct listing listing;
+    enum skr_code code = begin_listing(&listing, table, db, 1, error);
+    if (code == SKR_OK)
+        code = list_blocked(&listing, skr_db_tx(db), messenger->sql.blocked_row,
+                            row, error);
+    if (code == SKR_OK && listing.batch.count == 0)
         code = skr_fail(error, SKR_MISSING, SKR_GIVE_UP,
                         "row %lld of table %s is not the head of a blocked "
                         "partition",
                         (long long)row, messenger->name);
-    if (code == SKR_OK && !dry_run)
-        code = skr_messenger_end_block(table, db, key.bytes, false, &retried,
-                                       error);
-    skr_arena_fini(&arena);
+    if (code == SKR_OK)
+        code = tell(&listing, table, db, each, user, error);
+    skr_batch_fini(&listing.batch);
     return code;
 }

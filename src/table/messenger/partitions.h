@@ -43,9 +43,10 @@ skr_messenger_each_blocked(const struct skr_table *table, struct skr_db *db,
                            size_t max, skr_blocked_head_fn *each, void *user,
                            struct skr_error *error);
 
-// Makes a blocked head due, by its row. SKR_MISSING: there is none.
+// The one in this row. SKR_MISSING: it blocks no partition.
 SKR_MUST_CHECK enum skr_code
-skr_messenger_retry_blocked(const struct skr_table *table, struct skr_db *db,
-                            int64_t row, bool dry_run, struct skr_error *error);
+skr_messenger_find_blocked(const struct skr_table *table, struct skr_db *db,
+                           int64_t row, skr_blocked_head_fn *each, void *user,
+                           struct skr_error *error);
 
 #endif
