@@ -309,6 +309,26 @@ test_row_locks_are_refused(void **state)
     skr_batch_fini(&batch);
 }
 
+// What is known to wait need not be found again.
+static void
+test_many_late_rows_of_a_partition_that_waits_hold_back_no_other(void **state)
+{
+    struct fixture *fixture = *state;
+    insert_on(fixture->db, "k1", "k1:0", 3600);
+    struct skr_db *early = begin_writer(fixture);
+    struct skr_db *late = begin_writer(fixture);
+    for (int i = 0; i < 600; i++)
+        insert_on(late, "k1", "k1:1", 0);
+    insert_on(early, "k2", "k2:0", 0);
+    commit_writer(early);
+    start(fixture);
+    assert_true(skr_test_eventually(got_one, fixture, PATIENCE_MS));
+    commit_writer(late);
+    insert_keyed(fixture, "k3", 0);
+    assert_true(skr_test_eventually(got_two, fixture, PATIENCE_MS));
+    stop(fixture);
+}
+
 #define COMMITS(test) \
     cmocka_unit_test_setup_teardown(test, set_up_commits, tear_down)
 #define DIVIDED(test) \
@@ -329,6 +349,8 @@ main(void)
         COMMITS(test_numbers_of_another_server_hold_nothing_back),
         COMMITS(test_setup_adds_the_number_of_the_transaction_once),
         COMMITS(test_row_locks_are_refused),
+        COMMITS(
+            test_many_late_rows_of_a_partition_that_waits_hold_back_no_other),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

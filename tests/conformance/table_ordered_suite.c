@@ -397,6 +397,31 @@ test_publishing_stores_the_key_and_wants_one(void **state)
     skr_test_client_close(&client);
 }
 
+// However many rows lie behind the cursor, as behind a head that waits.
+static void
+test_new_rows_are_read_beside_a_sweep(void **state)
+{
+    struct fixture *fixture = *state;
+    size_t behind = 0, fresh = 0;
+    for (int i = 0; i < 3 * ROOM; i++)
+        insert_keyed(fixture->db, "a", "a");
+    while (read_rows(fixture) > 0)
+        continue;
+    insert_keyed(fixture->db, "b", "b");
+    fixture->position.next_sweep_ms = 1;
+    do {
+        size_t count = read_rows(fixture);
+        for (size_t i = 0; i < count; i++) {
+            bool is_behind = fixture->batch.items[i].state == SKR_BEHIND;
+            behind += is_behind;
+            fresh += !is_behind;
+        }
+        assert_int_equal(fresh, 1);
+    } while (fixture->position.has_more);
+    // In the end that one, which nobody took, lies behind as well.
+    assert_int_equal(behind, 3 * ROOM + 1);
+}
+
 #define ORDERED(test) \
     cmocka_unit_test_setup_teardown(test, set_up_ordered, tear_down)
 
@@ -417,6 +442,7 @@ main(void)
             test_setup_adds_the_column_to_a_table_that_is_there,
             set_up_ordered_bare, tear_down),
         ORDERED(test_publishing_stores_the_key_and_wants_one),
+        ORDERED(test_new_rows_are_read_beside_a_sweep),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

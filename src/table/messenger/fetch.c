@@ -131,7 +131,7 @@ keep_ordered(struct skr_scan *scan, const struct skr_value *columns,
     *item = (struct skr_batch_item){
         .row = row,
         .state = SKR_BEHIND,
-        .is_untold = scan->messenger->by_commits,
+        .is_untold = (columns[2].integer & SKR_MARK_UNDECIDED) != 0,
         .partition_key = skr_arena_text(&batch->arena, key->bytes, key->size),
     };
     if (item->partition_key == NULL)
@@ -167,8 +167,8 @@ take_room_for_ids(struct skr_scan *scan, struct skr_error *error)
     scan->id_count = 0;
     scan->is_cut = false;
     if (scan->ids == NULL)
-        scan->ids = skr_arena_take(&scan->batch->arena,
-                                   scan->max_rows * sizeof(scan->ids[0]));
+        scan->ids = skr_arena_take(
+            &scan->batch->arena, scan->batch->capacity * sizeof(scan->ids[0]));
     return scan->ids == NULL ? skr_fail_memory(error) : SKR_OK;
 }
 

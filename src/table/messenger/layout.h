@@ -14,10 +14,11 @@
 struct skr_scan_sql {
     const char *due_ids;       // behind the cursor, their time has come
     const char *due_by_queue;  // the same where the index is by queue
-    const char *sweep_ids;     // behind the cursor, for whatever reason
-    const char *late_ids;      // behind the cursor, from the low-water mark on
-    const char *free_ids;      // behind the cursor, that others had
-    const char *first;         // beyond a cursor that has not moved yet
+    const char *sweep_ids,
+        *sweep_on_ids;     // behind the cursor, for whatever reason
+    const char *late_ids;  // behind the cursor, from the low-water mark on
+    const char *free_ids;  // behind the cursor, that others had
+    const char *first;     // beyond a cursor that has not moved yet
     const char *beyond;
     const char *first_ids;        // the same, ids alone
     const char *claim_beyond;     // beyond, free to be locked

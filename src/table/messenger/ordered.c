@@ -33,25 +33,29 @@ static const char first_sql[] = BEYOND("{queue_is}", "");
 
 // Only what had to wait: what had not was seen when the cursor passed it.
 // Parameters: queue, from id, cursor, from time, until, timeout, limit.
-#define DUE_IDS(queue)                                       \
-    "SELECT id, {partition_text} FROM {table} WHERE " queue  \
-    " AND {no_index}id > ? AND {no_index}id <= ? "           \
-    "AND available_at > ? AND available_at <= ? "            \
-    "AND available_at <> created_at AND " SKR_MESSENGER_FREE \
+#define DUE_IDS(queue)                                                         \
+    "SELECT id, {partition_text}, 0{undecided_mark} FROM {table} WHERE " queue \
+    " AND {no_index}id > ? AND {no_index}id <= ? "                             \
+    "AND available_at > ? AND available_at <= ? "                              \
+    "AND available_at <> created_at AND " SKR_MESSENGER_FREE                   \
     " AND NOT " SKR_MESSENGER_PHP "{ours} ORDER BY id LIMIT ?"
 static const char due_ids_sql[] = DUE_IDS("{queue_is_unindexed}");
 static const char due_by_queue_sql[] = DUE_IDS("{queue_is}");
 
 // Parameters: queue, from id, cursor, redeliver timeout, limit.
-static const char sweep_ids_sql[] =
-    "SELECT id, {partition_text} FROM {table} WHERE {queue_is} AND id > ? "
-    "AND id <= ? AND " SKR_MESSENGER_READY "{ours} ORDER BY id LIMIT ?";
+#define SWEEP_IDS(queue)                                                       \
+    "SELECT id, {partition_text}, 0{undecided_mark} FROM {table} WHERE " queue \
+    " AND id > ? AND id <= ? AND " SKR_MESSENGER_READY                         \
+    "{ours} ORDER BY id LIMIT ?"
+static const char sweep_ids_sql[] = SWEEP_IDS("{queue_is}");
+static const char sweep_on_ids_sql[] = SWEEP_IDS("{queue_is_beyond}");
 
 // What is late and not ready holds back its partition all the same.
 // Parameters: queue, from id, cursor, redeliver timeout, what else asks for,
 // limit.
 #define LATE_IDS(else_)                                                   \
-    "SELECT id, {partition_text} FROM {table} WHERE {queue_is_beyond} "   \
+    "SELECT id, {partition_text}, 0{undecided_mark} FROM {table} WHERE "  \
+    "{queue_is_beyond} "                                                  \
     "AND id > ? AND id <= ? AND " SKR_MESSENGER_UNFINISHED                \
     " AND (partition_key <> '' OR (" SKR_MESSENGER_READY ")){ours}" else_ \
     " ORDER BY id LIMIT ?"
@@ -116,6 +120,8 @@ skr_messenger_fill_ordered(struct skr_messenger *messenger)
            skr_messenger_fill(messenger, due_by_queue_sql,
                               &scan->due_by_queue) &&
            skr_messenger_fill(messenger, sweep_ids_sql, &scan->sweep_ids) &&
+           skr_messenger_fill(messenger, sweep_on_ids_sql,
+                              &scan->sweep_on_ids) &&
            skr_messenger_fill(messenger, late_ids_sql, &scan->late_ids) &&
            skr_messenger_fill(messenger, first_sql, &scan->first) &&
            skr_messenger_fill(messenger, beyond_sql, &scan->beyond) &&

@@ -54,10 +54,12 @@ static const char due_ids_sql[] = DUE_IDS("{queue_is_unindexed}");
 static const char due_by_queue_sql[] = DUE_IDS("{queue_is}");
 
 // Parameters: queue, from id, cursor, redeliver timeout, limit.
-static const char sweep_ids_sql[] =
-    "SELECT id FROM {table} WHERE {queue_is} AND id > ? AND id <= ? "
-    "AND " SKR_MESSENGER_FREE " AND " SKR_MESSENGER_DUE
-    " AND NOT " SKR_MESSENGER_PHP " ORDER BY id LIMIT ?";
+#define SWEEP_IDS(queue)                                             \
+    "SELECT id FROM {table} WHERE " queue " AND id > ? AND id <= ? " \
+    "AND " SKR_MESSENGER_FREE " AND " SKR_MESSENGER_DUE              \
+    " AND NOT " SKR_MESSENGER_PHP " ORDER BY id LIMIT ?"
+static const char sweep_ids_sql[] = SWEEP_IDS("{queue_is}");
+static const char sweep_on_ids_sql[] = SWEEP_IDS("{queue_is_beyond}");
 
 // Parameters: queue, from id, cursor, redeliver timeout, limit.
 static const char late_ids_sql[] =
@@ -117,6 +119,8 @@ skr_messenger_fill_scan(struct skr_messenger *messenger)
            skr_messenger_fill(messenger, due_by_queue_sql,
                               &scan->due_by_queue) &&
            skr_messenger_fill(messenger, sweep_ids_sql, &scan->sweep_ids) &&
+           skr_messenger_fill(messenger, sweep_on_ids_sql,
+                              &scan->sweep_on_ids) &&
            skr_messenger_fill(messenger, late_ids_sql, &scan->late_ids) &&
            skr_messenger_fill(messenger, free_ids_sql, &scan->free_ids) &&
            skr_messenger_fill(messenger, first_sql, &scan->first) &&
@@ -139,93 +143,6 @@ skr_messenger_fill_scan(struct skr_messenger *messenger)
            skr_messenger_fill_list(messenger, by_id_sql, &scan->by_id) &&
            skr_messenger_fill_ranged(messenger, LOCK(SKR_IN_LIST),
                                      LOCK(SKR_IN_RANGE), &scan->lock_ids);
-}
-
-// A sweep is a pass that looks at everything behind the cursor; its mark is
-// empty meanwhile.
-static enum skr_code
-begin_pass(struct skr_scan *scan, struct skr_error *error)
-{
-    struct skr_position *position = &scan->position;
-    position->pass_cursor = 0;
-    if (position->next_sweep_ms <= scan->now_ms) {
-        position->due_mark[0] = '\0';
-        position->next_sweep_ms = scan->now_ms + scan->messenger->sweep_ms;
-    }
-    return skr_messenger_now(scan->messenger, scan->tx, position->pass_until,
-                             error);
-}
-
-static void
-end_pass(struct skr_position *position)
-{
-    memcpy(position->due_mark, position->pass_until,
-           sizeof(position->due_mark));
-    position->pass_until[0] = '\0';
-    position->pass_cursor = 0;
-}
-
-static enum skr_code
-find_ids(struct skr_scan *scan, int64_t limit, struct skr_error *error)
-{
-    const struct skr_messenger *messenger = scan->messenger;
-    const struct skr_position *position = &scan->position;
-    const struct skr_value queue = skr_bind_text(messenger->queue);
-    const struct skr_value from =
-        skr_messenger_bind_cursor(position->pass_cursor);
-    const struct skr_value to = skr_bind_integer(position->cursor);
-    const struct skr_value timeout =
-        skr_bind_integer(messenger->redeliver_timeout_s);
-    if (position->due_mark[0] == '\0') {
-        const struct skr_value values[] = {queue, from, to, timeout,
-                                           skr_bind_integer(limit)};
-        return skr_scan_find(scan, scan->sql->sweep_ids, values,
-                             SKR_COUNT_OF(values), error);
-    }
-    const struct skr_value values[] = {
-        queue,
-        from,
-        to,
-        skr_bind_text(position->due_mark),
-        skr_bind_text(position->pass_until),
-        timeout,
-        skr_bind_integer(limit),
-    };
-    return skr_scan_find(scan,
-                         position->dues_by_queue ? scan->sql->due_by_queue
-                                                 : scan->sql->due_ids,
-                         values, SKR_COUNT_OF(values), error);
-}
-
-static enum skr_code
-look_behind(struct skr_scan *scan, struct skr_error *error)
-{
-    enum skr_code code = SKR_OK;
-    if (scan->position.pass_until[0] == '\0')
-        code = begin_pass(scan, error);
-    if (code != SKR_OK)
-        return code;
-    // Those in hand are skipped, so that many more may have to be asked for.
-    size_t limit = scan->max_rows + scan->read->in_hand_count;
-    code = find_ids(scan, (int64_t)limit, error);
-    if (code != SKR_OK)
-        return code;
-    bool is_last =
-        scan->seen < limit && scan->id_count < scan->max_rows && !scan->is_cut;
-    bool is_sweep = scan->position.due_mark[0] == '\0';
-    code = skr_scan_fetch(scan, &scan->position.pass_cursor, error);
-    size_t count = scan->batch->count;
-    scan->swept_some =
-        is_sweep && count > 0 &&
-        scan->batch->items[count - 1].row < scan->position.cursor;
-    if (code == SKR_STOPPED && scan->is_full)
-        return SKR_OK;
-    if (code == SKR_OK && is_last)
-        end_pass(&scan->position);
-    else if (code == SKR_OK && scan->messenger->is_ordered)
-        scan->position.pass_cursor = scan->last_id;
-    scan->is_full = scan->is_full || scan->is_cut;
-    return code;
 }
 
 // Fetches what was found. *saw_all: it was all there is, and is dealt with.
@@ -520,7 +437,7 @@ fill_batch(struct skr_scan *scan, struct skr_error *error)
         code = skr_messenger_now(scan->messenger, scan->tx, position->due_mark,
                                  error);
     } else if (skr_messenger_is_pass_due(position, scan->now_ms)) {
-        code = look_behind(scan, error);
+        code = skr_scan_look_behind(scan, error);
     }
     if (code == SKR_OK && !scan->is_full)
         code = look_for_held(scan, error);
@@ -532,7 +449,7 @@ fill_batch(struct skr_scan *scan, struct skr_error *error)
         return code;
     // Nothing more can be read now: what is left are rows of other queues,
     // others' rows and rows that wait.
-    if (!scan->is_full)
+    if (!scan->is_full && !scan->sweeps_on)
         return skip_rest(scan, error);
     int64_t next_ms = scan->now_ms + LOOK_AGAIN_MS;
     if (position->next_due_ms <= scan->now_ms ||
@@ -580,7 +497,7 @@ skr_messenger_scan(const struct skr_messenger *messenger,
         scan.position.cursor == position->cursor)
         begin_anew(&scan.position);
     skr_messenger_settle_mark(messenger, &scan.position);
-    scan.position.has_more = scan.is_full;
+    scan.position.has_more = scan.is_full || scan.sweeps_on;
     if (code == SKR_OK)
         *position = scan.position;
     else

@@ -18,6 +18,7 @@ struct skr_scan {
     size_t max_rows;
     int64_t now_ms;
     bool is_full;
+    bool sweeps_on;         // a sweep is not over
     bool swept_some;        // a sweep has found rows behind the cursor
     bool is_at_end;         // nothing lies beyond the cursor
     int64_t undecided_row;  // the cursor stays in front of it; 0: none
@@ -65,6 +66,10 @@ SKR_MUST_CHECK enum skr_code
 skr_scan_run_whole(struct skr_scan *scan, const char *sql,
                    const struct skr_value *values, size_t count,
                    struct skr_error *error);
+
+// pass.c: the next step of a pass over what lies behind the cursor.
+SKR_MUST_CHECK enum skr_code
+skr_scan_look_behind(struct skr_scan *scan, struct skr_error *error);
 
 // commits.c: keeps in the position what stopped the reader, and when to look
 // again; or that nothing did.
