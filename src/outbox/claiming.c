@@ -166,6 +166,9 @@ skr_pump_keep(struct skr_pump *pump, struct skr_error *error)
         return SKR_OK;
     int64_t now = skr_clock_ms();
     enum skr_code code = SKR_OK;
+    // A run whose messages wait for each other goes back in time.
+    if (pump->options->claim == SKR_CLAIM_LOCKED && skr_pump_is_ordered(pump))
+        skr_pump_shorten_chains(pump, MOST_HELD_MS / 2);
     for (size_t i = 0; i < SKR_MAX_SLOTS && code == SKR_OK; i++) {
         struct skr_slot *slot = &pump->settler->slots[i];
         // What is not the pump's is looked after by the settler.

@@ -193,11 +193,32 @@ skr_gates_end_try(struct skr_gates *gates, const struct skr_passage *passage)
     }
 }
 
+// Where one message is the first at several gates it tries at all of them:
+// at one after the other it would find another closed each time.
+static void
+try_all(struct skr_gates *gates, const struct skr_passage *passage)
+{
+    bool tries = false;
+    for (size_t kind = 0; kind < SKR_GATE_KINDS; kind++) {
+        const struct skr_gate *gate = skr_gates_find(gates, kind, passage);
+        tries = tries || (gate != NULL && gate->state == SKR_GATE_TRYING &&
+                          gate->row == passage->row);
+    }
+    for (size_t kind = 0; tries && kind < SKR_GATE_KINDS; kind++) {
+        struct skr_gate *gate = skr_gates_find(gates, kind, passage);
+        if (gate != NULL && gate->state == SKR_GATE_CLOSED && gate->has_row &&
+            gate->row == passage->row)
+            set_state(gates, gate, SKR_GATE_TRYING);
+    }
+}
+
 bool
 skr_gates_admit(struct skr_gates *gates, const struct skr_passage *passage)
 {
     // Every exchange has a gate, which knows whether others get through.
     skr_gates_find_or_make(gates, SKR_GATE_EXCHANGE, passage);
+    if (gates->closed > 1)
+        try_all(gates, passage);
     for (size_t kind = 0; kind < SKR_GATE_KINDS; kind++) {
         struct skr_gate *gate = skr_gates_find(gates, kind, passage);
         if (gate == NULL || admits(gate, passage->row))
@@ -276,6 +297,7 @@ skr_gates_close(struct skr_gates *gates, enum skr_gate_kind kind,
 {
     struct skr_gate *gate = skr_gates_find_or_make(gates, kind, passage);
     bool tries = gate->state == SKR_GATE_TRYING && gate->row == passage->row;
+    reach(gates, passage, gate);
     if (gate->state == SKR_GATE_OPEN || tries)
         shut(gates, gate, next_pause(gate), reason);
     wait_at(gate, passage->row);
@@ -355,6 +377,17 @@ skr_gates_miss(struct skr_gates *gates, int64_t row)
         else
             open_gate(gates, gate);
     }
+}
+
+bool
+skr_gates_are_open(struct skr_gates *gates, const struct skr_passage *passage)
+{
+    for (size_t kind = 0; kind < SKR_GATE_KINDS; kind++) {
+        const struct skr_gate *gate = skr_gates_find(gates, kind, passage);
+        if (gate != NULL && gate->state != SKR_GATE_OPEN)
+            return false;
+    }
+    return true;
 }
 
 bool

@@ -152,6 +152,9 @@ void skr_gates_forget(struct skr_gates *gates, int64_t row);
 // forgotten when that goes on.
 void skr_gates_miss(struct skr_gates *gates, int64_t row);
 
+// Whether nothing keeps the message from being sent now.
+bool
+skr_gates_are_open(struct skr_gates *gates, const struct skr_passage *passage);
 // Whether messages wait at any of them.
 bool skr_gates_are_closed(const struct skr_gates *gates);
 // When skr_gates_next_try() is to be called; 0: never.

@@ -12,7 +12,6 @@
 enum {
     AT_ONCE_MS = 1,
     SETTLING_PAUSE_MS = 20,  // before rows that are being settled are read
-    SLOW_CHAIN_MS = 1000,
 };
 
 void
@@ -306,13 +305,13 @@ skr_pump_read_heads(struct skr_pump *pump, struct skr_slot *slot,
 }
 
 void
-skr_pump_shorten_chains(struct skr_pump *pump)
+skr_pump_shorten_chains(struct skr_pump *pump, int64_t slow_ms)
 {
     int64_t now_ms = skr_clock_ms();
     for (size_t i = 0; i < SKR_MAX_SLOTS; i++) {
         struct skr_slot *slot = &pump->settler->slots[i];
         if (skr_settler_state(pump->settler, slot) != SKR_SLOT_OPEN ||
-            now_ms - slot->claimed_ms < SLOW_CHAIN_MS)
+            now_ms - slot->claimed_ms < slow_ms)
             continue;
         // The slot must not close while it is looked through.
         slot->batch.pending++;

@@ -28,6 +28,9 @@ earlier(int64_t one, int64_t other)
 static int64_t
 next_read_ms(struct skr_pump *pump)
 {
+    // Who has no share reads nothing, whatever waits.
+    if (!skr_pump_may_read(pump))
+        return 0;
     int64_t next_ms = earlier(skr_position_next_ms(&pump->position),
                               skr_gates_next_ms(&pump->gates));
     return earlier(next_ms, skr_heads_next_ms(&pump->heads));

@@ -43,6 +43,7 @@ struct skr_pump {
     struct skr_error lost;
     bool settles_first;  // reads nothing before the settler has caught up
     bool reads_anew;     // from the start, once nothing is under way
+    bool sweeps_anew;    // once nothing is being settled
     size_t open_rows;    // in slots that are the pump's
     uint64_t finished;   // rows that came to an outcome
     struct skr_trouble trouble;  // of this and earlier sessions
@@ -218,6 +219,6 @@ SKR_MUST_CHECK enum skr_code
 skr_pump_read_heads(struct skr_pump *pump, struct skr_slot *slot,
                     const struct skr_read *read, struct skr_error *error);
 // Chains that are slow go back to their rows, so that slots become free.
-void skr_pump_shorten_chains(struct skr_pump *pump);
+void skr_pump_shorten_chains(struct skr_pump *pump, int64_t slow_ms);
 
 #endif

@@ -6,7 +6,7 @@
 #include "base/failpoint.h"
 #include "outbox/pump.h"
 
-enum { SPARE_SWEEP_MS = 300000 };
+enum { SPARE_SWEEP_MS = 300000, SLOW_CHAIN_MS = 1000 };
 
 struct room {
     size_t rows;
@@ -107,7 +107,7 @@ take_slot(struct skr_pump *pump, struct room room, struct skr_read *read)
     read->done = pump->done;
     read->done_count = skr_settler_list_done(pump->settler, pump->done);
     if (slot == NULL)
-        skr_pump_shorten_chains(pump);
+        skr_pump_shorten_chains(pump, SLOW_CHAIN_MS);
     return slot;
 }
 
@@ -268,7 +268,10 @@ try_gates(struct skr_pump *pump, struct skr_error *error)
         code = try_gate(pump, slot, &read, row, error);
     else if (slot != NULL)
         skr_settler_put_back(pump->settler, slot);
-    if (skr_gates_have_opened(&pump->gates)) {
+    // What is being settled would be passed over once more.
+    bool sweeps = pump->sweeps_anew && skr_settler_wait(pump->settler, 0);
+    pump->sweeps_anew = pump->sweeps_anew && !sweeps;
+    if (skr_gates_have_opened(&pump->gates) || sweeps) {
         pump->position.next_sweep_ms = skr_clock_ms();
         pump->spare_until_ms = 0;
         pump->may_have_more = true;

@@ -49,6 +49,17 @@ skr_pump_end_trouble(struct skr_pump *pump)
                     pump->options->name);
 }
 
+// The gate that it waited at has opened while it was in hand, where the sweep
+// that followed has not seen it.
+static bool
+was_overtaken(struct skr_pump *pump, const struct skr_slot *slot, size_t index)
+{
+    const struct skr_batch_item *item = &slot->batch.items[index];
+    return item->state == SKR_READ && !item->lost && !pump->is_draining &&
+           !slot->links[index].is_left &&
+           skr_gates_are_open(&pump->gates, &slot->passages[index]);
+}
+
 void
 skr_pump_close_slot(struct skr_pump *pump, struct skr_slot *slot)
 {
@@ -58,6 +69,7 @@ skr_pump_close_slot(struct skr_pump *pump, struct skr_slot *slot)
         outcomes += has_outcome(item);
         if (stays(item))
             skr_waiting_add(&pump->waiting, item->row);
+        pump->sweeps_anew |= was_overtaken(pump, slot, i);
         if (item->state == SKR_CHAINED)
             item->state = SKR_READ;
     }

@@ -6,6 +6,8 @@
 #include "conformance/relay_ordered_world.h"
 #include "support/faulty_database.h"
 
+#include <time.h>
+
 enum { MOST_RELAYS = 4, LEASE_MS = 3000 };
 
 #define SLOTS_OF_OTHERS \
@@ -463,6 +465,53 @@ test_relays_that_lock_and_relays_that_lease_do_not_mix(void **state)
     judge(fixture, 3, 10);
 }
 
+static int64_t
+spent_ms(void)
+{
+    struct timespec spent;
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &spent);
+    return (int64_t)spent.tv_sec * 1000 + spent.tv_nsec / 1000000;
+}
+
+static enum skr_fate
+close_all(const struct skr_fake_message *message, size_t count, void *user)
+{
+    (void)message;
+    (void)count;
+    (void)user;
+    return SKR_ROUTE_CLOSED;
+}
+
+static bool
+one_is_closed(void *user)
+{
+    struct fixture *fixture = user;
+    return __atomic_load_n(&fixture->closings, __ATOMIC_ACQUIRE) > 0;
+}
+
+// It reads nothing, so that the gate which it knows to be closed is not for it
+// to try.
+static void
+test_one_who_has_lost_its_share_rests(void **state)
+{
+    enum { GATE_MS = 2000, LOOK_MS = 1000 };
+    struct fixture *fixture = *state;
+    fixture->fake.fate = close_all;
+    insert_keys(fixture, 3, 0, 5);
+    start(fixture);
+    assert_true(skr_test_eventually(one_is_closed, fixture, WAIT_MS));
+    skr_test_run(fixture->db,
+                 "UPDATE skirnir_lease SET owner = 'another', epoch = epoch + "
+                 "1, expires_at = '2999-01-01 00:00:00' WHERE slot < 60 OR "
+                 "slot = 99");
+    assert_true(skr_test_eventually(has_trouble, fixture, WAIT_MS));
+    skr_clock_sleep(-1, GATE_MS);  // the gate would be tried again
+    int64_t before = spent_ms();
+    skr_clock_sleep(-1, LOOK_MS);
+    assert_in_range(spent_ms() - before, 0, LOOK_MS / 10);
+    stop(fixture);
+}
+
 #define DIVIDED(test) \
     cmocka_unit_test_setup_teardown(test, set_up_divided, tear_down)
 
@@ -484,6 +533,7 @@ main(void)
         DIVIDED(test_one_who_has_the_queue_to_himself_keeps_others_out),
         DIVIDED(test_one_who_finds_no_seat_stands_by_and_says_so),
         DIVIDED(test_relays_that_lock_and_relays_that_lease_do_not_mix),
+        DIVIDED(test_one_who_has_lost_its_share_rests),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -564,6 +564,31 @@ test_relays_that_share_rest_at_a_closed_route(void **state)
     judge(fixture, 3, 10);
 }
 
+static enum skr_fate
+take_time(const struct skr_fake_message *message, size_t count, void *user)
+{
+    (void)message;
+    (void)count;
+    (void)user;
+    skr_clock_sleep(-1, 250);
+    return SKR_CONFIRMED;
+}
+
+// It takes longer for the whole run than a claim may be held.
+static void
+test_a_slow_broker_is_no_trouble_for_relays_that_share(void **state)
+{
+    struct fixture *fixture = *state;
+    fixture->options.claim = shared_claim(fixture);
+    fixture->fake.fate = take_time;
+    insert_keys(fixture, 1, 0, 60);
+    start(fixture);
+    assert_true(skr_test_eventually(outbox_is_empty, fixture, 60000));
+    stop(fixture);
+    judge(fixture, 1, 60);
+    assert_int_equal(fixture->troubles, 0);
+}
+
 #define ORDERED(test) \
     cmocka_unit_test_setup_teardown(test, set_up_ordered, tear_down)
 
@@ -596,6 +621,7 @@ main(void)
         ORDERED(test_relays_that_share_block_a_partition),
         ORDERED(test_a_relay_that_shares_drains_a_long_partition),
         ORDERED(test_relays_that_share_rest_at_a_closed_route),
+        ORDERED(test_a_slow_broker_is_no_trouble_for_relays_that_share),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

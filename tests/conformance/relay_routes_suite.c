@@ -530,6 +530,105 @@ test_rows_that_cannot_be_failed_do_not_hold_up_others(void **state)
     assert_int_equal(skr_test_number(fixture->db, FAILED), 1200);
 }
 
+static bool
+two_are_closed(void *user)
+{
+    struct fixture *fixture = user;
+    return __atomic_load_n(&fixture->closings, __ATOMIC_ACQUIRE) >= 2;
+}
+
+// What the other sender's broker says, or the only one's.
+static atomic_int fate_of_all;
+
+static enum skr_fate
+give_fate_of_all(const struct skr_fake_message *message, size_t count,
+                 void *user)
+{
+    (void)message;
+    (void)count;
+    (void)user;
+    return (enum skr_fate)atomic_load(&fate_of_all);
+}
+
+// The exchange is gone, then something else is the matter, then nothing.
+static void
+assert_two_gates_open(struct fixture *fixture, const char *name,
+                      enum skr_fate second)
+{
+    fixture->fake.fate = give_fate_of_all;
+    atomic_store(&fate_of_all, SKR_ROUTE_CLOSED);
+    insert_named(fixture, name, 0, 5);
+    start(fixture);
+    assert_true(skr_test_eventually(others_wait, fixture, WAIT_MS));
+    atomic_store(&fate_of_all, (int)second);
+    assert_true(skr_test_eventually(two_are_closed, fixture, WAIT_MS));
+    atomic_store(&fate_of_all, SKR_CONFIRMED);
+    assert_true(skr_test_eventually(outbox_is_empty, fixture, WAIT_MS));
+    stop(fixture);
+}
+
+static void
+test_an_exchange_may_come_back_before_its_queue(void **state)
+{
+    struct fixture *fixture = *state;
+    fixture->options.unroutable = SKR_UNROUTABLE_WAIT;
+    assert_two_gates_open(fixture, "gone.exchange.a", SKR_UNROUTABLE);
+}
+
+static void
+test_another_sender_may_be_lost_while_its_exchange_is_tried(void **state)
+{
+    struct fixture *fixture = *state;
+    struct skr_sender_options both[2];
+    add_other_sender(fixture, both);
+    assert_two_gates_open(fixture, "audit.seen", SKR_UNCERTAIN);
+}
+
+static bool
+other_got_one(void *user)
+{
+    struct fixture *fixture = user;
+    bool has_one = false;
+    pthread_mutex_lock(&fixture->fake.lock);
+    for (size_t i = 0; i < fixture->fake.got_count; i++)
+        has_one = has_one || strcmp(fixture->fake.got[i].sender, "other") == 0;
+    pthread_mutex_unlock(&fixture->fake.lock);
+    return has_one;
+}
+
+static bool
+six_are_left(void *user)
+{
+    const struct fixture *fixture = user;
+    return skr_test_number(fixture->db, ROWS) == 6;
+}
+
+// Of one batch some are under way, and some wait at a gate which opens.
+static void
+test_what_is_in_hand_when_its_gate_opens_goes_soon(void **state)
+{
+    struct fixture *fixture = *state;
+    struct skr_sender_options both[2];
+    add_other_sender(fixture, both);
+    make_table(fixture, false, 0);  // sweeps are as rare as by default
+    fixture->fake.fate = close_exchange;
+    insert_named(fixture, "gone.exchange.a", 0, 1);
+    start(fixture);
+    assert_true(skr_test_eventually(others_wait, fixture, WAIT_MS));
+    skr_fake_set(&fixture->fake, &fixture->fake.other_is_silent, true);
+    assert_int_equal(skr_db_begin(fixture->db, SKR_BEGIN_WRITE, NULL), SKR_OK);
+    insert_with_headers(fixture, "{\"type\":\"audit.seen\"}", "audit 0");
+    for (int i = 1; i < 6; i++)
+        insert_with_headers(fixture, "{\"type\":\"gone.exchange.a\"}", "gone");
+    assert_int_equal(skr_db_commit(fixture->db, NULL), SKR_OK);
+    assert_true(skr_test_eventually(other_got_one, fixture, WAIT_MS));
+    atomic_store(&trouble, false);
+    assert_true(skr_test_eventually(six_are_left, fixture, WAIT_MS));
+    skr_fake_set(&fixture->fake, &fixture->fake.other_is_silent, false);
+    assert_true(skr_test_eventually(outbox_is_empty, fixture, WAIT_MS));
+    stop(fixture);
+}
+
 #define ROUTED(test) \
     cmocka_unit_test_setup_teardown(test, set_up_routes, tear_down)
 
@@ -547,6 +646,9 @@ main(void)
         ROUTED(test_rows_that_cannot_be_read_fail_so_many_at_a_time),
         ROUTED(test_a_missing_exchange_makes_its_messages_wait),
         ROUTED(test_one_that_tried_and_was_refused_holds_up_no_other),
+        ROUTED(test_an_exchange_may_come_back_before_its_queue),
+        ROUTED(test_another_sender_may_be_lost_while_its_exchange_is_tried),
+        ROUTED(test_what_is_in_hand_when_its_gate_opens_goes_soon),
         ROUTED(test_another_sender_may_be_away_without_holding_up_the_first),
         ROUTED(test_another_sender_may_hang_without_holding_up_the_first),
         ROUTED(test_another_sender_may_be_silent_without_holding_up_the_first),

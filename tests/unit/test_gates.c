@@ -286,6 +286,64 @@ test_a_session_begins_by_finding_who_is_first_to_try(void **state)
     assert_int_equal(wait_for_try(world), 1);
 }
 
+// By trying again and again, whenever time has passed.
+static bool
+opens_in_the_end(struct world *world, const struct skr_passage *passage)
+{
+    struct skr_gate *gate;
+    int64_t row = 0;
+    for (int i = 0; i < 12; i++) {
+        for (size_t at = 0;
+             (gate = skr_gates_next(&world->gates, &at)) != NULL;)
+            gate->until_ms = skr_clock_ms();
+        if (!skr_gates_next_try(&world->gates, &row))
+            break;
+        assert_int_equal(row, passage->row);
+        if (skr_gates_admit(&world->gates, passage))
+            skr_gates_confirm(&world->gates, passage);
+    }
+    return !skr_gates_are_closed(&world->gates);
+}
+
+static void
+expect_to_open_after(struct world *world, enum skr_gate_kind kind)
+{
+    struct skr_error error = refusal();
+    close_exchange(world, 1);
+    assert_int_equal(wait_for_try(world), 1);
+    const struct skr_passage passage = passage_of(1);
+    assert_true(skr_gates_admit(&world->gates, &passage));
+    skr_gates_close(&world->gates, kind, &passage, &error);
+    skr_gates_end_try(&world->gates, &passage);
+    assert_true(opens_in_the_end(world, &passage));
+}
+
+static void
+test_an_exchange_comes_back_before_its_queue(void **state)
+{
+    expect_to_open_after(*state, SKR_GATE_ROUTE);
+}
+
+static void
+test_a_sender_is_lost_while_its_exchange_is_tried(void **state)
+{
+    expect_to_open_after(*state, SKR_GATE_SENDER);
+}
+
+static void
+test_who_is_first_at_two_gates_tries_at_both(void **state)
+{
+    struct world *world = *state;
+    struct skr_error error = refusal();
+    close_route(world, 1);
+    const struct skr_passage other = passage_of(2);
+    assert_true(skr_gates_admit(&world->gates, &other));
+    skr_gates_close(&world->gates, SKR_GATE_EXCHANGE, &other, &error);
+    const struct skr_passage passage = passage_of(1);
+    assert_false(skr_gates_admit(&world->gates, &passage));
+    assert_true(opens_in_the_end(world, &passage));
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
 
 int
@@ -298,6 +356,9 @@ main(void)
         TEST(test_a_row_that_another_has_proves_nothing),
         TEST(test_who_is_refused_has_come_through_the_exchange),
         TEST(test_a_try_that_tells_nothing_is_not_the_last),
+        TEST(test_an_exchange_comes_back_before_its_queue),
+        TEST(test_a_sender_is_lost_while_its_exchange_is_tried),
+        TEST(test_who_is_first_at_two_gates_tries_at_both),
         TEST(test_what_may_not_fail_any_more_is_the_first_to_try),
         TEST(test_a_session_begins_by_finding_who_is_first_to_try),
     };
