@@ -27,14 +27,27 @@ has_room(struct skr_waiting *waiting)
     return true;
 }
 
+// How many of them come before this one.
+static size_t
+count_before(const struct skr_waiting *waiting, int64_t row)
+{
+    size_t from = 0, to = waiting->count;
+    while (from < to) {
+        size_t middle = from + (to - from) / 2;
+        if (waiting->rows[middle] < row)
+            from = middle + 1;
+        else
+            to = middle;
+    }
+    return from;
+}
+
 void
 skr_waiting_add(struct skr_waiting *waiting, int64_t row)
 {
-    // They come in order, or nearly so.
-    size_t at = waiting->count;
-    while (at > 0 && waiting->rows[at - 1] > row)
-        at--;
-    if ((at > 0 && waiting->rows[at - 1] == row) || !has_room(waiting))
+    size_t at = count_before(waiting, row);
+    bool is_known = at < waiting->count && waiting->rows[at] == row;
+    if (is_known || !has_room(waiting))
         return;
     memmove(&waiting->rows[at + 1], &waiting->rows[at],
             (waiting->count - at) * sizeof(waiting->rows[0]));

@@ -188,29 +188,54 @@ test_many_hold_a_lock_together_and_none_alone_beside_them(void **state)
 }
 
 static void
-test_two_ways_to_share_a_lock_do_not_mix(void **state)
+share_apart(struct fixture *fixture, enum skr_lock_mode way,
+            enum skr_lock_mode other_way)
 {
-    struct fixture *fixture = *state;
-    const enum skr_lock_mode ways[] = {SKR_LOCK_TOGETHER, SKR_LOCK_IN_SHARES};
     bool is_one = !skr_test_writes_side_by_side(fixture->db);
     struct skr_db *friend = skr_test_connect(&fixture->database);
     struct skr_db *other = skr_test_connect(&fixture->database);
-    for (int i = 0; i < 2; i++) {
-        assert_true(try_as(fixture->db, ways[i], "relay", 1000));
-        assert_true(try_as(friend, ways[i], "relay", 1000));
-        assert_int_equal(friend->ops->check_lock(friend, NULL), SKR_OK);
-        assert_false(try_lock(other, "relay", 0));
-        assert_int_equal(try_as(other, ways[1 - i], "relay", 0), is_one);
-        other->ops->unlock(other);
-        fixture->db->ops->unlock(fixture->db);
-        assert_int_equal(try_as(other, ways[1 - i], "relay", 0), is_one);
-        other->ops->unlock(other);
-        friend->ops->unlock(friend);
-        assert_true(try_as(other, ways[1 - i], "relay", 1000));
-        other->ops->unlock(other);
-    }
+    assert_true(try_as(fixture->db, way, "relay", 1000));
+    assert_true(try_as(friend, way, "relay", 1000));
+    assert_int_equal(friend->ops->check_lock(friend, NULL), SKR_OK);
+    assert_false(try_lock(other, "relay", 0));
+    assert_int_equal(try_as(other, other_way, "relay", 0), is_one);
+    other->ops->unlock(other);
+    fixture->db->ops->unlock(fixture->db);
+    assert_int_equal(try_as(other, other_way, "relay", 0), is_one);
+    other->ops->unlock(other);
+    friend->ops->unlock(friend);
+    assert_true(try_as(other, other_way, "relay", 1000));
     skr_db_close(friend);
     skr_db_close(other);
+}
+
+static void
+test_ways_to_share_a_lock_do_not_mix(void **state)
+{
+    const enum skr_lock_mode ways[] = {SKR_LOCK_TOGETHER, SKR_LOCK_IN_SHARES,
+                                       SKR_LOCK_IN_RUNS};
+    for (size_t i = 0; i < SKR_COUNT_OF(ways); i++)
+        for (size_t j = 0; j < SKR_COUNT_OF(ways); j++)
+            if (i != j)
+                share_apart(*state, ways[i], ways[j]);
+}
+
+// Whoever asks who works a queue is told, in whatever way it is held.
+static void
+test_a_holder_is_found_in_every_way_to_share(void **state)
+{
+    struct fixture *fixture = *state;
+    const enum skr_lock_mode ways[] = {SKR_LOCK_TOGETHER, SKR_LOCK_IN_SHARES,
+                                       SKR_LOCK_IN_RUNS};
+    for (size_t i = 0; i < SKR_COUNT_OF(ways); i++) {
+        char holder[SKR_HOLDER_SIZE] = "";
+        assert_true(try_as(fixture->db, ways[i], "relay", 1000));
+        assert_int_equal(
+            fixture->db->ops->holder(fixture->db, "relay", holder, NULL),
+            SKR_OK);
+        assert_string_not_equal(holder, "");
+        fixture->db->ops->unlock(fixture->db);
+    }
 }
 
 static void
@@ -374,7 +399,8 @@ main(void)
         TEST(test_a_database_has_one_lock_whatever_it_is_called),
         TEST(test_a_lock_that_was_taken_away_is_noticed),
         TEST(test_many_hold_a_lock_together_and_none_alone_beside_them),
-        TEST(test_two_ways_to_share_a_lock_do_not_mix),
+        TEST(test_ways_to_share_a_lock_do_not_mix),
+        TEST(test_a_holder_is_found_in_every_way_to_share),
         TEST(test_one_who_is_alone_keeps_out_those_who_would_share),
         TEST(test_modes_never_meet),
         TEST(test_waiting_notices_commits_of_others),

@@ -233,6 +233,33 @@ test_a_blocked_head_stays_and_names_its_reason(void **state)
                      SKR_REFUSED);
 }
 
+// By the clock of its writer it was made an hour from now: it is due, and a
+// reader that has passed it looks for times that changed.
+static void
+test_a_row_of_a_fast_clock_is_noticed_behind_a_skipped_head(void **state)
+{
+    struct fixture *fixture = *state;
+    const struct skr_value ahead = skr_bind_integer(3600);
+    insert_keyed(fixture->db, "a", "a1");
+    insert_keyed(fixture->db, "a", "a2");
+    skr_test_run_template(fixture->db,
+                          "UPDATE messenger_outbox SET created_at = {now_plus}",
+                          &ahead, 1);
+    skr_test_run(fixture->db,
+                 "UPDATE messenger_outbox SET available_at = created_at");
+    assert_int_equal(read_rows(fixture), 2);
+    fixture->batch.items[0].state = SKR_BLOCKED;
+    settle(fixture);
+    int64_t row = 0;
+    assert_int_equal(skr_messenger_end_block(fixture->table, fixture->db, "a",
+                                             true, &row, NULL),
+                     SKR_OK);
+    assert_int_equal(skr_test_number(fixture->db,
+                                     "SELECT COUNT(*) FROM messenger_outbox "
+                                     "WHERE available_at <> created_at"),
+                     1);
+}
+
 static enum skr_code
 note_blocked(const struct skr_blocked_head *head, void *user,
              struct skr_error *error)
@@ -437,6 +464,7 @@ main(void)
         ORDERED(test_many_partitions_are_read_at_once),
         ORDERED(test_one_row_is_given_if_it_is_the_head),
         ORDERED(test_a_blocked_head_stays_and_names_its_reason),
+        ORDERED(test_a_row_of_a_fast_clock_is_noticed_behind_a_skipped_head),
         ORDERED(test_partitions_are_counted_and_the_blocked_are_named),
         cmocka_unit_test_setup_teardown(
             test_setup_adds_the_column_to_a_table_that_is_there,

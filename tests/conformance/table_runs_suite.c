@@ -456,6 +456,98 @@ test_what_was_given_in_vain_is_not_given_again_at_once(void **state)
     assert_int_equal(fixture->batch.count, 2);
 }
 
+struct silence {
+    struct fixture *fixture;
+    struct skr_position position;
+};
+
+// As if nothing had been found for long, and time went on from look to look.
+static size_t
+look_in_silence(struct silence *silence)
+{
+    struct skr_position *position = &silence->position;
+    position->found_ms = skr_clock_ms() - 70000;
+    return drain(silence->fixture, position);
+}
+
+static int64_t
+next_round_in_ms(const struct silence *silence)
+{
+    return silence->position.next_held_ms - skr_clock_ms();
+}
+
+static bool
+is_at_rest(void *user)
+{
+    struct silence *silence = user;
+    assert_int_equal(look_in_silence(silence), 0);
+    if (next_round_in_ms(silence) > 5000)
+        return true;
+    // InnoDB tells nothing new to one who asks more often.
+    skr_clock_sleep(-1, 200);
+    silence->position.next_held_ms = 1;
+    silence->position.next_horizon_ms = 0;
+    for (size_t i = 0; i < silence->position.mark_count; i++)
+        silence->position.marks[i].at_ms -= 3600000;
+    silence->position.next_print_ms = 0;
+    return false;
+}
+
+static void
+insert_blocked(struct skr_db *db, const char *key)
+{
+    const struct skr_value values[] = {
+        skr_bind_text("{}"), skr_bind_text(HEADERS), skr_bind_text(key)};
+    skr_test_run_template(db,
+                          "INSERT INTO messenger_outbox (body, headers, "
+                          "queue_name, partition_key, created_at, "
+                          "available_at) VALUES (?, ?, 'outbox', ?, {now}, "
+                          "'9999-12-31 23:59:59')",
+                          values, SKR_COUNT_OF(values));
+}
+
+// A partition that waits keeps the table from being bare, and the late row has
+// an id that was passed: nothing tells of it but its transaction.
+static void
+commit_late_in_silence(struct fixture *fixture, bool is_hidden)
+{
+    struct silence silence = {fixture, fixture->position};
+    silence.position.horizon_hidden = is_hidden;
+    struct skr_db *early = skr_test_connect(&fixture->database);
+    assert_int_equal(skr_db_begin(early, SKR_BEGIN_WRITE, NULL), SKR_OK);
+    insert_keyed(early, "a", "late");
+    insert_keyed(fixture->db, "b", "b1");
+    insert_blocked(fixture->db, "z");
+    assert_int_equal(drain(fixture, &silence.position), 1);
+    for (int i = 0; i < 6; i++)
+        assert_false(is_at_rest(&silence));
+    silence.position.next_held_ms = 1;
+    assert_int_equal(look_in_silence(&silence), 0);
+    assert_int_equal(skr_db_commit(early, NULL), SKR_OK);
+    skr_db_close(early);
+    skr_clock_sleep(-1, next_round_in_ms(&silence) + 1);
+    assert_int_equal(look_in_silence(&silence), 1);
+    // And then it costs as little as before.
+    assert_true(skr_test_eventually(is_at_rest, &silence, 60000));
+}
+
+static void
+test_what_commits_late_in_silence_is_found_soon(void **state)
+{
+    struct fixture *fixture = *state;
+    if (can_hold(fixture))
+        commit_late_in_silence(fixture, false);
+}
+
+static void
+test_hidden_transactions_that_end_late_are_no_different(void **state)
+{
+    struct fixture *fixture = *state;
+    if (can_hold(fixture) &&
+        skr_sql_word(skr_db_dialect(fixture->db), "rows_print")[0] != '\0')
+        commit_late_in_silence(fixture, true);
+}
+
 #define ORDERED(test) \
     cmocka_unit_test_setup_teardown(test, set_up_ordered, tear_down)
 
@@ -474,6 +566,8 @@ main(void)
         ORDERED(test_finished_rows_do_not_hide_any_of_many_partitions),
         ORDERED(test_many_partitions_that_wait_are_passed),
         ORDERED(test_what_was_given_in_vain_is_not_given_again_at_once),
+        ORDERED(test_what_commits_late_in_silence_is_found_soon),
+        ORDERED(test_hidden_transactions_that_end_late_are_no_different),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

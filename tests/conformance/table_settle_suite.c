@@ -179,6 +179,33 @@ test_a_retry_waits_in_its_place(void **state)
                          "SELECT delivered_at FROM messenger_outbox", NULL);
 }
 
+// A row whose two times are the same counts as never delayed, and no reader
+// would look for it. Whichever second it is when they are settled, it is the
+// time of creation of one of them.
+static void
+test_a_retry_is_never_due_when_it_was_written(void **state)
+{
+    struct fixture *fixture = *state;
+    insert_many(fixture, 6);
+    assert_int_equal(read_rows(fixture), 6);
+    for (size_t i = 0; i < 6; i++) {
+        struct skr_batch_item *item = &fixture->batch.items[i];
+        const struct skr_value values[] = {skr_bind_integer(4 + (int64_t)i),
+                                           skr_bind_integer(item->row)};
+        skr_test_run_template(fixture->db,
+                              "UPDATE messenger_outbox SET created_at = "
+                              "{now_plus} WHERE id = ?",
+                              values, SKR_COUNT_OF(values));
+        item->state = SKR_RETRY_LATER;
+        item->delay_ms = 5000;
+    }
+    settle(fixture);
+    assert_int_equal(skr_test_number(fixture->db,
+                                     "SELECT COUNT(*) FROM messenger_outbox "
+                                     "WHERE available_at = created_at"),
+                     0);
+}
+
 static void
 test_a_hopeless_row_moves_to_the_failed_table(void **state)
 {
@@ -476,6 +503,7 @@ main(void)
         TEST(test_many_rows_leave_and_those_between_them_stay),
         TEST(test_settling_many_rows_waits_for_no_application),
         TEST(test_a_retry_waits_in_its_place),
+        TEST(test_a_retry_is_never_due_when_it_was_written),
         TEST(test_a_hopeless_row_moves_to_the_failed_table),
         TEST(test_a_row_that_another_removed_does_not_fail),
         TEST(test_settling_is_all_or_nothing_and_may_be_repeated),

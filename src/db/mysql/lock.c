@@ -5,9 +5,9 @@
 //
 // These locks have one holder each. So the lock of a name is a gate: one who is
 // alone stays in it, and sees to it that no member is there. Those who are
-// together, or in shares, pass through it one by one, see to it that no member
-// of the other kind is there, and each take a numbered lock, a member's, before
-// they leave: whoever is in the gate sees all members there are.
+// together, in shares or in runs pass through it one by one, see to it that no
+// member of another kind is there, and each take a numbered lock, a member's,
+// before they leave: whoever is in the gate sees all members there are.
 
 #include "db/mysql/connection.h"
 
@@ -138,12 +138,19 @@ release_lock(struct skr_mysql *mysql, const char *name, struct skr_error *error)
     return ask(mysql, "SELECT RELEASE_LOCK(?)", &value, 1, &ignored, error);
 }
 
+// By mode; of those who are alone there are none.
+static const char *const kinds_of_members[] = {
+    [SKR_LOCK_TOGETHER] = "",
+    [SKR_LOCK_IN_SHARES] = "s",
+    [SKR_LOCK_IN_RUNS] = "r",
+};
+
 static void
 name_member(const char *gate, enum skr_lock_mode mode, size_t number,
             char text[SKR_MYSQL_LOCK_NAME_SIZE])
 {
     snprintf(text, SKR_MYSQL_LOCK_NAME_SIZE, "%.40s-%s%zu", gate,
-             mode == SKR_LOCK_IN_SHARES ? "s" : "", number);
+             kinds_of_members[mode], number);
 }
 
 // From within the gate: whether members of that kind are there.
@@ -191,10 +198,11 @@ is_kept_out(struct skr_mysql *mysql, const char *gate, enum skr_lock_mode mode,
 {
     enum skr_code code = SKR_OK;
     *is_out = false;
-    if (mode != SKR_LOCK_TOGETHER)
-        code = has_members(mysql, gate, SKR_LOCK_TOGETHER, is_out, error);
-    if (code == SKR_OK && !*is_out && mode != SKR_LOCK_IN_SHARES)
-        code = has_members(mysql, gate, SKR_LOCK_IN_SHARES, is_out, error);
+    for (int kind = SKR_LOCK_TOGETHER;
+         kind <= SKR_LOCK_IN_RUNS && code == SKR_OK && !*is_out; kind++)
+        if (kind != (int)mode)
+            code = has_members(mysql, gate, (enum skr_lock_mode)kind, is_out,
+                               error);
     return code;
 }
 
@@ -384,11 +392,11 @@ skr_mysql_holder(struct skr_db *db, const char *name,
     enum skr_code code = find_name(mysql, name, gate, error);
     memcpy(held, gate, sizeof(held));
     // Members have the first free number, so that the lowest tell enough.
-    for (size_t i = 0; i < 7 && code == SKR_OK && session == 0; i++) {
+    for (size_t i = 0; i < 10 && code == SKR_OK && session == 0; i++) {
         const struct skr_value value = skr_bind_text(held);
         code = ask(mysql, "SELECT IS_USED_LOCK(?)", &value, 1, &session, error);
-        name_member(gate, i % 2 == 0 ? SKR_LOCK_TOGETHER : SKR_LOCK_IN_SHARES,
-                    i / 2, held);
+        name_member(gate, (enum skr_lock_mode)(SKR_LOCK_TOGETHER + i % 3),
+                    i / 3, held);
     }
     if (code == SKR_OK && session != 0)
         code = describe_session(mysql, session, holder, error);

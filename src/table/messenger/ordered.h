@@ -16,7 +16,7 @@ skr_ordered_keep_head(const struct skr_messenger *messenger, struct skr_tx tx,
 void
 skr_rounds_count(struct skr_position *position, const struct skr_read *read);
 SKR_MUST_CHECK enum skr_code
-skr_rounds_begin(const struct skr_messenger *messenger, struct skr_tx tx,
+skr_rounds_begin(const struct skr_messenger *messenger, struct skr_db *db,
                  struct skr_position *position, bool *is_worth,
                  struct skr_error *error);
 

@@ -23,7 +23,7 @@ static const char head_sql[] =
     "AND created_at <> {now_plus}"
 static const char make_due_sql[] = MAKE_DUE;
 // What waits for its own time goes on doing so.
-static const char touch_sql[] = MAKE_DUE " AND available_at <= {now}";
+static const char touch_sql[] = MAKE_DUE " AND " SKR_MESSENGER_DUE;
 
 bool
 skr_messenger_fill_partition(struct skr_messenger *messenger)

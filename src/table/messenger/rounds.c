@@ -2,10 +2,13 @@
 // Rounds: how often the partitions of an ordered queue are looked through by
 // relays that share it by row locks. As long as a round finds something the
 // next begins at once. After one that did not, a small statement tells whether
-// another is worth while.
+// another is worth while. It does not tell of rows that commit late, with ids
+// that were passed: for those there are rounds as long as a transaction may
+// have some.
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "table/horizon.h"
 #include "table/messenger/ordered.h"
 
 enum {
@@ -14,8 +17,15 @@ enum {
     PAUSE = 20,    // times as long as the claims of a round took
     PATIENCE = 8,  // that part of the time since something was found
     LATE_MS = 1000,
-    SILENT_MS = 60000,  // after which every query counts
+    SILENT_MS = 60000,      // after which every query counts
+    SILENT_LATE_MS = 1500,  // while a transaction is open that may be late
 };
+
+static bool
+is_silent(const struct skr_position *position, int64_t now_ms)
+{
+    return now_ms - position->found_ms >= SILENT_MS;
+}
 
 // What the last claim gave counts if any of it could be sent.
 void
@@ -26,15 +36,24 @@ skr_rounds_count(struct skr_position *position, const struct skr_read *read)
     position->has_given = false;
 }
 
-// What others had is free before long, or at once if they die. What a round
-// does not see and its small statement neither, as it commits late with an id
-// that was passed, is looked for now and then.
+static int64_t
+late_pause_ms(const struct skr_messenger *messenger,
+              const struct skr_position *position, int64_t now_ms)
+{
+    if (!is_silent(position, now_ms))
+        return LATE_MS;
+    return skr_horizon_is_late_possible(messenger->sql.horizon, position)
+               ? SILENT_LATE_MS
+               : INT64_MAX;
+}
+
+// What others had is free before long, or at once if they die.
 static int64_t
 pause_ms(const struct skr_messenger *messenger,
          const struct skr_position *position, int64_t now_ms)
 {
     int64_t since_ms = now_ms - position->found_ms;
-    int64_t late_ms = since_ms < SILENT_MS ? LATE_MS : INT64_MAX;
+    int64_t late_ms = late_pause_ms(messenger, position, now_ms);
     if (!position->is_held)
         return late_ms < messenger->sweep_ms ? late_ms : messenger->sweep_ms;
     int64_t spent_ms = position->round_spent_ms * PAUSE;
@@ -86,12 +105,34 @@ has_come(int64_t time_ms, int64_t now_ms)
     return time_ms > 0 && time_ms <= now_ms;
 }
 
+// Before a round, which then sees what was over by now.
+static enum skr_code
+ask_for_writers(const struct skr_messenger *messenger, struct skr_db *db,
+                struct skr_position *position, int64_t now_ms,
+                struct skr_error *error)
+{
+    if (!is_silent(position, now_ms) || now_ms < position->next_horizon_ms ||
+        !skr_horizon_is_late_possible(messenger->sql.horizon, position))
+        return SKR_OK;
+    enum skr_code code =
+        skr_horizon_look_ahead(messenger->sql.rows_print, db, position, error);
+    if (code == SKR_OK)
+        code = skr_db_begin(db, SKR_BEGIN_SNAPSHOT, error);
+    if (code != SKR_OK)
+        return code;
+    code = skr_horizon_follow(messenger->sql.horizon, messenger->sql.rows_print,
+                              skr_db_tx(db), now_ms, position, error);
+    skr_db_rollback(db);
+    return code;
+}
+
 // Whether there is a new row, or the time of one has come.
 static enum skr_code
-ask_for_work(const struct skr_messenger *messenger, struct skr_tx tx,
+ask_for_work(const struct skr_messenger *messenger, struct skr_db *db,
              struct skr_position *position, int64_t now_ms, bool *is_worth,
              struct skr_error *error)
 {
+    struct skr_tx tx = skr_db_tx(db);
     bool was_bare = position->is_bare;
     int64_t last = 0;
     enum skr_code code = SKR_OK;
@@ -109,6 +150,9 @@ ask_for_work(const struct skr_messenger *messenger, struct skr_tx tx,
                 has_come(position->next_due_ms, now_ms) ||
                 has_come(position->next_held_ms, now_ms) ||
                 has_come(position->next_sweep_ms, now_ms);
+    // While new ones come there are rounds anyway.
+    if (code == SKR_OK && *is_worth && last == position->cursor)
+        code = ask_for_writers(messenger, db, position, now_ms, error);
     if (code != SKR_OK || !*is_worth)
         return code;
     position->cursor = last;
@@ -117,7 +161,7 @@ ask_for_work(const struct skr_messenger *messenger, struct skr_tx tx,
 }
 
 enum skr_code
-skr_rounds_begin(const struct skr_messenger *messenger, struct skr_tx tx,
+skr_rounds_begin(const struct skr_messenger *messenger, struct skr_db *db,
                  struct skr_position *position, bool *is_worth,
                  struct skr_error *error)
 {
@@ -129,7 +173,7 @@ skr_rounds_begin(const struct skr_messenger *messenger, struct skr_tx tx,
     if (position->is_in_round)
         end_round(messenger, position, now_ms);
     if (position->is_quiet)
-        code = ask_for_work(messenger, tx, position, now_ms, is_worth, error);
+        code = ask_for_work(messenger, db, position, now_ms, is_worth, error);
     if (code != SKR_OK || !*is_worth)
         return code;
     position->is_in_round = true;

@@ -215,8 +215,8 @@ claim_once(struct skr_runs *runs, struct skr_error *error)
     bool is_worth = true;
     enum skr_code code = SKR_OK;
     if (runs->read->only == NULL)
-        code = skr_rounds_begin(runs->messenger, skr_db_tx(runs->db), position,
-                                &is_worth, error);
+        code = skr_rounds_begin(runs->messenger, runs->db, position, &is_worth,
+                                error);
     if (code != SKR_OK)
         return code;
     if (is_worth)

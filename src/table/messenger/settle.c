@@ -22,10 +22,14 @@ static const char unmark_sql[] = "UPDATE {table}{by_primary_key} "
                                  "SET delivered_at = NULL "
                                  "WHERE delivered_at = ? AND id IN ({ids})";
 #define IF_LEASED " AND delivered_at = ?"
-// Parameters: headers, seconds, id, lease if it is leased.
-#define RETRY                                                     \
-    "UPDATE {table} SET headers = ?, available_at = {now_plus}, " \
-    "delivered_at = NULL WHERE id = ?"
+// A row whose time is that of its creation counts as never delayed, and is not
+// looked for: where the two meet it gets a second more.
+// Parameters: headers, seconds, a second more, seconds, id, lease if it is
+// leased.
+#define RETRY                                                            \
+    "UPDATE {table} SET headers = ?, available_at = "                    \
+    "CASE WHEN created_at = {now_plus} THEN {now_plus} ELSE {now_plus} " \
+    "END, delivered_at = NULL WHERE id = ?"
 // The head of a partition that waits for people. Parameters: headers, id.
 #define BLOCK                                                    \
     "UPDATE {table} SET headers = ?, "                           \
@@ -128,10 +132,9 @@ retry_later(struct settling *settling, struct skr_batch_item *item,
         mark_retry(&settling->arena, item, &json, &delay_s, error);
     if (code == SKR_OK) {
         struct skr_value values[] = {
-            skr_bind_bytes(json.bytes, json.size),
-            skr_bind_integer(delay_s),
-            skr_bind_integer(item->row),
-            {.kind = SKR_NULL},
+            skr_bind_bytes(json.bytes, json.size), skr_bind_integer(delay_s),
+            skr_bind_integer(delay_s + 1),         skr_bind_integer(delay_s),
+            skr_bind_integer(item->row),           {.kind = SKR_NULL},
         };
         code = run_fenced(settling,
                           settling->is_leased ? messenger->sql.retry_leased
