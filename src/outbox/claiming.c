@@ -23,8 +23,12 @@ skr_pump_lock_mode(const struct skr_pump *pump)
     switch (pump->options->claim) {
     case SKR_CLAIM_NONE: return SKR_LOCK_ALONE;
     case SKR_CLAIM_SLOTS: return SKR_LOCK_IN_SHARES;
-    case SKR_CLAIM_LEASED:
-    case SKR_CLAIM_LOCKED: break;
+    case SKR_CLAIM_LEASED: break;
+    // One who does not look at keys would send what follows a locked run.
+    case SKR_CLAIM_LOCKED:
+        if (skr_pump_is_ordered(pump))
+            return SKR_LOCK_IN_RUNS;
+        break;
     }
     return SKR_LOCK_TOGETHER;
 }
@@ -61,8 +65,9 @@ open_holder(struct skr_pump *pump, struct skr_slot *slot,
         skr_db_open(options->database, options->database_url, &slot->db, error);
     if (code != SKR_OK)
         return code;
-    code = slot->db->ops->lock(slot->db, pump->lock_name, SKR_LOCK_TOGETHER,
-                               pump->stop_fd, 0, &granted, error);
+    code =
+        slot->db->ops->lock(slot->db, pump->lock_name, skr_pump_lock_mode(pump),
+                            pump->stop_fd, 0, &granted, error);
     if (code == SKR_OK && !granted)
         code = skr_fail(error, SKR_UNAVAILABLE, SKR_RECONNECT,
                         "another relay wants the queue for itself");

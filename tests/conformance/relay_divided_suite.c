@@ -22,14 +22,14 @@ struct member {
 };
 
 static struct skr_table *
-make_ordered(const struct fixture *fixture, bool is_divided)
+make_messenger(const struct fixture *fixture, bool is_ordered, bool is_divided)
 {
     const struct skr_messenger_options options = {
         .dialect = skr_db_dialect(fixture->db),
         .table = "messenger_outbox",
         .queue = "outbox",
         .sweep_ms = 500,
-        .is_ordered = true,
+        .is_ordered = is_ordered,
         .is_divided = is_divided,
         .transport = "outbox",
         .failed_table = "messenger_messages",
@@ -48,7 +48,7 @@ set_up_divided(void **state)
     set_up_as(state, true);
     struct fixture *fixture = *state;
     skr_table_free(fixture->table);
-    fixture->table = make_ordered(fixture, true);
+    fixture->table = make_messenger(fixture, true, true);
     fixture->options.table = fixture->table;
     fixture->options.claim = SKR_CLAIM_SLOTS;
     fixture->options.lease_ms = LEASE_MS;
@@ -61,16 +61,24 @@ set_up_divided(void **state)
 }
 
 static void
-join_by(struct fixture *fixture, struct member *member, enum skr_claim claim)
+join_with(struct fixture *fixture, struct member *member,
+          struct skr_table *table, enum skr_claim claim)
 {
     struct skr_error error = {0};
-    member->table = make_ordered(fixture, claim == SKR_CLAIM_SLOTS);
+    member->table = table;
     member->options = fixture->options;
     member->options.claim = claim;
     member->options.table = member->table;
     if (skr_relay_new(&member->options, &member->relay, &error) != SKR_OK)
         fail_msg("%s", error.text);
     pthread_create(&member->thread, NULL, run_relay, member->relay);
+}
+
+static void
+join_by(struct fixture *fixture, struct member *member, enum skr_claim claim)
+{
+    join_with(fixture, member,
+              make_messenger(fixture, true, claim == SKR_CLAIM_SLOTS), claim);
 }
 
 static void
@@ -203,7 +211,7 @@ static void
 test_the_share_of_a_dead_relay_is_taken_when_its_lease_runs_out(void **state)
 {
     struct fixture *fixture = *state;
-    struct skr_table *dead = make_ordered(fixture, true);
+    struct skr_table *dead = make_messenger(fixture, true, true);
     struct skr_shares shares;
     const struct skr_share share = {.slots = (UINT64_C(1) << 30) - 1,
                                     .seats = 1};
@@ -263,7 +271,7 @@ static void
 test_one_who_ends_empty_leaves_nothing_that_nobody_has(void **state)
 {
     struct fixture *fixture = *state;
-    struct skr_table *other = make_ordered(fixture, true);
+    struct skr_table *other = make_messenger(fixture, true, true);
     struct skr_shares shares;
     const struct skr_share seat = {.seats = 2};
     assert_int_equal(other->ops->see_shares(other, fixture->db, &shares, NULL),
@@ -411,7 +419,7 @@ static void
 test_one_who_finds_no_seat_stands_by_and_says_so(void **state)
 {
     struct fixture *fixture = *state;
-    struct skr_table *others = make_ordered(fixture, true);
+    struct skr_table *others = make_messenger(fixture, true, true);
     struct skr_shares shares;
     const struct skr_share seats = {.seats = (UINT64_C(1) << SKR_SEATS) - 1};
     assert_int_equal(
@@ -463,6 +471,29 @@ test_relays_that_lock_and_relays_that_lease_do_not_mix(void **state)
     assert_true(skr_test_eventually(outbox_is_empty, fixture, WAIT_MS));
     leave(&locking);
     judge(fixture, 3, 10);
+}
+
+// As when an outbox becomes an ordered one, relay by relay.
+static void
+test_relays_that_lock_runs_and_relays_that_lock_rows_do_not_mix(void **state)
+{
+    struct fixture *fixture = *state;
+    bool is_mended = false;
+    struct member ordered, plain;
+    if (!skr_test_writes_side_by_side(fixture->db))
+        return;
+    fixture->fake.fate = refuse_k1_5_for_good;
+    fixture->fake.user = &is_mended;
+    insert_keys(fixture, 3, 0, 10);
+    join_by(fixture, &ordered, SKR_CLAIM_LOCKED);
+    assert_true(skr_test_eventually(is_blocked, fixture, WAIT_MS));
+    join_with(fixture, &plain, make_messenger(fixture, false, false),
+              SKR_CLAIM_LOCKED);
+    assert_true(skr_test_eventually(has_standby, fixture, WAIT_MS));
+    leave(&plain);
+    leave(&ordered);
+    // Nobody has sent what is behind the head.
+    assert_int_equal(judge_key(&fixture->fake, "k1"), 6);
 }
 
 static int64_t
@@ -533,6 +564,8 @@ main(void)
         DIVIDED(test_one_who_has_the_queue_to_himself_keeps_others_out),
         DIVIDED(test_one_who_finds_no_seat_stands_by_and_says_so),
         DIVIDED(test_relays_that_lock_and_relays_that_lease_do_not_mix),
+        DIVIDED(
+            test_relays_that_lock_runs_and_relays_that_lock_rows_do_not_mix),
         DIVIDED(test_one_who_has_lost_its_share_rests),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

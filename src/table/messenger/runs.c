@@ -2,9 +2,11 @@
 // Ordered queues that several relays share by row locks. What is claimed are
 // runs: of a partition the first rows, from its head on, the least id among all
 // of its unfinished rows, up to one that may not be sent yet. Whoever has
-// locked every row of a run has the partition. If any of them is another's the
-// whole partition is: a row that commits late, with a smaller id than those
-// that he has in hand, makes nobody else its owner.
+// locked every row of a run has the partition. If any row that a claim looks at
+// is another's the whole partition is: one that commits late, with a smaller id
+// than those that he has in hand, makes nobody else its owner. Where more of
+// them commit late than a claim looks at, two relays may have the partition for
+// a run; writers of one key that wait for each other do not bring that about.
 //
 // Rows are found without a lock and in one snapshot, and then locked by their
 // ids. Partitions are found page by page, in the order of their keys and around
