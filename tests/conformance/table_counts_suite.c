@@ -57,8 +57,10 @@ static void
 list_blocked(struct fixture *fixture)
 {
     struct skr_error error = {0};
-    if (skr_messenger_each_blocked(fixture->table, fixture->db, BLOCKED_LISTED,
-                                   ignore_head, NULL, &error) != SKR_OK)
+    if (skr_messenger_each_blocked(
+            fixture->table, fixture->db,
+            &(struct skr_blocked_page){.max = BLOCKED_LISTED, .measures = true},
+            ignore_head, NULL, &error) != SKR_OK)
         fail_msg("%s", error.text);
 }
 

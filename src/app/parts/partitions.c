@@ -79,9 +79,11 @@ skr_partition_stats_read(const struct skr_config *config,
         code = skr_messenger_count_partitions(ordered.table, ordered.db,
                                               &made->counts, error);
     if (code == SKR_OK)
-        code = skr_messenger_each_blocked(ordered.table, ordered.db,
-                                          MOST_BLOCKED + 1, keep_blocked, made,
-                                          error);
+        code = skr_messenger_each_blocked(
+            ordered.table, ordered.db,
+            &(struct skr_blocked_page){.max = MOST_BLOCKED + 1,
+                                       .measures = true},
+            keep_blocked, made, error);
     skr_ordered_close(&ordered);
     if (code == SKR_OK)
         *stats = made;
@@ -239,6 +241,14 @@ skr_partition_stats_write(const struct skr_partition_stats *stats,
     skr_member_truth(json, "blocked_partitions_are_cut", stats->has_more);
 }
 
+bool
+skr_ordered_is_meant(const struct skr_config_transport *outbox,
+                     const char *only)
+{
+    return outbox->is_ordered &&
+           (only == NULL || strcmp(only, outbox->name) == 0);
+}
+
 typedef enum skr_code
 blocked_fn(const char *transport, const struct skr_partition_stats *stats,
            void *user);
@@ -251,8 +261,7 @@ each_outbox(const struct skr_config *config, const char *only, blocked_fn *each,
     for (size_t i = 0; i < config->transport_count && code == SKR_OK; i++) {
         const struct skr_config_transport *outbox = &config->transports[i];
         struct skr_partition_stats *stats = NULL;
-        if (!outbox->is_ordered ||
-            (only != NULL && strcmp(only, outbox->name) != 0))
+        if (!skr_ordered_is_meant(outbox, only))
             continue;
         code = skr_partition_stats_read(config, outbox, &stats, error);
         // Without its tables it has none.
@@ -310,4 +319,59 @@ skr_blocked_write(const struct skr_config *config, const char *only,
                   struct skr_json_writer *json, struct skr_error *error)
 {
     return each_outbox(config, only, write_of_outbox, json, error);
+}
+
+static enum skr_code
+count_head(const struct skr_blocked_head *head, void *user,
+           struct skr_error *error)
+{
+    (void)head;
+    (void)error;
+    ++*(size_t *)user;
+    return SKR_OK;
+}
+
+static enum skr_code
+count_blocked(const struct skr_config *config,
+              const struct skr_config_transport *outbox, size_t *count,
+              struct skr_error *error)
+{
+    const struct skr_blocked_page page = {.max = MOST_BLOCKED + 1};
+    struct skr_ordered ordered;
+    enum skr_code code = skr_ordered_open(config, outbox, &ordered, error);
+    if (code == SKR_OK)
+        code = skr_messenger_each_blocked(ordered.table, ordered.db, &page,
+                                          count_head, count, error);
+    skr_ordered_close(&ordered);
+    // Without its tables it has none.
+    if (code == SKR_MISSING) {
+        skr_error_clear(error);
+        code = SKR_OK;
+    }
+    return code;
+}
+
+enum skr_code
+skr_blocked_remind(const struct skr_config *config, const char *only,
+                   struct skr_error *error)
+{
+    size_t count = 0;
+    for (size_t i = 0; i < config->transport_count; i++) {
+        if (!skr_ordered_is_meant(&config->transports[i], only))
+            continue;
+        enum skr_code code =
+            count_blocked(config, &config->transports[i], &count, error);
+        if (code != SKR_OK)
+            return code;
+    }
+    if (count == 0)
+        return SKR_OK;
+    if (count > MOST_BLOCKED)
+        printf("More than %d", MOST_BLOCKED);
+    else
+        printf("%zu", count);
+    printf(" partition%s blocked; `skirnir partition retry --all` ends "
+           "that.\n",
+           count == 1 ? " is" : "s are");
+    return SKR_OK;
 }

@@ -80,7 +80,7 @@ struct skr_messenger {
         const char *head, *whole_head;   // the first row of a partition
         const char *make_due, *touch;
         const char *size, *largest, *oldest, *blocked, *blocked_by_queue,
-            *length, *blocked_row;
+            *length, *blocked_row, *blocker;
         const char *heads, *first_heads, *free, *row_by_row;
         const char *first_rows[SKR_LONG_RUNS_SIZES];  // of 1, 2, 4 ... 64
         struct skr_list_sql lock_runs;
