@@ -214,9 +214,25 @@ def test_partitions_and_blocks_are_seen(world):
         "stats", "--json"))["transports"] if transport["transport"] == "outbox"]
     assert outbox["partitions"]["count"] == 1
     assert outbox["partitions"]["largest_length"] == 2
+    assert outbox["partitions"]["oldest_row"] == 2
     [head] = outbox["blocked_partitions"]
     assert (head["partition"], head["row"], head["length"]) == ("a", 2, 2)
     assert head["error"]
+
+
+def test_the_largest_of_very_many_is_an_estimate_and_the_oldest_is_not(world):
+    block_many(world, 1)
+    connection = world.open("shop")
+    connection.execute("UPDATE messenger_outbox SET partition_key = 'first'")
+    connection.execute(
+        "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n "
+        "WHERE i < 100000) INSERT INTO messenger_outbox (body, headers, "
+        "queue_name, partition_key, created_at, available_at) SELECT '{}', "
+        "'{}', 'outbox', 'b', CURRENT_TIMESTAMP, CURRENT_TIMESTAMP FROM n")
+    said = world.check("stats")
+    [line] = [line for line in said.splitlines() if "perhaps b" in line]
+    assert line.split()[:6] == ["outbox", "~2", "1", "~100000", "perhaps", "b"]
+    assert line.split()[6] == "1" and line.split()[-1] == "first"
 
 
 def test_metrics_count_blocked_partitions(world):

@@ -157,13 +157,19 @@ add_counts(struct skr_grid *grid, const char *transport,
     skr_grid_add(grid, "%zu%s", stats->blocked_count,
                  stats->has_more ? "+" : "");
     if (counts->count == 0) {
-        for (int i = 0; i < 5; i++)
+        skr_grid_add(grid, "-");
+        skr_grid_add(grid, "-");
+    } else {
+        skr_grid_add(grid, "%s%llu", about,
+                     (unsigned long long)counts->largest_length);
+        skr_grid_add(grid, "%s%s", counts->is_estimate ? "perhaps " : "",
+                     counts->largest);
+    }
+    if (counts->oldest[0] == '\0') {
+        for (int i = 0; i < 3; i++)
             skr_grid_add(grid, "-");
         return;
     }
-    skr_grid_add(grid, "%s%llu", about,
-                 (unsigned long long)counts->largest_length);
-    skr_grid_add(grid, "%s", counts->largest);
     skr_grid_add(grid, "%lld", (long long)counts->oldest_row);
     skr_grid_add(grid, "%llds", (long long)counts->oldest_s);
     skr_grid_add(grid, "%s", counts->oldest);
@@ -223,14 +229,17 @@ skr_partition_stats_write(const struct skr_partition_stats *stats,
                           struct skr_json_writer *json)
 {
     const struct skr_partitions *counts = &stats->counts;
-    bool has_any = counts->count > 0;
+    bool has_oldest = counts->oldest[0] != '\0';
     skr_json_write_name(json, "partitions");
     skr_json_begin_object(json);
     skr_member_number(json, "count", counts->count);
     skr_member_truth(json, "is_estimate", counts->is_estimate);
-    skr_member_text(json, "largest", has_any ? counts->largest : NULL);
+    skr_member_text(json, "largest",
+                    counts->count > 0 ? counts->largest : NULL);
     skr_member_number(json, "largest_length", counts->largest_length);
-    skr_member_text(json, "oldest", has_any ? counts->oldest : NULL);
+    skr_member_text(json, "oldest", has_oldest ? counts->oldest : NULL);
+    skr_member_known(json, "oldest_row", has_oldest,
+                     (uint64_t)counts->oldest_row);
     skr_member_number(json, "oldest_seconds", (uint64_t)counts->oldest_s);
     skr_json_end_object(json);
     skr_json_write_name(json, "blocked_partitions");

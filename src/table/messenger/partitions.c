@@ -22,9 +22,17 @@ static const char size_sql[] =
 static const char largest_sql[] =
     "SELECT {partition_text}, COUNT(*) AS length, COUNT(*) OVER () " OPEN
     "GROUP BY partition_key, {partition_bytes} ORDER BY length DESC LIMIT 1";
-static const char oldest_sql[] =
-    "SELECT {partition_text}, id, created_at, {now} " OPEN
-    "ORDER BY id LIMIT 1";
+#define OLDEST "SELECT {partition_text}, id, created_at, {now} "
+static const char oldest_sql[] = OLDEST OPEN "ORDER BY id LIMIT 1";
+// Which rows of a large queue are read nobody knows, so its oldest head is
+// looked for by itself: from the first row on, as far as ids are near it.
+// Parameters: queue; then queue, that id, and the last one to look at.
+static const char first_row_sql[] =
+    "SELECT id FROM {table} WHERE {queue_is} ORDER BY id LIMIT 1";
+static const char first_head_sql[] =
+    OLDEST "FROM {table} WHERE {queue_is_beyond} AND id >= ? AND id <= ? "
+           "AND partition_key <> '' AND " SKR_MESSENGER_UNFINISHED
+           " ORDER BY id LIMIT 1";
 // By the index on times, or on queue and time: few are blocked. Their bodies
 // are of no interest. Parameters: queue, then cursor and limit, or id.
 #define BLOCKED_HEADS(queue_is)                                     \
@@ -58,6 +66,10 @@ skr_messenger_fill_partitions(struct skr_messenger *messenger)
             skr_messenger_fill(messenger, largest_sql,
                                &messenger->sql.largest) &&
             skr_messenger_fill(messenger, oldest_sql, &messenger->sql.oldest) &&
+            skr_messenger_fill(messenger, first_row_sql,
+                               &messenger->sql.first_row) &&
+            skr_messenger_fill(messenger, first_head_sql,
+                               &messenger->sql.first_head) &&
             skr_messenger_fill(messenger, blocked_sql,
                                &messenger->sql.blocked) &&
             skr_messenger_fill(messenger, blocked_by_queue_sql,
@@ -114,18 +126,12 @@ find_largest(const struct skr_messenger *messenger, struct skr_tx tx,
     return SKR_OK;
 }
 
-static enum skr_code
-find_oldest(const struct skr_messenger *messenger, struct skr_tx tx,
-            struct skr_arena *arena, struct skr_partitions *partitions,
-            struct skr_error *error)
+enum { OLDEST_COLUMNS = 4 };
+
+static void
+note_oldest(const struct skr_value columns[OLDEST_COLUMNS],
+            struct skr_partitions *partitions)
 {
-    const struct skr_value queue = skr_bind_text(messenger->queue);
-    struct skr_value columns[4];
-    bool found = false;
-    enum skr_code code = ask(tx, messenger->sql.oldest, &queue, 1, arena,
-                             columns, 4, &found, error);
-    if (code != SKR_OK || !found)
-        return code;
     char created[SKR_POSITION_TIME_SIZE], now[SKR_POSITION_TIME_SIZE];
     int64_t created_us = 0, now_us = 0;
     copy_key(&columns[0], partitions->oldest);
@@ -135,7 +141,43 @@ find_oldest(const struct skr_messenger *messenger, struct skr_tx tx,
     if (skr_clock_parse_timestamp(created, &created_us) &&
         skr_clock_parse_timestamp(now, &now_us) && now_us > created_us)
         partitions->oldest_s = (now_us - created_us) / 1000000;
-    return SKR_OK;
+}
+
+static enum skr_code
+find_first_head(const struct skr_messenger *messenger, struct skr_tx tx,
+                struct skr_arena *arena, struct skr_value *columns, bool *found,
+                struct skr_error *error)
+{
+    const struct skr_value queue = skr_bind_text(messenger->queue);
+    struct skr_value first = {.kind = SKR_NULL};
+    enum skr_code code = ask(tx, messenger->sql.first_row, &queue, 1, arena,
+                             &first, 1, found, error);
+    if (code != SKR_OK || !*found)
+        return code;
+    int64_t last =
+        first.integer < INT64_MAX - EXACT ? first.integer + EXACT : INT64_MAX;
+    const struct skr_value values[] = {queue, first, skr_bind_integer(last)};
+    return ask(tx, messenger->sql.first_head, values, SKR_COUNT_OF(values),
+               arena, columns, OLDEST_COLUMNS, found, error);
+}
+
+static enum skr_code
+find_oldest(const struct skr_messenger *messenger, struct skr_tx tx,
+            struct skr_arena *arena, struct skr_partitions *partitions,
+            struct skr_error *error)
+{
+    const struct skr_value queue = skr_bind_text(messenger->queue);
+    struct skr_value columns[OLDEST_COLUMNS];
+    bool found = false;
+    enum skr_code code = SKR_OK;
+    if (partitions->is_estimate)
+        code = find_first_head(messenger, tx, arena, columns, &found, error);
+    if (code == SKR_OK && !found)
+        code = ask(tx, messenger->sql.oldest, &queue, 1, arena, columns,
+                   OLDEST_COLUMNS, &found, error);
+    if (code == SKR_OK && found)
+        note_oldest(columns, partitions);
+    return code;
 }
 
 enum skr_code
