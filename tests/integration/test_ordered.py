@@ -112,6 +112,9 @@ def test_the_key_travels_in_a_header_on_request(world):
 @pytest.mark.parametrize("options, reason", [
     ("partition_header: type", "has a meaning of its own"),
     ("partition_header: X-Message-Id", "has a meaning of its own"),
+    ("partition_header: 'X Y'", "is no name of a header"),
+    ("partition_header: 'X:Y'", "is no name of a header"),
+    ('partition_header: "X\\tY"', "is no name of a header"),
     ("commit_order: true", "needs PostgreSQL"),
     ("claim: locked", "use `claim: exclusive` or `claim: lease`"),
     ("commit_order: true\n        claim: locked", "use exclusive or lease"),
@@ -124,6 +127,7 @@ def test_what_an_ordered_outbox_cannot_do_is_refused(world, options, reason):
 
 
 @pytest.mark.parametrize("options", ["partition_header: X-Partition-Key",
+                                     "on_failure: skip",
                                      "commit_order: true"])
 def test_a_plain_outbox_knows_no_order(world, options):
     configure(world, "doctrine", options="\n        " + options)
