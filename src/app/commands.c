@@ -129,8 +129,14 @@ static const struct skr_option publish_options[] = {
 };
 
 static const struct skr_option partition_options[] = {
-    {"transport", 't', "NAME", "the outbox; needed when there are several",
+    {"transport", 't', "NAME",
+     "the outbox; needed with KEY if there are several",
      .kind = SKR_OPTION_TEXT},
+    {"all", '\0', NULL, "every blocked partition", .kind = SKR_OPTION_FLAG},
+    {"error", 'e', "TEXT", "of those only where the error has this text",
+     .kind = SKR_OPTION_TEXT},
+    {"dry-run", '\0', NULL, "say how many it would be",
+     .kind = SKR_OPTION_FLAG},
     {0},
 };
 
@@ -342,16 +348,19 @@ const struct skr_command skr_commands[] = {
     },
     {
         .name = "partition",
-        .arguments = "skip|retry KEY",
-        .least_arguments = 2,
+        .arguments = "skip|retry [KEY]",
+        .least_arguments = 1,
         .most_arguments = 2,
-        .summary = "Let a blocked partition of an ordered outbox go on",
+        .summary = "Let blocked partitions of an ordered outbox go on",
         .help = "retry  sends the message that blocks it once more\n"
                 "skip   moves that message to the failed table; those behind "
                 "it go on\n\n"
                 "Examples:\n"
                 "  skirnir partition retry order-4711\n"
-                "  skirnir partition skip order-4711 --transport=outbox\n",
+                "  skirnir partition skip order-4711 --transport=outbox\n"
+                "  skirnir partition retry --all\n"
+                "  skirnir partition skip --all --error='too large' "
+                "--dry-run\n",
         .options = partition_options,
         .run = skr_command_partition,
     },

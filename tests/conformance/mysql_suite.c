@@ -4,6 +4,7 @@
 
 #include "db_world.h"
 
+#include "base/clock.h"
 #include "db/mysql/connection.h"
 #include "table/deduplication/deduplication.h"
 #include "table/messenger/messenger.h"
@@ -699,6 +700,47 @@ test_publishing_into_such_an_engine_is_refused(void **state)
     skr_test_client_close(&client);
 }
 
+static enum skr_code
+run_late(const char *sql, void *user, struct skr_error *error)
+{
+    return skr_tx_run(skr_db_tx(user), &(struct skr_statement){.sql = sql},
+                      error);
+}
+
+// All who come later wait behind whoever waits to alter a table.
+static void
+test_an_index_waits_for_a_table_in_use_for_a_second(void **state)
+{
+    struct fixture *fixture = *state;
+    struct skr_table *table = NULL;
+    struct skr_error error = {0};
+    const struct skr_messenger_options options = {
+        .dialect = skr_db_dialect(fixture->db),
+        .table = "messenger_outbox",
+        .queue = "outbox",
+    };
+    assert_int_equal(skr_messenger_new(&options, &table, NULL), SKR_OK);
+    assert_int_equal(skr_table_create(table, fixture->db, NULL), SKR_OK);
+    skr_test_drop_index(fixture->db, "messenger_outbox", "idx_delivered_at");
+    struct skr_test_client client = skr_test_client_open(&fixture->database);
+    skr_test_client_begin(&client);
+    skr_test_client_run(&client, "INSERT INTO messenger_outbox (body, headers, "
+                                 "queue_name, created_at, available_at) VALUES "
+                                 "('', '', 'outbox', NOW(), NOW())");
+    int64_t began_us = skr_clock_wall_us();
+    enum skr_code code =
+        table->ops->complete(table, fixture->db, run_late, fixture->db, &error);
+    int64_t took_us = skr_clock_wall_us() - began_us;
+    skr_test_client_commit(&client);
+    skr_test_client_close(&client);
+    assert_int_equal(code, SKR_CONFLICT);
+    assert_in_range(took_us, 500000, 3000000);
+    assert_int_equal(
+        table->ops->complete(table, fixture->db, run_late, fixture->db, &error),
+        SKR_OK);
+    skr_table_free(table);
+}
+
 static void
 test_tables_are_as_symfony_makes_them(void **state)
 {
@@ -926,6 +968,7 @@ main(void)
         TEST(test_a_server_cannot_ask_for_files),
         TEST(test_an_engine_without_transactions_is_refused),
         TEST(test_publishing_into_such_an_engine_is_refused),
+        TEST(test_an_index_waits_for_a_table_in_use_for_a_second),
         TEST(test_tables_are_as_symfony_makes_them),
         TEST(test_the_server_drops_a_silent_holder_of_a_lock),
         TEST(test_what_was_shown_before_raises_no_horizon),

@@ -283,9 +283,12 @@ test_each_of_them_is_seen_when_it_cannot_be_sent(void **state)
                     SKR_COUNT_OF(near_keys));
     assert_int_equal(partitions.largest_length, 1);
     run_until_empty(fixture);
-    assert_int_equal(skr_messenger_each_blocked(table, fixture->db, 100,
-                                                count_head, &heads, NULL),
-                     SKR_OK);
+    assert_int_equal(
+        skr_messenger_each_blocked(
+            table, fixture->db,
+            &(struct skr_blocked_page){.max = 100, .measures = true},
+            count_head, &heads, NULL),
+        SKR_OK);
     size_t left = (size_t)skr_test_number(fixture->db, ROWS);
     // By locks "a " may wait for "a".
     assert_in_range(left - heads, 0,

@@ -57,8 +57,10 @@ static void
 list_blocked(struct fixture *fixture)
 {
     struct skr_error error = {0};
-    if (skr_messenger_each_blocked(fixture->table, fixture->db, BLOCKED_LISTED,
-                                   ignore_head, NULL, &error) != SKR_OK)
+    if (skr_messenger_each_blocked(
+            fixture->table, fixture->db,
+            &(struct skr_blocked_page){.max = BLOCKED_LISTED, .measures = true},
+            ignore_head, NULL, &error) != SKR_OK)
         fail_msg("%s", error.text);
 }
 
@@ -110,10 +112,11 @@ static const struct {
 #define INSERT                                                  \
     "INSERT INTO messenger_outbox (body, headers, queue_name, " \
     "partition_key, created_at, available_at, delivered_at) "
-#define COPY                                                   \
-    INSERT "SELECT body, headers, queue_name, partition_key, " \
-           "created_at, available_at, delivered_at "           \
-           "FROM messenger_outbox WHERE queue_name = 'outbox'"
+#define COPY                                                    \
+    INSERT "SELECT body, headers, queue_name, partition_key, "  \
+           "created_at, available_at, delivered_at "            \
+           "FROM messenger_outbox WHERE queue_name = 'outbox' " \
+           "AND partition_key = 'a'"
 
 static void
 insert_failed(struct fixture *fixture, int count)
@@ -160,11 +163,41 @@ measure(struct fixture *fixture, int64_t reads[SKR_COUNT_OF(asks)])
 }
 
 static void
+insert_oldest(struct fixture *fixture)
+{
+    skr_test_run(fixture->db,
+                 INSERT "VALUES ('1', '2', 'outbox', 'z', '2020-01-01 "
+                        "10:00:00', '2020-01-01 10:00:00', NULL)");
+}
+
+// Where keys are read in their order its key comes last, and where rows are
+// read as they lie it does, as it has been written once more.
+static void
+check_oldest(struct fixture *fixture)
+{
+    struct skr_partitions partitions;
+    skr_test_run(fixture->db, "UPDATE messenger_outbox SET body = '2' "
+                              "WHERE partition_key = 'z'");
+    skr_test_drop_index(fixture->db, "messenger_outbox", "idx_queue_name");
+    skr_test_count_anew(fixture->db);
+    assert_int_equal(skr_messenger_count_partitions(fixture->table, fixture->db,
+                                                    &partitions, NULL),
+                     SKR_OK);
+    assert_true(partitions.is_estimate);
+    assert_string_equal(partitions.oldest, "z");
+    assert_int_equal(partitions.oldest_row,
+                     skr_test_number(fixture->db,
+                                     "SELECT id FROM messenger_outbox "
+                                     "WHERE partition_key = 'z'"));
+}
+
+static void
 check_growth(struct fixture *fixture, const char *times)
 {
     int64_t reads[SKR_COUNT_OF(asks)], later[SKR_COUNT_OF(asks)];
     // Some come before the queue and some after it.
     insert_failed(fixture, FAILED - 2);
+    insert_oldest(fixture);
     insert_days(fixture, times);
     for (int i = 0; i < DOUBLINGS; i++)
         skr_test_run(fixture->db, COPY);
@@ -185,6 +218,7 @@ static void
 test_counting_costs_no_more_when_more_rows_wait(void **state)
 {
     check_growth(*state, "'9999-12-31 23:59:59', NULL)");
+    check_oldest(*state);
 }
 
 static void

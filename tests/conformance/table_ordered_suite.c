@@ -273,6 +273,18 @@ note_blocked(const struct skr_blocked_head *head, void *user,
 }
 
 static void
+list_blocked(struct fixture *fixture, int64_t after, char *said)
+{
+    const struct skr_blocked_page page = {
+        .after = after, .max = 10, .measures = true};
+    said[0] = '\0';
+    assert_int_equal(skr_messenger_each_blocked(fixture->table, fixture->db,
+                                                &page, note_blocked, said,
+                                                NULL),
+                     SKR_OK);
+}
+
+static void
 test_partitions_are_counted_and_the_blocked_are_named(void **state)
 {
     struct fixture *fixture = *state;
@@ -306,11 +318,12 @@ test_partitions_are_counted_and_the_blocked_are_named(void **state)
     skr_fail(&fixture->batch.items[2].reason, SKR_REFUSED, SKR_GIVE_UP,
              "nobody wants it");
     settle(fixture);
-    assert_int_equal(skr_messenger_each_blocked(fixture->table, fixture->db, 10,
-                                                note_blocked, said, NULL),
-                     SKR_OK);
+    list_blocked(fixture, 0, said);
     assert_string_equal(said, "A|3|order.placed|nobody wants it;");
-    said[0] = '\0';
+    list_blocked(fixture, head - 1, said);
+    assert_string_equal(said, "A|3|order.placed|nobody wants it;");
+    list_blocked(fixture, head, said);
+    assert_string_equal(said, "");
     assert_int_equal(skr_messenger_find_blocked(fixture->table, fixture->db,
                                                 head + 1, note_blocked, said,
                                                 NULL),
@@ -324,10 +337,7 @@ test_partitions_are_counted_and_the_blocked_are_named(void **state)
                                              false, &retried, NULL),
                      SKR_OK);
     assert_int_equal(retried, head);
-    said[0] = '\0';
-    assert_int_equal(skr_messenger_each_blocked(fixture->table, fixture->db, 10,
-                                                note_blocked, said, NULL),
-                     SKR_OK);
+    list_blocked(fixture, 0, said);
     assert_string_equal(said, "");
 }
 

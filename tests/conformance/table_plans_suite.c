@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "support/faulty_database.h"
+#include "table/messenger/partitions.h"
 
 enum { KEYS = 1000, DOUBLINGS = 5, BATCH = 500, BATCHES = 3, LEASE_S = 60 };
 
@@ -159,6 +160,28 @@ read_heads(struct watched *watched)
     skr_batch_clear(&watched->batch);
 }
 
+static enum skr_code
+ignore_head(const struct skr_blocked_head *head, void *user,
+            struct skr_error *error)
+{
+    (void)head;
+    (void)user;
+    (void)error;
+    return SKR_OK;
+}
+
+static void
+list_blocked(struct watched *watched)
+{
+    for (int64_t after = 0; after <= KEYS; after += KEYS) {
+        const struct skr_blocked_page page = {.after = after, .max = 100};
+        assert_int_equal(skr_messenger_each_blocked(watched->table, watched->db,
+                                                    &page, ignore_head, NULL,
+                                                    NULL),
+                         SKR_OK);
+    }
+}
+
 static void
 count_statements(struct fixture *fixture, enum skr_claim how, size_t most)
 {
@@ -242,6 +265,7 @@ check_plans(struct fixture *fixture, enum skr_claim how)
         // As if partitions were short.
         watched.position.pages_row_by_row = i % 2;
     }
+    list_blocked(&watched);
     close_watched(&watched);
 }
 

@@ -112,6 +112,9 @@ def test_the_key_travels_in_a_header_on_request(world):
 @pytest.mark.parametrize("options, reason", [
     ("partition_header: type", "has a meaning of its own"),
     ("partition_header: X-Message-Id", "has a meaning of its own"),
+    ("partition_header: 'X Y'", "is no name of a header"),
+    ("partition_header: 'X:Y'", "is no name of a header"),
+    ('partition_header: "X\\tY"', "is no name of a header"),
     ("commit_order: true", "needs PostgreSQL"),
     ("claim: locked", "use `claim: exclusive` or `claim: lease`"),
     ("commit_order: true\n        claim: locked", "use exclusive or lease"),
@@ -124,6 +127,7 @@ def test_what_an_ordered_outbox_cannot_do_is_refused(world, options, reason):
 
 
 @pytest.mark.parametrize("options", ["partition_header: X-Partition-Key",
+                                     "on_failure: skip",
                                      "commit_order: true"])
 def test_a_plain_outbox_knows_no_order(world, options):
     configure(world, "doctrine", options="\n        " + options)
@@ -214,9 +218,25 @@ def test_partitions_and_blocks_are_seen(world):
         "stats", "--json"))["transports"] if transport["transport"] == "outbox"]
     assert outbox["partitions"]["count"] == 1
     assert outbox["partitions"]["largest_length"] == 2
+    assert outbox["partitions"]["oldest_row"] == 2
     [head] = outbox["blocked_partitions"]
     assert (head["partition"], head["row"], head["length"]) == ("a", 2, 2)
     assert head["error"]
+
+
+def test_the_largest_of_very_many_is_an_estimate_and_the_oldest_is_not(world):
+    block_many(world, 1)
+    connection = world.open("shop")
+    connection.execute("UPDATE messenger_outbox SET partition_key = 'first'")
+    connection.execute(
+        "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n "
+        "WHERE i < 100000) INSERT INTO messenger_outbox (body, headers, "
+        "queue_name, partition_key, created_at, available_at) SELECT '{}', "
+        "'{}', 'outbox', 'b', CURRENT_TIMESTAMP, CURRENT_TIMESTAMP FROM n")
+    said = world.check("stats")
+    [line] = [line for line in said.splitlines() if "perhaps b" in line]
+    assert line.split()[:6] == ["outbox", "~2", "1", "~100000", "perhaps", "b"]
+    assert line.split()[6] == "1" and line.split()[-1] == "first"
 
 
 def test_metrics_count_blocked_partitions(world):
@@ -281,15 +301,22 @@ def test_a_skipped_head_keeps_the_reason_why_it_was_blocked(world):
     assert failed["error"] == head["error"] != "skipped by hand"
 
 
-@pytest.mark.parametrize("count, is_cut", [(100, False), (101, True)])
-def test_of_many_blocked_heads_some_are_shown(world, count, is_cut):
+def block_many(world, count):
+    """So many partitions of one message that cannot be understood."""
     world.check("setup")
-    world.open("shop").execute(
+    connection = world.open("shop")
+    connection.execute(
         "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n "
         f"WHERE i < {count}) INSERT INTO messenger_outbox (body, headers, "
         "queue_name, partition_key, created_at, available_at) SELECT '{}', "
         "'{}', 'outbox', 'key ' || i, CURRENT_TIMESTAMP, "
         "'9999-12-31 23:59:59' FROM n")
+    return connection
+
+
+@pytest.mark.parametrize("count, is_cut", [(100, False), (101, True)])
+def test_of_many_blocked_heads_some_are_shown(world, count, is_cut):
+    block_many(world, count)
     for command in ("stats", "failed show"):
         said = world.check(*command.split())
         assert said.count("outbox/") == 100
@@ -299,6 +326,112 @@ def test_of_many_blocked_heads_some_are_shown(world, count, is_cut):
     assert len(outbox["blocked_partitions"]) == 100
     assert outbox["blocked_partitions_are_cut"] == is_cut
     assert outbox["blocked_partitions"][0]["name"] is None
+
+
+STILL_BLOCKED = ("SELECT COUNT(*) FROM messenger_outbox "
+                 "WHERE available_at = '9999-12-31 23:59:59'")
+FAILED = ("SELECT COUNT(*) FROM messenger_messages "
+          "WHERE queue_name LIKE 'failed%'")
+REASON = ("json_object('X-Message-Stamp-Symfony\\Component\\Messenger\\Stamp"
+          "\\ErrorDetailsStamp', '[{\"exceptionMessage\":\"no room\"}]', "
+          "'type', 'order.placed')")
+
+
+@pytest.mark.parametrize("what, dry, done, left, failed", [
+    ("retry", "250 blocked heads would be made due.",
+     "250 blocked heads are due; their partitions go on once they are sent.",
+     250, 0),
+    ("skip", "250 blocked heads would be moved to the failed table.",
+     "250 blocked heads moved to the failed table; their partitions go on.",
+     0, 250),
+])
+def test_all_blocked_partitions_go_on_at_once(world, what, dry, done, left,
+                                              failed):
+    block_many(world, 250)
+    assert world.check("partition", what, "--all", "--dry-run") == dry + "\n"
+    assert world.query("shop", STILL_BLOCKED) == [(250,)]
+    assert world.check("partition", what, "--all") == done + "\n"
+    assert world.query("shop", STILL_BLOCKED) == [(0,)]
+    assert world.query("shop", "SELECT COUNT(*) FROM messenger_outbox") == [
+        (left,)]
+    assert world.query("shop", FAILED) == [(failed,)]
+    assert world.check("partition", what, "--all", "--transport=outbox"
+                       ).startswith("0 blocked heads ")
+
+
+@pytest.mark.parametrize("what", ["retry", "skip"])
+def test_blocked_partitions_are_chosen_by_their_error(world, what):
+    connection = block_many(world, 250)
+    connection.execute(f"UPDATE messenger_outbox SET headers = {REASON} "
+                       "WHERE id = 120 OR id > 240")
+    said = world.check("partition", what, "--all", "--error=no room")
+    assert said.startswith("11 blocked heads ")
+    assert world.query("shop", STILL_BLOCKED) == [(239,)]
+    assert world.query("shop", "SELECT COUNT(*) FROM messenger_outbox WHERE "
+                       "headers LIKE '%no room%' AND available_at LIKE '9999%'"
+                       ) == [(0,)]
+
+
+def test_what_stands_behind_another_is_not_the_head_that_is_meant(world):
+    connection = block_many(world, 2)
+    connection.execute("UPDATE messenger_outbox SET partition_key = 'a'")
+    connection.execute(f"UPDATE messenger_outbox SET headers = {REASON} "
+                       "WHERE id = 2")
+    said = world.check("partition", "skip", "--all", "--error=no room")
+    assert said == ("0 blocked heads moved to the failed table; their "
+                    "partitions go on. 1 was left alone: it blocks no "
+                    "partition any more.\n")
+    assert world.query("shop", STILL_BLOCKED) == [(2,)]
+
+
+def test_a_head_that_cannot_be_moved_does_not_stop_the_others(world):
+    block_many(world, 3)
+    world.open("shop").execute(
+        "CREATE TRIGGER no_room BEFORE UPDATE ON messenger_outbox WHEN "
+        "OLD.id = 2 BEGIN SELECT RAISE(ABORT, 'no room'); END")
+    result = world.run("partition", "retry", "--all")
+    assert result.returncode == 1
+    assert result.stdout.startswith("2 blocked heads are due;")
+    assert "outbox/2: " in result.stderr and "no room" in result.stderr
+    assert world.query("shop", STILL_BLOCKED) == [(1,)]
+
+
+@pytest.mark.parametrize("arguments, reason", [
+    ([], "which partition?"),
+    (["a", "--all"], "exclude each other"),
+    (["a", "--error=x"], "go with --all"),
+    (["a", "--dry-run"], "go with --all"),
+])
+def test_which_partition_is_meant_is_said_in_one_way(world, arguments, reason):
+    result = world.run("partition", "retry", *arguments)
+    assert result.returncode == 2 and reason in result.stderr
+
+
+def test_all_needs_an_ordered_outbox(world):
+    assert world.run("partition", "retry", "--all",
+                     "--transport=orders").returncode != 0
+    configure(world, "doctrine")
+    result = world.run("partition", "retry", "--all")
+    assert result.returncode != 0
+    assert "no ordered outbox is configured" in result.stderr
+
+
+@pytest.mark.parametrize("count, told", [
+    (1, "1 partition is blocked; "),
+    (100, "100 partitions are blocked; "),
+    (101, "More than 100 partitions are blocked; "),
+])
+def test_failed_retry_names_the_command_for_blocked_partitions(
+        world, count, told):
+    block_many(world, count)
+    told += "`skirnir partition retry --all` ends that.\n"
+    for only in (["--all"], ["--transport=outbox"], ["--all", "--dry-run"]):
+        said = world.check("failed", "retry", *only)
+        assert said.startswith("0 messages ") and said.endswith(told)
+    for only in (["--transport=orders"], ["--name=x"]):
+        assert "blocked" not in world.check("failed", "retry", *only)
+    world.check("partition", "retry", "--all")
+    assert "blocked" not in world.check("failed", "retry", "--all")
 
 
 def test_a_relay_that_runs_goes_on_by_itself(world):

@@ -6,6 +6,7 @@
 #include "app/console/progress.h"
 #include "app/parts/blocked.h"
 #include "app/parts/failed.h"
+#include "app/parts/partitions.h"
 #include "base/error.h"
 
 #include <stdio.h>
@@ -158,6 +159,20 @@ print_summary(const struct change *change)
     printf("%s.\n", skr_progress_is_stopped() ? "; interrupted" : "");
 }
 
+// Blocked heads stand in their outbox, and of filters only the transport
+// chooses among them.
+static enum skr_code
+remind_of_blocked(const struct change *change, struct skr_error *error)
+{
+    struct skr_failed_filter others = change->filter;
+    others.transport = NULL;
+    if (change->removes || change->id_count > 0 ||
+        !skr_failed_filter_is_empty(&others))
+        return SKR_OK;
+    return skr_blocked_remind(change->session->config, change->filter.transport,
+                              error);
+}
+
 static enum skr_code
 change_all(struct change *change, struct skr_error *error)
 {
@@ -180,6 +195,8 @@ change_all(struct change *change, struct skr_error *error)
                                  change_one, change, error);
     skr_progress_end(&change->progress);
     print_summary(change);
+    if (code == SKR_OK)
+        code = remind_of_blocked(change, error);
     if (code == SKR_OK && skr_progress_is_stopped())
         return skr_fail(error, SKR_STOPPED, SKR_GIVE_UP,
                         "interrupted; what was done is done, and running it "

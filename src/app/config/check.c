@@ -345,6 +345,29 @@ check_on_success(struct skr_config_reader *reader,
         skr_config_mistake(reader, &place, "%s", error.text);
 }
 
+// The default may stand at any transport, as `config show` writes it there.
+static void
+check_on_failure(struct skr_config_reader *reader,
+                 const struct skr_config_transport *transport)
+{
+    struct skr_config_place place = place_in(reader, transport, "on_failure");
+    if (transport->is_ordered || transport->on_failure == NULL ||
+        strcmp(transport->on_failure, "block") == 0)
+        return;
+    skr_config_mistake(reader, &place,
+                       "only an ordered-doctrine:// transport has partitions "
+                       "that go on without a message");
+}
+
+static bool
+is_header_name(const char *text)
+{
+    for (const char *at = text; *at != '\0'; at++)
+        if ((unsigned char)*at <= ' ' || *at == 0x7f || *at == ':')
+            return false;
+    return text[0] != '\0';
+}
+
 static void
 check_partition_header(struct skr_config_reader *reader,
                        const struct skr_config_transport *transport)
@@ -359,6 +382,11 @@ check_partition_header(struct skr_config_reader *reader,
         skr_config_mistake(reader, &place,
                            "only messages of an ordered-doctrine:// transport "
                            "have a partition key");
+    else if (!is_header_name(header))
+        skr_config_mistake(reader, &place,
+                           "'%s' is no name of a header: it has no blanks, "
+                           "control characters or colons",
+                           skr_config_excerpt(header, excerpt));
     else if (!skr_envelope_is_free_header(header))
         skr_config_mistake(reader, &place,
                            "'%s' has a meaning of its own; choose another "
@@ -444,6 +472,7 @@ skr_config_check(struct skr_config_reader *reader)
         check_time_zone(reader, transport);
         check_claim(reader, transport);
         check_commit_order(reader, transport);
+        check_on_failure(reader, transport);
         check_partition_header(reader, transport);
         struct skr_config_place place = place_in(reader, transport, "dsn");
         skr_config_check_broker(reader, &place, transport);

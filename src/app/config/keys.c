@@ -166,11 +166,13 @@ static const struct skr_config_key keys[] = {
         "What becomes of an ordered outbox's message that cannot be sent: "
         "`block` keeps it as the head of its partition, which waits until "
         "somebody runs `skirnir partition`; `skip` moves it to the failed "
-        "table, and the partition goes on without it.",
+        "table, and the partition goes on without it. `skip` is of "
+        "ordered outboxes only.",
         DEFAULT("block"), IN_TRANSPORT(on_failure), .choices = "block or skip"),
     KEY("transports.*.partition_header", TEXT,
         "The header in which messages of an ordered outbox carry their "
-        "partition key to the broker. Without it the key stays in the table.",
+        "partition key to the broker: a name without blanks, control "
+        "characters or colons. Without it the key stays in the table.",
         IN_TRANSPORT(partition_header), .null = SKR_NULL_ABSENT),
     KEY("transports.*.commit_order", BOOLEAN,
         "Whether messages of an ordered outbox also wait for transactions that "

@@ -79,9 +79,11 @@ skr_partition_stats_read(const struct skr_config *config,
         code = skr_messenger_count_partitions(ordered.table, ordered.db,
                                               &made->counts, error);
     if (code == SKR_OK)
-        code = skr_messenger_each_blocked(ordered.table, ordered.db,
-                                          MOST_BLOCKED + 1, keep_blocked, made,
-                                          error);
+        code = skr_messenger_each_blocked(
+            ordered.table, ordered.db,
+            &(struct skr_blocked_page){.max = MOST_BLOCKED + 1,
+                                       .measures = true},
+            keep_blocked, made, error);
     skr_ordered_close(&ordered);
     if (code == SKR_OK)
         *stats = made;
@@ -155,13 +157,19 @@ add_counts(struct skr_grid *grid, const char *transport,
     skr_grid_add(grid, "%zu%s", stats->blocked_count,
                  stats->has_more ? "+" : "");
     if (counts->count == 0) {
-        for (int i = 0; i < 5; i++)
+        skr_grid_add(grid, "-");
+        skr_grid_add(grid, "-");
+    } else {
+        skr_grid_add(grid, "%s%llu", about,
+                     (unsigned long long)counts->largest_length);
+        skr_grid_add(grid, "%s%s", counts->is_estimate ? "perhaps " : "",
+                     counts->largest);
+    }
+    if (counts->oldest[0] == '\0') {
+        for (int i = 0; i < 3; i++)
             skr_grid_add(grid, "-");
         return;
     }
-    skr_grid_add(grid, "%s%llu", about,
-                 (unsigned long long)counts->largest_length);
-    skr_grid_add(grid, "%s", counts->largest);
     skr_grid_add(grid, "%lld", (long long)counts->oldest_row);
     skr_grid_add(grid, "%llds", (long long)counts->oldest_s);
     skr_grid_add(grid, "%s", counts->oldest);
@@ -221,14 +229,17 @@ skr_partition_stats_write(const struct skr_partition_stats *stats,
                           struct skr_json_writer *json)
 {
     const struct skr_partitions *counts = &stats->counts;
-    bool has_any = counts->count > 0;
+    bool has_oldest = counts->oldest[0] != '\0';
     skr_json_write_name(json, "partitions");
     skr_json_begin_object(json);
     skr_member_number(json, "count", counts->count);
     skr_member_truth(json, "is_estimate", counts->is_estimate);
-    skr_member_text(json, "largest", has_any ? counts->largest : NULL);
+    skr_member_text(json, "largest",
+                    counts->count > 0 ? counts->largest : NULL);
     skr_member_number(json, "largest_length", counts->largest_length);
-    skr_member_text(json, "oldest", has_any ? counts->oldest : NULL);
+    skr_member_text(json, "oldest", has_oldest ? counts->oldest : NULL);
+    skr_member_known(json, "oldest_row", has_oldest,
+                     (uint64_t)counts->oldest_row);
     skr_member_number(json, "oldest_seconds", (uint64_t)counts->oldest_s);
     skr_json_end_object(json);
     skr_json_write_name(json, "blocked_partitions");
@@ -237,6 +248,14 @@ skr_partition_stats_write(const struct skr_partition_stats *stats,
         write_head(NULL, &stats->blocked[i], json);
     skr_json_end_array(json);
     skr_member_truth(json, "blocked_partitions_are_cut", stats->has_more);
+}
+
+bool
+skr_ordered_is_meant(const struct skr_config_transport *outbox,
+                     const char *only)
+{
+    return outbox->is_ordered &&
+           (only == NULL || strcmp(only, outbox->name) == 0);
 }
 
 typedef enum skr_code
@@ -251,8 +270,7 @@ each_outbox(const struct skr_config *config, const char *only, blocked_fn *each,
     for (size_t i = 0; i < config->transport_count && code == SKR_OK; i++) {
         const struct skr_config_transport *outbox = &config->transports[i];
         struct skr_partition_stats *stats = NULL;
-        if (!outbox->is_ordered ||
-            (only != NULL && strcmp(only, outbox->name) != 0))
+        if (!skr_ordered_is_meant(outbox, only))
             continue;
         code = skr_partition_stats_read(config, outbox, &stats, error);
         // Without its tables it has none.
@@ -310,4 +328,59 @@ skr_blocked_write(const struct skr_config *config, const char *only,
                   struct skr_json_writer *json, struct skr_error *error)
 {
     return each_outbox(config, only, write_of_outbox, json, error);
+}
+
+static enum skr_code
+count_head(const struct skr_blocked_head *head, void *user,
+           struct skr_error *error)
+{
+    (void)head;
+    (void)error;
+    ++*(size_t *)user;
+    return SKR_OK;
+}
+
+static enum skr_code
+count_blocked(const struct skr_config *config,
+              const struct skr_config_transport *outbox, size_t *count,
+              struct skr_error *error)
+{
+    const struct skr_blocked_page page = {.max = MOST_BLOCKED + 1};
+    struct skr_ordered ordered;
+    enum skr_code code = skr_ordered_open(config, outbox, &ordered, error);
+    if (code == SKR_OK)
+        code = skr_messenger_each_blocked(ordered.table, ordered.db, &page,
+                                          count_head, count, error);
+    skr_ordered_close(&ordered);
+    // Without its tables it has none.
+    if (code == SKR_MISSING) {
+        skr_error_clear(error);
+        code = SKR_OK;
+    }
+    return code;
+}
+
+enum skr_code
+skr_blocked_remind(const struct skr_config *config, const char *only,
+                   struct skr_error *error)
+{
+    size_t count = 0;
+    for (size_t i = 0; i < config->transport_count; i++) {
+        if (!skr_ordered_is_meant(&config->transports[i], only))
+            continue;
+        enum skr_code code =
+            count_blocked(config, &config->transports[i], &count, error);
+        if (code != SKR_OK)
+            return code;
+    }
+    if (count == 0)
+        return SKR_OK;
+    if (count > MOST_BLOCKED)
+        printf("More than %d", MOST_BLOCKED);
+    else
+        printf("%zu", count);
+    printf(" partition%s blocked; `skirnir partition retry --all` ends "
+           "that.\n",
+           count == 1 ? " is" : "s are");
+    return SKR_OK;
 }

@@ -20,6 +20,9 @@ skr_ordered_open(const struct skr_config *config,
                  const struct skr_config_transport *outbox,
                  struct skr_ordered *ordered, struct skr_error *error);
 void skr_ordered_close(struct skr_ordered *ordered);
+// Whether it is an ordered outbox, and that of this name. only NULL: any.
+bool skr_ordered_is_meant(const struct skr_config_transport *outbox,
+                          const char *only);
 
 struct skr_partition_stats {
     struct skr_partitions counts;
@@ -46,6 +49,12 @@ skr_partition_stats_print(const char *transport,
 // Members of the object that is begun: "partitions" and "blocked_partitions".
 void skr_partition_stats_write(const struct skr_partition_stats *stats,
                                struct skr_json_writer *json);
+
+// One line that names the command for partitions that are blocked; nothing
+// where none is. only: as below.
+SKR_MUST_CHECK enum skr_code
+skr_blocked_remind(const struct skr_config *config, const char *only,
+                   struct skr_error *error);
 
 // The blocked heads of all ordered outboxes, as a table of its own; nothing
 // where there are none. only: of one transport; NULL: of all.

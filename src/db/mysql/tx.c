@@ -97,14 +97,14 @@ static const struct skr_word words[] = {
      "MAX(CASE WHEN seq_in_index = 3 THEN column_name END) "
      "FROM information_schema.statistics WHERE table_schema = DATABASE() "
      "AND table_name = '{table}' GROUP BY index_name"},
-    {"prepare_index", "SET lock_wait_timeout = @@innodb_lock_wait_timeout"},
+    // All who come later wait behind whoever waits to alter a table.
+    {"prepare_index", "SET lock_wait_timeout = 1"},
     {"replace_index", ""},
     {"add_index", "ALTER TABLE {table} ADD INDEX {index} ({columns}), "
                   "ALGORITHM = INPLACE, LOCK = NONE"},
     {"find_column",
      "SELECT 1 FROM information_schema.columns WHERE table_schema = DATABASE() "
      "AND table_name = '{table}' AND column_name = '{column}'"},
-    // All who come later wait behind whoever waits to alter a table.
     {"prepare_column", "SET lock_wait_timeout = 1"},
     {"add_column", "ALTER TABLE {table} ADD COLUMN {column} {definition}, "
                    "ALGORITHM = INPLACE, LOCK = NONE"},

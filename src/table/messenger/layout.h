@@ -80,8 +80,8 @@ struct skr_messenger {
         struct skr_list_sql partitions;  // the first rows of so many
         const char *head, *whole_head;   // the first row of a partition
         const char *make_due, *touch;
-        const char *size, *largest, *oldest, *blocked, *blocked_by_queue,
-            *length, *blocked_row;
+        const char *size, *largest, *oldest, *first_row, *first_head, *blocked,
+            *blocked_by_queue, *length, *blocked_row, *blocker;
         const char *heads, *first_heads, *free, *row_by_row;
         const char *first_rows[SKR_LONG_RUNS_SIZES];  // of 1, 2, 4 ... 64
         struct skr_list_sql lock_runs;

@@ -22,22 +22,37 @@ static const char size_sql[] =
 static const char largest_sql[] =
     "SELECT {partition_text}, COUNT(*) AS length, COUNT(*) OVER () " OPEN
     "GROUP BY partition_key, {partition_bytes} ORDER BY length DESC LIMIT 1";
-static const char oldest_sql[] =
-    "SELECT {partition_text}, id, created_at, {now} " OPEN
-    "ORDER BY id LIMIT 1";
+#define OLDEST "SELECT {partition_text}, id, created_at, {now} "
+static const char oldest_sql[] = OLDEST OPEN "ORDER BY id LIMIT 1";
+// Which rows of a large queue are read nobody knows, so its oldest head is
+// looked for by itself: from the first row on, as far as ids are near it.
+// Parameters: queue; then queue, that id, and the last one to look at.
+static const char first_row_sql[] =
+    "SELECT id FROM {table} WHERE {queue_is} ORDER BY id LIMIT 1";
+static const char first_head_sql[] =
+    OLDEST "FROM {table} WHERE {queue_is_beyond} AND id >= ? AND id <= ? "
+           "AND partition_key <> '' AND " SKR_MESSENGER_UNFINISHED
+           " ORDER BY id LIMIT 1";
 // By the index on times, or on queue and time: few are blocked. Their bodies
-// are of no interest. Parameters: queue, then limit or id.
+// are of no interest. Parameters: queue, then cursor and limit, or id.
 #define BLOCKED_HEADS(queue_is)                                     \
     "SELECT id, '', headers, created_at, {created_at_utc}, 0, 1, "  \
     "{partition_text} FROM {table} WHERE " queue_is " AND " BLOCKED \
     " AND partition_key <> '' AND " SKR_MESSENGER_UNFINISHED
+// An index on times alone has those of one time in the order of ids. The other
+// has not: those that are blocked are sorted, lest the whole queue is read in
+// that order.
 static const char blocked_sql[] =
-    BLOCKED_HEADS("{queue_is_unindexed}") " LIMIT ?";
-static const char blocked_by_queue_sql[] =
-    BLOCKED_HEADS("{queue_is}") " LIMIT ?";
+    BLOCKED_HEADS("{queue_is_unindexed}") " AND id > ? ORDER BY id LIMIT ?";
+static const char blocked_by_queue_sql[] = BLOCKED_HEADS(
+    "{queue_is}") " AND {no_index}id > ? ORDER BY {no_index}id LIMIT ?";
 static const char blocked_row_sql[] =
     BLOCKED_HEADS("{queue_is_unindexed}") " AND id = ?";
 // Parameters: queue, key, twice.
+static const char blocker_sql[] =
+    "SELECT id, CASE WHEN " BLOCKED " THEN 1 ELSE 0 END FROM {table} "
+    "WHERE {queue_is} AND partition_key = ? AND {partition_bytes} = ? "
+    "AND " SKR_MESSENGER_UNFINISHED " ORDER BY id LIMIT 1";
 static const char length_sql[] =
     "SELECT COUNT(*) FROM (SELECT 1 AS one FROM {table} WHERE {queue_is} "
     "AND partition_key = ? AND {partition_bytes} = ? "
@@ -51,11 +66,17 @@ skr_messenger_fill_partitions(struct skr_messenger *messenger)
             skr_messenger_fill(messenger, largest_sql,
                                &messenger->sql.largest) &&
             skr_messenger_fill(messenger, oldest_sql, &messenger->sql.oldest) &&
+            skr_messenger_fill(messenger, first_row_sql,
+                               &messenger->sql.first_row) &&
+            skr_messenger_fill(messenger, first_head_sql,
+                               &messenger->sql.first_head) &&
             skr_messenger_fill(messenger, blocked_sql,
                                &messenger->sql.blocked) &&
             skr_messenger_fill(messenger, blocked_by_queue_sql,
                                &messenger->sql.blocked_by_queue) &&
             skr_messenger_fill(messenger, length_sql, &messenger->sql.length) &&
+            skr_messenger_fill(messenger, blocker_sql,
+                               &messenger->sql.blocker) &&
             skr_messenger_fill(messenger, blocked_row_sql,
                                &messenger->sql.blocked_row));
 }
@@ -105,18 +126,12 @@ find_largest(const struct skr_messenger *messenger, struct skr_tx tx,
     return SKR_OK;
 }
 
-static enum skr_code
-find_oldest(const struct skr_messenger *messenger, struct skr_tx tx,
-            struct skr_arena *arena, struct skr_partitions *partitions,
-            struct skr_error *error)
+enum { OLDEST_COLUMNS = 4 };
+
+static void
+note_oldest(const struct skr_value columns[OLDEST_COLUMNS],
+            struct skr_partitions *partitions)
 {
-    const struct skr_value queue = skr_bind_text(messenger->queue);
-    struct skr_value columns[4];
-    bool found = false;
-    enum skr_code code = ask(tx, messenger->sql.oldest, &queue, 1, arena,
-                             columns, 4, &found, error);
-    if (code != SKR_OK || !found)
-        return code;
     char created[SKR_POSITION_TIME_SIZE], now[SKR_POSITION_TIME_SIZE];
     int64_t created_us = 0, now_us = 0;
     copy_key(&columns[0], partitions->oldest);
@@ -126,7 +141,43 @@ find_oldest(const struct skr_messenger *messenger, struct skr_tx tx,
     if (skr_clock_parse_timestamp(created, &created_us) &&
         skr_clock_parse_timestamp(now, &now_us) && now_us > created_us)
         partitions->oldest_s = (now_us - created_us) / 1000000;
-    return SKR_OK;
+}
+
+static enum skr_code
+find_first_head(const struct skr_messenger *messenger, struct skr_tx tx,
+                struct skr_arena *arena, struct skr_value *columns, bool *found,
+                struct skr_error *error)
+{
+    const struct skr_value queue = skr_bind_text(messenger->queue);
+    struct skr_value first = {.kind = SKR_NULL};
+    enum skr_code code = ask(tx, messenger->sql.first_row, &queue, 1, arena,
+                             &first, 1, found, error);
+    if (code != SKR_OK || !*found)
+        return code;
+    int64_t last =
+        first.integer < INT64_MAX - EXACT ? first.integer + EXACT : INT64_MAX;
+    const struct skr_value values[] = {queue, first, skr_bind_integer(last)};
+    return ask(tx, messenger->sql.first_head, values, SKR_COUNT_OF(values),
+               arena, columns, OLDEST_COLUMNS, found, error);
+}
+
+static enum skr_code
+find_oldest(const struct skr_messenger *messenger, struct skr_tx tx,
+            struct skr_arena *arena, struct skr_partitions *partitions,
+            struct skr_error *error)
+{
+    const struct skr_value queue = skr_bind_text(messenger->queue);
+    struct skr_value columns[OLDEST_COLUMNS];
+    bool found = false;
+    enum skr_code code = SKR_OK;
+    if (partitions->is_estimate)
+        code = find_first_head(messenger, tx, arena, columns, &found, error);
+    if (code == SKR_OK && !found)
+        code = ask(tx, messenger->sql.oldest, &queue, 1, arena, columns,
+                   OLDEST_COLUMNS, &found, error);
+    if (code == SKR_OK && found)
+        note_oldest(columns, partitions);
+    return code;
 }
 
 enum skr_code
@@ -191,15 +242,14 @@ take_blocked(const struct skr_value *columns, size_t count, void *user,
 
 static enum skr_code
 list_blocked(struct listing *listing, struct skr_tx tx, const char *sql,
-             int64_t max_or_id, struct skr_error *error)
+             const struct skr_value *values, size_t value_count,
+             struct skr_error *error)
 {
-    const struct skr_value values[] = {skr_bind_text(listing->messenger->queue),
-                                       skr_bind_integer(max_or_id)};
     return skr_tx_run(tx,
                       &(struct skr_statement){
                           .sql = sql,
                           .values = values,
-                          .value_count = SKR_COUNT_OF(values),
+                          .value_count = value_count,
                           .each_row = take_blocked,
                           .user = listing,
                       },
@@ -207,8 +257,28 @@ list_blocked(struct listing *listing, struct skr_tx tx, const char *sql,
 }
 
 static enum skr_code
+list_page(struct listing *listing, struct skr_db *db,
+          const struct skr_blocked_page *page, struct skr_error *error)
+{
+    const struct skr_messenger *messenger = listing->messenger;
+    const struct skr_value values[] = {skr_bind_text(messenger->queue),
+                                       skr_messenger_bind_cursor(page->after),
+                                       skr_bind_integer((int64_t)page->max)};
+    enum skr_code code =
+        skr_messenger_learn(messenger, db, &listing->position, error);
+    if (code != SKR_OK)
+        return code;
+    return list_blocked(listing, skr_db_tx(db),
+                        listing->position.dues_by_queue
+                            ? messenger->sql.blocked_by_queue
+                            : messenger->sql.blocked,
+                        values, SKR_COUNT_OF(values), error);
+}
+
+static enum skr_code
 tell(struct listing *listing, const struct skr_table *table, struct skr_db *db,
-     skr_blocked_head_fn *each, void *user, struct skr_error *error)
+     bool measures, skr_blocked_head_fn *each, void *user,
+     struct skr_error *error)
 {
     enum skr_code code = SKR_OK;
     for (size_t i = 0; i < listing->batch.count && code == SKR_OK; i++) {
@@ -221,7 +291,9 @@ tell(struct listing *listing, const struct skr_table *table, struct skr_db *db,
             .name = item->envelope.message.name,
             .reason = reason == NULL ? item->reason.text : reason,
         };
-        code = skr_messenger_measure(table, db, head.key, &head.length, error);
+        if (measures)
+            code =
+                skr_messenger_measure(table, db, head.key, &head.length, error);
         head.is_estimate = head.length > EXACT;
         if (code == SKR_OK)
             code = each(&head, user, error);
@@ -242,22 +314,16 @@ begin_listing(struct listing *listing, const struct skr_table *table,
 
 enum skr_code
 skr_messenger_each_blocked(const struct skr_table *table, struct skr_db *db,
-                           size_t max, skr_blocked_head_fn *each, void *user,
+                           const struct skr_blocked_page *page,
+                           skr_blocked_head_fn *each, void *user,
                            struct skr_error *error)
 {
-    const struct skr_messenger *messenger = skr_messenger_of(table);
     struct listing listing;
-    enum skr_code code = begin_listing(&listing, table, db, max, error);
+    enum skr_code code = begin_listing(&listing, table, db, page->max, error);
     if (code == SKR_OK)
-        code = skr_messenger_learn(messenger, db, &listing.position, error);
+        code = list_page(&listing, db, page, error);
     if (code == SKR_OK)
-        code = list_blocked(&listing, skr_db_tx(db),
-                            listing.position.dues_by_queue
-                                ? messenger->sql.blocked_by_queue
-                                : messenger->sql.blocked,
-                            (int64_t)max, error);
-    if (code == SKR_OK)
-        code = tell(&listing, table, db, each, user, error);
+        code = tell(&listing, table, db, page->measures, each, user, error);
     skr_batch_fini(&listing.batch);
     return code;
 }
@@ -268,18 +334,54 @@ skr_messenger_find_blocked(const struct skr_table *table, struct skr_db *db,
                            struct skr_error *error)
 {
     const struct skr_messenger *messenger = skr_messenger_of(table);
+    const struct skr_value values[] = {skr_bind_text(messenger->queue),
+                                       skr_bind_integer(row)};
     struct listing listing;
     enum skr_code code = begin_listing(&listing, table, db, 1, error);
     if (code == SKR_OK)
         code = list_blocked(&listing, skr_db_tx(db), messenger->sql.blocked_row,
-                            row, error);
+                            values, SKR_COUNT_OF(values), error);
     if (code == SKR_OK && listing.batch.count == 0)
         code = skr_fail(error, SKR_MISSING, SKR_GIVE_UP,
                         "row %lld of table %s is not the head of a blocked "
                         "partition",
                         (long long)row, messenger->name);
     if (code == SKR_OK)
-        code = tell(&listing, table, db, each, user, error);
+        code = tell(&listing, table, db, true, each, user, error);
     skr_batch_fini(&listing.batch);
+    return code;
+}
+
+static enum skr_code
+is_blocker(const struct skr_messenger *messenger, struct skr_tx tx,
+           const struct skr_blocked_head *head, bool *is_it,
+           struct skr_error *error)
+{
+    const struct skr_value values[] = {skr_bind_text(messenger->queue),
+                                       skr_bind_text(head->key),
+                                       skr_bind_text(head->key)};
+    struct skr_arena arena = {0};
+    struct skr_value columns[2] = {{.kind = SKR_NULL}};
+    bool found = false;
+    enum skr_code code =
+        ask(tx, messenger->sql.blocker, values, SKR_COUNT_OF(values), &arena,
+            columns, SKR_COUNT_OF(columns), &found, error);
+    *is_it = code == SKR_OK && found && columns[0].integer == head->row &&
+             columns[1].integer != 0;
+    skr_arena_fini(&arena);
+    return code;
+}
+
+enum skr_code
+skr_messenger_end_blocked(const struct skr_table *table, struct skr_db *db,
+                          const struct skr_blocked_head *head, bool skips,
+                          bool *ended, struct skr_error *error)
+{
+    int64_t row = 0;
+    enum skr_code code =
+        is_blocker(skr_messenger_of(table), skr_db_tx(db), head, ended, error);
+    if (code == SKR_OK && *ended)
+        code =
+            skr_messenger_end_block(table, db, head->key, skips, &row, error);
     return code;
 }
