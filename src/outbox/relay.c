@@ -226,7 +226,8 @@ say_standby(struct skr_relay *relay)
             SKR_LOG_TEXT("reason", relay->options.claim == SKR_CLAIM_NONE
                                        ? "another relay works this queue"
                                        : "a relay has this queue to itself, "
-                                         "or shares it by another `claim`"));
+                                         "or shares it by another `claim` or "
+                                         "scheme"));
     relay->said_standby = true;
     relay->pump.said_active = false;
 }

@@ -252,9 +252,9 @@ skr_table_measure_fn(const struct skr_table *table, struct skr_db *db,
 // hold(): by row locks, in a transaction of db that stays open until settle()
 // or release(). db does nothing else meanwhile, and holds one batch at a time.
 // When the connection ends the rows are free at once; so that this happens to
-// a frozen worker too, db should hold a lock TOGETHER (db.h), which makes the
-// server end a session that falls silent. SKR_REFUSED, with what to use
-// instead, where the database has no such locks.
+// a frozen worker too, db should hold a lock TOGETHER, or IN_RUNS (db.h), which
+// makes the server end a session that falls silent. SKR_REFUSED, with what to
+// use instead, where the database has no such locks.
 typedef enum skr_code
 skr_table_claim_fn(const struct skr_table *table, struct skr_db *db,
                    struct skr_position *position, const struct skr_read *read,
