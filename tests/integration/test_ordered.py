@@ -216,6 +216,7 @@ def test_partitions_and_blocks_are_seen(world):
     assert line.split()[:3] == ["outbox/2", "a", "2"]
     [outbox] = [transport for transport in json.loads(world.check(
         "stats", "--json"))["transports"] if transport["transport"] == "outbox"]
+    assert outbox["due"] == 0  # all of it stands behind the head
     assert outbox["partitions"]["count"] == 1
     assert outbox["partitions"]["largest_length"] == 2
     assert outbox["partitions"]["oldest_row"] == 2

@@ -60,6 +60,19 @@ def test_every_kind_of_message_is_counted(place):
     assert list(read(place, "orders")[0]) == ["orders"]
 
 
+def test_what_waits_for_a_symfony_worker_is_told(place):
+    without_broker(place)
+    write(place, 2, f"{NOW}, {NOW}, NULL")
+    assert read(place)[0]["outbox"]["php"] == 0
+    assert "serializer:" not in place.check("stats")
+    place.write("O:36:\"Symfony\"", "[]", "outbox", "messenger_outbox",
+                f"{OLD}, {OLD}, NULL")
+    outbox = read(place)[0]["outbox"]
+    assert (outbox["php"], outbox["due"], outbox["depth"]) == (1, 2, 3)
+    assert outbox["oldest_seconds"] < 86400
+    assert "Of outbox 1 is in PHP's own serialisation" in place.check("stats")
+
+
 def test_the_table_has_a_line_for_each_transport(place):
     without_broker(place)
     write(place, 3, f"{OLD}, {OLD}, NULL")

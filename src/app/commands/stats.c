@@ -125,6 +125,20 @@ add_row(struct skr_grid *grid, const struct skr_transport_stats *stats)
     add_state(grid, stats);
 }
 
+static void
+tell_of_php(const struct skr_transport_stats *stats, FILE *out)
+{
+    uint64_t count = stats->counts.php;
+    if (count == 0)
+        return;
+    fprintf(out,
+            "\nOf %s %llu %s in PHP's own serialisation and %s for a Symfony "
+            "worker; `serializer: messenger.transport.symfony_serializer` on "
+            "that transport makes new ones readable.\n",
+            stats->transport->name, (unsigned long long)count,
+            count == 1 ? "is" : "are", count == 1 ? "waits" : "wait");
+}
+
 static enum skr_code
 print_table(const struct skr_stats *stats, size_t width, FILE *out,
             struct skr_error *error)
@@ -153,6 +167,8 @@ print_table(const struct skr_stats *stats, size_t width, FILE *out,
         else if (item->has_depth)
             code = skr_lags_print(name, &item->depth, width, out, error);
     }
+    for (size_t i = 0; i < stats->count; i++)
+        tell_of_php(&stats->items[i], out);
     if (stats->strayed > 0)
         fprintf(out,
                 "\n%llu failed message%s of no transport that is configured; "
@@ -182,6 +198,7 @@ write_counts(const struct skr_queue_counts *counts,
     skr_member_number(json, "in_flight", counts->in_flight);
     skr_member_number(json, "delayed", counts->delayed);
     skr_member_number(json, "blocked", counts->blocked);
+    skr_member_number(json, "php", counts->php);
     skr_member_number(json, "sent", counts->sent);
     skr_member_truth(json, "depth_is_estimate", counts->depth_is_estimate);
     skr_member_truth(json, "sent_is_estimate", counts->sent_is_estimate);

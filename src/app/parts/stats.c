@@ -124,6 +124,17 @@ read_broker(struct skr_transport_stats *stats, const struct skr_app *app,
     return code;
 }
 
+// What stands behind a blocked head cannot be taken.
+static void
+leave_out_blocked(struct skr_queue_counts *counts,
+                  const struct skr_partition_stats *partitions)
+{
+    uint64_t heads = partitions->blocked_count;
+    uint64_t behind =
+        partitions->waiting > heads ? partitions->waiting - heads : 0;
+    counts->due = counts->due > behind ? counts->due - behind : 0;
+}
+
 static void
 read_one(struct skr_transport_stats *stats, const struct skr_app *app,
          const struct skr_config *config)
@@ -137,6 +148,8 @@ read_one(struct skr_transport_stats *stats, const struct skr_app *app,
         if (code == SKR_OK && stats->transport->is_ordered)
             code = skr_partition_stats_read(config, stats->transport,
                                             &stats->partitions, &error);
+        if (stats->partitions != NULL)
+            leave_out_blocked(&stats->counts, stats->partitions);
         break;
     case SKR_TRANSPORT_OTHER:
         code = read_broker(stats, app, config, &error);

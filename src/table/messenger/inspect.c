@@ -57,11 +57,14 @@ static const char claimed_sql[] =
             "ORDER BY delivered_at DESC LIMIT " BOUND);
 static const char claimed_first_sql[] =
     CLAIMED(FIRST_ROWS " AS firsts WHERE delivered_at >= {now_minus}");
-// Of the first ones, which are the oldest or next to them. Parameter: queue.
+// Of the first ones, which are the oldest or next to them: since when one is
+// due, the time, and how many are PHP's. Parameter: queue.
 static const char oldest_sql[] =
-    "SELECT MIN(available_at), {now} FROM (SELECT available_at, delivered_at "
-    "FROM {table} WHERE {queue_is} LIMIT 10000) AS bounded "
-    "WHERE available_at <= {now} AND delivered_at IS NULL";
+    "SELECT MIN(CASE WHEN available_at <= {now} AND delivered_at IS NULL AND "
+    "headers <> '[]' THEN available_at END), {now}, "
+    "COUNT(CASE WHEN headers = '[]' THEN 1 END) "
+    "FROM (SELECT available_at, delivered_at, headers "
+    "FROM {table} WHERE {queue_is} LIMIT 10000) AS bounded";
 
 struct inspection {
     struct skr_arena arena;
@@ -190,12 +193,15 @@ static enum skr_code
 find_oldest(struct inspection *inspection, struct skr_queue_counts *counts,
             struct skr_error *error)
 {
-    struct skr_value columns[2];
+    struct skr_value columns[3];
     int64_t due_us = 0, now_us = 0;
     enum skr_code code = ask(inspection, oldest_sql, inspection->place->queue,
-                             1, false, columns, 2, error);
-    if (code != SKR_OK || columns[0].bytes == NULL || columns[1].bytes == NULL)
+                             1, false, columns, 3, error);
+    if (code != SKR_OK)
         return code;
+    counts->php = (uint64_t)columns[2].integer;
+    if (columns[0].bytes == NULL || columns[1].bytes == NULL)
+        return SKR_OK;
     counts->has_oldest = skr_clock_parse_timestamp(columns[0].bytes, &due_us) &&
                          skr_clock_parse_timestamp(columns[1].bytes, &now_us);
     counts->oldest_s = (now_us - due_us) / 1000000;
@@ -243,8 +249,8 @@ inspect(struct inspection *inspection, struct skr_queue_counts *counts,
                             ? less(counts->depth, counts->sent)
                             : SKR_QUEUE_EXACT + 1;
     counts->depth = less(counts->depth, done);
-    counts->due = less(counts->depth,
-                       counts->delayed + counts->blocked + counts->in_flight);
+    counts->due = less(counts->depth, counts->delayed + counts->blocked +
+                                          counts->in_flight + counts->php);
     return code;
 }
 

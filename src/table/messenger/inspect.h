@@ -23,7 +23,10 @@ struct skr_queue_counts {
     uint64_t in_flight;  // claimed by someone
     uint64_t delayed;    // its time has not come
     uint64_t blocked;    // waits for people
-    uint64_t sent;       // kept after it was sent
+    // In PHP's own serialisation, of those in front: for a Symfony worker
+    // alone, as their empty headers tell.
+    uint64_t php;
+    uint64_t sent;  // kept after it was sent
     // The first is of depth and due, which may then count other queues of the
     // table; the last of the others, which are at least so many.
     bool depth_is_estimate, sent_is_estimate, parts_are_estimates;
