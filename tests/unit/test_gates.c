@@ -83,12 +83,24 @@ refusal(void)
 }
 
 static void
-close_route(struct world *world, int row)
+close_gate(struct world *world, enum skr_gate_kind kind, int row)
 {
     struct skr_passage passage = passage_of(row);
     struct skr_error error = refusal();
     assert_true(skr_gates_admit(&world->gates, &passage));
-    skr_gates_close(&world->gates, SKR_GATE_ROUTE, &passage, &error);
+    skr_gates_close(&world->gates, kind, &passage, &error);
+}
+
+static void
+close_route(struct world *world, int row)
+{
+    close_gate(world, SKR_GATE_ROUTE, row);
+}
+
+static void
+close_exchange(struct world *world, int row)
+{
+    close_gate(world, SKR_GATE_EXCHANGE, row);
 }
 
 static bool
@@ -189,15 +201,6 @@ test_a_row_that_another_has_proves_nothing(void **state)
     skr_gates_miss(&world->gates, 1);
     assert_true(admits(world, 1));
     assert_int_equal(world->openings, 0);
-}
-
-static void
-close_exchange(struct world *world, int row)
-{
-    struct skr_passage passage = passage_of(row);
-    struct skr_error error = refusal();
-    assert_true(skr_gates_admit(&world->gates, &passage));
-    skr_gates_close(&world->gates, SKR_GATE_EXCHANGE, &passage, &error);
 }
 
 // Whatever becomes of that one, another may be sent by whoever has it then.
