@@ -37,6 +37,12 @@ skr_passage_init(struct skr_passage *passage, const struct skr_route *route,
     passage->places[SKR_GATE_ROUTE] = hash.low;
 }
 
+static bool
+is_tried_by(const struct skr_gate *gate, int64_t row)
+{
+    return gate->state == SKR_GATE_TRYING && gate->row == row;
+}
+
 static void
 wait_at(struct skr_gate *gate, int64_t row)
 {
@@ -186,10 +192,8 @@ skr_gates_end_try(struct skr_gates *gates, const struct skr_passage *passage)
         return;
     for (size_t kind = 0; kind < SKR_GATE_KINDS; kind++) {
         struct skr_gate *gate = skr_gates_find(gates, kind, passage);
-        if (gate == NULL || gate->state != SKR_GATE_TRYING ||
-            gate->row != passage->row)
-            continue;
-        put_off(gates, gate, next_pause(gate));
+        if (gate != NULL && is_tried_by(gate, passage->row))
+            put_off(gates, gate, next_pause(gate));
     }
 }
 
@@ -201,8 +205,7 @@ try_all(struct skr_gates *gates, const struct skr_passage *passage)
     bool tries = false;
     for (size_t kind = 0; kind < SKR_GATE_KINDS; kind++) {
         const struct skr_gate *gate = skr_gates_find(gates, kind, passage);
-        tries = tries || (gate != NULL && gate->state == SKR_GATE_TRYING &&
-                          gate->row == passage->row);
+        tries = tries || (gate != NULL && is_tried_by(gate, passage->row));
     }
     for (size_t kind = 0; tries && kind < SKR_GATE_KINDS; kind++) {
         struct skr_gate *gate = skr_gates_find(gates, kind, passage);
@@ -242,8 +245,7 @@ reach(struct skr_gates *gates, const struct skr_passage *passage,
             return;
         // What was sent before a gate closed proves nothing about it now.
         if (gate != NULL &&
-            (gate->state == SKR_GATE_OPEN ||
-             (gate->state == SKR_GATE_TRYING && gate->row == passage->row)))
+            (gate->state == SKR_GATE_OPEN || is_tried_by(gate, passage->row)))
             prove_open(gates, gate);
     }
 }
@@ -283,8 +285,7 @@ skr_gates_refuse(struct skr_gates *gates, const struct skr_passage *passage,
     if (!is_closed && !route->is_in_trouble &&
         route->refused_in_a_row < MOST_REFUSED_IN_A_ROW)
         return others_pass ? SKR_GATE_BLAME : SKR_GATE_EXCUSE;
-    bool tries = route->state == SKR_GATE_TRYING && route->row == passage->row;
-    if (!is_closed || tries)
+    if (!is_closed || is_tried_by(route, passage->row))
         shut(gates, route, next_pause(route), reason);
     wait_at(route, passage->row);
     return SKR_GATE_HOLD;
@@ -296,9 +297,8 @@ skr_gates_close(struct skr_gates *gates, enum skr_gate_kind kind,
                 const struct skr_error *reason)
 {
     struct skr_gate *gate = skr_gates_find_or_make(gates, kind, passage);
-    bool tries = gate->state == SKR_GATE_TRYING && gate->row == passage->row;
     reach(gates, passage, gate);
-    if (gate->state == SKR_GATE_OPEN || tries)
+    if (gate->state == SKR_GATE_OPEN || is_tried_by(gate, passage->row))
         shut(gates, gate, next_pause(gate), reason);
     wait_at(gate, passage->row);
 }
@@ -361,7 +361,7 @@ skr_gates_forget(struct skr_gates *gates, int64_t row)
 {
     struct skr_gate *gate;
     for (size_t at = 0; (gate = skr_gates_next(gates, &at)) != NULL;)
-        if (gate->state == SKR_GATE_TRYING && gate->row == row)
+        if (is_tried_by(gate, row))
             open_gate(gates, gate);
 }
 
@@ -370,7 +370,7 @@ skr_gates_miss(struct skr_gates *gates, int64_t row)
 {
     struct skr_gate *gate;
     for (size_t at = 0; (gate = skr_gates_next(gates, &at)) != NULL;) {
-        if (gate->state != SKR_GATE_TRYING || gate->row != row)
+        if (!is_tried_by(gate, row))
             continue;
         if (++gate->misses < MOST_MISSES)
             put_off(gates, gate, next_pause(gate));

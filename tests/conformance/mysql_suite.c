@@ -707,20 +707,27 @@ run_late(const char *sql, void *user, struct skr_error *error)
                       error);
 }
 
+static struct skr_table *
+make_outbox(struct skr_db *db)
+{
+    struct skr_table *table = NULL;
+    const struct skr_messenger_options options = {
+        .dialect = skr_db_dialect(db),
+        .table = "messenger_outbox",
+        .queue = "outbox",
+    };
+    assert_int_equal(skr_messenger_new(&options, &table, NULL), SKR_OK);
+    assert_int_equal(skr_table_create(table, db, NULL), SKR_OK);
+    return table;
+}
+
 // All who come later wait behind whoever waits to alter a table.
 static void
 test_an_index_waits_for_a_table_in_use_for_a_second(void **state)
 {
     struct fixture *fixture = *state;
-    struct skr_table *table = NULL;
+    struct skr_table *table = make_outbox(fixture->db);
     struct skr_error error = {0};
-    const struct skr_messenger_options options = {
-        .dialect = skr_db_dialect(fixture->db),
-        .table = "messenger_outbox",
-        .queue = "outbox",
-    };
-    assert_int_equal(skr_messenger_new(&options, &table, NULL), SKR_OK);
-    assert_int_equal(skr_table_create(table, fixture->db, NULL), SKR_OK);
     skr_test_drop_index(fixture->db, "messenger_outbox", "idx_delivered_at");
     struct skr_test_client client = skr_test_client_open(&fixture->database);
     skr_test_client_begin(&client);
@@ -745,14 +752,7 @@ static void
 test_tables_are_as_symfony_makes_them(void **state)
 {
     struct fixture *fixture = *state;
-    struct skr_table *table = NULL;
-    const struct skr_messenger_options options = {
-        .dialect = skr_db_dialect(fixture->db),
-        .table = "messenger_outbox",
-        .queue = "outbox",
-    };
-    assert_int_equal(skr_messenger_new(&options, &table, NULL), SKR_OK);
-    assert_int_equal(skr_table_create(table, fixture->db, NULL), SKR_OK);
+    struct skr_table *table = make_outbox(fixture->db);
     static const struct {
         const char *sql, *answer;
     } cases[] = {

@@ -6,7 +6,6 @@
 
 #include "table/messenger/failed_rows.h"
 #include "table/messenger/inspect.h"
-#include "table/messenger/partitions.h"
 
 enum {
     DAYS = 16,
@@ -41,16 +40,6 @@ count_partitions(struct fixture *fixture)
     if (skr_messenger_count_partitions(fixture->table, fixture->db, &partitions,
                                        &error) != SKR_OK)
         fail_msg("%s", error.text);
-}
-
-static enum skr_code
-ignore_head(const struct skr_blocked_head *head, void *user,
-            struct skr_error *error)
-{
-    (void)head;
-    (void)user;
-    (void)error;
-    return SKR_OK;
 }
 
 static void

@@ -4,7 +4,6 @@
 #include "table_world.h"
 
 #include "base/error.h"
-#include "table/messenger/partitions.h"
 
 enum { ROOM = 100 };
 

@@ -6,7 +6,6 @@
 
 #include "base/error.h"
 #include "support/faulty_database.h"
-#include "table/messenger/partitions.h"
 
 enum { KEYS = 1000, DOUBLINGS = 5, BATCH = 500, BATCHES = 3, LEASE_S = 60 };
 
@@ -158,16 +157,6 @@ read_heads(struct watched *watched)
         fail_msg("%s", error.text);
     assert_in_range(watched->batch.count, SKR_MOST_PARTITIONS, BATCH);
     skr_batch_clear(&watched->batch);
-}
-
-static enum skr_code
-ignore_head(const struct skr_blocked_head *head, void *user,
-            struct skr_error *error)
-{
-    (void)head;
-    (void)user;
-    (void)error;
-    return SKR_OK;
 }
 
 static void

@@ -12,6 +12,7 @@
 #include "db/sql.h"
 #include "table/deduplication/deduplication.h"
 #include "table/messenger/messenger.h"
+#include "table/messenger/partitions.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -285,5 +286,16 @@ run_in_processes(int count, int (*run)(const struct fixture *fixture),
     cmocka_unit_test_setup_teardown(name, set_up_bare, tear_down)
 #define SWEEPING_TEST(name) \
     cmocka_unit_test_setup_teardown(name, set_up_sweeping, tear_down)
+
+// For who is interested in what a list costs.
+static inline enum skr_code
+ignore_head(const struct skr_blocked_head *head, void *user,
+            struct skr_error *error)
+{
+    (void)head;
+    (void)user;
+    (void)error;
+    return SKR_OK;
+}
 
 #endif

@@ -144,6 +144,7 @@ static const char *const kinds_of_members[] = {
     [SKR_LOCK_IN_SHARES] = "s",
     [SKR_LOCK_IN_RUNS] = "r",
 };
+enum { KINDS = SKR_LOCK_IN_RUNS - SKR_LOCK_TOGETHER + 1 };
 
 static void
 name_member(const char *gate, enum skr_lock_mode mode, size_t number,
@@ -392,11 +393,11 @@ skr_mysql_holder(struct skr_db *db, const char *name,
     enum skr_code code = find_name(mysql, name, gate, error);
     memcpy(held, gate, sizeof(held));
     // Members have the first free number, so that the lowest tell enough.
-    for (size_t i = 0; i < 10 && code == SKR_OK && session == 0; i++) {
+    for (size_t i = 0; i <= 3 * KINDS && code == SKR_OK && session == 0; i++) {
         const struct skr_value value = skr_bind_text(held);
         code = ask(mysql, "SELECT IS_USED_LOCK(?)", &value, 1, &session, error);
-        name_member(gate, (enum skr_lock_mode)(SKR_LOCK_TOGETHER + i % 3),
-                    i / 3, held);
+        name_member(gate, (enum skr_lock_mode)(SKR_LOCK_TOGETHER + i % KINDS),
+                    i / KINDS, held);
     }
     if (code == SKR_OK && session != 0)
         code = describe_session(mysql, session, holder, error);

@@ -98,14 +98,14 @@ kind_key(int64_t key, enum skr_lock_mode mode)
 }
 
 static enum skr_code
-ask(struct skr_pgsql *pgsql, const char *sql, const struct skr_value *key,
-    int64_t *number, struct skr_error *error)
+ask(struct skr_pgsql *pgsql, const char *sql, const struct skr_value *keys,
+    size_t count, int64_t *number, struct skr_error *error)
 {
     return skr_pgsql_run(pgsql->connection, pgsql,
                          &(struct skr_statement){
                              .sql = sql,
-                             .values = key,
-                             .value_count = key == NULL ? 0 : 1,
+                             .values = keys,
+                             .value_count = count,
                              .each_row = skr_db_keep_number,
                              .user = number,
                          },
@@ -117,7 +117,7 @@ skr_pgsql_look_for_pooler(struct skr_pgsql *pgsql, struct skr_error *error)
 {
     int64_t session = 0;
     pgsql->cache.is_off = true;
-    enum skr_code code = ask(pgsql, session_sql, NULL, &session, error);
+    enum skr_code code = ask(pgsql, session_sql, NULL, 0, &session, error);
     pgsql->has_pooler = session != PQbackendPID(pgsql->connection);
     pgsql->cache.is_off = pgsql->has_pooler;
     return code;
@@ -176,9 +176,9 @@ refuse_shared_session(struct skr_pgsql *pgsql, struct skr_error *error)
                                .cache = {.is_off = true}};
     // What it has asked before must not stand between the two answers.
     if (PQstatus(other) == CONNECTION_OK)
-        code = ask(pgsql, session_sql, NULL, &ours, error);
+        code = ask(pgsql, session_sql, NULL, 0, &ours, error);
     if (code == SKR_OK && ours != 0)
-        code = ask(&second, session_sql, NULL, &theirs, error);
+        code = ask(&second, session_sql, NULL, 0, &theirs, error);
     PQfinish(other);
     if (code == SKR_OK && ours != 0 && ours == theirs)
         return skr_fail(error, SKR_REFUSED, SKR_GIVE_UP, FOREIGN_SESSION);
@@ -196,7 +196,7 @@ skr_pgsql_check_lock(struct skr_db *db, struct skr_error *error)
     // own word, takes the lock away. Looking into pg_locks would make every
     // session of the server wait.
     int64_t session = 0;
-    enum skr_code code = ask(pgsql, session_sql, NULL, &session, error);
+    enum skr_code code = ask(pgsql, session_sql, NULL, 0, &session, error);
     if (code == SKR_OK && session != pgsql->lock_session)
         code = skr_fail(error, SKR_UNAVAILABLE, SKR_RECONNECT, FOREIGN_SESSION);
     if (code == SKR_OK)
@@ -213,7 +213,7 @@ static enum skr_code
 take_lock(struct skr_pgsql *pgsql, const struct skr_value *key,
           enum skr_lock_mode mode, int64_t *session, struct skr_error *error)
 {
-    return ask(pgsql, lock_sql[mode], key, session, error);
+    return ask(pgsql, lock_sql[mode], key, 1, session, error);
 }
 
 // A pooler may hand us a session whose last user has taken the lock: the server
@@ -227,7 +227,7 @@ take_lock_behind_pooler(struct skr_pgsql *pgsql, const struct skr_value *key,
     enum skr_code code = skr_db_begin(&pgsql->db, SKR_BEGIN_WRITE, error);
     if (code != SKR_OK)
         return code;
-    code = ask(pgsql, is_taken_sql, key, &is_taken, error);
+    code = ask(pgsql, is_taken_sql, key, 1, &is_taken, error);
     if (code == SKR_OK && is_taken > 0)
         code = skr_fail(error, SKR_REFUSED, SKR_GIVE_UP, FOREIGN_SESSION);
     if (code == SKR_OK)
@@ -246,8 +246,8 @@ drop_lock(struct skr_pgsql *pgsql, int64_t key, enum skr_lock_mode mode)
     int64_t number = 0;
     enum skr_code ignored = SKR_OK;
     if (mode != SKR_LOCK_ALONE)
-        ignored = ask(pgsql, unlock_kind_sql, &kind, &number, NULL);
-    ignored = ask(pgsql, unlock_sql[mode], &value, &number, NULL);
+        ignored = ask(pgsql, unlock_kind_sql, &kind, 1, &number, NULL);
+    ignored = ask(pgsql, unlock_sql[mode], &value, 1, &number, NULL);
     ignored = skr_pgsql_bound_silence(pgsql, NULL);
     (void)ignored;
 }
@@ -261,15 +261,7 @@ count_other_kinds(struct skr_pgsql *pgsql, int64_t key, enum skr_lock_mode mode,
     for (int kind = SKR_LOCK_TOGETHER; kind <= SKR_LOCK_IN_RUNS; kind++)
         if (kind != (int)mode)
             theirs[count++] = kind_key(key, (enum skr_lock_mode)kind);
-    return skr_pgsql_run(pgsql->connection, pgsql,
-                         &(struct skr_statement){
-                             .sql = count_sql,
-                             .values = theirs,
-                             .value_count = count,
-                             .each_row = skr_db_keep_number,
-                             .user = others,
-                         },
-                         error);
+    return ask(pgsql, count_sql, theirs, count, others, error);
 }
 
 // Joins those of our kind, unless there are some of another.
@@ -279,7 +271,7 @@ join_kind(struct skr_pgsql *pgsql, int64_t key, enum skr_lock_mode mode,
 {
     const struct skr_value ours = kind_key(key, mode);
     int64_t is_taken = 0, others = 0;
-    enum skr_code code = ask(pgsql, lock_kind_sql, &ours, &is_taken, error);
+    enum skr_code code = ask(pgsql, lock_kind_sql, &ours, 1, &is_taken, error);
     if (code == SKR_OK)
         code = count_other_kinds(pgsql, key, mode, &others, error);
     *has_joined = code == SKR_OK && is_taken == 1 && others == 0;
@@ -299,7 +291,7 @@ try_lock(struct skr_pgsql *pgsql, int64_t key, enum skr_lock_mode mode,
     if (code != SKR_OK || session == 0)
         return code;
     // Behind a pooler this statement may already reach another session.
-    code = ask(pgsql, session_sql, NULL, &answering, error);
+    code = ask(pgsql, session_sql, NULL, 0, &answering, error);
     if (code == SKR_OK && answering != session)
         code = skr_fail(error, SKR_REFUSED, SKR_GIVE_UP, FOREIGN_SESSION);
     bool has_joined = mode == SKR_LOCK_ALONE;

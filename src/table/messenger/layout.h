@@ -81,7 +81,7 @@ struct skr_messenger {
         const char *head, *whole_head;   // the first row of a partition
         const char *make_due, *touch;
         const char *size, *largest, *oldest, *first_row, *first_head, *blocked,
-            *blocked_by_queue, *length, *blocked_row, *blocker;
+            *blocked_by_queue, *length, *blocked_row;
         const char *heads, *first_heads, *free, *row_by_row;
         const char *first_rows[SKR_LONG_RUNS_SIZES];  // of 1, 2, 4 ... 64
         struct skr_list_sql lock_runs;
@@ -224,6 +224,11 @@ skr_messenger_scan(const struct skr_messenger *messenger,
 // After a look: up to where nothing can appear.
 void skr_messenger_settle_mark(const struct skr_messenger *messenger,
                                struct skr_position *position);
+// Begins the snapshot in which rows are looked at.
+SKR_MUST_CHECK enum skr_code
+skr_messenger_begin_look(const struct skr_messenger *messenger,
+                         struct skr_db *db, struct skr_position *position,
+                         struct skr_error *error);
 // A read or a peek, in a snapshot of its own.
 SKR_MUST_CHECK enum skr_code
 skr_messenger_look(const struct skr_messenger *messenger,

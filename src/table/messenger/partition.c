@@ -5,6 +5,7 @@
 #include "base/error.h"
 #include "base/text.h"
 #include "table/messenger/layout.h"
+#include "table/messenger/partitions.h"
 
 #include <string.h>
 
@@ -138,19 +139,12 @@ refuse(const struct finding *finding, const char *key, struct skr_error *error)
 
 static enum skr_code
 skip_head(struct finding *finding, const struct skr_table *table,
-          struct skr_db *db, const char *key, int64_t *row,
-          struct skr_error *error)
+          struct skr_db *db, const char *key, struct skr_error *error)
 {
-    enum skr_code code = find_head(finding, skr_db_tx(db), key, error);
-    if (code != SKR_OK)
-        return code;
-    if (finding->batch.count == 0 || !finding->is_blocked)
-        return refuse(finding, key, error);
     struct skr_batch_item *item = &finding->batch.items[0];
-    *row = item->row;
     find_reason(finding, item);
     item->state = SKR_HOPELESS;
-    code = table->ops->settle(table, db, &finding->batch, error);
+    enum skr_code code = table->ops->settle(table, db, &finding->batch, error);
     if (code == SKR_OK)
         code = find_head(finding, skr_db_tx(db), key, error);
     if (code != SKR_OK || finding->batch.count == 0)
@@ -160,17 +154,32 @@ skip_head(struct finding *finding, const struct skr_table *table,
 }
 
 static enum skr_code
-retry_head(struct finding *finding, struct skr_db *db, const char *key,
-           int64_t *row, struct skr_error *error)
+begin_finding(struct finding *finding, const struct skr_table *table,
+              struct skr_db *db, const char *key, struct skr_error *error)
 {
-    enum skr_code code = find_head(finding, skr_db_tx(db), key, error);
-    if (code != SKR_OK)
-        return code;
-    if (finding->batch.count == 0 || !finding->is_blocked)
-        return refuse(finding, key, error);
-    *row = finding->batch.items[0].row;
-    return set_due(finding, skr_db_tx(db), finding->messenger->sql.make_due,
-                   error);
+    *finding = (struct finding){.messenger = skr_messenger_of(table)};
+    enum skr_code code = skr_batch_init(&finding->batch, 1, error);
+    if (code == SKR_OK)
+        code = table->ops->start(table, db, &finding->position, error);
+    if (code == SKR_OK)
+        code = find_head(finding, skr_db_tx(db), key, error);
+    return code;
+}
+
+static bool
+has_blocked(const struct finding *finding)
+{
+    return finding->batch.count > 0 && finding->is_blocked;
+}
+
+static enum skr_code
+end_found(struct finding *finding, const struct skr_table *table,
+          struct skr_db *db, const char *key, bool skips,
+          struct skr_error *error)
+{
+    return skips ? skip_head(finding, table, db, key, error)
+                 : set_due(finding, skr_db_tx(db),
+                           finding->messenger->sql.make_due, error);
 }
 
 enum skr_code
@@ -178,14 +187,29 @@ skr_messenger_end_block(const struct skr_table *table, struct skr_db *db,
                         const char *key, bool skips, int64_t *row,
                         struct skr_error *error)
 {
-    struct finding finding = {.messenger = skr_messenger_of(table)};
-    enum skr_code code = skr_batch_init(&finding.batch, 1, error);
-    if (code != SKR_OK)
-        return code;
-    code = table->ops->start(table, db, &finding.position, error);
-    if (code == SKR_OK)
-        code = skips ? skip_head(&finding, table, db, key, row, error)
-                     : retry_head(&finding, db, key, row, error);
+    struct finding finding;
+    enum skr_code code = begin_finding(&finding, table, db, key, error);
+    if (code == SKR_OK && !has_blocked(&finding)) {
+        code = refuse(&finding, key, error);
+    } else if (code == SKR_OK) {
+        *row = finding.batch.items[0].row;
+        code = end_found(&finding, table, db, key, skips, error);
+    }
+    skr_batch_fini(&finding.batch);
+    return code;
+}
+
+enum skr_code
+skr_messenger_end_blocked(const struct skr_table *table, struct skr_db *db,
+                          const struct skr_blocked_head *head, bool skips,
+                          bool *ended, struct skr_error *error)
+{
+    struct finding finding;
+    enum skr_code code = begin_finding(&finding, table, db, head->key, error);
+    *ended = code == SKR_OK && has_blocked(&finding) &&
+             finding.batch.items[0].row == head->row;
+    if (*ended)
+        code = end_found(&finding, table, db, head->key, skips, error);
     skr_batch_fini(&finding.batch);
     return code;
 }

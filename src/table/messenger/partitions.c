@@ -49,10 +49,6 @@ static const char blocked_by_queue_sql[] = BLOCKED_HEADS(
 static const char blocked_row_sql[] =
     BLOCKED_HEADS("{queue_is_unindexed}") " AND id = ?";
 // Parameters: queue, key, twice.
-static const char blocker_sql[] =
-    "SELECT id, CASE WHEN " BLOCKED " THEN 1 ELSE 0 END FROM {table} "
-    "WHERE {queue_is} AND partition_key = ? AND {partition_bytes} = ? "
-    "AND " SKR_MESSENGER_UNFINISHED " ORDER BY id LIMIT 1";
 static const char length_sql[] =
     "SELECT COUNT(*) FROM (SELECT 1 AS one FROM {table} WHERE {queue_is} "
     "AND partition_key = ? AND {partition_bytes} = ? "
@@ -75,8 +71,6 @@ skr_messenger_fill_partitions(struct skr_messenger *messenger)
             skr_messenger_fill(messenger, blocked_by_queue_sql,
                                &messenger->sql.blocked_by_queue) &&
             skr_messenger_fill(messenger, length_sql, &messenger->sql.length) &&
-            skr_messenger_fill(messenger, blocker_sql,
-                               &messenger->sql.blocker) &&
             skr_messenger_fill(messenger, blocked_row_sql,
                                &messenger->sql.blocked_row));
 }
@@ -349,39 +343,5 @@ skr_messenger_find_blocked(const struct skr_table *table, struct skr_db *db,
     if (code == SKR_OK)
         code = tell(&listing, table, db, true, each, user, error);
     skr_batch_fini(&listing.batch);
-    return code;
-}
-
-static enum skr_code
-is_blocker(const struct skr_messenger *messenger, struct skr_tx tx,
-           const struct skr_blocked_head *head, bool *is_it,
-           struct skr_error *error)
-{
-    const struct skr_value values[] = {skr_bind_text(messenger->queue),
-                                       skr_bind_text(head->key),
-                                       skr_bind_text(head->key)};
-    struct skr_arena arena = {0};
-    struct skr_value columns[2] = {{.kind = SKR_NULL}};
-    bool found = false;
-    enum skr_code code =
-        ask(tx, messenger->sql.blocker, values, SKR_COUNT_OF(values), &arena,
-            columns, SKR_COUNT_OF(columns), &found, error);
-    *is_it = code == SKR_OK && found && columns[0].integer == head->row &&
-             columns[1].integer != 0;
-    skr_arena_fini(&arena);
-    return code;
-}
-
-enum skr_code
-skr_messenger_end_blocked(const struct skr_table *table, struct skr_db *db,
-                          const struct skr_blocked_head *head, bool skips,
-                          bool *ended, struct skr_error *error)
-{
-    int64_t row = 0;
-    enum skr_code code =
-        is_blocker(skr_messenger_of(table), skr_db_tx(db), head, ended, error);
-    if (code == SKR_OK && *ended)
-        code =
-            skr_messenger_end_block(table, db, head->key, skips, &row, error);
     return code;
 }

@@ -115,9 +115,7 @@ ask_for_writers(const struct skr_messenger *messenger, struct skr_db *db,
         !skr_horizon_is_late_possible(messenger->sql.horizon, position))
         return SKR_OK;
     enum skr_code code =
-        skr_horizon_look_ahead(messenger->sql.rows_print, db, position, error);
-    if (code == SKR_OK)
-        code = skr_db_begin(db, SKR_BEGIN_SNAPSHOT, error);
+        skr_messenger_begin_look(messenger, db, position, error);
     if (code != SKR_OK)
         return code;
     code = skr_horizon_follow(messenger->sql.horizon, messenger->sql.rows_print,
