@@ -2,7 +2,7 @@
 // How long it takes to claim batches of an ordered outbox, in each of the ways
 // to do so. What is claimed is settled as done, which is not counted.
 //
-//     bench-claim-ordered DATABASE_URL TABLE exclusive|lease|locked BATCHES
+//     bench-claim-ordered DATABASE_URL TABLE exclusive|divided BATCHES
 //
 // Prints the median, the worst of a hundred and the worst, in microseconds, and
 // how many rows came in all.
@@ -105,11 +105,9 @@ claim(struct claiming *claiming)
     const struct skr_table_ops *ops = claiming->table->ops;
     const struct skr_read read = {.max_rows = BATCH, .max_bytes = 8 << 20};
     struct skr_error error = {0};
-    skr_table_claim_fn *how =
-        claiming->claim == SKR_CLAIM_LOCKED ? ops->hold : ops->read;
     int64_t began_us = skr_bench_now_us();
-    check(how(claiming->table, claiming->db, &claiming->position, &read,
-              &claiming->batch, &error),
+    check(ops->read(claiming->table, claiming->db, &claiming->position, &read,
+                    &claiming->batch, &error),
           &error);
     return skr_bench_now_us() - began_us;
 }
@@ -151,14 +149,13 @@ main(int argc, char **argv)
     static int64_t times[MOST_BATCHES];
     if (argc != 5)
         skr_bench_die("usage", "bench-claim-ordered DATABASE_URL TABLE "
-                               "exclusive|lease|locked BATCHES");
+                               "exclusive|divided BATCHES");
     long batches = skr_bench_number(argv[4]);
     if (batches < 1 || batches > MOST_BATCHES)
         skr_bench_die(argv[4], "1 to 10000 batches");
     struct claiming claiming = {
-        .claim = strcmp(argv[3], "lease") == 0    ? SKR_CLAIM_SLOTS
-                 : strcmp(argv[3], "locked") == 0 ? SKR_CLAIM_LOCKED
-                                                  : SKR_CLAIM_NONE,
+        .claim =
+            strcmp(argv[3], "divided") == 0 ? SKR_CLAIM_SLOTS : SKR_CLAIM_NONE,
     };
     open_table(&claiming, argv[1], argv[2]);
     size_t rows = 0;

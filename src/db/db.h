@@ -121,14 +121,13 @@ skr_db_commit_fn(struct skr_db *db, struct skr_error *error);
 typedef void skr_db_rollback_fn(struct skr_db *db);
 
 // Whoever holds a lock alone keeps out all others. Those who hold it together
-// keep out all but each other, and so do those who hold it in shares, or in
-// runs: there are three ways to work side by side, which do not mix. Where rows
-// cannot be locked there is one, and the last three are the same.
+// keep out all but each other, and so do those who hold it in shares: there are
+// two ways to work side by side, which do not mix. Where rows cannot be locked
+// there is one, and the last two are the same.
 enum skr_lock_mode {
     SKR_LOCK_ALONE,
     SKR_LOCK_TOGETHER,
     SKR_LOCK_IN_SHARES,
-    SKR_LOCK_IN_RUNS,
 };
 
 // Waits up to timeout_ms, or until wake_fd is readable, for a lock that ends

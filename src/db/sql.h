@@ -45,12 +45,6 @@ struct skr_word {
 //   partition_bytes  the column partition_key, exact to the byte
 //   partition_text  to be read: '' where its collation takes it for that, and
 //                  text for a number; this text finds the row as a key
-//   partition_heads  a SELECT of the key and the least id of the partitions of
-//                  a queue, in the order of keys after one; parameters: queue,
-//                  key, queue, limit. By the index, from one to the next. ''
-//                  may be among them, wherever it stands in that order.
-//   partition_first_heads  the same from the first on; parameters: queue,
-//                  queue, limit
 //   union_open, union_close   around a SELECT with a LIMIT in a UNION
 //   optimize_table  a statement that tidies up after many deletes, outside of a
 //                  transaction; it knows the word table
@@ -60,6 +54,10 @@ struct skr_word {
 //                  rows cannot be locked one by one
 //   lock_rows      tail of a SELECT whose rows nobody else writes before the
 //                  transaction ends; "" where there is one writer at a time
+//   hold_owner_lock  takes the lock of {owner} for as long as the session
+//   lasts,
+//                  and says whether it could
+//   owner_lock_is_free  whether no session has that of the column owner
 //   is_in_share    whether a row of an ordered queue is of a slot, of
 //                  {slot_count}, that {owner} has leased: a hash of its key, or
 //                  of its id where it has none, and the slots looked up once a

@@ -20,17 +20,10 @@ enum {
 enum skr_lock_mode
 skr_pump_lock_mode(const struct skr_pump *pump)
 {
-    switch (pump->options->claim) {
-    case SKR_CLAIM_NONE: return SKR_LOCK_ALONE;
-    case SKR_CLAIM_SLOTS: return SKR_LOCK_IN_SHARES;
-    case SKR_CLAIM_LEASED: break;
-    // One who does not look at keys would send what follows a locked run.
-    case SKR_CLAIM_LOCKED:
-        if (skr_pump_is_ordered(pump))
-            return SKR_LOCK_IN_RUNS;
-        break;
-    }
-    return SKR_LOCK_TOGETHER;
+    if (skr_pump_is_divided(pump))
+        return SKR_LOCK_IN_SHARES;
+    return pump->options->claim == SKR_CLAIM_NONE ? SKR_LOCK_ALONE
+                                                  : SKR_LOCK_TOGETHER;
 }
 
 enum skr_code
@@ -38,9 +31,8 @@ skr_pump_check_lock(struct skr_pump *pump, bool is_idle,
                     struct skr_error *error)
 {
     int64_t now = skr_clock_ms();
-    int64_t idle_ms = pump->options->claim == SKR_CLAIM_SLOTS
-                          ? IDLE_SHARE_CHECK_MS
-                          : IDLE_LOCK_CHECK_MS;
+    int64_t idle_ms =
+        skr_pump_is_divided(pump) ? IDLE_SHARE_CHECK_MS : IDLE_LOCK_CHECK_MS;
     int64_t most_ms = is_idle ? idle_ms : LOCK_CHECK_MS;
     if (pump->is_unlocked ||
         now - atomic_load(&pump->settler->owned_ms) < most_ms)
@@ -108,19 +100,17 @@ skr_pump_take(struct skr_pump *pump, struct skr_slot *slot,
     const struct skr_table *table = pump->options->table;
     enum skr_code code = SKR_OK;
     slot->claimed_ms = skr_clock_ms();
-    switch (pump->options->claim) {
-    case SKR_CLAIM_NONE:
-    case SKR_CLAIM_SLOTS:
+    if (skr_pump_is_alone(pump)) {
         code = table->ops->read(table, pump->db, &pump->position, read,
                                 &slot->batch, error);
         skr_pump_mark_claim(pump, slot);
         return code;
-    case SKR_CLAIM_LEASED:
+    }
+    if (pump->options->claim == SKR_CLAIM_LEASED)
         code = table->ops->claim(table, pump->db, &pump->position, read,
                                  &slot->batch, error);
-        break;
-    case SKR_CLAIM_LOCKED: code = hold(pump, slot, read, error); break;
-    }
+    else
+        code = hold(pump, slot, read, error);
     if (code == SKR_OK || error->remedy != SKR_TRY_AGAIN)
         return code;
     // Others were in the way: there is something to claim, and soon.
@@ -132,7 +122,7 @@ skr_pump_take(struct skr_pump *pump, struct skr_slot *slot,
 void
 skr_pump_mark_claim(const struct skr_pump *pump, struct skr_slot *slot)
 {
-    if (pump->options->claim != SKR_CLAIM_SLOTS)
+    if (!skr_pump_is_divided(pump))
         return;
     slot->batch.claim = SKR_CLAIM_SLOTS;
     slot->batch.lease.slots = pump->sharing.share.slots;
@@ -166,14 +156,10 @@ renew(struct skr_pump *pump, struct skr_slot *slot, int64_t now,
 enum skr_code
 skr_pump_keep(struct skr_pump *pump, struct skr_error *error)
 {
-    if (pump->options->claim == SKR_CLAIM_NONE ||
-        pump->options->claim == SKR_CLAIM_SLOTS)
+    if (skr_pump_is_alone(pump))
         return SKR_OK;
     int64_t now = skr_clock_ms();
     enum skr_code code = SKR_OK;
-    // A run whose messages wait for each other goes back in time.
-    if (pump->options->claim == SKR_CLAIM_LOCKED && skr_pump_is_ordered(pump))
-        skr_pump_shorten_chains(pump, MOST_HELD_MS / 2);
     for (size_t i = 0; i < SKR_MAX_SLOTS && code == SKR_OK; i++) {
         struct skr_slot *slot = &pump->settler->slots[i];
         // What is not the pump's is looked after by the settler.

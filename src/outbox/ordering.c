@@ -12,6 +12,7 @@
 enum {
     AT_ONCE_MS = 1,
     SETTLING_PAUSE_MS = 20,  // before rows that are being settled are read
+    SLOW_CHAIN_MS = 1000,
 };
 
 void
@@ -29,25 +30,11 @@ has_order(const struct skr_batch_item *item)
     return item->partition_key != NULL && item->partition_key[0] != '\0';
 }
 
-// Where rows are claimed, what is not in hand is everybody's. Whoever has his
-// share of the queue is alone in that.
-static bool
-is_alone(const struct skr_pump *pump)
-{
-    return pump->options->claim == SKR_CLAIM_NONE ||
-           pump->options->claim == SKR_CLAIM_SLOTS;
-}
-
 static enum skr_code
 list_head(struct skr_pump *pump, const char *key, int64_t not_before_ms,
           struct skr_error *error)
 {
     uint64_t partition = skr_order_partition(key);
-    // What is left of a run is anybody's once it is settled.
-    if (!is_alone(pump)) {
-        skr_order_unblock(&pump->order, partition);
-        return SKR_OK;
-    }
     if (!skr_order_set_listed(&pump->order, partition, true))
         return SKR_OK;
     return skr_heads_add(&pump->heads, key, not_before_ms, error);
@@ -162,7 +149,7 @@ arrange(struct skr_pump *pump, struct skr_slot *slot, bool resumes,
         if (!batch->items[kept].is_untold)
             skr_waiting_add(&pump->waiting, batch->items[kept].row);
     }
-    if (code == SKR_OK && left.votes > batch->count / 2 && is_alone(pump))
+    if (code == SKR_OK && left.votes > batch->count / 2)
         skr_passing_add(&pump->passing, left.key);
     batch->count = kept;
     return code;
@@ -197,10 +184,6 @@ hold_back(struct skr_pump *pump, struct skr_slot *slot, size_t index,
     uint64_t partition = slot->links[index].partition;
     let_go(pump, &slot->links[index]);
     skr_order_drop(&pump->order, partition);
-    if (!is_alone(pump)) {
-        skr_order_unblock(&pump->order, partition);
-        return SKR_OK;
-    }
     // Once it has moved to the failed table the partition goes on.
     if (item->state == SKR_HOPELESS)
         return list_head(pump, item->partition_key,
@@ -305,13 +288,13 @@ skr_pump_read_heads(struct skr_pump *pump, struct skr_slot *slot,
 }
 
 void
-skr_pump_shorten_chains(struct skr_pump *pump, int64_t slow_ms)
+skr_pump_shorten_chains(struct skr_pump *pump)
 {
     int64_t now_ms = skr_clock_ms();
     for (size_t i = 0; i < SKR_MAX_SLOTS; i++) {
         struct skr_slot *slot = &pump->settler->slots[i];
         if (skr_settler_state(pump->settler, slot) != SKR_SLOT_OPEN ||
-            now_ms - slot->claimed_ms < slow_ms)
+            now_ms - slot->claimed_ms < SLOW_CHAIN_MS)
             continue;
         // The slot must not close while it is looked through.
         slot->batch.pending++;

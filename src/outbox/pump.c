@@ -82,8 +82,7 @@ skr_pump_leaves_some(const struct skr_pump *pump)
 static bool
 is_held_back(const struct skr_pump *pump)
 {
-    return pump->position.undecided_ms != 0 || pump->position.is_held ||
-           pump->sharing.leaves_some;
+    return pump->position.undecided_ms != 0 || pump->sharing.leaves_some;
 }
 
 static bool

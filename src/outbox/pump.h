@@ -62,6 +62,28 @@ struct skr_pump {
     bool said_spare;   // that others divide all of the queue among them
 };
 
+static inline bool
+skr_pump_is_ordered(const struct skr_pump *pump)
+{
+    return pump->options->table->ops->read_partitions != NULL;
+}
+// Whether relays divide the queue among themselves. Of an ordered one no single
+// rows are claimed.
+static inline bool
+skr_pump_is_divided(const struct skr_pump *pump)
+{
+    return pump->options->claim == SKR_CLAIM_SLOTS ||
+           (pump->options->claim == SKR_CLAIM_LOCKED &&
+            skr_pump_is_ordered(pump));
+}
+// Whether what is read is nobody else's. Whoever has his share of the queue is
+// alone in that.
+static inline bool
+skr_pump_is_alone(const struct skr_pump *pump)
+{
+    return pump->options->claim == SKR_CLAIM_NONE || skr_pump_is_divided(pump);
+}
+
 // Whether whoever runs the relay says that it is over.
 bool skr_pump_is_over(const struct skr_pump *pump);
 // Whether nothing is under way: every row that was read is settled, or
@@ -197,11 +219,6 @@ void skr_pump_end_trouble(struct skr_pump *pump);
 
 // ordering.c: the messages of a partition one after the other.
 
-static inline bool
-skr_pump_is_ordered(const struct skr_pump *pump)
-{
-    return pump->options->table->ops->read_partitions != NULL;
-}
 void skr_pump_begin_order(struct skr_pump *pump);
 // Gives each row that was read its place in its partition. Those that stay in
 // their rows leave the batch.
@@ -219,6 +236,6 @@ SKR_MUST_CHECK enum skr_code
 skr_pump_read_heads(struct skr_pump *pump, struct skr_slot *slot,
                     const struct skr_read *read, struct skr_error *error);
 // Chains that are slow go back to their rows, so that slots become free.
-void skr_pump_shorten_chains(struct skr_pump *pump, int64_t slow_ms);
+void skr_pump_shorten_chains(struct skr_pump *pump);
 
 #endif

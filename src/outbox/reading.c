@@ -6,7 +6,7 @@
 #include "base/failpoint.h"
 #include "outbox/pump.h"
 
-enum { SPARE_SWEEP_MS = 300000, SLOW_CHAIN_MS = 1000 };
+enum { SPARE_SWEEP_MS = 300000 };
 
 struct room {
     size_t rows;
@@ -95,7 +95,6 @@ take_slot(struct skr_pump *pump, struct room room, struct skr_read *read)
         .in_hand_count = skr_settler_list_rows(pump->settler, pump->in_hand),
         .waiting = pump->waiting.rows,
         .waiting_count = pump->waiting.count,
-        .in_vain = pump->in_vain,
     };
     struct skr_slot *slot =
         most == 0 ? NULL : skr_settler_take_free(pump->settler);
@@ -107,7 +106,7 @@ take_slot(struct skr_pump *pump, struct room room, struct skr_read *read)
     read->done = pump->done;
     read->done_count = skr_settler_list_done(pump->settler, pump->done);
     if (slot == NULL)
-        skr_pump_shorten_chains(pump, SLOW_CHAIN_MS);
+        skr_pump_shorten_chains(pump);
     return slot;
 }
 

@@ -117,9 +117,10 @@ skr_relay_new(const struct skr_relay_options *options, struct skr_relay **relay,
     made->settler.table = made->options.table;
     made->settler.log = &made->options.log;
     made->settler.tally = made->options.tally;
-    made->settler.usable_slots = made->options.claim == SKR_CLAIM_LOCKED
-                                     ? SLOTS_WITH_LOCKS
-                                     : SKR_MAX_SLOTS;
+    // Each with a session of its own that holds row locks.
+    bool is_holding = made->options.claim == SKR_CLAIM_LOCKED &&
+                      !skr_pump_is_divided(&made->pump);
+    made->settler.usable_slots = is_holding ? SLOTS_WITH_LOCKS : SKR_MAX_SLOTS;
     *relay = made;
     return SKR_OK;
 free_relay:
@@ -282,6 +283,15 @@ wait_for_lock(struct skr_relay *relay, struct skr_error *error)
 }
 
 static enum skr_code
+come_alive(struct skr_relay *relay, struct skr_error *error)
+{
+    const struct skr_table *table = relay->options.table;
+    if (!skr_pump_is_divided(&relay->pump))
+        return SKR_OK;
+    return table->ops->live(table, relay->pump.db, error);
+}
+
+static enum skr_code
 run_session(struct skr_relay *relay, struct skr_error *error)
 {
     relay->pump.works = false;
@@ -291,10 +301,12 @@ run_session(struct skr_relay *relay, struct skr_error *error)
     if (code == SKR_OK) {
         relay->said_standby = false;
         // Of a divided queue there may be no share to be had.
-        if (relay->options.claim != SKR_CLAIM_SLOTS)
+        if (!skr_pump_is_divided(&relay->pump))
             skr_pump_say_active(&relay->pump);
-        code = skr_pump_run(&relay->pump, error);
+        code = come_alive(relay, error);
     }
+    if (code == SKR_OK)
+        code = skr_pump_run(&relay->pump, error);
     close_session(relay);
     return code;
 }

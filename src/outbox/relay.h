@@ -43,7 +43,8 @@ struct skr_relay_options {
     // NONE: alone, in order. LEASED: beside others who respect leases, such as
     // Symfony's workers. LOCKED: beside others, by locks of the database.
     // SLOTS: an ordered queue beside others, by leases on partitions, of whole
-    // seconds.
+    // seconds. An ordered queue that is LOCKED is leased so too, and its table
+    // lives by a lock.
     enum skr_claim claim;
     uint32_t lease_ms;  // how long a lease lasts unless it is renewed
     struct skr_retry_policy retry;

@@ -14,16 +14,11 @@
 
 enum {
     LOOK_MS = 1000,
+    LIFE_LOOK_MS = 400,  // where a relay that is gone shows at once
     SHORTEST_PAUSE_MS = 100,
     SILENT_MS = 60000,  // after which every query counts
     MOST_STEPS = 4,
 };
-
-static bool
-is_divided(const struct skr_pump *pump)
-{
-    return pump->options->claim == SKR_CLAIM_SLOTS;
-}
 
 static uint32_t
 lease_s(const struct skr_pump *pump)
@@ -83,14 +78,15 @@ void
 skr_sharing_plan_look(struct skr_sharing *sharing,
                       const struct skr_shares *shares, int64_t now_ms)
 {
-    int64_t pause_ms = SILENT_MS;
-    if (shares->others_for_s > 0 && shares->others_for_s * 1000 < pause_ms)
-        pause_ms = shares->others_for_s * 1000;
+    int64_t look_ms = shares->others_by_lock ? LIFE_LOOK_MS : LOOK_MS;
+    int64_t silent_ms = shares->others_by_lock ? LIFE_LOOK_MS : SILENT_MS;
+    if (shares->others_for_s > 0 && shares->others_for_s * 1000 < silent_ms)
+        silent_ms = shares->others_for_s * 1000;
     sharing->eager_ms =
-        sharing->share.slots == 0 ? lengthen(sharing->eager_ms, LOOK_MS) : 0;
+        sharing->share.slots == 0 ? lengthen(sharing->eager_ms, look_ms) : 0;
     sharing->next_look_ms =
-        now_ms + (sharing->eager_ms > 0 ? sharing->eager_ms : LOOK_MS);
-    sharing->silent_look_ms = now_ms + pause_ms;
+        now_ms + (sharing->eager_ms > 0 ? sharing->eager_ms : look_ms);
+    sharing->silent_look_ms = now_ms + silent_ms;
 }
 
 int64_t
@@ -119,7 +115,7 @@ is_same(const struct skr_share *one, const struct skr_share *other)
 bool
 skr_pump_may_read(const struct skr_pump *pump)
 {
-    return !is_divided(pump) ||
+    return !skr_pump_is_divided(pump) ||
            (!pump->sharing.is_changing && pump->sharing.share.slots != 0);
 }
 
@@ -144,7 +140,7 @@ int64_t
 skr_pump_next_share_ms(const struct skr_pump *pump)
 {
     const struct skr_sharing *sharing = &pump->sharing;
-    if (!is_divided(pump))
+    if (!skr_pump_is_divided(pump))
         return 0;
     int64_t look_ms = skr_sharing_look_ms(sharing, skr_clock_ms());
     int64_t renew_ms = renewal_ms(pump);
@@ -251,7 +247,7 @@ skr_pump_find_ownerless(struct skr_pump *pump, bool *is_some,
                         struct skr_error *error)
 {
     *is_some = false;
-    if (!is_divided(pump))
+    if (!skr_pump_is_divided(pump))
         return SKR_OK;
     enum skr_code code = look_now(pump, skr_clock_ms(), error);
     *is_some = pump->sharing.is_changing || pump->sharing.leaves_some;
@@ -338,7 +334,7 @@ change(struct skr_pump *pump, struct skr_error *error)
 enum skr_code
 skr_pump_share(struct skr_pump *pump, struct skr_error *error)
 {
-    if (!is_divided(pump))
+    if (!skr_pump_is_divided(pump))
         return SKR_OK;
     enum skr_code code = renew(pump, error);
     if (code == SKR_OK)
@@ -359,7 +355,8 @@ void
 skr_pump_leave_share(struct skr_pump *pump)
 {
     const struct skr_table *table = pump->options->table;
-    if (is_divided(pump) && pump->db != NULL && !is_empty(&pump->sharing.share))
+    if (skr_pump_is_divided(pump) && pump->db != NULL &&
+        !is_empty(&pump->sharing.share))
         // What is not given back runs out.
         (void)!table->ops->give_share(table, pump->db, &pump->sharing.share,
                                       NULL);

@@ -77,25 +77,6 @@ struct skr_position {
     int64_t held_to;
     int64_t held_count;
 
-    // Claims in an ordered queue: partitions are looked at in rounds.
-    char partition_cursor[SKR_POSITION_KEY_SIZE];  // bytes of a key
-    size_t partition_cursor_size;                  // 0: at the first of them
-    int64_t free_cursor;                           // among rows without a key
-    bool has_more_free;                            // of those
-    bool free_had_turn;  // the last claim was of those alone
-    bool has_given;      // the last claim gave rows
-    bool is_in_round;
-    int64_t round_spent_ms;  // by its claims
-    bool round_found;        // something was claimed in it, and sent
-    bool round_held;         // something was passed that others have
-    bool round_ends;         // it has come to the last partition
-    int pages_row_by_row;    // to come, before one by partition
-    bool is_quiet;           // nothing was found in the last one
-    bool is_held;            // something was held in the last one
-    bool may_be_bare;        // it is not known whether any row is left
-    bool is_bare;            // none is, as far as is known
-    int64_t found_ms;        // when a round last ended that found something
-
     // In the order of commits: the row that was not read yet, as transactions
     // are open that may come before it, and since when; 0: none.
     int64_t undecided_row;
@@ -146,10 +127,6 @@ struct skr_read {
     // rows then come one at a time, as each may be what killed its owner. For
     // those who run handlers; whoever only passes rows on leaves it false.
     bool counts_tries;
-    // Claims in an ordered queue alone: nothing of what the last one gave could
-    // be sent, and all of it went back. It is given again only when there is a
-    // reason: a new row, a time that has come, a sweep.
-    bool in_vain;
 };
 
 // Statements that make the table, each harmless when it has been run before.
@@ -244,17 +221,12 @@ skr_table_measure_fn(const struct skr_table *table, struct skr_db *db,
 // thirds of it, by its own clock from before the call. Rows whose lease ran
 // out come first.
 //
-// Of an ordered queue hold() gives runs of partitions, each from its head on:
-// who has its rows has the partition, and one of which another has a row is
-// passed over. A run is published in order, and what is left of it goes back
-// with the settling.
-//
 // hold(): by row locks, in a transaction of db that stays open until settle()
 // or release(). db does nothing else meanwhile, and holds one batch at a time.
 // When the connection ends the rows are free at once; so that this happens to
-// a frozen worker too, db should hold a lock TOGETHER, or IN_RUNS (db.h), which
-// makes the server end a session that falls silent. SKR_REFUSED, with what to
-// use instead, where the database has no such locks.
+// a frozen worker too, db should hold a lock TOGETHER (db.h), which makes the
+// server end a session that falls silent. SKR_REFUSED, with what to use
+// instead, where the database has no such locks.
 typedef enum skr_code
 skr_table_claim_fn(const struct skr_table *table, struct skr_db *db,
                    struct skr_position *position, const struct skr_read *read,
@@ -262,10 +234,11 @@ skr_table_claim_fn(const struct skr_table *table, struct skr_db *db,
 
 // Shares of an ordered queue, for relays that divide it among themselves by
 // leases. Every partition falls into one of the queue's slots, by a hash of its
-// key; a slot is one relay's until its lease runs out, by the database's clock.
-// read() and read_partitions() of such a table give rows of slots that are ours
-// alone, as is checked in the statement that reads. A seat is leased in the
-// same way, and says only that its owner is there.
+// key; a slot is one relay's until its lease runs out, by the database's clock,
+// or until the lock by which its owner lives is free. read() and
+// read_partitions() of such a table give rows of slots that are ours alone, as
+// is checked in the statement that reads. A seat is leased in the same way, and
+// says only that its owner is there.
 enum { SKR_SLOTS = 60, SKR_SEATS = 40 };
 struct skr_share {
     uint64_t slots, seats;  // a bit each
@@ -275,9 +248,17 @@ struct skr_shares {
     struct skr_share ours;
     struct skr_share free;  // nobody's, or their leases ran out
     size_t others;          // relays that are there
+    bool others_by_lock;    // some of them: when they are gone it shows at once
     // Until the first of their leases runs out, unless it is renewed; 0: none.
     int64_t others_for_s;
 };
+// Takes the lock by which the owner of our share lives, where it lives by one,
+// for as long as the session of db: before any share is taken. db should hold a
+// lock IN_SHARES (db.h), so that a frozen owner loses both. SKR_UNAVAILABLE
+// when an earlier session of ours has not ended.
+typedef enum skr_code
+skr_table_live_fn(const struct skr_table *table, struct skr_db *db,
+                  struct skr_error *error);
 typedef enum skr_code
 skr_table_see_shares_fn(const struct skr_table *table, struct skr_db *db,
                         struct skr_shares *shares, struct skr_error *error);
@@ -401,7 +382,8 @@ struct skr_table_ops {
     skr_table_follow_fn *follow;          // NULL together with hold
     skr_table_renew_fn *renew;            // NULL together with claim
     skr_table_see_shares_fn *see_shares;  // NULL: it cannot be divided
-    skr_table_take_share_fn *take_share;  // these together with it
+    skr_table_live_fn *live;              // these together with it
+    skr_table_take_share_fn *take_share;
     skr_table_renew_share_fn *renew_share;
     skr_table_give_share_fn *give_share;
     skr_table_find_writer_fn *find_writer;  // NULL: nobody holds it back

@@ -212,8 +212,7 @@ share_apart(struct fixture *fixture, enum skr_lock_mode way,
 static void
 test_ways_to_share_a_lock_do_not_mix(void **state)
 {
-    const enum skr_lock_mode ways[] = {SKR_LOCK_TOGETHER, SKR_LOCK_IN_SHARES,
-                                       SKR_LOCK_IN_RUNS};
+    const enum skr_lock_mode ways[] = {SKR_LOCK_TOGETHER, SKR_LOCK_IN_SHARES};
     for (size_t i = 0; i < SKR_COUNT_OF(ways); i++)
         for (size_t j = 0; j < SKR_COUNT_OF(ways); j++)
             if (i != j)
@@ -225,8 +224,7 @@ static void
 test_a_holder_is_found_in_every_way_to_share(void **state)
 {
     struct fixture *fixture = *state;
-    const enum skr_lock_mode ways[] = {SKR_LOCK_TOGETHER, SKR_LOCK_IN_SHARES,
-                                       SKR_LOCK_IN_RUNS};
+    const enum skr_lock_mode ways[] = {SKR_LOCK_TOGETHER, SKR_LOCK_IN_SHARES};
     for (size_t i = 0; i < SKR_COUNT_OF(ways); i++) {
         char holder[SKR_HOLDER_SIZE] = "";
         assert_true(try_as(fixture->db, ways[i], "relay", 1000));

@@ -292,23 +292,6 @@ test_setup_adds_the_number_of_the_transaction_once(void **state)
     assert_int_equal(judge_key(&fixture->fake, "k0"), 2);
 }
 
-static void
-test_row_locks_are_refused(void **state)
-{
-    struct fixture *fixture = *state;
-    struct skr_batch batch;
-    struct skr_position position = {0};
-    struct skr_error error = {0};
-    assert_int_equal(skr_batch_init(&batch, 1, NULL), SKR_OK);
-    assert_int_equal(fixture->table->ops->hold(
-                         fixture->table, fixture->db, &position,
-                         &(struct skr_read){.max_rows = 1, .max_bytes = 1000},
-                         &batch, &error),
-                     SKR_REFUSED);
-    assert_non_null(strstr(error.text, "claim: lease"));
-    skr_batch_fini(&batch);
-}
-
 // What is known to wait need not be found again.
 static void
 test_many_late_rows_of_a_partition_that_waits_hold_back_no_other(void **state)
@@ -348,7 +331,6 @@ main(void)
         COMMITS(test_messages_without_a_key_wait_for_nobody),
         COMMITS(test_numbers_of_another_server_hold_nothing_back),
         COMMITS(test_setup_adds_the_number_of_the_transaction_once),
-        COMMITS(test_row_locks_are_refused),
         COMMITS(
             test_many_late_rows_of_a_partition_that_waits_hold_back_no_other),
     };

@@ -412,7 +412,7 @@ test_behind_a_pooler_of_transactions_no_lock_is_given(void **state)
         return;
     struct skr_db *db = open_db(pooler.url);
     const enum skr_lock_mode modes[] = {SKR_LOCK_ALONE, SKR_LOCK_TOGETHER,
-                                        SKR_LOCK_IN_SHARES, SKR_LOCK_IN_RUNS};
+                                        SKR_LOCK_IN_SHARES};
     for (size_t i = 0; i < SKR_COUNT_OF(modes); i++) {
         struct skr_error error = {0};
         bool granted = false;

@@ -3,103 +3,18 @@
 // each works its share as if it were alone, and shares change hands when relays
 // come, go and die.
 
-#include "conformance/relay_ordered_world.h"
-#include "support/faulty_database.h"
+#include "conformance/relay_divided_world.h"
 
 #include <time.h>
-
-enum { MOST_RELAYS = 4, LEASE_MS = 3000 };
 
 #define SLOTS_OF_OTHERS \
     "SELECT COUNT(*) FROM skirnir_lease WHERE slot < 60 AND owner <> '' "
 
-// Each relay is an owner of its own, as in a process of its own.
-struct member {
-    struct skr_table *table;
-    struct skr_relay_options options;
-    struct skr_relay *relay;
-    pthread_t thread;
-};
-
-static struct skr_table *
-make_messenger(const struct fixture *fixture, bool is_ordered, bool is_divided)
-{
-    const struct skr_messenger_options options = {
-        .dialect = skr_db_dialect(fixture->db),
-        .table = "messenger_outbox",
-        .queue = "outbox",
-        .sweep_ms = 500,
-        .is_ordered = is_ordered,
-        .is_divided = is_divided,
-        .transport = "outbox",
-        .failed_table = "messenger_messages",
-        .failed_queue = "failed",
-    };
-    struct skr_table *table = NULL;
-    struct skr_error error = {0};
-    if (skr_messenger_new(&options, &table, &error) != SKR_OK)
-        fail_msg("%s", error.text);
-    return table;
-}
-
 static int
 set_up_divided(void **state)
 {
-    set_up_as(state, true);
-    struct fixture *fixture = *state;
-    skr_table_free(fixture->table);
-    fixture->table = make_messenger(fixture, true, true);
-    fixture->options.table = fixture->table;
-    fixture->options.claim = SKR_CLAIM_SLOTS;
-    fixture->options.lease_ms = LEASE_MS;
-    fixture->options.blocks_partitions = true;
-    fixture->options.in_flight = 60;
-    struct skr_error error = {0};
-    if (skr_table_create(fixture->table, fixture->db, &error) != SKR_OK)
-        fail_msg("%s", error.text);
-    return 0;
+    return set_up_by(state, SKR_CLAIM_SLOTS);
 }
-
-static void
-join_with(struct fixture *fixture, struct member *member,
-          struct skr_table *table, enum skr_claim claim)
-{
-    struct skr_error error = {0};
-    member->table = table;
-    member->options = fixture->options;
-    member->options.claim = claim;
-    member->options.table = member->table;
-    if (skr_relay_new(&member->options, &member->relay, &error) != SKR_OK)
-        fail_msg("%s", error.text);
-    pthread_create(&member->thread, NULL, run_relay, member->relay);
-}
-
-static void
-join_by(struct fixture *fixture, struct member *member, enum skr_claim claim)
-{
-    join_with(fixture, member,
-              make_messenger(fixture, true, claim == SKR_CLAIM_SLOTS), claim);
-}
-
-static void
-join_in(struct fixture *fixture, struct member *member)
-{
-    join_by(fixture, member, SKR_CLAIM_SLOTS);
-}
-
-static void
-leave(struct member *member)
-{
-    skr_relay_stop(member->relay);
-    pthread_join(member->thread, NULL);
-    skr_relay_free(member->relay);
-    skr_table_free(member->table);
-}
-
-struct wanted {
-    struct fixture *fixture;
-    int owners;  // that have the same number of slots each
-};
 
 static bool
 has_seat(void *user)
@@ -108,26 +23,6 @@ has_seat(void *user)
     return skr_test_number(fixture->db,
                            "SELECT COUNT(*) FROM skirnir_lease WHERE "
                            "slot >= 60 AND owner <> ''") == 1;
-}
-
-static bool
-is_even(void *user)
-{
-    const struct wanted *wanted = user;
-    char sql[256];
-    snprintf(sql, sizeof(sql),
-             "SELECT COUNT(*) FROM (SELECT owner FROM skirnir_lease WHERE "
-             "slot < 60 AND owner <> '' GROUP BY owner HAVING COUNT(*) = %d) "
-             "AS shares",
-             SKR_SLOTS / wanted->owners);
-    return skr_test_number(wanted->fixture->db, sql) == wanted->owners;
-}
-
-static bool
-eventually_even(struct fixture *fixture, int owners)
-{
-    struct wanted wanted = {fixture, owners};
-    return skr_test_eventually(is_even, &wanted, WAIT_MS);
 }
 
 static void
@@ -144,52 +39,6 @@ test_a_relay_alone_has_all_of_it(void **state)
     assert_int_equal(skr_test_number(fixture->db, ROWS), 0);
     // What was its own is anybody's when it ends.
     assert_int_equal(skr_test_number(fixture->db, SLOTS_OF_OTHERS), 0);
-}
-
-static void
-test_relays_come_and_go_and_the_order_holds(void **state)
-{
-    struct fixture *fixture = *state;
-    struct member members[3];
-    join_in(fixture, &members[0]);
-    insert_keys(fixture, 40, 0, 20);
-    assert_true(eventually_even(fixture, 1));
-    join_in(fixture, &members[1]);
-    insert_keys(fixture, 40, 20, 40);
-    assert_true(eventually_even(fixture, 2));
-    join_in(fixture, &members[2]);
-    insert_keys(fixture, 40, 40, 60);
-    assert_true(eventually_even(fixture, 3));
-    leave(&members[0]);
-    insert_keys(fixture, 40, 60, 80);
-    assert_true(eventually_even(fixture, 2));
-    assert_true(skr_test_eventually(outbox_is_empty, fixture, WAIT_MS));
-    leave(&members[1]);
-    leave(&members[2]);
-    judge(fixture, 40, 80);
-    // Nobody died: nothing came twice.
-    assert_int_equal(fixture->fake.got_count, 40 * 80);
-    assert_int_equal(fixture->troubles, 0);
-}
-
-static void
-test_order_holds_whatever_the_broker_does(void **state)
-{
-    struct fixture *fixture = *state;
-    struct member members[MOST_RELAYS];
-    unsigned seed = (unsigned)skr_clock_wall_us();
-    print_message("seed %u\n", seed);
-    fixture->fake.fate = misbehave;
-    fixture->fake.user = &seed;
-    fixture->options.retry.max_retries = 100;
-    insert_keys(fixture, 30, 0, 20);
-    for (int i = 0; i < MOST_RELAYS; i++)
-        join_in(fixture, &members[i]);
-    assert_true(skr_test_eventually(outbox_is_empty, fixture, 60000));
-    for (int i = 0; i < MOST_RELAYS; i++)
-        leave(&members[i]);
-    judge(fixture, 30, 20);
-    assert_int_equal(skr_test_number(fixture->db, FAILED), 0);
 }
 
 static void
@@ -211,7 +60,7 @@ static void
 test_the_share_of_a_dead_relay_is_taken_when_its_lease_runs_out(void **state)
 {
     struct fixture *fixture = *state;
-    struct skr_table *dead = make_messenger(fixture, true, true);
+    struct skr_table *dead = make_owner(fixture, SKR_CLAIM_SLOTS);
     struct skr_shares shares;
     const struct skr_share share = {.slots = (UINT64_C(1) << 30) - 1,
                                     .seats = 1};
@@ -271,7 +120,7 @@ static void
 test_one_who_ends_empty_leaves_nothing_that_nobody_has(void **state)
 {
     struct fixture *fixture = *state;
-    struct skr_table *other = make_messenger(fixture, true, true);
+    struct skr_table *other = make_owner(fixture, SKR_CLAIM_SLOTS);
     struct skr_shares shares;
     const struct skr_share seat = {.seats = 2};
     assert_int_equal(other->ops->see_shares(other, fixture->db, &shares, NULL),
@@ -298,13 +147,6 @@ got_half(void *user)
 {
     struct fixture *fixture = user;
     return skr_fake_got(&fixture->fake) >= 100;
-}
-
-static bool
-has_trouble(void *user)
-{
-    struct fixture *fixture = user;
-    return __atomic_load_n(&fixture->troubles, __ATOMIC_ACQUIRE) > 0;
 }
 
 // Somebody has its share, as after a freeze that was longer than the lease: it
@@ -368,13 +210,6 @@ test_nothing_is_sent_on_a_lease_that_is_not_renewed(void **state)
     judge(fixture, 3, 2);
 }
 
-static bool
-has_standby(void *user)
-{
-    struct fixture *fixture = user;
-    return __atomic_load_n(&fixture->standbys, __ATOMIC_RELAXED) > 0;
-}
-
 static void
 test_one_who_has_the_queue_to_himself_keeps_others_out(void **state)
 {
@@ -419,7 +254,7 @@ static void
 test_one_who_finds_no_seat_stands_by_and_says_so(void **state)
 {
     struct fixture *fixture = *state;
-    struct skr_table *others = make_messenger(fixture, true, true);
+    struct skr_table *others = make_owner(fixture, SKR_CLAIM_SLOTS);
     struct skr_shares shares;
     const struct skr_share seats = {.seats = (UINT64_C(1) << SKR_SEATS) - 1};
     assert_int_equal(
@@ -450,50 +285,6 @@ test_one_who_finds_no_seat_stands_by_and_says_so(void **state)
     assert_int_equal(fixture->standbys, 1);
     judge(fixture, 3, 5);
     skr_table_free(others);
-}
-
-// Who has a partition by a lock on its head knows nothing of leases.
-static void
-test_relays_that_lock_and_relays_that_lease_do_not_mix(void **state)
-{
-    struct fixture *fixture = *state;
-    struct member divided, locking;
-    if (!skr_test_writes_side_by_side(fixture->db))
-        return;
-    join_in(fixture, &divided);
-    assert_true(eventually_even(fixture, 1));
-    join_by(fixture, &locking, SKR_CLAIM_LOCKED);
-    assert_true(skr_test_eventually(has_standby, fixture, WAIT_MS));
-    insert_keys(fixture, 3, 0, 5);
-    assert_true(skr_test_eventually(outbox_is_empty, fixture, WAIT_MS));
-    leave(&divided);
-    insert_keys(fixture, 3, 5, 10);
-    assert_true(skr_test_eventually(outbox_is_empty, fixture, WAIT_MS));
-    leave(&locking);
-    judge(fixture, 3, 10);
-}
-
-// As when an outbox becomes an ordered one, relay by relay.
-static void
-test_relays_that_lock_runs_and_relays_that_lock_rows_do_not_mix(void **state)
-{
-    struct fixture *fixture = *state;
-    bool is_mended = false;
-    struct member ordered, plain;
-    if (!skr_test_writes_side_by_side(fixture->db))
-        return;
-    fixture->fake.fate = refuse_k1_5_for_good;
-    fixture->fake.user = &is_mended;
-    insert_keys(fixture, 3, 0, 10);
-    join_by(fixture, &ordered, SKR_CLAIM_LOCKED);
-    assert_true(skr_test_eventually(is_blocked, fixture, WAIT_MS));
-    join_with(fixture, &plain, make_messenger(fixture, false, false),
-              SKR_CLAIM_LOCKED);
-    assert_true(skr_test_eventually(has_standby, fixture, WAIT_MS));
-    leave(&plain);
-    leave(&ordered);
-    // Nobody has sent what is behind the head.
-    assert_int_equal(judge_key(&fixture->fake, "k1"), 6);
 }
 
 static int64_t
@@ -563,9 +354,6 @@ main(void)
         DIVIDED(test_nothing_is_sent_on_a_lease_that_is_not_renewed),
         DIVIDED(test_one_who_has_the_queue_to_himself_keeps_others_out),
         DIVIDED(test_one_who_finds_no_seat_stands_by_and_says_so),
-        DIVIDED(test_relays_that_lock_and_relays_that_lease_do_not_mix),
-        DIVIDED(
-            test_relays_that_lock_runs_and_relays_that_lock_rows_do_not_mix),
         DIVIDED(test_one_who_has_lost_its_share_rests),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -51,17 +51,6 @@ set_up_divided(void **state)
     return set_up_by(state, SKR_CLAIM_SLOTS);
 }
 
-// Where rows can be locked.
-static int
-set_up_locked(void **state)
-{
-    set_up_by(state, SKR_CLAIM_LOCKED);
-    struct fixture *fixture = *state;
-    if (!skr_test_writes_side_by_side(fixture->db))
-        fixture->options.claim = SKR_CLAIM_NONE;
-    return 0;
-}
-
 // False: no such key can be there.
 static bool
 insert_odd(struct fixture *fixture, struct skr_value key)
@@ -289,17 +278,13 @@ test_each_of_them_is_seen_when_it_cannot_be_sent(void **state)
             &(struct skr_blocked_page){.max = 100, .measures = true},
             count_head, &heads, NULL),
         SKR_OK);
-    size_t left = (size_t)skr_test_number(fixture->db, ROWS);
-    // By locks "a " may wait for "a".
-    assert_in_range(left - heads, 0,
-                    fixture->options.claim == SKR_CLAIM_LOCKED ? 1 : 0);
-    assert_int_equal(left + skr_test_number(fixture->db, FAILED),
+    assert_int_equal(heads, skr_test_number(fixture->db, ROWS));
+    assert_int_equal(heads + skr_test_number(fixture->db, FAILED),
                      SKR_COUNT_OF(near_keys));
 }
 
-#define KEYS(test)                                                       \
-    cmocka_unit_test_setup_teardown(test, set_up_exclusive, tear_down),  \
-        cmocka_unit_test_setup_teardown(test, set_up_locked, tear_down), \
+#define KEYS(test)                                                      \
+    cmocka_unit_test_setup_teardown(test, set_up_exclusive, tear_down), \
         cmocka_unit_test_setup_teardown(test, set_up_divided, tear_down)
 
 int

@@ -104,24 +104,20 @@ close_watched(struct watched *watched)
     skr_db_close(watched->db);
 }
 
-static enum skr_code
+static void
 claim(struct watched *watched)
 {
     const struct skr_table_ops *ops = watched->table->ops;
     const struct skr_read read = {.max_rows = BATCH, .max_bytes = 8 << 20};
     struct skr_error error = {0};
-    skr_table_claim_fn *how =
-        watched->claim == SKR_CLAIM_LOCKED ? ops->hold : ops->read;
-    enum skr_code code = how(watched->table, watched->db, &watched->position,
-                             &read, &watched->batch, &error);
-    if (code != SKR_OK && code != SKR_REFUSED)
+    if (ops->read(watched->table, watched->db, &watched->position, &read,
+                  &watched->batch, &error) != SKR_OK)
         fail_msg("%s", error.text);
     if (watched->claim == SKR_CLAIM_SLOTS) {
         watched->batch.claim = SKR_CLAIM_SLOTS;
         watched->batch.lease.slots = watched->shares.ours.slots;
         watched->batch.lease.epochs = watched->shares.ours.epochs;
     }
-    return code;
 }
 
 static void
@@ -172,23 +168,23 @@ list_blocked(struct watched *watched)
 }
 
 static void
-count_statements(struct fixture *fixture, enum skr_claim how, size_t most)
+count_statements(struct fixture *fixture, enum skr_claim how)
 {
     struct watched watched;
     open_watched(fixture, how, &watched);
     if (how == SKR_CLAIM_SLOTS)
         take_all(&watched);
     // The first looks around: what there is, and by which indexes.
-    bool can = claim(&watched) == SKR_OK;
+    claim(&watched);
     settle_done(&watched);
     // What transactions are open is asked by time, not by the batch.
     watched.position.next_horizon_ms = INT64_MAX;
-    for (int i = 0; can && i < BATCHES; i++) {
+    for (int i = 0; i < BATCHES; i++) {
         size_t before = skr_faulty_runs();
         // By the begin of a transaction each is one more.
-        assert_int_equal(claim(&watched), SKR_OK);
+        claim(&watched);
         assert_int_equal(watched.batch.count, BATCH);
-        assert_in_range(skr_faulty_runs() - before, 1, 1 + most);
+        assert_in_range(skr_faulty_runs() - before, 1, 1 + 2);
         before = skr_faulty_runs();
         settle_done(&watched);
         assert_in_range(skr_faulty_runs() - before, 1, 1 + 2);
@@ -200,37 +196,8 @@ static void
 test_a_batch_costs_two_statements_to_claim_and_two_to_settle(void **state)
 {
     struct fixture *fixture = *state;
-    count_statements(fixture, SKR_CLAIM_NONE, 2);
-    count_statements(fixture, SKR_CLAIM_SLOTS, 2);
-}
-
-// Which partitions, which rows of them, and those rows.
-static void
-test_a_batch_costs_three_statements_to_lock(void **state)
-{
-    count_statements(*state, SKR_CLAIM_LOCKED, 3);
-}
-
-static void
-test_a_look_at_an_empty_queue_costs_a_statement(void **state)
-{
-    struct fixture *fixture = *state;
-    struct watched watched;
-    open_watched(fixture, SKR_CLAIM_LOCKED, &watched);
-    // What there was, and that it is gone.
-    bool can = claim(&watched) == SKR_OK;
-    for (int i = 0; can && watched.position.has_more; i++) {
-        assert_in_range(i, 0, 10);
-        assert_int_equal(claim(&watched), SKR_OK);
-    }
-    for (int i = 0; can && i < BATCHES; i++) {
-        size_t before = skr_faulty_runs();
-        assert_int_equal(claim(&watched), SKR_OK);
-        assert_int_equal(skr_faulty_runs() - before, 1);
-        assert_false(watched.position.has_more);
-        assert_int_equal(skr_position_next_ms(&watched.position), 0);
-    }
-    close_watched(&watched);
+    count_statements(fixture, SKR_CLAIM_NONE);
+    count_statements(fixture, SKR_CLAIM_SLOTS);
 }
 
 static void
@@ -242,17 +209,12 @@ check_plans(struct fixture *fixture, enum skr_claim how)
         take_all(&watched);
     skr_faulty_watch(check_plan, &watched);
     for (int i = 0; i < BATCHES; i++) {
-        // Not everywhere can rows be locked.
-        if (claim(&watched) != SKR_OK)
-            break;
+        claim(&watched);
         settle_done(&watched);
-        if (how != SKR_CLAIM_LOCKED)
-            read_heads(&watched);
+        read_heads(&watched);
         // What has become due, and everything else behind the cursor.
         watched.position.next_due_ms = 1;
         watched.position.next_sweep_ms = i == 0 ? 1 : INT64_MAX;
-        // As if partitions were short.
-        watched.position.pages_row_by_row = i % 2;
     }
     list_blocked(&watched);
     close_watched(&watched);
@@ -261,8 +223,7 @@ check_plans(struct fixture *fixture, enum skr_claim how)
 static void
 test_no_statement_reads_or_sorts_the_backlog(void **state)
 {
-    static const enum skr_claim ways[] = {SKR_CLAIM_NONE, SKR_CLAIM_SLOTS,
-                                          SKR_CLAIM_LOCKED};
+    static const enum skr_claim ways[] = {SKR_CLAIM_NONE, SKR_CLAIM_SLOTS};
     struct fixture *fixture = *state;
     for (size_t i = 0; i < SKR_COUNT_OF(ways); i++)
         check_plans(fixture, ways[i]);
@@ -311,12 +272,6 @@ main(void)
         cmocka_unit_test_setup_teardown(
             test_a_batch_costs_two_statements_to_claim_and_two_to_settle,
             set_up_backlog, tear_down),
-        cmocka_unit_test_setup_teardown(
-            test_a_batch_costs_three_statements_to_lock, set_up_backlog,
-            tear_down),
-        cmocka_unit_test_setup_teardown(
-            test_a_look_at_an_empty_queue_costs_a_statement, set_up_bare,
-            tear_down),
         cmocka_unit_test_setup_teardown(
             test_no_statement_reads_or_sorts_the_backlog, set_up_backlog,
             tear_down),

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Leases on partitions: who has which share of an ordered queue, what each is
-// given of it, and that whoever comes late has no say.
+// given of it, and that whoever comes late has no say; and owners who live by a
+// lock of the database.
 
 #include "table_world.h"
 
@@ -15,13 +16,20 @@ static const struct skr_share everything = {
 
 // Each is another owner.
 static struct skr_table *
-make_divided(const struct fixture *fixture, const char *queue)
+make_owner(const struct fixture *fixture, const char *queue, bool lives_by_lock)
 {
     struct skr_messenger_options options = outbox_options(fixture);
     options.queue = queue;
     options.is_ordered = true;
     options.is_divided = true;
+    options.lives_by_lock = lives_by_lock;
     return make_table_by(&options);
+}
+
+static struct skr_table *
+make_divided(const struct fixture *fixture, const char *queue)
+{
+    return make_owner(fixture, queue, false);
 }
 
 static int
@@ -295,6 +303,97 @@ test_an_epoch_is_not_the_next_one(void **state)
     assert_int_equal(count_rows(fixture, "messenger_outbox"), 20);
 }
 
+static struct skr_db *
+live_anew(const struct fixture *fixture, const struct skr_table *table)
+{
+    struct skr_db *db = skr_test_connect(&fixture->database);
+    struct skr_error error = {0};
+    if (table->ops->live(table, db, &error) != SKR_OK)
+        fail_msg("%s", error.text);
+    return db;
+}
+
+static bool
+is_all_free(void *user)
+{
+    const struct fixture *fixture = user;
+    return see(fixture, fixture->table).free.slots == all_slots;
+}
+
+// His leases would last.
+static void
+test_what_one_had_who_lived_by_a_lock_is_free_with_his_session(void **state)
+{
+    struct fixture *fixture = *state;
+    if (!skr_test_writes_side_by_side(fixture->db))
+        return;
+    struct skr_table *other = make_owner(fixture, "outbox", true);
+    struct skr_db *session = live_anew(fixture, other);
+    struct skr_share theirs = take(fixture, other, everything);
+    assert_true(theirs.slots == all_slots);
+    struct skr_shares shares = see(fixture, fixture->table);
+    assert_int_equal(shares.free.slots, 0);
+    assert_int_equal(shares.others, 1);
+    assert_true(shares.others_by_lock);
+    assert_int_equal(take(fixture, fixture->table, everything).slots, 0);
+    skr_db_close(session);
+    assert_true(skr_test_eventually(is_all_free, fixture, 10000));
+    struct skr_share ours = take(fixture, fixture->table, everything);
+    assert_true(ours.slots == all_slots);
+    assert_int_equal(ours.epochs, theirs.epochs + SKR_SLOTS);
+    assert_false(see(fixture, fixture->table).others_by_lock);
+    skr_table_free(other);
+}
+
+// Who lives by leases alone needs no session to be there.
+static void
+test_what_one_has_who_lives_by_leases_is_free_when_they_run_out(void **state)
+{
+    struct fixture *fixture = *state;
+    struct skr_table *other = make_divided(fixture, "outbox");
+    skr_db_close(live_anew(fixture, other));
+    take(fixture, other, everything);
+    struct skr_shares shares = see(fixture, fixture->table);
+    assert_int_equal(shares.free.slots, 0);
+    assert_false(shares.others_by_lock);
+    let_time_pass(fixture, 1);
+    assert_true(is_all_free(fixture));
+    skr_table_free(other);
+}
+
+struct revival {
+    const struct skr_table *table;
+    struct skr_db *db;
+};
+
+static bool
+is_alive(void *user)
+{
+    const struct revival *revival = user;
+    return revival->table->ops->live(revival->table, revival->db, NULL) ==
+           SKR_OK;
+}
+
+// The server may not have noticed yet that a connection is lost.
+static void
+test_an_owner_lives_in_one_session_at_a_time(void **state)
+{
+    struct fixture *fixture = *state;
+    struct skr_error error = {0};
+    if (!skr_test_writes_side_by_side(fixture->db))
+        return;
+    struct skr_table *owner = make_owner(fixture, "outbox", true);
+    struct skr_db *session = live_anew(fixture, owner);
+    assert_int_equal(owner->ops->live(owner, fixture->db, &error),
+                     SKR_UNAVAILABLE);
+    assert_int_equal(error.remedy, SKR_RECONNECT);
+    assert_non_null(strstr(error.text, "has not ended yet"));
+    skr_db_close(session);
+    struct revival revival = {owner, fixture->db};
+    assert_true(skr_test_eventually(is_alive, &revival, 10000));
+    skr_table_free(owner);
+}
+
 static void
 test_a_batch_costs_two_statements_to_read_and_two_to_settle(void **state)
 {
@@ -395,6 +494,10 @@ main(void)
         DIVIDED(test_a_late_settle_changes_nothing),
         DIVIDED(test_nobody_waits_for_rows_that_are_locked),
         DIVIDED(test_an_epoch_is_not_the_next_one),
+        DIVIDED(test_what_one_had_who_lived_by_a_lock_is_free_with_his_session),
+        DIVIDED(
+            test_what_one_has_who_lives_by_leases_is_free_when_they_run_out),
+        DIVIDED(test_an_owner_lives_in_one_session_at_a_time),
         DIVIDED(test_a_batch_costs_two_statements_to_read_and_two_to_settle),
         DIVIDED(test_tables_and_rows_are_made_by_many_at_once),
         DIVIDED(test_a_missing_table_is_named),

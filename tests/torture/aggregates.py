@@ -13,6 +13,7 @@ import servers
 KEYS = 200
 SCRIPT = 20  # transactions that one client program runs
 SEED = os.environ.get("SKIRNIR_TEST_SEED") or str(random.randrange(10 ** 9))
+LINGERING = 0.005  # of all transactions stay open for seconds
 SLEEP = {"mariadb": "SELECT SLEEP({:.3f})", "postgresql":
          "SELECT pg_sleep({:.3f})"}
 
@@ -40,7 +41,8 @@ def judge(arrivals, versions):
 
 
 class Publisher(threading.Thread):
-    """Transactions of random length, one in ten rolled back."""
+    """Transactions of random length, one in ten rolled back. A few stay open
+    for seconds while others commit."""
 
     least = 0  # transactions, also when it may end before
     pause_s = 0  # after each script
@@ -55,6 +57,13 @@ class Publisher(threading.Thread):
     def key(self):
         # A few are hot.
         return self.rng.randrange(5 if self.rng.random() < 0.4 else KEYS)
+
+    def linger(self):
+        """Statements for the end of a transaction that has written."""
+        if self.rng.random() >= LINGERING:
+            return []
+        return [SLEEP[self.world.database.kind].format(
+            2 + 2 * self.rng.random())]
 
     def insert(self, key):
         """A statement that publishes {"k": id, "n": version} of aggregate."""
@@ -72,6 +81,7 @@ class Publisher(threading.Thread):
             if self.rng.random() < 0.1:
                 lines.append(SLEEP[self.world.database.kind].format(
                     self.rng.random() / 20))
+        lines += self.linger()
         lines.append("ROLLBACK" if self.rng.random() < 0.1 else "COMMIT")
         return ";\n".join(lines) + ";\n"
 

@@ -14,7 +14,6 @@ LET_LEASES_RUN_OUT = ("UPDATE skirnir_lease SET "
                       "expires_at = '2000-01-01 00:00:00'")
 KEYS = 8
 EACH = 25
-SOON_S = 1 if shops.LONG else 15
 IN_FLIGHT = 50
 CONFIG = """\
 databases:
@@ -115,6 +114,11 @@ class ServerWorld(outbox_world.World):
     def left(self):
         return int(self.server.ask("SELECT COUNT(*) FROM messenger_outbox"))
 
+    def relays(self):
+        """Those that have a part in the queue, or a seat."""
+        return int(self.server.ask("SELECT COUNT(DISTINCT owner) FROM "
+                                   "skirnir_lease WHERE owner <> ''"))
+
 
 SERVERS = [outbox_world.MariaDB, outbox_world.PostgreSQL]
 
@@ -141,18 +145,16 @@ def test_order_survives_relays_of_servers_killed_at_every_step(
 
 @pytest.mark.parametrize("kind", SERVERS)
 def test_partitions_that_a_killed_relay_had_locked_go_on_soon(tmp_path, kind):
-    """By the best of a few times within a second, where the machine has nothing
-    else to do."""
+    """By the best of a few times, as this machine does other things too."""
     world = ServerWorld(tmp_path, kind(), "locked")
     try:
         times = []
-        for number in range(5 if shops.LONG else 1):
-            # All partitions are the one's, and the other finds nothing.
-            world.publish(range(1, KEYS), [number])
+        for number in range(5):
+            world.publish(range(KEYS), [number])
             dying = world.hold_at("relay.submitted", "relay", "outbox")
+            # All partitions are the one's, and the other waits for a share.
             relay = world.start_relay()
-            world.publish([0], [number])
-            shops.until(lambda: (0, number) in world.came(), relay.log)
+            shops.until(lambda: world.relays() == 2, relay.log)
             dying.kill()
             began = time.monotonic()
             shops.until(lambda: world.left() == 0, relay.log)
@@ -160,6 +162,6 @@ def test_partitions_that_a_killed_relay_had_locked_go_on_soon(tmp_path, kind):
             assert relay.stop() == 0
         print("went on after", ", ".join(f"{each:.2f} s" for each in times))
         judge(world.came(), len(times), len(times) * SERVER_IN_FLIGHT)
-        assert min(times) < SOON_S
+        assert min(times) < 1
     finally:
         world.leave()

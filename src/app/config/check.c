@@ -441,10 +441,6 @@ check_commit_order(struct skr_config_reader *reader,
                            "order of commits");
         return;
     }
-    if (is_locked(transport))
-        skr_config_mistake(reader, &place,
-                           "the transactions of `claim: locked` would hold "
-                           "back the queue themselves; use exclusive or lease");
     const struct skr_dialect *dialect = find_dialect(transport);
     if (dialect != NULL &&
         skr_messenger_know_commits(dialect, &error) != SKR_OK)

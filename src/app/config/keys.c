@@ -142,7 +142,8 @@ static const struct skr_config_key keys[] = {
         "outbox not rows but partitions are leased, for `redeliver_timeout`, "
         "at most 15 s, in the table skirnir_lease. `locked`: several share it "
         "by row locks, which a crash frees at once; not on SQLite, and not "
-        "beside Symfony's workers.",
+        "beside Symfony's workers. In an ordered outbox partitions are leased "
+        "as well, and the lock of a session says that their relay lives.",
         DEFAULT("exclusive"), IN_TRANSPORT(claim),
         .choices = "exclusive, lease or locked"),
     KEY("transports.*.unroutable", TEXT,
@@ -177,8 +178,8 @@ static const struct skr_config_key keys[] = {
     KEY("transports.*.commit_order", BOOLEAN,
         "Whether messages of an ordered outbox also wait for transactions that "
         "began to write before theirs and are still open, which may come "
-        "before them. PostgreSQL only, and not with `claim: locked`; `skirnir "
-        "setup` adds the column `transaction_id`.",
+        "before them. PostgreSQL only; `skirnir setup` adds the column "
+        "`transaction_id`.",
         DEFAULT("false"), IN_TRANSPORT(commit_order)),
     KEY("transports.*.batch", NUMBER,
         "Messages that a consumer handles in one transaction, at most.",

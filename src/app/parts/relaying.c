@@ -78,11 +78,11 @@ read_senders(struct skr_relaying *relaying, const struct skr_app *app,
 static enum skr_claim
 read_claim(const struct skr_config_transport *outbox)
 {
-    if (skr_transport_is_divided(outbox))
-        return SKR_CLAIM_SLOTS;
-    return strcmp(outbox->claim, "lease") == 0    ? SKR_CLAIM_LEASED
-           : strcmp(outbox->claim, "locked") == 0 ? SKR_CLAIM_LOCKED
-                                                  : SKR_CLAIM_NONE;
+    if (strcmp(outbox->claim, "locked") == 0)
+        return SKR_CLAIM_LOCKED;
+    if (strcmp(outbox->claim, "lease") == 0)
+        return outbox->is_ordered ? SKR_CLAIM_SLOTS : SKR_CLAIM_LEASED;
+    return SKR_CLAIM_NONE;
 }
 
 // Of rows it is how long a worker of Symfony may take, and long; partitions are

@@ -87,7 +87,7 @@ bool
 skr_transport_is_divided(const struct skr_config_transport *transport)
 {
     return transport->is_ordered && transport->claim != NULL &&
-           strcmp(transport->claim, "lease") == 0;
+           strcmp(transport->claim, "exclusive") != 0;
 }
 
 enum skr_code
@@ -123,6 +123,8 @@ skr_transport_table(const struct skr_config *config,
                       strcmp(transport->on_success, "keep") == 0,
         .is_ordered = transport->is_ordered,
         .is_divided = skr_transport_is_divided(transport),
+        .lives_by_lock =
+            transport->claim != NULL && strcmp(transport->claim, "locked") == 0,
         .by_commits = transport->commit_order,
         .partition_header = transport->partition_header,
         .stamp_namespace = transport->stamp_namespace,

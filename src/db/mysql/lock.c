@@ -5,9 +5,9 @@
 //
 // These locks have one holder each. So the lock of a name is a gate: one who is
 // alone stays in it, and sees to it that no member is there. Those who are
-// together, in shares or in runs pass through it one by one, see to it that no
-// member of another kind is there, and each take a numbered lock, a member's,
-// before they leave: whoever is in the gate sees all members there are.
+// together, or in shares, pass through it one by one, see to it that no member
+// of the other kind is there, and each take a numbered lock, a member's, before
+// they leave: whoever is in the gate sees all members there are.
 
 #include "db/mysql/connection.h"
 
@@ -142,9 +142,8 @@ release_lock(struct skr_mysql *mysql, const char *name, struct skr_error *error)
 static const char *const kinds_of_members[] = {
     [SKR_LOCK_TOGETHER] = "",
     [SKR_LOCK_IN_SHARES] = "s",
-    [SKR_LOCK_IN_RUNS] = "r",
 };
-enum { KINDS = SKR_LOCK_IN_RUNS - SKR_LOCK_TOGETHER + 1 };
+enum { KINDS = SKR_LOCK_IN_SHARES - SKR_LOCK_TOGETHER + 1 };
 
 static void
 name_member(const char *gate, enum skr_lock_mode mode, size_t number,
@@ -200,7 +199,7 @@ is_kept_out(struct skr_mysql *mysql, const char *gate, enum skr_lock_mode mode,
     enum skr_code code = SKR_OK;
     *is_out = false;
     for (int kind = SKR_LOCK_TOGETHER;
-         kind <= SKR_LOCK_IN_RUNS && code == SKR_OK && !*is_out; kind++)
+         kind <= SKR_LOCK_IN_SHARES && code == SKR_OK && !*is_out; kind++)
         if (kind != (int)mode)
             code = has_members(mysql, gate, (enum skr_lock_mode)kind, is_out,
                                error);

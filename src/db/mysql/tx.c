@@ -16,12 +16,6 @@
 #define PARTITION_TEXT \
     "CASE WHEN partition_key = '' THEN '' ELSE partition_key END"
 
-// Given as equal, the name of the queue would turn this way of reading off.
-#define PARTITION_HEADS(after)                            \
-    "SELECT " PARTITION_TEXT                              \
-    ", MIN(id) FROM {table} WHERE queue_name >= ? " after \
-    "AND queue_name <= ? GROUP BY queue_name, partition_key LIMIT ?"
-
 // Seconds by which a zone is ahead.
 #define OFFSET_OF(zone, utc) \
     "TIMESTAMPDIFF(SECOND, " utc ", CONVERT_TZ(" utc ", '+00:00', " zone "))"
@@ -113,10 +107,6 @@ static const struct skr_word words[] = {
     // of them take "a" for "a ".
     {"partition_bytes", "CAST(CONVERT(partition_key USING utf8mb4) AS BINARY)"},
     {"partition_text", PARTITION_TEXT},
-    // What begins with a control character comes before '', as that is compared
-    // as if blanks followed.
-    {"partition_heads", PARTITION_HEADS("AND partition_key > ? ")},
-    {"partition_first_heads", PARTITION_HEADS("")},
     {"writer_number", ""},
     {"is_decided", ""},
     {"oldest_writer", ""},
@@ -125,6 +115,8 @@ static const struct skr_word words[] = {
     {"insert_once", ""},
     {"lock_skip", "FOR UPDATE SKIP LOCKED"},
     {"lock_rows", "FOR UPDATE"},
+    {"hold_owner_lock", "GET_LOCK('skirnir-{owner}', 0) = 1"},
+    {"owner_lock_is_free", "IS_FREE_LOCK(CONCAT('skirnir-', owner)) = 1"},
     // What is taken for '' is no key, as where it is read.
     {"is_in_share",
      "((SELECT COALESCE(BIT_OR(1 << slot), 0) FROM skirnir_lease "

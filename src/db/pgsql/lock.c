@@ -2,9 +2,9 @@
 // A lock is an advisory lock of the server's session: it is free as soon as
 // the session is over, however that comes about.
 //
-// Those who are together, in shares or in runs have it shared, and beside it a
-// lock of their kind. Whoever comes takes that first and looks then who of the
-// other kinds is there: of two who come at once at least one sees the other.
+// Those who are together, or in shares, have it shared, and beside it a lock of
+// their kind. Whoever comes takes that first and looks then who of the other
+// kind is there: of two who come at once at least one sees the other.
 //
 // It is asked for again and again rather than waited for on the server: there
 // a waiting statement holds back the removal of dead rows, and each time-out
@@ -22,9 +22,8 @@
 enum {
     LEAST_PAUSE_MS = 10,
     MOST_PAUSE_MS = 100,
-    // One of another kind may look in for a moment: no reason to give up.
+    // One of the other kind may look in for a moment: no reason to give up.
     KIND_TRIES = 3,
-    OTHER_KINDS = 2,
     LIMITS_VERSION = 140000,  // knows idle_session_timeout
 };
 
@@ -53,13 +52,11 @@ static const char *const lock_sql[] = {
     [SKR_LOCK_ALONE] = LOCK("pg_try_advisory_lock"),
     [SKR_LOCK_TOGETHER] = LOCK("pg_try_advisory_lock_shared"),
     [SKR_LOCK_IN_SHARES] = LOCK("pg_try_advisory_lock_shared"),
-    [SKR_LOCK_IN_RUNS] = LOCK("pg_try_advisory_lock_shared"),
 };
 static const char *const unlock_sql[] = {
     [SKR_LOCK_ALONE] = UNLOCK("pg_advisory_unlock"),
     [SKR_LOCK_TOGETHER] = UNLOCK("pg_advisory_unlock_shared"),
     [SKR_LOCK_IN_SHARES] = UNLOCK("pg_advisory_unlock_shared"),
-    [SKR_LOCK_IN_RUNS] = UNLOCK("pg_advisory_unlock_shared"),
 };
 // Parameter: the key of a kind.
 static const char lock_kind_sql[] =
@@ -74,13 +71,13 @@ static const char is_taken_sql[] =
     "AND (CAST(CAST(classid AS BIGINT) << 32 AS BIGINT) | "
     "CAST(objid AS BIGINT)) = $1";
 
-// How many sessions of this database have one of them. Parameters: keys.
+// How many sessions of this database have it. Parameter: key.
 static const char count_sql[] =
     "SELECT COUNT(*) FROM pg_locks WHERE locktype = 'advisory' AND granted "
     "AND objsubid = 1 AND database = (SELECT oid FROM pg_database "
     "WHERE datname = current_database()) "
     "AND (CAST(CAST(classid AS BIGINT) << 32 AS BIGINT) | "
-    "CAST(objid AS BIGINT)) IN ($1, $2)";
+    "CAST(objid AS BIGINT)) = $1";
 
 static const char session_sql[] = "SELECT pg_backend_pid()";
 
@@ -252,28 +249,19 @@ drop_lock(struct skr_pgsql *pgsql, int64_t key, enum skr_lock_mode mode)
     (void)ignored;
 }
 
-static enum skr_code
-count_other_kinds(struct skr_pgsql *pgsql, int64_t key, enum skr_lock_mode mode,
-                  int64_t *others, struct skr_error *error)
-{
-    struct skr_value theirs[OTHER_KINDS];
-    size_t count = 0;
-    for (int kind = SKR_LOCK_TOGETHER; kind <= SKR_LOCK_IN_RUNS; kind++)
-        if (kind != (int)mode)
-            theirs[count++] = kind_key(key, (enum skr_lock_mode)kind);
-    return ask(pgsql, count_sql, theirs, count, others, error);
-}
-
-// Joins those of our kind, unless there are some of another.
+// Joins those of our kind, unless there are some of the other.
 static enum skr_code
 join_kind(struct skr_pgsql *pgsql, int64_t key, enum skr_lock_mode mode,
           bool *has_joined, struct skr_error *error)
 {
     const struct skr_value ours = kind_key(key, mode);
+    const struct skr_value theirs =
+        kind_key(key, mode == SKR_LOCK_TOGETHER ? SKR_LOCK_IN_SHARES
+                                                : SKR_LOCK_TOGETHER);
     int64_t is_taken = 0, others = 0;
     enum skr_code code = ask(pgsql, lock_kind_sql, &ours, 1, &is_taken, error);
     if (code == SKR_OK)
-        code = count_other_kinds(pgsql, key, mode, &others, error);
+        code = ask(pgsql, count_sql, &theirs, 1, &others, error);
     *has_joined = code == SKR_OK && is_taken == 1 && others == 0;
     return code;
 }

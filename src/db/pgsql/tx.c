@@ -20,16 +20,6 @@
 // By the number that transactions have in the server's lists.
 #define OLDEST_WRITER "CAST(pg_snapshot_xmin(pg_current_snapshot()) AS xid)"
 
-#define PARTITION_HEADS(after)                                         \
-    "WITH RECURSIVE heads AS ((SELECT partition_key, id FROM {table} " \
-    "WHERE queue_name = ? AND partition_key > " after                  \
-    " ORDER BY partition_key, id LIMIT 1) UNION ALL "                  \
-    "SELECT next.partition_key, next.id FROM heads, LATERAL "          \
-    "(SELECT partition_key, id FROM {table} WHERE queue_name = ? "     \
-    "AND partition_key > heads.partition_key "                         \
-    "ORDER BY partition_key, id LIMIT 1) AS next) "                    \
-    "SELECT partition_key, id FROM heads LIMIT ?"
-
 static const struct skr_word words[] = {
     {"rows_print", ""},
     {"horizon", "SELECT CAST(CAST(pg_snapshot_xmin(s) AS TEXT) AS BIGINT), "
@@ -100,8 +90,6 @@ static const struct skr_word words[] = {
     {"key_text", "VARCHAR(255)"},
     {"partition_bytes", "partition_key"},
     {"partition_text", "partition_key"},
-    {"partition_heads", PARTITION_HEADS("?")},
-    {"partition_first_heads", PARTITION_HEADS("''")},
     {"writer_number", "xid8 NOT NULL DEFAULT pg_current_xact_id()"},
     // Asked once a statement.
     {"is_decided",
@@ -119,6 +107,11 @@ static const struct skr_word words[] = {
     {"insert_once", "ON CONFLICT (message_id) DO NOTHING"},
     {"lock_skip", "FOR UPDATE SKIP LOCKED"},
     {"lock_rows", "FOR UPDATE"},
+    // Whoever asks has it for a moment together with others who do: that is
+    // cheaper than a look at all locks of the server.
+    {"hold_owner_lock", "pg_try_advisory_lock(hashtextextended('{owner}', 0))"},
+    {"owner_lock_is_free",
+     "pg_try_advisory_xact_lock_shared(hashtextextended(owner, 0))"},
     {"is_in_share",
      "((SELECT COALESCE(BIT_OR(CAST(1 AS BIGINT) << slot), 0) "
      "FROM skirnir_lease WHERE owner = '{owner}' AND slot < {slot_count} "

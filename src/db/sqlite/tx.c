@@ -14,11 +14,6 @@
     "THEN partition_key WHEN partition_key = +CAST(partition_key AS TEXT) " \
     "THEN CAST(partition_key AS TEXT) ELSE CAST(partition_key AS BLOB) END"
 
-#define PARTITION_HEADS(after)                                         \
-    "SELECT partition_key, MIN(id) FROM {table} WHERE queue_name = ? " \
-    "AND partition_key > " after                                       \
-    " AND queue_name = ? GROUP BY partition_key LIMIT ?"
-
 static const struct skr_word words[] = {
     // One writer at a time: ids become visible in order.
     {"horizon", ""},
@@ -68,8 +63,6 @@ static const struct skr_word words[] = {
     {"key_text", "VARCHAR(255)"},
     {"partition_bytes", "partition_key"},
     {"partition_text", PARTITION_TEXT},
-    {"partition_heads", PARTITION_HEADS("?")},
-    {"partition_first_heads", PARTITION_HEADS("''")},
     {"writer_number", ""},
     {"is_decided", ""},
     {"oldest_writer", ""},
@@ -77,6 +70,8 @@ static const struct skr_word words[] = {
     {"union_close", ")"},
     {"insert_once", "ON CONFLICT (message_id) DO NOTHING"},
     {"lock_skip", ""},
+    {"hold_owner_lock", "1 = 0"},
+    {"owner_lock_is_free", "1 = 0"},
     {"lock_rows", ""},
     {"is_in_share", "((SELECT COALESCE(SUM(1 << slot), 0) FROM skirnir_lease "
                     "WHERE owner = '{owner}' AND slot < {slot_count} AND "

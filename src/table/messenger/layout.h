@@ -29,10 +29,6 @@ struct skr_scan_sql {
     struct skr_list_sql by_id, lock_ids;
 };
 
-// So many partitions are looked at by themselves in a claim of runs: the more,
-// the more are under way at once.
-enum { SKR_MOST_LONG_RUNS = 64, SKR_LONG_RUNS_SIZES = 7 };
-
 struct skr_messenger {
     struct skr_table table;
     struct skr_arena arena;  // all texts
@@ -49,6 +45,7 @@ struct skr_messenger {
     bool is_ordered;         // by partition_key
     bool by_commits;         // rows wait for transactions before their own
     const char *owner;       // of its share of the queue; NULL: not divided
+    bool lives_by_lock;      // that owner
     const char *lease_name;  // of the queue among leases
     struct skr_zone zone;    // that of its times
     const char *failed_now;  // the clock as the failed table has it
@@ -82,10 +79,7 @@ struct skr_messenger {
         const char *make_due, *touch;
         const char *size, *largest, *oldest, *first_row, *first_head, *blocked,
             *blocked_by_queue, *length, *blocked_row;
-        const char *heads, *first_heads, *free, *row_by_row;
-        const char *first_rows[SKR_LONG_RUNS_SIZES];  // of 1, 2, 4 ... 64
-        struct skr_list_sql lock_runs;
-        const char *shares, *add_share, *check_leases;
+        const char *shares, *add_share, *check_leases, *hold_owner_lock;
         struct skr_list_sql find_free_share, take_share, renew_share;
         struct skr_list_sql give_share, fence;
         const char *raise_count;
@@ -112,7 +106,6 @@ SKR_MUST_CHECK bool skr_messenger_fill_claim(struct skr_messenger *messenger);
 SKR_MUST_CHECK bool skr_messenger_fill_lease(struct skr_messenger *messenger);
 SKR_MUST_CHECK bool skr_messenger_fill_ordered(struct skr_messenger *messenger);
 SKR_MUST_CHECK bool skr_messenger_fill_commits(struct skr_messenger *messenger);
-SKR_MUST_CHECK bool skr_messenger_fill_runs(struct skr_messenger *messenger);
 SKR_MUST_CHECK bool skr_messenger_fill_shares(struct skr_messenger *messenger);
 SKR_MUST_CHECK bool
 skr_messenger_fill_partition(struct skr_messenger *messenger);
@@ -265,7 +258,7 @@ const char *skr_messenger_blocked_reason(struct skr_batch *batch,
 // shares.c: the owner's name, the table of leases, and whether a batch is still
 // ours, which stays so until the transaction ends.
 SKR_MUST_CHECK enum skr_code
-skr_messenger_name_owner(struct skr_messenger *messenger,
+skr_messenger_name_owner(struct skr_messenger *messenger, bool lives_by_lock,
                          struct skr_error *error);
 SKR_MUST_CHECK enum skr_code
 skr_messenger_setup_leases(const struct skr_messenger *messenger,
@@ -296,9 +289,9 @@ skr_table_read_fn skr_messenger_read;                        // glance.c
 skr_table_read_partitions_fn skr_messenger_read_partitions;  // ordered.c
 skr_table_claim_fn skr_messenger_claim;
 skr_table_claim_fn skr_messenger_hold;
-skr_table_claim_fn skr_messenger_hold_runs;
 skr_table_renew_fn skr_messenger_renew;
 skr_table_measure_fn skr_messenger_measure;  // partitions.c
+skr_table_live_fn skr_messenger_live;        // shares.c
 skr_table_see_shares_fn skr_messenger_see_shares;
 skr_table_take_share_fn skr_messenger_take_share;
 skr_table_renew_share_fn skr_messenger_renew_share;

@@ -317,8 +317,7 @@ static const struct skr_table_ops ordered_ops = {
     .read = skr_messenger_read,
     .read_partitions = skr_messenger_read_partitions,
     .measure = skr_messenger_measure,
-    .hold = skr_messenger_hold_runs,
-    .follow = skr_messenger_follow,
+    .live = skr_messenger_live,
     .see_shares = skr_messenger_see_shares,
     .take_share = skr_messenger_take_share,
     .renew_share = skr_messenger_renew_share,
@@ -467,7 +466,6 @@ fill_all(struct skr_messenger *messenger)
            skr_messenger_fill_commits(messenger) &&
            skr_messenger_fill_partition(messenger) &&
            skr_messenger_fill_partitions(messenger) &&
-           skr_messenger_fill_runs(messenger) &&
            skr_messenger_fill_shares(messenger);
 }
 
@@ -487,7 +485,7 @@ skr_messenger_new(const struct skr_messenger_options *options,
     if (code == SKR_OK && !copy_options(made, options))
         code = skr_fail_memory(error);
     if (code == SKR_OK && options->is_divided)
-        code = skr_messenger_name_owner(made, error);
+        code = skr_messenger_name_owner(made, options->lives_by_lock, error);
     if (code == SKR_OK && !fill_all(made))
         code = skr_fail_memory(error);
     if (code == SKR_OK)

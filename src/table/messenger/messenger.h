@@ -22,6 +22,9 @@ struct skr_messenger_options {
     // Relays divide the queue among themselves: what is read is of this
     // object's share alone. Ordered queues only.
     bool is_divided;
+    // A lock of the database says that its relay is there, and ends with its
+    // session; else that it renews its leases.
+    bool lives_by_lock;
     // Ordered queues only: nothing is read before every transaction that began
     // to write earlier is over. The column transaction_id tells.
     bool by_commits;

@@ -7,6 +7,11 @@
 // Whoever settles locks the rows of his slots first and sees whether they are
 // his; whoever takes over has to write those rows. So one is over before the
 // other begins, however late it comes.
+//
+// An owner may live by a lock of the database as well, which others find free
+// as soon as his session is over: then they need not wait for his leases to run
+// out. Should he lose the session and live on, he is in the place of one whose
+// leases ran out, and what he settles late finds another's epoch.
 
 #include "base/clock.h"
 #include "base/error.h"
@@ -18,7 +23,12 @@
 
 #define LEASES "skirnir_lease"
 #define OURS "owner = '{owner}'"
-#define IS_FREE "(owner = '' OR expires_at <= {now})"
+// In the name, so that one look tells.
+#define LOCK_PREFIX "l-"
+#define BY_LOCK "owner LIKE '" LOCK_PREFIX "%'"
+#define IS_FREE                              \
+    "(owner = '' OR expires_at <= {now} OR " \
+    "(" BY_LOCK " AND {owner_lock_is_free}))"
 
 enum { NUMBERS = SKR_SLOTS + SKR_SEATS };
 
@@ -44,11 +54,13 @@ static const char check_sql[] =
 static const char add_sql[] =
     "INSERT INTO " LEASES " (queue_name, slot, owner, epoch, expires_at) "
     "VALUES (?, ?, '', 0, {now})";
-enum { IS_OURS = 1, IS_FREE_NOW = 2 };
+static const char hold_owner_lock_sql[] =
+    "SELECT CASE WHEN {hold_owner_lock} THEN 1 ELSE 0 END";
+enum { IS_OURS = 1, IS_FREE_NOW = 2, IS_ANOTHERS_BY_LOCK = 3 };
 // Parameter: queue.
 static const char see_sql[] =
     "SELECT slot, epoch, CASE WHEN " OURS " THEN 1 WHEN " IS_FREE
-    " THEN 2 ELSE 0 END, expires_at, {now} FROM " LEASES
+    " THEN 2 WHEN " BY_LOCK " THEN 3 ELSE 0 END, expires_at, {now} FROM " LEASES
     " WHERE queue_name = ?";
 // One that was frozen while it settled has its rows locked until the server
 // ends its session. Nobody waits for those. Parameters: queue, numbers.
@@ -85,6 +97,8 @@ skr_messenger_fill_shares(struct skr_messenger *messenger)
         skr_messenger_fill(messenger, check_sql,
                            &messenger->sql.check_leases) &&
         skr_messenger_fill(messenger, see_sql, &messenger->sql.shares) &&
+        skr_messenger_fill(messenger, hold_owner_lock_sql,
+                           &messenger->sql.hold_owner_lock) &&
         skr_messenger_fill_list(messenger, find_free_sql,
                                 &messenger->sql.find_free_share) &&
         skr_messenger_fill_list(messenger, take_sql,
@@ -100,7 +114,7 @@ skr_messenger_fill_shares(struct skr_messenger *messenger)
 
 // A new one for every table object: no two relays ever have the same.
 enum skr_code
-skr_messenger_name_owner(struct skr_messenger *messenger,
+skr_messenger_name_owner(struct skr_messenger *messenger, bool lives_by_lock,
                          struct skr_error *error)
 {
     struct skr_id id;
@@ -109,7 +123,9 @@ skr_messenger_name_owner(struct skr_messenger *messenger,
     if (code != SKR_OK)
         return code;
     skr_id_format(id, text);
-    messenger->owner = skr_arena_text(&messenger->arena, text, strlen(text));
+    messenger->lives_by_lock = lives_by_lock;
+    messenger->owner = skr_arena_format(&messenger->arena, "%s%s",
+                                        lives_by_lock ? LOCK_PREFIX : "", text);
     // In this order, as names of queues may end with blanks.
     messenger->lease_name = skr_arena_format(&messenger->arena, "%s/%s",
                                              messenger->queue, messenger->name);
@@ -146,6 +162,26 @@ skr_messenger_check_leases(const struct skr_messenger *messenger,
         return code;
     }
     return skr_schema_check_engine(skr_db_tx(db), LEASES, error);
+}
+
+enum skr_code
+skr_messenger_live(const struct skr_table *table, struct skr_db *db,
+                   struct skr_error *error)
+{
+    const struct skr_messenger *messenger = skr_messenger_of(table);
+    int64_t is_held = 0;
+    if (!messenger->lives_by_lock)
+        return SKR_OK;
+    enum skr_code code = skr_tx_run(
+        skr_db_tx(db),
+        &(struct skr_statement){.sql = messenger->sql.hold_owner_lock,
+                                .each_row = skr_db_keep_number,
+                                .user = &is_held},
+        error);
+    if (code != SKR_OK || is_held == 1)
+        return code;
+    return skr_fail(error, SKR_UNAVAILABLE, SKR_RECONNECT,
+                    "an earlier session of this relay has not ended yet");
 }
 
 struct seeing {
@@ -198,6 +234,8 @@ see_row(const struct skr_value *columns, size_t count, void *user,
         add_to_share(&seeing->shares->free, number, columns[1].integer);
     } else {
         seeing->shares->others += number >= SKR_SLOTS;
+        seeing->shares->others_by_lock |=
+            columns[2].integer == IS_ANOTHERS_BY_LOCK;
         note_end(&columns[3], &columns[4], seeing->shares);
     }
     return SKR_OK;
