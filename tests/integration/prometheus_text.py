@@ -1,5 +1,6 @@
 """Prometheus' text format, read strictly, and judged by promtool as well where
 that is installed."""
+import collections
 import re
 import shutil
 import subprocess
@@ -13,6 +14,11 @@ PARTS = ("_bucket", "_sum", "_count")
 # Units are whole words, and a name does not repeat its type.
 UNWELCOME = re.compile(r"_(ms|sec|secs|millis|bytes_kib|counter|gauge|"
                        r"histogram)(_|$)")
+# Labels beside that of the transport.
+LABELS = {"skirnir_build_info": {"version"},
+          "skirnir_blocked_partition_messages": {"partition", "head",
+                                                 "reason"}}
+Blocked = collections.namedtuple("Blocked", "head reason length")
 
 
 def read_labels(text):
@@ -25,15 +31,17 @@ def read_labels(text):
 
 
 class Metrics:
-    """samples and histograms by name and transport."""
+    """samples and histograms by name and transport; blocked by transport and
+    key of a partition."""
 
     def __init__(self, text):
         self.text = text
         self.types, self.helps = {}, {}
-        self.samples, self.histograms = {}, {}
+        self.samples, self.histograms, self.blocked = {}, {}, {}
         self.current = None
         assert text.endswith("\n")
-        for line in text.splitlines():
+        # Other ends of lines, such as \r, are letters.
+        for line in text.split("\n")[:-1]:
             if line.startswith("#"):
                 self.read_head(line)
             else:
@@ -65,9 +73,8 @@ class Metrics:
         kind = self.types[self.current]
         if kind != "histogram":
             assert name == self.current, line
-            assert set(labels) <= {"version"}, line
-            assert (name, transport) not in self.samples, line
-            self.samples[name, transport] = number
+            assert set(labels) == LABELS.get(name, set()), line
+            self.keep_sample(name, transport, labels, number)
             return
         assert name.startswith(self.current), line
         part = name[len(self.current):]
@@ -80,6 +87,14 @@ class Metrics:
         else:
             assert part not in histogram, line
             histogram[part] = number
+
+    def keep_sample(self, name, transport, labels, number):
+        kept, key, value = self.samples, (name, transport), number
+        if "partition" in labels:
+            kept, key = self.blocked, (transport, labels["partition"])
+            value = Blocked(int(labels["head"]), labels["reason"], number)
+        assert key not in kept, key
+        kept[key] = value
 
     def check_histogram(self, name, transport):
         histogram = self.histograms[name, transport]

@@ -317,6 +317,62 @@ def test_metrics_under_load_agree_with_the_ledger(place, port):
     assert consumer.stop() == 0
 
 
+# Whatever a line, a label or a terminal could stumble over.
+NASTY = 'K\u00e4se "25" \\ \\n\n\r\t{a="b"} 1\x85\u2028\U0001f9c0 '
+NO_TYPE = 'headers have no type; add "type":"message.name"'
+
+
+def block_partitions(place, *keys):
+    """Three messages each, of which the first cannot be understood; the rows
+    of these."""
+    place.set_config(replace=[("'doctrine://default?table_name",
+                               "'ordered-doctrine://default?table_name")])
+    place.check("setup")
+    for key in keys:
+        for body in ("{}", "[1]", "[2]"):
+            place.check("publish", "order.placed", "--body", body,
+                        "--partition-key", key)
+    place.ask("UPDATE messenger_outbox SET headers = '{}' WHERE body = '{}'")
+    return [int(row) for row in place.ask(
+        "SELECT id FROM messenger_outbox WHERE body = '{}' ORDER BY id"
+        ).split()]
+
+
+def told_by_stats(place):
+    [outbox] = json.loads(place.check("stats", "outbox", "--json")
+                          )["transports"]
+    return {("outbox", head["partition"]): prometheus_text.Blocked(
+        head["row"], head["error"], head["length"])
+            for head in outbox["blocked_partitions"]}
+
+
+def test_each_blocked_partition_is_told_until_it_goes_on(place, port):
+    first, second = block_partitions(place, NASTY, "b")
+    relay = place.start("relay", "outbox", f"--metrics-port={port}")
+    shops.until(lambda: len(relay.events("relay.partition_blocked")) == 2,
+                relay.log)
+    nasty = {("outbox", NASTY): prometheus_text.Blocked(first, NO_TYPE, 3)}
+    other = {("outbox", "b"): prometheus_text.Blocked(second, NO_TYPE, 3)}
+
+    def wait_for(wanted):
+        # What tables hold is asked every few seconds.
+        shops.until(lambda: scrape(port).blocked == wanted,
+                    lambda: get(port, "/metrics")[1], pause_s=0.2)
+        assert told_by_stats(place) == wanted
+        samples = scrape(port)
+        assert samples["skirnir_blocked_partitions", "outbox"] == len(wanted)
+        assert prometheus_text.check_with_promtool(samples.text) == ""
+
+    wait_for(nasty | other)
+    place.check("partition", "skip", NASTY)
+    wait_for(other)
+    place.ask("UPDATE messenger_outbox SET headers = "
+              """'{"type":"order.placed"}' WHERE body = '{}'""")
+    place.check("partition", "retry", "b")
+    wait_for({})
+    assert relay.stop() == 0
+
+
 def test_what_rabbitmq_returns_is_counted(world, port):
     world.set_up()
     world.insert(20)

@@ -3,7 +3,9 @@ import json
 
 import pytest
 
+import prometheus_text
 import shop as shops
+import symfony_rows
 import terminals
 import test_metrics
 
@@ -326,6 +328,38 @@ def test_of_many_blocked_heads_some_are_shown(world, count, is_cut):
     assert len(outbox["blocked_partitions"]) == 100
     assert outbox["blocked_partitions_are_cut"] == is_cut
     assert outbox["blocked_partitions"][0]["name"] is None
+
+
+def blocked_in_metrics(world):
+    port = test_metrics.free_port()
+    relay = world.start("relay", "outbox", f"--metrics-port={port}")
+    relay.wait_for("relay.active")
+    blocked = shops.until(lambda: test_metrics.scrape(port).blocked,
+                          relay.log, pause_s=0.2)
+    assert relay.stop() == 0
+    return blocked
+
+
+def test_of_many_blocked_partitions_some_are_in_metrics(world):
+    block_many(world, 101)
+    assert list(blocked_in_metrics(world)) == [
+        ("outbox", f"key {number}") for number in range(1, 101)]
+
+
+@pytest.mark.parametrize("reason, told", [
+    ("x" * 200, "x" * 200),
+    ("x" * 201, "x" * 200 + "..."),
+    # None is cut in two.
+    ("x" + "\u00fc" * 150, "x" + "\u00fc" * 99 + "..."),
+])
+def test_a_label_is_text_of_some_length(world, reason, told):
+    headers = {"type": "order.placed", symfony_rows.ERROR_STAMP: json.dumps(
+        [{"exceptionMessage": reason}])}
+    block_many(world, 1).execute(
+        "UPDATE messenger_outbox SET headers = ?, "
+        "partition_key = CAST(X'61ff62e282' AS TEXT)", (json.dumps(headers),))
+    assert blocked_in_metrics(world) == {
+        ("outbox", "a?b??"): prometheus_text.Blocked(1, told, 1)}
 
 
 STILL_BLOCKED = ("SELECT COUNT(*) FROM messenger_outbox "

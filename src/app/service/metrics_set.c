@@ -50,27 +50,63 @@ skr_metrics_write_head(struct skr_text *text, const char *name,
 
 // In a label's value these have to be written so.
 static void
-write_label(struct skr_text *text, const char *value)
+add_escaped(struct skr_text *text, const char *value, size_t size)
 {
-    skr_text_add_string(text, "transport=\"");
-    for (; *value != '\0'; value++) {
-        if (*value == '\\' || *value == '"')
+    for (size_t at = 0; at < size; at++) {
+        if (value[at] == '\\' || value[at] == '"')
             skr_text_add_string(text, "\\");
-        if (*value == '\n')
+        if (value[at] == '\n')
             skr_text_add_string(text, "\\n");
         else
-            skr_text_add(text, value, 1);
+            skr_text_add(text, value + at, 1);
+    }
+}
+
+// One byte that is no UTF-8 would have all of the scrape refused: it becomes a
+// question mark, as in the text of an error.
+static void
+write_label(struct skr_text *text, const struct skr_metrics_label *label)
+{
+    const char *value = label->value;
+    size_t size = strlen(value), at = 0;
+    skr_text_add_format(text, "%s=\"", label->name);
+    while (at < size) {
+        size_t good = skr_text_storable_size(value + at, size - at);
+        add_escaped(text, value + at, good);
+        at += good;
+        if (at < size) {
+            skr_text_add_string(text, "?");
+            at++;
+        }
     }
     skr_text_add_string(text, "\"");
+}
+
+static void
+write_transport(struct skr_text *text, const char *transport)
+{
+    write_label(text, &(struct skr_metrics_label){"transport", transport});
+}
+
+void
+skr_metrics_write_labelled(struct skr_text *text, const char *name,
+                           const struct skr_metrics_label *labels, size_t count,
+                           uint64_t value)
+{
+    skr_text_add_format(text, "%s{", name);
+    for (size_t i = 0; i < count; i++) {
+        skr_text_add_string(text, i == 0 ? "" : ",");
+        write_label(text, &labels[i]);
+    }
+    skr_text_add_format(text, "} %llu\n", (unsigned long long)value);
 }
 
 void
 skr_metrics_write_sample(struct skr_text *text, const char *name,
                          const char *transport, uint64_t value)
 {
-    skr_text_add_format(text, "%s{", name);
-    write_label(text, transport);
-    skr_text_add_format(text, "} %llu\n", (unsigned long long)value);
+    const struct skr_metrics_label label = {"transport", transport};
+    skr_metrics_write_labelled(text, name, &label, 1, value);
 }
 
 // Each step has all that is below it, too; the last has everything.
@@ -82,7 +118,7 @@ write_histogram(struct skr_text *text, const struct skr_metric *metric)
     for (int i = 0; i < SKR_HISTOGRAM_STEPS; i++) {
         count += times->counts[i];
         skr_text_add_format(text, "%s_bucket{", metric->name);
-        write_label(text, metric->transport);
+        write_transport(text, metric->transport);
         if (i < SKR_HISTOGRAM_STEPS - 1)
             skr_text_add_format(text, ",le=\"%g\"} %llu\n",
                                 (double)skr_histogram_bounds_us[i] / 1e6,
@@ -92,12 +128,12 @@ write_histogram(struct skr_text *text, const struct skr_metric *metric)
                                 (unsigned long long)count);
     }
     skr_text_add_format(text, "%s_sum{", metric->name);
-    write_label(text, metric->transport);
+    write_transport(text, metric->transport);
     skr_text_add_format(text, "} %llu.%06llu\n%s_count{",
                         (unsigned long long)times->sum_us / 1000000,
                         (unsigned long long)times->sum_us % 1000000,
                         metric->name);
-    write_label(text, metric->transport);
+    write_transport(text, metric->transport);
     skr_text_add_format(text, "} %llu\n", (unsigned long long)count);
 }
 

@@ -36,10 +36,19 @@ void skr_metrics_time(struct skr_metrics_set *set, const char *name,
 void
 skr_metrics_set_write(const struct skr_metrics_set *set, struct skr_text *text);
 
+struct skr_metrics_label {
+    const char *name;
+    const char *value;  // any bytes
+};
+
 // The lines before the samples of a name, and one of these.
 void skr_metrics_write_head(struct skr_text *text, const char *name,
                             const char *type, const char *help);
 void skr_metrics_write_sample(struct skr_text *text, const char *name,
                               const char *transport, uint64_t value);
+// One with labels of its own. No two of a name have all of them equal.
+void skr_metrics_write_labelled(struct skr_text *text, const char *name,
+                                const struct skr_metrics_label *labels,
+                                size_t count, uint64_t value);
 
 #endif

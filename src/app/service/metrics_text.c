@@ -6,6 +6,7 @@
 #include "base/text.h"
 
 #include <stddef.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -178,6 +179,56 @@ read_gauge(const struct gauge *gauge, const struct skr_transport_stats *stats,
     return stats->has_counts;
 }
 
+enum { MOST_REASON_BYTES = 200 };
+
+// Who wrote the headers may have told it at any length, and who scrapes keeps
+// labels for long.
+static void
+cut_reason(const char *reason, char cut[MOST_REASON_BYTES + sizeof("...")])
+{
+    size_t size = strlen(reason), kept = size;
+    if (size > MOST_REASON_BYTES)
+        kept = skr_text_storable_size(reason, MOST_REASON_BYTES);
+    snprintf(cut, MOST_REASON_BYTES + sizeof("..."), "%.*s%s", (int)kept,
+             reason, kept < size ? "..." : "");
+}
+
+// The row makes it the only one of its kind, whatever becomes of its key.
+static void
+write_blocked_head(struct skr_text *text, const char *name,
+                   const char *transport, const struct skr_blocked_head *head)
+{
+    char row[24], reason[MOST_REASON_BYTES + sizeof("...")];
+    snprintf(row, sizeof(row), "%lld", (long long)head->row);
+    cut_reason(head->reason, reason);
+    const struct skr_metrics_label labels[] = {
+        {"transport", transport},
+        {"partition", head->key},
+        {"head", row},
+        {"reason", reason},
+    };
+    skr_metrics_write_labelled(text, name, labels, SKR_COUNT_OF(labels),
+                               head->length);
+}
+
+static void
+write_blocked_heads(const struct skr_stats *stats, struct skr_text *text)
+{
+    static const char name[] = "skirnir_blocked_partition_messages";
+    skr_metrics_write_head(
+        text, name, "gauge",
+        "Messages in a partition whose head waits for a person, that head "
+        "included; of the first 100 of a transport.");
+    for (size_t i = 0; i < stats->count; i++) {
+        const struct skr_partition_stats *partitions =
+            stats->items[i].partitions;
+        for (size_t j = 0; partitions != NULL && j < partitions->blocked_count;
+             j++)
+            write_blocked_head(text, name, stats->items[i].transport->name,
+                               &partitions->blocked[j]);
+    }
+}
+
 void
 skr_metrics_write_stats(const struct skr_metrics_options *options,
                         struct skr_text *text)
@@ -196,6 +247,7 @@ skr_metrics_write_stats(const struct skr_metrics_options *options,
                                          stats.items[i].transport->name, value);
         }
     }
+    write_blocked_heads(&stats, text);
     skr_stats_fini(&stats);
 }
 
