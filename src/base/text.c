@@ -142,6 +142,19 @@ skr_text_storable_size(const void *bytes, size_t size)
     return at;
 }
 
+void
+skr_text_add_storable(struct skr_text *text, const char *bytes, size_t size)
+{
+    for (size_t at = 0; at < size;) {
+        size_t good = skr_text_storable_size(bytes + at, size - at);
+        skr_text_add(text, bytes + at, good);
+        at += good;
+        if (at < size)
+            skr_text_add_string(text, "?");
+        at += at < size;
+    }
+}
+
 bool
 skr_text_is_storable(const void *bytes, size_t size)
 {

@@ -34,6 +34,9 @@ char *skr_text_take(struct skr_text *text);
 bool skr_text_is_storable(const void *bytes, size_t size);
 // How many bytes from the start are so: size, if all are.
 size_t skr_text_storable_size(const void *bytes, size_t size);
+// Adds them with a question mark in place of each byte that is not.
+void
+skr_text_add_storable(struct skr_text *text, const char *bytes, size_t size);
 
 // Bytes of the control character that the text begins with; 0: it is none.
 // U+0080 to U+009F steer terminals too.

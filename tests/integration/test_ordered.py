@@ -362,6 +362,15 @@ def test_a_label_is_text_of_some_length(world, reason, told):
         ("outbox", "a?b??"): prometheus_text.Blocked(1, told, 1)}
 
 
+def test_a_key_that_is_no_text_costs_nobody_the_numbers(world):
+    block_many(world, 1).execute("UPDATE messenger_outbox SET "
+                                 "partition_key = CAST(X'61ff62' AS TEXT)")
+    [outbox] = [transport for transport in json.loads(world.check(
+        "stats", "--json"))["transports"] if transport["transport"] == "outbox"]
+    assert outbox["blocked_partitions"][0]["partition"] == "a?b"
+    assert json.loads(world.check("failed", "show", "--json"))
+
+
 STILL_BLOCKED = ("SELECT COUNT(*) FROM messenger_outbox "
                  "WHERE available_at = '9999-12-31 23:59:59'")
 FAILED = ("SELECT COUNT(*) FROM messenger_messages "

@@ -208,6 +208,18 @@ test_a_broken_text_stays_broken_until_cleared(void **state)
 }
 
 static void
+test_bytes_that_are_no_text_become_question_marks(void **state)
+{
+    (void)state;
+    struct skr_text text = {0};
+    skr_text_add_storable(&text, "", 0);
+    skr_text_add_storable(&text, "a\xff\xc3\xbc", 4);
+    skr_text_add_storable(&text, "\0z\xe2\x82", 4);
+    assert_string_equal(text.bytes, "a?\xc3\xbc?z??");
+    skr_text_fini(&text);
+}
+
+static void
 test_numbers_are_digits_within_bounds(void **state)
 {
     (void)state;
@@ -237,6 +249,7 @@ main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_only_well_formed_utf8_without_zero_is_storable),
+        cmocka_unit_test(test_bytes_that_are_no_text_become_question_marks),
         cmocka_unit_test(test_identifiers_are_safe_in_sql),
         cmocka_unit_test(test_prefix_and_suffix),
         cmocka_unit_test(test_base64_follows_the_published_vectors),

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "app/parts/members.h"
 
+#include "base/text.h"
 #include "message/json.h"
 
 #include <string.h>
@@ -9,11 +10,17 @@ void
 skr_member_text(struct skr_json_writer *json, const char *name,
                 const char *text)
 {
+    struct skr_text storable = {0};
     skr_json_write_name(json, name);
-    if (text == NULL)
+    if (text == NULL) {
         skr_json_write_null(json);
-    else
-        skr_json_write_text(json, text, strlen(text));
+        return;
+    }
+    skr_text_add_storable(&storable, text, strlen(text));
+    json->text.broken |= storable.broken;
+    skr_json_write_text(json, storable.size > 0 ? storable.bytes : "",
+                        storable.size);
+    skr_text_fini(&storable);
 }
 
 void

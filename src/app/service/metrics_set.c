@@ -50,9 +50,10 @@ skr_metrics_write_head(struct skr_text *text, const char *name,
 
 // In a label's value these have to be written so.
 static void
-add_escaped(struct skr_text *text, const char *value, size_t size)
+add_escaped(struct skr_text *text, const struct skr_text *storable)
 {
-    for (size_t at = 0; at < size; at++) {
+    const char *value = storable->bytes;
+    for (size_t at = 0; at < storable->size; at++) {
         if (value[at] == '\\' || value[at] == '"')
             skr_text_add_string(text, "\\");
         if (value[at] == '\n')
@@ -67,19 +68,13 @@ add_escaped(struct skr_text *text, const char *value, size_t size)
 static void
 write_label(struct skr_text *text, const struct skr_metrics_label *label)
 {
-    const char *value = label->value;
-    size_t size = strlen(value), at = 0;
+    struct skr_text storable = {0};
+    skr_text_add_storable(&storable, label->value, strlen(label->value));
+    text->broken |= storable.broken;
     skr_text_add_format(text, "%s=\"", label->name);
-    while (at < size) {
-        size_t good = skr_text_storable_size(value + at, size - at);
-        add_escaped(text, value + at, good);
-        at += good;
-        if (at < size) {
-            skr_text_add_string(text, "?");
-            at++;
-        }
-    }
+    add_escaped(text, &storable);
     skr_text_add_string(text, "\"");
+    skr_text_fini(&storable);
 }
 
 static void
