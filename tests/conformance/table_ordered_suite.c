@@ -75,6 +75,15 @@ test_every_row_comes_with_its_key(void **state)
 }
 
 static void
+test_an_error_moves_nothing_of_an_ordered_table(void **state)
+{
+    struct fixture *fixture = *state;
+    insert_keyed(fixture->db, "a", "a1");
+    assert_int_equal(read_rows(fixture), 1);
+    check_error_moves_nothing(fixture);
+}
+
+static void
 test_what_another_has_holds_its_partition(void **state)
 {
     struct fixture *fixture = *state;
@@ -466,6 +475,7 @@ main(void)
 {
     const struct CMUnitTest tests[] = {
         ORDERED(test_every_row_comes_with_its_key),
+        ORDERED(test_an_error_moves_nothing_of_an_ordered_table),
         ORDERED(test_what_another_has_holds_its_partition),
         ORDERED(test_what_becomes_due_behind_the_cursor_is_told_by_its_key),
         ORDERED(test_a_partition_is_read_from_its_head),

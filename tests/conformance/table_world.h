@@ -298,4 +298,30 @@ ignore_head(const struct skr_blocked_head *head, void *user,
     return SKR_OK;
 }
 
+// A read that fails leaves the reader where it was, and no transaction open.
+static inline void
+check_error_moves_nothing(struct fixture *fixture)
+{
+    insert_many(fixture, 3);
+    assert_int_equal(read_rows(fixture), 3);
+    struct skr_position before = fixture->position;
+    skr_test_run(fixture->db,
+                 "ALTER TABLE messenger_outbox RENAME TO elsewhere");
+    struct skr_error error = {0};
+    skr_batch_clear(&fixture->batch);
+    const struct skr_read read = {.max_rows = 10, .max_bytes = 1000};
+    assert_int_equal(fixture->table->ops->read(fixture->table, fixture->db,
+                                               &fixture->position, &read,
+                                               &fixture->batch, &error),
+                     SKR_MISSING);
+    assert_int_equal(fixture->batch.count, 0);
+    assert_memory_equal(&before, &fixture->position, sizeof(before));
+    struct skr_tx tx = skr_db_tx(fixture->db);
+    assert_int_equal(tx.ops->check(tx, NULL), SKR_NO_TRANSACTION);
+    skr_test_run(fixture->db,
+                 "ALTER TABLE elsewhere RENAME TO messenger_outbox");
+    insert_many(fixture, 1);
+    assert_int_equal(read_rows(fixture), 1);
+}
+
 #endif
