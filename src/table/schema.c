@@ -259,6 +259,18 @@ has_index(struct skr_tx tx, const char *table, const struct skr_index *index,
     return code;
 }
 
+// Nobody waits for long to alter a table, as all who write to it would have to.
+static enum skr_code
+tell_conflict(enum skr_code code, const char *name, struct skr_error *error)
+{
+    if (code == SKR_CONFLICT)
+        skr_error_prefix(error,
+                         "%s was not added; run this again when the "
+                         "transaction is over that uses the table",
+                         name);
+    return code;
+}
+
 static enum skr_code
 find_column(struct skr_tx tx, const struct skr_word *words, size_t word_count,
             struct skr_arena *arena, bool *has, struct skr_error *error)
@@ -298,23 +310,29 @@ add_column(struct skr_tx tx, const char *table, const struct skr_column *column,
         code = SKR_OK;
     }
     skr_arena_fini(&arena);
-    return code;
+    return tell_conflict(code, column->name, error);
 }
 
 static enum skr_code
-add_index(const struct skr_dialect *dialect, const char *table,
-          const struct skr_index *index, skr_sql_text_fn *each, void *user,
-          struct skr_error *error)
+add_index(struct skr_tx tx, const char *table, const struct skr_index *index,
+          skr_sql_text_fn *each, void *user, struct skr_error *error)
 {
     static const char *const steps[] = {"{prepare_index}", "{replace_index}",
                                         "{add_index}"};
     struct skr_arena arena = {0};
-    enum skr_code code = SKR_OK;
-    for (size_t i = 0; code == SKR_OK && i < SKR_COUNT_OF(steps); i++)
-        code = give(fill_index(dialect, &arena, steps[i], table, index), each,
-                    user, error);
+    bool has = false;
+    enum skr_code code = has_index(tx, table, index, &has, error);
+    for (size_t i = 0; !has && code == SKR_OK && i < SKR_COUNT_OF(steps); i++)
+        code = give(fill_index(tx.ops->dialect, &arena, steps[i], table, index),
+                    each, user, error);
+    // Another may have been quicker, where nobody can be kept out.
+    if (code != SKR_OK && code != SKR_NO_MEMORY &&
+        has_index(tx, table, index, &has, NULL) == SKR_OK && has) {
+        skr_error_clear(error);
+        code = SKR_OK;
+    }
     skr_arena_fini(&arena);
-    return code;
+    return tell_conflict(code, index->name, error);
 }
 
 enum skr_code
@@ -332,13 +350,7 @@ skr_schema_complete(const struct skr_schema *schema, struct skr_db *db,
     for (size_t i = 0; code == SKR_OK && i < schema->late_column_count; i++)
         code =
             add_column(tx, table, &schema->late_columns[i], each, user, error);
-    for (size_t i = 0; code == SKR_OK && i < schema->index_count; i++) {
-        const struct skr_index *index = &schema->indexes[i];
-        bool has = false;
-        code = has_index(tx, table, index, &has, error);
-        if (code == SKR_OK && !has)
-            code =
-                add_index(skr_db_dialect(db), table, index, each, user, error);
-    }
+    for (size_t i = 0; code == SKR_OK && i < schema->index_count; i++)
+        code = add_index(tx, table, &schema->indexes[i], each, user, error);
     return code;
 }

@@ -4,6 +4,7 @@
 #include "app/commands/kafka_relay.h"
 #include "app/console/grid.h"
 #include "app/console/progress.h"
+#include "app/parts/completing.h"
 #include "base/error.h"
 #include "base/text.h"
 #include "table/kafka_outbox/kafka_outbox.h"
@@ -74,7 +75,7 @@ migrate(const struct skr_table *table, struct skr_db *db,
 {
     enum skr_code code = skr_table_create(table, db, error);
     if (code == SKR_OK)
-        code = table->ops->complete(table, db, add_to_table, db, error);
+        code = skr_complete_table(table, db, add_to_table, db, error);
     return code;
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "app/app.h"
 #include "app/drivers.h"
+#include "app/parts/completing.h"
 #include "app/parts/transports.h"
 #include "base/error.h"
 #include "table/attempt/attempt.h"
@@ -98,21 +99,22 @@ set_notify(const struct skr_app *app, const struct skr_table *table,
     return code;
 }
 
-struct completion {
-    struct skr_db *db;
-    bool dry_run;
-};
+static enum skr_code
+say_lack(const char *sql, void *user, struct skr_error *error)
+{
+    (void)user;
+    (void)error;
+    printf("  would run: %s\n", sql);
+    return SKR_OK;
+}
 
 static enum skr_code
 add_to_table(const char *sql, void *user, struct skr_error *error)
 {
-    const struct completion *completion = user;
-    printf("  %s: %s\n", completion->dry_run ? "would run" : "ran", sql);
+    printf("  ran: %s\n", sql);
     // It may take as long as the table is large.
     fflush(stdout);
-    if (completion->dry_run)
-        return SKR_OK;
-    return skr_schema_run(sql, completion->db, error);
+    return skr_schema_run(sql, user, error);
 }
 
 // Says what became of the table; makes it unless this is a dry run, in which
@@ -143,9 +145,8 @@ make_table(const struct skr_table *table,
     // Made by others, it may lack an index.
     code = SKR_OK;
     if (db != NULL && table->ops->complete != NULL)
-        code = table->ops->complete(
-            table, db, add_to_table,
-            &(struct completion){.db = db, .dry_run = dry_run}, error);
+        code = dry_run ? table->ops->complete(table, db, say_lack, NULL, error)
+                       : skr_complete_table(table, db, add_to_table, db, error);
     if (code != SKR_OK)
         skr_error_prefix(error, "table %s", transport->table_name);
     if (code == SKR_OK && incomplete && !dry_run)
