@@ -122,8 +122,7 @@ typedef void skr_db_rollback_fn(struct skr_db *db);
 
 // Whoever holds a lock alone keeps out all others. Those who hold it together
 // keep out all but each other, and so do those who hold it in shares: there are
-// two ways to work side by side, which do not mix. Where rows cannot be locked
-// there is one, and the last two are the same.
+// two ways to work side by side, which do not mix.
 enum skr_lock_mode {
     SKR_LOCK_ALONE,
     SKR_LOCK_TOGETHER,

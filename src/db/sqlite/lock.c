@@ -2,6 +2,11 @@
 // A lock is a file beside the database. It is never deleted: between its
 // deletion and the next creation two holders could each lock one of their own.
 //
+// Those who are together, or in shares, have the file locked shared, and beside
+// that a byte of it that is their kind's. Whoever comes takes that first and
+// looks then who of the other kind is there: of two who come at once at least
+// one sees the other.
+//
 // A holder that is stopped keeps it, and nobody else becomes active meanwhile:
 // safe, and without a server there is no one who could tell it from a slow one.
 
@@ -40,6 +45,35 @@ fail_file(const char *path, struct skr_error *error)
     return is_refused ? SKR_REFUSED : SKR_UNAVAILABLE;
 }
 
+// Bytes are named by the modes. These locks end with the open file as well.
+static int
+lock_byte(int fd, int command, short type, enum skr_lock_mode mode,
+          struct flock *lock)
+{
+    *lock = (struct flock){.l_type = type,
+                           .l_whence = SEEK_SET,
+                           .l_start = (off_t)mode,
+                           .l_len = 1};
+    return fcntl(fd, command, lock);
+}
+
+// *is_out: somebody of the other kind is there, or looks in.
+static int
+join_kind(int fd, enum skr_lock_mode mode, bool *is_out)
+{
+    struct flock lock;
+    enum skr_lock_mode other =
+        mode == SKR_LOCK_TOGETHER ? SKR_LOCK_IN_SHARES : SKR_LOCK_TOGETHER;
+    *is_out = false;
+    if (mode == SKR_LOCK_ALONE)
+        return 0;
+    int failed = lock_byte(fd, F_OFD_SETLK, F_RDLCK, mode, &lock);
+    if (failed == 0)
+        failed = lock_byte(fd, F_OFD_GETLK, F_WRLCK, other, &lock);
+    *is_out = failed == 0 && lock.l_type != F_UNLCK;
+    return failed;
+}
+
 // *fd is negative when another has it. The file is opened anew each time, as
 // the one that was there before may have been deleted.
 static enum skr_code
@@ -53,8 +87,10 @@ try_lock(const char *path, enum skr_lock_mode mode, int *fd,
         return fail_file(path, error);
     enum skr_code code = SKR_OK;
     int operation = mode == SKR_LOCK_ALONE ? LOCK_EX : LOCK_SH;
-    if (flock(opened, operation | LOCK_NB) == 0) {
-        if (is_file_at(opened, path)) {
+    bool is_out = false;
+    if (flock(opened, operation | LOCK_NB) == 0 &&
+        join_kind(opened, mode, &is_out) == 0) {
+        if (!is_out && is_file_at(opened, path)) {
             *fd = opened;
             return SKR_OK;
         }
