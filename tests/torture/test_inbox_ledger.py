@@ -40,6 +40,7 @@ databases:
 transports:
     orders:
         dsn: '{broker}?queues[{queue}]='
+        options: {{auto_setup: false}}
         retry_strategy: {{max_retries: 20, delay: 1}}
 message_broker:
     inbox:
@@ -130,6 +131,7 @@ class World(shops.Shop):
         with amqp_client.Client(rabbitmq.url) as client:
             client.declare_queue(self.queue,
                                  arguments={"x-queue-type": queue_type})
+        rabbitmq.keep_declarations()
         if queue_type == "quorum":
             shops.until(self.is_queue_on_disk, "a queue on the disk")
         self.check("setup")
