@@ -82,6 +82,10 @@ class MortalWorld(worlds.World):
         self.rabbitmq = rabbitmq
         super().__init__(folder, database, "%2f", broker_url=rabbitmq.url)
 
+    def set_up(self):
+        super().set_up()
+        self.rabbitmq.keep_declarations()
+
     def left(self):
         """A server that is down tells nothing."""
         try:
@@ -144,6 +148,20 @@ def torture(world, victim):
     goal = len(writer.committed) + 5 * BATCH
     shops.until(lambda: len(writer.committed) >= goal, relay.log)
     expect_ledger(world, writer, relay, KILLS)
+
+
+def test_a_queue_that_is_kept_outlives_a_kill_with_its_messages(mortals):
+    server, name = mortals["rabbitmq"], f"kept-{uuid.uuid4().hex[:8]}"
+    with amqp_client.Client(server.url) as client:
+        client.declare_queue(name)
+        server.keep_declarations()
+        client.publish("", name, b"{}")
+        client.confirm()
+    server.kill()
+    server.start()
+    with amqp_client.Client(server.url) as client:
+        assert client.count(name) == 1
+        client.delete_queue(name)
 
 
 def test_killed_database_loses_nothing(mortal, mortals):
