@@ -21,7 +21,7 @@ enum {
     LOCK_WAIT_MS = 1000,
     LIFE_PAUSE_MS = 100,
     HAND_OVER_MS = 5000,   // to settle before the lock is let go
-    SLOTS_WITH_LOCKS = 3,  // each has a session of its own
+    SLOTS_WITH_LOCKS = 3,  // each has a session that holds row locks
     DEFAULT_LEASE_MS = 3600000,
 };
 
@@ -118,7 +118,6 @@ skr_relay_new(const struct skr_relay_options *options, struct skr_relay **relay,
     made->settler.table = made->options.table;
     made->settler.log = &made->options.log;
     made->settler.tally = made->options.tally;
-    // Each with a session of its own that holds row locks.
     bool is_holding = made->options.claim == SKR_CLAIM_LOCKED &&
                       !skr_pump_is_divided(&made->pump);
     made->settler.usable_slots = is_holding ? SLOTS_WITH_LOCKS : SKR_MAX_SLOTS;
