@@ -54,9 +54,8 @@ struct skr_word {
 //                  rows cannot be locked one by one
 //   lock_rows      tail of a SELECT whose rows nobody else writes before the
 //                  transaction ends; "" where there is one writer at a time
-//   hold_owner_lock  takes the lock of {owner} for as long as the session
-//   lasts,
-//                  and says whether it could
+//   hold_owner_lock  takes the lock of {owner} for as long as its session
+//                  lasts, and says whether it could
 //   owner_lock_is_free  whether no session has that of the column owner
 //   is_in_share    whether a row of an ordered queue is of a slot, of
 //                  {slot_count}, that {owner} has leased: a hash of its key, or

@@ -39,13 +39,11 @@ room_in_window(const struct skr_pump *pump, const struct skr_slot *waiting)
 
 // Whether rows may wait for room in the window once they are read. To claim
 // some takes long enough for the window to run dry; to read them does not. Rows
-// that are locked are better not kept waiting, and those of an ordered queue
-// have their places, from which they are sent.
+// that are locked are better not kept waiting.
 static bool
 may_wait(const struct skr_pump *pump)
 {
-    return pump->options->claim == SKR_CLAIM_LEASED &&
-           !skr_pump_is_ordered(pump);
+    return pump->options->claim == SKR_CLAIM_LEASED;
 }
 
 // Whether rows are read while the window is full, so that they are there when
@@ -119,9 +117,6 @@ has_rows(struct skr_pump *pump, struct skr_slot *slot)
         return true;
     }
     pump->in_vain = true;
-    // What was claimed, and cannot be sent now, is let go.
-    if (slot->db != NULL && slot->batch.claim == SKR_CLAIM_LOCKED)
-        skr_db_rollback(slot->db);
     skr_settler_put_back(pump->settler, slot);
     return false;
 }

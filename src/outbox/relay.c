@@ -19,8 +19,9 @@ enum {
     FIRST_PAUSE_MS = 100,
     LONGEST_PAUSE_MS = 10000,
     LOCK_WAIT_MS = 1000,
+    LIFE_PAUSE_MS = 100,
     HAND_OVER_MS = 5000,   // to settle before the lock is let go
-    SLOTS_WITH_LOCKS = 3,  // each has a session of its own
+    SLOTS_WITH_LOCKS = 3,  // each has a session that holds row locks
     DEFAULT_LEASE_MS = 3600000,
 };
 
@@ -117,7 +118,6 @@ skr_relay_new(const struct skr_relay_options *options, struct skr_relay **relay,
     made->settler.table = made->options.table;
     made->settler.log = &made->options.log;
     made->settler.tally = made->options.tally;
-    // Each with a session of its own that holds row locks.
     bool is_holding = made->options.claim == SKR_CLAIM_LOCKED &&
                       !skr_pump_is_divided(&made->pump);
     made->settler.usable_slots = is_holding ? SLOTS_WITH_LOCKS : SKR_MAX_SLOTS;
@@ -218,19 +218,30 @@ close_session(struct skr_relay *relay)
 }
 
 static void
-say_standby(struct skr_relay *relay)
+say_standby(struct skr_relay *relay, const char *reason)
 {
     if (!relay->said_standby)
-        skr_log(
-            &relay->options.log, SKR_LOG_INFO, "relay.standby",
-            SKR_LOG_TEXT("name", relay->options.name),
-            SKR_LOG_TEXT("reason", relay->options.claim == SKR_CLAIM_NONE
-                                       ? "another relay works this queue"
-                                       : "a relay has this queue to itself, "
-                                         "or shares it by another `claim` or "
-                                         "scheme"));
+        skr_log(&relay->options.log, SKR_LOG_INFO, "relay.standby",
+                SKR_LOG_TEXT("name", relay->options.name),
+                SKR_LOG_TEXT("reason", reason));
     relay->said_standby = true;
     relay->pump.said_active = false;
+}
+
+// Between two attempts to become active. A standby is connected to both sides,
+// so that it takes over at once.
+static enum skr_code
+stand_by(struct skr_relay *relay, uint32_t pause_ms, const char *reason,
+         struct skr_error *error)
+{
+    struct skr_pump *pump = &relay->pump;
+    if (skr_clock_sleep(pump->stop_fd, pause_ms) || skr_pump_is_over(pump))
+        return skr_fail(error, SKR_STOPPED, SKR_GIVE_UP, "stopped");
+    say_standby(relay, reason);
+    // Keeps the broker's connection alive while nothing is sent.
+    size_t none = 0;
+    struct skr_outcome outcome;
+    return skr_senders_outcomes(&pump->senders, &outcome, 1, &none, 0, error);
 }
 
 // Leases keep workers apart by themselves: where the server has no lock to rely
@@ -252,11 +263,14 @@ may_go_unlocked(struct skr_relay *relay, const struct skr_error *error)
     return true;
 }
 
-// A standby is connected to both sides, so that it takes over at once.
 static enum skr_code
 wait_for_lock(struct skr_relay *relay, struct skr_error *error)
 {
     struct skr_pump *pump = &relay->pump;
+    const char *reason = relay->options.claim == SKR_CLAIM_NONE
+                             ? "another relay works this queue"
+                             : "a relay has this queue to itself, or shares it "
+                               "by another `claim` or scheme";
     for (;;) {
         bool granted = false;
         int64_t now = skr_clock_ms();
@@ -267,28 +281,29 @@ wait_for_lock(struct skr_relay *relay, struct skr_error *error)
             return SKR_OK;
         if (code == SKR_OK && granted)
             atomic_store(&relay->settler.owned_ms, now);
+        if (code == SKR_OK && !granted)
+            code = stand_by(relay, 0, reason, error);
         if (code != SKR_OK || granted)
-            return code;
-        if (skr_clock_sleep(pump->stop_fd, 0) || skr_pump_is_over(pump))
-            return skr_fail(error, SKR_STOPPED, SKR_GIVE_UP, "stopped");
-        say_standby(relay);
-        // Keeps the broker's connection alive while nothing is sent.
-        size_t none = 0;
-        struct skr_outcome outcome;
-        code =
-            skr_senders_outcomes(&pump->senders, &outcome, 1, &none, 0, error);
-        if (code != SKR_OK)
             return code;
     }
 }
 
+// The server may not have noticed yet that an earlier connection is lost.
 static enum skr_code
 come_alive(struct skr_relay *relay, struct skr_error *error)
 {
     const struct skr_table *table = relay->options.table;
-    if (!skr_pump_is_divided(&relay->pump))
-        return SKR_OK;
-    return table->ops->live(table, relay->pump.db, error);
+    bool is_alive = !skr_pump_is_divided(&relay->pump);
+    enum skr_code code = SKR_OK;
+    while (code == SKR_OK && !is_alive) {
+        code = table->ops->live(table, relay->pump.db, &is_alive, error);
+        if (code == SKR_OK && !is_alive)
+            code = stand_by(relay, LIFE_PAUSE_MS,
+                            "an earlier session of this relay has not ended "
+                            "yet",
+                            error);
+    }
+    return code;
 }
 
 static enum skr_code
@@ -298,15 +313,15 @@ run_session(struct skr_relay *relay, struct skr_error *error)
     enum skr_code code = open_session(relay, error);
     if (code == SKR_OK)
         code = wait_for_lock(relay, error);
+    if (code == SKR_OK)
+        code = come_alive(relay, error);
     if (code == SKR_OK) {
         relay->said_standby = false;
         // Of a divided queue there may be no share to be had.
         if (!skr_pump_is_divided(&relay->pump))
             skr_pump_say_active(&relay->pump);
-        code = come_alive(relay, error);
-    }
-    if (code == SKR_OK)
         code = skr_pump_run(&relay->pump, error);
+    }
     close_session(relay);
     return code;
 }

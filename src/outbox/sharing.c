@@ -6,7 +6,9 @@
 // has to be known of a slot but whether it is ours.
 //
 // One who comes or goes is noticed soon where something is sent, or written, in
-// whosever share. Where nothing is, every query counts.
+// whosever share. Where nothing is, every query counts; but one who lives by a
+// lock is looked after all the time, as he may leave work that nobody else
+// sees.
 
 #include "base/clock.h"
 #include "base/error.h"

@@ -254,11 +254,12 @@ struct skr_shares {
 };
 // Takes the lock by which the owner of our share lives, where it lives by one,
 // for as long as the session of db: before any share is taken. db should hold a
-// lock IN_SHARES (db.h), so that a frozen owner loses both. SKR_UNAVAILABLE
-// when an earlier session of ours has not ended.
+// lock IN_SHARES (db.h), so that a frozen owner loses both. *is_alive is false
+// while an earlier session of ours has not ended, or another owner looks
+// whether it has.
 typedef enum skr_code
 skr_table_live_fn(const struct skr_table *table, struct skr_db *db,
-                  struct skr_error *error);
+                  bool *is_alive, struct skr_error *error);
 typedef enum skr_code
 skr_table_see_shares_fn(const struct skr_table *table, struct skr_db *db,
                         struct skr_shares *shares, struct skr_error *error);

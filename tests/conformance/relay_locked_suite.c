@@ -25,9 +25,11 @@ test_the_share_of_one_who_lived_by_a_lock_is_taken_at_once(void **state)
     struct skr_table *other = make_owner(fixture, SKR_CLAIM_LOCKED);
     struct skr_db *session = skr_test_connect(&fixture->database);
     struct skr_shares shares;
+    bool is_alive = false;
     const struct skr_share share = {.slots = (UINT64_C(1) << 30) - 1,
                                     .seats = 1};
-    assert_int_equal(other->ops->live(other, session, NULL), SKR_OK);
+    assert_int_equal(other->ops->live(other, session, &is_alive, NULL), SKR_OK);
+    assert_true(is_alive);
     assert_int_equal(other->ops->see_shares(other, session, &shares, NULL),
                      SKR_OK);
     assert_int_equal(other->ops->take_share(other, session, &share, 600, NULL),
@@ -70,6 +72,29 @@ test_a_relay_that_lost_its_session_begins_anew(void **state)
     leave(&members[0]);
     leave(&members[1]);
     judge(fixture, 40, 40);
+}
+
+// As when the server has not noticed yet that a connection is lost: the relay
+// waits for that, and not for longer.
+static void
+test_a_relay_goes_on_once_its_earlier_session_has_ended(void **state)
+{
+    struct fixture *fixture = *state;
+    struct skr_db *earlier = skr_test_connect(&fixture->database);
+    bool is_alive = false;
+    assert_int_equal(
+        fixture->table->ops->live(fixture->table, earlier, &is_alive, NULL),
+        SKR_OK);
+    assert_true(is_alive);
+    insert_keys(fixture, 10, 0, 5);
+    start(fixture);
+    assert_true(skr_test_eventually(has_standby, fixture, WAIT_MS));
+    assert_int_equal(skr_test_number(fixture->db, ROWS), 50);
+    skr_db_close(earlier);
+    assert_true(skr_test_eventually(outbox_is_empty, fixture, WAIT_MS));
+    stop(fixture);
+    judge(fixture, 10, 5);
+    assert_int_equal(fixture->troubles, 0);
 }
 
 static void
@@ -124,6 +149,7 @@ main(void)
         LOCKED(test_order_holds_whatever_the_broker_does),
         LOCKED(test_the_share_of_one_who_lived_by_a_lock_is_taken_at_once),
         LOCKED(test_a_relay_that_lost_its_session_begins_anew),
+        LOCKED(test_a_relay_goes_on_once_its_earlier_session_has_ended),
         LOCKED(test_relays_that_live_by_locks_and_by_leases_divide_a_queue),
         LOCKED(test_relays_that_divide_and_relays_that_lock_rows_do_not_mix),
     };

@@ -1,7 +1,8 @@
 """Order under torture, with a judge of its own. Publishers number what they
-publish of each key. Relays are killed, stopped and cut off, the database is
-killed, the broker refuses. The judge reads what reaches the broker: of each key
-the first occurrences must be in order, all of them there, and none besides.
+publish of each key. Relays are killed, stopped and cut off, the database or
+some of its sessions are killed, the broker refuses. The judge reads what reaches
+the broker: of each key the first occurrences must be in order, all of them there,
+and none besides.
 
 Where publishers do not wait for each other there is no such order. Then what
 was committed before another of its key, and has the smaller id, goes first."""
@@ -65,6 +66,12 @@ CLOCK_NOW = {"mariadb": "CAST(SYSDATE(6) AS CHAR)",
                            "'YYYY-MM-DD HH24:MI:SS.US')"}
 LAST_ID = {"mariadb": "LAST_INSERT_ID()", "postgresql": "lastval()"}
 NEVER = "9999"
+SESSIONS = {"mariadb": "SELECT id FROM information_schema.processlist "
+                       "WHERE db = DATABASE() AND id <> CONNECTION_ID()",
+            "postgresql": "SELECT pid FROM pg_stat_activity WHERE datname = "
+                          "current_database() AND pid <> pg_backend_pid()"}
+END_SESSION = {"mariadb": "KILL {}",
+               "postgresql": "SELECT pg_terminate_backend({})"}
 
 
 Moment = collections.namedtuple("Moment", "key id began ended")
@@ -206,6 +213,16 @@ class Faults:
         time.sleep(0.2)
         self.world.database.server.start()
 
+    def end_sessions(self):
+        """Half of them: a relay may keep one and lose the other."""
+        database = self.world.database
+        sessions = database.ask(SESSIONS[database.kind]).split()
+        for session in self.rng.sample(sessions, len(sessions) // 2):
+            try:
+                database.ask(END_SESSION[database.kind].format(session))
+            except (servers.ServerError, subprocess.CalledProcessError):
+                pass  # It has ended by itself.
+
     def add_relay(self):
         extra = self.world.start_relay()
         time.sleep(0.3)
@@ -214,7 +231,7 @@ class Faults:
     def all(self):
         return [self.kill_relay, self.freeze_relay, self.cut_broker,
                 self.refuse_messages, self.return_messages,
-                self.kill_database, self.add_relay]
+                self.kill_database, self.end_sessions, self.add_relay]
 
     def inject(self):
         kinds = self.all()

@@ -12,10 +12,6 @@
 // same; the bytes are compared as well. That cannot be done by an index.
 #define QUEUE_BYTES "CAST(CONVERT(queue_name USING utf8mb4) AS BINARY)"
 
-// The same collations take blanks for nothing.
-#define PARTITION_TEXT \
-    "CASE WHEN partition_key = '' THEN '' ELSE partition_key END"
-
 // Seconds by which a zone is ahead.
 #define OFFSET_OF(zone, utc) \
     "TIMESTAMPDIFF(SECOND, " utc ", CONVERT_TZ(" utc ", '+00:00', " zone "))"
@@ -106,7 +102,9 @@ static const struct skr_word words[] = {
     // Others may have made it with a collation that takes "a" for "A"; and all
     // of them take "a" for "a ".
     {"partition_bytes", "CAST(CONVERT(partition_key USING utf8mb4) AS BINARY)"},
-    {"partition_text", PARTITION_TEXT},
+    // They take blanks for nothing, too.
+    {"partition_text",
+     "CASE WHEN partition_key = '' THEN '' ELSE partition_key END"},
     {"writer_number", ""},
     {"is_decided", ""},
     {"oldest_writer", ""},

@@ -6,14 +6,6 @@
 #include "base/error.h"
 #include "base/text.h"
 
-// Columns of others may hold numbers. As text they are keys, if rows are found
-// by that; a column without a type finds none, nor does a fraction that is cut.
-// Those are given as bytes, and are no keys.
-#define PARTITION_TEXT                                                      \
-    "CASE WHEN typeof(partition_key) NOT IN ('integer', 'real') "           \
-    "THEN partition_key WHEN partition_key = +CAST(partition_key AS TEXT) " \
-    "THEN CAST(partition_key AS TEXT) ELSE CAST(partition_key AS BLOB) END"
-
 static const struct skr_word words[] = {
     // One writer at a time: ids become visible in order.
     {"horizon", ""},
@@ -62,7 +54,13 @@ static const struct skr_word words[] = {
     {"add_column", "ALTER TABLE {table} ADD COLUMN {column} {definition}"},
     {"key_text", "VARCHAR(255)"},
     {"partition_bytes", "partition_key"},
-    {"partition_text", PARTITION_TEXT},
+    // Columns of others may hold numbers. As text they are keys, if rows are
+    // found by that; a column without a type finds none, nor does a fraction
+    // that is cut. Those are given as bytes, and are no keys.
+    {"partition_text",
+     "CASE WHEN typeof(partition_key) NOT IN ('integer', 'real') "
+     "THEN partition_key WHEN partition_key = +CAST(partition_key AS TEXT) "
+     "THEN CAST(partition_key AS TEXT) ELSE CAST(partition_key AS BLOB) END"},
     {"writer_number", ""},
     {"is_decided", ""},
     {"oldest_writer", ""},

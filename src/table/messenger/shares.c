@@ -166,11 +166,12 @@ skr_messenger_check_leases(const struct skr_messenger *messenger,
 
 enum skr_code
 skr_messenger_live(const struct skr_table *table, struct skr_db *db,
-                   struct skr_error *error)
+                   bool *is_alive, struct skr_error *error)
 {
     const struct skr_messenger *messenger = skr_messenger_of(table);
     int64_t is_held = 0;
-    if (!messenger->lives_by_lock)
+    *is_alive = !messenger->lives_by_lock;
+    if (*is_alive)
         return SKR_OK;
     enum skr_code code = skr_tx_run(
         skr_db_tx(db),
@@ -178,10 +179,8 @@ skr_messenger_live(const struct skr_table *table, struct skr_db *db,
                                 .each_row = skr_db_keep_number,
                                 .user = &is_held},
         error);
-    if (code != SKR_OK || is_held == 1)
-        return code;
-    return skr_fail(error, SKR_UNAVAILABLE, SKR_RECONNECT,
-                    "an earlier session of this relay has not ended yet");
+    *is_alive = is_held == 1;
+    return code;
 }
 
 struct seeing {
