@@ -3,6 +3,7 @@
 
 #include "pgsql_world.h"
 
+#include "db/pgsql/connection.h"
 #include "table/messenger/messenger.h"
 
 #include <pthread.h>
@@ -144,6 +145,29 @@ test_a_second_reader_looks_by_itself(void **state)
     skr_db_close(other);
 }
 
+// Another sleeps, and may do so for hours.
+static void
+test_who_is_refused_sleep_asks_ever_more_rarely(void **state)
+{
+    enum { WATCHED_MS = 2000, MOST_ATTEMPTS = 10 };
+    struct world *world = *state;
+    set_notify(world, true);
+    follow(world->db);
+    struct skr_db *other = open_db(world->database.url);
+    const struct skr_pgsql *pgsql = (const struct skr_pgsql *)other;
+    follow(other);
+    assert_true(is_asleep(world->db, world->server, 10000));
+    int attempts = 0;
+    for (int64_t end_ms = skr_clock_ms() + WATCHED_MS;
+         skr_clock_ms() < end_ms;) {
+        int64_t before_ms = pgsql->followed.armed_at_ms;
+        (void)!other->ops->wait(other, -1, 50, NULL);
+        attempts += pgsql->followed.armed_at_ms != before_ms;
+    }
+    assert_in_range(attempts, 1, MOST_ATTEMPTS);
+    skr_db_close(other);
+}
+
 static void
 test_a_row_of_another_queue_wakes_nobody(void **state)
 {
@@ -263,6 +287,7 @@ main(void)
         TEST(test_nobody_is_told_while_nobody_sleeps),
         TEST(test_a_row_that_is_not_committed_yet_keeps_the_reader_awake),
         TEST(test_a_second_reader_looks_by_itself),
+        TEST(test_who_is_refused_sleep_asks_ever_more_rarely),
         TEST(test_a_row_of_another_queue_wakes_nobody),
         TEST(test_a_row_of_another_schema_wakes_nobody),
         TEST(test_tables_of_one_name_in_two_schemas_are_worked_by_two),

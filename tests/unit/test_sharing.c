@@ -88,15 +88,19 @@ test_a_queue_that_is_silent_is_looked_at_rarely_and_in_time(void **state)
         uint64_t slots;
         int64_t moved_ms;      // before now
         int64_t others_for_s;  // 0: nobody else is there
-        int64_t want_ms;       // from now
+        bool others_by_lock;
+        int64_t want_ms;  // from now
     } cases[] = {
-        {1, 0, 0, 1000},     {1, 59000, 0, 1000}, {1, 60000, 0, 60000},
-        {1, 60000, 9, 9000}, {1, 60000, 1, 1000}, {1, 60000, 900, 60000},
-        {0, 60000, 9, 100},
+        {1, 0, 0, false, 1000},      {1, 59000, 0, false, 1000},
+        {1, 60000, 0, false, 60000}, {1, 60000, 9, false, 9000},
+        {1, 60000, 1, false, 1000},  {1, 60000, 900, false, 60000},
+        {0, 60000, 9, false, 100},   {1, 0, 9, true, 400},
+        {1, 60000, 9, true, 400},    {0, 60000, 9, true, 100},
     };
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
-        const struct skr_shares shares = {.others_for_s =
-                                              cases[i].others_for_s};
+        const struct skr_shares shares = {.others_for_s = cases[i].others_for_s,
+                                          .others_by_lock =
+                                              cases[i].others_by_lock};
         struct skr_sharing sharing = {.share.slots = cases[i].slots,
                                       .moved_ms = NOW_MS - cases[i].moved_ms};
         skr_sharing_plan_look(&sharing, &shares, NOW_MS);

@@ -35,13 +35,14 @@ struct skr_pgsql_followed {
     char place[2 * SKR_PGSQL_TABLE_SIZE];  // its schema, a dot, its name
     int64_t asked_at_ms;                   // which triggers there are
 
-    bool has_plain;  // Symfony's: tells of every row
-    bool is_heard;   // and what it tells does reach us
-    bool has_armed;  // ours: tells while somebody sleeps
-    bool is_armed;   // which is us
-    bool was_told;   // of rows, since some were found
-    int64_t armed_at_ms;
-    int64_t linger_ms;  // how long it must be quiet before we sleep
+    bool has_plain;            // Symfony's: tells of every row
+    bool is_heard;             // and what it tells does reach us
+    bool has_armed;            // ours: tells while somebody sleeps
+    bool is_armed;             // which is us
+    bool was_told;             // of rows, since some were found
+    int64_t armed_at_ms;       // when it was last tried, too
+    int64_t linger_ms;         // how long it must be quiet before we sleep
+    int64_t refused_pause_ms;  // before that is tried again
 };
 
 struct skr_pgsql {

@@ -24,6 +24,7 @@ enum {
     LEAST_LINGER_MS = 20,
     MOST_LINGER_MS = 1000,
     SHORT_SLEEP_MS = 100,
+    MOST_REFUSED_PAUSE_MS = 5000,
 };
 
 #define CHANNEL "skirnir"
@@ -195,11 +196,21 @@ call(struct skr_pgsql *pgsql, const char *sql, bool *answer,
     return code;
 }
 
+// Who is refused has a writer before him who is in his transaction, or another
+// reader who sleeps for long.
 enum skr_code
 skr_pgsql_arm(struct skr_pgsql *pgsql, struct skr_error *error)
 {
-    pgsql->followed.armed_at_ms = skr_clock_ms();
-    return call(pgsql, arm_sql, &pgsql->followed.is_armed, error);
+    struct skr_pgsql_followed *followed = &pgsql->followed;
+    int64_t pause_ms = followed->refused_pause_ms * 2;
+    followed->armed_at_ms = skr_clock_ms();
+    enum skr_code code = call(pgsql, arm_sql, &followed->is_armed, error);
+    if (pause_ms < followed->linger_ms)
+        pause_ms = followed->linger_ms;
+    if (pause_ms > MOST_REFUSED_PAUSE_MS)
+        pause_ms = MOST_REFUSED_PAUSE_MS;
+    followed->refused_pause_ms = followed->is_armed ? 0 : pause_ms;
+    return code;
 }
 
 // Whoever is woken soon after was too hasty: rows keep coming, and each sleep

@@ -71,6 +71,7 @@ note_rows(struct skr_pgsql *pgsql, struct skr_error *error)
     if (followed->is_heard && !followed->was_told)
         followed->is_heard = false;
     followed->was_told = false;
+    followed->refused_pause_ms = 0;
     return followed->is_armed ? skr_pgsql_disarm(pgsql, error) : SKR_OK;
 }
 
@@ -92,9 +93,8 @@ next_step_ms(const struct skr_pgsql *pgsql, int64_t end_ms, bool *is_arming)
                  !followed->is_heard && end_ms > skr_clock_ms();
     if (*is_arming) {
         int64_t arm_ms = pgsql->pace.found_at_ms + followed->linger_ms;
-        // Refused not long ago: some writer is still in its transaction.
-        if (arm_ms < followed->armed_at_ms + followed->linger_ms)
-            arm_ms = followed->armed_at_ms + followed->linger_ms;
+        if (arm_ms < followed->armed_at_ms + followed->refused_pause_ms)
+            arm_ms = followed->armed_at_ms + followed->refused_pause_ms;
         *is_arming = arm_ms <= until_ms && arm_ms <= end_ms;
         if (*is_arming)
             until_ms = arm_ms;
