@@ -236,14 +236,16 @@ def insert_keyed(number):
             "'a', CURRENT_TIMESTAMP, CURRENT_TIMESTAMP)")
 
 
-def test_v55_the_order_of_commits_is_kept_on_request(lone_world):
+@pytest.mark.parametrize("claim", ["exclusive", "lease", "locked"])
+def test_v55_the_order_of_commits_is_kept_on_request(lone_world, claim):
     world = lone_world
     ordered = ("'doctrine://default?table_name", "'ordered-doctrine://default?"
                "table_name")
     world.set_config(replace=[ordered])
     world.set_up()
-    world.set_config(replace=[ordered, ("relay_to: amqp", "relay_to: amqp\n"
-                                        "        commit_order: true")])
+    world.set_config(replace=[ordered, (
+        "relay_to: amqp", f"relay_to: amqp\n        claim: {claim}\n"
+                          "        commit_order: true")])
     refused = world.run("relay", "outbox", "--time-limit", "1")
     assert "transaction_id" in refused.stderr
     assert "skirnir setup" in refused.stderr
