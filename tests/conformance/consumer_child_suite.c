@@ -164,11 +164,13 @@ test_a_second_answer_is_not_taken_for_the_next_message(void **state)
     struct world *world = *state;
     world->options.max_retries = -1;
     publish(world, 0, COUNT);
-    // It would accept the next one, which it has to reject.
+    // It would accept the next one, which it has to reject. Both are written at
+    // once, so that the second is there before the next message is.
     struct skr_consumer_counts counts = run_child(
         world,
         ANSWER READY EACH ON_CHOSEN "answer reject; continue;; esac; "
-                                    "answer accept; answer accept; done",
+                                    "a=$(answer accept); "
+                                    "printf '%s\\n%s\\n' \"$a\" \"$a\"; done",
         10000);
     expect_failure(world, counts, "said reject");
     assert_int_not_equal(atomic_load(&endings), 0);
