@@ -469,6 +469,17 @@ test_tables_and_rows_are_made_by_many_at_once(void **state)
 }
 
 static void
+test_rows_that_somebody_removed_are_made_again(void **state)
+{
+    struct fixture *fixture = *state;
+    struct skr_share ours = take(fixture, fixture->table, everything);
+    skr_test_run(fixture->db, "DELETE FROM skirnir_lease WHERE slot < 30");
+    struct skr_shares shares = see(fixture, fixture->table);
+    assert_true(shares.free.slots == (UINT64_C(1) << 30) - 1);
+    assert_true(shares.ours.slots == (ours.slots & ~shares.free.slots));
+}
+
+static void
 test_a_missing_table_is_named(void **state)
 {
     struct fixture *fixture = *state;
@@ -501,6 +512,7 @@ main(void)
         DIVIDED(test_an_owner_lives_in_one_session_at_a_time),
         DIVIDED(test_a_batch_costs_two_statements_to_read_and_two_to_settle),
         DIVIDED(test_tables_and_rows_are_made_by_many_at_once),
+        DIVIDED(test_rows_that_somebody_removed_are_made_again),
         DIVIDED(test_a_missing_table_is_named),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

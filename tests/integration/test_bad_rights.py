@@ -204,3 +204,21 @@ def test_without_process_an_ordered_relay_says_so_once(mere_owner):
     assert "GRANT PROCESS ON *.* TO" in said
     assert relay.stop() == 0
     assert len(relay.events("relay.right_missing")) == 1
+
+
+def test_the_rights_that_the_manual_names_are_enough_to_set_up(mere_owner):
+    """Those of a new table, and what adding to one takes besides."""
+    server = mere_owner.server
+    who = f"{server.name}@localhost"
+    ordered = mere_owner.config_path.read_text()
+    server.ask(f"REVOKE ALL ON {server.name}.* FROM {who}; "
+               "GRANT SELECT, INSERT, UPDATE, DELETE, CREATE, INDEX "
+               f"ON {server.name}.* TO {who}")
+    mere_owner.write_config(ordered.replace("'ordered-doctrine:", "'doctrine:"))
+    mere_owner.check("setup")
+    mere_owner.write_config(ordered)
+    result = mere_owner.run("setup")
+    assert result.returncode == 1 and "ALTER" in result.stderr
+    server.ask(f"GRANT ALTER ON {server.name}.* TO {who}")
+    mere_owner.check("setup")
+    mere_owner.check("setup")

@@ -518,6 +518,19 @@ def test_leases_want_their_table(world):
     assert "skirnir setup" in result.stderr
 
 
+def test_setup_names_the_table_that_it_makes_beside_one_in_use(world):
+    configure(world)
+    world.check("setup")
+    configure(world, options="\n        claim: lease")
+    there = "outbox: table messenger_outbox in database default is there\n"
+    looked = world.check("setup", "outbox", "--dry-run")
+    assert looked.startswith(
+        there + "  table skirnir_lease beside it would be made\n")
+    made = world.check("setup", "outbox")
+    assert made.startswith(there + "  table skirnir_lease beside it is made\n")
+    assert "skirnir_lease" not in world.check("setup", "outbox")
+
+
 def test_an_ordered_dsn_is_read_as_any_other(world):
     shown = world.check("config", "show")
     assert "ordered-doctrine://" in shown and "on_failure: block" in shown

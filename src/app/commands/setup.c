@@ -117,6 +117,45 @@ add_to_table(const char *sql, void *user, struct skr_error *error)
     return skr_schema_run(sql, user, error);
 }
 
+enum { MOST_BESIDE = 4, TABLE_NAME_SIZE = 64 };
+
+// Tables that are missing: the transport's own, and those beside it.
+struct lacks {
+    const char *table;
+    bool has_own;
+    char beside[MOST_BESIDE][TABLE_NAME_SIZE];
+    size_t beside_count;
+};
+
+// Of a statement that makes a table, which one it is.
+static enum skr_code
+note_lack(const char *sql, void *user, struct skr_error *error)
+{
+    (void)error;
+    struct lacks *lacks = user;
+    char name[TABLE_NAME_SIZE];
+    if (sscanf(sql, "CREATE TABLE IF NOT EXISTS %63[^ (]", name) != 1)
+        return SKR_OK;
+    if (strcmp(name, lacks->table) == 0)
+        lacks->has_own = true;
+    else if (lacks->beside_count < MOST_BESIDE)
+        memcpy(lacks->beside[lacks->beside_count++], name, sizeof(name));
+    return SKR_OK;
+}
+
+// A table that is new comes with all that lies beside it.
+static void
+say_tables(const struct lacks *lacks,
+           const struct skr_config_transport *transport, bool dry_run)
+{
+    const char *made = dry_run ? "would be made" : "is made";
+    printf("%s: table %s in database %s %s\n", transport->name,
+           transport->table_name, transport->database->name,
+           lacks->has_own ? made : "is there");
+    for (size_t i = 0; i < lacks->beside_count && !lacks->has_own; i++)
+        printf("  table %s beside it %s\n", lacks->beside[i], made);
+}
+
 // Says what became of the table; makes it unless this is a dry run, in which
 // db may be NULL: there is not even a database.
 static enum skr_code
@@ -124,26 +163,21 @@ make_table(const struct skr_table *table,
            const struct skr_config_transport *transport, struct skr_db *db,
            bool dry_run, struct skr_error *error)
 {
+    struct lacks lacks = {.table = transport->table_name};
     enum skr_code code =
         db == NULL ? SKR_MISSING : table->ops->check(table, db, error);
-    bool missing = code == SKR_MISSING;
     // It may lack a column that can be added.
     bool incomplete = code == SKR_INVALID && table->ops->complete != NULL;
-    if (code != SKR_OK && !missing && !incomplete)
+    if (code != SKR_OK && code != SKR_MISSING && !incomplete)
         return code;
+    code = table->ops->setup(table, db, note_lack, &lacks, error);
     // Run in any case: what lies beside the table may be missing.
-    if (!dry_run) {
+    if (code == SKR_OK && !dry_run)
         code = skr_table_create(table, db, error);
-        if (code != SKR_OK)
-            return code;
-    }
-    printf("%s: table %s in database %s %s\n", transport->name,
-           transport->table_name, transport->database->name,
-           !missing  ? "is there"
-           : dry_run ? "would be made"
-                     : "is made");
+    if (code != SKR_OK)
+        return code;
+    say_tables(&lacks, transport, dry_run);
     // Made by others, it may lack an index.
-    code = SKR_OK;
     if (db != NULL && table->ops->complete != NULL)
         code = dry_run ? table->ops->complete(table, db, say_lack, NULL, error)
                        : skr_complete_table(table, db, add_to_table, db, error);

@@ -185,6 +185,7 @@ skr_messenger_live(const struct skr_table *table, struct skr_db *db,
 
 struct seeing {
     struct skr_shares *shares;
+    struct skr_share rows;  // all that there are, whoever has them
     size_t seen;
 };
 
@@ -227,6 +228,7 @@ see_row(const struct skr_value *columns, size_t count, void *user,
     if (number < 0 || number >= NUMBERS)
         return SKR_OK;
     seeing->seen++;
+    add_to_share(&seeing->rows, number, 0);
     if (columns[2].integer == IS_OURS) {
         add_to_share(&seeing->shares->ours, number, columns[1].integer);
     } else if (columns[2].integer == IS_FREE_NOW) {
@@ -246,6 +248,7 @@ see(const struct skr_messenger *messenger, struct skr_tx tx,
 {
     const struct skr_value queue = skr_bind_text(messenger->lease_name);
     *seeing->shares = (struct skr_shares){.others = 0};
+    seeing->rows = (struct skr_share){.slots = 0};
     seeing->seen = 0;
     return skr_tx_run(tx,
                       &(struct skr_statement){.sql = messenger->sql.shares,
@@ -256,14 +259,25 @@ see(const struct skr_messenger *messenger, struct skr_tx tx,
                       error);
 }
 
+static bool
+has_number(const struct skr_share *share, int64_t number)
+{
+    return number < SKR_SLOTS ? share->slots >> number & 1
+                              : share->seats >> (number - SKR_SLOTS) & 1;
+}
+
+// Those that are there are left out: on PostgreSQL a duplicate would end the
+// transaction.
 static enum skr_code
 add_rows(const struct skr_messenger *messenger, struct skr_db *db,
-         struct skr_error *error)
+         const struct skr_share *there, struct skr_error *error)
 {
     enum skr_code code = SKR_OK;
     for (int64_t number = 0; number < NUMBERS && code == SKR_OK; number++) {
         const struct skr_value values[] = {skr_bind_text(messenger->lease_name),
                                            skr_bind_integer(number)};
+        if (has_number(there, number))
+            continue;
         code = skr_tx_run(skr_db_tx(db),
                           &(struct skr_statement){
                               .sql = messenger->sql.add_share,
@@ -290,7 +304,7 @@ make_rows(const struct skr_messenger *messenger, struct skr_db *db,
         return code;
     code = see(messenger, skr_db_tx(db), seeing, error);
     if (code == SKR_OK && seeing->seen < NUMBERS)
-        code = add_rows(messenger, db, error);
+        code = add_rows(messenger, db, &seeing->rows, error);
     return skr_schema_end(db, code, error);
 }
 
