@@ -133,7 +133,7 @@ note_lack(const char *sql, void *user, struct skr_error *error)
 {
     (void)error;
     struct lacks *lacks = user;
-    char name[TABLE_NAME_SIZE];
+    char name[TABLE_NAME_SIZE] = "";
     if (sscanf(sql, "CREATE TABLE IF NOT EXISTS %63[^ (]", name) != 1)
         return SKR_OK;
     if (strcmp(name, lacks->table) == 0)
