@@ -116,9 +116,12 @@ class World(shops.Shop):
     def __init__(self, folder, server, options="", scheme="doctrine"):
         super().__init__(folder)
         self.server = server
+        self.set_outbox(options, scheme)
+
+    def set_outbox(self, options, scheme):
         self.write_config(CONFIG.format(
-            database=server.url, queue=self.url("queue"), options=options,
-            scheme=scheme))
+            database=self.server.url, queue=self.url("queue"),
+            options=options, scheme=scheme))
 
     def set_up(self):
         self.check("setup")

@@ -15,18 +15,9 @@ import writers
 from outbox_world import MariaDB, PostgreSQL
 from writers import Row, SQLite, insert
 
-CONFIG = """\
-databases:
-    default: '{database}'
-    queue: '{queue}'
-transports:
-    outbox:
-        dsn: '{scheme}://default?table_name=messenger_outbox&queue_name=outbox'
+OPTIONS = """
         serializer: messenger.transport.symfony_serializer
-        relay_to: orders
-        claim: {claim}
-    orders: 'queue://queue?queue_name=orders'
-"""
+        claim: {claim}"""
 SERVERS = [MariaDB, PostgreSQL]
 CLAIMS = ["exclusive", "lease", "locked"]
 BODIES = "SELECT body FROM messenger_messages ORDER BY id"
@@ -47,9 +38,7 @@ class World(outbox_world.World):
         super().leave()
 
     def use(self, scheme="ordered-doctrine", claim="exclusive"):
-        self.write_config(CONFIG.format(
-            database=self.server.url, queue=self.url("queue"), scheme=scheme,
-            claim=claim))
+        self.set_outbox(OPTIONS.format(claim=claim), scheme)
 
     def connect(self):
         self.sessions.append(writers.connect(self.server))

@@ -8,7 +8,6 @@
 
 #include "base/error.h"
 #include "table/horizon.h"
-#include "table/messenger/ordered.h"
 #include "table/messenger/scan.h"
 
 bool

@@ -280,6 +280,11 @@ skr_messenger_check_ordered(const struct skr_messenger *messenger,
 SKR_MUST_CHECK enum skr_code
 skr_messenger_check_commits(const struct skr_messenger *messenger,
                             struct skr_db *db, struct skr_error *error);
+// ordered.c: forgets the one row in the batch if it is not the head of its
+// partition.
+SKR_MUST_CHECK enum skr_code
+skr_ordered_keep_head(const struct skr_messenger *messenger, struct skr_tx tx,
+                      struct skr_batch *batch, struct skr_error *error);
 // fetch.c
 bool skr_messenger_is_in_hand(const struct skr_read *read, int64_t row);
 bool skr_messenger_is_waiting(const struct skr_read *read, int64_t row);

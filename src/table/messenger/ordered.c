@@ -5,9 +5,9 @@
 // A row that may not be sent now still comes, without its body: it holds back
 // what follows it.
 
-#include "table/messenger/ordered.h"
 #include "base/error.h"
 #include "base/text.h"
+#include "table/messenger/layout.h"
 
 #include <string.h>
 
