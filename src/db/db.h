@@ -98,6 +98,12 @@ skr_db_create_fn(const struct skr_url *url, struct skr_error *error);
 // Safe after an open() that failed; rolls back and frees locks.
 typedef void skr_db_close_fn(struct skr_db *db);
 
+// A process that is frozen, or cut off, in a transaction keeps its rows locked:
+// the server rolls back a transaction of ours in which it hears nothing for so
+// long. In one that is guarded a handler may be busy with other things, for
+// twice the timeout in the URL; MySQL gives it as long as any session.
+enum { SKR_SILENT_TRANSACTION_S = 15 };
+
 enum skr_begin {
     SKR_BEGIN_WRITE,     // READ COMMITTED where there is a choice
     SKR_BEGIN_GUARDED,   // the same, to run statements that are not ours; it

@@ -796,6 +796,34 @@ test_the_server_drops_a_silent_holder_of_a_lock(void **state)
     free(before);
 }
 
+// By what MariaDB has for that, and MySQL by the session's own limit. Sessions
+// rest for long, but not in a transaction.
+static void
+test_a_transaction_is_bounded_and_a_session_is_not(void **state)
+{
+    struct fixture *fixture = *state;
+    struct skr_db *db = fixture->db;
+    bool is_mariadb =
+        skr_test_number(db, "SELECT VERSION() LIKE '%MariaDB%'") == 1;
+    const char *limit = is_mariadb ? "SELECT @@idle_transaction_timeout"
+                                   : "SELECT @@wait_timeout";
+    char *before = skr_test_text(db, "SELECT @@wait_timeout");
+    for (int commits = 0; commits < 4; commits++) {
+        assert_int_equal(skr_db_begin(db, SKR_BEGIN_WRITE, NULL), SKR_OK);
+        skr_test_assert_text(db, limit, "15");
+        if (commits % 2 == 1)
+            assert_int_equal(skr_db_commit(db, NULL), SKR_OK);
+        else
+            skr_db_rollback(db);
+        skr_test_assert_text(db, "SELECT @@wait_timeout", before);
+        assert_int_equal(skr_db_begin(db, SKR_BEGIN_GUARDED, NULL), SKR_OK);
+        // As long as a handler may need.
+        skr_test_assert_text(db, limit, is_mariadb ? "60" : before);
+        skr_db_rollback(db);
+    }
+    free(before);
+}
+
 static int64_t
 ask_horizon(struct skr_db *db)
 {
@@ -971,6 +999,7 @@ main(void)
         TEST(test_an_index_waits_for_a_table_in_use_for_a_second),
         TEST(test_tables_are_as_symfony_makes_them),
         TEST(test_the_server_drops_a_silent_holder_of_a_lock),
+        TEST(test_a_transaction_is_bounded_and_a_session_is_not),
         TEST(test_what_was_shown_before_raises_no_horizon),
         TEST(test_looking_gets_rare_while_nothing_comes_and_frequent_after),
         TEST(test_so_many_may_share_a_lock_and_no_more),

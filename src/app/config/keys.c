@@ -134,7 +134,7 @@ static const struct skr_config_key keys[] = {
         IN_TRANSPORT(in_flight_bytes), RANGE(1, INT64_C(1) << 40)),
     KEY("transports.*.claim", TEXT,
         "How a relay makes rows its own. `exclusive`: one relay works the "
-        "queue, in order, and others stand by. `lease`: several share it, each "
+        "queue, and others stand by. `lease`: several share it, each "
         "row marked in the table for `redeliver_timeout`; so do Symfony's "
         "workers. A relay marks rows before there is room to send them: one "
         "that is killed leaves up to one and a half times `in_flight` of them, "

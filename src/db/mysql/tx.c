@@ -219,14 +219,7 @@ leave_transactions(struct skr_mysql *mysql, struct skr_error *error)
 {
     if (mysql->has_begun || !mysql->autocommit_is_off)
         return SKR_OK;
-    enum skr_code code = skr_mysql_take_in(mysql, error);
-    if (code == SKR_OK)
-        code = skr_mysql_exec(mysql->connection, "SET autocommit = 1", NULL,
-                              error);
-    mysql->has_savepoint = false;
-    if (code == SKR_OK)
-        mysql->autocommit_is_off = false;
-    return code;
+    return skr_mysql_autocommit(mysql, error);
 }
 
 static bool
