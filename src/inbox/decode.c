@@ -55,6 +55,7 @@ skr_job_find_spent(struct skr_consumer *consumer, struct job *job,
     uint32_t most =
         consumer->retry.max_retries > 0 ? consumer->retry.max_retries : 1;
     job->is_spent = job->retry_count > most;
+    job->is_unseen = job->retry_count > most + 1;
     if (!job->is_spent)
         return SKR_OK;
     const char *stamp =

@@ -41,8 +41,12 @@ struct skr_text;
     "X-Message-Stamp-Symfony\\Component\\Messenger\\" \
     "Stamp\\SentToFailureTransportStamp"
 
-// More than any broker carries; it bounds what a row can cost.
-enum { SKR_MAX_HEADERS = 1000 };
+// More than any broker carries; they bound what a row can cost. The size is
+// that of the JSON object in a row, and of names and values on a wire.
+enum {
+    SKR_MAX_HEADERS = 1000,
+    SKR_MAX_HEADERS_SIZE = 1024 * 1024,
+};
 
 #define SKR_DEFAULT_STAMP_NAMESPACE "Freyr\\MessageBroker\\Inbox"
 #define SKR_DEFAULT_CONTENT_TYPE "application/json"
@@ -78,6 +82,11 @@ struct skr_json;
 SKR_MUST_CHECK enum skr_code
 skr_headers_take(struct skr_arena *arena, const struct skr_json *member,
                  struct skr_headers *headers, struct skr_error *error);
+// SKR_MALFORMED when there are more bytes of headers than a message may have:
+// asked before they are read, of all that others wrote. Rows of the failed
+// table and retries may have more, by what was added to them.
+SKR_MUST_CHECK enum skr_code
+skr_headers_check_size(size_t size, struct skr_error *error);
 // SKR_MALFORMED says what is wrong: not JSON, "[]" (no headers at all), not an
 // object, a zero byte. Values that are not strings become their JSON text.
 SKR_MUST_CHECK enum skr_code
