@@ -15,6 +15,10 @@ struct skr_text;
 #define SKR_HEADER_ID "X-Message-Id"
 #define SKR_HEADER_CLASS "X-Message-Class"
 #define SKR_HEADER_STAMP "X-Message-Stamp-"
+// What begins so is this program's own word: how a row is to be read, where its
+// message goes, what failing did to it. It counts in rows alone. It never goes
+// to a broker, and is dropped where it comes from one.
+#define SKR_HEADER_RESERVED "X-Skirnir-"
 #define SKR_HEADER_NAME "X-Skirnir-Message-Name"
 #define SKR_HEADER_RAW "X-Skirnir-Raw-Headers"
 #define SKR_HEADER_RAW_BASE64 "X-Skirnir-Raw-Headers-Base64"
@@ -74,6 +78,13 @@ skr_headers_copy(struct skr_arena *arena, const struct skr_headers *headers,
 // NULL when there is none. Names are compared as they are written.
 const char *skr_headers_find(const struct skr_header *headers, size_t count,
                              const char *name);
+
+// Whether the name begins with SKR_HEADER_RESERVED.
+bool skr_headers_is_reserved(const char *name);
+// Takes those out, into a list that borrows the texts of the others.
+SKR_MUST_CHECK enum skr_code
+skr_headers_drop_reserved(struct skr_arena *arena, struct skr_headers *headers,
+                          struct skr_error *error);
 
 // Adds a member of a JSON object, or replaces the header of its name. A value
 // that is no string becomes its JSON text. SKR_MALFORMED: a zero byte, or there
