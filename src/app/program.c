@@ -103,18 +103,20 @@ run_command(const struct skr_command *command,
                  : skr_arguments_has(arguments, "verbose") ? SKR_LOG_DEBUG
                                                            : SKR_LOG_INFO,
         .each_message = skr_arguments_count(arguments, "verbose") > 1,
-        .is_json = is_json,
-        .event_name = "event",
+        .form = {.is_json = is_json, .event_name = "event"},
         .fd = STDERR_FILENO,
     };
     struct skr_app app = {
         .command = command,
         .arguments = arguments,
+        .output = &output,
         .log = {.write = skr_output_log, .user = &output},
         .start_ms = skr_clock_ms(),
         .start_s = skr_clock_wall_us() / 1000000,
     };
-    return command->run(&app);
+    enum skr_exit code = command->run(&app);
+    skr_output_stop_writer(&output);
+    return code;
 }
 
 static void

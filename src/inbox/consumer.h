@@ -25,6 +25,11 @@ skr_consumer_counts(const struct skr_consumer *consumer);
 const struct skr_histogram *
 skr_consumer_handling(const struct skr_consumer *consumer);
 
+// Likewise: whether its loop has turned within this time, or waits for a server
+// or a handler.
+bool
+skr_consumer_is_turning(const struct skr_consumer *consumer, int64_t within_ms);
+
 // How much several consumers may do together. Zeroed but for the limits.
 // [shared]
 struct skr_consumer_budget {
