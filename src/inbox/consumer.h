@@ -77,10 +77,12 @@ skr_consumer_handle_library(struct skr_consumer *consumer,
                             struct skr_error *error);
 
 // A handler that is a process, outside of any transaction: see inbox/child.h.
+// withheld, which ends with NULL, names variables of the environment that it
+// does not get.
 SKR_MUST_CHECK enum skr_code
 skr_consumer_handle_command(struct skr_consumer *consumer,
                             const char *message_name, const char *const *words,
-                            size_t count, uint32_t timeout_ms,
-                            struct skr_error *error);
+                            size_t count, const char *const *withheld,
+                            uint32_t timeout_ms, struct skr_error *error);
 
 #endif
