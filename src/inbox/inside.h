@@ -25,6 +25,7 @@
 #define SKR_INBOX_INSIDE_H
 
 #include "base/arena.h"
+#include "base/beat.h"
 #include "base/histogram.h"
 #include "base/log.h"
 #include "broker/broker.h"
@@ -125,6 +126,7 @@ struct skr_consumer {
     atomic_bool is_stopped;  // stop_fd is readable: asked without a system call
     atomic_uint_fast64_t handled, duplicates, retried, failed;
     struct skr_histogram handling;  // how long handlers took
+    struct skr_beat beat;
 
     struct skr_deduplication *deduplication;
     struct skr_attempts *attempts;  // in db
