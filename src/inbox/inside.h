@@ -11,7 +11,7 @@
 //   transaction.c  one transaction: admit, handle, commit
 //   hooks.c        what is called around a handler
 //   outside.c      handlers that run outside of the transaction
-//   library.c      handlers in shared objects
+//   library.c      handlers in shared objects; library_look.c: without loading
 //   sql_handler.c  handlers that are statements; sql_run.c runs them
 //   child.c        handlers that are processes of their own: child_process.c
 //                  starts and ends them, child_line.c is what is said to them

@@ -496,10 +496,14 @@ test_who_may_not_come_in_is_told_why_and_keeps_the_password(void **state)
          "host.invalid"},
         // One that does not speak TLS is not talked to without, unless told.
         {"?", "?ssl=1&", SKR_REFUSED, SKR_GIVE_UP, "ssl_ca"},
+        {"?", "?ssl=1&", SKR_REFUSED, SKR_GIVE_UP, "offers no TLS"},
+        {"?", "?ssl_verify=0&", SKR_REFUSED, SKR_GIVE_UP, "offers no TLS"},
+        {"?", "?ssl=1&ssl_verify=0&", SKR_REFUSED, SKR_GIVE_UP, "127.0.0.1"},
     };
+    enum { WITHOUT_TLS = 4 };
     size_t count = SKR_COUNT_OF(cases);
     if (getenv("SKR_MARIADB_CERTIFICATES") != NULL)
-        count--;
+        count -= WITHOUT_TLS;
     for (size_t i = 0; i < count; i++) {
         struct skr_error error = {0};
         assert_int_equal(

@@ -92,6 +92,24 @@ say_start(const struct skr_kafka_relay_settings *settings, size_t index,
             SKR_LOG_TEXT("compression", compression));
 }
 
+// All databases have one host and one password.
+static void
+warn_of_exposure(struct skr_kafka_relay_settings *settings,
+                 skr_exposure_fn *exposure, const char *text)
+{
+    struct skr_url url;
+    const struct skr_log log = {.write = skr_output_log,
+                                .user = &settings->output};
+    char said[SKR_EXPOSURE_SIZE] = "";
+    if (exposure == NULL || skr_url_parse(text, &url, NULL) != SKR_OK)
+        return;
+    exposure(&url, said);
+    if (said[0] != '\0')
+        skr_log(&log, SKR_LOG_WARNING, "kafkarelay.plaintext",
+                SKR_LOG_TEXT("cure", said));
+    skr_url_fini(&url);
+}
+
 static enum skr_code
 make_relay(const struct skr_kafka_relay_settings *settings,
            struct skr_health *health, struct worker *worker, size_t index,
@@ -132,7 +150,7 @@ is_turning(const void *relay, int64_t within_ms)
 }
 
 static enum skr_code
-open_worker(const struct skr_kafka_relay_settings *settings,
+open_worker(struct skr_kafka_relay_settings *settings,
             struct skr_health *health, struct worker *worker, size_t index,
             struct skr_error *error)
 {
@@ -150,6 +168,9 @@ open_worker(const struct skr_kafka_relay_settings *settings,
     if (code == SKR_OK)
         code = write_broker_url(settings, partitioner, compression,
                                 &worker->broker_url, error);
+    if (code == SKR_OK && index == 0)
+        warn_of_exposure(settings, skr_driver_find_broker("kafka")->exposure,
+                         worker->broker_url);
     if (code == SKR_OK)
         code = make_relay(settings, health, worker, index, error);
     if (code == SKR_OK)
@@ -261,6 +282,7 @@ run_service(const struct skr_app *app,
         return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
                         "this build has no driver for kafka://; it has: %s",
                         skr_driver_brokers());
+    warn_of_exposure(settings, settings->database->exposure, settings->urls[0]);
     if (settings->polling_disabled)
         return wait_for_end(settings, error);
     struct skr_health health;

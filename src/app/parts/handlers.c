@@ -123,14 +123,15 @@ report(const struct checking *checking, enum skr_config_severity severity,
 static void
 check_library(const struct checking *checking)
 {
-    void *library = NULL;
-    skr_handler_fn *function = NULL;
+    const char *path = checking->handler->library;
     struct skr_error error = {0};
-    if (skr_library_open(checking->handler->library,
-                         checking->handler->function, &library, &function,
-                         &error) == SKR_OK)
-        skr_library_close(library);
-    else
+    if (strchr(path, '/') == NULL)
+        report(checking, SKR_CONFIG_WARNING, "library",
+               "a name without a slash is searched for among the system's "
+               "libraries when it is loaded, and was not looked into; write "
+               "its path");
+    else if (skr_library_look(path, checking->handler->function, &error) !=
+             SKR_OK)
         report(checking, SKR_CONFIG_MISTAKE, "library", error.text);
 }
 
