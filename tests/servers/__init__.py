@@ -10,10 +10,11 @@ with-server does the same for a command. server.py has what they share.
 from .group import KINDS, Group
 from .kafka import Kafka
 from .mariadb import MariaDB
+from .mysql import MySQL
 from .postgresql import PostgreSQL
 from .proxy import Proxy
 from .rabbitmq import RabbitMQ
 from .server import NotInstalled, Server, ServerError
 
-__all__ = ["KINDS", "Group", "Kafka", "MariaDB", "NotInstalled", "PostgreSQL",
-           "Proxy", "RabbitMQ", "Server", "ServerError"]
+__all__ = ["KINDS", "Group", "Kafka", "MariaDB", "MySQL", "NotInstalled",
+           "PostgreSQL", "Proxy", "RabbitMQ", "Server", "ServerError"]
