@@ -55,8 +55,6 @@ struct skr_statement {
     // The server may be silent for SKR_LONG_TIMEOUT_S, as when it makes an
     // index of a large table. Only without values and rows.
     bool takes_long;
-    // It is not kept prepared, for a plan that would get worse by that.
-    bool is_planned_anew;
 };
 enum { SKR_LONG_TIMEOUT_S = 3600 };
 
