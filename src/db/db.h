@@ -110,8 +110,6 @@ enum skr_begin {
                          // may travel with the first, and fail with it
     SKR_BEGIN_CLAIM,     // the same, to look for rows and mark them
     SKR_BEGIN_SNAPSHOT,  // every statement sees one state; writes nothing
-    SKR_BEGIN_DIRTY,     // sees rows that others have not committed, where that
-                         // can be, else a snapshot; writes nothing
 };
 
 typedef enum skr_code skr_db_begin_fn(struct skr_db *db, enum skr_begin mode,

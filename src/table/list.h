@@ -37,7 +37,7 @@ skr_list_fill(const struct skr_list_filling *filling, const char *list_template,
 // for as many as one list takes.
 struct skr_list_run {
     const struct skr_list_sql *sql;
-    struct skr_value first[2];  // before the ids
+    struct skr_value first[4];  // before the ids
     size_t first_count;
     const int64_t *rows;
     size_t count;

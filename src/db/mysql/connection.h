@@ -15,6 +15,11 @@ enum {
     SKR_MYSQL_LOCK_NAME_SIZE = 64 + 1,  // what servers allow
 };
 
+// Gives a row on a node of a Galera cluster, and none elsewhere: MySQL does not
+// know the variable.
+#define SKR_MYSQL_CLUSTER \
+    "SHOW VARIABLES WHERE Variable_name = 'wsrep_on' AND Value = 'ON'"
+
 struct skr_mysql_prepared {
     MYSQL_STMT *handle;
     char *sql;

@@ -93,9 +93,10 @@ static enum skr_code
 note_cluster(const struct skr_value *columns, size_t count, void *user,
              struct skr_error *error)
 {
+    (void)columns;
+    (void)count;
     (void)error;
-    if (count > 1 && columns[1].kind == SKR_TEXT)
-        *(bool *)user = strcmp(columns[1].bytes, "ON") == 0;
+    *(bool *)user = true;
     return SKR_OK;
 }
 
@@ -103,12 +104,12 @@ static enum skr_code
 refuse_cluster(struct skr_mysql *mysql, struct skr_error *error)
 {
     bool is_cluster = false;
-    enum skr_code code = skr_tx_run(
-        skr_db_tx(&mysql->db),
-        &(struct skr_statement){.sql = "SHOW VARIABLES LIKE 'wsrep_on'",
-                                .each_row = note_cluster,
-                                .user = &is_cluster},
-        error);
+    enum skr_code code =
+        skr_tx_run(skr_db_tx(&mysql->db),
+                   &(struct skr_statement){.sql = SKR_MYSQL_CLUSTER,
+                                           .each_row = note_cluster,
+                                           .user = &is_cluster},
+                   error);
     if (code != SKR_OK || !is_cluster)
         return code;
     return skr_fail(error, SKR_REFUSED, SKR_GIVE_UP,

@@ -154,17 +154,6 @@ begin_snapshot(struct skr_mysql *mysql, struct skr_error *error)
 }
 
 static enum skr_code
-begin_dirty(struct skr_mysql *mysql, struct skr_error *error)
-{
-    mysql->has_savepoint = false;
-    enum skr_code code =
-        exec(mysql, "SET TRANSACTION ISOLATION LEVEL READ UNCOMMITTED", error);
-    if (code != SKR_OK)
-        return code;
-    return exec(mysql, "START TRANSACTION READ ONLY", error);
-}
-
-static enum skr_code
 mysql_driver_begin(struct skr_db *db, enum skr_begin mode,
                    struct skr_error *error)
 {
@@ -179,7 +168,6 @@ mysql_driver_begin(struct skr_db *db, enum skr_begin mode,
     case SKR_BEGIN_CLAIM: code = begin_write(mysql, error); break;
     case SKR_BEGIN_GUARDED: code = begin_guarded(mysql, error); break;
     case SKR_BEGIN_SNAPSHOT: code = begin_snapshot(mysql, error); break;
-    case SKR_BEGIN_DIRTY: code = begin_dirty(mysql, error); break;
     }
     mysql->has_begun = code == SKR_OK;
     mysql->is_guarded = mode == SKR_BEGIN_GUARDED;

@@ -46,9 +46,7 @@ static const struct skr_word words[] = {
      "CAST(UNIX_TIMESTAMP() + 1 AS SIGNED) "
      "FROM information_schema.innodb_trx "
      "WHERE " IS_OURS " OR (" HAS_WRITTEN ")"},
-    {"rows_print", "SELECT COUNT(*), CAST(COALESCE(SUM(CRC32(id)), 0) AS "
-                   "SIGNED) FROM {table}{by_primary_key} "
-                   "WHERE id > ? AND id <= ?"},
+    {"cluster", SKR_MYSQL_CLUSTER},
     {"now", "UTC_TIMESTAMP()"},
     {"now_plus", "(UTC_TIMESTAMP() + INTERVAL ? SECOND)"},
     {"now_minus", "(UTC_TIMESTAMP() - INTERVAL ? SECOND)"},

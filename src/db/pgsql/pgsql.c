@@ -108,7 +108,6 @@ pgsql_begin(struct skr_db *db, enum skr_begin mode, struct skr_error *error)
             sql = "BEGIN ISOLATION LEVEL READ COMMITTED" BY_INDEX ONE_PLAN;
         return begin_bounded(pgsql, sql, error);
     case SKR_BEGIN_SNAPSHOT:
-    case SKR_BEGIN_DIRTY:
         if (is_reader)
             sql = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY";
         else

@@ -21,7 +21,7 @@
 #define OLDEST_WRITER "CAST(pg_snapshot_xmin(pg_current_snapshot()) AS xid)"
 
 static const struct skr_word words[] = {
-    {"rows_print", ""},
+    {"cluster", ""},
     // A snapshot ends behind the last transaction that is over: younger ones
     // may be open and are not in it. age() counts from there to the number that
     // the next transaction will get, or to our own if this one has a number.
