@@ -34,6 +34,7 @@ next_read_ms(struct skr_pump *pump)
         return 0;
     int64_t next_ms = earlier(skr_position_next_ms(&pump->position),
                               skr_gates_next_ms(&pump->gates));
+    next_ms = earlier(next_ms, skr_settler_parked_ms(pump->settler));
     return earlier(next_ms, skr_heads_next_ms(&pump->heads));
 }
 

@@ -41,6 +41,9 @@ struct kind {
     void (*summer_zone)(const struct skr_test_database *database,
                         char zone[SKR_TEST_ZONE_SIZE]);  // NULL: there is none
     void (*make_full)(struct skr_db *db);
+    void (*refuse)(struct skr_db *db, const char *table, const char *change,
+                   const char *rows);
+    const char *allow[2];              // SQL before and after the change
     void (*spoil)(struct skr_db *db);  // NULL: no driver's advice is known
     const char *explain, *analyze, *drop_index;
     bool (*is_costly)(const char *plan);
@@ -158,6 +161,18 @@ sqlite_make_full(struct skr_db *db)
     char sql[64];
     snprintf(sql, sizeof(sql), "PRAGMA max_page_count = %lld",
              (long long)skr_test_number(db, "PRAGMA page_count"));
+    skr_test_run(db, sql);
+}
+
+static void
+sqlite_refuse(struct skr_db *db, const char *table, const char *change,
+              const char *rows)
+{
+    char sql[400];
+    snprintf(sql, sizeof(sql),
+             "CREATE TRIGGER refuse_%s BEFORE %s ON %s WHEN %s BEGIN "
+             "SELECT RAISE(ABORT, 'refused by a trigger'); END",
+             change, change, table, rows);
     skr_test_run(db, sql);
 }
 
@@ -414,6 +429,19 @@ mariadb_reads(struct skr_db *db)
     return skr_test_status(db, "Handler_read%");
 }
 
+static void
+mariadb_refuse(struct skr_db *db, const char *table, const char *change,
+               const char *rows)
+{
+    char sql[400];
+    snprintf(sql, sizeof(sql),
+             "CREATE TRIGGER refuse_%s BEFORE %s ON %s FOR EACH ROW BEGIN "
+             "IF %s THEN SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = "
+             "'refused by a trigger'; END IF; END",
+             change, change, table, rows);
+    skr_test_run(db, sql);
+}
+
 // A table whose engine counts its bytes with two of them.
 static void
 mariadb_make_full(struct skr_db *db)
@@ -581,6 +609,25 @@ pgsql_summer_zone(const struct skr_test_database *database,
     snprintf(zone, SKR_TEST_ZONE_SIZE, "Europe/Berlin");
 }
 
+static void
+pgsql_refuse(struct skr_db *db, const char *table, const char *change,
+             const char *rows)
+{
+    char sql[500];
+    snprintf(sql, sizeof(sql),
+             "CREATE FUNCTION refuse_%s() RETURNS trigger LANGUAGE plpgsql AS "
+             "$$ BEGIN IF %s THEN RAISE EXCEPTION 'refused by a trigger'; "
+             "END IF; IF TG_OP = 'DELETE' THEN RETURN OLD; END IF; "
+             "RETURN NEW; END $$",
+             change, rows);
+    skr_test_run(db, sql);
+    snprintf(sql, sizeof(sql),
+             "CREATE TRIGGER refuse_%s BEFORE %s ON %s FOR EACH ROW "
+             "EXECUTE FUNCTION refuse_%s()",
+             change, change, table, change);
+    skr_test_run(db, sql);
+}
+
 // A disk cannot be filled for one test alone; what the server then says can.
 static void
 pgsql_make_full(struct skr_db *db)
@@ -670,6 +717,7 @@ pgsql_is_costly(const char *plan)
         .begin = "START TRANSACTION", .become_reader = mariadb_become_reader, \
         .break_lock = mariadb_break_lock, .hold_up = mariadb_hold_up,         \
         .summer_zone = mariadb_summer_zone, .make_full = mariadb_make_full,   \
+        .refuse = mariadb_refuse, .allow = {"DROP TRIGGER refuse_", ""},      \
         .explain = "EXPLAIN FORMAT = TRADITIONAL ",                           \
         .analyze = "ANALYZE TABLE messenger_outbox",                          \
         .drop_index = "DROP INDEX {index} ON {table}",                        \
@@ -689,6 +737,8 @@ static const struct kind kinds[] = {
      .become_reader = sqlite_become_reader,
      .break_lock = sqlite_break_lock,
      .make_full = sqlite_make_full,
+     .refuse = sqlite_refuse,
+     .allow = {"DROP TRIGGER refuse_", ""},
      .explain = "EXPLAIN QUERY PLAN ",
      .analyze = "ANALYZE",
      .drop_index = "DROP INDEX {table}_{index}",
@@ -714,6 +764,8 @@ static const struct kind kinds[] = {
      .hold_up = pgsql_hold_up,
      .summer_zone = pgsql_summer_zone,
      .make_full = pgsql_make_full,
+     .refuse = pgsql_refuse,
+     .allow = {"DROP FUNCTION refuse_", "() CASCADE"},
      .explain = "EXPLAIN ",
      .analyze = "ANALYZE",
      .drop_index = "DROP INDEX {table}_{index}",
@@ -1044,6 +1096,22 @@ void
 skr_test_make_full(struct skr_db *db)
 {
     chosen()->make_full(db);
+}
+
+void
+skr_test_refuse(struct skr_db *db, const char *table, const char *change,
+                const char *rows)
+{
+    chosen()->refuse(db, table, change, rows);
+}
+
+void
+skr_test_allow(struct skr_db *db, const char *change)
+{
+    char sql[100];
+    snprintf(sql, sizeof(sql), "%s%s%s", chosen()->allow[0], change,
+             chosen()->allow[1]);
+    skr_test_run(db, sql);
 }
 
 void

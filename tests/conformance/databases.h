@@ -114,6 +114,13 @@ void skr_test_spoil(struct skr_db *db);
 // From here on db finds no room for more data.
 void skr_test_make_full(struct skr_db *db);
 
+// From here on the table refuses a change ("UPDATE", "DELETE", "INSERT") of the
+// rows that a condition is true of, which knows a row as OLD and as NEW; or it
+// does so no longer. Once at a time for each kind of change.
+void skr_test_refuse(struct skr_db *db, const char *table, const char *change,
+                     const char *rows);
+void skr_test_allow(struct skr_db *db, const char *change);
+
 // Asks every few milliseconds until the answer is yes; false after timeout_ms.
 bool
 skr_test_eventually(bool (*is_so)(void *user), void *user, uint32_t timeout_ms);

@@ -69,6 +69,8 @@ static const struct skr_word words[] = {
     {"long_text", "LONGTEXT"},
     {"optimize_table", "OPTIMIZE TABLE {table}"},
     {"json", "JSON"},
+    // Unlike CONCAT() it makes texts longer than max_allowed_packet.
+    {"merged_headers", "JSON_MERGE_PATCH(headers, ?)"},
     {"key", "`key`"},
     {"timestamp", "DATETIME"},
     // Doctrine finds its type by this comment.

@@ -62,6 +62,8 @@ static const struct skr_word words[] = {
     {"long_text", "TEXT"},
     {"optimize_table", "VACUUM {table}"},
     {"json", "JSON"},
+    {"merged_headers",
+     "CAST(CAST(headers AS JSONB) || CAST(? AS JSONB) AS TEXT)"},
     {"key", "\"key\""},
     {"timestamp", "TIMESTAMP(0) WITHOUT TIME ZONE"},
     {"message_id", "BYTEA"},

@@ -29,6 +29,7 @@ static const struct skr_word words[] = {
     {"long_text", "TEXT"},
     {"optimize_table", "VACUUM"},
     {"json", "TEXT"},
+    {"merged_headers", "json_patch(headers, ?)"},
     {"key", "\"key\""},
     {"timestamp", "DATETIME"},
     {"message_id", "BINARY(16)"},

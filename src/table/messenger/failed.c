@@ -77,6 +77,36 @@ skr_messenger_mark_failed(const struct skr_messenger *messenger,
     return code;
 }
 
+// The name and the class of the message are left as they are: the row is not
+// for Symfony, as its body was not looked at.
+enum skr_code
+skr_messenger_list_added(const struct skr_messenger *messenger,
+                         struct skr_arena *arena,
+                         const struct skr_failed_message *message,
+                         struct skr_text *json, struct skr_error *error)
+{
+    const struct skr_headers *all = &message->headers;
+    struct skr_failed_message added = {
+        .partition_key = message->partition_key,
+        .failure = message->failure,
+    };
+    const char *id = skr_headers_find(all->items, all->count, SKR_HEADER_ID);
+    bool is_named = false;
+    enum skr_code code = SKR_OK;
+    if (id != NULL &&
+        !skr_headers_add(arena, &added.headers, SKR_HEADER_ID, id))
+        code = skr_fail_memory(error);
+    if (code == SKR_OK)
+        code = keep_key(arena, &added, error);
+    if (code == SKR_OK)
+        code = skr_failure_mark_failed(arena, &added.headers, messenger->names,
+                                       &added.failure, &is_named, error);
+    if (code == SKR_OK)
+        code = skr_headers_write(added.headers.items, added.headers.count, json,
+                                 error);
+    return code;
+}
+
 static enum skr_code
 encode_body(struct skr_arena *arena, struct skr_failed_message *message,
             struct skr_error *error)
