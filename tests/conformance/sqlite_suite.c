@@ -202,6 +202,53 @@ test_the_cure_keeps_rows_and_ids(void **state)
     skr_table_free(table);
 }
 
+// ---------------------------------------------------------------- result codes
+
+// What is no message's fault is tried again, or after a new connection.
+static void
+test_result_codes_have_their_remedies(void **state)
+{
+    (void)state;
+    static const struct {
+        int native;
+        enum skr_code code;
+        enum skr_remedy remedy;
+        const char *words;
+    } cases[] = {
+        {SQLITE_BUSY, SKR_CONFLICT, SKR_TRY_AGAIN, "lock"},
+        {SQLITE_LOCKED, SKR_CONFLICT, SKR_TRY_AGAIN, "lock"},
+        {SQLITE_PROTOCOL, SKR_CONFLICT, SKR_TRY_AGAIN, "lock"},
+        {SQLITE_INTERRUPT, SKR_CONFLICT, SKR_TRY_AGAIN, ""},
+        {SQLITE_SCHEMA, SKR_CONFLICT, SKR_TRY_AGAIN, ""},
+        {SQLITE_FULL, SKR_REFUSED, SKR_TRY_AGAIN, "space"},
+        {SQLITE_NOLFS, SKR_REFUSED, SKR_TRY_AGAIN, "file system"},
+        {SQLITE_IOERR, SKR_UNAVAILABLE, SKR_RECONNECT, "disk"},
+        {SQLITE_IOERR_FSYNC, SKR_UNAVAILABLE, SKR_RECONNECT, "disk"},
+        {SQLITE_IOERR_NOMEM, SKR_NO_MEMORY, SKR_TRY_AGAIN, ""},
+        {SQLITE_NOMEM, SKR_NO_MEMORY, SKR_TRY_AGAIN, ""},
+        {SQLITE_CANTOPEN, SKR_UNAVAILABLE, SKR_RECONNECT, "disk"},
+        {SQLITE_CORRUPT, SKR_UNAVAILABLE, SKR_RECONNECT, "damaged"},
+        {SQLITE_NOTADB, SKR_UNAVAILABLE, SKR_RECONNECT, "damaged"},
+        {SQLITE_INTERNAL, SKR_UNAVAILABLE, SKR_RECONNECT, ""},
+        {SQLITE_READONLY, SKR_REFUSED, SKR_RECONNECT, "writable"},
+        {SQLITE_READONLY_DBMOVED, SKR_REFUSED, SKR_RECONNECT, "moved"},
+        {SQLITE_PERM, SKR_REFUSED, SKR_RECONNECT, "writable"},
+        {SQLITE_CONSTRAINT_UNIQUE, SKR_DUPLICATE, SKR_GIVE_UP, ""},
+        {SQLITE_CONSTRAINT_CHECK, SKR_REFUSED, SKR_GIVE_UP, ""},
+        {SQLITE_TOOBIG, SKR_INVALID, SKR_GIVE_UP, ""},
+        {SQLITE_MISMATCH, SKR_INVALID, SKR_GIVE_UP, ""},
+    };
+    for (size_t i = 0; i < SKR_COUNT_OF(cases); i++) {
+        struct skr_error error = {0};
+        assert_int_equal(skr_sqlite_fail_path("shop.db", cases[i].native,
+                                              "as asked for", &error),
+                         cases[i].code);
+        assert_int_equal(error.remedy, cases[i].remedy);
+        if (strstr(error.text, cases[i].words) == NULL)
+            fail_msg("%s", error.text);
+    }
+}
+
 int
 main(void)
 {
@@ -212,6 +259,7 @@ main(void)
         TEST(test_such_a_table_is_not_cleaned),
         TEST(test_so_is_a_kafka_outbox),
         TEST(test_the_cure_keeps_rows_and_ids),
+        TEST(test_result_codes_have_their_remedies),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
