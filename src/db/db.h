@@ -13,6 +13,8 @@
 #ifndef SKR_DB_DB_H
 #define SKR_DB_DB_H
 
+#include "base/host.h"
+
 #include <skirnir/skirnir.h>
 #include <stdbool.h>
 
@@ -53,8 +55,6 @@ struct skr_statement {
     // The server may be silent for SKR_LONG_TIMEOUT_S, as when it makes an
     // index of a large table. Only without values and rows.
     bool takes_long;
-    // It is not kept prepared, for a plan that would get worse by that.
-    bool is_planned_anew;
 };
 enum { SKR_LONG_TIMEOUT_S = 3600 };
 
@@ -190,6 +190,7 @@ struct skr_db_ops {
     const struct skr_tx_ops *tx;
 
     skr_db_check_url_fn *check_url;  // NULL: any URL may do
+    skr_exposure_fn *exposure;       // NULL: nothing goes over a network
     skr_db_open_fn *open;
     skr_db_create_fn *create;  // NULL: databases are made by other means
     skr_db_close_fn *close;

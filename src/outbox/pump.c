@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "outbox/pump.h"
 
+#include "base/beat.h"
 #include "base/clock.h"
 #include "base/error.h"
 
@@ -54,8 +55,10 @@ static enum skr_code
 wait_for_rows(struct skr_pump *pump, uint32_t timeout_ms,
               struct skr_error *error)
 {
+    skr_beat_wait();
     enum skr_code code =
         pump->db->ops->wait(pump->db, pump->stop_fd, timeout_ms, error);
+    skr_beat_resume();
     if (code != SKR_OK && code != SKR_TIMEOUT)
         return code;
     int64_t next_ms = next_read_ms(pump);
@@ -178,6 +181,7 @@ skr_pump_is_over(const struct skr_pump *pump)
 static enum skr_code
 go_on(struct skr_pump *pump, bool *finished, struct skr_error *error)
 {
+    skr_beat_turn();
     if (skr_clock_sleep(pump->stop_fd, 0)) {
         pump->stop_by_ms = skr_clock_ms() + pump->options->stop_timeout_ms;
         return skr_fail(error, SKR_STOPPED, SKR_GIVE_UP, "stopped");

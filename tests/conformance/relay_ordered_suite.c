@@ -380,12 +380,14 @@ test_what_commits_late_is_not_passed(void **state)
     skr_db_close(early);
 }
 
-static struct skr_db *
-begin_beside(struct fixture *fixture)
+static void
+test_the_youngest_open_transaction_is_not_passed(void **state)
 {
-    struct skr_db *db = skr_test_connect(&fixture->database);
-    assert_int_equal(skr_db_begin(db, SKR_BEGIN_WRITE, NULL), SKR_OK);
-    return db;
+    struct fixture *fixture = *state;
+    if (!skr_test_writes_side_by_side(fixture->db))
+        return;
+    make_table(fixture, true, 60000);
+    check_youngest_is_not_passed(fixture);
 }
 
 // More of them than are read at once, for as long as the low-water mark cannot
@@ -446,6 +448,7 @@ main(void)
         ORDERED(test_order_holds_whatever_the_broker_does),
         ORDERED(test_a_long_partition_that_waits_is_passed),
         ORDERED(test_what_commits_late_is_not_passed),
+        ORDERED(test_the_youngest_open_transaction_is_not_passed),
         ORDERED(
             test_many_late_rows_of_a_partition_that_waits_hold_back_no_other),
     };

@@ -223,6 +223,56 @@ test_the_mark_waits_for_open_transactions(void **state)
     skr_test_client_close(&late);
 }
 
+// As a relay reads whose broker is silent: what it has read stays in its hands,
+// and it writes nothing. Each read asks for transactions.
+static size_t
+read_in_silence(struct fixture *fixture, const int64_t *in_hand, size_t count)
+{
+    fixture->position.next_horizon_ms = 0;
+    fixture->position.next_late_ms = 0;
+    fixture->position.has_glanced = false;
+    return read_with(fixture, &(struct skr_read){.max_rows = 100,
+                                                 .max_bytes = 1 << 20,
+                                                 .in_hand = in_hand,
+                                                 .in_hand_count = count});
+}
+
+// A transaction that began to write after all that have ended, and nothing is
+// written meanwhile.
+static void
+test_the_mark_waits_for_the_youngest_open_transaction(void **state)
+{
+    struct fixture *fixture = *state;
+    if (!skr_test_writes_side_by_side(fixture->db))
+        return;
+    struct skr_test_client older = skr_test_client_open(&fixture->database);
+    struct skr_test_client youngest = skr_test_client_open(&fixture->database);
+    insert_many(fixture, 1);
+    assert_true(skr_test_eventually(mark_has_caught_up, fixture, 60000));
+    read_and_settle(fixture);
+    skr_test_client_begin(&older);
+    insert_as(fixture, &older, "older");
+    skr_test_client_begin(&youngest);
+    insert_as(fixture, &youngest, "youngest");
+    insert_as(fixture, &older, "older");
+    skr_test_client_commit(&older);
+    assert_int_equal(read_in_silence(fixture, NULL, 0), 2);
+    const int64_t in_hand[] = {fixture->batch.items[0].row,
+                               fixture->batch.items[1].row};
+    assert_int_equal(in_hand[1], in_hand[0] + 2);
+    for (int i = 0; i < 8; i++) {
+        // What InnoDB shows is renewed a tenth of a second after each look.
+        skr_clock_sleep(-1, 120);
+        assert_int_equal(read_in_silence(fixture, in_hand, 2), 0);
+        assert_true(fixture->position.low_water <= in_hand[0]);
+    }
+    skr_test_client_commit(&youngest);
+    assert_int_equal(read_in_silence(fixture, in_hand, 2), 1);
+    assert_string_equal(first_body(fixture), "youngest");
+    skr_test_client_close(&older);
+    skr_test_client_close(&youngest);
+}
+
 // What was seen cannot appear: only where an id is missing does the mark wait.
 static void
 test_the_mark_does_not_wait_where_no_id_is_missing(void **state)
@@ -341,6 +391,12 @@ main(void)
         cmocka_unit_test_setup_teardown(
             test_the_mark_waits_for_open_transactions, set_up_waiting,
             tear_down),
+        cmocka_unit_test_setup_teardown(
+            test_the_mark_waits_for_the_youngest_open_transaction,
+            set_up_waiting, tear_down),
+        cmocka_unit_test_setup_teardown(
+            test_the_mark_waits_for_the_youngest_open_transaction,
+            set_up_ordered_waiting, tear_down),
         cmocka_unit_test_setup_teardown(
             test_the_mark_does_not_wait_where_no_id_is_missing, set_up_waiting,
             tear_down),

@@ -83,6 +83,10 @@ enum skr_code skr_mysql_fail(MYSQL *connection, struct skr_error *error);
 // From a statement's last error, or the connection's where it has none.
 enum skr_code skr_mysql_fail_statement(MYSQL *connection, MYSQL_STMT *handle,
                                        struct skr_error *error);
+#define SKR_MYSQL_OFFERS_NO_TLS                                             \
+    "the server offers no TLS: set ssl_cert, ssl_key and ssl_ca there, or " \
+    "ssl=0 "                                                                \
+    "in the DSN if nobody can listen in between"
 enum skr_code skr_mysql_fail_silent(MYSQL *connection, unsigned timeout_s,
                                     struct skr_error *error);
 

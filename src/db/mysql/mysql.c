@@ -256,6 +256,7 @@ const struct skr_db_ops skr_mysql_db = {
     .size = sizeof(struct skr_mysql),
     .tx = &skr_mysql_own_tx,
     .check_url = mysql_driver_check_url,
+    .exposure = skr_mysql_exposure,
     .open = mysql_driver_open,
     .close = mysql_driver_close,
     .begin = mysql_driver_begin,

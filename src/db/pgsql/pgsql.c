@@ -169,6 +169,7 @@ const struct skr_db_ops skr_pgsql_db = {
     .size = sizeof(struct skr_pgsql),
     .tx = &skr_pgsql_own_tx,
     .check_url = skr_pgsql_check_url,
+    .exposure = skr_pgsql_exposure,
     .open = pgsql_open,
     .close = pgsql_close,
     .begin = pgsql_begin,

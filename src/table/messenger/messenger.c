@@ -393,6 +393,7 @@ copy_options(struct skr_messenger *messenger,
     messenger->is_ordered = options->is_ordered;
     messenger->by_commits = options->is_ordered && options->by_commits;
     messenger->failed_readable = options->failed_readable;
+    messenger->limits_headers = options->limits_headers;
     messenger->redeliver_timeout_s = options->redeliver_timeout_s > 0
                                          ? options->redeliver_timeout_s
                                          : DEFAULT_REDELIVER_S;
