@@ -83,6 +83,10 @@ struct skr_word {
 //   unsafe_engine  a SELECT that gives a row, the engine's name, for a table
 //                  that cannot be rolled back; it knows the word table. ""
 //                  where there are none.
+//   reused_ids     a SELECT that gives a row, the word that its definition
+//                  lacks, for a table in which the id of a deleted row is given
+//                  to a new one; it knows the word table, and is for
+//                  connections of our own. "" where there are none.
 //   horizon        a SELECT of two numbers: all transactions below the first
 //                  are over, and none that begins later is below the second. ""
 //                  where rows become visible in the order of their ids.

@@ -146,6 +146,7 @@ static const struct skr_word words[] = {
     // first row of the queue, and passes all that were deleted and not purged.
     {"queue_is_beyond", QUEUE_BYTES " = ?"},
     {"queue_is_unindexed", QUEUE_BYTES " = ?"},
+    {"reused_ids", ""},
     {"unsafe_engine",
      "SELECT engine FROM information_schema.tables WHERE table_schema = "
      "DATABASE() AND table_name = '{table}' AND engine <> 'InnoDB'"},

@@ -139,6 +139,7 @@ static const struct skr_word words[] = {
     {"queue_is_beyond", "'' || queue_name = ?"},
     {"queue_is_unindexed", "'' || queue_name = ?"},
     {"unsafe_engine", ""},
+    {"reused_ids", ""},
     // What the server counts as it is written; a restart may have lost that.
     {"row_estimate", "SELECT CAST(COALESCE(MAX(COALESCE(NULLIF("
                      "pg_stat_get_live_tuples(oid), 0), "

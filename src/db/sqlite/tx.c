@@ -88,6 +88,8 @@ static const struct skr_word words[] = {
     {"queue_is_beyond", "queue_name = ?"},
     {"queue_is_unindexed", "+queue_name = ?"},
     {"unsafe_engine", ""},
+    {"reused_ids",
+     "SELECT 'AUTOINCREMENT' WHERE skirnir_reuses_ids('{table}')"},
     // Ids are given one by one.
     {"row_estimate", "SELECT COALESCE((SELECT MAX(id) FROM {table}) - "
                      "(SELECT MIN(id) FROM {table}) + 1, 0)"},

@@ -7,6 +7,11 @@
 
 #include "table/table.h"
 
+// What every messenger table has, in the order in which setup() makes it.
+#define SKR_MESSENGER_ROW                                       \
+    "id, body, headers, queue_name, created_at, available_at, " \
+    "delivered_at"
+
 struct skr_messenger_options {
     const struct skr_dialect *dialect;
     const char *table;
