@@ -300,8 +300,12 @@ wait_for_lock(struct skr_relay *relay, struct skr_error *error)
             return SKR_OK;
         if (code == SKR_OK && granted)
             atomic_store(&relay->settler.owned_ms, now);
-        if (code == SKR_OK && !granted)
+        if (code == SKR_OK && !granted) {
             code = stand_by(relay, 0, reason, error);
+            // Both sides answer, and more is not asked of a standby.
+            if (code == SKR_OK)
+                skr_pump_end_trouble(pump);
+        }
         if (code != SKR_OK || granted)
             return code;
     }
