@@ -120,11 +120,16 @@ test_what_makes_no_sense_ends_the_connection(void **state)
     }
 }
 
+// A method of 2^32 - 1 bytes: with what is around it, 6 on 32 bits.
+#define HUGE_FRAME                 \
+    "\x01\x01\x01\xff\xff\xff\xff" \
+    "abcdefghijkl"
+
 static void
 test_a_server_that_speaks_something_else_is_named(void **state)
 {
     static const char *const greetings[] = {"HTTP/1.1 400 Bad Request\r\n\r\n",
-                                            "AMQP\x01\x01\x01\x0a"};
+                                            "AMQP\x01\x01\x01\x0a", HUGE_FRAME};
     struct world *world = *state;
     for (size_t i = 0; i < SKR_COUNT_OF(greetings); i++) {
         struct skr_broker *broker = NULL;
@@ -137,6 +142,8 @@ test_a_server_that_speaks_something_else_is_named(void **state)
                          SKR_UNAVAILABLE);
         assert_null(strstr(error.text, "secret"));
         assert_non_null(strstr(error.text, "127.0.0.1"));
+        if (strcmp(greetings[i], HUGE_FRAME) == 0)
+            assert_non_null(strstr(error.text, "a frame that is too large"));
     }
 }
 

@@ -352,7 +352,8 @@ find_frame(const struct rabbit_link *link, size_t *size, bool *is_whole,
     if (got < FRAME_HEAD)
         return SKR_OK;
     *size = (size_t)get_number(in->bytes + in->start + 3, 4);
-    if (*size + FRAME_REST > in->capacity)
+    // The sum of the two may be more than a size_t holds.
+    if (*size > in->capacity - FRAME_REST)
         return fail_language(link, "a frame that is too large", error);
     *is_whole = got >= *size + FRAME_REST;
     return SKR_OK;

@@ -22,6 +22,10 @@ enum {
     DEFAULT_PREFETCH_BYTES = 16 * 1024 * 1024,
 };
 
+// Half of what a machine of 32 bits can address.
+#define MOST_PREFETCH_BYTES \
+    (SIZE_MAX > UINT32_MAX ? INT64_C(1) << 40 : INT64_C(1) << 31)
+
 // Ours, and Symfony's, of which some concern its own client library.
 static const char *const known_parameters[] = {
     "auto_setup",
@@ -297,11 +301,11 @@ read_prefetch(const struct skr_url *url, struct rabbit_settings *settings,
                         "is needed",
                         count_text, MOST_PREFETCH);
     if (bytes_text != NULL &&
-        !skr_text_number(bytes_text, 1, INT64_C(1) << 40, &bytes))
+        !skr_text_number(bytes_text, 1, MOST_PREFETCH_BYTES, &bytes))
         return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
-                        "prefetch_bytes=%s in the DSN: a number of bytes is "
-                        "needed",
-                        bytes_text);
+                        "prefetch_bytes=%s in the DSN: a number of bytes from "
+                        "1 to %lld is needed",
+                        bytes_text, (long long)MOST_PREFETCH_BYTES);
     settings->prefetch_count = (uint32_t)count;
     settings->prefetch_bytes = (size_t)bytes;
     return SKR_OK;
