@@ -126,6 +126,12 @@ create(const struct skr_config *config, const struct skr_db_ops *ops,
     size_t at = 0;
     enum skr_code code = skr_db_open_or_create(ops, config->inbox_database->url,
                                                !dry_run, &db, error);
+    // A database that is not there yet has none of them.
+    bool is_new = code == SKR_MISSING && dry_run;
+    while (is_new && skr_deduplication_place_next(config, &at, &place))
+        printf("Table '%s' would be created.\n", place.table);
+    if (is_new)
+        return SKR_OK;
     while (code == SKR_OK && skr_deduplication_place_next(config, &at, &place))
         code = create_table(config, &place, db, dry_run, error);
     // Harmless where it is there.
