@@ -11,7 +11,7 @@
 //   transaction.c  one transaction: admit, handle, commit
 //   hooks.c        what is called around a handler
 //   outside.c      handlers that run outside of the transaction
-//   library.c      handlers in shared objects
+//   library.c      handlers in shared objects; library_look.c: without loading
 //   sql_handler.c  handlers that are statements; sql_run.c runs them
 //   child.c        handlers that are processes of their own: child_process.c
 //                  starts and ends them, child_line.c is what is said to them
@@ -25,6 +25,7 @@
 #define SKR_INBOX_INSIDE_H
 
 #include "base/arena.h"
+#include "base/beat.h"
 #include "base/histogram.h"
 #include "base/log.h"
 #include "broker/broker.h"
@@ -125,6 +126,7 @@ struct skr_consumer {
     atomic_bool is_stopped;  // stop_fd is readable: asked without a system call
     atomic_uint_fast64_t handled, duplicates, retried, failed;
     struct skr_histogram handling;  // how long handlers took
+    struct skr_beat beat;
 
     struct skr_deduplication *deduplication;
     struct skr_attempts *attempts;  // in db

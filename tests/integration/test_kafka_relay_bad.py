@@ -229,6 +229,23 @@ def test_a_wrong_password_is_said_and_no_storm(world):
     assert world.expect_in_order(GOOD) == 0
 
 
+# 0.0.0.0 leads to this machine, which nobody knows who has not tried.
+def test_a_password_in_plaintext_is_warned_of_once(world):
+    port = worlds.need("SKR_KAFKA_SASL_PLAINTEXT_PORT")
+    connect(world, KAFKA_HOST=f"0.0.0.0:{port}",
+            KAFKA_OPTIONS="security.protocol=sasl_plaintext&"
+            f"sasl.mechanisms=PLAIN&sasl.username={os.environ['SKR_KAFKA_USER']}"
+            f"&sasl.password={os.environ['SKR_KAFKA_PASSWORD']}")
+    relay = world.start_relay()
+    world.wait_until_done(relay)
+    assert relay.stop() == 0
+    said = [line for line in relay.log().splitlines()
+            if "kafkarelay.plaintext" in line]
+    assert len(said) == 1
+    assert "0.0.0.0 " in said[0] and "SCRAM" in said[0]
+    assert os.environ["SKR_KAFKA_PASSWORD"] not in relay.log()
+
+
 def test_a_broker_that_is_away_costs_no_attempt(tmp_path):
     worlds.need("SKR_KAFKA_URL")
     with servers.Kafka() as kafka:

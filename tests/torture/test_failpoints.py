@@ -39,6 +39,8 @@ def test_every_failpoint_has_a_case():
                      | {"consumer.ran_outside"}
                      # Of an operator: integration/test_failed.py.
                      | {"failed.stored"}
+                     # Of kafka_outbox: test_kafka_relay_order.py.
+                     | {"relay.marked"}
                      # Of a broker that cannot delay: its integration tests.
                      | {"consumer.retry_stored"})
 
