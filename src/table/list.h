@@ -61,7 +61,10 @@ skr_list_run_items(struct skr_tx tx, const struct skr_list_run *run,
                    uint64_t *wanted, struct skr_error *error);
 // Whether all rows of a batch are done and two statements at the most finish
 // them: most batches. What is done may go in several steps, so that each
-// commits by itself, which costs less than a transaction around them.
+// commits by itself, which costs less than a transaction around them. It is one
+// statement if the rows have no gap, or go by_lists.
 bool skr_list_finishes(const struct skr_batch *batch);
+// Whether ids are missing between the batch's rows.
+bool skr_list_has_gap(const struct skr_batch *batch);
 
 #endif

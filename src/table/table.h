@@ -100,9 +100,9 @@ struct skr_read {
     // Rows that are in the reader's hands already, in ascending order.
     const int64_t *in_hand;
     size_t in_hand_count;
-    // Those among them that are published and about to leave, in ascending
-    // order. Ordered queues alone: a partition goes on behind these, and ends
-    // at any other that is in hand.
+    // Rows that are published and about to leave, in ascending order, all of
+    // them in hand or parked. Ordered queues alone: a partition goes on behind
+    // these, and ends at any other that is in hand.
     const int64_t *done;
     size_t done_count;
     // Rows that were given before and stay for now, in ascending order: a look
@@ -110,6 +110,12 @@ struct skr_read {
     // the low-water mark need not be told.
     const int64_t *waiting;
     size_t waiting_count;
+    // Rows that stay as the database refuses what is to be written to them, in
+    // ascending order: none of them is given. Those that are published are
+    // among `done` as well; in an ordered queue any other holds back its
+    // partition.
+    const int64_t *parked;
+    size_t parked_count;
     // Partitions that wait, and of which nothing is in hand: what lies beyond
     // the cursor of these is passed without being read. Ordered queues alone.
     const char *const *passed;

@@ -62,6 +62,8 @@ static const struct skr_word words[] = {
     {"long_text", "TEXT"},
     {"optimize_table", "VACUUM {table}"},
     {"json", "JSON"},
+    {"merged_headers",
+     "CAST(CAST(headers AS JSONB) || CAST(? AS JSONB) AS TEXT)"},
     {"key", "\"key\""},
     {"timestamp", "TIMESTAMP(0) WITHOUT TIME ZONE"},
     {"message_id", "BYTEA"},
@@ -111,6 +113,7 @@ static const struct skr_word words[] = {
     {"union_open", "("},
     {"union_close", ")"},
     {"insert_once", "ON CONFLICT (message_id) DO NOTHING"},
+    {"unset_id", "CAST('\\x00000000000000000000000000000000' AS BYTEA)"},
     {"lock_skip", "FOR UPDATE SKIP LOCKED"},
     {"lock_rows", "FOR UPDATE"},
     // Whoever asks has it for a moment together with others who do: that is
@@ -137,6 +140,7 @@ static const struct skr_word words[] = {
     {"queue_is_beyond", "'' || queue_name = ?"},
     {"queue_is_unindexed", "'' || queue_name = ?"},
     {"unsafe_engine", ""},
+    {"reused_ids", ""},
     // What the server counts as it is written; a restart may have lost that.
     {"row_estimate", "SELECT CAST(COALESCE(MAX(COALESCE(NULLIF("
                      "pg_stat_get_live_tuples(oid), 0), "

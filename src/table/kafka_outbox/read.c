@@ -76,6 +76,7 @@ is_passed_over(const struct reading *reading, const struct skr_value *columns)
     const struct skr_read *read = reading->read;
     int64_t row = columns[KAFKA_OUTBOX_ID].integer;
     return skr_is_among_rows(row, read->in_hand, read->in_hand_count) ||
+           skr_is_among_rows(row, read->parked, read->parked_count) ||
            (reading->skips_waiting &&
             skr_is_among_rows(row, read->waiting, read->waiting_count)) ||
            skr_kafka_outbox_is_held_back(&reading->held, columns);
@@ -166,7 +167,7 @@ look_between(struct reading *reading, int64_t *from, int64_t to,
              struct skr_error *error)
 {
     size_t limit = reading->max_rows + reading->read->in_hand_count +
-                   reading->read->waiting_count;
+                   reading->read->parked_count + reading->read->waiting_count;
     enum skr_code code = SKR_OK;
     do {
         const struct skr_value values[] = {

@@ -64,7 +64,7 @@ choose_limit(const struct skr_position *position, const struct skr_read *read)
 {
     size_t rows = skr_messenger_rows_for(position, read->max_bytes);
     rows = rows < read->max_rows ? rows : read->max_rows;
-    size_t passed = read->in_hand_count + read->waiting_count;
+    size_t passed = skr_messenger_count_known(read) + read->waiting_count;
     if (rows == 0 || passed > MOST_IN_HAND ||
         passed * position->row_size > MOST_BYTES_IN_HAND)
         return 0;

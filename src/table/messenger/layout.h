@@ -32,6 +32,12 @@ struct skr_scan_sql {
     struct skr_list_sql by_id, lock_ids;
 };
 
+// A statement about one row, and the same for one that is leased, which has the
+// lease as its last parameter.
+struct skr_fenced_sql {
+    const char *plain, *leased;
+};
+
 struct skr_messenger {
     struct skr_table table;
     struct skr_arena arena;  // all texts
@@ -45,6 +51,7 @@ struct skr_messenger {
     const char *failed_queue;  // for rows that Symfony can decode
     const char *failed_aside;  // for all others
     bool failed_readable;
+    bool limits_headers;
     bool is_ordered;         // by partition_key
     bool by_commits;         // rows wait for transactions before their own
     const char *owner;       // of its share of the queue; NULL: not divided
@@ -71,12 +78,13 @@ struct skr_messenger {
         const char *cluster;    // "": there are none
         const char *rest, *rest_by_queue;
 
-        const char *fail, *copy_to_failed;
+        const char *fail;
 
-        struct skr_list_sql remove, keep_sent;
-        const char *remove_failed, *remove_failed_leased;
-        const char *copy_leased_to_failed;
-        const char *retry, *retry_leased, *block;
+        struct skr_list_sql remove, keep_sent, mark_done;
+        struct skr_fenced_sql copy_to_failed, copy_merged, copy_as_is;
+        struct skr_fenced_sql remove_failed;
+        struct skr_fenced_sql retry, retry_least;
+        const char *block, *block_least;
         struct skr_list_sql partitions;  // the first rows of so many
         const char *head, *whole_head;   // the first row of a partition
         const char *make_due, *touch;
@@ -283,8 +291,17 @@ skr_messenger_check_commits(const struct skr_messenger *messenger,
 SKR_MUST_CHECK enum skr_code
 skr_ordered_keep_head(const struct skr_messenger *messenger, struct skr_tx tx,
                       struct skr_batch *batch, struct skr_error *error);
-// fetch.c
+// fetch.c: whether a row is not to be given, since it is in hand or parked; and
+// whether it is parked and not published, so that its partition waits for it.
 bool skr_messenger_is_in_hand(const struct skr_read *read, int64_t row);
+bool skr_messenger_is_parked(const struct skr_read *read, int64_t row);
+bool skr_messenger_holds_back(const struct skr_read *read, int64_t row);
+// How many rows of those that a statement finds may be none to be given.
+static inline size_t
+skr_messenger_count_known(const struct skr_read *read)
+{
+    return read->in_hand_count + read->parked_count;
+}
 bool skr_messenger_is_waiting(const struct skr_read *read, int64_t row);
 skr_table_notify_fn skr_messenger_notify;
 skr_table_follow_fn skr_messenger_follow;
@@ -319,5 +336,11 @@ skr_messenger_mark_failed(const struct skr_messenger *messenger,
                           struct skr_failed_message *message,
                           struct skr_text *json, const char **queue,
                           struct skr_error *error);
+// Writes what that adds to the headers of the message, as JSON of its own.
+SKR_MUST_CHECK enum skr_code
+skr_messenger_list_added(const struct skr_messenger *messenger,
+                         struct skr_arena *arena,
+                         const struct skr_failed_message *message,
+                         struct skr_text *json, struct skr_error *error);
 
 #endif

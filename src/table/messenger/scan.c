@@ -204,8 +204,8 @@ look_for_late(struct skr_scan *scan, struct skr_error *error)
     if (!messenger->is_ordered && scan->now_ms < look_ms)
         return SKR_OK;
     bool saw_all = false;
-    size_t limit =
-        scan->max_rows + scan->read->in_hand_count + scan->read->waiting_count;
+    size_t limit = scan->max_rows + skr_messenger_count_known(scan->read) +
+                   scan->read->waiting_count;
     struct skr_value values[LATE_PARAMETERS + END_PARAMETERS] = {
         skr_bind_text(messenger->queue),
         skr_messenger_bind_cursor(position->low_water),
@@ -275,8 +275,8 @@ look_for_held(struct skr_scan *scan, struct skr_error *error)
         return SKR_OK;
     int64_t from = position->held_from;
     bool saw_all = false;
-    size_t limit =
-        scan->max_rows + scan->read->in_hand_count + scan->read->waiting_count;
+    size_t limit = scan->max_rows + skr_messenger_count_known(scan->read) +
+                   scan->read->waiting_count;
     const struct skr_value values[] = {
         skr_bind_text(scan->messenger->queue),
         skr_bind_integer(from - 1),
