@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "outbox/settler.h"
 
+#include "base/beat.h"
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/failpoint.h"
@@ -61,7 +62,9 @@ wait_for_work(struct skr_settler *settler, struct skr_slot **slot)
     pthread_mutex_lock(&settler->lock);
     *slot = find_next(settler);
     while (*slot == NULL && !settler->ending && !is_again_due(settler)) {
+        skr_beat_wait();
         wait_for_change(settler);
+        skr_beat_resume();
         *slot = find_next(settler);
     }
     bool goes_on = !settler->given_up && (*slot != NULL || !settler->ending);
@@ -299,6 +302,7 @@ run(void *user)
     struct skr_settler *settler = user;
     struct skr_db *db = NULL;
     struct skr_slot *slot;
+    skr_beat_begin(&settler->beat);
     while (wait_for_work(settler, &slot)) {
         if (slot == NULL)
             settle_again(settler, &db);
@@ -308,6 +312,7 @@ run(void *user)
             break;
     }
     skr_db_close(db);
+    skr_beat_end();
     return NULL;
 }
 

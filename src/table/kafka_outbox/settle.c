@@ -4,6 +4,7 @@
 // as little as tells the outcome.
 
 #include "base/error.h"
+#include "base/failpoint.h"
 #include "base/text.h"
 #include "table/apart.h"
 #include "table/kafka_outbox/layout.h"
@@ -93,6 +94,7 @@ finish_rows(const struct skr_kafka_outbox *outbox, struct skr_tx tx,
 {
     const struct skr_list_run run = {
         .sql = outbox->marks ? &outbox->sql.complete : &outbox->sql.remove,
+        .by_lists = outbox->marks && skr_list_has_gap(batch),
     };
     const struct skr_list_run marking = {.sql = &outbox->sql.complete_least};
     enum skr_code code =
@@ -178,13 +180,16 @@ settle_some(void *user, struct skr_error *error)
     const struct settling *settling = user;
     const struct skr_kafka_outbox *outbox = settling->outbox;
     struct skr_db *db = settling->db;
-    // A mark counts an attempt: what was half done is not to be done again.
-    if (!outbox->marks && skr_list_finishes(settling->batch))
+    // Marks are one statement, which is done or not: a mark counts an attempt.
+    // No transaction is open that would keep rows locked while this process is
+    // frozen.
+    if (skr_list_finishes(settling->batch))
         return finish_rows(outbox, skr_db_tx(db), settling->batch, error);
     enum skr_code code = skr_db_begin(db, SKR_BEGIN_WRITE, error);
     if (code != SKR_OK)
         return code;
     code = write_all(outbox, skr_db_tx(db), settling->batch, error);
+    skr_failpoint("relay.marked");
     if (code == SKR_OK)
         return skr_db_commit(db, error);
     skr_db_rollback(db);
