@@ -5,8 +5,10 @@
         server.kill()
         server.restart()
 
-with-server does the same for a command. server.py has what they share.
+with-server does the same for a command. server.py has what they share,
+clusters.py three that are one.
 """
+from .clusters import KafkaCluster, RabbitMQCluster
 from .group import KINDS, Group
 from .kafka import Kafka
 from .mariadb import MariaDB
@@ -15,5 +17,6 @@ from .proxy import Proxy
 from .rabbitmq import RabbitMQ
 from .server import NotInstalled, Server, ServerError
 
-__all__ = ["KINDS", "Group", "Kafka", "MariaDB", "NotInstalled", "PostgreSQL",
-           "Proxy", "RabbitMQ", "Server", "ServerError"]
+__all__ = ["KINDS", "Group", "Kafka", "KafkaCluster", "MariaDB",
+           "NotInstalled", "PostgreSQL", "Proxy", "RabbitMQ",
+           "RabbitMQCluster", "Server", "ServerError"]
