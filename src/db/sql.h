@@ -89,9 +89,9 @@ struct skr_word {
 //   horizon_inside the same inside a transaction, and never too high: where
 //                  the server may show what was long ago it is known by that,
 //                  or 0
-//   rows_print     a SELECT of two numbers by which rows are known again, those
-//                  between one id and another (two parameters); it knows the
-//                  word table. "" where everybody may ask for the horizon.
+//   cluster        a statement that gives a row if transactions of other
+//                  servers commit in this database, of which the horizon tells
+//                  nothing. "" where there are none such.
 //   writer_number  column definition: the number of the transaction that wrote
 //                  the row, by default. "" where there is none; so are these:
 //   is_decided     whether all transactions are over that began to write before

@@ -5,6 +5,7 @@
 
 #include "outbox/relay.h"
 
+#include "base/beat.h"
 #include "base/clock.h"
 #include "base/error.h"
 #include "outbox/pump.h"
@@ -31,6 +32,7 @@ struct skr_relay {
     struct skr_settler settler;
     struct skr_pump pump;
     bool said_standby;
+    struct skr_beat beat;  // of the pump's thread
 };
 
 static void
@@ -150,6 +152,13 @@ void
 skr_relay_stop(struct skr_relay *relay)
 {
     eventfd_write(relay->pump.stop_fd, 1);
+}
+
+bool
+skr_relay_is_turning(const struct skr_relay *relay, int64_t within_ms)
+{
+    return skr_beat_is_fresh(&relay->beat, within_ms) &&
+           skr_beat_is_fresh(&relay->settler.beat, within_ms);
 }
 
 struct skr_relay_counts
@@ -274,9 +283,11 @@ wait_for_lock(struct skr_relay *relay, struct skr_error *error)
     for (;;) {
         bool granted = false;
         int64_t now = skr_clock_ms();
+        skr_beat_wait();
         enum skr_code code = pump->db->ops->lock(
             pump->db, pump->lock_name, skr_pump_lock_mode(pump), pump->stop_fd,
             LOCK_WAIT_MS, &granted, error);
+        skr_beat_resume();
         if (code != SKR_OK && may_go_unlocked(relay, error))
             return SKR_OK;
         if (code == SKR_OK && granted)
@@ -326,8 +337,8 @@ run_session(struct skr_relay *relay, struct skr_error *error)
     return code;
 }
 
-enum skr_code
-skr_relay_run(struct skr_relay *relay, struct skr_error *error)
+static enum skr_code
+run_sessions(struct skr_relay *relay, struct skr_error *error)
 {
     const struct skr_relay_options *options = &relay->options;
     enum skr_code code =
@@ -366,5 +377,14 @@ skr_relay_run(struct skr_relay *relay, struct skr_error *error)
             SKR_LOG_NUMBER("published", counts.published),
             SKR_LOG_NUMBER("retried", counts.retried),
             SKR_LOG_NUMBER("failed", counts.failed));
+    return code;
+}
+
+enum skr_code
+skr_relay_run(struct skr_relay *relay, struct skr_error *error)
+{
+    skr_beat_begin(&relay->beat);
+    enum skr_code code = run_sessions(relay, error);
+    skr_beat_end();
     return code;
 }

@@ -89,6 +89,10 @@ skr_relay_run(struct skr_relay *relay, struct skr_error *error);
 // From any thread or a signal handler.
 void skr_relay_stop(struct skr_relay *relay);
 
+// From any thread: whether both of its threads have turned within this time, or
+// wait for a server.
+bool skr_relay_is_turning(const struct skr_relay *relay, int64_t within_ms);
+
 // From the thread that runs it, or after the run.
 struct skr_relay_counts skr_relay_counts(struct skr_relay *relay);
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "outbox/settler.h"
 
+#include "base/beat.h"
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/failpoint.h"
@@ -39,7 +40,9 @@ wait_for_slot(struct skr_settler *settler)
     pthread_mutex_lock(&settler->lock);
     struct skr_slot *slot = find_next(settler);
     while (slot == NULL && !settler->ending) {
+        skr_beat_wait();
         pthread_cond_wait(&settler->changed, &settler->lock);
+        skr_beat_resume();
         slot = find_next(settler);
     }
     if (settler->given_up)
@@ -210,6 +213,7 @@ run(void *user)
 {
     struct skr_settler *settler = user;
     struct skr_db *db = NULL;
+    skr_beat_begin(&settler->beat);
     for (;;) {
         struct skr_slot *slot = wait_for_slot(settler);
         if (slot == NULL || !settle(settler, &db, slot))
@@ -225,6 +229,7 @@ run(void *user)
         pthread_mutex_unlock(&settler->lock);
     }
     skr_db_close(db);
+    skr_beat_end();
     return NULL;
 }
 

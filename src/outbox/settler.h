@@ -5,6 +5,7 @@
 #ifndef SKR_OUTBOX_SETTLER_H
 #define SKR_OUTBOX_SETTLER_H
 
+#include "base/beat.h"
 #include "base/log.h"
 #include "outbox/gates.h"
 #include "outbox/tally.h"
@@ -65,6 +66,7 @@ struct skr_settler {
     struct skr_slot slots[SKR_MAX_SLOTS];
 
     pthread_t thread;
+    struct skr_beat beat;
     bool running;
     pthread_mutex_t lock;
     pthread_cond_t changed;  // a slot's state, or the request to end

@@ -47,6 +47,14 @@ struct kind {
     int64_t (*reads)(struct skr_db *db);
 };
 
+static void
+run(struct skr_db *db, const struct skr_statement *statement)
+{
+    struct skr_error error = {0};
+    if (skr_tx_run(skr_db_tx(db), statement, &error) != SKR_OK)
+        fail_msg("%s: %s", statement->sql, error.text);
+}
+
 #ifdef SKR_WITH_SQLITE
 static const char *const sqlite_bad_urls[] = {
     "sqlite:///:memory:",
@@ -203,14 +211,22 @@ static const char *const mariadb_bad_urls[] = {
     NULL,
 };
 
-// Where tests/servers/with-server says that the server is.
+static bool
+is_mysql(void)
+{
+    return strcmp(getenv("SKR_TEST_DATABASE"), "mysql") == 0;
+}
+
+// Where tests/servers/with-server says that the server is: MariaDB or MySQL,
+// which share a driver.
 static const char *
 mariadb_server(void)
 {
-    const char *url = getenv("SKR_MARIADB_URL");
+    const char *variable = is_mysql() ? "SKR_MYSQL_URL" : "SKR_MARIADB_URL";
+    const char *url = getenv(variable);
     if (url != NULL)
         return url;
-    fprintf(stderr, "SKR_MARIADB_URL names no server\n");
+    fprintf(stderr, "%s names no server\n", variable);
     exit(77);
 }
 
@@ -269,6 +285,7 @@ mariadb_make(struct skr_test_database *database)
     const char *name = mariadb_name(database);
     database->bad_urls = mariadb_bad_urls;
     database->bytes_type = "LONGBLOB";
+    database->sorts_first_rows = is_mysql();
     database->clock = "UTC_TIMESTAMP()";
     database->time_words[0] = "TIMESTAMP('";
     database->time_words[1] = "')";
@@ -394,10 +411,7 @@ mariadb_hold_up(struct skr_db *db, const char *table)
 static int64_t
 mariadb_reads(struct skr_db *db)
 {
-    return skr_test_number(db,
-                           "SELECT CAST(SUM(variable_value) AS SIGNED) FROM "
-                           "information_schema.session_status "
-                           "WHERE variable_name LIKE 'Handler_read%'");
+    return skr_test_status(db, "Handler_read%");
 }
 
 // A table whose engine counts its bytes with two of them.
@@ -605,19 +619,22 @@ sqlite_is_costly(const char *plan)
 #endif
 
 #ifdef SKR_WITH_MYSQL
-// Columns: id, select_type, table, type, keys, key, length, ref, rows, Extra.
+// Columns: id, select_type, table, type, keys, key, length, ref, rows, Extra;
+// MySQL has partitions before the type and filtered before Extra.
 static bool
 mysql_line_is_costly(char *line)
 {
-    const char *columns[10] = {NULL};
-    for (size_t i = 0; i < 10; i++)
-        columns[i] = strsep(&line, "|");
-    if (columns[9] == NULL || columns[2][0] == '<')
+    const char *columns[12] = {NULL};
+    size_t count = 0;
+    while (count < SKR_COUNT_OF(columns) && line != NULL)
+        columns[count++] = strsep(&line, "|");
+    if (count < 10 || columns[2][0] == '<')
         return false;
-    bool is_scan =
-        strcmp(columns[3], "ALL") == 0 || strcmp(columns[3], "index") == 0;
-    bool is_sorted = strstr(columns[9], "filesort") != NULL;
-    return (is_scan || is_sorted) && atol(columns[8]) > FEW_ROWS;
+    size_t more = count > 10;
+    const char *type = columns[3 + more];
+    bool is_scan = strcmp(type, "ALL") == 0 || strcmp(type, "index") == 0;
+    bool is_sorted = strstr(columns[count - 1], "filesort") != NULL;
+    return (is_scan || is_sorted) && atol(columns[8 + more]) > FEW_ROWS;
 }
 
 static bool
@@ -644,6 +661,22 @@ pgsql_is_costly(const char *plan)
 }
 #endif
 
+#ifdef SKR_WITH_MYSQL
+#define MARIADB_KIND(server)                                                  \
+    {                                                                         \
+        .name = (server), .ops = &skr_mysql_db, .make = mariadb_make,         \
+        .remove = mariadb_remove, .connect = mariadb_connect_client,          \
+        .disconnect = mariadb_disconnect, .run = mariadb_run,                 \
+        .begin = "START TRANSACTION", .become_reader = mariadb_become_reader, \
+        .break_lock = mariadb_break_lock, .hold_up = mariadb_hold_up,         \
+        .summer_zone = mariadb_summer_zone, .make_full = mariadb_make_full,   \
+        .explain = "EXPLAIN FORMAT = TRADITIONAL ",                           \
+        .analyze = "ANALYZE TABLE messenger_outbox",                          \
+        .drop_index = "DROP INDEX {index} ON {table}",                        \
+        .is_costly = mysql_is_costly, .reads = mariadb_reads,                 \
+    }
+#endif
+
 static const struct kind kinds[] = {
 #ifdef SKR_WITH_SQLITE
     {.name = "sqlite",
@@ -664,24 +697,8 @@ static const struct kind kinds[] = {
      .spoil = sqlite_spoil},
 #endif
 #ifdef SKR_WITH_MYSQL
-    {.name = "mysql",
-     .ops = &skr_mysql_db,
-     .make = mariadb_make,
-     .remove = mariadb_remove,
-     .connect = mariadb_connect_client,
-     .disconnect = mariadb_disconnect,
-     .run = mariadb_run,
-     .begin = "START TRANSACTION",
-     .become_reader = mariadb_become_reader,
-     .break_lock = mariadb_break_lock,
-     .hold_up = mariadb_hold_up,
-     .summer_zone = mariadb_summer_zone,
-     .make_full = mariadb_make_full,
-     .explain = "EXPLAIN ",
-     .analyze = "ANALYZE TABLE messenger_outbox",
-     .drop_index = "DROP INDEX {index} ON {table}",
-     .is_costly = mysql_is_costly,
-     .reads = mariadb_reads},
+    MARIADB_KIND("mariadb"),
+    MARIADB_KIND("mysql"),
 #endif
 #ifdef SKR_WITH_PGSQL
     {.name = "pgsql",
@@ -775,14 +792,6 @@ skr_test_connect_impatient(const struct skr_test_database *database)
     return db;
 }
 
-static void
-run(struct skr_db *db, const struct skr_statement *statement)
-{
-    struct skr_error error = {0};
-    if (skr_tx_run(skr_db_tx(db), statement, &error) != SKR_OK)
-        fail_msg("%s: %s", statement->sql, error.text);
-}
-
 void
 skr_test_run(struct skr_db *db, const char *sql)
 {
@@ -841,6 +850,36 @@ skr_test_drop_index(struct skr_db *db, const char *table, const char *index)
     assert_non_null(sql);
     skr_test_run(db, sql);
     skr_arena_fini(&arena);
+}
+
+static enum skr_code
+add_status(const struct skr_value *columns, size_t count, void *user,
+           struct skr_error *error)
+{
+    int64_t *sum = user;
+    (void)count, (void)error;
+    *sum += strtoll(columns[1].bytes, NULL, 10);
+    return SKR_OK;
+}
+
+int64_t
+skr_test_status(struct skr_db *db, const char *names)
+{
+    // The one form that both servers know.
+    char sql[100];
+    int64_t sum = 0;
+    snprintf(sql, sizeof(sql), "SHOW SESSION STATUS LIKE '%s'", names);
+    run(db, &(struct skr_statement){
+                .sql = sql, .each_row = add_status, .user = &sum});
+    return sum;
+}
+
+const char *
+skr_test_mysql_certificates(void)
+{
+    return getenv(strcmp(chosen()->name, "mysql") == 0
+                      ? "SKR_MYSQL_CERTIFICATES"
+                      : "SKR_MARIADB_CERTIFICATES");
 }
 
 int64_t

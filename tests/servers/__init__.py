@@ -9,14 +9,16 @@ with-server does the same for a command. server.py has what they share,
 clusters.py three that are one.
 """
 from .clusters import KafkaCluster, RabbitMQCluster
+from .galera import Galera
 from .group import KINDS, Group
 from .kafka import Kafka
 from .mariadb import MariaDB
-from .postgresql import PostgreSQL
+from .mysql import MySQL
+from .postgresql import PostgreSQL, Standby
 from .proxy import Proxy
 from .rabbitmq import RabbitMQ
 from .server import NotInstalled, Server, ServerError
 
-__all__ = ["KINDS", "Group", "Kafka", "KafkaCluster", "MariaDB",
-           "NotInstalled", "PostgreSQL", "Proxy", "RabbitMQ",
-           "RabbitMQCluster", "Server", "ServerError"]
+__all__ = ["KINDS", "Galera", "Group", "Kafka", "KafkaCluster", "MariaDB",
+           "MySQL", "NotInstalled", "PostgreSQL", "Proxy", "RabbitMQ",
+           "RabbitMQCluster", "Server", "ServerError", "Standby"]

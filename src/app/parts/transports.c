@@ -126,6 +126,7 @@ skr_transport_table(const struct skr_config *config,
         .lives_by_lock =
             transport->claim != NULL && strcmp(transport->claim, "locked") == 0,
         .by_commits = transport->commit_order,
+        .limits_headers = true,
         .partition_header = transport->partition_header,
         .stamp_namespace = transport->stamp_namespace,
         .names = &config->names,

@@ -9,6 +9,7 @@
 #include "broker/rabbitmq/plan.h"
 
 #include <skirnir/rabbitmq.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -279,10 +280,28 @@ rabbit_check_url(const char *text, const struct skr_url *url,
     return code;
 }
 
+// The login sends the password as it is.
+static void
+rabbit_exposure(const struct skr_url *url, char said[SKR_EXPOSURE_SIZE])
+{
+    struct skr_host host;
+    said[0] = '\0';
+    if (url->password == NULL || url->password[0] == '\0' ||
+        strcmp(url->scheme, "amqps") == 0 || url->host == NULL ||
+        !skr_host_find_other(url->host, &host))
+        return;
+    snprintf(said, SKR_EXPOSURE_SIZE,
+             "amqp:// sends the password and all messages to %.80s in "
+             "plaintext; write amqps://, and name the server's authority in "
+             "cacert",
+             host.name);
+}
+
 const struct skr_broker_ops skr_rabbitmq_broker = {
     .scheme = "amqp",
     .size = sizeof(struct rabbit_broker),
     .check_url = rabbit_check_url,
+    .exposure = rabbit_exposure,
     .open = rabbit_open,
     .close = rabbit_close,
     .submit = skr_rabbit_submit,

@@ -346,6 +346,24 @@ read_numbers(const struct skr_url *url, bool auto_setup,
     return code;
 }
 
+// Whoever names a certificate does not expect plaintext.
+static enum skr_code
+check_tls(const struct rabbit_settings *settings, struct skr_error *error)
+{
+    const struct {
+        const char *name, *value;
+    } files[] = {{"cacert", settings->cacert},
+                 {"cert", settings->cert},
+                 {"key", settings->key}};
+    for (size_t i = 0; i < SKR_COUNT_OF(files) && !settings->tls; i++)
+        if (files[i].value != NULL && files[i].value[0] != '\0')
+            return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
+                            "amqp:// is plaintext, and %s in the DSN asks for "
+                            "TLS; write amqps://, or take it out",
+                            files[i].name);
+    return SKR_OK;
+}
+
 enum skr_code
 skr_rabbit_settings_read(const char *text, const struct skr_url *url,
                          bool auto_setup, const struct skr_log *log,
@@ -361,6 +379,8 @@ skr_rabbit_settings_read(const char *text, const struct skr_url *url,
         code = read_hosts(url, settings, error);
     if (code == SKR_OK)
         code = read_texts(url, settings, error);
+    if (code == SKR_OK)
+        code = check_tls(settings, error);
     if (code == SKR_OK)
         code = read_numbers(url, auto_setup, settings, error);
     if (code == SKR_OK)

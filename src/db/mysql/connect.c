@@ -35,9 +35,10 @@ set_safety(MYSQL *connection, const struct skr_mysql_options *options)
     mysql_optionsv(connection, MYSQL_OPT_LOCAL_INFILE, &off);
     // A session that came back by itself has lost its transaction and lock.
     mysql_optionsv(connection, MYSQL_OPT_RECONNECT, &never);
-    // Without TLS a server, or who claims to be it, could ask for the password
-    // in the clear.
-    if (!options->uses_tls && options->socket == NULL)
+    // Who claims to be the server could ask for the password in the clear; the
+    // library connects without TLS to one that has none, unless it verifies.
+    bool is_proven = options->uses_tls && options->verifies_server;
+    if (!is_proven && options->socket == NULL)
         mysql_optionsv(connection, MARIADB_OPT_RESTRICTED_AUTH,
                        "mysql_native_password,client_ed25519,"
                        "caching_sha2_password,sha256_password");
@@ -72,6 +73,20 @@ set_keepalive(MYSQL *connection)
                sizeof(unheard_ms));
 }
 
+// The library takes MYSQL_OPT_SSL_ENFORCE for a wish if it is not to verify.
+// What goes by a socket leaves no machine.
+static enum skr_code
+check_tls(MYSQL *connection, const struct skr_mysql_options *options,
+          struct skr_error *error)
+{
+    if (!options->uses_tls || options->socket != NULL ||
+        mysql_get_ssl_cipher(connection) != NULL)
+        return SKR_OK;
+    return skr_fail(error, SKR_REFUSED, SKR_GIVE_UP,
+                    "%.60s:%u/%.60s: " SKR_MYSQL_OFFERS_NO_TLS, options->host,
+                    options->port, options->database);
+}
+
 static enum skr_code
 log_in(MYSQL *connection, const struct skr_mysql_options *options,
        struct skr_error *error)
@@ -104,7 +119,7 @@ log_in(MYSQL *connection, const struct skr_mysql_options *options,
         return code;
     }
     set_keepalive(connection);
-    return SKR_OK;
+    return check_tls(connection, options, error);
 }
 
 static enum skr_code
@@ -165,7 +180,7 @@ skr_mysql_connect(struct skr_mysql *mysql, const struct skr_url *url,
         return code;
     mysql->max_packet = UINT64_MAX;
     if (mariadb_connection(mysql->connection))
-        code = skr_mysql_bound_silence(mysql, false, error);
+        code = skr_mysql_bound_silence(mysql, error);
     if (code != SKR_OK)
         return code;
     int64_t max_packet = 0;

@@ -24,7 +24,12 @@
 #define TLS \
     "name the authority in ssl_ca; ssl=0 or ssl_verify=0 give up protection"
 
-enum { LOST = 2013, FIRST_OF_CLIENT = 2000, LAST_OF_CLIENT = 2999 };
+enum {
+    LOST = 2013,
+    BAD_TLS = 2026,
+    FIRST_OF_CLIENT = 2000,
+    LAST_OF_CLIENT = 2999
+};
 
 // Names of the numbers differ between the two servers' headers, and some are
 // in one of them alone.
@@ -105,7 +110,7 @@ static const struct {
     {1862, SKR_REFUSED, SKR_GIVE_UP, "the password has expired: change it"},
     {3118, SKR_REFUSED, SKR_GIVE_UP, "ALTER USER ... ACCOUNT UNLOCK"},
     {4151, SKR_REFUSED, SKR_GIVE_UP, "ALTER USER ... ACCOUNT UNLOCK"},
-    {2026, SKR_REFUSED, SKR_GIVE_UP, TLS},
+    {BAD_TLS, SKR_REFUSED, SKR_GIVE_UP, TLS},
     {2059, SKR_REFUSED, SKR_GIVE_UP, LOGIN},  // no such way to log in
     {2061, SKR_REFUSED, SKR_GIVE_UP, LOGIN},
     {1665, SKR_REFUSED, SKR_GIVE_UP, "set binlog_format to ROW or MIXED"},
@@ -171,6 +176,14 @@ was_silent(MYSQL *connection, unsigned native, int reason, unsigned *timeout_s)
     return native == LOST && reason == ETIMEDOUT && *timeout_s > 0;
 }
 
+static const char *
+find_advice(size_t index, const char *message)
+{
+    bool has_no_tls =
+        errors[index].native == BAD_TLS && strstr(message, "support") != NULL;
+    return has_no_tls ? SKR_MYSQL_OFFERS_NO_TLS : errors[index].advice;
+}
+
 static enum skr_code
 fail_by_number(MYSQL *connection, unsigned native, const char *message,
                struct skr_error *error)
@@ -183,7 +196,7 @@ fail_by_number(MYSQL *connection, unsigned native, const char *message,
     for (size_t i = 0; i < SKR_COUNT_OF(errors); i++)
         if (errors[i].native == native)
             return fail(error, errors[i].code, errors[i].remedy, place, message,
-                        errors[i].advice);
+                        find_advice(i, message));
     if (native >= FIRST_OF_CLIENT && native <= LAST_OF_CLIENT)
         return fail(error, SKR_UNAVAILABLE, SKR_RECONNECT, place, message,
                     NULL);

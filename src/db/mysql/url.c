@@ -5,6 +5,7 @@
 #include "base/text.h"
 #include "base/url.h"
 
+#include <stdio.h>
 #include <string.h>
 
 enum {
@@ -46,7 +47,9 @@ read_place(const struct skr_url *url, struct skr_mysql_options *options,
            struct skr_error *error)
 {
     options->socket = skr_url_find(url, "unix_socket");
-    options->host = options->socket == NULL ? url->host : NULL;
+    if (url->host != NULL)
+        skr_host_next(url->host, &options->place);
+    options->host = options->socket == NULL ? options->place.name : NULL;
     options->port = url->port == 0 ? DEFAULT_PORT : url->port;
     options->user = url->user;
     options->password = url->password;
@@ -81,11 +84,7 @@ read_flag(const struct skr_url *url, const char *name, bool fallback,
 static bool
 is_this_machine(const struct skr_mysql_options *options)
 {
-    if (options->socket != NULL)
-        return true;
-    return strcmp(options->host, "localhost") == 0 ||
-           strcmp(options->host, "::1") == 0 ||
-           skr_text_starts_with(options->host, "127.");
+    return options->socket != NULL || skr_host_is_this_machine(options->host);
 }
 
 // A password, or a message, does not cross a network in the clear unless the
@@ -160,4 +159,22 @@ skr_mysql_read_url(const struct skr_url *url, struct skr_mysql_options *options,
     if (code == SKR_OK)
         code = read_tls(url, options, error);
     return code == SKR_OK ? read_times(url, options, error) : code;
+}
+
+// Without TLS the login proves a password by a hash, or encrypts it with a key
+// that whoever answers has sent.
+void
+skr_mysql_exposure(const struct skr_url *url, char said[SKR_EXPOSURE_SIZE])
+{
+    struct skr_mysql_options options;
+    said[0] = '\0';
+    if (url->password == NULL || url->password[0] == '\0' ||
+        skr_mysql_read_url(url, &options, NULL) != SKR_OK || options.uses_tls ||
+        is_this_machine(&options))
+        return;
+    snprintf(said, SKR_EXPOSURE_SIZE,
+             "ssl=0 lets whoever listens on the way to %.80s read all "
+             "messages, and whoever steps in between the password; take ssl "
+             "out, and name the server's authority in ssl_ca",
+             options.host);
 }

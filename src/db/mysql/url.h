@@ -4,14 +4,17 @@
 #ifndef SKR_DB_MYSQL_URL_H
 #define SKR_DB_MYSQL_URL_H
 
+#include "base/host.h"
+
 #include <skirnir/skirnir.h>
 #include <stdbool.h>
 
 struct skr_url;
 
-// Texts are the URL's own.
+// Texts are the URL's own, but for the host.
 struct skr_mysql_options {
-    const char *host;    // NULL: by the socket
+    struct skr_host place;
+    const char *host;    // place's name; NULL: by the socket
     const char *socket;  // NULL: by the host
     unsigned port;
     const char *user;
@@ -29,5 +32,6 @@ struct skr_mysql_options {
 SKR_MUST_CHECK enum skr_code
 skr_mysql_read_url(const struct skr_url *url, struct skr_mysql_options *options,
                    struct skr_error *error);
+skr_exposure_fn skr_mysql_exposure;
 
 #endif

@@ -5,6 +5,7 @@
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/host.h"
 #include "base/text.h"
 #include "base/url.h"
 
@@ -13,7 +14,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 #include <unistd.h>
 
 enum {
@@ -24,7 +24,6 @@ enum {
     DEFAULT_LOCK_TIMEOUT_MS = 5000,
     ROOM_FOR_ANSWER_MS = 1000,  // beyond the time that the server may take
     MAX_OPTIONS = 24,
-    HOST_SIZE = 256,
 };
 
 #define VERIFIED "verify-full"
@@ -39,6 +38,12 @@ static const char *const understood[] = {
     "serverVersion", "charset",      "timeout"};
 static const char *const ssl_modes[] = {"disable", "allow",     "prefer",
                                         "require", "verify-ca", VERIFIED};
+// By these it is the server, or who claims to be it, that decides on TLS.
+static const char *const weak_modes[] = {"disable", "allow", "prefer"};
+
+#define OFFERS_NO_TLS                                                    \
+    "the server offers no TLS: set ssl=on there, or sslmode=disable in " \
+    "the DSN (" VERIFIED " is the default) if nobody can listen in between"
 
 // What libpq is told: names and values, never one text that is put together.
 struct options {
@@ -56,10 +61,11 @@ struct limits {
 
 // One server of the DSN, which may name several.
 struct server {
-    char host[HOST_SIZE];  // "": the local socket
-    char port[8];          // "": the default
-    char place[HOST_SIZE + 100];
+    char host[SKR_HOST_NAME_SIZE];  // "": the local socket
+    char port[8];                   // "": the default
+    char place[SKR_HOST_NAME_SIZE + 100];
     bool is_verified_by_default;
+    bool must_encrypt;
 };
 
 static enum skr_code
@@ -140,34 +146,29 @@ read_limits(const struct skr_url *url, struct limits *limits,
 
 // A name that stays on this machine, where nobody can listen or step between.
 static bool
-is_local(const char *host)
+is_socket(const char *host)
 {
-    return host[0] == '\0' || host[0] == '/' || host[0] == '@' ||
-           strcasecmp(host, "localhost") == 0 || strcmp(host, "::1") == 0 ||
-           skr_text_starts_with(host, "127.");
+    return host[0] == '\0' || host[0] == '/' || host[0] == '@';
 }
 
-// Takes "host", "host:port" or "[address]:port" from a list with commas.
+// PGHOSTADDR leads libpq elsewhere, whatever the host is called.
+static bool
+is_local(const char *host)
+{
+    const char *address = getenv("PGHOSTADDR");
+    if (address != NULL && address[0] != '\0')
+        return skr_host_is_this_machine(address);
+    return is_socket(host) || skr_host_is_this_machine(host);
+}
+
 static const char *
 next_server(const char *list, struct server *server)
 {
-    size_t length = strcspn(list, ","), host_length = length;
-    const char *start = list, *port = NULL;
-    if (*list == '[') {
-        host_length = strcspn(list, "],");
-        start = list + 1;
-        port = memchr(list + host_length, ':', length - host_length);
-        host_length -= host_length > 0 ? 1 : 0;
-    } else {
-        port = memchr(list, ':', length);
-        host_length = port == NULL ? length : (size_t)(port - list);
-    }
-    snprintf(server->host, sizeof(server->host), "%.*s", (int)host_length,
-             start);
-    if (port != NULL)
-        snprintf(server->port, sizeof(server->port), "%.*s",
-                 (int)(list + length - port - 1), port + 1);
-    return list[length] == ',' ? list + length + 1 : NULL;
+    struct skr_host host;
+    const char *rest = skr_host_next(list, &host);
+    memcpy(server->host, host.name, sizeof(server->host));
+    memcpy(server->port, host.port, sizeof(server->port));
+    return rest;
 }
 
 // As the program's environment says where the DSN does not: libpq would look
@@ -226,6 +227,31 @@ skr_pgsql_check_url(const struct skr_url *url, struct skr_error *error)
     return code;
 }
 
+void
+skr_pgsql_exposure(const struct skr_url *url, char said[SKR_EXPOSURE_SIZE])
+{
+    const char *mode = skr_url_find(url, "sslmode");
+    const char *hosts = find_hosts(url);
+    bool has_password = (url->password != NULL && url->password[0] != '\0') ||
+                        getenv("PGPASSWORD") != NULL;
+    said[0] = '\0';
+    if (!has_password || mode == NULL ||
+        !skr_text_is_among(mode, weak_modes, SKR_COUNT_OF(weak_modes)))
+        return;
+    while (hosts != NULL) {
+        struct server server = {.host = ""};
+        hosts = next_server(hosts, &server);
+        if (is_local(server.host))
+            continue;
+        snprintf(said, SKR_EXPOSURE_SIZE,
+                 "sslmode=%s lets whoever listens on the way to %.80s read "
+                 "the password and all messages; take sslmode out, and name "
+                 "the server's authority in sslrootcert",
+                 mode, server.host);
+        return;
+    }
+}
+
 static void
 add(struct options *options, const char *name, const char *value)
 {
@@ -269,6 +295,9 @@ add_tls(struct options *options, const struct skr_url *url,
         mode == NULL && (!is_local(server->host) || roots != NULL);
     if (server->is_verified_by_default)
         mode = VERIFIED;
+    server->must_encrypt =
+        mode != NULL &&
+        !skr_text_is_among(mode, weak_modes, SKR_COUNT_OF(weak_modes));
     if (roots == NULL && mode != NULL && strcmp(mode, VERIFIED) == 0)
         roots = find_roots();
     add(options, "sslmode", mode);
@@ -328,7 +357,9 @@ fail_connect(PGconn *connection, const struct server *server,
 {
     const char *text = PQerrorMessage(connection);
     const char *advice = NULL;
-    if (strstr(text, "SSL") != NULL || strstr(text, "certificate") != NULL)
+    if (strstr(text, "does not support SSL") != NULL)
+        advice = OFFERS_NO_TLS;
+    else if (strstr(text, "SSL") != NULL || strstr(text, "certificate") != NULL)
         advice = server->is_verified_by_default
                      ? "sslmode is verify-full by default: give sslrootcert="
                        "FILE, the host as the certificate has it, or another "
@@ -336,6 +367,20 @@ fail_connect(PGconn *connection, const struct server *server,
                      : "give sslrootcert=FILE in the DSN, and the host as the "
                        "certificate has it";
     return skr_pgsql_fail_connect(connection, server->place, advice, error);
+}
+
+// libpq refuses by itself; a session that is encrypted by Kerberos needs no
+// TLS, and one by a socket leaves no machine.
+static enum skr_code
+check_tls(PGconn *connection, const struct server *server,
+          struct skr_error *error)
+{
+    if (!server->must_encrypt || is_socket(server->host) ||
+        PQsslInUse(connection) || PQgssEncInUse(connection))
+        return SKR_OK;
+    return skr_fail(error, SKR_REFUSED, SKR_GIVE_UP,
+                    "%s: the connection is not encrypted; " OFFERS_NO_TLS,
+                    server->place);
 }
 
 // By hand rather than in one call: only so is the SQLSTATE of a refusal to be
@@ -366,6 +411,8 @@ connect_to(const struct skr_url *url, struct server *server, int64_t timeout_ms,
                             "%s: no answer in %lld s", server->place,
                             (long long)timeout_ms / 1000);
     }
+    if (code == SKR_OK)
+        code = check_tls(made, server, error);
     if (code != SKR_OK) {
         PQfinish(made);
         return code;

@@ -21,9 +21,15 @@
 #define OLDEST_WRITER "CAST(pg_snapshot_xmin(pg_current_snapshot()) AS xid)"
 
 static const struct skr_word words[] = {
-    {"rows_print", ""},
+    {"cluster", ""},
+    // A snapshot ends behind the last transaction that is over: younger ones
+    // may be open and are not in it. age() counts from there to the number that
+    // the next transaction will get, or to our own if this one has a number.
+    // Both numbers are 64 bits wide; what age() is given is not, and it takes
+    // the shorter way around.
     {"horizon", "SELECT CAST(CAST(pg_snapshot_xmin(s) AS TEXT) AS BIGINT), "
-                "CAST(CAST(pg_snapshot_xmax(s) AS TEXT) AS BIGINT) "
+                "CAST(CAST(pg_snapshot_xmax(s) AS TEXT) AS BIGINT) + "
+                "age(CAST(pg_snapshot_xmax(s) AS xid)) "
                 "FROM pg_current_snapshot() AS s"},
     {"horizon_inside", "{horizon}"},
     {"now", NOW},

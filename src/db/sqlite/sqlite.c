@@ -302,8 +302,7 @@ sqlite_begin(struct skr_db *db, enum skr_begin mode, struct skr_error *error)
     case SKR_BEGIN_WRITE:
     case SKR_BEGIN_CLAIM: return run(sqlite, "BEGIN IMMEDIATE", error);
     case SKR_BEGIN_GUARDED: return begin_guarded(sqlite, error);
-    case SKR_BEGIN_SNAPSHOT:
-    case SKR_BEGIN_DIRTY: return run(sqlite, "BEGIN DEFERRED", error);
+    case SKR_BEGIN_SNAPSHOT: return run(sqlite, "BEGIN DEFERRED", error);
     }
     abort();
 }

@@ -10,7 +10,7 @@ static const struct skr_word words[] = {
     // One writer at a time: ids become visible in order.
     {"horizon", ""},
     {"horizon_inside", ""},
-    {"rows_print", ""},
+    {"cluster", ""},
     {"now", "datetime('now')"},
     {"now_plus", "datetime('now', '+' || ? || ' seconds')"},
     {"now_minus", "datetime('now', '-' || ? || ' seconds')"},

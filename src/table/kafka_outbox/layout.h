@@ -55,7 +55,7 @@ struct skr_kafka_outbox {
         struct skr_list_sql by_id;
         const char *held_bounds, *held_rows;
         const char *horizon;  // "": nothing commits late
-        const char *rows_print;
+        const char *cluster;  // "": there are none
         struct skr_list_sql remove, complete;
         const char *retry, *fail;
         const char *find_old, *count_old, *queued, *errored, *total, *estimate;

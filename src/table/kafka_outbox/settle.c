@@ -2,6 +2,7 @@
 // Recording what became of rows, so that the other relay understands it.
 
 #include "base/error.h"
+#include "base/failpoint.h"
 #include "base/text.h"
 #include "table/kafka_outbox/layout.h"
 
@@ -70,6 +71,7 @@ finish_rows(const struct skr_kafka_outbox *outbox, struct skr_tx tx,
 {
     const struct skr_list_run run = {
         .sql = outbox->marks ? &outbox->sql.complete : &outbox->sql.remove,
+        .by_lists = outbox->marks && skr_list_has_gap(batch),
     };
     return skr_list_run_items(tx, &run, batch, is_done, NULL, error);
 }
@@ -119,13 +121,16 @@ skr_kafka_outbox_settle(const struct skr_table *table, struct skr_db *db,
                         struct skr_batch *batch, struct skr_error *error)
 {
     const struct skr_kafka_outbox *outbox = skr_kafka_outbox_of(table);
-    // A mark counts an attempt: what was half done is not to be done again.
-    if (!outbox->marks && skr_list_finishes(batch))
+    // Marks are one statement, which is done or not: a mark counts an attempt.
+    // No transaction is open that would keep rows locked while this process is
+    // frozen.
+    if (skr_list_finishes(batch))
         return finish_rows(outbox, skr_db_tx(db), batch, error);
     enum skr_code code = skr_db_begin(db, SKR_BEGIN_WRITE, error);
     if (code != SKR_OK)
         return code;
     code = write_all(outbox, skr_db_tx(db), batch, error);
+    skr_failpoint("relay.marked");
     if (code == SKR_OK)
         return skr_db_commit(db, error);
     skr_db_rollback(db);

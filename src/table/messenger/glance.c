@@ -101,8 +101,8 @@ glance_at(struct glance *glance, struct skr_tx tx, size_t limit, int64_t now_ms,
     // What was not seen is still behind: the mark must not pass it.
     if (code != SKR_OK || position->has_more || !may_be_late)
         return code;
-    return skr_horizon_follow(messenger->sql.horizon, messenger->sql.rows_print,
-                              tx, now_ms, position, error);
+    return skr_horizon_follow(messenger->sql.horizon, messenger->is_ordered, tx,
+                              now_ms, position, error);
 }
 
 // Whether there may be something to read. *is_worth stays as it is where one

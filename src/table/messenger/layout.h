@@ -17,6 +17,9 @@ struct skr_scan_sql {
     const char *sweep_ids,
         *sweep_on_ids;     // behind the cursor, for whatever reason
     const char *late_ids;  // behind the cursor, from the low-water mark on
+    // Ordered queues alone: the same where there is no mark, from the start of
+    // the queue.
+    const char *late_first, *late_first_passing;
     const char *free_ids;  // behind the cursor, that others had
     const char *first;     // beyond a cursor that has not moved yet
     const char *beyond;
@@ -42,6 +45,7 @@ struct skr_messenger {
     const char *failed_queue;  // for rows that Symfony can decode
     const char *failed_aside;  // for all others
     bool failed_readable;
+    bool limits_headers;
     bool is_ordered;         // by partition_key
     bool by_commits;         // rows wait for transactions before their own
     const char *owner;       // of its share of the queue; NULL: not divided
@@ -63,9 +67,9 @@ struct skr_messenger {
         const char *now;
 
         struct skr_scan_sql scan;
-        const char *lock_skip;   // "": rows cannot be locked
-        const char *horizon;     // "": nothing commits late
-        const char *rows_print;  // NULL: order does not count
+        const char *lock_skip;  // "": rows cannot be locked
+        const char *horizon;    // "": nothing commits late
+        const char *cluster;    // "": there are none
         const char *rest, *rest_by_queue;
 
         const char *fail, *copy_to_failed;
@@ -81,7 +85,7 @@ struct skr_messenger {
             *blocked_by_queue, *length, *blocked_row;
         const char *shares, *add_share, *check_leases, *hold_owner_lock;
         struct skr_list_sql find_free_share, take_share, renew_share;
-        struct skr_list_sql give_share, fence;
+        struct skr_list_sql give_share, fence, write_fence;
         const char *raise_count;
         struct skr_list_sql mark, renew, unmark, find_leased;
         const char *find_expired, *count_leased, *count_near;
@@ -217,11 +221,6 @@ skr_messenger_scan(const struct skr_messenger *messenger,
 // After a look: up to where nothing can appear.
 void skr_messenger_settle_mark(const struct skr_messenger *messenger,
                                struct skr_position *position);
-// Begins the snapshot in which rows are looked at.
-SKR_MUST_CHECK enum skr_code
-skr_messenger_begin_look(const struct skr_messenger *messenger,
-                         struct skr_db *db, struct skr_position *position,
-                         struct skr_error *error);
 // A read or a peek, in a snapshot of its own.
 SKR_MUST_CHECK enum skr_code
 skr_messenger_look(const struct skr_messenger *messenger,

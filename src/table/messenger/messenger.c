@@ -3,6 +3,7 @@
 
 #include "base/error.h"
 #include "base/text.h"
+#include "table/horizon.h"
 #include "table/messenger/layout.h"
 #include "table/schema.h"
 
@@ -274,6 +275,9 @@ messenger_start(const struct skr_table *table, struct skr_db *db,
                         "table skirnir_meta holds no id_namespace; run "
                         "`skirnir setup`");
     skr_arena_fini(&arena);
+    if (code == SKR_OK)
+        code = skr_horizon_find_cluster(messenger->sql.cluster, skr_db_tx(db),
+                                        position, error);
     return code;
 }
 
@@ -389,6 +393,7 @@ copy_options(struct skr_messenger *messenger,
     messenger->is_ordered = options->is_ordered;
     messenger->by_commits = options->is_ordered && options->by_commits;
     messenger->failed_readable = options->failed_readable;
+    messenger->limits_headers = options->limits_headers;
     messenger->redeliver_timeout_s = options->redeliver_timeout_s > 0
                                          ? options->redeliver_timeout_s
                                          : DEFAULT_REDELIVER_S;

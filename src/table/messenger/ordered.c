@@ -53,14 +53,16 @@ static const char sweep_on_ids_sql[] = SWEEP_IDS("{queue_is_beyond}");
 // What is late and not ready holds back its partition all the same.
 // Parameters: queue, from id, cursor, redeliver timeout, what else asks for,
 // limit.
-#define LATE_IDS(else_)                                                   \
-    "SELECT id, {partition_text}, 0{undecided_mark} FROM {table} WHERE "  \
-    "{queue_is_beyond} "                                                  \
-    "AND id > ? AND id <= ? AND " SKR_MESSENGER_UNFINISHED                \
-    " AND (partition_key <> '' OR (" SKR_MESSENGER_READY ")){ours}" else_ \
+#define LATE_IDS(queue, else_)                                                 \
+    "SELECT id, {partition_text}, 0{undecided_mark} FROM {table} WHERE " queue \
+    " AND id > ? AND id <= ? AND " SKR_MESSENGER_UNFINISHED                    \
+    " AND (partition_key <> '' OR (" SKR_MESSENGER_READY ")){ours}" else_      \
     " ORDER BY id LIMIT ?"
-static const char late_ids_sql[] = LATE_IDS("");
-static const char late_passing_sql[] = LATE_IDS(PASSING);
+static const char late_ids_sql[] = LATE_IDS("{queue_is_beyond}", "");
+static const char late_passing_sql[] = LATE_IDS("{queue_is_beyond}", PASSING);
+// From the start of the queue, before which there may be much of others.
+static const char late_first_sql[] = LATE_IDS("{queue_is}", "");
+static const char late_first_passing_sql[] = LATE_IDS("{queue_is}", PASSING);
 
 // Parameters: redeliver timeout, ids.
 static const char by_id_sql[] =
@@ -129,6 +131,9 @@ skr_messenger_fill_ordered(struct skr_messenger *messenger)
                               &scan->beyond_passing) &&
            skr_messenger_fill(messenger, late_passing_sql,
                               &scan->late_passing) &&
+           skr_messenger_fill(messenger, late_first_sql, &scan->late_first) &&
+           skr_messenger_fill(messenger, late_first_passing_sql,
+                              &scan->late_first_passing) &&
            skr_messenger_fill_list(messenger, by_id_sql, &scan->by_id) &&
            skr_messenger_fill(messenger, head_sql, &messenger->sql.head) &&
            fill_partitions(messenger);
