@@ -2,6 +2,7 @@
 #include "base/url.h"
 
 #include "base/error.h"
+#include "base/secret.h"
 #include "base/text.h"
 
 #include <ctype.h>
@@ -247,16 +248,15 @@ skr_url_add_parameter(struct skr_text *dsn, const char *name, const char *value)
     add_escaped(dsn, value, "-._~");
 }
 
+// A key of any kind is taken for a secret.
 static bool
 looks_secret(const char *name, const char *end)
 {
-    static const char *const words[] = {"password", "passwd", "secret", "token",
-                                        "key"};
-    for (; name < end; name++)
-        for (size_t i = 0; i < SKR_COUNT_OF(words); i++)
-            if ((size_t)(end - name) >= strlen(words[i]) &&
-                strncasecmp(name, words[i], strlen(words[i])) == 0)
-                return true;
+    if (skr_secret_is_name(name, (size_t)(end - name)))
+        return true;
+    for (; end - name >= 3; name++)
+        if (strncasecmp(name, "key", 3) == 0)
+            return true;
     return false;
 }
 

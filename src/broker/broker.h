@@ -53,6 +53,9 @@ struct skr_broker_options {
     // first receive() does so.
     bool consumes;
     bool inspects;  // nothing but depth() will be called
+    // Whoever opened it stored what it delivers: headers may be larger than
+    // those of a message, by what was added.
+    bool is_own;
     // Readable: receive() ends early, and so does connecting; negative: none.
     int wake_fd;
     struct skr_log log;

@@ -127,6 +127,8 @@ skr_pump_mark_claim(const struct skr_pump *pump, struct skr_slot *slot)
     slot->batch.claim = SKR_CLAIM_SLOTS;
     slot->batch.lease.slots = pump->sharing.share.slots;
     slot->batch.lease.epochs = pump->sharing.share.epochs;
+    slot->batch.lease.write_s =
+        pump->position.is_cluster ? pump->options->lease_ms / 1000 : 0;
 }
 
 bool

@@ -27,6 +27,8 @@ ROWS = {
     "a topic of two words": ("a b", "{}", "{}", "is no name of a topic"),
     "a long topic": ("x" * 250, "{}", "{}", "is no name of a topic"),
     "a topic of dots": ("..", "{}", "{}", "is no name of a topic"),
+    "large headers": (
+        TOPIC, "{}", '{"n":[' + "0," * 3_000_000 + "0]}", "1048576"),
     "a large payload": (TOPIC, '"' + "x" * 1500000 + '"', "{}",
                         "larger than this client sends"),
 }
@@ -38,6 +40,7 @@ COLUMNS = ("batch_id", "push_started_at", "push_completed_at", "topic",
 @pytest.fixture
 def world(tmp_path):
     opened = new_world("sqlite", tmp_path)
+    opened.limit_memory()
     yield opened
     opened.leave()
 

@@ -7,13 +7,16 @@
 
 with-server does the same for a command. server.py has what they share.
 """
+from .galera import Galera
 from .group import KINDS, Group
 from .kafka import Kafka
 from .mariadb import MariaDB
-from .postgresql import PostgreSQL
+from .mysql import MySQL
+from .postgresql import PostgreSQL, Standby
 from .proxy import Proxy
 from .rabbitmq import RabbitMQ
 from .server import NotInstalled, Server, ServerError
 
-__all__ = ["KINDS", "Group", "Kafka", "MariaDB", "NotInstalled", "PostgreSQL",
-           "Proxy", "RabbitMQ", "Server", "ServerError"]
+__all__ = ["KINDS", "Galera", "Group", "Kafka", "MariaDB", "MySQL",
+           "NotInstalled", "PostgreSQL", "Proxy", "RabbitMQ", "Server",
+           "ServerError", "Standby"]

@@ -3,7 +3,7 @@ import pathlib
 import re
 import signal
 
-from .server import NotInstalled, Server
+from .server import NotInstalled, Server, ServerError
 
 VERSIONS = pathlib.Path("/usr/lib/postgresql")
 
@@ -83,3 +83,40 @@ class PostgreSQL(Server):
         except NotInstalled:
             raise NotInstalled(f"PostgreSQL's {name} is not installed: "
                                f"apt-get install {self.package}") from None
+
+
+class Standby(PostgreSQL):
+    """A copy of another server that follows it, can be read, and becomes a
+    primary when it is told to."""
+
+    def __init__(self, primary, **options):
+        super().__init__(**options)
+        self.primary = primary
+
+    def find_programs(self):
+        super().find_programs()
+        self._program("pg_basebackup")
+
+    def prepare(self):
+        self.folder_of("sockets")
+        data = self.folder_of("data")
+        data.chmod(0o700)
+        self.call([self._program("pg_basebackup"), "--no-sync", "-R",
+                   "-c", "fast", "-X", "stream", "-U", "postgres",
+                   "-h", self.primary.socket_folder, "-p", self.primary.port,
+                   "-D", data])
+
+    def after_first_start(self):
+        pass
+
+    def promote(self):
+        """It is a primary when this returns, and stays one."""
+        answer = self.query("SELECT pg_promote()").strip()
+        if answer != "t":
+            raise ServerError(f"the standby was not promoted: {answer}")
+
+    def has_all(self):
+        """Whether it has all that its primary has written so far."""
+        behind = self.primary.query("SELECT pg_current_wal_lsn()").strip()
+        return self.query("SELECT pg_last_wal_replay_lsn() >= "
+                          f"'{behind}'").strip() == "t"

@@ -14,7 +14,6 @@
 #include "base/url.h"
 #include "table/kafka_outbox/kafka_outbox.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 
 enum { LEAST_IN_FLIGHT = 8000, LOOK_MS = 60000 };
@@ -144,6 +143,12 @@ make_relay(const struct skr_kafka_relay_settings *settings,
     return skr_relay_new(&options, &worker->relay, error);
 }
 
+static bool
+is_turning(const void *relay, int64_t within_ms)
+{
+    return skr_relay_is_turning(relay, within_ms);
+}
+
 static enum skr_code
 open_worker(struct skr_kafka_relay_settings *settings,
             struct skr_health *health, struct worker *worker, size_t index,
@@ -168,6 +173,8 @@ open_worker(struct skr_kafka_relay_settings *settings,
                          worker->broker_url);
     if (code == SKR_OK)
         code = make_relay(settings, health, worker, index, error);
+    if (code == SKR_OK)
+        skr_health_watch(health, index, is_turning, worker->relay);
     if (code == SKR_OK)
         say_start(settings, index, marks, partitioner, compression);
     return code;
@@ -293,23 +300,36 @@ run_service(const struct skr_app *app,
     return code == SKR_STOPPED ? SKR_OK : code;
 }
 
+static enum skr_code
+run_command(const struct skr_app *app,
+            struct skr_kafka_relay_settings *settings, struct skr_error *error)
+{
+    if (app->arguments->positional_count > 0)
+        return skr_kafka_relay_tend(settings, app->arguments, error);
+    if (settings->cleans || settings->optimizes)
+        return skr_kafka_relay_run_jobs(settings, error);
+    enum skr_code code = skr_output_start_writer(&settings->output, error);
+    if (code == SKR_OK)
+        code = run_service(app, settings, error);
+    skr_output_stop_writer(&settings->output);
+    return code;
+}
+
 enum skr_exit
 skr_command_kafka_relay(struct skr_app *app)
 {
     struct skr_kafka_relay_settings settings;
     struct skr_error error = {0};
     bool is_missing = false;
+    if (skr_output_start_writer(app->output, &error) != SKR_OK)
+        return skr_app_fail(app, &error);
     enum skr_code code =
         skr_kafka_relay_read(app->arguments, &settings, &is_missing, &error);
     if (getenv("NEW_RELIC_ENABLED") != NULL)
-        fprintf(stderr, "skirnir kafka-relay: NEW_RELIC_* is ignored; "
-                        "/metrics has the numbers\n");
-    if (code == SKR_OK && app->arguments->positional_count > 0)
-        code = skr_kafka_relay_tend(&settings, app->arguments, &error);
-    else if (code == SKR_OK && (settings.cleans || settings.optimizes))
-        code = skr_kafka_relay_run_jobs(&settings, &error);
-    else if (code == SKR_OK)
-        code = run_service(app, &settings, &error);
+        skr_output_say(app->output, "skirnir kafka-relay: NEW_RELIC_* is "
+                                    "ignored; /metrics has the numbers");
+    if (code == SKR_OK)
+        code = run_command(app, &settings, &error);
     skr_kafka_relay_fini(&settings);
     if (code == SKR_OK)
         return SKR_EXIT_OK;

@@ -61,6 +61,9 @@ struct skr_config_transport {
     bool commit_order;             // of ordered outboxes, as the next
     const char *partition_header;  // NULL: none
     const char *missing_id;        // "fail", "handle" or "derive"
+    // Where its consumers record what they handled. NULL: with all others.
+    const char *deduplication_table;
+    bool deduplication_reads_default;
 };
 
 // After a mistake an item is NULL.
@@ -80,6 +83,7 @@ struct skr_config_handler {
     const char *function;
     uint32_t timeout_s;
     bool transaction;
+    struct skr_config_texts env;  // variables that a command may have
 };
 
 struct skr_config {
@@ -110,6 +114,9 @@ struct skr_config {
     uint32_t cleanup_deduplication_days;
     uint32_t metrics_port;  // 0: none
     const char *metrics_address;
+    // Variables of the environment that its values are made of.
+    const char **variables;
+    size_t variable_count;
 };
 
 // Every mistake and every warning goes to report with file, line (0: none) and

@@ -134,7 +134,7 @@ static const struct skr_config_key keys[] = {
         IN_TRANSPORT(in_flight_bytes), RANGE(1, INT64_C(1) << 40)),
     KEY("transports.*.claim", TEXT,
         "How a relay makes rows its own. `exclusive`: one relay works the "
-        "queue, in order, and others stand by. `lease`: several share it, each "
+        "queue, and others stand by. `lease`: several share it, each "
         "row marked in the table for `redeliver_timeout`; so do Symfony's "
         "workers. A relay marks rows before there is room to send them: one "
         "that is killed leaves up to one and a half times `in_flight` of them, "
@@ -190,6 +190,20 @@ static const struct skr_config_key keys[] = {
         "makes an id from its place in a queue table or a topic.",
         DEFAULT("fail"), IN_TRANSPORT(missing_id),
         .choices = "fail, handle or derive"),
+    PLAIN("transports.*.deduplication", MAP,
+          "How messages that a consumer of this transport handled are "
+          "remembered, apart from those of others."),
+    KEY("transports.*.deduplication.table_name", TABLE,
+        "The table, in the database of the inbox. Two consumers that may get "
+        "the same message need a table each, or the second takes it for a "
+        "duplicate. Default: `message_broker.inbox.deduplication.table_name`, "
+        "which all transports share.",
+        IN_TRANSPORT(deduplication_table), .null = SKR_NULL_ABSENT),
+    KEY("transports.*.deduplication.read_default", BOOLEAN,
+        "Whether what stood in the shared table when this one was made counts "
+        "as handled, until it is cleaned away: for a consumer that used the "
+        "shared table before. `false` for one that is new.",
+        DEFAULT("true"), IN_TRANSPORT(deduplication_reads_default)),
     IGNORED("transports.*.failure_transport",
             "One `failure_transport` serves all transports; ignored with a "
             "warning."),
@@ -250,6 +264,11 @@ static const struct skr_config_key keys[] = {
         "that is kept and asked line by line, as skirnir-handler(7) says. No "
         "shell is between. Its effects may happen more than once.",
         IN_HANDLER(command)),
+    KEY("handlers.*.env", VARIABLES,
+        "Variables of the environment that a `command` needs although the "
+        "configuration uses them too, such as `[DATABASE_URL]`. Those that "
+        "`%env()%` names are withheld from commands otherwise.",
+        IN_HANDLER(env)),
     KEY("handlers.*.timeout", NUMBER,
         "Seconds that a `command` has for a message before it is killed.",
         DEFAULT("30"), IN_HANDLER(timeout_s), RANGE(1, 86400)),
@@ -390,6 +409,7 @@ static const struct {
     [SKR_TYPE_BOOLEAN] = {"boolean", "true or false"},
     [SKR_TYPE_SQL] = {"SQL", "a statement or a list of statements"},
     [SKR_TYPE_COMMAND] = {"command", "a program or a list of words"},
+    [SKR_TYPE_VARIABLES] = {"variables", "a name or a list of names"},
     [SKR_TYPE_ANYTHING] = {"anything", "anything"},
     [SKR_TYPE_IGNORED] = {"ignored", "anything"},
 };

@@ -5,6 +5,8 @@
 #include "base/error.h"
 #include "base/text.h"
 #include "base/url.h"
+#include "db/sql.h"
+#include "table/deduplication/deduplication.h"
 #include "table/messenger/messenger.h"
 
 #include <stdio.h>
@@ -126,6 +128,7 @@ skr_transport_table(const struct skr_config *config,
         .lives_by_lock =
             transport->claim != NULL && strcmp(transport->claim, "locked") == 0,
         .by_commits = transport->commit_order,
+        .limits_headers = true,
         .partition_header = transport->partition_header,
         .stamp_namespace = transport->stamp_namespace,
         .names = &config->names,
@@ -137,6 +140,44 @@ skr_transport_table(const struct skr_config *config,
         .failed_readable = failed.readable,
     };
     return skr_messenger_new(&options, table, error);
+}
+
+// What else is the matter is told by the command that meets it.
+static enum skr_code
+find_reused_ids(const struct skr_config *config,
+                const struct skr_config_transport *transport,
+                struct skr_error *error)
+{
+    const struct skr_db_ops *ops = NULL;
+    struct skr_table *table = NULL;
+    struct skr_db *db = NULL;
+    if (transport->kind == SKR_TRANSPORT_OTHER ||
+        skr_transport_database(transport->database, &ops, error) != SKR_OK ||
+        skr_sql_word(ops->tx->dialect, "reused_ids")[0] == '\0')
+        return SKR_OK;
+    enum skr_code code = skr_transport_table(config, transport, &table, error);
+    if (code == SKR_OK)
+        code = skr_transport_open_database(transport->database, &db, error);
+    if (code == SKR_OK)
+        code = table->ops->check(table, db, error);
+    skr_db_close(db);
+    skr_table_free(table);
+    return code == SKR_REFUSED ? code : SKR_OK;
+}
+
+void
+skr_transport_check_ids(const struct skr_config *config,
+                        skr_config_report_fn *report, void *user)
+{
+    for (size_t i = 0; i < config->transport_count; i++) {
+        const struct skr_config_transport *transport = &config->transports[i];
+        struct skr_error error = {0};
+        if (find_reused_ids(config, transport, &error) == SKR_OK)
+            continue;
+        skr_error_prefix(&error, "transports.%s", transport->name);
+        report(user, SKR_CONFIG_MISTAKE, config->path, transport->line,
+               error.text);
+    }
 }
 
 static bool
@@ -191,5 +232,77 @@ skr_transport_choose_outbox(const struct skr_config *config, const char *name,
                         only_ordered ? "n ordered-doctrine://"
                                      : " doctrine://");
     *outbox = found;
+    return SKR_OK;
+}
+
+struct skr_deduplication_place
+skr_transport_deduplication(const struct skr_config *config,
+                            const struct skr_config_transport *transport)
+{
+    const char *shared = config->deduplication_table;
+    const char *own = transport->deduplication_table;
+    if (own == NULL || strcmp(own, shared) == 0)
+        return (struct skr_deduplication_place){.table = shared};
+    return (struct skr_deduplication_place){
+        .table = own,
+        .before = transport->deduplication_reads_default ? shared : NULL,
+    };
+}
+
+// Transports may share a table of their own; it is told of with the first.
+static bool
+is_first_of_table(const struct skr_config *config, size_t which)
+{
+    const char *table = config->transports[which].deduplication_table;
+    if (table == NULL || strcmp(table, config->deduplication_table) == 0)
+        return false;
+    for (size_t i = 0; i < which; i++)
+        if (config->transports[i].deduplication_table != NULL &&
+            strcmp(config->transports[i].deduplication_table, table) == 0)
+            return false;
+    return true;
+}
+
+bool
+skr_deduplication_place_next(const struct skr_config *config, size_t *at,
+                             struct skr_deduplication_place *place)
+{
+    if (*at == 0) {
+        ++*at;
+        *place = (struct skr_deduplication_place){
+            .table = config->deduplication_table};
+        return true;
+    }
+    while (*at <= config->transport_count) {
+        size_t which = (*at)++ - 1;
+        if (!is_first_of_table(config, which))
+            continue;
+        *place =
+            skr_transport_deduplication(config, &config->transports[which]);
+        return true;
+    }
+    return false;
+}
+
+enum skr_code
+skr_deduplication_place_table(const struct skr_config *config,
+                              const struct skr_deduplication_place *place,
+                              struct skr_deduplication **table,
+                              struct skr_error *error)
+{
+    const struct skr_db_ops *ops = NULL;
+    struct skr_deduplication *made = NULL;
+    enum skr_code code =
+        skr_transport_database(config->inbox_database, &ops, error);
+    if (code == SKR_OK)
+        code =
+            skr_deduplication_new(ops->tx->dialect, place->table, &made, error);
+    if (code == SKR_OK)
+        code = skr_deduplication_succeed(made, place->before, error);
+    if (code != SKR_OK) {
+        skr_deduplication_free(made);
+        return code;
+    }
+    *table = made;
     return SKR_OK;
 }

@@ -180,7 +180,7 @@ skr_mysql_connect(struct skr_mysql *mysql, const struct skr_url *url,
         return code;
     mysql->max_packet = UINT64_MAX;
     if (mariadb_connection(mysql->connection))
-        code = skr_mysql_bound_silence(mysql, false, error);
+        code = skr_mysql_bound_silence(mysql, error);
     if (code != SKR_OK)
         return code;
     int64_t max_packet = 0;
