@@ -140,7 +140,7 @@ test_a_lock_that_was_taken_away_is_noticed(void **state)
     struct skr_db *other = skr_test_connect(&fixture->database);
     struct skr_error error = {0};
     assert_true(try_lock(fixture->db, "relay", 0));
-    skr_test_break_lock(&fixture->database);
+    skr_test_break_lock(&fixture->database, "relay");
     assert_int_equal(fixture->db->ops->check_lock(fixture->db, &error),
                      SKR_UNAVAILABLE);
     assert_int_equal(error.remedy, SKR_RECONNECT);
