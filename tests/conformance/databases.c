@@ -34,6 +34,7 @@ struct kind {
     void (*disconnect)(void *connection);
     void (*run)(void *connection, const char *sql);
     const char *begin;
+    const char *move_east;  // SQL that sets a session's zone; NULL: it has none
     void (*become_reader)(const struct skr_test_database *database);
     void (*break_lock)(const struct skr_test_database *database);
     // NULL: any write to the table holds it up.
@@ -709,19 +710,20 @@ pgsql_is_costly(const char *plan)
 #endif
 
 #ifdef SKR_WITH_MYSQL
-#define MARIADB_KIND(server)                                                  \
-    {                                                                         \
-        .name = (server), .ops = &skr_mysql_db, .make = mariadb_make,         \
-        .remove = mariadb_remove, .connect = mariadb_connect_client,          \
-        .disconnect = mariadb_disconnect, .run = mariadb_run,                 \
-        .begin = "START TRANSACTION", .become_reader = mariadb_become_reader, \
-        .break_lock = mariadb_break_lock, .hold_up = mariadb_hold_up,         \
-        .summer_zone = mariadb_summer_zone, .make_full = mariadb_make_full,   \
-        .refuse = mariadb_refuse, .allow = {"DROP TRIGGER refuse_", ""},      \
-        .explain = "EXPLAIN FORMAT = TRADITIONAL ",                           \
-        .analyze = "ANALYZE TABLE messenger_outbox",                          \
-        .drop_index = "DROP INDEX {index} ON {table}",                        \
-        .is_costly = mysql_is_costly, .reads = mariadb_reads,                 \
+#define MARIADB_KIND(server)                                                   \
+    {                                                                          \
+        .name = (server), .ops = &skr_mysql_db, .make = mariadb_make,          \
+        .remove = mariadb_remove, .connect = mariadb_connect_client,           \
+        .disconnect = mariadb_disconnect, .run = mariadb_run,                  \
+        .begin = "START TRANSACTION", .move_east = "SET time_zone = '+05:00'", \
+        .become_reader = mariadb_become_reader,                                \
+        .break_lock = mariadb_break_lock, .hold_up = mariadb_hold_up,          \
+        .summer_zone = mariadb_summer_zone, .make_full = mariadb_make_full,    \
+        .refuse = mariadb_refuse, .allow = {"DROP TRIGGER refuse_", ""},       \
+        .explain = "EXPLAIN FORMAT = TRADITIONAL ",                            \
+        .analyze = "ANALYZE TABLE messenger_outbox",                           \
+        .drop_index = "DROP INDEX {index} ON {table}",                         \
+        .is_costly = mysql_is_costly, .reads = mariadb_reads,                  \
     }
 #endif
 
@@ -759,6 +761,7 @@ static const struct kind kinds[] = {
      .disconnect = pgsql_disconnect,
      .run = pgsql_run,
      .begin = "BEGIN",
+     .move_east = "SET TIME ZONE INTERVAL '+05:00' HOUR TO MINUTE",
      .become_reader = pgsql_become_reader,
      .break_lock = pgsql_break_lock,
      .hold_up = pgsql_hold_up,
@@ -1053,6 +1056,15 @@ void
 skr_test_client_begin(struct skr_test_client *client)
 {
     skr_test_client_run(client, chosen()->begin);
+}
+
+bool
+skr_test_client_move_east(struct skr_test_client *client)
+{
+    if (chosen()->move_east == NULL)
+        return false;
+    skr_test_client_run(client, chosen()->move_east);
+    return true;
 }
 
 void
