@@ -34,6 +34,7 @@ struct kind {
     void (*disconnect)(void *connection);
     void (*run)(void *connection, const char *sql);
     const char *begin;
+    const char *move_east;  // SQL that sets a session's zone; NULL: it has none
     void (*become_reader)(const struct skr_test_database *database);
     void (*break_lock)(const struct skr_test_database *database,
                        const char *name);
@@ -717,19 +718,20 @@ pgsql_is_costly(const char *plan)
 #endif
 
 #ifdef SKR_WITH_MYSQL
-#define MARIADB_KIND(server)                                                  \
-    {                                                                         \
-        .name = (server), .ops = &skr_mysql_db, .make = mariadb_make,         \
-        .remove = mariadb_remove, .connect = mariadb_connect_client,          \
-        .disconnect = mariadb_disconnect, .run = mariadb_run,                 \
-        .begin = "START TRANSACTION", .become_reader = mariadb_become_reader, \
-        .break_lock = mariadb_break_lock, .hold_up = mariadb_hold_up,         \
-        .summer_zone = mariadb_summer_zone, .make_full = mariadb_make_full,   \
-        .refuse = mariadb_refuse, .allow = {"DROP TRIGGER refuse_", ""},      \
-        .explain = "EXPLAIN FORMAT = TRADITIONAL ",                           \
-        .analyze = "ANALYZE TABLE messenger_outbox",                          \
-        .drop_index = "DROP INDEX {index} ON {table}",                        \
-        .is_costly = mysql_is_costly, .reads = mariadb_reads,                 \
+#define MARIADB_KIND(server)                                                   \
+    {                                                                          \
+        .name = (server), .ops = &skr_mysql_db, .make = mariadb_make,          \
+        .remove = mariadb_remove, .connect = mariadb_connect_client,           \
+        .disconnect = mariadb_disconnect, .run = mariadb_run,                  \
+        .begin = "START TRANSACTION", .move_east = "SET time_zone = '+05:00'", \
+        .become_reader = mariadb_become_reader,                                \
+        .break_lock = mariadb_break_lock, .hold_up = mariadb_hold_up,          \
+        .summer_zone = mariadb_summer_zone, .make_full = mariadb_make_full,    \
+        .refuse = mariadb_refuse, .allow = {"DROP TRIGGER refuse_", ""},       \
+        .explain = "EXPLAIN FORMAT = TRADITIONAL ",                            \
+        .analyze = "ANALYZE TABLE messenger_outbox",                           \
+        .drop_index = "DROP INDEX {index} ON {table}",                         \
+        .is_costly = mysql_is_costly, .reads = mariadb_reads,                  \
     }
 #endif
 
@@ -767,6 +769,7 @@ static const struct kind kinds[] = {
      .disconnect = pgsql_disconnect,
      .run = pgsql_run,
      .begin = "BEGIN",
+     .move_east = "SET TIME ZONE INTERVAL '+05:00' HOUR TO MINUTE",
      .become_reader = pgsql_become_reader,
      .break_lock = pgsql_break_lock,
      .hold_up = pgsql_hold_up,
@@ -1061,6 +1064,15 @@ void
 skr_test_client_begin(struct skr_test_client *client)
 {
     skr_test_client_run(client, chosen()->begin);
+}
+
+bool
+skr_test_client_move_east(struct skr_test_client *client)
+{
+    if (chosen()->move_east == NULL)
+        return false;
+    skr_test_client_run(client, chosen()->move_east);
+    return true;
 }
 
 void

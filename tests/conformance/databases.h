@@ -79,6 +79,10 @@ void skr_test_client_begin(struct skr_test_client *client);
 void skr_test_client_commit(struct skr_test_client *client);
 void skr_test_client_rollback(struct skr_test_client *client);
 
+// Its session's own clock goes five hours ahead from here on. False: sessions
+// of this database have no zone.
+bool skr_test_client_move_east(struct skr_test_client *client);
+
 // How a statement would be run, in lines of columns with a | between them; the
 // caller frees it. Costly: all of a table of messages is read for it, or much
 // of it sorted.

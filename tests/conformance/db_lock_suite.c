@@ -171,8 +171,9 @@ test_the_lock_is_for_those_whom_the_database_is_for(void **state)
     struct fixture *fixture = *state;
     char path[200];
     struct stat database, lock;
+    // A server's locks are no files.
     if (strcmp(fixture->database.ops->scheme, "sqlite") != 0)
-        skip();
+        return;
     snprintf(path, sizeof(path), "%s/test.db", fixture->database.folder);
     if (geteuid() == 0)
         assert_int_equal(chown(path, 4321, 1234), 0);
