@@ -5,6 +5,7 @@
 #include "db_world.h"
 
 #include "base/clock.h"
+#include "base/error.h"
 #include "db/mysql/connection.h"
 #include "table/deduplication/deduplication.h"
 #include "table/messenger/messenger.h"
@@ -1041,6 +1042,81 @@ test_who_waits_for_those_that_share_a_lock_asks_little(void **state)
     skr_db_close(member);
 }
 
+#define LARGE_ROWS "SELECT COUNT(*) FROM messenger_outbox WHERE body = 'large'"
+
+// One row whose headers are all that the server takes at once, beside one that
+// is published.
+static void
+settle_large(struct fixture *fixture, struct skr_table *table,
+             enum skr_state state)
+{
+    struct skr_position position = {0};
+    struct skr_batch batch;
+    struct skr_error error = {0};
+    skr_test_run(fixture->db, "DELETE FROM messenger_outbox");
+    skr_test_run(fixture->db,
+                 "INSERT INTO messenger_outbox (body, headers, queue_name, "
+                 "created_at, available_at) VALUES "
+                 "('small', '{\"type\":\"a.b\"}', 'outbox', "
+                 "UTC_TIMESTAMP(), UTC_TIMESTAMP()), "
+                 "('large', CONCAT('{\"type\":\"a.b\",\"x\":\"', "
+                 "REPEAT('x', @@max_allowed_packet - 200), '\"}'), 'outbox', "
+                 "UTC_TIMESTAMP(), UTC_TIMESTAMP())");
+    assert_int_equal(skr_batch_init(&batch, 10, NULL), SKR_OK);
+    const struct skr_read read = {.max_rows = 10, .max_bytes = 1 << 30};
+    if (table->ops->read(table, fixture->db, &position, &read, &batch,
+                         &error) != SKR_OK)
+        fail_msg("%s", error.text);
+    assert_int_equal(batch.count, 2);
+    batch.items[0].state = SKR_DONE;
+    batch.items[1].state = state;
+    skr_fail(&batch.items[1].reason, SKR_REFUSED, SKR_GIVE_UP, "unroutable");
+    if (table->ops->settle(table, fixture->db, &batch, &error) != SKR_OK)
+        fail_msg("%s", error.text);
+    assert_int_equal(batch.items[1].write, SKR_WRITE_DONE);
+    assert_non_null(strstr(batch.items[1].refusal, "max_allowed_packet"));
+    assert_int_equal(skr_test_number(fixture->db,
+                                     "SELECT COUNT(*) FROM messenger_outbox "
+                                     "WHERE body = 'small'"),
+                     0);
+    skr_batch_fini(&batch);
+}
+
+static void
+test_a_row_as_large_as_the_server_takes_is_settled(void **state)
+{
+    struct fixture *fixture = *state;
+    struct skr_table *table = NULL;
+    const struct skr_messenger_options options = {
+        .dialect = skr_db_dialect(fixture->db),
+        .table = "messenger_outbox",
+        .queue = "outbox",
+        .transport = "outbox",
+        .failed_table = "messenger_messages",
+        .failed_queue = "failed",
+    };
+    assert_int_equal(skr_messenger_new(&options, &table, NULL), SKR_OK);
+    assert_int_equal(skr_table_create(table, fixture->db, NULL), SKR_OK);
+    settle_large(fixture, table, SKR_RETRY_LATER);
+    assert_int_equal(skr_test_number(fixture->db, LARGE_ROWS
+                                     " AND available_at > created_at"),
+                     1);
+    settle_large(fixture, table, SKR_BLOCKED);
+    assert_int_equal(
+        skr_test_number(fixture->db,
+                        LARGE_ROWS " AND available_at = '9999-12-31 23:59:59'"),
+        1);
+    settle_large(fixture, table, SKR_HOPELESS);
+    assert_int_equal(skr_test_number(fixture->db, LARGE_ROWS), 0);
+    assert_int_equal(
+        skr_test_number(fixture->db,
+                        "SELECT COUNT(*) FROM messenger_messages WHERE body = "
+                        "'large' AND queue_name = 'failed.skirnir' AND "
+                        "LENGTH(headers) > @@max_allowed_packet - 200"),
+        1);
+    skr_table_free(table);
+}
+
 int
 main(void)
 {
@@ -1055,6 +1131,7 @@ main(void)
         TEST(test_results_of_procedures_are_taken_in),
         TEST(test_values_of_very_different_sizes_come_whole),
         TEST(test_what_is_too_large_for_the_server_is_told_before_it_is_sent),
+        TEST(test_a_row_as_large_as_the_server_takes_is_settled),
         TEST(test_error_numbers_have_their_codes),
         TEST(test_who_may_not_come_in_is_told_why_and_keeps_the_password),
         TEST(test_tls_without_proof_is_tls_all_the_same),
