@@ -36,7 +36,8 @@ struct kind {
     const char *begin;
     const char *move_east;  // SQL that sets a session's zone; NULL: it has none
     void (*become_reader)(const struct skr_test_database *database);
-    void (*break_lock)(const struct skr_test_database *database);
+    void (*break_lock)(const struct skr_test_database *database,
+                       const char *name);
     // NULL: any write to the table holds it up.
     void (*hold_up)(struct skr_db *db, const char *table);
     void (*summer_zone)(const struct skr_test_database *database,
@@ -145,8 +146,9 @@ sqlite_become_reader(const struct skr_test_database *database)
 }
 
 static void
-sqlite_break_lock(const struct skr_test_database *database)
+sqlite_break_lock(const struct skr_test_database *database, const char *name)
 {
+    (void)name;
     char pattern[128];
     snprintf(pattern, sizeof(pattern), "%s/*.lock", database->folder);
     glob_t found = {0};
@@ -392,11 +394,11 @@ mariadb_become_reader(const struct skr_test_database *database)
 // The server has no list of locks; it must be asked by name. Returns once the
 // lock is free.
 static void
-mariadb_break_lock(const struct skr_test_database *database)
+mariadb_break_lock(const struct skr_test_database *database, const char *name)
 {
-    char name[32], lock[SKR_MYSQL_LOCK_NAME_SIZE], sql[200];
-    snprintf(name, sizeof(name), "skirnir_%s", mariadb_name(database));
-    skr_mysql_lock_name(name, "relay", lock);
+    char schema[32], lock[SKR_MYSQL_LOCK_NAME_SIZE], sql[200];
+    snprintf(schema, sizeof(schema), "skirnir_%s", mariadb_name(database));
+    skr_mysql_lock_name(schema, name, lock);
     MYSQL *server = mariadb_open("root", NULL, NULL);
     snprintf(sql, sizeof(sql), "SELECT IS_USED_LOCK('%s')", lock);
     assert_int_equal(mysql_query(server, sql), 0);
@@ -430,17 +432,22 @@ mariadb_reads(struct skr_db *db)
     return skr_test_status(db, "Handler_read%");
 }
 
+// As root: with a binary log, MySQL lets nobody else make triggers.
 static void
 mariadb_refuse(struct skr_db *db, const char *table, const char *change,
                const char *rows)
 {
-    char sql[400];
+    char sql[500];
+    char *schema = skr_test_text(db, "SELECT DATABASE()");
+    MYSQL *server = mariadb_open("root", NULL, NULL);
     snprintf(sql, sizeof(sql),
-             "CREATE TRIGGER refuse_%s BEFORE %s ON %s FOR EACH ROW BEGIN "
-             "IF %s THEN SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = "
+             "CREATE TRIGGER %s.refuse_%s BEFORE %s ON %s.%s FOR EACH ROW "
+             "BEGIN IF %s THEN SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = "
              "'refused by a trigger'; END IF; END",
-             change, change, table, rows);
-    skr_test_run(db, sql);
+             schema, change, change, schema, table, rows);
+    mariadb_run(server, sql);
+    mysql_close(server);
+    free(schema);
 }
 
 // A table whose engine counts its bytes with two of them.
@@ -586,8 +593,9 @@ pgsql_become_reader(const struct skr_test_database *database)
 }
 
 static void
-pgsql_break_lock(const struct skr_test_database *database)
+pgsql_break_lock(const struct skr_test_database *database, const char *name)
 {
+    (void)name;
     pgsql_run_on_server(
         database, "SELECT pg_terminate_backend(pid, 10000) FROM pg_locks "
                   "JOIN pg_database ON pg_database.oid = pg_locks.database "
@@ -1086,9 +1094,9 @@ skr_test_become_reader(const struct skr_test_database *database)
 }
 
 void
-skr_test_break_lock(const struct skr_test_database *database)
+skr_test_break_lock(const struct skr_test_database *database, const char *name)
 {
-    chosen()->break_lock(database);
+    chosen()->break_lock(database, name);
 }
 
 void

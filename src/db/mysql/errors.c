@@ -53,6 +53,10 @@ static const struct {
     {1613, SKR_CONFLICT, SKR_TRY_AGAIN, NULL},    // rolled back for its age
     {1614, SKR_CONFLICT, SKR_TRY_AGAIN, NULL},    // deadlock of an XA one
     {1297, SKR_CONFLICT, SKR_TRY_AGAIN, NULL},    // passes, the engine says
+    // MySQL shows a transaction with the text of its statement, and cannot
+    // while
+    // that holds bytes that are no text.
+    {3854, SKR_CONFLICT, SKR_TRY_AGAIN, NULL},
     {1223, SKR_CONFLICT, SKR_TRY_AGAIN, LOCKED},  // read lock on all tables
     {1015, SKR_CONFLICT, SKR_TRY_AGAIN, LOCKED},  // a file
     {1412, SKR_CONFLICT, SKR_TRY_AGAIN, NULL},    // table changed meanwhile
