@@ -5,6 +5,7 @@
 #include "base/text.h"
 
 #include <ctype.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
@@ -207,6 +208,61 @@ skr_url_find(const struct skr_url *url, const char *name)
         if (strcmp(url->parameters[i].name, name) == 0)
             return url->parameters[i].value;
     return NULL;
+}
+
+const char *
+skr_url_next_host(const char *list, struct skr_url_host *host)
+{
+    size_t length = strcspn(list, ","), name_length = length;
+    const char *start = list, *port = NULL;
+    if (*list == '[') {
+        name_length = strcspn(list, "],");
+        start = list + 1;
+        port = memchr(list + name_length, ':', length - name_length);
+        name_length -= name_length > 0 ? 1 : 0;
+    } else {
+        port = memchr(list, ':', length);
+        name_length = port == NULL ? length : (size_t)(port - list);
+    }
+    snprintf(host->name, sizeof(host->name), "%.*s", (int)name_length, start);
+    host->port[0] = '\0';
+    if (port != NULL)
+        snprintf(host->port, sizeof(host->port), "%.*s",
+                 (int)(list + length - port - 1), port + 1);
+    return list[length] == ',' ? list + length + 1 : NULL;
+}
+
+// Several hosts stay one text, which skr_url_parse() has not looked into.
+enum skr_code
+skr_url_check_hosts(const struct skr_url *url, struct skr_error *error)
+{
+    const char *hosts = url->host == NULL ? "" : url->host;
+    bool is_list = strchr(hosts, ',') != NULL;
+    int64_t port = 0;
+    while (is_list && hosts != NULL) {
+        struct skr_url_host host;
+        hosts = skr_url_next_host(hosts, &host);
+        if (host.name[0] == '\0')
+            return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
+                            "a host of the DSN's list has no name; write "
+                            "%s://user@one,two:5433/shop",
+                            url->scheme);
+        if (host.port[0] != '\0' &&
+            !skr_text_number(host.port, 1, UINT16_MAX, &port))
+            return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
+                            "the port of %.80s in the DSN is not a number from "
+                            "1 to 65535",
+                            host.name);
+    }
+    return SKR_OK;
+}
+
+bool
+skr_url_is_local(const char *host)
+{
+    return host[0] == '\0' || host[0] == '/' || host[0] == '@' ||
+           strcasecmp(host, "localhost") == 0 || strcmp(host, "::1") == 0 ||
+           skr_text_starts_with(host, "127.");
 }
 
 enum skr_code

@@ -143,19 +143,57 @@ open_database(const struct skr_settler *settler, struct skr_db **db,
     return code;
 }
 
+// A connection to the server that the rows are of.
+static enum skr_code
+connect_for(const struct skr_settler *settler, const struct skr_slot *slot,
+            struct skr_db **db, struct skr_error *error)
+{
+    if (*db != NULL && (*db)->server != slot->server) {
+        skr_db_close(*db);
+        *db = NULL;
+    }
+    enum skr_code code =
+        *db == NULL ? open_database(settler, db, error) : SKR_OK;
+    if (code != SKR_OK || (*db)->server == slot->server)
+        return code;
+    skr_db_close(*db);
+    *db = NULL;
+    return skr_fail(error, SKR_UNAVAILABLE, SKR_RECONNECT,
+                    "the DSN leads to another server than the one that is "
+                    "read; nothing is settled there");
+}
+
+// What became of rows of a server that is no longer read. Where the new one has
+// them too they are sent again.
+static bool
+is_forgotten(struct skr_settler *settler, struct skr_slot *slot)
+{
+    pthread_mutex_lock(&settler->lock);
+    bool is_other = slot->server != settler->server;
+    pthread_mutex_unlock(&settler->lock);
+    if (!is_other)
+        return false;
+    skr_log(settler->log, SKR_LOG_WARNING, "relay.server_changed",
+            SKR_LOG_TEXT("name", settler->name),
+            SKR_LOG_NUMBER("unsettled", slot->batch.count));
+    for (size_t i = 0; i < slot->batch.count; i++)
+        slot->batch.items[i].state = SKR_READ;
+    return true;
+}
+
 static enum skr_code
 settle_once(struct skr_settler *settler, struct skr_db **db,
             struct skr_slot *slot, struct skr_error *error)
 {
     struct skr_db **used = slot->db == NULL ? db : &slot->db;
-    if (*used == NULL) {
-        enum skr_code code = open_database(settler, used, error);
-        if (code != SKR_OK)
-            return code;
-    }
+    if (is_forgotten(settler, slot))
+        return SKR_OK;
+    enum skr_code code = connect_for(settler, slot, used, error);
+    if (code != SKR_OK)
+        return code;
     leave_to_others(settler, &slot->batch);
     skr_failpoint("relay.settling");
-    enum skr_code code =
+    code =
         settler->table->ops->settle(settler->table, *used, &slot->batch, error);
     // What held the rows is over when it failed, whatever the reason.
     if (code != SKR_OK &&
@@ -307,13 +345,23 @@ find_in_state(struct skr_settler *settler, enum skr_slot_state state)
     return NULL;
 }
 
+void
+skr_settler_work_on(struct skr_settler *settler, uint64_t server)
+{
+    pthread_mutex_lock(&settler->lock);
+    settler->server = server;
+    pthread_mutex_unlock(&settler->lock);
+}
+
 struct skr_slot *
 skr_settler_take_free(struct skr_settler *settler)
 {
     pthread_mutex_lock(&settler->lock);
     struct skr_slot *slot = find_in_state(settler, SKR_SLOT_FREE);
-    if (slot != NULL)
+    if (slot != NULL) {
         slot->state = SKR_SLOT_OPEN;
+        slot->server = settler->server;
+    }
     pthread_mutex_unlock(&settler->lock);
     return slot;
 }

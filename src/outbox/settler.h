@@ -42,7 +42,8 @@ struct skr_slot {
     struct skr_db *db;   // holds row locks; NULL: none
     int64_t db_used_ms;
     enum skr_slot_state state;
-    uint64_t turn;  // settled in ascending order
+    uint64_t turn;    // settled in ascending order
+    uint64_t server;  // whose rows these are
 };
 
 struct skr_settler_counts {
@@ -71,8 +72,9 @@ struct skr_settler {
     // When the lock on the queue was last known to be ours; 0: it is not.
     atomic_int_fast64_t owned_ms;
     uint64_t next_turn;
-    bool ending;    // end once every slot handed over is settled
-    bool given_up;  // end now; what is not settled will be sent again
+    uint64_t server;  // that is read now
+    bool ending;      // end once every slot handed over is settled
+    bool given_up;    // end now; what is not settled will be sent again
     int give_up_fd;
     struct skr_settler_counts counts;
     struct skr_trouble trouble;
@@ -84,6 +86,10 @@ struct skr_settler {
 SKR_MUST_CHECK enum skr_code
 skr_settler_start(struct skr_settler *settler, size_t batch_capacity,
                   struct skr_error *error);
+
+// Tells which server is read from now on. What was read from another is not
+// settled any more: there the ids may be those of other rows.
+void skr_settler_work_on(struct skr_settler *settler, uint64_t server);
 
 // A free slot, which is the pump's from now on, or NULL.
 struct skr_slot *skr_settler_take_free(struct skr_settler *settler);

@@ -68,12 +68,16 @@ struct skr_url;
 SKR_MUST_CHECK enum skr_code
 skr_mysql_connect(struct skr_mysql *mysql, const struct skr_url *url,
                   struct skr_error *error);
+void skr_mysql_disconnect(struct skr_mysql *mysql);
 
 // errors.c: from the connection's last error, and from errno, which is 0 before
 // a call that may fail: that the server was silent for too long is told there.
 enum skr_code skr_mysql_fail(MYSQL *connection, struct skr_error *error);
 // From a statement's last error, or the connection's where it has none.
 enum skr_code skr_mysql_fail_statement(MYSQL *connection, MYSQL_STMT *handle,
+                                       struct skr_error *error);
+// For a server that can only be read.
+enum skr_code skr_mysql_fail_read_only(MYSQL *connection, const char *reason,
                                        struct skr_error *error);
 enum skr_code skr_mysql_fail_silent(MYSQL *connection, unsigned timeout_s,
                                     struct skr_error *error);

@@ -46,7 +46,7 @@ read_place(const struct skr_url *url, struct skr_mysql_options *options,
            struct skr_error *error)
 {
     options->socket = skr_url_find(url, "unix_socket");
-    options->host = options->socket == NULL ? url->host : NULL;
+    options->hosts = options->socket == NULL ? url->host : NULL;
     options->port = url->port == 0 ? DEFAULT_PORT : url->port;
     options->user = url->user;
     options->password = url->password;
@@ -55,15 +55,12 @@ read_place(const struct skr_url *url, struct skr_mysql_options *options,
         return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
                         "the DSN names no host; write "
                         "mysql://user:password@host/database");
-    if (url->host != NULL && strchr(url->host, ',') != NULL)
-        return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
-                        "%s: a mysql:// DSN names one host", url->host);
     if (url->path == NULL || url->path[0] == '\0' ||
         strchr(url->path, '/') != NULL)
         return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
                         "the DSN names no database; write "
                         "mysql://user:password@host/database");
-    return SKR_OK;
+    return skr_url_check_hosts(url, error);
 }
 
 static enum skr_code
@@ -78,14 +75,17 @@ read_flag(const struct skr_url *url, const char *name, bool fallback,
     return code;
 }
 
+// All of the hosts.
 static bool
 is_this_machine(const struct skr_mysql_options *options)
 {
-    if (options->socket != NULL)
-        return true;
-    return strcmp(options->host, "localhost") == 0 ||
-           strcmp(options->host, "::1") == 0 ||
-           skr_text_starts_with(options->host, "127.");
+    bool is_local = true;
+    for (const char *hosts = options->hosts; hosts != NULL && is_local;) {
+        struct skr_url_host host;
+        hosts = skr_url_next_host(hosts, &host);
+        is_local = skr_url_is_local(host.name);
+    }
+    return is_local;
 }
 
 // A password, or a message, does not cross a network in the clear unless the

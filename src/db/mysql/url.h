@@ -11,9 +11,9 @@ struct skr_url;
 
 // Texts are the URL's own.
 struct skr_mysql_options {
-    const char *host;    // NULL: by the socket
-    const char *socket;  // NULL: by the host
-    unsigned port;
+    const char *hosts;   // one or several; NULL: by the socket
+    const char *socket;  // NULL: by a host
+    unsigned port;       // of a host that names none
     const char *user;
     const char *password;
     const char *database;

@@ -5,6 +5,7 @@
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/hash.h"
 #include "base/text.h"
 #include "base/url.h"
 
@@ -24,7 +25,6 @@ enum {
     DEFAULT_LOCK_TIMEOUT_MS = 5000,
     ROOM_FOR_ANSWER_MS = 1000,  // beyond the time that the server may take
     MAX_OPTIONS = 24,
-    HOST_SIZE = 256,
 };
 
 #define VERIFIED "verify-full"
@@ -56,9 +56,8 @@ struct limits {
 
 // One server of the DSN, which may name several.
 struct server {
-    char host[HOST_SIZE];  // "": the local socket
-    char port[8];          // "": the default
-    char place[HOST_SIZE + 100];
+    struct skr_url_host host;  // a name that is "": the local socket
+    char place[SKR_URL_HOST_SIZE + 100];
     bool is_verified_by_default;
 };
 
@@ -138,38 +137,6 @@ read_limits(const struct skr_url *url, struct limits *limits,
     return code == SKR_OK ? fit_timeout(timeout_s, limits, error) : code;
 }
 
-// A name that stays on this machine, where nobody can listen or step between.
-static bool
-is_local(const char *host)
-{
-    return host[0] == '\0' || host[0] == '/' || host[0] == '@' ||
-           strcasecmp(host, "localhost") == 0 || strcmp(host, "::1") == 0 ||
-           skr_text_starts_with(host, "127.");
-}
-
-// Takes "host", "host:port" or "[address]:port" from a list with commas.
-static const char *
-next_server(const char *list, struct server *server)
-{
-    size_t length = strcspn(list, ","), host_length = length;
-    const char *start = list, *port = NULL;
-    if (*list == '[') {
-        host_length = strcspn(list, "],");
-        start = list + 1;
-        port = memchr(list + host_length, ':', length - host_length);
-        host_length -= host_length > 0 ? 1 : 0;
-    } else {
-        port = memchr(list, ':', length);
-        host_length = port == NULL ? length : (size_t)(port - list);
-    }
-    snprintf(server->host, sizeof(server->host), "%.*s", (int)host_length,
-             start);
-    if (port != NULL)
-        snprintf(server->port, sizeof(server->port), "%.*s",
-                 (int)(list + length - port - 1), port + 1);
-    return list[length] == ',' ? list + length + 1 : NULL;
-}
-
 // As the program's environment says where the DSN does not: libpq would look
 // there by itself, and whether a host is another machine must be known.
 static const char *
@@ -183,44 +150,13 @@ find_hosts(const struct skr_url *url)
     return given == NULL ? "" : given;
 }
 
-static bool
-is_port(const char *text)
-{
-    char *end = NULL;
-    unsigned long number = strtoul(text, &end, 10);
-    return text[0] >= '0' && text[0] <= '9' && *end == '\0' && number > 0 &&
-           number <= UINT16_MAX;
-}
-
-// Several hosts stay one text, which nobody has looked into yet.
-static enum skr_code
-check_hosts(const struct skr_url *url, struct skr_error *error)
-{
-    const char *hosts = url->host == NULL ? "" : url->host;
-    bool is_list = strchr(hosts, ',') != NULL;
-    while (is_list && hosts != NULL) {
-        struct server server = {.host = ""};
-        hosts = next_server(hosts, &server);
-        if (server.host[0] == '\0')
-            return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
-                            "a host of the DSN's list has no name; write "
-                            "pgsql://user@one,two:5433/shop");
-        if (server.port[0] != '\0' && !is_port(server.port))
-            return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
-                            "the port of %.80s in the DSN is not a number from "
-                            "1 to 65535",
-                            server.host);
-    }
-    return SKR_OK;
-}
-
 enum skr_code
 skr_pgsql_check_url(const struct skr_url *url, struct skr_error *error)
 {
     struct limits unused;
     enum skr_code code = check_parts(url, error);
     if (code == SKR_OK)
-        code = check_hosts(url, error);
+        code = skr_url_check_hosts(url, error);
     if (code == SKR_OK)
         code = read_limits(url, &unused, error);
     return code;
@@ -266,7 +202,7 @@ add_tls(struct options *options, const struct skr_url *url,
     const char *roots = skr_url_find(url, "sslrootcert");
     // Whoever names an authority wants it to be asked, on this machine too.
     server->is_verified_by_default =
-        mode == NULL && (!is_local(server->host) || roots != NULL);
+        mode == NULL && (!skr_url_is_local(server->host.name) || roots != NULL);
     if (server->is_verified_by_default)
         mode = VERIFIED;
     if (roots == NULL && mode != NULL && strcmp(mode, VERIFIED) == 0)
@@ -279,8 +215,8 @@ static void
 fill_options(struct options *options, const struct skr_url *url,
              struct server *server)
 {
-    add(options, "host", server->host);
-    add(options, "port", server->port);
+    add(options, "host", server->host.name);
+    add(options, "port", server->host.port);
     add(options, "user", url->user);
     add(options, "password", url->password);
     add(options, "dbname", url->path);
@@ -375,25 +311,6 @@ connect_to(const struct skr_url *url, struct server *server, int64_t timeout_ms,
     return SKR_OK;
 }
 
-static enum skr_code
-connect_to_any(const struct skr_url *url, int64_t timeout_s,
-               PGconn **connection, struct skr_error *error)
-{
-    enum skr_code code = SKR_OK;
-    const char *hosts = find_hosts(url);
-    do {
-        struct server server = {.host = ""};
-        hosts = next_server(hosts, &server);
-        if (url->port > 0)
-            snprintf(server.port, sizeof(server.port), "%u", url->port);
-        snprintf(server.place, sizeof(server.place), "PostgreSQL %s%s%s/%.64s",
-                 server.host, server.port[0] == '\0' ? "" : ":", server.port,
-                 url->path);
-        code = connect_to(url, &server, timeout_s * 1000, connection, error);
-    } while (code != SKR_OK && hosts != NULL);
-    return code;
-}
-
 // Our texts and answers look the same whatever the server's defaults are. A
 // commit stands for a confirm: it must survive a loss of power, while a server
 // that asks for more, such as its standbys' word, has it. JIT compiles for
@@ -413,7 +330,33 @@ static const char session_sql[] =
     "COALESCE(NULLIF(current_setting('synchronous_commit'), 'off'), 'on'), "
     "false), "
     "set_config('lock_timeout', $1, false), "
-    "set_config('statement_timeout', $2, false)";
+    "set_config('statement_timeout', $2, false), "
+    // What is asked of it: see note_server().
+    "CAST(pg_postmaster_start_time() AS TEXT), "
+    "CASE WHEN pg_is_in_recovery() THEN 'it is a standby' "
+    "WHEN current_setting('default_transaction_read_only') = 'on' "
+    "THEN 'default_transaction_read_only is on' END";
+
+// When a server started tells it from all others. Its rows are the same after
+// a restart, or fewer where commits do not wait for the disk: then it gives the
+// ids of those that are gone once more.
+static enum skr_code
+note_server(const struct skr_value *columns, size_t count, void *user,
+            struct skr_error *error)
+{
+    (void)error;
+    struct skr_pgsql *pgsql = user;
+    const struct skr_value *started = &columns[count - 2];
+    const struct skr_value *reason = &columns[count - 1];
+    pgsql->db.server =
+        skr_hash_add(skr_hash_start(), started->bytes, started->size).low;
+    if (reason->kind == SKR_NULL)
+        skr_error_clear(&pgsql->db.read_only);
+    else
+        skr_pgsql_fail_read_only(pgsql->connection, reason->bytes,
+                                 &pgsql->db.read_only);
+    return SKR_OK;
+}
 
 static enum skr_code
 set_up_session(struct skr_pgsql *pgsql, const struct limits *limits,
@@ -439,8 +382,70 @@ set_up_session(struct skr_pgsql *pgsql, const struct limits *limits,
                              .sql = session_sql,
                              .values = values,
                              .value_count = SKR_COUNT_OF(values),
+                             .each_row = note_server,
+                             .user = pgsql,
                          },
                          error);
+}
+
+// Takes the next server from the list of hosts.
+static const char *
+next_server(const struct skr_url *url, const char *hosts, struct server *server)
+{
+    const char *rest = skr_url_next_host(hosts, &server->host);
+    if (url->port > 0)
+        snprintf(server->host.port, sizeof(server->host.port), "%u", url->port);
+    snprintf(server->place, sizeof(server->place), "PostgreSQL %s%s%s/%.64s",
+             server->host.name, server->host.port[0] == '\0' ? "" : ":",
+             server->host.port, url->path);
+    return rest;
+}
+
+static enum skr_code
+open_session(struct skr_pgsql *pgsql, const struct skr_url *url,
+             struct server *server, const struct limits *limits,
+             struct skr_error *error)
+{
+    PQfinish(pgsql->connection);
+    pgsql->connection = NULL;
+    pgsql->was_silent = false;
+    enum skr_code code =
+        connect_to(url, server, limits->connect_timeout_s * 1000,
+                   &pgsql->connection, error);
+    return code == SKR_OK ? set_up_session(pgsql, limits, error) : code;
+}
+
+// The first server that can be written; where there is none, the first that can
+// be read.
+static enum skr_code
+open_any_session(struct skr_pgsql *pgsql, const struct skr_url *url,
+                 const struct limits *limits, struct skr_error *error)
+{
+    struct server server = {.place = ""}, readable = {.place = ""};
+    struct skr_error problem = {0};
+    for (const char *hosts = find_hosts(url); hosts != NULL;) {
+        hosts = next_server(url, hosts, &server);
+        enum skr_code code =
+            open_session(pgsql, url, &server, limits, &problem);
+        if (code == SKR_OK && pgsql->db.read_only.code == SKR_OK)
+            return SKR_OK;
+        if (code != SKR_OK || readable.place[0] != '\0')
+            continue;
+        readable = server;
+        pgsql->db.passed_over = pgsql->db.read_only;
+    }
+    if (readable.place[0] == '\0') {
+        if (error != NULL)
+            *error = problem;
+        return problem.code;
+    }
+    skr_error_clear(&pgsql->db.passed_over);
+    enum skr_code code = SKR_OK;
+    if (strcmp(readable.place, server.place) != 0)
+        code = open_session(pgsql, url, &readable, limits, error);
+    if (code == SKR_OK && problem.code != SKR_OK)
+        skr_db_add_problem(&pgsql->db, &problem);
+    return code;
 }
 
 enum skr_code
@@ -451,13 +456,10 @@ skr_pgsql_connect(struct skr_pgsql *pgsql, const struct skr_url *url,
     enum skr_code code = skr_pgsql_check_url(url, error);
     if (code == SKR_OK)
         code = read_limits(url, &limits, error);
-    if (code == SKR_OK)
-        code = connect_to_any(url, limits.connect_timeout_s, &pgsql->connection,
-                              error);
     if (code != SKR_OK)
         return code;
     pgsql->timeout_ms = limits.timeout_ms;
     // Until it is known who answers.
     pgsql->cache.is_off = true;
-    return set_up_session(pgsql, &limits, error);
+    return open_any_session(pgsql, url, &limits, error);
 }
