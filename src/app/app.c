@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
 #include "app/app.h"
 
-#include "app/console/grid.h"
 #include "base/clock.h"
 
 #include <stdarg.h>
@@ -12,22 +11,21 @@
 enum skr_exit
 skr_app_fail(const struct skr_app *app, const struct skr_error *error)
 {
-    // It may repeat what a message says of itself.
-    fprintf(stderr, "skirnir %s: ", app->command->name);
-    skr_print_plain(error->text, strlen(error->text), true, stderr);
-    fprintf(stderr, "\n");
+    skr_output_say(app->output, "skirnir %s: %s", app->command->name,
+                   error->text);
     return SKR_EXIT_FAILURE;
 }
 
 enum skr_exit
 skr_app_usage(const struct skr_app *app, const char *format, ...)
 {
+    struct skr_error mistake;
     va_list arguments;
-    fprintf(stderr, "skirnir %s: ", app->command->name);
     va_start(arguments, format);
-    vfprintf(stderr, format, arguments);
+    vsnprintf(mistake.text, sizeof(mistake.text), format, arguments);
     va_end(arguments);
-    fprintf(stderr, "; see skirnir %s --help\n", app->command->name);
+    skr_output_say(app->output, "skirnir %s: %s; see skirnir %s --help",
+                   app->command->name, mistake.text, app->command->name);
     return SKR_EXIT_USAGE;
 }
 
@@ -37,13 +35,13 @@ print_report(void *user, enum skr_config_severity severity, const char *path,
 {
     const struct skr_app *app = user;
     bool mistake = severity == SKR_CONFIG_MISTAKE;
+    const char *kind = mistake ? "" : "warning: ";
     if (!mistake && skr_arguments_has(app->arguments, "quiet"))
         return;
     if (line > 0)
-        fprintf(stderr, "%s:%d: %s%s\n", path, line,
-                mistake ? "" : "warning: ", text);
+        skr_output_say(app->output, "%s:%d: %s%s", path, line, kind, text);
     else
-        fprintf(stderr, "%s: %s%s\n", path, mistake ? "" : "warning: ", text);
+        skr_output_say(app->output, "%s: %s%s", path, kind, text);
 }
 
 bool

@@ -7,6 +7,7 @@
 #include "app/config/config.h"
 #include "app/console/command.h"
 #include "app/console/options.h"
+#include "app/console/output.h"
 #include "base/log.h"
 
 #include <skirnir/skirnir.h>
@@ -16,9 +17,10 @@ struct skr_reloading;
 struct skr_app {
     const struct skr_command *command;
     const struct skr_arguments *arguments;
-    struct skr_log log;  // to standard error, by -q and -v
-    int64_t start_ms;    // by skr_clock_ms()
-    int64_t start_s;     // since 1970
+    struct skr_output *output;  // standard error
+    struct skr_log log;         // to it, by -q and -v
+    int64_t start_ms;           // by skr_clock_ms()
+    int64_t start_s;            // since 1970
     // Of what runs until it is stopped; else NULL.
     struct skr_reloading *reloading;
 };

@@ -103,18 +103,20 @@ run_command(const struct skr_command *command,
                  : skr_arguments_has(arguments, "verbose") ? SKR_LOG_DEBUG
                                                            : SKR_LOG_INFO,
         .each_message = skr_arguments_count(arguments, "verbose") > 1,
-        .is_json = is_json,
-        .event_name = "event",
+        .form = {.is_json = is_json, .event_name = "event"},
         .fd = STDERR_FILENO,
     };
     struct skr_app app = {
         .command = command,
         .arguments = arguments,
+        .output = &output,
         .log = {.write = skr_output_log, .user = &output},
         .start_ms = skr_clock_ms(),
         .start_s = skr_clock_wall_us() / 1000000,
     };
-    return command->run(&app);
+    enum skr_exit code = command->run(&app);
+    skr_output_stop_writer(&output);
+    return code;
 }
 
 static void
@@ -126,22 +128,21 @@ print_usage_error(const char *command, const struct skr_error *error)
 }
 
 static enum skr_exit
-run(int argc, char **argv)
+run(int argc, char **argv, struct skr_arguments *arguments)
 {
-    struct skr_arguments arguments = {0};
     struct skr_error error = {0};
     int at = argc;
-    if (skr_arguments_parse(NULL, argc, argv, &arguments, &at, &error) !=
+    if (skr_arguments_parse(NULL, argc, argv, arguments, &at, &error) !=
         SKR_OK) {
         print_usage_error("", &error);
         return SKR_EXIT_USAGE;
     }
-    if (skr_arguments_has(&arguments, "version")) {
+    if (skr_arguments_has(arguments, "version")) {
         print_version();
         return SKR_EXIT_OK;
     }
     if (at == argc || strcmp(argv[at], "help") == 0) {
-        bool asked = at < argc || skr_arguments_has(&arguments, "help");
+        bool asked = at < argc || skr_arguments_has(arguments, "help");
         print_overview(asked ? stdout : stderr);
         return asked ? SKR_EXIT_OK : SKR_EXIT_USAGE;
     }
@@ -152,16 +153,16 @@ run(int argc, char **argv)
         return refuse_command(argv[at]);
     // Parsing begins behind the last word of the name.
     at += used - 1;
-    if (skr_arguments_parse(command, argc - at, argv + at, &arguments, NULL,
+    if (skr_arguments_parse(command, argc - at, argv + at, arguments, NULL,
                             &error) != SKR_OK) {
         print_usage_error(command->name, &error);
         return SKR_EXIT_USAGE;
     }
-    if (skr_arguments_has(&arguments, "help")) {
+    if (skr_arguments_has(arguments, "help")) {
         skr_command_help(command, stdout);
         return SKR_EXIT_OK;
     }
-    return run_command(command, &arguments);
+    return run_command(command, arguments);
 }
 
 int
@@ -171,7 +172,9 @@ skr_program_run(int argc, char **argv)
     skr_output_open();
     // A reader that goes away (| head) is an error of the write, not a death.
     signal(SIGPIPE, SIG_IGN);
-    enum skr_exit code = run(argc, argv);
+    struct skr_arguments arguments = {0};
+    enum skr_exit code = run(argc, argv, &arguments);
+    skr_arguments_fini(&arguments);
     // A full disk may show only here. A reader that has seen enough (| head) is
     // no failure.
     enum skr_code written = skr_output_flush(&error);

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
 #include "base/clock.h"
 
+#include "base/beat.h"
+
 #include <ctype.h>
 #include <errno.h>
 #include <limits.h>
@@ -97,8 +99,8 @@ skr_clock_parse_timestamp(const char *text, int64_t *wall_us)
     return true;
 }
 
-bool
-skr_clock_sleep(int wake_fd, int64_t timeout_ms)
+static bool
+sleep_until(int wake_fd, int64_t timeout_ms)
 {
     int64_t end = skr_clock_ms() + timeout_ms;
     for (;;) {
@@ -114,6 +116,17 @@ skr_clock_sleep(int wake_fd, int64_t timeout_ms)
         if (ready < 0 && errno != EINTR)
             return false;
     }
+}
+
+bool
+skr_clock_sleep(int wake_fd, int64_t timeout_ms)
+{
+    if (timeout_ms <= 0)
+        return sleep_until(wake_fd, 0);
+    skr_beat_wait();
+    bool is_woken = sleep_until(wake_fd, timeout_ms);
+    skr_beat_resume();
+    return is_woken;
 }
 
 struct timespec

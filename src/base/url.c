@@ -2,10 +2,10 @@
 #include "base/url.h"
 
 #include "base/error.h"
+#include "base/secret.h"
 #include "base/text.h"
 
 #include <ctype.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
@@ -210,61 +210,6 @@ skr_url_find(const struct skr_url *url, const char *name)
     return NULL;
 }
 
-const char *
-skr_url_next_host(const char *list, struct skr_url_host *host)
-{
-    size_t length = strcspn(list, ","), name_length = length;
-    const char *start = list, *port = NULL;
-    if (*list == '[') {
-        name_length = strcspn(list, "],");
-        start = list + 1;
-        port = memchr(list + name_length, ':', length - name_length);
-        name_length -= name_length > 0 ? 1 : 0;
-    } else {
-        port = memchr(list, ':', length);
-        name_length = port == NULL ? length : (size_t)(port - list);
-    }
-    snprintf(host->name, sizeof(host->name), "%.*s", (int)name_length, start);
-    host->port[0] = '\0';
-    if (port != NULL)
-        snprintf(host->port, sizeof(host->port), "%.*s",
-                 (int)(list + length - port - 1), port + 1);
-    return list[length] == ',' ? list + length + 1 : NULL;
-}
-
-// Several hosts stay one text, which skr_url_parse() has not looked into.
-enum skr_code
-skr_url_check_hosts(const struct skr_url *url, struct skr_error *error)
-{
-    const char *hosts = url->host == NULL ? "" : url->host;
-    bool is_list = strchr(hosts, ',') != NULL;
-    int64_t port = 0;
-    while (is_list && hosts != NULL) {
-        struct skr_url_host host;
-        hosts = skr_url_next_host(hosts, &host);
-        if (host.name[0] == '\0')
-            return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
-                            "a host of the DSN's list has no name; write "
-                            "%s://user@one,two:5433/shop",
-                            url->scheme);
-        if (host.port[0] != '\0' &&
-            !skr_text_number(host.port, 1, UINT16_MAX, &port))
-            return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
-                            "the port of %.80s in the DSN is not a number from "
-                            "1 to 65535",
-                            host.name);
-    }
-    return SKR_OK;
-}
-
-bool
-skr_url_is_local(const char *host)
-{
-    return host[0] == '\0' || host[0] == '/' || host[0] == '@' ||
-           strcasecmp(host, "localhost") == 0 || strcmp(host, "::1") == 0 ||
-           skr_text_starts_with(host, "127.");
-}
-
 enum skr_code
 skr_url_number(const struct skr_url *url, const char *name, int64_t least,
                int64_t most, int64_t fallback, int64_t *number,
@@ -303,16 +248,15 @@ skr_url_add_parameter(struct skr_text *dsn, const char *name, const char *value)
     add_escaped(dsn, value, "-._~");
 }
 
+// A key of any kind is taken for a secret.
 static bool
 looks_secret(const char *name, const char *end)
 {
-    static const char *const words[] = {"password", "passwd", "secret", "token",
-                                        "key"};
-    for (; name < end; name++)
-        for (size_t i = 0; i < SKR_COUNT_OF(words); i++)
-            if ((size_t)(end - name) >= strlen(words[i]) &&
-                strncasecmp(name, words[i], strlen(words[i])) == 0)
-                return true;
+    if (skr_secret_is_name(name, (size_t)(end - name)))
+        return true;
+    for (; end - name >= 3; name++)
+        if (strncasecmp(name, "key", 3) == 0)
+            return true;
     return false;
 }
 

@@ -36,24 +36,6 @@ void skr_url_fini(struct skr_url *url);
 // NULL when there is no such parameter.
 const char *skr_url_find(const struct skr_url *url, const char *name);
 
-// One of the hosts of a list.
-enum { SKR_URL_HOST_SIZE = 256 };
-struct skr_url_host {
-    char name[SKR_URL_HOST_SIZE];  // without the brackets of an address
-    char port[8];                  // "": none is given
-};
-
-// Takes the first of "host", "host:port" or "[address]:port" with commas
-// between them; what is left of the list, or NULL.
-const char *skr_url_next_host(const char *list, struct skr_url_host *host);
-// SKR_INVALID for a list of several of which one has no name, or no number as
-// its port.
-SKR_MUST_CHECK enum skr_code
-skr_url_check_hosts(const struct skr_url *url, struct skr_error *error);
-// Whether a name stays on this machine, where nobody can listen or step
-// between: "" and a path mean a socket.
-bool skr_url_is_local(const char *host);
-
 // A whole number in a range; fallback when the parameter is absent.
 SKR_MUST_CHECK enum skr_code
 skr_url_number(const struct skr_url *url, const char *name, int64_t least,

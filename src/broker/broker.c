@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "broker/broker.h"
 
+#include "base/beat.h"
 #include "base/error.h"
 #include "base/url.h"
 
@@ -22,7 +23,9 @@ skr_broker_open(const struct skr_broker_ops *ops,
     }
     opened->ops = ops;
     opened->wake_fd = options->wake_fd;
+    skr_beat_wait();
     code = ops->open(opened, &url, options, error);
+    skr_beat_resume();
     if (code != SKR_OK) {
         skr_broker_close(opened);
         goto free_url;
@@ -38,7 +41,9 @@ skr_broker_close(struct skr_broker *broker)
 {
     if (broker == NULL)
         return;
+    skr_beat_wait();
     broker->ops->close(broker);
+    skr_beat_resume();
     free(broker);
 }
 

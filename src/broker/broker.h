@@ -6,6 +6,7 @@
 #define SKR_BROKER_BROKER_H
 
 #include "base/arena.h"
+#include "base/host.h"
 #include "base/log.h"
 #include "message/headers.h"
 
@@ -52,6 +53,9 @@ struct skr_broker_options {
     // first receive() does so.
     bool consumes;
     bool inspects;  // nothing but depth() will be called
+    // Whoever opened it stored what it delivers: headers may be larger than
+    // those of a message, by what was added.
+    bool is_own;
     // Readable: receive() ends early, and so does connecting; negative: none.
     int wake_fd;
     struct skr_log log;
@@ -279,6 +283,7 @@ struct skr_broker_ops {
     size_t size;         // of the driver's struct; allocated zeroed
 
     skr_broker_check_url_fn *check_url;  // NULL: any URL may do
+    skr_exposure_fn *exposure;           // NULL: nothing goes over a network
     skr_broker_open_fn *open;
     skr_broker_close_fn *close;
     skr_broker_submit_fn *submit;

@@ -2,6 +2,7 @@
 #include "db/db.h"
 
 #include "base/arena.h"
+#include "base/beat.h"
 #include "base/error.h"
 #include "base/url.h"
 
@@ -60,7 +61,9 @@ skr_db_open_to_read(const struct skr_db_ops *ops, const char *url,
         goto free_url;
     }
     opened->ops = ops;
+    skr_beat_wait();
     code = ops->open(opened, &parsed, error);
+    skr_beat_resume();
     if (code != SKR_OK) {
         skr_db_close(opened);
         goto free_url;
@@ -93,8 +96,10 @@ create(const struct skr_db_ops *ops, const char *url, struct skr_error *error)
 {
     struct skr_url parsed = {0};
     enum skr_code code = skr_url_parse(url, &parsed, error);
+    skr_beat_wait();
     if (code == SKR_OK)
         code = ops->create(&parsed, error);
+    skr_beat_resume();
     skr_url_fini(&parsed);
     return code;
 }
@@ -116,7 +121,9 @@ skr_db_close(struct skr_db *db)
 {
     if (db == NULL)
         return;
+    skr_beat_wait();
     db->ops->close(db);
+    skr_beat_resume();
     free(db);
 }
 
@@ -144,25 +151,36 @@ enum skr_code
 skr_tx_run(struct skr_tx tx, const struct skr_statement *statement,
            struct skr_error *error)
 {
-    return tx.ops->run(tx, statement, error);
+    skr_beat_wait();
+    enum skr_code code = tx.ops->run(tx, statement, error);
+    skr_beat_resume();
+    return code;
 }
 
 enum skr_code
 skr_db_begin(struct skr_db *db, enum skr_begin mode, struct skr_error *error)
 {
-    return db->ops->begin(db, mode, error);
+    skr_beat_wait();
+    enum skr_code code = db->ops->begin(db, mode, error);
+    skr_beat_resume();
+    return code;
 }
 
 enum skr_code
 skr_db_commit(struct skr_db *db, struct skr_error *error)
 {
-    return db->ops->commit(db, error);
+    skr_beat_wait();
+    enum skr_code code = db->ops->commit(db, error);
+    skr_beat_resume();
+    return code;
 }
 
 void
 skr_db_rollback(struct skr_db *db)
 {
+    skr_beat_wait();
     db->ops->rollback(db);
+    skr_beat_resume();
 }
 
 struct fetch {

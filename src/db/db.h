@@ -13,6 +13,8 @@
 #ifndef SKR_DB_DB_H
 #define SKR_DB_DB_H
 
+#include "base/host.h"
+
 #include <skirnir/skirnir.h>
 #include <stdbool.h>
 
@@ -53,8 +55,6 @@ struct skr_statement {
     // The server may be silent for SKR_LONG_TIMEOUT_S, as when it makes an
     // index of a large table. Only without values and rows.
     bool takes_long;
-    // It is not kept prepared, for a plan that would get worse by that.
-    bool is_planned_anew;
 };
 enum { SKR_LONG_TIMEOUT_S = 3600 };
 
@@ -110,14 +110,18 @@ skr_db_create_fn(const struct skr_url *url, struct skr_error *error);
 // Safe after an open() that failed; rolls back and frees locks.
 typedef void skr_db_close_fn(struct skr_db *db);
 
+// A process that is frozen, or cut off, in a transaction keeps its rows locked:
+// the server rolls back a transaction of ours in which it hears nothing for so
+// long. In one that is guarded a handler may be busy with other things, for
+// twice the timeout in the URL; MySQL gives it as long as any session.
+enum { SKR_SILENT_TRANSACTION_S = 15 };
+
 enum skr_begin {
     SKR_BEGIN_WRITE,     // READ COMMITTED where there is a choice
     SKR_BEGIN_GUARDED,   // the same, to run statements that are not ours; it
                          // may travel with the first, and fail with it
     SKR_BEGIN_CLAIM,     // the same, to look for rows and mark them
     SKR_BEGIN_SNAPSHOT,  // every statement sees one state; writes nothing
-    SKR_BEGIN_DIRTY,     // sees rows that others have not committed, where that
-                         // can be, else a snapshot; writes nothing
 };
 
 typedef enum skr_code skr_db_begin_fn(struct skr_db *db, enum skr_begin mode,
@@ -197,6 +201,7 @@ struct skr_db_ops {
     const struct skr_tx_ops *tx;
 
     skr_db_check_url_fn *check_url;  // NULL: any URL may do
+    skr_exposure_fn *exposure;       // NULL: nothing goes over a network
     skr_db_open_fn *open;
     skr_db_create_fn *create;  // NULL: databases are made by other means
     skr_db_close_fn *close;

@@ -83,15 +83,19 @@ struct skr_word {
 //   unsafe_engine  a SELECT that gives a row, the engine's name, for a table
 //                  that cannot be rolled back; it knows the word table. ""
 //                  where there are none.
+//   reused_ids     a SELECT that gives a row, the word that its definition
+//                  lacks, for a table in which the id of a deleted row is given
+//                  to a new one; it knows the word table, and is for
+//                  connections of our own. "" where there are none.
 //   horizon        a SELECT of two numbers: all transactions below the first
 //                  are over, and none that begins later is below the second. ""
 //                  where rows become visible in the order of their ids.
 //   horizon_inside the same inside a transaction, and never too high: where
 //                  the server may show what was long ago it is known by that,
 //                  or 0
-//   rows_print     a SELECT of two numbers by which rows are known again, those
-//                  between one id and another (two parameters); it knows the
-//                  word table. "" where everybody may ask for the horizon.
+//   cluster        a statement that gives a row if transactions of other
+//                  servers commit in this database, of which the horizon tells
+//                  nothing. "" where there are none such.
 //   writer_number  column definition: the number of the transaction that wrote
 //                  the row, by default. "" where there is none; so are these:
 //   is_decided     whether all transactions are over that began to write before

@@ -95,8 +95,9 @@ enum skr_code
 skr_job_count(struct skr_consumer *consumer, struct job *job,
               struct skr_error *error)
 {
-    if (job->state != JOB_READY || !job->incoming->redelivered ||
-        consumer->source == NULL || consumer->source->counts)
+    bool is_tried = job->state == JOB_READY || job->state == JOB_FAILED;
+    if (!is_tried || !job->incoming->redelivered || consumer->source == NULL ||
+        consumer->source->counts)
         return SKR_OK;
     uint32_t count = 0;
     enum skr_code code = skr_consumer_connect_database(consumer, error);

@@ -399,8 +399,10 @@ tell(struct skr_consumer *consumer, struct job *jobs, size_t count,
      struct skr_error *error)
 {
     for (;;) {
+        skr_beat_wait();
         enum skr_code code = consumer->source->ops->settle(
             consumer->source, jobs[0].incoming, count, error);
+        skr_beat_resume();
         if (code == SKR_OK)
             return SKR_OK;
         if (error->remedy != SKR_TRY_AGAIN ||

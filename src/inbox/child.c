@@ -51,6 +51,22 @@ enum said {
     SAID_END,       // of its output
 };
 
+// Ends with NULL. NULL: memory is out.
+static char **
+copy_texts(struct skr_arena *arena, const char *const *texts, size_t count)
+{
+    char **copies = skr_arena_take(arena, (count + 1) * sizeof(*copies));
+    if (copies == NULL)
+        return NULL;
+    for (size_t i = 0; i < count; i++) {
+        copies[i] = skr_arena_text(arena, texts[i], strlen(texts[i]));
+        if (copies[i] == NULL)
+            return NULL;
+    }
+    copies[count] = NULL;
+    return copies;
+}
+
 static bool
 copy_options(struct skr_child *child, const struct skr_child_options *options)
 {
@@ -60,19 +76,15 @@ copy_options(struct skr_child *child, const struct skr_child_options *options)
         skr_arena_text(texts, options->consumer, strlen(options->consumer));
     child->options.message_name = skr_arena_text(texts, options->message_name,
                                                  strlen(options->message_name));
-    child->words = skr_arena_take(texts, (options->word_count + 1) *
-                                             sizeof(*child->words));
-    if (child->options.consumer == NULL ||
-        child->options.message_name == NULL || child->words == NULL)
-        return false;
-    for (size_t i = 0; i < options->word_count; i++) {
-        child->words[i] =
-            skr_arena_text(texts, options->words[i], strlen(options->words[i]));
-        if (child->words[i] == NULL)
-            return false;
-    }
-    child->words[options->word_count] = NULL;
-    return true;
+    size_t withheld_count = 0;
+    while (options->withheld[withheld_count] != NULL)
+        withheld_count++;
+    child->words = copy_texts(texts, options->words, options->word_count);
+    char **withheld = copy_texts(texts, options->withheld, withheld_count);
+    child->options.withheld = (const char *const *)withheld;
+    return child->options.consumer != NULL &&
+           child->options.message_name != NULL && child->words != NULL &&
+           withheld != NULL;
 }
 
 enum skr_code
@@ -295,8 +307,8 @@ start(struct skr_child *child, struct skr_error *error)
     if (wait_ms > 0 && skr_clock_sleep(child->options.wake_fd, wait_ms))
         return skr_fail(error, SKR_STOPPED, SKR_TRY_AGAIN,
                         "stop was requested");
-    enum skr_code code =
-        skr_process_start(&child->process, child->words, error);
+    enum skr_code code = skr_process_start(&child->process, child->words,
+                                           child->options.withheld, error);
     child->has_answered = false;
     if (code != SKR_OK) {
         drop(child, 0, how);
@@ -464,8 +476,8 @@ skr_child_handle(const struct skr_delivery *delivery, struct skr_tx tx,
 enum skr_code
 skr_consumer_handle_command(struct skr_consumer *consumer,
                             const char *message_name, const char *const *words,
-                            size_t count, uint32_t timeout_ms,
-                            struct skr_error *error)
+                            size_t count, const char *const *withheld,
+                            uint32_t timeout_ms, struct skr_error *error)
 {
     struct skr_child *child = NULL;
     enum skr_code code = skr_child_new(
@@ -474,6 +486,7 @@ skr_consumer_handle_command(struct skr_consumer *consumer,
             .message_name = message_name,
             .words = words,
             .word_count = count,
+            .withheld = withheld,
             .timeout_ms = timeout_ms,
             .wake_fd = consumer->stop_fd,
             .log = consumer->log,

@@ -20,6 +20,8 @@ struct skr_child_options {
     const char *message_name;
     const char *const *words;  // of the command: the program, its arguments
     size_t word_count;
+    // Variables of the environment that it does not get; ends with NULL.
+    const char *const *withheld;
     uint32_t timeout_ms;  // for an answer, and for getting ready
     int wake_fd;          // readable: waits end early
     struct skr_log log;

@@ -90,7 +90,8 @@ enum { INPUT, OUTPUT, MESSAGES, REPORT, PIPES };
 
 // In the child: only what is safe after a fork of a program with threads.
 _Noreturn static void
-become(char *const *words, int pipes[PIPES][2], pid_t parent)
+become(char *const *words, char *const *environment, int pipes[PIPES][2],
+       pid_t parent)
 {
     sigset_t none;
     sigemptyset(&none);
@@ -105,11 +106,37 @@ become(char *const *words, int pipes[PIPES][2], pid_t parent)
     close_range(STDERR_FILENO + 1, ~0U, CLOSE_RANGE_CLOEXEC);
     signal(SIGPIPE, SIG_DFL);
     sigprocmask(SIG_SETMASK, &none, NULL);
-    execvp(words[0], words);
+    execvpe(words[0], words, environment);
     int reason = errno;
     ssize_t written = write(pipes[REPORT][1], &reason, sizeof(reason));
     (void)written;
     _exit(127);
+}
+
+static bool
+is_withheld(const char *const *withheld, const char *variable)
+{
+    size_t size = strcspn(variable, "=");
+    for (; *withheld != NULL; withheld++)
+        if (strlen(*withheld) == size &&
+            strncmp(*withheld, variable, size) == 0)
+            return true;
+    return false;
+}
+
+// Made before the fork: memory is not to be asked for after it. The caller
+// frees it. NULL: memory is out.
+static char **
+make_environment(const char *const *withheld)
+{
+    size_t count = 0, kept = 0;
+    while (environ[count] != NULL)
+        count++;
+    char **environment = calloc(count + 1, sizeof(*environment));
+    for (size_t i = 0; environment != NULL && i < count; i++)
+        if (!is_withheld(withheld, environ[i]))
+            environment[kept++] = environ[i];
+    return environment;
 }
 
 // 0 once the program runs, which closes the pipe; else why it does not.
@@ -131,9 +158,9 @@ fail_start(const char *program, int reason, struct skr_error *error)
                     program, strerror(reason));
 }
 
-enum skr_code
-skr_process_start(struct skr_process *process, char *const *words,
-                  struct skr_error *error)
+static enum skr_code
+start(struct skr_process *process, char *const *words, char *const *environment,
+      struct skr_error *error)
 {
     int pipes[PIPES][2];
     pid_t parent = getpid();
@@ -147,7 +174,7 @@ skr_process_start(struct skr_process *process, char *const *words,
         }
     pid_t pid = fork();
     if (pid == 0)
-        become(words, pipes, parent);
+        become(words, environment, pipes, parent);
     reason = pid < 0 ? errno : 0;
     int theirs[] = {pipes[INPUT][0], pipes[OUTPUT][1], pipes[MESSAGES][1],
                     pipes[REPORT][1]};
@@ -169,6 +196,18 @@ skr_process_start(struct skr_process *process, char *const *words,
     *process = (struct skr_process){
         .pid = pid, .input = ours[0], .output = ours[1], .messages = ours[2]};
     return SKR_OK;
+}
+
+enum skr_code
+skr_process_start(struct skr_process *process, char *const *words,
+                  const char *const *withheld, struct skr_error *error)
+{
+    char **environment = make_environment(withheld);
+    if (environment == NULL)
+        return skr_fail_memory(error);
+    enum skr_code code = start(process, words, environment, error);
+    free(environment);
+    return code;
 }
 
 ssize_t

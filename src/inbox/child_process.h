@@ -19,13 +19,14 @@ struct skr_process {
 SKR_MUST_CHECK enum skr_code
 skr_process_check(const char *program, struct skr_error *error);
 
-// Runs words[0], found in PATH, without any shell. words ends with NULL. The
+// Runs words[0], found in PATH, without any shell. words ends with NULL, and so
+// does withheld: variables of our environment that are not passed on. The
 // process leads a group of its own, so that what it starts ends with it, and is
 // killed when this thread ends. Our ends of the pipes do not block.
 // SKR_UNAVAILABLE, with SKR_TRY_AGAIN: it could not be started.
 SKR_MUST_CHECK enum skr_code
 skr_process_start(struct skr_process *process, char *const *words,
-                  struct skr_error *error);
+                  const char *const *withheld, struct skr_error *error);
 
 // As write(), but a reader that is gone raises no signal in this process.
 ssize_t skr_process_write(const struct skr_process *process, const void *bytes,

@@ -28,6 +28,12 @@ skr_consumer_handling(const struct skr_consumer *consumer)
     return &consumer->handling;
 }
 
+bool
+skr_consumer_is_turning(const struct skr_consumer *consumer, int64_t within_ms)
+{
+    return skr_beat_is_fresh(&consumer->beat, within_ms);
+}
+
 void
 skr_consumer_stop(struct skr_consumer *consumer)
 {
@@ -242,6 +248,7 @@ loop(struct skr_consumer *consumer, struct skr_error *error)
 {
     for (;;) {
         struct skr_error problem = {0};
+        skr_beat_turn();
         if (skr_consumer_is_stopping(consumer))
             return skr_fail(error, SKR_STOPPED, SKR_GIVE_UP,
                             "stop was requested");
@@ -301,12 +308,14 @@ skr_consumer_run(struct skr_consumer *consumer, struct skr_error *error)
     consumer->was_ready = false;
     consumer->keep_again_ms = 0;
     consumer->retry_again_ms = 0;
+    skr_beat_begin(&consumer->beat);
     code = loop(consumer, error);
     skr_handlers_rest(&consumer->handlers);
     // All are let go, so that a consumer that does not run holds nothing.
     skr_consumer_drop_brokers(consumer);
     skr_consumer_drop_database(consumer);
     skr_consumer_drop_failed(consumer);
+    skr_beat_end();
     if (code == SKR_STOPPED)
         forget_stop(consumer);
     return code;

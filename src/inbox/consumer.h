@@ -25,6 +25,11 @@ skr_consumer_counts(const struct skr_consumer *consumer);
 const struct skr_histogram *
 skr_consumer_handling(const struct skr_consumer *consumer);
 
+// Likewise: whether its loop has turned within this time, or waits for a server
+// or a handler.
+bool
+skr_consumer_is_turning(const struct skr_consumer *consumer, int64_t within_ms);
+
 // How much several consumers may do together. Zeroed but for the limits.
 // [shared]
 struct skr_consumer_budget {
@@ -72,10 +77,12 @@ skr_consumer_handle_library(struct skr_consumer *consumer,
                             struct skr_error *error);
 
 // A handler that is a process, outside of any transaction: see inbox/child.h.
+// withheld, which ends with NULL, names variables of the environment that it
+// does not get.
 SKR_MUST_CHECK enum skr_code
 skr_consumer_handle_command(struct skr_consumer *consumer,
                             const char *message_name, const char *const *words,
-                            size_t count, uint32_t timeout_ms,
-                            struct skr_error *error);
+                            size_t count, const char *const *withheld,
+                            uint32_t timeout_ms, struct skr_error *error);
 
 #endif

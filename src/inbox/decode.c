@@ -55,6 +55,7 @@ skr_job_find_spent(struct skr_consumer *consumer, struct job *job,
     uint32_t most =
         consumer->retry.max_retries > 0 ? consumer->retry.max_retries : 1;
     job->is_spent = job->retry_count > most;
+    job->is_unseen = job->retry_count > most + 1;
     if (!job->is_spent)
         return SKR_OK;
     const char *stamp =
@@ -77,6 +78,17 @@ read_envelope(struct skr_consumer *consumer, struct job *job,
     return skr_envelope_read(&consumer->arena, &incoming->headers,
                              incoming->broker_id, consumer->extras.names,
                              envelope, reason);
+}
+
+// What a broker hands out, a stranger may have written: by its count of retries
+// a message is at its last try, but not beyond. Of rows the count is ours.
+static void
+bound_retries(const struct skr_consumer *consumer, struct job *job)
+{
+    uint32_t most = consumer->retry.max_retries;
+    if (consumer->source != NULL && !consumer->source->counts &&
+        job->retry_count > most)
+        job->retry_count = most;
 }
 
 // The key of a record of Kafka. A relay gives a message without a partition key
@@ -110,6 +122,7 @@ skr_job_decode(struct skr_consumer *consumer, struct skr_incoming *incoming,
     }
     if (envelope.retry_count > job->retry_count)
         job->retry_count = envelope.retry_count;
+    bound_retries(consumer, job);
     job->delivery = (struct skr_delivery){
         .message = envelope.message,
         .attempt = job->retry_count + 1,

@@ -38,9 +38,9 @@ ask(const struct skr_hook *hook, skr_handler_fn *function,
     return verdict;
 }
 
-enum skr_verdict
-skr_job_run(struct skr_consumer *consumer, const struct job *job,
-            struct skr_tx tx, bool *is_our_word, struct skr_error *reason)
+static enum skr_verdict
+run_job(struct skr_consumer *consumer, const struct job *job, struct skr_tx tx,
+        bool *is_our_word, struct skr_error *reason)
 {
     const struct hooks *hooks = &consumer->hooks;
     struct handler *handler = job->handler;
@@ -62,6 +62,17 @@ skr_job_run(struct skr_consumer *consumer, const struct job *job,
                    (handler->sql != NULL || handler->child != NULL);
     for (size_t i = 0; i < hooks->count && verdict == SKR_ACCEPT; i++)
         verdict = ask(&hooks->items[i], hooks->items[i].after, job, tx, reason);
+    return verdict;
+}
+
+enum skr_verdict
+skr_job_run(struct skr_consumer *consumer, const struct job *job,
+            struct skr_tx tx, bool *is_our_word, struct skr_error *reason)
+{
+    // However long a handler takes, that is its own business.
+    skr_beat_wait();
+    enum skr_verdict verdict = run_job(consumer, job, tx, is_our_word, reason);
+    skr_beat_resume();
     return verdict;
 }
 

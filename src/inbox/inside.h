@@ -11,7 +11,7 @@
 //   transaction.c  one transaction: admit, handle, commit
 //   hooks.c        what is called around a handler
 //   outside.c      handlers that run outside of the transaction
-//   library.c      handlers in shared objects
+//   library.c      handlers in shared objects; library_look.c: without loading
 //   sql_handler.c  handlers that are statements; sql_run.c runs them
 //   child.c        handlers that are processes of their own: child_process.c
 //                  starts and ends them, child_line.c is what is said to them
@@ -25,6 +25,7 @@
 #define SKR_INBOX_INSIDE_H
 
 #include "base/arena.h"
+#include "base/beat.h"
 #include "base/histogram.h"
 #include "base/log.h"
 #include "broker/broker.h"
@@ -90,6 +91,9 @@ struct job {
     // It was delivered too often without a verdict, and is handled no more. It
     // may have been committed, all the same.
     bool is_spent;
+    // It came once more after that: to store it ended the process. It is stored
+    // without a look at it.
+    bool is_unseen;
     const char *last_error;  // of one that is spent; NULL: unknown
     // A transaction that held it may have been committed without our knowing:
     // a duplicate then means that it was.
@@ -122,6 +126,7 @@ struct skr_consumer {
     atomic_bool is_stopped;  // stop_fd is readable: asked without a system call
     atomic_uint_fast64_t handled, duplicates, retried, failed;
     struct skr_histogram handling;  // how long handlers took
+    struct skr_beat beat;
 
     struct skr_deduplication *deduplication;
     struct skr_attempts *attempts;  // in db
@@ -275,7 +280,7 @@ SKR_MUST_CHECK enum skr_code
 skr_job_decode(struct skr_consumer *consumer, struct skr_incoming *incoming,
                struct job *job, struct skr_error *error);
 
-// Sets is_spent and last_error, by retry_count.
+// Sets is_spent, is_unseen and last_error, by retry_count.
 SKR_MUST_CHECK enum skr_code
 skr_job_find_spent(struct skr_consumer *consumer, struct job *job,
                    struct skr_error *error);
@@ -297,8 +302,9 @@ skr_consumer_receive_retries(struct skr_consumer *consumer, size_t capacity,
 
 // Its id; without one it is known by what it says.
 struct skr_id skr_job_key(const struct job *job);
-// Before a delivery is handled that somebody had and did not settle: commits
-// the attempt, unless its broker counts by itself.
+// Before a delivery is handled, or stored as one that nobody can handle, that
+// somebody had and did not settle: commits the attempt, unless its broker
+// counts by itself.
 SKR_MUST_CHECK enum skr_code
 skr_job_count(struct skr_consumer *consumer, struct job *job,
               struct skr_error *error);

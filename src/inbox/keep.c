@@ -20,6 +20,7 @@ store(struct skr_consumer *consumer, struct job *job, struct skr_db *db,
         .raw_headers_size = incoming->raw_headers_size,
         .body = incoming->body,
         .body_size = incoming->body_size,
+        .is_unseen = job->is_unseen,
         .has_id = job->has_id,
         .id = job->delivery.message.id,
         .came_before = incoming->redelivered,
@@ -64,6 +65,8 @@ keep(struct skr_consumer *consumer, struct job *job, bool *is_there,
     enum skr_code code = skr_consumer_connect_failed(consumer, &db, error);
     if (code != SKR_OK)
         return code;
+    if (job->state == JOB_FAILED)
+        skr_failpoint("consumer.storing");
     code = store(consumer, job, db, is_there, error);
     if (code == SKR_MISSING)
         return skr_consumer_fail_missing(consumer, error);

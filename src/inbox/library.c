@@ -7,10 +7,10 @@
 #include <dlfcn.h>
 #include <string.h>
 
-static enum skr_code
-check_version(void *library, const char *path, struct skr_error *error)
+enum skr_code
+skr_library_check_version(const char *path, const uint32_t *abi,
+                          struct skr_error *error)
 {
-    const uint32_t *abi = dlsym(library, "skr_handler_abi");
     if (abi == NULL)
         return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
                         "%.200s is no library of handlers: it has no "
@@ -28,6 +28,16 @@ check_version(void *library, const char *path, struct skr_error *error)
 }
 
 enum skr_code
+skr_library_fail_function(const char *path, const char *function,
+                          struct skr_error *error)
+{
+    return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
+                    "%.200s has no function %.80s; is it static, or hidden "
+                    "without SKR_API?",
+                    path, function);
+}
+
+enum skr_code
 skr_library_open(const char *path, const char *function, void **library,
                  skr_handler_fn **handler, struct skr_error *error)
 {
@@ -35,13 +45,11 @@ skr_library_open(const char *path, const char *function, void **library,
     if (opened == NULL)
         return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
                         "the library cannot be loaded: %s", dlerror());
-    enum skr_code code = check_version(opened, path, error);
+    enum skr_code code = skr_library_check_version(
+        path, dlsym(opened, "skr_handler_abi"), error);
     void *found = code == SKR_OK ? dlsym(opened, function) : NULL;
     if (code == SKR_OK && found == NULL)
-        code = skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
-                        "%.200s has no function %.80s; is it static, or "
-                        "hidden without SKR_API?",
-                        path, function);
+        code = skr_library_fail_function(path, function, error);
     if (code != SKR_OK) {
         dlclose(opened);
         return code;

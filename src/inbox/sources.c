@@ -31,6 +31,18 @@ drop_connections(struct skr_consumer *consumer)
 }
 
 static enum skr_code
+receive_from(struct skr_consumer *consumer, struct skr_broker *broker,
+             size_t capacity, uint32_t timeout_ms, size_t *count,
+             struct skr_error *error)
+{
+    skr_beat_wait();
+    enum skr_code code = broker->ops->receive(
+        broker, consumer->incoming, capacity, count, timeout_ms, error);
+    skr_beat_resume();
+    return code;
+}
+
+static enum skr_code
 look_for_retries(struct skr_consumer *consumer, size_t capacity, size_t *count,
                  struct skr_error *error)
 {
@@ -44,10 +56,9 @@ look_for_retries(struct skr_consumer *consumer, size_t capacity, size_t *count,
         return SKR_TIMEOUT;
     if (code == SKR_OK)
         code = skr_consumer_connect_retries(consumer, error);
-    if (code == SKR_OK)
-        code = consumer->retries->ops->receive(
-            consumer->retries, consumer->incoming, capacity, count, 0, error);
-    return code;
+    if (code != SKR_OK)
+        return code;
+    return receive_from(consumer, consumer->retries, capacity, 0, count, error);
 }
 
 // SKR_TIMEOUT as well when there is trouble: it is said here.
@@ -86,9 +97,9 @@ receive_from_broker(struct skr_consumer *consumer, size_t capacity,
                     int64_t timeout_ms, size_t *count, struct skr_error *error)
 {
     consumer->source = consumer->broker;
-    return consumer->broker->ops->receive(
-        consumer->broker, consumer->incoming, capacity, count,
-        timeout_ms > 0 ? (uint32_t)timeout_ms : 0, error);
+    return receive_from(consumer, consumer->broker, capacity,
+                        timeout_ms > 0 ? (uint32_t)timeout_ms : 0, count,
+                        error);
 }
 
 static int64_t

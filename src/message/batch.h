@@ -22,6 +22,16 @@ enum skr_state {
     SKR_BLOCKED,    // hopeless, but stays as the head of its partition
 };
 
+// How much of an outcome is written to the row. Items begin with the first; the
+// others serve to tell apart rows that the database refuses (table/apart.h).
+enum skr_write {
+    SKR_WRITE_WHOLE,    // all that belongs to it
+    SKR_WRITE_LEAST,    // that alone: nothing of the row's content is sent
+    SKR_WRITE_LATER,    // nothing, as other rows are written first
+    SKR_WRITE_DONE,     // nothing any more: it is written
+    SKR_WRITE_REFUSED,  // nothing: the database refuses it for good
+};
+
 // How the rows of a batch are kept from others.
 enum skr_claim {
     SKR_CLAIM_NONE,    // not at all: one reader has the queue to itself
@@ -37,6 +47,10 @@ struct skr_lease {
     // Of partitions: the slots, a bit each, and the sum of their epochs.
     uint64_t slots;
     int64_t epochs;
+    // In a cluster what is only locked is no concern of other nodes: whoever
+    // settles writes the slots' rows, and by that renews their leases for so
+    // long. 0: locks do.
+    uint32_t write_s;
 };
 
 struct skr_batch_item {
@@ -59,7 +73,16 @@ struct skr_batch_item {
                       // when it may be sent
     bool lost;        // another has the row by now: it may only be deleted
     struct skr_error reason;  // of a retry or a failure
+    enum skr_write write;
+    // Why the outcome was not written whole; NULL: it was.
+    const char *refusal;
 };
+
+static inline bool
+skr_is_written_now(const struct skr_batch_item *item)
+{
+    return item->write == SKR_WRITE_WHOLE || item->write == SKR_WRITE_LEAST;
+}
 
 struct skr_batch {
     struct skr_batch_item *items;
@@ -69,6 +92,9 @@ struct skr_batch {
     size_t pending;  // items in SKR_SENT or SKR_CHAINED
     enum skr_claim claim;
     struct skr_lease lease;  // of all items that are not lost
+    // Of which database server the rows are, as in struct skr_db. Stays when
+    // the items are forgotten.
+    uint64_t server;
     struct skr_arena arena;
 };
 

@@ -4,7 +4,6 @@
 #include "base/arena.h"
 #include "base/error.h"
 #include "base/text.h"
-#include "message/route.h"
 #include "message/trace.h"
 
 #include <stdlib.h>
@@ -195,14 +194,7 @@ stays_home(const char *header)
     if (strcmp(header, SKR_HEADER_TYPE) == 0 ||
         strcmp(header, SKR_HEADER_CONTENT_TYPE) == 0 ||
         strcmp(header, SKR_HEADER_CLASS) == 0 ||
-        strcmp(header, SKR_HEADER_NAME) == 0 ||
-        strcmp(header, SKR_HEADER_BODY_ENCODING) == 0 ||
-        strcmp(header, SKR_HEADER_EXCHANGE) == 0 ||
-        strcmp(header, SKR_HEADER_ROUTING_KEY) == 0 ||
-        strcmp(header, SKR_HEADER_TOPIC) == 0 ||
-        strcmp(header, SKR_HEADER_KEY) == 0 ||
-        strcmp(header, SKR_HEADER_TYPE_EXCHANGE) == 0 ||
-        strcmp(header, SKR_HEADER_TYPE_ROUTING_KEY) == 0)
+        skr_headers_is_reserved(header))
         return true;
     for (size_t i = 0; i < SKR_COUNT_OF(stamps); i++)
         if (is_stamp(header, stamps[i]))
@@ -222,8 +214,7 @@ skr_envelope_is_free_header(const char *header)
 {
     return header[0] != '\0' && skr_text_is_storable(header, strlen(header)) &&
            !stays_home(header) && !is_id(header) &&
-           !skr_text_starts_with(header, SKR_HEADER_STAMP) &&
-           !skr_text_starts_with(header, "X-Skirnir-");
+           !skr_text_starts_with(header, SKR_HEADER_STAMP);
 }
 
 static bool

@@ -65,6 +65,31 @@ skr_headers_find(const struct skr_header *headers, size_t count,
     return NULL;
 }
 
+bool
+skr_headers_is_reserved(const char *name)
+{
+    return skr_text_starts_with(name, SKR_HEADER_RESERVED);
+}
+
+enum skr_code
+skr_headers_drop_reserved(struct skr_arena *arena, struct skr_headers *headers,
+                          struct skr_error *error)
+{
+    size_t reserved = 0;
+    for (size_t i = 0; i < headers->count; i++)
+        reserved += skr_headers_is_reserved(headers->items[i].name);
+    if (reserved == 0)
+        return SKR_OK;
+    struct skr_headers left = {0};
+    for (size_t i = 0; i < headers->count; i++)
+        if (!skr_headers_is_reserved(headers->items[i].name) &&
+            !skr_headers_add(arena, &left, headers->items[i].name,
+                             headers->items[i].value))
+            return skr_fail_memory(error);
+    *headers = left;
+    return SKR_OK;
+}
+
 static bool
 has_zero(const char *text, size_t size)
 {
@@ -75,11 +100,26 @@ has_zero(const char *text, size_t size)
 static const char *
 value_text(struct skr_arena *arena, const struct skr_json *value)
 {
-    if (value->kind == SKR_JSON_TEXT)
-        return value->text;
-    struct skr_json_writer writer = {.needs_comma = false};
-    skr_json_write(&writer, value);
-    return skr_json_take_text(&writer, arena);
+    switch (value->kind) {
+    case SKR_JSON_NULL: return "null";
+    case SKR_JSON_BOOLEAN: return value->truth ? "true" : "false";
+    case SKR_JSON_NUMBER:
+    case SKR_JSON_TEXT: return value->text;
+    case SKR_JSON_ARRAY:
+    case SKR_JSON_OBJECT: break;
+    }
+    return skr_json_compact(arena, value->text, value->text_size);
+}
+
+enum skr_code
+skr_headers_check_size(size_t size, struct skr_error *error)
+{
+    if (size <= SKR_MAX_HEADERS_SIZE)
+        return SKR_OK;
+    return skr_fail(error, SKR_MALFORMED, SKR_GIVE_UP,
+                    "the headers have %zu bytes; %d are the most that a "
+                    "message may have, put the rest into its body",
+                    size, SKR_MAX_HEADERS_SIZE);
 }
 
 enum skr_code
@@ -101,34 +141,49 @@ skr_headers_take(struct skr_arena *arena, const struct skr_json *member,
 }
 
 static enum skr_code
-refuse_shape(const struct skr_json *root, struct skr_error *error)
+refuse_shape(const char *shape, struct skr_error *error)
 {
-    bool is_empty = root->kind == SKR_JSON_ARRAY && root->first == NULL;
     return skr_fail(error, SKR_MALFORMED, SKR_GIVE_UP,
                     "headers are %s; a JSON object with at least "
                     "{\"type\":\"message.name\"} is needed",
-                    is_empty ? "[]" : "JSON but not an object");
+                    shape);
+}
+
+struct parsing {
+    struct skr_arena *arena;
+    struct skr_headers headers;
+    bool is_json;  // what is wrong is a header, and not its JSON
+};
+
+static enum skr_code
+parse_member(void *user, const struct skr_json *child, struct skr_error *error)
+{
+    struct parsing *parsing = user;
+    enum skr_code code =
+        child->name == NULL
+            ? refuse_shape("JSON but not an object", error)
+            : skr_headers_take(parsing->arena, child, &parsing->headers, error);
+    parsing->is_json = code != SKR_OK;
+    return code;
 }
 
 enum skr_code
 skr_headers_parse(struct skr_arena *arena, const char *json, size_t size,
                   struct skr_headers *headers, struct skr_error *error)
 {
-    struct skr_json *root = NULL;
-    enum skr_code code = skr_json_parse(arena, json, size, 0, &root, error);
-    if (code == SKR_MALFORMED)
+    struct parsing parsing = {.arena = arena};
+    enum skr_json_kind kind = SKR_JSON_NULL;
+    enum skr_code code =
+        skr_json_walk(arena, json, size, &kind, parse_member, &parsing, error);
+    if (code == SKR_MALFORMED && !parsing.is_json)
         skr_error_prefix(error, "headers");
     if (code != SKR_OK)
         return code;
-    if (root->kind != SKR_JSON_OBJECT)
-        return refuse_shape(root, error);
-    struct skr_headers parsed = {0};
-    for (const struct skr_json *member = root->first;
-         member != NULL && code == SKR_OK; member = member->next)
-        code = skr_headers_take(arena, member, &parsed, error);
-    if (code == SKR_OK)
-        *headers = parsed;
-    return code;
+    if (kind != SKR_JSON_OBJECT)
+        return refuse_shape(
+            kind == SKR_JSON_ARRAY ? "[]" : "JSON but not an object", error);
+    *headers = parsing.headers;
+    return SKR_OK;
 }
 
 enum skr_code
@@ -151,26 +206,50 @@ skr_headers_write(const struct skr_header *headers, size_t count,
     return json->broken ? skr_fail_memory(error) : SKR_OK;
 }
 
+struct stamp {
+    const char *member;
+    struct skr_json last;   // element of the array
+    struct skr_json found;  // its member of that name; name NULL: none
+};
+
+static enum skr_code
+take_last(void *user, const struct skr_json *child, struct skr_error *error)
+{
+    struct stamp *stamp = user;
+    (void)error;
+    stamp->last = *child;
+    return SKR_OK;
+}
+
+static enum skr_code
+find_member(void *user, const struct skr_json *child, struct skr_error *error)
+{
+    struct stamp *stamp = user;
+    (void)error;
+    if (strlen(stamp->member) == child->name_size &&
+        memcmp(stamp->member, child->name, child->name_size) == 0)
+        stamp->found = *child;
+    return SKR_OK;
+}
+
 enum skr_code
 skr_stamp_read(struct skr_arena *arena, const char *value, const char *member,
                const char **text, struct skr_error *error)
 {
     *text = NULL;
-    struct skr_json *root = NULL;
-    enum skr_code code =
-        skr_json_parse(arena, value, strlen(value), 0, &root, error);
+    struct stamp stamp = {.member = member};
+    enum skr_json_kind kind = SKR_JSON_NULL;
+    enum skr_code code = skr_json_walk(arena, value, strlen(value), &kind,
+                                       take_last, &stamp, error);
+    if (code == SKR_OK && kind == SKR_JSON_ARRAY &&
+        stamp.last.kind == SKR_JSON_OBJECT)
+        code = skr_json_walk(arena, stamp.last.text, stamp.last.text_size,
+                             &kind, find_member, &stamp, error);
     if (code == SKR_NO_MEMORY)
         return code;
-    if (code != SKR_OK || root->kind != SKR_JSON_ARRAY || root->first == NULL)
+    if (code != SKR_OK || stamp.found.kind == SKR_JSON_NULL)
         return SKR_OK;
-    const struct skr_json *last = root->first;
-    while (last->next != NULL)
-        last = last->next;
-    const struct skr_json *found =
-        last->kind == SKR_JSON_OBJECT ? skr_json_find(last, member) : NULL;
-    if (found == NULL || found->kind == SKR_JSON_NULL)
-        return SKR_OK;
-    *text = value_text(arena, found);
+    *text = value_text(arena, &stamp.found);
     return *text == NULL ? skr_fail_memory(error) : SKR_OK;
 }
 

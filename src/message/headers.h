@@ -15,6 +15,10 @@ struct skr_text;
 #define SKR_HEADER_ID "X-Message-Id"
 #define SKR_HEADER_CLASS "X-Message-Class"
 #define SKR_HEADER_STAMP "X-Message-Stamp-"
+// What begins so is this program's own word: how a row is to be read, where its
+// message goes, what failing did to it. It counts in rows alone. It never goes
+// to a broker, and is dropped where it comes from one.
+#define SKR_HEADER_RESERVED "X-Skirnir-"
 #define SKR_HEADER_NAME "X-Skirnir-Message-Name"
 #define SKR_HEADER_RAW "X-Skirnir-Raw-Headers"
 #define SKR_HEADER_RAW_BASE64 "X-Skirnir-Raw-Headers-Base64"
@@ -41,8 +45,12 @@ struct skr_text;
     "X-Message-Stamp-Symfony\\Component\\Messenger\\" \
     "Stamp\\SentToFailureTransportStamp"
 
-// More than any broker carries; it bounds what a row can cost.
-enum { SKR_MAX_HEADERS = 1000 };
+// More than any broker carries; they bound what a row can cost. The size is
+// that of the JSON object in a row, and of names and values on a wire.
+enum {
+    SKR_MAX_HEADERS = 1000,
+    SKR_MAX_HEADERS_SIZE = 1024 * 1024,
+};
 
 #define SKR_DEFAULT_STAMP_NAMESPACE "Freyr\\MessageBroker\\Inbox"
 #define SKR_DEFAULT_CONTENT_TYPE "application/json"
@@ -71,6 +79,13 @@ skr_headers_copy(struct skr_arena *arena, const struct skr_headers *headers,
 const char *skr_headers_find(const struct skr_header *headers, size_t count,
                              const char *name);
 
+// Whether the name begins with SKR_HEADER_RESERVED.
+bool skr_headers_is_reserved(const char *name);
+// Takes those out, into a list that borrows the texts of the others.
+SKR_MUST_CHECK enum skr_code
+skr_headers_drop_reserved(struct skr_arena *arena, struct skr_headers *headers,
+                          struct skr_error *error);
+
 // Adds a member of a JSON object, or replaces the header of its name. A value
 // that is no string becomes its JSON text. SKR_MALFORMED: a zero byte, or there
 // are too many.
@@ -78,6 +93,11 @@ struct skr_json;
 SKR_MUST_CHECK enum skr_code
 skr_headers_take(struct skr_arena *arena, const struct skr_json *member,
                  struct skr_headers *headers, struct skr_error *error);
+// SKR_MALFORMED when there are more bytes of headers than a message may have:
+// asked before they are read, of all that others wrote. Rows of the failed
+// table and retries may have more, by what was added to them.
+SKR_MUST_CHECK enum skr_code
+skr_headers_check_size(size_t size, struct skr_error *error);
 // SKR_MALFORMED says what is wrong: not JSON, "[]" (no headers at all), not an
 // object, a zero byte. Values that are not strings become their JSON text.
 SKR_MUST_CHECK enum skr_code

@@ -30,6 +30,30 @@ SKR_MUST_CHECK enum skr_code
 skr_json_parse(struct skr_arena *arena, const char *bytes, size_t size,
                size_t depth, struct skr_json **json, struct skr_error *error);
 
+// Whether the bytes are one JSON value, and of which kind. Takes no memory.
+SKR_MUST_CHECK enum skr_code
+skr_json_scan(const char *bytes, size_t size, size_t depth,
+              enum skr_json_kind *kind, struct skr_error *error);
+
+// Hands out the members of an object or the elements of an array, one by one;
+// of another value only the kind is told. Names and scalars lie in the arena.
+// A child that is an object or an array has its own JSON in text, borrowed from
+// bytes and not zero-terminated. So this takes less memory than the bytes have,
+// and a little for each child, where a tree may take forty times as much. What
+// take() returns ends the walk unless it is SKR_OK.
+typedef enum skr_code
+skr_json_child_fn(void *user, const struct skr_json *child,
+                  struct skr_error *error);
+SKR_MUST_CHECK enum skr_code
+skr_json_walk(struct skr_arena *arena, const char *bytes, size_t size,
+              enum skr_json_kind *kind, skr_json_child_fn *take, void *user,
+              struct skr_error *error);
+
+// JSON that was scanned before, as skr_json_write() would write its tree. NULL
+// when memory is out.
+const char *
+skr_json_compact(struct skr_arena *arena, const char *json, size_t size);
+
 // "a number is needed, not text"
 enum skr_code skr_json_fail_kind(const struct skr_json *json,
                                  const char *needed, struct skr_error *error);
@@ -49,6 +73,9 @@ struct skr_json_writer {
     bool needs_comma;
     struct skr_error error;  // code SKR_OK: none
 };
+
+// Adds a text in quotes; bytes are UTF-8 and may hold zeros.
+void skr_json_quote(struct skr_text *text, const char *bytes, size_t size);
 
 // A whole tree.
 void

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The JSON parser: RFC 8259, nothing beyond it, of bounded depth.
+// The JSON parser: RFC 8259, nothing beyond it, of bounded depth. What is only
+// looked at is scanned or walked: a tree takes up to forty times its bytes.
 
 #include "base/error.h"
 #include "message/json.h"
@@ -62,9 +63,8 @@ accept_digits(struct parser *parser)
 }
 
 static enum skr_code
-parse_number(struct parser *parser, struct skr_json *json)
+scan_number(struct parser *parser)
 {
-    const char *start = parser->at;
     accept(parser, '-');
     if (!accept(parser, '0') && !accept_digits(parser))
         return fail(parser, "a value is needed");
@@ -76,6 +76,16 @@ parse_number(struct parser *parser, struct skr_json *json)
         if (!accept_digits(parser))
             return fail(parser, "a digit is needed in the exponent");
     }
+    return SKR_OK;
+}
+
+static enum skr_code
+parse_number(struct parser *parser, struct skr_json *json)
+{
+    const char *start = parser->at;
+    enum skr_code code = scan_number(parser);
+    if (code != SKR_OK)
+        return code;
     json->kind = SKR_JSON_NUMBER;
     json->text_size = (size_t)(parser->at - start);
     json->text = skr_arena_text(parser->arena, start, json->text_size);
@@ -173,14 +183,56 @@ find_quote(const struct parser *parser)
     return at < parser->end ? at : NULL;
 }
 
+// Finds the end of the text that begins here, behind its first quote.
 static enum skr_code
-parse_text(struct parser *parser, const char **text, size_t *size)
+begin_text(struct parser *parser, const char **quote)
 {
     if (!accept(parser, '"'))
         return fail(parser, "a text in quotes is needed");
-    const char *quote = find_quote(parser);
-    if (quote == NULL)
-        return fail(parser, "a text does not end");
+    *quote = find_quote(parser);
+    return *quote == NULL ? fail(parser, "a text does not end") : SKR_OK;
+}
+
+enum { CHARACTER_SIZE = 4 };
+
+// Decodes one character to out and moves it on, by CHARACTER_SIZE at most.
+static enum skr_code
+parse_character(struct parser *parser, char **out)
+{
+    char c = *parser->at;
+    if ((unsigned char)c < 0x20)
+        return fail(parser, "a control character stands in a text");
+    parser->at++;
+    if (c != '\\') {
+        *(*out)++ = c;
+        return SKR_OK;
+    }
+    *out = parse_escape(parser, *out);
+    return *out == NULL ? fail(parser, "a wrong escape stands in a text")
+                        : SKR_OK;
+}
+
+static enum skr_code
+scan_text(struct parser *parser)
+{
+    const char *quote = NULL;
+    enum skr_code code = begin_text(parser, &quote);
+    while (code == SKR_OK && parser->at < quote) {
+        char character[CHARACTER_SIZE], *out = character;
+        code = parse_character(parser, &out);
+    }
+    if (code == SKR_OK)
+        parser->at++;
+    return code;
+}
+
+static enum skr_code
+parse_text(struct parser *parser, const char **text, size_t *size)
+{
+    const char *quote = NULL;
+    enum skr_code code = begin_text(parser, &quote);
+    if (code != SKR_OK)
+        return code;
     // No escape is shorter than the character it stands for.
     char *copy =
         skr_arena_take(parser->arena, (size_t)(quote - parser->at) + 1);
@@ -188,17 +240,9 @@ parse_text(struct parser *parser, const char **text, size_t *size)
         return skr_fail_memory(parser->error);
     char *out = copy;
     while (parser->at < quote) {
-        char c = *parser->at;
-        if ((unsigned char)c < 0x20)
-            return fail(parser, "a control character stands in a text");
-        parser->at++;
-        if (c != '\\') {
-            *out++ = c;
-            continue;
-        }
-        out = parse_escape(parser, out);
-        if (out == NULL)
-            return fail(parser, "a wrong escape stands in a text");
+        code = parse_character(parser, &out);
+        if (code != SKR_OK)
+            return code;
     }
     *out = '\0';
     parser->at++;
@@ -284,29 +328,208 @@ parse_value(struct parser *parser, struct skr_json *json)
     return parse_number(parser, json);
 }
 
+static enum skr_code
+scan_value(struct parser *parser, enum skr_json_kind *kind);
+
+static enum skr_code
+scan_name(struct parser *parser)
+{
+    skip_space(parser);
+    enum skr_code code = scan_text(parser);
+    if (code != SKR_OK)
+        return code;
+    skip_space(parser);
+    return accept(parser, ':') ? SKR_OK : fail(parser, "a colon is needed");
+}
+
+static enum skr_code
+scan_children(struct parser *parser, enum skr_json_kind kind, char closing)
+{
+    if (parser->depth == SKR_TYPED_DEPTH)
+        return fail(parser, "nested too deep");
+    skip_space(parser);
+    if (accept(parser, closing))
+        return SKR_OK;
+    parser->depth++;
+    do {
+        enum skr_json_kind ignored;
+        enum skr_code code =
+            kind == SKR_JSON_OBJECT ? scan_name(parser) : SKR_OK;
+        if (code == SKR_OK)
+            code = scan_value(parser, &ignored);
+        if (code != SKR_OK)
+            return code;
+        skip_space(parser);
+    } while (accept(parser, ','));
+    parser->depth--;
+    if (!accept(parser, closing))
+        return fail(parser, "a comma or a closing bracket is needed");
+    return SKR_OK;
+}
+
+static enum skr_code
+scan_value(struct parser *parser, enum skr_json_kind *kind)
+{
+    skip_space(parser);
+    if (parser->at == parser->end)
+        return fail(parser, "it ends too early");
+    if (accept(parser, '{')) {
+        *kind = SKR_JSON_OBJECT;
+        return scan_children(parser, *kind, '}');
+    }
+    if (accept(parser, '[')) {
+        *kind = SKR_JSON_ARRAY;
+        return scan_children(parser, *kind, ']');
+    }
+    if (*parser->at == '"') {
+        *kind = SKR_JSON_TEXT;
+        return scan_text(parser);
+    }
+    *kind = SKR_JSON_NULL;
+    if (accept_word(parser, "null"))
+        return SKR_OK;
+    *kind = SKR_JSON_BOOLEAN;
+    if (accept_word(parser, "true") || accept_word(parser, "false"))
+        return SKR_OK;
+    *kind = SKR_JSON_NUMBER;
+    return scan_number(parser);
+}
+
+// A child of its own: one that has children stays the JSON that it is.
+static enum skr_code
+parse_flat(struct parser *parser, struct skr_json *child)
+{
+    skip_space(parser);
+    const char *start = parser->at;
+    if (start == parser->end || (*start != '{' && *start != '['))
+        return parse_value(parser, child);
+    enum skr_code code = scan_value(parser, &child->kind);
+    child->text = start;
+    child->text_size = (size_t)(parser->at - start);
+    return code;
+}
+
+static enum skr_code
+walk_children(struct parser *parser, enum skr_json_kind kind,
+              skr_json_child_fn *take, void *user)
+{
+    char closing = kind == SKR_JSON_OBJECT ? '}' : ']';
+    skip_space(parser);
+    if (accept(parser, closing))
+        return SKR_OK;
+    parser->depth++;
+    do {
+        struct skr_json child = {.kind = SKR_JSON_NULL};
+        enum skr_code code = kind == SKR_JSON_OBJECT
+                                 ? parse_member_name(parser, &child)
+                                 : SKR_OK;
+        if (code == SKR_OK)
+            code = parse_flat(parser, &child);
+        if (code == SKR_OK)
+            code = take(user, &child, parser->error);
+        if (code != SKR_OK)
+            return code;
+        skip_space(parser);
+    } while (accept(parser, ','));
+    parser->depth--;
+    if (!accept(parser, closing))
+        return fail(parser, "a comma or a closing bracket is needed");
+    return SKR_OK;
+}
+
+static enum skr_code
+begin(struct parser *parser, const char *bytes, size_t size)
+{
+    parser->start = parser->at = bytes;
+    parser->end = bytes + size;
+    if (!skr_text_is_storable(bytes, size))
+        return skr_fail(parser->error, SKR_MALFORMED, SKR_GIVE_UP,
+                        "not JSON: it is not well-formed UTF-8");
+    return SKR_OK;
+}
+
+static enum skr_code
+end(struct parser *parser)
+{
+    skip_space(parser);
+    if (parser->at != parser->end)
+        return fail(parser, "something follows the value");
+    return SKR_OK;
+}
+
+enum skr_code
+skr_json_scan(const char *bytes, size_t size, size_t depth,
+              enum skr_json_kind *kind, struct skr_error *error)
+{
+    struct parser parser = {.depth = depth, .error = error};
+    enum skr_code code = begin(&parser, bytes, size);
+    if (code == SKR_OK)
+        code = scan_value(&parser, kind);
+    return code == SKR_OK ? end(&parser) : code;
+}
+
+enum skr_code
+skr_json_walk(struct skr_arena *arena, const char *bytes, size_t size,
+              enum skr_json_kind *kind, skr_json_child_fn *take, void *user,
+              struct skr_error *error)
+{
+    struct parser parser = {.arena = arena, .error = error};
+    enum skr_code code = begin(&parser, bytes, size);
+    if (code != SKR_OK)
+        return code;
+    skip_space(&parser);
+    bool is_object = accept(&parser, '{');
+    if (is_object || accept(&parser, '[')) {
+        *kind = is_object ? SKR_JSON_OBJECT : SKR_JSON_ARRAY;
+        code = walk_children(&parser, *kind, take, user);
+    } else {
+        code = scan_value(&parser, kind);
+    }
+    return code == SKR_OK ? end(&parser) : code;
+}
+
+const char *
+skr_json_compact(struct skr_arena *arena, const char *json, size_t size)
+{
+    struct skr_text compact = {0};
+    struct parser parser = {
+        .start = json, .at = json, .end = json + size, .arena = arena};
+    enum skr_code code = SKR_OK;
+    for (skip_space(&parser); code == SKR_OK && parser.at < parser.end;
+         skip_space(&parser)) {
+        const char *text = NULL;
+        size_t text_size = 0;
+        if (*parser.at == '"') {
+            code = parse_text(&parser, &text, &text_size);
+            if (code == SKR_OK)
+                skr_json_quote(&compact, text, text_size);
+        } else {
+            skr_text_add(&compact, parser.at++, 1);
+        }
+    }
+    const char *copy = code == SKR_OK && !compact.broken
+                           ? skr_arena_text(arena, compact.bytes, compact.size)
+                           : NULL;
+    skr_text_fini(&compact);
+    return copy;
+}
+
 enum skr_code
 skr_json_parse(struct skr_arena *arena, const char *bytes, size_t size,
                size_t depth, struct skr_json **json, struct skr_error *error)
 {
-    if (!skr_text_is_storable(bytes, size))
-        return skr_fail(error, SKR_MALFORMED, SKR_GIVE_UP,
-                        "not JSON: it is not well-formed UTF-8");
-    struct parser parser = {.start = bytes,
-                            .at = bytes,
-                            .end = bytes + size,
-                            .depth = depth,
-                            .arena = arena,
-                            .error = error};
+    struct parser parser = {.depth = depth, .arena = arena, .error = error};
+    enum skr_code code = begin(&parser, bytes, size);
+    if (code != SKR_OK)
+        return code;
     struct skr_json *root = skr_arena_take(arena, sizeof(*root));
     if (root == NULL)
         return skr_fail_memory(error);
     *root = (struct skr_json){.kind = SKR_JSON_NULL};
-    enum skr_code code = parse_value(&parser, root);
-    if (code != SKR_OK)
-        return code;
-    skip_space(&parser);
-    if (parser.at != parser.end)
-        return fail(&parser, "something follows the value");
-    *json = root;
-    return SKR_OK;
+    code = parse_value(&parser, root);
+    if (code == SKR_OK)
+        code = end(&parser);
+    if (code == SKR_OK)
+        *json = root;
+    return code;
 }

@@ -88,8 +88,8 @@ add_escape(struct skr_text *text, char c)
         skr_text_add_format(text, "\\u%04x", (unsigned)(unsigned char)c);
 }
 
-static void
-add_quoted(struct skr_text *text, const char *bytes, size_t size)
+void
+skr_json_quote(struct skr_text *text, const char *bytes, size_t size)
 {
     skr_text_add(text, "\"", 1);
     size_t done = 0;
@@ -114,7 +114,7 @@ skr_json_write_text(struct skr_json_writer *writer, const char *text,
         return;
     }
     skr_json_write_separator(writer);
-    add_quoted(&writer->text, text, size);
+    skr_json_quote(&writer->text, text, size);
     writer->needs_comma = true;
 }
 

@@ -37,12 +37,9 @@ check_codec_output(struct encoder *encoder, const struct skr_place *place,
     const struct skr_text *text = &encoder->writer.text;
     if (text->broken)
         return skr_fail_memory(encoder->error);
-    struct skr_arena arena = {0};
-    struct skr_json *json;
-    enum skr_code code =
-        skr_json_parse(&arena, text->bytes + start, text->size - start,
-                       place->depth, &json, encoder->error);
-    skr_arena_fini(&arena);
+    enum skr_json_kind kind;
+    enum skr_code code = skr_json_scan(text->bytes + start, text->size - start,
+                                       place->depth, &kind, encoder->error);
     if (code != SKR_MALFORMED)
         return code;
     return skr_place_fail(place, encoder->error, SKR_INVALID,

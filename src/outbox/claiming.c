@@ -52,7 +52,7 @@ open_holder(struct skr_pump *pump, struct skr_slot *slot,
     const struct skr_relay_options *options = pump->options;
     bool granted = false;
     // One of an earlier session may be of another server.
-    if (slot->db != NULL && slot->db->server == slot->server)
+    if (slot->db != NULL && slot->db->server == slot->batch.server)
         return SKR_OK;
     skr_db_close(slot->db);
     slot->db = NULL;
@@ -60,7 +60,7 @@ open_holder(struct skr_pump *pump, struct skr_slot *slot,
         skr_db_open(options->database, options->database_url, &slot->db, error);
     if (code != SKR_OK)
         return code;
-    if (slot->db->server != slot->server)
+    if (slot->db->server != slot->batch.server)
         code = skr_fail(error, SKR_UNAVAILABLE, SKR_RECONNECT,
                         "the DSN leads to another server than the one that is "
                         "read");
@@ -135,6 +135,8 @@ skr_pump_mark_claim(const struct skr_pump *pump, struct skr_slot *slot)
     slot->batch.claim = SKR_CLAIM_SLOTS;
     slot->batch.lease.slots = pump->sharing.share.slots;
     slot->batch.lease.epochs = pump->sharing.share.epochs;
+    slot->batch.lease.write_s =
+        pump->position.is_cluster ? pump->options->lease_ms / 1000 : 0;
 }
 
 bool

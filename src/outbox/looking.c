@@ -127,8 +127,8 @@ void
 skr_pump_tell_of_hidden(struct skr_pump *pump)
 {
     const struct skr_table_ops *ops = pump->options->table->ops;
-    if (!pump->position.horizon_hidden || pump->said_hidden ||
-        (ops->read_partitions == NULL && !ops->keeps_keys))
+    if (!pump->position.horizon_hidden || pump->position.is_cluster ||
+        pump->said_hidden || (ops->read_partitions == NULL && !ops->keeps_keys))
         return;
     pump->said_hidden = true;
     skr_log(&pump->options->log, SKR_LOG_WARNING, "relay.right_missing",

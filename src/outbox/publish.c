@@ -108,23 +108,36 @@ is_unset(struct skr_id id)
 
 // What kafka_outbox has no column for, or a column that takes less.
 static enum skr_code
-check_record(const struct skr_message *message, struct skr_arena *arena,
-             struct skr_error *error)
+check_record(const struct skr_message *message, struct skr_error *error)
 {
-    struct skr_json *root = NULL;
+    enum skr_json_kind kind;
     if (message->due_at_us != 0)
         return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
                         "message %s has a due time, which kafka_outbox does "
                         "not know",
                         message->name);
-    enum skr_code code = skr_json_parse(arena, message->body,
-                                        message->body_size, 0, &root, error);
+    enum skr_code code =
+        skr_json_scan(message->body, message->body_size, 0, &kind, error);
     if (code == SKR_MALFORMED) {
         error->code = code = SKR_INVALID;
         skr_error_prefix(error, "message %s: its body must be JSON",
                          message->name);
     }
     return code;
+}
+
+// A relay would find the row malformed.
+static enum skr_code
+check_headers_size(const struct skr_message *message, size_t size,
+                   struct skr_error *error)
+{
+    enum skr_code code = skr_headers_check_size(size, error);
+    if (code == SKR_OK)
+        return SKR_OK;
+    skr_error_prefix(error, "message %s", message->name);
+    if (error != NULL)
+        error->code = SKR_INVALID;
+    return SKR_INVALID;
 }
 
 // Every message is checked, and has its row ready, before the first is
@@ -142,7 +155,7 @@ make_row(const struct skr_outbox *outbox, struct skr_message *message,
                         "about, or \"\" if its order does not matter",
                         message->name);
     if (code == SKR_OK && outbox->is_kafka)
-        code = check_record(message, arena, error);
+        code = check_record(message, error);
     if (code == SKR_OK && is_unset(message->id))
         code = skr_id_new(&message->id, error);
     if (code != SKR_OK)
@@ -150,6 +163,8 @@ make_row(const struct skr_outbox *outbox, struct skr_message *message,
     struct skr_text json = {0};
     code = skr_message_write_headers(message, arena, outbox->id_header, &json,
                                      error);
+    if (code == SKR_OK)
+        code = check_headers_size(message, json.size, error);
     if (code == SKR_OK) {
         *row = (struct skr_messenger_row){
             .body = message->body,

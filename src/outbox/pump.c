@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "outbox/pump.h"
 
+#include "base/beat.h"
 #include "base/clock.h"
 #include "base/error.h"
 
@@ -33,6 +34,7 @@ next_read_ms(struct skr_pump *pump)
         return 0;
     int64_t next_ms = earlier(skr_position_next_ms(&pump->position),
                               skr_gates_next_ms(&pump->gates));
+    next_ms = earlier(next_ms, skr_settler_parked_ms(pump->settler));
     return earlier(next_ms, skr_heads_next_ms(&pump->heads));
 }
 
@@ -54,8 +56,10 @@ static enum skr_code
 wait_for_rows(struct skr_pump *pump, uint32_t timeout_ms,
               struct skr_error *error)
 {
+    skr_beat_wait();
     enum skr_code code =
         pump->db->ops->wait(pump->db, pump->stop_fd, timeout_ms, error);
+    skr_beat_resume();
     if (code != SKR_OK && code != SKR_TIMEOUT)
         return code;
     int64_t next_ms = next_read_ms(pump);
@@ -95,6 +99,14 @@ is_finished(const struct skr_pump *pump)
     return (is_at_limit(pump) || empty) && skr_settler_wait(pump->settler, 0);
 }
 
+// A broker wants to be heard of while there is nothing to send, or while what
+// was sent waits to be settled: it ends a connection that falls silent.
+static enum skr_code
+hear_broker(struct skr_pump *pump, struct skr_error *error)
+{
+    return skr_pump_collect(pump, 0, error);
+}
+
 // One turn: read if there may be something, then let outcomes come in, then
 // wait for whichever comes next.
 static enum skr_code
@@ -130,10 +142,9 @@ turn(struct skr_pump *pump, struct skr_error *error)
     if (pump->may_have_more || pump->ahead != NULL ||
         (pump->options->stop_when_empty && !is_held_back(pump))) {
         skr_settler_wait(pump->settler, OUTCOME_WAIT_MS);
-        return SKR_OK;
+        return hear_broker(pump, error);
     }
-    // A broker wants to be heard of while there is nothing to send.
-    code = skr_pump_collect(pump, 0, error);
+    code = hear_broker(pump, error);
     if (code != SKR_OK)
         return code;
     return wait_for_rows(pump, idle_time_ms(pump), error);
@@ -171,20 +182,23 @@ skr_pump_is_over(const struct skr_pump *pump)
 static enum skr_code
 go_on(struct skr_pump *pump, bool *finished, struct skr_error *error)
 {
+    skr_beat_turn();
     if (skr_clock_sleep(pump->stop_fd, 0)) {
         pump->stop_by_ms = skr_clock_ms() + pump->options->stop_timeout_ms;
         return skr_fail(error, SKR_STOPPED, SKR_GIVE_UP, "stopped");
     }
     *finished = skr_pump_is_over(pump);
+    enum skr_code code = SKR_OK;
     if (*finished)
         return SKR_OK;
     // Rows of an earlier session that came to no outcome lie among those that
     // are still being settled; read now, others would pass them.
     if (pump->settles_first) {
         pump->settles_first = !skr_settler_wait(pump->settler, 100);
-        return skr_pump_check_lock(pump, false, error);
+        code = skr_pump_check_lock(pump, false, error);
+        return code == SKR_OK ? hear_broker(pump, error) : code;
     }
-    enum skr_code code = turn(pump, error);
+    code = turn(pump, error);
     *finished = code == SKR_OK && skr_senders_pending(&pump->senders) == 0 &&
                 is_finished(pump);
     bool is_some = false;

@@ -84,7 +84,6 @@ static struct skr_slot *
 take_slot(struct skr_pump *pump, struct room room, struct skr_read *read)
 {
     size_t most = most_rows(pump, room);
-    skr_settler_take_left(pump->settler, &pump->waiting);
     skr_waiting_forget(&pump->waiting, pump->position.low_water);
     *read = (struct skr_read){
         .max_rows = most,
@@ -93,6 +92,8 @@ take_slot(struct skr_pump *pump, struct room room, struct skr_read *read)
         .in_hand_count = skr_settler_list_rows(pump->settler, pump->in_hand),
         .waiting = pump->waiting.rows,
         .waiting_count = pump->waiting.count,
+        .parked = pump->parked,
+        .parked_count = skr_settler_list_parked(pump->settler, pump->parked),
     };
     struct skr_slot *slot =
         most == 0 ? NULL : skr_settler_take_free(pump->settler);
@@ -262,6 +263,7 @@ try_gates(struct skr_pump *pump, struct skr_error *error)
         code = try_gate(pump, slot, &read, row, error);
     else if (slot != NULL)
         skr_settler_put_back(pump->settler, slot);
+    pump->sweeps_anew |= skr_settler_release_parked(pump->settler);
     // What is being settled would be passed over once more.
     bool sweeps = pump->sweeps_anew && skr_settler_wait(pump->settler, 0);
     pump->sweeps_anew = pump->sweeps_anew && !sweeps;

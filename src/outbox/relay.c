@@ -5,6 +5,7 @@
 
 #include "outbox/relay.h"
 
+#include "base/beat.h"
 #include "base/clock.h"
 #include "base/error.h"
 #include "outbox/pump.h"
@@ -32,6 +33,7 @@ struct skr_relay {
     struct skr_pump pump;
     bool said_standby;
     struct skr_trouble passed_over;  // hosts that can only be read
+    struct skr_beat beat;            // of the pump's thread
 };
 
 static void
@@ -45,6 +47,8 @@ set_defaults(struct skr_relay_options *options)
         options->max_idle_ms = 1000;
     if (options->long_open_ms == 0)
         options->long_open_ms = 10000;
+    if (options->park_ms == 0)
+        options->park_ms = 60000;
     if (options->lease_ms == 0)
         options->lease_ms = DEFAULT_LEASE_MS;
     if (options->stop_timeout_ms == 0)
@@ -97,9 +101,12 @@ skr_relay_new(const struct skr_relay_options *options, struct skr_relay **relay,
     made->pump.settler = &made->settler;
     made->pump.in_hand = calloc(SKR_MAX_SLOTS * made->pump.batch_capacity,
                                 sizeof(*made->pump.in_hand));
-    made->pump.done = calloc(SKR_MAX_SLOTS * made->pump.batch_capacity,
-                             sizeof(*made->pump.done));
-    if (made->pump.in_hand == NULL || made->pump.done == NULL) {
+    made->pump.done =
+        calloc(SKR_MAX_SLOTS * made->pump.batch_capacity + SKR_MOST_PARKED,
+               sizeof(*made->pump.done));
+    made->pump.parked = calloc(SKR_MOST_PARKED, sizeof(*made->pump.parked));
+    if (made->pump.in_hand == NULL || made->pump.done == NULL ||
+        made->pump.parked == NULL) {
         code = skr_fail_memory(error);
         goto free_relay;
     }
@@ -119,6 +126,7 @@ skr_relay_new(const struct skr_relay_options *options, struct skr_relay **relay,
     made->settler.table = made->options.table;
     made->settler.log = &made->options.log;
     made->settler.tally = made->options.tally;
+    made->settler.park_ms = made->options.park_ms;
     bool is_holding = made->options.claim == SKR_CLAIM_LOCKED &&
                       !skr_pump_is_divided(&made->pump);
     made->settler.usable_slots = is_holding ? SLOTS_WITH_LOCKS : SKR_MAX_SLOTS;
@@ -127,6 +135,7 @@ skr_relay_new(const struct skr_relay_options *options, struct skr_relay **relay,
 free_relay:
     free(made->pump.in_hand);
     free(made->pump.done);
+    free(made->pump.parked);
     free(made);
     return code;
 }
@@ -144,6 +153,7 @@ skr_relay_free(struct skr_relay *relay)
     skr_passing_clear(&relay->pump.passing);
     free(relay->pump.in_hand);
     free(relay->pump.done);
+    free(relay->pump.parked);
     free(relay);
 }
 
@@ -151,6 +161,13 @@ void
 skr_relay_stop(struct skr_relay *relay)
 {
     eventfd_write(relay->pump.stop_fd, 1);
+}
+
+bool
+skr_relay_is_turning(const struct skr_relay *relay, int64_t within_ms)
+{
+    return skr_beat_is_fresh(&relay->beat, within_ms) &&
+           skr_beat_is_fresh(&relay->settler.beat, within_ms);
 }
 
 struct skr_relay_counts
@@ -280,15 +297,21 @@ wait_for_lock(struct skr_relay *relay, struct skr_error *error)
     for (;;) {
         bool granted = false;
         int64_t now = skr_clock_ms();
+        skr_beat_wait();
         enum skr_code code = pump->db->ops->lock(
             pump->db, pump->lock_name, skr_pump_lock_mode(pump), pump->stop_fd,
             LOCK_WAIT_MS, &granted, error);
+        skr_beat_resume();
         if (code != SKR_OK && may_go_unlocked(relay, error))
             return SKR_OK;
         if (code == SKR_OK && granted)
             atomic_store(&relay->settler.owned_ms, now);
-        if (code == SKR_OK && !granted)
+        if (code == SKR_OK && !granted) {
             code = stand_by(relay, 0, reason, error);
+            // Both sides answer, and more is not asked of a standby.
+            if (code == SKR_OK)
+                skr_pump_end_trouble(pump);
+        }
         if (code != SKR_OK || granted)
             return code;
     }
@@ -332,8 +355,8 @@ run_session(struct skr_relay *relay, struct skr_error *error)
     return code;
 }
 
-enum skr_code
-skr_relay_run(struct skr_relay *relay, struct skr_error *error)
+static enum skr_code
+run_sessions(struct skr_relay *relay, struct skr_error *error)
 {
     const struct skr_relay_options *options = &relay->options;
     enum skr_code code =
@@ -360,11 +383,19 @@ skr_relay_run(struct skr_relay *relay, struct skr_error *error)
     int64_t left_ms = relay->pump.stop_by_ms > 0
                           ? relay->pump.stop_by_ms - skr_clock_ms()
                           : options->stop_timeout_ms;
+    bool leaves_parked =
+        options->stop_when_empty &&
+        skr_settler_list_parked(&relay->settler, relay->pump.parked) > 0;
     skr_settler_stop(&relay->settler, left_ms > 0 ? (uint32_t)left_ms : 0);
     if (code == SKR_OK && skr_pump_leaves_some(&relay->pump))
         code = skr_fail(error, SKR_REFUSED, SKR_GIVE_UP,
                         "%s: not empty: messages wait for a route that is "
                         "closed; relay.route_closed says why",
+                        options->name);
+    else if (code == SKR_OK && leaves_parked)
+        code = skr_fail(error, SKR_REFUSED, SKR_GIVE_UP,
+                        "%s: not empty: the database refuses to change rows; "
+                        "relay.row_parked says which, and why",
                         options->name);
     struct skr_relay_counts counts = skr_relay_counts(relay);
     skr_log(&options->log, SKR_LOG_INFO, "relay.stopped",
@@ -372,5 +403,14 @@ skr_relay_run(struct skr_relay *relay, struct skr_error *error)
             SKR_LOG_NUMBER("published", counts.published),
             SKR_LOG_NUMBER("retried", counts.retried),
             SKR_LOG_NUMBER("failed", counts.failed));
+    return code;
+}
+
+enum skr_code
+skr_relay_run(struct skr_relay *relay, struct skr_error *error)
+{
+    skr_beat_begin(&relay->beat);
+    enum skr_code code = run_sessions(relay, error);
+    skr_beat_end();
     return code;
 }

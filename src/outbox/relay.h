@@ -62,6 +62,9 @@ struct skr_relay_options {
     // A transaction that holds back the order of commits for longer is named:
     // 10000.
     uint32_t long_open_ms;
+    // How often a row is tried again of which the database refuses what is to
+    // be written to it: 60000.
+    uint32_t park_ms;
     bool stop_when_empty;  // return once nothing can be sent or is in flight
     uint64_t limit;        // stop after so many messages; 0: never
     // Asked every turn, in standby too; true ends the run with SKR_OK. NULL:
@@ -80,14 +83,18 @@ skr_relay_new(const struct skr_relay_options *options, struct skr_relay **relay,
 void skr_relay_free(struct skr_relay *relay);
 
 // To be called once. Runs until stopped: SKR_STOPPED; or empty or at its limit:
-// SKR_OK; or until nothing is left but what waits for a closed route, where it
-// was to stop when empty: SKR_REFUSED. Trouble with database or broker is
-// logged once and waited out with back-off.
+// SKR_OK; or until nothing is left but what waits for a closed route or is
+// parked, where it was to stop when empty: SKR_REFUSED. Trouble with database
+// or broker is logged once and waited out with back-off.
 SKR_MUST_CHECK enum skr_code
 skr_relay_run(struct skr_relay *relay, struct skr_error *error);
 
 // From any thread or a signal handler.
 void skr_relay_stop(struct skr_relay *relay);
+
+// From any thread: whether both of its threads have turned within this time, or
+// wait for a server.
+bool skr_relay_is_turning(const struct skr_relay *relay, int64_t within_ms);
 
 // From the thread that runs it, or after the run.
 struct skr_relay_counts skr_relay_counts(struct skr_relay *relay);

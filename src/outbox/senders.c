@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "outbox/senders.h"
 
+#include "base/beat.h"
 #include "base/clock.h"
 #include "base/error.h"
 #include "outbox/opening.h"
@@ -99,8 +100,10 @@ collect_from(struct skr_sender *sender, bool is_first,
              struct skr_outcome *outcomes, size_t capacity, size_t *count,
              uint32_t timeout_ms, struct skr_error *error)
 {
+    skr_beat_wait();
     enum skr_code code = sender->broker->ops->outcomes(
         sender->broker, outcomes, capacity, count, timeout_ms, error);
+    skr_beat_resume();
     sender->pending -= *count < sender->pending ? *count : sender->pending;
     if (*count > 0)
         sender->heard_ms = skr_clock_ms();

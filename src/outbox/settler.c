@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "outbox/settler.h"
 
+#include "base/beat.h"
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/failpoint.h"
@@ -16,6 +17,7 @@ enum {
     FIRST_PAUSE_MS = 50,
     LONGEST_PAUSE_MS = 5000,
     MOST_FAILURE_LINES = 5,  // of one batch
+    MOST_AGAIN = 64,         // parked rows that are tried at once
     OWNED_MS = 10000,        // how long a proof that the queue is ours will do
 };
 
@@ -32,20 +34,44 @@ find_next(struct skr_settler *settler)
     return next;
 }
 
-// The next slot to settle; NULL when it is time to end.
-static struct skr_slot *
-wait_for_slot(struct skr_settler *settler)
+// Whether it is time to try published rows again that are parked.
+static bool
+is_again_due(const struct skr_settler *settler)
+{
+    return settler->parked.published > 0 && settler->again_ms <= skr_clock_ms();
+}
+
+static void
+wait_for_change(struct skr_settler *settler)
+{
+    if (settler->parked.published == 0) {
+        pthread_cond_wait(&settler->changed, &settler->lock);
+        return;
+    }
+    int64_t wait_ms = settler->again_ms - skr_clock_ms();
+    struct timespec until =
+        skr_clock_deadline(wait_ms > 0 ? (uint32_t)wait_ms : 0);
+    pthread_cond_timedwait(&settler->changed, &settler->lock, &until);
+}
+
+// False when it is time to end. *slot is the next to settle; NULL: there are
+// parked rows to try.
+static bool
+wait_for_work(struct skr_settler *settler, struct skr_slot **slot)
 {
     pthread_mutex_lock(&settler->lock);
-    struct skr_slot *slot = find_next(settler);
-    while (slot == NULL && !settler->ending) {
-        pthread_cond_wait(&settler->changed, &settler->lock);
-        slot = find_next(settler);
+    *slot = find_next(settler);
+    while (*slot == NULL && !settler->ending && !is_again_due(settler)) {
+        skr_beat_wait();
+        wait_for_change(settler);
+        skr_beat_resume();
+        *slot = find_next(settler);
     }
-    if (settler->given_up)
-        slot = NULL;
+    bool goes_on = !settler->given_up && (*slot != NULL || !settler->ending);
+    if (is_again_due(settler))
+        *slot = NULL;
     pthread_mutex_unlock(&settler->lock);
-    return slot;
+    return goes_on;
 }
 
 static void
@@ -63,10 +89,12 @@ static void
 count_outcomes(struct skr_settler_counts *counts, const struct skr_batch *batch)
 {
     for (size_t i = 0; i < batch->count; i++) {
-        counts->published += batch->items[i].state == SKR_DONE;
-        counts->retried += batch->items[i].state == SKR_RETRY_LATER;
-        counts->failed += batch->items[i].state == SKR_HOPELESS;
-        counts->blocked += batch->items[i].state == SKR_BLOCKED;
+        const struct skr_batch_item *item = &batch->items[i];
+        bool is_written = item->write != SKR_WRITE_REFUSED;
+        counts->published += item->state == SKR_DONE;
+        counts->retried += is_written && item->state == SKR_RETRY_LATER;
+        counts->failed += is_written && item->state == SKR_HOPELESS;
+        counts->blocked += is_written && item->state == SKR_BLOCKED;
     }
 }
 
@@ -98,6 +126,8 @@ log_failures(const struct skr_settler *settler, struct skr_db *db,
     size_t failed = 0;
     for (size_t i = 0; i < batch->count; i++) {
         const struct skr_batch_item *item = &batch->items[i];
+        if (item->write == SKR_WRITE_REFUSED)
+            continue;
         if (item->state == SKR_BLOCKED)
             log_blocked(settler, db, item);
         if (item->state != SKR_HOPELESS || ++failed > MOST_FAILURE_LINES)
@@ -145,16 +175,16 @@ open_database(const struct skr_settler *settler, struct skr_db **db,
 
 // A connection to the server that the rows are of.
 static enum skr_code
-connect_for(const struct skr_settler *settler, const struct skr_slot *slot,
+connect_for(const struct skr_settler *settler, const struct skr_batch *batch,
             struct skr_db **db, struct skr_error *error)
 {
-    if (*db != NULL && (*db)->server != slot->server) {
+    if (*db != NULL && (*db)->server != batch->server) {
         skr_db_close(*db);
         *db = NULL;
     }
     enum skr_code code =
         *db == NULL ? open_database(settler, db, error) : SKR_OK;
-    if (code != SKR_OK || (*db)->server == slot->server)
+    if (code != SKR_OK || (*db)->server == batch->server)
         return code;
     skr_db_close(*db);
     *db = NULL;
@@ -163,60 +193,49 @@ connect_for(const struct skr_settler *settler, const struct skr_slot *slot,
                     "read; nothing is settled there");
 }
 
+static void
+log_forgotten(const struct skr_settler *settler, size_t rows)
+{
+    skr_log(settler->log, SKR_LOG_WARNING, "relay.server_changed",
+            SKR_LOG_TEXT("name", settler->name),
+            SKR_LOG_NUMBER("unsettled", rows));
+}
+
 // What became of rows of a server that is no longer read. Where the new one has
 // them too they are sent again.
 static bool
-is_forgotten(struct skr_settler *settler, struct skr_slot *slot)
+is_forgotten(struct skr_settler *settler, struct skr_batch *batch)
 {
     pthread_mutex_lock(&settler->lock);
-    bool is_other = slot->server != settler->server;
+    bool is_other = batch->server != settler->server;
     pthread_mutex_unlock(&settler->lock);
     if (!is_other)
         return false;
-    skr_log(settler->log, SKR_LOG_WARNING, "relay.server_changed",
-            SKR_LOG_TEXT("name", settler->name),
-            SKR_LOG_NUMBER("unsettled", slot->batch.count));
-    for (size_t i = 0; i < slot->batch.count; i++)
-        slot->batch.items[i].state = SKR_READ;
+    log_forgotten(settler, batch->count);
+    for (size_t i = 0; i < batch->count; i++)
+        batch->items[i].state = SKR_READ;
     return true;
 }
 
 static enum skr_code
-settle_once(struct skr_settler *settler, struct skr_db **db,
-            struct skr_slot *slot, struct skr_error *error)
+settle_batch(struct skr_settler *settler, struct skr_db **db,
+             struct skr_batch *batch, struct skr_error *error)
 {
-    struct skr_db **used = slot->db == NULL ? db : &slot->db;
-    if (is_forgotten(settler, slot))
-        return SKR_OK;
-    enum skr_code code = connect_for(settler, slot, used, error);
+    enum skr_code code = connect_for(settler, batch, db, error);
     if (code != SKR_OK)
         return code;
-    leave_to_others(settler, &slot->batch);
+    leave_to_others(settler, batch);
     skr_failpoint("relay.settling");
-    code =
-        settler->table->ops->settle(settler->table, *used, &slot->batch, error);
+    code = settler->table->ops->settle(settler->table, *db, batch, error);
+    if (code != SKR_OK && error->remedy == SKR_GIVE_UP)
+        skr_settler_leave_unpublished(settler, batch);
     // What held the rows is over when it failed, whatever the reason.
     if (code != SKR_OK &&
-        (slot->db != NULL || error->remedy != SKR_TRY_AGAIN)) {
-        skr_db_close(*used);
-        *used = NULL;
+        (batch->claim == SKR_CLAIM_LOCKED || error->remedy != SKR_TRY_AGAIN)) {
+        skr_db_close(*db);
+        *db = NULL;
     }
     return code;
-}
-
-// When the failed table cannot be written, hopeless rows stay where they are
-// and hold up nothing else: a later sweep reads them again.
-static void
-leave_hopeless(struct skr_settler *settler, struct skr_batch *batch)
-{
-    pthread_mutex_lock(&settler->lock);
-    for (size_t i = 0; i < batch->count; i++) {
-        if (batch->items[i].state != SKR_HOPELESS)
-            continue;
-        batch->items[i].state = SKR_READ;
-        skr_waiting_add(&settler->left, batch->items[i].row);
-    }
-    pthread_mutex_unlock(&settler->lock);
 }
 
 // Outcomes are known and must not be forgotten: what is confirmed would be
@@ -224,14 +243,17 @@ leave_hopeless(struct skr_settler *settler, struct skr_batch *batch)
 static bool
 settle(struct skr_settler *settler, struct skr_db **db, struct skr_slot *slot)
 {
-    for (uint32_t pause_ms = FIRST_PAUSE_MS;;) {
+    for (uint32_t pause_ms = FIRST_PAUSE_MS;
+         !is_forgotten(settler, &slot->batch);) {
         struct skr_error error = {0};
-        if (settle_once(settler, db, slot, &error) == SKR_OK)
+        struct skr_db **used = slot->db == NULL ? db : &slot->db;
+        enum skr_code code = settle_batch(settler, used, &slot->batch, &error);
+        if (code == SKR_OK)
+            code = skr_settler_reserve_parked(settler, &slot->batch, &error);
+        if (code == SKR_OK)
             break;
         skr_trouble_report(&settler->trouble, settler->log,
                            "relay.settle_trouble", settler->name, &error);
-        if (error.remedy == SKR_GIVE_UP)
-            leave_hopeless(settler, &slot->batch);
         if (skr_clock_sleep(settler->give_up_fd, pause_ms))
             return false;
         pause_ms =
@@ -243,26 +265,83 @@ settle(struct skr_settler *settler, struct skr_db **db, struct skr_slot *slot)
     return true;
 }
 
+// The next of the published rows that are parked, as a batch.
+static void
+list_again(struct skr_settler *settler)
+{
+    struct skr_batch *batch = &settler->again;
+    int64_t rows[MOST_AGAIN];
+    pthread_mutex_lock(&settler->lock);
+    size_t count = skr_parked_list_published(
+        &settler->parked, settler->again_row, rows, MOST_AGAIN);
+    batch->server = settler->server;
+    pthread_mutex_unlock(&settler->lock);
+    skr_batch_clear(batch);
+    // What is done may go, whoever has it now; a share of the queue is fenced.
+    batch->claim =
+        settler->claim == SKR_CLAIM_SLOTS ? SKR_CLAIM_SLOTS : SKR_CLAIM_NONE;
+    batch->lease = settler->lease;
+    for (size_t i = 0; i < count; i++)
+        batch->items[i] =
+            (struct skr_batch_item){.row = rows[i], .state = SKR_DONE};
+    batch->count = count;
+    settler->again_row = count == MOST_AGAIN ? rows[count - 1] : INT64_MIN;
+}
+
+// Tries some of the published rows that are parked, and the next at once if
+// these could all be settled.
+static void
+settle_again(struct skr_settler *settler, struct skr_db **db)
+{
+    struct skr_error error = {0};
+    list_again(settler);
+    size_t settled = 0;
+    if (settle_batch(settler, db, &settler->again, &error) == SKR_OK)
+        settled = skr_settler_unpark(settler);
+    if (settled > 0)
+        skr_log(settler->log, SKR_LOG_INFO, "relay.unparked",
+                SKR_LOG_TEXT("name", settler->name),
+                SKR_LOG_NUMBER("rows", settled));
+    bool goes_on =
+        settled == settler->again.count && settler->again_row != INT64_MIN;
+    settler->again_ms = skr_clock_ms() + (goes_on ? 0 : settler->park_ms);
+}
+
+static void
+settle_slot(struct skr_settler *settler, struct skr_db *db,
+            struct skr_slot *slot)
+{
+    skr_settler_park_refused(settler, &slot->batch);
+    log_failures(settler, slot->db == NULL ? db : slot->db, &slot->batch);
+    settler->claim = slot->batch.claim;
+    settler->lease = slot->batch.lease;
+    pthread_mutex_lock(&settler->lock);
+    count_outcomes(&settler->counts, &slot->batch);
+    tell(settler->tally, &settler->counts);
+    skr_batch_clear(&slot->batch);
+    slot->db_used_ms = skr_clock_ms();
+    slot->state = SKR_SLOT_FREE;
+    pthread_cond_broadcast(&settler->changed);
+    pthread_mutex_unlock(&settler->lock);
+}
+
 static void *
 run(void *user)
 {
     struct skr_settler *settler = user;
     struct skr_db *db = NULL;
-    for (;;) {
-        struct skr_slot *slot = wait_for_slot(settler);
-        if (slot == NULL || !settle(settler, &db, slot))
+    struct skr_slot *slot;
+    skr_beat_begin(&settler->beat);
+    while (wait_for_work(settler, &slot)) {
+        if (slot == NULL)
+            settle_again(settler, &db);
+        else if (settle(settler, &db, slot))
+            settle_slot(settler, db, slot);
+        else
             break;
-        log_failures(settler, slot->db == NULL ? db : slot->db, &slot->batch);
-        pthread_mutex_lock(&settler->lock);
-        count_outcomes(&settler->counts, &slot->batch);
-        tell(settler->tally, &settler->counts);
-        skr_batch_clear(&slot->batch);
-        slot->db_used_ms = skr_clock_ms();
-        slot->state = SKR_SLOT_FREE;
-        pthread_cond_broadcast(&settler->changed);
-        pthread_mutex_unlock(&settler->lock);
     }
     skr_db_close(db);
+    skr_beat_end();
     return NULL;
 }
 
@@ -287,13 +366,16 @@ free_slots(struct skr_settler *settler)
         free(settler->slots[i].links);
         free(settler->slots[i].done);
     }
+    skr_batch_fini(&settler->again);
+    skr_parked_fini(&settler->parked);
 }
 
 enum skr_code
 skr_settler_start(struct skr_settler *settler, size_t batch_capacity,
                   struct skr_error *error)
 {
-    enum skr_code code = SKR_OK;
+    enum skr_code code = skr_batch_init(&settler->again, MOST_AGAIN, error);
+    settler->again_row = INT64_MIN;
     for (size_t i = 0; i < SKR_MAX_SLOTS && code == SKR_OK; i++)
         code = make_slot(&settler->slots[i], batch_capacity, error);
     if (code != SKR_OK)
@@ -348,9 +430,16 @@ find_in_state(struct skr_settler *settler, enum skr_slot_state state)
 void
 skr_settler_work_on(struct skr_settler *settler, uint64_t server)
 {
+    size_t published = 0;
     pthread_mutex_lock(&settler->lock);
+    if (settler->server != server) {
+        published = settler->parked.published;
+        skr_parked_clear(&settler->parked);
+    }
     settler->server = server;
     pthread_mutex_unlock(&settler->lock);
+    if (published > 0)
+        log_forgotten(settler, published);
 }
 
 struct skr_slot *
@@ -360,7 +449,7 @@ skr_settler_take_free(struct skr_settler *settler)
     struct skr_slot *slot = find_in_state(settler, SKR_SLOT_FREE);
     if (slot != NULL) {
         slot->state = SKR_SLOT_OPEN;
-        slot->server = settler->server;
+        slot->batch.server = settler->server;
     }
     pthread_mutex_unlock(&settler->lock);
     return slot;
@@ -442,19 +531,11 @@ skr_settler_list_done(struct skr_settler *settler, int64_t *rows)
             break;
         }
     }
+    count += skr_parked_list_published(&settler->parked, INT64_MIN,
+                                       rows + count, SKR_MOST_PARKED);
     pthread_mutex_unlock(&settler->lock);
     qsort(rows, count, sizeof(*rows), skr_compare_rows);
     return count;
-}
-
-void
-skr_settler_take_left(struct skr_settler *settler, struct skr_waiting *waiting)
-{
-    pthread_mutex_lock(&settler->lock);
-    for (size_t i = 0; i < settler->left.count; i++)
-        skr_waiting_add(waiting, settler->left.rows[i]);
-    skr_waiting_clear(&settler->left);
-    pthread_mutex_unlock(&settler->lock);
 }
 
 bool
@@ -501,6 +582,5 @@ skr_settler_stop(struct skr_settler *settler, uint32_t timeout_ms)
     pthread_cond_destroy(&settler->changed);
     pthread_mutex_destroy(&settler->lock);
     close(settler->give_up_fd);
-    skr_waiting_fini(&settler->left);
     free_slots(settler);
 }

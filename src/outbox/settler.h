@@ -5,10 +5,11 @@
 #ifndef SKR_OUTBOX_SETTLER_H
 #define SKR_OUTBOX_SETTLER_H
 
+#include "base/beat.h"
 #include "base/log.h"
 #include "outbox/gates.h"
+#include "outbox/parked.h"
 #include "outbox/tally.h"
-#include "outbox/waiting.h"
 #include "table/table.h"
 
 #include <pthread.h>
@@ -42,8 +43,7 @@ struct skr_slot {
     struct skr_db *db;   // holds row locks; NULL: none
     int64_t db_used_ms;
     enum skr_slot_state state;
-    uint64_t turn;    // settled in ascending order
-    uint64_t server;  // whose rows these are
+    uint64_t turn;  // settled in ascending order
 };
 
 struct skr_settler_counts {
@@ -62,10 +62,12 @@ struct skr_settler {
 
     struct skr_relay_tally *tally;  // NULL: nobody wants to know
     size_t usable_slots;            // at most SKR_MAX_SLOTS
+    uint32_t park_ms;  // how often what the database refuses is tried again
 
     struct skr_slot slots[SKR_MAX_SLOTS];
 
     pthread_t thread;
+    struct skr_beat beat;
     bool running;
     pthread_mutex_t lock;
     pthread_cond_t changed;  // a slot's state, or the request to end
@@ -78,8 +80,15 @@ struct skr_settler {
     int give_up_fd;
     struct skr_settler_counts counts;
     struct skr_trouble trouble;
-    // Rows that could not be moved to the failed table, and stay.
-    struct skr_waiting left;
+    struct skr_parked parked;  // of the server that is read now
+
+    // The settler's thread alone: published rows that are parked, to be settled
+    // after all, and under which claim.
+    struct skr_batch again;
+    int64_t again_ms;   // when, by skr_clock_ms()
+    int64_t again_row;  // those up to here were tried in this round
+    enum skr_claim claim;
+    struct skr_lease lease;
 };
 
 // The caller has filled in the members up to usable_slots; the rest is zero.
@@ -104,12 +113,37 @@ void skr_settler_hand_over(struct skr_settler *settler, struct skr_slot *slot);
 // not give again. rows has room for every slot's capacity.
 size_t skr_settler_list_rows(struct skr_settler *settler, int64_t *rows);
 
-// Those of them that are published and not yet gone, in ascending order.
+// Those of them, and of parked rows, that are published and not yet gone, in
+// ascending order. rows has room for SKR_MOST_PARKED more.
 size_t skr_settler_list_done(struct skr_settler *settler, int64_t *rows);
 
-// Adds rows that stay although they came to an outcome: each is told once.
-void
-skr_settler_take_left(struct skr_settler *settler, struct skr_waiting *waiting);
+// The rows that are parked, in ascending order. rows has room for
+// SKR_MOST_PARKED.
+size_t skr_settler_list_parked(struct skr_settler *settler, int64_t *rows);
+// Whether rows that were parked may be read again from now on, and when the
+// next may; 0: none waits for its time.
+bool skr_settler_release_parked(struct skr_settler *settler);
+int64_t skr_settler_parked_ms(struct skr_settler *settler);
+
+// parking.c, for the settler's thread.
+
+// The table cannot be written: rows of the batch that came to an outcome and
+// are not published stay where they are, and are read again after a while.
+void skr_settler_leave_unpublished(struct skr_settler *settler,
+                                   struct skr_batch *batch);
+// Makes room for the published rows of the batch that were refused. Without it
+// they are to be settled again: what is parked is sent once more by whoever
+// comes next, and its number is bounded for that.
+SKR_MUST_CHECK enum skr_code
+skr_settler_reserve_parked(struct skr_settler *settler, struct skr_batch *batch,
+                           struct skr_error *error);
+// Parks the rows of the batch that were refused, and tells of each once: by
+// itself while they are few.
+void skr_settler_park_refused(struct skr_settler *settler,
+                              const struct skr_batch *batch);
+// Takes out of the parked rows those of `again` that could be settled after
+// all. Gives how many those are.
+size_t skr_settler_unpark(struct skr_settler *settler);
 
 // Waits until a slot is settled, up to timeout_ms. True: none is left.
 bool skr_settler_wait(struct skr_settler *settler, uint32_t timeout_ms);

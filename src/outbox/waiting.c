@@ -5,8 +5,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-// Eight megabytes. So many wait behind one mark only if a transaction has been
-// open for as long as they took to come.
+// Eight megabytes. So many are told of only while the low watermark stays where
+// it is: beside a transaction that is open for long, or where there is none.
+// Those that have left their table by then are not known from those that wait,
+// and all are found again that do.
 enum { FIRST_ROWS = 1024, MOST_ROWS = 1 << 20 };
 
 static bool
@@ -46,8 +48,13 @@ void
 skr_waiting_add(struct skr_waiting *waiting, int64_t row)
 {
     size_t at = count_before(waiting, row);
-    bool is_known = at < waiting->count && waiting->rows[at] == row;
-    if (is_known || !has_room(waiting))
+    if (at < waiting->count && waiting->rows[at] == row)
+        return;
+    if (waiting->count == MOST_ROWS) {
+        skr_waiting_clear(waiting);
+        at = 0;
+    }
+    if (!has_room(waiting))
         return;
     memmove(&waiting->rows[at + 1], &waiting->rows[at],
             (waiting->count - at) * sizeof(waiting->rows[0]));

@@ -16,7 +16,8 @@ struct skr_waiting {
     size_t capacity;
 };
 
-// What finds no room is forgotten, and may be read again in vain.
+// What finds no room is forgotten, and may be read again in vain; when there
+// are very many, all that were told before are.
 void skr_waiting_add(struct skr_waiting *waiting, int64_t row);
 // Those up to this one are looked for no more.
 void skr_waiting_forget(struct skr_waiting *waiting, int64_t up_to);

@@ -8,18 +8,18 @@
 // A transaction takes its id a moment before it has a number, so a place waits
 // for the number of the note after it, which is taken a little later.
 //
-// A user of MariaDB or MySQL without the right PROCESS may not ask.
-// Transactions give themselves away there by the rows that they have not
-// committed. A place is the mark when it was noted long ago, and the rows up to
-// it are the same whether those that are not committed count or not. So a
-// transaction may be open for as long as it likes; what must not take long is
-// to write the row that an id was given for, and whoever waits for a lock
-// meanwhile gives up sooner.
+// Where transactions cannot be asked for, nothing is known of them: a user of
+// MariaDB or MySQL without the right PROCESS may not ask, and a node of a
+// Galera cluster knows nothing of those on other nodes. The mark then stays,
+// unless no id is missing, and each look begins there. Where order does not
+// count, a place is the mark when it was noted long ago: what commits later
+// than that is found by the full scan.
 
 #include "table/horizon.h"
 
 #include "base/arena.h"
 #include "base/clock.h"
+#include "base/error.h"
 #include "base/text.h"
 
 #include <string.h>
@@ -31,9 +31,7 @@ enum {
     ASK_EVERY_MS = 150,
     ASK_RARELY_MS = 5000,  // while there is nothing new to ask about
     STUCK_MS = 2000,       // or the answer has been the same for so long
-    HIDDEN_MS = 60000,     // when a place is old enough where we may not ask
-    PRINT_EVERY_MS = 1000,
-    PRINT_PAUSE = 20,  // and so many times as long as it takes
+    HIDDEN_MS = 60000,     // when a place is old enough where we cannot ask
 };
 
 // What has an id below 1 and commits late is left to the sweep.
@@ -80,8 +78,8 @@ drop_marks(struct skr_position *position, size_t count)
 
 // What was known before this transaction began is used: what is over by that is
 // seen by this one, which has just looked.
-static void
-raise_mark(struct skr_position *position)
+void
+skr_horizon_looked(struct skr_position *position)
 {
     for (size_t i = position->mark_count; i-- > 1;) {
         if (position->marks[i].next > position->horizon)
@@ -105,6 +103,16 @@ add_note(struct skr_position *position, int64_t next, int64_t now_ms)
     position->mark_count = count + 1;
 }
 
+void
+skr_horizon_answered(struct skr_position *position, int64_t oldest,
+                     int64_t next, int64_t now_ms)
+{
+    if (position->horizon != oldest || position->horizon_ms == 0)
+        position->horizon_ms = now_ms;
+    position->horizon = oldest;
+    add_note(position, next, now_ms);
+}
+
 static size_t
 count_old_marks(const struct skr_position *position, int64_t now_ms)
 {
@@ -122,80 +130,6 @@ move_to_mark(struct skr_position *position, size_t count)
         return;
     position->low_water = position->marks[count - 1].cursor;
     drop_marks(position, count);
-}
-
-static enum skr_code
-take_print(const char *sql, struct skr_tx tx,
-           const struct skr_position *position, size_t mark_count,
-           struct skr_rows_print *print, struct skr_error *error)
-{
-    const struct skr_value values[] = {
-        skr_bind_integer(position->low_water),
-        skr_bind_integer(position->marks[mark_count - 1].cursor),
-    };
-    const struct skr_statement statement = {
-        .sql = sql, .values = values, .value_count = SKR_COUNT_OF(values)};
-    struct skr_value columns[2] = {{.kind = SKR_NULL}, {.kind = SKR_NULL}};
-    struct skr_arena arena = {0};
-    bool found = false;
-    enum skr_code code =
-        skr_tx_fetch_one(tx, &statement, &arena, columns, 2, &found, error);
-    skr_arena_fini(&arena);
-    if (code == SKR_OK && found)
-        *print = (struct skr_rows_print){.mark_count = mark_count,
-                                         .count = columns[0].integer,
-                                         .sum = columns[1].integer};
-    return code;
-}
-
-enum skr_code
-skr_horizon_look_ahead(const char *print_sql, struct skr_db *db,
-                       struct skr_position *position, struct skr_error *error)
-{
-    int64_t now_ms = skr_clock_ms();
-    size_t count = count_old_marks(position, now_ms);
-    position->rows_print = (struct skr_rows_print){0};
-    if (print_sql == NULL || print_sql[0] == '\0' ||
-        !position->horizon_hidden || count == 0 ||
-        now_ms < position->next_print_ms)
-        return SKR_OK;
-    enum skr_code code = skr_db_begin(db, SKR_BEGIN_DIRTY, error);
-    if (code != SKR_OK)
-        return code;
-    code = take_print(print_sql, skr_db_tx(db), position, count,
-                      &position->rows_print, error);
-    skr_db_rollback(db);
-    int64_t end_ms = skr_clock_ms();
-    position->next_print_ms =
-        end_ms + PRINT_EVERY_MS + PRINT_PAUSE * (end_ms - now_ms);
-    return code;
-}
-
-static enum skr_code
-compare_prints(const char *print_sql, struct skr_tx tx,
-               struct skr_position *position, struct skr_error *error)
-{
-    struct skr_rows_print before = position->rows_print, print = {0};
-    position->rows_print = print;
-    if (before.mark_count == 0)
-        return SKR_OK;
-    enum skr_code code =
-        take_print(print_sql, tx, position, before.mark_count, &print, error);
-    if (code == SKR_OK && print.count == before.count &&
-        print.sum == before.sum)
-        move_to_mark(position, before.mark_count);
-    return code;
-}
-
-// By time alone where order does not count: what commits later than that is
-// found by the sweep.
-static void
-follow_time(const char *print_sql, struct skr_position *position,
-            int64_t now_ms)
-{
-    add_note(position, 0, now_ms);
-    if (print_sql == NULL)
-        move_to_mark(position, count_old_marks(position, now_ms));
 }
 
 // An idle queue beside a transaction that stays open for hours costs little.
@@ -222,38 +156,69 @@ plan_next(struct skr_position *position, int64_t now_ms)
             skr_clock_wall_us() % position->horizon_pause_ms / 2;
 }
 
-enum skr_code
-skr_horizon_follow(const char *sql, const char *print_sql, struct skr_tx tx,
-                   int64_t now_ms, struct skr_position *position,
-                   struct skr_error *error)
+static enum skr_code
+ask(const char *sql, struct skr_tx tx, int64_t now_ms,
+    struct skr_position *position, struct skr_error *error)
 {
-    enum skr_code code = SKR_OK;
-    if (!position->horizon_hidden)
-        raise_mark(position);
-    else
-        code = compare_prints(print_sql, tx, position, error);
-    if (code != SKR_OK || now_ms < position->next_horizon_ms)
-        return code;
-    plan_next(position, now_ms);
-    if (position->horizon_hidden) {
-        follow_time(print_sql, position, now_ms);
-        return SKR_OK;
-    }
     struct skr_value columns[2] = {{.kind = SKR_NULL}, {.kind = SKR_NULL}};
     struct skr_arena arena = {0};
     bool found = false;
-    code = skr_tx_fetch_one(tx, &(struct skr_statement){.sql = sql}, &arena,
-                            columns, 2, &found, error);
+    enum skr_code code =
+        skr_tx_fetch_one(tx, &(struct skr_statement){.sql = sql}, &arena,
+                         columns, 2, &found, error);
     skr_arena_fini(&arena);
-    if (code == SKR_REFUSED) {
-        position->horizon_hidden = true;
+    if (code == SKR_OK && found)
+        skr_horizon_answered(position, columns[0].integer, columns[1].integer,
+                             now_ms);
+    return code;
+}
+
+enum skr_code
+skr_horizon_follow(const char *sql, bool order_counts, struct skr_tx tx,
+                   int64_t now_ms, struct skr_position *position,
+                   struct skr_error *error)
+{
+    if (!position->horizon_hidden)
+        skr_horizon_looked(position);
+    if (now_ms < position->next_horizon_ms ||
+        (position->horizon_hidden && order_counts))
+        return SKR_OK;
+    plan_next(position, now_ms);
+    if (position->horizon_hidden) {
+        add_note(position, 0, now_ms);
+        move_to_mark(position, count_old_marks(position, now_ms));
         return SKR_OK;
     }
-    if (code != SKR_OK || !found)
+    enum skr_code code = ask(sql, tx, now_ms, position, error);
+    if (code != SKR_REFUSED)
         return code;
-    if (position->horizon != columns[0].integer || position->horizon_ms == 0)
-        position->horizon_ms = now_ms;
-    position->horizon = columns[0].integer;
-    add_note(position, columns[1].integer, now_ms);
+    position->horizon_hidden = true;
+    skr_error_clear(error);
     return SKR_OK;
+}
+
+static enum skr_code
+note_cluster(const struct skr_value *columns, size_t count, void *user,
+             struct skr_error *error)
+{
+    (void)columns;
+    (void)count;
+    (void)error;
+    struct skr_position *position = user;
+    position->is_cluster = true;
+    position->horizon_hidden = true;
+    return SKR_OK;
+}
+
+enum skr_code
+skr_horizon_find_cluster(const char *cluster_sql, struct skr_tx tx,
+                         struct skr_position *position, struct skr_error *error)
+{
+    if (cluster_sql[0] == '\0')
+        return SKR_OK;
+    return skr_tx_run(tx,
+                      &(struct skr_statement){.sql = cluster_sql,
+                                              .each_row = note_cluster,
+                                              .user = position},
+                      error);
 }

@@ -1,15 +1,17 @@
 // SPDX-License-Identifier: MIT
-// Whether rows may still appear behind a reader's cursor, and what is known now
-// of transactions. The first is asked before, the second after a look at them,
-// in the same transaction. sql is the dialect's {horizon}.
+// The low watermark: whether rows may still appear behind a reader's cursor.
 //
-// An id is given once: what was seen cannot appear. The cursor moves to the
-// next row that is there, and skips to one where it did not see all before it.
-// After a read the mark settles where nothing can appear by that.
+// What decides is pure: it looks at the position alone. An id is given once:
+// what was seen cannot appear. The cursor moves to the next row that is there,
+// and skips to one where it did not see all before it. After a read the mark
+// settles where nothing can appear by that. Where an id is missing, open
+// transactions tell (horizon.c says how): looked() is told of each look at the
+// rows from the mark to the cursor, answered() of what the server said in the
+// same transaction, after that look.
 //
-// Where we may not ask for transactions, and order counts, the rows are looked
-// at before that transaction as well, committed or not. print_sql is the
-// dialect's {rows_print}; NULL: order does not count.
+// follow() does both, and asks. sql is the dialect's {horizon}. Where
+// transactions cannot be asked for (horizon_hidden), the mark of a queue whose
+// order counts stays where it is, and each look begins there.
 
 #ifndef SKR_TABLE_HORIZON_H
 #define SKR_TABLE_HORIZON_H
@@ -21,11 +23,17 @@ void skr_horizon_skip(struct skr_position *position, int64_t row);
 void skr_horizon_settle(const char *sql, struct skr_position *position);
 bool skr_horizon_is_late_possible(const char *sql,
                                   const struct skr_position *position);
+void skr_horizon_looked(struct skr_position *position);
+void skr_horizon_answered(struct skr_position *position, int64_t oldest,
+                          int64_t next, int64_t now_ms);
+// Asks once, before the first read, whether other servers' transactions commit
+// in this database. cluster_sql is the dialect's {cluster}.
 SKR_MUST_CHECK enum skr_code
-skr_horizon_look_ahead(const char *print_sql, struct skr_db *db,
-                       struct skr_position *position, struct skr_error *error);
+skr_horizon_find_cluster(const char *cluster_sql, struct skr_tx tx,
+                         struct skr_position *position,
+                         struct skr_error *error);
 SKR_MUST_CHECK enum skr_code
-skr_horizon_follow(const char *sql, const char *print_sql, struct skr_tx tx,
+skr_horizon_follow(const char *sql, bool order_counts, struct skr_tx tx,
                    int64_t now_ms, struct skr_position *position,
                    struct skr_error *error);
 

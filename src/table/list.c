@@ -157,13 +157,19 @@ skr_list_run_items(struct skr_tx tx, const struct skr_list_run *run,
 }
 
 bool
+skr_list_has_gap(const struct skr_batch *batch)
+{
+    for (size_t i = 1; i < batch->count; i++)
+        if (batch->items[i].row != batch->items[i - 1].row + 1)
+            return true;
+    return false;
+}
+
+bool
 skr_list_finishes(const struct skr_batch *batch)
 {
-    bool has_gap = false;
-    for (size_t i = 0; i < batch->count; i++) {
+    for (size_t i = 0; i < batch->count; i++)
         if (batch->items[i].state != SKR_DONE)
             return false;
-        has_gap |= i > 0 && batch->items[i].row != batch->items[i - 1].row + 1;
-    }
-    return !has_gap || batch->count <= SKR_SQL_MAX_LIST;
+    return batch->count <= SKR_SQL_MAX_LIST || !skr_list_has_gap(batch);
 }

@@ -37,7 +37,7 @@ skr_list_fill(const struct skr_list_filling *filling, const char *list_template,
 // for as many as one list takes.
 struct skr_list_run {
     const struct skr_list_sql *sql;
-    struct skr_value first[2];  // before the ids
+    struct skr_value first[4];  // before the ids
     size_t first_count;
     const int64_t *rows;
     size_t count;
@@ -61,7 +61,10 @@ skr_list_run_items(struct skr_tx tx, const struct skr_list_run *run,
                    uint64_t *wanted, struct skr_error *error);
 // Whether all rows of a batch are done and two statements at the most finish
 // them: most batches. What is done may go in several steps, so that each
-// commits by itself, which costs less than a transaction around them.
+// commits by itself, which costs less than a transaction around them. It is one
+// statement if the rows have no gap, or go by_lists.
 bool skr_list_finishes(const struct skr_batch *batch);
+// Whether ids are missing between the batch's rows.
+bool skr_list_has_gap(const struct skr_batch *batch);
 
 #endif

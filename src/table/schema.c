@@ -186,6 +186,34 @@ skr_schema_check_engine(struct skr_tx tx, const char *table,
     return code;
 }
 
+enum skr_code
+skr_schema_check_ids(struct skr_tx tx, const char *table, const char *columns,
+                     const char *maker, struct skr_error *error)
+{
+    struct skr_arena arena = {0};
+    const struct skr_word words[] = {{"table", table}};
+    const char *sql =
+        skr_sql_fill(tx.ops->dialect, &arena, "{reused_ids}", words, 1);
+    struct skr_value lack = {.kind = SKR_NULL};
+    bool is_reused = false;
+    enum skr_code code = SKR_OK;
+    if (sql == NULL)
+        code = skr_fail_memory(error);
+    else if (sql[0] != '\0')
+        code = skr_tx_fetch_one(tx, &(struct skr_statement){.sql = sql}, &arena,
+                                &lack, 1, &is_reused, error);
+    if (code == SKR_OK && is_reused)
+        code = skr_fail(error, SKR_REFUSED, SKR_GIVE_UP,
+                        "table %s has no %s: an id is used again, and a late "
+                        "DELETE hits a new message; stop all who use it, run "
+                        "ALTER TABLE %s RENAME TO old; `%s`; INSERT INTO %s "
+                        "SELECT %s FROM old",
+                        table, (const char *)lack.bytes, table, maker, table,
+                        columns);
+    skr_arena_fini(&arena);
+    return code;
+}
+
 struct wanted_index {
     const char *first, *second, *third;
     bool is_there;

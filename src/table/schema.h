@@ -59,6 +59,13 @@ skr_schema_end(struct skr_db *db, enum skr_code code, struct skr_error *error);
 SKR_MUST_CHECK enum skr_code
 skr_schema_check_engine(struct skr_tx tx, const char *table,
                         struct skr_error *error);
+// SKR_REFUSED for a table in which an id is used again once its row is deleted,
+// with the statements that cure it: columns are those of the new table, in
+// their order, and maker is the command that makes it. Rows may be added to
+// such a table, but nobody can say which of them an id means: not to be read.
+SKR_MUST_CHECK enum skr_code
+skr_schema_check_ids(struct skr_tx tx, const char *table, const char *columns,
+                     const char *maker, struct skr_error *error);
 // For texts that setup() gives: user is the struct skr_db to run them on.
 skr_sql_text_fn skr_schema_run;
 

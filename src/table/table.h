@@ -26,12 +26,6 @@ struct skr_horizon_mark {
     int64_t at_ms;
 };
 
-// What rows there were from the low-water mark up to a number of marks.
-struct skr_rows_print {
-    size_t mark_count;  // 0: it was not taken
-    int64_t count, sum;
-};
-
 struct skr_table {
     const struct skr_table_ops *ops;
 };
@@ -56,11 +50,12 @@ struct skr_position {
     int64_t unbroken_from;
     struct skr_horizon_mark marks[SKR_HORIZON_MARKS];  // oldest first
     size_t mark_count;
-    int64_t horizon;      // all transactions below it are over; 0: not known
-    int64_t horizon_ms;   // since when, by skr_clock_ms(); 0: never asked
-    bool horizon_hidden;  // we may not ask
-    struct skr_rows_print rows_print;       // before the read, if it is hidden
-    int64_t next_print_ms;                  // by skr_clock_ms()
+    int64_t horizon;     // all transactions below it are over; 0: not known
+    int64_t horizon_ms;  // since when, by skr_clock_ms(); 0: never asked
+    // Open transactions cannot be asked for: we may not, or the server is one
+    // of a cluster and does not know those of the others.
+    bool horizon_hidden;
+    bool is_cluster;
     int64_t next_late_ms, next_horizon_ms;  // by skr_clock_ms()
     int64_t horizon_pause_ms;               // grows while nothing is read
     // Where little is read, what else lies in the table is asked now and then.
@@ -105,9 +100,9 @@ struct skr_read {
     // Rows that are in the reader's hands already, in ascending order.
     const int64_t *in_hand;
     size_t in_hand_count;
-    // Those among them that are published and about to leave, in ascending
-    // order. Ordered queues alone: a partition goes on behind these, and ends
-    // at any other that is in hand.
+    // Rows that are published and about to leave, in ascending order, all of
+    // them in hand or parked. Ordered queues alone: a partition goes on behind
+    // these, and ends at any other that is in hand.
     const int64_t *done;
     size_t done_count;
     // Rows that were given before and stay for now, in ascending order: a look
@@ -115,6 +110,12 @@ struct skr_read {
     // the low-water mark need not be told.
     const int64_t *waiting;
     size_t waiting_count;
+    // Rows that stay as the database refuses what is to be written to them, in
+    // ascending order: none of them is given. Those that are published are
+    // among `done` as well; in an ordered queue any other holds back its
+    // partition.
+    const int64_t *parked;
+    size_t parked_count;
     // Partitions that wait, and of which nothing is in hand: what lies beyond
     // the cursor of these is passed without being read. Ordered queues alone.
     const char *const *passed;

@@ -3,6 +3,7 @@
 // handled by one consumer at a time.
 #include "retry_world.h"
 
+#include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -83,6 +84,64 @@ test_a_killer_without_an_id_runs_out_of_attempts(void **state)
     world->extras.handles_missing_ids = true;
     skr_fake_queue_add(fake, "{\"type\":\"order.placed\"}", "30", NULL);
     check_deaths(world, 2, 3);
+}
+
+// A consumer that is killed on its message's way into the failed table.
+static void
+die_storing(struct world *world)
+{
+    char path[] = "/tmp/skirnir-storing-XXXXXX";
+    int file = mkstemp(path), status = 0;
+    assert_true(file >= 0);
+    pid_t child = fork();
+    assert_true(child >= 0);
+    if (child == 0) {
+        struct skr_error error = {0};
+        setenv("SKIRNIR_FAILPOINT", "consumer.storing", 1);
+        setenv("SKIRNIR_FAILPOINT_FILE", path, 1);
+        struct skr_consumer *consumer = open_consumer(world, NULL);
+        _exit(skr_consumer_run(consumer, &error) == SKR_OK ? 0 : 1);
+    }
+    char byte;
+    while (pread(file, &byte, 1, 0) == 0 &&
+           waitpid(child, &status, WNOHANG) == 0)
+        skr_clock_sleep(-1, 1);
+    kill(child, SIGKILL);
+    waitpid(child, &status, 0);
+    close(file);
+    unlink(path);
+    assert_true(WIFSIGNALED(status));
+    skr_fake_queue_lose_holders(fake);
+}
+
+// Nothing but the count of its deliveries tells that the way into the failed
+// table is what kills: it is counted like any other, and in the end the message
+// is stored as it is.
+static void
+test_what_cannot_be_stored_alive_is_stored_unseen(void **state)
+{
+    struct world *world = *state;
+    world->options.max_retries = 1;
+    world->extras.failed_readable = true;
+    skr_fake_queue_add(fake,
+                       "{\"type\":\"order.unknown\","
+                       "\"X-Message-Class\":\"App\\\\Unknown\","
+                       "\"X-Message-Id\":"
+                       "\"01890a5d-ac96-774b-bcce-000000000001\"}",
+                       "{}", NULL);
+    for (int64_t deaths = 1; deaths <= 3; deaths++) {
+        die_storing(world);
+        assert_int_equal(skr_test_number(world->db,
+                                         "SELECT COALESCE(MAX(count), 0) "
+                                         "FROM skirnir_attempt"),
+                         deaths - 1);
+    }
+    consume(world, NULL);
+    skr_test_assert_text(world->db, "SELECT queue_name FROM messenger_messages",
+                         "failed.skirnir");
+    skr_test_assert_text(world->db, "SELECT body FROM messenger_messages",
+                         "{}");
+    assert_int_equal(attempt_rows(world), 0);
 }
 
 static enum skr_verdict
@@ -406,6 +465,7 @@ main(void)
         TEST(test_a_message_that_kills_its_consumer_runs_out_of_attempts),
         TEST(test_a_killer_without_retries_has_one_try_alone),
         TEST(test_a_killer_without_an_id_runs_out_of_attempts),
+        TEST(test_what_cannot_be_stored_alive_is_stored_unseen),
         TEST(test_what_is_handled_leaves_no_attempt_behind),
         TEST(test_attempts_of_another_consumer_are_not_counted),
         TEST(test_trouble_with_the_database_is_no_attempt),

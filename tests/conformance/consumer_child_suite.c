@@ -41,6 +41,7 @@ static struct skr_consumer *
 open_child(struct world *world, const char *script, uint32_t timeout_ms)
 {
     const char *const words[] = {"sh", "-c", script};
+    const char *const withheld[] = {"SKR_TEST_WITHHELD", NULL};
     struct skr_error error = {0};
     atomic_store(&stderr_lines, 0);
     atomic_store(&dropped_bytes, 0);
@@ -48,7 +49,7 @@ open_child(struct world *world, const char *script, uint32_t timeout_ms)
     world->options.log = count_events;
     struct skr_consumer *consumer = open_consumer(world, NULL);
     if (skr_consumer_handle_command(consumer, "order.placed", words, 3,
-                                    timeout_ms, &error) != SKR_OK)
+                                    withheld, timeout_ms, &error) != SKR_OK)
         fail_msg("%s", error.text);
     return consumer;
 }
@@ -335,12 +336,13 @@ test_a_program_that_is_not_there_is_refused_at_once(void **state)
     static const char *const programs[] = {"no-such-program-anywhere",
                                            "./no-such-program", "/tmp"};
     struct world *world = *state;
+    const char *const withheld[] = {NULL};
     struct skr_consumer *consumer = open_consumer(world, NULL);
     for (size_t i = 0; i < SKR_COUNT_OF(programs); i++) {
         struct skr_error error = {0};
         assert_int_equal(skr_consumer_handle_command(consumer, "order.placed",
-                                                     &programs[i], 1, 1000,
-                                                     &error),
+                                                     &programs[i], 1, withheld,
+                                                     1000, &error),
                          SKR_INVALID);
         assert_non_null(strstr(error.text, programs[i]));
     }

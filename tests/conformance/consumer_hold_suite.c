@@ -147,10 +147,11 @@ test_a_process_that_does_not_start_costs_nothing(void **state)
              "done",
              path);
     const char *const words[] = {"sh", "-c", script};
+    const char *const withheld[] = {NULL};
     send_bad(0, COUNT);
     struct skr_consumer *consumer = open_consumer(world, accept_order);
-    if (skr_consumer_handle_command(consumer, "order.bad", words, 3, 10000,
-                                    &error) != SKR_OK)
+    if (skr_consumer_handle_command(consumer, "order.bad", words, 3, withheld,
+                                    10000, &error) != SKR_OK)
         fail_msg("%s", error.text);
     start_consumer(&running, consumer);
     await_holds(COUNT * (LIMIT + 2));

@@ -55,6 +55,25 @@ test_a_retry_is_a_row_and_the_original_is_acknowledged(void **state)
     assert_int_equal(failed_rows(world), 0);
 }
 
+// A stranger's count of retries leaves a message its last try.
+static void
+test_a_count_from_outside_keeps_no_message_from_its_handler(void **state)
+{
+    struct world *world = *state;
+    skr_fake_queue_add(
+        fake,
+        "{\"type\":\"order.placed\",\"X-Message-Id\":"
+        "\"01890a5d-ac96-774b-bcce-000000000000\","
+        "\"X-Message-Stamp-Symfony\\\\Component\\\\Messenger\\\\Stamp"
+        "\\\\RedeliveryStamp\":\"[{\\\"retryCount\\\":1000000}]\"}",
+        "0", NULL);
+    world->options.max_retries = 2;
+    world->chosen = NONE;
+    assert_int_equal(consume(world, retry_chosen_once).handled, 1);
+    assert_int_equal(failed_rows(world), 0);
+    assert_effects(world, 1, NONE);
+}
+
 static time_t
 time_in(struct world *world, const char *column)
 {
@@ -410,6 +429,7 @@ main(void)
     const struct CMUnitTest tests[] = {
         TEST(test_a_retry_is_a_row_and_the_original_is_acknowledged),
         TEST(test_a_retry_in_a_row_is_never_early),
+        TEST(test_a_count_from_outside_keeps_no_message_from_its_handler),
         TEST(test_an_id_that_only_the_broker_knew_goes_with_the_row),
         TEST(test_retries_in_rows_run_out_into_the_failed_table),
         TEST(test_what_its_broker_cannot_delay_waits_in_a_row),

@@ -41,11 +41,22 @@ struct kind {
     void (*summer_zone)(const struct skr_test_database *database,
                         char zone[SKR_TEST_ZONE_SIZE]);  // NULL: there is none
     void (*make_full)(struct skr_db *db);
+    void (*refuse)(struct skr_db *db, const char *table, const char *change,
+                   const char *rows);
+    const char *allow[2];              // SQL before and after the change
     void (*spoil)(struct skr_db *db);  // NULL: no driver's advice is known
     const char *explain, *analyze, *drop_index;
     bool (*is_costly)(const char *plan);
     int64_t (*reads)(struct skr_db *db);
 };
+
+static void
+run(struct skr_db *db, const struct skr_statement *statement)
+{
+    struct skr_error error = {0};
+    if (skr_tx_run(skr_db_tx(db), statement, &error) != SKR_OK)
+        fail_msg("%s: %s", statement->sql, error.text);
+}
 
 #ifdef SKR_WITH_SQLITE
 static const char *const sqlite_bad_urls[] = {
@@ -153,6 +164,18 @@ sqlite_make_full(struct skr_db *db)
     skr_test_run(db, sql);
 }
 
+static void
+sqlite_refuse(struct skr_db *db, const char *table, const char *change,
+              const char *rows)
+{
+    char sql[400];
+    snprintf(sql, sizeof(sql),
+             "CREATE TRIGGER refuse_%s BEFORE %s ON %s WHEN %s BEGIN "
+             "SELECT RAISE(ABORT, 'refused by a trigger'); END",
+             change, change, table, rows);
+    skr_test_run(db, sql);
+}
+
 static int64_t
 sqlite_reads(struct skr_db *db)
 {
@@ -205,14 +228,22 @@ static const char *const mariadb_bad_urls[] = {
     NULL,
 };
 
-// Where tests/servers/with-server says that the server is.
+static bool
+is_mysql(void)
+{
+    return strcmp(getenv("SKR_TEST_DATABASE"), "mysql") == 0;
+}
+
+// Where tests/servers/with-server says that the server is: MariaDB or MySQL,
+// which share a driver.
 static const char *
 mariadb_server(void)
 {
-    const char *url = getenv("SKR_MARIADB_URL");
+    const char *variable = is_mysql() ? "SKR_MYSQL_URL" : "SKR_MARIADB_URL";
+    const char *url = getenv(variable);
     if (url != NULL)
         return url;
-    fprintf(stderr, "SKR_MARIADB_URL names no server\n");
+    fprintf(stderr, "%s names no server\n", variable);
     exit(77);
 }
 
@@ -271,6 +302,7 @@ mariadb_make(struct skr_test_database *database)
     const char *name = mariadb_name(database);
     database->bad_urls = mariadb_bad_urls;
     database->bytes_type = "LONGBLOB";
+    database->sorts_first_rows = is_mysql();
     database->clock = "UTC_TIMESTAMP()";
     database->time_words[0] = "TIMESTAMP('";
     database->time_words[1] = "')";
@@ -396,10 +428,20 @@ mariadb_hold_up(struct skr_db *db, const char *table)
 static int64_t
 mariadb_reads(struct skr_db *db)
 {
-    return skr_test_number(db,
-                           "SELECT CAST(SUM(variable_value) AS SIGNED) FROM "
-                           "information_schema.session_status "
-                           "WHERE variable_name LIKE 'Handler_read%'");
+    return skr_test_status(db, "Handler_read%");
+}
+
+static void
+mariadb_refuse(struct skr_db *db, const char *table, const char *change,
+               const char *rows)
+{
+    char sql[400];
+    snprintf(sql, sizeof(sql),
+             "CREATE TRIGGER refuse_%s BEFORE %s ON %s FOR EACH ROW BEGIN "
+             "IF %s THEN SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = "
+             "'refused by a trigger'; END IF; END",
+             change, change, table, rows);
+    skr_test_run(db, sql);
 }
 
 // A table whose engine counts its bytes with two of them.
@@ -569,6 +611,25 @@ pgsql_summer_zone(const struct skr_test_database *database,
     snprintf(zone, SKR_TEST_ZONE_SIZE, "Europe/Berlin");
 }
 
+static void
+pgsql_refuse(struct skr_db *db, const char *table, const char *change,
+             const char *rows)
+{
+    char sql[500];
+    snprintf(sql, sizeof(sql),
+             "CREATE FUNCTION refuse_%s() RETURNS trigger LANGUAGE plpgsql AS "
+             "$$ BEGIN IF %s THEN RAISE EXCEPTION 'refused by a trigger'; "
+             "END IF; IF TG_OP = 'DELETE' THEN RETURN OLD; END IF; "
+             "RETURN NEW; END $$",
+             change, rows);
+    skr_test_run(db, sql);
+    snprintf(sql, sizeof(sql),
+             "CREATE TRIGGER refuse_%s BEFORE %s ON %s FOR EACH ROW "
+             "EXECUTE FUNCTION refuse_%s()",
+             change, change, table, change);
+    skr_test_run(db, sql);
+}
+
 // A disk cannot be filled for one test alone; what the server then says can.
 static void
 pgsql_make_full(struct skr_db *db)
@@ -607,19 +668,22 @@ sqlite_is_costly(const char *plan)
 #endif
 
 #ifdef SKR_WITH_MYSQL
-// Columns: id, select_type, table, type, keys, key, length, ref, rows, Extra.
+// Columns: id, select_type, table, type, keys, key, length, ref, rows, Extra;
+// MySQL has partitions before the type and filtered before Extra.
 static bool
 mysql_line_is_costly(char *line)
 {
-    const char *columns[10] = {NULL};
-    for (size_t i = 0; i < 10; i++)
-        columns[i] = strsep(&line, "|");
-    if (columns[9] == NULL || columns[2][0] == '<')
+    const char *columns[12] = {NULL};
+    size_t count = 0;
+    while (count < SKR_COUNT_OF(columns) && line != NULL)
+        columns[count++] = strsep(&line, "|");
+    if (count < 10 || columns[2][0] == '<')
         return false;
-    bool is_scan =
-        strcmp(columns[3], "ALL") == 0 || strcmp(columns[3], "index") == 0;
-    bool is_sorted = strstr(columns[9], "filesort") != NULL;
-    return (is_scan || is_sorted) && atol(columns[8]) > FEW_ROWS;
+    size_t more = count > 10;
+    const char *type = columns[3 + more];
+    bool is_scan = strcmp(type, "ALL") == 0 || strcmp(type, "index") == 0;
+    bool is_sorted = strstr(columns[count - 1], "filesort") != NULL;
+    return (is_scan || is_sorted) && atol(columns[8 + more]) > FEW_ROWS;
 }
 
 static bool
@@ -646,6 +710,23 @@ pgsql_is_costly(const char *plan)
 }
 #endif
 
+#ifdef SKR_WITH_MYSQL
+#define MARIADB_KIND(server)                                                  \
+    {                                                                         \
+        .name = (server), .ops = &skr_mysql_db, .make = mariadb_make,         \
+        .remove = mariadb_remove, .connect = mariadb_connect_client,          \
+        .disconnect = mariadb_disconnect, .run = mariadb_run,                 \
+        .begin = "START TRANSACTION", .become_reader = mariadb_become_reader, \
+        .break_lock = mariadb_break_lock, .hold_up = mariadb_hold_up,         \
+        .summer_zone = mariadb_summer_zone, .make_full = mariadb_make_full,   \
+        .refuse = mariadb_refuse, .allow = {"DROP TRIGGER refuse_", ""},      \
+        .explain = "EXPLAIN FORMAT = TRADITIONAL ",                           \
+        .analyze = "ANALYZE TABLE messenger_outbox",                          \
+        .drop_index = "DROP INDEX {index} ON {table}",                        \
+        .is_costly = mysql_is_costly, .reads = mariadb_reads,                 \
+    }
+#endif
+
 static const struct kind kinds[] = {
 #ifdef SKR_WITH_SQLITE
     {.name = "sqlite",
@@ -658,6 +739,8 @@ static const struct kind kinds[] = {
      .become_reader = sqlite_become_reader,
      .break_lock = sqlite_break_lock,
      .make_full = sqlite_make_full,
+     .refuse = sqlite_refuse,
+     .allow = {"DROP TRIGGER refuse_", ""},
      .explain = "EXPLAIN QUERY PLAN ",
      .analyze = "ANALYZE",
      .drop_index = "DROP INDEX {table}_{index}",
@@ -666,24 +749,8 @@ static const struct kind kinds[] = {
      .spoil = sqlite_spoil},
 #endif
 #ifdef SKR_WITH_MYSQL
-    {.name = "mysql",
-     .ops = &skr_mysql_db,
-     .make = mariadb_make,
-     .remove = mariadb_remove,
-     .connect = mariadb_connect_client,
-     .disconnect = mariadb_disconnect,
-     .run = mariadb_run,
-     .begin = "START TRANSACTION",
-     .become_reader = mariadb_become_reader,
-     .break_lock = mariadb_break_lock,
-     .hold_up = mariadb_hold_up,
-     .summer_zone = mariadb_summer_zone,
-     .make_full = mariadb_make_full,
-     .explain = "EXPLAIN ",
-     .analyze = "ANALYZE TABLE messenger_outbox",
-     .drop_index = "DROP INDEX {index} ON {table}",
-     .is_costly = mysql_is_costly,
-     .reads = mariadb_reads},
+    MARIADB_KIND("mariadb"),
+    MARIADB_KIND("mysql"),
 #endif
 #ifdef SKR_WITH_PGSQL
     {.name = "pgsql",
@@ -699,6 +766,8 @@ static const struct kind kinds[] = {
      .hold_up = pgsql_hold_up,
      .summer_zone = pgsql_summer_zone,
      .make_full = pgsql_make_full,
+     .refuse = pgsql_refuse,
+     .allow = {"DROP FUNCTION refuse_", "() CASCADE"},
      .explain = "EXPLAIN ",
      .analyze = "ANALYZE",
      .drop_index = "DROP INDEX {table}_{index}",
@@ -777,14 +846,6 @@ skr_test_connect_impatient(const struct skr_test_database *database)
     return db;
 }
 
-static void
-run(struct skr_db *db, const struct skr_statement *statement)
-{
-    struct skr_error error = {0};
-    if (skr_tx_run(skr_db_tx(db), statement, &error) != SKR_OK)
-        fail_msg("%s: %s", statement->sql, error.text);
-}
-
 void
 skr_test_run(struct skr_db *db, const char *sql)
 {
@@ -843,6 +904,36 @@ skr_test_drop_index(struct skr_db *db, const char *table, const char *index)
     assert_non_null(sql);
     skr_test_run(db, sql);
     skr_arena_fini(&arena);
+}
+
+static enum skr_code
+add_status(const struct skr_value *columns, size_t count, void *user,
+           struct skr_error *error)
+{
+    int64_t *sum = user;
+    (void)count, (void)error;
+    *sum += strtoll(columns[1].bytes, NULL, 10);
+    return SKR_OK;
+}
+
+int64_t
+skr_test_status(struct skr_db *db, const char *names)
+{
+    // The one form that both servers know.
+    char sql[100];
+    int64_t sum = 0;
+    snprintf(sql, sizeof(sql), "SHOW SESSION STATUS LIKE '%s'", names);
+    run(db, &(struct skr_statement){
+                .sql = sql, .each_row = add_status, .user = &sum});
+    return sum;
+}
+
+const char *
+skr_test_mysql_certificates(void)
+{
+    return getenv(strcmp(chosen()->name, "mysql") == 0
+                      ? "SKR_MYSQL_CERTIFICATES"
+                      : "SKR_MARIADB_CERTIFICATES");
 }
 
 int64_t
@@ -1007,6 +1098,22 @@ void
 skr_test_make_full(struct skr_db *db)
 {
     chosen()->make_full(db);
+}
+
+void
+skr_test_refuse(struct skr_db *db, const char *table, const char *change,
+                const char *rows)
+{
+    chosen()->refuse(db, table, change, rows);
+}
+
+void
+skr_test_allow(struct skr_db *db, const char *change)
+{
+    char sql[100];
+    snprintf(sql, sizeof(sql), "%s%s%s", chosen()->allow[0], change,
+             chosen()->allow[1]);
+    skr_test_run(db, sql);
 }
 
 void

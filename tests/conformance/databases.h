@@ -31,6 +31,9 @@ struct skr_test_database {
     const char *clock;          // how the driver's statements name the clock
     const char *time_words[2];  // before and after a time in UTC in its place
     bool wait_sees_commits;     // it ends for a commit, not to look for one
+    // The first rows of a queue are found by an index of queue and time, if
+    // there is no better one, and then sorted.
+    bool sorts_first_rows;
     const char *reader_answer;  // a word of what is said to one who may not
                                 // write
     // Pairs: a URL that is a mistake, and a word of the answer; NULL at the
@@ -90,6 +93,10 @@ skr_test_drop_index(struct skr_db *db, const char *table, const char *index);
 // How much was read for the statements of this connection so far: rows, entries
 // of indexes or pages, as the database counts.
 int64_t skr_test_reads(struct skr_db *db);
+// MariaDB and MySQL: the sum of the session's counters whose names are LIKE
+// that, and the folder of the server's certificates; NULL: it has none.
+int64_t skr_test_status(struct skr_db *db, const char *names);
+const char *skr_test_mysql_certificates(void);
 
 // For a forked child: from here on the process may read the database and not
 // write it.
@@ -106,6 +113,13 @@ void skr_test_hold_up(struct skr_db *db, const char *table);
 void skr_test_spoil(struct skr_db *db);
 // From here on db finds no room for more data.
 void skr_test_make_full(struct skr_db *db);
+
+// From here on the table refuses a change ("UPDATE", "DELETE", "INSERT") of the
+// rows that a condition is true of, which knows a row as OLD and as NEW; or it
+// does so no longer. Once at a time for each kind of change.
+void skr_test_refuse(struct skr_db *db, const char *table, const char *change,
+                     const char *rows);
+void skr_test_allow(struct skr_db *db, const char *change);
 
 // Asks every few milliseconds until the answer is yes; false after timeout_ms.
 bool

@@ -160,6 +160,39 @@ test_a_lock_that_was_taken_away_is_noticed(void **state)
     skr_db_close(other);
 }
 
+// Where the lock is a file beside that of the database.
+static void
+test_the_lock_is_for_those_whom_the_database_is_for(void **state)
+{
+    static const struct {
+        mode_t umask, mode;
+        const char *name;
+    } cases[] = {{0, 0600, "secret"}, {077, 0664, "open"}, {027, 0640, "a"}};
+    struct fixture *fixture = *state;
+    char path[200];
+    struct stat database, lock;
+    if (strcmp(fixture->database.ops->scheme, "sqlite") != 0)
+        skip();
+    snprintf(path, sizeof(path), "%s/test.db", fixture->database.folder);
+    if (geteuid() == 0)
+        assert_int_equal(chown(path, 4321, 1234), 0);
+    for (size_t i = 0; i < SKR_COUNT_OF(cases); i++) {
+        snprintf(path, sizeof(path), "%s/test.db", fixture->database.folder);
+        assert_int_equal(chmod(path, cases[i].mode), 0);
+        assert_int_equal(stat(path, &database), 0);
+        mode_t before = umask(cases[i].umask);
+        assert_true(try_lock(fixture->db, cases[i].name, 0));
+        umask(before);
+        snprintf(path, sizeof(path), "%s/test.db-%s.lock",
+                 fixture->database.folder, cases[i].name);
+        assert_int_equal(stat(path, &lock), 0);
+        assert_int_equal(lock.st_mode, database.st_mode);
+        assert_int_equal(lock.st_uid, database.st_uid);
+        assert_int_equal(lock.st_gid, database.st_gid);
+        fixture->db->ops->unlock(fixture->db);
+    }
+}
+
 static void
 test_many_hold_a_lock_together_and_none_alone_beside_them(void **state)
 {
@@ -393,6 +426,7 @@ main(void)
         TEST(test_the_lock_of_a_killed_process_is_free_at_once),
         TEST(test_a_database_has_one_lock_whatever_it_is_called),
         TEST(test_a_lock_that_was_taken_away_is_noticed),
+        TEST(test_the_lock_is_for_those_whom_the_database_is_for),
         TEST(test_many_hold_a_lock_together_and_none_alone_beside_them),
         TEST(test_ways_to_share_a_lock_do_not_mix),
         TEST(test_a_holder_is_found_in_every_way_to_share),

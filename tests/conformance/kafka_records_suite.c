@@ -33,11 +33,13 @@ test_a_foreign_record_has_its_topic_for_a_type_and_headers_as_text(void **state)
 {
     struct world *world = *state;
     struct skr_incoming incoming[2];
-    rd_kafka_headers_t *headers = rd_kafka_headers_new(4);
+    rd_kafka_headers_t *headers = rd_kafka_headers_new(6);
     rd_kafka_header_add(headers, "plain", -1, "text", -1);
     rd_kafka_header_add(headers, "bytes", -1, "\xff\x00\xfe", 3);
     rd_kafka_header_add(headers, "nothing", -1, NULL, 0);
     rd_kafka_header_add(headers, "X-Kafka-Key", -1, "another record's", -1);
+    rd_kafka_header_add(headers, "X-Skirnir-Body-Encoding", -1, "base64", -1);
+    rd_kafka_header_add(headers, "X-Skirnir-Raw-Headers", -1, "{}", -1);
     produce_raw(world, headers, NULL, "{}");
     struct skr_broker *broker = open_receiver(world, "");
     assert_int_equal(receive(broker, incoming, 2), 1);
@@ -46,6 +48,8 @@ test_a_foreign_record_has_its_topic_for_a_type_and_headers_as_text(void **state)
     assert_string_equal(header_of(&incoming[0], "bytes"), "/wD+");
     assert_string_equal(header_of(&incoming[0], "nothing"), "null");
     assert_null(header_of(&incoming[0], "X-Kafka-Key"));
+    assert_null(header_of(&incoming[0], "X-Skirnir-Body-Encoding"));
+    assert_null(header_of(&incoming[0], "X-Skirnir-Raw-Headers"));
     assert_null(incoming[0].broker_id);
     settle(broker, incoming, 1, SKR_SETTLE_ACK);
 

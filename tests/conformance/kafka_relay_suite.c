@@ -297,13 +297,13 @@ close_route(struct fixture *fixture, const struct row *bad)
     assert_true(skr_test_eventually(a_route_is_closed, fixture, DEADLINE_MS));
 }
 
-// Larger than a record may be here.
+// A JSON string that is larger than a record may be here.
 static const char *
 large_payload(void)
 {
     static char text[2000];
-    memset(text, ' ', sizeof(text) - 1);
-    text[0] = '0';
+    memset(text, 'x', sizeof(text) - 1);
+    text[0] = text[sizeof(text) - 2] = '"';
     return text;
 }
 

@@ -394,6 +394,14 @@ test_tls_and_logins_are_verified_and_mistakes_said_as_such(void **state)
     snprintf(url, sizeof(url), "kafka://127.0.0.1:%s?tls=1&cacert=%s/%s", tls,
              certificates, "stranger.pem");
     expect_refusal(url, SKR_UNAVAILABLE, "TLS failed: check cacert");
+    // The certificate is for 127.0.0.1 and localhost; 127.1 leads there too.
+    snprintf(url, sizeof(url), "kafka://127.1:%s?tls=1&cacert=%s/authority.pem",
+             tls, certificates);
+    expect_refusal(url, SKR_UNAVAILABLE, "TLS failed: check cacert");
+    // Whoever names an authority is not connected without it.
+    snprintf(url, sizeof(url), "kafka://%s?cacert=%s/authority.pem",
+             world->brokers, certificates);
+    expect_refusal(url, SKR_UNAVAILABLE, "TLS met a port without it");
     snprintf(url, sizeof(url), "kafka://%s?tls=1", world->brokers);
     expect_refusal(url, SKR_UNAVAILABLE, "TLS met a port without it");
     snprintf(url, sizeof(url), "kafka://127.0.0.1:%s", tls);

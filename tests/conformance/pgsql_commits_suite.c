@@ -171,6 +171,12 @@ test_a_late_row_that_is_held_back_is_not_passed(void **state)
     assert_int_equal(judge_key(&fixture->fake, "k0"), 2);
 }
 
+static void
+test_the_youngest_open_transaction_is_not_passed(void **state)
+{
+    check_youngest_is_not_passed(*state);
+}
+
 struct wanted_writer {
     struct fixture *fixture;
     int64_t process;
@@ -326,6 +332,8 @@ main(void)
         COMMITS(test_writers_that_wait_for_each_other_keep_their_order),
         COMMITS(test_a_late_row_that_is_held_back_is_not_passed),
         DIVIDED(test_a_late_row_that_is_held_back_is_not_passed),
+        COMMITS(test_the_youngest_open_transaction_is_not_passed),
+        DIVIDED(test_the_youngest_open_transaction_is_not_passed),
         COMMITS(test_a_transaction_that_holds_back_the_queue_is_named_once),
         COMMITS(test_a_relay_that_ends_when_empty_waits_for_what_is_held_back),
         COMMITS(test_messages_without_a_key_wait_for_nobody),

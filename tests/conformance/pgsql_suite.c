@@ -255,6 +255,54 @@ test_a_copy_is_refused_and_the_connection_lives_on(void **state)
     skr_test_assert_text(world->db, "SELECT COUNT(*) FROM thing", "0");
 }
 
+// What is no message's fault is tried again, or after a new connection.
+static void
+test_states_have_their_remedies(void **state)
+{
+    struct world *world = *state;
+    static const struct {
+        const char *state;
+        enum skr_code code;
+        enum skr_remedy remedy;
+    } cases[] = {
+        {"40001", SKR_CONFLICT, SKR_TRY_AGAIN},
+        {"40P01", SKR_CONFLICT, SKR_TRY_AGAIN},
+        {"55P03", SKR_CONFLICT, SKR_TRY_AGAIN},
+        {"57014", SKR_CONFLICT, SKR_TRY_AGAIN},
+        {"72000", SKR_CONFLICT, SKR_TRY_AGAIN},
+        {"53000", SKR_REFUSED, SKR_TRY_AGAIN},
+        {"53100", SKR_REFUSED, SKR_TRY_AGAIN},
+        {"53200", SKR_REFUSED, SKR_TRY_AGAIN},
+        {"53300", SKR_REFUSED, SKR_TRY_AGAIN},
+        {"HV00N", SKR_REFUSED, SKR_TRY_AGAIN},
+        {"08006", SKR_UNAVAILABLE, SKR_RECONNECT},
+        {"25006", SKR_REFUSED, SKR_RECONNECT},
+        {"25P04", SKR_UNAVAILABLE, SKR_RECONNECT},
+        {"57000", SKR_UNAVAILABLE, SKR_RECONNECT},
+        {"57P01", SKR_UNAVAILABLE, SKR_RECONNECT},
+        {"57P03", SKR_UNAVAILABLE, SKR_RECONNECT},
+        {"58030", SKR_UNAVAILABLE, SKR_RECONNECT},
+        {"F0001", SKR_UNAVAILABLE, SKR_RECONNECT},
+        {"XX000", SKR_UNAVAILABLE, SKR_RECONNECT},
+        {"XX001", SKR_UNAVAILABLE, SKR_RECONNECT},
+        {"XX002", SKR_UNAVAILABLE, SKR_RECONNECT},
+        {"22001", SKR_INVALID, SKR_GIVE_UP},
+        {"23514", SKR_REFUSED, SKR_GIVE_UP},
+        {"54000", SKR_INVALID, SKR_GIVE_UP},
+    };
+    for (size_t i = 0; i < SKR_COUNT_OF(cases); i++) {
+        struct skr_error error = {0};
+        char sql[120];
+        snprintf(sql, sizeof(sql),
+                 "DO $$ BEGIN RAISE EXCEPTION 'as asked for' USING ERRCODE = "
+                 "'%s'; END $$",
+                 cases[i].state);
+        assert_int_equal(run(world->db, sql, &error), cases[i].code);
+        assert_int_equal(error.remedy, cases[i].remedy);
+        assert_string_equal(error.native, cases[i].state);
+    }
+}
+
 static size_t
 count_in(const char *text, const char *word)
 {
@@ -394,6 +442,7 @@ main(void)
         TEST(test_one_text_takes_values_of_every_kind),
         TEST(test_text_that_would_be_cut_is_refused),
         TEST(test_a_transaction_that_failed_does_not_commit),
+        TEST(test_states_have_their_remedies),
         TEST(test_a_copy_is_refused_and_the_connection_lives_on),
         TEST(test_a_guarded_insert_costs_two_round_trips),
         TEST(test_a_guarded_transaction_begins_with_whatever_comes_first),

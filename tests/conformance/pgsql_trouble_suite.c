@@ -93,6 +93,52 @@ test_certificates_are_verified(void **state)
 }
 
 static void
+test_a_server_without_tls_is_not_talked_to_in_plaintext(void **state)
+{
+    struct world *world = *state;
+    if (getenv("SKR_POSTGRESQL_CERTIFICATES") != NULL)
+        skip();
+    static const char *const modes[] = {"require", "verify-ca", "verify-full"};
+    for (size_t i = 0; i < SKR_COUNT_OF(modes); i++) {
+        struct skr_db *db = NULL;
+        struct skr_error error = {0};
+        char url[URL_SIZE];
+        snprintf(url, sizeof(url),
+                 "pgsql://postgres@127.0.0.1:%s/%s?sslmode=%s", world->port,
+                 world->name, modes[i]);
+        assert_int_not_equal(skr_db_open(&skr_pgsql_db, url, &db, &error),
+                             SKR_OK);
+        if (strstr(error.text, "offers no TLS") == NULL ||
+            strstr(error.text, world->port) == NULL)
+            fail_msg("%s", error.text);
+    }
+}
+
+// libpq goes to PGHOSTADDR, whatever the host is called.
+static void
+test_a_host_is_elsewhere_if_the_environment_says_so(void **state)
+{
+    struct world *world = *state;
+    struct skr_db *db = NULL;
+    struct skr_error error = {0};
+    char url[URL_SIZE];
+    snprintf(url, sizeof(url), "pgsql://postgres@localhost:%s/%s", world->port,
+             world->name);
+    setenv("PGHOSTADDR", "0.0.0.0", 1);
+    enum skr_code code = skr_db_open(&skr_pgsql_db, url, &db, &error);
+    unsetenv("PGHOSTADDR");
+    skr_db_close(db);
+    assert_int_not_equal(code, SKR_OK);
+    if (strstr(error.text, "SSL") == NULL)
+        fail_msg("%s", error.text);
+    setenv("PGHOSTADDR", "127.0.0.1", 1);
+    code = skr_db_open(&skr_pgsql_db, url, &db, &error);
+    unsetenv("PGHOSTADDR");
+    assert_int_equal(code, SKR_OK);
+    skr_db_close(db);
+}
+
+static void
 test_a_server_that_is_not_there_is_unavailable(void **state)
 {
     (void)state;
@@ -466,6 +512,8 @@ main(void)
     const struct CMUnitTest tests[] = {
         TEST(test_refusals_to_connect_have_their_codes),
         TEST(test_certificates_are_verified),
+        TEST(test_a_server_without_tls_is_not_talked_to_in_plaintext),
+        TEST(test_a_host_is_elsewhere_if_the_environment_says_so),
         TEST(test_a_server_that_is_not_there_is_unavailable),
         TEST(test_the_next_server_of_several_is_tried),
         TEST(test_the_right_that_is_missing_is_named),

@@ -363,7 +363,8 @@ static void
 test_a_message_becomes_a_row_for_kafka(void **state)
 {
     struct fixture *fixture = *state;
-    struct skr_message messages[] = {order("{\"n\":1}"), order("{\"n\":2}")};
+    // As MySQL's JSON columns write it.
+    struct skr_message messages[] = {order("{\"n\": 1}"), order("{\"n\": 2}")};
     struct skr_id ids[2];
     char id[SKR_ID_TEXT_SIZE];
     make_kafka_outbox(fixture, NULL);
@@ -378,7 +379,7 @@ test_a_message_becomes_a_row_for_kafka(void **state)
                          "order.placed");
     skr_test_assert_text(
         fixture->db, "SELECT o.payload_json FROM kafka_outbox o ORDER BY o.id",
-        "{\"n\":1}");
+        "{\"n\": 1}");
     // The key is the partition's, else the id.
     skr_id_format(ids[0], id);
     skr_test_assert_text(fixture->db,
@@ -390,7 +391,8 @@ test_a_message_becomes_a_row_for_kafka(void **state)
         fixture->db,
         "SELECT o.payload_headers FROM kafka_outbox o ORDER BY o.id");
     assert_non_null(strstr(headers, id));
-    assert_non_null(strstr(headers, "\"type\":\"order.placed\""));
+    assert_non_null(strstr(headers, "\"type\""));
+    assert_non_null(strstr(headers, "\"order.placed\""));
     free(headers);
 }
 

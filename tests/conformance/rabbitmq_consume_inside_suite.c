@@ -126,6 +126,52 @@ test_a_server_that_does_not_answer_is_given_up(void **state)
 }
 
 static void
+test_a_consumer_goes_on_to_a_host_that_answers(void **state)
+{
+    struct world *world = *state;
+    struct skr_fake_rabbitmq other;
+    char names[2][32];
+    int last = -1;
+    skr_fake_rabbitmq_start(&other, NULL);
+    snprintf(names[0], sizeof(names[0]), "127.0.0.1:%d ", fake.port);
+    snprintf(names[1], sizeof(names[1]), "127.0.0.1:%d ", other.port);
+    snprintf(world->url, sizeof(world->url),
+             "amqp://a:secret@127.0.0.1:%d,127.0.0.1:%d/", fake.port,
+             other.port);
+    for (size_t i = 0; i < 10; i++) {
+        struct skr_error error = {0};
+        struct skr_broker *broker =
+            open_on(world, "silent", "&confirm_timeout=0.1");
+        assert_int_equal(receive_to_the_end(broker, &error), SKR_UNAVAILABLE);
+        int which = strstr(error.text, names[0]) != NULL ? 0 : 1;
+        assert_non_null(strstr(error.text, names[which]));
+        assert_int_not_equal(which, last);
+        last = which;
+        skr_broker_close(broker);
+    }
+    skr_fake_rabbitmq_stop(&other);
+}
+
+// In a cluster of which a node hangs a binding would never be answered.
+static void
+test_a_delay_queue_that_is_bound_is_not_bound_again(void **state)
+{
+    struct world *world = *state;
+    struct skr_error error = {0};
+    struct skr_incoming incoming;
+    struct skr_broker *broker =
+        open_on(world, "good",
+                "&retry_via=delay_queue&confirm_timeout=2"
+                "&delay[queue_name_pattern]=unbindable");
+    assert_int_equal(receive(broker, &incoming, 1), 1);
+    incoming.settlement = SKR_SETTLE_RETRY;
+    incoming.delay_ms = 1000;
+    assert_int_equal(broker->ops->settle(broker, &incoming, 1, &error), SKR_OK);
+    assert_false(incoming.was_refused);
+    skr_broker_close(broker);
+}
+
+static void
 test_properties_that_cannot_be_read_cost_only_their_message(void **state)
 {
     static const char *const queues[] = {"broken", "unknown"};
@@ -353,6 +399,8 @@ main(void)
         CASE(test_what_makes_no_sense_ends_the_connection),
         CASE(test_a_connection_cut_at_any_byte_gives_whole_messages_only),
         CASE(test_a_server_that_does_not_answer_is_given_up),
+        CASE(test_a_consumer_goes_on_to_a_host_that_answers),
+        CASE(test_a_delay_queue_that_is_bound_is_not_bound_again),
         CASE(test_properties_that_cannot_be_read_cost_only_their_message),
         CASE(test_memory_that_runs_out_leaks_nothing),
         cmocka_unit_test(test_what_was_put_off_is_acknowledged_in_one_go),

@@ -169,6 +169,30 @@ test_headers_of_every_kind_become_text(void **state)
     skr_broker_close(broker);
 }
 
+// They tell how rows are read, and whoever publishes could set them.
+static void
+test_reserved_headers_are_dropped(void **state)
+{
+    struct world *world = *state;
+    struct skr_broker *broker = open_receiver(world, "");
+    amqp_table_entry_t entries[] = {
+        entry("X-Skirnir-Body-Encoding", raw_value('S', "base64", 6)),
+        entry("plain", raw_value('S', "text", 4)),
+        entry("X-Skirnir-Raw-Headers", raw_value('S', "{}", 2)),
+        entry("X-Skirnir-", (amqp_field_value_t){.kind = 'V'}),
+    };
+    const amqp_basic_properties_t properties = {
+        ._flags = AMQP_BASIC_HEADERS_FLAG,
+        .headers = {.num_entries = SKR_COUNT_OF(entries), .entries = entries}};
+    put(world, world->queue, "x", 1, &properties);
+    struct skr_incoming incoming;
+    assert_int_equal(receive(broker, &incoming, 1), 1);
+    assert_int_equal(incoming.headers.count, 1);
+    assert_string_equal(header_of(&incoming, "plain"), "text");
+    settle(broker, &incoming, 1, SKR_SETTLE_ACK);
+    skr_broker_close(broker);
+}
+
 static void
 test_properties_stand_in_for_headers(void **state)
 {
@@ -667,6 +691,7 @@ main(void)
         CASE(test_a_glance_finds_what_is_there),
         CASE(test_waiting_ends_in_time_and_by_a_stop),
         CASE(test_headers_of_every_kind_become_text),
+        CASE(test_reserved_headers_are_dropped),
         CASE(test_properties_stand_in_for_headers),
         CASE(test_bodies_of_any_size_and_content_arrive_whole),
         CASE(test_a_table_that_nests_without_end_costs_nobody_anything),

@@ -6,8 +6,10 @@
 #include "support/fake_rabbitmq.h"
 #include "support/oom.h"
 
+#include <arpa/inet.h>
 #include <pthread.h>
 #include <sys/eventfd.h>
+#include <sys/socket.h>
 
 static struct skr_fake_rabbitmq fake;
 
@@ -118,11 +120,16 @@ test_what_makes_no_sense_ends_the_connection(void **state)
     }
 }
 
+// A method of 2^32 - 1 bytes: with what is around it, 6 on 32 bits.
+#define HUGE_FRAME                 \
+    "\x01\x01\x01\xff\xff\xff\xff" \
+    "abcdefghijkl"
+
 static void
 test_a_server_that_speaks_something_else_is_named(void **state)
 {
     static const char *const greetings[] = {"HTTP/1.1 400 Bad Request\r\n\r\n",
-                                            "AMQP\x01\x01\x01\x0a"};
+                                            "AMQP\x01\x01\x01\x0a", HUGE_FRAME};
     struct world *world = *state;
     for (size_t i = 0; i < SKR_COUNT_OF(greetings); i++) {
         struct skr_broker *broker = NULL;
@@ -135,6 +142,8 @@ test_a_server_that_speaks_something_else_is_named(void **state)
                          SKR_UNAVAILABLE);
         assert_null(strstr(error.text, "secret"));
         assert_non_null(strstr(error.text, "127.0.0.1"));
+        if (strcmp(greetings[i], HUGE_FRAME) == 0)
+            assert_non_null(strstr(error.text, "a frame that is too large"));
     }
 }
 
@@ -268,6 +277,139 @@ test_the_window_holds_against_chance(void **state)
     free(given);
 }
 
+static enum skr_code
+open_setting_up(struct world *world, const char *queue, struct skr_error *error)
+{
+    struct skr_broker *broker = NULL;
+    char url[800];
+    snprintf(url, sizeof(url),
+             "%s?auto_setup=1&exchange[name]=x&exchange[type]=topic"
+             "&queues[%s]=&confirm_timeout=0.5",
+             world->url, queue);
+    enum skr_code code = try_open(world, url, &broker, error);
+    skr_broker_close(broker);
+    return code;
+}
+
+// A cluster of which a node hangs answers no second time.
+static void
+test_what_was_bound_is_not_bound_again(void **state)
+{
+    struct skr_error error = {0};
+    for (int i = 0; i < 3; i++)
+        if (open_setting_up(*state, "bound-once", &error) != SKR_OK)
+            fail_msg("%s", error.text);
+}
+
+static void
+test_a_binding_is_waited_for_as_long_as_a_confirm(void **state)
+{
+    struct skr_error error = {0};
+    int64_t start_ms = skr_clock_ms();
+    assert_int_equal(open_setting_up(*state, "unbindable", &error),
+                     SKR_UNAVAILABLE);
+    assert_true(skr_clock_ms() - start_ms < 10000);
+    assert_int_equal(error.remedy, SKR_RECONNECT);
+    assert_non_null(strstr(error.text, "unbindable"));
+    assert_non_null(strstr(error.text, "confirm_timeout"));
+}
+
+// The kernel takes connections for a host that hangs.
+static int
+listen_silently(int *port)
+{
+    struct sockaddr_in address = {.sin_family = AF_INET,
+                                  .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t size = sizeof(address);
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    assert_int_equal(bind(fd, (struct sockaddr *)&address, size), 0);
+    assert_int_equal(listen(fd, 100), 0);
+    assert_int_equal(getsockname(fd, (struct sockaddr *)&address, &size), 0);
+    *port = ntohs(address.sin_port);
+    return fd;
+}
+
+static int
+count_connections(int listener)
+{
+    int count = 0, fd;
+    while ((fd = accept(listener, NULL, NULL)) >= 0) {
+        count++;
+        close(fd);
+    }
+    return count;
+}
+
+static void
+test_a_host_that_was_silent_is_tried_last(void **state)
+{
+    struct world *world = *state;
+    int port = 0;
+    int silent = listen_silently(&port);
+    snprintf(world->url, sizeof(world->url),
+             "amqp://a:secret@127.0.0.1:%d,127.0.0.1:%d/", port, fake.port);
+    for (int i = 0; i < 20; i++)
+        skr_broker_close(open_broker(world, "connect_timeout=0.5"));
+    assert_true(count_connections(silent) <= 1);
+    close(silent);
+}
+
+// The fake has no TLS, and says so at once.
+static void
+test_a_host_that_is_silent_in_a_handshake_is_tried_last(void **state)
+{
+    struct world *world = *state;
+    int port = 0;
+    int silent = listen_silently(&port);
+    char url[600];
+    snprintf(url, sizeof(url),
+             "amqps://a:secret@127.0.0.1:%d,127.0.0.1:%d/?connect_timeout=0.3",
+             port, fake.port);
+    for (int i = 0; i < 8; i++) {
+        struct skr_broker *broker = NULL;
+        struct skr_error error = {0};
+        assert_int_equal(try_open(world, url, &broker, &error),
+                         SKR_UNAVAILABLE);
+        const char *timed_out = strstr(error.text, "no answer in time");
+        const char *refused = strstr(error.text, "plain port");
+        assert_true(timed_out != NULL && refused != NULL);
+        assert_true(i == 0 || refused < timed_out);
+    }
+    close(silent);
+}
+
+// Each is the one that was silent less lately.
+static void
+test_a_host_that_stops_answering_is_left_for_the_other(void **state)
+{
+    struct world *world = *state;
+    struct skr_fake_rabbitmq other;
+    char names[2][32];
+    int last = -1;
+    skr_fake_rabbitmq_start(&other, NULL);
+    snprintf(names[0], sizeof(names[0]), "127.0.0.1:%d ", fake.port);
+    snprintf(names[1], sizeof(names[1]), "127.0.0.1:%d ", other.port);
+    snprintf(world->url, sizeof(world->url),
+             "amqp://a:secret@127.0.0.1:%d,127.0.0.1:%d/", fake.port,
+             other.port);
+    for (size_t i = 0; i < 10; i++) {
+        struct skr_error error = {0};
+        struct skr_broker *broker = open_broker(world, "confirm_timeout=0.1");
+        submit_body(world, broker, i, "hold");
+        enum skr_code code = SKR_OK;
+        int64_t end_ms = skr_clock_ms() + DEADLINE_MS;
+        while (code == SKR_OK && skr_clock_ms() < end_ms)
+            code = collect_some(world, broker, 100, &error);
+        assert_int_equal(code, SKR_UNAVAILABLE);
+        int which = strstr(error.text, names[0]) != NULL ? 0 : 1;
+        assert_non_null(strstr(error.text, names[which]));
+        assert_int_not_equal(which, last);
+        last = which;
+        skr_broker_close(broker);
+    }
+    skr_fake_rabbitmq_stop(&other);
+}
+
 // A session of everything, which may end anywhere for want of memory.
 static void
 run_session(struct world *world)
@@ -334,6 +476,11 @@ main(void)
         CASE(test_a_server_that_speaks_something_else_is_named),
         CASE(test_connecting_ends_when_a_stop_is_asked_for),
         CASE(test_opening_ends_when_a_stop_is_asked_for),
+        CASE(test_what_was_bound_is_not_bound_again),
+        CASE(test_a_binding_is_waited_for_as_long_as_a_confirm),
+        CASE(test_a_host_that_was_silent_is_tried_last),
+        CASE(test_a_host_that_is_silent_in_a_handshake_is_tried_last),
+        CASE(test_a_host_that_stops_answering_is_left_for_the_other),
         CASE(test_memory_that_runs_out_costs_no_outcome),
         cmocka_unit_test(test_the_window_holds_against_chance),
     };

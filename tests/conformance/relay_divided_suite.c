@@ -334,6 +334,33 @@ test_one_who_has_lost_its_share_rests(void **state)
     stop(fixture);
 }
 
+// What a node of a cluster says while a transaction is open on another node:
+// that it is one, and that no transaction is open.
+static void
+test_in_a_cluster_open_transactions_are_not_asked_for(void **state)
+{
+    struct fixture *fixture = *state;
+    const struct skr_dialect *dialect = skr_db_dialect(fixture->db);
+    const char *cluster_sql = skr_sql_word(dialect, "cluster");
+    if (cluster_sql[0] == '\0')
+        return;
+    const struct skr_value is_on[] = {skr_bind_text("wsrep_on"),
+                                      skr_bind_text("ON")};
+    const struct skr_value nothing[] = {skr_bind_integer(INT64_MAX),
+                                        skr_bind_integer(0)};
+    const struct skr_faulty_answer answers[] = {
+        {cluster_sql, is_on, 2},
+        {skr_sql_word(dialect, "horizon_inside"), nothing, 2},
+    };
+    skr_table_free(fixture->table);
+    fixture->table = fixture->options.table =
+        make_scanned(fixture, true, SKR_CLAIM_SLOTS, 60000);
+    fixture->options.database = skr_faulty_database(fixture->database.ops);
+    skr_faulty_answer(answers, SKR_COUNT_OF(answers));
+    check_youngest_is_not_passed(fixture);
+    assert_int_equal(fixture->troubles, 0);
+}
+
 #define DIVIDED(test) \
     cmocka_unit_test_setup_teardown(test, set_up_divided, tear_down)
 
@@ -344,6 +371,7 @@ main(void)
         DIVIDED(test_a_relay_alone_has_all_of_it),
         DIVIDED(test_relays_come_and_go_and_the_order_holds),
         DIVIDED(test_order_holds_whatever_the_broker_does),
+        DIVIDED(test_in_a_cluster_open_transactions_are_not_asked_for),
         DIVIDED(test_a_partition_is_blocked_and_the_others_go_on),
         DIVIDED(
             test_slots_that_another_has_locked_are_taken_once_they_are_free),

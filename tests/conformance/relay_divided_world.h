@@ -19,14 +19,14 @@ struct member {
 };
 
 static struct skr_table *
-make_messenger(const struct fixture *fixture, bool is_ordered,
-               enum skr_claim claim)
+make_scanned(const struct fixture *fixture, bool is_ordered,
+             enum skr_claim claim, uint32_t sweep_ms)
 {
     const struct skr_messenger_options options = {
         .dialect = skr_db_dialect(fixture->db),
         .table = "messenger_outbox",
         .queue = "outbox",
-        .sweep_ms = 500,
+        .sweep_ms = sweep_ms,
         .is_ordered = is_ordered,
         .is_divided = is_ordered,
         .lives_by_lock = claim == SKR_CLAIM_LOCKED,
@@ -39,6 +39,13 @@ make_messenger(const struct fixture *fixture, bool is_ordered,
     if (skr_messenger_new(&options, &table, &error) != SKR_OK)
         fail_msg("%s", error.text);
     return table;
+}
+
+static struct skr_table *
+make_messenger(const struct fixture *fixture, bool is_ordered,
+               enum skr_claim claim)
+{
+    return make_scanned(fixture, is_ordered, claim, 500);
 }
 
 static struct skr_table *

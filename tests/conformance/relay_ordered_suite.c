@@ -380,12 +380,43 @@ test_what_commits_late_is_not_passed(void **state)
     skr_db_close(early);
 }
 
-static struct skr_db *
-begin_beside(struct fixture *fixture)
+// The first message of a partition is under way, and the third follows it in
+// the relay's memory, when the second becomes visible.
+static void
+test_a_late_row_cuts_the_chain_of_its_partition(void **state)
 {
-    struct skr_db *db = skr_test_connect(&fixture->database);
-    assert_int_equal(skr_db_begin(db, SKR_BEGIN_WRITE, NULL), SKR_OK);
-    return db;
+    struct fixture *fixture = *state;
+    if (!skr_test_writes_side_by_side(fixture->db))
+        return;
+    make_table(fixture, true, 60000);
+    skr_fake_hold_back(&fixture->fake, true);
+    start(fixture);
+    insert_keyed(fixture, "k0", 0);
+    wait_for_count(fixture, 1);
+    struct skr_db *late = begin_beside(fixture);
+    insert_on(late, "k0", "k0:1", 0);
+    insert_keyed(fixture, "k0", 2);
+    insert_keyed(fixture, "k1", 0);
+    wait_for_count(fixture, 2);
+    assert_int_equal(skr_db_commit(late, NULL), SKR_OK);
+    // Whoever has read this has also looked for what is late.
+    insert_keyed(fixture, "k2", 0);
+    wait_for_count(fixture, 3);
+    skr_fake_hold_back(&fixture->fake, false);
+    wait_for_count(fixture, 5);
+    stop(fixture);
+    assert_int_equal(judge_key(&fixture->fake, "k0"), 3);
+    skr_db_close(late);
+}
+
+static void
+test_the_youngest_open_transaction_is_not_passed(void **state)
+{
+    struct fixture *fixture = *state;
+    if (!skr_test_writes_side_by_side(fixture->db))
+        return;
+    make_table(fixture, true, 60000);
+    check_youngest_is_not_passed(fixture);
 }
 
 // More of them than are read at once, for as long as the low-water mark cannot
@@ -446,6 +477,8 @@ main(void)
         ORDERED(test_order_holds_whatever_the_broker_does),
         ORDERED(test_a_long_partition_that_waits_is_passed),
         ORDERED(test_what_commits_late_is_not_passed),
+        ORDERED(test_a_late_row_cuts_the_chain_of_its_partition),
+        ORDERED(test_the_youngest_open_transaction_is_not_passed),
         ORDERED(
             test_many_late_rows_of_a_partition_that_waits_hold_back_no_other),
     };

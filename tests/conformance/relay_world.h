@@ -32,7 +32,7 @@ struct fixture {
     pthread_t thread;
     enum skr_code ended_with;
     int troubles, recoveries, actives, standbys, not_alone, blocked, held_back;
-    int closings;
+    int closings, parked, stays, unparked, settle_troubles;
     char trouble[400], closed[400];
 };
 
@@ -61,6 +61,14 @@ count_trouble(void *user, enum skr_log_level level, const char *event,
         __atomic_add_fetch(&fixture->blocked, 1, __ATOMIC_RELAXED);
     if (strcmp(event, "relay.held_back") == 0)
         __atomic_add_fetch(&fixture->held_back, 1, __ATOMIC_RELAXED);
+    if (strcmp(event, "relay.row_parked") == 0)
+        __atomic_add_fetch(&fixture->parked, 1, __ATOMIC_RELAXED);
+    if (strcmp(event, "relay.row_stays") == 0)
+        __atomic_add_fetch(&fixture->stays, 1, __ATOMIC_RELAXED);
+    if (strcmp(event, "relay.unparked") == 0)
+        __atomic_add_fetch(&fixture->unparked, 1, __ATOMIC_RELAXED);
+    if (strcmp(event, "relay.settle_trouble") == 0)
+        __atomic_add_fetch(&fixture->settle_troubles, 1, __ATOMIC_RELAXED);
     if (strcmp(event, "relay.route_closed") == 0 && level == SKR_LOG_WARNING) {
         keep_error(fixture->closed, fields, count);
         __atomic_add_fetch(&fixture->closings, 1, __ATOMIC_RELEASE);
@@ -112,6 +120,7 @@ set_up_as(void **state, bool is_ordered)
         .sender_count = 1,
         .retry = {.max_retries = 1, .delay_ms = 1, .multiplier = 1},
         .stop_timeout_ms = 5000,
+        .park_ms = 500,
         .log = {count_trouble, fixture},
     };
     make_table(fixture, is_ordered, 500);

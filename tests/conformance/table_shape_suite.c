@@ -200,10 +200,7 @@ insert_backlog(struct fixture *fixture)
 static int64_t
 rows_touched(const struct fixture *fixture)
 {
-    return skr_test_number(fixture->db,
-                           "SELECT CAST(SUM(variable_value) AS SIGNED) FROM "
-                           "information_schema.session_status WHERE "
-                           "variable_name LIKE 'Handler_read%'");
+    return skr_test_status(fixture->db, "Handler_read%");
 }
 
 struct plan {
@@ -289,7 +286,9 @@ assert_plans(struct fixture *fixture)
     const struct skr_value first[] = {queue, skr_bind_integer(INT64_MIN),
                                       skr_bind_integer(60),
                                       skr_bind_integer(500)};
-    assert_plan(fixture, messenger->sql.scan.first, first, SKR_COUNT_OF(first));
+    if (!position->dues_by_queue || !fixture->database.sorts_first_rows)
+        assert_plan(fixture, messenger->sql.scan.first, first,
+                    SKR_COUNT_OF(first));
     // A second of time that has come since.
     const struct skr_value dues[] = {
         queue, skr_bind_integer(INT64_MIN), skr_bind_integer(last), mark,

@@ -90,6 +90,29 @@ let_time_pass(const struct fixture *fixture, int64_t seconds)
                           &value, 1);
 }
 
+static enum skr_code
+keep_time(const struct skr_value *columns, size_t count, void *user,
+          struct skr_error *error)
+{
+    (void)count;
+    (void)error;
+    snprintf(user, 20, "%s", (const char *)columns[0].bytes);
+    return SKR_OK;
+}
+
+static void
+find_first_end(const struct fixture *fixture, char end[20])
+{
+    assert_int_equal(skr_tx_run(skr_db_tx(fixture->db),
+                                &(struct skr_statement){
+                                    .sql = "SELECT expires_at FROM "
+                                           "skirnir_lease WHERE slot = 0",
+                                    .each_row = keep_time,
+                                    .user = end},
+                                NULL),
+                     SKR_OK);
+}
+
 static size_t
 read_share(struct fixture *fixture, const struct skr_table *table,
            const struct skr_share *share)
@@ -249,6 +272,42 @@ test_a_late_settle_changes_nothing(void **state)
             other->ops->give_share(other, fixture->db, &theirs, NULL), SKR_OK);
         let_time_pass(fixture, 1);
     }
+    skr_table_free(other);
+}
+
+#define LEASE_ENDS \
+    "SELECT COUNT(*) FROM skirnir_lease WHERE slot < 60 AND expires_at = '%s'"
+
+// As in a cluster: each settle changes the rows of all its slots, and no lease
+// is shorter for it.
+static void
+test_a_fence_that_writes_changes_each_row(void **state)
+{
+    struct fixture *fixture = *state;
+    struct skr_table *other = make_divided(fixture, "outbox");
+    struct skr_share ours = take(fixture, fixture->table, everything);
+    char before[20] = "", sql[160];
+    for (int i = 0; i < 4; i++) {
+        add_keys(fixture, 1);
+        assert_int_equal(read_share(fixture, fixture->table, &ours), 1);
+        fixture->batch.lease.write_s = LEASE_S;
+        settle_as(fixture, fixture->table, SKR_DONE);
+        assert_int_equal(count_rows(fixture, "messenger_outbox"), 0);
+        snprintf(sql, sizeof(sql), LEASE_ENDS, before);
+        if (i > 0)
+            assert_int_equal(skr_test_number(fixture->db, sql), 0);
+        find_first_end(fixture, before);
+        assert_in_range(see(fixture, other).others_for_s, LEASE_S / 2,
+                        LEASE_S + 1);
+    }
+    add_keys(fixture, 1);
+    assert_int_equal(read_share(fixture, fixture->table, &ours), 1);
+    fixture->batch.lease.write_s = LEASE_S;
+    let_time_pass(fixture, 1);
+    take(fixture, other, (struct skr_share){.slots = 1});
+    settle_as(fixture, fixture->table, SKR_DONE);
+    assert_int_equal(count_rows(fixture, "messenger_outbox"), 1);
+    assert_true(fixture->batch.items[0].lost);
     skr_table_free(other);
 }
 
@@ -504,6 +563,7 @@ main(void)
         DIVIDED(test_shares_are_of_one_queue),
         DIVIDED(test_a_reader_is_given_its_share_and_no_other),
         DIVIDED(test_a_late_settle_changes_nothing),
+        DIVIDED(test_a_fence_that_writes_changes_each_row),
         DIVIDED(test_nobody_waits_for_rows_that_are_locked),
         DIVIDED(test_an_epoch_is_not_the_next_one),
         DIVIDED(test_what_one_had_who_lived_by_a_lock_is_free_with_his_session),

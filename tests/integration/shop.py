@@ -12,6 +12,7 @@ import json
 import os
 import pathlib
 import re
+import resource
 import signal
 import sqlite3
 import subprocess
@@ -25,6 +26,9 @@ LONG = any(os.environ.get(name, "") not in ("", "0")
            for name in ("SKIRNIR_LONG", "SKIRNIR_TEST_LONG"))
 # Long enough for a machine that does other things too.
 PATIENCE_S = 60
+# For messages of little size: an idle program, the stacks of its threads, and
+# what it may have in flight.
+CEILING_MIB = 160
 
 ID_STAMP = r"X-Message-Stamp-Freyr\MessageBroker\Inbox\MessageIdStamp"
 
@@ -168,6 +172,16 @@ class Shop:
             assert old in text, old
             text = text.replace(old, new)
         self.write_config(text)
+
+    def limit_memory(self, most_mib=CEILING_MIB):
+        """Whatever is started from now on gets no more memory than this: what
+        it may write to, the stacks of its threads included. A program that is
+        instrumented takes more, and has no limit."""
+        if b"__asan_init" in pathlib.Path(self.program).read_bytes():
+            return
+        most = most_mib * 1024 * 1024
+        self.options["preexec_fn"] = lambda: resource.setrlimit(
+            resource.RLIMIT_DATA, (most, most))
 
     def write_config(self, text):
         self.config_path.write_text(text)

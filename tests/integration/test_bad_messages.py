@@ -44,6 +44,11 @@ BAD = {
 }
 
 
+@pytest.fixture(autouse=True)
+def ceiling(world):
+    world.limit_memory()
+
+
 def expect_good(world, numbers=None):
     numbers = world.take_numbers() if numbers is None else numbers
     assert numbers == list(range(GOOD))

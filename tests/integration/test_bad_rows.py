@@ -51,6 +51,11 @@ BAD_IN_QUEUE = {
 }
 
 
+@pytest.fixture(autouse=True)
+def ceiling(ready_shop):
+    ready_shop.limit_memory()
+
+
 def to_bytes(text):
     return text if isinstance(text, bytes) else text.encode()
 

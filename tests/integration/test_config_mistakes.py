@@ -2,6 +2,8 @@
 nothing is touched."""
 import json
 import os
+import pathlib
+import re
 
 import pytest
 
@@ -226,6 +228,90 @@ def test_every_command_refuses_a_mistaken_file(shop, command):
     for word in expected:
         assert word in result.stderr
     assert os.listdir(shop.folder) == ["skirnir.yaml"]
+
+
+# DSN: the host that is named, or nothing where no password is open to others.
+EXPOSED = [
+    ("mysql://shop:hunter2@db.example/shop?ssl=0", "db.example"),
+    ("mysql://shop:hunter2@127.evil.example/shop?ssl=0", "127.evil.example"),
+    ("mysql://shop:hunter2@localhost.evil.example/shop?ssl=0",
+     "localhost.evil.example"),
+    ("mysql://shop:hunter2@[fe80::1]/shop?ssl=0", "fe80::1"),
+    ("mysql://shop:hunter2@db.example/shop", None),
+    ("mysql://shop:hunter2@db.example/shop?ssl_verify=0", None),
+    ("mysql://shop@db.example/shop?ssl=0", None),
+    ("mysql://shop:hunter2@127.0.0.1/shop?ssl=0", None),
+    ("mysql://shop:hunter2@[::1]/shop?ssl=0", None),
+    ("mysql://shop:hunter2@db.example/shop?ssl=0&unix_socket=/s", None),
+    ("pgsql://shop:hunter2@db.example/shop?sslmode=disable", "db.example"),
+    ("pgsql://shop:hunter2@db.example/shop?sslmode=prefer", "db.example"),
+    ("pgsql://shop:hunter2@127.0.0.1:1,127.0.0.1.nip.io:2/shop?sslmode=allow",
+     "127.0.0.1.nip.io"),
+    ("pgsql://shop:hunter2@db.example/shop", None),
+    ("pgsql://shop:hunter2@db.example/shop?sslmode=require", None),
+    ("pgsql://shop:hunter2@127.0.0.1:1,[::1]:2/shop?sslmode=disable", None),
+    ("pgsql://shop:hunter2@/shop?host=/run&sslmode=disable", None),
+    ("amqp://shop:hunter2@mq.example/", "mq.example"),
+    ("amqp://shop:hunter2@127.0.0.1:1,mq.example:2/", "mq.example"),
+    ("amqps://shop:hunter2@mq.example/", None),
+    ("amqp://shop:hunter2@localhost/", None),
+    ("amqp://mq.example/", None),
+    ("kafka://shop:hunter2@mq.example?security.protocol=sasl_plaintext"
+     "&sasl.mechanisms=PLAIN", "mq.example"),
+    ("kafka://shop:hunter2@mq.example?security.protocol=sasl_plaintext", None),
+    ("kafka://shop:hunter2@mq.example", None),
+]
+
+
+@pytest.mark.parametrize("dsn, host", EXPOSED)
+def test_a_password_that_others_may_read_is_warned_of_once(shop, dsn, host):
+    of_broker = dsn.startswith(("amqp", "kafka"))
+    text = GOOD.replace("queue://default?queue_name=orders", dsn) \
+        if of_broker else GOOD.replace(
+            "databases:\n", f"databases:\n    far: '{dsn}'\n")
+    write(shop, text)
+    check = shop.run("config", "check")
+    warnings = [line for line in check.stdout.splitlines()
+                if "warning: " in line]
+    assert "hunter2" not in check.stdout + check.stderr
+    assert check.returncode == 0, check.stdout
+    assert len(warnings) == (0 if host is None else 1), check.stdout
+    if host is not None:
+        cure = {"mysql": "ssl_ca", "pgsql": "sslrootcert", "amqp": "amqps://",
+                "kafka": "SCRAM"}[dsn.split("://")[0]]
+        assert f"{host} " in warnings[0] and cure in warnings[0]
+
+
+@pytest.mark.parametrize("name", ["cacert", "cert", "key"])
+def test_a_certificate_for_plain_amqp_is_refused(shop, name):
+    write(shop, GOOD.replace("queue://default?queue_name=orders",
+                             f"amqp://mq/?{name}=/etc/mq.pem"))
+    check = shop.run("config", "check")
+    assert check.returncode != 0
+    assert "amqps://" in check.stdout and name in check.stdout
+
+
+def test_properties_of_librdkafka_are_those_of_the_manual(shop):
+    root = pathlib.Path(__file__).resolve().parents[2]
+    source = (root / "src/broker/kafka/properties.c").read_text()
+    allowed = set(re.findall(r'^    "([a-z.]+)",$', source, re.M))
+    manual = (root / "docs/skirnir.yaml.5.md").read_text()
+    part = manual.split("# KAFKA\n")[1].split("\n# ")[0]
+    listed = part.split("of librdkafka can be set:\n")[1].split("\n\n")[0]
+    assert len(allowed) > 50
+    assert allowed == set(re.findall("`([a-z.]+)`", listed))
+
+
+def test_a_property_that_breaks_a_promise_is_a_mistake(shop):
+    write(shop, GOOD.replace(
+        "    orders: 'queue://default?queue_name=orders'",
+        "    orders:\n        dsn: 'kafka://mq'\n"
+        "        options: {test.mock.num.brokers: 3}"))
+    check = shop.run("config", "check")
+    assert check.returncode != 0
+    assert "transports.orders" in check.stdout
+    assert "test.mock.num.brokers" in check.stdout
+    assert "brokers that are none" in check.stdout
 
 
 def test_all_mistakes_are_named_in_one_go(shop):

@@ -47,6 +47,11 @@ BAD = {
     "no bytes": (b"", headers(), ""),
     "zero bytes": (b'{"n":-1,"z":"\0"}', headers(), "UTF-8"),
     "invalid UTF-8": (b'{"n":-1,"z":"\xff\xfe"}', headers(), "UTF-8"),
+    "many values of an unknown type": (
+        b'{"n":[' + b"0," * 4_000_000 + b"0]}",
+        headers(type=("S", "order.unknown"),
+                **{"X-Message-Class": ("S", "App\\Unknown")}),
+        "order.unknown"),
 }
 # Headers of messages that look odd, and are handled all the same; then what
 # the handler is given of them.
@@ -77,6 +82,7 @@ ODD = {
 def inbox(any_world):
     world = any_world
     set_handler(world, NUMBER[world.database.kind])
+    world.limit_memory()
     world.check("setup")
     world.declare_queue("orders")
     # SQLite's integers are larger than those of others.
@@ -86,8 +92,12 @@ def inbox(any_world):
 
 
 def set_handler(world, number):
-    world.set_config(worlds.INBOX_CONFIG + HANDLER, queue="orders",
-                     number=number)
+    # Symfony reads failed messages, where they are JSON objects.
+    failed = "'doctrine://default?queue_name=failed'"
+    world.set_config(
+        worlds.INBOX_CONFIG + HANDLER, queue="orders", number=number,
+        replace=[(failed, "{dsn: " + failed + ", serializer: "
+                  "messenger.transport.symfony_serializer}")])
 
 
 def put_good(world, count=GOOD):
@@ -162,6 +172,7 @@ def test_64_megabytes_are_bounded_in_memory_and_hold_nobody_up(inbox,
     """Whether the database takes so much or not. Where it does not, not even
     as a failed message, it is put off and others pass it."""
     body = b'{"n":-1,"pad":"' + b"x" * LARGE + b'"}'
+    inbox.limit_memory(shops.CEILING_MIB + 5 * LARGE // 1024 // 1024)
     inbox.client.publish("", "orders", body, headers())
     put_good(inbox)
     text = inbox.config_path.read_text()

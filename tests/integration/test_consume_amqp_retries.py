@@ -140,6 +140,52 @@ def test_a_message_that_fails_waits_in_a_row_and_is_kept_in_the_end(world):
     assert len(consumer.events("consumer.retry")) == 1
 
 
+# What this program writes into rows of its own, and a stranger into messages.
+STRANGE = {"X-Skirnir-Body-Encoding": ("S", "base64"),
+           "X-Skirnir-Raw-Headers": ("S", '{"type":"order.strange"}'),
+           "X-Skirnir-Message-Name": ("S", "order.strange")}
+
+
+def put_strange(world, body):
+    with amqp_client.Client(world.broker) as client:
+        client.publish("", "orders", body.encode(), {
+            "type": ("S", "order.placed"),
+            "X-Message-Id": ("S", str(uuid.uuid4())), **STRANGE})
+        client.confirm()
+
+
+def widen(world):
+    """The handler can take longer bodies from now on."""
+    world.database.ask("ALTER TABLE effects " + (
+        "MODIFY body" if isinstance(world.database, MariaDB)
+        else "ALTER body TYPE") + " VARCHAR(90)")
+
+
+def test_headers_of_a_stranger_do_not_change_how_a_retry_is_read(world):
+    """This body is base64 of zero bytes, too."""
+    body = "A" * 40
+    put_strange(world, body)
+    consumer = world.start_consumer("-v")
+    consumer.wait_for("consumer.retry ")
+    widen(world)
+    shops.until(lambda: world.effects() == [body], lambda: consumer.log())
+    assert consumer.stop() == 0
+    assert world.rows("failed.skirnir") == 0
+
+
+def test_headers_of_a_stranger_do_not_change_what_is_retried_by_hand(world):
+    world.set_retries(0)
+    body = "A" * 40
+    put_strange(world, body)
+    consumer = world.start_consumer("-v")
+    shops.until(lambda: world.rows("failed.skirnir") == 1,
+                lambda: consumer.log())
+    widen(world)
+    world.check("failed", "retry", "--all")
+    shops.until(lambda: world.effects() == [body], lambda: consumer.log())
+    assert consumer.stop() == 0
+
+
 def test_a_retry_is_due_by_the_clock_of_the_failed_table(world):
     """Taken for UTC it would wait for hours."""
     world.write_config(world.config_path.read_text().replace(

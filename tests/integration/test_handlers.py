@@ -101,6 +101,48 @@ def test_a_library_of_another_version_is_refused(ready_shop):
     refused(ready_shop, "version 9999", "compile it again")
 
 
+LOUD = """
+#include <fcntl.h>
+__attribute__((constructor)) static void
+shout(void)
+{
+    open("loaded", O_CREAT | O_WRONLY, 0600);
+}
+"""
+
+
+def test_checking_runs_no_code_of_a_library(ready_shop):
+    shop = ready_shop
+    compile_library(shop.folder, "SKR_HANDLER_LIBRARY;" + LOUD)
+    for name in ("./shop.so", str(shop.folder / "shop.so"), "shop.so"):
+        set_handler(shop, f"{{library: {name}, function: note}}")
+        shop.check("config", "check", environment={"LD_LIBRARY_PATH": "."})
+        assert not (shop.folder / "loaded").exists(), name
+    set_handler(shop, "{library: ./shop.so, function: note}")
+    shop.check("publish", "order.placed", "--body", "{}")
+    assert shop.relay_all().returncode == 0
+    assert shop.consume_all().returncode == 0
+    assert (shop.folder / "loaded").exists()
+
+
+def test_a_broken_library_is_refused_without_a_crash(ready_shop):
+    shop = ready_shop
+    compile_library(shop.folder)
+    file = shop.folder / "shop.so"
+    whole = file.read_bytes()
+    set_handler(shop, "{library: ./shop.so, function: note}")
+    # Cut off; and the offsets and counts of its head out of all bounds.
+    broken = [whole[:size] for size in (
+        0, 3, 10, 63, 64, 100, 1000, len(whole) // 2, len(whole) - 700)]
+    for at, size in ((32, 8), (40, 8), (58, 2), (60, 2)):
+        broken.append(whole[:at] + b"\xff" * size + whole[at + size:])
+    for number, content in enumerate(broken):
+        file.write_bytes(content)
+        check = shop.run("config", "check")
+        assert check.returncode == 3, f"{number}: {check.stdout}"
+        assert "handlers.order.placed.library" in check.stdout
+
+
 def test_a_library_without_a_version_is_refused(ready_shop):
     compile_library(ready_shop.folder, "")
     set_handler(ready_shop, "{library: ./shop.so, function: note}")

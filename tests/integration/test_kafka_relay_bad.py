@@ -27,6 +27,8 @@ ROWS = {
     "a topic of two words": ("a b", "{}", "{}", "is no name of a topic"),
     "a long topic": ("x" * 250, "{}", "{}", "is no name of a topic"),
     "a topic of dots": ("..", "{}", "{}", "is no name of a topic"),
+    "large headers": (
+        TOPIC, "{}", '{"n":[' + "0," * 3_000_000 + "0]}", "1048576"),
     "a large payload": (TOPIC, '"' + "x" * 1500000 + '"', "{}",
                         "larger than this client sends"),
 }
@@ -38,6 +40,7 @@ COLUMNS = ("batch_id", "push_started_at", "push_completed_at", "topic",
 @pytest.fixture
 def world(tmp_path):
     opened = new_world("sqlite", tmp_path)
+    opened.limit_memory()
     yield opened
     opened.leave()
 
@@ -224,6 +227,23 @@ def test_a_wrong_password_is_said_and_no_storm(world):
         options + os.environ["SKR_KAFKA_PASSWORD"]
     world.drain()
     assert world.expect_in_order(GOOD) == 0
+
+
+# 0.0.0.0 leads to this machine, which nobody knows who has not tried.
+def test_a_password_in_plaintext_is_warned_of_once(world):
+    port = worlds.need("SKR_KAFKA_SASL_PLAINTEXT_PORT")
+    connect(world, KAFKA_HOST=f"0.0.0.0:{port}",
+            KAFKA_OPTIONS="security.protocol=sasl_plaintext&"
+            f"sasl.mechanisms=PLAIN&sasl.username={os.environ['SKR_KAFKA_USER']}"
+            f"&sasl.password={os.environ['SKR_KAFKA_PASSWORD']}")
+    relay = world.start_relay()
+    world.wait_until_done(relay)
+    assert relay.stop() == 0
+    said = [line for line in relay.log().splitlines()
+            if "kafkarelay.plaintext" in line]
+    assert len(said) == 1
+    assert "0.0.0.0 " in said[0] and "SCRAM" in said[0]
+    assert os.environ["SKR_KAFKA_PASSWORD"] not in relay.log()
 
 
 def test_a_broker_that_is_away_costs_no_attempt(tmp_path):

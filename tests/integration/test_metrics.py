@@ -448,6 +448,28 @@ def test_the_configuration_names_port_and_address(ready_shop, port):
     assert "metrics.address" in result.stderr
 
 
+@pytest.mark.parametrize("said", [b"", b"GET /healthz HTTP/1.1\r\nHost: a\r\n"],
+                         ids=["silent", "slow"])
+def test_idle_connections_keep_no_probe_out(ready_shop, port, said):
+    relay = ready_shop.start_relay(f"--metrics-port={port}")
+    shops.until(lambda: get(port, "/readyz")[0] == 200, lambda: relay.log())
+    idle = []
+    try:
+        for _ in range(600):
+            idle.append(socket.create_connection(("127.0.0.1", port),
+                                                 shops.PATIENCE_S))
+            idle[-1].sendall(said)
+        for path in ["/healthz", "/readyz", "/metrics"] * 5:
+            began = time.monotonic()
+            assert get(port, path)[0] == 200
+            # Milliseconds; a busy machine takes its time.
+            assert time.monotonic() - began < 5
+    finally:
+        for connection in idle:
+            connection.close()
+    assert relay.stop() == 0
+
+
 def test_systemd_is_told(ready_shop):
     shop = ready_shop
     path = shop.folder / "notify"

@@ -218,6 +218,8 @@ def lone_servers():
         mariadb.query("CREATE USER clerk@localhost; "
                       "GRANT ALL ON skirnir.* TO clerk@localhost; "
                       "GRANT PROCESS ON *.* TO clerk@localhost")
+        postgresql.query("CREATE ROLE clerk LOGIN; "
+                         "GRANT ALL ON SCHEMA public TO PUBLIC")
         yield {"mariadb": mariadb, "postgresql": postgresql}
 
 
@@ -290,7 +292,8 @@ def clear(server):
     if server.name == "mariadb":
         server.query("DROP DATABASE skirnir; CREATE DATABASE skirnir")
     else:
-        server.query("DROP SCHEMA public CASCADE; CREATE SCHEMA public")
+        server.query("DROP SCHEMA public CASCADE; CREATE SCHEMA public; "
+                     "GRANT ALL ON SCHEMA public TO PUBLIC")
 
 
 def test_a_replica_of_mariadb_that_is_named_first_is_passed_over(tmp_path):
@@ -323,6 +326,41 @@ def hold_rows(server):
         "SELECT COUNT(*) FROM pg_stat_activity WHERE wait_event = 'PgSleep'"
     ).strip() == "1", "locked rows")
     return holder
+
+
+@pytest.mark.parametrize("may_ask", [True, False])
+def test_a_restart_leaves_what_was_read_to_be_settled(
+        tmp_path, lone_servers, may_ask):
+    """It is the same server. Where the user may not ask who it is it counts as
+    another, and the rows are sent again: none is lost."""
+    server = lone_servers["postgresql"]
+    world = World(tmp_path, server)
+    world.use(server.url.replace("postgres@", "clerk@"), in_flight=200)
+    world.set_up()
+    world.insert(100)
+    if not may_ask:
+        server.query("REVOKE EXECUTE ON FUNCTION pg_control_system() "
+                     "FROM PUBLIC")
+    try:
+        holder = hold_rows(server)
+        relay = world.start_relay()
+        shops.until(lambda: len(world.arrived()) == 100, relay.log)
+        server.kill()
+        holder.join()
+        server.start()
+        shops.until(lambda: world.left() == 0, relay.log)
+        assert relay.stop() == 0
+        changes = relay.events("relay.server_changed")
+        if may_ask:
+            assert sorted(world.arrived()) == list(range(100))
+            assert changes == []
+        else:
+            assert set(world.arrived()) == set(range(100))
+            assert changes != []
+    finally:
+        world.close()
+        server.query("GRANT EXECUTE ON FUNCTION pg_control_system() TO PUBLIC")
+        clear(server)
 
 
 @pytest.mark.parametrize("scheme", ["doctrine", "ordered-doctrine"])

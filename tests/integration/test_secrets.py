@@ -1,4 +1,7 @@
 """A password never shows: not in output, logs or errors."""
+import json
+import pathlib
+
 import pytest
 
 import shop as shops
@@ -96,3 +99,85 @@ def test_shown_configuration_masks_the_password_and_nothing_else(shop):
     shown = shop.check("config", "show")
     assert "shop:***@localhost:3306/shop" in shown
     assert "guest:***@localhost:5672" in shown
+
+
+KEY = f"""\
+-----BEGIN PRIVATE KEY-----
+{SECRET}
+-----END PRIVATE KEY-----"""
+
+
+@pytest.mark.parametrize("where", [
+    "{dsn: 'kafka://h', options: {ssl.key.pem: '%env(ANY)%'}}",
+    "{dsn: 'kafka://h?ssl.key.pem=%env(ANY)%'}",
+    "{dsn: 'kafka://h', options: {x: {y: '%env(ANY)%'}}}",
+    "{dsn: 'redis://h', options: {ssl.key.pem: '%env(ANY)%'}}",
+    "{dsn: 'redis://h', options: {x: {y: '%env(ANY)%'}}}"])
+def test_a_private_key_never_shows(shop, where):
+    shop.write_config(f"transports: {{orders: {where}}}\n")
+    for command in COMMANDS[:3]:
+        result = shop.run(*command, environment={"ANY": KEY})
+        assert SECRET not in result.stdout + result.stderr, command
+
+
+def test_a_password_leaves_the_list_of_processes(shop):
+    """As soon as it was read; the rest of the command line stays."""
+    started = shop.start(
+        "kafka-relay", "--db-driver=sqlite", "--db-host=h", "--db-port=1",
+        "--db-user=shop", f"--db-pass={SECRET}", "--db-name", shop.path("shop"),
+        "--kafka-host", f"shop:{SECRET}@127.0.0.1:1", "--listen=",
+        "--kafka-options", f"sasl.password={SECRET}")
+    started.wait_for("kafkarelay.started")
+    line = pathlib.Path(f"/proc/{started.pid}/cmdline").read_bytes()
+    assert SECRET.encode() not in line
+    assert b"\0--db-user=shop\0--db-pass=***" in line
+    assert started.is_running()
+    assert SECRET not in started.log()
+
+
+TELLS = """\
+import json, os, sys
+print('{"ready":true}', flush=True)
+for line in sys.stdin:
+    with open("environment", "w") as file:
+        json.dump(dict(os.environ), file)
+    print(json.dumps({"delivery": json.loads(line)["delivery"],
+                      "verdict": "accept"}), flush=True)
+"""
+
+
+@pytest.mark.parametrize("env", ["", ", env: [SHOP_URL]", ", env: NESTED"])
+def test_a_command_gets_no_secret_that_it_does_not_name(shop, env):
+    (shop.folder / "tells.py").write_text(TELLS)
+    shop.write_config(f"""\
+databases: {{default: '%env(resolve:SHOP_URL)%'}}
+transports:
+    orders: 'queue://default?queue_name=orders'
+handlers: {{order.placed: {{command: [python3, tells.py]{env}}}}}
+""")
+    shop.environment |= {"SHOP_URL": "%env(NESTED)%",
+                         "NESTED": shop.url("shop"), "OTHER": "seen"}
+    shop.check("setup")
+    shop.check("setup-deduplication", "--force")
+    shops.write_row(shop.open("shop"), "{}", shops.id_headers(
+        "01890f5c-8000-7000-8000-000000000001"), "messenger_messages", "orders")
+    result = shop.run("consume", "orders", "--stop-when-empty")
+    assert result.returncode == 0, result.stderr
+    told = json.loads((shop.folder / "environment").read_text())
+    assert ("SHOP_URL" in told) == ("SHOP_URL" in env)
+    assert ("NESTED" in told) == ("NESTED" in env)
+    assert told["OTHER"] == "seen" and told["PATH"]
+
+
+@pytest.mark.parametrize("handler, said", [
+    ("{sql: SELECT 1, env: [A]}", "only a command"),
+    ("{command: [x], env: [A=b]}", "no name of an environment variable"),
+    ("{command: [x], env: []}", "the list of names is empty")])
+def test_a_mistake_about_the_environment_is_named(shop, handler, said):
+    shop.write_config(f"""\
+databases: {{default: '{SQLITE}'}}
+transports: {{orders: '{QUEUE}'}}
+handlers: {{order.placed: {handler}}}
+""")
+    result = shop.run("config", "check")
+    assert result.returncode == 3 and said in result.stderr + result.stdout

@@ -171,6 +171,54 @@ def test_setup_refuses_a_table_of_another_shape(shop):
         "CREATE TABLE messenger_outbox (id, payload)"
 
 
+REUSING = ("CREATE TABLE {} (id INTEGER PRIMARY KEY, body TEXT NOT NULL, "
+           "headers TEXT NOT NULL, queue_name TEXT NOT NULL, created_at "
+           "DATETIME NOT NULL, available_at DATETIME NOT NULL, delivered_at "
+           "DATETIME)")
+
+
+def make_reusing(shop, database, table):
+    """The id of a row that is deleted is given to the next one."""
+    connection = shop.open(database)
+    connection.execute(f"DROP TABLE IF EXISTS {table}")
+    connection.execute(REUSING.format(table))
+
+
+@pytest.mark.parametrize("database, table, commands", [
+    ("shop", "messenger_outbox",
+     [("setup", "outbox"), ("config", "check"), ("cleanup-outbox",),
+      ("publish", "order.placed", "--body", "{}")]),
+    ("queue", "messenger_messages",
+     [("setup", "orders"), ("config", "check")]),
+    ("shop", "messenger_messages",
+     [("setup", "outbox"), ("config", "check"), ("failed", "show")]),
+])
+def test_a_table_that_uses_ids_again_is_refused_with_the_cure(
+        ready_shop, database, table, commands):
+    shop = ready_shop
+    make_reusing(shop, database, table)
+    for command in commands:
+        result = shop.run(*command)
+        assert result.returncode != 0, command
+        assert f"table {table} has no AUTOINCREMENT" in \
+            result.stdout + result.stderr, command
+        assert f"ALTER TABLE {table} RENAME TO old" in \
+            result.stdout + result.stderr, command
+
+
+def test_nothing_is_relayed_or_consumed_from_such_a_table(ready_shop):
+    shop = ready_shop
+    make_reusing(shop, "shop", "messenger_outbox")
+    make_reusing(shop, "queue", "messenger_messages")
+    shop.place_orders(1)
+    relay, consumer = shop.start_relay(), shop.start_consumer()
+    relay.wait_for("has no AUTOINCREMENT")
+    consumer.wait_for("has no AUTOINCREMENT")
+    assert shop.count("shop", "messenger_outbox") == 1
+    assert relay.stop() == 0
+    consumer.stop()
+
+
 def test_deduplication_prints_its_sql_by_default(shop):
     printed = shop.check("setup-deduplication")
     assert printed.startswith(f"CREATE TABLE IF NOT EXISTS {DEDUPLICATION}")

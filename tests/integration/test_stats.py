@@ -60,6 +60,22 @@ def test_every_kind_of_message_is_counted(place):
     assert list(read(place, "orders")[0]) == ["orders"]
 
 
+def test_what_was_never_delayed_is_due_whatever_the_clock_says(place):
+    """PostgreSQL rounds a time into the second that comes; others write the
+    time of their zone."""
+    without_broker(place)
+    write(place, 2, f"{LATER}, {LATER}, NULL")
+    outbox = read(place)[0]["outbox"]
+    assert (outbox["depth"], outbox["due"], outbox["delayed"]) == (2, 2, 0)
+    assert outbox["oldest_seconds"] == 0
+    write(place, 1, f"{NOW}, {LATER}, NULL")
+    outbox = read(place)[0]["outbox"]
+    assert (outbox["due"], outbox["delayed"]) == (2, 1)
+    assert outbox["oldest_seconds"] == 0
+    write(place, 1, f"{OLD}, {OLD}, NULL")
+    assert read(place)[0]["outbox"]["oldest_seconds"] > 86400
+
+
 def test_what_waits_for_a_symfony_worker_is_told(place):
     without_broker(place)
     write(place, 2, f"{NOW}, {NOW}, NULL")

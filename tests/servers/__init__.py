@@ -11,11 +11,12 @@ from .galera import Galera
 from .group import KINDS, Group
 from .kafka import Kafka
 from .mariadb import MariaDB
+from .mysql import MySQL
 from .postgresql import PostgreSQL, Standby
 from .proxy import Proxy
 from .rabbitmq import RabbitMQ
 from .server import NotInstalled, Server, ServerError
 
-__all__ = ["KINDS", "Galera", "Group", "Kafka", "MariaDB", "NotInstalled",
-           "PostgreSQL", "Proxy", "RabbitMQ", "Server", "ServerError",
-           "Standby"]
+__all__ = ["KINDS", "Galera", "Group", "Kafka", "MariaDB", "MySQL",
+           "NotInstalled", "PostgreSQL", "Proxy", "RabbitMQ", "Server",
+           "ServerError", "Standby"]

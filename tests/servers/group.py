@@ -3,12 +3,13 @@ import concurrent.futures
 
 from .kafka import Kafka
 from .mariadb import MariaDB
+from .mysql import MySQL
 from .postgresql import PostgreSQL
 from .rabbitmq import RabbitMQ
 from .server import ServerError
 
-KINDS = {kind.name: kind for kind in (MariaDB, PostgreSQL, RabbitMQ,
-                                    Kafka)}
+KINDS = {kind.name: kind for kind in (MariaDB, MySQL, PostgreSQL,
+                                      RabbitMQ, Kafka)}
 
 
 class Group:

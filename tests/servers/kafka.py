@@ -137,7 +137,8 @@ class Kafka(Server):
                    "log4j.appender.out.layout.ConversionPattern="
                    "%d %p %m (%c)%n\n")
         self._write_properties()
-        identity = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode()[:22]
+        identity = base64.urlsafe_b64encode(
+            b"s" + uuid.uuid4().bytes[1:]).decode()[:22]
         scram = [] if not self.tls else [
             "--add-scram", f"SCRAM-SHA-256=[name={USER},password={PASSWORD}]"]
         self.call(self._java("128m", "kafka.tools.StorageTool") +

@@ -15,11 +15,11 @@ class MariaDB(Server):
 
     @property
     def socket(self):
-        return self.folder / "mariadb.sock"
+        return self.folder / f"{self.name}.sock"
 
     def environment(self):
         return {**super().environment(),
-                "SKR_MARIADB_SOCKET": str(self.socket)}
+                f"SKR_{self.name.upper()}_SOCKET": str(self.socket)}
 
     def query(self, sql, database=""):
         """Rows as lines, columns parted by tabs, by the server's client."""
@@ -37,8 +37,7 @@ class MariaDB(Server):
                    f"--datadir={self.folder}/data", "--skip-test-db",
                    "--auth-root-authentication-method=normal"])
 
-    def command(self):
-        # Without --no-defaults, and in front, it reads the machine's settings.
+    def options(self):
         options = {
             "datadir": self.folder / "data", "socket": self.socket,
             "port": self.port, "bind-address": "127.0.0.1",
@@ -50,8 +49,12 @@ class MariaDB(Server):
                             "ssl-cert": self.certificates.server,
                             "ssl-key": self.certificates.server_key})
         options.update(self.settings)
+        return options
+
+    def command(self):
+        # Without --no-defaults, and in front, it reads the machine's settings.
         return [self.find_program("mariadbd"), "--no-defaults",
-                *(f"--{key}={value}" for key, value in options.items())]
+                *(f"--{key}={value}" for key, value in self.options().items())]
 
     def is_ready(self):
         # Its own socket: nobody else answers there.

@@ -170,6 +170,7 @@ fake_outcomes(struct skr_broker *broker, struct skr_outcome *outcomes,
     struct fake_connection *connection = (struct fake_connection *)broker;
     *count = 0;
     pthread_mutex_lock(&the_fake->lock);
+    the_fake->asked++;
     broker->is_blocked = connection->is_other && the_fake->other_is_blocked;
     bool holds_back = the_fake->holds_back || broker->is_blocked ||
                       (connection->is_other && the_fake->other_is_silent);

@@ -35,6 +35,7 @@ struct skr_fake {
 
     struct skr_fake_message got[SKR_FAKE_CAPACITY];
     size_t got_count;
+    size_t asked;  // for outcomes, so many times
     size_t confirmed;
     size_t unanswered;
     size_t most_unanswered;

@@ -11,12 +11,16 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 enum { FRAME_MAX = 131072, MOST_HELD = 10000 };
+
+// Over all connections, each of which is a process.
+static int *bindings;
 
 struct session {
     int fd;
@@ -27,6 +31,7 @@ struct session {
     char exchange[256], key[256], id[64];
     bool is_over;
     bool is_mute;
+    unsigned stuck;  // a bit for each channel that nothing is heard of
     bool is_cut;
     size_t cut_after;  // bytes that are still let through
 };
@@ -255,6 +260,16 @@ copy_text(amqp_bytes_t bytes, char *text, size_t size)
     text[count] = '\0';
 }
 
+static bool
+is_bound(const amqp_queue_bind_t *bind)
+{
+    char queue[256];
+    copy_text(bind->queue, queue, sizeof(queue));
+    if (strcmp(queue, "bound-once") == 0)
+        return (*bindings)++ == 0;
+    return strncmp(queue, "unbindable", 10) != 0;
+}
+
 static void
 on_method(struct session *session, uint16_t channel,
           const amqp_method_t *method)
@@ -304,7 +319,10 @@ on_method(struct session *session, uint16_t channel,
         say_method(session, channel, AMQP_QUEUE_DECLARE_OK_METHOD, &answer);
         return;
     case AMQP_QUEUE_BIND_METHOD:
-        say_method(session, channel, AMQP_QUEUE_BIND_OK_METHOD, &answer);
+        if (!is_bound(method->decoded))
+            session->stuck |= 1U << channel;
+        else
+            say_method(session, channel, AMQP_QUEUE_BIND_OK_METHOD, &answer);
         return;
     case AMQP_BASIC_QOS_METHOD:
         say_method(session, channel, AMQP_BASIC_QOS_OK_METHOD, &answer);
@@ -324,6 +342,8 @@ on_method(struct session *session, uint16_t channel,
 static void
 on_frame(struct session *session, const amqp_frame_t *frame)
 {
+    if ((session->stuck >> frame->channel & 1) != 0)
+        return;
     if (frame->frame_type == AMQP_FRAME_METHOD)
         on_method(session, frame->channel, &frame->payload.method);
     if (frame->frame_type == AMQP_FRAME_HEADER) {
@@ -419,12 +439,17 @@ skr_fake_rabbitmq_start(struct skr_fake_rabbitmq *server, const char *greeting)
         getsockname(listener, (struct sockaddr *)&address, &size) != 0)
         abort();
     server->port = ntohs(address.sin_port);
+    bindings = mmap(NULL, sizeof(*bindings), PROT_READ | PROT_WRITE,
+                    MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (bindings == MAP_FAILED)
+        abort();
     server->process = fork();
     if (server->process == 0) {
         prctl(PR_SET_PDEATHSIG, SIGKILL);
         signal(SIGCHLD, SIG_IGN);
         accept_all(listener, greeting);
     }
+    munmap(bindings, sizeof(*bindings));
     close(listener);
 }
 

@@ -18,6 +18,10 @@
 //
 // In the vhost "mute" it says nothing more once one is logged in.
 //
+// A binding of the queue "bound-once" is answered the first time, one of a
+// queue whose name begins with "unbindable" never, nor is what follows on that
+// channel: as in a cluster of which a node hangs.
+//
 // To whoever consumes, the name of the queue decides what comes after the
 // answer to the subscription:
 //

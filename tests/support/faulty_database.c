@@ -105,6 +105,30 @@ skr_faulty_watch(skr_faulty_watch_fn *wanted, void *user)
     watch_user = user;
 }
 
+static const struct skr_faulty_answer *answers;
+static size_t answer_count;
+
+void
+skr_faulty_answer(const struct skr_faulty_answer *wanted, size_t count)
+{
+    pthread_mutex_lock(&mutex);
+    answers = wanted;
+    answer_count = wanted == NULL ? 0 : count;
+    pthread_mutex_unlock(&mutex);
+}
+
+static const struct skr_faulty_answer *
+find_answer(const char *sql)
+{
+    const struct skr_faulty_answer *found = NULL;
+    pthread_mutex_lock(&mutex);
+    for (size_t i = 0; i < answer_count && found == NULL; i++)
+        if (strncmp(sql, answers[i].sql, strlen(answers[i].sql)) == 0)
+            found = &answers[i];
+    pthread_mutex_unlock(&mutex);
+    return found;
+}
+
 static enum skr_code
 faulty_run(struct skr_tx tx, const struct skr_statement *statement,
            struct skr_error *error)
@@ -115,6 +139,10 @@ faulty_run(struct skr_tx tx, const struct skr_statement *statement,
               statement, watch_user);
     if (strikes(SKR_FAULTY_RUN, statement->sql))
         return fail(error);
+    const struct skr_faulty_answer *answer = find_answer(statement->sql);
+    if (answer != NULL && statement->each_row != NULL)
+        return statement->each_row(answer->columns, answer->count,
+                                   statement->user, error);
     return real->tx->run(tx, statement, error);
 }
 
@@ -131,6 +159,7 @@ skr_faulty_database(const struct skr_db_ops *wrapped)
     ops.begin = faulty_begin;
     ops.commit = faulty_commit;
     fault = (struct skr_fault){0};
+    answer_count = 0;
     failures = opened = closed = runs = 0;
     return &ops;
 }

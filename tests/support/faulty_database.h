@@ -35,6 +35,14 @@ typedef void
 skr_faulty_watch_fn(struct skr_tx real, const struct skr_statement *statement,
                     void *user);
 void skr_faulty_watch(skr_faulty_watch_fn *watch, void *user);
+// Statements that begin with a text are not run: one row is their answer. NULL:
+// there are none such. The caller keeps them for as long.
+struct skr_faulty_answer {
+    const char *sql;
+    const struct skr_value *columns;
+    size_t count;
+};
+void skr_faulty_answer(const struct skr_faulty_answer *answers, size_t count);
 // Failures so far of the fault that is set.
 size_t skr_faulty_failures(void);
 // Statements run so far, and transactions begun.

@@ -25,6 +25,7 @@ CONSUMER_CASES = {
     "consumer.handled": 3,
     "consumer.committed": 3,
     "consumer.acked": 3,
+    "consumer.storing": 1,
     "consumer.failed_stored": 1,
 }
 
@@ -38,6 +39,8 @@ def test_every_failpoint_has_a_case():
                      | {"consumer.ran_outside"}
                      # Of an operator: integration/test_failed.py.
                      | {"failed.stored"}
+                     # Of kafka_outbox: test_kafka_relay_order.py.
+                     | {"relay.marked"}
                      # Of a broker that cannot delay: its integration tests.
                      | {"consumer.retry_stored"})
 
@@ -91,7 +94,7 @@ def put_failing_message_first(shop):
 @pytest.mark.parametrize("failpoint", CONSUMER_CASES)
 def test_killed_consumer_handles_each_message_once(ready_shop, failpoint):
     shop = ready_shop
-    fails = failpoint == "consumer.failed_stored"
+    fails = failpoint in ("consumer.storing", "consumer.failed_stored")
     if fails:
         put_failing_message_first(shop)
     shop.place_orders(ORDERS)

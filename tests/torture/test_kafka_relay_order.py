@@ -128,6 +128,47 @@ def test_two_relays_on_one_table_double_nothing(tmp_path):
             assert expect_all(*run) == 0
 
 
+FROZEN_ROWS = 1200
+# By then the server has ended the sessions of a relay that is frozen.
+BOUND_S = 15
+SLACK_S = 15
+
+
+def freeze_while_it_marks(world):
+    """Its transaction is open: gaps make more than one statement of it."""
+    world.insert_numbers(FROZEN_ROWS)
+    world.ask("DELETE FROM kafka_outbox WHERE id % 3 = 0")
+    relay = world.hold_at("relay.marked", "kafka-relay", "--listen=")
+    os.kill(relay.pid, signal.SIGSTOP)
+    return relay
+
+
+@pytest.mark.quick
+def test_standby_settles_what_a_frozen_relay_has_locked(tmp_path):
+    """It is the standby's turn as soon as the lock on the queue is free, and
+    then nothing else of the frozen relay is in its way."""
+    with contextlib.ExitStack() as stack:
+        runs = []
+        for kind in ("mariadb", "postgresql"):
+            folder = tmp_path / kind
+            folder.mkdir()
+            world = OrderedWorld(folder, test_kafka.new_database(kind, folder))
+            stack.callback(world.leave)
+            world.prepare()
+            frozen = freeze_while_it_marks(world)
+            runs.append((world, frozen, world.start_one()))
+        end = time.monotonic() + BOUND_S + SLACK_S
+        for world, frozen, standby in runs:
+            world.wait_until_done(standby, end - time.monotonic())
+            assert standby.stop() == 0
+            assert "confirm_timeout" not in standby.log()
+            # Once by each of the two at the most.
+            numbers = world.numbers()
+            assert len(set(numbers)) == FROZEN_ROWS * 2 // 3
+            assert max(map(numbers.count, set(numbers))) <= 2
+            frozen.kill()
+
+
 def test_order_holds_when_everything_is_killed(ordered, mortals):
     relays = [ordered.start_one() for _ in range(2)]
     publishers = start_publishers(ordered, Publisher, PUBLISHERS)

@@ -79,7 +79,7 @@ static const struct config_case config_cases[] = {
      "is needed\n"},
     {"handlers: {order.placed: {script: a.py, sql: 'DELETE FROM a'}}\n",
      "1: handlers.order.placed.script: unknown key; known here: sql, library, "
-     "function, command, timeout, transaction\n"},
+     "function, command, env, timeout, transaction\n"},
     {"handlers: {order.placed: {library: a.so, function: b, sql: 'DELETE FROM "
      "a'}}\n",
      "1: handlers.order.placed.library: the handler has 'sql' already; one is "

@@ -46,12 +46,24 @@ test_secrets_are_hidden_at_any_depth(void **state)
         "a: 'amqp://hidden@h'",
         "a: 'amqp://u:hidden@h'",
         "a: 'x://h?access_key=hidden'",
+        // Of librdkafka, and what is said in other words.
+        "sasl.password: hidden",
+        "sasl.jaas.config: 'x required password=hidden'",
+        "sasl.oauthbearer.client.secret: hidden",
+        "sasl.oauthbearer.config: 'principal=hidden'",
+        "ssl.key.password: hidden",
+        "ssl.keystore.password: hidden",
+        "ssl.key.pem: hidden",
+        "ssl_key_pem: hidden",
+        "db_pass: hidden",
+        "PWD: hidden",
+        "a: {b: \"-----BEGIN RSA PRIVATE KEY-----\\nhidden\\n\"}",
     };
     for (size_t i = 0; i < SKR_COUNT_OF(options); i++) {
         char yaml[256];
         snprintf(yaml, sizeof(yaml),
                  "transports: {other: {dsn: 'other://hidden@h', options: "
-                 "{routing_key: seen, %s}}}\n",
+                 "{routing_key: seen, passive: seen, %s}}}\n",
                  options[i]);
         struct skr_text reports = {0};
         struct skr_config *config = NULL;
@@ -64,7 +76,53 @@ test_secrets_are_hidden_at_any_depth(void **state)
         if (strstr(shown, "hidden") != NULL || strstr(shown, "***") == NULL)
             fail_msg("%s", shown);
         assert_non_null(strstr(shown, "routing_key: seen"));
+        assert_non_null(strstr(shown, "passive: seen"));
         free(shown);
+        skr_config_free(config);
+    }
+}
+
+// Commands are shown with what is not secret in them.
+static void
+test_secrets_of_commands_are_hidden(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *command, *shown;
+    } cases[] = {
+        {"[work, 'mysql://shop:hidden@db/shop']", "mysql://shop:***@db/shop"},
+        {"[work, 'amqp://hidden@broker']", "amqp://***@broker"},
+        {"[work, --password=hidden, seen]", "--password=***"},
+        {"[work, --password, hidden, seen]", "--password"},
+        {"[work, -token, hidden, seen]", "-token"},
+        {"[env, DB_PASS=hidden, seen]", "DB_PASS=***"},
+        {"[sh, -c, 'API_KEY=hidden work seen']", "API_KEY=*** work seen"},
+        {"[sh, -c, 'work --secret hidden seen']", "work --secret *** seen"},
+        {"[sh, -c, 'A_TOKEN=\"hid hidden\" seen']", "A_TOKEN=*** seen"},
+        {"[sh, -c, 'psql pgsql://u:hidden@h/d seen']",
+         "pgsql://u:***@h/d seen"},
+        {"[work, '%env(SKR_TEST_TOKEN)%', seen]", "***"},
+        {"[work, 'x-%env(SKR_TEST_TOKEN)%-y', seen]", "x-***-y"},
+        {"['reset-password', seen, '--bypass=seen']", "reset-password"},
+    };
+    setenv("SKR_TEST_TOKEN", "hidden", 1);
+    for (size_t i = 0; i < SKR_COUNT_OF(cases); i++) {
+        char yaml[256];
+        snprintf(yaml, sizeof(yaml),
+                 "databases: {default: 'sqlite:///a.db'}\n"
+                 "transports: {a: 'queue://default'}\n"
+                 "handlers: {order.placed: {command: %s}}\n",
+                 cases[i].command);
+        struct skr_config *config = parse_clean(yaml);
+        enum skr_config_format formats[] = {SKR_CONFIG_YAML, SKR_CONFIG_JSON};
+        for (size_t j = 0; j < SKR_COUNT_OF(formats); j++) {
+            char *shown = show(config, formats[j]);
+            if (strstr(shown, "hidden") != NULL ||
+                strstr(shown, cases[i].shown) == NULL ||
+                (strstr(yaml, "seen") != NULL && strstr(shown, "seen") == NULL))
+                fail_msg("%s is shown as %s", cases[i].command, shown);
+            free(shown);
+        }
         skr_config_free(config);
     }
 }
@@ -157,6 +215,7 @@ main(void)
     const struct CMUnitTest tests[] = {
         TEST(what_is_shown_loads_again_and_hides_secrets),
         TEST(secrets_are_hidden_at_any_depth),
+        TEST(secrets_of_commands_are_hidden),
         TEST(any_text_survives_being_shown),
         TEST(the_manual_describes_every_key),
     };

@@ -1,10 +1,15 @@
 // SPDX-License-Identifier: MIT
+#include "base/error.h"
 #include "base/text.h"
+#include "base/url.h"
+#include "broker/broker.h"
 #include "broker/kafka/partition.h"
 #include "broker/kafka/settings.h"
 
 #include <setjmp.h>
+#include <skirnir/kafka.h>
 #include <stdarg.h>
+#include <stdio.h>
 #include <string.h>
 
 #include <cmocka.h>
@@ -56,12 +61,196 @@ test_the_names_of_topics_are_those_that_kafka_takes(void **state)
         assert_false(skr_kafka_is_topic(wrong[i]));
 }
 
+// What check_url() says; "": nothing.
+static const char *
+check(const char *text)
+{
+    static struct skr_error error;
+    const struct skr_log log = {0};
+    struct skr_url url;
+    skr_error_clear(&error);
+    assert_int_equal(skr_url_parse(text, &url, NULL), SKR_OK);
+    enum skr_code code = skr_kafka_broker.check_url(text, &url, &log, &error);
+    skr_url_fini(&url);
+    assert_int_equal(code, error.code);
+    return error.text;
+}
+
+static void
+test_what_breaks_a_promise_cannot_be_set(void **state)
+{
+    static const struct {
+        const char *parameter, *reason;
+    } cases[] = {
+        {"test.mock.num.brokers=3", "brokers that are none"},
+        {"delivery.report.only.error=true", "no message is lost"},
+        {"plugin.library.paths=monitoring-interceptor", "loads code"},
+        {"interceptors=x", "loads code"},
+        {"ssl.engine.location=/tmp/e.so", "loads code"},
+        {"ssl.providers=legacy", "loads code"},
+        {"sasl.kerberos.kinit.cmd=touch%20/tmp/x", "runs a program"},
+        {"enable.idempotence=false", "no message is lost"},
+        {"acks=1", "no message is lost"},
+        {"request.required.acks=0", "no message is lost"},
+        {"message.timeout.ms=1", "no message is lost"},
+        {"delivery.timeout.ms=1", "no message is lost"},
+        {"retries=0", "no message is lost"},
+        {"max.in.flight=100", "no message is lost"},
+        {"queuing.strategy=lifo", "no message is lost"},
+        {"enable.auto.commit=true", "no message is lost"},
+        {"auto.commit.enable=true", "no message is lost"},
+        {"enable.auto.offset.store=true", "no message is lost"},
+        {"offset.store.method=file", "no message is lost"},
+        {"isolation.level=read_uncommitted", "no message is lost"},
+        {"topic.blacklist=.*", "no message is lost"},
+        {"transactional.id=x", "no message is lost"},
+        {"queue.buffering.max.messages=1", "in_flight"},
+        {"debug=all", "not for a log"},
+        {"log_level=7", "not for a log"},
+        {"enable.ssl.certificate.verification=false", "verify=0"},
+        {"ssl.endpoint.identification.algorithm=none", "verify=0"},
+        {"enable.sasl.oauthbearer.unsecure.jwt=true", "nobody has signed"},
+        {"bootstrap.servers=evil.example:1", "the host of the DSN"},
+        // Nothing is said against it, and nothing for it.
+        {"socket.max.fails=0", "skirnir.yaml(5) lists"},
+        {"api.version.request=false", "skirnir.yaml(5) lists"},
+        {"no.such.thing=1", "neither a parameter"},
+    };
+    (void)state;
+    for (size_t i = 0; i < SKR_COUNT_OF(cases); i++) {
+        char url[200];
+        snprintf(url, sizeof(url), "kafka://h/?%s", cases[i].parameter);
+        const char *said = check(url);
+        size_t size = strcspn(cases[i].parameter, "=");
+        if (strstr(said, cases[i].reason) == NULL ||
+            strncmp(said, cases[i].parameter, size) != 0)
+            fail_msg("%s: %s", cases[i].parameter, said);
+    }
+}
+
+static void
+test_login_network_and_pace_can_be_set(void **state)
+{
+    (void)state;
+    assert_string_equal(
+        check("kafka://h/?client.id=a&client.rack=b&linger.ms=5&"
+              "compression.type=lz4&batch.size=1000&socket.timeout.ms=5000&"
+              "max.poll.interval.ms=600000&session.timeout.ms=6000&"
+              "socket.keepalive.enable=true&broker.address.family=v4&"
+              "message.max.bytes=2000000&log.connection.close=false&"
+              "partition.assignment.strategy=cooperative-sticky"),
+        "");
+    assert_string_equal(check("kafka://u:p@h/?sasl.mechanisms=SCRAM-SHA-512"),
+                        "");
+    assert_string_equal(
+        check("kafka://h/?security.protocol=sasl_ssl&sasl.mechanism=PLAIN&"
+              "sasl.username=u&sasl.password=p"),
+        "");
+}
+
+static void
+test_tls_that_is_asked_for_is_not_taken_back(void **state)
+{
+    static const char *const contradictions[] = {
+        "kafka://h/?tls=1&security.protocol=plaintext",
+        "kafka://h/?cacert=/a.pem&security.protocol=plaintext",
+        "kafka://u:p@h/?tls=1&security.protocol=sasl_plaintext",
+        "kafka://h/?ssl.ca.location=/a.pem&security.protocol=PLAINTEXT",
+    };
+    (void)state;
+    for (size_t i = 0; i < SKR_COUNT_OF(contradictions); i++)
+        if (strstr(check(contradictions[i]), "asks for TLS") == NULL)
+            fail_msg("%s: %s", contradictions[i], check(contradictions[i]));
+    assert_string_equal(check("kafka://h/?tls=1&security.protocol=ssl"), "");
+    assert_string_equal(check("kafka://h/?tls=0&security.protocol=plaintext"),
+                        "");
+}
+
+// "": the settings cannot be read.
+static const char *
+protocol_of(const char *text)
+{
+    static char protocol[32];
+    size_t size = sizeof(protocol);
+    struct kafka_settings settings;
+    struct skr_url url;
+    assert_int_equal(skr_url_parse(text, &url, NULL), SKR_OK);
+    assert_int_equal(
+        skr_kafka_settings_read(&url, false, false, &settings, NULL), SKR_OK);
+    assert_int_equal(rd_kafka_conf_get(settings.properties, "security.protocol",
+                                       protocol, &size),
+                     RD_KAFKA_CONF_OK);
+    skr_kafka_settings_fini(&settings);
+    skr_url_fini(&url);
+    return protocol;
+}
+
+static void
+test_a_certificate_means_tls(void **state)
+{
+    static const struct {
+        const char *url, *protocol;
+    } cases[] = {
+        {"kafka://h", "plaintext"},
+        {"kafka://h?tls=1", "ssl"},
+        {"kafka://h?cacert=/a.pem", "ssl"},
+        {"kafka://h?ssl.ca.location=/a.pem", "ssl"},
+        {"kafka://h?cert=/a.pem&key=/a.key", "ssl"},
+        {"kafka://h?cacert=", "plaintext"},
+        {"kafka://h?tls=0&cacert=/a.pem", "plaintext"},
+        {"kafka://u:p@h?cacert=/a.pem", "sasl_ssl"},
+        {"kafka://u:p@h", "sasl_ssl"},
+    };
+    (void)state;
+    for (size_t i = 0; i < SKR_COUNT_OF(cases); i++)
+        assert_string_equal(protocol_of(cases[i].url), cases[i].protocol);
+}
+
+static void
+test_a_password_in_plaintext_is_told_of(void **state)
+{
+#define OPEN "security.protocol=sasl_plaintext&sasl.mechanisms="
+    static const struct {
+        const char *url, *host;  // NULL: nothing is said
+    } cases[] = {
+        {"kafka://u:p@mq.example?" OPEN "PLAIN", "mq.example"},
+        {"kafka://u:p@127.0.0.1:1,mq.example:2?" OPEN "PLAIN", "mq.example"},
+        {"kafka://u:p@127.evil.example?" OPEN "PLAIN", "127.evil.example"},
+        {"kafka://mq.example?" OPEN "PLAIN&sasl.username=u&sasl.password=p",
+         "mq.example"},
+        {"kafka://u:p@mq.example?" OPEN "OAUTHBEARER", "mq.example"},
+        {"kafka://u:p@mq.example?" OPEN "SCRAM-SHA-256", NULL},
+        {"kafka://u:p@mq.example?security.protocol=sasl_plaintext", NULL},
+        {"kafka://u:p@127.0.0.1:1,[::1]:2?" OPEN "PLAIN", NULL},
+        {"kafka://u:p@mq.example", NULL},
+        {"kafka://mq.example", NULL},
+    };
+    (void)state;
+    for (size_t i = 0; i < SKR_COUNT_OF(cases); i++) {
+        char said[SKR_EXPOSURE_SIZE];
+        struct skr_url url;
+        assert_int_equal(skr_url_parse(cases[i].url, &url, NULL), SKR_OK);
+        skr_kafka_broker.exposure(&url, said);
+        skr_url_fini(&url);
+        if (cases[i].host == NULL)
+            assert_string_equal(said, "");
+        else if (strstr(said, cases[i].host) == NULL ||
+                 strstr(said, "SCRAM-SHA-512") == NULL)
+            fail_msg("%s: %s", cases[i].url, said);
+    }
+}
+
 int
 main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_a_key_lies_where_java_and_go_put_it),
         cmocka_unit_test(test_the_names_of_topics_are_those_that_kafka_takes),
+        cmocka_unit_test(test_what_breaks_a_promise_cannot_be_set),
+        cmocka_unit_test(test_login_network_and_pace_can_be_set),
+        cmocka_unit_test(test_tls_that_is_asked_for_is_not_taken_back),
+        cmocka_unit_test(test_a_certificate_means_tls),
+        cmocka_unit_test(test_a_password_in_plaintext_is_told_of),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -5,6 +5,7 @@
 #include "base/text.h"
 #include "message/envelope.h"
 #include "message/failure.h"
+#include "message/json.h"
 
 #include <jansson.h>
 #include <pthread.h>
@@ -232,6 +233,107 @@ test_headers_that_are_no_object_are_named(void **state)
                                            &error),
                          SKR_MALFORMED);
         assert_non_null(strstr(error.text, cases[i].says));
+    }
+}
+
+// Whatever it is made of, and a zero inside of it is its own business.
+static void
+test_a_value_that_is_no_text_is_its_shortest_json(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *json, *value;
+    } cases[] = {
+        {"{\"a\": [ 1 , \"x\\/y\" , {\"b\" : null} ] }",
+         "[1,\"x/y\",{\"b\":null}]"},
+        {"{\"a\":{\"n\":-1.50e+3,\"u\":\"\\u00e9 \\n\"}}",
+         "{\"n\":-1.50e+3,\"u\":\"\u00e9 \\n\"}"},
+        {"{\"a\":[\"\\u0000\"]}", "[\"\\u0000\"]"},
+        {"{\"a\":[ ]}", "[]"},
+        {"{\"a\":true}", "true"},
+        {"{\"a\":null}", "null"},
+        {"{\"a\":12345678901234567890}", "12345678901234567890"},
+    };
+    for (size_t i = 0; i < SKR_COUNT_OF(cases); i++) {
+        struct skr_headers headers = parse(cases[i].json);
+        assert_int_equal(headers.count, 1);
+        assert_string_equal(headers.items[0].value, cases[i].value);
+    }
+}
+
+// What is scanned, walked or made a tree of is the same JSON.
+static enum skr_code
+count_child(void *user, const struct skr_json *child, struct skr_error *error)
+{
+    (void)child;
+    (void)error;
+    ++*(size_t *)user;
+    return SKR_OK;
+}
+
+static void
+test_scanning_and_walking_agree_with_the_tree(void **state)
+{
+    (void)state;
+    static const char *const texts[] = {
+        "{}",
+        "[]",
+        " [ ] ",
+        "{\"a\":1}",
+        "[1,2,[3,{\"a\":[]}]]",
+        "null",
+        "true",
+        "-0.5e-7",
+        "\"\\ud83d\\ude00\"",
+        "\"\"",
+        "{\"a\":{},\"a\":2}",
+        // No JSON.
+        "",
+        " ",
+        "{",
+        "[1,",
+        "[1 2]",
+        "{\"a\"}",
+        "{\"a\":}",
+        "{a:1}",
+        "[1]]",
+        "nul",
+        "01",
+        "1.",
+        "1e",
+        "\"\\x\"",
+        "\"\\ud83d\"",
+        "\"\n\"",
+        "[\"]",
+        "{\"a\":1,}",
+        "[,]",
+        "\xff",
+        "[\xc3]",
+        "+1",
+        "[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]",
+        "[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]",
+    };
+    for (size_t i = 0; i < SKR_COUNT_OF(texts); i++) {
+        struct skr_error parsed = {0}, scanned = {0}, walked = {0};
+        struct skr_json *tree = NULL;
+        enum skr_json_kind kind = SKR_JSON_NULL, walked_kind = SKR_JSON_NULL;
+        size_t size = strlen(texts[i]), count = 0, children = 0;
+        enum skr_code code =
+            skr_json_parse(&arena, texts[i], size, 0, &tree, &parsed);
+        assert_int_equal(skr_json_scan(texts[i], size, 0, &kind, &scanned),
+                         code);
+        assert_string_equal(scanned.text, parsed.text);
+        assert_int_equal(skr_json_walk(&arena, texts[i], size, &walked_kind,
+                                       count_child, &count, &walked),
+                         code);
+        assert_string_equal(walked.text, parsed.text);
+        if (code != SKR_OK)
+            continue;
+        assert_int_equal(kind, tree->kind);
+        assert_int_equal(walked_kind, tree->kind);
+        for (struct skr_json *at = tree->first; at != NULL; at = at->next)
+            children++;
+        assert_int_equal(count, children);
     }
 }
 
@@ -742,6 +844,10 @@ main(void)
         cmocka_unit_test_teardown(test_headers_keep_their_order_and_values,
                                   reset),
         cmocka_unit_test_teardown(test_headers_that_are_no_object_are_named,
+                                  reset),
+        cmocka_unit_test_teardown(
+            test_a_value_that_is_no_text_is_its_shortest_json, reset),
+        cmocka_unit_test_teardown(test_scanning_and_walking_agree_with_the_tree,
                                   reset),
         cmocka_unit_test_teardown(test_the_id_is_found_in_every_form, reset),
         cmocka_unit_test_teardown(

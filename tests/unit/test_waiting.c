@@ -72,6 +72,24 @@ test_many_that_are_known_cost_little(void **state)
     skr_waiting_fini(&waiting);
 }
 
+// Most of so many have left their table: those that have not are told again.
+static void
+test_the_newest_finds_room(void **state)
+{
+    (void)state;
+    enum { MOST = 1 << 20 };
+    struct skr_waiting waiting = {0};
+    for (int64_t row = 1; row <= MOST; row++)
+        skr_waiting_add(&waiting, row);
+    skr_waiting_add(&waiting, MOST / 2);
+    assert_int_equal(waiting.count, MOST);
+    skr_waiting_add(&waiting, MOST + 1);
+    skr_waiting_add(&waiting, MOST / 2);
+    assert_int_equal(waiting.count, 2);
+    assert_ascending(&waiting);
+    skr_waiting_fini(&waiting);
+}
+
 int
 main(void)
 {
@@ -79,6 +97,7 @@ main(void)
         cmocka_unit_test(test_rows_are_in_order_however_they_come),
         cmocka_unit_test(test_rows_that_come_by_chance_are_in_order),
         cmocka_unit_test(test_many_that_are_known_cost_little),
+        cmocka_unit_test(test_the_newest_finds_room),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

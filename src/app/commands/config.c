@@ -5,6 +5,7 @@
 #include "app/app.h"
 #include "app/config/keys.h"
 #include "app/parts/handlers.h"
+#include "app/parts/transports.h"
 #include "base/text.h"
 
 #include <jansson.h>
@@ -57,8 +58,10 @@ check(struct skr_app *app)
                                          &config, &error);
     if (code == SKR_NO_MEMORY)
         return skr_app_fail(app, &error);
-    if (code == SKR_OK)
+    if (code == SKR_OK) {
         skr_app_check_handlers(config, print_report, &tally);
+        skr_transport_check_ids(config, print_report, &tally);
+    }
     if (code != SKR_OK || tally.mistakes > 0) {
         skr_config_free(config);
         printf("%zu mistake%s, %zu warning%s\n", tally.mistakes,

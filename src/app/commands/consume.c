@@ -149,6 +149,12 @@ run_worker(void *item, struct skr_error *error)
     return skr_consumer_run(worker->consumer, error);
 }
 
+static bool
+is_turning(const void *consumer, int64_t within_ms)
+{
+    return skr_consumer_is_turning(consumer, within_ms);
+}
+
 static void
 stop_worker(void *item)
 {
@@ -235,6 +241,9 @@ open_and_run(struct skr_serving *serving, const struct skr_config *config,
         code = open_worker(&app, config,
                            arguments->positional[workers->count / each], limits,
                            &workers->items[workers->count], error);
+        if (code == SKR_OK)
+            skr_health_watch(&serving->health, workers->count, is_turning,
+                             workers->items[workers->count].consumer);
         workers->count++;
     }
     if (code == SKR_OK)

@@ -14,7 +14,6 @@
 #include "base/url.h"
 #include "table/kafka_outbox/kafka_outbox.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 
 enum { LEAST_IN_FLIGHT = 8000, LOOK_MS = 60000 };
@@ -93,6 +92,24 @@ say_start(const struct skr_kafka_relay_settings *settings, size_t index,
             SKR_LOG_TEXT("compression", compression));
 }
 
+// All databases have one host and one password.
+static void
+warn_of_exposure(struct skr_kafka_relay_settings *settings,
+                 skr_exposure_fn *exposure, const char *text)
+{
+    struct skr_url url;
+    const struct skr_log log = {.write = skr_output_log,
+                                .user = &settings->output};
+    char said[SKR_EXPOSURE_SIZE] = "";
+    if (exposure == NULL || skr_url_parse(text, &url, NULL) != SKR_OK)
+        return;
+    exposure(&url, said);
+    if (said[0] != '\0')
+        skr_log(&log, SKR_LOG_WARNING, "kafkarelay.plaintext",
+                SKR_LOG_TEXT("cure", said));
+    skr_url_fini(&url);
+}
+
 static enum skr_code
 make_relay(const struct skr_kafka_relay_settings *settings,
            struct skr_health *health, struct worker *worker, size_t index,
@@ -126,8 +143,14 @@ make_relay(const struct skr_kafka_relay_settings *settings,
     return skr_relay_new(&options, &worker->relay, error);
 }
 
+static bool
+is_turning(const void *relay, int64_t within_ms)
+{
+    return skr_relay_is_turning(relay, within_ms);
+}
+
 static enum skr_code
-open_worker(const struct skr_kafka_relay_settings *settings,
+open_worker(struct skr_kafka_relay_settings *settings,
             struct skr_health *health, struct worker *worker, size_t index,
             struct skr_error *error)
 {
@@ -145,8 +168,13 @@ open_worker(const struct skr_kafka_relay_settings *settings,
     if (code == SKR_OK)
         code = write_broker_url(settings, partitioner, compression,
                                 &worker->broker_url, error);
+    if (code == SKR_OK && index == 0)
+        warn_of_exposure(settings, skr_driver_find_broker("kafka")->exposure,
+                         worker->broker_url);
     if (code == SKR_OK)
         code = make_relay(settings, health, worker, index, error);
+    if (code == SKR_OK)
+        skr_health_watch(health, index, is_turning, worker->relay);
     if (code == SKR_OK)
         say_start(settings, index, marks, partitioner, compression);
     return code;
@@ -254,6 +282,7 @@ run_service(const struct skr_app *app,
         return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
                         "this build has no driver for kafka://; it has: %s",
                         skr_driver_brokers());
+    warn_of_exposure(settings, settings->database->exposure, settings->urls[0]);
     if (settings->polling_disabled)
         return wait_for_end(settings, error);
     struct skr_health health;
@@ -271,23 +300,36 @@ run_service(const struct skr_app *app,
     return code == SKR_STOPPED ? SKR_OK : code;
 }
 
+static enum skr_code
+run_command(const struct skr_app *app,
+            struct skr_kafka_relay_settings *settings, struct skr_error *error)
+{
+    if (app->arguments->positional_count > 0)
+        return skr_kafka_relay_tend(settings, app->arguments, error);
+    if (settings->cleans || settings->optimizes)
+        return skr_kafka_relay_run_jobs(settings, error);
+    enum skr_code code = skr_output_start_writer(&settings->output, error);
+    if (code == SKR_OK)
+        code = run_service(app, settings, error);
+    skr_output_stop_writer(&settings->output);
+    return code;
+}
+
 enum skr_exit
 skr_command_kafka_relay(struct skr_app *app)
 {
     struct skr_kafka_relay_settings settings;
     struct skr_error error = {0};
     bool is_missing = false;
+    if (skr_output_start_writer(app->output, &error) != SKR_OK)
+        return skr_app_fail(app, &error);
     enum skr_code code =
         skr_kafka_relay_read(app->arguments, &settings, &is_missing, &error);
     if (getenv("NEW_RELIC_ENABLED") != NULL)
-        fprintf(stderr, "skirnir kafka-relay: NEW_RELIC_* is ignored; "
-                        "/metrics has the numbers\n");
-    if (code == SKR_OK && app->arguments->positional_count > 0)
-        code = skr_kafka_relay_tend(&settings, app->arguments, &error);
-    else if (code == SKR_OK && (settings.cleans || settings.optimizes))
-        code = skr_kafka_relay_run_jobs(&settings, &error);
-    else if (code == SKR_OK)
-        code = run_service(app, &settings, &error);
+        skr_output_say(app->output, "skirnir kafka-relay: NEW_RELIC_* is "
+                                    "ignored; /metrics has the numbers");
+    if (code == SKR_OK)
+        code = run_command(app, &settings, &error);
     skr_kafka_relay_fini(&settings);
     if (code == SKR_OK)
         return SKR_EXIT_OK;

@@ -195,8 +195,7 @@ read_output(struct reader *reader)
     *output = (struct skr_output){
         .level = SKR_LOG_WARNING,
         .each_message = true,
-        .is_json = true,
-        .event_name = "msg",
+        .form = {.is_json = true, .event_name = "msg"},
         .fd = STDOUT_FILENO,
     };
     for (size_t i = 0; value != NULL && i < SKR_COUNT_OF(levels); i++)

@@ -19,6 +19,12 @@ run_relay(void *item, struct skr_error *error)
     return skr_relay_run(relaying->relay, error);
 }
 
+static bool
+is_turning(const void *relay, int64_t within_ms)
+{
+    return skr_relay_is_turning(relay, within_ms);
+}
+
 static void
 stop_relay(void *item)
 {
@@ -82,6 +88,9 @@ run_relays(struct skr_serving *serving, const struct skr_config *config,
         const struct skr_app app = skr_serving_app(serving, relays->count);
         code = skr_relaying_init(&relays->items[relays->count], &app, config,
                                  arguments->positional[relays->count], error);
+        if (code == SKR_OK)
+            skr_health_watch(&serving->health, relays->count, is_turning,
+                             relays->items[relays->count].relay);
         relays->count++;
     }
     if (code == SKR_OK)

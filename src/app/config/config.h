@@ -80,6 +80,7 @@ struct skr_config_handler {
     const char *function;
     uint32_t timeout_s;
     bool transaction;
+    struct skr_config_texts env;  // variables that a command may have
 };
 
 struct skr_config {
@@ -110,6 +111,9 @@ struct skr_config {
     uint32_t cleanup_deduplication_days;
     uint32_t metrics_port;  // 0: none
     const char *metrics_address;
+    // Variables of the environment that its values are made of.
+    const char **variables;
+    size_t variable_count;
 };
 
 // Every mistake and every warning goes to report with file, line (0: none) and

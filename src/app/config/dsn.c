@@ -50,6 +50,18 @@ check_repeated(struct skr_config_reader *reader,
 }
 
 static void
+warn_of_exposure(struct skr_config_reader *reader,
+                 const struct skr_config_place *place,
+                 skr_exposure_fn *exposure, const struct skr_url *url)
+{
+    char said[SKR_EXPOSURE_SIZE] = "";
+    if (exposure != NULL)
+        exposure(url, said);
+    if (said[0] != '\0')
+        skr_config_warn(reader, place, "%s", said);
+}
+
+static void
 check_database(struct skr_config_reader *reader,
                const struct skr_config_place *place, const struct skr_url *url)
 {
@@ -60,6 +72,7 @@ check_database(struct skr_config_reader *reader,
     if (ops != NULL) {
         if (ops->check_url != NULL && ops->check_url(url, &error) != SKR_OK)
             skr_config_mistake(reader, place, "%s", error.text);
+        warn_of_exposure(reader, place, ops->exposure, url);
         return;
     }
     if (skr_text_is_among(scheme, other_databases,
@@ -208,6 +221,8 @@ skr_config_check_broker(struct skr_config_reader *reader,
         struct doubt doubt = {reader, place, transport->scheme};
         const struct skr_log log = {.write = warn_of_option, .user = &doubt};
         code = ops->check_url(text, &url, &log, &error);
+        if (code == SKR_OK)
+            warn_of_exposure(reader, place, ops->exposure, &url);
         skr_url_fini(&url);
     }
     free(text);

@@ -58,6 +58,24 @@ add_boolean(struct filling *filling, const char *name, const char *value)
     return false;
 }
 
+static void
+note_variable(struct skr_config_reader *reader, const char *name)
+{
+    struct skr_config *config = reader->config;
+    for (size_t i = 0; i < config->variable_count; i++)
+        if (strcmp(config->variables[i], name) == 0)
+            return;
+    size_t count = config->variable_count;
+    const char **grown = skr_config_take(reader, count + 1, sizeof(*grown));
+    if (grown == NULL)
+        return;
+    if (count > 0)
+        memcpy(grown, config->variables, count * sizeof(*grown));
+    grown[count] = skr_config_text(reader, "%s", name);
+    config->variables = grown;
+    config->variable_count = count + 1;
+}
+
 // processors is "", or words that end with a colon, as in "int:resolve:". The
 // one that stands nearest to the name comes first, and only resolve: makes a
 // difference before another.
@@ -76,6 +94,7 @@ add_variable(struct filling *filling, const char *processors, const char *name,
                            "the environment variable %s is not UTF-8", name);
         return false;
     }
+    note_variable(filling->reader, name);
     struct filling resolved = {filling->reader, filling->place, {0}};
     bool good = true;
     if (strstr(processors, "resolve:") != NULL)

@@ -89,6 +89,26 @@ check_command(struct skr_config_reader *reader,
 }
 
 static void
+check_variables(struct skr_config_reader *reader,
+                const struct skr_config_handler *handler)
+{
+    char excerpt[SKR_CONFIG_EXCERPT_SIZE];
+    const struct skr_yaml_node *node = NULL;
+    struct skr_config_place place = place_in(reader, handler, "env", &node);
+    if (handler->env.count > 0 && handler->command.count == 0)
+        skr_config_mistake(reader, &place,
+                           "only a command has an environment of its own; "
+                           "leave this out");
+    for (size_t i = 0; i < handler->env.count; i++) {
+        const char *name = handler->env.items[i];
+        if (name != NULL && !skr_text_is_identifier(name))
+            skr_config_mistake(reader, &place,
+                               "'%s' is no name of an environment variable",
+                               skr_config_excerpt(name, excerpt));
+    }
+}
+
+static void
 check_function(struct skr_config_reader *reader,
                const struct skr_config_handler *handler)
 {
@@ -150,6 +170,7 @@ check_handler(struct skr_config_reader *reader,
     }
     check_sql(reader, dialect, handler);
     check_command(reader, handler);
+    check_variables(reader, handler);
     check_function(reader, handler);
     check_transaction(reader, handler);
 }

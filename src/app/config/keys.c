@@ -134,7 +134,7 @@ static const struct skr_config_key keys[] = {
         IN_TRANSPORT(in_flight_bytes), RANGE(1, INT64_C(1) << 40)),
     KEY("transports.*.claim", TEXT,
         "How a relay makes rows its own. `exclusive`: one relay works the "
-        "queue, in order, and others stand by. `lease`: several share it, each "
+        "queue, and others stand by. `lease`: several share it, each "
         "row marked in the table for `redeliver_timeout`; so do Symfony's "
         "workers. A relay marks rows before there is room to send them: one "
         "that is killed leaves up to one and a half times `in_flight` of them, "
@@ -250,6 +250,11 @@ static const struct skr_config_key keys[] = {
         "that is kept and asked line by line, as skirnir-handler(7) says. No "
         "shell is between. Its effects may happen more than once.",
         IN_HANDLER(command)),
+    KEY("handlers.*.env", VARIABLES,
+        "Variables of the environment that a `command` needs although the "
+        "configuration uses them too, such as `[DATABASE_URL]`. Those that "
+        "`%env()%` names are withheld from commands otherwise.",
+        IN_HANDLER(env)),
     KEY("handlers.*.timeout", NUMBER,
         "Seconds that a `command` has for a message before it is killed.",
         DEFAULT("30"), IN_HANDLER(timeout_s), RANGE(1, 86400)),
@@ -390,6 +395,7 @@ static const struct {
     [SKR_TYPE_BOOLEAN] = {"boolean", "true or false"},
     [SKR_TYPE_SQL] = {"SQL", "a statement or a list of statements"},
     [SKR_TYPE_COMMAND] = {"command", "a program or a list of words"},
+    [SKR_TYPE_VARIABLES] = {"variables", "a name or a list of names"},
     [SKR_TYPE_ANYTHING] = {"anything", "anything"},
     [SKR_TYPE_IGNORED] = {"ignored", "anything"},
 };

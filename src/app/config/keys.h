@@ -23,10 +23,11 @@ enum skr_config_type {
     SKR_TYPE_SIZE,
     SKR_TYPE_DECIMAL,
     SKR_TYPE_BOOLEAN,
-    SKR_TYPE_SQL,       // a text or a list of texts
-    SKR_TYPE_COMMAND,   // a program, or a list of it and its arguments
-    SKR_TYPE_ANYTHING,  // kept as it is
-    SKR_TYPE_IGNORED,   // means something to others; named in a warning
+    SKR_TYPE_SQL,        // a text or a list of texts
+    SKR_TYPE_COMMAND,    // a program, or a list of it and its arguments
+    SKR_TYPE_VARIABLES,  // a name, or a list of names, of the environment
+    SKR_TYPE_ANYTHING,   // kept as it is
+    SKR_TYPE_IGNORED,    // means something to others; named in a warning
 };
 
 // The struct that a value goes into. For SKR_TYPE_NAMES: that of its elements.

@@ -308,8 +308,9 @@ read_texts(struct skr_config_reader *reader,
     }
     if (count == 0)
         skr_config_mistake(reader, place, "the list of %s is empty",
-                           place->key->type == SKR_TYPE_SQL ? "statements"
-                                                            : "words");
+                           place->key->type == SKR_TYPE_SQL       ? "statements"
+                           : place->key->type == SKR_TYPE_COMMAND ? "words"
+                                                                  : "names");
     for (size_t i = 0; i < count; i++) {
         struct skr_config_place item = *place;
         item.path = skr_config_text(reader, "%s[%zu]", place->path, i);
@@ -374,7 +375,8 @@ read_value(struct skr_config_reader *reader,
     case SKR_TYPE_LIST: read_list(reader, place, node); return;
     case SKR_TYPE_TRANSPORT: read_transport(reader, place, node); return;
     case SKR_TYPE_SQL:
-    case SKR_TYPE_COMMAND: read_texts(reader, place, node); return;
+    case SKR_TYPE_COMMAND:
+    case SKR_TYPE_VARIABLES: read_texts(reader, place, node); return;
     case SKR_TYPE_ANYTHING: read_anything(reader, place, node); return;
     case SKR_TYPE_IGNORED: return;
     case SKR_TYPE_DSN:

@@ -3,6 +3,7 @@
 #include "app/config/reader.h"
 
 #include "base/error.h"
+#include "base/secret.h"
 #include "base/url.h"
 
 #include <stdarg.h>
@@ -99,7 +100,9 @@ skr_config_excerpt(const char *text, char excerpt[SKR_CONFIG_EXCERPT_SIZE])
 {
     // A DSN at the wrong place must not show its password either.
     char *masked = strstr(text, "://") == NULL ? NULL : skr_url_mask(text);
-    const char *from = masked == NULL ? text : masked;
+    const char *from = skr_secret_is_key(text) ? "***"
+                       : masked == NULL        ? text
+                                               : masked;
     bool is_text = skr_text_is_storable(from, strlen(from));
     size_t length = 0;
     for (; from[length] != '\0' && length < SKR_CONFIG_EXCERPT_SIZE - 4;

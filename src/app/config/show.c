@@ -4,11 +4,11 @@
 #include "app/config/config.h"
 
 #include "app/config/keys.h"
+#include "app/config/mask.h"
 #include "app/config/yaml_print.h"
 #include "app/config/yaml_tree.h"
 #include "base/error.h"
-#include "base/text.h"
-#include "base/url.h"
+#include "base/secret.h"
 
 #include <jansson.h>
 #include <stdlib.h>
@@ -18,36 +18,25 @@ static json_t *
 build_value(const struct skr_config *config, const struct skr_config_key *key,
             const void *target);
 
-// A DSN may stand in any text, not only where one is expected.
+// Takes the text.
 static json_t *
-build_text(const char *text)
+own_text(char *text)
 {
-    if (strstr(text, "://") == NULL)
-        return json_string(text);
-    char *masked = skr_url_mask(text);
-    json_t *value = masked == NULL ? NULL : json_string(masked);
-    free(masked);
+    json_t *value = text == NULL ? NULL : json_string(text);
+    free(text);
     return value;
 }
 
-static bool
-looks_secret(const char *name)
+static json_t *
+build_text(const struct skr_config *config, const char *text)
 {
-    static const char *const words[] = {
-        "password",   "passwd",     "passphrase", "secret",
-        "token",      "apikey",     "api_key",    "api-key",
-        "access_key", "access-key", "private",    "credentials",
-    };
-    for (size_t i = 0; i < SKR_COUNT_OF(words); i++)
-        if (strcasestr(name, words[i]) != NULL)
-            return true;
-    return false;
+    return own_text(skr_config_mask(config, text));
 }
 
 // A value without a type of its own: what it looks like, where it would be
 // written in no other way.
 static json_t *
-build_scalar(const struct skr_yaml_node *node)
+build_scalar(const struct skr_config *config, const struct skr_yaml_node *node)
 {
     char canonical[32];
     long long number = strtoll(node->text, NULL, 10);
@@ -58,31 +47,35 @@ build_scalar(const struct skr_yaml_node *node)
         return json_false();
     if (node->is_plain && strcmp(node->text, canonical) == 0)
         return json_integer(number);
-    return build_text(node->text);
+    return build_text(config, node->text);
 }
 
 // Everything below a name that looks secret is.
 static json_t *
-build_node(const struct skr_yaml_node *node, bool is_secret)
+build_node(const struct skr_config *config, const struct skr_yaml_node *node,
+           bool is_secret)
 {
     json_t *built = NULL;
     switch (node->kind) {
     case SKR_YAML_NULL: return json_null();
     case SKR_YAML_TEXT:
-        return is_secret ? json_string("***") : build_scalar(node);
+        return is_secret ? json_string("***") : build_scalar(config, node);
     case SKR_YAML_LIST:
         built = json_array();
         for (size_t i = 0; i < node->count; i++)
             json_array_append_new(
-                built, build_node(node->entries[i].value, is_secret));
+                built, build_node(config, node->entries[i].value, is_secret));
         return built;
     case SKR_YAML_MAP:
         built = json_object();
-        for (size_t i = 0; i < node->count; i++)
+        for (size_t i = 0; i < node->count; i++) {
+            const char *name = node->entries[i].key;
             json_object_set_new(
-                built, node->entries[i].key,
-                build_node(node->entries[i].value,
-                           is_secret || looks_secret(node->entries[i].key)));
+                built, name,
+                build_node(config, node->entries[i].value,
+                           is_secret ||
+                               skr_secret_is_name(name, strlen(name))));
+        }
         return built;
     }
     abort();
@@ -164,42 +157,48 @@ build_options(const struct skr_config *config, const struct skr_config_key *key,
         return build_map(config, key, transport);
     const struct skr_yaml_entry *options =
         skr_yaml_find(transport->node, "options");
-    return options == NULL ? NULL : build_node(options->value, false);
+    return options == NULL ? NULL : build_node(config, options->value, false);
 }
 
 static json_t *
-build_statements(const struct skr_config_texts *sql)
+build_statements(const struct skr_config *config,
+                 const struct skr_config_texts *sql)
 {
     if (sql->count == 0)
         return NULL;
     if (sql->count == 1)
-        return json_string(sql->items[0]);
+        return build_text(config, sql->items[0]);
     json_t *list = json_array();
     for (size_t i = 0; i < sql->count; i++)
-        json_array_append_new(list, json_string(sql->items[i]));
+        json_array_append_new(list, build_text(config, sql->items[i]));
     return list;
 }
 
 // Always a list: a word may hold a space.
 static json_t *
-build_words(const struct skr_config_texts *command)
+build_words(const struct skr_config *config,
+            const struct skr_config_texts *command)
 {
     if (command->count == 0)
         return NULL;
     json_t *list = json_array();
+    bool is_secret = false;
     for (size_t i = 0; i < command->count; i++)
-        json_array_append_new(list, build_text(command->items[i]));
+        json_array_append_new(
+            list, own_text(skr_config_mask_word(config, command->items[i],
+                                                &is_secret)));
     return list;
 }
 
 static json_t *
-build_plain_text(const struct skr_config_key *key, const char *text)
+build_plain_text(const struct skr_config *config,
+                 const struct skr_config_key *key, const char *text)
 {
     if (text == NULL)
         return NULL;
     if (text[0] == '\0' && key->null == SKR_NULL_EMPTY)
         return json_null();
-    return build_text(text);
+    return build_text(config, text);
 }
 
 static json_t *
@@ -210,7 +209,8 @@ build_value(const struct skr_config *config, const struct skr_config_key *key,
     switch (key->type) {
     case SKR_TYPE_MAP:
         if (strcmp(key->path, "message_broker_amqp") == 0)
-            return config->amqp ? build_node(config->amqp, false) : NULL;
+            return config->amqp ? build_node(config, config->amqp, false)
+                                : NULL;
         if (strcmp(key->path, "transports.*.options") == 0)
             return build_options(config, key, target);
         return build_map(config, key, target);
@@ -220,14 +220,15 @@ build_value(const struct skr_config *config, const struct skr_config_key *key,
     case SKR_TYPE_TEXT:
     case SKR_TYPE_TABLE:
     case SKR_TYPE_REFERENCE:
-        return build_plain_text(key, *(const char *const *)at);
+        return build_plain_text(config, key, *(const char *const *)at);
     case SKR_TYPE_NUMBER: return json_integer(*(const uint32_t *)at);
     case SKR_TYPE_SIZE:
         return json_integer((json_int_t) * (const uint64_t *)at);
     case SKR_TYPE_DECIMAL: return json_real(*(const double *)at);
     case SKR_TYPE_BOOLEAN: return json_boolean(*(const bool *)at);
-    case SKR_TYPE_SQL: return build_statements(at);
-    case SKR_TYPE_COMMAND: return build_words(at);
+    case SKR_TYPE_SQL: return build_statements(config, at);
+    case SKR_TYPE_COMMAND: return build_words(config, at);
+    case SKR_TYPE_VARIABLES: return build_words(config, at);
     case SKR_TYPE_LIST:
     case SKR_TYPE_ANYTHING:
     case SKR_TYPE_IGNORED: return NULL;

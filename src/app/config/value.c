@@ -247,6 +247,7 @@ skr_config_set(struct skr_config_reader *reader,
     case SKR_TYPE_TRANSPORT:
     case SKR_TYPE_SQL:
     case SKR_TYPE_COMMAND:
+    case SKR_TYPE_VARIABLES:
     case SKR_TYPE_ANYTHING:
     case SKR_TYPE_IGNORED: break;
     }

@@ -211,24 +211,41 @@ check_value(const struct skr_option *option, const char *value,
     abort();
 }
 
+// Keeps a copy of the value and writes over what the list of processes shows.
+static enum skr_code
+take_secret(struct skr_arguments *arguments, char *value, const char **kept,
+            struct skr_error *error)
+{
+    char *copy = strdup(value);
+    if (copy == NULL)
+        return skr_fail_memory(error);
+    memset(value, '*', strlen(value));
+    arguments->secrets[arguments->secret_count++] = copy;
+    *kept = copy;
+    return SKR_OK;
+}
+
 static enum skr_code
 add(struct skr_arguments *arguments, const struct skr_option *option,
-    const char *value, struct skr_error *error)
+    char *value, struct skr_error *error)
 {
+    const char *kept = value;
     if (arguments->given_count == SKR_MAX_GIVEN)
         return skr_fail(error, SKR_INVALID, SKR_GIVE_UP, "too many options");
     enum skr_code code = check_value(option, value, error);
+    if (code == SKR_OK && option->is_secret)
+        code = take_secret(arguments, value, &kept, error);
     if (code != SKR_OK)
         return code;
     arguments->given[arguments->given_count++] =
-        (struct skr_given){.option = option, .value = value};
+        (struct skr_given){.option = option, .value = kept};
     return SKR_OK;
 }
 
 // Gives an option that needs a value the next argument.
 static enum skr_code
 take_value(const struct skr_option *option, int argc, char **argv, int *at,
-           const char **value, struct skr_error *error)
+           char **value, struct skr_error *error)
 {
     if (*at + 1 >= argc)
         return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
@@ -242,7 +259,7 @@ static enum skr_code
 parse_long(const struct skr_option *own, int argc, char **argv, int *at,
            struct skr_arguments *arguments, struct skr_error *error)
 {
-    const char *name = argv[*at] + (argv[*at][1] == '-' ? 2 : 1);
+    char *name = argv[*at] + (argv[*at][1] == '-' ? 2 : 1);
     size_t length = strcspn(name, "=");
     const struct skr_option *option = find_long(own, name, length);
     if (option == NULL)
@@ -250,7 +267,7 @@ parse_long(const struct skr_option *own, int argc, char **argv, int *at,
     if (option == NULL)
         return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
                         "unknown option --%.*s", (int)length, name);
-    const char *value = name[length] == '=' ? name + length + 1 : NULL;
+    char *value = name[length] == '=' ? name + length + 1 : NULL;
     if (option->value == NULL && value != NULL &&
         option->kind != SKR_OPTION_SWITCH)
         return skr_fail(error, SKR_INVALID, SKR_GIVE_UP, "--%s takes no value",
@@ -267,14 +284,14 @@ parse_letters(const struct skr_option *own, int argc, char **argv, int *at,
               struct skr_arguments *arguments, struct skr_error *error)
 {
     enum skr_code code = SKR_OK;
-    for (const char *letter = argv[*at] + 1; *letter != '\0'; letter++) {
+    for (char *letter = argv[*at] + 1; *letter != '\0'; letter++) {
         const struct skr_option *option = find_letter(own, *letter);
         if (option == NULL)
             option = find_letter(skr_global_options, *letter);
         if (option == NULL)
             return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
                             "unknown option -%c", *letter);
-        const char *value = NULL;
+        char *value = NULL;
         bool takes_rest = option->value != NULL && letter[1] != '\0';
         if (takes_rest)
             value = letter + 1;
@@ -365,6 +382,16 @@ skr_arguments_parse(const struct skr_command *command, int argc, char **argv,
     if (code != SKR_OK || command == NULL)
         return code;
     return check_count(command, arguments, error);
+}
+
+void
+skr_arguments_fini(struct skr_arguments *arguments)
+{
+    for (size_t i = 0; i < arguments->secret_count; i++) {
+        explicit_bzero(arguments->secrets[i], strlen(arguments->secrets[i]));
+        free(arguments->secrets[i]);
+    }
+    arguments->secret_count = 0;
 }
 
 const char *

@@ -35,6 +35,8 @@ struct skr_option {
     int64_t least, most;
     bool required;
     const char *choices;  // words with blanks between them
+    // Its value is taken out of the command line, which others can see.
+    bool is_secret;
 };
 
 enum { SKR_MAX_GIVEN = 64, SKR_MAX_POSITIONAL = 64 };
@@ -49,6 +51,8 @@ struct skr_arguments {
     size_t given_count;
     const char *positional[SKR_MAX_POSITIONAL];
     size_t positional_count;
+    char *secrets[SKR_MAX_GIVEN];  // values of secret options
+    size_t secret_count;
 };
 
 // Options that every command has: config, quiet, verbose, log-format, help,
@@ -63,6 +67,8 @@ SKR_MUST_CHECK enum skr_code
 skr_arguments_parse(const struct skr_command *command, int argc, char **argv,
                     struct skr_arguments *arguments, int *next,
                     struct skr_error *error);
+
+void skr_arguments_fini(struct skr_arguments *arguments);
 
 // The last value given, or NULL.
 const char *

@@ -4,6 +4,9 @@
 #ifndef SKR_APP_CONSOLE_OUTPUT_H
 #define SKR_APP_CONSOLE_OUTPUT_H
 
+#include "app/console/log_line.h"
+#include "app/console/log_writer.h"
+
 #include <skirnir/skirnir.h>
 #include <stdbool.h>
 
@@ -12,9 +15,11 @@ struct skr_output {
     // Whether details (SKR_LOG_DEBUG) of single messages are said too: those
     // of an event with a field "message".
     bool each_message;
-    bool is_json;            // a line is a JSON object
-    const char *event_name;  // what the event is called there: "event"
+    struct skr_log_form form;
     int fd;
+    // Writes the lines in the place of those who log. NULL: they do so
+    // themselves, and wait for the reader.
+    struct skr_log_writer *writer;
 };
 
 // Called first: a standard stream that the caller closed is opened so that
@@ -25,6 +30,17 @@ void skr_output_open(void);
 // SKR_REFUSED when something that was printed cannot be written, such as on a
 // full disk; SKR_STOPPED when its reader went away.
 SKR_MUST_CHECK enum skr_code skr_output_flush(struct skr_error *error);
+
+// Of what runs for weeks: from now on nobody waits for the reader. Copies that
+// are made afterwards share the writer.
+SKR_MUST_CHECK enum skr_code
+skr_output_start_writer(struct skr_output *output, struct skr_error *error);
+// Waits a bounded time for the reader. Harmless where there is no writer.
+void skr_output_stop_writer(struct skr_output *output);
+
+// A line for people, whatever the level and the form of events.
+void skr_output_say(const struct skr_output *output, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
 
 // A skr_log_fn whose user is a struct skr_output. A line is one write, so that
 // threads do not mix theirs.

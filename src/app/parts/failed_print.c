@@ -27,22 +27,30 @@ print_error(const struct skr_failure_report *report)
     print_field("code", report->error_code);
 }
 
+struct printing {
+    struct skr_arena *arena;  // for the texts of one value
+    int depth;
+    bool has_children;
+};
+
 static void print_value(const struct skr_json *json, int depth);
 
-static void
-print_children(const struct skr_json *json, int depth)
+static enum skr_code
+print_child(void *user, const struct skr_json *child, struct skr_error *error)
 {
-    for (const struct skr_json *child = json->first; child != NULL;
-         child = child->next) {
-        printf("%*s", 4 + 2 * depth, "");
-        if (json->kind == SKR_JSON_OBJECT) {
-            printf("\"");
-            skr_print_plain(child->name, child->name_size, false, stdout);
-            printf("\": ");
-        }
-        print_value(child, depth);
-        printf("%s\n", child->next == NULL ? "" : ",");
+    struct printing *printing = user;
+    (void)error;
+    printf("%s\n%*s", printing->has_children ? "," : "",
+           4 + 2 * printing->depth, "");
+    printing->has_children = true;
+    if (child->name != NULL) {
+        printf("\"");
+        skr_print_plain(child->name, child->name_size, false, stdout);
+        printf("\": ");
     }
+    print_value(child, printing->depth);
+    skr_arena_reset(printing->arena);
+    return SKR_OK;
 }
 
 static void
@@ -55,17 +63,41 @@ print_scalar(const struct skr_json *json)
     skr_text_fini(&writer.text);
 }
 
+// Its children are printed as they are found: a body may be of any size.
 static void
 print_value(const struct skr_json *json, int depth)
 {
     bool is_object = json->kind == SKR_JSON_OBJECT;
-    if ((!is_object && json->kind != SKR_JSON_ARRAY) || json->first == NULL) {
+    if (!is_object && json->kind != SKR_JSON_ARRAY) {
         print_scalar(json);
         return;
     }
-    printf("%c\n", is_object ? '{' : '[');
-    print_children(json, depth + 1);
-    printf("%*s%c", 4 + 2 * depth, "", is_object ? '}' : ']');
+    struct skr_arena arena = {0};
+    struct printing printing = {.arena = &arena, .depth = depth + 1};
+    enum skr_json_kind kind = json->kind;
+    printf("%c", is_object ? '{' : '[');
+    enum skr_code code = skr_json_walk(&arena, json->text, json->text_size,
+                                       &kind, print_child, &printing, NULL);
+    if (code != SKR_OK)
+        printf(" (memory is out)");
+    skr_arena_fini(&arena);
+    if (printing.has_children)
+        printf("\n%*s", 4 + 2 * depth, "");
+    printf("%c", is_object ? '}' : ']');
+}
+
+// A scalar alone needs no other form than its own.
+static bool
+print_json(const char *body, size_t size)
+{
+    struct skr_json json = {.text = body, .text_size = size};
+    if (skr_json_scan(body, size, 0, &json.kind, NULL) != SKR_OK ||
+        (json.kind != SKR_JSON_OBJECT && json.kind != SKR_JSON_ARRAY))
+        return false;
+    printf("    ");
+    print_value(&json, 0);
+    printf("\n");
+    return true;
 }
 
 static bool
@@ -80,25 +112,19 @@ static void
 print_body(const struct skr_failed_found *found)
 {
     const struct skr_failed_row *row = found->row;
-    struct skr_arena arena = {0};
-    struct skr_json *json = NULL;
     if (row->body == NULL)
         return;
     printf("\n  body, %zu bytes%s\n", row->body_size,
            is_base64(found->report) ? " of base64: it is no text" : "");
-    if (skr_json_parse(&arena, row->body, row->body_size, 0, &json, NULL) ==
-        SKR_OK) {
-        printf("    ");
-        print_value(json, 0);
-        printf("\n");
-    } else if (skr_text_is_storable(row->body, row->body_size)) {
-        printf("    ");
-        skr_print_plain(row->body, row->body_size, true, stdout);
-        printf("\n");
-    } else {
+    if (print_json(row->body, row->body_size))
+        return;
+    if (!skr_text_is_storable(row->body, row->body_size)) {
         printf("    (no text)\n");
+        return;
     }
-    skr_arena_fini(&arena);
+    printf("    ");
+    skr_print_plain(row->body, row->body_size, true, stdout);
+    printf("\n");
 }
 
 static void

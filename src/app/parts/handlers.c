@@ -8,6 +8,7 @@
 #include "inbox/library.h"
 #include "inbox/sql_handler.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 static bool
@@ -39,8 +40,39 @@ skr_app_require_handlers(const struct skr_config *config,
     return SKR_OK;
 }
 
+static bool
+has_variable(const struct skr_config_handler *handler, const char *name)
+{
+    for (size_t i = 0; i < handler->env.count; i++)
+        if (strcmp(handler->env.items[i], name) == 0)
+            return true;
+    return false;
+}
+
+// What the configuration is made of may be secret, and is no business of a
+// command that does not ask for it.
 static enum skr_code
-add_handler(const struct skr_config_handler *handler,
+add_command(const struct skr_config *config,
+            const struct skr_config_handler *handler,
+            struct skr_consumer *consumer, struct skr_error *error)
+{
+    const char **withheld =
+        calloc(config->variable_count + 1, sizeof(*withheld));
+    if (withheld == NULL)
+        return skr_fail_memory(error);
+    for (size_t i = 0, count = 0; i < config->variable_count; i++)
+        if (!has_variable(handler, config->variables[i]))
+            withheld[count++] = config->variables[i];
+    enum skr_code code = skr_consumer_handle_command(
+        consumer, handler->message_name, handler->command.items,
+        handler->command.count, withheld, handler->timeout_s * 1000, error);
+    free(withheld);
+    return code;
+}
+
+static enum skr_code
+add_handler(const struct skr_config *config,
+            const struct skr_config_handler *handler,
             struct skr_consumer *consumer, struct skr_error *error)
 {
     const char *name = handler->message_name;
@@ -49,9 +81,7 @@ add_handler(const struct skr_config_handler *handler,
                                            handler->function,
                                            handler->transaction, error);
     if (handler->command.count > 0)
-        return skr_consumer_handle_command(
-            consumer, name, handler->command.items, handler->command.count,
-            handler->timeout_s * 1000, error);
+        return add_command(config, handler, consumer, error);
     return skr_consumer_handle_sql(consumer, name, handler->sql.items,
                                    handler->sql.count, error);
 }
@@ -61,7 +91,8 @@ skr_app_add_handlers(const struct skr_config *config,
                      struct skr_consumer *consumer, struct skr_error *error)
 {
     for (size_t i = 0; i < config->handler_count; i++) {
-        enum skr_code code = add_handler(&config->handlers[i], consumer, error);
+        enum skr_code code =
+            add_handler(config, &config->handlers[i], consumer, error);
         if (code != SKR_OK) {
             skr_error_prefix(error, "handlers.%s",
                              config->handlers[i].message_name);
@@ -92,14 +123,15 @@ report(const struct checking *checking, enum skr_config_severity severity,
 static void
 check_library(const struct checking *checking)
 {
-    void *library = NULL;
-    skr_handler_fn *function = NULL;
+    const char *path = checking->handler->library;
     struct skr_error error = {0};
-    if (skr_library_open(checking->handler->library,
-                         checking->handler->function, &library, &function,
-                         &error) == SKR_OK)
-        skr_library_close(library);
-    else
+    if (strchr(path, '/') == NULL)
+        report(checking, SKR_CONFIG_WARNING, "library",
+               "a name without a slash is searched for among the system's "
+               "libraries when it is loaded, and was not looked into; write "
+               "its path");
+    else if (skr_library_look(path, checking->handler->function, &error) !=
+             SKR_OK)
         report(checking, SKR_CONFIG_MISTAKE, "library", error.text);
 }
 

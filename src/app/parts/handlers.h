@@ -19,8 +19,8 @@ skr_app_add_handlers(const struct skr_config *config,
                      struct skr_consumer *consumer, struct skr_error *error);
 
 // Reports what add would refuse, and what the database says of SQL without
-// running it. A database that cannot be asked is a warning, and one that is not
-// made yet is nothing.
+// running it. Loads no library: no code of its file runs. A database that
+// cannot be asked is a warning, and one that is not made yet is nothing.
 void skr_app_check_handlers(const struct skr_config *config,
                             skr_config_report_fn *report, void *user);
 

@@ -5,6 +5,7 @@
 #include "base/error.h"
 #include "base/text.h"
 #include "base/url.h"
+#include "db/sql.h"
 #include "table/messenger/messenger.h"
 
 #include <stdio.h>
@@ -126,6 +127,7 @@ skr_transport_table(const struct skr_config *config,
         .lives_by_lock =
             transport->claim != NULL && strcmp(transport->claim, "locked") == 0,
         .by_commits = transport->commit_order,
+        .limits_headers = true,
         .partition_header = transport->partition_header,
         .stamp_namespace = transport->stamp_namespace,
         .names = &config->names,
@@ -137,6 +139,44 @@ skr_transport_table(const struct skr_config *config,
         .failed_readable = failed.readable,
     };
     return skr_messenger_new(&options, table, error);
+}
+
+// What else is the matter is told by the command that meets it.
+static enum skr_code
+find_reused_ids(const struct skr_config *config,
+                const struct skr_config_transport *transport,
+                struct skr_error *error)
+{
+    const struct skr_db_ops *ops = NULL;
+    struct skr_table *table = NULL;
+    struct skr_db *db = NULL;
+    if (transport->kind == SKR_TRANSPORT_OTHER ||
+        skr_transport_database(transport->database, &ops, error) != SKR_OK ||
+        skr_sql_word(ops->tx->dialect, "reused_ids")[0] == '\0')
+        return SKR_OK;
+    enum skr_code code = skr_transport_table(config, transport, &table, error);
+    if (code == SKR_OK)
+        code = skr_transport_open_database(transport->database, &db, error);
+    if (code == SKR_OK)
+        code = table->ops->check(table, db, error);
+    skr_db_close(db);
+    skr_table_free(table);
+    return code == SKR_REFUSED ? code : SKR_OK;
+}
+
+void
+skr_transport_check_ids(const struct skr_config *config,
+                        skr_config_report_fn *report, void *user)
+{
+    for (size_t i = 0; i < config->transport_count; i++) {
+        const struct skr_config_transport *transport = &config->transports[i];
+        struct skr_error error = {0};
+        if (find_reused_ids(config, transport, &error) == SKR_OK)
+            continue;
+        skr_error_prefix(&error, "transports.%s", transport->name);
+        report(user, SKR_CONFIG_MISTAKE, config->path, transport->line,
+               error.text);
+    }
 }
 
 static bool

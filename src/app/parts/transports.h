@@ -25,6 +25,11 @@ skr_transport_table(const struct skr_config *config,
                     const struct skr_config_transport *transport,
                     struct skr_table **table, struct skr_error *error);
 
+// Reports tables that must not be read, as an id of theirs is used again. Asks
+// only databases that are files: others have no such tables, and may be away.
+void skr_transport_check_ids(const struct skr_config *config,
+                             skr_config_report_fn *report, void *user);
+
 // The outbox of this name; where none is named, the only one there is. With
 // only_ordered others do not count. SKR_INVALID says what there is instead.
 SKR_MUST_CHECK enum skr_code

@@ -127,6 +127,30 @@ skr_health_log(struct skr_health *health, size_t index)
     return (struct skr_log){.write = note, .user = &health->workers[index]};
 }
 
+void
+skr_health_watch(struct skr_health *health, size_t index,
+                 skr_health_turning_fn *is_turning, const void *worker)
+{
+    pthread_mutex_lock(&health->lock);
+    health->workers[index].is_turning = is_turning;
+    health->workers[index].turning = worker;
+    pthread_mutex_unlock(&health->lock);
+}
+
+bool
+skr_health_is_turning(struct skr_health *health, int64_t within_ms)
+{
+    bool all_turn = true;
+    pthread_mutex_lock(&health->lock);
+    for (size_t i = 0; i < health->count; i++) {
+        const struct skr_health_worker *worker = &health->workers[i];
+        all_turn &= worker->is_turning == NULL ||
+                    worker->is_turning(worker->turning, within_ms);
+    }
+    pthread_mutex_unlock(&health->lock);
+    return all_turn;
+}
+
 // The one that is furthest from being at work speaks for all.
 static bool
 is_worse(enum skr_role role, enum skr_role than)

@@ -23,6 +23,9 @@ enum skr_role {
 
 struct skr_health;
 
+// Whether the loops of a worker turn: see base/beat.h.
+typedef bool skr_health_turning_fn(const void *worker, int64_t within_ms);
+
 // A relay, or one of the consumers of a transport.
 struct skr_health_worker {
     struct skr_health *health;
@@ -31,6 +34,9 @@ struct skr_health_worker {
     uint32_t troubles;  // a bit for each kind that lasts
     uint64_t trouble_count;
     uint64_t closed_routes;
+    // Set before anybody asks; NULL: nobody is at work yet.
+    skr_health_turning_fn *is_turning;
+    const void *turning;
 };
 
 // Of a transport: of several consumers the one that is worst off.
@@ -60,6 +66,12 @@ void skr_health_fini(struct skr_health *health);
 // What a worker is to log to: its events are noted and passed on. Those of the
 // first name come first.
 struct skr_log skr_health_log(struct skr_health *health, size_t index);
+
+// From now on that is asked of the worker of this place.
+void skr_health_watch(struct skr_health *health, size_t index,
+                      skr_health_turning_fn *is_turning, const void *worker);
+// Whether all workers turn.
+bool skr_health_is_turning(struct skr_health *health, int64_t within_ms);
 
 // Copies what is known now; returns how many there are.
 size_t skr_health_read(struct skr_health *health,

@@ -6,17 +6,63 @@
 #include <arpa/inet.h>
 #include <errno.h>
 #include <microhttpd.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 
-enum { TIMEOUT_S = 10, MOST_CONNECTIONS = 128, THREADS = 2 };
+// Where more than KEPT connections are open the oldest goes. The library takes
+// more than that, in each of its threads: it would refuse the newest, and a
+// probe could be kept out by those that say nothing.
+enum { TIMEOUT_S = 10, KEPT = 128, THREADS = 2 };
+enum { MOST_CONNECTIONS = 2 * KEPT * THREADS };
 
 struct skr_http {
     skr_http_answer_fn *answer;
     void *user;
     struct MHD_Daemon *daemon;
+    pthread_mutex_t lock;           // of all below
+    int sockets[MOST_CONNECTIONS];  // of open connections, the oldest first
+    size_t socket_count;
+    size_t ending;  // so many of the first are told to end
 };
+
+static void
+remove_socket(struct skr_http *http, int fd)
+{
+    size_t at = 0;
+    while (at < http->socket_count && http->sockets[at] != fd)
+        at++;
+    if (at == http->socket_count)
+        return;
+    http->socket_count--;
+    http->ending -= at < http->ending;
+    memmove(http->sockets + at, http->sockets + at + 1,
+            (http->socket_count - at) * sizeof(http->sockets[0]));
+}
+
+// A socket is removed before the library closes it: its number is not yet that
+// of something else.
+static void
+note_connection(void *user, struct MHD_Connection *connection, void **state,
+                enum MHD_ConnectionNotificationCode what)
+{
+    struct skr_http *http = user;
+    const union MHD_ConnectionInfo *info =
+        MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CONNECTION_FD);
+    (void)state;
+    if (info == NULL)
+        return;
+    pthread_mutex_lock(&http->lock);
+    if (what == MHD_CONNECTION_NOTIFY_CLOSED)
+        remove_socket(http, info->connect_fd);
+    else if (http->socket_count < MOST_CONNECTIONS)
+        http->sockets[http->socket_count++] = info->connect_fd;
+    while (http->socket_count - http->ending > KEPT)
+        shutdown(http->sockets[http->ending++], SHUT_RDWR);
+    pthread_mutex_unlock(&http->lock);
+}
 
 static enum MHD_Result
 respond(struct MHD_Connection *connection, unsigned status, const char *type,
@@ -98,7 +144,8 @@ start_daemon(struct skr_http *http, const union address *address, bool is_dual)
         flags, 0, NULL, NULL, answer, http, MHD_OPTION_SOCK_ADDR, address,
         MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)TIMEOUT_S,
         MHD_OPTION_CONNECTION_LIMIT, (unsigned)MOST_CONNECTIONS,
-        MHD_OPTION_THREAD_POOL_SIZE, (unsigned)THREADS, MHD_OPTION_END);
+        MHD_OPTION_THREAD_POOL_SIZE, (unsigned)THREADS,
+        MHD_OPTION_NOTIFY_CONNECTION, note_connection, http, MHD_OPTION_END);
     int native = errno;
     pthread_sigmask(SIG_SETMASK, &saved, NULL);
     errno = native;
@@ -126,6 +173,13 @@ start_on(struct skr_http *http, const struct skr_http_options *options,
                     options->setting);
 }
 
+static void
+free_http(struct skr_http *http)
+{
+    pthread_mutex_destroy(&http->lock);
+    free(http);
+}
+
 enum skr_code
 skr_http_start(const struct skr_http_options *options, struct skr_http **http,
                struct skr_error *error)
@@ -135,6 +189,7 @@ skr_http_start(const struct skr_http_options *options, struct skr_http **http,
         return skr_fail_memory(error);
     made->answer = options->answer;
     made->user = options->user;
+    pthread_mutex_init(&made->lock, NULL);
     bool is_any = options->address == NULL;
     enum skr_code code =
         start_on(made, options, is_any ? "::" : options->address, error);
@@ -142,7 +197,7 @@ skr_http_start(const struct skr_http_options *options, struct skr_http **http,
     if (is_any && code == SKR_REFUSED)
         code = start_on(made, options, "0.0.0.0", error);
     if (code != SKR_OK) {
-        free(made);
+        free_http(made);
         return code;
     }
     *http = made;
@@ -155,7 +210,7 @@ skr_http_stop(struct skr_http *http)
     if (http == NULL)
         return;
     MHD_stop_daemon(http->daemon);
-    free(http);
+    free_http(http);
 }
 
 const char *

@@ -101,6 +101,16 @@ tell_status(const struct skr_notifier *notifier, char last[STATUS_SIZE])
     tell(notifier, status);
 }
 
+// Not where a worker stands still: then it is for the service manager to end
+// this process and start another.
+static void
+tell_alive(const struct skr_notifier *notifier)
+{
+    if (notifier->health == NULL ||
+        skr_health_is_turning(notifier->health, 2 * notifier->watchdog_ms))
+        tell(notifier, "WATCHDOG=1");
+}
+
 static void *
 run(void *user)
 {
@@ -112,7 +122,7 @@ run(void *user)
         int64_t wait_ms = LOOK_MS;
         tell_status(notifier, last);
         if (notifier->watchdog_ms > 0 && now_ms >= next_sign_ms) {
-            tell(notifier, "WATCHDOG=1");
+            tell_alive(notifier);
             next_sign_ms = now_ms + notifier->watchdog_ms;
         }
         if (notifier->watchdog_ms > 0 && next_sign_ms - now_ms < wait_ms)

@@ -12,7 +12,8 @@ struct skr_notifier;
 
 // NULL where nobody listens: NOTIFY_SOCKET is not set. Says READY=1 at once: a
 // worker that waits for its broker does what it should. A thread tells changes
-// of health, and WATCHDOG=1 in good time where the service manager asks for it.
+// of health, and WATCHDOG=1 in good time where the service manager asks for it
+// and all workers turn.
 // health NULL: nobody is at work.
 struct skr_notifier *skr_notifier_start(struct skr_health *health);
 // Says STOPPING=1 first, or RELOADING=1 where another is started soon. NULL is

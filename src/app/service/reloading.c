@@ -76,6 +76,8 @@ skr_app_run_reloading(struct skr_app *app, skr_configured_fn *run)
     struct skr_reloading reloading = {.next = NULL};
     struct skr_config *config = NULL;
     struct skr_error error = {0};
+    if (skr_output_start_writer(app->output, &error) != SKR_OK)
+        return skr_app_fail(app, &error);
     if (!skr_app_load(app, &config))
         return SKR_EXIT_CONFIG;
     enum skr_exit exit_code = SKR_EXIT_OK;

@@ -48,7 +48,7 @@ read_headers(struct skr_arena *arena, const rd_kafka_message_t *message,
     rd_kafka_headers_t *list = NULL;
     const char *name, *text;
     const void *value;
-    size_t size;
+    size_t size, all = 0;
     if (rd_kafka_message_headers(message, &list) != RD_KAFKA_RESP_ERR_NO_ERROR)
         return SKR_OK;
     for (size_t i = 0; rd_kafka_header_get_all(list, i, &name, &value, &size) ==
@@ -61,7 +61,11 @@ read_headers(struct skr_arena *arena, const rd_kafka_message_t *message,
         if (!skr_text_is_storable(name, strlen(name)))
             return skr_fail(error, SKR_MALFORMED, SKR_GIVE_UP,
                             "the name of header %zu is not UTF-8", i + 1);
-        if (tells_of_place(name))
+        all += strlen(name) + size;
+        enum skr_code code = skr_headers_check_size(all, error);
+        if (code != SKR_OK)
+            return code;
+        if (tells_of_place(name) || skr_headers_is_reserved(name))
             continue;
         text = read_value(arena, value, size);
         name = skr_arena_text(arena, name, strlen(name));

@@ -8,7 +8,9 @@
 #include "base/url.h"
 
 #include <skirnir/kafka.h>
+#include <stdio.h>
 #include <string.h>
+#include <strings.h>
 
 static enum skr_code
 check_topics(const struct kafka_settings *settings, struct skr_error *error)
@@ -50,6 +52,39 @@ kafka_check_url(const char *text, const struct skr_url *url,
     if (code != SKR_OK && error != NULL)
         *error = problem;
     return code;
+}
+
+static const char *
+find_last(const struct skr_url *url, const char *name, const char *other)
+{
+    const char *value = NULL;
+    for (size_t i = 0; i < url->parameter_count; i++)
+        if (strcmp(url->parameters[i].name, name) == 0 ||
+            strcmp(url->parameters[i].name, other) == 0)
+            value = url->parameters[i].value;
+    return value;
+}
+
+// SCRAM and Kerberos send no password; the token of OAUTHBEARER is as good as
+// one.
+static void
+kafka_exposure(const struct skr_url *url, char said[SKR_EXPOSURE_SIZE])
+{
+    struct skr_host host;
+    const char *protocol = find_last(url, "security.protocol", "");
+    const char *mechanism = find_last(url, "sasl.mechanism", "sasl.mechanisms");
+    said[0] = '\0';
+    if (protocol == NULL || strcasecmp(protocol, "sasl_plaintext") != 0 ||
+        mechanism == NULL ||
+        (strcasecmp(mechanism, "PLAIN") != 0 &&
+         strcasecmp(mechanism, "OAUTHBEARER") != 0) ||
+        url->host == NULL || !skr_host_find_other(url->host, &host))
+        return;
+    snprintf(said, SKR_EXPOSURE_SIZE,
+             "sasl_plaintext with %.20s sends the login to %.80s in plaintext; "
+             "take security.protocol out, or set sasl.mechanisms to "
+             "SCRAM-SHA-512",
+             mechanism, host.name);
 }
 
 static enum skr_code
@@ -95,6 +130,7 @@ const struct skr_broker_ops skr_kafka_broker = {
     .scheme = "kafka",
     .size = sizeof(struct kafka_broker),
     .check_url = kafka_check_url,
+    .exposure = kafka_exposure,
     .open = kafka_open,
     .close = kafka_close,
     .submit = skr_kafka_submit,

@@ -306,6 +306,9 @@ skr_kafka_submit(struct skr_broker *base, const struct skr_message *message,
         partition_key = key;
     }
     enum skr_code code = check_topic(topic, error);
+    // It owes an answer from now on, however long ago the last one was.
+    if (broker->producer.window.open.count == 0)
+        broker->producer.progress_ms = skr_clock_ms();
     if (code == SKR_OK)
         code = skr_kafka_window_add(&broker->producer.window, message, topic,
                                     key, partition_key, ticket, error);

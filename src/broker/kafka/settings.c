@@ -4,6 +4,7 @@
 #include "base/error.h"
 #include "base/text.h"
 #include "base/url.h"
+#include "broker/kafka/properties.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -26,26 +27,6 @@ static const char *const own_parameters[] = {
     "topic",           "topic_by",    "topics",         "verify",
 };
 
-// What no message would be safe without.
-static const char *const forced[] = {
-    "acks",
-    "request.required.acks",
-    "enable.idempotence",
-    "enable.gapless.guarantee",
-    "message.timeout.ms",
-    "delivery.timeout.ms",
-    "message.send.max.retries",
-    "retries",
-    "max.in.flight",
-    "max.in.flight.requests.per.connection",
-    "enable.auto.commit",
-    "enable.auto.offset.store",
-    "enable.partition.eof",
-    "transactional.id",
-    "bootstrap.servers",
-    "metadata.broker.list",
-};
-
 bool
 skr_kafka_is_topic(const char *text)
 {
@@ -61,16 +42,9 @@ skr_kafka_set(rd_kafka_conf_t *properties, const char *name, const char *value,
               struct skr_error *error)
 {
     char reason[200];
-    switch (
-        rd_kafka_conf_set(properties, name, value, reason, sizeof(reason))) {
-    case RD_KAFKA_CONF_OK: return SKR_OK;
-    case RD_KAFKA_CONF_UNKNOWN:
-        return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
-                        "%.60s in the DSN is neither a parameter of kafka:// "
-                        "nor a property that librdkafka %s knows",
-                        name, rd_kafka_version_str());
-    case RD_KAFKA_CONF_INVALID: break;
-    }
+    if (rd_kafka_conf_set(properties, name, value, reason, sizeof(reason)) ==
+        RD_KAFKA_CONF_OK)
+        return SKR_OK;
     return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
                     "librdkafka does not take the value of %.60s in the DSN",
                     name);
@@ -212,6 +186,41 @@ read_missing_topic(const struct skr_url *url, struct kafka_settings *settings,
                     text);
 }
 
+// Whoever names a certificate does not expect plaintext, unless tls=0 says so.
+static enum skr_code
+read_tls(const struct skr_url *url, bool *tls, struct skr_error *error)
+{
+    static const char *const files[] = {
+        "cacert",          "cert",       "key",
+        "ssl.ca.location", "ssl.ca.pem", "ssl.certificate.location",
+        "ssl.key.location"};
+    *tls = false;
+    for (size_t i = 0; i < SKR_COUNT_OF(files); i++) {
+        const char *file = skr_url_find(url, files[i]);
+        *tls = *tls || (file != NULL && file[0] != '\0');
+    }
+    return read_switch(url, "tls", tls, error);
+}
+
+static enum skr_code
+check_tls(const struct skr_url *url, const struct kafka_settings *settings,
+          struct skr_error *error)
+{
+    char protocol[32] = "";
+    size_t size = sizeof(protocol);
+    bool tls = false;
+    enum skr_code code = read_tls(url, &tls, error);
+    if (code != SKR_OK || !tls ||
+        (rd_kafka_conf_get(settings->properties, "security.protocol", protocol,
+                           &size) == RD_KAFKA_CONF_OK &&
+         strstr(protocol, "ssl") != NULL))
+        return code;
+    return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
+                    "security.protocol=%s in the DSN is plaintext, and tls or "
+                    "a certificate asks for TLS; take one of them out",
+                    protocol);
+}
+
 // A password goes nowhere in the clear unless that is asked for.
 static enum skr_code
 set_security(const struct skr_url *url, struct kafka_settings *settings,
@@ -220,7 +229,7 @@ set_security(const struct skr_url *url, struct kafka_settings *settings,
     rd_kafka_conf_t *properties = settings->properties;
     const char *protocol = skr_url_find(url, "security.protocol");
     bool tls = false;
-    enum skr_code code = read_switch(url, "tls", &tls, error);
+    enum skr_code code = read_tls(url, &tls, error);
     bool logs_in = url->user != NULL;
     bool is_clear =
         protocol != NULL && strcasecmp(protocol, "sasl_plaintext") == 0;
@@ -316,13 +325,10 @@ set_properties(const struct skr_url *url, struct kafka_settings *settings,
                               SKR_COUNT_OF(own_parameters)) ||
             skr_text_starts_with(name, "topics["))
             continue;
-        if (skr_text_is_among(name, forced, SKR_COUNT_OF(forced)))
-            return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
-                            "%s in the DSN cannot be set: that no message is "
-                            "lost or passed rests on it",
-                            name);
-        code = skr_kafka_set(settings->properties, name,
-                             url->parameters[i].value, error);
+        code = skr_kafka_check_property(name, error);
+        if (code == SKR_OK)
+            code = skr_kafka_set(settings->properties, name,
+                                 url->parameters[i].value, error);
     }
     return code;
 }
@@ -341,6 +347,8 @@ read_properties(const struct skr_url *url, struct kafka_settings *settings,
         code = set_files(url, settings, error);
     if (code == SKR_OK)
         code = set_properties(url, settings, error);
+    if (code == SKR_OK)
+        code = check_tls(url, settings, error);
     if (code == SKR_OK)
         code = skr_kafka_set(settings->properties, "bootstrap.servers",
                              settings->brokers, error);

@@ -161,24 +161,6 @@ claim(struct queue_broker *broker, size_t capacity, struct skr_error *error)
     return SKR_OK;
 }
 
-// What tells how the body lies in its row is of no use to who gets the body.
-static enum skr_code
-drop_encoding(struct skr_arena *arena, struct skr_incoming *incoming,
-              struct skr_error *error)
-{
-    const struct skr_headers all = incoming->headers;
-    if (skr_headers_find(all.items, all.count, SKR_HEADER_BODY_ENCODING) ==
-        NULL)
-        return SKR_OK;
-    incoming->headers = (struct skr_headers){0};
-    for (size_t i = 0; i < all.count; i++)
-        if (strcmp(all.items[i].name, SKR_HEADER_BODY_ENCODING) != 0 &&
-            !skr_headers_add(arena, &incoming->headers, all.items[i].name,
-                             all.items[i].value))
-            return skr_fail_memory(error);
-    return SKR_OK;
-}
-
 // What was derived stands in for the id that a broker would give.
 static enum skr_code
 fill(struct queue_broker *broker, size_t index, struct skr_incoming *incoming,
@@ -197,7 +179,10 @@ fill(struct queue_broker *broker, size_t index, struct skr_incoming *incoming,
         .redelivered = was_tried(item),
         .handle = index,
     };
-    enum skr_code code = drop_encoding(&broker->batch.arena, incoming, error);
+    // What tells how a row is to be read is of no use to who gets the message,
+    // and would change how it is read when it fails.
+    enum skr_code code = skr_headers_drop_reserved(&broker->batch.arena,
+                                                   &incoming->headers, error);
     if (item->state == SKR_HOPELESS)
         incoming->problem = item->reason;
     if (code != SKR_OK || !broker->derives_ids || !item->envelope.has_id)

@@ -109,6 +109,8 @@ encode_one(struct queue_publisher *publisher, const struct skr_message *message,
                         "queue table can hold");
     size_t start = publisher->json.size;
     enum skr_code code = write_headers(publisher, message, error);
+    if (code == SKR_OK)
+        code = skr_headers_check_size(publisher->json.size - start, error);
     if (code != SKR_OK)
         return code;
     *row = (struct skr_messenger_row){

@@ -54,7 +54,7 @@ warn_of_unknown_parameters(const struct queue_broker *broker,
 }
 
 static enum skr_code
-make_table(struct queue_broker *broker, const struct skr_url *url,
+make_table(struct queue_broker *broker, const struct skr_url *url, bool is_own,
            struct skr_error *error)
 {
     const char *table = skr_url_find(url, "table_name");
@@ -73,6 +73,7 @@ make_table(struct queue_broker *broker, const struct skr_url *url,
             .redeliver_timeout_s = broker->redeliver_timeout_s,
             .sweep_ms = sweep_ms < MOST_SWEEP_MS ? sweep_ms : MOST_SWEEP_MS,
             .time_zone = skr_url_find(url, "time_zone"),
+            .limits_headers = !is_own,
             .transport = broker->name,
         },
         &broker->table, error);
@@ -133,7 +134,7 @@ queue_open(struct skr_broker *base, const struct skr_url *url,
         code = skr_db_open_or_create(options->database, options->database_url,
                                      auto_setup, &broker->db, error);
     if (code == SKR_OK)
-        code = make_table(broker, url, error);
+        code = make_table(broker, url, options->is_own, error);
     if (code == SKR_OK)
         code = check_table(broker, auto_setup, error);
     return code;

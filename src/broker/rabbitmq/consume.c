@@ -237,9 +237,7 @@ check_patience(const struct rabbit_broker *broker, struct skr_error *error)
          consumer->cancels_due == 0) ||
         waited_ms <= broker->settings.confirm_timeout_ms)
         return SKR_OK;
-    return skr_fail(error, SKR_UNAVAILABLE, SKR_RECONNECT,
-                    "%s has not answered for %lld ms (confirm_timeout)",
-                    broker->link.stream.peer, (long long)waited_ms);
+    return skr_rabbit_link_fail_silent(&broker->link, waited_ms, error);
 }
 
 static enum skr_code

@@ -3,7 +3,9 @@
 // whose messages expire after the delay and go back, by the default exchange,
 // to the queue that they came from. Such a queue expires too, together with
 // what is in it, ten seconds later than its messages: it is declared again
-// before every publish, and nothing lies between the two.
+// before every publish, and nothing lies between the two. It is bound only when
+// a copy comes back: a cluster of which a node hangs answers no binding, not
+// even of what is bound.
 //
 // One copy goes at a time, on a connection of its own. A message that comes
 // back carries no tag, and may carry no id either; alone it needs none.
@@ -11,6 +13,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "broker/rabbitmq/errors.h"
+#include "broker/rabbitmq/memory.h"
 #include "broker/rabbitmq/rabbitmq.h"
 #include "message/failure.h"
 
@@ -182,6 +185,10 @@ open_link(struct rabbit_broker *broker, struct skr_error *error)
     struct rabbit_delay *delay = &broker->consumer.delay;
     amqp_channel_open_t open = {0};
     amqp_confirm_select_t select = {0};
+    amqp_exchange_declare_t declare = {
+        .exchange = amqp_cstring_bytes(broker->settings.delay_exchange),
+        .type = amqp_cstring_bytes("direct"),
+        .durable = 1};
     enum skr_code code = skr_rabbit_link_open(&delay->link, &broker->settings,
                                               broker->base.wake_fd, error);
     if (code != SKR_OK)
@@ -193,6 +200,10 @@ open_link(struct rabbit_broker *broker, struct skr_error *error)
     if (code == SKR_OK)
         code = skr_rabbit_link_send(&delay->link, CHANNEL,
                                     AMQP_CONFIRM_SELECT_METHOD, &select, error);
+    if (code == SKR_OK)
+        code =
+            skr_rabbit_link_send(&delay->link, CHANNEL,
+                                 AMQP_EXCHANGE_DECLARE_METHOD, &declare, error);
     return code;
 }
 
@@ -224,27 +235,16 @@ send_queue(struct rabbit_broker *broker, const struct copy *copy,
                                 AMQP_QUEUE_DECLARE_METHOD, &method, error);
 }
 
-// Exchange, queue and binding, each unless it is there.
 static enum skr_code
-send_topology(struct rabbit_broker *broker, const struct copy *copy,
-              struct skr_error *error)
+send_binding(struct rabbit_broker *broker, const struct copy *copy,
+             struct skr_error *error)
 {
-    struct rabbit_link *link = &broker->consumer.delay.link;
-    amqp_bytes_t exchange = amqp_cstring_bytes(broker->settings.delay_exchange);
-    amqp_exchange_declare_t declare = {.exchange = exchange,
-                                       .type = amqp_cstring_bytes("direct"),
-                                       .durable = 1};
+    const char *exchange = broker->settings.delay_exchange;
     amqp_queue_bind_t bind = {.queue = amqp_cstring_bytes(copy->name),
-                              .exchange = exchange,
+                              .exchange = amqp_cstring_bytes(exchange),
                               .routing_key = amqp_cstring_bytes(copy->name)};
-    enum skr_code code = skr_rabbit_link_send(
-        link, CHANNEL, AMQP_EXCHANGE_DECLARE_METHOD, &declare, error);
-    if (code == SKR_OK)
-        code = send_queue(broker, copy, error);
-    if (code == SKR_OK)
-        code = skr_rabbit_link_send(link, CHANNEL, AMQP_QUEUE_BIND_METHOD,
-                                    &bind, error);
-    return code;
+    return skr_rabbit_link_send(&broker->consumer.delay.link, CHANNEL,
+                                AMQP_QUEUE_BIND_METHOD, &bind, error);
 }
 
 static enum skr_code
@@ -327,12 +327,14 @@ await(struct rabbit_broker *broker, struct copy *copy, size_t most_unsent,
             code = SKR_OK;
         }
     }
-    if (code == SKR_TIMEOUT)
-        return skr_fail(error, SKR_UNAVAILABLE, SKR_TRY_AGAIN,
-                        "%s has not confirmed a retry in time "
-                        "(confirm_timeout)",
-                        delay->link.stream.peer);
-    return code;
+    if (code != SKR_TIMEOUT)
+        return code;
+    // Before a stop the time may be too short to tell.
+    if (skr_clock_ms() >= end_ms)
+        skr_rabbit_note_silence(delay->link.stream.peer);
+    return skr_fail(error, SKR_UNAVAILABLE, SKR_TRY_AGAIN,
+                    "%s has not confirmed a retry in time (confirm_timeout)",
+                    delay->link.stream.peer);
 }
 
 static enum skr_code
@@ -363,6 +365,23 @@ send_copy(struct rabbit_broker *broker, struct copy *copy,
     return code;
 }
 
+// It is in its queue, or copy->refusal says why not.
+static enum skr_code
+store(struct rabbit_broker *broker, struct copy *copy, bool binds,
+      struct skr_error *error)
+{
+    copy->is_confirmed = false;
+    skr_error_clear(&copy->refusal);
+    enum skr_code code = send_queue(broker, copy, error);
+    if (code == SKR_OK && binds)
+        code = send_binding(broker, copy, error);
+    if (code == SKR_OK)
+        code = send_copy(broker, copy, error);
+    if (code == SKR_OK)
+        code = await(broker, copy, 0, true, error);
+    return code;
+}
+
 static enum skr_code
 attempt(struct rabbit_broker *broker, struct copy *copy,
         struct skr_error *error)
@@ -374,13 +393,10 @@ attempt(struct rabbit_broker *broker, struct copy *copy,
         copy->properties.size + PROPERTIES_OVERHEAD > delay->link.frame_max)
         return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
                         "the headers have no room for the count of retries");
-    copy->is_confirmed = false;
     if (code == SKR_OK)
-        code = send_topology(broker, copy, error);
-    if (code == SKR_OK)
-        code = send_copy(broker, copy, error);
-    if (code == SKR_OK)
-        code = await(broker, copy, 0, true, error);
+        code = store(broker, copy, false, error);
+    if (code == SKR_OK && copy->refusal.code != SKR_OK)
+        code = store(broker, copy, true, error);
     delay->used_ms = skr_clock_ms();
     if (code != SKR_OK) {
         skr_rabbit_delay_close(delay, false);
@@ -402,8 +418,9 @@ publish(struct rabbit_broker *broker, struct copy *copy,
     }
     bool was_open = delay->is_open;
     enum skr_code code = attempt(broker, copy, error);
-    // One that was idle may have ended unnoticed.
-    if (code == SKR_UNAVAILABLE && was_open)
+    // One that was idle may have ended unnoticed. That it does not answer is
+    // known after one wait.
+    if (code == SKR_UNAVAILABLE && was_open && error->remedy == SKR_RECONNECT)
         code = attempt(broker, copy, error);
     if (code == SKR_UNAVAILABLE) {
         delay->reason = *error;

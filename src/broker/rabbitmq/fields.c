@@ -198,12 +198,17 @@ skr_rabbit_headers_read(struct skr_arena *arena, struct rabbit_piece table,
 {
     struct skr_headers read = {0};
     struct rabbit_field field;
+    enum skr_code code = skr_headers_check_size(table.size, error);
+    if (code != SKR_OK)
+        return code;
     while (skr_rabbit_table_next(&table, &field)) {
         const char *name = text_of(arena, field.name);
         const char *value = NULL;
         if (name == NULL)
             return skr_fail_memory(error);
-        enum skr_code code = value_of(arena, &field, &value, error);
+        if (skr_headers_is_reserved(name))
+            continue;
+        code = value_of(arena, &field, &value, error);
         if (code == SKR_MALFORMED)
             skr_error_prefix(error, "header '%.80s'", name);
         if (code != SKR_OK)

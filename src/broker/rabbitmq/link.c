@@ -3,6 +3,7 @@
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "broker/rabbitmq/memory.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -351,7 +352,8 @@ find_frame(const struct rabbit_link *link, size_t *size, bool *is_whole,
     if (got < FRAME_HEAD)
         return SKR_OK;
     *size = (size_t)get_number(in->bytes + in->start + 3, 4);
-    if (*size + FRAME_REST > in->capacity)
+    // The sum of the two may be more than a size_t holds.
+    if (*size > in->capacity - FRAME_REST)
         return fail_language(link, "a frame that is too large", error);
     *is_whole = got >= *size + FRAME_REST;
     return SKR_OK;
@@ -401,16 +403,28 @@ skr_rabbit_link_next(struct rabbit_link *link, amqp_frame_t *frame, bool *found,
 }
 
 enum skr_code
+skr_rabbit_link_fail_silent(const struct rabbit_link *link, int64_t waited_ms,
+                            struct skr_error *error)
+{
+    skr_rabbit_note_silence(link->stream.peer);
+    return skr_fail(error, SKR_UNAVAILABLE, SKR_RECONNECT,
+                    "%s has not answered for %lld ms (confirm_timeout)",
+                    link->stream.peer, (long long)waited_ms);
+}
+
+enum skr_code
 skr_rabbit_link_tick(struct rabbit_link *link, struct skr_error *error)
 {
     int64_t now = skr_clock_ms();
     if (link->heartbeat_ms == 0)
         return SKR_OK;
-    if (now - link->heard_ms > 2 * link->heartbeat_ms)
+    if (now - link->heard_ms > 2 * link->heartbeat_ms) {
+        skr_rabbit_note_silence(link->stream.peer);
         return skr_fail(error, SKR_UNAVAILABLE, SKR_RECONNECT,
                         "%s has shown no sign of life for %lld s",
                         link->stream.peer,
                         (long long)((now - link->heard_ms) / 1000));
+    }
     if (now - link->told_ms < link->heartbeat_ms / 2 ||
         skr_rabbit_link_unsent(link) > 0)
         return SKR_OK;

@@ -78,6 +78,12 @@ skr_rabbit_link_next(struct rabbit_link *link, amqp_frame_t *frame, bool *found,
 SKR_MUST_CHECK enum skr_code
 skr_rabbit_link_tick(struct rabbit_link *link, struct skr_error *error);
 
+// The server has not said for so long what it was asked: SKR_UNAVAILABLE, and
+// other hosts are tried before this one.
+enum skr_code
+skr_rabbit_link_fail_silent(const struct rabbit_link *link, int64_t waited_ms,
+                            struct skr_error *error);
+
 // Flushes, and waits for the server. SKR_TIMEOUT and SKR_STOPPED by patience.
 SKR_MUST_CHECK enum skr_code
 skr_rabbit_link_wait(struct rabbit_link *link,

@@ -6,6 +6,7 @@
 #include "base/text.h"
 #include "broker/rabbitmq/errors.h"
 #include "broker/rabbitmq/link.h"
+#include "broker/rabbitmq/memory.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -159,7 +160,7 @@ log_in(struct rabbit_link *link, const struct rabbit_settings *settings,
     if (code != SKR_OK)
         return code;
     code = await(link, AMQP_CONNECTION_TUNE_METHOD, patience, &method, error);
-    if (code != SKR_OK && code != SKR_STOPPED)
+    if (code != SKR_OK && code != SKR_STOPPED && code != SKR_TIMEOUT)
         skr_error_prefix(error,
                          "%s: user %.60s cannot log in (check user and "
                          "password in the DSN)",
@@ -170,7 +171,7 @@ log_in(struct rabbit_link *link, const struct rabbit_settings *settings,
         return code;
     code =
         await(link, AMQP_CONNECTION_OPEN_OK_METHOD, patience, &method, error);
-    if (code != SKR_OK && code != SKR_STOPPED)
+    if (code != SKR_OK && code != SKR_STOPPED && code != SKR_TIMEOUT)
         skr_error_prefix(error,
                          "%s: vhost %.80s cannot be opened (correct it in the "
                          "DSN, or create it and give the user rights there)",
@@ -192,35 +193,83 @@ try_host(struct rabbit_link *link, const struct rabbit_settings *settings,
         code = skr_rabbit_link_start(link, error);
     if (code == SKR_OK)
         code = log_in(link, settings, &patience, error);
-    if (code == SKR_OK)
+    char peer[RABBIT_PEER_SIZE];
+    skr_rabbit_name_host(host, peer);
+    if (code == SKR_OK) {
+        skr_rabbit_note_answer(peer);
         return SKR_OK;
+    }
     skr_rabbit_link_close(link, false);
-    if (code == SKR_TIMEOUT && error != NULL) {
-        // To the caller the server is not there.
+    if (code != SKR_TIMEOUT)
+        return code;
+    skr_rabbit_note_silence(peer);
+    // To the caller the server is not there.
+    if (error != NULL) {
         error->code = SKR_UNAVAILABLE;
         error->remedy = SKR_RECONNECT;
     }
-    return code == SKR_TIMEOUT ? SKR_UNAVAILABLE : code;
+    return SKR_UNAVAILABLE;
 }
 
-// Hosts are tried from a random one on, so that many relays spread. A server
-// that answers and refuses speaks for all of them.
+// A host that is to be tried, and when it was silent.
+struct candidate {
+    const struct rabbit_host *host;
+    int64_t silent_ms;
+};
+
+static int
+compare_candidates(const void *left, const void *right)
+{
+    const struct candidate *a = left, *b = right;
+    if (a->silent_ms != b->silent_ms)
+        return a->silent_ms < b->silent_ms ? -1 : 1;
+    return a->host < b->host ? -1 : 1;
+}
+
+// From a random one on, so that many relays spread; those that were silent
+// last, and the one that was so most lately at the very end.
+static struct candidate *
+sort_hosts(const struct rabbit_settings *settings)
+{
+    uint32_t start = 0;
+    size_t count = settings->host_count;
+    struct candidate *candidates = calloc(2 * count, sizeof(*candidates));
+    if (candidates == NULL)
+        return NULL;
+    if (getrandom(&start, sizeof(start), 0) != (ssize_t)sizeof(start))
+        start = (uint32_t)skr_clock_wall_us();
+    size_t spoken = 0, silent = 0;
+    struct candidate *silents = candidates + count;
+    for (size_t i = 0; i < count; i++) {
+        char peer[RABBIT_PEER_SIZE];
+        struct candidate next = {.host = &settings->hosts[(start + i) % count]};
+        skr_rabbit_name_host(next.host, peer);
+        next.silent_ms = skr_rabbit_silent_ms(peer);
+        if (next.silent_ms == 0)
+            candidates[spoken++] = next;
+        else
+            silents[silent++] = next;
+    }
+    qsort(silents, silent, sizeof(*silents), compare_candidates);
+    memmove(candidates + spoken, silents, silent * sizeof(*silents));
+    return candidates;
+}
+
+// A server that answers and refuses speaks for all of them.
 enum skr_code
 skr_rabbit_link_open(struct rabbit_link *link,
                      const struct rabbit_settings *settings, int wake_fd,
                      struct skr_error *error)
 {
-    uint32_t start = 0;
     struct skr_text troubles = {0};
     enum skr_code code = SKR_UNAVAILABLE;
-    if (getrandom(&start, sizeof(start), 0) != (ssize_t)sizeof(start))
-        start = (uint32_t)skr_clock_wall_us();
+    struct candidate *candidates = sort_hosts(settings);
+    if (candidates == NULL)
+        return skr_fail_memory(error);
     for (size_t i = 0; i < settings->host_count; i++) {
         struct skr_error trouble = {0};
         *link = (struct rabbit_link){.stream.fd = -1};
-        code = try_host(link, settings,
-                        &settings->hosts[(start + i) % settings->host_count],
-                        wake_fd, &trouble);
+        code = try_host(link, settings, candidates[i].host, wake_fd, &trouble);
         if (code == SKR_OK)
             break;
         if (error != NULL)
@@ -233,5 +282,6 @@ skr_rabbit_link_open(struct rabbit_link *link,
     if (code == SKR_UNAVAILABLE && !troubles.broken)
         skr_fail(error, SKR_UNAVAILABLE, SKR_RECONNECT, "%s", troubles.bytes);
     skr_text_fini(&troubles);
+    free(candidates);
     return code;
 }

@@ -3,6 +3,7 @@
 // where they are missing.
 
 #include "base/error.h"
+#include "broker/rabbitmq/memory.h"
 #include "broker/rabbitmq/plan.h"
 #include "broker/rabbitmq/rabbitmq.h"
 
@@ -63,22 +64,32 @@ make_exchange(struct rabbit_broker *broker, struct skr_error *error)
     const struct skr_declaration declaration = skr_rabbit_exchange_of(settings);
     enum skr_code code =
         look_for(broker, SKR_DECLARE_EXCHANGE, settings->exchange, error);
-    if (code == SKR_MISSING)
+    if (code == SKR_MISSING) {
         code = skr_rabbit_declare(&broker->base, &declaration, error);
+        broker->has_made_exchange = code == SKR_OK;
+    }
     if (code != SKR_OK)
         skr_error_prefix(error, "exchange %.80s in vhost %.40s",
                          settings->exchange, settings->vhost);
     return code;
 }
 
+// A server cannot be asked for a binding: that it is there is known of those
+// that this process has made, of a queue and an exchange that were not new.
 static enum skr_code
 bind(struct rabbit_broker *broker, const struct rabbit_queue *queue,
-     size_t index, struct skr_error *error)
+     size_t index, bool is_new, struct skr_error *error)
 {
+    const struct rabbit_settings *settings = &broker->settings;
     const struct skr_declaration declaration =
-        skr_rabbit_binding_of(&broker->settings, queue, index);
+        skr_rabbit_binding_of(settings, queue, index);
+    if (!is_new && !broker->has_made_exchange &&
+        skr_rabbit_was_made(settings, &declaration))
+        return SKR_OK;
     enum skr_code code = skr_rabbit_declare(&broker->base, &declaration, error);
-    if (code != SKR_OK)
+    if (code == SKR_OK)
+        skr_rabbit_note_made(settings, &declaration);
+    else
         skr_error_prefix(error, "binding %.60s to %.60s in vhost %.40s",
                          queue->name, broker->settings.exchange,
                          broker->settings.vhost);
@@ -101,14 +112,15 @@ skr_rabbit_queue_set_up(struct rabbit_broker *broker,
     const struct rabbit_settings *settings = &broker->settings;
     enum skr_code code =
         look_for(broker, SKR_DECLARE_QUEUE, queue->name, error);
-    if (code == SKR_MISSING && settings->auto_setup)
+    bool is_new = code == SKR_MISSING && settings->auto_setup;
+    if (is_new)
         code = make_queue(broker, queue, error);
     if (code != SKR_OK)
         return skr_rabbit_fail_queue(broker, queue->name, error);
     size_t bindings =
         settings->auto_setup ? skr_rabbit_binding_count(settings, queue) : 0;
     for (size_t i = 0; i < bindings && code == SKR_OK; i++)
-        code = bind(broker, queue, i, error);
+        code = bind(broker, queue, i, is_new, error);
     return code;
 }
 
@@ -120,6 +132,26 @@ skr_rabbit_exchange_set_up(struct rabbit_broker *broker,
     if (!settings->auto_setup || !skr_rabbit_has_exchange(settings))
         return SKR_OK;
     return make_exchange(broker, error);
+}
+
+enum skr_code
+skr_rabbit_exchange_declare(struct rabbit_broker *broker,
+                            struct skr_error *error)
+{
+    const struct rabbit_settings *settings = &broker->settings;
+    struct skr_error trouble = {0};
+    if (!skr_rabbit_has_exchange(settings) || settings->exchange_type == NULL)
+        return SKR_OK;
+    const struct skr_declaration declaration = skr_rabbit_exchange_of(settings);
+    enum skr_code code = make_exchange(broker, &trouble);
+    if (code == SKR_OK && !broker->has_made_exchange &&
+        !skr_rabbit_was_made(settings, &declaration))
+        code = skr_rabbit_declare(&broker->base, &declaration, &trouble);
+    if (code == SKR_OK)
+        skr_rabbit_note_made(settings, &declaration);
+    else if (error != NULL)
+        *error = trouble;
+    return code;
 }
 
 enum skr_code

@@ -9,6 +9,7 @@
 #include "broker/rabbitmq/plan.h"
 
 #include <skirnir/rabbitmq.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -20,6 +21,7 @@ forget_connection(struct rabbit_broker *broker)
     broker->is_publishing_open = false;
     broker->is_asking_open = false;
     broker->is_declaring_open = false;
+    broker->has_made_exchange = false;
     broker->is_asking = false;
     broker->base.is_blocked = false;
     broker->must_reconnect = false;
@@ -68,9 +70,7 @@ check_patience(const struct rabbit_broker *broker, struct skr_error *error)
     int64_t waited_ms = skr_clock_ms() - since_ms;
     if (waited_ms <= broker->settings.confirm_timeout_ms)
         return SKR_OK;
-    return skr_fail(error, SKR_UNAVAILABLE, SKR_RECONNECT,
-                    "%s has not answered for %lld ms (confirm_timeout)",
-                    broker->link.stream.peer, (long long)waited_ms);
+    return skr_rabbit_link_fail_silent(&broker->link, waited_ms, error);
 }
 
 static enum skr_code
@@ -182,16 +182,6 @@ skr_rabbit_outcomes(struct skr_broker *base, struct skr_outcome *outcomes,
     return *count > 0 ? SKR_OK : code;
 }
 
-static enum skr_code
-declare_exchange(struct rabbit_broker *broker, struct skr_error *error)
-{
-    const struct rabbit_settings *settings = &broker->settings;
-    if (settings->exchange == NULL || settings->exchange_type == NULL)
-        return SKR_OK;
-    const struct skr_declaration declaration = skr_rabbit_exchange_of(settings);
-    return skr_rabbit_declare(&broker->base, &declaration, error);
-}
-
 // A message that comes before its first consumer needs a queue to wait in. Who
 // may publish need not have the right to make one: then that is the consumer's.
 static enum skr_code
@@ -261,7 +251,7 @@ rabbit_open(struct skr_broker *base, const struct skr_url *url,
         code = await_channels(broker, error);
     bool publishes = !options->consumes && !options->inspects;
     if (code == SKR_OK && publishes && broker->settings.auto_setup)
-        code = declare_exchange(broker, error);
+        code = skr_rabbit_exchange_declare(broker, error);
     if (code == SKR_OK && publishes && broker->settings.auto_setup)
         code = declare_queues(broker, error);
     return code;
@@ -290,10 +280,28 @@ rabbit_check_url(const char *text, const struct skr_url *url,
     return code;
 }
 
+// The login sends the password as it is.
+static void
+rabbit_exposure(const struct skr_url *url, char said[SKR_EXPOSURE_SIZE])
+{
+    struct skr_host host;
+    said[0] = '\0';
+    if (url->password == NULL || url->password[0] == '\0' ||
+        strcmp(url->scheme, "amqps") == 0 || url->host == NULL ||
+        !skr_host_find_other(url->host, &host))
+        return;
+    snprintf(said, SKR_EXPOSURE_SIZE,
+             "amqp:// sends the password and all messages to %.80s in "
+             "plaintext; write amqps://, and name the server's authority in "
+             "cacert",
+             host.name);
+}
+
 const struct skr_broker_ops skr_rabbitmq_broker = {
     .scheme = "amqp",
     .size = sizeof(struct rabbit_broker),
     .check_url = rabbit_check_url,
+    .exposure = rabbit_exposure,
     .open = rabbit_open,
     .close = rabbit_close,
     .submit = skr_rabbit_submit,

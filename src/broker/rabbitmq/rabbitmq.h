@@ -66,6 +66,7 @@ struct rabbit_broker {
     bool is_asking;
 
     bool is_declaring_open;
+    bool has_made_exchange;  // the transport's: nothing is bound to it yet
     enum rabbit_answer { RABBIT_NONE, RABBIT_YES, RABBIT_NO } answer;
     struct skr_error answer_error;
     uint32_t answer_messages, answer_consumers;  // of a queue
@@ -128,6 +129,11 @@ skr_rabbit_queues_set_up(struct rabbit_broker *broker, struct skr_error *error);
 SKR_MUST_CHECK enum skr_code
 skr_rabbit_exchange_set_up(struct rabbit_broker *broker,
                            struct skr_error *error);
+// The same for an exchange whose type the DSN gives: one that is there has to
+// be of that type. That is asked once in the life of a process.
+SKR_MUST_CHECK enum skr_code
+skr_rabbit_exchange_declare(struct rabbit_broker *broker,
+                            struct skr_error *error);
 // SKR_MISSING: it is not there, and may not be made.
 SKR_MUST_CHECK enum skr_code
 skr_rabbit_queue_set_up(struct rabbit_broker *broker,

@@ -22,6 +22,10 @@ enum {
     DEFAULT_PREFETCH_BYTES = 16 * 1024 * 1024,
 };
 
+// Half of what a machine of 32 bits can address.
+#define MOST_PREFETCH_BYTES \
+    (SIZE_MAX > UINT32_MAX ? INT64_C(1) << 40 : INT64_C(1) << 31)
+
 // Ours, and Symfony's, of which some concern its own client library.
 static const char *const known_parameters[] = {
     "auto_setup",
@@ -297,11 +301,11 @@ read_prefetch(const struct skr_url *url, struct rabbit_settings *settings,
                         "is needed",
                         count_text, MOST_PREFETCH);
     if (bytes_text != NULL &&
-        !skr_text_number(bytes_text, 1, INT64_C(1) << 40, &bytes))
+        !skr_text_number(bytes_text, 1, MOST_PREFETCH_BYTES, &bytes))
         return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
-                        "prefetch_bytes=%s in the DSN: a number of bytes is "
-                        "needed",
-                        bytes_text);
+                        "prefetch_bytes=%s in the DSN: a number of bytes from "
+                        "1 to %lld is needed",
+                        bytes_text, (long long)MOST_PREFETCH_BYTES);
     settings->prefetch_count = (uint32_t)count;
     settings->prefetch_bytes = (size_t)bytes;
     return SKR_OK;
@@ -346,6 +350,24 @@ read_numbers(const struct skr_url *url, bool auto_setup,
     return code;
 }
 
+// Whoever names a certificate does not expect plaintext.
+static enum skr_code
+check_tls(const struct rabbit_settings *settings, struct skr_error *error)
+{
+    const struct {
+        const char *name, *value;
+    } files[] = {{"cacert", settings->cacert},
+                 {"cert", settings->cert},
+                 {"key", settings->key}};
+    for (size_t i = 0; i < SKR_COUNT_OF(files) && !settings->tls; i++)
+        if (files[i].value != NULL && files[i].value[0] != '\0')
+            return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
+                            "amqp:// is plaintext, and %s in the DSN asks for "
+                            "TLS; write amqps://, or take it out",
+                            files[i].name);
+    return SKR_OK;
+}
+
 enum skr_code
 skr_rabbit_settings_read(const char *text, const struct skr_url *url,
                          bool auto_setup, const struct skr_log *log,
@@ -361,6 +383,8 @@ skr_rabbit_settings_read(const char *text, const struct skr_url *url,
         code = read_hosts(url, settings, error);
     if (code == SKR_OK)
         code = read_texts(url, settings, error);
+    if (code == SKR_OK)
+        code = check_tls(settings, error);
     if (code == SKR_OK)
         code = read_numbers(url, auto_setup, settings, error);
     if (code == SKR_OK)

@@ -73,8 +73,6 @@ connect_to(struct rabbit_stream *stream, const struct addrinfo *address,
     if (errno != EINPROGRESS)
         return skr_rabbit_stream_lost(stream, errno, error);
     enum skr_code code = skr_rabbit_stream_wait(stream, true, patience, error);
-    if (code == SKR_TIMEOUT)
-        return skr_rabbit_stream_lost(stream, ETIMEDOUT, error);
     if (code != SKR_OK)
         return code;
     getsockopt(stream->fd, SOL_SOCKET, SO_ERROR, &number, &size);
@@ -87,6 +85,20 @@ close_socket(struct rabbit_stream *stream)
     if (stream->fd >= 0)
         close(stream->fd);
     stream->fd = -1;
+}
+
+// A host that is silent at one of its addresses may answer at the next: each
+// has its part of the time.
+static struct rabbit_patience
+part_of(const struct rabbit_patience *patience, const struct addrinfo *at)
+{
+    int64_t count = 0, now_ms = skr_clock_ms();
+    for (; at != NULL; at = at->ai_next)
+        count++;
+    return (struct rabbit_patience){
+        .deadline_ms = now_ms + (patience->deadline_ms - now_ms) / count,
+        .wake_fd = patience->wake_fd,
+    };
 }
 
 static enum skr_code
@@ -106,13 +118,23 @@ connect_to_any(struct rabbit_stream *stream, const struct rabbit_host *host,
             host->name, gai_strerror(number));
     enum skr_code code = SKR_UNAVAILABLE;
     for (const struct addrinfo *at = addresses; at != NULL; at = at->ai_next) {
-        code = connect_to(stream, at, patience, error);
+        struct rabbit_patience part = part_of(patience, at);
+        code = connect_to(stream, at, &part, error);
         if (code == SKR_OK || code == SKR_STOPPED)
             break;
         close_socket(stream);
     }
     freeaddrinfo(addresses);
     return code;
+}
+
+void
+skr_rabbit_name_host(const struct rabbit_host *host,
+                     char peer[RABBIT_PEER_SIZE])
+{
+    snprintf(peer, RABBIT_PEER_SIZE,
+             strchr(host->name, ':') == NULL ? "%.140s:%u" : "[%.140s]:%u",
+             host->name, host->port);
 }
 
 enum skr_code
@@ -123,9 +145,7 @@ skr_rabbit_stream_open(struct rabbit_stream *stream,
                        struct skr_error *error)
 {
     *stream = (struct rabbit_stream){.fd = -1};
-    snprintf(stream->peer, sizeof(stream->peer),
-             strchr(host->name, ':') == NULL ? "%.140s:%u" : "[%.140s]:%u",
-             host->name, host->port);
+    skr_rabbit_name_host(host, stream->peer);
     enum skr_code code = connect_to_any(stream, host, patience, error);
     if (code == SKR_OK && settings->tls)
         code =

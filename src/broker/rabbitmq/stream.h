@@ -27,6 +27,10 @@ struct rabbit_patience {
     int wake_fd;          // readable: SKR_STOPPED; negative: none
 };
 
+// A host as people name it.
+void skr_rabbit_name_host(const struct rabbit_host *host,
+                          char peer[RABBIT_PEER_SIZE]);
+
 SKR_MUST_CHECK enum skr_code
 skr_rabbit_stream_open(struct rabbit_stream *stream,
                        const struct rabbit_settings *settings,

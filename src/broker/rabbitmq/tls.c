@@ -184,7 +184,8 @@ fail_handshake(const struct rabbit_stream *stream, enum skr_code code,
     if (code != SKR_STOPPED &&
         ERR_GET_REASON(ERR_peek_last_error()) == SSL_R_WRONG_VERSION_NUMBER)
         return skr_fail(error, SKR_UNAVAILABLE, SKR_RECONNECT,
-                        "%s: TLS: %s; is this a plain port? That needs amqp://",
+                        "%s offers no TLS (%s): is this a plain port? Take the "
+                        "TLS port, or amqp:// if nobody can listen in between",
                         stream->peer, reason_of_last_error());
     if (code == SKR_STOPPED || verdict == X509_V_OK)
         return code;

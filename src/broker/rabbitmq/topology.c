@@ -8,7 +8,7 @@
 
 #include <stdlib.h>
 
-enum { ANSWER_MS = 30000, TURN_MS = 100 };
+enum { TURN_MS = 100 };
 
 static amqp_field_value_t
 value_of(const struct skr_argument *argument)
@@ -47,16 +47,17 @@ send(struct rabbit_broker *broker, amqp_method_number_t method, void *fields,
 static enum skr_code
 await_answer(struct rabbit_broker *broker, struct skr_error *error)
 {
-    int64_t deadline_ms = skr_clock_ms() + ANSWER_MS;
+    int64_t start_ms = skr_clock_ms();
     while (broker->answer == RABBIT_NONE) {
         enum skr_code code = skr_rabbit_turn(broker, TURN_MS, error);
         if (code == SKR_OK && broker->answer == RABBIT_NONE)
             code = skr_rabbit_check_stop(broker, error);
         if (code != SKR_OK)
             return code;
-        if (skr_clock_ms() > deadline_ms)
-            return skr_fail(error, SKR_UNAVAILABLE, SKR_RECONNECT,
-                            "%s: no answer in time", broker->link.stream.peer);
+        int64_t waited_ms = skr_clock_ms() - start_ms;
+        if (broker->answer == RABBIT_NONE &&
+            waited_ms > broker->settings.confirm_timeout_ms)
+            return skr_rabbit_link_fail_silent(&broker->link, waited_ms, error);
     }
     if (broker->answer == RABBIT_YES)
         return SKR_OK;

@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "base/hash.h"
+#include "base/host.h"
 #include "base/url.h"
 #include "db/mysql/url.h"
 
@@ -74,10 +75,24 @@ set_keepalive(MYSQL *connection)
                sizeof(unheard_ms));
 }
 
+// The library takes MYSQL_OPT_SSL_ENFORCE for a wish if it is not to verify.
+// What goes by a socket leaves no machine.
+static enum skr_code
+check_tls(MYSQL *connection, const struct skr_mysql_options *options,
+          const struct skr_host *host, unsigned port, struct skr_error *error)
+{
+    if (!options->uses_tls || host == NULL ||
+        mysql_get_ssl_cipher(connection) != NULL)
+        return SKR_OK;
+    return skr_fail(error, SKR_REFUSED, SKR_GIVE_UP,
+                    "%.60s:%u/%.60s: " SKR_MYSQL_OFFERS_NO_TLS, host->name,
+                    port, options->database);
+}
+
 // host is NULL where there is a socket.
 static enum skr_code
 log_in(MYSQL *connection, const struct skr_mysql_options *options,
-       const struct skr_url_host *host, struct skr_error *error)
+       const struct skr_host *host, struct skr_error *error)
 {
     unsigned protocol =
         host == NULL ? MYSQL_PROTOCOL_SOCKET : MYSQL_PROTOCOL_TCP;
@@ -110,7 +125,7 @@ log_in(MYSQL *connection, const struct skr_mysql_options *options,
         return code;
     }
     set_keepalive(connection);
-    return SKR_OK;
+    return check_tls(connection, options, host, port, error);
 }
 
 static enum skr_code
@@ -243,7 +258,7 @@ ask_max_packet(struct skr_mysql *mysql, struct skr_error *error)
 
 static enum skr_code
 open_session(struct skr_mysql *mysql, const struct skr_mysql_options *options,
-             const struct skr_url_host *host, struct skr_error *error)
+             const struct skr_host *host, struct skr_error *error)
 {
     skr_mysql_disconnect(mysql);
     mysql->max_packet = UINT64_MAX;
@@ -256,7 +271,7 @@ open_session(struct skr_mysql *mysql, const struct skr_mysql_options *options,
     if (code == SKR_OK)
         code = set_session(mysql->connection, options, error);
     if (code == SKR_OK && mariadb_connection(mysql->connection))
-        code = skr_mysql_bound_silence(mysql, false, error);
+        code = skr_mysql_bound_silence(mysql, error);
     // A node that a Galera cluster has lost refuses this one.
     if (code == SKR_OK)
         code = ask_max_packet(mysql, error);
@@ -270,11 +285,11 @@ open_any_session(struct skr_mysql *mysql,
                  const struct skr_mysql_options *options,
                  struct skr_error *error)
 {
-    struct skr_url_host host = {.name = ""}, readable = {.name = ""};
+    struct skr_host host = {.name = ""}, readable = {.name = ""};
     struct skr_error problem = {0};
     bool is_readable = false, is_open = false;
     for (const char *hosts = options->hosts; hosts != NULL;) {
-        hosts = skr_url_next_host(hosts, &host);
+        hosts = skr_host_next(hosts, &host);
         is_open = false;
         enum skr_code code = open_session(mysql, options, &host, &problem);
         if (code == SKR_OK && mysql->db.read_only.code == SKR_OK)

@@ -15,6 +15,11 @@ enum {
     SKR_MYSQL_LOCK_NAME_SIZE = 64 + 1,  // what servers allow
 };
 
+// Gives a row on a node of a Galera cluster, and none elsewhere: MySQL does not
+// know the variable.
+#define SKR_MYSQL_CLUSTER \
+    "SHOW VARIABLES WHERE Variable_name = 'wsrep_on' AND Value = 'ON'"
+
 struct skr_mysql_prepared {
     MYSQL_STMT *handle;
     char *sql;
@@ -43,6 +48,9 @@ struct skr_mysql {
 
     bool has_begun;
     bool is_guarded;  // the transaction, by a savepoint
+    // Transactions are not given the time that a handler may need. On MySQL
+    // this bounds the session, and so it ends with the transaction.
+    bool is_bounded;
     // There is one, at the beginning of this transaction or of the next.
     bool has_savepoint;
     // The server has said that the transaction is open: it does not before the
@@ -70,6 +78,11 @@ skr_mysql_connect(struct skr_mysql *mysql, const struct skr_url *url,
                   struct skr_error *error);
 void skr_mysql_disconnect(struct skr_mysql *mysql);
 
+// mysql.c: statements commit by themselves from here on. What is open is
+// committed by that.
+SKR_MUST_CHECK enum skr_code
+skr_mysql_autocommit(struct skr_mysql *mysql, struct skr_error *error);
+
 // errors.c: from the connection's last error, and from errno, which is 0 before
 // a call that may fail: that the server was silent for too long is told there.
 enum skr_code skr_mysql_fail(MYSQL *connection, struct skr_error *error);
@@ -79,6 +92,10 @@ enum skr_code skr_mysql_fail_statement(MYSQL *connection, MYSQL_STMT *handle,
 // For a server that can only be read.
 enum skr_code skr_mysql_fail_read_only(MYSQL *connection, const char *reason,
                                        struct skr_error *error);
+#define SKR_MYSQL_OFFERS_NO_TLS                                             \
+    "the server offers no TLS: set ssl_cert, ssl_key and ssl_ca there, or " \
+    "ssl=0 "                                                                \
+    "in the DSN if nobody can listen in between"
 enum skr_code skr_mysql_fail_silent(MYSQL *connection, unsigned timeout_s,
                                     struct skr_error *error);
 
@@ -122,10 +139,10 @@ skr_mysql_take_in(struct skr_mysql *mysql, struct skr_error *error);
 void skr_mysql_lock_name(const char *database, const char *name,
                          char text[SKR_MYSQL_LOCK_NAME_SIZE]);
 
-// Tells the server for how long this session may be silent.
+// Tells the server for how long this session may be silent, by whether it holds
+// a lock.
 SKR_MUST_CHECK enum skr_code
-skr_mysql_bound_silence(struct skr_mysql *mysql, bool holds_lock,
-                        struct skr_error *error);
+skr_mysql_bound_silence(struct skr_mysql *mysql, struct skr_error *error);
 
 skr_db_lock_fn skr_mysql_lock;
 skr_db_check_lock_fn skr_mysql_check_lock;

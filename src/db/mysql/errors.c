@@ -18,13 +18,21 @@
 #define LOGIN "check user and password in the DSN"
 #define RIGHT "GRANT this user the right it names"
 #define SPACE "free some space on the server's disk"
+#define ENGINE "the server's storage failed; look into its log"
+#define MEMORY "the server is out of memory"
+#define GROUP "the servers of the group do not take it; look into their log"
 #define PRIMARY "name the primary in the DSN, or make this server writable"
 #define PACKET "the message is too large; raise the server's max_allowed_packet"
 #define SHAPE "this is a table of another shape"
 #define TLS \
     "name the authority in ssl_ca; ssl=0 or ssl_verify=0 give up protection"
 
-enum { LOST = 2013, FIRST_OF_CLIENT = 2000, LAST_OF_CLIENT = 2999 };
+enum {
+    LOST = 2013,
+    BAD_TLS = 2026,
+    FIRST_OF_CLIENT = 2000,
+    LAST_OF_CLIENT = 2999
+};
 
 // Names of the numbers differ between the two servers' headers, and some are
 // in one of them alone.
@@ -40,6 +48,13 @@ static const struct {
     {3572, SKR_CONFLICT, SKR_TRY_AGAIN, LOCKED},  // NOWAIT
     {1020, SKR_CONFLICT, SKR_TRY_AGAIN, NULL},    // changed since the snapshot
     {1180, SKR_CONFLICT, SKR_TRY_AGAIN, NULL},    // the commit itself failed
+    {1181, SKR_CONFLICT, SKR_TRY_AGAIN, NULL},    // the rollback did
+    {3101, SKR_CONFLICT, SKR_TRY_AGAIN, NULL},    // another server's came first
+    {1613, SKR_CONFLICT, SKR_TRY_AGAIN, NULL},    // rolled back for its age
+    {1614, SKR_CONFLICT, SKR_TRY_AGAIN, NULL},    // deadlock of an XA one
+    {1297, SKR_CONFLICT, SKR_TRY_AGAIN, NULL},    // passes, the engine says
+    {1223, SKR_CONFLICT, SKR_TRY_AGAIN, LOCKED},  // read lock on all tables
+    {1015, SKR_CONFLICT, SKR_TRY_AGAIN, LOCKED},  // a file
     {1412, SKR_CONFLICT, SKR_TRY_AGAIN, NULL},    // table changed meanwhile
     {1615, SKR_CONFLICT, SKR_TRY_AGAIN, NULL},    // table changed meanwhile
     {1317, SKR_CONFLICT, SKR_TRY_AGAIN, NULL},    // KILL QUERY
@@ -74,6 +89,9 @@ static const struct {
     {1226, SKR_UNAVAILABLE, SKR_RECONNECT, BUSY},
     {1047, SKR_UNAVAILABLE, SKR_RECONNECT, NULL},  // Galera: node not ready
     {1053, SKR_UNAVAILABLE, SKR_RECONNECT, GONE},  // server shuts down
+    {1135, SKR_UNAVAILABLE, SKR_RECONNECT, BUSY},  // it starts no thread
+    {3032, SKR_UNAVAILABLE, SKR_RECONNECT, NULL},  // offline mode
+    {3168, SKR_UNAVAILABLE, SKR_RECONNECT, NULL},  // server is not available
     {1129, SKR_UNAVAILABLE, SKR_RECONNECT, NULL},  // host blocked
     {1152, SKR_UNAVAILABLE, SKR_RECONNECT, GONE},
     {1158, SKR_UNAVAILABLE, SKR_RECONNECT, GONE},
@@ -105,17 +123,43 @@ static const struct {
     {1862, SKR_REFUSED, SKR_GIVE_UP, "the password has expired: change it"},
     {3118, SKR_REFUSED, SKR_GIVE_UP, "ALTER USER ... ACCOUNT UNLOCK"},
     {4151, SKR_REFUSED, SKR_GIVE_UP, "ALTER USER ... ACCOUNT UNLOCK"},
-    {2026, SKR_REFUSED, SKR_GIVE_UP, TLS},
+    {BAD_TLS, SKR_REFUSED, SKR_GIVE_UP, TLS},
     {2059, SKR_REFUSED, SKR_GIVE_UP, LOGIN},  // no such way to log in
     {2061, SKR_REFUSED, SKR_GIVE_UP, LOGIN},
     {1665, SKR_REFUSED, SKR_GIVE_UP, "set binlog_format to ROW or MIXED"},
     {1021, SKR_REFUSED, SKR_TRY_AGAIN, SPACE},
     {1114, SKR_REFUSED, SKR_TRY_AGAIN, SPACE},
-    {1037, SKR_REFUSED, SKR_TRY_AGAIN, "the server is out of memory"},
-    {1038, SKR_REFUSED, SKR_TRY_AGAIN, "the server is out of memory"},
-    {1041, SKR_REFUSED, SKR_TRY_AGAIN, "the server is out of memory"},
+    {1037, SKR_REFUSED, SKR_TRY_AGAIN, MEMORY},
+    {1038, SKR_REFUSED, SKR_TRY_AGAIN, MEMORY},
+    {1041, SKR_REFUSED, SKR_TRY_AGAIN, MEMORY},
+    {3170, SKR_REFUSED, SKR_TRY_AGAIN, MEMORY},  // of one statement
+    {1206, SKR_REFUSED, SKR_TRY_AGAIN,
+     "the server has no room for more locks; raise innodb_buffer_pool_size"},
+    {1436, SKR_REFUSED, SKR_TRY_AGAIN, "raise the server's thread_stack"},
+    {1016, SKR_REFUSED, SKR_TRY_AGAIN, ENGINE},  // a file cannot be opened,
+    {1023, SKR_REFUSED, SKR_TRY_AGAIN, ENGINE},  // closed,
+    {1024, SKR_REFUSED, SKR_TRY_AGAIN, ENGINE},  // read
+    {1026, SKR_REFUSED, SKR_TRY_AGAIN, ENGINE},  // or written
+    {1878, SKR_REFUSED, SKR_TRY_AGAIN, ENGINE},  // a temporary one
+    {1030, SKR_REFUSED, SKR_TRY_AGAIN, ENGINE},  // a number of the engine's
+    {1296, SKR_REFUSED, SKR_TRY_AGAIN, ENGINE},
+    {1815, SKR_REFUSED, SKR_TRY_AGAIN, ENGINE},  // internal error
+    {1034, SKR_REFUSED, SKR_TRY_AGAIN, ENGINE},  // a table or index is damaged
+    {1035, SKR_REFUSED, SKR_TRY_AGAIN, ENGINE},
+    {1194, SKR_REFUSED, SKR_TRY_AGAIN, ENGINE},
+    {1195, SKR_REFUSED, SKR_TRY_AGAIN, ENGINE},
+    {1712, SKR_REFUSED, SKR_TRY_AGAIN, ENGINE},
+    {1877, SKR_REFUSED, SKR_TRY_AGAIN, ENGINE},
+    {1812, SKR_REFUSED, SKR_TRY_AGAIN, ENGINE},  // its tablespace is missing
+    {1814, SKR_REFUSED, SKR_TRY_AGAIN, ENGINE},  // or was discarded
+    {1932, SKR_REFUSED, SKR_TRY_AGAIN, ENGINE},  // the engine does not know it
+    {1598, SKR_REFUSED, SKR_TRY_AGAIN,
+     "the server's binary log cannot be written; look into its log"},
+    {3098, SKR_REFUSED, SKR_TRY_AGAIN, GROUP},
+    {3100, SKR_REFUSED, SKR_TRY_AGAIN, GROUP},
     {1461, SKR_REFUSED, SKR_TRY_AGAIN, "raise max_prepared_stmt_count"},
     {1637, SKR_REFUSED, SKR_TRY_AGAIN, NULL},  // too many transactions
+    {1036, SKR_REFUSED, SKR_RECONNECT, PRIMARY},
     {1290, SKR_REFUSED, SKR_RECONNECT, PRIMARY},
     {1792, SKR_REFUSED, SKR_RECONNECT, PRIMARY},
     {1836, SKR_REFUSED, SKR_RECONNECT, PRIMARY},
@@ -188,6 +232,14 @@ was_silent(MYSQL *connection, unsigned native, int reason, unsigned *timeout_s)
     return native == LOST && reason == ETIMEDOUT && *timeout_s > 0;
 }
 
+static const char *
+find_advice(size_t index, const char *message)
+{
+    bool has_no_tls =
+        errors[index].native == BAD_TLS && strstr(message, "support") != NULL;
+    return has_no_tls ? SKR_MYSQL_OFFERS_NO_TLS : errors[index].advice;
+}
+
 static enum skr_code
 fail_by_number(MYSQL *connection, unsigned native, const char *message,
                struct skr_error *error)
@@ -200,7 +252,7 @@ fail_by_number(MYSQL *connection, unsigned native, const char *message,
     for (size_t i = 0; i < SKR_COUNT_OF(errors); i++)
         if (errors[i].native == native)
             return fail(error, errors[i].code, errors[i].remedy, place, message,
-                        errors[i].advice);
+                        find_advice(i, message));
     if (native >= FIRST_OF_CLIENT && native <= LAST_OF_CLIENT)
         return fail(error, SKR_UNAVAILABLE, SKR_RECONNECT, place, message,
                     NULL);

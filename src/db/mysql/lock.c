@@ -27,7 +27,6 @@ enum {
     // Another may be in the gate for a moment, on its way: no reason to give
     // up.
     GATE_TRIES = 10,
-    HOLDER_S = 15,
 };
 
 void
@@ -94,9 +93,10 @@ static enum skr_code
 note_cluster(const struct skr_value *columns, size_t count, void *user,
              struct skr_error *error)
 {
+    (void)columns;
+    (void)count;
     (void)error;
-    if (count > 1 && columns[1].kind == SKR_TEXT)
-        *(bool *)user = strcmp(columns[1].bytes, "ON") == 0;
+    *(bool *)user = true;
     return SKR_OK;
 }
 
@@ -104,12 +104,12 @@ static enum skr_code
 refuse_cluster(struct skr_mysql *mysql, struct skr_error *error)
 {
     bool is_cluster = false;
-    enum skr_code code = skr_tx_run(
-        skr_db_tx(&mysql->db),
-        &(struct skr_statement){.sql = "SHOW VARIABLES LIKE 'wsrep_on'",
-                                .each_row = note_cluster,
-                                .user = &is_cluster},
-        error);
+    enum skr_code code =
+        skr_tx_run(skr_db_tx(&mysql->db),
+                   &(struct skr_statement){.sql = SKR_MYSQL_CLUSTER,
+                                           .each_row = note_cluster,
+                                           .user = &is_cluster},
+                   error);
     if (code != SKR_OK || !is_cluster)
         return code;
     return skr_fail(error, SKR_REFUSED, SKR_GIVE_UP,
@@ -262,25 +262,29 @@ wait_for_lock(struct skr_mysql *mysql, const char *gate,
     }
 }
 
-// Whoever is silent for longer has his session ended by the server, which would
-// not notice by itself that a client is gone: a lock, and what a transaction
-// has locked, would stay so for hours. Without a lock only MariaDB can tell a
-// transaction from a session that rests, and gives it twice the time after
-// which a client would give up in its turn.
+// A server does not notice by itself that a client is gone: a lock, and what a
+// transaction has locked, would stay so for hours. A session that holds a lock
+// is ended as soon as it is silent, or does not read what it asked for. Without
+// a lock MariaDB gives a transaction twice the time after which a client would
+// give up in its turn, as a handler may be busy; begin() gives those without
+// one less.
 enum skr_code
-skr_mysql_bound_silence(struct skr_mysql *mysql, bool holds_lock,
-                        struct skr_error *error)
+skr_mysql_bound_silence(struct skr_mysql *mysql, struct skr_error *error)
 {
     char sql[160], session_s[16] = "DEFAULT", more[64] = "";
-    unsigned transaction_s = holds_lock ? HOLDER_S : 2 * mysql->timeout_s;
-    if (holds_lock)
-        snprintf(session_s, sizeof(session_s), "%d", HOLDER_S);
+    unsigned transaction_s = 2 * mysql->timeout_s;
+    if (mysql->lock_name[0] != '\0') {
+        transaction_s = SKR_SILENT_TRANSACTION_S;
+        snprintf(session_s, sizeof(session_s), "%u", transaction_s);
+    }
     // In a transaction it counts instead of the other.
     if (mariadb_connection(mysql->connection))
         snprintf(more, sizeof(more), ", idle_transaction_timeout = %u",
                  transaction_s);
-    snprintf(sql, sizeof(sql), "SET SESSION wait_timeout = %s%s", session_s,
-             more);
+    mysql->is_bounded = false;
+    snprintf(sql, sizeof(sql),
+             "SET SESSION wait_timeout = %s, net_write_timeout = %s%s",
+             session_s, session_s, more);
     return skr_tx_run(skr_db_tx(&mysql->db),
                       &(struct skr_statement){.sql = sql}, error);
 }
@@ -304,7 +308,7 @@ skr_mysql_lock(struct skr_db *db, const char *name, enum skr_lock_mode mode,
             wait_for_lock(mysql, gate, mode, wake_fd, timeout_ms, held, error);
     if (code == SKR_OK && held[0] != '\0') {
         memcpy(mysql->lock_name, held, sizeof(held));
-        code = skr_mysql_bound_silence(mysql, true, error);
+        code = skr_mysql_bound_silence(mysql, error);
         if (code != SKR_OK)
             skr_mysql_unlock(db);
     }
@@ -355,7 +359,7 @@ skr_mysql_unlock(struct skr_db *db)
         return;
     enum skr_code ignored = release_lock(mysql, mysql->lock_name, NULL);
     mysql->lock_name[0] = '\0';
-    ignored = skr_mysql_bound_silence(mysql, false, NULL);
+    ignored = skr_mysql_bound_silence(mysql, NULL);
     (void)ignored;
 }
 

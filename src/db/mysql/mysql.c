@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "db/mysql/url.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -44,6 +45,31 @@ is_open(const struct skr_mysql *mysql)
     return (mysql->connection->server_status & SERVER_STATUS_IN_TRANS) != 0;
 }
 
+// MySQL ends no transaction that rests, but sessions that do. Those of ours
+// rest for long outside of transactions.
+static bool
+is_session_bounded(const struct skr_mysql *mysql)
+{
+    return mysql->is_bounded && !mariadb_connection(mysql->connection);
+}
+
+enum skr_code
+skr_mysql_autocommit(struct skr_mysql *mysql, struct skr_error *error)
+{
+    bool frees_session = is_session_bounded(mysql);
+    enum skr_code code = exec(
+        mysql,
+        frees_session ? "SET autocommit = 1, SESSION wait_timeout = DEFAULT"
+                      : "SET autocommit = 1",
+        error);
+    mysql->has_savepoint = false;
+    if (code == SKR_OK) {
+        mysql->autocommit_is_off = false;
+        mysql->is_bounded = mysql->is_bounded && !frees_session;
+    }
+    return code;
+}
+
 static void
 mysql_driver_rollback(struct skr_db *db)
 {
@@ -54,25 +80,45 @@ mysql_driver_rollback(struct skr_db *db)
     mysql->is_rolled_back = false;
     mysql->has_savepoint = false;
     enum skr_code ignored = exec(mysql, "ROLLBACK", NULL);
+    if (ignored == SKR_OK && is_session_bounded(mysql))
+        ignored = skr_mysql_autocommit(mysql, NULL);
     (void)ignored;
 }
 
-// A round trip for the first of several transactions in a row.
+// A round trip for the first of several transactions in a row, in which the
+// server also hears for how long they may be silent.
 static enum skr_code
-leave_autocommit(struct skr_mysql *mysql, struct skr_error *error)
+leave_autocommit(struct skr_mysql *mysql, bool is_bounded,
+                 struct skr_error *error)
 {
-    enum skr_code code = SKR_OK;
-    if (!mysql->autocommit_is_off)
-        code = exec(mysql, "SET autocommit = 0", error);
-    if (code == SKR_OK)
+    char sql[96] = "SET autocommit = 0", bound[16] = "DEFAULT";
+    bool is_mariadb = mariadb_connection(mysql->connection);
+    // The session of a lock is bounded whatever it does.
+    bool changes =
+        mysql->lock_name[0] == '\0' && (mysql->is_bounded != is_bounded);
+    if (mysql->autocommit_is_off && !changes)
+        return SKR_OK;
+    unsigned bound_s = 2 * mysql->timeout_s;
+    if (is_bounded && bound_s > SKR_SILENT_TRANSACTION_S)
+        bound_s = SKR_SILENT_TRANSACTION_S;
+    if (is_bounded || is_mariadb)
+        snprintf(bound, sizeof(bound), "%u", bound_s);
+    if (changes)
+        snprintf(sql, sizeof(sql), "SET autocommit = 0, SESSION %s = %s",
+                 is_mariadb ? "idle_transaction_timeout" : "wait_timeout",
+                 bound);
+    enum skr_code code = exec(mysql, sql, error);
+    if (code == SKR_OK) {
         mysql->autocommit_is_off = true;
+        mysql->is_bounded = changes ? is_bounded : mysql->is_bounded;
+    }
     return code;
 }
 
 static enum skr_code
 begin_write(struct skr_mysql *mysql, struct skr_error *error)
 {
-    enum skr_code code = leave_autocommit(mysql, error);
+    enum skr_code code = leave_autocommit(mysql, true, error);
     mysql->has_savepoint = false;
     return code == SKR_OK ? exec(mysql, "START TRANSACTION", error) : code;
 }
@@ -83,7 +129,7 @@ begin_write(struct skr_mysql *mysql, struct skr_error *error)
 static enum skr_code
 begin_guarded(struct skr_mysql *mysql, struct skr_error *error)
 {
-    enum skr_code code = leave_autocommit(mysql, error);
+    enum skr_code code = leave_autocommit(mysql, false, error);
     if (code == SKR_OK && !mysql->has_savepoint)
         code = exec(mysql, "SAVEPOINT skr", error);
     mysql->has_savepoint = code == SKR_OK;
@@ -104,17 +150,6 @@ begin_snapshot(struct skr_mysql *mysql, struct skr_error *error)
 }
 
 static enum skr_code
-begin_dirty(struct skr_mysql *mysql, struct skr_error *error)
-{
-    mysql->has_savepoint = false;
-    enum skr_code code =
-        exec(mysql, "SET TRANSACTION ISOLATION LEVEL READ UNCOMMITTED", error);
-    if (code != SKR_OK)
-        return code;
-    return exec(mysql, "START TRANSACTION READ ONLY", error);
-}
-
-static enum skr_code
 mysql_driver_begin(struct skr_db *db, enum skr_begin mode,
                    struct skr_error *error)
 {
@@ -129,7 +164,6 @@ mysql_driver_begin(struct skr_db *db, enum skr_begin mode,
     case SKR_BEGIN_CLAIM: code = begin_write(mysql, error); break;
     case SKR_BEGIN_GUARDED: code = begin_guarded(mysql, error); break;
     case SKR_BEGIN_SNAPSHOT: code = begin_snapshot(mysql, error); break;
-    case SKR_BEGIN_DIRTY: code = begin_dirty(mysql, error); break;
     }
     mysql->has_begun = code == SKR_OK;
     mysql->is_guarded = mode == SKR_BEGIN_GUARDED;
@@ -191,6 +225,8 @@ mysql_driver_commit(struct skr_db *db, struct skr_error *error)
         code = skr_fail(error, SKR_NO_TRANSACTION, SKR_GIVE_UP,
                         "nothing to commit: the transaction was ended by one "
                         "of its own statements");
+    else if (is_session_bounded(mysql))
+        code = skr_mysql_autocommit(mysql, error);
     else
         code = exec(mysql, "COMMIT", error);
     if (code != SKR_OK)
@@ -204,6 +240,7 @@ const struct skr_db_ops skr_mysql_db = {
     .size = sizeof(struct skr_mysql),
     .tx = &skr_mysql_own_tx,
     .check_url = mysql_driver_check_url,
+    .exposure = skr_mysql_exposure,
     .open = mysql_driver_open,
     .close = mysql_driver_close,
     .begin = mysql_driver_begin,

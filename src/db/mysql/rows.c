@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "base/text.h"
 
+#include <limits.h>
 #include <stdlib.h>
 
 enum {
@@ -138,7 +139,9 @@ read_long_values(struct skr_mysql_rows *rows, struct skr_error *error)
         if (column->kind == SKR_INTEGER || column->is_null ||
             column->size <= column->capacity)
             continue;
-        if (!make_room(column, column->size + column->size / 4))
+        // The server says how long it is; the sum must not wrap.
+        if (column->size > ULONG_MAX / 2 ||
+            !make_room(column, column->size + column->size / 4))
             return skr_fail_memory(error);
         MYSQL_BIND bind;
         bind_column(column, &bind);

@@ -271,11 +271,8 @@ skr_mysql_run(MYSQL *connection, struct skr_mysql *own,
     if (binds == NULL)
         return skr_fail_memory(error);
     errno = 0;
-    // What is kept prepared does not find rows by an index alone any more, once
-    // another statement has written to its table or locked rows of it.
-    code = own == NULL || statement->is_planned_anew
-               ? run_at_once(connection, statement, binds, error)
-               : run_prepared(own, statement, binds, error);
+    code = own == NULL ? run_at_once(connection, statement, binds, error)
+                       : run_prepared(own, statement, binds, error);
     free(binds);
     return code;
 }

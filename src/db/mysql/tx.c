@@ -46,9 +46,7 @@ static const struct skr_word words[] = {
      "CAST(UNIX_TIMESTAMP() + 1 AS SIGNED) "
      "FROM information_schema.innodb_trx "
      "WHERE " IS_OURS " OR (" HAS_WRITTEN ")"},
-    {"rows_print", "SELECT COUNT(*), CAST(COALESCE(SUM(CRC32(id)), 0) AS "
-                   "SIGNED) FROM {table}{by_primary_key} "
-                   "WHERE id > ? AND id <= ?"},
+    {"cluster", SKR_MYSQL_CLUSTER},
     {"now", "UTC_TIMESTAMP()"},
     {"now_plus", "(UTC_TIMESTAMP() + INTERVAL ? SECOND)"},
     {"now_minus", "(UTC_TIMESTAMP() - INTERVAL ? SECOND)"},
@@ -71,6 +69,8 @@ static const struct skr_word words[] = {
     {"long_text", "LONGTEXT"},
     {"optimize_table", "OPTIMIZE TABLE {table}"},
     {"json", "JSON"},
+    // Unlike CONCAT() it makes texts longer than max_allowed_packet.
+    {"merged_headers", "JSON_MERGE_PATCH(headers, ?)"},
     {"key", "`key`"},
     {"timestamp", "DATETIME"},
     // Doctrine finds its type by this comment.
@@ -146,6 +146,7 @@ static const struct skr_word words[] = {
     // first row of the queue, and passes all that were deleted and not purged.
     {"queue_is_beyond", QUEUE_BYTES " = ?"},
     {"queue_is_unindexed", QUEUE_BYTES " = ?"},
+    {"reused_ids", ""},
     {"unsafe_engine",
      "SELECT engine FROM information_schema.tables WHERE table_schema = "
      "DATABASE() AND table_name = '{table}' AND engine <> 'InnoDB'"},
@@ -219,14 +220,7 @@ leave_transactions(struct skr_mysql *mysql, struct skr_error *error)
 {
     if (mysql->has_begun || !mysql->autocommit_is_off)
         return SKR_OK;
-    enum skr_code code = skr_mysql_take_in(mysql, error);
-    if (code == SKR_OK)
-        code = skr_mysql_exec(mysql->connection, "SET autocommit = 1", NULL,
-                              error);
-    mysql->has_savepoint = false;
-    if (code == SKR_OK)
-        mysql->autocommit_is_off = false;
-    return code;
+    return skr_mysql_autocommit(mysql, error);
 }
 
 static bool

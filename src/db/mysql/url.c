@@ -5,6 +5,7 @@
 #include "base/text.h"
 #include "base/url.h"
 
+#include <stdio.h>
 #include <string.h>
 
 enum {
@@ -60,7 +61,7 @@ read_place(const struct skr_url *url, struct skr_mysql_options *options,
         return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
                         "the DSN names no database; write "
                         "mysql://user:password@host/database");
-    return skr_url_check_hosts(url, error);
+    return skr_host_check_list(url, error);
 }
 
 static enum skr_code
@@ -75,21 +76,15 @@ read_flag(const struct skr_url *url, const char *name, bool fallback,
     return code;
 }
 
-// All of the hosts.
+// False for a socket. The first of the hosts that is another machine.
 static bool
-is_this_machine(const struct skr_mysql_options *options)
+find_other(const struct skr_mysql_options *options, struct skr_host *other)
 {
-    bool is_local = true;
-    for (const char *hosts = options->hosts; hosts != NULL && is_local;) {
-        struct skr_url_host host;
-        hosts = skr_url_next_host(hosts, &host);
-        is_local = skr_url_is_local(host.name);
-    }
-    return is_local;
+    return options->hosts != NULL && skr_host_find_other(options->hosts, other);
 }
 
 // A password, or a message, does not cross a network in the clear unless the
-// URL says so.
+// URL says so: where one host is another machine all have TLS.
 static enum skr_code
 read_tls(const struct skr_url *url, struct skr_mysql_options *options,
          struct skr_error *error)
@@ -97,11 +92,12 @@ read_tls(const struct skr_url *url, struct skr_mysql_options *options,
     options->authority = skr_url_find(url, "ssl_ca");
     options->certificate = skr_url_find(url, "ssl_cert");
     options->key = skr_url_find(url, "ssl_key");
+    struct skr_host other;
     bool is_asked_for = options->authority != NULL ||
                         options->certificate != NULL || options->key != NULL ||
                         skr_url_find(url, "ssl_verify") != NULL;
     enum skr_code code =
-        read_flag(url, "ssl", is_asked_for || !is_this_machine(options),
+        read_flag(url, "ssl", is_asked_for || find_other(options, &other),
                   &options->uses_tls, error);
     if (code == SKR_OK)
         code = read_flag(url, "ssl_verify", true, &options->verifies_server,
@@ -160,4 +156,23 @@ skr_mysql_read_url(const struct skr_url *url, struct skr_mysql_options *options,
     if (code == SKR_OK)
         code = read_tls(url, options, error);
     return code == SKR_OK ? read_times(url, options, error) : code;
+}
+
+// Without TLS the login proves a password by a hash, or encrypts it with a key
+// that whoever answers has sent.
+void
+skr_mysql_exposure(const struct skr_url *url, char said[SKR_EXPOSURE_SIZE])
+{
+    struct skr_mysql_options options;
+    struct skr_host other;
+    said[0] = '\0';
+    if (url->password == NULL || url->password[0] == '\0' ||
+        skr_mysql_read_url(url, &options, NULL) != SKR_OK || options.uses_tls ||
+        !find_other(&options, &other))
+        return;
+    snprintf(said, SKR_EXPOSURE_SIZE,
+             "ssl=0 lets whoever listens on the way to %.80s read all "
+             "messages, and whoever steps in between the password; take ssl "
+             "out, and name the server's authority in ssl_ca",
+             other.name);
 }

@@ -4,6 +4,8 @@
 #ifndef SKR_DB_MYSQL_URL_H
 #define SKR_DB_MYSQL_URL_H
 
+#include "base/host.h"
+
 #include <skirnir/skirnir.h>
 #include <stdbool.h>
 
@@ -21,7 +23,7 @@ struct skr_mysql_options {
     unsigned timeout_s;  // for which the server may be silent
     unsigned lock_timeout_s;
 
-    bool uses_tls;
+    bool uses_tls;  // to each of the hosts
     bool verifies_server;
     const char *authority, *certificate, *key;  // NULL: none
 };
@@ -29,5 +31,6 @@ struct skr_mysql_options {
 SKR_MUST_CHECK enum skr_code
 skr_mysql_read_url(const struct skr_url *url, struct skr_mysql_options *options,
                    struct skr_error *error);
+skr_exposure_fn skr_mysql_exposure;
 
 #endif

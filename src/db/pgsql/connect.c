@@ -6,6 +6,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/hash.h"
+#include "base/host.h"
 #include "base/text.h"
 #include "base/url.h"
 
@@ -14,7 +15,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 #include <unistd.h>
 
 enum {
@@ -39,6 +39,12 @@ static const char *const understood[] = {
     "serverVersion", "charset",      "timeout"};
 static const char *const ssl_modes[] = {"disable", "allow",     "prefer",
                                         "require", "verify-ca", VERIFIED};
+// By these it is the server, or who claims to be it, that decides on TLS.
+static const char *const weak_modes[] = {"disable", "allow", "prefer"};
+
+#define OFFERS_NO_TLS                                                    \
+    "the server offers no TLS: set ssl=on there, or sslmode=disable in " \
+    "the DSN (" VERIFIED " is the default) if nobody can listen in between"
 
 // What libpq is told: names and values, never one text that is put together.
 struct options {
@@ -56,9 +62,10 @@ struct limits {
 
 // One server of the DSN, which may name several.
 struct server {
-    struct skr_url_host host;  // a name that is "": the local socket
-    char place[SKR_URL_HOST_SIZE + 100];
+    struct skr_host host;  // a name that is "": the local socket
+    char place[SKR_HOST_NAME_SIZE + 100];
     bool is_verified_by_default;
+    bool must_encrypt;
 };
 
 static enum skr_code
@@ -137,6 +144,23 @@ read_limits(const struct skr_url *url, struct limits *limits,
     return code == SKR_OK ? fit_timeout(timeout_s, limits, error) : code;
 }
 
+// A name that stays on this machine, where nobody can listen or step between.
+static bool
+is_socket(const char *host)
+{
+    return host[0] == '\0' || host[0] == '/' || host[0] == '@';
+}
+
+// PGHOSTADDR leads libpq elsewhere, whatever the host is called.
+static bool
+is_local(const char *host)
+{
+    const char *address = getenv("PGHOSTADDR");
+    if (address != NULL && address[0] != '\0')
+        return skr_host_is_this_machine(address);
+    return is_socket(host) || skr_host_is_this_machine(host);
+}
+
 // As the program's environment says where the DSN does not: libpq would look
 // there by itself, and whether a host is another machine must be known.
 static const char *
@@ -156,10 +180,35 @@ skr_pgsql_check_url(const struct skr_url *url, struct skr_error *error)
     struct limits unused;
     enum skr_code code = check_parts(url, error);
     if (code == SKR_OK)
-        code = skr_url_check_hosts(url, error);
+        code = skr_host_check_list(url, error);
     if (code == SKR_OK)
         code = read_limits(url, &unused, error);
     return code;
+}
+
+void
+skr_pgsql_exposure(const struct skr_url *url, char said[SKR_EXPOSURE_SIZE])
+{
+    const char *mode = skr_url_find(url, "sslmode");
+    const char *hosts = find_hosts(url);
+    bool has_password = (url->password != NULL && url->password[0] != '\0') ||
+                        getenv("PGPASSWORD") != NULL;
+    said[0] = '\0';
+    if (!has_password || mode == NULL ||
+        !skr_text_is_among(mode, weak_modes, SKR_COUNT_OF(weak_modes)))
+        return;
+    while (hosts != NULL) {
+        struct skr_host host;
+        hosts = skr_host_next(hosts, &host);
+        if (is_local(host.name))
+            continue;
+        snprintf(said, SKR_EXPOSURE_SIZE,
+                 "sslmode=%s lets whoever listens on the way to %.80s read "
+                 "the password and all messages; take sslmode out, and name "
+                 "the server's authority in sslrootcert",
+                 mode, host.name);
+        return;
+    }
 }
 
 static void
@@ -202,9 +251,12 @@ add_tls(struct options *options, const struct skr_url *url,
     const char *roots = skr_url_find(url, "sslrootcert");
     // Whoever names an authority wants it to be asked, on this machine too.
     server->is_verified_by_default =
-        mode == NULL && (!skr_url_is_local(server->host.name) || roots != NULL);
+        mode == NULL && (!is_local(server->host.name) || roots != NULL);
     if (server->is_verified_by_default)
         mode = VERIFIED;
+    server->must_encrypt =
+        mode != NULL &&
+        !skr_text_is_among(mode, weak_modes, SKR_COUNT_OF(weak_modes));
     if (roots == NULL && mode != NULL && strcmp(mode, VERIFIED) == 0)
         roots = find_roots();
     add(options, "sslmode", mode);
@@ -264,7 +316,9 @@ fail_connect(PGconn *connection, const struct server *server,
 {
     const char *text = PQerrorMessage(connection);
     const char *advice = NULL;
-    if (strstr(text, "SSL") != NULL || strstr(text, "certificate") != NULL)
+    if (strstr(text, "does not support SSL") != NULL)
+        advice = OFFERS_NO_TLS;
+    else if (strstr(text, "SSL") != NULL || strstr(text, "certificate") != NULL)
         advice = server->is_verified_by_default
                      ? "sslmode is verify-full by default: give sslrootcert="
                        "FILE, the host as the certificate has it, or another "
@@ -272,6 +326,20 @@ fail_connect(PGconn *connection, const struct server *server,
                      : "give sslrootcert=FILE in the DSN, and the host as the "
                        "certificate has it";
     return skr_pgsql_fail_connect(connection, server->place, advice, error);
+}
+
+// libpq refuses by itself; a session that is encrypted by Kerberos needs no
+// TLS, and one by a socket leaves no machine.
+static enum skr_code
+check_tls(PGconn *connection, const struct server *server,
+          struct skr_error *error)
+{
+    if (!server->must_encrypt || is_socket(server->host.name) ||
+        PQsslInUse(connection) || PQgssEncInUse(connection))
+        return SKR_OK;
+    return skr_fail(error, SKR_REFUSED, SKR_GIVE_UP,
+                    "%s: the connection is not encrypted; " OFFERS_NO_TLS,
+                    server->place);
 }
 
 // By hand rather than in one call: only so is the SQLSTATE of a refusal to be
@@ -302,6 +370,8 @@ connect_to(const struct skr_url *url, struct server *server, int64_t timeout_ms,
                             "%s: no answer in %lld s", server->place,
                             (long long)timeout_ms / 1000);
     }
+    if (code == SKR_OK)
+        code = check_tls(made, server, error);
     if (code != SKR_OK) {
         PQfinish(made);
         return code;
@@ -316,40 +386,49 @@ connect_to(const struct skr_url *url, struct server *server, int64_t timeout_ms,
 // that asks for more, such as its standbys' word, has it. JIT compiles for
 // longer than any of our statements runs. A client that is gone without a word
 // is noticed, so that nobody waits long for what its transaction has locked.
-// Parameters: lock_timeout, statement_timeout (NULL: as the server has it).
-static const char session_sql[] =
-    "SELECT set_config('TimeZone', 'UTC', false), "
-    "set_config('DateStyle', 'ISO, YMD', false), "
-    "set_config('standard_conforming_strings', 'on', false), "
-    "set_config('jit', 'off', false), "
-    "set_config('tcp_keepalives_idle', '5', false), "
-    "set_config('tcp_keepalives_interval', '3', false), "
-    "set_config('tcp_keepalives_count', '3', false), "
-    "set_config('tcp_user_timeout', '15s', false), "
-    "set_config('synchronous_commit', "
-    "COALESCE(NULLIF(current_setting('synchronous_commit'), 'off'), 'on'), "
-    "false), "
-    "set_config('lock_timeout', $1, false), "
-    "set_config('statement_timeout', $2, false), "
-    // What is asked of it: see note_server().
-    "CAST(pg_postmaster_start_time() AS TEXT), "
-    "CASE WHEN pg_is_in_recovery() THEN 'it is a standby' "
-    "WHEN current_setting('default_transaction_read_only') = 'on' "
-    "THEN 'default_transaction_read_only is on' END";
+// Asked last: who it is, as a text, and why it cannot be written (NULL: it
+// can). Parameters: lock_timeout, statement_timeout (NULL: as the server has
+// it).
+#define SESSION_SQL(identity)                                                \
+    "SELECT set_config('TimeZone', 'UTC', false), "                          \
+    "set_config('DateStyle', 'ISO, YMD', false), "                           \
+    "set_config('standard_conforming_strings', 'on', false), "               \
+    "set_config('jit', 'off', false), "                                      \
+    "set_config('tcp_keepalives_idle', '5', false), "                        \
+    "set_config('tcp_keepalives_interval', '3', false), "                    \
+    "set_config('tcp_keepalives_count', '3', false), "                       \
+    "set_config('tcp_user_timeout', '15s', false), "                         \
+    "set_config('synchronous_commit', "                                      \
+    "COALESCE(NULLIF(current_setting('synchronous_commit'), 'off'), 'on'), " \
+    "false), "                                                               \
+    "set_config('lock_timeout', $1, false), "                                \
+    "set_config('statement_timeout', $2, false), " identity ", "             \
+    "CASE WHEN pg_is_in_recovery() THEN 'it is a standby' "                  \
+    "WHEN current_setting('default_transaction_read_only') = 'on' "          \
+    "THEN 'default_transaction_read_only is on' END"
 
-// When a server started tells it from all others. Its rows are the same after
-// a restart, or fewer where commits do not wait for the disk: then it gives the
-// ids of those that are gone once more.
+// A standby has the identifier of its primary, and begins a timeline when it
+// becomes one. Both stay over a restart. No standby is worked on, and so its
+// timeline is of no weight.
+static const char session_sql[] = SESSION_SQL(
+    "(SELECT CAST(system_identifier AS TEXT) FROM pg_control_system()) || "
+    "CASE WHEN pg_is_in_recovery() THEN '' "
+    "ELSE substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8) END");
+// For a user, or a server, that has no such functions. When a server started
+// tells it from all others, and from itself after a restart too.
+static const char plain_session_sql[] =
+    SESSION_SQL("CAST(pg_postmaster_start_time() AS TEXT)");
+
 static enum skr_code
 note_server(const struct skr_value *columns, size_t count, void *user,
             struct skr_error *error)
 {
     (void)error;
     struct skr_pgsql *pgsql = user;
-    const struct skr_value *started = &columns[count - 2];
+    const struct skr_value *identity = &columns[count - 2];
     const struct skr_value *reason = &columns[count - 1];
     pgsql->db.server =
-        skr_hash_add(skr_hash_start(), started->bytes, started->size).low;
+        skr_hash_add(skr_hash_start(), identity->bytes, identity->size).low;
     if (reason->kind == SKR_NULL)
         skr_error_clear(&pgsql->db.read_only);
     else
@@ -377,22 +456,31 @@ set_up_session(struct skr_pgsql *pgsql, const struct limits *limits,
         skr_bind_text(lock_timeout),
         skr_bind_text(is_limited ? statement_timeout : NULL),
     };
-    return skr_pgsql_run(connection, pgsql,
-                         &(struct skr_statement){
-                             .sql = session_sql,
-                             .values = values,
-                             .value_count = SKR_COUNT_OF(values),
-                             .each_row = note_server,
-                             .user = pgsql,
-                         },
-                         error);
+    struct skr_statement statement = {
+        .sql = session_sql,
+        .values = values,
+        .value_count = SKR_COUNT_OF(values),
+        .each_row = note_server,
+        .user = pgsql,
+    };
+    struct skr_error refusal = {0};
+    enum skr_code code = skr_pgsql_run(connection, pgsql, &statement, &refusal);
+    if (code == SKR_OK)
+        return SKR_OK;
+    if (refusal.remedy == SKR_GIVE_UP) {
+        statement.sql = plain_session_sql;
+        return skr_pgsql_run(connection, pgsql, &statement, error);
+    }
+    if (error != NULL)
+        *error = refusal;
+    return code;
 }
 
 // Takes the next server from the list of hosts.
 static const char *
 next_server(const struct skr_url *url, const char *hosts, struct server *server)
 {
-    const char *rest = skr_url_next_host(hosts, &server->host);
+    const char *rest = skr_host_next(hosts, &server->host);
     if (url->port > 0)
         snprintf(server->host.port, sizeof(server->host.port), "%u", url->port);
     snprintf(server->place, sizeof(server->place), "PostgreSQL %s%s%s/%.64s",

@@ -82,6 +82,7 @@ skr_pgsql_connect(struct skr_pgsql *pgsql, const struct skr_url *url,
                   struct skr_error *error);
 
 skr_db_check_url_fn skr_pgsql_check_url;
+skr_exposure_fn skr_pgsql_exposure;
 
 // errors.c: fills error from a result that is not what it should be; result
 // may be NULL, and sql too.

@@ -36,6 +36,7 @@ static const struct {
     {"25P02", SKR_REFUSED, SKR_GIVE_UP,
      "an earlier statement of this transaction failed; roll it back"},
     {"25P03", SKR_UNAVAILABLE, SKR_RECONNECT, NULL},  // idle in a transaction
+    {"25P04", SKR_UNAVAILABLE, SKR_RECONNECT, NULL},  // transaction_timeout
     {"26000", SKR_CONFLICT, SKR_TRY_AGAIN,
      "prepared statements got lost; a pooler needs pool_mode=session"},
     {"28", SKR_REFUSED, SKR_GIVE_UP, USER},
@@ -53,9 +54,14 @@ static const struct {
     {"53", SKR_REFUSED, SKR_TRY_AGAIN, NULL},
     {"55006", SKR_CONFLICT, SKR_TRY_AGAIN, NULL},
     {"55P03", SKR_CONFLICT, SKR_TRY_AGAIN, LOCKED},
-    {"57014", SKR_CONFLICT, SKR_TRY_AGAIN, NULL},   // statement_timeout, cancel
-    {"57P", SKR_UNAVAILABLE, SKR_RECONNECT, NULL},  // shut down, starting up
+    {"57014", SKR_CONFLICT, SKR_TRY_AGAIN, NULL},  // statement_timeout, cancel
+    {"57", SKR_UNAVAILABLE, SKR_RECONNECT, NULL},  // shut down, starting up
     {"58", SKR_UNAVAILABLE, SKR_RECONNECT, "check the server's disk and log"},
+    {"72000", SKR_CONFLICT, SKR_TRY_AGAIN, NULL},  // its snapshot is too old
+    {"F0", SKR_UNAVAILABLE, SKR_RECONNECT,
+     "the server's configuration is damaged or locked; look into its log"},
+    {"HV00N", SKR_REFUSED, SKR_TRY_AGAIN,
+     "the server behind a foreign table cannot be reached"},
     {"P0", SKR_REFUSED, SKR_GIVE_UP, NULL},  // raised by a trigger
     {"XX", SKR_UNAVAILABLE, SKR_RECONNECT, "look into the server's log"},
     {"", SKR_INVALID, SKR_GIVE_UP, NULL},

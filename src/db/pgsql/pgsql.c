@@ -67,6 +67,23 @@ pgsql_close(struct skr_db *db)
 // several times as long as to run it.
 #define ONE_PLAN "; SET LOCAL plan_cache_mode = force_generic_plan"
 
+// Together with its bound, in one round trip. The session of a lock is bounded
+// already.
+static enum skr_code
+begin_bounded(struct skr_pgsql *pgsql, const char *sql, struct skr_error *error)
+{
+    char text[320];
+    int64_t bound_ms = SKR_SILENT_TRANSACTION_S * INT64_C(1000);
+    if (bound_ms > 2 * pgsql->timeout_ms)
+        bound_ms = 2 * pgsql->timeout_ms;
+    if (pgsql->holds_lock)
+        return skr_pgsql_exec(pgsql, sql, error);
+    snprintf(text, sizeof(text),
+             "%s; SET LOCAL idle_in_transaction_session_timeout = %lld", sql,
+             (long long)bound_ms);
+    return skr_pgsql_exec(pgsql, text, error);
+}
+
 static enum skr_code
 pgsql_begin(struct skr_db *db, enum skr_begin mode, struct skr_error *error)
 {
@@ -80,16 +97,17 @@ pgsql_begin(struct skr_db *db, enum skr_begin mode, struct skr_error *error)
     pgsql->is_guarded = pgsql->is_begin_due = mode == SKR_BEGIN_GUARDED;
     bool is_reader = pgsql->followed.table[0] != '\0';
     switch (mode) {
-    case SKR_BEGIN_WRITE: sql = "BEGIN ISOLATION LEVEL READ COMMITTED"; break;
     case SKR_BEGIN_GUARDED: return SKR_OK;
+    case SKR_BEGIN_WRITE:
+        sql = "BEGIN ISOLATION LEVEL READ COMMITTED";
+        return begin_bounded(pgsql, sql, error);
     case SKR_BEGIN_CLAIM:
         if (is_reader)
             sql = "BEGIN ISOLATION LEVEL READ COMMITTED";
         else
             sql = "BEGIN ISOLATION LEVEL READ COMMITTED" BY_INDEX ONE_PLAN;
-        break;
+        return begin_bounded(pgsql, sql, error);
     case SKR_BEGIN_SNAPSHOT:
-    case SKR_BEGIN_DIRTY:
         if (is_reader)
             sql = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY";
         else
@@ -150,6 +168,7 @@ const struct skr_db_ops skr_pgsql_db = {
     .size = sizeof(struct skr_pgsql),
     .tx = &skr_pgsql_own_tx,
     .check_url = skr_pgsql_check_url,
+    .exposure = skr_pgsql_exposure,
     .open = pgsql_open,
     .close = pgsql_close,
     .begin = pgsql_begin,

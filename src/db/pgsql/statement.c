@@ -17,6 +17,7 @@
 enum {
     MAX_VALUES = SKR_MOST_VALUES,
     MAX_COLUMNS = 32,
+    MOST_BYTES = 1024 * 1024 * 1024,  // of a value; libpq counts in an int
 };
 
 // The server's own numbers for its types; they never change.
@@ -101,6 +102,11 @@ bind_values(struct binding *binding, const struct skr_statement *statement,
             binding->integers[i] = (int64_t)htobe64((uint64_t)value->integer);
             binding->values[i] = (const char *)&binding->integers[i];
             binding->sizes[i] = sizeof(binding->integers[i]);
+        } else if (value->size > MOST_BYTES) {
+            return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
+                            "a value of %zu bytes is too large for PostgreSQL, "
+                            "which takes 1 GB",
+                            value->size);
         } else if (is_blob) {
             binding->values[i] = value->size == 0 ? "" : value->bytes;
             binding->sizes[i] = (int)value->size;

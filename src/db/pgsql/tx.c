@@ -21,9 +21,15 @@
 #define OLDEST_WRITER "CAST(pg_snapshot_xmin(pg_current_snapshot()) AS xid)"
 
 static const struct skr_word words[] = {
-    {"rows_print", ""},
+    {"cluster", ""},
+    // A snapshot ends behind the last transaction that is over: younger ones
+    // may be open and are not in it. age() counts from there to the number that
+    // the next transaction will get, or to our own if this one has a number.
+    // Both numbers are 64 bits wide; what age() is given is not, and it takes
+    // the shorter way around.
     {"horizon", "SELECT CAST(CAST(pg_snapshot_xmin(s) AS TEXT) AS BIGINT), "
-                "CAST(CAST(pg_snapshot_xmax(s) AS TEXT) AS BIGINT) "
+                "CAST(CAST(pg_snapshot_xmax(s) AS TEXT) AS BIGINT) + "
+                "age(CAST(pg_snapshot_xmax(s) AS xid)) "
                 "FROM pg_current_snapshot() AS s"},
     {"horizon_inside", "{horizon}"},
     {"now", NOW},
@@ -56,6 +62,8 @@ static const struct skr_word words[] = {
     {"long_text", "TEXT"},
     {"optimize_table", "VACUUM {table}"},
     {"json", "JSON"},
+    {"merged_headers",
+     "CAST(CAST(headers AS JSONB) || CAST(? AS JSONB) AS TEXT)"},
     {"key", "\"key\""},
     {"timestamp", "TIMESTAMP(0) WITHOUT TIME ZONE"},
     {"message_id", "BYTEA"},
@@ -131,6 +139,7 @@ static const struct skr_word words[] = {
     {"queue_is_beyond", "'' || queue_name = ?"},
     {"queue_is_unindexed", "'' || queue_name = ?"},
     {"unsafe_engine", ""},
+    {"reused_ids", ""},
     // What the server counts as it is written; a restart may have lost that.
     {"row_estimate", "SELECT CAST(COALESCE(MAX(COALESCE(NULLIF("
                      "pg_stat_get_live_tuples(oid), 0), "

@@ -74,15 +74,47 @@ join_kind(int fd, enum skr_lock_mode mode, bool *is_out)
     return failed;
 }
 
+// The file is for those whom the database is for, whatever the umask of whoever
+// comes first is: its mode, and its owner where this process may give it away.
+// Reading is enough to lock, and nobody runs it.
+static int
+make_file(const char *path, const char *database)
+{
+    struct stat status;
+    if (stat(database, &status) != 0)
+        return -1;
+    mode_t mode = status.st_mode & 0666;
+    int fd = open(path, O_RDONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode);
+    if (fd < 0)
+        return -1;
+    // Whoever may not give it to the owner may give it to the group. The mode
+    // comes last: a change of owner may take some of it away.
+    bool is_alike = fchown(fd, status.st_uid, status.st_gid) == 0 ||
+                    fchown(fd, (uid_t)-1, status.st_gid) == 0;
+    is_alike = fchmod(fd, mode) == 0 && is_alike;
+    (void)is_alike;
+    return fd;
+}
+
+static int
+open_file(const char *path, const char *database)
+{
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0 && errno == ENOENT)
+        fd = make_file(path, database);
+    if (fd < 0 && errno == EEXIST)
+        fd = open(path, O_RDONLY | O_CLOEXEC);
+    return fd;
+}
+
 // *fd is negative when another has it. The file is opened anew each time, as
 // the one that was there before may have been deleted.
 static enum skr_code
-try_lock(const char *path, enum skr_lock_mode mode, int *fd,
-         struct skr_error *error)
+try_lock(const char *path, const char *database, enum skr_lock_mode mode,
+         int *fd, struct skr_error *error)
 {
     *fd = -1;
-    // Reading is enough for flock(), so that users may share the file.
-    int opened = open(path, O_RDONLY | O_CREAT | O_CLOEXEC, 0644);
+    int opened = open_file(path, database);
     if (opened < 0)
         return fail_file(path, error);
     enum skr_code code = SKR_OK;
@@ -102,12 +134,13 @@ try_lock(const char *path, enum skr_lock_mode mode, int *fd,
 }
 
 static enum skr_code
-wait_for_lock(const char *path, enum skr_lock_mode mode, int wake_fd,
-              uint32_t timeout_ms, int *fd, struct skr_error *error)
+wait_for_lock(const char *path, const char *database, enum skr_lock_mode mode,
+              int wake_fd, uint32_t timeout_ms, int *fd,
+              struct skr_error *error)
 {
     int64_t end = skr_clock_ms() + timeout_ms;
     for (;;) {
-        enum skr_code code = try_lock(path, mode, fd, error);
+        enum skr_code code = try_lock(path, database, mode, fd, error);
         if (code != SKR_OK || *fd >= 0)
             return code;
         int64_t left = end - skr_clock_ms();
@@ -134,8 +167,8 @@ skr_sqlite_lock(struct skr_db *db, const char *name, enum skr_lock_mode mode,
     if (asprintf(&path, "%s-%s.lock", sqlite->path, name) < 0)
         return skr_fail_memory(error);
     int fd = -1;
-    enum skr_code code =
-        wait_for_lock(path, mode, wake_fd, timeout_ms, &fd, error);
+    enum skr_code code = wait_for_lock(path, sqlite->path, mode, wake_fd,
+                                       timeout_ms, &fd, error);
     if (code != SKR_OK || fd < 0) {
         free(path);
         if (code == SKR_OK)

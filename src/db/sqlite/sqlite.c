@@ -204,6 +204,37 @@ sqlite_create(const struct skr_url *url, struct skr_error *error)
     return code;
 }
 
+// Whether a table gives the id of its last row again once that is deleted. The
+// text of its CREATE TABLE may speak of AUTOINCREMENT in a comment; SQLite
+// knows. A view has no ids of its own.
+static void
+find_reused_ids(sqlite3_context *context, int count, sqlite3_value **values)
+{
+    (void)count;
+    sqlite3 *connection = sqlite3_context_db_handle(context);
+    const char *table = (const char *)sqlite3_value_text(values[0]);
+    int is_autoincrement = 0;
+    int found = table == NULL
+                    ? SQLITE_NOMEM
+                    : sqlite3_table_column_metadata(connection, NULL, table,
+                                                    "id", NULL, NULL, NULL,
+                                                    NULL, &is_autoincrement);
+    sqlite3_result_int(context, found == SQLITE_OK && !is_autoincrement);
+}
+
+static enum skr_code
+add_functions(struct skr_sqlite *sqlite, struct skr_error *error)
+{
+    if (sqlite3_create_function(sqlite->connection, "skirnir_hash", 1,
+                                SQLITE_UTF8 | SQLITE_DETERMINISTIC, NULL,
+                                hash_value, NULL, NULL) != SQLITE_OK ||
+        sqlite3_create_function(sqlite->connection, "skirnir_reuses_ids", 1,
+                                SQLITE_UTF8, NULL, find_reused_ids, NULL,
+                                NULL) != SQLITE_OK)
+        return skr_fail_memory(error);
+    return SKR_OK;
+}
+
 static enum skr_code
 sqlite_open(struct skr_db *db, const struct skr_url *url,
             struct skr_error *error)
@@ -223,13 +254,11 @@ sqlite_open(struct skr_db *db, const struct skr_url *url,
     sqlite->busy_timeout_ms = (uint32_t)busy_timeout_ms;
     sqlite3_extended_result_codes(sqlite->connection, 1);
     sqlite3_busy_handler(sqlite->connection, wait_for_writer, sqlite);
-    if (sqlite3_create_function(sqlite->connection, "skirnir_hash", 1,
-                                SQLITE_UTF8 | SQLITE_DETERMINISTIC, NULL,
-                                hash_value, NULL, NULL) != SQLITE_OK)
-        return skr_fail_memory(error);
+    code = add_functions(sqlite, error);
     // A commit stands for a confirm: it must survive a loss of power. The
     // journal's mode is the owner's choice and stays as it is.
-    code = run(sqlite, "PRAGMA synchronous = FULL", error);
+    if (code == SKR_OK)
+        code = run(sqlite, "PRAGMA synchronous = FULL", error);
     if (code == SKR_OK)
         code = run(sqlite, "PRAGMA foreign_keys = ON", error);
     // In KiB. Rows come and go at the ends of a table: what is kept of its
@@ -302,8 +331,7 @@ sqlite_begin(struct skr_db *db, enum skr_begin mode, struct skr_error *error)
     case SKR_BEGIN_WRITE:
     case SKR_BEGIN_CLAIM: return run(sqlite, "BEGIN IMMEDIATE", error);
     case SKR_BEGIN_GUARDED: return begin_guarded(sqlite, error);
-    case SKR_BEGIN_SNAPSHOT:
-    case SKR_BEGIN_DIRTY: return run(sqlite, "BEGIN DEFERRED", error);
+    case SKR_BEGIN_SNAPSHOT: return run(sqlite, "BEGIN DEFERRED", error);
     }
     abort();
 }

@@ -10,7 +10,7 @@ static const struct skr_word words[] = {
     // One writer at a time: ids become visible in order.
     {"horizon", ""},
     {"horizon_inside", ""},
-    {"rows_print", ""},
+    {"cluster", ""},
     {"now", "datetime('now')"},
     {"now_plus", "datetime('now', '+' || ? || ' seconds')"},
     {"now_minus", "datetime('now', '-' || ? || ' seconds')"},
@@ -29,6 +29,7 @@ static const struct skr_word words[] = {
     {"long_text", "TEXT"},
     {"optimize_table", "VACUUM"},
     {"json", "TEXT"},
+    {"merged_headers", "json_patch(headers, ?)"},
     {"key", "\"key\""},
     {"timestamp", "DATETIME"},
     {"message_id", "BINARY(16)"},
@@ -87,6 +88,8 @@ static const struct skr_word words[] = {
     {"queue_is_beyond", "queue_name = ?"},
     {"queue_is_unindexed", "+queue_name = ?"},
     {"unsafe_engine", ""},
+    {"reused_ids",
+     "SELECT 'AUTOINCREMENT' WHERE skirnir_reuses_ids('{table}')"},
     // Ids are given one by one.
     {"row_estimate", "SELECT COALESCE((SELECT MAX(id) FROM {table}) - "
                      "(SELECT MIN(id) FROM {table}) + 1, 0)"},

@@ -164,7 +164,11 @@ outbox_check(const struct skr_table *table, struct skr_db *db,
         skr_error_prefix(error, "table %s", outbox->name);
         return code;
     }
-    return skr_schema_check_engine(skr_db_tx(db), outbox->name, error);
+    code = skr_schema_check_engine(skr_db_tx(db), outbox->name, error);
+    if (code != SKR_OK)
+        return code;
+    return skr_schema_check_ids(skr_db_tx(db), outbox->name, "its columns",
+                                "skirnir kafka-relay", error);
 }
 
 enum skr_code

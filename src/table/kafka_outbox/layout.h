@@ -55,9 +55,9 @@ struct skr_kafka_outbox {
         struct skr_list_sql by_id;
         const char *held_bounds, *held_rows;
         const char *horizon;  // "": nothing commits late
-        const char *rows_print;
-        struct skr_list_sql remove, complete;
-        const char *retry, *fail;
+        const char *cluster;  // "": there are none
+        struct skr_list_sql remove, complete, complete_least;
+        const char *retry, *retry_least, *fail, *fail_least;
         const char *find_old, *count_old, *queued, *errored, *total, *estimate;
         const char *show, *revive, *revive_all, *drop, *drop_all;
     } sql;

@@ -65,8 +65,7 @@ skr_kafka_outbox_fill_read(struct skr_kafka_outbox *outbox)
            skr_kafka_outbox_fill(outbox, only_sql, &outbox->sql.only) &&
            skr_kafka_outbox_fill(outbox, "{horizon_inside}",
                                  &outbox->sql.horizon) &&
-           skr_kafka_outbox_fill(outbox, "{rows_print}",
-                                 &outbox->sql.rows_print) &&
+           skr_kafka_outbox_fill(outbox, "{cluster}", &outbox->sql.cluster) &&
            skr_kafka_outbox_fill_list(outbox, by_id_sql, NULL,
                                       &outbox->sql.by_id);
 }
@@ -77,6 +76,7 @@ is_passed_over(const struct reading *reading, const struct skr_value *columns)
     const struct skr_read *read = reading->read;
     int64_t row = columns[KAFKA_OUTBOX_ID].integer;
     return skr_is_among_rows(row, read->in_hand, read->in_hand_count) ||
+           skr_is_among_rows(row, read->parked, read->parked_count) ||
            (reading->skips_waiting &&
             skr_is_among_rows(row, read->waiting, read->waiting_count)) ||
            skr_kafka_outbox_is_held_back(&reading->held, columns);
@@ -167,7 +167,7 @@ look_between(struct reading *reading, int64_t *from, int64_t to,
              struct skr_error *error)
 {
     size_t limit = reading->max_rows + reading->read->in_hand_count +
-                   reading->read->waiting_count;
+                   reading->read->parked_count + reading->read->waiting_count;
     enum skr_code code = SKR_OK;
     do {
         const struct skr_value values[] = {
@@ -268,8 +268,8 @@ look_behind(struct reading *reading, struct skr_error *error)
         code = sweep(reading, error);
     if (code != SKR_OK || reading->is_full || !may_be_late)
         return code;
-    return skr_horizon_follow(horizon, reading->outbox->sql.rows_print,
-                              reading->tx, reading->now_ms, position, error);
+    return skr_horizon_follow(horizon, true, reading->tx, reading->now_ms,
+                              position, error);
 }
 
 static enum skr_code
@@ -355,8 +355,12 @@ skr_kafka_outbox_start(const struct skr_table *table, struct skr_db *db,
         .unbroken_from = INT64_MIN,
         .next_sweep_ms = skr_clock_ms() + SWEEP_MS,
     };
-    return skr_kafka_outbox_find_held(skr_kafka_outbox_of(table), skr_db_tx(db),
-                                      position, error);
+    const struct skr_kafka_outbox *outbox = skr_kafka_outbox_of(table);
+    enum skr_code code = skr_horizon_find_cluster(
+        outbox->sql.cluster, skr_db_tx(db), position, error);
+    if (code != SKR_OK)
+        return code;
+    return skr_kafka_outbox_find_held(outbox, skr_db_tx(db), position, error);
 }
 
 // One statement is a snapshot by itself. More than one are needed for what lies
@@ -366,7 +370,6 @@ needs_snapshot(const struct reading *reading)
 {
     const struct skr_position *position = &reading->position;
     return reading->read->only != NULL || position->held_count > 0 ||
-           position->rows_print.mark_count > 0 ||
            position->next_sweep_ms <= reading->now_ms ||
            (reading->outbox->sql.horizon[0] != '\0' &&
             position->low_water < position->unbroken_from);
@@ -394,9 +397,7 @@ skr_kafka_outbox_read(const struct skr_table *table, struct skr_db *db,
     reading.found = calloc(reading.max_rows, sizeof(*reading.found));
     if (reading.found == NULL)
         return skr_fail_memory(error);
-    code = skr_horizon_look_ahead(reading.outbox->sql.rows_print, db,
-                                  &reading.position, error);
-    reading.has_snapshot = code == SKR_OK && needs_snapshot(&reading);
+    reading.has_snapshot = needs_snapshot(&reading);
     if (reading.has_snapshot)
         code = skr_db_begin(db, SKR_BEGIN_SNAPSHOT, error);
     if (code == SKR_OK)

@@ -9,12 +9,22 @@
 
 #include <string.h>
 
+struct reading {
+    struct skr_arena *arena;
+    struct skr_headers *headers;
+};
+
 // Text as it is, null as no value at all, anything else as its JSON.
 static enum skr_code
-add_header(struct skr_arena *arena, const struct skr_json *member,
-           struct skr_headers *headers, struct skr_error *error)
+add_header(void *user, const struct skr_json *member, struct skr_error *error)
 {
-    enum skr_code code = skr_headers_take(arena, member, headers, error);
+    struct reading *reading = user;
+    struct skr_headers *headers = reading->headers;
+    if (member->name == NULL)
+        return skr_fail(error, SKR_MALFORMED, SKR_GIVE_UP,
+                        "they are JSON but not an object");
+    enum skr_code code =
+        skr_headers_take(reading->arena, member, headers, error);
     if (code != SKR_OK || member->kind != SKR_JSON_NULL)
         return code;
     // A list of headers is given no NULL for a value, and can hold one.
@@ -28,20 +38,18 @@ static enum skr_code
 read_headers(struct skr_arena *arena, const struct skr_value *column,
              struct skr_headers *headers, struct skr_error *error)
 {
-    struct skr_json *root = NULL;
+    struct reading reading = {.arena = arena, .headers = headers};
+    enum skr_json_kind kind = SKR_JSON_NULL;
     if (column->kind == SKR_NULL || column->size == 0)
         return SKR_OK;
-    enum skr_code code =
-        skr_json_parse(arena, column->bytes, column->size, 0, &root, error);
-    if (code == SKR_OK && root->kind != SKR_JSON_OBJECT &&
-        root->kind != SKR_JSON_NULL &&
-        !(root->kind == SKR_JSON_ARRAY && root->first == NULL))
+    enum skr_code code = skr_headers_check_size(column->size, error);
+    if (code == SKR_OK)
+        code = skr_json_walk(arena, column->bytes, column->size, &kind,
+                             add_header, &reading, error);
+    if (code == SKR_OK && kind != SKR_JSON_OBJECT && kind != SKR_JSON_NULL &&
+        kind != SKR_JSON_ARRAY)
         code = skr_fail(error, SKR_MALFORMED, SKR_GIVE_UP,
                         "they are JSON but not an object");
-    if (code == SKR_OK && root->kind == SKR_JSON_OBJECT)
-        for (const struct skr_json *member = root->first;
-             member != NULL && code == SKR_OK; member = member->next)
-            code = add_header(arena, member, headers, error);
     if (code == SKR_MALFORMED)
         skr_error_prefix(error, "error unmarshalling message headers for "
                                 "publishing to Kafka");

@@ -1,8 +1,12 @@
 // SPDX-License-Identifier: MIT
-// Recording what became of rows, so that the other relay understands it.
+// Recording what became of rows, so that the other relay understands it. Each
+// outcome has a second form, for a row that the first is refused for: it writes
+// as little as tells the outcome.
 
 #include "base/error.h"
+#include "base/failpoint.h"
 #include "base/text.h"
+#include "table/apart.h"
 #include "table/kafka_outbox/layout.h"
 
 #include <string.h>
@@ -19,16 +23,24 @@
     "UPDATE {table}{by_primary_key} SET batch_id = " KAFKA_OUTBOX_OWN_BATCH \
     ", push_started_at = {now}, push_completed_at = {now}, error_reason = " \
     "'', " COUNT_UP("1") " WHERE "
+// Completed, and nothing else. Parameters: ids.
+static const char complete_least_sql[] =
+    "UPDATE {table}{by_primary_key} SET push_completed_at = {now} "
+    "WHERE id IN ({ids})";
 // A claim that ends when the row is due, for either relay.
-// Parameters: seconds that the claim has lasted, reason, tries, id.
-static const char retry_sql[] =
-    "UPDATE {table} SET batch_id = " KAFKA_OUTBOX_OWN_BATCH ", "
-    "push_started_at = {now_minus}, error_reason = ?, " COUNT_UP(
-        "?") " WHERE id = ?";
-// Parameters: reason, id.
-static const char fail_sql[] =
-    "UPDATE {table} SET errored = 1, error_reason = ?, batch_id = NULL, "
-    "push_started_at = NULL, " COUNT_UP("1") " WHERE id = ?";
+// Parameters: seconds that the claim has lasted, reason and tries if they are
+// written, id.
+#define RETRY(reason)                                            \
+    "UPDATE {table} SET batch_id = " KAFKA_OUTBOX_OWN_BATCH ", " \
+    "push_started_at = {now_minus}" reason " WHERE id = ?"
+static const char retry_sql[] = RETRY(", error_reason = ?, " COUNT_UP("?"));
+static const char retry_least_sql[] = RETRY("");
+// Parameters: reason if it is written, id.
+#define FAIL(reason)                                              \
+    "UPDATE {table} SET errored = 1, " reason "batch_id = NULL, " \
+    "push_started_at = NULL WHERE id = ?"
+static const char fail_sql[] = FAIL("error_reason = ?, " COUNT_UP("1") ", ");
+static const char fail_least_sql[] = FAIL("");
 
 bool
 skr_kafka_outbox_fill_settle(struct skr_kafka_outbox *outbox)
@@ -38,8 +50,14 @@ skr_kafka_outbox_fill_settle(struct skr_kafka_outbox *outbox)
            skr_kafka_outbox_fill_list(outbox, COMPLETE SKR_IN_LIST,
                                       COMPLETE SKR_IN_RANGE,
                                       &outbox->sql.complete) &&
+           skr_kafka_outbox_fill_list(outbox, complete_least_sql, NULL,
+                                      &outbox->sql.complete_least) &&
            skr_kafka_outbox_fill(outbox, retry_sql, &outbox->sql.retry) &&
-           skr_kafka_outbox_fill(outbox, fail_sql, &outbox->sql.fail);
+           skr_kafka_outbox_fill(outbox, retry_least_sql,
+                                 &outbox->sql.retry_least) &&
+           skr_kafka_outbox_fill(outbox, fail_sql, &outbox->sql.fail) &&
+           skr_kafka_outbox_fill(outbox, fail_least_sql,
+                                 &outbox->sql.fail_least);
 }
 
 // As much of it as the column holds, in characters.
@@ -61,7 +79,13 @@ bind_reason(const struct skr_error *reason)
 static bool
 is_done(const struct skr_batch_item *item)
 {
-    return item->state == SKR_DONE;
+    return item->state == SKR_DONE && item->write == SKR_WRITE_WHOLE;
+}
+
+static bool
+is_done_and_stays(const struct skr_batch_item *item)
+{
+    return item->state == SKR_DONE && item->write == SKR_WRITE_LEAST;
 }
 
 static enum skr_code
@@ -70,36 +94,61 @@ finish_rows(const struct skr_kafka_outbox *outbox, struct skr_tx tx,
 {
     const struct skr_list_run run = {
         .sql = outbox->marks ? &outbox->sql.complete : &outbox->sql.remove,
+        .by_lists = outbox->marks && skr_list_has_gap(batch),
     };
-    return skr_list_run_items(tx, &run, batch, is_done, NULL, error);
+    const struct skr_list_run marking = {.sql = &outbox->sql.complete_least};
+    enum skr_code code =
+        skr_list_run_items(tx, &run, batch, is_done, NULL, error);
+    if (code == SKR_OK)
+        code = skr_list_run_items(tx, &marking, batch, is_done_and_stays, NULL,
+                                  error);
+    return code;
 }
 
 static enum skr_code
-settle_one(const struct skr_kafka_outbox *outbox, struct skr_tx tx,
-           const struct skr_batch_item *item, struct skr_error *error)
+fail_row(const struct skr_kafka_outbox *outbox, struct skr_tx tx,
+         const struct skr_batch_item *item, struct skr_error *error)
 {
-    int64_t delay_s = (item->delay_ms + 999LL) / 1000;
-    bool fails = item->state == SKR_HOPELESS;
-    const struct skr_value failing[] = {
+    bool is_least = item->write == SKR_WRITE_LEAST;
+    const struct skr_value values[] = {
         bind_reason(&item->reason),
         skr_bind_integer(item->row),
     };
-    const struct skr_value retrying[] = {
-        skr_bind_integer(delay_s < KAFKA_OUTBOX_LEASE_S
-                             ? KAFKA_OUTBOX_LEASE_S - delay_s
-                             : 0),
-        failing[0],
+    size_t first = is_least ? 1 : 0;
+    return skr_tx_run(
+        tx,
+        &(struct skr_statement){
+            .sql = is_least ? outbox->sql.fail_least : outbox->sql.fail,
+            .values = values + first,
+            .value_count = SKR_COUNT_OF(values) - first,
+        },
+        error);
+}
+
+static enum skr_code
+retry_row(const struct skr_kafka_outbox *outbox, struct skr_tx tx,
+          const struct skr_batch_item *item, struct skr_error *error)
+{
+    bool is_least = item->write == SKR_WRITE_LEAST;
+    int64_t delay_s = (item->delay_ms + 999LL) / 1000;
+    const struct skr_value lasted = skr_bind_integer(
+        delay_s < KAFKA_OUTBOX_LEASE_S ? KAFKA_OUTBOX_LEASE_S - delay_s : 0);
+    const struct skr_value row = skr_bind_integer(item->row);
+    const struct skr_value whole[] = {
+        lasted,
+        bind_reason(&item->reason),
         skr_bind_integer(item->is_excused ? 0 : 1),
-        failing[1],
+        row,
     };
-    return skr_tx_run(tx,
-                      &(struct skr_statement){
-                          .sql = fails ? outbox->sql.fail : outbox->sql.retry,
-                          .values = fails ? failing : retrying,
-                          .value_count = fails ? SKR_COUNT_OF(failing)
-                                               : SKR_COUNT_OF(retrying),
-                      },
-                      error);
+    const struct skr_value least[] = {lasted, row};
+    return skr_tx_run(
+        tx,
+        &(struct skr_statement){
+            .sql = is_least ? outbox->sql.retry_least : outbox->sql.retry,
+            .values = is_least ? least : whole,
+            .value_count = is_least ? SKR_COUNT_OF(least) : SKR_COUNT_OF(whole),
+        },
+        error);
 }
 
 static enum skr_code
@@ -107,10 +156,43 @@ write_all(const struct skr_kafka_outbox *outbox, struct skr_tx tx,
           const struct skr_batch *batch, struct skr_error *error)
 {
     enum skr_code code = finish_rows(outbox, tx, batch, error);
-    for (size_t i = 0; i < batch->count && code == SKR_OK; i++)
-        if (batch->items[i].state == SKR_RETRY_LATER ||
-            batch->items[i].state == SKR_HOPELESS)
-            code = settle_one(outbox, tx, &batch->items[i], error);
+    for (size_t i = 0; i < batch->count && code == SKR_OK; i++) {
+        const struct skr_batch_item *item = &batch->items[i];
+        if (!skr_is_written_now(item))
+            continue;
+        if (item->state == SKR_HOPELESS)
+            code = fail_row(outbox, tx, item, error);
+        else if (item->state == SKR_RETRY_LATER)
+            code = retry_row(outbox, tx, item, error);
+    }
+    return code;
+}
+
+struct settling {
+    const struct skr_kafka_outbox *outbox;
+    struct skr_db *db;
+    const struct skr_batch *batch;
+};
+
+static enum skr_code
+settle_some(void *user, struct skr_error *error)
+{
+    const struct settling *settling = user;
+    const struct skr_kafka_outbox *outbox = settling->outbox;
+    struct skr_db *db = settling->db;
+    // Marks are one statement, which is done or not: a mark counts an attempt.
+    // No transaction is open that would keep rows locked while this process is
+    // frozen.
+    if (skr_list_finishes(settling->batch))
+        return finish_rows(outbox, skr_db_tx(db), settling->batch, error);
+    enum skr_code code = skr_db_begin(db, SKR_BEGIN_WRITE, error);
+    if (code != SKR_OK)
+        return code;
+    code = write_all(outbox, skr_db_tx(db), settling->batch, error);
+    skr_failpoint("relay.marked");
+    if (code == SKR_OK)
+        return skr_db_commit(db, error);
+    skr_db_rollback(db);
     return code;
 }
 
@@ -118,16 +200,12 @@ enum skr_code
 skr_kafka_outbox_settle(const struct skr_table *table, struct skr_db *db,
                         struct skr_batch *batch, struct skr_error *error)
 {
-    const struct skr_kafka_outbox *outbox = skr_kafka_outbox_of(table);
-    // A mark counts an attempt: what was half done is not to be done again.
-    if (!outbox->marks && skr_list_finishes(batch))
-        return finish_rows(outbox, skr_db_tx(db), batch, error);
-    enum skr_code code = skr_db_begin(db, SKR_BEGIN_WRITE, error);
-    if (code != SKR_OK)
-        return code;
-    code = write_all(outbox, skr_db_tx(db), batch, error);
-    if (code == SKR_OK)
-        return skr_db_commit(db, error);
-    skr_db_rollback(db);
+    struct settling settling = {skr_kafka_outbox_of(table), db, batch};
+    struct skr_error failure = {0};
+    enum skr_code code = settle_some(&settling, &failure);
+    if (code != SKR_OK && failure.remedy == SKR_GIVE_UP)
+        code = skr_apart_settle(batch, settle_some, &settling, &failure);
+    if (code != SKR_OK && error != NULL)
+        *error = failure;
     return code;
 }

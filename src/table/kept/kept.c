@@ -192,6 +192,7 @@ store_failed(const struct skr_kept *kept, struct skr_tx tx,
     struct skr_failed_message failed = {
         .body = message->body,
         .body_size = message->body_size,
+        .is_unseen = message->is_unseen,
         .failure = {.transport = kept->transport,
                     .retries = message->retries,
                     .reason = message->reason},

@@ -67,6 +67,7 @@ struct skr_kept_message {
     size_t raw_headers_size;
     const void *body;
     size_t body_size;
+    bool is_unseen;  // as in struct skr_failed_message
     bool has_id;
     struct skr_id id;
     bool came_before;  // somebody had it, and may have stored it

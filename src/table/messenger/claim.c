@@ -147,8 +147,9 @@ end_claim(const struct claiming *claiming, enum skr_code code,
 }
 
 struct found {
+    const struct skr_read *read;
     int64_t *rows;
-    size_t count;
+    size_t count, most;
 };
 
 static enum skr_code
@@ -158,19 +159,21 @@ keep_row(const struct skr_value *columns, size_t count, void *user,
     (void)count;
     (void)error;
     struct found *found = user;
-    found->rows[found->count++] = columns[0].integer;
+    if (found->count < found->most &&
+        !skr_messenger_is_parked(found->read, columns[0].integer))
+        found->rows[found->count++] = columns[0].integer;
     return SKR_OK;
 }
 
 static enum skr_code
-find_expired(const struct claiming *claiming, size_t limit, struct found *found,
+find_expired(const struct claiming *claiming, struct found *found,
              struct skr_error *error)
 {
     const struct skr_messenger *messenger = claiming->messenger;
     const struct skr_value values[] = {
         skr_bind_text(messenger->queue),
         skr_bind_integer(messenger->redeliver_timeout_s),
-        skr_bind_integer((int64_t)limit),
+        skr_bind_integer((int64_t)(found->most + found->read->parked_count)),
     };
     return skr_tx_run(skr_db_tx(claiming->db),
                       &(struct skr_statement){
@@ -247,11 +250,13 @@ claim_expired(struct claiming *claiming, struct skr_error *error)
     size_t limit = most_expired(claiming);
     struct skr_arena arena = {0};
     struct found found = {
+        .read = claiming->read,
         .rows = skr_arena_take(&arena, (limit + 1) * sizeof(found.rows[0])),
+        .most = limit,
     };
     enum skr_code code = found.rows == NULL
                              ? skr_fail_memory(error)
-                             : find_expired(claiming, limit, &found, error);
+                             : find_expired(claiming, &found, error);
     if (code == SKR_OK && found.count > 0)
         code = lock_expired(claiming, &found, error);
     skr_arena_fini(&arena);

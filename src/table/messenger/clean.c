@@ -9,6 +9,7 @@
 #include "table/cleaning.h"
 #include "table/list.h"
 #include "table/messenger/messenger.h"
+#include "table/schema.h"
 
 #define DONE "delivered_at >= '9999-12-31 00:00:00'"
 #define OF_QUEUE "FROM {table} WHERE {queue_is_unindexed} AND "
@@ -110,6 +111,11 @@ skr_messenger_clean(const char *table, const char *queue, const char *time_zone,
     enum skr_code code = skr_messenger_check_names(table, queue, error);
     if (code == SKR_OK)
         code = skr_zone_read(skr_db_dialect(db), time_zone, &zone, error);
+    if (code != SKR_OK)
+        return code;
+    // Found first, and then removed by their ids.
+    code = skr_schema_check_ids(skr_db_tx(db), table, SKR_MESSENGER_ROW,
+                                "skirnir setup", error);
     if (code != SKR_OK)
         return code;
     struct skr_arena arena = {0};

@@ -3,6 +3,7 @@
 
 #include "base/error.h"
 #include "base/text.h"
+#include "message/json.h"
 #include "table/messenger/layout.h"
 
 #include <stdlib.h>
@@ -21,21 +22,14 @@ skr_messenger_fill_failed(struct skr_messenger *messenger)
 }
 
 // Symfony decodes a JSON object and deletes what it cannot decode.
-static enum skr_code
-is_json_object(struct skr_arena *arena,
-               const struct skr_failed_message *message, bool *is_object,
-               struct skr_error *error)
+static bool
+is_json_object(const struct skr_failed_message *message)
 {
-    struct skr_headers members = {0};
-    enum skr_code code = SKR_MALFORMED;
-    if (message->body_size > 0 &&
-        skr_text_is_storable(message->body, message->body_size))
-        code = skr_headers_parse(arena, message->body, message->body_size,
-                                 &members, NULL);
-    if (code == SKR_NO_MEMORY)
-        return skr_fail_memory(error);
-    *is_object = code == SKR_OK;
-    return SKR_OK;
+    enum skr_json_kind kind = SKR_JSON_NULL;
+    return message->body_size > 0 &&
+           skr_json_scan(message->body, message->body_size, 0, &kind, NULL) ==
+               SKR_OK &&
+           kind == SKR_JSON_OBJECT;
 }
 
 // The failed table has no column for the key.
@@ -59,7 +53,7 @@ skr_messenger_mark_failed(const struct skr_messenger *messenger,
                           struct skr_error *error)
 {
     enum skr_code code = SKR_OK;
-    bool is_named = false, is_object = false;
+    bool is_named = false;
     if (message->headers.count == 0)
         code = skr_failure_wrap_raw(
             arena, message->raw_headers == NULL ? "" : message->raw_headers,
@@ -77,9 +71,39 @@ skr_messenger_mark_failed(const struct skr_messenger *messenger,
     if (code == SKR_OK)
         code = skr_headers_write(message->headers.items, message->headers.count,
                                  json, error);
-    if (code == SKR_OK && messenger->failed_readable && is_named)
-        code = is_json_object(arena, message, &is_object, error);
-    *queue = is_object ? messenger->failed_queue : messenger->failed_aside;
+    bool is_readable = messenger->failed_readable && is_named &&
+                       !message->is_unseen && is_json_object(message);
+    *queue = is_readable ? messenger->failed_queue : messenger->failed_aside;
+    return code;
+}
+
+// The name and the class of the message are left as they are: the row is not
+// for Symfony, as its body was not looked at.
+enum skr_code
+skr_messenger_list_added(const struct skr_messenger *messenger,
+                         struct skr_arena *arena,
+                         const struct skr_failed_message *message,
+                         struct skr_text *json, struct skr_error *error)
+{
+    const struct skr_headers *all = &message->headers;
+    struct skr_failed_message added = {
+        .partition_key = message->partition_key,
+        .failure = message->failure,
+    };
+    const char *id = skr_headers_find(all->items, all->count, SKR_HEADER_ID);
+    bool is_named = false;
+    enum skr_code code = SKR_OK;
+    if (id != NULL &&
+        !skr_headers_add(arena, &added.headers, SKR_HEADER_ID, id))
+        code = skr_fail_memory(error);
+    if (code == SKR_OK)
+        code = keep_key(arena, &added, error);
+    if (code == SKR_OK)
+        code = skr_failure_mark_failed(arena, &added.headers, messenger->names,
+                                       &added.failure, &is_named, error);
+    if (code == SKR_OK)
+        code = skr_headers_write(added.headers.items, added.headers.count, json,
+                                 error);
     return code;
 }
 

@@ -7,6 +7,7 @@
 #include "base/text.h"
 #include "db/zone.h"
 #include "table/messenger/messenger.h"
+#include "table/schema.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -116,7 +117,10 @@ skr_failed_rows_check(const struct skr_failed_rows *rows, struct skr_tx tx,
         return skr_fail(error, SKR_MISSING, SKR_GIVE_UP,
                         "there is no table %s; run `skirnir setup`",
                         rows->name);
-    return code;
+    if (code != SKR_OK)
+        return code;
+    return skr_schema_check_ids(tx, rows->name, SKR_MESSENGER_ROW,
+                                "skirnir setup", error);
 }
 
 struct look {

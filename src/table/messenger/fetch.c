@@ -10,10 +10,26 @@
 #include "table/horizon.h"
 #include "table/messenger/scan.h"
 
+#include <string.h>
+
 bool
 skr_messenger_is_in_hand(const struct skr_read *read, int64_t row)
 {
-    return skr_is_among_rows(row, read->in_hand, read->in_hand_count);
+    return skr_is_among_rows(row, read->in_hand, read->in_hand_count) ||
+           skr_messenger_is_parked(read, row);
+}
+
+bool
+skr_messenger_is_parked(const struct skr_read *read, int64_t row)
+{
+    return skr_is_among_rows(row, read->parked, read->parked_count);
+}
+
+bool
+skr_messenger_holds_back(const struct skr_read *read, int64_t row)
+{
+    return skr_messenger_is_parked(read, row) &&
+           !skr_is_among_rows(row, read->done, read->done_count);
 }
 
 bool
@@ -294,6 +310,17 @@ skr_scan_fetch_only(struct skr_scan *scan, struct skr_error *error)
     return code == SKR_STOPPED ? SKR_OK : code;
 }
 
+// As a row comes that may not be sent now: it holds back its partition.
+static enum skr_code
+take_without_body(struct skr_scan *scan, const struct skr_value *columns,
+                  struct skr_error *error)
+{
+    struct skr_value copy[SKR_COLUMN_COUNT];
+    memcpy(copy, columns, sizeof(copy));
+    copy[SKR_COLUMN_BODY] = (struct skr_value){.kind = SKR_NULL};
+    return take(scan, copy, error);
+}
+
 static enum skr_code
 take_beyond(const struct skr_value *columns, size_t count, void *user,
             struct skr_error *error)
@@ -310,6 +337,9 @@ take_beyond(const struct skr_value *columns, size_t count, void *user,
     }
     if (!skr_messenger_is_in_hand(scan->read, row))
         code = take(scan, columns, error);
+    else if (scan->messenger->is_ordered &&
+             skr_messenger_holds_back(scan->read, row))
+        code = take_without_body(scan, columns, error);
     if (code == SKR_OK)
         skr_horizon_move(&scan->position, row);
     return code;

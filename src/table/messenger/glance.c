@@ -64,7 +64,7 @@ choose_limit(const struct skr_position *position, const struct skr_read *read)
 {
     size_t rows = skr_messenger_rows_for(position, read->max_bytes);
     rows = rows < read->max_rows ? rows : read->max_rows;
-    size_t passed = read->in_hand_count + read->waiting_count;
+    size_t passed = skr_messenger_count_known(read) + read->waiting_count;
     if (rows == 0 || passed > MOST_IN_HAND ||
         passed * position->row_size > MOST_BYTES_IN_HAND)
         return 0;
@@ -101,8 +101,8 @@ glance_at(struct glance *glance, struct skr_tx tx, size_t limit, int64_t now_ms,
     // What was not seen is still behind: the mark must not pass it.
     if (code != SKR_OK || position->has_more || !may_be_late)
         return code;
-    return skr_horizon_follow(messenger->sql.horizon, messenger->sql.rows_print,
-                              tx, now_ms, position, error);
+    return skr_horizon_follow(messenger->sql.horizon, messenger->is_ordered, tx,
+                              now_ms, position, error);
 }
 
 // Whether there may be something to read. *is_worth stays as it is where one

@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "base/text.h"
 #include "db/zone.h"
+#include "table/messenger/layout.h"
 #include "table/messenger/messenger.h"
 #include "table/schema.h"
 
@@ -60,10 +61,10 @@ static const char claimed_first_sql[] =
 // Of the first ones, which are the oldest or next to them: since when one is
 // due, the time, and how many are PHP's. Parameter: queue.
 static const char oldest_sql[] =
-    "SELECT MIN(CASE WHEN available_at <= {now} AND delivered_at IS NULL AND "
+    "SELECT MIN(CASE WHEN " SKR_MESSENGER_DUE " AND delivered_at IS NULL AND "
     "headers <> '[]' THEN available_at END), {now}, "
     "COUNT(CASE WHEN headers = '[]' THEN 1 END) "
-    "FROM (SELECT available_at, delivered_at, headers "
+    "FROM (SELECT created_at, available_at, delivered_at, headers "
     "FROM {table} WHERE {queue_is} LIMIT 10000) AS bounded";
 
 struct inspection {
@@ -204,7 +205,8 @@ find_oldest(struct inspection *inspection, struct skr_queue_counts *counts,
         return SKR_OK;
     counts->has_oldest = skr_clock_parse_timestamp(columns[0].bytes, &due_us) &&
                          skr_clock_parse_timestamp(columns[1].bytes, &now_us);
-    counts->oldest_s = (now_us - due_us) / 1000000;
+    // A time may be rounded up, or that of another zone.
+    counts->oldest_s = now_us > due_us ? (now_us - due_us) / 1000000 : 0;
     return SKR_OK;
 }
 

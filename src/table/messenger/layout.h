@@ -17,6 +17,9 @@ struct skr_scan_sql {
     const char *sweep_ids,
         *sweep_on_ids;     // behind the cursor, for whatever reason
     const char *late_ids;  // behind the cursor, from the low-water mark on
+    // Ordered queues alone: the same where there is no mark, from the start of
+    // the queue.
+    const char *late_first, *late_first_passing;
     const char *free_ids;  // behind the cursor, that others had
     const char *first;     // beyond a cursor that has not moved yet
     const char *beyond;
@@ -27,6 +30,12 @@ struct skr_scan_sql {
     // beyond and late_ids, but for partitions that are passed
     const char *beyond_passing, *late_passing;
     struct skr_list_sql by_id, lock_ids;
+};
+
+// A statement about one row, and the same for one that is leased, which has the
+// lease as its last parameter.
+struct skr_fenced_sql {
+    const char *plain, *leased;
 };
 
 struct skr_messenger {
@@ -42,6 +51,7 @@ struct skr_messenger {
     const char *failed_queue;  // for rows that Symfony can decode
     const char *failed_aside;  // for all others
     bool failed_readable;
+    bool limits_headers;
     bool is_ordered;         // by partition_key
     bool by_commits;         // rows wait for transactions before their own
     const char *owner;       // of its share of the queue; NULL: not divided
@@ -63,17 +73,18 @@ struct skr_messenger {
         const char *now;
 
         struct skr_scan_sql scan;
-        const char *lock_skip;   // "": rows cannot be locked
-        const char *horizon;     // "": nothing commits late
-        const char *rows_print;  // NULL: order does not count
+        const char *lock_skip;  // "": rows cannot be locked
+        const char *horizon;    // "": nothing commits late
+        const char *cluster;    // "": there are none
         const char *rest, *rest_by_queue;
 
-        const char *fail, *copy_to_failed;
+        const char *fail;
 
-        struct skr_list_sql remove, keep_sent;
-        const char *remove_failed, *remove_failed_leased;
-        const char *copy_leased_to_failed;
-        const char *retry, *retry_leased, *block;
+        struct skr_list_sql remove, keep_sent, mark_done;
+        struct skr_fenced_sql copy_to_failed, copy_merged, copy_as_is;
+        struct skr_fenced_sql remove_failed;
+        struct skr_fenced_sql retry, retry_least;
+        const char *block, *block_least;
         struct skr_list_sql partitions;  // the first rows of so many
         const char *head, *whole_head;   // the first row of a partition
         const char *make_due, *touch;
@@ -81,7 +92,7 @@ struct skr_messenger {
             *blocked_by_queue, *length, *blocked_row;
         const char *shares, *add_share, *check_leases, *hold_owner_lock;
         struct skr_list_sql find_free_share, take_share, renew_share;
-        struct skr_list_sql give_share, fence;
+        struct skr_list_sql give_share, fence, write_fence;
         const char *raise_count;
         struct skr_list_sql mark, renew, unmark, find_leased;
         const char *find_expired, *count_leased, *count_near;
@@ -217,11 +228,6 @@ skr_messenger_scan(const struct skr_messenger *messenger,
 // After a look: up to where nothing can appear.
 void skr_messenger_settle_mark(const struct skr_messenger *messenger,
                                struct skr_position *position);
-// Begins the snapshot in which rows are looked at.
-SKR_MUST_CHECK enum skr_code
-skr_messenger_begin_look(const struct skr_messenger *messenger,
-                         struct skr_db *db, struct skr_position *position,
-                         struct skr_error *error);
 // A read or a peek, in a snapshot of its own.
 SKR_MUST_CHECK enum skr_code
 skr_messenger_look(const struct skr_messenger *messenger,
@@ -285,8 +291,17 @@ skr_messenger_check_commits(const struct skr_messenger *messenger,
 SKR_MUST_CHECK enum skr_code
 skr_ordered_keep_head(const struct skr_messenger *messenger, struct skr_tx tx,
                       struct skr_batch *batch, struct skr_error *error);
-// fetch.c
+// fetch.c: whether a row is not to be given, since it is in hand or parked; and
+// whether it is parked and not published, so that its partition waits for it.
 bool skr_messenger_is_in_hand(const struct skr_read *read, int64_t row);
+bool skr_messenger_is_parked(const struct skr_read *read, int64_t row);
+bool skr_messenger_holds_back(const struct skr_read *read, int64_t row);
+// How many rows of those that a statement finds may be none to be given.
+static inline size_t
+skr_messenger_count_known(const struct skr_read *read)
+{
+    return read->in_hand_count + read->parked_count;
+}
 bool skr_messenger_is_waiting(const struct skr_read *read, int64_t row);
 skr_table_notify_fn skr_messenger_notify;
 skr_table_follow_fn skr_messenger_follow;
@@ -321,5 +336,11 @@ skr_messenger_mark_failed(const struct skr_messenger *messenger,
                           struct skr_failed_message *message,
                           struct skr_text *json, const char **queue,
                           struct skr_error *error);
+// Writes what that adds to the headers of the message, as JSON of its own.
+SKR_MUST_CHECK enum skr_code
+skr_messenger_list_added(const struct skr_messenger *messenger,
+                         struct skr_arena *arena,
+                         const struct skr_failed_message *message,
+                         struct skr_text *json, struct skr_error *error);
 
 #endif

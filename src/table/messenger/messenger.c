@@ -3,6 +3,7 @@
 
 #include "base/error.h"
 #include "base/text.h"
+#include "table/horizon.h"
 #include "table/messenger/layout.h"
 #include "table/schema.h"
 
@@ -100,11 +101,9 @@ static const char add_namespace_sql[] =
 static const char find_namespace_sql[] =
     "SELECT value FROM skirnir_meta WHERE name = 'id_namespace'";
 static const char check_sql[] =
-    "SELECT id, body, headers, queue_name, created_at, available_at, "
-    "delivered_at FROM {table} LIMIT 0";
+    "SELECT " SKR_MESSENGER_ROW " FROM {table} LIMIT 0";
 static const char check_failed_sql[] =
-    "SELECT id, body, headers, queue_name, created_at, available_at, "
-    "delivered_at FROM {failed_table} LIMIT 0";
+    "SELECT " SKR_MESSENGER_ROW " FROM {failed_table} LIMIT 0";
 static const char check_ordered_sql[] =
     "SELECT partition_key FROM {table} LIMIT 0";
 static const char now_sql[] = "SELECT {now}";
@@ -179,7 +178,7 @@ skr_messenger_learn(const struct skr_messenger *messenger, struct skr_db *db,
 }
 
 static enum skr_code
-check(struct skr_db *db, const char *sql, const char *name,
+check(struct skr_db *db, const char *sql, const char *name, bool is_ordered,
       struct skr_error *error)
 {
     enum skr_code code =
@@ -191,7 +190,13 @@ check(struct skr_db *db, const char *sql, const char *name,
         skr_error_prefix(error, "table %s", name);
         return code;
     }
-    return skr_schema_check_engine(skr_db_tx(db), name, error);
+    code = skr_schema_check_engine(skr_db_tx(db), name, error);
+    if (code != SKR_OK)
+        return code;
+    return skr_schema_check_ids(skr_db_tx(db), name,
+                                is_ordered ? SKR_MESSENGER_ROW ", partition_key"
+                                           : SKR_MESSENGER_ROW,
+                                "skirnir setup", error);
 }
 
 enum skr_code
@@ -237,15 +242,15 @@ messenger_check(const struct skr_table *table, struct skr_db *db,
                 struct skr_error *error)
 {
     const struct skr_messenger *messenger = skr_messenger_of(table);
-    enum skr_code code =
-        check(db, messenger->sql.check, messenger->name, error);
+    enum skr_code code = check(db, messenger->sql.check, messenger->name,
+                               messenger->is_ordered, error);
     if (code == SKR_OK)
         code = skr_messenger_check_ordered(messenger, db, error);
     if (code == SKR_OK)
         code = skr_messenger_check_commits(messenger, db, error);
     if (code == SKR_OK && messenger->failed_table != NULL)
         code = check(db, messenger->sql.check_failed, messenger->failed_table,
-                     error);
+                     false, error);
     if (code == SKR_OK)
         code = skr_messenger_check_leases(messenger, db, error);
     if (code == SKR_OK)
@@ -274,6 +279,9 @@ messenger_start(const struct skr_table *table, struct skr_db *db,
                         "table skirnir_meta holds no id_namespace; run "
                         "`skirnir setup`");
     skr_arena_fini(&arena);
+    if (code == SKR_OK)
+        code = skr_horizon_find_cluster(messenger->sql.cluster, skr_db_tx(db),
+                                        position, error);
     return code;
 }
 
@@ -389,6 +397,7 @@ copy_options(struct skr_messenger *messenger,
     messenger->is_ordered = options->is_ordered;
     messenger->by_commits = options->is_ordered && options->by_commits;
     messenger->failed_readable = options->failed_readable;
+    messenger->limits_headers = options->limits_headers;
     messenger->redeliver_timeout_s = options->redeliver_timeout_s > 0
                                          ? options->redeliver_timeout_s
                                          : DEFAULT_REDELIVER_S;

@@ -7,6 +7,11 @@
 
 #include "table/table.h"
 
+// What every messenger table has, in the order in which setup() makes it.
+#define SKR_MESSENGER_ROW                                       \
+    "id, body, headers, queue_name, created_at, available_at, " \
+    "delivered_at"
+
 struct skr_messenger_options {
     const struct skr_dialect *dialect;
     const char *table;
@@ -28,6 +33,9 @@ struct skr_messenger_options {
     // Ordered queues only: nothing is read before every transaction that began
     // to write earlier is over. The column transaction_id tells.
     bool by_commits;
+    // Others write these rows: one whose headers are larger than those of a
+    // message may be is malformed, and its headers are not read.
+    bool limits_headers;
     // The header by which the partition key reaches the broker; NULL: none.
     const char *partition_header;
     const char *stamp_namespace;    // as skr_outbox_options
@@ -107,6 +115,9 @@ struct skr_failed_message {
     const void *body;
     size_t body_size;
     const char *body_encoding;  // NULL: as it came
+    // Its body is not looked at: an earlier try to store the message ended the
+    // process. It stands in "<failed_queue>.skirnir".
+    bool is_unseen;
     const char *partition_key;  // NULL or "": none
     struct skr_failure failure;
 };

@@ -53,14 +53,16 @@ static const char sweep_on_ids_sql[] = SWEEP_IDS("{queue_is_beyond}");
 // What is late and not ready holds back its partition all the same.
 // Parameters: queue, from id, cursor, redeliver timeout, what else asks for,
 // limit.
-#define LATE_IDS(else_)                                                   \
-    "SELECT id, {partition_text}, 0{undecided_mark} FROM {table} WHERE "  \
-    "{queue_is_beyond} "                                                  \
-    "AND id > ? AND id <= ? AND " SKR_MESSENGER_UNFINISHED                \
-    " AND (partition_key <> '' OR (" SKR_MESSENGER_READY ")){ours}" else_ \
+#define LATE_IDS(queue, else_)                                                 \
+    "SELECT id, {partition_text}, 0{undecided_mark} FROM {table} WHERE " queue \
+    " AND id > ? AND id <= ? AND " SKR_MESSENGER_UNFINISHED                    \
+    " AND (partition_key <> '' OR (" SKR_MESSENGER_READY ")){ours}" else_      \
     " ORDER BY id LIMIT ?"
-static const char late_ids_sql[] = LATE_IDS("");
-static const char late_passing_sql[] = LATE_IDS(PASSING);
+static const char late_ids_sql[] = LATE_IDS("{queue_is_beyond}", "");
+static const char late_passing_sql[] = LATE_IDS("{queue_is_beyond}", PASSING);
+// From the start of the queue, before which there may be much of others.
+static const char late_first_sql[] = LATE_IDS("{queue_is}", "");
+static const char late_first_passing_sql[] = LATE_IDS("{queue_is}", PASSING);
 
 // Parameters: redeliver timeout, ids.
 static const char by_id_sql[] =
@@ -129,6 +131,9 @@ skr_messenger_fill_ordered(struct skr_messenger *messenger)
                               &scan->beyond_passing) &&
            skr_messenger_fill(messenger, late_passing_sql,
                               &scan->late_passing) &&
+           skr_messenger_fill(messenger, late_first_sql, &scan->late_first) &&
+           skr_messenger_fill(messenger, late_first_passing_sql,
+                              &scan->late_first_passing) &&
            skr_messenger_fill_list(messenger, by_id_sql, &scan->by_id) &&
            skr_messenger_fill(messenger, head_sql, &messenger->sql.head) &&
            fill_partitions(messenger);
@@ -215,7 +220,9 @@ take_row(const struct skr_value *columns, size_t count, void *user,
     size_t size =
         columns[SKR_COLUMN_BODY].size + columns[SKR_COLUMN_HEADERS].size;
     bool has_company = batch->count > 0 || read->in_hand_count > 0;
-    if (skr_messenger_is_in_hand(read, row))
+    if (skr_messenger_holds_back(read, row))
+        partition->end = SKR_PARTITION_WAITS;
+    else if (skr_messenger_is_in_hand(read, row))
         partition->end = SKR_PARTITION_IN_HAND;
     else if (columns[SKR_COLUMN_BODY].kind == SKR_NULL)
         partition->end = SKR_PARTITION_WAITS;
@@ -270,13 +277,14 @@ run(struct reading *reading, struct skr_tx tx, struct skr_arena *arena,
 }
 
 // skipped: how many rows of a partition that are done may lie before those that
-// are wanted.
+// are wanted. *is_hidden: of some partition nothing else was seen.
 static enum skr_code
 read_first_rows(const struct skr_messenger *messenger, struct skr_tx tx,
                 const struct skr_position *position,
                 const struct skr_read *read, size_t skipped,
                 struct skr_partition_read *partitions, size_t count,
-                struct skr_batch *batch, struct skr_error *error)
+                struct skr_batch *batch, bool *is_hidden,
+                struct skr_error *error)
 {
     struct skr_arena arena = {0};
     size_t seen[SKR_MOST_PARTITIONS] = {0};
@@ -303,10 +311,13 @@ read_first_rows(const struct skr_messenger *messenger, struct skr_tx tx,
         partitions[i].given = 0;
     }
     enum skr_code code = run(&reading, tx, &arena, error);
-    for (size_t i = 0; i < count; i++)
-        if (partitions[i].end == SKR_PARTITION_EMPTY &&
-            seen[i] == reading.limit)
-            partitions[i].end = SKR_PARTITION_MORE;
+    *is_hidden = false;
+    for (size_t i = 0; i < count; i++) {
+        if (partitions[i].end != SKR_PARTITION_EMPTY || seen[i] < reading.limit)
+            continue;
+        partitions[i].end = SKR_PARTITION_MORE;
+        *is_hidden = *is_hidden || partitions[i].given == 0;
+    }
     skr_arena_fini(&arena);
     return code;
 }
@@ -322,11 +333,18 @@ skr_messenger_read_partitions(const struct skr_table *table, struct skr_db *db,
     // Most have nothing of the kind, and would be read for nothing.
     size_t most = count <= FEW_PARTITIONS ? MOST_ROWS : FEW_ROWS;
     size_t skipped = read->done_count < most ? read->done_count : most;
+    bool is_hidden = false;
     enum skr_code code = skr_db_begin(db, SKR_BEGIN_SNAPSHOT, error);
     if (code != SKR_OK)
         return code;
-    code = read_first_rows(skr_messenger_of(table), skr_db_tx(db), position,
-                           read, skipped, partitions, count, batch, error);
+    code =
+        read_first_rows(skr_messenger_of(table), skr_db_tx(db), position, read,
+                        skipped, partitions, count, batch, &is_hidden, error);
+    // More than that are done where rows are parked.
+    if (code == SKR_OK && is_hidden && batch->count == 0)
+        code = read_first_rows(skr_messenger_of(table), skr_db_tx(db), position,
+                               read, read->done_count, partitions, count, batch,
+                               &is_hidden, error);
     skr_db_rollback(db);
     if (code != SKR_OK)
         skr_batch_clear(batch);

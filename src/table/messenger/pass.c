@@ -82,7 +82,7 @@ skr_scan_look_behind(struct skr_scan *scan, struct skr_error *error)
     if (shares)
         scan->max_rows /= 2;
     // Those in hand are skipped, so that many more may have to be asked for.
-    size_t limit = scan->max_rows + scan->read->in_hand_count;
+    size_t limit = scan->max_rows + skr_messenger_count_known(scan->read);
     code = find_ids(scan, (int64_t)limit, error);
     if (code != SKR_OK)
         return code;

@@ -2,7 +2,6 @@
 // A scan in a snapshot of its own, and how many rows others have.
 
 #include "base/text.h"
-#include "table/horizon.h"
 #include "table/messenger/layout.h"
 
 // Parameters: queue, redeliver timeout.
@@ -28,25 +27,12 @@ skr_messenger_fill_read(struct skr_messenger *messenger)
 }
 
 enum skr_code
-skr_messenger_begin_look(const struct skr_messenger *messenger,
-                         struct skr_db *db, struct skr_position *position,
-                         struct skr_error *error)
-{
-    enum skr_code code =
-        skr_horizon_look_ahead(messenger->sql.rows_print, db, position, error);
-    if (code == SKR_OK)
-        code = skr_db_begin(db, SKR_BEGIN_SNAPSHOT, error);
-    return code;
-}
-
-enum skr_code
 skr_messenger_look(const struct skr_messenger *messenger,
                    enum skr_scan_kind kind, struct skr_db *db,
                    struct skr_position *position, const struct skr_read *read,
                    struct skr_batch *batch, struct skr_error *error)
 {
-    enum skr_code code =
-        skr_messenger_begin_look(messenger, db, position, error);
+    enum skr_code code = skr_db_begin(db, SKR_BEGIN_SNAPSHOT, error);
     if (code != SKR_OK)
         return code;
     code = skr_messenger_scan(messenger, kind, skr_db_tx(db), position, read,

@@ -72,8 +72,12 @@ understand(const struct skr_messenger *messenger, const char *id_namespace,
 {
     struct skr_error *reason = &item->reason;
     struct skr_headers headers = {0};
-    enum skr_code code = skr_headers_parse(
-        arena, item->raw_headers, item->raw_headers_size, &headers, reason);
+    enum skr_code code = SKR_OK;
+    if (messenger->limits_headers)
+        code = skr_headers_check_size(item->raw_headers_size, reason);
+    if (code == SKR_OK)
+        code = skr_headers_parse(arena, item->raw_headers,
+                                 item->raw_headers_size, &headers, reason);
     if (code != SKR_OK)
         return code;
     // Kept also when the next step fails: the failed table shows them.

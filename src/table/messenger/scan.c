@@ -137,9 +137,8 @@ skr_messenger_fill_scan(struct skr_messenger *messenger)
                               messenger->is_ordered ? "{horizon_inside}"
                                                     : "{horizon}",
                               &messenger->sql.horizon) &&
-           (!messenger->is_ordered ||
-            skr_messenger_fill(messenger, "{rows_print}",
-                               &messenger->sql.rows_print)) &&
+           skr_messenger_fill(messenger, "{cluster}",
+                              &messenger->sql.cluster) &&
            skr_messenger_fill_list(messenger, by_id_sql, &scan->by_id) &&
            skr_messenger_fill_ranged(messenger, LOCK(SKR_IN_LIST),
                                      LOCK(SKR_IN_RANGE), &scan->lock_ids);
@@ -183,6 +182,14 @@ bind_end(const struct skr_scan *scan, bool passes, size_t limit,
     return count;
 }
 
+static const char *
+choose_late(const struct skr_scan *scan, bool passes)
+{
+    if (scan->messenger->is_ordered && scan->position.low_water == 0)
+        return passes ? scan->sql->late_first_passing : scan->sql->late_first;
+    return passes ? scan->sql->late_passing : scan->sql->late_ids;
+}
+
 // Rows that committed after the cursor had passed their ids.
 static enum skr_code
 look_for_late(struct skr_scan *scan, struct skr_error *error)
@@ -197,8 +204,8 @@ look_for_late(struct skr_scan *scan, struct skr_error *error)
     if (!messenger->is_ordered && scan->now_ms < look_ms)
         return SKR_OK;
     bool saw_all = false;
-    size_t limit =
-        scan->max_rows + scan->read->in_hand_count + scan->read->waiting_count;
+    size_t limit = scan->max_rows + skr_messenger_count_known(scan->read) +
+                   scan->read->waiting_count;
     struct skr_value values[LATE_PARAMETERS + END_PARAMETERS] = {
         skr_bind_text(messenger->queue),
         skr_messenger_bind_cursor(position->low_water),
@@ -209,9 +216,8 @@ look_for_late(struct skr_scan *scan, struct skr_error *error)
     size_t count = LATE_PARAMETERS +
                    bind_end(scan, passes, limit, values + LATE_PARAMETERS);
     scan->skips_waiting = true;
-    enum skr_code code = skr_scan_find(
-        scan, passes ? scan->sql->late_passing : scan->sql->late_ids, values,
-        count, error);
+    enum skr_code code =
+        skr_scan_find(scan, choose_late(scan, passes), values, count, error);
     scan->skips_waiting = false;
     if (code == SKR_OK)
         code = fetch_all(scan, limit, &saw_all, error);
@@ -221,7 +227,7 @@ look_for_late(struct skr_scan *scan, struct skr_error *error)
     // Where much lies between mark and cursor, a look takes its time.
     position->next_late_ms =
         scan->now_ms + LATE_LOOK_MS + 10 * (skr_clock_ms() - scan->now_ms);
-    return skr_horizon_follow(messenger->sql.horizon, messenger->sql.rows_print,
+    return skr_horizon_follow(messenger->sql.horizon, messenger->is_ordered,
                               scan->tx, scan->now_ms, position, error);
 }
 
@@ -269,8 +275,8 @@ look_for_held(struct skr_scan *scan, struct skr_error *error)
         return SKR_OK;
     int64_t from = position->held_from;
     bool saw_all = false;
-    size_t limit =
-        scan->max_rows + scan->read->in_hand_count + scan->read->waiting_count;
+    size_t limit = scan->max_rows + skr_messenger_count_known(scan->read) +
+                   scan->read->waiting_count;
     const struct skr_value values[] = {
         skr_bind_text(scan->messenger->queue),
         skr_bind_integer(from - 1),

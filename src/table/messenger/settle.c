@@ -5,10 +5,15 @@
 // that are ours alone: one who claims nothing has the queue to itself, one who
 // holds locks has them until the commit, and a lease is asked for in the
 // statement that writes.
+//
+// Each outcome has a second form, for a row that the first is refused for: it
+// writes as little as tells the outcome, and sends nothing of the row's
+// content, so that a row of any size can be settled by it.
 
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/text.h"
+#include "table/apart.h"
 #include "table/messenger/layout.h"
 
 #include <string.h>
@@ -17,6 +22,11 @@
 #define KEEP_SENT                                                              \
     "UPDATE {table}{by_primary_key} SET queue_name = ?, delivered_at = {now} " \
     "WHERE "
+// A row that is done and stays, as Symfony marks it: nobody sends it again, and
+// cleaning removes it. Parameters: ids.
+static const char mark_done_sql[] = "UPDATE {table}{by_primary_key} "
+                                    "SET delivered_at = '9999-12-31 23:59:59' "
+                                    "WHERE id IN ({ids})";
 // Parameters: lease, ids.
 static const char unmark_sql[] = "UPDATE {table}{by_primary_key} "
                                  "SET delivered_at = NULL "
@@ -24,25 +34,38 @@ static const char unmark_sql[] = "UPDATE {table}{by_primary_key} "
 #define IF_LEASED " AND delivered_at = ?"
 // A row whose time is that of its creation counts as never delayed, and is not
 // looked for: where the two meet it gets a second more.
-// Parameters: headers, seconds, a second more, seconds, id, lease if it is
-// leased.
-#define RETRY                                                            \
-    "UPDATE {table} SET headers = ?, available_at = "                    \
+// Parameters: headers if they are written, seconds, a second more, seconds, id,
+// lease if it is leased.
+#define RETRY(headers)                                                   \
+    "UPDATE {table} SET " headers "available_at = "                      \
     "CASE WHEN created_at = {now_plus} THEN {now_plus} ELSE {now_plus} " \
     "END, delivered_at = NULL WHERE id = ?"
-// The head of a partition that waits for people. Parameters: headers, id.
-#define BLOCK                                                    \
-    "UPDATE {table} SET headers = ?, "                           \
+// The head of a partition that waits for people.
+// Parameters: headers if they are written, id.
+#define BLOCK(headers)                                           \
+    "UPDATE {table} SET " headers                                \
     "available_at = '9999-12-31 23:59:59', delivered_at = NULL " \
     "WHERE id = ?"
-// The body is copied inside the database, whatever its bytes are.
-// Parameters: headers, queue, id, lease if it is leased.
-#define COPY                                                 \
-    "INSERT INTO {failed_table} "                            \
-    "(body, headers, queue_name, created_at, available_at) " \
-    "SELECT body, ?, ?, {failed_now}, {failed_now} FROM {table} WHERE id = ?"
+#define WITH_HEADERS "headers = ?, "
+// The body is copied inside the database, whatever its bytes are; and so are
+// the headers of a row that is too large, with what is added to them.
+// Parameters: headers or what is added to them, queue, id, lease if it is
+// leased.
+#define COPY(headers)                                                       \
+    "INSERT INTO {failed_table} "                                           \
+    "(body, headers, queue_name, created_at, available_at) "                \
+    "SELECT body, " headers ", ?, {failed_now}, {failed_now} FROM {table} " \
+    "WHERE id = ?"
 // Parameters: id, lease if it is leased.
 #define REMOVE "DELETE FROM {table} WHERE id = ?"
+
+static bool
+fill_fenced(struct skr_messenger *messenger, const char *plain,
+            const char *leased, struct skr_fenced_sql *sql)
+{
+    return skr_messenger_fill(messenger, plain, &sql->plain) &&
+           skr_messenger_fill(messenger, leased, &sql->leased);
+}
 
 bool
 skr_messenger_fill_settle(struct skr_messenger *messenger)
@@ -53,24 +76,32 @@ skr_messenger_fill_settle(struct skr_messenger *messenger)
            skr_messenger_fill_ranged(messenger, KEEP_SENT SKR_IN_LIST,
                                      KEEP_SENT SKR_IN_RANGE,
                                      &messenger->sql.keep_sent) &&
+           skr_messenger_fill_list(messenger, mark_done_sql,
+                                   &messenger->sql.mark_done) &&
            skr_messenger_fill_list(messenger, unmark_sql,
                                    &messenger->sql.unmark) &&
-           skr_messenger_fill(messenger, RETRY, &messenger->sql.retry) &&
-           skr_messenger_fill(messenger, RETRY IF_LEASED,
-                              &messenger->sql.retry_leased) &&
-           skr_messenger_fill(messenger, BLOCK, &messenger->sql.block) &&
-           skr_messenger_fill(messenger, COPY,
-                              &messenger->sql.copy_to_failed) &&
-           skr_messenger_fill(messenger, COPY IF_LEASED,
-                              &messenger->sql.copy_leased_to_failed) &&
-           skr_messenger_fill(messenger, REMOVE,
-                              &messenger->sql.remove_failed) &&
-           skr_messenger_fill(messenger, REMOVE IF_LEASED,
-                              &messenger->sql.remove_failed_leased);
+           fill_fenced(messenger, RETRY(WITH_HEADERS),
+                       RETRY(WITH_HEADERS) IF_LEASED, &messenger->sql.retry) &&
+           fill_fenced(messenger, RETRY(""), RETRY("") IF_LEASED,
+                       &messenger->sql.retry_least) &&
+           skr_messenger_fill(messenger, BLOCK(WITH_HEADERS),
+                              &messenger->sql.block) &&
+           skr_messenger_fill(messenger, BLOCK(""),
+                              &messenger->sql.block_least) &&
+           fill_fenced(messenger, COPY("?"), COPY("?") IF_LEASED,
+                       &messenger->sql.copy_to_failed) &&
+           fill_fenced(messenger, COPY("{merged_headers}"),
+                       COPY("{merged_headers}") IF_LEASED,
+                       &messenger->sql.copy_merged) &&
+           fill_fenced(messenger, COPY("headers"), COPY("headers") IF_LEASED,
+                       &messenger->sql.copy_as_is) &&
+           fill_fenced(messenger, REMOVE, REMOVE IF_LEASED,
+                       &messenger->sql.remove_failed);
 }
 
 struct settling {
     const struct skr_messenger *messenger;
+    struct skr_db *db;
     struct skr_tx tx;
     struct skr_batch *batch;
     struct skr_arena arena;
@@ -80,7 +111,7 @@ struct settling {
 // Runs a statement about one row. The last value is the lease, which is bound
 // where the rows are leased.
 static enum skr_code
-run_fenced(const struct settling *settling, const char *sql,
+run_fenced(const struct settling *settling, const struct skr_fenced_sql *sql,
            struct skr_value *values, size_t count, uint64_t *affected,
            struct skr_error *error)
 {
@@ -88,7 +119,7 @@ run_fenced(const struct settling *settling, const char *sql,
     return skr_tx_run(
         settling->tx,
         &(struct skr_statement){
-            .sql = sql,
+            .sql = settling->is_leased ? sql->leased : sql->plain,
             .values = values,
             .value_count = settling->is_leased ? count : count - 1,
             .affected = affected,
@@ -96,12 +127,11 @@ run_fenced(const struct settling *settling, const char *sql,
         error);
 }
 
-// What a retry adds to its row: headers, and seconds to wait.
+// What a retry makes of the headers of its row.
 static enum skr_code
 mark_retry(struct skr_arena *arena, const struct skr_batch_item *item,
-           struct skr_text *json, int64_t *delay_s, struct skr_error *error)
+           struct skr_text *json, struct skr_error *error)
 {
-    *delay_s = skr_messenger_delay_s(item->delay_ms);
     if (item->envelope.headers.count == 0) {
         // What could not be parsed has no place for a count and stays as it is.
         skr_text_add(json, item->raw_headers, item->raw_headers_size);
@@ -125,21 +155,23 @@ retry_later(struct settling *settling, struct skr_batch_item *item,
             struct skr_error *error)
 {
     const struct skr_messenger *messenger = settling->messenger;
+    bool is_least = item->write == SKR_WRITE_LEAST;
     struct skr_text json = {0};
     uint64_t affected = 0;
-    int64_t delay_s = 0;
+    int64_t delay_s = skr_messenger_delay_s(item->delay_ms);
     enum skr_code code =
-        mark_retry(&settling->arena, item, &json, &delay_s, error);
+        is_least ? SKR_OK : mark_retry(&settling->arena, item, &json, error);
     if (code == SKR_OK) {
         struct skr_value values[] = {
             skr_bind_bytes(json.bytes, json.size), skr_bind_integer(delay_s),
             skr_bind_integer(delay_s + 1),         skr_bind_integer(delay_s),
             skr_bind_integer(item->row),           {.kind = SKR_NULL},
         };
-        code = run_fenced(settling,
-                          settling->is_leased ? messenger->sql.retry_leased
-                                              : messenger->sql.retry,
-                          values, SKR_COUNT_OF(values), &affected, error);
+        size_t first = is_least ? 1 : 0;
+        code = run_fenced(
+            settling,
+            is_least ? &messenger->sql.retry_least : &messenger->sql.retry,
+            values + first, SKR_COUNT_OF(values) - first, &affected, error);
     }
     skr_text_fini(&json);
     item->lost = code == SKR_OK && settling->is_leased && affected == 0;
@@ -151,19 +183,22 @@ static enum skr_code
 block(struct settling *settling, struct skr_batch_item *item,
       struct skr_error *error)
 {
+    const struct skr_messenger *messenger = settling->messenger;
+    bool is_least = item->write == SKR_WRITE_LEAST;
     struct skr_text json = {0};
-    int64_t unused = 0;
     item->is_excused = true;
     enum skr_code code =
-        mark_retry(&settling->arena, item, &json, &unused, error);
+        is_least ? SKR_OK : mark_retry(&settling->arena, item, &json, error);
     const struct skr_value values[] = {skr_bind_bytes(json.bytes, json.size),
                                        skr_bind_integer(item->row)};
+    size_t first = is_least ? 1 : 0;
     if (code == SKR_OK)
         code = skr_tx_run(settling->tx,
                           &(struct skr_statement){
-                              .sql = settling->messenger->sql.block,
-                              .values = values,
-                              .value_count = SKR_COUNT_OF(values),
+                              .sql = is_least ? messenger->sql.block_least
+                                              : messenger->sql.block,
+                              .values = values + first,
+                              .value_count = SKR_COUNT_OF(values) - first,
                           },
                           error);
     skr_text_fini(&json);
@@ -192,8 +227,8 @@ keep_id(struct skr_arena *arena, const struct skr_envelope *envelope,
 // copy was of a row that is gone, and everything is rolled back and done again.
 static enum skr_code
 copy_and_remove(const struct settling *settling, struct skr_batch_item *item,
-                const struct skr_text *json, const char *queue,
-                struct skr_error *error)
+                const struct skr_fenced_sql *sql, const struct skr_text *json,
+                const char *queue, struct skr_error *error)
 {
     const struct skr_messenger *messenger = settling->messenger;
     struct skr_value copy[] = {
@@ -203,24 +238,42 @@ copy_and_remove(const struct settling *settling, struct skr_batch_item *item,
         {.kind = SKR_NULL},
     };
     struct skr_value row[] = {skr_bind_integer(item->row), {.kind = SKR_NULL}};
+    size_t first = sql == &messenger->sql.copy_as_is ? 1 : 0;
     uint64_t copied = 0, removed = 0;
-    enum skr_code code =
-        run_fenced(settling,
-                   settling->is_leased ? messenger->sql.copy_leased_to_failed
-                                       : messenger->sql.copy_to_failed,
-                   copy, SKR_COUNT_OF(copy), &copied, error);
+    enum skr_code code = run_fenced(settling, sql, copy + first,
+                                    SKR_COUNT_OF(copy) - first, &copied, error);
     item->lost = code == SKR_OK && settling->is_leased && copied == 0;
     if (code != SKR_OK || copied == 0)
         return code;
-    code = run_fenced(settling,
-                      settling->is_leased ? messenger->sql.remove_failed_leased
-                                          : messenger->sql.remove_failed,
-                      row, SKR_COUNT_OF(row), &removed, error);
+    code = run_fenced(settling, &messenger->sql.remove_failed, row,
+                      SKR_COUNT_OF(row), &removed, error);
     if (code != SKR_OK || removed == 1)
         return code;
     return skr_fail(error, SKR_CONFLICT, SKR_TRY_AGAIN,
                     "row %lld of %s was taken by another connection",
                     (long long)item->row, messenger->name);
+}
+
+// The server adds to the headers what failing adds to them. Those that are no
+// JSON are copied as they are.
+static enum skr_code
+copy_inside(struct settling *settling, struct skr_batch_item *item,
+            struct skr_failed_message *message, struct skr_error *error)
+{
+    const struct skr_messenger *messenger = settling->messenger;
+    bool is_json = message->headers.count > 0;
+    struct skr_text json = {0};
+    enum skr_code code = SKR_OK;
+    if (is_json)
+        code = skr_messenger_list_added(messenger, &settling->arena, message,
+                                        &json, error);
+    if (code == SKR_OK)
+        code = copy_and_remove(settling, item,
+                               is_json ? &messenger->sql.copy_merged
+                                       : &messenger->sql.copy_as_is,
+                               &json, messenger->failed_aside, error);
+    skr_text_fini(&json);
+    return code;
 }
 
 static enum skr_code
@@ -246,11 +299,14 @@ move_to_failed(struct settling *settling, struct skr_batch_item *item,
         skr_headers_copy(arena, &envelope->headers, &message.headers, error);
     if (code == SKR_OK)
         code = keep_id(arena, envelope, &message.headers, error);
+    if (code == SKR_OK && item->write == SKR_WRITE_LEAST)
+        return copy_inside(settling, item, &message, error);
     if (code == SKR_OK)
         code = skr_messenger_mark_failed(messenger, arena, &message, &json,
                                          &queue, error);
     if (code == SKR_OK)
-        code = copy_and_remove(settling, item, &json, queue, error);
+        code = copy_and_remove(settling, item, &messenger->sql.copy_to_failed,
+                               &json, queue, error);
     skr_text_fini(&json);
     return code;
 }
@@ -259,7 +315,7 @@ static enum skr_code
 settle_item(struct settling *settling, struct skr_batch_item *item,
             struct skr_error *error)
 {
-    if (item->lost)
+    if (item->lost || !skr_is_written_now(item))
         return SKR_OK;
     switch (item->state) {
     case SKR_READ:
@@ -281,19 +337,27 @@ settle_item(struct settling *settling, struct skr_batch_item *item,
 static bool
 is_done(const struct skr_batch_item *item)
 {
-    return item->state == SKR_DONE;
+    return item->state == SKR_DONE && item->write == SKR_WRITE_WHOLE;
+}
+
+static bool
+is_done_and_stays(const struct skr_batch_item *item)
+{
+    return item->state == SKR_DONE && item->write == SKR_WRITE_LEAST;
 }
 
 static bool
 has_no_outcome(const struct skr_batch_item *item)
 {
-    return !item->lost && (item->state == SKR_READ || item->state == SKR_SENT);
+    return !item->lost && skr_is_written_now(item) &&
+           (item->state == SKR_READ || item->state == SKR_SENT);
 }
 
 static bool
 is_hopeless(const struct skr_batch_item *item)
 {
-    return !item->lost && item->state == SKR_HOPELESS;
+    return !item->lost && skr_is_written_now(item) &&
+           item->state == SKR_HOPELESS;
 }
 
 static bool
@@ -314,8 +378,13 @@ finish_done(const struct settling *settling, struct skr_error *error)
         // Beside the statement that fences it.
         .by_lists = settling->batch->claim == SKR_CLAIM_SLOTS,
     };
-    return skr_list_run_items(settling->tx, &run, settling->batch, is_done,
-                              NULL, error);
+    const struct skr_list_run marking = {.sql = &messenger->sql.mark_done};
+    enum skr_code code = skr_list_run_items(settling->tx, &run, settling->batch,
+                                            is_done, NULL, error);
+    if (code == SKR_OK)
+        code = skr_list_run_items(settling->tx, &marking, settling->batch,
+                                  is_done_and_stays, NULL, error);
+    return code;
 }
 
 static enum skr_code
@@ -362,6 +431,8 @@ static void
 lose_all(struct skr_batch *batch)
 {
     for (size_t i = 0; i < batch->count; i++) {
+        if (batch->items[i].write == SKR_WRITE_DONE)
+            continue;
         batch->items[i].state = SKR_READ;
         batch->items[i].lost = true;
     }
@@ -403,14 +474,10 @@ settle_freely(struct settling *settling, struct skr_db *db,
               struct skr_error *error)
 {
     struct skr_tries tries = {.started_ms = skr_clock_ms()};
-    struct skr_error failure = {0};
     enum skr_code code;
     do
-        code = settle_once(settling, db, &failure);
-    while (code != SKR_OK &&
-           skr_messenger_may_try_again(&tries, code, &failure));
-    if (code != SKR_OK && error != NULL)
-        *error = failure;
+        code = settle_once(settling, db, error);
+    while (code != SKR_OK && skr_messenger_may_try_again(&tries, code, error));
     return code;
 }
 
@@ -422,24 +489,59 @@ lose_all_but_done(struct skr_batch *batch)
             batch->items[i].lost = true;
 }
 
+// In the transaction that holds the rows, which is over afterwards. If a row
+// was refused in it nobody knows which, and all locks are gone.
+static enum skr_code
+settle_locked(struct settling *settling, struct skr_db *db,
+              struct skr_error *error)
+{
+    struct skr_batch *batch = settling->batch;
+    enum skr_code code =
+        end_settling(settling, db, settle_all(settling, error), error);
+    if (code == SKR_OK || error->remedy != SKR_GIVE_UP)
+        return code;
+    for (size_t i = 0; i < batch->count; i++)
+        if (batch->items[i].state != SKR_DONE)
+            skr_apart_refuse(batch, &batch->items[i], error);
+    return code;
+}
+
+static enum skr_code
+settle_some(void *user, struct skr_error *error)
+{
+    struct settling *settling = user;
+    return settle_freely(settling, settling->db, error);
+}
+
 enum skr_code
 skr_messenger_settle(const struct skr_table *table, struct skr_db *db,
                      struct skr_batch *batch, struct skr_error *error)
 {
     struct settling settling = {
         .messenger = skr_messenger_of(table),
+        .db = db,
         .tx = skr_db_tx(db),
         .batch = batch,
         .is_leased = batch->claim == SKR_CLAIM_LEASED,
     };
-    if (batch->claim != SKR_CLAIM_LOCKED)
-        return settle_freely(&settling, db, error);
-    if (settling.tx.ops->check(settling.tx, NULL) == SKR_OK)
-        return end_settling(&settling, db, settle_all(&settling, error), error);
-    // The locks are gone, and with them our say in what is not done.
-    skr_db_rollback(db);
-    lose_all_but_done(batch);
-    return settle_freely(&settling, db, error);
+    struct skr_error failure = {0};
+    enum skr_code code;
+    if (batch->claim == SKR_CLAIM_LOCKED &&
+        settling.tx.ops->check(settling.tx, NULL) == SKR_OK) {
+        code = settle_locked(&settling, db, &failure);
+    } else {
+        // Where locks are gone, our say in what is not done is gone with them.
+        if (batch->claim == SKR_CLAIM_LOCKED) {
+            skr_db_rollback(db);
+            lose_all_but_done(batch);
+        }
+        code = settle_freely(&settling, db, &failure);
+    }
+    if (code != SKR_OK && failure.remedy == SKR_GIVE_UP)
+        code = skr_apart_settle(batch, settle_some, &settling, &failure);
+    if (code != SKR_OK && error != NULL)
+        *error = failure;
+    return code;
 }
 
 enum skr_code

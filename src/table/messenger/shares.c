@@ -6,7 +6,8 @@
 //
 // Whoever settles locks the rows of his slots first and sees whether they are
 // his; whoever takes over has to write those rows. So one is over before the
-// other begins, however late it comes.
+// other begins, however late it comes. In a cluster he writes them instead, and
+// of two who commit on different nodes one fails and tries again.
 //
 // An owner may live by a lock of the database as well, which others find free
 // as soon as his session is over: then they need not wait for his leases to run
@@ -83,6 +84,14 @@ static const char give_sql[] =
 static const char fence_sql[] =
     "SELECT epoch FROM " LEASES "{by_primary_key} "
     "WHERE queue_name = ? AND " OURS " AND slot IN ({ids}) {lock_rows}";
+// The nodes of a Galera cluster compare what transactions write when they
+// commit, and not what they lock. A value that stays as it is is not written:
+// the end of a lease moves to and fro by a second, and is never too early.
+// Parameters: seconds, one more, seconds, queue, numbers.
+static const char write_fence_sql[] =
+    "UPDATE " LEASES "{by_primary_key} SET expires_at = CASE "
+    "WHEN expires_at = {now_plus} THEN {now_plus} ELSE {now_plus} END "
+    "WHERE queue_name = ? AND " OURS " AND slot IN ({ids})";
 
 bool
 skr_messenger_fill_shares(struct skr_messenger *messenger)
@@ -107,7 +116,9 @@ skr_messenger_fill_shares(struct skr_messenger *messenger)
                                 &messenger->sql.renew_share) &&
         skr_messenger_fill_list(messenger, give_sql,
                                 &messenger->sql.give_share) &&
-        skr_messenger_fill_list(messenger, fence_sql, &messenger->sql.fence);
+        skr_messenger_fill_list(messenger, fence_sql, &messenger->sql.fence) &&
+        skr_messenger_fill_list(messenger, write_fence_sql,
+                                &messenger->sql.write_fence);
     messenger->zone = zone;
     return ok;
 }
@@ -469,6 +480,23 @@ count_slot(const struct skr_value *columns, size_t count, void *user,
     return SKR_OK;
 }
 
+// Whether they are ours is told by what is read afterwards.
+static enum skr_code
+write_fence(const struct skr_messenger *messenger, struct skr_tx tx,
+            const struct skr_share *share, uint32_t lease_s,
+            struct skr_error *error)
+{
+    const struct skr_list_run run = {
+        .sql = &messenger->sql.write_fence,
+        .first = {skr_bind_integer(lease_s), skr_bind_integer(lease_s + 1),
+                  skr_bind_integer(lease_s),
+                  skr_bind_text(messenger->lease_name)},
+        .first_count = 4,
+    };
+    uint64_t missed = 0;
+    return write_share(tx, share, &run, &missed, error);
+}
+
 enum skr_code
 skr_messenger_fence(const struct skr_messenger *messenger, struct skr_tx tx,
                     const struct skr_lease *lease, bool *is_ours,
@@ -477,6 +505,12 @@ skr_messenger_fence(const struct skr_messenger *messenger, struct skr_tx tx,
     int64_t numbers[NUMBERS];
     const struct skr_share share = {.slots = lease->slots};
     struct fence fence = {.slots = 0};
+    if (lease->write_s > 0) {
+        enum skr_code code =
+            write_fence(messenger, tx, &share, lease->write_s, error);
+        if (code != SKR_OK)
+            return code;
+    }
     const struct skr_list_run run = {
         .sql = &messenger->sql.fence,
         .first = {skr_bind_text(messenger->lease_name)},

@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: MIT
+#include "base/beat.h"
+
+#include "base/clock.h"
+
+#include <stddef.h>
+
+enum { NOT_RUNNING = 0 };
+#define WAITING INT64_MAX
+
+// A wait is known where a driver is called, far from the loop that it belongs
+// to.
+static _Thread_local struct skr_beat *current;
+static _Thread_local unsigned waits;
+
+static void
+tell(int64_t turned_ms)
+{
+    if (current != NULL)
+        atomic_store(&current->turned_ms, turned_ms);
+}
+
+void
+skr_beat_begin(struct skr_beat *beat)
+{
+    current = beat;
+    waits = 0;
+    skr_beat_turn();
+}
+
+void
+skr_beat_end(void)
+{
+    tell(NOT_RUNNING);
+    current = NULL;
+}
+
+void
+skr_beat_turn(void)
+{
+    if (current != NULL && waits == 0)
+        tell(skr_clock_ms());
+}
+
+void
+skr_beat_wait(void)
+{
+    if (waits++ == 0)
+        tell(WAITING);
+}
+
+void
+skr_beat_resume(void)
+{
+    if (waits > 0)
+        waits--;
+    skr_beat_turn();
+}
+
+bool
+skr_beat_is_fresh(const struct skr_beat *beat, int64_t within_ms)
+{
+    int64_t turned_ms = atomic_load(&beat->turned_ms);
+    return turned_ms == NOT_RUNNING || turned_ms == WAITING ||
+           skr_clock_ms() - turned_ms < within_ms;
+}

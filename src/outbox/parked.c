@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: MIT
+#include "outbox/parked.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { FIRST_ROWS = 64 };
+
+// The place of the row, or where it would be.
+static size_t
+find(const struct skr_parked *parked, int64_t row)
+{
+    size_t from = 0, to = parked->count;
+    while (from < to) {
+        size_t middle = from + (to - from) / 2;
+        if (parked->rows[middle].row < row)
+            from = middle + 1;
+        else
+            to = middle;
+    }
+    return from;
+}
+
+static bool
+is_at(const struct skr_parked *parked, size_t at, int64_t row)
+{
+    return at < parked->count && parked->rows[at].row == row;
+}
+
+static void
+remove_at(struct skr_parked *parked, size_t at)
+{
+    parked->published -= parked->rows[at].is_published;
+    parked->count--;
+    memmove(&parked->rows[at], &parked->rows[at + 1],
+            (parked->count - at) * sizeof(parked->rows[0]));
+}
+
+// One that is only known to have been told of gives way.
+static void
+make_room(struct skr_parked *parked)
+{
+    for (size_t i = 0; i < parked->count; i++)
+        if (!parked->rows[i].is_published && parked->rows[i].until_ms == 0) {
+            remove_at(parked, i);
+            return;
+        }
+}
+
+static bool
+grow(struct skr_parked *parked, size_t count)
+{
+    size_t capacity = parked->capacity == 0 ? FIRST_ROWS : parked->capacity;
+    while (capacity < parked->count + count)
+        capacity *= 2;
+    if (capacity == parked->capacity)
+        return true;
+    struct skr_parked_row *rows =
+        realloc(parked->rows, capacity * sizeof(rows[0]));
+    if (rows == NULL)
+        return false;
+    parked->rows = rows;
+    parked->capacity = capacity;
+    return true;
+}
+
+// Rows that are not published leave the others their room.
+static bool
+finds_room(const struct skr_parked *parked, bool is_published)
+{
+    size_t others = parked->count - parked->published;
+    return is_published ? parked->published < SKR_MOST_PARKED_PUBLISHED
+                        : others < SKR_MOST_PARKED - SKR_MOST_PARKED_PUBLISHED;
+}
+
+bool
+skr_parked_reserve(struct skr_parked *parked, size_t published)
+{
+    return parked->published + published <= SKR_MOST_PARKED_PUBLISHED &&
+           grow(parked, published);
+}
+
+bool
+skr_parked_add(struct skr_parked *parked, struct skr_parked_row row)
+{
+    size_t at = find(parked, row.row);
+    if (is_at(parked, at, row.row)) {
+        parked->published -= parked->rows[at].is_published;
+        parked->published += row.is_published;
+        parked->rows[at] = row;
+        return false;
+    }
+    if (!finds_room(parked, row.is_published))
+        make_room(parked);
+    if (!finds_room(parked, row.is_published) || !grow(parked, 1))
+        return true;
+    at = find(parked, row.row);
+    memmove(&parked->rows[at + 1], &parked->rows[at],
+            (parked->count - at) * sizeof(parked->rows[0]));
+    parked->rows[at] = row;
+    parked->count++;
+    parked->published += row.is_published;
+    return true;
+}
+
+bool
+skr_parked_remove(struct skr_parked *parked, int64_t row)
+{
+    size_t at = find(parked, row);
+    if (!is_at(parked, at, row))
+        return false;
+    remove_at(parked, at);
+    return true;
+}
+
+size_t
+skr_parked_list(const struct skr_parked *parked, int64_t *rows)
+{
+    size_t count = 0;
+    for (size_t i = 0; i < parked->count; i++)
+        if (parked->rows[i].is_published || parked->rows[i].until_ms > 0)
+            rows[count++] = parked->rows[i].row;
+    return count;
+}
+
+size_t
+skr_parked_list_published(const struct skr_parked *parked, int64_t behind,
+                          int64_t *rows, size_t most)
+{
+    size_t count = 0;
+    for (size_t i = 0; i < parked->count && count < most; i++)
+        if (parked->rows[i].is_published && parked->rows[i].row > behind)
+            rows[count++] = parked->rows[i].row;
+    return count;
+}
+
+bool
+skr_parked_release(struct skr_parked *parked, int64_t now_ms)
+{
+    bool is_some = false;
+    for (size_t i = 0; i < parked->count; i++) {
+        struct skr_parked_row *row = &parked->rows[i];
+        if (row->until_ms == 0 || row->until_ms > now_ms)
+            continue;
+        row->until_ms = 0;
+        is_some = true;
+    }
+    return is_some;
+}
+
+int64_t
+skr_parked_next_ms(const struct skr_parked *parked)
+{
+    int64_t next_ms = 0;
+    for (size_t i = 0; i < parked->count; i++) {
+        int64_t until_ms = parked->rows[i].until_ms;
+        if (until_ms > 0 && (next_ms == 0 || until_ms < next_ms))
+            next_ms = until_ms;
+    }
+    return next_ms;
+}
+
+void
+skr_parked_clear(struct skr_parked *parked)
+{
+    parked->count = 0;
+    parked->published = 0;
+}
+
+void
+skr_parked_fini(struct skr_parked *parked)
+{
+    free(parked->rows);
+    *parked = (struct skr_parked){.rows = NULL};
+}

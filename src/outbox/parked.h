@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: MIT
+// Parked rows: the database refuses for good what is to be written to them, so
+// that they stay in the outbox as they are. One that is published is not sent
+// again by this process. One that is not is left alone for a while and then
+// read like any other, as what refused it may be mended by then.
+
+#ifndef SKR_OUTBOX_PARKED_H
+#define SKR_OUTBOX_PARKED_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum {
+    SKR_MOST_PARKED = 8192,
+    // The rest is for those that are not published. A restart sends these
+    // again: beyond this the relay waits.
+    SKR_MOST_PARKED_PUBLISHED = 4096,
+};
+
+struct skr_parked_row {
+    int64_t row;
+    bool is_published;
+    // Of one that is not published: it is read again then, by skr_clock_ms().
+    // 0: it may be read, and is only known to have been told of.
+    int64_t until_ms;
+};
+
+// In ascending order. Starts as zeroes.
+struct skr_parked {
+    struct skr_parked_row *rows;
+    size_t count, capacity;
+    size_t published;
+};
+
+// Makes room for so many published rows. False: there is none.
+bool skr_parked_reserve(struct skr_parked *parked, size_t published);
+// True: the row was not known before. Of those that are not published one that
+// finds no room is forgotten.
+bool skr_parked_add(struct skr_parked *parked, struct skr_parked_row row);
+// The row is settled after all. False: it was not known.
+bool skr_parked_remove(struct skr_parked *parked, int64_t row);
+// Those that are not to be read, of which rows has room for SKR_MOST_PARKED; or
+// the published ones behind a row, so many at the most.
+size_t skr_parked_list(const struct skr_parked *parked, int64_t *rows);
+size_t skr_parked_list_published(const struct skr_parked *parked,
+                                 int64_t behind, int64_t *rows, size_t most);
+// Rows whose time has come may be read from now on. False: there are none.
+bool skr_parked_release(struct skr_parked *parked, int64_t now_ms);
+// When the next row may be read; 0: none waits for its time.
+int64_t skr_parked_next_ms(const struct skr_parked *parked);
+void skr_parked_clear(struct skr_parked *parked);
+void skr_parked_fini(struct skr_parked *parked);
+
+#endif

@@ -1,0 +1,214 @@
+// SPDX-License-Identifier: MIT
+// Parking rows that the database refuses to change, and telling of each once.
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "outbox/settler.h"
+
+enum {
+    MOST_REFUSAL_LINES = 5,  // of one batch
+    PARK_SPREAD = 8,
+};
+
+static bool
+has_outcome(const struct skr_batch_item *item)
+{
+    switch (item->state) {
+    case SKR_DONE:
+    case SKR_RETRY_LATER:
+    case SKR_HOPELESS:
+    case SKR_BLOCKED: return true;
+    case SKR_READ:
+    case SKR_SENT:
+    case SKR_NOT_READY:
+    case SKR_BEHIND:
+    case SKR_CHAINED: break;
+    }
+    return false;
+}
+
+// Where locks held the rows nobody knows which of them was refused: they come
+// back one after the other.
+static int64_t
+park_until(const struct skr_settler *settler, const struct skr_batch *batch,
+           int64_t row)
+{
+    int64_t spread_ms =
+        batch->claim == SKR_CLAIM_LOCKED
+            ? (int64_t)((uint64_t)row % PARK_SPREAD) * settler->park_ms
+            : 0;
+    return skr_clock_ms() + settler->park_ms + spread_ms;
+}
+
+void
+skr_settler_leave_unpublished(struct skr_settler *settler,
+                              struct skr_batch *batch)
+{
+    pthread_mutex_lock(&settler->lock);
+    for (size_t i = 0; i < batch->count; i++) {
+        struct skr_batch_item *item = &batch->items[i];
+        if (!has_outcome(item) || item->state == SKR_DONE ||
+            !skr_is_written_now(item))
+            continue;
+        item->state = SKR_READ;
+        if (batch->server != settler->server)
+            continue;
+        skr_parked_add(&settler->parked,
+                       (struct skr_parked_row){
+                           .row = item->row,
+                           .until_ms = park_until(settler, batch, item->row),
+                       });
+    }
+    pthread_mutex_unlock(&settler->lock);
+}
+
+static void
+log_refusal(const struct skr_settler *settler,
+            const struct skr_batch_item *item)
+{
+    const char *outcome = "retry";
+    bool is_parked = item->write == SKR_WRITE_REFUSED;
+    if (item->state == SKR_DONE)
+        outcome = "published";
+    else if (item->state == SKR_HOPELESS)
+        outcome = "failed";
+    else if (item->state == SKR_BLOCKED)
+        outcome = "blocked";
+    skr_log(settler->log, SKR_LOG_WARNING,
+            is_parked ? "relay.row_parked" : "relay.row_stays",
+            SKR_LOG_TEXT("name", settler->name),
+            SKR_LOG_NUMBER("row", item->row), SKR_LOG_TEXT("outcome", outcome),
+            SKR_LOG_TEXT("error", item->refusal),
+            SKR_LOG_TEXT(
+                "cure", is_parked
+                            ? "mend what refuses to change the row; until then "
+                              "the row is left alone and tried now and then"
+                            : "mend what refuses to change the row; the "
+                              "outcome alone was written to it"));
+}
+
+// Notes what the database refused of the batch. True: it was not known.
+static bool
+note_refusal(struct skr_settler *settler, const struct skr_batch *batch,
+             const struct skr_batch_item *item)
+{
+    bool is_parked = item->write == SKR_WRITE_REFUSED;
+    bool is_published = item->state == SKR_DONE;
+    // Gone for good, but for a retry: that may come again.
+    if (!is_parked && item->state != SKR_RETRY_LATER)
+        return true;
+    return skr_parked_add(
+        &settler->parked,
+        (struct skr_parked_row){
+            .row = item->row,
+            .is_published = is_parked && is_published,
+            .until_ms = is_parked && !is_published
+                            ? park_until(settler, batch, item->row)
+                            : 0,
+        });
+}
+
+enum skr_code
+skr_settler_reserve_parked(struct skr_settler *settler, struct skr_batch *batch,
+                           struct skr_error *error)
+{
+    size_t published = 0;
+    for (size_t i = 0; i < batch->count; i++)
+        published += batch->items[i].write == SKR_WRITE_REFUSED &&
+                     batch->items[i].state == SKR_DONE;
+    pthread_mutex_lock(&settler->lock);
+    bool has_room =
+        published == 0 || skr_parked_reserve(&settler->parked, published);
+    if (settler->parked.published == 0)
+        settler->again_ms = skr_clock_ms() + settler->park_ms;
+    pthread_mutex_unlock(&settler->lock);
+    if (has_room)
+        return SKR_OK;
+    for (size_t i = 0; i < batch->count; i++)
+        if (batch->items[i].write == SKR_WRITE_REFUSED)
+            batch->items[i].write = SKR_WRITE_WHOLE;
+    return skr_fail(error, SKR_REFUSED, SKR_TRY_AGAIN,
+                    "the database refuses to change %d published rows of the "
+                    "outbox, as relay.row_parked says; no more are sent",
+                    SKR_MOST_PARKED_PUBLISHED);
+}
+
+// Parks a row that was refused, or takes one out that no longer is. A row of a
+// server that is no longer read is none of those that are parked. True: its
+// refusal was not known.
+static bool
+park(struct skr_settler *settler, const struct skr_batch *batch,
+     const struct skr_batch_item *item)
+{
+    bool is_new = false;
+    pthread_mutex_lock(&settler->lock);
+    if (batch->server != settler->server)
+        is_new = false;
+    else if (item->refusal != NULL)
+        is_new = note_refusal(settler, batch, item);
+    else
+        skr_parked_remove(&settler->parked, item->row);
+    pthread_mutex_unlock(&settler->lock);
+    return is_new;
+}
+
+void
+skr_settler_park_refused(struct skr_settler *settler,
+                         const struct skr_batch *batch)
+{
+    pthread_mutex_lock(&settler->lock);
+    bool has_parked = settler->parked.count > 0;
+    pthread_mutex_unlock(&settler->lock);
+    size_t told = 0;
+    for (size_t i = 0; i < batch->count; i++) {
+        const struct skr_batch_item *item = &batch->items[i];
+        if (has_outcome(item) && (has_parked || item->refusal != NULL) &&
+            park(settler, batch, item) && ++told <= MOST_REFUSAL_LINES)
+            log_refusal(settler, item);
+    }
+    if (told > MOST_REFUSAL_LINES)
+        skr_log(settler->log, SKR_LOG_WARNING, "relay.refused_more",
+                SKR_LOG_TEXT("name", settler->name),
+                SKR_LOG_NUMBER("rows", told - MOST_REFUSAL_LINES));
+}
+
+size_t
+skr_settler_unpark(struct skr_settler *settler)
+{
+    const struct skr_batch *batch = &settler->again;
+    size_t settled = 0;
+    pthread_mutex_lock(&settler->lock);
+    bool is_read_now = batch->server == settler->server;
+    for (size_t i = 0; i < batch->count && is_read_now; i++)
+        if (!batch->items[i].lost && batch->items[i].write != SKR_WRITE_REFUSED)
+            settled += skr_parked_remove(&settler->parked, batch->items[i].row);
+    pthread_mutex_unlock(&settler->lock);
+    return settled;
+}
+
+size_t
+skr_settler_list_parked(struct skr_settler *settler, int64_t *rows)
+{
+    pthread_mutex_lock(&settler->lock);
+    size_t count = skr_parked_list(&settler->parked, rows);
+    pthread_mutex_unlock(&settler->lock);
+    return count;
+}
+
+bool
+skr_settler_release_parked(struct skr_settler *settler)
+{
+    pthread_mutex_lock(&settler->lock);
+    bool is_some = skr_parked_release(&settler->parked, skr_clock_ms());
+    pthread_mutex_unlock(&settler->lock);
+    return is_some;
+}
+
+int64_t
+skr_settler_parked_ms(struct skr_settler *settler)
+{
+    pthread_mutex_lock(&settler->lock);
+    int64_t next_ms = skr_parked_next_ms(&settler->parked);
+    pthread_mutex_unlock(&settler->lock);
+    return next_ms;
+}
