@@ -48,6 +48,7 @@ struct skr_word {
 //   union_open, union_close   around a SELECT with a LIMIT in a UNION
 //   optimize_table  a statement that tidies up after many deletes, outside of a
 //                  transaction; it knows the word table
+//   unset_id       an id of zeros, which no message has
 //   insert_once    tail of an INSERT that does nothing when the key exists, or
 //                  "" where SKR_DUPLICATE is the only way to know
 //   lock_skip      tail of a SELECT that claims rows others may want; "" where

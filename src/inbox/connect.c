@@ -18,13 +18,17 @@ enum {
 static enum skr_code
 check_deduplication(struct skr_consumer *consumer, struct skr_error *error)
 {
-    enum skr_code code =
-        skr_deduplication_check(consumer->deduplication, consumer->db, error);
+    struct skr_deduplication *table = consumer->deduplication;
+    enum skr_code code = skr_deduplication_succeed(
+        table, consumer->extras.deduplication_before, error);
+    if (code == SKR_OK)
+        code = skr_deduplication_check(table, consumer->db, error);
+    if (code == SKR_MISSING && consumer->extras.deduplication_auto_setup)
+        code = skr_deduplication_create(table, consumer->db, error);
+    if (code == SKR_OK)
+        code = skr_deduplication_look_back(table, consumer->db, error);
     if (code != SKR_MISSING)
         return code;
-    if (consumer->extras.deduplication_auto_setup)
-        return skr_deduplication_create(consumer->deduplication, consumer->db,
-                                        error);
     return skr_fail(error, SKR_MISSING, SKR_GIVE_UP,
                     "the deduplication table %s does not exist; create it "
                     "with `skirnir setup-deduplication --force`",

@@ -50,6 +50,12 @@ struct skr_consumer_extras {
     bool handles_missing_ids;
     bool auto_setup;  // make the failed table when it is missing
     bool deduplication_auto_setup;
+    // The table that deduplication_table takes over from; see
+    // skr_deduplication_succeed(). Borrowed; NULL: none.
+    const char *deduplication_before;
+    // So long may all that comes be duplicates before it is said; 0: two
+    // minutes.
+    uint32_t duplicates_ms;
     uint64_t limit;  // stop after so many deliveries; 0: never
     // Shared with others, and instead of the limit; borrowed; NULL: none.
     struct skr_consumer_budget *budget;

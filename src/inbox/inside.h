@@ -166,6 +166,11 @@ struct skr_consumer {
     // So many batches are recorded message by message, since there were
     // duplicates.
     size_t apart_left;
+    // Since then all that came were duplicates, so many; 0: not so. It is said
+    // once, until a message is handled.
+    int64_t duplicates_from_ms;
+    uint64_t duplicates_in_a_row;
+    bool has_said_duplicates;
     uint32_t random;  // moves retries apart
 };
 

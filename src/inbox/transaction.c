@@ -2,6 +2,7 @@
 // One transaction: the deduplication rows and the handlers' effects commit
 // together or not at all.
 
+#include "base/clock.h"
 #include "base/error.h"
 #include "base/failpoint.h"
 #include "inbox/inside.h"
@@ -9,6 +10,8 @@
 enum {
     ADMITTED_AT_ONCE = 64,
     APART_AFTER_DUPLICATES = 16,
+    FEWEST_DUPLICATES = 10,
+    DUPLICATES_MS = 2 * 60 * 1000,
 };
 
 static enum skr_code
@@ -266,6 +269,37 @@ log_over(const struct skr_consumer *consumer, const struct job *job,
             SKR_LOG_TEXT("id", id));
 }
 
+// Duplicates are rare. A consumer that finds nothing else shares its table with
+// another that gets the same messages: each is acknowledged unhandled here.
+static void
+note_duplicate(struct skr_consumer *consumer, bool is_duplicate)
+{
+    if (!is_duplicate) {
+        consumer->duplicates_in_a_row = 0;
+        consumer->has_said_duplicates = false;
+        return;
+    }
+    int64_t now_ms = skr_clock_ms();
+    uint32_t longest_ms = consumer->extras.duplicates_ms;
+    if (consumer->duplicates_in_a_row++ == 0)
+        consumer->duplicates_from_ms = now_ms;
+    int64_t lasts_ms = now_ms - consumer->duplicates_from_ms;
+    if (consumer->has_said_duplicates ||
+        consumer->duplicates_in_a_row < FEWEST_DUPLICATES ||
+        lasts_ms < (longest_ms == 0 ? DUPLICATES_MS : longest_ms))
+        return;
+    consumer->has_said_duplicates = true;
+    skr_log(&consumer->log, SKR_LOG_WARNING, "consumer.only_duplicates",
+            SKR_LOG_TEXT("name", consumer->options.name),
+            SKR_LOG_NUMBER("messages", consumer->duplicates_in_a_row),
+            SKR_LOG_NUMBER("seconds", (uint64_t)(lasts_ms / 1000)),
+            SKR_LOG_TEXT("table", consumer->options.deduplication_table),
+            SKR_LOG_TEXT("advice",
+                         "if another consumer gets the same messages and "
+                         "records them in this table, give this one a table of "
+                         "its own: deduplication.table_name of its transport"));
+}
+
 static void
 close_job(struct skr_consumer *consumer, struct job *job)
 {
@@ -276,6 +310,7 @@ close_job(struct skr_consumer *consumer, struct job *job)
                      1);
     log_over(consumer, job,
              was_handled ? "consumer.handled" : "consumer.duplicate");
+    note_duplicate(consumer, !was_handled);
     job->state = JOB_OVER;
     job->is_counted = false;
 }

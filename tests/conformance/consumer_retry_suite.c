@@ -74,6 +74,60 @@ test_a_count_from_outside_keeps_no_message_from_its_handler(void **state)
     assert_effects(world, 1, NONE);
 }
 
+static int64_t
+handled_with(struct world *world, const char *table, const char *before)
+{
+    world->chosen = NONE;
+    world->options.deduplication_table = table;
+    world->extras.deduplication_before = before;
+    return (int64_t)consume(world, retry_chosen_once).handled;
+}
+
+// What the shared table held when this one was made counts, and what another
+// consumer records there later does not.
+static void
+test_a_table_of_its_own_takes_over_from_the_shared_one(void **state)
+{
+    struct world *world = *state;
+    world->extras.deduplication_auto_setup = true;
+    send(0, 10);
+    assert_int_equal(handled_with(world, NULL, NULL), 10);
+    skr_test_run(world->db, "UPDATE message_broker_deduplication SET "
+                            "processed_at = '2020-01-01 00:00:00'");
+    // Each by itself, and many at once.
+    send(0, 1);
+    send(0, 100);
+    assert_int_equal(
+        handled_with(world, "own_dedup", "message_broker_deduplication"), 90);
+    send(200, 80);
+    assert_int_equal(handled_with(world, NULL, NULL), 80);
+    send(200, 80);
+    assert_int_equal(
+        handled_with(world, "own_dedup", "message_broker_deduplication"), 80);
+    // Without its mark, which cleaning takes away, nothing else is asked.
+    skr_test_run(world->db,
+                 "DELETE FROM own_dedup WHERE message_name LIKE 'message_b%'");
+    send(0, 10);
+    assert_int_equal(
+        handled_with(world, "own_dedup", "message_broker_deduplication"), 10);
+    skr_test_run(world->db, "DROP TABLE own_dedup");
+}
+
+// A consumer that is new has nothing to take over.
+static void
+test_a_new_consumer_asks_no_other_table(void **state)
+{
+    struct world *world = *state;
+    world->extras.deduplication_auto_setup = true;
+    send(0, 10);
+    assert_int_equal(handled_with(world, NULL, NULL), 10);
+    skr_test_run(world->db, "UPDATE message_broker_deduplication SET "
+                            "processed_at = '2020-01-01 00:00:00'");
+    send(0, 10);
+    assert_int_equal(handled_with(world, "own_dedup", NULL), 10);
+    skr_test_run(world->db, "DROP TABLE own_dedup");
+}
+
 static time_t
 time_in(struct world *world, const char *column)
 {
@@ -430,6 +484,8 @@ main(void)
         TEST(test_a_retry_is_a_row_and_the_original_is_acknowledged),
         TEST(test_a_retry_in_a_row_is_never_early),
         TEST(test_a_count_from_outside_keeps_no_message_from_its_handler),
+        TEST(test_a_table_of_its_own_takes_over_from_the_shared_one),
+        TEST(test_a_new_consumer_asks_no_other_table),
         TEST(test_an_id_that_only_the_broker_knew_goes_with_the_row),
         TEST(test_retries_in_rows_run_out_into_the_failed_table),
         TEST(test_what_its_broker_cannot_delay_waits_in_a_row),

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// A cluster that is slow, or hangs while nothing is to be sent to it. It is
-// played by librdkafka, and time passes when the test says so.
+// A cluster that is slow, hangs while nothing is to be sent to it, or has lost
+// a part of itself. It is played by librdkafka, and time passes when the test
+// says so.
 
 #include "conformance/kafka_world.h"
 
@@ -49,6 +50,7 @@ struct fixture {
     char url[256];
     struct skr_broker *broker;
     int troubles, recoveries, given_up;  // that were told of
+    char said[400];                      // of the last trouble
 };
 
 static int
@@ -81,25 +83,35 @@ count_event(void *user, enum skr_log_level level, const char *event,
 {
     struct fixture *fixture = user;
     (void)level;
-    (void)fields;
-    (void)count;
+    for (size_t i = 0; i < count; i++)
+        if (strcmp(event, "kafka.trouble") == 0 &&
+            strcmp(fields[i].name, "error") == 0)
+            snprintf(fixture->said, sizeof(fixture->said), "%s",
+                     fields[i].text);
     fixture->troubles += strcmp(event, "kafka.trouble") == 0;
     fixture->recoveries += strcmp(event, "kafka.recovered") == 0;
     fixture->given_up += strcmp(event, "kafka.given_up") == 0;
 }
 
 static void
-connect_broker(struct fixture *fixture)
+connect_as(struct fixture *fixture, bool consumes)
 {
     struct skr_error error = {0};
     const struct skr_broker_options options = {
         .url = fixture->url,
+        .consumes = consumes,
         .wake_fd = -1,
         .log = {.write = count_event, .user = fixture},
     };
     if (skr_broker_open(&skr_kafka_broker, &options, &fixture->broker,
                         &error) != SKR_OK)
         fail_msg("%s", error.text);
+}
+
+static void
+connect_broker(struct fixture *fixture)
+{
+    connect_as(fixture, false);
 }
 
 static void
@@ -157,6 +169,112 @@ test_one_that_hangs_is_seldom_asked_and_ends_nothing(void **state)
 }
 
 static void
+connect_consumer(struct fixture *fixture)
+{
+    assert_int_equal(
+        rd_kafka_mock_topic_create(fixture->cluster, "orders", 1, 1), 0);
+    size_t used = strlen(fixture->url);
+    snprintf(fixture->url + used, sizeof(fixture->url) - used,
+             "?topics=orders&group=orders");
+    connect_as(fixture, true);
+}
+
+static void
+expect_nothing_to_consume(struct fixture *fixture)
+{
+    struct skr_incoming incoming;
+    size_t count = 0;
+    struct skr_error error = {0};
+    enum skr_code code = fixture->broker->ops->receive(
+        fixture->broker, &incoming, 1, &count, 100, &error);
+    if (code != SKR_TIMEOUT)
+        fail_msg("%d: %s", (int)code, error.text);
+}
+
+static void
+receive_until(struct fixture *fixture, const int *events)
+{
+    int64_t end_ms = __real_skr_clock_ms() + DEADLINE_MS;
+    while (*events == 0 && __real_skr_clock_ms() < end_ms)
+        expect_nothing_to_consume(fixture);
+    assert_int_equal(*events, 1);
+}
+
+// An answer waits behind the fetch that a broker is busy with.
+static void
+test_a_consumer_with_nothing_to_do_is_not_in_trouble(void **state)
+{
+    struct fixture *fixture = *state;
+    connect_consumer(fixture);
+    expect_nothing_to_consume(fixture);
+    set_answer_ms(fixture, SLOW_MS);
+    for (int i = 0; i < 10; i++) {
+        ahead_ms += LOOK_MS;
+        expect_nothing_to_consume(fixture);
+    }
+    assert_int_equal(fixture->troubles, 0);
+}
+
+static void
+set_leader(struct fixture *fixture, int broker)
+{
+    assert_int_equal(rd_kafka_mock_partition_set_leader(fixture->cluster,
+                                                        "orders", 0, broker),
+                     0);
+}
+
+static void
+test_a_consumer_says_that_a_partition_has_no_leader(void **state)
+{
+    struct fixture *fixture = *state;
+    connect_consumer(fixture);
+    expect_nothing_to_consume(fixture);
+    set_leader(fixture, -1);
+    receive_until(fixture, &fixture->troubles);
+    assert_non_null(strstr(fixture->said, "partition 0 of topic orders"));
+    assert_non_null(strstr(fixture->said, "127.0.0.1:"));
+    assert_int_equal(fixture->recoveries, 0);
+    set_leader(fixture, 1);
+    receive_until(fixture, &fixture->recoveries);
+}
+
+// In time: well before confirm_timeout.
+static void
+test_a_relay_says_that_a_partition_has_no_leader(void **state)
+{
+    struct fixture *fixture = *state;
+    const struct skr_route route = {.topic = "orders", .key = "k"};
+    struct skr_message message = {
+        .name = "order.placed", .body = "{}", .body_size = 2};
+    struct skr_outcome outcome = {0};
+    size_t count = 0;
+    assert_int_equal(skr_id_new(&message.id, NULL), SKR_OK);
+    assert_int_equal(
+        rd_kafka_mock_topic_create(fixture->cluster, "orders", 1, 1), 0);
+    set_leader(fixture, -1);
+    connect_broker(fixture);
+    const struct skr_broker_ops *ops = fixture->broker->ops;
+    assert_int_equal(ops->submit(fixture->broker, &message, &route, 1, NULL),
+                     SKR_OK);
+    int64_t end_ms = __real_skr_clock_ms() + DEADLINE_MS;
+    while (count == 0 && __real_skr_clock_ms() < end_ms) {
+        assert_int_equal(
+            ops->outcomes(fixture->broker, &outcome, 1, &count, 100, NULL),
+            SKR_OK);
+        if (fixture->troubles > 0)
+            set_leader(fixture, 1);
+    }
+    assert_int_equal(outcome.fate, SKR_CONFIRMED);
+    assert_int_equal(fixture->troubles, 1);
+    assert_non_null(strstr(fixture->said, "partition 0 of topic orders"));
+    while (fixture->recoveries == 0 && __real_skr_clock_ms() < end_ms)
+        assert_int_equal(
+            ops->outcomes(fixture->broker, &outcome, 1, &count, 100, NULL),
+            SKR_OK);
+    assert_int_equal(fixture->recoveries, 1);
+}
+
+static void
 confirm_one(struct fixture *fixture, uint64_t ticket)
 {
     const struct skr_message message = {
@@ -199,6 +317,9 @@ main(void)
     const struct CMUnitTest tests[] = {
         SILENT(test_a_cluster_that_is_slow_is_reached),
         SILENT(test_one_that_hangs_is_seldom_asked_and_ends_nothing),
+        SILENT(test_a_consumer_with_nothing_to_do_is_not_in_trouble),
+        SILENT(test_a_consumer_says_that_a_partition_has_no_leader),
+        SILENT(test_a_relay_says_that_a_partition_has_no_leader),
         SILENT(test_time_in_which_nothing_was_sent_is_not_held_against_it),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -5,8 +5,10 @@
         server.kill()
         server.restart()
 
-with-server does the same for a command. server.py has what they share.
+with-server does the same for a command. server.py has what they share,
+clusters.py three that are one.
 """
+from .clusters import KafkaCluster, RabbitMQCluster
 from .galera import Galera
 from .group import KINDS, Group
 from .kafka import Kafka
@@ -17,6 +19,6 @@ from .proxy import Proxy
 from .rabbitmq import RabbitMQ
 from .server import NotInstalled, Server, ServerError
 
-__all__ = ["KINDS", "Galera", "Group", "Kafka", "MariaDB", "MySQL",
-           "NotInstalled", "PostgreSQL", "Proxy", "RabbitMQ", "Server",
-           "ServerError", "Standby"]
+__all__ = ["KINDS", "Galera", "Group", "Kafka", "KafkaCluster", "MariaDB",
+           "MySQL", "NotInstalled", "PostgreSQL", "Proxy", "RabbitMQ",
+           "RabbitMQCluster", "Server", "ServerError", "Standby"]

@@ -79,11 +79,18 @@ def fetch(maven):
     return jars
 
 
+def new_identity():
+    # Not with a hyphen first: that would be an option.
+    return base64.urlsafe_b64encode(
+        b"s" + uuid.uuid4().bytes[1:]).decode()[:22]
+
+
 class Kafka(Server):
     name = "kafka"
     package = "default-jre-headless maven kcat"
     jars = None
     log_start = 0
+    identity = new_identity()  # the servers of a cluster have the same
 
     @property
     def user(self):
@@ -137,12 +144,10 @@ class Kafka(Server):
                    "log4j.appender.out.layout.ConversionPattern="
                    "%d %p %m (%c)%n\n")
         self._write_properties()
-        identity = base64.urlsafe_b64encode(
-            b"s" + uuid.uuid4().bytes[1:]).decode()[:22]
         scram = [] if not self.tls else [
             "--add-scram", f"SCRAM-SHA-256=[name={USER},password={PASSWORD}]"]
         self.call(self._java("128m", "kafka.tools.StorageTool") +
-                  ["format", "-t", identity, "-c", "server.properties",
+                  ["format", "-t", self.identity, "-c", "server.properties",
                    *scram])
 
     def before_start(self):

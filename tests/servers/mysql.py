@@ -120,7 +120,9 @@ class MySQL(MariaDB):
                    f"--datadir={self.folder}/data"])
 
     def options(self):
-        options = super().options()
+        # As on MariaDB, whose binary log is off: the users of tests may make
+        # triggers.
+        options = {**super().options(), "log-bin-trust-function-creators": "ON"}
         if not self.tls:
             options["auto-generate-certs"] = "OFF"
         return options

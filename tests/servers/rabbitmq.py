@@ -20,6 +20,10 @@ class RabbitMQ(Server):
     epmd = None
 
     @property
+    def node(self):
+        return f"{self.folder.name}@localhost"
+
+    @property
     def url(self):
         return f"amqp://guest:guest@127.0.0.1:{self.port}/%2f"
 
@@ -72,6 +76,9 @@ class RabbitMQ(Server):
         lines.update(self.settings)
         self.write("rabbitmq.conf", "".join(
             f"{key} = {value}\n" for key, value in lines.items()))
+        self.start_epmd()
+
+    def start_epmd(self):
         # In the foreground: the one that Erlang would start itself outlives
         # the node and hides in the root folder.
         self.epmd = self.spawn(
@@ -83,7 +90,7 @@ class RabbitMQ(Server):
 
     def server_environment(self):
         return {
-            "RABBITMQ_NODENAME": f"{self.folder.name}@localhost",
+            "RABBITMQ_NODENAME": self.node,
             "RABBITMQ_NODE_PORT": str(self.port),
             "RABBITMQ_NODE_IP_ADDRESS": "127.0.0.1",
             "RABBITMQ_DIST_PORT": str(self.port_of("distribution")),

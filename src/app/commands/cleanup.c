@@ -101,7 +101,8 @@ run_deduplication(const struct skr_app *app, const struct skr_config *config,
     struct skr_progress progress;
     const struct skr_cleaning cleaning =
         read_cleaning(app->arguments, 30, &progress);
-    uint64_t removed = 0;
+    struct skr_deduplication_place place;
+    size_t at = 0;
     if (config->inbox_database == NULL)
         return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
                         "there is no database %s; set "
@@ -109,11 +110,21 @@ run_deduplication(const struct skr_app *app, const struct skr_config *config,
                         config->inbox_database_name);
     skr_progress_begin(&progress, 0, 0);
     skr_progress_catch_signals();
-    enum skr_code code =
-        skr_cleaner_clean_deduplication(config, &cleaning, &removed, error);
+    enum skr_code code = SKR_OK;
+    while (code == SKR_OK &&
+           skr_deduplication_place_next(config, &at, &place)) {
+        uint64_t removed = 0;
+        code = skr_cleaner_clean_deduplication(config, &place, &cleaning,
+                                               &removed, error);
+        // A table of a transport is made when its first consumer is.
+        bool is_unmade = code == SKR_MISSING && at > 1;
+        skr_progress_clear(&progress);
+        if (is_unmade)
+            code = SKR_OK;
+        else if (code == SKR_OK || removed > 0)
+            print_count(place.table, &cleaning, removed);
+    }
     skr_progress_end(&progress);
-    if (code == SKR_OK || removed > 0)
-        print_count(config->deduplication_table, &cleaning, removed);
     return code == SKR_OK ? end(error) : code;
 }
 

@@ -58,7 +58,8 @@ skr_app_open_consumer(const struct skr_app *app,
         .retry_broker = skr_driver_find_broker("queue"),
         .queue_database_url =
             transport->database == NULL ? NULL : transport->database->url,
-        .deduplication_table = config->deduplication_table,
+        .deduplication_table =
+            skr_transport_deduplication(config, transport).table,
         .failed_table = failed.table,
         .failed_queue = failed.queue,
         .batch = transport->batch,
@@ -132,6 +133,8 @@ extend_consumer(const struct skr_app *app, const struct skr_config *config,
         .handles_missing_ids = strcmp(transport->missing_id, "handle") == 0,
         .auto_setup = transport->auto_setup,
         .deduplication_auto_setup = config->deduplication_auto_setup,
+        .deduplication_before =
+            skr_transport_deduplication(config, transport).before,
         .budget = &limits->budget,
         .sleep_ms = limits->common.sleep_ms,
         .stop_when_empty = skr_arguments_has(app->arguments, "stop-when-empty"),

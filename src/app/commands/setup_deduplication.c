@@ -10,13 +10,23 @@
 #include <string.h>
 #include <time.h>
 
-// Both tables of an inbox.
+// The tables of an inbox: of handled messages, which may be several, and of
+// attempts.
 static enum skr_code
-write_setup(const struct skr_deduplication *table,
-            const struct skr_dialect *dialect, skr_sql_text_fn *each,
-            void *user, struct skr_error *error)
+write_setup(const struct skr_config *config, const struct skr_dialect *dialect,
+            skr_sql_text_fn *each, void *user, struct skr_error *error)
 {
-    enum skr_code code = skr_deduplication_setup(table, each, user, error);
+    struct skr_deduplication_place place;
+    size_t at = 0;
+    enum skr_code code = SKR_OK;
+    while (code == SKR_OK &&
+           skr_deduplication_place_next(config, &at, &place)) {
+        struct skr_deduplication *table = NULL;
+        code = skr_deduplication_place_table(config, &place, &table, error);
+        if (code == SKR_OK)
+            code = skr_deduplication_setup(table, each, user, error);
+        skr_deduplication_free(table);
+    }
     if (code != SKR_OK)
         return code;
     return skr_attempts_setup(dialect, each, user, error);
@@ -32,11 +42,11 @@ print_php(const char *sql, void *user, struct skr_error *error)
 }
 
 static void
-print_class(FILE *file, const char *version,
-            const struct skr_deduplication *table,
-            const struct skr_dialect *dialect, const char *name,
-            struct skr_error *error)
+print_class(FILE *file, const char *version, const struct skr_config *config,
+            const struct skr_dialect *dialect, struct skr_error *error)
 {
+    struct skr_deduplication_place place;
+    size_t at = 0;
     fprintf(file,
             "<?php\n\ndeclare(strict_types=1);\n\n"
             "namespace DoctrineMigrations;\n\n"
@@ -47,21 +57,20 @@ print_class(FILE *file, const char *version,
             "        return 'Create %s: remembers which messages were "
             "handled';\n    }\n\n"
             "    public function up(Schema $schema): void\n    {\n",
-            version, name);
-    if (write_setup(table, dialect, print_php, file, error) != SKR_OK)
+            version, config->deduplication_table);
+    if (write_setup(config, dialect, print_php, file, error) != SKR_OK)
         return;
     fprintf(file,
-            "    }\n\n    public function down(Schema $schema): void\n    {\n"
-            "        $this->addSql('DROP TABLE %s');\n"
-            "        $this->addSql('DROP TABLE " SKR_ATTEMPT_TABLE
-            "');\n    }\n}\n",
-            name);
+            "    }\n\n    public function down(Schema $schema): void\n    {\n");
+    while (skr_deduplication_place_next(config, &at, &place))
+        fprintf(file, "        $this->addSql('DROP TABLE %s');\n", place.table);
+    fprintf(file, "        $this->addSql('DROP TABLE " SKR_ATTEMPT_TABLE
+                  "');\n    }\n}\n");
 }
 
 static enum skr_code
-write_migration(const struct skr_deduplication *table,
-                const struct skr_dialect *dialect, const char *name,
-                struct skr_error *error)
+write_migration(const struct skr_config *config,
+                const struct skr_dialect *dialect, struct skr_error *error)
 {
     char version[32], path[64];
     time_t now = time(NULL);
@@ -74,7 +83,7 @@ write_migration(const struct skr_deduplication *table,
     if (file == NULL)
         return skr_fail(error, SKR_REFUSED, SKR_GIVE_UP, "cannot write %s: %s",
                         path, strerror(errno));
-    print_class(file, version, table, dialect, name, error);
+    print_class(file, version, config, dialect, error);
     bool failed = ferror(file) != 0;
     if (fclose(file) != 0 || failed)
         return skr_fail(error, SKR_REFUSED, SKR_GIVE_UP, "cannot write %s: %s",
@@ -84,15 +93,14 @@ write_migration(const struct skr_deduplication *table,
 }
 
 static enum skr_code
-create(const struct skr_deduplication *table, const char *name,
-       const struct skr_config_database *database, bool dry_run,
-       struct skr_error *error)
+create_table(const struct skr_config *config,
+             const struct skr_deduplication_place *place, struct skr_db *db,
+             bool dry_run, struct skr_error *error)
 {
-    const struct skr_db_ops *ops = NULL;
-    struct skr_db *db = NULL;
-    enum skr_code code = skr_transport_database(database, &ops, error);
-    if (code == SKR_OK)
-        code = skr_db_open_or_create(ops, database->url, !dry_run, &db, error);
+    struct skr_deduplication *table = NULL;
+    const char *name = place->table;
+    enum skr_code code =
+        skr_deduplication_place_table(config, place, &table, error);
     if (code == SKR_OK)
         code = skr_deduplication_check(table, db, error);
     if (code == SKR_OK) {
@@ -105,6 +113,27 @@ create(const struct skr_deduplication *table, const char *name,
         if (code == SKR_OK)
             printf("Table '%s' created successfully.\n", name);
     }
+    skr_deduplication_free(table);
+    return code;
+}
+
+static enum skr_code
+create(const struct skr_config *config, const struct skr_db_ops *ops,
+       bool dry_run, struct skr_error *error)
+{
+    struct skr_db *db = NULL;
+    struct skr_deduplication_place place;
+    size_t at = 0;
+    enum skr_code code = skr_db_open_or_create(ops, config->inbox_database->url,
+                                               !dry_run, &db, error);
+    // A database that is not there yet has none of them.
+    bool is_new = code == SKR_MISSING && dry_run;
+    while (is_new && skr_deduplication_place_next(config, &at, &place))
+        printf("Table '%s' would be created.\n", place.table);
+    if (is_new)
+        return SKR_OK;
+    while (code == SKR_OK && skr_deduplication_place_next(config, &at, &place))
+        code = create_table(config, &place, db, dry_run, error);
     // Harmless where it is there.
     if (code == SKR_OK && !dry_run)
         code = skr_attempts_create(db, error);
@@ -117,24 +146,17 @@ run(const struct skr_app *app, const struct skr_config *config,
     struct skr_error *error)
 {
     const struct skr_db_ops *ops = NULL;
-    struct skr_deduplication *table = NULL;
-    const char *name = config->deduplication_table;
     enum skr_code code =
         skr_transport_database(config->inbox_database, &ops, error);
-    if (code == SKR_OK)
-        code = skr_deduplication_new(ops->tx->dialect, name, &table, error);
     if (code != SKR_OK)
         return code;
     bool dry_run = skr_arguments_has(app->arguments, "dry-run");
     if (skr_arguments_has(app->arguments, "migration"))
-        code = write_migration(table, ops->tx->dialect, name, error);
-    else if (dry_run || skr_arguments_has(app->arguments, "force"))
-        code = create(table, name, config->inbox_database, dry_run, error);
-    else
-        code = write_setup(table, ops->tx->dialect, skr_transport_print_sql,
-                           NULL, error);
-    skr_deduplication_free(table);
-    return code;
+        return write_migration(config, ops->tx->dialect, error);
+    if (dry_run || skr_arguments_has(app->arguments, "force"))
+        return create(config, ops, dry_run, error);
+    return write_setup(config, ops->tx->dialect, skr_transport_print_sql, NULL,
+                       error);
 }
 
 enum skr_exit

@@ -86,6 +86,9 @@ consume(struct trial *trial, struct skr_consumer *consumer,
             .names = &trial->config->names,
             .auto_setup = trial->queue.transport.auto_setup,
             .deduplication_auto_setup = trial->config->deduplication_auto_setup,
+            .deduplication_before = skr_transport_deduplication(
+                                        trial->config, &trial->queue.transport)
+                                        .before,
             .limit = COPIES,
             .is_over = is_late,
             .user = trial,
@@ -192,7 +195,7 @@ run(const struct skr_app *app, const struct skr_config *config,
 {
     struct trial trial = {.config = config, .queue = {.app = app}};
     const struct skr_config_transport *transport = NULL;
-    const struct skr_db_ops *ops = NULL;
+    struct skr_deduplication_place place;
     struct skr_consumer *consumer = NULL;
     if (config->inbox_database == NULL)
         return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
@@ -204,12 +207,11 @@ run(const struct skr_app *app, const struct skr_config *config,
         code = skr_id_new(&trial.queue.id, error);
     if (code == SKR_OK)
         code = skr_trial_queue_init(&trial.queue, config, transport, error);
-    if (code == SKR_OK)
-        code = skr_transport_database(config->inbox_database, &ops, error);
-    if (code == SKR_OK)
-        code =
-            skr_deduplication_new(ops->tx->dialect, config->deduplication_table,
-                                  &trial.deduplication, error);
+    if (code == SKR_OK) {
+        place = skr_transport_deduplication(config, &trial.queue.transport);
+        code = skr_deduplication_place_table(config, &place,
+                                             &trial.deduplication, error);
+    }
     if (code == SKR_OK)
         code = skr_app_open_consumer(app, config, &trial.queue.transport,
                                      &consumer, error);

@@ -61,6 +61,9 @@ struct skr_config_transport {
     bool commit_order;             // of ordered outboxes, as the next
     const char *partition_header;  // NULL: none
     const char *missing_id;        // "fail", "handle" or "derive"
+    // Where its consumers record what they handled. NULL: with all others.
+    const char *deduplication_table;
+    bool deduplication_reads_default;
 };
 
 // After a mistake an item is NULL.

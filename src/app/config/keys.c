@@ -190,6 +190,20 @@ static const struct skr_config_key keys[] = {
         "makes an id from its place in a queue table or a topic.",
         DEFAULT("fail"), IN_TRANSPORT(missing_id),
         .choices = "fail, handle or derive"),
+    PLAIN("transports.*.deduplication", MAP,
+          "How messages that a consumer of this transport handled are "
+          "remembered, apart from those of others."),
+    KEY("transports.*.deduplication.table_name", TABLE,
+        "The table, in the database of the inbox. Two consumers that may get "
+        "the same message need a table each, or the second takes it for a "
+        "duplicate. Default: `message_broker.inbox.deduplication.table_name`, "
+        "which all transports share.",
+        IN_TRANSPORT(deduplication_table), .null = SKR_NULL_ABSENT),
+    KEY("transports.*.deduplication.read_default", BOOLEAN,
+        "Whether what stood in the shared table when this one was made counts "
+        "as handled, until it is cleaned away: for a consumer that used the "
+        "shared table before. `false` for one that is new.",
+        DEFAULT("true"), IN_TRANSPORT(deduplication_reads_default)),
     IGNORED("transports.*.failure_transport",
             "One `failure_transport` serves all transports; ignored with a "
             "warning."),

@@ -74,6 +74,7 @@ skr_cleaner_clean_transport(const struct skr_config_transport *transport,
 
 enum skr_code
 skr_cleaner_clean_deduplication(const struct skr_config *config,
+                                const struct skr_deduplication_place *place,
                                 const struct skr_cleaning *cleaning,
                                 uint64_t *removed, struct skr_error *error)
 {
@@ -82,8 +83,7 @@ skr_cleaner_clean_deduplication(const struct skr_config *config,
     enum skr_code code =
         take_turn(config->inbox_database, cleaning, &db, error);
     if (code == SKR_OK)
-        code = skr_deduplication_new(
-            db->ops->tx->dialect, config->deduplication_table, &table, error);
+        code = skr_deduplication_place_table(config, place, &table, error);
     if (code == SKR_OK)
         code = skr_deduplication_check(table, db, error);
     if (code == SKR_OK)
@@ -177,14 +177,19 @@ skr_cleaner_clean_configured(struct skr_cleaner *cleaner, const void *user)
             skr_cleaner_clean_transport(transport, &cleaning, &removed, &error);
         skr_cleaner_say(cleaner, transport->name, code, removed, &error);
     }
-    if (config->inbox_database == NULL || skr_cleaner_is_stopped(cleaner))
-        return;
-    uint64_t removed = 0;
-    struct skr_error error = {0};
+    struct skr_deduplication_place place;
+    size_t at = 0;
     cleaning.age_s = config->cleanup_deduplication_days * SKR_CLEANER_DAY_S;
-    enum skr_code code =
-        skr_cleaner_clean_deduplication(config, &cleaning, &removed, &error);
-    skr_cleaner_say(cleaner, "deduplication", code, removed, &error);
+    while (config->inbox_database != NULL && !skr_cleaner_is_stopped(cleaner) &&
+           skr_deduplication_place_next(config, &at, &place)) {
+        uint64_t removed = 0;
+        struct skr_error error = {0};
+        enum skr_code code = skr_cleaner_clean_deduplication(
+            config, &place, &cleaning, &removed, &error);
+        bool is_shared = at == 1;
+        skr_cleaner_say(cleaner, is_shared ? "deduplication" : place.table,
+                        code, removed, &error);
+    }
 }
 
 static void *

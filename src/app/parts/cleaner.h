@@ -5,6 +5,7 @@
 #define SKR_APP_PARTS_CLEANER_H
 
 #include "app/app.h"
+#include "app/parts/transports.h"
 #include "table/cleaning.h"
 
 enum { SKR_CLEANER_BATCH = 1000, SKR_CLEANER_DAY_S = 24 * 3600 };
@@ -20,6 +21,7 @@ bool skr_cleaner_has_table(const struct skr_config *config,
 // Ids of messages that were handled.
 SKR_MUST_CHECK enum skr_code
 skr_cleaner_clean_deduplication(const struct skr_config *config,
+                                const struct skr_deduplication_place *place,
                                 const struct skr_cleaning *cleaning,
                                 uint64_t *removed, struct skr_error *error);
 

@@ -6,6 +6,7 @@
 #include "base/text.h"
 #include "base/url.h"
 #include "db/sql.h"
+#include "table/deduplication/deduplication.h"
 #include "table/messenger/messenger.h"
 
 #include <stdio.h>
@@ -231,5 +232,77 @@ skr_transport_choose_outbox(const struct skr_config *config, const char *name,
                         only_ordered ? "n ordered-doctrine://"
                                      : " doctrine://");
     *outbox = found;
+    return SKR_OK;
+}
+
+struct skr_deduplication_place
+skr_transport_deduplication(const struct skr_config *config,
+                            const struct skr_config_transport *transport)
+{
+    const char *shared = config->deduplication_table;
+    const char *own = transport->deduplication_table;
+    if (own == NULL || strcmp(own, shared) == 0)
+        return (struct skr_deduplication_place){.table = shared};
+    return (struct skr_deduplication_place){
+        .table = own,
+        .before = transport->deduplication_reads_default ? shared : NULL,
+    };
+}
+
+// Transports may share a table of their own; it is told of with the first.
+static bool
+is_first_of_table(const struct skr_config *config, size_t which)
+{
+    const char *table = config->transports[which].deduplication_table;
+    if (table == NULL || strcmp(table, config->deduplication_table) == 0)
+        return false;
+    for (size_t i = 0; i < which; i++)
+        if (config->transports[i].deduplication_table != NULL &&
+            strcmp(config->transports[i].deduplication_table, table) == 0)
+            return false;
+    return true;
+}
+
+bool
+skr_deduplication_place_next(const struct skr_config *config, size_t *at,
+                             struct skr_deduplication_place *place)
+{
+    if (*at == 0) {
+        ++*at;
+        *place = (struct skr_deduplication_place){
+            .table = config->deduplication_table};
+        return true;
+    }
+    while (*at <= config->transport_count) {
+        size_t which = (*at)++ - 1;
+        if (!is_first_of_table(config, which))
+            continue;
+        *place =
+            skr_transport_deduplication(config, &config->transports[which]);
+        return true;
+    }
+    return false;
+}
+
+enum skr_code
+skr_deduplication_place_table(const struct skr_config *config,
+                              const struct skr_deduplication_place *place,
+                              struct skr_deduplication **table,
+                              struct skr_error *error)
+{
+    const struct skr_db_ops *ops = NULL;
+    struct skr_deduplication *made = NULL;
+    enum skr_code code =
+        skr_transport_database(config->inbox_database, &ops, error);
+    if (code == SKR_OK)
+        code =
+            skr_deduplication_new(ops->tx->dialect, place->table, &made, error);
+    if (code == SKR_OK)
+        code = skr_deduplication_succeed(made, place->before, error);
+    if (code != SKR_OK) {
+        skr_deduplication_free(made);
+        return code;
+    }
+    *table = made;
     return SKR_OK;
 }

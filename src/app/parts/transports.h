@@ -50,6 +50,27 @@ struct skr_failed_place {
     const char *time_zone;  // NULL: UTC
     bool readable;
 };
+// A table in which consumers record what they handled, in the database of the
+// inbox: the shared one, or that of a transport.
+struct skr_deduplication_place {
+    const char *table;
+    const char *before;  // see skr_deduplication_succeed(); NULL: none
+};
+struct skr_deduplication_place
+skr_transport_deduplication(const struct skr_config *config,
+                            const struct skr_config_transport *transport);
+// All of them, one a call, the shared one first; *at begins with 0. False:
+// there are no more.
+bool skr_deduplication_place_next(const struct skr_config *config, size_t *at,
+                                  struct skr_deduplication_place *place);
+// The caller frees the table.
+struct skr_deduplication;
+SKR_MUST_CHECK enum skr_code
+skr_deduplication_place_table(const struct skr_config *config,
+                              const struct skr_deduplication_place *place,
+                              struct skr_deduplication **table,
+                              struct skr_error *error);
+
 struct skr_failed_place
 skr_transport_failed_place(const struct skr_config *config);
 

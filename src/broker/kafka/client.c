@@ -4,6 +4,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/thread.h"
+#include "broker/kafka/view.h"
 
 #include <stdatomic.h>
 #include <stdio.h>
@@ -19,7 +20,12 @@ enum {
     REASON_MS = 500,
     END_MS = 2000,
     LOOK_MS = 5000,  // one that is silent is asked so often
+    LOOK_AGAIN_MS =
+        1000,  // and once more so soon, as another broker may answer
     SAY_AWAY_MS = 1000,
+    // A partition is without its leader for a moment whenever that moves.
+    SAY_MISSING_MS = 3000,
+    SILENCE_MS = 5000,
 };
 
 static void
@@ -70,16 +76,76 @@ void
 skr_kafka_client_note_answer(struct kafka_client *client)
 {
     client->down_since_ms = 0;
+    client->misses = 0;
     client->answered_ms = skr_clock_ms();
     client->trouble = RD_KAFKA_RESP_ERR_NO_ERROR;
     client->trouble_text[0] = '\0';
-    skr_trouble_end(&client->reported, &client->log, "kafka.recovered",
-                    client->settings->brokers);
+    if (client->missing_since_ms == 0)
+        skr_trouble_end(&client->reported, &client->log, "kafka.recovered",
+                        client->settings->brokers);
+}
+
+static void
+note_silence(struct kafka_client *client)
+{
+    if (client->down_since_ms != 0)
+        return;
+    skr_kafka_client_note(client, RD_KAFKA_RESP_ERR__TIMED_OUT,
+                          "it does not answer");
+    client->down_since_ms = skr_clock_ms();
+}
+
+static void
+note_missing(struct kafka_client *client, const char *missing)
+{
+    bool was_missing = client->missing_since_ms != 0;
+    bool is_missing = missing[0] != '\0';
+    if (is_missing && !was_missing)
+        client->missing_since_ms = skr_clock_ms();
+    if (!is_missing)
+        client->missing_since_ms = 0;
+    snprintf(client->missing, sizeof(client->missing), "%s", missing);
+    if (was_missing && !is_missing && client->down_since_ms == 0)
+        skr_kafka_client_note_answer(client);
+}
+
+static int
+on_statistics(rd_kafka_t *handle, char *json, size_t size, void *user)
+{
+    struct kafka_client *client = user;
+    struct kafka_view view;
+    bool consumes = rd_kafka_type(handle) == RD_KAFKA_CONSUMER;
+    if (skr_kafka_view_read(json, size, client->silence_ms, &view, NULL) !=
+        SKR_OK)
+        return 0;
+    note_missing(client, view.missing);
+    // One that publishes and has nothing to send hears nothing.
+    if (consumes && view.has_answered)
+        skr_kafka_client_note_answer(client);
+    else if (consumes && view.is_down)
+        note_silence(client);
+    return 0;
+}
+
+static enum skr_code
+watch(struct kafka_client *client, rd_kafka_conf_t *properties,
+      struct skr_error *error)
+{
+    char wait_ms[24] = "";
+    size_t size = sizeof(wait_ms);
+    // A broker that has nothing to tell answers a fetch so late.
+    rd_kafka_conf_get(properties, "fetch.wait.max.ms", wait_ms, &size);
+    client->silence_ms = SILENCE_MS + strtol(wait_ms, NULL, 10);
+    client->missing[0] = '\0';
+    client->missing_since_ms = 0;
+    rd_kafka_conf_set_stats_cb(properties, on_statistics);
+    return skr_kafka_set(properties, "statistics.interval.ms", "1000", error);
 }
 
 enum skr_code
 skr_kafka_client_start(struct kafka_client *client, rd_kafka_type_t type,
-                       rd_kafka_conf_t *properties, struct skr_error *error)
+                       bool is_watched, rd_kafka_conf_t *properties,
+                       struct skr_error *error)
 {
     char reason[200] = "";
     rd_kafka_conf_set_opaque(properties, client);
@@ -87,6 +153,8 @@ skr_kafka_client_start(struct kafka_client *client, rd_kafka_type_t type,
     rd_kafka_conf_set_log_cb(properties, on_log);
     // Otherwise its threads would call on_log(), also when we are gone.
     enum skr_code code = skr_kafka_set(properties, "log.queue", "true", error);
+    if (code == SKR_OK && is_watched)
+        code = watch(client, properties, error);
     if (code == SKR_OK) {
         client->handle = rd_kafka_new(type, properties, reason, sizeof(reason));
         if (client->handle == NULL)
@@ -187,7 +255,8 @@ find_cure(rd_kafka_resp_err_t code, const char *text)
         return "the port seems to want TLS or a login: add tls=1, or user and "
                "password, to the DSN";
     if (code == RD_KAFKA_RESP_ERR__SSL || strstr(text, "SSL") != NULL)
-        return "TLS failed: check cacert, cert and key in the DSN";
+        return "TLS failed: check cacert, cert and key in the DSN, and that "
+               "its hosts are named as in the certificates";
     if (code == RD_KAFKA_RESP_ERR__RESOLVE)
         return "check the names of the brokers in the DSN";
     return "check that a broker runs there";
@@ -218,13 +287,15 @@ enum skr_code
 skr_kafka_client_fail(const struct kafka_client *client, const char *doing,
                       struct skr_error *error)
 {
-    bool is_known = client->trouble != RD_KAFKA_RESP_ERR_NO_ERROR;
+    const char *said = client->trouble != RD_KAFKA_RESP_ERR_NO_ERROR
+                           ? without_prefix(client->trouble_text)
+                       : client->missing_since_ms != 0 ? client->missing
+                                                       : "nothing was said";
     bool is_login = client->trouble == RD_KAFKA_RESP_ERR__AUTHENTICATION;
-    enum skr_code code = skr_fail(
-        error, is_login ? SKR_REFUSED : SKR_UNAVAILABLE, SKR_RECONNECT,
-        "Kafka at %.60s %s: %s (%.120s)", client->settings->brokers, doing,
-        find_cure(client->trouble, client->trouble_text),
-        is_known ? without_prefix(client->trouble_text) : "nothing was said");
+    enum skr_code code =
+        skr_fail(error, is_login ? SKR_REFUSED : SKR_UNAVAILABLE, SKR_RECONNECT,
+                 "Kafka at %.100s %s: %s (%.190s)", client->settings->brokers,
+                 doing, find_cure(client->trouble, client->trouble_text), said);
     skr_error_set_native(error, "%d", (int)client->trouble);
     return code;
 }
@@ -251,6 +322,10 @@ skr_kafka_client_reach(struct kafka_client *client, int wake_fd,
         rd_kafka_poll(client->handle, 0);
         if (has_answered) {
             skr_kafka_client_note_answer(client);
+            // Later on it may be busier than now.
+            client->patience_ms = client->patience_ms * 4 < MOST_PATIENCE_MS
+                                      ? client->patience_ms * 4
+                                      : MOST_PATIENCE_MS;
             return SKR_OK;
         }
         if (is_beyond_waiting(client))
@@ -270,9 +345,16 @@ void
 skr_kafka_client_say_away(struct kafka_client *client, int64_t waited_ms)
 {
     struct skr_error away;
-    if (client->down_since_ms == 0 || waited_ms < SAY_AWAY_MS)
+    int64_t now_ms = skr_clock_ms();
+    if (client->down_since_ms != 0 && waited_ms >= SAY_AWAY_MS)
+        skr_kafka_client_fail(client, "is away", &away);
+    else if (client->down_since_ms == 0 && client->missing_since_ms != 0 &&
+             now_ms - client->missing_since_ms >= SAY_MISSING_MS)
+        skr_fail(&away, SKR_UNAVAILABLE, SKR_RECONNECT,
+                 "Kafka at %.100s cannot do its work: %.190s",
+                 client->settings->brokers, client->missing);
+    else
         return;
-    skr_kafka_client_fail(client, "is away", &away);
     skr_trouble_report(&client->reported, &client->log, "kafka.trouble",
                        client->settings->brokers, &away);
 }
@@ -282,30 +364,37 @@ skr_kafka_client_say_away(struct kafka_client *client, int64_t waited_ms)
 static bool
 must_look(const struct kafka_client *client, int64_t now_ms)
 {
-    if (now_ms - client->looked_ms < LOOK_MS)
+    if (now_ms - client->looked_ms <
+        (client->misses == 1 ? LOOK_AGAIN_MS : LOOK_MS))
         return false;
     return client->down_since_ms == 0
                ? now_ms - client->answered_ms >= LOOK_MS
                : now_ms - client->down_since_ms >= SAY_AWAY_MS;
 }
 
+// librdkafka asks any broker. One that hangs it takes for gone after that, so
+// that the next question goes to another.
+static void
+look(struct kafka_client *client, int64_t now_ms)
+{
+    client->looked_ms = now_ms;
+    if (is_answering(client)) {
+        skr_kafka_client_note_answer(client);
+        return;
+    }
+    if (++client->misses > 1)
+        note_silence(client);
+}
+
 bool
 skr_kafka_client_look_after(struct kafka_client *client)
 {
     int64_t now_ms = skr_clock_ms();
-    if (!must_look(client, now_ms))
-        return true;
-    client->looked_ms = now_ms;
-    if (is_answering(client)) {
-        skr_kafka_client_note_answer(client);
-        return true;
-    }
-    if (client->down_since_ms == 0) {
-        skr_kafka_client_note(client, RD_KAFKA_RESP_ERR__TIMED_OUT,
-                              "it does not answer");
-        client->down_since_ms = now_ms;
-    }
-    int64_t away_ms = now_ms - client->down_since_ms;
+    if (rd_kafka_type(client->handle) == RD_KAFKA_PRODUCER &&
+        must_look(client, now_ms))
+        look(client, now_ms);
+    int64_t away_ms =
+        client->down_since_ms == 0 ? 0 : now_ms - client->down_since_ms;
     skr_kafka_client_say_away(client, away_ms);
     return away_ms <= client->settings->confirm_timeout_ms;
 }

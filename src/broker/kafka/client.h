@@ -20,15 +20,25 @@ struct kafka_client {
     char trouble_text[256];
     int64_t down_since_ms;
     int64_t answered_ms;  // when one last did
-    int64_t looked_ms;    // when they were last asked for a sign of life
-    int patience_ms;      // how long an answer to that may take
+    // Of one that publishes: when they were last asked for a sign of life, how
+    // often in vain, and how long an answer to that may take.
+    int64_t looked_ms;
+    int misses;
+    int patience_ms;
+    // By librdkafka's statistics: how long a broker may owe an answer, what
+    // keeps the client from its work, and since when; 0: nothing does.
+    int64_t silence_ms;
+    char missing[200];
+    int64_t missing_since_ms;
     struct skr_trouble reported;
 };
 
-// Makes the client from properties, which it takes, also when it fails.
+// Makes the client from properties, which it takes, also when it fails. One
+// that is watched is polled for as long as it lives: its statistics come there.
 SKR_MUST_CHECK enum skr_code
 skr_kafka_client_start(struct kafka_client *client, rd_kafka_type_t type,
-                       rd_kafka_conf_t *properties, struct skr_error *error);
+                       bool is_watched, rd_kafka_conf_t *properties,
+                       struct skr_error *error);
 
 // Ends a consumer. librdkafka waits for every answer that it is owed: of a
 // cluster that hangs, for minutes. What is not over within seconds is left to a
@@ -56,15 +66,16 @@ void skr_kafka_client_note(struct kafka_client *client,
 // A broker has answered.
 void skr_kafka_client_note_answer(struct kafka_client *client);
 
-// Says that the cluster is away, to one who has waited for that long, unless
-// that is a moment or it is there.
+// Says that the cluster is away, or what of it is missing, to one who has
+// waited for that long, unless that is a moment or all is there.
 void skr_kafka_client_say_away(struct kafka_client *client, int64_t waited_ms);
 
-// For whoever waits for nothing, or in vain: asks the cluster for a sign of
-// life where none has come for a while, and says when it is away and when it is
-// back. librdkafka says when all brokers are gone, not when one is back, and
-// nothing of one that hangs. That takes as long as its answer did at first,
-// once in seconds. False: it was away for confirm_timeout and still is.
+// For whoever waits for nothing, or in vain: says when the cluster, or what is
+// needed of it, is away and when it is back. A consumer always waits for an
+// answer, so that its statistics tell. One that publishes and has nothing to
+// send asks for a sign of life where none has come for a while: that takes a
+// part of a second, once in seconds. False: it was away for confirm_timeout and
+// still is.
 bool skr_kafka_client_look_after(struct kafka_client *client);
 
 #endif

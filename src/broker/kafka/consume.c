@@ -155,7 +155,8 @@ subscribe(struct kafka_broker *broker, struct skr_error *error)
 }
 
 static enum skr_code
-start_client(struct kafka_broker *broker, struct skr_error *error)
+start_client(struct kafka_broker *broker, bool is_watched,
+             struct skr_error *error)
 {
     static const struct {
         const char *name, *value;
@@ -178,13 +179,14 @@ start_client(struct kafka_broker *broker, struct skr_error *error)
     }
     rd_kafka_conf_set_rebalance_cb(properties, skr_kafka_on_rebalance);
     return skr_kafka_client_start(&broker->client, RD_KAFKA_CONSUMER,
-                                  properties, error);
+                                  is_watched, properties, error);
 }
 
 enum skr_code
-skr_kafka_consumer_connect(struct kafka_broker *broker, struct skr_error *error)
+skr_kafka_consumer_connect(struct kafka_broker *broker, bool is_watched,
+                           struct skr_error *error)
 {
-    enum skr_code code = start_client(broker, error);
+    enum skr_code code = start_client(broker, is_watched, error);
     if (code == SKR_OK)
         code = skr_kafka_client_reach(&broker->client, broker->base.wake_fd,
                                       error);
@@ -200,7 +202,7 @@ skr_kafka_consumer_start(struct kafka_broker *broker, struct skr_error *error)
     if (consumer->ready_fd < 0)
         return skr_fail(error, SKR_NO_MEMORY, SKR_TRY_AGAIN,
                         "cannot make an eventfd: %s", strerror(errno));
-    enum skr_code code = skr_kafka_consumer_connect(broker, error);
+    enum skr_code code = skr_kafka_consumer_connect(broker, true, error);
     if (code == SKR_OK)
         code = subscribe(broker, error);
     if (code != SKR_OK)

@@ -101,7 +101,7 @@ kafka_open(struct skr_broker *base, const struct skr_url *url,
     enum skr_code code = skr_kafka_settings_read(
         url, options->auto_setup, reads, &broker->settings, error);
     if (code == SKR_OK && options->inspects)
-        return skr_kafka_consumer_connect(broker, error);
+        return skr_kafka_consumer_connect(broker, false, error);
     if (code == SKR_OK && options->consumes)
         code = check_topics(&broker->settings, error);
     if (code == SKR_OK && options->consumes)

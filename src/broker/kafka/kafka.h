@@ -77,7 +77,7 @@ SKR_MUST_CHECK enum skr_code
 skr_kafka_consumer_start(struct kafka_broker *broker, struct skr_error *error);
 // A client of the group's name that is no member of it.
 SKR_MUST_CHECK enum skr_code
-skr_kafka_consumer_connect(struct kafka_broker *broker,
+skr_kafka_consumer_connect(struct kafka_broker *broker, bool is_watched,
                            struct skr_error *error);
 void skr_kafka_consumer_end(struct kafka_broker *broker);
 // The callback that lanes come and go by.

@@ -131,7 +131,7 @@ skr_kafka_producer_start(struct kafka_broker *broker, bool is_careful,
         rd_kafka_conf_get_default_topic_conf(properties);
     rd_kafka_topic_conf_set_opaque(of_topics, &broker->settings);
     rd_kafka_topic_conf_set_partitioner_cb(of_topics, choose_partition);
-    code = skr_kafka_client_start(&broker->client, RD_KAFKA_PRODUCER,
+    code = skr_kafka_client_start(&broker->client, RD_KAFKA_PRODUCER, true,
                                   properties, error);
     broker->producer.is_careful = is_careful;
     broker->producer.must_change = false;

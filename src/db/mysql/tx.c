@@ -111,6 +111,7 @@ static const struct skr_word words[] = {
     {"union_open", "("},
     {"union_close", ")"},
     {"insert_once", ""},
+    {"unset_id", "X'00000000000000000000000000000000'"},
     {"lock_skip", "FOR UPDATE SKIP LOCKED"},
     {"lock_rows", "FOR UPDATE"},
     {"hold_owner_lock", "GET_LOCK('skirnir-{owner}', 0) = 1"},

@@ -113,6 +113,7 @@ static const struct skr_word words[] = {
     {"union_open", "("},
     {"union_close", ")"},
     {"insert_once", "ON CONFLICT (message_id) DO NOTHING"},
+    {"unset_id", "CAST('\\x00000000000000000000000000000000' AS BYTEA)"},
     {"lock_skip", "FOR UPDATE SKIP LOCKED"},
     {"lock_rows", "FOR UPDATE"},
     // Whoever asks has it for a moment together with others who do: that is

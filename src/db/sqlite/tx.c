@@ -68,6 +68,7 @@ static const struct skr_word words[] = {
     {"union_open", "SELECT * FROM ("},
     {"union_close", ")"},
     {"insert_once", "ON CONFLICT (message_id) DO NOTHING"},
+    {"unset_id", "X'00000000000000000000000000000000'"},
     {"lock_skip", ""},
     {"hold_owner_lock", "1 = 0"},
     {"owner_lock_is_free", "1 = 0"},

@@ -38,6 +38,21 @@ static const char find_old_sql[] =
 // Parameter: seconds.
 static const char count_old_sql[] =
     "SELECT COUNT(*) FROM {table} WHERE processed_at < {now_minus}";
+// The mark of the moment in which this table took over from another. No message
+// has an id of zeros, and the record ages as every other does.
+static const char mark_sql[] =
+    "INSERT INTO {table} (message_id, message_name, processed_at) "
+    "SELECT {unset_id}, '{before}', {now} FROM (SELECT 1 AS one) AS single "
+    "WHERE NOT EXISTS (SELECT 1 FROM {table})";
+static const char has_mark_sql[] =
+    "SELECT 1 FROM {table} WHERE message_id = {unset_id}";
+// Parameters: ids.
+static const char find_before_start[] =
+    "SELECT 1 FROM {before} AS earlier, {table} AS mark "
+    "WHERE mark.message_id = {unset_id} "
+    "AND earlier.processed_at < mark.processed_at "
+    "AND earlier.message_id IN (";
+static const char find_before_end[] = ") LIMIT 1";
 static const char forget_sql[] = "DELETE FROM {table} WHERE message_id = ?";
 
 // So many rows at a time, so that few texts are prepared.
@@ -54,6 +69,12 @@ struct skr_deduplication {
     const char *forget_sql;
     const char *find_old_sql;
     const char *count_old_sql;
+
+    const char *before;  // the table that this one took over from; NULL: none
+    const char *mark_sql;
+    const char *has_mark_sql;
+    const char *find_before_sql[ADMIT_SIZES];
+    bool looks_back;  // what that recorded until then counts, too
 };
 
 static bool
@@ -96,6 +117,15 @@ fill(struct skr_deduplication *table)
            table->count_old_sql != NULL;
 }
 
+static enum skr_code
+fail_name(const char *name, struct skr_error *error)
+{
+    return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
+                    "%s: the name of a table is made of letters, digits and "
+                    "underscores",
+                    name);
+}
+
 enum skr_code
 skr_deduplication_new(const struct skr_dialect *dialect, const char *name,
                       struct skr_deduplication **table, struct skr_error *error)
@@ -103,10 +133,7 @@ skr_deduplication_new(const struct skr_dialect *dialect, const char *name,
     if (name == NULL)
         name = "message_broker_deduplication";
     if (!skr_text_is_identifier(name))
-        return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
-                        "%s: the name of a table is made of letters, digits "
-                        "and underscores",
-                        name);
+        return fail_name(name, error);
     struct skr_deduplication *made = calloc(1, sizeof(*made));
     if (made == NULL)
         return skr_fail_memory(error);
@@ -118,6 +145,49 @@ skr_deduplication_new(const struct skr_dialect *dialect, const char *name,
     }
     *table = made;
     return SKR_OK;
+}
+
+static bool
+fill_find_before(struct skr_deduplication *table, size_t which)
+{
+    const struct skr_word words[] = {{"table", table->name},
+                                     {"before", table->before}};
+    struct skr_text text = {0};
+    skr_text_add_string(&text, find_before_start);
+    for (size_t i = 0; i < admit_sizes[which]; i++)
+        skr_text_add_string(&text, i == 0 ? "?" : ", ?");
+    skr_text_add_string(&text, find_before_end);
+    if (!text.broken)
+        table->find_before_sql[which] =
+            skr_sql_fill(table->dialect, &table->arena, text.bytes, words,
+                         SKR_COUNT_OF(words));
+    skr_text_fini(&text);
+    return table->find_before_sql[which] != NULL;
+}
+
+enum skr_code
+skr_deduplication_succeed(struct skr_deduplication *table, const char *before,
+                          struct skr_error *error)
+{
+    if (before == NULL || table->before != NULL ||
+        strcmp(before, table->name) == 0)
+        return SKR_OK;
+    if (!skr_text_is_identifier(before))
+        return fail_name(before, error);
+    table->before = skr_arena_text(&table->arena, before, strlen(before));
+    if (table->before == NULL)
+        return skr_fail_memory(error);
+    const struct skr_word words[] = {{"table", table->name},
+                                     {"before", table->before}};
+    table->mark_sql = skr_sql_fill(table->dialect, &table->arena, mark_sql,
+                                   words, SKR_COUNT_OF(words));
+    table->has_mark_sql =
+        skr_sql_fill(table->dialect, &table->arena, has_mark_sql, words,
+                     SKR_COUNT_OF(words));
+    bool ok = table->mark_sql != NULL && table->has_mark_sql != NULL;
+    for (size_t i = 0; ok && i < ADMIT_SIZES; i++)
+        ok = fill_find_before(table, i);
+    return ok ? SKR_OK : skr_fail_memory(error);
 }
 
 void
@@ -134,8 +204,11 @@ skr_deduplication_setup(const struct skr_deduplication *table,
                         skr_sql_text_fn *each, void *user,
                         struct skr_error *error)
 {
-    return skr_schema_write(&schema, table->dialect, table->name, NULL, each,
-                            user, error);
+    enum skr_code code = skr_schema_write(&schema, table->dialect, table->name,
+                                          NULL, each, user, error);
+    if (code == SKR_OK && table->before != NULL)
+        code = each(table->mark_sql, user, error);
+    return code;
 }
 
 enum skr_code
@@ -147,6 +220,28 @@ skr_deduplication_create(const struct skr_deduplication *table,
         return code;
     code = skr_deduplication_setup(table, skr_schema_run, db, error);
     return skr_schema_end(db, code, error);
+}
+
+// Looks for as many ids as there are of this size.
+static enum skr_code
+find_before(const struct skr_deduplication *table, struct skr_tx tx,
+            const struct skr_id *ids, size_t which, bool *found,
+            struct skr_error *error)
+{
+    struct skr_arena arena = {0};
+    struct skr_value values[MOST_AT_ONCE], column;
+    for (size_t i = 0; i < admit_sizes[which]; i++)
+        values[i] = skr_bind_blob(ids[i].bytes, sizeof(ids[i].bytes));
+    enum skr_code code =
+        skr_tx_fetch_one(tx,
+                         &(struct skr_statement){
+                             .sql = table->find_before_sql[which],
+                             .values = values,
+                             .value_count = admit_sizes[which],
+                         },
+                         &arena, &column, 1, found, error);
+    skr_arena_fini(&arena);
+    return code;
 }
 
 enum skr_code
@@ -165,6 +260,36 @@ skr_deduplication_check(const struct skr_deduplication *table,
     return skr_schema_check_engine(skr_db_tx(db), table->name, error);
 }
 
+enum skr_code
+skr_deduplication_look_back(struct skr_deduplication *table, struct skr_db *db,
+                            struct skr_error *error)
+{
+    struct skr_arena arena = {0};
+    struct skr_value column;
+    struct skr_error problem = {0};
+    table->looks_back = false;
+    if (table->before == NULL)
+        return SKR_OK;
+    enum skr_code code = skr_tx_fetch_one(
+        skr_db_tx(db), &(struct skr_statement){.sql = table->has_mark_sql},
+        &arena, &column, 1, &table->looks_back, error);
+    skr_arena_fini(&arena);
+    if (code != SKR_OK || !table->looks_back)
+        return code;
+    // Where there never was another, nothing was recorded in it.
+    static const struct skr_id unset;
+    bool found = false;
+    code = find_before(table, skr_db_tx(db), &unset, ADMIT_SIZES - 1, &found,
+                       &problem);
+    if (code == SKR_MISSING) {
+        table->looks_back = false;
+        return SKR_OK;
+    }
+    if (code != SKR_OK && error != NULL)
+        *error = problem;
+    return code;
+}
+
 bool
 skr_deduplication_has_room(const char *message_name)
 {
@@ -179,6 +304,29 @@ skr_deduplication_has_room(const char *message_name)
 }
 
 static enum skr_code
+fail_duplicate(struct skr_error *error)
+{
+    return skr_fail(error, SKR_DUPLICATE, SKR_GIVE_UP,
+                    "the message was processed before");
+}
+
+// Whether one of them was recorded by the table before this one.
+static enum skr_code
+refuse_earlier(const struct skr_deduplication *table, struct skr_tx tx,
+               const struct skr_admission *rows, size_t which,
+               struct skr_error *error)
+{
+    struct skr_id ids[MOST_AT_ONCE];
+    bool found = false;
+    if (!table->looks_back)
+        return SKR_OK;
+    for (size_t i = 0; i < admit_sizes[which]; i++)
+        ids[i] = rows[i].id;
+    enum skr_code code = find_before(table, tx, ids, which, &found, error);
+    return code == SKR_OK && found ? fail_duplicate(error) : code;
+}
+
+static enum skr_code
 admit_rows(const struct skr_deduplication *table, struct skr_tx tx,
            const struct skr_admission *rows, size_t which,
            struct skr_error *error)
@@ -186,6 +334,9 @@ admit_rows(const struct skr_deduplication *table, struct skr_tx tx,
     struct skr_value values[2 * MOST_AT_ONCE];
     size_t count = admit_sizes[which];
     uint64_t affected = 0;
+    enum skr_code code = refuse_earlier(table, tx, rows, which, error);
+    if (code != SKR_OK)
+        return code;
     for (size_t i = 0; i < count; i++) {
         if (!skr_deduplication_has_room(rows[i].message_name))
             return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
@@ -197,18 +348,15 @@ admit_rows(const struct skr_deduplication *table, struct skr_tx tx,
             skr_bind_blob(rows[i].id.bytes, sizeof(rows[i].id.bytes));
         values[2 * i + 1] = skr_bind_text(rows[i].message_name);
     }
-    enum skr_code code = skr_tx_run(tx,
-                                    &(struct skr_statement){
-                                        .sql = table->admit_sql[which],
-                                        .values = values,
-                                        .value_count = 2 * count,
-                                        .affected = &affected,
-                                    },
-                                    error);
-    if (code == SKR_OK && affected < count)
-        return skr_fail(error, SKR_DUPLICATE, SKR_GIVE_UP,
-                        "the message was processed before");
-    return code;
+    code = skr_tx_run(tx,
+                      &(struct skr_statement){
+                          .sql = table->admit_sql[which],
+                          .values = values,
+                          .value_count = 2 * count,
+                          .affected = &affected,
+                      },
+                      error);
+    return code == SKR_OK && affected < count ? fail_duplicate(error) : code;
 }
 
 enum skr_code
@@ -249,7 +397,9 @@ skr_deduplication_find(const struct skr_deduplication *table, struct skr_tx tx,
                                           },
                                           &arena, &column, 1, found, error);
     skr_arena_fini(&arena);
-    return code;
+    if (code != SKR_OK || *found || !table->looks_back)
+        return code;
+    return find_before(table, tx, &id, ADMIT_SIZES - 1, found, error);
 }
 
 enum skr_code

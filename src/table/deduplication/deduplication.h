@@ -15,6 +15,20 @@ skr_deduplication_new(const struct skr_dialect *dialect, const char *name,
                       struct skr_error *error);
 void skr_deduplication_free(struct skr_deduplication *table);
 
+// The table takes over from another in the moment in which it is made: what is
+// recorded there until then counts as handled here, too, and what others record
+// there later does not. NULL, or its own name: it is the only one. Called
+// before anything else; a second call does nothing.
+SKR_MUST_CHECK enum skr_code
+skr_deduplication_succeed(struct skr_deduplication *table, const char *before,
+                          struct skr_error *error);
+// Finds out whether there is anything to look for in the other table: not once
+// the mark of that moment has been cleaned away, which is as old as what could
+// be found. Until this was called nothing is.
+SKR_MUST_CHECK enum skr_code
+skr_deduplication_look_back(struct skr_deduplication *table, struct skr_db *db,
+                            struct skr_error *error);
+
 SKR_MUST_CHECK enum skr_code
 skr_deduplication_setup(const struct skr_deduplication *table,
                         skr_sql_text_fn *each, void *user,
