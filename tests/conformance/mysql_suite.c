@@ -439,7 +439,8 @@ test_error_numbers_have_their_codes(void **state)
         assert_int_equal(error.remedy, cases[i].remedy);
         assert_string_equal(error.native, native);
         if (strstr(error.text, cases[i].words) == NULL ||
-            strstr(error.text, "127.0.0.1/skirnir_") == NULL)
+            strstr(error.text, "127.0.0.1:") == NULL ||
+            strstr(error.text, "/skirnir_") == NULL)
             fail_msg("%s", error.text);
     }
 }
