@@ -513,9 +513,10 @@ settle_locked(struct settling *settling, struct skr_db *db,
 }
 
 static enum skr_code
-settle_some(void *user, struct skr_error *error)
+settle_some(void *user, struct skr_batch *batch, struct skr_error *error)
 {
     struct settling *settling = user;
+    settling->batch = batch;
     return settle_freely(settling, settling->db, error);
 }
 
