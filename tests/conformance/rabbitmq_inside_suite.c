@@ -64,6 +64,81 @@ test_confirms_may_come_in_any_order(void **state)
     skr_broker_close(broker);
 }
 
+enum { REPLACED_WITHIN_MS = 15000 };
+
+static enum skr_fate
+send_one(struct world *world, struct skr_broker *broker, size_t number,
+         const char *body)
+{
+    submit_body(world, broker, number, body);
+    world->outcome_count = 0;
+    collect(world, broker, 1);
+    return world->fates[number];
+}
+
+static void
+test_a_channel_that_refuses_is_replaced(void **state)
+{
+    struct world *world = *state;
+    struct skr_broker *broker = open_broker(world, "");
+    for (size_t i = 0; i < 20; i++)
+        submit_body(world, broker, i, "stale");
+    collect(world, broker, 20);
+    expect_fates(world, 0, 20, SKR_REFUSED_ONCE);
+    int64_t end = skr_clock_ms() + REPLACED_WITHIN_MS;
+    while (send_one(world, broker, 0, "stale") != SKR_CONFIRMED)
+        assert_true(skr_clock_ms() < end);
+    world->outcome_count = 0;
+    for (size_t i = 0; i < 600; i++)
+        submit_body(world, broker, i, i % 7 == 0 ? "return" : "stale");
+    collect(world, broker, 600);
+    for (size_t i = 0; i < 600; i++)
+        assert_int_equal(world->fates[i],
+                         i % 7 == 0 ? SKR_UNROUTABLE : SKR_CONFIRMED);
+    skr_broker_close(broker);
+}
+
+// Others are under way all the time.
+static void
+test_a_busy_channel_that_refuses_is_replaced(void **state)
+{
+    enum { ROUND = 100, UNDER_WAY = 10 };
+    struct world *world = *state;
+    struct skr_broker *broker = open_broker(world, "");
+    struct skr_error error = {0};
+    int64_t end = skr_clock_ms() + REPLACED_WITHIN_MS;
+    size_t submitted = 0;
+    for (size_t i = 0; world->fates[0] != SKR_CONFIRMED || i == 0; i++) {
+        assert_true(skr_clock_ms() < end);
+        submit_body(world, broker, i % ROUND, i % ROUND == 0 ? "stale" : "ack");
+        submitted++;
+        while (submitted - world->outcome_count > UNDER_WAY)
+            assert_int_equal(collect_some(world, broker, 100, &error), SKR_OK);
+    }
+    collect(world, broker, submitted);
+    expect_fates(world, 0, ROUND, SKR_CONFIRMED);
+    skr_broker_close(broker);
+}
+
+// Nor does it keep others from being sent on that channel.
+static void
+test_a_message_without_an_answer_keeps_its_channel(void **state)
+{
+    enum { WHILE_MS = 1500 };  // longer than a channel stays that refuses
+    struct world *world = *state;
+    struct skr_broker *broker = open_broker(world, "");
+    submit_body(world, broker, 0, "hold");
+    assert_int_equal(send_one(world, broker, 1, "stale"), SKR_REFUSED_ONCE);
+    for (int64_t end = skr_clock_ms() + WHILE_MS; skr_clock_ms() < end;)
+        assert_int_equal(send_one(world, broker, 2, "ack"), SKR_CONFIRMED);
+    assert_int_equal(world->fates[0], -1);
+    world->outcome_count = 0;
+    submit_body(world, broker, 3, "release");
+    collect(world, broker, 2);
+    assert_int_equal(world->fates[0], SKR_CONFIRMED);
+    skr_broker_close(broker);
+}
+
 // The whole connection goes, and everything in flight with it.
 static void
 test_a_closed_connection_costs_only_the_message_that_closed_it(void **state)
@@ -471,6 +546,9 @@ main(void)
 #define CASE(name) cmocka_unit_test_setup_teardown(name, start, stop)
     const struct CMUnitTest tests[] = {
         CASE(test_confirms_may_come_in_any_order),
+        CASE(test_a_channel_that_refuses_is_replaced),
+        CASE(test_a_busy_channel_that_refuses_is_replaced),
+        CASE(test_a_message_without_an_answer_keeps_its_channel),
         CASE(test_a_closed_connection_costs_only_the_message_that_closed_it),
         CASE(test_what_makes_no_sense_ends_the_connection),
         CASE(test_a_server_that_speaks_something_else_is_named),

@@ -26,6 +26,7 @@ struct session {
     int fd;
     amqp_connection_state_t decoder;
     uint64_t tag;
+    unsigned channels;  // that were opened to publish on, one after the other
     uint64_t held[MOST_HELD];
     size_t held_count;
     char exchange[256], key[256], id[64];
@@ -126,7 +127,8 @@ on_body(struct session *session, const char *body)
         say_ack(session, session->tag, false);
         while (session->held_count > 0)
             say_ack(session, session->held[--session->held_count], false);
-    } else if (strcmp(body, "nack") == 0) {
+    } else if (strcmp(body, "nack") == 0 ||
+               (strcmp(body, "stale") == 0 && session->channels == 1)) {
         amqp_basic_nack_t nack = {.delivery_tag = session->tag};
         say_method(session, 1, AMQP_BASIC_NACK_METHOD, &nack);
     } else if (strcmp(body, "all") == 0) {
@@ -307,7 +309,12 @@ on_method(struct session *session, uint16_t channel,
         session->is_over = true;
         return;
     case AMQP_CHANNEL_OPEN_METHOD:
+        session->channels += channel == 1;
         say_method(session, channel, AMQP_CHANNEL_OPEN_OK_METHOD, &answer);
+        return;
+    case AMQP_CHANNEL_CLOSE_METHOD:
+        session->tag = 0;
+        say_method(session, channel, AMQP_CHANNEL_CLOSE_OK_METHOD, &answer);
         return;
     case AMQP_CONFIRM_SELECT_METHOD:
         say_method(session, channel, AMQP_CONFIRM_SELECT_OK_METHOD, &answer);

@@ -4,6 +4,9 @@
 //
 //   hold       no answer
 //   nack       a nack
+//   stale      a nack on the first channel, an ack on any that follows it: as
+//   in
+//              a cluster whose quorum queue has got another leader
 //   all        an ack of everything so far, this one included
 //   return     comes back, then an ack
 //   stranger   another message comes back

@@ -136,6 +136,7 @@ on_publishing_closed(struct rabbit_broker *broker,
     skr_rabbit_window_rewind(&broker->window,
                              skr_rabbit_fate(close->reply_code), reason);
     broker->is_publishing_open = false;
+    broker->renew_ms = 0;
     broker->sending = NULL;
     broker->returning = (struct rabbit_return){0};
     return code;
@@ -218,6 +219,15 @@ on_return(struct rabbit_broker *broker, const amqp_basic_return_t *method)
 }
 
 static enum skr_code
+on_renewal(struct rabbit_broker *broker, struct skr_error *error)
+{
+    if (broker->is_publishing_open || broker->renew_ms == 0)
+        return skr_rabbit_fail_unexpected(broker, "a close-ok", error);
+    broker->renew_ms = 0;
+    return skr_rabbit_open_channel(broker, RABBIT_PUBLISHING, error);
+}
+
+static enum skr_code
 on_publishing(struct rabbit_broker *broker, const amqp_method_t *method,
               struct skr_error *error)
 {
@@ -229,6 +239,7 @@ on_publishing(struct rabbit_broker *broker, const amqp_method_t *method,
     }
     case AMQP_BASIC_NACK_METHOD: {
         const amqp_basic_nack_t *nack = method->decoded;
+        skr_rabbit_plan_renewal(broker);
         return on_confirmation(broker, nack->delivery_tag, nack->multiple,
                                SKR_REFUSED_ONCE, error);
     }
@@ -239,6 +250,7 @@ on_publishing(struct rabbit_broker *broker, const amqp_method_t *method,
     case AMQP_CONFIRM_SELECT_OK_METHOD:
         broker->is_publishing_open = true;
         return SKR_OK;
+    case AMQP_CHANNEL_CLOSE_OK_METHOD: return on_renewal(broker, error);
     default:
         return skr_rabbit_fail_unexpected(broker, "a method while publishing",
                                           error);

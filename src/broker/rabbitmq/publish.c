@@ -15,6 +15,12 @@ enum {
     // written; beyond the second, messages wait instead.
     WRITE_AT = 32 * 1024,
     ENOUGH_UNSENT = 256 * 1024,
+    // How long a channel stays that has refused something; how long messages
+    // are kept back so that nothing is in flight on it; and the pause when
+    // something was.
+    RENEW_AFTER_MS = 500,
+    MOST_DRAIN_MS = 250,
+    RENEW_AGAIN_MS = 10000,
 };
 
 static const char *
@@ -202,6 +208,41 @@ try_entry(struct rabbit_broker *broker, const struct rabbit_entry *entry,
     return skr_rabbit_exchange_ask(broker, name, error);
 }
 
+// A channel knows the leaders of quorum queues from its first message to each.
+// One that was elected since it does not learn of as long as the first one's
+// node is down: it refuses all that goes to that queue, and a new channel does
+// not.
+void
+skr_rabbit_plan_renewal(struct rabbit_broker *broker)
+{
+    if (broker->renew_ms == 0)
+        broker->renew_ms = skr_clock_ms() + RENEW_AFTER_MS;
+}
+
+// Closes the channel if it is time for another. *waits: nothing is to be sent
+// on it.
+static enum skr_code
+renew_channel(struct rabbit_broker *broker, bool *waits,
+              struct skr_error *error)
+{
+    int64_t now_ms = skr_clock_ms();
+    if (broker->renew_ms == 0 || now_ms < broker->renew_ms)
+        return SKR_OK;
+    *waits = now_ms < broker->renew_ms + MOST_DRAIN_MS;
+    if (broker->window.in_flight > 0) {
+        if (!*waits)
+            broker->renew_ms = now_ms + RENEW_AGAIN_MS;
+        return SKR_OK;
+    }
+    amqp_channel_close_t close = {.reply_code = AMQP_REPLY_SUCCESS};
+    *waits = true;
+    broker->is_publishing_open = false;
+    broker->channel_asked_ms = now_ms;
+    skr_rabbit_window_restart(&broker->window);
+    return skr_rabbit_link_send(&broker->link, RABBIT_PUBLISHING,
+                                AMQP_CHANNEL_CLOSE_METHOD, &close, error);
+}
+
 enum skr_code
 skr_rabbit_send_waiting(struct rabbit_broker *broker, struct skr_error *error)
 {
@@ -214,6 +255,9 @@ skr_rabbit_send_waiting(struct rabbit_broker *broker, struct skr_error *error)
             code = send_body(broker, error);
             continue;
         }
+        code = renew_channel(broker, &waits, error);
+        if (code != SKR_OK || waits)
+            break;
         const struct rabbit_entry *entry =
             skr_rabbit_window_next(&broker->window);
         if (entry == NULL)

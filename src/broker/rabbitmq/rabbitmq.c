@@ -19,6 +19,7 @@ static void
 forget_connection(struct rabbit_broker *broker)
 {
     broker->is_publishing_open = false;
+    broker->renew_ms = 0;
     broker->is_asking_open = false;
     broker->is_declaring_open = false;
     broker->has_made_exchange = false;

@@ -54,6 +54,7 @@ struct rabbit_broker {
 
     struct rabbit_window window;
     bool is_publishing_open;
+    int64_t renew_ms;  // when another takes its place; 0: it refused nothing
     size_t body_sent;  // of the message whose body is being sent
     const struct skr_message *sending;  // NULL: none
     struct rabbit_return returning;
@@ -103,6 +104,8 @@ skr_rabbit_check_stop(const struct rabbit_broker *broker,
 // What skr_rabbit_turn() is made of: publish.c, answers.c and exchanges.c.
 SKR_MUST_CHECK enum skr_code
 skr_rabbit_send_waiting(struct rabbit_broker *broker, struct skr_error *error);
+// The channel has refused a message: soon another takes its place.
+void skr_rabbit_plan_renewal(struct rabbit_broker *broker);
 SKR_MUST_CHECK enum skr_code
 skr_rabbit_handle(struct rabbit_broker *broker, const amqp_frame_t *frame,
                   struct skr_error *error);

@@ -296,6 +296,12 @@ skr_rabbit_window_rewind(struct rabbit_window *window, enum skr_fate fate,
 }
 
 void
+skr_rabbit_window_restart(struct rabbit_window *window)
+{
+    window->lowest_tag = window->next_tag = 1;
+}
+
+void
 skr_rabbit_window_abandon(struct rabbit_window *window)
 {
     for (uint64_t i = window->first; i < window->end; i++) {

@@ -93,6 +93,8 @@ skr_rabbit_window_settle(struct rabbit_window *window, uint64_t tag,
 // this fate.
 void skr_rabbit_window_rewind(struct rabbit_window *window, enum skr_fate fate,
                               const struct skr_error *reason);
+// Another channel takes the place of the one on which nothing is in flight.
+void skr_rabbit_window_restart(struct rabbit_window *window);
 // The connection is gone: what has no outcome gets SKR_UNCERTAIN.
 void skr_rabbit_window_abandon(struct rabbit_window *window);
 
