@@ -59,8 +59,7 @@ def leader_of(cluster, queue):
     raise AssertionError(f"queue {queue} has no leader")
 
 
-def test_a_relay_that_was_refused_in_an_election_goes_on_after_it(
-        tmp_path, cluster):
+def relay_through_an_election(tmp_path, cluster):
     """The old leader's node stays away, and the relay has connected before
     there is another."""
     world = World(tmp_path, test_kafka.SQLite(tmp_path / "shop.db"),
@@ -91,3 +90,10 @@ def test_a_relay_that_was_refused_in_an_election_goes_on_after_it(
         assert [number for number in first
                 if number % test_kafka.KEYS == key] == \
             list(range(key, COUNT, test_kafka.KEYS))
+
+
+# A cluster takes half a minute to start.
+if shops.LONG:
+    def test_a_relay_that_was_refused_in_an_election_goes_on_after_it(
+            tmp_path, cluster):
+        relay_through_an_election(tmp_path, cluster)
