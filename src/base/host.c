@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: MIT
 #include "base/host.h"
 
+#include "base/error.h"
+#include "base/text.h"
+#include "base/url.h"
+
 #include <netdb.h>
 #include <netinet/in.h>
 #include <stdio.h>
@@ -28,6 +32,31 @@ skr_host_next(const char *list, struct skr_host *host)
         snprintf(host->port, sizeof(host->port), "%.*s",
                  (int)(list + length - port - 1), port + 1);
     return list[length] == ',' ? list + length + 1 : NULL;
+}
+
+// Several hosts stay one text, which skr_url_parse() has not looked into.
+enum skr_code
+skr_host_check_list(const struct skr_url *url, struct skr_error *error)
+{
+    const char *hosts = url->host == NULL ? "" : url->host;
+    bool is_list = strchr(hosts, ',') != NULL;
+    int64_t port = 0;
+    while (is_list && hosts != NULL) {
+        struct skr_host host;
+        hosts = skr_host_next(hosts, &host);
+        if (host.name[0] == '\0')
+            return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
+                            "a host of the DSN's list has no name; write "
+                            "%s://user@one,two:5433/shop",
+                            url->scheme);
+        if (host.port[0] != '\0' &&
+            !skr_text_number(host.port, 1, UINT16_MAX, &port))
+            return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
+                            "the port of %.80s in the DSN is not a number from "
+                            "1 to 65535",
+                            host.name);
+    }
+    return SKR_OK;
 }
 
 static bool

@@ -4,6 +4,7 @@
 #ifndef SKR_BASE_HOST_H
 #define SKR_BASE_HOST_H
 
+#include <skirnir/skirnir.h>
 #include <stdbool.h>
 
 struct skr_url;
@@ -18,6 +19,11 @@ struct skr_host {
 // Takes "host", "host:port" or "[address]:port" from a list with commas. What
 // is left of the list, or NULL.
 const char *skr_host_next(const char *list, struct skr_host *host);
+
+// SKR_INVALID for a URL with a list of several hosts of which one has no name,
+// or no number as its port.
+SKR_MUST_CHECK enum skr_code
+skr_host_check_list(const struct skr_url *url, struct skr_error *error);
 
 // What is sent there stays on this machine, where nobody can listen or step
 // between: localhost, or an address of the loopback network. A name that only

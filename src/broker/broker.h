@@ -210,8 +210,9 @@ struct skr_argument {
 
 struct skr_declaration {
     enum skr_declaration_kind kind;
-    const char *name;  // of an exchange or a queue
-    const char *type;  // of an exchange
+    const char *name;      // of an exchange or a queue
+    const char *type;      // of an exchange
+    bool type_is_default;  // nobody named it
     bool durable;
     const char *exchange, *queue, *binding_key;  // of a binding
     const struct skr_argument *arguments;

@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "base/url.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -47,8 +48,8 @@ skr_db_keep_number(const struct skr_value *columns, size_t count, void *user,
 }
 
 enum skr_code
-skr_db_open(const struct skr_db_ops *ops, const char *url, struct skr_db **db,
-            struct skr_error *error)
+skr_db_open_to_read(const struct skr_db_ops *ops, const char *url,
+                    struct skr_db **db, struct skr_error *error)
 {
     struct skr_url parsed = {0};
     enum skr_code code = skr_url_parse(url, &parsed, error);
@@ -70,6 +71,23 @@ skr_db_open(const struct skr_db_ops *ops, const char *url, struct skr_db **db,
     *db = opened;
 free_url:
     skr_url_fini(&parsed);
+    return code;
+}
+
+enum skr_code
+skr_db_open(const struct skr_db_ops *ops, const char *url, struct skr_db **db,
+            struct skr_error *error)
+{
+    struct skr_db *opened = NULL;
+    enum skr_code code = skr_db_open_to_read(ops, url, &opened, error);
+    if (code == SKR_OK && opened->read_only.code != SKR_OK) {
+        code = opened->read_only.code;
+        if (error != NULL)
+            *error = opened->read_only;
+        skr_db_close(opened);
+    } else if (code == SKR_OK) {
+        *db = opened;
+    }
     return code;
 }
 
@@ -107,6 +125,14 @@ skr_db_close(struct skr_db *db)
     db->ops->close(db);
     skr_beat_resume();
     free(db);
+}
+
+void
+skr_db_add_problem(struct skr_db *db, const struct skr_error *problem)
+{
+    size_t length = strlen(db->read_only.text);
+    snprintf(db->read_only.text + length, sizeof(db->read_only.text) - length,
+             "; another host: %.180s", problem->text);
 }
 
 struct skr_tx

@@ -81,6 +81,16 @@ struct skr_db {
     const struct skr_db_ops *ops;
     // Set by a reader that found rows: wait() then looks again soon.
     bool found_rows;
+
+    // Filled by open(). Whose rows these are: one number for all connections
+    // to a server, or to a cluster whose nodes have the same rows. An id that
+    // was read from one may mean another row elsewhere, as on a replica that
+    // became the primary without the last rows. 0: a file.
+    uint64_t server;
+    // Why nothing can be written here; SKR_OK: something can.
+    struct skr_error read_only;
+    // Why a host was passed over that can only be read; SKR_OK: none was.
+    struct skr_error passed_over;
 };
 
 // SKR_INVALID when no database can be at this URL, whatever the server says: a
@@ -88,7 +98,9 @@ struct skr_db {
 // text repeats no password. Asks nobody; open() refuses the same.
 typedef enum skr_code
 skr_db_check_url_fn(const struct skr_url *url, struct skr_error *error);
-// SKR_MISSING: the database itself does not exist, and create() would make it.
+// Where the URL names several hosts: the first of them that can be written; one
+// that can only be read where there is no other. SKR_MISSING: the database
+// itself does not exist, and create() would make it.
 typedef enum skr_code
 skr_db_open_fn(struct skr_db *db, const struct skr_url *url,
                struct skr_error *error);
@@ -144,7 +156,8 @@ typedef enum skr_code
 skr_db_lock_fn(struct skr_db *db, const char *name, enum skr_lock_mode mode,
                int wake_fd, uint32_t timeout_ms, bool *granted,
                struct skr_error *error);
-// Proves that the lock is still held: SKR_OK, or SKR_UNAVAILABLE when not.
+// Proves that the lock is still held, on a server that can be written: SKR_OK,
+// or SKR_UNAVAILABLE when not.
 typedef enum skr_code
 skr_db_check_lock_fn(struct skr_db *db, struct skr_error *error);
 typedef void skr_db_unlock_fn(struct skr_db *db);
@@ -205,15 +218,24 @@ struct skr_db_ops {
     skr_db_advise_fn *advise;
 };
 
+// SKR_REFUSED with SKR_RECONNECT: nothing can be written there.
 SKR_MUST_CHECK enum skr_code
 skr_db_open(const struct skr_db_ops *ops, const char *url, struct skr_db **db,
             struct skr_error *error);
+// The same for one who only reads.
+SKR_MUST_CHECK enum skr_code
+skr_db_open_to_read(const struct skr_db_ops *ops, const char *url,
+                    struct skr_db **db, struct skr_error *error);
 // The same, but where there is no such database it may be made.
 SKR_MUST_CHECK enum skr_code
 skr_db_open_or_create(const struct skr_db_ops *ops, const char *url,
                       bool may_create, struct skr_db **db,
                       struct skr_error *error);
 void skr_db_close(struct skr_db *db);
+
+// For drivers: adds to the reason in read_only why another host of the URL is
+// no better.
+void skr_db_add_problem(struct skr_db *db, const struct skr_error *problem);
 
 struct skr_tx skr_db_tx(struct skr_db *db);
 const struct skr_dialect *skr_db_dialect(const struct skr_db *db);

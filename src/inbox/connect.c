@@ -88,6 +88,10 @@ skr_consumer_connect_database(struct skr_consumer *consumer,
         consumer->extras.auto_setup, &consumer->db, error);
     if (code != SKR_OK)
         return code;
+    if (consumer->db->passed_over.code != SKR_OK)
+        skr_trouble_report(&consumer->passed_over, &consumer->log,
+                           "consumer.passed_over", consumer->options.name,
+                           &consumer->db->passed_over);
     code = check_deduplication(consumer, error);
     if (code == SKR_OK)
         code = check_attempts(consumer, error);

@@ -139,7 +139,8 @@ struct skr_consumer {
     const char *retry_queue;     // "<name>.retry"
     int64_t retry_again_ms;      // when to look there; by skr_clock_ms()
     struct skr_trouble retry_trouble;
-    bool was_ready;  // both were there, with their tables
+    struct skr_trouble passed_over;  // hosts that can only be read
+    bool was_ready;                  // both were there, with their tables
     struct skr_trouble trouble;
     uint32_t pause_ms;
     struct skr_trouble unkept;  // with the failed table

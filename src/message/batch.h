@@ -92,6 +92,9 @@ struct skr_batch {
     size_t pending;  // items in SKR_SENT or SKR_CHAINED
     enum skr_claim claim;
     struct skr_lease lease;  // of all items that are not lost
+    // Of which database server the rows are, as in struct skr_db. Stays when
+    // the items are forgotten.
+    uint64_t server;
     struct skr_arena arena;
 };
 

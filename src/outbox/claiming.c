@@ -51,15 +51,23 @@ open_holder(struct skr_pump *pump, struct skr_slot *slot,
 {
     const struct skr_relay_options *options = pump->options;
     bool granted = false;
-    if (slot->db != NULL)
+    // One of an earlier session may be of another server.
+    if (slot->db != NULL && slot->db->server == slot->batch.server)
         return SKR_OK;
+    skr_db_close(slot->db);
+    slot->db = NULL;
     enum skr_code code =
         skr_db_open(options->database, options->database_url, &slot->db, error);
     if (code != SKR_OK)
         return code;
-    code =
-        slot->db->ops->lock(slot->db, pump->lock_name, skr_pump_lock_mode(pump),
-                            pump->stop_fd, 0, &granted, error);
+    if (slot->db->server != slot->batch.server)
+        code = skr_fail(error, SKR_UNAVAILABLE, SKR_RECONNECT,
+                        "the DSN leads to another server than the one that is "
+                        "read");
+    if (code == SKR_OK)
+        code = slot->db->ops->lock(slot->db, pump->lock_name,
+                                   skr_pump_lock_mode(pump), pump->stop_fd, 0,
+                                   &granted, error);
     if (code == SKR_OK && !granted)
         code = skr_fail(error, SKR_UNAVAILABLE, SKR_RECONNECT,
                         "another relay wants the queue for itself");

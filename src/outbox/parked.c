@@ -161,6 +161,13 @@ skr_parked_next_ms(const struct skr_parked *parked)
 }
 
 void
+skr_parked_clear(struct skr_parked *parked)
+{
+    parked->count = 0;
+    parked->published = 0;
+}
+
+void
 skr_parked_fini(struct skr_parked *parked)
 {
     free(parked->rows);

@@ -49,6 +49,7 @@ size_t skr_parked_list_published(const struct skr_parked *parked,
 bool skr_parked_release(struct skr_parked *parked, int64_t now_ms);
 // When the next row may be read; 0: none waits for its time.
 int64_t skr_parked_next_ms(const struct skr_parked *parked);
+void skr_parked_clear(struct skr_parked *parked);
 void skr_parked_fini(struct skr_parked *parked);
 
 #endif

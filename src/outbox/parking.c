@@ -51,6 +51,8 @@ skr_settler_leave_unpublished(struct skr_settler *settler,
             !skr_is_written_now(item))
             continue;
         item->state = SKR_READ;
+        if (batch->server != settler->server)
+            continue;
         skr_parked_add(&settler->parked,
                        (struct skr_parked_row){
                            .row = item->row,
@@ -131,7 +133,8 @@ skr_settler_reserve_parked(struct skr_settler *settler, struct skr_batch *batch,
                     SKR_MOST_PARKED_PUBLISHED);
 }
 
-// Parks a row that was refused, or takes one out that no longer is. True: its
+// Parks a row that was refused, or takes one out that no longer is. A row of a
+// server that is no longer read is none of those that are parked. True: its
 // refusal was not known.
 static bool
 park(struct skr_settler *settler, const struct skr_batch *batch,
@@ -139,7 +142,9 @@ park(struct skr_settler *settler, const struct skr_batch *batch,
 {
     bool is_new = false;
     pthread_mutex_lock(&settler->lock);
-    if (item->refusal != NULL)
+    if (batch->server != settler->server)
+        is_new = false;
+    else if (item->refusal != NULL)
         is_new = note_refusal(settler, batch, item);
     else
         skr_parked_remove(&settler->parked, item->row);
@@ -165,6 +170,20 @@ skr_settler_park_refused(struct skr_settler *settler,
         skr_log(settler->log, SKR_LOG_WARNING, "relay.refused_more",
                 SKR_LOG_TEXT("name", settler->name),
                 SKR_LOG_NUMBER("rows", told - MOST_REFUSAL_LINES));
+}
+
+size_t
+skr_settler_unpark(struct skr_settler *settler)
+{
+    const struct skr_batch *batch = &settler->again;
+    size_t settled = 0;
+    pthread_mutex_lock(&settler->lock);
+    bool is_read_now = batch->server == settler->server;
+    for (size_t i = 0; i < batch->count && is_read_now; i++)
+        if (!batch->items[i].lost && batch->items[i].write != SKR_WRITE_REFUSED)
+            settled += skr_parked_remove(&settler->parked, batch->items[i].row);
+    pthread_mutex_unlock(&settler->lock);
+    return settled;
 }
 
 size_t

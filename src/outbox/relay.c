@@ -32,7 +32,8 @@ struct skr_relay {
     struct skr_settler settler;
     struct skr_pump pump;
     bool said_standby;
-    struct skr_beat beat;  // of the pump's thread
+    struct skr_trouble passed_over;  // hosts that can only be read
+    struct skr_beat beat;            // of the pump's thread
 };
 
 static void
@@ -209,6 +210,11 @@ open_session(struct skr_relay *relay, struct skr_error *error)
                                  relay->options.auto_setup, &pump->db, error);
     if (code != SKR_OK)
         return code;
+    if (pump->db->passed_over.code != SKR_OK)
+        skr_trouble_report(&relay->passed_over, &relay->options.log,
+                           "relay.passed_over", relay->options.name,
+                           &pump->db->passed_over);
+    skr_settler_work_on(&relay->settler, pump->db->server);
     code = prepare_table(relay, pump->db, error);
     if (code == SKR_OK)
         code = skr_pump_look_for_skew(pump, false, error);

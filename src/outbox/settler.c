@@ -173,19 +173,60 @@ open_database(const struct skr_settler *settler, struct skr_db **db,
     return code;
 }
 
+// A connection to the server that the rows are of.
+static enum skr_code
+connect_for(const struct skr_settler *settler, const struct skr_batch *batch,
+            struct skr_db **db, struct skr_error *error)
+{
+    if (*db != NULL && (*db)->server != batch->server) {
+        skr_db_close(*db);
+        *db = NULL;
+    }
+    enum skr_code code =
+        *db == NULL ? open_database(settler, db, error) : SKR_OK;
+    if (code != SKR_OK || (*db)->server == batch->server)
+        return code;
+    skr_db_close(*db);
+    *db = NULL;
+    return skr_fail(error, SKR_UNAVAILABLE, SKR_RECONNECT,
+                    "the DSN leads to another server than the one that is "
+                    "read; nothing is settled there");
+}
+
+static void
+log_forgotten(const struct skr_settler *settler, size_t rows)
+{
+    skr_log(settler->log, SKR_LOG_WARNING, "relay.server_changed",
+            SKR_LOG_TEXT("name", settler->name),
+            SKR_LOG_NUMBER("unsettled", rows));
+}
+
+// What became of rows of a server that is no longer read. Where the new one has
+// them too they are sent again.
+static bool
+is_forgotten(struct skr_settler *settler, struct skr_batch *batch)
+{
+    pthread_mutex_lock(&settler->lock);
+    bool is_other = batch->server != settler->server;
+    pthread_mutex_unlock(&settler->lock);
+    if (!is_other)
+        return false;
+    log_forgotten(settler, batch->count);
+    for (size_t i = 0; i < batch->count; i++)
+        batch->items[i].state = SKR_READ;
+    return true;
+}
+
 static enum skr_code
 settle_batch(struct skr_settler *settler, struct skr_db **db,
              struct skr_batch *batch, struct skr_error *error)
 {
-    if (*db == NULL) {
-        enum skr_code code = open_database(settler, db, error);
-        if (code != SKR_OK)
-            return code;
-    }
+    enum skr_code code = connect_for(settler, batch, db, error);
+    if (code != SKR_OK)
+        return code;
     leave_to_others(settler, batch);
     skr_failpoint("relay.settling");
-    enum skr_code code =
-        settler->table->ops->settle(settler->table, *db, batch, error);
+    code = settler->table->ops->settle(settler->table, *db, batch, error);
     if (code != SKR_OK && error->remedy == SKR_GIVE_UP)
         skr_settler_leave_unpublished(settler, batch);
     // What held the rows is over when it failed, whatever the reason.
@@ -202,7 +243,8 @@ settle_batch(struct skr_settler *settler, struct skr_db **db,
 static bool
 settle(struct skr_settler *settler, struct skr_db **db, struct skr_slot *slot)
 {
-    for (uint32_t pause_ms = FIRST_PAUSE_MS;;) {
+    for (uint32_t pause_ms = FIRST_PAUSE_MS;
+         !is_forgotten(settler, &slot->batch);) {
         struct skr_error error = {0};
         struct skr_db **used = slot->db == NULL ? db : &slot->db;
         enum skr_code code = settle_batch(settler, used, &slot->batch, &error);
@@ -232,6 +274,7 @@ list_again(struct skr_settler *settler)
     pthread_mutex_lock(&settler->lock);
     size_t count = skr_parked_list_published(
         &settler->parked, settler->again_row, rows, MOST_AGAIN);
+    batch->server = settler->server;
     pthread_mutex_unlock(&settler->lock);
     skr_batch_clear(batch);
     // What is done may go, whoever has it now; a share of the queue is fenced.
@@ -245,20 +288,6 @@ list_again(struct skr_settler *settler)
     settler->again_row = count == MOST_AGAIN ? rows[count - 1] : INT64_MIN;
 }
 
-// Takes out what could be settled after all. Gives how many those are.
-static size_t
-unpark(struct skr_settler *settler)
-{
-    const struct skr_batch *batch = &settler->again;
-    size_t settled = 0;
-    pthread_mutex_lock(&settler->lock);
-    for (size_t i = 0; i < batch->count; i++)
-        if (!batch->items[i].lost && batch->items[i].write != SKR_WRITE_REFUSED)
-            settled += skr_parked_remove(&settler->parked, batch->items[i].row);
-    pthread_mutex_unlock(&settler->lock);
-    return settled;
-}
-
 // Tries some of the published rows that are parked, and the next at once if
 // these could all be settled.
 static void
@@ -268,7 +297,7 @@ settle_again(struct skr_settler *settler, struct skr_db **db)
     list_again(settler);
     size_t settled = 0;
     if (settle_batch(settler, db, &settler->again, &error) == SKR_OK)
-        settled = unpark(settler);
+        settled = skr_settler_unpark(settler);
     if (settled > 0)
         skr_log(settler->log, SKR_LOG_INFO, "relay.unparked",
                 SKR_LOG_TEXT("name", settler->name),
@@ -398,13 +427,30 @@ find_in_state(struct skr_settler *settler, enum skr_slot_state state)
     return NULL;
 }
 
+void
+skr_settler_work_on(struct skr_settler *settler, uint64_t server)
+{
+    size_t published = 0;
+    pthread_mutex_lock(&settler->lock);
+    if (settler->server != server) {
+        published = settler->parked.published;
+        skr_parked_clear(&settler->parked);
+    }
+    settler->server = server;
+    pthread_mutex_unlock(&settler->lock);
+    if (published > 0)
+        log_forgotten(settler, published);
+}
+
 struct skr_slot *
 skr_settler_take_free(struct skr_settler *settler)
 {
     pthread_mutex_lock(&settler->lock);
     struct skr_slot *slot = find_in_state(settler, SKR_SLOT_FREE);
-    if (slot != NULL)
+    if (slot != NULL) {
         slot->state = SKR_SLOT_OPEN;
+        slot->batch.server = settler->server;
+    }
     pthread_mutex_unlock(&settler->lock);
     return slot;
 }

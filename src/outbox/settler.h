@@ -74,12 +74,13 @@ struct skr_settler {
     // When the lock on the queue was last known to be ours; 0: it is not.
     atomic_int_fast64_t owned_ms;
     uint64_t next_turn;
-    bool ending;    // end once every slot handed over is settled
-    bool given_up;  // end now; what is not settled will be sent again
+    uint64_t server;  // that is read now
+    bool ending;      // end once every slot handed over is settled
+    bool given_up;    // end now; what is not settled will be sent again
     int give_up_fd;
     struct skr_settler_counts counts;
     struct skr_trouble trouble;
-    struct skr_parked parked;
+    struct skr_parked parked;  // of the server that is read now
 
     // The settler's thread alone: published rows that are parked, to be settled
     // after all, and under which claim.
@@ -94,6 +95,10 @@ struct skr_settler {
 SKR_MUST_CHECK enum skr_code
 skr_settler_start(struct skr_settler *settler, size_t batch_capacity,
                   struct skr_error *error);
+
+// Tells which server is read from now on. What was read from another is not
+// settled any more: there the ids may be those of other rows.
+void skr_settler_work_on(struct skr_settler *settler, uint64_t server);
 
 // A free slot, which is the pump's from now on, or NULL.
 struct skr_slot *skr_settler_take_free(struct skr_settler *settler);
@@ -136,6 +141,9 @@ skr_settler_reserve_parked(struct skr_settler *settler, struct skr_batch *batch,
 // itself while they are few.
 void skr_settler_park_refused(struct skr_settler *settler,
                               const struct skr_batch *batch);
+// Takes out of the parked rows those of `again` that could be settled after
+// all. Gives how many those are.
+size_t skr_settler_unpark(struct skr_settler *settler);
 
 // Waits until a slot is settled, up to timeout_ms. True: none is left.
 bool skr_settler_wait(struct skr_settler *settler, uint32_t timeout_ms);

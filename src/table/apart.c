@@ -25,8 +25,8 @@ mark(const struct apart *apart, size_t from, size_t count, enum skr_write write)
         apart->batch->items[apart->items[i]].write = write;
 }
 
-static struct skr_batch_item *
-find_kind(struct skr_batch *batch, enum skr_state kind)
+static const struct skr_batch_item *
+find_kind(const struct skr_batch *batch, enum skr_state kind)
 {
     for (size_t i = 0; i < batch->count; i++)
         if (batch->items[i].state == kind &&
@@ -41,21 +41,21 @@ find_kind(struct skr_batch *batch, enum skr_state kind)
 static enum skr_code
 write_no_row(const struct apart *apart, struct skr_error *error)
 {
-    struct skr_batch_item *items[KINDS], before[KINDS];
+    // Copies, as the relay's reader may look up which rows the batch has.
+    struct skr_batch_item items[KINDS];
+    struct skr_batch none = *apart->batch;
+    none.items = items;
+    none.count = 0;
     for (size_t i = 0; i < KINDS; i++) {
-        items[i] = find_kind(apart->batch, kinds[i]);
-        if (items[i] == NULL)
+        const struct skr_batch_item *item = find_kind(apart->batch, kinds[i]);
+        if (item == NULL)
             continue;
-        before[i] = *items[i];
-        items[i]->row = SKR_NO_ROW;
-        items[i]->write =
-            kinds[i] == SKR_DONE ? SKR_WRITE_WHOLE : SKR_WRITE_LEAST;
+        struct skr_batch_item *copy = &items[none.count++];
+        *copy = *item;
+        copy->row = SKR_NO_ROW;
+        copy->write = kinds[i] == SKR_DONE ? SKR_WRITE_WHOLE : SKR_WRITE_LEAST;
     }
-    enum skr_code code = apart->write(apart->user, error);
-    for (size_t i = 0; i < KINDS; i++)
-        if (items[i] != NULL)
-            *items[i] = before[i];
-    return code;
+    return apart->write(apart->user, &none, error);
 }
 
 static void
@@ -83,7 +83,7 @@ settle_least(const struct apart *apart, size_t at, struct skr_error *error)
     struct skr_batch_item *item = &apart->batch->items[apart->items[at]];
     keep_refusal(apart->batch, item, error);
     item->write = SKR_WRITE_LEAST;
-    enum skr_code code = apart->write(apart->user, error);
+    enum skr_code code = apart->write(apart->user, apart->batch, error);
     if (code != SKR_OK && error->remedy != SKR_GIVE_UP)
         return code;
     item->write = code == SKR_OK ? SKR_WRITE_DONE : SKR_WRITE_REFUSED;
@@ -97,7 +97,7 @@ settle_some(const struct apart *apart, size_t from, size_t count,
     if (count == 0)
         return SKR_OK;
     mark(apart, from, count, SKR_WRITE_WHOLE);
-    enum skr_code code = apart->write(apart->user, error);
+    enum skr_code code = apart->write(apart->user, apart->batch, error);
     if (code == SKR_OK)
         mark(apart, from, count, SKR_WRITE_DONE);
     if (code == SKR_OK || error->remedy != SKR_GIVE_UP)

@@ -11,9 +11,10 @@
 // Of no row: it is in the range of every integer column, and no table gives it.
 #define SKR_NO_ROW INT32_MIN
 
-// Writes the outcome of every item that skr_is_written_now(), all or none, and
-// those of a row that is not there without an error.
-typedef enum skr_code skr_apart_write_fn(void *user, struct skr_error *error);
+// Writes the outcome of every item of the batch that skr_is_written_now(), all
+// or none, and those of a row that is not there without an error.
+typedef enum skr_code skr_apart_write_fn(void *user, struct skr_batch *batch,
+                                         struct skr_error *error);
 
 // The item is not written, for this reason.
 void skr_apart_refuse(struct skr_batch *batch, struct skr_batch_item *item,

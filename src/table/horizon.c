@@ -170,7 +170,12 @@ ask(const char *sql, struct skr_tx tx, int64_t now_ms,
     if (code == SKR_OK && found)
         skr_horizon_answered(position, columns[0].integer, columns[1].integer,
                              now_ms);
-    return code;
+    if (code != SKR_CONFLICT)
+        return code;
+    // The server cannot tell now. Nothing is known by that, and the next look
+    // asks again.
+    skr_error_clear(error);
+    return SKR_OK;
 }
 
 enum skr_code

@@ -340,6 +340,47 @@ test_a_stop_gives_back_what_is_held_once(void **state)
     expect_no_harm(world);
 }
 
+// The first effect takes longer than the broker waits for its messages.
+static void
+delay_first_effect(struct skr_tx real, const struct skr_statement *statement,
+                   void *user)
+{
+    static const char effect[] = "INSERT INTO effects";
+    bool *is_delayed = user;
+    (void)real;
+    if (*is_delayed || strncmp(statement->sql, effect, strlen(effect)) != 0)
+        return;
+    *is_delayed = true;
+    skr_clock_sleep(-1, (uint32_t)fake->hold_ms + 50);
+}
+
+static void
+test_what_was_recorded_and_given_back_late_is_handled_later(void **state)
+{
+    enum { COUNT = 20 };
+    struct world *world = *state;
+    bool is_delayed = false;
+    fake->hold_ms = 500;
+    world->extras.stop_when_empty = true;
+    world->options.batch = COUNT;
+    world->options.database = skr_faulty_database(world->database.ops);
+    send_bad(0, COUNT);
+    struct skr_consumer *consumer = open_consumer(world, NULL);
+    add_sql_handler(world, "order.bad", "effects");
+    skr_faulty_watch(delay_first_effect, &is_delayed);
+    run_until_empty(consumer);
+    skr_faulty_watch(NULL, NULL);
+    assert_true(is_delayed);
+    assert_true(skr_fake_queue_releases(fake) >= COUNT - 1);
+    struct skr_consumer_counts counts = skr_consumer_counts(consumer);
+    skr_consumer_close(consumer);
+    assert_int_equal(counts.handled, COUNT);
+    assert_int_equal(counts.duplicates, 0);
+    assert_int_equal(effect_rows(world), COUNT);
+    assert_int_equal(skr_fake_queue_waiting(fake), 0);
+    assert_int_equal(failed_rows(world), 0);
+}
+
 #undef TEST
 #define TEST(name) \
     cmocka_unit_test_setup_teardown(name, set_up, retry_world_tear_down)
@@ -356,6 +397,7 @@ main(void)
         TEST(test_more_than_can_be_held_waits_in_rows),
         TEST(test_a_queue_is_not_empty_while_messages_are_held),
         TEST(test_a_stop_gives_back_what_is_held_once),
+        TEST(test_what_was_recorded_and_given_back_late_is_handled_later),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

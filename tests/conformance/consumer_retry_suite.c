@@ -128,6 +128,98 @@ test_a_new_consumer_asks_no_other_table(void **state)
     skr_test_run(world->db, "DROP TABLE own_dedup");
 }
 
+enum { DUPLICATES_MS = 20 };
+
+struct warnings {
+    struct skr_consumer *consumer;
+    uint64_t over;        // deliveries that are over, in all
+    atomic_int said;      // and the warnings
+    atomic_int complete;  // those that name the table and the cure
+};
+
+static void
+note_warning(void *user, enum skr_log_level level, const char *event,
+             const struct skr_log_field *fields, size_t count)
+{
+    struct warnings *warnings = user;
+    bool has_table = false, has_cure = false;
+    if (strcmp(event, "consumer.only_duplicates") != 0)
+        return;
+    for (size_t i = 0; i < count; i++) {
+        const char *text = fields[i].text == NULL ? "" : fields[i].text;
+        has_table |= strcmp(fields[i].name, "table") == 0 &&
+                     strcmp(text, "message_broker_deduplication") == 0;
+        has_cure |= strcmp(fields[i].name, "advice") == 0 &&
+                    strstr(text, "deduplication.table_name") != NULL;
+    }
+    atomic_fetch_add(&warnings->complete,
+                     level == SKR_LOG_WARNING && has_table && has_cure);
+    atomic_fetch_add(&warnings->said, 1);
+}
+
+static bool
+is_all_over(void *user)
+{
+    const struct warnings *warnings = user;
+    struct skr_consumer_counts counts = skr_consumer_counts(warnings->consumer);
+    return counts.handled + counts.duplicates == warnings->over;
+}
+
+static void
+deliver(struct warnings *warnings, size_t first, size_t count)
+{
+    warnings->over += count;
+    send(first, count);
+    assert_true(skr_test_eventually(is_all_over, warnings, 20000));
+}
+
+// So many in a row, the last of them so late that it may be said.
+static void
+deliver_duplicates(struct warnings *warnings, size_t count)
+{
+    deliver(warnings, 0, count - 1);
+    skr_clock_sleep(-1, 2 * DUPLICATES_MS);
+    deliver(warnings, 0, 1);
+}
+
+// One that is handled; what was to be said of those before it has been.
+static void
+deliver_new(struct warnings *warnings)
+{
+    static size_t next = 100;
+    deliver(warnings, next++, 1);
+}
+
+static void
+test_a_consumer_that_finds_only_duplicates_says_so_once(void **state)
+{
+    struct world *world = *state;
+    struct warnings warnings = {0};
+    struct running running;
+    world->chosen = NONE;
+    world->extras.duplicates_ms = DUPLICATES_MS;
+    world->options.log = note_warning;
+    world->options.log_user = &warnings;
+    send(0, 20);
+    warnings.over = 20;
+    start_running(&running, world, retry_chosen_once);
+    warnings.consumer = running.consumer;
+    assert_true(skr_test_eventually(is_all_over, &warnings, 20000));
+    // Few may be chance.
+    deliver_duplicates(&warnings, 9);
+    deliver_new(&warnings);
+    assert_int_equal(warnings.said, 0);
+    deliver_duplicates(&warnings, 10);
+    deliver_duplicates(&warnings, 10);
+    deliver_new(&warnings);
+    assert_int_equal(warnings.said, 1);
+    deliver_duplicates(&warnings, 10);
+    deliver_new(&warnings);
+    assert_int_equal(warnings.said, 2);
+    stop_running(&running);
+    assert_int_equal(warnings.complete, 2);
+}
+
 static time_t
 time_in(struct world *world, const char *column)
 {
@@ -486,6 +578,7 @@ main(void)
         TEST(test_a_count_from_outside_keeps_no_message_from_its_handler),
         TEST(test_a_table_of_its_own_takes_over_from_the_shared_one),
         TEST(test_a_new_consumer_asks_no_other_table),
+        TEST(test_a_consumer_that_finds_only_duplicates_says_so_once),
         TEST(test_an_id_that_only_the_broker_knew_goes_with_the_row),
         TEST(test_retries_in_rows_run_out_into_the_failed_table),
         TEST(test_what_its_broker_cannot_delay_waits_in_a_row),

@@ -491,6 +491,29 @@ test_duplicates_among_messages_of_sql_handlers_are_skipped(void **state)
                      250);
 }
 
+// Nothing but the deduplication keeps these effects apart.
+static void
+test_an_id_twice_in_one_insert_is_handled_once(void **state)
+{
+    struct world *world = *state;
+    static const uint32_t batches[] = {8, 32, 128};
+    skr_test_run(world->db, "CREATE TABLE seen (body VARCHAR(99))");
+    for (size_t i = 0; i < SKR_COUNT_OF(batches); i++) {
+        size_t first = 100 * i, pairs = batches[i] / 2;
+        world->options.batch = batches[i];
+        for (size_t k = 0; k < 2 * pairs; k++)
+            publish(world, first + k / 2, 1);
+        struct skr_consumer_counts counts = consume_by_sql(world);
+        assert_int_equal(counts.handled, pairs);
+        assert_int_equal(counts.duplicates, pairs);
+        assert_int_equal(
+            skr_test_number(world->db, "SELECT COUNT(*) FROM seen"), pairs);
+        skr_test_run(world->db, "DELETE FROM seen");
+    }
+    assert_int_equal(waiting(world), 0);
+    assert_int_equal(failed_rows(world), 0);
+}
+
 static void
 test_sql_that_fails_undoes_its_own_message_only(void **state)
 {
@@ -588,6 +611,7 @@ main(void)
         TEST(test_sql_handlers_bind_the_fields_of_a_message),
         TEST(test_messages_of_sql_handlers_are_recorded_together),
         TEST(test_duplicates_among_messages_of_sql_handlers_are_skipped),
+        TEST(test_an_id_twice_in_one_insert_is_handled_once),
         TEST(test_sql_that_fails_undoes_its_own_message_only),
         TEST(test_sql_that_fails_is_retried_and_then_kept),
         TEST(test_handlers_are_checked_when_they_are_added),

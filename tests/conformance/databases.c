@@ -34,8 +34,10 @@ struct kind {
     void (*disconnect)(void *connection);
     void (*run)(void *connection, const char *sql);
     const char *begin;
+    const char *move_east;  // SQL that sets a session's zone; NULL: it has none
     void (*become_reader)(const struct skr_test_database *database);
-    void (*break_lock)(const struct skr_test_database *database);
+    void (*break_lock)(const struct skr_test_database *database,
+                       const char *name);
     // NULL: any write to the table holds it up.
     void (*hold_up)(struct skr_db *db, const char *table);
     void (*summer_zone)(const struct skr_test_database *database,
@@ -144,8 +146,9 @@ sqlite_become_reader(const struct skr_test_database *database)
 }
 
 static void
-sqlite_break_lock(const struct skr_test_database *database)
+sqlite_break_lock(const struct skr_test_database *database, const char *name)
 {
+    (void)name;
     char pattern[128];
     snprintf(pattern, sizeof(pattern), "%s/*.lock", database->folder);
     glob_t found = {0};
@@ -203,8 +206,10 @@ static const char *const mariadb_bad_urls[] = {
     "no database",
     "mysql://localhost/",
     "no database",
-    "mysql://one,two/shop",
-    "one host",
+    "mysql://one,/shop",
+    "no name",
+    "mysql://one:many,two/shop",
+    "the port of one",
     "mysql://localhost/shop?colour=red",
     "colour",
     "mysql://localhost/shop?lock_timeout=soon",
@@ -391,11 +396,11 @@ mariadb_become_reader(const struct skr_test_database *database)
 // The server has no list of locks; it must be asked by name. Returns once the
 // lock is free.
 static void
-mariadb_break_lock(const struct skr_test_database *database)
+mariadb_break_lock(const struct skr_test_database *database, const char *name)
 {
-    char name[32], lock[SKR_MYSQL_LOCK_NAME_SIZE], sql[200];
-    snprintf(name, sizeof(name), "skirnir_%s", mariadb_name(database));
-    skr_mysql_lock_name(name, "relay", lock);
+    char schema[32], lock[SKR_MYSQL_LOCK_NAME_SIZE], sql[200];
+    snprintf(schema, sizeof(schema), "skirnir_%s", mariadb_name(database));
+    skr_mysql_lock_name(schema, name, lock);
     MYSQL *server = mariadb_open("root", NULL, NULL);
     snprintf(sql, sizeof(sql), "SELECT IS_USED_LOCK('%s')", lock);
     assert_int_equal(mysql_query(server, sql), 0);
@@ -429,17 +434,22 @@ mariadb_reads(struct skr_db *db)
     return skr_test_status(db, "Handler_read%");
 }
 
+// As root: with a binary log, MySQL lets nobody else make triggers.
 static void
 mariadb_refuse(struct skr_db *db, const char *table, const char *change,
                const char *rows)
 {
-    char sql[400];
+    char sql[500];
+    char *schema = skr_test_text(db, "SELECT DATABASE()");
+    MYSQL *server = mariadb_open("root", NULL, NULL);
     snprintf(sql, sizeof(sql),
-             "CREATE TRIGGER refuse_%s BEFORE %s ON %s FOR EACH ROW BEGIN "
-             "IF %s THEN SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = "
+             "CREATE TRIGGER %s.refuse_%s BEFORE %s ON %s.%s FOR EACH ROW "
+             "BEGIN IF %s THEN SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = "
              "'refused by a trigger'; END IF; END",
-             change, change, table, rows);
-    skr_test_run(db, sql);
+             schema, change, change, schema, table, rows);
+    mariadb_run(server, sql);
+    mysql_close(server);
+    free(schema);
 }
 
 // A table whose engine counts its bytes with two of them.
@@ -585,8 +595,9 @@ pgsql_become_reader(const struct skr_test_database *database)
 }
 
 static void
-pgsql_break_lock(const struct skr_test_database *database)
+pgsql_break_lock(const struct skr_test_database *database, const char *name)
 {
+    (void)name;
     pgsql_run_on_server(
         database, "SELECT pg_terminate_backend(pid, 10000) FROM pg_locks "
                   "JOIN pg_database ON pg_database.oid = pg_locks.database "
@@ -709,19 +720,20 @@ pgsql_is_costly(const char *plan)
 #endif
 
 #ifdef SKR_WITH_MYSQL
-#define MARIADB_KIND(server)                                                  \
-    {                                                                         \
-        .name = (server), .ops = &skr_mysql_db, .make = mariadb_make,         \
-        .remove = mariadb_remove, .connect = mariadb_connect_client,          \
-        .disconnect = mariadb_disconnect, .run = mariadb_run,                 \
-        .begin = "START TRANSACTION", .become_reader = mariadb_become_reader, \
-        .break_lock = mariadb_break_lock, .hold_up = mariadb_hold_up,         \
-        .summer_zone = mariadb_summer_zone, .make_full = mariadb_make_full,   \
-        .refuse = mariadb_refuse, .allow = {"DROP TRIGGER refuse_", ""},      \
-        .explain = "EXPLAIN FORMAT = TRADITIONAL ",                           \
-        .analyze = "ANALYZE TABLE messenger_outbox",                          \
-        .drop_index = "DROP INDEX {index} ON {table}",                        \
-        .is_costly = mysql_is_costly, .reads = mariadb_reads,                 \
+#define MARIADB_KIND(server)                                                   \
+    {                                                                          \
+        .name = (server), .ops = &skr_mysql_db, .make = mariadb_make,          \
+        .remove = mariadb_remove, .connect = mariadb_connect_client,           \
+        .disconnect = mariadb_disconnect, .run = mariadb_run,                  \
+        .begin = "START TRANSACTION", .move_east = "SET time_zone = '+05:00'", \
+        .become_reader = mariadb_become_reader,                                \
+        .break_lock = mariadb_break_lock, .hold_up = mariadb_hold_up,          \
+        .summer_zone = mariadb_summer_zone, .make_full = mariadb_make_full,    \
+        .refuse = mariadb_refuse, .allow = {"DROP TRIGGER refuse_", ""},       \
+        .explain = "EXPLAIN FORMAT = TRADITIONAL ",                            \
+        .analyze = "ANALYZE TABLE messenger_outbox",                           \
+        .drop_index = "DROP INDEX {index} ON {table}",                         \
+        .is_costly = mysql_is_costly, .reads = mariadb_reads,                  \
     }
 #endif
 
@@ -759,6 +771,7 @@ static const struct kind kinds[] = {
      .disconnect = pgsql_disconnect,
      .run = pgsql_run,
      .begin = "BEGIN",
+     .move_east = "SET TIME ZONE INTERVAL '+05:00' HOUR TO MINUTE",
      .become_reader = pgsql_become_reader,
      .break_lock = pgsql_break_lock,
      .hold_up = pgsql_hold_up,
@@ -1055,6 +1068,15 @@ skr_test_client_begin(struct skr_test_client *client)
     skr_test_client_run(client, chosen()->begin);
 }
 
+bool
+skr_test_client_move_east(struct skr_test_client *client)
+{
+    if (chosen()->move_east == NULL)
+        return false;
+    skr_test_client_run(client, chosen()->move_east);
+    return true;
+}
+
 void
 skr_test_client_commit(struct skr_test_client *client)
 {
@@ -1074,9 +1096,9 @@ skr_test_become_reader(const struct skr_test_database *database)
 }
 
 void
-skr_test_break_lock(const struct skr_test_database *database)
+skr_test_break_lock(const struct skr_test_database *database, const char *name)
 {
-    chosen()->break_lock(database);
+    chosen()->break_lock(database, name);
 }
 
 void

@@ -79,6 +79,10 @@ void skr_test_client_begin(struct skr_test_client *client);
 void skr_test_client_commit(struct skr_test_client *client);
 void skr_test_client_rollback(struct skr_test_client *client);
 
+// Its session's own clock goes five hours ahead from here on. False: sessions
+// of this database have no zone.
+bool skr_test_client_move_east(struct skr_test_client *client);
+
 // How a statement would be run, in lines of columns with a | between them; the
 // caller frees it. Costly: all of a table of messages is read for it, or much
 // of it sorted.
@@ -105,8 +109,10 @@ void skr_test_become_reader(const struct skr_test_database *database);
 enum { SKR_TEST_ZONE_SIZE = 32 };
 void skr_test_summer_zone(const struct skr_test_database *database,
                           char zone[SKR_TEST_ZONE_SIZE]);
-// Takes away, behind its holder's back, the lock that is held on the database.
-void skr_test_break_lock(const struct skr_test_database *database);
+// Takes away, behind its holder's back, the lock of this name that is held on
+// the database.
+void
+skr_test_break_lock(const struct skr_test_database *database, const char *name);
 // Begins a transaction on db in which others who write the table have to wait.
 void skr_test_hold_up(struct skr_db *db, const char *table);
 // Sets up the database in a way that a driver advises against.

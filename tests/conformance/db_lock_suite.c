@@ -140,7 +140,7 @@ test_a_lock_that_was_taken_away_is_noticed(void **state)
     struct skr_db *other = skr_test_connect(&fixture->database);
     struct skr_error error = {0};
     assert_true(try_lock(fixture->db, "relay", 0));
-    skr_test_break_lock(&fixture->database);
+    skr_test_break_lock(&fixture->database, "relay");
     assert_int_equal(fixture->db->ops->check_lock(fixture->db, &error),
                      SKR_UNAVAILABLE);
     assert_int_equal(error.remedy, SKR_RECONNECT);
@@ -171,8 +171,9 @@ test_the_lock_is_for_those_whom_the_database_is_for(void **state)
     struct fixture *fixture = *state;
     char path[200];
     struct stat database, lock;
+    // A server's locks are no files.
     if (strcmp(fixture->database.ops->scheme, "sqlite") != 0)
-        skip();
+        return;
     snprintf(path, sizeof(path), "%s/test.db", fixture->database.folder);
     if (geteuid() == 0)
         assert_int_equal(chown(path, 4321, 1234), 0);

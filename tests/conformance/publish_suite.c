@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #define COUNT "SELECT COUNT(*) FROM messenger_outbox"
 
@@ -293,6 +294,44 @@ test_a_due_time_is_never_early(void **state)
         1);
 }
 
+static time_t
+time_of(struct fixture *fixture, const char *sql)
+{
+    struct tm parts = {0};
+    char *text = skr_test_text(fixture->db, sql);
+    assert_non_null(strptime(text, "%Y-%m-%d %H:%M:%S", &parts));
+    free(text);
+    return timegm(&parts);
+}
+
+// By the server's clock, which is this machine's.
+static void
+test_times_are_utc_whatever_the_zone_of_the_session_is(void **state)
+{
+    enum { SLACK_S = 60 };
+    struct fixture *fixture = *state;
+    struct skr_message messages[] = {order("{}"), order("{}")};
+    if (!skr_test_client_move_east(&fixture->client))
+        skip();
+    time_t before = time(NULL), later = before + 3600;
+    messages[1].due_at_us = (int64_t)later * 1000000;
+    skr_test_client_begin(&fixture->client);
+    assert_int_equal(publish(fixture, messages, 2, NULL), SKR_OK);
+    skr_test_client_commit(&fixture->client);
+    time_t after = time(NULL);
+    static const char *const now[] = {
+        "SELECT MIN(created_at) FROM messenger_outbox",
+        "SELECT MAX(created_at) FROM messenger_outbox",
+        "SELECT MIN(available_at) FROM messenger_outbox",
+    };
+    for (size_t i = 0; i < SKR_COUNT_OF(now); i++)
+        assert_in_range(time_of(fixture, now[i]), before - SLACK_S,
+                        after + SLACK_S);
+    assert_int_equal(
+        time_of(fixture, "SELECT MAX(available_at) FROM messenger_outbox"),
+        later);
+}
+
 static void
 test_texts_of_every_kind_come_back_as_they_were(void **state)
 {
@@ -454,6 +493,9 @@ main(void)
             test_one_mistake_among_many_writes_nothing, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_a_due_time_is_never_early, set_up,
                                         tear_down),
+        cmocka_unit_test_setup_teardown(
+            test_times_are_utc_whatever_the_zone_of_the_session_is, set_up,
+            tear_down),
         cmocka_unit_test_setup_teardown(
             test_texts_of_every_kind_come_back_as_they_were, set_up, tear_down),
         cmocka_unit_test_setup_teardown(

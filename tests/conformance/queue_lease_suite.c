@@ -166,6 +166,56 @@ test_what_was_claimed_is_given_though_the_rest_cannot_be_freed(void **state)
 }
 
 static void
+test_a_row_that_cannot_be_changed_holds_up_no_other(void **state)
+{
+    struct world *world = *state;
+    struct skr_error error = {0};
+    struct skr_broker *broker = hold_two_rows(world);
+    int64_t left = rows_left(world);
+    skr_test_refuse(world->db, "messenger_messages", "DELETE", "OLD.id = 2");
+    skr_test_refuse(world->db, "messenger_messages", "UPDATE", "OLD.id = 2");
+    world->incoming[0].settlement = SKR_SETTLE_ACK;
+    world->incoming[1].settlement = SKR_SETTLE_ACK;
+    assert_int_equal(broker->ops->settle(broker, world->incoming, 2, &error),
+                     SKR_OK);
+    assert_int_equal(rows_left(world), left - 1);
+    assert_int_equal(skr_test_number(world->db,
+                                     "SELECT COUNT(*) FROM messenger_messages "
+                                     "WHERE id = 2"),
+                     1);
+    skr_broker_close(broker);
+}
+
+// As when it is larger than the server takes at once: nobody knows how often it
+// has killed its consumer.
+static void
+test_a_row_whose_tries_cannot_be_counted_has_failed(void **state)
+{
+    struct world *world = *state;
+    size_t count = 0, others = 0;
+    publish(world, 3);
+    const struct skr_value age = skr_bind_integer(1000);
+    skr_test_run_template(world->db,
+                          "UPDATE messenger_messages SET delivered_at = "
+                          "{now_minus} WHERE id = 1",
+                          &age, 1);
+    skr_test_refuse(world->db, "messenger_messages", "UPDATE",
+                    "OLD.id = 1 AND NEW.headers <> OLD.headers");
+    struct skr_broker *broker =
+        open_broker(world, "queue://orders?redeliver_timeout=3");
+    assert_int_equal(receive(world, broker, &count, 0), SKR_OK);
+    assert_int_equal(count, 1);
+    assert_non_null(strstr(world->incoming[0].problem.text, "counted"));
+    settle_all(world, broker, 1, SKR_SETTLE_ACK, 0);
+    for (; others < 2; others += count) {
+        assert_int_equal(receive(world, broker, &count, 0), SKR_OK);
+        settle_all(world, broker, count, SKR_SETTLE_ACK, 0);
+    }
+    assert_int_equal(rows_left(world), 0);
+    skr_broker_close(broker);
+}
+
+static void
 test_a_retry_is_not_early(void **state)
 {
     struct world *world = *state;
@@ -257,6 +307,8 @@ main(void)
         TEST(test_a_late_retry_leaves_the_next_owners_claim_alone),
         TEST(test_a_late_retry_says_so_and_a_late_ack_counts),
         TEST(test_what_was_claimed_is_given_though_the_rest_cannot_be_freed),
+        TEST(test_a_row_that_cannot_be_changed_holds_up_no_other),
+        TEST(test_a_row_whose_tries_cannot_be_counted_has_failed),
         TEST(test_a_retry_is_not_early),
         TEST(test_rows_that_were_given_back_come_once),
         TEST(test_signals_are_left_to_the_applications_threads),

@@ -32,7 +32,7 @@ struct fixture {
     pthread_t thread;
     enum skr_code ended_with;
     int troubles, recoveries, actives, standbys, not_alone, blocked, held_back;
-    int closings, parked, stays, unparked, settle_troubles;
+    int closings, parked, stays, unparked, settle_troubles, settle_recoveries;
     char trouble[400], closed[400];
 };
 
@@ -69,6 +69,8 @@ count_trouble(void *user, enum skr_log_level level, const char *event,
         __atomic_add_fetch(&fixture->unparked, 1, __ATOMIC_RELAXED);
     if (strcmp(event, "relay.settle_trouble") == 0)
         __atomic_add_fetch(&fixture->settle_troubles, 1, __ATOMIC_RELAXED);
+    if (strcmp(event, "relay.settle_recovered") == 0)
+        __atomic_add_fetch(&fixture->settle_recoveries, 1, __ATOMIC_RELAXED);
     if (strcmp(event, "relay.route_closed") == 0 && level == SKR_LOG_WARNING) {
         keep_error(fixture->closed, fields, count);
         __atomic_add_fetch(&fixture->closings, 1, __ATOMIC_RELEASE);

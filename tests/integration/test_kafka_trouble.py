@@ -202,6 +202,10 @@ def find_mistake(name):
                          "check the names of the brokers"),
         "no TLS there": (f"kafka://{port('')}?tls=1&{authority}",
                          "TLS met a port without it"),
+        # The certificate is for 127.0.0.1 and localhost; this leads there too.
+        "certificate of another name": (
+            f"kafka://{port('TLS_').replace('127.0.0.1', '127.1')}"
+            f"?tls=1&{authority}", "named as in the certificates"),
         "TLS alone there": (f"kafka://{port('TLS_')}",
                             "the port seems to want TLS or a login"),
         "wrong password": (
@@ -215,6 +219,7 @@ def find_mistake(name):
 
 @pytest.mark.parametrize("mistake", [
     "nobody listens", "no such host", "no TLS there", "TLS alone there",
+    pytest.param("certificate of another name", marks=pytest.mark.quick),
     pytest.param("wrong password", marks=pytest.mark.quick),
     "wrong password, by SCRAM"])
 def test_a_mistake_is_said_as_such_and_once(world, mistake):

@@ -133,6 +133,7 @@ fake_open(struct skr_broker *broker, const struct skr_url *url,
     (void)url;
     (void)options;
     broker->delays = the_queue->refuses_retries;
+    broker->hold_ms = the_queue->hold_ms;
     return check_connection(error);
 }
 

@@ -32,6 +32,7 @@ struct skr_fake_queue {
     size_t acks, releases, receives, holds;
     size_t limit;      // more returns drop a message; 0: none
     size_t dropped;    // so many
+    int64_t hold_ms;   // as in broker.h; taken over by connections
     size_t most_held;  // so many make a connection laden; 0: any number is fine
     // So many settle() calls end with the connection, before anything is done.
     size_t settles_to_lose;

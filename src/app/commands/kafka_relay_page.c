@@ -28,8 +28,8 @@ find_db(struct skr_kafka_relay_page *page, size_t index)
     struct skr_error error;
     struct skr_db **db = &page->dbs[index];
     if (*db == NULL &&
-        skr_db_open(page->settings->database, page->settings->urls[index], db,
-                    &error) != SKR_OK)
+        skr_db_open_to_read(page->settings->database,
+                            page->settings->urls[index], db, &error) != SKR_OK)
         return NULL;
     return *db;
 }

@@ -479,4 +479,5 @@ skr_config_check(struct skr_config_reader *reader)
     skr_config_check_amqp(reader);
     resolve_inbox_database(reader);
     skr_config_check_handlers(reader);
+    skr_config_check_overlap(reader);
 }

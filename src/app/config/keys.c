@@ -197,7 +197,10 @@ static const struct skr_config_key keys[] = {
         "The table, in the database of the inbox. Two consumers that may get "
         "the same message need a table each, or the second takes it for a "
         "duplicate. Default: `message_broker.inbox.deduplication.table_name`, "
-        "which all transports share.",
+        "which all transports share. Where the file has handlers and itself "
+        "shows that two `amqp://` transports, by which nothing in it "
+        "publishes, get the same message (`queues` that bindings of one "
+        "exchange overlap for), sharing a table is a mistake.",
         IN_TRANSPORT(deduplication_table), .null = SKR_NULL_ABSENT),
     KEY("transports.*.deduplication.read_default", BOOLEAN,
         "Whether what stood in the shared table when this one was made counts "

@@ -85,6 +85,8 @@ skr_config_read(struct skr_config_reader *reader, struct skr_yaml_node *root);
 void skr_config_check(struct skr_config_reader *reader);
 // The part of it that concerns RabbitMQ.
 void skr_config_check_amqp(struct skr_config_reader *reader);
+// That no two transports record the same messages in one table.
+void skr_config_check_overlap(struct skr_config_reader *reader);
 void skr_config_check_handlers(struct skr_config_reader *reader);
 
 // A transport: its DSN decides which defaults and which options it has.

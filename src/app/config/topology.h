@@ -33,6 +33,8 @@ skr_topology_add(struct skr_topology *topology,
                  struct skr_error *error);
 void skr_topology_fini(struct skr_topology *topology);
 
+bool skr_transport_is_amqp(const struct skr_config_transport *transport);
+
 // A virtual host of a server, and what is to be declared there.
 struct skr_site {
     char *url;           // NULL: nobody said where
@@ -44,6 +46,7 @@ struct skr_site {
 struct skr_sites {
     struct skr_site *items;
     size_t count;
+    // Of the topology, then one for each amqp:// transport in their order.
     struct skr_plan *plans;
     size_t plan_count;
 };

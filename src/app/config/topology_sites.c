@@ -11,8 +11,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-static bool
-is_amqp(const struct skr_config_transport *transport)
+bool
+skr_transport_is_amqp(const struct skr_config_transport *transport)
 {
     return transport->scheme != NULL &&
            (strcmp(transport->scheme, "amqp") == 0 ||
@@ -28,7 +28,7 @@ find_url(const struct skr_config *config, const char *dsn, char **url,
     const struct skr_config_transport *chosen = NULL;
     for (size_t i = 0; dsn == NULL && i < config->transport_count; i++) {
         const struct skr_config_transport *transport = &config->transports[i];
-        if (is_amqp(transport) &&
+        if (skr_transport_is_amqp(transport) &&
             (chosen == NULL || strcmp(transport->name, "amqp") == 0))
             chosen = transport;
     }
@@ -157,7 +157,7 @@ skr_sites_find(const struct skr_config *config, const char *dsn,
         return skr_fail_memory(error);
     enum skr_code code = add_topology(sites, config, dsn, vhost, error);
     for (size_t i = 0; i < config->transport_count && code == SKR_OK; i++)
-        if (is_amqp(&config->transports[i]))
+        if (skr_transport_is_amqp(&config->transports[i]))
             code =
                 add_transport(sites, &config->transports[i], dsn, vhost, error);
     for (size_t i = 0; i < sites->count; i++)

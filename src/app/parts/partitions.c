@@ -33,7 +33,8 @@ skr_ordered_open(const struct skr_config *config,
     if (code == SKR_OK)
         code = skr_transport_table(config, outbox, &ordered->table, error);
     if (code == SKR_OK)
-        code = skr_db_open(ops, outbox->database->url, &ordered->db, error);
+        code = skr_db_open_to_read(ops, outbox->database->url, &ordered->db,
+                                   error);
     if (code != SKR_OK)
         skr_ordered_close(ordered);
     return code;

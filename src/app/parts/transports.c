@@ -43,7 +43,7 @@ skr_transport_open_database(const struct skr_config_database *database,
     const struct skr_db_ops *ops = NULL;
     enum skr_code code = skr_transport_database(database, &ops, error);
     if (code == SKR_OK)
-        code = skr_db_open(ops, database->url, db, error);
+        code = skr_db_open_to_read(ops, database->url, db, error);
     return code;
 }
 

@@ -255,7 +255,8 @@ find_cure(rd_kafka_resp_err_t code, const char *text)
         return "the port seems to want TLS or a login: add tls=1, or user and "
                "password, to the DSN";
     if (code == RD_KAFKA_RESP_ERR__SSL || strstr(text, "SSL") != NULL)
-        return "TLS failed: check cacert, cert and key in the DSN";
+        return "TLS failed: check cacert, cert and key in the DSN, and that "
+               "its hosts are named as in the certificates";
     if (code == RD_KAFKA_RESP_ERR__RESOLVE)
         return "check the names of the brokers in the DSN";
     return "check that a broker runs there";

@@ -277,7 +277,6 @@ static void
 gather(struct queue_broker *broker, struct skr_incoming *incoming, size_t count)
 {
     struct skr_batch *settling = &broker->settling;
-    settling->count = 0;
     for (size_t i = 0; i < count; i++) {
         struct skr_batch_item *item = &broker->batch.items[incoming[i].handle];
         take_settlement(&incoming[i], item);
@@ -290,6 +289,24 @@ gather(struct queue_broker *broker, struct skr_incoming *incoming, size_t count)
     }
 }
 
+// What the database refuses to change stays as it is. It comes again when its
+// lease has run out, and the deduplication knows what was handled.
+static void
+log_refusal(const struct queue_broker *broker,
+            const struct skr_batch_item *item)
+{
+    bool stays = item->write == SKR_WRITE_REFUSED;
+    skr_log(
+        &broker->log, SKR_LOG_WARNING, "queue.row_refused",
+        SKR_LOG_TEXT("name", broker->name), SKR_LOG_NUMBER("row", item->row),
+        SKR_LOG_TEXT("outcome", item->state == SKR_DONE ? "handled" : "retry"),
+        SKR_LOG_TEXT("error", item->refusal),
+        SKR_LOG_TEXT("cure", stays ? "mend what refuses to change the row; it "
+                                     "comes again when its lease has run out"
+                                   : "mend what refuses to change the row; the "
+                                     "outcome alone was written to it"));
+}
+
 static void
 finish_settled(struct queue_broker *broker, struct skr_incoming *incoming,
                size_t count)
@@ -298,7 +315,11 @@ finish_settled(struct queue_broker *broker, struct skr_incoming *incoming,
     for (size_t i = 0; i < count; i++) {
         if (incoming[i].was_lost)
             continue;
-        incoming[i].was_lost = item->lost;
+        bool is_refused = item->write == SKR_WRITE_REFUSED;
+        incoming[i].was_lost =
+            item->lost || (is_refused && item->state != SKR_DONE);
+        if (item->refusal != NULL)
+            log_refusal(broker, item);
         skr_queue_keepalive_drop(&broker->keepalive, item->row);
         if (item->state == SKR_READ)
             skr_position_rewind(&broker->position, item->row);
@@ -313,6 +334,7 @@ skr_queue_settle(struct skr_broker *base, struct skr_incoming *incoming,
     struct queue_broker *broker = (struct queue_broker *)base;
     struct skr_batch *settling = &broker->settling;
     uint64_t lost = 0;
+    skr_batch_clear(settling);
     settling->claim = SKR_CLAIM_LEASED;
     settling->lease = skr_queue_keepalive_lock(&broker->keepalive);
     gather(broker, incoming, count);

@@ -23,6 +23,7 @@ skr_rabbit_exchange_of(const struct rabbit_settings *settings)
         // Symfony's default.
         .type = settings->exchange_type == NULL ? "fanout"
                                                 : settings->exchange_type,
+        .type_is_default = settings->exchange_type == NULL,
         .durable = true,
     };
 }

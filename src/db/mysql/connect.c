@@ -4,6 +4,8 @@
 #include "db/mysql/connection.h"
 
 #include "base/error.h"
+#include "base/hash.h"
+#include "base/host.h"
 #include "base/url.h"
 #include "db/mysql/url.h"
 
@@ -12,6 +14,7 @@
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/socket.h>
 
 // The oldest servers that know SKIP LOCKED.
@@ -35,10 +38,9 @@ set_safety(MYSQL *connection, const struct skr_mysql_options *options)
     mysql_optionsv(connection, MYSQL_OPT_LOCAL_INFILE, &off);
     // A session that came back by itself has lost its transaction and lock.
     mysql_optionsv(connection, MYSQL_OPT_RECONNECT, &never);
-    // Who claims to be the server could ask for the password in the clear; the
-    // library connects without TLS to one that has none, unless it verifies.
-    bool is_proven = options->uses_tls && options->verifies_server;
-    if (!is_proven && options->socket == NULL)
+    // Without TLS a server, or who claims to be it, could ask for the password
+    // in the clear.
+    if (!options->uses_tls && options->socket == NULL)
         mysql_optionsv(connection, MARIADB_OPT_RESTRICTED_AUTH,
                        "mysql_native_password,client_ed25519,"
                        "caching_sha2_password,sha256_password");
@@ -77,22 +79,26 @@ set_keepalive(MYSQL *connection)
 // What goes by a socket leaves no machine.
 static enum skr_code
 check_tls(MYSQL *connection, const struct skr_mysql_options *options,
-          struct skr_error *error)
+          const struct skr_host *host, unsigned port, struct skr_error *error)
 {
-    if (!options->uses_tls || options->socket != NULL ||
+    if (!options->uses_tls || host == NULL ||
         mysql_get_ssl_cipher(connection) != NULL)
         return SKR_OK;
     return skr_fail(error, SKR_REFUSED, SKR_GIVE_UP,
-                    "%.60s:%u/%.60s: " SKR_MYSQL_OFFERS_NO_TLS, options->host,
-                    options->port, options->database);
+                    "%.60s:%u/%.60s: " SKR_MYSQL_OFFERS_NO_TLS, host->name,
+                    port, options->database);
 }
 
+// host is NULL where there is a socket.
 static enum skr_code
 log_in(MYSQL *connection, const struct skr_mysql_options *options,
-       struct skr_error *error)
+       const struct skr_host *host, struct skr_error *error)
 {
     unsigned protocol =
-        options->socket == NULL ? MYSQL_PROTOCOL_TCP : MYSQL_PROTOCOL_SOCKET;
+        host == NULL ? MYSQL_PROTOCOL_SOCKET : MYSQL_PROTOCOL_TCP;
+    unsigned port = options->port;
+    if (host != NULL && host->port[0] != '\0')
+        port = (unsigned)strtoul(host->port, NULL, 10);
     mysql_optionsv(connection, MYSQL_OPT_PROTOCOL, &protocol);
     mysql_optionsv(connection, MYSQL_SET_CHARSET_NAME, "utf8mb4");
     mysql_optionsv(connection, MYSQL_OPT_CONNECT_TIMEOUT,
@@ -106,20 +112,20 @@ log_in(MYSQL *connection, const struct skr_mysql_options *options,
     set_tls(connection, options);
     // Rows that an UPDATE finds count, also where it changes nothing: a lease
     // renewed within the same second is still ours.
-    if (mysql_real_connect(connection, options->host, options->user,
+    if (mysql_real_connect(connection, host == NULL ? NULL : host->name,
+                           options->user,
                            options->password == NULL ? "" : options->password,
-                           options->database, options->port, options->socket,
+                           options->database, port, options->socket,
                            CLIENT_FOUND_ROWS) == NULL) {
         enum skr_code code = skr_mysql_fail(connection, error);
         // A client that is not connected cannot tell where it wanted to be.
         skr_error_prefix(error, "%.60s:%u/%.60s",
-                         options->socket == NULL ? options->host
-                                                 : options->socket,
-                         options->port, options->database);
+                         host == NULL ? options->socket : host->name, port,
+                         options->database);
         return code;
     }
     set_keepalive(connection);
-    return check_tls(connection, options, error);
+    return check_tls(connection, options, host, port, error);
 }
 
 static enum skr_code
@@ -158,6 +164,156 @@ set_session(MYSQL *connection, const struct skr_mysql_options *options,
                           NULL, error);
 }
 
+void
+skr_mysql_disconnect(struct skr_mysql *mysql)
+{
+    if (mysql->connection != NULL)
+        mysql_close(mysql->connection);
+    mysql->connection = NULL;
+    skr_mysql_cache_clear(&mysql->cache);
+}
+
+// What the server says of itself.
+struct answers {
+    bool is_read_only, is_cluster;
+    bool begins_read_only;  // its transactions, unless told otherwise
+    struct skr_hash server, cluster;
+};
+
+static bool
+is_on(const struct skr_value *value)
+{
+    return strcmp(value->bytes, "OFF") != 0 && strcmp(value->bytes, "0") != 0;
+}
+
+// Columns: the name of a variable, its value.
+static enum skr_code
+note_variable(const struct skr_value *columns, size_t count, void *user,
+              struct skr_error *error)
+{
+    (void)error;
+    struct answers *answers = user;
+    if (count < 2 || columns[0].kind != SKR_TEXT || columns[1].kind != SKR_TEXT)
+        return SKR_OK;
+    const char *name = columns[0].bytes;
+    if (strcmp(name, "read_only") == 0)
+        answers->is_read_only = is_on(&columns[1]);
+    else if (strcmp(name, "wsrep_on") == 0)
+        answers->is_cluster = is_on(&columns[1]);
+    else if (strcmp(name, "wsrep_cluster_name") == 0)
+        answers->cluster =
+            skr_hash_add_text(skr_hash_start(), columns[1].bytes);
+    else if (strcmp(name, "hostname") == 0 || strcmp(name, "port") == 0 ||
+             strcmp(name, "server_id") == 0)
+        answers->server = skr_hash_add_text(answers->server, columns[1].bytes);
+    else
+        answers->begins_read_only = is_on(&columns[1]);
+    return SKR_OK;
+}
+
+// Some users may write all the same, but what is written to a replica is in
+// nobody's interest. The nodes of a Galera cluster have the same rows; of two
+// other servers one lags behind, and each has a number of its own.
+static enum skr_code
+note_server(struct skr_mysql *mysql, struct skr_error *error)
+{
+    struct answers answers = {.server = skr_hash_start()};
+    enum skr_code code = skr_mysql_run(
+        mysql->connection, mysql,
+        &(struct skr_statement){
+            .sql = "SHOW VARIABLES WHERE Variable_name IN ('read_only', "
+                   "'tx_read_only', 'transaction_read_only', 'hostname', "
+                   "'port', 'server_id', 'wsrep_on', 'wsrep_cluster_name')",
+            .each_row = note_variable,
+            .user = &answers},
+        error);
+    if (code != SKR_OK)
+        return code;
+    mysql->db.server =
+        answers.is_cluster ? answers.cluster.low : answers.server.low;
+    skr_error_clear(&mysql->db.read_only);
+    if (answers.is_read_only || answers.begins_read_only)
+        skr_mysql_fail_read_only(mysql->connection,
+                                 answers.is_read_only
+                                     ? "read_only is on"
+                                     : "transactions are read-only by default",
+                                 &mysql->db.read_only);
+    return SKR_OK;
+}
+
+static enum skr_code
+ask_max_packet(struct skr_mysql *mysql, struct skr_error *error)
+{
+    int64_t max_packet = 0;
+    enum skr_code code = skr_mysql_run(
+        mysql->connection, mysql,
+        &(struct skr_statement){.sql = "SELECT @@max_allowed_packet",
+                                .each_row = skr_db_keep_number,
+                                .user = &max_packet},
+        error);
+    if (code == SKR_OK)
+        mysql->max_packet = (uint64_t)max_packet;
+    return code;
+}
+
+static enum skr_code
+open_session(struct skr_mysql *mysql, const struct skr_mysql_options *options,
+             const struct skr_host *host, struct skr_error *error)
+{
+    skr_mysql_disconnect(mysql);
+    mysql->max_packet = UINT64_MAX;
+    mysql->connection = mysql_init(NULL);
+    if (mysql->connection == NULL)
+        return skr_fail_memory(error);
+    enum skr_code code = log_in(mysql->connection, options, host, error);
+    if (code == SKR_OK)
+        code = check_version(mysql->connection, error);
+    if (code == SKR_OK)
+        code = set_session(mysql->connection, options, error);
+    if (code == SKR_OK && mariadb_connection(mysql->connection))
+        code = skr_mysql_bound_silence(mysql, error);
+    // A node that a Galera cluster has lost refuses this one.
+    if (code == SKR_OK)
+        code = ask_max_packet(mysql, error);
+    return code == SKR_OK ? note_server(mysql, error) : code;
+}
+
+// The first server that can be written; where there is none, the first that can
+// be read.
+static enum skr_code
+open_any_session(struct skr_mysql *mysql,
+                 const struct skr_mysql_options *options,
+                 struct skr_error *error)
+{
+    struct skr_host host = {.name = ""}, readable = {.name = ""};
+    struct skr_error problem = {0};
+    bool is_readable = false, is_open = false;
+    for (const char *hosts = options->hosts; hosts != NULL;) {
+        hosts = skr_host_next(hosts, &host);
+        is_open = false;
+        enum skr_code code = open_session(mysql, options, &host, &problem);
+        if (code == SKR_OK && mysql->db.read_only.code == SKR_OK)
+            return SKR_OK;
+        if (code != SKR_OK || is_readable)
+            continue;
+        is_readable = is_open = true;
+        readable = host;
+        mysql->db.passed_over = mysql->db.read_only;
+    }
+    if (!is_readable) {
+        if (error != NULL)
+            *error = problem;
+        return problem.code;
+    }
+    skr_error_clear(&mysql->db.passed_over);
+    enum skr_code code = SKR_OK;
+    if (!is_open)
+        code = open_session(mysql, options, &readable, error);
+    if (code == SKR_OK && problem.code != SKR_OK)
+        skr_db_add_problem(&mysql->db, &problem);
+    return code;
+}
+
 enum skr_code
 skr_mysql_connect(struct skr_mysql *mysql, const struct skr_url *url,
                   struct skr_error *error)
@@ -168,29 +324,7 @@ skr_mysql_connect(struct skr_mysql *mysql, const struct skr_url *url,
         return code;
     mysql->timeout_s = options.timeout_s;
     pthread_once(&library_is_ready, prepare_library);
-    mysql->connection = mysql_init(NULL);
-    if (mysql->connection == NULL)
-        return skr_fail_memory(error);
-    code = log_in(mysql->connection, &options, error);
-    if (code == SKR_OK)
-        code = check_version(mysql->connection, error);
-    if (code == SKR_OK)
-        code = set_session(mysql->connection, &options, error);
-    if (code != SKR_OK)
-        return code;
-    mysql->max_packet = UINT64_MAX;
-    if (mariadb_connection(mysql->connection))
-        code = skr_mysql_bound_silence(mysql, error);
-    if (code != SKR_OK)
-        return code;
-    int64_t max_packet = 0;
-    code = skr_mysql_run(
-        mysql->connection, mysql,
-        &(struct skr_statement){.sql = "SELECT @@max_allowed_packet",
-                                .each_row = skr_db_keep_number,
-                                .user = &max_packet},
-        error);
-    if (code == SKR_OK)
-        mysql->max_packet = (uint64_t)max_packet;
-    return code;
+    if (options.hosts == NULL)
+        return open_session(mysql, &options, NULL, error);
+    return open_any_session(mysql, &options, error);
 }

@@ -76,6 +76,7 @@ struct skr_url;
 SKR_MUST_CHECK enum skr_code
 skr_mysql_connect(struct skr_mysql *mysql, const struct skr_url *url,
                   struct skr_error *error);
+void skr_mysql_disconnect(struct skr_mysql *mysql);
 
 // mysql.c: statements commit by themselves from here on. What is open is
 // committed by that.
@@ -87,6 +88,9 @@ skr_mysql_autocommit(struct skr_mysql *mysql, struct skr_error *error);
 enum skr_code skr_mysql_fail(MYSQL *connection, struct skr_error *error);
 // From a statement's last error, or the connection's where it has none.
 enum skr_code skr_mysql_fail_statement(MYSQL *connection, MYSQL_STMT *handle,
+                                       struct skr_error *error);
+// For a server that can only be read.
+enum skr_code skr_mysql_fail_read_only(MYSQL *connection, const char *reason,
                                        struct skr_error *error);
 #define SKR_MYSQL_OFFERS_NO_TLS                                             \
     "the server offers no TLS: set ssl_cert, ssl_key and ssl_ca there, or " \

@@ -21,7 +21,7 @@
 #define ENGINE "the server's storage failed; look into its log"
 #define MEMORY "the server is out of memory"
 #define GROUP "the servers of the group do not take it; look into their log"
-#define PRIMARY "this server is not writable; connect to the primary"
+#define PRIMARY "name the primary in the DSN, or make this server writable"
 #define PACKET "the message is too large; raise the server's max_allowed_packet"
 #define SHAPE "this is a table of another shape"
 #define TLS \
@@ -53,6 +53,10 @@ static const struct {
     {1613, SKR_CONFLICT, SKR_TRY_AGAIN, NULL},    // rolled back for its age
     {1614, SKR_CONFLICT, SKR_TRY_AGAIN, NULL},    // deadlock of an XA one
     {1297, SKR_CONFLICT, SKR_TRY_AGAIN, NULL},    // passes, the engine says
+    // MySQL shows a transaction with the text of its statement, and cannot
+    // while
+    // that holds bytes that are no text.
+    {3854, SKR_CONFLICT, SKR_TRY_AGAIN, NULL},
     {1223, SKR_CONFLICT, SKR_TRY_AGAIN, LOCKED},  // read lock on all tables
     {1015, SKR_CONFLICT, SKR_TRY_AGAIN, LOCKED},  // a file
     {1412, SKR_CONFLICT, SKR_TRY_AGAIN, NULL},    // table changed meanwhile
@@ -167,18 +171,23 @@ static const struct {
     {2008, SKR_NO_MEMORY, SKR_TRY_AGAIN, NULL},
 };
 
-// "127.0.0.1/shop": where it happened, without user and password.
+// "127.0.0.1:3306/shop": where it happened, without user and password.
 static void
 name_place(MYSQL *connection, char *place, size_t size)
 {
     const char *host = NULL, *database = NULL, *socket = NULL;
+    unsigned port = 0;
+    char number[16] = "";
     mariadb_get_infov(connection, MARIADB_CONNECTION_HOST, &host);
     mariadb_get_infov(connection, MARIADB_CONNECTION_UNIX_SOCKET, &socket);
     mariadb_get_infov(connection, MARIADB_CONNECTION_SCHEMA, &database);
+    mariadb_get_infov(connection, MARIADB_CONNECTION_PORT, &port);
     if (host == NULL || host[0] == '\0')
         host = socket == NULL ? "the server" : socket;
-    snprintf(place, size, "%.60s%s%.60s", host, database == NULL ? "" : "/",
-             database == NULL ? "" : database);
+    else if (port > 0)
+        snprintf(number, sizeof(number), ":%u", port);
+    snprintf(place, size, "%.60s%s%s%.60s", host, number,
+             database == NULL ? "" : "/", database == NULL ? "" : database);
 }
 
 static enum skr_code
@@ -190,6 +199,18 @@ fail(struct skr_error *error, enum skr_code code, enum skr_remedy remedy,
         return skr_fail(error, code, remedy, "%s: %.180s", place, message);
     return skr_fail(error, code, remedy, "%s: %.180s; %s", place, message,
                     advice);
+}
+
+enum skr_code
+skr_mysql_fail_read_only(MYSQL *connection, const char *reason,
+                         struct skr_error *error)
+{
+    char place[128], message[80];
+    name_place(connection, place, sizeof(place));
+    snprintf(message, sizeof(message), "nothing can be written: %.50s", reason);
+    fail(error, SKR_REFUSED, SKR_RECONNECT, place, message, PRIMARY);
+    skr_error_set_native(error, "1290");
+    return SKR_REFUSED;
 }
 
 enum skr_code

@@ -314,8 +314,18 @@ skr_mysql_lock(struct skr_db *db, const char *name, enum skr_lock_mode mode,
     }
     if (code == SKR_OK)
         *granted = held[0] != '\0';
+    // Whoever stood by for long may be on a server that is no longer the one to
+    // work on.
+    if (code == SKR_OK && *granted)
+        code = skr_mysql_check_lock(db, error);
     return code;
 }
+
+// 1, 0, or -1 from a server that can no longer be written, where the users who
+// may all the same should not. Parameter: name.
+static const char is_ours_sql[] =
+    "SELECT CASE WHEN CAST(@@global.read_only AS CHAR) NOT IN ('0', 'OFF') "
+    "THEN -1 ELSE COALESCE(IS_USED_LOCK(?) = CONNECTION_ID(), 0) END";
 
 enum skr_code
 skr_mysql_check_lock(struct skr_db *db, struct skr_error *error)
@@ -326,10 +336,16 @@ skr_mysql_check_lock(struct skr_db *db, struct skr_error *error)
                         "no lock is held on this connection");
     const struct skr_value name = skr_bind_text(mysql->lock_name);
     int64_t is_ours = 0;
-    enum skr_code code = ask(mysql, "SELECT IS_USED_LOCK(?) = CONNECTION_ID()",
-                             &name, 1, &is_ours, error);
+    enum skr_code code = ask(mysql, is_ours_sql, &name, 1, &is_ours, error);
     if (code != SKR_OK || is_ours == 1)
         return code;
+    if (is_ours < 0) {
+        skr_mysql_fail_read_only(mysql->connection, "it has become read-only",
+                                 error);
+        if (error != NULL)
+            error->code = SKR_UNAVAILABLE;
+        return SKR_UNAVAILABLE;
+    }
     return skr_fail(error, SKR_UNAVAILABLE, SKR_RECONNECT,
                     "the lock %s is no longer held by this connection",
                     mysql->lock_name);

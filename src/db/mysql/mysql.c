@@ -27,11 +27,7 @@ mysql_driver_open(struct skr_db *db, const struct skr_url *url,
 static void
 mysql_driver_close(struct skr_db *db)
 {
-    struct skr_mysql *mysql = (struct skr_mysql *)db;
-    if (mysql->connection != NULL)
-        mysql_close(mysql->connection);
-    mysql->connection = NULL;
-    skr_mysql_cache_clear(&mysql->cache);
+    skr_mysql_disconnect((struct skr_mysql *)db);
 }
 
 static enum skr_code

@@ -47,9 +47,7 @@ read_place(const struct skr_url *url, struct skr_mysql_options *options,
            struct skr_error *error)
 {
     options->socket = skr_url_find(url, "unix_socket");
-    if (url->host != NULL)
-        skr_host_next(url->host, &options->place);
-    options->host = options->socket == NULL ? options->place.name : NULL;
+    options->hosts = options->socket == NULL ? url->host : NULL;
     options->port = url->port == 0 ? DEFAULT_PORT : url->port;
     options->user = url->user;
     options->password = url->password;
@@ -58,15 +56,12 @@ read_place(const struct skr_url *url, struct skr_mysql_options *options,
         return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
                         "the DSN names no host; write "
                         "mysql://user:password@host/database");
-    if (url->host != NULL && strchr(url->host, ',') != NULL)
-        return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
-                        "%s: a mysql:// DSN names one host", url->host);
     if (url->path == NULL || url->path[0] == '\0' ||
         strchr(url->path, '/') != NULL)
         return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
                         "the DSN names no database; write "
                         "mysql://user:password@host/database");
-    return SKR_OK;
+    return skr_host_check_list(url, error);
 }
 
 static enum skr_code
@@ -81,14 +76,15 @@ read_flag(const struct skr_url *url, const char *name, bool fallback,
     return code;
 }
 
+// False for a socket. The first of the hosts that is another machine.
 static bool
-is_this_machine(const struct skr_mysql_options *options)
+find_other(const struct skr_mysql_options *options, struct skr_host *other)
 {
-    return options->socket != NULL || skr_host_is_this_machine(options->host);
+    return options->hosts != NULL && skr_host_find_other(options->hosts, other);
 }
 
 // A password, or a message, does not cross a network in the clear unless the
-// URL says so.
+// URL says so: where one host is another machine all have TLS.
 static enum skr_code
 read_tls(const struct skr_url *url, struct skr_mysql_options *options,
          struct skr_error *error)
@@ -96,11 +92,12 @@ read_tls(const struct skr_url *url, struct skr_mysql_options *options,
     options->authority = skr_url_find(url, "ssl_ca");
     options->certificate = skr_url_find(url, "ssl_cert");
     options->key = skr_url_find(url, "ssl_key");
+    struct skr_host other;
     bool is_asked_for = options->authority != NULL ||
                         options->certificate != NULL || options->key != NULL ||
                         skr_url_find(url, "ssl_verify") != NULL;
     enum skr_code code =
-        read_flag(url, "ssl", is_asked_for || !is_this_machine(options),
+        read_flag(url, "ssl", is_asked_for || find_other(options, &other),
                   &options->uses_tls, error);
     if (code == SKR_OK)
         code = read_flag(url, "ssl_verify", true, &options->verifies_server,
@@ -167,14 +164,15 @@ void
 skr_mysql_exposure(const struct skr_url *url, char said[SKR_EXPOSURE_SIZE])
 {
     struct skr_mysql_options options;
+    struct skr_host other;
     said[0] = '\0';
     if (url->password == NULL || url->password[0] == '\0' ||
         skr_mysql_read_url(url, &options, NULL) != SKR_OK || options.uses_tls ||
-        is_this_machine(&options))
+        !find_other(&options, &other))
         return;
     snprintf(said, SKR_EXPOSURE_SIZE,
              "ssl=0 lets whoever listens on the way to %.80s read all "
              "messages, and whoever steps in between the password; take ssl "
              "out, and name the server's authority in ssl_ca",
-             options.host);
+             other.name);
 }

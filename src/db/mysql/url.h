@@ -11,12 +11,11 @@
 
 struct skr_url;
 
-// Texts are the URL's own, but for the host.
+// Texts are the URL's own.
 struct skr_mysql_options {
-    struct skr_host place;
-    const char *host;    // place's name; NULL: by the socket
-    const char *socket;  // NULL: by the host
-    unsigned port;
+    const char *hosts;   // one or several; NULL: by the socket
+    const char *socket;  // NULL: by a host
+    unsigned port;       // of a host that names none
     const char *user;
     const char *password;
     const char *database;
@@ -24,7 +23,7 @@ struct skr_mysql_options {
     unsigned timeout_s;  // for which the server may be silent
     unsigned lock_timeout_s;
 
-    bool uses_tls;
+    bool uses_tls;  // to each of the hosts
     bool verifies_server;
     const char *authority, *certificate, *key;  // NULL: none
 };

@@ -5,6 +5,7 @@
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/hash.h"
 #include "base/host.h"
 #include "base/text.h"
 #include "base/url.h"
@@ -61,8 +62,7 @@ struct limits {
 
 // One server of the DSN, which may name several.
 struct server {
-    char host[SKR_HOST_NAME_SIZE];  // "": the local socket
-    char port[8];                   // "": the default
+    struct skr_host host;  // a name that is "": the local socket
     char place[SKR_HOST_NAME_SIZE + 100];
     bool is_verified_by_default;
     bool must_encrypt;
@@ -161,16 +161,6 @@ is_local(const char *host)
     return is_socket(host) || skr_host_is_this_machine(host);
 }
 
-static const char *
-next_server(const char *list, struct server *server)
-{
-    struct skr_host host;
-    const char *rest = skr_host_next(list, &host);
-    memcpy(server->host, host.name, sizeof(server->host));
-    memcpy(server->port, host.port, sizeof(server->port));
-    return rest;
-}
-
 // As the program's environment says where the DSN does not: libpq would look
 // there by itself, and whether a host is another machine must be known.
 static const char *
@@ -184,44 +174,13 @@ find_hosts(const struct skr_url *url)
     return given == NULL ? "" : given;
 }
 
-static bool
-is_port(const char *text)
-{
-    char *end = NULL;
-    unsigned long number = strtoul(text, &end, 10);
-    return text[0] >= '0' && text[0] <= '9' && *end == '\0' && number > 0 &&
-           number <= UINT16_MAX;
-}
-
-// Several hosts stay one text, which nobody has looked into yet.
-static enum skr_code
-check_hosts(const struct skr_url *url, struct skr_error *error)
-{
-    const char *hosts = url->host == NULL ? "" : url->host;
-    bool is_list = strchr(hosts, ',') != NULL;
-    while (is_list && hosts != NULL) {
-        struct server server = {.host = ""};
-        hosts = next_server(hosts, &server);
-        if (server.host[0] == '\0')
-            return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
-                            "a host of the DSN's list has no name; write "
-                            "pgsql://user@one,two:5433/shop");
-        if (server.port[0] != '\0' && !is_port(server.port))
-            return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
-                            "the port of %.80s in the DSN is not a number from "
-                            "1 to 65535",
-                            server.host);
-    }
-    return SKR_OK;
-}
-
 enum skr_code
 skr_pgsql_check_url(const struct skr_url *url, struct skr_error *error)
 {
     struct limits unused;
     enum skr_code code = check_parts(url, error);
     if (code == SKR_OK)
-        code = check_hosts(url, error);
+        code = skr_host_check_list(url, error);
     if (code == SKR_OK)
         code = read_limits(url, &unused, error);
     return code;
@@ -239,15 +198,15 @@ skr_pgsql_exposure(const struct skr_url *url, char said[SKR_EXPOSURE_SIZE])
         !skr_text_is_among(mode, weak_modes, SKR_COUNT_OF(weak_modes)))
         return;
     while (hosts != NULL) {
-        struct server server = {.host = ""};
-        hosts = next_server(hosts, &server);
-        if (is_local(server.host))
+        struct skr_host host;
+        hosts = skr_host_next(hosts, &host);
+        if (is_local(host.name))
             continue;
         snprintf(said, SKR_EXPOSURE_SIZE,
                  "sslmode=%s lets whoever listens on the way to %.80s read "
                  "the password and all messages; take sslmode out, and name "
                  "the server's authority in sslrootcert",
-                 mode, server.host);
+                 mode, host.name);
         return;
     }
 }
@@ -292,7 +251,7 @@ add_tls(struct options *options, const struct skr_url *url,
     const char *roots = skr_url_find(url, "sslrootcert");
     // Whoever names an authority wants it to be asked, on this machine too.
     server->is_verified_by_default =
-        mode == NULL && (!is_local(server->host) || roots != NULL);
+        mode == NULL && (!is_local(server->host.name) || roots != NULL);
     if (server->is_verified_by_default)
         mode = VERIFIED;
     server->must_encrypt =
@@ -308,8 +267,8 @@ static void
 fill_options(struct options *options, const struct skr_url *url,
              struct server *server)
 {
-    add(options, "host", server->host);
-    add(options, "port", server->port);
+    add(options, "host", server->host.name);
+    add(options, "port", server->host.port);
     add(options, "user", url->user);
     add(options, "password", url->password);
     add(options, "dbname", url->path);
@@ -375,7 +334,7 @@ static enum skr_code
 check_tls(PGconn *connection, const struct server *server,
           struct skr_error *error)
 {
-    if (!server->must_encrypt || is_socket(server->host) ||
+    if (!server->must_encrypt || is_socket(server->host.name) ||
         PQsslInUse(connection) || PQgssEncInUse(connection))
         return SKR_OK;
     return skr_fail(error, SKR_REFUSED, SKR_GIVE_UP,
@@ -422,45 +381,61 @@ connect_to(const struct skr_url *url, struct server *server, int64_t timeout_ms,
     return SKR_OK;
 }
 
-static enum skr_code
-connect_to_any(const struct skr_url *url, int64_t timeout_s,
-               PGconn **connection, struct skr_error *error)
-{
-    enum skr_code code = SKR_OK;
-    const char *hosts = find_hosts(url);
-    do {
-        struct server server = {.host = ""};
-        hosts = next_server(hosts, &server);
-        if (url->port > 0)
-            snprintf(server.port, sizeof(server.port), "%u", url->port);
-        snprintf(server.place, sizeof(server.place), "PostgreSQL %s%s%s/%.64s",
-                 server.host, server.port[0] == '\0' ? "" : ":", server.port,
-                 url->path);
-        code = connect_to(url, &server, timeout_s * 1000, connection, error);
-    } while (code != SKR_OK && hosts != NULL);
-    return code;
-}
-
 // Our texts and answers look the same whatever the server's defaults are. A
 // commit stands for a confirm: it must survive a loss of power, while a server
 // that asks for more, such as its standbys' word, has it. JIT compiles for
 // longer than any of our statements runs. A client that is gone without a word
 // is noticed, so that nobody waits long for what its transaction has locked.
-// Parameters: lock_timeout, statement_timeout (NULL: as the server has it).
-static const char session_sql[] =
-    "SELECT set_config('TimeZone', 'UTC', false), "
-    "set_config('DateStyle', 'ISO, YMD', false), "
-    "set_config('standard_conforming_strings', 'on', false), "
-    "set_config('jit', 'off', false), "
-    "set_config('tcp_keepalives_idle', '5', false), "
-    "set_config('tcp_keepalives_interval', '3', false), "
-    "set_config('tcp_keepalives_count', '3', false), "
-    "set_config('tcp_user_timeout', '15s', false), "
-    "set_config('synchronous_commit', "
-    "COALESCE(NULLIF(current_setting('synchronous_commit'), 'off'), 'on'), "
-    "false), "
-    "set_config('lock_timeout', $1, false), "
-    "set_config('statement_timeout', $2, false)";
+// Asked last: who it is, as a text, and why it cannot be written (NULL: it
+// can). Parameters: lock_timeout, statement_timeout (NULL: as the server has
+// it).
+#define SESSION_SQL(identity)                                                \
+    "SELECT set_config('TimeZone', 'UTC', false), "                          \
+    "set_config('DateStyle', 'ISO, YMD', false), "                           \
+    "set_config('standard_conforming_strings', 'on', false), "               \
+    "set_config('jit', 'off', false), "                                      \
+    "set_config('tcp_keepalives_idle', '5', false), "                        \
+    "set_config('tcp_keepalives_interval', '3', false), "                    \
+    "set_config('tcp_keepalives_count', '3', false), "                       \
+    "set_config('tcp_user_timeout', '15s', false), "                         \
+    "set_config('synchronous_commit', "                                      \
+    "COALESCE(NULLIF(current_setting('synchronous_commit'), 'off'), 'on'), " \
+    "false), "                                                               \
+    "set_config('lock_timeout', $1, false), "                                \
+    "set_config('statement_timeout', $2, false), " identity ", "             \
+    "CASE WHEN pg_is_in_recovery() THEN 'it is a standby' "                  \
+    "WHEN current_setting('default_transaction_read_only') = 'on' "          \
+    "THEN 'default_transaction_read_only is on' END"
+
+// A standby has the identifier of its primary, and begins a timeline when it
+// becomes one. Both stay over a restart. No standby is worked on, and so its
+// timeline is of no weight.
+static const char session_sql[] = SESSION_SQL(
+    "(SELECT CAST(system_identifier AS TEXT) FROM pg_control_system()) || "
+    "CASE WHEN pg_is_in_recovery() THEN '' "
+    "ELSE substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8) END");
+// For a user, or a server, that has no such functions. When a server started
+// tells it from all others, and from itself after a restart too.
+static const char plain_session_sql[] =
+    SESSION_SQL("CAST(pg_postmaster_start_time() AS TEXT)");
+
+static enum skr_code
+note_server(const struct skr_value *columns, size_t count, void *user,
+            struct skr_error *error)
+{
+    (void)error;
+    struct skr_pgsql *pgsql = user;
+    const struct skr_value *identity = &columns[count - 2];
+    const struct skr_value *reason = &columns[count - 1];
+    pgsql->db.server =
+        skr_hash_add(skr_hash_start(), identity->bytes, identity->size).low;
+    if (reason->kind == SKR_NULL)
+        skr_error_clear(&pgsql->db.read_only);
+    else
+        skr_pgsql_fail_read_only(pgsql->connection, reason->bytes,
+                                 &pgsql->db.read_only);
+    return SKR_OK;
+}
 
 static enum skr_code
 set_up_session(struct skr_pgsql *pgsql, const struct limits *limits,
@@ -481,13 +456,84 @@ set_up_session(struct skr_pgsql *pgsql, const struct limits *limits,
         skr_bind_text(lock_timeout),
         skr_bind_text(is_limited ? statement_timeout : NULL),
     };
-    return skr_pgsql_run(connection, pgsql,
-                         &(struct skr_statement){
-                             .sql = session_sql,
-                             .values = values,
-                             .value_count = SKR_COUNT_OF(values),
-                         },
-                         error);
+    struct skr_statement statement = {
+        .sql = session_sql,
+        .values = values,
+        .value_count = SKR_COUNT_OF(values),
+        .each_row = note_server,
+        .user = pgsql,
+    };
+    struct skr_error refusal = {0};
+    enum skr_code code = skr_pgsql_run(connection, pgsql, &statement, &refusal);
+    if (code == SKR_OK)
+        return SKR_OK;
+    if (refusal.remedy == SKR_GIVE_UP) {
+        statement.sql = plain_session_sql;
+        return skr_pgsql_run(connection, pgsql, &statement, error);
+    }
+    if (error != NULL)
+        *error = refusal;
+    return code;
+}
+
+// Takes the next server from the list of hosts.
+static const char *
+next_server(const struct skr_url *url, const char *hosts, struct server *server)
+{
+    const char *rest = skr_host_next(hosts, &server->host);
+    if (url->port > 0)
+        snprintf(server->host.port, sizeof(server->host.port), "%u", url->port);
+    snprintf(server->place, sizeof(server->place), "PostgreSQL %s%s%s/%.64s",
+             server->host.name, server->host.port[0] == '\0' ? "" : ":",
+             server->host.port, url->path);
+    return rest;
+}
+
+static enum skr_code
+open_session(struct skr_pgsql *pgsql, const struct skr_url *url,
+             struct server *server, const struct limits *limits,
+             struct skr_error *error)
+{
+    PQfinish(pgsql->connection);
+    pgsql->connection = NULL;
+    pgsql->was_silent = false;
+    enum skr_code code =
+        connect_to(url, server, limits->connect_timeout_s * 1000,
+                   &pgsql->connection, error);
+    return code == SKR_OK ? set_up_session(pgsql, limits, error) : code;
+}
+
+// The first server that can be written; where there is none, the first that can
+// be read.
+static enum skr_code
+open_any_session(struct skr_pgsql *pgsql, const struct skr_url *url,
+                 const struct limits *limits, struct skr_error *error)
+{
+    struct server server = {.place = ""}, readable = {.place = ""};
+    struct skr_error problem = {0};
+    for (const char *hosts = find_hosts(url); hosts != NULL;) {
+        hosts = next_server(url, hosts, &server);
+        enum skr_code code =
+            open_session(pgsql, url, &server, limits, &problem);
+        if (code == SKR_OK && pgsql->db.read_only.code == SKR_OK)
+            return SKR_OK;
+        if (code != SKR_OK || readable.place[0] != '\0')
+            continue;
+        readable = server;
+        pgsql->db.passed_over = pgsql->db.read_only;
+    }
+    if (readable.place[0] == '\0') {
+        if (error != NULL)
+            *error = problem;
+        return problem.code;
+    }
+    skr_error_clear(&pgsql->db.passed_over);
+    enum skr_code code = SKR_OK;
+    if (strcmp(readable.place, server.place) != 0)
+        code = open_session(pgsql, url, &readable, limits, error);
+    if (code == SKR_OK && problem.code != SKR_OK)
+        skr_db_add_problem(&pgsql->db, &problem);
+    return code;
 }
 
 enum skr_code
@@ -498,13 +544,10 @@ skr_pgsql_connect(struct skr_pgsql *pgsql, const struct skr_url *url,
     enum skr_code code = skr_pgsql_check_url(url, error);
     if (code == SKR_OK)
         code = read_limits(url, &limits, error);
-    if (code == SKR_OK)
-        code = connect_to_any(url, limits.connect_timeout_s, &pgsql->connection,
-                              error);
     if (code != SKR_OK)
         return code;
     pgsql->timeout_ms = limits.timeout_ms;
     // Until it is known who answers.
     pgsql->cache.is_off = true;
-    return set_up_session(pgsql, &limits, error);
+    return open_any_session(pgsql, url, &limits, error);
 }

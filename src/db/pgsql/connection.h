@@ -94,6 +94,10 @@ enum skr_code
 skr_pgsql_fail_connect(PGconn *connection, const char *place,
                        const char *advice, struct skr_error *error);
 
+// For a server that can only be read.
+enum skr_code skr_pgsql_fail_read_only(PGconn *connection, const char *reason,
+                                       struct skr_error *error);
+
 // For a connection of ours on which the server was silent for too long.
 enum skr_code
 skr_pgsql_fail_silent(const struct skr_pgsql *pgsql, struct skr_error *error);

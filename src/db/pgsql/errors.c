@@ -16,6 +16,7 @@ enum { STATE_SIZE = 5 };
     "another connection holds the lock; a transaction is open too long"
 #define ENDED "one of its own statements has ended the transaction"
 #define SHAPE "this is a table of another shape"
+#define PRIMARY "name the primary in the DSN, or make this server writable"
 #define USER "check user and password in the DSN, and the server's pg_hba.conf"
 
 // A whole state comes before the class that it belongs to.
@@ -30,8 +31,7 @@ static const struct {
     {"22", SKR_INVALID, SKR_GIVE_UP, NULL},
     {"23505", SKR_DUPLICATE, SKR_GIVE_UP, NULL},
     {"23", SKR_REFUSED, SKR_GIVE_UP, NULL},
-    {"25006", SKR_REFUSED, SKR_RECONNECT,
-     "connect to a server, and as a user, for whom the database is writable"},
+    {"25006", SKR_REFUSED, SKR_RECONNECT, PRIMARY},
     {"25P01", SKR_NO_TRANSACTION, SKR_GIVE_UP, NULL},
     {"25P02", SKR_REFUSED, SKR_GIVE_UP,
      "an earlier statement of this transaction failed; roll it back"},
@@ -125,6 +125,17 @@ fail_right(PGconn *connection, const char *place, const char *message,
              PQuser(connection));
     return fail(error, SKR_REFUSED, SKR_GIVE_UP, "42501", place, message,
                 advice);
+}
+
+enum skr_code
+skr_pgsql_fail_read_only(PGconn *connection, const char *reason,
+                         struct skr_error *error)
+{
+    char place[240], message[80];
+    describe(connection, place, sizeof(place));
+    snprintf(message, sizeof(message), "nothing can be written: %.50s", reason);
+    return fail(error, SKR_REFUSED, SKR_RECONNECT, "25006", place, message,
+                PRIMARY);
 }
 
 // Tells apart what shares a state. The names of the server's functions, unlike

@@ -80,6 +80,11 @@ static const char count_sql[] =
     "CAST(objid AS BIGINT)) = $1";
 
 static const char session_sql[] = "SELECT pg_backend_pid()";
+// The same; 0 from a server that can no longer be written.
+static const char writable_session_sql[] =
+    "SELECT CASE WHEN pg_is_in_recovery() OR "
+    "current_setting('default_transaction_read_only') = 'on' "
+    "THEN 0 ELSE pg_backend_pid() END";
 
 static int64_t
 key_of(const char *name)
@@ -194,7 +199,11 @@ skr_pgsql_check_lock(struct skr_db *db, struct skr_error *error)
     // own word, takes the lock away. Looking into pg_locks would make every
     // session of the server wait.
     int64_t session = 0;
-    enum skr_code code = ask(pgsql, session_sql, NULL, 0, &session, error);
+    enum skr_code code =
+        ask(pgsql, writable_session_sql, NULL, 0, &session, error);
+    if (code == SKR_OK && session == 0)
+        code = skr_pgsql_fail_read_only(pgsql->connection,
+                                        "it has become read-only", error);
     if (code == SKR_OK && session != pgsql->lock_session)
         code = skr_fail(error, SKR_UNAVAILABLE, SKR_RECONNECT, FOREIGN_SESSION);
     if (code == SKR_OK)
@@ -334,8 +343,10 @@ skr_pgsql_lock(struct skr_db *db, const char *name, enum skr_lock_mode mode,
         if (code != SKR_OK)
             return code;
         *granted = pgsql->holds_lock;
+        // Whoever stood by for long may be on a server that is no longer the
+        // one to work on.
         if (*granted)
-            return SKR_OK;
+            return skr_pgsql_check_lock(db, error);
         int64_t left = end - skr_clock_ms();
         int64_t pause = next_pause(pgsql);
         if (--tries_left <= 0 && left < pause)

@@ -171,11 +171,10 @@ write_all(const struct skr_kafka_outbox *outbox, struct skr_tx tx,
 struct settling {
     const struct skr_kafka_outbox *outbox;
     struct skr_db *db;
-    const struct skr_batch *batch;
 };
 
 static enum skr_code
-settle_some(void *user, struct skr_error *error)
+settle_some(void *user, struct skr_batch *batch, struct skr_error *error)
 {
     const struct settling *settling = user;
     const struct skr_kafka_outbox *outbox = settling->outbox;
@@ -183,12 +182,12 @@ settle_some(void *user, struct skr_error *error)
     // Marks are one statement, which is done or not: a mark counts an attempt.
     // No transaction is open that would keep rows locked while this process is
     // frozen.
-    if (skr_list_finishes(settling->batch))
-        return finish_rows(outbox, skr_db_tx(db), settling->batch, error);
+    if (skr_list_finishes(batch))
+        return finish_rows(outbox, skr_db_tx(db), batch, error);
     enum skr_code code = skr_db_begin(db, SKR_BEGIN_WRITE, error);
     if (code != SKR_OK)
         return code;
-    code = write_all(outbox, skr_db_tx(db), settling->batch, error);
+    code = write_all(outbox, skr_db_tx(db), batch, error);
     skr_failpoint("relay.marked");
     if (code == SKR_OK)
         return skr_db_commit(db, error);
@@ -200,9 +199,9 @@ enum skr_code
 skr_kafka_outbox_settle(const struct skr_table *table, struct skr_db *db,
                         struct skr_batch *batch, struct skr_error *error)
 {
-    struct settling settling = {skr_kafka_outbox_of(table), db, batch};
+    struct settling settling = {skr_kafka_outbox_of(table), db};
     struct skr_error failure = {0};
-    enum skr_code code = settle_some(&settling, &failure);
+    enum skr_code code = settle_some(&settling, batch, &failure);
     if (code != SKR_OK && failure.remedy == SKR_GIVE_UP)
         code = skr_apart_settle(batch, settle_some, &settling, &failure);
     if (code != SKR_OK && error != NULL)

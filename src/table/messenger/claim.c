@@ -42,6 +42,9 @@ skr_messenger_fill_claim(struct skr_messenger *messenger)
                               &messenger->sql.raise_count);
 }
 
+// Rows whose tries cannot be counted, as the database refuses to change them.
+enum { MOST_UNCOUNTED = 8 };
+
 struct claiming {
     const struct skr_messenger *messenger;
     struct skr_db *db;
@@ -49,6 +52,10 @@ struct claiming {
     const struct skr_read *read;
     struct skr_batch *batch;
     enum skr_claim claim;
+    int64_t uncounted[MOST_UNCOUNTED];
+    size_t uncounted_count;
+    bool is_refused;  // one of them was found
+    struct skr_error refusal;
 };
 
 // Counted at the claim, not at a failure: a consumer that dies leaves no other
@@ -97,8 +104,40 @@ is_any(const struct skr_batch_item *item)
     return true;
 }
 
+// One that is refused is noted, and the claim done again without its count. A
+// message that may have killed its consumer, and cannot run out of tries, is
+// not handled: it has failed.
 static enum skr_code
-write_lease(const struct claiming *claiming, struct skr_lease *lease,
+count_try(struct claiming *claiming, struct skr_batch_item *item,
+          struct skr_error *error)
+{
+    struct skr_batch *batch = claiming->batch;
+    for (size_t i = 0; i < claiming->uncounted_count; i++)
+        if (claiming->uncounted[i] == item->row) {
+            item->state = SKR_HOPELESS;
+            skr_fail(&item->reason, SKR_REFUSED, SKR_GIVE_UP,
+                     "its tries cannot be counted: %.300s",
+                     claiming->refusal.text);
+            return SKR_OK;
+        }
+    enum skr_code code =
+        raise_count(claiming->messenger, skr_db_tx(claiming->db), &batch->arena,
+                    item, &claiming->refusal);
+    if (code == SKR_OK)
+        return SKR_OK;
+    bool is_noted = claiming->refusal.remedy == SKR_GIVE_UP &&
+                    claiming->uncounted_count < MOST_UNCOUNTED;
+    if (error != NULL)
+        *error = claiming->refusal;
+    if (is_noted) {
+        claiming->uncounted[claiming->uncounted_count++] = item->row;
+        claiming->is_refused = true;
+    }
+    return code;
+}
+
+static enum skr_code
+write_lease(struct claiming *claiming, struct skr_lease *lease,
             struct skr_error *error)
 {
     const struct skr_messenger *messenger = claiming->messenger;
@@ -116,15 +155,14 @@ write_lease(const struct claiming *claiming, struct skr_lease *lease,
     bool counts = claiming->read->counts_tries;
     for (size_t i = 0; counts && code == SKR_OK && i < batch->count; i++)
         if (batch->items[i].redelivered)
-            code = raise_count(messenger, tx, &batch->arena, &batch->items[i],
-                               error);
+            code = count_try(claiming, &batch->items[i], error);
     return code;
 }
 
 // Ends what began a transaction and locked rows in it, with the code that this
 // had. Without rows nothing stays open.
 static enum skr_code
-end_claim(const struct claiming *claiming, enum skr_code code,
+end_claim(struct claiming *claiming, enum skr_code code,
           struct skr_error *error)
 {
     struct skr_batch *batch = claiming->batch;
@@ -363,10 +401,12 @@ claim_rows(struct claiming *claiming, struct skr_error *error)
     struct skr_tries tries = {.started_ms = skr_clock_ms()};
     struct skr_error failure = {0};
     enum skr_code code;
-    do
+    do {
+        claiming->is_refused = false;
         code = claim_once(claiming, &failure);
-    while (code != SKR_OK &&
-           skr_messenger_may_try_again(&tries, code, &failure));
+    } while (code != SKR_OK &&
+             (claiming->is_refused ||
+              skr_messenger_may_try_again(&tries, code, &failure)));
     if (code != SKR_OK && error != NULL)
         *error = failure;
     return code;
@@ -378,7 +418,13 @@ skr_messenger_claim(const struct skr_table *table, struct skr_db *db,
                     struct skr_batch *batch, struct skr_error *error)
 {
     struct claiming claiming = {
-        skr_messenger_of(table), db, position, read, batch, SKR_CLAIM_LEASED};
+        .messenger = skr_messenger_of(table),
+        .db = db,
+        .position = position,
+        .read = read,
+        .batch = batch,
+        .claim = SKR_CLAIM_LEASED,
+    };
     enum skr_code code = skr_messenger_follow(table, db, error);
     if (code != SKR_OK)
         return code;
@@ -403,7 +449,13 @@ skr_messenger_hold(const struct skr_table *table, struct skr_db *db,
                    struct skr_batch *batch, struct skr_error *error)
 {
     struct claiming claiming = {
-        skr_messenger_of(table), db, position, read, batch, SKR_CLAIM_LOCKED};
+        .messenger = skr_messenger_of(table),
+        .db = db,
+        .position = position,
+        .read = read,
+        .batch = batch,
+        .claim = SKR_CLAIM_LOCKED,
+    };
     if (claiming.messenger->sql.lock_skip[0] == '\0')
         return skr_messenger_know_locks(claiming.messenger->dialect, error);
     return claim_rows(&claiming, error);

@@ -255,22 +255,28 @@ copy_and_remove(const struct settling *settling, struct skr_batch_item *item,
 }
 
 // The server adds to the headers what failing adds to them. Those that are no
-// JSON are copied as they are.
+// JSON are copied as they are, and so are those that MySQL finds too large with
+// the addition; on PostgreSQL, which has no such bound, the transaction is over
+// after a statement that failed.
 static enum skr_code
 copy_inside(struct settling *settling, struct skr_batch_item *item,
             struct skr_failed_message *message, struct skr_error *error)
 {
     const struct skr_messenger *messenger = settling->messenger;
-    bool is_json = message->headers.count > 0;
     struct skr_text json = {0};
-    enum skr_code code = SKR_OK;
-    if (is_json)
+    struct skr_error refusal = {.remedy = SKR_GIVE_UP};
+    enum skr_code code = SKR_REFUSED;
+    if (message->headers.count > 0) {
         code = skr_messenger_list_added(messenger, &settling->arena, message,
-                                        &json, error);
-    if (code == SKR_OK)
-        code = copy_and_remove(settling, item,
-                               is_json ? &messenger->sql.copy_merged
-                                       : &messenger->sql.copy_as_is,
+                                        &json, &refusal);
+        if (code == SKR_OK)
+            code = copy_and_remove(settling, item, &messenger->sql.copy_merged,
+                                   &json, messenger->failed_aside, &refusal);
+        if (error != NULL)
+            *error = refusal;
+    }
+    if (code != SKR_OK && refusal.remedy == SKR_GIVE_UP)
+        code = copy_and_remove(settling, item, &messenger->sql.copy_as_is,
                                &json, messenger->failed_aside, error);
     skr_text_fini(&json);
     return code;
@@ -507,9 +513,10 @@ settle_locked(struct settling *settling, struct skr_db *db,
 }
 
 static enum skr_code
-settle_some(void *user, struct skr_error *error)
+settle_some(void *user, struct skr_batch *batch, struct skr_error *error)
 {
     struct settling *settling = user;
+    settling->batch = batch;
     return settle_freely(settling, settling->db, error);
 }
 

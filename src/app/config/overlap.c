@@ -1,0 +1,248 @@
+// SPDX-License-Identifier: MIT
+// Transports that get the same messages and record them in one table: the
+// second takes each for a duplicate and acknowledges it unhandled. Refused is
+// what the file shows beyond doubt.
+#include "app/config/reader.h"
+
+#include "app/config/topology.h"
+#include "base/error.h"
+
+#include <string.h>
+
+// A routing key has at most so many bytes; a word and its dot are two of them.
+enum { LONGEST_KEY = 255, MOST_WORDS = LONGEST_KEY + 1 };
+
+struct word {
+    const char *text;
+    size_t size;
+};
+
+// An empty key has no words.
+static size_t
+split(const char *key, struct word words[MOST_WORDS])
+{
+    size_t count = 0;
+    while (key[0] != '\0' || count > 0) {
+        size_t size = strcspn(key, ".");
+        words[count++] = (struct word){key, size};
+        if (key[size] == '\0')
+            break;
+        key += size + 1;
+    }
+    return count;
+}
+
+static bool
+is_word(const struct word *word, const char *text)
+{
+    return word->size == strlen(text) &&
+           memcmp(word->text, text, word->size) == 0;
+}
+
+static bool
+can_be_same(const struct word *a, const struct word *b)
+{
+    return is_word(a, "*") || is_word(b, "*") ||
+           (a->size == b->size && memcmp(a->text, b->text, a->size) == 0);
+}
+
+// Whether there is a routing key that both patterns match. Row i of the table
+// tells of what follows the first i words of one, column k of the other.
+static bool
+patterns_overlap(const char *one, const char *other)
+{
+    struct word a[MOST_WORDS], b[MOST_WORDS];
+    bool rows[2][MOST_WORDS + 1] = {{false}};
+    if (strlen(one) > LONGEST_KEY || strlen(other) > LONGEST_KEY)
+        return false;
+    size_t a_count = split(one, a), b_count = split(other, b);
+    for (size_t i = a_count + 1; i-- > 0;) {
+        bool *row = rows[i % 2];
+        const bool *next = rows[(i + 1) % 2];
+        for (size_t k = b_count + 1; k-- > 0;) {
+            bool has_a = i < a_count, has_b = k < b_count;
+            if ((has_a && is_word(&a[i], "#")) ||
+                (has_b && is_word(&b[k], "#")))
+                row[k] = (has_a && next[k]) || (has_b && row[k + 1]);
+            else if (has_a && has_b)
+                row[k] = can_be_same(&a[i], &b[k]) && next[k + 1];
+            else
+                row[k] = !has_a && !has_b;
+        }
+    }
+    return rows[0][0];
+}
+
+static const struct skr_declaration *
+find_exchange(const struct skr_topology *topology, const char *name)
+{
+    for (size_t i = 0; i < topology->count; i++)
+        if (topology->declarations[i].kind == SKR_DECLARE_EXCHANGE &&
+            strcmp(topology->declarations[i].name, name) == 0)
+            return &topology->declarations[i];
+    return NULL;
+}
+
+static bool
+bindings_overlap(const struct skr_topology *topology,
+                 const struct skr_declaration *a,
+                 const struct skr_declaration *b)
+{
+    const struct skr_declaration *exchange =
+        find_exchange(topology, a->exchange);
+    if (exchange == NULL || strcmp(a->exchange, b->exchange) != 0)
+        return false;
+    // Where nobody named its type, somebody else may have made it a topic.
+    if (strcmp(exchange->type, "fanout") == 0)
+        return !exchange->type_is_default ||
+               patterns_overlap(a->binding_key, b->binding_key);
+    if (strcmp(exchange->type, "direct") == 0)
+        return strcmp(a->binding_key, b->binding_key) == 0;
+    return strcmp(exchange->type, "topic") == 0 &&
+           patterns_overlap(a->binding_key, b->binding_key);
+}
+
+static bool
+has_queue(const struct skr_plan *plan, const char *name)
+{
+    for (size_t i = 0; i < plan->count; i++)
+        if (plan->declarations[i].kind == SKR_DECLARE_QUEUE &&
+            strcmp(plan->declarations[i].name, name) == 0)
+            return true;
+    return false;
+}
+
+// A pair of bindings by which a message gets into a queue of each. A queue that
+// both read gives each message to one of them.
+struct overlap {
+    const struct skr_declaration *a, *b;
+};
+
+static bool
+find_overlap(const struct skr_topology *topology, const struct skr_plan *a,
+             const struct skr_plan *b, struct overlap *found)
+{
+    for (size_t i = 0; i < topology->count; i++) {
+        const struct skr_declaration *one = &topology->declarations[i];
+        if (one->kind != SKR_DECLARE_BINDING || !has_queue(a, one->queue))
+            continue;
+        for (size_t k = 0; k < topology->count; k++) {
+            const struct skr_declaration *other = &topology->declarations[k];
+            if (other->kind != SKR_DECLARE_BINDING ||
+                !has_queue(b, other->queue) || has_queue(a, other->queue) ||
+                has_queue(b, one->queue) ||
+                !bindings_overlap(topology, one, other))
+                continue;
+            *found = (struct overlap){one, other};
+            return true;
+        }
+    }
+    return false;
+}
+
+static const struct skr_topology *
+find_topology(const struct skr_sites *sites, const struct skr_plan *plan)
+{
+    for (size_t i = 0; i < sites->count; i++)
+        if (strcmp(sites->items[i].server, plan->server) == 0 &&
+            strcmp(sites->items[i].vhost, plan->vhost) == 0)
+            return &sites->items[i].topology;
+    return NULL;
+}
+
+static bool
+is_sender(const struct skr_config *config, const char *name)
+{
+    const struct skr_yaml_entry *routing =
+        config->amqp == NULL ? NULL : skr_yaml_find(config->amqp, "routing");
+    for (size_t i = 0; i < config->transport_count; i++)
+        if (config->transports[i].relay_to != NULL &&
+            strcmp(config->transports[i].relay_to, name) == 0)
+            return true;
+    for (size_t i = 0; routing != NULL && i < routing->value->count; i++) {
+        const struct skr_yaml_entry *sender =
+            skr_yaml_find(routing->value->entries[i].value, "sender");
+        if (sender != NULL && sender->value->kind == SKR_YAML_TEXT &&
+            strcmp(sender->value->text, name) == 0)
+            return true;
+    }
+    return false;
+}
+
+static const char *
+table_of(const struct skr_config *config,
+         const struct skr_config_transport *transport)
+{
+    return transport->deduplication_table == NULL
+               ? config->deduplication_table
+               : transport->deduplication_table;
+}
+
+// One with a plan of its own, whose queues are there to be consumed: nothing in
+// the file publishes by it.
+struct consuming {
+    const struct skr_config_transport *transport;
+    const struct skr_plan *plan;
+};
+
+static void
+check_pair(struct skr_config_reader *reader, const struct skr_sites *sites,
+           const struct consuming *a, const struct consuming *b)
+{
+    const struct skr_topology *topology = find_topology(sites, a->plan);
+    const char *table = table_of(reader->config, a->transport);
+    struct overlap overlap;
+    if (topology == NULL || topology != find_topology(sites, b->plan) ||
+        strcmp(table, table_of(reader->config, b->transport)) != 0 ||
+        !find_overlap(topology, a->plan, b->plan, &overlap))
+        return;
+    const char *name = b->transport->name;
+    struct skr_config_place place = {
+        .path = skr_config_text(reader, "transports.%s", name),
+        .line = b->transport->line,
+    };
+    skr_config_mistake(reader, &place,
+                       "its queue '%s' may get the same message from the "
+                       "exchange '%s' as '%s' of the transport '%s', and both "
+                       "record what they handled in the table %s: the second "
+                       "would take it for a duplicate. Name a table of its "
+                       "own in transports.%s.deduplication.table_name",
+                       overlap.b->queue, overlap.b->exchange, overlap.a->queue,
+                       a->transport->name, table, name);
+}
+
+static void
+check_sites(struct skr_config_reader *reader, const struct skr_sites *sites)
+{
+    const struct skr_config *config = reader->config;
+    // The first plan is that of the topology; those of amqp:// transports
+    // follow.
+    size_t at = 1, count = 0;
+    struct consuming *all =
+        skr_config_take(reader, config->transport_count, sizeof(*all));
+    for (size_t i = 0; all != NULL && i < config->transport_count; i++) {
+        const struct skr_config_transport *transport = &config->transports[i];
+        if (!skr_transport_is_amqp(transport))
+            continue;
+        const struct skr_plan *plan = &sites->plans[at++];
+        if (plan->count == 0 || is_sender(config, transport->name))
+            continue;
+        all[count++] = (struct consuming){transport, plan};
+        for (size_t k = 0; k + 1 < count; k++)
+            check_pair(reader, sites, &all[k], &all[count - 1]);
+    }
+}
+
+void
+skr_config_check_overlap(struct skr_config_reader *reader)
+{
+    struct skr_sites sites;
+    struct skr_error error;
+    // What else is wrong comes first; and what is not handled here is not
+    // recorded here.
+    if (reader->code != SKR_OK || reader->config->handler_count == 0)
+        return;
+    if (skr_sites_find(reader->config, NULL, NULL, &sites, &error) == SKR_OK)
+        check_sites(reader, &sites);
+    skr_sites_fini(&sites);
+}

@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: MIT
+// Transports that get the same messages need a deduplication table each.
+#include "config_helpers.h"
+
+#define HANDLER "handlers: {order.placed: {sql: 'DELETE FROM a'}}\n"
+#define BILLING(options) \
+    "transports:\n  billing: {dsn: 'amqp://h', options: {" options "}}\n"
+#define AUDIT(options) "  audit: {dsn: 'amqp://h', options: {" options "}}\n"
+#define FROM(type) "exchange: {name: orders, type: " type "}, "
+#define QUEUE(name, key) "queues: {" name ": {binding_keys: ['" key "']}}"
+#define PAIR(type, one, other)              \
+    BILLING(FROM(type) QUEUE("bills", one)) \
+    AUDIT(FROM(type) QUEUE("log", other)) HANDLER
+
+static const char *const refused[] = {
+    PAIR("fanout", "a", "b"),
+    PAIR("direct", "order.placed", "order.placed"),
+    PAIR("topic", "order.placed", "order.placed"),
+    PAIR("topic", "order.*", "*.placed"),
+    PAIR("topic", "#", "order.placed"),
+    PAIR("topic", "#", ""),
+    PAIR("topic", "order.#", "order"),
+    PAIR("topic", "order.#.late", "#.paid.*"),
+    PAIR("topic", "#.a.#.b", "b.#.a.#"),
+    // Nobody names a type or a key: all of it goes to both.
+    BILLING("exchange: {name: orders}, queues: {bills: ~}")
+        AUDIT("exchange: {name: orders}, queues: {log: ~}") HANDLER,
+    // One of several queues, and bindings that stand in the topology.
+    BILLING("queues: {other: ~, bills: ~}") AUDIT("queues: {log: ~}") HANDLER
+    "message_broker_amqp:\n  topology:\n"
+    "    exchanges: {orders: {type: topic}}\n"
+    "    bindings:\n"
+    "      - {exchange: orders, queue: bills, binding_key: 'order.#'}\n"
+    "      - {exchange: orders, queue: log, binding_key: '#'}\n",
+    // A table that both have for themselves.
+    "transports:\n"
+    "  billing: {dsn: 'amqp://h', deduplication: {table_name: seen}, options: "
+    "{" FROM("fanout")
+        QUEUE("bills", "") "}}\n"
+                           "  audit: {dsn: 'amqp://h', deduplication: "
+                           "{table_name: seen}, options: {" FROM("fanout")
+                               QUEUE("log", "") "}}\n" HANDLER,
+};
+
+static const char *const allowed[] = {
+    PAIR("direct", "order.placed", "order.paid"),
+    PAIR("direct", "#", "order.paid"),
+    PAIR("topic", "order.*", "order"),
+    PAIR("topic", "order.*", "order.placed.late"),
+    PAIR("topic", "order.#", "bill.#"),
+    PAIR("topic", "*", ""),
+    PAIR("topic", "#.late", "#.early"),
+    // What the headers say is not known here.
+    PAIR("headers", "", ""),
+    // The server may know it as a topic.
+    BILLING("exchange: {name: orders}, " QUEUE("bills", "a"))
+        AUDIT("exchange: {name: orders}, " QUEUE("log", "b")) HANDLER,
+    // One queue gives a message to one of them.
+    BILLING(FROM("fanout") QUEUE("bills", ""))
+        AUDIT(FROM("fanout") QUEUE("bills", "")) HANDLER,
+    BILLING(FROM("fanout") "queues: {bills: ~, log: ~}") HANDLER,
+    // Other exchanges, other servers, other virtual hosts.
+    BILLING(FROM("fanout") QUEUE("bills", ""))
+        AUDIT("exchange: {name: b, type: fanout}, " QUEUE("log", "")) HANDLER,
+    BILLING(FROM("fanout") QUEUE(
+        "bills", "")) "  audit: {dsn: 'amqp://g', options: {" FROM("fanout")
+        QUEUE("log", "") "}}\n" HANDLER,
+    BILLING(FROM("fanout") QUEUE(
+        "bills", "")) "  audit: {dsn: 'amqp://h/v', options: {" FROM("fanout")
+        QUEUE("log", "") "}}\n" HANDLER,
+    // Nothing is handled here.
+    BILLING(FROM("fanout") QUEUE("bills", ""))
+        AUDIT(FROM("fanout") QUEUE("log", "")),
+    // A table of its own.
+    BILLING(FROM("fanout") QUEUE(
+        "bills", "")) "  audit: {dsn: 'amqp://h', deduplication: {table_name: "
+                      "seen}, options: {" FROM("fanout")
+                          QUEUE("log", "") "}}\n" HANDLER,
+    // It may be there to be published to.
+    BILLING(FROM("fanout") QUEUE("bills", "")) AUDIT(FROM("fanout") QUEUE(
+        "log",
+        "")) "  outbox: {dsn: 'doctrine://default', relay_to: audit}\n" HANDLER,
+    BILLING(FROM("fanout") QUEUE("bills", ""))
+        AUDIT(FROM("fanout") QUEUE("log", "")) HANDLER
+    "message_broker_amqp: {routing: {order.placed: {sender: billing}}}\n",
+};
+
+static void
+test_an_overlap_that_the_file_shows_is_refused(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < SKR_COUNT_OF(refused); i++) {
+        struct skr_text reports = {0};
+        struct skr_config *config = NULL;
+        struct skr_error error = {0};
+        if (parse(refused[i], &reports, &config, &error) == SKR_OK)
+            fail_msg("accepted:\n%s", refused[i]);
+        // Both transports, both queues, and the key that cures it.
+        static const char *const words[] = {
+            "3: transports.audit: its queue 'log'",
+            "exchange 'orders'",
+            "'bills' of the transport 'billing'",
+            "transports.audit.deduplication.table_name",
+        };
+        for (size_t k = 0; k < SKR_COUNT_OF(words); k++)
+            if (strstr(reports.bytes, words[k]) == NULL)
+                fail_msg("no %s in: %s", words[k], reports.bytes);
+        assert_int_equal(error.code, SKR_INVALID);
+        skr_text_fini(&reports);
+        skr_config_free(config);
+    }
+}
+
+static void
+test_what_is_no_overlap_for_sure_is_allowed(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < SKR_COUNT_OF(allowed); i++)
+        skr_config_free(parse_clean(allowed[i]));
+}
+
+// The time it takes does not grow with what could be tried.
+static void
+test_long_patterns_are_compared_at_once(void **state)
+{
+    (void)state;
+    struct skr_text one = {0}, other = {0}, yaml = {0};
+    for (size_t i = 0; i < 60; i++) {
+        skr_text_add_string(&one, "#.a.");
+        skr_text_add_string(&other, "#.a.");
+    }
+    skr_text_add_string(&one, "b");
+    skr_text_add_string(&other, "c");
+    skr_text_add_format(&yaml,
+                        BILLING(FROM("topic") QUEUE("bills", "%s"))
+                            AUDIT(FROM("topic") QUEUE("log", "%s")) HANDLER,
+                        one.bytes, other.bytes);
+    skr_config_free(parse_clean(yaml.bytes));
+    skr_text_fini(&one);
+    skr_text_fini(&other);
+    skr_text_fini(&yaml);
+}
+
+#define TEST(name) cmocka_unit_test_setup(test_##name, set_environment)
+
+int
+main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(an_overlap_that_the_file_shows_is_refused),
+        TEST(what_is_no_overlap_for_sure_is_allowed),
+        TEST(long_patterns_are_compared_at_once),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
