@@ -145,20 +145,38 @@ send_all(struct skr_pump *pump, struct skr_slot *slot, struct skr_error *error)
     return skr_pump_submit(pump, slot, error);
 }
 
+static bool
+is_sweep_due(const struct skr_pump *pump)
+{
+    int64_t next_ms = pump->position.next_sweep_ms;
+    return next_ms != 0 && next_ms <= skr_clock_ms();
+}
+
 // Rows that wait at a closed gate are read again by a sweep, each time in vain:
 // while there are such, sweeps are few. Not where nothing else would find a row
-// of a transaction that was long.
+// of a transaction that was long. One that is due begins when the pass under
+// way is over.
 static void
-spare_sweeps(struct skr_pump *pump)
+spare_sweep(struct skr_pump *pump)
 {
-    int64_t now = skr_clock_ms();
-    if (!skr_gates_are_closed(&pump->gates) || pump->position.horizon_hidden ||
-        pump->position.next_sweep_ms == 0 || pump->position.next_sweep_ms > now)
-        return;
-    if (now < pump->spare_until_ms)
+    if (skr_gates_are_closed(&pump->gates) && !pump->position.horizon_hidden &&
+        is_sweep_due(pump) && !skr_position_is_in_pass(&pump->position) &&
+        skr_clock_ms() < pump->spare_until_ms)
         pump->position.next_sweep_ms = pump->spare_until_ms;
-    else
-        pump->spare_until_ms = now + SPARE_SWEEP_MS;
+}
+
+// Fills the slot as fill() does, and notes when a sweep has begun that was due.
+static enum skr_code
+fill_and_sweep(struct skr_pump *pump, struct skr_slot *slot,
+               const struct skr_read *read, bool *is_filled,
+               struct skr_error *error)
+{
+    spare_sweep(pump);
+    bool was_due = is_sweep_due(pump);
+    enum skr_code code = fill(pump, slot, read, is_filled, error);
+    if (was_due && !is_sweep_due(pump) && skr_gates_are_closed(&pump->gates))
+        pump->spare_until_ms = skr_clock_ms() + SPARE_SWEEP_MS;
+    return code;
 }
 
 // The next rows of the queue, in *slot; NULL: there are none.
@@ -173,8 +191,7 @@ read_on(struct skr_pump *pump, struct skr_slot **slot, struct skr_error *error)
     struct skr_slot *taken = take_slot(pump, room, &read);
     if (taken == NULL)
         return SKR_OK;
-    spare_sweeps(pump);
-    enum skr_code code = fill(pump, taken, &read, &is_filled, error);
+    enum skr_code code = fill_and_sweep(pump, taken, &read, &is_filled, error);
     if (code != SKR_OK)
         return code;
     pump->may_have_more = pump->position.has_more;

@@ -53,6 +53,12 @@ skr_position_next_ms(const struct skr_position *position)
     return next_ms;
 }
 
+bool
+skr_position_is_in_pass(const struct skr_position *position)
+{
+    return position->pass_until[0] != '\0' || position->pass_cursor != 0;
+}
+
 void
 skr_position_rewind(struct skr_position *position, int64_t row)
 {

@@ -400,6 +400,8 @@ struct skr_table_ops {
 // When the next look is worth while although nothing was written since the last
 // one: by skr_clock_ms(); 0: never.
 int64_t skr_position_next_ms(const struct skr_position *position);
+// Whether a pass has begun and goes on with the next read.
+bool skr_position_is_in_pass(const struct skr_position *position);
 // A row that the cursor has passed is to be found again.
 void skr_position_rewind(struct skr_position *position, int64_t row);
 

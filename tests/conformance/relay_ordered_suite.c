@@ -272,6 +272,53 @@ test_a_closed_route_keeps_the_order(void **state)
     judge(fixture, 3, 10);
 }
 
+static enum skr_fate
+refuse_for_a_while(const struct skr_fake_message *message, size_t count,
+                   void *user)
+{
+    const bool *refuses = user;
+    (void)message;
+    (void)count;
+    return __atomic_load_n(refuses, __ATOMIC_RELAXED) ? SKR_REFUSED_ONCE
+                                                      : SKR_CONFIRMED;
+}
+
+static bool
+is_closed(void *user)
+{
+    struct fixture *fixture = user;
+    return __atomic_load_n(&fixture->closings, __ATOMIC_ACQUIRE) > 0;
+}
+
+// Rows are written all the while: before, while the route is closed, and while
+// it is tried.
+static void
+test_all_partitions_go_on_after_a_run_of_refusals(void **state)
+{
+    enum { KEYS = 30, TRIES = 2 };
+    struct fixture *fixture = *state;
+    bool refuses = true;
+    int each = 20;
+    fixture->fake.fate = refuse_for_a_while;
+    fixture->fake.user = &refuses;
+    fixture->options.in_flight = 60;
+    make_table(fixture, true, 0);  // sweeps are as rare as by default
+    insert_keys(fixture, KEYS, 0, each);
+    start(fixture);
+    assert_true(skr_test_eventually(is_closed, fixture, WAIT_MS));
+    size_t refused = skr_fake_got(&fixture->fake);
+    while (skr_fake_got(&fixture->fake) < refused + TRIES) {
+        insert_keys(fixture, KEYS, each, each + 1);
+        each++;
+        skr_clock_sleep(-1, 100);
+    }
+    __atomic_store_n(&refuses, false, __ATOMIC_RELAXED);
+    assert_true(skr_test_eventually(outbox_is_empty, fixture, WAIT_MS));
+    stop(fixture);
+    judge(fixture, KEYS, each);
+    assert_int_equal(skr_test_number(fixture->db, FAILED), 0);
+}
+
 static void
 test_order_holds_whatever_the_broker_does(void **state)
 {
@@ -474,6 +521,7 @@ main(void)
         ORDERED(test_what_cannot_be_sent_may_be_skipped),
         ORDERED(test_what_cannot_be_understood_waits_for_its_turn),
         ORDERED(test_a_closed_route_keeps_the_order),
+        ORDERED(test_all_partitions_go_on_after_a_run_of_refusals),
         ORDERED(test_order_holds_whatever_the_broker_does),
         ORDERED(test_a_long_partition_that_waits_is_passed),
         ORDERED(test_what_commits_late_is_not_passed),

@@ -207,6 +207,54 @@ test_hundreds_of_routes_may_wait_beside_good_ones(void **state)
     assert_in_range(fixture->closings, 20, 40);
 }
 
+static enum skr_fate
+return_stuck(const struct skr_fake_message *message, size_t count, void *user)
+{
+    return strcmp(message->name, "order.stuck") == 0
+               ? SKR_UNROUTABLE
+               : return_nowhere(message, count, user);
+}
+
+enum { SLOW_ROUTES = 10, EACH_ROUTE = 100 };
+
+static bool
+all_routes_wait(void *user)
+{
+    struct fixture *fixture = user;
+    return __atomic_load_n(&fixture->closings, __ATOMIC_ACQUIRE) > SLOW_ROUTES;
+}
+
+static bool
+only_stuck_is_left(void *user)
+{
+    const struct fixture *fixture = user;
+    return skr_test_number(fixture->db, ROWS) == 1;
+}
+
+// What waited at a gate is looked for in many reads, and meanwhile the next
+// gate opens: what it holds lies before the place that was come to.
+static void
+test_routes_open_one_after_the_other_beside_one_that_stays_closed(void **state)
+{
+    struct fixture *fixture = *state;
+    fixture->fake.fate = return_stuck;
+    fixture->options.unroutable = SKR_UNROUTABLE_WAIT;
+    fixture->options.in_flight = 20;
+    make_table(fixture, false, 0);  // sweeps are as rare as by default
+    insert_named(fixture, "order.stuck", 0, 1);
+    for (int i = 0; i < EACH_ROUTE; i++)
+        for (int route = 0; route < SLOW_ROUTES; route++) {
+            char name[32];
+            snprintf(name, sizeof(name), "nowhere.at.key%d", route);
+            insert_named(fixture, name, i, i + 1);
+        }
+    start(fixture);
+    assert_true(skr_test_eventually(all_routes_wait, fixture, WAIT_MS));
+    atomic_store(&trouble, false);
+    assert_true(skr_test_eventually(only_stuck_is_left, fixture, WAIT_MS));
+    stop(fixture);
+}
+
 static bool
 many_failed_and_good_ones_arrived(void *user)
 {
@@ -642,6 +690,8 @@ main(void)
         ROUTED(test_what_no_queue_takes_may_be_dropped),
         ROUTED(test_what_no_queue_takes_may_wait_for_one),
         ROUTED(test_hundreds_of_routes_may_wait_beside_good_ones),
+        ROUTED(
+            test_routes_open_one_after_the_other_beside_one_that_stays_closed),
         ROUTED(test_one_mistake_does_not_fail_the_whole_backlog),
         ROUTED(test_rows_that_cannot_be_read_fail_so_many_at_a_time),
         ROUTED(test_a_missing_exchange_makes_its_messages_wait),
