@@ -105,9 +105,10 @@ def test_trouble_is_not_ready(shop, port):
 def test_a_relay_that_cannot_remove_rows_is_not_ready(ready_shop, port):
     shop = ready_shop
     outbox = shop.open("shop")
+    # Of no row in particular: every DELETE fails.
     outbox.execute("""
         CREATE TRIGGER forbid BEFORE DELETE ON messenger_outbox
-        BEGIN SELECT RAISE(ABORT, 'not yours to delete'); END""")
+        BEGIN DELETE FROM a_table_that_is_gone; END""")
     shop.place_orders(1)
     relay = shop.start_relay(f"--metrics-port={port}")
     relay.wait_for("relay.settle_trouble")
