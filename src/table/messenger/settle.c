@@ -254,10 +254,17 @@ copy_and_remove(const struct settling *settling, struct skr_batch_item *item,
                     (long long)item->row, messenger->name);
 }
 
+static enum skr_code
+run_plain(const struct settling *settling, const char *sql,
+          struct skr_error *error)
+{
+    return skr_tx_run(settling->tx, &(struct skr_statement){.sql = sql}, error);
+}
+
 // The server adds to the headers what failing adds to them. Those that are no
 // JSON are copied as they are, and so are those that MySQL finds too large with
-// the addition; on PostgreSQL, which has no such bound, the transaction is over
-// after a statement that failed.
+// the addition. On PostgreSQL a statement that failed would end the
+// transaction.
 static enum skr_code
 copy_inside(struct settling *settling, struct skr_batch_item *item,
             struct skr_failed_message *message, struct skr_error *error)
@@ -267,17 +274,25 @@ copy_inside(struct settling *settling, struct skr_batch_item *item,
     struct skr_error refusal = {.remedy = SKR_GIVE_UP};
     enum skr_code code = SKR_REFUSED;
     if (message->headers.count > 0) {
-        code = skr_messenger_list_added(messenger, &settling->arena, message,
-                                        &json, &refusal);
+        code = run_plain(settling, "SAVEPOINT skr_copy", &refusal);
+        if (code == SKR_OK)
+            code = skr_messenger_list_added(messenger, &settling->arena,
+                                            message, &json, &refusal);
         if (code == SKR_OK)
             code = copy_and_remove(settling, item, &messenger->sql.copy_merged,
                                    &json, messenger->failed_aside, &refusal);
         if (error != NULL)
             *error = refusal;
     }
-    if (code != SKR_OK && refusal.remedy == SKR_GIVE_UP)
-        code = copy_and_remove(settling, item, &messenger->sql.copy_as_is,
-                               &json, messenger->failed_aside, error);
+    if (code != SKR_OK && refusal.remedy == SKR_GIVE_UP) {
+        code =
+            message->headers.count == 0
+                ? SKR_OK
+                : run_plain(settling, "ROLLBACK TO SAVEPOINT skr_copy", error);
+        if (code == SKR_OK)
+            code = copy_and_remove(settling, item, &messenger->sql.copy_as_is,
+                                   &json, messenger->failed_aside, error);
+    }
     skr_text_fini(&json);
     return code;
 }
