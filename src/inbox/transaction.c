@@ -297,7 +297,9 @@ note_duplicate(struct skr_consumer *consumer, bool is_duplicate)
             SKR_LOG_TEXT("advice",
                          "if another consumer gets the same messages and "
                          "records them in this table, give this one a table of "
-                         "its own: deduplication.table_name of its transport"));
+                         "its own: deduplication.table_name of its transport, "
+                         "and read_default: false for what the other has "
+                         "recorded before"));
 }
 
 static void

@@ -238,33 +238,6 @@ settle_batch(struct skr_settler *settler, struct skr_db **db,
     return code;
 }
 
-// Outcomes are known and must not be forgotten: what is confirmed would be
-// sent again. So it tries until it succeeds or is told to give up.
-static bool
-settle(struct skr_settler *settler, struct skr_db **db, struct skr_slot *slot)
-{
-    for (uint32_t pause_ms = FIRST_PAUSE_MS;
-         !is_forgotten(settler, &slot->batch);) {
-        struct skr_error error = {0};
-        struct skr_db **used = slot->db == NULL ? db : &slot->db;
-        enum skr_code code = settle_batch(settler, used, &slot->batch, &error);
-        if (code == SKR_OK)
-            code = skr_settler_reserve_parked(settler, &slot->batch, &error);
-        if (code == SKR_OK)
-            break;
-        skr_trouble_report(&settler->trouble, settler->log,
-                           "relay.settle_trouble", settler->name, &error);
-        if (skr_clock_sleep(settler->give_up_fd, pause_ms))
-            return false;
-        pause_ms =
-            pause_ms * 2 < LONGEST_PAUSE_MS ? pause_ms * 2 : LONGEST_PAUSE_MS;
-    }
-    skr_trouble_end(&settler->trouble, settler->log, "relay.settle_recovered",
-                    settler->name);
-    skr_failpoint("relay.settled");
-    return true;
-}
-
 // The next of the published rows that are parked, as a batch.
 static void
 list_again(struct skr_settler *settler)
@@ -305,6 +278,46 @@ settle_again(struct skr_settler *settler, struct skr_db **db)
     bool goes_on =
         settled == settler->again.count && settler->again_row != INT64_MIN;
     settler->again_ms = skr_clock_ms() + (goes_on ? 0 : settler->park_ms);
+}
+
+// While a batch waits for room among the parked rows, they are tried all the
+// same: those that can be settled by now make the room.
+static void
+settle_again_if_due(struct skr_settler *settler, struct skr_db **db)
+{
+    pthread_mutex_lock(&settler->lock);
+    bool is_due = is_again_due(settler);
+    pthread_mutex_unlock(&settler->lock);
+    if (is_due)
+        settle_again(settler, db);
+}
+
+// Outcomes are known and must not be forgotten: what is confirmed would be
+// sent again. So it tries until it succeeds or is told to give up.
+static bool
+settle(struct skr_settler *settler, struct skr_db **db, struct skr_slot *slot)
+{
+    for (uint32_t pause_ms = FIRST_PAUSE_MS;
+         !is_forgotten(settler, &slot->batch);) {
+        struct skr_error error = {0};
+        struct skr_db **used = slot->db == NULL ? db : &slot->db;
+        enum skr_code code = settle_batch(settler, used, &slot->batch, &error);
+        if (code == SKR_OK)
+            code = skr_settler_reserve_parked(settler, &slot->batch, &error);
+        if (code == SKR_OK)
+            break;
+        skr_trouble_report(&settler->trouble, settler->log,
+                           "relay.settle_trouble", settler->name, &error);
+        if (skr_clock_sleep(settler->give_up_fd, pause_ms))
+            return false;
+        settle_again_if_due(settler, db);
+        pause_ms =
+            pause_ms * 2 < LONGEST_PAUSE_MS ? pause_ms * 2 : LONGEST_PAUSE_MS;
+    }
+    skr_trouble_end(&settler->trouble, settler->log, "relay.settle_recovered",
+                    settler->name);
+    skr_failpoint("relay.settled");
+    return true;
 }
 
 static void

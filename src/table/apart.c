@@ -62,6 +62,9 @@ static void
 keep_refusal(struct skr_batch *batch, struct skr_batch_item *item,
              const struct skr_error *error)
 {
+    // The same one again takes no more memory, however often it is tried.
+    if (item->refusal != NULL && strcmp(item->refusal, error->text) == 0)
+        return;
     item->refusal =
         skr_arena_text(&batch->arena, error->text, strlen(error->text));
     if (item->refusal == NULL)

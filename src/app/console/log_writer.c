@@ -151,8 +151,8 @@ skr_log_writer_put(struct skr_log_writer *writer, const char *line, size_t size)
     pthread_mutex_unlock(&writer->lock);
 }
 
-void
-skr_log_writer_stop(struct skr_log_writer *writer)
+bool
+skr_log_writer_end(struct skr_log_writer *writer)
 {
     struct timespec end = skr_clock_deadline(SKR_LOG_WRITER_END_MS);
     int waited = 0;
@@ -163,7 +163,13 @@ skr_log_writer_stop(struct skr_log_writer *writer)
         waited = pthread_cond_timedwait(&writer->ended, &writer->lock, &end);
     bool has_ended = writer->has_ended;
     pthread_mutex_unlock(&writer->lock);
-    if (!has_ended) {
+    return has_ended;
+}
+
+void
+skr_log_writer_stop(struct skr_log_writer *writer)
+{
+    if (!skr_log_writer_end(writer)) {
         pthread_detach(writer->thread);
         return;
     }

@@ -26,8 +26,11 @@ skr_log_writer_start(int fd, const struct skr_log_form *form,
 // A line with its end. From any thread; never waits for the descriptor.
 void skr_log_writer_put(struct skr_log_writer *writer, const char *line,
                         size_t size);
-// Writes what is buffered. A descriptor that takes nothing for the time above
-// is left with the thread that waits for it: the process is to end then.
+// Writes what is buffered, while others may go on to log in vain: the process
+// is to end. False: the descriptor takes nothing for the time above.
+bool skr_log_writer_end(struct skr_log_writer *writer);
+// The same, and frees the writer: no other thread logs by then. A descriptor
+// that takes nothing is left with the thread that waits for it.
 void skr_log_writer_stop(struct skr_log_writer *writer);
 
 #endif

@@ -124,6 +124,13 @@ skr_output_start_writer(struct skr_output *output, struct skr_error *error)
 }
 
 void
+skr_output_end(const struct skr_output *output)
+{
+    if (output->writer != NULL)
+        skr_log_writer_end(output->writer);
+}
+
+void
 skr_output_stop_writer(struct skr_output *output)
 {
     if (output->writer != NULL)

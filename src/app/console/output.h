@@ -37,6 +37,8 @@ SKR_MUST_CHECK enum skr_code
 skr_output_start_writer(struct skr_output *output, struct skr_error *error);
 // Waits a bounded time for the reader. Harmless where there is no writer.
 void skr_output_stop_writer(struct skr_output *output);
+// Before _exit(): the same, beside threads that still log.
+void skr_output_end(const struct skr_output *output);
 
 // A line for people, whatever the level and the form of events.
 void skr_output_say(const struct skr_output *output, const char *format, ...)

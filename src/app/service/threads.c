@@ -94,7 +94,7 @@ end_in_time(struct workers *workers)
             SKR_LOG_NUMBER("seconds", timeout_s),
             SKR_LOG_NUMBER("workers",
                            workers->count - atomic_load(&workers->ended)));
-    skr_output_stop_writer(workers->app->output);
+    skr_output_end(workers->app->output);
     _exit(SKR_EXIT_FAILURE);
 }
 

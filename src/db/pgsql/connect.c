@@ -511,8 +511,10 @@ open_any_session(struct skr_pgsql *pgsql, const struct skr_url *url,
 {
     struct server server = {.place = ""}, readable = {.place = ""};
     struct skr_error problem = {0};
+    bool is_open = false;  // the session of the one that can be read
     for (const char *hosts = find_hosts(url); hosts != NULL;) {
         hosts = next_server(url, hosts, &server);
+        is_open = false;
         enum skr_code code =
             open_session(pgsql, url, &server, limits, &problem);
         if (code == SKR_OK && pgsql->db.read_only.code == SKR_OK)
@@ -520,6 +522,7 @@ open_any_session(struct skr_pgsql *pgsql, const struct skr_url *url,
         if (code != SKR_OK || readable.place[0] != '\0')
             continue;
         readable = server;
+        is_open = true;
         pgsql->db.passed_over = pgsql->db.read_only;
     }
     if (readable.place[0] == '\0') {
@@ -529,7 +532,7 @@ open_any_session(struct skr_pgsql *pgsql, const struct skr_url *url,
     }
     skr_error_clear(&pgsql->db.passed_over);
     enum skr_code code = SKR_OK;
-    if (strcmp(readable.place, server.place) != 0)
+    if (!is_open)
         code = open_session(pgsql, url, &readable, limits, error);
     if (code == SKR_OK && problem.code != SKR_OK)
         skr_db_add_problem(&pgsql->db, &problem);
