@@ -78,6 +78,24 @@ struct skr_batch_item {
     const char *refusal;
 };
 
+// Whether what became of the message is known, and is to be written.
+static inline bool
+skr_has_outcome(const struct skr_batch_item *item)
+{
+    switch (item->state) {
+    case SKR_DONE:
+    case SKR_RETRY_LATER:
+    case SKR_HOPELESS:
+    case SKR_BLOCKED: return true;
+    case SKR_READ:
+    case SKR_SENT:
+    case SKR_NOT_READY:
+    case SKR_BEHIND:
+    case SKR_CHAINED: break;
+    }
+    return false;
+}
+
 static inline bool
 skr_is_written_now(const struct skr_batch_item *item)
 {

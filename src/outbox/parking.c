@@ -10,23 +10,6 @@ enum {
     PARK_SPREAD = 8,
 };
 
-static bool
-has_outcome(const struct skr_batch_item *item)
-{
-    switch (item->state) {
-    case SKR_DONE:
-    case SKR_RETRY_LATER:
-    case SKR_HOPELESS:
-    case SKR_BLOCKED: return true;
-    case SKR_READ:
-    case SKR_SENT:
-    case SKR_NOT_READY:
-    case SKR_BEHIND:
-    case SKR_CHAINED: break;
-    }
-    return false;
-}
-
 // Where locks held the rows nobody knows which of them was refused: they come
 // back one after the other.
 static int64_t
@@ -47,7 +30,7 @@ skr_settler_leave_unpublished(struct skr_settler *settler,
     pthread_mutex_lock(&settler->lock);
     for (size_t i = 0; i < batch->count; i++) {
         struct skr_batch_item *item = &batch->items[i];
-        if (!has_outcome(item) || item->state == SKR_DONE ||
+        if (!skr_has_outcome(item) || item->state == SKR_DONE ||
             !skr_is_written_now(item))
             continue;
         item->state = SKR_READ;
@@ -162,7 +145,7 @@ skr_settler_park_refused(struct skr_settler *settler,
     size_t told = 0;
     for (size_t i = 0; i < batch->count; i++) {
         const struct skr_batch_item *item = &batch->items[i];
-        if (has_outcome(item) && (has_parked || item->refusal != NULL) &&
+        if (skr_has_outcome(item) && (has_parked || item->refusal != NULL) &&
             park(settler, batch, item) && ++told <= MOST_REFUSAL_LINES)
             log_refusal(settler, item);
     }

@@ -11,29 +11,12 @@
 
 enum { OUTCOMES_AT_ONCE = 64 };
 
-static bool
-has_outcome(const struct skr_batch_item *item)
-{
-    switch (item->state) {
-    case SKR_READ:
-    case SKR_SENT:
-    case SKR_NOT_READY:
-    case SKR_BEHIND:
-    case SKR_CHAINED: return false;
-    case SKR_DONE:
-    case SKR_RETRY_LATER:
-    case SKR_HOPELESS:
-    case SKR_BLOCKED: return true;
-    }
-    return false;
-}
-
 // Whether the row stays where a look for what committed late would find it.
 static bool
 stays(const struct skr_batch_item *item)
 {
     return item->state == SKR_READ || item->state == SKR_CHAINED ||
-           (item->partition_key != NULL && has_outcome(item) &&
+           (item->partition_key != NULL && skr_has_outcome(item) &&
             item->state != SKR_DONE);
 }
 
@@ -66,7 +49,7 @@ skr_pump_close_slot(struct skr_pump *pump, struct skr_slot *slot)
     size_t outcomes = 0;
     for (size_t i = 0; i < slot->batch.count; i++) {
         struct skr_batch_item *item = &slot->batch.items[i];
-        outcomes += has_outcome(item);
+        outcomes += skr_has_outcome(item);
         if (stays(item))
             skr_waiting_add(&pump->waiting, item->row);
         pump->sweeps_anew |= was_overtaken(pump, slot, i);
