@@ -4,7 +4,7 @@ PREFIX ?= /usr/local
 DESTDIR ?=
 SECONDS ?= 60
 
-.PHONY: build demo test test-long bench fuzz install format clean help
+.PHONY: build demo test test-long bench fuzz install uninstall format clean help
 
 build: ## build the program and the libraries in build/
 	@tools/install-dependencies build
@@ -30,8 +30,16 @@ fuzz: ## let each fuzzer run for SECONDS (60)
 	@tools/fuzz $(SECONDS)
 
 install: build ## install under PREFIX (/usr/local), below DESTDIR if given
-	@meson configure build -Dprefix=$(PREFIX)
-	@DESTDIR="$(DESTDIR)" meson install -C build --quiet
+	@meson configure build -Dprefix="$(PREFIX)"
+	@DESTDIR="$(abspath $(DESTDIR))" meson install -C build --quiet
+	@tools/installed build "$(abspath $(DESTDIR))"
+	@if [ -z "$(DESTDIR)" ] && [ "$$(id -u)" -eq 0 ]; then ldconfig; fi
+
+uninstall: ## remove what install put there; PREFIX and DESTDIR as then
+	@tools/setup build
+	@meson configure build -Dprefix="$(PREFIX)"
+	@ninja -C build build.ninja >/dev/null
+	@tools/installed --remove build "$(abspath $(DESTDIR))"
 	@if [ -z "$(DESTDIR)" ] && [ "$$(id -u)" -eq 0 ]; then ldconfig; fi
 
 format: ## let clang-format lay out the sources

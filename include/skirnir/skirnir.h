@@ -105,7 +105,8 @@ struct skr_message {
     struct skr_id id;  // all zero: publishing makes one
     const char *name;  // "order.placed"; picks route and handler
     // Those that share it stay in order, in an ordered outbox; "": no order;
-    // NULL: none was given. At most 255 bytes.
+    // NULL: none was given. At most 255 bytes. Refused by an outbox that is
+    // neither ordered nor Kafka's.
     const char *partition_key;
     const char *content_type;  // NULL: "application/json"
     const void *body;          // text in UTF-8
@@ -285,6 +286,9 @@ skr_consumer_open(const struct skr_consumer_options *options,
                   struct skr_consumer **consumer, struct skr_error *error);
 SKR_API void skr_consumer_close(struct skr_consumer *consumer);
 
+// message_name is any name, or the class, that a message has; or a pattern in
+// which each * stands for any number of characters. A name goes before a
+// pattern, a longer pattern before a shorter one, and "*" comes last.
 SKR_API SKR_MUST_CHECK enum skr_code
 skr_consumer_handle(struct skr_consumer *consumer, const char *message_name,
                     skr_handler_fn *handler, void *user,

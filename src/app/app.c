@@ -11,8 +11,8 @@
 enum skr_exit
 skr_app_fail(const struct skr_app *app, const struct skr_error *error)
 {
-    skr_output_say(app->output, "skirnir %s: %s", app->command->name,
-                   error->text);
+    skr_output_say(app->output, SKR_LOG_ERROR, "skirnir %s: %s",
+                   app->command->name, error->text);
     return SKR_EXIT_FAILURE;
 }
 
@@ -24,8 +24,9 @@ skr_app_usage(const struct skr_app *app, const char *format, ...)
     va_start(arguments, format);
     vsnprintf(mistake.text, sizeof(mistake.text), format, arguments);
     va_end(arguments);
-    skr_output_say(app->output, "skirnir %s: %s; see skirnir %s --help",
-                   app->command->name, mistake.text, app->command->name);
+    skr_output_say(app->output, SKR_LOG_ERROR,
+                   "skirnir %s: %s; see skirnir %s --help", app->command->name,
+                   mistake.text, app->command->name);
     return SKR_EXIT_USAGE;
 }
 
@@ -35,13 +36,15 @@ print_report(void *user, enum skr_config_severity severity, const char *path,
 {
     const struct skr_app *app = user;
     bool mistake = severity == SKR_CONFIG_MISTAKE;
+    enum skr_log_level level = mistake ? SKR_LOG_ERROR : SKR_LOG_WARNING;
     const char *kind = mistake ? "" : "warning: ";
     if (!mistake && skr_arguments_has(app->arguments, "quiet"))
         return;
     if (line > 0)
-        skr_output_say(app->output, "%s:%d: %s%s", path, line, kind, text);
+        skr_output_say(app->output, level, "%s:%d: %s%s", path, line, kind,
+                       text);
     else
-        skr_output_say(app->output, "%s: %s%s", path, kind, text);
+        skr_output_say(app->output, level, "%s: %s%s", path, kind, text);
 }
 
 bool
@@ -73,8 +76,7 @@ skr_limits_read(const struct skr_app *app, struct skr_limits *limits)
     int64_t seconds = skr_arguments_number(arguments, "time-limit", 0);
     *limits = (struct skr_limits){
         .messages = (uint64_t)skr_arguments_number(arguments, "limit", 0),
-        .sleep_ms =
-            (uint32_t)skr_arguments_number(arguments, "sleep", 1) * 1000,
+        .sleep_ms = skr_arguments_ms(arguments, "sleep", 1000),
         .memory_bytes = skr_arguments_size(arguments, "memory-limit", 0),
         .log = app->log,
     };

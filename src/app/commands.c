@@ -15,8 +15,10 @@ static const struct skr_option relay_options[] = {
     {"failure-limit", 'f', "N", "stop after N retries and failures",
      .kind = SKR_OPTION_NUMBER, .least = 1, .most = INT64_MAX},
     {"sleep", '\0', "SECONDS", "longest wait for work; 1 by default",
-     .kind = SKR_OPTION_NUMBER, .least = 1, .most = 3600},
+     .kind = SKR_OPTION_SECONDS, .most = 3600},
     {"stop-when-empty", '\0', NULL, "stop when nothing is due",
+     .kind = SKR_OPTION_FLAG},
+    {"wait", '\0', NULL, "wait for servers that are not ready yet",
      .kind = SKR_OPTION_FLAG},
     {"stop-timeout", '\0', "SECONDS", "end a stop after so many seconds",
      .kind = SKR_OPTION_NUMBER, .least = 1, .most = 3600},
@@ -37,13 +39,31 @@ static const struct skr_option consume_options[] = {
     {"consumers", '\0', "N", "so many of each transport; 1 by default",
      .kind = SKR_OPTION_NUMBER, .least = 1, .most = 256},
     {"sleep", '\0', "SECONDS", "longest wait for work; 1 by default",
-     .kind = SKR_OPTION_NUMBER, .least = 1, .most = 3600},
+     .kind = SKR_OPTION_SECONDS, .most = 3600},
     {"stop-when-empty", '\0', NULL, "stop when nothing is due",
+     .kind = SKR_OPTION_FLAG},
+    {"wait", '\0', NULL, "wait for servers that are not ready yet",
      .kind = SKR_OPTION_FLAG},
     {"stop-timeout", '\0', "SECONDS", "end a stop after so many seconds",
      .kind = SKR_OPTION_NUMBER, .least = 1, .most = 3600},
     {"metrics-port", '\0', "N", "serve metrics there; 0: nowhere",
      .kind = SKR_OPTION_NUMBER, .least = 0, .most = 65535},
+    {"all", '\0', NULL, "every transport that has something to consume",
+     .kind = SKR_OPTION_FLAG},
+    {"bus", 'b', "NAME", "Symfony's; ignored", .kind = SKR_OPTION_TEXT,
+     .ignored = "handlers are found by the message's name"},
+    {"queues", '\0', "NAME", "Symfony's; ignored", .kind = SKR_OPTION_TEXT,
+     .ignored = "all queues of the transport are consumed"},
+    {"no-reset", '\0', NULL, "Symfony's; ignored", .kind = SKR_OPTION_FLAG,
+     .ignored = "there are no services to reset"},
+    {"keepalive", '\0', NULL, "Symfony's; ignored", .kind = SKR_OPTION_FLAG,
+     .ignored = "a message in hand is kept in hand anyway"},
+    {"env", 'e', "NAME", "Symfony's; ignored", .kind = SKR_OPTION_TEXT,
+     .ignored = "--config chooses the configuration"},
+    {"no-debug", '\0', NULL, "Symfony's; ignored", .kind = SKR_OPTION_FLAG,
+     .ignored = "there is no debug mode"},
+    {"no-interaction", 'n', NULL, "Symfony's; ignored", .kind = SKR_OPTION_FLAG,
+     .ignored = "it never asks"},
     {0},
 };
 
@@ -56,7 +76,7 @@ static const struct skr_option kafka_relay_options[] = {
      .kind = SKR_OPTION_TEXT, .is_secret = true},
     {"db-name", '\0', "NAME", "the database, or several with commas (DB_NAME)",
      .kind = SKR_OPTION_TEXT},
-    {"db-driver", '\0', "NAME", "mysql or postgres (DB_DRIVER)",
+    {"db-driver", '\0', "NAME", "mysql, postgres or sqlite (DB_DRIVER)",
      .kind = SKR_OPTION_TEXT},
     {"dboutboxtable", '\0', "NAME", "the table; kafka_outbox by default",
      .kind = SKR_OPTION_TEXT},
@@ -103,6 +123,11 @@ static const struct skr_option kafka_relay_options[] = {
     {"force", 'f', NULL, "remove without asking", .kind = SKR_OPTION_FLAG},
     {"take-over", '\0', NULL, "what another relay has claimed is taken at once",
      .kind = SKR_OPTION_FLAG},
+    {"wait", '\0', NULL, "wait for servers that are not ready yet",
+     .kind = SKR_OPTION_FLAG},
+    {"publish-tombstones", '\0', NULL,
+     "publish rows without payload_json (PUBLISH_TOMBSTONES)",
+     .kind = SKR_OPTION_SWITCH},
     {"listen", '\0', "PLACE", "HOST:PORT of /healthz and /metrics; :80",
      .kind = SKR_OPTION_TEXT},
     {0},
@@ -180,27 +205,29 @@ static const struct skr_option setup_amqp_options[] = {
     {0},
 };
 
-#define FAILED_FILTERS                                                   \
-    {"transport", 't', "NAME", "those that failed in this transport",    \
-     .kind = SKR_OPTION_TEXT},                                           \
-        {"name", 'n', "PATTERN", "messages of this name, as in order.*", \
-         .kind = SKR_OPTION_TEXT},                                       \
-        {"class", '\0', "PATTERN", "messages of this PHP class",         \
-         .kind = SKR_OPTION_TEXT},                                       \
-        {"error", 'e', "TEXT", "those whose error has this in it",       \
-         .kind = SKR_OPTION_TEXT},                                       \
-        {"since", 's', "TIME", "failed since 15m, 2h, 7d, or a time",    \
-         .kind = SKR_OPTION_SINCE},                                      \
-        {"max",                                                          \
-         'm',                                                            \
-         "N",                                                            \
-         "so many at most",                                              \
-         .kind = SKR_OPTION_NUMBER,                                      \
-         .least = 1,                                                     \
-         .most = INT64_MAX},                                             \
-    {                                                                    \
-        "database", '\0', "NAME", "only those in this database",         \
-            .kind = SKR_OPTION_TEXT                                      \
+#define FAILED_FILTERS                                                    \
+    {"transport", 't', "NAME", "those that failed in this transport",     \
+     .kind = SKR_OPTION_TEXT},                                            \
+        {"name", 'n', "PATTERN", "messages of this name, as in order.*",  \
+         .kind = SKR_OPTION_TEXT},                                        \
+        {"class", '\0', "PATTERN", "messages of this PHP class",          \
+         .kind = SKR_OPTION_TEXT},                                        \
+        {"error", 'e', "TEXT", "those whose error has this in it",        \
+         .kind = SKR_OPTION_TEXT},                                        \
+        {"since", 's', "TIME", "failed since 15m, 2h, 7d, or a time",     \
+         .kind = SKR_OPTION_SINCE},                                       \
+        {"older-than", '\0', "TIME", "failed before 12h, 30d, or a time", \
+         .kind = SKR_OPTION_SINCE},                                       \
+        {"max",                                                           \
+         'm',                                                             \
+         "N",                                                             \
+         "so many at most",                                               \
+         .kind = SKR_OPTION_NUMBER,                                       \
+         .least = 1,                                                      \
+         .most = INT64_MAX},                                              \
+    {                                                                     \
+        "database", '\0', "NAME", "only those in this database",          \
+            .kind = SKR_OPTION_TEXT                                       \
     }
 
 static const struct skr_option failed_show_options[] = {
@@ -239,6 +266,8 @@ static const struct skr_option stats_options[] = {
     {"interval", 'i', "SECONDS", "how often, and what rates are measured over",
      .kind = SKR_OPTION_NUMBER, .least = 1, .most = 3600},
     {"json", '\0', NULL, "print as JSON", .kind = SKR_OPTION_FLAG},
+    {"format", '\0', "FORMAT", "txt, or json: counts as Symfony prints them",
+     .kind = SKR_OPTION_CHOICE, .choices = "txt json"},
     {0},
 };
 
@@ -294,7 +323,6 @@ const struct skr_command skr_commands[] = {
         .name = "consume",
         .alias = "messenger:consume",
         .arguments = "TRANSPORT...",
-        .least_arguments = 1,
         .most_arguments = SKR_MAX_POSITIONAL,
         .summary = "Handle messages from a transport, each effect once",
         .help = "Runs the configured handler of each message inside the "
@@ -364,6 +392,7 @@ const struct skr_command skr_commands[] = {
                 "  skirnir partition skip --all --error='too large' "
                 "--dry-run\n",
         .options = partition_options,
+        .reports = true,
         .run = skr_command_partition,
     },
     {
@@ -379,6 +408,7 @@ const struct skr_command skr_commands[] = {
                 "  skirnir setup outbox --notify\n"
                 "  skirnir setup --dry-run\n",
         .options = setup_options,
+        .reports = true,
         .run = skr_command_setup,
     },
     {
@@ -424,6 +454,7 @@ const struct skr_command skr_commands[] = {
                 "  skirnir test-inbox-dedup\n"
                 "  skirnir test-inbox-dedup orders\n",
         .options = no_options,
+        .reports = true,
         .run = skr_command_test_inbox_dedup,
     },
     {
@@ -473,6 +504,7 @@ const struct skr_command skr_commands[] = {
                 "--dry-run\n"
                 "  skirnir failed retry --all --rate=100\n",
         .options = failed_retry_options,
+        .reports = true,
         .run = skr_command_failed_retry,
     },
     {
@@ -486,8 +518,10 @@ const struct skr_command skr_commands[] = {
                 "  skirnir failed remove 42\n"
                 "  skirnir failed remove --name='report.*' --since=7d "
                 "--dry-run\n"
+                "  skirnir failed remove --older-than=30d --force\n"
                 "  skirnir failed remove --transport=old --force\n",
         .options = failed_remove_options,
+        .reports = true,
         .run = skr_command_failed_remove,
     },
     {
@@ -503,6 +537,7 @@ const struct skr_command skr_commands[] = {
                 "  skirnir cleanup-outbox outbox --days=7 "
                 "--batch-size=1000\n",
         .options = cleanup_outbox_options,
+        .reports = true,
         .run = skr_command_cleanup_outbox,
     },
     {
@@ -518,6 +553,7 @@ const struct skr_command skr_commands[] = {
                 "  skirnir deduplication-cleanup --days=30 "
                 "--batch-size=1000\n",
         .options = deduplication_cleanup_options,
+        .reports = true,
         .run = skr_command_deduplication_cleanup,
     },
     {

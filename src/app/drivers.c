@@ -21,6 +21,8 @@
 #ifdef SKR_WITH_SQLITE
 #include <skirnir/sqlite.h>
 #endif
+#include <stdbool.h>
+#include <stdio.h>
 #include <string.h>
 
 static const struct {
@@ -102,4 +104,41 @@ skr_driver_brokers(void)
            ", kafka"
 #endif
         ;
+}
+
+const char *
+skr_driver_missing(const char *scheme, char text[SKR_DRIVER_MISSING_SIZE])
+{
+    // As Debian and Ubuntu call them; others differ little.
+    static const struct {
+        const char *scheme, *package;
+        bool is_broker;
+    } packages[] = {
+        {"sqlite", "libsqlite3-dev", false},
+        {"mysql", "libmariadb-dev", false},
+        {"mariadb", "libmariadb-dev", false},
+        {"pgsql", "libpq-dev", false},
+        {"postgresql", "libpq-dev", false},
+        {"postgres", "libpq-dev", false},
+        {"amqp", "librabbitmq-dev", true},
+        {"amqps", "librabbitmq-dev", true},
+        {"kafka", "librdkafka-dev", true},
+    };
+    size_t i = 0;
+    while (i < SKR_COUNT_OF(packages) &&
+           strcmp(packages[i].scheme, scheme) != 0)
+        i++;
+    if (i == SKR_COUNT_OF(packages))
+        snprintf(text, SKR_DRIVER_MISSING_SIZE,
+                 "this build has no driver for %.40s://; it has: %s, %s",
+                 scheme, skr_driver_databases(), skr_driver_brokers());
+    else
+        snprintf(text, SKR_DRIVER_MISSING_SIZE,
+                 "this build has no driver for %s://; it has: %s. Install %s "
+                 "and build it again",
+                 scheme,
+                 packages[i].is_broker ? skr_driver_brokers()
+                                       : skr_driver_databases(),
+                 packages[i].package);
+    return text;
 }

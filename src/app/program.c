@@ -2,14 +2,36 @@
 #include "app/program.h"
 
 #include "app/app.h"
+#include "app/console/colour.h"
 #include "app/console/output.h"
 #include "app/drivers.h"
 #include "base/clock.h"
+#include "base/nearest.h"
+#include "base/text.h"
 
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
+
+// Whether the name has two words, of which this is the first.
+static bool
+begins_with(const struct skr_command *command, const char *word)
+{
+    size_t length = strlen(word);
+    return strncmp(command->name, word, length) == 0 &&
+           command->name[length] == ' ';
+}
+
+// All of them, or those of two words that begin with this one.
+static void
+print_commands(const char *group, FILE *out)
+{
+    for (const struct skr_command *command = skr_commands;
+         command->name != NULL; command++)
+        if (group == NULL || begins_with(command, group))
+            fprintf(out, "  %-23s %s\n", command->name, command->summary);
+}
 
 static void
 print_overview(FILE *out)
@@ -17,9 +39,7 @@ print_overview(FILE *out)
     fprintf(out, "Usage: skirnir COMMAND [options]\n\n"
                  "Carries messages between an application's database and a "
                  "message broker, and\nloses none.\n\nCommands:\n");
-    for (const struct skr_command *command = skr_commands;
-         command->name != NULL; command++)
-        fprintf(out, "  %-23s %s\n", command->name, command->summary);
+    print_commands(NULL, out);
     fprintf(out,
             "\n`skirnir COMMAND --help` explains a command, with examples.\n"
             "Exit codes: 0 done, 1 failed, 2 wrong usage, 3 mistake in the "
@@ -63,33 +83,143 @@ find_command(char **words, int count, int *used)
     return NULL;
 }
 
-// The first of two words alone: those that begin with it, "" when none does.
+// Whether commands of two words begin with this one.
+static bool
+is_group(const char *word)
+{
+    for (const struct skr_command *command = skr_commands;
+         command->name != NULL; command++)
+        if (begins_with(command, word))
+            return true;
+    return false;
+}
+
+static void
+print_group(const char *word)
+{
+    printf("Usage: skirnir %s WORD [options]\n\nCommands:\n", word);
+    print_commands(word, stdout);
+    printf("\n`skirnir %s WORD --help` explains a command, with examples.\n",
+           word);
+}
+
+// What may have been meant by these words, of all commands or of those that
+// begin with group.
+static const char *
+find_meant(const char *words, const char *group)
+{
+    struct skr_nearest nearest = {.name = words};
+    for (const struct skr_command *command = skr_commands;
+         command->name != NULL; command++) {
+        const char *second = strchr(command->name, ' ');
+        if (group != NULL && !begins_with(command, group))
+            continue;
+        if (group == NULL)
+            skr_nearest_compare(&nearest, command->name, command->name);
+        if (second != NULL)
+            skr_nearest_compare(&nearest, second + 1, command->name);
+        if (group == NULL && command->alias != NULL)
+            skr_nearest_compare(&nearest, command->alias, command->alias);
+    }
+    return nearest.meant;
+}
+
+// Where there is no command yet, and none that has ended.
+static const struct skr_output errors = {.fd = STDERR_FILENO};
+
+// "failed show, failed retry": those that begin with the word.
 static void
 list_group(const char *word, char *text, size_t size)
 {
-    size_t length = strlen(word), used = 0;
+    size_t used = 0;
     text[0] = '\0';
     for (const struct skr_command *command = skr_commands;
          command->name != NULL && used < size; command++)
-        if (strncmp(command->name, word, length) == 0 &&
-            command->name[length] == ' ')
+        if (begins_with(command, word))
             used += (size_t)snprintf(text + used, size - used, "%s%s",
                                      used == 0 ? "" : ", ", command->name);
 }
 
 static enum skr_exit
-refuse_command(const char *word)
+refuse_second(const char *first, const char *second)
 {
     char group[200];
-    list_group(word, group, sizeof(group));
-    if (group[0] != '\0')
-        fprintf(stderr, "skirnir: '%s' needs a second word: %s\n", word, group);
+    const char *meant = second == NULL ? NULL : find_meant(second, first);
+    list_group(first, group, sizeof(group));
+    if (second == NULL)
+        skr_output_say(&errors, SKR_LOG_ERROR,
+                       "skirnir: '%s' needs a second word: %s", first, group);
+    else if (meant == NULL)
+        skr_output_say(&errors, SKR_LOG_ERROR,
+                       "skirnir: there is no command '%s %s'; there are %s",
+                       first, second, group);
     else
-        fprintf(stderr,
-                "skirnir: there is no command '%s'; skirnir --help lists "
-                "them\n",
-                word);
+        skr_output_say(&errors, SKR_LOG_ERROR,
+                       "skirnir: there is no command '%s %s', did you mean "
+                       "'%s'?",
+                       first, second, meant);
     return SKR_EXIT_USAGE;
+}
+
+static enum skr_exit
+refuse_command(char **words, int count)
+{
+    const char *second = count > 1 && words[1][0] != '-' ? words[1] : NULL;
+    if (is_group(words[0]))
+        return refuse_second(words[0], second);
+    char both[80];
+    snprintf(both, sizeof(both), "%s %s", words[0],
+             second == NULL ? "" : second);
+    // The second word may belong to the name, or be an argument.
+    const char *meant = second == NULL ? NULL : find_meant(both, NULL);
+    if (meant == NULL)
+        meant = find_meant(words[0], NULL);
+    if (meant != NULL)
+        skr_output_say(&errors, SKR_LOG_ERROR,
+                       "skirnir: there is no command '%s', did you mean '%s'?",
+                       words[0], meant);
+    else
+        skr_output_say(&errors, SKR_LOG_ERROR,
+                       "skirnir: there is no command '%s'; skirnir --help "
+                       "lists them",
+                       words[0]);
+    return SKR_EXIT_USAGE;
+}
+
+// What --help says of the command, or of all that begin with the first word.
+static enum skr_exit
+explain(char **words, int count)
+{
+    int used;
+    const struct skr_command *command = NULL;
+    if (count > 0)
+        command = find_command(words, count, &used);
+    if (command != NULL)
+        skr_command_help(command, stdout);
+    else if (count == 0)
+        print_overview(stdout);
+    else if (is_group(words[0]) && (count == 1 || words[1][0] == '-'))
+        print_group(words[0]);
+    else
+        return refuse_command(words, count);
+    return SKR_EXIT_OK;
+}
+
+// Once each, however often it is given.
+static void
+say_ignored(const struct skr_app *app)
+{
+    const struct skr_arguments *arguments = app->arguments;
+    for (size_t i = 0; i < arguments->given_count; i++) {
+        const struct skr_option *option = arguments->given[i].option;
+        bool is_said = option->ignored == NULL;
+        for (size_t before = 0; before < i; before++)
+            is_said |= arguments->given[before].option == option;
+        if (!is_said)
+            skr_output_say(app->output, SKR_LOG_WARNING,
+                           "skirnir %s: --%s is ignored: %s",
+                           app->command->name, option->name, option->ignored);
+    }
 }
 
 static enum skr_exit
@@ -103,17 +233,24 @@ run_command(const struct skr_command *command,
                  : skr_arguments_has(arguments, "verbose") ? SKR_LOG_DEBUG
                                                            : SKR_LOG_INFO,
         .each_message = skr_arguments_count(arguments, "verbose") > 1,
-        .form = {.is_json = is_json, .event_name = "event"},
+        .form = {.is_json = is_json,
+                 .event_name = "event",
+                 .has_colours = skr_colour_is_wanted(STDERR_FILENO)},
         .fd = STDERR_FILENO,
     };
     struct skr_app app = {
         .command = command,
         .arguments = arguments,
         .output = &output,
-        .log = {.write = skr_output_log, .user = &output},
+        .log = skr_output_as_log(&output),
         .start_ms = skr_clock_ms(),
         .start_s = skr_clock_wall_us() / 1000000,
     };
+    if (skr_arguments_has(arguments, "quiet") && command->reports &&
+        !skr_arguments_has(arguments, "dry-run") &&
+        !skr_arguments_has(arguments, "print-sql"))
+        skr_output_silence();
+    say_ignored(&app);
     enum skr_exit code = command->run(&app);
     skr_output_stop_writer(&output);
     return code;
@@ -122,9 +259,24 @@ run_command(const struct skr_command *command,
 static void
 print_usage_error(const char *command, const struct skr_error *error)
 {
-    fprintf(stderr, "skirnir%s%s: %s; see skirnir %s%s--help\n",
-            command[0] == '\0' ? "" : " ", command, error->text, command,
-            command[0] == '\0' ? "" : " ");
+    bool asks = skr_text_ends_with(error->text, "?");
+    skr_output_say(
+        &errors, SKR_LOG_ERROR, "skirnir%s%s: %s%s skirnir %s%s--help",
+        command[0] == '\0' ? "" : " ", command, error->text,
+        asks ? " See" : "; see", command, command[0] == '\0' ? "" : " ");
+}
+
+// `failed --help`; anything else that is no command is refused.
+static enum skr_exit
+run_group(char **words, int count, struct skr_arguments *arguments)
+{
+    int next = count;
+    if (!is_group(words[0]) ||
+        skr_arguments_parse(NULL, count, words, arguments, &next, NULL) !=
+            SKR_OK ||
+        !skr_arguments_has(arguments, "help"))
+        return refuse_command(words, count);
+    return explain(words, 1);
 }
 
 static enum skr_exit
@@ -141,16 +293,18 @@ run(int argc, char **argv, struct skr_arguments *arguments)
         print_version();
         return SKR_EXIT_OK;
     }
-    if (at == argc || strcmp(argv[at], "help") == 0) {
-        bool asked = at < argc || skr_arguments_has(arguments, "help");
-        print_overview(asked ? stdout : stderr);
-        return asked ? SKR_EXIT_OK : SKR_EXIT_USAGE;
+    bool is_asked = at < argc && strcmp(argv[at], "help") == 0;
+    if (is_asked || skr_arguments_has(arguments, "help"))
+        return explain(argv + at + is_asked, argc - at - is_asked);
+    if (at == argc) {
+        print_overview(stderr);
+        return SKR_EXIT_USAGE;
     }
     int used = 1;
     const struct skr_command *command =
         find_command(argv + at, argc - at, &used);
     if (command == NULL)
-        return refuse_command(argv[at]);
+        return run_group(argv + at, argc - at, arguments);
     // Parsing begins behind the last word of the name.
     at += used - 1;
     if (skr_arguments_parse(command, argc - at, argv + at, arguments, NULL,
@@ -160,6 +314,10 @@ run(int argc, char **argv, struct skr_arguments *arguments)
     }
     if (skr_arguments_has(arguments, "help")) {
         skr_command_help(command, stdout);
+        return SKR_EXIT_OK;
+    }
+    if (skr_arguments_has(arguments, "version")) {
+        print_version();
         return SKR_EXIT_OK;
     }
     return run_command(command, arguments);
@@ -180,6 +338,6 @@ skr_program_run(int argc, char **argv)
     enum skr_code written = skr_output_flush(&error);
     if (written == SKR_OK || written == SKR_STOPPED || code != SKR_EXIT_OK)
         return (int)code;
-    fprintf(stderr, "skirnir: %s\n", error.text);
+    skr_output_say(&errors, SKR_LOG_ERROR, "skirnir: %s", error.text);
     return SKR_EXIT_FAILURE;
 }

@@ -64,3 +64,13 @@ skr_beat_is_fresh(const struct skr_beat *beat, int64_t within_ms)
     return turned_ms == NOT_RUNNING || turned_ms == WAITING ||
            skr_clock_ms() - turned_ms < within_ms;
 }
+
+bool
+skr_pulse_is_fresh(const struct skr_pulse *pulse, int64_t within_ms)
+{
+    for (size_t i = 0; i < SKR_PULSE_MAX; i++)
+        if (pulse->beats[i] != NULL &&
+            !skr_beat_is_fresh(pulse->beats[i], within_ms))
+            return false;
+    return true;
+}

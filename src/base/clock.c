@@ -26,6 +26,14 @@ skr_clock_us(void)
 }
 
 int64_t
+skr_clock_earlier(int64_t one_ms, int64_t other_ms)
+{
+    if (one_ms == 0 || other_ms == 0)
+        return one_ms == 0 ? other_ms : one_ms;
+    return one_ms < other_ms ? one_ms : other_ms;
+}
+
+int64_t
 skr_clock_wall_us(void)
 {
     struct timespec now;

@@ -15,6 +15,9 @@ int64_t skr_clock_us(void);
 // Microseconds since 1970.
 int64_t skr_clock_wall_us(void);
 
+// The earlier of two times, of which 0 is never.
+int64_t skr_clock_earlier(int64_t one_ms, int64_t other_ms);
+
 enum { SKR_TIMESTAMP_SIZE = 20 };
 // "2026-11-15 02:53:45" in UTC. A part of a second is dropped; what is out of
 // the years 1000 to 9999 becomes the nearest time within.

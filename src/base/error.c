@@ -86,3 +86,10 @@ skr_error_clear(struct skr_error *error)
     if (error != NULL)
         *error = (struct skr_error){.code = SKR_OK};
 }
+
+bool
+skr_error_is_lasting(const struct skr_error *error)
+{
+    return error->code == SKR_MISSING || error->code == SKR_INVALID ||
+           (error->code == SKR_REFUSED && error->remedy == SKR_GIVE_UP);
+}

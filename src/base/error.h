@@ -5,6 +5,7 @@
 #define SKR_BASE_ERROR_H
 
 #include <skirnir/skirnir.h>
+#include <stdbool.h>
 
 // Returns code, so that a failing path is one line: return skr_fail(error, …).
 // The text is UTF-8 whatever the arguments held.
@@ -20,6 +21,10 @@ void skr_error_prefix(struct skr_error *error, const char *format, ...)
 
 void skr_error_set_native(struct skr_error *error, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
+
+// Whether it is a mistake, which waiting does not mend: a wrong password, a
+// database or a table that is not there.
+bool skr_error_is_lasting(const struct skr_error *error);
 
 void skr_error_clear(struct skr_error *error);
 

@@ -1,8 +1,12 @@
 // SPDX-License-Identifier: MIT
 #include "base/log.h"
 
+#include "base/clock.h"
+
 #include <stdio.h>
 #include <string.h>
+
+enum { REMIND_MS = 60000 };
 
 void
 skr_log_write(const struct skr_log *log, enum skr_log_level level,
@@ -24,9 +28,28 @@ skr_trouble_report(struct skr_trouble *trouble, const struct skr_log *log,
     }
     snprintf(trouble->text, sizeof(trouble->text), "%s", error->text);
     trouble->repeats = 0;
+    trouble->said_ms = skr_clock_ms();
     skr_log(log, SKR_LOG_WARNING, event, SKR_LOG_TEXT("name", subject),
             SKR_LOG_TEXT("native", error->native),
             SKR_LOG_TEXT("error", error->text));
+}
+
+void
+skr_trouble_notice(struct skr_trouble *trouble, const struct skr_log *log,
+                   const char *event, const char *subject,
+                   const struct skr_error *error)
+{
+    if (error->code == SKR_OK)
+        *trouble = (struct skr_trouble){0};
+    else
+        skr_trouble_report(trouble, log, event, subject, error);
+}
+
+void
+skr_trouble_remind(struct skr_trouble *trouble, int64_t now_ms)
+{
+    if (now_ms - trouble->said_ms >= REMIND_MS)
+        trouble->text[0] = '\0';
 }
 
 void

@@ -6,10 +6,14 @@
 #define SKR_BASE_LOG_H
 
 #include <skirnir/skirnir.h>
+#include <stdbool.h>
 
 struct skr_log {
     skr_log_fn *write;
     void *user;
+    // Whether details of single messages are wanted. An event of each message
+    // is not even made where they are not.
+    bool each_message;
 };
 
 #define SKR_LOG_TEXT(field, value)       \
@@ -40,11 +44,20 @@ void skr_log_write(const struct skr_log *log, enum skr_log_level level,
 struct skr_trouble {
     char text[sizeof(((struct skr_error *)NULL)->text)];
     uint64_t repeats;
+    int64_t said_ms;  // by skr_clock_ms()
 };
 
 void skr_trouble_report(struct skr_trouble *trouble, const struct skr_log *log,
                         const char *event, const char *subject,
                         const struct skr_error *error);
+// The same of what every attempt finds anew: error without a code says that
+// there was none, so that it is told again when it comes back.
+void skr_trouble_notice(struct skr_trouble *trouble, const struct skr_log *log,
+                        const char *event, const char *subject,
+                        const struct skr_error *error);
+// Has the next report said although it is the same, once a minute has passed:
+// while nothing has worked yet, somebody looks for the cause.
+void skr_trouble_remind(struct skr_trouble *trouble, int64_t now_ms);
 // Says that it is over, if there was any.
 void skr_trouble_end(struct skr_trouble *trouble, const struct skr_log *log,
                      const char *event, const char *subject);

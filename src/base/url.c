@@ -117,8 +117,9 @@ parse_host(const char *start, const char *end, struct skr_url *url,
     }
     if (colon < end && !read_port(colon + 1, end, &url->port))
         return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
-                        "the port of the DSN is not a number from 1 to "
-                        "65535");
+                        "the port of the DSN is not a number from 1 to 65535; "
+                        "in a user or a password / is written %%2f, : %%3a "
+                        "and @ %%40");
     if (colon == start)
         return SKR_OK;
     return decode(start, colon, "host", &url->host, error);
@@ -239,6 +240,12 @@ add_escaped(struct skr_text *dsn, const char *text, const char *plain)
 }
 
 void
+skr_url_add_encoded(struct skr_text *text, const char *value)
+{
+    add_escaped(text, value, "-._~");
+}
+
+void
 skr_url_add_parameter(struct skr_text *dsn, const char *name, const char *value)
 {
     bool first = dsn->bytes == NULL || strchr(dsn->bytes, '?') == NULL;
@@ -246,6 +253,79 @@ skr_url_add_parameter(struct skr_text *dsn, const char *name, const char *value)
     add_escaped(dsn, name, "-._~[]");
     skr_text_add(dsn, "=", 1);
     add_escaped(dsn, value, "-._~");
+}
+
+static void
+add_folder(struct skr_text *placed, const char *folder)
+{
+    add_escaped(placed, folder, "-._~/");
+    if (!skr_text_ends_with(folder, "/"))
+        skr_text_add(placed, "/", 1);
+}
+
+static bool
+is_relative(const char *value, const char *end)
+{
+    // Client libraries take these words in the place of a file.
+    static const char *const words[] = {"system", "probe"};
+    size_t size = (size_t)(end - value);
+    for (size_t i = 0; i < SKR_COUNT_OF(words); i++)
+        if (strlen(words[i]) == size && memcmp(words[i], value, size) == 0)
+            return false;
+    return size > 0 && value[0] != '/' && strncasecmp(value, "%2f", 3) != 0;
+}
+
+static bool
+names_file(const struct skr_url_files *files, const char *name, size_t size)
+{
+    const char *const *known = files->parameters;
+    for (; known != NULL && *known != NULL; known++)
+        if (strlen(*known) == size && memcmp(*known, name, size) == 0)
+            return true;
+    return false;
+}
+
+// at is behind the ?.
+static void
+place_parameters(struct skr_text *placed, const struct skr_url_files *files,
+                 const char *at, const char *folder)
+{
+    while (*at != '\0') {
+        size_t size = strcspn(at, "&");
+        const char *equals = find_between(at, at + size, "=");
+        const char *value = equals < at + size ? equals + 1 : at + size;
+        skr_text_add(placed, at, (size_t)(value - at));
+        if (names_file(files, at, (size_t)(equals - at)) &&
+            is_relative(value, at + size))
+            add_folder(placed, folder);
+        skr_text_add(placed, value, (size_t)(at + size - value));
+        at += size;
+        if (*at == '&')
+            skr_text_add(placed, at++, 1);
+    }
+}
+
+char *
+skr_url_place(const char *text, const struct skr_url_files *files,
+              const char *folder)
+{
+    struct skr_text placed = {0};
+    const char *query = text + strcspn(text, "?");
+    const char *path = strstr(text, ":///");
+    if (files->is_path && path != NULL && path < query) {
+        path += strlen(":///");
+        skr_text_add(&placed, text, (size_t)(path - text));
+        if (path[0] != ':' && is_relative(path, query))
+            add_folder(&placed, folder);
+    } else {
+        path = text;
+    }
+    skr_text_add(&placed, path, (size_t)(query - path));
+    if (*query == '?') {
+        skr_text_add(&placed, "?", 1);
+        place_parameters(&placed, files, query + 1, folder);
+    }
+    return skr_text_take(&placed);
 }
 
 // A key of any kind is taken for a secret.

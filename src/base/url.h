@@ -42,10 +42,24 @@ skr_url_number(const struct skr_url *url, const char *name, int64_t least,
                int64_t most, int64_t fallback, int64_t *number,
                struct skr_error *error);
 
-// Appends "?name=value" or "&name=value" to a DSN that is being written.
 struct skr_text;
+
+// Adds a value as any part of a URL may hold it: %40 for @.
+void skr_url_add_encoded(struct skr_text *text, const char *value);
+
+// Appends "?name=value" or "&name=value" to a DSN that is being written.
 void skr_url_add_parameter(struct skr_text *dsn, const char *name,
                            const char *value);
+
+// Which parts of a driver's DSNs name files.
+struct skr_url_files {
+    bool is_path;                   // the path is a file's
+    const char *const *parameters;  // those whose value is; ends with NULL
+};
+// The text with relative names of files placed in the folder, which is
+// absolute. NULL when memory is out; the caller frees it.
+char *skr_url_place(const char *text, const struct skr_url_files *files,
+                    const char *folder);
 
 // The text with the password (or a user without one, who may be a token) and
 // the value of any parameter that looks like a secret replaced by "***". NULL

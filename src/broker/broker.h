@@ -184,6 +184,9 @@ typedef enum skr_code
 skr_broker_settle_fn(struct skr_broker *broker, struct skr_incoming *incoming,
                      size_t count, struct skr_error *error);
 
+// Symfony's, where a transport names none; its queue is called the same.
+#define SKR_DEFAULT_EXCHANGE "messages"
+
 // One object of a broker's topology.
 enum skr_declaration_kind {
     SKR_DECLARE_EXCHANGE,
@@ -230,7 +233,8 @@ skr_broker_declare_fn(struct skr_broker *broker,
 // What a URL names as the transport's own: its exchange, queues and bindings,
 // in an order in which they can be declared. All of it lives in the arena,
 // which is the caller's to end, also after an error. Asks nobody. NULL in a
-// driver that has no topology.
+// driver that has nothing of the kind. Of a log, what it consumes: its topics
+// are the exchanges, its group is the queue.
 struct skr_plan {
     struct skr_arena arena;
     const char
@@ -285,6 +289,7 @@ struct skr_broker_ops {
 
     skr_broker_check_url_fn *check_url;  // NULL: any URL may do
     skr_exposure_fn *exposure;           // NULL: nothing goes over a network
+    const struct skr_url_files *files;   // NULL: its URLs name none
     skr_broker_open_fn *open;
     skr_broker_close_fn *close;
     skr_broker_submit_fn *submit;

@@ -127,14 +127,6 @@ skr_db_close(struct skr_db *db)
     free(db);
 }
 
-void
-skr_db_add_problem(struct skr_db *db, const struct skr_error *problem)
-{
-    size_t length = strlen(db->read_only.text);
-    snprintf(db->read_only.text + length, sizeof(db->read_only.text) - length,
-             "; another host: %.180s", problem->text);
-}
-
 struct skr_tx
 skr_db_tx(struct skr_db *db)
 {

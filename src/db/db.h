@@ -87,6 +87,9 @@ struct skr_db {
     // was read from one may mean another row elsewhere, as on a replica that
     // became the primary without the last rows. 0: a file.
     uint64_t server;
+    // A node of a Galera cluster: its locks, and the transactions that it knows
+    // to be open, are its own, and other nodes have others.
+    bool is_cluster;
     // Why nothing can be written here; SKR_OK: something can.
     struct skr_error read_only;
     // Why a host was passed over that can only be read; SKR_OK: none was.
@@ -181,6 +184,17 @@ typedef enum skr_code
 skr_db_holder_fn(struct skr_db *db, const char *name,
                  char holder[SKR_HOLDER_SIZE], struct skr_error *error);
 
+// Shows under a name that this connection is there, until it is closed: any
+// number of connections may, and none is kept out. Again with the same name it
+// proves that the connection still does; a connection has one. Where the server
+// has no means to count sessions, nothing is shown and nothing fails.
+typedef enum skr_code
+skr_db_attend_fn(struct skr_db *db, const char *name, struct skr_error *error);
+// How many connections are shown under a name; negative: nobody can know.
+typedef enum skr_code
+skr_db_attendance_fn(struct skr_db *db, const char *name, int64_t *count,
+                     struct skr_error *error);
+
 // Returns SKR_OK when there may be new rows since the last call, SKR_TIMEOUT
 // when not, and SKR_STOPPED as soon as wake_fd is readable.
 typedef enum skr_code
@@ -200,8 +214,9 @@ struct skr_db_ops {
     // For our own connection: statements are prepared once per text.
     const struct skr_tx_ops *tx;
 
-    skr_db_check_url_fn *check_url;  // NULL: any URL may do
-    skr_exposure_fn *exposure;       // NULL: nothing goes over a network
+    skr_db_check_url_fn *check_url;     // NULL: any URL may do
+    skr_exposure_fn *exposure;          // NULL: nothing goes over a network
+    const struct skr_url_files *files;  // NULL: its URLs name none
     skr_db_open_fn *open;
     skr_db_create_fn *create;  // NULL: databases are made by other means
     skr_db_close_fn *close;
@@ -212,6 +227,8 @@ struct skr_db_ops {
     skr_db_check_lock_fn *check_lock;
     skr_db_unlock_fn *unlock;
     skr_db_holder_fn *holder;
+    skr_db_attend_fn *attend;
+    skr_db_attendance_fn *attendance;
     skr_db_follow_fn *follow;                // NULL: there is nothing to do
     skr_db_plan_by_index_fn *plan_by_index;  // NULL: the same
     skr_db_wait_fn *wait;
@@ -233,9 +250,18 @@ skr_db_open_or_create(const struct skr_db_ops *ops, const char *url,
                       struct skr_error *error);
 void skr_db_close(struct skr_db *db);
 
-// For drivers: adds to the reason in read_only why another host of the URL is
-// no better.
-void skr_db_add_problem(struct skr_db *db, const struct skr_error *problem);
+// For drivers: open_host() opens a session with a host in place of the one that
+// is open, and fills in read_only. hosts.c asks it for one host of the list
+// after the other, until one can be written; where none can, the first that can
+// be read is open in the end, and read_only says why the others are no better.
+struct skr_host;
+typedef enum skr_code
+skr_db_open_host_fn(struct skr_db *db, const struct skr_host *host,
+                    const void *user, struct skr_error *error);
+SKR_MUST_CHECK enum skr_code
+skr_db_open_hosts(struct skr_db *db, const char *hosts,
+                  skr_db_open_host_fn *open_host, const void *user,
+                  struct skr_error *error);
 
 struct skr_tx skr_db_tx(struct skr_db *db);
 const struct skr_dialect *skr_db_dialect(const struct skr_db *db);

@@ -19,8 +19,12 @@ struct skr_word {
 //   now            the server's clock in UTC, to the second
 //   now_milliseconds  how far that second has gone
 //   now_plus       now, plus a bound number of seconds (one parameter)
+//   now_after      the first whole second that is a bound number of
+//   milliseconds
+//                  away (one parameter)
 //   now_minus      now, minus a bound number of seconds (one parameter)
 //   row_id         column type: a growing number that is never used twice
+//   unsigned_row_id  the same, unsigned where there is such a type
 //   long_text, timestamp, message_id   column types
 //   json           column type: JSON text
 //   key            the name of a column, key, which is reserved in some
@@ -80,6 +84,9 @@ struct skr_word {
 //                  and "A" for the same, the word queue_hex says it in full.
 //   queue_is_beyond     the same beside `id > ?` in the order of ids: by what
 //                  leads straight to that id
+//   queue_is_timed      the same in the order of ids, where the index on the
+//                  queue goes on with a time: found by that, all rows of the
+//                  queue would have to be sorted
 //   queue_is_unindexed  the same, leaving the index out of the plan as no_index
 //   unsafe_engine  a SELECT that gives a row, the engine's name, for a table
 //                  that cannot be rolled back; it knows the word table. ""
@@ -112,7 +119,8 @@ struct skr_word {
 //                  does nothing while other tables use the function
 //   zone_names     "yes" where zones are known by name, or ""
 //   zone_offset    what stands before an offset that is a zone
-//   zone_now, zone_now_plus, zone_now_minus, zone_from_utc, zone_created_at
+//   zone_now, zone_now_plus, zone_now_after, zone_now_minus, zone_from_utc,
+//   zone_created_at
 //                  for db/zone.h: they know the words zone_text and zone_back
 //   utc_now        as now, whatever zone a table is in
 //   row_estimate   a SELECT of about how many rows a table has, at next to no
@@ -131,6 +139,7 @@ struct skr_dialect {
     size_t word_count;
     bool numbers_parameters;  // $1, $2 rather than ?
     bool hash_is_comment;     // # begins one
+    bool horizon_is_clock;    // horizon tells of seconds, not of numbers
     bool locks_behind_range;  // in_range and remove_range have three parameters
 };
 

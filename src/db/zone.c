@@ -97,6 +97,7 @@ skr_zone_words(const struct skr_zone *zone,
     const struct skr_word in_zone[] = {
         {"now", "{zone_now}"},
         {"now_plus", "{zone_now_plus}"},
+        {"now_after", "{zone_now_after}"},
         {"now_minus", "{zone_now_minus}"},
         {"from_utc", "{zone_from_utc}"},
         {"created_at_utc", "{zone_created_at}"},

@@ -11,7 +11,7 @@
 enum {
     SKR_ZONE_SIZE = 64,
     SKR_ZONE_TEXT_SIZE = SKR_ZONE_SIZE + 16,
-    SKR_ZONE_WORDS = 7,
+    SKR_ZONE_WORDS = 8,
 };
 
 // As SQL writes it: checked, so that it can stand in a statement.
@@ -29,7 +29,7 @@ skr_zone_read(const struct skr_dialect *dialect, const char *text,
               struct skr_zone *zone, struct skr_error *error);
 
 // Words for templates about a table in this zone:
-//   now, now_plus, now_minus   as the dialect's, in this zone
+//   now, now_plus, now_after, now_minus   as the dialect's, in this zone
 //   from_utc        a time in UTC that is bound (one parameter), in this zone
 //   created_at_utc  the column in UTC; NULL where it is that already
 //   zone_text, zone_back   the zone itself, for the words of the dialect

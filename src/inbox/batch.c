@@ -81,6 +81,7 @@ skr_job_decide(struct skr_consumer *consumer, struct job *job,
                const struct attempt *attempt)
 {
     job->reason = attempt->reason;
+    char id[SKR_ID_TEXT_SIZE];
     bool rejected =
         attempt->step == STEP_HANDLE && attempt->verdict == SKR_REJECT;
     if (rejected || job->retry_count >= consumer->retry.max_retries) {
@@ -96,6 +97,7 @@ skr_job_decide(struct skr_consumer *consumer, struct job *job,
     skr_log(&consumer->log, SKR_LOG_INFO, "consumer.retry",
             SKR_LOG_TEXT("name", consumer->options.name),
             SKR_LOG_TEXT("message", job->delivery.message.name),
+            SKR_LOG_TEXT("id", skr_job_format_id(job, id)),
             SKR_LOG_NUMBER("retry", job->retry_count + 1),
             SKR_LOG_NUMBER("delay_ms", job->incoming->delay_ms),
             SKR_LOG_TEXT("error", job->reason.text));
@@ -322,6 +324,8 @@ find_wait_ms(const struct job *job)
     if (!skr_handler_is_paused(job->handler))
         return 0;
     int64_t wait_ms = job->handler->again_ms - skr_clock_ms();
+    if (wait_ms > PUT_OFF_MS)
+        wait_ms = PUT_OFF_MS;
     return wait_ms > 0 ? (uint32_t)wait_ms : 0;
 }
 
@@ -375,6 +379,11 @@ finish(struct skr_consumer *consumer, struct job *job)
     if (is_retry) {
         atomic_fetch_add(&consumer->retried, 1);
         atomic_fetch_add(&consumer->budget->failed, 1);
+    }
+    if (job->is_unhandled && job->state == JOB_OVER &&
+        consumer->extras.unhandled == SKR_UNHANDLED_IGNORE) {
+        atomic_fetch_add(&consumer->ignored, 1);
+        skr_job_note_unhandled(consumer, job);
     }
     if (is_retry || job->state == JOB_OVER) {
         consumer->taken++;

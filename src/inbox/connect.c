@@ -88,10 +88,9 @@ skr_consumer_connect_database(struct skr_consumer *consumer,
         consumer->extras.auto_setup, &consumer->db, error);
     if (code != SKR_OK)
         return code;
-    if (consumer->db->passed_over.code != SKR_OK)
-        skr_trouble_report(&consumer->passed_over, &consumer->log,
-                           "consumer.passed_over", consumer->options.name,
-                           &consumer->db->passed_over);
+    skr_trouble_notice(&consumer->passed_over, &consumer->log,
+                       "consumer.passed_over", consumer->options.name,
+                       &consumer->db->passed_over);
     code = check_deduplication(consumer, error);
     if (code == SKR_OK)
         code = check_attempts(consumer, error);
@@ -144,6 +143,8 @@ connect_broker(struct skr_consumer *consumer, struct skr_error *error)
                             .log = consumer->log,
                         },
                         &consumer->broker, error);
+    consumer->is_refused =
+        code == SKR_REFUSED && options->queue_database_url == NULL;
     if (code != SKR_OK || consumer->broker->delays ||
         options->retry_broker != NULL)
         return code;
@@ -233,6 +234,7 @@ enum skr_code
 skr_consumer_connect(struct skr_consumer *consumer, struct skr_error *error)
 {
     struct skr_db *failed_db = NULL;
+    consumer->is_refused = false;
     enum skr_code code = skr_consumer_connect_database(consumer, error);
     // Later on, only the messages that need it wait for the failed table.
     if (code == SKR_OK && !consumer->was_ready)

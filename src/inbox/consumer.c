@@ -5,6 +5,7 @@
 #include "base/error.h"
 #include "base/failpoint.h"
 #include "inbox/inside.h"
+#include "message/id.h"
 
 #include <errno.h>
 #include <unistd.h>
@@ -19,6 +20,7 @@ skr_consumer_counts(const struct skr_consumer *consumer)
         .duplicates = atomic_load(&consumer->duplicates),
         .retried = atomic_load(&consumer->retried),
         .failed = atomic_load(&consumer->failed),
+        .ignored = atomic_load(&consumer->ignored),
     };
 }
 
@@ -28,10 +30,25 @@ skr_consumer_handling(const struct skr_consumer *consumer)
     return &consumer->handling;
 }
 
-bool
-skr_consumer_is_turning(const struct skr_consumer *consumer, int64_t within_ms)
+const struct skr_histogram *
+skr_consumer_latency(const struct skr_consumer *consumer)
 {
-    return skr_beat_is_fresh(&consumer->beat, within_ms);
+    return &consumer->latency;
+}
+
+int64_t
+skr_consumer_oldest_us(const struct skr_consumer *consumer)
+{
+    int64_t oldest_us = atomic_load(&consumer->oldest_us);
+    int64_t age_us = oldest_us == 0 ? 0 : skr_clock_wall_us() - oldest_us;
+    // Clocks differ.
+    return age_us > 0 ? age_us : 0;
+}
+
+struct skr_pulse
+skr_consumer_pulse(const struct skr_consumer *consumer)
+{
+    return (struct skr_pulse){{&consumer->beat}};
 }
 
 void
@@ -132,6 +149,21 @@ learn_pace(struct skr_consumer *consumer, uint64_t taken)
         consumer->most = consumer->capacity;
 }
 
+// Retries are as old as their delays make them, and say nothing of the queue.
+static void
+note_oldest(struct skr_consumer *consumer, size_t count)
+{
+    int64_t oldest_us = 0;
+    if (consumer->source != consumer->broker)
+        return;
+    for (size_t i = 0; i < count; i++) {
+        int64_t made_us = skr_id_time_us(consumer->jobs[i].delivery.message.id);
+        if (made_us > 0 && (oldest_us == 0 || made_us < oldest_us))
+            oldest_us = made_us;
+    }
+    atomic_store(&consumer->oldest_us, oldest_us);
+}
+
 static enum skr_code
 handle_received(struct skr_consumer *consumer, size_t count,
                 struct skr_error *error)
@@ -148,6 +180,7 @@ handle_received(struct skr_consumer *consumer, size_t count,
     for (size_t i = 0; i < claimed && code == SKR_OK; i++)
         code = skr_job_decode(consumer, &consumer->incoming[i],
                               &consumer->jobs[i], error);
+    note_oldest(consumer, claimed);
     if (code == SKR_OK)
         code = handle_groups(consumer, claimed, &done, error);
     if (code == SKR_OK)
@@ -199,6 +232,8 @@ consume(struct skr_consumer *consumer, struct skr_error *error)
         return SKR_OK;
     }
     code = skr_consumer_receive(consumer, room, &count, error);
+    if (code == SKR_TIMEOUT)
+        atomic_store(&consumer->oldest_us, 0);
     if (code == SKR_TIMEOUT || code == SKR_STOPPED)
         return code;
     if (code != SKR_OK) {
@@ -238,9 +273,17 @@ make_kept(struct skr_consumer *consumer, struct skr_error *error)
 // A mistake that was there from the start is told to whoever started this;
 // what breaks later is waited out.
 static bool
-is_mistake(const struct skr_consumer *consumer, enum skr_code code)
+gives_up(struct skr_consumer *consumer, const struct skr_error *error)
 {
-    return !consumer->was_ready && (code == SKR_MISSING || code == SKR_INVALID);
+    const struct skr_consumer_extras *extras = &consumer->extras;
+    if (consumer->was_ready)
+        return false;
+    skr_trouble_remind(&consumer->trouble, skr_clock_ms());
+    if (extras->gives_up == NULL)
+        return error->code == SKR_MISSING ||
+               (error->code == SKR_INVALID && error->remedy == SKR_GIVE_UP);
+    return (skr_error_is_lasting(error) || consumer->is_refused) &&
+           extras->gives_up(extras->gives_up_user);
 }
 
 static enum skr_code
@@ -249,6 +292,7 @@ loop(struct skr_consumer *consumer, struct skr_error *error)
     for (;;) {
         struct skr_error problem = {0};
         skr_beat_turn();
+        skr_unhandled_tell_count(consumer, false);
         if (skr_consumer_is_stopping(consumer))
             return skr_fail(error, SKR_STOPPED, SKR_GIVE_UP,
                             "stop was requested");
@@ -265,7 +309,7 @@ loop(struct skr_consumer *consumer, struct skr_error *error)
                 return SKR_OK;
             continue;
         }
-        if (is_mistake(consumer, code)) {
+        if (gives_up(consumer, &problem)) {
             if (error != NULL)
                 *error = problem;
             return code;
@@ -298,6 +342,20 @@ forget_stop(struct skr_consumer *consumer)
     (void)size;
 }
 
+static void
+say_stopped(struct skr_consumer *consumer)
+{
+    const struct skr_consumer_counts counts = skr_consumer_counts(consumer);
+    skr_unhandled_tell_count(consumer, true);
+    skr_log(&consumer->log, SKR_LOG_INFO, "consumer.stopped",
+            SKR_LOG_TEXT("name", consumer->options.name),
+            SKR_LOG_NUMBER("handled", counts.handled),
+            SKR_LOG_NUMBER("duplicates", counts.duplicates),
+            SKR_LOG_NUMBER("retried", counts.retried),
+            SKR_LOG_NUMBER("failed", counts.failed),
+            SKR_LOG_NUMBER("ignored", counts.ignored));
+}
+
 enum skr_code
 skr_consumer_run(struct skr_consumer *consumer, struct skr_error *error)
 {
@@ -316,6 +374,7 @@ skr_consumer_run(struct skr_consumer *consumer, struct skr_error *error)
     skr_consumer_drop_database(consumer);
     skr_consumer_drop_failed(consumer);
     skr_beat_end();
+    say_stopped(consumer);
     if (code == SKR_STOPPED)
         forget_stop(consumer);
     return code;

@@ -4,6 +4,7 @@
 #ifndef SKR_INBOX_CONSUMER_H
 #define SKR_INBOX_CONSUMER_H
 
+#include "base/beat.h"
 #include "base/histogram.h"
 #include "message/name.h"
 
@@ -15,7 +16,15 @@ struct skr_consumer_counts {
     uint64_t handled;     // effects committed
     uint64_t duplicates;  // seen before, acknowledged
     uint64_t retried;
-    uint64_t failed;  // kept in the failed table
+    uint64_t failed;   // kept in the failed table
+    uint64_t ignored;  // without a handler, acknowledged
+};
+
+// What becomes of a message that no handler is for.
+enum skr_unhandled {
+    SKR_UNHANDLED_FAIL,    // it is kept in the failed table
+    SKR_UNHANDLED_IGNORE,  // it is acknowledged
+    SKR_UNHANDLED_WAIT,    // it stays, and is looked at again now and then
 };
 
 // From any thread.
@@ -25,10 +34,17 @@ skr_consumer_counts(const struct skr_consumer *consumer);
 const struct skr_histogram *
 skr_consumer_handling(const struct skr_consumer *consumer);
 
-// Likewise: whether its loop has turned within this time, or waits for a server
-// or a handler.
-bool
-skr_consumer_is_turning(const struct skr_consumer *consumer, int64_t within_ms);
+// Likewise, from the time in the id of a message to the commit of its effects.
+// Messages whose id does not tell a time are not counted.
+const struct skr_histogram *
+skr_consumer_latency(const struct skr_consumer *consumer);
+// Likewise, for how long the oldest of the messages that the broker gave last
+// has been on its way, by the same time; 0: the broker had none to give. While
+// a queue holds more than is asked for at once, its oldest are those.
+int64_t skr_consumer_oldest_us(const struct skr_consumer *consumer);
+
+// Of its loop.
+struct skr_pulse skr_consumer_pulse(const struct skr_consumer *consumer);
 
 // How much several consumers may do together. Zeroed but for the limits.
 // [shared]
@@ -48,6 +64,7 @@ struct skr_consumer_extras {
     // A message without an id is handled, each time it comes, rather than kept
     // in the failed table.
     bool handles_missing_ids;
+    enum skr_unhandled unhandled;
     bool auto_setup;  // make the failed table when it is missing
     bool deduplication_auto_setup;
     // The table that deduplication_table takes over from; see
@@ -64,6 +81,11 @@ struct skr_consumer_extras {
     // Asked after each batch and each wait; true ends the run with SKR_OK.
     bool (*is_over)(void *user);
     void *user;
+    // Asked while it has not been connected yet and a mistake keeps it from
+    // that, which waiting does not mend, such as a wrong password too: true
+    // ends the run with that error. NULL: as skr_consumer_run() says.
+    bool (*gives_up)(void *user);
+    void *gives_up_user;
 };
 void skr_consumer_extend(struct skr_consumer *consumer,
                          const struct skr_consumer_extras *extras);

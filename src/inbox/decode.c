@@ -35,11 +35,6 @@ find_obstacle(const struct skr_consumer *consumer,
     if (!skr_text_is_storable(incoming->body, incoming->body_size))
         return skr_fail(reason, SKR_MALFORMED, SKR_GIVE_UP,
                         "the body is not text in UTF-8");
-    if (job->handler == NULL)
-        return skr_fail(reason, SKR_INVALID, SKR_GIVE_UP,
-                        "unknown message type \"%.100s\": consumer %s has no "
-                        "handler for it",
-                        envelope->message.name, consumer->options.name);
     return SKR_OK;
 }
 
@@ -137,11 +132,14 @@ skr_job_decode(struct skr_consumer *consumer, struct skr_incoming *incoming,
     message->created_at_us = incoming->created_at_us;
     if (message->partition_key == NULL)
         message->partition_key = find_record_key(&incoming->headers, &envelope);
-    job->handler = skr_handlers_find(&consumer->handlers, message->name);
+    job->handler = skr_handlers_find(&consumer->handlers, message->name,
+                                     envelope.class_name);
     const char *class_name =
         skr_names_find_class(consumer->extras.names, message->name);
     job->recorded_name = class_name == NULL ? message->name : class_name;
-    if (find_obstacle(consumer, &envelope, job, &reason) != SKR_OK)
+    if (job->handler == NULL)
+        skr_job_set_unhandled(consumer, job);
+    else if (find_obstacle(consumer, &envelope, job, &reason) != SKR_OK)
         fail_job(job, &reason);
     return skr_job_find_spent(consumer, job, error);
 }

@@ -8,12 +8,29 @@
 #include <string.h>
 
 struct handler *
-skr_handlers_find(const struct handlers *handlers, const char *message_name)
+skr_handlers_find(const struct handlers *handlers, const char *name,
+                  const char *class_name)
+{
+    struct handler *found = NULL;
+    size_t best = 0;
+    for (size_t i = 0; i < handlers->count; i++) {
+        size_t rank =
+            skr_name_rank(handlers->items[i].message_name, name, class_name);
+        if (rank > best) {
+            best = rank;
+            found = &handlers->items[i];
+        }
+    }
+    return found;
+}
+
+static bool
+has_handler(const struct handlers *handlers, const char *message_name)
 {
     for (size_t i = 0; i < handlers->count; i++)
         if (strcmp(handlers->items[i].message_name, message_name) == 0)
-            return &handlers->items[i];
-    return NULL;
+            return true;
+    return false;
 }
 
 static bool
@@ -40,7 +57,7 @@ skr_handlers_add(struct handlers *handlers, const char *message_name,
     if (handler->run == NULL)
         return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
                         "the handler of %s is no function", message_name);
-    if (skr_handlers_find(handlers, message_name) != NULL)
+    if (has_handler(handlers, message_name))
         return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
                         "%s has a handler already", message_name);
     if (!reserve(handlers))

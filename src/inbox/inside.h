@@ -5,6 +5,7 @@
 //   consumer.c     the loop
 //   connect.c      connections, tables, waiting out trouble
 //   handlers.c     which function handles which message
+//   unhandled.c    messages without a handler
 //   pause.c        handlers that are in trouble, and who waits for them
 //   decode.c       a delivery becomes a job
 //   batch.c        jobs that share a transaction, and what became of each
@@ -62,6 +63,13 @@ struct handlers {
     size_t capacity;
 };
 
+// Messages without a handler.
+struct unhandled {
+    struct handler nobody;  // what those that wait wait for: paused for ever
+    uint64_t untold;        // came since the last line about them
+    int64_t tell_again_ms;  // until then they are counted; by skr_clock_ms()
+};
+
 struct hooks {
     struct skr_hook *items;
     size_t count;
@@ -88,6 +96,7 @@ struct job {
     uint32_t retry_count;
     bool has_id;  // without one nothing tells whether it came before
     enum job_state state;
+    bool is_unhandled;  // no handler is for it
     // It was delivered too often without a verdict, and is handled no more. It
     // may have been committed, all the same.
     bool is_spent;
@@ -121,11 +130,15 @@ struct skr_consumer {
     struct skr_retry_policy retry;
     struct skr_log log;
     struct handlers handlers;
+    struct unhandled unhandled;
     struct hooks hooks;
     int stop_fd;
     atomic_bool is_stopped;  // stop_fd is readable: asked without a system call
-    atomic_uint_fast64_t handled, duplicates, retried, failed;
+    atomic_uint_fast64_t handled, duplicates, retried, failed, ignored;
     struct skr_histogram handling;  // how long handlers took
+    struct skr_histogram latency;   // from the time in the id to the commit
+    // When the oldest that the broker gave last was made, by its id; 0: none.
+    atomic_int_fast64_t oldest_us;
     struct skr_beat beat;
 
     struct skr_deduplication *deduplication;
@@ -140,7 +153,8 @@ struct skr_consumer {
     int64_t retry_again_ms;      // when to look there; by skr_clock_ms()
     struct skr_trouble retry_trouble;
     struct skr_trouble passed_over;  // hosts that can only be read
-    bool was_ready;                  // both were there, with their tables
+    bool is_refused;  // by a broker that is a server, at the last connection
+    bool was_ready;   // both were there, with their tables
     struct skr_trouble trouble;
     uint32_t pause_ms;
     struct skr_trouble unkept;  // with the failed table
@@ -217,12 +231,24 @@ void skr_consumer_end_trouble(struct skr_consumer *consumer);
 SKR_MUST_CHECK enum skr_code
 skr_handlers_add(struct handlers *handlers, const char *message_name,
                  const struct handler *handler, struct skr_error *error);
-// NULL when there is none.
-struct handler *
-skr_handlers_find(const struct handlers *handlers, const char *message_name);
+// By skr_name_rank(); NULL when there is none.
+struct handler *skr_handlers_find(const struct handlers *handlers,
+                                  const char *name, const char *class_name);
 // Ends the processes among them, until they are needed again.
 void skr_handlers_rest(struct handlers *handlers);
 void skr_handlers_fini(struct handlers *handlers);
+
+// unhandled.c
+
+void skr_unhandled_init(struct skr_consumer *consumer);
+// A message that was understood and has no handler: it has failed, is over, or
+// waits, as the consumer was told.
+void skr_job_set_unhandled(struct skr_consumer *consumer, struct job *job);
+// Tells of one, or counts it.
+void
+skr_job_note_unhandled(struct skr_consumer *consumer, const struct job *job);
+// Tells of those that were counted, once a minute; is_last: at once.
+void skr_unhandled_tell_count(struct skr_consumer *consumer, bool is_last);
 
 // pause.c
 
@@ -292,6 +318,10 @@ skr_job_find_spent(struct skr_consumer *consumer, struct job *job,
 
 // sources.c
 
+// When to look for retries again, by the clock of now_ms: second_ms is how far
+// the server's second has gone, where there are any rows.
+int64_t
+skr_retries_next_look_ms(int64_t now_ms, bool has_rows, int64_t second_ms);
 // Receives from one of the sources, up to capacity. SKR_TIMEOUT: neither has
 // anything. Trouble with the queue of retries is no error: the broker goes on
 // without it.
@@ -349,6 +379,11 @@ skr_jobs_leave(struct skr_consumer *consumer, struct job *jobs, size_t count,
 
 // keep.c
 
+// The message's id as text, "" where it has none.
+const char *
+skr_job_format_id(const struct job *job, char text[SKR_ID_TEXT_SIZE]);
+void skr_job_log_failed(const struct skr_consumer *consumer,
+                        const struct job *job, enum skr_log_level level);
 // Puts a failed job into the failed table, and one that is to be retried into
 // the queue of retries, in a transaction of its own; then it is over, or moved.
 // A table or connection that is gone is made anew first, where that is

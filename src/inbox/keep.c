@@ -42,18 +42,27 @@ store(struct skr_consumer *consumer, struct job *job, struct skr_db *db,
     return skr_db_commit(db, error);
 }
 
-static void
-log_failed(const struct skr_consumer *consumer, const struct job *job)
+const char *
+skr_job_format_id(const struct job *job, char text[SKR_ID_TEXT_SIZE])
 {
-    const struct skr_message *message = &job->delivery.message;
-    char id[SKR_ID_TEXT_SIZE] = "";
-    // Without a name it was not understood, and has no id either.
-    if (message->name != NULL)
-        skr_id_format(message->id, id);
-    skr_log(&consumer->log, SKR_LOG_WARNING, "consumer.failed",
+    text[0] = '\0';
+    if (job->has_id)
+        skr_id_format(job->delivery.message.id, text);
+    return text;
+}
+
+void
+skr_job_log_failed(const struct skr_consumer *consumer, const struct job *job,
+                   enum skr_log_level level)
+{
+    // Without a name it was not understood.
+    const char *name = job->delivery.message.name;
+    char id[SKR_ID_TEXT_SIZE];
+    skr_log(&consumer->log, level, "consumer.failed",
             SKR_LOG_TEXT("name", consumer->options.name),
-            SKR_LOG_TEXT("message", message->name == NULL ? "" : message->name),
-            SKR_LOG_TEXT("id", id), SKR_LOG_NUMBER("retries", job->retry_count),
+            SKR_LOG_TEXT("message", name == NULL ? "" : name),
+            SKR_LOG_TEXT("id", skr_job_format_id(job, id)),
+            SKR_LOG_NUMBER("retries", job->retry_count),
             SKR_LOG_TEXT("error", job->reason.text));
 }
 
@@ -105,13 +114,16 @@ skr_job_keep(struct skr_consumer *consumer, struct job *job,
     if (job->state == JOB_RETRY) {
         skr_failpoint("consumer.retry_stored");
         job->state = JOB_MOVED;
+        consumer->retry_again_ms = 0;
         return SKR_OK;
     }
     skr_failpoint("consumer.failed_stored");
     job->state = JOB_OVER;
     atomic_fetch_add(&consumer->failed, 1);
     atomic_fetch_add(&consumer->budget->failed, 1);
-    if (!is_there)
-        log_failed(consumer, job);
+    if (!is_there && job->is_unhandled)
+        skr_job_note_unhandled(consumer, job);
+    else if (!is_there)
+        skr_job_log_failed(consumer, job, SKR_LOG_WARNING);
     return SKR_OK;
 }

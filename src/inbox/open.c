@@ -145,6 +145,7 @@ allocate(struct skr_consumer *consumer, struct skr_error *error)
         return skr_fail(error, SKR_NO_MEMORY, SKR_TRY_AGAIN,
                         "cannot make an eventfd: %s", strerror(errno));
     consumer->random = (uint32_t)skr_clock_wall_us();
+    skr_unhandled_init(consumer);
     return SKR_OK;
 }
 

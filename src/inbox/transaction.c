@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "base/failpoint.h"
 #include "inbox/inside.h"
+#include "message/id.h"
 
 enum {
     ADMITTED_AT_ONCE = 64,
@@ -262,11 +263,10 @@ log_over(const struct skr_consumer *consumer, const struct job *job,
     if (consumer->log.write == NULL)
         return;
     char id[SKR_ID_TEXT_SIZE];
-    skr_id_format(job->delivery.message.id, id);
     skr_log(&consumer->log, SKR_LOG_DEBUG, event,
             SKR_LOG_TEXT("name", consumer->options.name),
             SKR_LOG_TEXT("message", job->delivery.message.name),
-            SKR_LOG_TEXT("id", id));
+            SKR_LOG_TEXT("id", skr_job_format_id(job, id)));
 }
 
 // Duplicates are rare. A consumer that finds nothing else shares its table with
@@ -303,6 +303,14 @@ note_duplicate(struct skr_consumer *consumer, bool is_duplicate)
 }
 
 static void
+note_latency(struct skr_consumer *consumer, const struct job *job)
+{
+    int64_t made_us = skr_id_time_us(job->delivery.message.id);
+    if (made_us > 0)
+        skr_histogram_add(&consumer->latency, skr_clock_wall_us() - made_us);
+}
+
+static void
 close_job(struct skr_consumer *consumer, struct job *job)
 {
     if (job->state != JOB_ADMITTED && job->state != JOB_SKIPPED)
@@ -312,6 +320,8 @@ close_job(struct skr_consumer *consumer, struct job *job)
                      1);
     log_over(consumer, job,
              was_handled ? "consumer.handled" : "consumer.duplicate");
+    if (was_handled)
+        note_latency(consumer, job);
     note_duplicate(consumer, !was_handled);
     job->state = JOB_OVER;
     job->is_counted = false;

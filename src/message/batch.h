@@ -55,6 +55,9 @@ struct skr_lease {
 
 struct skr_batch_item {
     int64_t row;
+    // When the row was made, as it says itself. With the id it tells the row
+    // from one that has the same id later. NULL: not known.
+    const char *created_at;
     struct skr_envelope envelope;  // lives in the batch's arena
     // Where the row itself says that it goes; topic NULL: found by its name.
     struct skr_route route;
@@ -68,10 +71,11 @@ struct skr_batch_item {
     bool had_to_wait;  // its time came after it was written
     enum skr_state state;
     uint32_t delay_ms;
-    bool is_excused;  // the retry is not counted
-    bool is_untold;   // SKR_BEHIND: it is found again, as nothing else tells
-                      // when it may be sent
-    bool lost;        // another has the row by now: it may only be deleted
+    bool is_excused;   // the retry is not counted
+    bool is_untold;    // SKR_BEHIND: it is found again, as nothing else tells
+                       // when it may be sent
+    bool lost;         // another has the row by now: it may only be deleted
+    bool is_replaced;  // a new row has its id: nothing is written
     struct skr_error reason;  // of a retry or a failure
     enum skr_write write;
     // Why the outcome was not written whole; NULL: it was.
@@ -102,6 +106,20 @@ skr_is_written_now(const struct skr_batch_item *item)
     return item->write == SKR_WRITE_WHOLE || item->write == SKR_WRITE_LEAST;
 }
 
+// Published, and its row may go.
+static inline bool
+skr_is_done(const struct skr_batch_item *item)
+{
+    return item->state == SKR_DONE && item->write == SKR_WRITE_WHOLE;
+}
+
+// Published, and its row can only be marked so.
+static inline bool
+skr_is_done_and_stays(const struct skr_batch_item *item)
+{
+    return item->state == SKR_DONE && item->write == SKR_WRITE_LEAST;
+}
+
 struct skr_batch {
     struct skr_batch_item *items;
     size_t count;
@@ -110,6 +128,9 @@ struct skr_batch {
     size_t pending;  // items in SKR_SENT or SKR_CHAINED
     enum skr_claim claim;
     struct skr_lease lease;  // of all items that are not lost
+    // They are settled late: whether a new row has the id of one is asked first
+    // (table/identity.h), also where the database gives no id twice by itself.
+    bool is_late;
     // Of which database server the rows are, as in struct skr_db. Stays when
     // the items are forgotten.
     uint64_t server;

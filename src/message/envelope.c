@@ -76,8 +76,9 @@ read_id(struct skr_arena *arena, const char *broker_id,
     return code;
 }
 
-// Other languages put their class into type; the semantic name stands beside
-// it in a stamp, in a header of ours, or in the configuration.
+// Other languages put their class, or a word of their own, into type; the
+// semantic name stands beside it in a stamp, in a header of ours, or in the
+// configuration.
 static enum skr_code
 translate_class(struct skr_arena *arena, const struct skr_names *names,
                 struct skr_envelope *envelope, struct skr_error *error)
@@ -111,7 +112,7 @@ read_name(struct skr_arena *arena, const struct skr_names *names,
         return skr_fail(error, SKR_MALFORMED, SKR_GIVE_UP,
                         "headers have no type; add \"type\":\"message.name\"");
     envelope->message.name = type;
-    if (skr_name_is_class(type))
+    if (skr_name_is_class(type) || skr_names_find_name(names, type) != NULL)
         return translate_class(arena, names, envelope, error);
     envelope->class_name =
         skr_headers_find(headers->items, headers->count, SKR_HEADER_CLASS);

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT
 // Ids: UUIDv7 made here, any UUID or ULID read.
 
+#include "message/id.h"
 #include "base/clock.h"
 #include "base/error.h"
 
 #include <errno.h>
 #include <pthread.h>
-#include <skirnir/skirnir.h>
 #include <string.h>
 #include <sys/random.h>
 
@@ -134,4 +134,15 @@ skr_id_parse(const char *text, struct skr_id *id, struct skr_error *error)
     }
     return skr_fail(error, SKR_MALFORMED, SKR_GIVE_UP,
                     "message id '%.60s' is neither a UUID nor a ULID", text);
+}
+
+int64_t
+skr_id_time_us(struct skr_id id)
+{
+    int64_t time_ms = 0;
+    if (id.bytes[6] >> 4 != 7 || id.bytes[8] >> 6 != 2)
+        return 0;
+    for (int i = 0; i < 6; i++)
+        time_ms = time_ms << 8 | id.bytes[i];
+    return time_ms * 1000;
 }

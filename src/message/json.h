@@ -39,8 +39,10 @@ skr_json_scan(const char *bytes, size_t size, size_t depth,
 // of another value only the kind is told. Names and scalars lie in the arena.
 // A child that is an object or an array has its own JSON in text, borrowed from
 // bytes and not zero-terminated. So this takes less memory than the bytes have,
-// and a little for each child, where a tree may take forty times as much. What
-// take() returns ends the walk unless it is SKR_OK.
+// and a little for each child, where a tree may take forty times as much.
+// Without an arena it takes none: each child has its own JSON in text, and its
+// name is as it stands there, see skr_json_has_name(). What take() returns ends
+// the walk unless it is SKR_OK.
 typedef enum skr_code
 skr_json_child_fn(void *user, const struct skr_json *child,
                   struct skr_error *error);
@@ -48,6 +50,9 @@ SKR_MUST_CHECK enum skr_code
 skr_json_walk(struct skr_arena *arena, const char *bytes, size_t size,
               enum skr_json_kind *kind, skr_json_child_fn *take, void *user,
               struct skr_error *error);
+
+// Of a member that was handed out without an arena.
+bool skr_json_has_name(const struct skr_json *member, const char *name);
 
 // JSON that was scanned before, as skr_json_write() would write its tree. NULL
 // when memory is out.

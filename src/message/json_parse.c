@@ -12,7 +12,9 @@ struct parser {
     const char *at;
     const char *end;
     size_t depth;
-    struct skr_arena *arena;
+    struct skr_arena *arena;  // NULL: nothing is kept
+    skr_json_child_fn *take;  // NULL: children are kept, if anything is
+    void *user;
     struct skr_error *error;
 };
 
@@ -84,9 +86,9 @@ parse_number(struct parser *parser, struct skr_json *json)
 {
     const char *start = parser->at;
     enum skr_code code = scan_number(parser);
-    if (code != SKR_OK)
-        return code;
     json->kind = SKR_JSON_NUMBER;
+    if (code != SKR_OK || parser->arena == NULL)
+        return code;
     json->text_size = (size_t)(parser->at - start);
     json->text = skr_arena_text(parser->arena, start, json->text_size);
     return json->text == NULL ? skr_fail_memory(parser->error) : SKR_OK;
@@ -213,40 +215,29 @@ parse_character(struct parser *parser, char **out)
 }
 
 static enum skr_code
-scan_text(struct parser *parser)
-{
-    const char *quote = NULL;
-    enum skr_code code = begin_text(parser, &quote);
-    while (code == SKR_OK && parser->at < quote) {
-        char character[CHARACTER_SIZE], *out = character;
-        code = parse_character(parser, &out);
-    }
-    if (code == SKR_OK)
-        parser->at++;
-    return code;
-}
-
-static enum skr_code
 parse_text(struct parser *parser, const char **text, size_t *size)
 {
     const char *quote = NULL;
+    char character[CHARACTER_SIZE], *copy = character;
     enum skr_code code = begin_text(parser, &quote);
     if (code != SKR_OK)
         return code;
     // No escape is shorter than the character it stands for.
-    char *copy =
-        skr_arena_take(parser->arena, (size_t)(quote - parser->at) + 1);
+    if (parser->arena != NULL)
+        copy = skr_arena_take(parser->arena, (size_t)(quote - parser->at) + 1);
     if (copy == NULL)
         return skr_fail_memory(parser->error);
     char *out = copy;
-    while (parser->at < quote) {
+    while (parser->at < quote && code == SKR_OK) {
         code = parse_character(parser, &out);
-        if (code != SKR_OK)
-            return code;
+        if (parser->arena == NULL)
+            out = copy;
     }
-    *out = '\0';
+    if (code != SKR_OK)
+        return code;
     parser->at++;
-    *text = copy;
+    *out = '\0';
+    *text = parser->arena == NULL ? NULL : copy;
     *size = (size_t)(out - copy);
     return SKR_OK;
 }
@@ -254,43 +245,81 @@ parse_text(struct parser *parser, const char **text, size_t *size)
 static enum skr_code parse_value(struct parser *parser, struct skr_json *json);
 
 static enum skr_code
-parse_member_name(struct parser *parser, struct skr_json *member)
+parse_name(struct parser *parser, struct skr_json *member)
 {
     skip_space(parser);
+    const char *start = parser->at + 1;
     enum skr_code code = parse_text(parser, &member->name, &member->name_size);
     if (code != SKR_OK)
         return code;
+    if (parser->arena == NULL) {
+        member->name = start;
+        member->name_size = (size_t)(parser->at - 1 - start);
+    }
     skip_space(parser);
     return accept(parser, ':') ? SKR_OK : fail(parser, "a colon is needed");
+}
+
+// One that has children stays the JSON that it is, and without an arena any.
+static enum skr_code
+hand_out(struct parser *parser, struct skr_json *child)
+{
+    struct parser inner = *parser;
+    skip_space(&inner);
+    const char *start = inner.at;
+    bool is_raw = parser->arena == NULL ||
+                  (start < inner.end && (*start == '{' || *start == '['));
+    inner.take = NULL;
+    if (is_raw)
+        inner.arena = NULL;
+    enum skr_code code = parse_value(&inner, child);
+    parser->at = inner.at;
+    if (code != SKR_OK)
+        return code;
+    if (is_raw) {
+        child->text = start;
+        child->text_size = (size_t)(inner.at - start);
+    }
+    return parser->take(parser->user, child, parser->error);
+}
+
+// In a tree it is kept behind the last one, in a walk it is handed out.
+static enum skr_code
+parse_child(struct parser *parser, struct skr_json *child,
+            struct skr_json ***tail)
+{
+    if (parser->take != NULL)
+        return hand_out(parser, child);
+    if (parser->arena == NULL)
+        return parse_value(parser, child);
+    struct skr_json *kept = skr_arena_take(parser->arena, sizeof(*kept));
+    if (kept == NULL)
+        return skr_fail_memory(parser->error);
+    *kept = *child;
+    **tail = kept;
+    *tail = &kept->next;
+    return parse_value(parser, kept);
 }
 
 // What follows the bracket that opened an array or object.
 static enum skr_code
 parse_children(struct parser *parser, struct skr_json *json, char closing)
 {
+    struct skr_json **tail = &json->first;
     if (parser->depth == SKR_TYPED_DEPTH)
         return fail(parser, "nested too deep");
-    parser->depth++;
     skip_space(parser);
-    if (accept(parser, closing)) {
-        parser->depth--;
+    if (accept(parser, closing))
         return SKR_OK;
-    }
-    struct skr_json **tail = &json->first;
+    parser->depth++;
     do {
-        struct skr_json *child = skr_arena_take(parser->arena, sizeof(*child));
-        if (child == NULL)
-            return skr_fail_memory(parser->error);
-        *child = (struct skr_json){.kind = SKR_JSON_NULL};
-        enum skr_code code = SKR_OK;
-        if (json->kind == SKR_JSON_OBJECT)
-            code = parse_member_name(parser, child);
+        struct skr_json child = {.kind = SKR_JSON_NULL};
+        enum skr_code code =
+            json->kind == SKR_JSON_OBJECT ? parse_name(parser, &child) : SKR_OK;
         if (code == SKR_OK)
-            code = parse_value(parser, child);
+            code = parse_child(parser, &child, &tail);
         if (code != SKR_OK)
             return code;
-        *tail = child;
-        tail = &child->next;
         skip_space(parser);
     } while (accept(parser, ','));
     parser->depth--;
@@ -317,124 +346,14 @@ parse_value(struct parser *parser, struct skr_json *json)
         json->kind = SKR_JSON_TEXT;
         return parse_text(parser, &json->text, &json->text_size);
     }
-    if (accept_word(parser, "null")) {
-        json->kind = SKR_JSON_NULL;
+    json->kind = SKR_JSON_NULL;
+    if (accept_word(parser, "null"))
         return SKR_OK;
-    }
     json->kind = SKR_JSON_BOOLEAN;
     json->truth = accept_word(parser, "true");
     if (json->truth || accept_word(parser, "false"))
         return SKR_OK;
     return parse_number(parser, json);
-}
-
-static enum skr_code
-scan_value(struct parser *parser, enum skr_json_kind *kind);
-
-static enum skr_code
-scan_name(struct parser *parser)
-{
-    skip_space(parser);
-    enum skr_code code = scan_text(parser);
-    if (code != SKR_OK)
-        return code;
-    skip_space(parser);
-    return accept(parser, ':') ? SKR_OK : fail(parser, "a colon is needed");
-}
-
-static enum skr_code
-scan_children(struct parser *parser, enum skr_json_kind kind, char closing)
-{
-    if (parser->depth == SKR_TYPED_DEPTH)
-        return fail(parser, "nested too deep");
-    skip_space(parser);
-    if (accept(parser, closing))
-        return SKR_OK;
-    parser->depth++;
-    do {
-        enum skr_json_kind ignored;
-        enum skr_code code =
-            kind == SKR_JSON_OBJECT ? scan_name(parser) : SKR_OK;
-        if (code == SKR_OK)
-            code = scan_value(parser, &ignored);
-        if (code != SKR_OK)
-            return code;
-        skip_space(parser);
-    } while (accept(parser, ','));
-    parser->depth--;
-    if (!accept(parser, closing))
-        return fail(parser, "a comma or a closing bracket is needed");
-    return SKR_OK;
-}
-
-static enum skr_code
-scan_value(struct parser *parser, enum skr_json_kind *kind)
-{
-    skip_space(parser);
-    if (parser->at == parser->end)
-        return fail(parser, "it ends too early");
-    if (accept(parser, '{')) {
-        *kind = SKR_JSON_OBJECT;
-        return scan_children(parser, *kind, '}');
-    }
-    if (accept(parser, '[')) {
-        *kind = SKR_JSON_ARRAY;
-        return scan_children(parser, *kind, ']');
-    }
-    if (*parser->at == '"') {
-        *kind = SKR_JSON_TEXT;
-        return scan_text(parser);
-    }
-    *kind = SKR_JSON_NULL;
-    if (accept_word(parser, "null"))
-        return SKR_OK;
-    *kind = SKR_JSON_BOOLEAN;
-    if (accept_word(parser, "true") || accept_word(parser, "false"))
-        return SKR_OK;
-    *kind = SKR_JSON_NUMBER;
-    return scan_number(parser);
-}
-
-// A child of its own: one that has children stays the JSON that it is.
-static enum skr_code
-parse_flat(struct parser *parser, struct skr_json *child)
-{
-    skip_space(parser);
-    const char *start = parser->at;
-    if (start == parser->end || (*start != '{' && *start != '['))
-        return parse_value(parser, child);
-    enum skr_code code = scan_value(parser, &child->kind);
-    child->text = start;
-    child->text_size = (size_t)(parser->at - start);
-    return code;
-}
-
-static enum skr_code
-walk_children(struct parser *parser, enum skr_json_kind kind,
-              skr_json_child_fn *take, void *user)
-{
-    char closing = kind == SKR_JSON_OBJECT ? '}' : ']';
-    skip_space(parser);
-    if (accept(parser, closing))
-        return SKR_OK;
-    parser->depth++;
-    do {
-        struct skr_json child = {.kind = SKR_JSON_NULL};
-        enum skr_code code = kind == SKR_JSON_OBJECT
-                                 ? parse_member_name(parser, &child)
-                                 : SKR_OK;
-        if (code == SKR_OK)
-            code = parse_flat(parser, &child);
-        if (code == SKR_OK)
-            code = take(user, &child, parser->error);
-        if (code != SKR_OK)
-            return code;
-        skip_space(parser);
-    } while (accept(parser, ','));
-    parser->depth--;
-    if (!accept(parser, closing))
-        return fail(parser, "a comma or a closing bracket is needed");
-    return SKR_OK;
 }
 
 static enum skr_code
@@ -457,15 +376,25 @@ end(struct parser *parser)
     return SKR_OK;
 }
 
+static enum skr_code
+parse(struct parser *parser, const char *bytes, size_t size,
+      struct skr_json *json)
+{
+    enum skr_code code = begin(parser, bytes, size);
+    if (code == SKR_OK)
+        code = parse_value(parser, json);
+    return code == SKR_OK ? end(parser) : code;
+}
+
 enum skr_code
 skr_json_scan(const char *bytes, size_t size, size_t depth,
               enum skr_json_kind *kind, struct skr_error *error)
 {
     struct parser parser = {.depth = depth, .error = error};
-    enum skr_code code = begin(&parser, bytes, size);
-    if (code == SKR_OK)
-        code = scan_value(&parser, kind);
-    return code == SKR_OK ? end(&parser) : code;
+    struct skr_json json = {.kind = SKR_JSON_NULL};
+    enum skr_code code = parse(&parser, bytes, size, &json);
+    *kind = json.kind;
+    return code;
 }
 
 enum skr_code
@@ -473,19 +402,32 @@ skr_json_walk(struct skr_arena *arena, const char *bytes, size_t size,
               enum skr_json_kind *kind, skr_json_child_fn *take, void *user,
               struct skr_error *error)
 {
-    struct parser parser = {.arena = arena, .error = error};
-    enum skr_code code = begin(&parser, bytes, size);
-    if (code != SKR_OK)
-        return code;
-    skip_space(&parser);
-    bool is_object = accept(&parser, '{');
-    if (is_object || accept(&parser, '[')) {
-        *kind = is_object ? SKR_JSON_OBJECT : SKR_JSON_ARRAY;
-        code = walk_children(&parser, *kind, take, user);
-    } else {
-        code = scan_value(&parser, kind);
+    struct parser parser = {
+        .arena = arena, .take = take, .user = user, .error = error};
+    struct skr_json json = {.kind = SKR_JSON_NULL};
+    enum skr_code code = parse(&parser, bytes, size, &json);
+    *kind = json.kind;
+    return code;
+}
+
+bool
+skr_json_has_name(const struct skr_json *member, const char *name)
+{
+    struct parser parser = {
+        .at = member->name,
+        .end = member->name + member->name_size,
+    };
+    while (parser.at < parser.end) {
+        char character[CHARACTER_SIZE], *out = character;
+        size_t left = strlen(name);
+        if (parse_character(&parser, &out) != SKR_OK)
+            return false;
+        size_t size = (size_t)(out - character);
+        if (left < size || memcmp(name, character, size) != 0)
+            return false;
+        name += size;
     }
-    return code == SKR_OK ? end(&parser) : code;
+    return *name == '\0';
 }
 
 const char *
@@ -519,16 +461,11 @@ skr_json_parse(struct skr_arena *arena, const char *bytes, size_t size,
                size_t depth, struct skr_json **json, struct skr_error *error)
 {
     struct parser parser = {.depth = depth, .arena = arena, .error = error};
-    enum skr_code code = begin(&parser, bytes, size);
-    if (code != SKR_OK)
-        return code;
     struct skr_json *root = skr_arena_take(arena, sizeof(*root));
     if (root == NULL)
         return skr_fail_memory(error);
     *root = (struct skr_json){.kind = SKR_JSON_NULL};
-    code = parse_value(&parser, root);
-    if (code == SKR_OK)
-        code = end(&parser);
+    enum skr_code code = parse(&parser, bytes, size, root);
     if (code == SKR_OK)
         *json = root;
     return code;

@@ -3,6 +3,7 @@
 
 #include "base/error.h"
 
+#include <stdint.h>
 #include <string.h>
 
 enum { MAX_NAME = 255 };
@@ -53,6 +54,74 @@ skr_name_check(const char *name, struct skr_error *error)
                         "message name '%.120s': %s; order.placed would do",
                         name, fault);
     return SKR_OK;
+}
+
+// What is wrong with a type; NULL: nothing.
+static const char *
+find_type_fault(const char *type)
+{
+    size_t length = strlen(type);
+    if (length == 0)
+        return "it is empty";
+    if (length > MAX_NAME)
+        return "it is longer than 255 bytes";
+    for (const char *at = type; *at != '\0'; at++)
+        if ((unsigned char)*at < ' ' || *at == 0x7f)
+            return "it holds a control character";
+    if (type[0] == ' ' || type[length - 1] == ' ')
+        return "it has a blank at its beginning or end";
+    return NULL;
+}
+
+enum skr_code
+skr_type_check(const char *type, struct skr_error *error)
+{
+    const char *fault = find_type_fault(type);
+    if (fault == NULL)
+        return SKR_OK;
+    return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
+                    "no message has such a name: %s", fault);
+}
+
+// Only the last * that was met is tried again: what those before it stand for
+// need not change.
+static bool
+matches(const char *pattern, const char *text)
+{
+    const char *star = NULL, *again = NULL;
+    while (*text != '\0') {
+        if (*pattern == '*') {
+            star = pattern++;
+            again = text;
+        } else if (*pattern == *text) {
+            pattern++;
+            text++;
+        } else if (star != NULL) {
+            pattern = star + 1;
+            text = ++again;
+        } else {
+            return false;
+        }
+    }
+    return pattern[strspn(pattern, "*")] == '\0';
+}
+
+size_t
+skr_name_rank(const char *handler_name, const char *name,
+              const char *class_name)
+{
+    if (strcmp(handler_name, name) == 0)
+        return SIZE_MAX;
+    if (class_name != NULL && strcmp(handler_name, class_name) == 0)
+        return SIZE_MAX - 1;
+    if (strchr(handler_name, '*') == NULL ||
+        !(matches(handler_name, name) ||
+          (class_name != NULL && matches(handler_name, class_name))))
+        return 0;
+    size_t rank = 1;
+    for (const char *at = handler_name; *at != '\0'; at++)
+        rank += *at != '*';
+    return rank;
 }
 
 bool

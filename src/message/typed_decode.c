@@ -10,20 +10,47 @@
 #include <stdlib.h>
 #include <string.h>
 
-// The parsed tree lies in it as well: text fields point into the tree.
 struct skr_decoded {
     struct skr_arena arena;
 };
 
+// A value as it stands in the document, which was scanned: a tree of all of it
+// would take many times its size. kind decides what it can be decoded to.
+struct piece {
+    enum skr_json_kind kind;
+    const char *json;  // NULL: the member is missing
+    size_t size;
+};
+
 struct decoder {
     struct skr_decoded *memory;
-    struct skr_error *error;  // never NULL
+    struct skr_arena scratch;  // the scalar that is read
+    struct skr_error *error;   // never NULL
 };
 
 static enum skr_code
 decode_value(struct decoder *decoder, const struct skr_place *place,
-             const struct skr_field *field, const struct skr_json *json,
+             const struct skr_field *field, const struct piece *piece,
              void *value);
+
+// What a codec reads lives as long as what is decoded: it may keep its texts.
+static enum skr_code
+parse_piece(struct decoder *decoder, const struct piece *piece, bool is_kept,
+            struct skr_json **json)
+{
+    skr_arena_reset(&decoder->scratch);
+    return skr_json_parse(is_kept ? &decoder->memory->arena : &decoder->scratch,
+                          piece->json, piece->size, 0, json, decoder->error);
+}
+
+static enum skr_code
+fail_kind(const struct skr_place *place, const struct piece *piece,
+          const char *needed, struct skr_error *error)
+{
+    const struct skr_json json = {.kind = piece->kind};
+    skr_json_fail_kind(&json, needed, error);
+    return skr_place_prefix(place, error);
+}
 
 void *
 skr_decoded_take(struct skr_decoded *memory, size_t size)
@@ -151,64 +178,110 @@ decode_enum(struct decoder *decoder, const struct skr_field *field,
 }
 
 static enum skr_code
+count_element(void *user, const struct skr_json *child, struct skr_error *error)
+{
+    size_t *count = user;
+    (void)child;
+    (void)error;
+    (*count)++;
+    return SKR_OK;
+}
+
+struct elements {
+    struct decoder *decoder;
+    const struct skr_place *place;
+    const struct skr_field *field;
+    char *values;
+    size_t index;  // of the next
+};
+
+static enum skr_code
+decode_element(void *user, const struct skr_json *child,
+               struct skr_error *error)
+{
+    struct elements *elements = user;
+    const struct skr_field *field = elements->field;
+    const struct piece piece = {child->kind, child->text, child->text_size};
+    struct skr_place here = {.outer = elements->place,
+                             .index = elements->index,
+                             .depth = elements->place->depth + 1};
+    (void)error;  // the decoder's
+    return decode_value(elements->decoder, &here, field, &piece,
+                        elements->values + elements->index++ * field->size);
+}
+
+static enum skr_code
 decode_array(struct decoder *decoder, const struct skr_place *place,
-             const struct skr_field *field, const struct skr_json *json,
+             const struct skr_field *field, const struct piece *piece,
              char *value)
 {
-    if (json->kind != SKR_JSON_ARRAY) {
-        skr_json_fail_kind(json, "an array", decoder->error);
-        return skr_place_prefix(place, decoder->error);
-    }
     size_t count = 0;
-    for (const struct skr_json *at = json->first; at != NULL; at = at->next)
-        count++;
+    enum skr_json_kind kind;
+    if (piece->kind != SKR_JSON_ARRAY)
+        return fail_kind(place, piece, "an array", decoder->error);
+    enum skr_code code = skr_json_walk(NULL, piece->json, piece->size, &kind,
+                                       count_element, &count, decoder->error);
+    if (code != SKR_OK)
+        return code;
     if (count > SIZE_MAX / field->size)
         return skr_fail_memory(decoder->error);
-    char *elements = skr_decoded_take(decoder->memory, count * field->size);
-    if (elements == NULL)
+    struct elements elements = {
+        .decoder = decoder, .place = place, .field = field};
+    elements.values = skr_decoded_take(decoder->memory, count * field->size);
+    if (elements.values == NULL)
         return skr_fail_memory(decoder->error);
-    const struct skr_json *at = json->first;
-    for (size_t i = 0; i < count; i++, at = at->next) {
-        struct skr_place here = {
-            .outer = place, .index = i, .depth = place->depth + 1};
-        enum skr_code code =
-            decode_value(decoder, &here, field, at, elements + i * field->size);
-        if (code != SKR_OK)
-            return code;
-    }
-    memcpy(value + field->offset, &elements, sizeof(elements));
+    code = skr_json_walk(NULL, piece->json, piece->size, &kind, decode_element,
+                         &elements, decoder->error);
+    if (code != SKR_OK)
+        return code;
+    memcpy(value + field->offset, &elements.values, sizeof(elements.values));
     memcpy(value + field->count_offset, &count, sizeof(count));
     return SKR_OK;
 }
 
 static enum skr_code
 decode_field(struct decoder *decoder, const struct skr_place *place,
-             const struct skr_field *field, const struct skr_json *json,
+             const struct skr_field *field, const struct piece *piece,
              char *value)
 {
     if (field->presence != SKR_REQUIRED &&
-        (json == NULL || json->kind == SKR_JSON_NULL))
+        (piece->json == NULL || piece->kind == SKR_JSON_NULL))
         return SKR_OK;
-    if (json == NULL)
+    if (piece->json == NULL)
         return skr_place_fail(place, decoder->error, SKR_MALFORMED,
                               "is missing");
     const bool is_present = true;
     if (field->presence == SKR_ABSENT_IF_FALSE)
         memcpy(value + field->present_offset, &is_present, sizeof(is_present));
     if (field->is_array)
-        return decode_array(decoder, place, field, json, value);
-    return decode_value(decoder, place, field, json, value + field->offset);
+        return decode_array(decoder, place, field, piece, value);
+    return decode_value(decoder, place, field, piece, value + field->offset);
+}
+
+// The members that a type asks for, one for each of its fields.
+struct members {
+    const struct skr_type *type;
+    struct piece *pieces;
+};
+
+// Of those with one name the last counts.
+static enum skr_code
+note_member(void *user, const struct skr_json *child, struct skr_error *error)
+{
+    struct members *members = user;
+    (void)error;
+    for (size_t i = 0; i < members->type->field_count; i++)
+        if (skr_json_has_name(child, members->type->fields[i].name))
+            members->pieces[i] =
+                (struct piece){child->kind, child->text, child->text_size};
+    return SKR_OK;
 }
 
 static enum skr_code
-decode_struct(struct decoder *decoder, const struct skr_place *place,
-              const struct skr_type *type, const struct skr_json *json,
-              void *value)
+decode_fields(struct decoder *decoder, const struct skr_place *place,
+              const struct members *members, void *value)
 {
-    if (json->kind != SKR_JSON_OBJECT) {
-        skr_json_fail_kind(json, "an object", decoder->error);
-        return skr_place_prefix(place, decoder->error);
-    }
+    const struct skr_type *type = members->type;
     for (size_t i = 0; i < type->field_count; i++) {
         const struct skr_field *field = &type->fields[i];
         struct skr_place here = {.outer = place,
@@ -218,8 +291,8 @@ decode_struct(struct decoder *decoder, const struct skr_place *place,
         enum skr_code code =
             skr_field_check(&here, type, field, decoder->error);
         if (code == SKR_OK)
-            code = decode_field(decoder, &here, field,
-                                skr_json_find(json, field->name), value);
+            code =
+                decode_field(decoder, &here, field, &members->pieces[i], value);
         if (code != SKR_OK)
             return code;
     }
@@ -227,18 +300,51 @@ decode_struct(struct decoder *decoder, const struct skr_place *place,
 }
 
 static enum skr_code
-decode_scalar(struct decoder *decoder, const struct skr_field *field,
-              const struct skr_json *json, void *value)
+decode_struct(struct decoder *decoder, const struct skr_place *place,
+              const struct skr_type *type, const struct piece *piece,
+              void *value)
+{
+    enum { USUAL_FIELDS = 32 };
+    struct piece usual[USUAL_FIELDS] = {{.json = NULL}};
+    struct members members = {type, usual};
+    enum skr_json_kind kind;
+    if (piece->kind != SKR_JSON_OBJECT)
+        return fail_kind(place, piece, "an object", decoder->error);
+    if (type->field_count > USUAL_FIELDS)
+        members.pieces = calloc(type->field_count, sizeof(*members.pieces));
+    if (members.pieces == NULL)
+        return skr_fail_memory(decoder->error);
+    enum skr_code code = skr_json_walk(NULL, piece->json, piece->size, &kind,
+                                       note_member, &members, decoder->error);
+    if (code == SKR_OK)
+        code = decode_fields(decoder, place, &members, value);
+    if (members.pieces != usual)
+        free(members.pieces);
+    return code;
+}
+
+// The text that is read lies where it is read next.
+static enum skr_code
+decode_text(struct decoder *decoder, const struct skr_json *json, void *value)
 {
     const char *text;
     size_t size;
-    enum skr_code code;
-    switch (field->kind) {
-    case SKR_KIND_TEXT:
-        code = skr_json_read_text(json, &text, &size, decoder->error);
-        if (code == SKR_OK)
-            memcpy(value, &text, sizeof(text));
+    enum skr_code code = skr_json_read_text(json, &text, &size, decoder->error);
+    if (code != SKR_OK)
         return code;
+    const char *copy = skr_arena_text(&decoder->memory->arena, text, size);
+    if (copy == NULL)
+        return skr_fail_memory(decoder->error);
+    memcpy(value, &copy, sizeof(copy));
+    return SKR_OK;
+}
+
+static enum skr_code
+decode_scalar(struct decoder *decoder, const struct skr_field *field,
+              const struct skr_json *json, void *value)
+{
+    switch (field->kind) {
+    case SKR_KIND_TEXT: return decode_text(decoder, json, value);
     case SKR_KIND_CHARS: return decode_chars(decoder, field, json, value);
     case SKR_KIND_SIGNED:
     case SKR_KIND_UNSIGNED: return decode_integer(decoder, field, json, value);
@@ -259,17 +365,26 @@ decode_scalar(struct decoder *decoder, const struct skr_field *field,
 
 static enum skr_code
 decode_value(struct decoder *decoder, const struct skr_place *place,
-             const struct skr_field *field, const struct skr_json *json,
+             const struct skr_field *field, const struct piece *piece,
              void *value)
 {
+    struct skr_json *json = NULL;
     const struct skr_codec *codec =
         skr_place_find_codec(place, field, SKR_DECODING);
     if (codec == NULL && field->kind == SKR_KIND_STRUCT)
-        return decode_struct(decoder, place, field->type, json, value);
-    enum skr_code code;
-    if (codec == NULL) {
+        return decode_struct(decoder, place, field->type, piece, value);
+    // Of what has children only a codec looks at more than the kind.
+    struct skr_json whole = {.kind = piece->kind};
+    bool is_large =
+        piece->kind == SKR_JSON_ARRAY || piece->kind == SKR_JSON_OBJECT;
+    enum skr_code code = SKR_OK;
+    if (codec == NULL && is_large)
+        json = &whole;
+    else
+        code = parse_piece(decoder, piece, codec != NULL, &json);
+    if (code == SKR_OK && codec == NULL) {
         code = decode_scalar(decoder, field, json, value);
-    } else {
+    } else if (code == SKR_OK) {
         skr_error_clear(decoder->error);
         code = codec->decode(codec, field, json, value, decoder->memory,
                              decoder->error);
@@ -285,9 +400,9 @@ decode_document(struct decoder *decoder, const struct skr_type *type,
                 const char *json, size_t size, const struct skr_codecs *codecs,
                 void *value)
 {
-    struct skr_json *tree;
-    enum skr_code code = skr_json_parse(&decoder->memory->arena, json, size, 0,
-                                        &tree, decoder->error);
+    struct piece piece = {.json = json, .size = size};
+    enum skr_code code =
+        skr_json_scan(json, size, 0, &piece.kind, decoder->error);
     if (code != SKR_OK)
         return code;
     void *scratch = skr_decoded_take(decoder->memory, type->size);
@@ -296,7 +411,7 @@ decode_document(struct decoder *decoder, const struct skr_type *type,
     struct skr_place top = {.codecs = codecs};
     struct skr_field whole = {
         .kind = SKR_KIND_STRUCT, .size = type->size, .type = type};
-    code = decode_value(decoder, &top, &whole, tree, scratch);
+    code = decode_value(decoder, &top, &whole, &piece, scratch);
     if (code != SKR_OK)
         return code;
     memcpy(value, scratch, type->size);
@@ -316,6 +431,7 @@ skr_decode(const struct skr_type *type, const char *json, size_t size,
                               .error = error == NULL ? &unwanted : error};
     enum skr_code code = decode_document(&decoder, type, size == 0 ? "" : json,
                                          size, codecs, value);
+    skr_arena_fini(&decoder.scratch);
     if (code != SKR_OK) {
         skr_decoded_free(decoded);
         return code;

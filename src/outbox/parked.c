@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
 #include "outbox/parked.h"
 
+#include "base/clock.h"
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -109,8 +111,22 @@ skr_parked_remove(struct skr_parked *parked, int64_t row)
     size_t at = find(parked, row);
     if (!is_at(parked, at, row))
         return false;
+    parked->has_freed |= !parked->rows[at].is_published;
     remove_at(parked, at);
     return true;
+}
+
+bool
+skr_parked_replace(struct skr_parked *parked, int64_t row)
+{
+    parked->has_freed = true;
+    return skr_parked_remove(parked, row);
+}
+
+static bool
+is_left_alone(const struct skr_parked_row *row)
+{
+    return row->is_published || row->until_ms > 0;
 }
 
 size_t
@@ -118,29 +134,62 @@ skr_parked_list(const struct skr_parked *parked, int64_t *rows)
 {
     size_t count = 0;
     for (size_t i = 0; i < parked->count; i++)
-        if (parked->rows[i].is_published || parked->rows[i].until_ms > 0)
+        if (is_left_alone(&parked->rows[i]))
             rows[count++] = parked->rows[i].row;
     return count;
 }
 
 size_t
-skr_parked_list_published(const struct skr_parked *parked, int64_t behind,
-                          int64_t *rows, size_t most)
+skr_parked_count(const struct skr_parked *parked)
 {
     size_t count = 0;
-    for (size_t i = 0; i < parked->count && count < most; i++)
-        if (parked->rows[i].is_published && parked->rows[i].row > behind)
+    for (size_t i = 0; i < parked->count; i++)
+        count += is_left_alone(&parked->rows[i]);
+    return count;
+}
+
+size_t
+skr_parked_list_published(const struct skr_parked *parked, bool is_published,
+                          int64_t *rows)
+{
+    size_t count = 0;
+    for (size_t i = 0; i < parked->count; i++)
+        if (parked->rows[i].is_published == is_published)
             rows[count++] = parked->rows[i].row;
     return count;
+}
+
+size_t
+skr_parked_take_due(struct skr_parked *parked, int64_t now_ms, int64_t next_ms,
+                    struct skr_parked_row *rows, size_t most)
+{
+    size_t count = 0;
+    for (size_t i = 0; i < parked->count && count < most; i++) {
+        struct skr_parked_row *row = &parked->rows[i];
+        if (!row->is_published || row->until_ms > now_ms)
+            continue;
+        row->until_ms = next_ms;
+        rows[count++] = *row;
+    }
+    return count;
+}
+
+void
+skr_parked_put_off(struct skr_parked *parked, int64_t next_ms)
+{
+    for (size_t i = 0; i < parked->count; i++)
+        if (parked->rows[i].is_published && parked->rows[i].until_ms < next_ms)
+            parked->rows[i].until_ms = next_ms;
 }
 
 bool
 skr_parked_release(struct skr_parked *parked, int64_t now_ms)
 {
-    bool is_some = false;
+    bool is_some = parked->has_freed;
+    parked->has_freed = false;
     for (size_t i = 0; i < parked->count; i++) {
         struct skr_parked_row *row = &parked->rows[i];
-        if (row->until_ms == 0 || row->until_ms > now_ms)
+        if (row->is_published || row->until_ms == 0 || row->until_ms > now_ms)
             continue;
         row->until_ms = 0;
         is_some = true;
@@ -148,16 +197,27 @@ skr_parked_release(struct skr_parked *parked, int64_t now_ms)
     return is_some;
 }
 
+// The least time of those that are published, or of the others; 0: none.
+static int64_t
+find_next_ms(const struct skr_parked *parked, bool is_published)
+{
+    int64_t next_ms = 0;
+    for (size_t i = 0; i < parked->count; i++)
+        if (parked->rows[i].is_published == is_published)
+            next_ms = skr_clock_earlier(next_ms, parked->rows[i].until_ms);
+    return next_ms;
+}
+
+int64_t
+skr_parked_due_ms(const struct skr_parked *parked)
+{
+    return parked->published == 0 ? 0 : find_next_ms(parked, true);
+}
+
 int64_t
 skr_parked_next_ms(const struct skr_parked *parked)
 {
-    int64_t next_ms = 0;
-    for (size_t i = 0; i < parked->count; i++) {
-        int64_t until_ms = parked->rows[i].until_ms;
-        if (until_ms > 0 && (next_ms == 0 || until_ms < next_ms))
-            next_ms = until_ms;
-    }
-    return next_ms;
+    return find_next_ms(parked, false);
 }
 
 void
@@ -165,6 +225,7 @@ skr_parked_clear(struct skr_parked *parked)
 {
     parked->count = 0;
     parked->published = 0;
+    parked->has_freed = false;
 }
 
 void

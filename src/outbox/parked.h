@@ -7,9 +7,7 @@
 #ifndef SKR_OUTBOX_PARKED_H
 #define SKR_OUTBOX_PARKED_H
 
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
+#include "table/identity.h"
 
 enum {
     SKR_MOST_PARKED = 8192,
@@ -20,9 +18,12 @@ enum {
 
 struct skr_parked_row {
     int64_t row;
+    // As in struct skr_batch_item: a new row may get the id.
+    char created_at[SKR_IDENTITY_SIZE];
     bool is_published;
-    // Of one that is not published: it is read again then, by skr_clock_ms().
-    // 0: it may be read, and is only known to have been told of.
+    // When it is settled again if it is published, else read again, by
+    // skr_clock_ms(). 0: it may be read, and is only known to have been told
+    // of.
     int64_t until_ms;
 };
 
@@ -31,6 +32,7 @@ struct skr_parked {
     struct skr_parked_row *rows;
     size_t count, capacity;
     size_t published;
+    bool has_freed;  // since the last release: see there
 };
 
 // Makes room for so many published rows. False: there is none.
@@ -40,12 +42,31 @@ bool skr_parked_reserve(struct skr_parked *parked, size_t published);
 bool skr_parked_add(struct skr_parked *parked, struct skr_parked_row row);
 // The row is settled after all. False: it was not known.
 bool skr_parked_remove(struct skr_parked *parked, int64_t row);
-// Those that are not to be read, of which rows has room for SKR_MOST_PARKED; or
-// the published ones behind a row, so many at the most.
+// A new row has the id, and is to be read. False: it was not known.
+bool skr_parked_replace(struct skr_parked *parked, int64_t row);
+
+// Ids in ascending order: of all rows that are not to be read; of those that
+// are published, or are not, those that may be read among them. rows has room
+// for SKR_MOST_PARKED.
 size_t skr_parked_list(const struct skr_parked *parked, int64_t *rows);
 size_t skr_parked_list_published(const struct skr_parked *parked,
-                                 int64_t behind, int64_t *rows, size_t most);
-// Rows whose time has come may be read from now on. False: there are none.
+                                 bool is_published, int64_t *rows);
+// How many the first of these gives.
+size_t skr_parked_count(const struct skr_parked *parked);
+
+// Lists published rows whose time has come, so many at the most; their next
+// time is next_ms.
+size_t
+skr_parked_take_due(struct skr_parked *parked, int64_t now_ms, int64_t next_ms,
+                    struct skr_parked_row *rows, size_t most);
+// No published row is due before that.
+void skr_parked_put_off(struct skr_parked *parked, int64_t next_ms);
+// When the next of them is due; 0: there are none.
+int64_t skr_parked_due_ms(const struct skr_parked *parked);
+
+// Rows that are not published and whose time has come may be read from now on,
+// those with the id of one that is gone, and those behind one that is settled.
+// False: there are none.
 bool skr_parked_release(struct skr_parked *parked, int64_t now_ms);
 // When the next row may be read; 0: none waits for its time.
 int64_t skr_parked_next_ms(const struct skr_parked *parked);

@@ -5,22 +5,20 @@
 #include "base/error.h"
 #include "outbox/settler.h"
 
+#include <stdio.h>
+
 enum {
     MOST_REFUSAL_LINES = 5,  // of one batch
-    PARK_SPREAD = 8,
 };
 
-// Where locks held the rows nobody knows which of them was refused: they come
-// back one after the other.
-static int64_t
-park_until(const struct skr_settler *settler, const struct skr_batch *batch,
-           int64_t row)
+static struct skr_parked_row
+row_of(const struct skr_batch_item *item)
 {
-    int64_t spread_ms =
-        batch->claim == SKR_CLAIM_LOCKED
-            ? (int64_t)((uint64_t)row % PARK_SPREAD) * settler->park_ms
-            : 0;
-    return skr_clock_ms() + settler->park_ms + spread_ms;
+    struct skr_parked_row row = {.row = item->row};
+    if (item->created_at != NULL)
+        snprintf(row.created_at, sizeof(row.created_at), "%s",
+                 item->created_at);
+    return row;
 }
 
 void
@@ -36,11 +34,9 @@ skr_settler_leave_unpublished(struct skr_settler *settler,
         item->state = SKR_READ;
         if (batch->server != settler->server)
             continue;
-        skr_parked_add(&settler->parked,
-                       (struct skr_parked_row){
-                           .row = item->row,
-                           .until_ms = park_until(settler, batch, item->row),
-                       });
+        struct skr_parked_row row = row_of(item);
+        row.until_ms = skr_clock_ms() + settler->park_ms;
+        skr_parked_add(&settler->parked, row);
     }
     pthread_mutex_unlock(&settler->lock);
 }
@@ -70,25 +66,20 @@ log_refusal(const struct skr_settler *settler,
                               "outcome alone was written to it"));
 }
 
-// Notes what the database refused of the batch. True: it was not known.
+// Notes what the database refused. True: it was not known.
 static bool
-note_refusal(struct skr_settler *settler, const struct skr_batch *batch,
-             const struct skr_batch_item *item)
+note_refusal(struct skr_settler *settler, const struct skr_batch_item *item)
 {
     bool is_parked = item->write == SKR_WRITE_REFUSED;
     bool is_published = item->state == SKR_DONE;
     // Gone for good, but for a retry: that may come again.
     if (!is_parked && item->state != SKR_RETRY_LATER)
         return true;
-    return skr_parked_add(
-        &settler->parked,
-        (struct skr_parked_row){
-            .row = item->row,
-            .is_published = is_parked && is_published,
-            .until_ms = is_parked && !is_published
-                            ? park_until(settler, batch, item->row)
-                            : 0,
-        });
+    struct skr_parked_row row = row_of(item);
+    row.is_published = is_parked && is_published;
+    if (is_parked)
+        row.until_ms = skr_clock_ms() + settler->park_ms;
+    return skr_parked_add(&settler->parked, row);
 }
 
 enum skr_code
@@ -102,8 +93,6 @@ skr_settler_reserve_parked(struct skr_settler *settler, struct skr_batch *batch,
     pthread_mutex_lock(&settler->lock);
     bool has_room =
         published == 0 || skr_parked_reserve(&settler->parked, published);
-    if (settler->parked.published == 0)
-        settler->again_ms = skr_clock_ms() + settler->park_ms;
     pthread_mutex_unlock(&settler->lock);
     if (has_room)
         return SKR_OK;
@@ -128,7 +117,7 @@ park(struct skr_settler *settler, const struct skr_batch *batch,
     if (batch->server != settler->server)
         is_new = false;
     else if (item->refusal != NULL)
-        is_new = note_refusal(settler, batch, item);
+        is_new = note_refusal(settler, item);
     else
         skr_parked_remove(&settler->parked, item->row);
     pthread_mutex_unlock(&settler->lock);
@@ -162,9 +151,13 @@ skr_settler_unpark(struct skr_settler *settler)
     size_t settled = 0;
     pthread_mutex_lock(&settler->lock);
     bool is_read_now = batch->server == settler->server;
-    for (size_t i = 0; i < batch->count && is_read_now; i++)
-        if (!batch->items[i].lost && batch->items[i].write != SKR_WRITE_REFUSED)
-            settled += skr_parked_remove(&settler->parked, batch->items[i].row);
+    for (size_t i = 0; i < batch->count && is_read_now; i++) {
+        const struct skr_batch_item *item = &batch->items[i];
+        if (item->is_replaced)
+            settled += skr_parked_replace(&settler->parked, item->row);
+        else if (!item->lost && item->write != SKR_WRITE_REFUSED)
+            settled += skr_parked_remove(&settler->parked, item->row);
+    }
     pthread_mutex_unlock(&settler->lock);
     return settled;
 }
@@ -174,6 +167,15 @@ skr_settler_list_parked(struct skr_settler *settler, int64_t *rows)
 {
     pthread_mutex_lock(&settler->lock);
     size_t count = skr_parked_list(&settler->parked, rows);
+    pthread_mutex_unlock(&settler->lock);
+    return count;
+}
+
+size_t
+skr_settler_list_unsettled(struct skr_settler *settler, int64_t *rows)
+{
+    pthread_mutex_lock(&settler->lock);
+    size_t count = skr_parked_list_published(&settler->parked, false, rows);
     pthread_mutex_unlock(&settler->lock);
     return count;
 }

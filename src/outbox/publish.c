@@ -140,6 +140,28 @@ check_headers_size(const struct skr_message *message, size_t size,
     return SKR_INVALID;
 }
 
+// A key that no column takes would promise an order that nothing keeps.
+static enum skr_code
+check_partition_key(const struct skr_outbox *outbox,
+                    const struct skr_message *message, struct skr_error *error)
+{
+    const char *key = message->partition_key;
+    if (outbox->is_ordered && key == NULL)
+        return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
+                        "message %s has no partition key, which this ordered "
+                        "outbox needs; give one, such as the id of what it is "
+                        "about, or \"\" if its order does not matter",
+                        message->name);
+    if (outbox->is_ordered || outbox->is_kafka || key == NULL || key[0] == '\0')
+        return SKR_OK;
+    return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
+                    "message %s has the partition key '%.80s', but this outbox "
+                    "keeps no order; leave the key out, or make it an ordered "
+                    "outbox (is_ordered; ordered-doctrine:// in the "
+                    "configuration)",
+                    message->name, key);
+}
+
 // Every message is checked, and has its row ready, before the first is
 // written: a mistake in the last leaves the caller's transaction untouched.
 static enum skr_code
@@ -148,12 +170,8 @@ make_row(const struct skr_outbox *outbox, struct skr_message *message,
          struct skr_error *error)
 {
     enum skr_code code = skr_message_check(message, error);
-    if (code == SKR_OK && outbox->is_ordered && message->partition_key == NULL)
-        code = skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
-                        "message %s has no partition key, which this ordered "
-                        "outbox needs; give one, such as the id of what it is "
-                        "about, or \"\" if its order does not matter",
-                        message->name);
+    if (code == SKR_OK)
+        code = check_partition_key(outbox, message, error);
     if (code == SKR_OK && outbox->is_kafka)
         code = check_record(message, error);
     if (code == SKR_OK && is_unset(message->id))

@@ -18,13 +18,6 @@ skr_pump_is_quiet(struct skr_pump *pump)
            skr_settler_wait(pump->settler, 0);
 }
 
-// The earlier of two times, of which 0 is never.
-static int64_t
-earlier(int64_t one, int64_t other)
-{
-    return one == 0 || (other > 0 && other < one) ? other : one;
-}
-
 // When there is something to read, as far as is known.
 static int64_t
 next_read_ms(struct skr_pump *pump)
@@ -32,10 +25,10 @@ next_read_ms(struct skr_pump *pump)
     // Who has no share reads nothing, whatever waits.
     if (!skr_pump_may_read(pump))
         return 0;
-    int64_t next_ms = earlier(skr_position_next_ms(&pump->position),
-                              skr_gates_next_ms(&pump->gates));
-    next_ms = earlier(next_ms, skr_settler_parked_ms(pump->settler));
-    return earlier(next_ms, skr_heads_next_ms(&pump->heads));
+    int64_t next_ms = skr_clock_earlier(skr_position_next_ms(&pump->position),
+                                        skr_gates_next_ms(&pump->gates));
+    next_ms = skr_clock_earlier(next_ms, skr_settler_parked_ms(pump->settler));
+    return skr_clock_earlier(next_ms, skr_heads_next_ms(&pump->heads));
 }
 
 static uint32_t
@@ -45,8 +38,8 @@ idle_time_ms(struct skr_pump *pump)
     uint32_t longest_ms = pump->options->max_idle_ms;
     if (pump->options->is_over != NULL && longest_ms > ASK_AGAIN_MS)
         longest_ms = ASK_AGAIN_MS;
-    int64_t until = earlier(now + longest_ms, next_read_ms(pump));
-    until = earlier(until, skr_pump_next_share_ms(pump));
+    int64_t until = skr_clock_earlier(now + longest_ms, next_read_ms(pump));
+    until = skr_clock_earlier(until, skr_pump_next_share_ms(pump));
     return until > now ? (uint32_t)(until - now) : 0;
 }
 

@@ -29,6 +29,7 @@ struct skr_pump {
     struct skr_position position;  // at the start of the queue
     int64_t *in_hand, *done;       // room for every slot's rows
     int64_t *parked;               // for SKR_MOST_PARKED, as `done` has too
+    int64_t *unsettled;            // for as many
     struct skr_waiting waiting;
     struct skr_order order;  // of ordered queues
     struct skr_heads heads;  // partitions to be read from their heads

@@ -97,6 +97,11 @@ take_slot(struct skr_pump *pump, struct room room, struct skr_read *read)
     };
     struct skr_slot *slot =
         most == 0 ? NULL : skr_settler_take_free(pump->settler);
+    if (pump->options->table->ops->keeps_keys) {
+        read->unsettled = pump->unsettled;
+        read->unsettled_count =
+            skr_settler_list_unsettled(pump->settler, pump->unsettled);
+    }
     if (!skr_pump_is_ordered(pump))
         return slot;
     skr_passing_review(&pump->passing, &pump->order);
@@ -281,14 +286,17 @@ try_gates(struct skr_pump *pump, struct skr_error *error)
     else if (slot != NULL)
         skr_settler_put_back(pump->settler, slot);
     pump->sweeps_anew |= skr_settler_release_parked(pump->settler);
-    // What is being settled would be passed over once more.
-    bool sweeps = pump->sweeps_anew && skr_settler_wait(pump->settler, 0);
+    // What is being settled would be passed over once more. Where a row holds
+    // back its key nothing else is read from now on, until that is over.
+    bool keeps_keys = pump->options->table->ops->keeps_keys;
+    bool sweeps =
+        pump->sweeps_anew && (keeps_keys || skr_settler_wait(pump->settler, 0));
     pump->sweeps_anew = pump->sweeps_anew && !sweeps;
     if (skr_gates_have_opened(&pump->gates) || sweeps) {
         pump->position.next_sweep_ms = skr_clock_ms();
         pump->spare_until_ms = 0;
         pump->may_have_more = true;
-        pump->reads_anew = pump->options->table->ops->keeps_keys;
+        pump->reads_anew = keeps_keys;
     }
     return code;
 }

@@ -31,9 +31,15 @@ struct skr_relay {
     struct skr_sender_options senders[SKR_MAX_SENDERS];
     struct skr_settler settler;
     struct skr_pump pump;
+    bool (*gives_up)(void *user);  // NULL: never
+    void *gives_up_user;
+    bool was_connected;  // to both sides, at least once
+    bool is_refused;     // by a broker that is a server, at the last connection
     bool said_standby;
     struct skr_trouble passed_over;  // hosts that can only be read
     struct skr_beat beat;            // of the pump's thread
+    bool waits_for_broker;           // the last session did not get it
+    struct skr_db *attending;        // says so; NULL: nobody can be told
 };
 
 static void
@@ -105,8 +111,10 @@ skr_relay_new(const struct skr_relay_options *options, struct skr_relay **relay,
         calloc(SKR_MAX_SLOTS * made->pump.batch_capacity + SKR_MOST_PARKED,
                sizeof(*made->pump.done));
     made->pump.parked = calloc(SKR_MOST_PARKED, sizeof(*made->pump.parked));
+    made->pump.unsettled =
+        calloc(SKR_MOST_PARKED, sizeof(*made->pump.unsettled));
     if (made->pump.in_hand == NULL || made->pump.done == NULL ||
-        made->pump.parked == NULL) {
+        made->pump.parked == NULL || made->pump.unsettled == NULL) {
         code = skr_fail_memory(error);
         goto free_relay;
     }
@@ -136,6 +144,7 @@ free_relay:
     free(made->pump.in_hand);
     free(made->pump.done);
     free(made->pump.parked);
+    free(made->pump.unsettled);
     free(made);
     return code;
 }
@@ -154,7 +163,16 @@ skr_relay_free(struct skr_relay *relay)
     free(relay->pump.in_hand);
     free(relay->pump.done);
     free(relay->pump.parked);
+    free(relay->pump.unsettled);
     free(relay);
+}
+
+void
+skr_relay_give_up_by(struct skr_relay *relay, bool (*gives_up)(void *user),
+                     void *user)
+{
+    relay->gives_up = gives_up;
+    relay->gives_up_user = user;
 }
 
 void
@@ -163,11 +181,10 @@ skr_relay_stop(struct skr_relay *relay)
     eventfd_write(relay->pump.stop_fd, 1);
 }
 
-bool
-skr_relay_is_turning(const struct skr_relay *relay, int64_t within_ms)
+struct skr_pulse
+skr_relay_pulse(const struct skr_relay *relay)
 {
-    return skr_beat_is_fresh(&relay->beat, within_ms) &&
-           skr_beat_is_fresh(&relay->settler.beat, within_ms);
+    return (struct skr_pulse){{&relay->beat, &relay->settler.beat}};
 }
 
 struct skr_relay_counts
@@ -198,22 +215,59 @@ prepare_table(struct skr_relay *relay, struct skr_db *db,
     return table->ops->start(table, db, &relay->pump.position, error);
 }
 
+static void
+stop_attending(struct skr_relay *relay)
+{
+    skr_db_close(relay->attending);
+    relay->attending = NULL;
+}
+
+// A relay without its broker has no session, and nothing would tell it from one
+// that does not run. Where the database is away as well, nobody could ask it.
+static enum skr_code
+attend(struct skr_relay *relay, struct skr_error *error)
+{
+    const struct skr_relay_options *options = &relay->options;
+    char lock_name[SKR_LOCK_NAME_SIZE], name[SKR_LOCK_NAME_SIZE];
+    enum skr_code code = SKR_OK;
+    if (relay->attending == NULL)
+        code = skr_db_open(options->database, options->database_url,
+                           &relay->attending, error);
+    if (code == SKR_OK)
+        code = options->table->ops->lock_name(options->table, relay->attending,
+                                              lock_name, error);
+    if (code != SKR_OK)
+        return code;
+    skr_table_name_attendance(lock_name, SKR_ATTEND_WAITING, name);
+    return relay->attending->ops->attend(relay->attending, name, error);
+}
+
+static void
+show_waiting(struct skr_relay *relay)
+{
+    if (!relay->waits_for_broker || attend(relay, NULL) != SKR_OK)
+        stop_attending(relay);
+}
+
 static enum skr_code
 open_session(struct skr_relay *relay, struct skr_error *error)
 {
     struct skr_pump *pump = &relay->pump;
     enum skr_code code = skr_senders_open(&pump->senders, error);
+    relay->waits_for_broker = code != SKR_OK;
+    relay->is_refused =
+        code == SKR_REFUSED && relay->senders[0].options.database_url == NULL;
     if (code != SKR_OK)
         return code;
+    stop_attending(relay);
     code = skr_db_open_or_create(relay->options.database,
                                  relay->options.database_url,
                                  relay->options.auto_setup, &pump->db, error);
     if (code != SKR_OK)
         return code;
-    if (pump->db->passed_over.code != SKR_OK)
-        skr_trouble_report(&relay->passed_over, &relay->options.log,
-                           "relay.passed_over", relay->options.name,
-                           &pump->db->passed_over);
+    skr_trouble_notice(&relay->passed_over, &relay->options.log,
+                       "relay.passed_over", relay->options.name,
+                       &pump->db->passed_over);
     skr_settler_work_on(&relay->settler, pump->db->server);
     code = prepare_table(relay, pump->db, error);
     if (code == SKR_OK)
@@ -261,6 +315,7 @@ stand_by(struct skr_relay *relay, uint32_t pause_ms, const char *reason,
     if (skr_clock_sleep(pump->stop_fd, pause_ms) || skr_pump_is_over(pump))
         return skr_fail(error, SKR_STOPPED, SKR_GIVE_UP, "stopped");
     say_standby(relay, reason);
+    relay->was_connected = true;
     // Keeps the broker's connection alive while nothing is sent.
     size_t none = 0;
     struct skr_outcome outcome;
@@ -304,8 +359,10 @@ wait_for_lock(struct skr_relay *relay, struct skr_error *error)
         skr_beat_resume();
         if (code != SKR_OK && may_go_unlocked(relay, error))
             return SKR_OK;
-        if (code == SKR_OK && granted)
+        if (code == SKR_OK && granted) {
             atomic_store(&relay->settler.owned_ms, now);
+            pump->is_unlocked = false;
+        }
         if (code == SKR_OK && !granted) {
             code = stand_by(relay, 0, reason, error);
             // Both sides answer, and more is not asked of a standby.
@@ -346,6 +403,7 @@ run_session(struct skr_relay *relay, struct skr_error *error)
         code = come_alive(relay, error);
     if (code == SKR_OK) {
         relay->said_standby = false;
+        relay->was_connected = true;
         // Of a divided queue there may be no share to be had.
         if (!skr_pump_is_divided(&relay->pump))
             skr_pump_say_active(&relay->pump);
@@ -353,6 +411,18 @@ run_session(struct skr_relay *relay, struct skr_error *error)
     }
     close_session(relay);
     return code;
+}
+
+// A mistake that was there from the start.
+static bool
+gives_up(struct skr_relay *relay, const struct skr_error *error)
+{
+    if (relay->was_connected)
+        return false;
+    skr_trouble_remind(&relay->pump.trouble, skr_clock_ms());
+    return relay->gives_up != NULL &&
+           (skr_error_is_lasting(error) || relay->is_refused) &&
+           relay->gives_up(relay->gives_up_user);
 }
 
 static enum skr_code
@@ -366,12 +436,13 @@ run_sessions(struct skr_relay *relay, struct skr_error *error)
     uint32_t pause_ms = FIRST_PAUSE_MS;
     for (;;) {
         code = run_session(relay, error);
-        if (code == SKR_OK || code == SKR_STOPPED)
+        if (code == SKR_OK || code == SKR_STOPPED || gives_up(relay, error))
             break;
         if (relay->pump.works)
             pause_ms = FIRST_PAUSE_MS;
         skr_trouble_report(&relay->pump.trouble, &options->log, "relay.trouble",
                            options->name, error);
+        show_waiting(relay);
         if (skr_clock_sleep(relay->pump.stop_fd, pause_ms) ||
             skr_pump_is_over(&relay->pump)) {
             code = skr_fail(error, SKR_STOPPED, SKR_GIVE_UP, "stopped");
@@ -380,6 +451,7 @@ run_sessions(struct skr_relay *relay, struct skr_error *error)
         pause_ms =
             pause_ms * 2 < LONGEST_PAUSE_MS ? pause_ms * 2 : LONGEST_PAUSE_MS;
     }
+    stop_attending(relay);
     int64_t left_ms = relay->pump.stop_by_ms > 0
                           ? relay->pump.stop_by_ms - skr_clock_ms()
                           : options->stop_timeout_ms;

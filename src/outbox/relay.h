@@ -10,6 +10,7 @@
 #ifndef SKR_OUTBOX_RELAY_H
 #define SKR_OUTBOX_RELAY_H
 
+#include "base/beat.h"
 #include "base/log.h"
 #include "broker/broker.h"
 #include "message/failure.h"
@@ -82,19 +83,25 @@ skr_relay_new(const struct skr_relay_options *options, struct skr_relay **relay,
               struct skr_error *error);
 void skr_relay_free(struct skr_relay *relay);
 
+// Before the run. The function is asked while the relay has not been connected
+// yet and a mistake keeps it from that, which waiting does not mend: true ends
+// the run with that error. Without one it waits.
+void skr_relay_give_up_by(struct skr_relay *relay, bool (*gives_up)(void *user),
+                          void *user);
+
 // To be called once. Runs until stopped: SKR_STOPPED; or empty or at its limit:
 // SKR_OK; or until nothing is left but what waits for a closed route or is
 // parked, where it was to stop when empty: SKR_REFUSED. Trouble with database
-// or broker is logged once and waited out with back-off.
+// or broker is logged once, or each minute until it was connected, and waited
+// out with back-off.
 SKR_MUST_CHECK enum skr_code
 skr_relay_run(struct skr_relay *relay, struct skr_error *error);
 
 // From any thread or a signal handler.
 void skr_relay_stop(struct skr_relay *relay);
 
-// From any thread: whether both of its threads have turned within this time, or
-// wait for a server.
-bool skr_relay_is_turning(const struct skr_relay *relay, int64_t within_ms);
+// Of both of its threads.
+struct skr_pulse skr_relay_pulse(const struct skr_relay *relay);
 
 // From the thread that runs it, or after the run.
 struct skr_relay_counts skr_relay_counts(struct skr_relay *relay);

@@ -9,6 +9,8 @@
 #include "outbox/pump.h"
 #include "outbox/tally.h"
 
+#include <string.h>
+
 enum { OUTCOMES_AT_ONCE = 64 };
 
 // Whether the row stays where a look for what committed late would find it.
@@ -166,6 +168,21 @@ judge_uncertain(struct skr_pump *pump, struct skr_batch_item *item,
         pump->lost = lost;
 }
 
+// Rows of kafka_outbox have no id but their number.
+static void
+log_published(const struct skr_pump *pump, const struct skr_batch_item *item)
+{
+    static const struct skr_id none;
+    const struct skr_message *message = &item->envelope.message;
+    char id[SKR_ID_TEXT_SIZE] = "";
+    if (memcmp(&message->id, &none, sizeof(none)) != 0)
+        skr_id_format(message->id, id);
+    skr_log(&pump->options->log, SKR_LOG_DEBUG, "relay.published",
+            SKR_LOG_TEXT("name", pump->options->name),
+            SKR_LOG_TEXT("message", message->name == NULL ? "" : message->name),
+            SKR_LOG_TEXT("id", id), SKR_LOG_NUMBER("row", item->row));
+}
+
 static void
 judge(struct skr_pump *pump, const struct skr_outcome *outcome,
       struct skr_batch_item *item, const struct skr_passage *passage)
@@ -176,6 +193,8 @@ judge(struct skr_pump *pump, const struct skr_outcome *outcome,
         skr_gates_confirm(&pump->gates, passage);
         if (pump->options->tally != NULL)
             skr_tally_confirm(pump->options->tally, item);
+        if (pump->options->log.each_message)
+            log_published(pump, item);
         skr_pump_end_trouble(pump);
         break;
     case SKR_REFUSED_ONCE:

@@ -16,9 +16,8 @@
 enum {
     FIRST_PAUSE_MS = 50,
     LONGEST_PAUSE_MS = 5000,
-    MOST_FAILURE_LINES = 5,  // of one batch
-    MOST_AGAIN = 64,         // parked rows that are tried at once
-    OWNED_MS = 10000,        // how long a proof that the queue is ours will do
+    AGAIN_PAUSE = 4,   // times as long as trying parked rows took
+    OWNED_MS = 10000,  // how long a proof that the queue is ours will do
 };
 
 static struct skr_slot *
@@ -38,24 +37,26 @@ find_next(struct skr_settler *settler)
 static bool
 is_again_due(const struct skr_settler *settler)
 {
-    return settler->parked.published > 0 && settler->again_ms <= skr_clock_ms();
+    int64_t due_ms = skr_parked_due_ms(&settler->parked);
+    return due_ms > 0 && due_ms <= skr_clock_ms();
 }
 
 static void
 wait_for_change(struct skr_settler *settler)
 {
-    if (settler->parked.published == 0) {
+    int64_t due_ms = skr_parked_due_ms(&settler->parked);
+    if (due_ms == 0) {
         pthread_cond_wait(&settler->changed, &settler->lock);
         return;
     }
-    int64_t wait_ms = settler->again_ms - skr_clock_ms();
+    int64_t wait_ms = due_ms - skr_clock_ms();
     struct timespec until =
         skr_clock_deadline(wait_ms > 0 ? (uint32_t)wait_ms : 0);
     pthread_cond_timedwait(&settler->changed, &settler->lock, &until);
 }
 
 // False when it is time to end. *slot is the next to settle; NULL: there are
-// parked rows to try.
+// only parked rows to try.
 static bool
 wait_for_work(struct skr_settler *settler, struct skr_slot **slot)
 {
@@ -68,79 +69,8 @@ wait_for_work(struct skr_settler *settler, struct skr_slot **slot)
         *slot = find_next(settler);
     }
     bool goes_on = !settler->given_up && (*slot != NULL || !settler->ending);
-    if (is_again_due(settler))
-        *slot = NULL;
     pthread_mutex_unlock(&settler->lock);
     return goes_on;
-}
-
-static void
-tell(struct skr_relay_tally *tally, const struct skr_settler_counts *counts)
-{
-    if (tally == NULL)
-        return;
-    atomic_store(&tally->published, counts->published);
-    atomic_store(&tally->retried, counts->retried);
-    atomic_store(&tally->failed, counts->failed);
-    atomic_store(&tally->blocked, counts->blocked);
-}
-
-static void
-count_outcomes(struct skr_settler_counts *counts, const struct skr_batch *batch)
-{
-    for (size_t i = 0; i < batch->count; i++) {
-        const struct skr_batch_item *item = &batch->items[i];
-        bool is_written = item->write != SKR_WRITE_REFUSED;
-        counts->published += item->state == SKR_DONE;
-        counts->retried += is_written && item->state == SKR_RETRY_LATER;
-        counts->failed += is_written && item->state == SKR_HOPELESS;
-        counts->blocked += is_written && item->state == SKR_BLOCKED;
-    }
-}
-
-// Nothing of the partition is sent before somebody does something.
-static void
-log_blocked(const struct skr_settler *settler, struct skr_db *db,
-            const struct skr_batch_item *item)
-{
-    const struct skr_table *table = settler->table;
-    uint64_t length = 0;
-    // Of no weight: if it cannot be asked, the rest is said all the same.
-    if (db == NULL || table->ops->measure(table, db, item->partition_key,
-                                          &length, NULL) != SKR_OK)
-        length = 0;
-    skr_log(settler->log, SKR_LOG_WARNING, "relay.partition_blocked",
-            SKR_LOG_TEXT("name", settler->name),
-            SKR_LOG_TEXT("partition", item->partition_key),
-            SKR_LOG_NUMBER("row", item->row), SKR_LOG_NUMBER("length", length),
-            SKR_LOG_TEXT("error", item->reason.text),
-            SKR_LOG_TEXT("cure", "mend the cause and run `skirnir partition "
-                                 "retry`, or `skirnir partition skip`"));
-}
-
-// Each by itself while they are few; a batch full of them is one event.
-static void
-log_failures(const struct skr_settler *settler, struct skr_db *db,
-             const struct skr_batch *batch)
-{
-    size_t failed = 0;
-    for (size_t i = 0; i < batch->count; i++) {
-        const struct skr_batch_item *item = &batch->items[i];
-        if (item->write == SKR_WRITE_REFUSED)
-            continue;
-        if (item->state == SKR_BLOCKED)
-            log_blocked(settler, db, item);
-        if (item->state != SKR_HOPELESS || ++failed > MOST_FAILURE_LINES)
-            continue;
-        skr_log(settler->log, SKR_LOG_WARNING, "relay.failed",
-                SKR_LOG_TEXT("name", settler->name),
-                SKR_LOG_NUMBER("row", item->row),
-                SKR_LOG_TEXT("error", item->reason.text));
-    }
-    if (failed > MOST_FAILURE_LINES)
-        skr_log(settler->log, SKR_LOG_WARNING, "relay.failed_more",
-                SKR_LOG_TEXT("name", settler->name),
-                SKR_LOG_NUMBER("rows", failed - MOST_FAILURE_LINES));
 }
 
 // Whoever has lost the lock has no say in anything but that what the broker
@@ -206,14 +136,19 @@ log_forgotten(const struct skr_settler *settler, size_t rows)
 static bool
 is_forgotten(struct skr_settler *settler, struct skr_batch *batch)
 {
+    size_t unsettled = 0;
     pthread_mutex_lock(&settler->lock);
     bool is_other = batch->server != settler->server;
     pthread_mutex_unlock(&settler->lock);
     if (!is_other)
         return false;
-    log_forgotten(settler, batch->count);
-    for (size_t i = 0; i < batch->count; i++)
+    for (size_t i = 0; i < batch->count; i++) {
+        unsettled += skr_has_outcome(&batch->items[i]) &&
+                     batch->items[i].write != SKR_WRITE_DONE;
         batch->items[i].state = SKR_READ;
+    }
+    if (unsettled > 0)
+        log_forgotten(settler, unsettled);
     return true;
 }
 
@@ -238,57 +173,68 @@ settle_batch(struct skr_settler *settler, struct skr_db **db,
     return code;
 }
 
-// The next of the published rows that are parked, as a batch.
+// Published rows that are parked and due, as a batch.
 static void
 list_again(struct skr_settler *settler)
 {
     struct skr_batch *batch = &settler->again;
-    int64_t rows[MOST_AGAIN];
+    const struct skr_parked_row *rows = settler->again_rows;
+    int64_t now_ms = skr_clock_ms();
+    skr_batch_clear(batch);
     pthread_mutex_lock(&settler->lock);
-    size_t count = skr_parked_list_published(
-        &settler->parked, settler->again_row, rows, MOST_AGAIN);
+    batch->count =
+        skr_parked_take_due(&settler->parked, now_ms, now_ms + settler->park_ms,
+                            settler->again_rows, SKR_MOST_AGAIN);
     batch->server = settler->server;
     pthread_mutex_unlock(&settler->lock);
-    skr_batch_clear(batch);
     // What is done may go, whoever has it now; a share of the queue is fenced.
     batch->claim =
         settler->claim == SKR_CLAIM_SLOTS ? SKR_CLAIM_SLOTS : SKR_CLAIM_NONE;
     batch->lease = settler->lease;
-    for (size_t i = 0; i < count; i++)
-        batch->items[i] =
-            (struct skr_batch_item){.row = rows[i], .state = SKR_DONE};
-    batch->count = count;
-    settler->again_row = count == MOST_AGAIN ? rows[count - 1] : INT64_MIN;
+    batch->is_late = true;
+    for (size_t i = 0; i < batch->count; i++)
+        batch->items[i] = (struct skr_batch_item){
+            .row = rows[i].row,
+            .created_at = rows[i].created_at,
+            .state = SKR_DONE,
+        };
 }
 
-// Tries some of the published rows that are parked, and the next at once if
-// these could all be settled.
+// Tries published rows that are parked, as many as go together. The rest of
+// those that are due come next, unless the database can do nothing now.
 static void
 settle_again(struct skr_settler *settler, struct skr_db **db)
 {
     struct skr_error error = {0};
-    list_again(settler);
     size_t settled = 0;
-    if (settle_batch(settler, db, &settler->again, &error) == SKR_OK)
+    int64_t began_ms = skr_clock_ms();
+    list_again(settler);
+    enum skr_code code = settle_batch(settler, db, &settler->again, &error);
+    if (code == SKR_OK)
         settled = skr_settler_unpark(settler);
+    int64_t now_ms = skr_clock_ms();
+    pthread_mutex_lock(&settler->lock);
+    if (code != SKR_OK)
+        skr_parked_put_off(&settler->parked, now_ms + settler->park_ms);
+    skr_settler_tell(settler);
+    pthread_mutex_unlock(&settler->lock);
+    settler->again_ms = now_ms + AGAIN_PAUSE * (now_ms - began_ms);
     if (settled > 0)
         skr_log(settler->log, SKR_LOG_INFO, "relay.unparked",
                 SKR_LOG_TEXT("name", settler->name),
                 SKR_LOG_NUMBER("rows", settled));
-    bool goes_on =
-        settled == settler->again.count && settler->again_row != INT64_MIN;
-    settler->again_ms = skr_clock_ms() + (goes_on ? 0 : settler->park_ms);
 }
 
-// While a batch waits for room among the parked rows, they are tried all the
-// same: those that can be settled by now make the room.
+// Beside batches, and while one waits for room among the parked rows, as those
+// that can be settled by now make the room. Many that are refused one by one
+// take long: batches have the larger part of the time.
 static void
 settle_again_if_due(struct skr_settler *settler, struct skr_db **db)
 {
     pthread_mutex_lock(&settler->lock);
-    bool is_due = is_again_due(settler);
+    bool is_due = !settler->ending && is_again_due(settler);
     pthread_mutex_unlock(&settler->lock);
-    if (is_due)
+    if (is_due && settler->again_ms <= skr_clock_ms())
         settle_again(settler, db);
 }
 
@@ -306,6 +252,7 @@ settle(struct skr_settler *settler, struct skr_db **db, struct skr_slot *slot)
             code = skr_settler_reserve_parked(settler, &slot->batch, &error);
         if (code == SKR_OK)
             break;
+        slot->batch.is_late = true;
         skr_trouble_report(&settler->trouble, settler->log,
                            "relay.settle_trouble", settler->name, &error);
         if (skr_clock_sleep(settler->give_up_fd, pause_ms))
@@ -325,12 +272,13 @@ settle_slot(struct skr_settler *settler, struct skr_db *db,
             struct skr_slot *slot)
 {
     skr_settler_park_refused(settler, &slot->batch);
-    log_failures(settler, slot->db == NULL ? db : slot->db, &slot->batch);
+    skr_settler_log_outcomes(settler, slot->db == NULL ? db : slot->db,
+                             &slot->batch);
     settler->claim = slot->batch.claim;
     settler->lease = slot->batch.lease;
     pthread_mutex_lock(&settler->lock);
-    count_outcomes(&settler->counts, &slot->batch);
-    tell(settler->tally, &settler->counts);
+    skr_settler_count(settler, &slot->batch);
+    skr_settler_tell(settler);
     skr_batch_clear(&slot->batch);
     slot->db_used_ms = skr_clock_ms();
     slot->state = SKR_SLOT_FREE;
@@ -346,12 +294,14 @@ run(void *user)
     struct skr_slot *slot;
     skr_beat_begin(&settler->beat);
     while (wait_for_work(settler, &slot)) {
-        if (slot == NULL)
+        if (slot == NULL) {
             settle_again(settler, &db);
-        else if (settle(settler, &db, slot))
-            settle_slot(settler, db, slot);
-        else
+            continue;
+        }
+        settle_again_if_due(settler, &db);
+        if (!settle(settler, &db, slot))
             break;
+        settle_slot(settler, db, slot);
     }
     skr_db_close(db);
     skr_beat_end();
@@ -387,8 +337,7 @@ enum skr_code
 skr_settler_start(struct skr_settler *settler, size_t batch_capacity,
                   struct skr_error *error)
 {
-    enum skr_code code = skr_batch_init(&settler->again, MOST_AGAIN, error);
-    settler->again_row = INT64_MIN;
+    enum skr_code code = skr_batch_init(&settler->again, SKR_MOST_AGAIN, error);
     for (size_t i = 0; i < SKR_MAX_SLOTS && code == SKR_OK; i++)
         code = make_slot(&settler->slots[i], batch_capacity, error);
     if (code != SKR_OK)
@@ -544,8 +493,7 @@ skr_settler_list_done(struct skr_settler *settler, int64_t *rows)
             break;
         }
     }
-    count += skr_parked_list_published(&settler->parked, INT64_MIN,
-                                       rows + count, SKR_MOST_PARKED);
+    count += skr_parked_list_published(&settler->parked, true, rows + count);
     pthread_mutex_unlock(&settler->lock);
     qsort(rows, count, sizeof(*rows), skr_compare_rows);
     return count;

@@ -15,7 +15,10 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
-enum { SKR_MAX_SLOTS = 8 };
+enum {
+    SKR_MAX_SLOTS = 8,
+    SKR_MOST_AGAIN = 64,  // parked rows that are settled together
+};
 
 enum skr_slot_state {
     SKR_SLOT_FREE,
@@ -85,8 +88,8 @@ struct skr_settler {
     // The settler's thread alone: published rows that are parked, to be settled
     // after all, and under which claim.
     struct skr_batch again;
-    int64_t again_ms;   // when, by skr_clock_ms()
-    int64_t again_row;  // those up to here were tried in this round
+    struct skr_parked_row again_rows[SKR_MOST_AGAIN];
+    int64_t again_ms;  // not before that while batches wait
     enum skr_claim claim;
     struct skr_lease lease;
 };
@@ -120,6 +123,9 @@ size_t skr_settler_list_done(struct skr_settler *settler, int64_t *rows);
 // The rows that are parked, in ascending order. rows has room for
 // SKR_MOST_PARKED.
 size_t skr_settler_list_parked(struct skr_settler *settler, int64_t *rows);
+// Those that are not published, and were parked until they may be read: what
+// follows them in their partition waits until they are settled.
+size_t skr_settler_list_unsettled(struct skr_settler *settler, int64_t *rows);
 // Whether rows that were parked may be read again from now on, and when the
 // next may; 0: none waits for its time.
 bool skr_settler_release_parked(struct skr_settler *settler);
@@ -142,8 +148,17 @@ skr_settler_reserve_parked(struct skr_settler *settler, struct skr_batch *batch,
 void skr_settler_park_refused(struct skr_settler *settler,
                               const struct skr_batch *batch);
 // Takes out of the parked rows those of `again` that could be settled after
-// all. Gives how many those are.
+// all, and those whose id is a new row's. Gives how many those are.
 size_t skr_settler_unpark(struct skr_settler *settler);
+
+// telling.c, for the settler's thread: counts a batch that is settled, tells
+// the counts to other threads, both under the lock; and logs what failed or
+// blocks its partition. db may be NULL.
+void
+skr_settler_count(struct skr_settler *settler, const struct skr_batch *batch);
+void skr_settler_tell(const struct skr_settler *settler);
+void skr_settler_log_outcomes(const struct skr_settler *settler,
+                              struct skr_db *db, const struct skr_batch *batch);
 
 // Waits until a slot is settled, up to timeout_ms. True: none is left.
 bool skr_settler_wait(struct skr_settler *settler, uint32_t timeout_ms);

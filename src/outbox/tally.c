@@ -3,20 +3,9 @@
 
 #include "base/clock.h"
 #include "message/batch.h"
+#include "message/id.h"
 
 enum { SECOND_US = 1000000 };
-
-// Microseconds since 1970; 0: the id does not tell.
-static int64_t
-id_time_us(const struct skr_id *id)
-{
-    int64_t time_ms = 0;
-    if (id->bytes[6] >> 4 != 7 || id->bytes[8] >> 6 != 2)
-        return 0;
-    for (int i = 0; i < 6; i++)
-        time_ms = time_ms << 8 | id->bytes[i];
-    return time_ms * 1000;
-}
 
 bool
 skr_tally_latency(const struct skr_batch_item *item, int64_t now_us,
@@ -24,7 +13,7 @@ skr_tally_latency(const struct skr_batch_item *item, int64_t now_us,
 {
     const struct skr_message *message = &item->envelope.message;
     int64_t began_us = message->created_at_us;
-    int64_t made_us = id_time_us(&message->id);
+    int64_t made_us = skr_id_time_us(message->id);
     // What was refused had to wait for that; what was scheduled, on purpose.
     bool was_scheduled = item->had_to_wait && item->envelope.retry_count == 0;
     if (began_us <= 0 || was_scheduled)

@@ -60,13 +60,28 @@ skr_cleaning_run(const struct skr_cleaning *cleaning, struct skr_db *db,
                  const struct skr_cleaning_source *source, uint64_t *removed,
                  struct skr_error *error);
 
+// A queue of a messenger table.
+struct skr_cleaned_queue {
+    const char *table, *queue;
+    const char *time_zone;  // of its times (db/zone.h); NULL: UTC
+};
+
 // Rows of a messenger table that were sent and stayed: those of the queue
 // "<queue>.sent", by the time of their delivery, and those of the queue that
 // Symfony has marked as done, by the time of their creation. removed is added
-// to. time_zone: of its times (db/zone.h); NULL: UTC.
+// to.
 SKR_MUST_CHECK enum skr_code
-skr_messenger_clean(const char *table, const char *queue, const char *time_zone,
+skr_messenger_clean(const struct skr_cleaned_queue *place,
                     const struct skr_cleaning *cleaning, struct skr_db *db,
                     uint64_t *removed, struct skr_error *error);
+
+// Rows of the queue of failed messages, and of "<queue>.skirnir" beside it, by
+// the time at which they failed, but for those that a worker has claimed.
+// Otherwise as above.
+SKR_MUST_CHECK enum skr_code
+skr_messenger_clean_failed(const struct skr_cleaned_queue *place,
+                           const struct skr_cleaning *cleaning,
+                           struct skr_db *db, uint64_t *removed,
+                           struct skr_error *error);
 
 #endif

@@ -21,6 +21,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/text.h"
+#include "db/sql.h"
 
 #include <string.h>
 
@@ -33,6 +34,14 @@ enum {
     STUCK_MS = 2000,       // or the answer has been the same for so long
     HIDDEN_MS = 60000,     // when a place is old enough where we cannot ask
 };
+
+void
+skr_horizon_start(struct skr_position *position, const struct skr_db *db)
+{
+    position->is_cluster = db->is_cluster;
+    position->horizon_hidden = db->is_cluster;
+    position->horizon_is_clock = skr_db_dialect(db)->horizon_is_clock;
+}
 
 // What has an id below 1 and commits late is left to the sweep.
 void
@@ -103,10 +112,28 @@ add_note(struct skr_position *position, int64_t next, int64_t now_ms)
     position->mark_count = count + 1;
 }
 
+// A clock that is put back makes transactions that are open look younger than
+// what comes after them. By our own clock, which is not, the server's has come
+// so far at least: what is noted waits until the server's has passed that
+// again. What is put back by less than two seconds may not be noticed.
+static int64_t
+heed_clock(struct skr_position *position, int64_t next, int64_t now_ms)
+{
+    int64_t least = position->clock_next + (now_ms - position->clock_ms) / 1000;
+    if (position->clock_next != 0 && next < least &&
+        position->clock_bound <= least)
+        position->clock_bound = least + 1;
+    position->clock_next = next;
+    position->clock_ms = now_ms;
+    return next < position->clock_bound ? position->clock_bound : next;
+}
+
 void
 skr_horizon_answered(struct skr_position *position, int64_t oldest,
                      int64_t next, int64_t now_ms)
 {
+    if (position->horizon_is_clock)
+        next = heed_clock(position, next, now_ms);
     if (position->horizon != oldest || position->horizon_ms == 0)
         position->horizon_ms = now_ms;
     position->horizon = oldest;
@@ -200,30 +227,4 @@ skr_horizon_follow(const char *sql, bool order_counts, struct skr_tx tx,
     position->horizon_hidden = true;
     skr_error_clear(error);
     return SKR_OK;
-}
-
-static enum skr_code
-note_cluster(const struct skr_value *columns, size_t count, void *user,
-             struct skr_error *error)
-{
-    (void)columns;
-    (void)count;
-    (void)error;
-    struct skr_position *position = user;
-    position->is_cluster = true;
-    position->horizon_hidden = true;
-    return SKR_OK;
-}
-
-enum skr_code
-skr_horizon_find_cluster(const char *cluster_sql, struct skr_tx tx,
-                         struct skr_position *position, struct skr_error *error)
-{
-    if (cluster_sql[0] == '\0')
-        return SKR_OK;
-    return skr_tx_run(tx,
-                      &(struct skr_statement){.sql = cluster_sql,
-                                              .each_row = note_cluster,
-                                              .user = position},
-                      error);
 }

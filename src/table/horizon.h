@@ -26,12 +26,9 @@ bool skr_horizon_is_late_possible(const char *sql,
 void skr_horizon_looked(struct skr_position *position);
 void skr_horizon_answered(struct skr_position *position, int64_t oldest,
                           int64_t next, int64_t now_ms);
-// Asks once, before the first read, whether other servers' transactions commit
-// in this database. cluster_sql is the dialect's {cluster}.
-SKR_MUST_CHECK enum skr_code
-skr_horizon_find_cluster(const char *cluster_sql, struct skr_tx tx,
-                         struct skr_position *position,
-                         struct skr_error *error);
+// Before the first read: whether other servers' transactions commit in this
+// database.
+void skr_horizon_start(struct skr_position *position, const struct skr_db *db);
 SKR_MUST_CHECK enum skr_code
 skr_horizon_follow(const char *sql, bool order_counts, struct skr_tx tx,
                    int64_t now_ms, struct skr_position *position,

@@ -8,6 +8,7 @@
 #include "table/table.h"
 
 #include <stdio.h>
+#include <string.h>
 
 // The table as the database knows it, however its name was spelt here; one
 // that is not there yet has that name. The driver adds the database.
@@ -46,4 +47,17 @@ skr_table_name_lock(struct skr_db *db, const char *table, const char *queue,
     }
     skr_arena_fini(&arena);
     return code;
+}
+
+void
+skr_table_name_attendance(const char lock_name[SKR_LOCK_NAME_SIZE],
+                          enum skr_attendance kind,
+                          char name[SKR_LOCK_NAME_SIZE])
+{
+    static const char *const words[] = {
+        [SKR_ATTEND_CONSUMING] = "consumers",
+        [SKR_ATTEND_WAITING] = "waiting",
+    };
+    snprintf(name, SKR_LOCK_NAME_SIZE, "%s%.20s", words[kind],
+             lock_name + strcspn(lock_name, "-"));
 }

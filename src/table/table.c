@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "table/table.h"
 
+#include "base/clock.h"
 #include "table/schema.h"
 
 enum skr_code
@@ -34,22 +35,15 @@ skr_table_free(struct skr_table *table)
         table->ops->free(table);
 }
 
-static int64_t
-earlier(int64_t known_ms, int64_t event_ms)
-{
-    if (event_ms == 0)
-        return known_ms;
-    return known_ms == 0 || event_ms < known_ms ? event_ms : known_ms;
-}
-
 int64_t
 skr_position_next_ms(const struct skr_position *position)
 {
-    int64_t next_ms = earlier(position->next_due_ms, position->next_sweep_ms);
-    next_ms = earlier(next_ms, position->next_expired_ms);
-    next_ms = earlier(next_ms, position->next_undecided_ms);
+    int64_t next_ms =
+        skr_clock_earlier(position->next_due_ms, position->next_sweep_ms);
+    next_ms = skr_clock_earlier(next_ms, position->next_expired_ms);
+    next_ms = skr_clock_earlier(next_ms, position->next_undecided_ms);
     if (position->held_from != 0)
-        next_ms = earlier(next_ms, position->next_held_ms);
+        next_ms = skr_clock_earlier(next_ms, position->next_held_ms);
     return next_ms;
 }
 

@@ -52,6 +52,11 @@ struct skr_position {
     size_t mark_count;
     int64_t horizon;     // all transactions below it are over; 0: not known
     int64_t horizon_ms;  // since when, by skr_clock_ms(); 0: never asked
+    // They are told by the seconds of the server's clock, which may be put
+    // back: what it said last, plus one, when by skr_clock_ms(), and what it
+    // has to pass again before what it says can be compared; 0: nothing.
+    bool horizon_is_clock;
+    int64_t clock_next, clock_ms, clock_bound;
     // Open transactions cannot be asked for: we may not, or the server is one
     // of a cluster and does not know those of the others.
     bool horizon_hidden;
@@ -60,7 +65,8 @@ struct skr_position {
     int64_t horizon_pause_ms;               // grows while nothing is read
     // Where little is read, what else lies in the table is asked now and then.
     int64_t next_rest_ms;
-    bool has_glanced;  // since it was asked
+    bool has_glanced;        // since it was asked
+    int64_t glanced_row_ms;  // when that last brought a row
 
     // Claims alone. Rows that others have are passed, and may come back: those
     // from here to the cursor are looked at again. 0: none were passed.
@@ -116,6 +122,11 @@ struct skr_read {
     // partition.
     const int64_t *parked;
     size_t parked_count;
+    // Rows that are not published and are or were parked, in ascending order,
+    // for tables that keep keys: whether such a row is given or not, none of
+    // its key that follows it is.
+    const int64_t *unsettled;
+    size_t unsettled_count;
     // Partitions that wait, and of which nothing is in hand: what lies beyond
     // the cursor of these is passed without being read. Ordered queues alone.
     const char *const *passed;
@@ -409,6 +420,13 @@ void skr_position_rewind(struct skr_position *position, int64_t row);
 SKR_MUST_CHECK enum skr_code
 skr_table_name_lock(struct skr_db *db, const char *table, const char *queue,
                     char name[SKR_LOCK_NAME_SIZE], struct skr_error *error);
+
+// What connections of a queue's workers attend under: of consumers, or of
+// relays that wait for their broker.
+enum skr_attendance { SKR_ATTEND_CONSUMING, SKR_ATTEND_WAITING };
+void skr_table_name_attendance(const char lock_name[SKR_LOCK_NAME_SIZE],
+                               enum skr_attendance kind,
+                               char name[SKR_LOCK_NAME_SIZE]);
 
 // Runs the statements of setup() in one go, safe from many hosts at once.
 SKR_MUST_CHECK enum skr_code

@@ -122,8 +122,10 @@ static enum skr_code
 clean_messenger(struct fixture *fixture, const struct skr_cleaning *cleaning,
                 uint64_t *removed, struct skr_error *error)
 {
-    return skr_messenger_clean("messenger_outbox", "outbox", NULL, cleaning,
-                               fixture->db, removed, error);
+    return skr_messenger_clean(
+        &(struct skr_cleaned_queue){.table = "messenger_outbox",
+                                    .queue = "outbox"},
+        cleaning, fixture->db, removed, error);
 }
 
 static void
@@ -208,8 +210,9 @@ fill_kafka_outbox(struct fixture *fixture)
     assert_int_equal(skr_table_create(table, fixture->db, NULL), SKR_OK);
     skr_table_free(table);
     insert_all(fixture,
-               "INSERT INTO kafka_outbox (topic, push_completed_at) "
-               "VALUES ('a', '2020-01-01 10:00:00')",
+               "INSERT INTO kafka_outbox (topic, payload_json, "
+               "push_completed_at) "
+               "VALUES ('a', '1', '2020-01-01 10:00:00')",
                false);
 }
 

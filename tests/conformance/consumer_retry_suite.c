@@ -2,6 +2,8 @@
 // Retries of deliveries whose broker cannot delay them.
 #include "retry_world.h"
 
+#include "inbox/inside.h"
+
 #include <time.h>
 
 static atomic_int second_attempts;
@@ -240,8 +242,52 @@ test_a_retry_in_a_row_is_never_early(void **state)
     world->options.retry_delay_ms = 3500;  // less than 4 s, and more than 3
     send(0, 1);
     consume(world, retry_chosen_once);
-    assert_int_equal(
-        time_in(world, "available_at") - time_in(world, "created_at"), 5);
+    int64_t delay_s =
+        time_in(world, "available_at") - time_in(world, "created_at");
+    assert_in_range(delay_s, 4, 5);
+}
+
+// A table keeps whole seconds: a retry is due with the first that is not early.
+static void
+test_a_retry_in_a_row_is_at_most_a_second_late(void **state)
+{
+    struct world *world = *state;
+    int64_t least_s = INT64_MAX;
+    world->options.retry_delay_ms = 1001;
+    world->options.retry_jitter = -1;
+    // In the last millisecond of a second it is one more.
+    for (size_t i = 0; i < 5 && least_s != 2; i++) {
+        send(i, 1);
+        world->chosen = i;
+        consume(world, retry_chosen_once);
+        int64_t delay_s =
+            time_in(world, "available_at") - time_in(world, "created_at");
+        assert_in_range(delay_s, 2, 3);
+        least_s = delay_s;
+        skr_test_run(world->db, "DELETE FROM messenger_messages");
+    }
+    assert_int_equal(least_s, 2);
+}
+
+static void
+test_retries_are_looked_for_with_each_second_of_the_server(void **state)
+{
+    (void)state;
+    static const struct {
+        bool has_rows;
+        int64_t second_ms, least, most;
+    } cases[] = {
+        {false, 0, 1000, 1000},
+        {true, 0, 1001, 1050},
+        {true, 250, 751, 800},
+        {true, 999, 2, 50},
+    };
+    for (size_t i = 0; i < SKR_COUNT_OF(cases); i++) {
+        int64_t wait_ms = skr_retries_next_look_ms(77000, cases[i].has_rows,
+                                                   cases[i].second_ms) -
+                          77000;
+        assert_in_range(wait_ms, cases[i].least, cases[i].most);
+    }
 }
 
 static void
@@ -575,6 +621,8 @@ main(void)
     const struct CMUnitTest tests[] = {
         TEST(test_a_retry_is_a_row_and_the_original_is_acknowledged),
         TEST(test_a_retry_in_a_row_is_never_early),
+        TEST(test_a_retry_in_a_row_is_at_most_a_second_late),
+        TEST(test_retries_are_looked_for_with_each_second_of_the_server),
         TEST(test_a_count_from_outside_keeps_no_message_from_its_handler),
         TEST(test_a_table_of_its_own_takes_over_from_the_shared_one),
         TEST(test_a_new_consumer_asks_no_other_table),

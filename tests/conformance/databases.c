@@ -305,7 +305,6 @@ mariadb_make(struct skr_test_database *database)
     const char *name = mariadb_name(database);
     database->bad_urls = mariadb_bad_urls;
     database->bytes_type = "LONGBLOB";
-    database->sorts_first_rows = is_mysql();
     database->clock = "UTC_TIMESTAMP()";
     database->time_words[0] = "TIMESTAMP('";
     database->time_words[1] = "')";

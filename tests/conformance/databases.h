@@ -31,9 +31,6 @@ struct skr_test_database {
     const char *clock;          // how the driver's statements name the clock
     const char *time_words[2];  // before and after a time in UTC in its place
     bool wait_sees_commits;     // it ends for a commit, not to look for one
-    // The first rows of a queue are found by an index of queue and time, if
-    // there is no better one, and then sorted.
-    bool sorts_first_rows;
     const char *reader_answer;  // a word of what is said to one who may not
                                 // write
     // Pairs: a URL that is a mistake, and a word of the answer; NULL at the

@@ -267,6 +267,59 @@ test_a_holder_is_found_in_every_way_to_share(void **state)
     }
 }
 
+static int64_t
+count_attending(struct skr_db *db, const char *name)
+{
+    struct skr_error error = {0};
+    int64_t count = 0;
+    if (db->ops->attendance(db, name, &count, &error) != SKR_OK)
+        fail_msg("%s", error.text);
+    return count;
+}
+
+static void
+attend(struct skr_db *db, const char *name)
+{
+    struct skr_error error = {0};
+    if (db->ops->attend(db, name, &error) != SKR_OK)
+        fail_msg("%s", error.text);
+}
+
+// A server may need a moment to notice that a connection is closed.
+static void
+wait_for_attending(struct skr_db *db, const char *name, int64_t wanted)
+{
+    int64_t end_ms = skr_clock_ms() + 30000;
+    while (count_attending(db, name) != wanted && skr_clock_ms() < end_ms)
+        skr_clock_sleep(-1, 10);
+    assert_int_equal(count_attending(db, name), wanted);
+}
+
+static void
+test_those_who_are_there_are_counted(void **state)
+{
+    struct fixture *fixture = *state;
+    struct skr_db *first = skr_test_connect(&fixture->database);
+    struct skr_db *second = skr_test_connect(&fixture->database);
+    assert_int_equal(count_attending(fixture->db, "workers-1"), 0);
+    attend(first, "workers-1");
+    attend(first, "workers-1");
+    assert_int_equal(count_attending(fixture->db, "workers-1"), 1);
+    attend(second, "workers-1");
+    assert_int_equal(count_attending(fixture->db, "workers-1"), 2);
+    // It keeps nobody out, and another name is another count.
+    assert_int_equal(count_attending(fixture->db, "workers-2"), 0);
+    assert_true(try_lock(first, "relay-1", 0));
+    assert_int_equal(count_attending(fixture->db, "workers-1"), 2);
+    skr_db_close(first);
+    wait_for_attending(fixture->db, "workers-1", 1);
+    skr_db_close(second);
+    wait_for_attending(fixture->db, "workers-1", 0);
+    // The last one takes nothing along that the next one needs.
+    attend(fixture->db, "workers-1");
+    assert_int_equal(count_attending(fixture->db, "workers-1"), 1);
+}
+
 static void
 test_one_who_is_alone_keeps_out_those_who_would_share(void **state)
 {
@@ -431,6 +484,7 @@ main(void)
         TEST(test_many_hold_a_lock_together_and_none_alone_beside_them),
         TEST(test_ways_to_share_a_lock_do_not_mix),
         TEST(test_a_holder_is_found_in_every_way_to_share),
+        TEST(test_those_who_are_there_are_counted),
         TEST(test_one_who_is_alone_keeps_out_those_who_would_share),
         TEST(test_modes_never_meet),
         TEST(test_waiting_notices_commits_of_others),

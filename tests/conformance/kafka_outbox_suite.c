@@ -4,7 +4,9 @@
 
 #include "base/text.h"
 #include "conformance/databases.h"
+#include "db/sql.h"
 #include "table/cleaning.h"
+#include "table/identity.h"
 #include "table/kafka_outbox/kafka_outbox.h"
 
 #include <stdio.h>
@@ -169,6 +171,82 @@ test_rows_come_in_the_order_of_ids_with_their_place(void **state)
     assert_null(items[1].route.key);
     assert_string_equal(items[1].route.partition_key, "p");
     assert_null(items[2].route.partition_key);
+}
+
+static bool
+takes(struct fixture *fixture, const char *sql)
+{
+    return skr_tx_run(skr_db_tx(fixture->db),
+                      &(struct skr_statement){.sql = sql}, NULL) == SKR_OK;
+}
+
+static void
+test_our_table_wants_a_payload_and_takes_no_headers(void **state)
+{
+    struct fixture *fixture = *state;
+    assert_false(takes(fixture, "INSERT INTO kafka_outbox (topic, "
+                                "payload_json) VALUES ('orders', NULL)"));
+    assert_false(
+        takes(fixture, "INSERT INTO kafka_outbox (topic) VALUES ('orders')"));
+    assert_true(takes(fixture, "INSERT INTO kafka_outbox (topic, "
+                               "payload_json) VALUES ('orders', '1')"));
+    assert_true(takes(fixture, "INSERT INTO kafka_outbox (topic, payload_json, "
+                               "payload_headers) VALUES ('orders', '2', '')"));
+    skr_test_assert_text(fixture->db,
+                         "SELECT payload_headers FROM kafka_outbox "
+                         "ORDER BY id",
+                         "");
+    assert_int_equal(read_rows(fixture), 2);
+    assert_string_equal(payloads(fixture), "12");
+    for (size_t i = 0; i < 2; i++) {
+        assert_int_not_equal(fixture->batch.items[i].state, SKR_HOPELESS);
+        assert_int_equal(fixture->batch.items[i].envelope.message.header_count,
+                         0);
+    }
+}
+
+// As others may have made it.
+static void
+allow_no_payload(struct fixture *fixture)
+{
+    skr_test_run(fixture->db, "DROP TABLE kafka_outbox");
+    skr_test_run_template(
+        fixture->db,
+        "CREATE TABLE kafka_outbox (id {row_id}, batch_id CHAR(36) NULL, "
+        "push_started_at {timestamp} NULL, push_completed_at {timestamp} NULL, "
+        "topic VARCHAR(255) NOT NULL, payload_json {json} NULL, "
+        "payload_headers {json} NULL, push_attempts SMALLINT NOT NULL DEFAULT "
+        "0, errored SMALLINT NOT NULL DEFAULT 0, error_reason VARCHAR(255) NOT "
+        "NULL DEFAULT '', created_at {timestamp} NULL DEFAULT "
+        "CURRENT_TIMESTAMP, partition_key VARCHAR(255) NOT NULL DEFAULT '', "
+        "{key} VARCHAR(255) NOT NULL DEFAULT '')",
+        NULL, 0);
+    skr_test_run(fixture->db, "INSERT INTO kafka_outbox (topic, payload_json) "
+                              "VALUES ('orders', NULL)");
+}
+
+static void
+test_a_row_without_payload_has_failed_unless_tombstones_are_wanted(void **state)
+{
+    struct fixture *fixture = *state;
+    allow_no_payload(fixture);
+    start(fixture);
+    assert_int_equal(read_rows(fixture), 1);
+    assert_int_equal(fixture->batch.items[0].state, SKR_HOPELESS);
+    assert_non_null(
+        strstr(fixture->batch.items[0].reason.text, "--publish-tombstones"));
+    skr_table_free(fixture->table);
+    assert_int_equal(skr_kafka_outbox_new(
+                         &(struct skr_kafka_outbox_options){
+                             .dialect = skr_db_dialect(fixture->db),
+                             .publishes_tombstones = true,
+                         },
+                         &fixture->table, NULL),
+                     SKR_OK);
+    start(fixture);
+    assert_int_equal(read_rows(fixture), 1);
+    assert_int_not_equal(fixture->batch.items[0].state, SKR_HOPELESS);
+    assert_null(fixture->batch.items[0].envelope.message.body);
 }
 
 static void
@@ -596,6 +674,46 @@ test_counts_tell_the_truth_and_cleaning_keeps_what_is_fresh(void **state)
         skr_test_number(fixture->db, "SELECT COUNT(*) FROM kafka_outbox"), 3);
 }
 
+// The table was emptied, and gives its ids once more.
+static void
+check_new_rows_stay(struct fixture *fixture, bool is_late)
+{
+    static const enum skr_state states[] = {SKR_DONE, SKR_RETRY_LATER,
+                                            SKR_HOPELESS};
+    const struct skr_value age = skr_bind_integer(60);
+    for (size_t i = 0; i < SKR_COUNT_OF(states); i++) {
+        start(fixture);
+        insert(fixture, "k", "{}");
+        insert(fixture, "k", "{}");
+        skr_test_run_template(
+            fixture->db, "UPDATE kafka_outbox SET created_at = {now_minus}",
+            &age, 1);
+        assert_int_equal(read_rows(fixture), 2);
+        fixture->batch.is_late = is_late;
+        skr_test_run_template(
+            fixture->db, "UPDATE kafka_outbox SET created_at = {now}", NULL, 0);
+        settle(fixture, states[i], "");
+        assert_int_equal(
+            skr_test_number(fixture->db, OPEN " AND batch_id IS NULL"), 2);
+        assert_true(fixture->batch.items[1].is_replaced);
+        skr_test_run(fixture->db, "DELETE FROM kafka_outbox");
+    }
+}
+
+static void
+test_what_is_settled_late_does_not_hit_a_new_row_with_its_id(void **state)
+{
+    check_new_rows_stay(*state, true);
+}
+
+static void
+test_where_ids_may_be_used_anew_nothing_hits_a_new_row(void **state)
+{
+    struct fixture *fixture = *state;
+    if (skr_identity_is_unsure(skr_db_dialect(fixture->db)))
+        check_new_rows_stay(fixture, false);
+}
+
 int
 main(void)
 {
@@ -603,6 +721,12 @@ main(void)
         cmocka_unit_test_setup_teardown(
             test_rows_come_in_the_order_of_ids_with_their_place, set_up,
             tear_down),
+        cmocka_unit_test_setup_teardown(
+            test_our_table_wants_a_payload_and_takes_no_headers, set_up,
+            tear_down),
+        cmocka_unit_test_setup_teardown(
+            test_a_row_without_payload_has_failed_unless_tombstones_are_wanted,
+            set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_done_rows_are_deleted, set_up,
                                         tear_down),
         cmocka_unit_test_setup_teardown(test_done_rows_are_marked_in_one_go,
@@ -651,6 +775,12 @@ main(void)
         cmocka_unit_test_setup_teardown(
             test_counts_tell_the_truth_and_cleaning_keeps_what_is_fresh, set_up,
             tear_down),
+        cmocka_unit_test_setup_teardown(
+            test_what_is_settled_late_does_not_hit_a_new_row_with_its_id,
+            set_up, tear_down),
+        cmocka_unit_test_setup_teardown(
+            test_where_ids_may_be_used_anew_nothing_hits_a_new_row,
+            set_up_marking, tear_down),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -400,6 +400,25 @@ make_kafka_outbox(struct fixture *fixture, const char *topic)
 }
 
 static void
+test_a_plain_outbox_refuses_a_partition_key(void **state)
+{
+    struct fixture *fixture = *state;
+    struct skr_message messages[] = {order("{}"), order("{}")};
+    struct skr_error error = {0};
+    messages[1].partition_key = "order-7";
+    skr_test_client_begin(&fixture->client);
+    assert_int_equal(publish(fixture, messages, 2, &error), SKR_INVALID);
+    assert_non_null(strstr(error.text, "order.placed"));
+    assert_non_null(strstr(error.text, "order-7"));
+    assert_non_null(strstr(error.text, "is_ordered"));
+    // Without an order is what it is.
+    messages[1].partition_key = "";
+    assert_int_equal(publish(fixture, messages, 2, &error), SKR_OK);
+    skr_test_client_commit(&fixture->client);
+    assert_int_equal(skr_test_number(fixture->db, COUNT), 2);
+}
+
+static void
 test_a_message_becomes_a_row_for_kafka(void **state)
 {
     struct fixture *fixture = *state;
@@ -501,6 +520,8 @@ main(void)
             test_texts_of_every_kind_come_back_as_they_were, set_up, tear_down),
         cmocka_unit_test_setup_teardown(
             test_a_missing_table_says_how_to_make_it, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(
+            test_a_plain_outbox_refuses_a_partition_key, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_a_message_becomes_a_row_for_kafka,
                                         set_up, tear_down),
         cmocka_unit_test_setup_teardown(

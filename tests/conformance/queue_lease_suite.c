@@ -2,6 +2,8 @@
 // Leases of the queue broker: who owns a row, and what a late owner may do.
 #include "queue_world.h"
 
+#include "db/sql.h"
+
 #include "base/clock.h"
 #include "base/text.h"
 #include "support/faulty_database.h"
@@ -122,6 +124,26 @@ test_a_late_retry_says_so_and_a_late_ack_counts(void **state)
     assert_non_null(lease);
     free(lease);
     assert_int_equal(rows_left(world), 1);
+    skr_broker_close(broker);
+}
+
+// The table was emptied meanwhile, and gives the ids once more: to rows that
+// nobody has handled.
+static void
+test_a_late_ack_does_not_hit_a_new_row_with_its_id(void **state)
+{
+    struct world *world = *state;
+    if (skr_sql_word(skr_db_dialect(world->db), "reused_ids")[0] == '\0')
+        return;
+    const struct skr_value age = skr_bind_integer(60);
+    struct skr_broker *broker = hold_two_rows(world);
+    skr_test_run_template(world->db,
+                          "UPDATE messenger_messages SET delivered_at = NULL, "
+                          "created_at = {now_plus}",
+                          &age, 1);
+    settle_all(world, broker, 2, SKR_SETTLE_ACK, 0);
+    assert_int_equal(rows_left(world), 2);
+    assert_true(world->incoming[0].was_lost);
     skr_broker_close(broker);
 }
 
@@ -306,6 +328,7 @@ main(void)
         TEST(test_a_late_release_leaves_the_next_owners_claim_alone),
         TEST(test_a_late_retry_leaves_the_next_owners_claim_alone),
         TEST(test_a_late_retry_says_so_and_a_late_ack_counts),
+        TEST(test_a_late_ack_does_not_hit_a_new_row_with_its_id),
         TEST(test_what_was_claimed_is_given_though_the_rest_cannot_be_freed),
         TEST(test_a_row_that_cannot_be_changed_holds_up_no_other),
         TEST(test_a_row_whose_tries_cannot_be_counted_has_failed),

@@ -341,21 +341,18 @@ test_in_a_cluster_open_transactions_are_not_asked_for(void **state)
 {
     struct fixture *fixture = *state;
     const struct skr_dialect *dialect = skr_db_dialect(fixture->db);
-    const char *cluster_sql = skr_sql_word(dialect, "cluster");
-    if (cluster_sql[0] == '\0')
+    if (strcmp(dialect->name, "mysql") != 0)
         return;
-    const struct skr_value is_on[] = {skr_bind_text("wsrep_on"),
-                                      skr_bind_text("ON")};
     const struct skr_value nothing[] = {skr_bind_integer(INT64_MAX),
                                         skr_bind_integer(0)};
     const struct skr_faulty_answer answers[] = {
-        {cluster_sql, is_on, 2},
         {skr_sql_word(dialect, "horizon_inside"), nothing, 2},
     };
     skr_table_free(fixture->table);
     fixture->table = fixture->options.table =
         make_scanned(fixture, true, SKR_CLAIM_SLOTS, 60000);
     fixture->options.database = skr_faulty_database(fixture->database.ops);
+    skr_faulty_cluster();
     skr_faulty_answer(answers, SKR_COUNT_OF(answers));
     check_youngest_is_not_passed(fixture);
     assert_int_equal(fixture->troubles, 0);

@@ -18,22 +18,15 @@ struct member {
     pthread_t thread;
 };
 
-static struct skr_table *
+static inline struct skr_table *
 make_scanned(const struct fixture *fixture, bool is_ordered,
              enum skr_claim claim, uint32_t sweep_ms)
 {
-    const struct skr_messenger_options options = {
-        .dialect = skr_db_dialect(fixture->db),
-        .table = "messenger_outbox",
-        .queue = "outbox",
-        .sweep_ms = sweep_ms,
-        .is_ordered = is_ordered,
-        .is_divided = is_ordered,
-        .lives_by_lock = claim == SKR_CLAIM_LOCKED,
-        .transport = "outbox",
-        .failed_table = "messenger_messages",
-        .failed_queue = "failed",
-    };
+    struct skr_messenger_options options = outbox_options(fixture);
+    options.sweep_ms = sweep_ms;
+    options.is_ordered = is_ordered;
+    options.is_divided = is_ordered;
+    options.lives_by_lock = claim == SKR_CLAIM_LOCKED;
     struct skr_table *table = NULL;
     struct skr_error error = {0};
     if (skr_messenger_new(&options, &table, &error) != SKR_OK)
@@ -41,20 +34,20 @@ make_scanned(const struct fixture *fixture, bool is_ordered,
     return table;
 }
 
-static struct skr_table *
+static inline struct skr_table *
 make_messenger(const struct fixture *fixture, bool is_ordered,
                enum skr_claim claim)
 {
     return make_scanned(fixture, is_ordered, claim, 500);
 }
 
-static struct skr_table *
+static inline struct skr_table *
 make_owner(const struct fixture *fixture, enum skr_claim claim)
 {
     return make_messenger(fixture, true, claim);
 }
 
-static int
+static inline int
 set_up_by(void **state, enum skr_claim claim)
 {
     set_up_as(state, true);
@@ -72,7 +65,7 @@ set_up_by(void **state, enum skr_claim claim)
     return 0;
 }
 
-static void
+static inline void
 join_with(struct fixture *fixture, struct member *member,
           struct skr_table *table, enum skr_claim claim)
 {
@@ -86,19 +79,19 @@ join_with(struct fixture *fixture, struct member *member,
     pthread_create(&member->thread, NULL, run_relay, member->relay);
 }
 
-static void
+static inline void
 join_by(struct fixture *fixture, struct member *member, enum skr_claim claim)
 {
     join_with(fixture, member, make_owner(fixture, claim), claim);
 }
 
-static void
+static inline void
 join_in(struct fixture *fixture, struct member *member)
 {
     join_by(fixture, member, fixture->options.claim);
 }
 
-static void
+static inline void
 leave(struct member *member)
 {
     skr_relay_stop(member->relay);
@@ -112,7 +105,7 @@ struct wanted {
     int owners;  // that have the same number of slots each
 };
 
-static bool
+static inline bool
 is_even(void *user)
 {
     const struct wanted *wanted = user;
@@ -125,28 +118,28 @@ is_even(void *user)
     return skr_test_number(wanted->fixture->db, sql) == wanted->owners;
 }
 
-static bool
+static inline bool
 eventually_even(struct fixture *fixture, int owners)
 {
     struct wanted wanted = {fixture, owners};
     return skr_test_eventually(is_even, &wanted, WAIT_MS);
 }
 
-static bool
+static inline bool
 has_trouble(void *user)
 {
     struct fixture *fixture = user;
     return __atomic_load_n(&fixture->troubles, __ATOMIC_ACQUIRE) > 0;
 }
 
-static bool
+static inline bool
 has_standby(void *user)
 {
     struct fixture *fixture = user;
     return __atomic_load_n(&fixture->standbys, __ATOMIC_RELAXED) > 0;
 }
 
-static void
+static inline void
 test_relays_come_and_go_and_the_order_holds(void **state)
 {
     struct fixture *fixture = *state;
@@ -172,7 +165,7 @@ test_relays_come_and_go_and_the_order_holds(void **state)
     assert_int_equal(fixture->troubles, 0);
 }
 
-static void
+static inline void
 test_order_holds_whatever_the_broker_does(void **state)
 {
     struct fixture *fixture = *state;

@@ -39,20 +39,10 @@ set_up_shares(void **state)
     __atomic_store_n(&ahead_ms, 0, __ATOMIC_RELAXED);
     set_up_as(state, true);
     struct fixture *fixture = *state;
-    const struct skr_messenger_options options = {
-        .dialect = skr_db_dialect(fixture->db),
-        .table = "messenger_outbox",
-        .queue = "outbox",
-        .is_ordered = true,
-        .is_divided = true,
-        .transport = "outbox",
-        .failed_table = "messenger_messages",
-        .failed_queue = "failed",
-    };
-    skr_table_free(fixture->table);
-    assert_int_equal(skr_messenger_new(&options, &fixture->table, NULL),
-                     SKR_OK);
-    fixture->options.table = fixture->table;
+    struct skr_messenger_options options = outbox_options(fixture);
+    options.is_ordered = true;
+    options.is_divided = true;
+    use_outbox(fixture, &options);
     fixture->options.claim = SKR_CLAIM_SLOTS;
     fixture->options.lease_ms = 3000;
     assert_int_equal(skr_table_create(fixture->table, fixture->db, NULL),

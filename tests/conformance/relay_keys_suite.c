@@ -16,23 +16,14 @@ set_up_by(void **state, enum skr_claim claim)
 {
     set_up_as(state, true);
     struct fixture *fixture = *state;
-    const struct skr_messenger_options options = {
-        .dialect = skr_db_dialect(fixture->db),
-        .table = "messenger_outbox",
-        .queue = "outbox",
-        .sweep_ms = 60000,
-        .is_ordered = true,
-        .is_divided = claim == SKR_CLAIM_SLOTS,
-        .transport = "outbox",
-        .failed_table = "messenger_messages",
-        .failed_queue = "failed",
-    };
-    skr_table_free(fixture->table);
+    struct skr_messenger_options options = outbox_options(fixture);
+    options.sweep_ms = 60000;
+    options.is_ordered = true;
+    options.is_divided = claim == SKR_CLAIM_SLOTS;
+    use_outbox(fixture, &options);
     struct skr_error error = {0};
-    if (skr_messenger_new(&options, &fixture->table, &error) != SKR_OK ||
-        skr_table_create(fixture->table, fixture->db, &error) != SKR_OK)
+    if (skr_table_create(fixture->table, fixture->db, &error) != SKR_OK)
         fail_msg("%s", error.text);
-    fixture->options.table = fixture->table;
     fixture->options.claim = claim;
     fixture->options.lease_ms = 3000;
     fixture->options.blocks_partitions = true;

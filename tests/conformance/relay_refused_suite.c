@@ -2,6 +2,7 @@
 // Rows that the database refuses to change: they hold up no other, and what was
 // published is not sent again by this process.
 #include "relay_ordered_world.h"
+#include "table/kafka_outbox/kafka_outbox.h"
 
 #define BAD "OLD.body LIKE 'bad%'"
 #define GOOD_ROWS ROWS " WHERE body NOT LIKE 'bad%'"
@@ -47,6 +48,17 @@ bad_ones_are_gone(void *user)
 {
     struct fixture *fixture = user;
     return skr_test_number(fixture->db, BAD_ROWS) == 0;
+}
+
+// Gone, or marked: a row may be tried while the one is refused and the other no
+// longer is.
+static bool
+mended_ones_are_settled(void *user)
+{
+    struct fixture *fixture = user;
+    return skr_test_number(fixture->db, ROWS
+                           " WHERE body = 'bad' AND (delivered_at IS NULL "
+                           "OR delivered_at < '9999-12-31 00:00:00')") == 0;
 }
 
 static bool
@@ -161,9 +173,9 @@ test_published_rows_that_cannot_be_changed_are_parked(void **state)
     assert_int_equal(skr_test_number(fixture->db, BAD_ROWS), PARKED);
     assert_int_equal(fixture->settle_troubles, 0);
     assert_true(fixture->parked > 0);
-    skr_test_allow(fixture->db, "UPDATE");
     skr_test_allow(fixture->db, "DELETE");
-    assert_eventually(fixture, bad_ones_are_gone);
+    skr_test_allow(fixture->db, "UPDATE");
+    assert_eventually(fixture, mended_ones_are_settled);
     stop_quickly(fixture);
     assert_true(fixture->unparked > 0);
     assert_int_equal(count_bad(fixture), PARKED);
@@ -206,6 +218,79 @@ test_an_end_with_parked_rows_is_no_empty_queue(void **state)
     assert_int_equal(fixture->ended_with, SKR_REFUSED);
     assert_int_equal(skr_fake_got(&fixture->fake), 12);
     assert_int_equal(fixture->parked, 2);
+}
+
+// All that are parked, however many are refused once more among them.
+static void
+test_all_parked_rows_are_tried_when_it_is_time(void **state)
+{
+    enum { PARKED = 600, STAYS = 50 };
+    struct fixture *fixture = *state;
+    fixture->options.park_ms = 4000;
+    assert_int_equal(skr_db_begin(fixture->db, SKR_BEGIN_WRITE, NULL), SKR_OK);
+    for (int i = 0; i < PARKED; i++)
+        insert_with_headers(fixture, HEADERS,
+                            i % STAYS == 0 ? "bad stays" : "bad");
+    assert_int_equal(skr_db_commit(fixture->db, NULL), SKR_OK);
+    insert(fixture, 0, 1);
+    skr_test_refuse(fixture->db, "messenger_outbox", "DELETE", BAD);
+    skr_test_refuse(fixture->db, "messenger_outbox", "UPDATE", BAD);
+    start(fixture);
+    assert_eventually(fixture, good_ones_are_gone);
+    skr_test_allow(fixture->db, "DELETE");
+    skr_test_allow(fixture->db, "UPDATE");
+    skr_test_refuse(fixture->db, "messenger_outbox", "DELETE",
+                    "OLD.body = 'bad stays'");
+    skr_test_refuse(fixture->db, "messenger_outbox", "UPDATE",
+                    "OLD.body = 'bad stays'");
+    assert_eventually(fixture, mended_ones_are_settled);
+    stop_quickly(fixture);
+    assert_int_equal(skr_fake_got(&fixture->fake), PARKED + 1);
+}
+
+static bool
+new_one_is_sent(void *user)
+{
+    struct fixture *fixture = user;
+    bool is_sent = false;
+    pthread_mutex_lock(&fixture->fake.lock);
+    for (size_t i = 0; i < fixture->fake.got_count; i++)
+        is_sent |= strcmp(fixture->fake.got[i].body, "new") == 0;
+    pthread_mutex_unlock(&fixture->fake.lock);
+    return is_sent;
+}
+
+// The table is made anew under the relay, and gives its ids once more.
+static void
+test_a_new_row_with_the_id_of_a_parked_one_is_sent(void **state)
+{
+    struct fixture *fixture = *state;
+    const struct skr_value age = skr_bind_integer(60);
+    insert_bad(fixture, NULL, 1);
+    skr_test_run_template(fixture->db,
+                          "UPDATE messenger_outbox SET created_at = "
+                          "{now_minus}",
+                          &age, 1);
+    const struct skr_value row = skr_bind_integer(
+        skr_test_number(fixture->db, "SELECT MAX(id) FROM messenger_outbox"));
+    skr_test_refuse(fixture->db, "messenger_outbox", "DELETE", BAD);
+    skr_test_refuse(fixture->db, "messenger_outbox", "UPDATE", BAD);
+    start(fixture);
+    assert_eventually(fixture, has_parked);
+    skr_test_run(fixture->db, "DROP TABLE messenger_outbox");
+    assert_int_equal(skr_table_create(fixture->table, fixture->db, NULL),
+                     SKR_OK);
+    skr_test_run_template(fixture->db,
+                          "INSERT INTO messenger_outbox (id, body, headers, "
+                          "queue_name, created_at, available_at) VALUES "
+                          "(?, 'new', '[]', 'outbox', {now}, {now})",
+                          &row, 1);
+    skr_test_run(fixture->db, "UPDATE messenger_outbox SET headers = '" HEADERS
+                              "' WHERE body = 'new'");
+    assert_eventually(fixture, outbox_is_empty);
+    stop_quickly(fixture);
+    assert_true(new_one_is_sent(fixture));
+    assert_int_equal(count_bad(fixture), 1);
 }
 
 // What refuses every row refuses none in particular.
@@ -400,6 +485,134 @@ test_a_dead_letter_that_stays_holds_back_its_partition(void **state)
     assert_int_equal(skr_test_number(fixture->db, FAILED), 1);
 }
 
+// ---------------------------------------------------------------- kafka_outbox
+
+#define KAFKA_OPEN                                                       \
+    "SELECT COUNT(*) FROM kafka_outbox WHERE push_completed_at IS NULL " \
+    "AND errored = 0"
+#define KAFKA_BAD "CAST(OLD.payload_json AS CHAR(40)) LIKE '%bad%'"
+
+static int
+set_up_kafka_outbox(void **state)
+{
+    set_up(state);
+    struct fixture *fixture = *state;
+    const struct skr_kafka_outbox_options options = {
+        .dialect = skr_db_dialect(fixture->db),
+        .marks = true,
+    };
+    skr_table_free(fixture->table);
+    assert_int_equal(skr_kafka_outbox_new(&options, &fixture->table, NULL),
+                     SKR_OK);
+    fixture->options.table = fixture->table;
+    assert_int_equal(skr_table_create(fixture->table, fixture->db, NULL),
+                     SKR_OK);
+    return 0;
+}
+
+static void
+insert_records(struct fixture *fixture, const char *key, const char *payload,
+               int count)
+{
+    const struct skr_value values[] = {skr_bind_text(payload),
+                                       skr_bind_text(key)};
+    assert_int_equal(skr_db_begin(fixture->db, SKR_BEGIN_WRITE, NULL), SKR_OK);
+    for (int i = 0; i < count; i++)
+        skr_test_run_template(fixture->db,
+                              "INSERT INTO kafka_outbox (topic, payload_json, "
+                              "{key}) VALUES ('orders', ?, ?)",
+                              values, SKR_COUNT_OF(values));
+    assert_int_equal(skr_db_commit(fixture->db, NULL), SKR_OK);
+}
+
+static size_t
+count_records(struct fixture *fixture, const char *part)
+{
+    size_t count = 0;
+    pthread_mutex_lock(&fixture->fake.lock);
+    for (size_t i = 0; i < fixture->fake.got_count; i++)
+        count += strstr(fixture->fake.got[i].body, part) != NULL;
+    pthread_mutex_unlock(&fixture->fake.lock);
+    return count;
+}
+
+static enum skr_fate
+refuse_bad_record(const struct skr_fake_message *message, size_t count,
+                  void *user)
+{
+    (void)count;
+    (void)user;
+    return strstr(message->body, "bad") != NULL ? SKR_REFUSED_FOR_GOOD
+                                                : SKR_CONFIRMED;
+}
+
+static bool
+one_record_is_open(void *user)
+{
+    struct fixture *fixture = user;
+    return skr_test_number(fixture->db, KAFKA_OPEN) == 1;
+}
+
+static bool
+two_records_are_open(void *user)
+{
+    struct fixture *fixture = user;
+    return skr_test_number(fixture->db, KAFKA_OPEN) == 2;
+}
+
+static bool
+no_record_is_open(void *user)
+{
+    struct fixture *fixture = user;
+    return skr_test_number(fixture->db, KAFKA_OPEN) == 0;
+}
+
+static void
+test_a_record_that_cannot_be_marked_is_sent_once(void **state)
+{
+    struct fixture *fixture = *state;
+    insert_records(fixture, "k", "[\"bad\"]", 1);
+    insert_records(fixture, "k", "[\"good\"]", GOOD);
+    skr_test_refuse(fixture->db, "kafka_outbox", "UPDATE", KAFKA_BAD);
+    start(fixture);
+    assert_true(skr_test_eventually(one_record_is_open, fixture, WAIT_MS));
+    assert_true(has_parked(fixture));
+    skr_test_allow(fixture->db, "UPDATE");
+    assert_true(skr_test_eventually(no_record_is_open, fixture, WAIT_MS));
+    stop_quickly(fixture);
+    assert_int_equal(count_records(fixture, "bad"), 1);
+    assert_int_equal(count_records(fixture, "good"), GOOD);
+    assert_int_equal(fixture->settle_troubles, 0);
+}
+
+static void
+test_a_parked_record_holds_back_its_key_alone(void **state)
+{
+    struct fixture *fixture = *state;
+    fixture->fake.fate = refuse_bad_record;
+    insert_records(fixture, "bad key", "[\"bad\"]", 1);
+    insert_records(fixture, "k", "[\"good\"]", GOOD);
+    skr_test_refuse(fixture->db, "kafka_outbox", "UPDATE", KAFKA_BAD);
+    start(fixture);
+    assert_true(skr_test_eventually(has_parked, fixture, WAIT_MS));
+    insert_records(fixture, "bad key", "[\"behind\"]", 1);
+    insert_records(fixture, "k", "[\"good\"]", 10);
+    // It is read and sent again now and then, and what is behind it is not.
+    while (count_records(fixture, "bad") < 4)
+        skr_clock_sleep(-1, 2);
+    assert_true(skr_test_eventually(two_records_are_open, fixture, WAIT_MS));
+    assert_int_equal(count_records(fixture, "behind"), 0);
+    assert_int_equal(count_records(fixture, "good"), GOOD + 10);
+    skr_test_allow(fixture->db, "UPDATE");
+    assert_true(skr_test_eventually(no_record_is_open, fixture, WAIT_MS));
+    stop_quickly(fixture);
+    assert_int_equal(count_records(fixture, "behind"), 1);
+    assert_int_equal(fixture->parked, 1);
+}
+
+#define KAFKA_OUTBOX(test) \
+    cmocka_unit_test_setup_teardown(test, set_up_kafka_outbox, tear_down)
+
 #define ORDERED(test) \
     cmocka_unit_test_setup_teardown(test, set_up_ordered_tables, tear_down)
 
@@ -412,6 +625,8 @@ main(void)
         WITH_TABLES(test_published_rows_that_cannot_be_changed_are_parked),
         WITH_TABLES(test_parked_rows_do_not_count_as_in_flight),
         WITH_TABLES(test_an_end_with_parked_rows_is_no_empty_queue),
+        WITH_TABLES(test_all_parked_rows_are_tried_when_it_is_time),
+        WITH_TABLES(test_a_new_row_with_the_id_of_a_parked_one_is_sent),
         WITH_TABLES(test_a_table_that_cannot_be_written_parks_nothing),
         WITH_TABLES(test_a_dead_letter_that_cannot_be_removed_is_told_once),
         WITH_TABLES(
@@ -422,6 +637,8 @@ main(void)
             test_a_head_that_cannot_be_blocked_holds_back_its_partition_alone),
         ORDERED(test_a_head_whose_headers_cannot_be_written_is_blocked),
         ORDERED(test_a_dead_letter_that_stays_holds_back_its_partition),
+        KAFKA_OUTBOX(test_a_record_that_cannot_be_marked_is_sent_once),
+        KAFKA_OUTBOX(test_a_parked_record_holds_back_its_key_alone),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -81,24 +81,36 @@ count_trouble(void *user, enum skr_log_level level, const char *event,
     __atomic_add_fetch(&fixture->troubles, 1, __ATOMIC_RELEASE);
 }
 
-static inline void
-make_table(struct fixture *fixture, bool is_ordered, uint32_t sweep_ms)
+// The outbox of every suite; some change a thing or two.
+static inline struct skr_messenger_options
+outbox_options(const struct fixture *fixture)
 {
-    const struct skr_messenger_options options = {
+    return (struct skr_messenger_options){
         .dialect = skr_db_dialect(fixture->db),
         .table = "messenger_outbox",
         .queue = "outbox",
         .redeliver_timeout_s = 3600,
-        .sweep_ms = sweep_ms,
-        .is_ordered = is_ordered,
         .transport = "outbox",
         .failed_table = "messenger_messages",
         .failed_queue = "failed",
     };
+}
+
+static inline void
+use_outbox(struct fixture *fixture, const struct skr_messenger_options *options)
+{
     skr_table_free(fixture->table);
-    assert_int_equal(skr_messenger_new(&options, &fixture->table, NULL),
-                     SKR_OK);
+    assert_int_equal(skr_messenger_new(options, &fixture->table, NULL), SKR_OK);
     fixture->options.table = fixture->table;
+}
+
+static inline void
+make_table(struct fixture *fixture, bool is_ordered, uint32_t sweep_ms)
+{
+    struct skr_messenger_options options = outbox_options(fixture);
+    options.is_ordered = is_ordered;
+    options.sweep_ms = sweep_ms;
+    use_outbox(fixture, &options);
 }
 
 static inline int
@@ -123,7 +135,7 @@ set_up_as(void **state, bool is_ordered)
         .retry = {.max_retries = 1, .delay_ms = 1, .multiplier = 1},
         .stop_timeout_ms = 5000,
         .park_ms = 500,
-        .log = {count_trouble, fixture},
+        .log = {.write = count_trouble, .user = fixture},
     };
     make_table(fixture, is_ordered, 500);
     *state = fixture;

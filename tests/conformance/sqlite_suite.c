@@ -146,9 +146,11 @@ test_such_a_table_is_not_cleaned(void **state)
     struct skr_error error = {0};
     uint64_t removed = 0;
     make_reusing(fixture, "messenger_outbox", "");
-    assert_refused(skr_messenger_clean("messenger_outbox", "outbox", NULL,
-                                       &(struct skr_cleaning){.age_s = 1},
-                                       fixture->db, &removed, &error),
+    assert_refused(skr_messenger_clean(
+                       &(struct skr_cleaned_queue){.table = "messenger_outbox",
+                                                   .queue = "outbox"},
+                       &(struct skr_cleaning){.age_s = 1}, fixture->db,
+                       &removed, &error),
                    &error, "messenger_outbox");
 }
 

@@ -2,6 +2,7 @@
 // What it costs to claim and to settle a batch of an ordered outbox with a
 // backlog: how many statements, and that none of them reads or sorts all of it.
 
+#include "table/identity.h"
 #include "table_world.h"
 
 #include "base/error.h"
@@ -171,6 +172,9 @@ static void
 count_statements(struct fixture *fixture, enum skr_claim how)
 {
     struct watched watched;
+    // Where ids may be given twice, a look whether the rows are those that were
+    // read.
+    size_t looks = skr_identity_is_unsure(skr_db_dialect(fixture->db)) ? 1 : 0;
     open_watched(fixture, how, &watched);
     if (how == SKR_CLAIM_SLOTS)
         take_all(&watched);
@@ -187,7 +191,7 @@ count_statements(struct fixture *fixture, enum skr_claim how)
         assert_in_range(skr_faulty_runs() - before, 1, 1 + 2);
         before = skr_faulty_runs();
         settle_done(&watched);
-        assert_in_range(skr_faulty_runs() - before, 1, 1 + 2);
+        assert_in_range(skr_faulty_runs() - before, 1, 1 + 2 + looks);
     }
     close_watched(&watched);
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Tables: what becomes of rows, and rows that cannot be understood.
 
+#include "table/identity.h"
 #include "table_world.h"
 
 static const struct skr_name_pair pairs[] = {
@@ -493,6 +494,104 @@ test_a_failed_message_with_a_known_class_is_for_symfony(void **state)
     skr_table_free(table);
 }
 
+// ------------------------------------------------------- ids that are used
+// anew
+
+// The table is emptied, and gives the id of each row of the batch once more.
+static void
+use_ids_anew(struct fixture *fixture)
+{
+    skr_test_run(fixture->db, "DELETE FROM messenger_outbox");
+    for (size_t i = 0; i < fixture->batch.count; i++) {
+        const struct skr_value row =
+            skr_bind_integer(fixture->batch.items[i].row);
+        skr_test_run_template(
+            fixture->db,
+            "INSERT INTO messenger_outbox (id, body, "
+            "headers, queue_name, created_at, available_at) "
+            "VALUES (?, 'new', 'new', 'outbox', {now}, {now})",
+            &row, 1);
+    }
+}
+
+// Rows that were written a minute ago.
+static void
+read_old_rows(struct fixture *fixture, size_t count)
+{
+    const struct skr_value age[] = {skr_bind_integer(60), skr_bind_integer(60)};
+    fixture->position.cursor = 0;
+    insert_many(fixture, count);
+    skr_test_run_template(fixture->db,
+                          "UPDATE messenger_outbox SET created_at = "
+                          "{now_minus}, available_at = {now_minus}",
+                          age, 2);
+    assert_int_equal(read_rows(fixture), count);
+}
+
+#define NEW_ROWS                                                              \
+    "SELECT COUNT(*) FROM messenger_outbox WHERE body = 'new' AND headers = " \
+    "'new' AND queue_name = 'outbox' AND available_at = created_at AND "      \
+    "delivered_at IS NULL"
+
+static void
+check_new_rows_stay(struct fixture *fixture, bool is_late)
+{
+    static const enum skr_state states[] = {SKR_DONE, SKR_RETRY_LATER,
+                                            SKR_BLOCKED, SKR_HOPELESS};
+    enum { COUNT = 40 };
+    for (size_t i = 0; i < SKR_COUNT_OF(states); i++) {
+        read_old_rows(fixture, COUNT);
+        set_states(fixture, states[i]);
+        fixture->batch.is_late = is_late;
+        use_ids_anew(fixture);
+        settle(fixture);
+        assert_int_equal(skr_test_number(fixture->db, NEW_ROWS), COUNT);
+        assert_int_equal(count_rows(fixture, "messenger_messages"), 0);
+        for (size_t j = 0; j < COUNT; j++)
+            assert_true(fixture->batch.items[j].is_replaced);
+        skr_test_run(fixture->db, "DELETE FROM messenger_outbox");
+    }
+}
+
+static void
+test_what_is_settled_late_does_not_hit_a_new_row_with_its_id(void **state)
+{
+    check_new_rows_stay(*state, true);
+}
+
+static void
+test_where_ids_may_be_used_anew_nothing_hits_a_new_row(void **state)
+{
+    struct fixture *fixture = *state;
+    if (skr_identity_is_unsure(skr_db_dialect(fixture->db)))
+        check_new_rows_stay(fixture, false);
+}
+
+// Rows that are still there, and such that are gone, are settled all the same.
+static void
+test_a_new_row_keeps_no_other_from_being_settled(void **state)
+{
+    enum { COUNT = 40, GONE = 5, REPLACED = 17 };
+    struct fixture *fixture = *state;
+    read_old_rows(fixture, COUNT);
+    set_states(fixture, SKR_DONE);
+    fixture->batch.is_late = true;
+    const struct skr_value gone =
+                               skr_bind_integer(fixture->batch.items[GONE].row),
+                           replaced = skr_bind_integer(
+                               fixture->batch.items[REPLACED].row);
+    skr_test_run_template(
+        fixture->db, "DELETE FROM messenger_outbox WHERE id = ?", &gone, 1);
+    skr_test_run_template(fixture->db,
+                          "UPDATE messenger_outbox SET created_at = {now}, "
+                          "body = 'new' WHERE id = ?",
+                          &replaced, 1);
+    settle(fixture);
+    assert_int_equal(count_rows(fixture, "messenger_outbox"), 1);
+    for (size_t i = 0; i < COUNT; i++)
+        assert_int_equal(fixture->batch.items[i].is_replaced, i == REPLACED);
+}
+
 int
 main(void)
 {
@@ -512,6 +611,9 @@ main(void)
         TEST(test_appended_rows_are_read_back),
         TEST(test_a_failed_message_is_stored_with_its_bytes),
         TEST(test_a_failed_message_with_a_known_class_is_for_symfony),
+        TEST(test_what_is_settled_late_does_not_hit_a_new_row_with_its_id),
+        TEST(test_where_ids_may_be_used_anew_nothing_hits_a_new_row),
+        TEST(test_a_new_row_keeps_no_other_from_being_settled),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

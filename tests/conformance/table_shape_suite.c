@@ -286,9 +286,14 @@ assert_plans(struct fixture *fixture)
     const struct skr_value first[] = {queue, skr_bind_integer(INT64_MIN),
                                       skr_bind_integer(60),
                                       skr_bind_integer(500)};
-    if (!position->dues_by_queue || !fixture->database.sorts_first_rows)
-        assert_plan(fixture, messenger->sql.scan.first, first,
-                    SKR_COUNT_OF(first));
+    assert_plan(fixture,
+                position->dues_by_queue ? messenger->sql.scan.first_timed
+                                        : messenger->sql.scan.first,
+                first, SKR_COUNT_OF(first));
+    assert_plan(fixture,
+                position->dues_by_queue ? messenger->sql.scan.first_timed_ids
+                                        : messenger->sql.scan.first_ids,
+                first, SKR_COUNT_OF(first));
     // A second of time that has come since.
     const struct skr_value dues[] = {
         queue, skr_bind_integer(INT64_MIN), skr_bind_integer(last), mark,

@@ -7,16 +7,19 @@ import subprocess
 import termios
 
 
-def start(place, columns, *arguments, rows=24, has_errors=False):
+def start(place, columns, *arguments, rows=24, has_errors=False,
+          environment=None):
     """The process, and where what it shows can be read; has_errors: standard
-    error is shown there too."""
+    error is shown there too. Without colours, unless the environment says
+    otherwise."""
+    chosen = {"TERM": "xterm", "NO_COLOR": "1", **(environment or {})}
     master, slave = pty.openpty()
     fcntl.ioctl(slave, termios.TIOCSWINSZ,
                 struct.pack("HHHH", rows, columns, 0, 0))
     process = subprocess.Popen(
         place.command(*arguments), stdin=slave, stdout=slave,
         stderr=slave if has_errors else subprocess.DEVNULL, cwd=place.folder,
-        env=place.environment)
+        env={**place.environment, **chosen})
     os.close(slave)
     return process, master
 

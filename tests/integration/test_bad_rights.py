@@ -75,7 +75,7 @@ def test_without_select_the_relay_waits(world, user):
     set_up(world)
     world.insert(GOOD)
     user.allow_all_but("SELECT", "messenger_outbox")
-    relay = world.start_relay()
+    relay = world.start_relay("--wait")
     said = relay.wait_for(r"relay\.trouble.*").group()
     assert "SELECT" in said and "messenger_outbox" in said
     assert user.name in said
@@ -167,7 +167,7 @@ def test_a_table_without_a_column_names_it(world, column):
     world.ask(f"ALTER TABLE messenger_outbox RENAME COLUMN {column} TO other")
     result = world.run("setup")
     assert result.returncode == 1
-    relay = world.start_relay()
+    relay = world.start_relay("--wait")
     logged = relay.wait_for(r"relay\.trouble.*").group()
     for said in (result.stderr, logged):
         assert column in said and "messenger_outbox" in said

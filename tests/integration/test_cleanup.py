@@ -132,6 +132,35 @@ def test_a_relay_cleans_beside_its_work(place):
     assert "cleaner.trouble" not in logs
 
 
+@pytest.mark.parametrize("days", [0, 30])
+def test_a_relay_removes_what_failed_long_ago(place, days):
+    """Only where that is asked for, and not what a worker has in hand."""
+    for queue, times in [("failed", f"{OLD}, {OLD}, NULL"),
+                         ("failed.skirnir", f"{OLD}, {OLD}, NULL"),
+                         ("failed", f"{NEW}, {NEW}, NULL"),
+                         ("failed", f"{OLD}, {OLD}, {NEW}"),
+                         ("orders", f"{OLD}, {OLD}, NULL")]:
+        place.write("{}", places.failed_headers("outbox", "order.old", "x"),
+                    queue, times=times)
+    remember(place, [31])
+    place.set_config(replace=[(
+        "databases:",
+        f"cleanup: {{interval: 1, failed_days: {days}}}\ndatabases:")])
+    relay = place.start("relay", "outbox")
+    # What failed goes after what was handled.
+    shops.until(lambda: remembered(place) == 0,
+                lambda: "old ids to go:\n" + place.logs())
+    if days > 0:
+        relay.wait_for("cleaner.removed name=failed rows=2")
+    remember(place, [31])
+    shops.until(lambda: remembered(place) == 0,
+                lambda: "old ids to go again:\n" + place.logs())
+    assert relay.stop() == 0
+    assert place.number("SELECT COUNT(*) FROM messenger_messages") == \
+        (5 if days == 0 else 3)
+    assert "cleaner.trouble" not in relay.log()
+
+
 def test_of_two_who_clean_the_second_is_told(place):
     """The first is held with its lock; where it was done before that, again."""
     def second():

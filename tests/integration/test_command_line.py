@@ -1,11 +1,14 @@
 """The command line as a user meets it: help, version, and wrong usage."""
 import json
 import os
+import re
+import socket
 import subprocess
 
 import pytest
 
 import shop as shops
+import terminals
 
 COMMANDS = {
     "relay": ["--limit=N", "--time-limit=SECONDS", "--memory-limit=SIZE",
@@ -82,6 +85,107 @@ def test_overview_lists_every_command(shop, arguments):
     assert "Exit codes" in result.stdout
 
 
+@pytest.mark.parametrize("command", COMMANDS)
+def test_help_takes_the_name_of_a_command(shop, command):
+    result = shop.run("help", *command.split())
+    assert result.returncode == 0 and result.stderr == ""
+    assert result.stdout == shop.check(*command.split(), "--help")
+
+
+@pytest.mark.parametrize("arguments", [
+    ["failed", "--help"], ["failed", "-h"], ["help", "failed"],
+    ["--help", "failed"], ["failed", "-v", "--help"]], ids=" ".join)
+def test_help_of_a_first_word_lists_what_may_follow(shop, arguments):
+    shop.config_path.unlink()
+    result = shop.run(*arguments)
+    assert result.returncode == 0 and result.stderr == ""
+    assert result.stdout.startswith("Usage: skirnir failed ")
+    for command in ("failed show", "failed retry", "failed remove"):
+        assert f"\n  {command} " in result.stdout
+    assert "\n  relay" not in result.stdout
+
+
+# What is written: what may have been meant; None: nothing is near.
+NEAR = {
+    "relya outbox": "'relay'",
+    "consum orders": "'consume'",
+    "faild show": "'failed show'",
+    "failed shwo": "'failed show'",
+    "failed": None,
+    "failed zz": None,
+    "retry 42": "'failed retry'",
+    "messenger:consme orders": "'messenger:consume'",
+    "help relya": "'relay'",
+    "help failed shwo": "'failed show'",
+    "fly": None,
+    "relay outbox --limt=3": "--limit",
+    "relay outbox --stop-when-emtpy": "--stop-when-empty",
+    "relay outbox --verbos": "--verbose",
+    "failed show --transports=x": "--transport",
+    "--confg=x relay outbox": "--config",
+    "--limit=3 relay outbox": "behind its name",
+    "relay outbox -limit=3": "write --limit=3",
+    "publish order.placed -body={}": "write --body={}",
+    "relay -help": "write --help",
+    "relay outbox --zzzzz": None,
+}
+
+
+@pytest.mark.parametrize("written", NEAR)
+def test_what_may_have_been_meant_is_said(shop, written):
+    result = shop.run(*written.split())
+    assert result.returncode == 2
+    assert result.stdout == ""
+    line, = result.stderr.splitlines()
+    meant = NEAR[written]
+    if meant is None:
+        assert "mean" not in line
+    elif meant.startswith(("'", "--")):
+        assert f"did you mean {meant}?" in line
+    else:
+        assert meant in line
+    assert not shop.path("shop").exists()
+
+
+def shown(shop, *arguments, **environment):
+    _, master = terminals.start(shop, 100, *arguments, has_errors=True,
+                                environment=environment)
+    return terminals.read_all(master)
+
+
+COLOURED = [["stats"], ["relay", "outbx"], ["relay", "--limt=3"], ["fly"],
+            ["relay", "outbox", "--stop-when-empty"]]
+
+
+@pytest.mark.parametrize("command", COLOURED, ids=" ".join)
+def test_a_terminal_has_colours(ready_shop, command):
+    assert re.search(r"\x1b\[\d+m.*\x1b\[0m",
+                     shown(ready_shop, *command, NO_COLOR=""), re.S)
+
+
+@pytest.mark.parametrize("command", COLOURED, ids=" ".join)
+@pytest.mark.parametrize("environment", [
+    {"NO_COLOR": "1"}, {"NO_COLOR": "", "TERM": "dumb"},
+    {"NO_COLOR": "", "TERM": ""}], ids=str)
+def test_a_terminal_that_wants_no_colours_gets_none(ready_shop, command,
+                                                    environment):
+    assert "\x1b" not in shown(ready_shop, *command, **environment)
+
+
+@pytest.mark.parametrize("command", COLOURED, ids=" ".join)
+def test_a_pipe_has_no_colours(ready_shop, command):
+    result = ready_shop.run(*command, environment={"TERM": "xterm",
+                                                   "NO_COLOR": ""})
+    assert "\x1b" not in result.stdout + result.stderr
+
+
+def test_mistakes_have_colours_on_a_terminal(shop):
+    shop.write_config("transport: {}\n")
+    for command in (["config", "check"], ["setup"]):
+        assert "\x1b[31mskirnir.yaml:1: " in \
+            shown(shop, *command, NO_COLOR="")
+
+
 def test_no_arguments_are_wrong_usage(shop):
     result = shop.run()
     assert result.returncode == 2
@@ -89,9 +193,11 @@ def test_no_arguments_are_wrong_usage(shop):
     assert result.stderr.startswith("Usage: skirnir")
 
 
-@pytest.mark.parametrize("flag", ["--version", "-V"])
-def test_version_names_the_drivers(shop, flag):
-    result = shop.run(flag)
+@pytest.mark.parametrize("arguments", [["--version"], ["-V"],
+                                       ["relay", "--version"],
+                                       ["-V", "setup"]], ids=" ".join)
+def test_version_names_the_drivers(shop, arguments):
+    result = shop.run(*arguments)
     assert result.returncode == 0
     assert result.stdout.startswith("skirnir 0.")
     assert "sqlite" in result.stdout and "queue" in result.stdout
@@ -112,6 +218,11 @@ def test_version_names_the_drivers(shop, flag):
     (["config", "explain"], "'explain'"),
     (["partition", "jump", "key"], "'jump'"),
     (["setup", "--notify", "--no-notify"], "exclude each other"),
+    (["kafka-relay", "migrat"], "'migrat': migrate, errored show"),
+    (["kafka-relay", "errored", "list"], "'errored list': migrate, errored"),
+    (["kafka-relay", "errored", "show", "x"], "errored show [ID]"),
+    (["relay", "outbox", "--limit=x"], "--limit=x: N, a whole number from 1,"),
+    (["relay", "outbox", "--time-limit=1h"], "SECONDS, a whole number"),
 ], ids=lambda value: " ".join(value) if isinstance(value, list) else "")
 def test_wrong_usage_is_named_and_ends_with_2(shop, arguments, named):
     result = shop.run(*arguments)
@@ -159,6 +270,76 @@ def test_publish_that_makes_no_sense_is_wrong_usage(shop, arguments, named):
     assert named in result.stderr
     assert "see skirnir publish --help" in result.stderr
     assert not shop.path("shop").exists()
+
+
+@pytest.mark.parametrize("arguments", [[], ["--db-driver=oracle"]], ids=str)
+def test_databases_that_can_be_chosen_are_named(shop, arguments):
+    result = shop.run("kafka-relay", *arguments)
+    assert result.returncode == (1 if arguments else 255)
+    assert "DB_DRIVER in the environment: mysql, postgres or sqlite is needed" \
+        in result.stderr
+
+
+DATABASE = {"DB_DRIVER": "mysql", "DB_HOST": "127.0.0.1", "DB_USER": "shop",
+            "DB_PASS": "hunter2", "DB_NAME": "shop", "KAFKA_HOST": "mq"}
+
+
+@pytest.mark.parametrize("port", ["http", "0", "65536"])
+def test_port_that_is_none_is_named_as_it_was_given(shop, port):
+    result = shop.run("kafka-relay", "migrate",
+                      environment={**DATABASE, "DB_PORT": port})
+    assert result.returncode == 1
+    assert "DB_PORT in the environment: a number from 1 to 65535 is needed" \
+        in result.stderr
+
+
+def test_a_database_that_is_not_there_is_not_waited_for(shop):
+    """Before it waits it would say so."""
+    result = shop.run("kafka-relay", "errored", "show", environment={
+        "DB_DRIVER": "sqlite", "DB_NAME": "none.db"})
+    assert result.returncode == 1
+    assert "none.db" in result.stderr and result.stdout == ""
+    assert "waited for" not in result.stderr
+
+
+def test_what_there_is_nothing_to_do_about_is_said(shop):
+    shop.environment.update({"DB_DRIVER": "sqlite",
+                             "DB_NAME": str(shop.folder / "k.db")})
+    for _ in range(2):
+        made = shop.run("kafka-relay", "migrate")
+        assert made.returncode == 0 and made.stdout == ""
+        assert "table kafka_outbox in database " in made.stderr
+        assert made.stderr.endswith(" is there, and lacks nothing\n")
+    shown = shop.run("kafka-relay", "errored", "show")
+    assert shown.returncode == 0 and shown.stdout == ""
+    assert shown.stderr.endswith(" has no errored rows\n")
+    done = shop.run("kafka-relay", "--optimize")
+    assert done.returncode == 0 and done.stdout == ""
+    assert done.stderr.endswith(" is optimized\n")
+
+
+def test_a_database_that_is_away_is_said_to_be_waited_for(shop):
+    with socket.socket() as closed:
+        closed.bind(("127.0.0.1", 0))
+        port = str(closed.getsockname()[1])
+        shop.environment.update({**DATABASE, "DB_PORT": port})
+        waiting = shop.start("kafka-relay", "errored", "show")
+        waiting.wait_for("kafka-relay: database shop is waited for, 30 s at "
+                         f"most: .*127.0.0.1:{port}")
+        waiting.kill()
+
+
+@pytest.mark.parametrize("command", [["show"], ["show", "--stats"], ["retry"],
+                                     ["remove", "--force"]], ids=" ".join)
+def test_failed_messages_of_an_unknown_transport_are_warned_of(ready_shop,
+                                                               command):
+    """It may have been one when they failed."""
+    result = ready_shop.run("failed", *command, "--transport=outbx")
+    assert result.returncode == 0
+    assert "warning: there is no transport 'outbx' in skirnir.yaml" in \
+        result.stderr
+    known = ready_shop.run("failed", *command, "--transport=outbox")
+    assert known.returncode == 0 and known.stderr == ""
 
 
 def test_help_is_given_whatever_else_is_missing(shop):

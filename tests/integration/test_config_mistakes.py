@@ -4,8 +4,12 @@ import json
 import os
 import pathlib
 import re
+import subprocess
+import threading
 
 import pytest
+
+import shop as shops
 
 # A line that is marked here is the one that must be named.
 HERE = "  # here"
@@ -69,6 +73,10 @@ MISTAKES = {
         "    orders: 'queue://default?queue_name=orders'",
         "    orders: 'amqp://guest:hunter2@mq/a/b/c/d'  # here",
         ["transports.orders", "a vhost and an exchange", "%2f"]),
+    "slash in a password": (
+        "    default: 'sqlite:///shop.db'",
+        "    default: 'mysql://shop:hun/ter2@db/shop'  # here",
+        ["databases.default", "the port", "/ is written %2f"]),
     "unknown parameter of a mysql DSN": (
         "    default: 'sqlite:///shop.db'",
         "    default: 'mysql://shop:hunter2@db/shop?colour=red'  # here",
@@ -164,7 +172,21 @@ MISTAKES = {
     "broken YAML": (
         "        relay_to: orders", "      relay_to: orders  # here", [""]),
     "tab in the indentation": (
-        "        relay_to: orders", "\trelay_to: orders  # here", [""]),
+        "        relay_to: orders", "\trelay_to: orders  # here",
+        ["a tab", "blanks"]),
+    "tab behind blanks": (
+        "        relay_to: orders", "      \trelay_to: orders  # here",
+        ["a tab", "blanks"]),
+    "tab before a key at the beginning": (
+        "    orders: 'queue://default?queue_name=orders'",
+        "\torders: 'queue://default?queue_name=orders'  # here",
+        ["a tab", "blanks"]),
+    "tab before the line of a list": (
+        "        sql: SELECT 1", "        sql:\n\t- SELECT 1  # here",
+        ["a tab", "blanks"]),
+    "quote that is not closed, and a tab that is no indentation": (
+        "        relay_to: orders", "        relay_to:\t'orders",
+        ["not YAML: did not find expected key", "begins in line 5"]),
 }
 
 
@@ -212,6 +234,17 @@ def test_an_option_that_means_nothing_is_warned_of(shop, written, name):
     assert said.startswith("skirnir.yaml:7: ") and "transports.orders" in said
     assert "means nothing to amqp" in said
     assert "hunter2" not in result.stdout
+
+
+@pytest.mark.parametrize("scheme, said", [
+    ("ampq", "did you mean amqp://?"), ("kafak", "did you mean kafka://?"),
+    ("redis", "amqps and kafka are known")])
+def test_a_scheme_that_nothing_uses_is_warned_of(shop, scheme, said):
+    write(shop, GOOD.replace("queue://default?queue_name=orders",
+                             f"{scheme}://mq"))
+    printed = shop.check("config", "check")
+    assert f"skirnir.yaml:7: warning: transports.orders: {scheme}:// " in printed
+    assert said in printed
 
 
 @pytest.mark.parametrize("command", [
@@ -343,6 +376,43 @@ def test_missing_file_is_named(shop):
     assert "SKIRNIR_CONFIG" in result.stderr
 
 
+def test_an_empty_name_is_no_file(shop):
+    """As from a variable of a script that is not set."""
+    write(shop, GOOD)
+    for arguments in (["-c", ""], ["--config="]):
+        result = shop.run("setup", *arguments)
+        assert result.returncode == 3
+        assert result.stderr == "--config: the name of the file is empty\n"
+    shop.check("config", "check", environment={"SKIRNIR_CONFIG": ""})
+
+
+def test_a_pipe_that_nobody_writes_into_is_not_waited_for(shop):
+    os.mkfifo(shop.folder / "pipe")
+    result = shop.run("config", "check", "-c", "pipe")
+    assert result.returncode == 3
+    assert "pipe: it is a pipe that nobody writes into" in result.stdout
+
+
+def test_a_pipe_is_read(shop):
+    """As of a shell's <(command), written in two parts."""
+    reader, writer = os.pipe()
+    os.write(writer, GOOD[:100].encode())
+
+    def write_rest():
+        os.write(writer, GOOD[100:].encode())
+        os.close(writer)
+    later = threading.Timer(0.1, write_rest)
+    later.start()
+    result = subprocess.run(
+        shop.command("config", "check", "-c", f"/dev/fd/{reader}"),
+        cwd=shop.folder, env=shop.environment, pass_fds=[reader],
+        capture_output=True, text=True, timeout=shops.PATIENCE_S)
+    later.join()
+    os.close(reader)
+    assert result.returncode == 0, result.stdout
+    assert "ok, 2 transports" in result.stdout
+
+
 def test_file_is_found_in_the_order_of_the_manual(shop):
     other = shop.folder / "other.yaml"
     other.write_text(GOOD)
@@ -407,6 +477,10 @@ def test_transport_without_a_driver_is_named(shop):
 
 def test_outbox_without_a_destination_is_named(shop):
     write(shop, GOOD.replace("        relay_to: orders\n", ""))
+    result = shop.run("config", "check")
+    assert result.returncode == 3
+    assert "transports.outbox.relay_to is missing" in result.stdout
+    assert result.stdout.startswith("skirnir.yaml:")
     result = shop.run("relay", "outbox")
     assert result.returncode == 1
     assert "transports.outbox.relay_to" in result.stderr

@@ -106,3 +106,64 @@ def test_consumers_that_are_killed_leave_nothing_and_double_nothing(
         assert world.failed() == []
     finally:
         world.close()
+
+
+def send_unknown(world, count):
+    """Messages as another program sends them, with a type of its own."""
+    with amqp_client.Client(os.environ["SKR_RABBITMQ_URL"]) as client:
+        for number in range(count):
+            client.publish("", world.name, b'{"orderId":"%d"}' % number, {
+                "X-Message-Id": ("S", str(uuid.uuid4())),
+                "type": ("S", "StockMoved")})
+        client.confirm()
+
+
+def set_unhandled(world, word, handler=None):
+    text = world.config_path.read_text().replace(
+        "            queues:", "            prefetch_count: 5\n"
+        "            queues:").replace(
+        "    failed: 'doctrine", f"        unhandled: {word}\n"
+        "    failed: 'doctrine")
+    if handler is not None:
+        text += (f"    {handler}:\n        sql: INSERT INTO effects "
+                 "(order_id, name) VALUES (:body, :name)\n")
+    world.config_path.write_text(text)
+
+
+@pytest.mark.parametrize("kind", ["queues", "quorum"])
+@pytest.mark.parametrize("word", ["ignore", "wait"])
+def test_what_nobody_handles_holds_up_nothing(tmp_path, kind, word):
+    world = World(tmp_path, QUEUES[kind])
+    plain = world.config_path.read_text()
+    set_unhandled(world, word)
+    try:
+        world.check("consume", "amqp", "--stop-when-empty")
+        send_unknown(world, 30)
+        consumer = world.start("consume", "amqp", "-vv")
+        world.place_orders(10)
+        assert world.relay_all().returncode == 0
+        shops.until(lambda: len(world.effects()) == 10,
+                    lambda: "10 effects; logs:\n" + world.logs())
+        shops.until(
+            lambda: len(consumer.events("consumer.unhandled")) >= 30,
+            lambda: "30 that nobody handles; logs:\n" + world.logs())
+        assert consumer.stop() == 0
+        assert world.failed() == []
+        if word == "ignore":
+            assert len(consumer.events("consumer.unhandled")) == 30
+            assert "ignored=30" in consumer.events("consumer.stopped")[0]
+        world.config_path.write_text(plain)
+        set_unhandled(world, word, handler="StockMoved")
+        world.open("shop").execute(
+            "UPDATE messenger_messages SET available_at = datetime('now')")
+        handled = world.start("consume", "amqp", "-vv")
+        handled.wait_for("consumer.ready")
+        expected = 10 if word == "ignore" else 40
+        shops.until(lambda: len(world.effects()) == expected,
+                    lambda: f"{expected} effects; logs:\n" + world.logs())
+        assert handled.stop() == 0
+        assert world.failed() == []
+        assert not handled.events("consumer.retry")
+        assert world.count("shop", "messenger_messages") == 0
+    finally:
+        world.close()

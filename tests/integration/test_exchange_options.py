@@ -112,7 +112,7 @@ def test_an_exchange_of_another_type_is_named_and_left_alone(world):
     world.declare_queue("all", "shop", kind="topic")
     set_options(world, "{exchange: {name: shop, type: direct}}")
     world.insert(1000)
-    relay = world.start_relay()
+    relay = world.start_relay("--wait")
     said = relay.wait_for(r"relay\.trouble.*").group()
     assert "shop" in said and "type" in said and "direct" in said
     assert world.left() == 1000

@@ -64,11 +64,28 @@ def test_filters_choose(place):
             (["--since=2h"], [3, 2, 1, 0]),
             (["--since=2020-01-01"], [4, 3, 2, 1, 0]),
             (["--since=2020-01-01 10:00:01"], [3, 2, 1, 0]),
+            (["--older-than=2h"], [4]),
+            (["--older-than=2020-01-01 10:00:00"], []),
+            (["--older-than=2020-01-01 10:00:01"], [4]),
+            (["--since=2020-01-01", "--older-than=2020-01-02"], [4]),
             (["--max=2"], [4, 3]),
             (["--transport=orders", "--error=route", "--max=1"], [2]),
             (["--transport=nowhere"], [])]:
         assert [number - first for number in shown(place, *arguments)] == \
             expected, arguments
+
+
+def test_what_failed_long_ago_is_removed(place):
+    young = place.fail()
+    for queue in ("failed", "failed.skirnir"):
+        place.write("{}", places.failed_headers("outbox", "order.old", "x"),
+                    queue, times="'2020-01-01 10:00:00', "
+                    "'2020-01-01 10:00:00', NULL")
+    said = place.check("failed", "remove", "--older-than=30d", "--dry-run")
+    assert "2 messages would be removed." in said
+    assert len(shown(place)) == 3
+    place.check("failed", "remove", "--older-than=30d", "--force")
+    assert shown(place) == [young]
 
 
 @pytest.mark.parametrize("command", ["show", "retry", "remove"])
@@ -309,6 +326,19 @@ def test_a_message_that_a_worker_has_is_left_to_it(place):
     assert place.number("SELECT COUNT(*) FROM messenger_outbox") == 0
 
 
+def test_what_symfony_has_done_with_is_no_failed_message(place):
+    """On MariaDB and MySQL it marks a row in place of deleting it."""
+    number = place.fail(queue="failed")
+    place.ask("UPDATE messenger_messages SET "
+              "delivered_at = '9999-12-31 23:59:59'")
+    assert shown(place) == []
+    for command in (["retry"], ["remove", "--force"]):
+        result = place.run("failed", *command, number)
+        assert result.returncode == 1 and str(number) in result.stderr
+    assert place.check("failed", "retry", "--all") == "0 messages retried.\n"
+    assert place.number("SELECT COUNT(*) FROM messenger_outbox") == 0
+
+
 def test_removing_asks_and_needs_force_without_a_terminal(place):
     number = place.fail()
     result = place.run("failed", "remove", number)
@@ -342,6 +372,7 @@ def test_removing_by_a_filter_leaves_the_rest(place):
     (["show", "1", "--stats"], "exclude"),
     (["show", "--since=yesterday"], "--since=yesterday"),
     (["show", "--since=2026-13-40"], "--since"),
+    (["remove", "--older-than=30", "--force"], "--older-than=30"),
     (["retry", "--all", "--rate=0"], "--rate=0"),
     ([], "failed show, failed retry, failed remove"),
     (["eat"], "failed show")], ids=lambda value: " ".join(value)

@@ -522,3 +522,51 @@ def test_stats_name_a_topic_that_is_missing(sqlite_world):
     assert result.returncode == 1
     error = json.loads(result.stdout)["transports"][0]["error"]
     assert f"topic {world.topic} does not exist" in error
+
+
+def set_unhandled(world, word, *names):
+    """What becomes of records without a handler, and handlers of others."""
+    world.set_config()
+    text = world.config_path.read_text().replace(
+        "        batch: 20\n", f"        batch: 20\n        unhandled: {word}\n")
+    world.write_config(text + "".join(
+        f"    '{name}': {{sql: 'INSERT INTO effects (body) VALUES (:body)'}}\n"
+        for name in names))
+
+
+def send_records(world, names):
+    """One record each, its number as the body; None: without a type."""
+    for number, name in enumerate(names):
+        header = [] if name is None else ["-H", f"type={name}"]
+        kcat(world, "-P", "-p", "0", "-H", f"X-Message-Id={uuid.uuid4()}",
+             *header, given=b'{"n":%d}' % number)
+
+
+@pytest.mark.quick
+def test_a_topic_is_the_name_of_records_without_a_type(sqlite_world):
+    world = sqlite_world
+    world.consume()  # makes the topic
+    set_unhandled(world, "ignore", world.topic, "Order*")
+    send_records(world, [None, "OrderPlaced", "StockMoved", "order.placed"])
+    world.consume()
+    assert world.effects() == [0, 1, 3]
+    assert world.failed() == 0
+
+
+@pytest.mark.quick
+def test_records_without_a_handler_wait_and_their_partition_with_them(
+        sqlite_world):
+    world = sqlite_world
+    world.consume()  # makes the topic
+    set_unhandled(world, "wait")
+    send_records(world, ["order.placed", "StockMoved", "order.placed"])
+    consumer = world.start("consume", "kafka", "-vv")
+    consumer.wait_for("consumer.unhandled .*message=StockMoved")
+    shops.until(lambda: world.effects() == [0], "what came before")
+    assert consumer.stop() == 0
+    assert world.effects() == [0]
+    assert world.failed() == 0
+    set_unhandled(world, "wait", "StockMoved")
+    world.consume()
+    assert world.effects() == [0, 1, 2]
+    assert world.failed() == 0

@@ -212,12 +212,40 @@ def test_a_new_table_takes_a_topic_and_a_payload_and_rows_go(world):
     world.ask("INSERT INTO kafka_outbox (topic, payload_json) "
               f"VALUES ('{world.topic}', '{{\"n\":0}}')")
     world.ask("INSERT INTO kafka_outbox (topic, payload_json, payload_headers) "
-              f"VALUES ('{world.topic}', NULL, '{{\"x\":null}}')")
+              f"VALUES ('{world.topic}', '{{}}', '')")
     world.wait_until_done(relay)
     assert relay.stop() == 0
     assert world.ask("SELECT COUNT(*) FROM kafka_outbox") == "0"
     sizes = sorted(int(size) for size, in world.records("%S\n"))
-    assert sizes == [-1, 7]
+    assert sizes == [2, 7]
+
+
+@pytest.mark.quick
+def test_a_row_without_payload_is_errored_and_a_tombstone_only_where_asked(
+        sqlite_world):
+    world = sqlite_world
+    # As an earlier release made it.
+    world.ask("CREATE TABLE kafka_outbox (id INTEGER PRIMARY KEY "
+              "AUTOINCREMENT NOT NULL, batch_id CHAR(36), push_started_at "
+              "DATETIME, push_completed_at DATETIME, topic TEXT NOT NULL, "
+              "payload_json TEXT, payload_headers TEXT, push_attempts INT NOT "
+              "NULL DEFAULT 0, errored INT NOT NULL DEFAULT 0, error_reason "
+              "TEXT NOT NULL DEFAULT '', created_at DATETIME DEFAULT "
+              "CURRENT_TIMESTAMP, partition_key TEXT NOT NULL DEFAULT '', "
+              "\"key\" TEXT NOT NULL DEFAULT '')")
+    world.ask("INSERT INTO kafka_outbox (topic, payload_json, \"key\") VALUES "
+              f"('{world.topic}', NULL, 'a'), ('{world.topic}', '{{}}', 'b')")
+    relay = world.start_relay()
+    world.wait_until_done(relay)
+    assert relay.stop() == 0
+    assert "--publish-tombstones" in world.check("kafka-relay", "errored",
+                                                 "show")
+    assert world.records("%k\t%S\n") == [["b", "2"]]
+    assert world.check("kafka-relay", "errored", "retry")
+    relay = world.start_relay("--publish-tombstones")
+    world.wait_until_done(relay)
+    assert relay.stop() == 0
+    assert sorted(world.records("%k\t%S\n")) == [["a", "-1"], ["b", "2"]]
 
 
 @pytest.mark.parametrize("failpoint", ["relay.read", "relay.submitted",
@@ -414,7 +442,7 @@ def test_k22_settings_are_read_and_mistakes_named(sqlite_world):
     assert "DB_DRIVER" in result.stderr
     result = world.run("kafka-relay", environment={"DB_DRIVER": "oracle"})
     assert result.returncode == 1
-    assert "mysql or postgres" in result.stderr
+    assert "mysql, postgres or sqlite" in result.stderr
     for name, value in (("BATCH_SIZE", "many"), ("RUN_CLEANUP", "perhaps"),
                         ("ON_SUCCESS", "forget"), ("KAFKA_HOST", "")):
         result = world.run("kafka-relay", environment={name: value})

@@ -226,8 +226,8 @@ def test_a_mistake_is_said_as_such_and_once(world, mistake):
     dsn, text = find_mistake(mistake)
     world.insert(10)
     world.set_config(broker=dsn)
-    relay = world.start_relay()
-    consumer = world.start("consume", "kafka")
+    relay = world.start_relay("--wait")
+    consumer = world.start("consume", "kafka", "--wait")
     for program, event in ((relay, "relay.trouble"),
                            (consumer, "consumer.trouble")):
         program.wait_for(event)

@@ -9,6 +9,7 @@ import time
 
 import pytest
 
+import kafka_outbox_world
 import shop as shops
 
 MESSAGES = 3000
@@ -32,24 +33,24 @@ for line in sys.stdin:
 
 
 class Unread:
-    """A program whose log goes into a small pipe."""
+    """A program whose log goes into a small pipe, by whichever output."""
 
     def __init__(self, shop, *arguments, **environment):
         self.output, ours = os.pipe()
         fcntl.fcntl(ours, fcntl.F_SETPIPE_SZ, 4096)
         self.process = subprocess.Popen(
             shop.command(*arguments), stdin=subprocess.DEVNULL, stderr=ours,
-            stdout=subprocess.DEVNULL, cwd=shop.folder,
+            stdout=ours, cwd=shop.folder,
             env={**shop.environment, **environment})
         os.close(ours)
         self.bytes = b""
         self.reader = None
 
-    def is_full(self):
-        """Whether a writer would wait now."""
+    def is_full(self, line=300):
+        """Whether a writer of such a line would wait now."""
         waiting = bytearray(4)
         fcntl.ioctl(self.output, 0x541B, waiting)  # FIONREAD
-        return int.from_bytes(waiting, "little") > 4096 - 300
+        return int.from_bytes(waiting, "little") > 4096 - line
 
     def read(self):
         """From now on somebody reads."""
@@ -117,6 +118,34 @@ def test_a_relay_goes_on_and_stops(ready_shop, start):
     assert len(shop.failed()) == BAD
     assert relay.is_full()
     assert relay.stop() < SOON_S
+
+
+@pytest.mark.quick
+def test_a_kafka_relay_goes_on_and_stops(tmp_path):
+    world = kafka_outbox_world.new_world("sqlite", tmp_path)
+    bad = (world.topic, '{"n": 0}', "{broken", "", "")
+    relay = None
+    try:
+        world.drain()  # makes the table
+        relay = Unread(world, "kafka-relay")
+
+        def is_full():
+            """Each is told, until nobody can be told any more."""
+            world.insert(bad)
+            return relay.is_full(line=1000)  # JSON
+        shops.until(is_full, "a full pipe", pause_s=0.1)
+        told = len(world.errored())
+        world.insert(bad)
+        world.insert_numbers(MESSAGES)
+        shops.until(lambda: world.open_rows() == 0,
+                    lambda: f"{world.open_rows()} open rows")
+        world.expect_in_order(MESSAGES)
+        assert len(world.errored()) > told
+        assert relay.stop() < SOON_S
+    finally:
+        if relay is not None:
+            relay.close()
+        world.leave()
 
 
 def test_a_consumer_goes_on_and_stops(talking_shop, start):

@@ -1,5 +1,6 @@
 """Metrics for Prometheus, and answers about health, while work goes on."""
 import json
+import random
 import signal
 import socket
 import threading
@@ -61,6 +62,7 @@ def test_a_relay_counts_what_it_published(place, port):
     assert samples["process_start_time_seconds", None] > 1600000000
     assert samples["skirnir_relay_confirmed_total", "outbox"] == 7
     assert samples["skirnir_relay_returned_total", "outbox"] == 0
+    assert samples["skirnir_relay_parked_rows", "outbox"] == 0
     assert samples.count("skirnir_relay_latency_seconds", "outbox") == 7
     # What tables hold is asked every few seconds.
     shops.until(lambda: scrape(port)["skirnir_queue_depth", "outbox"] == 0,
@@ -92,7 +94,7 @@ def test_trouble_is_not_ready(shop, port):
     shop.check("setup")
     shop.configure(auto_setup="false")
     shop.path("queue").rename(shop.folder / "aside")
-    relay = shop.start_relay(f"--metrics-port={port}")
+    relay = shop.start_relay(f"--metrics-port={port}", "--wait")
     relay.wait_for("relay.trouble")
     assert get(port, "/readyz") == (503, "outbox: in trouble\n")
     assert get(port, "/healthz")[0] == 200
@@ -221,6 +223,36 @@ def test_the_time_in_an_id_is_more_exact_than_the_table(ready_shop, port):
                                    0.25)
     shops.until(publish_and_look, lambda: get(port, "/metrics")[1])
     assert relay.stop() == 0
+
+
+def new_id(age_s, version=7):
+    """One that was made so long ago, where its version tells."""
+    time_ms = int((time.time() - age_s) * 1000)
+    return (f"{time_ms >> 16:08x}-{time_ms & 0xffff:04x}-{version}000-8000-"
+            f"{random.getrandbits(48):012x}")
+
+
+def test_the_way_from_publishing_to_the_effect_is_timed(ready_shop, port):
+    """By the time in the id: ids of other kinds do not count."""
+    shop = ready_shop
+    queue = shop.open("queue")
+    for made in (new_id(0), new_id(1000), new_id(0, version=4)):
+        shops.write_row(queue, '{"orderId":"1"}',
+                        shops.id_headers(made, type="order.placed"),
+                        table="messenger_messages", queue="orders")
+    consumer = shop.start_consumer(f"--metrics-port={port}")
+    shops.until(lambda: get(port, "/readyz")[0] == 200, consumer.log)
+    shops.until(lambda: scrape(port)["skirnir_consumer_handled_total",
+                                     "orders"] == 3, consumer.log)
+    samples = scrape(port)
+    name = "skirnir_consumer_latency_seconds"
+    assert samples.count(name, "orders") == 2
+    assert samples.within(name, "orders", 300) == 1
+    # Nothing waits any more.
+    shops.until(lambda: scrape(port)["skirnir_consumer_oldest_seconds",
+                                     "orders"] == 0, consumer.log)
+    assert prometheus_text.check_with_promtool(samples.text) == ""
+    assert consumer.stop() == 0
 
 
 class Watcher(threading.Thread):
@@ -417,6 +449,33 @@ def test_a_consumer_tells_of_its_queue_on_rabbitmq(world, port):
     assert consumer.stop() == 0
 
 
+def test_a_consumer_tells_how_old_the_messages_on_rabbitmq_are(world, port):
+    """The broker does not: the ids of what it gives do."""
+    world.set_config(replace=[
+        ("    amqp: '{}'".format(world.broker),
+         "    amqp: '{}?queues[orders]='".format(world.broker)),
+        ("message_broker_amqp:", "handlers: {order.placed: {sql: 'DELETE FROM "
+         "messenger_messages WHERE 1 = 0'}}\nmessage_broker_amqp:")])
+    world.set_up()
+    world.check("setup-deduplication", "--force")
+    for age_s in (50, 1000, 100):
+        world.write(("{}", shops.id_headers(new_id(age_s),
+                                            type="order.placed")))
+    world.check("relay", "outbox", "--stop-when-empty")
+    held = world.hold_at("consumer.handled", "consume", "amqp",
+                         f"--metrics-port={port}")
+    age_s = scrape(port)["skirnir_consumer_oldest_seconds", "amqp"]
+    assert 1000 <= age_s < 1000 + shops.PATIENCE_S
+    held.kill()
+    consumer = world.start("consume", "amqp", f"--metrics-port={port}")
+    shops.until(lambda: get(port, "/readyz")[0] == 200, consumer.log)
+    shops.until(lambda: scrape(port)["skirnir_consumer_handled_total",
+                                     "amqp"] == 3, consumer.log)
+    shops.until(lambda: scrape(port)["skirnir_consumer_oldest_seconds",
+                                     "amqp"] == 0, consumer.log)
+    assert consumer.stop() == 0
+
+
 def test_a_port_that_is_taken_is_named(ready_shop):
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
@@ -427,6 +486,65 @@ def test_a_port_that_is_taken_is_named(ready_shop):
     assert result.returncode == 1
     assert f"port {port}" in result.stderr
     assert "--metrics-port" in result.stderr
+
+
+def set_ports(shop, ports):
+    shop.configure(replace=[
+        ("databases:", f"metrics: {{port: {ports}}}\ndatabases:")])
+
+
+def test_services_with_one_file_take_a_port_each_of_a_range(ready_shop):
+    """The first of the range is taken by a stranger."""
+    shop = ready_shop
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        first = taken.getsockname()[1]
+        # Other tests may take a port in between.
+        last = min(first + 50, 65535)
+        set_ports(shop, f"{first}-{last}")
+        assert f"port: '{first}-{last}'" in shop.check("config", "show")
+        ports = []
+        for program in (shop.start_relay(), shop.start_consumer()):
+            found = program.wait_for(
+                r"info http\.serving address=127\.0\.0\.1 port=(\d+)")
+            ports.append(int(found.group(1)))
+            shops.until(lambda: get(ports[-1], "/readyz")[0] == 200,
+                        program.log)
+    assert len(set(ports)) == 2
+    assert all(first < port <= last for port in ports)
+    assert ("skirnir_relay_published_total", "outbox") in \
+        scrape(ports[0]).samples
+    assert ("skirnir_consumer_handled_total", "orders") in \
+        scrape(ports[1]).samples
+
+
+def test_a_taken_port_of_a_shared_file_stops_no_service(ready_shop):
+    shop = ready_shop
+    shop.place_orders(3)
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        set_ports(shop, port)
+        result = shop.relay_all()
+    assert result.returncode == 0
+    line, = [line for line in result.stderr.splitlines()
+             if " warning http.not_served " in line]
+    assert f" port={port} " in line
+    assert "range such as 9187-9197" in line and "--metrics-port" in line
+    assert len(shop.wire()) == 3
+
+
+@pytest.mark.parametrize("ports", ["9197-9187", "0-10", "9187-", "-1", "65536",
+                                   "9187-65536", "9187-9197-9200", "some"])
+def test_what_is_no_range_of_ports_is_refused(ready_shop, ports):
+    set_ports(ready_shop, f"'{ports}'")
+    result = ready_shop.run("config", "check")
+    assert result.returncode == 3
+    assert "metrics.port" in result.stderr + result.stdout
+    assert "or a range such as 9187-9197 is needed" in \
+        result.stderr + result.stdout
 
 
 def test_the_configuration_names_port_and_address(ready_shop, port):

@@ -70,7 +70,8 @@ def test_an_id_can_be_derived_from_its_place(world):
     ("'doctrine://default', missing_id: handle", True)])
 def test_another_way_is_a_mistake(world, transport, allowed):
     world.write_config("databases: {default: 'sqlite:///x.db'}\n"
-                       "transports: {a: {dsn: " + transport + "}}\n")
+                       "transports: {a: {dsn: " + transport + "}, "
+                       "amqp: 'queue://default?queue_name=b'}\n")
     result = world.run("config", "check")
     assert (result.returncode == 0) == allowed
     assert allowed or "transports.a.missing_id" in (result.stdout

@@ -51,8 +51,26 @@ def test_ids_differ_and_grow(shop):
     "plain text", '{"note":"h\u00e9llo \U0001f600 \\"quoted\\" \\\\"}', "",
     "line\nline\r\n\ttab", "-- DROP TABLE orders; '", "x" * 100000])
 def test_body_is_kept_as_it_is(shop, body):
-    shop.check("publish", "order.placed", f"--body={body}")
+    shop.check("publish", "order.placed", f"--body={body}",
+               "--content-type=text/plain")
     assert only_row(shop)[0] == body
+
+
+@pytest.mark.parametrize("body, place", [
+    ("{bad", "byte 1"), ("", "byte 0"), ('{"a":1}}', "byte 7"),
+    ("@cut.json", "byte 6"), ("plain text", "byte 0")])
+@pytest.mark.parametrize("content_type", [
+    None, "application/json; charset=utf-8", "application/cloudevents+json"])
+def test_a_body_that_is_no_json_is_refused_with_the_place(
+        shop, body, place, content_type):
+    shop.check("setup")
+    (shop.folder / "cut.json").write_text('{"a":"')
+    result = shop.run("publish", "order.placed", f"--body={body}", *(
+        [f"--content-type={content_type}"] if content_type else []))
+    assert result.returncode == 1
+    assert "not JSON at " + place in result.stderr
+    assert "--content-type" in result.stderr
+    assert rows(shop) == []
 
 
 def test_body_from_a_file(shop):
@@ -94,7 +112,22 @@ def test_given_id_is_kept(shop, given, kept):
     assert json.loads(headers[shops.ID_STAMP]) == [{"messageId": printed}]
 
 
+def test_partition_key_is_refused_by_a_plain_outbox(shop):
+    shop.check("setup")
+    result = shop.run("publish", "order.placed", "--body", "{}", "-k",
+                      "customer")
+    assert result.returncode == 1
+    assert "customer" in result.stderr
+    assert "ordered-doctrine://" in result.stderr
+    assert rows(shop) == []
+    shop.check("publish", "order.placed", "--body", "{}", "-k", "")
+    assert len(rows(shop)) == 1
+
+
 def test_partition_key_travels_in_a_stamp(shop):
+    shop.configure(replace=[("doctrine://default?table_name=messenger_outbox",
+                             "ordered-doctrine://default?table_name="
+                             "messenger_outbox")])
     shop.check("publish", "order.placed", "--body", "{}", "--partition-key", "customer")
     headers = only_row(shop)[1]
     stamp, = [value for name, value in headers.items()

@@ -64,7 +64,7 @@ def test_time_limit_holds_in_trouble_too(ready_shop, command):
     """When what it needs cannot be reached it still ends in time."""
     shop = ready_shop
     shop.configure(replace=[(str(shop.path("queue")), "/missing/queue.db")])
-    started = shop.start(*command, "--time-limit=1")
+    started = shop.start(*command, "--time-limit=1", "--wait")
     assert started.end(15) == 0
     assert "trouble" in started.log()
 

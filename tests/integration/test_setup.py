@@ -42,6 +42,70 @@ def test_setup_makes_the_tables_and_may_be_repeated(shop):
     assert shop.query("shop", "SELECT * FROM skirnir_meta") == namespace
 
 
+@pytest.mark.parametrize("command", [
+    ["setup"], ["setup", "--tune"], ["setup-deduplication", "--force"],
+    ["cleanup-outbox"], ["deduplication-cleanup"], ["failed", "retry", "--all"],
+    ["failed", "remove", "--all", "--force"], ["test-inbox-dedup"]],
+    ids=" ".join)
+def test_what_was_done_is_not_said_to_the_quiet(shop, command):
+    if not command[0].startswith("setup"):
+        shop.set_up()
+    assert shop.check(*command, "-q") == ""
+    assert shop.check(*command) != ""
+
+
+@pytest.mark.parametrize("command", [
+    ["setup", "--print-sql"], ["setup", "--dry-run"], ["setup-deduplication"],
+    ["setup-deduplication", "--dry-run"], ["config", "check"],
+    ["cleanup-outbox", "--dry-run"]], ids=" ".join)
+def test_what_was_asked_for_is_said_to_the_quiet(ready_shop, command):
+    assert ready_shop.check(*command, "-q") == ready_shop.check(*command) != ""
+
+
+def test_an_error_is_said_to_the_quiet(shop):
+    shop.configure(replace=[("/shop.db", "/no/shop.db")])
+    result = shop.run("setup", "-q")
+    assert result.returncode == 1 and result.stdout == ""
+    assert "no/shop.db" in result.stderr
+
+
+def test_setup_names_the_command_that_makes_the_table_of_the_inbox(shop):
+    line = ("handled messages: table message_broker_deduplication in database "
+            "billing is missing; `skirnir setup-deduplication --force` makes "
+            "it\n")
+    assert shop.check("setup").endswith(line)
+    assert shop.check("setup", "--dry-run").endswith(line)
+    assert not shop.path("billing").exists()
+    shop.check("setup-deduplication", "--force")
+    assert "handled messages" not in shop.check("setup")
+
+
+def test_setup_names_no_table_that_nobody_needs_or_that_makes_itself(shop):
+    shop.configure(replace=[
+        ("        database: billing",
+         "        database: billing\n"
+         "        deduplication: {auto_setup: true}")])
+    assert "handled messages" not in shop.check("setup")
+    text = shop.config_path.read_text()
+    shop.write_config(text[:text.index("message_broker:")])
+    assert "handled messages" not in shop.check("setup")
+
+
+def test_setup_says_that_it_ran_what_ran(shop):
+    shop.check("setup")
+    connection = shop.open("shop")
+    connection.execute("DROP INDEX messenger_outbox_idx_available_at")
+    # A name that is taken: the statement fails.
+    connection.execute(
+        "CREATE TABLE messenger_outbox_idx_available_at (a INTEGER)")
+    result = shop.run("setup")
+    assert result.returncode == 1
+    assert "running: CREATE INDEX" in result.stdout
+    assert "ran: " not in result.stdout
+    connection.execute("DROP TABLE messenger_outbox_idx_available_at")
+    assert "  ran: CREATE INDEX" in shop.check("setup")
+
+
 def test_setup_of_one_transport_leaves_the_others_alone(shop):
     shop.check("setup", "orders")
     assert schema(shop, "queue").keys() >= TABLES["queue"]
@@ -212,11 +276,10 @@ def test_nothing_is_relayed_or_consumed_from_such_a_table(ready_shop):
     make_reusing(shop, "queue", "messenger_messages")
     shop.place_orders(1)
     relay, consumer = shop.start_relay(), shop.start_consumer()
-    relay.wait_for("has no AUTOINCREMENT")
-    consumer.wait_for("has no AUTOINCREMENT")
+    for program in relay, consumer:
+        assert program.end() == 1
+        assert "has no AUTOINCREMENT" in program.log()
     assert shop.count("shop", "messenger_outbox") == 1
-    assert relay.stop() == 0
-    consumer.stop()
 
 
 def test_deduplication_prints_its_sql_by_default(shop):

@@ -217,12 +217,13 @@ def test_each_is_declared_where_its_dsn_leads(tmp_path):
     definitions = json.loads(result.stdout)
     assert [(queue["name"], queue["vhost"])
             for queue in definitions["queues"]] == [
-        ("orders", "one"), ("plain", "one"), ("orders", "shop")]
+        ("orders", "one"), ("plain", "one"), ("orders", "shop"),
+        ("messages", "nothing")]
     together = run(tmp_path, "setup-amqp", "--dump", "--dsn=amqp://h/two",
                    config=OWN)
     assert [(queue["name"], queue["vhost"])
             for queue in json.loads(together.stdout)["queues"]] == [
-        ("orders", "two"), ("plain", "two")]
+        ("orders", "two"), ("plain", "two"), ("messages", "two")]
 
 
 def test_the_topology_says_what_a_queue_looks_like(tmp_path):
@@ -237,8 +238,23 @@ def test_the_topology_says_what_a_queue_looks_like(tmp_path):
     assert queues[0]["arguments"]["x-max-priority"] == 5
 
 
+def test_a_transport_that_names_nothing_has_symfonys_defaults(tmp_path):
+    config = CONFIG[:CONFIG.index("message_broker_amqp")]
+    result = run(tmp_path, "setup-amqp", "--dry-run", config=config,
+                 dsn="amqp://localhost:1/")
+    assert result.stdout == """\
+exchange messages (fanout) would be declared
+queue messages would be declared
+binding messages -> messages would be declared
+"""
+    # Not beside exchanges that the file lists: there names decide.
+    result = run(tmp_path, "setup-amqp", "--dry-run",
+                 dsn="amqp://localhost:1/")
+    assert "messages" not in result.stdout
+
+
 def test_nothing_to_declare_is_said(tmp_path):
     result = run(tmp_path, "setup-amqp",
-                 config=CONFIG[:CONFIG.index("message_broker_amqp")])
+                 config=CONFIG[:CONFIG.index("transports")])
     assert result.returncode == 1
     assert "nothing to declare" in result.stderr

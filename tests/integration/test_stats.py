@@ -1,6 +1,7 @@
 """`skirnir stats`: how full transports are, and who works them."""
 import json
 import os
+import re
 import subprocess
 import time
 
@@ -31,6 +32,33 @@ def without_broker(place):
         ("    billing: 'amqp://127.0.0.1:1/%2f'\n", "")])
 
 
+def test_queues_that_nobody_reads_are_told_and_warned_of(place):
+    without_broker(place)
+    write(place, 3, f"{NOW}, {LATER}, NULL")
+    write(place, 2, f"{NOW}, {NOW}, NULL", "Outbox")
+    write(place, 1, f"{NOW}, {NOW}, NULL", "outbxo")
+    write(place, 1, f"{NOW}, {NOW}, {NEVER}", "done")
+    write(place, 1, f"{OLD}, {OLD}, {NOW}", "outbox.sent")
+    write(place, 1, f"{NOW}, {NOW}, NULL", "orders.retry",
+          "messenger_messages")
+    write(place, 4, f"{NOW}, {NOW}, NULL", "gone.retry", "messenger_messages")
+    place.fail("gone")
+    unread = read(place)[1]["unread_queues"]
+    assert sorted((item["table"], item["queue"], item["rows"])
+                  for item in unread) == [
+        ("messenger_messages", "gone.retry", 4),
+        ("messenger_outbox", "Outbox", 2), ("messenger_outbox", "outbxo", 1)]
+    assert "queue 'outbxo' of messenger_outbox (database" in \
+        place.check("stats")
+    assert [item["queue"] for item in
+            read(place, "orders")[1]["unread_queues"]] == ["gone.retry"]
+    relay = place.start("relay", "outbox")
+    relay.wait_for(r"config\.unread_queue .*queue=outbxo rows=1")
+    relay.wait_for(r"config\.unread_queue .*queue=Outbox rows=2")
+    assert relay.stop() == 0
+    assert "gone.retry" not in relay.log()
+
+
 def test_every_kind_of_message_is_counted(place):
     without_broker(place)
     write(place, 3, f"{OLD}, {OLD}, NULL")
@@ -58,6 +86,20 @@ def test_every_kind_of_message_is_counted(place):
     assert (stats["failed"], stats["failed_elsewhere"]) == (4, 1)
     assert "1 failed message is of no transport" in place.check("stats")
     assert list(read(place, "orders")[0]) == ["orders"]
+
+
+def test_the_failure_transport_has_its_line_when_it_is_named(place):
+    without_broker(place)
+    for transport in ("outbox", "orders", "gone"):
+        place.fail(transport)
+    items, stats = read(place, "failed")
+    assert list(items) == ["failed"]
+    assert items["failed"]["depth"] == stats["failed"] == 3
+    title, line, *_ = place.check("stats", "failed").splitlines()
+    assert title.startswith("TRANSPORT")
+    assert line.split()[:2] == ["failed", "3"]
+    assert "`skirnir failed show`" in line and "no relay" not in line
+    assert "failed" not in read(place)[0]
 
 
 def test_what_was_never_delayed_is_due_whatever_the_clock_says(place):
@@ -115,6 +157,66 @@ def test_who_relays_is_told(place):
     assert f"active: {item['holder']}" in place.check("stats")
     assert relay.stop() == 0
     assert read(place)[0]["outbox"]["active"] is False
+
+
+def test_a_relay_that_waits_for_its_broker_is_told(place):
+    """Nobody listens where the broker is said to be: the relay has neither the
+    lock nor a session, and runs all the same."""
+    place.set_config(replace=[("relay_to: orders", "relay_to: billing")])
+    first = place.start("relay", "outbox")
+    first.wait_for("relay.trouble")
+    shops.until(lambda: look_at_outbox(place)["waiting_for_broker"] == 1,
+                first.log)
+    assert look_at_outbox(place)["active"] is False
+    assert "no relay works: 1 waits for the broker" in \
+        place.run("stats").stdout
+    second = place.start("relay", "outbox")
+    shops.until(lambda: look_at_outbox(place)["waiting_for_broker"] == 2,
+                second.log)
+    assert "2 wait for the broker" in place.run("stats").stdout
+    first.kill()
+    shops.until(lambda: look_at_outbox(place)["waiting_for_broker"] == 1,
+                second.log)
+    assert second.stop() == 0
+    shops.until(lambda: look_at_outbox(place)["waiting_for_broker"] == 0,
+                "the end to be noticed")
+    assert " no relay\n" in place.run("stats").stdout
+
+
+def look_at_outbox(place):
+    return read(place, "outbox")[0]["outbox"]
+
+
+def test_a_relay_whose_broker_came_back_does_not_wait(shop):
+    shop.check("setup")
+    shop.configure(auto_setup="false")
+    shop.path("queue").rename(shop.folder / "aside")
+    relay = shop.start_relay("--wait")
+    relay.wait_for("relay.trouble")
+    shops.until(lambda: look_at_outbox(shop)["waiting_for_broker"] == 1,
+                relay.log)
+    (shop.folder / "aside").rename(shop.path("queue"))
+    relay.wait_for("relay.active")
+    outbox = look_at_outbox(shop)
+    assert (outbox["active"], outbox["waiting_for_broker"]) == (True, 0)
+    assert relay.stop() == 0
+
+
+def test_consumers_of_a_table_are_counted(place):
+    without_broker(place)
+    place.check("setup-deduplication", "--force")
+    assert read(place)[0]["orders"]["consumers"] == 0
+    consumer = place.start("consume", "orders", "--consumers=2")
+    shops.until(lambda: read(place)[0]["orders"]["consumers"] == 2,
+                consumer.log)
+    assert " 2 consumers\n" in place.check("stats")
+    other = place.start("consume", "orders")
+    shops.until(lambda: read(place)[0]["orders"]["consumers"] == 3, other.log)
+    consumer.kill()
+    shops.until(lambda: read(place)[0]["orders"]["consumers"] == 1, other.log)
+    assert other.stop() == 0
+    shops.until(lambda: read(place)[0]["orders"]["consumers"] == 0,
+                "the end to be noticed")
 
 
 def test_asking_does_not_disturb_a_relay(place):
@@ -281,6 +383,9 @@ def test_watching_redraws_what_fits_until_it_is_told_to_stop(
         assert max(len(line.removesuffix("\x1b[K")) for line in lines) \
             <= columns
     assert text.startswith("\x1b[H") and text.count("\x1b[H") >= 2
+    if not has_more:
+        assert re.match(r"\x1b\[Hskirnir stats, \d{4}-\d\d-\d\d \d\d:\d\d:\d\d "
+                        r"UTC, every 1 s, skirnir\.yaml\x1b\[K\r\n", text)
     process.terminate()
     assert process.wait(shops.PATIENCE_S) == 0
     os.close(master)

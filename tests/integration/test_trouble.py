@@ -201,7 +201,7 @@ def test_table_of_another_shape_is_named_and_waited_for(ready_shop, name,
     connection.execute(f"DROP INDEX {table}_idx_delivered_at")
     connection.execute(f"ALTER TABLE {table} RENAME COLUMN delivered_at "
                        "TO taken_at")
-    relay = shop.start_relay()
+    relay = shop.start_relay("--wait")
     trouble(relay, f"{table}.*delivered_at.*another shape")
     assert shop.wire() == []
     connection.execute(f"ALTER TABLE {table} RENAME COLUMN taken_at "
@@ -402,7 +402,7 @@ def test_database_that_is_missing_at_the_start_is_waited_for(ready_shop,
     folder = shop.folder / "mounted"
     path = folder / f"{name}.db"
     shop.configure(replace=[(str(shop.path(name)), str(path))])
-    relay = shop.start_relay()
+    relay = shop.start_relay("--wait")
     trouble(relay, f"no folder {folder}")
     for connection in shop.connections:
         connection.close()

@@ -108,6 +108,9 @@ if shops.LONG:
 
 
 def test_a_steady_stream_costs_three_queries_a_message(world):  # noqa: F811
+    """About every other look finds something: a look is one query, and what it
+    found is one more. Where the machine holds up the writer, the looks go on:
+    what counts are the messages of that time at this rate."""
     world.set_up()
     world.server.start_counting()
     start(world)
@@ -126,8 +129,9 @@ def test_a_steady_stream_costs_three_queries_a_message(world):  # noqa: F811
     # The inserts themselves are the application's, where they are counted.
     own = queries - (rows if isinstance(world.server, outbox_world.MariaDB)
                      else 0)
-    print(f"{own / seconds:.0f} queries/s in {seconds:.1f} s")
-    assert own / seconds <= 300
+    messages = max(rows, rate * seconds)
+    print(f"{own / messages:.2f} queries a message in {seconds:.1f} s")
+    assert own <= 3 * messages
 
 
 def test_an_insert_wakes_an_armed_relay_at_once(postgresql):  # noqa: F811

@@ -70,7 +70,7 @@ def test_one_that_waits_is_alive(ready_shop, manager, what):
         shops.until((shop.folder / "begun").exists, program.log)
     elif what == "broker":
         shop.configure(replace=[(str(shop.path("queue")), "/missing/q.db")])
-        program = shop.start_relay()
+        program = shop.start_relay("--wait")
         program.wait_for("relay.trouble")
     else:
         active = shop.start_relay(environment={"NOTIFY_SOCKET": ""})

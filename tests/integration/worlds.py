@@ -74,15 +74,16 @@ def need(variable):
 
 class MariaDB:
     kind = "mariadb"
+    variables = "SKR_MARIADB"
 
     def __init__(self, name):
         self.name = name
-        self.url = need("SKR_MARIADB_URL").rsplit("/", 1)[0] + "/" + name
+        self.url = need(self.variables + "_URL").rsplit("/", 1)[0] + "/" + name
         self.ask("CREATE DATABASE " + name, "mysql")
 
     def ask(self, sql, database=None):
         return run("mariadb", "--no-defaults", "-N", "--raw", "--binary-mode",
-                   "-u", "root", "-S", os.environ["SKR_MARIADB_SOCKET"],
+                   "-u", "root", "-S", os.environ[self.variables + "_SOCKET"],
                    "--default-character-set=utf8mb4",
                    # Quotes end texts, backslashes are letters.
                    "--init-command=SET sql_mode = 'NO_BACKSLASH_ESCAPES'",
@@ -90,6 +91,11 @@ class MariaDB:
 
     def drop(self):
         self.ask("DROP DATABASE " + self.name, "mysql")
+
+
+class MySQL(MariaDB):
+    kind = "mysql"
+    variables = "SKR_MYSQL"
 
 
 class PostgreSQL:

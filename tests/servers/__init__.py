@@ -6,9 +6,9 @@
         server.restart()
 
 with-server does the same for a command. server.py has what they share,
-clusters.py three that are one.
+clusters.py several that are one.
 """
-from .clusters import KafkaCluster, RabbitMQCluster
+from .clusters import KafkaCluster, Pair, RabbitMQCluster
 from .galera import Galera
 from .group import KINDS, Group
 from .kafka import Kafka
@@ -20,5 +20,6 @@ from .rabbitmq import RabbitMQ
 from .server import NotInstalled, Server, ServerError
 
 __all__ = ["KINDS", "Galera", "Group", "Kafka", "KafkaCluster", "MariaDB",
-           "MySQL", "NotInstalled", "PostgreSQL", "Proxy", "RabbitMQ",
-           "RabbitMQCluster", "Server", "ServerError", "Standby"]
+           "MySQL", "NotInstalled", "Pair", "PostgreSQL", "Proxy",
+           "RabbitMQ", "RabbitMQCluster", "Server", "ServerError",
+           "Standby"]

@@ -1,5 +1,5 @@
-"""Three servers that are one: RabbitMQ with quorum queues, Kafka with three
-copies of everything.
+"""Servers that are one: three of RabbitMQ with quorum queues, three of Kafka
+with three copies of everything, a pair of PostgreSQL.
 
     with RabbitMQCluster() as cluster:
         connect(cluster.url)          # names all three
@@ -8,62 +8,56 @@ copies of everything.
 
 The nodes are servers as any other of this folder, on ports of their own.
 """
-import concurrent.futures
+import json
 import secrets
 import socket
+import subprocess
+import time
 
 from .kafka import Kafka, new_identity
+from .postgresql import PostgreSQL, Standby
 from .rabbitmq import RabbitMQ
 from .server import Server, ServerError
+from .together import Together
 
 SIZE = 3
+MEND_LIMIT_S = 180
 
 
-class Cluster:
-    def __init__(self, nodes):
-        self.nodes = nodes
+class Cluster(Together):
+    @property
+    def nodes(self):
+        return self.servers
 
     @property
     def hosts(self):
         return ",".join(f"127.0.0.1:{node.port}" for node in self.nodes)
 
-    def start(self):
-        with concurrent.futures.ThreadPoolExecutor(len(self.nodes)) as pool:
-            starts = [pool.submit(node.start) for node in self.nodes]
-            for start in concurrent.futures.as_completed(starts):
-                start.result()
-        return self
+    def is_whole(self):
+        """Whether every node has all that the others have, so that any one of
+        them can be spared."""
+        raise NotImplementedError
 
     def mend(self):
-        """Every node runs again, whatever was done to it."""
+        """Every node runs again, whatever was done to it, and has all."""
         for node in self.nodes:
             if node.is_running():
                 node.thaw()
         for node in self.nodes:
             if not node.is_running():
                 node.start()
+        deadline = time.monotonic() + MEND_LIMIT_S
+        while not self.is_whole():
+            if time.monotonic() > deadline:
+                raise ServerError("the nodes do not come together; " +
+                                  "\n".join(map(Server.tail, self.nodes)))
+            time.sleep(0.1)
 
     def close(self):
-        wrong = []
-        for node in reversed(self.nodes):
-            try:
-                # One that is frozen, or misses the others, stops for nobody.
-                node.kill()
-                node.close()
-            except ServerError as error:
-                wrong.append(str(error))
-        if wrong:
-            raise ServerError("\n".join(wrong))
-
-    def __enter__(self):
-        try:
-            return self.start()
-        except BaseException:
-            self.close()
-            raise
-
-    def __exit__(self, *_):
-        self.close()
+        # One that is frozen, or misses the others, stops for nobody.
+        for node in self.nodes:
+            node.kill()
+        super().close()
 
 
 class Epmd(Server):
@@ -138,6 +132,15 @@ class RabbitMQCluster(Cluster):
             node.start()
         return self
 
+    def is_whole(self):
+        """All members of all quorum queues are there."""
+        try:
+            lines = self.nodes[0].control("list_queues", "type", "online")
+        except ServerError:
+            return False
+        return all(line.count("@localhost") == SIZE
+                   for line in lines.splitlines() if line.startswith("quorum"))
+
     def close(self):
         try:
             super().close()
@@ -180,6 +183,18 @@ class KafkaCluster(Cluster):
             node.port_of("controller")
         return super().start()
 
+    def is_whole(self):
+        """All copies of all partitions are in step."""
+        told = subprocess.run(
+            [self.nodes[0].find_program("kcat"), "-L", "-J", "-b",
+             self.hosts], capture_output=True, text=True)
+        if told.returncode != 0:
+            return False
+        cluster = json.loads(told.stdout)
+        return len(cluster["brokers"]) == SIZE and all(
+            len(partition["isrs"]) == SIZE for topic in cluster["topics"]
+            for partition in topic["partitions"])
+
     def settings_of(self, node):
         return {
             "node.id": node.number,
@@ -192,3 +207,49 @@ class KafkaCluster(Cluster):
             "transaction.state.log.replication.factor": SIZE,
             "transaction.state.log.min.isr": SIZE - 1,
             **self.more}
+
+
+class Pair(Cluster):
+    """A primary of PostgreSQL and a standby. A commit waits until both have it,
+    while there are both."""
+
+    def __init__(self):
+        # One that has lost its primary looks for it again soon.
+        settings = {"wal_retrieve_retry_interval": "200ms"}
+        self.primary = PostgreSQL(settings=dict(settings))
+        self.standby = Standby(self.primary, settings=dict(settings))
+        super().__init__([self.primary, self.standby])
+
+    @property
+    def url(self):
+        return f"pgsql://postgres@{self.hosts}/skirnir"
+
+    def start(self):
+        self.primary.start()
+        self.standby.start()
+        self._wait_for_standby(True)
+        return self
+
+    def is_whole(self):
+        return self.primary.query(
+            "SELECT 1 FROM pg_stat_replication WHERE sync_state = 'sync'"
+        ) == "1\n"
+
+    def fail_over(self):
+        """The primary is gone, and the standby takes its place."""
+        self.primary.kill()
+        self.primary, self.standby = self.standby, self.primary
+        self._wait_for_standby(False)
+        self.primary.promote()
+
+    def rejoin(self):
+        """The one that was gone follows the other, from a new copy."""
+        self.standby.follow(self.primary)
+        self._wait_for_standby(True)
+        self.mend()
+
+    def _wait_for_standby(self, is_needed):
+        names = "*" if is_needed else ""
+        self.primary.query(
+            f"ALTER SYSTEM SET synchronous_standby_names = '{names}'")
+        self.primary.query("SELECT pg_reload_conf()")

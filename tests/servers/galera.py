@@ -1,10 +1,9 @@
 """A Galera cluster of MariaDB servers: each node can be written."""
-import contextlib
 import pathlib
-import time
 
+from .clusters import Cluster
 from .mariadb import MariaDB
-from .server import START_LIMIT_S, NotInstalled, ServerError
+from .server import NotInstalled
 
 PROVIDER = pathlib.Path("/usr/lib/galera/libgalera_smm.so")
 # Of tests: a node that is silent is put out sooner than by default, which is
@@ -51,30 +50,35 @@ class Node(MariaDB):
 
     def is_synced(self):
         """Whether it is one of those that decide, and has what they have."""
+        status = self.status()
+        return status.get("wsrep_ready") == "ON" and \
+            status.get("wsrep_local_state_comment") == "Synced"
+
+    def status(self):
+        """What it says of itself and the cluster; nothing if it is away."""
         result = self.call([
             *self._client("mariadb"), "--batch", "--skip-column-names",
-            "--connect-timeout=5", "-e",
-            "SHOW STATUS WHERE Variable_name IN "
-            "('wsrep_ready', 'wsrep_local_state_comment')"], is_checked=False)
-        return result.returncode == 0 and \
-            "wsrep_ready\tON" in result.stdout and "Synced" in result.stdout
+            "--connect-timeout=5", "-e", "SHOW STATUS LIKE 'wsrep%'"],
+            is_checked=False)
+        return dict(line.split("\t", 1) for line in result.stdout.splitlines()
+                    if result.returncode == 0)
 
     def after_first_start(self):
         if self.is_founder:
             self.query("CREATE DATABASE skirnir")
 
 
-class Galera:
+class Galera(Cluster):
     """So many nodes; each is a server that can be killed and started."""
 
     def __init__(self, count=3, settings=None):
-        self.nodes = [Node(self, settings=settings) for _ in range(count)]
+        super().__init__([Node(self, settings=settings)
+                          for _ in range(count)])
 
     @property
     def url(self):
         """All of them, in order."""
-        hosts = ",".join(f"127.0.0.1:{node.port}" for node in self.nodes)
-        return f"mysql://root@{hosts}/skirnir"
+        return f"mysql://root@{self.hosts}/skirnir"
 
     def start(self):
         """One after the other: each copies what the others have."""
@@ -85,25 +89,10 @@ class Galera:
             node.is_founder = False
         return self
 
-    def wait_until_synced(self, nodes=None):
-        deadline = time.monotonic() + START_LIMIT_S
-        for node in nodes or self.nodes:
-            while not node.is_synced():
-                if time.monotonic() > deadline:
-                    raise ServerError(f"a node is not synced; {node.tail()}")
-                time.sleep(0.1)
-
-    def close(self):
-        with contextlib.ExitStack() as stack:
-            for node in self.nodes:
-                stack.callback(node.close)
-
-    def __enter__(self):
-        try:
-            return self.start()
-        except BaseException:
-            self.close()
-            raise
-
-    def __exit__(self, *_):
-        self.close()
+    def is_whole(self):
+        """One that was frozen believes for a moment that nothing was."""
+        views = {(node.is_synced(), status.get("wsrep_cluster_conf_id"),
+                  status.get("wsrep_cluster_size"))
+                 for node in self.nodes for status in [node.status()]}
+        return len(views) == 1 and views.pop()[::2] == (
+            True, str(len(self.nodes)))

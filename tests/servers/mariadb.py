@@ -21,10 +21,11 @@ class MariaDB(Server):
         return {**super().environment(),
                 f"SKR_{self.name.upper()}_SOCKET": str(self.socket)}
 
-    def query(self, sql, database=""):
+    def query(self, sql, database="", limit_s=None):
         """Rows as lines, columns parted by tabs, by the server's client."""
         return self.call([*self._client("mariadb"), "--batch",
-                          "--skip-column-names", "-e", sql, database]).stdout
+                          "--skip-column-names", "-e", sql, database],
+                         limit_s=limit_s).stdout
 
     def find_programs(self):
         for program in ("mariadbd", "mariadb-install-db", "mariadb",

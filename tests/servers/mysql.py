@@ -116,8 +116,12 @@ class MySQL(MariaDB):
         self.root = fetch()
 
     def prepare(self):
+        # This one cannot be changed any more when the data is there.
+        kept = "lower-case-table-names"
         self.call([*self._server(), "--initialize-insecure",
-                   f"--datadir={self.folder}/data"])
+                   f"--datadir={self.folder}/data",
+                   *(f"--{name}={value}"
+                     for name, value in self.settings.items() if name == kept)])
 
     def options(self):
         # As on MariaDB, whose binary log is off: the users of tests may make

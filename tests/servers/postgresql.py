@@ -1,6 +1,7 @@
 """PostgreSQL: user postgres without a password, database `skirnir`."""
 import pathlib
 import re
+import shutil
 import signal
 
 from .server import NotInstalled, Server, ServerError
@@ -14,6 +15,7 @@ class PostgreSQL(Server):
     user = "postgres"
     # SIGTERM would wait for every client to leave by itself.
     stop_signal = signal.SIGINT
+    primary = None  # the server that this one follows
 
     @property
     def url(self):
@@ -35,11 +37,14 @@ class PostgreSQL(Server):
             "-d", database, "-c", sql]).stdout
 
     def find_programs(self):
-        for program in ("initdb", "postgres", "psql"):
+        for program in ("initdb", "pg_basebackup", "postgres", "psql"):
             self._program(program)
 
     def prepare(self):
         self.folder_of("sockets")
+        if self.primary is not None:
+            self._copy_primary()
+            return
         # What is lost when the power fails now, nobody misses.
         self.call([self._program("initdb"), "-D", self.folder_of("data"),
                    "-U", "postgres", "-A", "trust", "-E", "UTF8",
@@ -71,7 +76,37 @@ class PostgreSQL(Server):
             lines[7].strip() == "ready"
 
     def after_first_start(self):
-        self.query("CREATE DATABASE skirnir", database="postgres")
+        if self.primary is None:
+            self.query("CREATE DATABASE skirnir", database="postgres")
+
+    def promote(self):
+        """A standby is a primary when this returns, and stays one."""
+        answer = self.query("SELECT pg_promote()").strip()
+        if answer != "t":
+            raise ServerError(f"the standby was not promoted: {answer}")
+        self.primary = None
+
+    def follow(self, primary):
+        """Becomes a standby of that one, by a copy in place of its data."""
+        self.stop()
+        self.primary = primary
+        shutil.rmtree(self.folder / "data")
+        self._copy_primary()
+        return self.start()
+
+    def has_all(self):
+        """Whether it has all that its primary has written so far."""
+        behind = self.primary.query("SELECT pg_current_wal_lsn()").strip()
+        return self.query("SELECT pg_last_wal_replay_lsn() >= "
+                          f"'{behind}'").strip() == "t"
+
+    def _copy_primary(self):
+        data = self.folder_of("data")
+        data.chmod(0o700)
+        self.call([self._program("pg_basebackup"), "--no-sync", "-R",
+                   "-c", "fast", "-X", "stream", "-U", "postgres",
+                   "-h", self.primary.socket_folder, "-p", self.primary.port,
+                   "-D", data])
 
     def _program(self, name):
         # Debian keeps each version's programs in a folder of their own.
@@ -92,31 +127,3 @@ class Standby(PostgreSQL):
     def __init__(self, primary, **options):
         super().__init__(**options)
         self.primary = primary
-
-    def find_programs(self):
-        super().find_programs()
-        self._program("pg_basebackup")
-
-    def prepare(self):
-        self.folder_of("sockets")
-        data = self.folder_of("data")
-        data.chmod(0o700)
-        self.call([self._program("pg_basebackup"), "--no-sync", "-R",
-                   "-c", "fast", "-X", "stream", "-U", "postgres",
-                   "-h", self.primary.socket_folder, "-p", self.primary.port,
-                   "-D", data])
-
-    def after_first_start(self):
-        pass
-
-    def promote(self):
-        """It is a primary when this returns, and stays one."""
-        answer = self.query("SELECT pg_promote()").strip()
-        if answer != "t":
-            raise ServerError(f"the standby was not promoted: {answer}")
-
-    def has_all(self):
-        """Whether it has all that its primary has written so far."""
-        behind = self.primary.query("SELECT pg_current_wal_lsn()").strip()
-        return self.query("SELECT pg_last_wal_replay_lsn() >= "
-                          f"'{behind}'").strip() == "t"

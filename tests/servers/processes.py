@@ -19,9 +19,10 @@ def _has_terminal(process):
 
 
 def _is_stopped(pid):
-    """Each thread stops for itself."""
+    """Each thread stops for itself. One that has ended, and whose parent does
+    not take notice as it is stopped, does nothing any more."""
     try:
-        return all(_stat(thread)[0] == "T" for thread
+        return all(_stat(thread)[0] in "TZ" for thread
                    in pathlib.Path(f"/proc/{pid}/task").iterdir())
     except OSError:  # a thread or all of it has ended: look again
         return not os.path.exists(f"/proc/{pid}")

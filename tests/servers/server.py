@@ -47,7 +47,22 @@ def _parent_folder():
     return pathlib.Path("/tmp")
 
 
-class Server:
+class Closing:
+    """What is started with start() and gone after close(), here within a `with`:
+    also when the start fails, or is interrupted."""
+
+    def __enter__(self):
+        try:
+            return self.start()
+        except BaseException:
+            self.close()
+            raise
+
+    def __exit__(self, *_):
+        self.close()
+
+
+class Server(Closing):
     name = None     # as with-server calls it
     package = None  # Debian's, for whoever lacks it
     user = None     # made by that package
@@ -61,6 +76,7 @@ class Server:
         self.folder = None
         self.certificates = None
         self.process = None
+        self.is_frozen = False
         self.cancelled = threading.Event()  # a start in another thread gives up
         self._ports = {}
         self._guard = None
@@ -162,12 +178,14 @@ class Server:
 
     def freeze(self):
         """As on a host that hangs: connections stay, nobody answers."""
+        self.is_frozen = True
         for pid in processes.living_in(self.folder):
             processes.freeze(pid)
 
     def thaw(self):
         for pid in processes.living_in(self.folder):
             processes.send(pid, signal.SIGCONT)
+        self.is_frozen = False
 
     def restart(self):
         self.stop()
@@ -187,16 +205,6 @@ class Server:
                 self._guard.stdin.close()
                 self._guard.wait()
                 self._guard = None
-
-    def __enter__(self):
-        try:
-            return self.start()
-        except BaseException:
-            self.close()
-            raise
-
-    def __exit__(self, *_):
-        self.close()
 
     # For the kinds of servers.
 
@@ -232,12 +240,16 @@ class Server:
                 f"{name} is not installed: apt-get install {self.package}")
         return program
 
-    def call(self, command, is_checked=True):
+    def call(self, command, is_checked=True, limit_s=None):
         """Runs a program of the server's package as the server's user."""
-        result = subprocess.run(
-            [str(word) for word in command], stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-            **self._how_to_run())
+        try:
+            result = subprocess.run(
+                [str(word) for word in command], stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                timeout=limit_s, **self._how_to_run())
+        except subprocess.TimeoutExpired:
+            raise ServerError(f"{command[0]} takes longer than {limit_s} s"
+                              ) from None
         if is_checked and result.returncode != 0:
             raise ServerError(f"{command[0]} failed: {result.stdout}")
         return result
@@ -331,4 +343,5 @@ class Server:
             self.process.wait()
         if self.folder is not None and not processes.end_all(self.folder):
             raise ServerError(f"processes of {self.folder} do not end")
+        self.is_frozen = False
         self.after_end()

@@ -11,6 +11,7 @@ import time
 import pytest
 
 import servers
+import shop as shops
 from servers import ports, processes
 
 HERE = pathlib.Path(__file__).parent
@@ -130,6 +131,94 @@ def test_copies_do_not_meet():
             assert KEEPING[one.name][1](one) == "42"
 
 
+def read_from_standby(pair):
+    eventually(pair.standby.has_all)
+    return read_row(pair.standby)
+
+
+# By a node, and by another: what one has written another has.
+CLUSTERS = {
+    "Pair": (lambda pair: write_row(pair.primary), read_from_standby),
+    "Galera": (lambda cluster: write_row(cluster.nodes[0]),
+               lambda cluster: cluster.nodes[-1].query(
+                   "SET wsrep_sync_wait = 1; SELECT a FROM t",
+                   "skirnir").strip()),
+    "RabbitMQCluster": (lambda cluster: write_user(cluster.nodes[0]),
+                        lambda cluster: read_user(cluster.nodes[-1])),
+    "KafkaCluster": (lambda cluster: write_record(cluster.nodes[0]),
+                     lambda cluster: read_record(cluster.nodes[-1]))}
+
+
+def start_cluster(name):
+    """One that is ready to be entered."""
+    cluster = getattr(servers, name)()
+    try:
+        cluster.nodes[0].find_programs()
+    except servers.NotInstalled:
+        if name == "Galera":
+            pytest.skip("Galera is not installed here")
+        raise
+    return cluster
+
+
+# The others take longer to start.
+@pytest.mark.parametrize("name", CLUSTERS if shops.LONG else ["Pair"])
+def test_a_cluster_is_one_and_comes_together_and_leaves_nothing(name):
+    write, read = CLUSTERS[name]
+    with start_cluster(name) as cluster:
+        folders = [node.folder for node in cluster.nodes]
+        places = [node.port for node in cluster.nodes]
+        assert len(set(places)) == len(places)
+        assert all(f":{port}" in cluster.url for port in places)
+        cluster.mend()
+        write(cluster)
+        assert read(cluster) == "42"
+        cluster.nodes[-1].kill()
+        cluster.nodes[0].freeze()
+        assert cluster.nodes[0].is_frozen
+        cluster.mend()
+        assert not cluster.nodes[0].is_frozen
+        assert [node.port for node in cluster.nodes] == places
+        assert read(cluster) == "42"
+        # One that is frozen does not hold up the end.
+        cluster.nodes[0].freeze()
+    for folder, port in zip(folders, places):
+        assert not folder.exists()
+        assert processes.living_in(folder) == []
+        assert ports.is_free(port)
+
+
+def test_a_pair_changes_its_roles_and_keeps_what_was_committed():
+    with servers.Pair() as pair:
+        first, second = pair.nodes
+        write_row(pair.primary)
+        pair.fail_over()
+        assert pair.primary is second
+        assert read_row(second) == "42"
+        second.query("INSERT INTO t VALUES (43)", database="skirnir")
+        pair.rejoin()
+        assert pair.standby is first
+        assert read_from_standby(pair).split() == ["42", "43"]
+        with pytest.raises(servers.ServerError, match="read-only"):
+            first.query("INSERT INTO t VALUES (44)", database="skirnir")
+
+
+def test_a_cluster_that_does_not_start_leaves_nothing():
+    pair = servers.Pair()
+    pair.standby.settings["no_such_setting"] = "1"
+    with pytest.raises(servers.ServerError):
+        pair.__enter__()
+    for node in pair.nodes:
+        assert not node.folder.exists()
+        assert processes.living_in(node.folder) == []
+
+
+def test_one_that_hangs_is_not_asked_for_ever():
+    with servers.MariaDB() as server:
+        with pytest.raises(servers.ServerError, match="longer than 1 s"):
+            server.query("SELECT SLEEP(60)", limit_s=1)
+
+
 def test_settings_reach_the_server():
     with servers.PostgreSQL(settings={"max_connections": 7}) as server:
         assert server.query("SHOW max_connections") == "7\n"
@@ -187,14 +276,15 @@ def with_server(*arguments, **options):
 
 def test_with_server_skips_when_a_server_is_not_installed():
     program = (
-        "import runpy, sys; sys.path[:0] = [sys.argv.pop(1)]\n"
+        "import runpy, sys; sys.path[:0] = sys.argv[1:]\n"
         "import servers\n"
         "from servers.test_servers import Ghost, WITH_SERVER\n"
         "servers.KINDS['ghost'] = Ghost\n"
         "sys.argv = ['with-server', 'ghost,postgresql', '--', 'true']\n"
         "runpy.run_path(str(WITH_SERVER), run_name='__main__')\n")
-    result = subprocess.run([sys.executable, "-c", program, HERE.parent],
-                            capture_output=True, text=True)
+    result = subprocess.run(
+        [sys.executable, "-c", program, HERE.parent,
+         HERE.parent / "integration"], capture_output=True, text=True)
     assert result.returncode == 77
     assert result.stderr == ("with-server: ghostd is not installed: "
                              "apt-get install ghost-server\n")

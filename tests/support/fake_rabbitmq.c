@@ -128,7 +128,8 @@ on_body(struct session *session, const char *body)
         while (session->held_count > 0)
             say_ack(session, session->held[--session->held_count], false);
     } else if (strcmp(body, "nack") == 0 ||
-               (strcmp(body, "stale") == 0 && session->channels == 1)) {
+               (strcmp(body, "stale") == 0 && session->channels == 1) ||
+               (strcmp(body, "full") == 0 && session->channels <= 3)) {
         amqp_basic_nack_t nack = {.delivery_tag = session->tag};
         say_method(session, 1, AMQP_BASIC_NACK_METHOD, &nack);
     } else if (strcmp(body, "all") == 0) {

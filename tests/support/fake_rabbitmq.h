@@ -7,6 +7,8 @@
 //   stale      a nack on the first channel, an ack on any that follows it: as
 //   in
 //              a cluster whose quorum queue has got another leader
+//   full       a nack on the first three channels, an ack on the fourth: as of
+//              a queue that has been full for so long
 //   all        an ack of everything so far, this one included
 //   return     comes back, then an ack
 //   stranger   another message comes back

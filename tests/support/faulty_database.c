@@ -46,6 +46,14 @@ fail(struct skr_error *error)
     return code;
 }
 
+static bool is_cluster;
+
+void
+skr_faulty_cluster(void)
+{
+    is_cluster = true;
+}
+
 static enum skr_code
 faulty_open(struct skr_db *db, const struct skr_url *url,
             struct skr_error *error)
@@ -53,7 +61,10 @@ faulty_open(struct skr_db *db, const struct skr_url *url,
     pthread_mutex_lock(&mutex);
     opened++;
     pthread_mutex_unlock(&mutex);
-    return real->open(db, url, error);
+    enum skr_code code = real->open(db, url, error);
+    if (is_cluster)
+        db->is_cluster = true;
+    return code;
 }
 
 static void
@@ -160,6 +171,7 @@ skr_faulty_database(const struct skr_db_ops *wrapped)
     ops.commit = faulty_commit;
     fault = (struct skr_fault){0};
     answer_count = 0;
+    is_cluster = false;
     failures = opened = closed = runs = 0;
     return &ops;
 }

@@ -43,6 +43,8 @@ struct skr_faulty_answer {
     size_t count;
 };
 void skr_faulty_answer(const struct skr_faulty_answer *answers, size_t count);
+// Connections that are opened from now on are to a node of a cluster.
+void skr_faulty_cluster(void);
 // Failures so far of the fault that is set.
 size_t skr_faulty_failures(void);
 // Statements run so far, and transactions begun.

@@ -1,14 +1,19 @@
-"""What a relay and a consumer say of a Kafka cluster that is well, and of one that
-cannot work."""
+"""Three brokers of Kafka: what a relay and a consumer say of a cluster that is
+well, and of one that cannot work; and each broker is killed and frozen under
+load."""
 import contextlib
+import subprocess
 import time
+import uuid
 
 import pytest
 
+import load
 import servers
 import shop as shops
 import test_kafka
 import test_metrics
+import worlds
 from servers import ports
 
 CONFIG = """\
@@ -33,6 +38,17 @@ handlers:
     order.placed:
         sql: 'INSERT INTO effects (body) VALUES (:body)'
 """
+LOADED = """\
+    broker:
+        dsn: '{url}'
+        options: {{topic: '{topic}', topics: ['{topic}'], group: '{topic}',
+                   session.timeout.ms: 6000}}
+    orders:
+        dsn: '{url}'
+        options: {{topic: '{topic}', topics: ['{topic}'], group: '{topic}',
+                   session.timeout.ms: 6000}}
+        retry_strategy: {{max_retries: 1000000, delay: 100, max_delay: 1000}}
+"""
 # Longer than several looks at the cluster.
 IDLE_S = 20
 PATIENCE_S = 180
@@ -52,6 +68,26 @@ class World(test_kafka.World):
 
     def left(self, table="ordered_outbox"):
         return super().left(table)
+
+
+class LoadedWorld(load.World):
+    databases = ""
+
+    def __init__(self, folder, database, cluster):
+        self.cluster = cluster
+        self.topic = f"skr-{uuid.uuid4().hex}"
+        self.brokers = LOADED.format(url=cluster.url, topic=self.topic)
+        super().__init__(folder, database)
+
+    def prepare_broker(self):
+        """The topic is made by the first who asks for it."""
+
+    def wire(self):
+        """A key has one partition, whose records come in their order."""
+        return subprocess.run(
+            ["kcat", "-C", "-q", "-e", "-b", self.cluster.hosts, "-t",
+             self.topic, "-o", "beginning"], check=True, capture_output=True,
+            text=True).stdout.splitlines()
 
 
 @pytest.fixture(scope="module")
@@ -115,3 +151,18 @@ def test_a_cluster_that_cannot_work_is_named_and_waited_for(world, cluster):
         for port in programs:
             shops.until(lambda: is_ready(port), world.logs)
     world.expect_once(200)
+
+
+@pytest.fixture
+def loaded(tmp_path, cluster):
+    database = worlds.new_database(worlds.PostgreSQL)
+    opened = LoadedWorld(tmp_path, database, cluster)
+    yield opened
+    opened.close()
+    database.drop()
+    cluster.mend()
+
+
+def test_nothing_is_lost_or_doubled_whichever_broker_is_away(loaded, cluster):
+    with load.load(loaded) as watch:
+        load.disturb(watch, cluster)

@@ -1,13 +1,15 @@
-"""A quorum queue of a RabbitMQ cluster gets another leader while a relay
-publishes to it."""
+"""Three nodes of RabbitMQ: each is killed and frozen under load, and a quorum
+queue gets another leader while a relay publishes to it."""
 import json
 
 import pytest
 
 import amqp_client
+import load
 import servers
 import shop as shops
 import test_kafka
+import worlds
 
 CONFIG = """\
 databases:
@@ -26,6 +28,27 @@ transports:
 failure_transport: failed
 """
 COUNT = 100
+# After so long the cluster gives a node up that hangs; 60 by default.
+NET_TICK_S = 10
+# A server that hangs is left soon.
+LOADED = """\
+    broker:
+        dsn: '{url}'
+        options:
+            auto_setup: false
+            exchange: {{name: orders, type: topic}}
+            connect_timeout: 3
+            confirm_timeout: 5
+            heartbeat: 5
+    orders:
+        dsn: '{url}?queues[orders]='
+        options:
+            auto_setup: false
+            connect_timeout: 3
+            confirm_timeout: 5
+            heartbeat: 5
+        retry_strategy: {{max_retries: 1000000, delay: 100, max_delay: 1000}}
+"""
 
 
 class World(test_kafka.World):
@@ -44,9 +67,32 @@ class World(test_kafka.World):
             client.bind(self.topic, self.topic, "#")
 
 
-@pytest.fixture
+class LoadedWorld(load.World):
+    """What is published goes to a consumer, and once more to a queue that keeps
+    it in its order."""
+    databases = ""
+
+    def __init__(self, folder, database, cluster):
+        self.cluster = cluster
+        self.brokers = LOADED.format(url=cluster.url)
+        super().__init__(folder, database)
+
+    def prepare_broker(self):
+        with amqp_client.Client(self.cluster.nodes[0].url) as client:
+            client.declare_exchange("orders")
+            for queue in ("orders", "wire"):
+                client.declare_queue(queue,
+                                     arguments={"x-queue-type": "quorum"})
+                client.bind(queue, "orders", "#")
+
+    def wire(self):
+        with amqp_client.Client(self.cluster.nodes[0].url) as client:
+            return [message.body for message in client.take_all("wire")]
+
+
+@pytest.fixture(scope="module")
 def cluster():
-    with servers.RabbitMQCluster() as started:
+    with servers.RabbitMQCluster({"net_ticktime": NET_TICK_S}) as started:
         yield started
 
 
@@ -90,6 +136,17 @@ def relay_through_an_election(tmp_path, cluster):
         assert [number for number in first
                 if number % test_kafka.KEYS == key] == \
             list(range(key, COUNT, test_kafka.KEYS))
+    cluster.mend()
+
+
+@pytest.fixture
+def loaded(tmp_path, cluster):
+    database = worlds.new_database(worlds.PostgreSQL)
+    opened = LoadedWorld(tmp_path, database, cluster)
+    yield opened
+    opened.close()
+    database.drop()
+    cluster.mend()
 
 
 # A cluster takes half a minute to start.
@@ -97,3 +154,7 @@ if shops.LONG:
     def test_a_relay_that_was_refused_in_an_election_goes_on_after_it(
             tmp_path, cluster):
         relay_through_an_election(tmp_path, cluster)
+
+    def test_nothing_is_lost_or_doubled_whichever_node_is_away(loaded, cluster):
+        with load.load(loaded) as watch:
+            load.disturb(watch, cluster)

@@ -18,7 +18,8 @@ static const struct config_case config_cases[] = {
     {"# nothing\n", "0: the file is empty; it needs at least 'transports:'\n"},
     {"- a\n- b\n", "1: a map of keys such as 'transports:' is needed\n"},
     {"transports: {a: 'queue://default'\n",
-     "2: not YAML: did not find expected ',' or '}' (column 1)\n"},
+     "2: not YAML: did not find expected ',' or '}' (column 1); while "
+     "parsing a flow mapping that begins in line 1\n"},
     {"a: b: c\n", "1: not YAML: mapping values are not allowed in this "
                   "context (column 5)\n"},
     {"a: \x01\n",
@@ -169,6 +170,9 @@ static const struct config_case config_cases[] = {
      "database, without user, port or path\n"},
     {"transports: {a: 'doctrin://default'}\n",
      "warning 1: transports.a: doctrin:// is unknown, so that nothing can use "
+     "this transport; did you mean doctrine://?\n"},
+    {"transports: {a: 'redis://default'}\n",
+     "warning 1: transports.a: redis:// is unknown, so that nothing can use "
      "this transport; doctrine, queue, ordered-doctrine, amqp, amqps and "
      "kafka are known\n"},
     {"databases: {default: 'oracle://u:hidden@h/d'}\n",
@@ -290,9 +294,13 @@ static const struct config_case config_cases[] = {
      "4: transports.outbox.options.auto_setup: the environment variable "
      "SKR_TEST_TEXT is neither true nor false\n"},
     {OUTBOX "    serializer: '%env(file:SKR_TEST_TEXT)%'\n",
-     "4: transports.outbox.serializer: %env(file:SKR_TEST_TEXT)% is not "
-     "understood; resolve:, int:, bool: and string: may stand before the "
-     "name\n"},
+     "4: transports.outbox.serializer: the file words, which the environment "
+     "variable SKR_TEST_TEXT names, cannot be read: No such file or "
+     "directory\n"},
+    {OUTBOX "    serializer: '%env(json:SKR_TEST_TEXT)%'\n",
+     "4: transports.outbox.serializer: %env(json:SKR_TEST_TEXT)% is not "
+     "understood; resolve:, int:, bool:, string:, file: and urlencode: may "
+     "stand before the name\n"},
     {OUTBOX "    serializer: 'a%env(b'\n    stamp_namespace: '%env(a b)%'\n",
      "4: transports.outbox.serializer: %env( is not closed by )%; write %% "
      "for a plain %\n"

@@ -36,7 +36,7 @@ static inline void
 collect(void *user, enum skr_config_severity severity, const char *path,
         int line, const char *text)
 {
-    assert_string_equal(path, "etc/skirnir.yaml");
+    assert_string_equal(path, "/etc/skirnir.yaml");
     skr_text_add_format(user, "%s%d: %s\n",
                         severity == SKR_CONFIG_WARNING ? "warning " : "", line,
                         text);
@@ -47,7 +47,7 @@ parse(const char *yaml, struct skr_text *reports, struct skr_config **config,
       struct skr_error *error)
 {
     skr_text_add_string(reports, "");
-    return skr_config_parse(yaml, strlen(yaml), "etc/skirnir.yaml", collect,
+    return skr_config_parse(yaml, strlen(yaml), "/etc/skirnir.yaml", collect,
                             reports, config, error);
 }
 

@@ -382,7 +382,7 @@ test_trouble_is_said_once_and_counted(void **state)
 {
     (void)state;
     struct heard heard = {0};
-    struct skr_log log = {hear, &heard};
+    struct skr_log log = {.write = hear, .user = &heard};
     struct skr_trouble trouble = {0};
     struct skr_error error;
 
@@ -413,6 +413,47 @@ test_trouble_is_said_once_and_counted(void **state)
 
     skr_trouble_report(&trouble, &log, "broker.lost", "orders", &error);
     assert_int_equal(heard.count, 4);
+
+    skr_trouble_remind(&trouble, trouble.said_ms + 59999);
+    skr_trouble_report(&trouble, &log, "broker.lost", "orders", &error);
+    assert_int_equal(heard.count, 4);
+    skr_trouble_remind(&trouble, trouble.said_ms + 60000);
+    skr_trouble_report(&trouble, &log, "broker.lost", "orders", &error);
+    assert_int_equal(heard.count, 5);
+}
+
+static void
+test_trouble_that_was_gone_is_told_again(void **state)
+{
+    (void)state;
+    struct heard heard = {0};
+    struct skr_log log = {.write = hear, .user = &heard};
+    struct skr_trouble trouble = {0};
+    struct skr_error error, none = {.code = SKR_OK};
+    skr_fail(&error, SKR_REFUSED, SKR_RECONNECT, "one:5432 is read-only");
+    skr_trouble_notice(&trouble, &log, "relay.passed_over", "outbox", &none);
+    assert_int_equal(heard.count, 0);
+    for (int turn = 1; turn <= 2; turn++) {
+        skr_trouble_notice(&trouble, &log, "relay.passed_over", "outbox",
+                           &error);
+        skr_trouble_notice(&trouble, &log, "relay.passed_over", "outbox",
+                           &error);
+        assert_int_equal(heard.count, turn);
+        skr_trouble_notice(&trouble, &log, "relay.passed_over", "outbox",
+                           &none);
+    }
+}
+
+static void
+test_the_earlier_of_two_times_may_be_never(void **state)
+{
+    (void)state;
+    static const struct {
+        int64_t one, other, earlier;
+    } cases[] = {{0, 0, 0}, {0, 7, 7}, {7, 0, 7}, {7, 9, 7}, {9, 7, 7}};
+    for (size_t i = 0; i < SKR_COUNT_OF(cases); i++)
+        assert_int_equal(skr_clock_earlier(cases[i].one, cases[i].other),
+                         cases[i].earlier);
 }
 
 static void
@@ -453,6 +494,8 @@ main(void)
         cmocka_unit_test(test_long_error_texts_are_cut_between_characters),
         cmocka_unit_test(test_error_texts_are_storable_whatever_they_quote),
         cmocka_unit_test(test_trouble_is_said_once_and_counted),
+        cmocka_unit_test(test_trouble_that_was_gone_is_told_again),
+        cmocka_unit_test(test_the_earlier_of_two_times_may_be_never),
         cmocka_unit_test(test_a_log_without_a_function_is_silent),
     };
     return cmocka_run_group_tests_name("base", tests, NULL, NULL);

@@ -80,7 +80,7 @@ test_every_key_reaches_its_place(void **state)
     assert_string_equal(config->handlers[1].sql.items[0],
                         "UPDATE a\n  SET b = '100%'\n");
     assert_true(config->handlers[1].transaction);
-    assert_string_equal(config->handlers[2].library, "./a.so");
+    assert_string_equal(config->handlers[2].library, "/etc/a.so");
     assert_string_equal(config->handlers[2].function, "send");
     assert_false(config->handlers[2].transaction);
     assert_int_equal(config->handlers[2].timeout_s, 30);
@@ -110,7 +110,7 @@ test_defaults_depend_on_the_scheme(void **state)
     assert_string_equal(outbox->relay_to, "amqp");
     assert_int_equal(outbox->retry.max_retries, 3);
     assert_int_equal(outbox->in_flight_bytes, 8 << 20);
-    assert_string_equal(outbox->database->url, "sqlite:///test.db");
+    assert_string_equal(outbox->database->url, "sqlite:////etc/test.db");
     assert_int_equal(config->transports[1].redeliver_timeout_s, 60);
     assert_null(config->transports[1].relay_to);
     assert_int_equal(config->transports[2].kind, SKR_TRANSPORT_OTHER);
@@ -168,7 +168,7 @@ test_a_transport_that_is_not_configured_is_named(void **state)
         SKR_INVALID);
     assert_string_equal(error.text,
                         "there is no transport 'none' in "
-                        "etc/skirnir.yaml; configured: amqp, queue");
+                        "/etc/skirnir.yaml; configured: amqp, queue");
     skr_config_free(config);
 }
 
@@ -194,6 +194,23 @@ test_a_database_without_a_driver_is_a_warning(void **state)
                          !has_driver);
         skr_text_fini(&reports);
         skr_config_free(config);
+    }
+}
+
+static void
+test_a_driver_that_is_missing_names_its_package(void **state)
+{
+    (void)state;
+    static const char *const pairs[][2] = {
+        {"amqps", "librabbitmq-dev"},  {"kafka", "librdkafka-dev"},
+        {"mariadb", "libmariadb-dev"}, {"postgresql", "libpq-dev"},
+        {"sqlite", "libsqlite3-dev"},  {"redis", "it has: "},
+    };
+    char text[SKR_DRIVER_MISSING_SIZE];
+    for (size_t i = 0; i < SKR_COUNT_OF(pairs); i++) {
+        skr_driver_missing(pairs[i][0], text);
+        assert_non_null(strstr(text, pairs[i][0]));
+        assert_non_null(strstr(text, pairs[i][1]));
     }
 }
 
@@ -232,6 +249,58 @@ test_a_dsn_may_say_the_time_zone(void **state)
 }
 
 static void
+test_paths_begin_in_the_folder_of_the_file(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *path, *project;
+    } cases[] = {
+        {"/srv/shop/skirnir.yaml", "/srv/shop"},
+        {"/srv/shop/config/skirnir.yaml", "/srv/shop"},
+        {"/srv/shop/config/packages/messenger.yaml", "/srv/shop"},
+        {"/srv/shop/config/packages/prod/messenger.yaml", "/srv/shop"},
+        {"/srv/shop/packages/messenger.yaml", "/srv/shop/packages"},
+        {"/srv/shop/myconfig/packages/messenger.yaml",
+         "/srv/shop/myconfig/packages"},
+        {"/config/packages/messenger.yaml", "/"},
+    };
+    static const char yaml[] =
+        "databases: {a: 'sqlite:///x.db', "
+        "b: 'mysql://u@h/b?ssl_ca=ca.pem&ssl_cert=%2Fc&ssl_key=/k'}\n"
+        "transports:\n"
+        "  c: {dsn: 'queue://a', serializer: '%kernel.project_dir%'}\n"
+        "  d: {dsn: 'amqps://h/%2f?cacert=../ca.pem', options: {cert: c, "
+        "key: k}}\n";
+    for (size_t i = 0; i < SKR_COUNT_OF(cases); i++) {
+        struct skr_config *config = NULL;
+        char folder[64], want[400];
+        char *url = NULL;
+        int size = (int)(strrchr(cases[i].path, '/') - cases[i].path);
+        snprintf(folder, sizeof(folder), "%.*s", size, cases[i].path);
+        struct skr_error error = {0};
+        if (skr_config_parse(yaml, strlen(yaml), cases[i].path, NULL, NULL,
+                             &config, &error) != SKR_OK)
+            fail_msg("%s", error.text);
+        assert_string_equal(config->transports[0].serializer, cases[i].project);
+        snprintf(want, sizeof(want), "sqlite:///%s/x.db", folder);
+        assert_string_equal(config->databases[0].url, want);
+        snprintf(want, sizeof(want),
+                 "mysql://u@h/b?ssl_ca=%s/ca.pem&ssl_cert=%%2Fc&ssl_key=/k",
+                 folder);
+        assert_string_equal(config->databases[1].url, want);
+        assert_int_equal(
+            skr_config_broker_url(&config->transports[1], &url, NULL), SKR_OK);
+        snprintf(want, sizeof(want),
+                 "amqps://h/%%2f?cacert=%s/../ca.pem&defaults=symfony&cert=%s/c"
+                 "&key=%s/k",
+                 folder, folder, folder);
+        assert_string_equal(url, want);
+        free(url);
+        skr_config_free(config);
+    }
+}
+
+static void
 test_the_environment_is_filled_in_anywhere_in_a_value(void **state)
 {
     (void)state;
@@ -244,8 +313,8 @@ test_the_environment_is_filled_in_anywhere_in_a_value(void **state)
          "a-words-17-b"},
         {"%env(bool:SKR_TEST_YES)%", "true"},
         {"%env(SKR_TEST_NESTED)%", "%env(SKR_TEST_TEXT)%/%kernel.project_dir%"},
-        {"%env(resolve:SKR_TEST_NESTED)%", "words/etc"},
-        {"%kernel.project_dir%/var", "etc/var"},
+        {"%env(resolve:SKR_TEST_NESTED)%", "words//etc"},
+        {"%kernel.project_dir%/var", "/etc/var"},
         {"100%% %d %", "100% %d %"},
         {"%%env(SKR_TEST_TEXT)%%", "%env(SKR_TEST_TEXT)%"},
     };
@@ -310,9 +379,15 @@ test_names_and_statements_are_checked(void **state)
         const char *yaml;
         const char *start;
     } cases[] = {
-        {"handlers:\n  Order: {sql: 'DELETE FROM a'}\n", "2: handlers.Order: "},
-        {"message_broker: {inbox: {message_types: {order: A}}}\n",
-         "1: message_broker.inbox.message_types.order: "},
+        {"handlers:\n  order.#: {sql: 'DELETE FROM a'}\n",
+         "2: handlers.order.#: '#' stands for itself"},
+        {"handlers:\n  ' a': {sql: 'DELETE FROM a'}\n", "2: handlers. a: "},
+        {"message_broker: {inbox: {message_types: {'o*': A}}}\n",
+         "1: message_broker.inbox.message_types.o*: * stands for no name"},
+        {"message_broker: {inbox: {message_types: {a.b: c.d, c.d: E}}}\n",
+         "1: message_broker.inbox.message_types: 'c.d' is the type of 'a.b'"},
+        {"message_broker: {inbox: {message_types: {order: 'A*'}}}\n",
+         "1: message_broker.inbox.message_types.order: * stands for no name"},
         {"handlers:\n  a.b:\n    sql: DROP TABLE a\n", "3: handlers.a.b.sql: "},
         {"handlers:\n  a.b:\n    sql:\n    - DELETE FROM a\n    - COMMIT\n",
          "5: handlers.a.b.sql[1]: "},
@@ -426,9 +501,9 @@ test_a_missing_database_url_is_named(void **state)
         SKR_INVALID);
     assert_string_equal(reports.bytes, text);
     // The error is the first report, after the file's name.
-    assert_true(skr_text_starts_with(error.text, "etc/skirnir.yaml:1: trans"));
+    assert_true(skr_text_starts_with(error.text, "/etc/skirnir.yaml:1: trans"));
     assert_int_equal(strlen(error.text),
-                     strlen("etc/skirnir.yaml:") + strlen(text) - 1);
+                     strlen("/etc/skirnir.yaml:") + strlen(text) - 1);
     skr_text_fini(&reports);
 }
 
@@ -470,8 +545,10 @@ main(void)
         TEST(a_symfony_project_loads_as_it_is),
         TEST(a_transport_that_is_not_configured_is_named),
         TEST(a_database_without_a_driver_is_a_warning),
+        TEST(a_driver_that_is_missing_names_its_package),
         TEST(a_queue_is_named_in_the_way_of_amqp_too),
         TEST(a_dsn_may_say_the_time_zone),
+        TEST(paths_begin_in_the_folder_of_the_file),
         TEST(the_environment_is_filled_in_anywhere_in_a_value),
         TEST(sizes_are_read_with_their_units),
         TEST(anchors_and_merge_keys_share_settings),

@@ -2,6 +2,8 @@
 // Transports that get the same messages need a deduplication table each.
 #include "config_helpers.h"
 
+#include "app/drivers.h"
+
 #define HANDLER "handlers: {order.placed: {sql: 'DELETE FROM a'}}\n"
 #define BILLING(options) \
     "transports:\n  billing: {dsn: 'amqp://h', options: {" options "}}\n"
@@ -68,6 +70,8 @@ static const char *const allowed[] = {
     BILLING(FROM("fanout") QUEUE(
         "bills", "")) "  audit: {dsn: 'amqp://h/v', options: {" FROM("fanout")
         QUEUE("log", "") "}}\n" HANDLER,
+    // Queues that others fill: Symfony's default exchange is not theirs.
+    BILLING("queues: {bills: ~}") AUDIT("queues: {log: ~}") HANDLER,
     // Nothing is handled here.
     BILLING(FROM("fanout") QUEUE("bills", ""))
         AUDIT(FROM("fanout") QUEUE("log", "")),
@@ -111,6 +115,68 @@ test_an_overlap_that_the_file_shows_is_refused(void **state)
     }
 }
 
+#define KAFKA(one, other)                                       \
+    "transports:\n  billing: {dsn: 'kafka://h', options: {" one \
+    "}}\n  audit: {dsn: 'kafka://h', options: {" other "}}\n"
+
+static void
+test_groups_of_one_topic_are_refused(void **state)
+{
+    (void)state;
+    if (skr_driver_find_broker("kafka") == NULL)
+        return;
+    static const char *const files[] = {
+        KAFKA("topics: [orders], group: bills", "topics: orders, group: log")
+            HANDLER,
+        KAFKA("topics: [a, orders], group: bills",
+              "topics: [b, orders], group: log") HANDLER,
+        // Published to, and consumed all the same.
+        KAFKA("topics: [orders], group: bills",
+              "topics: orders, group: log") "  outbox: {dsn: "
+                                            "'doctrine://default', relay_to: "
+                                            "audit}\n" HANDLER,
+    };
+    for (size_t i = 0; i < SKR_COUNT_OF(files); i++) {
+        struct skr_text reports = {0};
+        struct skr_config *config = NULL;
+        struct skr_error error = {0};
+        if (parse(files[i], &reports, &config, &error) == SKR_OK)
+            fail_msg("accepted:\n%s", files[i]);
+        assert_non_null(strstr(reports.bytes,
+                               "3: transports.audit: its group 'log' gets the "
+                               "same messages of the topic 'orders' as the "
+                               "group 'bills' of the transport 'billing'"));
+        assert_non_null(
+            strstr(reports.bytes, "transports.audit.deduplication.table_name"));
+        skr_text_fini(&reports);
+        skr_config_free(config);
+    }
+}
+
+static void
+test_groups_that_do_not_meet_are_allowed(void **state)
+{
+    (void)state;
+    static const char *const files[] = {
+        // One group shares its messages.
+        KAFKA("topics: [orders], group: bills",
+              "topics: [orders], group: bills") HANDLER,
+        KAFKA("topics: [orders], group: bills", "topics: [bills], group: log")
+            HANDLER,
+        KAFKA("topics: [orders], group: bills", "topic: orders") HANDLER,
+        KAFKA("topics: [orders], group: bills", "topics: [orders], group: log"),
+        "transports:\n"
+        "  billing: {dsn: 'kafka://h/orders', options: {group: bills}}\n"
+        "  audit: {dsn: 'kafka://g/orders', options: {group: log}}\n" HANDLER,
+        "transports:\n"
+        "  billing: {dsn: 'kafka://h/orders', options: {group: bills}}\n"
+        "  audit: {dsn: 'kafka://h/orders', options: {group: log}, "
+        "deduplication: {table_name: seen}}\n" HANDLER,
+    };
+    for (size_t i = 0; i < SKR_COUNT_OF(files); i++)
+        skr_config_free(parse_clean(files[i]));
+}
+
 static void
 test_what_is_no_overlap_for_sure_is_allowed(void **state)
 {
@@ -150,6 +216,8 @@ main(void)
         TEST(an_overlap_that_the_file_shows_is_refused),
         TEST(what_is_no_overlap_for_sure_is_allowed),
         TEST(long_patterns_are_compared_at_once),
+        TEST(groups_of_one_topic_are_refused),
+        TEST(groups_that_do_not_meet_are_allowed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -188,6 +188,37 @@ test_names_are_lower_case_words_joined_by_dots(void **state)
 }
 
 static void
+test_a_handler_is_found_by_name_class_and_pattern(void **state)
+{
+    (void)state;
+    // Each fits better than the next, for order.placed of class App\\Placed.
+    static const char *const falling[] = {
+        "order.placed", "App\\Placed", "order.place*", "*der.placed*",
+        "*.placed",     "order.*",     "App*",         "o*d",
+        "**p*",         "*",
+    };
+    static const char *const foreign[] = {
+        "",       "order",       "order.paid", "order.placed.*", "Placed",
+        "*.paid", "app\\Placed", "*x*",        "order.placed ",
+    };
+    size_t before = SIZE_MAX;
+    for (size_t i = 0; i < SKR_COUNT_OF(falling); i++) {
+        size_t rank = skr_name_rank(falling[i], "order.placed", "App\\Placed");
+        assert_true(rank > 0);
+        assert_true(rank <= before);
+        before = rank;
+    }
+    for (size_t i = 0; i < SKR_COUNT_OF(foreign); i++)
+        assert_int_equal(
+            skr_name_rank(foreign[i], "order.placed", "App\\Placed"), 0);
+    assert_int_equal(skr_name_rank("*", "", NULL), 1);
+    assert_int_equal(skr_name_rank("a*a", "a", NULL), 0);
+    assert_true(skr_name_rank("a*b*c", "a.b.b.c.c", NULL) > 0);
+    assert_true(skr_name_rank("Placed", "Placed", NULL) >
+                skr_name_rank("Placed", "order.placed", "Placed"));
+}
+
+static void
 test_headers_keep_their_order_and_values(void **state)
 {
     (void)state;
@@ -408,8 +439,25 @@ test_unusable_envelopes_are_named(void **state)
 }
 
 static const struct skr_name_pair pairs[] = {
-    {"order.placed", "App\\Event\\OrderPlaced"}};
-static const struct skr_names names = {pairs, 1};
+    {"order.placed", "App\\Event\\OrderPlaced"}, {"order.paid", "OrderPaid"}};
+static const struct skr_names names = {pairs, 2};
+
+static void
+test_a_word_of_other_programs_becomes_a_name_on_the_wire(void **state)
+{
+    (void)state;
+    struct skr_envelope envelope = read_envelope(
+        "{\"type\":\"OrderPaid\",\"X-Message-Id\":\"" ID "\"}", &names);
+    assert_string_equal(envelope.message.name, "order.paid");
+    assert_string_equal(envelope.class_name, "OrderPaid");
+    assert_int_equal(
+        skr_envelope_to_wire(&arena, ID_STAMP, NULL, &envelope, NULL), SKR_OK);
+    assert_string_equal(wire_header(&envelope, "type"), "order.paid");
+    assert_string_equal(wire_header(&envelope, "X-Message-Class"), "OrderPaid");
+    envelope = read_envelope("{\"type\":\"OrderLost\"}", &names);
+    assert_string_equal(envelope.message.name, "OrderLost");
+    assert_null(envelope.class_name);
+}
 
 static void
 test_a_class_becomes_its_semantic_name_on_the_wire(void **state)
@@ -841,6 +889,7 @@ main(void)
         cmocka_unit_test(test_uuid_and_ulid_are_read),
         cmocka_unit_test(test_what_is_neither_uuid_nor_ulid_is_named),
         cmocka_unit_test(test_names_are_lower_case_words_joined_by_dots),
+        cmocka_unit_test(test_a_handler_is_found_by_name_class_and_pattern),
         cmocka_unit_test_teardown(test_headers_keep_their_order_and_values,
                                   reset),
         cmocka_unit_test_teardown(test_headers_that_are_no_object_are_named,
@@ -857,6 +906,8 @@ main(void)
         cmocka_unit_test_teardown(test_unusable_envelopes_are_named, reset),
         cmocka_unit_test_teardown(
             test_a_class_becomes_its_semantic_name_on_the_wire, reset),
+        cmocka_unit_test_teardown(
+            test_a_word_of_other_programs_becomes_a_name_on_the_wire, reset),
         cmocka_unit_test_teardown(test_stamps_of_the_sender_stay_home, reset),
         cmocka_unit_test(test_headers_that_have_a_meaning_are_known),
         cmocka_unit_test_teardown(test_an_id_header_that_came_passes_unchanged,

@@ -7,6 +7,7 @@
 #include "message/typed_time.h"
 
 #include <locale.h>
+#include <malloc.h>
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -269,6 +270,58 @@ test_escapes_become_utf8(void **state)
     skr_decoded_free(memory);
 }
 
+// What the process has taken and not given back; 0 where nothing tells.
+static size_t
+memory_in_use(void)
+{
+#ifdef __GLIBC__
+    struct mallinfo2 info = mallinfo2();
+    return info.uordblks + info.hblkhd;
+#else
+    return 0;
+#endif
+}
+
+// A document of many small values costs what is asked for, not what it holds.
+static void
+test_memory_is_that_of_the_fields(void **state)
+{
+    enum { REPEATS = 300000 };
+    (void)state;
+    static const char *const values[][2] = {
+        {"{\"unknown\":[", "{\"a\":1}"},
+        {"{\"unknown\":{\"deep\":[", "[]"},
+        {"{\"integers\":[", "1"},
+        {"{\"points\":[", "{\"x\":1}"},
+    };
+    for (size_t i = 0; i < SKR_COUNT_OF(values); i++) {
+        struct skr_text json = {0};
+        struct everything value;
+        skr_text_add_string(&json, values[i][0]);
+        for (size_t k = 0; k < REPEATS; k++)
+            skr_text_add_format(&json, "%s%s", k == 0 ? "" : ",", values[i][1]);
+        // Of two of one name the last counts.
+        skr_text_add_string(&json, i == 1 ? "]}," : "],");
+        char *minimum = strdup(MINIMUM "}");
+        assert_non_null(minimum);
+        if (i >= 2)
+            memcpy(strstr(minimum, i == 2 ? "integers" : "points"), "x", 1);
+        skr_text_add_string(&json, minimum);
+        free(minimum);
+        assert_false(json.broken);
+        size_t asked = i == 2   ? REPEATS * sizeof(value.integers[0])
+                       : i == 3 ? REPEATS * sizeof(value.points[0])
+                                : 0;
+        size_t before = memory_in_use();
+        struct skr_decoded *memory = decode(json.bytes, &value);
+        size_t taken = memory_in_use() - before;
+        if (taken > asked + (128 << 10))
+            fail_msg("%zu bytes for %zu of JSON", taken, json.size);
+        skr_decoded_free(memory);
+        skr_text_fini(&json);
+    }
+}
+
 static void
 test_doubles_are_exact_and_short(void **state)
 {
@@ -432,6 +485,7 @@ main(void)
         cmocka_unit_test(test_what_is_wrong_is_said_with_its_path),
         cmocka_unit_test(test_what_is_not_json_is_refused),
         cmocka_unit_test(test_escapes_become_utf8),
+        cmocka_unit_test(test_memory_is_that_of_the_fields),
         cmocka_unit_test(test_doubles_are_exact_and_short),
         cmocka_unit_test(test_doubles_do_not_depend_on_the_locale),
         cmocka_unit_test(test_times_are_read_with_any_offset_and_fraction),

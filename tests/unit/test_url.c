@@ -116,6 +116,37 @@ test_a_bad_url_is_refused_without_quoting_it(void **state)
 }
 
 static void
+test_names_of_files_are_placed_in_a_folder(void **state)
+{
+    (void)state;
+    static const char *const parameters[] = {"ca", NULL};
+    static const struct {
+        bool is_path;
+        const char *text, *want;
+    } cases[] = {
+        {true, "sqlite:///a.db", "sqlite:////f%20%25/a.db"},
+        {true, "sqlite:////a.db", "sqlite:////a.db"},
+        {true, "sqlite:///%2Fa.db?ca=b", "sqlite:///%2Fa.db?ca=/f%20%25/b"},
+        {true, "sqlite:///:memory:", "sqlite:///:memory:"},
+        {true, "sqlite:///", "sqlite:///"},
+        {false, "m://u:p@h/a?x=ca&ca=b&y", "m://u:p@h/a?x=ca&ca=/f%20%25/b&y"},
+        {false, "m://h/a?ca=/b&ca=", "m://h/a?ca=/b&ca="},
+        {false, "m://h/a?ca=system", "m://h/a?ca=system"},
+        {false, "m://h/a?ca=system.pem", "m://h/a?ca=/f%20%25/system.pem"},
+        {false, "m://h/a?cab=b&ca", "m://h/a?cab=b&ca"},
+        {false, "", ""},
+    };
+    for (size_t i = 0; i < SKR_COUNT_OF(cases); i++) {
+        const struct skr_url_files files = {.is_path = cases[i].is_path,
+                                            .parameters = parameters};
+        char *placed = skr_url_place(cases[i].text, &files, "/f %");
+        assert_non_null(placed);
+        assert_string_equal(placed, cases[i].want);
+        free(placed);
+    }
+}
+
+static void
 test_url_parameters_are_found_by_their_decoded_names(void **state)
 {
     (void)state;
@@ -234,6 +265,7 @@ main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_a_url_is_split_into_decoded_parts),
         cmocka_unit_test(test_a_bad_url_is_refused_without_quoting_it),
+        cmocka_unit_test(test_names_of_files_are_placed_in_a_folder),
         cmocka_unit_test(test_url_parameters_are_found_by_their_decoded_names),
         cmocka_unit_test(test_a_url_holds_32_parameters_and_no_more),
         cmocka_unit_test(test_a_number_in_a_url_is_whole_and_in_range),

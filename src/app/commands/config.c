@@ -4,6 +4,7 @@
 #include "app/config/config.h"
 #include "app/app.h"
 #include "app/config/keys.h"
+#include "app/console/colour.h"
 #include "app/parts/handlers.h"
 #include "app/parts/transports.h"
 #include "base/text.h"
@@ -28,10 +29,15 @@ print_report(void *user, enum skr_config_severity severity, const char *path,
         tally->mistakes++;
     else
         tally->warnings++;
-    fprintf(tally->out, "%s:", path);
+    bool has_colours = skr_colour_is_wanted(fileno(tally->out));
+    fprintf(
+        tally->out, "%s%s:",
+        skr_colour_of(has_colours, mistake ? SKR_LOG_ERROR : SKR_LOG_WARNING),
+        path);
     if (line > 0)
         fprintf(tally->out, "%d:", line);
-    fprintf(tally->out, " %s%s\n", mistake ? "" : "warning: ", text);
+    fprintf(tally->out, " %s%s%s\n", mistake ? "" : "warning: ", text,
+            skr_colour_end(has_colours));
 }
 
 static const char *
@@ -61,6 +67,7 @@ check(struct skr_app *app)
     if (code == SKR_OK) {
         skr_app_check_handlers(config, print_report, &tally);
         skr_transport_check_ids(config, print_report, &tally);
+        skr_transport_check_relays(config, print_report, &tally);
     }
     if (code != SKR_OK || tally.mistakes > 0) {
         skr_config_free(config);

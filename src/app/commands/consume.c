@@ -5,6 +5,7 @@
 #include "app/app.h"
 #include "app/drivers.h"
 #include "app/parts/handlers.h"
+#include "app/parts/starting.h"
 #include "app/parts/transports.h"
 #include "app/service/reloading.h"
 #include "app/service/serving.h"
@@ -28,6 +29,7 @@ struct worker {
     struct skr_consumer *consumer;
     const char *name;
     struct skr_log log;
+    void *health;  // its place there
     bool is_alone;
 };
 
@@ -35,12 +37,11 @@ static enum skr_code
 check_transport(const struct skr_config_transport *transport,
                 struct skr_error *error)
 {
+    char missing[SKR_DRIVER_MISSING_SIZE];
     if (skr_driver_find_broker(transport->scheme) == NULL)
-        return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
-                        "transport %s: this build has no driver for %s://; it "
-                        "has: %s",
-                        transport->name, transport->scheme,
-                        skr_driver_brokers());
+        return skr_fail(error, SKR_INVALID, SKR_GIVE_UP, "transport %s: %s",
+                        transport->name,
+                        skr_driver_missing(transport->scheme, missing));
     return SKR_OK;
 }
 
@@ -120,10 +121,19 @@ is_over(void *user)
     return over;
 }
 
+// The key takes these words alone.
+static enum skr_unhandled
+read_unhandled(const char *word)
+{
+    return strcmp(word, "ignore") == 0 ? SKR_UNHANDLED_IGNORE
+           : strcmp(word, "wait") == 0 ? SKR_UNHANDLED_WAIT
+                                       : SKR_UNHANDLED_FAIL;
+}
+
 static enum skr_code
 extend_consumer(const struct skr_app *app, const struct skr_config *config,
                 const struct skr_config_transport *transport,
-                struct limits *limits, struct skr_consumer *consumer,
+                struct limits *limits, const struct worker *worker,
                 struct skr_error *error)
 {
     const struct skr_consumer_extras extras = {
@@ -131,6 +141,7 @@ extend_consumer(const struct skr_app *app, const struct skr_config *config,
         .failed_time_zone = skr_transport_failed_place(config).time_zone,
         .failed_readable = skr_transport_failed_place(config).readable,
         .handles_missing_ids = strcmp(transport->missing_id, "handle") == 0,
+        .unhandled = read_unhandled(transport->unhandled),
         .auto_setup = transport->auto_setup,
         .deduplication_auto_setup = config->deduplication_auto_setup,
         .deduplication_before =
@@ -140,9 +151,11 @@ extend_consumer(const struct skr_app *app, const struct skr_config *config,
         .stop_when_empty = skr_arguments_has(app->arguments, "stop-when-empty"),
         .is_over = is_over,
         .user = limits,
+        .gives_up = skr_health_gives_up,
+        .gives_up_user = worker->health,
     };
-    skr_consumer_extend(consumer, &extras);
-    return skr_app_add_handlers(config, consumer, error);
+    skr_consumer_extend(worker->consumer, &extras);
+    return skr_app_add_handlers(config, worker->consumer, error);
 }
 
 static enum skr_code
@@ -150,12 +163,6 @@ run_worker(void *item, struct skr_error *error)
 {
     const struct worker *worker = item;
     return skr_consumer_run(worker->consumer, error);
-}
-
-static bool
-is_turning(const void *consumer, int64_t within_ms)
-{
-    return skr_consumer_is_turning(consumer, within_ms);
 }
 
 static void
@@ -187,13 +194,12 @@ open_worker(const struct skr_app *app, const struct skr_config *config,
     if (code == SKR_OK)
         code = check_transport(transport, error);
     if (code == SKR_OK)
-        code = skr_app_require_handlers(config, error);
+        code = skr_app_require_handlers(config, transport, error);
     if (code == SKR_OK)
         code = skr_app_open_consumer(app, config, transport, &worker->consumer,
                                      error);
     if (code == SKR_OK)
-        code = extend_consumer(app, config, transport, limits, worker->consumer,
-                               error);
+        code = extend_consumer(app, config, transport, limits, worker, error);
     worker->name = name;
     worker->log = app->log;
     return code;
@@ -224,10 +230,34 @@ read_counters(void *user, struct skr_metrics_set *set)
         skr_metrics_count(set, "skirnir_consumer_failed_total",
                           "Messages that were moved to the failed ones.",
                           worker->name, counts.failed);
+        skr_metrics_count(set, "skirnir_consumer_ignored_total",
+                          "Messages without a handler that were ignored.",
+                          worker->name, counts.ignored);
         skr_metrics_time(set, "skirnir_consumer_handler_duration_seconds",
                          "How long handlers took, whatever they said.",
                          worker->name, skr_consumer_handling(worker->consumer));
+        skr_metrics_time(set, "skirnir_consumer_latency_seconds",
+                         "From the time in the id of a message to the commit "
+                         "of its effects.",
+                         worker->name, skr_consumer_latency(worker->consumer));
+        skr_metrics_greatest(
+            set, "skirnir_consumer_oldest_seconds",
+            "Age of the oldest message that the broker gave last.",
+            worker->name,
+            (uint64_t)skr_consumer_oldest_us(worker->consumer) / 1000000);
     }
+}
+
+static void
+say_started(const struct skr_app *app, const struct skr_config *config,
+            size_t each)
+{
+    const struct skr_arguments *arguments = app->arguments;
+    const struct skr_config_transport *transport = NULL;
+    for (size_t i = 0; i < arguments->positional_count; i++)
+        if (skr_config_find_transport(config, arguments->positional[i],
+                                      &transport, NULL) == SKR_OK)
+            skr_starting_say_consumers(app, config, transport, each);
 }
 
 static enum skr_code
@@ -240,15 +270,20 @@ open_and_run(struct skr_serving *serving, const struct skr_config *config,
     enum skr_code code = SKR_OK;
     while (code == SKR_OK && workers->count < wanted) {
         workers->items[workers->count].is_alone = wanted == 1;
+        workers->items[workers->count].health =
+            skr_serving_worker(serving, workers->count);
         const struct skr_app app = skr_serving_app(serving, workers->count);
         code = open_worker(&app, config,
                            arguments->positional[workers->count / each], limits,
                            &workers->items[workers->count], error);
         if (code == SKR_OK)
-            skr_health_watch(&serving->health, workers->count, is_turning,
-                             workers->items[workers->count].consumer);
+            skr_health_watch(
+                &serving->health, workers->count,
+                skr_consumer_pulse(workers->items[workers->count].consumer));
         workers->count++;
     }
+    if (code == SKR_OK)
+        say_started(&serving->app, config, each);
     if (code == SKR_OK)
         code = skr_serving_start(serving, read_counters, workers, error);
     const struct skr_task task = {
@@ -291,10 +326,35 @@ run_consumers(const struct skr_app *app, const struct skr_config *config,
     return code;
 }
 
+// The transports of --all. Outboxes are relayed, by `skirnir relay`, and what
+// is in the failure transport waits for people.
+static enum skr_code
+name_all(const struct skr_config *config, struct skr_arguments *arguments,
+         struct skr_error *error)
+{
+    for (size_t i = 0; i < config->transport_count; i++) {
+        const struct skr_config_transport *transport = &config->transports[i];
+        if (transport->kind == SKR_TRANSPORT_OUTBOX ||
+            skr_driver_find_broker(transport->scheme) == NULL ||
+            skr_transport_is_failure(config, transport))
+            continue;
+        if (arguments->positional_count == SKR_MAX_POSITIONAL)
+            return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
+                            "--all: over %d transports; give their names to "
+                            "several processes",
+                            SKR_MAX_POSITIONAL);
+        arguments->positional[arguments->positional_count++] = transport->name;
+    }
+    if (arguments->positional_count > 0)
+        return SKR_OK;
+    return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
+                    "--all: no transport of %s can be consumed", config->path);
+}
+
 // In Symfony's words a relay consumes the outbox.
 static enum skr_code
-run(const struct skr_app *app, const struct skr_config *config,
-    struct skr_error *error)
+run_named(const struct skr_app *app, const struct skr_config *config,
+          struct skr_error *error)
 {
     const struct skr_arguments *arguments = app->arguments;
     size_t outboxes = 0;
@@ -316,8 +376,27 @@ run(const struct skr_app *app, const struct skr_config *config,
                     "outboxes");
 }
 
+static enum skr_code
+run(const struct skr_app *app, const struct skr_config *config,
+    struct skr_error *error)
+{
+    if (!skr_arguments_has(app->arguments, "all"))
+        return run_named(app, config, error);
+    struct skr_arguments arguments = *app->arguments;
+    struct skr_app of_all = *app;
+    of_all.arguments = &arguments;
+    enum skr_code code = name_all(config, &arguments, error);
+    return code != SKR_OK ? code : run_named(&of_all, config, error);
+}
+
 enum skr_exit
 skr_command_consume(struct skr_app *app)
 {
+    bool has_names = app->arguments->positional_count > 0;
+    bool is_all = skr_arguments_has(app->arguments, "all");
+    if (has_names == is_all)
+        return skr_app_usage(app, has_names
+                                      ? "names and --all exclude each other"
+                                      : "TRANSPORT... is missing, or --all");
     return skr_app_run_reloading(app, run);
 }

@@ -228,7 +228,7 @@ run(const struct skr_app *app, const struct skr_config *config, bool removes,
         code = skr_config_find_transport(config, change.to, &unused, error);
     skr_failed_filter_read(arguments, &change.filter);
     if (code == SKR_OK)
-        code = skr_failed_filter_check(&change.filter, config, error);
+        code = skr_failed_filter_check(app, &change.filter, config, error);
     if (code == SKR_OK)
         code =
             skr_failed_read_ids(arguments, change.ids, &change.id_count, error);

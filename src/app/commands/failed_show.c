@@ -382,7 +382,7 @@ run(const struct skr_app *app, const struct skr_config *config,
         .detail = skr_arguments_count(arguments, "verbose"),
     };
     skr_failed_filter_read(arguments, &filter);
-    enum skr_code code = skr_failed_filter_check(&filter, config, error);
+    enum skr_code code = skr_failed_filter_check(app, &filter, config, error);
     if (code == SKR_OK)
         code = skr_failed_open(
             &session, config, skr_arguments_find(arguments, "database"), error);

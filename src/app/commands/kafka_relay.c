@@ -82,14 +82,18 @@ say_start(const struct skr_kafka_relay_settings *settings, size_t index,
 {
     struct skr_output output = settings->output;
     const struct skr_log log = {.write = skr_output_log, .user = &output};
+    char *source = skr_url_mask(settings->urls[index]);
     output.level = SKR_LOG_DEBUG;
     skr_log(&log, SKR_LOG_INFO, "kafkarelay.started",
+            SKR_LOG_TEXT("version", SKR_VERSION),
             SKR_LOG_TEXT("database", settings->names[index]),
+            SKR_LOG_TEXT("source", source == NULL ? "" : source),
             SKR_LOG_TEXT("table", settings->table),
             SKR_LOG_TEXT("brokers", settings->hosts),
             SKR_LOG_TEXT("on_success", marks ? "mark" : "delete"),
             SKR_LOG_TEXT("partitioner", partitioner),
             SKR_LOG_TEXT("compression", compression));
+    free(source);
 }
 
 // All databases have one host and one password.
@@ -143,12 +147,6 @@ make_relay(const struct skr_kafka_relay_settings *settings,
     return skr_relay_new(&options, &worker->relay, error);
 }
 
-static bool
-is_turning(const void *relay, int64_t within_ms)
-{
-    return skr_relay_is_turning(relay, within_ms);
-}
-
 static enum skr_code
 open_worker(struct skr_kafka_relay_settings *settings,
             struct skr_health *health, struct worker *worker, size_t index,
@@ -174,7 +172,10 @@ open_worker(struct skr_kafka_relay_settings *settings,
     if (code == SKR_OK)
         code = make_relay(settings, health, worker, index, error);
     if (code == SKR_OK)
-        skr_health_watch(health, index, is_turning, worker->relay);
+        skr_relay_give_up_by(worker->relay, skr_health_gives_up,
+                             &health->workers[index]);
+    if (code == SKR_OK)
+        skr_health_watch(health, index, skr_relay_pulse(worker->relay));
     if (code == SKR_OK)
         say_start(settings, index, marks, partitioner, compression);
     return code;
@@ -194,14 +195,13 @@ stop_worker(void *user)
     skr_relay_stop(worker->relay);
 }
 
-// Ready when the tables are there. Who is told so may end it at once: by then
-// signals are heeded.
+// Who is told that it is ready may end it at once: by then signals are heeded.
 static enum skr_code
 run_tasks(const struct skr_app *app, const struct skr_task *task,
           struct skr_health *health, struct skr_error *error)
 {
     skr_signals_watch();
-    struct skr_notifier *notifier = skr_notifier_start(health);
+    struct skr_notifier *notifier = skr_notifier_start(health, false);
     enum skr_code code = skr_tasks_run(app, task, error);
     skr_notifier_stop(notifier, false);
     return code;
@@ -260,7 +260,7 @@ wait_for_end(const struct skr_kafka_relay_settings *settings,
     if (code == SKR_OK)
         code = skr_kafka_relay_page_open(settings, &page, error);
     struct skr_notifier *notifier =
-        code == SKR_OK ? skr_notifier_start(NULL) : NULL;
+        code == SKR_OK ? skr_notifier_start(NULL, true) : NULL;
     while (code == SKR_OK && !skr_signals_ask_stop())
         if (skr_clock_sleep(fd, LOOK_MS))
             skr_signals_drain();
@@ -274,24 +274,24 @@ run_service(const struct skr_app *app,
             struct skr_kafka_relay_settings *settings, struct skr_error *error)
 {
     struct skr_kafka_relay_page *page = NULL;
+    char missing[SKR_DRIVER_MISSING_SIZE];
     if (settings->brokers == NULL && !settings->polling_disabled)
         return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
                         "--kafka-host, or KAFKA_HOST in the environment, is "
                         "needed");
     if (skr_driver_find_broker("kafka") == NULL)
-        return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
-                        "this build has no driver for kafka://; it has: %s",
-                        skr_driver_brokers());
+        return skr_fail(error, SKR_INVALID, SKR_GIVE_UP, "%s",
+                        skr_driver_missing("kafka", missing));
     warn_of_exposure(settings, settings->database->exposure, settings->urls[0]);
     if (settings->polling_disabled)
         return wait_for_end(settings, error);
     struct skr_health health;
-    const struct skr_log log = {.write = skr_output_log,
-                                .user = &settings->output};
+    const struct skr_log log = skr_output_as_log(&settings->output);
     enum skr_code code = skr_health_init(&health, &log, settings->names,
                                          settings->database_count, 1, error);
     if (code != SKR_OK)
         return code;
+    health.waits = settings->waits;
     code = skr_kafka_relay_page_open(settings, &page, error);
     if (code == SKR_OK)
         code = run_workers(app, settings, &health, error);
@@ -321,13 +321,16 @@ skr_command_kafka_relay(struct skr_app *app)
     struct skr_kafka_relay_settings settings;
     struct skr_error error = {0};
     bool is_missing = false;
+    if (skr_kafka_relay_check_words(app->arguments, &error) != SKR_OK)
+        return skr_app_usage(app, "%s", error.text);
     if (skr_output_start_writer(app->output, &error) != SKR_OK)
         return skr_app_fail(app, &error);
     enum skr_code code =
         skr_kafka_relay_read(app->arguments, &settings, &is_missing, &error);
     if (getenv("NEW_RELIC_ENABLED") != NULL)
-        skr_output_say(app->output, "skirnir kafka-relay: NEW_RELIC_* is "
-                                    "ignored; /metrics has the numbers");
+        skr_output_say(app->output, SKR_LOG_WARNING,
+                       "skirnir kafka-relay: NEW_RELIC_* is "
+                       "ignored; /metrics has the numbers");
     if (code == SKR_OK)
         code = run_command(app, &settings, &error);
     skr_kafka_relay_fini(&settings);

@@ -34,6 +34,8 @@ struct skr_kafka_relay_settings {
     const char *sidecar_url;
     bool tls, skips_verifying;
     bool cleans, optimizes, polling_disabled, skips_migrations, takes_over;
+    bool publishes_tombstones;
+    bool waits;                   // for servers, as long as it takes
     bool dry_run;                 // of a job
     uint32_t cleanup_interval_s;  // 0: never
     uint32_t attempts;
@@ -57,7 +59,8 @@ skr_kafka_relay_table(const struct skr_kafka_relay_settings *settings,
                       struct skr_error *error);
 
 // Opens one of the databases, patiently: it may start together with us. With
-// creates, one that is a file is made.
+// creates, one that is a file is made. Where the settings say that it waits it
+// does so without end, and says for what each minute.
 SKR_MUST_CHECK enum skr_code
 skr_kafka_relay_open(const struct skr_kafka_relay_settings *settings,
                      size_t index, bool creates, struct skr_db **db,
@@ -82,6 +85,11 @@ skr_kafka_relay_check_sidecar(const char *text, struct skr_error *error);
 // SKR_UNAVAILABLE: it was not.
 SKR_MUST_CHECK enum skr_code
 skr_kafka_relay_tell_sidecar(const char *text, struct skr_error *error);
+// SKR_INVALID: the words behind kafka-relay mean nothing to
+// skr_kafka_relay_tend.
+SKR_MUST_CHECK enum skr_code
+skr_kafka_relay_check_words(const struct skr_arguments *arguments,
+                            struct skr_error *error);
 // `errored show|retry|remove [ID]` and `migrate`.
 SKR_MUST_CHECK enum skr_code
 skr_kafka_relay_tend(const struct skr_kafka_relay_settings *settings,

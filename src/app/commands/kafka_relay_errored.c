@@ -8,7 +8,6 @@
 #include "base/error.h"
 #include "base/text.h"
 #include "table/kafka_outbox/kafka_outbox.h"
-#include "table/schema.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -51,11 +50,22 @@ print_row(int64_t row, const char *topic, const char *reason, int64_t attempts,
     return SKR_OK;
 }
 
+// On standard error, so that the list stays one.
+static void
+say_of_table(const struct errand *errand, const char *text)
+{
+    fprintf(stderr, "table %s in database %s %s\n", errand->settings->table,
+            errand->settings->names[errand->database], text);
+}
+
 static enum skr_code
 show(struct errand *errand, struct skr_db *db, struct skr_error *error)
 {
+    uint64_t before = errand->found;
     enum skr_code code =
         skr_kafka_outbox_show(errand->table, db, print_row, errand, error);
+    if (code == SKR_OK && errand->row == 0 && errand->found == before)
+        say_of_table(errand, "has no errored rows");
     if (code == SKR_OK && errand->row != 0 && errand->found == 0)
         return skr_fail(error, SKR_MISSING, SKR_GIVE_UP,
                         "there is no errored row %lld", (long long)errand->row);
@@ -63,19 +73,13 @@ show(struct errand *errand, struct skr_db *db, struct skr_error *error)
 }
 
 static enum skr_code
-add_to_table(const char *sql, void *user, struct skr_error *error)
+migrate(const struct errand *errand, struct skr_db *db, struct skr_error *error)
 {
-    printf("%s\n", sql);
-    return skr_schema_run(sql, user, error);
-}
-
-static enum skr_code
-migrate(const struct skr_table *table, struct skr_db *db,
-        struct skr_error *error)
-{
-    enum skr_code code = skr_table_create(table, db, error);
+    enum skr_code code = skr_table_create(errand->table, db, error);
     if (code == SKR_OK)
-        code = skr_complete_table(table, db, add_to_table, db, error);
+        code = skr_complete_table(errand->table, db, error);
+    if (code == SKR_OK)
+        say_of_table(errand, "is there, and lacks nothing");
     return code;
 }
 
@@ -88,7 +92,7 @@ work_on(struct errand *errand, struct skr_db *db, struct skr_error *error)
     uint64_t changed = 0;
     enum skr_code code = SKR_OK;
     switch (errand->chore) {
-    case CHORE_MIGRATE: return migrate(errand->table, db, error);
+    case CHORE_MIGRATE: return migrate(errand, db, error);
     case CHORE_SHOW: return show(errand, db, error);
     case CHORE_RETRY:
         code = skr_kafka_outbox_retry(errand->table, db, errand->row, &changed,
@@ -136,8 +140,21 @@ read_chore(const struct skr_arguments *arguments, enum chore *chore,
     if (*chore != CHORE_MIGRATE && is_row)
         return SKR_OK;
     return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
-                    "migrate, errored show [ID], errored retry [ID] or errored "
-                    "remove [ID] is needed");
+                    "'%.40s%s%.40s': migrate, errored show [ID], errored retry "
+                    "[ID] or errored "
+                    "remove [ID] is needed",
+                    given[0], count > 1 ? " " : "", count > 1 ? given[1] : "");
+}
+
+enum skr_code
+skr_kafka_relay_check_words(const struct skr_arguments *arguments,
+                            struct skr_error *error)
+{
+    enum chore chore;
+    int64_t row;
+    if (arguments->positional_count == 0)
+        return SKR_OK;
+    return read_chore(arguments, &chore, &row, error);
 }
 
 static enum skr_code

@@ -65,6 +65,9 @@ run_on(const struct skr_kafka_relay_settings *settings,
         code = clean(settings, table, db, error);
     if (code == SKR_OK && settings->optimizes && !settings->dry_run)
         code = optimize(settings, db, error);
+    if (code == SKR_OK && settings->optimizes && !settings->dry_run)
+        fprintf(stderr, "table %s in database %s is optimized\n",
+                settings->table, settings->names[index]);
     if (code != SKR_OK)
         skr_error_prefix(error, "database %s", settings->names[index]);
     skr_db_close(db);

@@ -43,15 +43,22 @@ refuse(struct reader *reader, const char *flag, const char *variable,
 }
 
 static const char *
-require(struct reader *reader, const char *flag, const char *variable)
+require_one(struct reader *reader, const char *flag, const char *variable,
+            const char *needed)
 {
     const char *value = find(reader, flag, variable);
     if (value != NULL)
         return value;
     if (reader->code == SKR_OK)
         reader->is_missing = true;
-    refuse(reader, flag, variable, "a value");
+    refuse(reader, flag, variable, needed);
     return "";
+}
+
+static const char *
+require(struct reader *reader, const char *flag, const char *variable)
+{
+    return require_one(reader, flag, variable, "a value");
 }
 
 static bool
@@ -119,6 +126,17 @@ add_tls(const struct skr_kafka_relay_settings *settings, bool is_mysql,
                                                         : "verify-full");
 }
 
+// Its place in the DSN is not what was written.
+static const char *
+read_port(struct reader *reader)
+{
+    const char *port = require(reader, "db-port", "DB_PORT");
+    int64_t unused;
+    if (port[0] != '\0' && !skr_text_number(port, 1, UINT16_MAX, &unused))
+        refuse(reader, "db-port", "DB_PORT", "a number from 1 to 65535");
+    return port;
+}
+
 static const char *
 write_url(struct reader *reader, const char *scheme, const char *name)
 {
@@ -134,7 +152,7 @@ write_url(struct reader *reader, const char *scheme, const char *name)
     skr_text_add_string(&url, ":");
     add_encoded(&url, require(reader, "db-pass", "DB_PASS"));
     skr_text_add_format(&url, "@%s:%s/", require(reader, "db-host", "DB_HOST"),
-                        require(reader, "db-port", "DB_PORT"));
+                        read_port(reader));
     add_encoded(&url, name);
     add_tls(reader->settings, strcmp(scheme, "mysql") == 0, &url);
     return keep(reader, &url);
@@ -165,13 +183,14 @@ read_databases(struct reader *reader, const char *scheme)
 static void
 read_database(struct reader *reader)
 {
-    const char *driver = require(reader, "db-driver", "DB_DRIVER");
+    static const char known[] = "mysql, postgres or sqlite";
+    const char *driver = require_one(reader, "db-driver", "DB_DRIVER", known);
     const char *scheme = strcmp(driver, "postgres") == 0 ? "pgsql" : driver;
     if (reader->code != SKR_OK)
         return;
     reader->settings->database = skr_driver_find_database(scheme);
     if (reader->settings->database == NULL)
-        refuse(reader, "db-driver", "DB_DRIVER", "mysql or postgres");
+        refuse(reader, "db-driver", "DB_DRIVER", known);
     else
         read_databases(reader, reader->settings->database->scheme);
 }
@@ -285,6 +304,9 @@ skr_kafka_relay_read(const struct skr_arguments *arguments,
     settings->skips_migrations =
         is_set(&reader, "skip-migrations", "SKIP_MIGRATIONS");
     settings->takes_over = skr_arguments_has(arguments, "take-over");
+    settings->waits = skr_arguments_has(arguments, "wait");
+    settings->publishes_tombstones =
+        is_set(&reader, "publish-tombstones", "PUBLISH_TOMBSTONES");
     settings->sidecar_url =
         find(&reader, "sidecar-proxy-url", "SIDECAR_PROXY_URL");
     settings->table = first_of(skr_arguments_find(arguments, "dboutboxtable"),

@@ -6,11 +6,13 @@
 #include "base/error.h"
 #include "base/text.h"
 #include "message/headers.h"
+#include "message/json.h"
 
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 static enum skr_code
 read_stream(FILE *file, const char *name, struct skr_text *body,
@@ -85,6 +87,37 @@ read_message(const struct skr_arguments *arguments, struct skr_message *message,
     if (delay_s > 0)
         message->due_at_us = skr_clock_wall_us() + delay_s * 1000000;
     return SKR_OK;
+}
+
+static bool
+is_json(const char *content_type)
+{
+    if (content_type == NULL)
+        return true;
+    size_t size = strcspn(content_type, "; ");
+    return (size == strlen(SKR_DEFAULT_CONTENT_TYPE) &&
+            strncasecmp(content_type, SKR_DEFAULT_CONTENT_TYPE, size) == 0) ||
+           (size > strlen("+json") &&
+            strncasecmp(content_type + size - strlen("+json"), "+json",
+                        strlen("+json")) == 0);
+}
+
+// A typing error of a shell would be found by a consumer, as a failed message.
+static enum skr_code
+check_body(const struct skr_message *message, struct skr_error *error)
+{
+    enum skr_json_kind kind;
+    enum skr_code code = SKR_OK;
+    if (is_json(message->content_type))
+        code =
+            skr_json_scan(message->body, message->body_size, 0, &kind, error);
+    if (code != SKR_MALFORMED)
+        return code;
+    struct skr_error reason = *error;
+    return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
+                    "the body is %s; --content-type=text/plain, or what it is, "
+                    "publishes a body that is no JSON",
+                    reason.text);
 }
 
 static enum skr_code
@@ -190,7 +223,9 @@ publish_given(const struct skr_app *app, const struct skr_config *config,
     message.body = body->bytes;
     message.body_size = body->size;
     struct skr_id id;
-    code = publish(config, transport, &message, &id, error);
+    code = check_body(&message, error);
+    if (code == SKR_OK)
+        code = publish(config, transport, &message, &id, error);
     if (code != SKR_OK)
         return code;
     char id_text[SKR_ID_TEXT_SIZE];

@@ -4,6 +4,7 @@
 #include "app/app.h"
 #include "app/parts/cleaner.h"
 #include "app/parts/relaying.h"
+#include "app/parts/starting.h"
 #include "app/service/reloading.h"
 #include "app/service/serving.h"
 #include "app/service/threads.h"
@@ -17,12 +18,6 @@ run_relay(void *item, struct skr_error *error)
 {
     const struct skr_relaying *relaying = item;
     return skr_relay_run(relaying->relay, error);
-}
-
-static bool
-is_turning(const void *relay, int64_t within_ms)
-{
-    return skr_relay_is_turning(relay, within_ms);
 }
 
 static void
@@ -71,10 +66,25 @@ read_counters(void *user, struct skr_metrics_set *set)
         skr_metrics_count(set, "skirnir_relay_failed_total",
                           "Messages that were moved to the failed ones.", name,
                           atomic_load(&tally->failed));
+        skr_metrics_gauge(set, "skirnir_relay_parked_rows",
+                          "Rows that the database refuses to change.", name,
+                          atomic_load(&tally->parked));
         skr_metrics_time(set, "skirnir_relay_latency_seconds",
                          "From the commit of a message to its confirmation.",
                          name, &tally->latency);
     }
+}
+
+static void
+say_started(const struct skr_app *app, const struct skr_config *config,
+            const struct relays *relays)
+{
+    const struct skr_config_transport *outbox = NULL;
+    for (size_t i = 0; i < relays->count; i++)
+        if (skr_config_find_transport(config, relays->items[i].options.name,
+                                      &outbox, NULL) == SKR_OK)
+            skr_starting_say_relay(app, config, outbox,
+                                   &relays->items[i].routing);
 }
 
 static enum skr_code
@@ -89,8 +99,13 @@ run_relays(struct skr_serving *serving, const struct skr_config *config,
         code = skr_relaying_init(&relays->items[relays->count], &app, config,
                                  arguments->positional[relays->count], error);
         if (code == SKR_OK)
-            skr_health_watch(&serving->health, relays->count, is_turning,
-                             relays->items[relays->count].relay);
+            skr_relay_give_up_by(relays->items[relays->count].relay,
+                                 skr_health_gives_up,
+                                 skr_serving_worker(serving, relays->count));
+        if (code == SKR_OK)
+            skr_health_watch(
+                &serving->health, relays->count,
+                skr_relay_pulse(relays->items[relays->count].relay));
         relays->count++;
     }
     if (code == SKR_OK)
@@ -102,6 +117,8 @@ run_relays(struct skr_serving *serving, const struct skr_config *config,
                 .user = config,
             },
             &cleaner, error);
+    if (code == SKR_OK)
+        say_started(&serving->app, config, relays);
     if (code == SKR_OK)
         code = skr_serving_start(serving, read_counters, relays, error);
     const struct skr_task task = {

@@ -5,7 +5,7 @@
 #include "app/parts/transports.h"
 #include "base/error.h"
 #include "table/attempt/attempt.h"
-#include "table/schema.h"
+#include "table/deduplication/deduplication.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -108,15 +108,6 @@ say_lack(const char *sql, void *user, struct skr_error *error)
     return SKR_OK;
 }
 
-static enum skr_code
-add_to_table(const char *sql, void *user, struct skr_error *error)
-{
-    printf("  ran: %s\n", sql);
-    // It may take as long as the table is large.
-    fflush(stdout);
-    return skr_schema_run(sql, user, error);
-}
-
 enum { MOST_BESIDE = 4, TABLE_NAME_SIZE = 64 };
 
 // Tables that are missing: the transport's own, and those beside it.
@@ -180,7 +171,7 @@ make_table(const struct skr_table *table,
     // Made by others, it may lack an index.
     if (db != NULL && table->ops->complete != NULL)
         code = dry_run ? table->ops->complete(table, db, say_lack, NULL, error)
-                       : skr_complete_table(table, db, add_to_table, db, error);
+                       : skr_complete_table(table, db, error);
     if (code != SKR_OK)
         skr_error_prefix(error, "table %s", transport->table_name);
     if (code == SKR_OK && incomplete && !dry_run)
@@ -261,6 +252,47 @@ set_up_inbox(const struct skr_app *app, const struct skr_config *config,
     return set_up(app, config, &failed, advises, error);
 }
 
+// db is NULL where there is not even a database.
+static bool
+lacks_table(const struct skr_config *config,
+            const struct skr_deduplication_place *place, struct skr_db *db)
+{
+    struct skr_deduplication *table = NULL;
+    if (db == NULL)
+        return true;
+    enum skr_code code =
+        skr_deduplication_place_table(config, place, &table, NULL);
+    if (code == SKR_OK)
+        code = skr_deduplication_check(table, db, NULL);
+    skr_deduplication_free(table);
+    return code == SKR_MISSING;
+}
+
+// The tables of handled messages are made by a command of their own, since
+// Doctrine's migrations may want to; a consumer needs them. A database that
+// cannot be asked is the trouble of those who use it: nothing is made there.
+static void
+name_deduplication(const struct skr_config *config)
+{
+    const struct skr_db_ops *ops = NULL;
+    struct skr_deduplication_place place;
+    struct skr_db *db = NULL;
+    size_t at = 0;
+    if (config->handler_count == 0 || config->inbox_database == NULL ||
+        config->deduplication_auto_setup ||
+        skr_transport_database(config->inbox_database, &ops, NULL) != SKR_OK)
+        return;
+    enum skr_code code = skr_db_open_or_create(ops, config->inbox_database->url,
+                                               false, &db, NULL);
+    while ((code == SKR_OK || code == SKR_MISSING) &&
+           skr_deduplication_place_next(config, &at, &place))
+        if (lacks_table(config, &place, db))
+            printf("handled messages: table %s in database %s is missing; "
+                   "`skirnir setup-deduplication --force` makes it\n",
+                   place.table, config->inbox_database->name);
+    skr_db_close(db);
+}
+
 // Named all the same, so that nobody takes it for done.
 static void
 say_no_table(const struct skr_app *app,
@@ -297,7 +329,10 @@ set_up_all(const struct skr_app *app, const struct skr_config *config,
             return code;
         }
     }
-    return set_up_inbox(app, config, error);
+    enum skr_code code = set_up_inbox(app, config, error);
+    if (code == SKR_OK && !skr_arguments_has(app->arguments, "print-sql"))
+        name_deduplication(config);
+    return code;
 }
 
 static enum skr_code

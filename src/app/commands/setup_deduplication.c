@@ -172,5 +172,8 @@ skr_command_setup_deduplication(struct skr_app *app)
                            "exclude each other");
         return SKR_EXIT_FAILURE;
     }
+    if (skr_arguments_has(app->arguments, "quiet") &&
+        skr_arguments_has(app->arguments, "force"))
+        skr_output_silence();
     return skr_app_run_configured(app, run);
 }

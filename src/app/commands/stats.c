@@ -14,6 +14,7 @@
 #include "message/json.h"
 
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 enum { DEFAULT_WATCH_S = 2, SLICE_MS = 100 };
@@ -42,18 +43,31 @@ add_age(struct skr_grid *grid, const struct skr_transport_stats *stats)
 }
 
 static void
+add_relay(struct skr_grid *grid, const struct skr_transport_stats *stats)
+{
+    if (stats->holder[0] != '\0')
+        skr_grid_add(grid, "active: %s", stats->holder);
+    else if (stats->attendance > 0)
+        skr_grid_add(grid, "no relay works: %lld wait%s for the broker",
+                     (long long)stats->attendance,
+                     stats->attendance == 1 ? "s" : "");
+    else
+        skr_grid_add(grid, "no relay");
+}
+
+static void
 add_state(struct skr_grid *grid, const struct skr_transport_stats *stats)
 {
+    uint64_t consumers = 0;
     if (stats->trouble.code != SKR_OK)
         skr_grid_add(grid, "trouble: %s", stats->trouble.text);
+    else if (stats->is_failure)
+        skr_grid_add(grid, "see `skirnir failed show`");
     else if (stats->transport->kind == SKR_TRANSPORT_OUTBOX)
-        skr_grid_add(grid,
-                     stats->holder[0] == '\0' ? "no relay%s" : "active: %s",
-                     stats->holder);
-    else if (stats->has_depth && stats->depth.has_consumers)
-        skr_grid_add(grid, "%llu consumer%s%s",
-                     (unsigned long long)stats->depth.consumers,
-                     stats->depth.consumers == 1 ? "" : "s",
+        add_relay(grid, stats);
+    else if (skr_stats_find_consumers(stats, &consumers))
+        skr_grid_add(grid, "%llu consumer%s%s", (unsigned long long)consumers,
+                     consumers == 1 ? "" : "s",
                      stats->retries > 0 ? ", retries wait" : "");
     else
         skr_grid_add(grid, stats->has_depth ? "reachable" : "-");
@@ -81,7 +95,8 @@ add_depth(struct skr_grid *grid, const struct skr_transport_stats *stats)
 {
     const struct skr_depth *depth = &stats->depth;
     if (depth->has_messages)
-        add_number(grid, depth->messages, false);
+        add_number(grid, depth->messages,
+                   stats->is_failure && stats->failed_is_estimate);
     else
         add_nothing(grid, 1);
     if (depth->has_messages && depth->are_due)
@@ -139,6 +154,17 @@ tell_of_php(const struct skr_transport_stats *stats, FILE *out)
             count == 1 ? "is" : "are", count == 1 ? "waits" : "wait");
 }
 
+static void
+tell_of_unread(const struct skr_unread_queue *unread, FILE *out)
+{
+    fprintf(out,
+            "\nThe queue '%s' of %s (database %s) has %s%llu row%s, and no "
+            "transport of this configuration reads it.\n",
+            unread->queue, unread->table, unread->database,
+            unread->is_estimate ? "~" : "", (unsigned long long)unread->rows,
+            unread->rows == 1 ? "" : "s");
+}
+
 static enum skr_code
 print_table(const struct skr_stats *stats, size_t width, FILE *out,
             struct skr_error *error)
@@ -175,6 +201,8 @@ print_table(const struct skr_stats *stats, size_t width, FILE *out,
                 "see `skirnir failed show`\n",
                 (unsigned long long)stats->strayed,
                 stats->strayed == 1 ? " is" : "s are");
+    for (size_t i = 0; i < stats->unread.count; i++)
+        tell_of_unread(&stats->unread.items[i], out);
     return code;
 }
 
@@ -239,10 +267,17 @@ write_one(const struct skr_transport_stats *stats, struct skr_json_writer *json)
     else
         write_depth(stats, json);
     skr_member_known(json, "oldest_seconds", has_oldest, (uint64_t)oldest_s);
+    uint64_t consumers = 0;
+    if (stats->has_counts && !is_outbox) {
+        bool is_known = skr_stats_find_consumers(stats, &consumers);
+        skr_member_known(json, "consumers", is_known, consumers);
+    }
     if (is_outbox && stats->has_counts) {
         skr_member_truth(json, "active", stats->holder[0] != '\0');
         skr_member_text(json, "holder",
                         stats->holder[0] == '\0' ? NULL : stats->holder);
+        skr_member_known(json, "waiting_for_broker", stats->attendance >= 0,
+                         (uint64_t)stats->attendance);
     }
     if (stats->partitions != NULL)
         skr_partition_stats_write(stats->partitions, json);
@@ -256,6 +291,31 @@ write_one(const struct skr_transport_stats *stats, struct skr_json_writer *json)
     skr_json_end_object(json);
 }
 
+static void
+write_unread(const struct skr_unread_queue *unread,
+             struct skr_json_writer *json)
+{
+    skr_json_begin_object(json);
+    skr_member_text(json, "database", unread->database);
+    skr_member_text(json, "table", unread->table);
+    skr_member_text(json, "queue", unread->queue);
+    skr_member_number(json, "rows", unread->rows);
+    skr_member_truth(json, "rows_are_estimate", unread->is_estimate);
+    skr_json_end_object(json);
+}
+
+static enum skr_code
+print_written(struct skr_json_writer *json, struct skr_error *error)
+{
+    enum skr_code code = SKR_OK;
+    if (json->error.code != SKR_OK || json->text.broken)
+        code = skr_fail_memory(error);
+    else
+        printf("%s\n", json->text.bytes);
+    skr_text_fini(&json->text);
+    return code;
+}
+
 static enum skr_code
 print_json(const struct skr_stats *stats, struct skr_error *error)
 {
@@ -266,19 +326,57 @@ print_json(const struct skr_stats *stats, struct skr_error *error)
     for (size_t i = 0; i < stats->count; i++)
         write_one(&stats->items[i], &json);
     skr_json_end_array(&json);
+    skr_json_write_name(&json, "unread_queues");
+    skr_json_begin_array(&json);
+    for (size_t i = 0; i < stats->unread.count; i++)
+        write_unread(&stats->unread.items[i], &json);
+    skr_json_end_array(&json);
     skr_member_known(&json, "failed", stats->failed_trouble.code == SKR_OK,
                      stats->failed);
     skr_member_known(&json, "failed_elsewhere",
                      stats->failed_trouble.code == SKR_OK, stats->strayed);
     skr_member_truth(&json, "failed_is_estimate", stats->failed_is_estimate);
     skr_json_end_object(&json);
-    enum skr_code code = SKR_OK;
-    if (json.error.code != SKR_OK || json.text.broken)
-        code = skr_fail_memory(error);
-    else
-        printf("%s\n", json.text.bytes);
-    skr_text_fini(&json.text);
-    return code;
+    return print_written(&json, error);
+}
+
+// What Symfony counts: what may be taken now.
+static bool
+find_count(const struct skr_transport_stats *stats, uint64_t *count)
+{
+    *count = stats->has_counts ? stats->counts.due : stats->depth.messages;
+    return stats->trouble.code == SKR_OK &&
+           (stats->has_counts ||
+            (stats->has_depth && stats->depth.has_messages));
+}
+
+// {"transports":{"async":{"count":3}},"uncountable_transports":["sync"]}
+static enum skr_code
+print_as_symfony(const struct skr_stats *stats, struct skr_error *error)
+{
+    struct skr_json_writer json = {.needs_comma = false};
+    uint64_t count = 0;
+    skr_json_begin_object(&json);
+    skr_json_write_name(&json, "transports");
+    skr_json_begin_object(&json);
+    for (size_t i = 0; i < stats->count; i++)
+        if (find_count(&stats->items[i], &count)) {
+            skr_json_write_name(&json, stats->items[i].transport->name);
+            skr_json_begin_object(&json);
+            skr_member_number(&json, "count", count);
+            skr_json_end_object(&json);
+        }
+    skr_json_end_object(&json);
+    skr_json_write_name(&json, "uncountable_transports");
+    skr_json_begin_array(&json);
+    for (size_t i = 0; i < stats->count; i++) {
+        const char *name = stats->items[i].transport->name;
+        if (!find_count(&stats->items[i], &count))
+            skr_json_write_text(&json, name, strlen(name));
+    }
+    skr_json_end_array(&json);
+    skr_json_end_object(&json);
+    return print_written(&json, error);
 }
 
 // A reading, and the one before it.
@@ -300,21 +398,44 @@ look(const struct skr_app *app, const struct skr_config *config,
     enum skr_code code =
         skr_stats_read(app, config, arguments->positional,
                        arguments->positional_count, &pictures->latest, error);
+    if (code == SKR_OK)
+        code = skr_unread_list(config, arguments->positional,
+                               arguments->positional_count,
+                               &pictures->latest.unread, error);
     if (code == SKR_OK && before_ms > 0)
         skr_stats_measure(&pictures->latest, &pictures->earlier,
                           pictures->latest_ms - before_ms);
     return code;
 }
 
+static int64_t
+watch_interval_s(const struct skr_arguments *arguments)
+{
+    return skr_arguments_number(arguments, "interval", DEFAULT_WATCH_S);
+}
+
+// Of what is shown again and again: which this is, and of when.
 static enum skr_code
-draw_table(const struct skr_stats *stats, struct skr_error *error)
+print_watched(const struct skr_app *app, const struct skr_config *config,
+              const struct skr_stats *stats, FILE *out, struct skr_error *error)
+{
+    char time[SKR_TIMESTAMP_SIZE];
+    skr_clock_timestamp(skr_clock_wall_us(), time);
+    fprintf(out, "skirnir stats, %s UTC, every %lld s, %s\n\n", time,
+            (long long)watch_interval_s(app->arguments), config->path);
+    return print_table(stats, skr_terminal_width(stdout), out, error);
+}
+
+static enum skr_code
+draw_watched(const struct skr_app *app, const struct skr_config *config,
+             const struct skr_stats *stats, struct skr_error *error)
 {
     size_t width = skr_terminal_width(stdout), size = 0;
     char *text = NULL;
     FILE *out = open_memstream(&text, &size);
     if (out == NULL)
         return skr_fail_memory(error);
-    enum skr_code code = print_table(stats, width, out, error);
+    enum skr_code code = print_watched(app, config, stats, out, error);
     if (fclose(out) != 0 && code == SKR_OK)
         code = skr_fail_memory(error);
     if (code == SKR_OK)
@@ -324,20 +445,32 @@ draw_table(const struct skr_stats *stats, struct skr_error *error)
 }
 
 static bool
+has_symfonys_form(const struct skr_arguments *arguments)
+{
+    const char *format = skr_arguments_find(arguments, "format");
+    return format != NULL && strcmp(format, "json") == 0;
+}
+
+static bool
 is_drawn(const struct skr_arguments *arguments)
 {
     return skr_arguments_has(arguments, "watch") &&
-           !skr_arguments_has(arguments, "json") && isatty(STDOUT_FILENO);
+           !skr_arguments_has(arguments, "json") &&
+           !has_symfonys_form(arguments) && isatty(STDOUT_FILENO);
 }
 
 static enum skr_code
-show(const struct skr_arguments *arguments, const struct skr_stats *stats,
-     struct skr_error *error)
+show(const struct skr_app *app, const struct skr_config *config,
+     const struct skr_stats *stats, struct skr_error *error)
 {
-    if (skr_arguments_has(arguments, "json"))
+    if (skr_arguments_has(app->arguments, "json"))
         return print_json(stats, error);
-    if (is_drawn(arguments))
-        return draw_table(stats, error);
+    if (has_symfonys_form(app->arguments))
+        return print_as_symfony(stats, error);
+    if (is_drawn(app->arguments))
+        return draw_watched(app, config, stats, error);
+    if (skr_arguments_has(app->arguments, "watch"))
+        return print_watched(app, config, stats, stdout, error);
     return print_table(stats, skr_terminal_width(stdout), stdout, error);
 }
 
@@ -353,14 +486,12 @@ static enum skr_code
 watch(const struct skr_app *app, const struct skr_config *config,
       struct pictures *pictures, struct skr_error *error)
 {
-    int64_t pause_ms =
-        skr_arguments_number(app->arguments, "interval", DEFAULT_WATCH_S) *
-        1000;
+    int64_t pause_ms = watch_interval_s(app->arguments) * 1000;
     skr_progress_catch_signals();
     while (!skr_progress_is_stopped()) {
         enum skr_code code = look(app, config, pictures, error);
         if (code == SKR_OK)
-            code = show(app->arguments, &pictures->latest, error);
+            code = show(app, config, &pictures->latest, error);
         // A reader that went away ends it; the program says so or not.
         if (code != SKR_OK || skr_output_flush(NULL) != SKR_OK)
             return code;
@@ -384,7 +515,7 @@ show_once(const struct skr_app *app, const struct skr_config *config,
         code = look(app, config, pictures, error);
     }
     if (code == SKR_OK)
-        code = show(app->arguments, &pictures->latest, error);
+        code = show(app, config, &pictures->latest, error);
     const struct skr_error *trouble = &pictures->latest.failed_trouble;
     if (code == SKR_OK && trouble->code != SKR_OK)
         return skr_fail(error, SKR_UNAVAILABLE, SKR_GIVE_UP,

@@ -153,6 +153,60 @@ check_transport(struct skr_config_reader *reader,
                        "a map is needed, such as {name: orders, type: topic}");
 }
 
+bool
+skr_config_publishes_by(const struct skr_config *config, const char *name)
+{
+    const struct skr_yaml_entry *routing = find_filled(config->amqp, "routing");
+    for (size_t i = 0; i < config->transport_count; i++)
+        if (config->transports[i].relay_to != NULL &&
+            strcmp(config->transports[i].relay_to, name) == 0)
+            return true;
+    for (size_t i = 0; routing != NULL && i < routing->value->count; i++) {
+        const struct skr_yaml_entry *sender =
+            find_filled(routing->value->entries[i].value, "sender");
+        if (sender != NULL && sender->value->kind == SKR_YAML_TEXT &&
+            strcmp(sender->value->text, name) == 0)
+            return true;
+    }
+    return false;
+}
+
+static bool
+names_queue(const struct skr_config_transport *transport)
+{
+    const struct skr_yaml_entry *options =
+        find_filled(transport->node, "options");
+    return strstr(transport->dsn, "?queue") != NULL ||
+           strstr(transport->dsn, "&queue") != NULL ||
+           (options != NULL && (find_filled(options->value, "queues") != NULL ||
+                                find_filled(options->value, "queue") != NULL));
+}
+
+// A queue that is consumed alone may be filled in ways that the file does not
+// know of.
+static bool
+has_defaults(const struct skr_config *config,
+             const struct skr_config_transport *transport)
+{
+    return transport->dsn != NULL && skr_transport_is_amqp(transport) &&
+           (!names_queue(transport) ||
+            skr_config_publishes_by(config, transport->name));
+}
+
+void
+skr_config_set_amqp_defaults(struct skr_config_reader *reader)
+{
+    struct skr_config *config = reader->config;
+    const struct skr_yaml_entry *topology =
+        find_filled(config->amqp, "topology");
+    const struct skr_yaml_entry *exchanges =
+        topology == NULL ? NULL : find_filled(topology->value, "exchanges");
+    bool lists_exchanges = exchanges != NULL && exchanges->value->count > 0;
+    for (size_t i = 0; i < config->transport_count; i++)
+        config->transports[i].has_defaults =
+            !lists_exchanges && has_defaults(config, &config->transports[i]);
+}
+
 void
 skr_config_check_amqp(struct skr_config_reader *reader)
 {

@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: MIT
 #include "app/config/config.h"
 #include "app/config/yaml_tree.h"
+#include "app/drivers.h"
 #include "base/error.h"
 #include "base/text.h"
 #include "base/url.h"
+#include "broker/broker.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 // In PHP's way: {exchange: {name: a}} is exchange[name]=a. The DSN's own
@@ -61,6 +64,21 @@ add_options(struct skr_text *text, const struct skr_config_transport *transport,
     return SKR_OK;
 }
 
+// Of the DSN and of the options alike.
+static char *
+place_files(const struct skr_config_transport *transport, struct skr_text *text)
+{
+    const struct skr_broker_ops *ops =
+        skr_driver_find_broker(transport->scheme);
+    char *url = skr_text_take(text);
+    if (url == NULL || transport->folder == NULL || ops == NULL ||
+        ops->files == NULL)
+        return url;
+    char *placed = skr_url_place(url, ops->files, transport->folder);
+    free(url);
+    return placed;
+}
+
 enum skr_code
 skr_config_broker_url(const struct skr_config_transport *transport, char **url,
                       struct skr_error *error)
@@ -80,12 +98,14 @@ skr_config_broker_url(const struct skr_config_transport *transport, char **url,
         skr_text_add_string(&text, transport->dsn);
         if (strcmp(transport->missing_id, "derive") == 0)
             skr_url_add_parameter(&text, "derive_ids", "true");
+        if (transport->has_defaults)
+            skr_url_add_parameter(&text, "defaults", "symfony");
         enum skr_code code = add_options(&text, transport, error);
         if (code != SKR_OK) {
             skr_text_fini(&text);
             return code;
         }
     }
-    *url = skr_text_take(&text);
+    *url = place_files(transport, &text);
     return *url == NULL ? skr_fail_memory(error) : SKR_OK;
 }

@@ -457,6 +457,7 @@ skr_config_check(struct skr_config_reader *reader)
     for (size_t i = 0; i < config->database_count; i++)
         if (config->databases[i].url == NULL)
             config->databases[i].url = "";  // a mistake that was reported
+    skr_config_set_amqp_defaults(reader);
     for (size_t i = 0; i < config->transport_count; i++) {
         struct skr_config_transport *transport = &config->transports[i];
         if (transport->serializer == NULL)

@@ -34,6 +34,7 @@ struct skr_config_transport {
     // table of keys does not know are found here.
     const struct skr_yaml_node *node;
     const char *dsn;
+    const char *folder;  // where its relative paths begin; NULL: where we are
     enum skr_transport_kind kind;
     bool is_ordered;  // messages with the same partition key keep their order
     const char *scheme;
@@ -43,6 +44,10 @@ struct skr_config_transport {
     const char *queue_name;
     uint32_t redeliver_timeout_s;
     bool auto_setup;
+    // Of amqp://: what it does not name of exchange and queue is Symfony's
+    // default. Not where the file lists exchanges, as there names decide, nor
+    // of a queue that is consumed alone.
+    bool has_defaults;
     const char *time_zone;
 
     const char *serializer;  // NULL: PHP's own
@@ -61,6 +66,7 @@ struct skr_config_transport {
     bool commit_order;             // of ordered outboxes, as the next
     const char *partition_header;  // NULL: none
     const char *missing_id;        // "fail", "handle" or "derive"
+    const char *unhandled;         // "fail", "ignore" or "wait"
     // Where its consumers record what they handled. NULL: with all others.
     const char *deduplication_table;
     bool deduplication_reads_default;
@@ -84,6 +90,14 @@ struct skr_config_handler {
     uint32_t timeout_s;
     bool transaction;
     struct skr_config_texts env;  // variables that a command may have
+};
+
+struct skr_config_ports {
+    uint16_t first, last;  // 0: none
+};
+
+struct skr_config_file {
+    const char *path, *text;
 };
 
 struct skr_config {
@@ -112,8 +126,12 @@ struct skr_config {
     uint32_t cleanup_interval_s;       // 0: never
     uint32_t cleanup_outbox_days;
     uint32_t cleanup_deduplication_days;
-    uint32_t metrics_port;  // 0: none
+    uint32_t cleanup_failed_days;  // 0: for ever
+    struct skr_config_ports metrics_ports;
     const char *metrics_address;
+    // Files that its values are made of, as they were read.
+    struct skr_config_file *files;
+    size_t file_count;
     // Variables of the environment that its values are made of.
     const char **variables;
     size_t variable_count;
@@ -131,13 +149,17 @@ typedef void skr_config_report_fn(void *user, enum skr_config_severity severity,
 SKR_MUST_CHECK enum skr_code
 skr_config_load(const char *path, skr_config_report_fn *report, void *user,
                 struct skr_config **config, struct skr_error *error);
-// The same from memory; path names it in reports, and its folder is
-// %kernel.project_dir%.
+// The same from memory; path names it in reports, and relative paths begin in
+// its folder.
 SKR_MUST_CHECK enum skr_code
 skr_config_parse(const char *text, size_t size, const char *path,
                  skr_config_report_fn *report, void *user,
                  struct skr_config **config, struct skr_error *error);
 void skr_config_free(struct skr_config *config);
+
+// Whether a file that %env(file:NAME)% read has another text by now: the
+// configuration is to be loaded again.
+bool skr_config_files_changed(const struct skr_config *config);
 
 // SKR_INVALID lists the names that are configured.
 SKR_MUST_CHECK enum skr_code

@@ -4,6 +4,7 @@
 
 #include "app/drivers.h"
 #include "base/error.h"
+#include "base/nearest.h"
 #include "base/text.h"
 #include "base/url.h"
 #include "broker/broker.h"
@@ -65,7 +66,7 @@ static void
 check_database(struct skr_config_reader *reader,
                const struct skr_config_place *place, const struct skr_url *url)
 {
-    char excerpt[SKR_CONFIG_EXCERPT_SIZE];
+    char excerpt[SKR_CONFIG_EXCERPT_SIZE], missing[SKR_DRIVER_MISSING_SIZE];
     struct skr_error error;
     const char *scheme = url->scheme;
     const struct skr_db_ops *ops = skr_driver_find_database(scheme);
@@ -77,14 +78,53 @@ check_database(struct skr_config_reader *reader,
     }
     if (skr_text_is_among(scheme, other_databases,
                           SKR_COUNT_OF(other_databases)))
-        skr_config_warn(reader, place,
-                        "this build has no driver for %s:// (it has: %s)",
-                        scheme, skr_driver_databases());
+        skr_config_warn(reader, place, "%s",
+                        skr_driver_missing(scheme, missing));
     else
         skr_config_mistake(reader, place,
                            "no database has the scheme %s://; sqlite, mysql "
                            "and pgsql are known",
                            skr_config_excerpt(scheme, excerpt));
+}
+
+// It may be another program's transport in a file that both read.
+static void
+warn_of_scheme(struct skr_config_reader *reader,
+               const struct skr_config_place *place, const char *scheme)
+{
+    static const char *const known[] = {"doctrine", "queue", "ordered-doctrine",
+                                        "amqp",     "amqps", "kafka"};
+    struct skr_nearest nearest = {.name = scheme};
+    for (size_t i = 0; i < SKR_COUNT_OF(known); i++)
+        skr_nearest_compare(&nearest, known[i], known[i]);
+    if (nearest.meant != NULL)
+        skr_config_warn(reader, place,
+                        "%s:// is unknown, so that nothing can use this "
+                        "transport; did you mean %s://?",
+                        scheme, nearest.meant);
+    else
+        skr_config_warn(reader, place,
+                        "%s:// is unknown, so that nothing can use this "
+                        "transport; doctrine, queue, ordered-doctrine, amqp, "
+                        "amqps and kafka are known",
+                        scheme);
+}
+
+// Names of files in a DSN, as they count.
+static void
+place_files(struct skr_config_reader *reader,
+            const struct skr_config_place *place, const char *scheme)
+{
+    struct skr_config_database *database = place->target;
+    const struct skr_db_ops *ops = skr_driver_find_database(scheme);
+    if (reader->folder == NULL || ops == NULL || ops->files == NULL)
+        return;
+    char *placed = skr_url_place(database->url, ops->files, reader->folder);
+    if (placed == NULL)
+        reader->out_of_memory = true;
+    else
+        database->url = skr_config_text(reader, "%s", placed);
+    free(placed);
 }
 
 static void
@@ -99,11 +139,7 @@ decide_kind(struct skr_config_reader *reader,
         transport->kind = SKR_TRANSPORT_QUEUE;
     else if (!skr_text_is_among(transport->scheme, other_transports,
                                 SKR_COUNT_OF(other_transports)))
-        skr_config_warn(reader, place,
-                        "%s:// is unknown, so that nothing can use this "
-                        "transport; doctrine, queue, ordered-doctrine, amqp, "
-                        "amqps and kafka are known",
-                        transport->scheme);
+        warn_of_scheme(reader, place, transport->scheme);
     skr_config_set_defaults(reader, SKR_SCOPE_TRANSPORT, transport->kind,
                             transport);
 }
@@ -121,8 +157,10 @@ skr_config_read_dsn(struct skr_config_reader *reader,
     check_repeated(reader, place, &url);
     if (place->key->scope == SKR_SCOPE_DATABASE) {
         check_database(reader, place, &url);
+        place_files(reader, place, url.scheme);
     } else {
         struct skr_config_transport *transport = place->target;
+        transport->folder = reader->folder;
         transport->scheme = skr_config_text(
             reader, "%s", skr_config_excerpt(url.scheme, excerpt));
         decide_kind(reader, place, transport);
@@ -147,6 +185,10 @@ read_parameter(struct skr_config_reader *reader,
         skr_config_suggest(options, parameter->name, suggestion,
                            sizeof(suggestion));
         skr_config_mistake(reader, &place, "unknown parameter; %s", suggestion);
+        return;
+    }
+    if (place.key->type == SKR_TYPE_IGNORED) {
+        skr_config_warn(reader, &place, "ignored: it means nothing here");
         return;
     }
     if (place.key->same_as != NULL)

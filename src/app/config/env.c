@@ -2,6 +2,8 @@
 // %env(NAME)% in values: the environment's words, before any type is looked at.
 #include "app/config/reader.h"
 
+#include "base/url.h"
+
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -77,8 +79,8 @@ note_variable(struct skr_config_reader *reader, const char *name)
 }
 
 // processors is "", or words that end with a colon, as in "int:resolve:". The
-// one that stands nearest to the name comes first, and only resolve: makes a
-// difference before another.
+// one that stands nearest to the name comes first, and only file: and resolve:
+// make a difference before another.
 static bool
 add_variable(struct filling *filling, const char *processors, const char *name,
              int depth)
@@ -97,12 +99,17 @@ add_variable(struct filling *filling, const char *processors, const char *name,
     note_variable(filling->reader, name);
     struct filling resolved = {filling->reader, filling->place, {0}};
     bool good = true;
-    if (strstr(processors, "resolve:") != NULL)
+    if (strstr(processors, "file:") != NULL)
+        good = skr_config_read_file(filling->reader, filling->place, name,
+                                    value, &resolved.text);
+    else if (strstr(processors, "resolve:") != NULL)
         good = fill(&resolved, value, depth + 1);
     else
         skr_text_add_string(&resolved.text, value);
     const char *text = resolved.text.bytes == NULL ? "" : resolved.text.bytes;
-    if (good && strstr(processors, "int:") != NULL)
+    if (good && strstr(processors, "urlencode:") != NULL)
+        skr_url_add_encoded(&filling->text, text);
+    else if (good && strstr(processors, "int:") != NULL)
         good = add_whole_number(filling, name, text);
     else if (good && strstr(processors, "bool:") != NULL)
         good = add_boolean(filling, name, text);
@@ -116,7 +123,8 @@ add_variable(struct filling *filling, const char *processors, const char *name,
 static bool
 are_processors_known(const char *processors)
 {
-    static const char *const known[] = {"resolve:", "int:", "string:", "bool:"};
+    static const char *const known[] = {
+        "resolve:", "int:", "string:", "bool:", "file:", "urlencode:"};
     while (*processors != '\0') {
         size_t i = 0;
         while (i < SKR_COUNT_OF(known) &&
@@ -148,7 +156,8 @@ add_reference(struct filling *filling, const char *inside, int depth)
     if (!are_processors_known(processors)) {
         skr_config_mistake(filling->reader, filling->place,
                            "%%env(%s)%% is not understood; resolve:, int:, "
-                           "bool: and string: may stand before the name",
+                           "bool:, string:, file: and urlencode: may stand "
+                           "before the name",
                            skr_config_excerpt(inside, excerpt));
         return false;
     }
@@ -192,7 +201,7 @@ fill(struct filling *filling, const char *text, int depth)
             if (!fill_reference(filling, text, &text, depth))
                 return false;
         } else if (skr_text_starts_with(text, PROJECT_FOLDER)) {
-            skr_text_add_string(&filling->text, filling->reader->folder);
+            skr_text_add_string(&filling->text, filling->reader->project);
             text += strlen(PROJECT_FOLDER);
         } else if (*text == '%') {
             skr_text_add_string(&filling->text, "%");

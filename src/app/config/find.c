@@ -2,6 +2,7 @@
 // Finding keys in the table: what a name in the file means, and what it may
 // have meant when it means nothing.
 #include "app/config/keys.h"
+#include "base/nearest.h"
 #include "base/text.h"
 
 #include <stdio.h>
@@ -60,51 +61,6 @@ skr_config_find_child(const struct skr_config_key *parent, const char *name,
     return NULL;
 }
 
-enum { LONGEST_COMPARED = 40 };
-
-static size_t
-least_of(size_t a, size_t b, size_t c)
-{
-    size_t least = a < b ? a : b;
-    return least < c ? least : c;
-}
-
-// How many letters to insert, remove, replace or swap with their neighbour.
-static size_t
-edit_distance(const char *a, size_t a_size, const char *b, size_t b_size)
-{
-    size_t rows[3][LONGEST_COMPARED + 1];
-    size_t *before = rows[0], *above = rows[1], *row = rows[2];
-    for (size_t j = 0; j <= b_size; j++)
-        above[j] = j;
-    for (size_t i = 1; i <= a_size; i++) {
-        row[0] = i;
-        for (size_t j = 1; j <= b_size; j++) {
-            size_t replaced = above[j - 1] + (a[i - 1] != b[j - 1]);
-            row[j] = least_of(replaced, above[j] + 1, row[j - 1] + 1);
-            if (i > 1 && j > 1 && a[i - 1] == b[j - 2] &&
-                a[i - 2] == b[j - 1] && before[j - 2] + 1 < row[j])
-                row[j] = before[j - 2] + 1;
-        }
-        size_t *reused = before;
-        before = above;
-        above = row;
-        row = reused;
-    }
-    return above[b_size];
-}
-
-bool
-skr_config_is_near(const char *name, const char *candidate, size_t *distance)
-{
-    size_t name_size = strlen(name), candidate_size = strlen(candidate);
-    if (name_size > LONGEST_COMPARED || candidate_size > LONGEST_COMPARED)
-        return false;
-    *distance = edit_distance(name, name_size, candidate, candidate_size);
-    size_t longer = name_size > candidate_size ? name_size : candidate_size;
-    return *distance <= (longer + 2) / 3 && *distance < longer;
-}
-
 static bool
 is_offered(const struct skr_config_key *parent,
            const struct skr_config_key *key)
@@ -139,8 +95,7 @@ skr_config_suggest(const struct skr_config_key *parent, const char *name,
                  skr_config_key_name(parent));
         return;
     }
-    const char *nearest = NULL;
-    size_t nearest_distance = SIZE_MAX;
+    struct skr_nearest nearest = {.name = name};
     int used = snprintf(text, size, "known here:");
     size_t count = 0;
     const struct skr_config_key *keys = skr_config_keys(&count);
@@ -148,16 +103,11 @@ skr_config_suggest(const struct skr_config_key *parent, const char *name,
         if (!is_offered(parent, &keys[i]))
             continue;
         const char *known = skr_config_key_name(&keys[i]);
-        size_t distance = 0;
-        if (skr_config_is_near(name, known, &distance) &&
-            distance < nearest_distance) {
-            nearest = known;
-            nearest_distance = distance;
-        }
+        skr_nearest_compare(&nearest, known, known);
         if (used > 0 && (size_t)used < size)
             used += snprintf(text + used, size - (size_t)used, "%s %s",
                              text[used - 1] == ':' ? "" : ",", known);
     }
-    if (nearest != NULL)
-        snprintf(text, size, "did you mean '%s'?", nearest);
+    if (nearest.meant != NULL)
+        snprintf(text, size, "did you mean '%s'?", nearest.meant);
 }

@@ -12,6 +12,34 @@
 
 #include <string.h>
 
+// A word that is # alone, as a route's pattern has it.
+static bool
+has_hash_word(const char *name)
+{
+    for (const char *at = name; (at = strchr(at, '#')) != NULL; at++)
+        if ((at == name || at[-1] == '.') && (at[1] == '\0' || at[1] == '.'))
+            return true;
+    return false;
+}
+
+void
+skr_config_check_type(struct skr_config_reader *reader,
+                      const struct skr_config_place *place, const char *type,
+                      bool may_be_pattern)
+{
+    struct skr_error error;
+    if (skr_type_check(type, &error) != SKR_OK)
+        skr_config_mistake(reader, place, "%s", error.text);
+    else if (!may_be_pattern && strchr(type, '*') != NULL)
+        skr_config_mistake(reader, place,
+                           "* stands for no name here: each type of a message "
+                           "has one name; only handlers have patterns");
+    else if (may_be_pattern && has_hash_word(type))
+        skr_config_mistake(reader, place,
+                           "'#' stands for itself; write * for any number of "
+                           "characters");
+}
+
 static const struct skr_dialect *
 inbox_dialect(const struct skr_config *config)
 {
@@ -175,11 +203,57 @@ check_handler(struct skr_config_reader *reader,
     check_transaction(reader, handler);
 }
 
+// A library or a program that is named by a path; others are looked for where
+// the system has them.
+static void
+place_files(struct skr_config_reader *reader,
+            struct skr_config_handler *handler)
+{
+    if (handler->library != NULL && strchr(handler->library, '/') != NULL)
+        handler->library = skr_config_place_path(reader, handler->library);
+    if (handler->command.count == 0 || handler->command.items[0] == NULL ||
+        strchr(handler->command.items[0], '/') == NULL)
+        return;
+    size_t count = handler->command.count;
+    const char **items = skr_config_take(reader, count, sizeof(*items));
+    if (items == NULL)
+        return;
+    memcpy(items, handler->command.items, count * sizeof(*items));
+    items[0] = skr_config_place_path(reader, items[0]);
+    handler->command.items = items;
+}
+
+// One type cannot be two messages: what comes under it would be taken for the
+// first alone.
+static void
+check_message_types(struct skr_config_reader *reader)
+{
+    const struct skr_config *config = reader->config;
+    const struct skr_config_key *key =
+        skr_config_find_key("message_broker.inbox.message_types");
+    const struct skr_config_place *place =
+        &reader->given[skr_config_key_index(key)];
+    for (size_t i = 0; i < config->message_type_count; i++)
+        for (size_t j = 0; j < config->message_type_count; j++) {
+            const struct skr_name_pair *pair = &config->message_types[i];
+            const struct skr_name_pair *other = &config->message_types[j];
+            if (i != j && pair->class_name != NULL &&
+                strcmp(pair->class_name, other->name) == 0)
+                skr_config_mistake(reader, place,
+                                   "'%s' is the type of '%s' and a message of "
+                                   "its own; rename one of them",
+                                   other->name, pair->name);
+        }
+}
+
 void
 skr_config_check_handlers(struct skr_config_reader *reader)
 {
     struct skr_config *config = reader->config;
+    check_message_types(reader);
     const struct skr_dialect *dialect = inbox_dialect(config);
-    for (size_t i = 0; i < config->handler_count; i++)
+    for (size_t i = 0; i < config->handler_count; i++) {
         check_handler(reader, dialect, &config->handlers[i]);
+        place_files(reader, &config->handlers[i]);
+    }
 }

@@ -36,7 +36,8 @@ static const struct skr_config_key keys[] = {
         "DATABASE_URL.",
         .scope = SKR_SCOPE_DATABASE),
     KEY("databases.*", DSN,
-        "`sqlite:///shop.db` (relative), `sqlite:////var/lib/shop.db` "
+        "`sqlite:///shop.db` (beside this file), "
+        "`sqlite:////var/lib/shop.db` "
         "(absolute), `mysql://user:password@host:3306/shop`, "
         "`pgsql://user:password@host:5432/shop`.",
         .scope = SKR_SCOPE_DATABASE,
@@ -77,6 +78,14 @@ static const struct skr_config_key keys[] = {
         "The same as `time_zone` of the transport; only one of the two may be "
         "given.",
         .same_as = "transports.*.time_zone", .table_only = true),
+    KEY("transports.*.options.use_notify", IGNORED,
+        "Symfony's on PostgreSQL; ignored with a warning. `setup --notify` "
+        "lets inserts wake a relay.",
+        .table_only = true),
+    KEY("transports.*.options.check_delayed_interval", IGNORED,
+        "Symfony's on PostgreSQL; ignored with a warning.", .table_only = true),
+    KEY("transports.*.options.get_notify_timeout", IGNORED,
+        "Symfony's on PostgreSQL; ignored with a warning.", .table_only = true),
     KEY("transports.*.options.queue", MAP,
         "The queue, in the way of `amqp://`: so that a project can change "
         "from one to the other by its DSN alone.",
@@ -88,7 +97,7 @@ static const struct skr_config_key keys[] = {
         "Options of a scheme that has a driver of its own: parameters of its "
         "DSN, written as a map. `exchange: {name: orders, type: topic}` of "
         "`amqp://` is the exchange of all messages that no route sends "
-        "elsewhere, made on first use where its type is given and `auto_setup` "
+        "elsewhere, made on first use with its queues where `auto_setup` "
         "allows; its `default_publish_routing_key` is theirs.",
         .other_only = true),
     PLAIN("transports.*.retry_strategy", MAP,
@@ -97,8 +106,8 @@ static const struct skr_config_key keys[] = {
         "After so many retries it goes to `failure_transport`.", DEFAULT("3"),
         IN_TRANSPORT(retry.max_retries), RANGE(0, 1000000)),
     KEY("transports.*.retry_strategy.delay", NUMBER,
-        "Milliseconds before the first retry. Tables keep whole seconds, so "
-        "that a retry takes one or two at least.",
+        "Milliseconds before the first retry. Tables keep whole seconds: there "
+        "a retry comes up to a second after its time.",
         DEFAULT("1000"), IN_TRANSPORT(retry.delay_ms), RANGE(0, UINT32_MAX)),
     KEY("transports.*.retry_strategy.multiplier", DECIMAL,
         "Each delay is the one before times this.", DEFAULT("2"),
@@ -190,6 +199,13 @@ static const struct skr_config_key keys[] = {
         "makes an id from its place in a queue table or a topic.",
         DEFAULT("fail"), IN_TRANSPORT(missing_id),
         .choices = "fail, handle or derive"),
+    KEY("transports.*.unhandled", TEXT,
+        "What a consumer does with a message that no handler is for: `fail` "
+        "keeps it in the failed table, `ignore` acknowledges and counts it, "
+        "`wait` leaves it in the queue, or holds it, and looks for a handler "
+        "again every 30 seconds and after a reload.",
+        DEFAULT("fail"), IN_TRANSPORT(unhandled),
+        .choices = "fail, ignore or wait"),
     PLAIN("transports.*.deduplication", MAP,
           "How messages that a consumer of this transport handled are "
           "remembered, apart from those of others."),
@@ -200,7 +216,8 @@ static const struct skr_config_key keys[] = {
         "which all transports share. Where the file has handlers and itself "
         "shows that two `amqp://` transports, by which nothing in it "
         "publishes, get the same message (`queues` that bindings of one "
-        "exchange overlap for), sharing a table is a mistake.",
+        "exchange overlap for), or two `kafka://` transports of different "
+        "groups (one topic in both `topics`), sharing a table is a mistake.",
         IN_TRANSPORT(deduplication_table), .null = SKR_NULL_ABSENT),
     KEY("transports.*.deduplication.read_default", BOOLEAN,
         "Whether what stood in the shared table when this one was made counts "
@@ -224,10 +241,12 @@ static const struct skr_config_key keys[] = {
     PLAIN("message_broker", MAP, "The consuming side."),
     PLAIN("message_broker.inbox", MAP, "How messages are received."),
     KEY("message_broker.inbox.message_types", NAMES,
-        "The PHP classes of messages, by message name.",
+        "What other programs call messages in their header `type`, a PHP class "
+        "or any other word, by message name.",
         .scope = SKR_SCOPE_MESSAGE_TYPE),
     KEY("message_broker.inbox.message_types.*", TEXT,
-        "`order.placed: 'App\\Message\\OrderPlaced'`.",
+        "`order.placed: 'App\\Message\\OrderPlaced'` or `order.placed: "
+        "OrderPlaced`.",
         .scope = SKR_SCOPE_MESSAGE_TYPE,
         .offset = offsetof(struct skr_name_pair, class_name)),
     KEY("message_broker.inbox.database", REFERENCE,
@@ -247,14 +266,20 @@ static const struct skr_config_key keys[] = {
         "The older place of `message_broker.inbox.deduplication.table_name`.",
         .same_as = "message_broker.inbox.deduplication.table_name"),
 
-    KEY("handlers", NAMES, "What is done with a message, by message name.",
+    KEY("handlers", NAMES,
+        "What is done with a message, by its name: `order.placed`, a topic "
+        "`orders`, a class `App\\Message\\OrderPlaced`, or a pattern in which "
+        "`*` stands for any number of characters, `'order.*'`. A name goes "
+        "before a pattern, a longer pattern before a shorter one, and `'*'`, "
+        "the handler of all others, comes last.",
         .scope = SKR_SCOPE_HANDLER),
     PLAIN("handlers.*", MAP,
           "One handler: one of `sql`, `library` and `command`."),
     KEY("handlers.*.sql", SQL,
         "One statement, or a list of them, run in the transaction that "
-        "remembers the message. Parameters: `:id`, `:id_text`, `:name`, "
-        "`:body`, `:headers`, `:partition_key`.",
+        "remembers the message. Parameters: `:id`, the message's id as 16 "
+        "bytes, `:id_text`, the same as text, `:name`, `:body`, `:headers`, "
+        "one JSON object, and `:partition_key`.",
         IN_HANDLER(sql)),
     KEY("handlers.*.library", TEXT,
         "A shared object, such as `./shop.so`, whose `function` handles the "
@@ -335,7 +360,8 @@ static const struct skr_config_key keys[] = {
 
     PLAIN("cleanup", MAP,
           "What relays remove by themselves, beside their work: what the "
-          "commands `cleanup-outbox` and `deduplication-cleanup` remove."),
+          "commands `cleanup-outbox` and `deduplication-cleanup` remove, and "
+          "failed messages."),
     KEY("cleanup.interval", NUMBER,
         "Seconds between two times that a relay does so, from 1 to 604800; 0 "
         "is never. Of several relays one at a time does it.",
@@ -348,14 +374,19 @@ static const struct skr_config_key keys[] = {
         "Days that the ids of handled messages are kept, from 0 to 36500: a "
         "message that comes again after that is handled again.",
         DEFAULT("30"), IN_CONFIG(cleanup_deduplication_days), RANGE(0, 36500)),
+    KEY("cleanup.failed_days", NUMBER,
+        "Days that failed messages are kept, up to 36500; then they are gone "
+        "for good. 0 is for ever.",
+        DEFAULT("0"), IN_CONFIG(cleanup_failed_days), RANGE(0, 36500)),
 
     PLAIN("metrics", MAP,
           "What `relay` and `consume` serve by HTTP: /metrics for Prometheus, "
           "/healthz and /readyz."),
-    KEY("metrics.port", NUMBER,
-        "The port; 0 is none. Two processes need two: `--metrics-port` takes "
-        "its place.",
-        DEFAULT("0"), IN_CONFIG(metrics_port), RANGE(0, 65535)),
+    KEY("metrics.port", PORTS,
+        "The port; 0 is none. Of a range such as 9187-9197 each process takes "
+        "the first that is free, and says which. Where none is, it says so and "
+        "works without. `--metrics-port` takes its place.",
+        DEFAULT("0"), IN_CONFIG(metrics_ports)),
     KEY("metrics.address", TEXT,
         "The address on which it is served. There is no password: others than "
         "this host should not reach it.",
@@ -408,6 +439,8 @@ static const struct {
     [SKR_TYPE_REFERENCE] = {"name", "a name"},
     [SKR_TYPE_NUMBER] = {"whole number", "a whole number"},
     [SKR_TYPE_SIZE] = {"size", "a size such as 65536, 64 KiB or 8 MiB"},
+    [SKR_TYPE_PORTS] = {"port or range",
+                        "a port from 0 to 65535, or a range such as 9187-9197"},
     [SKR_TYPE_DECIMAL] = {"number", "a number"},
     [SKR_TYPE_BOOLEAN] = {"boolean", "true or false"},
     [SKR_TYPE_SQL] = {"SQL", "a statement or a list of statements"},

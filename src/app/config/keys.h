@@ -21,6 +21,7 @@ enum skr_config_type {
     SKR_TYPE_REFERENCE,  // the name of a transport or a database
     SKR_TYPE_NUMBER,
     SKR_TYPE_SIZE,
+    SKR_TYPE_PORTS,  // a port, or a range of them
     SKR_TYPE_DECIMAL,
     SKR_TYPE_BOOLEAN,
     SKR_TYPE_SQL,        // a text or a list of texts
@@ -92,10 +93,6 @@ skr_config_find_child(const struct skr_config_key *parent, const char *name,
 // The last part of a key's path.
 const char *skr_config_key_name(const struct skr_config_key *key);
 
-// Whether candidate is near enough to name to be what was meant; a smaller
-// distance is nearer.
-bool
-skr_config_is_near(const char *name, const char *candidate, size_t *distance);
 // "did you mean 'delay'?", "known here: delay, max_delay" or "it belongs beside
 // 'options', not into it", for a name that is not a child of parent.
 void skr_config_suggest(const struct skr_config_key *parent, const char *name,

@@ -5,13 +5,15 @@
 #include "base/error.h"
 
 #include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #define SYSTEM_PATH "/etc/skirnir/skirnir.yaml"
 
-enum { MAX_FILE_SIZE = 4 * 1024 * 1024 };
+enum { MAX_FILE_SIZE = 4 * 1024 * 1024, PIPE_PATIENCE_MS = 5000 };
 
 static enum skr_code
 report_file(const char *path, int line, skr_config_report_fn *report,
@@ -26,17 +28,6 @@ report_file(const char *path, int line, skr_config_report_fn *report,
     return skr_fail(error, code, SKR_GIVE_UP, "%s: %s", path, text);
 }
 
-static const char *
-folder_of(struct skr_config_reader *reader, const char *path)
-{
-    const char *slash = strrchr(path, '/');
-    if (slash == NULL)
-        return ".";
-    if (slash == path)
-        return "/";
-    return skr_config_text(reader, "%.*s", (int)(slash - path), path);
-}
-
 static enum skr_code
 read_tree(struct skr_config *config, struct skr_yaml_node *root,
           skr_config_report_fn *report, void *user, struct skr_error *error)
@@ -45,7 +36,7 @@ read_tree(struct skr_config *config, struct skr_yaml_node *root,
         .config = config, .report = report, .user = user, .error = error};
     size_t count = 0;
     skr_config_keys(&count);
-    reader.folder = folder_of(&reader, config->path);
+    skr_config_find_folders(&reader, config->path);
     reader.given = skr_config_take(&reader, count, sizeof(*reader.given));
     if (!reader.out_of_memory) {
         skr_config_read(&reader, root);
@@ -122,16 +113,44 @@ read_file(FILE *file, struct skr_text *text)
     return ferror(file) == 0;
 }
 
+// errno is ETIMEDOUT: it is a pipe, and nobody begins to write into it.
+static FILE *
+open_file(const char *path)
+{
+    struct pollfd input = {.fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC),
+                           .events = POLLIN};
+    if (input.fd < 0)
+        return NULL;
+    bool is_ready = poll(&input, 1, PIPE_PATIENCE_MS) != 0;
+    // From here on what is written slowly is waited for.
+    fcntl(input.fd, F_SETFL, 0);
+    FILE *file = is_ready ? fdopen(input.fd, "r") : NULL;
+    if (!is_ready)
+        errno = ETIMEDOUT;
+    if (file == NULL)
+        close(input.fd);
+    return file;
+}
+
+static const char *
+describe(int problem)
+{
+    if (problem == ENOENT)
+        return "there is no such file";
+    return problem == ETIMEDOUT ? "it is a pipe that nobody writes into"
+                                : strerror(problem);
+}
+
 static enum skr_code
 load(const char *path, skr_config_report_fn *report, void *user,
      struct skr_config **config, struct skr_error *error)
 {
     struct skr_text text = {0};
-    FILE *file = fopen(path, "re");
+    FILE *file = open_file(path);
     if (file == NULL)
-        return report_file(
-            path, 0, report, user, errno == ENOENT ? SKR_MISSING : SKR_REFUSED,
-            errno == ENOENT ? "there is no such file" : strerror(errno), error);
+        return report_file(path, 0, report, user,
+                           errno == ENOENT ? SKR_MISSING : SKR_REFUSED,
+                           describe(errno), error);
     errno = 0;
     enum skr_code code = SKR_OK;
     if (!read_file(file, &text))
@@ -154,8 +173,13 @@ enum skr_code
 skr_config_load(const char *path, skr_config_report_fn *report, void *user,
                 struct skr_config **config, struct skr_error *error)
 {
-    if (path == NULL)
-        path = getenv("SKIRNIR_CONFIG");
+    const char *named = getenv("SKIRNIR_CONFIG");
+    // As of a variable that is not set: nothing else may be meant.
+    if (path != NULL && path[0] == '\0')
+        return report_file("--config", 0, report, user, SKR_INVALID,
+                           "the name of the file is empty", error);
+    if (path == NULL && named != NULL && named[0] != '\0')
+        path = named;
     if (path != NULL)
         return load(path, report, user, config, error);
     if (access("skirnir.yaml", F_OK) == 0)

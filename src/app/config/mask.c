@@ -13,11 +13,18 @@
 // What is shorter stands in too many places to be recognized.
 enum { LEAST_VALUE = 4 };
 
-// The value of the longest variable that the text begins with; 0: none.
+// The value of the longest variable or file that the text begins with; 0: none.
 static size_t
 variable_size(const struct skr_config *config, const char *text)
 {
     size_t longest = 0;
+    // Nobody keeps anything but secrets in files of their own.
+    for (size_t i = 0; i < config->file_count; i++) {
+        size_t size = strlen(config->files[i].text);
+        if (size >= LEAST_VALUE && size > longest &&
+            strncmp(text, config->files[i].text, size) == 0)
+            longest = size;
+    }
     for (size_t i = 0; i < config->variable_count; i++) {
         const char *name = config->variables[i];
         const char *value = getenv(name);

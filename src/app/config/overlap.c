@@ -5,8 +5,11 @@
 #include "app/config/reader.h"
 
 #include "app/config/topology.h"
+#include "app/drivers.h"
 #include "base/error.h"
+#include "base/url.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 // A routing key has at most so many bytes; a word and its dot are two of them.
@@ -150,25 +153,6 @@ find_topology(const struct skr_sites *sites, const struct skr_plan *plan)
     return NULL;
 }
 
-static bool
-is_sender(const struct skr_config *config, const char *name)
-{
-    const struct skr_yaml_entry *routing =
-        config->amqp == NULL ? NULL : skr_yaml_find(config->amqp, "routing");
-    for (size_t i = 0; i < config->transport_count; i++)
-        if (config->transports[i].relay_to != NULL &&
-            strcmp(config->transports[i].relay_to, name) == 0)
-            return true;
-    for (size_t i = 0; routing != NULL && i < routing->value->count; i++) {
-        const struct skr_yaml_entry *sender =
-            skr_yaml_find(routing->value->entries[i].value, "sender");
-        if (sender != NULL && sender->value->kind == SKR_YAML_TEXT &&
-            strcmp(sender->value->text, name) == 0)
-            return true;
-    }
-    return false;
-}
-
 static const char *
 table_of(const struct skr_config *config,
          const struct skr_config_transport *transport)
@@ -186,29 +170,47 @@ struct consuming {
 };
 
 static void
-check_pair(struct skr_config_reader *reader, const struct skr_sites *sites,
-           const struct consuming *a, const struct consuming *b)
+refuse(struct skr_config_reader *reader, const struct consuming *a,
+       const struct consuming *b, const char *overlap)
 {
-    const struct skr_topology *topology = find_topology(sites, a->plan);
-    const char *table = table_of(reader->config, a->transport);
-    struct overlap overlap;
-    if (topology == NULL || topology != find_topology(sites, b->plan) ||
-        strcmp(table, table_of(reader->config, b->transport)) != 0 ||
-        !find_overlap(topology, a->plan, b->plan, &overlap))
-        return;
     const char *name = b->transport->name;
     struct skr_config_place place = {
         .path = skr_config_text(reader, "transports.%s", name),
         .line = b->transport->line,
     };
     skr_config_mistake(reader, &place,
-                       "its queue '%s' may get the same message from the "
-                       "exchange '%s' as '%s' of the transport '%s', and both "
-                       "record what they handled in the table %s: the second "
-                       "would take it for a duplicate. Name a table of its "
-                       "own in transports.%s.deduplication.table_name",
-                       overlap.b->queue, overlap.b->exchange, overlap.a->queue,
-                       a->transport->name, table, name);
+                       "%s transport '%s', and both record what they handled "
+                       "in the table %s: the second would take it for a "
+                       "duplicate. Name a table of its own in transports.%s."
+                       "deduplication.table_name",
+                       overlap, a->transport->name,
+                       table_of(reader->config, a->transport), name);
+}
+
+static bool
+share_table(const struct skr_config *config, const struct consuming *a,
+            const struct consuming *b)
+{
+    return strcmp(table_of(config, a->transport),
+                  table_of(config, b->transport)) == 0;
+}
+
+static void
+check_pair(struct skr_config_reader *reader, const struct skr_sites *sites,
+           const struct consuming *a, const struct consuming *b)
+{
+    const struct skr_topology *topology = find_topology(sites, a->plan);
+    struct overlap overlap;
+    if (topology == NULL || topology != find_topology(sites, b->plan) ||
+        !share_table(reader->config, a, b) ||
+        !find_overlap(topology, a->plan, b->plan, &overlap))
+        return;
+    refuse(reader, a, b,
+           skr_config_text(reader,
+                           "its queue '%s' may get the same message from the "
+                           "exchange '%s' as '%s' of the",
+                           overlap.b->queue, overlap.b->exchange,
+                           overlap.a->queue));
 }
 
 static void
@@ -225,12 +227,82 @@ check_sites(struct skr_config_reader *reader, const struct skr_sites *sites)
         if (!skr_transport_is_amqp(transport))
             continue;
         const struct skr_plan *plan = &sites->plans[at++];
-        if (plan->count == 0 || is_sender(config, transport->name))
+        if (plan->count == 0 ||
+            skr_config_publishes_by(config, transport->name))
             continue;
         all[count++] = (struct consuming){transport, plan};
         for (size_t k = 0; k + 1 < count; k++)
             check_pair(reader, sites, &all[k], &all[count - 1]);
     }
+}
+
+static enum skr_code
+plan_kafka(const struct skr_config_transport *transport, struct skr_plan *plan,
+           struct skr_error *error)
+{
+    const struct skr_broker_ops *ops = skr_driver_find_broker("kafka");
+    struct skr_url url;
+    char *text = NULL;
+    *plan = (struct skr_plan){0};
+    if (ops == NULL || strcmp(transport->scheme, "kafka") != 0)
+        return SKR_OK;
+    enum skr_code code = skr_config_broker_url(transport, &text, error);
+    if (code == SKR_OK)
+        code = skr_url_parse(text, &url, error);
+    if (code == SKR_OK) {
+        code = ops->plan(text, &url, plan, error);
+        skr_url_fini(&url);
+    }
+    free(text);
+    return code;
+}
+
+// Each group gets all messages of its topics.
+static void
+check_groups(struct skr_config_reader *reader, const struct consuming *a,
+             const struct consuming *b)
+{
+    struct skr_topology both = {0};
+    struct overlap overlap;
+    if (a->plan->count == 0 || b->plan->count == 0 ||
+        strcmp(a->plan->server, b->plan->server) != 0 ||
+        !share_table(reader->config, a, b))
+        return;
+    if (skr_topology_add(&both, a->plan->declarations, a->plan->count, NULL) !=
+            SKR_OK ||
+        skr_topology_add(&both, b->plan->declarations, b->plan->count, NULL) !=
+            SKR_OK)
+        reader->out_of_memory = true;
+    else if (find_overlap(&both, a->plan, b->plan, &overlap))
+        refuse(reader, a, b,
+               skr_config_text(reader,
+                               "its group '%s' gets the same messages of the "
+                               "topic '%s' as the group '%s' of the",
+                               overlap.b->queue, overlap.b->exchange,
+                               overlap.a->queue));
+    skr_topology_fini(&both);
+}
+
+static void
+check_kafka(struct skr_config_reader *reader)
+{
+    const struct skr_config *config = reader->config;
+    size_t count = config->transport_count;
+    struct skr_plan *plans = calloc(count + 1, sizeof(*plans));
+    enum skr_code code = plans == NULL ? SKR_NO_MEMORY : SKR_OK;
+    for (size_t i = 0; i < count && code == SKR_OK; i++) {
+        const struct consuming last = {&config->transports[i], &plans[i]};
+        code = plan_kafka(last.transport, &plans[i], NULL);
+        for (size_t k = 0; k < i && code == SKR_OK; k++)
+            check_groups(reader,
+                         &(struct consuming){&config->transports[k], &plans[k]},
+                         &last);
+    }
+    if (code == SKR_NO_MEMORY)
+        reader->out_of_memory = true;
+    for (size_t i = 0; plans != NULL && i < count; i++)
+        skr_arena_fini(&plans[i].arena);
+    free(plans);
 }
 
 void
@@ -245,4 +317,5 @@ skr_config_check_overlap(struct skr_config_reader *reader)
     if (skr_sites_find(reader->config, NULL, NULL, &sites, &error) == SKR_OK)
         check_sites(reader, &sites);
     skr_sites_fini(&sites);
+    check_kafka(reader);
 }

@@ -133,20 +133,19 @@ read_map(struct skr_config_reader *reader, const struct skr_config_place *place,
 // Each element begins with its name.
 static const struct {
     size_t elements, count, size;
-    bool names_messages;
 } collections[] = {
     [SKR_SCOPE_DATABASE] = {offsetof(struct skr_config, databases),
                             offsetof(struct skr_config, database_count),
-                            sizeof(struct skr_config_database), false},
+                            sizeof(struct skr_config_database)},
     [SKR_SCOPE_TRANSPORT] = {offsetof(struct skr_config, transports),
                              offsetof(struct skr_config, transport_count),
-                             sizeof(struct skr_config_transport), false},
+                             sizeof(struct skr_config_transport)},
     [SKR_SCOPE_MESSAGE_TYPE] = {offsetof(struct skr_config, message_types),
                                 offsetof(struct skr_config, message_type_count),
-                                sizeof(struct skr_name_pair), true},
+                                sizeof(struct skr_name_pair)},
     [SKR_SCOPE_HANDLER] = {offsetof(struct skr_config, handlers),
                            offsetof(struct skr_config, handler_count),
-                           sizeof(struct skr_config_handler), true},
+                           sizeof(struct skr_config_handler)},
 };
 
 static void
@@ -154,12 +153,10 @@ check_name(struct skr_config_reader *reader,
            const struct skr_config_place *place, enum skr_config_scope scope,
            const char *name)
 {
-    struct skr_error error;
     if (scope == SKR_SCOPE_NONE)
         return;
-    if (collections[scope].names_messages) {
-        if (skr_name_check(name, &error) != SKR_OK)
-            skr_config_mistake(reader, place, "%s", error.text);
+    if (scope == SKR_SCOPE_MESSAGE_TYPE || scope == SKR_SCOPE_HANDLER) {
+        skr_config_check_type(reader, place, name, scope == SKR_SCOPE_HANDLER);
         return;
     }
     size_t good = strspn(name, "abcdefghijklmnopqrstuvwxyz"
@@ -187,6 +184,11 @@ read_element(struct skr_config_reader *reader,
         skr_config_set_defaults(reader, scope, SKR_TRANSPORT_OTHER, element);
     }
     read_value(reader, &place, entry->value);
+    if (scope == SKR_SCOPE_MESSAGE_TYPE) {
+        const struct skr_name_pair *pair = element;
+        if (pair->class_name != NULL)
+            skr_config_check_type(reader, &place, pair->class_name, false);
+    }
 }
 
 static void
@@ -385,6 +387,7 @@ read_value(struct skr_config_reader *reader,
     case SKR_TYPE_REFERENCE:
     case SKR_TYPE_NUMBER:
     case SKR_TYPE_SIZE:
+    case SKR_TYPE_PORTS:
     case SKR_TYPE_DECIMAL:
     case SKR_TYPE_BOOLEAN: read_plain(reader, place, node); return;
     }

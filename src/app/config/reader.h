@@ -19,7 +19,8 @@ struct skr_config_place {
 
 struct skr_config_reader {
     struct skr_config *config;
-    const char *folder;  // %kernel.project_dir%
+    const char *folder;   // of the file, absolute; NULL: where we are
+    const char *project;  // %kernel.project_dir%, absolute
     skr_config_report_fn *report;
     void *user;
     enum skr_code code;  // SKR_OK, or that of the first mistake
@@ -83,11 +84,26 @@ void skr_config_set_defaults(struct skr_config_reader *reader,
 void
 skr_config_read(struct skr_config_reader *reader, struct skr_yaml_node *root);
 void skr_config_check(struct skr_config_reader *reader);
-// The part of it that concerns RabbitMQ.
+// Whether something in the file publishes by the transport.
+bool skr_config_publishes_by(const struct skr_config *config, const char *name);
+// The part of it that concerns RabbitMQ, and what comes before all of it.
+void skr_config_set_amqp_defaults(struct skr_config_reader *reader);
 void skr_config_check_amqp(struct skr_config_reader *reader);
 // That no two transports record the same messages in one table.
 void skr_config_check_overlap(struct skr_config_reader *reader);
 void skr_config_check_handlers(struct skr_config_reader *reader);
+// The name or the type of a message, or a pattern of such.
+void skr_config_check_type(struct skr_config_reader *reader,
+                           const struct skr_config_place *place,
+                           const char *type, bool may_be_pattern);
+
+// The folder of a file, and the project that it belongs to: the one above
+// config/ for a file in config/ or config/packages/, as Symfony has them.
+void
+skr_config_find_folders(struct skr_config_reader *reader, const char *path);
+// A relative path as it counts, which is from the file's folder.
+const char *
+skr_config_place_path(struct skr_config_reader *reader, const char *path);
 
 // A transport: its DSN decides which defaults and which options it has.
 void skr_config_read_dsn(struct skr_config_reader *reader,
@@ -98,5 +114,12 @@ void skr_config_read_parameters(struct skr_config_reader *reader,
 void skr_config_check_broker(struct skr_config_reader *reader,
                              const struct skr_config_place *place,
                              const struct skr_config_transport *transport);
+
+// What %env(file:NAME)% stands for, the variable holding this path; text is
+// empty before. False: it is a mistake, which is told.
+bool
+skr_config_read_file(struct skr_config_reader *reader,
+                     const struct skr_config_place *place, const char *name,
+                     const char *path, struct skr_text *text);
 
 #endif

@@ -15,6 +15,14 @@
 #include <string.h>
 
 static json_t *
+build_ports(const struct skr_config_ports *ports)
+{
+    if (ports->first == ports->last)
+        return json_integer(ports->first);
+    return json_sprintf("%u-%u", ports->first, ports->last);
+}
+
+static json_t *
 build_value(const struct skr_config *config, const struct skr_config_key *key,
             const void *target);
 
@@ -224,6 +232,7 @@ build_value(const struct skr_config *config, const struct skr_config_key *key,
     case SKR_TYPE_NUMBER: return json_integer(*(const uint32_t *)at);
     case SKR_TYPE_SIZE:
         return json_integer((json_int_t) * (const uint64_t *)at);
+    case SKR_TYPE_PORTS: return build_ports(at);
     case SKR_TYPE_DECIMAL: return json_real(*(const double *)at);
     case SKR_TYPE_BOOLEAN: return json_boolean(*(const bool *)at);
     case SKR_TYPE_SQL: return build_statements(config, at);

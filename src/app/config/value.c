@@ -159,6 +159,36 @@ set_number(struct skr_config_reader *reader,
         *(uint32_t *)address_of(place) = (uint32_t)number;
 }
 
+// "9187" or "9187-9197".
+static bool
+parse_ports(const char *text, struct skr_config_ports *ports)
+{
+    const char *end = NULL;
+    int64_t first = 0, last = 0;
+    if (!parse_number(text, &first, &end))
+        return false;
+    last = first;
+    if (*end == '-' && !parse_number(end + 1, &last, &end))
+        return false;
+    bool is_range = last != first;
+    *ports = (struct skr_config_ports){(uint16_t)first, (uint16_t)last};
+    return *end == '\0' && first >= (is_range ? 1 : 0) && last >= first &&
+           last <= UINT16_MAX;
+}
+
+static void
+set_ports(struct skr_config_reader *reader,
+          const struct skr_config_place *place, const char *text,
+          const char *shown)
+{
+    struct skr_config_ports ports;
+    if (parse_ports(text, &ports))
+        *(struct skr_config_ports *)address_of(place) = ports;
+    else
+        refuse_text(reader, place, skr_config_type_needed(SKR_TYPE_PORTS),
+                    shown);
+}
+
 static void
 set_decimal(struct skr_config_reader *reader,
             const struct skr_config_place *place, const char *text,
@@ -235,6 +265,7 @@ skr_config_set(struct skr_config_reader *reader,
     switch (place->key->type) {
     case SKR_TYPE_NUMBER:
     case SKR_TYPE_SIZE: set_number(reader, place, text, shown); return;
+    case SKR_TYPE_PORTS: set_ports(reader, place, text, shown); return;
     case SKR_TYPE_DECIMAL: set_decimal(reader, place, text, shown); return;
     case SKR_TYPE_BOOLEAN: set_boolean(reader, place, text, shown); return;
     case SKR_TYPE_DSN:

@@ -5,6 +5,7 @@
 #include "base/text.h"
 
 #include <stdbool.h>
+#include <stdio.h>
 #include <string.h>
 #include <yaml.h>
 
@@ -221,8 +222,43 @@ copy_node(struct copying *copying, int index, int depth,
     return SKR_OK;
 }
 
+struct input {
+    const char *bytes;
+    size_t size;
+};
+
+// Whether a tab stands before the first character of a line, counted from 0.
+static bool
+is_indented_by_tab(const struct input *input, size_t line)
+{
+    const char *at = input->bytes, *end = at + input->size;
+    for (; line > 0 && at != NULL; line--) {
+        at = memchr(at, '\n', (size_t)(end - at));
+        at = at == NULL ? NULL : at + 1;
+    }
+    while (at != NULL && at < end && *at == ' ')
+        at++;
+    return at != NULL && at < end && *at == '\t';
+}
+
+// What is not closed shows where something else begins.
 static enum skr_code
-fail_parser(const yaml_parser_t *parser, int *line, struct skr_error *error)
+fail_syntax(const yaml_parser_t *parser, const char *problem,
+            struct skr_error *error)
+{
+    char outside[120] = "";
+    if (parser->context != NULL &&
+        parser->context_mark.line != parser->problem_mark.line)
+        snprintf(outside, sizeof(outside), "; %.80s that begins in line %d",
+                 parser->context, line_of(parser->context_mark));
+    return skr_fail(error, SKR_MALFORMED, SKR_GIVE_UP,
+                    "not YAML: %s (column %zu)%s", problem,
+                    parser->problem_mark.column + 1, outside);
+}
+
+static enum skr_code
+fail_parser(const yaml_parser_t *parser, const struct input *input, int *line,
+            struct skr_error *error)
 {
     if (parser->error == YAML_MEMORY_ERROR)
         return skr_fail_memory(error);
@@ -234,9 +270,11 @@ fail_parser(const yaml_parser_t *parser, int *line, struct skr_error *error)
                         parser->problem_offset);
     }
     *line = line_of(parser->problem_mark);
-    return skr_fail(error, SKR_MALFORMED, SKR_GIVE_UP,
-                    "not YAML: %s (column %zu)", problem,
-                    parser->problem_mark.column + 1);
+    if (is_indented_by_tab(input, parser->problem_mark.line))
+        return skr_fail(error, SKR_MALFORMED, SKR_GIVE_UP,
+                        "not YAML: a tab is in the indentation; put blanks in "
+                        "its place");
+    return fail_syntax(parser, problem, error);
 }
 
 static enum skr_code
@@ -287,19 +325,20 @@ check_event(struct shape *shape, const yaml_event_t *event, int *line,
 // with the square of the depth and of the number of anchors, so that a small
 // file could keep it busy for minutes.
 static enum skr_code
-check_shape(const char *bytes, size_t size, int *line, struct skr_error *error)
+check_shape(const struct input *input, int *line, struct skr_error *error)
 {
     yaml_parser_t parser;
     struct shape shape = {0};
     if (!yaml_parser_initialize(&parser))
         return skr_fail_memory(error);
-    yaml_parser_set_input_string(&parser, (const unsigned char *)bytes, size);
+    yaml_parser_set_input_string(&parser, (const unsigned char *)input->bytes,
+                                 input->size);
     enum skr_code code = SKR_OK;
     bool at_end = false;
     while (code == SKR_OK && !at_end) {
         yaml_event_t event;
         if (!yaml_parser_parse(&parser, &event)) {
-            code = fail_parser(&parser, line, error);
+            code = fail_parser(&parser, input, line, error);
             break;
         }
         at_end = event.type == YAML_STREAM_END_EVENT;
@@ -315,8 +354,9 @@ skr_yaml_parse(const char *bytes, size_t size, struct skr_arena *arena,
                struct skr_yaml_node **root, int *line, struct skr_error *error)
 {
     struct copying copying = {.arena = arena, .line = line, .error = error};
+    const struct input input = {.bytes = bytes, .size = size};
     yaml_parser_t parser;
-    enum skr_code code = check_shape(bytes, size, line, error);
+    enum skr_code code = check_shape(&input, line, error);
     if (code != SKR_OK)
         return code;
     if (!yaml_parser_initialize(&parser))
@@ -325,7 +365,7 @@ skr_yaml_parse(const char *bytes, size_t size, struct skr_arena *arena,
     yaml_document_t document;
     struct skr_yaml_node *copied = NULL;
     if (!yaml_parser_load(&parser, &document)) {
-        code = fail_parser(&parser, line, error);
+        code = fail_parser(&parser, &input, line, error);
         goto delete_parser;
     }
     copying.document = &document;

@@ -34,6 +34,9 @@ struct skr_command {
     // As Go has it: one dash is as good as two before a whole name, so that
     // several letters in a row are flags only.
     bool takes_one_dash;
+    // It prints what it did, which is not said with -q. What was asked for is:
+    // --dry-run, --print-sql.
+    bool reports;
     skr_command_fn *run;
 };
 

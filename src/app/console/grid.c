@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "app/console/grid.h"
 
+#include "app/console/colour.h"
 #include "base/text.h"
 
 #include <stdarg.h>
@@ -189,7 +190,10 @@ skr_grid_print(const struct skr_grid *grid, size_t width, FILE *out)
             return true;
         }
     }
+    bool is_bold = skr_colour_is_wanted(fileno(out));
+    fputs(skr_colour_bold(is_bold), out);
     print_line(grid, NULL, widths, gap, out);
+    fputs(skr_colour_end(is_bold), out);
     for (size_t i = 0; i < grid->cell_count; i += grid->column_count)
         print_line(grid, grid->cells + i, widths, gap, out);
     return true;

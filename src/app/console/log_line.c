@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "app/console/log_line.h"
 
+#include "app/console/colour.h"
 #include "base/clock.h"
 #include "message/json.h"
 
@@ -63,12 +64,14 @@ format_now(char text[TIME_SIZE])
 }
 
 static void
-write_text(struct skr_text *line, enum skr_log_level level, const char *event,
-           const struct skr_log_field *fields, size_t count)
+write_text(bool has_colours, struct skr_text *line, enum skr_log_level level,
+           const char *event, const struct skr_log_field *fields, size_t count)
 {
     char time[TIME_SIZE];
     format_now(time);
-    skr_text_add_format(line, "%s %s %s", time, level_name(level), event);
+    skr_text_add_format(line, "%s %s%s%s %s", time,
+                        skr_colour_of(has_colours, level), level_name(level),
+                        skr_colour_end(has_colours), event);
     for (size_t i = 0; i < count; i++) {
         if (fields[i].text != NULL && fields[i].text[0] == '\0')
             continue;
@@ -122,6 +125,6 @@ skr_log_line_write(const struct skr_log_form *form, struct skr_text *line,
     if (form->is_json)
         write_json(form->event_name, line, level, event, fields, count);
     else
-        write_text(line, level, event, fields, count);
+        write_text(form->has_colours, line, level, event, fields, count);
     skr_text_add_string(line, "\n");
 }

@@ -11,6 +11,7 @@
 struct skr_log_form {
     bool is_json;            // a line is a JSON object
     const char *event_name;  // what the event is called there: "event"
+    bool has_colours;        // of a line of text: its level
 };
 
 // Adds the line, with its end.

@@ -4,6 +4,7 @@
 #include "app/console/command.h"
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/nearest.h"
 #include "base/text.h"
 
 #include <ctype.h>
@@ -111,6 +112,25 @@ skr_arguments_truth(const char *text, bool *is_true)
     return false;
 }
 
+// Digits and at most a point, whatever the locale writes; in milliseconds.
+static bool
+parse_seconds(const char *text, int64_t most_s, uint32_t *ms)
+{
+    size_t whole = strspn(text, "0123456789");
+    size_t part =
+        text[whole] == '.' ? strspn(text + whole + 1, "0123456789") : 0;
+    size_t length = whole + part + (text[whole] == '.');
+    if (whole + part == 0 || whole > 9 || text[length] != '\0')
+        return false;
+    int64_t number = 0;
+    for (size_t i = 0; i < whole; i++)
+        number = number * 10 + (text[i] - '0');
+    for (size_t i = 0; i < 3; i++)
+        number = number * 10 + (i < part ? text[whole + 1 + i] - '0' : 0);
+    *ms = (uint32_t)number;
+    return number > 0 && number <= most_s * 1000;
+}
+
 static bool
 is_since(const char *text)
 {
@@ -156,11 +176,25 @@ check_id(const struct skr_option *option, const char *value,
 }
 
 static enum skr_code
+refuse_number(const struct skr_option *option, const char *value,
+              struct skr_error *error)
+{
+    char most[48] = "";
+    if (option->most < INT64_MAX)
+        snprintf(most, sizeof(most), " to %lld", (long long)option->most);
+    return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
+                    "--%s=%.40s: %s, a whole number from %lld%s, is needed",
+                    option->name, value, option->value,
+                    (long long)option->least, most);
+}
+
+static enum skr_code
 check_value(const struct skr_option *option, const char *value,
             struct skr_error *error)
 {
     int64_t number;
     uint64_t size;
+    uint32_t ms;
     const char *equals;
     bool is_true;
     switch (option->kind) {
@@ -189,11 +223,13 @@ check_value(const struct skr_option *option, const char *value,
     case SKR_OPTION_NUMBER:
         if (skr_text_number(value, option->least, option->most, &number))
             return SKR_OK;
+        return refuse_number(option, value, error);
+    case SKR_OPTION_SECONDS:
+        if (parse_seconds(value, option->most, &ms))
+            return SKR_OK;
         return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
-                        "--%s=%.40s: a whole number from %lld to %lld is "
-                        "needed",
-                        option->name, value, (long long)option->least,
-                        (long long)option->most);
+                        "--%s=%.40s: seconds from 0.001 to %lld are needed",
+                        option->name, value, (long long)option->most);
     case SKR_OPTION_SIZE:
         if (parse_size(value, &size))
             return SKR_OK;
@@ -232,7 +268,8 @@ add(struct skr_arguments *arguments, const struct skr_option *option,
     const char *kept = value;
     if (arguments->given_count == SKR_MAX_GIVEN)
         return skr_fail(error, SKR_INVALID, SKR_GIVE_UP, "too many options");
-    enum skr_code code = check_value(option, value, error);
+    enum skr_code code =
+        option->ignored != NULL ? SKR_OK : check_value(option, value, error);
     if (code == SKR_OK && option->is_secret)
         code = take_secret(arguments, value, &kept, error);
     if (code != SKR_OK)
@@ -255,6 +292,28 @@ take_value(const struct skr_option *option, int argc, char **argv, int *at,
     return SKR_OK;
 }
 
+// Options of a command stand behind its name: own is NULL before that.
+static enum skr_code
+refuse_long(const struct skr_option *own, const char *name, size_t length,
+            struct skr_error *error)
+{
+    char written[64];
+    snprintf(written, sizeof(written), "%.*s", (int)length, name);
+    struct skr_nearest nearest = {.name = written};
+    const struct skr_option *const tables[] = {own, skr_global_options};
+    for (size_t i = 0; i < SKR_COUNT_OF(tables); i++)
+        for (const struct skr_option *option = tables[i];
+             option != NULL && option->name != NULL; option++)
+            skr_nearest_compare(&nearest, option->name, option->name);
+    if (nearest.meant != NULL)
+        return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
+                        "unknown option --%s, did you mean --%s?", written,
+                        nearest.meant);
+    return skr_fail(
+        error, SKR_INVALID, SKR_GIVE_UP, "unknown option --%s%s", written,
+        own == NULL ? "; one of a command stands behind its name" : "");
+}
+
 static enum skr_code
 parse_long(const struct skr_option *own, int argc, char **argv, int *at,
            struct skr_arguments *arguments, struct skr_error *error)
@@ -265,11 +324,10 @@ parse_long(const struct skr_option *own, int argc, char **argv, int *at,
     if (option == NULL)
         option = find_long(skr_global_options, name, length);
     if (option == NULL)
-        return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
-                        "unknown option --%.*s", (int)length, name);
+        return refuse_long(own, name, length, error);
     char *value = name[length] == '=' ? name + length + 1 : NULL;
     if (option->value == NULL && value != NULL &&
-        option->kind != SKR_OPTION_SWITCH)
+        option->kind != SKR_OPTION_SWITCH && option->ignored == NULL)
         return skr_fail(error, SKR_INVALID, SKR_GIVE_UP, "--%s takes no value",
                         option->name);
     enum skr_code code = SKR_OK;
@@ -278,12 +336,29 @@ parse_long(const struct skr_option *own, int argc, char **argv, int *at,
     return code != SKR_OK ? code : add(arguments, option, value, error);
 }
 
+// "-limit=3", which would be -l with the value "imit=3".
+static enum skr_code
+refuse_one_dash(const struct skr_option *own, const char *argument,
+                struct skr_error *error)
+{
+    const char *name = argument + 1;
+    size_t length = strcspn(name, "=");
+    if (length < 2 || (find_long(own, name, length) == NULL &&
+                       find_long(skr_global_options, name, length) == NULL))
+        return SKR_OK;
+    return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
+                    "-%.60s has one dash too few: write -%.60s", name,
+                    argument);
+}
+
 // "-vvc FILE" or "-vvcFILE": flags, then at most one option with a value.
 static enum skr_code
 parse_letters(const struct skr_option *own, int argc, char **argv, int *at,
               struct skr_arguments *arguments, struct skr_error *error)
 {
-    enum skr_code code = SKR_OK;
+    enum skr_code code = refuse_one_dash(own, argv[*at], error);
+    if (code != SKR_OK)
+        return code;
     for (char *letter = argv[*at] + 1; *letter != '\0'; letter++) {
         const struct skr_option *option = find_letter(own, *letter);
         if (option == NULL)
@@ -333,7 +408,8 @@ static enum skr_code
 check_count(const struct skr_command *command,
             const struct skr_arguments *arguments, struct skr_error *error)
 {
-    if (skr_arguments_has(arguments, "help"))
+    if (skr_arguments_has(arguments, "help") ||
+        skr_arguments_has(arguments, "version"))
         return SKR_OK;
     if (arguments->positional_count < command->least_arguments)
         return skr_fail(error, SKR_INVALID, SKR_GIVE_UP, "%s is missing",
@@ -438,6 +514,17 @@ skr_arguments_size(const struct skr_arguments *arguments, const char *name,
     if (text != NULL)
         parse_size(text, &size);
     return size;
+}
+
+uint32_t
+skr_arguments_ms(const struct skr_arguments *arguments, const char *name,
+                 uint32_t fallback)
+{
+    const char *text = skr_arguments_find(arguments, name);
+    uint32_t ms = fallback;
+    if (text != NULL)
+        parse_seconds(text, UINT32_MAX / 1000, &ms);
+    return ms;
 }
 
 static void

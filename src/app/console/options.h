@@ -18,12 +18,13 @@ enum skr_option_kind {
     SKR_OPTION_FLAG,
     SKR_OPTION_SWITCH,  // a flag that may be said to be "true" or "false"
     SKR_OPTION_TEXT,
-    SKR_OPTION_NUMBER,  // whole, from least to most
-    SKR_OPTION_SIZE,    // "134217728", "128M", "1G"
-    SKR_OPTION_PAIR,    // "NAME=VALUE"
-    SKR_OPTION_CHOICE,  // one of choices
-    SKR_OPTION_ID,      // a UUID or a ULID
-    SKR_OPTION_SINCE,   // "2h", "7d", "2026-11-15", "2026-11-15 02:53:45"
+    SKR_OPTION_NUMBER,   // whole, from least to most
+    SKR_OPTION_SECONDS,  // "0.5": from a thousandth of one to most
+    SKR_OPTION_SIZE,     // "134217728", "128M", "1G"
+    SKR_OPTION_PAIR,     // "NAME=VALUE"
+    SKR_OPTION_CHOICE,   // one of choices
+    SKR_OPTION_ID,       // a UUID or a ULID
+    SKR_OPTION_SINCE,    // "2h", "7d", "2026-11-15", "2026-11-15 02:53:45"
 };
 
 struct skr_option {
@@ -37,6 +38,9 @@ struct skr_option {
     const char *choices;  // words with blanks between them
     // Its value is taken out of the command line, which others can see.
     bool is_secret;
+    // Of another program's option that means nothing here: why. It is taken
+    // with any value, and told in a line.
+    const char *ignored;
 };
 
 enum { SKR_MAX_GIVEN = 64, SKR_MAX_POSITIONAL = 64 };
@@ -81,6 +85,9 @@ int64_t skr_arguments_number(const struct skr_arguments *arguments,
                              const char *name, int64_t fallback);
 uint64_t skr_arguments_size(const struct skr_arguments *arguments,
                             const char *name, uint64_t fallback);
+// Of seconds, in milliseconds.
+uint32_t skr_arguments_ms(const struct skr_arguments *arguments,
+                          const char *name, uint32_t fallback);
 
 // What "true", "1", "f" or "off" says; false: nothing of the kind.
 bool skr_arguments_truth(const char *text, bool *is_true);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "app/console/output.h"
 
+#include "app/console/colour.h"
 #include "base/error.h"
 #include "base/text.h"
 
@@ -23,6 +24,17 @@ skr_output_open(void)
         if (fcntl(fd, F_GETFD) < 0 && errno == EBADF &&
             open("/dev/null", ways[fd]) < 0)
             return;
+}
+
+void
+skr_output_silence(void)
+{
+    int nowhere = open("/dev/null", O_WRONLY | O_CLOEXEC);
+    if (nowhere < 0)
+        return;
+    fflush(stdout);
+    dup2(nowhere, STDOUT_FILENO);
+    close(nowhere);
 }
 
 // A write that failed earlier has left no reason behind.
@@ -87,6 +99,16 @@ skr_output_log(void *user, enum skr_log_level level, const char *event,
     skr_text_fini(&line);
 }
 
+struct skr_log
+skr_output_as_log(struct skr_output *output)
+{
+    return (struct skr_log){
+        .write = skr_output_log,
+        .user = output,
+        .each_message = output->each_message && output->level >= SKR_LOG_DEBUG,
+    };
+}
+
 // What comes from outside may not steer a terminal; it may have several lines.
 static void
 add_plain(struct skr_text *line, const char *text, size_t size)
@@ -100,16 +122,20 @@ add_plain(struct skr_text *line, const char *text, size_t size)
 }
 
 void
-skr_output_say(const struct skr_output *output, const char *format, ...)
+skr_output_say(const struct skr_output *output, enum skr_log_level level,
+               const char *format, ...)
 {
+    bool has_colours = skr_colour_is_wanted(output->fd);
     struct skr_text line = {0};
     char *text = NULL;
     va_list arguments;
     va_start(arguments, format);
     int size = vasprintf(&text, format, arguments);
     va_end(arguments);
+    skr_text_add_string(&line, skr_colour_of(has_colours, level));
     if (size >= 0)
         add_plain(&line, text, (size_t)size);
+    skr_text_add_string(&line, skr_colour_end(has_colours));
     skr_text_add_string(&line, "\n");
     put(output, &line);
     skr_text_fini(&line);

@@ -6,6 +6,7 @@
 
 #include "app/console/log_line.h"
 #include "app/console/log_writer.h"
+#include "base/log.h"
 
 #include <skirnir/skirnir.h>
 #include <stdbool.h>
@@ -27,6 +28,10 @@ struct skr_output {
 // line of output could end up in a database.
 void skr_output_open(void);
 
+// What is printed from now on goes nowhere; what is said still goes to standard
+// error.
+void skr_output_silence(void);
+
 // SKR_REFUSED when something that was printed cannot be written, such as on a
 // full disk; SKR_STOPPED when its reader went away.
 SKR_MUST_CHECK enum skr_code skr_output_flush(struct skr_error *error);
@@ -40,12 +45,15 @@ void skr_output_stop_writer(struct skr_output *output);
 // Before _exit(): the same, beside threads that still log.
 void skr_output_end(const struct skr_output *output);
 
-// A line for people, whatever the level and the form of events.
-void skr_output_say(const struct skr_output *output, const char *format, ...)
-    __attribute__((format(printf, 2, 3)));
+// A line for people, whatever the form of events and which of them are said;
+// the level is its colour.
+void
+skr_output_say(const struct skr_output *output, enum skr_log_level level,
+               const char *format, ...) __attribute__((format(printf, 3, 4)));
 
 // A skr_log_fn whose user is a struct skr_output. A line is one write, so that
 // threads do not mix theirs.
 skr_log_fn skr_output_log;
+struct skr_log skr_output_as_log(struct skr_output *output);
 
 #endif

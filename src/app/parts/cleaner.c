@@ -2,6 +2,7 @@
 #include "app/parts/cleaner.h"
 
 #include "app/console/progress.h"
+#include "app/parts/failed.h"
 #include "app/parts/transports.h"
 #include "base/clock.h"
 #include "base/error.h"
@@ -63,9 +64,11 @@ skr_cleaner_clean_transport(const struct skr_config_transport *transport,
     struct skr_db *db = NULL;
     enum skr_code code = take_turn(transport->database, cleaning, &db, error);
     if (code == SKR_OK)
-        code = skr_messenger_clean(transport->table_name, transport->queue_name,
-                                   transport->time_zone, cleaning, db, removed,
-                                   error);
+        code = skr_messenger_clean(
+            &(struct skr_cleaned_queue){transport->table_name,
+                                        transport->queue_name,
+                                        transport->time_zone},
+            cleaning, db, removed, error);
     skr_db_close(db);
     if (code != SKR_OK)
         skr_error_prefix(error, "transport %s", transport->name);
@@ -160,6 +163,36 @@ skr_cleaner_say(const struct skr_cleaner *cleaner, const char *name,
                 SKR_LOG_TEXT("name", name), SKR_LOG_NUMBER("rows", removed));
 }
 
+// In each database in which messages may have failed.
+static void
+clean_failed(struct skr_cleaner *cleaner, const struct skr_config *config)
+{
+    struct skr_failed_session session;
+    struct skr_error error = {0};
+    const struct skr_cleaning cleaning = skr_cleaner_pace(
+        cleaner, config->cleanup_failed_days * SKR_CLEANER_DAY_S);
+    if (cleaning.age_s == 0 || skr_cleaner_is_stopped(cleaner))
+        return;
+    enum skr_code code = skr_failed_open(&session, config, NULL, &error);
+    if (code != SKR_OK) {
+        skr_cleaner_say(cleaner, "failed", code, 0, &error);
+        return;
+    }
+    const struct skr_cleaned_queue place = {
+        session.place.table, session.place.queue, session.place.time_zone};
+    for (size_t i = 0;
+         i < session.source_count && !skr_cleaner_is_stopped(cleaner); i++) {
+        struct skr_db *db = session.sources[i].db;
+        uint64_t removed = 0;
+        code = skr_cleaner_take_turn(db, &cleaning, &error);
+        if (code == SKR_OK)
+            code = skr_messenger_clean_failed(&place, &cleaning, db, &removed,
+                                              &error);
+        skr_cleaner_say(cleaner, "failed", code, removed, &error);
+    }
+    skr_failed_close(&session);
+}
+
 void
 skr_cleaner_clean_configured(struct skr_cleaner *cleaner, const void *user)
 {
@@ -190,6 +223,7 @@ skr_cleaner_clean_configured(struct skr_cleaner *cleaner, const void *user)
         skr_cleaner_say(cleaner, is_shared ? "deduplication" : place.table,
                         code, removed, &error);
     }
+    clean_failed(cleaner, config);
 }
 
 static void *

@@ -6,6 +6,7 @@
 #include "app/parts/completing.h"
 
 #include "base/error.h"
+#include "table/schema.h"
 
 #include <stdio.h>
 
@@ -56,9 +57,21 @@ wait_for_turn(struct skr_db *db, struct skr_error *error)
     }
 }
 
+static enum skr_code
+add_to_table(const char *sql, void *user, struct skr_error *error)
+{
+    // It may take as long as the table is large.
+    printf("  running: %s\n", sql);
+    fflush(stdout);
+    enum skr_code code = skr_schema_run(sql, user, error);
+    if (code == SKR_OK)
+        printf("  ran: %s\n", sql);
+    return code;
+}
+
 enum skr_code
 skr_complete_table(const struct skr_table *table, struct skr_db *db,
-                   skr_sql_text_fn *each, void *user, struct skr_error *error)
+                   struct skr_error *error)
 {
     bool lacks = false;
     enum skr_code code =
@@ -67,7 +80,7 @@ skr_complete_table(const struct skr_table *table, struct skr_db *db,
         return code;
     code = wait_for_turn(db, error);
     if (code == SKR_OK)
-        code = table->ops->complete(table, db, each, user, error);
+        code = table->ops->complete(table, db, add_to_table, db, error);
     db->ops->unlock(db);
     return code;
 }

@@ -7,10 +7,11 @@
 #include "db/db.h"
 #include "table/table.h"
 
-// Gives the statements, to be run, one after the other. One setup at a time
-// does this in a database; whoever waits for another says so.
+// Runs the statements, one after the other, and prints each before it is run
+// and after it ran. One setup at a time does this in a database; one that waits
+// for another prints that too.
 SKR_MUST_CHECK enum skr_code
 skr_complete_table(const struct skr_table *table, struct skr_db *db,
-                   skr_sql_text_fn *each, void *user, struct skr_error *error);
+                   struct skr_error *error);
 
 #endif

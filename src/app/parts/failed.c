@@ -157,6 +157,22 @@ skr_failed_close(struct skr_failed_session *session)
     session->source_count = 0;
 }
 
+static struct skr_failed_time
+read_time(const struct skr_arguments *arguments, const char *option)
+{
+    const char *text = skr_arguments_find(arguments, option);
+    struct skr_failed_time time = {0};
+    if (text != NULL && !skr_arguments_ago(text, &time.ago_s))
+        time.at = text;
+    return time;
+}
+
+static bool
+is_any(const struct skr_failed_time *time)
+{
+    return time->ago_s == 0 && time->at == NULL;
+}
+
 void
 skr_failed_filter_read(const struct skr_arguments *arguments,
                        struct skr_failed_filter *filter)
@@ -166,18 +182,26 @@ skr_failed_filter_read(const struct skr_arguments *arguments,
         .name = skr_arguments_find(arguments, "name"),
         .class_name = skr_arguments_find(arguments, "class"),
         .error_text = skr_arguments_find(arguments, "error"),
+        .since = read_time(arguments, "since"),
+        .before = read_time(arguments, "older-than"),
         .max = (uint64_t)skr_arguments_number(arguments, "max", 0),
     };
-    const char *since = skr_arguments_find(arguments, "since");
-    if (since != NULL && !skr_arguments_ago(since, &filter->since_s))
-        filter->since = since;
 }
 
 enum skr_code
-skr_failed_filter_check(const struct skr_failed_filter *filter,
+skr_failed_filter_check(const struct skr_app *app,
+                        const struct skr_failed_filter *filter,
                         const struct skr_config *config,
                         struct skr_error *error)
 {
+    const struct skr_config_transport *unused = NULL;
+    struct skr_error unknown;
+    if (filter->transport != NULL &&
+        !skr_arguments_has(app->arguments, "quiet") &&
+        skr_config_find_transport(config, filter->transport, &unused,
+                                  &unknown) != SKR_OK)
+        skr_output_say(app->output, SKR_LOG_WARNING, "warning: %s",
+                       unknown.text);
     if (filter->transport == NULL || config->failure_transport == NULL ||
         strcmp(filter->transport, config->failure_transport) != 0)
         return SKR_OK;
@@ -193,7 +217,8 @@ skr_failed_filter_is_empty(const struct skr_failed_filter *filter)
 {
     return filter->transport == NULL && filter->name == NULL &&
            filter->class_name == NULL && filter->error_text == NULL &&
-           filter->since_s == 0 && filter->since == NULL && filter->max == 0;
+           is_any(&filter->since) && is_any(&filter->before) &&
+           filter->max == 0;
 }
 
 // Backslashes part namespaces and quote nothing.
@@ -204,8 +229,14 @@ fits(const char *pattern, const char *text)
            (text != NULL && fnmatch(pattern, text, FNM_NOESCAPE) == 0);
 }
 
+// Of what failed, in the form of the table: "" is any time.
+struct span {
+    char since[SKR_TIMESTAMP_SIZE];
+    char before[SKR_TIMESTAMP_SIZE];
+};
+
 static bool
-passes(const struct skr_failed_filter *filter, const char *since,
+passes(const struct skr_failed_filter *filter, const struct span *span,
        const struct skr_failed_row *row,
        const struct skr_failure_report *report)
 {
@@ -218,7 +249,8 @@ passes(const struct skr_failed_filter *filter, const char *since,
          strstr(report->error_text, filter->error_text) == NULL))
         return false;
     // Times of this form are in the order of their texts.
-    if (since[0] != '\0' && strcmp(row->created_at, since) < 0)
+    if ((span->since[0] != '\0' && strcmp(row->created_at, span->since) < 0) ||
+        (span->before[0] != '\0' && strcmp(row->created_at, span->before) >= 0))
         return false;
     return fits(filter->name, report->name) &&
            fits(filter->class_name, report->class_name);
@@ -254,7 +286,7 @@ struct search {
     struct skr_failed_session *session;
     const struct skr_failed_filter *filter;
     bool newest_first;
-    char since[SKR_TIMESTAMP_SIZE];  // "": any time
+    struct span span;
     uint64_t given;
     skr_failed_found_fn *each;
     void *user;
@@ -271,7 +303,7 @@ give(struct search *search, struct skr_failed_source *source, struct page *page,
         skr_failure_read(&page->arena, row->headers, row->headers_size,
                          &search->session->config->names, &report, error);
     if (code != SKR_OK ||
-        (filter != NULL && !passes(filter, search->since, row, &report)))
+        (filter != NULL && !passes(filter, &search->span, row, &report)))
         return code;
     if (filter != NULL && filter->max > 0 && search->given == filter->max)
         return SKR_STOPPED;
@@ -284,23 +316,35 @@ give(struct search *search, struct skr_failed_source *source, struct page *page,
 }
 
 static enum skr_code
-find_since(struct search *search, const struct skr_failed_source *source,
-           struct skr_error *error)
+find_time(const struct skr_failed_time *time,
+          const struct skr_failed_source *source, char text[SKR_TIMESTAMP_SIZE],
+          struct skr_error *error)
 {
-    const struct skr_failed_filter *filter = search->filter;
-    int64_t at_us = 0;
-    search->since[0] = '\0';
-    if (filter->since_s > 0) {
+    int64_t now_us = 0;
+    text[0] = '\0';
+    if (time->ago_s > 0) {
         enum skr_code code = skr_failed_rows_now(
-            source->rows, skr_db_tx(source->db), &at_us, error);
+            source->rows, skr_db_tx(source->db), &now_us, error);
         if (code != SKR_OK)
             return code;
-        skr_clock_timestamp(at_us - filter->since_s * 1000000, search->since);
-    } else if (filter->since != NULL) {
+        skr_clock_timestamp(now_us - time->ago_s * 1000000, text);
+    } else if (time->at != NULL) {
         // A day alone is where it begins, and sorts before its times.
-        strncat(search->since, filter->since, sizeof(search->since) - 1);
+        strncat(text, time->at, SKR_TIMESTAMP_SIZE - 1);
     }
     return SKR_OK;
+}
+
+static enum skr_code
+find_span(struct search *search, const struct skr_failed_source *source,
+          struct skr_error *error)
+{
+    struct span *span = &search->span;
+    enum skr_code code =
+        find_time(&search->filter->since, source, span->since, error);
+    if (code == SKR_OK)
+        code = find_time(&search->filter->before, source, span->before, error);
+    return code;
 }
 
 static enum skr_code
@@ -320,7 +364,7 @@ search_source(struct search *search, struct skr_failed_source *source,
 {
     int64_t last = 0, newest = INT64_MAX;
     bool has_more = true;
-    enum skr_code code = find_since(search, source, error);
+    enum skr_code code = find_span(search, source, error);
     if (code == SKR_OK && !search->newest_first)
         code =
             read_page(source,

@@ -35,23 +35,30 @@ skr_failed_open(struct skr_failed_session *session,
                 struct skr_error *error);
 void skr_failed_close(struct skr_failed_session *session);
 
+// Seconds ago, by the database's clock, or a time; 0 and NULL: any.
+struct skr_failed_time {
+    int64_t ago_s;
+    const char *at;
+};
+
 // What options ask for; NULL and 0: anything. Texts are borrowed.
 struct skr_failed_filter {
     const char *transport;   // where it failed
     const char *name;        // a pattern: "order.*"
     const char *class_name;  // the same, of the PHP class
     const char *error_text;  // a part of the error
-    int64_t since_s;         // seconds ago, by the database's clock
-    const char *since;       // or a time
+    struct skr_failed_time since, before;
     uint64_t max;
 };
 void skr_failed_filter_read(const struct skr_arguments *arguments,
                             struct skr_failed_filter *filter);
 // SKR_INVALID: it asks for what failed in the failure transport, where all of
 // them stand and none failed. Symfony's option of the same name says where they
-// stand.
+// stand. A transport that is not configured is said to be none, and may have
+// been one when something failed in it.
 SKR_MUST_CHECK enum skr_code
-skr_failed_filter_check(const struct skr_failed_filter *filter,
+skr_failed_filter_check(const struct skr_app *app,
+                        const struct skr_failed_filter *filter,
                         const struct skr_config *config,
                         struct skr_error *error);
 bool skr_failed_filter_is_empty(const struct skr_failed_filter *filter);

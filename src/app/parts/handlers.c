@@ -12,10 +12,11 @@
 #include <string.h>
 
 static bool
-has_handler(const struct skr_config *config, const char *message_name)
+has_handler(const struct skr_config *config, const struct skr_name_pair *type)
 {
     for (size_t i = 0; i < config->handler_count; i++)
-        if (strcmp(config->handlers[i].message_name, message_name) == 0)
+        if (skr_name_rank(config->handlers[i].message_name, type->name,
+                          type->class_name) > 0)
             return true;
     return false;
 }
@@ -24,15 +25,18 @@ has_handler(const struct skr_config *config, const char *message_name)
 // the first message is taken.
 enum skr_code
 skr_app_require_handlers(const struct skr_config *config,
+                         const struct skr_config_transport *transport,
                          struct skr_error *error)
 {
-    for (size_t i = 0; i < config->message_type_count; i++)
-        if (!has_handler(config, config->message_types[i].name))
+    bool fails = strcmp(transport->unhandled, "fail") == 0;
+    for (size_t i = 0; i < config->message_type_count && fails; i++)
+        if (!has_handler(config, &config->message_types[i]))
             return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
-                            "message type %s has no handler; add handlers.%s "
-                            "or remove it from message_types",
+                            "message type %s has no handler; add handlers.%s, "
+                            "remove it from message_types, or set unhandled "
+                            "of transport %s",
                             config->message_types[i].name,
-                            config->message_types[i].name);
+                            config->message_types[i].name, transport->name);
     if (config->handler_count == 0)
         return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
                         "no handlers are configured; add for example "

@@ -8,9 +8,11 @@
 
 struct skr_consumer;
 
-// Every type of message_types has a handler, and there is one at all.
+// There is a handler at all, and where the transport's messages fail without
+// one, every type of message_types has one.
 SKR_MUST_CHECK enum skr_code
 skr_app_require_handlers(const struct skr_config *config,
+                         const struct skr_config_transport *transport,
                          struct skr_error *error);
 
 // Loads libraries and finds programs: an error names the handler.

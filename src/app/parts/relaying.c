@@ -41,16 +41,16 @@ read_sender(const struct skr_app *app,
             struct skr_sender_options *sender, char **url,
             struct skr_error *error)
 {
+    char missing[SKR_DRIVER_MISSING_SIZE];
     *sender = (struct skr_sender_options){
         .name = target->name,
         .broker = skr_driver_find_broker(target->scheme),
         .options = {.auto_setup = target->auto_setup, .log = app->log},
     };
     if (sender->broker == NULL)
-        return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
-                        "transport %s: this build has no driver for %s://; it "
-                        "has: %s",
-                        target->name, target->scheme, skr_driver_brokers());
+        return skr_fail(error, SKR_INVALID, SKR_GIVE_UP, "transport %s: %s",
+                        target->name,
+                        skr_driver_missing(target->scheme, missing));
     enum skr_code code = skr_config_broker_url(target, url, error);
     sender->options.url = *url;
     if (code != SKR_OK || target->database == NULL)

@@ -5,6 +5,7 @@
 #include "base/error.h"
 #include "base/text.h"
 #include "base/url.h"
+#include "broker/broker.h"
 
 #include <string.h>
 
@@ -181,7 +182,7 @@ keep(struct skr_arena *arena, const char *text, const char **kept,
 }
 
 // As Symfony has it: the DSN's parameters, then options.exchange, then the
-// DSN's path.
+// DSN's path, then its default.
 static enum skr_code
 read_exchange(const struct skr_config_transport *target,
               struct skr_arena *arena, struct skr_route_sender *sender,
@@ -193,10 +194,12 @@ read_exchange(const struct skr_config_transport *target,
     enum skr_code code = skr_url_parse(target->dsn, &url, error);
     if (code != SKR_OK)
         return code;
-    code = keep(arena,
-                first_of(skr_url_find(&url, "exchange[name]"),
-                         find_text(exchange, "name"), find_in_path(&url)),
-                &sender->exchange, error);
+    const char *name =
+        first_of(skr_url_find(&url, "exchange[name]"),
+                 find_text(exchange, "name"), find_in_path(&url));
+    if (name == NULL && target->has_defaults)
+        name = SKR_DEFAULT_EXCHANGE;
+    code = keep(arena, name, &sender->exchange, error);
     if (code == SKR_OK)
         code = keep(
             arena,

@@ -32,8 +32,13 @@ read_table(struct skr_transport_stats *stats, struct skr_error *error)
             skr_fail(error, SKR_MISSING, SKR_GIVE_UP,
                      "there is no table %s; run `skirnir setup`", place.table);
     stats->has_counts = code == SKR_OK;
-    if (code == SKR_OK && transport->kind == SKR_TRANSPORT_OUTBOX)
+    bool is_outbox = transport->kind == SKR_TRANSPORT_OUTBOX;
+    if (code == SKR_OK && is_outbox)
         code = skr_queue_holder(db, &place, stats->holder, error);
+    if (code == SKR_OK)
+        code = skr_queue_attendance(
+            db, &place, is_outbox ? SKR_ATTEND_WAITING : SKR_ATTEND_CONSUMING,
+            &stats->attendance, error);
     skr_db_close(db);
     return code;
 }
@@ -141,6 +146,9 @@ read_one(struct skr_transport_stats *stats, const struct skr_app *app,
 {
     struct skr_error error = {0};
     enum skr_code code = SKR_OK;
+    stats->is_failure = skr_transport_is_failure(config, stats->transport);
+    if (stats->is_failure)
+        return;
     switch (stats->transport->kind) {
     case SKR_TRANSPORT_OUTBOX:
     case SKR_TRANSPORT_QUEUE:
@@ -207,8 +215,16 @@ read_failed(struct skr_stats *stats, const struct skr_config *config)
     if (!is_told)
         stats->failed_trouble = error;
     for (size_t i = 0; i < stats->count; i++) {
-        stats->items[i].has_failed = is_told;
-        stats->items[i].failed_is_estimate = stats->failed_is_estimate;
+        struct skr_transport_stats *item = &stats->items[i];
+        item->has_failed = is_told;
+        item->failed_is_estimate = stats->failed_is_estimate;
+        if (!item->is_failure)
+            continue;
+        item->trouble = stats->failed_trouble;
+        item->failed = stats->failed;
+        item->has_depth = is_told;
+        item->depth =
+            (struct skr_depth){.has_messages = true, .messages = stats->failed};
     }
 }
 
@@ -217,12 +233,10 @@ is_wanted(const struct skr_config *config,
           const struct skr_config_transport *transport, const char *const *only,
           size_t only_count)
 {
-    if (skr_transport_is_failure(config, transport))
-        return false;
     for (size_t i = 0; i < only_count; i++)
         if (strcmp(only[i], transport->name) == 0)
             return true;
-    return only_count == 0;
+    return only_count == 0 && !skr_transport_is_failure(config, transport);
 }
 
 enum skr_code
@@ -241,6 +255,17 @@ skr_stats_read(const struct skr_app *app, const struct skr_config *config,
         read_one(&stats->items[i], app, config);
     read_failed(stats, config);
     return SKR_OK;
+}
+
+bool
+skr_stats_find_consumers(const struct skr_transport_stats *stats,
+                         uint64_t *consumers)
+{
+    bool is_queue = stats->transport->kind == SKR_TRANSPORT_QUEUE;
+    bool is_counted = is_queue && stats->has_counts && stats->attendance >= 0;
+    *consumers =
+        is_counted ? (uint64_t)stats->attendance : stats->depth.consumers;
+    return is_counted || (stats->has_depth && stats->depth.has_consumers);
 }
 
 bool
@@ -302,6 +327,7 @@ skr_stats_fini(struct skr_stats *stats)
         skr_depth_fini(&stats->items[i].depth);
     }
     free(stats->items);
+    skr_unread_fini(&stats->unread);
     stats->items = NULL;
     stats->count = 0;
 }

@@ -6,6 +6,7 @@
 
 #include "app/app.h"
 #include "app/parts/partitions.h"
+#include "app/parts/unread.h"
 #include "broker/broker.h"
 #include "db/db.h"
 #include "table/messenger/inspect.h"
@@ -15,10 +16,14 @@ struct skr_transport_stats {
     // What could not be asked, and why; code SKR_OK: all of it could.
     struct skr_error trouble;
 
+    bool is_failure;  // its depth is all failed messages, wherever they stand
     bool has_counts;  // it is a table
     struct skr_queue_counts counts;
     char holder[SKR_HOLDER_SIZE];  // who relays it; "": nobody
-    bool has_depth;                // the broker tells
+    // Of a table: relays that wait for their broker, or consumers; negative:
+    // not known.
+    int64_t attendance;
+    bool has_depth;  // the broker tells
     struct skr_depth depth;
     struct skr_partition_stats *partitions;  // NULL: it has none
     // All that ever came, and what is gone of it, where that is known.
@@ -36,13 +41,15 @@ struct skr_transport_stats {
 };
 
 struct skr_stats {
-    struct skr_transport_stats *items;  // without the failure transport
+    // Without the failure transport, unless it is asked for by its name.
+    struct skr_transport_stats *items;
     size_t count;
     uint64_t failed;   // of all transports, configured or not
     uint64_t strayed;  // of those that are not configured
     bool failed_is_estimate;
     // Why those could not be counted; code SKR_OK: they could.
     struct skr_error failed_trouble;
+    struct skr_unread_list unread;  // empty, unless somebody fills it
 };
 
 // Asks for everything. What cannot be reached is noted with its transport and
@@ -55,6 +62,9 @@ skr_stats_read(const struct skr_app *app, const struct skr_config *config,
 // is not known.
 bool skr_stats_find_oldest(const struct skr_transport_stats *stats,
                            int64_t *oldest_s);
+// How many consume. False: that is not known, or it is an outbox.
+bool skr_stats_find_consumers(const struct skr_transport_stats *stats,
+                              uint64_t *consumers);
 // What came and went, a second, since an earlier reading of the same.
 void skr_stats_measure(struct skr_stats *stats, const struct skr_stats *earlier,
                        int64_t elapsed_ms);

@@ -19,6 +19,7 @@ skr_transport_database(const struct skr_config_database *database,
                        const struct skr_db_ops **ops, struct skr_error *error)
 {
     struct skr_url url;
+    char missing[SKR_DRIVER_MISSING_SIZE];
     enum skr_code code = skr_url_parse(database->url, &url, error);
     if (code != SKR_OK) {
         skr_error_prefix(error, "database %s", database->name);
@@ -26,10 +27,9 @@ skr_transport_database(const struct skr_config_database *database,
     }
     const struct skr_db_ops *found = skr_driver_find_database(url.scheme);
     if (found == NULL)
-        code = skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
-                        "database %s: this build has no driver for %.40s://; "
-                        "it has: %s",
-                        database->name, url.scheme, skr_driver_databases());
+        code =
+            skr_fail(error, SKR_INVALID, SKR_GIVE_UP, "database %s: %s",
+                     database->name, skr_driver_missing(url.scheme, missing));
     else
         *ops = found;
     skr_url_fini(&url);
@@ -175,6 +175,27 @@ skr_transport_check_ids(const struct skr_config *config,
         if (find_reused_ids(config, transport, &error) == SKR_OK)
             continue;
         skr_error_prefix(&error, "transports.%s", transport->name);
+        report(user, SKR_CONFIG_MISTAKE, config->path, transport->line,
+               error.text);
+    }
+}
+
+void
+skr_transport_check_relays(const struct skr_config *config,
+                           skr_config_report_fn *report, void *user)
+{
+    for (size_t i = 0; i < config->transport_count; i++) {
+        const struct skr_config_transport *transport = &config->transports[i];
+        struct skr_error error = {0};
+        if (transport->kind != SKR_TRANSPORT_OUTBOX ||
+            transport->relay_to != NULL ||
+            skr_transport_is_failure(config, transport))
+            continue;
+        skr_fail(&error, SKR_INVALID, SKR_GIVE_UP,
+                 "transports.%s.relay_to is missing: nothing takes the "
+                 "messages of this outbox; name a transport such as queue:// "
+                 "or amqp://",
+                 transport->name);
         report(user, SKR_CONFIG_MISTAKE, config->path, transport->line,
                error.text);
     }

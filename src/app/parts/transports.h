@@ -30,6 +30,11 @@ skr_transport_table(const struct skr_config *config,
 void skr_transport_check_ids(const struct skr_config *config,
                              skr_config_report_fn *report, void *user);
 
+// Reports outboxes from which nothing goes anywhere. To load a file with one is
+// no mistake: a Symfony worker may consume it.
+void skr_transport_check_relays(const struct skr_config *config,
+                                skr_config_report_fn *report, void *user);
+
 // The outbox of this name; where none is named, the only one there is. With
 // only_ordered others do not count. SKR_INVALID says what there is instead.
 SKR_MUST_CHECK enum skr_code

@@ -96,11 +96,14 @@ apply(struct skr_health_worker *worker, const char *event,
         {"consumer.ready", SKR_ROLE_ACTIVE, CONNECTING},
         {"relay.standby", SKR_ROLE_STANDBY, CONNECTING},
         {"relay.stopped", SKR_ROLE_ENDED, UINT32_MAX},
+        {"consumer.stopped", SKR_ROLE_ENDED, UINT32_MAX},
         {"consumer.ended", SKR_ROLE_ENDED, UINT32_MAX},
     };
     for (size_t i = 0; i < SKR_COUNT_OF(roles); i++)
         if (strcmp(roles[i].event, event) == 0) {
             worker->role = roles[i].role;
+            worker->is_stuck = false;
+            worker->has_worked |= worker->role != SKR_ROLE_ENDED;
             worker->troubles &= ~roles[i].ends;
         }
     apply_trouble(worker, event);
@@ -124,16 +127,17 @@ note(void *user, enum skr_log_level level, const char *event,
 struct skr_log
 skr_health_log(struct skr_health *health, size_t index)
 {
-    return (struct skr_log){.write = note, .user = &health->workers[index]};
+    return (struct skr_log){.write = note,
+                            .user = &health->workers[index],
+                            .each_message = health->log.each_message};
 }
 
 void
 skr_health_watch(struct skr_health *health, size_t index,
-                 skr_health_turning_fn *is_turning, const void *worker)
+                 struct skr_pulse pulse)
 {
     pthread_mutex_lock(&health->lock);
-    health->workers[index].is_turning = is_turning;
-    health->workers[index].turning = worker;
+    health->workers[index].pulse = pulse;
     pthread_mutex_unlock(&health->lock);
 }
 
@@ -142,13 +146,36 @@ skr_health_is_turning(struct skr_health *health, int64_t within_ms)
 {
     bool all_turn = true;
     pthread_mutex_lock(&health->lock);
-    for (size_t i = 0; i < health->count; i++) {
-        const struct skr_health_worker *worker = &health->workers[i];
-        all_turn &= worker->is_turning == NULL ||
-                    worker->is_turning(worker->turning, within_ms);
-    }
+    for (size_t i = 0; i < health->count; i++)
+        all_turn &= skr_pulse_is_fresh(&health->workers[i].pulse, within_ms);
     pthread_mutex_unlock(&health->lock);
     return all_turn;
+}
+
+bool
+skr_health_have_worked(struct skr_health *health)
+{
+    bool have_all = true;
+    pthread_mutex_lock(&health->lock);
+    for (size_t i = 0; i < health->count; i++)
+        have_all &= health->workers[i].has_worked;
+    pthread_mutex_unlock(&health->lock);
+    return have_all;
+}
+
+bool
+skr_health_gives_up(void *user)
+{
+    struct skr_health_worker *worker = user;
+    struct skr_health *health = worker->health;
+    pthread_mutex_lock(&health->lock);
+    worker->is_stuck = true;
+    bool are_all = true;
+    for (size_t i = 0; i < health->count; i++)
+        are_all &= health->workers[i].is_stuck ||
+                   health->workers[i].role == SKR_ROLE_ENDED;
+    pthread_mutex_unlock(&health->lock);
+    return are_all && !health->waits;
 }
 
 // The one that is furthest from being at work speaks for all.
@@ -196,6 +223,17 @@ skr_health_is_ready(const struct skr_health_entry *entry)
 {
     return !entry->is_in_trouble &&
            (entry->role == SKR_ROLE_ACTIVE || entry->role == SKR_ROLE_STANDBY);
+}
+
+bool
+skr_health_are_ready(struct skr_health *health)
+{
+    struct skr_health_entry entries[SKR_HEALTH_MAX];
+    size_t count = skr_health_read(health, entries);
+    bool are_ready = true;
+    for (size_t i = 0; i < count; i++)
+        are_ready &= skr_health_is_ready(&entries[i]);
+    return are_ready;
 }
 
 const char *

@@ -5,6 +5,7 @@
 #ifndef SKR_APP_SERVICE_HEALTH_H
 #define SKR_APP_SERVICE_HEALTH_H
 
+#include "base/beat.h"
 #include "base/log.h"
 #include "base/text.h"
 
@@ -23,9 +24,6 @@ enum skr_role {
 
 struct skr_health;
 
-// Whether the loops of a worker turn: see base/beat.h.
-typedef bool skr_health_turning_fn(const void *worker, int64_t within_ms);
-
 // A relay, or one of the consumers of a transport.
 struct skr_health_worker {
     struct skr_health *health;
@@ -34,9 +32,9 @@ struct skr_health_worker {
     uint32_t troubles;  // a bit for each kind that lasts
     uint64_t trouble_count;
     uint64_t closed_routes;
-    // Set before anybody asks; NULL: nobody is at work yet.
-    skr_health_turning_fn *is_turning;
-    const void *turning;
+    bool is_stuck;           // a mistake keeps it from its first connection
+    bool has_worked;         // it was at work, or stood by
+    struct skr_pulse pulse;  // empty: nobody is at work yet
 };
 
 // Of a transport: of several consumers the one that is worst off.
@@ -54,6 +52,7 @@ struct skr_health {
     struct skr_log log;  // where events go on to
     struct skr_health_worker *workers;
     size_t count;
+    bool waits;  // none of them gives up; set before they run
 };
 
 // So many workers for each of the names, which are borrowed. Not to be moved.
@@ -67,9 +66,15 @@ void skr_health_fini(struct skr_health *health);
 // first name come first.
 struct skr_log skr_health_log(struct skr_health *health, size_t index);
 
-// From now on that is asked of the worker of this place.
+// The pulse of the worker of this place, which lives as long as the health.
 void skr_health_watch(struct skr_health *health, size_t index,
-                      skr_health_turning_fn *is_turning, const void *worker);
+                      struct skr_pulse pulse);
+// For gives_up() of a relay or a consumer; user is a skr_health_worker: whether
+// no worker can do anything, since mistakes keep all of them from their first
+// connection.
+bool skr_health_gives_up(void *user);
+// Whether all workers were at work once, or stood by.
+bool skr_health_have_worked(struct skr_health *health);
 // Whether all workers turn.
 bool skr_health_is_turning(struct skr_health *health, int64_t within_ms);
 
@@ -79,6 +84,8 @@ size_t skr_health_read(struct skr_health *health,
 
 // Connected, and at work or ready to take over.
 bool skr_health_is_ready(const struct skr_health_entry *entry);
+// That all are.
+bool skr_health_are_ready(struct skr_health *health);
 const char *skr_health_text(const struct skr_health_entry *entry);
 
 #endif

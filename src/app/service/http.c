@@ -165,12 +165,12 @@ start_on(struct skr_http *http, const struct skr_http_options *options,
     if (http->daemon != NULL)
         return SKR_OK;
     int native = errno;
-    return skr_fail(error, SKR_REFUSED, SKR_GIVE_UP,
-                    "metrics cannot be served on %s port %u: %s; choose "
-                    "another by %s",
-                    text, options->port,
-                    native == 0 ? "refused" : strerror(native),
-                    options->setting);
+    return skr_fail(
+        error, native == EADDRINUSE ? SKR_CONFLICT : SKR_REFUSED, SKR_GIVE_UP,
+        "metrics cannot be served on %s port %u: %s; choose "
+        "another by %s",
+        text, options->port, native == 0 ? "refused" : strerror(native),
+        options->setting);
 }
 
 static void
@@ -194,7 +194,7 @@ skr_http_start(const struct skr_http_options *options, struct skr_http **http,
     enum skr_code code =
         start_on(made, options, is_any ? "::" : options->address, error);
     // There are machines without IPv6.
-    if (is_any && code == SKR_REFUSED)
+    if (is_any && code != SKR_OK)
         code = start_on(made, options, "0.0.0.0", error);
     if (code != SKR_OK) {
         free_http(made);

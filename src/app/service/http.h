@@ -39,8 +39,8 @@ struct skr_http_options {
     void *user;
 };
 
-// SKR_INVALID: that is no address. SKR_REFUSED: the port is taken, or this
-// build has no web server.
+// SKR_INVALID: that is no address. SKR_CONFLICT: the port is taken.
+// SKR_REFUSED: this user may not have it, or this build has no web server.
 SKR_MUST_CHECK enum skr_code
 skr_http_start(const struct skr_http_options *options, struct skr_http **http,
                struct skr_error *error);

@@ -23,7 +23,10 @@ struct skr_metrics;
 
 // Serves /metrics, /healthz and /readyz where a port is asked for by
 // --metrics-port or the configuration; NULL and SKR_OK where none is. The
-// options outlive it. SKR_REFUSED: the port is taken, or this build cannot.
+// options outlive it. Of a range it takes the first port that is free. Where
+// the ports of the configuration, which may be that of other processes too, are
+// all taken, it says so and serves nothing. SKR_CONFLICT: that of
+// --metrics-port is. SKR_REFUSED: this build cannot, or this user may not.
 SKR_MUST_CHECK enum skr_code
 skr_metrics_start(const struct skr_metrics_options *options,
                   struct skr_metrics **metrics, struct skr_error *error);

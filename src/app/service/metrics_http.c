@@ -7,6 +7,7 @@
 #include "base/error.h"
 
 #include <pthread.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -96,35 +97,82 @@ answer(void *user, const struct skr_http_request *request, const char **type,
     return SKR_HTTP_NOT_FOUND;
 }
 
+// The ports in turn, until one is not taken.
+static enum skr_code
+listen_on(struct skr_metrics *metrics, struct skr_config_ports ports,
+          const char *address, uint16_t *port, struct skr_error *error)
+{
+    enum skr_code code = SKR_CONFLICT;
+    for (uint32_t next = ports.first;
+         next <= ports.last && code == SKR_CONFLICT; next++) {
+        *port = (uint16_t)next;
+        code = skr_http_start(
+            &(struct skr_http_options){
+                .address = address,
+                .port = *port,
+                .setting = "metrics.address, metrics.port or --metrics-port",
+                .answer = answer,
+                .user = metrics,
+            },
+            &metrics->http, error);
+    }
+    return code;
+}
+
+static void
+say_unserved(const struct skr_log *log, struct skr_config_ports ports)
+{
+    char text[16];
+    snprintf(text, sizeof(text), ports.first == ports.last ? "%u" : "%u-%u",
+             ports.first, ports.last);
+    skr_log(log, SKR_LOG_WARNING, "http.not_served", SKR_LOG_TEXT("port", text),
+            SKR_LOG_TEXT("cure", "it is taken, perhaps by another process with "
+                                 "the same file: make metrics.port a range "
+                                 "such as 9187-9197, or give each process its "
+                                 "own by --metrics-port"));
+}
+
+static void
+free_metrics(struct skr_metrics *metrics)
+{
+    skr_text_fini(&metrics->stats);
+    pthread_mutex_destroy(&metrics->lock);
+    free(metrics);
+}
+
 enum skr_code
 skr_metrics_start(const struct skr_metrics_options *options,
                   struct skr_metrics **metrics, struct skr_error *error)
 {
     const struct skr_config *config = options->config;
-    uint16_t port = (uint16_t)skr_arguments_number(
-        options->app->arguments, "metrics-port", config->metrics_port);
+    const struct skr_log *log = &options->app->log;
+    const struct skr_arguments *arguments = options->app->arguments;
+    struct skr_config_ports ports = config->metrics_ports;
+    bool is_own = skr_arguments_has(arguments, "metrics-port");
+    uint16_t port = 0;
+    if (is_own)
+        ports.first = ports.last =
+            (uint16_t)skr_arguments_number(arguments, "metrics-port", 0);
     *metrics = NULL;
-    if (port == 0)
+    if (ports.first == 0)
         return SKR_OK;
     struct skr_metrics *made = calloc(1, sizeof(*made));
     if (made == NULL)
         return skr_fail_memory(error);
     made->options = options;
     pthread_mutex_init(&made->lock, NULL);
-    enum skr_code code = skr_http_start(
-        &(struct skr_http_options){
-            .address = config->metrics_address,
-            .port = port,
-            .setting = "metrics.address, metrics.port or --metrics-port",
-            .answer = answer,
-            .user = made,
-        },
-        &made->http, error);
+    enum skr_code code =
+        listen_on(made, ports, config->metrics_address, &port, error);
     if (code != SKR_OK) {
-        pthread_mutex_destroy(&made->lock);
-        free(made);
-        return code;
+        free_metrics(made);
+        if (code != SKR_CONFLICT || is_own)
+            return code;
+        say_unserved(log, ports);
+        return SKR_OK;
     }
+    skr_log(log, SKR_LOG_INFO, "http.serving",
+            SKR_LOG_TEXT("address", config->metrics_address),
+            SKR_LOG_NUMBER("port", port));
     *metrics = made;
     return SKR_OK;
 }
@@ -135,7 +183,5 @@ skr_metrics_stop(struct skr_metrics *metrics)
     if (metrics == NULL)
         return;
     skr_http_stop(metrics->http);
-    skr_text_fini(&metrics->stats);
-    pthread_mutex_destroy(&metrics->lock);
-    free(metrics);
+    free_metrics(metrics);
 }

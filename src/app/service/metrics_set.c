@@ -3,9 +3,15 @@
 
 #include <string.h>
 
+static const char *const kind_names[] = {
+    [SKR_METRIC_COUNTER] = "counter",
+    [SKR_METRIC_GAUGE] = "gauge",
+    [SKR_METRIC_HISTOGRAM] = "histogram",
+};
+
 static struct skr_metric *
-take(struct skr_metrics_set *set, const char *name, const char *help,
-     const char *transport)
+take(struct skr_metrics_set *set, enum skr_metric_kind kind, const char *name,
+     const char *help, const char *transport)
 {
     for (size_t i = 0; i < set->count; i++)
         if (strcmp(set->items[i].name, name) == 0 &&
@@ -14,8 +20,8 @@ take(struct skr_metrics_set *set, const char *name, const char *help,
     if (set->count == SKR_METRICS_MAX)
         return NULL;
     struct skr_metric *metric = &set->items[set->count++];
-    *metric =
-        (struct skr_metric){.name = name, .help = help, .transport = transport};
+    *metric = (struct skr_metric){
+        .kind = kind, .name = name, .help = help, .transport = transport};
     return metric;
 }
 
@@ -23,9 +29,30 @@ void
 skr_metrics_count(struct skr_metrics_set *set, const char *name,
                   const char *help, const char *transport, uint64_t value)
 {
-    struct skr_metric *metric = take(set, name, help, transport);
+    struct skr_metric *metric =
+        take(set, SKR_METRIC_COUNTER, name, help, transport);
     if (metric != NULL)
         metric->value += value;
+}
+
+void
+skr_metrics_gauge(struct skr_metrics_set *set, const char *name,
+                  const char *help, const char *transport, uint64_t value)
+{
+    struct skr_metric *metric =
+        take(set, SKR_METRIC_GAUGE, name, help, transport);
+    if (metric != NULL)
+        metric->value += value;
+}
+
+void
+skr_metrics_greatest(struct skr_metrics_set *set, const char *name,
+                     const char *help, const char *transport, uint64_t value)
+{
+    struct skr_metric *metric =
+        take(set, SKR_METRIC_GAUGE, name, help, transport);
+    if (metric != NULL && value > metric->value)
+        metric->value = value;
 }
 
 void
@@ -33,11 +60,10 @@ skr_metrics_time(struct skr_metrics_set *set, const char *name,
                  const char *help, const char *transport,
                  const struct skr_histogram *times)
 {
-    struct skr_metric *metric = take(set, name, help, transport);
-    if (metric == NULL)
-        return;
-    metric->is_histogram = true;
-    skr_histogram_read(times, &metric->times);
+    struct skr_metric *metric =
+        take(set, SKR_METRIC_HISTOGRAM, name, help, transport);
+    if (metric != NULL)
+        skr_histogram_read(times, &metric->times);
 }
 
 void
@@ -146,14 +172,13 @@ write_all_of(const struct skr_metrics_set *set, size_t first,
              struct skr_text *text)
 {
     const struct skr_metric *head = &set->items[first];
-    skr_metrics_write_head(text, head->name,
-                           head->is_histogram ? "histogram" : "counter",
+    skr_metrics_write_head(text, head->name, kind_names[head->kind],
                            head->help);
     for (size_t i = first; i < set->count; i++) {
         const struct skr_metric *metric = &set->items[i];
         if (strcmp(metric->name, head->name) != 0)
             continue;
-        if (metric->is_histogram)
+        if (metric->kind == SKR_METRIC_HISTOGRAM)
             write_histogram(text, metric);
         else
             skr_metrics_write_sample(text, metric->name, metric->transport,

@@ -10,11 +10,17 @@
 // Of as many as there may be transports, some for each.
 enum { SKR_METRICS_MAX = 1024 };
 
+enum skr_metric_kind {
+    SKR_METRIC_COUNTER,
+    SKR_METRIC_GAUGE,
+    SKR_METRIC_HISTOGRAM,
+};
+
 struct skr_metric {
     const char *name;  // "skirnir_relay_published_total"
     const char *help;
     const char *transport;
-    bool is_histogram;
+    enum skr_metric_kind kind;
     uint64_t value;
     struct skr_histogram_reading times;
 };
@@ -28,6 +34,12 @@ struct skr_metrics_set {
 // Adds to what has the same name and transport; texts are borrowed.
 void skr_metrics_count(struct skr_metrics_set *set, const char *name,
                        const char *help, const char *transport, uint64_t value);
+void skr_metrics_gauge(struct skr_metrics_set *set, const char *name,
+                       const char *help, const char *transport, uint64_t value);
+// The greatest of those that have the same name and transport.
+void
+skr_metrics_greatest(struct skr_metrics_set *set, const char *name,
+                     const char *help, const char *transport, uint64_t value);
 void skr_metrics_time(struct skr_metrics_set *set, const char *name,
                       const char *help, const char *transport,
                       const struct skr_histogram *times);

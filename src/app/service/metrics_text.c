@@ -89,8 +89,7 @@ read_delayed(const struct skr_transport_stats *stats, uint64_t *value)
 static bool
 read_consumers(const struct skr_transport_stats *stats, uint64_t *value)
 {
-    *value = stats->depth.consumers;
-    return stats->has_depth && stats->depth.has_consumers;
+    return skr_stats_find_consumers(stats, value);
 }
 
 static bool
@@ -152,8 +151,8 @@ static const struct gauge gauges[] = {
      0},
     {"skirnir_queue_blocked", "Messages that wait for a person.",
      COUNT(blocked)},
-    {"skirnir_queue_consumers", "Consumers that the broker knows of.",
-     read_consumers, 0},
+    {"skirnir_queue_consumers", "Consumers that the queue has.", read_consumers,
+     0},
     {"skirnir_queue_oldest_seconds",
      "How long the oldest message has been due.", read_oldest, 0},
     {"skirnir_partitions", "Partitions with messages that wait.",

@@ -14,7 +14,12 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { LOOK_MS = 1000, STATUS_SIZE = 400 };
+enum {
+    LOOK_MS = 1000,
+    LOOK_FOR_READY_MS = 50,
+    EXTEND_MS = 10000,
+    STATUS_SIZE = 400,
+};
 
 struct skr_notifier {
     struct skr_health *health;
@@ -23,6 +28,8 @@ struct skr_notifier {
     socklen_t address_size;
     int stop_fd;
     int64_t watchdog_ms;  // between two signs of life; 0: none are wanted
+    bool is_ready;        // and that was told
+    int64_t extend_ms;    // when to ask for more time
     pthread_t thread;
 };
 
@@ -111,6 +118,21 @@ tell_alive(const struct skr_notifier *notifier)
         tell(notifier, "WATCHDOG=1");
 }
 
+// A server may be away for longer than a service manager waits by itself.
+static void
+tell_ready(struct skr_notifier *notifier, int64_t now_ms)
+{
+    if (notifier->is_ready)
+        return;
+    if (skr_health_are_ready(notifier->health)) {
+        notifier->is_ready = true;
+        tell(notifier, "READY=1");
+    } else if (now_ms >= notifier->extend_ms) {
+        notifier->extend_ms = now_ms + EXTEND_MS;
+        tell(notifier, "EXTEND_TIMEOUT_USEC=60000000");
+    }
+}
+
 static void *
 run(void *user)
 {
@@ -119,7 +141,8 @@ run(void *user)
     char last[STATUS_SIZE] = "";
     for (;;) {
         int64_t now_ms = skr_clock_ms();
-        int64_t wait_ms = LOOK_MS;
+        tell_ready(notifier, now_ms);
+        int64_t wait_ms = notifier->is_ready ? LOOK_MS : LOOK_FOR_READY_MS;
         tell_status(notifier, last);
         if (notifier->watchdog_ms > 0 && now_ms >= next_sign_ms) {
             tell_alive(notifier);
@@ -133,7 +156,7 @@ run(void *user)
 }
 
 struct skr_notifier *
-skr_notifier_start(struct skr_health *health)
+skr_notifier_start(struct skr_health *health, bool were_ready)
 {
     struct skr_notifier *made = calloc(1, sizeof(*made));
     if (made == NULL || !read_address(made)) {
@@ -141,9 +164,12 @@ skr_notifier_start(struct skr_health *health)
         return NULL;
     }
     made->health = health;
+    made->is_ready = health == NULL || were_ready;
     made->watchdog_ms = read_watchdog_ms();
     made->socket_fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
     made->stop_fd = eventfd(0, EFD_CLOEXEC);
+    if (made->socket_fd >= 0 && made->is_ready)
+        tell(made, "READY=1");
     if (made->socket_fd < 0 || made->stop_fd < 0 ||
         skr_thread_start(&made->thread, run, made) != 0) {
         close(made->socket_fd);
@@ -151,7 +177,6 @@ skr_notifier_start(struct skr_health *health)
         free(made);
         return NULL;
     }
-    tell(made, "READY=1");
     return made;
 }
 

@@ -2,6 +2,12 @@
 #include "app/service/reloading.h"
 
 #include "app/console/signals.h"
+#include "base/clock.h"
+
+enum {
+    LOOK_MS = 2000,      // at files with credentials
+    REFUSED_MS = 60000,  // after one that was of no use
+};
 
 static void
 refuse(const struct skr_app *app, const struct skr_error *error)
@@ -20,6 +26,7 @@ skr_reloading_try(const struct skr_app *app)
         return false;
     const char *path = skr_arguments_find(app->arguments, "config");
     if (skr_config_load(path, NULL, NULL, &loaded, &error) != SKR_OK) {
+        app->reloading->next_look_ms = skr_clock_ms() + REFUSED_MS;
         refuse(app, &error);
         return false;
     }
@@ -29,11 +36,43 @@ skr_reloading_try(const struct skr_app *app)
     return true;
 }
 
+int64_t
+skr_reloading_pause_ms(const struct skr_app *app)
+{
+    return app->reloading == NULL || app->reloading->present->file_count == 0
+               ? -1
+               : LOOK_MS;
+}
+
+bool
+skr_reloading_is_needed(const struct skr_app *app)
+{
+    int64_t now_ms = skr_clock_ms();
+    if (skr_reloading_pause_ms(app) < 0 ||
+        now_ms < app->reloading->next_look_ms)
+        return false;
+    app->reloading->next_look_ms = now_ms + LOOK_MS;
+    return skr_config_files_changed(app->reloading->present);
+}
+
 void
 skr_reloading_note_start(const struct skr_app *app)
 {
     if (app->reloading != NULL)
         app->reloading->has_started = true;
+}
+
+void
+skr_reloading_note_work(const struct skr_app *app)
+{
+    if (app->reloading != NULL)
+        app->reloading->has_worked = true;
+}
+
+bool
+skr_reloading_has_worked(const struct skr_app *app)
+{
+    return app->reloading != NULL && app->reloading->has_worked;
 }
 
 bool
@@ -52,9 +91,11 @@ run_all(struct skr_app *app, skr_configured_fn *run, struct skr_config **config,
     struct skr_config *before = NULL;
     for (;;) {
         reloading->has_started = false;
+        reloading->present = *config;
         enum skr_code code = run(app, *config, error);
         if (code != SKR_OK && !reloading->has_started && before != NULL) {
             refuse(app, error);
+            reloading->next_look_ms = skr_clock_ms() + REFUSED_MS;
             skr_config_free(*config);
             *config = before;
             before = NULL;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "app/service/serving.h"
 
+#include "app/parts/cleaner.h"
 #include "app/service/notifier.h"
 #include "app/service/reloading.h"
 
@@ -16,8 +17,25 @@ skr_serving_init(struct skr_serving *serving, const struct skr_app *app,
         .config = config,
         .health = &serving->health,
     };
-    return skr_health_init(&serving->health, &app->log, arguments->positional,
-                           arguments->positional_count, each, error);
+    serving->unread = (struct skr_unread_watch){
+        .config = config,
+        .names = arguments->positional,
+        .name_count = arguments->positional_count,
+        .log = app->log,
+    };
+    enum skr_code code =
+        skr_health_init(&serving->health, &app->log, arguments->positional,
+                        arguments->positional_count, each, error);
+    // A service that has worked goes on, whatever the new file says.
+    serving->health.waits =
+        skr_arguments_has(arguments, "wait") || skr_reloading_has_worked(app);
+    return code;
+}
+
+void *
+skr_serving_worker(struct skr_serving *serving, size_t index)
+{
+    return &serving->health.workers[index];
 }
 
 struct skr_app
@@ -36,18 +54,25 @@ skr_serving_start(struct skr_serving *serving, skr_metrics_read_fn *read,
     serving->options.user = user;
     enum skr_code code =
         skr_metrics_start(&serving->options, &serving->metrics, error);
-    if (code == SKR_OK)
-        serving->notifier = skr_notifier_start(&serving->health);
-    return code;
+    if (code != SKR_OK)
+        return code;
+    serving->notifier = skr_notifier_start(
+        &serving->health, skr_reloading_has_worked(&serving->app));
+    serving->unread_watcher = skr_unread_start(&serving->unread);
+    return SKR_OK;
 }
 
 void
 skr_serving_stop(struct skr_serving *serving)
 {
     skr_notifier_stop(serving->notifier, skr_reloading_is_due(&serving->app));
+    if (skr_health_have_worked(&serving->health))
+        skr_reloading_note_work(&serving->app);
     skr_metrics_stop(serving->metrics);
+    skr_cleaner_stop(serving->unread_watcher);
     serving->notifier = NULL;
     serving->metrics = NULL;
+    serving->unread_watcher = NULL;
 }
 
 void

@@ -5,6 +5,7 @@
 #ifndef SKR_APP_SERVICE_SERVING_H
 #define SKR_APP_SERVICE_SERVING_H
 
+#include "app/parts/unread.h"
 #include "app/service/metrics.h"
 
 struct skr_notifier;
@@ -15,6 +16,8 @@ struct skr_serving {
     struct skr_metrics_options options;
     struct skr_metrics *metrics;
     struct skr_notifier *notifier;
+    struct skr_unread_watch unread;
+    struct skr_cleaner *unread_watcher;  // NULL: none
 };
 
 // For so many workers of each of the command's transports, which run between
@@ -23,6 +26,8 @@ SKR_MUST_CHECK enum skr_code
 skr_serving_init(struct skr_serving *serving, const struct skr_app *app,
                  const struct skr_config *config, size_t each,
                  struct skr_error *error);
+// For gives_up() of a worker, with skr_health_gives_up().
+void *skr_serving_worker(struct skr_serving *serving, size_t index);
 // What a worker is made with: its events are noted, and its alone.
 struct skr_app skr_serving_app(struct skr_serving *serving, size_t index);
 SKR_MUST_CHECK enum skr_code

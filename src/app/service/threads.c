@@ -105,7 +105,9 @@ heed_signals(struct workers *workers)
     if (skr_signals_ask_stop()) {
         stop_all(workers);
         end_in_time(workers);
-    } else if (!workers->is_stopped && skr_signals_take_reload() &&
+    } else if (!workers->is_stopped &&
+               (skr_signals_take_reload() ||
+                skr_reloading_is_needed(workers->app)) &&
                skr_reloading_try(workers->app)) {
         // Asked for once more meanwhile, it is for those who come next.
         stop_all(workers);
@@ -117,9 +119,11 @@ wait_for_all(struct workers *workers, size_t started, int wake_fd)
 {
     while (atomic_load(&workers->ended) < started) {
         heed_signals(workers);
-        int64_t left_ms = workers->end_by_ms == 0
-                              ? LOOK_MS
-                              : workers->end_by_ms - skr_clock_ms();
+        int64_t pause_ms = skr_reloading_pause_ms(workers->app);
+        int64_t left_ms = workers->end_by_ms != 0
+                              ? workers->end_by_ms - skr_clock_ms()
+                          : pause_ms > 0 ? pause_ms
+                                         : LOOK_MS;
         if (skr_clock_sleep(wake_fd, left_ms > 0 ? left_ms : 0))
             skr_signals_drain();
     }

@@ -126,16 +126,29 @@ kafka_close(struct skr_broker *base)
     skr_kafka_settings_fini(&broker->settings);
 }
 
+static const char *const file_parameters[] = {"cacert",
+                                              "cert",
+                                              "key",
+                                              "ssl.ca.location",
+                                              "ssl.certificate.location",
+                                              "ssl.crl.location",
+                                              "ssl.key.location",
+                                              "ssl.keystore.location",
+                                              NULL};
+static const struct skr_url_files files = {.parameters = file_parameters};
+
 const struct skr_broker_ops skr_kafka_broker = {
     .scheme = "kafka",
     .size = sizeof(struct kafka_broker),
     .check_url = kafka_check_url,
     .exposure = kafka_exposure,
+    .files = &files,
     .open = kafka_open,
     .close = kafka_close,
     .submit = skr_kafka_submit,
     .outcomes = skr_kafka_outcomes,
     .receive = skr_kafka_receive,
     .settle = skr_kafka_settle,
+    .plan = skr_kafka_plan,
     .depth = skr_kafka_depth,
 };

@@ -61,6 +61,7 @@ skr_broker_outcomes_fn skr_kafka_outcomes;
 skr_broker_receive_fn skr_kafka_receive;
 skr_broker_settle_fn skr_kafka_settle;
 skr_broker_depth_fn skr_kafka_depth;  // lag.c
+skr_broker_plan_fn skr_kafka_plan;    // plan.c
 
 // producer.c
 SKR_MUST_CHECK enum skr_code

@@ -97,6 +97,19 @@ check_table(struct queue_broker *broker, bool auto_setup,
     return code;
 }
 
+// So that `skirnir stats` knows how many consume.
+static enum skr_code
+attend(struct queue_broker *broker, struct skr_error *error)
+{
+    char lock_name[SKR_LOCK_NAME_SIZE], name[SKR_LOCK_NAME_SIZE];
+    enum skr_code code = broker->table->ops->lock_name(
+        broker->table, broker->db, lock_name, error);
+    if (code != SKR_OK)
+        return code;
+    skr_table_name_attendance(lock_name, SKR_ATTEND_CONSUMING, name);
+    return broker->db->ops->attend(broker->db, name, error);
+}
+
 static enum skr_code
 queue_open(struct skr_broker *base, const struct skr_url *url,
            const struct skr_broker_options *options, struct skr_error *error)
@@ -137,6 +150,8 @@ queue_open(struct skr_broker *base, const struct skr_url *url,
         code = make_table(broker, url, options->is_own, error);
     if (code == SKR_OK)
         code = check_table(broker, auto_setup, error);
+    if (code == SKR_OK && options->consumes && !options->is_own)
+        code = attend(broker, error);
     return code;
 }
 

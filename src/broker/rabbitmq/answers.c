@@ -28,7 +28,7 @@ skr_rabbit_fail_unexpected(const struct rabbit_broker *broker, const char *what,
                            struct skr_error *error)
 {
     return skr_fail(error, SKR_UNAVAILABLE, SKR_RECONNECT,
-                    "%s sent what was not expected: %s",
+                    "RabbitMQ at %s sent what was not expected: %s",
                     broker->link.stream.peer, what);
 }
 
@@ -67,8 +67,8 @@ on_connection_close(struct rabbit_broker *broker,
         return SKR_OK;
     }
     return skr_fail(error, SKR_UNAVAILABLE, SKR_RECONNECT,
-                    "%s closed the connection: %s", broker->link.stream.peer,
-                    reason.text);
+                    "RabbitMQ at %s closed the connection: %s",
+                    broker->link.stream.peer, reason.text);
 }
 
 static enum skr_code
@@ -120,6 +120,7 @@ on_publishing_closed(struct rabbit_broker *broker,
                      const struct skr_error *reason, struct skr_error *error)
 {
     enum skr_code code = SKR_OK;
+    struct skr_error said = *reason;
     if (!broker->is_publishing_open)
         return skr_rabbit_fail_unexpected(broker, reason->text, error);
     skr_log(&broker->log, SKR_LOG_WARNING, "amqp.channel_closed",
@@ -129,12 +130,14 @@ on_publishing_closed(struct rabbit_broker *broker,
     skr_rabbit_exchanges_forget(&broker->exchanges);
     const struct rabbit_entry *oldest =
         skr_rabbit_window_oldest(&broker->window);
-    if (broker->window.in_flight == 1 && concerns_exchange(close))
-        code = skr_rabbit_exchange_note(&broker->exchanges,
-                                        skr_rabbit_entry_exchange(oldest),
-                                        reason, error);
+    if (broker->window.in_flight == 1 && concerns_exchange(close)) {
+        const char *exchange = skr_rabbit_entry_exchange(oldest);
+        skr_rabbit_fail_exchange(broker, exchange, &said);
+        code = skr_rabbit_exchange_note(&broker->exchanges, exchange, &said,
+                                        error);
+    }
     skr_rabbit_window_rewind(&broker->window,
-                             skr_rabbit_fate(close->reply_code), reason);
+                             skr_rabbit_fate(close->reply_code), &said);
     broker->is_publishing_open = false;
     broker->renew_ms = 0;
     broker->sending = NULL;
@@ -150,7 +153,12 @@ on_asking_closed(struct rabbit_broker *broker, const struct skr_error *reason,
     if (!broker->is_asking)
         return skr_rabbit_fail_unexpected(broker, reason->text, error);
     broker->is_asking = false;
-    return skr_rabbit_exchange_note(&broker->exchanges, broker->asked, reason,
+    if (strcmp(reason->native, "404") == 0 &&
+        skr_rabbit_may_mend(broker, broker->asked, broker->channel_asked_ms))
+        return SKR_OK;  // it is asked for again
+    struct skr_error said = *reason;
+    skr_rabbit_fail_exchange(broker, broker->asked, &said);
+    return skr_rabbit_exchange_note(&broker->exchanges, broker->asked, &said,
                                     error);
 }
 
@@ -166,13 +174,10 @@ on_channel_close(struct rabbit_broker *broker, amqp_channel_t channel,
         return code;
     skr_rabbit_fail_reply(&reason, close->reply_code, close->reply_text);
     // The server tells where access was refused, and not to what.
-    if (close->reply_code == AMQP_ACCESS_REFUSED)
-        skr_error_prefix(&reason, channel == RABBIT_DECLARING
-                                      ? "the user needs the permission to "
-                                        "configure it, and for a binding to "
-                                        "read the exchange and write the queue"
-                                      : "the user needs the permission to "
-                                        "write to the exchange");
+    if (close->reply_code == AMQP_ACCESS_REFUSED &&
+        (channel == RABBIT_PUBLISHING || channel == RABBIT_ASKING))
+        skr_error_prefix(&reason, "the user needs the permission to write to "
+                                  "the exchange");
     switch (channel) {
     case RABBIT_PUBLISHING:
         code = on_publishing_closed(broker, close, &reason, error);
@@ -180,6 +185,11 @@ on_channel_close(struct rabbit_broker *broker, amqp_channel_t channel,
     case RABBIT_ASKING: code = on_asking_closed(broker, &reason, error); break;
     case RABBIT_CONSUMING:
         return skr_rabbit_on_consuming_closed(broker, &reason, error);
+    case RABBIT_BINDING:
+        broker->is_binding_open = false;
+        skr_log(&broker->log, SKR_LOG_WARNING, "amqp.not_declared",
+                SKR_LOG_TEXT("reason", reason.text));
+        return SKR_OK;
     default:
         broker->is_declaring_open = false;
         broker->answer = RABBIT_NO;
@@ -299,6 +309,8 @@ on_returned_properties(struct rabbit_broker *broker, const amqp_frame_t *frame,
     if (entry == NULL)
         return skr_rabbit_fail_unexpected(
             broker, "the return of an unknown message", error);
+    entry->goes_again =
+        skr_rabbit_may_mend(broker, broker->returning.exchange, entry->sent_ms);
     return skr_rabbit_entry_return(entry, &broker->returning.reason, error);
 }
 
@@ -338,6 +350,7 @@ on_method(struct rabbit_broker *broker, amqp_channel_t channel,
     case RABBIT_PUBLISHING: return on_publishing(broker, method, error);
     case RABBIT_ASKING: return on_asking(broker, method, error);
     case RABBIT_DECLARING: on_declaring(broker, method); return SKR_OK;
+    case RABBIT_BINDING: return SKR_OK;
     default:
         return skr_rabbit_fail_unexpected(broker, "an unknown channel", error);
     }

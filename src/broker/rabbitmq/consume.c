@@ -178,17 +178,18 @@ skr_rabbit_on_consuming_closed(struct rabbit_broker *broker,
     const struct rabbit_consumer *consumer = &broker->consumer;
     if (skr_rabbit_link_flush(&broker->link, NULL) != SKR_OK)
         return skr_fail(error, SKR_UNAVAILABLE, SKR_RECONNECT,
-                        "%s closed the channel: %s", broker->link.stream.peer,
-                        reason->text);
+                        "RabbitMQ at %s closed the channel: %s",
+                        broker->link.stream.peer, reason->text);
     if (consumer->asked != NULL) {
         struct skr_error said = *reason;
-        skr_rabbit_fail_queue(broker, consumer->asked, &said);
+        skr_rabbit_fail_queue(broker, consumer->asked, "read", &said);
         if (error != NULL)
             *error = said;
         return said.code;
     }
     return skr_fail(error, SKR_UNAVAILABLE, SKR_RECONNECT,
-                    "%s, vhost %.40s, closed the consuming channel: %s",
+                    "RabbitMQ at %s, vhost %.40s, closed the consuming "
+                    "channel: %s",
                     broker->link.stream.peer, broker->settings.vhost,
                     reason->text);
 }

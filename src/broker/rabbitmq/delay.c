@@ -333,7 +333,8 @@ await(struct rabbit_broker *broker, struct copy *copy, size_t most_unsent,
     if (skr_clock_ms() >= end_ms)
         skr_rabbit_note_silence(delay->link.stream.peer);
     return skr_fail(error, SKR_UNAVAILABLE, SKR_TRY_AGAIN,
-                    "%s has not confirmed a retry in time (confirm_timeout)",
+                    "RabbitMQ at %s has not confirmed a retry in time "
+                    "(confirm_timeout)",
                     delay->link.stream.peer);
 }
 

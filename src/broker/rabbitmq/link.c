@@ -275,8 +275,9 @@ fail_language(const struct rabbit_link *link, const char *what,
               struct skr_error *error)
 {
     return skr_fail(error, SKR_UNAVAILABLE, SKR_RECONNECT,
-                    "%s does not speak AMQP as expected: %s", link->stream.peer,
-                    what);
+                    "%s, where RabbitMQ should be, does not speak AMQP as "
+                    "expected: %s",
+                    link->stream.peer, what);
 }
 
 static enum skr_code
@@ -408,7 +409,8 @@ skr_rabbit_link_fail_silent(const struct rabbit_link *link, int64_t waited_ms,
 {
     skr_rabbit_note_silence(link->stream.peer);
     return skr_fail(error, SKR_UNAVAILABLE, SKR_RECONNECT,
-                    "%s has not answered for %lld ms (confirm_timeout)",
+                    "RabbitMQ at %s has not answered for %lld ms "
+                    "(confirm_timeout)",
                     link->stream.peer, (long long)waited_ms);
 }
 
@@ -421,7 +423,7 @@ skr_rabbit_link_tick(struct rabbit_link *link, struct skr_error *error)
     if (now - link->heard_ms > 2 * link->heartbeat_ms) {
         skr_rabbit_note_silence(link->stream.peer);
         return skr_fail(error, SKR_UNAVAILABLE, SKR_RECONNECT,
-                        "%s has shown no sign of life for %lld s",
+                        "RabbitMQ at %s has shown no sign of life for %lld s",
                         link->stream.peer,
                         (long long)((now - link->heard_ms) / 1000));
     }

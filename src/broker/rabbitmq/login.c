@@ -68,7 +68,9 @@ await(struct rabbit_link *link, amqp_method_number_t expected,
             return code;
         }
         return skr_fail(error, SKR_UNAVAILABLE, SKR_RECONNECT,
-                        "%s does not speak AMQP 0-9-1", link->stream.peer);
+                        "%s, where RabbitMQ should be, does not speak AMQP "
+                        "0-9-1",
+                        link->stream.peer);
     }
 }
 
@@ -161,10 +163,11 @@ log_in(struct rabbit_link *link, const struct rabbit_settings *settings,
         return code;
     code = await(link, AMQP_CONNECTION_TUNE_METHOD, patience, &method, error);
     if (code != SKR_OK && code != SKR_STOPPED && code != SKR_TIMEOUT)
-        skr_error_prefix(error,
-                         "%s: user %.60s cannot log in (check user and "
-                         "password in the DSN)",
-                         link->stream.peer, settings->user);
+        skr_error_prefix(
+            error,
+            "RabbitMQ at %s: user %.60s cannot log in (check user and "
+            "password in the DSN)",
+            link->stream.peer, settings->user);
     if (code == SKR_OK)
         code = agree(link, settings, method.decoded, error);
     if (code != SKR_OK)
@@ -172,10 +175,11 @@ log_in(struct rabbit_link *link, const struct rabbit_settings *settings,
     code =
         await(link, AMQP_CONNECTION_OPEN_OK_METHOD, patience, &method, error);
     if (code != SKR_OK && code != SKR_STOPPED && code != SKR_TIMEOUT)
-        skr_error_prefix(error,
-                         "%s: vhost %.80s cannot be opened (correct it in the "
-                         "DSN, or create it and give the user rights there)",
-                         link->stream.peer, settings->vhost);
+        skr_error_prefix(
+            error,
+            "RabbitMQ at %s: vhost %.80s cannot be opened (correct it in the "
+            "DSN, or create it and give the user rights there)",
+            link->stream.peer, settings->vhost);
     return code;
 }
 

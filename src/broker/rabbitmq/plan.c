@@ -14,6 +14,21 @@ skr_rabbit_has_exchange(const struct rabbit_settings *settings)
     return settings->exchange != NULL && settings->exchange[0] != '\0';
 }
 
+bool
+skr_rabbit_is_own(const struct rabbit_settings *settings, const char *exchange)
+{
+    return skr_rabbit_has_exchange(settings) &&
+           strcmp(settings->exchange, exchange) == 0;
+}
+
+size_t
+skr_rabbit_own_queues(const struct rabbit_settings *settings)
+{
+    return settings->names_queues || settings->has_defaults
+               ? settings->queue_count
+               : 0;
+}
+
 struct skr_declaration
 skr_rabbit_exchange_of(const struct rabbit_settings *settings)
 {
@@ -67,7 +82,7 @@ static enum skr_code
 plan_objects(struct rabbit_settings *settings, struct skr_plan *plan,
              struct skr_error *error)
 {
-    size_t queue_count = settings->names_queues ? settings->queue_count : 0;
+    size_t queue_count = skr_rabbit_own_queues(settings);
     size_t most = 1 + queue_count;
     for (size_t i = 0; i < queue_count; i++)
         most += skr_rabbit_binding_count(settings, &settings->queues[i]);

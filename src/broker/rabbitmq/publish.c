@@ -15,12 +15,12 @@ enum {
     // written; beyond the second, messages wait instead.
     WRITE_AT = 32 * 1024,
     ENOUGH_UNSENT = 256 * 1024,
-    // How long a channel stays that has refused something; how long messages
-    // are kept back so that nothing is in flight on it; and the pause when
-    // something was.
+    // How long a channel stays that has refused something, at first and at
+    // most; and how long messages are kept back so that nothing is in flight on
+    // it.
     RENEW_AFTER_MS = 500,
+    MOST_RENEW_AFTER_MS = 10000,
     MOST_DRAIN_MS = 250,
-    RENEW_AGAIN_MS = 10000,
 };
 
 static const char *
@@ -211,12 +211,20 @@ try_entry(struct rabbit_broker *broker, const struct rabbit_entry *entry,
 // A channel knows the leaders of quorum queues from its first message to each.
 // One that was elected since it does not learn of as long as the first one's
 // node is down: it refuses all that goes to that queue, and a new channel does
-// not.
+// not. A queue that is full refuses on that one, too: each that was of no use
+// doubles the time to the next.
 void
 skr_rabbit_plan_renewal(struct rabbit_broker *broker)
 {
-    if (broker->renew_ms == 0)
-        broker->renew_ms = skr_clock_ms() + RENEW_AFTER_MS;
+    int64_t now_ms = skr_clock_ms();
+    if (broker->renew_ms != 0)
+        return;
+    bool was_of_use = broker->renewed_ms == 0 ||
+                      now_ms - broker->renewed_ms > 2 * MOST_RENEW_AFTER_MS;
+    int64_t after_ms = was_of_use ? RENEW_AFTER_MS : 2 * broker->renew_after_ms;
+    broker->renew_after_ms =
+        after_ms < MOST_RENEW_AFTER_MS ? after_ms : MOST_RENEW_AFTER_MS;
+    broker->renew_ms = now_ms + broker->renew_after_ms;
 }
 
 // Closes the channel if it is time for another. *waits: nothing is to be sent
@@ -231,12 +239,13 @@ renew_channel(struct rabbit_broker *broker, bool *waits,
     *waits = now_ms < broker->renew_ms + MOST_DRAIN_MS;
     if (broker->window.in_flight > 0) {
         if (!*waits)
-            broker->renew_ms = now_ms + RENEW_AGAIN_MS;
+            broker->renew_ms = now_ms + MOST_RENEW_AFTER_MS;
         return SKR_OK;
     }
     amqp_channel_close_t close = {.reply_code = AMQP_REPLY_SUCCESS};
     *waits = true;
     broker->is_publishing_open = false;
+    broker->renewed_ms = now_ms;
     broker->channel_asked_ms = now_ms;
     skr_rabbit_window_restart(&broker->window);
     return skr_rabbit_link_send(&broker->link, RABBIT_PUBLISHING,
@@ -255,6 +264,8 @@ skr_rabbit_send_waiting(struct rabbit_broker *broker, struct skr_error *error)
             code = send_body(broker, error);
             continue;
         }
+        if (broker->must_mend)
+            break;
         code = renew_channel(broker, &waits, error);
         if (code != SKR_OK || waits)
             break;

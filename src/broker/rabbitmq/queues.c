@@ -261,7 +261,7 @@ skr_rabbit_queues_read(const struct skr_url *url,
         const char *name = settings->exchange;
         struct rabbit_queue *queue = NULL;
         if (name == NULL || name[0] == '\0' || strlen(name) > UINT8_MAX)
-            name = "messages";
+            name = SKR_DEFAULT_EXCHANGE;
         code = find_queue(settings, name, strlen(name), &queue, error);
     }
     return code == SKR_OK ? read_delay(url, settings, error) : code;

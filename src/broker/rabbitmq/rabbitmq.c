@@ -19,10 +19,11 @@ static void
 forget_connection(struct rabbit_broker *broker)
 {
     broker->is_publishing_open = false;
-    broker->renew_ms = 0;
+    broker->renew_ms = broker->renewed_ms = 0;
     broker->is_asking_open = false;
     broker->is_declaring_open = false;
-    broker->has_made_exchange = false;
+    broker->is_unbound = false;
+    broker->is_binding_open = false;
     broker->is_asking = false;
     broker->base.is_blocked = false;
     broker->must_reconnect = false;
@@ -171,6 +172,8 @@ skr_rabbit_outcomes(struct skr_broker *base, struct skr_outcome *outcomes,
     enum skr_code code = SKR_OK;
     bool waits = true;
     while (code == SKR_OK && waits) {
+        if (broker->must_mend)
+            skr_rabbit_mend(broker);
         int64_t left = deadline_ms - skr_clock_ms();
         waits = left > 0 && window->outstanding > 0 &&
                 window->done_first == window->done_end;
@@ -181,25 +184,6 @@ skr_rabbit_outcomes(struct skr_broker *base, struct skr_outcome *outcomes,
         skr_rabbit_window_give(window, &broker->failure, outcomes, capacity);
     // The error comes when there is nothing else left to tell.
     return *count > 0 ? SKR_OK : code;
-}
-
-// A message that comes before its first consumer needs a queue to wait in. Who
-// may publish need not have the right to make one: then that is the consumer's.
-static enum skr_code
-declare_queues(struct rabbit_broker *broker, struct skr_error *error)
-{
-    struct skr_error trouble = {0};
-    if (!broker->settings.names_queues)
-        return SKR_OK;
-    enum skr_code code = skr_rabbit_queues_set_up(broker, &trouble);
-    if (code == SKR_REFUSED) {
-        skr_log(&broker->log, SKR_LOG_WARNING, "amqp.not_declared",
-                SKR_LOG_TEXT("reason", trouble.text));
-        return SKR_OK;
-    }
-    if (code != SKR_OK && error != NULL)
-        *error = trouble;
-    return code;
 }
 
 enum skr_code
@@ -251,10 +235,8 @@ rabbit_open(struct skr_broker *base, const struct skr_url *url,
     if (code == SKR_OK)
         code = await_channels(broker, error);
     bool publishes = !options->consumes && !options->inspects;
-    if (code == SKR_OK && publishes && broker->settings.auto_setup)
-        code = skr_rabbit_exchange_declare(broker, error);
-    if (code == SKR_OK && publishes && broker->settings.auto_setup)
-        code = declare_queues(broker, error);
+    if (code == SKR_OK && publishes)
+        code = skr_rabbit_publishing_set_up(broker, error);
     return code;
 }
 
@@ -298,11 +280,15 @@ rabbit_exposure(const struct skr_url *url, char said[SKR_EXPOSURE_SIZE])
              host.name);
 }
 
+static const char *const file_parameters[] = {"cacert", "cert", "key", NULL};
+static const struct skr_url_files files = {.parameters = file_parameters};
+
 const struct skr_broker_ops skr_rabbitmq_broker = {
     .scheme = "amqp",
     .size = sizeof(struct rabbit_broker),
     .check_url = rabbit_check_url,
     .exposure = rabbit_exposure,
+    .files = &files,
     .open = rabbit_open,
     .close = rabbit_close,
     .submit = skr_rabbit_submit,

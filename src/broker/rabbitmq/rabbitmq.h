@@ -4,9 +4,11 @@
 // Channels: messages go out on one, in confirm mode; exchanges are looked for
 // on another, since asking for one that is missing closes the channel; the
 // third declares, and is opened when it is needed. Nothing but open(),
-// declare() and a reconnect waits for the server. A broker that consumes has
-// the fourth instead of the first two: publishing and consuming never share a
-// connection, since a server that holds a publisher would hold acks as well.
+// declare(), a reconnect and a set-up after a message that found no queue waits
+// for the server. A broker that consumes has the fourth instead of the first
+// two: publishing and consuming never share a connection, since a server that
+// holds a publisher would hold acks as well. What is said on the fifth is not
+// waited for.
 
 #ifndef SKR_BROKER_RABBITMQ_RABBITMQ_H
 #define SKR_BROKER_RABBITMQ_RABBITMQ_H
@@ -20,6 +22,7 @@ enum {
     RABBIT_ASKING = 2,
     RABBIT_DECLARING = 3,
     RABBIT_CONSUMING = 4,
+    RABBIT_BINDING = 5,
 };
 
 // What is known of an exchange.
@@ -55,7 +58,9 @@ struct rabbit_broker {
     struct rabbit_window window;
     bool is_publishing_open;
     int64_t renew_ms;  // when another takes its place; 0: it refused nothing
-    size_t body_sent;  // of the message whose body is being sent
+    int64_t renew_after_ms;  // how long after the refusal
+    int64_t renewed_ms;      // when that was last done; 0: never
+    size_t body_sent;        // of the message whose body is being sent
     const struct skr_message *sending;  // NULL: none
     struct rabbit_return returning;
     amqp_table_entry_t *headers;  // for one message, kept between them
@@ -67,7 +72,12 @@ struct rabbit_broker {
     bool is_asking;
 
     bool is_declaring_open;
-    bool has_made_exchange;  // the transport's: nothing is bound to it yet
+    bool is_unbound;  // bindings may be missing: they are waited for
+    bool is_binding_open;
+    // Why what is missing could not be made; SKR_OK: nothing is known of that.
+    struct skr_error set_up_trouble;
+    bool must_mend;     // a message found no queue: nothing is sent meanwhile
+    int64_t mended_ms;  // when that was last done; 0: never
     enum rabbit_answer { RABBIT_NONE, RABBIT_YES, RABBIT_NO } answer;
     struct skr_error answer_error;
     uint32_t answer_messages, answer_consumers;  // of a queue
@@ -125,27 +135,50 @@ skr_rabbit_look_for(struct rabbit_broker *broker,
                     enum skr_declaration_kind kind, const char *name,
                     struct skr_error *error);
 
-// queue_setup.c: makes, or looks for, the transport's exchange and queues:
-// both, or one of them, and then error is written to, whatever becomes of it.
+// A binding on a channel of its own, of which no answer is waited for: a
+// cluster of which a node hangs gives none. A refusal is logged.
 SKR_MUST_CHECK enum skr_code
-skr_rabbit_queues_set_up(struct rabbit_broker *broker, struct skr_error *error);
+skr_rabbit_bind_aside(struct rabbit_broker *broker,
+                      const struct skr_declaration *binding,
+                      struct skr_error *error);
+// Deletes an exchange that nothing is bound to; it stays if that fails.
+void
+skr_rabbit_exchange_take_back(struct rabbit_broker *broker, const char *name);
+
+// queue_setup.c: makes what the transport has of its own and is missing, queues
+// first, so that its exchange is never there without them. What it may not make
+// is logged, and no error: those who publish need not have the right.
 SKR_MUST_CHECK enum skr_code
-skr_rabbit_exchange_set_up(struct rabbit_broker *broker,
-                           struct skr_error *error);
-// The same for an exchange whose type the DSN gives: one that is there has to
-// be of that type. That is asked once in the life of a process.
+skr_rabbit_publishing_set_up(struct rabbit_broker *broker,
+                             struct skr_error *error);
+// A message for the exchange, sent then, found no exchange or no queue. True:
+// it goes again after the set-up that is, or was, made since.
+bool skr_rabbit_may_mend(struct rabbit_broker *broker, const char *exchange,
+                         int64_t sent_ms);
+// That set-up. After an error that needs a reconnect, failure says so.
+void skr_rabbit_mend(struct rabbit_broker *broker);
+// For those who consume, if auto_setup is on: the parts of it. error is written
+// to in any case. SKR_MISSING: the queue is not there, and may not be made.
 SKR_MUST_CHECK enum skr_code
-skr_rabbit_exchange_declare(struct rabbit_broker *broker,
-                            struct skr_error *error);
-// SKR_MISSING: it is not there, and may not be made.
+skr_rabbit_exchange_make(struct rabbit_broker *broker, bool *is_new,
+                         struct skr_error *error);
 SKR_MUST_CHECK enum skr_code
-skr_rabbit_queue_set_up(struct rabbit_broker *broker,
-                        const struct rabbit_queue *queue,
-                        struct skr_error *error);
-// What the server said of a queue, with its place and the cure. error is both
-// what was said and what becomes of it.
-enum skr_code skr_rabbit_fail_queue(const struct rabbit_broker *broker,
-                                    const char *queue, struct skr_error *error);
+skr_rabbit_queue_make(struct rabbit_broker *broker,
+                      const struct rabbit_queue *queue,
+                      struct skr_error *error);
+SKR_MUST_CHECK enum skr_code
+skr_rabbit_queue_bind(struct rabbit_broker *broker,
+                      const struct rabbit_queue *queue,
+                      struct skr_error *error);
+// What the server said of a queue, with its place, the right that was needed
+// and the cure; the same of an exchange that is missing. error is both what was
+// said and what becomes of it.
+enum skr_code
+skr_rabbit_fail_queue(const struct rabbit_broker *broker, const char *queue,
+                      const char *right, struct skr_error *error);
+enum skr_code
+skr_rabbit_fail_exchange(const struct rabbit_broker *broker,
+                         const char *exchange, struct skr_error *error);
 
 // consume.c: opens the channel and sees to the queues, by open() or the first
 // receive().

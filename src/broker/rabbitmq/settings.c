@@ -28,29 +28,14 @@ enum {
 
 // Ours, and Symfony's, of which some concern its own client library.
 static const char *const known_parameters[] = {
-    "auto_setup",
-    "cacert",
-    "cert",
-    "channel_max",
-    "confirm_timeout",
-    "connect_timeout",
-    "connection_name",
-    "frame_max",
-    "heartbeat",
-    "hold_timeout",
-    "key",
-    "persistent",
-    "prefetch_bytes",
-    "prefetch_count",
-    "queue",
-    "queues",
-    "read_timeout",
-    "retry_via",
-    "rpc_timeout",
-    "sasl_method",
-    "verify",
-    "vhost",
-    "write_timeout",
+    "auto_setup",      "cacert",          "cert",
+    "channel_max",     "confirm_timeout", "connect_timeout",
+    "connection_name", "defaults",        "frame_max",
+    "heartbeat",       "hold_timeout",    "key",
+    "persistent",      "prefetch_bytes",  "prefetch_count",
+    "queue",           "queues",          "read_timeout",
+    "retry_via",       "rpc_timeout",     "sasl_method",
+    "verify",          "vhost",           "write_timeout",
 };
 static const char *const known_groups[] = {"exchange[", "queues[", "queue[",
                                            "delay["};
@@ -272,6 +257,9 @@ read_texts(const struct skr_url *url, struct rabbit_settings *settings,
         code = keep(settings, vhost, &settings->vhost, error);
     if (code == SKR_OK && exchange != NULL)
         code = keep(settings, exchange, &settings->exchange, error);
+    settings->has_defaults = skr_rabbit_find_last(url, "defaults") != NULL;
+    if (settings->has_defaults && settings->exchange == NULL)
+        settings->exchange = SKR_DEFAULT_EXCHANGE;
     if (code == SKR_OK)
         code = keep(settings, skr_rabbit_find_last(url, "exchange[type]"),
                     &settings->exchange_type, error);

@@ -56,7 +56,10 @@ struct rabbit_settings {
 
     struct rabbit_queue *queues;  // at least one
     size_t queue_count, queue_capacity;
-    bool names_queues;        // the DSN does, rather than convention
+    bool names_queues;  // the DSN does, rather than convention
+    // What it does not name is Symfony's default, and the transport's own: the
+    // exchange, and a queue, which is made together with the exchange.
+    bool has_defaults;
     uint32_t prefetch_count;  // 0: by how many receive() is asked for
     size_t prefetch_bytes;    // held here, at most
 

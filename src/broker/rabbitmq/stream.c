@@ -21,8 +21,8 @@ skr_rabbit_stream_lost(const struct rabbit_stream *stream, int number,
 {
     if (number == 0)
         return skr_fail(error, SKR_UNAVAILABLE, SKR_RECONNECT,
-                        "%s closed the connection", stream->peer);
-    return skr_fail(error, SKR_UNAVAILABLE, SKR_RECONNECT, "%s: %s",
+                        "RabbitMQ at %s closed the connection", stream->peer);
+    return skr_fail(error, SKR_UNAVAILABLE, SKR_RECONNECT, "RabbitMQ at %s: %s",
                     stream->peer, strerror(number));
 }
 
@@ -51,7 +51,7 @@ skr_rabbit_stream_wait(struct rabbit_stream *stream, bool to_write,
             return SKR_OK;
         if (left <= 0)
             return skr_fail(error, SKR_TIMEOUT, SKR_TRY_AGAIN,
-                            "%s: no answer in time", stream->peer);
+                            "RabbitMQ at %s: no answer in time", stream->peer);
     }
 }
 
@@ -114,7 +114,7 @@ connect_to_any(struct rabbit_stream *stream, const struct rabbit_host *host,
     if (number != 0)
         return skr_fail(
             error, SKR_UNAVAILABLE, SKR_RECONNECT,
-            "host %.100s cannot be found: %s; correct it in the DSN",
+            "RabbitMQ: host %.100s cannot be found: %s; correct it in the DSN",
             host->name, gai_strerror(number));
     enum skr_code code = SKR_UNAVAILABLE;
     for (const struct addrinfo *at = addresses; at != NULL; at = at->ai_next) {

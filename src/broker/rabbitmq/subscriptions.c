@@ -53,16 +53,36 @@ say_missing(struct rabbit_broker *broker)
     }
 }
 
+// Queues that are there are consumed from, whatever may not be bound to them.
+static enum skr_code
+bind_all(struct rabbit_broker *broker, struct skr_error *error)
+{
+    const struct rabbit_settings *settings = &broker->settings;
+    bool is_new = false;
+    enum skr_code code = skr_rabbit_exchange_make(broker, &is_new, error);
+    bool is_made = is_new && code == SKR_OK;
+    for (size_t i = 0; i < settings->queue_count && code == SKR_OK; i++)
+        if (broker->consumer.subscriptions[i].state != RABBIT_MISSING)
+            code = skr_rabbit_queue_bind(broker, &settings->queues[i], error);
+    if (code != SKR_REFUSED)
+        return code;
+    skr_log(&broker->log, SKR_LOG_WARNING, "amqp.not_declared",
+            SKR_LOG_TEXT("reason", error->text));
+    if (is_made)
+        skr_rabbit_exchange_take_back(broker, settings->exchange);
+    return SKR_OK;
+}
+
 enum skr_code
 skr_rabbit_subscriptions_set_up(struct rabbit_broker *broker,
                                 struct skr_error *error)
 {
     const struct rabbit_settings *settings = &broker->settings;
     struct skr_error trouble = {0};
-    enum skr_code code = skr_rabbit_exchange_set_up(broker, &trouble);
+    enum skr_code code = SKR_OK;
     for (size_t i = 0; i < settings->queue_count && code == SKR_OK; i++) {
         broker->consumer.subscriptions[i].state = RABBIT_OFF;
-        code = skr_rabbit_queue_set_up(broker, &settings->queues[i], &trouble);
+        code = skr_rabbit_queue_make(broker, &settings->queues[i], &trouble);
         if (code != SKR_MISSING)
             continue;
         miss(broker, i, &trouble);
@@ -70,9 +90,11 @@ skr_rabbit_subscriptions_set_up(struct rabbit_broker *broker,
         if (count(broker, RABBIT_MISSING) < settings->queue_count)
             code = SKR_OK;
     }
-    if (code == SKR_OK)
+    if (code == SKR_OK) {
         say_missing(broker);
-    else if (error != NULL)
+        code = bind_all(broker, &trouble);
+    }
+    if (code != SKR_OK && error != NULL)
         *error = trouble;
     return code;
 }
@@ -149,7 +171,9 @@ ask_for(struct rabbit_broker *broker, size_t queue, struct skr_error *error)
         &broker->consumer.subscriptions[queue];
     struct skr_error trouble = {0};
     const struct rabbit_queue *sought = &broker->settings.queues[queue];
-    enum skr_code code = skr_rabbit_queue_set_up(broker, sought, &trouble);
+    enum skr_code code = skr_rabbit_queue_make(broker, sought, &trouble);
+    if (code == SKR_OK)
+        code = skr_rabbit_queue_bind(broker, sought, &trouble);
     if (code == SKR_OK) {
         subscription->state = RABBIT_OFF;
         skr_trouble_end(&subscription->trouble, &broker->log,

@@ -172,8 +172,9 @@ read_result(struct rabbit_stream *stream, int result, bool *again,
         return skr_rabbit_stream_lost(stream, 0, error);
     if (kind == SSL_ERROR_SYSCALL)
         return skr_rabbit_stream_lost(stream, number, error);
-    return skr_fail(error, SKR_UNAVAILABLE, SKR_RECONNECT, "%s: TLS: %s",
-                    stream->peer, reason_of_last_error());
+    return skr_fail(error, SKR_UNAVAILABLE, SKR_RECONNECT,
+                    "RabbitMQ at %s: TLS: %s", stream->peer,
+                    reason_of_last_error());
 }
 
 static enum skr_code
@@ -183,16 +184,18 @@ fail_handshake(const struct rabbit_stream *stream, enum skr_code code,
     long verdict = SSL_get_verify_result(stream->tls);
     if (code != SKR_STOPPED &&
         ERR_GET_REASON(ERR_peek_last_error()) == SSL_R_WRONG_VERSION_NUMBER)
-        return skr_fail(error, SKR_UNAVAILABLE, SKR_RECONNECT,
-                        "%s offers no TLS (%s): is this a plain port? Take the "
-                        "TLS port, or amqp:// if nobody can listen in between",
-                        stream->peer, reason_of_last_error());
+        return skr_fail(
+            error, SKR_UNAVAILABLE, SKR_RECONNECT,
+            "RabbitMQ at %s offers no TLS (%s): is this a plain port? Take the "
+            "TLS port, or amqp:// if nobody can listen in between",
+            stream->peer, reason_of_last_error());
     if (code == SKR_STOPPED || verdict == X509_V_OK)
         return code;
-    return skr_fail(error, SKR_REFUSED, SKR_GIVE_UP,
-                    "%s: the server's certificate is not trusted: %s; name its "
-                    "authority in cacert, and the host as the certificate does",
-                    stream->peer, X509_verify_cert_error_string(verdict));
+    return skr_fail(
+        error, SKR_REFUSED, SKR_GIVE_UP,
+        "RabbitMQ at %s: its certificate is not trusted: %s; name "
+        "its authority in cacert, and the host as the certificate does",
+        stream->peer, X509_verify_cert_error_string(verdict));
 }
 
 enum skr_code

@@ -204,7 +204,7 @@ struct rabbit_entry *
 skr_rabbit_window_find(struct rabbit_window *window, struct skr_id id,
                        const char *exchange, const char *routing_key)
 {
-    for (uint64_t i = window->first; i < window->next; i++) {
+    for (uint64_t i = window->first; i < window->end; i++) {
         struct rabbit_entry *entry = entry_at(window, i);
         if (entry->state == RABBIT_SENT && entry->return_reason == NULL &&
             memcmp(&entry->message->id, &id, sizeof(id)) == 0 &&
@@ -223,6 +223,32 @@ skr_rabbit_entry_return(struct rabbit_entry *entry,
     return entry->return_reason == NULL ? skr_fail_memory(error) : SKR_OK;
 }
 
+// It came back, and is to be sent once more.
+static void
+go_again(struct rabbit_window *window, uint64_t number)
+{
+    struct rabbit_entry *entry = entry_at(window, number);
+    free(entry->return_reason);
+    entry->return_reason = NULL;
+    entry->goes_again = false;
+    if (entry->state == RABBIT_SENT)
+        window->in_flight--;
+    entry->state = RABBIT_WAITING;
+    if (number < window->next)
+        window->next = number;
+}
+
+// Behind the last one that was sent.
+static uint64_t
+sent_end(const struct rabbit_window *window)
+{
+    uint64_t end = window->end;
+    while (end > window->next &&
+           entry_at(window, end - 1)->state != RABBIT_SENT)
+        end--;
+    return end;
+}
+
 static void
 answer(struct rabbit_window *window, uint64_t tag, enum skr_fate fate)
 {
@@ -230,6 +256,11 @@ answer(struct rabbit_window *window, uint64_t tag, enum skr_fate fate)
     if (*number == answered)
         return;
     struct rabbit_entry *entry = entry_at(window, *number);
+    if (entry->goes_again) {
+        go_again(window, *number);
+        *number = answered;
+        return;
+    }
     struct skr_error *reason = entry->return_reason;
     *number = answered;
     entry->return_reason = NULL;
@@ -268,17 +299,23 @@ void
 skr_rabbit_window_rewind(struct rabbit_window *window, enum skr_fate fate,
                          const struct skr_error *reason)
 {
+    // The number of the one that is in flight alone; none: past the end.
+    uint64_t stop = sent_end(window), lone = stop;
     bool is_alone = window->in_flight == 1;
-    uint64_t stop = window->next;
     if (window->suspects_end < stop)
         window->suspects_end = stop;
     for (uint64_t i = stop; i-- > window->first;) {
         struct rabbit_entry *entry = entry_at(window, i);
+        if (entry->goes_again)
+            go_again(window, i);
         if (entry->state != RABBIT_SENT)
             continue;
         entry->state = RABBIT_WAITING;
         window->in_flight--;
-        window->next = i;
+        if (i < window->next)
+            window->next = i;
+        if (is_alone)
+            lone = i;
     }
     window->lowest_tag = window->next_tag = 1;
     // What came back needs no second try, what was alone did it.
@@ -290,7 +327,7 @@ skr_rabbit_window_rewind(struct rabbit_window *window, enum skr_fate fate,
         entry->return_reason = NULL;
         if (return_reason != NULL)
             settle(window, entry, SKR_UNROUTABLE, return_reason);
-        else if (is_alone)
+        else if (i == lone)
             settle(window, entry, fate, copy_reason(reason));
     }
 }
@@ -308,6 +345,8 @@ skr_rabbit_window_abandon(struct rabbit_window *window)
         struct rabbit_entry *entry = entry_at(window, i);
         if (entry->state == RABBIT_SETTLED)
             continue;
+        if (entry->goes_again)
+            go_again(window, i);
         struct skr_error *reason = entry->return_reason;
         entry->return_reason = NULL;
         settle(window, entry, reason == NULL ? SKR_UNCERTAIN : SKR_UNROUTABLE,

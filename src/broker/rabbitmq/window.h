@@ -9,7 +9,8 @@
 //
 // After a channel was closed, what was sent on it is suspect: next goes back to
 // the first of them, and until the last of them is settled one goes at a time,
-// so that the next close names its message.
+// so that the next close names its message. It also goes back to one that came
+// back and is to be sent once more: then some behind it are sent already.
 
 #ifndef SKR_BROKER_RABBITMQ_WINDOW_H
 #define SKR_BROKER_RABBITMQ_WINDOW_H
@@ -28,6 +29,7 @@ struct rabbit_entry {
     uint64_t tag;  // of a sent one
     int64_t sent_ms;
     struct skr_error *return_reason;  // came back: an ack does not undo it
+    bool goes_again;                  // and is then sent once more
 };
 
 struct rabbit_done {

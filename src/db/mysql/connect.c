@@ -85,8 +85,8 @@ check_tls(MYSQL *connection, const struct skr_mysql_options *options,
         mysql_get_ssl_cipher(connection) != NULL)
         return SKR_OK;
     return skr_fail(error, SKR_REFUSED, SKR_GIVE_UP,
-                    "%.60s:%u/%.60s: " SKR_MYSQL_OFFERS_NO_TLS, host->name,
-                    port, options->database);
+                    "MariaDB or MySQL %.60s:%u/%.60s: " SKR_MYSQL_OFFERS_NO_TLS,
+                    host->name, port, options->database);
 }
 
 // host is NULL where there is a socket.
@@ -119,7 +119,7 @@ log_in(MYSQL *connection, const struct skr_mysql_options *options,
                            CLIENT_FOUND_ROWS) == NULL) {
         enum skr_code code = skr_mysql_fail(connection, error);
         // A client that is not connected cannot tell where it wanted to be.
-        skr_error_prefix(error, "%.60s:%u/%.60s",
+        skr_error_prefix(error, "MariaDB or MySQL %.60s:%u/%.60s",
                          host == NULL ? options->socket : host->name, port,
                          options->database);
         return code;
@@ -229,6 +229,7 @@ note_server(struct skr_mysql *mysql, struct skr_error *error)
         error);
     if (code != SKR_OK)
         return code;
+    mysql->db.is_cluster = answers.is_cluster;
     mysql->db.server =
         answers.is_cluster ? answers.cluster.low : answers.server.low;
     skr_error_clear(&mysql->db.read_only);
@@ -256,10 +257,25 @@ ask_max_packet(struct skr_mysql *mysql, struct skr_error *error)
     return code;
 }
 
+// What the settler has written through one node the pump sees at once through
+// another, which applies it a moment later: a row that is gone would be sent
+// again. Whatever reads waits until its node has all that was committed.
 static enum skr_code
-open_session(struct skr_mysql *mysql, const struct skr_mysql_options *options,
-             const struct skr_host *host, struct skr_error *error)
+wait_for_other_nodes(struct skr_mysql *mysql, struct skr_error *error)
 {
+    if (!mysql->db.is_cluster)
+        return SKR_OK;
+    return skr_mysql_exec(mysql->connection, "SET SESSION wsrep_sync_wait = 1",
+                          NULL, error);
+}
+
+// host is NULL where there is a socket.
+static enum skr_code
+open_session(struct skr_db *db, const struct skr_host *host, const void *user,
+             struct skr_error *error)
+{
+    struct skr_mysql *mysql = (struct skr_mysql *)db;
+    const struct skr_mysql_options *options = user;
     skr_mysql_disconnect(mysql);
     mysql->max_packet = UINT64_MAX;
     mysql->connection = mysql_init(NULL);
@@ -275,43 +291,9 @@ open_session(struct skr_mysql *mysql, const struct skr_mysql_options *options,
     // A node that a Galera cluster has lost refuses this one.
     if (code == SKR_OK)
         code = ask_max_packet(mysql, error);
-    return code == SKR_OK ? note_server(mysql, error) : code;
-}
-
-// The first server that can be written; where there is none, the first that can
-// be read.
-static enum skr_code
-open_any_session(struct skr_mysql *mysql,
-                 const struct skr_mysql_options *options,
-                 struct skr_error *error)
-{
-    struct skr_host host = {.name = ""}, readable = {.name = ""};
-    struct skr_error problem = {0};
-    bool is_readable = false, is_open = false;
-    for (const char *hosts = options->hosts; hosts != NULL;) {
-        hosts = skr_host_next(hosts, &host);
-        is_open = false;
-        enum skr_code code = open_session(mysql, options, &host, &problem);
-        if (code == SKR_OK && mysql->db.read_only.code == SKR_OK)
-            return SKR_OK;
-        if (code != SKR_OK || is_readable)
-            continue;
-        is_readable = is_open = true;
-        readable = host;
-        mysql->db.passed_over = mysql->db.read_only;
-    }
-    if (!is_readable) {
-        if (error != NULL)
-            *error = problem;
-        return problem.code;
-    }
-    skr_error_clear(&mysql->db.passed_over);
-    enum skr_code code = SKR_OK;
-    if (!is_open)
-        code = open_session(mysql, options, &readable, error);
-    if (code == SKR_OK && problem.code != SKR_OK)
-        skr_db_add_problem(&mysql->db, &problem);
-    return code;
+    if (code == SKR_OK)
+        code = note_server(mysql, error);
+    return code == SKR_OK ? wait_for_other_nodes(mysql, error) : code;
 }
 
 enum skr_code
@@ -325,6 +307,7 @@ skr_mysql_connect(struct skr_mysql *mysql, const struct skr_url *url,
     mysql->timeout_s = options.timeout_s;
     pthread_once(&library_is_ready, prepare_library);
     if (options.hosts == NULL)
-        return open_session(mysql, &options, NULL, error);
-    return open_any_session(mysql, &options, error);
+        return open_session(&mysql->db, NULL, &options, error);
+    return skr_db_open_hosts(&mysql->db, options.hosts, open_session, &options,
+                             error);
 }

@@ -15,11 +15,6 @@ enum {
     SKR_MYSQL_LOCK_NAME_SIZE = 64 + 1,  // what servers allow
 };
 
-// Gives a row on a node of a Galera cluster, and none elsewhere: MySQL does not
-// know the variable.
-#define SKR_MYSQL_CLUSTER \
-    "SHOW VARIABLES WHERE Variable_name = 'wsrep_on' AND Value = 'ON'"
-
 struct skr_mysql_prepared {
     MYSQL_STMT *handle;
     char *sql;
@@ -63,6 +58,7 @@ struct skr_mysql {
     bool is_rolled_back;  // by the server, before its time
 
     char lock_name[SKR_MYSQL_LOCK_NAME_SIZE];  // "": none is held
+    bool attends;  // by a numbered lock that nobody waits for
 
     struct skr_pace pace;
 };
@@ -148,6 +144,8 @@ skr_db_lock_fn skr_mysql_lock;
 skr_db_check_lock_fn skr_mysql_check_lock;
 skr_db_unlock_fn skr_mysql_unlock;
 skr_db_holder_fn skr_mysql_holder;
+skr_db_attend_fn skr_mysql_attend;
+skr_db_attendance_fn skr_mysql_attendance;
 skr_db_wait_fn skr_mysql_wait;
 
 #endif

@@ -24,6 +24,8 @@
 #define PRIMARY "name the primary in the DSN, or make this server writable"
 #define PACKET "the message is too large; raise the server's max_allowed_packet"
 #define SHAPE "this is a table of another shape"
+#define SYNTAX \
+    "look whether the statement is for another database, or more than one"
 #define TLS \
     "name the authority in ssl_ca; ssl=0 or ssl_verify=0 give up protection"
 
@@ -54,8 +56,7 @@ static const struct {
     {1614, SKR_CONFLICT, SKR_TRY_AGAIN, NULL},    // deadlock of an XA one
     {1297, SKR_CONFLICT, SKR_TRY_AGAIN, NULL},    // passes, the engine says
     // MySQL shows a transaction with the text of its statement, and cannot
-    // while
-    // that holds bytes that are no text.
+    // while that holds bytes that are no text.
     {3854, SKR_CONFLICT, SKR_TRY_AGAIN, NULL},
     {1223, SKR_CONFLICT, SKR_TRY_AGAIN, LOCKED},  // read lock on all tables
     {1015, SKR_CONFLICT, SKR_TRY_AGAIN, LOCKED},  // a file
@@ -80,8 +81,8 @@ static const struct {
     // Mistakes.
     {1146, SKR_MISSING, SKR_GIVE_UP, NULL},
     {1054, SKR_INVALID, SKR_GIVE_UP, SHAPE},
-    {1064, SKR_INVALID, SKR_GIVE_UP, "exactly one SQL statement is needed"},
-    {1065, SKR_INVALID, SKR_GIVE_UP, "exactly one SQL statement is needed"},
+    {1064, SKR_INVALID, SKR_GIVE_UP, SYNTAX},
+    {1065, SKR_INVALID, SKR_GIVE_UP, "the statement is empty"},
     {1153, SKR_INVALID, SKR_GIVE_UP, PACKET},
     {2020, SKR_INVALID, SKR_GIVE_UP, PACKET},
     {2014, SKR_INVALID, SKR_GIVE_UP,
@@ -186,7 +187,11 @@ name_place(MYSQL *connection, char *place, size_t size)
         host = socket == NULL ? "the server" : socket;
     else if (port > 0)
         snprintf(number, sizeof(number), ":%u", port);
-    snprintf(place, size, "%.60s%s%s%.60s", host, number,
+    // Before it has answered, nothing tells which of the two it is.
+    const char *kind = mysql_get_server_info(connection) == NULL ? ""
+                       : mariadb_connection(connection)          ? "MariaDB "
+                                                                 : "MySQL ";
+    snprintf(place, size, "%s%.60s%s%s%.60s", kind, host, number,
              database == NULL ? "" : "/", database == NULL ? "" : database);
 }
 
@@ -205,7 +210,7 @@ enum skr_code
 skr_mysql_fail_read_only(MYSQL *connection, const char *reason,
                          struct skr_error *error)
 {
-    char place[128], message[80];
+    char place[160], message[80];
     name_place(connection, place, sizeof(place));
     snprintf(message, sizeof(message), "nothing can be written: %.50s", reason);
     fail(error, SKR_REFUSED, SKR_RECONNECT, place, message, PRIMARY);
@@ -217,7 +222,7 @@ enum skr_code
 skr_mysql_fail_silent(MYSQL *connection, unsigned timeout_s,
                       struct skr_error *error)
 {
-    char place[128];
+    char place[160];
     name_place(connection, place, sizeof(place));
     return skr_fail(error, SKR_UNAVAILABLE, SKR_RECONNECT,
                     "%s: no answer; look whether the server is stopped or a "
@@ -248,7 +253,7 @@ static enum skr_code
 fail_by_number(MYSQL *connection, unsigned native, const char *message,
                struct skr_error *error)
 {
-    char place[128];
+    char place[160];
     unsigned timeout_s;
     if (was_silent(connection, native, errno, &timeout_s))
         return skr_mysql_fail_silent(connection, timeout_s, error);

@@ -87,31 +87,10 @@ find_name(struct skr_mysql *mysql, const char *name,
                       error);
 }
 
-// Each node of a Galera cluster has locks of its own: two relays on two nodes
-// would both hold "the" lock.
+// Two relays on two nodes would both hold "the" lock.
 static enum skr_code
-note_cluster(const struct skr_value *columns, size_t count, void *user,
-             struct skr_error *error)
+refuse_cluster(struct skr_error *error)
 {
-    (void)columns;
-    (void)count;
-    (void)error;
-    *(bool *)user = true;
-    return SKR_OK;
-}
-
-static enum skr_code
-refuse_cluster(struct skr_mysql *mysql, struct skr_error *error)
-{
-    bool is_cluster = false;
-    enum skr_code code =
-        skr_tx_run(skr_db_tx(&mysql->db),
-                   &(struct skr_statement){.sql = SKR_MYSQL_CLUSTER,
-                                           .each_row = note_cluster,
-                                           .user = &is_cluster},
-                   error);
-    if (code != SKR_OK || !is_cluster)
-        return code;
     return skr_fail(error, SKR_REFUSED, SKR_GIVE_UP,
                     "this is a Galera cluster, whose nodes do not share "
                     "locks: none can be relied on; use `claim: lease`");
@@ -299,10 +278,10 @@ skr_mysql_lock(struct skr_db *db, const char *name, enum skr_lock_mode mode,
         return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
                         "this connection holds the lock %s already",
                         mysql->lock_name);
+    if (db->is_cluster)
+        return refuse_cluster(error);
     char gate[SKR_MYSQL_LOCK_NAME_SIZE], held[SKR_MYSQL_LOCK_NAME_SIZE] = "";
     enum skr_code code = find_name(mysql, name, gate, error);
-    if (code == SKR_OK)
-        code = refuse_cluster(mysql, error);
     if (code == SKR_OK)
         code =
             wait_for_lock(mysql, gate, mode, wake_fd, timeout_ms, held, error);
@@ -421,4 +400,61 @@ skr_mysql_holder(struct skr_db *db, const char *name,
     if (code == SKR_OK && session != 0)
         code = describe_session(mysql, session, holder, error);
     return code;
+}
+
+static void
+name_attendant(const char *base, size_t number,
+               char text[SKR_MYSQL_LOCK_NAME_SIZE])
+{
+    snprintf(text, SKR_MYSQL_LOCK_NAME_SIZE, "%.40s-a%zu", base, number);
+}
+
+// The first number that is free. Beyond the last one nothing is shown.
+static enum skr_code
+take_number(struct skr_mysql *mysql, const char *base, struct skr_error *error)
+{
+    enum skr_code code = SKR_OK;
+    for (size_t i = 0; i < MOST_MEMBERS && code == SKR_OK && !mysql->attends;
+         i++) {
+        char name[SKR_MYSQL_LOCK_NAME_SIZE];
+        name_attendant(base, i, name);
+        code = get_lock(mysql, name, 0, &mysql->attends, error);
+    }
+    return code;
+}
+
+enum skr_code
+skr_mysql_attend(struct skr_db *db, const char *name, struct skr_error *error)
+{
+    struct skr_mysql *mysql = (struct skr_mysql *)db;
+    char base[SKR_MYSQL_LOCK_NAME_SIZE];
+    if (db->is_cluster || mysql->attends)
+        return SKR_OK;
+    enum skr_code code = find_name(mysql, name, base, error);
+    if (code != SKR_OK)
+        return code;
+    return take_number(mysql, base, error);
+}
+
+enum skr_code
+skr_mysql_attendance(struct skr_db *db, const char *name, int64_t *count,
+                     struct skr_error *error)
+{
+    struct skr_mysql *mysql = (struct skr_mysql *)db;
+    char base[SKR_MYSQL_LOCK_NAME_SIZE], sql[MOST_MEMBERS * 96] = "SELECT 0";
+    size_t size = strlen(sql);
+    *count = -1;
+    if (db->is_cluster)
+        return SKR_OK;
+    enum skr_code code = find_name(mysql, name, base, error);
+    if (code != SKR_OK)
+        return code;
+    for (size_t i = 0; i < MOST_MEMBERS; i++) {
+        char attendant[SKR_MYSQL_LOCK_NAME_SIZE];
+        name_attendant(base, i, attendant);
+        size +=
+            (size_t)snprintf(sql + size, sizeof(sql) - size,
+                             " + (IS_USED_LOCK('%s') IS NOT NULL)", attendant);
+    }
+    return ask(mysql, sql, NULL, 0, count, error);
 }

@@ -4,6 +4,7 @@
 #include "db/mysql/connection.h"
 
 #include "base/error.h"
+#include "base/url.h"
 #include "db/mysql/url.h"
 
 #include <stdio.h>
@@ -235,12 +236,17 @@ mysql_driver_commit(struct skr_db *db, struct skr_error *error)
     return code;
 }
 
+static const char *const file_parameters[] = {"ssl_ca", "ssl_cert", "ssl_key",
+                                              NULL};
+static const struct skr_url_files files = {.parameters = file_parameters};
+
 const struct skr_db_ops skr_mysql_db = {
     .scheme = "mysql",
     .size = sizeof(struct skr_mysql),
     .tx = &skr_mysql_own_tx,
     .check_url = mysql_driver_check_url,
     .exposure = skr_mysql_exposure,
+    .files = &files,
     .open = mysql_driver_open,
     .close = mysql_driver_close,
     .begin = mysql_driver_begin,
@@ -250,5 +256,7 @@ const struct skr_db_ops skr_mysql_db = {
     .check_lock = skr_mysql_check_lock,
     .unlock = skr_mysql_unlock,
     .holder = skr_mysql_holder,
+    .attend = skr_mysql_attend,
+    .attendance = skr_mysql_attendance,
     .wait = skr_mysql_wait,
 };

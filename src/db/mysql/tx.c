@@ -16,6 +16,9 @@
 #define OFFSET_OF(zone, utc) \
     "TIMESTAMPDIFF(SECOND, " utc ", CONVERT_TZ(" utc ", '+00:00', " zone "))"
 #define OFFSET_AT(utc) OFFSET_OF("{zone_text}", utc)
+// Whole seconds from the one that is now, for a number of milliseconds.
+#define SECONDS_AFTER \
+    "((MICROSECOND(UTC_TIMESTAMP(3)) DIV 1000 + ? + 999) DIV 1000)"
 
 // InnoDB tells when they began by the clock of the server's machine. Of the
 // hour that comes twice when that is put back the earlier is taken: a mark that
@@ -46,9 +49,9 @@ static const struct skr_word words[] = {
      "CAST(UNIX_TIMESTAMP() + 1 AS SIGNED) "
      "FROM information_schema.innodb_trx "
      "WHERE " IS_OURS " OR (" HAS_WRITTEN ")"},
-    {"cluster", SKR_MYSQL_CLUSTER},
     {"now", "UTC_TIMESTAMP()"},
     {"now_plus", "(UTC_TIMESTAMP() + INTERVAL ? SECOND)"},
+    {"now_after", "(UTC_TIMESTAMP() + INTERVAL " SECONDS_AFTER " SECOND)"},
     {"now_minus", "(UTC_TIMESTAMP() - INTERVAL ? SECOND)"},
     {"now_milliseconds", "(MICROSECOND(UTC_TIMESTAMP(3)) DIV 1000)"},
     {"utc_now", "UTC_TIMESTAMP()"},
@@ -57,6 +60,8 @@ static const struct skr_word words[] = {
     {"zone_now", "CONVERT_TZ(UTC_TIMESTAMP(), '+00:00', {zone_text})"},
     {"zone_now_plus", "CONVERT_TZ(UTC_TIMESTAMP() + INTERVAL ? SECOND, "
                       "'+00:00', {zone_text})"},
+    {"zone_now_after", "CONVERT_TZ(UTC_TIMESTAMP() + INTERVAL " SECONDS_AFTER
+                       " SECOND, '+00:00', {zone_text})"},
     // By the lesser of the zone's offsets of late: when its clock is put back,
     // what was written a moment ago has an earlier time than what was written
     // before that.
@@ -66,6 +71,7 @@ static const struct skr_word words[] = {
     {"zone_from_utc", "CONVERT_TZ(?, '+00:00', {zone_text})"},
     {"zone_created_at", "CONVERT_TZ(created_at, {zone_text}, '+00:00')"},
     {"row_id", "BIGINT AUTO_INCREMENT NOT NULL PRIMARY KEY"},
+    {"unsigned_row_id", "BIGINT UNSIGNED AUTO_INCREMENT NOT NULL PRIMARY KEY"},
     {"long_text", "LONGTEXT"},
     {"optimize_table", "OPTIMIZE TABLE {table}"},
     {"json", "JSON"},
@@ -146,6 +152,9 @@ static const struct skr_word words[] = {
     // By the primary key. With the index on the name the planner begins at the
     // first row of the queue, and passes all that were deleted and not purged.
     {"queue_is_beyond", QUEUE_BYTES " = ?"},
+    // By the primary key, too: rows of other queues that are in front cost less
+    // than to sort a backlog.
+    {"queue_is_timed", QUEUE_BYTES " = ?"},
     {"queue_is_unindexed", QUEUE_BYTES " = ?"},
     {"reused_ids", ""},
     {"unsafe_engine",
@@ -177,6 +186,7 @@ const struct skr_dialect skr_mysql_dialect = {
     .words = words,
     .word_count = SKR_COUNT_OF(words),
     .hash_is_comment = true,
+    .horizon_is_clock = true,
     .locks_behind_range = true,
 };
 

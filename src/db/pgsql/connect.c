@@ -476,67 +476,33 @@ set_up_session(struct skr_pgsql *pgsql, const struct limits *limits,
     return code;
 }
 
-// Takes the next server from the list of hosts.
-static const char *
-next_server(const struct skr_url *url, const char *hosts, struct server *server)
-{
-    const char *rest = skr_host_next(hosts, &server->host);
-    if (url->port > 0)
-        snprintf(server->host.port, sizeof(server->host.port), "%u", url->port);
-    snprintf(server->place, sizeof(server->place), "PostgreSQL %s%s%s/%.64s",
-             server->host.name, server->host.port[0] == '\0' ? "" : ":",
-             server->host.port, url->path);
-    return rest;
-}
+// What a URL says of the sessions that it opens.
+struct opening {
+    const struct skr_url *url;
+    const struct limits *limits;
+};
 
 static enum skr_code
-open_session(struct skr_pgsql *pgsql, const struct skr_url *url,
-             struct server *server, const struct limits *limits,
+open_session(struct skr_db *db, const struct skr_host *host, const void *user,
              struct skr_error *error)
 {
+    struct skr_pgsql *pgsql = (struct skr_pgsql *)db;
+    const struct opening *opening = user;
+    const struct skr_url *url = opening->url;
+    struct server server = {.host = *host};
+    if (url->port > 0)
+        snprintf(server.host.port, sizeof(server.host.port), "%u", url->port);
+    snprintf(server.place, sizeof(server.place), "PostgreSQL %s%s%s/%.64s",
+             server.host.name, server.host.port[0] == '\0' ? "" : ":",
+             server.host.port, url->path);
     PQfinish(pgsql->connection);
     pgsql->connection = NULL;
     pgsql->was_silent = false;
     enum skr_code code =
-        connect_to(url, server, limits->connect_timeout_s * 1000,
+        connect_to(url, &server, opening->limits->connect_timeout_s * 1000,
                    &pgsql->connection, error);
-    return code == SKR_OK ? set_up_session(pgsql, limits, error) : code;
-}
-
-// The first server that can be written; where there is none, the first that can
-// be read.
-static enum skr_code
-open_any_session(struct skr_pgsql *pgsql, const struct skr_url *url,
-                 const struct limits *limits, struct skr_error *error)
-{
-    struct server server = {.place = ""}, readable = {.place = ""};
-    struct skr_error problem = {0};
-    bool is_open = false;  // the session of the one that can be read
-    for (const char *hosts = find_hosts(url); hosts != NULL;) {
-        hosts = next_server(url, hosts, &server);
-        is_open = false;
-        enum skr_code code =
-            open_session(pgsql, url, &server, limits, &problem);
-        if (code == SKR_OK && pgsql->db.read_only.code == SKR_OK)
-            return SKR_OK;
-        if (code != SKR_OK || readable.place[0] != '\0')
-            continue;
-        readable = server;
-        is_open = true;
-        pgsql->db.passed_over = pgsql->db.read_only;
-    }
-    if (readable.place[0] == '\0') {
-        if (error != NULL)
-            *error = problem;
-        return problem.code;
-    }
-    skr_error_clear(&pgsql->db.passed_over);
-    enum skr_code code = SKR_OK;
-    if (!is_open)
-        code = open_session(pgsql, url, &readable, limits, error);
-    if (code == SKR_OK && problem.code != SKR_OK)
-        skr_db_add_problem(&pgsql->db, &problem);
-    return code;
+    return code == SKR_OK ? set_up_session(pgsql, opening->limits, error)
+                          : code;
 }
 
 enum skr_code
@@ -552,5 +518,7 @@ skr_pgsql_connect(struct skr_pgsql *pgsql, const struct skr_url *url,
     pgsql->timeout_ms = limits.timeout_ms;
     // Until it is known who answers.
     pgsql->cache.is_off = true;
-    return open_any_session(pgsql, url, &limits, error);
+    return skr_db_open_hosts(&pgsql->db, find_hosts(url), open_session,
+                             &(struct opening){.url = url, .limits = &limits},
+                             error);
 }

@@ -65,6 +65,7 @@ struct skr_pgsql {
     int64_t lock_key;
     int64_t lock_session;   // the server's process that holds it
     int64_t lock_pause_ms;  // grows while another holds it
+    bool attends;           // by a shared lock that nobody takes alone
 
     struct skr_pace pace;
     int64_t looked_at_ms;
@@ -149,6 +150,8 @@ skr_db_lock_fn skr_pgsql_lock;
 skr_db_check_lock_fn skr_pgsql_check_lock;
 skr_db_unlock_fn skr_pgsql_unlock;
 skr_db_holder_fn skr_pgsql_holder;
+skr_db_attend_fn skr_pgsql_attend;
+skr_db_attendance_fn skr_pgsql_attendance;
 skr_db_follow_fn skr_pgsql_follow;
 skr_db_plan_by_index_fn skr_pgsql_plan_by_index;
 skr_db_wait_fn skr_pgsql_wait;

@@ -407,3 +407,31 @@ skr_pgsql_holder(struct skr_db *db, const char *name,
                          },
                          error);
 }
+
+// Behind a pooler a session, and what it shows, may be another's next.
+enum skr_code
+skr_pgsql_attend(struct skr_db *db, const char *name, struct skr_error *error)
+{
+    struct skr_pgsql *pgsql = (struct skr_pgsql *)db;
+    const struct skr_value key = skr_bind_integer(key_of(name));
+    int64_t number = 0;
+    if (pgsql->has_pooler)
+        return SKR_OK;
+    if (pgsql->attends)
+        return ask(pgsql, session_sql, NULL, 0, &number, error);
+    enum skr_code code = ask(pgsql, lock_kind_sql, &key, 1, &number, error);
+    pgsql->attends = code == SKR_OK;
+    return code;
+}
+
+enum skr_code
+skr_pgsql_attendance(struct skr_db *db, const char *name, int64_t *count,
+                     struct skr_error *error)
+{
+    struct skr_pgsql *pgsql = (struct skr_pgsql *)db;
+    const struct skr_value key = skr_bind_integer(key_of(name));
+    *count = -1;
+    if (pgsql->has_pooler)
+        return SKR_OK;
+    return ask(pgsql, count_sql, &key, 1, count, error);
+}

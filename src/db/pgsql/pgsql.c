@@ -4,6 +4,7 @@
 #include "db/pgsql/connection.h"
 
 #include "base/error.h"
+#include "base/url.h"
 
 #include <libpq-events.h>
 #include <stdio.h>
@@ -163,12 +164,17 @@ pgsql_commit(struct skr_db *db, struct skr_error *error)
     return code;
 }
 
+static const char *const file_parameters[] = {"sslrootcert", "sslcert",
+                                              "sslkey", NULL};
+static const struct skr_url_files files = {.parameters = file_parameters};
+
 const struct skr_db_ops skr_pgsql_db = {
     .scheme = "pgsql",
     .size = sizeof(struct skr_pgsql),
     .tx = &skr_pgsql_own_tx,
     .check_url = skr_pgsql_check_url,
     .exposure = skr_pgsql_exposure,
+    .files = &files,
     .open = pgsql_open,
     .close = pgsql_close,
     .begin = pgsql_begin,
@@ -178,6 +184,8 @@ const struct skr_db_ops skr_pgsql_db = {
     .check_lock = skr_pgsql_check_lock,
     .unlock = skr_pgsql_unlock,
     .holder = skr_pgsql_holder,
+    .attend = skr_pgsql_attend,
+    .attendance = skr_pgsql_attendance,
     .follow = skr_pgsql_follow,
     .plan_by_index = skr_pgsql_plan_by_index,
     .wait = skr_pgsql_wait,

@@ -35,6 +35,9 @@ struct skr_sqlite {
     // process, however that ends.
     int lock_fd;  // negative: none is held
     char *lock_path;
+    // Likewise, shared by all who show that they are there.
+    int attend_fd;  // negative: this one does not
+    char *attend_path;
 
     bool has_waited;
     int64_t version;          // of the data, as wait() saw it last
@@ -68,6 +71,10 @@ skr_db_lock_fn skr_sqlite_lock;
 skr_db_check_lock_fn skr_sqlite_check_lock;
 skr_db_unlock_fn skr_sqlite_unlock;
 skr_db_holder_fn skr_sqlite_holder;
+skr_db_attend_fn skr_sqlite_attend;
+skr_db_attendance_fn skr_sqlite_attendance;
+// Harmless where it does not attend.
+void skr_sqlite_leave(struct skr_sqlite *sqlite);
 skr_db_wait_fn skr_sqlite_wait;
 skr_db_advise_fn skr_sqlite_advise;
 

@@ -24,7 +24,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { POLL_MS = 20 };
+enum { POLL_MS = 20, ATTEND_TRIES = 10 };
 
 static bool
 is_file_at(int fd, const char *path)
@@ -211,26 +211,33 @@ skr_sqlite_unlock(struct skr_db *db)
 }
 
 // The kernel lists who has which file locked; a process of another container
-// has the number 0 there.
-static long
-find_process(ino_t file)
+// has the number 0 there. Gives how many have this one; negative: there is no
+// list. *process is one of them.
+static int64_t
+count_locks(const char *path, long *process)
 {
     char line[160];
-    long found = -1;
+    int64_t count = 0;
+    struct stat status;
+    *process = -1;
+    if (stat(path, &status) != 0)
+        return 0;
     FILE *locks = fopen("/proc/locks", "re");
     if (locks == NULL)
         return -1;
-    while (found < 0 && fgets(line, sizeof(line), locks) != NULL) {
+    while (fgets(line, sizeof(line), locks) != NULL) {
         char kind[16];
-        long process;
+        long found;
         unsigned long long inode;
-        if (sscanf(line, "%*s %15s %*s %*s %ld %*x:%*x:%llu", kind, &process,
-                   &inode) == 3 &&
-            strcmp(kind, "FLOCK") == 0 && inode == file)
-            found = process;
+        if (sscanf(line, "%*s %15s %*s %*s %ld %*x:%*x:%llu", kind, &found,
+                   &inode) != 3 ||
+            strcmp(kind, "FLOCK") != 0 || inode != status.st_ino)
+            continue;
+        *process = found;
+        count++;
     }
     fclose(locks);
-    return found;
+    return count;
 }
 
 enum skr_code
@@ -239,15 +246,78 @@ skr_sqlite_holder(struct skr_db *db, const char *name,
 {
     const struct skr_sqlite *sqlite = (struct skr_sqlite *)db;
     char *path = NULL;
-    struct stat status;
+    long process = -1;
     holder[0] = '\0';
     if (asprintf(&path, "%s-%s.lock", sqlite->path, name) < 0)
         return skr_fail_memory(error);
-    long process = stat(path, &status) == 0 ? find_process(status.st_ino) : -1;
+    count_locks(path, &process);
     free(path);
     if (process > 0)
         snprintf(holder, SKR_HOLDER_SIZE, "process %ld", process);
     else if (process == 0)
         snprintf(holder, SKR_HOLDER_SIZE, "a process");
+    return SKR_OK;
+}
+
+// The last one to leave removes the file: one that is opened meanwhile may be
+// gone once it is locked. Negative where it cannot be made.
+static int
+open_attended(const char *path, const char *database)
+{
+    for (int tries_left = ATTEND_TRIES; tries_left > 0; tries_left--) {
+        int fd = open_file(path, database);
+        if (fd < 0)
+            return -1;
+        if (flock(fd, LOCK_SH | LOCK_NB) == 0 && is_file_at(fd, path))
+            return fd;
+        close(fd);
+        skr_clock_sleep(-1, 1);
+    }
+    return -1;
+}
+
+enum skr_code
+skr_sqlite_attend(struct skr_db *db, const char *name, struct skr_error *error)
+{
+    struct skr_sqlite *sqlite = (struct skr_sqlite *)db;
+    enum skr_code code = skr_sqlite_check_file(sqlite, error);
+    if (code != SKR_OK || sqlite->attend_fd >= 0)
+        return code;
+    char *path = NULL;
+    if (asprintf(&path, "%s-%s.lock", sqlite->path, name) < 0)
+        return skr_fail_memory(error);
+    sqlite->attend_fd = open_attended(path, sqlite->path);
+    if (sqlite->attend_fd >= 0)
+        sqlite->attend_path = path;
+    else
+        free(path);
+    return SKR_OK;
+}
+
+void
+skr_sqlite_leave(struct skr_sqlite *sqlite)
+{
+    if (sqlite->attend_fd < 0)
+        return;
+    if (flock(sqlite->attend_fd, LOCK_EX | LOCK_NB) == 0 &&
+        is_file_at(sqlite->attend_fd, sqlite->attend_path))
+        unlink(sqlite->attend_path);
+    close(sqlite->attend_fd);
+    free(sqlite->attend_path);
+    sqlite->attend_fd = -1;
+    sqlite->attend_path = NULL;
+}
+
+enum skr_code
+skr_sqlite_attendance(struct skr_db *db, const char *name, int64_t *count,
+                      struct skr_error *error)
+{
+    const struct skr_sqlite *sqlite = (struct skr_sqlite *)db;
+    char *path = NULL;
+    long process = -1;
+    if (asprintf(&path, "%s-%s.lock", sqlite->path, name) < 0)
+        return skr_fail_memory(error);
+    *count = count_locks(path, &process);
+    free(path);
     return SKR_OK;
 }

@@ -102,7 +102,7 @@ fail_open(const char *path, int native, bool was_missing, sqlite3 *connection,
     if (slash != NULL)
         slash[1] = '\0';
     if (slash != NULL && access(folder, F_OK) != 0)
-        return skr_fail(error, SKR_UNAVAILABLE, SKR_RECONNECT,
+        return skr_fail(error, SKR_INVALID, SKR_RECONNECT,
                         "%s: there is no folder %s; make it first", path,
                         folder);
     struct stat status;
@@ -111,7 +111,7 @@ fail_open(const char *path, int native, bool was_missing, sqlite3 *connection,
                         "%s: there is no such file; `skirnir setup` makes it",
                         path);
     if (stat(path, &status) == 0 && S_ISDIR(status.st_mode))
-        return skr_fail(error, SKR_UNAVAILABLE, SKR_RECONNECT,
+        return skr_fail(error, SKR_INVALID, SKR_RECONNECT,
                         "%s is a folder; a file is needed", path);
     return skr_sqlite_fail_path(path, native,
                                 connection == NULL ? sqlite3_errstr(native)
@@ -241,6 +241,7 @@ sqlite_open(struct skr_db *db, const struct skr_url *url,
 {
     struct skr_sqlite *sqlite = (struct skr_sqlite *)db;
     sqlite->lock_fd = -1;
+    sqlite->attend_fd = -1;
     sqlite->wait_pause_ms = 1;
     int64_t busy_timeout_ms = 0;
     enum skr_code code = check_url(url, error);
@@ -279,6 +280,7 @@ sqlite_close(struct skr_db *db)
     sqlite3_close_v2(sqlite->connection);
     sqlite->connection = NULL;
     skr_sqlite_unlock(db);
+    skr_sqlite_leave(sqlite);
     free(sqlite->path);
 }
 
@@ -357,11 +359,14 @@ sqlite_commit(struct skr_db *db, struct skr_error *error)
     return code;
 }
 
+static const struct skr_url_files files = {.is_path = true};
+
 const struct skr_db_ops skr_sqlite_db = {
     .scheme = "sqlite",
     .size = sizeof(struct skr_sqlite),
     .tx = &skr_sqlite_own_tx,
     .check_url = check_url,
+    .files = &files,
     .open = sqlite_open,
     .create = sqlite_create,
     .close = sqlite_close,
@@ -372,6 +377,8 @@ const struct skr_db_ops skr_sqlite_db = {
     .check_lock = skr_sqlite_check_lock,
     .unlock = skr_sqlite_unlock,
     .holder = skr_sqlite_holder,
+    .attend = skr_sqlite_attend,
+    .attendance = skr_sqlite_attendance,
     .wait = skr_sqlite_wait,
     .advise = skr_sqlite_advise,
 };

@@ -10,9 +10,9 @@ static const struct skr_word words[] = {
     // One writer at a time: ids become visible in order.
     {"horizon", ""},
     {"horizon_inside", ""},
-    {"cluster", ""},
     {"now", "datetime('now')"},
     {"now_plus", "datetime('now', '+' || ? || ' seconds')"},
+    {"now_after", "datetime('now', '+' || ((? + 999) / 1000.0) || ' seconds')"},
     {"now_minus", "datetime('now', '-' || ? || ' seconds')"},
     {"now_milliseconds", "CAST(substr(strftime('%f', 'now'), 4) AS INTEGER)"},
     {"utc_now", "datetime('now')"},
@@ -20,12 +20,15 @@ static const struct skr_word words[] = {
     {"zone_offset", ""},
     {"zone_now", "datetime('now', {zone_text})"},
     {"zone_now_plus", "datetime('now', '+' || ? || ' seconds', {zone_text})"},
+    {"zone_now_after", "datetime('now', '+' || ((? + 999) / 1000.0) || "
+                       "' seconds', {zone_text})"},
     {"zone_now_minus", "datetime('now', '-' || ? || ' seconds', {zone_text})"},
     {"zone_from_utc", "datetime(?, {zone_text})"},
     {"zone_created_at", "datetime(created_at, {zone_back})"},
     // Without AUTOINCREMENT the id of a deleted row is used again, and a late
     // delete would take a new message.
     {"row_id", "INTEGER PRIMARY KEY AUTOINCREMENT NOT NULL"},
+    {"unsigned_row_id", "{row_id}"},
     {"long_text", "TEXT"},
     {"optimize_table", "VACUUM"},
     {"json", "TEXT"},
@@ -87,6 +90,7 @@ static const struct skr_word words[] = {
     {"no_index", "+"},
     {"queue_is", "queue_name = ?"},
     {"queue_is_beyond", "queue_name = ?"},
+    {"queue_is_timed", "queue_name = ?"},
     {"queue_is_unindexed", "+queue_name = ?"},
     {"unsafe_engine", ""},
     {"reused_ids",

@@ -15,21 +15,26 @@
 
 #define HELD KAFKA_OUTBOX_UNFINISHED " AND NOT " KAFKA_OUTBOX_FREE
 
-// Parameters: lease.
+// NULL, which reads as 0, where there are none; COALESCE() with a signed number
+// would turn ids that are unsigned into decimals. Parameters: lease.
 static const char bounds_sql[] =
-    "SELECT COALESCE(MIN(o.id), 0), COALESCE(MAX(o.id), 0), COUNT(*) "
+    "SELECT MIN(o.id), MAX(o.id), COUNT(*) "
     "FROM {table} o WHERE o.batch_id IS NOT NULL AND " HELD;
+#define PLACES "SELECT o.id, o.topic, o.key, o.partition_key FROM {table} o "
 // Parameters: from, to, lease.
-static const char rows_sql[] =
-    "SELECT o.id, o.topic, o.key, o.partition_key FROM {table} o "
-    "WHERE o.id >= ? AND o.id <= ? AND " HELD;
+static const char rows_sql[] = PLACES "WHERE o.id >= ? AND o.id <= ? AND " HELD;
+// Parameters: ids.
+static const char places_sql[] =
+    PLACES "WHERE " KAFKA_OUTBOX_UNFINISHED " AND o.id IN ({ids})";
 
 bool
 skr_kafka_outbox_fill_held(struct skr_kafka_outbox *outbox)
 {
     return skr_kafka_outbox_fill(outbox, bounds_sql,
                                  &outbox->sql.held_bounds) &&
-           skr_kafka_outbox_fill(outbox, rows_sql, &outbox->sql.held_rows);
+           skr_kafka_outbox_fill(outbox, rows_sql, &outbox->sql.held_rows) &&
+           skr_kafka_outbox_fill_list(outbox, places_sql, NULL,
+                                      &outbox->sql.places);
 }
 
 enum skr_code
@@ -138,6 +143,24 @@ skr_kafka_outbox_read_held(const struct skr_kafka_outbox *outbox,
                                         .user = held,
                                     },
                                     error);
+    keep_first_holds(held);
+    return code;
+}
+
+enum skr_code
+skr_kafka_outbox_hold_rows(const struct skr_kafka_outbox *outbox,
+                           struct skr_tx tx, const int64_t *rows, size_t count,
+                           struct kafka_outbox_held *held,
+                           struct skr_error *error)
+{
+    const struct skr_list_run run = {
+        .sql = &outbox->sql.places,
+        .rows = rows,
+        .count = count,
+        .each_row = keep_row,
+        .user = held,
+    };
+    enum skr_code code = skr_list_run(tx, &run, error);
     keep_first_holds(held);
     return code;
 }

@@ -30,6 +30,12 @@ skr_kafka_outbox_read_held(const struct skr_kafka_outbox *outbox,
                            const struct skr_position *position,
                            struct kafka_outbox_held *held,
                            struct skr_error *error);
+// Reads those of these rows that are not finished, by their ids.
+SKR_MUST_CHECK enum skr_code
+skr_kafka_outbox_hold_rows(const struct skr_kafka_outbox *outbox,
+                           struct skr_tx tx, const int64_t *rows, size_t count,
+                           struct kafka_outbox_held *held,
+                           struct skr_error *error);
 bool skr_kafka_outbox_is_held_back(const struct kafka_outbox_held *held,
                                    const struct skr_value *columns);
 void skr_kafka_outbox_held_fini(struct kafka_outbox_held *held);

@@ -17,15 +17,16 @@ static const struct skr_index indexes[] = {
      .other_second = "created_at"},
 };
 
-// As kafka-outbox-relay makes it, but that headers may be left out.
+// As kafka-outbox-relay makes it, but that headers may be left out: then they
+// are '', which is no headers.
 static const struct skr_schema schema = {
-    .columns = "id {row_id},\n"
+    .columns = "id {unsigned_row_id},\n"
                "    batch_id CHAR(36) NULL,\n"
                "    push_started_at {timestamp} NULL,\n"
                "    push_completed_at {timestamp} NULL,\n"
                "    topic VARCHAR(255) NOT NULL,\n"
-               "    payload_json {json} NULL,\n"
-               "    payload_headers {json} NULL,\n"
+               "    payload_json {json} NOT NULL,\n"
+               "    payload_headers {long_text} DEFAULT (''),\n"
                "    push_attempts SMALLINT NOT NULL DEFAULT 0,\n"
                "    errored SMALLINT NOT NULL DEFAULT 0,\n"
                "    error_reason VARCHAR(255) NOT NULL DEFAULT '',\n"
@@ -55,7 +56,8 @@ static const char add_version_sql[] =
 static const char check_sql[] =
     "SELECT o.id, o.batch_id, o.push_started_at, o.push_completed_at, o.topic, "
     "o.payload_json, o.payload_headers, o.push_attempts, o.errored, "
-    "o.error_reason, o.partition_key, o.key FROM {table} o LIMIT 0";
+    "o.error_reason, o.partition_key, o.key, o.created_at FROM {table} o "
+    "LIMIT 0";
 
 static const char *
 fill(void *layout, const char *sql_template, const char *ids,
@@ -244,6 +246,7 @@ skr_kafka_outbox_new(const struct skr_kafka_outbox_options *options,
     made->dialect = options->dialect;
     made->marks = options->marks;
     made->takes_over = options->takes_over;
+    made->publishes_tombstones = options->publishes_tombstones;
     made->lease_s = KAFKA_OUTBOX_LEASE_S;
     made->name = skr_arena_text(&made->arena, name, strlen(name));
     if (made->name == NULL ||

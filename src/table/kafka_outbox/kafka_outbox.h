@@ -20,6 +20,9 @@ struct skr_kafka_outbox_options {
     // Confirmed rows stay, with push_completed_at; else they are deleted.
     bool marks;
     bool takes_over;  // claims of another relay are void at once
+    // A row whose payload is NULL becomes a record without a value, by which
+    // Kafka deletes what it has of the key; else the row has failed.
+    bool publishes_tombstones;
 };
 
 // SKR_INVALID for a name that is no identifier.

@@ -27,7 +27,7 @@ enum {
 // A word behind a dot is a name, although `key` is reserved elsewhere.
 #define KAFKA_OUTBOX_COLUMNS                                    \
     "o.id, o.topic, o.payload_json, o.payload_headers, o.key, " \
-    "o.partition_key, o.push_attempts"
+    "o.partition_key, o.push_attempts, o.created_at"
 enum kafka_outbox_column {
     KAFKA_OUTBOX_ID,
     KAFKA_OUTBOX_TOPIC,
@@ -36,6 +36,7 @@ enum kafka_outbox_column {
     KAFKA_OUTBOX_KEY,
     KAFKA_OUTBOX_PARTITION_KEY,
     KAFKA_OUTBOX_ATTEMPTS,
+    KAFKA_OUTBOX_CREATED_AT,
     KAFKA_OUTBOX_COLUMN_COUNT,
 };
 
@@ -47,6 +48,7 @@ struct skr_kafka_outbox {
     const char *migrations;  // the table of what was made
     bool marks;
     bool takes_over;
+    bool publishes_tombstones;
     int64_t lease_s;
 
     struct {
@@ -54,8 +56,9 @@ struct skr_kafka_outbox {
         const char *beyond, *behind, *only;
         struct skr_list_sql by_id;
         const char *held_bounds, *held_rows;
+        struct skr_list_sql places;
         const char *horizon;  // "": nothing commits late
-        const char *cluster;  // "": there are none
+        struct skr_list_sql identify;
         struct skr_list_sql remove, complete, complete_least;
         const char *retry, *retry_least, *fail, *fail_least;
         const char *find_old, *count_old, *queued, *errored, *total, *estimate;
@@ -85,7 +88,8 @@ bool skr_kafka_outbox_partition(const struct skr_value *columns,
 size_t skr_kafka_outbox_row_size(const struct skr_value *columns);
 // Adds it to a batch that has room.
 SKR_MUST_CHECK enum skr_code
-skr_kafka_outbox_take_row(struct skr_batch *batch,
+skr_kafka_outbox_take_row(const struct skr_kafka_outbox *outbox,
+                          struct skr_batch *batch,
                           const struct skr_value *columns,
                           struct skr_error *error);
 

@@ -44,7 +44,8 @@ struct reading {
     const struct skr_read *read;
     struct skr_batch *batch;
     struct skr_position position;
-    struct kafka_outbox_held held;
+    struct kafka_outbox_held held;       // by others
+    struct kafka_outbox_held unsettled;  // by rows that cannot be settled
     int64_t now_ms;
     bool has_snapshot;  // of several statements
     bool skips_waiting;
@@ -65,7 +66,6 @@ skr_kafka_outbox_fill_read(struct skr_kafka_outbox *outbox)
            skr_kafka_outbox_fill(outbox, only_sql, &outbox->sql.only) &&
            skr_kafka_outbox_fill(outbox, "{horizon_inside}",
                                  &outbox->sql.horizon) &&
-           skr_kafka_outbox_fill(outbox, "{cluster}", &outbox->sql.cluster) &&
            skr_kafka_outbox_fill_list(outbox, by_id_sql, NULL,
                                       &outbox->sql.by_id);
 }
@@ -79,7 +79,8 @@ is_passed_over(const struct reading *reading, const struct skr_value *columns)
            skr_is_among_rows(row, read->parked, read->parked_count) ||
            (reading->skips_waiting &&
             skr_is_among_rows(row, read->waiting, read->waiting_count)) ||
-           skr_kafka_outbox_is_held_back(&reading->held, columns);
+           skr_kafka_outbox_is_held_back(&reading->held, columns) ||
+           skr_kafka_outbox_is_held_back(&reading->unsettled, columns);
 }
 
 static enum skr_code
@@ -107,7 +108,8 @@ take_row(const struct skr_value *columns, size_t count, void *user,
         (batch->count > 0 && batch->bytes + skr_kafka_outbox_row_size(columns) >
                                  reading->read->max_bytes))
         return stop_full(reading, error);
-    enum skr_code code = skr_kafka_outbox_take_row(batch, columns, error);
+    enum skr_code code =
+        skr_kafka_outbox_take_row(reading->outbox, batch, columns, error);
     if (code == SKR_OK && reading->moves_cursor)
         skr_horizon_move(&reading->position, reading->last);
     return code;
@@ -355,12 +357,9 @@ skr_kafka_outbox_start(const struct skr_table *table, struct skr_db *db,
         .unbroken_from = INT64_MIN,
         .next_sweep_ms = skr_clock_ms() + SWEEP_MS,
     };
-    const struct skr_kafka_outbox *outbox = skr_kafka_outbox_of(table);
-    enum skr_code code = skr_horizon_find_cluster(
-        outbox->sql.cluster, skr_db_tx(db), position, error);
-    if (code != SKR_OK)
-        return code;
-    return skr_kafka_outbox_find_held(outbox, skr_db_tx(db), position, error);
+    skr_horizon_start(position, db);
+    return skr_kafka_outbox_find_held(skr_kafka_outbox_of(table), skr_db_tx(db),
+                                      position, error);
 }
 
 // One statement is a snapshot by itself. More than one are needed for what lies
@@ -369,7 +368,8 @@ static bool
 needs_snapshot(const struct reading *reading)
 {
     const struct skr_position *position = &reading->position;
-    return reading->read->only != NULL || position->held_count > 0 ||
+    return reading->read->only != NULL || reading->read->unsettled_count > 0 ||
+           position->held_count > 0 ||
            position->next_sweep_ms <= reading->now_ms ||
            (reading->outbox->sql.horizon[0] != '\0' &&
             position->low_water < position->unbroken_from);
@@ -400,6 +400,10 @@ skr_kafka_outbox_read(const struct skr_table *table, struct skr_db *db,
     reading.has_snapshot = needs_snapshot(&reading);
     if (reading.has_snapshot)
         code = skr_db_begin(db, SKR_BEGIN_SNAPSHOT, error);
+    if (code == SKR_OK && read->unsettled_count > 0)
+        code = skr_kafka_outbox_hold_rows(
+            reading.outbox, reading.tx, read->unsettled, read->unsettled_count,
+            &reading.unsettled, error);
     if (code == SKR_OK)
         code = read->only != NULL ? look_for_one(&reading, error)
                                   : fill_batch(&reading, error);
@@ -407,6 +411,7 @@ skr_kafka_outbox_read(const struct skr_table *table, struct skr_db *db,
         skr_db_rollback(db);
     free(reading.found);
     skr_kafka_outbox_held_fini(&reading.held);
+    skr_kafka_outbox_held_fini(&reading.unsettled);
     if (code != SKR_OK) {
         skr_batch_clear(batch);
         return code;

@@ -5,6 +5,7 @@
 #include "base/hash.h"
 #include "base/text.h"
 #include "message/json.h"
+#include "table/identity.h"
 #include "table/kafka_outbox/layout.h"
 
 #include <string.h>
@@ -111,12 +112,29 @@ skr_kafka_outbox_row_size(const struct skr_value *columns)
            columns[KAFKA_OUTBOX_HEADERS].size;
 }
 
+static enum skr_code
+read_payload(const struct skr_kafka_outbox *outbox, struct skr_arena *arena,
+             const struct skr_value *column, struct skr_message *message,
+             struct skr_error *error)
+{
+    if (column->kind == SKR_NULL)
+        return outbox->publishes_tombstones
+                   ? SKR_OK
+                   : skr_fail(error, SKR_MALFORMED, SKR_GIVE_UP,
+                              "payload_json is NULL: as a record without a "
+                              "value it would delete what Kafka has of its "
+                              "key; --publish-tombstones publishes such rows");
+    message->body = skr_arena_text(arena, column->bytes, column->size);
+    message->body_size = column->size;
+    return message->body == NULL ? skr_fail_memory(error) : SKR_OK;
+}
+
 enum skr_code
-skr_kafka_outbox_take_row(struct skr_batch *batch,
+skr_kafka_outbox_take_row(const struct skr_kafka_outbox *outbox,
+                          struct skr_batch *batch,
                           const struct skr_value *columns,
                           struct skr_error *error)
 {
-    const struct skr_value *payload = &columns[KAFKA_OUTBOX_PAYLOAD];
     int64_t attempts = columns[KAFKA_OUTBOX_ATTEMPTS].integer;
     struct skr_arena *arena = &batch->arena;
     struct skr_batch_item *item = &batch->items[batch->count];
@@ -124,20 +142,21 @@ skr_kafka_outbox_take_row(struct skr_batch *batch,
     *item = (struct skr_batch_item){
         .row = columns[KAFKA_OUTBOX_ID].integer,
         .size = skr_kafka_outbox_row_size(columns),
+        .created_at =
+            skr_identity_take(arena, &columns[KAFKA_OUTBOX_CREATED_AT]),
         .envelope.retry_count = attempts > 0 ? (uint32_t)attempts : 0,
     };
+    if (item->created_at == NULL)
+        return skr_fail_memory(error);
     struct skr_message *message = &item->envelope.message;
     enum skr_code code = read_place(arena, columns, &item->route, error);
-    if (code == SKR_OK && payload->kind != SKR_NULL) {
-        message->body = skr_arena_text(arena, payload->bytes, payload->size);
-        message->body_size = payload->size;
-        if (message->body == NULL)
-            code = skr_fail_memory(error);
-    }
     if (code != SKR_OK)
         return code;
-    code = read_headers(arena, &columns[KAFKA_OUTBOX_HEADERS], &headers,
+    code = read_payload(outbox, arena, &columns[KAFKA_OUTBOX_PAYLOAD], message,
                         &item->reason);
+    if (code == SKR_OK)
+        code = read_headers(arena, &columns[KAFKA_OUTBOX_HEADERS], &headers,
+                            &item->reason);
     if (code == SKR_NO_MEMORY)
         return skr_fail_memory(error);
     if (code != SKR_OK)

@@ -7,6 +7,7 @@
 #include "base/failpoint.h"
 #include "base/text.h"
 #include "table/apart.h"
+#include "table/identity.h"
 #include "table/kafka_outbox/layout.h"
 
 #include <string.h>
@@ -45,7 +46,9 @@ static const char fail_least_sql[] = FAIL("");
 bool
 skr_kafka_outbox_fill_settle(struct skr_kafka_outbox *outbox)
 {
-    return skr_kafka_outbox_fill_list(outbox, "{remove_ids}", "{remove_range}",
+    return skr_kafka_outbox_fill_list(outbox, SKR_IDENTITY_SQL, NULL,
+                                      &outbox->sql.identify) &&
+           skr_kafka_outbox_fill_list(outbox, "{remove_ids}", "{remove_range}",
                                       &outbox->sql.remove) &&
            skr_kafka_outbox_fill_list(outbox, COMPLETE SKR_IN_LIST,
                                       COMPLETE SKR_IN_RANGE,
@@ -76,18 +79,6 @@ bind_reason(const struct skr_error *reason)
     return skr_bind_bytes(reason->text, size);
 }
 
-static bool
-is_done(const struct skr_batch_item *item)
-{
-    return item->state == SKR_DONE && item->write == SKR_WRITE_WHOLE;
-}
-
-static bool
-is_done_and_stays(const struct skr_batch_item *item)
-{
-    return item->state == SKR_DONE && item->write == SKR_WRITE_LEAST;
-}
-
 static enum skr_code
 finish_rows(const struct skr_kafka_outbox *outbox, struct skr_tx tx,
             const struct skr_batch *batch, struct skr_error *error)
@@ -98,10 +89,10 @@ finish_rows(const struct skr_kafka_outbox *outbox, struct skr_tx tx,
     };
     const struct skr_list_run marking = {.sql = &outbox->sql.complete_least};
     enum skr_code code =
-        skr_list_run_items(tx, &run, batch, is_done, NULL, error);
+        skr_list_run_items(tx, &run, batch, skr_is_done, NULL, error);
     if (code == SKR_OK)
-        code = skr_list_run_items(tx, &marking, batch, is_done_and_stays, NULL,
-                                  error);
+        code = skr_list_run_items(tx, &marking, batch, skr_is_done_and_stays,
+                                  NULL, error);
     return code;
 }
 
@@ -182,12 +173,17 @@ settle_some(void *user, struct skr_batch *batch, struct skr_error *error)
     // Marks are one statement, which is done or not: a mark counts an attempt.
     // No transaction is open that would keep rows locked while this process is
     // frozen.
-    if (skr_list_finishes(batch))
+    bool is_unsure = batch->is_late || skr_identity_is_unsure(outbox->dialect);
+    if (!is_unsure && skr_list_finishes(batch))
         return finish_rows(outbox, skr_db_tx(db), batch, error);
     enum skr_code code = skr_db_begin(db, SKR_BEGIN_WRITE, error);
     if (code != SKR_OK)
         return code;
-    code = write_all(outbox, skr_db_tx(db), batch, error);
+    if (is_unsure)
+        code = skr_identity_check(skr_db_tx(db), &outbox->sql.identify, batch,
+                                  error);
+    if (code == SKR_OK)
+        code = write_all(outbox, skr_db_tx(db), batch, error);
     skr_failpoint("relay.marked");
     if (code == SKR_OK)
         return skr_db_commit(db, error);

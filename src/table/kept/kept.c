@@ -103,10 +103,11 @@ skr_kept_create(const struct skr_kept *kept, struct skr_db *db,
 
 enum skr_code
 skr_kept_has_retries(const struct skr_kept *kept, struct skr_tx tx,
-                     bool *has_retries, struct skr_error *error)
+                     bool *has_retries, int64_t *second_ms,
+                     struct skr_error *error)
 {
     return skr_messenger_has_rows(kept->table, tx, kept->retry_queue,
-                                  has_retries, error);
+                                  has_retries, second_ms, error);
 }
 
 struct skr_id

@@ -54,10 +54,13 @@ SKR_MUST_CHECK enum skr_code
 skr_kept_create(const struct skr_kept *kept, struct skr_db *db,
                 struct skr_error *error);
 
-// Whether anything waits for its retry, due or not: one small statement.
+// Whether anything waits for its retry, due or not: one small statement. If so,
+// second_ms is how far the server's second has gone: rows become due with the
+// next one.
 SKR_MUST_CHECK enum skr_code
 skr_kept_has_retries(const struct skr_kept *kept, struct skr_tx tx,
-                     bool *has_retries, struct skr_error *error);
+                     bool *has_retries, int64_t *second_ms,
+                     struct skr_error *error);
 
 struct skr_kept_message {
     // Headers as they came, or count 0 and raw_headers where they could not be

@@ -23,7 +23,7 @@ static const char insert_for_later[] =
     "created_at, available_at) VALUES (?, ?, ?{and_key}, {now}, {from_utc})";
 static const char insert_delayed[] =
     "INSERT INTO {table} (body, headers, queue_name{and_partition_key}, "
-    "created_at, available_at) VALUES (?, ?, ?{and_key}, {now}, {now_plus})";
+    "created_at, available_at) VALUES (?, ?, ?{and_key}, {now}, {now_after})";
 
 struct insert_sql {
     const char *at_once, *for_later, *delayed;
@@ -65,12 +65,6 @@ skr_messenger_check_sent(const char *queue, struct skr_error *error)
                     queue, most);
 }
 
-int64_t
-skr_messenger_delay_s(uint32_t delay_ms)
-{
-    return (delay_ms + 999LL) / 1000 + 1;
-}
-
 static enum skr_code
 insert_row(struct skr_tx tx, const struct insert_sql *sql, const char *queue,
            const struct skr_messenger_row *row, struct skr_error *error)
@@ -96,7 +90,7 @@ insert_row(struct skr_tx tx, const struct insert_sql *sql, const char *queue,
         statement.sql = sql->for_later;
         statement.value_count = count + 1;
     } else if (row->delay_ms > 0) {
-        values[count] = skr_bind_integer(skr_messenger_delay_s(row->delay_ms));
+        values[count] = skr_bind_integer(row->delay_ms);
         statement.sql = sql->delayed;
         statement.value_count = count + 1;
     }

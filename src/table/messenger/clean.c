@@ -34,6 +34,16 @@ static const struct kind done = {
         "SELECT COUNT(*) " OF_QUEUE DONE " AND created_at < {now_minus}",
 };
 
+// A message that failed is available from then on; a Symfony worker that
+// retries one has claimed it.
+#define FAILED_BEFORE "available_at < {now_minus} AND delivered_at IS NULL"
+static const struct kind failed = {
+    .find_sql =
+        "SELECT id, available_at " OF_QUEUE
+        "available_at >= ? AND " FAILED_BEFORE " ORDER BY available_at LIMIT ?",
+    .count_sql = "SELECT COUNT(*) " OF_QUEUE FAILED_BEFORE,
+};
+
 struct filling {
     const struct skr_dialect *dialect;
     const struct skr_zone *zone;
@@ -102,29 +112,59 @@ clean(const char *table, const char *queue, const struct kind *kind,
     return code;
 }
 
-enum skr_code
-skr_messenger_clean(const char *table, const char *queue, const char *time_zone,
-                    const struct skr_cleaning *cleaning, struct skr_db *db,
-                    uint64_t *removed, struct skr_error *error)
+// A queue and the one beside it.
+struct pair {
+    const struct kind *own;      // what is removed of the queue
+    const char *suffix;          // of the name of the other,
+    const struct kind *besides;  // and what is removed of that
+};
+
+static enum skr_code
+clean_pair(const struct skr_cleaned_queue *place, const struct pair *pair,
+           const struct skr_cleaning *cleaning, struct skr_db *db,
+           uint64_t *removed, struct skr_error *error)
 {
     struct skr_zone zone;
-    enum skr_code code = skr_messenger_check_names(table, queue, error);
+    enum skr_code code =
+        skr_messenger_check_names(place->table, place->queue, error);
     if (code == SKR_OK)
-        code = skr_zone_read(skr_db_dialect(db), time_zone, &zone, error);
+        code =
+            skr_zone_read(skr_db_dialect(db), place->time_zone, &zone, error);
     if (code != SKR_OK)
         return code;
     // Found first, and then removed by their ids.
-    code = skr_schema_check_ids(skr_db_tx(db), table, SKR_MESSENGER_ROW,
+    code = skr_schema_check_ids(skr_db_tx(db), place->table, SKR_MESSENGER_ROW,
                                 "skirnir setup", error);
     if (code != SKR_OK)
         return code;
     struct skr_arena arena = {0};
-    const char *kept = skr_arena_format(&arena, "%s.sent", queue);
-    code = kept == NULL
-               ? skr_fail_memory(error)
-               : clean(table, kept, &sent, &zone, cleaning, db, removed, error);
+    const char *beside =
+        skr_arena_format(&arena, "%s%s", place->queue, pair->suffix);
+    code = beside == NULL ? skr_fail_memory(error)
+                          : clean(place->table, beside, pair->besides, &zone,
+                                  cleaning, db, removed, error);
     if (code == SKR_OK)
-        code = clean(table, queue, &done, &zone, cleaning, db, removed, error);
+        code = clean(place->table, place->queue, pair->own, &zone, cleaning, db,
+                     removed, error);
     skr_arena_fini(&arena);
     return code;
+}
+
+enum skr_code
+skr_messenger_clean(const struct skr_cleaned_queue *place,
+                    const struct skr_cleaning *cleaning, struct skr_db *db,
+                    uint64_t *removed, struct skr_error *error)
+{
+    return clean_pair(place, &(struct pair){&done, ".sent", &sent}, cleaning,
+                      db, removed, error);
+}
+
+enum skr_code
+skr_messenger_clean_failed(const struct skr_cleaned_queue *place,
+                           const struct skr_cleaning *cleaning,
+                           struct skr_db *db, uint64_t *removed,
+                           struct skr_error *error)
+{
+    return clean_pair(place, &(struct pair){&failed, ".skirnir", &failed},
+                      cleaning, db, removed, error);
 }

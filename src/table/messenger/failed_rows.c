@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "base/text.h"
 #include "db/zone.h"
+#include "table/messenger/layout.h"
 #include "table/messenger/messenger.h"
 #include "table/schema.h"
 
@@ -17,19 +18,23 @@
 
 static const char check_sql[] =
     "SELECT " COLUMNS ", body, delivered_at FROM {table} LIMIT 0";
+// A row that Symfony retried or removed on MariaDB and MySQL stays, marked as
+// done, until a Symfony worker reads the table: it is no failed message.
+#define UNFINISHED SKR_MESSENGER_UNFINISHED_UNINDEXED
 // One by one, the rows of a queue are in the order of their ids already: none
 // of another queue is read, and nothing is sorted.
 // Parameters: queue, id, number of rows, the same of the other queue, number.
 #define OF_QUEUE(beyond, order)                                         \
     "{union_open}SELECT " COLUMNS " FROM {table} WHERE queue_name = ? " \
-    "AND id " beyond " ? ORDER BY id" order " LIMIT ?{union_close}"
+    "AND id " beyond " ? AND " UNFINISHED " ORDER BY id" order          \
+    " LIMIT ?{union_close}"
 static const char newest_sql[] = OF_QUEUE("<", " DESC") " UNION ALL " OF_QUEUE(
     "<", " DESC") " ORDER BY id DESC LIMIT ?";
 static const char oldest_sql[] =
     OF_QUEUE(">", "") " UNION ALL " OF_QUEUE(">", "") " ORDER BY id LIMIT ?";
 // Parameter: id.
 static const char find_sql[] =
-    "SELECT " COLUMNS ", body FROM {table} WHERE id = ?";
+    "SELECT " COLUMNS ", body FROM {table} WHERE id = ? AND " UNFINISHED;
 // Parameters: id, queue, queue, redeliver timeout.
 static const char remove_sql[] =
     "DELETE FROM {table} WHERE id = ? AND queue_name IN (?, ?) AND "

@@ -10,14 +10,16 @@
 
 enum { PAGE = 200 };
 
-// Parameters: queue, id.
+// A row that Symfony is done with and has not deleted is not there any more:
+// the message may have failed once more since. Parameters: queue, id.
 static const char page_sql[] =
     "SELECT id, queue_name, headers FROM {table} "
-    "WHERE queue_name = ? AND id < ? ORDER BY id DESC LIMIT 200";
+    "WHERE queue_name = ? AND id < ? AND " SKR_MESSENGER_UNFINISHED_UNINDEXED
+    " ORDER BY id DESC LIMIT 200";
 
 // Parameter: queue.
 static const char any_sql[] =
-    "SELECT 1 FROM {table} WHERE queue_name = ? LIMIT 1";
+    "SELECT {now_milliseconds} FROM {table} WHERE queue_name = ? LIMIT 1";
 
 bool
 skr_messenger_fill_find(struct skr_messenger *messenger)
@@ -26,36 +28,42 @@ skr_messenger_fill_find(struct skr_messenger *messenger)
            skr_messenger_fill(messenger, any_sql, &messenger->sql.any);
 }
 
+struct any {
+    bool found;
+    int64_t second_ms;
+};
+
 static enum skr_code
 note_any(const struct skr_value *columns, size_t count, void *user,
          struct skr_error *error)
 {
-    (void)columns;
     (void)count;
     (void)error;
-    bool *has_rows = user;
-    *has_rows = true;
+    *(struct any *)user =
+        (struct any){.found = true, .second_ms = columns[0].integer};
     return SKR_OK;
 }
 
 enum skr_code
 skr_messenger_has_rows(const struct skr_table *table, struct skr_tx tx,
-                       const char *queue, bool *has_rows,
+                       const char *queue, bool *has_rows, int64_t *second_ms,
                        struct skr_error *error)
 {
     const struct skr_value value = skr_bind_text(queue);
-    bool found = false;
+    struct any any = {0};
     enum skr_code code = skr_tx_run(tx,
                                     &(struct skr_statement){
                                         .sql = skr_messenger_of(table)->sql.any,
                                         .values = &value,
                                         .value_count = 1,
                                         .each_row = note_any,
-                                        .user = &found,
+                                        .user = &any,
                                     },
                                     error);
-    if (code == SKR_OK)
-        *has_rows = found;
+    if (code == SKR_OK) {
+        *has_rows = any.found;
+        *second_ms = any.second_ms;
+    }
     return code;
 }
 

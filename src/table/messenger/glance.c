@@ -14,7 +14,8 @@
 enum {
     MOST_IN_HAND = 64,  // rows that are read again and passed over
     MOST_BYTES_IN_HAND = 256 * 1024,  // the same in bytes
-    REST_MS = 100,  // how often to ask what else there is, at most
+    REST_MS = 100,   // how often to ask what else there is, at most
+    STEADY_MS = 50,  // so soon after a row the next one is expected
 };
 
 struct glance {
@@ -105,16 +106,27 @@ glance_at(struct glance *glance, struct skr_tx tx, size_t limit, int64_t now_ms,
                               now_ms, position, error);
 }
 
+// While rows may be late a glance is needed anyway. In a steady stream every
+// other look finds something: a glance alone is one statement then, and to ask
+// first would be two.
+static bool
+is_glance_due(const struct skr_messenger *messenger, int64_t now_ms,
+              const struct skr_position *position)
+{
+    return skr_horizon_is_late_possible(messenger->sql.horizon, position) ||
+           (!messenger->is_ordered &&
+            now_ms - position->glanced_row_ms < STEADY_MS);
+}
+
 // Whether there may be something to read. *is_worth stays as it is where one
-// statement more would tell less than a glance does.
+// statement more would tell less than a glance does; what else there is gets
+// asked now and then in place of one.
 static enum skr_code
 ask_rest(const struct skr_messenger *messenger, struct skr_tx tx,
          int64_t now_ms, struct skr_position *position, bool *is_worth,
          struct skr_error *error)
 {
-    // While rows may be late a glance is needed anyway; what else there is gets
-    // asked now and then in place of one.
-    if (skr_horizon_is_late_possible(messenger->sql.horizon, position) &&
+    if (is_glance_due(messenger, now_ms, position) &&
         (!position->has_glanced || now_ms < position->next_rest_ms))
         return SKR_OK;
     int64_t last = 0;
@@ -147,6 +159,9 @@ look_briefly(const struct skr_messenger *messenger, struct skr_db *db,
         position->has_more || (may_be_late && limit == 0) ||
         skr_messenger_is_pass_due(position, now_ms))
         return SKR_OK;
+    // Without room for a glance it is no use to expect something of it.
+    if (limit == 0)
+        position->glanced_row_ms = 0;
     bool is_worth = true;
     enum skr_code code =
         ask_rest(messenger, tx, now_ms, position, &is_worth, error);
@@ -165,8 +180,10 @@ look_briefly(const struct skr_messenger *messenger, struct skr_db *db,
     }
     // If there was said to be something and none of it is for us, then rows of
     // others, or rows that wait, are there: the cursor has to pass them.
-    bool was_asked = !may_be_late || position->next_rest_ms == now_ms + REST_MS;
+    bool was_asked = position->next_rest_ms == now_ms + REST_MS;
     *position = glance.position;
+    if (batch->count > 0)
+        position->glanced_row_ms = now_ms;
     skr_messenger_settle_mark(messenger, position);
     position->has_glanced = true;
     *is_enough = batch->count > 0 || !was_asked;

@@ -6,6 +6,7 @@
 #define SKR_TABLE_MESSENGER_INSPECT_H
 
 #include "db/db.h"
+#include "table/table.h"
 
 struct skr_queue_place {
     const char *table;
@@ -41,9 +42,24 @@ SKR_MUST_CHECK enum skr_code
 skr_queue_count(struct skr_db *db, const struct skr_queue_place *place,
                 struct skr_queue_counts *counts, struct skr_error *error);
 
+// The queues that the table has rows of, in order of their names; of very many
+// the first. What is not SKR_OK ends it. SKR_MISSING: there is no such table.
+typedef enum skr_code
+skr_queue_name_fn(const char *queue, void *user, struct skr_error *error);
+SKR_MUST_CHECK enum skr_code
+skr_queue_each_name(struct skr_db *db, const char *table,
+                    skr_queue_name_fn *each, void *user,
+                    struct skr_error *error);
+
 // Who works the queue, as skr_db_holder_fn has it.
 SKR_MUST_CHECK enum skr_code
 skr_queue_holder(struct skr_db *db, const struct skr_queue_place *place,
                  char holder[SKR_HOLDER_SIZE], struct skr_error *error);
+
+// How many workers of that kind the queue has; negative: nobody can know.
+SKR_MUST_CHECK enum skr_code
+skr_queue_attendance(struct skr_db *db, const struct skr_queue_place *place,
+                     enum skr_attendance kind, int64_t *count,
+                     struct skr_error *error);
 
 #endif

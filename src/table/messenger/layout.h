@@ -23,7 +23,9 @@ struct skr_scan_sql {
     const char *free_ids;  // behind the cursor, that others had
     const char *first;     // beyond a cursor that has not moved yet
     const char *beyond;
-    const char *first_ids;        // the same, ids alone
+    const char *first_ids;    // as `first`, ids alone
+    const char *first_timed;  // both where the index is by queue and time
+    const char *first_timed_ids;
     const char *claim_beyond;     // beyond, free to be locked
     const char *leased_ids;       // that anybody has at the moment
     const char *leased_by_queue;  // the same without an index on claims
@@ -75,11 +77,11 @@ struct skr_messenger {
         struct skr_scan_sql scan;
         const char *lock_skip;  // "": rows cannot be locked
         const char *horizon;    // "": nothing commits late
-        const char *cluster;    // "": there are none
         const char *rest, *rest_by_queue;
 
         const char *fail;
 
+        struct skr_list_sql identify;
         struct skr_list_sql remove, keep_sent, mark_done;
         struct skr_fenced_sql copy_to_failed, copy_merged, copy_as_is;
         struct skr_fenced_sql remove_failed;
@@ -323,11 +325,6 @@ skr_table_leased_fn skr_messenger_leased;
 skr_table_lock_name_fn skr_messenger_lock_name;
 skr_table_foreign_fn skr_messenger_foreign;
 skr_table_skew_fn skr_messenger_skew;
-
-// What is added to the database's time for a row that waits. Tables count whole
-// seconds, and the clock's part of one is dropped before: one more, so that no
-// row is early.
-int64_t skr_messenger_delay_s(uint32_t delay_ms);
 
 // Writes the headers column and picks the queue of a message that failed.
 SKR_MUST_CHECK enum skr_code

@@ -279,9 +279,7 @@ messenger_start(const struct skr_table *table, struct skr_db *db,
                         "table skirnir_meta holds no id_namespace; run "
                         "`skirnir setup`");
     skr_arena_fini(&arena);
-    if (code == SKR_OK)
-        code = skr_horizon_find_cluster(messenger->sql.cluster, skr_db_tx(db),
-                                        position, error);
+    skr_horizon_start(position, db);
     return code;
 }
 

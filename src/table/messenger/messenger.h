@@ -136,10 +136,11 @@ skr_messenger_end_block(const struct skr_table *table, struct skr_db *db,
                         const char *key, bool skips, int64_t *row,
                         struct skr_error *error);
 
-// Whether the queue has any row, due or not: one small statement.
+// Whether the queue has any row, due or not: one small statement. If so,
+// second_ms is how far the server's second has gone.
 SKR_MUST_CHECK enum skr_code
 skr_messenger_has_rows(const struct skr_table *table, struct skr_tx tx,
-                       const char *queue, bool *has_rows,
+                       const char *queue, bool *has_rows, int64_t *second_ms,
                        struct skr_error *error);
 
 // A message that is looked for.

@@ -24,3 +24,17 @@ skr_queue_holder(struct skr_db *db, const struct skr_queue_place *place,
         return code;
     return db->ops->holder(db, name, holder, error);
 }
+
+enum skr_code
+skr_queue_attendance(struct skr_db *db, const struct skr_queue_place *place,
+                     enum skr_attendance kind, int64_t *count,
+                     struct skr_error *error)
+{
+    char lock_name[SKR_LOCK_NAME_SIZE], name[SKR_LOCK_NAME_SIZE];
+    enum skr_code code =
+        skr_table_name_lock(db, place->table, place->queue, lock_name, error);
+    if (code != SKR_OK)
+        return code;
+    skr_table_name_attendance(lock_name, kind, name);
+    return db->ops->attendance(db, name, count, error);
+}

@@ -5,6 +5,7 @@
 #include "base/error.h"
 #include "base/hash.h"
 #include "base/text.h"
+#include "table/identity.h"
 #include "table/messenger/layout.h"
 
 #include <stdio.h>
@@ -67,8 +68,7 @@ read_body(struct skr_arena *arena, struct skr_envelope *envelope,
 
 static enum skr_code
 understand(const struct skr_messenger *messenger, const char *id_namespace,
-           const char *created_at, struct skr_arena *arena,
-           struct skr_batch_item *item)
+           struct skr_arena *arena, struct skr_batch_item *item)
 {
     struct skr_error *reason = &item->reason;
     struct skr_headers headers = {0};
@@ -92,7 +92,7 @@ understand(const struct skr_messenger *messenger, const char *id_namespace,
     envelope.message.created_at_us = item->envelope.message.created_at_us;
     if (!envelope.has_id && id_namespace[0] != '\0') {
         envelope.message.id =
-            derive_id(messenger, id_namespace, item->row, created_at);
+            derive_id(messenger, id_namespace, item->row, item->created_at);
         envelope.has_id = true;
     }
     // What a row is ordered by, a plain INSERT writes nowhere else.
@@ -112,11 +112,13 @@ understand_row(const struct skr_messenger *messenger, const char *id_namespace,
                const struct skr_value *columns, struct skr_batch *batch,
                struct skr_batch_item *item, struct skr_error *error)
 {
-    // What ids are derived from stays as it is written.
-    char created_at[SKR_POSITION_TIME_SIZE];
     char created_at_utc[SKR_POSITION_TIME_SIZE];
     const struct skr_value *utc = &columns[SKR_COLUMN_CREATED_AT_UTC];
-    skr_messenger_copy_time(&columns[SKR_COLUMN_CREATED_AT], created_at);
+    // What ids are derived from stays as it is written.
+    item->created_at =
+        skr_identity_take(&batch->arena, &columns[SKR_COLUMN_CREATED_AT]);
+    if (item->created_at == NULL)
+        return skr_fail_memory(error);
     skr_messenger_copy_time(
         utc->kind == SKR_NULL ? &columns[SKR_COLUMN_CREATED_AT] : utc,
         created_at_utc);
@@ -124,7 +126,7 @@ understand_row(const struct skr_messenger *messenger, const char *id_namespace,
     (void)skr_clock_parse_timestamp(created_at_utc,
                                     &item->envelope.message.created_at_us);
     enum skr_code code =
-        understand(messenger, id_namespace, created_at, &batch->arena, item);
+        understand(messenger, id_namespace, &batch->arena, item);
     if (code == SKR_NO_MEMORY)
         return skr_fail_memory(error);
     if (code != SKR_OK)

@@ -32,6 +32,9 @@ static const char beyond_sql[] =
 // From the start of the queue, before which there may be much of others.
 static const char first_sql[] = BEYOND(SKR_MESSENGER_COLUMNS, "{queue_is}");
 static const char first_ids_sql[] = BEYOND("id", "{queue_is}");
+static const char first_timed_sql[] =
+    BEYOND(SKR_MESSENGER_COLUMNS, "{queue_is_timed}");
+static const char first_timed_ids_sql[] = BEYOND("id", "{queue_is_timed}");
 
 // A claim beyond the cursor locks what it finds, by the primary key, and goes
 // past what others have locked: two who claim at once find different rows.
@@ -126,6 +129,9 @@ skr_messenger_fill_scan(struct skr_messenger *messenger)
            skr_messenger_fill(messenger, first_sql, &scan->first) &&
            skr_messenger_fill(messenger, beyond_sql, &scan->beyond) &&
            skr_messenger_fill(messenger, first_ids_sql, &scan->first_ids) &&
+           skr_messenger_fill(messenger, first_timed_sql, &scan->first_timed) &&
+           skr_messenger_fill(messenger, first_timed_ids_sql,
+                              &scan->first_timed_ids) &&
            skr_messenger_fill(messenger, claim_beyond_sql,
                               &scan->claim_beyond) &&
            skr_messenger_fill(messenger, leased_ids_sql, &scan->leased_ids) &&
@@ -137,8 +143,6 @@ skr_messenger_fill_scan(struct skr_messenger *messenger)
                               messenger->is_ordered ? "{horizon_inside}"
                                                     : "{horizon}",
                               &messenger->sql.horizon) &&
-           skr_messenger_fill(messenger, "{cluster}",
-                              &messenger->sql.cluster) &&
            skr_messenger_fill_list(messenger, by_id_sql, &scan->by_id) &&
            skr_messenger_fill_ranged(messenger, LOCK(SKR_IN_LIST),
                                      LOCK(SKR_IN_RANGE), &scan->lock_ids);
@@ -358,15 +362,19 @@ read_some_beyond(struct skr_scan *scan, size_t limit, struct skr_error *error)
         skr_bind_integer(scan->messenger->redeliver_timeout_s),
         skr_bind_integer((int64_t)limit),
     };
+    bool is_timed = position->dues_by_queue;
     if (scan->kind != SKR_SCAN_CLAIM)
-        return skr_scan_run_whole(
-            scan, is_first ? scan->sql->first : scan->sql->beyond, values,
-            SKR_COUNT_OF(values), error);
+        return skr_scan_run_whole(scan,
+                                  !is_first  ? scan->sql->beyond
+                                  : is_timed ? scan->sql->first_timed
+                                             : scan->sql->first,
+                                  values, SKR_COUNT_OF(values), error);
     if (!is_first)
         return skr_scan_run_whole(scan, scan->sql->claim_beyond, values,
                                   SKR_COUNT_OF(values), error);
-    enum skr_code code = skr_scan_find(scan, scan->sql->first_ids, values,
-                                       SKR_COUNT_OF(values), error);
+    enum skr_code code = skr_scan_find(
+        scan, is_timed ? scan->sql->first_timed_ids : scan->sql->first_ids,
+        values, SKR_COUNT_OF(values), error);
     if (code != SKR_OK || scan->seen == 0)
         return code;
     int64_t last_id = scan->last_id;

@@ -14,6 +14,7 @@
 #include "base/error.h"
 #include "base/text.h"
 #include "table/apart.h"
+#include "table/identity.h"
 #include "table/messenger/layout.h"
 
 #include <string.h>
@@ -34,12 +35,12 @@ static const char unmark_sql[] = "UPDATE {table}{by_primary_key} "
 #define IF_LEASED " AND delivered_at = ?"
 // A row whose time is that of its creation counts as never delayed, and is not
 // looked for: where the two meet it gets a second more.
-// Parameters: headers if they are written, seconds, a second more, seconds, id,
-// lease if it is leased.
-#define RETRY(headers)                                                   \
-    "UPDATE {table} SET " headers "available_at = "                      \
-    "CASE WHEN created_at = {now_plus} THEN {now_plus} ELSE {now_plus} " \
-    "END, delivered_at = NULL WHERE id = ?"
+// Parameters: headers if they are written, milliseconds, a second more,
+// milliseconds, id, lease if it is leased.
+#define RETRY(headers)                                          \
+    "UPDATE {table} SET " headers "available_at = "             \
+    "CASE WHEN created_at = {now_after} THEN {now_after} ELSE " \
+    "{now_after} END, delivered_at = NULL WHERE id = ?"
 // The head of a partition that waits for people.
 // Parameters: headers if they are written, id.
 #define BLOCK(headers)                                           \
@@ -70,7 +71,9 @@ fill_fenced(struct skr_messenger *messenger, const char *plain,
 bool
 skr_messenger_fill_settle(struct skr_messenger *messenger)
 {
-    return skr_messenger_fill_ranged(messenger, "{remove_ids}",
+    return skr_messenger_fill_list(messenger, SKR_IDENTITY_SQL,
+                                   &messenger->sql.identify) &&
+           skr_messenger_fill_ranged(messenger, "{remove_ids}",
                                      "{remove_range}",
                                      &messenger->sql.remove) &&
            skr_messenger_fill_ranged(messenger, KEEP_SENT SKR_IN_LIST,
@@ -106,6 +109,7 @@ struct settling {
     struct skr_batch *batch;
     struct skr_arena arena;
     bool is_leased;
+    bool is_unsure;  // whether the rows are still those that were read
 };
 
 // Runs a statement about one row. The last value is the lease, which is bound
@@ -158,13 +162,13 @@ retry_later(struct settling *settling, struct skr_batch_item *item,
     bool is_least = item->write == SKR_WRITE_LEAST;
     struct skr_text json = {0};
     uint64_t affected = 0;
-    int64_t delay_s = skr_messenger_delay_s(item->delay_ms);
+    int64_t delay_ms = item->delay_ms;
     enum skr_code code =
         is_least ? SKR_OK : mark_retry(&settling->arena, item, &json, error);
     if (code == SKR_OK) {
         struct skr_value values[] = {
-            skr_bind_bytes(json.bytes, json.size), skr_bind_integer(delay_s),
-            skr_bind_integer(delay_s + 1),         skr_bind_integer(delay_s),
+            skr_bind_bytes(json.bytes, json.size), skr_bind_integer(delay_ms),
+            skr_bind_integer(delay_ms + 1000),     skr_bind_integer(delay_ms),
             skr_bind_integer(item->row),           {.kind = SKR_NULL},
         };
         size_t first = is_least ? 1 : 0;
@@ -356,18 +360,6 @@ settle_item(struct settling *settling, struct skr_batch_item *item,
 }
 
 static bool
-is_done(const struct skr_batch_item *item)
-{
-    return item->state == SKR_DONE && item->write == SKR_WRITE_WHOLE;
-}
-
-static bool
-is_done_and_stays(const struct skr_batch_item *item)
-{
-    return item->state == SKR_DONE && item->write == SKR_WRITE_LEAST;
-}
-
-static bool
 has_no_outcome(const struct skr_batch_item *item)
 {
     return !item->lost && skr_is_written_now(item) &&
@@ -379,12 +371,6 @@ is_hopeless(const struct skr_batch_item *item)
 {
     return !item->lost && skr_is_written_now(item) &&
            item->state == SKR_HOPELESS;
-}
-
-static bool
-is_ours(const struct skr_batch_item *item)
-{
-    return !item->lost;
 }
 
 static enum skr_code
@@ -401,10 +387,10 @@ finish_done(const struct settling *settling, struct skr_error *error)
     };
     const struct skr_list_run marking = {.sql = &messenger->sql.mark_done};
     enum skr_code code = skr_list_run_items(settling->tx, &run, settling->batch,
-                                            is_done, NULL, error);
+                                            skr_is_done, NULL, error);
     if (code == SKR_OK)
         code = skr_list_run_items(settling->tx, &marking, settling->batch,
-                                  is_done_and_stays, NULL, error);
+                                  skr_is_done_and_stays, NULL, error);
     return code;
 }
 
@@ -425,7 +411,12 @@ static enum skr_code
 settle_all(struct settling *settling, struct skr_error *error)
 {
     struct skr_batch *batch = settling->batch;
-    enum skr_code code = finish_done(settling, error);
+    enum skr_code code = SKR_OK;
+    if (settling->is_unsure)
+        code = skr_identity_check(
+            settling->tx, &settling->messenger->sql.identify, batch, error);
+    if (code == SKR_OK)
+        code = finish_done(settling, error);
     if (code == SKR_OK && settling->is_leased)
         code = unmark(settling, has_no_outcome, error);
     // They have nowhere to go.
@@ -479,7 +470,8 @@ settle_once(struct settling *settling, struct skr_db *db,
             struct skr_error *error)
 {
     bool is_divided = settling->batch->claim == SKR_CLAIM_SLOTS;
-    if (!is_divided && skr_list_finishes(settling->batch))
+    if (!is_divided && !settling->is_unsure &&
+        skr_list_finishes(settling->batch))
         return finish_done(settling, error);
     enum skr_code code = skr_db_begin(db, SKR_BEGIN_WRITE, error);
     if (code != SKR_OK)
@@ -510,20 +502,48 @@ lose_all_but_done(struct skr_batch *batch)
             batch->items[i].lost = true;
 }
 
-// In the transaction that holds the rows, which is over afterwards. If a row
-// was refused in it nobody knows which, and all locks are gone.
+// A part of a batch, in the transaction that holds the rows: what is refused
+// leaves the locks as they are.
+static enum skr_code
+settle_held(void *user, struct skr_batch *batch, struct skr_error *error)
+{
+    struct settling *settling = user;
+    settling->batch = batch;
+    enum skr_code code = run_plain(settling, "SAVEPOINT skr_settle", error);
+    if (code != SKR_OK)
+        return code;
+    code = settle_all(settling, error);
+    if (code == SKR_OK || error->remedy != SKR_GIVE_UP)
+        return code;
+    struct skr_error failure = {0};
+    if (run_plain(settling, "ROLLBACK TO SAVEPOINT skr_settle", &failure) !=
+        SKR_OK) {
+        *error = failure;
+        return failure.code;
+    }
+    return code;
+}
+
+// In the transaction that holds the rows, which is over afterwards. If that
+// cannot be committed nothing is written, and the locks are gone.
 static enum skr_code
 settle_locked(struct settling *settling, struct skr_db *db,
               struct skr_error *error)
 {
     struct skr_batch *batch = settling->batch;
-    enum skr_code code =
-        end_settling(settling, db, settle_all(settling, error), error);
-    if (code == SKR_OK || error->remedy != SKR_GIVE_UP)
-        return code;
-    for (size_t i = 0; i < batch->count; i++)
-        if (batch->items[i].state != SKR_DONE)
-            skr_apart_refuse(batch, &batch->items[i], error);
+    enum skr_code code = settle_held(settling, batch, error);
+    if (code != SKR_OK && error->remedy == SKR_GIVE_UP)
+        code = skr_apart_settle(batch, settle_held, settling, error);
+    code = end_settling(settling, db, code, error);
+    if (code == SKR_OK)
+        return SKR_OK;
+    for (size_t i = 0; i < batch->count; i++) {
+        struct skr_batch_item *item = &batch->items[i];
+        item->write = SKR_WRITE_WHOLE;
+        item->refusal = NULL;
+        if (item->state != SKR_DONE && error->remedy == SKR_GIVE_UP)
+            skr_apart_refuse(batch, item, error);
+    }
     return code;
 }
 
@@ -545,6 +565,8 @@ skr_messenger_settle(const struct skr_table *table, struct skr_db *db,
         .tx = skr_db_tx(db),
         .batch = batch,
         .is_leased = batch->claim == SKR_CLAIM_LEASED,
+        .is_unsure = batch->is_late ||
+                     skr_identity_is_unsure(skr_messenger_of(table)->dialect),
     };
     struct skr_error failure = {0};
     enum skr_code code;
@@ -564,6 +586,12 @@ skr_messenger_settle(const struct skr_table *table, struct skr_db *db,
     if (code != SKR_OK && error != NULL)
         *error = failure;
     return code;
+}
+
+static bool
+is_ours(const struct skr_batch_item *item)
+{
+    return !item->lost;
 }
 
 enum skr_code

@@ -1,0 +1,13 @@
+// SPDX-License-Identifier: MIT
+// What an id tells beside which message it is.
+
+#ifndef SKR_MESSAGE_ID_H
+#define SKR_MESSAGE_ID_H
+
+#include <skirnir/skirnir.h>
+
+// When it was made, in microseconds since 1970 by its maker's clock: a UUIDv7
+// tells that to the millisecond. 0: an id of another kind, which does not tell.
+int64_t skr_id_time_us(struct skr_id id);
+
+#endif

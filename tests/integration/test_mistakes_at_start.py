@@ -1,0 +1,141 @@
+"""Mistakes that waiting does not mend end a command that can do nothing else,
+with the cure; where something else can be done it is done, and --wait waits."""
+import signal
+import socket
+
+import shop as shops
+import test_metrics
+
+
+def fails(shop, words, *arguments):
+    result = shop.run(*arguments)
+    assert result.returncode == 1, result.stderr
+    for word in words:
+        assert word in result.stderr
+    return result.stderr
+
+
+def without_setup(shop):
+    """Databases without our tables, which nobody makes."""
+    shop.configure(auto_setup="false", replace=[
+        ("queue_name=outbox'", "queue_name=outbox&auto_setup=false'")])
+    for name in ("shop", "queue", "billing"):
+        shop.open(name).execute("CREATE TABLE orders (order_id)")
+
+
+def elsewhere(shop, name):
+    """A database in a folder that is not there."""
+    return (str(shop.path(name)), str(shop.folder / "none" / f"{name}.db"))
+
+
+def test_a_missing_folder_ends_relay_and_consumer(ready_shop):
+    shop = ready_shop
+    shop.configure(replace=[elsewhere(shop, "shop")])
+    fails(shop, ["none/", "there is no folder", "make it"], "relay", "outbox")
+    shop.configure(replace=[elsewhere(shop, "queue")])
+    fails(shop, ["none/", "there is no folder", "make it"], "relay", "outbox")
+    fails(shop, ["none/", "there is no folder", "make it"], "consume",
+          "orders")
+    shop.configure(replace=[elsewhere(shop, "billing")])
+    fails(shop, ["none/", "there is no folder", "make it"], "consume",
+          "orders", "--consumers=3")
+
+
+def test_a_missing_table_ends_relay_and_consumer(shop):
+    without_setup(shop)
+    fails(shop, ["there is no table", "skirnir setup"], "relay", "outbox")
+    fails(shop, ["skirnir setup"], "consume", "orders")
+
+
+def test_wait_waits_for_what_is_missing(shop):
+    without_setup(shop)
+    relay = shop.start("relay", "outbox", "--wait")
+    consumer = shop.start("consume", "orders", "--wait")
+    relay.wait_for(r"relay\.trouble .*skirnir setup")
+    consumer.wait_for(r"consumer\.trouble .*skirnir setup")
+    shop.configure()
+    shop.check("setup")
+    shop.check("setup-deduplication", "--force")
+    relay.wait_for(r"relay\.active")
+    consumer.wait_for(r"consumer\.ready")
+    assert relay.stop() == 0
+    assert consumer.stop() == 0
+
+
+SECOND = """\
+    second:
+        dsn: 'doctrine://default?table_name=messenger_outbox&queue_name=second'
+        relay_to: far
+    far: 'queue://broken?queue_name=far'
+failure_transport:"""
+
+
+def test_others_go_on_beside_a_mistake(ready_shop):
+    shop = ready_shop
+    shop.configure(replace=[
+        ("failure_transport:", SECOND),
+        ("databases:\n", f"databases:\n    broken: 'sqlite:///{shop.folder}"
+         "/none/x.db'\n")])
+    shop.place_orders(3)
+    relay = shop.start("relay", "second", "outbox")
+    relay.wait_for(r"relay\.trouble name=second .*there is no folder")
+    relay.wait_for(r"relay\.active name=outbox")
+    shops.until(lambda: len(shop.wire()) == 3, relay.log)
+    # What is mended is found.
+    (shop.folder / "none").mkdir()
+    relay.wait_for(r"relay\.active name=second")
+    assert relay.stop() == 0
+    # Without the other there is nothing to do.
+    (shop.folder / "none" / "x.db").unlink()
+    (shop.folder / "none").rmdir()
+    fails(shop, ["there is no folder"], "relay", "second")
+
+
+def test_a_server_that_is_away_is_waited_for(shop):
+    with socket.socket() as nobody:
+        nobody.bind(("127.0.0.1", 0))  # and does not listen
+        port = nobody.getsockname()[1]
+        shop.configure(replace=[(
+            shop.url("queue"), f"pgsql://u@127.0.0.1:{port}/b")])
+        relay = shop.start("relay", "outbox")
+        relay.wait_for(r"relay\.trouble ")
+        assert relay.is_running()
+        assert relay.stop() == 0
+
+
+def test_a_mistake_in_a_new_configuration_does_not_end_a_service(ready_shop):
+    shop = ready_shop
+    relay = shop.start("relay", "outbox")
+    relay.wait_for(r"relay\.active")
+    shop.configure(replace=[elsewhere(shop, "queue")])
+    relay.process.send_signal(signal.SIGHUP)
+    relay.wait_for(r"relay\.trouble .*there is no folder")
+    shop.configure()
+    relay.process.send_signal(signal.SIGHUP)
+    shops.until(lambda: len(relay.events("relay.active")) == 2, relay.log)
+    assert relay.stop() == 0
+
+
+def test_ready_is_said_when_it_is(ready_shop):
+    shop = ready_shop
+    path = shop.folder / "notify"
+    shop.configure(replace=[elsewhere(shop, "queue")])
+    port = test_metrics.free_port()
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as listener:
+        listener.bind(str(path))
+        listener.settimeout(shops.PATIENCE_S)
+        relay = shop.start("relay", "outbox", "--wait",
+                           f"--metrics-port={port}",
+                           environment={"NOTIFY_SOCKET": str(path)})
+        told = []
+        while "STATUS=outbox: in trouble" not in told:
+            told.append(listener.recv(4096).decode())
+        assert "READY=1" not in told
+        assert any(line.startswith("EXTEND_TIMEOUT_USEC=") for line in told)
+        assert test_metrics.get(port, "/readyz")[0] == 503
+        (shop.folder / "none").mkdir()
+        while "READY=1" not in told:
+            told.append(listener.recv(4096).decode())
+        relay.wait_for(r"relay\.active")
+        assert test_metrics.get(port, "/readyz")[0] == 200
+        assert relay.stop() == 0

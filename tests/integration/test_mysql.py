@@ -1,0 +1,185 @@
+"""MySQL as strict hosts configure it, and the ways to log in there: a message
+goes the whole way, from outbox to handler, and another fails and comes back."""
+import contextlib
+import json
+import uuid
+
+import pytest
+
+import servers
+import shop as shops
+
+SETTINGS = {
+    "sql-mode": "ANSI_QUOTES,NO_BACKSLASH_ESCAPES,STRICT_ALL_TABLES,"
+                "ONLY_FULL_GROUP_BY,NO_ZERO_DATE,NO_ZERO_IN_DATE,"
+                "ERROR_FOR_DIVISION_BY_ZERO,NO_ENGINE_SUBSTITUTION",
+    # As group replication needs it of every table.
+    "sql-require-primary-key": "ON",
+    "lower-case-table-names": "1",
+    "binlog-transaction-compression": "ON",
+    "gtid-mode": "ON", "enforce-gtid-consistency": "ON",
+}
+CONFIG = """\
+databases:
+    default: '{url}'
+failure_transport: failed
+transports:
+    outbox:
+        dsn: '{scheme}://default?table_name=Messenger_Outbox&queue_name=outbox'
+        relay_to: orders
+        claim: {claim}
+    orders:
+        dsn: 'queue://default?queue_name=orders'
+        retry_strategy: {{max_retries: 0}}
+    failed: 'doctrine://default?queue_name=failed'
+message_broker:
+    inbox:
+        deduplication: {{auto_setup: true}}
+handlers:
+    order.placed:
+        sql: 'INSERT INTO Effects (id, body) VALUES (:id, :body)'
+"""
+BODY = json.dumps({"note": "it's \"quoted\", C:\\new\\table, 100 % \U0001f600"
+                   }, ensure_ascii=False)
+# Tables that group replication would not take.
+WITHOUT_KEY = (
+    "SELECT t.table_name FROM information_schema.tables t LEFT JOIN "
+    "information_schema.table_constraints c ON c.table_schema = "
+    "t.table_schema AND c.table_name = t.table_name AND "
+    "c.constraint_type = 'PRIMARY KEY' WHERE t.table_schema = DATABASE() "
+    "AND c.constraint_name IS NULL")
+PASSWORD = "p@ss'w\"ord\\1"
+ENCODED = "".join(f"%{ord(letter):02x}" for letter in PASSWORD)
+
+
+@pytest.fixture(scope="module")
+def server():
+    try:
+        with servers.MySQL(tls=True, settings=SETTINGS) as started:
+            yield started
+    except servers.NotInstalled:
+        pytest.skip("MySQL cannot be fetched here")
+
+
+class Strict(shops.Shop):
+    """A database, and a user who has rights in it and nowhere else."""
+
+    def __init__(self, folder, server):
+        super().__init__(folder)
+        self.server = server
+        self.name = f"skr_{uuid.uuid4().hex[:12]}"
+        text = PASSWORD.replace("'", "''")
+        server.query(
+            f"CREATE DATABASE {self.name};"
+            f"CREATE USER {self.name}@localhost IDENTIFIED WITH "
+            f"caching_sha2_password BY '{text}';"
+            f"GRANT ALL ON {self.name}.* TO {self.name}@localhost")
+        self.set_config()
+
+    def set_config(self, parameters="", scheme="doctrine", claim="exclusive",
+                   password=ENCODED):
+        self.write_config(CONFIG.format(
+            scheme=scheme, claim=claim,
+            url=f"mysql://{self.name}:{password}@127.0.0.1:"
+                f"{self.server.port}/{self.name}{parameters}"))
+
+    def ask(self, sql):
+        return self.server.query(sql, self.name).strip()
+
+    def leave(self):
+        self.close()
+        self.server.query(f"DROP DATABASE {self.name};"
+                          f"DROP USER {self.name}@localhost")
+
+
+@pytest.fixture
+def strict(server, tmp_path):
+    opened = Strict(tmp_path, server)
+    yield opened
+    opened.leave()
+
+
+def go_the_whole_way(strict, *key):
+    strict.check("setup")
+    strict.ask("CREATE TABLE Effects (id BINARY(16) PRIMARY KEY, "
+               "body VARCHAR(1000) CHARACTER SET utf8mb4)")
+    strict.check("publish", "order.placed", "--body", BODY, *key)
+    strict.check("publish", "order.unknown", "--body", BODY, *key)
+    strict.check("relay", "outbox", "--stop-when-empty")
+    strict.check("consume", "orders", "--stop-when-empty")
+    assert strict.ask("SELECT HEX(body) FROM Effects") == \
+        BODY.encode().hex().upper()
+    row, = json.loads(strict.check("failed", "show", "--json"))
+    assert row["name"] == "order.unknown"
+    strict.check("failed", "retry", "--all")
+    strict.check("failed", "remove", "--all", "--force")
+    strict.check("cleanup-outbox", "--days=0")
+    stats = json.loads(strict.check("stats", "--json"))
+    outbox = next(item for item in stats["transports"]
+                  if item["transport"] == "outbox")
+    assert (outbox["depth"], stats["failed"]) == (0, 0)
+
+
+@pytest.mark.parametrize("scheme, claim", [
+    ("doctrine", "exclusive"), ("doctrine", "lease"),
+    ("ordered-doctrine", "locked")])
+def test_strict_modes_and_a_user_without_process(strict, scheme, claim):
+    strict.set_config(scheme=scheme, claim=claim)
+    key = ["--partition-key=customer-1"] if "ordered" in scheme else []
+    go_the_whole_way(strict, *key)
+    assert strict.ask(WITHOUT_KEY) == ""
+
+
+@pytest.mark.parametrize("parameters, is_encrypted", [
+    ("", False), ("?ssl=0", False), ("?ssl=1&ssl_verify=0", True)])
+def test_a_first_login_by_caching_sha2_password(strict, parameters,
+                                                is_encrypted):
+    """The server knows nothing of the password by heart: without TLS it comes
+    encrypted by the server's own key."""
+    strict.server.query("FLUSH PRIVILEGES")
+    strict.set_config(parameters)
+    strict.check("setup")
+    relay = strict.start("relay", "outbox")
+    relay.wait_for(r"relay\.active")
+    types = strict.ask(
+        "SELECT DISTINCT connection_type FROM performance_schema.threads "
+        f"WHERE processlist_user = '{strict.name}'")
+    assert types == ("SSL/TLS" if is_encrypted else "TCP/IP")
+
+
+def test_a_rotated_password_is_picked_up(strict):
+    """From a file, as Docker, Kubernetes and systemd hand it over."""
+    file = strict.folder / "password"
+    file.write_text(PASSWORD + "\n")
+    strict.environment["DB_PASSWORD_FILE"] = str(file)
+    strict.set_config(password="%env(urlencode:file:DB_PASSWORD_FILE)%")
+    strict.check("setup")
+    assert PASSWORD not in strict.check("config", "show")
+    relay = strict.start("relay", "outbox")
+    relay.wait_for(r"relay\.active")
+
+    strict.server.query(f"ALTER USER {strict.name}@localhost IDENTIFIED BY "
+                        "'another password'")
+
+    def end_sessions():
+        """One may end by itself meanwhile."""
+        for session in strict.server.query(
+                "SELECT id FROM information_schema.processlist WHERE user = "
+                f"'{strict.name}'").split():
+            with contextlib.suppress(servers.ServerError):
+                strict.server.query(f"KILL {session}")
+        return "Access denied" in relay.log()
+    shops.until(end_sessions, relay.log)
+    file.write_text("another password")
+    relay.wait_for(r"config\.reloaded")
+    strict.check("publish", "order.placed", "--body", "{}")
+    shops.until(lambda: strict.ask("SELECT COUNT(*) FROM messenger_outbox")
+                == "0", relay.log)
+    assert relay.stop() == 0
+    assert len(relay.events("config.reloaded")) == 1
+
+
+def test_a_user_with_process_sees_who_is_open(strict):
+    """Then the relay knows how far nothing can commit late any more."""
+    strict.server.query(f"GRANT PROCESS ON *.* TO {strict.name}@localhost")
+    go_the_whole_way(strict)

@@ -1,0 +1,29 @@
+"""A peer for each server, its outbox plain or ordered; nothing is set up."""
+import shutil
+import subprocess
+
+import peer as peers
+import pytest
+import worlds
+
+
+@pytest.fixture(scope="session")
+def symfony():
+    loader = peers.CONSOLE.with_name("autoload.php")
+    if shutil.which("php") is None or \
+            subprocess.run(["php", str(loader)], check=False).returncode != 0:
+        pytest.skip("Symfony Messenger is not installed")
+
+
+@pytest.fixture(params=peers.DATABASES, ids=lambda kind: kind.kind)
+def peer(request, symfony, tmp_path, vhost):
+    opened = peers.Peer(tmp_path, worlds.new_database(request.param), vhost)
+    yield opened
+    opened.leave()
+
+
+@pytest.fixture(params=["plain", "ordered"])
+def any_peer(request, peer):
+    peer.ordered = request.param == "ordered"
+    peer.set_config()
+    return peer

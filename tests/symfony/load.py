@@ -1,0 +1,116 @@
+"""Publishers that never stop, Symfony's workers and Skirnir's relays behind
+them, and a judge that counts: nothing is lost, and consumers of either kind, by
+the same deduplication table, handle each order once."""
+import contextlib
+import subprocess
+
+import shop as shops
+
+CHANGES = 10 if shops.LONG else 2
+PUBLISHERS, PAUSE_MS = 2, 20
+# Symfony's takes tens of messages a second from a broker.
+SYMFONY_CONSUMERS = 4
+PROGRESS = 20  # orders that are placed between changes, at least
+LEASE_S = 3
+PATIENCE_S = 3 * shops.PATIENCE_S
+WAITING = "queue_name = 'outbox' AND delivered_at IS NULL"
+
+
+class Load:
+    """Publishers and consumers, for as long as it is open."""
+
+    def __init__(self, peer):
+        self.peer = peer
+        self.publishers = []
+        self.workers = []
+
+    def start(self, consumers):
+        self.publishers = [
+            self.peer.start_php("shop:send", 1_000_000, f"--pause={PAUSE_MS}",
+                                f"--first={1_000_000 * number}")
+            for number in range(PUBLISHERS)]
+        if "skirnir" in consumers:
+            self.peer.start("consume", "orders")
+        if "symfony" in consumers:
+            for _ in range(SYMFONY_CONSUMERS):
+                self.work("orders")
+        shops.until(lambda: self.peer.left() > 0, self.peer.logs)
+
+    def work(self, transport):
+        """A worker of Symfony's that is started again when it ends by itself,
+        as it does after its third deadlock."""
+        worker = self.peer.start_php("messenger:consume", transport,
+                                     "--sleep=0.01")
+        self.workers.append((worker, transport))
+        return worker
+
+    def relay(self):
+        relay = self.peer.start_relay()
+        relay.wait_for(r"relay\.active")
+        return relay
+
+    def supervise(self):
+        for worker, transport in list(self.workers):
+            if not worker.is_running():
+                assert "eadlock" in worker.log() or \
+                    "could not serialize" in worker.log(), worker.log()
+                self.workers.remove((worker, transport))
+                self.work(transport)
+
+    def end(self, process, how):
+        """An end that is asked for; another worker takes its place then."""
+        mine = [(worker, transport) for worker, transport in self.workers
+                if worker is process]
+        for entry in mine:
+            self.workers.remove(entry)
+        assert process.is_running() or mine, process.log()
+        # PHP may lose a signal that comes while it starts.
+        while process.is_running():
+            process.process.send_signal(how)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.end(patience_s=1)
+
+    def until(self, condition, what):
+        def look():
+            self.supervise()
+            return condition()
+        shops.until(look, lambda: f"{what}:\n{self.peer.logs()}", PATIENCE_S,
+                    pause_s=0.05)
+
+    def drain(self):
+        """Until there is more, and it has been taken."""
+        placed = self.placed()
+        self.until(lambda: self.placed() >= placed + PROGRESS, "orders")
+        newest = self.peer.ask("SELECT COALESCE(MAX(id), 0) FROM "
+                               "messenger_outbox")
+        self.until(lambda: self.peer.ask(
+            f"SELECT COUNT(*) FROM messenger_outbox WHERE {WAITING} "
+            f"AND id <= {newest}") == "0", f"rows up to {newest}")
+
+    def placed(self):
+        return int(self.peer.ask("SELECT COUNT(*) FROM orders"))
+
+    def judge(self):
+        """The publishers have stopped; somebody still relays."""
+        for publisher in self.publishers:
+            assert publisher.is_running(), publisher.log()
+            publisher.kill()
+        peer = self.peer
+        placed = set(peer.ask("SELECT order_id FROM orders").split())
+        self.until(lambda: int(peer.ask(
+            "SELECT COUNT(DISTINCT order_id) FROM effects")) >= len(placed),
+            f"{len(placed)} orders")
+        handled = [order for order, _ in peer.effects()]
+        assert set(handled) == placed, "lost"
+        assert len(handled) == len(placed), "handled twice"
+        assert peer.failed() == []
+
+
+@contextlib.contextmanager
+def under(peer, claim, consumers):
+    peer.set_config(claim=claim, lease_s=LEASE_S)
+    peer.set_up()
+    opened = Load(peer)
+    opened.start(consumers)
+    yield opened
+    opened.judge()
