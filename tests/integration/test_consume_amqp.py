@@ -1,5 +1,6 @@
 """From RabbitMQ to handlers: the options of a Symfony transport, made and
 consumed by the real program."""
+import json
 import os
 import uuid
 
@@ -86,6 +87,29 @@ def test_a_transport_of_symfonys_is_set_up_and_consumed(world):
     assert result.returncode == 0, result.stderr
     world.expect_effects_once()
     assert world.failed() == []
+
+
+def test_queues_chooses_among_those_of_the_transport(tmp_path):
+    world = World(tmp_path, "queues: ['{name}-a', '{name}-b', '{name}-c']")
+    queues = [f"{world.name}-{letter}" for letter in "abc"]
+    world.check("consume", "amqp", "--stop-when-empty")
+    with amqp_client.Client(os.environ["SKR_RABBITMQ_URL"]) as client:
+        for queue in queues:
+            client.publish("", queue, json.dumps({"orderId": queue}).encode(), {
+                "type": ("S", "order.placed"),
+                "X-Message-Id": ("S", str(uuid.uuid4()))})
+        client.confirm()
+        world.check("messenger:consume", "amqp", "--stop-when-empty",
+                    f"--queues={queues[1]}", f"--queues={queues[2]}")
+        assert sorted(world.effects()) == queues[1:]
+        assert [client.count(queue) for queue in queues] == [1, 0, 0]
+        result = world.run("consume", "amqp", "--queues=elsewhere")
+        assert result.returncode == 1
+        assert "the transport has no queue elsewhere" in result.stderr
+        for queue in queues:
+            client.delete_queue(queue)
+        client.delete_exchange(world.name)
+    world.close()
 
 
 @pytest.mark.parametrize("kind", ["queues", "quorum"])

@@ -8,7 +8,6 @@ import pytest
 DOCUMENTED = pathlib.Path(__file__).with_name("messenger.yaml").read_text()
 IGNORED = {
     "--bus=command.bus": "--bus is ignored",
-    "--queues=fasttrack": "--queues is ignored",
     "--no-reset": "--no-reset is ignored",
     "--keepalive": "--keepalive is ignored",
     "--keepalive=5": "--keepalive is ignored",
@@ -58,6 +57,16 @@ def test_an_option_of_symfonys_worker_is_taken(ready_shop, option):
             if "is ignored" in line]
     assert len(said) == (option in IGNORED), result.stderr
     assert IGNORED.get(option, "") in "".join(said)
+
+
+@pytest.mark.parametrize("transport", ["orders", "outbox"])
+def test_queues_are_those_of_rabbitmq(ready_shop, transport):
+    """Symfony refuses it, too, where there are none to choose from."""
+    result = ready_shop.run("messenger:consume", transport,
+                            "--stop-when-empty", "--queues=fasttrack")
+    assert result.returncode == 1
+    line, = result.stderr.splitlines()
+    assert "--queues" in line and "amqp://" in line
 
 
 def test_all_is_every_transport_that_can_be_consumed(ready_shop):

@@ -11,6 +11,8 @@
 #include "app/service/serving.h"
 #include "app/service/threads.h"
 #include "base/error.h"
+#include "base/text.h"
+#include "base/url.h"
 #include "inbox/consumer.h"
 
 #include <pthread.h>
@@ -43,6 +45,33 @@ check_transport(const struct skr_config_transport *transport,
                         transport->name,
                         skr_driver_missing(transport->scheme, missing));
     return SKR_OK;
+}
+
+// With the queues of --queues as the only ones.
+static enum skr_code
+find_url(const struct skr_app *app,
+         const struct skr_config_transport *transport, char **url,
+         struct skr_error *error)
+{
+    const struct skr_arguments *arguments = app->arguments;
+    char *whole = NULL;
+    struct skr_text text = {0};
+    if (skr_arguments_has(arguments, "queues") &&
+        !skr_text_starts_with(transport->scheme, "amqp"))
+        return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
+                        "transport %s: --queues chooses among the queues of "
+                        "amqp://, and %s:// has none to choose from",
+                        transport->name, transport->scheme);
+    enum skr_code code = skr_config_broker_url(transport, &whole, error);
+    if (code != SKR_OK)
+        return code;
+    skr_text_add_string(&text, whole);
+    free(whole);
+    for (size_t i = 0; i < arguments->given_count; i++)
+        if (strcmp(arguments->given[i].option->name, "queues") == 0)
+            skr_url_add_parameter(&text, "only", arguments->given[i].value);
+    *url = skr_text_take(&text);
+    return *url == NULL ? skr_fail_memory(error) : SKR_OK;
 }
 
 enum skr_code
@@ -90,7 +119,7 @@ skr_app_open_consumer(const struct skr_app *app,
     }
     char *url = NULL;
     if (code == SKR_OK)
-        code = skr_config_broker_url(transport, &url, error);
+        code = find_url(app, transport, &url, error);
     if (code != SKR_OK)
         return code;
     options.broker_url = url;
@@ -368,6 +397,10 @@ run_named(const struct skr_app *app, const struct skr_config *config,
     }
     if (outboxes == 0)
         return run_consumers(app, config, error);
+    if (skr_arguments_has(arguments, "queues"))
+        return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
+                        "--queues is for transports of amqp://, not for an "
+                        "outbox");
     if (outboxes == arguments->positional_count)
         return skr_relay_run_configured(app, config, error);
     return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,

@@ -8,6 +8,8 @@
 //   queues[orders][binding_arguments][x-match]=any
 //   queues[orders][flags]=2
 //
+// Of these a consumer may want some alone: only=orders, once for each.
+//
 // The bracketed ones are how PHP writes a map, and Symfony its options.
 
 #include "broker/rabbitmq/settings.h"
@@ -240,6 +242,48 @@ read_delay(const struct skr_url *url, struct rabbit_settings *settings,
     return code;
 }
 
+static bool
+is_wanted(const struct skr_url *url, const char *name)
+{
+    bool has_choice = false;
+    for (size_t i = 0; i < url->parameter_count; i++) {
+        const struct skr_url_parameter *parameter = &url->parameters[i];
+        if (strcmp(parameter->name, "only") != 0)
+            continue;
+        if (strcmp(parameter->value, name) == 0)
+            return true;
+        has_choice = true;
+    }
+    return !has_choice;
+}
+
+static enum skr_code
+choose(const struct skr_url *url, struct rabbit_settings *settings,
+       struct skr_error *error)
+{
+    struct rabbit_queue *found = NULL;
+    size_t all = settings->queue_count, kept = 0;
+    for (size_t i = 0; i < url->parameter_count; i++) {
+        const struct skr_url_parameter *parameter = &url->parameters[i];
+        if (strcmp(parameter->name, "only") != 0)
+            continue;
+        enum skr_code code =
+            find_queue(settings, parameter->value, strlen(parameter->value),
+                       &found, error);
+        if (code != SKR_OK)
+            return code;
+        if (settings->queue_count > all)
+            return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
+                            "the transport has no queue %.80s",
+                            parameter->value);
+    }
+    for (size_t i = 0; i < all; i++)
+        if (is_wanted(url, settings->queues[i].name))
+            settings->queues[kept++] = settings->queues[i];
+    settings->queue_count = kept;
+    return SKR_OK;
+}
+
 enum skr_code
 skr_rabbit_queues_read(const struct skr_url *url,
                        struct rabbit_settings *settings,
@@ -264,5 +308,7 @@ skr_rabbit_queues_read(const struct skr_url *url,
             name = SKR_DEFAULT_EXCHANGE;
         code = find_queue(settings, name, strlen(name), &queue, error);
     }
+    if (code == SKR_OK)
+        code = choose(url, settings, error);
     return code == SKR_OK ? read_delay(url, settings, error) : code;
 }
