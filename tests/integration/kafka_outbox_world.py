@@ -13,7 +13,7 @@ from servers import ports
 
 # As the other relay makes it.
 OTHERS_TABLE = {
-    "mariadb": """CREATE TABLE kafka_outbox (
+    "mysql": """CREATE TABLE kafka_outbox (
         id BIGINT NOT NULL AUTO_INCREMENT PRIMARY KEY,
         batch_id CHAR(36) NULL, push_started_at DATETIME NULL,
         push_completed_at DATETIME NULL, topic VARCHAR(255) NOT NULL,
@@ -37,7 +37,7 @@ OTHERS_TABLE = {
         partition_key VARCHAR(255) NOT NULL DEFAULT '',
         key VARCHAR(255) NOT NULL DEFAULT '')""",
 }
-AGO = {"mariadb": "UTC_TIMESTAMP() - INTERVAL {} SECOND",
+AGO = {"mysql": "UTC_TIMESTAMP() - INTERVAL {} SECOND",
        "postgresql": "CAST(now() AT TIME ZONE 'UTC' AS TIMESTAMP) - "
                      "INTERVAL '{} seconds'",
        "sqlite": "datetime('now', '-{} seconds')"}
@@ -60,10 +60,10 @@ class World(shops.Shop):
             "KAFKA_HOST": self.brokers, "LOG_LEVEL": "debug",
             "HTTP_LISTEN": f"127.0.0.1:{self.port.number}",
             "POLL_FREQUENCY_MS": "200"})
-        if database.kind == "sqlite":
+        if database.dialect == "sqlite":
             self.environment["DB_DRIVER"] = "sqlite"
             return
-        is_mysql = database.kind == "mariadb"
+        is_mysql = database.dialect == "mysql"
         self.environment.update({
             "DB_DRIVER": "mysql" if is_mysql else "postgres",
             "DB_HOST": "127.0.0.1",
@@ -79,7 +79,7 @@ class World(shops.Shop):
         return self.database.ask(sql)
 
     def key(self):
-        return "`key`" if self.database.kind == "mariadb" else '"key"'
+        return "`key`" if self.database.dialect == "mysql" else '"key"'
 
     def insert(self, *rows):
         """topic, payload, headers, key, partition key."""

@@ -4,7 +4,6 @@ SQLite is always there; servers are those of tests/servers/with-server, and
 what needs one that is not there is skipped.
 """
 import json
-import sqlite3
 
 import shop as shops
 import worlds
@@ -34,38 +33,6 @@ message_broker:
         message_types:
             order.placed: 'App\\Event\\OrderPlaced'
 """
-
-
-class SQLite:
-    kind = "sqlite"
-    server = None
-
-    def __init__(self, folder):
-        self.path = folder / "place.db"
-        self.url = f"sqlite:///{self.path}"
-
-    def ask(self, sql):
-        connection = sqlite3.connect(self.path, timeout=shops.PATIENCE_S)
-        try:
-            with connection:
-                rows = connection.execute(sql).fetchall()
-        finally:
-            connection.close()
-        return "\n".join("\t".join("NULL" if value is None else str(value)
-                                   for value in row) for row in rows)
-
-    def drop(self):
-        pass
-
-
-KINDS = ["sqlite", *(kind.kind for kind in worlds.DATABASES)]
-
-
-def open_database(kind, folder):
-    for server in worlds.DATABASES:
-        if server.kind == kind:
-            return worlds.new_database(server)
-    return SQLite(folder)
 
 
 class Place(shops.Shop):

@@ -8,6 +8,7 @@ import shutil
 
 import pytest
 
+import databases
 import worlds
 
 SECRET = "s3cr3t-Pa55"
@@ -56,7 +57,7 @@ def passwords_count(user):
 @contextlib.contextmanager
 def login(database, name):
     """A user with this password, who may do anything."""
-    if database.kind == "mariadb":
+    if database.dialect == "mysql":
         database.ask(f"CREATE USER {name}@localhost "
                      f"IDENTIFIED BY '{SECRET}'; "
                      f"GRANT ALL ON *.* TO {name}@localhost")
@@ -112,7 +113,7 @@ def test_unknown_host_of_a_database(world):
 @pytest.fixture
 def broker_world(tmp_path, vhost):
     """For what no database has a part in; a thousand messages wait."""
-    opened = worlds.World(tmp_path, worlds.new_database(worlds.MariaDB), vhost)
+    opened = worlds.World(tmp_path, databases.MariaDB(), vhost)
     opened.set_up()
     opened.insert(GOOD)
     yield opened
@@ -189,8 +190,8 @@ def test_user_without_rights_on_the_exchange(broker_world):
 def test_tls_of_a_database_that_proves_nothing(world, host, authority, says):
     certificates = os.environ[
         f"SKR_{world.database.kind.upper()}_CERTIFICATES"]
-    parameter = {"mariadb": "ssl_ca", "postgresql": "sslrootcert"}[
-        world.database.kind]
+    parameter = {"mysql": "ssl_ca", "postgresql": "sslrootcert"}[
+        world.database.dialect]
     good = f"{world.database.url}?{parameter}={certificates}/authority.pem"
     world.set_config(replace=[(world.database.url, good)])
     world.set_up()
@@ -200,7 +201,7 @@ def test_tls_of_a_database_that_proves_nothing(world, host, authority, says):
     world.set_config(replace=[(world.database.url, bad)])
     # Another of several servers may have a better one: libpq does not tell.
     relay = expect_refusal(world, [says, parameter, host],
-                           lasts=world.database.kind == "mariadb")
+                           lasts=world.database.dialect == "mysql")
     assert relay.stop() == 0
     world.set_config(replace=[(world.database.url, good)])
     world.relay_all()

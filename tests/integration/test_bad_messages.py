@@ -9,6 +9,8 @@ import shop as shops
 import symfony_rows as symfony
 import worlds
 
+pytestmark = pytest.mark.alike
+
 GOOD = 1000
 BODY = '{"n":-1}'
 

@@ -5,6 +5,7 @@ import json
 
 import pytest
 
+import databases
 import outbox_world
 import shop as shops
 import worlds
@@ -21,7 +22,7 @@ class User:
     def __init__(self, world):
         self.world = world
         self.name = world.database.name
-        self.is_mariadb = world.database.kind == "mariadb"
+        self.is_mariadb = world.database.dialect == "mysql"
         self.who = f"{self.name}@localhost" if self.is_mariadb else self.name
 
     def create(self):
@@ -102,6 +103,7 @@ def test_without_delete_no_more_is_sent_than_may_be_in_flight(world, user):
     assert len(numbers) <= GOOD + worlds.IN_FLIGHT
 
 
+@pytest.mark.alike
 def test_without_insert_into_the_failed_table_the_message_stays(world, user):
     set_up(world)
     world.write(BAD)
@@ -122,6 +124,7 @@ def test_without_insert_into_the_failed_table_the_message_stays(world, user):
     assert len(numbers) <= GOOD + worlds.IN_FLIGHT
 
 
+@pytest.mark.alike
 def test_without_update_a_retry_cannot_be_noted(world, user):
     set_up(world)
     # Room for one: the next is refused, which is not its fault for ever.
@@ -177,10 +180,11 @@ def test_a_table_without_a_column_names_it(world, column):
     assert world.take_numbers() == list(range(GOOD))
 
 
-@pytest.fixture
-def mere_owner(tmp_path):
+@pytest.fixture(params=databases.MARIADB_AND_MYSQL,
+                ids=lambda kind: kind.kind)
+def mere_owner(request, tmp_path):
     """An ordered outbox of one who has all rights on its database alone."""
-    server = outbox_world.MariaDB()
+    server = request.param()
     made = outbox_world.World(tmp_path, server)
     who = f"{server.name}@localhost"
     server.ask(f"CREATE USER {who}; GRANT ALL ON {server.name}.* TO {who}")

@@ -49,6 +49,7 @@ def test_only_what_is_old_and_sent_is_removed(place):
     assert left(place) == kept
 
 
+@pytest.mark.alike
 @pytest.mark.parametrize("size", [1, 7, 1000])
 def test_steps_of_any_size_remove_all(place, size):
     kept = fill(place, old=20)
@@ -68,8 +69,8 @@ def test_transports_without_a_table_are_named(place):
 
 def remember(place, ages_days):
     """Handled messages, by their ages; sixteen bytes each."""
-    blob = {"sqlite": "X'{}'", "mariadb": "X'{}'",
-            "postgresql": "decode('{}', 'hex')"}[place.database.kind]
+    blob = {"sqlite": "X'{}'", "mysql": "X'{}'",
+            "postgresql": "decode('{}', 'hex')"}[place.database.dialect]
     for number, days in enumerate(ages_days):
         day = time.strftime("%Y-%m-%d %H:%M:%S",
                             time.gmtime(time.time() - days * 86400 - 60))
@@ -184,6 +185,7 @@ def test_of_two_who_clean_the_second_is_told(place):
     assert "someone else is cleaning this database" in result.stderr
 
 
+@pytest.mark.alike
 def test_cleaning_that_is_killed_is_done_again(place):
     kept = fill(place, old=30)
     place.start("cleanup-outbox", "--batch-size=1").kill()

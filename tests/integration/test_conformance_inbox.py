@@ -107,11 +107,11 @@ def test_v16_the_row_has_the_binary_id_the_class_and_the_time(inbox):
     digits, now, minute = {
         "sqlite": ("HEX(message_id)", "datetime('now')",
                    "datetime('now', '-60 seconds')"),
-        "mariadb": ("HEX(message_id)", "UTC_TIMESTAMP()",
+        "mysql": ("HEX(message_id)", "UTC_TIMESTAMP()",
                     "UTC_TIMESTAMP() - INTERVAL 60 SECOND"),
         "postgresql": ("encode(message_id, 'hex')", "timezone('UTC', now())",
                        "timezone('UTC', now()) - interval '60 seconds'"),
-    }[inbox.database.kind]
+    }[inbox.database.dialect]
     stored, name, is_recent = inbox.ask(
         f"SELECT {digits}, message_name, CASE WHEN processed_at BETWEEN "
         f"{minute} AND {now} THEN 1 ELSE 0 END "
@@ -250,7 +250,7 @@ def test_v39_what_another_has_recorded_is_a_duplicate(inbox):
     inbox.ask("INSERT INTO message_broker_deduplication "
               "(message_id, message_name, processed_at) VALUES (" +
               {"postgresql": f"decode('{digits}', 'hex')"}
-              .get(inbox.database.kind, f"X'{digits}'") +
+              .get(inbox.database.dialect, f"X'{digits}'") +
               ", 'App\\Event\\OrderPlaced', CURRENT_TIMESTAMP)")
     publish(inbox, 1, 2)
     consume(inbox)

@@ -12,6 +12,7 @@ import subprocess
 
 import pytest
 
+import databases
 import shop as shops
 import symfony_rows as symfony
 import worlds
@@ -143,7 +144,7 @@ def set_topology(world, text=TOPOLOGY):
 @pytest.fixture
 def lone_world(tmp_path, vhost):
     """For what no database has a part in."""
-    opened = worlds.World(tmp_path, worlds.new_database(worlds.PostgreSQL),
+    opened = worlds.World(tmp_path, databases.PostgreSQL(),
                           vhost)
     set_topology(opened)
     yield opened
@@ -265,7 +266,7 @@ def test_v55_the_order_of_commits_is_kept_on_request(lone_world, claim):
 # The deduplication table.
 
 COLUMNS = {
-    "mariadb":
+    "mysql":
         "SELECT column_name, column_type, is_nullable, column_key "
         "FROM information_schema.columns WHERE table_schema = DATABASE() "
         "AND table_name = 'message_broker_deduplication' "
@@ -276,7 +277,7 @@ COLUMNS = {
         "WHERE table_name = 'message_broker_deduplication' "
         "ORDER BY ordinal_position"}
 SHAPES = {
-    "mariadb": ["message_id\tbinary(16)\tNO\tPRI",
+    "mysql": ["message_id\tbinary(16)\tNO\tPRI",
                 "message_name\tvarchar(255)\tNO\t",
                 "processed_at\tdatetime\tNO\tMUL"],
     "postgresql": ["message_id\tbytea\tNO",
@@ -285,14 +286,14 @@ SHAPES = {
 
 
 def deduplication_columns(world):
-    return world.ask(COLUMNS[world.database.kind]).split("\n")
+    return world.ask(COLUMNS[world.database.dialect]).split("\n")
 
 
 def test_v21_forced_setup_makes_the_deduplication_table(world):
     printed = world.check("message-broker:setup-deduplication", "--force")
     assert printed == \
         "Table 'message_broker_deduplication' created successfully.\n"
-    shape = SHAPES[world.database.kind]
+    shape = SHAPES[world.database.dialect]
     found = deduplication_columns(world)
     # The last line ends with nothing, which the client's output may lose.
     assert [line.rstrip("\t") for line in found] == \

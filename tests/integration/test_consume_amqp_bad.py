@@ -18,7 +18,7 @@ HANDLER = """\
 """
 # The number in a body, as each database reads JSON.
 NUMBER = {"sqlite": "json_extract(:body, ''$.n'')",
-          "mariadb": "JSON_VALUE(:body, ''$.n'')",
+          "mysql": "JSON_EXTRACT(:body, ''$.n'')",
           "postgresql": "CAST(CAST(:body AS json) ->> ''n'' AS integer)"}
 
 
@@ -81,7 +81,7 @@ ODD = {
 @pytest.fixture
 def inbox(any_world):
     world = any_world
-    set_handler(world, NUMBER[world.database.kind])
+    set_handler(world, NUMBER[world.database.dialect])
     world.limit_memory()
     world.check("setup")
     world.declare_queue("orders")
@@ -128,6 +128,7 @@ def consume(world, *arguments):
     return result.stderr
 
 
+@pytest.mark.alike
 @pytest.mark.parametrize("kind", BAD)
 def test_what_no_handler_can_take_is_kept_with_the_reason(inbox, kind):
     body, given, says = BAD[kind]
@@ -139,6 +140,7 @@ def test_what_no_handler_can_take_is_kept_with_the_reason(inbox, kind):
     assert reason and says in reason
 
 
+@pytest.mark.alike
 @pytest.mark.parametrize("kind", ODD)
 def test_what_only_looks_odd_is_handled(inbox, kind):
     given, expected = ODD[kind]
@@ -181,7 +183,7 @@ def test_64_megabytes_are_bounded_in_memory_and_hold_nobody_up(inbox,
     consumer = inbox.start_consumer()
     shops.until(lambda: set(handled(inbox)) >= set(range(GOOD)),
                 consumer.log, 120, 0.1)
-    if inbox.database.kind == "mariadb":
+    if inbox.database.dialect == "mysql":
         said, = consumer.events("consumer.keep_trouble")
         assert "max_allowed_packet" in said
     # It is in one place: handled, kept, or still with the broker.
@@ -217,6 +219,7 @@ def test_messages_of_10_megabytes_are_bounded_in_memory(inbox):
     assert 0 < peak_kb < 100_000
 
 
+@pytest.mark.alike
 def test_a_queue_that_is_deleted_and_made_again_is_consumed_on(inbox):
     put_good(inbox, 10)
     consumer = inbox.start_consumer()
@@ -231,6 +234,7 @@ def test_a_queue_that_is_deleted_and_made_again_is_consumed_on(inbox):
     assert consumer.stop() == 0
 
 
+@pytest.mark.alike
 def test_a_missing_queue_is_named(inbox):
     inbox.client.delete_queue("orders")
     result = inbox.run("consume", "orders", "--stop-when-empty")
@@ -239,6 +243,7 @@ def test_a_missing_queue_is_named(inbox):
     inbox.declare_queue("orders")
 
 
+@pytest.mark.alike
 def test_refused_access_is_named(inbox):
     name = f"user-{uuid.uuid4().hex[:8]}"
     worlds.control("add_user", name, "secret")
@@ -267,6 +272,6 @@ def test_a_syntax_error_in_sql_is_found_before_a_message_is_spent(inbox):
     if consumer.is_running():
         consumer.stop()
     assert failed_reasons(inbox) == []
-    set_handler(inbox, NUMBER[inbox.database.kind])
+    set_handler(inbox, NUMBER[inbox.database.dialect])
     consume(inbox)
     assert handled(inbox) == list(range(10))

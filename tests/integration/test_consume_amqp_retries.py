@@ -1,4 +1,4 @@
-"""From RabbitMQ to handlers in MariaDB and PostgreSQL: retries as rows, killed
+"""From RabbitMQ to handlers in each server: retries as rows, killed
 consumers, messages that nobody can handle."""
 import json
 import uuid
@@ -6,8 +6,9 @@ import uuid
 import pytest
 
 import amqp_client
+import databases
 import shop as shops
-from test_relay_amqp import MariaDB, PostgreSQL, control, need
+from worlds import control, need
 
 MESSAGES = 200
 CONFIG = """\
@@ -101,10 +102,9 @@ def broker():
     control("delete_vhost", vhost)
 
 
-@pytest.fixture(params=[MariaDB, PostgreSQL])
+@pytest.fixture(params=databases.SERVERS, ids=lambda kind: kind.kind)
 def world(request, tmp_path, broker):
-    database = request.param(f"skr_{uuid.uuid4().hex[:12]}")
-    opened = World(tmp_path, database, broker)
+    opened = World(tmp_path, request.param(), broker)
     yield opened
     opened.leave()
 
@@ -157,7 +157,7 @@ def put_strange(world, body):
 def widen(world):
     """The handler can take longer bodies from now on."""
     world.database.ask("ALTER TABLE effects " + (
-        "MODIFY body" if isinstance(world.database, MariaDB)
+        "MODIFY body" if world.database.dialect == "mysql"
         else "ALTER body TYPE") + " VARCHAR(90)")
 
 
@@ -291,10 +291,11 @@ def test_what_is_handled_after_a_kill_leaves_no_trace(world):
     assert world.ask_number("SELECT COUNT(*) FROM effects") == 1
 
 
-SLOW = {"mariadb": "FROM (SELECT SLEEP(0.3)) AS pause",
+SLOW = {"mysql": "FROM (SELECT SLEEP(0.3)) AS pause",
         "postgresql": "FROM pg_sleep(0.3)"}
 
 
+@pytest.mark.alike
 def test_a_slow_handler_keeps_no_message_for_too_long(world):
     """Six seconds of work came at once, and each message may be here for one:
     some are settled and the rest given back, again and again."""
@@ -302,7 +303,7 @@ def test_a_slow_handler_keeps_no_message_for_too_long(world):
     world.write_config(
         text.replace("?queues", "?hold_timeout=1&queues")
         .replace("(body) VALUES (:body)",
-                 "(body) SELECT :body " + SLOW[world.database.kind]))
+                 "(body) SELECT :body " + SLOW[world.database.dialect]))
     world.send(numbers(20))
     consumer = world.start_consumer("--consumers=1")
     shops.until(lambda: 0 < len(world.effects()) < 20, lambda: consumer.log())

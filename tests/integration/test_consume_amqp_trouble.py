@@ -9,6 +9,8 @@ import pytest
 import shop as shops
 import worlds
 
+pytestmark = pytest.mark.alike
+
 LIMIT = 3
 GOOD = 1000
 COUNT = 10

@@ -4,6 +4,7 @@ use where that is allowed, and the place of all that no route sends elsewhere.
 import pytest
 
 import amqp_client
+import databases
 import worlds
 
 PLAIN = "    amqp: '"
@@ -12,7 +13,7 @@ WITH = "    amqp:\n        options: {options}\n        dsn: '"
 
 @pytest.fixture
 def world(tmp_path, vhost):
-    opened = worlds.World(tmp_path, worlds.new_database(worlds.PostgreSQL),
+    opened = worlds.World(tmp_path, databases.PostgreSQL(),
                           vhost)
     opened.exchanges |= {"shop", "other"}
     yield opened

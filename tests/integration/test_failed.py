@@ -13,6 +13,8 @@ import terminals
 from symfony_rows import (BODIES, CLASS, ERROR_STAMP, FAILURE_STAMP, HEADERS,
                           IDS, PHP_BODIES, PHP_HEADERS, REDELIVERY_STAMP)
 
+pytestmark = pytest.mark.alike
+
 ID = "01932b6e-7c00-7000-8000-000000000001"
 
 

@@ -5,15 +5,14 @@ import os
 import pathlib
 import re
 import shutil
-import sqlite3
 import subprocess
 
 import pytest
 
+import databases
 import kafka_outbox_world
 import places
 import shop as shops
-import worlds
 
 DOCS = shops.ROOT / "docs"
 BODY = {"orderId": 1, "cents": 4200}
@@ -81,14 +80,15 @@ def expect_published(place):
     assert "X-Message-Id" in headers
 
 
-SQL_HEADINGS = {"sqlite": "SQLite", "mariadb": "MariaDB and MySQL",
-                "mysql": "MariaDB and MySQL", "postgresql": "PostgreSQL"}
+SQL_HEADINGS = {"sqlite": "SQLite", "mysql": "MariaDB and MySQL",
+                "postgresql": "PostgreSQL"}
 
 
 def test_publishing_by_sql(published):
     """By the shell that comes with the database."""
-    text = block("publishing.md", "sql", SQL_HEADINGS[published.database.kind])
-    if published.database.kind == "sqlite":
+    dialect = published.database.dialect
+    text = block("publishing.md", "sql", SQL_HEADINGS[dialect])
+    if dialect == "sqlite":
         subprocess.run(["sqlite3", "-bail", published.database.path],
                        input=text, text=True, check=True)
     else:
@@ -96,10 +96,10 @@ def test_publishing_by_sql(published):
     expect_published(published)
 
 
-@pytest.fixture(params=places.KINDS)
+@pytest.fixture(params=databases.KINDS)
 def topic_table(request, tmp_path):
     """A database with a table kafka_outbox that `kafka-relay migrate` made."""
-    database = places.open_database(request.param, tmp_path)
+    database = databases.open_database(request.param, tmp_path)
     world = kafka_outbox_world.World(tmp_path, database, "127.0.0.1:1")
     world.check("kafka-relay", "migrate")
     world.ask("CREATE TABLE orders (id INTEGER PRIMARY KEY, cents INTEGER)")
@@ -110,7 +110,7 @@ def topic_table(request, tmp_path):
 
 def test_the_insert_of_a_record(topic_table):
     """The columns that are public are enough."""
-    kind = topic_table.database.kind
+    kind = topic_table.database.dialect
     text = block("schema.md", "sql", f"kafka_outbox: INSERT on "
                  f"{SQL_HEADINGS[kind]}")
     if kind == "sqlite":
@@ -130,7 +130,7 @@ def test_the_insert_of_a_record(topic_table):
 
 
 def test_columns_that_are_public_are_all_there(tmp_path):
-    database = places.open_database("sqlite", tmp_path)
+    database = databases.open_database("sqlite", tmp_path)
     world = kafka_outbox_world.World(tmp_path, database, "127.0.0.1:1")
     world.check("kafka-relay", "migrate")
     page = (DOCS / "schema.md").read_text()
@@ -157,40 +157,17 @@ def test_indexes_for_those_who_go_back(place):
     place.check("relay", "outbox", "--stop-when-empty")
     assert len(place.rows("orders")) == 1
     drop = "DROP INDEX idx_partition_id ON messenger_outbox" \
-        if place.database.kind == "mariadb" \
+        if place.database.dialect == "mysql" \
         else "DROP INDEX messenger_outbox_idx_partition_id"
     assert f"`{drop}`" in " ".join((DOCS / "schema.md").read_text().split())
     place.ask(drop)
     assert "ran: " in place.check("setup")
 
 
-class MySQL:
-    kind = "mysql"
-
-    def __init__(self, name):
-        server = os.environ.get("SKR_MYSQL_URL")
-        if server is None:
-            pytest.skip("SKR_MYSQL_URL names no server")
-        self.name = name
-        self.port = re.search(r":(\d+)/", server).group(1)
-        self.url = server.rsplit("/", 1)[0] + "/" + name
-        self.ask("CREATE DATABASE " + name, "mysql")
-
-    def ask(self, sql, database=None):
-        return worlds.run(
-            "mariadb", "--no-defaults", "-N", "--raw", "--skip-ssl",
-            "-u", "root", "-h", "127.0.0.1", "-P", self.port,
-            database or self.name, text=sql).strip()
-
-    def drop(self):
-        self.ask("DROP DATABASE " + self.name, "mysql")
-
-
-@pytest.fixture(params=[*places.KINDS, "mysql"])
+@pytest.fixture(params=databases.KINDS)
 def handling(request, tmp_path):
     """An empty place in each kind of database."""
-    database = worlds.new_database(MySQL) if request.param == "mysql" else \
-        places.open_database(request.param, tmp_path)
+    database = databases.open_database(request.param, tmp_path)
     opened = places.Place(tmp_path, database)
     yield opened
     opened.leave()
@@ -198,7 +175,7 @@ def handling(request, tmp_path):
 
 def test_handling_by_sql(handling):
     place = handling
-    heading = SQL_HEADINGS[place.database.kind]
+    heading = SQL_HEADINGS[place.database.dialect]
     text = place.config_path.read_text()
     place.write_config(text[:text.index("handlers:")] +
                        block("sql-handlers.md", "yaml", heading))
@@ -218,8 +195,8 @@ def test_handling_by_sql(handling):
         == "1\t4200\n2\t4200"
     assert place.ask("SELECT message_id FROM invoice ORDER BY order_id") == \
         "\n".join(ids)
-    as_hex = "encode(id, 'hex')" if place.database.kind == "postgresql" else \
-        "LOWER(HEX(id))"
+    as_hex = {"postgresql": "encode(id, 'hex')"}.get(
+        place.database.dialect, "LOWER(HEX(id))")
     assert place.ask(f"SELECT {as_hex} FROM invoice ORDER BY order_id") == \
         "\n".join(ids).replace("-", "")
     assert place.ask("SELECT name, cents FROM sold") == "order.placed\t8400"
@@ -241,7 +218,7 @@ def test_a_statement_of_another_database_is_blamed_for_what_it_is(handling):
 
 @pytest.fixture
 def sqlite_shop(tmp_path):
-    opened = places.Place(tmp_path, places.SQLite(tmp_path))
+    opened = places.Place(tmp_path, databases.SQLite(tmp_path))
     opened.set_up()
     # The snippets name it so.
     (tmp_path / "shop.db").symlink_to(opened.database.path)
@@ -292,7 +269,7 @@ def build_go(folder):
 def test_publishing_by_go(tmp_path):
     if shutil.which("go") is None:
         pytest.skip("go is not installed")
-    database = worlds.new_database(worlds.PostgreSQL)
+    database = databases.PostgreSQL()
     (tmp_path / "go").mkdir()
     place = places.Place(tmp_path, database)
     try:

@@ -77,7 +77,7 @@ def consume_ids(place, ids):
                       for message_id in ids], "orders", "messenger_messages")
     place.check("consume", "orders", "--stop-when-empty")
     as_hex = {"postgresql": "encode(message_id, 'hex')"}.get(
-        place.database.kind, "HEX(message_id)")
+        place.database.dialect, "HEX(message_id)")
     stored = place.ask(f"SELECT {as_hex} FROM message_broker_deduplication")
     noted = place.ask("SELECT body FROM effects")
     return ({str(uuid.UUID(line)) for line in stored.splitlines()},

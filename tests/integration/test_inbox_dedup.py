@@ -8,6 +8,7 @@ import uuid
 
 import pytest
 
+import databases
 import shop as shops
 import worlds
 
@@ -128,9 +129,9 @@ def vhost():
         yield name
 
 
-@pytest.fixture(params=worlds.DATABASES)
+@pytest.fixture(params=databases.SERVERS)
 def world(tmp_path, vhost, request):
-    made = worlds.World(tmp_path, worlds.new_database(request.param), vhost)
+    made = worlds.World(tmp_path, request.param(), vhost)
     made.set_config(CONFIG)
     made.set_up()
     yield made
@@ -163,7 +164,7 @@ def test_on_a_server_the_queues_at_work_are_left_alone(world):
 
 
 FORBID = {
-    "mariadb": """
+    "mysql": """
         CREATE TRIGGER forbid BEFORE INSERT ON message_broker_deduplication
         FOR EACH ROW SET NEW.message_name = IF(
             NEW.message_name = 'skirnir.test.effect', NULL, NEW.message_name)
@@ -177,7 +178,7 @@ FORBID = {
 def test_its_own_retries_are_removed_again(world):
     """Of an effect that the table does not take."""
     world.check("setup-deduplication", "--force")
-    world.ask(FORBID[world.database.kind])
+    world.ask(FORBID[world.database.dialect])
     result = world.run("test-inbox-dedup", "work")
     assert result.returncode == 1
     assert "consumer.retry " in result.stderr

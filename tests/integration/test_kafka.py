@@ -2,12 +2,12 @@
 nothing lost or done twice when relay or consumer are killed."""
 import json
 import re
-import sqlite3
 import subprocess
 import uuid
 
 import pytest
 
+import databases
 import shop as shops
 import test_guides
 import worlds
@@ -60,32 +60,8 @@ transports:
     kafka: '{broker}'
 """
 SERIAL = {"sqlite": "INTEGER PRIMARY KEY AUTOINCREMENT",
-          "mariadb": "BIGINT AUTO_INCREMENT PRIMARY KEY",
+          "mysql": "BIGINT AUTO_INCREMENT PRIMARY KEY",
           "postgresql": "BIGSERIAL PRIMARY KEY"}
-
-
-class SQLite:
-    kind = "sqlite"
-
-    def __init__(self, path):
-        self.path = path
-        self.url = f"sqlite:///{path}"
-        self.connect().execute("PRAGMA journal_mode = wal")
-
-    def connect(self):
-        return sqlite3.connect(self.path, timeout=shops.PATIENCE_S,
-                               isolation_level=None)
-
-    def ask(self, sql):
-        connection = self.connect()
-        try:
-            return "\n".join("\t".join(map(str, row))
-                             for row in connection.execute(sql))
-        finally:
-            connection.close()
-
-    def drop(self):
-        pass
 
 
 class World(shops.Shop):
@@ -107,7 +83,7 @@ class World(shops.Shop):
     def set_up(self):
         self.check("setup")
         self.check("setup-deduplication", "--force")
-        self.ask(f"CREATE TABLE effects (id {SERIAL[self.database.kind]}, "
+        self.ask(f"CREATE TABLE effects (id {SERIAL[self.database.dialect]}, "
                  "body VARCHAR(255) NOT NULL)")
 
     def ask(self, sql):
@@ -169,13 +145,13 @@ class World(shops.Shop):
 
 
 def new_database(kind, folder):
+    database = databases.open_database(kind, folder)
     if kind == "sqlite":
-        return SQLite(folder / "shop.db")
-    return worlds.new_database({"mariadb": worlds.MariaDB,
-                                "postgresql": worlds.PostgreSQL}[kind])
+        database.ask("PRAGMA journal_mode = wal")
+    return database
 
 
-@pytest.fixture(params=SERIAL)
+@pytest.fixture(params=databases.KINDS)
 def world(request, tmp_path):
     opened = World(tmp_path, new_database(request.param, tmp_path),
                    worlds.need("SKR_KAFKA_URL"))
@@ -186,7 +162,7 @@ def world(request, tmp_path):
 
 @pytest.fixture
 def sqlite_world(tmp_path):
-    opened = World(tmp_path, SQLite(tmp_path / "shop.db"),
+    opened = World(tmp_path, new_database("sqlite", tmp_path),
                    worlds.need("SKR_KAFKA_URL"))
     opened.set_up()
     yield opened

@@ -11,12 +11,13 @@ import threading
 
 import pytest
 
+import databases
 import shop as shops
 from kafka_outbox_world import AGO, OTHERS_TABLE, fnv1a, new_world
 from servers import ports
 
 
-@pytest.fixture(params=["sqlite", "mariadb", "postgresql"])
+@pytest.fixture(params=databases.KINDS)
 def world(request, tmp_path):
     opened = new_world(request.param, tmp_path)
     yield opened
@@ -30,7 +31,7 @@ def sqlite_world(tmp_path):
     opened.leave()
 
 
-@pytest.fixture(params=["mariadb", "postgresql"])
+@pytest.fixture(params=databases.BY_KIND)
 def others_world(request, tmp_path):
     """A table that the other relay made."""
     opened = new_world(request.param, tmp_path)
@@ -103,7 +104,7 @@ def test_k2_rows_that_no_topic_takes_are_errored_and_others_pass(others_world):
 def test_k3_rows_that_another_relay_left_are_taken_when_their_time_is_up(
         others_world):
     world = others_world
-    ago = AGO[world.database.kind]
+    ago = AGO[world.database.dialect]
     world.insert_numbers(20)
     world.ask("UPDATE kafka_outbox SET batch_id = "
               "'11111111-1111-1111-1111-111111111111', push_attempts = 1, "
@@ -126,7 +127,7 @@ def test_k3_rows_that_another_relay_left_are_taken_when_their_time_is_up(
 def test_k4_k5_cleanup_removes_what_is_old_and_keeps_what_is_fresh(world):
     world.environment["ON_SUCCESS"] = "mark"
     world.start_relay().stop()
-    ago = AGO[world.database.kind]
+    ago = AGO[world.database.dialect]
     world.insert_numbers(1502)
     world.ask(f"UPDATE kafka_outbox SET push_completed_at = {ago.format(7200)} "
               "WHERE id <= 1500")
@@ -147,7 +148,7 @@ def test_a_relay_cleans_beside_its_work_when_it_is_told_to(sqlite_world):
     relay = world.start_relay("--cleanup-interval=1")
     world.insert_numbers(20)
     world.wait_until_done(relay)
-    ago = AGO[world.database.kind]
+    ago = AGO[world.database.dialect]
     world.ask(f"UPDATE kafka_outbox SET push_completed_at = {ago.format(7200)} "
               "WHERE id <= 15")
     shops.until(lambda: world.ask("SELECT COUNT(*) FROM kafka_outbox") == "5",
@@ -282,7 +283,7 @@ def test_a_second_relay_stands_by_and_takes_over(world):
 def claim(world, condition, ago_s):
     world.ask("UPDATE kafka_outbox SET batch_id = "
               "'22222222-2222-2222-2222-222222222222', push_started_at = "
-              f"{AGO[world.database.kind].format(ago_s)} WHERE {condition}")
+              f"{AGO[world.database.dialect].format(ago_s)} WHERE {condition}")
 
 
 @pytest.mark.quick
@@ -314,14 +315,15 @@ def test_a_row_that_another_claimed_holds_back_newer_ones_of_its_key(
 
 
 def test_migrate_adds_what_a_table_lacks_and_start_alters_nothing(world):
-    if world.database.kind == "sqlite":
+    if world.database.dialect == "sqlite":
         assert world.check("kafka-relay", "migrate") == ""
         world.insert_numbers(10)
         world.drain()
         assert sorted(world.numbers()) == list(range(10))
         return
-    world.ask(OTHERS_TABLE[world.database.kind].split(",\n        INDEX")[0] +
-              (")" if world.database.kind == "mariadb" else ""))
+    others = OTHERS_TABLE[world.database.dialect]
+    table, *indexes = others.split(",\n        INDEX")
+    world.ask(table + (")" if indexes else ""))
     world.start_relay().stop()
     said = world.check("kafka-relay", "migrate")
     assert "outbox_push_completed_at" in said and "outbox_batch_query" in said

@@ -5,6 +5,7 @@ import json
 
 import pytest
 
+import databases
 from kafka_outbox_world import AGO, OTHERS_TABLE, new_world
 
 BATCH = "33333333-3333-3333-3333-333333333333"
@@ -14,7 +15,7 @@ CLAIMABLE = """((batch_id IS NULL AND push_started_at IS NULL) OR
      push_started_at < '{ago}')) AND errored = 0 ORDER BY created_at ASC
     LIMIT 250"""
 CLAIM = {
-    "mariadb": "UPDATE kafka_outbox SET batch_id = '{batch}', "
+    "mysql": "UPDATE kafka_outbox SET batch_id = '{batch}', "
                f"push_started_at = NOW() WHERE {CLAIMABLE}",
     "postgresql": "UPDATE kafka_outbox SET batch_id = '{batch}', "
                   "push_started_at = NOW() WHERE id IN "
@@ -42,7 +43,8 @@ class GoRelay:
     def claim(self):
         """Ids and attempts of the rows of its next batch, by their numbers."""
         world = self.world
-        world.ask(CLAIM[world.database.kind].format(batch=BATCH, ago=ago(600)))
+        claim = CLAIM[world.database.dialect]
+        world.ask(claim.format(batch=BATCH, ago=ago(600)))
         rows = [line.split("\t") for line in world.ask(
             "SELECT CONCAT(id, '\t', push_attempts, '\t', payload_json, "
             "'\t', topic, payload_headers, partition_key, "
@@ -59,7 +61,7 @@ class GoRelay:
         self.world.ask(CLEAN.format(ago=ago(3600)))
 
 
-@pytest.fixture(params=["mariadb", "postgresql"])
+@pytest.fixture(params=databases.BY_KIND)
 def world(request, tmp_path):
     opened = new_world(request.param, tmp_path)
     opened.ask(OTHERS_TABLE[request.param])
@@ -105,7 +107,7 @@ def test_the_other_relay_goes_on_where_we_stopped(world, on_success):
     other.clean()
     assert count(world, "push_completed_at IS NOT NULL") == done + 10
     world.ask("UPDATE kafka_outbox SET push_completed_at = "
-              f"{AGO[world.database.kind].format(3601)} "
+              f"{AGO[world.database.dialect].format(3601)} "
               "WHERE push_completed_at IS NOT NULL")
     other.clean()
     assert count(world, "1 = 1") == 1

@@ -13,6 +13,9 @@ import pytest
 import prometheus_text
 import shop as shops
 
+pytestmark = pytest.mark.alike
+
+
 def free_port():
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))

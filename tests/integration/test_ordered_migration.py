@@ -12,13 +12,12 @@ import symfony_rows as symfony
 import test_take_over
 import worlds
 import writers
-from outbox_world import MariaDB, PostgreSQL
-from writers import Row, SQLite, insert
+from databases import SERVERS, MariaDB, MySQL, PostgreSQL, SQLite
+from writers import Row, insert
 
 OPTIONS = """
         serializer: messenger.transport.symfony_serializer
         claim: {claim}"""
-SERVERS = [MariaDB, PostgreSQL]
 CLAIMS = ["exclusive", "lease", "locked"]
 BODIES = "SELECT body FROM messenger_messages ORDER BY id"
 
@@ -75,7 +74,7 @@ class World(outbox_world.World):
                        for writer in self.writers])
 
 
-@pytest.fixture(params=SERVERS)
+@pytest.fixture(params=SERVERS, ids=lambda kind: kind.kind)
 def world(request, tmp_path):
     kind = request.param
     made = World(tmp_path, SQLite(tmp_path) if kind is SQLite else kind())
@@ -138,6 +137,7 @@ def replace_in_turn(world, relays):
                 world.logs)
 
 
+@pytest.mark.alike
 @pytest.mark.parametrize("world, claim", [
     (kind, claim) for kind in (*SERVERS, SQLite) for claim in CLAIMS
     if (kind, claim) != (SQLite, "locked")], indirect=["world"])
@@ -181,19 +181,19 @@ FREYR_INDEXES = {
     "idx_outbox_available": "queue_name, available_at, delivered_at, id",
     "idx_outbox_partition_order":
         "queue_name, partition_key, available_at, delivered_at, id"}
-MARIADB_TABLE = (
+MYSQL_TABLE = (
     "CREATE TABLE messenger_outbox (id {id} NOT NULL AUTO_INCREMENT "
     "PRIMARY KEY, " + FREYR_COLUMNS.format(text="LONGTEXT", time="DATETIME") +
     ") ENGINE = InnoDB DEFAULT CHARSET = utf8mb4 COLLATE = utf8mb4_unicode_ci")
 # Of different versions.
 FREYR_TABLES = {
-    "unsigned": MARIADB_TABLE.format(id="BIGINT UNSIGNED"),
-    "signed": MARIADB_TABLE.format(id="BIGINT"),
+    "unsigned": MYSQL_TABLE.format(id="BIGINT UNSIGNED"),
+    "signed": MYSQL_TABLE.format(id="BIGINT"),
     "numbered": "CREATE TABLE messenger_outbox (id BIGSERIAL PRIMARY KEY, " +
                 FREYR_COLUMNS.format(text="TEXT", time="TIMESTAMP(0)") +
                 ", transaction_id xid8 NOT NULL DEFAULT pg_current_xact_id())"}
-LONG_AGO = {MariaDB: "UTC_TIMESTAMP() - INTERVAL 2 HOUR",
-            PostgreSQL: "(now() AT TIME ZONE 'UTC') - INTERVAL '2 hours'"}
+LONG_AGO = {"mysql": "UTC_TIMESTAMP() - INTERVAL 2 HOUR",
+            "postgresql": "(now() AT TIME ZONE 'UTC') - INTERVAL '2 hours'"}
 NUMBERS = itertools.count(1)
 
 
@@ -217,7 +217,7 @@ class FreyrTable:
             self.session.run(
                 f"CREATE INDEX {name} ON messenger_outbox ({columns})")
         self.rows = []
-        dead, alive = LONG_AGO[type(self.server)], self.server.now
+        dead, alive = LONG_AGO[self.server.dialect], self.server.now
         for number in range(3):  # the first was claimed by one that died
             self.add(f"dead-{number}", "dead", "NULL" if number else dead)
         self.add("alive-0", "alive", alive)
@@ -250,7 +250,7 @@ class FreyrTable:
     def forget_workers(self):
         """Time passes, and none of them has come back."""
         self.session.run("UPDATE messenger_outbox SET delivered_at = "
-                         f"{LONG_AGO[type(self.server)]} "
+                         f"{LONG_AGO[self.server.dialect]} "
                          "WHERE delivered_at IS NOT NULL")
 
 
@@ -268,7 +268,8 @@ def expect_indexes(world):
 
 @pytest.mark.parametrize("claim", CLAIMS)
 @pytest.mark.parametrize("world, table", [
-    (MariaDB, "unsigned"), (MariaDB, "signed"), (PostgreSQL, "numbered")],
+    (MariaDB, "unsigned"), (MariaDB, "signed"), (MySQL, "unsigned"),
+    (PostgreSQL, "numbered")],
     indirect=["world"])
 def test_freyrs_table_is_taken_over(world, table, claim):
     world.use(claim=claim)
@@ -296,17 +297,18 @@ def test_freyrs_table_is_taken_over(world, table, claim):
 
 PARTITION_INDEX = "(queue_name, partition_key, id)"
 MANY = {
-    MariaDB: "SELECT '{}', '{}', 'outbox', UTC_TIMESTAMP(), UTC_TIMESTAMP() "
-             "FROM seq_1_to_300000",
-    PostgreSQL: "SELECT '{}', '{}', 'outbox', now(), now() "
-                "FROM generate_series(1, 300000)"}
-DROP_INDEX = {MariaDB: "DROP INDEX idx_partition_id ON messenger_outbox",
-              PostgreSQL: "DROP INDEX messenger_outbox_idx_partition_id"}
+    "mysql": "SELECT '{}', '{}', 'outbox', UTC_TIMESTAMP(), UTC_TIMESTAMP() "
+             "FROM JSON_TABLE(CONCAT('[1', REPEAT(',1', 299999), ']'), "
+             "'$[*]' COLUMNS (n INT PATH '$')) AS numbers",
+    "postgresql": "SELECT '{}', '{}', 'outbox', now(), now() "
+                  "FROM generate_series(1, 300000)"}
+DROP_INDEX = {"mysql": "DROP INDEX idx_partition_id ON messenger_outbox",
+              "postgresql": "DROP INDEX messenger_outbox_idx_partition_id"}
 USES = {
     "read": "SELECT COUNT(*) FROM messenger_outbox",
     "write": f"INSERT INTO messenger_outbox {outbox_world.COLUMNS} VALUES "
              f"('{{}}', '{outbox_world.PLAIN_TYPE}', 'outbox', "
-             "CURRENT_TIMESTAMP, CURRENT_TIMESTAMP) RETURNING id"}
+             "CURRENT_TIMESTAMP, CURRENT_TIMESTAMP); SELECT 1"}
 # Setup waits for one second. Its other statements do for five: they keep nobody
 # waiting.
 BEARABLE_S = 4
@@ -314,10 +316,11 @@ BEARABLE_S = 4
 
 def fill(world):
     """Indexes come last, which is faster."""
-    kind = type(world.server)
+    dialect = world.server.dialect
     world.server.ask(
-        test_take_over.TABLES[kind] +
-        f"INSERT INTO messenger_outbox {outbox_world.COLUMNS} {MANY[kind]};" +
+        test_take_over.TABLES[dialect] +
+        "INSERT INTO messenger_outbox "
+        f"{outbox_world.COLUMNS} {MANY[dialect]};" +
         test_take_over.SHAPES["three"])
 
 
@@ -348,7 +351,7 @@ def lack_column(world):
 
 def lack_index(world):
     world.set_up()
-    world.server.ask(DROP_INDEX[type(world.server)])
+    world.server.ask(DROP_INDEX[world.server.dialect])
     return "idx_partition_id"
 
 

@@ -10,6 +10,8 @@ import threading
 
 import pytest
 
+import databases
+import mortals
 import shop as shops
 
 sys.path.insert(0, str(pathlib.Path(__file__).parents[1]))
@@ -33,8 +35,6 @@ failure_transport: failed
 handlers:
     order.placed: {{sql: "INSERT INTO effects VALUES (:body)"}}
 """
-NOW = {"mariadb": "UTC_TIMESTAMP()",
-       "postgresql": "(now() AT TIME ZONE 'UTC')"}
 
 
 def hosts(*running):
@@ -65,17 +65,17 @@ class World(shops.Shop):
     def insert(self, count, first=0, server=None, key="", before="",
                after=""):
         server = server or self.server
-        now = NOW[server.name]
+        now = databases.BY_KIND[server.name].now
         column, value = ("", "") if self.scheme == "doctrine" else \
             (", partition_key", f", '{key}'")
         values = ", ".join(
             f"('{json.dumps({'n': number})}', '{{\"type\":\"order.placed\"}}', "
             f"'outbox', {now}, {now}{value})"
             for number in range(first, first + count))
-        server.query(f"{before}INSERT INTO messenger_outbox (body, headers, queue_name, "
-                     f"created_at, available_at{column}) VALUES {values}"
-                     f"{after}",
-                     "skirnir")
+        server.query(
+            f"{before}INSERT INTO messenger_outbox (body, headers, "
+            f"queue_name, created_at, available_at{column}) "
+            f"VALUES {values}{after}", "skirnir")
 
     def left(self, server=None):
         return int((server or self.server).query(
@@ -181,15 +181,27 @@ def test_one_who_waits_says_why_each_host_will_not_do(pair_world, pair):
     assert relay.stop() == 0
 
 
+CLERK = {"mysql": "CREATE USER clerk@localhost; "
+                  "GRANT ALL ON skirnir.* TO clerk@localhost; "
+                  "GRANT PROCESS ON *.* TO clerk@localhost",
+         "postgresql": "CREATE ROLE clerk LOGIN; "
+                       "GRANT ALL ON SCHEMA public TO PUBLIC"}
+
+
+def is_mysql(server):
+    return databases.BY_KIND[server.name].dialect == "mysql"
+
+
 class Demotion:
     """What makes a server that is worked on one that can only be read, and
     back."""
 
     def __init__(self, server, user):
         self.server, self.user = server, user
+        self.is_mysql = is_mysql(server)
 
     def set(self, value):
-        if self.server.name == "mariadb":
+        if self.is_mysql:
             self.server.query(f"SET GLOBAL read_only = {value}")
             return
         word = "on" if value else "off"
@@ -200,7 +212,7 @@ class Demotion:
             "SHOW default_transaction_read_only").strip() == word, word)
 
     def insert(self, world, number):
-        if self.server.name == "mariadb":
+        if self.is_mysql:
             world.insert(1, first=number)
         else:
             world.insert(1, first=number, before="SET default_transaction_"
@@ -213,19 +225,16 @@ class Demotion:
 
 @pytest.fixture(scope="module")
 def lone_servers():
-    with servers.Group("mariadb,postgresql") as group:
-        mariadb, postgresql = group.servers
-        mariadb.query("CREATE USER clerk@localhost; "
-                      "GRANT ALL ON skirnir.* TO clerk@localhost; "
-                      "GRANT PROCESS ON *.* TO clerk@localhost")
-        postgresql.query("CREATE ROLE clerk LOGIN; "
-                         "GRANT ALL ON SCHEMA public TO PUBLIC")
-        yield {"mariadb": mariadb, "postgresql": postgresql}
+    with mortals.start() as started:
+        for server in started.values():
+            server.query(CLERK[databases.BY_KIND[server.name].dialect])
+        yield started
 
 
-@pytest.fixture(params=["mariadb-clerk", "mariadb-root", "postgresql-clerk"])
+@pytest.fixture(params=["mariadb-clerk", "mariadb-root", "mysql-clerk",
+                        "mysql-root", "postgresql-clerk"])
 def demotion(request, lone_servers):
-    """root may write on MariaDB all the same."""
+    """root may write on MariaDB and MySQL all the same."""
     name, _, user = request.param.partition("-")
     made = Demotion(lone_servers[name], user)
     yield made
@@ -297,17 +306,21 @@ def test_a_server_that_is_read_only_is_read_and_not_worked_on(
 
 
 def clear(server):
-    if server.name == "mariadb":
+    if is_mysql(server):
         server.query("DROP DATABASE skirnir; CREATE DATABASE skirnir")
     else:
         server.query("DROP SCHEMA public CASCADE; CREATE SCHEMA public; "
                      "GRANT ALL ON SCHEMA public TO PUBLIC")
 
 
-def test_a_replica_of_mariadb_that_is_named_first_is_passed_over(tmp_path):
-    with servers.MariaDB(settings={"server-id": 1}) as primary, \
-            servers.MariaDB(settings={"server-id": 2,
-                                      "read-only": 1}) as replica:
+@pytest.mark.alike
+@pytest.mark.parametrize("kind", databases.MARIADB_AND_MYSQL,
+                         ids=lambda kind: kind.kind)
+def test_a_replica_that_is_named_first_is_passed_over(tmp_path, kind):
+    databases.need(kind.variable("URL"))
+    kind = servers.KINDS[kind.kind]
+    with kind(settings={"server-id": 1}) as primary, \
+            kind(settings={"server-id": 2, "read-only": 1}) as replica:
         world = World(tmp_path, primary)
         world.set_up()
         world.insert(100)

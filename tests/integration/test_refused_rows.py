@@ -3,10 +3,8 @@ behind them are delivered and leave, and a restart sends none of these again."""
 import collections
 import urllib.request
 
-import pytest
-
 import shop as shops
-from outbox_world import COLUMNS, PLAIN_TYPE, MariaDB, world  # noqa: F401
+from outbox_world import COLUMNS, PLAIN_TYPE, world  # noqa: F401
 from test_metrics import free_port
 
 GOOD = 1000
@@ -19,7 +17,7 @@ INSERT INTO invoice SELECT 1, id FROM messenger_outbox WHERE body = 'bad';
 """
 # Nothing can be written to the row.
 TRIGGERS = {
-    "mariadb": """
+    "mysql": """
 DELIMITER //
 CREATE TRIGGER no_update BEFORE UPDATE ON messenger_outbox FOR EACH ROW
 IF OLD.body = 'bad' THEN SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = 'keep it';
@@ -34,12 +32,8 @@ BEGIN RAISE EXCEPTION 'keep it'; END $$ LANGUAGE plpgsql;
 CREATE TRIGGER keep_it BEFORE UPDATE OR DELETE ON messenger_outbox FOR EACH ROW
 WHEN (OLD.body = 'bad') EXECUTE FUNCTION keep_it();
 """}
-ALLOW = {"mariadb": "DROP TRIGGER no_update; DROP TRIGGER no_delete;",
+ALLOW = {"mysql": "DROP TRIGGER no_update; DROP TRIGGER no_delete;",
          "postgresql": "DROP TRIGGER keep_it ON messenger_outbox;"}
-
-
-def kind(place):
-    return "mariadb" if isinstance(place.server, MariaDB) else "postgresql"
 
 
 def write(place, *bodies):
@@ -99,7 +93,7 @@ def test_a_row_that_cannot_be_deleted_holds_up_nothing(world):  # noqa: F811
 def test_a_row_that_cannot_be_changed_holds_up_nothing(world):  # noqa: F811
     world.set_up()
     write(world, *numbered(0, 10), BAD, *numbered(10, GOOD - 10))
-    world.server.ask(TRIGGERS[kind(world)])
+    world.server.ask(TRIGGERS[world.server.dialect])
     relay, port = relay_past_the_bad_one(world, GOOD)
     assert len(relay.events("relay.row_parked")) == 1
     assert parked(port) == 1
@@ -111,7 +105,7 @@ def test_a_row_that_cannot_be_changed_holds_up_nothing(world):  # noqa: F811
     shops.until(lambda: parked(port) == 1, relay.log)
     assert relay.stop() == 0
     assert arrivals(world)[BAD] == 2
-    world.server.ask(ALLOW[kind(world)])
+    world.server.ask(ALLOW[world.server.dialect])
     world.check("relay", "outbox", "--stop-when-empty")
     assert left(world) == 0
     assert sum(arrivals(world).values()) == GOOD + 1 + 3

@@ -1,4 +1,4 @@
-"""From MariaDB and PostgreSQL to RabbitMQ: confirmed, routed, nothing lost when
+"""From each server to RabbitMQ: confirmed, routed, nothing lost when
 the relay, the broker's connections or the route go away."""
 import os
 import pathlib
@@ -8,8 +8,9 @@ import uuid
 
 import pytest
 
+import databases
 import shop as shops
-from worlds import MariaDB, PostgreSQL, control, need
+from worlds import control, need
 
 sys.path.insert(0, str(pathlib.Path(__file__).parents[1]))
 
@@ -90,10 +91,10 @@ class World(shops.Shop):
                     60)
 
 
-@pytest.fixture(params=[MariaDB, PostgreSQL])
+@pytest.fixture(params=databases.SERVERS, ids=lambda kind: kind.kind)
 def world(request, tmp_path):
     need("SKR_RABBITMQ_URL")
-    opened = World(tmp_path, request.param(f"skr_{uuid.uuid4().hex[:12]}"))
+    opened = World(tmp_path, request.param())
     yield opened
     opened.leave()
 
@@ -116,6 +117,7 @@ def test_a_published_message_arrives(world):
     assert world.queued("orders") == 1
 
 
+@pytest.mark.alike
 def test_a_second_broker_that_falls_silent_holds_up_its_own_messages_only(
         world):
     with Proxy(int(os.environ["SKR_RABBITMQ_PORT"])) as proxy:
@@ -173,6 +175,7 @@ def test_connections_that_are_closed_lose_nothing(world):
     assert world.failed() == 0
 
 
+@pytest.mark.alike
 @pytest.mark.parametrize("failpoint", [
     "relay.read", "relay.submitted", "relay.confirmed", "relay.settling",
     "relay.settled"])
@@ -187,6 +190,7 @@ def test_a_kill_costs_duplicates_of_what_was_in_flight_only(world, failpoint):
     assert world.failed() == 0
 
 
+@pytest.mark.alike
 def test_random_kills_lose_nothing(world):
     seed = int(os.environ.get("SKIRNIR_SEED", random.randrange(1 << 32)))
     print(f"SKIRNIR_SEED={seed}")

@@ -14,6 +14,8 @@ sys.path.insert(0, str(pathlib.Path(__file__).parents[1]))
 
 import servers  # noqa: E402: found through the path above
 
+pytestmark = pytest.mark.alike
+
 SOON_S = 4
 PROMISED_S = 8 + 2  # and what a busy machine takes
 HANGS = """\

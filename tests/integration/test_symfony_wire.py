@@ -8,6 +8,8 @@ import pytest
 
 import symfony_rows as symfony
 
+pytestmark = pytest.mark.alike
+
 TYPES = """\
 message_broker:
     inbox:

@@ -3,6 +3,7 @@ UTC, or what the configuration says."""
 import datetime
 import time
 
+import databases
 import outbox_world
 import pytest
 import servers
@@ -13,7 +14,7 @@ LONG_S = 4
 
 
 def set_server_zone(server, zone):
-    if isinstance(server, outbox_world.MariaDB):
+    if server.dialect == "mysql":
         server.ask(f"SET GLOBAL time_zone = '{zone}'")
     else:
         server.ask(f"ALTER DATABASE {server.name} SET timezone = "
@@ -22,7 +23,7 @@ def set_server_zone(server, zone):
 
 def newest(server, column, table="messenger_outbox"):
     """How far a time of the last row is from UTC, in seconds."""
-    if isinstance(server, outbox_world.MariaDB):
+    if server.dialect == "mysql":
         sql = f"TIMESTAMPDIFF(SECOND, UTC_TIMESTAMP(), {column})"
     else:
         sql = (f"ROUND(EXTRACT(EPOCH FROM {column} - "
@@ -47,8 +48,8 @@ def test_a_server_in_another_zone_changes_nothing(world):  # noqa: F811
 
 
 @pytest.mark.parametrize("kind, zone", [
-    (outbox_world.MariaDB, "+05:00"), (outbox_world.PostgreSQL, "+05:00"),
-    (outbox_world.PostgreSQL, "Asia/Karachi")])
+    *((kind, "+05:00") for kind in databases.SERVERS),
+    (databases.PostgreSQL, "Asia/Karachi")])
 def test_time_zone_says_when_rows_of_others_are_due(tmp_path, kind, zone):
     made = World(tmp_path, kind(), f"\n        time_zone: '{zone}'")
     try:
@@ -114,9 +115,10 @@ def test_a_fresh_row_of_hours_ago_gives_its_writer_away(world):  # noqa: F811
     assert relay.stop() == 0
 
 
-def test_a_zone_that_mariadb_has_not_loaded_is_named(tmp_path):
-    made = World(tmp_path, outbox_world.MariaDB(),
-                 "\n        time_zone: Europe/Berlin")
+@pytest.mark.parametrize("kind", databases.MARIADB_AND_MYSQL,
+                         ids=lambda kind: kind.kind)
+def test_a_zone_that_the_server_has_not_loaded_is_named(tmp_path, kind):
+    made = World(tmp_path, kind(), "\n        time_zone: Europe/Berlin")
     try:
         result = made.run("setup", patience_s=60)
         relay = made.start("relay", "outbox")
@@ -135,18 +137,20 @@ def zone_that_is_about_to_be_put_back():
     return f"AAA-5BBB-6,0/0,{day}/{change:%H:%M:%S}"
 
 
-class ElsewhereMariaDB(servers.MariaDB):
-    def server_environment(self):
-        return {"TZ": zone_that_is_about_to_be_put_back()}
-
-
-@pytest.fixture
-def elsewhere(tmp_path, monkeypatch):
+@pytest.fixture(params=databases.MARIADB_AND_MYSQL,
+                ids=lambda kind: kind.kind)
+def elsewhere(request, tmp_path, monkeypatch):
     """An ordered outbox on a machine with another clock."""
-    with ElsewhereMariaDB() as server:
+    kind = request.param
+    databases.need(kind.variable("URL"))
+
+    class Elsewhere(servers.KINDS[kind.kind]):
+        def server_environment(self):
+            return {"TZ": zone_that_is_about_to_be_put_back()}
+    with Elsewhere() as server:
         for name, value in server.environment().items():
             monkeypatch.setenv(name, value)
-        made = World(tmp_path, outbox_world.MariaDB())
+        made = World(tmp_path, kind())
         made.write_config(made.config_path.read_text().replace(
             "'doctrine:", "'ordered-doctrine:"))
         yield made

@@ -5,15 +5,13 @@ is not there is skipped.
 """
 import contextlib
 import json
-import os
 import pathlib
 import subprocess
 import uuid
 
-import pytest
-
 import amqp_client
 import shop as shops
+from databases import need
 
 CONTROL = pathlib.Path(__file__).parents[1] / "servers" / "rabbitmq-control"
 IN_FLIGHT = 50
@@ -64,60 +62,6 @@ def run(*command, text=""):
 
 def control(*arguments):
     return run(CONTROL, *arguments)
-
-
-def need(variable):
-    if variable not in os.environ:
-        pytest.skip(f"{variable} is not set")
-    return os.environ[variable]
-
-
-class MariaDB:
-    kind = "mariadb"
-    variables = "SKR_MARIADB"
-
-    def __init__(self, name):
-        self.name = name
-        self.url = need(self.variables + "_URL").rsplit("/", 1)[0] + "/" + name
-        self.ask("CREATE DATABASE " + name, "mysql")
-
-    def ask(self, sql, database=None):
-        return run("mariadb", "--no-defaults", "-N", "--raw", "--binary-mode",
-                   "-u", "root", "-S", os.environ[self.variables + "_SOCKET"],
-                   "--default-character-set=utf8mb4",
-                   # Quotes end texts, backslashes are letters.
-                   "--init-command=SET sql_mode = 'NO_BACKSLASH_ESCAPES'",
-                   database or self.name, text=sql).strip()
-
-    def drop(self):
-        self.ask("DROP DATABASE " + self.name, "mysql")
-
-
-class MySQL(MariaDB):
-    kind = "mysql"
-    variables = "SKR_MYSQL"
-
-
-class PostgreSQL:
-    kind = "postgresql"
-
-    def __init__(self, name):
-        self.name = name
-        self.url = need("SKR_POSTGRESQL_URL").rsplit("/", 1)[0] + "/" + name
-        self.ask("CREATE DATABASE " + name, "postgres")
-
-    def ask(self, sql, database=None):
-        return run("psql", "-X", "-q", "-A", "-t", "-F", "\t",
-                   "-v", "ON_ERROR_STOP=1", "-U", "postgres", "-h",
-                   os.environ["SKR_POSTGRESQL_SOCKET_FOLDER"], "-p",
-                   os.environ["SKR_POSTGRESQL_PORT"], "-d",
-                   database or self.name, text=sql).strip()
-
-    def drop(self):
-        self.ask(f"DROP DATABASE {self.name} WITH (FORCE)", "postgres")
-
-
-DATABASES = [MariaDB, PostgreSQL]
 
 
 def quote(text):
@@ -226,7 +170,3 @@ def new_vhost():
     control("set_permissions", "-p", name, "guest", ".*", ".*", ".*")
     yield name
     control("delete_vhost", name)
-
-
-def new_database(kind):
-    return kind(f"skr_{uuid.uuid4().hex[:12]}")

@@ -8,22 +8,10 @@ import threading
 import time
 
 import outbox_world
-import places
 import shop as shops
 
 Row = collections.namedtuple("Row", "id key body")
 Wait = collections.namedtuple("Wait", "began ended")
-
-
-class SQLite(places.SQLite):
-    now = "CURRENT_TIMESTAMP"
-
-
-# What is said before the first statement: that backslashes are letters, and
-# that an error is the end.
-GREETINGS = {
-    outbox_world.MariaDB: "SET sql_mode = 'NO_BACKSLASH_ESCAPES';\n",
-    outbox_world.PostgreSQL: "\\set ON_ERROR_STOP on\n"}
 
 
 class Session:
@@ -33,7 +21,6 @@ class Session:
         self.client = subprocess.Popen(
             server.command(server.name), stdin=subprocess.PIPE,
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-        self.client.stdin.write(GREETINGS[type(server)])
 
     def ask(self, sql):
         """The one number that it gives."""
@@ -67,7 +54,7 @@ class SQLiteSession:
 
 
 def connect(server):
-    return (SQLiteSession if isinstance(server, SQLite) else Session)(server)
+    return (SQLiteSession if server.dialect == "sqlite" else Session)(server)
 
 
 def insert(session, server, body, key=None, headers=outbox_world.PLAIN_TYPE,
@@ -79,7 +66,7 @@ def insert(session, server, body, key=None, headers=outbox_world.PLAIN_TYPE,
     if key is not None:
         names, values = names + ", partition_key", values + f", '{key}'"
     return session.ask(f"INSERT INTO messenger_outbox ({names}) "
-                       f"VALUES ({values}) RETURNING id")
+                       f"VALUES ({values})" + server.inserted_id)
 
 
 class Writer(threading.Thread):

@@ -2,9 +2,9 @@
 import shutil
 import subprocess
 
+import databases
 import peer as peers
 import pytest
-import worlds
 
 
 @pytest.fixture(scope="session")
@@ -15,9 +15,9 @@ def symfony():
         pytest.skip("Symfony Messenger is not installed")
 
 
-@pytest.fixture(params=peers.DATABASES, ids=lambda kind: kind.kind)
+@pytest.fixture(params=databases.SERVERS, ids=lambda kind: kind.kind)
 def peer(request, symfony, tmp_path, vhost):
-    opened = peers.Peer(tmp_path, worlds.new_database(request.param), vhost)
+    opened = peers.Peer(tmp_path, request.param(), vhost)
     yield opened
     opened.leave()
 

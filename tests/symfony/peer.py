@@ -13,7 +13,6 @@ import worlds
 
 CONSOLE = pathlib.Path(__file__).with_name("console.php")
 CLASS = r"App\Event\OrderPlaced"
-DATABASES = [worlds.MariaDB, worlds.MySQL, worlds.PostgreSQL]
 CONFIG = """\
 databases:
     default: '{database}'
@@ -46,7 +45,6 @@ handlers:
             VALUES ({order_id}, 'skirnir')
 """
 ORDER_ID = {
-    "mariadb": "JSON_UNQUOTE(JSON_EXTRACT(:body, '$.orderId'))",
     "mysql": "JSON_UNQUOTE(JSON_EXTRACT(:body, '$.orderId'))",
     "postgresql": "CAST(:body AS json) ->> 'orderId'",
 }
@@ -70,7 +68,7 @@ class Peer(worlds.World):
     def set_config(self, claim="exclusive", lease_s=3600, replace=(), **_):
         self.lease_s = lease_s
         super().set_config(CONFIG, replace, claim=claim, lease_s=lease_s,
-                           order_id=ORDER_ID[self.database.kind],
+                           order_id=ORDER_ID[self.database.dialect],
                            scheme="ordered-doctrine" if self.ordered
                            else "doctrine",
                            types="{}" if self.plain else
@@ -148,6 +146,6 @@ class Peer(worlds.World):
     def deduplicated(self):
         """The ids that were handled."""
         hexadecimal = "ENCODE(message_id, 'hex')" \
-            if self.database.kind == "postgresql" else "HEX(message_id)"
+            if self.database.dialect == "postgresql" else "HEX(message_id)"
         return {str(uuid.UUID(digits)) for digits in self.ask(
             f"SELECT {hexadecimal} FROM message_broker_deduplication").split()}

@@ -14,7 +14,7 @@ KEYS = 200
 SCRIPT = 20  # transactions that one client program runs
 SEED = os.environ.get("SKIRNIR_TEST_SEED") or str(random.randrange(10 ** 9))
 LINGERING = 0.005  # of all transactions stay open for seconds
-SLEEP = {"mariadb": "SELECT SLEEP({:.3f})", "postgresql":
+SLEEP = {"mysql": "SELECT SLEEP({:.3f})", "postgresql":
          "SELECT pg_sleep({:.3f})"}
 
 
@@ -62,7 +62,7 @@ class Publisher(threading.Thread):
         """Statements for the end of a transaction that has written."""
         if self.rng.random() >= LINGERING:
             return []
-        return [SLEEP[self.world.database.kind].format(
+        return [SLEEP[self.world.database.dialect].format(
             2 + 2 * self.rng.random())]
 
     def insert(self, key):
@@ -79,7 +79,7 @@ class Publisher(threading.Thread):
         for key in keys:
             lines.append(self.insert(key))
             if self.rng.random() < 0.1:
-                lines.append(SLEEP[self.world.database.kind].format(
+                lines.append(SLEEP[self.world.database.dialect].format(
                     self.rng.random() / 20))
         lines += self.linger()
         lines.append("ROLLBACK" if self.rng.random() < 0.1 else "COMMIT")

@@ -80,7 +80,7 @@ class World(shops.Shop):
     def set_up(self):
         self.check("setup")
         self.check("setup-deduplication", "--force")
-        self.ask(f"CREATE TABLE effects (id {SERIAL[self.database.kind]}, "
+        self.ask(f"CREATE TABLE effects (id {SERIAL[self.database.dialect]}, "
                  "body VARCHAR(255) NOT NULL)")
         aggregates.make(self)
         self.prepare_broker()

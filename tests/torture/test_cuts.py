@@ -114,6 +114,7 @@ def test_a_cut_loses_nothing(line, step, cut):
     line.expect_all()
 
 
+@pytest.mark.alike
 @pytest.mark.parametrize("side", ["database", "broker"])
 @pytest.mark.parametrize("step", [
     "before_they_are_published", "before_they_are_settled"])
@@ -163,6 +164,7 @@ def test_a_database_that_falls_silent_is_left(line, step):
     line.expect_all()
 
 
+@pytest.mark.alike
 @pytest.mark.parametrize("step", [
     "before_the_rows_are_read", "before_they_are_settled",
     "before_the_settling_is_heard_of"])
@@ -258,6 +260,7 @@ def test_a_consumer_leaves_a_connection_that_is_forgotten(consumer):
     expect_all_effects_once(consumer)
 
 
+@pytest.mark.alike
 def test_many_cuts_at_random_moments_lose_nothing(line):
     world = line.world
     world.insert(ROWS)

@@ -32,7 +32,7 @@ CAUSAL = "SET SESSION wsrep_sync_wait = 15; "
 
 class Database:
     """Any of the nodes: each script goes to one of those that answer."""
-    kind = "mariadb"
+    dialect = "mysql"
 
     def __init__(self, cluster):
         self.cluster = cluster
@@ -88,7 +88,7 @@ class Balancer(Proxy):
 
 def insert_sql(*messages):
     """A statement that publishes these: key and number of each."""
-    now = NOW["mariadb"]
+    now = NOW["mysql"]
     return "INSERT INTO messenger_outbox (body, headers, queue_name, " \
         "partition_key, created_at, available_at) VALUES " + ", ".join(
             f"('{json.dumps({'k': key, 'n': number})}', "

@@ -1,5 +1,5 @@
-"""Messages, a third of them twice, go from RabbitMQ to a handler in MariaDB,
-PostgreSQL or SQLite, while consumers, RabbitMQ and the database are killed again
+"""Messages, a third of them twice, go from RabbitMQ to a handler in each kind
+of database, while consumers, RabbitMQ and the database are killed again
 and again: each message has one effect, and nothing is left anywhere.
 
 One in fifty fails the first time that it is handled, so that rows of retries
@@ -15,10 +15,11 @@ import uuid
 import pytest
 
 import amqp_client
+import databases
 import places
 import shop as shops
-from test_servers_killed import MortalDatabase, mortals  # noqa: F401
-from test_servers_killed import servers
+from mortals import MortalDatabase, servers
+from test_servers_killed import mortals  # noqa: F401: a fixture
 
 MESSAGES = 100_000 if shops.LONG else 3000
 KILLS = 30 if shops.LONG else 6
@@ -291,14 +292,18 @@ def expect_ledger(world, publisher, killer):
 
 
 def open_database(mortals, kind, folder):  # noqa: F811
-    if kind in mortals:
+    if kind in databases.BY_KIND:
         return MortalDatabase(mortals[kind])
-    return places.SQLite(folder)
+    return databases.SQLite(folder)
+
+
+QUEUES = [(kind, queue_type) for queue_type in ("quorum", "classic")
+          for kind in databases.BY_KIND if shops.LONG or
+          (kind, queue_type) != ("mysql", "classic")]
 
 
 @pytest.mark.parametrize("database, queue_type", [
-    ("mariadb", "quorum"), ("postgresql", "quorum"), ("mariadb", "classic"),
-    ("postgresql", "classic"), ("sqlite", "classic")])
+    *QUEUES, ("sqlite", "classic")])
 def test_each_message_has_one_effect_whoever_dies(
         tmp_path, mortals, database, queue_type):  # noqa: F811
     seed = os.environ.get("SKIRNIR_SEED") or random.randrange(1 << 32)

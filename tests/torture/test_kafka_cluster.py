@@ -8,12 +8,12 @@ import uuid
 
 import pytest
 
+import databases
 import load
 import servers
 import shop as shops
 import test_kafka
 import test_metrics
-import worlds
 from servers import ports
 
 CONFIG = """\
@@ -155,7 +155,7 @@ def test_a_cluster_that_cannot_work_is_named_and_waited_for(world, cluster):
 
 @pytest.fixture
 def loaded(tmp_path, cluster):
-    database = worlds.new_database(worlds.PostgreSQL)
+    database = databases.PostgreSQL()
     opened = LoadedWorld(tmp_path, database, cluster)
     yield opened
     opened.close()

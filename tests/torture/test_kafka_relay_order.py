@@ -13,13 +13,14 @@ import time
 import pytest
 
 import aggregates
+import databases
 import servers
 import shop as shops
 import test_kafka
 import worlds
 from aggregates import SEED, judge
 from kafka_outbox_world import World
-from test_servers_killed import MortalDatabase
+from mortals import MortalDatabase, start
 
 PUBLISHERS = 6
 FAULTS = 60 if shops.LONG else 5
@@ -43,7 +44,7 @@ class CalmPublisher(Publisher):
 
 class OrderedWorld(World):
     def as_json(self, text):
-        return text if self.database.kind == "mariadb" else \
+        return text if self.database.dialect == "mysql" else \
             f"CAST({text} AS JSON)"
 
     def prepare(self):
@@ -70,11 +71,11 @@ class OrderedWorld(World):
 def mortals():
     """Servers that may be killed."""
     worlds.need("SKR_KAFKA_URL")
-    with servers.Group("mariadb,postgresql,kafka") as group:
-        yield {server.name: server for server in group.servers}
+    with start("kafka") as started:
+        yield started
 
 
-@pytest.fixture(params=["mariadb", "postgresql"])
+@pytest.fixture(params=databases.BY_KIND)
 def ordered(request, tmp_path, mortals):
     opened = OrderedWorld(tmp_path, MortalDatabase(mortals[request.param]),
                           mortals["kafka"].url.removeprefix("kafka://"))
@@ -114,7 +115,7 @@ def test_two_relays_on_one_table_double_nothing(tmp_path):
     much work."""
     with contextlib.ExitStack() as stack:
         runs = []
-        for kind in ("mariadb", "postgresql"):
+        for kind in databases.BY_KIND:
             folder = tmp_path / kind
             folder.mkdir()
             world = OrderedWorld(folder, test_kafka.new_database(kind, folder))
@@ -149,7 +150,7 @@ def test_standby_settles_what_a_frozen_relay_has_locked(tmp_path):
     then nothing else of the frozen relay is in its way."""
     with contextlib.ExitStack() as stack:
         runs = []
-        for kind in ("mariadb", "postgresql"):
+        for kind in databases.BY_KIND:
             folder = tmp_path / kind
             folder.mkdir()
             world = OrderedWorld(folder, test_kafka.new_database(kind, folder))

@@ -23,10 +23,11 @@ import pytest
 
 import aggregates
 import amqp_client
+import databases
 import shop as shops
 import worlds
 from aggregates import SEED, SLEEP, Verdict, judge
-from test_servers_killed import MortalDatabase
+from mortals import MortalDatabase, start
 
 sys.path.insert(0, str(pathlib.Path(__file__).parents[1]))
 
@@ -58,19 +59,19 @@ CHANGES = [
      "queues: {orders: {arguments: {x-max-length: 400, "
      "x-overflow: reject-publish}}}"),
 ]
-NOW = {"mariadb": "UTC_TIMESTAMP()",
+NOW = {"mysql": "UTC_TIMESTAMP()",
        "postgresql": "(now() AT TIME ZONE 'UTC')"}
 # Not that of the transaction's or the statement's begin.
-CLOCK_NOW = {"mariadb": "CAST(SYSDATE(6) AS CHAR)",
+CLOCK_NOW = {"mysql": "CAST(SYSDATE(6) AS CHAR)",
              "postgresql": "to_char(clock_timestamp(), "
                            "'YYYY-MM-DD HH24:MI:SS.US')"}
-LAST_ID = {"mariadb": "LAST_INSERT_ID()", "postgresql": "lastval()"}
+LAST_ID = {"mysql": "LAST_INSERT_ID()", "postgresql": "lastval()"}
 NEVER = "9999"
-SESSIONS = {"mariadb": "SELECT id FROM information_schema.processlist "
+SESSIONS = {"mysql": "SELECT id FROM information_schema.processlist "
                        "WHERE db = DATABASE() AND id <> CONNECTION_ID()",
             "postgresql": "SELECT pid FROM pg_stat_activity WHERE datname = "
                           "current_database() AND pid <> pg_backend_pid()"}
-END_SESSION = {"mariadb": "KILL {}",
+END_SESSION = {"mysql": "KILL {}",
                "postgresql": "SELECT pg_terminate_backend({})"}
 
 
@@ -102,7 +103,7 @@ class Publisher(aggregates.Publisher):
     least = TRANSACTIONS
 
     def insert(self, key):
-        now = NOW[self.world.database.kind]
+        now = NOW[self.world.database.dialect]
         return ("INSERT INTO messenger_outbox (body, headers, queue_name, "
                 "partition_key, created_at, available_at) SELECT "
                 "CONCAT('{\"k\":', id, ',\"n\":', version, '}'), "
@@ -116,7 +117,7 @@ class Unordered(Publisher):
     and not after its end, where that is known."""
 
     def transaction(self):
-        kind = self.world.database.kind
+        kind = self.world.database.dialect
         name = f"{self.rng.getrandbits(64):016x}"
         lines = ["BEGIN"]
         for number in range(self.rng.randint(1, 3)):
@@ -216,10 +217,10 @@ class Faults:
     def end_sessions(self):
         """Half of them: a relay may keep one and lose the other."""
         database = self.world.database
-        sessions = database.ask(SESSIONS[database.kind]).split()
+        sessions = database.ask(SESSIONS[database.dialect]).split()
         for session in self.rng.sample(sessions, len(sessions) // 2):
             try:
-                database.ask(END_SESSION[database.kind].format(session))
+                database.ask(END_SESSION[database.dialect].format(session))
             except (servers.ServerError, subprocess.CalledProcessError):
                 pass  # It has ended by itself.
 
@@ -280,11 +281,11 @@ class OrderedWorld(worlds.World):
 def mortals():
     """Databases that may be killed."""
     worlds.need("SKR_RABBITMQ_URL")
-    with servers.Group("mariadb,postgresql") as group:
-        yield {server.name: server for server in group.servers}
+    with start() as started:
+        yield started
 
 
-@pytest.fixture(params=["mariadb", "postgresql"])
+@pytest.fixture(params=databases.BY_KIND)
 def ordered(request, tmp_path, mortals, vhost):
     opened = OrderedWorld(tmp_path, MortalDatabase(mortals[request.param]),
                           vhost)
@@ -315,6 +316,7 @@ def torture(world, claim, relays, kind):
 MODES = [("exclusive", 2), ("locked", 4), ("lease", 4)]
 
 
+@pytest.mark.alike
 @pytest.mark.parametrize("claim, relays", MODES)
 def test_order_holds_through_everything(ordered, claim, relays):
     arrivals = torture(ordered, claim, relays, Publisher)

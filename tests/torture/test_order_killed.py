@@ -5,6 +5,7 @@ import time
 
 import pytest
 
+import databases
 import outbox_world
 import shop as shops
 from test_failpoints import RELAY_CASES
@@ -120,11 +121,8 @@ class ServerWorld(outbox_world.World):
                                    "skirnir_lease WHERE owner <> ''"))
 
 
-SERVERS = [outbox_world.MariaDB, outbox_world.PostgreSQL]
-
-
 @pytest.mark.parametrize("claim", ["exclusive", "locked", "lease"])
-@pytest.mark.parametrize("kind", SERVERS)
+@pytest.mark.parametrize("kind", databases.SERVERS, ids=lambda kind: kind.kind)
 def test_order_survives_relays_of_servers_killed_at_every_step(
         tmp_path, kind, claim):
     """One life after the other, each ends at another step."""
@@ -143,7 +141,7 @@ def test_order_survives_relays_of_servers_killed_at_every_step(
         world.leave()
 
 
-@pytest.mark.parametrize("kind", SERVERS)
+@pytest.mark.parametrize("kind", databases.SERVERS, ids=lambda kind: kind.kind)
 def test_partitions_that_a_killed_relay_had_locked_go_on_soon(tmp_path, kind):
     """By the best of a few times, as this machine does other things too."""
     world = ServerWorld(tmp_path, kind(), "locked")

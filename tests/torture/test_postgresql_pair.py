@@ -9,7 +9,7 @@ import shop as shops
 
 class Database:
     """Whichever of the two is the primary."""
-    kind = "postgresql"
+    dialect = "postgresql"
 
     def __init__(self, pair):
         self.pair = pair

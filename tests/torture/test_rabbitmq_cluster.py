@@ -5,11 +5,11 @@ import json
 import pytest
 
 import amqp_client
+import databases
 import load
 import servers
 import shop as shops
 import test_kafka
-import worlds
 
 CONFIG = """\
 databases:
@@ -141,7 +141,7 @@ def relay_through_an_election(tmp_path, cluster):
 
 @pytest.fixture
 def loaded(tmp_path, cluster):
-    database = worlds.new_database(worlds.PostgreSQL)
+    database = databases.PostgreSQL()
     opened = LoadedWorld(tmp_path, database, cluster)
     yield opened
     opened.close()

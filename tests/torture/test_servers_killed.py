@@ -1,6 +1,6 @@
 """The servers die by SIGKILL, or freeze, while messages are written and
-relayed, and come back on the same port and data: what was committed arrives, what was not does
-not, and duplicates are those that were in flight."""
+relayed, and come back on the same port and data: what was committed arrives,
+what was not does not, and duplicates are those that were in flight."""
 import itertools
 import json
 import pathlib
@@ -12,8 +12,10 @@ import uuid
 import pytest
 
 import amqp_client
+import databases
 import shop as shops
 import worlds
+from mortals import MortalDatabase, start
 
 sys.path.insert(0, str(pathlib.Path(__file__).parents[1]))
 
@@ -23,24 +25,6 @@ KILLS = 20 if shops.LONG else 1
 # A batch is one transaction.
 BATCH = 20
 IN_FLIGHT = worlds.IN_FLIGHT
-
-
-class MortalDatabase:
-    """A server of this test's own, as worlds.World wants its database."""
-
-    def __init__(self, server):
-        self.server = server
-        self.kind = server.name
-        self.name = f"skr_{uuid.uuid4().hex[:12]}"
-        self.url = server.url.rsplit("/", 1)[0] + "/" + self.name
-        admin = {"mariadb": "mysql", "postgresql": "postgres"}[self.kind]
-        self.ask(f"CREATE DATABASE {self.name}", admin)
-
-    def ask(self, sql, database=None):
-        return self.server.query(sql, database or self.name).strip()
-
-    def drop(self):
-        """It ends with its server."""
 
 
 class Writer(threading.Thread):
@@ -73,8 +57,8 @@ class Writer(threading.Thread):
 def mortals():
     """A server of each kind that may be killed."""
     worlds.need("SKR_RABBITMQ_URL")
-    with servers.Group("mariadb,postgresql,rabbitmq") as group:
-        yield {server.name: server for server in group.servers}
+    with start("rabbitmq") as started:
+        yield started
 
 
 class MortalWorld(worlds.World):
@@ -99,7 +83,7 @@ class MortalWorld(worlds.World):
                     for message in client.take_all(queue)]
 
 
-@pytest.fixture(params=["mariadb", "postgresql"])
+@pytest.fixture(params=databases.BY_KIND)
 def mortal(request, tmp_path, mortals):
     opened = MortalWorld(tmp_path, MortalDatabase(mortals[request.param]),
                          mortals["rabbitmq"])
@@ -168,6 +152,7 @@ def test_killed_database_loses_nothing(mortal, mortals):
     torture(mortal, mortals[mortal.database.kind])
 
 
+@pytest.mark.alike
 def test_killed_rabbitmq_loses_nothing(mortal, mortals):
     torture(mortal, mortals["rabbitmq"])
 
@@ -195,6 +180,7 @@ def test_frozen_database_loses_nothing(mortal, mortals):
     expect_ledger(world, writer, relay, 1)
 
 
+@pytest.mark.alike
 def test_everything_killed_at_once_loses_nothing(mortal, mortals):
     """The relay too, as when the power fails."""
     world = mortal

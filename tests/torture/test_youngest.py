@@ -12,6 +12,7 @@ import urllib.parse
 import pytest
 
 import aggregates
+import databases
 import outbox_world
 import shop as shops
 import worlds
@@ -49,15 +50,7 @@ class Session:
         self.client.wait(shops.PATIENCE_S)
 
 
-class MariaDB(outbox_world.MariaDB):
-    sleep = aggregates.SLEEP["mariadb"]
-
-
-class PostgreSQL(outbox_world.PostgreSQL):
-    sleep = aggregates.SLEEP["postgresql"]
-
-
-@pytest.fixture(params=[MariaDB, PostgreSQL])
+@pytest.fixture(params=databases.SERVERS, ids=lambda kind: kind.kind)
 def ordered(request, tmp_path, vhost):
     opened = worlds.World(tmp_path, request.param(), vhost)
     yield opened
@@ -82,7 +75,7 @@ def commit_out_of_order(database, key, older, younger, is_read):
     older.do(message(database, f"{key}-other", 1))
     older.do("COMMIT")
     is_read()
-    younger.do(database.sleep.format(OPEN_S))
+    younger.do(aggregates.SLEEP[database.dialect].format(OPEN_S))
     younger.do("COMMIT")
     older.do(message(database, key, 2))
     is_read()
