@@ -24,6 +24,9 @@ def need(variable):
 
 
 class Server:
+    # A JSON column gives back another text than it was given.
+    rewrites_json = False
+
     def __init__(self):
         self.name = f"skr_{uuid.uuid4().hex[:16]}"
         self.url = need(self.variable("URL")).rsplit("/", 1)[0] + "/" + \
@@ -94,6 +97,7 @@ class MariaDB(Server):
 
 class MySQL(MariaDB):
     kind = "mysql"
+    rewrites_json = True
 
     def count(self):
         """Those of the sessions that are open on this database now: others
@@ -144,6 +148,7 @@ class PostgreSQL(Server):
 
 class SQLite:
     kind = dialect = "sqlite"
+    rewrites_json = False
     now = "CURRENT_TIMESTAMP"
     inserted_id = " RETURNING id"
     server = None

@@ -35,7 +35,7 @@ def sqlite_world(tmp_path):
 def others_world(request, tmp_path):
     """A table that the other relay made."""
     opened = new_world(request.param, tmp_path)
-    opened.ask(OTHERS_TABLE[request.param])
+    opened.ask(OTHERS_TABLE[opened.database.dialect])
     yield opened
     opened.leave()
 
@@ -54,7 +54,9 @@ def test_k1_rows_reach_kafka_with_value_headers_and_key(others_world):
     assert '"partitioner":"fnv1a"' in relay.log()
     found = {json.loads(value)["a"]: (int(partition), key, int(size), headers)
              for partition, key, size, headers, value in world.records()}
-    assert found[1][1:] == ("k1", 2, 'h=x,n=2.50,b=true,o={"c":[1]}')
+    headers = 'b=true,h=x,n=2.5,o={"c":[1]}' if world.database.rewrites_json \
+        else 'h=x,n=2.50,b=true,o={"c":[1]}'
+    assert found[1][1:] == ("k1", 2, headers)
     assert found[2][1:] == ("k2", 2, "")
     assert found[3][1:] == ("", -1, "")
     assert found[1][0] == fnv1a(b"k1") and found[2][0] == fnv1a(b"p")
@@ -218,7 +220,7 @@ def test_a_new_table_takes_a_topic_and_a_payload_and_rows_go(world):
     assert relay.stop() == 0
     assert world.ask("SELECT COUNT(*) FROM kafka_outbox") == "0"
     sizes = sorted(int(size) for size, in world.records("%S\n"))
-    assert sizes == [2, 7]
+    assert sizes == [2, 8 if world.database.rewrites_json else 7]
 
 
 @pytest.mark.quick

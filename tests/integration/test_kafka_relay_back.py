@@ -64,7 +64,7 @@ class GoRelay:
 @pytest.fixture(params=databases.BY_KIND)
 def world(request, tmp_path):
     opened = new_world(request.param, tmp_path)
-    opened.ask(OTHERS_TABLE[request.param])
+    opened.ask(OTHERS_TABLE[opened.database.dialect])
     opened.ask("CREATE TABLE kafka_outbox_schema_migrations (version BIGINT "
                "NOT NULL PRIMARY KEY, dirty BOOLEAN NOT NULL)")
     opened.ask("INSERT INTO kafka_outbox_schema_migrations "

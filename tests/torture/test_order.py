@@ -117,7 +117,7 @@ class Unordered(Publisher):
     and not after its end, where that is known."""
 
     def transaction(self):
-        kind = self.world.database.dialect
+        dialect = self.world.database.dialect
         name = f"{self.rng.getrandbits(64):016x}"
         lines = ["BEGIN"]
         for number in range(self.rng.randint(1, 3)):
@@ -127,17 +127,17 @@ class Unordered(Publisher):
                 "partition_key, created_at, available_at) VALUES "
                 f"('{{\"k\":{key},\"n\":\"{name}-{number}\"}}', "
                 "'{\"type\":\"order.placed\"}', 'outbox', "
-                f"'key-{key}', {NOW[kind]}, {NOW[kind]})")
+                f"'key-{key}', {NOW[dialect]}, {NOW[dialect]})")
             lines.append(f"INSERT INTO moment VALUES ('{name}-{number}', "
-                         f"'{name}', {key}, {LAST_ID[kind]}, '')")
+                         f"'{name}', {key}, {LAST_ID[dialect]}, '')")
             if self.rng.random() < 0.2:
-                lines.append(SLEEP[kind].format(self.rng.random() / 10))
+                lines.append(SLEEP[dialect].format(self.rng.random() / 10))
         lines += self.linger()
-        lines.append(f"UPDATE moment SET began = {CLOCK_NOW[kind]} "
+        lines.append(f"UPDATE moment SET began = {CLOCK_NOW[dialect]} "
                      f"WHERE tx = '{name}'")
         lines.append("ROLLBACK" if self.rng.random() < 0.1 else "COMMIT")
         lines.append(f"INSERT INTO ending VALUES ('{name}', "
-                     f"{CLOCK_NOW[kind]})")
+                     f"{CLOCK_NOW[dialect]})")
         return ";\n".join(lines) + ";\n"
 
 
