@@ -16,7 +16,6 @@ import aggregates
 import databases
 import servers
 import shop as shops
-import test_kafka
 import worlds
 from aggregates import SEED, judge
 from kafka_outbox_world import World
@@ -111,14 +110,14 @@ def expect_all(world, relays, publishers):
 
 @pytest.mark.quick
 def test_two_relays_on_one_table_double_nothing(tmp_path):
-    """What counts is how long it goes well: both databases at once, and not
+    """What counts is how long it goes well: all databases at once, and not
     much work."""
     with contextlib.ExitStack() as stack:
         runs = []
-        for kind in databases.BY_KIND:
-            folder = tmp_path / kind
+        for server in databases.available():
+            folder = tmp_path / server.kind
             folder.mkdir()
-            world = OrderedWorld(folder, test_kafka.new_database(kind, folder))
+            world = OrderedWorld(folder, server())
             stack.callback(world.leave)
             world.prepare()
             relays = [world.start_one() for _ in range(2)]
@@ -150,10 +149,10 @@ def test_standby_settles_what_a_frozen_relay_has_locked(tmp_path):
     then nothing else of the frozen relay is in its way."""
     with contextlib.ExitStack() as stack:
         runs = []
-        for kind in databases.BY_KIND:
-            folder = tmp_path / kind
+        for server in databases.available():
+            folder = tmp_path / server.kind
             folder.mkdir()
-            world = OrderedWorld(folder, test_kafka.new_database(kind, folder))
+            world = OrderedWorld(folder, server())
             stack.callback(world.leave)
             world.prepare()
             frozen = freeze_while_it_marks(world)
