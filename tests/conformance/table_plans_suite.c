@@ -181,8 +181,12 @@ count_statements(struct fixture *fixture, enum skr_claim how)
     // The first looks around: what there is, and by which indexes.
     claim(&watched);
     settle_done(&watched);
-    // What transactions are open is asked by time, not by the batch.
+    // What transactions are open, what they committed late and whose leases ran
+    // out is asked by time, not by the batch.
     watched.position.next_horizon_ms = INT64_MAX;
+    watched.position.next_late_ms = INT64_MAX;
+    watched.position.next_expired_ms = INT64_MAX;
+    watched.position.next_sweep_ms = INT64_MAX;
     for (int i = 0; i < BATCHES; i++) {
         size_t before = skr_faulty_runs();
         // By the begin of a transaction each is one more.
