@@ -235,7 +235,8 @@ struct skr_db_ops {
     skr_db_advise_fn *advise;
 };
 
-// SKR_REFUSED with SKR_RECONNECT: nothing can be written there.
+// SKR_REFUSED with SKR_RECONNECT: nothing can be written there; SKR_INVALID:
+// nothing ever will be, as it is a file.
 SKR_MUST_CHECK enum skr_code
 skr_db_open(const struct skr_db_ops *ops, const char *url, struct skr_db **db,
             struct skr_error *error);

@@ -294,6 +294,11 @@ skr_sql_handler_new(const struct skr_dialect *dialect,
                     const char *const *statements, size_t count,
                     struct skr_sql_handler **handler, struct skr_error *error);
 void skr_sql_handler_free(struct skr_sql_handler *handler);
+// SKR_MISSING when a table that the statements name is not there. Outside a
+// transaction.
+SKR_MUST_CHECK enum skr_code
+skr_sql_handler_check(const struct skr_sql_handler *handler, struct skr_tx tx,
+                      struct skr_error *error);
 // Whether the statements fail in this way without any message: a column that is
 // not there, a right that is missing. Outside a transaction.
 bool

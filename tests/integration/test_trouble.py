@@ -293,7 +293,7 @@ def test_read_only_database_is_named_and_waited_for(user_shop, name, what):
     else:
         guarded, closed, opened = path, 0o444, 0o644
     os.chmod(guarded, closed)
-    relay = shop.start_relay()
+    relay = shop.start_relay("--wait")
     trouble(relay, f"{path.name}.*(writable|permission|Permission)")
     assert shop.wire() == [] or name == "shop"
     os.chmod(guarded, opened)
