@@ -253,8 +253,9 @@ void skr_db_close(struct skr_db *db);
 
 // For drivers: open_host() opens a session with a host in place of the one that
 // is open, and fills in read_only. hosts.c asks it for one host of the list
-// after the other, until one can be written; where none can, the first that can
-// be read is open in the end, and read_only says why the others are no better.
+// after the other, those that hung of late last, until one can be written;
+// where none can, the first that can be read is open in the end, and read_only
+// says why the others are no better.
 struct skr_host;
 typedef enum skr_code
 skr_db_open_host_fn(struct skr_db *db, const struct skr_host *host,
