@@ -250,6 +250,9 @@ skr_db_open_or_create(const struct skr_db_ops *ops, const char *url,
                       bool may_create, struct skr_db **db,
                       struct skr_error *error);
 void skr_db_close(struct skr_db *db);
+// Whether the session is still there.
+SKR_MUST_CHECK enum skr_code
+skr_db_check_alive(struct skr_db *db, struct skr_error *error);
 
 // For drivers: open_host() opens a session with a host in place of the one that
 // is open, and fills in read_only. hosts.c asks it for one host of the list

@@ -151,6 +151,7 @@ struct skr_consumer {
     struct skr_broker *source;   // one of both: where the jobs came from
     const char *retry_queue;     // "<name>.retry"
     int64_t retry_again_ms;      // when to look there; by skr_clock_ms()
+    int64_t idle_check_ms;       // when to ask an idle database; the same
     struct skr_trouble retry_trouble;
     struct skr_trouble passed_over;  // hosts that can only be read
     bool is_refused;  // by a broker that is a server, at the last connection
