@@ -130,8 +130,8 @@ skr_consumer_connect_failed(struct skr_consumer *consumer, struct skr_db **db,
     return code;
 }
 
-// A handler whose table is missing waits for it, and the others go on. Where
-// there is no other, the consumer can do nothing.
+// A handler whose table or column is missing waits for it, and the others go
+// on. Where there is no other, the consumer can do nothing.
 static enum skr_code
 check_handlers(struct skr_consumer *consumer, struct skr_error *error)
 {
@@ -141,14 +141,16 @@ check_handlers(struct skr_consumer *consumer, struct skr_error *error)
         struct skr_error reason = {0};
         if (handler->sql == NULL ||
             skr_sql_handler_check(handler->sql, skr_db_tx(consumer->db),
-                                  &reason) != SKR_MISSING)
+                                  &reason) == SKR_OK)
             continue;
         skr_error_prefix(&reason, "the handler of %s", handler->message_name);
         broken++;
         if (broken == consumer->handlers.count)
-            return skr_fail(error, SKR_MISSING, SKR_GIVE_UP,
-                            "%s; create the table, or correct its name in "
-                            "handlers",
+            return skr_fail(error, reason.code, SKR_GIVE_UP,
+                            reason.code == SKR_MISSING
+                                ? "%s; create the table, or correct its name "
+                                  "in handlers"
+                                : "%s; correct the statement in handlers",
                             reason.text);
         skr_log(&consumer->log, SKR_LOG_WARNING, "consumer.handler_waits",
                 SKR_LOG_TEXT("name", consumer->options.name),

@@ -295,7 +295,8 @@ skr_sql_handler_new(const struct skr_dialect *dialect,
                     const char *const *statements, size_t count,
                     struct skr_sql_handler **handler, struct skr_error *error);
 void skr_sql_handler_free(struct skr_sql_handler *handler);
-// SKR_MISSING when a table that the statements name is not there. Outside a
+// SKR_MISSING when a table that the statements name is not there, SKR_INVALID
+// for another mistake in them; other trouble is no answer. Outside a
 // transaction.
 SKR_MUST_CHECK enum skr_code
 skr_sql_handler_check(const struct skr_sql_handler *handler, struct skr_tx tx,

@@ -177,7 +177,7 @@ skr_sql_handler_check(const struct skr_sql_handler *handler, struct skr_tx tx,
             continue;
         enum skr_code code =
             explain(handler->explained[i], template->count, tx, error);
-        if (code == SKR_MISSING)
+        if (code == SKR_MISSING || code == SKR_INVALID)
             return code;
     }
     return SKR_OK;

@@ -3,6 +3,7 @@ with the cure; where something else can be done it is done, and --wait waits."""
 import os
 import signal
 import socket
+import threading
 
 import pytest
 
@@ -85,6 +86,10 @@ def test_a_handler_without_its_table_ends_the_consumer(ready_shop):
     shop.open("billing").execute("DROP TABLE effects")
     fails(shop, ["the handler of order.placed", "no such table: effects",
                  "create the table"], "consume", "orders")
+    shop.open("billing").execute("CREATE TABLE effects (order_id)")
+    fails(shop, ["the handler of order.placed", "message_id",
+                 "correct the statement"], "consume", "orders")
+    shop.open("billing").execute("DROP TABLE effects")
     # Where another handler can work it does.
     shop.configure(replace=[("handlers:\n", "handlers:\n    other.thing: "
                              "{sql: 'DELETE FROM skirnir_attempt'}\n")])
@@ -161,6 +166,38 @@ def test_a_server_that_is_away_is_waited_for(shop):
         relay.wait_for(r"relay\.trouble ")
         assert relay.is_running()
         assert relay.stop() == 0
+
+
+@pytest.mark.parametrize("scheme, says", [
+    ("pgsql", "is not PostgreSQL; correct host and port"),
+    ("mysql", "does not answer as MariaDB and MySQL do; correct host and port")])
+def test_another_service_on_the_port_is_not_taken_for_a_bad_certificate(
+        shop, scheme, says):
+    def answer():
+        while True:
+            try:
+                connection = listener.accept()[0]
+            except OSError:
+                return
+            with connection:
+                if scheme == "pgsql":
+                    connection.recv(8)
+                    connection.sendall(b"AMQP")
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        thread = threading.Thread(target=answer)
+        thread.start()
+        port = listener.getsockname()[1]
+        shop.configure(replace=[(
+            shop.url("queue"), f"{scheme}://u@127.0.0.1:{port}/b")])
+        relay = shop.start("relay", "outbox")
+        try:
+            said = relay.wait_for(r"relay\.trouble .*").group()
+            assert says in said and "certificate" not in said
+            assert relay.stop() == 0
+        finally:
+            listener.shutdown(socket.SHUT_RDWR)
+            thread.join()
 
 
 def test_a_mistake_in_a_new_configuration_does_not_end_a_service(ready_shop):
