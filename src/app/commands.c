@@ -23,7 +23,7 @@ static const struct skr_option relay_options[] = {
     {"stop-timeout", '\0', "SECONDS", "end a stop after so many seconds",
      .kind = SKR_OPTION_NUMBER, .least = 1, .most = 3600},
     {"metrics-port", '\0', "N", "serve metrics there; 0: nowhere",
-     .kind = SKR_OPTION_NUMBER, .least = 0, .most = 65535},
+     .kind = SKR_OPTION_PORTS},
     {0},
 };
 
@@ -47,7 +47,7 @@ static const struct skr_option consume_options[] = {
     {"stop-timeout", '\0', "SECONDS", "end a stop after so many seconds",
      .kind = SKR_OPTION_NUMBER, .least = 1, .most = 3600},
     {"metrics-port", '\0', "N", "serve metrics there; 0: nowhere",
-     .kind = SKR_OPTION_NUMBER, .least = 0, .most = 65535},
+     .kind = SKR_OPTION_PORTS},
     {"all", '\0', NULL, "every transport that has something to consume",
      .kind = SKR_OPTION_FLAG},
     {"bus", 'b', "NAME", "Symfony's; ignored", .kind = SKR_OPTION_TEXT,

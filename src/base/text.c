@@ -229,6 +229,28 @@ skr_text_number(const char *text, int64_t least, int64_t most, int64_t *number)
     return true;
 }
 
+bool
+skr_text_ports(const char *text, uint16_t *first, uint16_t *last)
+{
+    char start[8];
+    int64_t low, high;
+    const char *dash = strchr(text, '-');
+    if (dash == NULL) {
+        if (!skr_text_number(text, 0, UINT16_MAX, &low))
+            return false;
+        *first = *last = (uint16_t)low;
+        return true;
+    }
+    snprintf(start, sizeof(start), "%.*s", (int)(dash - text), text);
+    if (dash - text >= (int)sizeof(start) ||
+        !skr_text_number(start, 1, UINT16_MAX, &low) ||
+        !skr_text_number(dash + 1, low, UINT16_MAX, &high))
+        return false;
+    *first = (uint16_t)low;
+    *last = (uint16_t)high;
+    return true;
+}
+
 static const char base64_alphabet[] =
     "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
 

@@ -56,6 +56,9 @@ skr_text_is_among(const char *word, const char *const *words, size_t count);
 bool
 skr_text_number(const char *text, int64_t least, int64_t most, int64_t *number);
 
+// "9187", or a range such as "9187-9197".
+bool skr_text_ports(const char *text, uint16_t *first, uint16_t *last);
+
 // Standard alphabet with padding. NULL when memory is out; caller frees.
 char *skr_text_base64(const void *bytes, size_t size);
 // Undoes it, into bytes, which has room for size / 4 * 3 of them. False when

@@ -150,6 +150,13 @@ skr_tx_run(struct skr_tx tx, const struct skr_statement *statement,
 }
 
 enum skr_code
+skr_db_check_alive(struct skr_db *db, struct skr_error *error)
+{
+    return skr_tx_run(skr_db_tx(db), &(struct skr_statement){.sql = "SELECT 1"},
+                      error);
+}
+
+enum skr_code
 skr_db_begin(struct skr_db *db, enum skr_begin mode, struct skr_error *error)
 {
     skr_beat_wait();

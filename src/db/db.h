@@ -235,7 +235,8 @@ struct skr_db_ops {
     skr_db_advise_fn *advise;
 };
 
-// SKR_REFUSED with SKR_RECONNECT: nothing can be written there.
+// SKR_REFUSED with SKR_RECONNECT: nothing can be written there; SKR_INVALID:
+// nothing ever will be, as it is a file.
 SKR_MUST_CHECK enum skr_code
 skr_db_open(const struct skr_db_ops *ops, const char *url, struct skr_db **db,
             struct skr_error *error);
@@ -249,11 +250,15 @@ skr_db_open_or_create(const struct skr_db_ops *ops, const char *url,
                       bool may_create, struct skr_db **db,
                       struct skr_error *error);
 void skr_db_close(struct skr_db *db);
+// Whether the session is still there.
+SKR_MUST_CHECK enum skr_code
+skr_db_check_alive(struct skr_db *db, struct skr_error *error);
 
 // For drivers: open_host() opens a session with a host in place of the one that
 // is open, and fills in read_only. hosts.c asks it for one host of the list
-// after the other, until one can be written; where none can, the first that can
-// be read is open in the end, and read_only says why the others are no better.
+// after the other, those that hung of late last, until one can be written;
+// where none can, the first that can be read is open in the end, and read_only
+// says why the others are no better.
 struct skr_host;
 typedef enum skr_code
 skr_db_open_host_fn(struct skr_db *db, const struct skr_host *host,

@@ -5,6 +5,7 @@
 #include "base/error.h"
 #include "base/text.h"
 #include "base/url.h"
+#include "db/rights.h"
 #include "inbox/inside.h"
 
 #include <stdlib.h>
@@ -25,6 +26,10 @@ check_deduplication(struct skr_consumer *consumer, struct skr_error *error)
         code = skr_deduplication_check(table, consumer->db, error);
     if (code == SKR_MISSING && consumer->extras.deduplication_auto_setup)
         code = skr_deduplication_create(table, consumer->db, error);
+    if (code == SKR_OK)
+        code = skr_rights_check_insert(
+            consumer->db, consumer->options.deduplication_table,
+            "message_id, message_name, processed_at", error);
     if (code == SKR_OK)
         code = skr_deduplication_look_back(table, consumer->db, error);
     if (code != SKR_MISSING)
@@ -123,6 +128,35 @@ skr_consumer_connect_failed(struct skr_consumer *consumer, struct skr_db **db,
     }
     *db = consumer->failed_db;
     return code;
+}
+
+// A handler whose table or column is missing waits for it, and the others go
+// on. Where there is no other, the consumer can do nothing.
+static enum skr_code
+check_handlers(struct skr_consumer *consumer, struct skr_error *error)
+{
+    size_t broken = 0;
+    for (size_t i = 0; i < consumer->handlers.count; i++) {
+        const struct handler *handler = &consumer->handlers.items[i];
+        struct skr_error reason = {0};
+        if (handler->sql == NULL ||
+            skr_sql_handler_check(handler->sql, skr_db_tx(consumer->db),
+                                  &reason) == SKR_OK)
+            continue;
+        skr_error_prefix(&reason, "the handler of %s", handler->message_name);
+        broken++;
+        if (broken == consumer->handlers.count)
+            return skr_fail(error, reason.code, SKR_GIVE_UP,
+                            reason.code == SKR_MISSING
+                                ? "%s; create the table, or correct its name "
+                                  "in handlers"
+                                : "%s; correct the statement in handlers",
+                            reason.text);
+        skr_log(&consumer->log, SKR_LOG_WARNING, "consumer.handler_waits",
+                SKR_LOG_TEXT("name", consumer->options.name),
+                SKR_LOG_TEXT("error", reason.text));
+    }
+    return SKR_OK;
 }
 
 static enum skr_code
@@ -241,6 +275,8 @@ skr_consumer_connect(struct skr_consumer *consumer, struct skr_error *error)
         code = skr_consumer_connect_failed(consumer, &failed_db, error);
     if (code == SKR_OK)
         code = connect_broker(consumer, error);
+    if (code == SKR_OK && !consumer->was_ready)
+        code = check_handlers(consumer, error);
     if (code != SKR_OK)
         return code;
     if (!consumer->was_ready)

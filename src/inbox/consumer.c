@@ -8,9 +8,13 @@
 #include "message/id.h"
 
 #include <errno.h>
+#include <string.h>
 #include <unistd.h>
 
-enum { ROOM_PAUSE_MS = 20 };
+enum {
+    ROOM_PAUSE_MS = 20,
+    IDLE_CHECK_MS = 5000,
+};
 
 struct skr_consumer_counts
 skr_consumer_counts(const struct skr_consumer *consumer)
@@ -214,6 +218,25 @@ work_off_retries(struct skr_consumer *consumer)
     }
 }
 
+// While nothing comes a database that is only there for handlers is asked for
+// nothing, and its loss would be told with the next message.
+static enum skr_code
+check_idle(struct skr_consumer *consumer, struct skr_error *error)
+{
+    const struct skr_consumer_options *options = &consumer->options;
+    bool is_asked = skr_consumer_has_retries(consumer)
+                        ? options->failed_database == NULL
+                        : options->queue_database_url != NULL &&
+                              strcmp(options->queue_database_url,
+                                     options->database_url) == 0;
+    int64_t now_ms = skr_clock_ms();
+    if (is_asked || consumer->db == NULL || now_ms < consumer->idle_check_ms)
+        return SKR_TIMEOUT;
+    consumer->idle_check_ms = now_ms + IDLE_CHECK_MS;
+    enum skr_code code = skr_db_check_alive(consumer->db, error);
+    return code == SKR_OK ? SKR_TIMEOUT : code;
+}
+
 // SKR_TIMEOUT: nothing is waiting.
 static enum skr_code
 consume(struct skr_consumer *consumer, struct skr_error *error)
@@ -232,8 +255,12 @@ consume(struct skr_consumer *consumer, struct skr_error *error)
         return SKR_OK;
     }
     code = skr_consumer_receive(consumer, room, &count, error);
-    if (code == SKR_TIMEOUT)
+    if (code == SKR_TIMEOUT) {
         atomic_store(&consumer->oldest_us, 0);
+        code = check_idle(consumer, error);
+        if (code != SKR_TIMEOUT)
+            return code;
+    }
     if (code == SKR_TIMEOUT || code == SKR_STOPPED)
         return code;
     if (code != SKR_OK) {

@@ -151,6 +151,7 @@ struct skr_consumer {
     struct skr_broker *source;   // one of both: where the jobs came from
     const char *retry_queue;     // "<name>.retry"
     int64_t retry_again_ms;      // when to look there; by skr_clock_ms()
+    int64_t idle_check_ms;       // when to ask an idle database; the same
     struct skr_trouble retry_trouble;
     struct skr_trouble passed_over;  // hosts that can only be read
     bool is_refused;  // by a broker that is a server, at the last connection
@@ -294,6 +295,12 @@ skr_sql_handler_new(const struct skr_dialect *dialect,
                     const char *const *statements, size_t count,
                     struct skr_sql_handler **handler, struct skr_error *error);
 void skr_sql_handler_free(struct skr_sql_handler *handler);
+// SKR_MISSING when a table that the statements name is not there, SKR_INVALID
+// for another mistake in them; other trouble is no answer. Outside a
+// transaction.
+SKR_MUST_CHECK enum skr_code
+skr_sql_handler_check(const struct skr_sql_handler *handler, struct skr_tx tx,
+                      struct skr_error *error);
 // Whether the statements fail in this way without any message: a column that is
 // not there, a right that is missing. Outside a transaction.
 bool

@@ -17,6 +17,7 @@ skr_handler_pause(struct skr_consumer *consumer, struct handler *handler,
                   const struct skr_error *reason)
 {
     handler->reason = *reason;
+    skr_trouble_remind(&handler->trouble, skr_clock_ms());
     skr_trouble_report(&handler->trouble, &consumer->log, "consumer.trouble",
                        consumer->options.name, reason);
     handler->pause_ms =

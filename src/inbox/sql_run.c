@@ -159,6 +159,30 @@ explain(const char *explained, size_t count, struct skr_tx tx,
                       error);
 }
 
+static bool
+can_be_explained(const char *sql)
+{
+    const char *word = sql + strspn(sql, " \t\r\n\v\f");
+    return strncasecmp(word, "CALL", 4) != 0 &&
+           strncasecmp(word, "VALUES", 6) != 0;
+}
+
+enum skr_code
+skr_sql_handler_check(const struct skr_sql_handler *handler, struct skr_tx tx,
+                      struct skr_error *error)
+{
+    for (size_t i = 0; i < handler->count; i++) {
+        const struct skr_sql_template *template = &handler->templates[i];
+        if (!can_be_explained(template->sql))
+            continue;
+        enum skr_code code =
+            explain(handler->explained[i], template->count, tx, error);
+        if (code == SKR_MISSING || code == SKR_INVALID)
+            return code;
+    }
+    return SKR_OK;
+}
+
 // One that cannot be explained for reasons of its own fails in another way.
 bool
 skr_sql_handler_is_broken(const struct skr_sql_handler *handler,
@@ -173,14 +197,6 @@ skr_sql_handler_is_broken(const struct skr_sql_handler *handler,
             return true;
     }
     return false;
-}
-
-static bool
-can_be_explained(const char *sql)
-{
-    const char *word = sql + strspn(sql, " \t\r\n\v\f");
-    return strncasecmp(word, "CALL", 4) != 0 &&
-           strncasecmp(word, "VALUES", 6) != 0;
 }
 
 enum skr_code

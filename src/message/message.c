@@ -134,13 +134,11 @@ skr_message_check(const struct skr_message *message, struct skr_error *error)
     return code != SKR_OK ? code : skr_trace_check(message, error);
 }
 
-// The partition key's stamp has the same namespace as the id's.
+// The partition key's stamp has the same namespace as the id's, and there is
+// none without: a Symfony that cannot load its class deletes the message.
 static const char *
 partition_header(struct skr_arena *arena, const char *id_header)
 {
-    if (id_header == NULL)
-        id_header =
-            SKR_HEADER_STAMP SKR_DEFAULT_STAMP_NAMESPACE "\\MessageIdStamp";
     size_t stem = strlen(id_header) - strlen("MessageIdStamp");
     return skr_arena_format(arena, "%.*sPartitionKeyStamp", (int)stem,
                             id_header);
@@ -159,7 +157,7 @@ skr_message_write_headers(const struct skr_message *message,
         ok = skr_headers_add(arena, &row, id_header,
                              skr_stamp_write(arena, "messageId", id));
     ok = ok && skr_headers_add(arena, &row, SKR_HEADER_ID, id);
-    if (ok && message->partition_key != NULL)
+    if (ok && message->partition_key != NULL && id_header != NULL)
         ok = skr_headers_add(
             arena, &row, partition_header(arena, id_header),
             skr_stamp_write(arena, "partitionKey", message->partition_key));

@@ -8,6 +8,7 @@
 #include "base/beat.h"
 #include "base/clock.h"
 #include "base/error.h"
+#include "db/rights.h"
 #include "outbox/pump.h"
 
 #include <errno.h>
@@ -270,6 +271,9 @@ open_session(struct skr_relay *relay, struct skr_error *error)
                        &pump->db->passed_over);
     skr_settler_work_on(&relay->settler, pump->db->server);
     code = prepare_table(relay, pump->db, error);
+    if (code == SKR_OK && relay->options.table_name != NULL)
+        code = skr_rights_check_change(pump->db, relay->options.table_name,
+                                       "queue_name", error);
     if (code == SKR_OK)
         code = skr_pump_look_for_skew(pump, false, error);
     if (code == SKR_OK)

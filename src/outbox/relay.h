@@ -34,6 +34,7 @@ struct skr_relay_options {
     const struct skr_db_ops *database;
     const char *database_url;
     struct skr_table *table;  // borrowed
+    const char *table_name;   // to see early whether it may be written; or NULL
     bool auto_setup;          // make the tables when they are missing
 
     const struct skr_sender_options *senders;  // borrowed; at least one

@@ -87,6 +87,18 @@ def test_without_select_the_relay_waits(world, user):
     assert len(relay.events("relay.trouble")) == 1
 
 
+def test_who_may_only_select_is_told_at_the_start(world, user):
+    set_up(world)
+    world.insert(1)
+    for table in ("messenger_outbox", "messenger_messages", "skirnir_meta"):
+        user.allow("SELECT", table)
+    result = world.run("relay", "outbox")
+    assert result.returncode == 1, result.stderr
+    assert "messenger_outbox" in result.stderr
+    assert "DELETE" in result.stderr and "rant" in result.stderr.lower()
+    assert world.client.count("orders") == 0
+
+
 def test_without_delete_no_more_is_sent_than_may_be_in_flight(world, user):
     set_up(world)
     world.insert(GOOD)

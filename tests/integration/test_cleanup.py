@@ -162,6 +162,19 @@ def test_a_relay_removes_what_failed_long_ago(place, days):
     assert "cleaner.trouble" not in relay.log()
 
 
+def test_a_consumer_removes_what_failed_long_ago(place):
+    for times in (f"{OLD}, {OLD}, NULL", f"{NEW}, {NEW}, NULL"):
+        place.write("{}", places.failed_headers("orders", "order.old", "x"),
+                    "failed", times=times)
+    place.set_config(replace=[(
+        "databases:", "cleanup: {interval: 1, failed_days: 30}\ndatabases:")])
+    consumer = place.start("consume", "orders")
+    consumer.wait_for("cleaner.removed name=failed rows=1")
+    assert consumer.stop() == 0
+    assert len(place.rows("failed")) == 1
+    assert "cleaner.trouble" not in consumer.log()
+
+
 def test_of_two_who_clean_the_second_is_told(place):
     """The first is held with its lock; where it was done before that, again."""
     def second():

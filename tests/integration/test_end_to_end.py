@@ -202,6 +202,20 @@ def test_stamp_namespace_decides_what_is_written(ready_shop):
         assert headers["X-Message-Id"]
 
 
+def test_without_a_stamp_namespace_a_key_has_no_stamp_either(shop):
+    """A Symfony that cannot load a stamp's class deletes the message."""
+    shop.configure(replace=[
+        ("doctrine://default?table_name", "ordered-doctrine://default?table_name"),
+        ("        relay_to: orders",
+         "        relay_to: orders\n        stamp_namespace: ~")])
+    shop.check("publish", "order.placed", "--body", "{}", "-k", "a")
+    (headers, key), = shop.query(
+        "shop", "SELECT headers, partition_key FROM messenger_outbox")
+    assert key == "a" and "Stamp" not in headers
+    assert shop.relay_all().returncode == 0
+    assert "Stamp" not in "".join(queue_rows(shop)[-1][1])
+
+
 @pytest.mark.parametrize("body", symfony.PHP_BODIES, ids=["plain", "base64"])
 def test_php_serialised_rows_stay_for_php_and_block_nothing(ready_shop, body):
     shop = ready_shop
@@ -294,7 +308,7 @@ def test_effect_and_deduplication_row_go_together(ready_shop):
          "            - INSERT INTO later (id) VALUES (:id_text)\n")])
     shop.check("publish", "order.placed", "--body", "{}")
     assert shop.relay_all().returncode == 0
-    consumer = shop.start_consumer()
+    consumer = shop.start_consumer("--wait")
     consumer.wait_for("no such table: later")
     assert shop.effects() == []
     assert shop.count("billing", "message_broker_deduplication") == 0

@@ -522,6 +522,23 @@ def test_services_with_one_file_take_a_port_each_of_a_range(ready_shop):
         scrape(ports[1]).samples
 
 
+def test_the_option_takes_a_range_as_the_file_does(ready_shop):
+    shop = ready_shop
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        first = taken.getsockname()[1]
+        last = min(first + 50, 65535)
+        relay = shop.start_relay(f"--metrics-port={first}-{last}")
+        found = relay.wait_for(r"http\.serving address=127\.0\.0\.1 port=(\d+)")
+        assert first < int(found.group(1)) <= last
+        assert relay.stop() == 0
+    result = shop.run("relay", "outbox", "--metrics-port=9197-9187")
+    assert result.returncode == 2
+    assert "--metrics-port=9197-9187: " in result.stderr
+    assert "or a range such as 9187-9197 is needed" in result.stderr
+
+
 def test_a_taken_port_of_a_shared_file_stops_no_service(ready_shop):
     shop = ready_shop
     shop.place_orders(3)

@@ -1,10 +1,17 @@
 """Mistakes that waiting does not mend end a command that can do nothing else,
 with the cure; where something else can be done it is done, and --wait waits."""
+import os
 import signal
 import socket
+import threading
+
+import pytest
 
 import shop as shops
 import test_metrics
+import test_trouble
+
+user_shop = test_trouble.user_shop
 
 
 def fails(shop, words, *arguments):
@@ -20,7 +27,8 @@ def without_setup(shop):
     shop.configure(auto_setup="false", replace=[
         ("queue_name=outbox'", "queue_name=outbox&auto_setup=false'")])
     for name in ("shop", "queue", "billing"):
-        shop.open(name).execute("CREATE TABLE orders (order_id)")
+        shop.open(name).execute(
+            "CREATE TABLE effects (order_id, message_id, name, body)")
 
 
 def elsewhere(shop, name):
@@ -45,6 +53,63 @@ def test_a_missing_table_ends_relay_and_consumer(shop):
     without_setup(shop)
     fails(shop, ["there is no table", "skirnir setup"], "relay", "outbox")
     fails(shop, ["skirnir setup"], "consume", "orders")
+
+
+@pytest.mark.parametrize("damage", ["pages", "all"])
+def test_a_damaged_file_ends_the_relay(ready_shop, damage):
+    shop = ready_shop
+    shop.place_orders(3)
+    shop.open("shop").execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    shop.close()
+    size = shop.path("shop").stat().st_size
+    with open(shop.path("shop"), "r+b") as file:
+        file.seek(4096 if damage == "pages" else 0)
+        file.write(b"\xff" * (size - file.tell()))
+    fails(shop, ["shop.db", "damaged or not a database", "backup"], "relay",
+          "outbox")
+
+
+@pytest.mark.parametrize("mode", [0o000, 0o444])
+def test_a_file_that_may_not_be_written_ends_the_command(user_shop, mode):
+    shop = user_shop
+    for name, command in [("shop", ["relay", "outbox"]),
+                          ("queue", ["relay", "outbox"]),
+                          ("queue", ["consume", "orders"]),
+                          ("billing", ["consume", "orders"])]:
+        os.chmod(shop.path(name), mode)
+        fails(shop, [f"{name}.db", "writable for this user"], *command)
+        os.chmod(shop.path(name), 0o644)
+
+
+def test_a_handler_without_its_table_ends_the_consumer(ready_shop):
+    shop = ready_shop
+    shop.open("billing").execute("DROP TABLE effects")
+    fails(shop, ["the handler of order.placed", "no such table: effects",
+                 "create the table"], "consume", "orders")
+    shop.open("billing").execute("CREATE TABLE effects (order_id)")
+    fails(shop, ["the handler of order.placed", "message_id",
+                 "correct the statement"], "consume", "orders")
+    shop.open("billing").execute("DROP TABLE effects")
+    # Where another handler can work it does.
+    shop.configure(replace=[("handlers:\n", "handlers:\n    other.thing: "
+                             "{sql: 'DELETE FROM skirnir_attempt'}\n")])
+    consumer = shop.start_consumer()
+    consumer.wait_for(r"warning consumer\.handler_waits .*effects")
+    consumer.wait_for(r"consumer\.ready")
+    assert consumer.stop() == 0
+
+
+def test_an_ordered_outbox_without_partition_keys_ends_the_relay(place):
+    place.set_config(replace=[("doctrine://default?table_name",
+                               "ordered-doctrine://default?table_name")])
+    fails(place, ["messenger_outbox has no column partition_key",
+                  "skirnir setup"], "relay", "outbox")
+
+
+def test_a_transport_that_is_named_twice_is_refused(ready_shop):
+    fails(ready_shop, ["orders is named twice", "--consumers"], "consume",
+          "orders", "orders")
+    fails(ready_shop, ["outbox is named twice"], "relay", "outbox", "outbox")
 
 
 def test_wait_waits_for_what_is_missing(shop):
@@ -101,6 +166,38 @@ def test_a_server_that_is_away_is_waited_for(shop):
         relay.wait_for(r"relay\.trouble ")
         assert relay.is_running()
         assert relay.stop() == 0
+
+
+@pytest.mark.parametrize("scheme, says", [
+    ("pgsql", "is not PostgreSQL; correct host and port"),
+    ("mysql", "does not answer as MariaDB and MySQL do; correct host and port")])
+def test_another_service_on_the_port_is_not_taken_for_a_bad_certificate(
+        shop, scheme, says):
+    def answer():
+        while True:
+            try:
+                connection = listener.accept()[0]
+            except OSError:
+                return
+            with connection:
+                if scheme == "pgsql":
+                    connection.recv(8)
+                    connection.sendall(b"AMQP")
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        thread = threading.Thread(target=answer)
+        thread.start()
+        port = listener.getsockname()[1]
+        shop.configure(replace=[(
+            shop.url("queue"), f"{scheme}://u@127.0.0.1:{port}/b")])
+        relay = shop.start("relay", "outbox")
+        try:
+            said = relay.wait_for(r"relay\.trouble .*").group()
+            assert says in said and "certificate" not in said
+            assert relay.stop() == 0
+        finally:
+            listener.shutdown(socket.SHUT_RDWR)
+            thread.join()
 
 
 def test_a_mistake_in_a_new_configuration_does_not_end_a_service(ready_shop):

@@ -113,7 +113,9 @@ def test_a_name_that_no_message_has_is_a_mistake(ready_shop, name, says):
 @pytest.mark.parametrize("types, says", [
     ({"order.*": "OrderPlaced"}, "* stands for no name here"),
     ({"order.placed": ""}, "not an empty text"),
-    ({"order.placed": "A\tB"}, "a control character")])
+    ({"order.placed": "A\tB"}, "a control character"),
+    ({"order.placed": "Order", "order.paid": "Order"},
+     "'Order' is the type of 'order.placed' and of 'order.paid'")])
 def test_message_types_name_one_message_each(ready_shop, types, says):
     configure(ready_shop, {"*": "x"}, types=types)
     result = ready_shop.run("config", "check")

@@ -70,6 +70,13 @@ def test_a_file_of_sqlite_lies_beside_the_configuration(project, database,
     assert list(project.elsewhere.iterdir()) == []
 
 
+def test_a_credential_lies_beside_the_configuration(project):
+    path = configure(project, "%env(file:DSN_FILE)%")
+    (project.home / "dsn").write_text("sqlite:///shop.db\n")
+    project.check("setup", "-c", path, environment={"DSN_FILE": "dsn"})
+    assert (project.home / "shop.db").exists()
+
+
 def test_the_folder_of_the_file_is_where_we_are(project):
     configure(project, "sqlite:///shop.db")
     project.folder = project.home

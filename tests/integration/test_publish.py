@@ -1,5 +1,6 @@
 """skirnir publish: what it writes, and what it refuses to write."""
 import json
+import os
 import re
 import time
 import uuid
@@ -78,6 +79,14 @@ def test_body_from_a_file(shop):
     (shop.folder / "order.json").write_text(text)
     shop.check("publish", "order.placed", "--body", "@order.json")
     assert only_row(shop)[0] == text
+
+
+def test_a_pipe_is_no_file_of_a_body(ready_shop):
+    os.mkfifo(ready_shop.folder / "pipe")
+    result = ready_shop.run("publish", "order.placed", "--body", "@pipe")
+    assert result.returncode == 1
+    assert "pipe: it is no regular file" in result.stderr
+    assert "--body -" in result.stderr
 
 
 def test_body_from_standard_input(shop):

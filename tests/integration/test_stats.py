@@ -419,6 +419,9 @@ def test_rabbitmq_tells_how_many_wait(world):
     world.relay_all()
     item = read(world, "amqp")[0]["amqp"]
     assert (item["depth"], item["consumers"], item["retries"]) == (5, 0, 0)
+    # Not to be read as an age of nothing.
+    assert item["oldest_seconds"] is None
+    assert "unknown" in world.check("stats", "amqp").splitlines()[1].split()
     world.write(("{}", '{"type":"order.placed"}'), queue="amqp.retry",
                 table="messenger_messages")
     item = read(world, "amqp", "--interval=1")[0]["amqp"]

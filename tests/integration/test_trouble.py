@@ -8,12 +8,18 @@ import shutil
 import signal
 import sqlite3
 import subprocess
+import sys
 import tempfile
 import time
 
 import pytest
 
 import shop as shops
+import worlds
+
+sys.path.insert(0, str(pathlib.Path(__file__).parents[1]))
+
+import servers  # noqa: E402: found through the path above
 
 ORDERS = 1000
 FILES = ["shop", "queue"]
@@ -242,6 +248,33 @@ def test_consumer_names_a_table_of_another_shape(ready_shop):
     assert "another shape" in result.stderr
 
 
+@pytest.mark.parametrize("kind", worlds.DATABASES, ids=lambda kind: kind.kind)
+def test_an_idle_consumer_tells_that_its_database_is_away(shop, kind):
+    """Its queue is elsewhere, and nothing comes."""
+    database = worlds.new_database(kind)
+    database.ask("CREATE TABLE effects (order_id INT, message_id CHAR(36), "
+                 "name TEXT, body TEXT)")
+    port = int(os.environ[f"SKR_{kind.kind.upper()}_PORT"])
+    try:
+        with servers.Proxy(port) as proxy:
+            shop.configure(replace=[
+                (shop.url("billing"), proxy.url(database.url)),
+                ("        database: billing",
+                 "        database: billing\n"
+                 "        deduplication: {auto_setup: true}"),
+                ("json_extract(:body, '$.orderId')", "1")])
+            consumer = shop.start_consumer()
+            consumer.wait_for(r"consumer\.ready")
+            proxy.refuse()
+            consumer.wait_for(r"warning consumer\.trouble ")
+            proxy.accept()
+            consumer.wait_for(r"info consumer\.recovered ")
+            assert len(consumer.events("consumer.trouble")) <= 2
+            assert consumer.stop() == 0
+    finally:
+        database.drop()
+
+
 class UserShop(shops.Shop):
     """Permissions mean nothing to the superuser: its programs run as nobody.
     """
@@ -293,7 +326,7 @@ def test_read_only_database_is_named_and_waited_for(user_shop, name, what):
     else:
         guarded, closed, opened = path, 0o444, 0o644
     os.chmod(guarded, closed)
-    relay = shop.start_relay()
+    relay = shop.start_relay("--wait")
     trouble(relay, f"{path.name}.*(writable|permission|Permission)")
     assert shop.wire() == [] or name == "shop"
     os.chmod(guarded, opened)

@@ -294,7 +294,8 @@ static const struct config_case config_cases[] = {
      "4: transports.outbox.options.auto_setup: the environment variable "
      "SKR_TEST_TEXT is neither true nor false\n"},
     {OUTBOX "    serializer: '%env(file:SKR_TEST_TEXT)%'\n",
-     "4: transports.outbox.serializer: the file words, which the environment "
+     "4: transports.outbox.serializer: the file /etc/words, which the "
+     "environment "
      "variable SKR_TEST_TEXT names, cannot be read: No such file or "
      "directory\n"},
     {OUTBOX "    serializer: '%env(json:SKR_TEST_TEXT)%'\n",

@@ -9,10 +9,13 @@
 #include "message/json.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 static enum skr_code
 read_stream(FILE *file, const char *name, struct skr_text *body,
@@ -28,6 +31,29 @@ read_stream(FILE *file, const char *name, struct skr_text *body,
     return body->broken ? skr_fail_memory(error) : SKR_OK;
 }
 
+// A pipe that has no writer would be waited for without an end.
+static enum skr_code
+open_body(const char *path, FILE **file, struct skr_error *error)
+{
+    struct stat status;
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    *file = fd < 0 ? NULL : fdopen(fd, "rb");
+    if (*file == NULL) {
+        skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
+                 "cannot read the body from %s: %s", path, strerror(errno));
+        if (fd >= 0)
+            close(fd);
+        return SKR_INVALID;
+    }
+    if (fstat(fd, &status) == 0 && S_ISREG(status.st_mode))
+        return SKR_OK;
+    fclose(*file);
+    return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
+                    "cannot read the body from %s: it is no regular file; "
+                    "`--body -` reads standard input",
+                    path);
+}
+
 static enum skr_code
 read_body(const char *given, struct skr_text *body, struct skr_error *error)
 {
@@ -37,12 +63,11 @@ read_body(const char *given, struct skr_text *body, struct skr_error *error)
         skr_text_add_string(body, given);
         return body->broken ? skr_fail_memory(error) : SKR_OK;
     }
-    FILE *file = fopen(given + 1, "rb");
-    if (file == NULL)
-        return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
-                        "cannot read the body from %s: %s", given + 1,
-                        strerror(errno));
-    enum skr_code code = read_stream(file, given + 1, body, error);
+    FILE *file = NULL;
+    enum skr_code code = open_body(given + 1, &file, error);
+    if (code != SKR_OK)
+        return code;
+    code = read_stream(file, given + 1, body, error);
     fclose(file);
     return code;
 }

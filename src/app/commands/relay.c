@@ -2,7 +2,6 @@
 // Relays, a thread each: what stops one of them does not stop another.
 
 #include "app/app.h"
-#include "app/parts/cleaner.h"
 #include "app/parts/relaying.h"
 #include "app/parts/starting.h"
 #include "app/service/reloading.h"
@@ -11,7 +10,6 @@
 #include "base/error.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 static enum skr_code
 run_relay(void *item, struct skr_error *error)
@@ -25,18 +23,6 @@ stop_relay(void *item)
 {
     const struct skr_relaying *relaying = item;
     skr_relay_stop(relaying->relay);
-}
-
-static enum skr_code
-check_names(const struct skr_arguments *arguments, struct skr_error *error)
-{
-    for (size_t i = 0; i < arguments->positional_count; i++)
-        for (size_t k = 0; k < i; k++)
-            if (strcmp(arguments->positional[i], arguments->positional[k]) == 0)
-                return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
-                                "transport %s is named twice",
-                                arguments->positional[i]);
-    return SKR_OK;
 }
 
 struct relays {
@@ -92,7 +78,6 @@ run_relays(struct skr_serving *serving, const struct skr_config *config,
            struct relays *relays, struct skr_error *error)
 {
     const struct skr_arguments *arguments = serving->app.arguments;
-    struct skr_cleaner *cleaner = NULL;
     enum skr_code code = SKR_OK;
     while (code == SKR_OK && relays->count < arguments->positional_count) {
         const struct skr_app app = skr_serving_app(serving, relays->count);
@@ -109,15 +94,6 @@ run_relays(struct skr_serving *serving, const struct skr_config *config,
         relays->count++;
     }
     if (code == SKR_OK)
-        code = skr_cleaner_start(
-            &(struct skr_cleaner_options){
-                .interval_s = config->cleanup_interval_s,
-                .log = serving->app.log,
-                .clean = skr_cleaner_clean_configured,
-                .user = config,
-            },
-            &cleaner, error);
-    if (code == SKR_OK)
         say_started(&serving->app, config, relays);
     if (code == SKR_OK)
         code = skr_serving_start(serving, read_counters, relays, error);
@@ -132,7 +108,6 @@ run_relays(struct skr_serving *serving, const struct skr_config *config,
     if (code == SKR_OK)
         code = skr_tasks_run(&serving->app, &task, error);
     skr_serving_stop(serving);
-    skr_cleaner_stop(cleaner);
     for (size_t i = 0; i < relays->count; i++)
         skr_relaying_fini(&relays->items[i]);
     return code;
@@ -144,15 +119,12 @@ skr_relay_run_configured(const struct skr_app *app,
                          struct skr_error *error)
 {
     const struct skr_arguments *arguments = app->arguments;
-    enum skr_code code = check_names(arguments, error);
-    if (code != SKR_OK)
-        return code;
     struct skr_serving serving;
     struct relays relays = {
         .items = calloc(arguments->positional_count, sizeof(*relays.items))};
     if (relays.items == NULL)
         return skr_fail_memory(error);
-    code = skr_serving_init(&serving, app, config, 1, error);
+    enum skr_code code = skr_serving_init(&serving, app, config, 1, error);
     if (code == SKR_OK) {
         code = run_relays(&serving, config, &relays, error);
         skr_serving_fini(&serving);

@@ -30,8 +30,10 @@ static void
 add_age(struct skr_grid *grid, const struct skr_transport_stats *stats)
 {
     int64_t age_s = 0;
+    bool have_some = stats->has_depth && stats->depth.has_messages &&
+                     stats->depth.messages > 0;
     if (!skr_stats_find_oldest(stats, &age_s))
-        skr_grid_add(grid, "-");
+        skr_grid_add(grid, have_some ? "unknown" : "-");
     else if (age_s < 120)
         skr_grid_add(grid, "%llds", (long long)age_s);
     else if (age_s < 2 * 3600)

@@ -100,8 +100,9 @@ add_variable(struct filling *filling, const char *processors, const char *name,
     struct filling resolved = {filling->reader, filling->place, {0}};
     bool good = true;
     if (strstr(processors, "file:") != NULL)
-        good = skr_config_read_file(filling->reader, filling->place, name,
-                                    value, &resolved.text);
+        good = skr_config_read_file(
+            filling->reader, filling->place, name,
+            skr_config_place_path(filling->reader, value), &resolved.text);
     else if (strstr(processors, "resolve:") != NULL)
         good = fill(&resolved, value, depth + 1);
     else

@@ -237,6 +237,13 @@ check_message_types(struct skr_config_reader *reader)
         for (size_t j = 0; j < config->message_type_count; j++) {
             const struct skr_name_pair *pair = &config->message_types[i];
             const struct skr_name_pair *other = &config->message_types[j];
+            if (i < j && pair->class_name != NULL &&
+                other->class_name != NULL &&
+                strcmp(pair->class_name, other->class_name) == 0)
+                skr_config_mistake(reader, place,
+                                   "'%s' is the type of '%s' and of '%s'; a "
+                                   "type is of one message",
+                                   pair->class_name, pair->name, other->name);
             if (i != j && pair->class_name != NULL &&
                 strcmp(pair->class_name, other->name) == 0)
                 skr_config_mistake(reader, place,

@@ -126,8 +126,8 @@ static const struct skr_config_key keys[] = {
         "there is a transport of that name.",
         IN_TRANSPORT(relay_to)),
     KEY("transports.*.stamp_namespace", TEXT,
-        "PHP namespace of the stamp header that carries the id; null writes "
-        "no such header. Default: `Freyr\\MessageBroker\\Inbox`.",
+        "PHP namespace of the stamp headers that carry id and partition key; "
+        "null writes none. Default: `Freyr\\MessageBroker\\Inbox`.",
         IN_TRANSPORT(stamp_namespace), .null = SKR_NULL_EMPTY),
     KEY("transports.*.time_zone", TEXT,
         "In which zone other writers write the table's times: an offset such "
@@ -359,12 +359,13 @@ static const struct skr_config_key keys[] = {
           "The server's own arguments."),
 
     PLAIN("cleanup", MAP,
-          "What relays remove by themselves, beside their work: what the "
-          "commands `cleanup-outbox` and `deduplication-cleanup` remove, and "
+          "What relays and consumers remove by themselves, beside their work: "
+          "what the commands `cleanup-outbox` and `deduplication-cleanup` "
+          "remove, and "
           "failed messages."),
     KEY("cleanup.interval", NUMBER,
-        "Seconds between two times that a relay does so, from 1 to 604800; 0 "
-        "is never. Of several relays one at a time does it.",
+        "Seconds between two times that each does so, from 1 to 604800; 0 is "
+        "never. Of several one at a time does it.",
         DEFAULT("0"), IN_CONFIG(cleanup_interval_s), RANGE(0, 604800)),
     KEY("cleanup.outbox_days", NUMBER,
         "Days that sent messages are kept where `on_success` is `keep`, from 0 "

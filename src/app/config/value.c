@@ -159,30 +159,13 @@ set_number(struct skr_config_reader *reader,
         *(uint32_t *)address_of(place) = (uint32_t)number;
 }
 
-// "9187" or "9187-9197".
-static bool
-parse_ports(const char *text, struct skr_config_ports *ports)
-{
-    const char *end = NULL;
-    int64_t first = 0, last = 0;
-    if (!parse_number(text, &first, &end))
-        return false;
-    last = first;
-    if (*end == '-' && !parse_number(end + 1, &last, &end))
-        return false;
-    bool is_range = last != first;
-    *ports = (struct skr_config_ports){(uint16_t)first, (uint16_t)last};
-    return *end == '\0' && first >= (is_range ? 1 : 0) && last >= first &&
-           last <= UINT16_MAX;
-}
-
 static void
 set_ports(struct skr_config_reader *reader,
           const struct skr_config_place *place, const char *text,
           const char *shown)
 {
     struct skr_config_ports ports;
-    if (parse_ports(text, &ports))
+    if (skr_text_ports(text, &ports.first, &ports.last))
         *(struct skr_config_ports *)address_of(place) = ports;
     else
         refuse_text(reader, place, skr_config_type_needed(SKR_TYPE_PORTS),

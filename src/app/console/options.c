@@ -189,6 +189,19 @@ refuse_number(const struct skr_option *option, const char *value,
 }
 
 static enum skr_code
+check_ports(const struct skr_option *option, const char *value,
+            struct skr_error *error)
+{
+    uint16_t first, last;
+    if (skr_text_ports(value, &first, &last))
+        return SKR_OK;
+    return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
+                    "--%s=%.40s: a port from 0 to 65535, or a range such as "
+                    "9187-9197 is needed",
+                    option->name, value);
+}
+
+static enum skr_code
 check_value(const struct skr_option *option, const char *value,
             struct skr_error *error)
 {
@@ -224,6 +237,7 @@ check_value(const struct skr_option *option, const char *value,
         if (skr_text_number(value, option->least, option->most, &number))
             return SKR_OK;
         return refuse_number(option, value, error);
+    case SKR_OPTION_PORTS: return check_ports(option, value, error);
     case SKR_OPTION_SECONDS:
         if (parse_seconds(value, option->most, &ms))
             return SKR_OK;

@@ -19,6 +19,7 @@ enum skr_option_kind {
     SKR_OPTION_SWITCH,  // a flag that may be said to be "true" or "false"
     SKR_OPTION_TEXT,
     SKR_OPTION_NUMBER,   // whole, from least to most
+    SKR_OPTION_PORTS,    // "9187" or "9187-9197"
     SKR_OPTION_SECONDS,  // "0.5": from a thousandth of one to most
     SKR_OPTION_SIZE,     // "134217728", "128M", "1G"
     SKR_OPTION_PAIR,     // "NAME=VALUE"

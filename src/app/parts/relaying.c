@@ -118,6 +118,7 @@ read_options(struct skr_relaying *relaying, const struct skr_app *app,
     *options = (struct skr_relay_options){
         .name = outbox->name,
         .database_url = outbox->database->url,
+        .table_name = outbox->table_name,
         .auto_setup = outbox->auto_setup,
         .claim = read_claim(outbox),
         .blocks_partitions = strcmp(outbox->on_failure, "block") == 0,

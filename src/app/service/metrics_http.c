@@ -148,11 +148,11 @@ skr_metrics_start(const struct skr_metrics_options *options,
     const struct skr_log *log = &options->app->log;
     const struct skr_arguments *arguments = options->app->arguments;
     struct skr_config_ports ports = config->metrics_ports;
-    bool is_own = skr_arguments_has(arguments, "metrics-port");
+    const char *own = skr_arguments_find(arguments, "metrics-port");
     uint16_t port = 0;
-    if (is_own)
-        ports.first = ports.last =
-            (uint16_t)skr_arguments_number(arguments, "metrics-port", 0);
+    // Checked with the other options.
+    if (own != NULL && !skr_text_ports(own, &ports.first, &ports.last))
+        ports.first = 0;
     *metrics = NULL;
     if (ports.first == 0)
         return SKR_OK;
@@ -165,7 +165,7 @@ skr_metrics_start(const struct skr_metrics_options *options,
         listen_on(made, ports, config->metrics_address, &port, error);
     if (code != SKR_OK) {
         free_metrics(made);
-        if (code != SKR_CONFLICT || is_own)
+        if (code != SKR_CONFLICT || own != NULL)
             return code;
         say_unserved(log, ports);
         return SKR_OK;

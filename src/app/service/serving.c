@@ -4,6 +4,23 @@
 #include "app/parts/cleaner.h"
 #include "app/service/notifier.h"
 #include "app/service/reloading.h"
+#include "base/error.h"
+
+#include <string.h>
+
+static enum skr_code
+check_names(const struct skr_arguments *arguments, struct skr_error *error)
+{
+    for (size_t i = 0; i < arguments->positional_count; i++)
+        for (size_t k = 0; k < i; k++)
+            if (strcmp(arguments->positional[i], arguments->positional[k]) == 0)
+                return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
+                                "transport %s is named twice; name it once "
+                                "(for more consumers of it there is "
+                                "--consumers)",
+                                arguments->positional[i]);
+    return SKR_OK;
+}
 
 enum skr_code
 skr_serving_init(struct skr_serving *serving, const struct skr_app *app,
@@ -11,6 +28,9 @@ skr_serving_init(struct skr_serving *serving, const struct skr_app *app,
                  struct skr_error *error)
 {
     const struct skr_arguments *arguments = app->arguments;
+    enum skr_code code = check_names(arguments, error);
+    if (code != SKR_OK)
+        return code;
     *serving = (struct skr_serving){.app = *app};
     serving->options = (struct skr_metrics_options){
         .app = app,
@@ -23,9 +43,8 @@ skr_serving_init(struct skr_serving *serving, const struct skr_app *app,
         .name_count = arguments->positional_count,
         .log = app->log,
     };
-    enum skr_code code =
-        skr_health_init(&serving->health, &app->log, arguments->positional,
-                        arguments->positional_count, each, error);
+    code = skr_health_init(&serving->health, &app->log, arguments->positional,
+                           arguments->positional_count, each, error);
     // A service that has worked goes on, whatever the new file says.
     serving->health.waits =
         skr_arguments_has(arguments, "wait") || skr_reloading_has_worked(app);
@@ -56,6 +75,16 @@ skr_serving_start(struct skr_serving *serving, skr_metrics_read_fn *read,
         skr_metrics_start(&serving->options, &serving->metrics, error);
     if (code != SKR_OK)
         return code;
+    code = skr_cleaner_start(
+        &(struct skr_cleaner_options){
+            .interval_s = serving->options.config->cleanup_interval_s,
+            .log = serving->app.log,
+            .clean = skr_cleaner_clean_configured,
+            .user = serving->options.config,
+        },
+        &serving->cleaner, error);
+    if (code != SKR_OK)
+        return code;
     serving->notifier = skr_notifier_start(
         &serving->health, skr_reloading_has_worked(&serving->app));
     serving->unread_watcher = skr_unread_start(&serving->unread);
@@ -70,9 +99,11 @@ skr_serving_stop(struct skr_serving *serving)
         skr_reloading_note_work(&serving->app);
     skr_metrics_stop(serving->metrics);
     skr_cleaner_stop(serving->unread_watcher);
+    skr_cleaner_stop(serving->cleaner);
     serving->notifier = NULL;
     serving->metrics = NULL;
     serving->unread_watcher = NULL;
+    serving->cleaner = NULL;
 }
 
 void

@@ -18,6 +18,7 @@ struct skr_serving {
     struct skr_notifier *notifier;
     struct skr_unread_watch unread;
     struct skr_cleaner *unread_watcher;  // NULL: none
+    struct skr_cleaner *cleaner;         // NULL: none
 };
 
 // For so many workers of each of the command's transports, which run between

@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "base/url.h"
+#include "db/rights.h"
 
 #include <skirnir/queue.h>
 #include <stdlib.h>
@@ -16,6 +17,8 @@ enum {
     MOST_REDELIVER_S = 7 * 24 * 3600,
     MOST_SWEEP_MS = 5000,
 };
+
+static const char default_table[] = "messenger_messages";
 
 static enum skr_code
 read_switch(const struct skr_url *url, const char *name, bool fallback,
@@ -59,7 +62,7 @@ make_table(struct queue_broker *broker, const struct skr_url *url, bool is_own,
 {
     const char *table = skr_url_find(url, "table_name");
     const char *queue = skr_url_find(url, "queue_name");
-    table = table == NULL ? "messenger_messages" : table;
+    table = table == NULL ? default_table : table;
     queue = queue == NULL ? "default" : queue;
     enum skr_code code = skr_messenger_check_names(table, queue, error);
     if (code != SKR_OK)
@@ -95,6 +98,21 @@ check_table(struct queue_broker *broker, bool auto_setup,
     if (code != SKR_OK && error != NULL)
         *error = found;
     return code;
+}
+
+// A row goes in by INSERT, and out by UPDATE or DELETE.
+static enum skr_code
+check_rights(struct queue_broker *broker, const struct skr_url *url,
+             bool consumes, struct skr_error *error)
+{
+    const char *table = skr_url_find(url, "table_name");
+    table = table == NULL ? default_table : table;
+    return consumes
+               ? skr_rights_check_change(broker->db, table, "queue_name", error)
+               : skr_rights_check_insert(broker->db, table,
+                                         "body, headers, queue_name, "
+                                         "created_at, available_at",
+                                         error);
 }
 
 // So that `skirnir stats` knows how many consume.
@@ -150,6 +168,8 @@ queue_open(struct skr_broker *base, const struct skr_url *url,
         code = make_table(broker, url, options->is_own, error);
     if (code == SKR_OK)
         code = check_table(broker, auto_setup, error);
+    if (code == SKR_OK)
+        code = check_rights(broker, url, options->consumes, error);
     if (code == SKR_OK && options->consumes && !options->is_own)
         code = attend(broker, error);
     return code;

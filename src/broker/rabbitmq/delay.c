@@ -12,8 +12,8 @@
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/silence.h"
 #include "broker/rabbitmq/errors.h"
-#include "broker/rabbitmq/memory.h"
 #include "broker/rabbitmq/rabbitmq.h"
 #include "message/failure.h"
 
@@ -331,7 +331,7 @@ await(struct rabbit_broker *broker, struct copy *copy, size_t most_unsent,
         return code;
     // Before a stop the time may be too short to tell.
     if (skr_clock_ms() >= end_ms)
-        skr_rabbit_note_silence(delay->link.stream.peer);
+        skr_silence_note(delay->link.stream.peer);
     return skr_fail(error, SKR_UNAVAILABLE, SKR_TRY_AGAIN,
                     "RabbitMQ at %s has not confirmed a retry in time "
                     "(confirm_timeout)",

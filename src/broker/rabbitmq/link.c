@@ -3,7 +3,7 @@
 
 #include "base/clock.h"
 #include "base/error.h"
-#include "broker/rabbitmq/memory.h"
+#include "base/silence.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -407,7 +407,7 @@ enum skr_code
 skr_rabbit_link_fail_silent(const struct rabbit_link *link, int64_t waited_ms,
                             struct skr_error *error)
 {
-    skr_rabbit_note_silence(link->stream.peer);
+    skr_silence_note(link->stream.peer);
     return skr_fail(error, SKR_UNAVAILABLE, SKR_RECONNECT,
                     "RabbitMQ at %s has not answered for %lld ms "
                     "(confirm_timeout)",
@@ -421,7 +421,7 @@ skr_rabbit_link_tick(struct rabbit_link *link, struct skr_error *error)
     if (link->heartbeat_ms == 0)
         return SKR_OK;
     if (now - link->heard_ms > 2 * link->heartbeat_ms) {
-        skr_rabbit_note_silence(link->stream.peer);
+        skr_silence_note(link->stream.peer);
         return skr_fail(error, SKR_UNAVAILABLE, SKR_RECONNECT,
                         "RabbitMQ at %s has shown no sign of life for %lld s",
                         link->stream.peer,

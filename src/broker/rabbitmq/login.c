@@ -3,10 +3,10 @@
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/silence.h"
 #include "base/text.h"
 #include "broker/rabbitmq/errors.h"
 #include "broker/rabbitmq/link.h"
-#include "broker/rabbitmq/memory.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -200,13 +200,13 @@ try_host(struct rabbit_link *link, const struct rabbit_settings *settings,
     char peer[RABBIT_PEER_SIZE];
     skr_rabbit_name_host(host, peer);
     if (code == SKR_OK) {
-        skr_rabbit_note_answer(peer);
+        skr_silence_end(peer);
         return SKR_OK;
     }
     skr_rabbit_link_close(link, false);
     if (code != SKR_TIMEOUT)
         return code;
-    skr_rabbit_note_silence(peer);
+    skr_silence_note(peer);
     // To the caller the server is not there.
     if (error != NULL) {
         error->code = SKR_UNAVAILABLE;
@@ -248,7 +248,7 @@ sort_hosts(const struct rabbit_settings *settings)
         char peer[RABBIT_PEER_SIZE];
         struct candidate next = {.host = &settings->hosts[(start + i) % count]};
         skr_rabbit_name_host(next.host, peer);
-        next.silent_ms = skr_rabbit_silent_ms(peer);
+        next.silent_ms = skr_silence_ms(peer);
         if (next.silent_ms == 0)
             candidates[spoken++] = next;
         else

@@ -1,80 +1,19 @@
 // SPDX-License-Identifier: MIT
 #include "broker/rabbitmq/memory.h"
 
-#include "base/clock.h"
 #include "base/hash.h"
 #include "base/text.h"
-#include "broker/rabbitmq/stream.h"
 
 #include <pthread.h>
-#include <stdio.h>
-#include <string.h>
 
 enum {
     // Beyond these the oldest is forgotten, which costs what it cost before.
-    MOST_HOSTS = 64,
     MOST_MADE = 1024,
-    // A host that has come back gets its share of connections again.
-    FORGIVEN_MS = 10 * 60 * 1000,
 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static struct {
-    char peer[RABBIT_PEER_SIZE];
-    int64_t silent_ms;
-} hosts[MOST_HOSTS];
 static struct skr_hash made[MOST_MADE];  // a ring
 static size_t made_count;
-
-// Where it is; if it is nowhere, where it may go.
-static size_t
-place_of(const char *peer)
-{
-    size_t place = 0;
-    for (size_t i = 0; i < MOST_HOSTS; i++) {
-        if (strcmp(hosts[i].peer, peer) == 0)
-            return i;
-        if (hosts[i].silent_ms < hosts[place].silent_ms)
-            place = i;
-    }
-    return place;
-}
-
-static void
-note(const char *peer, int64_t silent_ms)
-{
-    pthread_mutex_lock(&lock);
-    size_t place = place_of(peer);
-    bool is_known = strcmp(hosts[place].peer, peer) == 0;
-    if (is_known || silent_ms > 0) {
-        snprintf(hosts[place].peer, sizeof(hosts[place].peer), "%s", peer);
-        hosts[place].silent_ms = silent_ms;
-    }
-    pthread_mutex_unlock(&lock);
-}
-
-void
-skr_rabbit_note_silence(const char *peer)
-{
-    note(peer, skr_clock_ms());
-}
-
-void
-skr_rabbit_note_answer(const char *peer)
-{
-    note(peer, 0);
-}
-
-int64_t
-skr_rabbit_silent_ms(const char *peer)
-{
-    pthread_mutex_lock(&lock);
-    size_t place = place_of(peer);
-    int64_t silent_ms =
-        strcmp(hosts[place].peer, peer) == 0 ? hosts[place].silent_ms : 0;
-    pthread_mutex_unlock(&lock);
-    return silent_ms + FORGIVEN_MS > skr_clock_ms() ? silent_ms : 0;
-}
 
 static struct skr_hash
 add_text(struct skr_hash hash, const char *text)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // What this process has learnt of servers, and a new connection would learn
-// again at a price: which hosts did not answer, and what was set up. A cluster
+// again at a price: what was set up. A cluster
 // of which a node hangs answers no declaration and no binding that it has to
 // store, not even of what is there, for as long as it waits for that node.
 
@@ -8,13 +8,6 @@
 #define SKR_BROKER_RABBITMQ_MEMORY_H
 
 #include "broker/rabbitmq/settings.h"
-
-// The host, as "host:port", was connected to, or could be, and said nothing.
-void skr_rabbit_note_silence(const char *peer);
-// It has answered.
-void skr_rabbit_note_answer(const char *peer);
-// When it was silent, by skr_clock_ms(); 0: not lately.
-int64_t skr_rabbit_silent_ms(const char *peer);
 
 // The server of these settings has taken the declaration.
 void skr_rabbit_note_made(const struct rabbit_settings *settings,

@@ -244,6 +244,10 @@ was_silent(MYSQL *connection, unsigned native, int reason, unsigned *timeout_s)
 static const char *
 find_advice(size_t index, const char *message)
 {
+    if (errors[index].native == LOST &&
+        strstr(message, "initial communication packet") != NULL)
+        return "what is there does not answer as MariaDB and MySQL do; correct "
+               "host and port in the DSN, or look whether the server hangs";
     bool has_no_tls =
         errors[index].native == BAD_TLS && strstr(message, "support") != NULL;
     return has_no_tls ? SKR_MYSQL_OFFERS_NO_TLS : errors[index].advice;

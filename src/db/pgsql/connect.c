@@ -318,6 +318,9 @@ fail_connect(PGconn *connection, const struct server *server,
     const char *advice = NULL;
     if (strstr(text, "does not support SSL") != NULL)
         advice = OFFERS_NO_TLS;
+    else if (strstr(text, "response to SSL negotiation") != NULL)
+        advice = "what answers there is not PostgreSQL; correct host and port "
+                 "in the DSN";
     else if (strstr(text, "SSL") != NULL || strstr(text, "certificate") != NULL)
         advice = server->is_verified_by_default
                      ? "sslmode is verify-full by default: give sslrootcert="

@@ -113,6 +113,11 @@ fail_open(const char *path, int native, bool was_missing, sqlite3 *connection,
     if (stat(path, &status) == 0 && S_ISDIR(status.st_mode))
         return skr_fail(error, SKR_INVALID, SKR_RECONNECT,
                         "%s is a folder; a file is needed", path);
+    if (access(path, R_OK) != 0 && errno == EACCES)
+        return skr_fail(error, SKR_INVALID, SKR_RECONNECT,
+                        "%s: this user may not read the file; make the file "
+                        "and its folder readable and writable for this user",
+                        path);
     return skr_sqlite_fail_path(path, native,
                                 connection == NULL ? sqlite3_errstr(native)
                                                    : sqlite3_errmsg(connection),
@@ -235,6 +240,39 @@ add_functions(struct skr_sqlite *sqlite, struct skr_error *error)
     return SKR_OK;
 }
 
+static bool
+has_file_beside(const char *path, const char *suffix)
+{
+    char beside[4096];
+    snprintf(beside, sizeof(beside), "%s%s", path, suffix);
+    return access(beside, F_OK) == 0;
+}
+
+// A journal is made in the folder, unless one stays there between transactions.
+static bool
+can_make_journal(const char *path)
+{
+    char folder[4096];
+    snprintf(folder, sizeof(folder), "%s", path);
+    char *slash = strrchr(folder, '/');
+    if (slash != NULL)
+        slash[1] = '\0';
+    return slash == NULL || access(folder, W_OK) == 0 ||
+           has_file_beside(path, "-wal") || has_file_beside(path, "-journal");
+}
+
+// A server may become writable by a fail-over; a file does not.
+static void
+find_read_only(struct skr_sqlite *sqlite)
+{
+    if (sqlite3_db_readonly(sqlite->connection, "main") == 1 ||
+        !can_make_journal(sqlite->path))
+        skr_fail(&sqlite->db.read_only, SKR_INVALID, SKR_RECONNECT,
+                 "%s: nothing can be written; make the file and its folder "
+                 "writable for this user",
+                 sqlite->path);
+}
+
 static enum skr_code
 sqlite_open(struct skr_db *db, const struct skr_url *url,
             struct skr_error *error)
@@ -269,6 +307,8 @@ sqlite_open(struct skr_db *db, const struct skr_url *url,
     // The file is read for the first time: now it shows if it is a database.
     if (code == SKR_OK)
         code = run(sqlite, "SELECT 1 FROM sqlite_master LIMIT 1", error);
+    if (code == SKR_OK)
+        find_read_only(sqlite);
     return code;
 }
 
