@@ -57,10 +57,13 @@ is_joining(const struct skr_json *group)
                              SKR_COUNT_OF(states));
 }
 
+// One that nothing was asked of for a while has only just been asked: what it
+// owes is as old as what was sent last, too.
 static bool
 is_silent(const struct skr_json *broker, int64_t patience_ms)
 {
     return is_up(broker) && number_of(broker, "waitresp_cnt") > 0 &&
+           number_of(broker, "txidle") > patience_ms * US_A_MS &&
            number_of(broker, "rxidle") > patience_ms * US_A_MS;
 }
 
