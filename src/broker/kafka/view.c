@@ -57,8 +57,8 @@ is_joining(const struct skr_json *group)
                              SKR_COUNT_OF(states));
 }
 
-// One that nothing was asked of for a while has only just been asked: what it
-// owes is as old as what was sent last, too.
+// A broker that was asked nothing for a while has answered nothing either: it
+// does not owe an answer for longer than since the last request.
 static bool
 is_silent(const struct skr_json *broker, int64_t patience_ms)
 {
