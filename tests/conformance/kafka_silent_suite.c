@@ -11,7 +11,8 @@ enum {
     ALL = -1,
     SLOW_MS = 300,
     FOREVER_MS = 3600 * 1000,
-    LOOK_MS = 5000,  // it is asked that often, and not more
+    JOIN_GROUP = 11,  // Kafka's number of that request
+    LOOK_MS = 5000,   // it is asked that often, and not more
     CALLS = 100,
 };
 
@@ -175,7 +176,7 @@ connect_consumer(struct fixture *fixture)
         rd_kafka_mock_topic_create(fixture->cluster, "orders", 1, 1), 0);
     size_t used = strlen(fixture->url);
     snprintf(fixture->url + used, sizeof(fixture->url) - used,
-             "?topics=orders&group=orders");
+             "?topics=orders&group=orders&connect_timeout=3");
     connect_as(fixture, true);
 }
 
@@ -213,6 +214,29 @@ test_a_consumer_with_nothing_to_do_is_not_in_trouble(void **state)
         expect_nothing_to_consume(fixture);
     }
     assert_int_equal(fixture->troubles, 0);
+}
+
+// A group answers when all of its members are there, which may take minutes.
+static void
+test_a_consumer_that_waits_for_its_group_knows_whether_it_hangs(void **state)
+{
+    struct fixture *fixture = *state;
+    assert_int_equal(rd_kafka_mock_broker_push_request_error_rtts(
+                         fixture->cluster, 1, JOIN_GROUP, 1,
+                         RD_KAFKA_RESP_ERR_NO_ERROR, FOREVER_MS),
+                     RD_KAFKA_RESP_ERR_NO_ERROR);
+    connect_consumer(fixture);
+    int64_t end_ms = __real_skr_clock_ms() + DEADLINE_MS;
+    for (int last = looks + 2;
+         looks < last && __real_skr_clock_ms() < end_ms;) {
+        ahead_ms += LOOK_MS;
+        expect_nothing_to_consume(fixture);
+    }
+    assert_int_equal(fixture->troubles, 0);
+    set_answer_ms(fixture, FOREVER_MS);
+    receive_until(fixture, &fixture->troubles);
+    set_answer_ms(fixture, 0);
+    receive_until(fixture, &fixture->recoveries);
 }
 
 static void
@@ -318,6 +342,7 @@ main(void)
         SILENT(test_a_cluster_that_is_slow_is_reached),
         SILENT(test_one_that_hangs_is_seldom_asked_and_ends_nothing),
         SILENT(test_a_consumer_with_nothing_to_do_is_not_in_trouble),
+        SILENT(test_a_consumer_that_waits_for_its_group_knows_whether_it_hangs),
         SILENT(test_a_consumer_says_that_a_partition_has_no_leader),
         SILENT(test_a_relay_says_that_a_partition_has_no_leader),
         SILENT(test_time_in_which_nothing_was_sent_is_not_held_against_it),

@@ -122,10 +122,11 @@ class PostgreSQL(Server):
     counts_writers = False
 
     def command(self, database):
+        """What it asks is not counted, whenever its session begins."""
         return ["psql", "-X", "-q", "-A", "-t", "-F", "\t",
                 "-v", "ON_ERROR_STOP=1", "-U", "postgres", "-h",
                 self.setting("SOCKET_FOLDER"), "-p", self.setting("PORT"),
-                "-d", database]
+                "-d", f"dbname={database} options='-c log_statement=none'"]
 
     def start_counting(self):
         """For sessions that begin from now on."""

@@ -5,6 +5,7 @@
 #include "broker/broker.h"
 #include "broker/kafka/partition.h"
 #include "broker/kafka/settings.h"
+#include "broker/kafka/view.h"
 
 #include <setjmp.h>
 #include <skirnir/kafka.h>
@@ -240,6 +241,84 @@ test_a_password_in_plaintext_is_told_of(void **state)
     }
 }
 
+// As librdkafka tells of brokers: what it sent and received last, in ms.
+struct told {
+    const char *state, *join_state;
+    int owed, sent, received;        // by the broker that leads partitions
+    int group_owed, group_received;  // by the one that coordinates the group
+};
+
+static struct kafka_view
+view_of(const struct told *told)
+{
+    char json[1000];
+    struct kafka_view view;
+    struct skr_error error = {0};
+    int size = snprintf(
+        json, sizeof(json),
+        "{\"brokers\":{\"h:1/1\":{\"nodeid\":1,\"source\":\"learned\","
+        "\"state\":\"%s\",\"waitresp_cnt\":%d,\"rx\":9,\"txidle\":%d000,"
+        "\"rxidle\":%d000},\"GroupCoordinator\":{\"nodeid\":1,"
+        "\"nodename\":\"h:1\",\"source\":\"logical\",\"state\":\"%s\","
+        "\"waitresp_cnt\":%d,\"rx\":9,\"txidle\":%d000,\"rxidle\":%d000}},"
+        "\"topics\":{},\"cgrp\":{\"state\":\"up\",\"join_state\":\"%s\"}}",
+        told->state, told->owed, told->sent, told->received, told->state,
+        told->group_owed, told->group_received, told->group_received,
+        told->join_state);
+    if (skr_kafka_view_read(json, (size_t)size, 5500, &view, &error) != SKR_OK)
+        fail_msg("%s", error.text);
+    return view;
+}
+
+static void
+test_statistics_tell_who_answers_and_who_does_not(void **state)
+{
+    static const struct {
+        const char *what;
+        struct told told;
+        bool has_answered, is_down;
+    } cases[] = {
+        {"it fetches", {"UP", "steady", 1, 200, 200, 0, 2900}, true, false},
+        {"its fetch is not answered",
+         {"UP", "steady", 1, 5600, 5600, 1, 8000},
+         false,
+         true},
+        {"it has no partition and hears of its group",
+         {"UP", "steady", 0, 60000, 60000, 0, 2900},
+         true,
+         false},
+        {"it hears nothing of its group",
+         {"UP", "steady", 0, 60000, 60000, 1, 5600},
+         false,
+         true},
+        // Nothing is known of these.
+        {"its group keeps it waiting",
+         {"UP", "wait-join", 0, 60000, 60000, 1, 60000},
+         false,
+         false},
+        {"it has only just asked",
+         {"UP", "wait-join", 1, 10, 60000, 1, 60000},
+         false,
+         false},
+        {"it has asked long ago",
+         {"UP", "wait-sync", 1, 5600, 60000, 1, 60000},
+         false,
+         true},
+        {"no broker is connected",
+         {"DOWN", "wait-join", 0, 100, 100, 0, 100},
+         false,
+         true},
+    };
+    (void)state;
+    for (size_t i = 0; i < SKR_COUNT_OF(cases); i++) {
+        struct kafka_view view = view_of(&cases[i].told);
+        if (view.has_answered != cases[i].has_answered ||
+            view.is_down != cases[i].is_down)
+            fail_msg("%s: answered %d, down %d", cases[i].what,
+                     view.has_answered, view.is_down);
+    }
+}
+
 int
 main(void)
 {
@@ -251,6 +330,7 @@ main(void)
         cmocka_unit_test(test_tls_that_is_asked_for_is_not_taken_back),
         cmocka_unit_test(test_a_certificate_means_tls),
         cmocka_unit_test(test_a_password_in_plaintext_is_told_of),
+        cmocka_unit_test(test_statistics_tell_who_answers_and_who_does_not),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

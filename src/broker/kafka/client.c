@@ -119,6 +119,7 @@ on_statistics(rd_kafka_t *handle, char *json, size_t size, void *user)
         SKR_OK)
         return 0;
     note_missing(client, view.missing);
+    client->is_unheard = consumes && !view.has_answered && !view.is_down;
     // One that publishes and has nothing to send hears nothing.
     if (consumes && view.has_answered)
         skr_kafka_client_note_answer(client);
@@ -136,6 +137,7 @@ watch(struct kafka_client *client, rd_kafka_conf_t *properties,
     // A broker that has nothing to tell answers a fetch so late.
     rd_kafka_conf_get(properties, "fetch.wait.max.ms", wait_ms, &size);
     client->silence_ms = SILENCE_MS + strtol(wait_ms, NULL, 10);
+    client->is_unheard = false;
     client->missing[0] = '\0';
     client->missing_since_ms = 0;
     rd_kafka_conf_set_stats_cb(properties, on_statistics);
@@ -360,13 +362,16 @@ skr_kafka_client_say_away(struct kafka_client *client, int64_t waited_ms)
 }
 
 // A while after it was asked or has answered; or after librdkafka called it
-// away, which may be mended by then.
+// away, which may be mended by then. A question of a consumer would wait behind
+// its fetch: it asks when there is none.
 static bool
 must_look(const struct kafka_client *client, int64_t now_ms)
 {
     if (now_ms - client->looked_ms <
         (client->misses == 1 ? LOOK_AGAIN_MS : LOOK_MS))
         return false;
+    if (rd_kafka_type(client->handle) == RD_KAFKA_CONSUMER)
+        return client->is_unheard;
     return client->down_since_ms == 0
                ? now_ms - client->answered_ms >= LOOK_MS
                : now_ms - client->down_since_ms >= SAY_AWAY_MS;
@@ -390,8 +395,7 @@ bool
 skr_kafka_client_look_after(struct kafka_client *client)
 {
     int64_t now_ms = skr_clock_ms();
-    if (rd_kafka_type(client->handle) == RD_KAFKA_PRODUCER &&
-        must_look(client, now_ms))
+    if (must_look(client, now_ms))
         look(client, now_ms);
     int64_t away_ms =
         client->down_since_ms == 0 ? 0 : now_ms - client->down_since_ms;

@@ -20,14 +20,17 @@ struct kafka_client {
     char trouble_text[256];
     int64_t down_since_ms;
     int64_t answered_ms;  // when one last did
-    // Of one that publishes: when they were last asked for a sign of life, how
-    // often in vain, and how long an answer to that may take.
+    // When they were last asked for a sign of life, how often in vain, and how
+    // long an answer to that may take.
     int64_t looked_ms;
     int misses;
     int patience_ms;
-    // By librdkafka's statistics: how long a broker may owe an answer, what
-    // keeps the client from its work, and since when; 0: nothing does.
+    // By librdkafka's statistics: how long a broker may owe an answer, whether
+    // a consumer has heard nothing for that long although no broker owes it an
+    // answer, what keeps the client from its work, and since when; 0: nothing
+    // does.
     int64_t silence_ms;
+    bool is_unheard;
     char missing[200];
     int64_t missing_since_ms;
     struct skr_trouble reported;
@@ -71,11 +74,12 @@ void skr_kafka_client_note_answer(struct kafka_client *client);
 void skr_kafka_client_say_away(struct kafka_client *client, int64_t waited_ms);
 
 // For whoever waits for nothing, or in vain: says when the cluster, or what is
-// needed of it, is away and when it is back. A consumer always waits for an
-// answer, so that its statistics tell. One that publishes and has nothing to
-// send asks for a sign of life where none has come for a while: that takes a
-// part of a second, once in seconds. False: it was away for confirm_timeout and
-// still is.
+// needed of it, is away and when it is back. A consumer mostly waits for an
+// answer, so that its statistics tell. While it waits for its group, which may
+// keep it waiting for minutes, they do not. It asks for a sign of life then, as
+// one that publishes and has nothing to send does where none has come for a
+// while: that takes a part of a second, once in seconds. False: it was away for
+// confirm_timeout and still is.
 bool skr_kafka_client_look_after(struct kafka_client *client);
 
 #endif

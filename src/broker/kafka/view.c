@@ -57,10 +57,13 @@ is_joining(const struct skr_json *group)
                              SKR_COUNT_OF(states));
 }
 
+// A broker that was asked nothing for a while has answered nothing either: it
+// does not owe an answer for longer than since the last request.
 static bool
 is_silent(const struct skr_json *broker, int64_t patience_ms)
 {
     return is_up(broker) && number_of(broker, "waitresp_cnt") > 0 &&
+           number_of(broker, "txidle") > patience_ms * US_A_MS &&
            number_of(broker, "rxidle") > patience_ms * US_A_MS;
 }
 
