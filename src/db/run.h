@@ -23,7 +23,7 @@ struct skr_values {
 
 // The compiler checks the arguments as those of printf: %s is a text (NULL: SQL
 // NULL), %jd an int64_t; blanks may stand between. Other kinds of values are
-// written as they are: (struct skr_values){1, {skr_bind_blob(..)}}.
+// written as they are: (struct skr_values){1, {skr_bind_id(..)}}.
 struct skr_values
 skr_values(const char *kinds, ...) __attribute__((format(printf, 1, 2)));
 
@@ -38,7 +38,7 @@ skr_sql_each(struct skr_tx tx, const char *sql, struct skr_values values,
 // The first columns of the first row, copied into the arena where they are no
 // numbers. Without a row all are NULL, and found is false.
 struct skr_row {
-    struct skr_arena *arena;
+    struct skr_arena *arena;  // NULL: what is no number comes as NULL
     struct skr_value *columns;
     size_t count;
     bool found;

@@ -237,6 +237,15 @@ test_one_row_is_copied_and_the_rest_ignored(void **state)
     assert_true(found);
     assert_string_equal(columns[0].bytes, "row 0");
     assert_int_equal(columns[1].integer, 0);
+    // Without an arena there is nowhere to copy a text to.
+    struct skr_row row = {.columns = columns, .count = 2};
+    assert_int_equal(
+        skr_sql_row(skr_db_tx(db), "SELECT", SKR_NO_VALUES, &row, NULL),
+        SKR_OK);
+    assert_true(row.found);
+    assert_int_equal(columns[0].kind, SKR_NULL);
+    assert_null(columns[0].bytes);
+    assert_int_equal(columns[1].kind, SKR_INTEGER);
     skr_arena_fini(&arena);
     skr_db_close(db);
 }
