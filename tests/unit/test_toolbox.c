@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Back-off, vector, map and ring, and what they do when memory is out.
+#include "base/arena.h"
 #include "base/backoff.h"
 #include "base/map.h"
 #include "base/ring.h"
@@ -187,6 +188,33 @@ test_a_vector_is_unchanged_when_memory_is_out(void **state)
     for (int i = 0; i < 16; i++)
         assert_int_equal(items[i], i);
     free(items);
+    assert_int_equal(skr_oom_live(), live);
+}
+
+static void
+test_an_array_of_an_arena_grows_or_is_unchanged(void **state)
+{
+    (void)state;
+    size_t live = skr_oom_live();
+    struct skr_arena arena = {0};
+    int64_t *items = NULL;
+    size_t capacity = 0;
+    skr_oom_arm(1);
+    assert_null(skr_arena_grow(&arena, items, 0, &capacity, sizeof(*items)));
+    assert_true(skr_oom_disarm());
+    assert_int_equal(capacity, 0);
+    for (size_t count = 0; count < 100; count++) {
+        items = skr_arena_grow(&arena, items, count, &capacity, sizeof(*items));
+        assert_non_null(items);
+        assert_true(count < capacity);
+        items[count] = (int64_t)count;
+    }
+    for (int64_t i = 0; i < 100; i++)
+        assert_int_equal(items[i], i);
+    capacity = SIZE_MAX / sizeof(*items) / 2 + 1;
+    assert_null(
+        skr_arena_grow(&arena, items, capacity, &capacity, sizeof(*items)));
+    skr_arena_fini(&arena);
     assert_int_equal(skr_oom_live(), live);
 }
 
@@ -396,6 +424,7 @@ main(void)
         cmocka_unit_test(test_inserted_items_stay_sorted_and_are_found),
         cmocka_unit_test(test_a_removed_item_leaves_no_gap),
         cmocka_unit_test(test_a_vector_is_unchanged_when_memory_is_out),
+        cmocka_unit_test(test_an_array_of_an_arena_grows_or_is_unchanged),
         cmocka_unit_test(test_an_empty_map_has_nothing),
         cmocka_unit_test(test_any_number_is_a_key),
         cmocka_unit_test(test_a_key_has_the_value_that_it_was_last_given),
