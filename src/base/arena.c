@@ -55,6 +55,24 @@ skr_arena_take(struct skr_arena *arena, size_t size)
     return taken;
 }
 
+void *
+skr_arena_grow(struct skr_arena *arena, void *items, size_t count,
+               size_t *capacity, size_t item_size)
+{
+    if (count < *capacity)
+        return items;
+    size_t wanted = *capacity == 0 ? 8 : *capacity * 2;
+    void *grown = wanted > SIZE_MAX / item_size
+                      ? NULL
+                      : skr_arena_take(arena, wanted * item_size);
+    if (grown == NULL)
+        return NULL;
+    if (count > 0)
+        memcpy(grown, items, count * item_size);
+    *capacity = wanted;
+    return grown;
+}
+
 char *
 skr_arena_text(struct skr_arena *arena, const char *text, size_t size)
 {

@@ -19,6 +19,11 @@ char *skr_arena_text(struct skr_arena *arena, const char *text, size_t size);
 char *skr_arena_format(struct skr_arena *arena, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
+// Room for one more item in an array of the arena: the items as they are, or a
+// copy with twice the capacity. NULL: memory is out, and nothing has changed.
+void *skr_arena_grow(struct skr_arena *arena, void *items, size_t count,
+                     size_t *capacity, size_t item_size);
+
 // Ends all allocations; keeps one block of ordinary size for the next round.
 void skr_arena_reset(struct skr_arena *arena);
 void skr_arena_fini(struct skr_arena *arena);

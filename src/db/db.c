@@ -37,6 +37,12 @@ skr_bind_blob(const void *bytes, size_t size)
     return (struct skr_value){.kind = SKR_BLOB, .bytes = bytes, .size = size};
 }
 
+struct skr_value
+skr_bind_id(const struct skr_id *id)
+{
+    return skr_bind_blob(id->bytes, sizeof(id->bytes));
+}
+
 enum skr_code
 skr_db_keep_number(const struct skr_value *columns, size_t count, void *user,
                    struct skr_error *error)
@@ -200,6 +206,10 @@ copy_row(const struct skr_value *columns, size_t count, void *user,
         fetch->columns[i] = columns[i];
         if (columns[i].bytes == NULL)
             continue;
+        if (fetch->arena == NULL) {
+            fetch->columns[i] = (struct skr_value){.kind = SKR_NULL};
+            continue;
+        }
         fetch->columns[i].bytes =
             skr_arena_text(fetch->arena, columns[i].bytes, columns[i].size);
         if (fetch->columns[i].bytes == NULL)

@@ -36,6 +36,7 @@ struct skr_value skr_bind_integer(int64_t integer);
 struct skr_value skr_bind_text(const char *text);  // NULL: SQL NULL
 struct skr_value skr_bind_bytes(const void *bytes, size_t size);
 struct skr_value skr_bind_blob(const void *bytes, size_t size);
+struct skr_value skr_bind_id(const struct skr_id *id);  // its 16 bytes
 
 // Called for each row; the values are borrowed for the call. An error ends the
 // statement and is what run() returns.

@@ -16,8 +16,6 @@ enum {
     FIRST_PAUSE_MS = 10,
     // What the failed table does not take comes again after this.
     PUT_OFF_MS = 30000,
-    // Or this, doubled each time up to that, where the broker cannot delay it.
-    FIRST_PUT_OFF_MS = 1000,
     // After a failure to keep a message, a pause so many times as long: those
     // that can be handled do not wait for a database that does not answer.
     KEEP_PAUSE = 10,
@@ -260,15 +258,6 @@ unload(const struct skr_consumer *consumer, struct job *jobs, size_t count)
     }
 }
 
-static void
-lengthen_pause(struct skr_consumer *consumer)
-{
-    consumer->put_off_ms =
-        consumer->put_off_ms == 0 ? FIRST_PUT_OFF_MS : consumer->put_off_ms * 2;
-    if (consumer->put_off_ms > PUT_OFF_MS)
-        consumer->put_off_ms = PUT_OFF_MS;
-}
-
 // What the table does not take stays as it is: it will be put off, and never
 // dropped.
 static void
@@ -282,7 +271,7 @@ keep_rows(struct skr_consumer *consumer, struct job *jobs, size_t count)
             continue;
         struct skr_error problem = {0};
         if (skr_job_keep(consumer, &jobs[i], &problem) == SKR_OK) {
-            consumer->put_off_ms = 0;
+            skr_backoff_reset(&consumer->put_off);
             skr_trouble_end(&consumer->unkept, &consumer->log,
                             "consumer.keep_recovered", consumer->options.name);
             continue;
@@ -296,7 +285,7 @@ keep_rows(struct skr_consumer *consumer, struct job *jobs, size_t count)
         is_unkept = true;
     }
     if (is_unkept)
-        lengthen_pause(consumer);
+        skr_backoff_next(&consumer->put_off);
 }
 
 // What has no row goes out of the way of others. The count that a broker raises
@@ -306,7 +295,7 @@ put_off(const struct skr_consumer *consumer, struct job *job)
 {
     struct skr_incoming *incoming = job->incoming;
     incoming->settlement = SKR_SETTLE_HOLD;
-    incoming->delay_ms = consumer->put_off_ms;
+    incoming->delay_ms = consumer->put_off.pause_ms;
     if (!consumer->source->delays || job->is_excused || job->is_undelayed)
         return;
     incoming->delay_ms = PUT_OFF_MS;

@@ -19,8 +19,6 @@
 
 enum {
     LONGEST_LINE = 65536,
-    FIRST_PAUSE_MS = 100,
-    LONGEST_PAUSE_MS = 5000,
     ENDING_MS = 1000,
     // For one that is about to end by itself to be asked how.
     DYING_MS = 200,
@@ -35,7 +33,7 @@ struct skr_child {
     struct skr_process process;
     bool has_answered;  // this process
     uint64_t number;    // of the last message
-    uint32_t pause_ms;
+    struct skr_backoff backoff;
     int64_t start_ms;  // not before this; by skr_clock_ms()
 
     struct skr_text output;  // what was read and is not yet a line
@@ -102,6 +100,7 @@ skr_child_new(const struct skr_child_options *options, struct skr_child **child,
         skr_child_free(made);
         return skr_fail_memory(error);
     }
+    made->backoff = (struct skr_backoff){.first_ms = 100, .longest_ms = 5000};
     *child = made;
     return SKR_OK;
 }
@@ -150,11 +149,7 @@ drop(struct skr_child *child, int64_t patience_ms, char how[SKR_ENDING_SIZE])
     end_hearing(child);
     skr_process_end(&child->process, patience_ms, how);
     skr_text_clear(&child->output);
-    child->pause_ms =
-        child->pause_ms == 0 ? FIRST_PAUSE_MS : child->pause_ms * 2;
-    if (child->pause_ms > LONGEST_PAUSE_MS)
-        child->pause_ms = LONGEST_PAUSE_MS;
-    child->start_ms = skr_clock_ms() + child->pause_ms;
+    child->start_ms = skr_clock_ms() + skr_backoff_next(&child->backoff);
 }
 
 void
@@ -423,7 +418,7 @@ judge(struct skr_child *child, struct skr_error *reason)
         memmove(child->output.bytes, child->output.bytes + size,
                 child->output.size - size);
         child->output.size -= size;
-        child->pause_ms = 0;
+        skr_backoff_reset(&child->backoff);
         child->has_answered = true;
     }
     skr_arena_fini(&arena);

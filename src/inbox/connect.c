@@ -11,11 +11,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum {
-    FIRST_PAUSE_MS = 100,
-    LONGEST_PAUSE_MS = 5000,
-};
-
 static enum skr_code
 check_deduplication(struct skr_consumer *consumer, struct skr_error *error)
 {
@@ -352,19 +347,15 @@ skr_consumer_wait_out(struct skr_consumer *consumer,
 {
     skr_trouble_report(&consumer->trouble, &consumer->log, "consumer.trouble",
                        consumer->options.name, error);
-    consumer->pause_ms =
-        consumer->pause_ms == 0 ? FIRST_PAUSE_MS : consumer->pause_ms * 2;
-    if (consumer->pause_ms > LONGEST_PAUSE_MS)
-        consumer->pause_ms = LONGEST_PAUSE_MS;
-    skr_clock_sleep(consumer->stop_fd, consumer->pause_ms);
+    skr_clock_sleep(consumer->stop_fd, skr_backoff_next(&consumer->backoff));
 }
 
 void
 skr_consumer_end_trouble(struct skr_consumer *consumer)
 {
-    consumer->pause_ms = 0;
+    skr_backoff_reset(&consumer->backoff);
     for (size_t i = 0; i < consumer->handlers.count; i++)
-        if (consumer->handlers.items[i].pause_ms > 0)
+        if (consumer->handlers.items[i].backoff.pause_ms > 0)
             return;
     skr_trouble_end(&consumer->trouble, &consumer->log, "consumer.recovered",
                     consumer->options.name);

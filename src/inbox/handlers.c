@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
 #include "base/error.h"
+#include "base/vec.h"
 #include "inbox/child.h"
 #include "inbox/inside.h"
 #include "inbox/library.h"
@@ -33,20 +34,6 @@ has_handler(const struct handlers *handlers, const char *message_name)
     return false;
 }
 
-static bool
-reserve(struct handlers *handlers)
-{
-    if (handlers->count < handlers->capacity)
-        return true;
-    size_t capacity = handlers->capacity == 0 ? 8 : handlers->capacity * 2;
-    struct handler *grown = realloc(handlers->items, capacity * sizeof(*grown));
-    if (grown == NULL)
-        return false;
-    handlers->items = grown;
-    handlers->capacity = capacity;
-    return true;
-}
-
 enum skr_code
 skr_handlers_add(struct handlers *handlers, const char *message_name,
                  const struct handler *handler, struct skr_error *error)
@@ -60,13 +47,15 @@ skr_handlers_add(struct handlers *handlers, const char *message_name,
     if (has_handler(handlers, message_name))
         return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
                         "%s has a handler already", message_name);
-    if (!reserve(handlers))
-        return skr_fail_memory(error);
     struct handler added = *handler;
+    added.backoff = (struct skr_backoff){.first_ms = 100, .longest_ms = 30000};
     added.message_name = strdup(message_name);
-    if (added.message_name == NULL)
+    if (added.message_name == NULL ||
+        !skr_vec_insert(&handlers->items, &handlers->count, &handlers->capacity,
+                        handlers->count, &added, sizeof(added))) {
+        free(added.message_name);
         return skr_fail_memory(error);
-    handlers->items[handlers->count++] = added;
+    }
     return SKR_OK;
 }
 

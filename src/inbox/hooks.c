@@ -3,21 +3,17 @@
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/vec.h"
 #include "inbox/inside.h"
-
-#include <stdlib.h>
 
 enum skr_code
 skr_consumer_add_hook(struct skr_consumer *consumer,
                       const struct skr_hook *hook, struct skr_error *error)
 {
     struct hooks *hooks = &consumer->hooks;
-    struct skr_hook *grown =
-        realloc(hooks->items, (hooks->count + 1) * sizeof(*grown));
-    if (grown == NULL)
+    if (!skr_vec_insert(&hooks->items, &hooks->count, &hooks->capacity,
+                        hooks->count, hook, sizeof(*hook)))
         return skr_fail_memory(error);
-    hooks->items = grown;
-    hooks->items[hooks->count++] = *hook;
     return SKR_OK;
 }
 

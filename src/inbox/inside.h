@@ -26,6 +26,7 @@
 #define SKR_INBOX_INSIDE_H
 
 #include "base/arena.h"
+#include "base/backoff.h"
 #include "base/beat.h"
 #include "base/histogram.h"
 #include "base/log.h"
@@ -51,8 +52,8 @@ struct handler {
     void *library;
     // Its statements or its process failed, by no message's fault: its messages
     // wait, and no others.
-    uint32_t pause_ms;  // 0: all is well
-    int64_t again_ms;   // not before this; by skr_clock_ms()
+    struct skr_backoff backoff;  // pause_ms 0: all is well
+    int64_t again_ms;            // not before this; by skr_clock_ms()
     struct skr_error reason;
     struct skr_trouble trouble;
 };
@@ -72,7 +73,7 @@ struct unhandled {
 
 struct hooks {
     struct skr_hook *items;
-    size_t count;
+    size_t count, capacity;
 };
 
 enum job_state {
@@ -157,10 +158,11 @@ struct skr_consumer {
     bool is_refused;  // by a broker that is a server, at the last connection
     bool was_ready;   // both were there, with their tables
     struct skr_trouble trouble;
-    uint32_t pause_ms;
-    struct skr_trouble unkept;  // with the failed table
-    int64_t keep_again_ms;      // not before this; by skr_clock_ms()
-    uint32_t put_off_ms;        // what cannot be kept comes again after this
+    struct skr_backoff backoff;
+    struct skr_trouble unkept;   // with the failed table
+    int64_t keep_again_ms;       // not before this; by skr_clock_ms()
+    struct skr_backoff put_off;  // until what cannot be kept comes again, where
+                                 // the broker cannot delay it
     // Counted, but given back without a verdict when the database could not be
     // told: counted no second time.
     bool has_uncounted;

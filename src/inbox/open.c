@@ -135,6 +135,10 @@ allocate(struct skr_consumer *consumer, struct skr_error *error)
     consumer->capacity =
         consumer->options.batch == 0 ? DEFAULT_BATCH : consumer->options.batch;
     consumer->most = consumer->capacity;
+    consumer->backoff =
+        (struct skr_backoff){.first_ms = 100, .longest_ms = 5000};
+    consumer->put_off =
+        (struct skr_backoff){.first_ms = 1000, .longest_ms = 30000};
     consumer->incoming =
         calloc(consumer->capacity, sizeof(*consumer->incoming));
     consumer->jobs = calloc(consumer->capacity, sizeof(*consumer->jobs));

@@ -7,11 +7,6 @@
 #include "base/error.h"
 #include "inbox/inside.h"
 
-enum {
-    FIRST_PAUSE_MS = 100,
-    LONGEST_PAUSE_MS = 30000,
-};
-
 void
 skr_handler_pause(struct skr_consumer *consumer, struct handler *handler,
                   const struct skr_error *reason)
@@ -20,20 +15,16 @@ skr_handler_pause(struct skr_consumer *consumer, struct handler *handler,
     skr_trouble_remind(&handler->trouble, skr_clock_ms());
     skr_trouble_report(&handler->trouble, &consumer->log, "consumer.trouble",
                        consumer->options.name, reason);
-    handler->pause_ms =
-        handler->pause_ms == 0 ? FIRST_PAUSE_MS : handler->pause_ms * 2;
-    if (handler->pause_ms > LONGEST_PAUSE_MS)
-        handler->pause_ms = LONGEST_PAUSE_MS;
-    handler->again_ms = skr_clock_ms() + handler->pause_ms;
+    handler->again_ms = skr_clock_ms() + skr_backoff_next(&handler->backoff);
 }
 
 // That the consumer is well again is said when nothing else is in trouble.
 void
 skr_handler_resume(struct skr_consumer *consumer, struct handler *handler)
 {
-    if (handler->pause_ms == 0)
+    if (handler->backoff.pause_ms == 0)
         return;
-    handler->pause_ms = 0;
+    skr_backoff_reset(&handler->backoff);
     if (consumer->trouble.text[0] == '\0')
         consumer->trouble = handler->trouble;
     handler->trouble = (struct skr_trouble){0};
@@ -42,7 +33,7 @@ skr_handler_resume(struct skr_consumer *consumer, struct handler *handler)
 bool
 skr_handler_is_paused(const struct handler *handler)
 {
-    return handler != NULL && handler->pause_ms > 0 &&
+    return handler != NULL && handler->backoff.pause_ms > 0 &&
            skr_clock_ms() < handler->again_ms;
 }
 

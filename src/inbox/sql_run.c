@@ -97,8 +97,7 @@ bind(const struct fields *fields, enum skr_sql_parameter parameter)
 {
     const struct skr_message *message = fields->message;
     switch (parameter) {
-    case SKR_SQL_ID:
-        return skr_bind_blob(message->id.bytes, sizeof(message->id.bytes));
+    case SKR_SQL_ID: return skr_bind_id(&message->id);
     case SKR_SQL_ID_TEXT: return skr_bind_text(fields->id_text);
     case SKR_SQL_NAME: return skr_bind_text(message->name);
     case SKR_SQL_BODY: return skr_bind_bytes(message->body, message->body_size);

@@ -5,6 +5,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/failpoint.h"
+#include "db/run.h"
 #include "inbox/inside.h"
 #include "message/id.h"
 
@@ -128,8 +129,7 @@ examine(struct skr_consumer *consumer, struct skr_error *reason)
     struct skr_tx tx = skr_db_tx(consumer->db);
     enum skr_code code = tx.ops->check(tx, &found);
     if (code == SKR_OK)
-        code =
-            skr_tx_run(tx, &(struct skr_statement){.sql = "SELECT 1"}, &found);
+        code = skr_sql_run(tx, "SELECT 1", SKR_NO_VALUES, NULL, &found);
     if (code == SKR_NO_TRANSACTION || code == SKR_CONFLICT) {
         reason->code = SKR_CONFLICT;
         reason->remedy = SKR_TRY_AGAIN;

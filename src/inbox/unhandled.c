@@ -90,7 +90,7 @@ void
 skr_unhandled_init(struct skr_consumer *consumer)
 {
     struct handler *nobody = &consumer->unhandled.nobody;
-    nobody->pause_ms = 1;
+    nobody->backoff.pause_ms = 1;
     nobody->again_ms = INT64_MAX;
     skr_fail(&nobody->reason, SKR_INVALID, SKR_GIVE_UP,
              "consumer %s has no handler for this type; the message waits for "

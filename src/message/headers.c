@@ -14,19 +14,13 @@ skr_headers_add(struct skr_arena *arena, struct skr_headers *headers,
 {
     if (name == NULL || value == NULL)
         return false;
-    if (headers->count == headers->capacity) {
-        size_t capacity = headers->capacity == 0 ? 8 : headers->capacity * 2;
-        struct skr_header *items =
-            skr_arena_take(arena, capacity * sizeof(*items));
-        if (items == NULL)
-            return false;
-        if (headers->count > 0)
-            memcpy(items, headers->items, headers->count * sizeof(*items));
-        headers->items = items;
-        headers->capacity = capacity;
-    }
-    headers->items[headers->count++] =
-        (struct skr_header){.name = name, .value = value};
+    struct skr_header *items =
+        skr_arena_grow(arena, headers->items, headers->count,
+                       &headers->capacity, sizeof(*items));
+    if (items == NULL)
+        return false;
+    headers->items = items;
+    items[headers->count++] = (struct skr_header){.name = name, .value = value};
     return true;
 }
 

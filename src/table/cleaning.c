@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
 #include "table/cleaning.h"
 
-#include "base/arena.h"
 #include "base/clock.h"
 #include "base/error.h"
+#include "db/run.h"
 #include "table/list.h"
 
 #include <stdlib.h>
@@ -67,26 +67,17 @@ static enum skr_code
 run_find(struct run *run, struct skr_error *error)
 {
     const struct skr_cleaning_source *source = run->source;
-    struct skr_value values[4];
+    int64_t age_s = run->cleaning->age_s, limit = run->cleaning->batch_size;
     char last_time[sizeof(run->last_time)];
-    size_t count = 0;
     // Rows that are found write a new one.
     memcpy(last_time, run->last_time, sizeof(last_time));
-    if (source->queue != NULL)
-        values[count++] = skr_bind_text(source->queue);
-    values[count++] = skr_bind_text(last_time);
-    values[count++] = skr_bind_integer(run->cleaning->age_s);
-    values[count++] = skr_bind_integer(run->cleaning->batch_size);
     run->found = 0;
-    return skr_tx_run(skr_db_tx(run->db),
-                      &(struct skr_statement){
-                          .sql = source->find_sql,
-                          .values = values,
-                          .value_count = count,
-                          .each_row = keep_key,
-                          .user = run,
-                      },
-                      error);
+    return skr_sql_each(skr_db_tx(run->db), source->find_sql,
+                        source->queue == NULL
+                            ? skr_values("%s %jd %jd", last_time, age_s, limit)
+                            : skr_values("%s %s %jd %jd", source->queue,
+                                         last_time, age_s, limit),
+                        keep_key, run, error);
 }
 
 // Tables of all kinds are read by their index on time, whatever statistics say.
@@ -227,22 +218,13 @@ static enum skr_code
 count_rows(const struct run *run, uint64_t *rows, struct skr_error *error)
 {
     const struct skr_cleaning_source *source = run->source;
-    struct skr_value values[2];
-    size_t count = 0;
-    if (source->queue != NULL)
-        values[count++] = skr_bind_text(source->queue);
-    values[count++] = skr_bind_integer(run->cleaning->age_s);
-    struct skr_arena arena = {0};
-    struct skr_value value = {.kind = SKR_NULL};
-    bool found = false;
-    enum skr_code code = skr_tx_fetch_one(
-        skr_db_tx(run->db),
-        &(struct skr_statement){
-            .sql = source->count_sql, .values = values, .value_count = count},
-        &arena, &value, 1, &found, error);
-    if (code == SKR_OK)
-        *rows += (uint64_t)value.integer;
-    skr_arena_fini(&arena);
+    int64_t age_s = run->cleaning->age_s, number = 0;
+    enum skr_code code = skr_sql_number(
+        skr_db_tx(run->db), source->count_sql,
+        source->queue == NULL ? skr_values("%jd", age_s)
+                              : skr_values("%s %jd", source->queue, age_s),
+        &number, error);
+    *rows += (uint64_t)number;
     return code;
 }
 

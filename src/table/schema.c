@@ -4,6 +4,7 @@
 #include "base/arena.h"
 #include "base/error.h"
 #include "base/text.h"
+#include "db/run.h"
 #include "db/sql.h"
 
 #include <string.h>
@@ -73,9 +74,7 @@ find_table(struct skr_db *db, const char *table, struct skr_arena *arena,
         skr_sql_fill(skr_db_dialect(db), arena, "{find_table}", words, 1);
     if (sql == NULL)
         return skr_fail_memory(error);
-    struct skr_value one = {.kind = SKR_NULL};
-    return skr_tx_fetch_one(skr_db_tx(db), &(struct skr_statement){.sql = sql},
-                            arena, &one, 1, is_there, error);
+    return skr_sql_finds(skr_db_tx(db), sql, SKR_NO_VALUES, is_there, error);
 }
 
 enum skr_code
@@ -177,11 +176,7 @@ skr_schema_check_engine(struct skr_tx tx, const char *table,
     if (sql == NULL || copy == NULL)
         code = skr_fail_memory(error);
     else if (sql[0] != '\0')
-        code =
-            skr_tx_run(tx,
-                       &(struct skr_statement){
-                           .sql = sql, .each_row = refuse_engine, .user = copy},
-                       error);
+        code = skr_sql_each(tx, sql, SKR_NO_VALUES, refuse_engine, copy, error);
     skr_arena_fini(&arena);
     return code;
 }
@@ -194,15 +189,14 @@ skr_schema_check_ids(struct skr_tx tx, const char *table, const char *columns,
     const struct skr_word words[] = {{"table", table}};
     const char *sql =
         skr_sql_fill(tx.ops->dialect, &arena, "{reused_ids}", words, 1);
-    struct skr_value lack = {.kind = SKR_NULL};
-    bool is_reused = false;
+    struct skr_value lack;
+    struct skr_row row = {.arena = &arena, .columns = &lack, .count = 1};
     enum skr_code code = SKR_OK;
     if (sql == NULL)
         code = skr_fail_memory(error);
     else if (sql[0] != '\0')
-        code = skr_tx_fetch_one(tx, &(struct skr_statement){.sql = sql}, &arena,
-                                &lack, 1, &is_reused, error);
-    if (code == SKR_OK && is_reused)
+        code = skr_sql_row(tx, sql, SKR_NO_VALUES, &row, error);
+    if (code == SKR_OK && row.found)
         code = skr_fail(error, SKR_REFUSED, SKR_GIVE_UP,
                         "table %s has no %s: an id is used again, and a late "
                         "DELETE hits a new message; stop all who use it, run "
@@ -247,14 +241,10 @@ find_index(struct skr_tx tx, const char *table, struct wanted_index wanted,
     const struct skr_word words[] = {{"table", table}};
     const char *sql =
         skr_sql_fill(tx.ops->dialect, &arena, "{find_indexes}", words, 1);
-    enum skr_code code =
-        sql == NULL
-            ? skr_fail_memory(error)
-            : skr_tx_run(tx,
-                         &(struct skr_statement){.sql = sql,
-                                                 .each_row = compare_index,
-                                                 .user = &wanted},
-                         error);
+    enum skr_code code = sql == NULL
+                             ? skr_fail_memory(error)
+                             : skr_sql_each(tx, sql, SKR_NO_VALUES,
+                                            compare_index, &wanted, error);
     *has = wanted.is_there;
     skr_arena_fini(&arena);
     return code;
@@ -305,12 +295,10 @@ find_column(struct skr_tx tx, const struct skr_word *words, size_t word_count,
 {
     const char *sql = skr_sql_fill(tx.ops->dialect, arena, "{find_column}",
                                    words, word_count);
-    struct skr_value one = {.kind = SKR_NULL};
     *has = false;
     if (sql == NULL)
         return skr_fail_memory(error);
-    return skr_tx_fetch_one(tx, &(struct skr_statement){.sql = sql}, arena,
-                            &one, 1, has, error);
+    return skr_sql_finds(tx, sql, SKR_NO_VALUES, has, error);
 }
 
 static enum skr_code

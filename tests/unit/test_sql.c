@@ -5,6 +5,7 @@
 #include "base/error.h"
 #include "base/text.h"
 #include "db/db.h"
+#include "db/run.h"
 #include "db/sql.h"
 
 #include <setjmp.h>
@@ -236,8 +237,166 @@ test_one_row_is_copied_and_the_rest_ignored(void **state)
     assert_true(found);
     assert_string_equal(columns[0].bytes, "row 0");
     assert_int_equal(columns[1].integer, 0);
+    // Without an arena there is nowhere to copy a text to.
+    struct skr_row row = {.columns = columns, .count = 2};
+    assert_int_equal(
+        skr_sql_row(skr_db_tx(db), "SELECT", SKR_NO_VALUES, &row, NULL),
+        SKR_OK);
+    assert_true(row.found);
+    assert_int_equal(columns[0].kind, SKR_NULL);
+    assert_null(columns[0].bytes);
+    assert_int_equal(columns[1].kind, SKR_INTEGER);
     skr_arena_fini(&arena);
     skr_db_close(db);
+}
+
+// A driver that counts statements and gives rows of one number.
+struct heard {
+    size_t statements;
+    size_t value_count;
+    struct skr_value values[SKR_VALUES_ROOM];
+    size_t row_count;
+};
+
+static enum skr_code
+hear(struct skr_tx tx, const struct skr_statement *statement,
+     struct skr_error *error)
+{
+    struct heard *heard = tx.connection;
+    heard->statements++;
+    heard->value_count = statement->value_count;
+    for (size_t i = 0; i < statement->value_count; i++)
+        heard->values[i] = statement->values[i];
+    if (statement->affected != NULL)
+        *statement->affected = 3;
+    enum skr_code code = SKR_OK;
+    for (size_t i = 0; i < heard->row_count && code == SKR_OK; i++)
+        code = statement->each_row(
+            &(struct skr_value){.kind = SKR_INTEGER, .integer = 40}, 1,
+            statement->user, error);
+    return code;
+}
+
+static const struct skr_tx_ops hearing = {.dialect = &plain, .run = hear};
+static const struct skr_tx_ops hearing_numbered = {.dialect = &numbered,
+                                                   .run = hear};
+
+static void
+test_values_are_bound_in_their_order(void **state)
+{
+    (void)state;
+    struct heard heard = {.statements = 0};
+    struct skr_tx tx = {.ops = &hearing, .connection = &heard};
+    // Volatile, since a compiler that knows better would warn of %s.
+    const char *volatile absent = NULL;
+    uint64_t affected = 0;
+    assert_int_equal(
+        skr_sql_run(tx, "a = ? AND b = ? AND c = ?",
+                    skr_values("%s %jd%s", "abc", INT64_MIN, absent), &affected,
+                    NULL),
+        SKR_OK);
+    assert_int_equal(affected, 3);
+    assert_int_equal(heard.value_count, 3);
+    assert_int_equal(heard.values[0].kind, SKR_TEXT);
+    assert_memory_equal(heard.values[0].bytes, "abc", heard.values[0].size);
+    assert_int_equal(heard.values[1].kind, SKR_INTEGER);
+    assert_int_equal(heard.values[1].integer, INT64_MIN);
+    assert_int_equal(heard.values[2].kind, SKR_NULL);
+    struct skr_values blob = {1, {skr_bind_blob("a\0b", 3)}};
+    assert_int_equal(skr_sql_run(tx, "?", blob, NULL, NULL), SKR_OK);
+    assert_int_equal(heard.values[0].kind, SKR_BLOB);
+    assert_int_equal(heard.values[0].size, 3);
+}
+
+static void
+test_values_that_do_not_fit_the_text_are_refused_and_not_sent(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *sql, *numbered;
+        size_t takes;
+    } cases[] = {
+        {"SELECT 1", "SELECT 1", 0},
+        {"SELECT '?', 'it''s ?'", "SELECT '$1', 'it''s $2'", 0},
+        {"a = ?", "a = $1", 1},
+        {"a = '?' AND b = ?", "a = '$2' AND b = $1", 1},
+        {"a = ? AND b = ?", "a = $2 AND b = $1", 2},
+        {"?,?,?,?,?,?,?,?,?,?,?,?", "$$ $12 $", 12},
+        {"?,?,?,?,?,?,?,?,?,?,?,?,?", "$13", 13},
+    };
+    for (size_t i = 0; i < SKR_COUNT_OF(cases); i++)
+        for (size_t count = 0; count <= SKR_VALUES_ROOM; count++) {
+            struct heard heard = {.statements = 0};
+            struct skr_tx tx = {.ops = &hearing, .connection = &heard};
+            struct skr_tx other = {.ops = &hearing_numbered,
+                                   .connection = &heard};
+            struct skr_values values = {.count = count};
+            struct skr_error error = {0};
+            bool fits = count == cases[i].takes;
+            enum skr_code want = fits ? SKR_OK : SKR_INVALID;
+            assert_int_equal(
+                skr_sql_run(tx, cases[i].sql, values, NULL, &error), want);
+            assert_int_equal(
+                skr_sql_run(other, cases[i].numbered, values, NULL, &error),
+                want);
+            assert_int_equal(heard.statements, fits ? 2 : 0);
+            assert_int_equal(error.code, want);
+            assert_int_equal(error.remedy, fits ? error.remedy : SKR_GIVE_UP);
+        }
+}
+
+static void
+test_kinds_that_cannot_be_bound_are_refused(void **state)
+{
+    (void)state;
+    struct heard heard = {.statements = 0};
+    struct skr_tx tx = {.ops = &hearing, .connection = &heard};
+    assert_int_equal(skr_sql_run(tx, "?", skr_values("%d", 1), NULL, NULL),
+                     SKR_INVALID);
+    assert_int_equal(
+        skr_sql_run(tx, "SELECT 1", skr_values("none"), NULL, NULL),
+        SKR_INVALID);
+    assert_int_equal(
+        skr_sql_run(tx, "?,?,?,?,?,?,?,?,?,?,?,?,?",
+                    skr_values("%s%s%s%s%s%s%s%s%s%s%s%s%s", "", "", "", "", "",
+                               "", "", "", "", "", "", "", ""),
+                    NULL, NULL),
+        SKR_INVALID);
+    assert_int_equal(heard.statements, 0);
+}
+
+static void
+test_a_number_is_zero_without_a_row(void **state)
+{
+    (void)state;
+    struct heard heard = {.row_count = 1};
+    struct skr_tx tx = {.ops = &hearing, .connection = &heard};
+    struct skr_value columns[2] = {{.integer = 5}, {.integer = 6}};
+    struct skr_row row = {.columns = columns, .count = 2};
+    int64_t number = 7;
+    bool found = false;
+    assert_int_equal(skr_sql_number(tx, "SELECT", SKR_NO_VALUES, &number, NULL),
+                     SKR_OK);
+    assert_int_equal(number, 40);
+    assert_int_equal(skr_sql_finds(tx, "SELECT", SKR_NO_VALUES, &found, NULL),
+                     SKR_OK);
+    assert_true(found);
+    assert_int_equal(skr_sql_row(tx, "SELECT", SKR_NO_VALUES, &row, NULL),
+                     SKR_OK);
+    assert_true(row.found);
+    assert_int_equal(columns[0].integer, 40);
+    assert_int_equal(columns[1].kind, SKR_NULL);
+    heard.row_count = 0;
+    assert_int_equal(skr_sql_number(tx, "SELECT", SKR_NO_VALUES, &number, NULL),
+                     SKR_OK);
+    assert_int_equal(number, 0);
+    assert_int_equal(skr_sql_finds(tx, "SELECT", SKR_NO_VALUES, &found, NULL),
+                     SKR_OK);
+    assert_false(found);
+    assert_int_equal(skr_sql_row(tx, "SELECT", SKR_NO_VALUES, &row, NULL),
+                     SKR_OK);
+    assert_false(row.found);
+    assert_int_equal(columns[0].kind, SKR_NULL);
 }
 
 int
@@ -251,6 +410,11 @@ main(void)
         cmocka_unit_test(test_values_keep_their_kind),
         cmocka_unit_test(test_a_connection_that_did_not_open_is_closed_once),
         cmocka_unit_test(test_one_row_is_copied_and_the_rest_ignored),
+        cmocka_unit_test(test_values_are_bound_in_their_order),
+        cmocka_unit_test(
+            test_values_that_do_not_fit_the_text_are_refused_and_not_sent),
+        cmocka_unit_test(test_kinds_that_cannot_be_bound_are_refused),
+        cmocka_unit_test(test_a_number_is_zero_without_a_row),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -6,6 +6,7 @@
 #include "app/parts/cleaner.h"
 #include "base/arena.h"
 #include "base/error.h"
+#include "db/run.h"
 #include "db/sql.h"
 #include "table/kafka_outbox/kafka_outbox.h"
 
@@ -21,10 +22,9 @@ optimize(const struct skr_kafka_relay_settings *settings, struct skr_db *db,
     struct skr_arena arena = {0};
     const char *sql =
         skr_sql_fill(skr_db_dialect(db), &arena, "{optimize_table}", words, 1);
-    enum skr_code code =
-        sql == NULL ? skr_fail_memory(error)
-                    : skr_tx_run(skr_db_tx(db),
-                                 &(struct skr_statement){.sql = sql}, error);
+    enum skr_code code = sql == NULL ? skr_fail_memory(error)
+                                     : skr_sql_run(skr_db_tx(db), sql,
+                                                   SKR_NO_VALUES, NULL, error);
     skr_arena_fini(&arena);
     return code;
 }

@@ -3,6 +3,7 @@
 
 #include "app/console/colour.h"
 #include "base/text.h"
+#include "base/vec.h"
 
 #include <stdarg.h>
 #include <stdlib.h>
@@ -75,18 +76,6 @@ skr_grid_add(struct skr_grid *grid, const char *format, ...)
 {
     if (grid->broken)
         return;
-    if (grid->cell_count == grid->cell_capacity) {
-        size_t capacity =
-            grid->cell_capacity == 0 ? 64 : 2 * grid->cell_capacity;
-        const char **grown =
-            realloc(grid->cells, capacity * sizeof(grid->cells[0]));
-        if (grown == NULL) {
-            grid->broken = true;
-            return;
-        }
-        grid->cells = grown;
-        grid->cell_capacity = capacity;
-    }
     char *text = NULL;
     va_list arguments;
     va_start(arguments, format);
@@ -96,10 +85,10 @@ skr_grid_add(struct skr_grid *grid, const char *format, ...)
         size < 0 ? NULL : skr_arena_text(&grid->arena, text, (size_t)size);
     if (size >= 0)
         free(text);
-    if (kept == NULL)
-        grid->broken = true;
-    else
-        grid->cells[grid->cell_count++] = kept;
+    grid->broken =
+        kept == NULL ||
+        !skr_vec_insert(&grid->cells, &grid->cell_count, &grid->cell_capacity,
+                        grid->cell_count, &kept, sizeof(kept));
 }
 
 void

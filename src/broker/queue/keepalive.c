@@ -7,6 +7,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/thread.h"
+#include "base/vec.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -126,15 +127,8 @@ skr_queue_keepalive_start(struct queue_broker *broker, size_t capacity,
     struct queue_keepalive *keepalive = &broker->keepalive;
     pthread_mutex_lock(&keepalive->mutex);
     struct skr_batch *held = &keepalive->held;
-    if (held->capacity < capacity) {
-        struct skr_batch_item *grown =
-            realloc(held->items, capacity * sizeof(*grown));
-        if (grown != NULL) {
-            held->items = grown;
-            held->capacity = capacity;
-        }
-    }
-    bool has_room = held->capacity >= capacity;
+    bool has_room = skr_vec_reserve(&held->items, &held->capacity, capacity,
+                                    sizeof(*held->items));
     pthread_mutex_unlock(&keepalive->mutex);
     if (!has_room)
         return skr_fail_memory(error);

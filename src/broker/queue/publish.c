@@ -5,30 +5,26 @@
 #include "broker/queue/queue.h"
 
 #include "base/error.h"
+#include "base/vec.h"
 
 #include <stdlib.h>
 #include <string.h>
 
+// Room for one more in each of the three arrays.
 static bool
-grow(struct queue_publisher *publisher)
+reserve(struct queue_publisher *publisher)
 {
-    size_t capacity = publisher->capacity == 0 ? 256 : publisher->capacity * 2;
-    struct queue_pending *pending =
-        realloc(publisher->pending, capacity * sizeof(*pending));
-    if (pending == NULL)
+    size_t capacity[] = {publisher->capacity, publisher->capacity,
+                         publisher->capacity};
+    size_t needed = publisher->count + 1;
+    if (!skr_vec_reserve(&publisher->pending, &capacity[0], needed,
+                         sizeof(*publisher->pending)) ||
+        !skr_vec_reserve(&publisher->rows, &capacity[1], needed,
+                         sizeof(*publisher->rows)) ||
+        !skr_vec_reserve(&publisher->row_owner, &capacity[2], needed,
+                         sizeof(*publisher->row_owner)))
         return false;
-    publisher->pending = pending;
-    struct skr_messenger_row *rows =
-        realloc(publisher->rows, capacity * sizeof(*rows));
-    if (rows == NULL)
-        return false;
-    publisher->rows = rows;
-    size_t *row_owner =
-        realloc(publisher->row_owner, capacity * sizeof(*row_owner));
-    if (row_owner == NULL)
-        return false;
-    publisher->row_owner = row_owner;
-    publisher->capacity = capacity;
+    publisher->capacity = capacity[0];
     return true;
 }
 
@@ -54,7 +50,7 @@ skr_queue_submit(struct skr_broker *base, const struct skr_message *message,
         &((struct queue_broker *)base)->publisher;
     if (publisher->failure.code != SKR_OK)
         return tell_failure(publisher, error);
-    if (publisher->count == publisher->capacity && !grow(publisher))
+    if (!reserve(publisher))
         return skr_fail_memory(error);
     publisher->pending[publisher->count++] =
         (struct queue_pending){.message = message, .ticket = ticket};
@@ -78,15 +74,10 @@ static enum skr_code
 write_headers(struct queue_publisher *publisher,
               const struct skr_message *message, struct skr_error *error)
 {
-    if (publisher->header_capacity < message->header_count + 1) {
-        size_t capacity = message->header_count + 16;
-        struct skr_header *grown =
-            realloc(publisher->headers, capacity * sizeof(*grown));
-        if (grown == NULL)
-            return skr_fail_memory(error);
-        publisher->headers = grown;
-        publisher->header_capacity = capacity;
-    }
+    if (!skr_vec_reserve(&publisher->headers, &publisher->header_capacity,
+                         message->header_count + 1,
+                         sizeof(*publisher->headers)))
+        return skr_fail_memory(error);
     size_t count = 0;
     for (size_t i = 0; i < message->header_count; i++)
         if (strcmp(message->headers[i].name, SKR_HEADER_CONTENT_TYPE) != 0)

@@ -3,27 +3,32 @@
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/vec.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 enum {
-    FIRST_CAPACITY = 64,
     // Far more than RabbitMQ takes (512 MiB); it keeps a size that makes no
     // sense from being asked of the system.
     MOST_BODY = 1024 * 1024 * 1024,
 };
 
 static struct rabbit_delivery *
-at(struct rabbit_deliveries *deliveries, uint64_t tag)
+at(const struct rabbit_deliveries *deliveries, uint64_t tag)
 {
-    return &deliveries->items[tag & (deliveries->capacity - 1)];
+    return skr_ring_at(&deliveries->ring, (size_t)(tag - deliveries->first));
 }
 
 void
 skr_rabbit_deliveries_init(struct rabbit_deliveries *deliveries)
 {
-    *deliveries = (struct rabbit_deliveries){.first = 1, .next = 1, .end = 1};
+    *deliveries = (struct rabbit_deliveries){
+        .ring.item_size = sizeof(struct rabbit_delivery),
+        .first = 1,
+        .next = 1,
+        .end = 1,
+    };
 }
 
 static size_t
@@ -49,27 +54,9 @@ skr_rabbit_deliveries_fini(struct rabbit_deliveries *deliveries)
         let_go(deliveries, at(deliveries, tag));
     for (size_t i = 0; i < deliveries->put_off_count; i++)
         free(deliveries->put_off[i].delivery.block);
-    free(deliveries->items);
+    skr_ring_fini(&deliveries->ring);
     free(deliveries->put_off);
     *deliveries = (struct rabbit_deliveries){0};
-}
-
-static enum skr_code
-make_room(struct rabbit_deliveries *deliveries, struct skr_error *error)
-{
-    if (deliveries->end - deliveries->first < deliveries->capacity)
-        return SKR_OK;
-    struct rabbit_deliveries grown = *deliveries;
-    grown.capacity =
-        deliveries->capacity == 0 ? FIRST_CAPACITY : deliveries->capacity * 2;
-    grown.items = calloc(grown.capacity, sizeof(*grown.items));
-    if (grown.items == NULL)
-        return skr_fail_memory(error);
-    for (uint64_t tag = deliveries->first; tag < deliveries->end; tag++)
-        *at(&grown, tag) = *at(deliveries, tag);
-    free(deliveries->items);
-    *deliveries = grown;
-    return SKR_OK;
 }
 
 static struct rabbit_delivery *
@@ -89,15 +76,14 @@ skr_rabbit_deliveries_begin(struct rabbit_deliveries *deliveries, uint64_t tag,
     *fits = tag == deliveries->end && find_coming(deliveries) == NULL;
     if (!*fits)
         return SKR_OK;
-    enum skr_code code = make_room(deliveries, error);
-    if (code != SKR_OK)
-        return code;
-    *at(deliveries, tag) = (struct rabbit_delivery){
+    const struct rabbit_delivery delivery = {
         .state = RABBIT_COMING,
         .queue = queue,
         .redelivered = redelivered,
         .came_ms = skr_clock_ms(),
     };
+    if (!skr_ring_push(&deliveries->ring, &delivery))
+        return skr_fail_memory(error);
     deliveries->end++;
     return SKR_OK;
 }
@@ -147,8 +133,8 @@ skr_rabbit_deliveries_waiting(const struct rabbit_deliveries *deliveries)
     size_t count = (size_t)(deliveries->end - deliveries->next);
     if (count == 0)
         return 0;
-    size_t last = (deliveries->end - 1) & (deliveries->capacity - 1);
-    return count - (deliveries->items[last].state == RABBIT_COMING);
+    return count -
+           (at(deliveries, deliveries->end - 1)->state == RABBIT_COMING);
 }
 
 const struct rabbit_delivery *
@@ -156,7 +142,7 @@ skr_rabbit_deliveries_oldest(const struct rabbit_deliveries *deliveries)
 {
     if (skr_rabbit_deliveries_waiting(deliveries) == 0)
         return NULL;
-    return &deliveries->items[deliveries->next & (deliveries->capacity - 1)];
+    return at(deliveries, deliveries->next);
 }
 
 struct rabbit_delivery *
@@ -204,17 +190,10 @@ static enum skr_code
 set_apart(struct rabbit_deliveries *deliveries, uint64_t tag,
           struct skr_error *error)
 {
-    if (deliveries->put_off_count == deliveries->put_off_capacity) {
-        size_t capacity = deliveries->put_off_capacity == 0
-                              ? FIRST_CAPACITY
-                              : deliveries->put_off_capacity * 2;
-        struct rabbit_put_off *grown =
-            realloc(deliveries->put_off, capacity * sizeof(*grown));
-        if (grown == NULL)
-            return skr_fail_memory(error);
-        deliveries->put_off = grown;
-        deliveries->put_off_capacity = capacity;
-    }
+    if (!skr_vec_reserve(&deliveries->put_off, &deliveries->put_off_capacity,
+                         deliveries->put_off_count + 1,
+                         sizeof(*deliveries->put_off)))
+        return skr_fail_memory(error);
     struct rabbit_delivery *delivery = at(deliveries, tag);
     deliveries->put_off[deliveries->put_off_count++] =
         (struct rabbit_put_off){.tag = tag, .delivery = *delivery};
@@ -351,7 +330,9 @@ skr_rabbit_deliveries_tidy(struct rabbit_deliveries *deliveries)
         if (delivery->state == RABBIT_OVER)
             let_go(deliveries, delivery);
     }
+    struct rabbit_delivery over;
     while (deliveries->first < deliveries->next &&
-           at(deliveries, deliveries->first)->state == RABBIT_OVER)
+           at(deliveries, deliveries->first)->state == RABBIT_OVER &&
+           skr_ring_pop(&deliveries->ring, &over))
         deliveries->first++;
 }

@@ -14,6 +14,7 @@
 #ifndef SKR_BROKER_RABBITMQ_DELIVERIES_H
 #define SKR_BROKER_RABBITMQ_DELIVERIES_H
 
+#include "base/ring.h"
 #include "broker/rabbitmq/fields.h"
 
 enum rabbit_delivery_state {
@@ -42,10 +43,9 @@ struct rabbit_put_off {
 };
 
 struct rabbit_deliveries {
-    struct rabbit_delivery *items;  // a ring
-    size_t capacity;                // a power of two
-    uint64_t first, next, end;      // tags
-    size_t held_bytes;              // in their blocks
+    struct skr_ring ring;       // of deliveries, from first to end
+    uint64_t first, next, end;  // tags
+    size_t held_bytes;          // in their blocks
     struct rabbit_put_off *put_off;
     size_t put_off_count, put_off_capacity;
     size_t put_off_bytes;

@@ -5,6 +5,7 @@
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/vec.h"
 #include "broker/rabbitmq/rabbitmq.h"
 
 #include <stdio.h>
@@ -17,19 +18,17 @@ enum {
     MOST_EXCHANGES = 4096,
 };
 
-// Where it is, or would have to be put in.
+static int
+compare_name(const void *name, const void *exchange)
+{
+    return strcmp(name, ((const struct rabbit_exchange *)exchange)->name);
+}
+
 static size_t
 place_of(const struct rabbit_exchanges *exchanges, const char *name)
 {
-    size_t low = 0, high = exchanges->count;
-    while (low < high) {
-        size_t middle = low + (high - low) / 2;
-        if (strcmp(exchanges->items[middle].name, name) < 0)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    return low;
+    return skr_vec_find(exchanges->items, exchanges->count,
+                        sizeof(*exchanges->items), name, compare_name);
 }
 
 struct rabbit_exchange *
@@ -48,25 +47,16 @@ insert(struct rabbit_exchanges *exchanges, const char *name,
 {
     if (exchanges->count == MOST_EXCHANGES)
         skr_rabbit_exchanges_forget(exchanges);
-    if (exchanges->count == exchanges->capacity) {
-        size_t capacity =
-            exchanges->capacity == 0 ? 16 : exchanges->capacity * 2;
-        struct rabbit_exchange *items =
-            realloc(exchanges->items, capacity * sizeof(*items));
-        if (items == NULL)
-            return skr_fail_memory(error);
-        exchanges->items = items;
-        exchanges->capacity = capacity;
-    }
-    char *copy = strdup(name);
-    if (copy == NULL)
-        return skr_fail_memory(error);
+    const struct rabbit_exchange exchange = {.name = strdup(name)};
     size_t place = place_of(exchanges, name);
-    struct rabbit_exchange *item = &exchanges->items[place];
-    memmove(item + 1, item, (exchanges->count - place) * sizeof(*item));
-    exchanges->count++;
-    *item = (struct rabbit_exchange){.name = copy};
-    *made = item;
+    if (exchange.name == NULL ||
+        !skr_vec_insert(&exchanges->items, &exchanges->count,
+                        &exchanges->capacity, place, &exchange,
+                        sizeof(exchange))) {
+        free(exchange.name);
+        return skr_fail_memory(error);
+    }
+    *made = &exchanges->items[place];
     return SKR_OK;
 }
 

@@ -4,6 +4,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/silence.h"
+#include "base/vec.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -98,12 +99,8 @@ make_room(struct rabbit_link *link, size_t size, struct skr_error *error)
     }
     if (out->capacity - out->end >= size)
         return SKR_OK;
-    size_t capacity = (out->end + size) * 2;
-    char *bytes = realloc(out->bytes, capacity);
-    if (bytes == NULL)
+    if (!skr_vec_reserve(&out->bytes, &out->capacity, out->end + size, 1))
         return skr_fail_memory(error);
-    out->bytes = bytes;
-    out->capacity = capacity;
     return SKR_OK;
 }
 

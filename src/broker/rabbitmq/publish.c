@@ -3,6 +3,7 @@
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/vec.h"
 #include "broker/rabbitmq/rabbitmq.h"
 #include "message/route.h"
 
@@ -102,14 +103,9 @@ static enum skr_code
 fill_headers(struct rabbit_broker *broker, const struct skr_message *message,
              amqp_table_t *table, struct skr_error *error)
 {
-    if (message->header_count > broker->header_capacity) {
-        amqp_table_entry_t *headers =
-            realloc(broker->headers, message->header_count * sizeof(*headers));
-        if (headers == NULL)
-            return skr_fail_memory(error);
-        broker->headers = headers;
-        broker->header_capacity = message->header_count;
-    }
+    if (!skr_vec_reserve(&broker->headers, &broker->header_capacity,
+                         message->header_count, sizeof(*broker->headers)))
+        return skr_fail_memory(error);
     for (size_t i = 0; i < message->header_count; i++)
         broker->headers[i] = (amqp_table_entry_t){
             .key = amqp_cstring_bytes(message->headers[i].name),
@@ -221,10 +217,10 @@ skr_rabbit_plan_renewal(struct rabbit_broker *broker)
         return;
     bool was_of_use = broker->renewed_ms == 0 ||
                       now_ms - broker->renewed_ms > 2 * MOST_RENEW_AFTER_MS;
-    int64_t after_ms = was_of_use ? RENEW_AFTER_MS : 2 * broker->renew_after_ms;
-    broker->renew_after_ms =
-        after_ms < MOST_RENEW_AFTER_MS ? after_ms : MOST_RENEW_AFTER_MS;
-    broker->renew_ms = now_ms + broker->renew_after_ms;
+    if (was_of_use)
+        broker->renewal = (struct skr_backoff){
+            .first_ms = RENEW_AFTER_MS, .longest_ms = MOST_RENEW_AFTER_MS};
+    broker->renew_ms = now_ms + skr_backoff_next(&broker->renewal);
 }
 
 // Closes the channel if it is time for another. *waits: nothing is to be sent

@@ -24,23 +24,6 @@ enum { DURABLE_FLAG = 2, MOST_FLAGS = 65535 };
 
 static const char *const numeric_arguments[] = {SKR_NUMERIC_ARGUMENTS};
 
-// A list with room for one more item of this size; NULL: memory is out.
-static void *
-grow(struct skr_arena *arena, void *items, size_t count, size_t *capacity,
-     size_t size)
-{
-    if (count < *capacity)
-        return items;
-    size_t wanted = *capacity == 0 ? 4 : *capacity * 2;
-    void *grown = skr_arena_take(arena, wanted * size);
-    if (grown == NULL)
-        return NULL;
-    if (count > 0)
-        memcpy(grown, items, count * size);
-    *capacity = wanted;
-    return grown;
-}
-
 static enum skr_code
 find_queue(struct rabbit_settings *settings, const char *name, size_t size,
            struct rabbit_queue **queue, struct skr_error *error)
@@ -56,9 +39,9 @@ find_queue(struct rabbit_settings *settings, const char *name, size_t size,
                         "the DSN names a queue of %zu bytes; from 1 to %d are "
                         "needed",
                         size, UINT8_MAX);
-    struct rabbit_queue *queues =
-        grow(&settings->arena, settings->queues, settings->queue_count,
-             &settings->queue_capacity, sizeof(*queues));
+    struct rabbit_queue *queues = skr_arena_grow(
+        &settings->arena, settings->queues, settings->queue_count,
+        &settings->queue_capacity, sizeof(*queues));
     const char *copy = skr_arena_text(&settings->arena, name, size);
     if (queues == NULL || copy == NULL)
         return skr_fail_memory(error);
@@ -74,8 +57,8 @@ add_argument(struct rabbit_settings *settings,
              const char *value, struct skr_error *error)
 {
     struct skr_argument *items =
-        grow(&settings->arena, arguments->items, arguments->count,
-             &arguments->capacity, sizeof(*items));
+        skr_arena_grow(&settings->arena, arguments->items, arguments->count,
+                       &arguments->capacity, sizeof(*items));
     struct skr_argument argument = {
         .kind = SKR_ARGUMENT_TEXT,
         .name = skr_arena_text(&settings->arena, name, size),
@@ -106,8 +89,8 @@ add_key(struct rabbit_settings *settings, struct rabbit_queue *queue,
         const char *key, struct skr_error *error)
 {
     const char **keys =
-        grow(&settings->arena, queue->binding_keys, queue->key_count,
-             &queue->key_capacity, sizeof(*keys));
+        skr_arena_grow(&settings->arena, queue->binding_keys, queue->key_count,
+                       &queue->key_capacity, sizeof(*keys));
     const char *copy = skr_arena_text(&settings->arena, key, strlen(key));
     if (keys == NULL || copy == NULL)
         return skr_fail_memory(error);

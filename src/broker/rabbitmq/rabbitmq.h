@@ -13,6 +13,7 @@
 #ifndef SKR_BROKER_RABBITMQ_RABBITMQ_H
 #define SKR_BROKER_RABBITMQ_RABBITMQ_H
 
+#include "base/backoff.h"
 #include "broker/rabbitmq/consume.h"
 #include "broker/rabbitmq/link.h"
 #include "broker/rabbitmq/window.h"
@@ -58,9 +59,9 @@ struct rabbit_broker {
     struct rabbit_window window;
     bool is_publishing_open;
     int64_t renew_ms;  // when another takes its place; 0: it refused nothing
-    int64_t renew_after_ms;  // how long after the refusal
-    int64_t renewed_ms;      // when that was last done; 0: never
-    size_t body_sent;        // of the message whose body is being sent
+    struct skr_backoff renewal;  // how long after the refusal
+    int64_t renewed_ms;          // when that was last done; 0: never
+    size_t body_sent;            // of the message whose body is being sent
     const struct skr_message *sending;  // NULL: none
     struct rabbit_return returning;
     amqp_table_entry_t *headers;  // for one message, kept between them

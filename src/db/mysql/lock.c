@@ -15,6 +15,7 @@
 #include "base/error.h"
 #include "base/hash.h"
 #include "base/text.h"
+#include "db/run.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -41,21 +42,6 @@ skr_mysql_lock_name(const char *database, const char *name,
              (unsigned long long)hash.high, (unsigned long long)hash.low);
 }
 
-// The first column of the first row; 0 for NULL or none.
-static enum skr_code
-ask(struct skr_mysql *mysql, const char *sql, const struct skr_value *values,
-    size_t count, int64_t *number, struct skr_error *error)
-{
-    *number = 0;
-    return skr_tx_run(skr_db_tx(&mysql->db),
-                      &(struct skr_statement){.sql = sql,
-                                              .values = values,
-                                              .value_count = count,
-                                              .each_row = skr_db_keep_number,
-                                              .user = number},
-                      error);
-}
-
 struct naming {
     const char *name;
     char *text;
@@ -80,11 +66,8 @@ find_name(struct skr_mysql *mysql, const char *name,
           char text[SKR_MYSQL_LOCK_NAME_SIZE], struct skr_error *error)
 {
     struct naming naming = {.name = name, .text = text};
-    return skr_tx_run(skr_db_tx(&mysql->db),
-                      &(struct skr_statement){.sql = "SELECT DATABASE()",
-                                              .each_row = make_name,
-                                              .user = &naming},
-                      error);
+    return skr_sql_each(skr_db_tx(&mysql->db), "SELECT DATABASE()",
+                        SKR_NO_VALUES, make_name, &naming, error);
 }
 
 // Two relays on two nodes would both hold "the" lock.
@@ -100,11 +83,10 @@ static enum skr_code
 get_lock(struct skr_mysql *mysql, const char *name, int64_t wait_s,
          bool *granted, struct skr_error *error)
 {
-    const struct skr_value values[] = {skr_bind_text(name),
-                                       skr_bind_integer(wait_s)};
     int64_t number = 0;
-    enum skr_code code = ask(mysql, "SELECT GET_LOCK(?, ?)", values,
-                             SKR_COUNT_OF(values), &number, error);
+    enum skr_code code =
+        skr_sql_number(skr_db_tx(&mysql->db), "SELECT GET_LOCK(?, ?)",
+                       skr_values("%s %jd", name, wait_s), &number, error);
     *granted = code == SKR_OK && number == 1;
     return code;
 }
@@ -112,9 +94,9 @@ get_lock(struct skr_mysql *mysql, const char *name, int64_t wait_s,
 static enum skr_code
 release_lock(struct skr_mysql *mysql, const char *name, struct skr_error *error)
 {
-    const struct skr_value value = skr_bind_text(name);
     int64_t ignored = 0;
-    return ask(mysql, "SELECT RELEASE_LOCK(?)", &value, 1, &ignored, error);
+    return skr_sql_number(skr_db_tx(&mysql->db), "SELECT RELEASE_LOCK(?)",
+                          skr_values("%s", name), &ignored, error);
 }
 
 // By mode; of those who are alone there are none.
@@ -146,7 +128,8 @@ has_members(struct skr_mysql *mysql, const char *gate, enum skr_lock_mode mode,
                                  " OR IS_USED_LOCK('%s') IS NOT NULL", name);
     }
     int64_t number = 0;
-    enum skr_code code = ask(mysql, sql, NULL, 0, &number, error);
+    enum skr_code code = skr_sql_number(skr_db_tx(&mysql->db), sql,
+                                        SKR_NO_VALUES, &number, error);
     *has_some = number != 0;
     return code;
 }
@@ -264,8 +247,7 @@ skr_mysql_bound_silence(struct skr_mysql *mysql, struct skr_error *error)
     snprintf(sql, sizeof(sql),
              "SET SESSION wait_timeout = %s, net_write_timeout = %s%s",
              session_s, session_s, more);
-    return skr_tx_run(skr_db_tx(&mysql->db),
-                      &(struct skr_statement){.sql = sql}, error);
+    return skr_sql_run(skr_db_tx(&mysql->db), sql, SKR_NO_VALUES, NULL, error);
 }
 
 enum skr_code
@@ -313,9 +295,10 @@ skr_mysql_check_lock(struct skr_db *db, struct skr_error *error)
     if (mysql->lock_name[0] == '\0')
         return skr_fail(error, SKR_UNAVAILABLE, SKR_RECONNECT,
                         "no lock is held on this connection");
-    const struct skr_value name = skr_bind_text(mysql->lock_name);
     int64_t is_ours = 0;
-    enum skr_code code = ask(mysql, is_ours_sql, &name, 1, &is_ours, error);
+    enum skr_code code =
+        skr_sql_number(skr_db_tx(db), is_ours_sql,
+                       skr_values("%s", mysql->lock_name), &is_ours, error);
     if (code != SKR_OK || is_ours == 1)
         return code;
     if (is_ours < 0) {
@@ -366,18 +349,11 @@ describe_session(struct skr_mysql *mysql, int64_t session,
                  char text[SKR_HOLDER_SIZE], struct skr_error *error)
 {
     struct holder holder = {.text = text, .session = session};
-    const struct skr_value value = skr_bind_integer(session);
     snprintf(text, SKR_HOLDER_SIZE, "session %lld", (long long)session);
-    return skr_tx_run(
+    return skr_sql_each(
         skr_db_tx(&mysql->db),
-        &(struct skr_statement){.sql = "SELECT host FROM "
-                                       "information_schema.processlist "
-                                       "WHERE id = ?",
-                                .values = &value,
-                                .value_count = 1,
-                                .each_row = write_holder,
-                                .user = &holder},
-        error);
+        "SELECT host FROM information_schema.processlist WHERE id = ?",
+        skr_values("%jd", session), write_holder, &holder, error);
 }
 
 enum skr_code
@@ -392,8 +368,8 @@ skr_mysql_holder(struct skr_db *db, const char *name,
     memcpy(held, gate, sizeof(held));
     // Members have the first free number, so that the lowest tell enough.
     for (size_t i = 0; i <= 3 * KINDS && code == SKR_OK && session == 0; i++) {
-        const struct skr_value value = skr_bind_text(held);
-        code = ask(mysql, "SELECT IS_USED_LOCK(?)", &value, 1, &session, error);
+        code = skr_sql_number(skr_db_tx(db), "SELECT IS_USED_LOCK(?)",
+                              skr_values("%s", held), &session, error);
         name_member(gate, (enum skr_lock_mode)(SKR_LOCK_TOGETHER + i % KINDS),
                     i / KINDS, held);
     }
@@ -456,5 +432,5 @@ skr_mysql_attendance(struct skr_db *db, const char *name, int64_t *count,
             (size_t)snprintf(sql + size, sizeof(sql) - size,
                              " + (IS_USED_LOCK('%s') IS NOT NULL)", attendant);
     }
-    return ask(mysql, sql, NULL, 0, count, error);
+    return skr_sql_number(skr_db_tx(db), sql, SKR_NO_VALUES, count, error);
 }

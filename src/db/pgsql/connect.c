@@ -519,6 +519,8 @@ skr_pgsql_connect(struct skr_pgsql *pgsql, const struct skr_url *url,
     if (code != SKR_OK)
         return code;
     pgsql->timeout_ms = limits.timeout_ms;
+    pgsql->lock_backoff =
+        (struct skr_backoff){.first_ms = 10, .longest_ms = 100};
     // Until it is known who answers.
     pgsql->cache.is_off = true;
     return skr_db_open_hosts(&pgsql->db, find_hosts(url), open_session,

@@ -4,6 +4,7 @@
 #ifndef SKR_DB_PGSQL_CONNECTION_H
 #define SKR_DB_PGSQL_CONNECTION_H
 
+#include "base/backoff.h"
 #include "db/db.h"
 #include "db/pace.h"
 #include "db/sql.h"
@@ -63,9 +64,9 @@ struct skr_pgsql {
     bool holds_lock;
     enum skr_lock_mode lock_mode;
     int64_t lock_key;
-    int64_t lock_session;   // the server's process that holds it
-    int64_t lock_pause_ms;  // grows while another holds it
-    bool attends;           // by a shared lock that nobody takes alone
+    int64_t lock_session;             // the server's process that holds it
+    struct skr_backoff lock_backoff;  // while another holds it
+    bool attends;  // by a shared lock that nobody takes alone
 
     struct skr_pace pace;
     int64_t looked_at_ms;

@@ -15,6 +15,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/text.h"
+#include "db/run.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -84,19 +85,12 @@ ask_for_triggers(struct skr_pgsql *pgsql, struct skr_error *error)
 {
     struct skr_pgsql_followed *followed = &pgsql->followed;
     bool had_plain = followed->has_plain, had_armed = followed->has_armed;
-    const struct skr_value table = skr_bind_text(followed->table);
     followed->has_plain = false;
     followed->has_armed = false;
     followed->asked_at_ms = skr_clock_ms();
-    enum skr_code code = skr_pgsql_run(pgsql->connection, pgsql,
-                                       &(struct skr_statement){
-                                           .sql = triggers_sql,
-                                           .values = &table,
-                                           .value_count = 1,
-                                           .each_row = note_trigger,
-                                           .user = followed,
-                                       },
-                                       error);
+    enum skr_code code = skr_sql_each(skr_db_tx(&pgsql->db), triggers_sql,
+                                      skr_values("%s", followed->table),
+                                      note_trigger, followed, error);
     if (code == SKR_OK && followed->has_plain && !had_plain)
         code = listen_to(pgsql, followed->table, error);
     if (code == SKR_OK && followed->has_armed && !had_armed)
@@ -177,20 +171,11 @@ static enum skr_code
 call(struct skr_pgsql *pgsql, const char *sql, bool *answer,
      struct skr_error *error)
 {
+    const struct skr_pgsql_followed *followed = &pgsql->followed;
     int64_t number = 0;
-    const struct skr_value values[] = {
-        skr_bind_text(pgsql->followed.place),
-        skr_bind_text(pgsql->followed.queue),
-    };
-    enum skr_code code = skr_pgsql_run(pgsql->connection, pgsql,
-                                       &(struct skr_statement){
-                                           .sql = sql,
-                                           .values = values,
-                                           .value_count = SKR_COUNT_OF(values),
-                                           .each_row = skr_db_keep_number,
-                                           .user = &number,
-                                       },
-                                       error);
+    enum skr_code code = skr_sql_number(
+        skr_db_tx(&pgsql->db), sql,
+        skr_values("%s %s", followed->place, followed->queue), &number, error);
     if (code == SKR_OK)
         *answer = number != 0;
     return code;

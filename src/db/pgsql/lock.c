@@ -16,12 +16,11 @@
 #include "base/error.h"
 #include "base/hash.h"
 #include "base/text.h"
+#include "db/run.h"
 
 #include <stdio.h>
 
 enum {
-    LEAST_PAUSE_MS = 10,
-    MOST_PAUSE_MS = 100,
     // One of the other kind may look in for a moment: no reason to give up.
     KIND_TRIES = 3,
     LIMITS_VERSION = 140000,  // knows idle_session_timeout
@@ -93,25 +92,26 @@ key_of(const char *name)
 }
 
 // Of those who have the lock in this mode; it is not the lock's own.
-static struct skr_value
+static int64_t
 kind_key(int64_t key, enum skr_lock_mode mode)
 {
-    return skr_bind_integer((int64_t)((uint64_t)key + (uint64_t)mode));
+    return (int64_t)((uint64_t)key + (uint64_t)mode);
 }
 
 static enum skr_code
-ask(struct skr_pgsql *pgsql, const char *sql, const struct skr_value *keys,
-    size_t count, int64_t *number, struct skr_error *error)
+ask(struct skr_pgsql *pgsql, const char *sql, int64_t *number,
+    struct skr_error *error)
 {
-    return skr_pgsql_run(pgsql->connection, pgsql,
-                         &(struct skr_statement){
-                             .sql = sql,
-                             .values = keys,
-                             .value_count = count,
-                             .each_row = skr_db_keep_number,
-                             .user = number,
-                         },
-                         error);
+    return skr_sql_number(skr_db_tx(&pgsql->db), sql, SKR_NO_VALUES, number,
+                          error);
+}
+
+static enum skr_code
+ask_key(struct skr_pgsql *pgsql, const char *sql, int64_t key, int64_t *number,
+        struct skr_error *error)
+{
+    return skr_sql_number(skr_db_tx(&pgsql->db), sql, skr_values("%jd", key),
+                          number, error);
 }
 
 enum skr_code
@@ -119,7 +119,7 @@ skr_pgsql_look_for_pooler(struct skr_pgsql *pgsql, struct skr_error *error)
 {
     int64_t session = 0;
     pgsql->cache.is_off = true;
-    enum skr_code code = ask(pgsql, session_sql, NULL, 0, &session, error);
+    enum skr_code code = ask(pgsql, session_sql, &session, error);
     pgsql->has_pooler = session != PQbackendPID(pgsql->connection);
     pgsql->cache.is_off = pgsql->has_pooler;
     return code;
@@ -174,14 +174,15 @@ refuse_shared_session(struct skr_pgsql *pgsql, struct skr_error *error)
     int64_t ours = 0, theirs = 0;
     enum skr_code code = SKR_OK;
     PGconn *other = connect_again(pgsql->connection);
-    struct skr_pgsql second = {.connection = other,
+    struct skr_pgsql second = {.db.ops = pgsql->db.ops,
+                               .connection = other,
                                .timeout_ms = pgsql->timeout_ms,
                                .cache = {.is_off = true}};
     // What it has asked before must not stand between the two answers.
     if (PQstatus(other) == CONNECTION_OK)
-        code = ask(pgsql, session_sql, NULL, 0, &ours, error);
+        code = ask(pgsql, session_sql, &ours, error);
     if (code == SKR_OK && ours != 0)
-        code = ask(&second, session_sql, NULL, 0, &theirs, error);
+        code = ask(&second, session_sql, &theirs, error);
     PQfinish(other);
     if (code == SKR_OK && ours != 0 && ours == theirs)
         return skr_fail(error, SKR_REFUSED, SKR_GIVE_UP, FOREIGN_SESSION);
@@ -199,8 +200,7 @@ skr_pgsql_check_lock(struct skr_db *db, struct skr_error *error)
     // own word, takes the lock away. Looking into pg_locks would make every
     // session of the server wait.
     int64_t session = 0;
-    enum skr_code code =
-        ask(pgsql, writable_session_sql, NULL, 0, &session, error);
+    enum skr_code code = ask(pgsql, writable_session_sql, &session, error);
     if (code == SKR_OK && session == 0)
         code = skr_pgsql_fail_read_only(pgsql->connection,
                                         "it has become read-only", error);
@@ -217,16 +217,16 @@ skr_pgsql_check_lock(struct skr_db *db, struct skr_error *error)
 }
 
 static enum skr_code
-take_lock(struct skr_pgsql *pgsql, const struct skr_value *key,
-          enum skr_lock_mode mode, int64_t *session, struct skr_error *error)
+take_lock(struct skr_pgsql *pgsql, int64_t key, enum skr_lock_mode mode,
+          int64_t *session, struct skr_error *error)
 {
-    return ask(pgsql, lock_sql[mode], key, 1, session, error);
+    return ask_key(pgsql, lock_sql[mode], key, session, error);
 }
 
 // A pooler may hand us a session whose last user has taken the lock: the server
 // would give it to us as well. Both statements reach one session.
 static enum skr_code
-take_lock_behind_pooler(struct skr_pgsql *pgsql, const struct skr_value *key,
+take_lock_behind_pooler(struct skr_pgsql *pgsql, int64_t key,
                         enum skr_lock_mode mode, int64_t *session,
                         struct skr_error *error)
 {
@@ -234,7 +234,7 @@ take_lock_behind_pooler(struct skr_pgsql *pgsql, const struct skr_value *key,
     enum skr_code code = skr_db_begin(&pgsql->db, SKR_BEGIN_WRITE, error);
     if (code != SKR_OK)
         return code;
-    code = ask(pgsql, is_taken_sql, key, 1, &is_taken, error);
+    code = ask_key(pgsql, is_taken_sql, key, &is_taken, error);
     if (code == SKR_OK && is_taken > 0)
         code = skr_fail(error, SKR_REFUSED, SKR_GIVE_UP, FOREIGN_SESSION);
     if (code == SKR_OK)
@@ -248,13 +248,12 @@ take_lock_behind_pooler(struct skr_pgsql *pgsql, const struct skr_value *key,
 static void
 drop_lock(struct skr_pgsql *pgsql, int64_t key, enum skr_lock_mode mode)
 {
-    const struct skr_value value = skr_bind_integer(key);
-    const struct skr_value kind = kind_key(key, mode);
     int64_t number = 0;
     enum skr_code ignored = SKR_OK;
     if (mode != SKR_LOCK_ALONE)
-        ignored = ask(pgsql, unlock_kind_sql, &kind, 1, &number, NULL);
-    ignored = ask(pgsql, unlock_sql[mode], &value, 1, &number, NULL);
+        ignored =
+            ask_key(pgsql, unlock_kind_sql, kind_key(key, mode), &number, NULL);
+    ignored = ask_key(pgsql, unlock_sql[mode], key, &number, NULL);
     ignored = skr_pgsql_bound_silence(pgsql, NULL);
     (void)ignored;
 }
@@ -264,14 +263,14 @@ static enum skr_code
 join_kind(struct skr_pgsql *pgsql, int64_t key, enum skr_lock_mode mode,
           bool *has_joined, struct skr_error *error)
 {
-    const struct skr_value ours = kind_key(key, mode);
-    const struct skr_value theirs =
+    int64_t ours = kind_key(key, mode);
+    int64_t theirs =
         kind_key(key, mode == SKR_LOCK_TOGETHER ? SKR_LOCK_IN_SHARES
                                                 : SKR_LOCK_TOGETHER);
     int64_t is_taken = 0, others = 0;
-    enum skr_code code = ask(pgsql, lock_kind_sql, &ours, 1, &is_taken, error);
+    enum skr_code code = ask_key(pgsql, lock_kind_sql, ours, &is_taken, error);
     if (code == SKR_OK)
-        code = ask(pgsql, count_sql, &theirs, 1, &others, error);
+        code = ask_key(pgsql, count_sql, theirs, &others, error);
     *has_joined = code == SKR_OK && is_taken == 1 && others == 0;
     return code;
 }
@@ -280,16 +279,15 @@ static enum skr_code
 try_lock(struct skr_pgsql *pgsql, int64_t key, enum skr_lock_mode mode,
          struct skr_error *error)
 {
-    const struct skr_value value = skr_bind_integer(key);
     int64_t session = 0, answering = 0;
     enum skr_code code =
         pgsql->has_pooler
-            ? take_lock_behind_pooler(pgsql, &value, mode, &session, error)
-            : take_lock(pgsql, &value, mode, &session, error);
+            ? take_lock_behind_pooler(pgsql, key, mode, &session, error)
+            : take_lock(pgsql, key, mode, &session, error);
     if (code != SKR_OK || session == 0)
         return code;
     // Behind a pooler this statement may already reach another session.
-    code = ask(pgsql, session_sql, NULL, 0, &answering, error);
+    code = ask(pgsql, session_sql, &answering, error);
     if (code == SKR_OK && answering != session)
         code = skr_fail(error, SKR_REFUSED, SKR_GIVE_UP, FOREIGN_SESSION);
     bool has_joined = mode == SKR_LOCK_ALONE;
@@ -301,21 +299,10 @@ try_lock(struct skr_pgsql *pgsql, int64_t key, enum skr_lock_mode mode,
         return code;
     pgsql->holds_lock = true;
     pgsql->lock_mode = mode;
-    pgsql->lock_pause_ms = 0;
+    skr_backoff_reset(&pgsql->lock_backoff);
     pgsql->lock_key = key;
     pgsql->lock_session = session;
     return SKR_OK;
-}
-
-static int64_t
-next_pause(struct skr_pgsql *pgsql)
-{
-    int64_t pause = pgsql->lock_pause_ms;
-    if (pause < LEAST_PAUSE_MS)
-        pause = LEAST_PAUSE_MS;
-    pgsql->lock_pause_ms =
-        pause * 2 < MOST_PAUSE_MS ? pause * 2 : MOST_PAUSE_MS;
-    return pause;
 }
 
 enum skr_code
@@ -348,7 +335,7 @@ skr_pgsql_lock(struct skr_db *db, const char *name, enum skr_lock_mode mode,
         if (*granted)
             return skr_pgsql_check_lock(db, error);
         int64_t left = end - skr_clock_ms();
-        int64_t pause = next_pause(pgsql);
+        int64_t pause = skr_backoff_next(&pgsql->lock_backoff);
         if (--tries_left <= 0 && left < pause)
             pause = left;
         if (pause <= 0 || skr_clock_sleep(wake_fd, pause))
@@ -394,18 +381,10 @@ enum skr_code
 skr_pgsql_holder(struct skr_db *db, const char *name,
                  char holder[SKR_HOLDER_SIZE], struct skr_error *error)
 {
-    struct skr_pgsql *pgsql = (struct skr_pgsql *)db;
-    const struct skr_value key = skr_bind_integer(key_of(name));
     holder[0] = '\0';
-    return skr_pgsql_run(pgsql->connection, pgsql,
-                         &(struct skr_statement){
-                             .sql = holder_sql,
-                             .values = &key,
-                             .value_count = 1,
-                             .each_row = write_holder,
-                             .user = holder,
-                         },
-                         error);
+    return skr_sql_each(skr_db_tx(db), holder_sql,
+                        skr_values("%jd", key_of(name)), write_holder, holder,
+                        error);
 }
 
 // Behind a pooler a session, and what it shows, may be another's next.
@@ -413,13 +392,13 @@ enum skr_code
 skr_pgsql_attend(struct skr_db *db, const char *name, struct skr_error *error)
 {
     struct skr_pgsql *pgsql = (struct skr_pgsql *)db;
-    const struct skr_value key = skr_bind_integer(key_of(name));
     int64_t number = 0;
     if (pgsql->has_pooler)
         return SKR_OK;
     if (pgsql->attends)
-        return ask(pgsql, session_sql, NULL, 0, &number, error);
-    enum skr_code code = ask(pgsql, lock_kind_sql, &key, 1, &number, error);
+        return ask(pgsql, session_sql, &number, error);
+    enum skr_code code =
+        ask_key(pgsql, lock_kind_sql, key_of(name), &number, error);
     pgsql->attends = code == SKR_OK;
     return code;
 }
@@ -429,9 +408,8 @@ skr_pgsql_attendance(struct skr_db *db, const char *name, int64_t *count,
                      struct skr_error *error)
 {
     struct skr_pgsql *pgsql = (struct skr_pgsql *)db;
-    const struct skr_value key = skr_bind_integer(key_of(name));
     *count = -1;
     if (pgsql->has_pooler)
         return SKR_OK;
-    return ask(pgsql, count_sql, &key, 1, count, error);
+    return ask_key(pgsql, count_sql, key_of(name), count, error);
 }

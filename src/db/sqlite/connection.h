@@ -4,6 +4,7 @@
 #ifndef SKR_DB_SQLITE_CONNECTION_H
 #define SKR_DB_SQLITE_CONNECTION_H
 
+#include "base/backoff.h"
 #include "db/db.h"
 #include "db/sql.h"
 
@@ -40,9 +41,9 @@ struct skr_sqlite {
     char *attend_path;
 
     bool has_waited;
-    int64_t version;          // of the data, as wait() saw it last
-    int64_t wait_pause_ms;    // grows while nothing happens
-    int64_t linger_until_ms;  // not before this
+    int64_t version;                  // of the data, as wait() saw it last
+    struct skr_backoff wait_backoff;  // while nothing happens
+    int64_t linger_until_ms;          // not before this
 };
 
 extern const struct skr_dialect skr_sqlite_dialect;

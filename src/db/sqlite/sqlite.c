@@ -280,7 +280,8 @@ sqlite_open(struct skr_db *db, const struct skr_url *url,
     struct skr_sqlite *sqlite = (struct skr_sqlite *)db;
     sqlite->lock_fd = -1;
     sqlite->attend_fd = -1;
-    sqlite->wait_pause_ms = 1;
+    sqlite->wait_backoff =
+        (struct skr_backoff){.first_ms = 1, .longest_ms = 50};
     int64_t busy_timeout_ms = 0;
     enum skr_code code = check_url(url, error);
     if (code == SKR_OK)

@@ -5,20 +5,19 @@
 #include "db/sqlite/connection.h"
 
 #include "base/clock.h"
+#include "db/run.h"
 
 // Where there was traffic there will soon be more: looking every millisecond
 // for a while costs about a percent of a processor.
-enum { LEAST_PAUSE_MS = 1, MOST_PAUSE_MS = 50, LINGER_MS = 200 };
+enum { LEAST_PAUSE_MS = 1, LINGER_MS = 200 };
 
 static enum skr_code
 look(struct skr_sqlite *sqlite, bool *changed, struct skr_error *error)
 {
     int64_t version = 0;
-    const struct skr_statement statement = {.sql = "PRAGMA data_version",
-                                            .each_row = skr_db_keep_number,
-                                            .user = &version};
     enum skr_code code =
-        skr_sqlite_run(sqlite->connection, &sqlite->cache, &statement, error);
+        skr_sql_number(skr_db_tx(&sqlite->db), "PRAGMA data_version",
+                       SKR_NO_VALUES, &version, error);
     if (code != SKR_OK)
         return code;
     *changed = !sqlite->has_waited || version != sqlite->version;
@@ -44,7 +43,7 @@ skr_sqlite_wait(struct skr_db *db, int wake_fd, uint32_t timeout_ms,
         if (code != SKR_OK)
             return code;
         if (changed) {
-            sqlite->wait_pause_ms = LEAST_PAUSE_MS;
+            skr_backoff_reset(&sqlite->wait_backoff);
             sqlite->linger_until_ms = skr_clock_ms() + LINGER_MS;
             return SKR_OK;
         }
@@ -52,12 +51,10 @@ skr_sqlite_wait(struct skr_db *db, int wake_fd, uint32_t timeout_ms,
         int64_t left = end - now_ms;
         if (left <= 0)
             return SKR_TIMEOUT;
-        int64_t pause = sqlite->wait_pause_ms;
+        int64_t pause = now_ms < sqlite->linger_until_ms
+                            ? LEAST_PAUSE_MS
+                            : skr_backoff_next(&sqlite->wait_backoff);
         if (skr_clock_sleep(wake_fd, pause < left ? pause : left))
             return SKR_STOPPED;
-        if (now_ms < sqlite->linger_until_ms)
-            continue;
-        sqlite->wait_pause_ms =
-            pause * 2 < MOST_PAUSE_MS ? pause * 2 : MOST_PAUSE_MS;
     }
 }

@@ -5,13 +5,14 @@
 #include "base/error.h"
 #include "base/hash.h"
 #include "base/text.h"
+#include "db/run.h"
 #include "db/sql.h"
 #include "table/schema.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-enum { LONGEST_LIFE_S = 7 * 24 * 3600 };
+static const int64_t longest_life_s = 7 * 24 * 3600;
 
 static const struct skr_index indexes[] = {
     {.name = "idx_attempt_since", .columns = "since"},
@@ -116,8 +117,8 @@ skr_attempts_check(const struct skr_attempts *attempts, struct skr_db *db,
                    struct skr_error *error)
 {
     (void)attempts;
-    enum skr_code code = skr_tx_run(
-        skr_db_tx(db), &(struct skr_statement){.sql = check_sql}, error);
+    enum skr_code code =
+        skr_sql_run(skr_db_tx(db), check_sql, SKR_NO_VALUES, NULL, error);
     if (code == SKR_MISSING)
         return skr_fail(error, SKR_MISSING, SKR_GIVE_UP,
                         "there is no table " SKR_ATTEMPT_TABLE);
@@ -130,13 +131,8 @@ static enum skr_code
 run(struct skr_tx tx, const char *sql, struct skr_id key, uint64_t *affected,
     struct skr_error *error)
 {
-    const struct skr_value value = skr_bind_blob(key.bytes, sizeof(key.bytes));
-    return skr_tx_run(tx,
-                      &(struct skr_statement){.sql = sql,
-                                              .values = &value,
-                                              .value_count = 1,
-                                              .affected = affected},
-                      error);
+    return skr_sql_run(tx, sql, (struct skr_values){1, {skr_bind_id(&key)}},
+                       affected, error);
 }
 
 static enum skr_code
@@ -144,18 +140,10 @@ insert(const struct skr_attempts *attempts, struct skr_tx tx, struct skr_id key,
        int64_t count, struct skr_error *error)
 {
     uint64_t affected = 0;
-    const struct skr_value values[] = {
-        skr_bind_blob(key.bytes, sizeof(key.bytes)),
-        skr_bind_integer(count),
-    };
-    enum skr_code code = skr_tx_run(tx,
-                                    &(struct skr_statement){
-                                        .sql = attempts->insert,
-                                        .values = values,
-                                        .value_count = SKR_COUNT_OF(values),
-                                        .affected = &affected,
-                                    },
-                                    error);
+    const struct skr_values values = {
+        2, {skr_bind_id(&key), skr_bind_integer(count)}};
+    enum skr_code code =
+        skr_sql_run(tx, attempts->insert, values, &affected, error);
     if (code == SKR_OK && affected == 0)
         return skr_fail(error, SKR_DUPLICATE, SKR_GIVE_UP,
                         "the row is there already");
@@ -166,18 +154,12 @@ static enum skr_code
 find(const struct skr_attempts *attempts, struct skr_tx tx, struct skr_id key,
      uint32_t *count, struct skr_error *error)
 {
-    const struct skr_value value = skr_bind_blob(key.bytes, sizeof(key.bytes));
-    struct skr_arena arena = {0};
-    struct skr_value column = {.kind = SKR_NULL};
-    bool found = false;
-    enum skr_code code = skr_tx_fetch_one(
-        tx,
-        &(struct skr_statement){
-            .sql = attempts->find, .values = &value, .value_count = 1},
-        &arena, &column, 1, &found, error);
+    int64_t number = 0;
+    enum skr_code code = skr_sql_number(
+        tx, attempts->find, (struct skr_values){1, {skr_bind_id(&key)}},
+        &number, error);
     // A count that was lowered too often is as good as none.
-    *count = found && column.integer > 0 ? (uint32_t)column.integer : 0;
-    skr_arena_fini(&arena);
+    *count = number > 0 ? (uint32_t)number : 0;
     return code;
 }
 
@@ -262,10 +244,6 @@ enum skr_code
 skr_attempts_clean(const struct skr_attempts *attempts, struct skr_tx tx,
                    struct skr_error *error)
 {
-    const struct skr_value age = skr_bind_integer(LONGEST_LIFE_S);
-    return skr_tx_run(tx,
-                      &(struct skr_statement){.sql = attempts->clean,
-                                              .values = &age,
-                                              .value_count = 1},
-                      error);
+    return skr_sql_run(tx, attempts->clean, skr_values("%jd", longest_life_s),
+                       NULL, error);
 }

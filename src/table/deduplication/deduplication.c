@@ -4,6 +4,7 @@
 #include "base/arena.h"
 #include "base/error.h"
 #include "base/text.h"
+#include "db/run.h"
 #include "db/sql.h"
 #include "table/cleaning.h"
 #include "table/schema.h"
@@ -231,7 +232,7 @@ find_before(const struct skr_deduplication *table, struct skr_tx tx,
     struct skr_arena arena = {0};
     struct skr_value values[MOST_AT_ONCE], column;
     for (size_t i = 0; i < admit_sizes[which]; i++)
-        values[i] = skr_bind_blob(ids[i].bytes, sizeof(ids[i].bytes));
+        values[i] = skr_bind_id(&ids[i]);
     enum skr_code code =
         skr_tx_fetch_one(tx,
                          &(struct skr_statement){
@@ -248,8 +249,8 @@ enum skr_code
 skr_deduplication_check(const struct skr_deduplication *table,
                         struct skr_db *db, struct skr_error *error)
 {
-    enum skr_code code = skr_tx_run(
-        skr_db_tx(db), &(struct skr_statement){.sql = table->check_sql}, error);
+    enum skr_code code = skr_sql_run(skr_db_tx(db), table->check_sql,
+                                     SKR_NO_VALUES, NULL, error);
     if (code == SKR_MISSING)
         return skr_fail(error, SKR_MISSING, SKR_GIVE_UP,
                         "there is no table %s; run `skirnir "
@@ -264,16 +265,13 @@ enum skr_code
 skr_deduplication_look_back(struct skr_deduplication *table, struct skr_db *db,
                             struct skr_error *error)
 {
-    struct skr_arena arena = {0};
-    struct skr_value column;
     struct skr_error problem = {0};
     table->looks_back = false;
     if (table->before == NULL)
         return SKR_OK;
-    enum skr_code code = skr_tx_fetch_one(
-        skr_db_tx(db), &(struct skr_statement){.sql = table->has_mark_sql},
-        &arena, &column, 1, &table->looks_back, error);
-    skr_arena_fini(&arena);
+    enum skr_code code =
+        skr_sql_finds(skr_db_tx(db), table->has_mark_sql, SKR_NO_VALUES,
+                      &table->looks_back, error);
     if (code != SKR_OK || !table->looks_back)
         return code;
     // Where there never was another, nothing was recorded in it.
@@ -344,8 +342,7 @@ admit_rows(const struct skr_deduplication *table, struct skr_tx tx,
                             SKR_DEDUPLICATION_NAME_LENGTH);
         // Bound as bytes: a text that is cut to 16 of them would make two
         // messages count as one.
-        values[2 * i] =
-            skr_bind_blob(rows[i].id.bytes, sizeof(rows[i].id.bytes));
+        values[2 * i] = skr_bind_id(&rows[i].id);
         values[2 * i + 1] = skr_bind_text(rows[i].message_name);
     }
     code = skr_tx_run(tx,
@@ -386,17 +383,9 @@ enum skr_code
 skr_deduplication_find(const struct skr_deduplication *table, struct skr_tx tx,
                        struct skr_id id, bool *found, struct skr_error *error)
 {
-    struct skr_arena arena = {0};
-    struct skr_value column;
-    const struct skr_value value = skr_bind_blob(id.bytes, sizeof(id.bytes));
-    enum skr_code code = skr_tx_fetch_one(tx,
-                                          &(struct skr_statement){
-                                              .sql = table->find_sql,
-                                              .values = &value,
-                                              .value_count = 1,
-                                          },
-                                          &arena, &column, 1, found, error);
-    skr_arena_fini(&arena);
+    enum skr_code code =
+        skr_sql_finds(tx, table->find_sql,
+                      (struct skr_values){1, {skr_bind_id(&id)}}, found, error);
     if (code != SKR_OK || *found || !table->looks_back)
         return code;
     return find_before(table, tx, &id, ADMIT_SIZES - 1, found, error);
@@ -407,14 +396,8 @@ skr_deduplication_forget(const struct skr_deduplication *table,
                          struct skr_tx tx, struct skr_id id,
                          struct skr_error *error)
 {
-    const struct skr_value value = skr_bind_blob(id.bytes, sizeof(id.bytes));
-    return skr_tx_run(tx,
-                      &(struct skr_statement){
-                          .sql = table->forget_sql,
-                          .values = &value,
-                          .value_count = 1,
-                      },
-                      error);
+    return skr_sql_run(tx, table->forget_sql,
+                       (struct skr_values){1, {skr_bind_id(&id)}}, NULL, error);
 }
 
 // One by one: a list might be looked for in all of the table, and lock it.
@@ -424,17 +407,10 @@ forget_old(const void *sql, struct skr_tx tx,
            struct skr_error *error)
 {
     (void)count;
-    const struct skr_value value =
-        skr_bind_blob(keys->id.bytes, sizeof(keys->id.bytes));
     uint64_t affected = 0;
-    enum skr_code code = skr_tx_run(tx,
-                                    &(struct skr_statement){
-                                        .sql = sql,
-                                        .values = &value,
-                                        .value_count = 1,
-                                        .affected = &affected,
-                                    },
-                                    error);
+    enum skr_code code =
+        skr_sql_run(tx, sql, (struct skr_values){1, {skr_bind_id(&keys->id)}},
+                    &affected, error);
     *removed += affected;
     return code;
 }

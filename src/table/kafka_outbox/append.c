@@ -4,6 +4,7 @@
 #include "base/arena.h"
 #include "base/error.h"
 #include "base/text.h"
+#include "db/run.h"
 #include "db/sql.h"
 #include "table/kafka_outbox/kafka_outbox.h"
 
@@ -22,19 +23,15 @@ skr_kafka_outbox_insert(struct skr_tx tx, const char *table,
                                    SKR_COUNT_OF(words));
     enum skr_code code = sql == NULL ? skr_fail_memory(error) : SKR_OK;
     for (size_t i = 0; i < count && code == SKR_OK; i++) {
-        const struct skr_value values[] = {
-            skr_bind_text(rows[i].topic),
-            skr_bind_bytes(rows[i].payload, rows[i].payload_size),
-            skr_bind_bytes(rows[i].headers, rows[i].headers_size),
-            skr_bind_text(rows[i].key),
-        };
-        code = skr_tx_run(tx,
-                          &(struct skr_statement){
-                              .sql = sql,
-                              .values = values,
-                              .value_count = SKR_COUNT_OF(values),
-                          },
-                          error);
+        const struct skr_values values = {
+            4,
+            {
+                skr_bind_text(rows[i].topic),
+                skr_bind_bytes(rows[i].payload, rows[i].payload_size),
+                skr_bind_bytes(rows[i].headers, rows[i].headers_size),
+                skr_bind_text(rows[i].key),
+            }};
+        code = skr_sql_run(tx, sql, values, NULL, error);
     }
     skr_arena_fini(&arena);
     return code;

@@ -3,9 +3,8 @@
 
 #include "base/error.h"
 #include "base/text.h"
+#include "db/run.h"
 #include "table/kafka_outbox/layout.h"
-
-#include <stdlib.h>
 
 static const char queued_sql[] =
     "SELECT COUNT(*) FROM {table} WHERE push_completed_at IS NULL";
@@ -47,15 +46,7 @@ static enum skr_code
 count_by(const char *sql, struct skr_db *db, int64_t *number,
          struct skr_error *error)
 {
-    struct skr_arena arena = {0};
-    struct skr_value value = {.kind = SKR_NULL};
-    bool found = false;
-    enum skr_code code =
-        skr_tx_fetch_one(skr_db_tx(db), &(struct skr_statement){.sql = sql},
-                         &arena, &value, 1, &found, error);
-    skr_arena_fini(&arena);
-    *number = value.integer;
-    return code;
+    return skr_sql_number(skr_db_tx(db), sql, SKR_NO_VALUES, number, error);
 }
 
 enum skr_code
@@ -100,29 +91,18 @@ skr_kafka_outbox_show(const struct skr_table *table, struct skr_db *db,
                       struct skr_error *error)
 {
     struct showing showing = {.each = each, .user = user};
-    return skr_tx_run(skr_db_tx(db),
-                      &(struct skr_statement){
-                          .sql = skr_kafka_outbox_of(table)->sql.show,
-                          .each_row = show_row,
-                          .user = &showing,
-                      },
-                      error);
+    return skr_sql_each(skr_db_tx(db), skr_kafka_outbox_of(table)->sql.show,
+                        SKR_NO_VALUES, show_row, &showing, error);
 }
 
 static enum skr_code
 change(struct skr_db *db, const char *one, const char *all, int64_t row,
        uint64_t *changed, struct skr_error *error)
 {
-    const struct skr_value value = skr_bind_integer(row);
     *changed = 0;
-    enum skr_code code = skr_tx_run(skr_db_tx(db),
-                                    &(struct skr_statement){
-                                        .sql = row == 0 ? all : one,
-                                        .values = &value,
-                                        .value_count = row == 0 ? 0 : 1,
-                                        .affected = changed,
-                                    },
-                                    error);
+    enum skr_code code = skr_sql_run(
+        skr_db_tx(db), row == 0 ? all : one,
+        row == 0 ? SKR_NO_VALUES : skr_values("%jd", row), changed, error);
     if (code == SKR_OK && *changed == 0 && row != 0)
         return skr_fail(error, SKR_MISSING, SKR_GIVE_UP,
                         "there is no errored row %lld", (long long)row);

@@ -9,6 +9,8 @@
 
 #include "base/error.h"
 #include "base/text.h"
+#include "base/vec.h"
+#include "db/run.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -42,19 +44,11 @@ skr_kafka_outbox_find_held(const struct skr_kafka_outbox *outbox,
                            struct skr_tx tx, struct skr_position *position,
                            struct skr_error *error)
 {
-    const struct skr_value value = skr_bind_integer(outbox->lease_s);
-    struct skr_value columns[3] = {{0}};
-    struct skr_arena arena = {0};
-    bool found = false;
+    struct skr_value columns[3];
+    struct skr_row row = {.columns = columns, .count = SKR_COUNT_OF(columns)};
     enum skr_code code =
-        skr_tx_fetch_one(tx,
-                         &(struct skr_statement){
-                             .sql = outbox->sql.held_bounds,
-                             .values = &value,
-                             .value_count = 1,
-                         },
-                         &arena, columns, SKR_COUNT_OF(columns), &found, error);
-    skr_arena_fini(&arena);
+        skr_sql_row(tx, outbox->sql.held_bounds,
+                    skr_values("%jd", outbox->lease_s), &row, error);
     if (code != SKR_OK)
         return code;
     position->held_from = columns[0].integer;
@@ -77,16 +71,9 @@ keep_row(const struct skr_value *columns, size_t count, void *user,
     held->rows++;
     if (!skr_kafka_outbox_partition(all, &hold.partition))
         return SKR_OK;
-    if (held->count == held->capacity) {
-        size_t capacity = held->capacity == 0 ? 256 : held->capacity * 2;
-        struct kafka_outbox_hold *grown =
-            realloc(held->items, capacity * sizeof(*grown));
-        if (grown == NULL)
-            return skr_fail_memory(error);
-        held->items = grown;
-        held->capacity = capacity;
-    }
-    held->items[held->count++] = hold;
+    if (!skr_vec_insert(&held->items, &held->count, &held->capacity,
+                        held->count, &hold, sizeof(hold)))
+        return skr_fail_memory(error);
     return SKR_OK;
 }
 
@@ -127,22 +114,13 @@ skr_kafka_outbox_read_held(const struct skr_kafka_outbox *outbox,
                            struct kafka_outbox_held *held,
                            struct skr_error *error)
 {
-    const struct skr_value values[] = {
-        skr_bind_integer(position->held_from),
-        skr_bind_integer(position->held_to),
-        skr_bind_integer(outbox->lease_s),
-    };
     if (position->held_count == 0)
         return SKR_OK;
-    enum skr_code code = skr_tx_run(tx,
-                                    &(struct skr_statement){
-                                        .sql = outbox->sql.held_rows,
-                                        .values = values,
-                                        .value_count = SKR_COUNT_OF(values),
-                                        .each_row = keep_row,
-                                        .user = held,
-                                    },
-                                    error);
+    enum skr_code code =
+        skr_sql_each(tx, outbox->sql.held_rows,
+                     skr_values("%jd %jd %jd", position->held_from,
+                                position->held_to, outbox->lease_s),
+                     keep_row, held, error);
     keep_first_holds(held);
     return code;
 }

@@ -3,6 +3,7 @@
 
 #include "base/error.h"
 #include "base/text.h"
+#include "db/run.h"
 #include "table/kafka_outbox/layout.h"
 #include "table/schema.h"
 
@@ -103,13 +104,7 @@ skr_kafka_outbox_fill_list(struct skr_kafka_outbox *outbox,
 static enum skr_code
 finds(struct skr_db *db, const char *sql, bool *found, struct skr_error *error)
 {
-    struct skr_arena arena = {0};
-    struct skr_value value;
-    enum skr_code code =
-        skr_tx_fetch_one(skr_db_tx(db), &(struct skr_statement){.sql = sql},
-                         &arena, &value, 1, found, error);
-    skr_arena_fini(&arena);
-    return code;
+    return skr_sql_finds(skr_db_tx(db), sql, SKR_NO_VALUES, found, error);
 }
 
 static enum skr_code
@@ -155,9 +150,8 @@ outbox_check(const struct skr_table *table, struct skr_db *db,
              struct skr_error *error)
 {
     const struct skr_kafka_outbox *outbox = skr_kafka_outbox_of(table);
-    enum skr_code code =
-        skr_tx_run(skr_db_tx(db),
-                   &(struct skr_statement){.sql = outbox->sql.check}, error);
+    enum skr_code code = skr_sql_run(skr_db_tx(db), outbox->sql.check,
+                                     SKR_NO_VALUES, NULL, error);
     if (code == SKR_MISSING)
         return skr_fail(error, SKR_MISSING, SKR_GIVE_UP,
                         "there is no table %s; start without skip-migrations",

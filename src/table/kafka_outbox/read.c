@@ -7,6 +7,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/text.h"
+#include "db/run.h"
 #include "table/horizon.h"
 #include "table/kafka_outbox/held.h"
 
@@ -133,19 +134,12 @@ note_row(const struct skr_value *columns, size_t count, void *user,
 }
 
 static enum skr_code
-run(struct reading *reading, const char *sql, const struct skr_value *values,
-    size_t count, skr_row_fn *each_row, struct skr_error *error)
+run(struct reading *reading, const char *sql, struct skr_values values,
+    skr_row_fn *each_row, struct skr_error *error)
 {
     reading->seen = 0;
-    enum skr_code code = skr_tx_run(reading->tx,
-                                    &(struct skr_statement){
-                                        .sql = sql,
-                                        .values = values,
-                                        .value_count = count,
-                                        .each_row = each_row,
-                                        .user = reading,
-                                    },
-                                    error);
+    enum skr_code code =
+        skr_sql_each(reading->tx, sql, values, each_row, reading, error);
     return code == SKR_STOPPED && reading->is_full ? SKR_OK : code;
 }
 
@@ -172,16 +166,12 @@ look_between(struct reading *reading, int64_t *from, int64_t to,
                    reading->read->parked_count + reading->read->waiting_count;
     enum skr_code code = SKR_OK;
     do {
-        const struct skr_value values[] = {
-            skr_bind_integer(*from),
-            skr_bind_integer(to),
-            skr_bind_integer(reading->outbox->lease_s),
-            skr_bind_integer((int64_t)limit),
-        };
         reading->found_count = 0;
         reading->last = *from;
-        code = run(reading, reading->outbox->sql.behind, values,
-                   SKR_COUNT_OF(values), note_row, error);
+        code = run(reading, reading->outbox->sql.behind,
+                   skr_values("%jd %jd %jd %jd", *from, to,
+                              reading->outbox->lease_s, (int64_t)limit),
+                   note_row, error);
         bool saw_all = reading->seen < limit && !reading->is_full;
         int64_t last = reading->last;
         if (code == SKR_OK && reading->found_count > 0)
@@ -286,13 +276,10 @@ look_beyond(struct reading *reading, struct skr_error *error)
             reading->is_full = true;
             break;
         }
-        const struct skr_value values[] = {
-            skr_bind_integer(reading->position.cursor),
-            skr_bind_integer(reading->outbox->lease_s),
-            skr_bind_integer((int64_t)limit),
-        };
-        code = run(reading, reading->outbox->sql.beyond, values,
-                   SKR_COUNT_OF(values), take_row, error);
+        code = run(reading, reading->outbox->sql.beyond,
+                   skr_values("%jd %jd %jd", reading->position.cursor,
+                              reading->outbox->lease_s, (int64_t)limit),
+                   take_row, error);
         if (!reading->has_snapshot && reading->seen == limit)
             reading->is_full = true;
     } while (code == SKR_OK && reading->has_snapshot && reading->seen == limit);
@@ -303,17 +290,15 @@ look_beyond(struct reading *reading, struct skr_error *error)
 static enum skr_code
 look_for_one(struct reading *reading, struct skr_error *error)
 {
-    const struct skr_value values[] = {
-        skr_bind_integer(*reading->read->only),
-        skr_bind_integer(reading->outbox->lease_s),
-    };
     enum skr_code code =
         skr_kafka_outbox_read_held(reading->outbox, reading->tx,
                                    &reading->position, &reading->held, error);
     if (code != SKR_OK)
         return code;
-    return run(reading, reading->outbox->sql.only, values, SKR_COUNT_OF(values),
-               take_row, error);
+    return run(
+        reading, reading->outbox->sql.only,
+        skr_values("%jd %jd", *reading->read->only, reading->outbox->lease_s),
+        take_row, error);
 }
 
 // Rows lie behind the cursor, and none beyond: somebody may have emptied the

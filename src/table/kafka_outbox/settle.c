@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "base/failpoint.h"
 #include "base/text.h"
+#include "db/run.h"
 #include "table/apart.h"
 #include "table/identity.h"
 #include "table/kafka_outbox/layout.h"
@@ -100,46 +101,32 @@ static enum skr_code
 fail_row(const struct skr_kafka_outbox *outbox, struct skr_tx tx,
          const struct skr_batch_item *item, struct skr_error *error)
 {
-    bool is_least = item->write == SKR_WRITE_LEAST;
-    const struct skr_value values[] = {
-        bind_reason(&item->reason),
-        skr_bind_integer(item->row),
-    };
-    size_t first = is_least ? 1 : 0;
-    return skr_tx_run(
-        tx,
-        &(struct skr_statement){
-            .sql = is_least ? outbox->sql.fail_least : outbox->sql.fail,
-            .values = values + first,
-            .value_count = SKR_COUNT_OF(values) - first,
-        },
-        error);
+    const struct skr_value row = skr_bind_integer(item->row);
+    if (item->write == SKR_WRITE_LEAST)
+        return skr_sql_run(tx, outbox->sql.fail_least,
+                           (struct skr_values){1, {row}}, NULL, error);
+    return skr_sql_run(
+        tx, outbox->sql.fail,
+        (struct skr_values){2, {bind_reason(&item->reason), row}}, NULL, error);
 }
 
 static enum skr_code
 retry_row(const struct skr_kafka_outbox *outbox, struct skr_tx tx,
           const struct skr_batch_item *item, struct skr_error *error)
 {
-    bool is_least = item->write == SKR_WRITE_LEAST;
     int64_t delay_s = (item->delay_ms + 999LL) / 1000;
     const struct skr_value lasted = skr_bind_integer(
         delay_s < KAFKA_OUTBOX_LEASE_S ? KAFKA_OUTBOX_LEASE_S - delay_s : 0);
     const struct skr_value row = skr_bind_integer(item->row);
-    const struct skr_value whole[] = {
-        lasted,
-        bind_reason(&item->reason),
-        skr_bind_integer(item->is_excused ? 0 : 1),
-        row,
-    };
-    const struct skr_value least[] = {lasted, row};
-    return skr_tx_run(
-        tx,
-        &(struct skr_statement){
-            .sql = is_least ? outbox->sql.retry_least : outbox->sql.retry,
-            .values = is_least ? least : whole,
-            .value_count = is_least ? SKR_COUNT_OF(least) : SKR_COUNT_OF(whole),
-        },
-        error);
+    if (item->write == SKR_WRITE_LEAST)
+        return skr_sql_run(tx, outbox->sql.retry_least,
+                           (struct skr_values){2, {lasted, row}}, NULL, error);
+    const struct skr_value counted = skr_bind_integer(item->is_excused ? 0 : 1);
+    return skr_sql_run(
+        tx, outbox->sql.retry,
+        (struct skr_values){4,
+                            {lasted, bind_reason(&item->reason), counted, row}},
+        NULL, error);
 }
 
 static enum skr_code

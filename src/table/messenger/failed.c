@@ -3,6 +3,7 @@
 
 #include "base/error.h"
 #include "base/text.h"
+#include "db/run.h"
 #include "message/json.h"
 #include "table/messenger/layout.h"
 
@@ -143,18 +144,11 @@ skr_messenger_store_failed(const struct skr_table *table, struct skr_tx tx,
         code = skr_messenger_mark_failed(messenger, arena, message, &json,
                                          &queue, error);
     if (code == SKR_OK) {
-        const struct skr_value values[] = {
-            skr_bind_bytes(message->body, message->body_size),
-            skr_bind_bytes(json.bytes, json.size),
-            skr_bind_text(queue),
-        };
-        code = skr_tx_run(tx,
-                          &(struct skr_statement){
-                              .sql = messenger->sql.fail,
-                              .values = values,
-                              .value_count = SKR_COUNT_OF(values),
-                          },
-                          error);
+        const struct skr_values values = {
+            3,
+            {skr_bind_bytes(message->body, message->body_size),
+             skr_bind_bytes(json.bytes, json.size), skr_bind_text(queue)}};
+        code = skr_sql_run(tx, messenger->sql.fail, values, NULL, error);
     }
     skr_text_fini(&json);
     return code;

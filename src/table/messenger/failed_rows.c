@@ -5,6 +5,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/text.h"
+#include "db/run.h"
 #include "db/zone.h"
 #include "table/messenger/layout.h"
 #include "table/messenger/messenger.h"
@@ -117,7 +118,7 @@ skr_failed_rows_check(const struct skr_failed_rows *rows, struct skr_tx tx,
                       struct skr_error *error)
 {
     enum skr_code code =
-        skr_tx_run(tx, &(struct skr_statement){.sql = rows->check}, error);
+        skr_sql_run(tx, rows->check, SKR_NO_VALUES, NULL, error);
     if (code == SKR_MISSING)
         return skr_fail(error, SKR_MISSING, SKR_GIVE_UP,
                         "there is no table %s; run `skirnir setup`",
@@ -174,27 +175,12 @@ skr_failed_rows_list(const struct skr_failed_rows *rows, struct skr_tx tx,
 {
     struct look look = {
         .rows = rows, .each = each, .user = user, .last = page->after};
-    const struct skr_value after = skr_bind_integer(page->after);
-    const struct skr_value max = skr_bind_integer((int64_t)page->max);
-    const struct skr_value values[] = {
-        skr_bind_text(rows->queue),
-        after,
-        max,
-        skr_bind_text(rows->aside),
-        after,
-        max,
-        max,
-    };
-    enum skr_code code =
-        skr_tx_run(tx,
-                   &(struct skr_statement){
-                       .sql = page->newest_first ? rows->newest : rows->oldest,
-                       .values = values,
-                       .value_count = SKR_COUNT_OF(values),
-                       .each_row = give_row,
-                       .user = &look,
-                   },
-                   error);
+    int64_t max = (int64_t)page->max;
+    enum skr_code code = skr_sql_each(
+        tx, page->newest_first ? rows->newest : rows->oldest,
+        skr_values("%s %jd %jd %s %jd %jd %jd", rows->queue, page->after, max,
+                   rows->aside, page->after, max, max),
+        give_row, &look, error);
     *last = look.last;
     *has_more = look.seen == page->max;
     return code;
@@ -206,16 +192,8 @@ skr_failed_rows_find(const struct skr_failed_rows *rows, struct skr_tx tx,
                      bool *found, struct skr_error *error)
 {
     struct look look = {.rows = rows, .each = each, .user = user};
-    const struct skr_value value = skr_bind_integer(id);
-    enum skr_code code = skr_tx_run(tx,
-                                    &(struct skr_statement){
-                                        .sql = rows->find,
-                                        .values = &value,
-                                        .value_count = 1,
-                                        .each_row = give_row,
-                                        .user = &look,
-                                    },
-                                    error);
+    enum skr_code code = skr_sql_each(tx, rows->find, skr_values("%jd", id),
+                                      give_row, &look, error);
     *found = look.found;
     return code;
 }
@@ -236,20 +214,11 @@ skr_failed_rows_remove(const struct skr_failed_rows *rows, struct skr_tx tx,
 {
     uint64_t affected = 0;
     bool found = false;
-    const struct skr_value values[] = {
-        skr_bind_integer(id),
-        skr_bind_text(rows->queue),
-        skr_bind_text(rows->aside),
-        skr_bind_integer(rows->redeliver_timeout_s),
-    };
-    enum skr_code code = skr_tx_run(tx,
-                                    &(struct skr_statement){
-                                        .sql = rows->remove,
-                                        .values = values,
-                                        .value_count = SKR_COUNT_OF(values),
-                                        .affected = &affected,
-                                    },
-                                    error);
+    enum skr_code code =
+        skr_sql_run(tx, rows->remove,
+                    skr_values("%jd %s %s %jd", id, rows->queue, rows->aside,
+                               (int64_t)rows->redeliver_timeout_s),
+                    &affected, error);
     if (code != SKR_OK || affected > 0)
         return code;
     code = skr_failed_rows_find(rows, tx, id, ignore_row, NULL, &found, error);
@@ -270,12 +239,10 @@ skr_failed_rows_now(const struct skr_failed_rows *rows, struct skr_tx tx,
                     int64_t *wall_us, struct skr_error *error)
 {
     struct skr_arena arena = {0};
-    struct skr_value value = {.kind = SKR_NULL};
-    bool found = false;
-    enum skr_code code =
-        skr_tx_fetch_one(tx, &(struct skr_statement){.sql = rows->now}, &arena,
-                         &value, 1, &found, error);
-    if (code == SKR_OK && (!found || value.bytes == NULL ||
+    struct skr_value value;
+    struct skr_row row = {.arena = &arena, .columns = &value, .count = 1};
+    enum skr_code code = skr_sql_row(tx, rows->now, SKR_NO_VALUES, &row, error);
+    if (code == SKR_OK && (value.bytes == NULL ||
                            !skr_clock_parse_timestamp(value.bytes, wall_us)))
         code = skr_fail(error, SKR_MALFORMED, SKR_GIVE_UP,
                         "the database's clock cannot be read");

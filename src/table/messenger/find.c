@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "base/text.h"
+#include "db/run.h"
 #include "table/messenger/layout.h"
 
 #include <string.h>
@@ -28,41 +29,18 @@ skr_messenger_fill_find(struct skr_messenger *messenger)
            skr_messenger_fill(messenger, any_sql, &messenger->sql.any);
 }
 
-struct any {
-    bool found;
-    int64_t second_ms;
-};
-
-static enum skr_code
-note_any(const struct skr_value *columns, size_t count, void *user,
-         struct skr_error *error)
-{
-    (void)count;
-    (void)error;
-    *(struct any *)user =
-        (struct any){.found = true, .second_ms = columns[0].integer};
-    return SKR_OK;
-}
-
 enum skr_code
 skr_messenger_has_rows(const struct skr_table *table, struct skr_tx tx,
                        const char *queue, bool *has_rows, int64_t *second_ms,
                        struct skr_error *error)
 {
-    const struct skr_value value = skr_bind_text(queue);
-    struct any any = {0};
-    enum skr_code code = skr_tx_run(tx,
-                                    &(struct skr_statement){
-                                        .sql = skr_messenger_of(table)->sql.any,
-                                        .values = &value,
-                                        .value_count = 1,
-                                        .each_row = note_any,
-                                        .user = &any,
-                                    },
-                                    error);
+    struct skr_value column;
+    struct skr_row row = {.columns = &column, .count = 1};
+    enum skr_code code = skr_sql_row(tx, skr_messenger_of(table)->sql.any,
+                                     skr_values("%s", queue), &row, error);
     if (code == SKR_OK) {
-        *has_rows = any.found;
-        *second_ms = any.second_ms;
+        *has_rows = row.found;
+        *second_ms = column.integer;
     }
     return code;
 }
@@ -158,20 +136,10 @@ skr_messenger_holds(const struct skr_table *table, struct skr_tx tx,
     };
     enum skr_code code = SKR_OK;
     do {
-        const struct skr_value values[] = {
-            skr_bind_text(queue),
-            skr_bind_integer(search.last_row),
-        };
         search.rows = 0;
-        code = skr_tx_run(tx,
-                          &(struct skr_statement){
-                              .sql = search.messenger->sql.page,
-                              .values = values,
-                              .value_count = SKR_COUNT_OF(values),
-                              .each_row = look_at,
-                              .user = &search,
-                          },
-                          error);
+        code = skr_sql_each(tx, search.messenger->sql.page,
+                            skr_values("%s %jd", queue, search.last_row),
+                            look_at, &search, error);
     } while (code == SKR_OK && !search.found && search.rows == PAGE);
     skr_arena_fini(&search.arena);
     if (code == SKR_OK)

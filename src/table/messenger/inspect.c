@@ -8,6 +8,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/text.h"
+#include "db/run.h"
 #include "db/zone.h"
 #include "table/messenger/layout.h"
 #include "table/messenger/messenger.h"
@@ -95,30 +96,15 @@ fill(struct inspection *inspection, const char *sql_template, const char *queue)
                         sql_template, words, count);
 }
 
-// times: how often the queue is bound; then the redeliver timeout, if wanted.
 static enum skr_code
 ask(struct inspection *inspection, const char *sql_template, const char *queue,
-    size_t times, bool with_timeout, struct skr_value *columns,
-    size_t column_count, struct skr_error *error)
+    struct skr_values values, struct skr_row *row, struct skr_error *error)
 {
-    struct skr_value values[4];
-    size_t count = 0;
-    while (count < times)
-        values[count++] = skr_bind_text(queue);
-    if (with_timeout)
-        values[count++] =
-            skr_bind_integer(inspection->place->redeliver_timeout_s);
-    bool found = false;
     const char *sql = fill(inspection, sql_template, queue);
     if (sql == NULL)
         return skr_fail_memory(error);
-    for (size_t i = 0; i < column_count; i++)
-        columns[i] = (struct skr_value){.kind = SKR_NULL};
-    return skr_tx_fetch_one(
-        inspection->tx,
-        &(struct skr_statement){
-            .sql = sql, .values = values, .value_count = count},
-        &inspection->arena, columns, column_count, &found, error);
+    row->arena = &inspection->arena;
+    return skr_sql_row(inspection->tx, sql, values, row, error);
 }
 
 static enum skr_code
@@ -126,16 +112,16 @@ count_rows(struct inspection *inspection, const char *queue, uint64_t *rows,
            bool *is_estimate, struct skr_error *error)
 {
     struct skr_value column;
+    struct skr_row row = {.columns = &column, .count = 1};
     enum skr_code code =
-        ask(inspection, depth_sql, queue, 1, false, &column, 1, error);
+        ask(inspection, depth_sql, queue, skr_values("%s", queue), &row, error);
     if (code != SKR_OK)
         return code;
     *rows = (uint64_t)column.integer;
     if (*rows <= SKR_QUEUE_EXACT)
         return SKR_OK;
     *is_estimate = true;
-    code =
-        ask(inspection, "{row_estimate}", queue, 0, false, &column, 1, error);
+    code = ask(inspection, "{row_estimate}", queue, SKR_NO_VALUES, &row, error);
     if (code == SKR_OK && (uint64_t)column.integer > *rows)
         *rows = (uint64_t)column.integer;
     return code;
@@ -154,14 +140,21 @@ count_two(struct inspection *inspection, const struct parts *parts,
           struct skr_error *error)
 {
     const struct skr_queue_place *place = inspection->place;
+    const char *queue = place->queue;
     struct skr_value columns[3];
+    struct skr_row row = {.columns = columns, .count = 3};
     bool has_index = false;
     enum skr_code code = skr_schema_has_index(
         inspection->tx, place->table, parts->column, NULL, &has_index, error);
+    struct skr_values values =
+        has_index ? skr_values("%s %s", queue, queue)
+                  : skr_values("%s %s %s", queue, queue, queue);
+    if (parts->with_timeout)
+        values.items[values.count++] =
+            skr_bind_integer(place->redeliver_timeout_s);
     if (code == SKR_OK)
-        code = ask(inspection, has_index ? parts->sql : parts->first_sql,
-                   place->queue, has_index ? 2 : 3, parts->with_timeout,
-                   columns, 3, error);
+        code = ask(inspection, has_index ? parts->sql : parts->first_sql, queue,
+                   values, &row, error);
     if (code != SKR_OK)
         return code;
     counts->parts_are_estimates |= columns[0].integer > SKR_QUEUE_EXACT ||
@@ -194,10 +187,12 @@ static enum skr_code
 find_oldest(struct inspection *inspection, struct skr_queue_counts *counts,
             struct skr_error *error)
 {
+    const char *queue = inspection->place->queue;
     struct skr_value columns[3];
+    struct skr_row row = {.columns = columns, .count = 3};
     int64_t due_us = 0, now_us = 0;
-    enum skr_code code = ask(inspection, oldest_sql, inspection->place->queue,
-                             1, false, columns, 3, error);
+    enum skr_code code = ask(inspection, oldest_sql, queue,
+                             skr_values("%s", queue), &row, error);
     if (code != SKR_OK)
         return code;
     counts->php = (uint64_t)columns[2].integer;
@@ -216,8 +211,9 @@ static void
 count_written(struct inspection *inspection, struct skr_queue_counts *counts)
 {
     struct skr_value column;
-    if (ask(inspection, "{rows_written}", inspection->place->queue, 0, false,
-            &column, 1, NULL) == SKR_OK)
+    struct skr_row row = {.columns = &column, .count = 1};
+    if (ask(inspection, "{rows_written}", inspection->place->queue,
+            SKR_NO_VALUES, &row, NULL) == SKR_OK)
         counts->written = (uint64_t)column.integer;
 }
 

@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "base/text.h"
+#include "db/run.h"
 #include "table/messenger/layout.h"
 #include "table/messenger/partitions.h"
 
@@ -60,18 +61,11 @@ static enum skr_code
 find_head(struct finding *finding, struct skr_tx tx, const char *key,
           struct skr_error *error)
 {
-    const struct skr_value values[] = {skr_bind_text(finding->messenger->queue),
-                                       skr_bind_text(key), skr_bind_text(key)};
+    const struct skr_messenger *messenger = finding->messenger;
     skr_batch_clear(&finding->batch);
-    return skr_tx_run(tx,
-                      &(struct skr_statement){
-                          .sql = finding->messenger->sql.whole_head,
-                          .values = values,
-                          .value_count = SKR_COUNT_OF(values),
-                          .each_row = take_head,
-                          .user = finding,
-                      },
-                      error);
+    return skr_sql_each(tx, messenger->sql.whole_head,
+                        skr_values("%s %s %s", messenger->queue, key, key),
+                        take_head, finding, error);
 }
 
 static enum skr_code
@@ -80,21 +74,10 @@ set_due(const struct finding *finding, struct skr_tx tx, const char *sql,
 {
     uint64_t affected = 0;
     enum skr_code code = SKR_OK;
-    for (int64_t s = 1; s <= 2 && code == SKR_OK && affected == 0; s++) {
-        const struct skr_value values[] = {
-            skr_bind_integer(s),
-            skr_bind_integer(finding->batch.items[0].row),
-            skr_bind_integer(s),
-        };
-        code = skr_tx_run(tx,
-                          &(struct skr_statement){
-                              .sql = sql,
-                              .values = values,
-                              .value_count = SKR_COUNT_OF(values),
-                              .affected = &affected,
-                          },
-                          error);
-    }
+    int64_t row = finding->batch.items[0].row;
+    for (int64_t s = 1; s <= 2 && code == SKR_OK && affected == 0; s++)
+        code = skr_sql_run(tx, sql, skr_values("%jd %jd %jd", s, row, s),
+                           &affected, error);
     return code;
 }
 

@@ -4,6 +4,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/text.h"
+#include "db/run.h"
 #include "table/messenger/layout.h"
 
 #include <string.h>
@@ -75,18 +76,6 @@ skr_messenger_fill_partitions(struct skr_messenger *messenger)
                                &messenger->sql.blocked_row));
 }
 
-static enum skr_code
-ask(struct skr_tx tx, const char *sql, const struct skr_value *values,
-    size_t value_count, struct skr_arena *arena, struct skr_value *columns,
-    size_t column_count, bool *found, struct skr_error *error)
-{
-    return skr_tx_fetch_one(tx,
-                            &(struct skr_statement){.sql = sql,
-                                                    .values = values,
-                                                    .value_count = value_count},
-                            arena, columns, column_count, found, error);
-}
-
 static void
 copy_key(const struct skr_value *value, char key[SKR_POSITION_KEY_SIZE])
 {
@@ -102,17 +91,16 @@ find_largest(const struct skr_messenger *messenger, struct skr_tx tx,
              struct skr_arena *arena, struct skr_partitions *partitions,
              struct skr_error *error)
 {
-    const struct skr_value queue = skr_bind_text(messenger->queue);
+    const struct skr_values queue = skr_values("%s", messenger->queue);
     struct skr_value columns[3];
-    bool found = false;
-    enum skr_code code = ask(tx, messenger->sql.size, &queue, 1, arena, columns,
-                             1, &found, error);
-    if (code != SKR_OK)
-        return code;
-    partitions->is_estimate = columns[0].integer > EXACT;
-    code = ask(tx, messenger->sql.largest, &queue, 1, arena, columns, 3, &found,
-               error);
-    if (code != SKR_OK || !found)
+    struct skr_row row = {.arena = arena, .columns = columns, .count = 3};
+    int64_t size = 0;
+    enum skr_code code =
+        skr_sql_number(tx, messenger->sql.size, queue, &size, error);
+    partitions->is_estimate = size > EXACT;
+    if (code == SKR_OK)
+        code = skr_sql_row(tx, messenger->sql.largest, queue, &row, error);
+    if (code != SKR_OK || !row.found)
         return code;
     copy_key(&columns[0], partitions->largest);
     partitions->largest_length = (uint64_t)columns[1].integer;
@@ -139,20 +127,20 @@ note_oldest(const struct skr_value columns[OLDEST_COLUMNS],
 
 static enum skr_code
 find_first_head(const struct skr_messenger *messenger, struct skr_tx tx,
-                struct skr_arena *arena, struct skr_value *columns, bool *found,
-                struct skr_error *error)
+                struct skr_row *head, struct skr_error *error)
 {
-    const struct skr_value queue = skr_bind_text(messenger->queue);
-    struct skr_value first = {.kind = SKR_NULL};
-    enum skr_code code = ask(tx, messenger->sql.first_row, &queue, 1, arena,
-                             &first, 1, found, error);
-    if (code != SKR_OK || !*found)
+    struct skr_value column;
+    struct skr_row row = {.columns = &column, .count = 1};
+    enum skr_code code =
+        skr_sql_row(tx, messenger->sql.first_row,
+                    skr_values("%s", messenger->queue), &row, error);
+    if (code != SKR_OK || !row.found)
         return code;
-    int64_t last =
-        first.integer < INT64_MAX - EXACT ? first.integer + EXACT : INT64_MAX;
-    const struct skr_value values[] = {queue, first, skr_bind_integer(last)};
-    return ask(tx, messenger->sql.first_head, values, SKR_COUNT_OF(values),
-               arena, columns, OLDEST_COLUMNS, found, error);
+    int64_t first = column.integer;
+    int64_t last = first < INT64_MAX - EXACT ? first + EXACT : INT64_MAX;
+    return skr_sql_row(tx, messenger->sql.first_head,
+                       skr_values("%s %jd %jd", messenger->queue, first, last),
+                       head, error);
 }
 
 static enum skr_code
@@ -160,16 +148,16 @@ find_oldest(const struct skr_messenger *messenger, struct skr_tx tx,
             struct skr_arena *arena, struct skr_partitions *partitions,
             struct skr_error *error)
 {
-    const struct skr_value queue = skr_bind_text(messenger->queue);
     struct skr_value columns[OLDEST_COLUMNS];
-    bool found = false;
+    struct skr_row head = {
+        .arena = arena, .columns = columns, .count = OLDEST_COLUMNS};
     enum skr_code code = SKR_OK;
     if (partitions->is_estimate)
-        code = find_first_head(messenger, tx, arena, columns, &found, error);
-    if (code == SKR_OK && !found)
-        code = ask(tx, messenger->sql.oldest, &queue, 1, arena, columns,
-                   OLDEST_COLUMNS, &found, error);
-    if (code == SKR_OK && found)
+        code = find_first_head(messenger, tx, &head, error);
+    if (code == SKR_OK && !head.found)
+        code = skr_sql_row(tx, messenger->sql.oldest,
+                           skr_values("%s", messenger->queue), &head, error);
+    if (code == SKR_OK && head.found)
         note_oldest(columns, partitions);
     return code;
 }
@@ -205,15 +193,11 @@ skr_messenger_measure(const struct skr_table *table, struct skr_db *db,
                       struct skr_error *error)
 {
     const struct skr_messenger *messenger = skr_messenger_of(table);
-    const struct skr_value values[] = {skr_bind_text(messenger->queue),
-                                       skr_bind_text(key), skr_bind_text(key)};
-    struct skr_arena arena = {0};
-    struct skr_value column = {.kind = SKR_NULL};
-    bool found = false;
-    enum skr_code code = ask(skr_db_tx(db), messenger->sql.length, values, 3,
-                             &arena, &column, 1, &found, error);
-    *length = code == SKR_OK ? (uint64_t)column.integer : 0;
-    skr_arena_fini(&arena);
+    int64_t number = 0;
+    enum skr_code code = skr_sql_number(
+        skr_db_tx(db), messenger->sql.length,
+        skr_values("%s %s %s", messenger->queue, key, key), &number, error);
+    *length = (uint64_t)number;
     return code;
 }
 
@@ -235,38 +219,23 @@ take_blocked(const struct skr_value *columns, size_t count, void *user,
 }
 
 static enum skr_code
-list_blocked(struct listing *listing, struct skr_tx tx, const char *sql,
-             const struct skr_value *values, size_t value_count,
-             struct skr_error *error)
-{
-    return skr_tx_run(tx,
-                      &(struct skr_statement){
-                          .sql = sql,
-                          .values = values,
-                          .value_count = value_count,
-                          .each_row = take_blocked,
-                          .user = listing,
-                      },
-                      error);
-}
-
-static enum skr_code
 list_page(struct listing *listing, struct skr_db *db,
           const struct skr_blocked_page *page, struct skr_error *error)
 {
     const struct skr_messenger *messenger = listing->messenger;
-    const struct skr_value values[] = {skr_bind_text(messenger->queue),
+    const struct skr_values values = {3,
+                                      {skr_bind_text(messenger->queue),
                                        skr_messenger_bind_cursor(page->after),
-                                       skr_bind_integer((int64_t)page->max)};
+                                       skr_bind_integer((int64_t)page->max)}};
     enum skr_code code =
         skr_messenger_learn(messenger, db, &listing->position, error);
     if (code != SKR_OK)
         return code;
-    return list_blocked(listing, skr_db_tx(db),
+    return skr_sql_each(skr_db_tx(db),
                         listing->position.dues_by_queue
                             ? messenger->sql.blocked_by_queue
                             : messenger->sql.blocked,
-                        values, SKR_COUNT_OF(values), error);
+                        values, take_blocked, listing, error);
 }
 
 static enum skr_code
@@ -328,13 +297,12 @@ skr_messenger_find_blocked(const struct skr_table *table, struct skr_db *db,
                            struct skr_error *error)
 {
     const struct skr_messenger *messenger = skr_messenger_of(table);
-    const struct skr_value values[] = {skr_bind_text(messenger->queue),
-                                       skr_bind_integer(row)};
     struct listing listing;
     enum skr_code code = begin_listing(&listing, table, db, 1, error);
     if (code == SKR_OK)
-        code = list_blocked(&listing, skr_db_tx(db), messenger->sql.blocked_row,
-                            values, SKR_COUNT_OF(values), error);
+        code = skr_sql_each(skr_db_tx(db), messenger->sql.blocked_row,
+                            skr_values("%s %jd", messenger->queue, row),
+                            take_blocked, &listing, error);
     if (code == SKR_OK && listing.batch.count == 0)
         code = skr_fail(error, SKR_MISSING, SKR_GIVE_UP,
                         "row %lld of table %s is not the head of a blocked "

@@ -5,6 +5,7 @@
 #include "base/arena.h"
 #include "base/error.h"
 #include "base/text.h"
+#include "db/run.h"
 #include "db/sql.h"
 #include "table/messenger/inspect.h"
 #include "table/messenger/messenger.h"
@@ -29,24 +30,19 @@ struct stepping {
 
 // *found: NULL where there is none.
 static enum skr_code
-ask(struct stepping *stepping, const char *sql_template, const char *name,
-    size_t times, const char **found, struct skr_error *error)
+ask(struct stepping *stepping, const char *sql_template,
+    struct skr_values values, const char **found, struct skr_error *error)
 {
     const struct skr_word words[] = {{"table", stepping->table}};
-    const struct skr_value values[] = {skr_bind_text(name),
-                                       skr_bind_text(name)};
-    struct skr_value column = {.kind = SKR_NULL};
-    bool has_row = false;
+    struct skr_value column;
+    struct skr_row row = {
+        .arena = &stepping->arena, .columns = &column, .count = 1};
     const char *sql = skr_sql_fill(stepping->tx.ops->dialect, &stepping->arena,
                                    sql_template, words, SKR_COUNT_OF(words));
     if (sql == NULL)
         return skr_fail_memory(error);
-    enum skr_code code = skr_tx_fetch_one(
-        stepping->tx,
-        &(struct skr_statement){
-            .sql = sql, .values = values, .value_count = times},
-        &stepping->arena, &column, 1, &has_row, error);
-    *found = code == SKR_OK && has_row ? column.bytes : NULL;
+    enum skr_code code = skr_sql_row(stepping->tx, sql, values, &row, error);
+    *found = code == SKR_OK ? column.bytes : NULL;
     return code;
 }
 
@@ -58,10 +54,11 @@ step_through(struct stepping *stepping, skr_queue_name_fn *each, void *user,
     enum skr_code code = SKR_OK;
     for (size_t i = 0; i < MOST_NAMES && code == SKR_OK; i++) {
         const char *alike = NULL;
-        code = ask(stepping, next_sql, name, 1, &name, error);
+        code = ask(stepping, next_sql, skr_values("%s", name), &name, error);
         if (code != SKR_OK || name == NULL)
             break;
-        code = ask(stepping, alike_sql, name, 2, &alike, error);
+        code = ask(stepping, alike_sql, skr_values("%s %s", name, name), &alike,
+                   error);
         if (code == SKR_OK)
             code = each(name, user, error);
         if (code == SKR_OK && alike != NULL)
