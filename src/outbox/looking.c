@@ -37,7 +37,7 @@ skr_pump_look_for_others(struct skr_pump *pump, struct skr_error *error)
     const struct skr_table *table = pump->options->table;
     int64_t now = skr_clock_ms();
     if (table->ops->leased == NULL || pump->said_others ||
-        pump->options->claim != SKR_CLAIM_NONE || now < pump->next_others_ms)
+        pump->options->claim == SKR_CLAIM_LEASED || now < pump->next_others_ms)
         return SKR_OK;
     pump->next_others_ms = now + LOOK_AROUND_MS;
     uint64_t count = 0;

@@ -69,14 +69,12 @@ skr_pump_is_ordered(const struct skr_pump *pump)
 {
     return pump->options->table->ops->read_partitions != NULL;
 }
-// Whether relays divide the queue among themselves. Of an ordered one no single
-// rows are claimed.
+// Whether relays divide the queue's shards among themselves: no single rows are
+// claimed.
 static inline bool
 skr_pump_is_divided(const struct skr_pump *pump)
 {
-    return pump->options->claim == SKR_CLAIM_SLOTS ||
-           (pump->options->claim == SKR_CLAIM_LOCKED &&
-            skr_pump_is_ordered(pump));
+    return pump->options->claim == SKR_CLAIM_SLOTS;
 }
 // Whether what is read is nobody else's. Whoever has his share of the queue is
 // alone in that.
@@ -156,13 +154,12 @@ void skr_pump_mark_claim(const struct skr_pump *pump, struct skr_slot *slot);
 // Whether its rows are ours for long enough to send one more.
 bool
 skr_pump_may_send(const struct skr_pump *pump, const struct skr_slot *slot);
-// Keeps what is ours while the broker takes its time. An error ends the
-// session: rows have been kept from others for too long.
+// Renews leases on rows while the broker takes its time.
 SKR_MUST_CHECK enum skr_code
 skr_pump_keep(struct skr_pump *pump, struct skr_error *error);
 
-// sharing.c: which partitions are this relay's, where several divide an ordered
-// queue among themselves.
+// sharing.c: which shards are this relay's, where several divide a queue among
+// themselves.
 
 // That this relay works the queue, unless that was the last thing said of it.
 void skr_pump_say_active(struct skr_pump *pump);
@@ -174,8 +171,8 @@ skr_pump_share(struct skr_pump *pump, struct skr_error *error);
 // When that is to be called at the latest; 0: it need not be.
 int64_t skr_pump_next_share_ms(const struct skr_pump *pump);
 bool skr_pump_may_read(const struct skr_pump *pump);
-// Whether there are partitions that nobody works now, and of which some may be
-// for us: who ends when all is empty must not leave them.
+// Whether there are shards that no relay works now, and of which some may be
+// for us: a relay that ends when all is empty must not leave them.
 SKR_MUST_CHECK enum skr_code
 skr_pump_find_ownerless(struct skr_pump *pump, bool *is_some,
                         struct skr_error *error);

@@ -38,8 +38,7 @@ room_in_window(const struct skr_pump *pump, const struct skr_slot *waiting)
 }
 
 // Whether rows may wait for room in the window once they are read. To claim
-// some takes long enough for the window to run dry; to read them does not. Rows
-// that are locked are better not kept waiting.
+// some takes long enough for the window to run dry; to read them does not.
 static bool
 may_wait(const struct skr_pump *pump)
 {

@@ -21,8 +21,7 @@ enum {
     LONGEST_PAUSE_MS = 10000,
     LOCK_WAIT_MS = 1000,
     LIFE_PAUSE_MS = 100,
-    HAND_OVER_MS = 5000,   // to settle before the lock is let go
-    SLOTS_WITH_LOCKS = 3,  // each has a session that holds row locks
+    HAND_OVER_MS = 5000,  // to settle before the lock is let go
     DEFAULT_LEASE_MS = 3600000,
 };
 
@@ -75,13 +74,15 @@ name_senders(struct skr_relay *relay)
 }
 
 // Small batches keep the window full while one is read and another settled;
-// large ones cost fewer statements, of which each claim takes several, and
-// where rows are locked fewer connections. What waits for room must fit into
-// what one of them leaves.
+// large ones cost fewer statements, of which a claim of rows takes several, and
+// a settle under a fence. What waits for room must fit into what one of them
+// leaves.
 static void
 size_batches(struct skr_pump *pump, const struct skr_relay_options *options)
 {
-    size_t parts = options->claim == SKR_CLAIM_NONE ? 4 : 2;
+    bool is_plain_share = options->claim == SKR_CLAIM_SLOTS &&
+                          options->table->ops->read_partitions == NULL;
+    size_t parts = options->claim == SKR_CLAIM_NONE || is_plain_share ? 4 : 2;
     size_t rest = options->claim == SKR_CLAIM_LEASED ? 0 : parts - 1;
     size_t rows = (options->in_flight + rest) / parts;
     pump->batch_capacity = rows > 0 ? rows : 1;
@@ -135,9 +136,6 @@ skr_relay_new(const struct skr_relay_options *options, struct skr_relay **relay,
     made->settler.log = &made->options.log;
     made->settler.tally = made->options.tally;
     made->settler.park_ms = made->options.park_ms;
-    bool is_holding = made->options.claim == SKR_CLAIM_LOCKED &&
-                      !skr_pump_is_divided(&made->pump);
-    made->settler.usable_slots = is_holding ? SLOTS_WITH_LOCKS : SKR_MAX_SLOTS;
     *relay = made;
     return SKR_OK;
 free_relay:
@@ -329,9 +327,8 @@ static bool
 may_go_unlocked(struct skr_relay *relay, const struct skr_error *error)
 {
     struct skr_pump *pump = &relay->pump;
-    if ((relay->options.claim != SKR_CLAIM_LEASED &&
-         relay->options.claim != SKR_CLAIM_SLOTS) ||
-        error->code != SKR_REFUSED || error->remedy != SKR_GIVE_UP)
+    if (relay->options.claim == SKR_CLAIM_NONE || error->code != SKR_REFUSED ||
+        error->remedy != SKR_GIVE_UP)
         return false;
     if (!pump->is_unlocked)
         skr_log(&relay->options.log, SKR_LOG_INFO, "relay.unlocked",
@@ -374,21 +371,26 @@ wait_for_lock(struct skr_relay *relay, struct skr_error *error)
     }
 }
 
-// The server may not have noticed yet that an earlier connection is lost.
+// The server may not have noticed yet that an earlier connection is lost. Where
+// the queue's lock cannot be had no other is to be relied on.
 static enum skr_code
 come_alive(struct skr_relay *relay, struct skr_error *error)
 {
     const struct skr_table *table = relay->options.table;
-    bool is_alive = !skr_pump_is_divided(&relay->pump);
+    struct skr_pump *pump = &relay->pump;
+    bool has_locks = skr_pump_is_divided(pump) && !pump->is_unlocked;
+    enum skr_liveness liveness =
+        has_locks ? SKR_LIVES_ELSEWHERE : SKR_LIVES_BY_LEASES;
     enum skr_code code = SKR_OK;
-    while (code == SKR_OK && !is_alive) {
-        code = table->ops->live(table, relay->pump.db, &is_alive, error);
-        if (code == SKR_OK && !is_alive)
+    while (code == SKR_OK && liveness == SKR_LIVES_ELSEWHERE) {
+        code = table->ops->live(table, pump->db, &liveness, error);
+        if (code == SKR_OK && liveness == SKR_LIVES_ELSEWHERE)
             code = stand_by(relay, LIFE_PAUSE_MS,
                             "an earlier session of this relay has not ended "
                             "yet",
                             error);
     }
+    pump->sharing.by_lock = liveness == SKR_LIVES_BY_LOCK;
     return code;
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // The relay: reads an outbox in id order, publishes, and settles what the
 // broker has confirmed. One active relay per queue while others stand by, or
-// several that share it by leases or row locks.
+// several that share it by leases on its shards or on rows.
 //
 // Two threads: the pump (the caller's) reads, submits and collects outcomes;
 // the settler deletes behind it on a connection of its own, so that neither
@@ -41,11 +41,9 @@ struct skr_relay_options {
     // Borrowed; its senders are these. NULL: there is one, and it is one queue.
     const struct skr_routes *routes;
 
-    // NONE: alone, in order. LEASED: beside others who respect leases, such as
-    // Symfony's workers. LOCKED: beside others, by locks of the database.
-    // SLOTS: an ordered queue beside others, by leases on partitions, of whole
-    // seconds. An ordered queue that is LOCKED is leased so too, and its table
-    // lives by a lock.
+    // NONE: alone, in order. LEASED: beside others who respect leases on rows,
+    // such as Symfony's workers; not in an ordered queue. SLOTS: beside others,
+    // by leases on shards, of whole seconds; the table is_divided.
     enum skr_claim claim;
     uint32_t lease_ms;  // how long a lease lasts unless it is renewed
     struct skr_retry_policy retry;

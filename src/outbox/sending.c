@@ -61,8 +61,8 @@ skr_pump_close_slot(struct skr_pump *pump, struct skr_slot *slot)
     slot->batch.pending = 0;
     pump->open_rows -= slot->batch.count;
     pump->finished += outcomes;
-    // What was claimed is given back by whoever settles.
-    if (outcomes > 0 || slot->batch.claim != SKR_CLAIM_NONE)
+    // Rows that were claimed are given back by the settler.
+    if (outcomes > 0 || slot->batch.claim == SKR_CLAIM_LEASED)
         skr_settler_hand_over(pump->settler, slot);
     else
         skr_settler_put_back(pump->settler, slot);
@@ -275,8 +275,8 @@ submit_item(struct skr_pump *pump, struct skr_slot *slot, size_t index,
     // What was held back by this would stay so: all is read anew instead.
     if (slot->batch.claim == SKR_CLAIM_SLOTS && !skr_pump_has_share(pump))
         return skr_fail(error, SKR_UNAVAILABLE, SKR_RECONNECT,
-                        "the leases on partitions could not be renewed in "
-                        "time: nothing more is sent on them");
+                        "the leases on shards could not be renewed in time: "
+                        "nothing more is sent on them");
     code = find_way(pump, slot, index, error);
     if (code == SKR_OK && !skr_pump_may_send(pump, slot)) {
         skr_gates_end_try(&pump->gates, passage);

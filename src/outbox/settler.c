@@ -164,9 +164,7 @@ settle_batch(struct skr_settler *settler, struct skr_db **db,
     code = settler->table->ops->settle(settler->table, *db, batch, error);
     if (code != SKR_OK && error->remedy == SKR_GIVE_UP)
         skr_settler_leave_unpublished(settler, batch);
-    // What held the rows is over when it failed, whatever the reason.
-    if (code != SKR_OK &&
-        (batch->claim == SKR_CLAIM_LOCKED || error->remedy != SKR_TRY_AGAIN)) {
+    if (code != SKR_OK && error->remedy != SKR_TRY_AGAIN) {
         skr_db_close(*db);
         *db = NULL;
     }
@@ -246,8 +244,7 @@ settle(struct skr_settler *settler, struct skr_db **db, struct skr_slot *slot)
     for (uint32_t pause_ms = FIRST_PAUSE_MS;
          !is_forgotten(settler, &slot->batch);) {
         struct skr_error error = {0};
-        struct skr_db **used = slot->db == NULL ? db : &slot->db;
-        enum skr_code code = settle_batch(settler, used, &slot->batch, &error);
+        enum skr_code code = settle_batch(settler, db, &slot->batch, &error);
         if (code == SKR_OK)
             code = skr_settler_reserve_parked(settler, &slot->batch, &error);
         if (code == SKR_OK)
@@ -272,15 +269,13 @@ settle_slot(struct skr_settler *settler, struct skr_db *db,
             struct skr_slot *slot)
 {
     skr_settler_park_refused(settler, &slot->batch);
-    skr_settler_log_outcomes(settler, slot->db == NULL ? db : slot->db,
-                             &slot->batch);
+    skr_settler_log_outcomes(settler, db, &slot->batch);
     settler->claim = slot->batch.claim;
     settler->lease = slot->batch.lease;
     pthread_mutex_lock(&settler->lock);
     skr_settler_count(settler, &slot->batch);
     skr_settler_tell(settler);
     skr_batch_clear(&slot->batch);
-    slot->db_used_ms = skr_clock_ms();
     slot->state = SKR_SLOT_FREE;
     pthread_cond_broadcast(&settler->changed);
     pthread_mutex_unlock(&settler->lock);
@@ -324,7 +319,6 @@ free_slots(struct skr_settler *settler)
 {
     for (size_t i = 0; i < SKR_MAX_SLOTS; i++) {
         skr_batch_fini(&settler->slots[i].batch);
-        skr_db_close(settler->slots[i].db);
         free(settler->slots[i].passages);
         free(settler->slots[i].links);
         free(settler->slots[i].done);
@@ -383,7 +377,7 @@ skr_settler_state(struct skr_settler *settler, const struct skr_slot *slot)
 static struct skr_slot *
 find_in_state(struct skr_settler *settler, enum skr_slot_state state)
 {
-    for (size_t i = 0; i < settler->usable_slots; i++)
+    for (size_t i = 0; i < SKR_MAX_SLOTS; i++)
         if (settler->slots[i].state == state)
             return &settler->slots[i];
     return NULL;

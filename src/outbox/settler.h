@@ -43,8 +43,6 @@ struct skr_slot {
     int64_t *done;                 // rows that are published, once handed over
     size_t done_count;
     int64_t claimed_ms;  // when its rows were made ours, at the latest
-    struct skr_db *db;   // holds row locks; NULL: none
-    int64_t db_used_ms;
     enum skr_slot_state state;
     uint64_t turn;  // settled in ascending order
 };
@@ -64,7 +62,6 @@ struct skr_settler {
     const struct skr_log *log;
 
     struct skr_relay_tally *tally;  // NULL: nobody wants to know
-    size_t usable_slots;            // at most SKR_MAX_SLOTS
     uint32_t park_ms;  // how often what the database refuses is tried again
 
     struct skr_slot slots[SKR_MAX_SLOTS];
@@ -94,7 +91,7 @@ struct skr_settler {
     struct skr_lease lease;
 };
 
-// The caller has filled in the members up to usable_slots; the rest is zero.
+// The caller has filled in the members up to park_ms; the rest is zero.
 SKR_MUST_CHECK enum skr_code
 skr_settler_start(struct skr_settler *settler, size_t batch_capacity,
                   struct skr_error *error);

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: MIT
-// Dividing an ordered queue among relays. Each has some of the slots that its
-// partitions fall into, by leases, and works them as if it were alone. When
-// relays come and go slots change hands: then a relay lets what is under way
-// come to its end, changes its share, and reads anew from the start. So nothing
-// has to be known of a slot but whether it is ours.
+// Dividing a queue among relays. Each has some of the shards that its rows fall
+// into, by leases, and works them as if it were alone. When relays come and go
+// shards change hands: then a relay lets what is under way come to its end,
+// changes its share, and reads anew from the start. So nothing has to be known
+// of a shard but whether it is ours.
 //
-// One who comes or goes is noticed soon where something is sent, or written, in
-// whosever share. Where nothing is, every query counts; but one who lives by a
-// lock is looked after all the time, as he may leave work that nobody else
-// sees.
+// A relay that comes or goes is noticed soon where something is sent, or
+// written, in any share. Where nothing is, every query counts; but a relay that
+// holds a liveness lock is looked after all the time, as it may leave work that
+// no other relay sees.
 
 #include "base/clock.h"
 #include "base/error.h"
@@ -22,10 +22,11 @@ enum {
     MOST_STEPS = 4,
 };
 
-static uint32_t
-lease_s(const struct skr_pump *pump)
+static struct skr_term
+term_of(const struct skr_pump *pump)
 {
-    return pump->options->lease_ms / 1000;
+    return (struct skr_term){.lease_s = pump->options->lease_ms / 1000,
+                             .by_lock = pump->sharing.by_lock};
 }
 
 static size_t
@@ -37,13 +38,17 @@ count_bits(uint64_t bits)
     return count;
 }
 
-// So many of them, the lowest.
+// So many of them, spread evenly: shards of a plain queue are blocks of ids,
+// and rows that come one after the other are for all relays.
 static uint64_t
 some_of(uint64_t bits, size_t count)
 {
     uint64_t some = 0;
-    for (; bits != 0 && count > 0; count--) {
-        some |= bits & (~bits + 1);
+    size_t all = count_bits(bits);
+    count = count < all ? count : all;
+    for (size_t i = 0; bits != 0; i++) {
+        if (i * count / all != (i + 1) * count / all)
+            some |= bits & (~bits + 1);
         bits &= bits - 1;
     }
     return some;
@@ -55,7 +60,7 @@ skr_sharing_plan(const struct skr_shares *shares, struct skr_share *give,
 {
     *give = *take = (struct skr_share){.slots = 0};
     if (shares->ours.seats == 0) {
-        take->seats = some_of(shares->free.seats, 1);
+        take->seats = shares->free.seats & (~shares->free.seats + 1);
         return;
     }
     // What does not divide evenly goes to those on the first seats.
@@ -157,8 +162,9 @@ renew(struct skr_pump *pump, struct skr_error *error)
     int64_t now_ms = skr_clock_ms();
     if (is_empty(&sharing->share) || now_ms < renewal_ms(pump))
         return SKR_OK;
-    enum skr_code code = table->ops->renew_share(
-        table, pump->db, &sharing->share, lease_s(pump), error);
+    const struct skr_term term = term_of(pump);
+    enum skr_code code =
+        table->ops->renew_share(table, pump->db, &sharing->share, &term, error);
     if (code == SKR_OK)
         sharing->leased_ms = now_ms;
     else if (error->remedy == SKR_TRY_AGAIN && skr_pump_has_share(pump))
@@ -220,8 +226,8 @@ look_now(struct skr_pump *pump, int64_t now_ms, struct skr_error *error)
     bool is_known = is_same(&shares.ours, &sharing->share);
     if (!is_known && !is_empty(&sharing->share))
         return skr_fail(error, SKR_UNAVAILABLE, SKR_RECONNECT,
-                        "the leases on partitions ran out, and another relay "
-                        "has them");
+                        "the leases on shards ran out, and another relay has "
+                        "them");
     skr_sharing_plan_look(sharing, &shares, now_ms);
     skr_sharing_plan(&shares, &give, &take);
     sharing->is_changing = !is_known || !is_empty(&give) || !is_empty(&take);
@@ -266,6 +272,7 @@ change_once(struct skr_pump *pump, bool may_step, bool *is_done,
     struct skr_sharing *sharing = &pump->sharing;
     struct skr_shares shares;
     struct skr_share give, take;
+    const struct skr_term term = term_of(pump);
     enum skr_code code =
         table->ops->see_shares(table, pump->db, &shares, error);
     if (code != SKR_OK)
@@ -279,8 +286,7 @@ change_once(struct skr_pump *pump, bool may_step, bool *is_done,
     if (!is_empty(&give))
         code = table->ops->give_share(table, pump->db, &give, error);
     if (code == SKR_OK && !is_empty(&take))
-        code = table->ops->take_share(table, pump->db, &take, lease_s(pump),
-                                      error);
+        code = table->ops->take_share(table, pump->db, &take, &term, error);
     return code;
 }
 
@@ -301,6 +307,7 @@ change(struct skr_pump *pump, struct skr_error *error)
 {
     const struct skr_table *table = pump->options->table;
     struct skr_sharing *sharing = &pump->sharing;
+    const struct skr_term term = term_of(pump);
     const uint64_t before = sharing->share.slots;
     int64_t now_ms = skr_clock_ms();
     bool is_done = false;
@@ -315,8 +322,8 @@ change(struct skr_pump *pump, struct skr_error *error)
     if (sharing->stuck_ms > 0)
         sharing->next_look_ms = now_ms + sharing->stuck_ms;
     if (code == SKR_OK && !is_empty(&sharing->share))
-        code = table->ops->renew_share(table, pump->db, &sharing->share,
-                                       lease_s(pump), error);
+        code = table->ops->renew_share(table, pump->db, &sharing->share, &term,
+                                       error);
     if (code == SKR_OK)
         code = table->ops->start(table, pump->db, &pump->position, error);
     if (code != SKR_OK)

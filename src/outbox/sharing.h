@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// A relay's share of an ordered queue that several divide among themselves.
+// A relay's share of a queue that several divide among themselves.
 
 #ifndef SKR_OUTBOX_SHARING_H
 #define SKR_OUTBOX_SHARING_H
@@ -9,6 +9,7 @@
 // All times by skr_clock_ms().
 struct skr_sharing {
     struct skr_share share;
+    bool by_lock;            // this session holds our liveness lock
     int64_t leased_ms;       // when its lease began, at the latest
     int64_t next_look_ms;    // at what others have
     int64_t silent_look_ms;  // the same while nothing moves
