@@ -93,8 +93,8 @@ open_table(struct claiming *claiming, const char *url, const char *name)
         check(ops->see_shares(claiming->table, claiming->db, &claiming->shares,
                               &error),
               &error);
-        check(ops->take_share(claiming->table, claiming->db, &all, LEASE_S,
-                              &error),
+        check(ops->take_share(claiming->table, claiming->db, &all,
+                              &(struct skr_term){.lease_s = LEASE_S}, &error),
               &error);
     }
 }

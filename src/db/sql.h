@@ -59,13 +59,15 @@ struct skr_word {
 //                  rows cannot be locked one by one
 //   lock_rows      tail of a SELECT whose rows nobody else writes before the
 //                  transaction ends; "" where there is one writer at a time
-//   hold_owner_lock  takes the lock of {owner} for as long as its session
-//                  lasts, and says whether it could
+//   hold_owner_lock  takes the lock of {lock_owner} for as long as its session
+//                  lasts, and says whether it could; "" where sessions hold no
+//                  such locks
 //   owner_lock_is_free  whether no session has that of the column owner
-//   is_in_share    whether a row of an ordered queue is of a slot, of
-//                  {slot_count}, that {owner} has leased: a hash of its key, or
-//                  of its id where it has none, and the slots looked up once a
-//                  statement
+//   is_in_share    whether a row's {shard}, one of {slot_count}, is leased to
+//                  the owner that {is_owner} tells: the leases are looked up
+//                  once a statement
+//   shard_of_key   a row's shard in an ordered queue: a hash of its key, or of
+//                  its id where it has none
 //   by_primary_key  after a table's name: rows are reached by their ids, as the
 //                  statement says, and no other row is locked on the way
 //   remove_ids     a DELETE of the rows {ids}, reached in the same way; it

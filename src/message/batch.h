@@ -36,15 +36,14 @@ enum skr_write {
 enum skr_claim {
     SKR_CLAIM_NONE,    // not at all: one reader has the queue to itself
     SKR_CLAIM_LEASED,  // each row carries the time of the claim
-    SKR_CLAIM_LOCKED,  // by row locks, in a transaction that is open
-    SKR_CLAIM_SLOTS,   // by leases on all partitions that they may be of
+    SKR_CLAIM_SLOTS,   // by leases on all shards that they may be of
 };
 
 // What tells whose a row is.
 struct skr_lease {
     // The time of the claim by the database's clock; "": none.
     char time[20];  // "2026-11-15 02:53:45"
-    // Of partitions: the slots, a bit each, and the sum of their epochs.
+    // Of shards: a bit each, and the sum of their epochs.
     uint64_t slots;
     int64_t epochs;
     // In a cluster what is only locked is no concern of other nodes: whoever
@@ -76,6 +75,7 @@ struct skr_batch_item {
                        // when it may be sent
     bool lost;         // another has the row by now: it may only be deleted
     bool is_replaced;  // a new row has its id: nothing is written
+    bool is_put_back;  // the table refused every decision: it was left
     struct skr_error reason;  // of a retry or a failure
     enum skr_write write;
     // Why the outcome was not written whole; NULL: it was.

@@ -71,14 +71,6 @@ keep_refusal(struct skr_batch *batch, struct skr_batch_item *item,
         item->refusal = "the database refuses it";
 }
 
-void
-skr_apart_refuse(struct skr_batch *batch, struct skr_batch_item *item,
-                 const struct skr_error *error)
-{
-    keep_refusal(batch, item, error);
-    item->write = SKR_WRITE_REFUSED;
-}
-
 // A row that is alone was refused.
 static enum skr_code
 settle_least(const struct apart *apart, size_t at, struct skr_error *error)

@@ -16,10 +16,6 @@
 typedef enum skr_code skr_apart_write_fn(void *user, struct skr_batch *batch,
                                          struct skr_error *error);
 
-// The item is not written, for this reason.
-void skr_apart_refuse(struct skr_batch *batch, struct skr_batch_item *item,
-                      const struct skr_error *error);
-
 // After they were refused together: settles every item that is SKR_WRITE_WHOLE,
 // what is done before all else. Each is SKR_WRITE_DONE in the end, or
 // SKR_WRITE_REFUSED; those that could not be written whole say why in their

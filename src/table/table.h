@@ -225,30 +225,24 @@ skr_table_measure_fn(const struct skr_table *table, struct skr_db *db,
 // ours when it returns, and others who claim do not get them. Order is kept
 // within a batch only. Looks without a lock first: where there is nothing to
 // claim nothing is written, and no transaction is left open. A position serves
-// one of the two ways alone. Conflicts (deadlocks) are tried again inside; one
+// read() or claim() alone. Conflicts (deadlocks) are tried again inside; one
 // that lasts comes as SKR_CONFLICT with the remedy SKR_TRY_AGAIN.
 //
-// claim(): by a lease, which is committed. It lasts for the table's
+// Rows are claimed by a lease, which is committed. It lasts for the table's
 // redeliver_timeout unless it is renewed; the owner should stop sending at two
 // thirds of it, by its own clock from before the call. Rows whose lease ran
 // out come first.
-//
-// hold(): by row locks, in a transaction of db that stays open until settle()
-// or release(). db does nothing else meanwhile, and holds one batch at a time.
-// When the connection ends the rows are free at once; so that this happens to
-// a frozen worker too, db should hold a lock TOGETHER (db.h), which makes the
-// server end a session that falls silent. SKR_REFUSED, with what to use
-// instead, where the database has no such locks.
 typedef enum skr_code
 skr_table_claim_fn(const struct skr_table *table, struct skr_db *db,
                    struct skr_position *position, const struct skr_read *read,
                    struct skr_batch *batch, struct skr_error *error);
 
-// Shares of an ordered queue, for relays that divide it among themselves by
-// leases. Every partition falls into one of the queue's slots, by a hash of its
-// key; a slot is one relay's until its lease runs out, by the database's clock,
-// or until the lock by which its owner lives is free. read() and
-// read_partitions() of such a table give rows of slots that are ours alone, as
+// Shares of a queue, for relays that divide it among themselves by leases on
+// its shards, which are called slots in the table skirnir_lease. The shard of a
+// row is a hash of its key in an ordered queue, and else tells its block of
+// ids. A shard is one relay's until its lease runs out, by the database's
+// clock, or until the liveness lock of its owner is free. read() and
+// read_partitions() of such a table give rows of shards that are ours alone, as
 // is checked in the statement that reads. A seat is leased in the same way, and
 // says only that its owner is there.
 enum { SKR_SLOTS = 60, SKR_SEATS = 40 };
@@ -264,40 +258,47 @@ struct skr_shares {
     // Until the first of their leases runs out, unless it is renewed; 0: none.
     int64_t others_for_s;
 };
-// Takes the lock by which the owner of our share lives, where it lives by one,
-// for as long as the session of db: before any share is taken. db should hold a
-// lock IN_SHARES (db.h), so that a frozen owner loses both. *is_alive is false
-// while an earlier session of ours has not ended, or another owner looks
-// whether it has.
+// Takes the liveness lock of the owner of our share, where sessions of the
+// database can hold one, for as long as the session of db: before any share is
+// taken. For a db that holds a lock IN_SHARES (db.h) alone: a frozen owner then
+// loses both, and where no such lock can be had none is to be relied on.
+enum skr_liveness {
+    SKR_LIVES_BY_LEASES,  // there are no such locks: leases run out
+    SKR_LIVES_BY_LOCK,
+    SKR_LIVES_ELSEWHERE,  // an earlier session of ours has not ended, or
+                          // another owner looks whether it has
+};
 typedef enum skr_code
 skr_table_live_fn(const struct skr_table *table, struct skr_db *db,
-                  bool *is_alive, struct skr_error *error);
+                  enum skr_liveness *liveness, struct skr_error *error);
 typedef enum skr_code
 skr_table_see_shares_fn(const struct skr_table *table, struct skr_db *db,
                         struct skr_shares *shares, struct skr_error *error);
-// Takes what is still free of a share, for so long, and waits for nobody:
-// afterwards see_shares() tells what was.
+// How what is taken or renewed is leased from now on.
+struct skr_term {
+    uint32_t lease_s;
+    // This session holds our liveness lock: others may take the share as soon
+    // as that is free.
+    bool by_lock;
+};
+// Takes what is still free of a share, and waits for no other owner: afterwards
+// see_shares() tells what was.
 typedef enum skr_code
 skr_table_take_share_fn(const struct skr_table *table, struct skr_db *db,
-                        const struct skr_share *share, uint32_t lease_s,
-                        struct skr_error *error);
+                        const struct skr_share *share,
+                        const struct skr_term *term, struct skr_error *error);
 // Moves the end of its leases. SKR_UNAVAILABLE when any of it is another's by
-// now; then nothing of the share is to be relied on.
+// now; then nothing of the share is to be relied on. What an earlier session of
+// ours has taken is to be renewed before it is read: it may have lived
+// otherwise.
 typedef enum skr_code
 skr_table_renew_share_fn(const struct skr_table *table, struct skr_db *db,
-                         const struct skr_share *share, uint32_t lease_s,
-                         struct skr_error *error);
+                         const struct skr_share *share,
+                         const struct skr_term *term, struct skr_error *error);
 // Gives back what is ours of it. Nothing of it may be under way.
 typedef enum skr_code
 skr_table_give_share_fn(const struct skr_table *table, struct skr_db *db,
                         const struct skr_share *share, struct skr_error *error);
-
-// Tells db that it is the one that waits for this table's rows: skr_db_follow()
-// says what that is good for. read() and claim() do so by themselves. Whoever
-// holds waits on another connection than those that have the locks.
-typedef enum skr_code
-skr_table_follow_fn(const struct skr_table *table, struct skr_db *db,
-                    struct skr_error *error);
 
 // Moves the lease of a batch to now. Rows that are no longer ours are marked
 // lost: of them nothing is settled but that they are done, as the lease that
@@ -314,20 +315,17 @@ skr_table_renew_fn(const struct skr_table *table, struct skr_db *db,
 // SKR_RECONNECT it may be called again, on another connection too.
 //
 // Leased: what is done leaves whoever has it now; all else only while the lease
-// is ours; a retry or failure that came too late is marked lost. Locked: in the
-// transaction that is open on db, and ends it. Where that is over already (the
-// connection was lost) what is done leaves in a new one, and all else is lost.
-// By slots: whether all of the batch's are ours is asked in the same
-// transaction, and nobody can take them before it ends. If one is not, nothing
-// is settled, all items are lost and as they were read: the next owner sends
-// them.
+// is ours; a retry or failure that came too late is marked lost. By shards:
+// whether all of the batch's are ours is asked in the same transaction, and no
+// other relay can take them before it ends. If one is not, nothing is settled,
+// all items are lost and as they were read: the next owner sends them. Of a
+// queue without an order what is done leaves all the same, unasked.
 typedef enum skr_code
 skr_table_settle_fn(const struct skr_table *table, struct skr_db *db,
                     struct skr_batch *batch, struct skr_error *error);
 
-// Gives back every row of a claimed batch, whatever its state says, and ends
-// the transaction that held it: as if it had not been claimed. Leases that
-// cannot be given back run out.
+// Gives back every row of a claimed batch, whatever its state says: as if it
+// had not been claimed. Leases that cannot be given back run out.
 typedef enum skr_code
 skr_table_release_fn(const struct skr_table *table, struct skr_db *db,
                      struct skr_batch *batch, struct skr_error *error);
@@ -391,17 +389,15 @@ struct skr_table_ops {
     skr_table_read_partitions_fn *read_partitions;  // NULL: it has no order
     skr_table_measure_fn *measure;                  // NULL together with it
     skr_table_claim_fn *claim;            // NULL: rows cannot be leased
-    skr_table_claim_fn *hold;             // NULL: rows cannot be locked
-    skr_table_follow_fn *follow;          // NULL together with hold
     skr_table_renew_fn *renew;            // NULL together with claim
-    skr_table_see_shares_fn *see_shares;  // NULL: it cannot be divided
+    skr_table_see_shares_fn *see_shares;  // NULL: it has no shards
     skr_table_live_fn *live;              // these together with it
     skr_table_take_share_fn *take_share;
     skr_table_renew_share_fn *renew_share;
     skr_table_give_share_fn *give_share;
     skr_table_find_writer_fn *find_writer;  // NULL: nobody holds it back
     skr_table_settle_fn *settle;
-    skr_table_release_fn *release;  // NULL together with claim and hold
+    skr_table_release_fn *release;  // NULL together with claim
     skr_table_leased_fn *leased;    // NULL: nobody leases rows
     skr_table_foreign_fn *foreign;  // NULL: there are none
     skr_table_skew_fn *skew;        // NULL: its times decide nothing

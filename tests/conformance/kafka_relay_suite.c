@@ -5,7 +5,7 @@
 
 #include "conformance/databases.h"
 #include "conformance/kafka_world.h"
-#include "outbox/relay.h"
+#include "relay/relay.h"
 #include "table/kafka_outbox/kafka_outbox.h"
 
 #include <librdkafka/rdkafka_mock.h>

@@ -13,7 +13,7 @@
 static int
 set_up_divided(void **state)
 {
-    return set_up_by(state, SKR_CLAIM_SLOTS);
+    return set_up_shards(state, true);
 }
 
 static bool
@@ -60,13 +60,15 @@ static void
 test_the_share_of_a_dead_relay_is_taken_when_its_lease_runs_out(void **state)
 {
     struct fixture *fixture = *state;
-    struct skr_table *dead = make_owner(fixture, SKR_CLAIM_SLOTS);
+    struct skr_table *dead = make_owner(fixture);
     struct skr_shares shares;
     const struct skr_share share = {.slots = (UINT64_C(1) << 30) - 1,
                                     .seats = 1};
     assert_int_equal(dead->ops->see_shares(dead, fixture->db, &shares, NULL),
                      SKR_OK);
-    assert_int_equal(dead->ops->take_share(dead, fixture->db, &share, 3, NULL),
+    assert_int_equal(dead->ops->take_share(dead, fixture->db, &share,
+                                           &(struct skr_term){.lease_s = 3},
+                                           NULL),
                      SKR_OK);
     int64_t began_ms = skr_clock_ms();
     insert_keys(fixture, 40, 0, 5);
@@ -120,13 +122,15 @@ static void
 test_one_who_ends_empty_leaves_nothing_that_nobody_has(void **state)
 {
     struct fixture *fixture = *state;
-    struct skr_table *other = make_owner(fixture, SKR_CLAIM_SLOTS);
+    struct skr_table *other = make_owner(fixture);
     struct skr_shares shares;
     const struct skr_share seat = {.seats = 2};
     assert_int_equal(other->ops->see_shares(other, fixture->db, &shares, NULL),
                      SKR_OK);
-    assert_int_equal(
-        other->ops->take_share(other, fixture->db, &seat, 600, NULL), SKR_OK);
+    assert_int_equal(other->ops->take_share(other, fixture->db, &seat,
+                                            &(struct skr_term){.lease_s = 600},
+                                            NULL),
+                     SKR_OK);
     insert_keys(fixture, 40, 0, 5);
     skr_fake_hold_back(&fixture->fake, true);
     fixture->options.stop_when_empty = true;
@@ -168,7 +172,7 @@ test_a_relay_that_lost_its_share_begins_anew(void **state)
                           &seconds, 1);
     skr_fake_hold_back(&fixture->fake, false);
     assert_true(skr_test_eventually(has_trouble, fixture, WAIT_MS));
-    assert_non_null(strstr(fixture->trouble, "leases on partitions"));
+    assert_non_null(strstr(fixture->trouble, "leases on shards"));
     // What was confirmed meanwhile is the other one's business.
     assert_int_equal(skr_test_number(fixture->db, ROWS), 300);
     assert_true(skr_test_eventually(outbox_is_empty, fixture, WAIT_MS));
@@ -254,14 +258,15 @@ static void
 test_one_who_finds_no_seat_stands_by_and_says_so(void **state)
 {
     struct fixture *fixture = *state;
-    struct skr_table *others = make_owner(fixture, SKR_CLAIM_SLOTS);
+    struct skr_table *others = make_owner(fixture);
     struct skr_shares shares;
     const struct skr_share seats = {.seats = (UINT64_C(1) << SKR_SEATS) - 1};
     assert_int_equal(
         others->ops->see_shares(others, fixture->db, &shares, NULL), SKR_OK);
-    assert_int_equal(
-        others->ops->take_share(others, fixture->db, &seats, 600, NULL),
-        SKR_OK);
+    assert_int_equal(others->ops->take_share(others, fixture->db, &seats,
+                                             &(struct skr_term){.lease_s = 600},
+                                             NULL),
+                     SKR_OK);
     fixture->options.database = skr_faulty_database(fixture->database.ops);
     insert_keys(fixture, 3, 0, 5);
     start(fixture);

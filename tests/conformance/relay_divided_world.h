@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Relays that divide an ordered queue among themselves, each an owner of its
+// Relays that divide a queue's shards among themselves, each an owner of its
 // own.
 
 #ifndef SKR_TESTS_RELAY_DIVIDED_WORLD_H
@@ -25,8 +25,7 @@ make_scanned(const struct fixture *fixture, bool is_ordered,
     struct skr_messenger_options options = outbox_options(fixture);
     options.sweep_ms = sweep_ms;
     options.is_ordered = is_ordered;
-    options.is_divided = is_ordered;
-    options.lives_by_lock = claim == SKR_CLAIM_LOCKED;
+    options.is_divided = claim == SKR_CLAIM_SLOTS;
     struct skr_table *table = NULL;
     struct skr_error error = {0};
     if (skr_messenger_new(&options, &table, &error) != SKR_OK)
@@ -41,21 +40,24 @@ make_messenger(const struct fixture *fixture, bool is_ordered,
     return make_scanned(fixture, is_ordered, claim, 500);
 }
 
+// Of the queue as the fixture's table is.
 static inline struct skr_table *
-make_owner(const struct fixture *fixture, enum skr_claim claim)
+make_owner(const struct fixture *fixture)
 {
-    return make_messenger(fixture, true, claim);
+    return make_messenger(fixture, fixture->table->ops->read_partitions != NULL,
+                          SKR_CLAIM_SLOTS);
 }
 
 static inline int
-set_up_by(void **state, enum skr_claim claim)
+set_up_shards(void **state, bool is_ordered)
 {
-    set_up_as(state, true);
+    set_up_as(state, is_ordered);
     struct fixture *fixture = *state;
+    struct skr_table *owner = make_owner(fixture);
     skr_table_free(fixture->table);
-    fixture->table = make_owner(fixture, claim);
+    fixture->table = owner;
     fixture->options.table = fixture->table;
-    fixture->options.claim = claim;
+    fixture->options.claim = SKR_CLAIM_SLOTS;
     fixture->options.lease_ms = LEASE_MS;
     fixture->options.blocks_partitions = true;
     fixture->options.in_flight = 60;
@@ -80,15 +82,9 @@ join_with(struct fixture *fixture, struct member *member,
 }
 
 static inline void
-join_by(struct fixture *fixture, struct member *member, enum skr_claim claim)
-{
-    join_with(fixture, member, make_owner(fixture, claim), claim);
-}
-
-static inline void
 join_in(struct fixture *fixture, struct member *member)
 {
-    join_by(fixture, member, fixture->options.claim);
+    join_with(fixture, member, make_owner(fixture), SKR_CLAIM_SLOTS);
 }
 
 static inline void

@@ -1,11 +1,8 @@
 // SPDX-License-Identifier: MIT
-// Several relays on one queue: by leases, by row locks, and beside one that
-// wants it for itself.
+// Several relays on one queue: by leases on rows, and beside one that wants it
+// for itself.
 
 #include "conformance/relay_world.h"
-
-#include "base/arena.h"
-#include "db/sql.h"
 
 enum { RELAYS = 3 };
 
@@ -13,17 +10,6 @@ struct crowd {
     struct skr_relay *relays[RELAYS];
     pthread_t threads[RELAYS];
 };
-
-static bool
-has_row_locks(const struct fixture *fixture)
-{
-    struct skr_arena arena = {0};
-    const char *words = skr_sql_fill(skr_db_dialect(fixture->db), &arena,
-                                     "{lock_skip}", NULL, 0);
-    bool has = words[0] != '\0';
-    skr_arena_fini(&arena);
-    return has;
-}
 
 static void *
 run_relay(void *user)
@@ -69,10 +55,11 @@ assert_each_once(const struct skr_fake *fake, int count)
 }
 
 static void
-share_a_queue(struct fixture *fixture, enum skr_claim claim)
+test_relays_share_a_queue_by_leases(void **state)
 {
+    struct fixture *fixture = *state;
     struct crowd crowd;
-    fixture->options.claim = claim;
+    fixture->options.claim = SKR_CLAIM_LEASED;
     fixture->options.in_flight = 100;
     insert(fixture, 0, 2000);
     start_relays(fixture, &crowd);
@@ -82,44 +69,6 @@ share_a_queue(struct fixture *fixture, enum skr_claim claim)
     stop_relays(&crowd);
     assert_each_once(&fixture->fake, 4000);
     assert_int_equal(skr_test_number(fixture->db, FAILED), 0);
-}
-
-static bool
-said_trouble(void *user)
-{
-    struct fixture *fixture = user;
-    return __atomic_load_n(&fixture->troubles, __ATOMIC_ACQUIRE) > 0;
-}
-
-// Where rows cannot be locked the relay says so, and takes none.
-static void
-assert_locks_are_refused(struct fixture *fixture)
-{
-    fixture->options.claim = SKR_CLAIM_LOCKED;
-    insert(fixture, 0, 1);
-    start(fixture);
-    assert_true(skr_test_eventually(said_trouble, fixture, WAIT_MS));
-    stop(fixture);
-    assert_non_null(strstr(fixture->trouble, "lease"));
-    assert_int_equal(skr_test_number(fixture->db, ROWS), 1);
-    assert_int_equal(fixture->fake.got_count, 0);
-}
-
-static void
-test_relays_share_a_queue_by_leases(void **state)
-{
-    share_a_queue(*state, SKR_CLAIM_LEASED);
-}
-
-static void
-test_relays_share_a_queue_by_row_locks(void **state)
-{
-    struct fixture *fixture = *state;
-    if (!has_row_locks(fixture)) {
-        assert_locks_are_refused(fixture);
-        return;
-    }
-    share_a_queue(fixture, SKR_CLAIM_LOCKED);
 }
 
 static bool
@@ -193,25 +142,6 @@ test_leases_are_kept_while_the_broker_takes_its_time(void **state)
     assert_each_once(&fixture->fake, 50);
 }
 
-static void
-test_row_locks_are_given_back_when_the_broker_is_silent(void **state)
-{
-    struct fixture *fixture = *state;
-    if (!has_row_locks(fixture)) {
-        assert_locks_are_refused(fixture);
-        return;
-    }
-    fixture->options.claim = SKR_CLAIM_LOCKED;
-    skr_fake_hold_back(&fixture->fake, true);
-    insert(fixture, 0, 50);
-    start(fixture);
-    assert_true(skr_test_eventually(said_trouble, fixture, WAIT_MS));
-    assert_non_null(strstr(fixture->trouble, "given back"));
-    skr_fake_hold_back(&fixture->fake, false);
-    assert_true(skr_test_eventually(outbox_is_empty, fixture, WAIT_MS));
-    stop(fixture);
-}
-
 static enum skr_fate
 refuse_m5_for_good(const struct skr_fake_message *message, size_t count,
                    void *user)
@@ -224,10 +154,11 @@ refuse_m5_for_good(const struct skr_fake_message *message, size_t count,
 }
 
 static void
-settle_shared(struct fixture *fixture, enum skr_claim claim)
+test_leased_rows_are_retried_and_fail_as_others_do(void **state)
 {
+    struct fixture *fixture = *state;
     fixture->fake.fate = refuse_m5_for_good;
-    fixture->options.claim = claim;
+    fixture->options.claim = SKR_CLAIM_LEASED;
     insert(fixture, 0, 100);
     start(fixture);
     assert_true(skr_test_eventually(outbox_is_empty, fixture, WAIT_MS));
@@ -235,23 +166,6 @@ settle_shared(struct fixture *fixture, enum skr_claim claim)
     assert_int_equal(skr_test_number(fixture->db, FAILED), 1);
     assert_int_equal(fixture->fake.confirmed, 99);
     assert_int_equal(fixture->fake.got_count, 101);
-}
-
-static void
-test_leased_rows_are_retried_and_fail_as_others_do(void **state)
-{
-    settle_shared(*state, SKR_CLAIM_LEASED);
-}
-
-static void
-test_locked_rows_are_retried_and_fail_as_others_do(void **state)
-{
-    struct fixture *fixture = *state;
-    if (!has_row_locks(fixture)) {
-        assert_locks_are_refused(fixture);
-        return;
-    }
-    settle_shared(fixture, SKR_CLAIM_LOCKED);
 }
 
 // What is left behind by a relay that died, beside what is free.
@@ -300,13 +214,10 @@ main(void)
 {
     const struct CMUnitTest tests[] = {
         WITH_TABLES(test_relays_share_a_queue_by_leases),
-        WITH_TABLES(test_relays_share_a_queue_by_row_locks),
         WITH_TABLES(test_a_shared_relay_waits_for_an_exclusive_one),
         WITH_TABLES(test_an_exclusive_relay_waits_for_a_shared_one),
         WITH_TABLES(test_leases_are_kept_while_the_broker_takes_its_time),
-        WITH_TABLES(test_row_locks_are_given_back_when_the_broker_is_silent),
         WITH_TABLES(test_leased_rows_are_retried_and_fail_as_others_do),
-        WITH_TABLES(test_locked_rows_are_retried_and_fail_as_others_do),
         WITH_TABLES(test_nothing_is_left_when_it_ends_empty),
         WITH_TABLES(test_an_exclusive_relay_notices_another_worker),
     };

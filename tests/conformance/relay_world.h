@@ -8,7 +8,7 @@
 #include "base/clock.h"
 #include "base/text.h"
 #include "conformance/databases.h"
-#include "outbox/relay.h"
+#include "relay/relay.h"
 #include "support/fake_broker.h"
 #include "table/messenger/messenger.h"
 

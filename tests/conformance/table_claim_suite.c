@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Tables: several workers on one queue, by leases and by row locks.
+// Tables: several workers on one queue, by leases on rows.
 
 #include "table_world.h"
 
@@ -26,48 +26,16 @@ close_worker(struct worker *worker)
 }
 
 static size_t
-take(const struct fixture *fixture, struct worker *worker, size_t max_rows,
-     skr_table_claim_fn *take_rows)
+claim(const struct fixture *fixture, struct worker *worker, size_t max_rows)
 {
     struct skr_error error = {0};
     const struct skr_read read = {.max_rows = max_rows, .max_bytes = 1 << 20};
     skr_batch_clear(&worker->batch);
-    if (take_rows(fixture->table, worker->db, &worker->position, &read,
-                  &worker->batch, &error) != SKR_OK)
+    if (fixture->table->ops->claim(fixture->table, worker->db,
+                                   &worker->position, &read, &worker->batch,
+                                   &error) != SKR_OK)
         fail_msg("%s", error.text);
     return worker->batch.count;
-}
-
-static size_t
-claim(const struct fixture *fixture, struct worker *worker, size_t max_rows)
-{
-    return take(fixture, worker, max_rows, fixture->table->ops->claim);
-}
-
-static size_t
-hold(const struct fixture *fixture, struct worker *worker, size_t max_rows)
-{
-    return take(fixture, worker, max_rows, fixture->table->ops->hold);
-}
-
-// Where rows cannot be locked hold() says so, and there is nothing to test.
-static bool
-can_hold(const struct fixture *fixture)
-{
-    struct worker worker;
-    struct skr_error error = {0};
-    const struct skr_read read = {.max_rows = 1, .max_bytes = 1};
-    open_worker(fixture, &worker);
-    enum skr_code code =
-        fixture->table->ops->hold(fixture->table, worker.db, &worker.position,
-                                  &read, &worker.batch, &error);
-    close_worker(&worker);
-    if (code == SKR_OK)
-        return true;
-    assert_int_equal(code, SKR_REFUSED);
-    assert_int_equal(error.remedy, SKR_GIVE_UP);
-    assert_non_null(strstr(error.text, "claim: lease"));
-    return false;
 }
 
 static void
@@ -86,161 +54,57 @@ settle_worker(const struct fixture *fixture, struct worker *worker)
         fail_msg("%s", error.text);
 }
 
-static bool
-has_transaction(const struct worker *worker)
-{
-    struct skr_tx tx = skr_db_tx(worker->db);
-    return tx.ops->check(tx, NULL) == SKR_OK;
-}
-
 struct search {
     const struct fixture *fixture;
     struct worker *worker;
-    skr_table_claim_fn *take_rows;
 };
 
 static bool
 finds_rows(void *user)
 {
     const struct search *search = user;
-    return take(search->fixture, search->worker, 100, search->take_rows) > 0;
+    return claim(search->fixture, search->worker, 100) > 0;
 }
 
 // As the reader itself looks: no sweep comes so soon.
 static void
 assert_found_soon(const struct fixture *fixture, struct worker *worker,
-                  skr_table_claim_fn *take_rows, int64_t row)
+                  int64_t row)
 {
-    struct search search = {fixture, worker, take_rows};
+    struct search search = {fixture, worker};
     assert_true(skr_test_eventually(finds_rows, &search, 30000));
     assert_int_equal(worker->batch.items[0].row, row);
-}
-
-// ------------------------------------------------------------------ row locks
-
-static void
-test_held_rows_are_one_workers_until_it_settles(void **state)
-{
-    struct fixture *fixture = *state;
-    if (!can_hold(fixture))
-        return;
-    insert_many(fixture, 10);
-    struct worker a, b;
-    open_worker(fixture, &a);
-    open_worker(fixture, &b);
-    assert_int_equal(hold(fixture, &a, 4), 4);
-    assert_int_equal(a.batch.claim, SKR_CLAIM_LOCKED);
-    assert_true(has_transaction(&a));
-    assert_int_equal(hold(fixture, &b, 100), 6);
-    assert_int_equal(b.batch.items[0].row, 5);
-    set_all(&a, SKR_DONE);
-    a.batch.items[1].state = SKR_RETRY_LATER;
-    a.batch.items[2].state = SKR_HOPELESS;
-    a.batch.items[3].state = SKR_SENT;
-    settle_worker(fixture, &a);
-    assert_false(has_transaction(&a));
-    assert_int_equal(count_rows(fixture, "messenger_outbox"), 8);
-    assert_int_equal(count_rows(fixture, "messenger_messages"), 1);
-    set_all(&b, SKR_DONE);
-    settle_worker(fixture, &b);
-    assert_int_equal(count_rows(fixture, "messenger_outbox"), 2);
-    // What had no outcome is free again, for either of them.
-    assert_found_soon(fixture, &b, fixture->table->ops->hold, 4);
-    close_worker(&a);
-    close_worker(&b);
-}
-
-static void
-test_with_nothing_to_hold_no_transaction_stays_open(void **state)
-{
-    struct fixture *fixture = *state;
-    if (!can_hold(fixture))
-        return;
-    struct worker a, b;
-    open_worker(fixture, &a);
-    open_worker(fixture, &b);
-    assert_int_equal(hold(fixture, &a, 10), 0);
-    assert_false(has_transaction(&a));
-    insert_many(fixture, 2);
-    assert_int_equal(hold(fixture, &a, 10), 2);
-    // There are rows, and none for this one.
-    assert_int_equal(hold(fixture, &b, 10), 0);
-    assert_false(has_transaction(&b));
-    assert_int_equal(b.batch.claim, SKR_CLAIM_NONE);
-    close_worker(&a);
-    close_worker(&b);
-}
-
-static void
-test_a_crash_frees_held_rows_at_once(void **state)
-{
-    struct fixture *fixture = *state;
-    if (!can_hold(fixture))
-        return;
-    insert_many(fixture, 3);
-    struct worker a, b;
-    open_worker(fixture, &a);
-    open_worker(fixture, &b);
-    assert_int_equal(hold(fixture, &a, 10), 3);
-    assert_int_equal(hold(fixture, &b, 10), 0);
-    skr_db_close(a.db);
-    assert_found_soon(fixture, &b, fixture->table->ops->hold, 1);
-    assert_int_equal(b.batch.count, 3);
-    a.db = skr_test_connect(&fixture->database);
-    // The dead one's retries and failures are nobody's any more; what it had
-    // confirmed is.
-    a.batch.items[0].state = SKR_RETRY_LATER;
-    a.batch.items[1].state = SKR_HOPELESS;
-    assert_int_equal(
-        fixture->table->ops->release(fixture->table, b.db, &b.batch, NULL),
-        SKR_OK);
-    a.batch.items[2].state = SKR_DONE;
-    settle_worker(fixture, &a);
-    assert_true(a.batch.items[0].lost);
-    assert_true(a.batch.items[1].lost);
-    assert_int_equal(count_rows(fixture, "messenger_outbox"), 2);
-    assert_int_equal(count_rows(fixture, "messenger_messages"), 0);
-    skr_test_assert_text(fixture->db,
-                         "SELECT headers FROM messenger_outbox WHERE id = 1",
-                         HEADERS);
-    close_worker(&a);
-    close_worker(&b);
 }
 
 static void
 test_released_rows_come_back_to_one_who_passed_them(void **state)
 {
     struct fixture *fixture = *state;
-    skr_table_claim_fn *ways[] = {fixture->table->ops->claim,
-                                  fixture->table->ops->hold};
-    size_t count = can_hold(fixture) ? 2 : 1;
-    for (size_t i = 0; i < count; i++) {
-        struct worker a, b;
-        open_worker(fixture, &a);
-        open_worker(fixture, &b);
-        insert_many(fixture, 2);
-        assert_int_equal(take(fixture, &a, 1, ways[i]), 1);
-        assert_int_equal(take(fixture, &b, 10, ways[i]), 1);
-        set_all(&b, SKR_DONE);
-        settle_worker(fixture, &b);
-        // Its cursor goes on.
-        insert_many(fixture, 1);
-        assert_int_equal(take(fixture, &b, 10, ways[i]), 1);
-        set_all(&b, SKR_DONE);
-        settle_worker(fixture, &b);
-        assert_int_equal(take(fixture, &b, 10, ways[i]), 0);
-        int64_t row = a.batch.items[0].row;
-        assert_int_equal(
-            fixture->table->ops->release(fixture->table, a.db, &a.batch, NULL),
-            SKR_OK);
-        assert_found_soon(fixture, &b, ways[i], row);
-        assert_false(b.batch.items[0].redelivered);
-        set_all(&b, SKR_DONE);
-        settle_worker(fixture, &b);
-        close_worker(&a);
-        close_worker(&b);
-    }
+    struct worker a, b;
+    open_worker(fixture, &a);
+    open_worker(fixture, &b);
+    insert_many(fixture, 2);
+    assert_int_equal(claim(fixture, &a, 1), 1);
+    assert_int_equal(claim(fixture, &b, 10), 1);
+    set_all(&b, SKR_DONE);
+    settle_worker(fixture, &b);
+    // Its cursor goes on.
+    insert_many(fixture, 1);
+    assert_int_equal(claim(fixture, &b, 10), 1);
+    set_all(&b, SKR_DONE);
+    settle_worker(fixture, &b);
+    assert_int_equal(claim(fixture, &b, 10), 0);
+    int64_t row = a.batch.items[0].row;
+    assert_int_equal(
+        fixture->table->ops->release(fixture->table, a.db, &a.batch, NULL),
+        SKR_OK);
+    assert_found_soon(fixture, &b, row);
+    assert_false(b.batch.items[0].redelivered);
+    set_all(&b, SKR_DONE);
+    settle_worker(fixture, &b);
     assert_int_equal(count_rows(fixture, "messenger_outbox"), 0);
+    close_worker(&a);
+    close_worker(&b);
 }
 
 // As many rows as are reached as a range. The one behind it stays free, and two
@@ -249,42 +113,37 @@ static void
 test_who_claims_a_range_leaves_the_row_behind_it_free(void **state)
 {
     struct fixture *fixture = *state;
-    skr_table_claim_fn *ways[] = {fixture->table->ops->claim,
-                                  fixture->table->ops->hold};
-    size_t count = can_hold(fixture) ? 2 : 1;
-    for (size_t i = 0; i < count; i++) {
-        struct worker workers[2], later;
-        int64_t next = i == 0 ? 1 : 301;
-        insert_many(fixture, 300);
-        for (size_t j = 0; j < 2; j++)
-            open_worker(fixture, &workers[j]);
-        for (size_t turn = 0; turn < 4; turn++) {
-            struct worker *worker = &workers[turn % 2];
-            assert_int_equal(take(fixture, worker, 50, ways[i]), 50);
-            assert_int_equal(worker->batch.items[0].row, next);
-            assert_int_equal(worker->batch.items[49].row, next + 49);
-            next += 50;
-            // The second of them claims while the first has its rows.
-            if (turn % 2 == 0)
-                continue;
-            for (size_t j = 0; j < 2; j++) {
-                set_all(&workers[j], SKR_DONE);
-                settle_worker(fixture, &workers[j]);
-            }
+    struct worker workers[2], later;
+    int64_t next = 1;
+    insert_many(fixture, 300);
+    for (size_t j = 0; j < 2; j++)
+        open_worker(fixture, &workers[j]);
+    for (size_t turn = 0; turn < 4; turn++) {
+        struct worker *worker = &workers[turn % 2];
+        assert_int_equal(claim(fixture, worker, 50), 50);
+        assert_int_equal(worker->batch.items[0].row, next);
+        assert_int_equal(worker->batch.items[49].row, next + 49);
+        next += 50;
+        // The second of them claims while the first has its rows.
+        if (turn % 2 == 0)
+            continue;
+        for (size_t j = 0; j < 2; j++) {
+            set_all(&workers[j], SKR_DONE);
+            settle_worker(fixture, &workers[j]);
         }
-        assert_int_equal(take(fixture, &workers[0], 99, ways[i]), 99);
-        open_worker(fixture, &later);
-        assert_int_equal(take(fixture, &later, 99, ways[i]), 1);
-        assert_int_equal(later.batch.items[0].row, next + 99);
-        set_all(&workers[0], SKR_DONE);
-        set_all(&later, SKR_DONE);
-        settle_worker(fixture, &workers[0]);
-        settle_worker(fixture, &later);
-        assert_int_equal(count_rows(fixture, "messenger_outbox"), 0);
-        for (size_t j = 0; j < 2; j++)
-            close_worker(&workers[j]);
-        close_worker(&later);
     }
+    assert_int_equal(claim(fixture, &workers[0], 99), 99);
+    open_worker(fixture, &later);
+    assert_int_equal(claim(fixture, &later, 99), 1);
+    assert_int_equal(later.batch.items[0].row, next + 99);
+    set_all(&workers[0], SKR_DONE);
+    set_all(&later, SKR_DONE);
+    settle_worker(fixture, &workers[0]);
+    settle_worker(fixture, &later);
+    assert_int_equal(count_rows(fixture, "messenger_outbox"), 0);
+    for (size_t j = 0; j < 2; j++)
+        close_worker(&workers[j]);
+    close_worker(&later);
 }
 
 // Both have their rows, then both delete: neither waits for the other, nor for
@@ -293,14 +152,14 @@ static void
 test_those_who_share_do_not_wait_for_each_other(void **state)
 {
     struct fixture *fixture = *state;
-    if (!can_hold(fixture))
+    if (!skr_test_writes_side_by_side(fixture->db))
         return;
     insert_many(fixture, 40);
     struct worker a, b;
     open_worker(fixture, &a);
     open_worker(fixture, &b);
-    assert_int_equal(hold(fixture, &a, 20), 20);
-    assert_int_equal(hold(fixture, &b, 20), 20);
+    assert_int_equal(claim(fixture, &a, 20), 20);
+    assert_int_equal(claim(fixture, &b, 20), 20);
     assert_int_equal(skr_db_begin(fixture->db, SKR_BEGIN_WRITE, NULL), SKR_OK);
     insert(fixture, "outbox", "{}", HEADERS);
     int64_t start_ms = skr_clock_ms();
@@ -310,7 +169,7 @@ test_those_who_share_do_not_wait_for_each_other(void **state)
     set_all(&b, SKR_DONE);
     settle_worker(fixture, &b);
     settle_worker(fixture, &a);
-    // By lease, beside the same application.
+    // Nothing is left to claim beside the same application.
     assert_int_equal(claim(fixture, &a, 20), 0);
     // Less than a wait for a lock takes.
     assert_true(skr_clock_ms() - start_ms < 4500);
@@ -323,7 +182,7 @@ test_those_who_share_do_not_wait_for_each_other(void **state)
 // ----------------------------------------------------------- many at one time
 
 static int
-take_until_empty(const struct fixture *fixture, skr_table_claim_fn *take_rows)
+claim_until_empty(const struct fixture *fixture)
 {
     struct worker worker;
     open_worker(fixture, &worker);
@@ -332,7 +191,7 @@ take_until_empty(const struct fixture *fixture, skr_table_claim_fn *take_rows)
                                       "WHERE queue_name = 'outbox'") > 0) {
         if (skr_clock_ms() > end_ms)
             return 1;
-        size_t count = take(fixture, &worker, 7, take_rows);
+        size_t count = claim(fixture, &worker, 7);
         if (count == 0)
             skr_clock_sleep(-1, 2);
         // The last one is given back every time it comes in company.
@@ -357,18 +216,6 @@ take_until_empty(const struct fixture *fixture, skr_table_claim_fn *take_rows)
     return 0;
 }
 
-static int
-claim_until_empty(const struct fixture *fixture)
-{
-    return take_until_empty(fixture, fixture->table->ops->claim);
-}
-
-static int
-hold_until_empty(const struct fixture *fixture)
-{
-    return take_until_empty(fixture, fixture->table->ops->hold);
-}
-
 static void
 run_many(struct fixture *fixture, int (*run)(const struct fixture *fixture))
 {
@@ -379,13 +226,6 @@ run_many(struct fixture *fixture, int (*run)(const struct fixture *fixture))
     fixture->db = skr_test_connect(&fixture->database);
     assert_int_equal(count_rows(fixture, "handled"), 120);
     assert_int_equal(count_rows(fixture, "messenger_outbox"), 0);
-}
-
-static void
-test_many_hold_and_none_takes_a_row_twice(void **state)
-{
-    if (can_hold(*state))
-        run_many(*state, hold_until_empty);
 }
 
 static void
@@ -624,13 +464,9 @@ int
 main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(test_held_rows_are_one_workers_until_it_settles),
-        TEST(test_with_nothing_to_hold_no_transaction_stays_open),
-        TEST(test_a_crash_frees_held_rows_at_once),
         TEST(test_released_rows_come_back_to_one_who_passed_them),
         TEST(test_who_claims_a_range_leaves_the_row_behind_it_free),
         TEST(test_those_who_share_do_not_wait_for_each_other),
-        TEST(test_many_hold_and_none_takes_a_row_twice),
         TEST(test_many_lease_and_none_takes_a_row_twice),
         TEST(test_a_late_owner_may_delete_and_nothing_else),
         TEST(test_what_another_leases_shows_one_who_reads_alone),

@@ -90,9 +90,10 @@ take_all(struct watched *watched)
         assert_int_equal(ops->see_shares(watched->table, watched->db,
                                          &watched->shares, NULL),
                          SKR_OK);
-        assert_int_equal(
-            ops->take_share(watched->table, watched->db, &all, LEASE_S, NULL),
-            SKR_OK);
+        assert_int_equal(ops->take_share(watched->table, watched->db, &all,
+                                         &(struct skr_term){.lease_s = LEASE_S},
+                                         NULL),
+                         SKR_OK);
     }
 }
 

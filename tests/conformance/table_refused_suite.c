@@ -336,8 +336,9 @@ test_nobody_takes_a_share_while_it_is_settled(void **state)
     const struct skr_table *table = fixture->table;
     insert_keyed(fixture->db, "a", "{}");
     if (table->ops->see_shares(table, fixture->db, &shares, &error) != SKR_OK ||
-        table->ops->take_share(table, fixture->db, &all, 60, &error) !=
-            SKR_OK ||
+        table->ops->take_share(table, fixture->db, &all,
+                               &(struct skr_term){.lease_s = 60},
+                               &error) != SKR_OK ||
         table->ops->see_shares(table, fixture->db, &shares, &error) != SKR_OK)
         fail_msg("%s", error.text);
     assert_int_equal(read_rows(fixture), 1);
@@ -354,42 +355,6 @@ test_nobody_takes_a_share_while_it_is_settled(void **state)
     assert_int_equal(count_rows(fixture, "messenger_outbox"), 0);
 }
 
-// The locks hold the other rows until all are settled. Where rows cannot be
-// locked there is nothing to test.
-static void
-test_of_rows_that_are_locked_the_guilty_one_alone_is_refused(void **state)
-{
-    static const enum skr_state states[] = {SKR_RETRY_LATER, SKR_HOPELESS,
-                                            SKR_DONE};
-    struct fixture *fixture = *state;
-    const struct skr_read read = {.max_rows = 100, .max_bytes = 1 << 20};
-    skr_test_refuse(fixture->db, "messenger_outbox", "UPDATE", BAD);
-    skr_test_refuse(fixture->db, "messenger_outbox", "DELETE", BAD);
-    for (size_t i = 0; i < SKR_COUNT_OF(states); i++) {
-        struct skr_error error = {0};
-        read_with_a_bad_one(fixture, SKR_READ);
-        skr_batch_clear(&fixture->batch);
-        fixture->position = (struct skr_position){0};
-        enum skr_code code = fixture->table->ops->hold(
-            fixture->table, fixture->db, &fixture->position, &read,
-            &fixture->batch, &error);
-        if (code == SKR_REFUSED && error.remedy == SKR_GIVE_UP)
-            return;
-        assert_int_equal(code, SKR_OK);
-        assert_int_equal(fixture->batch.count, ROWS);
-        set_states(fixture, states[i]);
-        settle(fixture);
-        assert_written(fixture, SKR_WRITE_REFUSED);
-        assert_int_equal(skr_test_number(fixture->db, BAD_LEFT), 1);
-        assert_int_equal(skr_test_number(fixture->db, LEFT),
-                         states[i] == SKR_RETRY_LATER ? ROWS : 1);
-        skr_test_allow(fixture->db, "DELETE");
-        skr_test_run(fixture->db, "DELETE FROM messenger_outbox");
-        fixture->position = (struct skr_position){0};
-        skr_test_refuse(fixture->db, "messenger_outbox", "DELETE", BAD);
-    }
-}
-
 #define FAULTY(test) \
     cmocka_unit_test_setup_teardown(test, set_up_faulty, tear_down_faulty)
 
@@ -402,7 +367,6 @@ main(void)
         TEST(test_a_row_that_cannot_be_deleted_is_marked_as_done),
         TEST(test_a_row_that_cannot_be_kept_as_sent_is_marked_as_done),
         TEST(test_a_leased_row_that_is_refused_stays_leased),
-        TEST(test_of_rows_that_are_locked_the_guilty_one_alone_is_refused),
         FAULTY(test_a_dead_letter_is_copied_inside_the_server),
         FAULTY(test_a_table_that_cannot_be_written_blames_no_row),
         FAULTY(test_a_row_that_is_gone_leaves_no_dead_letter),

@@ -17,20 +17,13 @@ static const struct skr_share everything = {
 
 // Each is another owner.
 static struct skr_table *
-make_owner(const struct fixture *fixture, const char *queue, bool lives_by_lock)
+make_divided(const struct fixture *fixture, const char *queue)
 {
     struct skr_messenger_options options = outbox_options(fixture);
     options.queue = queue;
     options.is_ordered = true;
     options.is_divided = true;
-    options.lives_by_lock = lives_by_lock;
     return make_table_by(&options);
-}
-
-static struct skr_table *
-make_divided(const struct fixture *fixture, const char *queue)
-{
-    return make_owner(fixture, queue, false);
 }
 
 static int
@@ -68,16 +61,26 @@ see(const struct fixture *fixture, const struct skr_table *table)
     return shares;
 }
 
+static const struct skr_term by_lease = {.lease_s = LEASE_S};
+static const struct skr_term by_lock = {.lease_s = LEASE_S, .by_lock = true};
+
+static struct skr_share
+take_for(const struct fixture *fixture, const struct skr_table *table,
+         struct skr_share share, const struct skr_term *term)
+{
+    struct skr_error error = {0};
+    (void)see(fixture, table);
+    if (table->ops->take_share(table, fixture->db, &share, term, &error) !=
+        SKR_OK)
+        fail_msg("%s", error.text);
+    return see(fixture, table).ours;
+}
+
 static struct skr_share
 take(const struct fixture *fixture, const struct skr_table *table,
      struct skr_share share)
 {
-    struct skr_error error = {0};
-    (void)see(fixture, table);
-    if (table->ops->take_share(table, fixture->db, &share, LEASE_S, &error) !=
-        SKR_OK)
-        fail_msg("%s", error.text);
-    return see(fixture, table).ours;
+    return take_for(fixture, table, share, &by_lease);
 }
 
 // The server's clock moves on by so much, as far as leases can tell.
@@ -185,12 +188,12 @@ test_a_lease_that_ran_out_is_anybodys_and_cannot_be_renewed(void **state)
     const struct skr_table *table = fixture->table;
     struct skr_share ours = take(fixture, table, everything);
     assert_int_equal(
-        table->ops->renew_share(table, fixture->db, &ours, LEASE_S, NULL),
+        table->ops->renew_share(table, fixture->db, &ours, &by_lease, NULL),
         SKR_OK);
     let_time_pass(fixture, 1);
     // Nobody has come for it.
     assert_int_equal(
-        table->ops->renew_share(table, fixture->db, &ours, LEASE_S, NULL),
+        table->ops->renew_share(table, fixture->db, &ours, &by_lease, NULL),
         SKR_OK);
     let_time_pass(fixture, 1);
     struct skr_share theirs =
@@ -198,7 +201,7 @@ test_a_lease_that_ran_out_is_anybodys_and_cannot_be_renewed(void **state)
     assert_int_equal(theirs.slots, 1);
     assert_int_equal(theirs.epochs, 2);
     assert_int_equal(
-        table->ops->renew_share(table, fixture->db, &ours, LEASE_S, &error),
+        table->ops->renew_share(table, fixture->db, &ours, &by_lease, &error),
         SKR_UNAVAILABLE);
     assert_non_null(strstr(error.text, "another relay has them"));
     skr_table_free(other);
@@ -363,15 +366,21 @@ test_an_epoch_is_not_the_next_one(void **state)
     assert_int_equal(count_rows(fixture, "messenger_outbox"), 20);
 }
 
+static enum skr_liveness
+live(const struct skr_table *table, struct skr_db *db)
+{
+    enum skr_liveness liveness = SKR_LIVES_ELSEWHERE;
+    struct skr_error error = {0};
+    if (table->ops->live(table, db, &liveness, &error) != SKR_OK)
+        fail_msg("%s", error.text);
+    return liveness;
+}
+
 static struct skr_db *
 live_anew(const struct fixture *fixture, const struct skr_table *table)
 {
     struct skr_db *db = skr_test_connect(&fixture->database);
-    struct skr_error error = {0};
-    bool is_alive = false;
-    if (table->ops->live(table, db, &is_alive, &error) != SKR_OK)
-        fail_msg("%s", error.text);
-    assert_true(is_alive);
+    assert_int_equal(live(table, db), SKR_LIVES_BY_LOCK);
     return db;
 }
 
@@ -387,11 +396,15 @@ static void
 test_what_one_had_who_lived_by_a_lock_is_free_with_his_session(void **state)
 {
     struct fixture *fixture = *state;
-    if (!skr_test_writes_side_by_side(fixture->db))
+    struct skr_table *other = make_divided(fixture, "outbox");
+    if (!skr_test_writes_side_by_side(fixture->db)) {
+        // A file has no sessions that hold such locks.
+        assert_int_equal(live(other, fixture->db), SKR_LIVES_BY_LEASES);
+        skr_table_free(other);
         return;
-    struct skr_table *other = make_owner(fixture, "outbox", true);
+    }
     struct skr_db *session = live_anew(fixture, other);
-    struct skr_share theirs = take(fixture, other, everything);
+    struct skr_share theirs = take_for(fixture, other, everything, &by_lock);
     assert_true(theirs.slots == all_slots);
     struct skr_shares shares = see(fixture, fixture->table);
     assert_int_equal(shares.free.slots, 0);
@@ -413,7 +426,6 @@ test_what_one_has_who_lives_by_leases_is_free_when_they_run_out(void **state)
 {
     struct fixture *fixture = *state;
     struct skr_table *other = make_divided(fixture, "outbox");
-    skr_db_close(live_anew(fixture, other));
     take(fixture, other, everything);
     struct skr_shares shares = see(fixture, fixture->table);
     assert_int_equal(shares.free.slots, 0);
@@ -432,11 +444,7 @@ static bool
 is_alive(void *user)
 {
     const struct revival *revival = user;
-    bool is_alive = false;
-    assert_int_equal(
-        revival->table->ops->live(revival->table, revival->db, &is_alive, NULL),
-        SKR_OK);
-    return is_alive;
+    return live(revival->table, revival->db) == SKR_LIVES_BY_LOCK;
 }
 
 // The server may not have noticed yet that a connection is lost.
@@ -446,7 +454,7 @@ test_an_owner_lives_in_one_session_at_a_time(void **state)
     struct fixture *fixture = *state;
     if (!skr_test_writes_side_by_side(fixture->db))
         return;
-    struct skr_table *owner = make_owner(fixture, "outbox", true);
+    struct skr_table *owner = make_divided(fixture, "outbox");
     struct skr_db *session = live_anew(fixture, owner);
     struct revival revival = {owner, fixture->db};
     assert_false(is_alive(&revival));
@@ -503,7 +511,8 @@ see_alone(const struct fixture *fixture)
     if (code == SKR_OK)
         code = table->ops->see_shares(table, db, &shares, &error);
     if (code == SKR_OK)
-        code = table->ops->take_share(table, db, &everything, LEASE_S, &error);
+        code =
+            table->ops->take_share(table, db, &everything, &by_lease, &error);
     if (code == SKR_OK)
         code = table->ops->see_shares(table, db, &shares, &error);
     skr_db_close(db);

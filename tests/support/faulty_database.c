@@ -54,6 +54,25 @@ skr_faulty_cluster(void)
     is_cluster = true;
 }
 
+static bool refuses_locks;
+
+void
+skr_faulty_refuse_locks(void)
+{
+    refuses_locks = true;
+}
+
+static enum skr_code
+faulty_lock(struct skr_db *db, const char *name, enum skr_lock_mode mode,
+            int wake_fd, uint32_t timeout_ms, bool *granted,
+            struct skr_error *error)
+{
+    if (refuses_locks)
+        return skr_fail(error, SKR_REFUSED, SKR_GIVE_UP,
+                        "the test wants no lock to be relied on");
+    return real->lock(db, name, mode, wake_fd, timeout_ms, granted, error);
+}
+
 static enum skr_code
 faulty_open(struct skr_db *db, const struct skr_url *url,
             struct skr_error *error)
@@ -169,9 +188,11 @@ skr_faulty_database(const struct skr_db_ops *wrapped)
     ops.close = faulty_close;
     ops.begin = faulty_begin;
     ops.commit = faulty_commit;
+    ops.lock = faulty_lock;
     fault = (struct skr_fault){0};
     answer_count = 0;
     is_cluster = false;
+    refuses_locks = false;
     failures = opened = closed = runs = 0;
     return &ops;
 }

@@ -45,6 +45,8 @@ struct skr_faulty_answer {
 void skr_faulty_answer(const struct skr_faulty_answer *answers, size_t count);
 // Connections that are opened from now on are to a node of a cluster.
 void skr_faulty_cluster(void);
+// No lock can be relied on from now on, as behind a pooler of transactions.
+void skr_faulty_refuse_locks(void);
 // Failures so far of the fault that is set.
 size_t skr_faulty_failures(void);
 // Statements run so far, and transactions begun.

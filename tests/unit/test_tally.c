@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Times in steps, and how long a message took from its commit.
 #include "message/batch.h"
-#include "outbox/tally.h"
+#include "relay/tally.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -8,7 +8,7 @@
 #include "app/app.h"
 #include "app/console/output.h"
 #include "base/arena.h"
-#include "outbox/relay.h"
+#include "relay/relay.h"
 
 enum { SKR_KAFKA_RELAY_MAX_DATABASES = 16 };
 

@@ -408,25 +408,6 @@ find_dialect(const struct skr_config_transport *transport)
     return ops == NULL ? NULL : ops->tx->dialect;
 }
 
-static bool
-is_locked(const struct skr_config_transport *transport)
-{
-    return transport->claim != NULL && strcmp(transport->claim, "locked") == 0;
-}
-
-static void
-check_claim(struct skr_config_reader *reader,
-            const struct skr_config_transport *transport)
-{
-    if (!is_locked(transport))
-        return;
-    struct skr_error error;
-    struct skr_config_place place = place_in(reader, transport, "claim");
-    const struct skr_dialect *dialect = find_dialect(transport);
-    if (dialect != NULL && skr_messenger_know_locks(dialect, &error) != SKR_OK)
-        skr_config_mistake(reader, &place, "%s", error.text);
-}
-
 static void
 check_commit_order(struct skr_config_reader *reader,
                    const struct skr_config_transport *transport)
@@ -467,7 +448,6 @@ skr_config_check(struct skr_config_reader *reader)
         check_on_success(reader, transport);
         resolve_database(reader, transport);
         check_time_zone(reader, transport);
-        check_claim(reader, transport);
         check_commit_order(reader, transport);
         check_on_failure(reader, transport);
         check_partition_header(reader, transport);

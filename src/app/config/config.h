@@ -57,7 +57,7 @@ struct skr_config_transport {
     struct skr_retry_policy retry;
     uint32_t in_flight;
     uint64_t in_flight_bytes;
-    const char *claim;       // "exclusive", "lease" or "locked"
+    const char *claim;       // "exclusive", "shared" or "lease"
     const char *unroutable;  // "fail", "drop" or "wait"
     uint32_t failure_limit;
     uint32_t batch;

@@ -143,18 +143,19 @@ static const struct skr_config_key keys[] = {
         IN_TRANSPORT(in_flight_bytes), RANGE(1, INT64_C(1) << 40)),
     KEY("transports.*.claim", TEXT,
         "How a relay makes rows its own. `exclusive`: one relay works the "
-        "queue, and others stand by. `lease`: several share it, each "
-        "row marked in the table for `redeliver_timeout`; so do Symfony's "
-        "workers. A relay marks rows before there is room to send them: one "
-        "that is killed leaves up to one and a half times `in_flight` of them, "
-        "which others take when `redeliver_timeout` is over. In an ordered "
-        "outbox not rows but partitions are leased, for `redeliver_timeout`, "
-        "at most 15 s, in the table skirnir_lease. `locked`: several share it "
-        "by row locks, which a crash frees at once; not on SQLite, and not "
-        "beside Symfony's workers. In an ordered outbox partitions are leased "
-        "as well, and the lock of a session says that their relay lives.",
+        "queue, and others stand by. `shared`: several divide it into 60 "
+        "shards, of which each leases some in the table skirnir_lease, for "
+        "`redeliver_timeout`, at most 15 s; nothing is written for a message. "
+        "Where sessions of the database hold locks, a relay that is gone is "
+        "replaced within about a second. `lease`: several relays and Symfony's "
+        "workers share it, each row marked in the table for "
+        "`redeliver_timeout`. A relay marks rows before there is room to send "
+        "them: one that is killed leaves up to one and a half times "
+        "`in_flight` of them, which others take when `redeliver_timeout` is "
+        "over. In an ordered outbox `lease` is `shared`.",
         DEFAULT("exclusive"), IN_TRANSPORT(claim),
-        .choices = "exclusive, lease or locked"),
+        .choices = "exclusive, shared or lease", .former = "locked",
+        .read_as = "shared"),
     KEY("transports.*.unroutable", TEXT,
         "What a relay does with a message that no queue of the broker takes: "
         "`fail` moves it to the failed table, `drop` is content, `wait` keeps "

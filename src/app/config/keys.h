@@ -58,6 +58,8 @@ struct skr_config_key {
     size_t offset;          // in the struct that scope names
     int64_t least, most;    // of a number or a size
     const char *choices;    // of a text: "fail, drop or wait"; NULL: any
+    const char *former;     // a choice of earlier versions; NULL: none
+    const char *read_as;    // and what it is now
     const char *same_as;    // another place of the key with this path
     const char *for_queue;  // the default where the transport is a queue://
     bool required;

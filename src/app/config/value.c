@@ -221,6 +221,11 @@ set_text(struct skr_config_reader *reader, const struct skr_config_place *place,
          const char *text, const char *shown)
 {
     const struct skr_config_key *key = place->key;
+    if (key->former != NULL && strcmp(text, key->former) == 0) {
+        skr_config_warn(reader, place, "'%s' is read as '%s': write that", text,
+                        key->read_as);
+        text = key->read_as;
+    }
     if (key->type == SKR_TYPE_TABLE && !skr_text_is_identifier(text))
         refuse_text(reader, place,
                     "a table name of letters, digits and underscores, 63 at "

@@ -75,23 +75,14 @@ read_senders(struct skr_relaying *relaying, const struct skr_app *app,
     return code;
 }
 
-static enum skr_claim
-read_claim(const struct skr_config_transport *outbox)
-{
-    if (strcmp(outbox->claim, "locked") == 0)
-        return SKR_CLAIM_LOCKED;
-    if (strcmp(outbox->claim, "lease") == 0)
-        return outbox->is_ordered ? SKR_CLAIM_SLOTS : SKR_CLAIM_LEASED;
-    return SKR_CLAIM_NONE;
-}
-
-// Of rows it is how long a worker of Symfony may take, and long; partitions are
-// to go on soon when their relay has died.
+// Of rows it is how long a worker of Symfony may take, and long; shards are to
+// go on soon when their relay has died.
 static uint32_t
 lease_ms(const struct skr_config_transport *outbox)
 {
     uint32_t lease_s = outbox->redeliver_timeout_s;
-    if (skr_transport_is_divided(outbox) && lease_s > LONGEST_SHARE_S)
+    if (skr_transport_claim(outbox) == SKR_CLAIM_SLOTS &&
+        lease_s > LONGEST_SHARE_S)
         lease_s = LONGEST_SHARE_S;
     return lease_s * 1000;
 }
@@ -120,7 +111,7 @@ read_options(struct skr_relaying *relaying, const struct skr_app *app,
         .database_url = outbox->database->url,
         .table_name = outbox->table_name,
         .auto_setup = outbox->auto_setup,
-        .claim = read_claim(outbox),
+        .claim = skr_transport_claim(outbox),
         .blocks_partitions = strcmp(outbox->on_failure, "block") == 0,
         .lease_ms = lease_ms(outbox),
         .retry = outbox->retry,

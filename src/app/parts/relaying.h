@@ -6,8 +6,8 @@
 
 #include "app/app.h"
 #include "app/parts/routing.h"
-#include "outbox/relay.h"
-#include "outbox/tally.h"
+#include "relay/relay.h"
+#include "relay/tally.h"
 
 struct skr_relaying {
     struct skr_routing routing;

@@ -85,11 +85,14 @@ skr_transport_is_failure(const struct skr_config *config,
            strcmp(transport->name, config->failure_transport) == 0;
 }
 
-bool
-skr_transport_is_divided(const struct skr_config_transport *transport)
+enum skr_claim
+skr_transport_claim(const struct skr_config_transport *transport)
 {
-    return transport->is_ordered && transport->claim != NULL &&
-           strcmp(transport->claim, "exclusive") != 0;
+    if (transport->claim == NULL || strcmp(transport->claim, "exclusive") == 0)
+        return SKR_CLAIM_NONE;
+    return transport->is_ordered || strcmp(transport->claim, "shared") == 0
+               ? SKR_CLAIM_SLOTS
+               : SKR_CLAIM_LEASED;
 }
 
 enum skr_code
@@ -124,9 +127,7 @@ skr_transport_table(const struct skr_config *config,
         .keeps_sent = transport->on_success != NULL &&
                       strcmp(transport->on_success, "keep") == 0,
         .is_ordered = transport->is_ordered,
-        .is_divided = skr_transport_is_divided(transport),
-        .lives_by_lock =
-            transport->claim != NULL && strcmp(transport->claim, "locked") == 0,
+        .is_divided = skr_transport_claim(transport) == SKR_CLAIM_SLOTS,
         .by_commits = transport->commit_order,
         .limits_headers = true,
         .partition_header = transport->partition_header,

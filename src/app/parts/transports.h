@@ -87,7 +87,8 @@ enum skr_code
 skr_transport_refuse_failure(const struct skr_config_transport *transport,
                              struct skr_error *error);
 
-// Whether several relays divide it among themselves, by leases on partitions.
-bool skr_transport_is_divided(const struct skr_config_transport *transport);
+// How its relays make rows their own.
+enum skr_claim
+skr_transport_claim(const struct skr_config_transport *transport);
 
 #endif

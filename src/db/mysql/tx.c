@@ -120,15 +120,15 @@ static const struct skr_word words[] = {
     {"unset_id", "X'00000000000000000000000000000000'"},
     {"lock_skip", "FOR UPDATE SKIP LOCKED"},
     {"lock_rows", "FOR UPDATE"},
-    {"hold_owner_lock", "GET_LOCK('skirnir-{owner}', 0) = 1"},
+    {"hold_owner_lock", "GET_LOCK('skirnir-{lock_owner}', 0) = 1"},
     {"owner_lock_is_free", "IS_FREE_LOCK(CONCAT('skirnir-', owner)) = 1"},
-    // What is taken for '' is no key, as where it is read.
     {"is_in_share",
      "((SELECT COALESCE(BIT_OR(1 << slot), 0) FROM skirnir_lease "
-     "WHERE owner = '{owner}' AND slot < {slot_count} AND expires_at > "
-     "{utc_now}) >> "
-     "(CRC32(CASE WHEN partition_key = '' THEN id ELSE partition_key "
-     "END) % {slot_count}) & 1) = 1"},
+     "WHERE {is_owner} AND slot < {slot_count} AND expires_at > "
+     "{utc_now}) >> ({shard}) & 1) = 1"},
+    // What is taken for '' is no key, as where it is read.
+    {"shard_of_key", "CRC32(CASE WHEN partition_key = '' THEN id ELSE "
+                     "partition_key END) % {slot_count}"},
     // In a small table a list of ids is found by reading all of it. A statement
     // that locks would then wait for rows that others have: for an application
     // that has not committed, or for a relay that waits for this one.

@@ -126,15 +126,17 @@ static const struct skr_word words[] = {
     {"lock_rows", "FOR UPDATE"},
     // Whoever asks has it for a moment together with others who do: that is
     // cheaper than a look at all locks of the server.
-    {"hold_owner_lock", "pg_try_advisory_lock(hashtextextended('{owner}', 0))"},
+    {"hold_owner_lock",
+     "pg_try_advisory_lock(hashtextextended('{lock_owner}', 0))"},
     {"owner_lock_is_free",
      "pg_try_advisory_xact_lock_shared(hashtextextended(owner, 0))"},
     {"is_in_share",
      "((SELECT COALESCE(BIT_OR(CAST(1 AS BIGINT) << slot), 0) "
-     "FROM skirnir_lease WHERE owner = '{owner}' AND slot < {slot_count} "
-     "AND expires_at > {utc_now}) >> "
-     "((hashtext(CASE WHEN partition_key = '' THEN CAST(id AS TEXT) "
-     "ELSE partition_key END) & 2147483647) % {slot_count}) & 1) = 1"},
+     "FROM skirnir_lease WHERE {is_owner} AND slot < {slot_count} "
+     "AND expires_at > {utc_now}) >> CAST({shard} AS INTEGER) & 1) = 1"},
+    {"shard_of_key",
+     "(hashtext(CASE WHEN partition_key = '' THEN CAST(id AS TEXT) "
+     "ELSE partition_key END) & 2147483647) % {slot_count}"},
     {"by_primary_key", ""},
     {"remove_ids", "DELETE FROM {table} WHERE id IN ({ids})"},
     {"in_range", "id >= ? AND id <= ?"},

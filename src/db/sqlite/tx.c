@@ -73,14 +73,14 @@ static const struct skr_word words[] = {
     {"insert_once", "ON CONFLICT (message_id) DO NOTHING"},
     {"unset_id", "X'00000000000000000000000000000000'"},
     {"lock_skip", ""},
-    {"hold_owner_lock", "1 = 0"},
+    {"hold_owner_lock", ""},
     {"owner_lock_is_free", "1 = 0"},
     {"lock_rows", ""},
     {"is_in_share", "((SELECT COALESCE(SUM(1 << slot), 0) FROM skirnir_lease "
-                    "WHERE owner = '{owner}' AND slot < {slot_count} AND "
-                    "expires_at > {utc_now}) >> "
-                    "(skirnir_hash(CASE WHEN partition_key = '' THEN id "
-                    "ELSE partition_key END) % {slot_count}) & 1) = 1"},
+                    "WHERE {is_owner} AND slot < {slot_count} AND "
+                    "expires_at > {utc_now}) >> ({shard}) & 1) = 1"},
+    {"shard_of_key", "skirnir_hash(CASE WHEN partition_key = '' THEN id "
+                     "ELSE partition_key END) % {slot_count}"},
     {"by_primary_key", ""},
     {"remove_ids", "DELETE FROM {table} WHERE id IN ({ids})"},
     {"in_range", "id >= ? AND id <= ?"},

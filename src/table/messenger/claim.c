@@ -1,10 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Claims, for queues that several workers share: by a lease (lease.c says how
-// that works) or by row locks that are held.
-//
-// Either way rows are locked by their primary key (scan.c, fetch.c). A lease is
-// written into them and committed; a claim that is held just leaves the
-// transaction open.
+// Claims of single rows, by a lease (lease.c says how that works): rows are
+// locked by their primary key (scan.c, fetch.c), and the lease is written into
+// them and committed.
 
 #include "base/clock.h"
 #include "base/error.h"
@@ -34,8 +31,6 @@ skr_messenger_fill_claim(struct skr_messenger *messenger)
 {
     return skr_messenger_fill(messenger, find_expired_sql,
                               &messenger->sql.find_expired) &&
-           skr_messenger_fill(messenger, "{lock_skip}",
-                              &messenger->sql.lock_skip) &&
            skr_messenger_fill_ranged(messenger, MARK SKR_IN_LIST,
                                      MARK SKR_IN_RANGE, &messenger->sql.mark) &&
            skr_messenger_fill(messenger, raise_count_sql,
@@ -51,7 +46,6 @@ struct claiming {
     struct skr_position *position;
     const struct skr_read *read;
     struct skr_batch *batch;
-    enum skr_claim claim;
     int64_t uncounted[MOST_UNCOUNTED];
     size_t uncounted_count;
     bool is_refused;  // one of them was found
@@ -168,13 +162,12 @@ end_claim(struct claiming *claiming, enum skr_code code,
     struct skr_batch *batch = claiming->batch;
     struct skr_lease lease = {.time = ""};
     bool has_rows = code == SKR_OK && batch->count > 0;
-    if (has_rows && claiming->claim == SKR_CLAIM_LEASED) {
+    if (has_rows)
         code = write_lease(claiming, &lease, error);
-        if (code == SKR_OK)
-            code = skr_db_commit(claiming->db, error);
-    }
+    if (has_rows && code == SKR_OK)
+        code = skr_db_commit(claiming->db, error);
     if (has_rows && code == SKR_OK) {
-        batch->claim = claiming->claim;
+        batch->claim = SKR_CLAIM_LEASED;
         batch->lease = lease;
         claiming->db->found_rows = true;
         return SKR_OK;
@@ -423,40 +416,9 @@ skr_messenger_claim(const struct skr_table *table, struct skr_db *db,
         .position = position,
         .read = read,
         .batch = batch,
-        .claim = SKR_CLAIM_LEASED,
     };
-    enum skr_code code = skr_messenger_follow(table, db, error);
+    enum skr_code code = skr_messenger_follow(claiming.messenger, db, error);
     if (code != SKR_OK)
         return code;
-    return claim_rows(&claiming, error);
-}
-
-enum skr_code
-skr_messenger_know_locks(const struct skr_dialect *dialect,
-                         struct skr_error *error)
-{
-    if (skr_sql_word(dialect, "lock_skip")[0] != '\0')
-        return SKR_OK;
-    return skr_fail(error, SKR_REFUSED, SKR_GIVE_UP,
-                    "%s cannot lock single rows; use `claim: exclusive` or "
-                    "`claim: lease`",
-                    dialect->name);
-}
-
-enum skr_code
-skr_messenger_hold(const struct skr_table *table, struct skr_db *db,
-                   struct skr_position *position, const struct skr_read *read,
-                   struct skr_batch *batch, struct skr_error *error)
-{
-    struct claiming claiming = {
-        .messenger = skr_messenger_of(table),
-        .db = db,
-        .position = position,
-        .read = read,
-        .batch = batch,
-        .claim = SKR_CLAIM_LOCKED,
-    };
-    if (claiming.messenger->sql.lock_skip[0] == '\0')
-        return skr_messenger_know_locks(claiming.messenger->dialect, error);
     return claim_rows(&claiming, error);
 }

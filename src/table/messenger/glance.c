@@ -197,16 +197,20 @@ skr_messenger_read(const struct skr_table *table, struct skr_db *db,
 {
     const struct skr_messenger *messenger = skr_messenger_of(table);
     bool is_enough = false;
-    enum skr_code code = skr_messenger_follow(table, db, error);
+    int64_t cursor = position->cursor;
+    enum skr_code code = skr_messenger_follow(messenger, db, error);
     if (code == SKR_OK)
         code = skr_messenger_learn(messenger, db, position, error);
     if (code == SKR_OK && read->only == NULL)
         code = look_briefly(messenger, db, position, read, batch, &is_enough,
                             error);
-    if (batch->count > 0)
+    if (code == SKR_OK && !is_enough)
+        code = skr_messenger_look(messenger, SKR_SCAN_READ, db, position, read,
+                                  batch, error);
+    // Rows of other shards tell of the pace at which rows come: whose shard the
+    // next one is of is chance.
+    if (batch->count > 0 ||
+        (messenger->owner != NULL && position->cursor > cursor))
         db->found_rows = true;
-    if (code != SKR_OK || is_enough)
-        return code;
-    return skr_messenger_look(messenger, SKR_SCAN_READ, db, position, read,
-                              batch, error);
+    return code;
 }

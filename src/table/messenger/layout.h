@@ -54,10 +54,11 @@ struct skr_messenger {
     const char *failed_aside;  // for all others
     bool failed_readable;
     bool limits_headers;
-    bool is_ordered;         // by partition_key
-    bool by_commits;         // rows wait for transactions before their own
-    const char *owner;       // of its share of the queue; NULL: not divided
-    bool lives_by_lock;      // that owner
+    bool is_ordered;  // by partition_key
+    bool by_commits;  // rows wait for transactions before their own
+    // The owner's name among leases: alone, and where it holds its liveness
+    // lock. NULL: the queue is not divided.
+    const char *owner, *lock_owner;
     const char *lease_name;  // of the queue among leases
     struct skr_zone zone;    // that of its times
     const char *failed_now;  // the clock as the failed table has it
@@ -75,8 +76,7 @@ struct skr_messenger {
         const char *now;
 
         struct skr_scan_sql scan;
-        const char *lock_skip;  // "": rows cannot be locked
-        const char *horizon;    // "": nothing commits late
+        const char *horizon;  // "": nothing commits late
         const char *rest, *rest_by_queue;
 
         const char *fail;
@@ -266,7 +266,7 @@ const char *skr_messenger_blocked_reason(struct skr_batch *batch,
 // shares.c: the owner's name, the table of leases, and whether a batch is still
 // ours, which stays so until the transaction ends.
 SKR_MUST_CHECK enum skr_code
-skr_messenger_name_owner(struct skr_messenger *messenger, bool lives_by_lock,
+skr_messenger_name_owner(struct skr_messenger *messenger,
                          struct skr_error *error);
 SKR_MUST_CHECK enum skr_code
 skr_messenger_setup_leases(const struct skr_messenger *messenger,
@@ -279,8 +279,12 @@ SKR_MUST_CHECK enum skr_code
 skr_messenger_fence(const struct skr_messenger *messenger, struct skr_tx tx,
                     const struct skr_lease *lease, bool *is_ours,
                     struct skr_error *error);
-// messenger.c. SKR_INVALID: the queue has an order, and the table no column for
-// it.
+// messenger.c. Tells db that it waits for this table's rows: skr_db_follow()
+// says what that is good for.
+SKR_MUST_CHECK enum skr_code
+skr_messenger_follow(const struct skr_messenger *messenger, struct skr_db *db,
+                     struct skr_error *error);
+// SKR_INVALID: the queue has an order, and the table no column for it.
 SKR_MUST_CHECK enum skr_code
 skr_messenger_check_ordered(const struct skr_messenger *messenger,
                             struct skr_db *db, struct skr_error *error);
@@ -306,11 +310,9 @@ skr_messenger_count_known(const struct skr_read *read)
 }
 bool skr_messenger_is_waiting(const struct skr_read *read, int64_t row);
 skr_table_notify_fn skr_messenger_notify;
-skr_table_follow_fn skr_messenger_follow;
 skr_table_read_fn skr_messenger_read;                        // glance.c
 skr_table_read_partitions_fn skr_messenger_read_partitions;  // ordered.c
 skr_table_claim_fn skr_messenger_claim;
-skr_table_claim_fn skr_messenger_hold;
 skr_table_renew_fn skr_messenger_renew;
 skr_table_measure_fn skr_messenger_measure;  // partitions.c
 skr_table_live_fn skr_messenger_live;        // shares.c

@@ -144,10 +144,9 @@ messenger_complete(const struct skr_table *table, struct skr_db *db,
 }
 
 enum skr_code
-skr_messenger_follow(const struct skr_table *table, struct skr_db *db,
+skr_messenger_follow(const struct skr_messenger *messenger, struct skr_db *db,
                      struct skr_error *error)
 {
-    const struct skr_messenger *messenger = skr_messenger_of(table);
     return skr_db_follow(db, messenger->name, messenger->queue, error);
 }
 
@@ -301,9 +300,12 @@ static const struct skr_table_ops messenger_ops = {
     .start = messenger_start,
     .read = skr_messenger_read,
     .claim = skr_messenger_claim,
-    .hold = skr_messenger_hold,
-    .follow = skr_messenger_follow,
     .renew = skr_messenger_renew,
+    .live = skr_messenger_live,
+    .see_shares = skr_messenger_see_shares,
+    .take_share = skr_messenger_take_share,
+    .renew_share = skr_messenger_renew_share,
+    .give_share = skr_messenger_give_share,
     .settle = skr_messenger_settle,
     .release = skr_messenger_release,
     .leased = skr_messenger_leased,
@@ -492,7 +494,7 @@ skr_messenger_new(const struct skr_messenger_options *options,
     if (code == SKR_OK && !copy_options(made, options))
         code = skr_fail_memory(error);
     if (code == SKR_OK && options->is_divided)
-        code = skr_messenger_name_owner(made, options->lives_by_lock, error);
+        code = skr_messenger_name_owner(made, error);
     if (code == SKR_OK && !fill_all(made))
         code = skr_fail_memory(error);
     if (code == SKR_OK)

@@ -24,12 +24,9 @@ struct skr_messenger_options {
     // claims. The name must leave room for that.
     bool keeps_sent;
     bool is_ordered;  // it has the column partition_key, and keeps to it
-    // Relays divide the queue among themselves: what is read is of this
-    // object's share alone. Ordered queues only.
+    // Relays divide the queue's shards among themselves: what is read is of
+    // this object's share alone.
     bool is_divided;
-    // A lock of the database says that its relay is there, and ends with its
-    // session; else that it renews its leases.
-    bool lives_by_lock;
     // Ordered queues only: nothing is read before every transaction that began
     // to write earlier is over. The column transaction_id tells.
     bool by_commits;
@@ -83,11 +80,6 @@ skr_messenger_check_sent(const char *queue, struct skr_error *error);
 SKR_MUST_CHECK enum skr_code
 skr_messenger_know_commits(const struct skr_dialect *dialect,
                            struct skr_error *error);
-
-// SKR_REFUSED, with the reason, where rows cannot be locked one by one.
-SKR_MUST_CHECK enum skr_code
-skr_messenger_know_locks(const struct skr_dialect *dialect,
-                         struct skr_error *error);
 
 // For a publisher, who has no table object: rows in order into a table and
 // queue whose names were checked. time_zone as in the options.

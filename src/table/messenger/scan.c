@@ -26,7 +26,7 @@
     "SELECT " columns " FROM {table} "                      \
     "WHERE " queue " AND id > ? AND " SKR_MESSENGER_FREE    \
     " AND " SKR_MESSENGER_DUE " AND NOT " SKR_MESSENGER_PHP \
-    " ORDER BY id LIMIT ?"
+    "{ours} ORDER BY id LIMIT ?"
 static const char beyond_sql[] =
     BEYOND(SKR_MESSENGER_COLUMNS, "{queue_is_beyond}");
 // From the start of the queue, before which there may be much of others.
@@ -52,7 +52,7 @@ static const char claim_beyond_sql[] =
     "SELECT id FROM {table} WHERE " queue                                \
     " AND {no_index}id > ? AND {no_index}id <= ? "                       \
     "AND available_at > ? AND available_at <= ? AND " SKR_MESSENGER_FREE \
-    " AND NOT " SKR_MESSENGER_PHP " ORDER BY id LIMIT ?"
+    " AND NOT " SKR_MESSENGER_PHP "{ours} ORDER BY id LIMIT ?"
 static const char due_ids_sql[] = DUE_IDS("{queue_is_unindexed}");
 static const char due_by_queue_sql[] = DUE_IDS("{queue_is}");
 
@@ -60,7 +60,7 @@ static const char due_by_queue_sql[] = DUE_IDS("{queue_is}");
 #define SWEEP_IDS(queue)                                             \
     "SELECT id FROM {table} WHERE " queue " AND id > ? AND id <= ? " \
     "AND " SKR_MESSENGER_FREE " AND " SKR_MESSENGER_DUE              \
-    " AND NOT " SKR_MESSENGER_PHP " ORDER BY id LIMIT ?"
+    " AND NOT " SKR_MESSENGER_PHP "{ours} ORDER BY id LIMIT ?"
 static const char sweep_ids_sql[] = SWEEP_IDS("{queue_is}");
 static const char sweep_on_ids_sql[] = SWEEP_IDS("{queue_is_beyond}");
 
@@ -68,7 +68,7 @@ static const char sweep_on_ids_sql[] = SWEEP_IDS("{queue_is_beyond}");
 static const char late_ids_sql[] =
     "SELECT id FROM {table} WHERE {queue_is_beyond} AND id > ? AND id <= ? "
     "AND " SKR_MESSENGER_FREE " AND " SKR_MESSENGER_DUE
-    " AND NOT " SKR_MESSENGER_PHP " ORDER BY id LIMIT ?";
+    " AND NOT " SKR_MESSENGER_PHP "{ours} ORDER BY id LIMIT ?";
 
 // What was given back. Leases that ran out are found by their time.
 // Parameters: queue, from id, cursor, limit.
@@ -85,7 +85,7 @@ static const char leased_ids_sql[] = LEASED_IDS("{queue_is_unindexed}");
 static const char leased_by_queue_sql[] = LEASED_IDS("{queue_is}");
 
 static const char by_id_sql[] = "SELECT " SKR_MESSENGER_COLUMNS " FROM {table} "
-                                "WHERE id IN ({ids}) ORDER BY id";
+                                "WHERE id IN ({ids}){ours} ORDER BY id";
 // What was free and due when it was found may not be any more. That is no
 // condition, as an index that serves it would be locked on the way.
 // Parameters: redeliver timeout, ids.

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: MIT
 // Recording what became of rows, whichever way they are held.
 //
-// What is done may go, whoever has it by now. Everything else is said of rows
-// that are ours alone: one who claims nothing has the queue to itself, one who
-// holds locks has them until the commit, and a lease is asked for in the
-// statement that writes.
+// What is done may go, whoever has it by now; in an ordered queue that is
+// divided only its owner may say so, too. Everything else is said of rows that
+// are ours alone: a relay that claims nothing has the queue to itself, a lease
+// on a row is asked for in the statement that writes, and leases on shards
+// before it, in its transaction.
 //
 // Each outcome has a second form, for a row that the first is refused for: it
 // writes as little as tells the outcome, and sends nothing of the row's
@@ -383,7 +384,8 @@ finish_done(const struct settling *settling, struct skr_error *error)
         .first = {skr_bind_text(messenger->sent_queue)},
         .first_count = keeps ? 1 : 0,
         // Beside the statement that fences it.
-        .by_lists = settling->batch->claim == SKR_CLAIM_SLOTS,
+        .by_lists =
+            settling->batch->claim == SKR_CLAIM_SLOTS && messenger->is_ordered,
     };
     const struct skr_list_run marking = {.sql = &messenger->sql.mark_done};
     enum skr_code code = skr_list_run_items(settling->tx, &run, settling->batch,
@@ -439,51 +441,68 @@ end_settling(struct settling *settling, struct skr_db *db, enum skr_code code,
     return code;
 }
 
+// The rows are another owner's by now. What a plain queue has published may
+// leave all the same.
 static void
-lose_all(struct skr_batch *batch)
+lose(struct skr_batch *batch, bool but_done)
 {
     for (size_t i = 0; i < batch->count; i++) {
-        if (batch->items[i].write == SKR_WRITE_DONE)
+        struct skr_batch_item *item = &batch->items[i];
+        if (item->write == SKR_WRITE_DONE ||
+            (but_done && item->state == SKR_DONE))
             continue;
-        batch->items[i].state = SKR_READ;
-        batch->items[i].lost = true;
+        item->state = SKR_READ;
+        item->lost = true;
     }
+}
+
+static bool
+needs_fence(const struct settling *settling)
+{
+    const struct skr_batch *batch = settling->batch;
+    if (batch->claim != SKR_CLAIM_SLOTS || settling->messenger->is_ordered)
+        return batch->claim == SKR_CLAIM_SLOTS;
+    for (size_t i = 0; i < batch->count; i++)
+        if (batch->items[i].state != SKR_DONE &&
+            skr_has_outcome(&batch->items[i]) &&
+            skr_is_written_now(&batch->items[i]))
+            return true;
+    return false;
 }
 
 static enum skr_code
 settle_share(struct settling *settling, struct skr_error *error)
 {
-    bool is_ours = false;
+    bool is_ours = false, is_ordered = settling->messenger->is_ordered;
     enum skr_code code =
         skr_messenger_fence(settling->messenger, settling->tx,
                             &settling->batch->lease, &is_ours, error);
     if (code != SKR_OK)
         return code;
-    if (is_ours)
-        return settle_all(settling, error);
-    lose_all(settling->batch);
-    return SKR_OK;
+    if (!is_ours)
+        lose(settling->batch, !is_ordered);
+    return is_ours || !is_ordered ? settle_all(settling, error) : SKR_OK;
 }
 
 static enum skr_code
 settle_once(struct settling *settling, struct skr_db *db,
             struct skr_error *error)
 {
-    bool is_divided = settling->batch->claim == SKR_CLAIM_SLOTS;
-    if (!is_divided && !settling->is_unsure &&
+    bool is_fenced = needs_fence(settling);
+    if (!is_fenced && !settling->is_unsure &&
         skr_list_finishes(settling->batch))
         return finish_done(settling, error);
     enum skr_code code = skr_db_begin(db, SKR_BEGIN_WRITE, error);
     if (code != SKR_OK)
         return code;
-    code = is_divided ? settle_share(settling, error)
-                      : settle_all(settling, error);
+    code =
+        is_fenced ? settle_share(settling, error) : settle_all(settling, error);
     return end_settling(settling, db, code, error);
 }
 
-// In no transaction that is open, tried again when others were in the way.
+// Tried again when others were in the way.
 static enum skr_code
-settle_freely(struct settling *settling, struct skr_db *db,
+try_to_settle(struct settling *settling, struct skr_db *db,
               struct skr_error *error)
 {
     struct skr_tries tries = {.started_ms = skr_clock_ms()};
@@ -494,65 +513,12 @@ settle_freely(struct settling *settling, struct skr_db *db,
     return code;
 }
 
-static void
-lose_all_but_done(struct skr_batch *batch)
-{
-    for (size_t i = 0; i < batch->count; i++)
-        if (batch->items[i].state != SKR_DONE)
-            batch->items[i].lost = true;
-}
-
-// A part of a batch, in the transaction that holds the rows: what is refused
-// leaves the locks as they are.
-static enum skr_code
-settle_held(void *user, struct skr_batch *batch, struct skr_error *error)
-{
-    struct settling *settling = user;
-    settling->batch = batch;
-    enum skr_code code = run_plain(settling, "SAVEPOINT skr_settle", error);
-    if (code != SKR_OK)
-        return code;
-    code = settle_all(settling, error);
-    if (code == SKR_OK || error->remedy != SKR_GIVE_UP)
-        return code;
-    struct skr_error failure = {0};
-    if (run_plain(settling, "ROLLBACK TO SAVEPOINT skr_settle", &failure) !=
-        SKR_OK) {
-        *error = failure;
-        return failure.code;
-    }
-    return code;
-}
-
-// In the transaction that holds the rows, which is over afterwards. If that
-// cannot be committed nothing is written, and the locks are gone.
-static enum skr_code
-settle_locked(struct settling *settling, struct skr_db *db,
-              struct skr_error *error)
-{
-    struct skr_batch *batch = settling->batch;
-    enum skr_code code = settle_held(settling, batch, error);
-    if (code != SKR_OK && error->remedy == SKR_GIVE_UP)
-        code = skr_apart_settle(batch, settle_held, settling, error);
-    code = end_settling(settling, db, code, error);
-    if (code == SKR_OK)
-        return SKR_OK;
-    for (size_t i = 0; i < batch->count; i++) {
-        struct skr_batch_item *item = &batch->items[i];
-        item->write = SKR_WRITE_WHOLE;
-        item->refusal = NULL;
-        if (item->state != SKR_DONE && error->remedy == SKR_GIVE_UP)
-            skr_apart_refuse(batch, item, error);
-    }
-    return code;
-}
-
 static enum skr_code
 settle_some(void *user, struct skr_batch *batch, struct skr_error *error)
 {
     struct settling *settling = user;
     settling->batch = batch;
-    return settle_freely(settling, settling->db, error);
+    return try_to_settle(settling, settling->db, error);
 }
 
 enum skr_code
@@ -569,18 +535,7 @@ skr_messenger_settle(const struct skr_table *table, struct skr_db *db,
                      skr_identity_is_unsure(skr_messenger_of(table)->dialect),
     };
     struct skr_error failure = {0};
-    enum skr_code code;
-    if (batch->claim == SKR_CLAIM_LOCKED &&
-        settling.tx.ops->check(settling.tx, NULL) == SKR_OK) {
-        code = settle_locked(&settling, db, &failure);
-    } else {
-        // Where locks are gone, our say in what is not done is gone with them.
-        if (batch->claim == SKR_CLAIM_LOCKED) {
-            skr_db_rollback(db);
-            lose_all_but_done(batch);
-        }
-        code = settle_freely(&settling, db, &failure);
-    }
+    enum skr_code code = try_to_settle(&settling, db, &failure);
     if (code != SKR_OK && failure.remedy == SKR_GIVE_UP)
         code = skr_apart_settle(batch, settle_some, &settling, &failure);
     if (code != SKR_OK && error != NULL)
@@ -604,12 +559,8 @@ skr_messenger_release(const struct skr_table *table, struct skr_db *db,
         .batch = batch,
         .is_leased = true,
     };
-    switch (batch->claim) {
-    case SKR_CLAIM_NONE:
-    case SKR_CLAIM_SLOTS: return SKR_OK;
-    case SKR_CLAIM_LOCKED: skr_db_rollback(db); return SKR_OK;
-    case SKR_CLAIM_LEASED: break;
-    }
+    if (batch->claim != SKR_CLAIM_LEASED)
+        return SKR_OK;
     enum skr_code code = skr_db_begin(db, SKR_BEGIN_WRITE, error);
     if (code != SKR_OK)
         return code;

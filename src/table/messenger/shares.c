@@ -1,18 +1,20 @@
 // SPDX-License-Identifier: MIT
-// Ordered queues that relays divide among themselves by leases. Partitions fall
-// into slots, and skirnir_lease has a row for each slot of each queue. Slots,
-// and not partitions: a relay that has its share reads and settles like one
-// that is alone, and leases cost nothing by the message.
+// Queues that relays divide among themselves by leases. Rows fall into shards,
+// and skirnir_lease has a row for each shard, or slot, of each queue. So a
+// relay that has its share reads and settles like one that is alone, and leases
+// cost nothing by the message.
 //
-// Whoever settles locks the rows of his slots first and sees whether they are
-// his; whoever takes over has to write those rows. So one is over before the
-// other begins, however late it comes. In a cluster he writes them instead, and
-// of two who commit on different nodes one fails and tries again.
+// A relay that settles under a fence locks the rows of its shards first and
+// sees whether they are its own; a relay that takes them over has to write
+// those rows. So one is over before the other begins, however late it comes. In
+// a cluster the fence writes them instead, and of two transactions that commit
+// on different nodes one fails and is tried again.
 //
-// An owner may live by a lock of the database as well, which others find free
-// as soon as his session is over: then they need not wait for his leases to run
-// out. Should he lose the session and live on, he is in the place of one whose
-// leases ran out, and what he settles late finds another's epoch.
+// Where sessions can hold locks, an owner holds one for as long as it lives,
+// its liveness lock: others find it free as soon as the session is over, and
+// need not wait until the leases run out. An owner that loses its session and
+// lives on is in the place of one whose leases ran out, and what it settles
+// late finds another's epoch.
 
 #include "base/clock.h"
 #include "base/error.h"
@@ -23,8 +25,8 @@
 #include <string.h>
 
 #define LEASES "skirnir_lease"
-#define OURS "owner = '{owner}'"
-// In the name, so that one look tells.
+#define OURS "{is_owner}"
+// In the name of an owner that holds its liveness lock, so that one look tells.
 #define LOCK_PREFIX "l-"
 #define BY_LOCK "owner LIKE '" LOCK_PREFIX "%'"
 #define IS_FREE                              \
@@ -68,13 +70,13 @@ static const char see_sql[] =
 static const char find_free_sql[] =
     "SELECT slot FROM " LEASES "{by_primary_key} WHERE queue_name = ? "
     "AND " IS_FREE " AND slot IN ({ids}) ORDER BY slot {lock_skip}";
-// Parameters: seconds, queue, numbers.
+// Parameters: owner, seconds, queue, numbers.
 static const char take_sql[] =
-    "UPDATE " LEASES "{by_primary_key} SET " OURS ", epoch = epoch + 1, "
+    "UPDATE " LEASES "{by_primary_key} SET owner = ?, epoch = epoch + 1, "
     "expires_at = {now_plus} WHERE queue_name = ? AND slot IN ({ids})";
-// Parameters: seconds, queue, numbers.
+// Parameters: owner, seconds, queue, numbers.
 static const char renew_sql[] =
-    "UPDATE " LEASES "{by_primary_key} SET expires_at = {now_plus} "
+    "UPDATE " LEASES "{by_primary_key} SET owner = ?, expires_at = {now_plus} "
     "WHERE queue_name = ? AND " OURS " AND slot IN ({ids})";
 // Parameters: queue, numbers.
 static const char give_sql[] =
@@ -93,6 +95,12 @@ static const char write_fence_sql[] =
     "WHEN expires_at = {now_plus} THEN {now_plus} ELSE {now_plus} END "
     "WHERE queue_name = ? AND " OURS " AND slot IN ({ids})";
 
+static bool
+can_lock(const struct skr_messenger *messenger)
+{
+    return skr_sql_word(messenger->dialect, "hold_owner_lock")[0] != '\0';
+}
+
 bool
 skr_messenger_fill_shares(struct skr_messenger *messenger)
 {
@@ -106,8 +114,9 @@ skr_messenger_fill_shares(struct skr_messenger *messenger)
         skr_messenger_fill(messenger, check_sql,
                            &messenger->sql.check_leases) &&
         skr_messenger_fill(messenger, see_sql, &messenger->sql.shares) &&
-        skr_messenger_fill(messenger, hold_owner_lock_sql,
-                           &messenger->sql.hold_owner_lock) &&
+        (!can_lock(messenger) ||
+         skr_messenger_fill(messenger, hold_owner_lock_sql,
+                            &messenger->sql.hold_owner_lock)) &&
         skr_messenger_fill_list(messenger, find_free_sql,
                                 &messenger->sql.find_free_share) &&
         skr_messenger_fill_list(messenger, take_sql,
@@ -125,7 +134,7 @@ skr_messenger_fill_shares(struct skr_messenger *messenger)
 
 // A new one for every table object: no two relays ever have the same.
 enum skr_code
-skr_messenger_name_owner(struct skr_messenger *messenger, bool lives_by_lock,
+skr_messenger_name_owner(struct skr_messenger *messenger,
                          struct skr_error *error)
 {
     struct skr_id id;
@@ -134,13 +143,14 @@ skr_messenger_name_owner(struct skr_messenger *messenger, bool lives_by_lock,
     if (code != SKR_OK)
         return code;
     skr_id_format(id, text);
-    messenger->lives_by_lock = lives_by_lock;
-    messenger->owner = skr_arena_format(&messenger->arena, "%s%s",
-                                        lives_by_lock ? LOCK_PREFIX : "", text);
+    messenger->owner = skr_arena_format(&messenger->arena, "%s", text);
+    messenger->lock_owner =
+        skr_arena_format(&messenger->arena, LOCK_PREFIX "%s", text);
     // In this order, as names of queues may end with blanks.
     messenger->lease_name = skr_arena_format(&messenger->arena, "%s/%s",
                                              messenger->queue, messenger->name);
-    if (messenger->owner == NULL || messenger->lease_name == NULL)
+    if (messenger->owner == NULL || messenger->lock_owner == NULL ||
+        messenger->lease_name == NULL)
         return skr_fail_memory(error);
     return SKR_OK;
 }
@@ -177,12 +187,12 @@ skr_messenger_check_leases(const struct skr_messenger *messenger,
 
 enum skr_code
 skr_messenger_live(const struct skr_table *table, struct skr_db *db,
-                   bool *is_alive, struct skr_error *error)
+                   enum skr_liveness *liveness, struct skr_error *error)
 {
     const struct skr_messenger *messenger = skr_messenger_of(table);
     int64_t is_held = 0;
-    *is_alive = !messenger->lives_by_lock;
-    if (*is_alive)
+    *liveness = SKR_LIVES_BY_LEASES;
+    if (!can_lock(messenger))
         return SKR_OK;
     enum skr_code code = skr_tx_run(
         skr_db_tx(db),
@@ -190,7 +200,7 @@ skr_messenger_live(const struct skr_table *table, struct skr_db *db,
                                 .each_row = skr_db_keep_number,
                                 .user = &is_held},
         error);
-    *is_alive = is_held == 1;
+    *liveness = is_held == 1 ? SKR_LIVES_BY_LOCK : SKR_LIVES_ELSEWHERE;
     return code;
 }
 
@@ -382,9 +392,16 @@ keep_free(const struct skr_value *columns, size_t count, void *user,
     return SKR_OK;
 }
 
+static struct skr_value
+bind_owner(const struct skr_messenger *messenger, const struct skr_term *term)
+{
+    return skr_bind_text(term->by_lock ? messenger->lock_owner
+                                       : messenger->owner);
+}
+
 static enum skr_code
 take_free(const struct skr_messenger *messenger, struct skr_tx tx,
-          const struct skr_share *share, uint32_t lease_s,
+          const struct skr_share *share, const struct skr_term *term,
           struct skr_error *error)
 {
     int64_t numbers[NUMBERS];
@@ -401,9 +418,9 @@ take_free(const struct skr_messenger *messenger, struct skr_tx tx,
     };
     const struct skr_list_run take = {
         .sql = &messenger->sql.take_share,
-        .first = {skr_bind_integer(lease_s),
+        .first = {bind_owner(messenger, term), skr_bind_integer(term->lease_s),
                   skr_bind_text(messenger->lease_name)},
-        .first_count = 2,
+        .first_count = 3,
     };
     enum skr_code code = skr_list_run(tx, &find, error);
     if (code != SKR_OK || (free.slots == 0 && free.seats == 0))
@@ -413,14 +430,14 @@ take_free(const struct skr_messenger *messenger, struct skr_tx tx,
 
 enum skr_code
 skr_messenger_take_share(const struct skr_table *table, struct skr_db *db,
-                         const struct skr_share *share, uint32_t lease_s,
-                         struct skr_error *error)
+                         const struct skr_share *share,
+                         const struct skr_term *term, struct skr_error *error)
 {
     enum skr_code code = skr_db_begin(db, SKR_BEGIN_WRITE, error);
     if (code != SKR_OK)
         return code;
-    code = take_free(skr_messenger_of(table), skr_db_tx(db), share, lease_s,
-                     error);
+    code =
+        take_free(skr_messenger_of(table), skr_db_tx(db), share, term, error);
     if (code == SKR_OK)
         return skr_db_commit(db, error);
     skr_db_rollback(db);
@@ -429,15 +446,15 @@ skr_messenger_take_share(const struct skr_table *table, struct skr_db *db,
 
 enum skr_code
 skr_messenger_renew_share(const struct skr_table *table, struct skr_db *db,
-                          const struct skr_share *share, uint32_t lease_s,
-                          struct skr_error *error)
+                          const struct skr_share *share,
+                          const struct skr_term *term, struct skr_error *error)
 {
     const struct skr_messenger *messenger = skr_messenger_of(table);
     const struct skr_list_run run = {
         .sql = &messenger->sql.renew_share,
-        .first = {skr_bind_integer(lease_s),
+        .first = {bind_owner(messenger, term), skr_bind_integer(term->lease_s),
                   skr_bind_text(messenger->lease_name)},
-        .first_count = 2,
+        .first_count = 3,
     };
     uint64_t missed = 0;
     enum skr_code code =
@@ -445,7 +462,7 @@ skr_messenger_renew_share(const struct skr_table *table, struct skr_db *db,
     if (code != SKR_OK || missed == 0)
         return code;
     return skr_fail(error, SKR_UNAVAILABLE, SKR_RECONNECT,
-                    "the leases on partitions ran out, and another relay has "
+                    "the leases on shards ran out, and another relay has "
                     "them");
 }
 

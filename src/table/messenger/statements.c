@@ -14,12 +14,18 @@ enum { MOST_TRIES = 5, LONGEST_TRYING_MS = 1000 };
 _Static_assert(SKR_SLOTS == 60, "statements know it as {slot_count}");
 _Static_assert(SKR_MARK_UNDECIDED == 4, "statements know it too");
 
+// Without an order a shard is a block of ids, so that rows of one share lie
+// side by side. Ids below 1 give a remainder below 0 on some databases.
+#define SHARD_OF_ID                              \
+    "((id >> 8) % {slot_count} + {slot_count}) " \
+    "% {slot_count}"
+
 static const char *
 fill(void *layout, const char *sql_template, const char *ids,
      const char *id_rows)
 {
     struct skr_messenger *messenger = layout;
-    enum { OWN_WORDS = 11 };
+    enum { OWN_WORDS = 14 };
     struct skr_word words[OWN_WORDS + SKR_ZONE_WORDS] = {
         {"table", messenger->name},
         {"queue_hex", messenger->queue_hex},
@@ -29,6 +35,9 @@ fill(void *layout, const char *sql_template, const char *ids,
         {"ids", ids},
         {"id_rows", id_rows},
         {"owner", messenger->owner == NULL ? "" : messenger->owner},
+        {"lock_owner", messenger->owner == NULL ? "" : messenger->lock_owner},
+        {"is_owner", "owner IN ('{owner}', '{lock_owner}')"},
+        {"shard", messenger->is_ordered ? "{shard_of_key}" : SHARD_OF_ID},
         {"slot_count", "60"},
         {"ours", messenger->owner == NULL ? "" : " AND {is_in_share}"},
         {"decided", messenger->by_commits ? " AND {is_decided}" : ""},

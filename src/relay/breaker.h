@@ -1,0 +1,215 @@
+// SPDX-License-Identifier: MIT
+// Circuit breakers: whether messages may go to a destination now. One mistake
+// at the broker must neither empty the outbox into the failed table nor use up
+// the retries of messages that are not to blame.
+//
+// Every exchange has a breaker, and so has each sender and each route that
+// failed once. While a breaker is open its messages stay in their rows; from
+// time to time the first of them is sent as a probe.
+//
+//             trip, ten refusals in a row,
+//             failure_limit reached
+//      CLOSED ----------------------------> OPEN
+//       ^  ^    the pause is over,          |  ^
+//       |  |    no row waits                |  |
+//       |  '--------------------------------+  | trip, refuse, end_probe,
+//       |               the pause is over,  |  | miss: a longer pause;
+//       |               a row waits         |  | begin: one second
+//       |                                   v  |
+//       '------------------------------- HALF_OPEN
+//         confirm, reach, forget, third miss
+//
+// What moves a breaker out of HALF_OPEN is about its probe; results of other
+// messages, which were sent before the breaker tripped, prove nothing. An
+// outage begins when a breaker trips and ends when a message has got through
+// and the breaker has then stayed closed for two seconds: a breaker that trips
+// and closes in turns has one outage, which is logged once.
+//
+// No clock, no log, no I/O in here: now_ms is by skr_clock_ms(), and notices
+// tell the caller what to log.
+
+#ifndef SKR_RELAY_BREAKER_H
+#define SKR_RELAY_BREAKER_H
+
+#include "base/map.h"
+#include "message/route.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+// A route beyond the first number shares the breaker of its exchange, an
+// exchange beyond the second that of its sender.
+enum {
+    SKR_MOST_ROUTE_BREAKERS = 4096,
+    SKR_MOST_BREAKERS = 5120,
+    SKR_MOST_SENDER_BREAKERS = 17,  // SKR_MAX_SENDERS, and rows without a route
+    SKR_MOST_BREAKER_NOTICES = 64,
+    SKR_BREAKER_NAME_SIZE = 200,
+};
+
+// From the outside to the inside.
+enum skr_breaker_scope {
+    SKR_BREAKER_SENDER,
+    SKR_BREAKER_EXCHANGE,
+    SKR_BREAKER_ROUTE,  // exchange and routing key
+    SKR_BREAKER_SCOPES,
+};
+
+// Where the message of a row goes.
+struct skr_destination {
+    struct skr_route route;
+    const char *sender;                 // its name
+    uint64_t keys[SKR_BREAKER_SCOPES];  // hashes, by which breakers are found
+    int64_t row;
+};
+
+enum skr_breaker_state {
+    SKR_BREAKER_CLOSED,
+    SKR_BREAKER_OPEN,
+    SKR_BREAKER_HALF_OPEN,  // closed for one message, the probe
+};
+
+struct skr_breaker {
+    uint64_t key;
+    char name[SKR_BREAKER_NAME_SIZE];  // of the destination, for people
+    enum skr_breaker_state state;
+    // OPEN: when to probe. CLOSED with an outage: when the outage ends.
+    int64_t until_ms;
+    uint32_t pause_ms;
+    int64_t row;  // OPEN: the first row that waits. HALF_OPEN: the probe
+    bool has_row;
+    uint32_t misses;  // times that the row could not be had
+
+    bool has_outage;
+    bool is_proven;  // a message has got through since it tripped
+    bool is_told;    // the outage has been a loud notice
+    char error[sizeof(((struct skr_error *)NULL)->text)];  // of the outage
+    uint64_t trips;                                        // with this error
+
+    uint32_t refused_in_a_row;
+    int64_t confirmed_ms;  // the last time; 0: never
+
+    int64_t failing_since_ms;  // when the minute began
+    uint32_t failures;         // in it
+    int64_t used_ms;
+};
+
+// What is to be logged.
+struct skr_breaker_notice {
+    bool is_open;  // the breaker has tripped; else its outage is over
+    bool is_loud;  // for people (a warning, an info); else for debugging
+    char name[SKR_BREAKER_NAME_SIZE];  // of the destination
+    struct skr_error error;            // of a trip: why, with the name in it
+    uint64_t failures;                 // of an end: trips with the last error
+    size_t open_count;                 // breakers that have an outage now
+};
+
+// Initialised by the caller with failure_limit, all else zero.
+struct skr_breakers {
+    uint32_t failure_limit;  // to the failed table in a minute; 0: any number
+
+    struct skr_breaker senders[SKR_MOST_SENDER_BREAKERS];
+    size_t sender_count;
+    struct skr_map others;  // of exchanges and routes, by key
+    int64_t clean_ms;       // when to look for idle ones again
+
+    size_t open_count;      // not CLOSED
+    size_t outage_count;    // not CLOSED, or closed for a short time
+    size_t tell_next;       // how many outages make the next loud notice
+    int64_t next_ms;        // when something is to be done; 0: never
+    bool next_is_outdated;  // next_ms is to be found anew
+    bool has_recovered;
+
+    struct skr_breaker_notice notices[SKR_MOST_BREAKER_NOTICES];
+    size_t notice_count;
+};
+
+// route NULL: the message has none, as it cannot be decoded.
+void skr_destination_init(struct skr_destination *destination,
+                          const struct skr_route *route, const char *sender,
+                          int64_t row);
+
+void skr_breakers_fini(struct skr_breakers *breakers);
+
+// A session begins, and reads from the start: which row is the first at an open
+// breaker is found anew, as rows that were in flight when the last session
+// ended come before those that waited.
+void skr_breakers_begin(struct skr_breakers *breakers, int64_t now_ms);
+
+// Whether the message may be sent now. One that may not waits in its row.
+bool
+skr_breakers_allow(struct skr_breakers *breakers,
+                   const struct skr_destination *destination, int64_t now_ms);
+
+// The broker has stored the message, or (reach) had an objection to this
+// message alone: the destination works.
+void
+skr_breakers_confirm(struct skr_breakers *breakers,
+                     const struct skr_destination *destination, int64_t now_ms);
+void
+skr_breakers_reach(struct skr_breakers *breakers,
+                   const struct skr_destination *destination, int64_t now_ms);
+
+// The result of the message, or that it was not sent, tells nothing of the
+// breakers that it probes: they are open until their next probe.
+void skr_breakers_end_probe(struct skr_breakers *breakers,
+                            const struct skr_destination *destination,
+                            int64_t now_ms);
+
+enum skr_blame {
+    SKR_BLAME_MESSAGE,      // it costs the message a retry
+    SKR_BLAME_NOBODY,       // again later, not counted
+    SKR_BLAME_DESTINATION,  // the breaker is open: the message waits as it is
+};
+
+// The broker did not take the message this time. That counts against a message
+// only while others to the same exchange are confirmed; many in a row trip the
+// breaker of the route. The exchange itself works.
+enum skr_blame
+skr_breakers_refuse(struct skr_breakers *breakers,
+                    const struct skr_destination *destination,
+                    const struct skr_error *reason, int64_t now_ms);
+
+// Nothing can go there, whatever the message: this one waits.
+void
+skr_breakers_trip(struct skr_breakers *breakers, enum skr_breaker_scope scope,
+                  const struct skr_destination *destination,
+                  const struct skr_error *reason, int64_t now_ms);
+
+// Whether one more message may go to the failed table for this reason. If not,
+// it waits as it is, and so do all others of its route.
+bool skr_breakers_may_fail(struct skr_breakers *breakers,
+                           const struct skr_destination *destination,
+                           const struct skr_error *reason, int64_t now_ms);
+
+// Closes breakers whose pause is over and at which no row waits, and ends
+// outages. True: the message in *row is to be sent now, as a probe.
+bool skr_breakers_next_probe(struct skr_breakers *breakers, int64_t now_ms,
+                             int64_t *row);
+// The row of the probe is gone: any message may be the next.
+void skr_breakers_forget(struct skr_breakers *breakers, int64_t row);
+// The row of the probe could not be had, as another relay may work on it: it is
+// tried later, and forgotten the third time.
+void
+skr_breakers_miss(struct skr_breakers *breakers, int64_t row, int64_t now_ms);
+
+// Whether no breaker keeps the message from being sent now.
+bool skr_breakers_are_closed_for(struct skr_breakers *breakers,
+                                 const struct skr_destination *destination);
+// Whether messages wait at any of them.
+bool skr_breakers_any_open(const struct skr_breakers *breakers);
+// When skr_breakers_next_probe() is to be called; 0: never.
+int64_t skr_breakers_next_ms(struct skr_breakers *breakers);
+// Whether a breaker has closed since the last call: rows that waited are to be
+// read again.
+bool skr_breakers_take_recovered(struct skr_breakers *breakers);
+
+// Takes the oldest notice; false: there is none. To be called until then after
+// every call that takes a reason, and after skr_breakers_next_probe(), which
+// leaves an outage for its next call when there is no room for the notice of
+// its end. A trip that finds no room: a loud notice takes the place of the
+// oldest quiet one, and is dropped when all are loud; a quiet one is dropped.
+bool skr_breakers_take_notice(struct skr_breakers *breakers,
+                              struct skr_breaker_notice *notice);
+
+#endif

@@ -1,0 +1,197 @@
+// SPDX-License-Identifier: MIT
+// The table of legal moves, and the batches that rows travel in.
+
+#include "relay/flight.h"
+
+#include "base/error.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static const bool is_legal[SKR_ROW_STATES][SKR_ROW_STATES] = {
+    [SKR_ROW_QUEUED] = {[SKR_ROW_SENT] = true,
+                        [SKR_ROW_DECIDED] = true,
+                        [SKR_ROW_LEFT] = true},
+    [SKR_ROW_SENT] = {[SKR_ROW_DECIDED] = true, [SKR_ROW_LEFT] = true},
+};
+
+static bool
+is_unfinished(enum skr_row_state state)
+{
+    return state == SKR_ROW_QUEUED || state == SKR_ROW_SENT;
+}
+
+static enum skr_code
+make_batch(struct skr_flight_batch *batch, size_t capacity,
+           struct skr_error *error)
+{
+    batch->rows = calloc(capacity, sizeof(batch->rows[0]));
+    if (batch->rows == NULL)
+        return skr_fail_memory(error);
+    return skr_batch_init(&batch->job.batch, capacity, error);
+}
+
+enum skr_code
+skr_flight_init(struct skr_flight *flight, size_t batch_capacity,
+                struct skr_error *error)
+{
+    enum skr_code code = SKR_OK;
+    for (size_t i = 0; i < SKR_FLIGHT_BATCHES && code == SKR_OK; i++)
+        code = make_batch(&flight->batches[i], batch_capacity, error);
+    if (code != SKR_OK)
+        skr_flight_fini(flight);
+    return code;
+}
+
+void
+skr_flight_fini(struct skr_flight *flight)
+{
+    for (size_t i = 0; i < SKR_FLIGHT_BATCHES; i++) {
+        skr_batch_fini(&flight->batches[i].job.batch);
+        free(flight->batches[i].rows);
+        flight->batches[i].rows = NULL;
+    }
+}
+
+static size_t
+subtract(size_t whole, size_t part)
+{
+    return part < whole ? whole - part : 0;
+}
+
+static bool
+takes_room(const struct skr_flight_batch *batch)
+{
+    return batch->phase == SKR_BATCH_OPEN || batch->phase == SKR_BATCH_SETTLING;
+}
+
+struct skr_room
+skr_flight_room(const struct skr_flight *flight)
+{
+    struct skr_room room = {flight->most_rows, flight->most_bytes};
+    for (size_t i = 0; i < SKR_FLIGHT_BATCHES; i++) {
+        const struct skr_flight_batch *batch = &flight->batches[i];
+        if (!takes_room(batch))
+            continue;
+        room.rows = subtract(room.rows, batch->job.row_count);
+        room.bytes = subtract(room.bytes, batch->job.byte_count);
+    }
+    return room;
+}
+
+bool
+skr_flight_fits(const struct skr_flight *flight,
+                const struct skr_flight_batch *batch)
+{
+    struct skr_room room = skr_flight_room(flight);
+    return room.rows == flight->most_rows ||
+           (batch->job.row_count <= room.rows &&
+            batch->job.byte_count <= room.bytes);
+}
+
+struct skr_flight_batch *
+skr_flight_take_free(struct skr_flight *flight)
+{
+    size_t at = 0;
+    struct skr_flight_batch *batch =
+        skr_flight_next(flight, SKR_BATCH_FREE, &at);
+    if (batch == NULL)
+        return NULL;
+    batch->phase = SKR_BATCH_FILLING;
+    batch->serial = flight->next_serial++;
+    batch->unfinished = 0;
+    return batch;
+}
+
+void
+skr_flight_open(struct skr_flight_batch *batch)
+{
+    batch->phase = SKR_BATCH_OPEN;
+    batch->unfinished = batch->job.batch.count;
+    batch->job.row_count = batch->job.batch.count;
+    batch->job.byte_count = batch->job.batch.bytes;
+    for (size_t i = 0; i < batch->job.batch.count; i++)
+        batch->rows[i].state = SKR_ROW_QUEUED;
+}
+
+void
+skr_flight_put_ahead(struct skr_flight_batch *batch)
+{
+    skr_flight_open(batch);
+    batch->phase = SKR_BATCH_AHEAD;
+}
+
+void
+skr_flight_free(struct skr_flight_batch *batch)
+{
+    skr_batch_clear(&batch->job.batch);
+    batch->job.row_count = batch->job.byte_count = 0;
+    batch->job.refused_ms = 0;
+    batch->phase = SKR_BATCH_FREE;
+}
+
+struct skr_flight_batch *
+skr_flight_find(struct skr_flight *flight, skr_tag tag, size_t *index)
+{
+    *index = tag & UINT32_MAX;
+    for (size_t i = 0; i < SKR_FLIGHT_BATCHES; i++) {
+        struct skr_flight_batch *batch = &flight->batches[i];
+        bool is_ours = batch->phase != SKR_BATCH_FREE &&
+                       batch->phase != SKR_BATCH_SETTLING;
+        if (is_ours && batch->serial == tag >> 32 &&
+            *index < batch->job.batch.count)
+            return batch;
+    }
+    return NULL;
+}
+
+void
+skr_flight_move(struct skr_flight *flight, struct skr_flight_batch *batch,
+                size_t index, enum skr_row_state state)
+{
+    struct skr_flight_row *row = &batch->rows[index];
+    if (!is_legal[row->state][state]) {
+        flight->illegal_moves++;
+#ifdef SKR_FAILPOINTS
+        abort();
+#else
+        return;
+#endif
+    }
+    batch->unfinished -= is_unfinished(row->state) && !is_unfinished(state);
+    row->state = state;
+}
+
+struct skr_flight_batch *
+skr_flight_next(struct skr_flight *flight, enum skr_batch_phase phase,
+                size_t *at)
+{
+    while (*at < SKR_FLIGHT_BATCHES) {
+        struct skr_flight_batch *batch = &flight->batches[(*at)++];
+        if (batch->phase == phase)
+            return batch;
+    }
+    return NULL;
+}
+
+struct skr_flight_batch *
+skr_flight_find_finished(struct skr_flight *flight)
+{
+    size_t at = 0;
+    struct skr_flight_batch *batch;
+    while ((batch = skr_flight_next(flight, SKR_BATCH_OPEN, &at)) != NULL)
+        if (batch->unfinished == 0)
+            return batch;
+    return NULL;
+}
+
+size_t
+skr_flight_count_open(const struct skr_flight *flight)
+{
+    size_t count = 0;
+    for (size_t i = 0; i < SKR_FLIGHT_BATCHES; i++)
+        if (flight->batches[i].phase == SKR_BATCH_OPEN ||
+            flight->batches[i].phase == SKR_BATCH_AHEAD)
+            count += flight->batches[i].job.row_count;
+    return count;
+}

@@ -1,0 +1,578 @@
+// SPDX-License-Identifier: MIT
+// The queue's lock, the leases on shards and the leases on rows, behind one
+// contract.
+//
+// When relays come and go shards change hands: then a relay lets what is in
+// flight come to its end, changes its shards, and reads from the start. So
+// nothing has to be known of a row but whether its shard is ours.
+
+#include "relay/ownership.h"
+
+#include "base/beat.h"
+#include "base/clock.h"
+#include "base/error.h"
+#include "relay/rebalance.h"
+
+#include <stdatomic.h>
+#include <stdlib.h>
+
+enum {
+    LOCK_WAIT_MS = 1000,
+    LIVENESS_PAUSE_MS = 100,
+    PROOF_MS = 3000,        // how old the proof of the lock may grow
+    IDLE_PROOF_MS = 10000,  // while nothing is sent
+    // The same where leases decide, and the lock only keeps other kinds out.
+    IDLE_SHARDS_PROOF_MS = 60000,
+    SETTLER_PROOF_MS = 10000,
+    STUCK_PAUSE_MS = 100,
+    MOST_STEPS = 4,
+};
+
+// The relay's shards, and the change that is under way.
+struct shards {
+    struct skr_share ours;
+    struct skr_rebalance rebalance;
+    int64_t leased_ms;         // when the leases began, at the latest
+    struct skr_backoff stuck;  // after a change that did not come to its end
+    bool by_lock;              // this session holds our liveness lock
+    bool is_changing;          // once nothing is in flight
+    bool has_orphans;          // shards without an owner, at the last look
+    int64_t cursor;            // of the source, and decided rows, when
+    uint64_t decided;          // something last moved
+};
+
+enum role { NOTHING_SAID, SAID_ACTIVE, SAID_STANDBY };
+
+struct skr_ownership {
+    struct skr_ownership_options options;
+    struct skr_db *db;
+    char lock_name[SKR_LOCK_NAME_SIZE];
+    bool is_locked;    // in this session
+    bool is_unlocked;  // the server has no lock to rely on; leases need none
+    // When the lock was last known to be ours; 0: it is not.
+    atomic_int_fast64_t proven_ms;
+    bool is_idle;  // at the last tick
+    struct shards shards;
+    enum role said;
+};
+
+static bool
+has_shards(const struct skr_ownership *ownership)
+{
+    return ownership->options.claim == SKR_CLAIM_SLOTS;
+}
+
+enum skr_code
+skr_ownership_new(const struct skr_ownership_options *options,
+                  struct skr_ownership **ownership, struct skr_error *error)
+{
+    struct skr_ownership *made = calloc(1, sizeof(*made));
+    if (made == NULL)
+        return skr_fail_memory(error);
+    made->options = *options;
+    *ownership = made;
+    return SKR_OK;
+}
+
+void
+skr_ownership_free(struct skr_ownership *ownership)
+{
+    free(ownership);
+}
+
+bool
+skr_ownership_is_exclusive(const struct skr_ownership *ownership)
+{
+    return ownership->options.claim == SKR_CLAIM_NONE;
+}
+
+bool
+skr_ownership_claims_rows(const struct skr_ownership *ownership)
+{
+    return ownership->options.claim == SKR_CLAIM_LEASED;
+}
+
+size_t
+skr_ownership_batches(const struct skr_ownership *ownership)
+{
+    bool has_order = ownership->options.table->ops->read_partitions != NULL;
+    bool is_fenced = has_shards(ownership) && has_order;
+    return skr_ownership_claims_rows(ownership) || is_fenced ? 2 : 4;
+}
+
+static void
+say_active(struct skr_ownership *ownership)
+{
+    if (ownership->said != SAID_ACTIVE)
+        skr_log(ownership->options.log, SKR_LOG_INFO, "relay.active",
+                SKR_LOG_TEXT("name", ownership->options.name));
+    ownership->said = SAID_ACTIVE;
+}
+
+void
+skr_ownership_say_standby(struct skr_ownership *ownership, const char *reason)
+{
+    if (ownership->said != SAID_STANDBY)
+        skr_log(ownership->options.log, SKR_LOG_INFO, "relay.standby",
+                SKR_LOG_TEXT("name", ownership->options.name),
+                SKR_LOG_TEXT("reason", reason));
+    ownership->said = SAID_STANDBY;
+}
+
+enum skr_code
+skr_ownership_begin(struct skr_ownership *ownership, struct skr_db *db,
+                    struct skr_error *error)
+{
+    const struct skr_table *table = ownership->options.table;
+    ownership->db = db;
+    ownership->is_locked = false;
+    ownership->shards = (struct shards){.is_changing = false};
+    return table->ops->lock_name(table, db, ownership->lock_name, error);
+}
+
+static enum skr_lock_mode
+lock_mode(const struct skr_ownership *ownership)
+{
+    switch (ownership->options.claim) {
+    case SKR_CLAIM_NONE: return SKR_LOCK_ALONE;
+    case SKR_CLAIM_LEASED: return SKR_LOCK_TOGETHER;
+    case SKR_CLAIM_SLOTS: break;
+    }
+    return SKR_LOCK_IN_SHARES;
+}
+
+// Leases keep relays apart by themselves: where the server has no lock to rely
+// on, only an exclusive relay could be in the way, and there it is refused.
+static bool
+may_go_unlocked(struct skr_ownership *ownership, const struct skr_error *error)
+{
+    if (skr_ownership_is_exclusive(ownership) || error->code != SKR_REFUSED ||
+        error->remedy != SKR_GIVE_UP)
+        return false;
+    if (!ownership->is_unlocked)
+        skr_log(ownership->options.log, SKR_LOG_INFO, "relay.unlocked",
+                SKR_LOG_TEXT("name", ownership->options.name),
+                SKR_LOG_TEXT("reason", error->text));
+    ownership->is_unlocked = true;
+    return true;
+}
+
+static enum skr_code
+lock_queue(struct skr_ownership *ownership, int stop_fd, bool *is_granted,
+           struct skr_error *error)
+{
+    struct skr_db *db = ownership->db;
+    struct skr_error failure = {0};
+    int64_t now_ms = skr_clock_ms();
+    skr_beat_wait();
+    enum skr_code code =
+        db->ops->lock(db, ownership->lock_name, lock_mode(ownership), stop_fd,
+                      LOCK_WAIT_MS, is_granted, &failure);
+    skr_beat_resume();
+    if (code != SKR_OK && may_go_unlocked(ownership, &failure)) {
+        *is_granted = true;
+        return SKR_OK;
+    }
+    if (code != SKR_OK && error != NULL)
+        *error = failure;
+    if (code == SKR_OK && *is_granted) {
+        atomic_store(&ownership->proven_ms, now_ms);
+        ownership->is_unlocked = false;
+    }
+    return code;
+}
+
+// The server may not have noticed yet that an earlier connection is lost. Where
+// the queue's lock cannot be had no other is to be relied on.
+static enum skr_code
+take_liveness_lock(struct skr_ownership *ownership, int stop_fd, bool *is_held,
+                   struct skr_error *error)
+{
+    const struct skr_table *table = ownership->options.table;
+    enum skr_liveness liveness = SKR_LIVES_BY_LEASES;
+    enum skr_code code = SKR_OK;
+    if (has_shards(ownership) && !ownership->is_unlocked)
+        code = table->ops->live(table, ownership->db, &liveness, error);
+    *is_held = liveness != SKR_LIVES_ELSEWHERE;
+    ownership->shards.by_lock = liveness == SKR_LIVES_BY_LOCK;
+    if (code == SKR_OK && !*is_held)
+        skr_clock_sleep(stop_fd, LIVENESS_PAUSE_MS);
+    return code;
+}
+
+enum skr_code
+skr_ownership_acquire(struct skr_ownership *ownership, int stop_fd,
+                      const char **reason, struct skr_error *error)
+{
+    bool is_held = false;
+    enum skr_code code = SKR_OK;
+    *reason = NULL;
+    if (!ownership->is_locked)
+        code = lock_queue(ownership, stop_fd, &ownership->is_locked, error);
+    if (code != SKR_OK)
+        return code;
+    if (!ownership->is_locked) {
+        *reason = skr_ownership_is_exclusive(ownership)
+                      ? "another relay works this queue"
+                      : "a relay has this queue to itself, or shares it by "
+                        "another `claim` or scheme";
+        return SKR_OK;
+    }
+    code = take_liveness_lock(ownership, stop_fd, &is_held, error);
+    if (code == SKR_OK && !is_held)
+        *reason = "an earlier session of this relay has not ended yet";
+    // Of a queue that is divided into shards there may be none to be had.
+    else if (code == SKR_OK && !has_shards(ownership))
+        say_active(ownership);
+    return code;
+}
+
+static enum skr_code
+prove(struct skr_ownership *ownership, bool is_idle, struct skr_error *error)
+{
+    int64_t now_ms = skr_clock_ms();
+    int64_t idle_ms =
+        has_shards(ownership) ? IDLE_SHARDS_PROOF_MS : IDLE_PROOF_MS;
+    int64_t most_ms = is_idle ? idle_ms : PROOF_MS;
+    if (ownership->is_unlocked ||
+        now_ms - atomic_load(&ownership->proven_ms) < most_ms)
+        return SKR_OK;
+    enum skr_code code = ownership->db->ops->check_lock(ownership->db, error);
+    if (code == SKR_OK)
+        atomic_store(&ownership->proven_ms, now_ms);
+    return code;
+}
+
+// Leases are relied on for two thirds of their time.
+static bool
+is_fresh(const struct skr_ownership *ownership, int64_t since_ms)
+{
+    return skr_clock_ms() - since_ms <
+           (int64_t)ownership->options.lease_ms * 2 / 3;
+}
+
+enum skr_code
+skr_ownership_prove(struct skr_ownership *ownership, struct skr_error *error)
+{
+    enum skr_code code = prove(ownership, false, error);
+    if (code != SKR_OK || !has_shards(ownership) ||
+        is_fresh(ownership, ownership->shards.leased_ms))
+        return code;
+    return skr_fail(error, SKR_UNAVAILABLE, SKR_RECONNECT,
+                    "the leases on shards could not be renewed in time: "
+                    "nothing more is sent on them");
+}
+
+bool
+skr_ownership_covers(const struct skr_ownership *ownership, int64_t claimed_ms)
+{
+    return !skr_ownership_claims_rows(ownership) ||
+           is_fresh(ownership, claimed_ms);
+}
+
+bool
+skr_ownership_is_proven(const struct skr_ownership *ownership)
+{
+    int64_t proven_ms = atomic_load(&ownership->proven_ms);
+    return proven_ms > 0 && skr_clock_ms() - proven_ms < SETTLER_PROOF_MS;
+}
+
+void
+skr_ownership_stamp(const struct skr_ownership *ownership,
+                    struct skr_batch *batch)
+{
+    if (!has_shards(ownership))
+        return;
+    batch->claim = SKR_CLAIM_SLOTS;
+    batch->lease.slots = ownership->shards.ours.slots;
+    batch->lease.epochs = ownership->shards.ours.epochs;
+    batch->lease.write_s =
+        ownership->db->is_cluster ? ownership->options.lease_ms / 1000 : 0;
+}
+
+enum skr_code
+skr_ownership_renew(struct skr_ownership *ownership, struct skr_batch *batch,
+                    int64_t *claimed_ms, struct skr_error *error)
+{
+    const struct skr_table *table = ownership->options.table;
+    int64_t now_ms = skr_clock_ms();
+    if (!skr_ownership_claims_rows(ownership) ||
+        now_ms - *claimed_ms < ownership->options.lease_ms / 3)
+        return SKR_OK;
+    enum skr_code code = table->ops->renew(table, ownership->db, batch, error);
+    if (code == SKR_OK)
+        *claimed_ms = now_ms;
+    else if (error->remedy == SKR_TRY_AGAIN)
+        code = SKR_OK;
+    return code;
+}
+
+static bool
+is_empty(const struct skr_share *share)
+{
+    return share->slots == 0 && share->seats == 0;
+}
+
+static bool
+is_same(const struct skr_share *one, const struct skr_share *other)
+{
+    return one->slots == other->slots && one->seats == other->seats &&
+           one->epochs == other->epochs;
+}
+
+static struct skr_term
+term_of(const struct skr_ownership *ownership)
+{
+    return (struct skr_term){.lease_s = ownership->options.lease_ms / 1000,
+                             .by_lock = ownership->shards.by_lock};
+}
+
+// While nothing is in flight nothing waits for an attempt that fails.
+static int64_t
+renewal_ms(const struct skr_ownership *ownership)
+{
+    return ownership->shards.leased_ms +
+           ownership->options.lease_ms / (ownership->is_idle ? 2 : 3);
+}
+
+int64_t
+skr_ownership_next_ms(const struct skr_ownership *ownership)
+{
+    const struct shards *shards = &ownership->shards;
+    if (!has_shards(ownership))
+        return 0;
+    int64_t look_ms = skr_rebalance_look_ms(&shards->rebalance, skr_clock_ms());
+    int64_t renew_ms = renewal_ms(ownership);
+    return is_empty(&shards->ours) || look_ms < renew_ms ? look_ms : renew_ms;
+}
+
+static enum skr_code
+renew_shards(struct skr_ownership *ownership, struct skr_error *error)
+{
+    const struct skr_table *table = ownership->options.table;
+    struct shards *shards = &ownership->shards;
+    const struct skr_term term = term_of(ownership);
+    int64_t now_ms = skr_clock_ms();
+    if (is_empty(&shards->ours) || now_ms < renewal_ms(ownership))
+        return SKR_OK;
+    enum skr_code code = table->ops->renew_share(table, ownership->db,
+                                                 &shards->ours, &term, error);
+    if (code == SKR_OK)
+        shards->leased_ms = now_ms;
+    else if (error->remedy == SKR_TRY_AGAIN &&
+             is_fresh(ownership, shards->leased_ms))
+        code = SKR_OK;
+    return code;
+}
+
+static enum skr_code
+look_now(struct skr_ownership *ownership, int64_t now_ms,
+         struct skr_error *error)
+{
+    const struct skr_table *table = ownership->options.table;
+    struct shards *shards = &ownership->shards;
+    struct skr_shares seen;
+    struct skr_share give, take;
+    enum skr_code code =
+        table->ops->see_shares(table, ownership->db, &seen, error);
+    if (code != SKR_OK)
+        return code;
+    // At the start there may be what an earlier session has left.
+    bool is_known = is_same(&seen.ours, &shards->ours);
+    if (!is_known && !is_empty(&shards->ours))
+        return skr_fail(error, SKR_UNAVAILABLE, SKR_RECONNECT,
+                        "the leases on shards ran out, and another relay has "
+                        "them");
+    skr_rebalance_looked(&shards->rebalance, &shards->ours, &seen, now_ms);
+    skr_rebalance_plan(&seen, &give, &take);
+    shards->is_changing = !is_known || !is_empty(&give) || !is_empty(&take);
+    shards->has_orphans = seen.free.slots != 0;
+    if (!shards->is_changing)
+        skr_backoff_reset(&shards->stuck);
+    if (!shards->is_changing && seen.ours.seats == 0)
+        skr_ownership_say_standby(
+            ownership, "as many relays as can divide this queue do so");
+    return SKR_OK;
+}
+
+// The source's cursor passes what is written to any shard.
+static void
+note_movement(struct shards *shards, const struct skr_activity *activity,
+              int64_t now_ms)
+{
+    if (shards->cursor == activity->cursor &&
+        shards->decided == activity->decided && !activity->has_due)
+        return;
+    shards->cursor = activity->cursor;
+    shards->decided = activity->decided;
+    shards->rebalance.moved_ms = now_ms;
+}
+
+static enum skr_code
+look(struct skr_ownership *ownership, const struct skr_activity *activity,
+     struct skr_error *error)
+{
+    struct shards *shards = &ownership->shards;
+    int64_t now_ms = skr_clock_ms();
+    note_movement(shards, activity, now_ms);
+    if (now_ms < skr_rebalance_look_ms(&shards->rebalance, now_ms) ||
+        shards->is_changing)
+        return SKR_OK;
+    return look_now(ownership, now_ms, error);
+}
+
+enum skr_code
+skr_ownership_find_orphans(struct skr_ownership *ownership, bool *has_orphans,
+                           struct skr_error *error)
+{
+    *has_orphans = false;
+    if (!has_shards(ownership))
+        return SKR_OK;
+    enum skr_code code = look_now(ownership, skr_clock_ms(), error);
+    *has_orphans =
+        ownership->shards.is_changing || ownership->shards.has_orphans;
+    return code;
+}
+
+bool
+skr_ownership_leaves_orphans(const struct skr_ownership *ownership)
+{
+    return ownership->shards.has_orphans;
+}
+
+// Sees what is ours, and takes one step towards what the plan says; *is_done:
+// it says nothing more.
+static enum skr_code
+step(struct skr_ownership *ownership, bool may_write, bool *is_done,
+     struct skr_error *error)
+{
+    const struct skr_table *table = ownership->options.table;
+    struct shards *shards = &ownership->shards;
+    const struct skr_term term = term_of(ownership);
+    struct skr_shares seen;
+    struct skr_share give, take;
+    enum skr_code code =
+        table->ops->see_shares(table, ownership->db, &seen, error);
+    if (code != SKR_OK)
+        return code;
+    shards->ours = seen.ours;
+    shards->has_orphans = seen.free.slots != 0;
+    skr_rebalance_plan(&seen, &give, &take);
+    *is_done = is_empty(&give) && is_empty(&take);
+    if (*is_done || !may_write)
+        return SKR_OK;
+    if (!is_empty(&give))
+        code = table->ops->give_share(table, ownership->db, &give, error);
+    if (code == SKR_OK && !is_empty(&take))
+        code =
+            table->ops->take_share(table, ownership->db, &take, &term, error);
+    return code;
+}
+
+static void
+say_shards(struct skr_ownership *ownership)
+{
+    size_t count = 0;
+    for (uint64_t bits = ownership->shards.ours.slots; bits != 0;
+         bits &= bits - 1)
+        count++;
+    if (count > 0)
+        say_active(ownership);
+    skr_log(ownership->options.log, SKR_LOG_INFO, "relay.share",
+            SKR_LOG_TEXT("name", ownership->options.name),
+            SKR_LOG_NUMBER("slots", count), SKR_LOG_NUMBER("of", SKR_SLOTS));
+}
+
+// Two relays that took the same shards are soon done; what a frozen one has
+// locked cannot be had for long, and each attempt costs a pause.
+static void
+plan_after(struct skr_ownership *ownership, bool is_done, int64_t now_ms)
+{
+    struct shards *shards = &ownership->shards;
+    shards->stuck.first_ms = STUCK_PAUSE_MS;
+    shards->stuck.longest_ms = ownership->options.lease_ms / 3;
+    if (is_done)
+        skr_backoff_reset(&shards->stuck);
+    else
+        shards->rebalance.next_look_ms =
+            now_ms + skr_backoff_next(&shards->stuck);
+}
+
+// The end of the leases counts from before anything was taken or renewed.
+static enum skr_code
+change(struct skr_ownership *ownership, struct skr_error *error)
+{
+    const struct skr_table *table = ownership->options.table;
+    struct shards *shards = &ownership->shards;
+    const struct skr_term term = term_of(ownership);
+    const uint64_t before = shards->ours.slots;
+    int64_t now_ms = skr_clock_ms();
+    bool is_done = false;
+    enum skr_code code = SKR_OK;
+    // Others take and give at the same time: what is left is for the next look.
+    for (int i = 0; i <= MOST_STEPS && !is_done && code == SKR_OK; i++)
+        code = step(ownership, i < MOST_STEPS, &is_done, error);
+    plan_after(ownership, is_done, now_ms);
+    if (code == SKR_OK && !is_empty(&shards->ours))
+        code = table->ops->renew_share(table, ownership->db, &shards->ours,
+                                       &term, error);
+    if (code != SKR_OK)
+        return code;
+    shards->leased_ms = now_ms;
+    shards->rebalance.moved_ms = now_ms;
+    shards->rebalance.is_spare = shards->ours.slots == 0;
+    shards->is_changing = false;
+    if (shards->ours.slots != before)
+        say_shards(ownership);
+    return SKR_OK;
+}
+
+static enum skr_code
+tick_shards(struct skr_ownership *ownership,
+            const struct skr_activity *activity,
+            enum skr_ownership_state *state, struct skr_error *error)
+{
+    struct shards *shards = &ownership->shards;
+    enum skr_code code = renew_shards(ownership, error);
+    if (code == SKR_OK)
+        code = look(ownership, activity, error);
+    if (code != SKR_OK)
+        return code;
+    bool is_changed = shards->is_changing && activity->is_quiet;
+    if (is_changed)
+        code = change(ownership, error);
+    if (shards->is_changing)
+        *state = SKR_OWN_DRAIN;
+    else if (shards->ours.slots == 0)
+        *state = SKR_OWN_STANDBY;
+    else
+        *state = is_changed ? SKR_OWN_CHANGED : SKR_OWN_ACTIVE;
+    return code;
+}
+
+enum skr_code
+skr_ownership_tick(struct skr_ownership *ownership,
+                   const struct skr_activity *activity,
+                   enum skr_ownership_state *state, struct skr_error *error)
+{
+    ownership->is_idle = activity->is_idle;
+    *state = SKR_OWN_ACTIVE;
+    enum skr_code code = prove(ownership, activity->is_idle, error);
+    if (code == SKR_OK && has_shards(ownership))
+        code = tick_shards(ownership, activity, state, error);
+    return code;
+}
+
+void
+skr_ownership_release(struct skr_ownership *ownership)
+{
+    const struct skr_table *table = ownership->options.table;
+    struct shards *shards = &ownership->shards;
+    atomic_store(&ownership->proven_ms, 0);
+    // What is not given back runs out.
+    if (ownership->db != NULL && !is_empty(&shards->ours))
+        (void)!table->ops->give_share(table, ownership->db, &shards->ours,
+                                      NULL);
+    *shards = (struct shards){.is_changing = false};
+    ownership->db = NULL;
+}

@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: MIT
+// Which rows of a queue are this relay's to send. Three kinds, chosen once; no
+// other file of the relay asks which one it is.
+//
+//   exclusive  one relay holds the queue's lock, others stand by
+//   shards     relays hold shards of the queue by leases; a liveness lock,
+//              where sessions can hold one, makes take-over faster. Nothing is
+//              written for a row.
+//   rows       rows are claimed one by one, by leases, as Symfony's workers do
+//
+// A proof of ownership ages: nothing is sent on one that is older than the kind
+// allows. A decision is fenced by the token under which its row was read. One
+// session's thread calls all of it but skr_ownership_is_proven().
+
+#ifndef SKR_RELAY_OWNERSHIP_H
+#define SKR_RELAY_OWNERSHIP_H
+
+#include "base/log.h"
+#include "table/table.h"
+
+struct skr_ownership;
+
+struct skr_ownership_options {
+    const char *name;  // the relay's, for logs
+    enum skr_claim claim;
+    const struct skr_table *table;  // borrowed
+    uint32_t lease_ms;
+    const struct skr_log *log;  // borrowed
+};
+
+SKR_MUST_CHECK enum skr_code
+skr_ownership_new(const struct skr_ownership_options *options,
+                  struct skr_ownership **ownership, struct skr_error *error);
+void skr_ownership_free(struct skr_ownership *ownership);
+
+// A session begins on this connection, which is borrowed until release().
+SKR_MUST_CHECK enum skr_code
+skr_ownership_begin(struct skr_ownership *ownership, struct skr_db *db,
+                    struct skr_error *error);
+// Tries for about a second to become one of those who work the queue. *reason
+// tells people why not, or is NULL.
+SKR_MUST_CHECK enum skr_code
+skr_ownership_acquire(struct skr_ownership *ownership, int stop_fd,
+                      const char **reason, struct skr_error *error);
+
+// What a relay has done since the last call tells when to look at others.
+struct skr_activity {
+    bool is_idle;      // nothing is at the broker
+    bool is_quiet;     // and nothing is read or being settled
+    int64_t cursor;    // of the source
+    uint64_t decided;  // rows that came to a decision
+    bool has_due;
+};
+
+enum skr_ownership_state {
+    SKR_OWN_ACTIVE,   // read and send
+    SKR_OWN_DRAIN,    // begin nothing: what is in flight ends first
+    SKR_OWN_CHANGED,  // active with other rows: read from the start
+    SKR_OWN_STANDBY,  // nothing is ours; others work the queue
+};
+// Proves, renews and rebalances, whatever is due. An error ends the session.
+SKR_MUST_CHECK enum skr_code
+skr_ownership_tick(struct skr_ownership *ownership,
+                   const struct skr_activity *activity,
+                   enum skr_ownership_state *state, struct skr_error *error);
+// When tick() is to be called at the latest; 0: it need not be.
+int64_t skr_ownership_next_ms(const struct skr_ownership *ownership);
+
+// Before each message: proves that it may be sent, if the last proof is old.
+SKR_MUST_CHECK enum skr_code
+skr_ownership_prove(struct skr_ownership *ownership, struct skr_error *error);
+// Whether rows that were claimed then may still be sent.
+bool
+skr_ownership_covers(const struct skr_ownership *ownership, int64_t claimed_ms);
+// Writes the token of what is owned now into a batch that was just read.
+void skr_ownership_stamp(const struct skr_ownership *ownership,
+                         struct skr_batch *batch);
+// Renews the claim of a batch whose rows wait for the broker.
+SKR_MUST_CHECK enum skr_code
+skr_ownership_renew(struct skr_ownership *ownership, struct skr_batch *batch,
+                    int64_t *claimed_ms, struct skr_error *error);
+
+// From the settler's thread: whether the queue's lock was proven to be ours not
+// long ago.
+bool skr_ownership_is_proven(const struct skr_ownership *ownership);
+
+// Whether rows that are not there are gone, and not another relay's.
+bool skr_ownership_is_exclusive(const struct skr_ownership *ownership);
+// Whether each row is claimed: some are read before there is room to send them.
+bool skr_ownership_claims_rows(const struct skr_ownership *ownership);
+// Into how many batches what is in flight is best divided. Small ones keep the
+// window full while one is read and another settled; large ones cost fewer
+// statements, of which a claim of rows takes several, and a settle under a
+// fence.
+size_t skr_ownership_batches(const struct skr_ownership *ownership);
+// Whether shards are left that no relay works: a relay that ends when the queue
+// is empty must not leave those.
+SKR_MUST_CHECK enum skr_code
+skr_ownership_find_orphans(struct skr_ownership *ownership, bool *has_orphans,
+                           struct skr_error *error);
+bool skr_ownership_leaves_orphans(const struct skr_ownership *ownership);
+
+// That this relay stands by, and why: told once in a row.
+void
+skr_ownership_say_standby(struct skr_ownership *ownership, const char *reason);
+
+// Gives up everything, for others to take at once.
+void skr_ownership_release(struct skr_ownership *ownership);
+
+#endif

@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: MIT
+// The relay: reads an outbox in id order, publishes, and settles what the
+// broker has confirmed. One active relay per queue while others stand by, or
+// several that share it by leases on its shards or on rows.
+//
+// Two threads: the session (the caller's) reads, sends and collects results;
+// the settler deletes behind it on a connection of its own, so that neither the
+// broker nor the database waits for the other.
+
+#ifndef SKR_RELAY_RELAY_H
+#define SKR_RELAY_RELAY_H
+
+#include "base/beat.h"
+#include "base/log.h"
+#include "broker/broker.h"
+#include "message/failure.h"
+#include "message/route.h"
+#include "relay/senders.h"
+#include "table/table.h"
+
+struct skr_relay;
+
+struct skr_relay_counts {
+    uint64_t published;  // confirmed and gone from the outbox
+    uint64_t retried;
+    uint64_t failed;   // moved to the failed table
+    uint64_t blocked;  // partitions of which the head cannot be sent
+};
+
+struct skr_relay_tally;
+
+struct skr_relay_options {
+    const char *name;  // the transport's, for logs
+    const struct skr_db_ops *database;
+    const char *database_url;
+    struct skr_table *table;  // borrowed
+    const char *table_name;   // to see early whether it may be written; or NULL
+    bool auto_setup;          // make the tables when they are missing
+
+    const struct skr_sender_options *senders;  // borrowed; at least one
+    size_t sender_count;
+    // Borrowed; its senders are these. NULL: there is one, and it is one queue.
+    const struct skr_routes *routes;
+
+    // NONE: alone, in order. LEASED: beside others who respect leases on rows,
+    // such as Symfony's workers; not in an ordered queue. SLOTS: beside others,
+    // by leases on shards, of whole seconds; the table is_divided.
+    enum skr_claim claim;
+    uint32_t lease_ms;  // how long a lease lasts unless it is renewed
+    struct skr_retry_policy retry;
+    // Ordered queues: what cannot be sent stays as the head of its partition,
+    // which waits for people. Else it goes to the failed table as elsewhere,
+    // and the partition goes on.
+    bool blocks_partitions;
+    enum skr_unroutable unroutable;  // where no rule says it: fail
+    // Messages that may go to the failed table within a minute from one route;
+    // then it waits. 0: any number.
+    uint32_t failure_limit;
+    uint32_t in_flight;        // sent and not yet deleted: 1000
+    uint64_t in_flight_bytes;  // 8 MiB
+    uint32_t max_idle_ms;      // longest wait for work: 1000
+    // A transaction that holds back the order of commits for longer is named:
+    // 10000.
+    uint32_t long_open_ms;
+    // How often a row is tried again of which the database refuses what is to
+    // be written to it: 60000.
+    uint32_t park_ms;
+    bool stop_when_empty;  // return once nothing can be sent or is in flight
+    uint64_t limit;        // stop after so many messages; 0: never
+    // Asked every turn, in standby too; true ends the run with SKR_OK. NULL:
+    // never.
+    bool (*is_over)(void *user);
+    void *is_over_user;
+    uint32_t stop_timeout_ms;  // to finish what is in flight: 8000
+    struct skr_log log;
+    // Told what was counted, for other threads; borrowed; NULL: nobody is.
+    struct skr_relay_tally *tally;
+};
+
+SKR_MUST_CHECK enum skr_code
+skr_relay_new(const struct skr_relay_options *options, struct skr_relay **relay,
+              struct skr_error *error);
+void skr_relay_free(struct skr_relay *relay);
+
+// Before the run. The function is asked while the relay has not been connected
+// yet and a mistake keeps it from that, which waiting does not mend: true ends
+// the run with that error. Without one it waits.
+void skr_relay_give_up_by(struct skr_relay *relay, bool (*gives_up)(void *user),
+                          void *user);
+
+// To be called once. Runs until stopped: SKR_STOPPED; or empty or at its limit:
+// SKR_OK; or until nothing is left but what waits for a closed route or is
+// parked, where it was to stop when empty: SKR_REFUSED. Trouble with database
+// or broker is logged once, or each minute until it was connected, and waited
+// out with back-off.
+SKR_MUST_CHECK enum skr_code
+skr_relay_run(struct skr_relay *relay, struct skr_error *error);
+
+// From any thread or a signal handler.
+void skr_relay_stop(struct skr_relay *relay);
+
+// Of both of its threads.
+struct skr_pulse skr_relay_pulse(const struct skr_relay *relay);
+
+// From the thread that runs it, or after the run.
+struct skr_relay_counts skr_relay_counts(struct skr_relay *relay);
+
+#endif
