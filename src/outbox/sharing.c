@@ -188,13 +188,12 @@ note_movement(struct skr_pump *pump, int64_t now_ms)
 }
 
 static void
-say_spare(struct skr_pump *pump)
+say_spare(struct skr_pump *pump, const char *reason)
 {
     if (!pump->said_spare)
         skr_log(&pump->options->log, SKR_LOG_INFO, "relay.standby",
                 SKR_LOG_TEXT("name", pump->options->name),
-                SKR_LOG_TEXT("reason",
-                             "as many relays as can divide this queue do so"));
+                SKR_LOG_TEXT("reason", reason));
     pump->said_spare = true;
     pump->said_active = false;
     // None is left for it.
@@ -230,12 +229,16 @@ look_now(struct skr_pump *pump, int64_t now_ms, struct skr_error *error)
                         "them");
     skr_sharing_plan_look(sharing, &shares, now_ms);
     skr_sharing_plan(&shares, &give, &take);
-    sharing->is_changing = !is_known || !is_empty(&give) || !is_empty(&take);
+    bool is_kept_out = shares.has_other_kind && is_empty(&sharing->share);
+    sharing->is_changing =
+        !is_kept_out && (!is_known || !is_empty(&give) || !is_empty(&take));
     sharing->leaves_some = shares.free.slots != 0;
     if (!sharing->is_changing)
         sharing->stuck_ms = 0;
-    if (!sharing->is_changing && shares.ours.seats == 0)
-        say_spare(pump);
+    if (is_kept_out)
+        say_spare(pump, "relays divide this queue by another scheme");
+    else if (!sharing->is_changing && shares.ours.seats == 0)
+        say_spare(pump, "as many relays as can divide this queue do so");
     return SKR_OK;
 }
 

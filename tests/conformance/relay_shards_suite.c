@@ -18,6 +18,13 @@ set_up_plain(void **state)
     return 0;
 }
 
+// A table with a column for keys serves relays of both kinds.
+static int
+set_up_ordered(void **state)
+{
+    return set_up_shards(state, true);
+}
+
 static int
 set_up_unlocked(void **state)
 {
@@ -406,6 +413,22 @@ test_a_relay_that_leases_rows_waits_for_one_of_shards(void **state)
                make_kind(*state, SKR_CLAIM_LEASED), SKR_CLAIM_LEASED);
 }
 
+// As when an outbox becomes an ordered one, relay by relay: what is a shard for
+// the one is none for the other.
+static void
+test_a_relay_without_an_order_waits_for_those_that_keep_one(void **state)
+{
+    keep_apart(*state, make_owner(*state), SKR_CLAIM_SLOTS,
+               make_kind(*state, SKR_CLAIM_SLOTS), SKR_CLAIM_SLOTS);
+}
+
+static void
+test_a_relay_that_keeps_an_order_waits_for_those_without_one(void **state)
+{
+    keep_apart(*state, make_kind(*state, SKR_CLAIM_SLOTS), SKR_CLAIM_SLOTS,
+               make_owner(*state), SKR_CLAIM_SLOTS);
+}
+
 static bool
 said_not_alone(void *user)
 {
@@ -429,6 +452,8 @@ test_a_relay_of_shards_notices_a_worker_that_leases_rows(void **state)
 
 #define PLAIN(test) \
     cmocka_unit_test_setup_teardown(test, set_up_plain, tear_down)
+#define ORDERED(test) \
+    cmocka_unit_test_setup_teardown(test, set_up_ordered, tear_down)
 #define UNLOCKED(test) \
     cmocka_unit_test_setup_teardown(test, set_up_unlocked, tear_down)
 
@@ -452,6 +477,8 @@ main(void)
         PLAIN(test_an_exclusive_relay_waits_for_one_of_shards),
         PLAIN(test_a_relay_of_shards_waits_for_one_that_leases_rows),
         PLAIN(test_a_relay_that_leases_rows_waits_for_one_of_shards),
+        ORDERED(test_a_relay_without_an_order_waits_for_those_that_keep_one),
+        ORDERED(test_a_relay_that_keeps_an_order_waits_for_those_without_one),
         PLAIN(test_a_relay_of_shards_notices_a_worker_that_leases_rows),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
