@@ -385,11 +385,16 @@ look_now(struct skr_ownership *ownership, int64_t now_ms,
                         "them");
     skr_rebalance_looked(&shards->rebalance, &shards->ours, &seen, now_ms);
     skr_rebalance_plan(&seen, &give, &take);
-    shards->is_changing = !is_known || !is_empty(&give) || !is_empty(&take);
+    bool is_kept_out = seen.has_other_kind && is_empty(&shards->ours);
+    shards->is_changing =
+        !is_kept_out && (!is_known || !is_empty(&give) || !is_empty(&take));
     shards->has_orphans = seen.free.slots != 0;
     if (!shards->is_changing)
         skr_backoff_reset(&shards->stuck);
-    if (!shards->is_changing && seen.ours.seats == 0)
+    if (is_kept_out)
+        skr_ownership_say_standby(ownership,
+                                  "relays divide this queue by another scheme");
+    else if (!shards->is_changing && seen.ours.seats == 0)
         skr_ownership_say_standby(
             ownership, "as many relays as can divide this queue do so");
     return SKR_OK;

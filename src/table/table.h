@@ -257,6 +257,9 @@ struct skr_shares {
     bool others_by_lock;    // some of them: when they are gone it shows at once
     // Until the first of their leases runs out, unless it is renewed; 0: none.
     int64_t others_for_s;
+    // Relays are there that take the queue for one with an order, or without:
+    // nothing can be taken before they are gone.
+    bool has_other_kind;
 };
 // Takes the liveness lock of the owner of our share, where sessions of the
 // database can hold one, for as long as the session of db: before any share is

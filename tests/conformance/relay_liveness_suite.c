@@ -165,9 +165,8 @@ test_a_relay_that_can_hold_no_lock_any_more_lives_by_its_leases(void **state)
 
 // As when an outbox becomes an ordered one, relay by relay.
 static void
-test_relays_that_divide_and_relays_that_lease_rows_do_not_mix(void **state)
+do_not_mix(struct fixture *fixture, enum skr_claim claim)
 {
-    struct fixture *fixture = *state;
     bool is_mended = false;
     struct member ordered, plain;
     fixture->fake.fate = refuse_k1_5_for_good;
@@ -175,13 +174,24 @@ test_relays_that_divide_and_relays_that_lease_rows_do_not_mix(void **state)
     insert_keys(fixture, 3, 0, 10);
     join_in(fixture, &ordered);
     assert_true(skr_test_eventually(is_blocked, fixture, WAIT_MS));
-    join_with(fixture, &plain, make_messenger(fixture, false, SKR_CLAIM_LEASED),
-              SKR_CLAIM_LEASED);
+    join_with(fixture, &plain, make_messenger(fixture, false, claim), claim);
     assert_true(skr_test_eventually(has_standby, fixture, WAIT_MS));
     leave(&plain);
     leave(&ordered);
     // Nobody has sent what is behind the head.
     assert_int_equal(judge_key(&fixture->fake, "k1"), 6);
+}
+
+static void
+test_relays_that_divide_and_relays_that_lease_rows_do_not_mix(void **state)
+{
+    do_not_mix(*state, SKR_CLAIM_LEASED);
+}
+
+static void
+test_relays_with_and_without_an_order_do_not_mix(void **state)
+{
+    do_not_mix(*state, SKR_CLAIM_SLOTS);
 }
 
 #define LOCKED(test) \
@@ -203,6 +213,8 @@ main(void)
         LEASED(test_relays_that_live_by_locks_and_by_leases_divide_a_queue),
         LEASED(test_a_relay_that_can_hold_no_lock_any_more_lives_by_its_leases),
         LOCKED(test_relays_that_divide_and_relays_that_lease_rows_do_not_mix),
+        LOCKED(test_relays_with_and_without_an_order_do_not_mix),
+        LEASED(test_relays_with_and_without_an_order_do_not_mix),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

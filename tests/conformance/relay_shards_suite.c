@@ -8,10 +8,21 @@
 
 enum { BLOCK = 256 };
 
+// Leases last as long as they do by default: these are not about their end.
 static int
 set_up_plain(void **state)
 {
-    return set_up_shards(state, false);
+    set_up_shards(state, false);
+    struct fixture *fixture = *state;
+    fixture->options.lease_ms = 15000;
+    return 0;
+}
+
+// A table with a column for keys serves relays of both kinds.
+static int
+set_up_ordered(void **state)
+{
+    return set_up_shards(state, true);
 }
 
 static int
@@ -115,9 +126,11 @@ test_neighbouring_blocks_are_of_different_relays(void **state)
 {
     struct fixture *fixture = *state;
     struct member members[2];
-    for (int i = 0; i < 2; i++)
+    // Two that begin at once take what each can get.
+    for (int i = 0; i < 2; i++) {
         join_in(fixture, &members[i]);
-    assert_true(eventually_even(fixture, 2));
+        assert_true(eventually_even(fixture, i + 1));
+    }
     insert(fixture, 0, 4 * BLOCK);
     assert_true(skr_test_eventually(outbox_is_empty, fixture, WAIT_MS));
     uint64_t first = leave_and_count(&members[0]);
@@ -400,6 +413,22 @@ test_a_relay_that_leases_rows_waits_for_one_of_shards(void **state)
                make_kind(*state, SKR_CLAIM_LEASED), SKR_CLAIM_LEASED);
 }
 
+// As when an outbox becomes an ordered one, relay by relay: what is a shard for
+// the one is none for the other.
+static void
+test_a_relay_without_an_order_waits_for_those_that_keep_one(void **state)
+{
+    keep_apart(*state, make_owner(*state), SKR_CLAIM_SLOTS,
+               make_kind(*state, SKR_CLAIM_SLOTS), SKR_CLAIM_SLOTS);
+}
+
+static void
+test_a_relay_that_keeps_an_order_waits_for_those_without_one(void **state)
+{
+    keep_apart(*state, make_kind(*state, SKR_CLAIM_SLOTS), SKR_CLAIM_SLOTS,
+               make_owner(*state), SKR_CLAIM_SLOTS);
+}
+
 static bool
 said_not_alone(void *user)
 {
@@ -423,6 +452,8 @@ test_a_relay_of_shards_notices_a_worker_that_leases_rows(void **state)
 
 #define PLAIN(test) \
     cmocka_unit_test_setup_teardown(test, set_up_plain, tear_down)
+#define ORDERED(test) \
+    cmocka_unit_test_setup_teardown(test, set_up_ordered, tear_down)
 #define UNLOCKED(test) \
     cmocka_unit_test_setup_teardown(test, set_up_unlocked, tear_down)
 
@@ -446,6 +477,8 @@ main(void)
         PLAIN(test_an_exclusive_relay_waits_for_one_of_shards),
         PLAIN(test_a_relay_of_shards_waits_for_one_that_leases_rows),
         PLAIN(test_a_relay_that_leases_rows_waits_for_one_of_shards),
+        ORDERED(test_a_relay_without_an_order_waits_for_those_that_keep_one),
+        ORDERED(test_a_relay_that_keeps_an_order_waits_for_those_without_one),
         PLAIN(test_a_relay_of_shards_notices_a_worker_that_leases_rows),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

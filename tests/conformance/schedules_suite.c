@@ -289,15 +289,17 @@ run_schedule(unsigned seed)
     } kinds[] = {{true, SKR_CLAIM_NONE},
                  {true, SKR_CLAIM_SLOTS},
                  {false, SKR_CLAIM_NONE},
-                 {false, SKR_CLAIM_LEASED}};
+                 {false, SKR_CLAIM_LEASED},
+                 {false, SKR_CLAIM_SLOTS}};
+    const size_t kind = seed % SKR_COUNT_OF(kinds);
     void *state = NULL;
-    set_up_as(&state, kinds[seed % 4].is_ordered);
+    set_up_as(&state, kinds[kind].is_ordered);
     struct fixture *fixture = state;
     struct schedule *schedule = calloc(1, sizeof(*schedule));
     schedule->fixture = fixture;
     schedule->seed = schedule->fates = seed;
-    schedule->is_ordered = kinds[seed % 4].is_ordered;
-    schedule->claim = kinds[seed % 4].claim;
+    schedule->is_ordered = kinds[kind].is_ordered;
+    schedule->claim = kinds[kind].claim;
     skr_table_free(fixture->table);
     fixture->table = make_own_table(schedule);
     assert_int_equal(skr_table_create(fixture->table, fixture->db, NULL),

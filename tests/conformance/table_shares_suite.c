@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Leases on partitions: who has which share of an ordered queue, what each is
-// given of it, and that whoever comes late has no say; and owners who live by a
-// lock of the database.
+// Leases on shards: who has which share of a queue, what each is given of it,
+// and that whoever comes late has no say; and owners who live by a lock of the
+// database.
 
 #include "table/identity.h"
 #include "table_world.h"
@@ -564,6 +564,266 @@ test_a_missing_table_is_named(void **state)
     assert_non_null(strstr(error.text, "skirnir setup"));
 }
 
+// ------------------------------------------------------- queues without order
+
+enum { BLOCK = 256 };
+
+static struct skr_table *
+make_plain(const struct fixture *fixture)
+{
+    struct skr_messenger_options options = outbox_options(fixture);
+    options.is_divided = true;
+    return make_table_by(&options);
+}
+
+static int
+set_up_plain(void **state)
+{
+    set_up_bare(state);
+    struct fixture *fixture = *state;
+    skr_table_free(fixture->table);
+    fixture->table = make_plain(fixture);
+    skr_batch_fini(&fixture->batch);
+    assert_int_equal(skr_batch_init(&fixture->batch, 1000, NULL), SKR_OK);
+    start(fixture);
+    return 0;
+}
+
+static void
+insert_at(const struct fixture *fixture, int64_t id, int delay_s)
+{
+    const struct skr_value values[] = {
+        skr_bind_integer(id), skr_bind_text("{}"), skr_bind_text(HEADERS),
+        skr_bind_integer(delay_s)};
+    skr_test_run_template(fixture->db,
+                          "INSERT INTO messenger_outbox (id, body, headers, "
+                          "queue_name, created_at, available_at) "
+                          "VALUES (?, ?, ?, 'outbox', {now}, {now_plus})",
+                          values, SKR_COUNT_OF(values));
+}
+
+static bool
+was_given(const struct fixture *fixture, int64_t row)
+{
+    for (size_t i = 0; i < fixture->batch.count; i++)
+        if (fixture->batch.items[i].row == row)
+            return true;
+    return false;
+}
+
+static void
+test_a_block_of_ids_is_one_owners(void **state)
+{
+    struct fixture *fixture = *state;
+    struct skr_table *other = make_plain(fixture);
+    const uint64_t half = all_slots & 0x5555555555555555;
+    // The first and the last of each; MariaDB and MySQL give no id of 0.
+    for (int64_t block = -65; block < 65; block++) {
+        if (block != 0)
+            insert_at(fixture, block * BLOCK, 0);
+        insert_at(fixture, block * BLOCK + BLOCK - 1, 0);
+    }
+    struct skr_share ours =
+        take(fixture, fixture->table, (struct skr_share){.slots = half});
+    struct skr_share theirs = take(fixture, other, everything);
+    size_t first = read_share(fixture, fixture->table, &ours);
+    for (int64_t block = -65; block < 65; block++) {
+        bool is_ours = was_given(fixture, block * BLOCK + BLOCK - 1);
+        if (block != 0)
+            assert_int_equal(was_given(fixture, block * BLOCK), is_ours);
+        if (block >= 0)
+            assert_int_equal(is_ours, half >> (block % SKR_SLOTS) & 1);
+    }
+    settle_as(fixture, fixture->table, SKR_DONE);
+    assert_int_equal(read_share(fixture, other, &theirs), 2 * 130 - 1 - first);
+    settle_as(fixture, other, SKR_DONE);
+    assert_int_equal(count_rows(fixture, "messenger_outbox"), 0);
+    skr_table_free(other);
+}
+
+struct due_rows {
+    struct fixture *fixture;
+    size_t wanted;
+};
+
+static bool
+are_given(void *user)
+{
+    const struct due_rows *due = user;
+    return read_rows(due->fixture) == due->wanted;
+}
+
+// By a full scan, by their time, by their place beyond the cursor or behind it,
+// and by name.
+static void
+test_whatever_leads_to_a_row_it_is_of_the_share(void **state)
+{
+    struct fixture *fixture = *state;
+    struct skr_share ours =
+        take(fixture, fixture->table, (struct skr_share){.slots = 2});
+    const int64_t mine = BLOCK, another = 2 * BLOCK, beyond = 61 * BLOCK;
+    insert_at(fixture, mine + 1, 0);
+    insert_at(fixture, another + 1, 0);
+    insert_at(fixture, mine + 2, 1);
+    insert_at(fixture, another + 2, 1);
+    assert_int_equal(read_rows(fixture), 1);
+    assert_int_equal(fixture->batch.items[0].row, mine + 1);
+    set_states(fixture, SKR_DONE);
+    settle(fixture);
+    struct due_rows due = {fixture, 1};
+    assert_true(skr_test_eventually(are_given, &due, 10000));
+    assert_int_equal(fixture->batch.items[0].row, mine + 2);
+    // Beyond the cursor.
+    insert_at(fixture, beyond, 0);
+    insert_at(fixture, beyond + BLOCK, 0);
+    assert_int_equal(read_rows(fixture), 1);
+    assert_int_equal(fixture->batch.items[0].row, beyond);
+    // Behind it, as what commits late, and by a full scan.
+    if (skr_test_writes_side_by_side(fixture->db)) {
+        fixture->position.low_water = 1;
+        insert_at(fixture, mine + 3, 0);
+        insert_at(fixture, another + 3, 0);
+        const int64_t known[] = {mine + 2, beyond};
+        assert_int_equal(
+            read_with(fixture, &(struct skr_read){.max_rows = 1000,
+                                                  .max_bytes = 1 << 20,
+                                                  .in_hand = known,
+                                                  .in_hand_count = 2}),
+            1);
+        assert_int_equal(fixture->batch.items[0].row, mine + 3);
+        skr_test_run(fixture->db, "DELETE FROM messenger_outbox WHERE id IN "
+                                  "(259, 515)");
+    }
+    fixture->position.next_sweep_ms = 1;
+    assert_int_equal(read_rows(fixture), 2);
+    assert_int_equal(fixture->batch.items[0].row, mine + 2);
+    assert_int_equal(fixture->batch.items[1].row, beyond);
+    const int64_t only[] = {mine + 2, another + 2};
+    for (size_t i = 0; i < 2; i++)
+        assert_int_equal(
+            read_with(fixture, &(struct skr_read){.max_rows = 1,
+                                                  .max_bytes = 1 << 20,
+                                                  .only = &only[i]}),
+            i == 0 ? 1 : 0);
+    assert_int_equal(ours.slots, 2);
+}
+
+// What is published may go, whoever has the shard by now; all else is for its
+// next owner.
+static void
+test_a_late_settle_of_a_plain_queue_deletes_and_nothing_else(void **state)
+{
+    static const enum skr_state states[] = {SKR_DONE, SKR_RETRY_LATER,
+                                            SKR_HOPELESS};
+    struct fixture *fixture = *state;
+    struct skr_table *other = make_plain(fixture);
+    for (size_t i = 0; i < SKR_COUNT_OF(states); i++) {
+        skr_test_run(fixture->db, "DELETE FROM messenger_outbox");
+        fixture->position = (struct skr_position){0};
+        insert_many(fixture, 3);
+        struct skr_share ours = take(fixture, fixture->table, everything);
+        assert_int_equal(read_share(fixture, fixture->table, &ours), 3);
+        let_time_pass(fixture, 1);
+        struct skr_share theirs =
+            take(fixture, other, (struct skr_share){.slots = 1});
+        set_states(fixture, SKR_DONE);
+        fixture->batch.items[1].state = states[i];
+        skr_fail(&fixture->batch.items[1].reason, SKR_REFUSED, SKR_GIVE_UP,
+                 "the broker refuses it");
+        settle(fixture);
+        assert_int_equal(fixture->batch.items[1].lost, states[i] != SKR_DONE);
+        assert_int_equal(count_rows(fixture, "messenger_outbox"),
+                         states[i] == SKR_DONE ? 0 : 1);
+        assert_int_equal(
+            skr_test_number(fixture->db,
+                            "SELECT COUNT(*) FROM messenger_outbox WHERE "
+                            "available_at > created_at OR headers LIKE "
+                            "'%refuses%'"),
+            0);
+        assert_int_equal(count_rows(fixture, "messenger_messages"), 0);
+        assert_int_equal(
+            other->ops->give_share(other, fixture->db, &theirs, NULL), SKR_OK);
+        let_time_pass(fixture, 1);
+    }
+    // Whose shard it is may say so.
+    insert_many(fixture, 2);
+    struct skr_share ours = take(fixture, fixture->table, everything);
+    skr_test_run(fixture->db, "DELETE FROM messenger_messages");
+    fixture->position = (struct skr_position){0};
+    size_t count = read_share(fixture, fixture->table, &ours);
+    settle_as(fixture, fixture->table, SKR_HOPELESS);
+    assert_int_equal(count_rows(fixture, "messenger_outbox"), 0);
+    assert_int_equal(count_rows(fixture, "messenger_messages"), count);
+    skr_table_free(other);
+}
+
+static void
+test_what_is_done_costs_a_plain_queue_one_statement(void **state)
+{
+    struct fixture *fixture = *state;
+    const struct skr_db_ops *counting =
+        skr_faulty_database(fixture->database.ops);
+    struct skr_db *real = fixture->db;
+    struct skr_error error = {0};
+    if (skr_db_open(counting, fixture->database.url, &fixture->db, &error) !=
+        SKR_OK)
+        fail_msg("%s", error.text);
+    struct skr_share ours = take(fixture, fixture->table, everything);
+    insert_many(fixture, 200);
+    assert_int_equal(read_share(fixture, fixture->table, &ours), 200);
+    size_t before = skr_faulty_runs();
+    settle_as(fixture, fixture->table, SKR_DONE);
+    // Where ids may be given twice: a transaction, and a look whether the rows
+    // are those that were read.
+    assert_int_equal(skr_faulty_runs() - before,
+                     skr_identity_is_unsure(skr_db_dialect(real)) ? 3 : 1);
+    assert_int_equal(count_rows(fixture, "messenger_outbox"), 0);
+    skr_db_close(fixture->db);
+    fixture->db = real;
+}
+
+// Where rows come from tells when the next one may: its shard is chance.
+static void
+test_rows_of_other_shards_set_the_pace(void **state)
+{
+    struct fixture *fixture = *state;
+    take(fixture, fixture->table, (struct skr_share){.slots = 2});
+    insert_at(fixture, 2 * BLOCK, 0);
+    assert_int_equal(read_rows(fixture), 0);
+    fixture->db->found_rows = false;
+    assert_int_equal(read_rows(fixture), 0);
+    assert_false(fixture->db->found_rows);
+    insert_at(fixture, 2 * BLOCK + 1, 0);
+    fixture->position.next_rest_ms = 0;
+    assert_int_equal(read_rows(fixture), 0);
+    assert_true(fixture->db->found_rows);
+}
+
+static void
+test_owners_of_blocks_and_owners_of_keys_take_nothing_together(void **state)
+{
+    struct fixture *fixture = *state;
+    struct skr_table *plain = make_plain(fixture);
+    struct skr_share ours =
+        take(fixture, fixture->table, (struct skr_share){.slots = 1});
+    assert_int_equal(ours.slots, 1);
+    assert_int_equal(take(fixture, plain, everything).slots, 0);
+    assert_true(see(fixture, plain).has_other_kind);
+    assert_false(see(fixture, fixture->table).has_other_kind);
+    assert_int_equal(fixture->table->ops->give_share(fixture->table,
+                                                     fixture->db, &ours, NULL),
+                     SKR_OK);
+    assert_false(see(fixture, plain).has_other_kind);
+    assert_true(take(fixture, plain, everything).slots == all_slots);
+    assert_true(see(fixture, fixture->table).has_other_kind);
+    assert_int_equal(take(fixture, fixture->table, everything).seats, 0);
+    let_time_pass(fixture, 1);
+    assert_true(take(fixture, fixture->table, everything).slots == all_slots);
+    skr_table_free(plain);
+}
+
+#define PLAIN(test) \
+    cmocka_unit_test_setup_teardown(test, set_up_plain, tear_down)
 #define DIVIDED(test) \
     cmocka_unit_test_setup_teardown(test, set_up_divided, tear_down)
 
@@ -587,6 +847,12 @@ main(void)
         DIVIDED(test_tables_and_rows_are_made_by_many_at_once),
         DIVIDED(test_rows_that_somebody_removed_are_made_again),
         DIVIDED(test_a_missing_table_is_named),
+        DIVIDED(test_owners_of_blocks_and_owners_of_keys_take_nothing_together),
+        PLAIN(test_a_block_of_ids_is_one_owners),
+        PLAIN(test_whatever_leads_to_a_row_it_is_of_the_share),
+        PLAIN(test_a_late_settle_of_a_plain_queue_deletes_and_nothing_else),
+        PLAIN(test_what_is_done_costs_a_plain_queue_one_statement),
+        PLAIN(test_rows_of_other_shards_set_the_pace),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -93,6 +93,7 @@ struct skr_messenger {
         const char *size, *largest, *oldest, *first_row, *first_head, *blocked,
             *blocked_by_queue, *length, *blocked_row;
         const char *shares, *add_share, *check_leases, *hold_owner_lock;
+        const char *guard_share, *other_kind;
         struct skr_list_sql find_free_share, take_share, renew_share;
         struct skr_list_sql give_share, fence, write_fence;
         const char *raise_count;

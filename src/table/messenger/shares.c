@@ -15,6 +15,10 @@
 // need not wait until the leases run out. An owner that loses its session and
 // lives on is in the place of one whose leases ran out, and what it settles
 // late finds another's epoch.
+//
+// What a shard is depends on whether the queue has an order. Relays that take
+// it for ordered and relays that do not would send the same rows: an owner
+// takes nothing while one of the other kind has something, as the name tells.
 
 #include "base/clock.h"
 #include "base/error.h"
@@ -29,6 +33,11 @@
 // In the name of an owner that holds its liveness lock, so that one look tells.
 #define LOCK_PREFIX "l-"
 #define BY_LOCK "owner LIKE '" LOCK_PREFIX "%'"
+// After that in the name of an owner of blocks of ids.
+#define PLAIN_PREFIX "p-"
+#define PLAIN                             \
+    "(owner LIKE '" PLAIN_PREFIX "%' OR " \
+    "owner LIKE '" LOCK_PREFIX PLAIN_PREFIX "%')"
 #define IS_FREE                              \
     "(owner = '' OR expires_at <= {now} OR " \
     "(" BY_LOCK " AND {owner_lock_is_free}))"
@@ -59,12 +68,26 @@ static const char add_sql[] =
     "VALUES (?, ?, '', 0, {now})";
 static const char hold_owner_lock_sql[] =
     "SELECT CASE WHEN {hold_owner_lock} THEN 1 ELSE 0 END";
-enum { IS_OURS = 1, IS_FREE_NOW = 2, IS_ANOTHERS_BY_LOCK = 3 };
+enum {
+    IS_OURS = 1,
+    IS_FREE_NOW = 2,
+    IS_ANOTHERS_BY_LOCK = 3,
+    IS_OF_OTHER_KIND = 4,
+};
 // Parameter: queue.
-static const char see_sql[] =
-    "SELECT slot, epoch, CASE WHEN " OURS " THEN 1 WHEN " IS_FREE
-    " THEN 2 WHEN " BY_LOCK " THEN 3 ELSE 0 END, expires_at, {now} FROM " LEASES
-    " WHERE queue_name = ?";
+#define SEE(of_other_kind)                                                  \
+    "SELECT slot, epoch, CASE WHEN " OURS " THEN 1 WHEN " IS_FREE           \
+    " THEN 2 WHEN " of_other_kind " THEN 4 WHEN " BY_LOCK " THEN 3 ELSE 0 " \
+    "END, expires_at, {now} FROM " LEASES " WHERE queue_name = ?"
+// Of those who take at once only one looks for owners of the other kind: the
+// row of the first seat is what they meet at. Parameter: queue.
+static const char guard_sql[] =
+    "SELECT slot FROM " LEASES "{by_primary_key} WHERE queue_name = ? "
+    "AND slot = {slot_count} {lock_skip}";
+// Parameter: queue.
+#define COUNT_OTHER_KIND(of_other_kind)                                     \
+    "SELECT COUNT(*) FROM " LEASES " WHERE queue_name = ? AND NOT " IS_FREE \
+    " AND " of_other_kind
 // One that was frozen while it settled has its rows locked until the server
 // ends its session. Nobody waits for those. Parameters: queue, numbers.
 static const char find_free_sql[] =
@@ -113,7 +136,15 @@ skr_messenger_fill_shares(struct skr_messenger *messenger)
         skr_messenger_fill(messenger, add_sql, &messenger->sql.add_share) &&
         skr_messenger_fill(messenger, check_sql,
                            &messenger->sql.check_leases) &&
-        skr_messenger_fill(messenger, see_sql, &messenger->sql.shares) &&
+        skr_messenger_fill(
+            messenger, messenger->is_ordered ? SEE(PLAIN) : SEE("NOT " PLAIN),
+            &messenger->sql.shares) &&
+        skr_messenger_fill(messenger, guard_sql, &messenger->sql.guard_share) &&
+        skr_messenger_fill(messenger,
+                           messenger->is_ordered
+                               ? COUNT_OTHER_KIND(PLAIN)
+                               : COUNT_OTHER_KIND("NOT " PLAIN),
+                           &messenger->sql.other_kind) &&
         (!can_lock(messenger) ||
          skr_messenger_fill(messenger, hold_owner_lock_sql,
                             &messenger->sql.hold_owner_lock)) &&
@@ -143,9 +174,10 @@ skr_messenger_name_owner(struct skr_messenger *messenger,
     if (code != SKR_OK)
         return code;
     skr_id_format(id, text);
-    messenger->owner = skr_arena_format(&messenger->arena, "%s", text);
+    const char *kind = messenger->is_ordered ? "" : PLAIN_PREFIX;
+    messenger->owner = skr_arena_format(&messenger->arena, "%s%s", kind, text);
     messenger->lock_owner =
-        skr_arena_format(&messenger->arena, LOCK_PREFIX "%s", text);
+        skr_arena_format(&messenger->arena, LOCK_PREFIX "%s%s", kind, text);
     // In this order, as names of queues may end with blanks.
     messenger->lease_name = skr_arena_format(&messenger->arena, "%s/%s",
                                              messenger->queue, messenger->name);
@@ -254,6 +286,8 @@ see_row(const struct skr_value *columns, size_t count, void *user,
         add_to_share(&seeing->shares->ours, number, columns[1].integer);
     } else if (columns[2].integer == IS_FREE_NOW) {
         add_to_share(&seeing->shares->free, number, columns[1].integer);
+    } else if (columns[2].integer == IS_OF_OTHER_KIND) {
+        seeing->shares->has_other_kind = true;
     } else {
         seeing->shares->others += number >= SKR_SLOTS;
         seeing->shares->others_by_lock |=
@@ -400,6 +434,36 @@ bind_owner(const struct skr_messenger *messenger, const struct skr_term *term)
 }
 
 static enum skr_code
+ask_number(const struct skr_messenger *messenger, struct skr_tx tx,
+           const char *sql, int64_t *number, struct skr_error *error)
+{
+    const struct skr_value queue = skr_bind_text(messenger->lease_name);
+    return skr_tx_run(tx,
+                      &(struct skr_statement){.sql = sql,
+                                              .values = &queue,
+                                              .value_count = 1,
+                                              .each_row = skr_db_keep_number,
+                                              .user = number},
+                      error);
+}
+
+// Whether owners of our kind alone have something, which stays so until the
+// transaction ends.
+static enum skr_code
+guard(const struct skr_messenger *messenger, struct skr_tx tx, bool *may_take,
+      struct skr_error *error)
+{
+    int64_t seat = 0, others = 0;
+    enum skr_code code =
+        ask_number(messenger, tx, messenger->sql.guard_share, &seat, error);
+    if (code == SKR_OK && seat != 0)
+        code = ask_number(messenger, tx, messenger->sql.other_kind, &others,
+                          error);
+    *may_take = seat != 0 && others == 0;
+    return code;
+}
+
+static enum skr_code
 take_free(const struct skr_messenger *messenger, struct skr_tx tx,
           const struct skr_share *share, const struct skr_term *term,
           struct skr_error *error)
@@ -422,7 +486,10 @@ take_free(const struct skr_messenger *messenger, struct skr_tx tx,
                   skr_bind_text(messenger->lease_name)},
         .first_count = 3,
     };
-    enum skr_code code = skr_list_run(tx, &find, error);
+    bool may_take = false;
+    enum skr_code code = guard(messenger, tx, &may_take, error);
+    if (code == SKR_OK && may_take)
+        code = skr_list_run(tx, &find, error);
     if (code != SKR_OK || (free.slots == 0 && free.seats == 0))
         return code;
     return write_share(tx, &free, &take, &missed, error);
