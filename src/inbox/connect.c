@@ -126,11 +126,14 @@ skr_consumer_connect_failed(struct skr_consumer *consumer, struct skr_db **db,
 }
 
 // A handler whose table or column is missing waits for it, and the others go
-// on. Where there is no other, the consumer can do nothing.
+// on. Where there is no other a command can do nothing, and ends; the consumer
+// of an application waits, as its messages do.
 static enum skr_code
 check_handlers(struct skr_consumer *consumer, struct skr_error *error)
 {
     size_t broken = 0;
+    if (consumer->extras.gives_up == NULL)
+        return SKR_OK;
     for (size_t i = 0; i < consumer->handlers.count; i++) {
         const struct handler *handler = &consumer->handlers.items[i];
         struct skr_error reason = {0};

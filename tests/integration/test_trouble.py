@@ -14,8 +14,8 @@ import time
 
 import pytest
 
+import databases
 import shop as shops
-import worlds
 
 sys.path.insert(0, str(pathlib.Path(__file__).parents[1]))
 
@@ -248,13 +248,13 @@ def test_consumer_names_a_table_of_another_shape(ready_shop):
     assert "another shape" in result.stderr
 
 
-@pytest.mark.parametrize("kind", worlds.DATABASES, ids=lambda kind: kind.kind)
+@pytest.mark.parametrize("kind", databases.SERVERS, ids=lambda kind: kind.kind)
 def test_an_idle_consumer_tells_that_its_database_is_away(shop, kind):
     """Its queue is elsewhere, and nothing comes."""
-    database = worlds.new_database(kind)
+    database = kind()
     database.ask("CREATE TABLE effects (order_id INT, message_id CHAR(36), "
                  "name TEXT, body TEXT)")
-    port = int(os.environ[f"SKR_{kind.kind.upper()}_PORT"])
+    port = int(kind.setting("PORT"))
     try:
         with servers.Proxy(port) as proxy:
             shop.configure(replace=[
