@@ -118,7 +118,6 @@ def test_the_key_travels_in_a_header_on_request(world):
     ("partition_header: 'X:Y'", "is no name of a header"),
     ('partition_header: "X\\tY"', "is no name of a header"),
     ("commit_order: true", "needs PostgreSQL"),
-    ("claim: locked", "use `claim: exclusive` or `claim: lease`"),
 ])
 def test_what_an_ordered_outbox_cannot_do_is_refused(world, options, reason):
     configure(world, options="\n        " + options)

@@ -75,8 +75,8 @@ def test_an_idle_relay_asks_at_most_one_query_a_second(tmp_path):
               (databases.PostgreSQL, "ordered-doctrine", "lease")]
     if shops.LONG:
         claims += [(databases.PostgreSQL, "doctrine", "lease"),
-                   (databases.PostgreSQL, "doctrine", "locked"),
-                   (databases.PostgreSQL, "ordered-doctrine", "locked")]
+                   (databases.PostgreSQL, "doctrine", "shared"),
+                   (databases.PostgreSQL, "ordered-doctrine", "shared")]
     for kind, scheme, claim in claims:
         name = f"{kind.__name__}, {scheme}, {claim}"
         folder = tmp_path / name
@@ -164,7 +164,7 @@ def test_an_insert_wakes_an_armed_relay_at_once(postgresql):  # noqa: F811
     expect_woken_at_once(postgresql, lambda: is_asleep(postgresql))
 
 
-@pytest.mark.parametrize("claim", ["lease", "locked"])
+@pytest.mark.parametrize("claim", ["lease", "shared"])
 def test_an_insert_wakes_a_relay_that_shares_its_queue(tmp_path, claim):
     made = outbox_world.World(tmp_path, databases.PostgreSQL(),
                               f"\n        claim: {claim}")

@@ -121,7 +121,7 @@ class ServerWorld(outbox_world.World):
                                    "skirnir_lease WHERE owner <> ''"))
 
 
-@pytest.mark.parametrize("claim", ["exclusive", "locked", "lease"])
+@pytest.mark.parametrize("claim", ["exclusive", "shared", "lease"])
 @pytest.mark.parametrize("kind", databases.SERVERS, ids=lambda kind: kind.kind)
 def test_order_survives_relays_of_servers_killed_at_every_step(
         tmp_path, kind, claim):
@@ -144,7 +144,7 @@ def test_order_survives_relays_of_servers_killed_at_every_step(
 @pytest.mark.parametrize("kind", databases.SERVERS, ids=lambda kind: kind.kind)
 def test_partitions_that_a_killed_relay_had_locked_go_on_soon(tmp_path, kind):
     """By the best of a few times, as this machine does other things too."""
-    world = ServerWorld(tmp_path, kind(), "locked")
+    world = ServerWorld(tmp_path, kind(), "shared")
     try:
         times = []
         for number in range(5):
