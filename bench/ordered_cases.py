@@ -124,7 +124,7 @@ class OrderedCases:
         each = self.fill_ordered("each", (self.rows, EACH))
         for made, partitions in ((self.by_turns(), PARTITIONS),
                                  (each, self.rows)):
-            for mode in ("locked", "lease"):
+            for mode in ("shared",):
                 self.compare_shared(made, partitions, mode)
 
     def compare_shared(self, made, partitions, mode):
