@@ -17,7 +17,6 @@
 
 enum {
     RESULTS_AT_ONCE = 64,
-    DRAIN_WAIT_MS = 20,
     AT_ONCE_MS = 1,
     SETTLING_PAUSE_MS = 20,  // before rows that are being settled are read
     SLOW_CHAIN_MS = 1000,
@@ -413,9 +412,7 @@ static bool
 is_as_read(const struct skr_flight_batch *batch)
 {
     for (size_t i = 0; i < batch->job.batch.count; i++)
-        if (batch->rows[i].state == SKR_ROW_SENT ||
-            batch->rows[i].state == SKR_ROW_DECIDED ||
-            batch->rows[i].waits_turn)
+        if (batch->rows[i].state != SKR_ROW_LEFT)
             return false;
     return true;
 }
@@ -606,8 +603,9 @@ apply(struct skr_dispatcher *dispatcher, const struct skr_outcome *result,
         return SKR_OK;
     }
     decide(dispatcher, result, batch, index);
+    enum skr_code code = follow(dispatcher, batch, index, error);
     skr_dispatcher_log_breakers(dispatcher);
-    return follow(dispatcher, batch, index, error);
+    return code;
 }
 
 // The batch's messages that were sent to a sender which is closed.
@@ -750,14 +748,10 @@ skr_dispatcher_begin_drain(struct skr_dispatcher *dispatcher)
     leave_unfinished(dispatcher, SKR_BATCH_AHEAD);
 }
 
-// The broker goes first: it borrows messages until it is closed.
 void
-skr_dispatcher_drain(struct skr_dispatcher *dispatcher, int64_t until_ms)
+skr_dispatcher_end_drain(struct skr_dispatcher *dispatcher)
 {
-    struct skr_error error = {0};
-    while (skr_dispatcher_pending(dispatcher) > 0 && skr_clock_ms() < until_ms)
-        if (skr_dispatcher_collect(dispatcher, DRAIN_WAIT_MS, &error) != SKR_OK)
-            break;
+    // The broker goes first: it borrows messages until it is closed.
     skr_senders_close(&dispatcher->senders);
     leave_unfinished(dispatcher, SKR_BATCH_OPEN);
 }

@@ -62,8 +62,8 @@ bool skr_dispatcher_close(struct skr_dispatcher *dispatcher,
                           struct skr_flight_batch *batch);
 // Nothing more is sent: what was read ahead is left, for others to have soon.
 void skr_dispatcher_begin_drain(struct skr_dispatcher *dispatcher);
-// Lets what was sent come to its result until then; whatever has none is left.
-void skr_dispatcher_drain(struct skr_dispatcher *dispatcher, int64_t until_ms);
+// Closes the brokers: messages without a result are left.
+void skr_dispatcher_end_drain(struct skr_dispatcher *dispatcher);
 // Logs what the circuit breakers have to tell.
 void skr_dispatcher_log_breakers(struct skr_dispatcher *dispatcher);
 

@@ -133,12 +133,12 @@ skr_flight_free(struct skr_flight_batch *batch)
 struct skr_flight_batch *
 skr_flight_find(struct skr_flight *flight, skr_tag tag, size_t *index)
 {
-    *index = tag & UINT32_MAX;
+    *index = tag & (((skr_tag)1 << SKR_TAG_INDEX_BITS) - 1);
     for (size_t i = 0; i < SKR_FLIGHT_BATCHES; i++) {
         struct skr_flight_batch *batch = &flight->batches[i];
         bool is_ours = batch->phase != SKR_BATCH_FREE &&
                        batch->phase != SKR_BATCH_SETTLING;
-        if (is_ours && batch->serial == tag >> 32 &&
+        if (is_ours && batch->serial == tag >> SKR_TAG_INDEX_BITS &&
             *index < batch->job.batch.count)
             return batch;
     }

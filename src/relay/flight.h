@@ -26,7 +26,8 @@
 #include "relay/sequencer.h"
 #include "relay/settler.h"
 
-enum { SKR_FLIGHT_BATCHES = 8 };
+// A batch has fewer rows than the second number has values.
+enum { SKR_FLIGHT_BATCHES = 8, SKR_TAG_INDEX_BITS = 24 };
 
 #define SKR_NO_TAG UINT64_MAX
 
@@ -60,7 +61,7 @@ struct skr_flight_batch {
     struct skr_job job;  // the first member: what the settler gets
     struct skr_flight_row *rows;
     enum skr_batch_phase phase;
-    uint32_t serial;     // of its tags
+    uint64_t serial;     // of its tags
     size_t unfinished;   // rows that are queued or sent
     int64_t claimed_ms;  // when its rows were made ours, at the latest
 };
@@ -68,7 +69,7 @@ struct skr_flight_batch {
 struct skr_flight {
     struct skr_flight_batch batches[SKR_FLIGHT_BATCHES];
     size_t most_rows, most_bytes;  // in flight
-    uint32_t next_serial;
+    uint64_t next_serial;
     uint64_t illegal_moves;
 };
 
@@ -100,7 +101,7 @@ void skr_flight_free(struct skr_flight_batch *batch);
 static inline skr_tag
 skr_flight_tag(const struct skr_flight_batch *batch, size_t index)
 {
-    return (skr_tag)batch->serial << 32 | index;
+    return batch->serial << SKR_TAG_INDEX_BITS | index;
 }
 // The batch that the tag is of, and which row; NULL: it is the settler's, or
 // has ended.

@@ -100,6 +100,19 @@ skr_ownership_batches(const struct skr_ownership *ownership)
     return skr_ownership_claims_rows(ownership) || is_fenced ? 2 : 4;
 }
 
+bool
+skr_ownership_has_rows(const struct skr_ownership *ownership)
+{
+    return ownership->db != NULL &&
+           (!has_shards(ownership) || ownership->shards.ours.slots != 0);
+}
+
+bool
+skr_ownership_stands_by(const struct skr_ownership *ownership)
+{
+    return ownership->said == SAID_STANDBY;
+}
+
 static void
 say_active(struct skr_ownership *ownership)
 {
@@ -251,11 +264,17 @@ is_fresh(const struct skr_ownership *ownership, int64_t since_ms)
            (int64_t)ownership->options.lease_ms * 2 / 3;
 }
 
+static bool
+is_empty(const struct skr_share *share)
+{
+    return share->slots == 0 && share->seats == 0;
+}
+
 enum skr_code
 skr_ownership_prove(struct skr_ownership *ownership, struct skr_error *error)
 {
     enum skr_code code = prove(ownership, false, error);
-    if (code != SKR_OK || !has_shards(ownership) ||
+    if (code != SKR_OK || is_empty(&ownership->shards.ours) ||
         is_fresh(ownership, ownership->shards.leased_ms))
         return code;
     return skr_fail(error, SKR_UNAVAILABLE, SKR_RECONNECT,
@@ -305,12 +324,6 @@ skr_ownership_renew(struct skr_ownership *ownership, struct skr_batch *batch,
     else if (error->remedy == SKR_TRY_AGAIN)
         code = SKR_OK;
     return code;
-}
-
-static bool
-is_empty(const struct skr_share *share)
-{
-    return share->slots == 0 && share->seats == 0;
 }
 
 static bool

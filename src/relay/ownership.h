@@ -93,6 +93,11 @@ bool skr_ownership_claims_rows(const struct skr_ownership *ownership);
 // statements, of which a claim of rows takes several, and a settle under a
 // fence.
 size_t skr_ownership_batches(const struct skr_ownership *ownership);
+// Whether rows are this relay's in this session, as far as a lock on the queue
+// does not decide.
+bool skr_ownership_has_rows(const struct skr_ownership *ownership);
+// Whether the last thing told was that this relay stands by.
+bool skr_ownership_stands_by(const struct skr_ownership *ownership);
 // Whether shards are left that no relay works: a relay that ends when the queue
 // is empty must not leave those.
 SKR_MUST_CHECK enum skr_code

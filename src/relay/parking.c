@@ -18,6 +18,7 @@ enum {
 enum skr_code
 skr_parking_init(struct skr_parking *parking, struct skr_error *error)
 {
+    parking->again.tries_once = true;
     parking->waiting_backoff = (struct skr_backoff){
         .first_ms = FIRST_PAUSE_MS, .longest_ms = LONGEST_PAUSE_MS};
     return skr_batch_init(&parking->again.batch, SKR_MOST_AGAIN, error);
@@ -80,15 +81,33 @@ put_off(struct skr_parking *parking, struct skr_job *job)
     for (size_t i = 0; i < batch->count; i++)
         if (is_refused(&batch->items[i]))
             batch->items[i].write = SKR_WRITE_WHOLE;
+    batch->is_late = true;
     skr_fail(&error, SKR_REFUSED, SKR_TRY_AGAIN,
              "the database refuses to change %d published rows of the outbox, "
              "as relay.row_parked says; no more are sent",
              SKR_MOST_PARKED_PUBLISHED);
     skr_trouble_report(&parking->trouble, parking->log, "relay.settle_trouble",
                        parking->name, &error);
+    if (parking->waiting == NULL)
+        parking->waiting_ms =
+            skr_clock_ms() + skr_backoff_next(&parking->waiting_backoff);
+    job->next = parking->waiting;
     parking->waiting = job;
-    parking->waiting_ms =
-        skr_clock_ms() + skr_backoff_next(&parking->waiting_backoff);
+    parking->put_off += !job->was_put_off;
+    job->was_put_off = true;
+}
+
+// The job is settled. Once all are that had found no room the trouble is over.
+static void
+note_settled(struct skr_parking *parking, struct skr_job *job)
+{
+    parking->put_off -= job->was_put_off;
+    job->was_put_off = false;
+    if (parking->put_off > 0)
+        return;
+    skr_backoff_reset(&parking->waiting_backoff);
+    skr_trouble_end(&parking->trouble, parking->log, "relay.settle_recovered",
+                    parking->name);
 }
 
 static void
@@ -159,9 +178,7 @@ skr_parking_take(struct skr_parking *parking, struct skr_job *job)
         put_off(parking, job);
         return false;
     }
-    skr_backoff_reset(&parking->waiting_backoff);
-    skr_trouble_end(&parking->trouble, parking->log, "relay.settle_recovered",
-                    parking->name);
+    note_settled(parking, job);
     // A row of another server is none of those that are parked.
     for (size_t i = 0; i < batch->count && batch->server == parking->server;
          i++)
@@ -212,13 +229,23 @@ skr_parking_next_job(struct skr_parking *parking,
     int64_t now_ms = skr_clock_ms();
     struct skr_job *waiting = parking->waiting;
     int64_t due_ms = again_due_ms(parking);
-    if (due_ms > 0 && due_ms <= now_ms &&
+    if (due_ms > 0 && due_ms <= now_ms && skr_ownership_has_rows(ownership) &&
         (!is_settling || parking->again_ms <= now_ms))
         return list_again(parking, ownership);
     if (waiting == NULL || parking->waiting_ms > now_ms)
         return NULL;
-    parking->waiting = NULL;
+    parking->waiting = waiting->next;
     return waiting;
+}
+
+int64_t
+skr_parking_next_job_ms(const struct skr_parking *parking, bool is_settling)
+{
+    int64_t due_ms = again_due_ms(parking);
+    if (due_ms > 0 && is_settling && due_ms < parking->again_ms)
+        due_ms = parking->again_ms;
+    return skr_clock_earlier(
+        due_ms, parking->waiting == NULL ? 0 : parking->waiting_ms);
 }
 
 // Many rows that are refused one by one take long.
@@ -227,10 +254,15 @@ skr_parking_is_again(struct skr_parking *parking, const struct skr_job *job)
 {
     const struct skr_batch *batch = &parking->again.batch;
     size_t settled = 0;
+    int64_t now_ms = skr_clock_ms();
     if (job != &parking->again)
         return false;
     parking->is_settling = false;
-    parking->again_ms = skr_clock_ms() + AGAIN_PAUSE * job->took_ms;
+    parking->again_ms = now_ms + AGAIN_PAUSE * job->took_ms;
+    if (job->has_failed) {
+        skr_parked_put_off(&parking->parked, now_ms + parking->park_ms);
+        return true;
+    }
     for (size_t i = 0; i < batch->count && batch->server == parking->server;
          i++) {
         const struct skr_batch_item *item = &batch->items[i];
@@ -253,12 +285,9 @@ skr_parking_release(struct skr_parking *parking)
 }
 
 int64_t
-skr_parking_next_ms(const struct skr_parking *parking)
+skr_parking_release_ms(const struct skr_parking *parking)
 {
-    int64_t next_ms = skr_clock_earlier(again_due_ms(parking),
-                                        skr_parked_next_ms(&parking->parked));
-    return skr_clock_earlier(
-        next_ms, parking->waiting == NULL ? 0 : parking->waiting_ms);
+    return skr_parked_next_ms(&parking->parked);
 }
 
 bool

@@ -25,10 +25,11 @@ struct skr_parking {
     bool is_settling;  // that job
     int64_t again_ms;  // not before, beside batches
 
-    // A job whose refused rows find no room here, to be settled once more.
+    // Jobs whose refused rows find no room here, to be settled once more.
     struct skr_job *waiting;
     int64_t waiting_ms;  // when
     struct skr_backoff waiting_backoff;
+    size_t put_off;              // jobs that wait, or are being settled again
     struct skr_trouble trouble;  // that there is no room
 };
 
@@ -52,10 +53,14 @@ skr_parking_next_job(struct skr_parking *parking,
 bool
 skr_parking_is_again(struct skr_parking *parking, const struct skr_job *job);
 
-// Whether rows may be read from now on that were not.
+// When the next one is due; 0: never.
+int64_t
+skr_parking_next_job_ms(const struct skr_parking *parking, bool is_settling);
+
+// Whether rows may be read from now on that were not, and when the next may be;
+// 0: none waits for its time.
 bool skr_parking_release(struct skr_parking *parking);
-// When the next job, or the next release, is due; 0: never.
-int64_t skr_parking_next_ms(const struct skr_parking *parking);
+int64_t skr_parking_release_ms(const struct skr_parking *parking);
 // Whether a batch waits here to be settled once more.
 bool skr_parking_has_waiting(const struct skr_parking *parking);
 

@@ -22,7 +22,6 @@ enum {
     FIRST_PAUSE_MS = 100,
     LONGEST_PAUSE_MS = 10000,
     HAND_OVER_MS = 5000,  // to settle before the lock is let go
-    SETTLE_WAIT_MS = 100,
     DEFAULT_LEASE_MS = 3600000,
 };
 
@@ -81,7 +80,8 @@ size_batches(struct skr_session *session,
     size_t parts = skr_ownership_batches(session->ownership);
     size_t rest = skr_ownership_claims_rows(session->ownership) ? 0 : parts - 1;
     size_t rows = (options->in_flight + rest) / parts;
-    session->batch_capacity = rows > 0 ? rows : 1;
+    size_t most = ((size_t)1 << SKR_TAG_INDEX_BITS) - 1;
+    session->batch_capacity = rows == 0 ? 1 : rows < most ? rows : most;
     session->batch_bytes = (options->in_flight_bytes + rest) / parts;
 }
 
@@ -291,10 +291,12 @@ close_session(struct skr_relay *relay)
     // The next owner would send again what is confirmed and not settled.
     int64_t end_ms = session->stop_by_ms > 0 ? session->stop_by_ms
                                              : skr_clock_ms() + HAND_OVER_MS;
+    bool has_time = true;
     skr_session_take_settled(session);
-    while (skr_session_is_settling(session) && skr_clock_ms() < end_ms) {
-        skr_settler_wait(session->settler, SETTLE_WAIT_MS);
+    while (skr_session_is_settling(session) && has_time) {
+        skr_session_wait_for_settler(session);
         skr_session_take_settled(session);
+        has_time = skr_clock_ms() < end_ms;
     }
     skr_ownership_release(session->ownership);
     skr_db_close(session->db);
@@ -321,6 +323,7 @@ acquire(struct skr_relay *relay, struct skr_error *error)
             skr_session_is_over(session))
             return skr_fail(error, SKR_STOPPED, SKR_GIVE_UP, "stopped");
         skr_ownership_say_standby(session->ownership, reason);
+        skr_session_take_settled(session);
         relay->was_connected = true;
         code = skr_senders_outcomes(&session->dispatcher.senders, &result, 1,
                                     &none, 0, error);

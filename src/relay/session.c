@@ -102,13 +102,15 @@ tell_counts(const struct skr_session *session)
 
 // Nothing of the partition is sent before a person acts.
 static void
-log_blocked(struct skr_session *session, const struct skr_batch_item *item)
+log_blocked(struct skr_session *session, const struct skr_batch_item *item,
+            bool measures)
 {
     const struct skr_relay_options *options = session->options;
     const struct skr_table *table = options->table;
     uint64_t length = 0;
-    // Of no weight: if it cannot be asked, the rest is said all the same.
-    if (session->db == NULL ||
+    // Of no weight: if it cannot be asked, or would be for many partitions, the
+    // rest is said all the same.
+    if (!measures || session->db == NULL ||
         table->ops->measure(table, session->db, item->partition_key, &length,
                             NULL) != SKR_OK)
         length = 0;
@@ -126,13 +128,13 @@ static void
 log_failures(struct skr_session *session, const struct skr_batch *batch)
 {
     const struct skr_relay_options *options = session->options;
-    size_t failed = 0;
+    size_t failed = 0, blocked = 0;
     for (size_t i = 0; i < batch->count; i++) {
         const struct skr_batch_item *item = &batch->items[i];
         if (item->write == SKR_WRITE_REFUSED)
             continue;
         if (item->state == SKR_BLOCKED)
-            log_blocked(session, item);
+            log_blocked(session, item, ++blocked <= MOST_FAILURE_LINES);
         if (item->state != SKR_HOPELESS || ++failed > MOST_FAILURE_LINES)
             continue;
         skr_log(&options->log, SKR_LOG_WARNING, "relay.failed",
@@ -317,18 +319,22 @@ probe(struct skr_session *session, struct skr_error *error)
 }
 
 // Rows that were left, or parked, and may be sent by now lie behind the cursor.
+// Those that are being settled would be passed over: they are looked for later.
 static void
 rescan(struct skr_session *session)
 {
     struct skr_dispatcher *dispatcher = &session->dispatcher;
-    bool has_recovered = skr_breakers_take_recovered(&dispatcher->breakers);
-    session->wants_rescan |= has_recovered || dispatcher->wants_rescan ||
-                             skr_parking_release(&session->parking);
+    bool is_settling = skr_session_is_settling(session);
+    session->wants_rescan |=
+        dispatcher->wants_rescan || skr_parking_release(&session->parking);
     dispatcher->wants_rescan = false;
-    bool is_settling = !has_recovered && skr_session_is_settling(session);
-    if (session->wants_rescan &&
-        skr_source_rescan(session->source, is_settling))
-        session->wants_rescan = false;
+    if (skr_breakers_take_recovered(&dispatcher->breakers)) {
+        skr_source_rescan(session->source, false);
+        session->wants_rescan = is_settling;
+    } else if (session->wants_rescan) {
+        session->wants_rescan =
+            !skr_source_rescan(session->source, is_settling);
+    }
 }
 
 // What is known now of a partition that was read from its head.
@@ -520,7 +526,8 @@ own(struct skr_session *session, struct skr_error *error)
         return skr_source_open(session->source, session->db, error);
     case SKR_OWN_STANDBY:
         session->phase = SKR_PHASE_STANDBY;
-        skr_session_end_trouble(session);
+        if (skr_ownership_stands_by(session->ownership))
+            skr_session_end_trouble(session);
         break;
     }
     return SKR_OK;
@@ -571,10 +578,16 @@ idle_time_ms(struct skr_session *session)
         longest_ms = ASK_AGAIN_MS;
     int64_t until_ms = skr_clock_earlier(
         now_ms + longest_ms, skr_ownership_next_ms(session->ownership));
-    until_ms =
-        skr_clock_earlier(until_ms, skr_parking_next_ms(&session->parking));
+    bool is_settling = skr_session_is_settling(session);
+    until_ms = skr_clock_earlier(
+        until_ms, skr_parking_next_job_ms(&session->parking, is_settling));
+    // What is settled meanwhile is told soon.
+    if (is_settling)
+        until_ms = skr_clock_earlier(until_ms, now_ms + SETTLE_WAIT_MS);
     // A standby reads nothing, whatever is due.
     if (session->phase == SKR_PHASE_ACTIVE) {
+        until_ms = skr_clock_earlier(until_ms,
+                                     skr_parking_release_ms(&session->parking));
         until_ms =
             skr_clock_earlier(until_ms, skr_source_wake_ms(session->source));
         until_ms = skr_clock_earlier(
@@ -585,10 +598,8 @@ idle_time_ms(struct skr_session *session)
     return until_ms > now_ms ? (uint32_t)(until_ms - now_ms) : 0;
 }
 
-// A window that is full of settling batches moves when one is settled, and a
-// relay that ends when it is empty ends when all are.
-static void
-wait_for_settler(struct skr_session *session)
+void
+skr_session_wait_for_settler(struct skr_session *session)
 {
     if (skr_parking_has_waiting(&session->parking))
         skr_clock_sleep(session->stop_fd, RESULT_WAIT_MS);
@@ -611,15 +622,19 @@ rest(struct skr_session *session, bool moved, struct skr_error *error)
     }
     if (moved)
         return SKR_OK;
-    bool is_busy = has_work(session) || (session->options->stop_when_empty &&
-                                         !is_held_back(session));
+    // A window that is full of settling batches moves when one is settled, and
+    // a relay that ends when it is empty ends when all are.
+    uint32_t idle_ms = idle_time_ms(session);
+    bool is_busy =
+        has_work(session) ||
+        (idle_ms == 0 && skr_session_is_settling(session)) ||
+        (session->options->stop_when_empty && !is_held_back(session));
     if (is_busy)
-        wait_for_settler(session);
+        skr_session_wait_for_settler(session);
     enum skr_code code = skr_dispatcher_collect(dispatcher, 0, error);
     if (code != SKR_OK || is_busy)
         return code;
-    return skr_source_wait(session->source, session->stop_fd,
-                           idle_time_ms(session), error);
+    return skr_source_wait(session->source, session->stop_fd, idle_ms, error);
 }
 
 static enum skr_code
@@ -647,7 +662,7 @@ wait_for_earlier(struct skr_session *session, struct skr_error *error)
         session->phase = SKR_PHASE_ACTIVE;
         return SKR_OK;
     }
-    skr_settler_wait(session->settler, SETTLE_WAIT_MS);
+    skr_session_wait_for_settler(session);
     enum skr_code code = skr_ownership_prove(session->ownership, error);
     return code == SKR_OK
                ? skr_dispatcher_collect(&session->dispatcher, 0, error)
@@ -659,6 +674,7 @@ is_empty(struct skr_session *session)
 {
     return session->options->stop_when_empty && !has_work(session) &&
            session->dispatcher.sequencer.heads.count == 0 &&
+           !session->wants_rescan && !session->dispatcher.wants_rescan &&
            !is_held_back(session);
 }
 
@@ -704,6 +720,28 @@ go_on(struct skr_session *session, struct skr_error *error)
     return code == SKR_OK ? check_end(session, error) : code;
 }
 
+// Lets what was sent come to its result, and settles it meanwhile.
+static void
+drain(struct skr_session *session)
+{
+    struct skr_dispatcher *dispatcher = &session->dispatcher;
+    int64_t until_ms = session->stop_by_ms > 0
+                           ? session->stop_by_ms
+                           : skr_clock_ms() + session->options->stop_timeout_ms;
+    struct skr_error error = {0};
+    enum skr_code code = SKR_OK;
+    skr_dispatcher_begin_drain(dispatcher);
+    settle_finished(session);
+    while (code == SKR_OK && skr_dispatcher_pending(dispatcher) > 0 &&
+           skr_clock_ms() < until_ms) {
+        code = skr_dispatcher_collect(dispatcher, RESULT_WAIT_MS, &error);
+        settle_finished(session);
+        skr_session_take_settled(session);
+    }
+    skr_dispatcher_end_drain(dispatcher);
+    settle_finished(session);
+}
+
 enum skr_code
 skr_session_run(struct skr_session *session, struct skr_error *error)
 {
@@ -713,12 +751,6 @@ skr_session_run(struct skr_session *session, struct skr_error *error)
     skr_dispatcher_begin(&session->dispatcher);
     while (code == SKR_OK && session->phase != SKR_PHASE_FINISHED)
         code = go_on(session, error);
-    int64_t until_ms = skr_clock_ms() + session->options->stop_timeout_ms;
-    skr_dispatcher_begin_drain(&session->dispatcher);
-    settle_finished(session);
-    skr_dispatcher_drain(&session->dispatcher, session->stop_by_ms > 0
-                                                   ? session->stop_by_ms
-                                                   : until_ms);
-    settle_finished(session);
+    drain(session);
     return code;
 }

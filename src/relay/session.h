@@ -52,6 +52,8 @@ skr_session_run(struct skr_session *session, struct skr_error *error);
 // Takes what the settler has done, and puts what is to be tried again.
 void skr_session_take_settled(struct skr_session *session);
 bool skr_session_is_settling(struct skr_session *session);
+// Waits a moment for something to be settled.
+void skr_session_wait_for_settler(struct skr_session *session);
 // Says that earlier trouble is over.
 void skr_session_end_trouble(struct skr_session *session);
 // Whether the caller's is_over() says so.

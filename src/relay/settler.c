@@ -16,7 +16,11 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-enum { FIRST_PAUSE_MS = 50, LONGEST_PAUSE_MS = 5000 };
+enum {
+    FIRST_PAUSE_MS = 50,
+    LONGEST_PAUSE_MS = 5000,
+    STOP_WAIT_MS = 100,
+};
 
 // First in, first out.
 struct jobs {
@@ -194,8 +198,11 @@ settle(struct skr_settler *settler, struct skr_job *job)
     const struct skr_settler_options *options = &settler->options;
     while (!is_of_another_server(settler, &job->batch)) {
         struct skr_error error = {0};
-        if (settle_once(settler, job, &error) == SKR_OK)
+        job->has_failed = settle_once(settler, job, &error) != SKR_OK;
+        if (!job->has_failed)
             break;
+        if (job->tries_once)
+            return true;
         job->batch.is_late = true;
         skr_trouble_report(&settler->trouble, options->log,
                            "relay.settle_trouble", options->name, &error);
@@ -298,15 +305,6 @@ is_idle(const struct skr_settler *settler)
     return settler->waiting.first == NULL && !settler->is_busy;
 }
 
-bool
-skr_settler_is_idle(struct skr_settler *settler)
-{
-    pthread_mutex_lock(&settler->lock);
-    bool idle = is_idle(settler);
-    pthread_mutex_unlock(&settler->lock);
-    return idle;
-}
-
 void
 skr_settler_wait(struct skr_settler *settler, uint32_t timeout_ms)
 {
@@ -317,14 +315,17 @@ skr_settler_wait(struct skr_settler *settler, uint32_t timeout_ms)
     pthread_mutex_unlock(&settler->lock);
 }
 
-// Waits until it is idle; jobs that are settled meanwhile stay to be taken.
+// Waits until it is idle, once at least; jobs that are settled meanwhile stay
+// to be taken.
 static void
 wait_until_idle(struct skr_settler *settler, int64_t until_ms)
 {
     pthread_mutex_lock(&settler->lock);
-    while (!is_idle(settler) && skr_clock_ms() < until_ms) {
-        struct timespec deadline = skr_clock_deadline(100);
+    bool has_time = true;
+    while (!is_idle(settler) && has_time) {
+        struct timespec deadline = skr_clock_deadline(STOP_WAIT_MS);
         pthread_cond_timedwait(&settler->changed, &settler->lock, &deadline);
+        has_time = skr_clock_ms() < until_ms;
     }
     pthread_mutex_unlock(&settler->lock);
 }

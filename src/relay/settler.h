@@ -24,6 +24,10 @@ struct skr_job {
     // not published were left then, and their states are SKR_READ; 0: never.
     int64_t refused_ms;
     int64_t took_ms;  // to settle it, waits included
+    // Settled once, and not again and again until that succeeds; then
+    // has_failed tells whether it did not.
+    bool tries_once, has_failed;
+    bool was_put_off;  // the parking's: it found no room there
     struct skr_job *next;
 };
 
@@ -51,8 +55,6 @@ void skr_settler_put(struct skr_settler *settler, struct skr_job *job);
 struct skr_job *skr_settler_take(struct skr_settler *settler);
 // Waits until a job can be taken, or none is left, up to timeout_ms.
 void skr_settler_wait(struct skr_settler *settler, uint32_t timeout_ms);
-// Whether every job that was put has been settled.
-bool skr_settler_is_idle(struct skr_settler *settler);
 
 // Ends the thread: it settles what was put, but gives up after timeout_ms.
 // Jobs can still be taken.

@@ -165,11 +165,14 @@ static enum skr_code
 note_given(struct skr_source *source, const struct skr_batch *batch,
            struct skr_error *error)
 {
-    for (size_t i = 0; i < batch->count; i++)
-        if (is_given(&batch->items[i]) &&
-            !skr_row_set_add(&source->given, batch->items[i].row))
-            return skr_fail_memory(error);
-    return SKR_OK;
+    bool ok = true;
+    for (size_t i = 0; i < batch->count && ok; i++)
+        ok = !is_given(&batch->items[i]) ||
+             skr_row_set_add(&source->given, batch->items[i].row);
+    if (ok)
+        return SKR_OK;
+    skr_source_release(source, batch);
+    return skr_fail_memory(error);
 }
 
 static enum skr_code
@@ -290,12 +293,6 @@ skr_source_wait(struct skr_source *source, int wake_fd, uint32_t timeout_ms,
     if (code == SKR_OK || (wake_ms > 0 && wake_ms <= skr_clock_ms()))
         source->may_have_more = true;
     return SKR_OK;
-}
-
-void
-skr_source_announce(struct skr_source *source)
-{
-    source->may_have_more = true;
 }
 
 void

@@ -80,8 +80,6 @@ int64_t skr_source_wake_ms(const struct skr_source *source);
 SKR_MUST_CHECK enum skr_code
 skr_source_wait(struct skr_source *source, int wake_fd, uint32_t timeout_ms,
                 struct skr_error *error);
-// Others may have written, or the relay has lost track: next() is worth a call.
-void skr_source_announce(struct skr_source *source);
 
 // What becomes of rows that were given.
 

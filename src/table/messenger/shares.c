@@ -605,6 +605,7 @@ skr_messenger_fence(const struct skr_messenger *messenger, struct skr_tx tx,
         .user = &fence,
     };
     enum skr_code code = skr_list_run(tx, &run, error);
-    *is_ours = fence.slots == run.count && fence.epochs == lease->epochs;
+    *is_ours = run.count > 0 && fence.slots == run.count &&
+               fence.epochs == lease->epochs;
     return code;
 }
