@@ -12,12 +12,12 @@ struct skr_batch_item;
 
 // [shared]
 struct skr_relay_tally {
-    // By the settler: gone from the outbox, put off, moved to the failed ones,
-    // and left where they block their partition.
+    // Rows that are settled: gone from the outbox, deferred, moved to the
+    // failed ones, and left where they block their partition.
     atomic_uint_fast64_t published, retried, failed, blocked;
     // Rows that the database refuses to change at the moment.
     atomic_uint_fast64_t parked;
-    // By the pump: stored by the broker, and given back by it since no queue
+    // Messages that the broker has stored, and that it returned since no queue
     // wants them. What is sent twice is counted twice.
     atomic_uint_fast64_t confirmed, returned;
     struct skr_histogram latency;  // from commit to confirmation
