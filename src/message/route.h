@@ -74,8 +74,8 @@ struct skr_route {
     enum skr_unroutable unroutable;  // as the rule says
     const char *exchange;
     const char *routing_key;
-    // On Kafka, where exchange is the topic too, so that gates stand before
-    // topics as they do before exchanges. NULL: the sender is no Kafka.
+    // On Kafka, where exchange is the topic too, so that a topic has a circuit
+    // breaker as an exchange has. NULL: the sender is no Kafka.
     const char *topic;
     const char *key;            // of the record; NULL: a null key
     const char *partition_key;  // decides the partition; NULL: any will do

@@ -257,9 +257,9 @@ ask_max_packet(struct skr_mysql *mysql, struct skr_error *error)
     return code;
 }
 
-// What the settler has written through one node the pump sees at once through
-// another, which applies it a moment later: a row that is gone would be sent
-// again. Whatever reads waits until its node has all that was committed.
+// A relay's settler may write through one node and its session read through
+// another, which applies that a moment later: a row that is gone would be sent
+// again. Each read waits until its node has all that was committed.
 static enum skr_code
 wait_for_other_nodes(struct skr_mysql *mysql, struct skr_error *error)
 {
