@@ -1,4 +1,7 @@
 // SPDX-License-Identifier: MIT
+// The only place that reads the system's clocks, and the timestamps that tables
+// hold.
+
 #include "base/clock.h"
 
 #include "base/beat.h"

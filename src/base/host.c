@@ -1,4 +1,7 @@
 // SPDX-License-Identifier: MIT
+// Lists of hosts in a DSN, and which hosts are the loopback: drivers ask it
+// before they let a password cross a network without TLS.
+
 #include "base/host.h"
 
 #include "base/error.h"
