@@ -1,4 +1,7 @@
 // SPDX-License-Identifier: MIT
+// Reads host, database, TLS mode and timeouts from a mysql:// or mariadb://
+// DSN, and decides whether the connection needs TLS.
+
 #include "db/mysql/url.h"
 
 #include "base/error.h"
