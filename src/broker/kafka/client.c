@@ -1,4 +1,7 @@
 // SPDX-License-Identifier: MIT
+// What producer and consumer share of librdkafka: start and end of its
+// instance, its logs and errors, and whether the cluster answers.
+
 #include "broker/kafka/client.h"
 
 #include "base/clock.h"

@@ -1,4 +1,7 @@
 // SPDX-License-Identifier: MIT
+// Reads a kafka:// DSN into settings and librdkafka's configuration object,
+// with the security protocol that its login and TLS options ask for.
+
 #include "broker/kafka/settings.h"
 
 #include "base/error.h"

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: MIT
+// The table from AMQP reply codes to errors and publish results.
+
 #include "broker/rabbitmq/errors.h"
 
 #include "base/error.h"

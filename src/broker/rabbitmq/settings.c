@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: MIT
+// Reads an amqp:// DSN in Symfony's form, with its options as parameters.
+
 #include "broker/rabbitmq/settings.h"
 
 #include "base/error.h"
