@@ -1,4 +1,7 @@
 // SPDX-License-Identifier: MIT
+// Opens a broker in a thread with a cancel and a done descriptor, so that the
+// relay's loop can wait for it or give it up.
+
 #include "relay/opening.h"
 
 #include "base/clock.h"
