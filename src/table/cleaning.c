@@ -1,4 +1,7 @@
 // SPDX-License-Identifier: MIT
+// The loop of a cleanup: finds a batch of old rows, removes it in steps, and
+// adapts the size of a step to the time that the last one took.
+
 #include "table/cleaning.h"
 
 #include "base/clock.h"

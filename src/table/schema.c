@@ -1,4 +1,7 @@
 // SPDX-License-Identifier: MIT
+// Creates tables, columns and indexes from their descriptions, and adds those
+// that an existing table lacks.
+
 #include "table/schema.h"
 
 #include "base/arena.h"

@@ -1,4 +1,7 @@
 // SPDX-License-Identifier: MIT
+// Setup, checks and options of the layout; reading and settling rows are read.c
+// and settle.c.
+
 #include "table/kafka_outbox/kafka_outbox.h"
 
 #include "base/error.h"

@@ -1,4 +1,7 @@
 // SPDX-License-Identifier: MIT
+// Counts partitions and lists blocked heads, each with a bounded number of rows
+// read.
+
 #include "table/messenger/partitions.h"
 
 #include "base/clock.h"
