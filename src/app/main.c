@@ -1,4 +1,7 @@
 // SPDX-License-Identifier: MIT
+// The entry point alone, so that tests can link all the rest and call
+// skr_program_run().
+
 #include "app/program.h"
 
 int

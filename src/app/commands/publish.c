@@ -1,4 +1,7 @@
 // SPDX-License-Identifier: MIT
+// `skirnir publish`: one message from the command line into an outbox, in a
+// transaction of its own.
+
 #include "app/app.h"
 #include "app/console/output.h"
 #include "app/parts/transports.h"

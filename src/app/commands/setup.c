@@ -1,4 +1,7 @@
 // SPDX-License-Identifier: MIT
+// `skirnir setup`: makes the tables of transports, or prints their SQL, and
+// names what is left for other commands to make.
+
 #include "app/app.h"
 #include "app/drivers.h"
 #include "app/parts/completing.h"

@@ -1,4 +1,8 @@
 // SPDX-License-Identifier: MIT
+// Masks secrets in values that are printed: passwords of DSNs, values that came
+// from the environment or from files, and words behind an option such as
+// --token.
+
 #include "app/config/mask.h"
 
 #include "base/secret.h"

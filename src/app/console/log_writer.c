@@ -1,4 +1,7 @@
 // SPDX-License-Identifier: MIT
+// The thread, its lock and its conditions around a log_ring. A line is written
+// without the lock.
+
 #include "app/console/log_writer.h"
 
 #include "app/console/log_ring.h"

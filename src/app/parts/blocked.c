@@ -1,4 +1,7 @@
 // SPDX-License-Identifier: MIT
+// Finds the blocked head that TRANSPORT/ROW names, and makes it due again, for
+// the commands `skirnir failed`.
+
 #include "app/parts/blocked.h"
 
 #include "app/parts/partitions.h"

@@ -1,4 +1,7 @@
 // SPDX-License-Identifier: MIT
+// Cleanup of outboxes, failed tables and deduplication tables: once for the
+// commands, periodically in a thread beside workers.
+
 #include "app/parts/cleaner.h"
 
 #include "app/console/progress.h"

@@ -1,4 +1,7 @@
 // SPDX-License-Identifier: MIT
+// Registers the configured handlers with a consumer, and checks them for
+// `config check` without running them.
+
 #include "app/parts/handlers.h"
 
 #include "app/parts/transports.h"

@@ -1,4 +1,7 @@
 // SPDX-License-Identifier: MIT
+// Makes drivers, tables and deduplication tables from a transport's settings,
+// so that commands need not know the options of each.
+
 #include "app/parts/transports.h"
 
 #include "app/drivers.h"

@@ -1,4 +1,7 @@
 // SPDX-License-Identifier: MIT
+// The state of each worker, read off the names of the events it logs, and what
+// readiness and liveness follow from it.
+
 #include "app/service/health.h"
 
 #include "base/error.h"

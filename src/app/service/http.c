@@ -1,4 +1,7 @@
 // SPDX-License-Identifier: MIT
+// The HTTP server on libmicrohttpd; http_none.c takes its place in a build
+// without that library.
+
 #include "app/service/http.h"
 
 #include "base/error.h"

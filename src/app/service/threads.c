@@ -1,4 +1,7 @@
 // SPDX-License-Identifier: MIT
+// Runs workers in a thread each, passes signals on to them, and ends the
+// process when one of them does not stop in time.
+
 #include "app/service/threads.h"
 
 #include "app/console/signals.h"
