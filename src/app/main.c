@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The entry point alone, so that tests can link all the rest and call
-// skr_program_run().
+// The entry point alone: everything else is in a library that other executables
+// can link.
 
 #include "app/program.h"
 

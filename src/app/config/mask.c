@@ -22,7 +22,7 @@ static size_t
 variable_size(const struct skr_config *config, const char *text)
 {
     size_t longest = 0;
-    // Nobody keeps anything but secrets in files of their own.
+    // Values that stand in files of their own are taken for secrets.
     for (size_t i = 0; i < config->file_count; i++) {
         size_t size = strlen(config->files[i].text);
         if (size >= LEAST_VALUE && size > longest &&

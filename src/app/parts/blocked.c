@@ -46,7 +46,7 @@ read_name(const struct skr_config *config, const char *name,
     return code;
 }
 
-// A blocked head that somebody has named.
+// A blocked head that the command line names.
 struct named {
     const struct skr_config *config;
     const struct skr_config_transport *outbox;

@@ -209,7 +209,7 @@ static bool
 is_choice(const struct skr_config *config,
           const struct skr_config_transport *transport, bool only_ordered)
 {
-    // A failure transport is a doctrine table too, but nobody's outbox.
+    // A failure transport is a doctrine table too, but no outbox.
     return transport->kind == SKR_TRANSPORT_OUTBOX &&
            !skr_transport_is_failure(config, transport) &&
            (transport->is_ordered || !only_ordered);
