@@ -18,7 +18,7 @@ struct skr_opening {
     const struct skr_broker_ops *ops;
     struct skr_broker_options options;
     pthread_t thread;
-    int wake_fd;  // of who wants it
+    int wake_fd;  // the caller's
     int cancel_fd, done_fd;
     // What came of it: the thread's until it is joined.
     struct skr_broker *broker;
