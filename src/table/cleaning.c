@@ -212,7 +212,7 @@ remove_all(struct run *run, uint64_t *removed, struct skr_error *error)
             code = do_step(run, &first, removed, error);
         if (code != SKR_OK)
             return code;
-        // Nothing was found, or someone else removes the same rows.
+        // Nothing was found, or another process removes the same rows.
     } while (*removed > before && !run->is_over);
     return SKR_OK;
 }
