@@ -1,4 +1,7 @@
 // SPDX-License-Identifier: MIT
+// What commands share: loading the configuration, printing an error, and the
+// limits of time and memory at which a worker stops.
+
 #include "app/app.h"
 
 #include "base/clock.h"

@@ -1,4 +1,7 @@
 // SPDX-License-Identifier: MIT
+// The tables of databases and brokers that were compiled in, by scheme, and the
+// package that a missing one comes with.
+
 #include "app/drivers.h"
 
 #include "base/text.h"

@@ -1,4 +1,7 @@
 // SPDX-License-Identifier: MIT
+// The entry point alone: everything else is in a library that other executables
+// can link.
+
 #include "app/program.h"
 
 int

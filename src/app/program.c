@@ -1,4 +1,8 @@
 // SPDX-License-Identifier: MIT
+// Finds the command that the first words name, parses its options and runs it,
+// or prints help, or the nearest name. The commands themselves are in
+// commands.c.
+
 #include "app/program.h"
 
 #include "app/app.h"

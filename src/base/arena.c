@@ -1,4 +1,7 @@
 // SPDX-License-Identifier: MIT
+// A bump allocator over a list of blocks. An allocation that does not fit an
+// ordinary block gets a block of its own.
+
 #include "base/arena.h"
 
 #include <stdalign.h>

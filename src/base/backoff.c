@@ -1,4 +1,7 @@
 // SPDX-License-Identifier: MIT
+// The arithmetic of a doubling pause. Without a clock and without a sleep, it
+// is tested by calls alone.
+
 #include "base/backoff.h"
 
 uint32_t

@@ -1,4 +1,7 @@
 // SPDX-License-Identifier: MIT
+// The liveness of a thread's loop, kept in thread-local state: the drivers that
+// report a wait do not know which loop called them.
+
 #include "base/beat.h"
 
 #include "base/clock.h"

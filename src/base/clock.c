@@ -1,4 +1,7 @@
 // SPDX-License-Identifier: MIT
+// The only place that reads the system's clocks, and the timestamps that tables
+// hold.
+
 #include "base/clock.h"
 
 #include "base/beat.h"
@@ -97,7 +100,7 @@ skr_clock_parse_timestamp(const char *text, int64_t *wall_us)
     const struct tm meant = parts;
     int64_t parsed_s = (int64_t)timegm(&parts);
     // timegm() takes the 31st of February for the 3rd of March and tells so;
-    // nobody means a year before 1000.
+    // a year before 1000 is taken for a mistake.
     if (meant.tm_year < 1000 - 1900 || parts.tm_year != meant.tm_year ||
         parts.tm_mon != meant.tm_mon || parts.tm_mday != meant.tm_mday ||
         parts.tm_hour != meant.tm_hour || parts.tm_min != meant.tm_min ||

@@ -1,4 +1,7 @@
 // SPDX-License-Identifier: MIT
+// Fills struct skr_error. Texts are made valid UTF-8 here, once for all
+// callers.
+
 #include "base/error.h"
 
 #include "base/text.h"

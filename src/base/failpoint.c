@@ -1,4 +1,7 @@
 // SPDX-License-Identifier: MIT
+// Stops the process at a named place of the source, for tests that kill it
+// there. Empty in a release.
+
 #include "base/failpoint.h"
 
 #include <stdatomic.h>

@@ -1,4 +1,7 @@
 // SPDX-License-Identifier: MIT
+// 128-bit FNV-1a. Lock names, keys in tables and derived message ids are made
+// of it, so its values must never change.
+
 #include "base/hash.h"
 
 #include <string.h>

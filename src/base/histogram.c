@@ -1,4 +1,7 @@
 // SPDX-License-Identifier: MIT
+// A latency histogram of fixed buckets that threads fill without a lock. The
+// bounds are those of the exported metrics.
+
 #include "base/histogram.h"
 
 const int64_t skr_histogram_bounds_us[SKR_HISTOGRAM_STEPS - 1] = {

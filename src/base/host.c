@@ -1,4 +1,7 @@
 // SPDX-License-Identifier: MIT
+// Lists of hosts in a DSN, and which hosts are the loopback: drivers ask it
+// before they let a password cross a network without TLS.
+
 #include "base/host.h"
 
 #include "base/error.h"
@@ -75,7 +78,7 @@ is_loopback(const struct sockaddr *address)
 }
 
 // As the client libraries read an address: "127.1" is one, "127.evil.example"
-// and "127.0.0.1.nip.io" are names that somebody else answers for.
+// and "127.0.0.1.nip.io" are names that may lead to another machine.
 bool
 skr_host_is_this_machine(const char *name)
 {

@@ -25,17 +25,17 @@ const char *skr_host_next(const char *list, struct skr_host *host);
 SKR_MUST_CHECK enum skr_code
 skr_host_check_list(const struct skr_url *url, struct skr_error *error);
 
-// What is sent there stays on this machine, where nobody can listen or step
-// between: localhost, or an address of the loopback network. A name that only
-// begins like one is another host. Asks no resolver.
+// What is sent there stays on this machine, where no third party can listen or
+// step between: localhost, or an address of the loopback network. A name that
+// only begins like one is another host. Asks no resolver.
 bool skr_host_is_this_machine(const char *name);
 
 // The first host of a list that is another machine.
 bool skr_host_find_other(const char *list, struct skr_host *host);
 
 // What a driver says of a URL whose password others may read on its way: one
-// line with the host and the cure. "": there is no such password. Asks nobody,
-// and repeats no password.
+// line with the host and the cure. "": there is no such password. Asks no
+// server, and repeats no password.
 typedef void
 skr_exposure_fn(const struct skr_url *url, char said[SKR_EXPOSURE_SIZE]);
 

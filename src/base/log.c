@@ -1,4 +1,7 @@
 // SPDX-License-Identifier: MIT
+// Passes events to the log that the caller has set, and keeps a lasting trouble
+// from being logged at every attempt.
+
 #include "base/log.h"
 
 #include "base/clock.h"

@@ -56,7 +56,7 @@ void skr_trouble_notice(struct skr_trouble *trouble, const struct skr_log *log,
                         const char *event, const char *subject,
                         const struct skr_error *error);
 // Has the next report said although it is the same, once a minute has passed:
-// while nothing has worked yet, somebody looks for the cause.
+// while nothing has worked yet, a person is likely to look for the cause.
 void skr_trouble_remind(struct skr_trouble *trouble, int64_t now_ms);
 // Says that it is over, if there was any.
 void skr_trouble_end(struct skr_trouble *trouble, const struct skr_log *log,

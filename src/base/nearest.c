@@ -1,4 +1,7 @@
 // SPDX-License-Identifier: MIT
+// Suggestions for mistyped commands, options and configuration keys, by their
+// edit distance.
+
 #include "base/nearest.h"
 
 #include <string.h>

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: MIT
+// A growing first-in-first-out queue of items of one size in a circular buffer.
+
 #include "base/ring.h"
 
 #include <stdlib.h>

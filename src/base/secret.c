@@ -1,4 +1,7 @@
 // SPDX-License-Identifier: MIT
+// Recognizes secrets by the names of settings and by the head of a PEM key, so
+// that logs and printed configurations can mask them.
+
 #include "base/secret.h"
 
 #include "base/text.h"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// What nobody is to read in a log or on a screen.
+// What must not appear in a log or on a screen.
 
 #ifndef SKR_BASE_SECRET_H
 #define SKR_BASE_SECRET_H

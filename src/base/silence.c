@@ -1,4 +1,7 @@
 // SPDX-License-Identifier: MIT
+// A process-wide list of hosts that did not answer lately. Connections of all
+// threads share it, so that each of them need not find out by a timeout.
+
 #include "base/silence.h"
 
 #include "base/clock.h"

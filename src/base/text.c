@@ -1,4 +1,8 @@
 // SPDX-License-Identifier: MIT
+// Growing strings, and the checks that text from outside has to pass before it
+// is stored or printed: UTF-8, control characters, identifiers, numbers,
+// base64.
+
 #include "base/text.h"
 
 #include <errno.h>

@@ -1,4 +1,7 @@
 // SPDX-License-Identifier: MIT
+// Starts the library's own threads with all signals blocked, which are the
+// application's.
+
 #include "base/thread.h"
 
 #include <signal.h>

@@ -1,4 +1,7 @@
 // SPDX-License-Identifier: MIT
+// Parses, writes and masks DSNs. Masking works on texts that do not parse,
+// since a DSN with a mistake in it has a password too.
+
 #include "base/url.h"
 
 #include "base/error.h"

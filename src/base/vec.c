@@ -1,4 +1,7 @@
 // SPDX-License-Identifier: MIT
+// Growth, insertion, removal and binary search for arrays whose owner keeps the
+// pointer, the count and the capacity.
+
 #include "base/vec.h"
 
 #include <stdint.h>

@@ -1,4 +1,7 @@
 // SPDX-License-Identifier: MIT
+// Opening and closing of any driver's broker. Both mark a wait for the liveness
+// of the loop.
+
 #include "broker/broker.h"
 
 #include "base/beat.h"

@@ -19,15 +19,15 @@ struct skr_route;
 // The first member of every driver's own struct.
 struct skr_broker {
     const struct skr_broker_ops *ops;
-    // The options' to begin with; whoever opened it may name another. It lives
-    // as long as the broker does.
+    // The options' to begin with; the caller that opened it may name another.
+    // It lives as long as the broker does.
     int wake_fd;
     // Set by open(): settle() can carry out SKR_SETTLE_RETRY. Where it cannot,
     // the caller keeps what is to be tried again, and acknowledges it.
     bool delays;
     // Set by open(): retry_count tells of deliveries that were not settled,
     // too, and they are counted before they are handed out. Where it does not,
-    // whoever consumes counts those that come as redelivered.
+    // the consumer counts those that come as redelivered.
     bool counts;
     // Kept by outcomes(): the server takes no messages for now. What is
     // submitted waits until it does.
@@ -53,8 +53,8 @@ struct skr_broker_options {
     // first receive() does so.
     bool consumes;
     bool inspects;  // nothing but depth() will be called
-    // Whoever opened it stored what it delivers: headers may be larger than
-    // those of a message, by what was added.
+    // The consumer that opened it stored what it delivers: headers may be
+    // larger than those of a message, by what was added.
     bool is_own;
     // Readable: receive() ends early, and so does connecting; negative: none.
     int wake_fd;
@@ -68,7 +68,7 @@ enum skr_fate {
     SKR_UNROUTABLE,        // it got there, and no queue wanted it
     SKR_UNCERTAIN,         // the connection ended first: it may be there
     // Not sent: nothing can go there now, whatever the message. The exchange
-    // is missing, or we may not write to it. Nobody's fault: wait.
+    // is missing, or we may not write to it. Not the message's fault: wait.
     SKR_ROUTE_CLOSED,
     // Not sent: one before it, which it is in order with, was refused, and the
     // caller did not know yet.
@@ -85,7 +85,7 @@ struct skr_outcome {
 // option that makes no sense, a part that is missing. The error repeats no
 // password. text is what url was parsed from. An option that is no mistake but
 // means nothing is logged as a warning, with its name in the first field. Asks
-// nobody; open() refuses, and warns of, the same.
+// no server; open() refuses, and warns of, the same.
 typedef enum skr_code
 skr_broker_check_url_fn(const char *text, const struct skr_url *url,
                         const struct skr_log *log, struct skr_error *error);
@@ -149,7 +149,7 @@ struct skr_incoming {
     const char *broker_id;  // the broker's own message id; NULL: none
     int64_t created_at_us;  // 0: unknown
     uint32_t retry_count;   // how often it was tried before
-    bool redelivered;  // someone had it and did not settle it: handle it alone
+    bool redelivered;  // a consumer had it and did not settle: handle it alone
     // How often it was handed out before, by a count that the broker keeps; 0:
     // it keeps none. It counts consumers that were gone before they looked at
     // the message, too, so that it is no measure of what the message did.
@@ -215,7 +215,7 @@ struct skr_declaration {
     enum skr_declaration_kind kind;
     const char *name;      // of an exchange or a queue
     const char *type;      // of an exchange
-    bool type_is_default;  // nobody named it
+    bool type_is_default;  // no setting names it
     bool durable;
     const char *exchange, *queue, *binding_key;  // of a binding
     const struct skr_argument *arguments;
@@ -232,7 +232,7 @@ skr_broker_declare_fn(struct skr_broker *broker,
 
 // What a URL names as the transport's own: its exchange, queues and bindings,
 // in an order in which they can be declared. All of it lives in the arena,
-// which is the caller's to end, also after an error. Asks nobody. NULL in a
+// which is the caller's to end, also after an error. Asks no server. NULL in a
 // driver that has nothing of the kind. Of a log, what it consumes: its topics
 // are the exchanges, its group is the queue.
 struct skr_plan {
@@ -261,8 +261,8 @@ struct skr_lag {
 // behind. Opened with `inspects`. NULL in a driver that cannot tell. The caller
 // ends it with skr_depth_fini(), also after an error.
 struct skr_depth {
-    // False: nobody consumes it, as far as can be known, and it need not have
-    // anything to consume from: others may be published to by it.
+    // False: no consumer is known, and the transport need not have anything to
+    // consume from: others may be published to by it.
     bool has_messages;
     uint64_t messages;
     bool are_due;  // none of them is in a consumer's hand: a queue's

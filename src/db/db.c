@@ -1,4 +1,7 @@
 // SPDX-License-Identifier: MIT
+// The part of a connection that all drivers share: opening by URL, binding of
+// values, transactions, and marking waits for the liveness of the loop.
+
 #include "db/db.h"
 
 #include "base/arena.h"

@@ -99,7 +99,7 @@ struct skr_db {
 
 // SKR_INVALID when no database can be at this URL, whatever the server says: a
 // part that is missing or means nothing, an unknown parameter, a bad value. The
-// text repeats no password. Asks nobody; open() refuses the same.
+// text repeats no password. Asks no server; open() refuses the same.
 typedef enum skr_code
 skr_db_check_url_fn(const struct skr_url *url, struct skr_error *error);
 // Where the URL names several hosts: the first of them that can be written; one
@@ -131,8 +131,8 @@ enum skr_begin {
 typedef enum skr_code skr_db_begin_fn(struct skr_db *db, enum skr_begin mode,
                                       struct skr_error *error);
 // When it fails the transaction is over, and SKR_RECONNECT as remedy means
-// that nobody knows whether it was committed. SKR_NO_TRANSACTION: there is none
-// to commit; or, if it was guarded, not the one that was begun, since a
+// that it is unknown whether it was committed. SKR_NO_TRANSACTION: there is
+// none to commit; or, if it was guarded, not the one that was begun, since a
 // statement or the server has ended that.
 typedef enum skr_code
 skr_db_commit_fn(struct skr_db *db, struct skr_error *error);
@@ -140,9 +140,9 @@ skr_db_commit_fn(struct skr_db *db, struct skr_error *error);
 // back fails at its next statement.
 typedef void skr_db_rollback_fn(struct skr_db *db);
 
-// Whoever holds a lock alone keeps out all others. Those who hold it together
-// keep out all but each other, and so do those who hold it in shares: there are
-// two ways to work side by side, which do not mix.
+// A connection that holds a lock alone keeps out all others. Connections that
+// hold it together keep out all but each other, and so do those that hold it in
+// shares: there are two ways to work side by side, which do not mix.
 enum skr_lock_mode {
     SKR_LOCK_ALONE,
     SKR_LOCK_TOGETHER,
@@ -179,7 +179,7 @@ skr_db_follow_fn(struct skr_db *db, const char *table, const char *queue,
 typedef enum skr_code
 skr_db_plan_by_index_fn(struct skr_db *db, struct skr_error *error);
 // Says who holds a lock, alone or together with others, without taking it: for
-// people, such as "session 42 from 10.0.0.7". "": nobody does.
+// people, such as "session 42 from 10.0.0.7". "": it is free.
 enum { SKR_HOLDER_SIZE = 96 };
 typedef enum skr_code
 skr_db_holder_fn(struct skr_db *db, const char *name,
@@ -191,7 +191,7 @@ skr_db_holder_fn(struct skr_db *db, const char *name,
 // has no means to count sessions, nothing is shown and nothing fails.
 typedef enum skr_code
 skr_db_attend_fn(struct skr_db *db, const char *name, struct skr_error *error);
-// How many connections are shown under a name; negative: nobody can know.
+// How many connections are shown under a name; negative: that cannot be known.
 typedef enum skr_code
 skr_db_attendance_fn(struct skr_db *db, const char *name, int64_t *count,
                      struct skr_error *error);
@@ -241,7 +241,7 @@ struct skr_db_ops {
 SKR_MUST_CHECK enum skr_code
 skr_db_open(const struct skr_db_ops *ops, const char *url, struct skr_db **db,
             struct skr_error *error);
-// The same for one who only reads.
+// The same for a caller that only reads.
 SKR_MUST_CHECK enum skr_code
 skr_db_open_to_read(const struct skr_db_ops *ops, const char *url,
                     struct skr_db **db, struct skr_error *error);

@@ -1,4 +1,7 @@
 // SPDX-License-Identifier: MIT
+// The polling interval as a function of when rows were found. It has no clock,
+// so that it can be tested with any times.
+
 #include "db/pace.h"
 
 enum {

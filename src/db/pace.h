@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// How often to look for rows where nobody tells of them: soon after there were
-// some, at the pace at which they come, and ever less often while there is
-// nothing.
+// How often to look for rows where no notification tells of them: soon after
+// there were some, at the pace at which they come, and ever less often while
+// there is nothing.
 
 #ifndef SKR_DB_PACE_H
 #define SKR_DB_PACE_H

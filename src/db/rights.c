@@ -1,4 +1,7 @@
 // SPDX-License-Identifier: MIT
+// Statements that match no row, by which a missing privilege is found before
+// the first message.
+
 #include "db/rights.h"
 
 #include "base/arena.h"

@@ -1,4 +1,7 @@
 // SPDX-License-Identifier: MIT
+// Binds printf-checked values and runs a statement with them. The count of
+// values is checked against the count of parameters.
+
 #include "db/run.h"
 
 #include "base/error.h"

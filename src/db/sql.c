@@ -1,4 +1,7 @@
 // SPDX-License-Identifier: MIT
+// Fills SQL templates from a dialect's words, numbers parameters where the
+// database wants that, and makes lists of parameters.
+
 #include "db/sql.h"
 
 #include "base/arena.h"

@@ -57,8 +57,8 @@ struct skr_word {
 //                  "" where SKR_DUPLICATE is the only way to know
 //   lock_skip      tail of a SELECT that claims rows others may want; "" where
 //                  rows cannot be locked one by one
-//   lock_rows      tail of a SELECT whose rows nobody else writes before the
-//                  transaction ends; "" where there is one writer at a time
+//   lock_rows      tail of a SELECT whose rows no other session writes before
+//                  the transaction ends; "" where there is one writer at a time
 //   hold_owner_lock  takes the lock of {lock_owner} for as long as its session
 //                  lasts, and says whether it could; "" where sessions hold no
 //                  such locks
@@ -73,9 +73,9 @@ struct skr_word {
 //   remove_ids     a DELETE of the rows {ids}, reached in the same way; it
 //                  knows the words table, ids and id_rows
 //   in_range       whether a row is one of those from one id to another, two
-//                  parameters. Where who writes a range waits for the row
-//                  behind it there are three: the range ends before its last
-//                  row, which stands by itself.
+//                  parameters. Where a session that writes a range waits for
+//                  the row behind it there are three: the range ends before its
+//                  last row, which stands by itself.
 //   remove_range   a DELETE of such rows, reached by their ids
 //   id_row         a column `id` of a bound number; of such {id_rows} is made
 //   random_hex     32 random hexadecimal digits
@@ -114,8 +114,8 @@ struct skr_word {
 //   oldest_writer  a SELECT of the process, the age in seconds and the name of
 //                  the transaction before which all are over
 //   notify_function, notify_trigger   statements that make inserts into a table
-//                  tell whoever sleeps until there are rows, or ""; the second
-//                  knows the word table
+//                  wake readers that sleep until there are rows, or "";
+//                  the second knows the word table
 //   find_notify    a SELECT that gives a row if there is that trigger, or ""
 //   drop_notify_trigger, drop_notify_function   take it away, or ""; the last
 //                  does nothing while other tables use the function
@@ -128,12 +128,12 @@ struct skr_word {
 //   row_estimate   a SELECT of about how many rows a table has, at next to no
 //                  cost; it knows the word table
 //   rows_written   a SELECT of how many rows were ever given an id in a table,
-//                  those that are gone included, or 0 where nobody tells; it
-//                  knows the word table
+//                  those that are gone included, or 0 where it is not
+//                  known; it knows the word table
 //   table_place    a SELECT of what the database calls the table that it finds
 //                  under the name, with the schema where there are several;
 //                  it knows the word table
-//   setup_lock     a statement that keeps out others who set up tables until
+//   setup_lock     a statement that keeps out others that set up tables until
 //                  the end of the transaction, or "" where none is needed
 struct skr_dialect {
     const char *name;  // as the scheme

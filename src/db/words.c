@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: MIT
+// The reserved words of all databases as one sorted list.
+
 #include "db/words.h"
 
 #include "base/text.h"

@@ -1,4 +1,7 @@
 // SPDX-License-Identifier: MIT
+// Checks a time zone's text and gives the words by which templates convert
+// times to and from it.
+
 #include "db/zone.h"
 
 #include "base/error.h"

@@ -1,4 +1,7 @@
 // SPDX-License-Identifier: MIT
+// Deduplication for an application with a consume loop of its own. It needs no
+// consumer, so it is a file of its own.
+
 #include "db/db.h"
 #include "table/deduplication/deduplication.h"
 

@@ -75,7 +75,8 @@ take_back_uncounted(struct skr_consumer *consumer, const struct job *job)
         consumer->has_uncounted = false;
 }
 
-// Rows are left behind by crashes alone: whoever comes upon one looks for more.
+// Rows are left behind by crashes alone: a consumer that comes upon one looks
+// for more.
 static void
 clean(struct skr_consumer *consumer)
 {

@@ -24,7 +24,7 @@ enum {
 enum blame {
     BLAME_MESSAGE,     // its handler's verdict, or what it did
     BLAME_CONFLICT,    // another transaction was in the way
-    BLAME_CONNECTION,  // lost under way: nobody knows what was committed
+    BLAME_CONNECTION,  // lost under way: what was committed is unknown
     BLAME_HANDLER,     // its statements, whatever the message
     BLAME_DATABASE,    // nothing can be done on it now
 };
@@ -127,7 +127,8 @@ handle_alone(struct skr_consumer *consumer, struct job *job,
         case BLAME_MESSAGE: is_settled = true; break;
         case BLAME_CONFLICT:
             is_settled = ++conflicts > MOST_CONFLICTS;
-            // Nothing that its handler does has been in anyone's way yet.
+            // Nothing that its handler does has been in another session's way
+            // yet.
             if (is_settled && attempt.step == STEP_ADMIT)
                 return report(&attempt, error);
             break;

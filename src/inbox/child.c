@@ -190,7 +190,8 @@ read_output(struct skr_child *child)
     return true;
 }
 
-// Hands over what is left of the line. False when nobody reads it any more.
+// Hands over what is left of the line. False when the child does not read it
+// any more.
 static bool
 write_input(struct skr_child *child, const struct skr_text *line, size_t *sent)
 {

@@ -2,7 +2,7 @@
 // Handlers that are processes of their own: one for each handler and consumer,
 // started when it is needed and kept. It reads a line of JSON for each message
 // from its standard input and writes a line with the verdict to its standard
-// output. docs/skirnir-handler.7.md is for those who write one.
+// output. docs/skirnir-handler.7.md is for authors of such handlers.
 
 #ifndef SKR_INBOX_CHILD_H
 #define SKR_INBOX_CHILD_H

@@ -1,4 +1,7 @@
 // SPDX-License-Identifier: MIT
+// Starts, feeds and ends a handler's process. Between fork and exec only calls
+// are made that are safe in a program with threads.
+
 #include "inbox/child_process.h"
 
 #include "base/clock.h"

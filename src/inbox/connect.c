@@ -226,8 +226,8 @@ write_retry_url(const struct skr_consumer *consumer)
     skr_url_add_parameter(&url, "queue_name", consumer->retry_queue);
     if (zone != NULL)
         skr_url_add_parameter(&url, "time_zone", zone);
-    // What a consumer that died had in hand is somebody's soon: it has waited
-    // for its retry already.
+    // What a consumer that died had in hand is given to another soon: it has
+    // waited for its retry already.
     skr_url_add_parameter(&url, "redeliver_timeout", "15");
     return skr_text_take(&url);
 }

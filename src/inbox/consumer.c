@@ -67,8 +67,8 @@ skr_consumer_stop(struct skr_consumer *consumer)
     errno = saved;
 }
 
-// Deliveries that may share a transaction. One that somebody had and did not
-// settle may be what killed him: it goes alone.
+// Deliveries that may share a transaction. One that a consumer had and did not
+// settle may be what killed it: it goes alone.
 static size_t
 group_size(struct skr_consumer *consumer, size_t first, size_t count)
 {
@@ -264,7 +264,7 @@ consume(struct skr_consumer *consumer, struct skr_error *error)
     if (code == SKR_TIMEOUT || code == SKR_STOPPED)
         return code;
     if (code != SKR_OK) {
-        // An error may have left rows claimed that nobody has in hand: a new
+        // An error may have left rows claimed that are not in hand: a new
         // connection knows nothing of them either, but is in a known state.
         if (error->remedy != SKR_TRY_AGAIN)
             skr_consumer_drop_source(consumer);
@@ -297,8 +297,8 @@ make_kept(struct skr_consumer *consumer, struct skr_error *error)
         &consumer->kept, error);
 }
 
-// A mistake that was there from the start is told to whoever started this;
-// what breaks later is waited out.
+// A mistake that was there from the start ends the run, so that the person who
+// started it sees it; what breaks later is waited out.
 static bool
 gives_up(struct skr_consumer *consumer, const struct skr_error *error)
 {

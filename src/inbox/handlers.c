@@ -1,4 +1,7 @@
 // SPDX-License-Identifier: MIT
+// The table of a consumer's handlers, searched by the name or class of a
+// message.
+
 #include "base/error.h"
 #include "base/vec.h"
 #include "inbox/child.h"

@@ -18,7 +18,7 @@
 //                  starts and ends them, child_line.c is what is said to them
 //                  and by them, child_errors.c what they complain of
 //   keep.c         rows for what failed, and for what waits for its retry
-//   attempts.c     counting deliveries that somebody had and did not settle
+//   attempts.c     counting deliveries that a consumer had and did not settle
 //   sources.c      the broker, and the queue of retries beside it
 //   admit.c        deduplication for an application's own loop
 
@@ -167,7 +167,7 @@ struct skr_consumer {
     // told: counted no second time.
     bool has_uncounted;
     struct skr_id uncounted;
-    int64_t clean_again_ms;  // rows that nobody needs; by skr_clock_ms()
+    int64_t clean_again_ms;  // rows of crashes; by skr_clock_ms()
 
     struct skr_incoming *incoming;
     struct job *jobs;
@@ -285,7 +285,7 @@ skr_job_tell_hooks(const struct skr_consumer *consumer, const struct job *job);
 // Runs the handlers that want no transaction. A job that one of them accepted
 // stays ready, to be recorded; what did not find time in this round, or has one
 // before it in its lane that the transaction is to handle, is held, and
-// has_more says so. An error is trouble that is nobody's fault.
+// has_more says so. An error is trouble that no message has caused.
 SKR_MUST_CHECK enum skr_code
 skr_jobs_run_outside(struct skr_consumer *consumer, struct job *jobs,
                      size_t count, bool *has_more, struct skr_error *error);
@@ -346,8 +346,8 @@ skr_consumer_receive_retries(struct skr_consumer *consumer, size_t capacity,
 
 // Its id; without one it is known by what it says.
 struct skr_id skr_job_key(const struct job *job);
-// Before a delivery is handled, or stored as one that nobody can handle, that
-// somebody had and did not settle: commits the attempt, unless its broker
+// Before a delivery is handled, or stored as one that cannot be handled, that a
+// consumer had and did not settle: commits the attempt, unless its broker
 // counts by itself.
 SKR_MUST_CHECK enum skr_code
 skr_job_count(struct skr_consumer *consumer, struct job *job,
@@ -376,8 +376,8 @@ void skr_jobs_attempt(struct skr_consumer *consumer, struct job *jobs,
 // A verdict on one job, or what counts as one: the attempt says which.
 void skr_job_decide(struct skr_consumer *consumer, struct job *job,
                     const struct attempt *attempt);
-// Handles jobs and settles them with the broker. An error is trouble that is
-// nobody's fault: what it kept from being handled is held.
+// Handles jobs and settles them with the broker. An error is trouble that no
+// message has caused: what it kept from being handled is held.
 SKR_MUST_CHECK enum skr_code
 skr_jobs_handle(struct skr_consumer *consumer, struct job *jobs, size_t count,
                 struct skr_error *error);

@@ -1,4 +1,7 @@
 // SPDX-License-Identifier: MIT
+// Loads a handler from a shared object, and refuses one that was built for
+// another version of the handler ABI.
+
 #include "inbox/library.h"
 
 #include "base/error.h"

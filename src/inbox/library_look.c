@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Looks into a shared object without loading it: whoever checks a configuration
-// does not run code of a file that it names. Every offset and size comes from
-// the file and is believed in no more than the file is long.
+// Looks into a shared object without loading it: checking a configuration must
+// not run code of a file that it names. Every offset and size comes from the
+// file and is believed in no more than the file is long.
 
 #include "base/error.h"
 #include "base/text.h"

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: MIT
+// Memory of a batch, and the search for a row among sorted row ids.
+
 #include "message/batch.h"
 
 #include "base/error.h"

@@ -46,9 +46,9 @@ struct skr_lease {
     // Of shards: a bit each, and the sum of their epochs.
     uint64_t slots;
     int64_t epochs;
-    // In a cluster what is only locked is no concern of other nodes: whoever
-    // settles writes the slots' rows, and by that renews their leases for so
-    // long. 0: locks do.
+    // In a cluster what is only locked is no concern of other nodes: a relay
+    // that settles writes the slots' rows, and by that renews their leases for
+    // so long. 0: locks do.
     uint32_t write_s;
 };
 

@@ -1,4 +1,8 @@
 // SPDX-License-Identifier: MIT
+// Reads what the headers say of a message (id, name, retries) and writes the
+// headers it is sent with. Symfony's stamps and Skirnir's own headers meet
+// here.
+
 #include "message/envelope.h"
 
 #include "base/arena.h"

@@ -1,4 +1,7 @@
 // SPDX-License-Identifier: MIT
+// The delay before a retry, and the stamps by which Symfony recognizes a
+// retried or failed message.
+
 #include "message/failure.h"
 
 #include "base/arena.h"

@@ -61,8 +61,8 @@ SKR_MUST_CHECK enum skr_code
 skr_failure_wrap_raw(struct skr_arena *arena, const void *raw, size_t raw_size,
                      struct skr_headers *headers, struct skr_error *error);
 
-// What the headers of a row in the failed table say, whoever wrote them. What
-// is not said is NULL.
+// What the headers of a row in the failed table say, by whichever program they
+// were written. What is not said is NULL.
 struct skr_failure_report {
     struct skr_headers headers;  // count 0: they could not be understood
     const char *transport;       // where it failed

@@ -1,4 +1,7 @@
 // SPDX-License-Identifier: MIT
+// Headers as an ordered list: parsed from and written as a JSON object, and the
+// stamps in them, which are JSON arrays inside of a header.
+
 #include "message/headers.h"
 
 #include "base/arena.h"

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT
 // JSON as headers and typed messages read and write it. By hand, since the
 // libraries at hand hold integers in 64 signed bits and fail on larger ones
-// even in members that nobody asks for; here a number keeps its digits until
-// someone wants it in a certain type. And a relay parses headers for every row.
+// even in members that are not asked for; here a number keeps its digits until
+// a caller wants it in a certain type. And a relay parses headers for every
+// row.
 
 #ifndef SKR_MESSAGE_TYPED_JSON_H
 #define SKR_MESSAGE_TYPED_JSON_H

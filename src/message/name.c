@@ -1,4 +1,7 @@
 // SPDX-License-Identifier: MIT
+// Which names and types messages may have, how handlers' patterns match them,
+// and the table between semantic names and class names.
+
 #include "message/name.h"
 
 #include "base/error.h"

@@ -1,4 +1,7 @@
 // SPDX-License-Identifier: MIT
+// Chooses exchange and routing key, or topic and key, for a message by the
+// rules of the header.
+
 #include "message/route.h"
 
 #include "base/arena.h"

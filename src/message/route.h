@@ -27,7 +27,7 @@ struct skr_envelope;
 enum skr_unroutable {
     SKR_UNROUTABLE_UNSAID,
     SKR_UNROUTABLE_FAIL,  // it goes to the failed table
-    SKR_UNROUTABLE_DROP,  // it is done: nobody wants it
+    SKR_UNROUTABLE_DROP,  // it is done: no queue wants it
     SKR_UNROUTABLE_WAIT,  // it stays until a queue is bound
 };
 

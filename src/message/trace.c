@@ -1,4 +1,7 @@
 // SPDX-License-Identifier: MIT
+// Validates traceparent and tracestate, and takes them from a message's
+// headers.
+
 #include "message/trace.h"
 
 #include "base/error.h"

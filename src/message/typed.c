@@ -1,4 +1,7 @@
 // SPDX-License-Identifier: MIT
+// The common part of typed_encode.c and typed_decode.c: the path to a field for
+// error texts, the choice of a codec, and the check of a field's description.
+
 #include "message/typed.h"
 
 #include "base/error.h"

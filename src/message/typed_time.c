@@ -1,4 +1,7 @@
 // SPDX-License-Identifier: MIT
+// Formats and parses RFC 3339 times of the years 0 to 9999, with a calendar of
+// its own.
+
 #include "message/typed_time.h"
 
 #include <stdio.h>

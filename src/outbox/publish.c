@@ -205,8 +205,8 @@ compare_ids(const void *left, const void *right)
     return memcmp(left, right, sizeof(struct skr_id));
 }
 
-// Whoever consumes takes the second message of an id for a duplicate of the
-// first and drops it: a mistake that must not go unseen.
+// A consumer takes the second message of an id for a duplicate of the first and
+// drops it: a mistake that must not go unseen.
 static enum skr_code
 refuse_equal_ids(struct skr_arena *arena, const struct skr_id *ids,
                  size_t count, struct skr_error *error)

@@ -35,7 +35,7 @@ SKR_MUST_CHECK enum skr_code
 skr_diagnostics_after_read(struct skr_diagnostics *diagnostics,
                            struct skr_db *db, bool has_rows,
                            struct skr_error *error);
-// When there is nothing to do. Rows that nobody publishes look like a relay
+// When there is nothing to do. Rows that no relay publishes look like a relay
 // that hangs.
 SKR_MUST_CHECK enum skr_code
 skr_diagnostics_look_for_foreign(struct skr_diagnostics *diagnostics,

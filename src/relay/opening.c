@@ -1,4 +1,7 @@
 // SPDX-License-Identifier: MIT
+// Opens a broker in a thread with a cancel and a done descriptor, so that the
+// relay's loop can wait for it or give it up.
+
 #include "relay/opening.h"
 
 #include "base/clock.h"
@@ -15,7 +18,7 @@ struct skr_opening {
     const struct skr_broker_ops *ops;
     struct skr_broker_options options;
     pthread_t thread;
-    int wake_fd;  // of who wants it
+    int wake_fd;  // the caller's
     int cancel_fd, done_fd;
     // What came of it: the thread's until it is joined.
     struct skr_broker *broker;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // A broker that is being connected to by a thread of its own: a server that
-// does not answer keeps nobody but that thread.
+// does not answer holds up that thread alone.
 
 #ifndef SKR_RELAY_OPENING_H
 #define SKR_RELAY_OPENING_H
@@ -21,7 +21,7 @@ bool skr_opening_wait(const struct skr_opening *opening, uint32_t timeout_ms);
 SKR_MUST_CHECK enum skr_code
 skr_opening_finish(struct skr_opening *opening, struct skr_broker **broker,
                    struct skr_error *error);
-// Nobody wants it any more. Takes NULL.
+// The caller does not want it any more. Takes NULL.
 void skr_opening_cancel(struct skr_opening *opening);
 
 #endif

@@ -37,8 +37,8 @@ void skr_ownership_free(struct skr_ownership *ownership);
 SKR_MUST_CHECK enum skr_code
 skr_ownership_begin(struct skr_ownership *ownership, struct skr_db *db,
                     struct skr_error *error);
-// Tries for about a second to become one of those who work the queue. *reason
-// tells people why not, or is NULL.
+// Tries for about a second to become one of the relays that work the queue.
+// *reason tells people why not, or is NULL.
 SKR_MUST_CHECK enum skr_code
 skr_ownership_acquire(struct skr_ownership *ownership, int stop_fd,
                       const char **reason, struct skr_error *error);

@@ -36,7 +36,7 @@ struct skr_relay {
     struct skr_trouble passed_over;  // hosts that can only be read
     struct skr_beat beat;            // of the session's thread
     bool waits_for_broker;           // the last session did not get it
-    struct skr_db *attending;        // says so; NULL: nobody can be told
+    struct skr_db *attending;        // says so; NULL: cannot say so
 };
 
 static void
@@ -226,7 +226,8 @@ stop_attending(struct skr_relay *relay)
 }
 
 // A relay without its broker has no session, and nothing would tell it from one
-// that does not run. Where the database is away as well, nobody could ask it.
+// that does not run. Where the database is away as well, it could not be asked
+// about relays.
 static enum skr_code
 attend(struct skr_relay *relay, struct skr_error *error)
 {
@@ -304,9 +305,9 @@ close_session(struct skr_relay *relay)
     skr_senders_close(&session->dispatcher.senders);
 }
 
-// Waits to become one of those who work the queue. A standby is connected to
-// both sides, so that it takes over at once, and keeps the broker's connection
-// alive.
+// Waits to become one of the relays that work the queue. A standby is connected
+// to both sides, so that it takes over at once, and keeps the broker's
+// connection alive.
 static enum skr_code
 acquire(struct skr_relay *relay, struct skr_error *error)
 {

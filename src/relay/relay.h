@@ -73,7 +73,7 @@ struct skr_relay_options {
     void *is_over_user;
     uint32_t stop_timeout_ms;  // to finish what is in flight: 8000
     struct skr_log log;
-    // Told what was counted, for other threads; borrowed; NULL: nobody is.
+    // Told what was counted, for other threads; borrowed; NULL: not wanted.
     struct skr_relay_tally *tally;
 };
 

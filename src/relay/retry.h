@@ -11,7 +11,7 @@
 #include "relay/breaker.h"
 
 enum skr_decision {
-    SKR_DECISION_DONE,     // the broker has it, or nobody wants it
+    SKR_DECISION_DONE,     // the broker has it, or no queue wants it
     SKR_DECISION_RETRY,    // again after a while
     SKR_DECISION_GIVE_UP,  // retries exhausted, or refused for good
     SKR_DECISION_LEAVE,    // as if it had not been sent

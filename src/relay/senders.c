@@ -1,4 +1,7 @@
 // SPDX-License-Identifier: MIT
+// Opens the brokers of one relay, shares the waiting time for publish results
+// among them, and closes a broker that gives none.
+
 #include "relay/senders.h"
 
 #include "base/beat.h"

@@ -18,7 +18,7 @@ struct skr_ownership;
 // of that: its state, `write`, `lost` and `refusal`.
 struct skr_job {
     struct skr_batch batch;
-    // As the batch has them, for those who may not look into it now.
+    // As the batch has them, for threads that may not look into it now.
     size_t row_count, byte_count;
     // When the table was found to refuse every row's decision: rows that are
     // not published were left then, and their states are SKR_READ; 0: never.

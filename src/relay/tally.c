@@ -1,4 +1,7 @@
 // SPDX-License-Identifier: MIT
+// Counts confirmed messages, and decides whether a message's age is a latency:
+// of a scheduled one it is not.
+
 #include "relay/tally.h"
 
 #include "base/clock.h"

@@ -1,4 +1,7 @@
 // SPDX-License-Identifier: MIT
+// The bisection of a batch that the database refuses. It knows no SQL: a layout
+// passes the function that writes the batch.
+
 #include "table/apart.h"
 
 #include "base/error.h"

@@ -1,4 +1,7 @@
 // SPDX-License-Identifier: MIT
+// The loop of a cleanup: finds a batch of old rows, removes it in steps, and
+// adapts the size of a step to the time that the last one took.
+
 #include "table/cleaning.h"
 
 #include "base/clock.h"
@@ -209,7 +212,7 @@ remove_all(struct run *run, uint64_t *removed, struct skr_error *error)
             code = do_step(run, &first, removed, error);
         if (code != SKR_OK)
             return code;
-        // Nothing was found, or someone else removes the same rows.
+        // Nothing was found, or another process removes the same rows.
     } while (*removed > before && !run->is_over);
     return SKR_OK;
 }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Removing old rows in steps so small that nobody has to wait for them.
+// Removing old rows in steps so small that no other session has to wait for
+// them.
 
 #ifndef SKR_TABLE_CLEANING_H
 #define SKR_TABLE_CLEANING_H
@@ -13,7 +14,7 @@ struct skr_cleaning {
     // How many times as long as a step took to leave to others after it.
     uint32_t pause_factor;
     // After each step, with the rows that it removed; false ends the cleaning,
-    // well. NULL: nobody wants to know.
+    // well. NULL: not called.
     bool (*each_step)(void *user, uint64_t rows);
     void *user;
 };
@@ -24,7 +25,7 @@ union skr_cleaning_key {
     struct skr_id id;
 };
 
-// For those who write one: which rows they are, and how they go.
+// For a layout: which rows they are, and how they are removed.
 struct skr_cleaning_source {
     const char *table;  // its name, for errors
     const char *queue;  // bound before all else; NULL: nothing is

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: MIT
 // The low-water mark: the id up to which no row can appear any more.
 //
-// Whoever holds an id at or below the cursor took it before the cursor got
-// there. So each time the cursor's place is noted together with the number that
-// the next transaction will have; once all transactions below that number are
-// over, and their rows have been looked for, the place is the low-water mark.
-// A transaction takes its id a moment before it has a number, so a place waits
-// for the number of the note after it, which is taken a little later.
+// A transaction that holds an id at or below the cursor took it before the
+// cursor got there. So each time the cursor's place is noted together with the
+// number that the next transaction will have; once all transactions below that
+// number are over, and their rows have been looked for, the place is the
+// low-water mark. A transaction takes its id a moment before it has a number,
+// so a place waits for the number of the note after it, which is taken a little
+// later.
 //
 // Where transactions cannot be asked for, nothing is known of them: a user of
 // MariaDB or MySQL without the right PROCESS may not ask, and a node of a

@@ -1,4 +1,7 @@
 // SPDX-License-Identifier: MIT
+// Compares the creation times of a batch's rows with the table's before
+// anything is written about them, on databases that give an id twice.
+
 #include "table/identity.h"
 
 #include "base/arena.h"

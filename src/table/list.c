@@ -1,4 +1,7 @@
 // SPDX-License-Identifier: MIT
+// Runs a statement about many ids in pieces of a few fixed sizes, or as a range
+// where the ids are dense.
+
 #include "table/list.h"
 
 #include "base/arena.h"

@@ -1,4 +1,7 @@
 // SPDX-License-Identifier: MIT
+// Creates tables, columns and indexes from their descriptions, and adds those
+// that an existing table lacks.
+
 #include "table/schema.h"
 
 #include "base/arena.h"
@@ -110,7 +113,8 @@ skr_schema_run(const char *sql, void *user, struct skr_error *error)
         error);
     if (code != SKR_DUPLICATE)
         return code;
-    // Where nobody can be kept out, another has just added the row.
+    // Where other processes cannot be kept out, one of them has just added the
+    // row.
     skr_error_clear(error);
     return SKR_OK;
 }
@@ -277,7 +281,8 @@ has_index(struct skr_tx tx, const char *table, const struct skr_index *index,
     return code;
 }
 
-// Nobody waits for long to alter a table, as all who write to it would have to.
+// A statement does not wait for long to alter a table, as all writers would
+// have to wait behind it.
 static enum skr_code
 tell_conflict(enum skr_code code, const char *name, struct skr_error *error)
 {
@@ -341,7 +346,7 @@ add_index(struct skr_tx tx, const char *table, const struct skr_index *index,
     for (size_t i = 0; !has && code == SKR_OK && i < SKR_COUNT_OF(steps); i++)
         code = give(fill_index(tx.ops->dialect, &arena, steps[i], table, index),
                     each, user, error);
-    // Another may have been quicker, where nobody can be kept out.
+    // Another process may have been quicker, where it cannot be kept out.
     if (code != SKR_OK && code != SKR_NO_MEMORY &&
         has_index(tx, table, index, &has, NULL) == SKR_OK && has) {
         skr_error_clear(error);

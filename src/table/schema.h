@@ -38,8 +38,8 @@ skr_schema_write(const struct skr_schema *schema,
                  struct skr_db *db, skr_sql_text_fn *each, void *user,
                  struct skr_error *error);
 // Gives the statements that add what columns and indexes a table lacks that is
-// there, to be run outside of a transaction: they make nobody wait where the
-// database can do that. None for a table that is not there.
+// there, to be run outside of a transaction: they make no session wait where
+// the database can do that. None for a table that is not there.
 SKR_MUST_CHECK enum skr_code
 skr_schema_complete(const struct skr_schema *schema, struct skr_db *db,
                     const char *table, skr_sql_text_fn *each, void *user,
@@ -62,7 +62,8 @@ skr_schema_check_engine(struct skr_tx tx, const char *table,
 // SKR_REFUSED for a table in which an id is used again once its row is deleted,
 // with the statements that cure it: columns are those of the new table, in
 // their order, and maker is the command that makes it. Rows may be added to
-// such a table, but nobody can say which of them an id means: not to be read.
+// such a table, but it cannot be known which of them an id means: not to be
+// read.
 SKR_MUST_CHECK enum skr_code
 skr_schema_check_ids(struct skr_tx tx, const char *table, const char *columns,
                      const char *maker, struct skr_error *error);

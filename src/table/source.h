@@ -114,7 +114,7 @@ struct skr_source_status {
     int64_t undecided_row, undecided_ms;
 };
 struct skr_source_status skr_source_status(const struct skr_source *source);
-// How many rows others claim at the moment; 0 where nobody can.
+// How many rows others claim at the moment; 0 where rows cannot be claimed.
 SKR_MUST_CHECK enum skr_code
 skr_source_count_claimed(struct skr_source *source, uint64_t *count,
                          struct skr_error *error);

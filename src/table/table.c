@@ -1,4 +1,7 @@
 // SPDX-License-Identifier: MIT
+// What all layouts share: setup in one transaction, and the times and the
+// rewind of a reader's position.
+
 #include "table/table.h"
 
 #include "base/clock.h"

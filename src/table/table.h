@@ -22,7 +22,7 @@ enum { SKR_HORIZON_MARKS = 16 };
 // What was known of transactions when the cursor stood somewhere.
 struct skr_horizon_mark {
     int64_t cursor;
-    int64_t next;  // whoever began before is below this
+    int64_t next;  // transactions begun before are below this
     int64_t at_ms;
 };
 
@@ -137,13 +137,14 @@ struct skr_read {
     // Claims alone: whether a row that another had and did not settle in time
     // counts as tried once more, which is written before it is given. Such
     // rows then come one at a time, as each may be what killed its owner. For
-    // those who run handlers; whoever only passes rows on leaves it false.
+    // readers that run handlers; a relay, which only passes rows on, leaves it
+    // false.
     bool counts_tries;
 };
 
 // Statements that make the table, each harmless when it has been run before.
 // Given one by one to each. With a db, only what is not there yet: a table that
-// somebody else made is not altered.
+// another program made is not altered.
 typedef enum skr_code
 skr_sql_text_fn(const char *sql, void *user, struct skr_error *error);
 typedef enum skr_code
@@ -252,7 +253,7 @@ struct skr_share {
 };
 struct skr_shares {
     struct skr_share ours;
-    struct skr_share free;  // nobody's, or their leases ran out
+    struct skr_share free;  // without an owner, or their leases ran out
     size_t others;          // relays that are there
     bool others_by_lock;    // some of them: when they are gone it shows at once
     // Until the first of their leases runs out, unless it is renewed; 0: none.
@@ -317,12 +318,13 @@ skr_table_renew_fn(const struct skr_table *table, struct skr_db *db,
 // where nothing was claimed, else given back at once. After SKR_TRY_AGAIN or
 // SKR_RECONNECT it may be called again, on another connection too.
 //
-// Leased: what is done leaves whoever has it now; all else only while the lease
-// is ours; a retry or failure that came too late is marked lost. By shards:
-// whether all of the batch's are ours is asked in the same transaction, and no
-// other relay can take them before it ends. If one is not, nothing is settled,
-// all items are lost and as they were read: the next owner sends them. Of a
-// queue without an order what is done leaves all the same, unasked.
+// Leased: a row that is done leaves although another reader has it now; all
+// else only while the lease is ours; a retry or failure that came too late is
+// marked lost. By shards: whether all of the batch's are ours is asked in the
+// same transaction, and no other relay can take them before it ends. If one is
+// not, nothing is settled, all items are lost and as they were read: the next
+// owner sends them. Of a queue without an order what is done leaves all the
+// same, unasked.
 typedef enum skr_code
 skr_table_settle_fn(const struct skr_table *table, struct skr_db *db,
                     struct skr_batch *batch, struct skr_error *error);
@@ -344,7 +346,7 @@ typedef enum skr_code
 skr_table_find_writer_fn(const struct skr_table *table, struct skr_db *db,
                          struct skr_writer *writer, struct skr_error *error);
 
-// Counts rows of the queue that somebody has leased at the moment. A reader
+// Counts rows of the queue that any reader has leased at the moment. A reader
 // that claims nothing, and finds some, is not alone on the table. Cheap: it
 // counts up to a thousand, and where no index leads to claims it looks among
 // the first rows of the table and those that this reader passed last.
@@ -369,7 +371,7 @@ skr_table_skew_fn(const struct skr_table *table, struct skr_db *db, int *hours,
 
 typedef void skr_table_free_fn(struct skr_table *table);
 
-// The name of the lock of whoever works the queue. Tables of one name in
+// The name of the lock of the relay that works the queue. Tables of one name in
 // several schemas have several, and a table has one, however it is found.
 enum { SKR_LOCK_NAME_SIZE = 32 };
 typedef enum skr_code
@@ -384,7 +386,7 @@ struct skr_table_ops {
 
     skr_table_setup_fn *setup;
     skr_table_complete_fn *complete;  // NULL: there is nothing to add
-    skr_table_notify_fn *notify;      // NULL: nobody waits for its rows
+    skr_table_notify_fn *notify;      // NULL: no reader waits for its rows
     skr_table_check_fn *check;
     skr_table_lock_name_fn *lock_name;
     skr_table_start_fn *start;
@@ -398,10 +400,10 @@ struct skr_table_ops {
     skr_table_take_share_fn *take_share;
     skr_table_renew_share_fn *renew_share;
     skr_table_give_share_fn *give_share;
-    skr_table_find_writer_fn *find_writer;  // NULL: nobody holds it back
+    skr_table_find_writer_fn *find_writer;  // NULL: no writer holds it back
     skr_table_settle_fn *settle;
     skr_table_release_fn *release;  // NULL together with claim
-    skr_table_leased_fn *leased;    // NULL: nobody leases rows
+    skr_table_leased_fn *leased;    // NULL: rows are not leased
     skr_table_foreign_fn *foreign;  // NULL: there are none
     skr_table_skew_fn *skew;        // NULL: its times decide nothing
     skr_table_free_fn *free;

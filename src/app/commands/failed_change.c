@@ -127,7 +127,8 @@ count_one(const struct skr_failed_found *found, void *user,
     return SKR_OK;
 }
 
-// For the bar and for the question; nobody else wants to wait for it.
+// For the bar and for the question; without them the command does not wait for
+// it.
 static enum skr_code
 count(struct change *change, bool is_asked, struct skr_error *error)
 {

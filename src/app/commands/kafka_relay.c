@@ -245,8 +245,9 @@ run_workers(const struct skr_app *app,
     return code;
 }
 
-// The tables are made, and nothing is published until somebody ends it. Who is
-// told that all is well may end it at once: by then signals are heeded.
+// The tables are made, and nothing is published until a signal ends the
+// process. The supervisor that is told of readiness may send one at once: by
+// then signals are heeded.
 static enum skr_code
 wait_for_end(const struct skr_kafka_relay_settings *settings,
              struct skr_error *error)

@@ -195,8 +195,8 @@ read_database(struct reader *reader)
         read_databases(reader, reader->settings->database->scheme);
 }
 
-// Lines as the other relay wrote them: whoever collects them reads JSON. What
-// it called an error, such as a broker that is away, is a warning of ours.
+// Lines as the other relay wrote them: the log collector reads JSON. What it
+// called an error, such as a broker that is away, is a warning of ours.
 static void
 read_output(struct reader *reader)
 {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// The proxy beside a job, which would run for ever if nobody told it to quit.
+// The proxy beside a job, which would run for ever if it were not told to quit.
 
 #include "app/commands/kafka_relay.h"
 #include "base/error.h"

@@ -1,4 +1,7 @@
 // SPDX-License-Identifier: MIT
+// `skirnir publish`: one message from the command line into an outbox, in a
+// transaction of its own.
+
 #include "app/app.h"
 #include "app/console/output.h"
 #include "app/parts/transports.h"
@@ -261,7 +264,8 @@ publish_given(const struct skr_app *app, const struct skr_config *config,
         printf("%s\n", id_text);
     if (code == SKR_OK)
         code = skr_output_flush(error);
-    // The message is on its way: whoever runs this must not send it again.
+    // The message is on its way: a person or script that runs the command must
+    // not send it again.
     struct skr_error reason = *error;
     return code == SKR_OK
                ? SKR_OK

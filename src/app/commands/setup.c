@@ -1,4 +1,7 @@
 // SPDX-License-Identifier: MIT
+// `skirnir setup`: makes the tables of transports, or prints their SQL, and
+// names what is left for other commands to make.
+
 #include "app/app.h"
 #include "app/drivers.h"
 #include "app/parts/completing.h"
@@ -11,8 +14,8 @@
 #include <string.h>
 
 // What consumers know of messages that they are about to put into the table of
-// failed messages lies beside it. Without a failure transport that table is
-// nobody's transport, so that it has no scheme, and is where handlers run.
+// failed messages lies beside it. Without a failure transport that table
+// belongs to no transport, so that it has no scheme, and is where handlers run.
 static bool
 keeps_failures(const struct skr_config *config,
                const struct skr_config_transport *transport)
@@ -83,7 +86,8 @@ set_notify(const struct skr_app *app, const struct skr_table *table,
            struct skr_error *error)
 {
     const char *option = notify_option(app);
-    // Nobody sleeps until something has failed.
+    // Only queues and outboxes have a reader that sleeps until rows come; the
+    // failed table has none.
     bool has_reader =
         transport->kind == SKR_TRANSPORT_QUEUE || transport->relay_to != NULL;
     if (option == NULL || !has_reader)
@@ -232,7 +236,7 @@ is_first_in(const struct skr_config *config,
 }
 
 // Without a failure transport, what a handler fails on stays in the database
-// where handlers run; its table is nobody's transport.
+// where handlers run; its table belongs to no transport.
 static enum skr_code
 set_up_inbox(const struct skr_app *app, const struct skr_config *config,
              struct skr_error *error)
@@ -270,7 +274,8 @@ lacks_table(const struct skr_config *config,
 
 // The tables of handled messages are made by a command of their own, since
 // Doctrine's migrations may want to; a consumer needs them. A database that
-// cannot be asked is the trouble of those who use it: nothing is made there.
+// cannot be asked is reported by the workers that use it: nothing is made
+// there.
 static void
 name_deduplication(const struct skr_config *config)
 {
@@ -293,7 +298,7 @@ name_deduplication(const struct skr_config *config)
     skr_db_close(db);
 }
 
-// Named all the same, so that nobody takes it for done.
+// Named all the same, so that it is not taken for done.
 static void
 say_no_table(const struct skr_app *app,
              const struct skr_config_transport *transport)

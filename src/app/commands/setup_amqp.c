@@ -1,4 +1,7 @@
 // SPDX-License-Identifier: MIT
+// `skirnir setup-amqp`: declares exchanges, queues and bindings on RabbitMQ, or
+// prints them.
+
 #include "app/app.h"
 #include "app/config/topology.h"
 #include "app/drivers.h"

@@ -1,4 +1,7 @@
 // SPDX-License-Identifier: MIT
+// `skirnir setup-deduplication`: makes the inbox's tables, or writes a Doctrine
+// migration that does.
+
 #include "app/app.h"
 #include "app/parts/transports.h"
 #include "base/error.h"

@@ -1,4 +1,7 @@
 // SPDX-License-Identifier: MIT
+// A temporary queue for test_inbox_dedup.c: made, filled and emptied on any
+// broker.
+
 #include "app/commands/trial_queue.h"
 
 #include "app/drivers.h"

@@ -1,4 +1,7 @@
 // SPDX-License-Identifier: MIT
+// Writes a transport's DSN and options as one URL, since a driver reads its
+// settings from a URL only.
+
 #include "app/config/config.h"
 #include "app/config/yaml_tree.h"
 #include "app/drivers.h"

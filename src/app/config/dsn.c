@@ -31,8 +31,8 @@ parse(struct skr_config_reader *reader, const struct skr_config_place *place,
     return code == SKR_OK;
 }
 
-// Which of two values would count is anybody's guess. name[] is a list in
-// PHP's way.
+// Which of two values would count is not defined. name[] is a list in PHP's
+// way.
 static void
 check_repeated(struct skr_config_reader *reader,
                const struct skr_config_place *place, const struct skr_url *url)

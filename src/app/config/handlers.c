@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // What is wrong with a handler by itself. Nothing is loaded, run or asked here:
-// that is done by those who need handlers.
+// that is done by the commands that need handlers.
 #include "app/config/reader.h"
 
 #include "app/drivers.h"
@@ -97,8 +97,8 @@ check_sql(struct skr_config_reader *reader, const struct skr_dialect *dialect,
     }
 }
 
-// A plain text is the program alone: whoever writes a space means arguments,
-// and how those are told apart is a shell's business.
+// A plain text is the program alone: a space in it means arguments, and how
+// those are told apart is a shell's business.
 static void
 check_command(struct skr_config_reader *reader,
               const struct skr_config_handler *handler)

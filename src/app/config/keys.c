@@ -1,4 +1,7 @@
 // SPDX-License-Identifier: MIT
+// The table of keys itself. Parser, `config keys`, `config show` and the checks
+// of the documentation all read it.
+
 #include "app/config/keys.h"
 
 #include "app/config/config.h"

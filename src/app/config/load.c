@@ -113,7 +113,7 @@ read_file(FILE *file, struct skr_text *text)
     return ferror(file) == 0;
 }
 
-// errno is ETIMEDOUT: it is a pipe, and nobody begins to write into it.
+// errno is ETIMEDOUT: it is a pipe, and no process begins to write into it.
 static FILE *
 open_file(const char *path)
 {

@@ -1,4 +1,8 @@
 // SPDX-License-Identifier: MIT
+// Masks secrets in values that are printed: passwords of DSNs, values that came
+// from the environment or from files, and words behind an option such as
+// --token.
+
 #include "app/config/mask.h"
 
 #include "base/secret.h"
@@ -18,7 +22,7 @@ static size_t
 variable_size(const struct skr_config *config, const char *text)
 {
     size_t longest = 0;
-    // Nobody keeps anything but secrets in files of their own.
+    // Values that stand in files of their own are taken for secrets.
     for (size_t i = 0; i < config->file_count; i++) {
         size_t size = strlen(config->files[i].text);
         if (size >= LEAST_VALUE && size > longest &&

@@ -95,7 +95,8 @@ bindings_overlap(const struct skr_topology *topology,
         find_exchange(topology, a->exchange);
     if (exchange == NULL || strcmp(a->exchange, b->exchange) != 0)
         return false;
-    // Where nobody named its type, somebody else may have made it a topic.
+    // Where the configuration does not name its type, another program may have
+    // made it a topic.
     if (strcmp(exchange->type, "fanout") == 0)
         return !exchange->type_is_default ||
                patterns_overlap(a->binding_key, b->binding_key);

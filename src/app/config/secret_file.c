@@ -16,8 +16,8 @@ read_text(const char *path, struct skr_text *text)
 {
     char buffer[4096];
     struct stat status;
-    // What is no file, such as a pipe that nobody writes into, could be waited
-    // for without an end.
+    // What is no file, such as a pipe without a writer, could be waited for
+    // without an end.
     if (stat(path, &status) != 0)
         return errno;
     if (!S_ISREG(status.st_mode))

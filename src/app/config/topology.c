@@ -1,4 +1,7 @@
 // SPDX-License-Identifier: MIT
+// Reads the topology's keys as declarations for a broker, and writes them as
+// JSON in the form of RabbitMQ's definitions.
+
 #include "app/config/topology.h"
 
 #include "base/error.h"

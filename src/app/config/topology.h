@@ -37,7 +37,7 @@ bool skr_transport_is_amqp(const struct skr_config_transport *transport);
 
 // A virtual host of a server, and what is to be declared there.
 struct skr_site {
-    char *url;           // NULL: nobody said where
+    char *url;           // NULL: not configured
     const char *server;  // "" where that is unknown
     const char *vhost;
     struct skr_topology topology;

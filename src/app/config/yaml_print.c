@@ -1,4 +1,7 @@
 // SPDX-License-Identifier: MIT
+// Chooses for each text the plainest YAML form that reads back the same: plain,
+// quoted or a block. A % is escaped, as it would begin a variable.
+
 #include "app/config/yaml_print.h"
 
 #include "base/text.h"

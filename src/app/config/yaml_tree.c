@@ -1,4 +1,7 @@
 // SPDX-License-Identifier: MIT
+// Copies libyaml's document into a tree in an arena, after checking its depth
+// and its anchors event by event.
+
 #include "app/config/yaml_tree.h"
 
 #include "base/error.h"

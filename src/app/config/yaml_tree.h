@@ -11,7 +11,7 @@
 #include <stdbool.h>
 
 // Bounds against aliases that multiply and against nesting that exhausts the
-// stack of whoever walks the tree.
+// stack of a function that walks the tree.
 enum { SKR_YAML_MAX_DEPTH = 32, SKR_YAML_MAX_NODES = 20000 };
 
 enum skr_yaml_kind {

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: MIT
+// Decides whether a stream gets colours, and gives the escape sequences.
+
 #include "app/console/colour.h"
 
 #include <stdlib.h>

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: MIT
+// Widths and cuts of columns, and the screen that `stats --watch` draws again.
+
 #include "app/console/grid.h"
 
 #include "app/console/colour.h"

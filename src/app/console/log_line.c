@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: MIT
+// Formats an event as `time level event key=value` or as one line of JSON.
+
 #include "app/console/log_line.h"
 
 #include "app/console/colour.h"

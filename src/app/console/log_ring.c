@@ -1,4 +1,7 @@
 // SPDX-License-Identifier: MIT
+// A circular buffer of lines, each behind its size. It has no lock:
+// log_writer.c has one.
+
 #include "app/console/log_ring.h"
 
 #include <string.h>

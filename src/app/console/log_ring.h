@@ -13,7 +13,7 @@ struct skr_log_ring {
     size_t capacity;
     size_t begin;      // of the oldest line
     size_t used;       // bytes of all lines, with their sizes
-    uint64_t dropped;  // lines that went, since somebody was told so
+    uint64_t dropped;  // lines that went since the last report of it
 };
 
 // bytes is borrowed.

@@ -1,4 +1,7 @@
 // SPDX-License-Identifier: MIT
+// The thread, its lock and its conditions around a log_ring. A line is written
+// without the lock.
+
 #include "app/console/log_writer.h"
 
 #include "app/console/log_ring.h"
@@ -25,7 +28,7 @@ struct skr_log_writer {
 };
 
 // The descriptor is shared with other processes: it is not made non-blocking,
-// but somebody else may have done so.
+// but another process may have made it so.
 static bool
 write_all(int fd, const struct skr_text *line)
 {

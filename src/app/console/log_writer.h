@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
-// A thread that writes lines to a descriptor, so that those who log never wait
-// for whoever reads. Lines keep their order. Where the reader is slow they are
-// buffered, up to a bound; beyond it the oldest are dropped, and their number
-// is told in their place.
+// A thread that writes lines to a descriptor, so that a thread that logs never
+// waits for the reader. Lines keep their order. Where the reader is slow they
+// are buffered, up to a bound; beyond it the oldest are dropped, and their
+// number is told in their place.
 
 #ifndef SKR_APP_CONSOLE_LOG_WRITER_H
 #define SKR_APP_CONSOLE_LOG_WRITER_H

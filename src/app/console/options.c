@@ -1,4 +1,7 @@
 // SPDX-License-Identifier: MIT
+// Parses options of a command and of the program, checks their values by type,
+// and prints --help from the same table.
+
 #include "app/console/options.h"
 
 #include "app/console/command.h"

@@ -1,4 +1,7 @@
 // SPDX-License-Identifier: MIT
+// Standard output and standard error of the program: opened safely, flushed
+// with an error on a full disk, and used as the log of workers.
+
 #include "app/console/output.h"
 
 #include "app/console/colour.h"

@@ -18,7 +18,7 @@ struct skr_output {
     bool each_message;
     struct skr_log_form form;
     int fd;
-    // Writes the lines in the place of those who log. NULL: they do so
+    // Writes the lines in the place of the threads that log. NULL: they do so
     // themselves, and wait for the reader.
     struct skr_log_writer *writer;
 };
@@ -36,8 +36,8 @@ void skr_output_silence(void);
 // full disk; SKR_STOPPED when its reader went away.
 SKR_MUST_CHECK enum skr_code skr_output_flush(struct skr_error *error);
 
-// Of what runs for weeks: from now on nobody waits for the reader. Copies that
-// are made afterwards share the writer.
+// Of what runs for weeks: from now on no thread waits for the reader. Copies
+// that are made afterwards share the writer.
 SKR_MUST_CHECK enum skr_code
 skr_output_start_writer(struct skr_output *output, struct skr_error *error);
 // Waits a bounded time for the reader. Harmless where there is no writer.

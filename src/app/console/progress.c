@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: MIT
+// Draws a progress bar, keeps to a rate, stops at a signal, and asks yes or no.
+
 #include "app/console/progress.h"
 
 #include "app/console/signals.h"

@@ -1,4 +1,7 @@
 // SPDX-License-Identifier: MIT
+// Signal handlers. A handler sets a flag and wakes a descriptor, or calls a
+// stop function that is safe in it: the work is done by ordinary threads.
+
 #include "app/console/signals.h"
 
 #include <errno.h>

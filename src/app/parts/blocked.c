@@ -1,4 +1,7 @@
 // SPDX-License-Identifier: MIT
+// Finds the blocked head that TRANSPORT/ROW names, and makes it due again, for
+// the commands `skirnir failed`.
+
 #include "app/parts/blocked.h"
 
 #include "app/parts/partitions.h"
@@ -43,7 +46,7 @@ read_name(const struct skr_config *config, const char *name,
     return code;
 }
 
-// A blocked head that somebody has named.
+// A blocked head that the command line names.
 struct named {
     const struct skr_config *config;
     const struct skr_config_transport *outbox;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Heads of blocked partitions, as somebody names them.
+// Heads of blocked partitions, as the command line names them.
 
 #ifndef SKR_APP_PARTS_BLOCKED_H
 #define SKR_APP_PARTS_BLOCKED_H

@@ -1,4 +1,7 @@
 // SPDX-License-Identifier: MIT
+// Cleanup of outboxes, failed tables and deduplication tables: once for the
+// commands, periodically in a thread beside workers.
+
 #include "app/parts/cleaner.h"
 
 #include "app/console/progress.h"
@@ -36,7 +39,8 @@ skr_cleaner_take_turn(struct skr_db *db, const struct skr_cleaning *cleaning,
         return SKR_OK;
     enum skr_code code =
         db->ops->lock(db, "cleanup", SKR_LOCK_ALONE, -1, 0, &granted, error);
-    // Behind a pooler there are no locks. Two who clean do no harm.
+    // Behind a pooler there are no locks. Two processes that clean at once do
+    // no harm.
     if (code == SKR_REFUSED)
         return SKR_OK;
     if (code == SKR_OK && !granted)

@@ -25,8 +25,8 @@ skr_cleaner_clean_deduplication(const struct skr_config *config,
                                 const struct skr_cleaning *cleaning,
                                 uint64_t *removed, struct skr_error *error);
 
-// Whoever cleans a database does so alone, as a second would find nothing to
-// do: SKR_CONFLICT. Who only counts is not in the way.
+// One process at a time cleans a database, as a second would find nothing to
+// do: SKR_CONFLICT. A process that only counts is not in the way.
 SKR_MUST_CHECK enum skr_code
 skr_cleaner_take_turn(struct skr_db *db, const struct skr_cleaning *cleaning,
                       struct skr_error *error);

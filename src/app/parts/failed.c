@@ -1,4 +1,7 @@
 // SPDX-License-Identifier: MIT
+// Opens the failed tables of all databases, and searches them page by page by
+// id, class, error or time.
+
 #include "app/parts/failed.h"
 
 #include "base/clock.h"

@@ -39,7 +39,7 @@ target_consumers(const struct skr_failed_session *session, const char *name,
 }
 
 // A broker that an outbox relays to is reached through that: a row beside the
-// failed messages is for those who consume from it, which may be nobody.
+// failed messages is for consumers of that broker, and there may be none.
 static enum skr_code
 check_is_consumed(const struct skr_config *config,
                   const struct skr_failure_report *report, const char *name,
@@ -216,8 +216,8 @@ move_in_transaction(struct move *move, int64_t id, struct skr_error *error)
     bool found = false;
     enum skr_code code =
         skr_failed_rows_find(rows, tx, id, take_message, move, &found, error);
-    // Also where it is not there: that has the words for it. Whoever removes
-    // the row has it; another waits here and finds it gone.
+    // Also where it is not there: that has the words for it. The session that
+    // removes the row has it; another session waits here and finds it gone.
     if (code == SKR_OK)
         code = skr_failed_rows_remove(rows, tx, id, error);
     if (code == SKR_OK)

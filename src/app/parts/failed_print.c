@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: MIT
+// Prints one failed message for people and as JSON.
+
 #include "app/parts/failed_print.h"
 
 #include "app/console/grid.h"

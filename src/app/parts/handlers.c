@@ -1,4 +1,7 @@
 // SPDX-License-Identifier: MIT
+// Registers the configured handlers with a consumer, and checks them for
+// `config check` without running them.
+
 #include "app/parts/handlers.h"
 
 #include "app/parts/transports.h"
@@ -21,8 +24,8 @@ has_handler(const struct skr_config *config, const struct skr_name_pair *type)
     return false;
 }
 
-// A known type that nobody handles would fill the failed table: said before
-// the first message is taken.
+// A known type without a handler would fill the failed table: said before the
+// first message is taken.
 enum skr_code
 skr_app_require_handlers(const struct skr_config *config,
                          const struct skr_config_transport *transport,
@@ -165,7 +168,8 @@ open_database(const struct checking *checking)
     enum skr_code code = skr_transport_open_database(database, &db, &error);
     if (code == SKR_OK)
         return db;
-    // One that is yet to be made is no news to whoever checks before setup.
+    // One that is yet to be made is expected when a configuration is checked
+    // before setup.
     if (code == SKR_MISSING)
         return NULL;
     skr_error_prefix(&error, "the database was not asked about it");

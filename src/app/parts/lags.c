@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: MIT
+// Prints consumer lag by partition as a table and as JSON.
+
 #include "app/parts/lags.h"
 
 #include "app/console/grid.h"

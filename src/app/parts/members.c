@@ -1,4 +1,7 @@
 // SPDX-License-Identifier: MIT
+// One call for each kind of JSON member, with null for a number that is not
+// known.
+
 #include "app/parts/members.h"
 
 #include "base/text.h"

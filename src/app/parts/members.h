@@ -9,8 +9,8 @@
 
 struct skr_json_writer;
 
-// NULL becomes null, and bytes that JSON cannot hold question marks: whoever
-// reads numbers is not to lose them for another's key.
+// NULL becomes null, and bytes that JSON cannot hold question marks: a program
+// that reads the numbers is not to lose them because of one bad text.
 void skr_member_text(struct skr_json_writer *json, const char *name,
                      const char *text);
 void skr_member_number(struct skr_json_writer *json, const char *name,

@@ -1,4 +1,7 @@
 // SPDX-License-Identifier: MIT
+// Reads the partitions of an ordered outbox from its database, and prints them
+// as a table and as JSON.
+
 #include "app/parts/partitions.h"
 
 #include "app/console/grid.h"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // The partitions of an ordered outbox, for people: how many there are, and
-// which wait for somebody.
+// which wait for a person.
 
 #ifndef SKR_APP_PARTS_PARTITIONS_H
 #define SKR_APP_PARTS_PARTITIONS_H

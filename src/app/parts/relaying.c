@@ -1,4 +1,7 @@
 // SPDX-License-Identifier: MIT
+// Makes the options of a relay from a configuration: outbox, senders, routes,
+// claims and limits.
+
 #include "app/parts/relaying.h"
 
 #include "app/drivers.h"

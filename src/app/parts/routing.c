@@ -1,4 +1,7 @@
 // SPDX-License-Identifier: MIT
+// Reads routing rules and each transport's default exchange or topic as struct
+// skr_routes.
+
 #include "app/parts/routing.h"
 
 #include "app/config/yaml_tree.h"

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: MIT
+// Logs the first line of a relay or a consumer.
+
 #include "app/parts/starting.h"
 
 #include "app/config/mask.h"

@@ -1,4 +1,7 @@
 // SPDX-License-Identifier: MIT
+// Collects counts, lags and rates of all transports, for `skirnir stats` and
+// the metrics.
+
 #include "app/parts/stats.h"
 
 #include "app/drivers.h"

@@ -19,7 +19,7 @@ struct skr_transport_stats {
     bool is_failure;  // its depth is all failed messages, wherever they stand
     bool has_counts;  // it is a table
     struct skr_queue_counts counts;
-    char holder[SKR_HOLDER_SIZE];  // who relays it; "": nobody
+    char holder[SKR_HOLDER_SIZE];  // who relays it; "": no relay
     // Of a table: relays that wait for their broker, or consumers; negative:
     // not known.
     int64_t attendance;
@@ -49,7 +49,7 @@ struct skr_stats {
     bool failed_is_estimate;
     // Why those could not be counted; code SKR_OK: they could.
     struct skr_error failed_trouble;
-    struct skr_unread_list unread;  // empty, unless somebody fills it
+    struct skr_unread_list unread;  // empty, unless the caller fills it
 };
 
 // Asks for everything. What cannot be reached is noted with its transport and

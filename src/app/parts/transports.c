@@ -1,4 +1,7 @@
 // SPDX-License-Identifier: MIT
+// Makes drivers, tables and deduplication tables from a transport's settings,
+// so that commands need not know the options of each.
+
 #include "app/parts/transports.h"
 
 #include "app/drivers.h"
@@ -206,7 +209,7 @@ static bool
 is_choice(const struct skr_config *config,
           const struct skr_config_transport *transport, bool only_ordered)
 {
-    // A failure transport is a doctrine table too, but nobody's outbox.
+    // A failure transport is a doctrine table too, but no outbox.
     return transport->kind == SKR_TRANSPORT_OUTBOX &&
            !skr_transport_is_failure(config, transport) &&
            (transport->is_ordered || !only_ordered);

@@ -1,4 +1,7 @@
 // SPDX-License-Identifier: MIT
+// Searches the tables for queues that no transport reads, once for `skirnir
+// stats` and periodically in a thread beside workers.
+
 #include "app/parts/unread.h"
 
 #include "app/parts/cleaner.h"

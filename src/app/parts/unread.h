@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Rows that wait for nobody: queues in the tables of a configuration that none
-// of its transports reads, as after a typing error in an application's INSERT.
+// Rows without a reader: queues in the tables of a configuration that none of
+// its transports reads, as after a typing error in an application's INSERT.
 
 #ifndef SKR_APP_PARTS_UNREAD_H
 #define SKR_APP_PARTS_UNREAD_H
@@ -20,7 +20,7 @@ typedef void skr_unread_fn(const struct skr_unread_queue *unread, void *user);
 
 // Tells of such queues in the tables of the transports that are named; none:
 // of all. Cheap, whatever the size of the tables. A table that cannot be asked
-// is passed over: whoever works on it says so.
+// is passed over: the worker of that table logs it.
 void skr_unread_find(const struct skr_config *config, const char *const *only,
                      size_t only_count, skr_unread_fn *each, void *user);
 

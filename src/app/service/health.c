@@ -1,4 +1,7 @@
 // SPDX-License-Identifier: MIT
+// The state of each worker, read off the names of the events it logs, and what
+// readiness and liveness follow from it.
+
 #include "app/service/health.h"
 
 #include "base/error.h"
@@ -42,8 +45,8 @@ number_of(const struct skr_log_field *fields, size_t count, const char *name)
 }
 
 // Each kind of trouble has an end of its own: to be connected again says
-// nothing of a table that cannot be written. Whoever logs a new kind adds it
-// here.
+// nothing of a table that cannot be written. A new kind of log event has to be
+// added here.
 enum {
     RELAYING = 1 << 0,
     CONSUMING = 1 << 1,
@@ -64,7 +67,8 @@ static const struct {
     {KEEPING, "consumer.keep_trouble", "consumer.keep_recovered"},
     {RETRYING, "consumer.retry_trouble", "consumer.retry_recovered"},
     {REACHING, "kafka.trouble", "kafka.recovered"},
-    // Whoever needs it makes another, and is in trouble where that fails.
+    // A worker that needs a client makes another, and logs trouble where that
+    // fails.
     {REACHING, NULL, "kafka.given_up"},
 };
 
@@ -82,7 +86,7 @@ apply_trouble(struct skr_health_worker *worker, const char *event)
     }
 }
 
-// Sorted by what they mean; whoever logs a new one of these kinds adds it here.
+// Sorted by what they mean; a new event of these kinds has to be added here.
 static void
 apply(struct skr_health_worker *worker, const char *event,
       const struct skr_log_field *fields, size_t count)

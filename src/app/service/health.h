@@ -34,7 +34,7 @@ struct skr_health_worker {
     uint64_t closed_routes;
     bool is_stuck;           // a mistake keeps it from its first connection
     bool has_worked;         // it was at work, or stood by
-    struct skr_pulse pulse;  // empty: nobody is at work yet
+    struct skr_pulse pulse;  // empty: the worker has not begun
 };
 
 // Of a transport: of several consumers the one that is worst off.

@@ -1,4 +1,7 @@
 // SPDX-License-Identifier: MIT
+// The HTTP server on libmicrohttpd; http_none.c takes its place in a build
+// without that library.
+
 #include "app/service/http.h"
 
 #include "base/error.h"
@@ -129,7 +132,7 @@ read_address(const char *text, uint16_t port, union address *address)
     return inet_pton(AF_INET, text, &address->ipv4.sin_addr) == 1;
 }
 
-// Its threads get no signals: they are for those who stop workers.
+// Its threads get no signals: signals are for the thread that stops workers.
 static struct MHD_Daemon *
 start_daemon(struct skr_http *http, const union address *address, bool is_dual)
 {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // A small web server, in two threads of its own: for probes and Prometheus. One
-// answer that takes its time keeps nobody else waiting, and connections that
-// say nothing keep nobody out: of many the oldest are closed.
+// answer that takes its time delays no other, and connections that say nothing
+// do not keep others out: of many the oldest are closed.
 
 #ifndef SKR_APP_SERVICE_HTTP_H
 #define SKR_APP_SERVICE_HTTP_H

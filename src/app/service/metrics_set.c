@@ -1,4 +1,7 @@
 // SPDX-License-Identifier: MIT
+// A list of metrics that workers add to, and their samples in Prometheus' text
+// format; metrics_text.c decides which metrics there are.
+
 #include "app/service/metrics_set.h"
 
 #include <string.h>

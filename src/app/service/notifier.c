@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: MIT
+// The thread that tells systemd of readiness, status, reloads and the watchdog.
+
 #include "app/service/notifier.h"
 
 #include "base/clock.h"

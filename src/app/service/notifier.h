@@ -10,11 +10,11 @@
 
 struct skr_notifier;
 
-// NULL where nobody listens: NOTIFY_SOCKET is not set. A thread says READY=1
-// when all workers are ready for the first time, or at once if they were
-// before, and asks for more time until then. It tells changes of health, and
-// WATCHDOG=1 in good time where the service manager asks for it and all workers
-// turn. health NULL: nobody is at work, and it is ready at once.
+// NULL where there is no service manager: NOTIFY_SOCKET is not set. A thread
+// says READY=1 when all workers are ready for the first time, or at once if
+// they were before, and asks for more time until then. It tells changes of
+// health, and WATCHDOG=1 in good time where the service manager asks for it and
+// all workers turn. health NULL: there are no workers, and it is ready at once.
 struct skr_notifier *
 skr_notifier_start(struct skr_health *health, bool were_ready);
 // Says STOPPING=1 first, or RELOADING=1 where another is started soon. NULL is

@@ -1,4 +1,7 @@
 // SPDX-License-Identifier: MIT
+// Runs a command, and again under a new configuration after a SIGHUP or when a
+// file with credentials has changed.
+
 #include "app/service/reloading.h"
 
 #include "app/console/signals.h"

@@ -1,4 +1,7 @@
 // SPDX-License-Identifier: MIT
+// Starts and stops health, metrics, cleanup, the search for unread queues and
+// the notifier as one, for relays and consumers alike.
+
 #include "app/service/serving.h"
 
 #include "app/parts/cleaner.h"

@@ -1,4 +1,7 @@
 // SPDX-License-Identifier: MIT
+// Runs workers in a thread each, passes signals on to them, and ends the
+// process when one of them does not stop in time.
+
 #include "app/service/threads.h"
 
 #include "app/console/signals.h"
@@ -109,7 +112,7 @@ heed_signals(struct workers *workers)
                (skr_signals_take_reload() ||
                 skr_reloading_is_needed(workers->app)) &&
                skr_reloading_try(workers->app)) {
-        // Asked for once more meanwhile, it is for those who come next.
+        // Asked for once more meanwhile, it is for the next workers.
         stop_all(workers);
     }
 }

@@ -23,7 +23,7 @@ enum { SKR_RELAY_STOP_S = 15 };
 struct skr_task {
     skr_task_run_fn *run;
     skr_task_stop_fn *stop;
-    skr_task_ended_fn *ended;  // NULL: nobody wants to know
+    skr_task_ended_fn *ended;  // NULL: not called
     void *items;
     size_t item_size;
     size_t count;

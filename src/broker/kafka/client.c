@@ -1,4 +1,7 @@
 // SPDX-License-Identifier: MIT
+// What producer and consumer share of librdkafka: start and end of its
+// instance, its logs and errors, and whether the cluster answers.
+
 #include "broker/kafka/client.h"
 
 #include "base/clock.h"
@@ -172,7 +175,8 @@ skr_kafka_client_start(struct kafka_client *client, rd_kafka_type_t type,
     return SKR_OK;
 }
 
-// A client on its way out, of two holders: who waits for it and who does it.
+// A client on its way out, of two holders: the thread that waits for its end
+// and the thread that ends it.
 struct ending {
     rd_kafka_t *handle;
     int done_fd;

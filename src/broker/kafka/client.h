@@ -45,10 +45,10 @@ skr_kafka_client_start(struct kafka_client *client, rd_kafka_type_t type,
 
 // Ends a consumer. librdkafka waits for every answer that it is owed: of a
 // cluster that hangs, for minutes. What is not over within seconds is left to a
-// thread, and calls nobody back.
+// thread, and calls no callback.
 void skr_kafka_client_end(struct kafka_client *client);
 
-// Once nobody asks it any more: what was said of it is over, if not mended.
+// Once it is not asked any more: what was said of it is over, if not mended.
 void skr_kafka_client_fini(struct kafka_client *client);
 
 // Waits until a broker answers. What waiting does not mend, such as a password
@@ -69,17 +69,17 @@ void skr_kafka_client_note(struct kafka_client *client,
 // A broker has answered.
 void skr_kafka_client_note_answer(struct kafka_client *client);
 
-// Says that the cluster is away, or what of it is missing, to one who has
+// Says that the cluster is away, or what of it is missing, to a caller that has
 // waited for that long, unless that is a moment or all is there.
 void skr_kafka_client_say_away(struct kafka_client *client, int64_t waited_ms);
 
-// For whoever waits for nothing, or in vain: says when the cluster, or what is
-// needed of it, is away and when it is back. A consumer mostly waits for an
-// answer, so that its statistics tell. While it waits for its group, which may
-// keep it waiting for minutes, they do not. It asks for a sign of life then, as
-// one that publishes and has nothing to send does where none has come for a
-// while: that takes a part of a second, once in seconds. False: it was away for
-// confirm_timeout and still is.
+// For a caller that waits for nothing, or in vain: says when the cluster, or
+// what is needed of it, is away and when it is back. A consumer mostly waits
+// for an answer, so that its statistics tell. While it waits for its group,
+// which may keep it waiting for minutes, they do not. It asks for a sign of
+// life then, as one that publishes and has nothing to send does where none has
+// come for a while: that takes a part of a second, once in seconds. False: it
+// was away for confirm_timeout and still is.
 bool skr_kafka_client_look_after(struct kafka_client *client);
 
 #endif

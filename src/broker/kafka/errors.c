@@ -1,4 +1,7 @@
 // SPDX-License-Identifier: MIT
+// The table from librdkafka's error codes to publish results, and the advice
+// that goes with them.
+
 #include "broker/kafka/errors.h"
 
 #include "base/error.h"

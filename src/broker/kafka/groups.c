@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
-// What a consumer tells its group: how far each partition has come, and that
-// somebody has records of it in hand. The latter is a note beside the offset:
-// whoever takes over from one that died finds it, and hands out those records
-// one by one, since one of them may be what killed it.
+// What a consumer tells its group: how far each partition has come, and that a
+// consumer has records of it in hand. The latter is a note beside the offset:
+// the consumer that takes over from one that died finds it, and hands out those
+// records one by one, since one of them may be what killed it.
 
 #include "base/clock.h"
 #include "base/error.h"

@@ -220,8 +220,8 @@ count_members(struct kafka_broker *broker, struct skr_depth *depth)
     rd_kafka_group_list_destroy(groups);
 }
 
-// Where nobody reads by the name of the group, the transport may be there to
-// publish to; then it is known what came, and no more.
+// Where no consumer reads by the name of the group, the transport may be there
+// to publish to; then it is known what came, and no more.
 static void
 add_up(const struct kafka_broker *broker, struct skr_depth *depth)
 {

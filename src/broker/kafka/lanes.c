@@ -1,4 +1,7 @@
 // SPDX-License-Identifier: MIT
+// The records of each assigned partition in a list, from the oldest that is not
+// settled on: the offset to commit is read off its head.
+
 #include "broker/kafka/lanes.h"
 
 #include <stdlib.h>

@@ -36,7 +36,7 @@ struct kafka_lane {
     int64_t committed;  // as the broker was told; negative: nothing
     // What lies before this may have been in the hands of one that died.
     int64_t suspect_end;
-    bool is_open;    // the broker knows that somebody has records in hand
+    bool is_open;    // the broker knows that records are in hand
     bool is_paused;  // librdkafka fetches nothing
     bool is_at_end;  // there is nothing behind the position
     int32_t partition;

@@ -1,4 +1,7 @@
 // SPDX-License-Identifier: MIT
+// The partitioners of Java's client (murmur2) and of Go's Sarama (FNV-1a),
+// computed here so that a key goes to the same partition as from those clients.
+
 #include "broker/kafka/partition.h"
 
 static uint32_t

@@ -1,4 +1,7 @@
 // SPDX-License-Identifier: MIT
+// The librdkafka properties that a DSN may set, and those that it may not, each
+// with the reason: they would break a promise, run code or weaken TLS.
+
 #include "broker/kafka/properties.h"
 
 #include "base/error.h"

@@ -1,4 +1,7 @@
 // SPDX-License-Identifier: MIT
+// Reads a kafka:// DSN into settings and librdkafka's configuration object,
+// with the security protocol that its login and TLS options ask for.
+
 #include "broker/kafka/settings.h"
 
 #include "base/error.h"
@@ -186,7 +189,7 @@ read_missing_topic(const struct skr_url *url, struct kafka_settings *settings,
                     text);
 }
 
-// Whoever names a certificate does not expect plaintext, unless tls=0 says so.
+// A DSN that names a certificate does not mean plaintext, unless tls=0 says so.
 static enum skr_code
 read_tls(const struct skr_url *url, bool *tls, struct skr_error *error)
 {

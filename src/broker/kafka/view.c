@@ -1,4 +1,7 @@
 // SPDX-License-Identifier: MIT
+// Reads librdkafka's statistics JSON: which brokers are down or silent, and
+// which partitions have no leader.
+
 #include "broker/kafka/view.h"
 
 #include "base/error.h"

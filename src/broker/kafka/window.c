@@ -1,4 +1,7 @@
 // SPDX-License-Identifier: MIT
+// Lists of open and finished messages, and the rule that a message waits behind
+// a refused one of the same key.
+
 #include "broker/kafka/window.h"
 
 #include "base/error.h"

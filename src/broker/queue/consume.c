@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: MIT
 // Consuming from the queue: rows are claimed by a lease and settled in place.
 //
-// A consumer that dies leaves its rows claimed; whoever claims them next finds
-// their count of tries raised. So that a message which kills its consumer runs
-// out of tries alone, a row that was tried before is never in hand together
-// with another one: then only the guilty row can be left behind again.
+// A consumer that dies leaves its rows claimed; the consumer that claims them
+// next finds their count of tries raised. So that a message which kills its
+// consumer runs out of tries alone, a row that was tried before is never in
+// hand together with another one: then only the guilty row can be left behind
+// again.
 
 #include "broker/queue/queue.h"
 
@@ -271,8 +272,9 @@ note_held(struct queue_broker *broker, const struct skr_incoming *incoming)
         broker->held_until_ms = due_ms;
 }
 
-// Takes the items to settle into a batch of their own. What is another's by now
-// is left alone, unless it is dealt with: then it may go, whoever has it.
+// Takes the items to settle into a batch of their own. A row that another
+// consumer has by now is left alone, unless it is dealt with: then it may go,
+// although another has it.
 static void
 gather(struct queue_broker *broker, struct skr_incoming *incoming, size_t count)
 {

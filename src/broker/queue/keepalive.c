@@ -40,7 +40,7 @@ skr_queue_keepalive_init(struct queue_keepalive *keepalive,
 }
 
 // On an SQLite file that the handler itself has locked the renewal cannot get
-// through. That is harmless: nobody else can claim the rows either.
+// through. That is harmless: no other consumer can claim the rows either.
 static void
 log_failure(struct queue_broker *broker, const struct skr_error *error)
 {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Publishing into the queue: what was submitted is written in one transaction
-// as soon as somebody asks for the outcomes.
+// as soon as the caller asks for the outcomes.
 
 #include "broker/queue/queue.h"
 

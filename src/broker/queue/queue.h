@@ -37,7 +37,7 @@ struct queue_publisher {
 
 // Renews the lease of rows that a handler keeps longer than expected. The
 // mutex guards everything below it, and the lease of the rows in the table as
-// well: whoever writes delivered_at of held rows holds it meanwhile.
+// well: the thread that writes delivered_at of held rows holds it meanwhile.
 struct queue_keepalive {
     pthread_t thread;
     bool is_running;    // of the broker's thread alone

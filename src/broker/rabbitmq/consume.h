@@ -18,7 +18,8 @@ struct rabbit_delay {
     uint64_t tag;     // of what was published last
     int64_t used_ms;  // when that was
     // After a failure to reach the server all are refused for this reason, so
-    // that nobody waits for each of them; until then, by skr_clock_ms().
+    // that the caller does not wait for each of them; until then, by
+    // skr_clock_ms().
     struct skr_error reason;
     int64_t again_ms;
     struct skr_trouble trouble;

@@ -1,4 +1,7 @@
 // SPDX-License-Identifier: MIT
+// A ring of deliveries by tag, a list of deferred ones beside it, and the tags
+// that can be acknowledged with one frame.
+
 #include "broker/rabbitmq/deliveries.h"
 
 #include "base/clock.h"

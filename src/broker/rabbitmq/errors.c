@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: MIT
+// The table from AMQP reply codes to errors and publish results.
+
 #include "broker/rabbitmq/errors.h"
 
 #include "base/error.h"
@@ -17,7 +19,7 @@ static const struct reply {
     {312, SKR_REFUSED, SKR_GIVE_UP, SKR_UNROUTABLE, false},
     // no consumers
     {313, SKR_REFUSED, SKR_GIVE_UP, SKR_REFUSED_FOR_GOOD, false},
-    // the server stops, or somebody closed the connection
+    // the server stops, or an operator closed the connection
     {320, SKR_UNAVAILABLE, SKR_RECONNECT, SKR_REFUSED_ONCE, false},
     // access refused
     {403, SKR_REFUSED, SKR_GIVE_UP, SKR_ROUTE_CLOSED, false},

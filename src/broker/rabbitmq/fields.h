@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// What a message's properties say, read from the bytes as they came: anybody
-// may have written them. Nothing here follows a table deeper than it must, and
-// nothing is taken on trust but the bounds of the frame.
+// What a message's properties say, read from the bytes as they came: any
+// publisher may have written them. Nothing here follows a table deeper than it
+// must, and nothing is taken on trust but the bounds of the frame.
 
 #ifndef SKR_BROKER_RABBITMQ_FIELDS_H
 #define SKR_BROKER_RABBITMQ_FIELDS_H
@@ -12,7 +12,7 @@
 // Tables and arrays inside each other, at most: what nests deeper is refused.
 enum { RABBIT_FIELD_DEPTH = 32 };
 
-// A run of bytes that somebody else owns; bytes NULL: none.
+// A run of bytes that it does not own; bytes NULL: none.
 struct rabbit_piece {
     const unsigned char *bytes;
     size_t size;

@@ -15,7 +15,7 @@
 #include "broker/rabbitmq/rabbitmq.h"
 
 enum {
-    // So many messages that nobody can do anything with make way for others.
+    // So many messages that cannot be handled now make way for others.
     MOST_PUT_OFF = 1000,
 };
 

@@ -1,4 +1,7 @@
 // SPDX-License-Identifier: MIT
+// AMQP frames over a stream: encoding, decoding, buffering and heartbeats. Of
+// channels and methods it knows only how they are framed.
+
 #include "broker/rabbitmq/link.h"
 
 #include "base/clock.h"

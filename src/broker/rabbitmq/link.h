@@ -67,8 +67,8 @@ SKR_MUST_CHECK enum skr_code
 skr_rabbit_link_flush(struct rabbit_link *link, struct skr_error *error);
 
 // The next frame that has come; *found is false when there is none. It lives
-// until the next call. Properties are given raw: they hold what anybody wrote,
-// and librabbitmq follows nested tables for as long as the stack lasts.
+// until the next call. Properties are given raw: they hold what any publisher
+// wrote, and librabbitmq follows nested tables for as long as the stack lasts.
 SKR_MUST_CHECK enum skr_code
 skr_rabbit_link_next(struct rabbit_link *link, amqp_frame_t *frame, bool *found,
                      struct skr_error *error);

@@ -80,7 +80,7 @@ send_credentials(struct rabbit_link *link,
                  struct skr_error *error)
 {
     // Without these a consumer is not told that its queue is gone, a publisher
-    // not that it is being held, and nobody why a login failed.
+    // not that it is being held, and no client why its login failed.
     amqp_table_entry_t capabilities[] = {
         switch_entry("publisher_confirms"),
         switch_entry("basic.nack"),

@@ -1,4 +1,7 @@
 // SPDX-License-Identifier: MIT
+// A process-wide ring of hashes of what was declared, so that a new connection
+// does not declare it again.
+
 #include "broker/rabbitmq/memory.h"
 
 #include "base/hash.h"

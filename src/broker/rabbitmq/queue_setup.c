@@ -237,7 +237,7 @@ make_routes(struct rabbit_broker *broker, bool is_missing, size_t queues,
 
 // A default queue comes with its exchange. Beside one that is there, it is
 // bound if it is there too, or was before, and else left out: others are bound,
-// and what nobody consumes would pile up.
+// and messages without a consumer would pile up.
 static bool
 is_left_out(const struct rabbit_settings *settings, bool is_missing)
 {

@@ -106,8 +106,8 @@ SKR_MUST_CHECK enum skr_code
 skr_rabbit_turn(struct rabbit_broker *broker, uint32_t timeout_ms,
                 struct skr_error *error);
 
-// SKR_STOPPED when whoever opened it wants it to end. What waits for a server
-// asks; what was sent before is let come to its end.
+// SKR_STOPPED when the caller that opened it wants it to end. What waits for a
+// server asks; what was sent before is let come to its end.
 SKR_MUST_CHECK enum skr_code
 skr_rabbit_check_stop(const struct rabbit_broker *broker,
                       struct skr_error *error);
@@ -148,7 +148,7 @@ skr_rabbit_exchange_take_back(struct rabbit_broker *broker, const char *name);
 
 // queue_setup.c: makes what the transport has of its own and is missing, queues
 // first, so that its exchange is never there without them. What it may not make
-// is logged, and no error: those who publish need not have the right.
+// is logged, and no error: a publisher need not have the right.
 SKR_MUST_CHECK enum skr_code
 skr_rabbit_publishing_set_up(struct rabbit_broker *broker,
                              struct skr_error *error);
@@ -158,8 +158,8 @@ bool skr_rabbit_may_mend(struct rabbit_broker *broker, const char *exchange,
                          int64_t sent_ms);
 // That set-up. After an error that needs a reconnect, failure says so.
 void skr_rabbit_mend(struct rabbit_broker *broker);
-// For those who consume, if auto_setup is on: the parts of it. error is written
-// to in any case. SKR_MISSING: the queue is not there, and may not be made.
+// For a consumer, if auto_setup is on: the parts of it. error is written to in
+// any case. SKR_MISSING: the queue is not there, and may not be made.
 SKR_MUST_CHECK enum skr_code
 skr_rabbit_exchange_make(struct rabbit_broker *broker, bool *is_new,
                          struct skr_error *error);
@@ -257,7 +257,7 @@ skr_rabbit_incoming_fill(struct skr_arena *arena, const char *queue,
                          const struct rabbit_delivery *delivery, uint64_t tag,
                          struct skr_incoming *incoming,
                          struct skr_error *error);
-// By the count of a queue that keeps one: someone had it before.
+// By the count of a queue that keeps one: a consumer had it before.
 bool skr_rabbit_delivery_was_out(const struct rabbit_delivery *delivery);
 
 // heartbeat.c: a thread that serves the connection while the caller is busy.

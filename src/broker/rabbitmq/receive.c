@@ -6,8 +6,8 @@
 #include "broker/rabbitmq/rabbitmq.h"
 
 enum {
-    // How long the queues are asked whether they are empty, when nobody wants
-    // to wait for a message.
+    // How long the queues are asked whether they are empty, when the caller
+    // does not want to wait for a message.
     LOOK_MS = 5000,
     LOOK_PAUSE_MS = 10,
     // As long as enough is here the connection is looked at this often: a look

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: MIT
+// Reads an amqp:// DSN in Symfony's form, with its options as parameters.
+
 #include "broker/rabbitmq/settings.h"
 
 #include "base/error.h"
@@ -355,7 +357,7 @@ read_numbers(const struct skr_url *url, bool auto_setup,
     return code;
 }
 
-// Whoever names a certificate does not expect plaintext.
+// A DSN that names a certificate does not mean plaintext.
 static enum skr_code
 check_tls(const struct rabbit_settings *settings, struct skr_error *error)
 {

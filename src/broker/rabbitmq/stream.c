@@ -1,4 +1,7 @@
 // SPDX-License-Identifier: MIT
+// Non-blocking sockets over TCP, and over TLS by tls.c: connecting to each
+// address of a host in turn, reading and writing.
+
 #include "broker/rabbitmq/stream.h"
 
 #include "base/clock.h"

@@ -86,7 +86,7 @@ skr_rabbit_subscriptions_set_up(struct rabbit_broker *broker,
         if (code != SKR_MISSING)
             continue;
         miss(broker, i, &trouble);
-        // Without any, whoever wants to consume hears of the last.
+        // Without any queue the consumer is told of the last that is missing.
         if (count(broker, RABBIT_MISSING) < settings->queue_count)
             code = SKR_OK;
     }

@@ -1,4 +1,7 @@
 // SPDX-License-Identifier: MIT
+// The ring of published messages: confirms, returns and closed channels become
+// publish results.
+
 #include "broker/rabbitmq/window.h"
 
 #include "base/error.h"

@@ -148,7 +148,8 @@ set_session(MYSQL *connection, const struct skr_mysql_options *options,
 {
     char sql[512];
     // The mode is the server's own, and strict: what does not fit is an error
-    // and not cut. lock_wait_timeout is for those who alter a table meanwhile.
+    // and not cut. lock_wait_timeout bounds the wait for a session that alters
+    // a table meanwhile.
     snprintf(sql, sizeof(sql),
              "SET NAMES utf8mb4, time_zone = '+00:00', sql_mode = "
              "CONCAT(@@sql_mode, ',STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION'), "
@@ -211,9 +212,9 @@ note_variable(const struct skr_value *columns, size_t count, void *user,
     return SKR_OK;
 }
 
-// Some users may write all the same, but what is written to a replica is in
-// nobody's interest. The nodes of a Galera cluster have the same rows; of two
-// other servers one lags behind, and each has a number of its own.
+// Some users may write all the same, but nothing should be written to a
+// replica. The nodes of a Galera cluster have the same rows; of two other
+// servers one lags behind, and each has a number of its own.
 static enum skr_code
 note_server(struct skr_mysql *mysql, struct skr_error *error)
 {

@@ -58,7 +58,7 @@ struct skr_mysql {
     bool is_rolled_back;  // by the server, before its time
 
     char lock_name[SKR_MYSQL_LOCK_NAME_SIZE];  // "": none is held
-    bool attends;  // by a numbered lock that nobody waits for
+    bool attends;  // by a numbered lock that no session waits for
 
     struct skr_pace pace;
 };

@@ -3,11 +3,12 @@
 // that falls silent, as its process was stopped or its host cut off, is closed
 // by the server after a few seconds, so that another can take over.
 //
-// These locks have one holder each. So the lock of a name is a gate: one who is
-// alone stays in it, and sees to it that no member is there. Those who are
-// together, or in shares, pass through it one by one, see to it that no member
-// of the other kind is there, and each take a numbered lock, a member's, before
-// they leave: whoever is in the gate sees all members there are.
+// These locks have one holder each. So the lock of a name is a gate: a session
+// that is alone stays in it, and sees to it that no member is there. Sessions
+// that are together, or in shares, pass through it one by one, see to it that
+// no member of the other kind is there, and each take a numbered lock, a
+// member's, before they leave: the session in the gate sees all members there
+// are.
 
 #include "db/mysql/connection.h"
 
@@ -99,7 +100,7 @@ release_lock(struct skr_mysql *mysql, const char *name, struct skr_error *error)
                           skr_values("%s", name), &ignored, error);
 }
 
-// By mode; of those who are alone there are none.
+// By mode; a session that is alone has no members.
 static const char *const kinds_of_members[] = {
     [SKR_LOCK_TOGETHER] = "",
     [SKR_LOCK_IN_SHARES] = "s",
@@ -153,7 +154,7 @@ become_member(struct skr_mysql *mysql, const char *gate,
                     MOST_MEMBERS);
 }
 
-// From within the gate: whether anybody is there who keeps this one out.
+// From within the gate: whether there is a member that keeps this session out.
 static enum skr_code
 is_kept_out(struct skr_mysql *mysql, const char *gate, enum skr_lock_mode mode,
             bool *is_out, struct skr_error *error)
@@ -191,8 +192,8 @@ pass_gate(struct skr_mysql *mysql, const char *gate, enum skr_lock_mode mode,
     return code == SKR_OK ? left : code;
 }
 
-// Waits on the server for whole seconds, so that one who stands by costs next
-// to nothing and is next at once; the rest by asking again.
+// Waits on the server for whole seconds, so that a standby costs next to
+// nothing and is next at once; the rest by asking again.
 static enum skr_code
 wait_for_lock(struct skr_mysql *mysql, const char *gate,
               enum skr_lock_mode mode, int wake_fd, uint32_t timeout_ms,
@@ -214,8 +215,8 @@ wait_for_lock(struct skr_mysql *mysql, const char *gate,
         left = end - skr_clock_ms();
         if (--tries_left <= 0 && left <= 0)
             return SKR_OK;
-        // One who was in the gate and not alone has not waited on the server.
-        // The others may stay for long.
+        // A session that was in the gate and not alone has not waited on the
+        // server. The others may stay for long.
         int64_t pause = left >= SLICE_S * 1000 ? 0 : POLL_MS;
         if (is_in_gate)
             pause = left < CROWD_POLL_MS ? left : CROWD_POLL_MS;
@@ -275,8 +276,8 @@ skr_mysql_lock(struct skr_db *db, const char *name, enum skr_lock_mode mode,
     }
     if (code == SKR_OK)
         *granted = held[0] != '\0';
-    // Whoever stood by for long may be on a server that is no longer the one to
-    // work on.
+    // A session that stood by for long may be on a server that is no longer the
+    // one to work on.
     if (code == SKR_OK && *granted)
         code = skr_mysql_check_lock(db, error);
     return code;

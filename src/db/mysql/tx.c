@@ -41,7 +41,7 @@ static const struct skr_word words[] = {
                 "FROM information_schema.innodb_trx "
                 "WHERE " HAS_WRITTEN},
     // While others ask as well, what InnoDB shows may be of long ago: it is
-    // renewed when nobody has asked for a tenth of a second. Our own
+    // renewed when no session has asked for a tenth of a second. Our own
     // transaction began before that, whichever it was, and dates what is shown.
     {"horizon_inside",
      "SELECT CAST(CASE WHEN MAX(" IS_OURS ") = 1 THEN "
@@ -93,7 +93,8 @@ static const struct skr_word words[] = {
      "MAX(CASE WHEN seq_in_index = 3 THEN column_name END) "
      "FROM information_schema.statistics WHERE table_schema = DATABASE() "
      "AND table_name = '{table}' GROUP BY index_name"},
-    // All who come later wait behind whoever waits to alter a table.
+    // Statements that come later wait behind the session that waits to alter a
+    // table.
     {"prepare_index", "SET lock_wait_timeout = 1"},
     {"replace_index", ""},
     {"add_index", "ALTER TABLE {table} ADD INDEX {index} ({columns}), "

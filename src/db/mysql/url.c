@@ -1,4 +1,7 @@
 // SPDX-License-Identifier: MIT
+// Reads host, database, TLS mode and timeouts from a mysql:// or mariadb://
+// DSN, and decides whether the connection needs TLS.
+
 #include "db/mysql/url.h"
 
 #include "base/error.h"
@@ -113,8 +116,8 @@ read_tls(const struct skr_url *url, struct skr_mysql_options *options,
     return SKR_OK;
 }
 
-// Whoever waits for a lock hears from the server that it was in vain, and so
-// must wait for longer than the server does.
+// A client that waits for a lock hears from the server that it was in vain, and
+// so must wait for longer than the server does.
 static enum skr_code
 read_times(const struct skr_url *url, struct skr_mysql_options *options,
            struct skr_error *error)
@@ -159,7 +162,7 @@ skr_mysql_read_url(const struct skr_url *url, struct skr_mysql_options *options,
 }
 
 // Without TLS the login proves a password by a hash, or encrypts it with a key
-// that whoever answers has sent.
+// that the peer has sent, which may not be the server.
 void
 skr_mysql_exposure(const struct skr_url *url, char said[SKR_EXPOSURE_SIZE])
 {

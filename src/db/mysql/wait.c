@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Waiting for work. Neither server can tell that something was committed, so
-// whoever waits is sent to look.
+// the caller of a wait is sent to look.
 
 #include "db/mysql/connection.h"
 

@@ -144,7 +144,8 @@ read_limits(const struct skr_url *url, struct limits *limits,
     return code == SKR_OK ? fit_timeout(timeout_s, limits, error) : code;
 }
 
-// A name that stays on this machine, where nobody can listen or step between.
+// A name that stays on this machine, where no third party can listen or step
+// between.
 static bool
 is_socket(const char *host)
 {
@@ -249,7 +250,7 @@ add_tls(struct options *options, const struct skr_url *url,
 {
     const char *mode = skr_url_find(url, "sslmode");
     const char *roots = skr_url_find(url, "sslrootcert");
-    // Whoever names an authority wants it to be asked, on this machine too.
+    // A DSN that names an authority wants it to be asked, on this machine too.
     server->is_verified_by_default =
         mode == NULL && (!is_local(server->host.name) || roots != NULL);
     if (server->is_verified_by_default)
@@ -388,9 +389,9 @@ connect_to(const struct skr_url *url, struct server *server, int64_t timeout_ms,
 // commit stands for a confirm: it must survive a loss of power, while a server
 // that asks for more, such as its standbys' word, has it. JIT compiles for
 // longer than any of our statements runs. A client that is gone without a word
-// is noticed, so that nobody waits long for what its transaction has locked.
-// Asked last: who it is, as a text, and why it cannot be written (NULL: it
-// can). Parameters: lock_timeout, statement_timeout (NULL: as the server has
+// is noticed, so that no session waits long for what its transaction has
+// locked. Asked last: who it is, as a text, and why it cannot be written (NULL:
+// it can). Parameters: lock_timeout, statement_timeout (NULL: as the server has
 // it).
 #define SESSION_SQL(identity)                                                \
     "SELECT set_config('TimeZone', 'UTC', false), "                          \

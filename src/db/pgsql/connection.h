@@ -38,7 +38,7 @@ struct skr_pgsql_followed {
 
     bool has_plain;            // Symfony's: tells of every row
     bool is_heard;             // and what it tells does reach us
-    bool has_armed;            // ours: tells while somebody sleeps
+    bool has_armed;            // ours: tells while a reader sleeps
     bool is_armed;             // which is us
     bool was_told;             // of rows, since some were found
     int64_t armed_at_ms;       // when it was last tried, too
@@ -52,8 +52,8 @@ struct skr_pgsql {
     int64_t timeout_ms;  // for which the server may be silent
     bool was_silent;     // for longer, so that we have hung up
     struct skr_pgsql_cache cache;
-    // What failed last, whoever ran it: a transaction that is aborted does not
-    // say why.
+    // What failed last, in any caller's statement: a transaction that is
+    // aborted does not say why.
     char last_failure[6];
     bool is_guarded;    // the transaction, by a savepoint
     bool is_begin_due;  // it begins with the first statement
@@ -66,7 +66,7 @@ struct skr_pgsql {
     int64_t lock_key;
     int64_t lock_session;             // the server's process that holds it
     struct skr_backoff lock_backoff;  // while another holds it
-    bool attends;  // by a shared lock that nobody takes alone
+    bool attends;                     // by a lock that is only ever shared
 
     struct skr_pace pace;
     int64_t looked_at_ms;
@@ -110,7 +110,7 @@ bool skr_pgsql_is_conflict(const char *state);
 // answer.c: what comes before and after one of libpq's PQsend...(), whose
 // result is was_sent; together they are PQexec() for a connection of ours. NULL
 // as there, and when the server was silent for longer than timeout_ms: then the
-// connection is at its end, and whoever uses it hears so at once.
+// connection is at its end, and every further use of it fails at once.
 void skr_pgsql_get_ready(struct skr_pgsql *pgsql, int64_t timeout_ms);
 SKR_MUST_CHECK PGresult *
 skr_pgsql_take_answer(struct skr_pgsql *pgsql, int was_sent,
@@ -133,7 +133,7 @@ skr_pgsql_exec(struct skr_pgsql *pgsql, const char *sql,
                struct skr_error *error);
 void skr_pgsql_cache_clear(struct skr_pgsql_cache *cache);
 
-// lock.c: whether somebody stands between us and the server, who may give us
+// lock.c: whether a pooler stands between us and the server, which may give us
 // another session each time.
 SKR_MUST_CHECK enum skr_code
 skr_pgsql_look_for_pooler(struct skr_pgsql *pgsql, struct skr_error *error);
@@ -163,7 +163,7 @@ skr_pgsql_refresh(struct skr_pgsql *pgsql, struct skr_error *error);
 // Whether a notification is of the queue that is followed.
 bool skr_pgsql_is_for_us(const struct skr_pgsql_followed *followed,
                          const PGnotify *heard);
-// Lets writers know that somebody sleeps; is_armed tells whether they do.
+// Lets writers know that this reader sleeps; is_armed tells whether they do.
 SKR_MUST_CHECK enum skr_code
 skr_pgsql_arm(struct skr_pgsql *pgsql, struct skr_error *error);
 SKR_MUST_CHECK enum skr_code

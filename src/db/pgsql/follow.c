@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: MIT
-// Who tells of new rows, where somebody does. Two triggers are known:
+// Which trigger tells of new rows, where there is one. Two triggers are known:
 // - Symfony's notifies of every row, on a channel that has the table's name.
-//   Whoever notifies commits after all others who do: many writers are slow.
+//   Transactions that notify commit one after the other: many writers are slow.
 // - `skirnir setup --notify` makes one that is armed. A writer notifies only if
 //   it cannot share an advisory lock, which a reader takes for itself before it
-//   sleeps. Once the reader has the lock, all who shared it are over, so that a
-//   last look sees their rows; all who come later tell. While rows keep coming
-//   nobody sleeps, and nobody notifies.
+//   sleeps. Once the reader has the lock, all transactions that shared it are
+//   over, so that a last look sees their rows; all that come later tell. While
+//   rows keep coming no reader sleeps, and no writer notifies.
 //
-// One reader can have the lock. Others, and all who hear nothing, poll.
+// One reader can have the lock. Others, and all that hear nothing, poll.
 
 #include "db/pgsql/connection.h"
 
@@ -181,8 +181,8 @@ call(struct skr_pgsql *pgsql, const char *sql, bool *answer,
     return code;
 }
 
-// Who is refused has a writer before him who is in his transaction, or another
-// reader who sleeps for long.
+// A reader is refused while a writer is in its transaction, or while another
+// reader sleeps, which may be for long.
 enum skr_code
 skr_pgsql_arm(struct skr_pgsql *pgsql, struct skr_error *error)
 {
@@ -198,8 +198,8 @@ skr_pgsql_arm(struct skr_pgsql *pgsql, struct skr_error *error)
     return code;
 }
 
-// Whoever is woken soon after was too hasty: rows keep coming, and each sleep
-// makes a writer notify.
+// A reader that is woken soon after it armed was too hasty: rows keep coming,
+// and each sleep makes a writer notify.
 enum skr_code
 skr_pgsql_disarm(struct skr_pgsql *pgsql, struct skr_error *error)
 {

@@ -2,9 +2,10 @@
 // A lock is an advisory lock of the server's session: it is free as soon as
 // the session is over, however that comes about.
 //
-// Those who are together, or in shares, have it shared, and beside it a lock of
-// their kind. Whoever comes takes that first and looks then who of the other
-// kind is there: of two who come at once at least one sees the other.
+// Sessions that are together, or in shares, have it shared, and beside it a
+// lock of their kind. A new session takes that first and then looks whether
+// sessions of the other kind are there: of two that come at once at least one
+// sees the other.
 //
 // It is asked for again and again rather than waited for on the server: there
 // a waiting statement holds back the removal of dead rows, and each time-out
@@ -91,7 +92,7 @@ key_of(const char *name)
     return (int64_t)skr_hash_add_text(skr_hash_start(), name).low;
 }
 
-// Of those who have the lock in this mode; it is not the lock's own.
+// Of the sessions that have the lock in this mode; it is not the lock's own.
 static int64_t
 kind_key(int64_t key, enum skr_lock_mode mode)
 {
@@ -166,8 +167,7 @@ connect_again(PGconn *connection)
 }
 
 // A pooler that gives out sessions by the transaction gives the one that has
-// just answered us to whoever comes next; one that gives them for good does
-// not.
+// just answered us to the next client; one that gives them for good does not.
 static enum skr_code
 refuse_shared_session(struct skr_pgsql *pgsql, struct skr_error *error)
 {
@@ -330,8 +330,8 @@ skr_pgsql_lock(struct skr_db *db, const char *name, enum skr_lock_mode mode,
         if (code != SKR_OK)
             return code;
         *granted = pgsql->holds_lock;
-        // Whoever stood by for long may be on a server that is no longer the
-        // one to work on.
+        // A session that stood by for long may be on a server that is no longer
+        // the one to work on.
         if (*granted)
             return skr_pgsql_check_lock(db, error);
         int64_t left = end - skr_clock_ms();

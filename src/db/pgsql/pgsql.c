@@ -45,8 +45,8 @@ static void
 pgsql_close(struct skr_db *db)
 {
     struct skr_pgsql *pgsql = (struct skr_pgsql *)db;
-    // The server ends the session in its own time; whoever waits for the lock
-    // need not wait for that.
+    // The server ends the session in its own time; a standby that waits for the
+    // lock need not wait for that.
     skr_pgsql_unlock(db);
     skr_pgsql_cache_clear(&pgsql->cache);
     // Saying farewell is no reason to wait either.

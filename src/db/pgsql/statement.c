@@ -234,7 +234,7 @@ skr_pgsql_cache_clear(struct skr_pgsql_cache *cache)
 }
 
 // A table that was altered may make a prepared statement useless for good, and
-// someone may have dropped them all.
+// another user of the session may have dropped them all.
 static bool
 is_stale(const PGresult *result)
 {

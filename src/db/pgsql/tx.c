@@ -92,7 +92,7 @@ static const struct skr_word words[] = {
      "AND i.indpred IS NULL"},
     // It waits for all transactions that are under way, however long.
     {"prepare_index", "SET lock_timeout = 0"},
-    // What a failed attempt left behind is there by name and serves nobody.
+    // What a failed attempt left behind is there by name and of no use.
     {"replace_index", "DROP INDEX CONCURRENTLY IF EXISTS {table}_{index}"},
     {"add_index", "CREATE INDEX CONCURRENTLY IF NOT EXISTS {table}_{index} "
                   "ON {table} ({columns})"},
@@ -124,8 +124,8 @@ static const struct skr_word words[] = {
     {"unset_id", "CAST('\\x00000000000000000000000000000000' AS BYTEA)"},
     {"lock_skip", "FOR UPDATE SKIP LOCKED"},
     {"lock_rows", "FOR UPDATE"},
-    // Whoever asks has it for a moment together with others who do: that is
-    // cheaper than a look at all locks of the server.
+    // A session that asks has it for a moment, shared with others that ask:
+    // that is cheaper than a look at all locks of the server.
     {"hold_owner_lock",
      "pg_try_advisory_lock(hashtextextended('{lock_owner}', 0))"},
     {"owner_lock_is_free",

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 // Waiting for work. The socket is watched, so that a notification (follow.c
-// says whose), or the end of the connection, is heard at once. Where nobody
-// tells of rows whoever waits is sent to look; where somebody does, too, but
-// rarely: a trigger may be switched off at any time.
+// says whose), or the end of the connection, is heard at once. Where no trigger
+// tells of rows the caller is sent to look; where one does, too, but rarely: a
+// trigger may be switched off at any time.
 
 #include "db/pgsql/connection.h"
 
@@ -67,7 +67,7 @@ note_rows(struct skr_pgsql *pgsql, struct skr_error *error)
 {
     struct skr_pgsql_followed *followed = &pgsql->followed;
     skr_pace_found(&pgsql->pace, skr_clock_ms());
-    // Rows that nobody told of: listening alone is not enough.
+    // Rows without a notification: listening alone is not enough.
     if (followed->is_heard && !followed->was_told)
         followed->is_heard = false;
     followed->was_told = false;
@@ -135,8 +135,8 @@ wait_for_step(struct skr_pgsql *pgsql, int wake_fd, int64_t end_ms,
     } else {
         skr_pace_look(&pgsql->pace, skr_clock_ms());
     }
-    // Whoever has just armed looks once more: all who did not notice are over
-    // by now.
+    // A reader that has just armed looks once more: all writers that did not
+    // notice are over by now.
     pgsql->looked_at_ms = skr_clock_ms();
     return SKR_OK;
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // What would make a database file serve better. The journal's mode is written
-// into the file and concerns everyone who opens it, so it is the owner's word.
+// into the file and concerns every process that opens it, so it is the owner's
+// word.
 
 #include "db/sqlite/connection.h"
 

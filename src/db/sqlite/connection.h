@@ -63,8 +63,8 @@ skr_sqlite_run(sqlite3 *connection, struct skr_sqlite_cache *cache,
                const struct skr_statement *statement, struct skr_error *error);
 void skr_sqlite_cache_clear(struct skr_sqlite_cache *cache);
 
-// SKR_UNAVAILABLE when the path no longer names the file that is open: what is
-// written into that would be seen by nobody.
+// SKR_UNAVAILABLE when the path no longer names the file that is open: no other
+// process would see what is written into that.
 SKR_MUST_CHECK enum skr_code
 skr_sqlite_check_file(struct skr_sqlite *sqlite, struct skr_error *error);
 

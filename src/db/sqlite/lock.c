@@ -2,13 +2,13 @@
 // A lock is a file beside the database. It is never deleted: between its
 // deletion and the next creation two holders could each lock one of their own.
 //
-// Those who are together, or in shares, have the file locked shared, and beside
-// that a byte of it that is their kind's. Whoever comes takes that first and
-// looks then who of the other kind is there: of two who come at once at least
-// one sees the other.
+// Holders that are together, or in shares, have the file locked shared, and
+// beside that a byte of it that is their kind's. A new holder takes that first
+// and then looks whether holders of the other kind are there: of two that come
+// at once at least one sees the other.
 //
-// A holder that is stopped keeps it, and nobody else becomes active meanwhile:
-// safe, and without a server there is no one who could tell it from a slow one.
+// A holder that is stopped keeps it, and no other process becomes active
+// meanwhile: safe, and without a server nothing could tell it from a slow one.
 
 #include "db/sqlite/connection.h"
 
@@ -57,7 +57,7 @@ lock_byte(int fd, int command, short type, enum skr_lock_mode mode,
     return fcntl(fd, command, lock);
 }
 
-// *is_out: somebody of the other kind is there, or looks in.
+// *is_out: a holder of the other kind is there, or looks in.
 static int
 join_kind(int fd, enum skr_lock_mode mode, bool *is_out)
 {
@@ -74,9 +74,9 @@ join_kind(int fd, enum skr_lock_mode mode, bool *is_out)
     return failed;
 }
 
-// The file is for those whom the database is for, whatever the umask of whoever
-// comes first is: its mode, and its owner where this process may give it away.
-// Reading is enough to lock, and nobody runs it.
+// The users of the database can use the file, whatever the umask of the process
+// that makes it: its mode, and its owner where this process may give it away.
+// Reading is enough to lock, and it is not executable.
 static int
 make_file(const char *path, const char *database)
 {
@@ -87,8 +87,8 @@ make_file(const char *path, const char *database)
     int fd = open(path, O_RDONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode);
     if (fd < 0)
         return -1;
-    // Whoever may not give it to the owner may give it to the group. The mode
-    // comes last: a change of owner may take some of it away.
+    // A process that may not give it to the owner may give it to the group. The
+    // mode comes last: a change of owner may take some of it away.
     bool is_alike = fchown(fd, status.st_uid, status.st_gid) == 0 ||
                     fchown(fd, (uid_t)-1, status.st_gid) == 0;
     is_alike = fchmod(fd, mode) == 0 && is_alike;

@@ -141,8 +141,8 @@ open_path(const char *path, sqlite3 **connection)
                            SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX, NULL);
 }
 
-// Someone made the file just after it was looked for. What SQLite cannot open
-// for writing it tries for reading, by which time it may be there.
+// Another process made the file just after it was looked for. What SQLite
+// cannot open for writing it tries for reading, by which time it may be there.
 static bool
 came_too_early(const char *path, int native, sqlite3 *connection)
 {

@@ -1,4 +1,7 @@
 // SPDX-License-Identifier: MIT
+// The statements of skirnir_attempt. The rows are kept in the database since
+// the count of attempts has to survive a consumer that is killed.
+
 #include "table/attempt/attempt.h"
 
 #include "base/arena.h"

@@ -1,4 +1,7 @@
 // SPDX-License-Identifier: MIT
+// The statements of the deduplication table, and of the table that it has
+// replaced, whose records still count.
+
 #include "table/deduplication/deduplication.h"
 
 #include "base/arena.h"

@@ -68,7 +68,7 @@ skr_deduplication_admit_all(const struct skr_deduplication *table,
                             struct skr_tx tx, const struct skr_admission *all,
                             size_t count, struct skr_error *error);
 
-// Whether the id is recorded, for those who want to know before they begin.
+// Whether the id is recorded, for a caller that wants to know before it begins.
 SKR_MUST_CHECK enum skr_code
 skr_deduplication_find(const struct skr_deduplication *table, struct skr_tx tx,
                        struct skr_id id, bool *found, struct skr_error *error);

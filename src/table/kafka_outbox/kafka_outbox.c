@@ -1,4 +1,7 @@
 // SPDX-License-Identifier: MIT
+// Setup, checks and options of the layout; reading and settling rows are read.c
+// and settle.c.
+
 #include "table/kafka_outbox/kafka_outbox.h"
 
 #include "base/error.h"
@@ -122,8 +125,8 @@ outbox_setup(const struct skr_table *table, struct skr_db *db,
         skr_sql_fill(outbox->dialect, &arena, add_version_sql, words, 1);
     if (code == SKR_OK && sql == NULL)
         code = skr_fail_memory(error);
-    // First whose it is: where each CREATE commits by itself, whoever finds
-    // the table finds that, too.
+    // First whose it is: where each CREATE commits by itself, a process that
+    // finds the table finds that, too.
     if (code == SKR_OK)
         code = skr_schema_write(
             is_there ? &migrations_schema : &own_migrations_schema,

@@ -44,7 +44,7 @@ skr_kafka_outbox_insert(struct skr_tx tx, const char *table,
                         const struct skr_kafka_outbox_row *rows, size_t count,
                         struct skr_error *error);
 
-// Whether somebody has made the table before, and whether it was setup().
+// Whether the table was made before, and whether setup() made it.
 SKR_MUST_CHECK enum skr_code
 skr_kafka_outbox_find_maker(const struct skr_table *table, struct skr_db *db,
                             bool *is_there, bool *is_ours,

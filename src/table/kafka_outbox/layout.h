@@ -15,7 +15,7 @@ enum {
     KAFKA_OUTBOX_LEASE_S = 600,  // how long a claim lasts, for either relay
 };
 
-// Whoever looks for batches of the other relay finds none of these.
+// A search for batches of the other relay finds none of these.
 #define KAFKA_OUTBOX_OWN_BATCH "'00000000-0000-0000-0000-000000000000'"
 
 #define KAFKA_OUTBOX_UNFINISHED "o.push_completed_at IS NULL AND o.errored = 0"

@@ -301,8 +301,8 @@ look_for_one(struct reading *reading, struct skr_error *error)
         take_row, error);
 }
 
-// Rows lie behind the cursor, and none beyond: somebody may have emptied the
-// table, and its ids begin anew. Where it was something else this does no harm.
+// Rows lie behind the cursor, and none beyond: the table may have been emptied,
+// and its ids begin anew. Where it was something else this does no harm.
 static void
 begin_anew(struct skr_position *position)
 {

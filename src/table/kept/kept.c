@@ -1,4 +1,7 @@
 // SPDX-License-Identifier: MIT
+// Stores failed messages and retries, with the mark that keeps a second
+// delivery from storing them again.
+
 #include "table/kept/kept.h"
 
 #include "base/arena.h"

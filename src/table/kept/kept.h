@@ -3,15 +3,16 @@
 // and those that wait for their retry, as rows of a queue in the same table.
 //
 // A consumer that dies after storing a message, and before the broker has heard
-// of it, gets the message once more. So that it is not stored twice, whoever
-// stores it also marks it as stored, in skirnir_attempt; when the broker has
-// heard of it the mark is removed. A mark that is found is not believed before
-// the row itself is: it may have been dealt with since, and the message
-// published again.
+// of it, gets the message once more. So that it is not stored twice, the
+// consumer that stores it also marks it as stored, in skirnir_attempt; when the
+// broker has heard of it the mark is removed. A mark that is found is not
+// believed before the row itself is: it may have been dealt with since, and the
+// message published again.
 //
 // A message without an id is known by what it says: the mark is made of that,
 // and stands in the row as well. Others may say the same. So a mark counts for
-// one delivery that came before, and whoever relies on it takes it away.
+// one delivery that came before, and the consumer that relies on it takes it
+// away.
 //
 // An object holds texts of SQL for one dialect and is immutable: [shared].
 
@@ -73,7 +74,7 @@ struct skr_kept_message {
     bool is_unseen;  // as in struct skr_failed_message
     bool has_id;
     struct skr_id id;
-    bool came_before;  // somebody had it, and may have stored it
+    bool came_before;  // a consumer had it, and may have stored it
     struct skr_id mark;
 
     uint32_t retries;  // how many are spent, with that of a retry

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // New rows. The text of the statement is filled in at each call: that costs
-// less than a microsecond, and whoever publishes needs no table object.
+// less than a microsecond, and a publisher needs no table object.
 
 #include "base/arena.h"
 #include "base/clock.h"

@@ -1,4 +1,7 @@
 // SPDX-License-Identifier: MIT
+// Lists, finds and removes single rows of the failed table, for the commands
+// `skirnir failed`.
+
 #include "table/messenger/failed_rows.h"
 
 #include "base/arena.h"

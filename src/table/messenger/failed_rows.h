@@ -64,9 +64,9 @@ skr_failed_rows_find(const struct skr_failed_rows *rows, struct skr_tx tx,
                      int64_t id, skr_failed_row_fn *each, void *user,
                      bool *found, struct skr_error *error);
 
-// Removes a row, in whatever transaction tx is: whoever removed it may put it
-// elsewhere. SKR_MISSING: it is not there, or no longer. SKR_REFUSED: a worker
-// has claimed it and may be at it.
+// Removes a row, in whatever transaction tx is: the caller may put it elsewhere
+// in the same transaction. SKR_MISSING: it is not there, or no longer.
+// SKR_REFUSED: a worker has claimed it and may be at it.
 SKR_MUST_CHECK enum skr_code
 skr_failed_rows_remove(const struct skr_failed_rows *rows, struct skr_tx tx,
                        int64_t id, struct skr_error *error);

@@ -3,8 +3,8 @@
 //
 // Where another index leads to rows, a claim finds ids without a lock, and then
 // locks those rows by their primary key: locked on their way through another
-// index, two who claim and delete would deadlock. What it cannot lock, or finds
-// changed, is passed over.
+// index, two sessions that claim and delete would deadlock. What it cannot
+// lock, or finds changed, is passed over.
 
 #include "base/error.h"
 #include "table/horizon.h"
@@ -216,8 +216,8 @@ pass_over_until(struct skr_scan *scan, int64_t row)
         skr_scan_pass_over(scan, scan->ids[scan->next_id++]);
 }
 
-// What was found by its id alone may be anybody's, and what has a key that is
-// none was found as if it had one: whatever its state.
+// What was found by its id alone may be claimed by another reader, and what has
+// a key that is none was found as if it had one: whatever its state.
 static bool
 is_free(const struct skr_scan *scan, const struct skr_value *columns)
 {

@@ -205,8 +205,8 @@ find_oldest(struct inspection *inspection, struct skr_queue_counts *counts,
     return SKR_OK;
 }
 
-// Who cannot tell, such as a table that somebody made in another way, is not
-// asked again: it is no reason not to tell the rest.
+// A table that cannot tell, such as one that another program made in another
+// way, is not asked again: it is no reason not to tell the rest.
 static void
 count_written(struct inspection *inspection, struct skr_queue_counts *counts)
 {

@@ -21,7 +21,7 @@ enum { SKR_QUEUE_EXACT = 100000 };
 struct skr_queue_counts {
     uint64_t depth;      // all that is not done
     uint64_t due;        // may be taken now
-    uint64_t in_flight;  // claimed by someone
+    uint64_t in_flight;  // claimed by a worker
     uint64_t delayed;    // its time has not come
     uint64_t blocked;    // waits for people
     // In PHP's own serialisation, of those in front: for a Symfony worker
@@ -56,7 +56,7 @@ SKR_MUST_CHECK enum skr_code
 skr_queue_holder(struct skr_db *db, const struct skr_queue_place *place,
                  char holder[SKR_HOLDER_SIZE], struct skr_error *error);
 
-// How many workers of that kind the queue has; negative: nobody can know.
+// How many workers of that kind the queue has; negative: that cannot be known.
 SKR_MUST_CHECK enum skr_code
 skr_queue_attendance(struct skr_db *db, const struct skr_queue_place *place,
                      enum skr_attendance kind, int64_t *count,

@@ -27,7 +27,7 @@ struct skr_scan_sql {
     const char *first_timed;  // both where the index is by queue and time
     const char *first_timed_ids;
     const char *claim_beyond;     // beyond, free to be locked
-    const char *leased_ids;       // that anybody has at the moment
+    const char *leased_ids;       // that any reader has at the moment
     const char *leased_by_queue;  // the same without an index on claims
     // beyond and late_ids, but for partitions that are passed
     const char *beyond_passing, *late_passing;
@@ -171,8 +171,8 @@ void skr_messenger_copy_time(const struct skr_value *value,
     " AND " SKR_MESSENGER_DUE " AND NOT " SKR_MESSENGER_PHP
 #define SKR_MESSENGER_UNFINISHED \
     "(delivered_at IS NULL OR delivered_at < '9999-12-31 00:00:00')"
-// The same in a way that makes nobody think of the index on claims, which in
-// each of many SELECTs would be weighed anew.
+// The same in a way that keeps the planner from the index on claims, which it
+// would weigh anew in each of many SELECTs.
 #define SKR_MESSENGER_UNFINISHED_UNINDEXED             \
     "COALESCE(delivered_at, '1000-01-01 00:00:00') < " \
     "'9999-12-31 00:00:00'"
@@ -258,8 +258,8 @@ skr_messenger_ask_rest(const struct skr_messenger *messenger, struct skr_tx tx,
 // Whether there are reasons to look behind the cursor.
 bool
 skr_messenger_is_pass_due(const struct skr_position *position, int64_t now_ms);
-// A reader that has not begun stands before every id, also before those that
-// somebody chose below 1.
+// A reader that has not begun stands before every id, also before ids below 1,
+// which an application may have chosen.
 struct skr_value skr_messenger_bind_cursor(int64_t cursor);
 // partition.c: why a row was blocked, as its headers say; NULL: they do not.
 const char *skr_messenger_blocked_reason(struct skr_batch *batch,

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT
 // Leases. The time of the claim in delivered_at, of one second's precision,
 // tells whose a row is. That is enough because of two rules:
-// - A row changes hands only when its owner gives it back, after which he has
-//   no say in it, or when its lease has run out. A lease lasts three seconds or
-//   more, so that the next owner's time is always a later one.
+// - A row changes hands only when its owner gives it back, after which that
+//   owner has no say in it, or when its lease has run out. A lease lasts three
+//   seconds or more, so that the next owner's time is always a later one.
 // - An owner's time moves on only together with the row's. When leases are
-//   renewed he lets go of every row that was not: another may have claimed it
-//   in the very second that the others now carry.
+//   renewed the owner lets go of every row that was not: another may have
+//   claimed it in the very second that the others now carry.
 
 #include "base/clock.h"
 #include "base/error.h"

@@ -1,4 +1,7 @@
 // SPDX-License-Identifier: MIT
+// Setup, checks and options of the layout, and the object that the other files
+// of this folder fill with their statements.
+
 #include "table/messenger/messenger.h"
 
 #include "base/error.h"

@@ -20,7 +20,7 @@ struct skr_messenger_options {
     uint32_t redeliver_timeout_s;
     // How often to look behind the cursor at everything; 0: every minute.
     uint32_t sweep_ms;
-    // Confirmed rows stay, as rows of the queue "<queue>.sent" that nobody
+    // Confirmed rows stay, as rows of the queue "<queue>.sent" that no reader
     // claims. The name must leave room for that.
     bool keeps_sent;
     bool is_ordered;  // it has the column partition_key, and keeps to it

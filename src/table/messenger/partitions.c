@@ -1,4 +1,7 @@
 // SPDX-License-Identifier: MIT
+// Counts partitions and lists blocked heads, each with a bounded number of rows
+// read.
+
 #include "table/messenger/partitions.h"
 
 #include "base/clock.h"
@@ -25,7 +28,7 @@ static const char largest_sql[] =
     "GROUP BY partition_key, {partition_bytes} ORDER BY length DESC LIMIT 1";
 #define OLDEST "SELECT {partition_text}, id, created_at, {now} "
 static const char oldest_sql[] = OLDEST OPEN "ORDER BY id LIMIT 1";
-// Which rows of a large queue are read nobody knows, so its oldest head is
+// Which rows of a large queue are read is not defined, so its oldest head is
 // looked for by itself: from the first row on, as far as ids are near it.
 // Parameters: queue; then queue, that id, and the last one to look at.
 static const char first_row_sql[] =

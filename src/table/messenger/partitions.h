@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // What people want to know of the partitions of an ordered queue: how many
-// there are, and which of them wait for somebody. Bounded, as inspect.h is.
+// there are, and which of them wait for a person. Bounded, as inspect.h is.
 
 #ifndef SKR_TABLE_MESSENGER_PARTITIONS_H
 #define SKR_TABLE_MESSENGER_PARTITIONS_H

@@ -8,7 +8,7 @@
 static const char count_leased_sql[] =
     "SELECT COUNT(*) FROM (SELECT id FROM {table} WHERE {queue_is_unindexed} "
     "AND " SKR_MESSENGER_LEASED " LIMIT 1000) AS leased";
-// Those who claim do so from the first row on, or keep up with the last.
+// Workers that claim do so from the first row on, or keep up with the last.
 // Parameters: cursor, queue, redeliver timeout.
 static const char count_near_sql[] =
     "SELECT COUNT(*) FROM ({union_open}SELECT id, queue_name, delivered_at "

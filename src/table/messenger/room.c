@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 // How many rows may be asked for. A server sends whole rows, as many as it was
-// asked for, and a client library takes them in before anybody can say that it
-// is enough. So the reader keeps in mind how large rows were lately, and asks
-// for no more than there is room for.
+// asked for, and a client library takes them in before the reader can say that
+// it is enough. So the reader keeps in mind how large rows were lately, and
+// asks for no more than there is room for.
 
 #include "table/messenger/layout.h"
 

@@ -142,7 +142,7 @@ skr_messenger_is_key(const struct skr_value *key)
             memchr(key->bytes, '\0', key->size) == NULL);
 }
 
-// Nobody could look for the rows of such a partition, so that each of them is
+// No statement could find the rows of such a partition, so that each of them is
 // for people to see.
 static void
 refuse_key(const struct skr_value *key, struct skr_batch_item *item)

@@ -10,9 +10,9 @@
 // after it has moved on: the part from the low-water mark to the cursor is
 // looked at as well (horizon.c).
 //
-// Those who share a queue pass over rows that others have. Such rows may come
-// back, when their owner gives them back or dies: from the first of them to the
-// cursor everything is looked at again every now and then.
+// Readers that share a queue pass over rows that others have. Such rows may
+// come back, when their owner gives them back or dies: from the first of them
+// to the cursor everything is looked at again every now and then.
 
 #include "table/messenger/scan.h"
 #include "base/clock.h"
@@ -77,7 +77,7 @@ static const char free_ids_sql[] =
     "AND delivered_at IS NULL AND " SKR_MESSENGER_DUE
     " AND NOT " SKR_MESSENGER_PHP " ORDER BY id LIMIT ?";
 
-// By the index on the times of claims, as few are in anybody's hands.
+// By the index on the times of claims, as few are claimed.
 // Parameters: queue, redeliver timeout.
 #define LEASED_IDS(queue) \
     "SELECT id FROM {table} WHERE " queue " AND " SKR_MESSENGER_LEASED
@@ -94,7 +94,8 @@ static const char by_id_sql[] = "SELECT " SKR_MESSENGER_COLUMNS " FROM {table} "
     " AND " SKR_MESSENGER_DUE " THEN 1 ELSE 0 END "                   \
     "FROM {table}{by_primary_key} WHERE " these " ORDER BY id {lock_skip}"
 
-// While batches are full nobody asks what waits; a look now and then is enough.
+// While batches are full the rows that wait are not needed; a look at them now
+// and then is enough.
 // And one for rows that committed late is worth a statement so often, less
 // while there is enough to send.
 // What others have is looked at again so often, and less often the longer that
@@ -163,7 +164,7 @@ fetch_all(struct skr_scan *scan, size_t limit, bool *saw_all,
     return SKR_OK;
 }
 
-// Partitions that wait are passed where nobody needs to know whether what lies
+// Partitions that wait are passed where it need not be known whether what lies
 // there has been decided upon.
 static bool
 passes_some(const struct skr_scan *scan)
@@ -235,7 +236,7 @@ look_for_late(struct skr_scan *scan, struct skr_error *error)
                               scan->tx, scan->now_ms, position, error);
 }
 
-// Rows in somebody's hands, and not in ours, are passed over.
+// Rows that another reader has claimed are passed over.
 static enum skr_code
 note_leased(const struct skr_value *columns, size_t count, void *user,
             struct skr_error *error)
@@ -425,10 +426,10 @@ skip_rest(struct skr_scan *scan, struct skr_error *error)
     return code;
 }
 
-// Rows lie behind the cursor, and none at it or beyond: somebody may have
-// emptied the table, and its ids begin anew. Until they reach the cursor each
-// would wait for a sweep, so that the reader begins anew as well. Where it was
-// something else that does no harm.
+// Rows lie behind the cursor, and none at it or beyond: the table may have been
+// emptied, and its ids begin anew. Until they reach the cursor each would wait
+// for a sweep, so that the reader begins anew as well. Where it was something
+// else that does no harm.
 static void
 begin_anew(struct skr_position *position)
 {

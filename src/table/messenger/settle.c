@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT
 // Recording what became of rows, whichever way they are held.
 //
-// What is done may go, whoever has it by now; in an ordered queue that is
-// divided only its owner may say so, too. Everything else is said of rows that
-// are ours alone: a relay that claims nothing has the queue to itself, a lease
-// on a row is asked for in the statement that writes, and leases on shards
-// before it, in its transaction.
+// A row that is done may go, even when another relay has it by now; in an
+// ordered queue that is divided only its owner may say so, too. Everything else
+// is said of rows that are ours alone: a relay that claims nothing has the
+// queue to itself, a lease on a row is asked for in the statement that writes,
+// and leases on shards before it, in its transaction.
 //
 // Each outcome has a second form, for a row that the first is refused for: it
 // writes as little as tells the outcome, and sends nothing of the row's
@@ -24,8 +24,8 @@
 #define KEEP_SENT                                                              \
     "UPDATE {table}{by_primary_key} SET queue_name = ?, delivered_at = {now} " \
     "WHERE "
-// A row that is done and stays, as Symfony marks it: nobody sends it again, and
-// cleaning removes it. Parameters: ids.
+// A row that is done and stays, as Symfony marks it: no relay sends it again,
+// and cleaning removes it. Parameters: ids.
 static const char mark_done_sql[] = "UPDATE {table}{by_primary_key} "
                                     "SET delivered_at = '9999-12-31 23:59:59' "
                                     "WHERE id IN ({ids})";
@@ -227,9 +227,10 @@ keep_id(struct skr_arena *arena, const struct skr_envelope *envelope,
     return SKR_OK;
 }
 
-// A row that someone else has removed meanwhile is not ours to fail. Whether it
-// was there is known when our own delete has removed it; if that did not, the
-// copy was of a row that is gone, and everything is rolled back and done again.
+// A row that another process has removed meanwhile is not ours to fail. Whether
+// it was there is known when our own delete has removed it; if that did not,
+// the copy was of a row that is gone, and everything is rolled back and done
+// again.
 static enum skr_code
 copy_and_remove(const struct settling *settling, struct skr_batch_item *item,
                 const struct skr_fenced_sql *sql, const struct skr_text *json,

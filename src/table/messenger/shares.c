@@ -79,7 +79,7 @@ enum {
     "SELECT slot, epoch, CASE WHEN " OURS " THEN 1 WHEN " IS_FREE           \
     " THEN 2 WHEN " of_other_kind " THEN 4 WHEN " BY_LOCK " THEN 3 ELSE 0 " \
     "END, expires_at, {now} FROM " LEASES " WHERE queue_name = ?"
-// Of those who take at once only one looks for owners of the other kind: the
+// Of relays that take at once only one looks for owners of the other kind: the
 // row of the first seat is what they meet at. Parameter: queue.
 static const char guard_sql[] =
     "SELECT slot FROM " LEASES "{by_primary_key} WHERE queue_name = ? "
@@ -88,8 +88,8 @@ static const char guard_sql[] =
 #define COUNT_OTHER_KIND(of_other_kind)                                     \
     "SELECT COUNT(*) FROM " LEASES " WHERE queue_name = ? AND NOT " IS_FREE \
     " AND " of_other_kind
-// One that was frozen while it settled has its rows locked until the server
-// ends its session. Nobody waits for those. Parameters: queue, numbers.
+// A relay that was frozen while it settled has its rows locked until the server
+// ends its session. No other relay waits for those. Parameters: queue, numbers.
 static const char find_free_sql[] =
     "SELECT slot FROM " LEASES "{by_primary_key} WHERE queue_name = ? "
     "AND " IS_FREE " AND slot IN ({ids}) ORDER BY slot {lock_skip}";
@@ -238,7 +238,7 @@ skr_messenger_live(const struct skr_table *table, struct skr_db *db,
 
 struct seeing {
     struct skr_shares *shares;
-    struct skr_share rows;  // all that there are, whoever has them
+    struct skr_share rows;  // all that there are, of any owner
     size_t seen;
 };
 
@@ -340,7 +340,7 @@ add_rows(const struct skr_messenger *messenger, struct skr_db *db,
                               .value_count = SKR_COUNT_OF(values),
                           },
                           error);
-        // Where nobody can be kept out another adds them too.
+        // Where other relays cannot be kept out, one of them adds the rows too.
         if (code == SKR_DUPLICATE) {
             skr_error_clear(error);
             code = SKR_OK;
