@@ -23,7 +23,6 @@ skr_batch_clear(struct skr_batch *batch)
 {
     batch->count = 0;
     batch->bytes = 0;
-    batch->pending = 0;
     batch->claim = SKR_CLAIM_NONE;
     batch->is_late = false;
     batch->lease = (struct skr_lease){.time = ""};

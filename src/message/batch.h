@@ -10,7 +10,6 @@
 
 enum skr_state {
     SKR_READ,         // not handed over, or handed over in vain: the row stays
-    SKR_SENT,         // submitted, no outcome yet
     SKR_DONE,         // confirmed: the row may leave
     SKR_RETRY_LATER,  // refused: the row waits for delay_ms
     SKR_HOPELESS,     // the row moves to the failed table
@@ -18,7 +17,6 @@ enum skr_state {
     // Of ordered queues alone.
     SKR_NOT_READY,  // came without its body: it holds back its partition
     SKR_BEHIND,     // came as id and key: its partition has something to do
-    SKR_CHAINED,    // waits for the one before it of its partition
     SKR_BLOCKED,    // hopeless, but stays as the head of its partition
 };
 
@@ -92,10 +90,8 @@ skr_has_outcome(const struct skr_batch_item *item)
     case SKR_HOPELESS:
     case SKR_BLOCKED: return true;
     case SKR_READ:
-    case SKR_SENT:
     case SKR_NOT_READY:
-    case SKR_BEHIND:
-    case SKR_CHAINED: break;
+    case SKR_BEHIND: break;
     }
     return false;
 }
@@ -125,7 +121,6 @@ struct skr_batch {
     size_t count;
     size_t capacity;
     size_t bytes;
-    size_t pending;  // items in SKR_SENT or SKR_CHAINED
     enum skr_claim claim;
     struct skr_lease lease;  // of all items that are not lost
     // They are settled late: whether a new row has the id of one is asked first

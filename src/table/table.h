@@ -314,7 +314,7 @@ skr_table_renew_fn(const struct skr_table *table, struct skr_db *db,
 // Records outcomes in one transaction, or where all are done in steps of which
 // each may be the last: done rows leave, those to retry wait in place, blocked
 // ones for good, hopeless ones move to the failed table if and only if our own
-// delete removed them. What has no outcome (SKR_READ, SKR_SENT) is not touched
+// delete removed them. What has no outcome (SKR_READ) is not touched
 // where nothing was claimed, else given back at once. After SKR_TRY_AGAIN or
 // SKR_RECONNECT it may be called again, on another connection too.
 //

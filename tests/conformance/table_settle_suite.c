@@ -61,7 +61,7 @@ test_done_rows_leave_and_others_stay(void **state)
     for (size_t i = 0; i < 90; i++)
         fixture->batch.items[i].state = i % 3 == 0   ? SKR_DONE
                                         : i % 3 == 1 ? SKR_READ
-                                                     : SKR_SENT;
+                                                     : SKR_READ;
     settle(fixture);
     assert_int_equal(count_rows(fixture, "messenger_outbox"), 60);
     assert_int_equal(skr_test_number(fixture->db,

@@ -346,11 +346,9 @@ settle_item(struct settling *settling, struct skr_batch_item *item,
         return SKR_OK;
     switch (item->state) {
     case SKR_READ:
-    case SKR_SENT:
     case SKR_DONE:
     case SKR_NOT_READY:
-    case SKR_BEHIND:
-    case SKR_CHAINED: return SKR_OK;
+    case SKR_BEHIND: return SKR_OK;
     case SKR_BLOCKED: return block(settling, item, error);
     case SKR_RETRY_LATER: return retry_later(settling, item, error);
     case SKR_HOPELESS:
@@ -364,8 +362,7 @@ settle_item(struct settling *settling, struct skr_batch_item *item,
 static bool
 has_no_outcome(const struct skr_batch_item *item)
 {
-    return !item->lost && skr_is_written_now(item) &&
-           (item->state == SKR_READ || item->state == SKR_SENT);
+    return !item->lost && skr_is_written_now(item) && item->state == SKR_READ;
 }
 
 static bool
