@@ -61,7 +61,7 @@ struct skr_url_files {
 char *skr_url_place(const char *text, const struct skr_url_files *files,
                     const char *folder);
 
-// The text with the password (or a user without one, who may be a token) and
+// The text with the password (or a user without one, which may be a token) and
 // the value of any parameter that looks like a secret replaced by "***". NULL
 // when memory is out; the caller frees it.
 char *skr_url_mask(const char *text);

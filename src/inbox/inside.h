@@ -6,7 +6,7 @@
 //   connect.c      connections, tables, waiting out trouble
 //   handlers.c     which function handles which message
 //   unhandled.c    messages without a handler
-//   pause.c        handlers that are in trouble, and who waits for them
+//   pause.c        handlers that are in trouble, and the messages that wait
 //   decode.c       a delivery becomes a job
 //   batch.c        jobs that share a transaction, and what became of each
 //   transaction.c  one transaction: admit, handle, commit

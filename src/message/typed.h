@@ -31,7 +31,8 @@ skr_place_prefix(const struct skr_place *place, struct skr_error *error);
 enum skr_direction { SKR_ENCODING, SKR_DECODING };
 
 // The codec of the application for a field, NULL when the built-in one is to be
-// used. Those of outer places come first: who calls decides over who nests.
+// used. Those of outer places come first: the caller's decide over those of a
+// nested type.
 const struct skr_codec *skr_place_find_codec(const struct skr_place *place,
                                              const struct skr_field *field,
                                              enum skr_direction direction);

@@ -42,7 +42,7 @@ struct skr_relay_options {
     // Borrowed; its senders are these. NULL: there is one, and it is one queue.
     const struct skr_routes *routes;
 
-    // NONE: alone, in order. LEASED: beside others who respect leases on rows,
+    // NONE: alone, in order. LEASED: beside others that respect leases on rows,
     // such as Symfony's workers; not in an ordered queue. SLOTS: beside others,
     // by leases on shards, of whole seconds; the table is_divided.
     enum skr_claim claim;

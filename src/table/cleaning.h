@@ -35,8 +35,8 @@ struct skr_cleaning_source {
     const char *find_sql;
     const char *count_sql;  // parameter: seconds
     bool has_ids;           // the key is one of 16 bytes, not a number
-    // Removes these rows, which are in the order of their keys, so that two who
-    // remove the same do not deadlock. removed is added to.
+    // Removes these rows, which are in the order of their keys, so that two
+    // sessions that remove the same do not deadlock. removed is added to.
     enum skr_code (*remove)(const void *user, struct skr_tx tx,
                             const union skr_cleaning_key *keys, size_t count,
                             uint64_t *removed, struct skr_error *error);

@@ -161,8 +161,8 @@ move_to_mark(struct skr_position *position, size_t count)
 }
 
 // An idle queue beside a transaction that stays open for hours costs little.
-// And where many ask, each keeps the others from hearing anything new: those
-// who have heard nothing new for a while ask less often, and at different
+// And where many ask, each keeps the others from hearing anything new: relays
+// that have heard nothing new for a while ask less often, and at different
 // times.
 static void
 plan_next(struct skr_position *position, int64_t now_ms)

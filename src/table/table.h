@@ -158,7 +158,7 @@ skr_table_complete_fn(const struct skr_table *table, struct skr_db *db,
                       skr_sql_text_fn *each, void *user,
                       struct skr_error *error);
 
-// Statements by which new rows are told to a reader who sleeps, or by which
+// Statements by which new rows are told to a reader that sleeps, or by which
 // that ends: what is not wanted is taken away. db NULL: whatever is there by
 // now. SKR_REFUSED where the database cannot.
 typedef enum skr_code
@@ -223,11 +223,11 @@ skr_table_measure_fn(const struct skr_table *table, struct skr_db *db,
                      struct skr_error *error);
 
 // Claims, for queues that several workers share. As read(), but the rows are
-// ours when it returns, and others who claim do not get them. Order is kept
-// within a batch only. Looks without a lock first: where there is nothing to
-// claim nothing is written, and no transaction is left open. A position serves
-// read() or claim() alone. Conflicts (deadlocks) are tried again inside; one
-// that lasts comes as SKR_CONFLICT with the remedy SKR_TRY_AGAIN.
+// ours when it returns, and other readers that claim do not get them. Order is
+// kept within a batch only. Looks without a lock first: where there is nothing
+// to claim nothing is written, and no transaction is left open. A position
+// serves read() or claim() alone. Conflicts (deadlocks) are tried again inside;
+// one that lasts comes as SKR_CONFLICT with the remedy SKR_TRY_AGAIN.
 //
 // Rows are claimed by a lease, which is committed. It lasts for the table's
 // redeliver_timeout unless it is renewed; the owner should stop sending at two

@@ -195,7 +195,8 @@ stop_worker(void *user)
     skr_relay_stop(worker->relay);
 }
 
-// Who is told that it is ready may end it at once: by then signals are heeded.
+// The supervisor that is told of readiness may end it at once: by then signals
+// are heeded.
 static enum skr_code
 run_tasks(const struct skr_app *app, const struct skr_task *task,
           struct skr_health *health, struct skr_error *error)

@@ -26,7 +26,7 @@ SKR_MUST_CHECK enum skr_code
 skr_topology_read(const struct skr_config *config,
                   struct skr_topology *topology, struct skr_error *error);
 // Borrows what declarations point to. One of a name that is there already is
-// left out: who came first has said what it looks like.
+// left out: the first declaration says what it looks like.
 SKR_MUST_CHECK enum skr_code
 skr_topology_add(struct skr_topology *topology,
                  const struct skr_declaration *declarations, size_t count,

@@ -67,7 +67,8 @@ skr_site_driver(const char *url)
     return ops == NULL || ops->declare == NULL ? NULL : ops;
 }
 
-// Of a URL that no driver here understands it is empty: who connects says so.
+// Of a URL that no driver here understands it is empty: the command that
+// connects says so.
 static enum skr_code
 make_plan(struct skr_sites *sites, const char *text, struct skr_plan **plan,
           struct skr_error *error)

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
-// Two who add an index to one table at once are in each other's way: on
-// PostgreSQL the second takes what the first is making for the rest of a failed
-// attempt, and while it waits to drop that the first waits for its snapshot.
+// Two processes that add an index to one table at once are in each other's way:
+// on PostgreSQL the second takes what the first is making for the rest of a
+// failed attempt, and while it waits to drop that the first waits for its
+// snapshot.
 
 #include "app/parts/completing.h"
 

@@ -251,7 +251,7 @@ skr_failed_move(struct skr_failed_session *session,
     enum skr_code code =
         open_target(session, source, target->database, &move.to, error);
     if (code == SKR_OK) {
-        // Others who write the same rows at the same time.
+        // Other sessions that write the same rows at the same time.
         for (int tries = 0; tries < MOST_TRIES; tries++) {
             code = try_move(&move, id, error);
             if (code != SKR_CONFLICT)

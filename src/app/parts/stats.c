@@ -46,7 +46,8 @@ read_table(struct skr_transport_stats *stats, struct skr_error *error)
     return code;
 }
 
-// Whether rows of others are in its table: who counts all of them counts those.
+// Whether rows of others are in its table: a count of the whole table includes
+// those.
 static bool
 shares_table(const struct skr_config *config,
              const struct skr_config_transport *transport)

@@ -18,7 +18,7 @@ struct skr_metrics {
     struct skr_http *http;
     // What databases and brokers said, kept for a while: scrapes are many, and
     // each would connect to them. One that takes its time to answer is asked
-    // once at a time; who comes meanwhile gets what was said before.
+    // once at a time; a request that comes meanwhile gets what was said before.
     pthread_mutex_t lock;  // of all below
     struct skr_text stats;
     int64_t stats_until_ms;

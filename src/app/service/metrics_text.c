@@ -180,8 +180,8 @@ read_gauge(const struct gauge *gauge, const struct skr_transport_stats *stats,
 
 enum { MOST_REASON_BYTES = 200 };
 
-// Who wrote the headers may have told it at any length, and who scrapes keeps
-// labels for long.
+// The writer of the headers may have told it at any length, and Prometheus
+// keeps labels for long.
 static void
 cut_reason(const char *reason, char cut[MOST_REASON_BYTES + sizeof("...")])
 {

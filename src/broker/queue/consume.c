@@ -180,8 +180,8 @@ fill(struct queue_broker *broker, size_t index, struct skr_incoming *incoming,
         .redelivered = was_tried(item),
         .handle = index,
     };
-    // What tells how a row is to be read is of no use to who gets the message,
-    // and would change how it is read when it fails.
+    // What tells how a row is to be read is of no use to the handler that gets
+    // the message, and would change how it is read when it fails.
     enum skr_code code = skr_headers_drop_reserved(&broker->batch.arena,
                                                    &incoming->headers, error);
     if (item->state == SKR_HOPELESS)

@@ -130,7 +130,7 @@ skr_rabbit_on_cancelled(struct rabbit_broker *broker, struct skr_error *error)
     consumer->cancels_due--;
     if (consumer->cancels_due > 0)
         return SKR_OK;
-    // The next receive() subscribes: a caller who is busy needs nothing more.
+    // The next receive() subscribes: a caller that is busy needs nothing more.
     consumer->is_started = false;
     consumer->generation++;
     for (size_t i = 0; i < broker->settings.queue_count; i++)

@@ -38,8 +38,8 @@ set_safety(MYSQL *connection, const struct skr_mysql_options *options)
     mysql_optionsv(connection, MYSQL_OPT_LOCAL_INFILE, &off);
     // A session that came back by itself has lost its transaction and lock.
     mysql_optionsv(connection, MYSQL_OPT_RECONNECT, &never);
-    // Without TLS a server, or who claims to be it, could ask for the password
-    // in the clear.
+    // Without TLS a server, or a machine that claims to be it, could ask for
+    // the password in the clear.
     if (!options->uses_tls && options->socket == NULL)
         mysql_optionsv(connection, MARIADB_OPT_RESTRICTED_AUTH,
                        "mysql_native_password,client_ed25519,"

@@ -120,7 +120,7 @@ skr_pgsql_get_ready(struct skr_pgsql *pgsql, int64_t timeout_ms)
 static PGresult *
 give(const struct skr_pgsql *pgsql, PGresult *result)
 {
-    // The connection is lent to handlers, who expect it to block.
+    // The connection is lent to handlers, which expect it to block.
     PQsetnonblocking(pgsql->connection, 0);
     if (!pgsql->was_silent)
         return result;

@@ -39,7 +39,8 @@ static const char *const understood[] = {
     "serverVersion", "charset",      "timeout"};
 static const char *const ssl_modes[] = {"disable", "allow",     "prefer",
                                         "require", "verify-ca", VERIFIED};
-// By these it is the server, or who claims to be it, that decides on TLS.
+// By these it is the server, or a machine that claims to be it, that decides on
+// TLS.
 static const char *const weak_modes[] = {"disable", "allow", "prefer"};
 
 #define OFFERS_NO_TLS                                                    \

@@ -29,7 +29,7 @@ struct skr_pgsql_cache {
 
 enum { SKR_PGSQL_TABLE_SIZE = 64, SKR_PGSQL_QUEUE_SIZE = 256 };
 
-// The queue that is read here, and who tells of its new rows.
+// The queue that is read here, and what tells of its new rows.
 struct skr_pgsql_followed {
     char table[SKR_PGSQL_TABLE_SIZE];  // "": none
     char queue[SKR_PGSQL_QUEUE_SIZE];
@@ -58,7 +58,7 @@ struct skr_pgsql {
     bool is_guarded;    // the transaction, by a savepoint
     bool is_begin_due;  // it begins with the first statement
 
-    bool has_pooler;  // others answer than whom we were told at the start
+    bool has_pooler;  // another session answers than at the start
 
     // A lock belongs to the server's session and ends with it.
     bool holds_lock;

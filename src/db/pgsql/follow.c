@@ -114,9 +114,9 @@ skr_pgsql_follow(struct skr_db *db, const char *table, const char *queue,
     if (strcmp(followed->table, table) == 0 &&
         strcmp(followed->queue, queue) == 0)
         return SKR_OK;
-    // Behind a pooler the session may be another's the next moment, who would
-    // be left with our settings and our lock. One that holds a lock was seen to
-    // be ours for good.
+    // Behind a pooler the session may be another client's the next moment,
+    // which would be left with our settings and our lock. One that holds a lock
+    // was seen to be ours for good.
     if (pgsql->has_pooler && !pgsql->holds_lock)
         return SKR_OK;
     if (strlen(table) >= sizeof(followed->table) ||

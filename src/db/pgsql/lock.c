@@ -129,8 +129,8 @@ skr_pgsql_look_for_pooler(struct skr_pgsql *pgsql, struct skr_error *error)
 // A transaction whose client is gone would hold its locks for as long as
 // something between the two keeps the connection. Twice the time after which a
 // client would give up in its turn, as a handler may be busy; begin() gives
-// transactions without one less. Not behind a pooler, who may give the session
-// to others.
+// transactions without one less. Not behind a pooler, which may give the
+// session to others.
 enum skr_code
 skr_pgsql_bound_silence(struct skr_pgsql *pgsql, struct skr_error *error)
 {

@@ -36,7 +36,7 @@ struct skr_sqlite {
     // process, however that ends.
     int lock_fd;  // negative: none is held
     char *lock_path;
-    // Likewise, shared by all who show that they are there.
+    // Likewise, shared by all workers that show that they are there.
     int attend_fd;  // negative: this one does not
     char *attend_path;
 

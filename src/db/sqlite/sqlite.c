@@ -196,7 +196,7 @@ sqlite_create(const struct skr_url *url, struct skr_error *error)
     int native = sqlite3_open_v2(
         path, &connection, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE, NULL);
     // The file appears with the first access, which may meet that of another
-    // who does the same.
+    // process that does the same.
     if (native == SQLITE_OK)
         native = sqlite3_busy_timeout(connection, CREATE_TIMEOUT_MS);
     if (native == SQLITE_OK)

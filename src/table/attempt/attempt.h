@@ -50,8 +50,8 @@ skr_attempts_lower(const struct skr_attempts *attempts, struct skr_tx tx,
 SKR_MUST_CHECK enum skr_code
 skr_attempts_mark(const struct skr_attempts *attempts, struct skr_tx tx,
                   struct skr_id key, struct skr_error *error);
-// Takes such a row away. Of several who try at once, one finds that it was
-// there.
+// Takes such a row away. Of several consumers that try at once, one finds that
+// it was there.
 SKR_MUST_CHECK enum skr_code
 skr_attempts_take(const struct skr_attempts *attempts, struct skr_tx tx,
                   struct skr_id key, bool *was_there, struct skr_error *error);

@@ -218,7 +218,7 @@ skr_messenger_take_row(const struct skr_messenger *messenger,
 
 // What a look at the table is for.
 enum skr_scan_kind {
-    SKR_SCAN_READ,   // one reader, who has the queue to itself
+    SKR_SCAN_READ,   // one reader, which has the queue to itself
     SKR_SCAN_PEEK,   // whether there is something that could be locked
     SKR_SCAN_CLAIM,  // rows are locked, and those that others have passed over
 };

@@ -81,7 +81,7 @@ SKR_MUST_CHECK enum skr_code
 skr_messenger_know_commits(const struct skr_dialect *dialect,
                            struct skr_error *error);
 
-// For a publisher, who has no table object: rows in order into a table and
+// For a publisher, which has no table object: rows in order into a table and
 // queue whose names were checked. time_zone as in the options.
 SKR_MUST_CHECK enum skr_code
 skr_messenger_insert(struct skr_tx tx, const char *table, const char *queue,

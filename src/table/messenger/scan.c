@@ -37,8 +37,9 @@ static const char first_timed_sql[] =
 static const char first_timed_ids_sql[] = BEYOND("id", "{queue_is_timed}");
 
 // A claim beyond the cursor locks what it finds, by the primary key, and goes
-// past what others have locked: two who claim at once find different rows.
-// What it may not take, as rows of other queues, is locked for a moment only.
+// past what others have locked: two readers that claim at once find different
+// rows. What it may not take, as rows of other queues, is locked for a moment
+// only.
 static const char claim_beyond_sql[] =
     "SELECT " SKR_MESSENGER_COLUMNS " FROM {table}{by_primary_key} "
     "WHERE {queue_is_beyond} AND id > ? AND " SKR_MESSENGER_FREE

@@ -385,8 +385,8 @@ skr_messenger_see_shares(const struct skr_table *table, struct skr_db *db,
     return code;
 }
 
-// The numbers of a share, which go up: two who write the same wait for each
-// other and do not deadlock.
+// The numbers of a share, which go up: two relays that write the same wait for
+// each other and do not deadlock.
 static size_t
 list_numbers(const struct skr_share *share, int64_t numbers[NUMBERS])
 {
