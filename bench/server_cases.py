@@ -239,7 +239,7 @@ class ServerCases(CleanupCases, Cases, OrderedCases):
             for loops in (1, 2):
                 self.say(f"{loops} B: {self.claim(loops):9,.0f}/s")
             return
-        for mode in ("locked", "lease"):
+        for mode in ("shared", "lease"):
             config = self.write_config(mode, outbox=f"    claim: {mode}")
             command = [*self.relay_command(config), "--stop-when-empty"]
             self.compare(

@@ -236,7 +236,7 @@ def insert_keyed(number):
             "'a', CURRENT_TIMESTAMP, CURRENT_TIMESTAMP)")
 
 
-@pytest.mark.parametrize("claim", ["exclusive", "lease", "locked"])
+@pytest.mark.parametrize("claim", ["exclusive", "lease", "shared"])
 def test_v55_the_order_of_commits_is_kept_on_request(lone_world, claim):
     world = lone_world
     ordered = ("'doctrine://default?table_name", "'ordered-doctrine://default?"

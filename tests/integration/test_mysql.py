@@ -122,7 +122,8 @@ def go_the_whole_way(strict, *key):
 
 @pytest.mark.parametrize("scheme, claim", [
     ("doctrine", "exclusive"), ("doctrine", "lease"),
-    ("ordered-doctrine", "locked")])
+    ("doctrine", "shared"),
+    ("ordered-doctrine", "shared")])
 def test_strict_modes_and_a_user_without_process(strict, scheme, claim):
     strict.set_config(scheme=scheme, claim=claim)
     key = ["--partition-key=customer-1"] if "ordered" in scheme else []

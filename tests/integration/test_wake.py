@@ -52,8 +52,8 @@ def test_an_idle_relay_asks_at_most_one_query_a_second(tmp_path):
               (outbox_world.PostgreSQL, "ordered-doctrine", "lease")]
     if shops.LONG:
         claims += [(outbox_world.PostgreSQL, "doctrine", "lease"),
-                   (outbox_world.PostgreSQL, "doctrine", "locked"),
-                   (outbox_world.PostgreSQL, "ordered-doctrine", "locked")]
+                   (outbox_world.PostgreSQL, "doctrine", "shared"),
+                   (outbox_world.PostgreSQL, "ordered-doctrine", "shared")]
     for kind, scheme, claim in claims:
         name = f"{kind.__name__}, {scheme}, {claim}"
         folder = tmp_path / name
@@ -145,7 +145,7 @@ def test_an_insert_wakes_an_armed_relay_at_once(postgresql):  # noqa: F811
         assert send_one(postgresql) < 1
 
 
-@pytest.mark.parametrize("claim", ["lease", "locked"])
+@pytest.mark.parametrize("claim", ["lease", "shared"])
 def test_an_insert_wakes_a_relay_that_shares_its_queue(tmp_path, claim):
     made = outbox_world.World(tmp_path, outbox_world.PostgreSQL(),
                               f"\n        claim: {claim}")

@@ -39,7 +39,7 @@ TRANSACTIONS = 17000 if shops.LONG else 60
 FAULTS = 200 if shops.LONG else 8
 # The server ends the session of a relay that is frozen for 15 s. Leases last
 # for 3 s here: one that is frozen for longer goes on as if nothing had been.
-FROZEN_S = {"exclusive": 18 if shops.LONG else 2, "locked": 4.5, "lease": 4.5}
+FROZEN_S = {"exclusive": 18 if shops.LONG else 2, "shared": 4.5, "lease": 4.5}
 LEASES = ("'ordered-doctrine://default?", "'ordered-doctrine://default?"
           "redeliver_timeout=3&")
 # One of the hosts has a wrong clock.
@@ -312,7 +312,7 @@ def torture(world, claim, relays, kind):
         return reader.finish()
 
 
-MODES = [("exclusive", 2), ("locked", 4), ("lease", 4)]
+MODES = [("exclusive", 2), ("shared", 4), ("lease", 4)]
 
 
 @pytest.mark.parametrize("claim, relays", MODES)

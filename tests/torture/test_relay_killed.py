@@ -49,11 +49,11 @@ def test_killed_relay_loses_nothing(world, failpoint, visit):
 
 
 # How several relays may share a queue: both on each database in long runs.
-SHORT_CLAIM = {"mariadb": "lease", "postgresql": "locked"}
+SHORT_CLAIM = {"mariadb": "lease", "postgresql": "shared"}
 
 
 @pytest.mark.parametrize("failpoint", RELAY_CASES)
-@pytest.mark.parametrize("claim", ["lease", "locked"] if shops.LONG else [None])
+@pytest.mark.parametrize("claim", ["lease", "shared"] if shops.LONG else [None])
 def test_killed_relay_that_shares_its_queue_loses_nothing(world, claim,
                                                           failpoint):
     """Locks of the dead one are gone with it, leases after their time."""
