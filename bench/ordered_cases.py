@@ -124,15 +124,14 @@ class OrderedCases:
         each = self.fill_ordered("each", (self.rows, EACH))
         for made, partitions in ((self.by_turns(), PARTITIONS),
                                  (each, self.rows)):
-            for mode in ("shared",):
-                self.compare_shared(made, partitions, mode)
+            self.compare_shared(made, partitions)
 
-    def compare_shared(self, made, partitions, mode):
+    def compare_shared(self, made, partitions):
         alone = self.ordered_config("exclusive")
-        shared = self.ordered_config(mode, outbox=f"    claim: {mode}")
+        shared = self.ordered_config("shared", outbox="    claim: shared")
         self.compare(
             f"ordered-shared: {partitions:,} partitions, two relays with "
-            f"`claim: {mode}` against one that is exclusive",
+            "`claim: shared` against one that is exclusive",
             lambda: self.feed_ordered(made, alone, 1, "relay.active"),
             lambda: self.feed_ordered(made, shared, 2, "slots=30"), 0.8)
 

@@ -494,7 +494,7 @@ test_behind_a_pooler_of_transactions_no_lock_is_given(void **state)
             db->ops->lock(db, "relay", modes[i], -1, 0, &granted, &error),
             SKR_REFUSED);
         assert_int_equal(error.remedy, SKR_GIVE_UP);
-        assert_non_null(strstr(error.text, "claim: lease"));
+        assert_non_null(strstr(error.text, "claim: shared"));
         assert_false(granted);
     }
     struct skr_db *other = open_db(pooler.url);

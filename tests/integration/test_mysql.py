@@ -122,6 +122,7 @@ def go_the_whole_way(strict, *key):
 
 @pytest.mark.parametrize("scheme, claim", [
     ("doctrine", "exclusive"), ("doctrine", "lease"),
+    ("doctrine", "shared"),
     ("ordered-doctrine", "shared")])
 def test_strict_modes_and_a_user_without_process(strict, scheme, claim):
     strict.set_config(scheme=scheme, claim=claim)

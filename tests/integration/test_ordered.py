@@ -118,12 +118,25 @@ def test_the_key_travels_in_a_header_on_request(world):
     ("partition_header: 'X:Y'", "is no name of a header"),
     ('partition_header: "X\\tY"', "is no name of a header"),
     ("commit_order: true", "needs PostgreSQL"),
+    ("claim: rows", "exclusive, shared or lease"),
 ])
 def test_what_an_ordered_outbox_cannot_do_is_refused(world, options, reason):
     configure(world, options="\n        " + options)
     result = world.run("config", "check")
     assert result.returncode != 0
     assert reason in result.stdout + result.stderr
+
+
+@pytest.mark.parametrize("scheme", ["doctrine", "ordered-doctrine"])
+def test_locked_of_earlier_versions_is_shared(world, scheme):
+    configure(world, scheme, options="\n        claim: locked")
+    result = world.run("config", "check")
+    assert result.returncode == 0
+    warning = "'locked' is read as 'shared': write that"
+    assert (result.stdout + result.stderr).count(warning) == 1
+    world.check("setup")
+    relay = world.check("relay", "outbox", "--stop-when-empty")
+    assert "slots=60" in relay.stdout + relay.stderr
 
 
 @pytest.mark.parametrize("options", ["partition_header: X-Partition-Key",

@@ -33,6 +33,9 @@ static const struct config_case config_cases[] = {
      "3: << needs a map or a list of maps, and stands once in a map\n"},
 
     // Keys.
+    {OUTBOX "    claim: rows\n",
+     "4: transports.outbox.claim: exclusive, shared or lease is needed, not "
+     "text 'rows'\n"},
     {"transprots: {}\n",
      "1: transprots: unknown key; did you mean 'transports'?\n"},
     {"nonsense: 1\n",

@@ -173,6 +173,37 @@ test_a_transport_that_is_not_configured_is_named(void **state)
 }
 
 static void
+test_each_way_to_claim_is_known_and_locked_is_read_as_shared(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *written, *read;
+        const char *warning;
+    } cases[] = {
+        {"exclusive", "exclusive", ""},
+        {"shared", "shared", ""},
+        {"lease", "lease", ""},
+        {"locked", "shared",
+         "warning 4: transports.outbox.claim: 'locked' is read as 'shared': "
+         "write that\n"},
+    };
+    for (size_t i = 0; i < SKR_COUNT_OF(cases); i++) {
+        struct skr_text reports = {0};
+        struct skr_config *config = NULL;
+        struct skr_error error = {0};
+        char yaml[256];
+        snprintf(yaml, sizeof(yaml), OUTBOX "    claim: %s\n",
+                 cases[i].written);
+        assert_int_equal(parse(yaml, &reports, &config, &error), SKR_OK);
+        assert_string_equal(reports.bytes == NULL ? "" : reports.bytes,
+                            cases[i].warning);
+        assert_string_equal(config->transports[0].claim, cases[i].read);
+        skr_text_fini(&reports);
+        skr_config_free(config);
+    }
+}
+
+static void
 test_a_database_without_a_driver_is_a_warning(void **state)
 {
     (void)state;
@@ -544,6 +575,7 @@ main(void)
         TEST(defaults_depend_on_the_scheme),
         TEST(a_symfony_project_loads_as_it_is),
         TEST(a_transport_that_is_not_configured_is_named),
+        TEST(each_way_to_claim_is_known_and_locked_is_read_as_shared),
         TEST(a_database_without_a_driver_is_a_warning),
         TEST(a_driver_that_is_missing_names_its_package),
         TEST(a_queue_is_named_in_the_way_of_amqp_too),

@@ -77,7 +77,7 @@ refuse_cluster(struct skr_error *error)
 {
     return skr_fail(error, SKR_REFUSED, SKR_GIVE_UP,
                     "this is a Galera cluster, whose nodes do not share "
-                    "locks: none can be relied on; use `claim: lease`");
+                    "locks: none can be relied on; use `claim: shared`");
 }
 
 static enum skr_code

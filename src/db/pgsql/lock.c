@@ -30,7 +30,7 @@ enum {
 #define FOREIGN_SESSION                                              \
     "statements of one connection reach several sessions of the "    \
     "server, so that no lock can be held: connect past the pooler, " \
-    "set its pool_mode to session, or share the queue with `claim: lease`"
+    "set its pool_mode to session, or share the queue with `claim: shared`"
 
 // The holder's session is bounded by the server from the same statement on: one
 // that is frozen loses the lock within 15 seconds. One whose host is gone, or
@@ -319,7 +319,7 @@ skr_pgsql_lock(struct skr_db *db, const char *name, enum skr_lock_mode mode,
     if (version > 0 && version < LIMITS_VERSION)
         return skr_fail(error, SKR_REFUSED, SKR_GIVE_UP,
                         "this server cannot take a lock away from a frozen "
-                        "holder; PostgreSQL 14 is needed, or `claim: lease`");
+                        "holder; PostgreSQL 14 is needed, or `claim: shared`");
     enum skr_code code = SKR_OK;
     if (pgsql->has_pooler)
         code = refuse_shared_session(pgsql, error);
