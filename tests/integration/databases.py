@@ -158,11 +158,15 @@ class SQLite:
         self.path = folder / "place.db"
         self.url = f"sqlite:///{self.path}"
 
+    def connect(self):
+        """Each statement commits by itself."""
+        return sqlite3.connect(self.path, timeout=shops.PATIENCE_S,
+                               isolation_level=None)
+
     def ask(self, sql):
-        connection = sqlite3.connect(self.path, timeout=shops.PATIENCE_S)
+        connection = self.connect()
         try:
-            with connection:
-                rows = connection.execute(sql).fetchall()
+            rows = connection.execute(sql).fetchall()
         finally:
             connection.close()
         return "\n".join("\t".join("NULL" if value is None else str(value)

@@ -110,8 +110,8 @@ def test_a_large_row_in_a_batch_does_not_take_others_along(tmp_path, kind):
 def make_topic(folder, kafka, topic):
     """By consuming from it."""
     folder.mkdir()
-    consuming = test_kafka.World(folder, test_kafka.SQLite(folder / "shop.db"),
-                                 kafka.url)
+    consuming = test_kafka.World(
+        folder, test_kafka.new_database("sqlite", folder), kafka.url)
     consuming.topic = topic
     consuming.set_config()
     consuming.set_up()

@@ -24,8 +24,8 @@ def own_kafka():
 
 
 def new_world(folder, broker):
-    return test_kafka.World(folder, test_kafka.SQLite(folder / "shop.db"),
-                            broker)
+    return test_kafka.World(
+        folder, test_kafka.new_database("sqlite", folder), broker)
 
 
 @pytest.fixture

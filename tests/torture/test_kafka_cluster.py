@@ -59,7 +59,8 @@ class World(test_kafka.World):
 
     def __init__(self, folder, broker, config):
         self.config = config
-        super().__init__(folder, test_kafka.SQLite(folder / "shop.db"), broker)
+        super().__init__(folder, test_kafka.new_database("sqlite", folder),
+                         broker)
 
     def set_config(self, **settings):
         self.write_config(self.config.format(

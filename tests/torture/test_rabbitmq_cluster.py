@@ -108,7 +108,7 @@ def leader_of(cluster, queue):
 def relay_through_an_election(tmp_path, cluster):
     """The old leader's node stays away, and the relay has connected before
     there is another."""
-    world = World(tmp_path, test_kafka.SQLite(tmp_path / "shop.db"),
+    world = World(tmp_path, test_kafka.new_database("sqlite", tmp_path),
                   cluster.nodes[0].url)
     world.declare()
     leader = leader_of(cluster, world.topic)
