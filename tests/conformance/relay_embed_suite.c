@@ -2,6 +2,7 @@
 // The relay as an application embeds it: by the public headers alone. The queue
 // broker's table stands beside the outbox.
 #include "conformance/databases.h"
+#include "support/fake_broker.h"
 #include "table/messenger/messenger.h"
 
 #include <pthread.h>
@@ -22,6 +23,7 @@ struct world {
     struct skr_db *db;  // to look with
     struct skr_test_client client;
     struct skr_outbox *outbox;
+    const char *message_name;
     struct skr_relay_options options;
     struct skr_relay *relay;
     pthread_t thread;
@@ -72,6 +74,7 @@ set_up(void **state)
     make_tables(world, false);
     world->client = skr_test_client_open(&world->database);
     assert_int_equal(skr_outbox_new(NULL, &world->outbox, NULL), SKR_OK);
+    world->message_name = "order.placed";
     world->options = (struct skr_relay_options){
         .name = "shop",
         .database = world->database.ops,
@@ -106,7 +109,7 @@ publish(struct world *world, size_t count, const char *partition_key)
     for (size_t i = 0; i < count; i++) {
         char body[32];
         snprintf(body, sizeof(body), "%zu", i);
-        const struct skr_message message = {.name = "order.placed",
+        const struct skr_message message = {.name = world->message_name,
                                             .partition_key = partition_key,
                                             .body = body,
                                             .body_size = strlen(body)};
@@ -217,6 +220,41 @@ every_claim_relays_a_plain_and_an_ordered_queue(void **state)
         assert_int_equal(skr_test_number(world->db, QUEUED), 20 * (claim + 1));
     }
     skr_outbox_free(in_order);
+}
+
+static void
+the_broker_url_names_exchange_or_topic_and_else_the_message_does(void **state)
+{
+    struct world *world = *state;
+    struct skr_broker_ops with_topics = skr_fake_broker;
+    with_topics.has_topics = true;
+    const struct {
+        const struct skr_broker_ops *broker;
+        const char *url, *expected;
+    } cases[] = {
+        {&skr_fake_broker, "fake://test", "order.placed"},
+        {&skr_fake_broker, "fake://test/%2f", "order.placed"},
+        {&skr_fake_broker, "fake://test/%2f/shop", "shop"},
+        {&skr_fake_broker, "fake://test/%2f/shop?exchange[name]=a", "a"},
+        {&with_topics, "fake://test/", "order.placed.again"},
+        {&with_topics, "fake://test/shop", "shop"},
+        {&with_topics, "fake://test/shop?topic=a", "a"},
+    };
+    struct skr_fake *fake = malloc(sizeof(*fake));
+    world->message_name = "order.placed.again";
+    world->options.queue_database = NULL;
+    world->options.queue_database_url = NULL;
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        skr_fake_init(fake);
+        world->options.broker = cases[i].broker;
+        world->options.broker_url = cases[i].url;
+        publish(world, 1, NULL);
+        run_until_empty(world);
+        assert_int_equal(skr_fake_got(fake), 1);
+        assert_string_equal(fake->got[0].exchange, cases[i].expected);
+        skr_fake_fini(fake);
+    }
+    free(fake);
 }
 
 static void
@@ -344,6 +382,7 @@ main(void)
         CASE(what_was_published_is_in_the_queue_and_the_outbox_empty),
         CASE(options_are_copied),
         CASE(every_claim_relays_a_plain_and_an_ordered_queue),
+        CASE(the_broker_url_names_exchange_or_topic_and_else_the_message_does),
         CASE(another_thread_stops_a_relay_that_waits_for_work),
         CASE(a_stop_before_the_run_ends_it_and_there_is_no_second_run),
         CASE(a_mistake_that_was_there_from_the_start_ends_the_run),
