@@ -286,6 +286,7 @@ skr_broker_depth_fn(struct skr_broker *broker, struct skr_depth *depth,
 struct skr_broker_ops {
     const char *scheme;  // "amqp", "kafka", "queue"
     size_t size;         // of the driver's struct; allocated zeroed
+    bool has_topics;     // routes name topics and keys, not exchanges
 
     skr_broker_check_url_fn *check_url;  // NULL: any URL may do
     skr_exposure_fn *exposure;           // NULL: nothing goes over a network

@@ -6,9 +6,20 @@
 
 #include "base/arena.h"
 #include "base/error.h"
+#include "base/url.h"
 #include "message/envelope.h"
 
 #include <string.h>
+
+const char *
+skr_route_path_exchange(const struct skr_url *url)
+{
+    const char *slash = url->path == NULL ? NULL : strchr(url->path, '/');
+    // A virtual host that is "/" itself comes decoded.
+    if (slash == url->path && slash != NULL)
+        slash = strchr(slash + 1, '/');
+    return slash == NULL || slash[1] == '\0' ? NULL : slash + 1;
+}
 
 bool
 skr_route_matches(const char *pattern, const char *name)

@@ -13,6 +13,7 @@
 
 struct skr_arena;
 struct skr_envelope;
+struct skr_url;
 
 // Set on a message, and never sent: they are for the relay.
 #define SKR_HEADER_EXCHANGE "X-Skirnir-Exchange"
@@ -80,6 +81,9 @@ struct skr_route {
     const char *key;            // of the record; NULL: a null key
     const char *partition_key;  // decides the partition; NULL: any will do
 };
+
+// What RabbitMQ's URLs have behind the virtual host; NULL: nothing.
+const char *skr_route_path_exchange(const struct skr_url *url);
 
 bool skr_route_matches(const char *pattern, const char *name);
 

@@ -14,7 +14,7 @@ enum skr_code
 skr_diagnostics_look_for_foreign(struct skr_diagnostics *diagnostics,
                                  struct skr_db *db, struct skr_error *error)
 {
-    const struct skr_relay_options *options = diagnostics->options;
+    const struct skr_relay_settings *options = diagnostics->options;
     const struct skr_table *table = options->table;
     int64_t now_ms = skr_clock_ms();
     if (table->ops->foreign == NULL || diagnostics->logged_foreign ||
@@ -38,7 +38,7 @@ skr_diagnostics_look_for_foreign(struct skr_diagnostics *diagnostics,
 static enum skr_code
 look_for_claims(struct skr_diagnostics *diagnostics, struct skr_error *error)
 {
-    const struct skr_relay_options *options = diagnostics->options;
+    const struct skr_relay_settings *options = diagnostics->options;
     int64_t now_ms = skr_clock_ms();
     if (diagnostics->logged_claimed || !diagnostics->expects_no_other ||
         now_ms < diagnostics->next_claimed_ms)
@@ -63,7 +63,7 @@ static enum skr_code
 look_for_writer(struct skr_diagnostics *diagnostics, struct skr_db *db,
                 struct skr_error *error)
 {
-    const struct skr_relay_options *options = diagnostics->options;
+    const struct skr_relay_settings *options = diagnostics->options;
     const struct skr_table *table = options->table;
     struct skr_source_status status = skr_source_status(diagnostics->source);
     int64_t waited_ms = skr_clock_ms() - status.undecided_ms;
@@ -103,7 +103,7 @@ static enum skr_code
 look_for_skew(struct skr_diagnostics *diagnostics, struct skr_db *db,
               bool is_fresh, struct skr_error *error)
 {
-    const struct skr_relay_options *options = diagnostics->options;
+    const struct skr_relay_settings *options = diagnostics->options;
     const struct skr_table *table = options->table;
     int hours = 0;
     if (diagnostics->knows_skew || diagnostics->logged_skew ||
@@ -137,7 +137,7 @@ skr_diagnostics_begin(struct skr_diagnostics *diagnostics, struct skr_db *db,
 static void
 tell_of_hidden(struct skr_diagnostics *diagnostics)
 {
-    const struct skr_relay_options *options = diagnostics->options;
+    const struct skr_relay_settings *options = diagnostics->options;
     if (diagnostics->logged_hidden ||
         !skr_source_status(diagnostics->source).hides_open)
         return;

@@ -10,7 +10,7 @@
 #include "table/source.h"
 
 struct skr_diagnostics {
-    const struct skr_relay_options *options;
+    const struct skr_relay_settings *options;
     struct skr_source *source;
     bool expects_no_other;  // worker to claim rows of the queue
     int64_t next_foreign_ms, next_claimed_ms;  // when to look

@@ -34,7 +34,7 @@ skr_dispatcher_begin(struct skr_dispatcher *dispatcher)
 void
 skr_dispatcher_log_breakers(struct skr_dispatcher *dispatcher)
 {
-    const struct skr_relay_options *options = dispatcher->options;
+    const struct skr_relay_settings *options = dispatcher->options;
     struct skr_breaker_notice notice;
     while (skr_breakers_take_notice(&dispatcher->breakers, &notice)) {
         enum skr_log_level loud =
@@ -254,7 +254,7 @@ find_destination(struct skr_dispatcher *dispatcher,
                  struct skr_flight_batch *batch, size_t index,
                  struct skr_error *error)
 {
-    const struct skr_relay_options *options = dispatcher->options;
+    const struct skr_relay_settings *options = dispatcher->options;
     struct skr_batch_item *item = &batch->job.batch.items[index];
     struct skr_route route = {.exchange = "", .routing_key = ""};
     enum skr_code code = SKR_OK;
@@ -468,7 +468,7 @@ note_returned(struct skr_dispatcher *dispatcher,
               const struct skr_destination *destination,
               const struct skr_error *reason)
 {
-    const struct skr_relay_options *options = dispatcher->options;
+    const struct skr_relay_settings *options = dispatcher->options;
     int64_t now_ms = skr_clock_ms();
     if (options->tally != NULL)
         atomic_fetch_add(&options->tally->returned, 1);
@@ -567,7 +567,7 @@ static void
 decide(struct skr_dispatcher *dispatcher, const struct skr_outcome *result,
        struct skr_flight_batch *batch, size_t index)
 {
-    const struct skr_relay_options *options = dispatcher->options;
+    const struct skr_relay_settings *options = dispatcher->options;
     struct skr_batch_item *item = &batch->job.batch.items[index];
     struct skr_destination *destination = &batch->rows[index].destination;
     if (destination->route.unroutable == SKR_UNROUTABLE_UNSAID)

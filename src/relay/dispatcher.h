@@ -13,7 +13,7 @@
 #include "table/source.h"
 
 struct skr_dispatcher {
-    const struct skr_relay_options *options;  // borrowed, as the next two are
+    const struct skr_relay_settings *options;  // borrowed, as the next two are
     struct skr_source *source;
     struct skr_ownership *ownership;
 

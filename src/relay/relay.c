@@ -26,7 +26,7 @@ enum {
 };
 
 struct skr_relay {
-    struct skr_relay_options options;
+    struct skr_relay_settings options;
     struct skr_sender_options senders[SKR_MAX_SENDERS];
     struct skr_session session;
     bool (*gives_up)(void *user);  // NULL: never
@@ -37,10 +37,13 @@ struct skr_relay {
     struct skr_beat beat;            // of the session's thread
     bool waits_for_broker;           // the last session did not get it
     struct skr_db *attending;        // says so; NULL: cannot say so
+    // See skr_relay_own(); NULL and empty: the settings are borrowed.
+    struct skr_table *own_table;
+    struct skr_arena own_texts;
 };
 
 static void
-set_defaults(struct skr_relay_options *options)
+set_defaults(struct skr_relay_settings *options)
 {
     if (options->in_flight == 0)
         options->in_flight = 1000;
@@ -75,7 +78,7 @@ name_senders(struct skr_relay *relay)
 // What is read ahead must fit into what a batch leaves.
 static void
 size_batches(struct skr_session *session,
-             const struct skr_relay_options *options)
+             const struct skr_relay_settings *options)
 {
     size_t parts = skr_ownership_batches(session->ownership);
     size_t rest = skr_ownership_claims_rows(session->ownership) ? 0 : parts - 1;
@@ -88,7 +91,7 @@ size_batches(struct skr_session *session,
 static enum skr_code
 make_session(struct skr_relay *relay, struct skr_error *error)
 {
-    const struct skr_relay_options *options = &relay->options;
+    const struct skr_relay_settings *options = &relay->options;
     struct skr_session *session = &relay->session;
     struct skr_dispatcher *dispatcher = &session->dispatcher;
     session->options = dispatcher->options = options;
@@ -132,8 +135,8 @@ make_session(struct skr_relay *relay, struct skr_error *error)
 }
 
 enum skr_code
-skr_relay_new(const struct skr_relay_options *options, struct skr_relay **relay,
-              struct skr_error *error)
+skr_relay_make(const struct skr_relay_settings *options,
+               struct skr_relay **relay, struct skr_error *error)
 {
     if (options->sender_count == 0 || options->sender_count > SKR_MAX_SENDERS)
         return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
@@ -173,7 +176,17 @@ skr_relay_free(struct skr_relay *relay)
     skr_flight_fini(&session->dispatcher.flight);
     skr_breakers_fini(&session->dispatcher.breakers);
     skr_sequencer_fini(&session->dispatcher.sequencer);
+    skr_table_free(relay->own_table);
+    skr_arena_fini(&relay->own_texts);
     free(relay);
+}
+
+void
+skr_relay_own(struct skr_relay *relay, struct skr_table *table,
+              struct skr_arena texts)
+{
+    relay->own_table = table;
+    relay->own_texts = texts;
 }
 
 void
@@ -231,7 +244,7 @@ stop_attending(struct skr_relay *relay)
 static enum skr_code
 attend(struct skr_relay *relay, struct skr_error *error)
 {
-    const struct skr_relay_options *options = &relay->options;
+    const struct skr_relay_settings *options = &relay->options;
     char lock_name[SKR_LOCK_NAME_SIZE], name[SKR_LOCK_NAME_SIZE];
     enum skr_code code = SKR_OK;
     if (relay->attending == NULL)
@@ -367,7 +380,7 @@ gives_up(struct skr_relay *relay, const struct skr_error *error)
 static enum skr_code
 run_sessions(struct skr_relay *relay, struct skr_error *error)
 {
-    const struct skr_relay_options *options = &relay->options;
+    const struct skr_relay_settings *options = &relay->options;
     struct skr_session *session = &relay->session;
     struct skr_backoff backoff = {.first_ms = FIRST_PAUSE_MS,
                                   .longest_ms = LONGEST_PAUSE_MS};
@@ -390,7 +403,7 @@ run_sessions(struct skr_relay *relay, struct skr_error *error)
 static enum skr_code
 explain_rest(struct skr_relay *relay, struct skr_error *error)
 {
-    const struct skr_relay_options *options = &relay->options;
+    const struct skr_relay_settings *options = &relay->options;
     if (skr_session_leaves_some(&relay->session))
         return skr_fail(error, SKR_REFUSED, SKR_GIVE_UP,
                         "%s: not empty: messages wait for a route that is "
@@ -408,7 +421,7 @@ explain_rest(struct skr_relay *relay, struct skr_error *error)
 static enum skr_code
 run(struct skr_relay *relay, struct skr_error *error)
 {
-    const struct skr_relay_options *options = &relay->options;
+    const struct skr_relay_settings *options = &relay->options;
     struct skr_session *session = &relay->session;
     enum skr_code code = skr_settler_start(
         &(struct skr_settler_options){.name = options->name,
@@ -441,6 +454,13 @@ run(struct skr_relay *relay, struct skr_error *error)
 enum skr_code
 skr_relay_run(struct skr_relay *relay, struct skr_error *error)
 {
+    struct skr_error unwanted = {0};
+    if (error == NULL)
+        error = &unwanted;
+    if (relay->session.settler != NULL)
+        return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
+                        "%s: a relay runs once; make another",
+                        relay->options.name);
     skr_beat_begin(&relay->beat);
     enum skr_code code = run(relay, error);
     skr_beat_end();

@@ -10,6 +10,7 @@
 #ifndef SKR_RELAY_RELAY_H
 #define SKR_RELAY_RELAY_H
 
+#include "base/arena.h"
 #include "base/beat.h"
 #include "base/log.h"
 #include "broker/broker.h"
@@ -18,7 +19,7 @@
 #include "relay/senders.h"
 #include "table/table.h"
 
-struct skr_relay;
+#include <skirnir/relay.h>
 
 struct skr_relay_counts {
     uint64_t published;  // confirmed and gone from the outbox
@@ -29,7 +30,7 @@ struct skr_relay_counts {
 
 struct skr_relay_tally;
 
-struct skr_relay_options {
+struct skr_relay_settings {
     const char *name;  // the transport's, for logs
     const struct skr_db_ops *database;
     const char *database_url;
@@ -66,7 +67,7 @@ struct skr_relay_options {
     // be written to it: 60000.
     uint32_t park_ms;
     bool stop_when_empty;  // return once nothing can be sent or is in flight
-    uint64_t limit;        // stop after so many messages; 0: never
+    uint64_t limit;        // stop after so many, with SKR_OK; 0: never
     // Asked every turn, in standby too; true ends the run with SKR_OK. NULL:
     // never.
     bool (*is_over)(void *user);
@@ -77,27 +78,22 @@ struct skr_relay_options {
     struct skr_relay_tally *tally;
 };
 
+// The relay behind skr_relay_new(), which is for embedders; skr_relay_run(),
+// skr_relay_stop() and skr_relay_free() serve both.
 SKR_MUST_CHECK enum skr_code
-skr_relay_new(const struct skr_relay_options *options, struct skr_relay **relay,
-              struct skr_error *error);
-void skr_relay_free(struct skr_relay *relay);
+skr_relay_make(const struct skr_relay_settings *options,
+               struct skr_relay **relay, struct skr_error *error);
+
+// The table and the texts that the relay's settings point to are freed with the
+// relay from here on.
+void skr_relay_own(struct skr_relay *relay, struct skr_table *table,
+                   struct skr_arena texts);
 
 // Before the run. The function is asked while the relay has not been connected
 // yet and a mistake keeps it from that, which waiting does not mend: true ends
 // the run with that error. Without one it waits.
 void skr_relay_give_up_by(struct skr_relay *relay, bool (*gives_up)(void *user),
                           void *user);
-
-// To be called once. Runs until stopped: SKR_STOPPED; or empty or at its limit:
-// SKR_OK; or until nothing is left but what waits for a closed route or is
-// parked, where it was to stop when empty: SKR_REFUSED. Trouble with database
-// or broker is logged once, or each minute until it was connected, and waited
-// out with back-off.
-SKR_MUST_CHECK enum skr_code
-skr_relay_run(struct skr_relay *relay, struct skr_error *error);
-
-// From any thread or a signal handler.
-void skr_relay_stop(struct skr_relay *relay);
 
 // Of both of its threads.
 struct skr_pulse skr_relay_pulse(const struct skr_relay *relay);

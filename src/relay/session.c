@@ -34,7 +34,7 @@ skr_session_end_trouble(struct skr_session *session)
 bool
 skr_session_is_over(const struct skr_session *session)
 {
-    const struct skr_relay_options *options = session->options;
+    const struct skr_relay_settings *options = session->options;
     return options->is_over != NULL && options->is_over(options->is_over_user);
 }
 
@@ -105,7 +105,7 @@ static void
 log_blocked(struct skr_session *session, const struct skr_batch_item *item,
             bool measures)
 {
-    const struct skr_relay_options *options = session->options;
+    const struct skr_relay_settings *options = session->options;
     const struct skr_table *table = options->table;
     uint64_t length = 0;
     // Of no weight: if it cannot be asked, or would be for many partitions, the
@@ -127,7 +127,7 @@ log_blocked(struct skr_session *session, const struct skr_batch_item *item,
 static void
 log_failures(struct skr_session *session, const struct skr_batch *batch)
 {
-    const struct skr_relay_options *options = session->options;
+    const struct skr_relay_settings *options = session->options;
     size_t failed = 0, blocked = 0;
     for (size_t i = 0; i < batch->count; i++) {
         const struct skr_batch_item *item = &batch->items[i];

@@ -22,7 +22,7 @@ enum skr_phase {
 // What outlives a session, too: circuit breakers, parked rows, and batches that
 // are still being settled.
 struct skr_session {
-    const struct skr_relay_options *options;
+    const struct skr_relay_settings *options;
     struct skr_db *db;  // reads, and holds the lock
     struct skr_source *source;
     struct skr_ownership *ownership;

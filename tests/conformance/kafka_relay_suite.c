@@ -116,7 +116,7 @@ start_relay(struct fixture *fixture)
         .broker = &skr_kafka_broker,
         .options = {.url = fixture->kafka->url, .log = {.write = ignore_log}},
     };
-    const struct skr_relay_options options = {
+    const struct skr_relay_settings options = {
         .name = "outbox",
         .database = fixture->database.ops,
         .database_url = fixture->database.url,
@@ -128,7 +128,7 @@ start_relay(struct fixture *fixture)
         .failure_limit = fixture->failure_limit,
         .log = {.write = note_closing, .user = fixture},
     };
-    assert_int_equal(skr_relay_new(&options, &fixture->relay, NULL), SKR_OK);
+    assert_int_equal(skr_relay_make(&options, &fixture->relay, NULL), SKR_OK);
     pthread_create(&fixture->thread, NULL, run, fixture);
 }
 

@@ -13,7 +13,7 @@ enum { MOST_RELAYS = 4, LEASE_MS = 3000 };
 // Each relay is an owner of its own, as in a process of its own.
 struct member {
     struct skr_table *table;
-    struct skr_relay_options options;
+    struct skr_relay_settings options;
     struct skr_relay *relay;
     pthread_t thread;
 };
@@ -76,7 +76,7 @@ join_with(struct fixture *fixture, struct member *member,
     member->options = fixture->options;
     member->options.claim = claim;
     member->options.table = member->table;
-    if (skr_relay_new(&member->options, &member->relay, &error) != SKR_OK)
+    if (skr_relay_make(&member->options, &member->relay, &error) != SKR_OK)
         fail_msg("%s", error.text);
     pthread_create(&member->thread, NULL, run_relay, member->relay);
 }

@@ -69,10 +69,10 @@ run_kafka(void *user)
 static void
 start_kafka(struct fixture *fixture, struct kafka_relay *kafka)
 {
-    struct skr_relay_options options = fixture->options;
+    struct skr_relay_settings options = fixture->options;
     options.name = "kafka_outbox";
     options.table = kafka->table;
-    assert_int_equal(skr_relay_new(&options, &kafka->relay, NULL), SKR_OK);
+    assert_int_equal(skr_relay_make(&options, &kafka->relay, NULL), SKR_OK);
     pthread_create(&kafka->thread, NULL, run_kafka, kafka);
 }
 

@@ -25,7 +25,7 @@ start_relays(struct fixture *fixture, struct crowd *crowd)
 {
     struct skr_error error = {0};
     for (size_t i = 0; i < RELAYS; i++) {
-        if (skr_relay_new(&fixture->options, &crowd->relays[i], &error) !=
+        if (skr_relay_make(&fixture->options, &crowd->relays[i], &error) !=
             SKR_OK)
             fail_msg("%s", error.text);
         pthread_create(&crowd->threads[i], NULL, run_relay, crowd->relays[i]);
@@ -88,7 +88,7 @@ keep_apart(struct fixture *fixture, enum skr_claim first, enum skr_claim second)
     insert(fixture, 0, 10);
     assert_true(skr_test_eventually(outbox_is_empty, fixture, WAIT_MS));
     fixture->options.claim = second;
-    assert_int_equal(skr_relay_new(&fixture->options, &other, NULL), SKR_OK);
+    assert_int_equal(skr_relay_make(&fixture->options, &other, NULL), SKR_OK);
     pthread_create(&thread, NULL, run_relay, other);
     assert_true(skr_test_eventually(second_stands_by, fixture, WAIT_MS));
     stop(fixture);

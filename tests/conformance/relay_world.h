@@ -27,7 +27,7 @@ struct fixture {
     struct skr_table *table;
     struct skr_fake fake;
     struct skr_sender_options sender;
-    struct skr_relay_options options;
+    struct skr_relay_settings options;
     struct skr_relay *relay;
     pthread_t thread;
     enum skr_code ended_with;
@@ -125,7 +125,7 @@ set_up_as(void **state, bool is_ordered)
         .broker = &skr_fake_broker,
         .options = {.url = "fake://test"},
     };
-    fixture->options = (struct skr_relay_options){
+    fixture->options = (struct skr_relay_settings){
         .name = "outbox",
         .database = fixture->database.ops,
         .database_url = fixture->database.url,
@@ -183,7 +183,7 @@ static inline void
 start(struct fixture *fixture)
 {
     struct skr_error error = {0};
-    if (skr_relay_new(&fixture->options, &fixture->relay, &error) != SKR_OK)
+    if (skr_relay_make(&fixture->options, &fixture->relay, &error) != SKR_OK)
         fail_msg("%s", error.text);
     pthread_create(&fixture->thread, NULL, run, fixture);
 }

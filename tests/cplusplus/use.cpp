@@ -2,6 +2,7 @@
 // A C++ program against the shared libraries: it links only if every header
 // says extern "C" and the libraries export what the headers promise.
 #include <skirnir/queue.h>
+#include <skirnir/relay.h>
 #include <skirnir/skirnir.h>
 #ifdef SKR_WITH_PGSQL
 #include <skirnir/pgsql.h>
@@ -49,6 +50,10 @@ main()
     skr_consumer *consumer = nullptr;
     if (skr_consumer_open(&options, &consumer, &error) == SKR_OK)
         return 5;
+    skr_relay *relay = nullptr;
+    if (skr_relay_new(nullptr, &relay, &error) != SKR_INVALID)
+        return 7;
+    skr_relay_free(relay);
 #ifdef SKR_WITH_SQLITE
     if (skr_sqlite_connection(skr_sqlite_tx(nullptr)) != nullptr)
         return 6;

@@ -125,7 +125,7 @@ make_relay(const struct skr_kafka_relay_settings *settings,
         .broker = skr_driver_find_broker("kafka"),
         .options = {.url = worker->broker_url, .log = log},
     };
-    const struct skr_relay_options options = {
+    const struct skr_relay_settings options = {
         .name = settings->names[index],
         .database = settings->database,
         .database_url = settings->urls[index],
@@ -144,7 +144,7 @@ make_relay(const struct skr_kafka_relay_settings *settings,
         .failure_limit = FAILURE_LIMIT,
         .log = log,
     };
-    return skr_relay_new(&options, &worker->relay, error);
+    return skr_relay_make(&options, &worker->relay, error);
 }
 
 static enum skr_code

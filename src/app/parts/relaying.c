@@ -108,8 +108,8 @@ read_options(struct skr_relaying *relaying, const struct skr_app *app,
              const struct skr_config_transport *outbox, struct skr_error *error)
 {
     const struct skr_limits *limits = &relaying->limits;
-    struct skr_relay_options *options = &relaying->options;
-    *options = (struct skr_relay_options){
+    struct skr_relay_settings *options = &relaying->options;
+    *options = (struct skr_relay_settings){
         .name = outbox->name,
         .database_url = outbox->database->url,
         .table_name = outbox->table_name,
@@ -162,7 +162,7 @@ skr_relaying_init(struct skr_relaying *relaying, const struct skr_app *app,
         code = skr_transport_table(config, outbox, &relaying->options.table,
                                    error);
     if (code == SKR_OK)
-        code = skr_relay_new(&relaying->options, &relaying->relay, error);
+        code = skr_relay_make(&relaying->options, &relaying->relay, error);
     return code;
 }
 

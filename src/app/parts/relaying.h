@@ -11,7 +11,7 @@
 
 struct skr_relaying {
     struct skr_routing routing;
-    struct skr_relay_options options;
+    struct skr_relay_settings options;
     struct skr_sender_options senders[SKR_ROUTING_MAX_TARGETS];
     char *urls[SKR_ROUTING_MAX_TARGETS];
     struct skr_limits limits;

@@ -156,17 +156,6 @@ read_rules(const struct skr_config *config, struct skr_routing *routing,
     return code;
 }
 
-// The second part of the path, behind the virtual host; NULL: there is none.
-static const char *
-find_in_path(const struct skr_url *url)
-{
-    const char *slash = url->path == NULL ? NULL : strchr(url->path, '/');
-    // A virtual host that is "/" itself comes decoded.
-    if (slash == url->path && slash != NULL)
-        slash = strchr(slash + 1, '/');
-    return slash == NULL || slash[1] == '\0' ? NULL : slash + 1;
-}
-
 static const char *
 first_of(const char *a, const char *b, const char *c)
 {
@@ -199,7 +188,7 @@ read_exchange(const struct skr_config_transport *target,
         return code;
     const char *name =
         first_of(skr_url_find(&url, "exchange[name]"),
-                 find_text(exchange, "name"), find_in_path(&url));
+                 find_text(exchange, "name"), skr_route_path_exchange(&url));
     if (name == NULL && target->has_defaults)
         name = SKR_DEFAULT_EXCHANGE;
     code = keep(arena, name, &sender->exchange, error);

@@ -140,6 +140,7 @@ static const struct skr_url_files files = {.parameters = file_parameters};
 const struct skr_broker_ops skr_kafka_broker = {
     .scheme = "kafka",
     .size = sizeof(struct kafka_broker),
+    .has_topics = true,
     .check_url = kafka_check_url,
     .exposure = kafka_exposure,
     .files = &files,
