@@ -694,6 +694,16 @@ test_whatever_leads_to_a_row_it_is_of_the_share(void **state)
         skr_test_run(fixture->db, "DELETE FROM messenger_outbox WHERE id IN "
                                   "(259, 515)");
     }
+    // What is another's takes no room, although it comes first.
+    for (int64_t id = 1; id < 10; id++)
+        insert_at(fixture, id, 0);
+    fixture->position.next_sweep_ms = 1;
+    assert_int_equal(
+        read_with(fixture,
+                  &(struct skr_read){.max_rows = 1, .max_bytes = 1 << 20}),
+        1);
+    assert_int_equal(fixture->batch.items[0].row, mine + 2);
+    fixture->position.pass_until[0] = '\0';
     fixture->position.next_sweep_ms = 1;
     assert_int_equal(read_rows(fixture), 2);
     assert_int_equal(fixture->batch.items[0].row, mine + 2);

@@ -135,7 +135,8 @@ def test_locked_of_earlier_versions_is_shared(world, scheme):
     warning = "'locked' is read as 'shared': write that"
     assert (result.stdout + result.stderr).count(warning) == 1
     world.check("setup")
-    relay = world.check("relay", "outbox", "--stop-when-empty")
+    relay = world.run("relay", "outbox", "--stop-when-empty")
+    assert relay.returncode == 0
     assert "slots=60" in relay.stdout + relay.stderr
 
 
