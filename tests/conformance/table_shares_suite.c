@@ -664,8 +664,8 @@ test_whatever_leads_to_a_row_it_is_of_the_share(void **state)
     const int64_t mine = BLOCK, another = 2 * BLOCK, beyond = 61 * BLOCK;
     insert_at(fixture, mine + 1, 0);
     insert_at(fixture, another + 1, 0);
-    insert_at(fixture, mine + 2, 1);
-    insert_at(fixture, another + 2, 1);
+    insert_at(fixture, mine + 2, 3);
+    insert_at(fixture, another + 2, 3);
     assert_int_equal(read_rows(fixture), 1);
     assert_int_equal(fixture->batch.items[0].row, mine + 1);
     set_states(fixture, SKR_DONE);
