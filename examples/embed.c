@@ -109,6 +109,7 @@ main(void)
     skr_relay_free(relay);
     if (bad)
         fprintf(stderr, "%s\n", error.text);
-    printf("published %d, relayed and billed %d\n", ORDERS, handled);
+    else
+        printf("published %d, relayed and billed %d\n", ORDERS, handled);
     return bad || handled != ORDERS;
 }

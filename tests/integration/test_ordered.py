@@ -395,7 +395,8 @@ REASON = ("json_object('X-Message-Stamp-Symfony\\Component\\Messenger\\Stamp"
 
 @pytest.mark.parametrize("what, dry, done, left, failed", [
     ("retry", "250 blocked heads would be made due.",
-     "250 blocked heads are due; their partitions go on once they are sent.",
+     "250 blocked heads are due within a second; their partitions go on once "
+     "they are sent.",
      250, 0),
     ("skip", "250 blocked heads would be moved to the failed table.",
      "250 blocked heads moved to the failed table; their partitions go on.",

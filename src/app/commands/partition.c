@@ -53,8 +53,8 @@ run_one(const struct skr_app *app, const struct skr_config *config,
         return code;
     printf(skips ? "%s: row %lld moved to the failed table; its partition "
                    "goes on\n"
-                 : "%s: row %lld is due; its partition goes on once it is "
-                   "sent\n",
+                 : "%s: row %lld is due within a second; its partition goes "
+                   "on once it is sent\n",
            outbox->name, (long long)row);
     return SKR_OK;
 }
@@ -146,8 +146,10 @@ print_summary(const struct bulk *bulk)
         printf("moved to the failed table; %s.",
                is_one ? "its partition goes on" : "their partitions go on");
     else
-        printf(is_one ? "is due; its partition goes on once it is sent."
-                      : "are due; their partitions go on once they are sent.");
+        printf(is_one ? "is due within a second; its partition goes on once it "
+                        "is sent."
+                      : "are due within a second; their partitions go on once "
+                        "they are sent.");
     if (bulk->left > 0)
         printf(" %llu %s left alone: %s no partition any more.",
                (unsigned long long)bulk->left, bulk->left == 1 ? "was" : "were",

@@ -187,9 +187,12 @@ skr_blocked_retry(const struct skr_app *app, const struct skr_config *config,
                             name);
         code = retry_one(config, name, dry_run, error);
         if (code == SKR_OK)
-            printf("%s: %s\n", name,
-                   dry_run ? "would be due"
-                           : "is due; its partition goes on once it is sent");
+            printf(
+                "%s: %s\n", name,
+                dry_run
+                    ? "would be due"
+                    : "is due within a second; its partition goes on once it "
+                      "is sent");
     }
     return code;
 }

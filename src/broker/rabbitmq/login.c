@@ -174,7 +174,9 @@ log_in(struct rabbit_link *link, const struct rabbit_settings *settings,
         return code;
     code =
         await(link, AMQP_CONNECTION_OPEN_OK_METHOD, patience, &method, error);
-    if (code != SKR_OK && code != SKR_STOPPED && code != SKR_TIMEOUT)
+    // A connection that was cut says nothing of the vhost: a server that
+    // refuses it says so by a code.
+    if (code != SKR_OK && error != NULL && error->native[0] != '\0')
         skr_error_prefix(
             error,
             "RabbitMQ at %s: vhost %.80s cannot be opened (correct it in the "
