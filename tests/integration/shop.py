@@ -194,8 +194,7 @@ class Shop:
             self.open(name).execute(f"PRAGMA journal_mode = {journal}")
         self.open("shop").execute(
             "CREATE TABLE orders (order_id TEXT PRIMARY KEY)")
-        self.open("billing").execute(
-            "CREATE TABLE effects (order_id, message_id, name, body)")
+        self.make_effects()
         queue = self.open("queue")
         queue.execute("CREATE TABLE wire (order_id, body, headers, at)")
         queue.execute("""
@@ -206,6 +205,11 @@ class Shop:
                         THEN json_extract(NEW.body, '$.orderId') END,
                     NEW.body, NEW.headers, julianday('now'));
             END""")
+
+    def make_effects(self):
+        """The table that the handler writes to: without it none begins."""
+        self.open("billing").execute(
+            "CREATE TABLE effects (order_id, message_id, name, body)")
 
     def open(self, name):
         """A connection in autocommit, closed with the shop."""

@@ -349,6 +349,7 @@ def test_consumer_makes_its_table_when_the_configuration_says_so(shop):
         ("        database: billing",
          "        database: billing\n"
          "        deduplication: {auto_setup: true}")])
+    shop.make_effects()
     assert shop.consume_all().returncode == 0
     assert DEDUPLICATION in schema(shop, "billing")
 
@@ -357,6 +358,7 @@ def test_consumer_without_its_failed_table_names_a_cure_that_works(shop):
     shop.configure(auto_setup="false")
     shop.check("setup")
     shop.check("setup-deduplication", "--force")
+    shop.make_effects()
     result = shop.consume_all()
     if result.returncode != 0:
         assert "`skirnir setup`" in result.stderr
