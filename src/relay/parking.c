@@ -239,9 +239,11 @@ skr_parking_next_job(struct skr_parking *parking,
 }
 
 int64_t
-skr_parking_next_job_ms(const struct skr_parking *parking, bool is_settling)
+skr_parking_next_job_ms(const struct skr_parking *parking,
+                        const struct skr_ownership *ownership, bool is_settling)
 {
-    int64_t due_ms = again_due_ms(parking);
+    int64_t due_ms =
+        skr_ownership_has_rows(ownership) ? again_due_ms(parking) : 0;
     if (due_ms > 0 && is_settling && due_ms < parking->again_ms)
         due_ms = parking->again_ms;
     return skr_clock_earlier(

@@ -54,8 +54,9 @@ bool
 skr_parking_is_again(struct skr_parking *parking, const struct skr_job *job);
 
 // When the next one is due; 0: never.
-int64_t
-skr_parking_next_job_ms(const struct skr_parking *parking, bool is_settling);
+int64_t skr_parking_next_job_ms(const struct skr_parking *parking,
+                                const struct skr_ownership *ownership,
+                                bool is_settling);
 
 // Whether rows may be read from now on that were not, and when the next may be;
 // 0: none waits for its time.

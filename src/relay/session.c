@@ -580,7 +580,8 @@ idle_time_ms(struct skr_session *session)
         now_ms + longest_ms, skr_ownership_next_ms(session->ownership));
     bool is_settling = skr_session_is_settling(session);
     until_ms = skr_clock_earlier(
-        until_ms, skr_parking_next_job_ms(&session->parking, is_settling));
+        until_ms, skr_parking_next_job_ms(&session->parking, session->ownership,
+                                          is_settling));
     // What is settled meanwhile is told soon.
     if (is_settling)
         until_ms = skr_clock_earlier(until_ms, now_ms + SETTLE_WAIT_MS);

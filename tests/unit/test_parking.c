@@ -148,10 +148,13 @@ test_without_a_session_no_parked_row_is_settled(void **state)
 {
     struct world *world = *state;
     assert_true(skr_parking_take(&world->parking, settle(world, 0, 1, true)));
-    int64_t due_ms = skr_parking_next_job_ms(&world->parking, false);
+    int64_t due_ms = skr_parked_due_ms(&world->parking.parked);
     assert_true(due_ms > 0);
     while (skr_clock_ms() <= due_ms)
         ;
+    // The session would sleep for no time, again and again.
+    assert_int_equal(
+        skr_parking_next_job_ms(&world->parking, world->ownership, false), 0);
     assert_null(skr_parking_next_job(&world->parking, world->ownership, false));
 }
 
