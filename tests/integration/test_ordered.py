@@ -448,7 +448,7 @@ def test_a_head_that_cannot_be_moved_does_not_stop_the_others(world):
         "OLD.id = 2 BEGIN SELECT RAISE(ABORT, 'no room'); END")
     result = world.run("partition", "retry", "--all")
     assert result.returncode == 1
-    assert result.stdout.startswith("2 blocked heads are due;")
+    assert result.stdout.startswith("2 blocked heads are due within a second;")
     assert "outbox/2: " in result.stderr and "no room" in result.stderr
     assert world.query("shop", STILL_BLOCKED) == [(1,)]
 
