@@ -80,6 +80,13 @@ struct skr_batch_item {
     const char *refusal;
 };
 
+// Whether the message keeps an order with others of its key.
+static inline bool
+skr_has_order(const struct skr_batch_item *item)
+{
+    return item->partition_key != NULL && item->partition_key[0] != '\0';
+}
+
 // Whether what became of the message is known, and is to be written.
 static inline bool
 skr_has_outcome(const struct skr_batch_item *item)

@@ -55,12 +55,6 @@ skr_dispatcher_log_breakers(struct skr_dispatcher *dispatcher)
     }
 }
 
-static bool
-has_order(const struct skr_batch_item *item)
-{
-    return item->partition_key != NULL && item->partition_key[0] != '\0';
-}
-
 static void
 leave(struct skr_dispatcher *dispatcher, struct skr_flight_batch *batch,
       size_t index)
@@ -200,7 +194,7 @@ place_rows(struct skr_dispatcher *dispatcher, struct skr_flight_batch *batch,
         bool is_behind = read->items[i].state == SKR_BEHIND;
         read->items[kept] = read->items[i];
         batch->rows[kept] = (struct skr_flight_row){.next = SKR_NO_TAG};
-        if (!is_behind && has_order(&read->items[kept])) {
+        if (!is_behind && skr_has_order(&read->items[kept])) {
             code = place_row(dispatcher, batch, kept, from_head, &stays, error);
             if (code == SKR_OK && stays)
                 cast_vote(&left, read->items[kept].partition_key);
@@ -243,7 +237,7 @@ give_up(struct skr_dispatcher *dispatcher, struct skr_batch_item *item,
 {
     bool may_fail = skr_breakers_may_fail(&dispatcher->breakers, destination,
                                           reason, skr_clock_ms());
-    bool blocks = has_order(item) && dispatcher->options->blocks_partitions;
+    bool blocks = skr_has_order(item) && dispatcher->options->blocks_partitions;
     enum skr_state end = blocks ? SKR_BLOCKED : SKR_HOPELESS;
     item->state = may_fail ? end : SKR_READ;
     item->reason = *reason;

@@ -273,9 +273,7 @@ fetch_probe(struct skr_session *session, struct skr_flight_batch *batch,
     bool has_rows = false;
     enum skr_code code =
         skr_source_fetch(session->source, request, row, read, error);
-    if (code == SKR_OK && read->count > 0 &&
-        read->items[0].partition_key != NULL &&
-        read->items[0].partition_key[0] != '\0' &&
+    if (code == SKR_OK && read->count > 0 && skr_has_order(&read->items[0]) &&
         skr_sequencer_is_in_flight(
             &dispatcher->sequencer,
             skr_sequencer_partition(read->items[0].partition_key))) {

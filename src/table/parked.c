@@ -4,25 +4,21 @@
 #include "table/parked.h"
 
 #include "base/clock.h"
+#include "base/vec.h"
+#include "message/batch.h"
 
+#include <stddef.h>
 #include <stdlib.h>
-#include <string.h>
 
-enum { FIRST_ROWS = 64 };
+// Rows are compared by their first member.
+_Static_assert(offsetof(struct skr_parked_row, row) == 0, "see find()");
 
 // The place of the row, or where it would be.
 static size_t
 find(const struct skr_parked *parked, int64_t row)
 {
-    size_t from = 0, to = parked->count;
-    while (from < to) {
-        size_t middle = from + (to - from) / 2;
-        if (parked->rows[middle].row < row)
-            from = middle + 1;
-        else
-            to = middle;
-    }
-    return from;
+    return skr_vec_find(parked->rows, parked->count, sizeof(parked->rows[0]),
+                        &row, skr_compare_rows);
 }
 
 static bool
@@ -35,9 +31,7 @@ static void
 remove_at(struct skr_parked *parked, size_t at)
 {
     parked->published -= parked->rows[at].is_published;
-    parked->count--;
-    memmove(&parked->rows[at], &parked->rows[at + 1],
-            (parked->count - at) * sizeof(parked->rows[0]));
+    skr_vec_remove(parked->rows, &parked->count, at, sizeof(parked->rows[0]));
 }
 
 // One that is only known to have been told of gives way.
@@ -49,23 +43,6 @@ make_room(struct skr_parked *parked)
             remove_at(parked, i);
             return;
         }
-}
-
-static bool
-grow(struct skr_parked *parked, size_t count)
-{
-    size_t capacity = parked->capacity == 0 ? FIRST_ROWS : parked->capacity;
-    while (capacity < parked->count + count)
-        capacity *= 2;
-    if (capacity == parked->capacity)
-        return true;
-    struct skr_parked_row *rows =
-        realloc(parked->rows, capacity * sizeof(rows[0]));
-    if (rows == NULL)
-        return false;
-    parked->rows = rows;
-    parked->capacity = capacity;
-    return true;
 }
 
 // Rows that are not published leave the others their room.
@@ -81,7 +58,8 @@ bool
 skr_parked_reserve(struct skr_parked *parked, size_t published)
 {
     return parked->published + published <= SKR_MOST_PARKED_PUBLISHED &&
-           grow(parked, published);
+           skr_vec_reserve(&parked->rows, &parked->capacity,
+                           parked->count + published, sizeof(parked->rows[0]));
 }
 
 bool
@@ -96,14 +74,11 @@ skr_parked_add(struct skr_parked *parked, struct skr_parked_row row)
     }
     if (!finds_room(parked, row.is_published))
         make_room(parked);
-    if (!finds_room(parked, row.is_published) || !grow(parked, 1))
-        return true;
     at = find(parked, row.row);
-    memmove(&parked->rows[at + 1], &parked->rows[at],
-            (parked->count - at) * sizeof(parked->rows[0]));
-    parked->rows[at] = row;
-    parked->count++;
-    parked->published += row.is_published;
+    if (finds_room(parked, row.is_published) &&
+        skr_vec_insert(&parked->rows, &parked->count, &parked->capacity, at,
+                       &row, sizeof(row)))
+        parked->published += row.is_published;
     return true;
 }
 

@@ -5,48 +5,29 @@
 #include "table/row_set.h"
 
 #include "base/vec.h"
+#include "message/batch.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-// How many rows of the set come before this one.
+// The place of the row, or where it would be.
 static size_t
-count_before(const struct skr_row_set *set, int64_t row)
+find(const struct skr_row_set *set, int64_t row)
 {
-    size_t from = 0, to = set->count;
-    while (from < to) {
-        size_t middle = from + (to - from) / 2;
-        if (set->rows[middle] < row)
-            from = middle + 1;
-        else
-            to = middle;
-    }
-    return from;
-}
-
-bool
-skr_row_set_has(const struct skr_row_set *set, int64_t row)
-{
-    size_t at = count_before(set, row);
-    return at < set->count && set->rows[at] == row;
+    return skr_vec_find(set->rows, set->count, sizeof(row), &row,
+                        skr_compare_rows);
 }
 
 bool
 skr_row_set_add(struct skr_row_set *set, int64_t row)
 {
-    size_t at = count_before(set, row);
+    size_t at = find(set, row);
     if (at < set->count && set->rows[at] == row)
         return true;
     if (set->most > 0 && set->count == set->most)
         at = set->count = 0;
-    if (!skr_vec_reserve(&set->rows, &set->capacity, set->count + 1,
-                         sizeof(set->rows[0])))
-        return false;
-    memmove(&set->rows[at + 1], &set->rows[at],
-            (set->count - at) * sizeof(set->rows[0]));
-    set->rows[at] = row;
-    set->count++;
-    return true;
+    return skr_vec_insert(&set->rows, &set->count, &set->capacity, at, &row,
+                          sizeof(row));
 }
 
 static void
@@ -60,7 +41,7 @@ remove_range(struct skr_row_set *set, size_t from, size_t to)
 void
 skr_row_set_remove(struct skr_row_set *set, int64_t row)
 {
-    size_t at = count_before(set, row);
+    size_t at = find(set, row);
     if (at < set->count && set->rows[at] == row)
         remove_range(set, at, at + 1);
 }
@@ -68,7 +49,7 @@ skr_row_set_remove(struct skr_row_set *set, int64_t row)
 void
 skr_row_set_remove_up_to(struct skr_row_set *set, int64_t row)
 {
-    size_t at = count_before(set, row);
+    size_t at = find(set, row);
     at += at < set->count && set->rows[at] == row;
     if (at > 0)
         remove_range(set, 0, at);

@@ -20,7 +20,6 @@ struct skr_row_set {
 // False: memory is out, and the row is not in the set.
 bool skr_row_set_add(struct skr_row_set *set, int64_t row);
 void skr_row_set_remove(struct skr_row_set *set, int64_t row);
-bool skr_row_set_has(const struct skr_row_set *set, int64_t row);
 // Removes this row and all before it.
 void skr_row_set_remove_up_to(struct skr_row_set *set, int64_t row);
 void skr_row_set_clear(struct skr_row_set *set);

@@ -300,7 +300,7 @@ skr_source_published(struct skr_source *source,
                      const struct skr_batch_item *item)
 {
     // Without memory its partition is read again a moment later.
-    if (item->partition_key != NULL && item->partition_key[0] != '\0')
+    if (skr_has_order(item))
         (void)skr_row_set_add(&source->published, item->row);
 }
 
