@@ -16,6 +16,26 @@ PATIENCE_S = 3 * shops.PATIENCE_S
 WAITING = "queue_name = 'outbox' AND delivered_at IS NULL"
 
 
+class Worker:
+    """A worker of Symfony's that is started again when it ends by itself, as it
+    does after its third deadlock."""
+
+    def __init__(self, peer, transport):
+        self.peer = peer
+        self.transport = transport
+        self.start()
+
+    def start(self):
+        self.process = self.peer.start_php("messenger:consume", self.transport,
+                                           "--sleep=0.01")
+
+    def supervise(self):
+        if not self.process.is_running():
+            log = self.process.log()
+            assert "eadlock" in log or "could not serialize" in log, log
+            self.start()
+
+
 class Load:
     """Publishers and consumers, for as long as it is open."""
 
@@ -37,11 +57,8 @@ class Load:
         shops.until(lambda: self.peer.left() > 0, self.peer.logs)
 
     def work(self, transport):
-        """A worker of Symfony's that is started again when it ends by itself,
-        as it does after its third deadlock."""
-        worker = self.peer.start_php("messenger:consume", transport,
-                                     "--sleep=0.01")
-        self.workers.append((worker, transport))
+        worker = Worker(self.peer, transport)
+        self.workers.append(worker)
         return worker
 
     def relay(self):
@@ -49,21 +66,15 @@ class Load:
         relay.wait_for(r"relay\.active")
         return relay
 
-    def supervise(self):
-        for worker, transport in list(self.workers):
-            if not worker.is_running():
-                assert "eadlock" in worker.log() or \
-                    "could not serialize" in worker.log(), worker.log()
-                self.workers.remove((worker, transport))
-                self.work(transport)
-
-    def end(self, process, how):
+    def end(self, worker_or_relay, how):
         """An end that is asked for; another worker takes its place then."""
-        mine = [(worker, transport) for worker, transport in self.workers
-                if worker is process]
-        for entry in mine:
-            self.workers.remove(entry)
-        assert process.is_running() or mine, process.log()
+        process = worker_or_relay
+        if worker_or_relay in self.workers:
+            self.workers.remove(worker_or_relay)
+            worker_or_relay.supervise()
+            process = worker_or_relay.process
+        else:
+            assert process.is_running(), process.log()
         # PHP may lose a signal that comes while it starts.
         while process.is_running():
             process.process.send_signal(how)
@@ -72,7 +83,8 @@ class Load:
 
     def until(self, condition, what):
         def look():
-            self.supervise()
+            for worker in self.workers:
+                worker.supervise()
             return condition()
         shops.until(look, lambda: f"{what}:\n{self.peer.logs()}", PATIENCE_S,
                     pause_s=0.05)
