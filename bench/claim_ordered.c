@@ -10,7 +10,7 @@
 #include "base/clock.h"
 #include "base/url.h"
 #include "bench.h"
-#include "table/messenger/messenger.h"
+#include "store/messenger/messenger.h"
 
 #ifdef SKR_WITH_MYSQL
 #include <skirnir/mysql.h>
@@ -59,7 +59,7 @@ check(enum skr_code code, const struct skr_error *error)
 
 struct claiming {
     struct skr_db *db;
-    struct skr_table *table;
+    struct skr_store *table;
     struct skr_position position;
     struct skr_batch batch;
     struct skr_shares shares;
@@ -80,8 +80,8 @@ open_table(struct claiming *claiming, const char *url, const char *name)
         .is_divided = claiming->claim == SKR_CLAIM_SLOTS,
     };
     check(skr_messenger_new(&options, &claiming->table, &error), &error);
-    const struct skr_table_ops *ops = claiming->table->ops;
-    check(skr_table_create(claiming->table, claiming->db, &error), &error);
+    const struct skr_store_ops *ops = claiming->table->ops;
+    check(skr_store_create(claiming->table, claiming->db, &error), &error);
     check(
         ops->start(claiming->table, claiming->db, &claiming->position, &error),
         &error);
@@ -102,7 +102,7 @@ open_table(struct claiming *claiming, const char *url, const char *name)
 static int64_t
 claim(struct claiming *claiming)
 {
-    const struct skr_table_ops *ops = claiming->table->ops;
+    const struct skr_store_ops *ops = claiming->table->ops;
     const struct skr_read read = {.max_rows = BATCH, .max_bytes = 8 << 20};
     struct skr_error error = {0};
     int64_t began_us = skr_bench_now_us();
@@ -176,7 +176,7 @@ main(int argc, char **argv)
                                         &claiming.shares.ours, NULL) != SKR_OK)
         skr_bench_die("table", "the leases cannot be given back");
     skr_batch_fini(&claiming.batch);
-    skr_table_free(claiming.table);
+    skr_store_free(claiming.table);
     skr_db_close(claiming.db);
     return 0;
 }

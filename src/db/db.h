@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // What a database driver provides: a connection, statements, transactions, a
 // lock that dies with the connection, and a way to wait. It knows nothing of
-// messages; tables (src/table) are written once on top of it.
+// messages; tables (src/store) are written once on top of it.
 //
 // A connection is used by one thread. Calls may block, but not for longer than
 // the server is silent for the timeout in the URL: then they end with

@@ -3,7 +3,7 @@
 // consumer, so it is a file of its own.
 
 #include "db/db.h"
-#include "table/deduplication/deduplication.h"
+#include "store/deduplication/deduplication.h"
 
 enum skr_code
 skr_inbox_admit(struct skr_tx tx, const char *table, const char *message_name,

@@ -33,9 +33,9 @@
 #include "broker/broker.h"
 #include "inbox/consumer.h"
 #include "message/failure.h"
-#include "table/attempt/attempt.h"
-#include "table/deduplication/deduplication.h"
-#include "table/kept/kept.h"
+#include "store/attempt/attempt.h"
+#include "store/deduplication/deduplication.h"
+#include "store/kept/kept.h"
 
 #include <stdatomic.h>
 

@@ -21,7 +21,7 @@ enum skr_state {
 };
 
 // How much of an outcome is written to the row. Items begin with the first; the
-// others serve to tell apart rows that the database refuses (table/apart.h).
+// others serve to tell apart rows that the database refuses (store/apart.h).
 enum skr_write {
     SKR_WRITE_WHOLE,    // all that belongs to it
     SKR_WRITE_LEAST,    // that alone: nothing of the row's content is sent
@@ -131,7 +131,7 @@ struct skr_batch {
     enum skr_claim claim;
     struct skr_lease lease;  // of all items that are not lost
     // They are settled late: whether a new row has the id of one is asked first
-    // (table/identity.h), also where the database gives no id twice by itself.
+    // (store/identity.h), also where the database gives no id twice by itself.
     bool is_late;
     // Of which database server the rows are, as in struct skr_db. Stays when
     // the items are forgotten.

@@ -6,9 +6,9 @@
 #include "base/text.h"
 #include "message/envelope.h"
 #include "message/json.h"
-#include "table/kafka_outbox/kafka_outbox.h"
-#include "table/messenger/messenger.h"
-#include "table/schema.h"
+#include "store/kafka_outbox/kafka_outbox.h"
+#include "store/messenger/messenger.h"
+#include "store/schema.h"
 
 #include <skirnir/skirnir.h>
 #include <stdatomic.h>

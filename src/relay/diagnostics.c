@@ -15,7 +15,7 @@ skr_diagnostics_look_for_foreign(struct skr_diagnostics *diagnostics,
                                  struct skr_db *db, struct skr_error *error)
 {
     const struct skr_relay_settings *options = diagnostics->options;
-    const struct skr_table *table = options->table;
+    const struct skr_store *table = options->table;
     int64_t now_ms = skr_clock_ms();
     if (table->ops->foreign == NULL || diagnostics->logged_foreign ||
         now_ms < diagnostics->next_foreign_ms)
@@ -64,7 +64,7 @@ look_for_writer(struct skr_diagnostics *diagnostics, struct skr_db *db,
                 struct skr_error *error)
 {
     const struct skr_relay_settings *options = diagnostics->options;
-    const struct skr_table *table = options->table;
+    const struct skr_store *table = options->table;
     struct skr_source_status status = skr_source_status(diagnostics->source);
     int64_t waited_ms = skr_clock_ms() - status.undecided_ms;
     struct skr_writer writer;
@@ -104,7 +104,7 @@ look_for_skew(struct skr_diagnostics *diagnostics, struct skr_db *db,
               bool is_fresh, struct skr_error *error)
 {
     const struct skr_relay_settings *options = diagnostics->options;
-    const struct skr_table *table = options->table;
+    const struct skr_store *table = options->table;
     int hours = 0;
     if (diagnostics->knows_skew || diagnostics->logged_skew ||
         table->ops->skew == NULL)

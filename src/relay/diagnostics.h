@@ -7,7 +7,7 @@
 #define SKR_RELAY_DIAGNOSTICS_H
 
 #include "relay/relay.h"
-#include "table/source.h"
+#include "store/source.h"
 
 struct skr_diagnostics {
     const struct skr_relay_settings *options;

@@ -10,7 +10,7 @@
 #include "relay/ownership.h"
 #include "relay/relay.h"
 #include "relay/senders.h"
-#include "table/source.h"
+#include "store/source.h"
 
 struct skr_dispatcher {
     const struct skr_relay_settings *options;  // borrowed, as the next two are

@@ -6,7 +6,7 @@
 #include "base/error.h"
 #include "base/url.h"
 #include "relay/relay.h"
-#include "table/messenger/messenger.h"
+#include "store/messenger/messenger.h"
 
 #include <string.h>
 
@@ -19,7 +19,7 @@ enum {
 struct embedding {
     struct skr_relay_options options;  // with defaults; all texts are copies
     struct skr_arena texts;
-    struct skr_table *table;
+    struct skr_store *table;
     struct skr_routes *routes;  // NULL: the broker is one queue
 };
 
@@ -214,7 +214,7 @@ skr_relay_new(const struct skr_relay_options *options, struct skr_relay **relay,
     if (code == SKR_OK)
         code = make_relay(&embedding, &made, error);
     if (code != SKR_OK) {
-        skr_table_free(embedding.table);
+        skr_store_free(embedding.table);
         skr_arena_fini(&embedding.texts);
         return code;
     }

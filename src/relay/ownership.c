@@ -136,7 +136,7 @@ enum skr_code
 skr_ownership_begin(struct skr_ownership *ownership, struct skr_db *db,
                     struct skr_error *error)
 {
-    const struct skr_table *table = ownership->options.table;
+    const struct skr_store *table = ownership->options.table;
     ownership->db = db;
     ownership->is_locked = false;
     ownership->shards = (struct shards){.is_changing = false};
@@ -201,7 +201,7 @@ static enum skr_code
 take_liveness_lock(struct skr_ownership *ownership, int stop_fd, bool *is_held,
                    struct skr_error *error)
 {
-    const struct skr_table *table = ownership->options.table;
+    const struct skr_store *table = ownership->options.table;
     enum skr_liveness liveness = SKR_LIVES_BY_LEASES;
     enum skr_code code = SKR_OK;
     if (has_shards(ownership) && !ownership->is_unlocked)
@@ -313,7 +313,7 @@ enum skr_code
 skr_ownership_renew(struct skr_ownership *ownership, struct skr_batch *batch,
                     int64_t *claimed_ms, struct skr_error *error)
 {
-    const struct skr_table *table = ownership->options.table;
+    const struct skr_store *table = ownership->options.table;
     int64_t now_ms = skr_clock_ms();
     if (!skr_ownership_claims_rows(ownership) ||
         now_ms - *claimed_ms < ownership->options.lease_ms / 3)
@@ -362,7 +362,7 @@ skr_ownership_next_ms(const struct skr_ownership *ownership)
 static enum skr_code
 renew_shards(struct skr_ownership *ownership, struct skr_error *error)
 {
-    const struct skr_table *table = ownership->options.table;
+    const struct skr_store *table = ownership->options.table;
     struct shards *shards = &ownership->shards;
     const struct skr_term term = term_of(ownership);
     int64_t now_ms = skr_clock_ms();
@@ -382,7 +382,7 @@ static enum skr_code
 look_now(struct skr_ownership *ownership, int64_t now_ms,
          struct skr_error *error)
 {
-    const struct skr_table *table = ownership->options.table;
+    const struct skr_store *table = ownership->options.table;
     struct shards *shards = &ownership->shards;
     struct skr_shares seen;
     struct skr_share give, take;
@@ -464,7 +464,7 @@ static enum skr_code
 step(struct skr_ownership *ownership, bool may_write, bool *is_done,
      struct skr_error *error)
 {
-    const struct skr_table *table = ownership->options.table;
+    const struct skr_store *table = ownership->options.table;
     struct shards *shards = &ownership->shards;
     const struct skr_term term = term_of(ownership);
     struct skr_shares seen;
@@ -520,7 +520,7 @@ plan_after(struct skr_ownership *ownership, bool is_done, int64_t now_ms)
 static enum skr_code
 change(struct skr_ownership *ownership, struct skr_error *error)
 {
-    const struct skr_table *table = ownership->options.table;
+    const struct skr_store *table = ownership->options.table;
     struct shards *shards = &ownership->shards;
     const struct skr_term term = term_of(ownership);
     const uint64_t before = shards->ours.slots;
@@ -584,7 +584,7 @@ skr_ownership_tick(struct skr_ownership *ownership,
 void
 skr_ownership_release(struct skr_ownership *ownership)
 {
-    const struct skr_table *table = ownership->options.table;
+    const struct skr_store *table = ownership->options.table;
     struct shards *shards = &ownership->shards;
     atomic_store(&ownership->proven_ms, 0);
     // What is not given back runs out.

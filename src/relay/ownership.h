@@ -16,14 +16,14 @@
 #define SKR_RELAY_OWNERSHIP_H
 
 #include "base/log.h"
-#include "table/table.h"
+#include "store/store.h"
 
 struct skr_ownership;
 
 struct skr_ownership_options {
     const char *name;  // the relay's, for logs
     enum skr_claim claim;
-    const struct skr_table *table;  // borrowed
+    const struct skr_store *table;  // borrowed
     uint32_t lease_ms;
     const struct skr_log *log;  // borrowed
 };

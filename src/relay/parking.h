@@ -9,7 +9,7 @@
 #include "base/backoff.h"
 #include "relay/ownership.h"
 #include "relay/settler.h"
-#include "table/parked.h"
+#include "store/parked.h"
 
 enum { SKR_MOST_AGAIN = 64 };  // parked rows that are settled together
 

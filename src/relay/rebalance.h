@@ -6,7 +6,7 @@
 #define SKR_RELAY_REBALANCE_H
 
 #include "base/backoff.h"
-#include "table/table.h"
+#include "store/store.h"
 
 // When to look at the others' shards next. Times by skr_clock_ms().
 struct skr_rebalance {

@@ -38,7 +38,7 @@ struct skr_relay {
     bool waits_for_broker;           // the last session did not get it
     struct skr_db *attending;        // says so; NULL: cannot say so
     // See skr_relay_own(); NULL and empty: the settings are borrowed.
-    struct skr_table *own_table;
+    struct skr_store *own_table;
     struct skr_arena own_texts;
 };
 
@@ -176,13 +176,13 @@ skr_relay_free(struct skr_relay *relay)
     skr_flight_fini(&session->dispatcher.flight);
     skr_breakers_fini(&session->dispatcher.breakers);
     skr_sequencer_fini(&session->dispatcher.sequencer);
-    skr_table_free(relay->own_table);
+    skr_store_free(relay->own_table);
     skr_arena_fini(&relay->own_texts);
     free(relay);
 }
 
 void
-skr_relay_own(struct skr_relay *relay, struct skr_table *table,
+skr_relay_own(struct skr_relay *relay, struct skr_store *table,
               struct skr_arena texts)
 {
     relay->own_table = table;
@@ -220,14 +220,14 @@ static enum skr_code
 prepare_table(struct skr_relay *relay, struct skr_db *db,
               struct skr_error *error)
 {
-    const struct skr_table *table = relay->options.table;
+    const struct skr_store *table = relay->options.table;
     struct skr_source *source = relay->session.source;
     enum skr_code code = table->ops->check(table, db, error);
     if (code == SKR_OK)
         code = skr_source_open(source, db, error);
     if (code != SKR_MISSING || !relay->options.auto_setup)
         return code;
-    code = skr_table_create(table, db, error);
+    code = skr_store_create(table, db, error);
     return code == SKR_OK ? skr_source_open(source, db, error) : code;
 }
 
@@ -255,7 +255,7 @@ attend(struct skr_relay *relay, struct skr_error *error)
                                               lock_name, error);
     if (code != SKR_OK)
         return code;
-    skr_table_name_attendance(lock_name, SKR_ATTEND_WAITING, name);
+    skr_store_name_attendance(lock_name, SKR_ATTEND_WAITING, name);
     return relay->attending->ops->attend(relay->attending, name, error);
 }
 

@@ -17,7 +17,7 @@
 #include "message/failure.h"
 #include "message/route.h"
 #include "relay/senders.h"
-#include "table/table.h"
+#include "store/store.h"
 
 #include <skirnir/relay.h>
 
@@ -34,7 +34,7 @@ struct skr_relay_settings {
     const char *name;  // the transport's, for logs
     const struct skr_db_ops *database;
     const char *database_url;
-    struct skr_table *table;  // borrowed
+    struct skr_store *table;  // borrowed
     const char *table_name;   // to see early whether it may be written; or NULL
     bool auto_setup;          // make the tables when they are missing
 
@@ -86,7 +86,7 @@ skr_relay_make(const struct skr_relay_settings *options,
 
 // The table and the texts that the relay's settings point to are freed with the
 // relay from here on.
-void skr_relay_own(struct skr_relay *relay, struct skr_table *table,
+void skr_relay_own(struct skr_relay *relay, struct skr_store *table,
                    struct skr_arena texts);
 
 // Before the run. The function is asked while the relay has not been connected

@@ -19,7 +19,7 @@
 
 #include "base/map.h"
 #include "base/ring.h"
-#include "table/table.h"
+#include "store/store.h"
 
 typedef uint64_t skr_tag;
 

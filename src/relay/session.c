@@ -106,7 +106,7 @@ log_blocked(struct skr_session *session, const struct skr_batch_item *item,
             bool measures)
 {
     const struct skr_relay_settings *options = session->options;
-    const struct skr_table *table = options->table;
+    const struct skr_store *table = options->table;
     uint64_t length = 0;
     // Of no weight: if it cannot be asked, or would be for many partitions, the
     // rest is said all the same.

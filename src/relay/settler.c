@@ -174,7 +174,7 @@ static enum skr_code
 settle_once(struct skr_settler *settler, struct skr_job *job,
             struct skr_error *error)
 {
-    const struct skr_table *table = settler->options.table;
+    const struct skr_store *table = settler->options.table;
     enum skr_code code = connect_for(settler, &job->batch, error);
     if (code != SKR_OK)
         return code;

@@ -9,7 +9,7 @@
 
 #include "base/beat.h"
 #include "base/log.h"
-#include "table/table.h"
+#include "store/store.h"
 
 struct skr_settler;
 struct skr_ownership;
@@ -35,7 +35,7 @@ struct skr_settler_options {
     const char *name;
     const struct skr_db_ops *database;
     const char *database_url;
-    const struct skr_table *table;
+    const struct skr_store *table;
     // Asked whether a decision may be written that is the owner's alone.
     const struct skr_ownership *ownership;
     struct skr_beat *beat;  // of its thread, for others to ask

@@ -3,7 +3,7 @@
 #include "databases.h"
 
 #include "base/error.h"
-#include "table/attempt/attempt.h"
+#include "store/attempt/attempt.h"
 
 #include <pthread.h>
 #include <stdlib.h>

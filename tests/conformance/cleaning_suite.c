@@ -7,11 +7,11 @@
 
 #include "base/clock.h"
 #include "base/text.h"
+#include "store/cleaning.h"
+#include "store/deduplication/deduplication.h"
+#include "store/kafka_outbox/kafka_outbox.h"
+#include "store/messenger/messenger.h"
 #include "support/faulty_database.h"
-#include "table/cleaning.h"
-#include "table/deduplication/deduplication.h"
-#include "table/kafka_outbox/kafka_outbox.h"
-#include "table/messenger/messenger.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -131,7 +131,7 @@ clean_messenger(struct fixture *fixture, const struct skr_cleaning *cleaning,
 static void
 fill_messenger(struct fixture *fixture)
 {
-    struct skr_table *table = NULL;
+    struct skr_store *table = NULL;
     assert_int_equal(skr_messenger_new(
                          &(struct skr_messenger_options){
                              .dialect = skr_db_dialect(fixture->db),
@@ -140,8 +140,8 @@ fill_messenger(struct fixture *fixture)
                          },
                          &table, NULL),
                      SKR_OK);
-    assert_int_equal(skr_table_create(table, fixture->db, NULL), SKR_OK);
-    skr_table_free(table);
+    assert_int_equal(skr_store_create(table, fixture->db, NULL), SKR_OK);
+    skr_store_free(table);
     insert_all(fixture,
                "INSERT INTO messenger_outbox (body, headers, queue_name, "
                "created_at, available_at, delivered_at) VALUES ('1', '2', "
@@ -182,10 +182,10 @@ fill_deduplication(struct fixture *fixture)
                true);
 }
 
-static struct skr_table *
+static struct skr_store *
 make_kafka_outbox(const struct fixture *fixture)
 {
-    struct skr_table *table = NULL;
+    struct skr_store *table = NULL;
     const struct skr_kafka_outbox_options options = {
         .dialect = skr_db_dialect(fixture->db), .marks = true};
     assert_int_equal(skr_kafka_outbox_new(&options, &table, NULL), SKR_OK);
@@ -196,19 +196,19 @@ static enum skr_code
 clean_kafka_outbox(struct fixture *fixture, const struct skr_cleaning *cleaning,
                    uint64_t *removed, struct skr_error *error)
 {
-    struct skr_table *table = make_kafka_outbox(fixture);
+    struct skr_store *table = make_kafka_outbox(fixture);
     enum skr_code code =
         skr_kafka_outbox_clean(table, cleaning, fixture->db, removed, error);
-    skr_table_free(table);
+    skr_store_free(table);
     return code;
 }
 
 static void
 fill_kafka_outbox(struct fixture *fixture)
 {
-    struct skr_table *table = make_kafka_outbox(fixture);
-    assert_int_equal(skr_table_create(table, fixture->db, NULL), SKR_OK);
-    skr_table_free(table);
+    struct skr_store *table = make_kafka_outbox(fixture);
+    assert_int_equal(skr_store_create(table, fixture->db, NULL), SKR_OK);
+    skr_store_free(table);
     insert_all(fixture,
                "INSERT INTO kafka_outbox (topic, payload_json, "
                "push_completed_at) "

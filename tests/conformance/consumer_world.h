@@ -12,7 +12,7 @@
 #include "base/text.h"
 #include "broker/broker.h"
 #include "inbox/consumer.h"
-#include "table/messenger/messenger.h"
+#include "store/messenger/messenger.h"
 
 #include <pthread.h>
 #include <skirnir/queue.h>
@@ -24,7 +24,7 @@
 struct world {
     struct skr_test_database queue_database, database;
     struct skr_db *queue, *db;  // to look and to meddle with
-    struct skr_table *table;    // of the queue
+    struct skr_store *table;    // of the queue
     struct skr_consumer_options options;
     struct skr_consumer_extras extras;
     atomic_int troubles;  // log lines about trouble
@@ -73,7 +73,7 @@ consumer_world_set_up(void **state)
                              .queue = "default"},
                          &world->table, &error),
                      SKR_OK);
-    assert_int_equal(skr_table_create(world->table, world->queue, &error),
+    assert_int_equal(skr_store_create(world->table, world->queue, &error),
                      SKR_OK);
     world->options = (struct skr_consumer_options){
         .name = "shop",
@@ -101,7 +101,7 @@ static inline int
 consumer_world_tear_down(void **state)
 {
     struct world *world = *state;
-    skr_table_free(world->table);
+    skr_store_free(world->table);
     skr_db_close(world->queue);
     skr_db_close(world->db);
     skr_test_database_remove(&world->queue_database);

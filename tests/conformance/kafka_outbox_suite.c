@@ -5,9 +5,9 @@
 #include "base/text.h"
 #include "conformance/databases.h"
 #include "db/sql.h"
-#include "table/cleaning.h"
-#include "table/identity.h"
-#include "table/kafka_outbox/kafka_outbox.h"
+#include "store/cleaning.h"
+#include "store/identity.h"
+#include "store/kafka_outbox/kafka_outbox.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -20,15 +20,15 @@
 struct fixture {
     struct skr_test_database database;
     struct skr_db *db;
-    struct skr_table *table;
+    struct skr_store *table;
     struct skr_position position;
     struct skr_batch batch;
 };
 
-static struct skr_table *
+static struct skr_store *
 make_table(struct fixture *fixture, bool marks, bool takes_over)
 {
-    struct skr_table *table = NULL;
+    struct skr_store *table = NULL;
     assert_int_equal(skr_kafka_outbox_new(
                          &(struct skr_kafka_outbox_options){
                              .dialect = skr_db_dialect(fixture->db),
@@ -58,7 +58,7 @@ set_up_with(void **state, bool marks)
     skr_test_database_make(&fixture->database);
     fixture->db = skr_test_connect(&fixture->database);
     fixture->table = make_table(fixture, marks, false);
-    if (skr_table_create(fixture->table, fixture->db, &error) != SKR_OK)
+    if (skr_store_create(fixture->table, fixture->db, &error) != SKR_OK)
         fail_msg("%s", error.text);
     assert_int_equal(skr_batch_init(&fixture->batch, 100, NULL), SKR_OK);
     start(fixture);
@@ -83,7 +83,7 @@ tear_down(void **state)
 {
     struct fixture *fixture = *state;
     skr_batch_fini(&fixture->batch);
-    skr_table_free(fixture->table);
+    skr_store_free(fixture->table);
     skr_db_close(fixture->db);
     skr_test_database_remove(&fixture->database);
     free(fixture);
@@ -235,7 +235,7 @@ test_a_row_without_payload_has_failed_unless_tombstones_are_wanted(void **state)
     assert_int_equal(fixture->batch.items[0].state, SKR_HOPELESS);
     assert_non_null(
         strstr(fixture->batch.items[0].reason.text, "--publish-tombstones"));
-    skr_table_free(fixture->table);
+    skr_store_free(fixture->table);
     assert_int_equal(skr_kafka_outbox_new(
                          &(struct skr_kafka_outbox_options){
                              .dialect = skr_db_dialect(fixture->db),
@@ -491,7 +491,7 @@ test_claims_are_void_for_who_takes_over(void **state)
     insert(fixture, "a", "1");
     insert(fixture, "a", "2");
     claim(fixture, 1, 1);
-    skr_table_free(fixture->table);
+    skr_store_free(fixture->table);
     fixture->table = make_table(fixture, false, true);
     start(fixture);
     assert_int_equal(read_rows(fixture), 2);
@@ -602,7 +602,7 @@ test_who_made_the_table_is_known_for_good(void **state)
                         "SELECT version FROM kafka_outbox_schema_migrations"),
         20220408111504);
     skr_test_run(fixture->db, "DROP TABLE kafka_outbox_schema_migrations");
-    assert_int_equal(skr_table_create(fixture->table, fixture->db, NULL),
+    assert_int_equal(skr_store_create(fixture->table, fixture->db, NULL),
                      SKR_OK);
     assert_int_equal(skr_kafka_outbox_find_maker(fixture->table, fixture->db,
                                                  &is_there, &is_ours, NULL),

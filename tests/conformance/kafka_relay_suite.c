@@ -6,7 +6,7 @@
 #include "conformance/databases.h"
 #include "conformance/kafka_world.h"
 #include "relay/relay.h"
-#include "table/kafka_outbox/kafka_outbox.h"
+#include "store/kafka_outbox/kafka_outbox.h"
 
 #include <librdkafka/rdkafka_mock.h>
 #include <pthread.h>
@@ -32,7 +32,7 @@ __wrap_skr_clock_ms(void)
 struct fixture {
     struct skr_test_database database;
     struct skr_db *db;
-    struct skr_table *table;
+    struct skr_store *table;
     struct world *kafka;  // its brokers, and what it holds
     rd_kafka_mock_cluster_t *cluster;
     struct skr_sender_options sender;
@@ -58,7 +58,7 @@ set_up(void **state)
                          },
                          &fixture->table, NULL),
                      SKR_OK);
-    assert_int_equal(skr_table_create(fixture->table, fixture->db, NULL),
+    assert_int_equal(skr_store_create(fixture->table, fixture->db, NULL),
                      SKR_OK);
     kafka->raw = new_raw(RD_KAFKA_PRODUCER, "");
     fixture->cluster = rd_kafka_mock_cluster_new(kafka->raw, 1);
@@ -82,7 +82,7 @@ tear_down(void **state)
     rd_kafka_mock_cluster_destroy(fixture->cluster);
     rd_kafka_destroy(fixture->kafka->raw);
     free(fixture->kafka);
-    skr_table_free(fixture->table);
+    skr_store_free(fixture->table);
     skr_db_close(fixture->db);
     skr_test_database_remove(&fixture->database);
     free(fixture);

@@ -7,8 +7,8 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "db/mysql/connection.h"
-#include "table/deduplication/deduplication.h"
-#include "table/messenger/messenger.h"
+#include "store/deduplication/deduplication.h"
+#include "store/messenger/messenger.h"
 
 static MYSQL *
 raw(struct skr_db *db)
@@ -655,7 +655,7 @@ test_an_engine_without_transactions_is_refused(void **state)
 {
     struct fixture *fixture = *state;
     struct skr_error error = {0};
-    struct skr_table *table = NULL;
+    struct skr_store *table = NULL;
     struct skr_deduplication *deduplication = NULL;
     const struct skr_messenger_options options = {
         .dialect = skr_db_dialect(fixture->db),
@@ -667,7 +667,7 @@ test_an_engine_without_transactions_is_refused(void **state)
     assert_int_equal(
         skr_deduplication_new(options.dialect, NULL, &deduplication, NULL),
         SKR_OK);
-    assert_int_equal(skr_table_create(table, fixture->db, NULL), SKR_OK);
+    assert_int_equal(skr_store_create(table, fixture->db, NULL), SKR_OK);
     assert_int_equal(skr_deduplication_create(deduplication, fixture->db, NULL),
                      SKR_OK);
     assert_int_equal(table->ops->check(table, fixture->db, NULL), SKR_OK);
@@ -688,7 +688,7 @@ test_an_engine_without_transactions_is_refused(void **state)
         skr_test_run(fixture->db, sql);
     }
     skr_deduplication_free(deduplication);
-    skr_table_free(table);
+    skr_store_free(table);
 }
 
 static void
@@ -731,17 +731,17 @@ run_late(const char *sql, void *user, struct skr_error *error)
                       error);
 }
 
-static struct skr_table *
+static struct skr_store *
 make_outbox(struct skr_db *db)
 {
-    struct skr_table *table = NULL;
+    struct skr_store *table = NULL;
     const struct skr_messenger_options options = {
         .dialect = skr_db_dialect(db),
         .table = "messenger_outbox",
         .queue = "outbox",
     };
     assert_int_equal(skr_messenger_new(&options, &table, NULL), SKR_OK);
-    assert_int_equal(skr_table_create(table, db, NULL), SKR_OK);
+    assert_int_equal(skr_store_create(table, db, NULL), SKR_OK);
     return table;
 }
 
@@ -750,7 +750,7 @@ static void
 test_an_index_waits_for_a_table_in_use_for_a_second(void **state)
 {
     struct fixture *fixture = *state;
-    struct skr_table *table = make_outbox(fixture->db);
+    struct skr_store *table = make_outbox(fixture->db);
     struct skr_error error = {0};
     skr_test_drop_index(fixture->db, "messenger_outbox", "idx_delivered_at");
     struct skr_test_client client = skr_test_client_open(&fixture->database);
@@ -769,14 +769,14 @@ test_an_index_waits_for_a_table_in_use_for_a_second(void **state)
     assert_int_equal(
         table->ops->complete(table, fixture->db, run_late, fixture->db, &error),
         SKR_OK);
-    skr_table_free(table);
+    skr_store_free(table);
 }
 
 static void
 test_tables_are_as_symfony_makes_them(void **state)
 {
     struct fixture *fixture = *state;
-    struct skr_table *table = make_outbox(fixture->db);
+    struct skr_store *table = make_outbox(fixture->db);
     static const struct {
         const char *sql, *answer;
     } cases[] = {
@@ -798,7 +798,7 @@ test_tables_are_as_symfony_makes_them(void **state)
     };
     for (size_t i = 0; i < SKR_COUNT_OF(cases); i++)
         skr_test_assert_text(fixture->db, cases[i].sql, cases[i].answer);
-    skr_table_free(table);
+    skr_store_free(table);
 }
 
 // --------------------------------------------------------------- lock and wait
@@ -1048,7 +1048,7 @@ test_who_waits_for_those_that_share_a_lock_asks_little(void **state)
 // One row whose headers are all that the server takes at once, beside one that
 // is published.
 static void
-settle_large(struct fixture *fixture, struct skr_table *table,
+settle_large(struct fixture *fixture, struct skr_store *table,
              enum skr_state state)
 {
     struct skr_position position = {0};
@@ -1087,7 +1087,7 @@ static void
 test_a_row_as_large_as_the_server_takes_is_settled(void **state)
 {
     struct fixture *fixture = *state;
-    struct skr_table *table = NULL;
+    struct skr_store *table = NULL;
     const struct skr_messenger_options options = {
         .dialect = skr_db_dialect(fixture->db),
         .table = "messenger_outbox",
@@ -1097,7 +1097,7 @@ test_a_row_as_large_as_the_server_takes_is_settled(void **state)
         .failed_queue = "failed",
     };
     assert_int_equal(skr_messenger_new(&options, &table, NULL), SKR_OK);
-    assert_int_equal(skr_table_create(table, fixture->db, NULL), SKR_OK);
+    assert_int_equal(skr_store_create(table, fixture->db, NULL), SKR_OK);
     settle_large(fixture, table, SKR_RETRY_LATER);
     assert_int_equal(skr_test_number(fixture->db, LARGE_ROWS
                                      " AND available_at > created_at"),
@@ -1115,7 +1115,7 @@ test_a_row_as_large_as_the_server_takes_is_settled(void **state)
                         "'large' AND queue_name = 'failed.skirnir' AND "
                         "LENGTH(headers) > @@max_allowed_packet - 200"),
         1);
-    skr_table_free(table);
+    skr_store_free(table);
 }
 
 int

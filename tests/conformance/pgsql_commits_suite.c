@@ -4,14 +4,14 @@
 // nothing here is expected to be quick.
 
 #include "conformance/relay_ordered_world.h"
-#include "table/schema.h"
+#include "store/schema.h"
 
 enum { PATIENCE_MS = 60000, WRITERS = 3 };
 
-static struct skr_table *
+static struct skr_store *
 make_ordered(const struct fixture *fixture, bool by_commits, bool is_divided)
 {
-    struct skr_table *table = NULL;
+    struct skr_store *table = NULL;
     struct skr_error error = {0};
     if (skr_messenger_new(
             &(struct skr_messenger_options){
@@ -29,12 +29,12 @@ make_ordered(const struct fixture *fixture, bool by_commits, bool is_divided)
 }
 
 static void
-use_table(struct fixture *fixture, struct skr_table *table)
+use_table(struct fixture *fixture, struct skr_store *table)
 {
     struct skr_error error = {0};
-    skr_table_free(fixture->table);
+    skr_store_free(fixture->table);
     fixture->table = fixture->options.table = table;
-    if (skr_table_create(table, fixture->db, &error) != SKR_OK)
+    if (skr_store_create(table, fixture->db, &error) != SKR_OK)
         fail_msg("%s", error.text);
 }
 
@@ -186,7 +186,7 @@ static bool
 is_named(void *user)
 {
     const struct wanted_writer *wanted = user;
-    const struct skr_table *table = wanted->fixture->table;
+    const struct skr_store *table = wanted->fixture->table;
     struct skr_writer writer;
     struct skr_error error = {0};
     if (table->ops->find_writer(table, wanted->fixture->db, &writer, &error) !=
@@ -268,7 +268,7 @@ run_and_count(const char *sql, void *user, struct skr_error *error)
 static void
 complete(struct fixture *fixture, int statements)
 {
-    const struct skr_table *table = fixture->table;
+    const struct skr_store *table = fixture->table;
     struct setup setup = {.db = fixture->db};
     struct skr_error error = {0};
     if (table->ops->complete(table, fixture->db, run_and_count, &setup,
@@ -281,7 +281,7 @@ static void
 test_setup_adds_the_number_of_the_transaction_once(void **state)
 {
     struct fixture *fixture = *state;
-    const struct skr_table *table = fixture->table;
+    const struct skr_store *table = fixture->table;
     struct skr_error error = {0};
     skr_test_run(fixture->db,
                  "ALTER TABLE messenger_outbox DROP COLUMN transaction_id");

@@ -4,7 +4,7 @@
 #include "pgsql_world.h"
 
 #include "db/pgsql/connection.h"
-#include "table/messenger/messenger.h"
+#include "store/messenger/messenger.h"
 
 #include <pthread.h>
 
@@ -17,10 +17,10 @@
     "AND mode = 'ExclusiveLock' AND objsubid = 2 AND database = " \
     "(SELECT oid FROM pg_database WHERE datname = current_database())"
 
-static struct skr_table *
+static struct skr_store *
 make_table(const struct world *world)
 {
-    struct skr_table *table = NULL;
+    struct skr_store *table = NULL;
     struct skr_error error = {0};
     if (skr_messenger_new(
             &(struct skr_messenger_options){
@@ -29,7 +29,7 @@ make_table(const struct world *world)
                 .queue = "outbox",
             },
             &table, &error) != SKR_OK ||
-        skr_table_create(table, world->db, &error) != SKR_OK)
+        skr_store_create(table, world->db, &error) != SKR_OK)
         fail_msg("%s", error.text);
     return table;
 }
@@ -38,10 +38,10 @@ static void
 set_notify(const struct world *world, bool wanted)
 {
     struct skr_error error = {0};
-    struct skr_table *table = make_table(world);
-    if (skr_table_set_notify(table, world->db, wanted, &error) != SKR_OK)
+    struct skr_store *table = make_table(world);
+    if (skr_store_set_notify(table, world->db, wanted, &error) != SKR_OK)
         fail_msg("%s", error.text);
-    skr_table_free(table);
+    skr_store_free(table);
 }
 
 static void
@@ -207,7 +207,7 @@ test_a_row_of_another_schema_wakes_nobody(void **state)
 }
 
 static bool
-may_work_queue(const struct skr_table *table, struct skr_db *db)
+may_work_queue(const struct skr_store *table, struct skr_db *db)
 {
     char name[SKR_LOCK_NAME_SIZE];
     bool granted = false;
@@ -221,10 +221,10 @@ static void
 test_tables_of_one_name_in_two_schemas_are_worked_by_two(void **state)
 {
     struct world *world = *state;
-    skr_table_free(make_table(world));
+    skr_store_free(make_table(world));
     assert_int_equal(run(world->db, "CREATE SCHEMA other", NULL), SKR_OK);
     assert_int_equal(run(world->db, "SET search_path TO other", NULL), SKR_OK);
-    struct skr_table *table = make_table(world);
+    struct skr_store *table = make_table(world);
     struct skr_db *first = open_db(world->database.url);
     struct skr_db *second = open_db(world->database.url);
     assert_true(may_work_queue(table, first));
@@ -236,14 +236,14 @@ test_tables_of_one_name_in_two_schemas_are_worked_by_two(void **state)
     assert_false(may_work_queue(table, second));
     skr_db_close(first);
     skr_db_close(second);
-    skr_table_free(table);
+    skr_store_free(table);
 }
 
 static void
 test_symfonys_trigger_is_listened_to(void **state)
 {
     struct world *world = *state;
-    skr_table_free(make_table(world));
+    skr_store_free(make_table(world));
     run_client(world->client,
                "CREATE FUNCTION notify_messenger_outbox() RETURNS TRIGGER AS "
                "$$ BEGIN PERFORM pg_notify('messenger_outbox', "

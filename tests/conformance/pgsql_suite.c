@@ -4,7 +4,7 @@
 #include "pgsql_world.h"
 
 #include "db/sql.h"
-#include "table/messenger/messenger.h"
+#include "store/messenger/messenger.h"
 
 static enum skr_code
 check(PGconn *connection, struct skr_error *error)
@@ -74,14 +74,14 @@ static void
 test_times_are_utc_and_bytes_stay_whatever_the_session_says(void **state)
 {
     struct world *world = *state;
-    struct skr_table *table = NULL;
+    struct skr_store *table = NULL;
     struct skr_error error = {0};
     const struct skr_messenger_options options = {.dialect =
                                                       skr_db_dialect(world->db),
                                                   .table = "messenger_outbox",
                                                   .queue = "outbox"};
     assert_int_equal(skr_messenger_new(&options, &table, &error), SKR_OK);
-    assert_int_equal(skr_table_create(table, world->db, &error), SKR_OK);
+    assert_int_equal(skr_store_create(table, world->db, &error), SKR_OK);
     run_client(world->client, "SET TimeZone = 'Asia/Tokyo'");
     run_client(world->client, "SET DateStyle = 'German, DMY'");
     run_client(world->client, "SET bytea_output = 'escape'");
@@ -120,7 +120,7 @@ test_times_are_utc_and_bytes_stay_whatever_the_session_says(void **state)
     assert_int_equal(value.size, 4);
     assert_memory_equal(value.bytes, "\0\xff'\\", 4);
     skr_arena_fini(&arena);
-    skr_table_free(table);
+    skr_store_free(table);
 }
 
 static void

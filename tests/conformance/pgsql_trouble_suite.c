@@ -3,7 +3,7 @@
 
 #include "pgsql_world.h"
 
-#include "table/messenger/messenger.h"
+#include "store/messenger/messenger.h"
 
 #include <netinet/in.h>
 #include <pthread.h>
@@ -423,7 +423,7 @@ stop_pooler(const struct pooler *pooler)
 }
 
 static size_t
-claim(const struct skr_table *table, struct skr_db *db, struct skr_batch *batch)
+claim(const struct skr_store *table, struct skr_db *db, struct skr_batch *batch)
 {
     struct skr_error error = {0};
     struct skr_position position = {0};
@@ -436,7 +436,7 @@ claim(const struct skr_table *table, struct skr_db *db, struct skr_batch *batch)
 static void
 share_by_lease(struct skr_db *one, struct skr_db *other)
 {
-    struct skr_table *table = NULL;
+    struct skr_store *table = NULL;
     struct skr_batch batches[2];
     assert_int_equal(skr_messenger_new(
                          &(struct skr_messenger_options){
@@ -446,7 +446,7 @@ share_by_lease(struct skr_db *one, struct skr_db *other)
                          },
                          &table, NULL),
                      SKR_OK);
-    assert_int_equal(skr_table_create(table, one, NULL), SKR_OK);
+    assert_int_equal(skr_store_create(table, one, NULL), SKR_OK);
     const struct skr_value values[] = {
         skr_bind_text("{}"), skr_bind_text("{\"type\":\"order.placed\"}")};
     for (int i = 0; i < 4; i++)
@@ -474,7 +474,7 @@ share_by_lease(struct skr_db *one, struct skr_db *other)
                                             "messenger_outbox WHERE "
                                             "delivered_at IS NULL"),
                      6);
-    skr_table_free(table);
+    skr_store_free(table);
 }
 
 static void

@@ -3,8 +3,8 @@
 
 #include "base/text.h"
 #include "conformance/databases.h"
-#include "table/kafka_outbox/kafka_outbox.h"
-#include "table/messenger/messenger.h"
+#include "store/kafka_outbox/kafka_outbox.h"
+#include "store/messenger/messenger.h"
 
 #include <skirnir/typed.h>
 #include <stdio.h>
@@ -30,10 +30,10 @@ make_table(struct fixture *fixture, const char *name)
         .queue = "outbox",
         .transport = "outbox",
     };
-    struct skr_table *table = NULL;
+    struct skr_store *table = NULL;
     assert_int_equal(skr_messenger_new(&options, &table, NULL), SKR_OK);
-    assert_int_equal(skr_table_create(table, fixture->db, NULL), SKR_OK);
-    skr_table_free(table);
+    assert_int_equal(skr_store_create(table, fixture->db, NULL), SKR_OK);
+    skr_store_free(table);
 }
 
 static int
@@ -391,10 +391,10 @@ make_kafka_outbox(struct fixture *fixture, const char *topic)
         .dialect = skr_db_dialect(fixture->db)};
     const struct skr_outbox_options options = {.is_kafka = true,
                                                .topic = topic};
-    struct skr_table *table = NULL;
+    struct skr_store *table = NULL;
     assert_int_equal(skr_kafka_outbox_new(&layout, &table, NULL), SKR_OK);
-    assert_int_equal(skr_table_create(table, fixture->db, NULL), SKR_OK);
-    skr_table_free(table);
+    assert_int_equal(skr_store_create(table, fixture->db, NULL), SKR_OK);
+    skr_store_free(table);
     skr_outbox_free(fixture->outbox);
     assert_int_equal(skr_outbox_new(&options, &fixture->outbox, NULL), SKR_OK);
 }

@@ -60,7 +60,7 @@ static void
 test_the_share_of_a_dead_relay_is_taken_when_its_lease_runs_out(void **state)
 {
     struct fixture *fixture = *state;
-    struct skr_table *dead = make_owner(fixture);
+    struct skr_store *dead = make_owner(fixture);
     struct skr_shares shares;
     const struct skr_share share = {.slots = (UINT64_C(1) << 30) - 1,
                                     .seats = 1};
@@ -79,7 +79,7 @@ test_the_share_of_a_dead_relay_is_taken_when_its_lease_runs_out(void **state)
     judge(fixture, 40, 5);
     // Not before, by a clock of whole seconds, and not long after.
     assert_in_range(took_ms, 1900, 8000);
-    skr_table_free(dead);
+    skr_store_free(dead);
 }
 
 static bool
@@ -122,7 +122,7 @@ static void
 test_one_who_ends_empty_leaves_nothing_that_nobody_has(void **state)
 {
     struct fixture *fixture = *state;
-    struct skr_table *other = make_owner(fixture);
+    struct skr_store *other = make_owner(fixture);
     struct skr_shares shares;
     const struct skr_share seat = {.seats = 2};
     assert_int_equal(other->ops->see_shares(other, fixture->db, &shares, NULL),
@@ -143,7 +143,7 @@ test_one_who_ends_empty_leaves_nothing_that_nobody_has(void **state)
     assert_int_equal(fixture->ended_with, SKR_OK);
     assert_int_equal(skr_test_number(fixture->db, ROWS), 0);
     judge(fixture, 40, 5);
-    skr_table_free(other);
+    skr_store_free(other);
 }
 
 static bool
@@ -220,7 +220,7 @@ test_one_who_has_the_queue_to_himself_keeps_others_out(void **state)
     struct fixture *fixture = *state;
     struct member divided;
     struct skr_db *holder = skr_test_connect(&fixture->database);
-    const struct skr_table *table = fixture->options.table;
+    const struct skr_store *table = fixture->options.table;
     char name[SKR_LOCK_NAME_SIZE];
     bool granted = false;
     assert_int_equal(table->ops->lock_name(table, holder, name, NULL), SKR_OK);
@@ -258,7 +258,7 @@ static void
 test_one_who_finds_no_seat_stands_by_and_says_so(void **state)
 {
     struct fixture *fixture = *state;
-    struct skr_table *others = make_owner(fixture);
+    struct skr_store *others = make_owner(fixture);
     struct skr_shares shares;
     const struct skr_share seats = {.seats = (UINT64_C(1) << SKR_SEATS) - 1};
     assert_int_equal(
@@ -289,7 +289,7 @@ test_one_who_finds_no_seat_stands_by_and_says_so(void **state)
     stop(fixture);
     assert_int_equal(fixture->standbys, 1);
     judge(fixture, 3, 5);
-    skr_table_free(others);
+    skr_store_free(others);
 }
 
 static int64_t
@@ -353,7 +353,7 @@ test_in_a_cluster_open_transactions_are_not_asked_for(void **state)
     const struct skr_faulty_answer answers[] = {
         {skr_sql_word(dialect, "horizon_inside"), nothing, 2},
     };
-    skr_table_free(fixture->table);
+    skr_store_free(fixture->table);
     fixture->table = fixture->options.table =
         make_scanned(fixture, true, SKR_CLAIM_SLOTS, 60000);
     fixture->options.database = skr_faulty_database(fixture->database.ops);

@@ -12,13 +12,13 @@ enum { MOST_RELAYS = 4, LEASE_MS = 3000 };
 
 // Each relay is an owner of its own, as in a process of its own.
 struct member {
-    struct skr_table *table;
+    struct skr_store *table;
     struct skr_relay_settings options;
     struct skr_relay *relay;
     pthread_t thread;
 };
 
-static inline struct skr_table *
+static inline struct skr_store *
 make_scanned(const struct fixture *fixture, bool is_ordered,
              enum skr_claim claim, uint32_t sweep_ms)
 {
@@ -26,14 +26,14 @@ make_scanned(const struct fixture *fixture, bool is_ordered,
     options.sweep_ms = sweep_ms;
     options.is_ordered = is_ordered;
     options.is_divided = claim == SKR_CLAIM_SLOTS;
-    struct skr_table *table = NULL;
+    struct skr_store *table = NULL;
     struct skr_error error = {0};
     if (skr_messenger_new(&options, &table, &error) != SKR_OK)
         fail_msg("%s", error.text);
     return table;
 }
 
-static inline struct skr_table *
+static inline struct skr_store *
 make_messenger(const struct fixture *fixture, bool is_ordered,
                enum skr_claim claim)
 {
@@ -41,7 +41,7 @@ make_messenger(const struct fixture *fixture, bool is_ordered,
 }
 
 // Of the queue as the fixture's table is.
-static inline struct skr_table *
+static inline struct skr_store *
 make_owner(const struct fixture *fixture)
 {
     return make_messenger(fixture, fixture->table->ops->read_partitions != NULL,
@@ -53,8 +53,8 @@ set_up_shards(void **state, bool is_ordered)
 {
     set_up_as(state, is_ordered);
     struct fixture *fixture = *state;
-    struct skr_table *owner = make_owner(fixture);
-    skr_table_free(fixture->table);
+    struct skr_store *owner = make_owner(fixture);
+    skr_store_free(fixture->table);
     fixture->table = owner;
     fixture->options.table = fixture->table;
     fixture->options.claim = SKR_CLAIM_SLOTS;
@@ -62,14 +62,14 @@ set_up_shards(void **state, bool is_ordered)
     fixture->options.blocks_partitions = true;
     fixture->options.in_flight = 60;
     struct skr_error error = {0};
-    if (skr_table_create(fixture->table, fixture->db, &error) != SKR_OK)
+    if (skr_store_create(fixture->table, fixture->db, &error) != SKR_OK)
         fail_msg("%s", error.text);
     return 0;
 }
 
 static inline void
 join_with(struct fixture *fixture, struct member *member,
-          struct skr_table *table, enum skr_claim claim)
+          struct skr_store *table, enum skr_claim claim)
 {
     struct skr_error error = {0};
     member->table = table;
@@ -93,7 +93,7 @@ leave(struct member *member)
     skr_relay_stop(member->relay);
     pthread_join(member->thread, NULL);
     skr_relay_free(member->relay);
-    skr_table_free(member->table);
+    skr_store_free(member->table);
 }
 
 struct wanted {

@@ -2,8 +2,8 @@
 // The relay as an application embeds it: by the public headers alone. The queue
 // broker's table stands beside the outbox.
 #include "conformance/databases.h"
+#include "store/messenger/messenger.h"
 #include "support/fake_broker.h"
-#include "table/messenger/messenger.h"
 
 #include <pthread.h>
 #include <skirnir/queue.h>
@@ -49,7 +49,7 @@ count_lines(void *user, enum skr_log_level level, const char *event,
 static void
 make_tables(struct world *world, bool is_ordered)
 {
-    struct skr_table *table = NULL;
+    struct skr_store *table = NULL;
     assert_int_equal(
         skr_messenger_new(
             &(struct skr_messenger_options){
@@ -61,8 +61,8 @@ make_tables(struct world *world, bool is_ordered)
                 .failed_table = "messenger_messages"},
             &table, NULL),
         SKR_OK);
-    assert_int_equal(skr_table_create(table, world->db, NULL), SKR_OK);
-    skr_table_free(table);
+    assert_int_equal(skr_store_create(table, world->db, NULL), SKR_OK);
+    skr_store_free(table);
 }
 
 static int

@@ -4,7 +4,7 @@
 // the relay keeps what it has published in flight, and sends nothing again.
 
 #include "conformance/relay_world.h"
-#include "table/kafka_outbox/kafka_outbox.h"
+#include "store/kafka_outbox/kafka_outbox.h"
 
 enum {
     MESSAGES = 60,
@@ -19,7 +19,7 @@ enum {
 
 // The second relay of a test, on kafka_outbox; the first has the fixture.
 struct kafka_relay {
-    struct skr_table *table;
+    struct skr_store *table;
     struct skr_relay *relay;
     pthread_t thread;
     enum skr_code ended_with;
@@ -42,7 +42,7 @@ make_kafka_outbox(struct fixture *fixture, struct kafka_relay *kafka)
     struct skr_error error = {0};
     assert_int_equal(skr_kafka_outbox_new(&options, &kafka->table, NULL),
                      SKR_OK);
-    if (skr_table_create(kafka->table, fixture->db, &error) != SKR_OK)
+    if (skr_store_create(kafka->table, fixture->db, &error) != SKR_OK)
         fail_msg("%s", error.text);
     for (int i = 0; i < MESSAGES; i++) {
         char payload[32];
@@ -83,7 +83,7 @@ stop_kafka(struct kafka_relay *kafka)
     pthread_join(kafka->thread, NULL);
     assert_int_equal(kafka->ended_with, SKR_STOPPED);
     skr_relay_free(kafka->relay);
-    skr_table_free(kafka->table);
+    skr_store_free(kafka->table);
 }
 
 static bool

@@ -45,7 +45,7 @@ set_up_shares(void **state)
     use_outbox(fixture, &options);
     fixture->options.claim = SKR_CLAIM_SLOTS;
     fixture->options.lease_ms = 3000;
-    assert_int_equal(skr_table_create(fixture->table, fixture->db, NULL),
+    assert_int_equal(skr_store_create(fixture->table, fixture->db, NULL),
                      SKR_OK);
     return 0;
 }

@@ -4,7 +4,7 @@
 // see it, with the reason.
 
 #include "conformance/relay_ordered_world.h"
-#include "table/messenger/partitions.h"
+#include "store/messenger/partitions.h"
 
 enum {
     EACH = 70,        // more than are in hand of one partition at a time
@@ -22,7 +22,7 @@ set_up_by(void **state, enum skr_claim claim)
     options.is_divided = claim == SKR_CLAIM_SLOTS;
     use_outbox(fixture, &options);
     struct skr_error error = {0};
-    if (skr_table_create(fixture->table, fixture->db, &error) != SKR_OK)
+    if (skr_store_create(fixture->table, fixture->db, &error) != SKR_OK)
         fail_msg("%s", error.text);
     fixture->options.claim = claim;
     fixture->options.lease_ms = 3000;
@@ -249,7 +249,7 @@ static void
 test_each_of_them_is_seen_when_it_cannot_be_sent(void **state)
 {
     struct fixture *fixture = *state;
-    const struct skr_table *table = fixture->table;
+    const struct skr_store *table = fixture->table;
     struct skr_partitions partitions;
     size_t heads = 0;
     fixture->fake.fate = refuse_all_for_good;

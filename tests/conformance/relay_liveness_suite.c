@@ -35,7 +35,7 @@ static void
 test_the_share_of_one_who_lived_by_a_lock_is_taken_at_once(void **state)
 {
     struct fixture *fixture = *state;
-    struct skr_table *other = make_owner(fixture);
+    struct skr_store *other = make_owner(fixture);
     struct skr_db *session = skr_test_connect(&fixture->database);
     struct skr_shares shares;
     enum skr_liveness liveness = SKR_LIVES_ELSEWHERE;
@@ -58,7 +58,7 @@ test_the_share_of_one_who_lived_by_a_lock_is_taken_at_once(void **state)
     assert_true(eventually_even(fixture, 1));
     stop(fixture);
     judge(fixture, 40, 5);
-    skr_table_free(other);
+    skr_store_free(other);
 }
 
 // Others may have its share by the time that it is back.
@@ -142,7 +142,7 @@ static void
 test_a_relay_that_can_hold_no_lock_any_more_lives_by_its_leases(void **state)
 {
     struct fixture *fixture = *state;
-    const struct skr_table *table = fixture->table;
+    const struct skr_store *table = fixture->table;
     struct skr_shares shares;
     const struct skr_share share = {.slots = 7, .seats = 1};
     const struct skr_term term = {.lease_s = 600, .by_lock = true};

@@ -12,7 +12,7 @@ set_up_ordered(void **state)
     struct fixture *fixture = *state;
     fixture->options.blocks_partitions = true;
     struct skr_error error = {0};
-    if (skr_table_create(fixture->table, fixture->db, &error) != SKR_OK)
+    if (skr_store_create(fixture->table, fixture->db, &error) != SKR_OK)
         fail_msg("%s", error.text);
     return 0;
 }

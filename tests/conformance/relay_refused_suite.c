@@ -2,7 +2,7 @@
 // Rows that the database refuses to change: they hold up no other, and what was
 // published is not sent again by this process.
 #include "relay_ordered_world.h"
-#include "table/kafka_outbox/kafka_outbox.h"
+#include "store/kafka_outbox/kafka_outbox.h"
 
 #define BAD "OLD.body LIKE 'bad%'"
 #define GOOD_ROWS ROWS " WHERE body NOT LIKE 'bad%'"
@@ -278,7 +278,7 @@ test_a_new_row_with_the_id_of_a_parked_one_is_sent(void **state)
     start(fixture);
     assert_eventually(fixture, has_parked);
     skr_test_run(fixture->db, "DROP TABLE messenger_outbox");
-    assert_int_equal(skr_table_create(fixture->table, fixture->db, NULL),
+    assert_int_equal(skr_store_create(fixture->table, fixture->db, NULL),
                      SKR_OK);
     skr_test_run_template(fixture->db,
                           "INSERT INTO messenger_outbox (id, body, headers, "
@@ -383,7 +383,7 @@ set_up_ordered_tables(void **state)
     set_up_as(state, true);
     struct fixture *fixture = *state;
     fixture->options.blocks_partitions = true;
-    assert_int_equal(skr_table_create(fixture->table, fixture->db, NULL),
+    assert_int_equal(skr_store_create(fixture->table, fixture->db, NULL),
                      SKR_OK);
     return 0;
 }
@@ -501,11 +501,11 @@ set_up_kafka_outbox(void **state)
         .dialect = skr_db_dialect(fixture->db),
         .marks = true,
     };
-    skr_table_free(fixture->table);
+    skr_store_free(fixture->table);
     assert_int_equal(skr_kafka_outbox_new(&options, &fixture->table, NULL),
                      SKR_OK);
     fixture->options.table = fixture->table;
-    assert_int_equal(skr_table_create(fixture->table, fixture->db, NULL),
+    assert_int_equal(skr_store_create(fixture->table, fixture->db, NULL),
                      SKR_OK);
     return 0;
 }

@@ -96,7 +96,7 @@ leave_and_count(struct member *member)
     pthread_join(member->thread, NULL);
     uint64_t published = skr_relay_counts(member->relay).published;
     skr_relay_free(member->relay);
-    skr_table_free(member->table);
+    skr_store_free(member->table);
     return published;
 }
 
@@ -235,7 +235,7 @@ test_the_shards_of_a_relay_that_is_gone_are_taken_over(void **state)
 {
     struct fixture *fixture = *state;
     struct skr_db *session = skr_test_connect(&fixture->database);
-    struct skr_table *other = make_owner(fixture);
+    struct skr_store *other = make_owner(fixture);
     enum skr_liveness liveness = SKR_LIVES_ELSEWHERE;
     assert_int_equal(other->ops->live(other, session, &liveness, NULL), SKR_OK);
     bool by_lock = liveness == SKR_LIVES_BY_LOCK;
@@ -258,7 +258,7 @@ test_the_shards_of_a_relay_that_is_gone_are_taken_over(void **state)
     assert_true(eventually_even(fixture, 1));
     stop(fixture);
     assert_each_once(&fixture->fake, 240);
-    skr_table_free(other);
+    skr_store_free(other);
 }
 
 static enum skr_fate
@@ -360,8 +360,8 @@ test_what_commits_late_is_found_by_the_owner_of_its_shard(void **state)
 
 // A relay of one kind works, and one of another waits until it is gone.
 static void
-keep_apart(struct fixture *fixture, struct skr_table *first,
-           enum skr_claim first_claim, struct skr_table *second,
+keep_apart(struct fixture *fixture, struct skr_store *first,
+           enum skr_claim first_claim, struct skr_store *second,
            enum skr_claim second_claim)
 {
     struct member members[2];
@@ -379,7 +379,7 @@ keep_apart(struct fixture *fixture, struct skr_table *first,
     assert_each_once(&fixture->fake, 20);
 }
 
-static struct skr_table *
+static struct skr_store *
 make_kind(const struct fixture *fixture, enum skr_claim claim)
 {
     return make_messenger(fixture, false, claim);

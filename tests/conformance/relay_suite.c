@@ -408,7 +408,7 @@ test_missing_tables_are_waited_for(void **state)
     fixture->options.auto_setup = false;
     start(fixture);
     assert_true(skr_test_eventually(relay_waits, fixture, WAIT_MS));
-    assert_int_equal(skr_table_create(fixture->table, fixture->db, NULL),
+    assert_int_equal(skr_store_create(fixture->table, fixture->db, NULL),
                      SKR_OK);
     insert(fixture, 0, 10);
     assert_true(skr_test_eventually(outbox_is_empty, fixture, WAIT_MS));

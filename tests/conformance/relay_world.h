@@ -9,8 +9,8 @@
 #include "base/text.h"
 #include "conformance/databases.h"
 #include "relay/relay.h"
+#include "store/messenger/messenger.h"
 #include "support/fake_broker.h"
-#include "table/messenger/messenger.h"
 
 #include <pthread.h>
 #include <stdio.h>
@@ -24,7 +24,7 @@
 struct fixture {
     struct skr_test_database database;
     struct skr_db *db;
-    struct skr_table *table;
+    struct skr_store *table;
     struct skr_fake fake;
     struct skr_sender_options sender;
     struct skr_relay_settings options;
@@ -99,7 +99,7 @@ outbox_options(const struct fixture *fixture)
 static inline void
 use_outbox(struct fixture *fixture, const struct skr_messenger_options *options)
 {
-    skr_table_free(fixture->table);
+    skr_store_free(fixture->table);
     assert_int_equal(skr_messenger_new(options, &fixture->table, NULL), SKR_OK);
     fixture->options.table = fixture->table;
 }
@@ -153,7 +153,7 @@ set_up_with_tables(void **state)
 {
     set_up(state);
     struct fixture *fixture = *state;
-    assert_int_equal(skr_table_create(fixture->table, fixture->db, NULL),
+    assert_int_equal(skr_store_create(fixture->table, fixture->db, NULL),
                      SKR_OK);
     return 0;
 }
@@ -162,7 +162,7 @@ static inline int
 tear_down(void **state)
 {
     struct fixture *fixture = *state;
-    skr_table_free(fixture->table);
+    skr_store_free(fixture->table);
     skr_fake_fini(&fixture->fake);
     skr_db_close(fixture->db);
     skr_test_database_remove(&fixture->database);

@@ -112,7 +112,7 @@ choose_fate(const struct skr_fake_message *message, size_t count, void *user)
     return fate;
 }
 
-static struct skr_table *
+static struct skr_store *
 make_own_table(const struct schedule *schedule)
 {
     const struct skr_messenger_options options = {
@@ -127,7 +127,7 @@ make_own_table(const struct schedule *schedule)
         .failed_table = "messenger_messages",
         .failed_queue = "failed",
     };
-    struct skr_table *table = NULL;
+    struct skr_store *table = NULL;
     struct skr_error error = {0};
     if (skr_messenger_new(&options, &table, &error) != SKR_OK)
         fail_msg("%s", error.text);
@@ -300,9 +300,9 @@ run_schedule(unsigned seed)
     schedule->seed = schedule->fates = seed;
     schedule->is_ordered = kinds[kind].is_ordered;
     schedule->claim = kinds[kind].claim;
-    skr_table_free(fixture->table);
+    skr_store_free(fixture->table);
     fixture->table = make_own_table(schedule);
-    assert_int_equal(skr_table_create(fixture->table, fixture->db, NULL),
+    assert_int_equal(skr_store_create(fixture->table, fixture->db, NULL),
                      SKR_OK);
     fixture->options.database = skr_faulty_database(fixture->database.ops);
     // The world keeps what one relay says; here there are several.

@@ -5,10 +5,10 @@
 #include "base/text.h"
 #include "conformance/databases.h"
 #include "db/sqlite/connection.h"
-#include "table/cleaning.h"
-#include "table/kafka_outbox/kafka_outbox.h"
-#include "table/messenger/failed_rows.h"
-#include "table/messenger/messenger.h"
+#include "store/cleaning.h"
+#include "store/kafka_outbox/kafka_outbox.h"
+#include "store/messenger/failed_rows.h"
+#include "store/messenger/messenger.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -64,10 +64,10 @@ remake(struct fixture *fixture, const char *table)
     make_reusing(fixture, table, "");
 }
 
-static struct skr_table *
+static struct skr_store *
 make_table(struct fixture *fixture, bool is_ordered)
 {
-    struct skr_table *table = NULL;
+    struct skr_store *table = NULL;
     const struct skr_messenger_options options = {
         .dialect = skr_db_dialect(fixture->db),
         .table = "messenger_outbox",
@@ -100,9 +100,9 @@ test_an_outbox_whose_ids_are_used_again_is_refused(void **state)
 {
     struct fixture *fixture = *state;
     for (int is_ordered = 0; is_ordered < 2; is_ordered++) {
-        struct skr_table *table = make_table(fixture, is_ordered == 1);
+        struct skr_store *table = make_table(fixture, is_ordered == 1);
         struct skr_error error = {0};
-        assert_int_equal(skr_table_create(table, fixture->db, NULL), SKR_OK);
+        assert_int_equal(skr_store_create(table, fixture->db, NULL), SKR_OK);
         assert_int_equal(table->ops->check(table, fixture->db, NULL), SKR_OK);
         skr_test_run(fixture->db, "DROP TABLE messenger_outbox");
         make_reusing(fixture, "messenger_outbox",
@@ -111,7 +111,7 @@ test_an_outbox_whose_ids_are_used_again_is_refused(void **state)
         assert_refused(table->ops->check(table, fixture->db, &error), &error,
                        "messenger_outbox");
         skr_test_run(fixture->db, "DROP TABLE messenger_outbox");
-        skr_table_free(table);
+        skr_store_free(table);
     }
 }
 
@@ -120,7 +120,7 @@ static void
 test_so_is_a_failed_table(void **state)
 {
     struct fixture *fixture = *state;
-    struct skr_table *table = make_table(fixture, false);
+    struct skr_store *table = make_table(fixture, false);
     struct skr_failed_rows *rows = NULL;
     struct skr_error error = {0};
     const struct skr_failed_rows_options options = {
@@ -128,7 +128,7 @@ test_so_is_a_failed_table(void **state)
         .table = "messenger_messages",
         .queue = "failed",
     };
-    assert_int_equal(skr_table_create(table, fixture->db, NULL), SKR_OK);
+    assert_int_equal(skr_store_create(table, fixture->db, NULL), SKR_OK);
     remake(fixture, "messenger_messages");
     assert_refused(table->ops->check(table, fixture->db, &error), &error,
                    "messenger_messages");
@@ -136,7 +136,7 @@ test_so_is_a_failed_table(void **state)
     assert_refused(skr_failed_rows_check(rows, skr_db_tx(fixture->db), &error),
                    &error, "messenger_messages");
     skr_failed_rows_free(rows);
-    skr_table_free(table);
+    skr_store_free(table);
 }
 
 static void
@@ -158,12 +158,12 @@ static void
 test_so_is_a_kafka_outbox(void **state)
 {
     struct fixture *fixture = *state;
-    struct skr_table *table = NULL;
+    struct skr_store *table = NULL;
     struct skr_error error = {0};
     const struct skr_kafka_outbox_options options = {
         .dialect = skr_db_dialect(fixture->db)};
     assert_int_equal(skr_kafka_outbox_new(&options, &table, NULL), SKR_OK);
-    assert_int_equal(skr_table_create(table, fixture->db, NULL), SKR_OK);
+    assert_int_equal(skr_store_create(table, fixture->db, NULL), SKR_OK);
     assert_int_equal(table->ops->check(table, fixture->db, NULL), SKR_OK);
     skr_test_run(fixture->db, "CREATE TABLE other (id INTEGER PRIMARY KEY, "
                               "batch_id, push_started_at, push_completed_at, "
@@ -174,7 +174,7 @@ test_so_is_a_kafka_outbox(void **state)
     skr_test_run(fixture->db, "ALTER TABLE other RENAME TO kafka_outbox");
     assert_refused(table->ops->check(table, fixture->db, &error), &error,
                    "kafka_outbox");
-    skr_table_free(table);
+    skr_store_free(table);
 }
 
 // The statements of the refusal, in their order.
@@ -182,26 +182,26 @@ static void
 test_the_cure_keeps_rows_and_ids(void **state)
 {
     struct fixture *fixture = *state;
-    struct skr_table *table = make_table(fixture, false);
+    struct skr_store *table = make_table(fixture, false);
     struct skr_error error = {0};
     char insert[400] = "";
     make_reusing(fixture, "messenger_outbox", "");
     skr_test_run(fixture->db,
                  "INSERT INTO messenger_outbox VALUES (7, 'b', '{}', 'outbox', "
                  "'2026-11-16 00:00:00', '2026-11-16 00:00:00', NULL)");
-    assert_int_equal(skr_table_create(table, fixture->db, NULL), SKR_OK);
+    assert_int_equal(skr_store_create(table, fixture->db, NULL), SKR_OK);
     assert_refused(table->ops->check(table, fixture->db, &error), &error,
                    "messenger_outbox");
     snprintf(insert, sizeof(insert), "%s", strstr(error.text, "INSERT INTO"));
     skr_test_run(fixture->db, "ALTER TABLE messenger_outbox RENAME TO old");
-    assert_int_equal(skr_table_create(table, fixture->db, NULL), SKR_OK);
+    assert_int_equal(skr_store_create(table, fixture->db, NULL), SKR_OK);
     skr_test_run(fixture->db, insert);
     assert_int_equal(table->ops->check(table, fixture->db, NULL), SKR_OK);
     assert_int_equal(skr_test_number(fixture->db,
                                      "SELECT id FROM messenger_outbox "
                                      "WHERE body = 'b'"),
                      7);
-    skr_table_free(table);
+    skr_store_free(table);
 }
 
 // ---------------------------------------------------------------- result codes

@@ -401,7 +401,7 @@ test_beside_symfonys_worker_no_row_is_taken_twice(void **state)
 
 // ------------------------------------------------------------- what was sent
 
-static struct skr_table *
+static struct skr_store *
 make_keeping(const struct fixture *fixture)
 {
     struct skr_messenger_options options = outbox_options(fixture);
@@ -413,7 +413,7 @@ static void
 test_what_was_sent_may_stay_under_another_name(void **state)
 {
     struct fixture *fixture = *state;
-    struct skr_table *deleting = fixture->table;
+    struct skr_store *deleting = fixture->table;
     struct worker a;
     open_worker(fixture, &a);
     insert_many(fixture, 4);
@@ -437,7 +437,7 @@ test_what_was_sent_may_stay_under_another_name(void **state)
     assert_int_equal(claim(fixture, &a, 10), 1);
     assert_int_equal(a.batch.items[0].row, 4);
     close_worker(&a);
-    skr_table_free(fixture->table);
+    skr_store_free(fixture->table);
     fixture->table = deleting;
 }
 
@@ -447,7 +447,7 @@ test_a_queues_name_must_leave_room_for_that(void **state)
     struct fixture *fixture = *state;
     char queue[191];
     for (size_t size = 184; size <= 190; size++) {
-        struct skr_table *table = NULL;
+        struct skr_store *table = NULL;
         struct skr_error error = {0};
         memset(queue, 'q', size);
         queue[size] = '\0';
@@ -456,7 +456,7 @@ test_a_queues_name_must_leave_room_for_that(void **state)
         options.keeps_sent = true;
         enum skr_code code = skr_messenger_new(&options, &table, &error);
         assert_int_equal(code, size <= 185 ? SKR_OK : SKR_INVALID);
-        skr_table_free(table);
+        skr_store_free(table);
     }
 }
 

@@ -4,8 +4,8 @@
 
 #include "table_world.h"
 
-#include "table/messenger/failed_rows.h"
-#include "table/messenger/inspect.h"
+#include "store/messenger/failed_rows.h"
+#include "store/messenger/inspect.h"
 
 enum {
     DAYS = 16,

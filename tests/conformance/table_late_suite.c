@@ -33,7 +33,7 @@ set_up_as(void **state, bool is_ordered)
     struct skr_messenger_options options = outbox_options(fixture);
     options.sweep_ms = FULL_SCAN_MS;
     options.is_ordered = is_ordered;
-    skr_table_free(fixture->table);
+    skr_store_free(fixture->table);
     fixture->table = make_table_by(&options);
     fixture->waits_for_horizon = true;
     start(fixture);

@@ -373,9 +373,9 @@ static void
 test_setup_adds_the_column_to_a_table_that_is_there(void **state)
 {
     struct fixture *fixture = *state;
-    struct skr_table *plain = make_table(fixture, 0);
+    struct skr_store *plain = make_table(fixture, 0);
     struct skr_error error = {0};
-    assert_int_equal(skr_table_create(plain, fixture->db, NULL), SKR_OK);
+    assert_int_equal(skr_store_create(plain, fixture->db, NULL), SKR_OK);
     insert(fixture, "outbox", "old", HEADERS);
     assert_int_equal(
         fixture->table->ops->check(fixture->table, fixture->db, &error),
@@ -396,7 +396,7 @@ test_setup_adds_the_column_to_a_table_that_is_there(void **state)
     start(fixture);
     assert_int_equal(read_rows(fixture), 1);
     assert_item(fixture, 0, SKR_READ, "", "old");
-    skr_table_free(plain);
+    skr_store_free(plain);
 }
 
 static void

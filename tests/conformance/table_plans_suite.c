@@ -2,7 +2,7 @@
 // What it costs to claim and to settle a batch of an ordered outbox with a
 // backlog: how many statements, and that none of them reads or sorts all of it.
 
-#include "table/identity.h"
+#include "store/identity.h"
 #include "table_world.h"
 
 #include "base/error.h"
@@ -13,7 +13,7 @@ enum { KEYS = 1000, DOUBLINGS = 5, BATCH = 500, BATCHES = 3, LEASE_S = 60 };
 // A table, and the statements that it runs.
 struct watched {
     struct skr_db *db;
-    struct skr_table *table;
+    struct skr_store *table;
     struct skr_position position;
     struct skr_batch batch;
     struct skr_shares shares;
@@ -75,7 +75,7 @@ open_watched(struct fixture *fixture, bool is_ordered, enum skr_claim claim,
     options.is_ordered = is_ordered;
     options.is_divided = claim == SKR_CLAIM_SLOTS;
     watched->table = make_table_by(&options);
-    if (skr_table_create(watched->table, watched->db, &error) != SKR_OK ||
+    if (skr_store_create(watched->table, watched->db, &error) != SKR_OK ||
         watched->table->ops->start(watched->table, watched->db,
                                    &watched->position, &error) != SKR_OK)
         fail_msg("%s", error.text);
@@ -84,7 +84,7 @@ open_watched(struct fixture *fixture, bool is_ordered, enum skr_claim claim,
 static void
 take_all(struct watched *watched)
 {
-    const struct skr_table_ops *ops = watched->table->ops;
+    const struct skr_store_ops *ops = watched->table->ops;
     const struct skr_share all = {.slots = (UINT64_C(1) << SKR_SLOTS) - 1};
     for (int i = 0; i < 2; i++) {
         assert_int_equal(ops->see_shares(watched->table, watched->db,
@@ -102,14 +102,14 @@ close_watched(struct watched *watched)
 {
     skr_faulty_watch(NULL, NULL);
     skr_batch_fini(&watched->batch);
-    skr_table_free(watched->table);
+    skr_store_free(watched->table);
     skr_db_close(watched->db);
 }
 
 static void
 claim(struct watched *watched)
 {
-    const struct skr_table_ops *ops = watched->table->ops;
+    const struct skr_store_ops *ops = watched->table->ops;
     const struct skr_read read = {.max_rows = BATCH, .max_bytes = 8 << 20};
     struct skr_error error = {0};
     if (ops->read(watched->table, watched->db, &watched->position, &read,

@@ -36,7 +36,7 @@ set_up_divided(void **state)
     struct skr_messenger_options options = outbox_options(fixture);
     options.is_ordered = true;
     options.is_divided = true;
-    skr_table_free(fixture->table);
+    skr_store_free(fixture->table);
     fixture->table = make_table_by(&options);
     start(fixture);
     skr_db_close(fixture->db);
@@ -143,7 +143,7 @@ test_a_row_that_cannot_be_kept_as_sent_is_marked_as_done(void **state)
     struct fixture *fixture = *state;
     struct skr_messenger_options options = outbox_options(fixture);
     options.keeps_sent = true;
-    skr_table_free(fixture->table);
+    skr_store_free(fixture->table);
     fixture->table = make_table_by(&options);
     read_with_a_bad_one(fixture, SKR_DONE);
     skr_test_refuse(fixture->db, "messenger_outbox", "UPDATE",
@@ -333,7 +333,7 @@ test_nobody_takes_a_share_while_it_is_settled(void **state)
     struct skr_share all = {.slots = (UINT64_C(1) << SKR_SLOTS) - 1,
                             .seats = 1};
     struct skr_error error = {0};
-    const struct skr_table *table = fixture->table;
+    const struct skr_store *table = fixture->table;
     insert_keyed(fixture->db, "a", "{}");
     if (table->ops->see_shares(table, fixture->db, &shares, &error) != SKR_OK ||
         table->ops->take_share(table, fixture->db, &all,

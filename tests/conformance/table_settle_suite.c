@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Tables: what becomes of rows, and rows that cannot be understood.
 
-#include "table/identity.h"
+#include "store/identity.h"
 #include "table_world.h"
 
 static const struct skr_name_pair pairs[] = {
@@ -25,11 +25,11 @@ test_derived_ids_are_stable_and_differ(void **state)
     set_states(fixture, SKR_RETRY_LATER);
     settle(fixture);
     // Another reader, started anew, sees the same id.
-    struct skr_table *again = make_table(fixture, 0);
+    struct skr_store *again = make_table(fixture, 0);
     skr_test_run_template(fixture->db,
                           "UPDATE messenger_outbox SET available_at = {now}",
                           NULL, 0);
-    skr_table_free(fixture->table);
+    skr_store_free(fixture->table);
     fixture->table = again;
     assert_int_equal(
         again->ops->start(again, fixture->db, &fixture->position, NULL),
@@ -461,7 +461,7 @@ static void
 test_a_failed_message_with_a_known_class_is_for_symfony(void **state)
 {
     struct fixture *fixture = *state;
-    struct skr_table *table = NULL;
+    struct skr_store *table = NULL;
     assert_int_equal(skr_messenger_new(
                          &(struct skr_messenger_options){
                              .dialect = skr_db_dialect(fixture->db),
@@ -491,7 +491,7 @@ test_a_failed_message_with_a_known_class_is_for_symfony(void **state)
                                      "LIKE '%OrderPlaced%'"),
                      1);
     skr_arena_fini(&arena);
-    skr_table_free(table);
+    skr_store_free(table);
 }
 
 // ------------------------------------------------------- ids that are used

@@ -4,8 +4,8 @@
 
 #include "table_world.h"
 
-#include "table/messenger/layout.h"
-#include "table/schema.h"
+#include "store/messenger/layout.h"
+#include "store/schema.h"
 
 enum { BACKLOG = 10000, FEW = 2500 };
 
@@ -379,7 +379,7 @@ test_what_is_given_back_is_found_with_one_composite_index(void **state)
     make_shape(fixture, composite);
     start(fixture);
     insert_many(fixture, 3);
-    const struct skr_table_ops *ops = fixture->table->ops;
+    const struct skr_store_ops *ops = fixture->table->ops;
     const struct skr_read read = {.max_rows = 2, .max_bytes = 1 << 20};
     struct claimer claimer = {.fixture = fixture};
     struct skr_batch first;
@@ -409,7 +409,7 @@ test_others_are_noticed_with_one_composite_index(void **state)
     make_shape(fixture, composite);
     start(fixture);
     insert_many(fixture, 3);
-    const struct skr_table_ops *ops = fixture->table->ops;
+    const struct skr_store_ops *ops = fixture->table->ops;
     for (uint64_t expected = 0; expected <= 3; expected += 3) {
         assert_int_equal(ops->leased(fixture->table, fixture->db,
                                      &fixture->position, &leased, NULL),
@@ -431,7 +431,7 @@ test_a_queue_has_one_lock_whatever_its_database_is_called(void **state)
     assert_int_equal(skr_db_open(fixture->database.ops,
                                  fixture->database.alias_url, &alias, NULL),
                      SKR_OK);
-    assert_int_equal(skr_table_create(fixture->table, elsewhere, NULL), SKR_OK);
+    assert_int_equal(skr_store_create(fixture->table, elsewhere, NULL), SKR_OK);
     start(fixture);
     assert_true(may_work_queue(fixture->table, fixture->db));
     assert_false(may_work_queue(fixture->table, alias));

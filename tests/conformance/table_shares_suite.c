@@ -3,7 +3,7 @@
 // and that whoever comes late has no say; and owners who live by a lock of the
 // database.
 
-#include "table/identity.h"
+#include "store/identity.h"
 #include "table_world.h"
 
 #include "base/error.h"
@@ -16,7 +16,7 @@ static const struct skr_share everything = {
     .slots = (UINT64_C(1) << SKR_SLOTS) - 1, .seats = 1};
 
 // Each is another owner.
-static struct skr_table *
+static struct skr_store *
 make_divided(const struct fixture *fixture, const char *queue)
 {
     struct skr_messenger_options options = outbox_options(fixture);
@@ -31,7 +31,7 @@ set_up_divided(void **state)
 {
     set_up_bare(state);
     struct fixture *fixture = *state;
-    skr_table_free(fixture->table);
+    skr_store_free(fixture->table);
     fixture->table = make_divided(fixture, "outbox");
     skr_batch_fini(&fixture->batch);
     assert_int_equal(skr_batch_init(&fixture->batch, 1000, NULL), SKR_OK);
@@ -52,7 +52,7 @@ add_keys(struct fixture *fixture, int keys)
 }
 
 static struct skr_shares
-see(const struct fixture *fixture, const struct skr_table *table)
+see(const struct fixture *fixture, const struct skr_store *table)
 {
     struct skr_shares shares = {.others = 0};
     struct skr_error error = {0};
@@ -65,7 +65,7 @@ static const struct skr_term by_lease = {.lease_s = LEASE_S};
 static const struct skr_term by_lock = {.lease_s = LEASE_S, .by_lock = true};
 
 static struct skr_share
-take_for(const struct fixture *fixture, const struct skr_table *table,
+take_for(const struct fixture *fixture, const struct skr_store *table,
          struct skr_share share, const struct skr_term *term)
 {
     struct skr_error error = {0};
@@ -77,7 +77,7 @@ take_for(const struct fixture *fixture, const struct skr_table *table,
 }
 
 static struct skr_share
-take(const struct fixture *fixture, const struct skr_table *table,
+take(const struct fixture *fixture, const struct skr_store *table,
      struct skr_share share)
 {
     return take_for(fixture, table, share, &by_lease);
@@ -118,7 +118,7 @@ find_first_end(const struct fixture *fixture, char end[20])
 }
 
 static size_t
-read_share(struct fixture *fixture, const struct skr_table *table,
+read_share(struct fixture *fixture, const struct skr_store *table,
            const struct skr_share *share)
 {
     struct skr_error error = {0};
@@ -136,7 +136,7 @@ read_share(struct fixture *fixture, const struct skr_table *table,
 }
 
 static void
-settle_as(struct fixture *fixture, const struct skr_table *table,
+settle_as(struct fixture *fixture, const struct skr_store *table,
           enum skr_state state)
 {
     struct skr_error error = {0};
@@ -153,7 +153,7 @@ static void
 test_a_slot_has_one_owner(void **state)
 {
     struct fixture *fixture = *state;
-    struct skr_table *other = make_divided(fixture, "outbox");
+    struct skr_store *other = make_divided(fixture, "outbox");
     struct skr_shares shares = see(fixture, fixture->table);
     assert_int_equal(shares.ours.slots, 0);
     assert_true(shares.free.slots == all_slots);
@@ -176,7 +176,7 @@ test_a_slot_has_one_owner(void **state)
     assert_true(shares.free.slots == (all_slots & ~UINT64_C(7)));
     assert_int_equal(shares.others, 0);
     assert_int_equal(shares.others_for_s, 0);
-    skr_table_free(other);
+    skr_store_free(other);
 }
 
 static void
@@ -184,8 +184,8 @@ test_a_lease_that_ran_out_is_anybodys_and_cannot_be_renewed(void **state)
 {
     struct fixture *fixture = *state;
     struct skr_error error = {0};
-    struct skr_table *other = make_divided(fixture, "outbox");
-    const struct skr_table *table = fixture->table;
+    struct skr_store *other = make_divided(fixture, "outbox");
+    const struct skr_store *table = fixture->table;
     struct skr_share ours = take(fixture, table, everything);
     assert_int_equal(
         table->ops->renew_share(table, fixture->db, &ours, &by_lease, NULL),
@@ -204,17 +204,17 @@ test_a_lease_that_ran_out_is_anybodys_and_cannot_be_renewed(void **state)
         table->ops->renew_share(table, fixture->db, &ours, &by_lease, &error),
         SKR_UNAVAILABLE);
     assert_non_null(strstr(error.text, "another relay has them"));
-    skr_table_free(other);
+    skr_store_free(other);
 }
 
 static void
 test_shares_are_of_one_queue(void **state)
 {
     struct fixture *fixture = *state;
-    struct skr_table *other = make_divided(fixture, "Outbox");
+    struct skr_store *other = make_divided(fixture, "Outbox");
     take(fixture, fixture->table, everything);
     assert_true(see(fixture, other).free.slots == all_slots);
-    skr_table_free(other);
+    skr_store_free(other);
 }
 
 // A hash that lets keys of one slot alone be read would do it: all rows come,
@@ -223,7 +223,7 @@ static void
 test_a_reader_is_given_its_share_and_no_other(void **state)
 {
     struct fixture *fixture = *state;
-    struct skr_table *other = make_divided(fixture, "outbox");
+    struct skr_store *other = make_divided(fixture, "outbox");
     add_keys(fixture, KEYS);
     for (int i = 0; i < KEYS; i++)
         insert_keyed(fixture->db, "", "free");
@@ -244,7 +244,7 @@ test_a_reader_is_given_its_share_and_no_other(void **state)
     assert_int_equal(read_share(fixture, other, &theirs), 2 * KEYS + 1 - half);
     settle_as(fixture, other, SKR_DONE);
     assert_int_equal(count_rows(fixture, "messenger_outbox"), 0);
-    skr_table_free(other);
+    skr_store_free(other);
 }
 
 // Stopped for longer than its lease, and going on as if nothing had been.
@@ -254,7 +254,7 @@ test_a_late_settle_changes_nothing(void **state)
     static const enum skr_state states[] = {SKR_DONE, SKR_RETRY_LATER,
                                             SKR_HOPELESS, SKR_BLOCKED};
     struct fixture *fixture = *state;
-    struct skr_table *other = make_divided(fixture, "outbox");
+    struct skr_store *other = make_divided(fixture, "outbox");
     add_keys(fixture, 20);
     for (size_t i = 0; i < SKR_COUNT_OF(states); i++) {
         struct skr_share ours = take(fixture, fixture->table, everything);
@@ -276,7 +276,7 @@ test_a_late_settle_changes_nothing(void **state)
             other->ops->give_share(other, fixture->db, &theirs, NULL), SKR_OK);
         let_time_pass(fixture, 1);
     }
-    skr_table_free(other);
+    skr_store_free(other);
 }
 
 #define LEASE_ENDS \
@@ -288,7 +288,7 @@ static void
 test_a_fence_that_writes_changes_each_row(void **state)
 {
     struct fixture *fixture = *state;
-    struct skr_table *other = make_divided(fixture, "outbox");
+    struct skr_store *other = make_divided(fixture, "outbox");
     struct skr_share ours = take(fixture, fixture->table, everything);
     char before[20] = "", sql[160];
     for (int i = 0; i < 4; i++) {
@@ -312,7 +312,7 @@ test_a_fence_that_writes_changes_each_row(void **state)
     settle_as(fixture, fixture->table, SKR_DONE);
     assert_int_equal(count_rows(fixture, "messenger_outbox"), 1);
     assert_true(fixture->batch.items[0].lost);
-    skr_table_free(other);
+    skr_store_free(other);
 }
 
 // It was stopped in the middle of settling, and its session is still open.
@@ -321,7 +321,7 @@ test_nobody_waits_for_rows_that_are_locked(void **state)
 {
     struct fixture *fixture = *state;
     bool has_row_locks = skr_test_writes_side_by_side(fixture->db);
-    struct skr_table *other = make_divided(fixture, "outbox");
+    struct skr_store *other = make_divided(fixture, "outbox");
     struct skr_db *frozen = skr_test_connect(&fixture->database);
     take(fixture, fixture->table, everything);
     let_time_pass(fixture, 1);
@@ -344,7 +344,7 @@ test_nobody_waits_for_rows_that_are_locked(void **state)
     skr_db_rollback(frozen);
     assert_true(take(fixture, other, everything).slots == all_slots);
     skr_db_close(frozen);
-    skr_table_free(other);
+    skr_store_free(other);
 }
 
 // It had lost them and has them again: what it sent before is not its any more.
@@ -367,7 +367,7 @@ test_an_epoch_is_not_the_next_one(void **state)
 }
 
 static enum skr_liveness
-live(const struct skr_table *table, struct skr_db *db)
+live(const struct skr_store *table, struct skr_db *db)
 {
     enum skr_liveness liveness = SKR_LIVES_ELSEWHERE;
     struct skr_error error = {0};
@@ -377,7 +377,7 @@ live(const struct skr_table *table, struct skr_db *db)
 }
 
 static struct skr_db *
-live_anew(const struct fixture *fixture, const struct skr_table *table)
+live_anew(const struct fixture *fixture, const struct skr_store *table)
 {
     struct skr_db *db = skr_test_connect(&fixture->database);
     assert_int_equal(live(table, db), SKR_LIVES_BY_LOCK);
@@ -396,11 +396,11 @@ static void
 test_what_one_had_who_lived_by_a_lock_is_free_with_his_session(void **state)
 {
     struct fixture *fixture = *state;
-    struct skr_table *other = make_divided(fixture, "outbox");
+    struct skr_store *other = make_divided(fixture, "outbox");
     if (!skr_test_writes_side_by_side(fixture->db)) {
         // A file has no sessions that hold such locks.
         assert_int_equal(live(other, fixture->db), SKR_LIVES_BY_LEASES);
-        skr_table_free(other);
+        skr_store_free(other);
         return;
     }
     struct skr_db *session = live_anew(fixture, other);
@@ -417,7 +417,7 @@ test_what_one_had_who_lived_by_a_lock_is_free_with_his_session(void **state)
     assert_true(ours.slots == all_slots);
     assert_int_equal(ours.epochs, theirs.epochs + SKR_SLOTS);
     assert_false(see(fixture, fixture->table).others_by_lock);
-    skr_table_free(other);
+    skr_store_free(other);
 }
 
 // Who lives by leases alone needs no session to be there.
@@ -425,18 +425,18 @@ static void
 test_what_one_has_who_lives_by_leases_is_free_when_they_run_out(void **state)
 {
     struct fixture *fixture = *state;
-    struct skr_table *other = make_divided(fixture, "outbox");
+    struct skr_store *other = make_divided(fixture, "outbox");
     take(fixture, other, everything);
     struct skr_shares shares = see(fixture, fixture->table);
     assert_int_equal(shares.free.slots, 0);
     assert_false(shares.others_by_lock);
     let_time_pass(fixture, 1);
     assert_true(is_all_free(fixture));
-    skr_table_free(other);
+    skr_store_free(other);
 }
 
 struct revival {
-    const struct skr_table *table;
+    const struct skr_store *table;
     struct skr_db *db;
 };
 
@@ -454,13 +454,13 @@ test_an_owner_lives_in_one_session_at_a_time(void **state)
     struct fixture *fixture = *state;
     if (!skr_test_writes_side_by_side(fixture->db))
         return;
-    struct skr_table *owner = make_divided(fixture, "outbox");
+    struct skr_store *owner = make_divided(fixture, "outbox");
     struct skr_db *session = live_anew(fixture, owner);
     struct revival revival = {owner, fixture->db};
     assert_false(is_alive(&revival));
     skr_db_close(session);
     assert_true(skr_test_eventually(is_alive, &revival, 10000));
-    skr_table_free(owner);
+    skr_store_free(owner);
 }
 
 static void
@@ -503,11 +503,11 @@ test_a_batch_costs_two_statements_to_read_and_two_to_settle(void **state)
 static int
 see_alone(const struct fixture *fixture)
 {
-    struct skr_table *table = make_divided(fixture, "outbox");
+    struct skr_store *table = make_divided(fixture, "outbox");
     struct skr_db *db = skr_test_connect(&fixture->database);
     struct skr_error error = {0};
     struct skr_shares shares;
-    enum skr_code code = skr_table_create(table, db, &error);
+    enum skr_code code = skr_store_create(table, db, &error);
     if (code == SKR_OK)
         code = table->ops->see_shares(table, db, &shares, &error);
     if (code == SKR_OK)
@@ -516,7 +516,7 @@ see_alone(const struct fixture *fixture)
     if (code == SKR_OK)
         code = table->ops->see_shares(table, db, &shares, &error);
     skr_db_close(db);
-    skr_table_free(table);
+    skr_store_free(table);
     if (code != SKR_OK) {
         fprintf(stderr, "%s\n", error.text);
         return 1;
@@ -568,7 +568,7 @@ test_a_missing_table_is_named(void **state)
 
 enum { BLOCK = 256 };
 
-static struct skr_table *
+static struct skr_store *
 make_plain(const struct fixture *fixture)
 {
     struct skr_messenger_options options = outbox_options(fixture);
@@ -581,7 +581,7 @@ set_up_plain(void **state)
 {
     set_up_bare(state);
     struct fixture *fixture = *state;
-    skr_table_free(fixture->table);
+    skr_store_free(fixture->table);
     fixture->table = make_plain(fixture);
     skr_batch_fini(&fixture->batch);
     assert_int_equal(skr_batch_init(&fixture->batch, 1000, NULL), SKR_OK);
@@ -615,7 +615,7 @@ static void
 test_a_block_of_ids_is_one_owners(void **state)
 {
     struct fixture *fixture = *state;
-    struct skr_table *other = make_plain(fixture);
+    struct skr_store *other = make_plain(fixture);
     const uint64_t half = all_slots & 0x5555555555555555;
     // The first and the last of each; MariaDB and MySQL give no id of 0.
     for (int64_t block = -65; block < 65; block++) {
@@ -638,7 +638,7 @@ test_a_block_of_ids_is_one_owners(void **state)
     assert_int_equal(read_share(fixture, other, &theirs), 2 * 130 - 1 - first);
     settle_as(fixture, other, SKR_DONE);
     assert_int_equal(count_rows(fixture, "messenger_outbox"), 0);
-    skr_table_free(other);
+    skr_store_free(other);
 }
 
 struct due_rows {
@@ -726,7 +726,7 @@ test_a_late_settle_of_a_plain_queue_deletes_and_nothing_else(void **state)
     static const enum skr_state states[] = {SKR_DONE, SKR_RETRY_LATER,
                                             SKR_HOPELESS};
     struct fixture *fixture = *state;
-    struct skr_table *other = make_plain(fixture);
+    struct skr_store *other = make_plain(fixture);
     for (size_t i = 0; i < SKR_COUNT_OF(states); i++) {
         skr_test_run(fixture->db, "DELETE FROM messenger_outbox");
         fixture->position = (struct skr_position){0};
@@ -764,7 +764,7 @@ test_a_late_settle_of_a_plain_queue_deletes_and_nothing_else(void **state)
     settle_as(fixture, fixture->table, SKR_HOPELESS);
     assert_int_equal(count_rows(fixture, "messenger_outbox"), 0);
     assert_int_equal(count_rows(fixture, "messenger_messages"), count);
-    skr_table_free(other);
+    skr_store_free(other);
 }
 
 static void
@@ -813,7 +813,7 @@ static void
 test_owners_of_blocks_and_owners_of_keys_take_nothing_together(void **state)
 {
     struct fixture *fixture = *state;
-    struct skr_table *plain = make_plain(fixture);
+    struct skr_store *plain = make_plain(fixture);
     struct skr_share ours =
         take(fixture, fixture->table, (struct skr_share){.slots = 1});
     assert_int_equal(ours.slots, 1);
@@ -829,7 +829,7 @@ test_owners_of_blocks_and_owners_of_keys_take_nothing_together(void **state)
     assert_int_equal(take(fixture, fixture->table, everything).seats, 0);
     let_time_pass(fixture, 1);
     assert_true(take(fixture, fixture->table, everything).slots == all_slots);
-    skr_table_free(plain);
+    skr_store_free(plain);
 }
 
 #define PLAIN(test) \

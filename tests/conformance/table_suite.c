@@ -11,7 +11,7 @@ set_up_in_child(const struct fixture *fixture)
     struct skr_db *db = skr_test_connect(&fixture->database);
     struct skr_deduplication *deduplication = NULL;
     struct skr_error error = {0};
-    if (skr_table_create(fixture->table, db, &error) != SKR_OK ||
+    if (skr_store_create(fixture->table, db, &error) != SKR_OK ||
         skr_deduplication_new(skr_db_dialect(db), NULL, &deduplication,
                               &error) != SKR_OK ||
         skr_deduplication_create(deduplication, db, &error) != SKR_OK) {
@@ -116,7 +116,7 @@ static void
 test_names_that_are_no_identifiers_are_refused(void **state)
 {
     struct fixture *fixture = *state;
-    struct skr_table *table = NULL;
+    struct skr_store *table = NULL;
     static const char *const bad[] = {"", "a b", "a;b", "1a", "a\"b"};
     for (size_t i = 0; i < SKR_COUNT_OF(bad); i++) {
         struct skr_messenger_options options = {.dialect =

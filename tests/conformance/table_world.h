@@ -10,9 +10,9 @@
 #include "base/clock.h"
 #include "base/text.h"
 #include "db/sql.h"
-#include "table/deduplication/deduplication.h"
-#include "table/messenger/messenger.h"
-#include "table/messenger/partitions.h"
+#include "store/deduplication/deduplication.h"
+#include "store/messenger/messenger.h"
+#include "store/messenger/partitions.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -25,7 +25,7 @@
 struct fixture {
     struct skr_test_database database;
     struct skr_db *db;
-    struct skr_table *table;
+    struct skr_store *table;
     struct skr_position position;
     struct skr_batch batch;
     // In most tests no transaction is open but for a moment: the low-water mark
@@ -49,17 +49,17 @@ outbox_options(const struct fixture *fixture)
     };
 }
 
-static inline struct skr_table *
+static inline struct skr_store *
 make_table_by(const struct skr_messenger_options *options)
 {
-    struct skr_table *table = NULL;
+    struct skr_store *table = NULL;
     struct skr_error error = {0};
     if (skr_messenger_new(options, &table, &error) != SKR_OK)
         fail_msg("%s", error.text);
     return table;
 }
 
-static inline struct skr_table *
+static inline struct skr_store *
 make_table(const struct fixture *fixture, uint32_t sweep_ms)
 {
     struct skr_messenger_options options = outbox_options(fixture);
@@ -67,7 +67,7 @@ make_table(const struct fixture *fixture, uint32_t sweep_ms)
     return make_table_by(&options);
 }
 
-static inline struct skr_table *
+static inline struct skr_store *
 make_ordered(const struct fixture *fixture)
 {
     struct skr_messenger_options options = outbox_options(fixture);
@@ -98,7 +98,7 @@ static inline void
 start(struct fixture *fixture)
 {
     struct skr_error error = {0};
-    if (skr_table_create(fixture->table, fixture->db, &error) != SKR_OK ||
+    if (skr_store_create(fixture->table, fixture->db, &error) != SKR_OK ||
         fixture->table->ops->start(fixture->table, fixture->db,
                                    &fixture->position, &error) != SKR_OK)
         fail_msg("%s", error.text);
@@ -107,7 +107,7 @@ start(struct fixture *fixture)
 // Whether the queue's lock is to be had, by the name that this connection has
 // for it.
 static inline bool
-may_work_queue(const struct skr_table *table, struct skr_db *db)
+may_work_queue(const struct skr_store *table, struct skr_db *db)
 {
     char name[SKR_LOCK_NAME_SIZE];
     bool granted = false;
@@ -141,7 +141,7 @@ set_up_ordered_bare(void **state)
 {
     set_up_bare(state);
     struct fixture *fixture = *state;
-    skr_table_free(fixture->table);
+    skr_store_free(fixture->table);
     fixture->table = make_ordered(fixture);
     return 0;
 }
@@ -159,7 +159,7 @@ tear_down(void **state)
 {
     struct fixture *fixture = *state;
     skr_batch_fini(&fixture->batch);
-    skr_table_free(fixture->table);
+    skr_store_free(fixture->table);
     skr_db_close(fixture->db);
     skr_test_database_remove(&fixture->database);
     free(fixture);

@@ -7,11 +7,11 @@
 
 enum { AHEAD_S = 5 * 3600 };
 
-static struct skr_table *
+static struct skr_store *
 make_table_in(const struct fixture *fixture, const char *zone,
               struct skr_error *error)
 {
-    struct skr_table *table = NULL;
+    struct skr_store *table = NULL;
     struct skr_messenger_options options = outbox_options(fixture);
     options.time_zone = zone;
     options.failed_time_zone = zone;
@@ -25,7 +25,7 @@ set_up_ahead(void **state)
     set_up_with_sweep(state, 0);
     struct fixture *fixture = *state;
     struct skr_error error = {0};
-    skr_table_free(fixture->table);
+    skr_store_free(fixture->table);
     fixture->table = make_table_in(fixture, "+05:00", &error);
     if (fixture->table == NULL)
         fail_msg("%s", error.text);
@@ -154,7 +154,7 @@ test_what_we_write_is_in_that_zone(void **state)
 }
 
 static size_t
-take(struct fixture *fixture, skr_table_claim_fn *take_rows)
+take(struct fixture *fixture, skr_store_claim_fn *take_rows)
 {
     struct skr_error error = {0};
     skr_batch_clear(&fixture->batch);
@@ -176,7 +176,7 @@ static void
 test_a_claim_is_in_that_zone_too(void **state)
 {
     struct fixture *fixture = *state;
-    const struct skr_table_ops *ops = fixture->table->ops;
+    const struct skr_store_ops *ops = fixture->table->ops;
     uint64_t leased = 0;
     insert_ahead(fixture, AHEAD_S, 0);
     assert_int_equal(take(fixture, ops->claim), 1);
@@ -273,7 +273,7 @@ test_a_zone_that_the_database_does_not_know_is_refused(void **state)
 {
     struct fixture *fixture = *state;
     struct skr_error error = {0};
-    struct skr_table *table =
+    struct skr_store *table =
         make_table_in(fixture, "Middle_Earth/Bree", &error);
     if (table != NULL)
         assert_int_equal(table->ops->check(table, fixture->db, &error),
@@ -281,7 +281,7 @@ test_a_zone_that_the_database_does_not_know_is_refused(void **state)
     assert_int_equal(error.remedy, SKR_GIVE_UP);
     assert_non_null(strstr(error.text, "Middle_Earth/Bree"));
     assert_non_null(strstr(error.text, "+02:00"));
-    skr_table_free(table);
+    skr_store_free(table);
 }
 
 // The statement with its clock stopped at a time in UTC.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Rows of a set are in order, and each is there once.
 #include "message/batch.h"
-#include "table/row_set.h"
+#include "store/row_set.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -4,7 +4,7 @@
 // Schedules are random and seeded; whatever they are, the mark never passes an
 // id whose row can still appear.
 
-#include "table/horizon.h"
+#include "store/horizon.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -12,7 +12,7 @@
 #include "base/error.h"
 #include "base/text.h"
 #include "base/url.h"
-#include "table/kafka_outbox/kafka_outbox.h"
+#include "store/kafka_outbox/kafka_outbox.h"
 
 #include <stdlib.h>
 
@@ -23,7 +23,7 @@ enum { FAILURE_LIMIT = 100 };
 
 struct worker {
     struct skr_relay *relay;
-    struct skr_table *table;
+    struct skr_store *table;
     struct skr_sender_options sender;
     char *broker_url;
 };
@@ -33,7 +33,7 @@ look_at_table(const struct skr_kafka_relay_settings *settings, size_t index,
               bool *is_others, struct skr_error *error)
 {
     bool is_there = false, is_ours = false;
-    struct skr_table *table = NULL;
+    struct skr_store *table = NULL;
     struct skr_db *db = NULL;
     enum skr_code code = skr_kafka_relay_table(settings, true, &table, error);
     if (code == SKR_OK)
@@ -43,12 +43,12 @@ look_at_table(const struct skr_kafka_relay_settings *settings, size_t index,
         code =
             skr_kafka_outbox_find_maker(table, db, &is_there, &is_ours, error);
     if (code == SKR_OK && !is_there && !settings->skips_migrations)
-        code = skr_table_create(table, db, error);
+        code = skr_store_create(table, db, error);
     if (code == SKR_OK)
         code = table->ops->check(table, db, error);
     *is_others = is_there && !is_ours;
     skr_db_close(db);
-    skr_table_free(table);
+    skr_store_free(table);
     if (code != SKR_OK)
         skr_error_prefix(error, "database %s", settings->names[index]);
     return code;
@@ -240,7 +240,7 @@ run_workers(const struct skr_app *app,
     skr_cleaner_stop(cleaner);
     for (size_t i = 0; i < settings->database_count; i++) {
         skr_relay_free(workers[i].relay);
-        skr_table_free(workers[i].table);
+        skr_store_free(workers[i].table);
         free(workers[i].broker_url);
     }
     return code;

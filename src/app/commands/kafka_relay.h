@@ -55,7 +55,7 @@ void skr_kafka_relay_fini(struct skr_kafka_relay_settings *settings);
 // The table of one of the databases; marks as the settings or the table say.
 SKR_MUST_CHECK enum skr_code
 skr_kafka_relay_table(const struct skr_kafka_relay_settings *settings,
-                      bool marks, struct skr_table **table,
+                      bool marks, struct skr_store **table,
                       struct skr_error *error);
 
 // Opens one of the databases, patiently: it may start together with us. With

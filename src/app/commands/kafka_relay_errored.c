@@ -7,7 +7,7 @@
 #include "app/parts/completing.h"
 #include "base/error.h"
 #include "base/text.h"
-#include "table/kafka_outbox/kafka_outbox.h"
+#include "store/kafka_outbox/kafka_outbox.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -19,7 +19,7 @@ struct errand {
     const struct skr_kafka_relay_settings *settings;
     enum chore chore;
     int64_t row;  // 0: all
-    struct skr_table *table;
+    struct skr_store *table;
     size_t database;  // whose turn it is
     uint64_t found;
 };
@@ -75,7 +75,7 @@ show(struct errand *errand, struct skr_db *db, struct skr_error *error)
 static enum skr_code
 migrate(const struct errand *errand, struct skr_db *db, struct skr_error *error)
 {
-    enum skr_code code = skr_table_create(errand->table, db, error);
+    enum skr_code code = skr_store_create(errand->table, db, error);
     if (code == SKR_OK)
         code = skr_complete_table(errand->table, db, error);
     if (code == SKR_OK)
@@ -216,6 +216,6 @@ skr_kafka_relay_tend(const struct skr_kafka_relay_settings *settings,
         code = skr_kafka_relay_table(settings, true, &errand.table, error);
     if (code == SKR_OK)
         code = run(&errand, is_asked, error);
-    skr_table_free(errand.table);
+    skr_store_free(errand.table);
     return code;
 }

@@ -8,7 +8,7 @@
 #include "base/error.h"
 #include "db/run.h"
 #include "db/sql.h"
-#include "table/kafka_outbox/kafka_outbox.h"
+#include "store/kafka_outbox/kafka_outbox.h"
 
 #include <stdio.h>
 
@@ -31,7 +31,7 @@ optimize(const struct skr_kafka_relay_settings *settings, struct skr_db *db,
 
 static enum skr_code
 clean(const struct skr_kafka_relay_settings *settings,
-      const struct skr_table *table, struct skr_db *db, struct skr_error *error)
+      const struct skr_store *table, struct skr_db *db, struct skr_error *error)
 {
     struct skr_progress progress;
     uint64_t removed = 0;
@@ -52,7 +52,7 @@ clean(const struct skr_kafka_relay_settings *settings,
 
 static enum skr_code
 run_on(const struct skr_kafka_relay_settings *settings,
-       const struct skr_table *table, size_t index, struct skr_error *error)
+       const struct skr_store *table, size_t index, struct skr_error *error)
 {
     struct skr_db *db = NULL;
     enum skr_code code =
@@ -80,7 +80,7 @@ skr_kafka_relay_clean(struct skr_cleaner *cleaner, const void *user)
     const struct skr_kafka_relay_settings *settings = user;
     const struct skr_cleaning cleaning = skr_cleaner_pace(cleaner, CLEAN_AGE_S);
     struct skr_error error = {0};
-    struct skr_table *table = NULL;
+    struct skr_store *table = NULL;
     enum skr_code code = skr_kafka_relay_table(settings, true, &table, &error);
     for (size_t i = 0;
          i < settings->database_count && !skr_cleaner_is_stopped(cleaner);
@@ -98,14 +98,14 @@ skr_kafka_relay_clean(struct skr_cleaner *cleaner, const void *user)
         skr_db_close(db);
         skr_cleaner_say(cleaner, settings->names[i], code, removed, &error);
     }
-    skr_table_free(table);
+    skr_store_free(table);
 }
 
 enum skr_code
 skr_kafka_relay_run_jobs(const struct skr_kafka_relay_settings *settings,
                          struct skr_error *error)
 {
-    struct skr_table *table = NULL;
+    struct skr_store *table = NULL;
     enum skr_code code = SKR_OK;
     if (settings->sidecar_url != NULL)
         code = skr_kafka_relay_check_sidecar(settings->sidecar_url, error);
@@ -114,7 +114,7 @@ skr_kafka_relay_run_jobs(const struct skr_kafka_relay_settings *settings,
     code = skr_kafka_relay_table(settings, true, &table, error);
     for (size_t i = 0; i < settings->database_count && code == SKR_OK; i++)
         code = run_on(settings, table, i, error);
-    skr_table_free(table);
+    skr_store_free(table);
     // It is told whatever became of the job, or it would run for ever.
     struct skr_error untold = {0};
     enum skr_code told =

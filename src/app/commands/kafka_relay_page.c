@@ -4,7 +4,7 @@
 #include "app/commands/kafka_relay.h"
 #include "app/service/http.h"
 #include "base/error.h"
-#include "table/kafka_outbox/kafka_outbox.h"
+#include "store/kafka_outbox/kafka_outbox.h"
 
 #include <pthread.h>
 #include <stdlib.h>
@@ -15,7 +15,7 @@ enum { DIAL_MS = 1000 };
 
 struct skr_kafka_relay_page {
     const struct skr_kafka_relay_settings *settings;
-    struct skr_table *table;
+    struct skr_store *table;
     pthread_mutex_t lock;  // of the databases: one thread asks them at a time
     struct skr_db *dbs[SKR_KAFKA_RELAY_MAX_DATABASES];
     struct skr_http *http;
@@ -211,7 +211,7 @@ skr_kafka_relay_page_close(struct skr_kafka_relay_page *page)
     skr_http_stop(page->http);
     for (size_t i = 0; i < SKR_KAFKA_RELAY_MAX_DATABASES; i++)
         skr_db_close(page->dbs[i]);
-    skr_table_free(page->table);
+    skr_store_free(page->table);
     pthread_mutex_destroy(&page->lock);
     free(page);
 }

@@ -5,7 +5,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/log.h"
-#include "table/kafka_outbox/kafka_outbox.h"
+#include "store/kafka_outbox/kafka_outbox.h"
 
 #include <unistd.h>
 
@@ -13,7 +13,7 @@ enum { OPEN_TRIES = 30, OPEN_PAUSE_MS = 1000 };
 
 enum skr_code
 skr_kafka_relay_table(const struct skr_kafka_relay_settings *settings,
-                      bool marks, struct skr_table **table,
+                      bool marks, struct skr_store **table,
                       struct skr_error *error)
 {
     return skr_kafka_outbox_new(

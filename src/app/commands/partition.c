@@ -6,7 +6,7 @@
 #include "app/parts/partitions.h"
 #include "app/parts/transports.h"
 #include "base/error.h"
-#include "table/messenger/messenger.h"
+#include "store/messenger/messenger.h"
 
 #include <stdio.h>
 #include <string.h>

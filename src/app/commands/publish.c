@@ -153,14 +153,14 @@ ensure_table(const struct skr_config *config,
              const struct skr_config_transport *transport, struct skr_db *db,
              struct skr_error *error)
 {
-    struct skr_table *table = NULL;
+    struct skr_store *table = NULL;
     enum skr_code code = skr_transport_table(config, transport, &table, error);
     if (code != SKR_OK)
         return code;
     code = table->ops->check(table, db, error);
     if (code == SKR_MISSING && transport->auto_setup)
-        code = skr_table_create(table, db, error);
-    skr_table_free(table);
+        code = skr_store_create(table, db, error);
+    skr_store_free(table);
     return code;
 }
 

@@ -7,8 +7,8 @@
 #include "app/parts/completing.h"
 #include "app/parts/transports.h"
 #include "base/error.h"
-#include "table/attempt/attempt.h"
-#include "table/deduplication/deduplication.h"
+#include "store/attempt/attempt.h"
+#include "store/deduplication/deduplication.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -51,7 +51,7 @@ print_sql(const struct skr_app *app, const struct skr_config *config,
           const struct skr_config_transport *transport, struct skr_error *error)
 {
     const char *notify = notify_option(app);
-    struct skr_table *table = NULL;
+    struct skr_store *table = NULL;
     enum skr_code code = skr_transport_table(config, transport, &table, error);
     if (code != SKR_OK)
         return code;
@@ -64,7 +64,7 @@ print_sql(const struct skr_app *app, const struct skr_config *config,
                                   skr_transport_print_sql, NULL, error);
     if (code == SKR_OK && keeps_failures(config, transport))
         code = print_attempts_sql(transport, error);
-    skr_table_free(table);
+    skr_store_free(table);
     return code;
 }
 
@@ -81,7 +81,7 @@ advise(struct skr_db *db, bool tune, struct skr_error *error)
 }
 
 static enum skr_code
-set_notify(const struct skr_app *app, const struct skr_table *table,
+set_notify(const struct skr_app *app, const struct skr_store *table,
            const struct skr_config_transport *transport, struct skr_db *db,
            struct skr_error *error)
 {
@@ -93,7 +93,7 @@ set_notify(const struct skr_app *app, const struct skr_table *table,
     if (option == NULL || !has_reader)
         return SKR_OK;
     bool wanted = strcmp(option, "notify") == 0;
-    enum skr_code code = skr_table_set_notify(table, db, wanted, error);
+    enum skr_code code = skr_store_set_notify(table, db, wanted, error);
     if (code == SKR_OK)
         printf("  inserts into %s %s\n", transport->table_name,
                wanted ? "wake a relay that sleeps (trigger skirnir_notify)"
@@ -154,7 +154,7 @@ say_tables(const struct lacks *lacks,
 // Says what became of the table; makes it unless this is a dry run, in which
 // db may be NULL: there is not even a database.
 static enum skr_code
-make_table(const struct skr_table *table,
+make_table(const struct skr_store *table,
            const struct skr_config_transport *transport, struct skr_db *db,
            bool dry_run, struct skr_error *error)
 {
@@ -168,7 +168,7 @@ make_table(const struct skr_table *table,
     code = table->ops->setup(table, db, note_lack, &lacks, error);
     // Run in any case: what lies beside the table may be missing.
     if (code == SKR_OK && !dry_run)
-        code = skr_table_create(table, db, error);
+        code = skr_store_create(table, db, error);
     if (code != SKR_OK)
         return code;
     say_tables(&lacks, transport, dry_run);
@@ -191,7 +191,7 @@ set_up(const struct skr_app *app, const struct skr_config *config,
     if (skr_arguments_has(app->arguments, "print-sql"))
         return print_sql(app, config, transport, error);
     const struct skr_db_ops *ops = NULL;
-    struct skr_table *table = NULL;
+    struct skr_store *table = NULL;
     struct skr_db *db = NULL;
     bool dry_run = skr_arguments_has(app->arguments, "dry-run");
     enum skr_code code =
@@ -210,7 +210,7 @@ set_up(const struct skr_app *app, const struct skr_config *config,
     if (code == SKR_OK && !dry_run && advises)
         code = advise(db, skr_arguments_has(app->arguments, "tune"), error);
     skr_db_close(db);
-    skr_table_free(table);
+    skr_store_free(table);
     return code;
 }
 

@@ -5,8 +5,8 @@
 #include "app/app.h"
 #include "app/parts/transports.h"
 #include "base/error.h"
-#include "table/attempt/attempt.h"
-#include "table/deduplication/deduplication.h"
+#include "store/attempt/attempt.h"
+#include "store/deduplication/deduplication.h"
 
 #include <errno.h>
 #include <stdio.h>

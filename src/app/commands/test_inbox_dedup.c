@@ -8,7 +8,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "inbox/consumer.h"
-#include "table/deduplication/deduplication.h"
+#include "store/deduplication/deduplication.h"
 
 #include <stdio.h>
 

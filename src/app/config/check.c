@@ -8,7 +8,7 @@
 #include "base/url.h"
 #include "db/zone.h"
 #include "message/envelope.h"
-#include "table/messenger/messenger.h"
+#include "store/messenger/messenger.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -7,7 +7,7 @@
 #include "app/parts/partitions.h"
 #include "base/arena.h"
 #include "base/error.h"
-#include "table/messenger/messenger.h"
+#include "store/messenger/messenger.h"
 
 #include <errno.h>
 #include <stdlib.h>

@@ -10,7 +10,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/thread.h"
-#include "table/deduplication/deduplication.h"
+#include "store/deduplication/deduplication.h"
 
 #include <errno.h>
 #include <pthread.h>

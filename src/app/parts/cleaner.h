@@ -6,7 +6,7 @@
 
 #include "app/app.h"
 #include "app/parts/transports.h"
-#include "table/cleaning.h"
+#include "store/cleaning.h"
 
 enum { SKR_CLEANER_BATCH = 1000, SKR_CLEANER_DAY_S = 24 * 3600 };
 

@@ -7,7 +7,7 @@
 #include "app/parts/completing.h"
 
 #include "base/error.h"
-#include "table/schema.h"
+#include "store/schema.h"
 
 #include <stdio.h>
 
@@ -71,7 +71,7 @@ add_to_table(const char *sql, void *user, struct skr_error *error)
 }
 
 enum skr_code
-skr_complete_table(const struct skr_table *table, struct skr_db *db,
+skr_complete_table(const struct skr_store *table, struct skr_db *db,
                    struct skr_error *error)
 {
     bool lacks = false;

@@ -8,7 +8,7 @@
 #include "app/app.h"
 #include "app/parts/transports.h"
 #include "message/failure.h"
-#include "table/messenger/failed_rows.h"
+#include "store/messenger/failed_rows.h"
 
 // One database with a failed table.
 struct skr_failed_source {

@@ -6,7 +6,7 @@
 #include "base/error.h"
 #include "base/failpoint.h"
 #include "base/text.h"
-#include "table/messenger/messenger.h"
+#include "store/messenger/messenger.h"
 
 #include <string.h>
 

@@ -21,7 +21,7 @@ void
 skr_ordered_close(struct skr_ordered *ordered)
 {
     skr_db_close(ordered->db);
-    skr_table_free(ordered->table);
+    skr_store_free(ordered->table);
     *ordered = (struct skr_ordered){.db = NULL};
 }
 

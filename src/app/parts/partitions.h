@@ -6,14 +6,14 @@
 #define SKR_APP_PARTS_PARTITIONS_H
 
 #include "app/app.h"
-#include "table/messenger/partitions.h"
+#include "store/messenger/partitions.h"
 
 struct skr_json_writer;
 
 // An ordered outbox, open.
 struct skr_ordered {
     struct skr_db *db;
-    struct skr_table *table;
+    struct skr_store *table;
 };
 SKR_MUST_CHECK enum skr_code
 skr_ordered_open(const struct skr_config *config,

@@ -170,7 +170,7 @@ void
 skr_relaying_fini(struct skr_relaying *relaying)
 {
     skr_relay_free(relaying->relay);
-    skr_table_free(relaying->options.table);
+    skr_store_free(relaying->options.table);
     for (size_t i = 0; i < SKR_ROUTING_MAX_TARGETS; i++)
         free(relaying->urls[i]);
     skr_routing_fini(&relaying->routing);

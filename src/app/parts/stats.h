@@ -9,7 +9,7 @@
 #include "app/parts/unread.h"
 #include "broker/broker.h"
 #include "db/db.h"
-#include "table/messenger/inspect.h"
+#include "store/messenger/inspect.h"
 
 struct skr_transport_stats {
     const struct skr_config_transport *transport;

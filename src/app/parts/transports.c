@@ -9,8 +9,8 @@
 #include "base/text.h"
 #include "base/url.h"
 #include "db/sql.h"
-#include "table/deduplication/deduplication.h"
-#include "table/messenger/messenger.h"
+#include "store/deduplication/deduplication.h"
+#include "store/messenger/messenger.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -112,7 +112,7 @@ skr_transport_refuse_failure(const struct skr_config_transport *transport,
 enum skr_code
 skr_transport_table(const struct skr_config *config,
                     const struct skr_config_transport *transport,
-                    struct skr_table **table, struct skr_error *error)
+                    struct skr_store **table, struct skr_error *error)
 {
     const struct skr_db_ops *ops = NULL;
     enum skr_code code =
@@ -153,7 +153,7 @@ find_reused_ids(const struct skr_config *config,
                 struct skr_error *error)
 {
     const struct skr_db_ops *ops = NULL;
-    struct skr_table *table = NULL;
+    struct skr_store *table = NULL;
     struct skr_db *db = NULL;
     if (transport->kind == SKR_TRANSPORT_OTHER ||
         skr_transport_database(transport->database, &ops, error) != SKR_OK ||
@@ -165,7 +165,7 @@ find_reused_ids(const struct skr_config *config,
     if (code == SKR_OK)
         code = table->ops->check(table, db, error);
     skr_db_close(db);
-    skr_table_free(table);
+    skr_store_free(table);
     return code == SKR_REFUSED ? code : SKR_OK;
 }
 

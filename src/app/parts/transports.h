@@ -6,7 +6,7 @@
 
 #include "app/config/config.h"
 #include "db/db.h"
-#include "table/table.h"
+#include "store/store.h"
 
 // SKR_INVALID names the scheme and what this build has.
 SKR_MUST_CHECK enum skr_code
@@ -23,7 +23,7 @@ skr_transport_open_database(const struct skr_config_database *database,
 SKR_MUST_CHECK enum skr_code
 skr_transport_table(const struct skr_config *config,
                     const struct skr_config_transport *transport,
-                    struct skr_table **table, struct skr_error *error);
+                    struct skr_store **table, struct skr_error *error);
 
 // Reports tables that must not be read, as an id of theirs is used again. Asks
 // only databases that are files: others have no such tables, and may be away.

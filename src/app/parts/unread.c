@@ -8,7 +8,7 @@
 #include "app/parts/transports.h"
 #include "base/error.h"
 #include "base/text.h"
-#include "table/messenger/inspect.h"
+#include "store/messenger/inspect.h"
 
 #include <string.h>
 

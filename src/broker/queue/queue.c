@@ -90,7 +90,7 @@ check_table(struct queue_broker *broker, bool auto_setup,
     enum skr_code code =
         broker->table->ops->check(broker->table, broker->db, &found);
     if (code == SKR_MISSING && auto_setup)
-        return skr_table_create(broker->table, broker->db, error);
+        return skr_store_create(broker->table, broker->db, error);
     if (code == SKR_MISSING)
         return skr_fail(error, SKR_MISSING, SKR_GIVE_UP,
                         "queue %s: %s; run `skirnir setup`", broker->name,
@@ -124,7 +124,7 @@ attend(struct queue_broker *broker, struct skr_error *error)
         broker->table, broker->db, lock_name, error);
     if (code != SKR_OK)
         return code;
-    skr_table_name_attendance(lock_name, SKR_ATTEND_CONSUMING, name);
+    skr_store_name_attendance(lock_name, SKR_ATTEND_CONSUMING, name);
     return broker->db->ops->attend(broker->db, name, error);
 }
 
@@ -183,7 +183,7 @@ queue_close(struct skr_broker *base)
     skr_queue_publisher_fini(&broker->publisher);
     skr_batch_fini(&broker->batch);
     skr_batch_fini(&broker->settling);
-    skr_table_free(broker->table);
+    skr_store_free(broker->table);
     skr_db_close(broker->db);
     free(broker->database_url);
     free(broker->name);

@@ -6,7 +6,7 @@
 
 #include "base/text.h"
 #include "broker/broker.h"
-#include "table/messenger/messenger.h"
+#include "store/messenger/messenger.h"
 
 #include <pthread.h>
 
@@ -57,7 +57,7 @@ struct queue_keepalive {
 struct queue_broker {
     struct skr_broker base;
     struct skr_db *db;
-    struct skr_table *table;
+    struct skr_store *table;
     const struct skr_db_ops *database;
     char *database_url;
     char *name;

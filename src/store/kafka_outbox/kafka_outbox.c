@@ -1,0 +1,262 @@
+// SPDX-License-Identifier: MIT
+// Setup, checks and options of the layout; reading and settling rows are read.c
+// and settle.c.
+
+#include "store/kafka_outbox/kafka_outbox.h"
+
+#include "base/error.h"
+#include "base/text.h"
+#include "db/run.h"
+#include "store/kafka_outbox/layout.h"
+#include "store/schema.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static const struct skr_index indexes[] = {
+    {.name = "outbox_push_completed_at", .columns = "push_completed_at"},
+    {.name = "outbox_batch_query",
+     .columns = "batch_id, created_at",
+     .other_first = "batch_id",
+     .other_second = "created_at"},
+};
+
+// As kafka-outbox-relay makes it, but that headers may be left out: then they
+// are '', which is no headers.
+static const struct skr_schema schema = {
+    .columns = "id {unsigned_row_id},\n"
+               "    batch_id CHAR(36) NULL,\n"
+               "    push_started_at {timestamp} NULL,\n"
+               "    push_completed_at {timestamp} NULL,\n"
+               "    topic VARCHAR(255) NOT NULL,\n"
+               "    payload_json {json} NOT NULL,\n"
+               "    payload_headers {long_text} DEFAULT (''),\n"
+               "    push_attempts SMALLINT NOT NULL DEFAULT 0,\n"
+               "    errored SMALLINT NOT NULL DEFAULT 0,\n"
+               "    error_reason VARCHAR(255) NOT NULL DEFAULT '',\n"
+               "    created_at {timestamp} NULL DEFAULT CURRENT_TIMESTAMP,\n"
+               "    partition_key VARCHAR(255) NOT NULL DEFAULT '',\n"
+               "    {key} VARCHAR(255) NOT NULL DEFAULT ''",
+    .indexes = indexes,
+    .index_count = SKR_COUNT_OF(indexes),
+};
+
+// The other relay's record of what it has made: with it, it takes the table as
+// it is. A column that it does not know tells that the table is ours.
+#define MIGRATIONS_COLUMNS                   \
+    "version BIGINT NOT NULL PRIMARY KEY,\n" \
+    "    dirty BOOLEAN NOT NULL"
+static const struct skr_schema migrations_schema = {
+    .columns = MIGRATIONS_COLUMNS,
+};
+static const struct skr_schema own_migrations_schema = {
+    .columns = MIGRATIONS_COLUMNS ",\n    made_by VARCHAR(16) NULL",
+};
+static const char add_version_sql[] =
+    "INSERT INTO {table}_schema_migrations (version, dirty) "
+    "SELECT 20220408111504, FALSE FROM (SELECT 1 AS one) AS once WHERE NOT "
+    "EXISTS (SELECT 1 FROM {table}_schema_migrations)";
+
+static const char check_sql[] =
+    "SELECT o.id, o.batch_id, o.push_started_at, o.push_completed_at, o.topic, "
+    "o.payload_json, o.payload_headers, o.push_attempts, o.errored, "
+    "o.error_reason, o.partition_key, o.key, o.created_at FROM {table} o "
+    "LIMIT 0";
+
+static const char *
+fill(void *layout, const char *sql_template, const char *ids,
+     const char *id_rows)
+{
+    struct skr_kafka_outbox *outbox = layout;
+    const struct skr_word words[] = {
+        {"table", outbox->name},
+        {"ids", ids},
+        {"id_rows", id_rows},
+        {"or_others", outbox->takes_over
+                          ? "OR o.batch_id <> " KAFKA_OUTBOX_OWN_BATCH " "
+                          : ""},
+    };
+    return skr_sql_fill(outbox->dialect, &outbox->arena, sql_template, words,
+                        SKR_COUNT_OF(words));
+}
+
+bool
+skr_kafka_outbox_fill(struct skr_kafka_outbox *outbox, const char *sql_template,
+                      const char **sql)
+{
+    *sql = fill(outbox, sql_template, "", "");
+    return *sql != NULL;
+}
+
+bool
+skr_kafka_outbox_fill_list(struct skr_kafka_outbox *outbox,
+                           const char *list_template,
+                           const char *range_template,
+                           struct skr_list_sql *list)
+{
+    return skr_list_fill(
+        &(struct skr_list_filling){
+            .dialect = outbox->dialect,
+            .arena = &outbox->arena,
+            .fill = fill,
+            .layout = outbox,
+        },
+        list_template, range_template, list);
+}
+
+static enum skr_code
+finds(struct skr_db *db, const char *sql, bool *found, struct skr_error *error)
+{
+    return skr_sql_finds(skr_db_tx(db), sql, SKR_NO_VALUES, found, error);
+}
+
+static enum skr_code
+outbox_setup(const struct skr_store *table, struct skr_db *db,
+             skr_sql_text_fn *each, void *user, struct skr_error *error)
+{
+    const struct skr_kafka_outbox *outbox = skr_kafka_outbox_of(table);
+    const struct skr_word words[] = {{"table", outbox->name}};
+    struct skr_arena arena = {0};
+    bool is_there = false;
+    enum skr_code code = SKR_OK;
+    if (db != NULL)
+        code = finds(db, outbox->sql.find, &is_there, error);
+    const char *sql =
+        skr_sql_fill(outbox->dialect, &arena, add_version_sql, words, 1);
+    if (code == SKR_OK && sql == NULL)
+        code = skr_fail_memory(error);
+    // First whose it is: where each CREATE commits by itself, a process that
+    // finds the table finds that, too.
+    if (code == SKR_OK)
+        code = skr_schema_write(
+            is_there ? &migrations_schema : &own_migrations_schema,
+            outbox->dialect, outbox->migrations, db, each, user, error);
+    if (code == SKR_OK)
+        code = skr_schema_write(&schema, outbox->dialect, outbox->name, db,
+                                each, user, error);
+    if (code == SKR_OK)
+        code = each(sql, user, error);
+    skr_arena_fini(&arena);
+    return code;
+}
+
+static enum skr_code
+outbox_complete(const struct skr_store *table, struct skr_db *db,
+                skr_sql_text_fn *each, void *user, struct skr_error *error)
+{
+    return skr_schema_complete(&schema, db, skr_kafka_outbox_of(table)->name,
+                               each, user, error);
+}
+
+static enum skr_code
+outbox_check(const struct skr_store *table, struct skr_db *db,
+             struct skr_error *error)
+{
+    const struct skr_kafka_outbox *outbox = skr_kafka_outbox_of(table);
+    enum skr_code code = skr_sql_run(skr_db_tx(db), outbox->sql.check,
+                                     SKR_NO_VALUES, NULL, error);
+    if (code == SKR_MISSING)
+        return skr_fail(error, SKR_MISSING, SKR_GIVE_UP,
+                        "there is no table %s; start without skip-migrations",
+                        outbox->name);
+    if (code != SKR_OK) {
+        skr_error_prefix(error, "table %s", outbox->name);
+        return code;
+    }
+    code = skr_schema_check_engine(skr_db_tx(db), outbox->name, error);
+    if (code != SKR_OK)
+        return code;
+    return skr_schema_check_ids(skr_db_tx(db), outbox->name, "its columns",
+                                "skirnir kafka-relay", error);
+}
+
+enum skr_code
+skr_kafka_outbox_find_maker(const struct skr_store *table, struct skr_db *db,
+                            bool *is_there, bool *is_ours,
+                            struct skr_error *error)
+{
+    const struct skr_kafka_outbox *outbox = skr_kafka_outbox_of(table);
+    enum skr_code code = finds(db, outbox->sql.find, is_there, error);
+    if (code == SKR_OK)
+        code = finds(db, outbox->sql.find_maker, is_ours, error);
+    return code;
+}
+
+static enum skr_code
+outbox_lock_name(const struct skr_store *table, struct skr_db *db,
+                 char name[SKR_LOCK_NAME_SIZE], struct skr_error *error)
+{
+    return skr_store_name_lock(db, skr_kafka_outbox_of(table)->name, "", name,
+                               error);
+}
+
+static void
+outbox_free(struct skr_store *table)
+{
+    struct skr_kafka_outbox *outbox = (struct skr_kafka_outbox *)table;
+    skr_arena_fini(&outbox->arena);
+    free(outbox);
+}
+
+static const struct skr_store_ops outbox_ops = {
+    .scheme = "kafka-outbox",
+    .keeps_keys = true,
+    .setup = outbox_setup,
+    .complete = outbox_complete,
+    .check = outbox_check,
+    .lock_name = outbox_lock_name,
+    .start = skr_kafka_outbox_start,
+    .read = skr_kafka_outbox_read,
+    .settle = skr_kafka_outbox_settle,
+    .free = outbox_free,
+};
+
+static bool
+fill_maker(struct skr_kafka_outbox *outbox)
+{
+    outbox->migrations =
+        skr_arena_format(&outbox->arena, "%s_schema_migrations", outbox->name);
+    const struct skr_word words[] = {{"table", outbox->migrations},
+                                     {"column", "made_by"}};
+    outbox->sql.find_maker =
+        outbox->migrations == NULL
+            ? NULL
+            : skr_sql_fill(outbox->dialect, &outbox->arena, "{find_column}",
+                           words, SKR_COUNT_OF(words));
+    return outbox->sql.find_maker != NULL;
+}
+
+enum skr_code
+skr_kafka_outbox_new(const struct skr_kafka_outbox_options *options,
+                     struct skr_store **table, struct skr_error *error)
+{
+    const char *name = options->table == NULL ? "kafka_outbox" : options->table;
+    if (!skr_text_is_identifier(name))
+        return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
+                        "%.60s: the name of a table is made of letters, digits "
+                        "and underscores",
+                        name);
+    struct skr_kafka_outbox *made = calloc(1, sizeof(*made));
+    if (made == NULL)
+        return skr_fail_memory(error);
+    made->table.ops = &outbox_ops;
+    made->dialect = options->dialect;
+    made->marks = options->marks;
+    made->takes_over = options->takes_over;
+    made->publishes_tombstones = options->publishes_tombstones;
+    made->lease_s = KAFKA_OUTBOX_LEASE_S;
+    made->name = skr_arena_text(&made->arena, name, strlen(name));
+    if (made->name == NULL ||
+        !skr_kafka_outbox_fill(made, check_sql, &made->sql.check) ||
+        !skr_kafka_outbox_fill(made, "{find_table}", &made->sql.find) ||
+        !fill_maker(made) || !skr_kafka_outbox_fill_read(made) ||
+        !skr_kafka_outbox_fill_held(made) ||
+        !skr_kafka_outbox_fill_settle(made) ||
+        !skr_kafka_outbox_fill_care(made) ||
+        !skr_kafka_outbox_fill_clean(made)) {
+        outbox_free(&made->table);
+        return skr_fail_memory(error);
+    }
+    *table = &made->table;
+    return SKR_OK;
+}

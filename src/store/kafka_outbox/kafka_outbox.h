@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: MIT
+// The layout of kafka_outbox: the table of kafka-outbox-relay, which that
+// relay can go on with. Each row names its topic, key and partition itself.
+//
+// One reader has the table to itself and writes nothing to claim a row. Rows
+// that the other relay has claimed (batch_id, push_started_at) are its own for
+// ten minutes.
+
+#ifndef SKR_STORE_KAFKA_OUTBOX_KAFKA_OUTBOX_H
+#define SKR_STORE_KAFKA_OUTBOX_KAFKA_OUTBOX_H
+
+#include "store/store.h"
+
+// push_attempts is counted no further: that relay's column may hold no more.
+enum { SKR_KAFKA_OUTBOX_MOST_ATTEMPTS = 127 };
+
+struct skr_kafka_outbox_options {
+    const struct skr_dialect *dialect;
+    const char *table;  // NULL: "kafka_outbox"
+    // Confirmed rows stay, with push_completed_at; else they are deleted.
+    bool marks;
+    bool takes_over;  // claims of another relay are void at once
+    // A row whose payload is NULL becomes a record without a value, by which
+    // Kafka deletes what it has of the key; else the row has failed.
+    bool publishes_tombstones;
+};
+
+// SKR_INVALID for a name that is no identifier.
+SKR_MUST_CHECK enum skr_code
+skr_kafka_outbox_new(const struct skr_kafka_outbox_options *options,
+                     struct skr_store **table, struct skr_error *error);
+
+struct skr_kafka_outbox_row {
+    const char *topic;
+    const void *payload;  // JSON
+    size_t payload_size;
+    const char *headers;  // a JSON object
+    size_t headers_size;
+    const char *key;  // of the record and for its partition
+};
+// Adds rows in the caller's transaction; table is an identifier.
+SKR_MUST_CHECK enum skr_code
+skr_kafka_outbox_insert(struct skr_tx tx, const char *table,
+                        const struct skr_kafka_outbox_row *rows, size_t count,
+                        struct skr_error *error);
+
+// Whether the table was made before, and whether setup() made it.
+SKR_MUST_CHECK enum skr_code
+skr_kafka_outbox_find_maker(const struct skr_store *table, struct skr_db *db,
+                            bool *is_there, bool *is_ours,
+                            struct skr_error *error);
+
+// Removes rows that were completed longer ago. removed is added to.
+struct skr_cleaning;
+SKR_MUST_CHECK enum skr_code
+skr_kafka_outbox_clean(const struct skr_store *table,
+                       const struct skr_cleaning *cleaning, struct skr_db *db,
+                       uint64_t *removed, struct skr_error *error);
+
+struct skr_kafka_outbox_counts {
+    int64_t queued;  // to be published, errored ones among them
+    int64_t errored;
+    int64_t total;  // beyond 100,000 an estimate
+};
+SKR_MUST_CHECK enum skr_code
+skr_kafka_outbox_count(const struct skr_store *table, struct skr_db *db,
+                       struct skr_kafka_outbox_counts *counts,
+                       struct skr_error *error);
+
+// Errored rows, oldest first. They are published again after retry(), or gone
+// after remove(); row 0: all of them. SKR_MISSING: there is no such row.
+typedef enum skr_code
+skr_kafka_outbox_errored_fn(int64_t row, const char *topic, const char *reason,
+                            int64_t attempts, void *user,
+                            struct skr_error *error);
+SKR_MUST_CHECK enum skr_code
+skr_kafka_outbox_show(const struct skr_store *table, struct skr_db *db,
+                      skr_kafka_outbox_errored_fn *each, void *user,
+                      struct skr_error *error);
+SKR_MUST_CHECK enum skr_code
+skr_kafka_outbox_retry(const struct skr_store *table, struct skr_db *db,
+                       int64_t row, uint64_t *changed, struct skr_error *error);
+SKR_MUST_CHECK enum skr_code
+skr_kafka_outbox_remove(const struct skr_store *table, struct skr_db *db,
+                        int64_t row, uint64_t *changed,
+                        struct skr_error *error);
+
+#endif

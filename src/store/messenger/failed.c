@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: MIT
+// How a message stands in the failed table.
+
+#include "base/error.h"
+#include "base/text.h"
+#include "db/run.h"
+#include "message/json.h"
+#include "store/messenger/layout.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+// Parameters: body, headers, queue.
+static const char fail_sql[] =
+    "INSERT INTO {failed_table} "
+    "(body, headers, queue_name, created_at, available_at) "
+    "VALUES (?, ?, ?, {failed_now}, {failed_now})";
+
+bool
+skr_messenger_fill_failed(struct skr_messenger *messenger)
+{
+    return skr_messenger_fill(messenger, fail_sql, &messenger->sql.fail);
+}
+
+// Symfony decodes a JSON object and deletes what it cannot decode.
+static bool
+is_json_object(const struct skr_failed_message *message)
+{
+    enum skr_json_kind kind = SKR_JSON_NULL;
+    return message->body_size > 0 &&
+           skr_json_scan(message->body, message->body_size, 0, &kind, NULL) ==
+               SKR_OK &&
+           kind == SKR_JSON_OBJECT;
+}
+
+// The failed table has no column for the key.
+static enum skr_code
+keep_key(struct skr_arena *arena, struct skr_failed_message *message,
+         struct skr_error *error)
+{
+    const char *key = message->partition_key;
+    if (key == NULL || key[0] == '\0' ||
+        !skr_text_is_storable(key, strlen(key)) ||
+        skr_headers_set(arena, &message->headers, SKR_HEADER_PARTITION, key))
+        return SKR_OK;
+    return skr_fail_memory(error);
+}
+
+enum skr_code
+skr_messenger_mark_failed(const struct skr_messenger *messenger,
+                          struct skr_arena *arena,
+                          struct skr_failed_message *message,
+                          struct skr_text *json, const char **queue,
+                          struct skr_error *error)
+{
+    enum skr_code code = SKR_OK;
+    bool is_named = false;
+    if (message->headers.count == 0)
+        code = skr_failure_wrap_raw(
+            arena, message->raw_headers == NULL ? "" : message->raw_headers,
+            message->raw_headers_size, &message->headers, error);
+    if (code == SKR_OK && message->body_encoding != NULL &&
+        !skr_headers_set(arena, &message->headers, SKR_HEADER_BODY_ENCODING,
+                         message->body_encoding))
+        code = skr_fail_memory(error);
+    if (code == SKR_OK)
+        code = keep_key(arena, message, error);
+    if (code == SKR_OK)
+        code =
+            skr_failure_mark_failed(arena, &message->headers, messenger->names,
+                                    &message->failure, &is_named, error);
+    if (code == SKR_OK)
+        code = skr_headers_write(message->headers.items, message->headers.count,
+                                 json, error);
+    bool is_readable = messenger->failed_readable && is_named &&
+                       !message->is_unseen && is_json_object(message);
+    *queue = is_readable ? messenger->failed_queue : messenger->failed_aside;
+    return code;
+}
+
+// The name and the class of the message are left as they are: the row is not
+// for Symfony, as its body was not looked at.
+enum skr_code
+skr_messenger_list_added(const struct skr_messenger *messenger,
+                         struct skr_arena *arena,
+                         const struct skr_failed_message *message,
+                         struct skr_text *json, struct skr_error *error)
+{
+    const struct skr_headers *all = &message->headers;
+    struct skr_failed_message added = {
+        .partition_key = message->partition_key,
+        .failure = message->failure,
+    };
+    const char *id = skr_headers_find(all->items, all->count, SKR_HEADER_ID);
+    bool is_named = false;
+    enum skr_code code = SKR_OK;
+    if (id != NULL &&
+        !skr_headers_add(arena, &added.headers, SKR_HEADER_ID, id))
+        code = skr_fail_memory(error);
+    if (code == SKR_OK)
+        code = keep_key(arena, &added, error);
+    if (code == SKR_OK)
+        code = skr_failure_mark_failed(arena, &added.headers, messenger->names,
+                                       &added.failure, &is_named, error);
+    if (code == SKR_OK)
+        code = skr_headers_write(added.headers.items, added.headers.count, json,
+                                 error);
+    return code;
+}
+
+static enum skr_code
+encode_body(struct skr_arena *arena, struct skr_failed_message *message,
+            struct skr_error *error)
+{
+    if (skr_text_is_storable(message->body, message->body_size))
+        return SKR_OK;
+    char *encoded = skr_text_base64(message->body, message->body_size);
+    const char *copy = encoded == NULL
+                           ? NULL
+                           : skr_arena_text(arena, encoded, strlen(encoded));
+    free(encoded);
+    if (copy == NULL)
+        return skr_fail_memory(error);
+    message->body = copy;
+    message->body_size = strlen(copy);
+    message->body_encoding = "base64";
+    return SKR_OK;
+}
+
+enum skr_code
+skr_messenger_store_failed(const struct skr_store *table, struct skr_tx tx,
+                           struct skr_arena *arena,
+                           struct skr_failed_message *message,
+                           struct skr_error *error)
+{
+    const struct skr_messenger *messenger = skr_messenger_of(table);
+    if (messenger->failed_table == NULL)
+        return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
+                        "table %s has no failed table", messenger->name);
+    struct skr_text json = {0};
+    const char *queue = NULL;
+    enum skr_code code = encode_body(arena, message, error);
+    if (code == SKR_OK)
+        code = skr_messenger_mark_failed(messenger, arena, message, &json,
+                                         &queue, error);
+    if (code == SKR_OK) {
+        const struct skr_values values = {
+            3,
+            {skr_bind_bytes(message->body, message->body_size),
+             skr_bind_bytes(json.bytes, json.size), skr_bind_text(queue)}};
+        code = skr_sql_run(tx, messenger->sql.fail, values, NULL, error);
+    }
+    skr_text_fini(&json);
+    return code;
+}

@@ -1,0 +1,377 @@
+// SPDX-License-Identifier: MIT
+// Creates tables, columns and indexes from their descriptions, and adds those
+// that an existing table lacks.
+
+#include "store/schema.h"
+
+#include "base/arena.h"
+#include "base/error.h"
+#include "base/text.h"
+#include "db/run.h"
+#include "db/sql.h"
+
+#include <string.h>
+#include <strings.h>
+
+// The table's words, and an index's beside them.
+static const char *
+fill_index(const struct skr_dialect *dialect, struct skr_arena *arena,
+           const char *sql_template, const char *table,
+           const struct skr_index *index)
+{
+    const struct skr_word words[] = {
+        {"table", table}, {"index", index->name}, {"columns", index->columns}};
+    return skr_sql_fill(dialect, arena, sql_template, words,
+                        SKR_COUNT_OF(words));
+}
+
+// sql as it was filled: NULL where memory is out, "" where nothing is to do.
+static enum skr_code
+give(const char *sql, skr_sql_text_fn *each, void *user,
+     struct skr_error *error)
+{
+    if (sql == NULL)
+        return skr_fail_memory(error);
+    return sql[0] == '\0' ? SKR_OK : each(sql, user, error);
+}
+
+static enum skr_code
+write_table(const struct skr_schema *schema, const struct skr_dialect *dialect,
+            const char *table, struct skr_arena *arena, skr_sql_text_fn *each,
+            void *user, struct skr_error *error)
+{
+    const char *inline_indexes = "";
+    for (size_t i = 0; i < schema->index_count; i++) {
+        const char *index = fill_index(dialect, arena, "{inline_index}", table,
+                                       &schema->indexes[i]);
+        if (index == NULL)
+            return skr_fail_memory(error);
+        inline_indexes = skr_arena_format(arena, "%s%s", inline_indexes, index);
+        if (inline_indexes == NULL)
+            return skr_fail_memory(error);
+    }
+    const char *columns = schema->columns;
+    for (size_t i = 0; i < schema->late_column_count && columns != NULL; i++)
+        columns = skr_arena_format(arena, "%s,\n    %s %s", columns,
+                                   schema->late_columns[i].name,
+                                   schema->late_columns[i].definition);
+    if (columns == NULL)
+        return skr_fail_memory(error);
+    const struct skr_word words[] = {{"table", table},
+                                     {"columns", columns},
+                                     {"inline_indexes", inline_indexes}};
+    const char *sql = skr_sql_fill(dialect, arena,
+                                   "CREATE TABLE IF NOT EXISTS {table} (\n"
+                                   "    {columns}{inline_indexes}\n"
+                                   "){table_options}",
+                                   words, SKR_COUNT_OF(words));
+    return give(sql, each, user, error);
+}
+
+static enum skr_code
+find_table(struct skr_db *db, const char *table, struct skr_arena *arena,
+           bool *is_there, struct skr_error *error)
+{
+    const struct skr_word words[] = {{"table", table}};
+    const char *sql =
+        skr_sql_fill(skr_db_dialect(db), arena, "{find_table}", words, 1);
+    if (sql == NULL)
+        return skr_fail_memory(error);
+    return skr_sql_finds(skr_db_tx(db), sql, SKR_NO_VALUES, is_there, error);
+}
+
+enum skr_code
+skr_schema_write(const struct skr_schema *schema,
+                 const struct skr_dialect *dialect, const char *table,
+                 struct skr_db *db, skr_sql_text_fn *each, void *user,
+                 struct skr_error *error)
+{
+    struct skr_arena arena = {0};
+    bool is_there = false;
+    enum skr_code code = SKR_OK;
+    if (db != NULL)
+        code = find_table(db, table, &arena, &is_there, error);
+    if (code != SKR_OK || is_there) {
+        skr_arena_fini(&arena);
+        return code;
+    }
+    code = write_table(schema, dialect, table, &arena, each, user, error);
+    for (size_t i = 0; code == SKR_OK && i < schema->index_count; i++)
+        code = give(fill_index(dialect, &arena, "{create_index}", table,
+                               &schema->indexes[i]),
+                    each, user, error);
+    skr_arena_fini(&arena);
+    return code;
+}
+
+enum skr_code
+skr_schema_run(const char *sql, void *user, struct skr_error *error)
+{
+    struct skr_db *db = user;
+    enum skr_code code = skr_tx_run(
+        skr_db_tx(db), &(struct skr_statement){.sql = sql, .takes_long = true},
+        error);
+    if (code != SKR_DUPLICATE)
+        return code;
+    // Where other processes cannot be kept out, one of them has just added the
+    // row.
+    skr_error_clear(error);
+    return SKR_OK;
+}
+
+enum skr_code
+skr_schema_begin(struct skr_db *db, struct skr_error *error)
+{
+    enum skr_code code = skr_db_begin(db, SKR_BEGIN_WRITE, error);
+    if (code != SKR_OK)
+        return code;
+    struct skr_arena arena = {0};
+    const char *sql =
+        skr_sql_fill(skr_db_dialect(db), &arena, "{setup_lock}", NULL, 0);
+    if (sql == NULL)
+        code = skr_fail_memory(error);
+    else if (sql[0] != '\0')
+        code = skr_schema_run(sql, db, error);
+    skr_arena_fini(&arena);
+    if (code != SKR_OK)
+        skr_db_rollback(db);
+    return code;
+}
+
+enum skr_code
+skr_schema_end(struct skr_db *db, enum skr_code code, struct skr_error *error)
+{
+    if (code != SKR_OK) {
+        skr_db_rollback(db);
+        return code;
+    }
+    code = skr_db_commit(db, error);
+    if (code != SKR_NO_TRANSACTION)
+        return code;
+    // Where making a table ends a transaction nothing is left to commit.
+    skr_error_clear(error);
+    return SKR_OK;
+}
+
+static enum skr_code
+refuse_engine(const struct skr_value *columns, size_t count, void *user,
+              struct skr_error *error)
+{
+    (void)count;
+    const char *table = user;
+    const char *engine = columns[0].kind == SKR_TEXT ? columns[0].bytes : "?";
+    return skr_fail(error, SKR_REFUSED, SKR_GIVE_UP,
+                    "table %s is of the engine %s, which cannot roll back: "
+                    "what is not committed would be sent; run ALTER TABLE %s "
+                    "ENGINE = InnoDB",
+                    table, engine, table);
+}
+
+enum skr_code
+skr_schema_check_engine(struct skr_tx tx, const char *table,
+                        struct skr_error *error)
+{
+    struct skr_arena arena = {0};
+    const struct skr_word words[] = {{"table", table}};
+    enum skr_code code = SKR_OK;
+    const char *sql =
+        skr_sql_fill(tx.ops->dialect, &arena, "{unsafe_engine}", words, 1);
+    char *copy = skr_arena_text(&arena, table, strlen(table));
+    if (sql == NULL || copy == NULL)
+        code = skr_fail_memory(error);
+    else if (sql[0] != '\0')
+        code = skr_sql_each(tx, sql, SKR_NO_VALUES, refuse_engine, copy, error);
+    skr_arena_fini(&arena);
+    return code;
+}
+
+enum skr_code
+skr_schema_check_ids(struct skr_tx tx, const char *table, const char *columns,
+                     const char *maker, struct skr_error *error)
+{
+    struct skr_arena arena = {0};
+    const struct skr_word words[] = {{"table", table}};
+    const char *sql =
+        skr_sql_fill(tx.ops->dialect, &arena, "{reused_ids}", words, 1);
+    struct skr_value lack;
+    struct skr_row row = {.arena = &arena, .columns = &lack, .count = 1};
+    enum skr_code code = SKR_OK;
+    if (sql == NULL)
+        code = skr_fail_memory(error);
+    else if (sql[0] != '\0')
+        code = skr_sql_row(tx, sql, SKR_NO_VALUES, &row, error);
+    if (code == SKR_OK && row.found)
+        code = skr_fail(error, SKR_REFUSED, SKR_GIVE_UP,
+                        "table %s has no %s: an id is used again, and a late "
+                        "DELETE hits a new message; stop all who use it, run "
+                        "ALTER TABLE %s RENAME TO old; `%s`; INSERT INTO %s "
+                        "SELECT %s FROM old",
+                        table, (const char *)lack.bytes, table, maker, table,
+                        columns);
+    skr_arena_fini(&arena);
+    return code;
+}
+
+struct wanted_index {
+    const char *first, *second, *third;
+    bool is_there;
+};
+
+static bool
+is_column(const struct skr_value *value, const char *name)
+{
+    return value->kind == SKR_TEXT && strcasecmp(value->bytes, name) == 0;
+}
+
+static enum skr_code
+compare_index(const struct skr_value *columns, size_t count, void *user,
+              struct skr_error *error)
+{
+    (void)count;
+    (void)error;
+    struct wanted_index *wanted = user;
+    if (is_column(&columns[0], wanted->first) &&
+        (wanted->second == NULL || is_column(&columns[1], wanted->second)) &&
+        (wanted->third == NULL || is_column(&columns[2], wanted->third)))
+        wanted->is_there = true;
+    return SKR_OK;
+}
+
+static enum skr_code
+find_index(struct skr_tx tx, const char *table, struct wanted_index wanted,
+           bool *has, struct skr_error *error)
+{
+    struct skr_arena arena = {0};
+    const struct skr_word words[] = {{"table", table}};
+    const char *sql =
+        skr_sql_fill(tx.ops->dialect, &arena, "{find_indexes}", words, 1);
+    enum skr_code code = sql == NULL
+                             ? skr_fail_memory(error)
+                             : skr_sql_each(tx, sql, SKR_NO_VALUES,
+                                            compare_index, &wanted, error);
+    *has = wanted.is_there;
+    skr_arena_fini(&arena);
+    return code;
+}
+
+enum skr_code
+skr_schema_has_index(struct skr_tx tx, const char *table, const char *first,
+                     const char *second, bool *has, struct skr_error *error)
+{
+    return find_index(tx, table,
+                      (struct wanted_index){.first = first, .second = second},
+                      has, error);
+}
+
+static enum skr_code
+has_index(struct skr_tx tx, const char *table, const struct skr_index *index,
+          bool *has, struct skr_error *error)
+{
+    if (index->parts[0] != NULL)
+        return find_index(tx, table,
+                          (struct wanted_index){.first = index->parts[0],
+                                                .second = index->parts[1],
+                                                .third = index->parts[2]},
+                          has, error);
+    enum skr_code code =
+        skr_schema_has_index(tx, table, index->columns, NULL, has, error);
+    if (code == SKR_OK && !*has && index->other_first != NULL)
+        code = skr_schema_has_index(tx, table, index->other_first,
+                                    index->other_second, has, error);
+    return code;
+}
+
+// A statement does not wait for long to alter a table, as all writers would
+// have to wait behind it.
+static enum skr_code
+tell_conflict(enum skr_code code, const char *name, struct skr_error *error)
+{
+    if (code == SKR_CONFLICT)
+        skr_error_prefix(error,
+                         "%s was not added; run this again when the "
+                         "transaction is over that uses the table",
+                         name);
+    return code;
+}
+
+static enum skr_code
+find_column(struct skr_tx tx, const struct skr_word *words, size_t word_count,
+            struct skr_arena *arena, bool *has, struct skr_error *error)
+{
+    const char *sql = skr_sql_fill(tx.ops->dialect, arena, "{find_column}",
+                                   words, word_count);
+    *has = false;
+    if (sql == NULL)
+        return skr_fail_memory(error);
+    return skr_sql_finds(tx, sql, SKR_NO_VALUES, has, error);
+}
+
+static enum skr_code
+add_column(struct skr_tx tx, const char *table, const struct skr_column *column,
+           skr_sql_text_fn *each, void *user, struct skr_error *error)
+{
+    static const char *const steps[] = {"{prepare_column}", "{add_column}"};
+    struct skr_arena arena = {0};
+    const struct skr_word words[] = {{"table", table},
+                                     {"column", column->name},
+                                     {"definition", column->definition}};
+    bool has = false;
+    enum skr_code code =
+        find_column(tx, words, SKR_COUNT_OF(words), &arena, &has, error);
+    for (size_t i = 0; !has && code == SKR_OK && i < SKR_COUNT_OF(steps); i++)
+        code = give(skr_sql_fill(tx.ops->dialect, &arena, steps[i], words,
+                                 SKR_COUNT_OF(words)),
+                    each, user, error);
+    // Another may have been quicker.
+    if (code != SKR_OK && code != SKR_NO_MEMORY &&
+        find_column(tx, words, SKR_COUNT_OF(words), &arena, &has, NULL) ==
+            SKR_OK &&
+        has) {
+        skr_error_clear(error);
+        code = SKR_OK;
+    }
+    skr_arena_fini(&arena);
+    return tell_conflict(code, column->name, error);
+}
+
+static enum skr_code
+add_index(struct skr_tx tx, const char *table, const struct skr_index *index,
+          skr_sql_text_fn *each, void *user, struct skr_error *error)
+{
+    static const char *const steps[] = {"{prepare_index}", "{replace_index}",
+                                        "{add_index}"};
+    struct skr_arena arena = {0};
+    bool has = false;
+    enum skr_code code = has_index(tx, table, index, &has, error);
+    for (size_t i = 0; !has && code == SKR_OK && i < SKR_COUNT_OF(steps); i++)
+        code = give(fill_index(tx.ops->dialect, &arena, steps[i], table, index),
+                    each, user, error);
+    // Another process may have been quicker, where it cannot be kept out.
+    if (code != SKR_OK && code != SKR_NO_MEMORY &&
+        has_index(tx, table, index, &has, NULL) == SKR_OK && has) {
+        skr_error_clear(error);
+        code = SKR_OK;
+    }
+    skr_arena_fini(&arena);
+    return tell_conflict(code, index->name, error);
+}
+
+enum skr_code
+skr_schema_complete(const struct skr_schema *schema, struct skr_db *db,
+                    const char *table, skr_sql_text_fn *each, void *user,
+                    struct skr_error *error)
+{
+    struct skr_tx tx = skr_db_tx(db);
+    struct skr_arena arena = {0};
+    bool is_there = false;
+    enum skr_code code = find_table(db, table, &arena, &is_there, error);
+    skr_arena_fini(&arena);
+    if (!is_there)
+        return code;
+    for (size_t i = 0; code == SKR_OK && i < schema->late_column_count; i++)
+        code =
+            add_column(tx, table, &schema->late_columns[i], each, user, error);
+    for (size_t i = 0; code == SKR_OK && i < schema->index_count; i++)
+        code = add_index(tx, table, &schema->indexes[i], each, user, error);
+    return code;
+}

@@ -1,0 +1,391 @@
+// SPDX-License-Identifier: MIT
+// Reading a queue for one relay: what was given and what became of it, over the
+// operations of a table's layout.
+
+#include "store/source.h"
+
+#include "base/beat.h"
+#include "base/clock.h"
+#include "base/error.h"
+#include "store/row_set.h"
+
+#include <stdlib.h>
+
+enum {
+    SPARE_SCAN_MS = 300000,
+    CONFLICT_PAUSE_MS = 10,
+    // Eight megabytes. So many rows are known to be left only while the low
+    // watermark stays where it is: beside a transaction that is open for long.
+    // Those that have left their table by then are not told from those that
+    // wait, and all are found again that do.
+    MOST_LEFT = 1 << 20,
+};
+
+struct skr_source {
+    struct skr_source_options options;
+    struct skr_db *db;
+    struct skr_position position;
+    struct skr_row_set given, published, left;
+    // Of each read, where rows are parked.
+    struct skr_row_set parked, done, unsettled;
+    bool may_have_more;
+    bool restarts;           // from the start, once nothing is given
+    int64_t spare_until_ms;  // no full scan before, while rows wait
+};
+
+enum skr_code
+skr_source_new(const struct skr_source_options *options,
+               struct skr_source **source, struct skr_error *error)
+{
+    struct skr_source *made = calloc(1, sizeof(*made));
+    if (made == NULL)
+        return skr_fail_memory(error);
+    made->options = *options;
+    made->left.most = MOST_LEFT;
+    *source = made;
+    return SKR_OK;
+}
+
+void
+skr_source_free(struct skr_source *source)
+{
+    if (source == NULL)
+        return;
+    skr_row_set_fini(&source->given);
+    skr_row_set_fini(&source->published);
+    skr_row_set_fini(&source->left);
+    skr_row_set_fini(&source->parked);
+    skr_row_set_fini(&source->done);
+    skr_row_set_fini(&source->unsettled);
+    free(source);
+}
+
+enum skr_code
+skr_source_open(struct skr_source *source, struct skr_db *db,
+                struct skr_error *error)
+{
+    const struct skr_store *table = source->options.table;
+    source->db = db;
+    source->restarts = false;
+    source->may_have_more = true;
+    skr_row_set_clear(&source->left);
+    return table->ops->start(table, db, &source->position, error);
+}
+
+static bool
+is_full_scan_due(const struct skr_source *source)
+{
+    int64_t next_ms = source->position.next_sweep_ms;
+    return next_ms != 0 && next_ms <= skr_clock_ms();
+}
+
+// Not where nothing else would find a row of a transaction that was long. A
+// full scan that is due begins when the due scan under way is over.
+static void
+spare_full_scan(struct skr_source *source)
+{
+    struct skr_position *position = &source->position;
+    if (!position->horizon_hidden && is_full_scan_due(source) &&
+        !skr_position_is_in_pass(position) &&
+        skr_clock_ms() < source->spare_until_ms)
+        position->next_sweep_ms = source->spare_until_ms;
+}
+
+static bool
+add_all(struct skr_row_set *set, const struct skr_row_set *others)
+{
+    for (size_t i = 0; i < others->count; i++)
+        if (!skr_row_set_add(set, others->rows[i]))
+            return false;
+    return true;
+}
+
+// What a read is told of parked rows: which not to give, which are published,
+// and which hold back their key.
+static bool
+list_parked(struct skr_source *source)
+{
+    const struct skr_parked *parked = source->options.parked;
+    skr_row_set_clear(&source->parked);
+    skr_row_set_clear(&source->unsettled);
+    skr_row_set_clear(&source->done);
+    if (parked->count == 0)
+        return true;
+    bool ok = add_all(&source->done, &source->published);
+    for (size_t i = 0; i < parked->count && ok; i++) {
+        const struct skr_parked_row *row = &parked->rows[i];
+        if (skr_parked_is_left_alone(row))
+            ok = skr_row_set_add(&source->parked, row->row);
+        ok = ok && skr_row_set_add(row->is_published ? &source->done
+                                                     : &source->unsettled,
+                                   row->row);
+    }
+    return ok;
+}
+
+static enum skr_code
+describe(struct skr_source *source, const struct skr_source_request *request,
+         struct skr_read *read, struct skr_error *error)
+{
+    if (!list_parked(source))
+        return skr_fail_memory(error);
+    bool is_some_parked = source->options.parked->count > 0;
+    const struct skr_row_set *done =
+        is_some_parked ? &source->done : &source->published;
+    skr_row_set_remove_up_to(&source->left, source->position.low_water);
+    *read = (struct skr_read){
+        .max_rows = request->rows,
+        .max_bytes = request->bytes,
+        .in_hand = source->given.rows,
+        .in_hand_count = source->given.count,
+        .done = done->rows,
+        .done_count = done->count,
+        .waiting = source->left.rows,
+        .waiting_count = source->left.count,
+        .parked = source->parked.rows,
+        .parked_count = source->parked.count,
+        .passed = request->passed,
+        .passed_count = request->passed_count,
+    };
+    if (source->options.table->ops->keeps_keys) {
+        read->unsettled = source->unsettled.rows;
+        read->unsettled_count = source->unsettled.count;
+    }
+    return SKR_OK;
+}
+
+// Rows that stay where they are come without being given.
+static bool
+is_given(const struct skr_batch_item *item)
+{
+    return item->state != SKR_BEHIND && item->state != SKR_NOT_READY;
+}
+
+static enum skr_code
+note_given(struct skr_source *source, const struct skr_batch *batch,
+           struct skr_error *error)
+{
+    bool ok = true;
+    for (size_t i = 0; i < batch->count && ok; i++)
+        ok = !is_given(&batch->items[i]) ||
+             skr_row_set_add(&source->given, batch->items[i].row);
+    if (ok)
+        return SKR_OK;
+    skr_source_release(source, batch);
+    return skr_fail_memory(error);
+}
+
+static enum skr_code
+read_rows(struct skr_source *source, const struct skr_read *read,
+          struct skr_batch *batch, struct skr_error *error)
+{
+    const struct skr_store *table = source->options.table;
+    struct skr_error failure = {0};
+    enum skr_code code =
+        source->options.claims_rows
+            ? table->ops->claim(table, source->db, &source->position, read,
+                                batch, &failure)
+            : table->ops->read(table, source->db, &source->position, read,
+                               batch, &failure);
+    // Others were in the way: there is something to claim, and soon.
+    if (code != SKR_OK && source->options.claims_rows &&
+        failure.remedy == SKR_TRY_AGAIN) {
+        source->position.has_more = true;
+        skr_clock_sleep(-1, CONFLICT_PAUSE_MS);
+        return SKR_OK;
+    }
+    if (code != SKR_OK && error != NULL)
+        *error = failure;
+    return code == SKR_OK ? note_given(source, batch, error) : code;
+}
+
+// Rows that are given may hold back others of their key once they are settled:
+// until then others would pass.
+static enum skr_code
+restart(struct skr_source *source, struct skr_error *error)
+{
+    if (source->given.count > 0)
+        return SKR_OK;
+    return skr_source_open(source, source->db, error);
+}
+
+enum skr_code
+skr_source_next(struct skr_source *source,
+                const struct skr_source_request *request,
+                struct skr_batch *batch, struct skr_error *error)
+{
+    struct skr_read read;
+    enum skr_code code = SKR_OK;
+    if (source->restarts)
+        code = restart(source, error);
+    if (code != SKR_OK || source->restarts)
+        return code;
+    code = describe(source, request, &read, error);
+    if (code != SKR_OK)
+        return code;
+    if (request->spares_full_scans)
+        spare_full_scan(source);
+    bool was_due = is_full_scan_due(source);
+    code = read_rows(source, &read, batch, error);
+    if (was_due && !is_full_scan_due(source) && request->spares_full_scans)
+        source->spare_until_ms = skr_clock_ms() + SPARE_SCAN_MS;
+    if (code == SKR_OK)
+        source->may_have_more = source->position.has_more;
+    return code;
+}
+
+enum skr_code
+skr_source_fetch(struct skr_source *source,
+                 const struct skr_source_request *request, int64_t row,
+                 struct skr_batch *batch, struct skr_error *error)
+{
+    struct skr_read read;
+    enum skr_code code = describe(source, request, &read, error);
+    read.only = &row;
+    return code == SKR_OK ? read_rows(source, &read, batch, error) : code;
+}
+
+enum skr_code
+skr_source_fetch_partitions(struct skr_source *source,
+                            const struct skr_source_request *request,
+                            struct skr_partition_read *partitions, size_t count,
+                            struct skr_batch *batch, struct skr_error *error)
+{
+    const struct skr_store *table = source->options.table;
+    struct skr_read read;
+    enum skr_code code = describe(source, request, &read, error);
+    if (code == SKR_OK)
+        code =
+            table->ops->read_partitions(table, source->db, &source->position,
+                                        &read, partitions, count, batch, error);
+    return code == SKR_OK ? note_given(source, batch, error) : code;
+}
+
+bool
+skr_source_is_restarting(const struct skr_source *source)
+{
+    return source->restarts;
+}
+
+bool
+skr_source_may_have_more(const struct skr_source *source)
+{
+    return source->may_have_more;
+}
+
+int64_t
+skr_source_wake_ms(const struct skr_source *source)
+{
+    return skr_position_next_ms(&source->position);
+}
+
+enum skr_code
+skr_source_wait(struct skr_source *source, int wake_fd, uint32_t timeout_ms,
+                struct skr_error *error)
+{
+    skr_beat_wait();
+    enum skr_code code =
+        source->db->ops->wait(source->db, wake_fd, timeout_ms, error);
+    skr_beat_resume();
+    if (code != SKR_OK && code != SKR_TIMEOUT)
+        return code;
+    int64_t wake_ms = skr_source_wake_ms(source);
+    if (code == SKR_OK || (wake_ms > 0 && wake_ms <= skr_clock_ms()))
+        source->may_have_more = true;
+    return SKR_OK;
+}
+
+void
+skr_source_published(struct skr_source *source,
+                     const struct skr_batch_item *item)
+{
+    // Without memory its partition is read again a moment later.
+    if (skr_has_order(item))
+        (void)skr_row_set_add(&source->published, item->row);
+}
+
+void
+skr_source_left(struct skr_source *source, const struct skr_batch_item *item)
+{
+    // Without memory the row may be read again in vain.
+    (void)skr_row_set_add(&source->left, item->row);
+}
+
+void
+skr_source_returned(struct skr_source *source,
+                    const struct skr_batch_item *item)
+{
+    skr_row_set_remove(&source->given, item->row);
+    // Where nothing else tells when it may be sent it is found again.
+    if (!item->is_untold)
+        skr_source_left(source, item);
+}
+
+void
+skr_source_release(struct skr_source *source, const struct skr_batch *batch)
+{
+    for (size_t i = 0; i < batch->count; i++) {
+        skr_row_set_remove(&source->given, batch->items[i].row);
+        skr_row_set_remove(&source->published, batch->items[i].row);
+    }
+}
+
+void
+skr_source_deferred(struct skr_source *source)
+{
+    if (!source->options.table->ops->keeps_keys)
+        return;
+    source->restarts = true;
+    source->may_have_more = true;
+}
+
+void
+skr_source_held_back(struct skr_source *source)
+{
+    if (source->options.table->ops->read_partitions != NULL)
+        return;
+    source->restarts = true;
+    source->may_have_more = true;
+}
+
+bool
+skr_source_rescan(struct skr_source *source, bool is_settling)
+{
+    bool keeps_keys = source->options.table->ops->keeps_keys;
+    if (is_settling && !keeps_keys)
+        return false;
+    source->position.next_sweep_ms = skr_clock_ms();
+    source->spare_until_ms = 0;
+    source->may_have_more = true;
+    source->restarts = source->restarts || keeps_keys;
+    return true;
+}
+
+struct skr_source_status
+skr_source_status(const struct skr_source *source)
+{
+    const struct skr_position *position = &source->position;
+    const struct skr_store_ops *ops = source->options.table->ops;
+    bool order_counts = ops->read_partitions != NULL || ops->keeps_keys;
+    return (struct skr_source_status){
+        .cursor = position->cursor,
+        .has_due = position->next_due_ms > 0 &&
+                   position->next_due_ms <= skr_clock_ms(),
+        .hides_open =
+            position->horizon_hidden && !position->is_cluster && order_counts,
+        .undecided_row = position->undecided_row,
+        .undecided_ms = position->undecided_ms,
+    };
+}
+
+enum skr_code
+skr_source_count_claimed(struct skr_source *source, uint64_t *count,
+                         struct skr_error *error)
+{
+    const struct skr_store *table = source->options.table;
+    *count = 0;
+    if (table->ops->leased == NULL)
+        return SKR_OK;
+    return table->ops->leased(table, source->db, &source->position, count,
+                              error);
+}
