@@ -80,21 +80,21 @@ open_table(struct claiming *claiming, const char *url, const char *name)
         .is_divided = claiming->claim == SKR_CLAIM_SLOTS,
     };
     check(skr_messenger_new(&options, &claiming->table, &error), &error);
-    const struct skr_store_ops *ops = claiming->table->ops;
     check(skr_store_create(claiming->table, claiming->db, &error), &error);
-    check(
-        ops->start(claiming->table, claiming->db, &claiming->position, &error),
-        &error);
+    check(claiming->table->source->start(claiming->table, claiming->db,
+                                         &claiming->position, &error),
+          &error);
     check(skr_batch_init(&claiming->batch, BATCH, &error), &error);
     if (claiming->claim != SKR_CLAIM_SLOTS)
         return;
     const struct skr_share all = {.slots = (UINT64_C(1) << SKR_SLOTS) - 1};
     for (int i = 0; i < 2; i++) {
-        check(ops->see_shares(claiming->table, claiming->db, &claiming->shares,
-                              &error),
+        check(claiming->table->shards->see(claiming->table, claiming->db,
+                                           &claiming->shares, &error),
               &error);
-        check(ops->take_share(claiming->table, claiming->db, &all,
-                              &(struct skr_term){.lease_s = LEASE_S}, &error),
+        check(claiming->table->shards->take(
+                  claiming->table, claiming->db, &all,
+                  &(struct skr_term){.lease_s = LEASE_S}, &error),
               &error);
     }
 }
@@ -102,12 +102,12 @@ open_table(struct claiming *claiming, const char *url, const char *name)
 static int64_t
 claim(struct claiming *claiming)
 {
-    const struct skr_store_ops *ops = claiming->table->ops;
     const struct skr_read read = {.max_rows = BATCH, .max_bytes = 8 << 20};
     struct skr_error error = {0};
     int64_t began_us = skr_bench_now_us();
-    check(ops->read(claiming->table, claiming->db, &claiming->position, &read,
-                    &claiming->batch, &error),
+    check(claiming->table->source->read(claiming->table, claiming->db,
+                                        &claiming->position, &read,
+                                        &claiming->batch, &error),
           &error);
     return skr_bench_now_us() - began_us;
 }
@@ -129,8 +129,8 @@ settle(struct claiming *claiming)
         batch->lease.slots = claiming->shares.ours.slots;
         batch->lease.epochs = claiming->shares.ours.epochs;
     }
-    check(claiming->table->ops->settle(claiming->table, claiming->db, batch,
-                                       &error),
+    check(claiming->table->settle->write(claiming->table, claiming->db, batch,
+                                         &error),
           &error);
     skr_batch_clear(batch);
     return done;
@@ -172,8 +172,8 @@ main(int argc, char **argv)
            rows);
     // For the next to take.
     if (claiming.claim == SKR_CLAIM_SLOTS &&
-        claiming.table->ops->give_share(claiming.table, claiming.db,
-                                        &claiming.shares.ours, NULL) != SKR_OK)
+        claiming.table->shards->give(claiming.table, claiming.db,
+                                     &claiming.shares.ours, NULL) != SKR_OK)
         skr_bench_die("table", "the leases cannot be given back");
     skr_batch_fini(&claiming.batch);
     skr_store_free(claiming.table);

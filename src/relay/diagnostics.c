@@ -17,13 +17,14 @@ skr_diagnostics_look_for_foreign(struct skr_diagnostics *diagnostics,
     const struct skr_relay_settings *options = diagnostics->options;
     const struct skr_store *table = options->table;
     int64_t now_ms = skr_clock_ms();
-    if (table->ops->foreign == NULL || diagnostics->logged_foreign ||
+    if (table->diagnosis == NULL || diagnostics->logged_foreign ||
         now_ms < diagnostics->next_foreign_ms)
         return SKR_OK;
     diagnostics->next_foreign_ms = now_ms + LOOK_AROUND_MS;
     uint64_t count = 0;
     const char *cure = "";
-    enum skr_code code = table->ops->foreign(table, db, &count, &cure, error);
+    enum skr_code code =
+        table->diagnosis->foreign(table, db, &count, &cure, error);
     if (code != SKR_OK || count == 0)
         return code;
     diagnostics->logged_foreign = true;
@@ -72,7 +73,8 @@ look_for_writer(struct skr_diagnostics *diagnostics, struct skr_db *db,
         status.undecided_row == diagnostics->logged_undecided ||
         waited_ms < options->long_open_ms)
         return SKR_OK;
-    enum skr_code code = table->ops->find_writer(table, db, &writer, error);
+    enum skr_code code =
+        table->partitions->find_writer(table, db, &writer, error);
     if (code != SKR_OK)
         return code;
     diagnostics->logged_undecided = status.undecided_row;
@@ -107,9 +109,9 @@ look_for_skew(struct skr_diagnostics *diagnostics, struct skr_db *db,
     const struct skr_store *table = options->table;
     int hours = 0;
     if (diagnostics->knows_skew || diagnostics->logged_skew ||
-        table->ops->skew == NULL)
+        table->diagnosis == NULL)
         return SKR_OK;
-    enum skr_code code = table->ops->skew(table, db, &hours, error);
+    enum skr_code code = table->diagnosis->skew(table, db, &hours, error);
     if (code != SKR_OK)
         return code;
     diagnostics->knows_skew = is_fresh;

@@ -95,7 +95,7 @@ skr_ownership_claims_rows(const struct skr_ownership *ownership)
 size_t
 skr_ownership_batches(const struct skr_ownership *ownership)
 {
-    bool has_order = ownership->options.table->ops->read_partitions != NULL;
+    bool has_order = ownership->options.table->partitions != NULL;
     bool is_fenced = has_shards(ownership) && has_order;
     return skr_ownership_claims_rows(ownership) || is_fenced ? 2 : 4;
 }
@@ -140,7 +140,7 @@ skr_ownership_begin(struct skr_ownership *ownership, struct skr_db *db,
     ownership->db = db;
     ownership->is_locked = false;
     ownership->shards = (struct shards){.is_changing = false};
-    return table->ops->lock_name(table, db, ownership->lock_name, error);
+    return table->source->lock_name(table, db, ownership->lock_name, error);
 }
 
 static enum skr_lock_mode
@@ -205,7 +205,7 @@ take_liveness_lock(struct skr_ownership *ownership, int stop_fd, bool *is_held,
     enum skr_liveness liveness = SKR_LIVES_BY_LEASES;
     enum skr_code code = SKR_OK;
     if (has_shards(ownership) && !ownership->is_unlocked)
-        code = table->ops->live(table, ownership->db, &liveness, error);
+        code = table->shards->live(table, ownership->db, &liveness, error);
     *is_held = liveness != SKR_LIVES_ELSEWHERE;
     ownership->shards.by_lock = liveness == SKR_LIVES_BY_LOCK;
     if (code == SKR_OK && !*is_held)
@@ -318,7 +318,8 @@ skr_ownership_renew(struct skr_ownership *ownership, struct skr_batch *batch,
     if (!skr_ownership_claims_rows(ownership) ||
         now_ms - *claimed_ms < ownership->options.lease_ms / 3)
         return SKR_OK;
-    enum skr_code code = table->ops->renew(table, ownership->db, batch, error);
+    enum skr_code code =
+        table->leases->renew(table, ownership->db, batch, error);
     if (code == SKR_OK)
         *claimed_ms = now_ms;
     else if (error->remedy == SKR_TRY_AGAIN)
@@ -368,8 +369,8 @@ renew_shards(struct skr_ownership *ownership, struct skr_error *error)
     int64_t now_ms = skr_clock_ms();
     if (is_empty(&shards->ours) || now_ms < renewal_ms(ownership))
         return SKR_OK;
-    enum skr_code code = table->ops->renew_share(table, ownership->db,
-                                                 &shards->ours, &term, error);
+    enum skr_code code =
+        table->shards->renew(table, ownership->db, &shards->ours, &term, error);
     if (code == SKR_OK)
         shards->leased_ms = now_ms;
     else if (error->remedy == SKR_TRY_AGAIN &&
@@ -386,8 +387,7 @@ look_now(struct skr_ownership *ownership, int64_t now_ms,
     struct shards *shards = &ownership->shards;
     struct skr_shares seen;
     struct skr_share give, take;
-    enum skr_code code =
-        table->ops->see_shares(table, ownership->db, &seen, error);
+    enum skr_code code = table->shards->see(table, ownership->db, &seen, error);
     if (code != SKR_OK)
         return code;
     // At the start there may be what an earlier session has left.
@@ -469,8 +469,7 @@ step(struct skr_ownership *ownership, bool may_write, bool *is_done,
     const struct skr_term term = term_of(ownership);
     struct skr_shares seen;
     struct skr_share give, take;
-    enum skr_code code =
-        table->ops->see_shares(table, ownership->db, &seen, error);
+    enum skr_code code = table->shards->see(table, ownership->db, &seen, error);
     if (code != SKR_OK)
         return code;
     shards->ours = seen.ours;
@@ -480,10 +479,9 @@ step(struct skr_ownership *ownership, bool may_write, bool *is_done,
     if (*is_done || !may_write)
         return SKR_OK;
     if (!is_empty(&give))
-        code = table->ops->give_share(table, ownership->db, &give, error);
+        code = table->shards->give(table, ownership->db, &give, error);
     if (code == SKR_OK && !is_empty(&take))
-        code =
-            table->ops->take_share(table, ownership->db, &take, &term, error);
+        code = table->shards->take(table, ownership->db, &take, &term, error);
     return code;
 }
 
@@ -532,8 +530,8 @@ change(struct skr_ownership *ownership, struct skr_error *error)
         code = step(ownership, i < MOST_STEPS, &is_done, error);
     plan_after(ownership, is_done, now_ms);
     if (code == SKR_OK && !is_empty(&shards->ours))
-        code = table->ops->renew_share(table, ownership->db, &shards->ours,
-                                       &term, error);
+        code = table->shards->renew(table, ownership->db, &shards->ours, &term,
+                                    error);
     if (code != SKR_OK)
         return code;
     shards->leased_ms = now_ms;
@@ -589,8 +587,7 @@ skr_ownership_release(struct skr_ownership *ownership)
     atomic_store(&ownership->proven_ms, 0);
     // What is not given back runs out.
     if (ownership->db != NULL && !is_empty(&shards->ours))
-        (void)!table->ops->give_share(table, ownership->db, &shards->ours,
-                                      NULL);
+        (void)!table->shards->give(table, ownership->db, &shards->ours, NULL);
     *shards = (struct shards){.is_changing = false};
     ownership->db = NULL;
 }

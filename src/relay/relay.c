@@ -222,7 +222,7 @@ prepare_table(struct skr_relay *relay, struct skr_db *db,
 {
     const struct skr_store *table = relay->options.table;
     struct skr_source *source = relay->session.source;
-    enum skr_code code = table->ops->check(table, db, error);
+    enum skr_code code = table->admin->check(table, db, error);
     if (code == SKR_OK)
         code = skr_source_open(source, db, error);
     if (code != SKR_MISSING || !relay->options.auto_setup)
@@ -251,8 +251,8 @@ attend(struct skr_relay *relay, struct skr_error *error)
         code = skr_db_open(options->database, options->database_url,
                            &relay->attending, error);
     if (code == SKR_OK)
-        code = options->table->ops->lock_name(options->table, relay->attending,
-                                              lock_name, error);
+        code = options->table->source->lock_name(
+            options->table, relay->attending, lock_name, error);
     if (code != SKR_OK)
         return code;
     skr_store_name_attendance(lock_name, SKR_ATTEND_WAITING, name);

@@ -111,8 +111,8 @@ log_blocked(struct skr_session *session, const struct skr_batch_item *item,
     // Of no weight: if it cannot be asked, or would be for many partitions, the
     // rest is said all the same.
     if (!measures || session->db == NULL ||
-        table->ops->measure(table, session->db, item->partition_key, &length,
-                            NULL) != SKR_OK)
+        table->partitions->measure(table, session->db, item->partition_key,
+                                   &length, NULL) != SKR_OK)
         length = 0;
     skr_log(&options->log, SKR_LOG_WARNING, "relay.partition_blocked",
             SKR_LOG_TEXT("name", options->name),

@@ -180,7 +180,7 @@ settle_once(struct skr_settler *settler, struct skr_job *job,
         return code;
     leave_to_owner(settler, &job->batch);
     skr_failpoint("relay.settling");
-    code = table->ops->settle(table, settler->db, &job->batch, error);
+    code = table->settle->write(table, settler->db, &job->batch, error);
     if (code != SKR_OK && error->remedy == SKR_GIVE_UP)
         leave_unpublished(job);
     if (code != SKR_OK && error->remedy != SKR_TRY_AGAIN)

@@ -69,7 +69,7 @@ skr_source_open(struct skr_source *source, struct skr_db *db,
     source->restarts = false;
     source->may_have_more = true;
     skr_row_set_clear(&source->left);
-    return table->ops->start(table, db, &source->position, error);
+    return table->source->start(table, db, &source->position, error);
 }
 
 static bool
@@ -147,7 +147,7 @@ describe(struct skr_source *source, const struct skr_source_request *request,
         .passed = request->passed,
         .passed_count = request->passed_count,
     };
-    if (source->options.table->ops->keeps_keys) {
+    if (source->options.table->source->keeps_keys) {
         read->unsettled = source->unsettled.rows;
         read->unsettled_count = source->unsettled.count;
     }
@@ -183,10 +183,10 @@ read_rows(struct skr_source *source, const struct skr_read *read,
     struct skr_error failure = {0};
     enum skr_code code =
         source->options.claims_rows
-            ? table->ops->claim(table, source->db, &source->position, read,
-                                batch, &failure)
-            : table->ops->read(table, source->db, &source->position, read,
-                               batch, &failure);
+            ? table->leases->claim(table, source->db, &source->position, read,
+                                   batch, &failure)
+            : table->source->read(table, source->db, &source->position, read,
+                                  batch, &failure);
     // Others were in the way: there is something to claim, and soon.
     if (code != SKR_OK && source->options.claims_rows &&
         failure.remedy == SKR_TRY_AGAIN) {
@@ -255,9 +255,8 @@ skr_source_fetch_partitions(struct skr_source *source,
     struct skr_read read;
     enum skr_code code = describe(source, request, &read, error);
     if (code == SKR_OK)
-        code =
-            table->ops->read_partitions(table, source->db, &source->position,
-                                        &read, partitions, count, batch, error);
+        code = table->partitions->read(table, source->db, &source->position,
+                                       &read, partitions, count, batch, error);
     return code == SKR_OK ? note_given(source, batch, error) : code;
 }
 
@@ -333,7 +332,7 @@ skr_source_release(struct skr_source *source, const struct skr_batch *batch)
 void
 skr_source_deferred(struct skr_source *source)
 {
-    if (!source->options.table->ops->keeps_keys)
+    if (!source->options.table->source->keeps_keys)
         return;
     source->restarts = true;
     source->may_have_more = true;
@@ -342,7 +341,7 @@ skr_source_deferred(struct skr_source *source)
 void
 skr_source_held_back(struct skr_source *source)
 {
-    if (source->options.table->ops->read_partitions != NULL)
+    if (source->options.table->partitions != NULL)
         return;
     source->restarts = true;
     source->may_have_more = true;
@@ -351,7 +350,7 @@ skr_source_held_back(struct skr_source *source)
 bool
 skr_source_rescan(struct skr_source *source, bool is_settling)
 {
-    bool keeps_keys = source->options.table->ops->keeps_keys;
+    bool keeps_keys = source->options.table->source->keeps_keys;
     if (is_settling && !keeps_keys)
         return false;
     source->position.next_sweep_ms = skr_clock_ms();
@@ -365,8 +364,8 @@ struct skr_source_status
 skr_source_status(const struct skr_source *source)
 {
     const struct skr_position *position = &source->position;
-    const struct skr_store_ops *ops = source->options.table->ops;
-    bool order_counts = ops->read_partitions != NULL || ops->keeps_keys;
+    const struct skr_store *store = source->options.table;
+    bool order_counts = store->partitions != NULL || store->source->keeps_keys;
     return (struct skr_source_status){
         .cursor = position->cursor,
         .has_due = position->next_due_ms > 0 &&
@@ -384,8 +383,8 @@ skr_source_count_claimed(struct skr_source *source, uint64_t *count,
 {
     const struct skr_store *table = source->options.table;
     *count = 0;
-    if (table->ops->leased == NULL)
+    if (table->diagnosis == NULL)
         return SKR_OK;
-    return table->ops->leased(table, source->db, &source->position, count,
-                              error);
+    return table->diagnosis->count_claimed(table, source->db, &source->position,
+                                           count, error);
 }

@@ -16,7 +16,7 @@ skr_store_create(const struct skr_store *table, struct skr_db *db,
     enum skr_code code = skr_schema_begin(db, error);
     if (code != SKR_OK)
         return code;
-    code = table->ops->setup(table, db, skr_schema_run, db, error);
+    code = table->admin->setup(table, db, skr_schema_run, db, error);
     return skr_schema_end(db, code, error);
 }
 
@@ -27,7 +27,7 @@ skr_store_set_notify(const struct skr_store *table, struct skr_db *db,
     enum skr_code code = skr_schema_begin(db, error);
     if (code != SKR_OK)
         return code;
-    code = table->ops->notify(table, db, wanted, skr_schema_run, db, error);
+    code = table->admin->notify(table, db, wanted, skr_schema_run, db, error);
     return skr_schema_end(db, code, error);
 }
 
@@ -35,7 +35,7 @@ void
 skr_store_free(struct skr_store *table)
 {
     if (table != NULL)
-        table->ops->free(table);
+        table->free(table);
 }
 
 int64_t

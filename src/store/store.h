@@ -26,8 +26,21 @@ struct skr_horizon_mark {
     int64_t at_ms;
 };
 
+struct skr_store;
+typedef void skr_store_free_fn(struct skr_store *store);
+
+// What every layout does, and what some do besides. Each function of an
+// interface is there; what a layout does not do, it has no interface for.
 struct skr_store {
-    const struct skr_store_ops *ops;
+    const struct skr_admin_ops *admin;    // makes and checks its tables
+    const struct skr_source_ops *source;  // reads what is to be published
+    const struct skr_settle_ops *settle;  // writes what became of that
+    skr_store_free_fn *free;
+
+    const struct skr_partition_ops *partitions;  // rows of a key have an order
+    const struct skr_lease_ops *leases;          // rows are claimed one by one
+    const struct skr_shard_ops *shards;          // relays divide the queue
+    const struct skr_diagnosis_ops *diagnosis;   // what people may have wrong
 };
 
 // Where a reader stands, kept by the layout between reads. A zeroed struct
@@ -369,8 +382,6 @@ typedef enum skr_code
 skr_store_skew_fn(const struct skr_store *table, struct skr_db *db, int *hours,
                   struct skr_error *error);
 
-typedef void skr_store_free_fn(struct skr_store *table);
-
 // The name of the lock of the relay that works the queue. Tables of one name in
 // several schemas have several, and a table has one, however it is found.
 enum { SKR_LOCK_NAME_SIZE = 32 };
@@ -378,35 +389,50 @@ typedef enum skr_code
 skr_store_lock_name_fn(const struct skr_store *table, struct skr_db *db,
                        char name[SKR_LOCK_NAME_SIZE], struct skr_error *error);
 
-struct skr_store_ops {
-    const char *scheme;  // "doctrine", "ordered-doctrine", "kafka-outbox"
+struct skr_admin_ops {
+    skr_store_setup_fn *setup;
+    skr_store_complete_fn *complete;
+    skr_store_notify_fn *notify;
+    skr_store_check_fn *check;
+};
+
+struct skr_source_ops {
     // A row that waits holds back later ones of its key, as soon as that is
     // written and read by start().
     bool keeps_keys;
-
-    skr_store_setup_fn *setup;
-    skr_store_complete_fn *complete;  // NULL: there is nothing to add
-    skr_store_notify_fn *notify;      // NULL: no reader waits for its rows
-    skr_store_check_fn *check;
     skr_store_lock_name_fn *lock_name;
     skr_store_start_fn *start;
     skr_store_read_fn *read;
-    skr_store_read_partitions_fn *read_partitions;  // NULL: it has no order
-    skr_store_measure_fn *measure;                  // NULL together with it
-    skr_store_claim_fn *claim;            // NULL: rows cannot be leased
-    skr_store_renew_fn *renew;            // NULL together with claim
-    skr_store_see_shares_fn *see_shares;  // NULL: it has no shards
-    skr_store_live_fn *live;              // these together with it
-    skr_store_take_share_fn *take_share;
-    skr_store_renew_share_fn *renew_share;
-    skr_store_give_share_fn *give_share;
-    skr_store_find_writer_fn *find_writer;  // NULL: no writer holds it back
-    skr_store_settle_fn *settle;
-    skr_store_release_fn *release;  // NULL together with claim
-    skr_store_leased_fn *leased;    // NULL: rows are not leased
-    skr_store_foreign_fn *foreign;  // NULL: there are none
-    skr_store_skew_fn *skew;        // NULL: its times decide nothing
-    skr_store_free_fn *free;
+};
+
+struct skr_settle_ops {
+    skr_store_settle_fn *write;
+};
+
+struct skr_partition_ops {
+    skr_store_read_partitions_fn *read;
+    skr_store_measure_fn *measure;
+    skr_store_find_writer_fn *find_writer;
+};
+
+struct skr_lease_ops {
+    skr_store_claim_fn *claim;
+    skr_store_renew_fn *renew;
+    skr_store_release_fn *release;
+};
+
+struct skr_shard_ops {
+    skr_store_live_fn *live;
+    skr_store_see_shares_fn *see;
+    skr_store_take_share_fn *take;
+    skr_store_renew_share_fn *renew;
+    skr_store_give_share_fn *give;
+};
+
+struct skr_diagnosis_ops {
+    skr_store_leased_fn *count_claimed;
+    skr_store_foreign_fn *foreign;
+    skr_store_skew_fn *skew;
 };
 
 // When the next look is worth while although nothing was written since the last

@@ -44,8 +44,8 @@ static void
 start(struct fixture *fixture)
 {
     struct skr_error error = {0};
-    if (fixture->table->ops->start(fixture->table, fixture->db,
-                                   &fixture->position, &error) != SKR_OK)
+    if (fixture->table->source->start(fixture->table, fixture->db,
+                                      &fixture->position, &error) != SKR_OK)
         fail_msg("%s", error.text);
 }
 
@@ -120,9 +120,9 @@ read_rows(struct fixture *fixture)
     const struct skr_read read = {.max_rows = 100, .max_bytes = 1 << 20};
     struct skr_error error = {0};
     skr_batch_clear(&fixture->batch);
-    if (fixture->table->ops->read(fixture->table, fixture->db,
-                                  &fixture->position, &read, &fixture->batch,
-                                  &error) != SKR_OK)
+    if (fixture->table->source->read(fixture->table, fixture->db,
+                                     &fixture->position, &read, &fixture->batch,
+                                     &error) != SKR_OK)
         fail_msg("%s", error.text);
     return fixture->batch.count;
 }
@@ -137,8 +137,8 @@ settle(struct fixture *fixture, enum skr_state state, const char *reason)
         item->delay_ms = 60000;
         snprintf(item->reason.text, sizeof(item->reason.text), "%s", reason);
     }
-    if (fixture->table->ops->settle(fixture->table, fixture->db,
-                                    &fixture->batch, &error) != SKR_OK)
+    if (fixture->table->settle->write(fixture->table, fixture->db,
+                                      &fixture->batch, &error) != SKR_OK)
         fail_msg("%s", error.text);
 }
 
@@ -294,9 +294,9 @@ test_a_batch_may_be_longer_than_a_list(void **state)
     for (int i = 0; i < MANY; i++)
         insert(fixture, "a", "1");
     skr_test_run(fixture->db, "COMMIT");
-    if (fixture->table->ops->read(fixture->table, fixture->db,
-                                  &fixture->position, &read, &fixture->batch,
-                                  &error) != SKR_OK)
+    if (fixture->table->source->read(fixture->table, fixture->db,
+                                     &fixture->position, &read, &fixture->batch,
+                                     &error) != SKR_OK)
         fail_msg("%s", error.text);
     assert_int_equal(fixture->batch.count, MANY);
     settle(fixture, SKR_DONE, "");
@@ -311,9 +311,9 @@ test_k8_k9_an_empty_table_gives_nothing_and_a_missing_one_an_error(void **state)
     struct skr_error error = {0};
     assert_int_equal(read_rows(fixture), 0);
     skr_test_run(fixture->db, "DROP TABLE kafka_outbox");
-    assert_int_equal(fixture->table->ops->read(fixture->table, fixture->db,
-                                               &fixture->position, &read,
-                                               &fixture->batch, &error),
+    assert_int_equal(fixture->table->source->read(fixture->table, fixture->db,
+                                                  &fixture->position, &read,
+                                                  &fixture->batch, &error),
                      SKR_MISSING);
     assert_int_equal(fixture->batch.count, 0);
 }
@@ -337,8 +337,8 @@ test_k10_all_outcomes_of_a_batch_are_recorded_together(void **state)
     struct fixture *fixture = *state;
     struct skr_error error = {0};
     decide_three(fixture);
-    if (fixture->table->ops->settle(fixture->table, fixture->db,
-                                    &fixture->batch, &error) != SKR_OK)
+    if (fixture->table->settle->write(fixture->table, fixture->db,
+                                      &fixture->batch, &error) != SKR_OK)
         fail_msg("%s", error.text);
     assert_int_equal(
         skr_test_number(fixture->db,
@@ -357,8 +357,8 @@ test_attempts_are_counted_no_further_than_there_is_room(void **state)
     struct skr_error error = {0};
     decide_three(fixture);
     skr_test_run(fixture->db, "UPDATE kafka_outbox SET push_attempts = 127");
-    if (fixture->table->ops->settle(fixture->table, fixture->db,
-                                    &fixture->batch, &error) != SKR_OK)
+    if (fixture->table->settle->write(fixture->table, fixture->db,
+                                      &fixture->batch, &error) != SKR_OK)
         fail_msg("%s", error.text);
     assert_int_equal(skr_test_number(fixture->db, OPEN), 1);
     assert_int_equal(skr_test_number(fixture->db,
@@ -376,15 +376,15 @@ test_k11_k12_k13_what_cannot_be_recorded_changes_nothing(void **state)
     // The first outcome is written without it.
     skr_test_run(fixture->db, "ALTER TABLE kafka_outbox RENAME COLUMN "
                               "push_started_at TO pushed");
-    assert_int_not_equal(fixture->table->ops->settle(fixture->table,
-                                                     fixture->db,
-                                                     &fixture->batch, &error),
+    assert_int_not_equal(fixture->table->settle->write(fixture->table,
+                                                       fixture->db,
+                                                       &fixture->batch, &error),
                          SKR_OK);
     assert_int_equal(skr_test_number(fixture->db, OPEN), 3);
     skr_test_run(fixture->db, "ALTER TABLE kafka_outbox RENAME COLUMN pushed "
                               "TO push_started_at");
-    if (fixture->table->ops->settle(fixture->table, fixture->db,
-                                    &fixture->batch, &error) != SKR_OK)
+    if (fixture->table->settle->write(fixture->table, fixture->db,
+                                      &fixture->batch, &error) != SKR_OK)
         fail_msg("%s", error.text);
     assert_int_equal(skr_test_number(fixture->db, OPEN), 1);
 }
@@ -579,8 +579,8 @@ test_a_gap_among_many_rows_stays(void **state)
     assert_int_equal(read_rows(fixture), MANY);
     for (int i = 0; i < MANY; i++)
         fixture->batch.items[i].state = i == LEFT ? SKR_READ : SKR_DONE;
-    if (fixture->table->ops->settle(fixture->table, fixture->db,
-                                    &fixture->batch, &error) != SKR_OK)
+    if (fixture->table->settle->write(fixture->table, fixture->db,
+                                      &fixture->batch, &error) != SKR_OK)
         fail_msg("%s", error.text);
     assert_int_equal(
         skr_test_number(fixture->db, "SELECT SUM(id) FROM kafka_outbox"),
@@ -629,8 +629,8 @@ test_a_table_that_is_being_made_is_taken_for_nobody_elses(void **state)
     struct fixture *fixture = *state;
     skr_test_run(fixture->db, "DROP TABLE kafka_outbox");
     skr_test_run(fixture->db, "DROP TABLE kafka_outbox_schema_migrations");
-    assert_int_equal(fixture->table->ops->setup(fixture->table, fixture->db,
-                                                run_and_look, fixture, NULL),
+    assert_int_equal(fixture->table->admin->setup(fixture->table, fixture->db,
+                                                  run_and_look, fixture, NULL),
                      SKR_OK);
 }
 

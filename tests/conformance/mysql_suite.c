@@ -670,7 +670,7 @@ test_an_engine_without_transactions_is_refused(void **state)
     assert_int_equal(skr_store_create(table, fixture->db, NULL), SKR_OK);
     assert_int_equal(skr_deduplication_create(deduplication, fixture->db, NULL),
                      SKR_OK);
-    assert_int_equal(table->ops->check(table, fixture->db, NULL), SKR_OK);
+    assert_int_equal(table->admin->check(table, fixture->db, NULL), SKR_OK);
     static const char *const tables[] = {"messenger_outbox",
                                          "messenger_messages",
                                          "message_broker_deduplication"};
@@ -678,7 +678,7 @@ test_an_engine_without_transactions_is_refused(void **state)
         char sql[100];
         snprintf(sql, sizeof(sql), "ALTER TABLE %s ENGINE = MyISAM", tables[i]);
         skr_test_run(fixture->db, sql);
-        enum skr_code code = table->ops->check(table, fixture->db, &error);
+        enum skr_code code = table->admin->check(table, fixture->db, &error);
         if (code == SKR_OK)
             code = skr_deduplication_check(deduplication, fixture->db, &error);
         assert_int_equal(code, SKR_REFUSED);
@@ -759,16 +759,16 @@ test_an_index_waits_for_a_table_in_use_for_a_second(void **state)
                                  "queue_name, created_at, available_at) VALUES "
                                  "('', '', 'outbox', NOW(), NOW())");
     int64_t began_us = skr_clock_wall_us();
-    enum skr_code code =
-        table->ops->complete(table, fixture->db, run_late, fixture->db, &error);
+    enum skr_code code = table->admin->complete(table, fixture->db, run_late,
+                                                fixture->db, &error);
     int64_t took_us = skr_clock_wall_us() - began_us;
     skr_test_client_commit(&client);
     skr_test_client_close(&client);
     assert_int_equal(code, SKR_CONFLICT);
     assert_in_range(took_us, 500000, 4500000);  // five by default
-    assert_int_equal(
-        table->ops->complete(table, fixture->db, run_late, fixture->db, &error),
-        SKR_OK);
+    assert_int_equal(table->admin->complete(table, fixture->db, run_late,
+                                            fixture->db, &error),
+                     SKR_OK);
     skr_store_free(table);
 }
 
@@ -1065,14 +1065,14 @@ settle_large(struct fixture *fixture, struct skr_store *table,
                  "UTC_TIMESTAMP(), UTC_TIMESTAMP())");
     assert_int_equal(skr_batch_init(&batch, 10, NULL), SKR_OK);
     const struct skr_read read = {.max_rows = 10, .max_bytes = 1 << 30};
-    if (table->ops->read(table, fixture->db, &position, &read, &batch,
-                         &error) != SKR_OK)
+    if (table->source->read(table, fixture->db, &position, &read, &batch,
+                            &error) != SKR_OK)
         fail_msg("%s", error.text);
     assert_int_equal(batch.count, 2);
     batch.items[0].state = SKR_DONE;
     batch.items[1].state = state;
     skr_fail(&batch.items[1].reason, SKR_REFUSED, SKR_GIVE_UP, "unroutable");
-    if (table->ops->settle(table, fixture->db, &batch, &error) != SKR_OK)
+    if (table->settle->write(table, fixture->db, &batch, &error) != SKR_OK)
         fail_msg("%s", error.text);
     assert_int_equal(batch.items[1].write, SKR_WRITE_DONE);
     assert_non_null(strstr(batch.items[1].refusal, "max_allowed_packet"));

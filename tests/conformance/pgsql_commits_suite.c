@@ -189,8 +189,8 @@ is_named(void *user)
     const struct skr_store *table = wanted->fixture->table;
     struct skr_writer writer;
     struct skr_error error = {0};
-    if (table->ops->find_writer(table, wanted->fixture->db, &writer, &error) !=
-        SKR_OK)
+    if (table->partitions->find_writer(table, wanted->fixture->db, &writer,
+                                       &error) != SKR_OK)
         fail_msg("%s", error.text);
     return writer.process == wanted->process && writer.age_s >= 1;
 }
@@ -271,8 +271,8 @@ complete(struct fixture *fixture, int statements)
     const struct skr_store *table = fixture->table;
     struct setup setup = {.db = fixture->db};
     struct skr_error error = {0};
-    if (table->ops->complete(table, fixture->db, run_and_count, &setup,
-                             &error) != SKR_OK)
+    if (table->admin->complete(table, fixture->db, run_and_count, &setup,
+                               &error) != SKR_OK)
         fail_msg("%s", error.text);
     assert_int_equal(setup.statements, statements);
 }
@@ -286,13 +286,13 @@ test_setup_adds_the_number_of_the_transaction_once(void **state)
     skr_test_run(fixture->db,
                  "ALTER TABLE messenger_outbox DROP COLUMN transaction_id");
     insert_keyed(fixture, "k0", 0);
-    assert_int_equal(table->ops->check(table, fixture->db, &error),
+    assert_int_equal(table->admin->check(table, fixture->db, &error),
                      SKR_INVALID);
     assert_non_null(strstr(error.text, "transaction_id"));
     assert_non_null(strstr(error.text, "skirnir setup"));
     complete(fixture, 1);
     complete(fixture, 0);
-    assert_int_equal(table->ops->check(table, fixture->db, &error), SKR_OK);
+    assert_int_equal(table->admin->check(table, fixture->db, &error), SKR_OK);
     insert_keyed(fixture, "k0", 1);
     run_until_empty(fixture);
     assert_int_equal(judge_key(&fixture->fake, "k0"), 2);

@@ -211,7 +211,7 @@ may_work_queue(const struct skr_store *table, struct skr_db *db)
 {
     char name[SKR_LOCK_NAME_SIZE];
     bool granted = false;
-    assert_int_equal(table->ops->lock_name(table, db, name, NULL), SKR_OK);
+    assert_int_equal(table->source->lock_name(table, db, name, NULL), SKR_OK);
     assert_int_equal(
         db->ops->lock(db, name, SKR_LOCK_ALONE, -1, 0, &granted, NULL), SKR_OK);
     return granted;

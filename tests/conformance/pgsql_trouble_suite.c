@@ -428,7 +428,8 @@ claim(const struct skr_store *table, struct skr_db *db, struct skr_batch *batch)
     struct skr_error error = {0};
     struct skr_position position = {0};
     const struct skr_read read = {.max_rows = 2, .max_bytes = 1000};
-    if (table->ops->claim(table, db, &position, &read, batch, &error) != SKR_OK)
+    if (table->leases->claim(table, db, &position, &read, batch, &error) !=
+        SKR_OK)
         fail_msg("%s", error.text);
     return batch->count;
 }
@@ -463,10 +464,10 @@ share_by_lease(struct skr_db *one, struct skr_db *other)
     // On whichever connection.
     for (size_t i = 0; i < 2; i++) {
         batches[i].items[0].state = SKR_DONE;
-        assert_int_equal(table->ops->renew(table, one, &batches[i], NULL),
+        assert_int_equal(table->leases->renew(table, one, &batches[i], NULL),
                          SKR_OK);
         assert_false(batches[i].items[1].lost);
-        assert_int_equal(table->ops->settle(table, one, &batches[i], NULL),
+        assert_int_equal(table->settle->write(table, one, &batches[i], NULL),
                          SKR_OK);
         skr_batch_fini(&batches[i]);
     }

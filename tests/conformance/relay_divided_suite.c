@@ -64,11 +64,10 @@ test_the_share_of_a_dead_relay_is_taken_when_its_lease_runs_out(void **state)
     struct skr_shares shares;
     const struct skr_share share = {.slots = (UINT64_C(1) << 30) - 1,
                                     .seats = 1};
-    assert_int_equal(dead->ops->see_shares(dead, fixture->db, &shares, NULL),
+    assert_int_equal(dead->shards->see(dead, fixture->db, &shares, NULL),
                      SKR_OK);
-    assert_int_equal(dead->ops->take_share(dead, fixture->db, &share,
-                                           &(struct skr_term){.lease_s = 3},
-                                           NULL),
+    assert_int_equal(dead->shards->take(dead, fixture->db, &share,
+                                        &(struct skr_term){.lease_s = 3}, NULL),
                      SKR_OK);
     int64_t began_ms = skr_clock_ms();
     insert_keys(fixture, 40, 0, 5);
@@ -125,18 +124,18 @@ test_one_who_ends_empty_leaves_nothing_that_nobody_has(void **state)
     struct skr_store *other = make_owner(fixture);
     struct skr_shares shares;
     const struct skr_share seat = {.seats = 2};
-    assert_int_equal(other->ops->see_shares(other, fixture->db, &shares, NULL),
+    assert_int_equal(other->shards->see(other, fixture->db, &shares, NULL),
                      SKR_OK);
-    assert_int_equal(other->ops->take_share(other, fixture->db, &seat,
-                                            &(struct skr_term){.lease_s = 600},
-                                            NULL),
+    assert_int_equal(other->shards->take(other, fixture->db, &seat,
+                                         &(struct skr_term){.lease_s = 600},
+                                         NULL),
                      SKR_OK);
     insert_keys(fixture, 40, 0, 5);
     skr_fake_hold_back(&fixture->fake, true);
     fixture->options.stop_when_empty = true;
     start(fixture);
     assert_true(skr_test_eventually(has_begun, fixture, WAIT_MS));
-    assert_int_equal(other->ops->give_share(other, fixture->db, &seat, NULL),
+    assert_int_equal(other->shards->give(other, fixture->db, &seat, NULL),
                      SKR_OK);
     skr_fake_hold_back(&fixture->fake, false);
     join(fixture);
@@ -223,7 +222,8 @@ test_one_who_has_the_queue_to_himself_keeps_others_out(void **state)
     const struct skr_store *table = fixture->options.table;
     char name[SKR_LOCK_NAME_SIZE];
     bool granted = false;
-    assert_int_equal(table->ops->lock_name(table, holder, name, NULL), SKR_OK);
+    assert_int_equal(table->source->lock_name(table, holder, name, NULL),
+                     SKR_OK);
     assert_int_equal(holder->ops->lock(holder, name, SKR_LOCK_ALONE, -1, 1000,
                                        &granted, NULL),
                      SKR_OK);
@@ -261,11 +261,11 @@ test_one_who_finds_no_seat_stands_by_and_says_so(void **state)
     struct skr_store *others = make_owner(fixture);
     struct skr_shares shares;
     const struct skr_share seats = {.seats = (UINT64_C(1) << SKR_SEATS) - 1};
-    assert_int_equal(
-        others->ops->see_shares(others, fixture->db, &shares, NULL), SKR_OK);
-    assert_int_equal(others->ops->take_share(others, fixture->db, &seats,
-                                             &(struct skr_term){.lease_s = 600},
-                                             NULL),
+    assert_int_equal(others->shards->see(others, fixture->db, &shares, NULL),
+                     SKR_OK);
+    assert_int_equal(others->shards->take(others, fixture->db, &seats,
+                                          &(struct skr_term){.lease_s = 600},
+                                          NULL),
                      SKR_OK);
     fixture->options.database = skr_faulty_database(fixture->database.ops);
     insert_keys(fixture, 3, 0, 5);
@@ -282,7 +282,7 @@ test_one_who_finds_no_seat_stands_by_and_says_so(void **state)
     assert_true(skr_test_eventually(has_recovered, fixture, WAIT_MS));
     assert_false(is_active(fixture));
     assert_int_equal(skr_fake_got(&fixture->fake), 0);
-    assert_int_equal(others->ops->give_share(others, fixture->db, &seats, NULL),
+    assert_int_equal(others->shards->give(others, fixture->db, &seats, NULL),
                      SKR_OK);
     assert_true(skr_test_eventually(outbox_is_empty, fixture, WAIT_MS));
     assert_true(skr_test_eventually(is_active, fixture, WAIT_MS));

@@ -44,7 +44,7 @@ make_messenger(const struct fixture *fixture, bool is_ordered,
 static inline struct skr_store *
 make_owner(const struct fixture *fixture)
 {
-    return make_messenger(fixture, fixture->table->ops->read_partitions != NULL,
+    return make_messenger(fixture, fixture->table->partitions != NULL,
                           SKR_CLAIM_SLOTS);
 }
 

@@ -166,7 +166,7 @@ take_lock(struct fixture *fixture)
     char name[SKR_LOCK_NAME_SIZE];
     bool granted = false;
     assert_int_equal(
-        fixture->table->ops->lock_name(fixture->table, other, name, NULL),
+        fixture->table->source->lock_name(fixture->table, other, name, NULL),
         SKR_OK);
     for (int i = 0; !granted && i < 20; i++) {
         skr_test_break_lock(&fixture->database, name);

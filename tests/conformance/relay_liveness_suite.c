@@ -42,12 +42,12 @@ test_the_share_of_one_who_lived_by_a_lock_is_taken_at_once(void **state)
     const struct skr_term term = {.lease_s = 600, .by_lock = true};
     const struct skr_share share = {.slots = (UINT64_C(1) << 30) - 1,
                                     .seats = 1};
-    assert_int_equal(other->ops->live(other, session, &liveness, NULL), SKR_OK);
-    assert_int_equal(liveness, SKR_LIVES_BY_LOCK);
-    assert_int_equal(other->ops->see_shares(other, session, &shares, NULL),
+    assert_int_equal(other->shards->live(other, session, &liveness, NULL),
                      SKR_OK);
-    assert_int_equal(
-        other->ops->take_share(other, session, &share, &term, NULL), SKR_OK);
+    assert_int_equal(liveness, SKR_LIVES_BY_LOCK);
+    assert_int_equal(other->shards->see(other, session, &shares, NULL), SKR_OK);
+    assert_int_equal(other->shards->take(other, session, &share, &term, NULL),
+                     SKR_OK);
     start(fixture);
     assert_true(eventually_even(fixture, 2));
     insert_keys(fixture, 40, 0, 5);
@@ -97,7 +97,7 @@ test_a_relay_goes_on_once_its_earlier_session_has_ended(void **state)
     struct skr_db *earlier = skr_test_connect(&fixture->database);
     enum skr_liveness liveness = SKR_LIVES_ELSEWHERE;
     assert_int_equal(
-        fixture->table->ops->live(fixture->table, earlier, &liveness, NULL),
+        fixture->table->shards->live(fixture->table, earlier, &liveness, NULL),
         SKR_OK);
     assert_int_equal(liveness, SKR_LIVES_BY_LOCK);
     insert_keys(fixture, 10, 0, 5);
@@ -146,11 +146,10 @@ test_a_relay_that_can_hold_no_lock_any_more_lives_by_its_leases(void **state)
     struct skr_shares shares;
     const struct skr_share share = {.slots = 7, .seats = 1};
     const struct skr_term term = {.lease_s = 600, .by_lock = true};
-    assert_int_equal(table->ops->see_shares(table, fixture->db, &shares, NULL),
+    assert_int_equal(table->shards->see(table, fixture->db, &shares, NULL),
                      SKR_OK);
     assert_int_equal(
-        table->ops->take_share(table, fixture->db, &share, &term, NULL),
-        SKR_OK);
+        table->shards->take(table, fixture->db, &share, &term, NULL), SKR_OK);
     assert_int_equal(skr_test_number(fixture->db, OWNERS "LIKE 'l-%'"), 4);
     insert_keys(fixture, 10, 0, 5);
     start(fixture);

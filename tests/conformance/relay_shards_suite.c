@@ -237,7 +237,8 @@ test_the_shards_of_a_relay_that_is_gone_are_taken_over(void **state)
     struct skr_db *session = skr_test_connect(&fixture->database);
     struct skr_store *other = make_owner(fixture);
     enum skr_liveness liveness = SKR_LIVES_ELSEWHERE;
-    assert_int_equal(other->ops->live(other, session, &liveness, NULL), SKR_OK);
+    assert_int_equal(other->shards->live(other, session, &liveness, NULL),
+                     SKR_OK);
     bool by_lock = liveness == SKR_LIVES_BY_LOCK;
     assert_int_equal(by_lock, skr_test_writes_side_by_side(fixture->db));
     struct skr_shares shares;
@@ -245,9 +246,8 @@ test_the_shards_of_a_relay_that_is_gone_are_taken_over(void **state)
                                    .seats = 1};
     const struct skr_term term = {.lease_s = by_lock ? 600 : 4,
                                   .by_lock = by_lock};
-    assert_int_equal(other->ops->see_shares(other, session, &shares, NULL),
-                     SKR_OK);
-    assert_int_equal(other->ops->take_share(other, session, &half, &term, NULL),
+    assert_int_equal(other->shards->see(other, session, &shares, NULL), SKR_OK);
+    assert_int_equal(other->shards->take(other, session, &half, &term, NULL),
                      SKR_OK);
     insert_spread(fixture, 0, 240);
     start(fixture);

@@ -103,12 +103,12 @@ test_an_outbox_whose_ids_are_used_again_is_refused(void **state)
         struct skr_store *table = make_table(fixture, is_ordered == 1);
         struct skr_error error = {0};
         assert_int_equal(skr_store_create(table, fixture->db, NULL), SKR_OK);
-        assert_int_equal(table->ops->check(table, fixture->db, NULL), SKR_OK);
+        assert_int_equal(table->admin->check(table, fixture->db, NULL), SKR_OK);
         skr_test_run(fixture->db, "DROP TABLE messenger_outbox");
         make_reusing(fixture, "messenger_outbox",
                      is_ordered ? ", partition_key TEXT NOT NULL DEFAULT ''"
                                 : "");
-        assert_refused(table->ops->check(table, fixture->db, &error), &error,
+        assert_refused(table->admin->check(table, fixture->db, &error), &error,
                        "messenger_outbox");
         skr_test_run(fixture->db, "DROP TABLE messenger_outbox");
         skr_store_free(table);
@@ -130,7 +130,7 @@ test_so_is_a_failed_table(void **state)
     };
     assert_int_equal(skr_store_create(table, fixture->db, NULL), SKR_OK);
     remake(fixture, "messenger_messages");
-    assert_refused(table->ops->check(table, fixture->db, &error), &error,
+    assert_refused(table->admin->check(table, fixture->db, &error), &error,
                    "messenger_messages");
     assert_int_equal(skr_failed_rows_new(&options, &rows, NULL), SKR_OK);
     assert_refused(skr_failed_rows_check(rows, skr_db_tx(fixture->db), &error),
@@ -164,7 +164,7 @@ test_so_is_a_kafka_outbox(void **state)
         .dialect = skr_db_dialect(fixture->db)};
     assert_int_equal(skr_kafka_outbox_new(&options, &table, NULL), SKR_OK);
     assert_int_equal(skr_store_create(table, fixture->db, NULL), SKR_OK);
-    assert_int_equal(table->ops->check(table, fixture->db, NULL), SKR_OK);
+    assert_int_equal(table->admin->check(table, fixture->db, NULL), SKR_OK);
     skr_test_run(fixture->db, "CREATE TABLE other (id INTEGER PRIMARY KEY, "
                               "batch_id, push_started_at, push_completed_at, "
                               "topic, payload_json, payload_headers, "
@@ -172,7 +172,7 @@ test_so_is_a_kafka_outbox(void **state)
                               "created_at, partition_key, key)");
     skr_test_run(fixture->db, "DROP TABLE kafka_outbox");
     skr_test_run(fixture->db, "ALTER TABLE other RENAME TO kafka_outbox");
-    assert_refused(table->ops->check(table, fixture->db, &error), &error,
+    assert_refused(table->admin->check(table, fixture->db, &error), &error,
                    "kafka_outbox");
     skr_store_free(table);
 }
@@ -190,13 +190,13 @@ test_the_cure_keeps_rows_and_ids(void **state)
                  "INSERT INTO messenger_outbox VALUES (7, 'b', '{}', 'outbox', "
                  "'2026-11-16 00:00:00', '2026-11-16 00:00:00', NULL)");
     assert_int_equal(skr_store_create(table, fixture->db, NULL), SKR_OK);
-    assert_refused(table->ops->check(table, fixture->db, &error), &error,
+    assert_refused(table->admin->check(table, fixture->db, &error), &error,
                    "messenger_outbox");
     snprintf(insert, sizeof(insert), "%s", strstr(error.text, "INSERT INTO"));
     skr_test_run(fixture->db, "ALTER TABLE messenger_outbox RENAME TO old");
     assert_int_equal(skr_store_create(table, fixture->db, NULL), SKR_OK);
     skr_test_run(fixture->db, insert);
-    assert_int_equal(table->ops->check(table, fixture->db, NULL), SKR_OK);
+    assert_int_equal(table->admin->check(table, fixture->db, NULL), SKR_OK);
     assert_int_equal(skr_test_number(fixture->db,
                                      "SELECT id FROM messenger_outbox "
                                      "WHERE body = 'b'"),

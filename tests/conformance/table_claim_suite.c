@@ -31,9 +31,9 @@ claim(const struct fixture *fixture, struct worker *worker, size_t max_rows)
     struct skr_error error = {0};
     const struct skr_read read = {.max_rows = max_rows, .max_bytes = 1 << 20};
     skr_batch_clear(&worker->batch);
-    if (fixture->table->ops->claim(fixture->table, worker->db,
-                                   &worker->position, &read, &worker->batch,
-                                   &error) != SKR_OK)
+    if (fixture->table->leases->claim(fixture->table, worker->db,
+                                      &worker->position, &read, &worker->batch,
+                                      &error) != SKR_OK)
         fail_msg("%s", error.text);
     return worker->batch.count;
 }
@@ -49,8 +49,8 @@ static void
 settle_worker(const struct fixture *fixture, struct worker *worker)
 {
     struct skr_error error = {0};
-    if (fixture->table->ops->settle(fixture->table, worker->db, &worker->batch,
-                                    &error) != SKR_OK)
+    if (fixture->table->settle->write(fixture->table, worker->db,
+                                      &worker->batch, &error) != SKR_OK)
         fail_msg("%s", error.text);
 }
 
@@ -96,7 +96,7 @@ test_released_rows_come_back_to_one_who_passed_them(void **state)
     assert_int_equal(claim(fixture, &b, 10), 0);
     int64_t row = a.batch.items[0].row;
     assert_int_equal(
-        fixture->table->ops->release(fixture->table, a.db, &a.batch, NULL),
+        fixture->table->leases->release(fixture->table, a.db, &a.batch, NULL),
         SKR_OK);
     assert_found_soon(fixture, &b, row);
     assert_false(b.batch.items[0].redelivered);
@@ -275,15 +275,15 @@ test_a_late_owner_may_delete_and_nothing_else(void **state)
     assert_int_equal(count_rows(fixture, "messenger_messages"), 0);
     assert_int_equal(count_rows(fixture, "messenger_outbox"), 3);
     uint64_t leased = 0;
-    assert_int_equal(fixture->table->ops->leased(fixture->table, fixture->db,
-                                                 &fixture->position, &leased,
-                                                 NULL),
-                     SKR_OK);
+    assert_int_equal(
+        fixture->table->diagnosis->count_claimed(
+            fixture->table, fixture->db, &fixture->position, &leased, NULL),
+        SKR_OK);
     assert_int_equal(leased, 3);
     // Nor does it get them back by renewing.
-    assert_int_equal(
-        fixture->table->ops->renew(fixture->table, late.db, &late.batch, NULL),
-        SKR_OK);
+    assert_int_equal(fixture->table->leases->renew(fixture->table, late.db,
+                                                   &late.batch, NULL),
+                     SKR_OK);
     for (size_t i = 0; i < late.batch.count; i++)
         assert_true(late.batch.items[i].lost);
     // The owner's word counts, and what is gone already is no trouble.
@@ -315,17 +315,17 @@ test_what_another_leases_shows_one_who_reads_alone(void **state)
                           "ELSE {now_minus} END WHERE id > 3",
                           (const struct skr_value[]){skr_bind_integer(3000)},
                           1);
-    assert_int_equal(fixture->table->ops->leased(fixture->table, fixture->db,
-                                                 &fixture->position, &leased,
-                                                 NULL),
-                     SKR_OK);
+    assert_int_equal(
+        fixture->table->diagnosis->count_claimed(
+            fixture->table, fixture->db, &fixture->position, &leased, NULL),
+        SKR_OK);
     assert_int_equal(leased, 0);
     other.position.next_expired_ms = INT64_MAX;
     assert_int_equal(claim(fixture, &other, 2), 2);
-    assert_int_equal(fixture->table->ops->leased(fixture->table, fixture->db,
-                                                 &fixture->position, &leased,
-                                                 NULL),
-                     SKR_OK);
+    assert_int_equal(
+        fixture->table->diagnosis->count_claimed(
+            fixture->table, fixture->db, &fixture->position, &leased, NULL),
+        SKR_OK);
     assert_int_equal(leased, 2);
     close_worker(&other);
 }

@@ -279,9 +279,9 @@ claim_three(struct fixture *fixture)
     struct skr_error error = {0};
     const struct skr_read read = {.max_rows = 100, .max_bytes = 200};
     skr_batch_clear(&fixture->batch);
-    if (fixture->table->ops->claim(fixture->table, fixture->db,
-                                   &fixture->position, &read, &fixture->batch,
-                                   &error) != SKR_OK)
+    if (fixture->table->leases->claim(fixture->table, fixture->db,
+                                      &fixture->position, &read,
+                                      &fixture->batch, &error) != SKR_OK)
         fail_msg("%s", error.text);
     size_t count = fixture->batch.count;
     set_states(fixture, SKR_DONE);

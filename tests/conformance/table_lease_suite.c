@@ -32,9 +32,9 @@ claim(const struct fixture *fixture, struct consumer *consumer, size_t max_rows)
     const struct skr_read read = {
         .max_rows = max_rows, .max_bytes = 1 << 20, .counts_tries = true};
     skr_batch_clear(&consumer->batch);
-    if (fixture->table->ops->claim(fixture->table, consumer->db,
-                                   &consumer->position, &read, &consumer->batch,
-                                   &error) != SKR_OK)
+    if (fixture->table->leases->claim(fixture->table, consumer->db,
+                                      &consumer->position, &read,
+                                      &consumer->batch, &error) != SKR_OK)
         fail_msg("%s", error.text);
     // No transaction is open: the low-water mark may follow at once.
     consumer->position.low_water = consumer->position.cursor;
@@ -46,8 +46,8 @@ static uint64_t
 release(const struct fixture *fixture, struct consumer *consumer)
 {
     struct skr_error error = {0};
-    if (fixture->table->ops->settle(fixture->table, consumer->db,
-                                    &consumer->batch, &error) != SKR_OK)
+    if (fixture->table->settle->write(fixture->table, consumer->db,
+                                      &consumer->batch, &error) != SKR_OK)
         fail_msg("%s", error.text);
     uint64_t lost = 0;
     for (size_t i = 0; i < consumer->batch.count; i++)
@@ -237,7 +237,7 @@ test_keeping_moves_the_lease_of_rows_that_are_still_ours(void **state)
     // Whatever became of it: until it is settled it is in hand.
     a.batch.items[2].state = SKR_RETRY_LATER;
     assert_int_equal(
-        fixture->table->ops->renew(fixture->table, a.db, &a.batch, NULL),
+        fixture->table->leases->renew(fixture->table, a.db, &a.batch, NULL),
         SKR_OK);
     assert_false(a.batch.items[0].lost);
     assert_true(a.batch.items[1].lost);
@@ -266,8 +266,8 @@ renew_beside_another_claim(struct fixture *fixture, struct consumer *late,
     free(time);
     next->position.next_expired_ms = 0;
     assert_int_equal(claim(fixture, next, 10), 1);
-    assert_int_equal(fixture->table->ops->renew(fixture->table, late->db,
-                                                &late->batch, NULL),
+    assert_int_equal(fixture->table->leases->renew(fixture->table, late->db,
+                                                   &late->batch, NULL),
                      SKR_OK);
     for (size_t i = 0; i < 2; i++)
         assert_int_equal(late->batch.items[i].lost,

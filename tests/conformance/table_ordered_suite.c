@@ -51,9 +51,9 @@ read_partition(struct fixture *fixture, const char *key,
     struct skr_partition_read partition = {.key = key};
     struct skr_error error = {0};
     skr_batch_clear(&fixture->batch);
-    if (fixture->table->ops->read_partitions(
-            fixture->table, fixture->db, &fixture->position, read, &partition,
-            1, &fixture->batch, &error) != SKR_OK)
+    if (fixture->table->partitions->read(fixture->table, fixture->db,
+                                         &fixture->position, read, &partition,
+                                         1, &fixture->batch, &error) != SKR_OK)
         fail_msg("%s", error.text);
     return partition;
 }
@@ -180,7 +180,7 @@ test_many_partitions_are_read_at_once(void **state)
     // There is room for one of each.
     const struct skr_read read = {.max_rows = SKR_MOST_PARTITIONS,
                                   .max_bytes = 1 << 20};
-    assert_int_equal(fixture->table->ops->read_partitions(
+    assert_int_equal(fixture->table->partitions->read(
                          fixture->table, fixture->db, &fixture->position, &read,
                          partitions, SKR_MOST_PARTITIONS, &fixture->batch,
                          NULL),
@@ -378,19 +378,19 @@ test_setup_adds_the_column_to_a_table_that_is_there(void **state)
     assert_int_equal(skr_store_create(plain, fixture->db, NULL), SKR_OK);
     insert(fixture, "outbox", "old", HEADERS);
     assert_int_equal(
-        fixture->table->ops->check(fixture->table, fixture->db, &error),
+        fixture->table->admin->check(fixture->table, fixture->db, &error),
         SKR_INVALID);
     assert_non_null(strstr(error.text, "partition_key"));
     assert_non_null(strstr(error.text, "skirnir setup"));
-    if (fixture->table->ops->complete(fixture->table, fixture->db, run_late,
-                                      fixture, &error) != SKR_OK)
+    if (fixture->table->admin->complete(fixture->table, fixture->db, run_late,
+                                        fixture, &error) != SKR_OK)
         fail_msg("%s", error.text);
     assert_int_equal(
-        fixture->table->ops->check(fixture->table, fixture->db, &error),
+        fixture->table->admin->check(fixture->table, fixture->db, &error),
         SKR_OK);
     statements = 0;
-    assert_int_equal(fixture->table->ops->complete(fixture->table, fixture->db,
-                                                   count_late, NULL, NULL),
+    assert_int_equal(fixture->table->admin->complete(
+                         fixture->table, fixture->db, count_late, NULL, NULL),
                      SKR_OK);
     assert_int_equal(statements, 0);
     start(fixture);

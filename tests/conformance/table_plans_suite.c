@@ -76,23 +76,23 @@ open_watched(struct fixture *fixture, bool is_ordered, enum skr_claim claim,
     options.is_divided = claim == SKR_CLAIM_SLOTS;
     watched->table = make_table_by(&options);
     if (skr_store_create(watched->table, watched->db, &error) != SKR_OK ||
-        watched->table->ops->start(watched->table, watched->db,
-                                   &watched->position, &error) != SKR_OK)
+        watched->table->source->start(watched->table, watched->db,
+                                      &watched->position, &error) != SKR_OK)
         fail_msg("%s", error.text);
 }
 
 static void
 take_all(struct watched *watched)
 {
-    const struct skr_store_ops *ops = watched->table->ops;
     const struct skr_share all = {.slots = (UINT64_C(1) << SKR_SLOTS) - 1};
     for (int i = 0; i < 2; i++) {
-        assert_int_equal(ops->see_shares(watched->table, watched->db,
-                                         &watched->shares, NULL),
+        assert_int_equal(watched->table->shards->see(watched->table,
+                                                     watched->db,
+                                                     &watched->shares, NULL),
                          SKR_OK);
-        assert_int_equal(ops->take_share(watched->table, watched->db, &all,
-                                         &(struct skr_term){.lease_s = LEASE_S},
-                                         NULL),
+        assert_int_equal(watched->table->shards->take(
+                             watched->table, watched->db, &all,
+                             &(struct skr_term){.lease_s = LEASE_S}, NULL),
                          SKR_OK);
     }
 }
@@ -109,11 +109,11 @@ close_watched(struct watched *watched)
 static void
 claim(struct watched *watched)
 {
-    const struct skr_store_ops *ops = watched->table->ops;
     const struct skr_read read = {.max_rows = BATCH, .max_bytes = 8 << 20};
     struct skr_error error = {0};
-    if (ops->read(watched->table, watched->db, &watched->position, &read,
-                  &watched->batch, &error) != SKR_OK)
+    if (watched->table->source->read(watched->table, watched->db,
+                                     &watched->position, &read, &watched->batch,
+                                     &error) != SKR_OK)
         fail_msg("%s", error.text);
     if (watched->claim == SKR_CLAIM_SLOTS) {
         watched->batch.claim = SKR_CLAIM_SLOTS;
@@ -128,8 +128,8 @@ settle_done(struct watched *watched)
     struct skr_error error = {0};
     for (size_t i = 0; i < watched->batch.count; i++)
         watched->batch.items[i].state = SKR_DONE;
-    if (watched->table->ops->settle(watched->table, watched->db,
-                                    &watched->batch, &error) != SKR_OK)
+    if (watched->table->settle->write(watched->table, watched->db,
+                                      &watched->batch, &error) != SKR_OK)
         fail_msg("%s", error.text);
     skr_batch_clear(&watched->batch);
 }
@@ -149,9 +149,9 @@ read_heads(struct watched *watched)
     // As if the cursor had passed all of them.
     struct skr_position passed = watched->position;
     passed.cursor = INT64_MAX;
-    if (watched->table->ops->read_partitions(
-            watched->table, watched->db, &passed, &read, partitions,
-            SKR_MOST_PARTITIONS, &watched->batch, &error) != SKR_OK)
+    if (watched->table->partitions->read(watched->table, watched->db, &passed,
+                                         &read, partitions, SKR_MOST_PARTITIONS,
+                                         &watched->batch, &error) != SKR_OK)
         fail_msg("%s", error.text);
     assert_in_range(watched->batch.count, SKR_MOST_PARTITIONS, BATCH);
     skr_batch_clear(&watched->batch);

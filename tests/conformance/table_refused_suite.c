@@ -166,9 +166,9 @@ test_a_leased_row_that_is_refused_stays_leased(void **state)
     const struct skr_read read = {.max_rows = 100, .max_bytes = 1 << 20};
     for (int i = 0; i < ROWS; i++)
         insert(fixture, "outbox", i == BAD_ROW ? "bad" : "good", HEADERS);
-    if (fixture->table->ops->claim(fixture->table, fixture->db,
-                                   &fixture->position, &read, &fixture->batch,
-                                   &error) != SKR_OK)
+    if (fixture->table->leases->claim(fixture->table, fixture->db,
+                                      &fixture->position, &read,
+                                      &fixture->batch, &error) != SKR_OK)
         fail_msg("%s", error.text);
     assert_int_equal(fixture->batch.count, ROWS);
     for (size_t i = 0; i < ROWS; i++)
@@ -252,8 +252,8 @@ test_a_table_that_cannot_be_written_blames_no_row(void **state)
     read_with_a_bad_one(fixture, SKR_DONE);
     fixture->batch.items[BAD_ROW].state = SKR_RETRY_LATER;
     refuse_headers("UPDATE messenger_outbox SET ");
-    assert_int_equal(fixture->table->ops->settle(fixture->table, fixture->db,
-                                                 &fixture->batch, &error),
+    assert_int_equal(fixture->table->settle->write(fixture->table, fixture->db,
+                                                   &fixture->batch, &error),
                      SKR_INVALID);
     assert_int_equal(error.remedy, SKR_GIVE_UP);
     for (size_t i = 0; i < ROWS; i++)
@@ -289,8 +289,8 @@ test_a_row_that_is_gone_leaves_no_dead_letter(void **state)
     assert_int_equal(read_rows(fixture), 1);
     set_states(fixture, SKR_HOPELESS);
     skr_faulty_watch(remove_row, NULL);
-    assert_int_equal(fixture->table->ops->settle(fixture->table, fixture->db,
-                                                 &fixture->batch, NULL),
+    assert_int_equal(fixture->table->settle->write(fixture->table, fixture->db,
+                                                   &fixture->batch, NULL),
                      SKR_CONFLICT);
     skr_faulty_watch(NULL, NULL);
     assert_int_equal(count_rows(fixture, "messenger_messages"), 0);
@@ -335,11 +335,11 @@ test_nobody_takes_a_share_while_it_is_settled(void **state)
     struct skr_error error = {0};
     const struct skr_store *table = fixture->table;
     insert_keyed(fixture->db, "a", "{}");
-    if (table->ops->see_shares(table, fixture->db, &shares, &error) != SKR_OK ||
-        table->ops->take_share(table, fixture->db, &all,
-                               &(struct skr_term){.lease_s = 60},
-                               &error) != SKR_OK ||
-        table->ops->see_shares(table, fixture->db, &shares, &error) != SKR_OK)
+    if (table->shards->see(table, fixture->db, &shares, &error) != SKR_OK ||
+        table->shards->take(table, fixture->db, &all,
+                            &(struct skr_term){.lease_s = 60},
+                            &error) != SKR_OK ||
+        table->shards->see(table, fixture->db, &shares, &error) != SKR_OK)
         fail_msg("%s", error.text);
     assert_int_equal(read_rows(fixture), 1);
     fixture->batch.claim = SKR_CLAIM_SLOTS;

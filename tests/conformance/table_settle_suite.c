@@ -32,7 +32,7 @@ test_derived_ids_are_stable_and_differ(void **state)
     skr_store_free(fixture->table);
     fixture->table = again;
     assert_int_equal(
-        again->ops->start(again, fixture->db, &fixture->position, NULL),
+        again->source->start(again, fixture->db, &fixture->position, NULL),
         SKR_OK);
     assert_int_equal(read_rows(fixture), 2);
     assert_memory_equal(fixture->batch.items[0].envelope.message.id.bytes,
@@ -137,8 +137,8 @@ test_settling_many_rows_waits_for_no_application(void **state)
     }
     struct skr_db *impatient = skr_test_connect_impatient(&fixture->database);
     struct skr_error error = {0};
-    if (fixture->table->ops->settle(fixture->table, impatient, &fixture->batch,
-                                    &error) != SKR_OK)
+    if (fixture->table->settle->write(fixture->table, impatient,
+                                      &fixture->batch, &error) != SKR_OK)
         fail_msg("%s", error.text);
     skr_db_close(impatient);
     if (is_beside)
@@ -274,8 +274,8 @@ test_settling_is_all_or_nothing_and_may_be_repeated(void **state)
     fixture->batch.items[2].state = SKR_HOPELESS;
     skr_test_run(fixture->db, "ALTER TABLE messenger_messages RENAME TO away");
     struct skr_error error = {0};
-    assert_int_equal(fixture->table->ops->settle(fixture->table, fixture->db,
-                                                 &fixture->batch, &error),
+    assert_int_equal(fixture->table->settle->write(fixture->table, fixture->db,
+                                                   &fixture->batch, &error),
                      SKR_MISSING);
     assert_int_equal(count_rows(fixture, "messenger_outbox"), 3);
     skr_test_assert_text(fixture->db,

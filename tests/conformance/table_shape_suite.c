@@ -83,9 +83,9 @@ complete(const struct fixture *fixture, struct skr_db *run_on,
     struct statements statements = {.db = run_on};
     struct skr_error error = {0};
     skr_text_add_string(&statements.all, "");
-    if (fixture->table->ops->complete(fixture->table, fixture->db,
-                                      note_statement, &statements,
-                                      &error) != SKR_OK)
+    if (fixture->table->admin->complete(fixture->table, fixture->db,
+                                        note_statement, &statements,
+                                        &error) != SKR_OK)
         fail_msg("%s", error.text);
     *all = statements.all;
 }
@@ -346,7 +346,7 @@ claims_row(void *user)
     struct fixture *fixture = claimer->fixture;
     skr_batch_clear(&fixture->batch);
     assert_int_equal(
-        fixture->table->ops->claim(
+        fixture->table->leases->claim(
             fixture->table, fixture->db, &claimer->position,
             &(struct skr_read){.max_rows = 10, .max_bytes = 1 << 20},
             &fixture->batch, NULL),
@@ -363,7 +363,7 @@ test_a_consumer_works_with_one_composite_index(void **state)
     insert_many(fixture, 3);
     skr_batch_clear(&fixture->batch);
     assert_int_equal(
-        fixture->table->ops->claim(
+        fixture->table->leases->claim(
             fixture->table, fixture->db, &fixture->position,
             &(struct skr_read){.max_rows = 10, .max_bytes = 1 << 20},
             &fixture->batch, NULL),
@@ -379,20 +379,21 @@ test_what_is_given_back_is_found_with_one_composite_index(void **state)
     make_shape(fixture, composite);
     start(fixture);
     insert_many(fixture, 3);
-    const struct skr_store_ops *ops = fixture->table->ops;
     const struct skr_read read = {.max_rows = 2, .max_bytes = 1 << 20};
     struct claimer claimer = {.fixture = fixture};
     struct skr_batch first;
     assert_int_equal(skr_batch_init(&first, 10, NULL), SKR_OK);
-    assert_int_equal(ops->claim(fixture->table, fixture->db, &fixture->position,
-                                &read, &first, NULL),
+    assert_int_equal(fixture->table->leases->claim(fixture->table, fixture->db,
+                                                   &fixture->position, &read,
+                                                   &first, NULL),
                      SKR_OK);
     assert_int_equal(first.count, 2);
     assert_true(claims_row(&claimer));
     assert_int_equal(fixture->batch.items[0].row, first.items[1].row + 1);
     set_states(fixture, SKR_DONE);
     settle(fixture);
-    assert_int_equal(ops->release(fixture->table, fixture->db, &first, NULL),
+    assert_int_equal(fixture->table->leases->release(fixture->table,
+                                                     fixture->db, &first, NULL),
                      SKR_OK);
     assert_true(skr_test_eventually(claims_row, &claimer, 20000));
     assert_int_equal(fixture->batch.items[0].row, first.items[0].row);
@@ -409,11 +410,11 @@ test_others_are_noticed_with_one_composite_index(void **state)
     make_shape(fixture, composite);
     start(fixture);
     insert_many(fixture, 3);
-    const struct skr_store_ops *ops = fixture->table->ops;
     for (uint64_t expected = 0; expected <= 3; expected += 3) {
-        assert_int_equal(ops->leased(fixture->table, fixture->db,
-                                     &fixture->position, &leased, NULL),
-                         SKR_OK);
+        assert_int_equal(
+            fixture->table->diagnosis->count_claimed(
+                fixture->table, fixture->db, &fixture->position, &leased, NULL),
+            SKR_OK);
         assert_int_equal(leased, expected);
         if (expected == 0)
             assert_true(claims_row(&other));

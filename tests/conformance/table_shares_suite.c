@@ -56,7 +56,7 @@ see(const struct fixture *fixture, const struct skr_store *table)
 {
     struct skr_shares shares = {.others = 0};
     struct skr_error error = {0};
-    if (table->ops->see_shares(table, fixture->db, &shares, &error) != SKR_OK)
+    if (table->shards->see(table, fixture->db, &shares, &error) != SKR_OK)
         fail_msg("%s", error.text);
     return shares;
 }
@@ -70,8 +70,7 @@ take_for(const struct fixture *fixture, const struct skr_store *table,
 {
     struct skr_error error = {0};
     (void)see(fixture, table);
-    if (table->ops->take_share(table, fixture->db, &share, term, &error) !=
-        SKR_OK)
+    if (table->shards->take(table, fixture->db, &share, term, &error) != SKR_OK)
         fail_msg("%s", error.text);
     return see(fixture, table).ours;
 }
@@ -124,7 +123,7 @@ read_share(struct fixture *fixture, const struct skr_store *table,
     struct skr_error error = {0};
     skr_batch_clear(&fixture->batch);
     fixture->position.cursor = fixture->position.low_water = 0;
-    if (table->ops->read(
+    if (table->source->read(
             table, fixture->db, &fixture->position,
             &(struct skr_read){.max_rows = 1000, .max_bytes = 1 << 20},
             &fixture->batch, &error) != SKR_OK)
@@ -144,7 +143,7 @@ settle_as(struct fixture *fixture, const struct skr_store *table,
     for (size_t i = 0; i < fixture->batch.count; i++)
         skr_fail(&fixture->batch.items[i].reason, SKR_REFUSED, SKR_GIVE_UP,
                  "the broker refuses it");
-    if (table->ops->settle(table, fixture->db, &fixture->batch, &error) !=
+    if (table->settle->write(table, fixture->db, &fixture->batch, &error) !=
         SKR_OK)
         fail_msg("%s", error.text);
 }
@@ -170,7 +169,7 @@ test_a_slot_has_one_owner(void **state)
     assert_int_equal(shares.others, 1);
     // By a clock of whole seconds.
     assert_in_range(shares.others_for_s, 1, LEASE_S);
-    assert_int_equal(other->ops->give_share(other, fixture->db, &theirs, NULL),
+    assert_int_equal(other->shards->give(other, fixture->db, &theirs, NULL),
                      SKR_OK);
     shares = see(fixture, fixture->table);
     assert_true(shares.free.slots == (all_slots & ~UINT64_C(7)));
@@ -188,12 +187,12 @@ test_a_lease_that_ran_out_is_anybodys_and_cannot_be_renewed(void **state)
     const struct skr_store *table = fixture->table;
     struct skr_share ours = take(fixture, table, everything);
     assert_int_equal(
-        table->ops->renew_share(table, fixture->db, &ours, &by_lease, NULL),
+        table->shards->renew(table, fixture->db, &ours, &by_lease, NULL),
         SKR_OK);
     let_time_pass(fixture, 1);
     // Nobody has come for it.
     assert_int_equal(
-        table->ops->renew_share(table, fixture->db, &ours, &by_lease, NULL),
+        table->shards->renew(table, fixture->db, &ours, &by_lease, NULL),
         SKR_OK);
     let_time_pass(fixture, 1);
     struct skr_share theirs =
@@ -201,7 +200,7 @@ test_a_lease_that_ran_out_is_anybodys_and_cannot_be_renewed(void **state)
     assert_int_equal(theirs.slots, 1);
     assert_int_equal(theirs.epochs, 2);
     assert_int_equal(
-        table->ops->renew_share(table, fixture->db, &ours, &by_lease, &error),
+        table->shards->renew(table, fixture->db, &ours, &by_lease, &error),
         SKR_UNAVAILABLE);
     assert_non_null(strstr(error.text, "another relay has them"));
     skr_store_free(other);
@@ -272,8 +271,8 @@ test_a_late_settle_changes_nothing(void **state)
             0);
         assert_true(fixture->batch.items[0].lost);
         assert_int_equal(fixture->batch.items[0].state, SKR_READ);
-        assert_int_equal(
-            other->ops->give_share(other, fixture->db, &theirs, NULL), SKR_OK);
+        assert_int_equal(other->shards->give(other, fixture->db, &theirs, NULL),
+                         SKR_OK);
         let_time_pass(fixture, 1);
     }
     skr_store_free(other);
@@ -355,8 +354,8 @@ test_an_epoch_is_not_the_next_one(void **state)
     add_keys(fixture, 20);
     struct skr_share before = take(fixture, fixture->table, everything);
     let_time_pass(fixture, 1);
-    assert_int_equal(fixture->table->ops->give_share(
-                         fixture->table, fixture->db, &before, NULL),
+    assert_int_equal(fixture->table->shards->give(fixture->table, fixture->db,
+                                                  &before, NULL),
                      SKR_OK);
     struct skr_share again = take(fixture, fixture->table, everything);
     assert_true(again.slots == before.slots);
@@ -371,7 +370,7 @@ live(const struct skr_store *table, struct skr_db *db)
 {
     enum skr_liveness liveness = SKR_LIVES_ELSEWHERE;
     struct skr_error error = {0};
-    if (table->ops->live(table, db, &liveness, &error) != SKR_OK)
+    if (table->shards->live(table, db, &liveness, &error) != SKR_OK)
         fail_msg("%s", error.text);
     return liveness;
 }
@@ -509,12 +508,11 @@ see_alone(const struct fixture *fixture)
     struct skr_shares shares;
     enum skr_code code = skr_store_create(table, db, &error);
     if (code == SKR_OK)
-        code = table->ops->see_shares(table, db, &shares, &error);
+        code = table->shards->see(table, db, &shares, &error);
     if (code == SKR_OK)
-        code =
-            table->ops->take_share(table, db, &everything, &by_lease, &error);
+        code = table->shards->take(table, db, &everything, &by_lease, &error);
     if (code == SKR_OK)
-        code = table->ops->see_shares(table, db, &shares, &error);
+        code = table->shards->see(table, db, &shares, &error);
     skr_db_close(db);
     skr_store_free(table);
     if (code != SKR_OK) {
@@ -558,7 +556,7 @@ test_a_missing_table_is_named(void **state)
     struct skr_error error = {0};
     skr_test_run(fixture->db, "DROP TABLE skirnir_lease");
     assert_int_equal(
-        fixture->table->ops->check(fixture->table, fixture->db, &error),
+        fixture->table->admin->check(fixture->table, fixture->db, &error),
         SKR_MISSING);
     assert_non_null(strstr(error.text, "skirnir_lease"));
     assert_non_null(strstr(error.text, "skirnir setup"));
@@ -751,8 +749,8 @@ test_a_late_settle_of_a_plain_queue_deletes_and_nothing_else(void **state)
                             "'%refuses%'"),
             0);
         assert_int_equal(count_rows(fixture, "messenger_messages"), 0);
-        assert_int_equal(
-            other->ops->give_share(other, fixture->db, &theirs, NULL), SKR_OK);
+        assert_int_equal(other->shards->give(other, fixture->db, &theirs, NULL),
+                         SKR_OK);
         let_time_pass(fixture, 1);
     }
     // Whose shard it is may say so.
@@ -820,9 +818,9 @@ test_owners_of_blocks_and_owners_of_keys_take_nothing_together(void **state)
     assert_int_equal(take(fixture, plain, everything).slots, 0);
     assert_true(see(fixture, plain).has_other_kind);
     assert_false(see(fixture, fixture->table).has_other_kind);
-    assert_int_equal(fixture->table->ops->give_share(fixture->table,
-                                                     fixture->db, &ours, NULL),
-                     SKR_OK);
+    assert_int_equal(
+        fixture->table->shards->give(fixture->table, fixture->db, &ours, NULL),
+        SKR_OK);
     assert_false(see(fixture, plain).has_other_kind);
     assert_true(take(fixture, plain, everything).slots == all_slots);
     assert_true(see(fixture, fixture->table).has_other_kind);

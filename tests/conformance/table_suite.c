@@ -60,7 +60,7 @@ test_setup_shows_complete_sql(void **state)
     struct fixture *fixture = *state;
     struct skr_text sql = {0};
     assert_int_equal(
-        fixture->table->ops->setup(fixture->table, NULL, collect, &sql, NULL),
+        fixture->table->admin->setup(fixture->table, NULL, collect, &sql, NULL),
         SKR_OK);
     static const char *const words[] = {
         "messenger_outbox",        "messenger_messages", "skirnir_meta",
@@ -79,21 +79,21 @@ test_a_missing_table_is_told_with_the_cure(void **state)
     struct fixture *fixture = *state;
     struct skr_error error = {0};
     assert_int_equal(
-        fixture->table->ops->check(fixture->table, fixture->db, &error),
+        fixture->table->admin->check(fixture->table, fixture->db, &error),
         SKR_MISSING);
     assert_non_null(strstr(error.text, "messenger_outbox"));
     assert_non_null(strstr(error.text, "skirnir setup"));
-    assert_int_equal(fixture->table->ops->start(fixture->table, fixture->db,
-                                                &fixture->position, &error),
+    assert_int_equal(fixture->table->source->start(fixture->table, fixture->db,
+                                                   &fixture->position, &error),
                      SKR_MISSING);
     assert_non_null(strstr(error.text, "skirnir setup"));
     start(fixture);
     assert_int_equal(
-        fixture->table->ops->check(fixture->table, fixture->db, &error),
+        fixture->table->admin->check(fixture->table, fixture->db, &error),
         SKR_OK);
     skr_test_run(fixture->db, "DROP TABLE messenger_messages");
     assert_int_equal(
-        fixture->table->ops->check(fixture->table, fixture->db, &error),
+        fixture->table->admin->check(fixture->table, fixture->db, &error),
         SKR_MISSING);
     assert_non_null(strstr(error.text, "messenger_messages"));
 }
@@ -106,7 +106,7 @@ test_a_table_of_another_shape_names_the_column(void **state)
     skr_test_run(fixture->db, "CREATE TABLE messenger_outbox "
                               "(id INTEGER PRIMARY KEY, body TEXT)");
     assert_int_equal(
-        fixture->table->ops->check(fixture->table, fixture->db, &error),
+        fixture->table->admin->check(fixture->table, fixture->db, &error),
         SKR_INVALID);
     assert_non_null(strstr(error.text, "messenger_outbox"));
     assert_non_null(strstr(error.text, "headers"));
@@ -456,8 +456,8 @@ test_php_rows_are_counted_and_never_touched(void **state)
     assert_int_equal(count_rows(fixture, "messenger_outbox"), 3);
     const char *cure = NULL;
     uint64_t count = 0;
-    assert_int_equal(fixture->table->ops->foreign(fixture->table, fixture->db,
-                                                  &count, &cure, NULL),
+    assert_int_equal(fixture->table->diagnosis->foreign(
+                         fixture->table, fixture->db, &count, &cure, NULL),
                      SKR_OK);
     assert_int_equal(count, 2);
 }

@@ -99,8 +99,8 @@ start(struct fixture *fixture)
 {
     struct skr_error error = {0};
     if (skr_store_create(fixture->table, fixture->db, &error) != SKR_OK ||
-        fixture->table->ops->start(fixture->table, fixture->db,
-                                   &fixture->position, &error) != SKR_OK)
+        fixture->table->source->start(fixture->table, fixture->db,
+                                      &fixture->position, &error) != SKR_OK)
         fail_msg("%s", error.text);
 }
 
@@ -112,7 +112,7 @@ may_work_queue(const struct skr_store *table, struct skr_db *db)
     char name[SKR_LOCK_NAME_SIZE];
     bool granted = false;
     struct skr_error error = {0};
-    if (table->ops->lock_name(table, db, name, &error) != SKR_OK ||
+    if (table->source->lock_name(table, db, name, &error) != SKR_OK ||
         db->ops->lock(db, name, SKR_LOCK_ALONE, -1, 0, &granted, &error) !=
             SKR_OK)
         fail_msg("%s", error.text);
@@ -212,9 +212,9 @@ read_with(struct fixture *fixture, const struct skr_read *read)
 {
     struct skr_error error = {0};
     skr_batch_clear(&fixture->batch);
-    if (fixture->table->ops->read(fixture->table, fixture->db,
-                                  &fixture->position, read, &fixture->batch,
-                                  &error) != SKR_OK)
+    if (fixture->table->source->read(fixture->table, fixture->db,
+                                     &fixture->position, read, &fixture->batch,
+                                     &error) != SKR_OK)
         fail_msg("%s", error.text);
     if (!fixture->waits_for_horizon)
         fixture->position.low_water = fixture->position.cursor;
@@ -232,8 +232,8 @@ static inline void
 settle(struct fixture *fixture)
 {
     struct skr_error error = {0};
-    if (fixture->table->ops->settle(fixture->table, fixture->db,
-                                    &fixture->batch, &error) != SKR_OK)
+    if (fixture->table->settle->write(fixture->table, fixture->db,
+                                      &fixture->batch, &error) != SKR_OK)
         fail_msg("%s", error.text);
 }
 
@@ -310,9 +310,9 @@ check_error_moves_nothing(struct fixture *fixture)
     struct skr_error error = {0};
     skr_batch_clear(&fixture->batch);
     const struct skr_read read = {.max_rows = 10, .max_bytes = 1000};
-    assert_int_equal(fixture->table->ops->read(fixture->table, fixture->db,
-                                               &fixture->position, &read,
-                                               &fixture->batch, &error),
+    assert_int_equal(fixture->table->source->read(fixture->table, fixture->db,
+                                                  &fixture->position, &read,
+                                                  &fixture->batch, &error),
                      SKR_MISSING);
     assert_int_equal(fixture->batch.count, 0);
     assert_memory_equal(&before, &fixture->position, sizeof(before));

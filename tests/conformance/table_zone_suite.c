@@ -169,25 +169,26 @@ static bool
 is_claimed(void *user)
 {
     struct fixture *fixture = user;
-    return take(fixture, fixture->table->ops->claim) > 0;
+    return take(fixture, fixture->table->leases->claim) > 0;
 }
 
 static void
 test_a_claim_is_in_that_zone_too(void **state)
 {
     struct fixture *fixture = *state;
-    const struct skr_store_ops *ops = fixture->table->ops;
     uint64_t leased = 0;
     insert_ahead(fixture, AHEAD_S, 0);
-    assert_int_equal(take(fixture, ops->claim), 1);
+    assert_int_equal(take(fixture, fixture->table->leases->claim), 1);
     assert_int_equal(count_ahead(fixture, "messenger_outbox", "delivered_at"),
                      1);
-    assert_int_equal(ops->leased(fixture->table, fixture->db,
-                                 &fixture->position, &leased, NULL),
-                     SKR_OK);
-    assert_int_equal(leased, 1);
     assert_int_equal(
-        ops->renew(fixture->table, fixture->db, &fixture->batch, NULL), SKR_OK);
+        fixture->table->diagnosis->count_claimed(
+            fixture->table, fixture->db, &fixture->position, &leased, NULL),
+        SKR_OK);
+    assert_int_equal(leased, 1);
+    assert_int_equal(fixture->table->leases->renew(fixture->table, fixture->db,
+                                                   &fixture->batch, NULL),
+                     SKR_OK);
     assert_false(fixture->batch.items[0].lost);
     assert_int_equal(count_ahead(fixture, "messenger_outbox", "delivered_at"),
                      1);
@@ -208,16 +209,16 @@ test_a_lease_runs_out_by_that_zones_clock(void **state)
 {
     struct fixture *fixture = *state;
     insert_ahead(fixture, AHEAD_S, 0);
-    assert_int_equal(take(fixture, fixture->table->ops->claim), 1);
+    assert_int_equal(take(fixture, fixture->table->leases->claim), 1);
     fixture->position = (struct skr_position){0};
-    assert_int_equal(take(fixture, fixture->table->ops->claim), 0);
+    assert_int_equal(take(fixture, fixture->table->leases->claim), 0);
     const struct skr_value ahead_s = skr_bind_integer(AHEAD_S - 7200);
     skr_test_run_template(fixture->db,
                           "UPDATE messenger_outbox SET delivered_at = "
                           "{now_plus}",
                           &ahead_s, 1);
     fixture->position = (struct skr_position){0};
-    assert_int_equal(take(fixture, fixture->table->ops->claim), 1);
+    assert_int_equal(take(fixture, fixture->table->leases->claim), 1);
     assert_true(fixture->batch.items[0].redelivered);
 }
 
@@ -234,8 +235,8 @@ test_a_writer_in_another_zone_gives_itself_away(void **state)
     for (size_t i = 0; i < SKR_COUNT_OF(cases); i++) {
         int hours = 99;
         insert_ahead(fixture, cases[i].ahead_s, 0);
-        assert_int_equal(fixture->table->ops->skew(fixture->table, fixture->db,
-                                                   &hours, NULL),
+        assert_int_equal(fixture->table->diagnosis->skew(
+                             fixture->table, fixture->db, &hours, NULL),
                          SKR_OK);
         assert_int_equal(hours, cases[i].hours);
     }
@@ -246,9 +247,9 @@ test_an_empty_table_gives_nobody_away(void **state)
 {
     struct fixture *fixture = *state;
     int hours = 99;
-    assert_int_equal(
-        fixture->table->ops->skew(fixture->table, fixture->db, &hours, NULL),
-        SKR_OK);
+    assert_int_equal(fixture->table->diagnosis->skew(fixture->table,
+                                                     fixture->db, &hours, NULL),
+                     SKR_OK);
     assert_int_equal(hours, 0);
 }
 
@@ -276,7 +277,7 @@ test_a_zone_that_the_database_does_not_know_is_refused(void **state)
     struct skr_store *table =
         make_table_in(fixture, "Middle_Earth/Bree", &error);
     if (table != NULL)
-        assert_int_equal(table->ops->check(table, fixture->db, &error),
+        assert_int_equal(table->admin->check(table, fixture->db, &error),
                          SKR_INVALID);
     assert_int_equal(error.remedy, SKR_GIVE_UP);
     assert_non_null(strstr(error.text, "Middle_Earth/Bree"));

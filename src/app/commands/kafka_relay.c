@@ -45,7 +45,7 @@ look_at_table(const struct skr_kafka_relay_settings *settings, size_t index,
     if (code == SKR_OK && !is_there && !settings->skips_migrations)
         code = skr_store_create(table, db, error);
     if (code == SKR_OK)
-        code = table->ops->check(table, db, error);
+        code = table->admin->check(table, db, error);
     *is_others = is_there && !is_ours;
     skr_db_close(db);
     skr_store_free(table);

@@ -60,7 +60,7 @@ run_on(const struct skr_kafka_relay_settings *settings,
     // Asked first, as MariaDB says of a table that is not there that it was
     // optimized.
     if (code == SKR_OK)
-        code = table->ops->check(table, db, error);
+        code = table->admin->check(table, db, error);
     if (code == SKR_OK && settings->cleans)
         code = clean(settings, table, db, error);
     if (code == SKR_OK && settings->optimizes && !settings->dry_run)

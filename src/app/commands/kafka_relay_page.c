@@ -51,7 +51,8 @@ has_databases(struct skr_kafka_relay_page *page)
     for (size_t i = 0; i < page->settings->database_count; i++) {
         struct skr_db *db = find_db(page, i);
         if (db == NULL ||
-            !keep_if(page, i, page->table->ops->check(page->table, db, &error)))
+            !keep_if(page, i,
+                     page->table->admin->check(page->table, db, &error)))
             return false;
     }
     return true;

@@ -26,7 +26,7 @@ open_outbox(const struct skr_config *config,
 {
     enum skr_code code = skr_ordered_open(config, outbox, ordered, error);
     if (code == SKR_OK)
-        code = ordered->table->ops->check(ordered->table, ordered->db, error);
+        code = ordered->table->admin->check(ordered->table, ordered->db, error);
     return code;
 }
 

@@ -157,7 +157,7 @@ ensure_table(const struct skr_config *config,
     enum skr_code code = skr_transport_table(config, transport, &table, error);
     if (code != SKR_OK)
         return code;
-    code = table->ops->check(table, db, error);
+    code = table->admin->check(table, db, error);
     if (code == SKR_MISSING && transport->auto_setup)
         code = skr_store_create(table, db, error);
     skr_store_free(table);

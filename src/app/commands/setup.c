@@ -58,10 +58,11 @@ print_sql(const struct skr_app *app, const struct skr_config *config,
     printf("-- %s%s, database %s\n",
            transport->scheme == NULL ? "" : "transport ", transport->name,
            transport->database->name);
-    code = table->ops->setup(table, NULL, skr_transport_print_sql, NULL, error);
+    code =
+        table->admin->setup(table, NULL, skr_transport_print_sql, NULL, error);
     if (code == SKR_OK && notify != NULL)
-        code = table->ops->notify(table, NULL, strcmp(notify, "notify") == 0,
-                                  skr_transport_print_sql, NULL, error);
+        code = table->admin->notify(table, NULL, strcmp(notify, "notify") == 0,
+                                    skr_transport_print_sql, NULL, error);
     if (code == SKR_OK && keeps_failures(config, transport))
         code = print_attempts_sql(transport, error);
     skr_store_free(table);
@@ -160,12 +161,12 @@ make_table(const struct skr_store *table,
 {
     struct lacks lacks = {.table = transport->table_name};
     enum skr_code code =
-        db == NULL ? SKR_MISSING : table->ops->check(table, db, error);
+        db == NULL ? SKR_MISSING : table->admin->check(table, db, error);
     // It may lack a column that can be added.
-    bool incomplete = code == SKR_INVALID && table->ops->complete != NULL;
+    bool incomplete = code == SKR_INVALID;
     if (code != SKR_OK && code != SKR_MISSING && !incomplete)
         return code;
-    code = table->ops->setup(table, db, note_lack, &lacks, error);
+    code = table->admin->setup(table, db, note_lack, &lacks, error);
     // Run in any case: what lies beside the table may be missing.
     if (code == SKR_OK && !dry_run)
         code = skr_store_create(table, db, error);
@@ -173,13 +174,14 @@ make_table(const struct skr_store *table,
         return code;
     say_tables(&lacks, transport, dry_run);
     // Made by others, it may lack an index.
-    if (db != NULL && table->ops->complete != NULL)
-        code = dry_run ? table->ops->complete(table, db, say_lack, NULL, error)
-                       : skr_complete_table(table, db, error);
+    if (db != NULL)
+        code = dry_run
+                   ? table->admin->complete(table, db, say_lack, NULL, error)
+                   : skr_complete_table(table, db, error);
     if (code != SKR_OK)
         skr_error_prefix(error, "table %s", transport->table_name);
     if (code == SKR_OK && incomplete && !dry_run)
-        code = table->ops->check(table, db, error);
+        code = table->admin->check(table, db, error);
     return code;
 }
 

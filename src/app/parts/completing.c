@@ -76,12 +76,12 @@ skr_complete_table(const struct skr_store *table, struct skr_db *db,
 {
     bool lacks = false;
     enum skr_code code =
-        table->ops->complete(table, db, note_lack, &lacks, error);
+        table->admin->complete(table, db, note_lack, &lacks, error);
     if (code != SKR_OK || !lacks)
         return code;
     code = wait_for_turn(db, error);
     if (code == SKR_OK)
-        code = table->ops->complete(table, db, add_to_table, db, error);
+        code = table->admin->complete(table, db, add_to_table, db, error);
     db->ops->unlock(db);
     return code;
 }

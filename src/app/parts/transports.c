@@ -163,7 +163,7 @@ find_reused_ids(const struct skr_config *config,
     if (code == SKR_OK)
         code = skr_transport_open_database(transport->database, &db, error);
     if (code == SKR_OK)
-        code = table->ops->check(table, db, error);
+        code = table->admin->check(table, db, error);
     skr_db_close(db);
     skr_store_free(table);
     return code == SKR_REFUSED ? code : SKR_OK;

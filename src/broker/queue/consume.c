@@ -42,8 +42,8 @@ start(struct queue_broker *broker, size_t capacity, struct skr_error *error)
     if (code == SKR_OK && broker->derives_ids &&
         broker->id_namespace[0] == '\0') {
         struct skr_position fresh;
-        code =
-            broker->table->ops->start(broker->table, broker->db, &fresh, error);
+        code = broker->table->source->start(broker->table, broker->db, &fresh,
+                                            error);
         if (code == SKR_OK)
             memcpy(broker->id_namespace, fresh.id_namespace,
                    sizeof(broker->id_namespace));
@@ -101,8 +101,8 @@ free_tail(struct queue_broker *broker, size_t first)
     // They are looked at one by one.
     broker->claim_size = 1;
     struct skr_error error = {0};
-    if (broker->table->ops->release(broker->table, broker->db, &tail, &error) !=
-        SKR_OK)
+    if (broker->table->leases->release(broker->table, broker->db, &tail,
+                                       &error) != SKR_OK)
         skr_log(&broker->log, SKR_LOG_WARNING, "queue.not_released",
                 SKR_LOG_TEXT("name", broker->name),
                 SKR_LOG_NUMBER("rows", tail.count),
@@ -121,7 +121,7 @@ claim_rows(struct queue_broker *broker, const struct skr_read *read,
            sizeof(position->id_namespace));
     int64_t sweep_ms = position->next_sweep_ms;
     int64_t start_ms = skr_clock_ms();
-    enum skr_code code = broker->table->ops->claim(
+    enum skr_code code = broker->table->leases->claim(
         broker->table, broker->db, position, read, &broker->batch, error);
     if (position->next_sweep_ms == sweep_ms)
         return code;
@@ -340,8 +340,8 @@ skr_queue_settle(struct skr_broker *base, struct skr_incoming *incoming,
     settling->claim = SKR_CLAIM_LEASED;
     settling->lease = skr_queue_keepalive_lock(&broker->keepalive);
     gather(broker, incoming, count);
-    enum skr_code code =
-        broker->table->ops->settle(broker->table, broker->db, settling, error);
+    enum skr_code code = broker->table->settle->write(broker->table, broker->db,
+                                                      settling, error);
     for (size_t i = 0; code == SKR_OK && i < settling->count; i++)
         lost += settling->items[i].lost;
     if (code == SKR_OK)

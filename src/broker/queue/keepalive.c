@@ -65,8 +65,8 @@ renew(struct queue_broker *broker)
         code = skr_db_open(broker->database, broker->database_url,
                            &keepalive->db, &error);
     if (code == SKR_OK)
-        code = broker->table->ops->renew(broker->table, keepalive->db, held,
-                                         &error);
+        code = broker->table->leases->renew(broker->table, keepalive->db, held,
+                                            &error);
     if (code != SKR_OK) {
         log_failure(broker, &error);
         if (error.remedy == SKR_RECONNECT) {

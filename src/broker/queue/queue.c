@@ -88,7 +88,7 @@ check_table(struct queue_broker *broker, bool auto_setup,
 {
     struct skr_error found = {0};
     enum skr_code code =
-        broker->table->ops->check(broker->table, broker->db, &found);
+        broker->table->admin->check(broker->table, broker->db, &found);
     if (code == SKR_MISSING && auto_setup)
         return skr_store_create(broker->table, broker->db, error);
     if (code == SKR_MISSING)
@@ -120,7 +120,7 @@ static enum skr_code
 attend(struct queue_broker *broker, struct skr_error *error)
 {
     char lock_name[SKR_LOCK_NAME_SIZE], name[SKR_LOCK_NAME_SIZE];
-    enum skr_code code = broker->table->ops->lock_name(
+    enum skr_code code = broker->table->source->lock_name(
         broker->table, broker->db, lock_name, error);
     if (code != SKR_OK)
         return code;

@@ -198,17 +198,35 @@ outbox_free(struct skr_store *table)
     free(outbox);
 }
 
-static const struct skr_store_ops outbox_ops = {
-    .scheme = "kafka-outbox",
-    .keeps_keys = true,
+// No relay of this table sleeps until it is told of rows: the other relay's
+// application knows no such signal.
+static enum skr_code
+outbox_notify(const struct skr_store *table, struct skr_db *db, bool wanted,
+              skr_sql_text_fn *each, void *user, struct skr_error *error)
+{
+    (void)db;
+    (void)wanted;
+    (void)each;
+    (void)user;
+    return skr_fail(error, SKR_REFUSED, SKR_GIVE_UP,
+                    "table %s: a kafka_outbox tells nothing of new rows",
+                    skr_kafka_outbox_of(table)->name);
+}
+
+static const struct skr_admin_ops outbox_admin = {
     .setup = outbox_setup,
     .complete = outbox_complete,
+    .notify = outbox_notify,
     .check = outbox_check,
+};
+static const struct skr_source_ops outbox_source = {
+    .keeps_keys = true,
     .lock_name = outbox_lock_name,
     .start = skr_kafka_outbox_start,
     .read = skr_kafka_outbox_read,
-    .settle = skr_kafka_outbox_settle,
-    .free = outbox_free,
+};
+static const struct skr_settle_ops outbox_settle = {
+    .write = skr_kafka_outbox_settle,
 };
 
 static bool
@@ -239,7 +257,12 @@ skr_kafka_outbox_new(const struct skr_kafka_outbox_options *options,
     struct skr_kafka_outbox *made = calloc(1, sizeof(*made));
     if (made == NULL)
         return skr_fail_memory(error);
-    made->table.ops = &outbox_ops;
+    made->table = (struct skr_store){
+        .admin = &outbox_admin,
+        .source = &outbox_source,
+        .settle = &outbox_settle,
+        .free = outbox_free,
+    };
     made->dialect = options->dialect;
     made->marks = options->marks;
     made->takes_over = options->takes_over;

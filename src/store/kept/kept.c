@@ -90,7 +90,7 @@ enum skr_code
 skr_kept_check(const struct skr_kept *kept, struct skr_db *db,
                struct skr_error *error)
 {
-    enum skr_code code = kept->table->ops->check(kept->table, db, error);
+    enum skr_code code = kept->table->admin->check(kept->table, db, error);
     return code == SKR_OK ? skr_attempts_check(kept->marks, db, error) : code;
 }
 
@@ -98,7 +98,7 @@ enum skr_code
 skr_kept_create(const struct skr_kept *kept, struct skr_db *db,
                 struct skr_error *error)
 {
-    enum skr_code code = kept->table->ops->check(kept->table, db, error);
+    enum skr_code code = kept->table->admin->check(kept->table, db, error);
     if (code == SKR_MISSING)
         code = skr_store_create(kept->table, db, error);
     return code == SKR_OK ? skr_attempts_create(db, error) : code;

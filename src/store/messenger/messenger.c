@@ -293,53 +293,41 @@ messenger_free(struct skr_store *table)
     free(messenger);
 }
 
-static const struct skr_store_ops messenger_ops = {
-    .scheme = "doctrine",
+static const struct skr_admin_ops admin = {
     .setup = messenger_setup,
     .complete = messenger_complete,
     .notify = skr_messenger_notify,
     .check = messenger_check,
+};
+static const struct skr_source_ops source = {
     .lock_name = skr_messenger_lock_name,
     .start = messenger_start,
     .read = skr_messenger_read,
+};
+static const struct skr_settle_ops settle = {
+    .write = skr_messenger_settle,
+};
+static const struct skr_partition_ops partitions = {
+    .read = skr_messenger_read_partitions,
+    .measure = skr_messenger_measure,
+    .find_writer = skr_messenger_find_writer,
+};
+static const struct skr_lease_ops leases = {
     .claim = skr_messenger_claim,
     .renew = skr_messenger_renew,
-    .live = skr_messenger_live,
-    .see_shares = skr_messenger_see_shares,
-    .take_share = skr_messenger_take_share,
-    .renew_share = skr_messenger_renew_share,
-    .give_share = skr_messenger_give_share,
-    .settle = skr_messenger_settle,
     .release = skr_messenger_release,
-    .leased = skr_messenger_leased,
-    .foreign = skr_messenger_foreign,
-    .skew = skr_messenger_skew,
-    .free = messenger_free,
 };
-
-static const struct skr_store_ops ordered_ops = {
-    .scheme = "ordered-doctrine",
-    .setup = messenger_setup,
-    .complete = messenger_complete,
-    .notify = skr_messenger_notify,
-    .check = messenger_check,
-    .lock_name = skr_messenger_lock_name,
-    .start = messenger_start,
-    .read = skr_messenger_read,
-    .read_partitions = skr_messenger_read_partitions,
-    .measure = skr_messenger_measure,
+static const struct skr_shard_ops shards = {
     .live = skr_messenger_live,
-    .see_shares = skr_messenger_see_shares,
-    .take_share = skr_messenger_take_share,
-    .renew_share = skr_messenger_renew_share,
-    .give_share = skr_messenger_give_share,
-    .find_writer = skr_messenger_find_writer,
-    .settle = skr_messenger_settle,
-    .release = skr_messenger_release,
-    .leased = skr_messenger_leased,
+    .see = skr_messenger_see_shares,
+    .take = skr_messenger_take_share,
+    .renew = skr_messenger_renew_share,
+    .give = skr_messenger_give_share,
+};
+static const struct skr_diagnosis_ops diagnosis = {
+    .count_claimed = skr_messenger_leased,
     .foreign = skr_messenger_foreign,
     .skew = skr_messenger_skew,
-    .free = messenger_free,
 };
 
 static enum skr_code
@@ -491,7 +479,19 @@ skr_messenger_new(const struct skr_messenger_options *options,
     struct skr_messenger *made = calloc(1, sizeof(*made));
     if (made == NULL)
         return skr_fail_memory(error);
-    made->table.ops = options->is_ordered ? &ordered_ops : &messenger_ops;
+    made->table = (struct skr_store){
+        .admin = &admin,
+        .source = &source,
+        .settle = &settle,
+        .free = messenger_free,
+        .shards = &shards,
+        .diagnosis = &diagnosis,
+    };
+    // Rows that are claimed one by one have no order.
+    if (options->is_ordered)
+        made->table.partitions = &partitions;
+    else
+        made->table.leases = &leases;
     made->dialect = options->dialect;
     code = read_zones(made, options, error);
     if (code == SKR_OK && !copy_options(made, options))

@@ -127,7 +127,8 @@ skip_head(struct finding *finding, const struct skr_store *table,
     struct skr_batch_item *item = &finding->batch.items[0];
     find_reason(finding, item);
     item->state = SKR_HOPELESS;
-    enum skr_code code = table->ops->settle(table, db, &finding->batch, error);
+    enum skr_code code =
+        table->settle->write(table, db, &finding->batch, error);
     if (code == SKR_OK)
         code = find_head(finding, skr_db_tx(db), key, error);
     if (code != SKR_OK || finding->batch.count == 0)
@@ -143,7 +144,7 @@ begin_finding(struct finding *finding, const struct skr_store *table,
     *finding = (struct finding){.messenger = skr_messenger_of(table)};
     enum skr_code code = skr_batch_init(&finding->batch, 1, error);
     if (code == SKR_OK)
-        code = table->ops->start(table, db, &finding->position, error);
+        code = table->source->start(table, db, &finding->position, error);
     if (code == SKR_OK)
         code = find_head(finding, skr_db_tx(db), key, error);
     return code;

@@ -274,7 +274,7 @@ begin_listing(struct listing *listing, const struct skr_store *table,
     *listing = (struct listing){.messenger = skr_messenger_of(table)};
     enum skr_code code = skr_batch_init(&listing->batch, max, error);
     if (code == SKR_OK)
-        code = table->ops->start(table, db, &listing->position, error);
+        code = table->source->start(table, db, &listing->position, error);
     return code;
 }
 
