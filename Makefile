@@ -31,6 +31,7 @@ fuzz: ## let each fuzzer run for SECONDS (60)
 
 install: build ## install under PREFIX (/usr/local), below DESTDIR if given
 	@meson configure build -Dprefix="$(PREFIX)"
+	@tools/installed --before build "$(abspath $(DESTDIR))"
 	@DESTDIR="$(abspath $(DESTDIR))" meson install -C build --quiet
 	@tools/installed build "$(abspath $(DESTDIR))"
 	@if [ -z "$(DESTDIR)" ] && [ "$$(id -u)" -eq 0 ]; then ldconfig; fi

@@ -60,9 +60,9 @@ check(enum skr_code code, const struct skr_error *error)
 struct claiming {
     struct skr_db *db;
     struct skr_store *table;
-    struct skr_position position;
+    struct skr_reader *reader;
     struct skr_batch batch;
-    struct skr_shares shares;
+    struct skr_assignments shares;
     enum skr_claim claim;
 };
 
@@ -77,17 +77,18 @@ open_table(struct claiming *claiming, const char *url, const char *name)
         .table = name,
         .queue = "outbox",
         .is_ordered = true,
-        .is_divided = claiming->claim == SKR_CLAIM_SLOTS,
+        .is_sharded = claiming->claim == SKR_CLAIM_SHARDS,
     };
     check(skr_messenger_new(&options, &claiming->table, &error), &error);
     check(skr_store_create(claiming->table, claiming->db, &error), &error);
-    check(claiming->table->source->start(claiming->table, claiming->db,
-                                         &claiming->position, &error),
+    check(claiming->table->source->open(claiming->table, claiming->db, true,
+                                        &claiming->reader, &error),
           &error);
     check(skr_batch_init(&claiming->batch, BATCH, &error), &error);
-    if (claiming->claim != SKR_CLAIM_SLOTS)
+    if (claiming->claim != SKR_CLAIM_SHARDS)
         return;
-    const struct skr_share all = {.slots = (UINT64_C(1) << SKR_SLOTS) - 1};
+    const struct skr_assignment all = {.shards =
+                                           (UINT64_C(1) << SKR_SHARDS) - 1};
     for (int i = 0; i < 2; i++) {
         check(claiming->table->shards->see(claiming->table, claiming->db,
                                            &claiming->shares, &error),
@@ -105,8 +106,7 @@ claim(struct claiming *claiming)
     const struct skr_read read = {.max_rows = BATCH, .max_bytes = 8 << 20};
     struct skr_error error = {0};
     int64_t began_us = skr_bench_now_us();
-    check(claiming->table->source->read(claiming->table, claiming->db,
-                                        &claiming->position, &read,
+    check(claiming->table->source->read(claiming->reader, &read,
                                         &claiming->batch, &error),
           &error);
     return skr_bench_now_us() - began_us;
@@ -124,9 +124,8 @@ settle(struct claiming *claiming)
         batch->items[i].state = SKR_DONE;
         done++;
     }
-    if (claiming->claim == SKR_CLAIM_SLOTS) {
-        batch->claim = SKR_CLAIM_SLOTS;
-        batch->lease.slots = claiming->shares.ours.slots;
+    if (claiming->claim == SKR_CLAIM_SHARDS) {
+        batch->lease.shards = claiming->shares.ours.shards;
         batch->lease.epochs = claiming->shares.ours.epochs;
     }
     check(claiming->table->settle->write(claiming->table, claiming->db, batch,
@@ -155,7 +154,7 @@ main(int argc, char **argv)
         skr_bench_die(argv[4], "1 to 10000 batches");
     struct claiming claiming = {
         .claim =
-            strcmp(argv[3], "divided") == 0 ? SKR_CLAIM_SLOTS : SKR_CLAIM_NONE,
+            strcmp(argv[3], "divided") == 0 ? SKR_CLAIM_SHARDS : SKR_CLAIM_NONE,
     };
     open_table(&claiming, argv[1], argv[2]);
     size_t rows = 0;
@@ -171,11 +170,12 @@ main(int argc, char **argv)
            (long long)times[batches * 99 / 100], (long long)times[batches - 1],
            rows);
     // For the next to take.
-    if (claiming.claim == SKR_CLAIM_SLOTS &&
+    if (claiming.claim == SKR_CLAIM_SHARDS &&
         claiming.table->shards->give(claiming.table, claiming.db,
                                      &claiming.shares.ours, NULL) != SKR_OK)
         skr_bench_die("table", "the leases cannot be given back");
     skr_batch_fini(&claiming.batch);
+    claiming.table->source->close(claiming.reader);
     skr_store_free(claiming.table);
     skr_db_close(claiming.db);
     return 0;

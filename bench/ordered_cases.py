@@ -11,6 +11,16 @@ OUTBOX = "ordered_outbox"
 PARTITIONS = 1000
 BATCH = 500
 CLAIM_MS = 5
+# Where messages go, in every configuration of servers.
+TOPOLOGY = """\
+message_broker_amqp:
+  topology:
+    exchanges:
+      order.placed: {{type: topic}}
+    queues: {{orders: ~}}
+    bindings:
+      - {{exchange: order.placed, queue: orders, binding_key: 'order.#'}}
+"""
 CONFIG = """\
 databases:
   default: '{database}'
@@ -22,7 +32,7 @@ transports:
   amqp: '{broker}'
   failed: doctrine://default?queue_name=failed
 failure_transport: failed
-"""
+""" + TOPOLOGY
 # Key of a row, by its number.
 BY_TURNS = f"CONCAT('key-', seq % {PARTITIONS})"
 ONE = "'one'"

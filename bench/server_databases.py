@@ -33,7 +33,11 @@ class Session:
 
 
 class MariaDB(servers.MariaDB):
+    """As Debian's package is: without a binary log."""
     counts_by_session = True  # what one session did has to be taken off
+
+    def __init__(self):
+        super().__init__(settings={"skip-log-bin": None})
 
     def make_tables(self):
         self.ask("CREATE TABLE effect (n BIGINT AUTO_INCREMENT PRIMARY KEY, "
@@ -114,6 +118,34 @@ class MariaDB(servers.MariaDB):
 
     def _status(self, name):
         return int(self.query(f"SHOW GLOBAL STATUS LIKE '{name}'").split()[1])
+
+
+class Listening(MariaDB):
+    """With a log that a relay can listen to; for cases about waiting alone."""
+
+    def __init__(self):
+        super().__init__()
+        self.settings = {"binlog-format": "ROW"}
+
+
+class MySQL(servers.MySQL):
+    """Its own default is such a log."""
+    counts_by_session = True
+    make_tables = MariaDB.make_tables
+    ask = MariaDB.ask
+    relay_url = MariaDB.relay_url
+    now = MariaDB.now
+    stage = MariaDB.stage
+    begin_counting = MariaDB.begin_counting
+    end_counting = MariaDB.end_counting
+    statements = MariaDB.statements
+    _status = MariaDB._status
+
+    def version(self):
+        return "MySQL " + self.ask("SELECT VERSION()")
+
+    def settle(self):
+        pass
 
 
 class PostgreSQL(servers.PostgreSQL):
@@ -205,4 +237,5 @@ class PostgreSQL(servers.PostgreSQL):
             "userid = (SELECT oid FROM pg_roles WHERE rolname = 'relay')"))
 
 
-KINDS = {"mariadb": MariaDB, "postgresql": PostgreSQL}
+KINDS = {"mariadb": MariaDB, "mariadb-binlog": Listening, "mysql": MySQL,
+         "postgresql": PostgreSQL}

@@ -53,9 +53,9 @@ bill(const struct skr_delivery *delivery, struct skr_tx tx, void *user,
     struct order_placed order;
     struct skr_decoded *memory = NULL;
     // Another attempt would not help: keep it where people can see it.
-    if (skr_decode(&order_placed, delivery->message.body,
-                   delivery->message.body_size, NULL, &order, &memory,
-                   reason) != SKR_OK)
+    const struct skr_encoded body = {.json = delivery->message.body,
+                                     .size = delivery->message.body_size};
+    if (skr_decode(&order_placed, &body, &order, &memory, reason) != SKR_OK)
         return SKR_REJECT;
     sqlite3 *db = skr_sqlite_connection(tx);
     int result = write_invoice(db, &order);

@@ -56,14 +56,15 @@ static int
 place_order(struct shop *shop, const struct order_placed *order,
             int card_is_good)
 {
+    const struct skr_typed_message message = {&order_placed, order, NULL};
     // IMMEDIATE takes the write lock at once. A plain BEGIN would take it at
     // the first write, and if the relay has committed since the first read,
     // SQLite refuses with SQLITE_BUSY and no busy timeout helps.
     if (run(shop, "BEGIN IMMEDIATE") != 0)
         return -1;
     if (write_order(shop, order) != 0 ||
-        skr_publish_typed(shop->outbox, skr_sqlite_tx(shop->db), &order_placed,
-                          order, NULL, NULL, &shop->error) != SKR_OK)
+        skr_publish_typed(shop->outbox, skr_sqlite_tx(shop->db), &message, NULL,
+                          &shop->error) != SKR_OK)
         return -1;
     return run(shop, card_is_good ? "COMMIT" : "ROLLBACK");
 }

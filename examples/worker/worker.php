@@ -7,6 +7,8 @@
 //       order.placed: {command: [php, worker.php], timeout: 10}
 
 ini_set('display_errors', 'stderr');
+if (!is_dir('letters'))
+    mkdir('letters');
 fwrite(STDOUT, "{\"ready\":true}\n");
 while (($line = fgets(STDIN)) !== false) {
     $message = json_decode($line, true);

@@ -9,6 +9,7 @@ import json
 import pathlib
 import sys
 
+pathlib.Path("letters").mkdir(exist_ok=True)
 print('{"ready":true}', flush=True)
 for line in sys.stdin:
     message = json.loads(line)

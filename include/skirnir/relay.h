@@ -17,7 +17,7 @@ struct skr_relay;
 // same.
 enum skr_relay_claim {
     SKR_RELAY_EXCLUSIVE,  // one works, others stand by
-    SKR_RELAY_SHARED,     // each works on a share of the queue
+    SKR_RELAY_SHARED,     // each works on a part of the queue
     // Rows are leased one by one, so that workers of Symfony can work on the
     // same queue. An ordered queue is shared instead.
     SKR_RELAY_LEASE,

@@ -256,26 +256,35 @@ skr_encode(const struct skr_type *type, const void *value,
            const struct skr_codecs *codecs, char **json, size_t *size,
            struct skr_error *error);
 
+struct skr_encoded {
+    const void *json;
+    size_t size;
+    const struct skr_codecs *codecs;  // as those of skr_encode()
+};
+
 // Fills *value; what it points to lives in *memory. Members that the
 // description does not name become zero. Unknown JSON fields are ignored; of
 // a field that is there twice the last one counts. SKR_MALFORMED names the
 // field and what is wrong with it: "items[2].price: a number is needed, not
 // text". The json is needed no longer afterwards.
 SKR_API SKR_MUST_CHECK enum skr_code
-skr_decode(const struct skr_type *type, const char *json, size_t size,
-           const struct skr_codecs *codecs, void *value,
-           struct skr_decoded **memory, struct skr_error *error);
+skr_decode(const struct skr_type *type, const struct skr_encoded *encoded,
+           void *value, struct skr_decoded **memory, struct skr_error *error);
 SKR_API void skr_decoded_free(struct skr_decoded *memory);
 
+// A struct, and what it does not give: id, headers, partition key, times. Name,
+// body and content type of extra must be empty; it may be NULL.
+struct skr_typed_message {
+    const struct skr_type *type;
+    const void *value;
+    const struct skr_message *extra;
+};
 // Publishes a struct under its type's name, as skr_publish() does: in tx, seen
-// if and only if tx commits. extra gives what the struct does not: id, headers,
-// partition key, times; its name, body and content type must be empty; it may
-// be NULL. id, which may be NULL, receives the message's. SKR_INVALID leaves tx
-// untouched.
+// if and only if tx commits. id, which may be NULL, receives the message's.
+// SKR_INVALID leaves tx untouched.
 SKR_API SKR_MUST_CHECK enum skr_code
 skr_publish_typed(const struct skr_outbox *outbox, struct skr_tx tx,
-                  const struct skr_type *type, const void *value,
-                  const struct skr_message *extra, struct skr_id *id,
+                  const struct skr_typed_message *typed, struct skr_id *id,
                   struct skr_error *error);
 
 // -------------------------------------------------------------------- codecs
@@ -362,7 +371,8 @@ skr_json_read_double(const struct skr_json *json, double *value,
 SKR_API SKR_MUST_CHECK enum skr_code
 skr_json_read_text(const struct skr_json *json, const char **text, size_t *size,
                    struct skr_error *error);
-// A number as it is written, digit by digit, for decimal types.
+// A number as it is written, digit by digit, for decimal types. They live as
+// long as the call of the codec.
 SKR_API SKR_MUST_CHECK enum skr_code
 skr_json_read_digits(const struct skr_json *json, const char **digits,
                      struct skr_error *error);

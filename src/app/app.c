@@ -55,7 +55,8 @@ skr_app_load(struct skr_app *app, struct skr_config **config)
 {
     struct skr_error error = {0};
     const char *path = skr_arguments_find(app->arguments, "config");
-    return skr_config_load(path, print_report, app, config, &error) == SKR_OK;
+    struct skr_config_listener listener = {print_report, app};
+    return skr_config_load(path, listener, config, &error) == SKR_OK;
 }
 
 enum skr_exit

@@ -12,7 +12,22 @@
 
 #include <skirnir/skirnir.h>
 
-struct skr_reloading;
+struct skr_reload;
+struct skr_report;
+struct skr_app;
+
+// Another program's names for what a worker serves, beside our own.
+struct skr_aliases {
+    const char *listen;  // the settings that name the place
+    // What GET /healthz says; with_broker: by ?readiness=1. Called from two
+    // threads at once.
+    bool (*is_healthy)(const struct skr_app *app,
+                       const struct skr_config *config, bool with_broker);
+    // Its metrics, by the figures of our transports: sets the columns of an
+    // empty report and fills it.
+    void (*read)(const struct skr_report *transports,
+                 struct skr_report *report);
+};
 
 struct skr_app {
     const struct skr_command *command;
@@ -22,7 +37,8 @@ struct skr_app {
     int64_t start_ms;           // by skr_clock_ms()
     int64_t start_s;            // since 1970
     // Of what runs until it is stopped; else NULL.
-    struct skr_reloading *reloading;
+    struct skr_reload *reload;
+    const struct skr_aliases *aliases;  // NULL: none
 };
 
 // All commands, ended by a name of NULL.

@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Finds the command that the first words name, parses its options and runs it,
-// or prints help, or the nearest name. The commands themselves are in
-// commands.c.
-
-#include "app/program.h"
+// The program: finds the command that the first words name, parses its options
+// and runs it, or prints help, or the nearest name. The commands themselves are
+// in commands.c.
 
 #include "app/app.h"
 #include "app/console/colour.h"
@@ -328,7 +326,7 @@ run(int argc, char **argv, struct skr_arguments *arguments)
 }
 
 int
-skr_program_run(int argc, char **argv)
+main(int argc, char **argv)
 {
     struct skr_error error;
     skr_output_open();

@@ -4,6 +4,8 @@
 
 #include "base/arena.h"
 
+#include "base/text.h"
+
 #include <stdalign.h>
 #include <stdarg.h>
 #include <stdint.h>
@@ -85,6 +87,19 @@ skr_arena_text(struct skr_arena *arena, const char *text, size_t size)
     if (size > 0)
         memcpy(copy, text, size);
     copy[size] = '\0';
+    return copy;
+}
+
+char *
+skr_arena_storable(struct skr_arena *arena, const void *bytes, size_t size)
+{
+    if (skr_text_is_storable(bytes, size))
+        return skr_arena_text(arena, bytes, size);
+    char *encoded = skr_text_base64(bytes, size);
+    char *copy = encoded == NULL
+                     ? NULL
+                     : skr_arena_text(arena, encoded, strlen(encoded));
+    free(encoded);
     return copy;
 }
 

@@ -16,6 +16,10 @@ struct skr_arena {
 // A zeroed struct skr_arena is ready. NULL when memory is out.
 void *skr_arena_take(struct skr_arena *arena, size_t size);
 char *skr_arena_text(struct skr_arena *arena, const char *text, size_t size);
+// Bytes as text: as they are where every text column can hold them, else
+// base64.
+char *
+skr_arena_storable(struct skr_arena *arena, const void *bytes, size_t size);
 char *skr_arena_format(struct skr_arena *arena, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 

@@ -60,8 +60,8 @@ skr_beat_resume(void)
     skr_beat_turn();
 }
 
-bool
-skr_beat_is_fresh(const struct skr_beat *beat, int64_t within_ms)
+static bool
+is_fresh(const struct skr_beat *beat, int64_t within_ms)
 {
     int64_t turned_ms = atomic_load(&beat->turned_ms);
     return turned_ms == NOT_RUNNING || turned_ms == WAITING ||
@@ -72,8 +72,7 @@ bool
 skr_pulse_is_fresh(const struct skr_pulse *pulse, int64_t within_ms)
 {
     for (size_t i = 0; i < SKR_PULSE_MAX; i++)
-        if (pulse->beats[i] != NULL &&
-            !skr_beat_is_fresh(pulse->beats[i], within_ms))
+        if (pulse->beats[i] != NULL && !is_fresh(pulse->beats[i], within_ms))
             return false;
     return true;
 }

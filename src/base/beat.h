@@ -26,15 +26,13 @@ void skr_beat_turn(void);
 void skr_beat_wait(void);
 void skr_beat_resume(void);
 
-// From any thread: it has turned within this time, or waits, or does not run.
-bool skr_beat_is_fresh(const struct skr_beat *beat, int64_t within_ms);
-
 // The beats of a worker, which live as long as it does. A place may be NULL.
 enum { SKR_PULSE_MAX = 2 };
 struct skr_pulse {
     const struct skr_beat *beats[SKR_PULSE_MAX];
 };
-// All of them are fresh.
+// From any thread: each of them has turned within this time, or waits, or does
+// not run.
 bool skr_pulse_is_fresh(const struct skr_pulse *pulse, int64_t within_ms);
 
 #endif

@@ -110,16 +110,16 @@ skr_clock_parse_timestamp(const char *text, int64_t *wall_us)
     return true;
 }
 
-static bool
-sleep_until(int wake_fd, int64_t timeout_ms)
+bool
+skr_clock_await(int fd, short events, int64_t timeout_ms)
 {
     int64_t end = skr_clock_ms() + timeout_ms;
     for (;;) {
         int64_t left = end - skr_clock_ms();
         if (left < 0)
             left = 0;
-        struct pollfd wake = {.fd = wake_fd, .events = POLLIN};
-        int ready = poll(&wake, 1, left > INT_MAX ? INT_MAX : (int)left);
+        struct pollfd awaited = {.fd = fd, .events = events};
+        int ready = poll(&awaited, 1, left > INT_MAX ? INT_MAX : (int)left);
         if (ready > 0)
             return true;
         if (ready == 0 && skr_clock_ms() >= end)
@@ -133,9 +133,9 @@ bool
 skr_clock_sleep(int wake_fd, int64_t timeout_ms)
 {
     if (timeout_ms <= 0)
-        return sleep_until(wake_fd, 0);
+        return skr_clock_await(wake_fd, POLLIN, 0);
     skr_beat_wait();
-    bool is_woken = sleep_until(wake_fd, timeout_ms);
+    bool is_woken = skr_clock_await(wake_fd, POLLIN, timeout_ms);
     skr_beat_resume();
     return is_woken;
 }

@@ -26,6 +26,9 @@ void skr_clock_timestamp(int64_t wall_us, char text[SKR_TIMESTAMP_SIZE]);
 // false when it is none.
 bool skr_clock_parse_timestamp(const char *text, int64_t *wall_us);
 
+// Waits until the file is ready for these events of poll(), or has failed
+// (true), or the time is over (false).
+bool skr_clock_await(int fd, short events, int64_t timeout_ms);
 // Sleeps until wake_fd is readable (true) or the time is over (false). A
 // negative wake_fd is never readable.
 bool skr_clock_sleep(int wake_fd, int64_t timeout_ms);

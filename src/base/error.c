@@ -52,6 +52,14 @@ skr_fail_memory(struct skr_error *error)
     return skr_fail(error, SKR_NO_MEMORY, SKR_TRY_AGAIN, "out of memory");
 }
 
+enum skr_code
+skr_fail_with(struct skr_error *error, const struct skr_error *reason)
+{
+    if (error != NULL)
+        *error = *reason;
+    return reason->code;
+}
+
 void
 skr_error_prefix(struct skr_error *error, const char *format, ...)
 {
@@ -69,6 +77,19 @@ skr_error_prefix(struct skr_error *error, const char *format, ...)
         snprintf(error->text + length, room - (size_t)length, ": %s", before) <
             0)
         error->text[length] = '\0';
+    make_storable(error);
+}
+
+void
+skr_error_advise(struct skr_error *error, const char *advice)
+{
+    if (error == NULL)
+        return;
+    size_t room = sizeof(error->text), length = strlen(error->text);
+    size_t most = room - strlen(advice) - sizeof("; ");
+    if (length > most)
+        length = most;
+    snprintf(error->text + length, room - length, "; %s", advice);
     make_storable(error);
 }
 

@@ -14,10 +14,16 @@ skr_fail(struct skr_error *error, enum skr_code code, enum skr_remedy remedy,
          const char *format, ...) __attribute__((format(printf, 4, 5)));
 
 enum skr_code skr_fail_memory(struct skr_error *error);
+// Tells what went wrong before, and gives its code.
+enum skr_code
+skr_fail_with(struct skr_error *error, const struct skr_error *reason);
 
 // Puts "context: " before the text of an error, as far as there is room.
 void skr_error_prefix(struct skr_error *error, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
+
+// Puts "; advice" behind it, and cuts the text where there is no room.
+void skr_error_advise(struct skr_error *error, const char *advice);
 
 void skr_error_set_native(struct skr_error *error, const char *format, ...)
     __attribute__((format(printf, 2, 3)));

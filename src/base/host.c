@@ -104,3 +104,10 @@ skr_host_find_other(const char *list, struct skr_host *host)
     }
     return false;
 }
+
+void
+skr_exposure_none(const struct skr_url *url, char said[SKR_EXPOSURE_SIZE])
+{
+    (void)url;
+    said[0] = '\0';
+}

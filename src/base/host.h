@@ -38,5 +38,7 @@ bool skr_host_find_other(const char *list, struct skr_host *host);
 // server, and repeats no password.
 typedef void
 skr_exposure_fn(const struct skr_url *url, char said[SKR_EXPOSURE_SIZE]);
+// Of a driver whose URLs send nothing over a network.
+skr_exposure_fn skr_exposure_none;
 
 #endif

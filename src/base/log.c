@@ -21,9 +21,17 @@ skr_log_write(const struct skr_log *log, enum skr_log_level level,
 }
 
 void
+skr_health_tell(const struct skr_log *log, enum skr_health_event event,
+                uint64_t detail)
+{
+    if (log != NULL && log->tell != NULL)
+        log->tell(log->tell_user, event, detail);
+}
+
+void
 skr_trouble_report(struct skr_trouble *trouble, const struct skr_log *log,
-                   const char *event, const char *subject,
-                   const struct skr_error *error)
+                   enum skr_trouble_kind kind, const char *event,
+                   const char *subject, const struct skr_error *error)
 {
     if (strcmp(trouble->text, error->text) == 0) {
         trouble->repeats++;
@@ -35,6 +43,8 @@ skr_trouble_report(struct skr_trouble *trouble, const struct skr_log *log,
     skr_log(log, SKR_LOG_WARNING, event, SKR_LOG_TEXT("name", subject),
             SKR_LOG_TEXT("native", error->native),
             SKR_LOG_TEXT("error", error->text));
+    if (kind != SKR_TROUBLE_HARMLESS)
+        skr_health_tell(log, SKR_HEALTH_TROUBLE, kind);
 }
 
 void
@@ -45,7 +55,8 @@ skr_trouble_notice(struct skr_trouble *trouble, const struct skr_log *log,
     if (error->code == SKR_OK)
         *trouble = (struct skr_trouble){0};
     else
-        skr_trouble_report(trouble, log, event, subject, error);
+        skr_trouble_report(trouble, log, SKR_TROUBLE_HARMLESS, event, subject,
+                           error);
 }
 
 void
@@ -57,11 +68,14 @@ skr_trouble_remind(struct skr_trouble *trouble, int64_t now_ms)
 
 void
 skr_trouble_end(struct skr_trouble *trouble, const struct skr_log *log,
-                const char *event, const char *subject)
+                enum skr_trouble_kind kind, const char *event,
+                const char *subject)
 {
     if (trouble->text[0] == '\0')
         return;
     skr_log(log, SKR_LOG_INFO, event, SKR_LOG_TEXT("name", subject),
             SKR_LOG_NUMBER("failures", trouble->repeats + 1));
+    if (kind != SKR_TROUBLE_HARMLESS)
+        skr_health_tell(log, SKR_HEALTH_RECOVERED, kind);
     *trouble = (struct skr_trouble){0};
 }

@@ -52,12 +52,6 @@ skr_ring_pop(struct skr_ring *ring, void *item)
 }
 
 void
-skr_ring_clear(struct skr_ring *ring)
-{
-    ring->count = 0;
-}
-
-void
 skr_ring_fini(struct skr_ring *ring)
 {
     free(ring->items);

@@ -24,8 +24,6 @@ bool skr_ring_pop(struct skr_ring *ring, void *item);
 // The item with so many before it, below count; valid until the next push.
 void *skr_ring_at(const struct skr_ring *ring, size_t index);
 
-// Empties it and keeps the memory for new items.
-void skr_ring_clear(struct skr_ring *ring);
 // Empties it and frees the memory; it can be used again.
 void skr_ring_fini(struct skr_ring *ring);
 

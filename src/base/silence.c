@@ -12,9 +12,10 @@
 #include <string.h>
 
 enum {
-    // Beyond these the oldest is forgotten, which costs what it cost before.
+    // Beyond these the host that is silent for longest is forgotten: it is
+    // waited for once more.
     MOST_HOSTS = 64,
-    // A host that has come back gets its share of connections again.
+    // After that time a host is no longer tried last.
     FORGIVEN_MS = 10 * 60 * 1000,
 };
 
@@ -24,7 +25,7 @@ static struct {
     int64_t silent_ms;
 } hosts[MOST_HOSTS];
 
-// Where it is; if it is nowhere, where it may go.
+// The peer's place; if it has none, the oldest, which may be replaced.
 static size_t
 place_of(const char *peer)
 {

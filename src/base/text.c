@@ -11,9 +11,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
-static bool
-reserve(struct skr_text *text, size_t more)
+bool
+skr_text_reserve(struct skr_text *text, size_t more)
 {
     if (text->broken || more >= SIZE_MAX / 2 - text->size) {
         text->broken = true;
@@ -38,7 +39,7 @@ reserve(struct skr_text *text, size_t more)
 void
 skr_text_add(struct skr_text *text, const char *bytes, size_t size)
 {
-    if (!reserve(text, size))
+    if (!skr_text_reserve(text, size))
         return;
     if (size > 0)
         memcpy(text->bytes + text->size, bytes, size);
@@ -63,7 +64,7 @@ skr_text_add_format(struct skr_text *text, const char *format, ...)
     va_end(arguments);
     if (length < 0)
         text->broken = true;
-    else if (reserve(text, (size_t)length)) {
+    else if (skr_text_reserve(text, (size_t)length)) {
         vsnprintf(text->bytes + text->size, (size_t)length + 1, format, again);
         text->size += (size_t)length;
     }
@@ -231,6 +232,20 @@ skr_text_number(const char *text, int64_t least, int64_t most, int64_t *number)
         return false;
     *number = parsed;
     return true;
+}
+
+bool
+skr_text_boolean(const char *text, bool *value)
+{
+    static const char *const words[][2] = {
+        {"false", "true"}, {"no", "yes"}, {"off", "on"}, {"0", "1"}};
+    for (size_t i = 0; i < SKR_COUNT_OF(words); i++)
+        for (int meaning = 0; meaning < 2; meaning++)
+            if (strcasecmp(text, words[i][meaning]) == 0) {
+                *value = meaning == 1;
+                return true;
+            }
+    return false;
 }
 
 bool

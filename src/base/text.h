@@ -19,6 +19,9 @@ struct skr_text {
     bool broken;
 };
 
+// Room for so many bytes more, so that a large text is not copied while it
+// grows. False, and the text is broken, when memory is out.
+bool skr_text_reserve(struct skr_text *text, size_t more);
 void skr_text_add(struct skr_text *text, const char *bytes, size_t size);
 void skr_text_add_string(struct skr_text *text, const char *string);
 void skr_text_add_format(struct skr_text *text, const char *format, ...)
@@ -55,6 +58,10 @@ skr_text_is_among(const char *word, const char *const *words, size_t count);
 // A whole number in decimal digits and nothing else, within bounds.
 bool
 skr_text_number(const char *text, int64_t least, int64_t most, int64_t *number);
+
+// true, yes, on and 1, or false, no, off and 0, in letters of either case.
+// Nothing at all is neither: an empty variable must not switch anything off.
+bool skr_text_boolean(const char *text, bool *value);
 
 // "9187", or a range such as "9187-9197".
 bool skr_text_ports(const char *text, uint16_t *first, uint16_t *last);

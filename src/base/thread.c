@@ -19,3 +19,16 @@ skr_thread_start(pthread_t *thread, void *(*run)(void *user), void *user)
     pthread_sigmask(SIG_SETMASK, &saved, NULL);
     return failed;
 }
+
+int
+skr_condition_init(pthread_cond_t *condition)
+{
+    pthread_condattr_t attributes;
+    int failed = pthread_condattr_init(&attributes);
+    if (failed != 0)
+        return failed;
+    pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
+    failed = pthread_cond_init(condition, &attributes);
+    pthread_condattr_destroy(&attributes);
+    return failed;
+}

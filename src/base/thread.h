@@ -10,4 +10,7 @@
 // are the application's, and reach its own threads alone. 0, or an errno.
 int skr_thread_start(pthread_t *thread, void *(*run)(void *user), void *user);
 
+// A condition whose timed waits go by the monotonic clock. 0, or an errno.
+int skr_condition_init(pthread_cond_t *condition);
+
 #endif

@@ -13,6 +13,9 @@
 #include <string.h>
 #include <strings.h>
 
+#define ESCAPES \
+    "in a user or a password / is written %%2f, : %%3a, ? %%3f and @ %%40"
+
 static int
 hex_digit(char c)
 {
@@ -119,13 +122,23 @@ parse_host(const char *start, const char *end, struct skr_url *url,
         colon = find_between(after == end ? start : after, end, ":");
     }
     if (colon < end && !read_port(colon + 1, end, &url->port))
-        return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
-                        "the port of the DSN is not a number from 1 to 65535; "
-                        "in a user or a password / is written %%2f, : %%3a "
-                        "and @ %%40");
+        return skr_fail(
+            error, SKR_INVALID, SKR_GIVE_UP,
+            "the port of the DSN is not a number from 1 to 65535; " ESCAPES);
     if (colon == start)
         return SKR_OK;
     return decode(start, colon, "host", &url->host, error);
+}
+
+// A password that is not escaped ends at its / or ?. Its rest must not be told
+// of as a path or as the name of a parameter.
+static enum skr_code
+check_escapes(const char *start, const char *end, struct skr_error *error)
+{
+    if (find_between(start, end, "@") == end)
+        return SKR_OK;
+    return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
+                    "an @ of the DSN stands behind a / or a ?; " ESCAPES);
 }
 
 static enum skr_code
@@ -141,8 +154,10 @@ parse_parameters(const char *at, const char *end, struct skr_url *url,
                             SKR_URL_MAX_PARAMETERS);
         struct skr_url_parameter *parameter =
             &url->parameters[url->parameter_count++];
-        enum skr_code code =
-            decode(at, equals, "parameter name", &parameter->name, error);
+        enum skr_code code = check_escapes(at, equals, error);
+        if (code == SKR_OK)
+            code =
+                decode(at, equals, "parameter name", &parameter->name, error);
         if (code == SKR_OK)
             code = decode(equals < stop ? equals + 1 : stop, stop,
                           "parameter value", &parameter->value, error);
@@ -167,6 +182,9 @@ parse_rest(const char *rest, struct skr_url *url, struct skr_error *error)
         code = parse_user(rest, at_sign - 1, url, error);
     if (code == SKR_OK)
         code = parse_host(at_sign, slash, url, error);
+    if (code == SKR_OK && at_sign == rest &&
+        find_between(rest, slash, ":") < slash)
+        code = check_escapes(slash, query, error);
     if (code == SKR_OK && slash < query)
         code = decode(slash + 1, query, "path", &url->path, error);
     if (code == SKR_OK && query < end)
@@ -205,6 +223,35 @@ skr_url_fini(struct skr_url *url)
     *url = (struct skr_url){0};
 }
 
+// False: memory is out.
+static bool
+copy_text(const char *text, char **copy)
+{
+    *copy = text == NULL ? NULL : strdup(text);
+    return text == NULL || *copy != NULL;
+}
+
+enum skr_code
+skr_url_copy(const struct skr_url *url, struct skr_url *copy)
+{
+    *copy = (struct skr_url){.port = url->port};
+    bool is_whole = copy_text(url->scheme, &copy->scheme) &&
+                    copy_text(url->user, &copy->user) &&
+                    copy_text(url->password, &copy->password) &&
+                    copy_text(url->host, &copy->host) &&
+                    copy_text(url->path, &copy->path);
+    for (size_t i = 0; is_whole && i < url->parameter_count; i++) {
+        const struct skr_url_parameter *parameter = &url->parameters[i];
+        copy->parameter_count++;
+        is_whole = copy_text(parameter->name, &copy->parameters[i].name) &&
+                   copy_text(parameter->value, &copy->parameters[i].value);
+    }
+    if (is_whole)
+        return SKR_OK;
+    skr_url_fini(copy);
+    return skr_fail_memory(NULL);
+}
+
 const char *
 skr_url_find(const struct skr_url *url, const char *name)
 {
@@ -214,21 +261,38 @@ skr_url_find(const struct skr_url *url, const char *name)
     return NULL;
 }
 
+const char *
+skr_url_find_unknown(const struct skr_url *url, const char *const *known,
+                     size_t count)
+{
+    for (size_t i = 0; i < url->parameter_count; i++)
+        if (!skr_text_is_among(url->parameters[i].name, known, count))
+            return url->parameters[i].name;
+    return NULL;
+}
+
 enum skr_code
 skr_url_number(const struct skr_url *url, const char *name, int64_t least,
-               int64_t most, int64_t fallback, int64_t *number,
-               struct skr_error *error)
+               int64_t most, int64_t *number, struct skr_error *error)
 {
     const char *text = skr_url_find(url, name);
-    if (text == NULL) {
-        *number = fallback;
-        return SKR_OK;
-    }
-    if (!skr_text_number(text, least, most, number))
+    if (text != NULL && !skr_text_number(text, least, most, number))
         return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
                         "%s=%s in the DSN: a whole number from %lld to %lld "
                         "is needed",
                         name, text, (long long)least, (long long)most);
+    return SKR_OK;
+}
+
+enum skr_code
+skr_url_boolean(const struct skr_url *url, const char *name, bool *value,
+                struct skr_error *error)
+{
+    const char *text = skr_url_find(url, name);
+    if (text != NULL && !skr_text_boolean(text, value))
+        return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
+                        "%s=%.40s in the DSN: true or false is needed", name,
+                        text);
     return SKR_OK;
 }
 
@@ -331,14 +395,15 @@ skr_url_place(const char *text, const struct skr_url_files *files,
     return skr_text_take(&placed);
 }
 
-// A key of any kind is taken for a secret.
+// A key of any kind is taken for a secret, and a DSN may hold a password.
 static bool
 looks_secret(const char *name, const char *end)
 {
     if (skr_secret_is_name(name, (size_t)(end - name)))
         return true;
     for (; end - name >= 3; name++)
-        if (strncasecmp(name, "key", 3) == 0)
+        if (strncasecmp(name, "key", 3) == 0 ||
+            strncasecmp(name, "dsn", 3) == 0)
             return true;
     return false;
 }

@@ -32,15 +32,27 @@ struct skr_url {
 SKR_MUST_CHECK enum skr_code
 skr_url_parse(const char *text, struct skr_url *url, struct skr_error *error);
 void skr_url_fini(struct skr_url *url);
+SKR_MUST_CHECK enum skr_code
+skr_url_copy(const struct skr_url *url, struct skr_url *copy);
 
 // NULL when there is no such parameter.
 const char *skr_url_find(const struct skr_url *url, const char *name);
 
-// A whole number in a range; fallback when the parameter is absent.
+// The first parameter that is none of these; NULL: all are.
+const char *skr_url_find_unknown(const struct skr_url *url,
+                                 const char *const *known, size_t count);
+
+// A whole number in a range; *number stays as it is where the parameter is
+// absent.
 SKR_MUST_CHECK enum skr_code
 skr_url_number(const struct skr_url *url, const char *name, int64_t least,
-               int64_t most, int64_t fallback, int64_t *number,
-               struct skr_error *error);
+               int64_t most, int64_t *number, struct skr_error *error);
+
+// A boolean as skr_text_boolean() has it; *value stays as it is where the
+// parameter is absent.
+SKR_MUST_CHECK enum skr_code
+skr_url_boolean(const struct skr_url *url, const char *name, bool *value,
+                struct skr_error *error);
 
 struct skr_text;
 

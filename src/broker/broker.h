@@ -15,6 +15,34 @@
 struct skr_url;
 struct skr_db_ops;
 struct skr_route;
+struct skr_topology_ops;
+
+// What a driver can do, by the URL that it was opened with. Set by open(), and
+// the same from then on.
+struct skr_broker_capabilities {
+    // settle() can carry out SKR_SETTLE_RETRY. Where it cannot, the caller
+    // stores what is to be tried again, and acknowledges it.
+    bool delays;
+    // retry_count tells of deliveries that were not settled, too, and they are
+    // counted before they are handed out. Where it does not, the consumer
+    // counts those that come as redelivered.
+    bool counts;
+    // How long the caller should have deliveries in hand; what it does not get
+    // to by then is better requeued. 0: as long as it likes.
+    int64_t hold_ms;
+};
+
+// How things stand between two calls.
+struct skr_broker_status {
+    // The server takes no messages for now. What is submitted waits until it
+    // does.
+    bool is_blocked;
+    // Deliveries are deferred, so that a queue that gives nothing is not empty.
+    bool has_deferred;
+    // So many are, or for so long, that more are better stored elsewhere and
+    // acknowledged.
+    bool is_over_capacity;
+};
 
 // The first member of every driver's own struct.
 struct skr_broker {
@@ -22,25 +50,7 @@ struct skr_broker {
     // The options' to begin with; the caller that opened it may name another.
     // It lives as long as the broker does.
     int wake_fd;
-    // Set by open(): settle() can carry out SKR_SETTLE_RETRY. Where it cannot,
-    // the caller keeps what is to be tried again, and acknowledges it.
-    bool delays;
-    // Set by open(): retry_count tells of deliveries that were not settled,
-    // too, and they are counted before they are handed out. Where it does not,
-    // the consumer counts those that come as redelivered.
-    bool counts;
-    // Kept by outcomes(): the server takes no messages for now. What is
-    // submitted waits until it does.
-    bool is_blocked;
-    // Set by open(): how long the caller should have deliveries in hand; what
-    // it does not get to by then is better given back. 0: as long as it likes.
-    int64_t hold_ms;
-    // Kept by receive(): some are held, see SKR_SETTLE_HOLD, so that a queue
-    // that gives nothing is not empty.
-    bool holds;
-    // Kept by receive(): so many are, or for so long, that more are better
-    // stored elsewhere and acknowledged.
-    bool is_laden;
+    struct skr_broker_capabilities can;
 };
 
 struct skr_broker_options {
@@ -61,23 +71,24 @@ struct skr_broker_options {
     struct skr_log log;
 };
 
-enum skr_fate {
+enum skr_publish_result {
     SKR_CONFIRMED,         // the broker has stored it
-    SKR_REFUSED_ONCE,      // nack, time-out, busy: may pass later
+    SKR_REFUSED_FOR_NOW,   // a nack, a server's error, busy: may pass later
     SKR_REFUSED_FOR_GOOD,  // too large, malformed
     SKR_UNROUTABLE,        // it got there, and no queue wanted it
     SKR_UNCERTAIN,         // the connection ended first: it may be there
-    // Not sent: nothing can go there now, whatever the message. The exchange
-    // is missing, or we may not write to it. Not the message's fault: wait.
-    SKR_ROUTE_CLOSED,
+    // Not sent: nothing can go there now, whatever the message. What the route
+    // names is missing, or may not be written to. Not the message's fault:
+    // wait.
+    SKR_ROUTE_UNAVAILABLE,
     // Not sent: one before it, which it is in order with, was refused, and the
     // caller did not know yet.
     SKR_HELD_BACK,
 };
 
-struct skr_outcome {
-    uint64_t ticket;  // as given to submit()
-    enum skr_fate fate;
+struct skr_published {
+    uint64_t tag;  // as given to submit()
+    enum skr_publish_result result;
     struct skr_error reason;  // unset when confirmed
 };
 
@@ -100,35 +111,35 @@ typedef void skr_broker_close_fn(struct skr_broker *broker);
 // Where the message goes is route's to say; a broker that is one queue takes
 // NULL. Hands one message over and returns without waiting for the broker, so
 // that reading, publishing and settling overlap. The message is borrowed until
-// its outcome or close(), the route for the call. Messages submitted in order
+// its result or close(), the route for the call. Messages submitted in order
 // reach the broker in order. headers are the wire's, complete but for the
 // content type. An error means that the message was not taken and there will
-// be no outcome for it.
+// be no result for it.
 typedef enum skr_code
 skr_broker_submit_fn(struct skr_broker *broker,
                      const struct skr_message *message,
-                     const struct skr_route *route, uint64_t ticket,
+                     const struct skr_route *route, uint64_t tag,
                      struct skr_error *error);
 
-// Gives the outcomes that have come in, waiting up to timeout_ms for the first
+// Gives the results that have come in, waiting up to timeout_ms for the first
 // while any is due. Where none is, it may take a moment, once in seconds, to
 // see whether the server is there; that it is not is logged, and no error.
-// Every ticket gets exactly one outcome, also when the connection is lost: then
+// Every tag gets exactly one result, also when the connection is lost: then
 // SKR_UNCERTAIN for each, and an error (remedy SKR_RECONNECT) once all have
 // been given.
 typedef enum skr_code
-skr_broker_outcomes_fn(struct skr_broker *broker, struct skr_outcome *outcomes,
-                       size_t capacity, size_t *count, uint32_t timeout_ms,
-                       struct skr_error *error);
+skr_broker_results_fn(struct skr_broker *broker, struct skr_published *results,
+                      size_t capacity, size_t *count, uint32_t timeout_ms,
+                      struct skr_error *error);
 
 enum skr_settlement {
     // Give it back as it came: the initial value. A queue that counts this
     // drops a message after some times, unless it was told where to.
-    SKR_SETTLE_RELEASE,
+    SKR_SETTLE_REQUEUE,
     // Not settled yet: it comes again after delay_ms, as it came, and others
     // meanwhile. The server takes it for in hand, and gets it back when the
     // connection ends. Where deliveries are rows, theirs wait instead.
-    SKR_SETTLE_HOLD,
+    SKR_SETTLE_DEFER,
     SKR_SETTLE_ACK,  // it is dealt with
     // Again after delay_ms, with retry_count raised. In a broker that has no
     // delays it is given back at once, as it came.
@@ -155,9 +166,9 @@ struct skr_incoming {
     // the message, too, so that it is no measure of what the message did.
     uint32_t delivery_count;
     uint64_t handle;  // the driver's
-    // Those of one lane are in order, and stay so: when one is to be tried
-    // again, those behind it are given back. 0: no order.
-    uint64_t lane;
+    // Those of one partition are in order, and stay so: when one is to be tried
+    // again, those behind it are requeued. 0: no order.
+    uint64_t partition;
 
     enum skr_settlement settlement;
     uint32_t delay_ms;
@@ -172,7 +183,7 @@ struct skr_incoming {
 // Gives what is waiting, up to capacity, and waits up to timeout_ms for the
 // first: SKR_TIMEOUT when nothing came, SKR_STOPPED when the wake_fd is
 // readable. Deliveries are borrowed until the next receive(), and each has
-// been settled, or held, by then.
+// been settled, or deferred, by then.
 typedef enum skr_code
 skr_broker_receive_fn(struct skr_broker *broker, struct skr_incoming *incoming,
                       size_t capacity, size_t *count, uint32_t timeout_ms,
@@ -184,68 +195,23 @@ typedef enum skr_code
 skr_broker_settle_fn(struct skr_broker *broker, struct skr_incoming *incoming,
                      size_t count, struct skr_error *error);
 
-// Symfony's, where a transport names none; its queue is called the same.
-#define SKR_DEFAULT_EXCHANGE "messages"
+typedef struct skr_broker_status
+skr_broker_status_fn(struct skr_broker *broker);
 
-// One object of a broker's topology.
-enum skr_declaration_kind {
-    SKR_DECLARE_EXCHANGE,
-    SKR_DECLARE_QUEUE,
-    SKR_DECLARE_BINDING,
-};
-
-// The server refuses these as text, and DSNs and environments hold nothing
-// else.
-#define SKR_NUMERIC_ARGUMENTS                                                \
-    "x-message-ttl", "x-max-length", "x-max-length-bytes", "x-max-priority", \
-        "x-expires", "x-delivery-limit", "x-delay"
-
-struct skr_argument {
-    const char *name;
-    enum skr_argument_kind {
-        SKR_ARGUMENT_TEXT,
-        SKR_ARGUMENT_NUMBER,
-        SKR_ARGUMENT_BOOLEAN,
-    } kind;
-    const char *text;  // never NULL in a text
-    int64_t number;    // of a boolean: 0 or 1
-};
-
-struct skr_declaration {
-    enum skr_declaration_kind kind;
-    const char *name;      // of an exchange or a queue
-    const char *type;      // of an exchange
-    bool type_is_default;  // no setting names it
-    bool durable;
-    const char *exchange, *queue, *binding_key;  // of a binding
-    const struct skr_argument *arguments;
-    size_t argument_count;
-};
-
-// Makes the object unless it is there, and waits for the answer. One that is
-// there with other properties is left alone: SKR_REFUSED says which differ, and
-// the connection is as good as before. NULL in a driver that has no topology.
-typedef enum skr_code
-skr_broker_declare_fn(struct skr_broker *broker,
-                      const struct skr_declaration *declaration,
-                      struct skr_error *error);
-
-// What a URL names as the transport's own: its exchange, queues and bindings,
-// in an order in which they can be declared. All of it lives in the arena,
-// which is the caller's to end, also after an error. Asks no server. NULL in a
-// driver that has nothing of the kind. Of a log, what it consumes: its topics
-// are the exchanges, its group is the queue.
-struct skr_plan {
+// What a URL consumes from a log: each group gets all messages of its topics.
+// All of it lives in the arena, which is the caller's to end, also after an
+// error. Asks no server.
+struct skr_subscription {
     struct skr_arena arena;
-    const char
-        *server;  // which one, or which ones: "rabbit1:5672,rabbit2:5672"
-    const char *vhost;
-    const struct skr_declaration *declarations;
-    size_t count;
+    const char *server;  // one or more: "kafka1:9092,kafka2:9092"
+    const char *group;
+    const char *const *topics;
+    size_t topic_count;  // 0: it names nothing to consume
 };
 typedef enum skr_code
-skr_broker_plan_fn(const char *text, const struct skr_url *url,
-                   struct skr_plan *plan, struct skr_error *error);
+skr_broker_subscription_fn(const struct skr_url *url,
+                           struct skr_subscription *subscription,
+                           struct skr_error *error);
 
 // How far consumers are in one partition of a log.
 struct skr_lag {
@@ -286,20 +252,22 @@ skr_broker_depth_fn(struct skr_broker *broker, struct skr_depth *depth,
 struct skr_broker_ops {
     const char *scheme;  // "amqp", "kafka", "queue"
     size_t size;         // of the driver's struct; allocated zeroed
-    bool has_topics;     // routes name topics and keys, not exchanges
+    bool has_topics;     // a log: routes name topics and keys
 
-    skr_broker_check_url_fn *check_url;  // NULL: any URL may do
-    skr_exposure_fn *exposure;           // NULL: nothing goes over a network
-    const struct skr_url_files *files;   // NULL: its URLs name none
+    skr_broker_check_url_fn *check_url;  // of a server, not of a table
+    skr_exposure_fn *exposure;
+    const struct skr_url_files *files;
     skr_broker_open_fn *open;
     skr_broker_close_fn *close;
     skr_broker_submit_fn *submit;
-    skr_broker_outcomes_fn *outcomes;
+    skr_broker_results_fn *results;
     skr_broker_receive_fn *receive;
     skr_broker_settle_fn *settle;
-    skr_broker_plan_fn *plan;
-    skr_broker_declare_fn *declare;
+    skr_broker_status_fn *status;
     skr_broker_depth_fn *depth;
+    skr_broker_subscription_fn *subscription;  // of a broker that has topics
+    // What can be made on its server, see topology.h. NULL: nothing.
+    const struct skr_topology_ops *topology;
 };
 
 SKR_MUST_CHECK enum skr_code

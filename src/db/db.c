@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: MIT
-// The part of a connection that all drivers share: opening by URL, binding of
-// values, transactions, and marking waits for the liveness of the loop.
+// The part of a connection that all drivers share: opening by URL, which of
+// several hosts to work on, binding of values, transactions, waiting for a
+// lock, and marking waits for the liveness of the loop.
 
 #include "db/db.h"
 
-#include "base/arena.h"
 #include "base/beat.h"
+#include "base/clock.h"
 #include "base/error.h"
+#include "base/silence.h"
 #include "base/url.h"
 
 #include <stdio.h>
@@ -119,10 +121,131 @@ skr_db_open_or_create(const struct skr_db_ops *ops, const char *url,
                       struct skr_error *error)
 {
     enum skr_code code = skr_db_open(ops, url, db, error);
-    if (code != SKR_MISSING || !may_create || ops->create == NULL)
+    if (code != SKR_MISSING || !may_create)
         return code;
     code = create(ops, url, error);
     return code != SKR_OK ? code : skr_db_open(ops, url, db, error);
+}
+
+enum skr_code
+skr_db_fail_silent(const char *place, int64_t timeout_s,
+                   struct skr_error *error)
+{
+    return skr_fail(error, SKR_UNAVAILABLE, SKR_RECONNECT,
+                    "%s: no answer; look whether the server is stopped or a "
+                    "firewall drops its packets, or give it longer: timeout "
+                    "in the DSN is %lld s",
+                    place, (long long)timeout_s);
+}
+
+// To the reason why nothing can be written.
+static void
+add_problem(struct skr_db *db, const struct skr_error *problem)
+{
+    size_t length = strlen(db->read_only.text);
+    snprintf(db->read_only.text + length, sizeof(db->read_only.text) - length,
+             "; another host: %.180s", problem->text);
+}
+
+enum {
+    HANGING_MS = 1000,  // a host that is down refuses sooner
+    MOST_KNOWN = 64,    // hosts of one list
+};
+
+static void
+name_peer(const struct skr_host *host, char peer[SKR_SILENCE_PEER_SIZE])
+{
+    snprintf(peer, SKR_SILENCE_PEER_SIZE, "%.*s:%s", SKR_HOST_NAME_SIZE - 1,
+             host->name, host->port);
+}
+
+// One bit for each host of the list that hung of late.
+static uint64_t
+find_silent(const char *hosts)
+{
+    uint64_t silent = 0;
+    char peer[SKR_SILENCE_PEER_SIZE];
+    struct skr_host host;
+    for (size_t i = 0; hosts != NULL && i < MOST_KNOWN; i++) {
+        hosts = skr_host_next(hosts, &host);
+        name_peer(&host, peer);
+        if (skr_silence_ms(peer) > 0)
+            silent |= UINT64_C(1) << i;
+    }
+    return silent;
+}
+
+struct opening {
+    struct skr_db *db;
+    skr_db_open_host_fn *open_host;
+    const void *user;
+    struct skr_host readable;  // the first that cannot be written
+    bool is_readable;          // there is one
+    bool is_open;              // the session is that one's
+    struct skr_error problem;
+};
+
+// Whether the host can be written.
+static bool
+try_host(struct opening *opening, const struct skr_host *host)
+{
+    struct skr_db *db = opening->db;
+    char peer[SKR_SILENCE_PEER_SIZE];
+    int64_t start_ms = skr_clock_ms();
+    opening->is_open = false;
+    name_peer(host, peer);
+    enum skr_code code =
+        opening->open_host(db, host, opening->user, &opening->problem);
+    if (code != SKR_UNAVAILABLE)
+        skr_silence_end(peer);
+    else if (skr_clock_ms() - start_ms >= HANGING_MS)
+        skr_silence_note(peer);
+    if (code == SKR_OK && db->read_only.code == SKR_OK)
+        return true;
+    if (code != SKR_OK || opening->is_readable)
+        return false;
+    opening->is_readable = opening->is_open = true;
+    opening->readable = *host;
+    db->passed_over = db->read_only;
+    return false;
+}
+
+// Hosts that hung come last: each costs its timeout.
+static bool
+try_hosts(struct opening *opening, const char *list)
+{
+    struct skr_host host;
+    uint64_t silent = find_silent(list);
+    for (uint64_t wanted = 0; wanted <= 1; wanted++) {
+        const char *hosts = list;
+        for (size_t i = 0; hosts != NULL; i++) {
+            hosts = skr_host_next(hosts, &host);
+            uint64_t hung = i < MOST_KNOWN ? silent >> i & 1 : 0;
+            if (hung == wanted && try_host(opening, &host))
+                return true;
+        }
+    }
+    return false;
+}
+
+enum skr_code
+skr_db_open_hosts(struct skr_db *db, const char *hosts,
+                  skr_db_open_host_fn *open_host, const void *user,
+                  struct skr_error *error)
+{
+    struct opening opening = {.db = db, .open_host = open_host, .user = user};
+    const struct skr_error *problem = &opening.problem;
+    if (try_hosts(&opening, hosts))
+        return SKR_OK;
+    if (!opening.is_readable)
+        return skr_fail_with(error, problem);
+    skr_error_clear(&db->passed_over);
+    enum skr_code code = SKR_OK;
+    if (!opening.is_open)
+        code = open_host(db, &opening.readable, user, error);
+    if (code == SKR_OK && problem->code != SKR_OK)
+        add_problem(db, problem);
+    return code;
 }
 
 void
@@ -191,57 +314,95 @@ skr_db_rollback(struct skr_db *db)
     skr_beat_resume();
 }
 
-struct fetch {
-    struct skr_arena *arena;
-    struct skr_value *columns;
-    size_t count;
-    bool found;
-};
-
-static enum skr_code
-copy_row(const struct skr_value *columns, size_t count, void *user,
-         struct skr_error *error)
-{
-    struct fetch *fetch = user;
-    if (fetch->found)
-        return SKR_OK;
-    for (size_t i = 0; i < fetch->count && i < count; i++) {
-        fetch->columns[i] = columns[i];
-        if (columns[i].bytes == NULL)
-            continue;
-        if (fetch->arena == NULL) {
-            fetch->columns[i] = (struct skr_value){.kind = SKR_NULL};
-            continue;
-        }
-        fetch->columns[i].bytes =
-            skr_arena_text(fetch->arena, columns[i].bytes, columns[i].size);
-        if (fetch->columns[i].bytes == NULL)
-            return skr_fail_memory(error);
-    }
-    fetch->found = true;
-    return SKR_OK;
-}
-
 enum skr_code
-skr_tx_fetch_one(struct skr_tx tx, const struct skr_statement *statement,
-                 struct skr_arena *arena, struct skr_value *columns,
-                 size_t count, bool *found, struct skr_error *error)
+skr_db_end(struct skr_db *db, enum skr_code code, struct skr_error *error)
 {
-    struct fetch fetch = {.arena = arena, .columns = columns, .count = count};
-    struct skr_statement with_row = *statement;
-    with_row.each_row = copy_row;
-    with_row.user = &fetch;
-    enum skr_code code = skr_tx_run(tx, &with_row, error);
     if (code == SKR_OK)
-        *found = fetch.found;
+        return skr_db_commit(db, error);
+    skr_db_rollback(db);
     return code;
 }
 
 enum skr_code
-skr_db_follow(struct skr_db *db, const char *table, const char *queue,
-              struct skr_error *error)
+skr_db_lock(struct skr_db *db, const char *name, enum skr_lock_mode mode,
+            int wake_fd, uint32_t timeout_ms, struct skr_error *error)
 {
-    if (db->ops->follow == NULL)
-        return SKR_OK;
-    return db->ops->follow(db, table, queue, error);
+    struct skr_lock_attempt attempt = {.name = name,
+                                       .mode = mode,
+                                       .is_first = true,
+                                       .end_ms = skr_clock_ms() + timeout_ms};
+    int tries_left = mode == SKR_LOCK_ALONE ? 1 : db->ops->locks->shared_tries;
+    if (db->holds_lock)
+        return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
+                        "this connection holds a lock already");
+    for (;;) {
+        enum skr_code code = db->ops->locks->try_lock(db, &attempt, error);
+        if (code != SKR_OK)
+            return code;
+        db->holds_lock = attempt.granted;
+        // A session that stood by for long may be on a server that is no longer
+        // the one to work on.
+        if (attempt.granted)
+            return skr_db_check_lock(db, error);
+        int64_t left_ms = attempt.end_ms - skr_clock_ms();
+        bool is_last = --tries_left <= 0;
+        int64_t pause_ms =
+            is_last && left_ms < attempt.pause_ms ? left_ms : attempt.pause_ms;
+        if ((is_last && left_ms <= 0) || skr_clock_sleep(wake_fd, pause_ms))
+            return SKR_OK;
+        attempt.is_first = false;
+    }
+}
+
+enum skr_code
+skr_db_check_lock(struct skr_db *db, struct skr_error *error)
+{
+    if (!db->holds_lock)
+        return skr_fail(error, SKR_UNAVAILABLE, SKR_RECONNECT,
+                        "no lock is held on this connection");
+    return db->ops->locks->check(db, error);
+}
+
+void
+skr_db_unlock(struct skr_db *db)
+{
+    if (!db->holds_lock)
+        return;
+    db->holds_lock = false;
+    db->ops->locks->unlock(db);
+}
+
+// The database is made by other means, and the next open() says so.
+enum skr_code
+skr_db_create_nothing(const struct skr_url *url, struct skr_error *error)
+{
+    (void)url;
+    (void)error;
+    return SKR_OK;
+}
+
+enum skr_code
+skr_db_follow_nothing(struct skr_db *db, const char *table, const char *queue,
+                      struct skr_error *error)
+{
+    (void)table;
+    (void)queue;
+    return skr_db_plan_nothing(db, error);
+}
+
+enum skr_code
+skr_db_plan_nothing(struct skr_db *db, struct skr_error *error)
+{
+    (void)db;
+    (void)error;
+    return SKR_OK;
+}
+
+enum skr_code
+skr_db_advise_nothing(struct skr_db *db, bool change,
+                      char advice[SKR_ADVICE_SIZE], struct skr_error *error)
+{
+    (void)change;
+    advice[0] = '\0';
+    return skr_db_plan_nothing(db, error);
 }

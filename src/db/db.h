@@ -18,6 +18,7 @@
 #include <skirnir/skirnir.h>
 #include <stdbool.h>
 
+struct skr_log;
 struct skr_url;
 struct skr_dialect;
 
@@ -82,6 +83,11 @@ struct skr_db {
     const struct skr_db_ops *ops;
     // Set by a reader that found rows: wait() then looks again soon.
     bool found_rows;
+    bool holds_lock;  // by skr_db_lock()
+    // Where wait() says how it learns of rows, and as whom; set by the owner of
+    // the connection, borrowed. NULL: nowhere.
+    const struct skr_log *log;
+    const char *name;
 
     // Filled by open(). Whose rows these are: one number for all connections
     // to a server, or to a cluster whose nodes have the same rows. An id that
@@ -149,19 +155,25 @@ enum skr_lock_mode {
     SKR_LOCK_IN_SHARES,
 };
 
-// Waits up to timeout_ms, or until wake_fd is readable, for a lock that ends
-// with this connection at the latest; a connection holds one. Not granted: held
-// by others in a way that excludes this one. The driver bounds how long the
-// server keeps a silent connection alive, so that a frozen holder loses it.
-// SKR_REFUSED with SKR_GIVE_UP: no lock can be relied on here (a pooler, a
-// cluster whose nodes have locks of their own, an old server), or there are
-// too many holders; the text says what to do.
+// An attempt of skr_db_lock() to get a lock.
+struct skr_lock_attempt {
+    const char *name;
+    enum skr_lock_mode mode;
+    bool is_first;   // of its call
+    int64_t end_ms;  // of the time that the caller waits, by skr_clock_ms()
+    // Filled in: whether the lock is held, and if not how long to wait before
+    // the next attempt.
+    bool granted;
+    int64_t pause_ms;
+};
+// Tries once for a lock that ends with this connection at the latest. It may
+// wait on the server for a part of the time that is left. The driver bounds how
+// long the server keeps a silent connection alive, so that a frozen holder
+// loses the lock.
 typedef enum skr_code
-skr_db_lock_fn(struct skr_db *db, const char *name, enum skr_lock_mode mode,
-               int wake_fd, uint32_t timeout_ms, bool *granted,
-               struct skr_error *error);
-// Proves that the lock is still held, on a server that can be written: SKR_OK,
-// or SKR_UNAVAILABLE when not.
+skr_db_try_lock_fn(struct skr_db *db, struct skr_lock_attempt *attempt,
+                   struct skr_error *error);
+// Of a connection that holds one.
 typedef enum skr_code
 skr_db_check_lock_fn(struct skr_db *db, struct skr_error *error);
 typedef void skr_db_unlock_fn(struct skr_db *db);
@@ -203,38 +215,52 @@ skr_db_wait_fn(struct skr_db *db, int wake_fd, uint32_t timeout_ms,
                struct skr_error *error);
 
 // Says in one line what would make this database serve better, or "" when
-// nothing would; changes it only when told to. NULL: never anything to say.
+// nothing would; changes it only when told to.
 enum { SKR_ADVICE_SIZE = 240 };
 typedef enum skr_code
 skr_db_advise_fn(struct skr_db *db, bool change, char advice[SKR_ADVICE_SIZE],
                  struct skr_error *error);
 
-struct skr_db_ops {
-    const char *scheme;  // "mysql", "pgsql", "sqlite"
-    size_t size;         // of the driver's struct; allocated zeroed
-    // For our own connection: statements are prepared once per text.
-    const struct skr_tx_ops *tx;
-
-    skr_db_check_url_fn *check_url;     // NULL: any URL may do
-    skr_exposure_fn *exposure;          // NULL: nothing goes over a network
-    const struct skr_url_files *files;  // NULL: its URLs name none
-    skr_db_open_fn *open;
-    skr_db_create_fn *create;  // NULL: databases are made by other means
-    skr_db_close_fn *close;
-    skr_db_begin_fn *begin;
-    skr_db_commit_fn *commit;
-    skr_db_rollback_fn *rollback;
-    skr_db_lock_fn *lock;
-    skr_db_check_lock_fn *check_lock;
+struct skr_lock_ops {
+    // How often a connection that is to share a lock tries at least, as one of
+    // the other kind may look in for a moment.
+    int shared_tries;
+    skr_db_try_lock_fn *try_lock;
+    skr_db_check_lock_fn *check;
     skr_db_unlock_fn *unlock;
     skr_db_holder_fn *holder;
     skr_db_attend_fn *attend;
     skr_db_attendance_fn *attendance;
-    skr_db_follow_fn *follow;                // NULL: there is nothing to do
-    skr_db_plan_by_index_fn *plan_by_index;  // NULL: the same
+};
+
+struct skr_db_ops {
+    const char *scheme;  // "mysql", "pgsql", "sqlite"
+    size_t size;         // of the driver's struct; allocated zeroed
+    bool is_file;        // a database is one, which create() makes
+    // For our own connection: statements are prepared once per text.
+    const struct skr_tx_ops *tx;
+
+    skr_db_check_url_fn *check_url;
+    skr_exposure_fn *exposure;
+    const struct skr_url_files *files;
+    skr_db_open_fn *open;
+    skr_db_create_fn *create;
+    skr_db_close_fn *close;
+    skr_db_begin_fn *begin;
+    skr_db_commit_fn *commit;
+    skr_db_rollback_fn *rollback;
+    const struct skr_lock_ops *locks;
+    skr_db_follow_fn *follow;
+    skr_db_plan_by_index_fn *plan_by_index;
     skr_db_wait_fn *wait;
     skr_db_advise_fn *advise;
 };
+
+// For a driver that has nothing to do there.
+skr_db_create_fn skr_db_create_nothing;
+skr_db_follow_fn skr_db_follow_nothing;
+skr_db_plan_by_index_fn skr_db_plan_nothing;
+skr_db_advise_fn skr_db_advise_nothing;
 
 // SKR_REFUSED with SKR_RECONNECT: nothing can be written there; SKR_INVALID:
 // nothing ever will be, as it is a file.
@@ -255,8 +281,12 @@ void skr_db_close(struct skr_db *db);
 SKR_MUST_CHECK enum skr_code
 skr_db_check_alive(struct skr_db *db, struct skr_error *error);
 
+// For drivers: a server was silent for longer than the timeout in the URL.
+enum skr_code skr_db_fail_silent(const char *place, int64_t timeout_s,
+                                 struct skr_error *error);
+
 // For drivers: open_host() opens a session with a host in place of the one that
-// is open, and fills in read_only. hosts.c asks it for one host of the list
+// is open, and fills in read_only. It is asked for one host of the list
 // after the other, those that hung of late last, until one can be written;
 // where none can, the first that can be read is open in the end, and read_only
 // says why the others are no better.
@@ -280,20 +310,28 @@ skr_db_begin(struct skr_db *db, enum skr_begin mode, struct skr_error *error);
 SKR_MUST_CHECK enum skr_code
 skr_db_commit(struct skr_db *db, struct skr_error *error);
 void skr_db_rollback(struct skr_db *db);
+// Ends a transaction by what has come of it: commits if that is SKR_OK.
 SKR_MUST_CHECK enum skr_code
-skr_db_follow(struct skr_db *db, const char *table, const char *queue,
-              struct skr_error *error);
+skr_db_end(struct skr_db *db, enum skr_code code, struct skr_error *error);
+
+// Waits up to timeout_ms, or until wake_fd is readable, for a lock that ends
+// with this connection at the latest; a connection holds one. holds_lock says
+// whether it was granted; if not, others hold it in a way that excludes this
+// one. SKR_REFUSED with SKR_GIVE_UP: no lock can be relied on here (a pooler, a
+// cluster whose nodes have locks of their own, an old server), or there are too
+// many holders; the text says what to do.
+SKR_MUST_CHECK enum skr_code
+skr_db_lock(struct skr_db *db, const char *name, enum skr_lock_mode mode,
+            int wake_fd, uint32_t timeout_ms, struct skr_error *error);
+// Proves that the lock is still held, on a server that can be written: SKR_OK,
+// or SKR_UNAVAILABLE when not.
+SKR_MUST_CHECK enum skr_code
+skr_db_check_lock(struct skr_db *db, struct skr_error *error);
+// Harmless where none is held.
+void skr_db_unlock(struct skr_db *db);
 
 // For each_row: keeps the first column, a whole number, in the int64_t that
 // user points to; 0 where it is NULL.
 skr_row_fn skr_db_keep_number;
-
-// Fetches one row's columns into an array, copied as integers or into the
-// arena. found is false, and columns untouched, when there is no row.
-struct skr_arena;
-SKR_MUST_CHECK enum skr_code
-skr_tx_fetch_one(struct skr_tx tx, const struct skr_statement *statement,
-                 struct skr_arena *arena, struct skr_value *columns,
-                 size_t count, bool *found, struct skr_error *error);
 
 #endif

@@ -40,6 +40,8 @@ longest_pause_ms(const struct skr_pace *pace, int64_t quiet_ms)
         return pace->pause_ms;
     if (quiet_ms < LIVELY_MS)
         return LIVELY_PAUSE_MS;
+    if (pace->idle_pause_ms > 0)
+        return pace->idle_pause_ms;
     return quiet_ms < SILENT_MS ? QUIET_PAUSE_MS : SILENT_PAUSE_MS;
 }
 

@@ -16,6 +16,7 @@ struct skr_pace {
     int64_t gap_ms;       // between such times, lately
     int64_t pause_ms;     // before the next look
     int64_t next_look_ms;
+    int64_t idle_pause_ms;  // while nothing comes; 0: as is usual
 };
 
 // Rows were found since the last look.

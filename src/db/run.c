@@ -4,6 +4,7 @@
 
 #include "db/run.h"
 
+#include "base/arena.h"
 #include "base/error.h"
 #include "base/text.h"
 #include "db/sql.h"
@@ -73,19 +74,48 @@ skr_sql_each(struct skr_tx tx, const char *sql, struct skr_values values,
     return code != SKR_OK ? code : skr_tx_run(tx, &statement, error);
 }
 
+static enum skr_code
+copy_row(const struct skr_value *columns, size_t count, void *user,
+         struct skr_error *error)
+{
+    struct skr_row *row = user;
+    if (row->found)
+        return SKR_OK;
+    for (size_t i = 0; i < row->count && i < count; i++) {
+        if (columns[i].bytes != NULL && row->arena == NULL)
+            continue;
+        row->columns[i] = columns[i];
+        if (columns[i].bytes == NULL)
+            continue;
+        row->columns[i].bytes =
+            skr_arena_text(row->arena, columns[i].bytes, columns[i].size);
+        if (row->columns[i].bytes == NULL)
+            return skr_fail_memory(error);
+    }
+    row->found = true;
+    return SKR_OK;
+}
+
+enum skr_code
+skr_sql_fetch(struct skr_tx tx, const struct skr_statement *statement,
+              struct skr_row *row, struct skr_error *error)
+{
+    struct skr_statement with_row = *statement;
+    with_row.each_row = copy_row;
+    with_row.user = row;
+    row->found = false;
+    for (size_t i = 0; i < row->count; i++)
+        row->columns[i] = (struct skr_value){.kind = SKR_NULL};
+    return skr_tx_run(tx, &with_row, error);
+}
+
 enum skr_code
 skr_sql_row(struct skr_tx tx, const char *sql, struct skr_values values,
             struct skr_row *row, struct skr_error *error)
 {
     struct skr_statement statement = {.sql = sql};
-    row->found = false;
-    for (size_t i = 0; i < row->count; i++)
-        row->columns[i] = (struct skr_value){.kind = SKR_NULL};
     enum skr_code code = bind(tx, &statement, &values, error);
-    if (code != SKR_OK)
-        return code;
-    return skr_tx_fetch_one(tx, &statement, row->arena, row->columns,
-                            row->count, &row->found, error);
+    return code != SKR_OK ? code : skr_sql_fetch(tx, &statement, row, error);
 }
 
 enum skr_code
@@ -104,4 +134,50 @@ skr_sql_finds(struct skr_tx tx, const char *sql, struct skr_values values,
     enum skr_code code = skr_sql_row(tx, sql, values, &row, error);
     *found = row.found;
     return code;
+}
+
+// Statements that match no row, by which a missing privilege is found before
+// the first message.
+static const char insert_sql[] =
+    "INSERT INTO {table} ({columns}) SELECT {columns} FROM {table} WHERE 1 = 0";
+static const char update_sql[] =
+    "UPDATE {table} SET {columns} = {columns} WHERE 1 = 0";
+static const char delete_sql[] = "DELETE FROM {table} WHERE 1 = 0";
+
+static bool
+is_refused(struct skr_db *db, const char *template, const char *table,
+           const char *columns, struct skr_error *error)
+{
+    const struct skr_word words[] = {{"table", table}, {"columns", columns}};
+    struct skr_arena arena = {0};
+    struct skr_error found = {0};
+    char *sql = skr_sql_fill(skr_db_dialect(db), &arena, template, words,
+                             SKR_COUNT_OF(words));
+    bool refused =
+        sql != NULL &&
+        skr_tx_run(skr_db_tx(db), &(struct skr_statement){.sql = sql},
+                   &found) == SKR_REFUSED &&
+        found.remedy == SKR_GIVE_UP;
+    if (refused && error != NULL)
+        *error = found;
+    skr_arena_fini(&arena);
+    return refused;
+}
+
+enum skr_code
+skr_rights_check_insert(struct skr_db *db, const char *table,
+                        const char *columns, struct skr_error *error)
+{
+    return is_refused(db, insert_sql, table, columns, error) ? SKR_REFUSED
+                                                             : SKR_OK;
+}
+
+enum skr_code
+skr_rights_check_change(struct skr_db *db, const char *table,
+                        const char *column, struct skr_error *error)
+{
+    return is_refused(db, update_sql, table, column, NULL) &&
+                   is_refused(db, delete_sql, table, column, error)
+               ? SKR_REFUSED
+               : SKR_OK;
 }

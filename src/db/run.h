@@ -12,7 +12,7 @@
 
 struct skr_arena;
 
-enum { SKR_VALUES_ROOM = 12 };
+enum { SKR_VALUES_ROOM = 16 };
 
 // Texts and bytes are borrowed until the statement has run.
 struct skr_values {
@@ -44,6 +44,9 @@ struct skr_row {
     bool found;
 };
 SKR_MUST_CHECK enum skr_code
+skr_sql_fetch(struct skr_tx tx, const struct skr_statement *statement,
+              struct skr_row *row, struct skr_error *error);
+SKR_MUST_CHECK enum skr_code
 skr_sql_row(struct skr_tx tx, const char *sql, struct skr_values values,
             struct skr_row *row, struct skr_error *error);
 // The first column of the only row; 0 where it is NULL or there is no row.
@@ -54,5 +57,19 @@ skr_sql_number(struct skr_tx tx, const char *sql, struct skr_values values,
 SKR_MUST_CHECK enum skr_code
 skr_sql_finds(struct skr_tx tx, const char *sql, struct skr_values values,
               bool *found, struct skr_error *error);
+
+// Whether the database's user may write to a table, asked by statements that
+// change no row.
+// columns: all that an INSERT has to give. SKR_REFUSED with SKR_GIVE_UP names
+// the right that is missing; any other failure is left to the statements that
+// follow.
+SKR_MUST_CHECK enum skr_code
+skr_rights_check_insert(struct skr_db *db, const char *table,
+                        const char *columns, struct skr_error *error);
+// The same of a user who may neither UPDATE nor DELETE. One of both is enough
+// for some of the work, and the rest says what it misses.
+SKR_MUST_CHECK enum skr_code
+skr_rights_check_change(struct skr_db *db, const char *table,
+                        const char *column, struct skr_error *error);
 
 #endif

@@ -9,6 +9,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 static const char *
 find_word(const struct skr_word *words, size_t count, const char *name,
@@ -38,6 +39,38 @@ skr_sql_word(const struct skr_dialect *dialect, const char *name)
     return find_in_dialect(dialect, name, strlen(name));
 }
 
+bool
+skr_sql_same_table(const struct skr_dialect *dialect, const char *a,
+                   const char *b)
+{
+    bool counts = dialect == NULL || dialect->name_case == SKR_CASE_COUNTS;
+    return (counts ? strcmp(a, b) : strcasecmp(a, b)) == 0;
+}
+
+// A table's name as the server takes it without quotes, in quotes.
+static void
+add_identifier(struct skr_text *sql, const struct skr_dialect *dialect,
+               const char *name)
+{
+    size_t quotes = dialect->quote == '\0' ? 0 : 1;
+    skr_text_add(sql, &dialect->quote, quotes);
+    bool folds = dialect->name_case == SKR_CASE_FOLDED;
+    for (; *name != '\0'; name++) {
+        char lower = (char)(*name - 'A' + 'a');
+        bool is_upper = *name >= 'A' && *name <= 'Z';
+        skr_text_add(sql, folds && is_upper ? &lower : name, 1);
+    }
+    skr_text_add(sql, &dialect->quote, quotes);
+}
+
+static bool
+is_identifier(const char *word, size_t length)
+{
+    static const char table[] = "table";
+    size_t size = sizeof(table) - 1;
+    return length >= size && strncmp(word + length - size, table, size) == 0;
+}
+
 // Replaces {words}; a word's text may hold words itself.
 static void
 fill_words(struct skr_text *sql, const struct skr_dialect *dialect,
@@ -51,9 +84,15 @@ fill_words(struct skr_text *sql, const struct skr_dialect *dialect,
         if (*at == '\0')
             return;
         size_t length = strcspn(at + 1, "}");
-        const char *text = find_word(words, word_count, at + 1, length);
+        const char *word = at + 1;
+        size_t size = strcspn(word, ":}");
+        const char *text = find_word(words, word_count, word, size);
         if (text == NULL)
-            text = find_in_dialect(dialect, at + 1, length);
+            text = find_in_dialect(dialect, word, size);
+        else if (size == length && is_identifier(word, size)) {
+            add_identifier(sql, dialect, text);
+            text = "";
+        }
         fill_words(sql, dialect, text, words, word_count);
         at += length + 2;
     }

@@ -31,8 +31,9 @@ struct skr_word {
 //   table_options  tail of CREATE TABLE, with a blank before it, or ""
 //   inline_index   an index inside CREATE TABLE, with a comma before it, or ""
 //   create_index   an index as a statement of its own, or ""; both know the
-//                  words table, index and columns. Where names of indexes are
-//                  shared by all tables the table's name is put before it.
+//                  words table, index and columns, and own_index, which no
+//                  index of another table has, for databases where they share
+//                  one space of names
 //   find_table     a SELECT that gives a row if there is the table; this and
 //                  what follows know the word table
 //   find_indexes   a SELECT of the first three columns, or NULL, of each index
@@ -63,7 +64,7 @@ struct skr_word {
 //                  lasts, and says whether it could; "" where sessions hold no
 //                  such locks
 //   owner_lock_is_free  whether no session has that of the column owner
-//   is_in_share    whether a row's {shard}, one of {slot_count}, is leased to
+//   is_in_share    whether a row's {shard}, one of {shard_count}, is leased to
 //                  the owner that {is_owner} tells: the leases are looked up
 //                  once a statement
 //   shard_of_key   a row's shard in an ordered queue: a hash of its key, or of
@@ -97,14 +98,16 @@ struct skr_word {
 //                  lacks, for a table in which the id of a deleted row is given
 //                  to a new one; it knows the word table, and is for
 //                  connections of our own. "" where there are none.
-//   horizon        a SELECT of two numbers: all transactions below the first
+//   open_transactions
+//                  a SELECT of two numbers: all transactions below the first
 //                  are over, and none that begins later is below the second. ""
 //                  where rows become visible in the order of their ids.
-//   horizon_inside the same inside a transaction, and never too high: where
+//   open_transactions_inside
+//                  the same inside a transaction, and never too high: where
 //                  the server may show what was long ago it is known by that,
 //                  or 0
 //   cluster        a statement that gives a row if transactions of other
-//                  servers commit in this database, of which the horizon tells
+//                  servers commit in this database, of which that SELECT tells
 //                  nothing. "" where there are none such.
 //   writer_number  column definition: the number of the transaction that wrote
 //                  the row, by default. "" where there is none; so are these:
@@ -135,21 +138,37 @@ struct skr_word {
 //                  it knows the word table
 //   setup_lock     a statement that keeps out others that set up tables until
 //                  the end of the transaction, or "" where none is needed
+
+// Of the name of a table without quotes: it tells tables apart, unless the
+// server is set otherwise; it is kept, and the table found in any; it is lower.
+enum skr_name_case { SKR_CASE_COUNTS, SKR_CASE_KEPT, SKR_CASE_FOLDED };
+
 struct skr_dialect {
     const char *name;  // as the scheme
     const struct skr_word *words;
     size_t word_count;
+    char quote;  // around identifiers; 0: none
+    enum skr_name_case name_case;
+    size_t cuts_names_at;     // so many bytes, without a word; 0: it does not
     bool numbers_parameters;  // $1, $2 rather than ?
     bool hash_is_comment;     // # begins one
-    bool horizon_is_clock;    // horizon tells of seconds, not of numbers
+    // open_transactions tells of seconds, not of numbers.
+    bool transactions_are_clock;
     bool locks_behind_range;  // in_range and remove_range have three parameters
 };
 
 // What the dialect says for a word, as it is. An unknown word aborts.
 const char *skr_sql_word(const struct skr_dialect *dialect, const char *name);
 
+// Whether the two spell one table. A dialect that is not known is NULL.
+bool skr_sql_same_table(const struct skr_dialect *dialect, const char *a,
+                        const char *b);
+
 // Fills a template: {word} from words, then from the dialect; ? becomes $n
-// where the dialect numbers parameters. An unknown word aborts: templates are
+// where the dialect numbers parameters. A word of the caller that is called
+// table, or ends so, is an identifier: it is folded as the server folds one
+// without quotes, and quoted; {table:name} is the text itself, for what stands
+// in quotes or is part of a longer name. An unknown word aborts: templates are
 // ours. NULL when memory is out.
 char *skr_sql_fill(const struct skr_dialect *dialect, struct skr_arena *arena,
                    const char *template, const struct skr_word *words,

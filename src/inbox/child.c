@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
 // Keeps a process for a handler, asks it, and believes nothing that it says
-// beyond the protocol.
+// beyond the protocol. First the process, then the handler; the lines that are
+// exchanged are child_line.c. Between fork and exec only calls are made that
+// are safe in a program with threads.
 
 #include "inbox/child.h"
 
@@ -8,13 +10,19 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/text.h"
-#include "inbox/child_process.h"
-#include "inbox/inside.h"
+#include "inbox/consumer_internals.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <poll.h>
+#include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <sys/types.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 enum {
@@ -24,21 +32,398 @@ enum {
     DYING_MS = 200,
     // For the message in hand, once a stop is wanted.
     STOPPING_MS = 5000,
+    // Lines of its standard error for one message.
+    MOST_LOGGED = 20,
+    LOOK_AGAIN_MS = 5,
+    ENDING_SIZE = 48,
+};
+
+// A process with pipes to its three standard streams.
+struct process {
+    pid_t pid;             // 0: there is none
+    int input;             // to write to
+    int output, messages;  // to read its standard output and error from
+};
+
+static bool
+is_runnable(const char *path)
+{
+    struct stat status;
+    if (stat(path, &status) != 0)
+        return false;
+    if (S_ISDIR(status.st_mode))
+        errno = EISDIR;
+    return !S_ISDIR(status.st_mode) && access(path, X_OK) == 0;
+}
+
+static bool
+is_in(const char *folder, size_t size, const char *program)
+{
+    struct skr_text path = {0};
+    skr_text_add(&path, folder, size);
+    skr_text_add_format(&path, "%s%s", size == 0 ? "" : "/", program);
+    bool found = !path.broken && is_runnable(path.bytes);
+    skr_text_fini(&path);
+    return found;
+}
+
+// Of a script that begins with #! and an interpreter that is not there the
+// system says that the script itself is not there.
+static enum skr_code
+check_interpreter(const char *program, struct skr_error *error)
+{
+    char line[256] = "";
+    int file = open(program, O_RDONLY | O_CLOEXEC);
+    ssize_t size = file < 0 ? 0 : read(file, line, sizeof(line) - 1);
+    if (file >= 0)
+        close(file);
+    if (size < 3 || strncmp(line, "#!", 2) != 0)
+        return SKR_OK;
+    char *name = line + 2 + strspn(line + 2, " \t");
+    name[strcspn(name, "\n")] = '\0';
+    const char *end = strchr(name, '\r');
+    name[strcspn(name, " \t\r")] = '\0';
+    if (name[0] != '/' || (end == NULL && access(name, X_OK) == 0))
+        return SKR_OK;
+    return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
+                    "cannot run %.200s: its first line names %.200s%s%s",
+                    program, name, end == NULL ? ": " : " ",
+                    end != NULL ? "and ends with CR LF; LF alone is needed"
+                                : strerror(errno));
+}
+
+enum skr_code
+skr_process_check(const char *program, struct skr_error *error)
+{
+    const char *at = getenv("PATH");
+    if (strchr(program, '/') != NULL) {
+        if (is_runnable(program))
+            return check_interpreter(program, error);
+        return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
+                        "cannot run %.200s: %s", program, strerror(errno));
+    }
+    while (at != NULL) {
+        size_t size = strcspn(at, ":");
+        if (is_in(at, size, program))
+            return SKR_OK;
+        at = at[size] == ':' ? at + size + 1 : NULL;
+    }
+    return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
+                    "there is no program %.200s in PATH", program);
+}
+
+static void
+close_all(int *files, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        if (files[i] >= 0)
+            close(files[i]);
+}
+
+// Standard streams of ours that are closed would give their numbers to a pipe,
+// and the child would lose it when its own are put in place.
+static bool
+make_pipe(int ends[2])
+{
+    int made[2];
+    if (pipe2(made, O_CLOEXEC) != 0)
+        return false;
+    for (int i = 0; i < 2; i++)
+        ends[i] = made[i] > STDERR_FILENO
+                      ? made[i]
+                      : fcntl(made[i], F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
+    for (int i = 0; i < 2; i++)
+        if (made[i] != ends[i])
+            close(made[i]);
+    return ends[0] >= 0 && ends[1] >= 0;
+}
+
+enum { INPUT, OUTPUT, MESSAGES, REPORT, PIPES };
+
+// In the child: only what is safe after a fork of a program with threads.
+_Noreturn static void
+become(char *const *words, char *const *environment, int pipes[PIPES][2],
+       pid_t parent)
+{
+    sigset_t none;
+    sigemptyset(&none);
+    setpgid(0, 0);
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (getppid() != parent)
+        _exit(127);
+    dup2(pipes[INPUT][0], STDIN_FILENO);
+    dup2(pipes[OUTPUT][1], STDOUT_FILENO);
+    dup2(pipes[MESSAGES][1], STDERR_FILENO);
+    // What is open without a mark to be closed is no business of the child's.
+    close_range(STDERR_FILENO + 1, ~0U, CLOSE_RANGE_CLOEXEC);
+    signal(SIGPIPE, SIG_DFL);
+    sigprocmask(SIG_SETMASK, &none, NULL);
+    execvpe(words[0], words, environment);
+    int reason = errno;
+    ssize_t written = write(pipes[REPORT][1], &reason, sizeof(reason));
+    (void)written;
+    _exit(127);
+}
+
+static bool
+is_withheld(const char *const *withheld, const char *variable)
+{
+    size_t size = strcspn(variable, "=");
+    for (; *withheld != NULL; withheld++)
+        if (strlen(*withheld) == size &&
+            strncmp(*withheld, variable, size) == 0)
+            return true;
+    return false;
+}
+
+// Made before the fork: memory is not to be asked for after it. The caller
+// frees it. NULL: memory is out.
+static char **
+make_environment(const char *const *withheld)
+{
+    size_t count = 0, kept = 0;
+    while (environ[count] != NULL)
+        count++;
+    char **environment = calloc(count + 1, sizeof(*environment));
+    for (size_t i = 0; environment != NULL && i < count; i++)
+        if (!is_withheld(withheld, environ[i]))
+            environment[kept++] = environ[i];
+    return environment;
+}
+
+// 0 once the program runs, which closes the pipe; else why it does not.
+static int
+read_report(int report)
+{
+    int reason = 0;
+    ssize_t size;
+    do
+        size = read(report, &reason, sizeof(reason));
+    while (size < 0 && errno == EINTR);
+    return size == sizeof(reason) ? reason : 0;
+}
+
+static enum skr_code
+fail_start(const char *program, int reason, struct skr_error *error)
+{
+    return skr_fail(error, SKR_UNAVAILABLE, SKR_TRY_AGAIN, "cannot run %s: %s",
+                    program, strerror(reason));
+}
+
+static enum skr_code
+spawn(struct process *process, char *const *words, char *const *environment,
+      struct skr_error *error)
+{
+    int pipes[PIPES][2];
+    pid_t parent = getpid();
+    int reason = 0;
+    memset(pipes, -1, sizeof(pipes));
+    for (int i = 0; i < PIPES; i++)
+        if (!make_pipe(pipes[i])) {
+            reason = errno;
+            close_all(&pipes[0][0], sizeof(pipes) / sizeof(int));
+            return fail_start(words[0], reason, error);
+        }
+    pid_t pid = fork();
+    if (pid == 0)
+        become(words, environment, pipes, parent);
+    reason = pid < 0 ? errno : 0;
+    int theirs[] = {pipes[INPUT][0], pipes[OUTPUT][1], pipes[MESSAGES][1],
+                    pipes[REPORT][1]};
+    int ours[] = {pipes[INPUT][1], pipes[OUTPUT][0], pipes[MESSAGES][0]};
+    close_all(theirs, 4);
+    if (pid > 0) {
+        setpgid(pid, pid);
+        reason = read_report(pipes[REPORT][0]);
+    }
+    close(pipes[REPORT][0]);
+    if (reason != 0) {
+        close_all(ours, 3);
+        if (pid > 0)
+            waitpid(pid, NULL, 0);
+        return fail_start(words[0], reason, error);
+    }
+    for (int i = 0; i < 3; i++)
+        fcntl(ours[i], F_SETFL, fcntl(ours[i], F_GETFL) | O_NONBLOCK);
+    *process = (struct process){
+        .pid = pid, .input = ours[0], .output = ours[1], .messages = ours[2]};
+    return SKR_OK;
+}
+
+// Runs words[0], found in PATH, without any shell. words ends with NULL, and so
+// does withheld: variables of our environment that are not passed on. The
+// process leads a group of its own, so that what it starts ends with it, and is
+// killed when this thread ends. Our ends of the pipes do not block.
+// SKR_UNAVAILABLE, with SKR_TRY_AGAIN: it could not be started.
+static enum skr_code
+start_process(struct process *process, char *const *words,
+              const char *const *withheld, struct skr_error *error)
+{
+    char **environment = make_environment(withheld);
+    if (environment == NULL)
+        return skr_fail_memory(error);
+    enum skr_code code = spawn(process, words, environment, error);
+    free(environment);
+    return code;
+}
+
+// As write(), but a reader that is gone raises no signal in this process.
+static ssize_t
+write_to_process(const struct process *process, const void *bytes, size_t size)
+{
+    sigset_t pipe_only, before, pending;
+    sigemptyset(&pipe_only);
+    sigaddset(&pipe_only, SIGPIPE);
+    sigpending(&pending);
+    pthread_sigmask(SIG_BLOCK, &pipe_only, &before);
+    ssize_t written = write(process->input, bytes, size);
+    int reason = errno;
+    // One of our own making is taken away; one that waited before stays.
+    if (written < 0 && reason == EPIPE && !sigismember(&pending, SIGPIPE))
+        sigtimedwait(&pipe_only, NULL, &(struct timespec){0});
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    errno = reason;
+    return written;
+}
+
+// Looks without taking the number away: the group is named by it until its
+// last member is killed.
+static bool
+has_ended(pid_t pid)
+{
+    siginfo_t info = {0};
+    int flags = WEXITED | WNOHANG | WNOWAIT;
+    return waitid(P_PID, (id_t)pid, &info, flags) != 0 || info.si_pid == pid;
+}
+
+static void
+describe(int status, bool was_killed, char how[ENDING_SIZE])
+{
+    if (was_killed)
+        snprintf(how, ENDING_SIZE, "it was killed");
+    else if (WIFSIGNALED(status))
+        snprintf(how, ENDING_SIZE, "signal %d", WTERMSIG(status));
+    else
+        snprintf(how, ENDING_SIZE, "exit code %d", WEXITSTATUS(status));
+}
+
+// Closes the pipes, waits so long for its end and then kills the group. how
+// tells what became of it: "exit code 3", "signal 9".
+static void
+end_process(struct process *process, int64_t patience_ms, char how[ENDING_SIZE])
+{
+    int status = 0;
+    int files[] = {process->input, process->output, process->messages};
+    how[0] = '\0';
+    if (process->pid == 0)
+        return;
+    close_all(files, 3);
+    int64_t end_ms = skr_clock_ms() + patience_ms;
+    while (!has_ended(process->pid) && skr_clock_ms() < end_ms)
+        skr_clock_sleep(-1, LOOK_AGAIN_MS);
+    bool was_killed = !has_ended(process->pid);
+    kill(-process->pid, SIGKILL);
+    waitpid(process->pid, &status, 0);
+    describe(status, was_killed, how);
+    *process = (struct process){0};
+}
+
+// Its standard error goes to the log, line by line. What is too long for one
+// goes on in the next, and what is too much is only counted.
+struct child_errors {
+    char line[300];
+    size_t size;
+    uint32_t logged;   // lines, since the last message was handed over
+    uint64_t dropped;  // bytes that were not logged
 };
 
 struct skr_child {
-    struct skr_arena texts;
-    struct skr_child_options options;  // texts are in the arena above
-    char **words;                      // ends with NULL
-    struct skr_process process;
+    const struct skr_consumer *consumer;
+    struct skr_arena texts;  // for the next three
+    const char *message_name;
+    char **words;     // of the command: the program, its arguments; ends with
+                      // NULL
+    char **withheld;  // variables of the environment that it does not get; the
+                      // same
+    uint32_t timeout_ms;           // for an answer, and for getting ready
+    enum skr_recorder configured;  // of a process that does not say
+    enum skr_recorder recorder;    // of this process, or the last
+    struct process process;
     bool has_answered;  // this process
     uint64_t number;    // of the last message
     struct skr_backoff backoff;
     int64_t start_ms;  // not before this; by skr_clock_ms()
 
     struct skr_text output;  // what was read and is not yet a line
-    struct skr_child_errors errors;
+    struct child_errors errors;
 };
+
+static void
+log_text(const struct skr_child *child, enum skr_log_level level,
+         const char *event, const char *text)
+{
+    skr_log(&child->consumer->log, level, event,
+            SKR_LOG_TEXT("name", child->consumer->options.name),
+            SKR_LOG_TEXT("message", child->message_name),
+            SKR_LOG_TEXT("text", text));
+}
+
+static void
+log_line(struct skr_child *child)
+{
+    struct child_errors *errors = &child->errors;
+    struct skr_error shown;
+    if (errors->size == 0)
+        return;
+    if (errors->logged++ < MOST_LOGGED) {
+        // Makes text of it whatever the bytes are.
+        skr_fail(&shown, SKR_OK, SKR_GIVE_UP, "%.*s", (int)errors->size,
+                 errors->line);
+        log_text(child, SKR_LOG_WARNING, "child.stderr", shown.text);
+    } else {
+        errors->dropped += errors->size;
+    }
+    errors->size = 0;
+}
+
+// Reads what there is of its errors; closes the file at its end.
+static void
+hear(struct skr_child *child)
+{
+    struct child_errors *errors = &child->errors;
+    int *file = &child->process.messages;
+    char bytes[4096];
+    ssize_t size;
+    if (child->process.pid == 0)
+        return;
+    while ((size = read(*file, bytes, sizeof(bytes))) > 0)
+        for (ssize_t i = 0; i < size; i++) {
+            if (bytes[i] != '\n')
+                errors->line[errors->size++] = bytes[i];
+            if (bytes[i] == '\n' || errors->size == sizeof(errors->line))
+                log_line(child);
+        }
+    if (size == 0) {
+        // Closed, or a wait for more would end at once, again and again.
+        close(*file);
+        *file = -1;
+    }
+}
+
+// A message is dealt with: logs what was not logged.
+static void
+end_hearing(struct skr_child *child)
+{
+    struct child_errors *errors = &child->errors;
+    log_line(child);
+    if (errors->dropped > 0)
+        skr_log(&child->consumer->log, SKR_LOG_WARNING, "child.stderr_dropped",
+                SKR_LOG_TEXT("name", child->consumer->options.name),
+                SKR_LOG_TEXT("message", child->message_name),
+                SKR_LOG_NUMBER("bytes", errors->dropped));
+    errors->dropped = 0;
+    errors->logged = 0;
+}
 
 enum said {
     SAID_LINE,      // there is one in output
@@ -65,46 +450,6 @@ copy_texts(struct skr_arena *arena, const char *const *texts, size_t count)
     return copies;
 }
 
-static bool
-copy_options(struct skr_child *child, const struct skr_child_options *options)
-{
-    struct skr_arena *texts = &child->texts;
-    child->options = *options;
-    child->options.consumer =
-        skr_arena_text(texts, options->consumer, strlen(options->consumer));
-    child->options.message_name = skr_arena_text(texts, options->message_name,
-                                                 strlen(options->message_name));
-    size_t withheld_count = 0;
-    while (options->withheld[withheld_count] != NULL)
-        withheld_count++;
-    child->words = copy_texts(texts, options->words, options->word_count);
-    char **withheld = copy_texts(texts, options->withheld, withheld_count);
-    child->options.withheld = (const char *const *)withheld;
-    return child->options.consumer != NULL &&
-           child->options.message_name != NULL && child->words != NULL &&
-           withheld != NULL;
-}
-
-enum skr_code
-skr_child_new(const struct skr_child_options *options, struct skr_child **child,
-              struct skr_error *error)
-{
-    if (options->word_count == 0)
-        return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
-                        "a command needs at least the name of a program");
-    enum skr_code code = skr_process_check(options->words[0], error);
-    if (code != SKR_OK)
-        return code;
-    struct skr_child *made = calloc(1, sizeof(*made));
-    if (made == NULL || !copy_options(made, options)) {
-        skr_child_free(made);
-        return skr_fail_memory(error);
-    }
-    made->backoff = (struct skr_backoff){.first_ms = 100, .longest_ms = 5000};
-    *child = made;
-    return SKR_OK;
-}
-
 void
 skr_child_free(struct skr_child *child)
 {
@@ -116,52 +461,37 @@ skr_child_free(struct skr_child *child)
     free(child);
 }
 
+// Logs the last of its errors first.
 static void
-log_text(const struct skr_child *child, enum skr_log_level level,
-         const char *event, const char *text)
+end_child(struct skr_child *child, int64_t patience_ms, char how[ENDING_SIZE])
 {
-    skr_log(&child->options.log, level, event,
-            SKR_LOG_TEXT("name", child->options.consumer),
-            SKR_LOG_TEXT("message", child->options.message_name),
-            SKR_LOG_TEXT("text", text));
-}
-
-static void
-hear(struct skr_child *child)
-{
-    if (child->process.pid != 0)
-        skr_child_read_errors(&child->errors, &child->options,
-                              &child->process.messages);
-}
-
-static void
-end_hearing(struct skr_child *child)
-{
-    skr_child_end_errors(&child->errors, &child->options);
+    hear(child);
+    end_hearing(child);
+    end_process(&child->process, patience_ms, how);
+    skr_text_clear(&child->output);
 }
 
 // Ends the process after a failure; the next one starts after a pause that
 // grows until one of them answers.
 static void
-drop(struct skr_child *child, int64_t patience_ms, char how[SKR_ENDING_SIZE])
+drop(struct skr_child *child, int64_t patience_ms, char how[ENDING_SIZE])
 {
-    hear(child);
-    end_hearing(child);
-    skr_process_end(&child->process, patience_ms, how);
-    skr_text_clear(&child->output);
+    end_child(child, patience_ms, how);
     child->start_ms = skr_clock_ms() + skr_backoff_next(&child->backoff);
 }
 
 void
 skr_child_end(struct skr_child *child)
 {
-    char how[SKR_ENDING_SIZE];
-    if (child == NULL || child->process.pid == 0)
-        return;
-    hear(child);
-    end_hearing(child);
-    skr_process_end(&child->process, ENDING_MS, how);
-    skr_text_clear(&child->output);
+    char how[ENDING_SIZE];
+    if (child != NULL && child->process.pid != 0)
+        end_child(child, ENDING_MS, how);
+}
+
+bool
+skr_child_records(const struct skr_child *child)
+{
+    return child != NULL && child->recorder == SKR_RECORDER_HANDLER;
 }
 
 static size_t
@@ -172,6 +502,15 @@ line_size(const struct skr_child *child)
             ? NULL
             : memchr(child->output.bytes, '\n', child->output.size);
     return end == NULL ? 0 : (size_t)(end - child->output.bytes) + 1;
+}
+
+static void
+drop_line(struct skr_child *child)
+{
+    size_t size = line_size(child);
+    child->output.size -= size;
+    memmove(child->output.bytes, child->output.bytes + size,
+            child->output.size);
 }
 
 // False at the end of its output.
@@ -195,8 +534,8 @@ read_output(struct skr_child *child)
 static bool
 write_input(struct skr_child *child, const struct skr_text *line, size_t *sent)
 {
-    ssize_t size = skr_process_write(&child->process, line->bytes + *sent,
-                                     line->size - *sent);
+    ssize_t size = write_to_process(&child->process, line->bytes + *sent,
+                                    line->size - *sent);
     if (size > 0)
         *sent += (size_t)size;
     return size >= 0 || errno == EAGAIN || errno == EINTR;
@@ -206,12 +545,12 @@ write_input(struct skr_child *child, const struct skr_text *line, size_t *sent)
 static enum said
 talk(struct skr_child *child, const struct skr_text *line)
 {
-    int64_t end_ms = skr_clock_ms() + child->options.timeout_ms;
-    int wake_fd = child->options.wake_fd;
+    int64_t end_ms = skr_clock_ms() + child->timeout_ms;
+    int wake_fd = child->consumer->stop_fd;
     bool is_cut_short = false;
     size_t sent = 0;
     for (;;) {
-        struct skr_process *process = &child->process;
+        struct process *process = &child->process;
         struct pollfd files[] = {
             {.fd = process->output, .events = POLLIN},
             {.fd = process->messages, .events = POLLIN},
@@ -249,7 +588,7 @@ talk(struct skr_child *child, const struct skr_text *line)
 static void
 bury(struct skr_child *child)
 {
-    char how[SKR_ENDING_SIZE];
+    char how[ENDING_SIZE];
     drop(child, DYING_MS, how);
     bool is_fine = strcmp(how, "exit code 0") == 0;
     if (is_fine)
@@ -262,7 +601,7 @@ bury(struct skr_child *child)
 static bool
 is_quiet(struct skr_child *child)
 {
-    char how[SKR_ENDING_SIZE];
+    char how[ENDING_SIZE];
     hear(child);
     bool is_open = read_output(child);
     if (is_open && child->output.size == 0)
@@ -277,20 +616,37 @@ is_quiet(struct skr_child *child)
     return false;
 }
 
+// Why no {"ready":true} came.
+static void
+describe_silence(struct skr_child *child, enum said said,
+                 struct skr_error *shown)
+{
+    char how[ENDING_SIZE];
+    int size = (int)line_size(child) - 1;
+    if (said == SAID_LINE)
+        skr_fail(shown, SKR_OK, SKR_GIVE_UP, "its first line is \"%.*s\"",
+                 size > 100 ? 100 : size, child->output.bytes);
+    drop(child, said == SAID_END ? DYING_MS : 0, how);
+    if (said == SAID_NOTHING)
+        skr_fail(shown, SKR_OK, SKR_GIVE_UP,
+                 "it wrote no line within %u s (timeout) and was killed",
+                 (unsigned)(child->timeout_ms / 1000));
+    else if (said != SAID_LINE)
+        skr_fail(shown, SKR_OK, SKR_GIVE_UP, "it ended with %s", how);
+}
+
 static enum skr_code
 fail_ready(struct skr_child *child, enum said said, struct skr_error *error)
 {
-    char how[SKR_ENDING_SIZE];
     struct skr_error shown = {0};
-    size_t size = line_size(child);
-    if (size > 1)
-        skr_fail(&shown, SKR_OK, SKR_GIVE_UP, "%.*s",
-                 size < 100 ? (int)size - 1 : 100, child->output.bytes);
-    drop(child, said == SAID_END ? DYING_MS : 0, how);
+    describe_silence(child, said, &shown);
+    if (said == SAID_TOO_LATE)
+        return skr_fail(error, SKR_STOPPED, SKR_TRY_AGAIN,
+                        "stop was requested");
     return skr_fail(error, SKR_UNAVAILABLE, SKR_TRY_AGAIN,
-                    "the command of %.100s did not say {\"ready\":true}: %s%s",
-                    child->options.message_name,
-                    said == SAID_LINE ? "its first line is " : how, shown.text);
+                    "the command of %.100s did not say {\"ready\":true}: %s; "
+                    "skirnir-handler(7) tells what a command says",
+                    child->message_name, shown.text);
 }
 
 static enum skr_code
@@ -298,30 +654,30 @@ start(struct skr_child *child, struct skr_error *error)
 {
     static const struct skr_text nothing;
     struct skr_arena arena = {0};
-    char how[SKR_ENDING_SIZE];
+    char how[ENDING_SIZE];
     int64_t wait_ms = child->start_ms - skr_clock_ms();
-    if (wait_ms > 0 && skr_clock_sleep(child->options.wake_fd, wait_ms))
+    if (wait_ms > 0 && skr_clock_sleep(child->consumer->stop_fd, wait_ms))
         return skr_fail(error, SKR_STOPPED, SKR_TRY_AGAIN,
                         "stop was requested");
-    enum skr_code code = skr_process_start(&child->process, child->words,
-                                           child->options.withheld, error);
+    enum skr_code code =
+        start_process(&child->process, child->words,
+                      (const char *const *)child->withheld, error);
     child->has_answered = false;
     if (code != SKR_OK) {
         drop(child, 0, how);
         return code;
     }
     enum said said = talk(child, &nothing);
+    child->recorder = child->configured;
     bool is_ready =
         said == SAID_LINE &&
-        skr_child_is_ready_line(child->output.bytes, line_size(child), &arena);
+        skr_child_is_ready_line(child->output.bytes, line_size(child), &arena,
+                                &child->recorder);
     skr_arena_fini(&arena);
     if (!is_ready)
         return fail_ready(child, said, error);
-    size_t size = line_size(child);
     // What stands behind it is found to be too much by is_quiet().
-    memmove(child->output.bytes, child->output.bytes + size,
-            child->output.size - size);
-    child->output.size -= size;
+    drop_line(child);
     return SKR_OK;
 }
 
@@ -336,14 +692,14 @@ ensure(struct skr_child *child, struct skr_error *error)
     return skr_fail(error, SKR_UNAVAILABLE, SKR_TRY_AGAIN,
                     "the command of %.100s wrote more than {\"ready\":true} "
                     "or ended before it had a message",
-                    child->options.message_name);
+                    child->message_name);
 }
 
 static enum skr_verdict
 fail_talk(struct skr_child *child, enum said said, struct skr_error *reason)
 {
-    char how[SKR_ENDING_SIZE];
-    const char *name = child->options.message_name;
+    char how[ENDING_SIZE];
+    const char *name = child->message_name;
     drop(child, said == SAID_END ? DYING_MS : 0, how);
     switch (said) {
     case SAID_TOO_MUCH:
@@ -356,7 +712,7 @@ fail_talk(struct skr_child *child, enum said said, struct skr_error *reason)
         skr_fail(reason, SKR_TIMEOUT, SKR_GIVE_UP,
                  "the command of %.100s gave no answer within %u s and was "
                  "killed",
-                 name, (unsigned)(child->options.timeout_ms / 1000));
+                 name, (unsigned)(child->timeout_ms / 1000));
         break;
     case SAID_TOO_LATE:
         // What a longer wait would have brought is not known.
@@ -383,11 +739,11 @@ static enum skr_verdict
 fail_answer(struct skr_child *child, const struct skr_error *problem,
             struct skr_error *reason)
 {
-    char how[SKR_ENDING_SIZE];
+    char how[ENDING_SIZE];
     drop(child, 0, how);
     skr_fail(reason, SKR_MALFORMED, SKR_GIVE_UP,
              "the command of %.100s gave an answer that is none: %s",
-             child->options.message_name, problem->text);
+             child->message_name, problem->text);
     return SKR_RETRY;
 }
 
@@ -399,11 +755,10 @@ judge(struct skr_child *child, struct skr_error *reason)
     struct skr_arena arena = {0};
     struct skr_answer answer = {0};
     struct skr_error problem = {0};
-    char how[SKR_ENDING_SIZE];
-    size_t size = line_size(child);
+    char how[ENDING_SIZE];
     enum skr_verdict verdict = SKR_RETRY;
-    enum skr_code code = skr_child_read_answer(child->output.bytes, size,
-                                               &arena, &answer, &problem);
+    enum skr_code code = skr_child_read_answer(
+        child->output.bytes, line_size(child), &arena, &answer, &problem);
     if (code != SKR_OK) {
         verdict = fail_answer(child, &problem, reason);
     } else if (answer.number != child->number) {
@@ -411,14 +766,16 @@ judge(struct skr_child *child, struct skr_error *reason)
         skr_fail(reason, SKR_UNAVAILABLE, SKR_TRY_AGAIN,
                  "the command of %.100s answered another message than it was "
                  "given",
-                 child->options.message_name);
+                 child->message_name);
     } else {
         verdict = answer.verdict;
-        skr_fail(reason, SKR_REFUSED, SKR_GIVE_UP, "%.250s",
-                 answer.error == NULL ? "" : answer.error);
-        memmove(child->output.bytes, child->output.bytes + size,
-                child->output.size - size);
-        child->output.size -= size;
+        const char *says = answer.error;
+        if (says == NULL)
+            says = answer.waits ? "the command asks to wait" : "";
+        // As of a handler whose table is locked: no message is to blame.
+        skr_fail(reason, answer.waits ? SKR_TIMEOUT : SKR_REFUSED,
+                 answer.waits ? SKR_TRY_AGAIN : SKR_GIVE_UP, "%.250s", says);
+        drop_line(child);
         skr_backoff_reset(&child->backoff);
         child->has_answered = true;
     }
@@ -444,16 +801,27 @@ ask(struct skr_child *child, const struct skr_text *line, enum said *said,
     }
 }
 
-enum skr_verdict
-skr_child_handle(const struct skr_delivery *delivery, struct skr_tx tx,
-                 void *user, struct skr_error *reason)
+// SKR_RETRY with the remedy SKR_TRY_AGAIN in reason: no process could be had, a
+// stop left it too little time, or it asks to wait; the message is not to
+// blame. With any other, the process that had the message died, hung or did not
+// keep to the protocol.
+static enum skr_verdict
+handle(const struct skr_delivery *delivery, struct skr_tx tx, void *user,
+       struct skr_error *reason)
 {
     struct skr_child *child = user;
+    const struct skr_consumer *consumer = child->consumer;
+    const char *class_name =
+        skr_names_find_class(consumer->extras.names, delivery->message.name);
+    const struct skr_record_place record = {
+        .table = consumer->options.deduplication_table,
+        .name = class_name == NULL ? delivery->message.name : class_name,
+    };
     struct skr_text line = {0};
     enum said said = SAID_NOTHING;
     (void)tx;
-    if (skr_child_write_line(delivery, ++child->number, &line, reason) !=
-        SKR_OK) {
+    if (skr_child_write_line(delivery, &record, ++child->number, &line,
+                             reason) != SKR_OK) {
         reason->remedy = SKR_TRY_AGAIN;
         return SKR_RETRY;
     }
@@ -469,34 +837,58 @@ skr_child_handle(const struct skr_delivery *delivery, struct skr_tx tx,
     return verdict;
 }
 
+// Starts nothing yet, but looks for the program.
+static enum skr_code
+make(struct skr_consumer *consumer, const char *message_name,
+     const struct skr_handler_command *command, struct skr_child **child,
+     struct skr_error *error)
+{
+    size_t withheld_count = 0;
+    if (command->word_count == 0)
+        return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
+                        "a command needs at least the name of a program");
+    enum skr_code code = skr_process_check(command->words[0], error);
+    if (code != SKR_OK)
+        return code;
+    struct skr_child *made = calloc(1, sizeof(*made));
+    if (made == NULL)
+        return skr_fail_memory(error);
+    while (command->withheld[withheld_count] != NULL)
+        withheld_count++;
+    made->consumer = consumer;
+    made->timeout_ms = command->timeout_ms;
+    made->configured = command->recorder;
+    made->recorder = command->recorder;
+    made->words = copy_texts(&made->texts, command->words, command->word_count);
+    made->withheld =
+        copy_texts(&made->texts, command->withheld, withheld_count);
+    made->message_name =
+        skr_arena_text(&made->texts, message_name, strlen(message_name));
+    if (made->words == NULL || made->withheld == NULL ||
+        made->message_name == NULL) {
+        skr_child_free(made);
+        return skr_fail_memory(error);
+    }
+    made->backoff = (struct skr_backoff){.first_ms = 100, .longest_ms = 5000};
+    *child = made;
+    return SKR_OK;
+}
+
 enum skr_code
 skr_consumer_handle_command(struct skr_consumer *consumer,
-                            const char *message_name, const char *const *words,
-                            size_t count, const char *const *withheld,
-                            uint32_t timeout_ms, struct skr_error *error)
+                            const char *message_name,
+                            const struct skr_handler_command *command,
+                            struct skr_error *error)
 {
     struct skr_child *child = NULL;
-    enum skr_code code = skr_child_new(
-        &(struct skr_child_options){
-            .consumer = consumer->options.name,
-            .message_name = message_name,
-            .words = words,
-            .word_count = count,
-            .withheld = withheld,
-            .timeout_ms = timeout_ms,
-            .wake_fd = consumer->stop_fd,
-            .log = consumer->log,
-        },
-        &child, error);
-    if (code == SKR_OK)
-        code = skr_handlers_add(&consumer->handlers, message_name,
-                                &(struct handler){
-                                    .run = skr_child_handle,
-                                    .user = child,
-                                    .child = child,
-                                    .is_outside = true,
-                                },
-                                error);
+    enum skr_code code = make(consumer, message_name, command, &child, error);
+    if (code != SKR_OK)
+        return code;
+    code = skr_handlers_add(
+        &consumer->handlers, message_name,
+        &(struct handler){
+            .run = handle, .user = child, .child = child, .wants_no_tx = true},
+        error);
     if (code != SKR_OK)
         skr_child_free(child);
     return code;

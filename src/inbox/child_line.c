@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: MIT
-// The lines that a consumer and its child exchange.
+// The lines of JSON that a consumer and a handler's process exchange.
 
+#include "inbox/child.h"
+
+#include "base/arena.h"
 #include "base/error.h"
 #include "base/text.h"
-#include "inbox/child.h"
 #include "message/headers.h"
 #include "message/json.h"
 
@@ -50,17 +52,20 @@ write_body(struct skr_json_writer *writer, const struct skr_message *message)
 }
 
 enum skr_code
-skr_child_write_line(const struct skr_delivery *delivery, uint64_t number,
+skr_child_write_line(const struct skr_delivery *delivery,
+                     const struct skr_record_place *record, uint64_t number,
                      struct skr_text *line, struct skr_error *error)
 {
     const struct skr_message *message = &delivery->message;
+    static const struct skr_id unset;
     struct skr_json_writer writer = {0};
     char id[SKR_ID_TEXT_SIZE];
     skr_id_format(message->id, id);
     skr_json_begin_object(&writer);
     skr_json_write_name(&writer, "delivery");
     skr_json_write_unsigned(&writer, number);
-    write_text(&writer, "id", id);
+    bool is_unset = memcmp(&message->id, &unset, sizeof(unset)) == 0;
+    write_text(&writer, "id", is_unset ? NULL : id);
     write_text(&writer, "name", message->name);
     write_text(&writer, "type",
                skr_headers_find(message->headers, message->header_count,
@@ -72,6 +77,11 @@ skr_child_write_line(const struct skr_delivery *delivery, uint64_t number,
     write_text(&writer, "content_type", message->content_type);
     write_text(&writer, "traceparent", message->traceparent);
     write_text(&writer, "tracestate", message->tracestate);
+    skr_json_write_name(&writer, "deduplication");
+    skr_json_begin_object(&writer);
+    write_text(&writer, "table", record->table);
+    write_text(&writer, "name", record->name);
+    skr_json_end_object(&writer);
     write_headers(&writer, message);
     write_body(&writer, message);
     skr_json_end_object(&writer);
@@ -83,9 +93,7 @@ skr_child_write_line(const struct skr_delivery *delivery, uint64_t number,
         return SKR_OK;
     }
     skr_text_fini(&writer.text);
-    if (error != NULL)
-        *error = writer.error;
-    return writer.error.code;
+    return skr_fail_with(error, &writer.error);
 }
 
 static enum skr_code
@@ -107,7 +115,7 @@ static enum skr_code
 parse_object(const char *line, size_t size, struct skr_arena *arena,
              struct skr_json **json, struct skr_error *error)
 {
-    enum skr_code code = skr_json_parse(arena, line, size, 0, json, error);
+    enum skr_code code = skr_json_parse(arena, arena, line, size, json, error);
     if (code == SKR_OK && skr_json_kind(*json) != SKR_JSON_OBJECT)
         code = skr_fail(error, SKR_MALFORMED, SKR_GIVE_UP,
                         "a JSON object is needed");
@@ -118,11 +126,9 @@ enum skr_code
 skr_child_read_answer(const char *line, size_t size, struct skr_arena *arena,
                       struct skr_answer *answer, struct skr_error *error)
 {
-    static const struct {
-        const char *word;
-        enum skr_verdict verdict;
-    } verdicts[] = {
-        {"accept", SKR_ACCEPT}, {"retry", SKR_RETRY}, {"reject", SKR_REJECT}};
+    static const char *const words[] = {[SKR_ACCEPT] = "accept",
+                                        [SKR_RETRY] = "retry",
+                                        [SKR_REJECT] = "reject"};
     struct skr_json *json = NULL;
     struct skr_answer read = {0};
     const char *word = NULL;
@@ -140,19 +146,42 @@ skr_child_read_answer(const char *line, size_t size, struct skr_arena *arena,
         code = find_text(json, "verdict", &word, error);
     if (code != SKR_OK)
         return code;
-    for (size_t i = 0; word != NULL && i < SKR_COUNT_OF(verdicts); i++)
-        if (strcmp(word, verdicts[i].word) == 0) {
-            read.verdict = verdicts[i].verdict;
+    read.waits = word != NULL && strcmp(word, "wait") == 0;
+    const char *verdict = read.waits ? words[SKR_RETRY] : word;
+    for (size_t i = 0; verdict != NULL && i < SKR_COUNT_OF(words); i++)
+        if (strcmp(verdict, words[i]) == 0) {
+            read.verdict = (enum skr_verdict)i;
             *answer = read;
             return SKR_OK;
         }
     return skr_fail(error, SKR_MALFORMED, SKR_GIVE_UP,
-                    "\"verdict\" is %s%.40s; accept, retry or reject is needed",
+                    "\"verdict\" is %s%.40s; accept, retry, wait or reject is "
+                    "needed",
                     word == NULL ? "missing" : "", word == NULL ? "" : word);
 }
 
+// False: it is no word for who records.
+static bool
+read_recorder(const struct skr_json *json, enum skr_recorder *recorder)
+{
+    const struct skr_json *member = skr_json_find(json, "deduplicates");
+    const char *word = NULL;
+    struct skr_error ignored;
+    bool says = false;
+    if (member == NULL)
+        return true;
+    if (skr_json_read_boolean(member, &says, &ignored) == SKR_OK) {
+        *recorder = says ? SKR_RECORDER_HANDLER : SKR_RECORDER_CONSUMER;
+        return true;
+    }
+    *recorder = SKR_RECORDER_OWN;
+    return find_text(json, "deduplicates", &word, &ignored) == SKR_OK &&
+           word != NULL && strcmp(word, "own") == 0;
+}
+
 bool
-skr_child_is_ready_line(const char *line, size_t size, struct skr_arena *arena)
+skr_child_is_ready_line(const char *line, size_t size, struct skr_arena *arena,
+                        enum skr_recorder *recorder)
 {
     struct skr_json *json = NULL;
     struct skr_error ignored;
@@ -162,5 +191,5 @@ skr_child_is_ready_line(const char *line, size_t size, struct skr_arena *arena)
     const struct skr_json *member = skr_json_find(json, "ready");
     return member != NULL &&
            skr_json_read_boolean(member, &is_ready, &ignored) == SKR_OK &&
-           is_ready;
+           is_ready && read_recorder(json, recorder);
 }

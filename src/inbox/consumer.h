@@ -1,11 +1,22 @@
 // SPDX-License-Identifier: MIT
-// The consumer's inside, for the program: what the public header leaves out.
+// The consumer, for the program: what the public header leaves out. It
+// receives, handles and settles, and lives on through trouble.
+//
+// A delivery is received (consumer.c) and decoded (decode.c); its message is
+// recorded, its handler called and both committed (transaction.c, handlers.c);
+// what becomes of it is decided (decide.h) and carried out (settle.c): it is
+// acknowledged, retried after a while, stored as a dead letter, deferred, or
+// requeued. decide.h tells the whole way; consumer_internals.h has the struct.
+// Beside them: connect.c has the consumer's connections; a handler is a
+// function, a shared object (library.c), SQL (sql_handler.c) or a process
+// (child.c); admit.c is deduplication for an application's own loop.
 
 #ifndef SKR_INBOX_CONSUMER_H
 #define SKR_INBOX_CONSUMER_H
 
 #include "base/beat.h"
 #include "base/histogram.h"
+#include "base/log.h"
 #include "message/name.h"
 
 #include <skirnir/skirnir.h>
@@ -16,13 +27,13 @@ struct skr_consumer_counts {
     uint64_t handled;     // effects committed
     uint64_t duplicates;  // seen before, acknowledged
     uint64_t retried;
-    uint64_t failed;   // kept in the failed table
+    uint64_t failed;   // dead letters
     uint64_t ignored;  // without a handler, acknowledged
 };
 
 // What becomes of a message that no handler is for.
 enum skr_unhandled {
-    SKR_UNHANDLED_FAIL,    // it is kept in the failed table
+    SKR_UNHANDLED_FAIL,    // it is a dead letter
     SKR_UNHANDLED_IGNORE,  // it is acknowledged
     SKR_UNHANDLED_WAIT,    // it stays, and is looked at again now and then
 };
@@ -61,8 +72,8 @@ struct skr_consumer_extras {
     const struct skr_names *names;  // message_types; borrowed; NULL: none
     const char *failed_time_zone;   // of the failed table; NULL: UTC
     bool failed_readable;           // see skr_messenger_options
-    // A message without an id is handled, each time it comes, rather than kept
-    // in the failed table.
+    // A message without an id is handled, each time it comes; else it is a dead
+    // letter.
     bool handles_missing_ids;
     enum skr_unhandled unhandled;
     bool auto_setup;  // make the failed table when it is missing
@@ -86,6 +97,8 @@ struct skr_consumer_extras {
     // ends the run with that error. NULL: as skr_consumer_run() says.
     bool (*gives_up)(void *user);
     void *gives_up_user;
+    skr_health_fn *tell_health;  // NULL: health is of no interest
+    void *health_user;
 };
 void skr_consumer_extend(struct skr_consumer *consumer,
                          const struct skr_consumer_extras *extras);
@@ -104,13 +117,29 @@ skr_consumer_handle_library(struct skr_consumer *consumer,
                             const char *function, bool wants_transaction,
                             struct skr_error *error);
 
+// Who writes the deduplication record of a message that a process handled.
+enum skr_recorder {
+    SKR_RECORDER_CONSUMER,  // once the process has accepted the message
+    // The process, in the transaction of its effects and in the consumer's
+    // table, where the consumer looks for it.
+    SKR_RECORDER_HANDLER,
+    SKR_RECORDER_OWN,  // the process, elsewhere: that is its own business
+};
+
 // A handler that is a process, outside of any transaction: see inbox/child.h.
-// withheld, which ends with NULL, names variables of the environment that it
-// does not get.
+struct skr_handler_command {
+    const char *const *words;  // the program and its arguments
+    size_t word_count;
+    // Variables of the environment that it does not get; ends with NULL.
+    const char *const *withheld;
+    uint32_t timeout_ms;  // for an answer, and for getting ready
+    // Where the process does not say so itself.
+    enum skr_recorder recorder;
+};
 SKR_MUST_CHECK enum skr_code
 skr_consumer_handle_command(struct skr_consumer *consumer,
-                            const char *message_name, const char *const *words,
-                            size_t count, const char *const *withheld,
-                            uint32_t timeout_ms, struct skr_error *error);
+                            const char *message_name,
+                            const struct skr_handler_command *command,
+                            struct skr_error *error);
 
 #endif

@@ -3,16 +3,42 @@
 
 #include "base/error.h"
 #include "base/text.h"
-#include "inbox/inside.h"
+#include "inbox/consumer_internals.h"
+#include "inbox/settle.h"
 #include "message/envelope.h"
 
 #include <string.h>
 
-static void
-fail_job(struct job *job, const struct skr_error *reason)
+const char *
+skr_job_format_id(const struct job *job, char text[SKR_ID_TEXT_SIZE])
 {
-    job->state = JOB_FAILED;
+    text[0] = '\0';
+    if (job->has_id)
+        skr_id_format(job->delivery.message.id, text);
+    return text;
+}
+
+void
+skr_job_log_failed(const struct skr_consumer *consumer, const struct job *job,
+                   enum skr_log_level level)
+{
+    // Without a name it was not understood.
+    const char *name = job->delivery.message.name;
+    char id[SKR_ID_TEXT_SIZE];
+    skr_log(&consumer->log, level, "consumer.failed",
+            SKR_LOG_TEXT("name", consumer->options.name),
+            SKR_LOG_TEXT("message", name == NULL ? "" : name),
+            SKR_LOG_TEXT("id", skr_job_format_id(job, id)),
+            SKR_LOG_NUMBER("retries", job->retry_count),
+            SKR_LOG_TEXT("error", job->reason.text));
+}
+
+static void
+end_not_understood(struct skr_consumer *consumer, struct job *job,
+                   const struct skr_error *reason)
+{
     job->reason = *reason;
+    skr_job_end(consumer, job, SKR_END_NOT_UNDERSTOOD);
 }
 
 // What keeps an understood message from its handler; SKR_OK: nothing.
@@ -38,26 +64,20 @@ find_obstacle(const struct skr_consumer *consumer,
     return SKR_OK;
 }
 
-// A verdict never lets the count grow this far. What does are consumers that
-// died over the message, or were stopped so hard that they could not give it
-// back. One that was in hand among others need not have been seen by a handler:
-// without any retries it still has one delivery by itself.
 enum skr_code
-skr_job_find_spent(struct skr_consumer *consumer, struct job *job,
-                   struct skr_error *error)
+skr_job_find_exhaustion(struct skr_consumer *consumer, struct job *job,
+                        struct skr_error *error)
 {
     const struct skr_headers *headers = &job->incoming->headers;
-    uint32_t most =
-        consumer->retry.max_retries > 0 ? consumer->retry.max_retries : 1;
-    job->is_spent = job->retry_count > most;
-    job->is_unseen = job->retry_count > most + 1;
-    if (!job->is_spent)
+    job->exhaustion =
+        skr_find_exhaustion(job->retry_count, &consumer->policy.retry);
+    if (job->exhaustion == SKR_RETRIES_LEFT)
         return SKR_OK;
     const char *stamp =
         skr_headers_find(headers->items, headers->count, SKR_HEADER_ERROR);
     if (stamp == NULL)
         return SKR_OK;
-    return skr_stamp_read(&consumer->arena, stamp, "exceptionMessage",
+    return skr_stamp_read(&consumer->batch.arena, stamp, "exceptionMessage",
                           &job->last_error, error);
 }
 
@@ -70,7 +90,7 @@ read_envelope(struct skr_consumer *consumer, struct job *job,
         *reason = incoming->problem;
         return incoming->problem.code;
     }
-    return skr_envelope_read(&consumer->arena, &incoming->headers,
+    return skr_envelope_read(&consumer->batch.arena, &incoming->headers,
                              incoming->broker_id, consumer->extras.names,
                              envelope, reason);
 }
@@ -80,9 +100,9 @@ read_envelope(struct skr_consumer *consumer, struct job *job,
 static void
 bound_retries(const struct skr_consumer *consumer, struct job *job)
 {
-    uint32_t most = consumer->retry.max_retries;
-    if (consumer->source != NULL && !consumer->source->counts &&
-        job->retry_count > most)
+    uint32_t most = consumer->policy.retry.max_retries;
+    if (consumer->sources.current != NULL &&
+        !consumer->sources.current->can.counts && job->retry_count > most)
         job->retry_count = most;
 }
 
@@ -101,18 +121,18 @@ find_record_key(const struct skr_headers *headers,
 }
 
 enum skr_code
-skr_job_decode(struct skr_consumer *consumer, struct skr_incoming *incoming,
-               struct job *job, struct skr_error *error)
+skr_job_decode(struct skr_consumer *consumer, struct job *job,
+               struct skr_error *error)
 {
+    const struct skr_incoming *incoming = job->incoming;
     struct skr_envelope envelope = {0};
     struct skr_error reason = {0};
-    *job = (struct job){.incoming = incoming,
-                        .retry_count = incoming->retry_count};
+    job->retry_count = incoming->retry_count;
     enum skr_code code = read_envelope(consumer, job, &envelope, &reason);
     if (code == SKR_NO_MEMORY)
         return skr_fail_memory(error);
     if (code != SKR_OK) {
-        fail_job(job, &reason);
+        end_not_understood(consumer, job, &reason);
         return SKR_OK;
     }
     if (envelope.retry_count > job->retry_count)
@@ -140,6 +160,6 @@ skr_job_decode(struct skr_consumer *consumer, struct skr_incoming *incoming,
     if (job->handler == NULL)
         skr_job_set_unhandled(consumer, job);
     else if (find_obstacle(consumer, &envelope, job, &reason) != SKR_OK)
-        fail_job(job, &reason);
-    return skr_job_find_spent(consumer, job, error);
+        end_not_understood(consumer, job, &reason);
+    return skr_job_find_exhaustion(consumer, job, error);
 }

@@ -45,4 +45,21 @@ SKR_MUST_CHECK enum skr_code
 skr_sql_statement_check(const char *sql, struct skr_tx tx,
                         struct skr_error *error);
 
+// The statements of one handler, prepared.
+struct skr_sql_handler;
+void skr_sql_handler_free(struct skr_sql_handler *handler);
+// SKR_MISSING when a table that the statements name is not there, SKR_INVALID
+// for another mistake in them; other trouble is no answer. Outside a
+// transaction.
+SKR_MUST_CHECK enum skr_code
+skr_sql_handler_check(const struct skr_sql_handler *handler, struct skr_tx tx,
+                      struct skr_error *error);
+// Whether the statements fail in this way without any message: a column that is
+// not there, a right that is missing. Outside a transaction.
+bool
+skr_sql_handler_is_broken(const struct skr_sql_handler *handler,
+                          struct skr_tx tx, const struct skr_error *reason);
+// Whether it runs procedures, which may end the transaction.
+bool skr_sql_handler_calls(const struct skr_sql_handler *handler);
+
 #endif

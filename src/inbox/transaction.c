@@ -1,37 +1,49 @@
 // SPDX-License-Identifier: MIT
-// One transaction: the deduplication rows and the handlers' effects commit
-// together or not at all.
+// Handles jobs: records, invokes and commits, first all jobs together, then one
+// by one until each has ended. What is known when that fails is judged here.
+
+#include "inbox/transaction.h"
 
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/failpoint.h"
 #include "db/run.h"
-#include "inbox/inside.h"
+#include "inbox/child.h"
+#include "inbox/connect.h"
+#include "inbox/consumer_internals.h"
+#include "inbox/settle.h"
+#include "inbox/sql_handler.h"
 #include "message/id.h"
+
+#include <string.h>
 
 enum {
     ADMITTED_AT_ONCE = 64,
     APART_AFTER_DUPLICATES = 16,
     FEWEST_DUPLICATES = 10,
     DUPLICATES_MS = 2 * 60 * 1000,
+    FIRST_PAUSE_MS = 10,
+    // Handlers without a transaction run for so long before what they accepted
+    // is recorded.
+    ROUND_MS = 100,
 };
 
 static enum skr_code
 admit(struct skr_consumer *consumer, struct job *job, struct skr_error *error)
 {
     if (!job->has_id) {
-        job->state = JOB_ADMITTED;
+        job->phase = JOB_RECORDED;
         return SKR_OK;
     }
     enum skr_code code = skr_deduplication_admit(
-        consumer->deduplication, skr_db_tx(consumer->db),
+        consumer->records.table, skr_db_tx(consumer->db),
         job->delivery.message.id, job->recorded_name, error);
     if (code == SKR_DUPLICATE) {
-        job->state = JOB_SKIPPED;
+        job->phase = JOB_DUPLICATE;
         return SKR_OK;
     }
     if (code == SKR_OK)
-        job->state = JOB_ADMITTED;
+        job->phase = JOB_RECORDED;
     return code;
 }
 
@@ -41,8 +53,8 @@ admit(struct skr_consumer *consumer, struct job *job, struct skr_error *error)
 static bool
 can_wait_recorded(const struct job *job)
 {
-    return job->has_id && !job->is_spent && !job->was_run &&
-           job->handler->sql != NULL &&
+    return job->has_id && job->exhaustion == SKR_RETRIES_LEFT &&
+           !job->was_run && job->handler->sql != NULL &&
            !skr_sql_handler_calls(job->handler->sql);
 }
 
@@ -52,12 +64,12 @@ may_admit_together(struct skr_consumer *consumer, const struct job *jobs,
 {
     if (count < 2 || consumer->hooks.count > 0)
         return false;
-    if (consumer->apart_left > 0) {
-        consumer->apart_left--;
+    if (consumer->records.apart_left > 0) {
+        consumer->records.apart_left--;
         return false;
     }
     for (size_t i = 0; i < count; i++)
-        if (jobs[i].state == JOB_READY && !can_wait_recorded(&jobs[i]))
+        if (jobs[i].phase == JOB_PENDING && !can_wait_recorded(&jobs[i]))
             return false;
     return true;
 }
@@ -70,15 +82,15 @@ admit_all(struct skr_consumer *consumer, struct job *jobs, size_t count,
     enum skr_code code = SKR_OK;
     size_t found = 0;
     for (size_t i = 0; i < count && code == SKR_OK; i++) {
-        if (jobs[i].state == JOB_READY) {
+        if (jobs[i].phase == JOB_PENDING) {
             all[found++] =
                 (struct skr_admission){.id = jobs[i].delivery.message.id,
                                        .message_name = jobs[i].recorded_name};
-            jobs[i].state = JOB_ADMITTED;
+            jobs[i].phase = JOB_RECORDED;
         }
         if (found < ADMITTED_AT_ONCE && i + 1 < count)
             continue;
-        code = skr_deduplication_admit_all(consumer->deduplication,
+        code = skr_deduplication_admit_all(consumer->records.table,
                                            skr_db_tx(consumer->db), all, found,
                                            error);
         found = 0;
@@ -98,10 +110,10 @@ admit_together(struct skr_consumer *consumer, struct job *jobs, size_t count,
     enum skr_code code = admit_all(consumer, jobs, count, error);
     if (code != SKR_DUPLICATE)
         return code;
-    consumer->apart_left = APART_AFTER_DUPLICATES;
+    consumer->records.apart_left = APART_AFTER_DUPLICATES;
     for (size_t i = 0; i < count; i++)
-        if (jobs[i].state == JOB_ADMITTED)
-            jobs[i].state = JOB_READY;
+        if (jobs[i].phase == JOB_RECORDED)
+            jobs[i].phase = JOB_PENDING;
     skr_error_clear(error);
     skr_db_rollback(consumer->db);
     return skr_db_begin(consumer->db, SKR_BEGIN_GUARDED, error);
@@ -112,10 +124,10 @@ static enum skr_code
 take_back(struct skr_consumer *consumer, struct job *job,
           struct skr_error *error)
 {
-    if (job->state != JOB_ADMITTED)
+    if (job->phase != JOB_RECORDED)
         return SKR_OK;
-    job->state = JOB_READY;
-    return skr_deduplication_forget(consumer->deduplication,
+    job->phase = JOB_PENDING;
+    return skr_deduplication_forget(consumer->records.table,
                                     skr_db_tx(consumer->db),
                                     job->delivery.message.id, error);
 }
@@ -139,26 +151,8 @@ examine(struct skr_consumer *consumer, struct skr_error *reason)
     }
 }
 
-// What an SQL handler says is the driver's word. Of a function's, which may be
-// anything, only the text counts.
-static void
-explain(struct skr_consumer *consumer, const struct job *job,
-        struct attempt *attempt)
-{
-    struct skr_error *reason = &attempt->reason;
-    reason->code = SKR_REFUSED;
-    reason->remedy = SKR_GIVE_UP;
-    reason->native[0] = '\0';
-    if (reason->text[0] == '\0')
-        skr_fail(reason, SKR_REFUSED, SKR_GIVE_UP,
-                 "the handler of %.100s said %s", job->handler->message_name,
-                 attempt->verdict == SKR_REJECT ? "reject" : "retry");
-    if (attempt->verdict == SKR_RETRY)
-        examine(consumer, reason);
-}
-
 static enum skr_verdict
-refuse_spent(const struct job *job, struct skr_error *reason)
+refuse_exhausted(const struct job *job, struct skr_error *reason)
 {
     skr_fail(reason, SKR_TIMEOUT, SKR_GIVE_UP,
              "not handled again after %u deliveries; what became of the last: "
@@ -168,7 +162,8 @@ refuse_spent(const struct job *job, struct skr_error *reason)
     return SKR_REJECT;
 }
 
-// One that was recorded a moment ago and is not any more has not been run.
+// A job whose record was found, and is not any more, has not been run. Its
+// attempt fails as its handler's step would, and is tried again.
 static bool
 was_run(const struct job *job, struct attempt *attempt)
 {
@@ -186,25 +181,24 @@ handle(struct skr_consumer *consumer, struct job *job, struct attempt *attempt)
 {
     struct skr_tx tx = skr_db_tx(consumer->db);
     skr_error_clear(&attempt->reason);
-    attempt->step = STEP_HANDLE;
-    if (job->is_spent) {
-        attempt->verdict = refuse_spent(job, &attempt->reason);
+    attempt->step = SKR_STEP_HANDLE;
+    if (job->exhaustion != SKR_RETRIES_LEFT) {
+        attempt->verdict = refuse_exhausted(job, &attempt->reason);
         return false;
     }
-    if (job->handler->is_outside)
+    if (job->handler->wants_no_tx)
         return was_run(job, attempt);
-    bool is_our_word = false;
-    attempt->verdict =
-        skr_job_run(consumer, job, tx, &is_our_word, &attempt->reason);
+    skr_job_invoke(consumer, job, tx, attempt);
     if (attempt->verdict != SKR_ACCEPT) {
-        if (!is_our_word)
-            explain(consumer, job, attempt);
+        if (attempt->verdict == SKR_RETRY &&
+            attempt->speaker == SKR_SPEAKER_FUNCTION)
+            examine(consumer, &attempt->reason);
         return false;
     }
     // Without a transaction the next deduplication row would commit by itself
     // and outlive a handler that fails.
     skr_error_clear(&attempt->reason);
-    attempt->step = STEP_COMMIT;
+    attempt->step = SKR_STEP_COMMIT;
     if (tx.ops->check(tx, &attempt->reason) == SKR_OK)
         return true;
     skr_error_prefix(&attempt->reason,
@@ -218,40 +212,39 @@ static bool
 run_jobs(struct skr_consumer *consumer, struct job *jobs, size_t count,
          struct attempt *attempt)
 {
-    attempt->step = STEP_BEGIN;
+    attempt->step = SKR_STEP_BEGIN;
     // Whatever a handler, or the server, does to it: nothing is acknowledged
     // that was not committed in the very transaction that begins here.
     if (skr_db_begin(consumer->db, SKR_BEGIN_GUARDED, &attempt->reason) !=
         SKR_OK)
         return false;
-    attempt->step = STEP_ADMIT;
+    attempt->step = SKR_STEP_RECORD;
     if (admit_together(consumer, jobs, count, &attempt->reason) != SKR_OK)
         return false;
     for (size_t i = 0; i < count; i++) {
-        if (jobs[i].state != JOB_READY && jobs[i].state != JOB_ADMITTED)
+        if (jobs[i].phase != JOB_PENDING && jobs[i].phase != JOB_RECORDED)
             continue;
-        attempt->step = STEP_ADMIT;
+        attempt->step = SKR_STEP_RECORD;
         // The broker waits. What has run already is recorded all the same.
         if (i > 0 && !jobs[i].was_run && skr_consumer_is_late(consumer)) {
             if (take_back(consumer, &jobs[i], &attempt->reason) != SKR_OK)
                 return false;
             continue;
         }
-        if (jobs[i].state == JOB_READY &&
+        if (jobs[i].phase == JOB_PENDING &&
             admit(consumer, &jobs[i], &attempt->reason) != SKR_OK)
             return false;
-        if (jobs[i].state == JOB_ADMITTED &&
+        if (jobs[i].phase == JOB_RECORDED &&
             !handle(consumer, &jobs[i], attempt))
             return false;
         // Its verdict is known: deliveries of it need not be counted any more.
-        attempt->step = STEP_ADMIT;
+        attempt->step = SKR_STEP_RECORD;
         if (jobs[i].is_counted &&
-            skr_attempts_remove(consumer->attempts, skr_db_tx(consumer->db),
-                                jobs[i].attempt_key,
-                                &attempt->reason) != SKR_OK)
+            skr_attempts_remove(skr_db_tx(consumer->db), jobs[i].attempt_key,
+                                NULL, &attempt->reason) != SKR_OK)
             return false;
     }
-    attempt->step = STEP_COMMIT;
+    attempt->step = SKR_STEP_COMMIT;
     skr_failpoint("consumer.handled");
     return skr_db_commit(consumer->db, &attempt->reason) == SKR_OK;
 }
@@ -274,24 +267,25 @@ log_over(const struct skr_consumer *consumer, const struct job *job,
 static void
 note_duplicate(struct skr_consumer *consumer, bool is_duplicate)
 {
+    struct records *records = &consumer->records;
     if (!is_duplicate) {
-        consumer->duplicates_in_a_row = 0;
-        consumer->has_said_duplicates = false;
+        records->duplicates_in_a_row = 0;
+        records->has_logged_duplicates = false;
         return;
     }
     int64_t now_ms = skr_clock_ms();
     uint32_t longest_ms = consumer->extras.duplicates_ms;
-    if (consumer->duplicates_in_a_row++ == 0)
-        consumer->duplicates_from_ms = now_ms;
-    int64_t lasts_ms = now_ms - consumer->duplicates_from_ms;
-    if (consumer->has_said_duplicates ||
-        consumer->duplicates_in_a_row < FEWEST_DUPLICATES ||
+    if (records->duplicates_in_a_row++ == 0)
+        records->duplicates_from_ms = now_ms;
+    int64_t lasts_ms = now_ms - records->duplicates_from_ms;
+    if (records->has_logged_duplicates ||
+        records->duplicates_in_a_row < FEWEST_DUPLICATES ||
         lasts_ms < (longest_ms == 0 ? DUPLICATES_MS : longest_ms))
         return;
-    consumer->has_said_duplicates = true;
+    records->has_logged_duplicates = true;
     skr_log(&consumer->log, SKR_LOG_WARNING, "consumer.only_duplicates",
             SKR_LOG_TEXT("name", consumer->options.name),
-            SKR_LOG_NUMBER("messages", consumer->duplicates_in_a_row),
+            SKR_LOG_NUMBER("messages", records->duplicates_in_a_row),
             SKR_LOG_NUMBER("seconds", (uint64_t)(lasts_ms / 1000)),
             SKR_LOG_TEXT("table", consumer->options.deduplication_table),
             SKR_LOG_TEXT("advice",
@@ -307,39 +301,75 @@ note_latency(struct skr_consumer *consumer, const struct job *job)
 {
     int64_t made_us = skr_id_time_us(job->delivery.message.id);
     if (made_us > 0)
-        skr_histogram_add(&consumer->latency, skr_clock_wall_us() - made_us);
+        skr_histogram_add(&consumer->tally.latency,
+                          skr_clock_wall_us() - made_us);
+}
+
+// Its handler was to record it, and was called.
+static bool
+was_recorded_by_handler(const struct job *job)
+{
+    return job->was_run && job->has_id &&
+           skr_child_records(job->handler->child);
+}
+
+// The consumer has written a record that was the handler's to write.
+static void
+note_missing_record(const struct skr_consumer *consumer, const struct job *job)
+{
+    struct handler *handler = job->handler;
+    char id[SKR_ID_TEXT_SIZE];
+    if (job->phase != JOB_RECORDED || !was_recorded_by_handler(job) ||
+        handler->has_logged_no_record)
+        return;
+    handler->has_logged_no_record = true;
+    skr_log(&consumer->log, SKR_LOG_WARNING, "consumer.no_record",
+            SKR_LOG_TEXT("name", consumer->options.name),
+            SKR_LOG_TEXT("message", job->delivery.message.name),
+            SKR_LOG_TEXT("id", skr_job_format_id(job, id)),
+            SKR_LOG_TEXT("table", consumer->options.deduplication_table),
+            SKR_LOG_TEXT("advice",
+                         "the command says that it deduplicates, and accepted "
+                         "a message without a record of it in this table: its "
+                         "effects may happen more than once; see "
+                         "skirnir-handler(7)"));
 }
 
 static void
 close_job(struct skr_consumer *consumer, struct job *job)
 {
-    if (job->state != JOB_ADMITTED && job->state != JOB_SKIPPED)
+    if (job->phase != JOB_RECORDED && job->phase != JOB_DUPLICATE)
         return;
-    bool was_handled = job->state == JOB_ADMITTED || job->may_be_committed;
-    atomic_fetch_add(was_handled ? &consumer->handled : &consumer->duplicates,
+    bool was_handled = job->phase == JOB_RECORDED || job->may_be_committed ||
+                       was_recorded_by_handler(job);
+    note_missing_record(consumer, job);
+    atomic_fetch_add(was_handled ? &consumer->tally.handled
+                                 : &consumer->tally.duplicates,
                      1);
     log_over(consumer, job,
              was_handled ? "consumer.handled" : "consumer.duplicate");
     if (was_handled)
         note_latency(consumer, job);
     note_duplicate(consumer, !was_handled);
-    job->state = JOB_OVER;
     job->is_counted = false;
+    skr_job_end(consumer, job,
+                was_handled ? SKR_END_COMMITTED : SKR_END_DUPLICATE);
 }
 
 static void
 reopen_job(struct job *job, const struct attempt *attempt)
 {
-    if (job->state != JOB_ADMITTED && job->state != JOB_SKIPPED)
+    if (job->phase != JOB_RECORDED && job->phase != JOB_DUPLICATE)
         return;
-    if (job->state == JOB_ADMITTED && attempt->step == STEP_COMMIT)
+    if (job->phase == JOB_RECORDED && attempt->step == SKR_STEP_COMMIT)
         job->may_be_committed = true;
-    job->state = JOB_READY;
+    job->phase = JOB_PENDING;
 }
 
-void
-skr_jobs_attempt(struct skr_consumer *consumer, struct job *jobs, size_t count,
-                 struct attempt *attempt)
+// Runs the jobs that are pending in one transaction: all of them, or none.
+static void
+attempt_jobs(struct skr_consumer *consumer, struct job *jobs, size_t count,
+             struct attempt *attempt)
 {
     *attempt = (struct attempt){.verdict = SKR_ACCEPT};
     attempt->committed = run_jobs(consumer, jobs, count, attempt);
@@ -352,4 +382,342 @@ skr_jobs_attempt(struct skr_consumer *consumer, struct job *jobs, size_t count,
     skr_db_rollback(consumer->db);
     for (size_t i = 0; i < count; i++)
         reopen_job(&jobs[i], attempt);
+}
+
+// What is unclear is found out.
+static enum skr_cause
+find_cause(const struct skr_consumer *consumer, const struct job *job,
+           const struct attempt *attempt)
+{
+    const struct skr_error *reason = &attempt->reason;
+    enum skr_cause cause = skr_find_cause(&(struct skr_failed_try){
+        .step = attempt->step,
+        .verdict = attempt->verdict,
+        .speaker = attempt->speaker,
+        .code = reason->code,
+        .remedy = reason->remedy,
+    });
+    if (cause != SKR_CAUSE_UNCLEAR)
+        return cause;
+    return skr_sql_handler_is_broken(job->handler->sql, skr_db_tx(consumer->db),
+                                     reason)
+               ? SKR_CAUSE_HANDLER
+               : SKR_CAUSE_MESSAGE;
+}
+
+// Looks for a record by writing one, which waits for a transaction that has
+// written it and is about to commit.
+static enum skr_code
+find_record(struct skr_consumer *consumer, struct job *job, bool *found,
+            struct skr_error *error)
+{
+    enum skr_code code = skr_consumer_connect_database(consumer, error);
+    if (code == SKR_OK)
+        code = skr_db_begin(consumer->db, SKR_BEGIN_WRITE, error);
+    if (code != SKR_OK)
+        return code;
+    code = skr_deduplication_admit(
+        consumer->records.table, skr_db_tx(consumer->db),
+        job->delivery.message.id, job->recorded_name, error);
+    *found = code == SKR_DUPLICATE;
+    skr_db_rollback(consumer->db);
+    return *found ? SKR_OK : code;
+}
+
+// A handler that records its messages by itself may have committed before it
+// failed: then the message is handled. While that is not known, nothing becomes
+// of the message.
+static void
+fail_job(struct skr_consumer *consumer, struct job *job, enum skr_end end,
+         const struct attempt *attempt)
+{
+    struct skr_error problem = {0};
+    bool is_recorded = false;
+    char id[SKR_ID_TEXT_SIZE];
+    if (job->has_id && skr_child_records(job->handler->child) &&
+        find_record(consumer, job, &is_recorded, &problem) != SKR_OK) {
+        if (problem.remedy == SKR_RECONNECT)
+            skr_consumer_drop_database(consumer);
+        skr_error_prefix(&problem, "whether the handler of %.100s recorded",
+                         job->handler->message_name);
+        skr_handler_set_down(consumer, job, &problem);
+        return;
+    }
+    if (!is_recorded) {
+        skr_job_fail(consumer, job, end, attempt);
+        return;
+    }
+    skr_log(&consumer->log, SKR_LOG_INFO, "consumer.record_found",
+            SKR_LOG_TEXT("name", consumer->options.name),
+            SKR_LOG_TEXT("message", job->delivery.message.name),
+            SKR_LOG_TEXT("id", skr_job_format_id(job, id)),
+            SKR_LOG_TEXT("error", attempt->reason.text));
+    job->was_run = true;
+    job->phase = JOB_DUPLICATE;
+    close_job(consumer, job);
+}
+
+static enum skr_code
+report(const struct attempt *attempt, struct skr_error *error)
+{
+    return skr_fail_with(error, &attempt->reason);
+}
+
+// SKR_END_NONE: it is tried again. Otherwise it has ended, but for one that
+// waits for the database, as all do.
+static enum skr_end
+judge(struct skr_consumer *consumer, struct job *job, struct attempt *attempt,
+      unsigned *conflicts, unsigned *losses)
+{
+    enum skr_cause cause = find_cause(consumer, job, attempt);
+    unsigned times = 1;
+    if (cause == SKR_CAUSE_CONFLICT)
+        times = ++*conflicts;
+    if (cause == SKR_CAUSE_CONNECTION) {
+        skr_consumer_drop_database(consumer);
+        times = ++*losses;
+    }
+    enum skr_end end = skr_end_of_cause(cause, attempt->step, times);
+    if (end == SKR_END_HANDLER_FAILED && job->exhaustion != SKR_RETRIES_LEFT)
+        end = SKR_END_RETRIES_EXHAUSTED;
+    if (end == SKR_END_HANDLER_DOWN) {
+        skr_error_prefix(&attempt->reason, "the handler of %.100s",
+                         job->handler->message_name);
+        skr_handler_set_down(consumer, job, &attempt->reason);
+    } else if (end != SKR_END_NONE && end != SKR_END_DATABASE_AWAY) {
+        fail_job(consumer, job, end, attempt);
+    }
+    return end;
+}
+
+static enum skr_code
+handle_alone(struct skr_consumer *consumer, struct job *job,
+             struct skr_error *error)
+{
+    struct attempt attempt;
+    unsigned conflicts = 0, losses = 0;
+    for (;;) {
+        enum skr_code code = skr_consumer_connect_database(consumer, error);
+        if (code != SKR_OK)
+            return code;
+        attempt_jobs(consumer, job, 1, &attempt);
+        if (attempt.committed)
+            return SKR_OK;
+        enum skr_end end = judge(consumer, job, &attempt, &conflicts, &losses);
+        if (end != SKR_END_NONE)
+            return end == SKR_END_DATABASE_AWAY ? report(&attempt, error)
+                                                : SKR_OK;
+        // A stop leaves the job pending: it has not been reached.
+        if (skr_clock_sleep(consumer->stop_fd,
+                            (int64_t)FIRST_PAUSE_MS << (conflicts + losses)))
+            return SKR_OK;
+    }
+}
+
+static size_t
+count_pending(const struct job *jobs, size_t count)
+{
+    size_t pending = 0;
+    for (size_t i = 0; i < count; i++)
+        pending += jobs[i].phase == JOB_PENDING;
+    return pending;
+}
+
+static enum skr_code
+handle_jobs(struct skr_consumer *consumer, struct job *jobs, size_t count,
+            struct skr_error *error)
+{
+    if (count_pending(jobs, count) > 1) {
+        struct attempt attempt;
+        enum skr_code code = skr_consumer_connect_database(consumer, error);
+        if (code != SKR_OK)
+            return code;
+        attempt_jobs(consumer, jobs, count, &attempt);
+        if (attempt.committed)
+            return SKR_OK;
+        if (attempt.reason.remedy == SKR_RECONNECT)
+            skr_consumer_drop_database(consumer);
+        else if (attempt.step == SKR_STEP_BEGIN)
+            return report(&attempt, error);
+        skr_log(&consumer->log, SKR_LOG_DEBUG, "consumer.replay",
+                SKR_LOG_TEXT("name", consumer->options.name),
+                SKR_LOG_NUMBER("deliveries", count),
+                SKR_LOG_TEXT("error", attempt.reason.text));
+    }
+    for (size_t i = 0; i < count; i++) {
+        skr_jobs_wait_for_handlers(consumer, &jobs[i], 1);
+        if (jobs[i].phase != JOB_PENDING)
+            continue;
+        // What has run already is recorded, or it would run again.
+        if (!jobs[i].was_run && (skr_consumer_is_stopping(consumer) ||
+                                 skr_consumer_is_late(consumer)))
+            continue;
+        enum skr_code code = handle_alone(consumer, &jobs[i], error);
+        if (code != SKR_OK) {
+            consumer->batch.alone_left = count;
+            return code;
+        }
+    }
+    return SKR_OK;
+}
+
+// The first of two equal messages that came together was accepted just now.
+static bool
+was_run_before(const struct job *jobs, const struct job *job)
+{
+    for (const struct job *other = jobs; other < job; other++)
+        if (other->was_run && other->has_id &&
+            memcmp(&other->delivery.message.id, &job->delivery.message.id,
+                   sizeof(struct skr_id)) == 0)
+            return true;
+    return false;
+}
+
+static enum skr_code
+is_known(struct skr_consumer *consumer, const struct job *jobs,
+         const struct job *job, bool *known, struct skr_error *error)
+{
+    *known = false;
+    if (!job->has_id)
+        return SKR_OK;
+    *known = was_run_before(jobs, job);
+    if (*known)
+        return SKR_OK;
+    enum skr_code code = skr_consumer_connect_database(consumer, error);
+    if (code == SKR_OK)
+        code = skr_deduplication_find(consumer->records.table,
+                                      skr_db_tx(consumer->db),
+                                      job->delivery.message.id, known, error);
+    return code;
+}
+
+static enum skr_code
+run(struct skr_consumer *consumer, struct job *job, struct skr_error *error)
+{
+    struct attempt attempt = {.step = SKR_STEP_HANDLE};
+    skr_job_invoke(consumer, job, (struct skr_tx){0}, &attempt);
+    if (attempt.verdict == SKR_ACCEPT) {
+        job->was_run = true;
+        skr_failpoint("consumer.ran_outside");
+        return SKR_OK;
+    }
+    enum skr_end end =
+        skr_end_of_cause(find_cause(consumer, job, &attempt), attempt.step, 1);
+    if (end == SKR_END_NOT_REACHED) {
+        *error = attempt.reason;
+        return attempt.reason.code;
+    }
+    if (end == SKR_END_HANDLER_DOWN)
+        skr_handler_set_down(consumer, job, &attempt.reason);
+    else
+        fail_job(consumer, job, end, &attempt);
+    return SKR_OK;
+}
+
+static bool
+wants_to_run(const struct job *job)
+{
+    return job->phase == JOB_PENDING && job->handler->wants_no_tx &&
+           !job->was_run && job->exhaustion == SKR_RETRIES_LEFT;
+}
+
+// Whether one before it in its partition has to be handled first: the
+// transaction that does so comes later.
+static bool
+is_behind(const struct job *jobs, const struct job *job)
+{
+    bool runs = wants_to_run(job);
+    if (job->incoming->partition == 0 || job->was_run)
+        return false;
+    for (const struct job *other = jobs; other < job; other++)
+        if (other->incoming->partition == job->incoming->partition &&
+            (other->phase == JOB_BLOCKED ||
+             (runs && other->phase == JOB_PENDING &&
+              !other->handler->wants_no_tx)))
+            return true;
+    return false;
+}
+
+// Handlers that want no transaction, as every process, run first; what they
+// accepted stays pending, to be recorded afterwards together with other
+// messages. What did not find time in this round, or has one before it in its
+// partition that the transaction is to handle, is blocked, and has_more says
+// so. An error is trouble that no message has caused.
+static enum skr_code
+run_without_tx(struct skr_consumer *consumer, struct job *jobs, size_t count,
+               bool *has_more, struct skr_error *error)
+{
+    enum skr_code code = SKR_OK;
+    int64_t end_ms = skr_clock_ms() + ROUND_MS;
+    bool has_run = false, has_behind = false;
+    *has_more = false;
+    for (size_t i = 0; i < count; i++) {
+        bool known = false;
+        skr_jobs_wait_for_handlers(consumer, &jobs[i], 1);
+        if (jobs[i].phase == JOB_BLOCKED)
+            jobs[i].phase = JOB_PENDING;
+        if (jobs[i].phase == JOB_PENDING && is_behind(jobs, &jobs[i])) {
+            jobs[i].phase = JOB_BLOCKED;
+            has_behind = true;
+        }
+        if (!wants_to_run(&jobs[i]))
+            continue;
+        if (code == SKR_OK && !*has_more)
+            *has_more = (has_run && skr_clock_ms() >= end_ms) ||
+                        skr_consumer_is_stopping(consumer);
+        if (code == SKR_OK && !*has_more)
+            code = is_known(consumer, jobs, &jobs[i], &known, error);
+        if (code == SKR_OK && !*has_more && !known) {
+            code = run(consumer, &jobs[i], error);
+            has_run = true;
+        }
+        if (code != SKR_OK || *has_more)
+            jobs[i].phase = JOB_BLOCKED;
+    }
+    *has_more = *has_more || has_behind;
+    if (code != SKR_OK && error->remedy == SKR_RECONNECT)
+        skr_consumer_drop_database(consumer);
+    return code;
+}
+
+// Handlers without a transaction go before the transaction that records them, a
+// few at a time: the longer a record waits, the more a crash repeats.
+static enum skr_code
+handle_all(struct skr_consumer *consumer, struct job *jobs, size_t count,
+           struct skr_error *error)
+{
+    bool has_more = false;
+    do {
+        struct skr_error trouble = {0};
+        enum skr_code ran =
+            run_without_tx(consumer, jobs, count, &has_more, &trouble);
+        enum skr_code code = handle_jobs(consumer, jobs, count, error);
+        if (code != SKR_OK)
+            return code;
+        if (ran != SKR_OK) {
+            *error = trouble;
+            return ran;
+        }
+    } while (has_more && !skr_consumer_is_stopping(consumer) &&
+             !skr_consumer_is_late(consumer));
+    return SKR_OK;
+}
+
+enum skr_code
+skr_jobs_handle(struct skr_consumer *consumer, struct job *jobs, size_t count,
+                struct skr_error *error)
+{
+    struct skr_error problem = {0}, unsettled = {0};
+    enum skr_code code = handle_all(consumer, jobs, count, &problem);
+    for (size_t i = 0; code != SKR_OK && i < count; i++)
+        if (jobs[i].phase != JOB_ENDED)
+            skr_job_end(consumer, &jobs[i], SKR_END_DATABASE_AWAY);
+    enum skr_code settled = skr_jobs_settle(consumer, jobs, count, &unsettled);
+    if (code == SKR_OK) {
+        code = settled;
+        problem = unsettled;
+    }
+    if (code != SKR_OK)
+        *error = problem;
+    return code;
 }

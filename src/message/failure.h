@@ -19,7 +19,7 @@ struct skr_retry_policy {
     uint32_t max_retries;
     uint32_t delay_ms;
     double multiplier;
-    uint32_t max_delay_ms;  // 0: unbounded
+    uint32_t max_delay_ms;  // 0: a day
     double jitter;          // from 0 to 1
 };
 

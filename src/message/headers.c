@@ -170,8 +170,10 @@ skr_headers_parse(struct skr_arena *arena, const char *json, size_t size,
 {
     struct parsing parsing = {.arena = arena};
     enum skr_json_kind kind = SKR_JSON_NULL;
-    enum skr_code code =
-        skr_json_walk(arena, json, size, &kind, parse_member, &parsing, error);
+    enum skr_code code = skr_json_walk(
+        &(struct skr_json_walker){
+            .arena = arena, .take = parse_member, .user = &parsing},
+        json, size, &kind, error);
     if (code == SKR_MALFORMED && !parsing.is_json)
         skr_error_prefix(error, "headers");
     if (code != SKR_OK)
@@ -188,8 +190,18 @@ skr_headers_write(const struct skr_header *headers, size_t count,
                   struct skr_text *json, struct skr_error *error)
 {
     struct skr_json_writer writer = {.text = *json};
+    size_t i = 0, size = 2;
+    for (; i < count; i++)
+        size +=
+            2 + skr_json_quoted_size(headers[i].name, strlen(headers[i].name)) +
+            skr_json_quoted_size(headers[i].value, strlen(headers[i].value));
+    // What grows bit by bit takes twice as much in the end.
+    if (!skr_text_reserve(&writer.text, size)) {
+        *json = writer.text;
+        return skr_fail_memory(error);
+    }
     skr_json_begin_object(&writer);
-    size_t i = 0;
+    i = 0;
     for (; i < count && writer.error.code == SKR_OK; i++) {
         skr_json_write_name(&writer, headers[i].name);
         skr_json_write_text(&writer, headers[i].value,
@@ -236,12 +248,16 @@ skr_stamp_read(struct skr_arena *arena, const char *value, const char *member,
     *text = NULL;
     struct stamp stamp = {.member = member};
     enum skr_json_kind kind = SKR_JSON_NULL;
-    enum skr_code code = skr_json_walk(arena, value, strlen(value), &kind,
-                                       take_last, &stamp, error);
+    enum skr_code code = skr_json_walk(
+        &(struct skr_json_walker){
+            .arena = arena, .take = take_last, .user = &stamp},
+        value, strlen(value), &kind, error);
     if (code == SKR_OK && kind == SKR_JSON_ARRAY &&
         stamp.last.kind == SKR_JSON_OBJECT)
-        code = skr_json_walk(arena, stamp.last.text, stamp.last.text_size,
-                             &kind, find_member, &stamp, error);
+        code = skr_json_walk(
+            &(struct skr_json_walker){
+                .arena = arena, .take = find_member, .user = &stamp},
+            stamp.last.text, stamp.last.text_size, &kind, error);
     if (code == SKR_NO_MEMORY)
         return code;
     if (code != SKR_OK || stamp.found.kind == SKR_JSON_NULL)

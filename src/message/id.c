@@ -146,3 +146,16 @@ skr_id_time_us(struct skr_id id)
         time_ms = time_ms << 8 | id.bytes[i];
     return time_ms * 1000;
 }
+
+struct skr_id
+skr_id_of_hash(struct skr_hash hash)
+{
+    struct skr_id id;
+    for (size_t i = 0; i < 8; i++) {
+        id.bytes[i] = (uint8_t)(hash.high >> (56 - 8 * i));
+        id.bytes[8 + i] = (uint8_t)(hash.low >> (56 - 8 * i));
+    }
+    id.bytes[6] = (uint8_t)((id.bytes[6] & 0x0f) | 0x80);
+    id.bytes[8] = (uint8_t)((id.bytes[8] & 0x3f) | 0x80);
+    return id;
+}

@@ -25,13 +25,15 @@ struct skr_json {
     struct skr_json *next;
 };
 
-// All of the tree lives in the arena and borrows nothing from bytes. depth is
-// the number of levels that are open around this value already.
+// A tree that borrows nothing from bytes. What its texts say lives in the
+// second arena, all else in the first; one may serve as both.
 SKR_MUST_CHECK enum skr_code
-skr_json_parse(struct skr_arena *arena, const char *bytes, size_t size,
-               size_t depth, struct skr_json **json, struct skr_error *error);
+skr_json_parse(struct skr_arena *nodes, struct skr_arena *texts,
+               const char *bytes, size_t size, struct skr_json **json,
+               struct skr_error *error);
 
-// Whether the bytes are one JSON value, and of which kind. Takes no memory.
+// Whether the bytes are one JSON value, and of which kind. depth is the number
+// of levels that are open around it already. Takes no memory.
 SKR_MUST_CHECK enum skr_code
 skr_json_scan(const char *bytes, size_t size, size_t depth,
               enum skr_json_kind *kind, struct skr_error *error);
@@ -47,10 +49,14 @@ skr_json_scan(const char *bytes, size_t size, size_t depth,
 typedef enum skr_code
 skr_json_child_fn(void *user, const struct skr_json *child,
                   struct skr_error *error);
+struct skr_json_walker {
+    struct skr_arena *arena;
+    skr_json_child_fn *take;
+    void *user;
+};
 SKR_MUST_CHECK enum skr_code
-skr_json_walk(struct skr_arena *arena, const char *bytes, size_t size,
-              enum skr_json_kind *kind, skr_json_child_fn *take, void *user,
-              struct skr_error *error);
+skr_json_walk(const struct skr_json_walker *walker, const char *bytes,
+              size_t size, enum skr_json_kind *kind, struct skr_error *error);
 
 // Of a member that was handed out without an arena.
 bool skr_json_has_name(const struct skr_json *member, const char *name);
@@ -77,11 +83,13 @@ skr_json_read_whole(const struct skr_json *json, uint64_t least, uint64_t most,
 struct skr_json_writer {
     struct skr_text text;
     bool needs_comma;
+    unsigned indent;         // blanks a level; 0: all in one line
+    unsigned depth;          // levels that are open
     struct skr_error error;  // code SKR_OK: none
 };
 
-// Adds a text in quotes; bytes are UTF-8 and may hold zeros.
-void skr_json_quote(struct skr_text *text, const char *bytes, size_t size);
+// How many bytes a text has when it is written.
+size_t skr_json_quoted_size(const char *bytes, size_t size);
 
 // A whole tree.
 void

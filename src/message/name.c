@@ -38,12 +38,6 @@ find_fault(const char *name)
     return words < 2 ? "it needs at least two words, joined by a dot" : NULL;
 }
 
-bool
-skr_name_is_valid(const char *name)
-{
-    return find_fault(name) == NULL;
-}
-
 enum skr_code
 skr_name_check(const char *name, struct skr_error *error)
 {

@@ -8,10 +8,7 @@
 #include <stdbool.h>
 
 // Words of lower case letters and digits that begin with a letter, joined by
-// dots, at least two: "order.placed".
-bool skr_name_is_valid(const char *name);
-
-// The same as an error that says what is wrong with this one.
+// dots, at least two: "order.placed". SKR_INVALID says what is wrong with it.
 SKR_MUST_CHECK enum skr_code
 skr_name_check(const char *name, struct skr_error *error);
 

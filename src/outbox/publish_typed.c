@@ -36,17 +36,17 @@ add_route(const struct skr_type *type, struct skr_message *message,
 
 enum skr_code
 skr_publish_typed(const struct skr_outbox *outbox, struct skr_tx tx,
-                  const struct skr_type *type, const void *value,
-                  const struct skr_message *extra, struct skr_id *id,
+                  const struct skr_typed_message *typed, struct skr_id *id,
                   struct skr_error *error)
 {
+    const struct skr_type *type = typed->type;
     if (type->name == NULL)
         return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
                         "%s is a part of messages and has no name of its own",
                         type->c_type);
     struct skr_message message = {.name = NULL};
-    if (extra != NULL)
-        message = *extra;
+    if (typed->extra != NULL)
+        message = *typed->extra;
     if (message.name != NULL || message.body != NULL || message.body_size > 0 ||
         message.content_type != NULL)
         return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
@@ -54,7 +54,8 @@ skr_publish_typed(const struct skr_outbox *outbox, struct skr_tx tx,
                         type->name);
     char *json;
     size_t size;
-    enum skr_code code = skr_encode(type, value, NULL, &json, &size, error);
+    enum skr_code code =
+        skr_encode(type, typed->value, NULL, &json, &size, error);
     if (code != SKR_OK)
         return code;
     message.name = type->name;

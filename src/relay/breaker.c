@@ -22,7 +22,7 @@ enum {
     // How long a breaker stays closed that will not trip again the next moment.
     LASTING_MS = 2000,
     MOST_MISSES = 3,
-    TOLD_EACH = 20,   // beyond so many outages not every one is loud
+    LOUD_EACH = 20,   // beyond so many outages not every one is loud
     IDLE_MS = 60000,  // unused for so long, a breaker may be removed
     CLEAN_MS = 1000,  // between two searches for idle breakers
 };
@@ -239,11 +239,11 @@ skr_breakers_take_notice(struct skr_breakers *breakers,
 // The same error once. Of very many outages the first are loud, and then one
 // each time that they are twice as many.
 static void
-tell_trip(struct skr_breakers *breakers, struct skr_breaker *breaker,
+note_trip(struct skr_breakers *breakers, struct skr_breaker *breaker,
           const struct skr_error *reason)
 {
-    bool is_loud = breakers->outage_count <= TOLD_EACH ||
-                   breakers->outage_count >= breakers->tell_next;
+    bool is_loud = breakers->outage_count <= LOUD_EACH ||
+                   breakers->outage_count >= breakers->loud_next;
     struct skr_breaker_notice notice = {
         .is_open = true,
         .is_loud = is_loud,
@@ -252,13 +252,13 @@ tell_trip(struct skr_breakers *breakers, struct skr_breaker *breaker,
     };
     skr_error_prefix(&notice.error, "%s waits", breaker->name);
     if (strcmp(breaker->error, notice.error.text) == 0 &&
-        (breaker->is_told || !is_loud)) {
+        (breaker->is_logged || !is_loud)) {
         breaker->trips++;
         return;
     }
     if (is_loud)
-        breakers->tell_next = breakers->outage_count * 2;
-    breaker->is_told = breaker->is_told || is_loud;
+        breakers->loud_next = breakers->outage_count * 2;
+    breaker->is_logged = breaker->is_logged || is_loud;
     memcpy(breaker->error, notice.error.text, sizeof(breaker->error));
     breaker->trips = 1;
     memcpy(notice.name, breaker->name, sizeof(notice.name));
@@ -272,14 +272,14 @@ end_outage(struct skr_breakers *breakers, struct skr_breaker *breaker)
     breakers->outage_count--;
     breakers->next_is_outdated = true;
     struct skr_breaker_notice notice = {
-        .is_loud = breaker->is_told,
+        .is_loud = breaker->is_logged,
         .failures = breaker->trips,
         .open_count = breakers->outage_count,
     };
     memcpy(notice.name, breaker->name, sizeof(notice.name));
     add_notice(breakers, &notice);
     breaker->error[0] = '\0';
-    breaker->is_told = false;
+    breaker->is_logged = false;
 }
 
 static bool
@@ -319,7 +319,7 @@ trip(struct skr_breakers *breakers, struct skr_breaker *breaker,
     breaker->misses = 0;
     breakers->outage_count += !breaker->has_outage;
     breaker->has_outage = true;
-    tell_trip(breakers, breaker, reason);
+    note_trip(breakers, breaker, reason);
 }
 
 static uint32_t
@@ -387,10 +387,10 @@ allows(const struct skr_breaker *breaker, int64_t row)
     return breaker->state == SKR_BREAKER_CLOSED || is_probed_by(breaker, row);
 }
 
-void
-skr_breakers_end_probe(struct skr_breakers *breakers,
-                       const struct skr_destination *destination,
-                       int64_t now_ms)
+// Of breakers that the message probes nothing is known.
+static void
+end_probe(struct skr_breakers *breakers,
+          const struct skr_destination *destination, int64_t now_ms)
 {
     if (breakers->open_count == 0)
         return;
@@ -435,7 +435,7 @@ skr_breakers_allow(struct skr_breakers *breakers,
             continue;
         wait_at(breaker, destination->row);
         // The probe of one breaker may find the next one open.
-        skr_breakers_end_probe(breakers, destination, now_ms);
+        end_probe(breakers, destination, now_ms);
         return false;
     }
     return true;
@@ -456,28 +456,19 @@ reach(struct skr_breakers *breakers, const struct skr_destination *destination,
     }
 }
 
-void
-skr_breakers_reach(struct skr_breakers *breakers,
-                   const struct skr_destination *destination, int64_t now_ms)
-{
-    reach(breakers, destination, NULL, now_ms);
-}
-
-void
-skr_breakers_confirm(struct skr_breakers *breakers,
-                     const struct skr_destination *destination, int64_t now_ms)
+static void
+note_confirmed(struct skr_breakers *breakers,
+               const struct skr_destination *destination, int64_t now_ms)
 {
     struct skr_breaker *exchange =
         find(breakers, SKR_BREAKER_EXCHANGE, destination);
     if (exchange != NULL)
         exchange->confirmed_ms = now_ms;
-    reach(breakers, destination, NULL, now_ms);
 }
 
-enum skr_blame
-skr_breakers_refuse(struct skr_breakers *breakers,
-                    const struct skr_destination *destination,
-                    const struct skr_error *reason, int64_t now_ms)
+static enum skr_blame
+refuse(struct skr_breakers *breakers, const struct skr_destination *destination,
+       const struct skr_error *reason, int64_t now_ms)
 {
     // This one first: room for it may cost another one that is idle.
     struct skr_breaker *route =
@@ -499,10 +490,11 @@ skr_breakers_refuse(struct skr_breakers *breakers,
     return SKR_BLAME_DESTINATION;
 }
 
-void
-skr_breakers_trip(struct skr_breakers *breakers, enum skr_breaker_scope scope,
-                  const struct skr_destination *destination,
-                  const struct skr_error *reason, int64_t now_ms)
+// Nothing can go there, whatever the message: this one waits.
+static void
+trip_at(struct skr_breakers *breakers, enum skr_breaker_scope scope,
+        const struct skr_destination *destination,
+        const struct skr_error *reason, int64_t now_ms)
 {
     struct skr_breaker *breaker =
         find_or_make(breakers, scope, destination, now_ms);
@@ -510,6 +502,44 @@ skr_breakers_trip(struct skr_breakers *breakers, enum skr_breaker_scope scope,
     if (allows(breaker, destination->row))
         trip(breakers, breaker, next_pause(breaker), reason, now_ms);
     wait_at(breaker, destination->row);
+}
+
+enum skr_blame
+skr_breakers_report(struct skr_breakers *breakers,
+                    const struct skr_destination *destination,
+                    enum skr_publish_result result,
+                    const struct skr_error *reason, int64_t now_ms)
+{
+    const struct skr_route *route = &destination->route;
+    enum skr_blame blame = SKR_BLAME_MESSAGE;
+    switch (result) {
+    case SKR_CONFIRMED:
+        note_confirmed(breakers, destination, now_ms);
+        reach(breakers, destination, NULL, now_ms);
+        break;
+    case SKR_REFUSED_FOR_NOW:
+        blame = refuse(breakers, destination, reason, now_ms);
+        break;
+    case SKR_REFUSED_FOR_GOOD:
+        reach(breakers, destination, NULL, now_ms);
+        break;
+    case SKR_UNROUTABLE:
+        if (route->unroutable == SKR_UNROUTABLE_WAIT)
+            trip_at(breakers, SKR_BREAKER_ROUTE, destination, reason, now_ms);
+        else
+            reach(breakers, destination, NULL, now_ms);
+        break;
+    case SKR_ROUTE_UNAVAILABLE:
+        trip_at(breakers, SKR_BREAKER_EXCHANGE, destination, reason, now_ms);
+        break;
+    case SKR_UNCERTAIN:
+        if (route->sender > 0)
+            trip_at(breakers, SKR_BREAKER_SENDER, destination, reason, now_ms);
+        break;
+    case SKR_HELD_BACK: break;
+    }
+    end_probe(breakers, destination, now_ms);
+    return blame;
 }
 
 bool
@@ -611,12 +641,6 @@ skr_breakers_are_closed_for(struct skr_breakers *breakers,
             return false;
     }
     return true;
-}
-
-bool
-skr_breakers_any_open(const struct skr_breakers *breakers)
-{
-    return breakers->open_count > 0;
 }
 
 int64_t

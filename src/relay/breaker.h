@@ -7,17 +7,17 @@
 // failed once. While a breaker is open its messages stay in their rows; from
 // time to time the first of them is sent as a probe.
 //
-//             trip, ten refusals in a row,
-//             failure_limit reached
+//             route closed, sender lost, ten
+//             refusals in a row, failure_limit
 //      CLOSED ----------------------------> OPEN
 //       ^  ^    the pause is over,          |  ^
 //       |  |    no row waits                |  |
-//       |  '--------------------------------+  | trip, refuse, end_probe,
-//       |               the pause is over,  |  | miss: a longer pause;
+//       |  '--------------------------------+  | refused, not sent, miss:
+//       |               the pause is over,  |  | a longer pause;
 //       |               a row waits         |  | begin: one second
 //       |                                   v  |
 //       '------------------------------- HALF_OPEN
-//         confirm, reach, forget, third miss
+//         the message got through, forget, third miss
 //
 // What moves a breaker out of HALF_OPEN is about its probe; results of other
 // messages, which were sent before the breaker tripped, prove nothing. An
@@ -32,6 +32,7 @@
 #define SKR_RELAY_BREAKER_H
 
 #include "base/map.h"
+#include "broker/broker.h"
 #include "message/route.h"
 
 #include <stdbool.h>
@@ -82,7 +83,7 @@ struct skr_breaker {
 
     bool has_outage;
     bool is_proven;  // a message has got through since it tripped
-    bool is_told;    // the outage has been a loud notice
+    bool is_logged;  // the outage has been a loud notice
     char error[sizeof(((struct skr_error *)NULL)->text)];  // of the outage
     uint64_t trips;                                        // with this error
 
@@ -113,9 +114,9 @@ struct skr_breakers {
     struct skr_map others;  // of exchanges and routes, by key
     int64_t clean_ms;       // when to look for idle ones again
 
-    size_t open_count;      // not CLOSED
+    size_t open_count;      // not CLOSED: messages wait at them
     size_t outage_count;    // not CLOSED, or closed for a short time
-    size_t tell_next;       // how many outages make the next loud notice
+    size_t loud_next;       // how many outages make the next loud notice
     int64_t next_ms;        // when something is to be done; 0: never
     bool next_is_outdated;  // next_ms is to be found anew
     bool has_recovered;
@@ -141,40 +142,31 @@ bool
 skr_breakers_allow(struct skr_breakers *breakers,
                    const struct skr_destination *destination, int64_t now_ms);
 
-// The broker has stored the message, or (reach) had an objection to this
-// message alone: the destination works.
-void
-skr_breakers_confirm(struct skr_breakers *breakers,
-                     const struct skr_destination *destination, int64_t now_ms);
-void
-skr_breakers_reach(struct skr_breakers *breakers,
-                   const struct skr_destination *destination, int64_t now_ms);
-
-// The result of the message, or that it was not sent, tells nothing of the
-// breakers that it probes: they are open until their next probe.
-void skr_breakers_end_probe(struct skr_breakers *breakers,
-                            const struct skr_destination *destination,
-                            int64_t now_ms);
-
 enum skr_blame {
     SKR_BLAME_MESSAGE,      // it costs the message a retry
     SKR_BLAME_NOBODY,       // again later, not counted
     SKR_BLAME_DESTINATION,  // the breaker is open: the message waits as it is
 };
 
-// The broker did not take the message this time. That counts against a message
-// only while others to the same exchange are confirmed; many in a row trip the
-// breaker of the route. The exchange itself works.
+// What the broker said of the message, and why where it did not take it.
+//
+//   confirmed         the destination works, and others' refusals count
+//   refused for good  an objection to this message alone: the destination works
+//   unroutable        the same, or the route waits for a queue, as it says
+//   refused once      counts against the message only while others to the same
+//                     exchange are confirmed; many in a row trip the breaker of
+//                     the route. The exchange itself works.
+//   route closed      nothing can go to the exchange: the message waits
+//   uncertain         nothing can go to the sender, unless it is the first
+//   held back         tells nothing, as when the message was not sent
+//
+// Breakers that the message probes and its result tells nothing of are open
+// until their next probe.
 enum skr_blame
-skr_breakers_refuse(struct skr_breakers *breakers,
+skr_breakers_report(struct skr_breakers *breakers,
                     const struct skr_destination *destination,
+                    enum skr_publish_result result,
                     const struct skr_error *reason, int64_t now_ms);
-
-// Nothing can go there, whatever the message: this one waits.
-void
-skr_breakers_trip(struct skr_breakers *breakers, enum skr_breaker_scope scope,
-                  const struct skr_destination *destination,
-                  const struct skr_error *reason, int64_t now_ms);
 
 // Whether one more message may go to the failed table for this reason. If not,
 // it waits as it is, and so do all others of its route.
@@ -196,8 +188,6 @@ skr_breakers_miss(struct skr_breakers *breakers, int64_t row, int64_t now_ms);
 // Whether no breaker keeps the message from being sent now.
 bool skr_breakers_are_closed_for(struct skr_breakers *breakers,
                                  const struct skr_destination *destination);
-// Whether messages wait at any of them.
-bool skr_breakers_any_open(const struct skr_breakers *breakers);
 // When skr_breakers_next_probe() is to be called; 0: never.
 int64_t skr_breakers_next_ms(struct skr_breakers *breakers);
 // Whether a breaker has closed since the last call: rows that waited are to be

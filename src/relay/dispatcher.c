@@ -9,8 +9,8 @@
 #include "base/error.h"
 #include "base/failpoint.h"
 #include "base/text.h"
+#include "message/id.h"
 #include "relay/retry.h"
-#include "relay/tally.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -20,58 +20,87 @@ enum {
     AT_ONCE_MS = 1,
     SETTLING_PAUSE_MS = 20,  // before rows that are being settled are read
     SLOW_CHAIN_MS = 1000,
+    SECOND_US = 1000000,
 };
+
+enum skr_code
+skr_dispatcher_init(struct skr_dispatcher *dispatcher, size_t batch_capacity,
+                    struct skr_error *error)
+{
+    const struct skr_relay_settings *settings = dispatcher->settings;
+    const struct skr_room most = {settings->in_flight,
+                                  settings->in_flight_bytes};
+    dispatcher->breakers.failure_limit = settings->failure_limit;
+    return skr_flight_init(&dispatcher->flight, most, batch_capacity, error);
+}
+
+void
+skr_dispatcher_fini(struct skr_dispatcher *dispatcher)
+{
+    skr_flight_fini(&dispatcher->flight);
+    skr_breakers_fini(&dispatcher->breakers);
+    skr_sequencer_fini(&dispatcher->sequencer);
+}
 
 void
 skr_dispatcher_begin(struct skr_dispatcher *dispatcher)
 {
     dispatcher->lost = (struct skr_error){.code = SKR_OK};
-    dispatcher->is_draining = false;
+    dispatcher->is_draining = dispatcher->has_confirmed = false;
     skr_sequencer_clear(&dispatcher->sequencer);
     skr_breakers_begin(&dispatcher->breakers, skr_clock_ms());
 }
 
-void
-skr_dispatcher_log_breakers(struct skr_dispatcher *dispatcher)
+static void
+log_breakers(struct skr_dispatcher *dispatcher)
 {
-    const struct skr_relay_settings *options = dispatcher->options;
+    const struct skr_relay_settings *settings = dispatcher->settings;
     struct skr_breaker_notice notice;
     while (skr_breakers_take_notice(&dispatcher->breakers, &notice)) {
         enum skr_log_level loud =
             notice.is_open ? SKR_LOG_WARNING : SKR_LOG_INFO;
         enum skr_log_level level = notice.is_loud ? loud : SKR_LOG_DEBUG;
         if (notice.is_open)
-            skr_log(&options->log, level, "relay.route_closed",
-                    SKR_LOG_TEXT("name", options->name),
+            skr_log(&settings->log, level, "relay.route_closed",
+                    SKR_LOG_TEXT("name", settings->name),
                     SKR_LOG_TEXT("native", notice.error.native),
                     SKR_LOG_TEXT("error", notice.error.text),
                     SKR_LOG_NUMBER("closed", notice.open_count));
         else
-            skr_log(&options->log, level, "relay.route_open",
-                    SKR_LOG_TEXT("name", options->name),
+            skr_log(&settings->log, level, "relay.route_open",
+                    SKR_LOG_TEXT("name", settings->name),
                     SKR_LOG_TEXT("route", notice.name),
                     SKR_LOG_NUMBER("failures", notice.failures),
                     SKR_LOG_NUMBER("closed", notice.open_count));
+        skr_health_tell(&settings->log, SKR_HEALTH_CLOSED_ROUTES,
+                        notice.open_count);
     }
 }
 
-static void
-leave(struct skr_dispatcher *dispatcher, struct skr_flight_batch *batch,
-      size_t index)
+bool
+skr_dispatcher_next_probe(struct skr_dispatcher *dispatcher, int64_t *row)
 {
-    batch->job.batch.items[index].state = SKR_READ;
-    skr_flight_move(&dispatcher->flight, batch, index, SKR_ROW_LEFT);
+    bool is_found =
+        skr_breakers_next_probe(&dispatcher->breakers, skr_clock_ms(), row);
+    log_breakers(dispatcher);
+    return is_found;
+}
+
+static void
+leave(struct skr_flight_row *row)
+{
+    row->item->state = SKR_READ;
+    skr_flight_move(row, SKR_ROW_LEFT);
 }
 
 // The item's state is what was decided; SKR_READ: nothing was.
 static void
-finish(struct skr_dispatcher *dispatcher, struct skr_flight_batch *batch,
-       size_t index)
+finish(struct skr_flight_row *row)
 {
-    if (skr_has_outcome(&batch->job.batch.items[index]))
-        skr_flight_move(&dispatcher->flight, batch, index, SKR_ROW_DECIDED);
+    if (skr_has_result(row->item))
+        skr_flight_move(row, SKR_ROW_DECIDED);
     else
-        leave(dispatcher, batch, index);
+        leave(row);
 }
 
 // The partition of a row goes on from its head, not before that time.
@@ -85,32 +114,28 @@ list_head(struct skr_dispatcher *dispatcher, const struct skr_batch_item *item,
 
 // All rows that follow this one stay in theirs.
 static void
-let_go(struct skr_dispatcher *dispatcher, struct skr_flight_row *row)
+let_go(struct skr_flight_row *row)
 {
-    skr_tag tag = row->next;
-    row->next = SKR_NO_TAG;
-    while (tag != SKR_NO_TAG) {
-        size_t index;
-        struct skr_flight_batch *batch =
-            skr_flight_find(&dispatcher->flight, tag, &index);
-        tag = batch->rows[index].next;
-        batch->rows[index].next = SKR_NO_TAG;
-        batch->rows[index].is_held_back = true;
-        leave(dispatcher, batch, index);
+    struct skr_flight_row *next = row->next;
+    row->next = NULL;
+    while (next != NULL) {
+        row = next;
+        next = row->next;
+        row->next = NULL;
+        row->is_held_back = true;
+        leave(row);
     }
 }
 
 static void
 keep_first_alone(struct skr_dispatcher *dispatcher, uint64_t partition)
 {
-    skr_tag first, last;
-    size_t index;
-    if (!skr_sequencer_chain(&dispatcher->sequencer, partition, &first, &last))
+    const struct skr_chain chain =
+        skr_sequencer_chain(&dispatcher->sequencer, partition);
+    if (chain.length == 0)
         return;
-    struct skr_flight_batch *batch =
-        skr_flight_find(&dispatcher->flight, first, &index);
-    skr_sequencer_trim(&dispatcher->sequencer, partition);
-    let_go(dispatcher, &batch->rows[index]);
+    skr_sequencer_cut(&dispatcher->sequencer, partition, 1);
+    let_go(skr_flight_find(&dispatcher->flight, chain.first));
 }
 
 // A row behind the cursor. If it belongs before something that has not been
@@ -120,46 +145,39 @@ note_behind(struct skr_dispatcher *dispatcher,
             const struct skr_batch_item *behind, struct skr_error *error)
 {
     uint64_t partition = skr_sequencer_partition(behind->partition_key);
-    skr_tag first, last;
-    size_t index;
+    const struct skr_chain chain =
+        skr_sequencer_chain(&dispatcher->sequencer, partition);
     enum skr_code code =
         skr_sequencer_block(&dispatcher->sequencer, partition, error);
     if (code != SKR_OK)
         return code;
-    if (!skr_sequencer_chain(&dispatcher->sequencer, partition, &first, &last))
+    if (chain.length == 0)
         return list_head(dispatcher, behind, AT_ONCE_MS, error);
-    const struct skr_flight_batch *batch =
-        skr_flight_find(&dispatcher->flight, last, &index);
-    if (behind->row < batch->job.batch.items[index].row)
+    if (behind->row <
+        skr_flight_find(&dispatcher->flight, chain.last)->item->row)
         keep_first_alone(dispatcher, partition);
     return SKR_OK;
 }
 
 // Gives a row with a key its turn.
 static enum skr_code
-place_row(struct skr_dispatcher *dispatcher, struct skr_flight_batch *batch,
-          size_t index, bool from_head, bool *stays, struct skr_error *error)
+place_row(struct skr_dispatcher *dispatcher, struct skr_flight_row *row,
+          bool from_head, bool *stays, struct skr_error *error)
 {
-    const struct skr_batch_item *item = &batch->job.batch.items[index];
-    uint64_t partition = skr_sequencer_partition(item->partition_key);
-    skr_tag tag = skr_flight_tag(batch, index);
+    uint64_t partition = skr_sequencer_partition(row->item->partition_key);
     struct skr_place place = {.turn = SKR_TURN_LEAVE};
     enum skr_code code =
-        item->state == SKR_NOT_READY
+        row->item->state == SKR_NOT_READY
             ? skr_sequencer_block(&dispatcher->sequencer, partition, error)
-            : skr_sequencer_add(&dispatcher->sequencer, partition, tag,
-                                from_head, &place, error);
+            : skr_sequencer_add(&dispatcher->sequencer, partition,
+                                skr_flight_tag(row), from_head, &place, error);
     *stays = place.turn == SKR_TURN_LEAVE;
     if (code != SKR_OK || *stays)
         return code;
-    batch->rows[index].partition = partition;
-    if (place.turn == SKR_TURN_AFTER) {
-        size_t at;
-        struct skr_flight_batch *holder =
-            skr_flight_find(&dispatcher->flight, place.before, &at);
-        holder->rows[at].next = tag;
-        batch->rows[index].waits_turn = true;
-    }
+    row->partition = partition;
+    row->waits_turn = place.turn == SKR_TURN_AFTER;
+    if (row->waits_turn)
+        skr_flight_find(&dispatcher->flight, place.before)->next = row;
     return SKR_OK;
 }
 
@@ -189,22 +207,21 @@ place_rows(struct skr_dispatcher *dispatcher, struct skr_flight_batch *batch,
     size_t kept = 0, i = 0;
     enum skr_code code = SKR_OK;
     for (; i < read->count && code == SKR_OK; i++) {
-        bool stays = read->items[i].state == SKR_BEHIND ||
-                     read->items[i].state == SKR_NOT_READY;
-        bool is_behind = read->items[i].state == SKR_BEHIND;
-        read->items[kept] = read->items[i];
-        batch->rows[kept] = (struct skr_flight_row){.next = SKR_NO_TAG};
-        if (!is_behind && skr_has_order(&read->items[kept])) {
-            code = place_row(dispatcher, batch, kept, from_head, &stays, error);
+        struct skr_flight_row *row = &batch->rows[kept];
+        *row->item = read->items[i];
+        *row = (struct skr_flight_row){.batch = batch, .item = row->item};
+        bool is_behind = row->item->state == SKR_BEHIND;
+        bool stays = is_behind || row->item->state == SKR_NOT_READY;
+        if (!is_behind && skr_has_order(row->item)) {
+            code = place_row(dispatcher, row, from_head, &stays, error);
             if (code == SKR_OK && stays)
-                cast_vote(&left, read->items[kept].partition_key);
+                cast_vote(&left, row->item->partition_key);
         }
-        if (!stays) {
-            kept++;
+        kept += !stays;
+        if (!stays)
             continue;
-        }
-        read->bytes -= read->items[kept].size;
-        skr_source_returned(dispatcher->source, &read->items[kept]);
+        read->bytes -= row->item->size;
+        skr_source_returned(dispatcher->source, row->item);
     }
     for (; i < read->count; i++)
         skr_source_returned(dispatcher->source, &read->items[i]);
@@ -215,75 +232,78 @@ place_rows(struct skr_dispatcher *dispatcher, struct skr_flight_batch *batch,
 }
 
 enum skr_code
-skr_dispatcher_place(struct skr_dispatcher *dispatcher,
-                     struct skr_flight_batch *batch, bool from_head,
-                     struct skr_error *error)
+skr_dispatcher_accept(struct skr_dispatcher *dispatcher,
+                      struct skr_flight_batch *batch, bool from_head,
+                      bool *has_rows, struct skr_error *error)
 {
-    const struct skr_batch *read = &batch->job.batch;
+    struct skr_batch *read = &batch->job.batch;
     enum skr_code code = SKR_OK;
+    skr_ownership_stamp(dispatcher->ownership, read);
     for (size_t i = 0; i < read->count && code == SKR_OK; i++)
         if (read->items[i].state == SKR_BEHIND)
             code = note_behind(dispatcher, &read->items[i], error);
     if (code == SKR_OK)
         code = place_rows(dispatcher, batch, from_head, error);
+    *has_rows = read->count > 0;
+    if (*has_rows) {
+        skr_flight_open(batch);
+    } else {
+        dispatcher->was_in_vain = true;
+        skr_flight_free(batch);
+    }
     return code;
 }
 
 // For good, unless too many did so lately.
 static void
-give_up(struct skr_dispatcher *dispatcher, struct skr_batch_item *item,
-        const struct skr_destination *destination,
+give_up(struct skr_dispatcher *dispatcher, struct skr_flight_row *row,
         const struct skr_error *reason)
 {
-    bool may_fail = skr_breakers_may_fail(&dispatcher->breakers, destination,
-                                          reason, skr_clock_ms());
-    bool blocks = skr_has_order(item) && dispatcher->options->blocks_partitions;
-    enum skr_state end = blocks ? SKR_BLOCKED : SKR_HOPELESS;
+    struct skr_batch_item *item = row->item;
+    bool may_fail = skr_breakers_may_fail(
+        &dispatcher->breakers, &row->destination, reason, skr_clock_ms());
+    bool blocks =
+        skr_has_order(item) && dispatcher->settings->blocks_partitions;
+    enum skr_state end = blocks ? SKR_BLOCKED : SKR_DEAD;
     item->state = may_fail ? end : SKR_READ;
     item->reason = *reason;
 }
 
 static enum skr_code
-find_destination(struct skr_dispatcher *dispatcher,
-                 struct skr_flight_batch *batch, size_t index,
+find_destination(struct skr_dispatcher *dispatcher, struct skr_flight_row *row,
                  struct skr_error *error)
 {
-    const struct skr_relay_settings *options = dispatcher->options;
-    struct skr_batch_item *item = &batch->job.batch.items[index];
+    const struct skr_relay_settings *settings = dispatcher->settings;
+    struct skr_batch_item *item = row->item;
     struct skr_route route = {.exchange = "", .routing_key = ""};
     enum skr_code code = SKR_OK;
     if (item->route.topic != NULL)
         route = item->route;
-    else if (options->routes != NULL)
-        code = skr_route_find(options->routes, &batch->job.batch.arena,
+    else if (settings->routes != NULL)
+        code = skr_route_find(settings->routes, &row->batch->job.batch.arena,
                               &item->envelope, &route, error);
-    skr_destination_init(&batch->rows[index].destination,
-                         code == SKR_OK ? &route : NULL,
-                         options->senders[route.sender].name, item->row);
+    skr_destination_init(&row->destination, code == SKR_OK ? &route : NULL,
+                         settings->senders[route.sender].name, item->row);
     return code;
 }
 
 // Refused before it was sent: this message's own fault, unless it is memory
 // that ran out, or the broker.
 static enum skr_code
-judge_unsent(struct skr_dispatcher *dispatcher, struct skr_flight_batch *batch,
-             size_t index, bool is_away, struct skr_error *error)
+judge_unsent(struct skr_dispatcher *dispatcher, struct skr_flight_row *row,
+             bool is_away, struct skr_error *error)
 {
     struct skr_breakers *breakers = &dispatcher->breakers;
-    struct skr_batch_item *item = &batch->job.batch.items[index];
-    const struct skr_destination *destination = &batch->rows[index].destination;
-    int64_t now_ms = skr_clock_ms();
     if (!is_away && error->remedy != SKR_GIVE_UP)
         return error->code;
     if (is_away) {
-        skr_breakers_trip(breakers, SKR_BREAKER_SENDER, destination, error,
-                          now_ms);
-        skr_breakers_end_probe(breakers, destination, now_ms);
+        skr_breakers_report(breakers, &row->destination, SKR_UNCERTAIN, error,
+                            skr_clock_ms());
     } else {
-        skr_breakers_forget(breakers, item->row);
-        give_up(dispatcher, item, destination, error);
+        skr_breakers_forget(breakers, row->item->row);
+        give_up(dispatcher, row, error);
     }
-    finish(dispatcher, batch, index);
+    finish(row);
     return SKR_OK;
 }
 
@@ -291,113 +311,108 @@ judge_unsent(struct skr_dispatcher *dispatcher, struct skr_flight_batch *batch,
 // while such rows are few. Where it says at least where it would go, the others
 // that go there wait with it.
 static void
-judge_unreadable(struct skr_dispatcher *dispatcher,
-                 struct skr_flight_batch *batch, size_t index)
+judge_unreadable(struct skr_dispatcher *dispatcher, struct skr_flight_row *row)
 {
-    struct skr_batch_item *item = &batch->job.batch.items[index];
-    struct skr_destination *destination = &batch->rows[index].destination;
+    struct skr_batch_item *item = row->item;
     const struct skr_route *route =
         item->route.topic == NULL ? NULL : &item->route;
     struct skr_error reason = item->reason;
     skr_destination_init(
-        destination, route,
-        route == NULL ? "" : dispatcher->options->senders[route->sender].name,
+        &row->destination, route,
+        route == NULL ? "" : dispatcher->settings->senders[route->sender].name,
         item->row);
     skr_breakers_forget(&dispatcher->breakers, item->row);
-    give_up(dispatcher, item, destination, &reason);
-    finish(dispatcher, batch, index);
+    give_up(dispatcher, row, &reason);
+    finish(row);
 }
 
 // Whether a row that can be understood may go now; if not, it is left.
 static bool
-may_go(struct skr_dispatcher *dispatcher, struct skr_flight_batch *batch,
-       size_t index)
+may_go(struct skr_dispatcher *dispatcher, struct skr_flight_row *row)
 {
     struct skr_breakers *breakers = &dispatcher->breakers;
-    const struct skr_destination *destination = &batch->rows[index].destination;
     int64_t now_ms = skr_clock_ms();
-    if (!skr_ownership_covers(dispatcher->ownership, batch->claimed_ms))
-        skr_breakers_end_probe(breakers, destination, now_ms);
-    else if (skr_breakers_allow(breakers, destination, now_ms))
+    if (!skr_ownership_covers(dispatcher->ownership, row->batch->claimed_ms))
+        skr_breakers_report(breakers, &row->destination, SKR_HELD_BACK, NULL,
+                            now_ms);
+    else if (skr_breakers_allow(breakers, &row->destination, now_ms))
         return true;
-    leave(dispatcher, batch, index);
+    leave(row);
     return false;
 }
 
 // An error ends the session, and the row is still queued. Otherwise its state
 // tells what became of it.
 static enum skr_code
-send_row(struct skr_dispatcher *dispatcher, struct skr_flight_batch *batch,
-         size_t index, struct skr_error *error)
+send_row(struct skr_dispatcher *dispatcher, struct skr_flight_row *row,
+         struct skr_error *error)
 {
-    struct skr_batch_item *item = &batch->job.batch.items[index];
-    const struct skr_destination *destination = &batch->rows[index].destination;
+    const struct skr_batch_item *item = row->item;
     bool is_away = false;
     if (item->reason.code != SKR_OK) {
-        judge_unreadable(dispatcher, batch, index);
+        judge_unreadable(dispatcher, row);
         return SKR_OK;
     }
     // Another has it, as a renewal found.
     if (item->lost) {
         skr_breakers_miss(&dispatcher->breakers, item->row, skr_clock_ms());
-        leave(dispatcher, batch, index);
+        leave(row);
         return SKR_OK;
     }
     enum skr_code code = skr_ownership_prove(dispatcher->ownership, error);
     if (code != SKR_OK)
         return code;
-    code = find_destination(dispatcher, batch, index, error);
-    if (code == SKR_OK && !may_go(dispatcher, batch, index))
+    code = find_destination(dispatcher, row, error);
+    if (code == SKR_OK && !may_go(dispatcher, row))
         return SKR_OK;
     if (code == SKR_OK)
-        code =
-            skr_senders_submit(&dispatcher->senders, destination->route.sender,
-                               &item->envelope.message, &destination->route,
-                               skr_flight_tag(batch, index), &is_away, error);
+        code = skr_senders_submit(&dispatcher->senders, &item->envelope.message,
+                                  &row->destination.route, skr_flight_tag(row),
+                                  &is_away, error);
     if (code != SKR_OK)
-        return judge_unsent(dispatcher, batch, index, is_away, error);
-    skr_flight_move(&dispatcher->flight, batch, index, SKR_ROW_SENT);
+        return judge_unsent(dispatcher, row, is_away, error);
+    skr_flight_move(row, SKR_ROW_SENT);
     return SKR_OK;
 }
 
 // The row was not sent, or not confirmed: what follows must not pass it.
 static enum skr_code
-hold_back(struct skr_dispatcher *dispatcher, struct skr_flight_batch *batch,
-          size_t index, struct skr_error *error)
+hold_back(struct skr_dispatcher *dispatcher, struct skr_flight_row *row,
+          struct skr_error *error)
 {
-    const struct skr_batch_item *item = &batch->job.batch.items[index];
-    let_go(dispatcher, &batch->rows[index]);
-    skr_sequencer_drop(&dispatcher->sequencer, batch->rows[index].partition);
+    let_go(row);
+    skr_sequencer_cut(&dispatcher->sequencer, row->partition, 0);
     // Once it has moved to the failed table the partition goes on.
-    if (item->state == SKR_HOPELESS)
-        return list_head(dispatcher, item, skr_clock_ms() + SETTLING_PAUSE_MS,
-                         error);
+    if (row->item->state == SKR_DEAD)
+        return list_head(dispatcher, row->item,
+                         skr_clock_ms() + SETTLING_PAUSE_MS, error);
     return SKR_OK;
 }
 
 // A row has come to a decision, or was left: the next of its partition goes, or
 // all that follow it stay in their rows.
 static enum skr_code
-follow(struct skr_dispatcher *dispatcher, struct skr_flight_batch *batch,
-       size_t index, struct skr_error *error)
+follow(struct skr_dispatcher *dispatcher, struct skr_flight_row *row,
+       struct skr_error *error)
 {
     enum skr_code code = SKR_OK;
-    while (code == SKR_OK && batch->rows[index].state != SKR_ROW_SENT) {
-        const struct skr_batch_item *item = &batch->job.batch.items[index];
-        const struct skr_flight_row *row = &batch->rows[index];
+    while (code == SKR_OK && row->state != SKR_ROW_SENT) {
         bool is_behind = false;
         if (row->partition == 0)
             return SKR_OK;
-        if (item->state != SKR_DONE || dispatcher->is_draining ||
+        if (row->item->state != SKR_DONE || dispatcher->is_draining ||
             dispatcher->lost.code != SKR_OK)
-            return hold_back(dispatcher, batch, index, error);
-        if (!skr_sequencer_advance(&dispatcher->sequencer, row->partition,
-                                   row->next, &is_behind))
-            return is_behind ? list_head(dispatcher, item, AT_ONCE_MS, error)
-                             : SKR_OK;
-        batch = skr_flight_find(&dispatcher->flight, row->next, &index);
-        batch->rows[index].waits_turn = false;
-        code = send_row(dispatcher, batch, index, error);
+            return hold_back(dispatcher, row, error);
+        skr_tag next =
+            row->next == NULL ? SKR_NO_TAG : skr_flight_tag(row->next);
+        if (!skr_sequencer_advance(&dispatcher->sequencer, row->partition, next,
+                                   &is_behind))
+            return is_behind
+                       ? list_head(dispatcher, row->item, AT_ONCE_MS, error)
+                       : SKR_OK;
+        row = row->next;
+        row->waits_turn = false;
+        code = send_row(dispatcher, row, error);
     }
     return code;
 }
@@ -416,15 +431,17 @@ skr_dispatcher_send(struct skr_dispatcher *dispatcher,
                     struct skr_flight_batch *batch, struct skr_error *error)
 {
     enum skr_code code = SKR_OK;
+    skr_failpoint("relay.read");
     for (size_t i = 0; i < batch->job.batch.count && code == SKR_OK; i++) {
-        if (batch->rows[i].state != SKR_ROW_QUEUED || batch->rows[i].waits_turn)
+        struct skr_flight_row *row = &batch->rows[i];
+        if (row->state != SKR_ROW_QUEUED || row->waits_turn)
             continue;
-        code = send_row(dispatcher, batch, i, error);
+        code = send_row(dispatcher, row, error);
         if (code == SKR_OK)
-            code = follow(dispatcher, batch, i, error);
+            code = follow(dispatcher, row, error);
     }
     skr_failpoint("relay.submitted");
-    skr_dispatcher_log_breakers(dispatcher);
+    log_breakers(dispatcher);
     dispatcher->was_in_vain = is_as_read(batch);
     return code;
 }
@@ -439,166 +456,137 @@ log_published(const struct skr_dispatcher *dispatcher,
     char id[SKR_ID_TEXT_SIZE] = "";
     if (memcmp(&message->id, &none, sizeof(none)) != 0)
         skr_id_format(message->id, id);
-    skr_log(&dispatcher->options->log, SKR_LOG_DEBUG, "relay.published",
-            SKR_LOG_TEXT("name", dispatcher->options->name),
+    skr_log(&dispatcher->settings->log, SKR_LOG_DEBUG, "relay.published",
+            SKR_LOG_TEXT("name", dispatcher->settings->name),
             SKR_LOG_TEXT("message", message->name == NULL ? "" : message->name),
             SKR_LOG_TEXT("id", id), SKR_LOG_NUMBER("row", item->row));
+}
+
+bool
+skr_dispatcher_latency(const struct skr_batch_item *item, int64_t now_us,
+                       int64_t *latency_us)
+{
+    const struct skr_message *message = &item->envelope.message;
+    int64_t began_us = message->created_at_us;
+    int64_t made_us = skr_id_time_us(message->id);
+    // What was refused had to wait for that; what was scheduled, on purpose.
+    bool was_scheduled = item->had_to_wait && item->envelope.retry_count == 0;
+    if (began_us <= 0 || was_scheduled)
+        return false;
+    // An id of another second is as old as its maker's clock says, or as the
+    // time that it was kept for: neither tells when the row was written.
+    if (made_us >= began_us && made_us < began_us + SECOND_US)
+        began_us = made_us;
+    *latency_us = now_us > began_us ? now_us - began_us : 0;
+    return true;
 }
 
 static void
 note_confirmed(struct skr_dispatcher *dispatcher,
                const struct skr_batch_item *item)
 {
-    dispatcher->confirmed++;
-    if (dispatcher->options->tally != NULL)
-        skr_tally_confirm(dispatcher->options->tally, item);
-    if (dispatcher->options->log.each_message)
+    struct skr_relay_tally *tally = dispatcher->settings->tally;
+    int64_t latency_us = 0;
+    dispatcher->has_confirmed = true;
+    atomic_fetch_add_explicit(&tally->confirmed, 1, memory_order_relaxed);
+    if (skr_dispatcher_latency(item, skr_clock_wall_us(), &latency_us))
+        skr_histogram_add(&tally->latency, latency_us);
+    if (dispatcher->settings->log.each_message)
         log_published(dispatcher, item);
 }
 
 static void
 note_returned(struct skr_dispatcher *dispatcher,
-              const struct skr_batch_item *item,
-              const struct skr_destination *destination,
+              const struct skr_batch_item *item, const struct skr_route *route,
               const struct skr_error *reason)
 {
-    const struct skr_relay_settings *options = dispatcher->options;
-    int64_t now_ms = skr_clock_ms();
-    if (options->tally != NULL)
-        atomic_fetch_add(&options->tally->returned, 1);
-    if (destination->route.unroutable == SKR_UNROUTABLE_WAIT)
-        skr_breakers_trip(&dispatcher->breakers, SKR_BREAKER_ROUTE, destination,
-                          reason, now_ms);
-    else
-        skr_breakers_reach(&dispatcher->breakers, destination, now_ms);
-    if (destination->route.unroutable == SKR_UNROUTABLE_DROP)
-        skr_log(&options->log, SKR_LOG_DEBUG, "relay.dropped",
-                SKR_LOG_TEXT("name", options->name),
+    const struct skr_relay_settings *settings = dispatcher->settings;
+    atomic_fetch_add(&settings->tally->returned, 1);
+    if (route->unroutable == SKR_UNROUTABLE_DROP)
+        skr_log(&settings->log, SKR_LOG_DEBUG, "relay.dropped",
+                SKR_LOG_TEXT("name", settings->name),
                 SKR_LOG_NUMBER("row", item->row),
                 SKR_LOG_TEXT("error", reason->text));
 }
 
-// What became of the first sender's messages cannot be known without it: the
-// session ends.
-static void
-note_uncertain(struct skr_dispatcher *dispatcher,
-               const struct skr_destination *destination,
-               const struct skr_error *reason)
-{
-    struct skr_error lost = *reason;
-    if (lost.code == SKR_OK)
-        skr_fail(&lost, SKR_UNAVAILABLE, SKR_RECONNECT,
-                 "the broker did not say what became of a message");
-    if (destination->route.sender > 0)
-        skr_breakers_trip(&dispatcher->breakers, SKR_BREAKER_SENDER,
-                          destination, &lost, skr_clock_ms());
-    else if (dispatcher->lost.code == SKR_OK)
-        dispatcher->lost = lost;
-}
-
-// What the result means for the destination; gives who is to blame.
+// Counts and logs the result, and tells the circuit breakers; gives who is to
+// blame. What became of the first sender's messages cannot be known without it:
+// the session ends.
 static enum skr_blame
-inform_breakers(struct skr_dispatcher *dispatcher,
-                const struct skr_outcome *result,
-                const struct skr_batch_item *item,
-                const struct skr_destination *destination)
+note_result(struct skr_dispatcher *dispatcher,
+            const struct skr_published *published,
+            const struct skr_flight_row *row)
 {
-    struct skr_breakers *breakers = &dispatcher->breakers;
-    int64_t now_ms = skr_clock_ms();
-    switch (result->fate) {
-    case SKR_CONFIRMED:
-        skr_breakers_confirm(breakers, destination, now_ms);
-        note_confirmed(dispatcher, item);
-        break;
-    case SKR_REFUSED_ONCE:
-        return skr_breakers_refuse(breakers, destination, &result->reason,
-                                   now_ms);
-    case SKR_REFUSED_FOR_GOOD:
-        skr_breakers_reach(breakers, destination, now_ms);
-        break;
-    case SKR_UNROUTABLE:
-        note_returned(dispatcher, item, destination, &result->reason);
-        break;
-    case SKR_ROUTE_CLOSED:
-        skr_breakers_trip(breakers, SKR_BREAKER_EXCHANGE, destination,
-                          &result->reason, now_ms);
-        break;
-    case SKR_UNCERTAIN:
-        note_uncertain(dispatcher, destination, &result->reason);
-        break;
-    case SKR_HELD_BACK: break;
-    }
-    return SKR_BLAME_MESSAGE;
+    const struct skr_route *route = &row->destination.route;
+    struct skr_error reason = published->reason;
+    if (published->result == SKR_CONFIRMED)
+        note_confirmed(dispatcher, row->item);
+    else if (published->result == SKR_UNROUTABLE)
+        note_returned(dispatcher, row->item, route, &reason);
+    else if (published->result == SKR_UNCERTAIN && reason.code == SKR_OK)
+        skr_fail(&reason, SKR_UNAVAILABLE, SKR_RECONNECT,
+                 "the broker did not say what became of a message");
+    if (published->result == SKR_UNCERTAIN && route->sender == 0 &&
+        dispatcher->lost.code == SKR_OK)
+        dispatcher->lost = reason;
+    return skr_breakers_report(&dispatcher->breakers, &row->destination,
+                               published->result, &reason, skr_clock_ms());
 }
 
 static void
-write_decision(struct skr_dispatcher *dispatcher,
-               const struct skr_retry_decision *decision,
-               struct skr_batch_item *item,
-               const struct skr_destination *destination,
-               const struct skr_error *reason)
+decide(struct skr_dispatcher *dispatcher, const struct skr_published *published,
+       struct skr_flight_row *row)
 {
-    switch (decision->decision) {
+    const struct skr_relay_settings *settings = dispatcher->settings;
+    struct skr_batch_item *item = row->item;
+    struct skr_route *route = &row->destination.route;
+    if (route->unroutable == SKR_UNROUTABLE_UNSAID)
+        route->unroutable = settings->unroutable;
+    const struct skr_publish_facts facts = {
+        .result = published->result,
+        .blame = note_result(dispatcher, published, row),
+        .unroutable = route->unroutable,
+        .retries = item->envelope.retry_count,
+    };
+    // Any number that differs from row to row and time to time will do.
+    uint32_t random = (uint32_t)(item->row ^ skr_clock_wall_us()) * 2654435761u;
+    const struct skr_retry_decision decision =
+        skr_retry_decide(&facts, &settings->retry, random);
+    switch (decision.decision) {
     case SKR_DECISION_DONE:
         item->state = SKR_DONE;
         skr_source_published(dispatcher->source, item);
         break;
     case SKR_DECISION_RETRY:
         item->state = SKR_RETRY_LATER;
-        item->reason = *reason;
-        item->delay_ms = decision->delay_ms;
-        item->is_excused = decision->is_not_counted;
+        item->reason = published->reason;
+        item->delay_ms = decision.delay_ms;
+        item->is_not_counted = decision.is_not_counted;
         skr_source_deferred(dispatcher->source);
         break;
     case SKR_DECISION_GIVE_UP:
-        give_up(dispatcher, item, destination, reason);
+        give_up(dispatcher, row, &published->reason);
         break;
     case SKR_DECISION_LEAVE: item->state = SKR_READ; break;
     }
-}
-
-static void
-decide(struct skr_dispatcher *dispatcher, const struct skr_outcome *result,
-       struct skr_flight_batch *batch, size_t index)
-{
-    const struct skr_relay_settings *options = dispatcher->options;
-    struct skr_batch_item *item = &batch->job.batch.items[index];
-    struct skr_destination *destination = &batch->rows[index].destination;
-    if (destination->route.unroutable == SKR_UNROUTABLE_UNSAID)
-        destination->route.unroutable = options->unroutable;
-    const struct skr_publish_facts facts = {
-        .fate = result->fate,
-        .blame = inform_breakers(dispatcher, result, item, destination),
-        .unroutable = destination->route.unroutable,
-        .retries = item->envelope.retry_count,
-    };
-    // Any number that differs from row to row and time to time will do.
-    uint32_t random = (uint32_t)(item->row ^ skr_clock_wall_us()) * 2654435761u;
-    const struct skr_retry_decision decision =
-        skr_retry_decide(&facts, &options->retry, random);
-    write_decision(dispatcher, &decision, item, destination, &result->reason);
-    if (result->fate == SKR_HELD_BACK)
+    if (published->result == SKR_HELD_BACK)
         skr_source_held_back(dispatcher->source);
-    skr_breakers_end_probe(&dispatcher->breakers, destination, skr_clock_ms());
-    finish(dispatcher, batch, index);
+    finish(row);
 }
 
 // A result for a row that is not at the broker is dropped: a message that was
-// returned is acknowledged, too, and one may be confirmed after its time-out.
+// returned is acknowledged, too.
 static enum skr_code
-apply(struct skr_dispatcher *dispatcher, const struct skr_outcome *result,
+apply(struct skr_dispatcher *dispatcher, const struct skr_published *published,
       struct skr_error *error)
 {
-    size_t index;
-    struct skr_flight_batch *batch =
-        skr_flight_find(&dispatcher->flight, result->ticket, &index);
-    if (batch == NULL || batch->rows[index].state != SKR_ROW_SENT) {
-        dispatcher->stray_results++;
+    struct skr_flight_row *row =
+        skr_flight_find(&dispatcher->flight, published->tag);
+    if (row == NULL || row->state != SKR_ROW_SENT)
         return SKR_OK;
-    }
-    decide(dispatcher, result, batch, index);
-    enum skr_code code = follow(dispatcher, batch, index, error);
-    skr_dispatcher_log_breakers(dispatcher);
+    decide(dispatcher, published, row);
+    enum skr_code code = follow(dispatcher, row, error);
+    log_breakers(dispatcher);
     return code;
 }
 
@@ -608,14 +596,15 @@ lose_messages(struct skr_dispatcher *dispatcher, struct skr_flight_batch *batch,
               size_t sender, const struct skr_error *reason,
               struct skr_error *error)
 {
-    struct skr_outcome result = {.fate = SKR_UNCERTAIN, .reason = *reason};
+    struct skr_published published = {.result = SKR_UNCERTAIN,
+                                      .reason = *reason};
     enum skr_code code = SKR_OK;
     for (size_t i = 0; i < batch->job.batch.count && code == SKR_OK; i++) {
-        if (batch->rows[i].state != SKR_ROW_SENT ||
-            batch->rows[i].destination.route.sender != sender)
-            continue;
-        result.ticket = skr_flight_tag(batch, i);
-        code = apply(dispatcher, &result, error);
+        const struct skr_flight_row *row = &batch->rows[i];
+        published.tag = skr_flight_tag(row);
+        if (row->state == SKR_ROW_SENT &&
+            row->destination.route.sender == sender)
+            code = apply(dispatcher, &published, error);
     }
     return code;
 }
@@ -639,15 +628,15 @@ enum skr_code
 skr_dispatcher_collect(struct skr_dispatcher *dispatcher, uint32_t timeout_ms,
                        struct skr_error *error)
 {
-    struct skr_outcome results[RESULTS_AT_ONCE];
+    struct skr_published results[RESULTS_AT_ONCE];
     size_t count;
     enum skr_code code = give_up_silent(dispatcher, error);
     if (code != SKR_OK)
         return code;
     do {
-        code = skr_senders_outcomes(&dispatcher->senders, results,
-                                    SKR_COUNT_OF(results), &count, timeout_ms,
-                                    error);
+        code = skr_senders_results(&dispatcher->senders, results,
+                                   SKR_COUNT_OF(results), &count, timeout_ms,
+                                   error);
         if (count > 0)
             skr_failpoint("relay.confirmed");
         // Every result counts, whatever became of what follows another.
@@ -666,12 +655,6 @@ skr_dispatcher_collect(struct skr_dispatcher *dispatcher, uint32_t timeout_ms,
     *error = dispatcher->lost;
     error->remedy = SKR_RECONNECT;
     return error->code;
-}
-
-size_t
-skr_dispatcher_pending(const struct skr_dispatcher *dispatcher)
-{
-    return skr_senders_pending(&dispatcher->senders);
 }
 
 void
@@ -693,59 +676,63 @@ skr_dispatcher_shorten_chains(struct skr_dispatcher *dispatcher)
 // look at the row: it was given.
 static bool
 was_overtaken(struct skr_dispatcher *dispatcher,
-              const struct skr_flight_batch *batch, size_t index)
+              const struct skr_flight_row *row)
 {
-    const struct skr_flight_row *row = &batch->rows[index];
-    return !batch->job.batch.items[index].lost && !dispatcher->is_draining &&
-           !row->is_held_back &&
+    return !row->item->lost && !dispatcher->is_draining && !row->is_held_back &&
            skr_breakers_are_closed_for(&dispatcher->breakers,
                                        &row->destination);
 }
 
 bool
 skr_dispatcher_close(struct skr_dispatcher *dispatcher,
-                     struct skr_flight_batch *batch)
+                     struct skr_flight_batch *batch, bool *is_overtaken)
 {
     size_t decided = 0;
     for (size_t i = 0; i < batch->job.batch.count; i++) {
-        const struct skr_batch_item *item = &batch->job.batch.items[i];
-        bool is_left = batch->rows[i].state == SKR_ROW_LEFT;
+        const struct skr_flight_row *row = &batch->rows[i];
+        const struct skr_batch_item *item = row->item;
+        bool is_left = row->state == SKR_ROW_LEFT;
         decided += !is_left;
-        // A row that is not done is found by a look for what committed late.
+        // A row that is not done is found by a search for what committed late.
         if (is_left || (item->partition_key != NULL && item->state != SKR_DONE))
             skr_source_left(dispatcher->source, item);
-        if (is_left && was_overtaken(dispatcher, batch, i))
-            dispatcher->wants_rescan = true;
+        if (is_left && was_overtaken(dispatcher, row))
+            *is_overtaken = true;
     }
     dispatcher->decided += decided;
     return decided > 0;
 }
 
 static void
-leave_unfinished(struct skr_dispatcher *dispatcher, enum skr_batch_phase phase)
+leave_unfinished(struct skr_flight_batch *batch)
+{
+    for (size_t i = 0; i < batch->job.batch.count; i++)
+        if (batch->rows[i].state == SKR_ROW_QUEUED ||
+            batch->rows[i].state == SKR_ROW_SENT)
+            leave(&batch->rows[i]);
+}
+
+void
+skr_dispatcher_drain(struct skr_dispatcher *dispatcher, bool is_draining)
 {
     struct skr_flight_batch *batch;
+    dispatcher->is_draining = is_draining;
     for (size_t at = 0;
-         (batch = skr_flight_next(&dispatcher->flight, phase, &at)) != NULL;) {
-        for (size_t i = 0; i < batch->job.batch.count; i++)
-            if (batch->rows[i].state == SKR_ROW_QUEUED ||
-                batch->rows[i].state == SKR_ROW_SENT)
-                leave(dispatcher, batch, i);
-        batch->phase = SKR_BATCH_OPEN;
+         is_draining &&
+         (batch = skr_flight_next(&dispatcher->flight, SKR_BATCH_AHEAD, &at)) !=
+             NULL;) {
+        skr_flight_open(batch);
+        leave_unfinished(batch);
     }
 }
 
 void
-skr_dispatcher_begin_drain(struct skr_dispatcher *dispatcher)
+skr_dispatcher_end(struct skr_dispatcher *dispatcher)
 {
-    dispatcher->is_draining = true;
-    leave_unfinished(dispatcher, SKR_BATCH_AHEAD);
-}
-
-void
-skr_dispatcher_end_drain(struct skr_dispatcher *dispatcher)
-{
+    struct skr_flight_batch *batch;
     // The broker goes first: it borrows messages until it is closed.
     skr_senders_close(&dispatcher->senders);
-    leave_unfinished(dispatcher, SKR_BATCH_OPEN);
+    for (size_t at = 0; (batch = skr_flight_next(&dispatcher->flight,
+                                                 SKR_BATCH_OPEN, &at)) != NULL;)
+        leave_unfinished(batch);
 }

@@ -28,14 +28,20 @@ make_batch(struct skr_flight_batch *batch, size_t capacity,
     batch->rows = calloc(capacity, sizeof(batch->rows[0]));
     if (batch->rows == NULL)
         return skr_fail_memory(error);
-    return skr_batch_init(&batch->job.batch, capacity, error);
+    enum skr_code code = skr_batch_init(&batch->job.batch, capacity, error);
+    for (size_t i = 0; i < capacity && code == SKR_OK; i++) {
+        batch->rows[i].batch = batch;
+        batch->rows[i].item = &batch->job.batch.items[i];
+    }
+    return code;
 }
 
 enum skr_code
-skr_flight_init(struct skr_flight *flight, size_t batch_capacity,
-                struct skr_error *error)
+skr_flight_init(struct skr_flight *flight, struct skr_room most,
+                size_t batch_capacity, struct skr_error *error)
 {
     enum skr_code code = SKR_OK;
+    flight->most = most;
     for (size_t i = 0; i < SKR_FLIGHT_BATCHES && code == SKR_OK; i++)
         code = make_batch(&flight->batches[i], batch_capacity, error);
     if (code != SKR_OK)
@@ -68,29 +74,19 @@ takes_room(const struct skr_flight_batch *batch)
 struct skr_room
 skr_flight_room(const struct skr_flight *flight)
 {
-    struct skr_room room = {flight->most_rows, flight->most_bytes};
+    struct skr_room room = flight->most;
     for (size_t i = 0; i < SKR_FLIGHT_BATCHES; i++) {
         const struct skr_flight_batch *batch = &flight->batches[i];
         if (!takes_room(batch))
             continue;
-        room.rows = subtract(room.rows, batch->job.row_count);
-        room.bytes = subtract(room.bytes, batch->job.byte_count);
+        room.rows = subtract(room.rows, batch->row_count);
+        room.bytes = subtract(room.bytes, batch->byte_count);
     }
     return room;
 }
 
-bool
-skr_flight_fits(const struct skr_flight *flight,
-                const struct skr_flight_batch *batch)
-{
-    struct skr_room room = skr_flight_room(flight);
-    return room.rows == flight->most_rows ||
-           (batch->job.row_count <= room.rows &&
-            batch->job.byte_count <= room.bytes);
-}
-
 struct skr_flight_batch *
-skr_flight_take_free(struct skr_flight *flight)
+skr_flight_take_free(struct skr_flight *flight, uint64_t server, int64_t now_ms)
 {
     size_t at = 0;
     struct skr_flight_batch *batch =
@@ -100,6 +96,8 @@ skr_flight_take_free(struct skr_flight *flight)
     batch->phase = SKR_BATCH_FILLING;
     batch->serial = flight->next_serial++;
     batch->unfinished = 0;
+    batch->claimed_ms = now_ms;
+    batch->job.batch.server = server;
     return batch;
 }
 
@@ -108,57 +106,66 @@ skr_flight_open(struct skr_flight_batch *batch)
 {
     batch->phase = SKR_BATCH_OPEN;
     batch->unfinished = batch->job.batch.count;
-    batch->job.row_count = batch->job.batch.count;
-    batch->job.byte_count = batch->job.batch.bytes;
+    batch->row_count = batch->job.batch.count;
+    batch->byte_count = batch->job.batch.bytes;
     for (size_t i = 0; i < batch->job.batch.count; i++)
         batch->rows[i].state = SKR_ROW_QUEUED;
 }
 
-void
-skr_flight_put_ahead(struct skr_flight_batch *batch)
+bool
+skr_flight_open_if_fits(struct skr_flight *flight,
+                        struct skr_flight_batch *batch)
 {
     skr_flight_open(batch);
     batch->phase = SKR_BATCH_AHEAD;
+    struct skr_room room = skr_flight_room(flight);
+    if (room.rows < flight->most.rows &&
+        (batch->row_count > room.rows || batch->byte_count > room.bytes))
+        return false;
+    batch->phase = SKR_BATCH_OPEN;
+    return true;
+}
+
+struct skr_job *
+skr_flight_settle(struct skr_flight_batch *batch)
+{
+    batch->phase = SKR_BATCH_SETTLING;
+    return &batch->job;
 }
 
 void
 skr_flight_free(struct skr_flight_batch *batch)
 {
     skr_batch_clear(&batch->job.batch);
-    batch->job.row_count = batch->job.byte_count = 0;
-    batch->job.refused_ms = 0;
+    batch->row_count = batch->byte_count = 0;
     batch->phase = SKR_BATCH_FREE;
 }
 
-struct skr_flight_batch *
-skr_flight_find(struct skr_flight *flight, skr_tag tag, size_t *index)
+struct skr_flight_row *
+skr_flight_find(struct skr_flight *flight, skr_tag tag)
 {
-    *index = tag & (((skr_tag)1 << SKR_TAG_INDEX_BITS) - 1);
+    size_t index = tag & (((skr_tag)1 << SKR_TAG_INDEX_BITS) - 1);
     for (size_t i = 0; i < SKR_FLIGHT_BATCHES; i++) {
         struct skr_flight_batch *batch = &flight->batches[i];
         bool is_ours = batch->phase != SKR_BATCH_FREE &&
                        batch->phase != SKR_BATCH_SETTLING;
         if (is_ours && batch->serial == tag >> SKR_TAG_INDEX_BITS &&
-            *index < batch->job.batch.count)
-            return batch;
+            index < batch->job.batch.count)
+            return &batch->rows[index];
     }
     return NULL;
 }
 
 void
-skr_flight_move(struct skr_flight *flight, struct skr_flight_batch *batch,
-                size_t index, enum skr_row_state state)
+skr_flight_move(struct skr_flight_row *row, enum skr_row_state state)
 {
-    struct skr_flight_row *row = &batch->rows[index];
-    if (!is_legal[row->state][state]) {
-        flight->illegal_moves++;
-#ifdef SKR_FAILPOINTS
+    // A row that moved otherwise would be sent out of order, or leave before it
+    // is confirmed. A process that ends loses nothing: rows that it had are
+    // sent by the next.
+    if (!is_legal[row->state][state])
         abort();
-#else
-        return;
-#endif
-    }
-    batch->unfinished -= is_unfinished(row->state) && !is_unfinished(state);
+    row->batch->unfinished -=
+        is_unfinished(row->state) && !is_unfinished(state);
     row->state = state;
 }
 
@@ -192,6 +199,6 @@ skr_flight_count_open(const struct skr_flight *flight)
     for (size_t i = 0; i < SKR_FLIGHT_BATCHES; i++)
         if (flight->batches[i].phase == SKR_BATCH_OPEN ||
             flight->batches[i].phase == SKR_BATCH_AHEAD)
-            count += flight->batches[i].job.row_count;
+            count += flight->batches[i].row_count;
     return count;
 }

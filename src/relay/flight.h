@@ -3,17 +3,14 @@
 // states. Rows travel in batches, each with one arena. The session's thread
 // alone calls it.
 //
-//      open           sent            decided          settled
-//   ── QUEUED ──────> SENT ─────────> DECIDED ───────> (gone)
-//         |            |                 ^
-//         |            '── no result ──. |
-//         |── unreadable, refused ──────│┘
-//         '── left: breaker, order, ────┴─> LEFT ────> (source)
-//             ownership, stop
+//   QUEUED ── sent ──> SENT ── result ──> DECIDED ── settled ──> (gone)
+//   QUEUED ── unreadable, refused ──────> DECIDED
+//   QUEUED ── breaker, order, ownership, stop ──> LEFT ──> (source)
+//                      SENT ── no result ───────> LEFT
 //
-// The legal moves are one table in flight.c. A move that is not in it aborts a
-// build for tests, and is counted in a release. A batch is finished when none
-// of its rows is QUEUED or SENT; then it is settled, or released.
+// The legal moves are one table in flight.c; a move that is not in it ends the
+// process. A batch is finished when none of its rows is QUEUED or SENT; then it
+// is settled, or released.
 //
 // A tag names a row while its batch is open. Tags are never used again: a
 // result that comes for a row whose batch has ended finds nothing.
@@ -21,10 +18,10 @@
 #ifndef SKR_RELAY_FLIGHT_H
 #define SKR_RELAY_FLIGHT_H
 
-#include "message/batch.h"
 #include "relay/breaker.h"
 #include "relay/sequencer.h"
 #include "relay/settler.h"
+#include "store/batch.h"
 
 // A batch has fewer rows than the second number has values.
 enum { SKR_FLIGHT_BATCHES = 8, SKR_TAG_INDEX_BITS = 24 };
@@ -39,14 +36,17 @@ enum skr_row_state {
     SKR_ROW_STATES,
 };
 
+// The state is moved by skr_flight_move() alone; what follows the item is the
+// dispatcher's.
 struct skr_flight_row {
     enum skr_row_state state;
+    struct skr_flight_batch *batch;
+    struct skr_batch_item *item;
     struct skr_destination destination;
-    // The sequencer's: its partition, 0 for none, and what follows it there.
-    uint64_t partition;
-    skr_tag next;
-    bool waits_turn;    // for the row before it in its partition
-    bool is_held_back;  // that one was not sent: neither is this
+    uint64_t partition;           // 0: none
+    struct skr_flight_row *next;  // in its partition; NULL: the last
+    bool waits_turn;              // for the row before it in its partition
+    bool is_held_back;            // that one was not sent: neither is this
 };
 
 enum skr_batch_phase {
@@ -59,6 +59,8 @@ enum skr_batch_phase {
 
 struct skr_flight_batch {
     struct skr_job job;  // the first member: what the settler gets
+    // As the batch has them: it may not be looked into while it is settled.
+    size_t row_count, byte_count;
     struct skr_flight_row *rows;
     enum skr_batch_phase phase;
     uint64_t serial;     // of its tags
@@ -66,50 +68,51 @@ struct skr_flight_batch {
     int64_t claimed_ms;  // when its rows were made ours, at the latest
 };
 
-struct skr_flight {
-    struct skr_flight_batch batches[SKR_FLIGHT_BATCHES];
-    size_t most_rows, most_bytes;  // in flight
-    uint64_t next_serial;
-    uint64_t illegal_moves;
-};
-
 struct skr_room {
     size_t rows, bytes;
 };
 
+struct skr_flight {
+    struct skr_flight_batch batches[SKR_FLIGHT_BATCHES];
+    struct skr_room most;  // in flight
+    uint64_t next_serial;
+};
+
+// Of zeroes: how much may be in flight, and how many rows a batch has room for.
 SKR_MUST_CHECK enum skr_code
-skr_flight_init(struct skr_flight *flight, size_t batch_capacity,
-                struct skr_error *error);
+skr_flight_init(struct skr_flight *flight, struct skr_room most,
+                size_t batch_capacity, struct skr_error *error);
 void skr_flight_fini(struct skr_flight *flight);
 
 // What may be read and sent now. Rows that were read ahead take no room.
 struct skr_room skr_flight_room(const struct skr_flight *flight);
-// Whether the batch, which was read ahead, may be sent. One that is larger than
-// all the room there is travels alone.
-bool skr_flight_fits(const struct skr_flight *flight,
-                     const struct skr_flight_batch *batch);
 
-// An empty batch to read into, or NULL: all are in use.
-struct skr_flight_batch *skr_flight_take_free(struct skr_flight *flight);
+// An empty batch to read into, from that server and at that time, or NULL: all
+// are in use.
+struct skr_flight_batch *skr_flight_take_free(struct skr_flight *flight,
+                                              uint64_t server, int64_t now_ms);
 // It was read into: its rows are queued.
 void skr_flight_open(struct skr_flight_batch *batch);
-// There is no room for it yet; open() sends it later.
-void skr_flight_put_ahead(struct skr_flight_batch *batch);
+// The same if there is room for it; else it is AHEAD, to be asked for later. A
+// batch that is larger than all the room there is travels alone.
+bool skr_flight_open_if_fits(struct skr_flight *flight,
+                             struct skr_flight_batch *batch);
+// Its rows are decided or left: it is the settler's until it is freed.
+struct skr_job *skr_flight_settle(struct skr_flight_batch *batch);
 // Its rows are gone, or left: it is free.
 void skr_flight_free(struct skr_flight_batch *batch);
 
 static inline skr_tag
-skr_flight_tag(const struct skr_flight_batch *batch, size_t index)
+skr_flight_tag(const struct skr_flight_row *row)
 {
-    return batch->serial << SKR_TAG_INDEX_BITS | index;
+    return row->batch->serial << SKR_TAG_INDEX_BITS |
+           (skr_tag)(row - row->batch->rows);
 }
-// The batch that the tag is of, and which row; NULL: it is the settler's, or
-// has ended.
-struct skr_flight_batch *
-skr_flight_find(struct skr_flight *flight, skr_tag tag, size_t *index);
+// The row that the tag is of; NULL: its batch is the settler's, or has ended.
+struct skr_flight_row *skr_flight_find(struct skr_flight *flight, skr_tag tag);
 
-void skr_flight_move(struct skr_flight *flight, struct skr_flight_batch *batch,
-                     size_t index, enum skr_row_state state);
+// The process ends where the table has no such move.
+void skr_flight_move(struct skr_flight_row *row, enum skr_row_state state);
 
 // The next batch in that phase after *at, which starts as 0; NULL: no more.
 struct skr_flight_batch *

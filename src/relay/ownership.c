@@ -11,8 +11,10 @@
 #include "base/beat.h"
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/text.h"
 #include "relay/rebalance.h"
 
+#include <assert.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 
@@ -24,27 +26,55 @@ enum {
     // The same where leases decide, and the lock only keeps other kinds out.
     IDLE_SHARDS_PROOF_MS = 60000,
     SETTLER_PROOF_MS = 10000,
-    STUCK_PAUSE_MS = 100,
     MOST_STEPS = 4,
+    ROW_LEASE_MS = 3600000,  // Symfony's
+    SHARD_LEASE_MS = 15000,
 };
 
 // The relay's shards, and the change that is under way.
 struct shards {
-    struct skr_share ours;
+    struct skr_assignment ours;
     struct skr_rebalance rebalance;
-    int64_t leased_ms;         // when the leases began, at the latest
-    struct skr_backoff stuck;  // after a change that did not come to its end
-    bool by_lock;              // this session holds our liveness lock
-    bool is_changing;          // once nothing is in flight
-    bool has_orphans;          // shards without an owner, at the last look
-    int64_t cursor;            // of the source, and decided rows, when
-    uint64_t decided;          // something last moved
+    int64_t leased_ms;  // when the leases began, at the latest
+    bool by_lock;       // this session holds our liveness lock
+    bool is_changing;   // once nothing is in flight
+    bool has_orphans;   // shards without an owner, at the last poll
 };
 
-enum role { NOTHING_SAID, SAID_ACTIVE, SAID_STANDBY };
+enum role { ROLE_UNKNOWN, ROLE_ACTIVE, ROLE_STANDBY };
+
+struct kind {
+    enum skr_lock_mode lock;
+    bool has_shards, claims_rows;
+    uint32_t lease_ms;      // where the settings say nothing else
+    int64_t idle_proof_ms;  // how old the proof may grow while nothing is sent
+    const char *kept_out;   // why the lock is not granted
+};
+
+static const char by_another[] =
+    "a relay has this queue to itself, or shares it by another `claim` or "
+    "scheme";
+
+static const struct kind kinds[] = {
+    [SKR_CLAIM_NONE] = {SKR_LOCK_ALONE, false, false, 0, IDLE_PROOF_MS,
+                        "another relay works this queue"},
+    [SKR_CLAIM_LEASED] = {SKR_LOCK_TOGETHER, false, true, ROW_LEASE_MS,
+                          IDLE_PROOF_MS, by_another},
+    [SKR_CLAIM_SHARDS] = {SKR_LOCK_IN_SHARES, true, false, SHARD_LEASE_MS,
+                          IDLE_SHARDS_PROOF_MS, by_another},
+};
+
+// On a plain queue, and on an ordered one.
+static const enum skr_claim choices[][2] = {
+    [SKR_RELAY_EXCLUSIVE] = {SKR_CLAIM_NONE, SKR_CLAIM_NONE},
+    [SKR_RELAY_SHARED] = {SKR_CLAIM_SHARDS, SKR_CLAIM_SHARDS},
+    [SKR_RELAY_LEASE] = {SKR_CLAIM_LEASED, SKR_CLAIM_SHARDS},
+};
 
 struct skr_ownership {
     struct skr_ownership_options options;
+    const struct kind *kind;
+    struct skr_ownership_traits traits;
     struct skr_db *db;
     char lock_name[SKR_LOCK_NAME_SIZE];
     bool is_locked;    // in this session
@@ -53,23 +83,52 @@ struct skr_ownership {
     atomic_int_fast64_t proven_ms;
     bool is_idle;  // at the last tick
     struct shards shards;
-    enum role said;
+    enum role logged;
 };
 
-static bool
-has_shards(const struct skr_ownership *ownership)
+enum skr_claim
+skr_ownership_kind(enum skr_relay_claim asked, bool is_ordered)
 {
-    return ownership->options.claim == SKR_CLAIM_SLOTS;
+    return choices[asked][is_ordered];
+}
+
+enum skr_code
+skr_ownership_choose(const struct skr_relay_options *options,
+                     enum skr_claim *kind, struct skr_error *error)
+{
+    if ((unsigned)options->claim >= SKR_COUNT_OF(choices))
+        return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
+                        "skr_relay_options.claim is %u; SKR_RELAY_EXCLUSIVE, "
+                        "SKR_RELAY_SHARED or SKR_RELAY_LEASE is needed",
+                        (unsigned)options->claim);
+    *kind = skr_ownership_kind(options->claim, options->is_ordered);
+    return SKR_OK;
+}
+
+bool
+skr_ownership_has_shards(enum skr_claim kind)
+{
+    return kinds[kind].has_shards;
 }
 
 enum skr_code
 skr_ownership_new(const struct skr_ownership_options *options,
                   struct skr_ownership **ownership, struct skr_error *error)
 {
+    const struct kind *kind = &kinds[options->claim];
     struct skr_ownership *made = calloc(1, sizeof(*made));
     if (made == NULL)
         return skr_fail_memory(error);
+    bool is_fenced = kind->has_shards && options->table->partitions != NULL;
     made->options = *options;
+    if (made->options.lease_ms == 0)
+        made->options.lease_ms = kind->lease_ms;
+    made->kind = kind;
+    made->traits = (struct skr_ownership_traits){
+        .is_exclusive = !kind->has_shards && !kind->claims_rows,
+        .claims_rows = kind->claims_rows,
+        .batches = kind->claims_rows || is_fenced ? 2 : 4,
+    };
     *ownership = made;
     return SKR_OK;
 }
@@ -80,78 +139,40 @@ skr_ownership_free(struct skr_ownership *ownership)
     free(ownership);
 }
 
-bool
-skr_ownership_is_exclusive(const struct skr_ownership *ownership)
+const struct skr_ownership_traits *
+skr_ownership_traits(const struct skr_ownership *ownership)
 {
-    return ownership->options.claim == SKR_CLAIM_NONE;
-}
-
-bool
-skr_ownership_claims_rows(const struct skr_ownership *ownership)
-{
-    return ownership->options.claim == SKR_CLAIM_LEASED;
-}
-
-size_t
-skr_ownership_batches(const struct skr_ownership *ownership)
-{
-    bool has_order = ownership->options.table->partitions != NULL;
-    bool is_fenced = has_shards(ownership) && has_order;
-    return skr_ownership_claims_rows(ownership) || is_fenced ? 2 : 4;
+    return &ownership->traits;
 }
 
 bool
 skr_ownership_has_rows(const struct skr_ownership *ownership)
 {
     return ownership->db != NULL &&
-           (!has_shards(ownership) || ownership->shards.ours.slots != 0);
-}
-
-bool
-skr_ownership_stands_by(const struct skr_ownership *ownership)
-{
-    return ownership->said == SAID_STANDBY;
+           (!ownership->kind->has_shards || ownership->shards.ours.shards != 0);
 }
 
 static void
-say_active(struct skr_ownership *ownership)
+log_active(struct skr_ownership *ownership)
 {
-    if (ownership->said != SAID_ACTIVE)
-        skr_log(ownership->options.log, SKR_LOG_INFO, "relay.active",
-                SKR_LOG_TEXT("name", ownership->options.name));
-    ownership->said = SAID_ACTIVE;
+    if (ownership->logged == ROLE_ACTIVE)
+        return;
+    ownership->logged = ROLE_ACTIVE;
+    skr_log(ownership->options.log, SKR_LOG_INFO, "relay.active",
+            SKR_LOG_TEXT("name", ownership->options.name));
+    skr_health_tell(ownership->options.log, SKR_HEALTH_ACTIVE, 0);
 }
 
-void
-skr_ownership_say_standby(struct skr_ownership *ownership, const char *reason)
+static void
+log_standby(struct skr_ownership *ownership, const char *reason)
 {
-    if (ownership->said != SAID_STANDBY)
-        skr_log(ownership->options.log, SKR_LOG_INFO, "relay.standby",
-                SKR_LOG_TEXT("name", ownership->options.name),
-                SKR_LOG_TEXT("reason", reason));
-    ownership->said = SAID_STANDBY;
-}
-
-enum skr_code
-skr_ownership_begin(struct skr_ownership *ownership, struct skr_db *db,
-                    struct skr_error *error)
-{
-    const struct skr_store *table = ownership->options.table;
-    ownership->db = db;
-    ownership->is_locked = false;
-    ownership->shards = (struct shards){.is_changing = false};
-    return table->source->lock_name(table, db, ownership->lock_name, error);
-}
-
-static enum skr_lock_mode
-lock_mode(const struct skr_ownership *ownership)
-{
-    switch (ownership->options.claim) {
-    case SKR_CLAIM_NONE: return SKR_LOCK_ALONE;
-    case SKR_CLAIM_LEASED: return SKR_LOCK_TOGETHER;
-    case SKR_CLAIM_SLOTS: break;
-    }
-    return SKR_LOCK_IN_SHARES;
+    if (ownership->logged == ROLE_STANDBY)
+        return;
+    ownership->logged = ROLE_STANDBY;
+    skr_log(ownership->options.log, SKR_LOG_INFO, "relay.standby",
+            SKR_LOG_TEXT("name", ownership->options.name),
+            SKR_LOG_TEXT("reason", reason));
+    skr_health_tell(ownership->options.log, SKR_HEALTH_STANDBY, 0);
 }
 
 // Leases keep relays apart by themselves: where the server has no lock to rely
@@ -159,7 +180,7 @@ lock_mode(const struct skr_ownership *ownership)
 static bool
 may_go_unlocked(struct skr_ownership *ownership, const struct skr_error *error)
 {
-    if (skr_ownership_is_exclusive(ownership) || error->code != SKR_REFUSED ||
+    if (ownership->traits.is_exclusive || error->code != SKR_REFUSED ||
         error->remedy != SKR_GIVE_UP)
         return false;
     if (!ownership->is_unlocked)
@@ -179,8 +200,8 @@ lock_queue(struct skr_ownership *ownership, int stop_fd, bool *is_granted,
     int64_t now_ms = skr_clock_ms();
     skr_beat_wait();
     enum skr_code code =
-        db->ops->lock(db, ownership->lock_name, lock_mode(ownership), stop_fd,
-                      LOCK_WAIT_MS, is_granted, &failure);
+        skr_db_lock(db, ownership->lock_name, ownership->kind->lock, stop_fd,
+                    LOCK_WAIT_MS, &failure);
     skr_beat_resume();
     if (code != SKR_OK && may_go_unlocked(ownership, &failure)) {
         *is_granted = true;
@@ -188,7 +209,8 @@ lock_queue(struct skr_ownership *ownership, int stop_fd, bool *is_granted,
     }
     if (code != SKR_OK && error != NULL)
         *error = failure;
-    if (code == SKR_OK && *is_granted) {
+    *is_granted = code == SKR_OK && db->holds_lock;
+    if (*is_granted) {
         atomic_store(&ownership->proven_ms, now_ms);
         ownership->is_unlocked = false;
     }
@@ -204,7 +226,7 @@ take_liveness_lock(struct skr_ownership *ownership, int stop_fd, bool *is_held,
     const struct skr_store *table = ownership->options.table;
     enum skr_liveness liveness = SKR_LIVES_BY_LEASES;
     enum skr_code code = SKR_OK;
-    if (has_shards(ownership) && !ownership->is_unlocked)
+    if (ownership->kind->has_shards && !ownership->is_unlocked)
         code = table->shards->live(table, ownership->db, &liveness, error);
     *is_held = liveness != SKR_LIVES_ELSEWHERE;
     ownership->shards.by_lock = liveness == SKR_LIVES_BY_LOCK;
@@ -213,44 +235,50 @@ take_liveness_lock(struct skr_ownership *ownership, int stop_fd, bool *is_held,
     return code;
 }
 
-enum skr_code
-skr_ownership_acquire(struct skr_ownership *ownership, int stop_fd,
-                      const char **reason, struct skr_error *error)
+static enum skr_code
+begin(struct skr_ownership *ownership, struct skr_db *db,
+      struct skr_error *error)
 {
-    bool is_held = false;
-    enum skr_code code = SKR_OK;
-    *reason = NULL;
-    if (!ownership->is_locked)
+    const struct skr_store *table = ownership->options.table;
+    ownership->db = db;
+    ownership->is_locked = false;
+    ownership->shards = (struct shards){.is_changing = false};
+    return table->source->lock_name(table, db, ownership->lock_name, error);
+}
+
+enum skr_code
+skr_ownership_acquire(struct skr_ownership *ownership, struct skr_db *db,
+                      int stop_fd, bool *is_granted, struct skr_error *error)
+{
+    const char *reason = ownership->kind->kept_out;
+    enum skr_code code =
+        ownership->db == NULL ? begin(ownership, db, error) : SKR_OK;
+    *is_granted = false;
+    if (code == SKR_OK && !ownership->is_locked)
         code = lock_queue(ownership, stop_fd, &ownership->is_locked, error);
+    if (code == SKR_OK && ownership->is_locked) {
+        reason = "an earlier session of this relay has not ended yet";
+        code = take_liveness_lock(ownership, stop_fd, is_granted, error);
+    }
     if (code != SKR_OK)
         return code;
-    if (!ownership->is_locked) {
-        *reason = skr_ownership_is_exclusive(ownership)
-                      ? "another relay works this queue"
-                      : "a relay has this queue to itself, or shares it by "
-                        "another `claim` or scheme";
-        return SKR_OK;
-    }
-    code = take_liveness_lock(ownership, stop_fd, &is_held, error);
-    if (code == SKR_OK && !is_held)
-        *reason = "an earlier session of this relay has not ended yet";
+    if (!*is_granted && !skr_clock_sleep(stop_fd, 0))
+        log_standby(ownership, reason);
     // Of a queue that is divided into shards there may be none to be had.
-    else if (code == SKR_OK && !has_shards(ownership))
-        say_active(ownership);
-    return code;
+    else if (*is_granted && !ownership->kind->has_shards)
+        log_active(ownership);
+    return SKR_OK;
 }
 
 static enum skr_code
 prove(struct skr_ownership *ownership, bool is_idle, struct skr_error *error)
 {
     int64_t now_ms = skr_clock_ms();
-    int64_t idle_ms =
-        has_shards(ownership) ? IDLE_SHARDS_PROOF_MS : IDLE_PROOF_MS;
-    int64_t most_ms = is_idle ? idle_ms : PROOF_MS;
+    int64_t most_ms = is_idle ? ownership->kind->idle_proof_ms : PROOF_MS;
     if (ownership->is_unlocked ||
         now_ms - atomic_load(&ownership->proven_ms) < most_ms)
         return SKR_OK;
-    enum skr_code code = ownership->db->ops->check_lock(ownership->db, error);
+    enum skr_code code = skr_db_check_lock(ownership->db, error);
     if (code == SKR_OK)
         atomic_store(&ownership->proven_ms, now_ms);
     return code;
@@ -265,9 +293,9 @@ is_fresh(const struct skr_ownership *ownership, int64_t since_ms)
 }
 
 static bool
-is_empty(const struct skr_share *share)
+is_empty(const struct skr_assignment *share)
 {
-    return share->slots == 0 && share->seats == 0;
+    return share->shards == 0 && share->members == 0;
 }
 
 enum skr_code
@@ -285,25 +313,25 @@ skr_ownership_prove(struct skr_ownership *ownership, struct skr_error *error)
 bool
 skr_ownership_covers(const struct skr_ownership *ownership, int64_t claimed_ms)
 {
-    return !skr_ownership_claims_rows(ownership) ||
-           is_fresh(ownership, claimed_ms);
+    return !ownership->kind->claims_rows || is_fresh(ownership, claimed_ms);
 }
 
 bool
-skr_ownership_is_proven(const struct skr_ownership *ownership)
+skr_ownership_may_decide(const struct skr_ownership *ownership)
 {
     int64_t proven_ms = atomic_load(&ownership->proven_ms);
-    return proven_ms > 0 && skr_clock_ms() - proven_ms < SETTLER_PROOF_MS;
+    return !ownership->traits.is_exclusive ||
+           (proven_ms > 0 && skr_clock_ms() - proven_ms < SETTLER_PROOF_MS);
 }
 
 void
 skr_ownership_stamp(const struct skr_ownership *ownership,
                     struct skr_batch *batch)
 {
-    if (!has_shards(ownership))
+    if (!ownership->kind->has_shards)
         return;
-    batch->claim = SKR_CLAIM_SLOTS;
-    batch->lease.slots = ownership->shards.ours.slots;
+    assert(ownership->shards.ours.shards != 0);
+    batch->lease.shards = ownership->shards.ours.shards;
     batch->lease.epochs = ownership->shards.ours.epochs;
     batch->lease.write_s =
         ownership->db->is_cluster ? ownership->options.lease_ms / 1000 : 0;
@@ -315,7 +343,7 @@ skr_ownership_renew(struct skr_ownership *ownership, struct skr_batch *batch,
 {
     const struct skr_store *table = ownership->options.table;
     int64_t now_ms = skr_clock_ms();
-    if (!skr_ownership_claims_rows(ownership) ||
+    if (!ownership->kind->claims_rows ||
         now_ms - *claimed_ms < ownership->options.lease_ms / 3)
         return SKR_OK;
     enum skr_code code =
@@ -328,9 +356,9 @@ skr_ownership_renew(struct skr_ownership *ownership, struct skr_batch *batch,
 }
 
 static bool
-is_same(const struct skr_share *one, const struct skr_share *other)
+is_same(const struct skr_assignment *one, const struct skr_assignment *other)
 {
-    return one->slots == other->slots && one->seats == other->seats &&
+    return one->shards == other->shards && one->members == other->members &&
            one->epochs == other->epochs;
 }
 
@@ -341,7 +369,7 @@ term_of(const struct skr_ownership *ownership)
                              .by_lock = ownership->shards.by_lock};
 }
 
-// While nothing is in flight nothing waits for an attempt that fails.
+// While nothing is in flight nothing waits for a renewal that fails.
 static int64_t
 renewal_ms(const struct skr_ownership *ownership)
 {
@@ -353,11 +381,11 @@ int64_t
 skr_ownership_next_ms(const struct skr_ownership *ownership)
 {
     const struct shards *shards = &ownership->shards;
-    if (!has_shards(ownership))
+    if (!ownership->kind->has_shards)
         return 0;
-    int64_t look_ms = skr_rebalance_look_ms(&shards->rebalance, skr_clock_ms());
+    int64_t poll_ms = skr_rebalance_next_ms(&shards->rebalance, skr_clock_ms());
     int64_t renew_ms = renewal_ms(ownership);
-    return is_empty(&shards->ours) || look_ms < renew_ms ? look_ms : renew_ms;
+    return is_empty(&shards->ours) || poll_ms < renew_ms ? poll_ms : renew_ms;
 }
 
 static enum skr_code
@@ -380,13 +408,13 @@ renew_shards(struct skr_ownership *ownership, struct skr_error *error)
 }
 
 static enum skr_code
-look_now(struct skr_ownership *ownership, int64_t now_ms,
-         struct skr_error *error)
+poll_shards(struct skr_ownership *ownership, int64_t now_ms,
+            struct skr_error *error)
 {
     const struct skr_store *table = ownership->options.table;
     struct shards *shards = &ownership->shards;
-    struct skr_shares seen;
-    struct skr_share give, take;
+    struct skr_assignments seen;
+    struct skr_assignment give, take;
     enum skr_code code = table->shards->see(table, ownership->db, &seen, error);
     if (code != SKR_OK)
         return code;
@@ -396,47 +424,18 @@ look_now(struct skr_ownership *ownership, int64_t now_ms,
         return skr_fail(error, SKR_UNAVAILABLE, SKR_RECONNECT,
                         "the leases on shards ran out, and another relay has "
                         "them");
-    skr_rebalance_looked(&shards->rebalance, &shards->ours, &seen, now_ms);
     skr_rebalance_plan(&seen, &give, &take);
     bool is_kept_out = seen.has_other_kind && is_empty(&shards->ours);
     shards->is_changing =
         !is_kept_out && (!is_known || !is_empty(&give) || !is_empty(&take));
-    shards->has_orphans = seen.free.slots != 0;
-    if (!shards->is_changing)
-        skr_backoff_reset(&shards->stuck);
+    shards->has_orphans = seen.free.shards != 0;
+    skr_rebalance_polled(&shards->rebalance, &shards->ours, &seen,
+                         shards->is_changing, now_ms);
     if (is_kept_out)
-        skr_ownership_say_standby(ownership,
-                                  "relays divide this queue by another scheme");
-    else if (!shards->is_changing && seen.ours.seats == 0)
-        skr_ownership_say_standby(
-            ownership, "as many relays as can divide this queue do so");
+        log_standby(ownership, "relays divide this queue by another scheme");
+    else if (!shards->is_changing && seen.ours.members == 0)
+        log_standby(ownership, "as many relays as can divide this queue do so");
     return SKR_OK;
-}
-
-// The source's cursor passes what is written to any shard.
-static void
-note_movement(struct shards *shards, const struct skr_activity *activity,
-              int64_t now_ms)
-{
-    if (shards->cursor == activity->cursor &&
-        shards->decided == activity->decided && !activity->has_due)
-        return;
-    shards->cursor = activity->cursor;
-    shards->decided = activity->decided;
-    shards->rebalance.moved_ms = now_ms;
-}
-
-static enum skr_code
-look(struct skr_ownership *ownership, const struct skr_activity *activity,
-     struct skr_error *error)
-{
-    struct shards *shards = &ownership->shards;
-    int64_t now_ms = skr_clock_ms();
-    note_movement(shards, activity, now_ms);
-    if (now_ms < skr_rebalance_look_ms(&shards->rebalance, now_ms) ||
-        shards->is_changing)
-        return SKR_OK;
-    return look_now(ownership, now_ms, error);
 }
 
 enum skr_code
@@ -444,9 +443,9 @@ skr_ownership_find_orphans(struct skr_ownership *ownership, bool *has_orphans,
                            struct skr_error *error)
 {
     *has_orphans = false;
-    if (!has_shards(ownership))
+    if (!ownership->kind->has_shards)
         return SKR_OK;
-    enum skr_code code = look_now(ownership, skr_clock_ms(), error);
+    enum skr_code code = poll_shards(ownership, skr_clock_ms(), error);
     *has_orphans =
         ownership->shards.is_changing || ownership->shards.has_orphans;
     return code;
@@ -467,13 +466,13 @@ step(struct skr_ownership *ownership, bool may_write, bool *is_done,
     const struct skr_store *table = ownership->options.table;
     struct shards *shards = &ownership->shards;
     const struct skr_term term = term_of(ownership);
-    struct skr_shares seen;
-    struct skr_share give, take;
+    struct skr_assignments seen;
+    struct skr_assignment give, take;
     enum skr_code code = table->shards->see(table, ownership->db, &seen, error);
     if (code != SKR_OK)
         return code;
     shards->ours = seen.ours;
-    shards->has_orphans = seen.free.slots != 0;
+    shards->has_orphans = seen.free.shards != 0;
     skr_rebalance_plan(&seen, &give, &take);
     *is_done = is_empty(&give) && is_empty(&take);
     if (*is_done || !may_write)
@@ -486,32 +485,17 @@ step(struct skr_ownership *ownership, bool may_write, bool *is_done,
 }
 
 static void
-say_shards(struct skr_ownership *ownership)
+log_shards(struct skr_ownership *ownership)
 {
     size_t count = 0;
-    for (uint64_t bits = ownership->shards.ours.slots; bits != 0;
+    for (uint64_t bits = ownership->shards.ours.shards; bits != 0;
          bits &= bits - 1)
         count++;
     if (count > 0)
-        say_active(ownership);
+        log_active(ownership);
     skr_log(ownership->options.log, SKR_LOG_INFO, "relay.share",
             SKR_LOG_TEXT("name", ownership->options.name),
-            SKR_LOG_NUMBER("slots", count), SKR_LOG_NUMBER("of", SKR_SLOTS));
-}
-
-// Two relays that took the same shards are soon done; what a frozen one has
-// locked cannot be had for long, and each attempt costs a pause.
-static void
-plan_after(struct skr_ownership *ownership, bool is_done, int64_t now_ms)
-{
-    struct shards *shards = &ownership->shards;
-    shards->stuck.first_ms = STUCK_PAUSE_MS;
-    shards->stuck.longest_ms = ownership->options.lease_ms / 3;
-    if (is_done)
-        skr_backoff_reset(&shards->stuck);
-    else
-        shards->rebalance.next_look_ms =
-            now_ms + skr_backoff_next(&shards->stuck);
+            SKR_LOG_NUMBER("slots", count), SKR_LOG_NUMBER("of", SKR_SHARDS));
 }
 
 // The end of the leases counts from before anything was taken or renewed.
@@ -521,25 +505,24 @@ change(struct skr_ownership *ownership, struct skr_error *error)
     const struct skr_store *table = ownership->options.table;
     struct shards *shards = &ownership->shards;
     const struct skr_term term = term_of(ownership);
-    const uint64_t before = shards->ours.slots;
+    const uint64_t before = shards->ours.shards;
     int64_t now_ms = skr_clock_ms();
     bool is_done = false;
     enum skr_code code = SKR_OK;
-    // Others take and give at the same time: what is left is for the next look.
+    // Others take and give at the same time: what is left is for the next poll.
     for (int i = 0; i <= MOST_STEPS && !is_done && code == SKR_OK; i++)
         code = step(ownership, i < MOST_STEPS, &is_done, error);
-    plan_after(ownership, is_done, now_ms);
     if (code == SKR_OK && !is_empty(&shards->ours))
         code = table->shards->renew(table, ownership->db, &shards->ours, &term,
                                     error);
     if (code != SKR_OK)
         return code;
     shards->leased_ms = now_ms;
-    shards->rebalance.moved_ms = now_ms;
-    shards->rebalance.is_spare = shards->ours.slots == 0;
+    skr_rebalance_changed(&shards->rebalance, &shards->ours, is_done,
+                          ownership->options.lease_ms / 3, now_ms);
     shards->is_changing = false;
-    if (shards->ours.slots != before)
-        say_shards(ownership);
+    if (shards->ours.shards != before)
+        log_shards(ownership);
     return SKR_OK;
 }
 
@@ -549,9 +532,12 @@ tick_shards(struct skr_ownership *ownership,
             enum skr_ownership_state *state, struct skr_error *error)
 {
     struct shards *shards = &ownership->shards;
+    int64_t now_ms = skr_clock_ms();
     enum skr_code code = renew_shards(ownership, error);
-    if (code == SKR_OK)
-        code = look(ownership, activity, error);
+    skr_rebalance_note(&shards->rebalance, activity, now_ms);
+    if (code == SKR_OK && !shards->is_changing &&
+        now_ms >= skr_rebalance_next_ms(&shards->rebalance, now_ms))
+        code = poll_shards(ownership, now_ms, error);
     if (code != SKR_OK)
         return code;
     bool is_changed = shards->is_changing && activity->is_quiet;
@@ -559,8 +545,9 @@ tick_shards(struct skr_ownership *ownership,
         code = change(ownership, error);
     if (shards->is_changing)
         *state = SKR_OWN_DRAIN;
-    else if (shards->ours.slots == 0)
-        *state = SKR_OWN_STANDBY;
+    else if (shards->ours.shards == 0)
+        *state = ownership->logged == ROLE_STANDBY ? SKR_OWN_STANDBY
+                                                   : SKR_OWN_WAITING;
     else
         *state = is_changed ? SKR_OWN_CHANGED : SKR_OWN_ACTIVE;
     return code;
@@ -574,7 +561,7 @@ skr_ownership_tick(struct skr_ownership *ownership,
     ownership->is_idle = activity->is_idle;
     *state = SKR_OWN_ACTIVE;
     enum skr_code code = prove(ownership, activity->is_idle, error);
-    if (code == SKR_OK && has_shards(ownership))
+    if (code == SKR_OK && ownership->kind->has_shards)
         code = tick_shards(ownership, activity, state, error);
     return code;
 }

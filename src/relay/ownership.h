@@ -10,22 +10,34 @@
 //
 // A proof of ownership ages: nothing is sent on one that is older than the kind
 // allows. A decision is fenced by the token under which its row was read. One
-// session's thread calls all of it but skr_ownership_is_proven().
+// session's thread calls all of it but skr_ownership_may_decide().
 
 #ifndef SKR_RELAY_OWNERSHIP_H
 #define SKR_RELAY_OWNERSHIP_H
 
 #include "base/log.h"
+#include "relay/rebalance.h"
 #include "store/store.h"
 
+#include <skirnir/relay.h>
+
 struct skr_ownership;
+
+// The kind of what is asked for, on such a queue; and whether the queue's table
+// is to be divided into shards.
+enum skr_claim skr_ownership_kind(enum skr_relay_claim asked, bool is_ordered);
+bool skr_ownership_has_shards(enum skr_claim kind);
+// The same of an embedder's options. SKR_INVALID: they ask for nothing known.
+SKR_MUST_CHECK enum skr_code
+skr_ownership_choose(const struct skr_relay_options *options,
+                     enum skr_claim *kind, struct skr_error *error);
 
 struct skr_ownership_options {
     const char *name;  // the relay's, for logs
     enum skr_claim claim;
     const struct skr_store *table;  // borrowed
-    uint32_t lease_ms;
-    const struct skr_log *log;  // borrowed
+    uint32_t lease_ms;              // 0: that of the kind
+    const struct skr_log *log;      // borrowed
 };
 
 SKR_MUST_CHECK enum skr_code
@@ -33,30 +45,35 @@ skr_ownership_new(const struct skr_ownership_options *options,
                   struct skr_ownership **ownership, struct skr_error *error);
 void skr_ownership_free(struct skr_ownership *ownership);
 
-// A session begins on this connection, which is borrowed until release().
-SKR_MUST_CHECK enum skr_code
-skr_ownership_begin(struct skr_ownership *ownership, struct skr_db *db,
-                    struct skr_error *error);
-// Tries for about a second to become one of the relays that work the queue.
-// *reason tells people why not, or is NULL.
-SKR_MUST_CHECK enum skr_code
-skr_ownership_acquire(struct skr_ownership *ownership, int stop_fd,
-                      const char **reason, struct skr_error *error);
-
-// What a relay has done since the last call tells when to look at others.
-struct skr_activity {
-    bool is_idle;      // nothing is at the broker
-    bool is_quiet;     // and nothing is read or being settled
-    int64_t cursor;    // of the source
-    uint64_t decided;  // rows that came to a decision
-    bool has_due;
+// What the kind means for the rest of the relay.
+struct skr_ownership_traits {
+    // Rows that are not there are gone, and not another relay's.
+    bool is_exclusive;
+    // Each row is claimed: some are read before there is room to send them, and
+    // what was not sent is given back.
+    bool claims_rows;
+    // Into how many batches what is in flight is best divided. Small ones keep
+    // the window full while one is read and another settled; large ones cost
+    // fewer statements, of which a claim of rows takes several, and so does a
+    // settlement under a fence.
+    size_t batches;
 };
+const struct skr_ownership_traits *
+skr_ownership_traits(const struct skr_ownership *ownership);
+
+// Tries for about a second to become one of the relays that work the queue, by
+// this connection, which is borrowed until release(). Not granted: that this
+// relay stands by is logged, once in a row.
+SKR_MUST_CHECK enum skr_code
+skr_ownership_acquire(struct skr_ownership *ownership, struct skr_db *db,
+                      int stop_fd, bool *is_granted, struct skr_error *error);
 
 enum skr_ownership_state {
     SKR_OWN_ACTIVE,   // read and send
     SKR_OWN_DRAIN,    // begin nothing: what is in flight ends first
     SKR_OWN_CHANGED,  // active with other rows: read from the start
-    SKR_OWN_STANDBY,  // nothing is ours; others work the queue
+    SKR_OWN_WAITING,  // no shard is ours yet
+    SKR_OWN_STANDBY,  // the same, and others work the queue: it was logged
 };
 // Proves, renews and rebalances, whatever is due. An error ends the session.
 SKR_MUST_CHECK enum skr_code
@@ -80,34 +97,20 @@ SKR_MUST_CHECK enum skr_code
 skr_ownership_renew(struct skr_ownership *ownership, struct skr_batch *batch,
                     int64_t *claimed_ms, struct skr_error *error);
 
-// From the settler's thread: whether the queue's lock was proven to be ours not
-// long ago.
-bool skr_ownership_is_proven(const struct skr_ownership *ownership);
+// From the settler's thread: whether decisions may be written that are the
+// owner's alone. Leases are compared as they are settled; the queue's lock must
+// have been proven not long ago.
+bool skr_ownership_may_decide(const struct skr_ownership *ownership);
 
-// Whether rows that are not there are gone, and not another relay's.
-bool skr_ownership_is_exclusive(const struct skr_ownership *ownership);
-// Whether each row is claimed: some are read before there is room to send them.
-bool skr_ownership_claims_rows(const struct skr_ownership *ownership);
-// Into how many batches what is in flight is best divided. Small ones keep the
-// window full while one is read and another settled; large ones cost fewer
-// statements, of which a claim of rows takes several, and a settle under a
-// fence.
-size_t skr_ownership_batches(const struct skr_ownership *ownership);
 // Whether rows are this relay's in this session, as far as a lock on the queue
 // does not decide.
 bool skr_ownership_has_rows(const struct skr_ownership *ownership);
-// Whether the last thing told was that this relay stands by.
-bool skr_ownership_stands_by(const struct skr_ownership *ownership);
-// Whether shards are left that no relay works: a relay that ends when the queue
-// is empty must not leave those.
+// Whether shards are left that no relay works, found out now, or known from the
+// last time: a relay that ends when the queue is empty must not leave those.
 SKR_MUST_CHECK enum skr_code
 skr_ownership_find_orphans(struct skr_ownership *ownership, bool *has_orphans,
                            struct skr_error *error);
 bool skr_ownership_leaves_orphans(const struct skr_ownership *ownership);
-
-// That this relay stands by, and why: told once in a row.
-void
-skr_ownership_say_standby(struct skr_ownership *ownership, const char *reason);
 
 // Gives up everything, for others to take at once.
 void skr_ownership_release(struct skr_ownership *ownership);

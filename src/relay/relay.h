@@ -10,8 +10,8 @@
 #ifndef SKR_RELAY_RELAY_H
 #define SKR_RELAY_RELAY_H
 
-#include "base/arena.h"
 #include "base/beat.h"
+#include "base/histogram.h"
 #include "base/log.h"
 #include "broker/broker.h"
 #include "message/failure.h"
@@ -21,14 +21,33 @@
 
 #include <skirnir/relay.h>
 
-struct skr_relay_counts {
-    uint64_t published;  // confirmed and gone from the outbox
-    uint64_t retried;
-    uint64_t failed;   // moved to the failed table
-    uint64_t blocked;  // partitions of which the head cannot be sent
+// What a relay has done so far, for other threads to read while it runs.
+// [shared]
+struct skr_relay_tally {
+    // Gone from the outbox, deferred, moved to the failed table, and left where
+    // they block their partition.
+    atomic_uint_fast64_t published, retried, failed, blocked;
+    // Rows that the database refuses to change at the moment.
+    atomic_uint_fast64_t parked;
+    // Stored by the broker, and given back by it since no queue wants them.
+    // What is sent twice is counted twice.
+    atomic_uint_fast64_t confirmed, returned;
+    struct skr_histogram latency;  // from commit to confirmation
 };
 
-struct skr_relay_tally;
+// When a run ends by itself, with SKR_OK.
+struct skr_relay_limits {
+    uint64_t messages;  // after so many; 0: never
+    // Asked every turn, in standby too: true ends the run. NULL: never.
+    bool (*is_over)(void *user);
+    void *user;
+};
+
+static inline bool
+skr_relay_is_over(const struct skr_relay_limits *limits)
+{
+    return limits->is_over != NULL && limits->is_over(limits->user);
+}
 
 struct skr_relay_settings {
     const char *name;  // the transport's, for logs
@@ -43,11 +62,13 @@ struct skr_relay_settings {
     // Borrowed; its senders are these. NULL: there is one, and it is one queue.
     const struct skr_routes *routes;
 
-    // NONE: alone, in order. LEASED: beside others that respect leases on rows,
-    // such as Symfony's workers; not in an ordered queue. SLOTS: beside others,
-    // by leases on shards, of whole seconds; the table is_divided.
+    // NONE: one relay, in order. LEASED: beside others that respect leases on
+    // rows, such as Symfony's workers; not in an ordered queue. SLOTS: beside
+    // others, by leases on shards, of whole seconds; the table is_sharded.
     enum skr_claim claim;
-    uint32_t lease_ms;  // how long a lease lasts unless it is renewed
+    // How long a lease lasts unless it is renewed: an hour on rows, 15000 on
+    // shards.
+    uint32_t lease_ms;
     struct skr_retry_policy retry;
     // Ordered queues: what cannot be sent stays as the head of its partition,
     // which waits for people. Else it goes to the failed table as elsewhere,
@@ -67,27 +88,17 @@ struct skr_relay_settings {
     // be written to it: 60000.
     uint32_t park_ms;
     bool stop_when_empty;  // return once nothing can be sent or is in flight
-    uint64_t limit;        // stop after so many, with SKR_OK; 0: never
-    // Asked every turn, in standby too; true ends the run with SKR_OK. NULL:
-    // never.
-    bool (*is_over)(void *user);
-    void *is_over_user;
+    struct skr_relay_limits limits;
     uint32_t stop_timeout_ms;  // to finish what is in flight: 8000
     struct skr_log log;
-    // Told what was counted, for other threads; borrowed; NULL: not wanted.
-    struct skr_relay_tally *tally;
+    struct skr_relay_tally *tally;  // borrowed; NULL: not wanted
 };
 
 // The relay behind skr_relay_new(), which is for embedders; skr_relay_run(),
 // skr_relay_stop() and skr_relay_free() serve both.
 SKR_MUST_CHECK enum skr_code
-skr_relay_make(const struct skr_relay_settings *options,
+skr_relay_make(const struct skr_relay_settings *settings,
                struct skr_relay **relay, struct skr_error *error);
-
-// The table and the texts that the relay's settings point to are freed with the
-// relay from here on.
-void skr_relay_own(struct skr_relay *relay, struct skr_store *table,
-                   struct skr_arena texts);
 
 // Before the run. The function is asked while the relay has not been connected
 // yet and a mistake keeps it from that, which waiting does not mend: true ends
@@ -97,8 +108,5 @@ void skr_relay_give_up_by(struct skr_relay *relay, bool (*gives_up)(void *user),
 
 // Of both of its threads.
 struct skr_pulse skr_relay_pulse(const struct skr_relay *relay);
-
-// From the thread that runs it, or after the run.
-struct skr_relay_counts skr_relay_counts(struct skr_relay *relay);
 
 #endif

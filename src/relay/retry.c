@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// The decision table of a row.
+// Decides what becomes of a row from the result of its message, as one table.
 
 #include "relay/retry.h"
 
@@ -36,12 +36,12 @@ skr_retry_decide(const struct skr_publish_facts *facts,
                  const struct skr_retry_policy *policy, uint32_t random)
 {
     enum skr_decision decision = SKR_DECISION_LEAVE;
-    switch (facts->fate) {
+    switch (facts->result) {
     case SKR_CONFIRMED: decision = SKR_DECISION_DONE; break;
-    case SKR_REFUSED_ONCE: return decide_refused(facts, policy, random);
+    case SKR_REFUSED_FOR_NOW: return decide_refused(facts, policy, random);
     case SKR_REFUSED_FOR_GOOD: decision = SKR_DECISION_GIVE_UP; break;
     case SKR_UNROUTABLE: decision = decide_unroutable(facts->unroutable); break;
-    case SKR_ROUTE_CLOSED:
+    case SKR_ROUTE_UNAVAILABLE:
     case SKR_UNCERTAIN:
     case SKR_HELD_BACK: break;
     }

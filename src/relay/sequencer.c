@@ -10,9 +10,7 @@
 #include <string.h>
 
 struct skr_sequencer_entry {
-    skr_tag first, last;  // of the chain
-    uint32_t length;      // of the chain; 0: nothing is in flight
-    bool is_blocked;
+    struct skr_chain chain;
     bool is_listed;                    // among the heads
     struct skr_sequencer_entry *next;  // of those that are spare
 };
@@ -28,13 +26,6 @@ skr_sequencer_partition(const char *key)
     struct skr_hash hash = skr_hash_add_text(skr_hash_start(), key);
     uint64_t partition = hash.low ^ hash.high;
     return partition == 0 ? 1 : partition;
-}
-
-void
-skr_sequencer_init(struct skr_sequencer *sequencer)
-{
-    *sequencer =
-        (struct skr_sequencer){.heads = {.item_size = sizeof(struct head)}};
 }
 
 static void
@@ -63,6 +54,7 @@ skr_sequencer_clear(struct skr_sequencer *sequencer)
     skr_map_clear(&sequencer->entries);
     while (skr_ring_pop(&sequencer->heads, &head))
         free(head.key);
+    sequencer->heads.item_size = sizeof(head);
     clear_passed(sequencer);
 }
 
@@ -95,7 +87,7 @@ make(struct skr_sequencer *sequencer, uint64_t partition)
         entry = malloc(sizeof(*entry));
     if (entry == NULL)
         return NULL;
-    *entry = (struct skr_sequencer_entry){.length = 0};
+    *entry = (struct skr_sequencer_entry){.is_listed = false};
     if (skr_map_put(&sequencer->entries, partition, entry))
         return entry;
     put_aside(sequencer, entry);
@@ -129,19 +121,19 @@ skr_sequencer_add(struct skr_sequencer *sequencer, uint64_t partition,
     enum skr_code code = find_or_make(sequencer, partition, &entry, error);
     if (code != SKR_OK)
         return code;
-    bool is_full = entry->length == SKR_LONGEST_CHAIN;
-    bool is_left = is_full || (entry->is_blocked && !from_head);
-    entry->is_blocked = entry->is_blocked || is_full || from_head;
-    place->before = entry->last;
-    if (is_left) {
-        place->turn = SKR_TURN_LEAVE;
+    struct skr_chain *chain = &entry->chain;
+    bool is_full = chain->length == SKR_LONGEST_CHAIN;
+    bool is_left = is_full || (chain->is_blocked && !from_head);
+    chain->is_blocked = chain->is_blocked || is_full || from_head;
+    place->before = chain->last;
+    place->turn = SKR_TURN_LEAVE;
+    if (is_left)
         return SKR_OK;
-    }
-    place->turn = entry->length == 0 ? SKR_TURN_NOW : SKR_TURN_AFTER;
-    if (entry->length == 0)
-        entry->first = tag;
-    entry->last = tag;
-    entry->length++;
+    place->turn = chain->length == 0 ? SKR_TURN_NOW : SKR_TURN_AFTER;
+    if (chain->length == 0)
+        chain->first = tag;
+    chain->last = tag;
+    chain->length++;
     return SKR_OK;
 }
 
@@ -152,7 +144,7 @@ skr_sequencer_block(struct skr_sequencer *sequencer, uint64_t partition,
     struct skr_sequencer_entry *entry = NULL;
     enum skr_code code = find_or_make(sequencer, partition, &entry, error);
     if (code == SKR_OK)
-        entry->is_blocked = true;
+        entry->chain.is_blocked = true;
     return code;
 }
 
@@ -162,37 +154,16 @@ skr_sequencer_unblock(struct skr_sequencer *sequencer, uint64_t partition)
     struct skr_sequencer_entry *entry = find(sequencer, partition);
     if (entry == NULL)
         return;
-    entry->is_blocked = false;
-    if (entry->length == 0)
+    entry->chain.is_blocked = false;
+    if (entry->chain.length == 0)
         forget(sequencer, partition);
 }
 
-bool
-skr_sequencer_is_blocked(const struct skr_sequencer *sequencer,
-                         uint64_t partition)
+struct skr_chain
+skr_sequencer_chain(const struct skr_sequencer *sequencer, uint64_t partition)
 {
     const struct skr_sequencer_entry *entry = find(sequencer, partition);
-    return entry != NULL && entry->is_blocked;
-}
-
-bool
-skr_sequencer_is_in_flight(const struct skr_sequencer *sequencer,
-                           uint64_t partition)
-{
-    const struct skr_sequencer_entry *entry = find(sequencer, partition);
-    return entry != NULL && entry->length > 0;
-}
-
-bool
-skr_sequencer_chain(const struct skr_sequencer *sequencer, uint64_t partition,
-                    skr_tag *first, skr_tag *last)
-{
-    const struct skr_sequencer_entry *entry = find(sequencer, partition);
-    if (entry == NULL || entry->length == 0)
-        return false;
-    *first = entry->first;
-    *last = entry->last;
-    return true;
+    return entry == NULL ? (struct skr_chain){.length = 0} : entry->chain;
 }
 
 bool
@@ -201,38 +172,29 @@ skr_sequencer_advance(struct skr_sequencer *sequencer, uint64_t partition,
 {
     struct skr_sequencer_entry *entry = find(sequencer, partition);
     *is_behind = false;
-    if (entry == NULL || entry->length == 0)
+    if (entry == NULL || entry->chain.length == 0)
         return false;
-    entry->length--;
-    if (entry->length > 0) {
-        entry->first = next;
+    entry->chain.length--;
+    if (entry->chain.length > 0) {
+        entry->chain.first = next;
         return true;
     }
-    *is_behind = entry->is_blocked;
-    if (!entry->is_blocked)
+    *is_behind = entry->chain.is_blocked;
+    if (!entry->chain.is_blocked)
         forget(sequencer, partition);
     return false;
 }
 
 void
-skr_sequencer_drop(struct skr_sequencer *sequencer, uint64_t partition)
+skr_sequencer_cut(struct skr_sequencer *sequencer, uint64_t partition,
+                  uint32_t kept)
 {
     struct skr_sequencer_entry *entry = find(sequencer, partition);
-    if (entry == NULL)
+    if (entry == NULL || entry->chain.length < kept)
         return;
-    entry->length = 0;
-    entry->is_blocked = true;
-}
-
-void
-skr_sequencer_trim(struct skr_sequencer *sequencer, uint64_t partition)
-{
-    struct skr_sequencer_entry *entry = find(sequencer, partition);
-    if (entry == NULL || entry->length == 0)
-        return;
-    entry->length = 1;
-    entry->last = entry->first;
-    entry->is_blocked = true;
+    entry->chain.length = kept;
+    entry->chain.last = entry->chain.first;
+    entry->chain.is_blocked = true;
 }
 
 enum skr_code
@@ -241,7 +203,7 @@ skr_sequencer_list_head(struct skr_sequencer *sequencer, const char *key,
 {
     struct skr_sequencer_entry *entry =
         find(sequencer, skr_sequencer_partition(key));
-    if (entry == NULL || !entry->is_blocked || entry->is_listed)
+    if (entry == NULL || !entry->chain.is_blocked || entry->is_listed)
         return SKR_OK;
     struct head head = {.key = strdup(key), .not_before_ms = not_before_ms};
     if (head.key == NULL || !skr_ring_push(&sequencer->heads, &head)) {
@@ -261,7 +223,7 @@ is_wanted(struct skr_sequencer *sequencer, const char *key)
     if (entry == NULL)
         return true;
     entry->is_listed = false;
-    return entry->length == 0;
+    return entry->chain.length == 0;
 }
 
 // Few wait for their time, and not for long: they go to the end meanwhile.
@@ -323,9 +285,9 @@ skr_sequencer_passed(struct skr_sequencer *sequencer, size_t *count)
 {
     size_t kept = 0;
     for (size_t i = 0; i < sequencer->passed_count; i++) {
-        uint64_t partition = skr_sequencer_partition(sequencer->passed[i]);
-        if (skr_sequencer_is_blocked(sequencer, partition) &&
-            !skr_sequencer_is_in_flight(sequencer, partition))
+        const struct skr_chain chain = skr_sequencer_chain(
+            sequencer, skr_sequencer_partition(sequencer->passed[i]));
+        if (chain.is_blocked && chain.length == 0)
             sequencer->passed[kept++] = sequencer->passed[i];
         else
             free(sequencer->passed[i]);

@@ -34,7 +34,7 @@ struct skr_sequencer {
 // Never 0. Of "", which has no order, it is not asked.
 uint64_t skr_sequencer_partition(const char *key);
 
-void skr_sequencer_init(struct skr_sequencer *sequencer);
+// Empties it, and makes one of zeroes.
 void skr_sequencer_clear(struct skr_sequencer *sequencer);
 void skr_sequencer_fini(struct skr_sequencer *sequencer);
 
@@ -66,24 +66,25 @@ skr_sequencer_block(struct skr_sequencer *sequencer, uint64_t partition,
                     struct skr_error *error);
 // It was read to its end: nothing of it is left behind.
 void skr_sequencer_unblock(struct skr_sequencer *sequencer, uint64_t partition);
-bool skr_sequencer_is_blocked(const struct skr_sequencer *sequencer,
-                              uint64_t partition);
-bool skr_sequencer_is_in_flight(const struct skr_sequencer *sequencer,
-                                uint64_t partition);
-// The row at the broker, and the last of those that follow it. False: nothing
-// is in flight.
-bool skr_sequencer_chain(const struct skr_sequencer *sequencer,
-                         uint64_t partition, skr_tag *first, skr_tag *last);
+
+struct skr_chain {
+    skr_tag first;    // at the broker
+    skr_tag last;     // of those that follow it
+    uint32_t length;  // 0: nothing is in flight
+    bool is_blocked;  // its partition
+};
+struct skr_chain
+skr_sequencer_chain(const struct skr_sequencer *sequencer, uint64_t partition);
 
 // The first of the chain is done, and next the row that follows it. False:
 // nothing does. *is_behind then tells whether the partition is to be read from
 // its head; otherwise it is forgotten.
 bool skr_sequencer_advance(struct skr_sequencer *sequencer, uint64_t partition,
                            skr_tag next, bool *is_behind);
-// What is in flight of the partition goes back to its rows, and blocks it.
-void skr_sequencer_drop(struct skr_sequencer *sequencer, uint64_t partition);
-// The same for all but the first, which is at the broker.
-void skr_sequencer_trim(struct skr_sequencer *sequencer, uint64_t partition);
+// What is in flight of the partition beyond so many rows, 0 or 1, goes back to
+// its rows, and blocks it.
+void skr_sequencer_cut(struct skr_sequencer *sequencer, uint64_t partition,
+                       uint32_t kept);
 
 // Lists a blocked partition to be read from its head, not before that time.
 SKR_MUST_CHECK enum skr_code

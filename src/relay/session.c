@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: MIT
-// The relay's loop.
+// A session from its connections to their end, and the relay's loop, turn().
 
 #include "relay/session.h"
 
 #include "base/beat.h"
 #include "base/clock.h"
 #include "base/error.h"
-#include "base/failpoint.h"
-#include "relay/tally.h"
+#include "db/run.h"
 
 #include <stdlib.h>
 
@@ -16,157 +15,286 @@ enum {
     SETTLE_WAIT_MS = 100,
     ASK_AGAIN_MS = 1000,  // whether it is over
     SETTLING_PAUSE_MS = 20,
-    MOST_FAILURE_LINES = 5,  // of one batch
+    HAND_OVER_MS = 5000,  // to settle before the lock is let go
+    DIAGNOSE_MS = 60000,
+    FRESH_MS = 10000,
 };
+
+// What is read ahead must fit into what a batch leaves.
+static void
+size_batches(struct skr_session *session)
+{
+    const struct skr_relay_settings *settings = session->settings;
+    const struct skr_ownership_traits *traits =
+        skr_ownership_traits(session->ownership);
+    size_t rest = traits->claims_rows ? 0 : traits->batches - 1;
+    size_t rows = (settings->in_flight + rest) / traits->batches;
+    size_t most = ((size_t)1 << SKR_TAG_INDEX_BITS) - 1;
+    session->batch_capacity = rows == 0 ? 1 : rows < most ? rows : most;
+    session->batch_bytes = (settings->in_flight_bytes + rest) / traits->batches;
+}
+
+enum skr_code
+skr_session_init(struct skr_session *session,
+                 const struct skr_relay_settings *settings, int stop_fd,
+                 struct skr_error *error)
+{
+    session->settings = settings;
+    session->stop_fd = stop_fd;
+    enum skr_code code = skr_ownership_new(
+        &(struct skr_ownership_options){.name = settings->name,
+                                        .claim = settings->claim,
+                                        .table = settings->table,
+                                        .lease_ms = settings->lease_ms,
+                                        .log = &settings->log},
+        &session->ownership, error);
+    if (code != SKR_OK)
+        return code;
+    size_batches(session);
+    code = skr_source_new(
+        &(struct skr_source_options){
+            .table = settings->table,
+            .parked = &session->parked,
+            .claims_rows =
+                skr_ownership_traits(session->ownership)->claims_rows},
+        &session->source, error);
+    if (code != SKR_OK)
+        return code;
+    session->dispatcher.settings = settings;
+    session->dispatcher.source = session->source;
+    session->dispatcher.ownership = session->ownership;
+    return skr_dispatcher_init(&session->dispatcher, session->batch_capacity,
+                               error);
+}
+
+void
+skr_session_fini(struct skr_session *session)
+{
+    skr_settler_free(session->settler);
+    skr_source_free(session->source);
+    skr_ownership_free(session->ownership);
+    skr_parked_fini(&session->parked);
+    skr_dispatcher_fini(&session->dispatcher);
+}
 
 // A connection that opens proves little: a full disk lets rows be read, too.
 // Trouble is over when a message got through, or none is left.
-void
-skr_session_end_trouble(struct skr_session *session)
+static void
+end_trouble(struct skr_session *session)
 {
     if (session->works)
         return;
     session->works = true;
-    skr_trouble_end(&session->trouble, &session->options->log,
-                    "relay.recovered", session->options->name);
+    skr_trouble_end(&session->trouble, &session->settings->log,
+                    SKR_TROUBLE_RELAY, "relay.recovered",
+                    session->settings->name);
 }
 
-bool
-skr_session_is_over(const struct skr_session *session)
+static bool
+claims_rows(const struct skr_session *session)
 {
-    const struct skr_relay_settings *options = session->options;
-    return options->is_over != NULL && options->is_over(options->is_over_user);
-}
-
-bool
-skr_session_is_settling(struct skr_session *session)
-{
-    size_t at = 0;
-    return skr_flight_next(&session->dispatcher.flight, SKR_BATCH_SETTLING,
-                           &at) != NULL;
+    return skr_ownership_traits(session->ownership)->claims_rows;
 }
 
 // Nothing is read, at the broker or being settled.
 static bool
 is_quiet(struct skr_session *session)
 {
-    return skr_dispatcher_pending(&session->dispatcher) == 0 &&
+    return session->dispatcher.senders.pending == 0 &&
            skr_flight_count_open(&session->dispatcher.flight) == 0 &&
-           !skr_session_is_settling(session);
+           !skr_settler_is_busy(session->settler);
 }
 
 static bool
 is_at_limit(const struct skr_session *session)
 {
-    return session->options->limit > 0 &&
-           session->dispatcher.decided >= session->options->limit;
+    return session->settings->limits.messages > 0 &&
+           session->dispatcher.decided >= session->settings->limits.messages;
 }
 
 bool
 skr_session_leaves_some(const struct skr_session *session)
 {
-    return session->options->stop_when_empty && !is_at_limit(session) &&
-           !skr_session_is_over(session) &&
-           skr_breakers_any_open(&session->dispatcher.breakers);
+    return session->settings->stop_when_empty && !is_at_limit(session) &&
+           !skr_relay_is_over(&session->settings->limits) &&
+           session->dispatcher.breakers.open_count > 0;
 }
 
-// Settling: what comes back from the settler.
+// Diagnostics: what a relay notices beside its work.
 
-static void
-count_batch(struct skr_session *session, const struct skr_batch *batch)
+static enum skr_code
+look_for_foreign(struct skr_session *session, struct skr_error *error)
 {
-    struct skr_relay_counts *counts = &session->counts;
-    for (size_t i = 0; i < batch->count; i++) {
-        const struct skr_batch_item *item = &batch->items[i];
-        bool is_written = item->write != SKR_WRITE_REFUSED;
-        counts->published += item->state == SKR_DONE;
-        counts->retried += is_written && item->state == SKR_RETRY_LATER;
-        counts->failed += is_written && item->state == SKR_HOPELESS;
-        counts->blocked += is_written && item->state == SKR_BLOCKED;
-    }
+    struct skr_diagnostics *diagnostics = &session->diagnostics;
+    const struct skr_relay_settings *settings = session->settings;
+    const struct skr_store *table = settings->table;
+    int64_t now_ms = skr_clock_ms();
+    if (table->diagnosis == NULL || diagnostics->logged_foreign ||
+        now_ms < diagnostics->next_foreign_ms)
+        return SKR_OK;
+    diagnostics->next_foreign_ms = now_ms + DIAGNOSE_MS;
+    uint64_t count = 0;
+    const char *cure = "";
+    enum skr_code code =
+        table->diagnosis->foreign(table, session->db, &count, &cure, error);
+    if (code != SKR_OK || count == 0)
+        return code;
+    diagnostics->logged_foreign = true;
+    skr_log(&settings->log, SKR_LOG_WARNING, "relay.foreign_rows",
+            SKR_LOG_TEXT("name", settings->name), SKR_LOG_NUMBER("rows", count),
+            SKR_LOG_TEXT("cure", cure));
+    return SKR_OK;
 }
 
-static void
-tell_counts(const struct skr_session *session)
+// A relay that claims no rows, and finds that another worker does, would send
+// what that one sends as well.
+static enum skr_code
+look_for_claims(struct skr_session *session, struct skr_error *error)
 {
-    struct skr_relay_tally *tally = session->options->tally;
-    const struct skr_relay_counts *counts = &session->counts;
-    if (tally == NULL)
+    struct skr_diagnostics *diagnostics = &session->diagnostics;
+    const struct skr_relay_settings *settings = session->settings;
+    int64_t now_ms = skr_clock_ms();
+    if (diagnostics->logged_claimed || claims_rows(session) ||
+        now_ms < diagnostics->next_claimed_ms)
+        return SKR_OK;
+    diagnostics->next_claimed_ms = now_ms + DIAGNOSE_MS;
+    uint64_t count = 0;
+    enum skr_code code =
+        skr_source_count_claimed(session->source, &count, error);
+    if (code != SKR_OK || count == 0)
+        return code;
+    diagnostics->logged_claimed = true;
+    skr_log(&settings->log, SKR_LOG_WARNING, "relay.not_alone",
+            SKR_LOG_TEXT("name", settings->name), SKR_LOG_NUMBER("rows", count),
+            SKR_LOG_TEXT("cure", "another worker claims rows of this queue; "
+                                 "stop it, or set `claim: lease` on this "
+                                 "transport"));
+    return SKR_OK;
+}
+
+// An open transaction holds back all that was written after it began.
+static enum skr_code
+look_for_writer(struct skr_session *session, struct skr_error *error)
+{
+    struct skr_diagnostics *diagnostics = &session->diagnostics;
+    const struct skr_relay_settings *settings = session->settings;
+    const struct skr_store *table = settings->table;
+    struct skr_source_status status = skr_source_status(session->source);
+    int64_t waited_ms = skr_clock_ms() - status.undecided_ms;
+    struct skr_writer writer;
+    if (status.undecided_ms == 0 ||
+        status.undecided_row == diagnostics->logged_undecided ||
+        waited_ms < settings->long_open_ms)
+        return SKR_OK;
+    enum skr_code code =
+        table->partitions->find_writer(table, session->db, &writer, error);
+    if (code != SKR_OK)
+        return code;
+    diagnostics->logged_undecided = status.undecided_row;
+    skr_log(&settings->log, SKR_LOG_WARNING, "relay.held_back",
+            SKR_LOG_TEXT("name", settings->name),
+            SKR_LOG_NUMBER("row", status.undecided_row),
+            SKR_LOG_NUMBER("pid", writer.process),
+            SKR_LOG_NUMBER("age_s",
+                           writer.age_s > 0 ? writer.age_s : waited_ms / 1000),
+            SKR_LOG_TEXT("writer", writer.name),
+            SKR_LOG_TEXT("cure", "commit_order waits for this transaction: end "
+                                 "it, or let it write and commit sooner"));
+    return SKR_OK;
+}
+
+static enum skr_code
+look_for_others(struct skr_session *session, struct skr_error *error)
+{
+    enum skr_code code = look_for_claims(session, error);
+    return code == SKR_OK ? look_for_writer(session, error) : code;
+}
+
+// Warns of a writer in another time zone, whose rows would be sent hours late,
+// or those that are to wait hours early. is_fresh: the newest row has just been
+// written; otherwise an old time is no sign of anything.
+static enum skr_code
+look_for_skew(struct skr_session *session, bool is_fresh,
+              struct skr_error *error)
+{
+    struct skr_diagnostics *diagnostics = &session->diagnostics;
+    const struct skr_relay_settings *settings = session->settings;
+    const struct skr_store *table = settings->table;
+    int hours = 0;
+    if (diagnostics->knows_skew || diagnostics->logged_skew ||
+        table->diagnosis == NULL)
+        return SKR_OK;
+    enum skr_code code =
+        table->diagnosis->skew(table, session->db, &hours, error);
+    if (code != SKR_OK)
+        return code;
+    diagnostics->knows_skew = is_fresh;
+    if (hours == 0 || (hours < 0 && !is_fresh))
+        return SKR_OK;
+    diagnostics->logged_skew = true;
+    skr_log(&settings->log, SKR_LOG_WARNING, "relay.clock_skew",
+            SKR_LOG_TEXT("name", settings->name),
+            SKR_LOG_NUMBER("hours", hours < 0 ? -hours : hours),
+            SKR_LOG_TEXT("direction", hours < 0 ? "behind" : "ahead"),
+            SKR_LOG_TEXT("cure", "the newest row is of a writer in another "
+                                 "zone: set time_zone of this transport to "
+                                 "that zone"));
+    return SKR_OK;
+}
+
+// Order is kept all the same, at a price: the database is asked for more.
+static void
+log_hidden(struct skr_session *session)
+{
+    struct skr_diagnostics *diagnostics = &session->diagnostics;
+    const struct skr_relay_settings *settings = session->settings;
+    if (diagnostics->logged_hidden ||
+        !skr_source_status(session->source).hides_open)
         return;
-    atomic_store(&tally->parked, skr_parked_count(&session->parking.parked));
-    atomic_store(&tally->published, counts->published);
-    atomic_store(&tally->retried, counts->retried);
-    atomic_store(&tally->failed, counts->failed);
-    atomic_store(&tally->blocked, counts->blocked);
+    diagnostics->logged_hidden = true;
+    skr_log(&settings->log, SKR_LOG_WARNING, "relay.right_missing",
+            SKR_LOG_TEXT("name", settings->name),
+            SKR_LOG_TEXT("right", "PROCESS"),
+            SKR_LOG_TEXT("cure", "order is kept more cheaply by one who sees "
+                                 "open transactions: GRANT PROCESS ON *.* TO "
+                                 "this user of the database, and start the "
+                                 "relay again"));
 }
 
-// Nothing of the partition is sent before a person acts.
-static void
-log_blocked(struct skr_session *session, const struct skr_batch_item *item,
-            bool measures)
+// After a read, before its rows are sent: once they are, they may be gone any
+// moment.
+static enum skr_code
+look_around(struct skr_session *session, bool has_rows, struct skr_error *error)
 {
-    const struct skr_relay_settings *options = session->options;
-    const struct skr_store *table = options->table;
-    uint64_t length = 0;
-    // Of no weight: if it cannot be asked, or would be for many partitions, the
-    // rest is said all the same.
-    if (!measures || session->db == NULL ||
-        table->partitions->measure(table, session->db, item->partition_key,
-                                   &length, NULL) != SKR_OK)
-        length = 0;
-    skr_log(&options->log, SKR_LOG_WARNING, "relay.partition_blocked",
-            SKR_LOG_TEXT("name", options->name),
-            SKR_LOG_TEXT("partition", item->partition_key),
-            SKR_LOG_NUMBER("row", item->row), SKR_LOG_NUMBER("length", length),
-            SKR_LOG_TEXT("error", item->reason.text),
-            SKR_LOG_TEXT("cure", "mend the cause and run `skirnir partition "
-                                 "retry`, or `skirnir partition skip`"));
-}
-
-// Each by itself while they are few; a batch full of them is one event.
-static void
-log_failures(struct skr_session *session, const struct skr_batch *batch)
-{
-    const struct skr_relay_settings *options = session->options;
-    size_t failed = 0, blocked = 0;
-    for (size_t i = 0; i < batch->count; i++) {
-        const struct skr_batch_item *item = &batch->items[i];
-        if (item->write == SKR_WRITE_REFUSED)
-            continue;
-        if (item->state == SKR_BLOCKED)
-            log_blocked(session, item, ++blocked <= MOST_FAILURE_LINES);
-        if (item->state != SKR_HOPELESS || ++failed > MOST_FAILURE_LINES)
-            continue;
-        skr_log(&options->log, SKR_LOG_WARNING, "relay.failed",
-                SKR_LOG_TEXT("name", options->name),
-                SKR_LOG_NUMBER("row", item->row),
-                SKR_LOG_TEXT("error", item->reason.text));
+    struct skr_diagnostics *diagnostics = &session->diagnostics;
+    int64_t now_ms = skr_clock_ms();
+    int64_t cursor = skr_source_status(session->source).cursor;
+    log_hidden(session);
+    if (!has_rows && !skr_source_may_have_more(session->source)) {
+        diagnostics->empty_ms = now_ms;
+        diagnostics->empty_cursor = cursor;
+        if (session->dispatcher.senders.pending == 0)
+            end_trouble(session);
+        return look_for_foreign(session, error);
     }
-    if (failed > MOST_FAILURE_LINES)
-        skr_log(&options->log, SKR_LOG_WARNING, "relay.failed_more",
-                SKR_LOG_TEXT("name", options->name),
-                SKR_LOG_NUMBER("rows", failed - MOST_FAILURE_LINES));
+    // A row beyond all that there were when nothing was left is fresh.
+    if (!has_rows || diagnostics->empty_ms == 0 ||
+        now_ms - diagnostics->empty_ms > FRESH_MS ||
+        cursor <= diagnostics->empty_cursor)
+        return SKR_OK;
+    return look_for_skew(session, true, error);
 }
 
-void
-skr_session_take_settled(struct skr_session *session)
+// Settling.
+
+static void
+take_settled(struct skr_session *session)
 {
     struct skr_job *job;
-    while ((job = skr_settler_take(session->settler)) != NULL) {
-        if (!skr_parking_is_again(&session->parking, job)) {
-            if (!skr_parking_take(&session->parking, job))
-                continue;
-            log_failures(session, &job->batch);
-            count_batch(session, &job->batch);
-            skr_source_release(session->source, &job->batch);
-            skr_flight_free((struct skr_flight_batch *)job);
-        }
-        tell_counts(session);
+    while ((job = skr_settler_take(session->settler, session->db)) != NULL) {
+        skr_source_release(session->source, &job->batch);
+        skr_flight_free((struct skr_flight_batch *)job);
     }
-    while ((job = skr_parking_next_job(&session->parking, session->ownership,
-                                       skr_session_is_settling(session))) !=
-           NULL)
-        skr_settler_put(session->settler, job);
 }
 
 // Batches of which no row is queued or sent go to the settler, if something is
@@ -177,10 +305,10 @@ settle_finished(struct skr_session *session)
     struct skr_dispatcher *dispatcher = &session->dispatcher;
     struct skr_flight_batch *batch;
     while ((batch = skr_flight_find_finished(&dispatcher->flight)) != NULL) {
-        bool is_decided = skr_dispatcher_close(dispatcher, batch);
-        if (is_decided || skr_ownership_claims_rows(session->ownership)) {
-            batch->phase = SKR_BATCH_SETTLING;
-            skr_settler_put(session->settler, &batch->job);
+        bool is_decided =
+            skr_dispatcher_close(dispatcher, batch, &session->wants_rescan);
+        if (is_decided || claims_rows(session)) {
+            skr_settler_put(session->settler, skr_flight_settle(batch));
         } else {
             skr_source_release(session->source, &batch->job.batch);
             skr_flight_free(batch);
@@ -195,7 +323,7 @@ static size_t
 most_rows(const struct skr_session *session, struct skr_room room)
 {
     const struct skr_dispatcher *dispatcher = &session->dispatcher;
-    uint64_t limit = session->options->limit;
+    uint64_t limit = session->settings->limits.messages;
     size_t most = room.bytes == 0 ? 0 : room.rows;
     if (limit > 0) {
         uint64_t taken =
@@ -206,59 +334,43 @@ most_rows(const struct skr_session *session, struct skr_room room)
     return most < session->batch_capacity ? most : session->batch_capacity;
 }
 
+// To claim rows takes long enough for the window to run dry, so that some are
+// claimed while it is full. Rows that wait for a destination must be found
+// where they lie, and a row too large to be given beside others comes when
+// there are none.
+static bool
+may_read_ahead(const struct skr_session *session)
+{
+    const struct skr_dispatcher *dispatcher = &session->dispatcher;
+    return claims_rows(session) && !dispatcher->was_in_vain &&
+           dispatcher->breakers.open_count == 0;
+}
+
 // A batch to read into, and how much; NULL when there is no room.
 static struct skr_flight_batch *
-take_batch(struct skr_session *session, struct skr_room room,
+take_batch(struct skr_session *session, bool is_ahead,
            struct skr_source_request *request)
 {
     struct skr_dispatcher *dispatcher = &session->dispatcher;
-    size_t most = most_rows(session, room), passed_count;
-    const char *const *passed =
-        skr_sequencer_passed(&dispatcher->sequencer, &passed_count);
+    const struct skr_room batch_room = {session->batch_capacity,
+                                        session->batch_bytes};
+    struct skr_room room =
+        is_ahead ? batch_room : skr_flight_room(&dispatcher->flight);
     *request = (struct skr_source_request){
-        .rows = most,
+        .rows = most_rows(session, room),
         .bytes = room.bytes,
-        .passed = passed,
-        .passed_count = passed_count,
-        .spares_full_scans = skr_breakers_any_open(&dispatcher->breakers),
+        .spares_full_scans = dispatcher->breakers.open_count > 0,
     };
+    request->passed =
+        skr_sequencer_passed(&dispatcher->sequencer, &request->passed_count);
     struct skr_flight_batch *batch =
-        most == 0 ? NULL : skr_flight_take_free(&dispatcher->flight);
-    if (batch == NULL) {
+        request->rows == 0
+            ? NULL
+            : skr_flight_take_free(&dispatcher->flight, session->db->server,
+                                   skr_clock_ms());
+    if (batch == NULL)
         skr_dispatcher_shorten_chains(dispatcher);
-        return NULL;
-    }
-    batch->job.batch.server = session->db->server;
-    batch->claimed_ms = skr_clock_ms();
     return batch;
-}
-
-// Whatever was read is this relay's by the token of now. *has_rows tells
-// whether there are any, even if something failed: what has its place may be
-// sent from elsewhere.
-static enum skr_code
-accept(struct skr_session *session, struct skr_flight_batch *batch,
-       bool from_head, bool *has_rows, struct skr_error *error)
-{
-    skr_ownership_stamp(session->ownership, &batch->job.batch);
-    enum skr_code code =
-        skr_dispatcher_place(&session->dispatcher, batch, from_head, error);
-    *has_rows = batch->job.batch.count > 0;
-    if (*has_rows) {
-        skr_flight_open(batch);
-    } else {
-        session->dispatcher.was_in_vain = true;
-        skr_flight_free(batch);
-    }
-    return code;
-}
-
-static enum skr_code
-send(struct skr_session *session, struct skr_flight_batch *batch,
-     struct skr_error *error)
-{
-    skr_failpoint("relay.read");
-    return skr_dispatcher_send(&session->dispatcher, batch, error);
 }
 
 // A row that is asked for by name is the head of its partition, unless
@@ -274,9 +386,10 @@ fetch_probe(struct skr_session *session, struct skr_flight_batch *batch,
     enum skr_code code =
         skr_source_fetch(session->source, request, row, read, error);
     if (code == SKR_OK && read->count > 0 && skr_has_order(&read->items[0]) &&
-        skr_sequencer_is_in_flight(
+        skr_sequencer_chain(
             &dispatcher->sequencer,
-            skr_sequencer_partition(read->items[0].partition_key))) {
+            skr_sequencer_partition(read->items[0].partition_key))
+                .length > 0) {
         skr_source_release(session->source, read);
         read->count = read->bytes = 0;
     }
@@ -284,10 +397,11 @@ fetch_probe(struct skr_session *session, struct skr_flight_batch *batch,
         skr_flight_free(batch);
         return code;
     }
-    code = accept(session, batch, true, &has_rows, error);
+    code = skr_dispatcher_accept(dispatcher, batch, true, &has_rows, error);
     if (code == SKR_OK && has_rows)
-        return send(session, batch, error);
-    if (code == SKR_OK && skr_ownership_is_exclusive(session->ownership))
+        return skr_dispatcher_send(dispatcher, batch, error);
+    if (code == SKR_OK &&
+        skr_ownership_traits(session->ownership)->is_exclusive)
         skr_breakers_forget(&dispatcher->breakers, row);
     else if (code == SKR_OK)
         skr_breakers_miss(&dispatcher->breakers, row, skr_clock_ms());
@@ -303,17 +417,13 @@ probe(struct skr_session *session, struct skr_error *error)
     int64_t row = 0, next_ms = skr_breakers_next_ms(&dispatcher->breakers);
     if (next_ms == 0 || next_ms > skr_clock_ms())
         return SKR_OK;
-    struct skr_flight_batch *batch =
-        take_batch(session, skr_flight_room(&dispatcher->flight), &request);
-    enum skr_code code = SKR_OK;
+    struct skr_flight_batch *batch = take_batch(session, false, &request);
     if (batch == NULL)
         return SKR_OK;
-    if (skr_breakers_next_probe(&dispatcher->breakers, skr_clock_ms(), &row))
-        code = fetch_probe(session, batch, &request, row, error);
-    else
-        skr_flight_free(batch);
-    skr_dispatcher_log_breakers(dispatcher);
-    return code;
+    if (skr_dispatcher_next_probe(dispatcher, &row))
+        return fetch_probe(session, batch, &request, row, error);
+    skr_flight_free(batch);
+    return SKR_OK;
 }
 
 // Rows that were left, or parked, and may be sent by now lie behind the cursor.
@@ -322,10 +432,9 @@ static void
 rescan(struct skr_session *session)
 {
     struct skr_dispatcher *dispatcher = &session->dispatcher;
-    bool is_settling = skr_session_is_settling(session);
+    bool is_settling = skr_settler_is_busy(session->settler);
     session->wants_rescan |=
-        dispatcher->wants_rescan || skr_parking_release(&session->parking);
-    dispatcher->wants_rescan = false;
+        skr_parked_release(&session->parked, skr_clock_ms());
     if (skr_breakers_take_recovered(&dispatcher->breakers)) {
         skr_source_rescan(session->source, false);
         session->wants_rescan = is_settling;
@@ -348,7 +457,7 @@ note_end(struct skr_session *session, const struct skr_partition_read *read,
     // Its time will come, and is looked for.
     case SKR_PARTITION_WAITS: return SKR_OK;
     case SKR_PARTITION_MORE:
-    case SKR_PARTITION_IN_HAND: break;
+    case SKR_PARTITION_IN_FLIGHT: break;
     }
     // It is read again when what is in flight of it is done.
     if (read->given > 0)
@@ -374,7 +483,8 @@ read_heads(struct skr_session *session, struct skr_flight_batch *batch,
     if (count > 0)
         code = skr_source_fetch_partitions(session->source, request, partitions,
                                            count, &batch->job.batch, error);
-    placed = accept(session, batch, true, has_rows, error);
+    placed = skr_dispatcher_accept(&session->dispatcher, batch, true, has_rows,
+                                   error);
     code = code == SKR_OK ? placed : code;
     for (size_t i = 0; i < count; i++) {
         if (code == SKR_OK)
@@ -394,15 +504,14 @@ fetch_heads(struct skr_session *session, bool *moved, struct skr_error *error)
     bool has_rows = false;
     if (next_ms == 0 || next_ms > skr_clock_ms())
         return SKR_OK;
-    struct skr_flight_batch *batch =
-        take_batch(session, skr_flight_room(&dispatcher->flight), &request);
+    struct skr_flight_batch *batch = take_batch(session, false, &request);
     if (batch == NULL)
         return SKR_OK;
     enum skr_code code = read_heads(session, batch, &request, &has_rows, error);
     if (code != SKR_OK || !has_rows)
         return code;
     *moved = true;
-    return send(session, batch, error);
+    return skr_dispatcher_send(&session->dispatcher, batch, error);
 }
 
 static struct skr_flight_batch *
@@ -410,21 +519,6 @@ find_ahead(struct skr_session *session)
 {
     size_t at = 0;
     return skr_flight_next(&session->dispatcher.flight, SKR_BATCH_AHEAD, &at);
-}
-
-// To claim rows takes long enough for the window to run dry, so that some are
-// claimed while it is full. Rows that wait for a destination must be found
-// where they lie, and a row too large to be given beside others comes when
-// there are none.
-static struct skr_room
-choose_room(const struct skr_session *session)
-{
-    const struct skr_dispatcher *dispatcher = &session->dispatcher;
-    if (skr_ownership_claims_rows(session->ownership) &&
-        !dispatcher->was_in_vain &&
-        !skr_breakers_any_open(&dispatcher->breakers))
-        return (struct skr_room){session->batch_capacity, session->batch_bytes};
-    return skr_flight_room(&dispatcher->flight);
 }
 
 // The next rows of the queue, in *batch; NULL: there are none.
@@ -435,7 +529,7 @@ read_on(struct skr_session *session, struct skr_flight_batch **batch,
     struct skr_source_request request;
     bool has_rows = false;
     struct skr_flight_batch *taken =
-        take_batch(session, choose_room(session), &request);
+        take_batch(session, may_read_ahead(session), &request);
     if (taken == NULL)
         return SKR_OK;
     enum skr_code code =
@@ -444,20 +538,13 @@ read_on(struct skr_session *session, struct skr_flight_batch **batch,
         skr_flight_free(taken);
         return code;
     }
-    code = accept(session, taken, false, &has_rows, error);
+    code = skr_dispatcher_accept(&session->dispatcher, taken, false, &has_rows,
+                                 error);
     if (code == SKR_OK)
-        code = skr_diagnostics_after_read(&session->diagnostics, session->db,
-                                          has_rows, error);
-    if (code != SKR_OK)
-        return code;
-    if (has_rows)
+        code = look_around(session, has_rows, error);
+    if (code == SKR_OK && has_rows)
         *batch = taken;
-    if (has_rows || skr_source_may_have_more(session->source))
-        return SKR_OK;
-    if (skr_dispatcher_pending(&session->dispatcher) == 0)
-        skr_session_end_trouble(session);
-    return skr_diagnostics_look_for_foreign(&session->diagnostics, session->db,
-                                            error);
+    return code;
 }
 
 static enum skr_code
@@ -469,18 +556,16 @@ fetch_next(struct skr_session *session, bool *moved, struct skr_error *error)
         code = read_on(session, &batch, error);
     if (code != SKR_OK || batch == NULL)
         return code;
-    if (skr_ownership_claims_rows(session->ownership)) {
-        skr_flight_put_ahead(batch);
-        if (!skr_flight_fits(&session->dispatcher.flight, batch))
-            return SKR_OK;
-        skr_flight_open(batch);
-    }
+    if (claims_rows(session) &&
+        !skr_flight_open_if_fits(&session->dispatcher.flight, batch))
+        return SKR_OK;
     *moved = true;
-    return send(session, batch, error);
+    return skr_dispatcher_send(&session->dispatcher, batch, error);
 }
 
 static enum skr_code
-fetch(struct skr_session *session, bool *moved, struct skr_error *error)
+fetch_and_send(struct skr_session *session, bool *moved,
+               struct skr_error *error)
 {
     enum skr_code code = SKR_OK;
     if (!skr_source_is_restarting(session->source)) {
@@ -496,36 +581,41 @@ fetch(struct skr_session *session, bool *moved, struct skr_error *error)
 
 // The loop.
 
-// Renews, proves and rebalances, and notes what that means for the session.
+// Proves, renews and rebalances, and notes what that means for the session.
+// Rows of an earlier session that came to no decision lie among those that are
+// still being settled; read now, others would pass them.
 static enum skr_code
 own(struct skr_session *session, struct skr_error *error)
 {
     struct skr_dispatcher *dispatcher = &session->dispatcher;
     struct skr_source_status status = skr_source_status(session->source);
     const struct skr_activity activity = {
-        .is_idle = skr_dispatcher_pending(dispatcher) == 0,
+        .is_idle = dispatcher->senders.pending == 0,
         .is_quiet = is_quiet(session),
         .cursor = status.cursor,
         .decided = dispatcher->decided,
         .has_due = status.has_due,
     };
     enum skr_ownership_state state = SKR_OWN_ACTIVE;
+    if (session->phase == SKR_PHASE_SETTLING &&
+        skr_settler_is_busy(session->settler))
+        return skr_ownership_prove(session->ownership, error);
     enum skr_code code =
         skr_ownership_tick(session->ownership, &activity, &state, error);
     if (code != SKR_OK)
         return code;
     session->phase = SKR_PHASE_ACTIVE;
-    dispatcher->is_draining = state == SKR_OWN_DRAIN;
+    skr_dispatcher_drain(dispatcher, state == SKR_OWN_DRAIN);
     switch (state) {
     case SKR_OWN_ACTIVE: break;
     case SKR_OWN_DRAIN: session->phase = SKR_PHASE_DRAINING; break;
     case SKR_OWN_CHANGED:
         skr_dispatcher_begin(dispatcher);
         return skr_source_open(session->source, session->db, error);
+    case SKR_OWN_WAITING: session->phase = SKR_PHASE_STANDBY; break;
     case SKR_OWN_STANDBY:
         session->phase = SKR_PHASE_STANDBY;
-        if (skr_ownership_stands_by(session->ownership))
-            skr_session_end_trouble(session);
+        end_trouble(session);
         break;
     }
     return SKR_OK;
@@ -560,7 +650,8 @@ is_held_back(const struct skr_session *session)
 static bool
 has_work(struct skr_session *session)
 {
-    return session->phase == SKR_PHASE_DRAINING ||
+    return session->phase == SKR_PHASE_SETTLING ||
+           session->phase == SKR_PHASE_DRAINING ||
            (session->phase == SKR_PHASE_ACTIVE &&
             (skr_source_may_have_more(session->source) ||
              find_ahead(session) != NULL));
@@ -571,48 +662,35 @@ idle_time_ms(struct skr_session *session)
 {
     struct skr_dispatcher *dispatcher = &session->dispatcher;
     int64_t now_ms = skr_clock_ms();
-    int64_t longest_ms = session->options->max_idle_ms;
-    if (session->options->is_over != NULL && longest_ms > ASK_AGAIN_MS)
-        longest_ms = ASK_AGAIN_MS;
-    int64_t until_ms = skr_clock_earlier(
-        now_ms + longest_ms, skr_ownership_next_ms(session->ownership));
-    bool is_settling = skr_session_is_settling(session);
-    until_ms = skr_clock_earlier(
-        until_ms, skr_parking_next_job_ms(&session->parking, session->ownership,
-                                          is_settling));
-    // What is settled meanwhile is told soon.
-    if (is_settling)
+    int64_t until_ms = now_ms + session->settings->max_idle_ms;
+    if (session->settings->limits.is_over != NULL)
+        until_ms = skr_clock_earlier(until_ms, now_ms + ASK_AGAIN_MS);
+    // What is settled meanwhile is logged soon.
+    if (skr_settler_is_busy(session->settler))
         until_ms = skr_clock_earlier(until_ms, now_ms + SETTLE_WAIT_MS);
-    // A standby reads nothing, whatever is due.
-    if (session->phase == SKR_PHASE_ACTIVE) {
-        until_ms = skr_clock_earlier(until_ms,
-                                     skr_parking_release_ms(&session->parking));
-        until_ms =
-            skr_clock_earlier(until_ms, skr_source_wake_ms(session->source));
-        until_ms = skr_clock_earlier(
-            until_ms, skr_breakers_next_ms(&dispatcher->breakers));
-        until_ms = skr_clock_earlier(
-            until_ms, skr_sequencer_next_head_ms(&dispatcher->sequencer));
-    }
+    const int64_t times_ms[] = {
+        skr_ownership_next_ms(session->ownership),
+        skr_settler_next_ms(session->settler),
+        // A standby reads nothing, whatever is due.
+        skr_parked_next_ms(&session->parked),
+        skr_source_wake_ms(session->source),
+        skr_breakers_next_ms(&dispatcher->breakers),
+        skr_sequencer_next_head_ms(&dispatcher->sequencer),
+    };
+    size_t count = session->phase == SKR_PHASE_ACTIVE ? 6 : 2;
+    for (size_t i = 0; i < count; i++)
+        until_ms = skr_clock_earlier(until_ms, times_ms[i]);
     return until_ms > now_ms ? (uint32_t)(until_ms - now_ms) : 0;
 }
 
-void
-skr_session_wait_for_settler(struct skr_session *session)
-{
-    if (skr_parking_has_waiting(&session->parking))
-        skr_clock_sleep(session->stop_fd, RESULT_WAIT_MS);
-    else
-        skr_settler_wait(session->settler, RESULT_WAIT_MS);
-}
-
-// Sleeps until something is due. A broker is heard of meanwhile: it ends a
-// connection that falls silent.
+// Takes results, and sleeps until something is due. Brokers are asked meanwhile
+// too: they end a connection that falls silent.
 static enum skr_code
-rest(struct skr_session *session, bool moved, struct skr_error *error)
+collect_and_rest(struct skr_session *session, bool moved,
+                 struct skr_error *error)
 {
     struct skr_dispatcher *dispatcher = &session->dispatcher;
-    if (skr_dispatcher_pending(dispatcher) > 0) {
+    if (dispatcher->senders.pending > 0) {
         enum skr_code code = skr_dispatcher_collect(
             dispatcher, moved ? 0 : RESULT_WAIT_MS, error);
         if (code == SKR_OK && !skr_source_may_have_more(session->source))
@@ -626,58 +704,25 @@ rest(struct skr_session *session, bool moved, struct skr_error *error)
     uint32_t idle_ms = idle_time_ms(session);
     bool is_busy =
         has_work(session) ||
-        (idle_ms == 0 && skr_session_is_settling(session)) ||
-        (session->options->stop_when_empty && !is_held_back(session));
+        (idle_ms == 0 && skr_settler_is_busy(session->settler)) ||
+        (session->settings->stop_when_empty && !is_held_back(session));
     if (is_busy)
-        skr_session_wait_for_settler(session);
+        skr_settler_wait(session->settler, session->stop_fd);
     enum skr_code code = skr_dispatcher_collect(dispatcher, 0, error);
     if (code != SKR_OK || is_busy)
         return code;
     return skr_source_wait(session->source, session->stop_fd, idle_ms, error);
 }
 
-static enum skr_code
-turn(struct skr_session *session, struct skr_error *error)
-{
-    bool moved = false;
-    enum skr_code code = own(session, error);
-    if (code == SKR_OK)
-        code = renew_claims(session, error);
-    if (code == SKR_OK)
-        code = skr_diagnostics_look(&session->diagnostics, session->db, error);
-    if (code == SKR_OK && session->phase == SKR_PHASE_ACTIVE)
-        code = fetch(session, &moved, error);
-    if (code == SKR_OK)
-        code = rest(session, moved, error);
-    return code;
-}
-
-// Rows of an earlier session that came to no decision lie among those that are
-// still being settled; read now, others would pass them.
-static enum skr_code
-wait_for_earlier(struct skr_session *session, struct skr_error *error)
-{
-    if (!skr_session_is_settling(session)) {
-        session->phase = SKR_PHASE_ACTIVE;
-        return SKR_OK;
-    }
-    skr_session_wait_for_settler(session);
-    enum skr_code code = skr_ownership_prove(session->ownership, error);
-    return code == SKR_OK
-               ? skr_dispatcher_collect(&session->dispatcher, 0, error)
-               : code;
-}
-
 static bool
 is_empty(struct skr_session *session)
 {
-    return session->options->stop_when_empty && !has_work(session) &&
+    return session->settings->stop_when_empty && !has_work(session) &&
            session->dispatcher.sequencer.heads.count == 0 &&
-           !session->wants_rescan && !session->dispatcher.wants_rescan &&
-           !is_held_back(session);
+           !session->wants_rescan && !is_held_back(session);
 }
 
-// Whether the options say to end now.
+// Whether the settings say to end now.
 static enum skr_code
 check_end(struct skr_session *session, struct skr_error *error)
 {
@@ -685,8 +730,8 @@ check_end(struct skr_session *session, struct skr_error *error)
     enum skr_code code = SKR_OK;
     if (session->phase == SKR_PHASE_SETTLING ||
         (!is_at_limit(session) && !is_empty(session)) ||
-        skr_dispatcher_pending(&session->dispatcher) > 0 ||
-        skr_session_is_settling(session))
+        session->dispatcher.senders.pending > 0 ||
+        skr_settler_is_busy(session->settler))
         return SKR_OK;
     if (!is_at_limit(session))
         code =
@@ -697,26 +742,31 @@ check_end(struct skr_session *session, struct skr_error *error)
 }
 
 static enum skr_code
-go_on(struct skr_session *session, struct skr_error *error)
+turn(struct skr_session *session, struct skr_error *error)
 {
-    skr_beat_turn();
-    if (skr_clock_sleep(session->stop_fd, 0)) {
-        session->stop_by_ms =
-            skr_clock_ms() + session->options->stop_timeout_ms;
-        return skr_fail(error, SKR_STOPPED, SKR_GIVE_UP, "stopped");
-    }
-    if (skr_session_is_over(session)) {
-        session->phase = SKR_PHASE_FINISHED;
-        return SKR_OK;
-    }
-    skr_session_take_settled(session);
-    enum skr_code code = session->phase == SKR_PHASE_SETTLING
-                             ? wait_for_earlier(session, error)
-                             : turn(session, error);
-    if (session->dispatcher.confirmed > 0)
-        skr_session_end_trouble(session);
+    bool moved = false;
+    take_settled(session);
+    enum skr_code code = own(session, error);
+    if (code == SKR_OK)
+        code = renew_claims(session, error);
+    if (code == SKR_OK)
+        code = look_for_others(session, error);
+    if (code == SKR_OK && session->phase == SKR_PHASE_ACTIVE)
+        code = fetch_and_send(session, &moved, error);
+    if (code == SKR_OK)
+        code = collect_and_rest(session, moved, error);
+    if (session->dispatcher.has_confirmed)
+        end_trouble(session);
     settle_finished(session);
     return code == SKR_OK ? check_end(session, error) : code;
+}
+
+static int64_t
+end_of_stop_ms(const struct skr_session *session)
+{
+    return session->stop_by_ms > 0
+               ? session->stop_by_ms
+               : skr_clock_ms() + session->settings->stop_timeout_ms;
 }
 
 // Lets what was sent come to its result, and settles it meanwhile.
@@ -724,32 +774,213 @@ static void
 drain(struct skr_session *session)
 {
     struct skr_dispatcher *dispatcher = &session->dispatcher;
-    int64_t until_ms = session->stop_by_ms > 0
-                           ? session->stop_by_ms
-                           : skr_clock_ms() + session->options->stop_timeout_ms;
+    int64_t until_ms = end_of_stop_ms(session);
     struct skr_error error = {0};
     enum skr_code code = SKR_OK;
-    skr_dispatcher_begin_drain(dispatcher);
+    skr_dispatcher_drain(dispatcher, true);
     settle_finished(session);
-    while (code == SKR_OK && skr_dispatcher_pending(dispatcher) > 0 &&
+    while (code == SKR_OK && dispatcher->senders.pending > 0 &&
            skr_clock_ms() < until_ms) {
         code = skr_dispatcher_collect(dispatcher, RESULT_WAIT_MS, &error);
         settle_finished(session);
-        skr_session_take_settled(session);
+        take_settled(session);
     }
-    skr_dispatcher_end_drain(dispatcher);
+    skr_dispatcher_end(dispatcher);
     settle_finished(session);
+}
+
+// Works the queue until there is a reason to end.
+static enum skr_code
+work(struct skr_session *session, struct skr_error *error)
+{
+    enum skr_code code = SKR_OK;
+    session->phase = SKR_PHASE_SETTLING;
+    skr_dispatcher_begin(&session->dispatcher);
+    while (code == SKR_OK && session->phase != SKR_PHASE_FINISHED) {
+        skr_beat_turn();
+        if (skr_clock_sleep(session->stop_fd, 0)) {
+            session->stop_by_ms = end_of_stop_ms(session);
+            code = skr_fail(error, SKR_STOPPED, SKR_GIVE_UP, "stopped");
+        } else if (skr_relay_is_over(&session->settings->limits)) {
+            session->phase = SKR_PHASE_FINISHED;
+        } else {
+            code = turn(session, error);
+        }
+    }
+    drain(session);
+    return code;
+}
+
+// Beginning and end of a session.
+
+// The source reads from the start of the queue.
+static enum skr_code
+open_source(struct skr_session *session, struct skr_error *error)
+{
+    const struct skr_relay_settings *settings = session->settings;
+    const struct skr_store *table = settings->table;
+    const struct skr_table_maker maker = {&settings->log, settings->name,
+                                          settings->database_url};
+    enum skr_code code = table->admin->check(table, session->db, error);
+    if (code == SKR_OK)
+        code = skr_source_open(session->source, session->db, error);
+    if (code != SKR_MISSING || !settings->auto_setup)
+        return code;
+    code = skr_store_create_for(table, session->db, &maker, error);
+    return code == SKR_OK ? skr_source_open(session->source, session->db, error)
+                          : code;
+}
+
+static void
+stop_attending(struct skr_session *session)
+{
+    skr_db_close(session->attending);
+    session->attending = NULL;
+}
+
+// A relay without its broker has no session, and nothing would tell it from one
+// that does not run. Where the database is away as well, it could not be asked
+// about relays.
+static enum skr_code
+attend(struct skr_session *session)
+{
+    const struct skr_relay_settings *settings = session->settings;
+    char lock_name[SKR_LOCK_NAME_SIZE], name[SKR_LOCK_NAME_SIZE];
+    enum skr_code code = SKR_OK;
+    if (session->attending == NULL)
+        code = skr_db_open(settings->database, settings->database_url,
+                           &session->attending, NULL);
+    if (code == SKR_OK)
+        code = settings->table->source->lock_name(
+            settings->table, session->attending, lock_name, NULL);
+    if (code != SKR_OK)
+        return code;
+    skr_store_name_attendance(lock_name, SKR_ATTEND_WAITING, name);
+    return session->attending->ops->locks->attend(session->attending, name,
+                                                  NULL);
+}
+
+static enum skr_code
+connect_both(struct skr_session *session, struct skr_error *error)
+{
+    const struct skr_relay_settings *settings = session->settings;
+    session->works = false;
+    enum skr_code code =
+        skr_senders_open(&session->dispatcher.senders, settings->senders,
+                         settings->sender_count, error);
+    session->has_broker = code == SKR_OK;
+    if (code != SKR_OK)
+        return code;
+    stop_attending(session);
+    code = skr_db_open_or_create(settings->database, settings->database_url,
+                                 settings->auto_setup, &session->db, error);
+    if (code != SKR_OK)
+        return code;
+    session->db->log = &settings->log;
+    session->db->name = settings->name;
+    skr_trouble_notice(&session->passed_over, &settings->log,
+                       "relay.passed_over", settings->name,
+                       &session->db->passed_over);
+    skr_settler_work_on(session->settler, session->db->server);
+    code = open_source(session, error);
+    if (code == SKR_OK && settings->table_name != NULL)
+        code = skr_rights_check_change(session->db, settings->table_name,
+                                       "queue_name", error);
+    return code == SKR_OK ? look_for_skew(session, false, error) : code;
+}
+
+// Waits to become one of the relays that work the queue. A standby is connected
+// to both sides, so that it takes over at once, and keeps the broker's
+// connection alive.
+static enum skr_code
+acquire(struct skr_session *session, struct skr_error *error)
+{
+    for (;;) {
+        bool is_granted = false;
+        struct skr_published published;
+        size_t none = 0;
+        enum skr_code code =
+            skr_ownership_acquire(session->ownership, session->db,
+                                  session->stop_fd, &is_granted, error);
+        if (code != SKR_OK)
+            return code;
+        session->was_connected = true;
+        if (is_granted)
+            return SKR_OK;
+        if (skr_clock_sleep(session->stop_fd, 0) ||
+            skr_relay_is_over(&session->settings->limits))
+            return skr_fail(error, SKR_STOPPED, SKR_GIVE_UP, "stopped");
+        take_settled(session);
+        code = skr_senders_results(&session->dispatcher.senders, &published, 1,
+                                   &none, 0, error);
+        if (code != SKR_OK)
+            return code;
+        // Both sides answer, and more is not asked of a standby.
+        end_trouble(session);
+    }
+}
+
+// The next owner would send again what is confirmed and not settled.
+static void
+close_both(struct skr_session *session)
+{
+    int64_t end_ms = session->stop_by_ms > 0 ? session->stop_by_ms
+                                             : skr_clock_ms() + HAND_OVER_MS;
+    bool has_time = true;
+    take_settled(session);
+    while (skr_settler_is_busy(session->settler) && has_time) {
+        skr_settler_wait(session->settler, session->stop_fd);
+        take_settled(session);
+        has_time = skr_clock_ms() < end_ms;
+    }
+    skr_ownership_release(session->ownership);
+    skr_db_close(session->db);
+    session->db = NULL;
+    skr_senders_close(&session->dispatcher.senders);
 }
 
 enum skr_code
 skr_session_run(struct skr_session *session, struct skr_error *error)
 {
-    enum skr_code code = SKR_OK;
-    session->phase = SKR_PHASE_SETTLING;
-    session->dispatcher.confirmed = 0;
-    skr_dispatcher_begin(&session->dispatcher);
-    while (code == SKR_OK && session->phase != SKR_PHASE_FINISHED)
-        code = go_on(session, error);
-    drain(session);
+    enum skr_code code = connect_both(session, error);
+    if (code == SKR_OK)
+        code = acquire(session, error);
+    if (code == SKR_OK)
+        code = work(session, error);
+    close_both(session);
     return code;
+}
+
+void
+skr_session_show_waiting(struct skr_session *session)
+{
+    if (!session->has_broker && attend(session) != SKR_OK)
+        stop_attending(session);
+}
+
+enum skr_code
+skr_session_start(struct skr_session *session, struct skr_error *error)
+{
+    const struct skr_relay_settings *settings = session->settings;
+    return skr_settler_start(
+        &(struct skr_settler_options){.name = settings->name,
+                                      .database = settings->database,
+                                      .database_url = settings->database_url,
+                                      .table = settings->table,
+                                      .ownership = session->ownership,
+                                      .parked = &session->parked,
+                                      .park_ms = settings->park_ms,
+                                      .tally = settings->tally,
+                                      .beat = &session->settler_beat,
+                                      .log = &settings->log},
+        &session->settler, error);
+}
+
+void
+skr_session_stop(struct skr_session *session)
+{
+    int64_t left_ms = end_of_stop_ms(session) - skr_clock_ms();
+    stop_attending(session);
+    skr_settler_stop(session->settler, left_ms > 0 ? (uint32_t)left_ms : 0);
+    take_settled(session);
 }

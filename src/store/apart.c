@@ -17,7 +17,7 @@ struct apart {
 };
 
 // One of each kind is enough to know whether the table can be written.
-static const enum skr_state kinds[] = {SKR_DONE, SKR_RETRY_LATER, SKR_HOPELESS,
+static const enum skr_state kinds[] = {SKR_DONE, SKR_RETRY_LATER, SKR_DEAD,
                                        SKR_BLOCKED, SKR_READ};
 enum { KINDS = sizeof(kinds) / sizeof(kinds[0]) };
 

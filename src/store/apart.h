@@ -6,12 +6,12 @@
 #ifndef SKR_STORE_APART_H
 #define SKR_STORE_APART_H
 
-#include "message/batch.h"
+#include "store/batch.h"
 
 // Of no row: it is in the range of every integer column, and no table gives it.
 #define SKR_NO_ROW INT32_MIN
 
-// Writes the outcome of every item of the batch that skr_is_written_now(), all
+// Writes the result of every item of the batch that skr_is_written_now(), all
 // or none, and those of a row that is not there without an error.
 typedef enum skr_code skr_apart_write_fn(void *user, struct skr_batch *batch,
                                          struct skr_error *error);

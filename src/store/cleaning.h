@@ -6,6 +6,7 @@
 #define SKR_STORE_CLEANING_H
 
 #include "db/db.h"
+#include "store/place.h"
 
 struct skr_cleaning {
     uint32_t age_s;       // what is older goes
@@ -61,18 +62,12 @@ skr_cleaning_run(const struct skr_cleaning *cleaning, struct skr_db *db,
                  const struct skr_cleaning_source *source, uint64_t *removed,
                  struct skr_error *error);
 
-// A queue of a messenger table.
-struct skr_cleaned_queue {
-    const char *table, *queue;
-    const char *time_zone;  // of its times (db/zone.h); NULL: UTC
-};
-
 // Rows of a messenger table that were sent and stayed: those of the queue
 // "<queue>.sent", by the time of their delivery, and those of the queue that
 // Symfony has marked as done, by the time of their creation. removed is added
 // to.
 SKR_MUST_CHECK enum skr_code
-skr_messenger_clean(const struct skr_cleaned_queue *place,
+skr_messenger_clean(const struct skr_queue_place *place,
                     const struct skr_cleaning *cleaning, struct skr_db *db,
                     uint64_t *removed, struct skr_error *error);
 
@@ -80,7 +75,7 @@ skr_messenger_clean(const struct skr_cleaned_queue *place,
 // the time at which they failed, but for those that a worker has claimed.
 // Otherwise as above.
 SKR_MUST_CHECK enum skr_code
-skr_messenger_clean_failed(const struct skr_cleaned_queue *place,
+skr_messenger_clean_failed(const struct skr_queue_place *place,
                            const struct skr_cleaning *cleaning,
                            struct skr_db *db, uint64_t *removed,
                            struct skr_error *error);

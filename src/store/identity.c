@@ -40,7 +40,7 @@ skr_identity_is_unsure(const struct skr_dialect *dialect)
 static bool
 is_asked_for(const struct skr_batch_item *item)
 {
-    return item->created_at != NULL && skr_has_outcome(item) &&
+    return item->created_at != NULL && skr_has_result(item) &&
            skr_is_written_now(item);
 }
 

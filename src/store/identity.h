@@ -6,7 +6,7 @@
 #ifndef SKR_STORE_IDENTITY_H
 #define SKR_STORE_IDENTITY_H
 
-#include "message/batch.h"
+#include "store/batch.h"
 #include "store/list.h"
 
 // As many characters of a time as are kept and compared: up to the seconds.

@@ -7,7 +7,7 @@
 #include "base/arena.h"
 #include "base/error.h"
 #include "base/text.h"
-#include "message/batch.h"
+#include "store/batch.h"
 
 #include <stdlib.h>
 #include <string.h>

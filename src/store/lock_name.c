@@ -4,6 +4,7 @@
 #include "base/arena.h"
 #include "base/error.h"
 #include "base/hash.h"
+#include "db/run.h"
 #include "db/sql.h"
 #include "store/store.h"
 
@@ -20,14 +21,13 @@ find_place(struct skr_db *db, const char *table, struct skr_arena *arena,
     const char *sql =
         skr_sql_fill(skr_db_dialect(db), arena, "{table_place}", words, 1);
     struct skr_value found_place = {.kind = SKR_NULL};
-    bool found = false;
+    struct skr_row row = {.arena = arena, .columns = &found_place, .count = 1};
     *place = table;
     if (sql == NULL)
         return skr_fail_memory(error);
     enum skr_code code =
-        skr_tx_fetch_one(skr_db_tx(db), &(struct skr_statement){.sql = sql},
-                         arena, &found_place, 1, &found, error);
-    if (code == SKR_OK && found)
+        skr_sql_row(skr_db_tx(db), sql, SKR_NO_VALUES, &row, error);
+    if (code == SKR_OK && row.found)
         *place = found_place.bytes;
     return code;
 }

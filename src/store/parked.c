@@ -5,7 +5,7 @@
 
 #include "base/clock.h"
 #include "base/vec.h"
-#include "message/batch.h"
+#include "store/batch.h"
 
 #include <stddef.h>
 #include <stdlib.h>
@@ -131,7 +131,7 @@ skr_parked_take_due(struct skr_parked *parked, int64_t now_ms, int64_t next_ms,
 }
 
 void
-skr_parked_put_off(struct skr_parked *parked, int64_t next_ms)
+skr_parked_defer(struct skr_parked *parked, int64_t next_ms)
 {
     for (size_t i = 0; i < parked->count; i++)
         if (parked->rows[i].is_published && parked->rows[i].until_ms < next_ms)

@@ -56,7 +56,7 @@ size_t
 skr_parked_take_due(struct skr_parked *parked, int64_t now_ms, int64_t next_ms,
                     struct skr_parked_row *rows, size_t most);
 // No published row is due before that.
-void skr_parked_put_off(struct skr_parked *parked, int64_t next_ms);
+void skr_parked_defer(struct skr_parked *parked, int64_t next_ms);
 // When the next of them is due; 0: there are none.
 int64_t skr_parked_due_ms(const struct skr_parked *parked);
 

@@ -5,7 +5,7 @@
 #include "store/row_set.h"
 
 #include "base/vec.h"
-#include "message/batch.h"
+#include "store/batch.h"
 
 #include <stdlib.h>
 #include <string.h>

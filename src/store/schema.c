@@ -6,12 +6,36 @@
 
 #include "base/arena.h"
 #include "base/error.h"
+#include "base/hash.h"
 #include "base/text.h"
 #include "db/run.h"
 #include "db/sql.h"
 
+#include <stdio.h>
 #include <string.h>
 #include <strings.h>
+
+// A name of its own where tables share one space of names for indexes. One
+// that the database would cut is made to fit: indexes whose names begin alike
+// would be taken for one.
+static const char *
+name_index(const struct skr_dialect *dialect, struct skr_arena *arena,
+           const char *table, const char *index)
+{
+    size_t most = dialect->cuts_names_at;
+    if (most == 0 || strlen(table) + 1 + strlen(index) <= most)
+        return skr_arena_format(arena, "%s_%s", table, index);
+    // The same however the table's name is spelt.
+    const struct skr_word words[] = {{"table", table}};
+    const char *folded = skr_sql_fill(dialect, arena, "{table}", words, 1);
+    if (folded == NULL)
+        return NULL;
+    struct skr_hash hash = skr_hash_add_text(skr_hash_start(), folded);
+    return skr_arena_format(arena, "%.*s_%08x_%s",
+                            (int)(most - strlen("_01234567_") - strlen(index)),
+                            table, (unsigned)(uint32_t)(hash.high ^ hash.low),
+                            index);
+}
 
 // The table's words, and an index's beside them.
 static const char *
@@ -19,8 +43,13 @@ fill_index(const struct skr_dialect *dialect, struct skr_arena *arena,
            const char *sql_template, const char *table,
            const struct skr_index *index)
 {
-    const struct skr_word words[] = {
-        {"table", table}, {"index", index->name}, {"columns", index->columns}};
+    const char *own_index = name_index(dialect, arena, table, index->name);
+    if (own_index == NULL)
+        return NULL;
+    const struct skr_word words[] = {{"table", table},
+                                     {"index", index->name},
+                                     {"own_index", own_index},
+                                     {"columns", index->columns}};
     return skr_sql_fill(dialect, arena, sql_template, words,
                         SKR_COUNT_OF(words));
 }
@@ -36,10 +65,11 @@ give(const char *sql, skr_sql_text_fn *each, void *user,
 }
 
 static enum skr_code
-write_table(const struct skr_schema *schema, const struct skr_dialect *dialect,
-            const char *table, struct skr_arena *arena, skr_sql_text_fn *each,
-            void *user, struct skr_error *error)
+write_table(const struct skr_schema *schema, const char *table,
+            const struct skr_schema_target *target, struct skr_arena *arena,
+            struct skr_error *error)
 {
+    const struct skr_dialect *dialect = target->dialect;
     const char *inline_indexes = "";
     for (size_t i = 0; i < schema->index_count; i++) {
         const char *index = fill_index(dialect, arena, "{inline_index}", table,
@@ -65,7 +95,7 @@ write_table(const struct skr_schema *schema, const struct skr_dialect *dialect,
                                    "    {columns}{inline_indexes}\n"
                                    "){table_options}",
                                    words, SKR_COUNT_OF(words));
-    return give(sql, each, user, error);
+    return give(sql, target->each, target->user, error);
 }
 
 static enum skr_code
@@ -81,27 +111,44 @@ find_table(struct skr_db *db, const char *table, struct skr_arena *arena,
 }
 
 enum skr_code
-skr_schema_write(const struct skr_schema *schema,
-                 const struct skr_dialect *dialect, const char *table,
-                 struct skr_db *db, skr_sql_text_fn *each, void *user,
+skr_schema_check_name(const char *table, struct skr_error *error)
+{
+    if (!skr_text_is_identifier(table))
+        return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
+                        "table name '%.80s': letters, digits and underscores "
+                        "are needed, at most 63, not beginning with a digit",
+                        table);
+    return SKR_OK;
+}
+
+enum skr_code
+skr_schema_write(const struct skr_schema *schema, const char *table,
+                 const struct skr_schema_target *target,
                  struct skr_error *error)
 {
     struct skr_arena arena = {0};
     bool is_there = false;
     enum skr_code code = SKR_OK;
-    if (db != NULL)
-        code = find_table(db, table, &arena, &is_there, error);
+    if (target->db != NULL)
+        code = find_table(target->db, table, &arena, &is_there, error);
     if (code != SKR_OK || is_there) {
         skr_arena_fini(&arena);
         return code;
     }
-    code = write_table(schema, dialect, table, &arena, each, user, error);
+    code = write_table(schema, table, target, &arena, error);
     for (size_t i = 0; code == SKR_OK && i < schema->index_count; i++)
-        code = give(fill_index(dialect, &arena, "{create_index}", table,
+        code = give(fill_index(target->dialect, &arena, "{create_index}", table,
                                &schema->indexes[i]),
-                    each, user, error);
+                    target->each, target->user, error);
     skr_arena_fini(&arena);
     return code;
+}
+
+bool
+skr_schema_makes_table(const char *sql, char name[SKR_SCHEMA_NAME_SIZE])
+{
+    return sscanf(sql, "CREATE TABLE IF NOT EXISTS %*1[\"`]%63[^\"`]", name) ==
+           1;
 }
 
 enum skr_code
@@ -126,12 +173,9 @@ skr_schema_begin(struct skr_db *db, struct skr_error *error)
     if (code != SKR_OK)
         return code;
     struct skr_arena arena = {0};
-    const char *sql =
-        skr_sql_fill(skr_db_dialect(db), &arena, "{setup_lock}", NULL, 0);
-    if (sql == NULL)
-        code = skr_fail_memory(error);
-    else if (sql[0] != '\0')
-        code = skr_schema_run(sql, db, error);
+    code =
+        give(skr_sql_fill(skr_db_dialect(db), &arena, "{setup_lock}", NULL, 0),
+             skr_schema_run, db, error);
     skr_arena_fini(&arena);
     if (code != SKR_OK)
         skr_db_rollback(db);
@@ -213,7 +257,7 @@ skr_schema_check_ids(struct skr_tx tx, const char *table, const char *columns,
 }
 
 struct wanted_index {
-    const char *first, *second, *third;
+    const char *const *parts;  // of three, NULL: any or none
     bool is_there;
 };
 
@@ -227,20 +271,21 @@ static enum skr_code
 compare_index(const struct skr_value *columns, size_t count, void *user,
               struct skr_error *error)
 {
-    (void)count;
     (void)error;
     struct wanted_index *wanted = user;
-    if (is_column(&columns[0], wanted->first) &&
-        (wanted->second == NULL || is_column(&columns[1], wanted->second)) &&
-        (wanted->third == NULL || is_column(&columns[2], wanted->third)))
-        wanted->is_there = true;
+    size_t i = 0;
+    while (i < count && (wanted->parts[i] == NULL ||
+                         is_column(&columns[i], wanted->parts[i])))
+        i++;
+    wanted->is_there = wanted->is_there || i == count;
     return SKR_OK;
 }
 
 static enum skr_code
-find_index(struct skr_tx tx, const char *table, struct wanted_index wanted,
+find_index(struct skr_tx tx, const char *table, const char *const parts[3],
            bool *has, struct skr_error *error)
 {
+    struct wanted_index wanted = {.parts = parts};
     struct skr_arena arena = {0};
     const struct skr_word words[] = {{"table", table}};
     const char *sql =
@@ -258,9 +303,8 @@ enum skr_code
 skr_schema_has_index(struct skr_tx tx, const char *table, const char *first,
                      const char *second, bool *has, struct skr_error *error)
 {
-    return find_index(tx, table,
-                      (struct wanted_index){.first = first, .second = second},
-                      has, error);
+    const char *const parts[3] = {first, second};
+    return find_index(tx, table, parts, has, error);
 }
 
 static enum skr_code
@@ -268,11 +312,7 @@ has_index(struct skr_tx tx, const char *table, const struct skr_index *index,
           bool *has, struct skr_error *error)
 {
     if (index->parts[0] != NULL)
-        return find_index(tx, table,
-                          (struct wanted_index){.first = index->parts[0],
-                                                .second = index->parts[1],
-                                                .third = index->parts[2]},
-                          has, error);
+        return find_index(tx, table, index->parts, has, error);
     enum skr_code code =
         skr_schema_has_index(tx, table, index->columns, NULL, has, error);
     if (code == SKR_OK && !*has && index->other_first != NULL)

@@ -30,12 +30,20 @@ struct skr_schema {
     size_t index_count;
 };
 
+// SKR_INVALID for a name of a table that is no plain identifier.
+SKR_MUST_CHECK enum skr_code
+skr_schema_check_name(const char *table, struct skr_error *error);
 // Gives the statements that make the table, each harmless when run again. With
 // a db, none for a table that is there: it is not ours to alter.
+struct skr_schema_target {
+    const struct skr_dialect *dialect;
+    struct skr_db *db;  // NULL: whatever is there
+    skr_sql_text_fn *each;
+    void *user;
+};
 SKR_MUST_CHECK enum skr_code
-skr_schema_write(const struct skr_schema *schema,
-                 const struct skr_dialect *dialect, const char *table,
-                 struct skr_db *db, skr_sql_text_fn *each, void *user,
+skr_schema_write(const struct skr_schema *schema, const char *table,
+                 const struct skr_schema_target *target,
                  struct skr_error *error);
 // Gives the statements that add what columns and indexes a table lacks that is
 // there, to be run outside of a transaction: they make no session wait where
@@ -67,6 +75,9 @@ skr_schema_check_engine(struct skr_tx tx, const char *table,
 SKR_MUST_CHECK enum skr_code
 skr_schema_check_ids(struct skr_tx tx, const char *table, const char *columns,
                      const char *maker, struct skr_error *error);
+// Which table a statement of setup() makes; false: it makes none.
+enum { SKR_SCHEMA_NAME_SIZE = 64 };
+bool skr_schema_makes_table(const char *sql, char name[SKR_SCHEMA_NAME_SIZE]);
 // For texts that setup() gives: user is the struct skr_db to run them on.
 skr_sql_text_fn skr_schema_run;
 

@@ -24,7 +24,7 @@ enum {
 struct skr_source {
     struct skr_source_options options;
     struct skr_db *db;
-    struct skr_position position;
+    struct skr_reader *reader;  // NULL: it is not open
     struct skr_row_set given, published, left;
     // Of each read, where rows are parked.
     struct skr_row_set parked, done, unsettled;
@@ -51,6 +51,7 @@ skr_source_free(struct skr_source *source)
 {
     if (source == NULL)
         return;
+    source->options.table->source->close(source->reader);
     skr_row_set_fini(&source->given);
     skr_row_set_fini(&source->published);
     skr_row_set_fini(&source->left);
@@ -65,17 +66,32 @@ skr_source_open(struct skr_source *source, struct skr_db *db,
                 struct skr_error *error)
 {
     const struct skr_store *table = source->options.table;
+    struct skr_reader *reader = NULL;
     source->db = db;
-    source->restarts = false;
     source->may_have_more = true;
     skr_row_set_clear(&source->left);
-    return table->source->start(table, db, &source->position, error);
+    enum skr_code code = table->source->open(table, db, true, &reader, error);
+    source->restarts = code != SKR_OK;
+    if (code != SKR_OK)
+        return code;
+    table->source->close(source->reader);
+    source->reader = reader;
+    return SKR_OK;
+}
+
+// All 0 where it is not open.
+static struct skr_reader_status
+status_of(const struct skr_source *source)
+{
+    if (source->reader == NULL)
+        return (struct skr_reader_status){.cursor = 0};
+    return source->options.table->source->status(source->reader);
 }
 
 static bool
 is_full_scan_due(const struct skr_source *source)
 {
-    int64_t next_ms = source->position.next_sweep_ms;
+    int64_t next_ms = status_of(source).next_full_scan_ms;
     return next_ms != 0 && next_ms <= skr_clock_ms();
 }
 
@@ -84,11 +100,11 @@ is_full_scan_due(const struct skr_source *source)
 static void
 spare_full_scan(struct skr_source *source)
 {
-    struct skr_position *position = &source->position;
-    if (!position->horizon_hidden && is_full_scan_due(source) &&
-        !skr_position_is_in_pass(position) &&
+    const struct skr_reader_status status = status_of(source);
+    if (!status.hides_open && is_full_scan_due(source) && !status.is_scanning &&
         skr_clock_ms() < source->spare_until_ms)
-        position->next_sweep_ms = source->spare_until_ms;
+        source->options.table->source->plan_scan(source->reader,
+                                                 source->spare_until_ms);
 }
 
 static bool
@@ -132,12 +148,12 @@ describe(struct skr_source *source, const struct skr_source_request *request,
     bool is_some_parked = source->options.parked->count > 0;
     const struct skr_row_set *done =
         is_some_parked ? &source->done : &source->published;
-    skr_row_set_remove_up_to(&source->left, source->position.low_water);
+    skr_row_set_remove_up_to(&source->left, status_of(source).low_watermark);
     *read = (struct skr_read){
         .max_rows = request->rows,
         .max_bytes = request->bytes,
-        .in_hand = source->given.rows,
-        .in_hand_count = source->given.count,
+        .in_flight = source->given.rows,
+        .in_flight_count = source->given.count,
         .done = done->rows,
         .done_count = done->count,
         .waiting = source->left.rows,
@@ -183,14 +199,11 @@ read_rows(struct skr_source *source, const struct skr_read *read,
     struct skr_error failure = {0};
     enum skr_code code =
         source->options.claims_rows
-            ? table->leases->claim(table, source->db, &source->position, read,
-                                   batch, &failure)
-            : table->source->read(table, source->db, &source->position, read,
-                                  batch, &failure);
+            ? table->leases->claim(source->reader, read, batch, &failure)
+            : table->source->read(source->reader, read, batch, &failure);
     // Others were in the way: there is something to claim, and soon.
     if (code != SKR_OK && source->options.claims_rows &&
         failure.remedy == SKR_TRY_AGAIN) {
-        source->position.has_more = true;
         skr_clock_sleep(-1, CONFLICT_PAUSE_MS);
         return SKR_OK;
     }
@@ -230,7 +243,7 @@ skr_source_next(struct skr_source *source,
     if (was_due && !is_full_scan_due(source) && request->spares_full_scans)
         source->spare_until_ms = skr_clock_ms() + SPARE_SCAN_MS;
     if (code == SKR_OK)
-        source->may_have_more = source->position.has_more;
+        source->may_have_more = status_of(source).has_more;
     return code;
 }
 
@@ -255,8 +268,8 @@ skr_source_fetch_partitions(struct skr_source *source,
     struct skr_read read;
     enum skr_code code = describe(source, request, &read, error);
     if (code == SKR_OK)
-        code = table->partitions->read(table, source->db, &source->position,
-                                       &read, partitions, count, batch, error);
+        code = table->partitions->read(source->reader, &read, partitions, count,
+                                       batch, error);
     return code == SKR_OK ? note_given(source, batch, error) : code;
 }
 
@@ -275,7 +288,7 @@ skr_source_may_have_more(const struct skr_source *source)
 int64_t
 skr_source_wake_ms(const struct skr_source *source)
 {
-    return skr_position_next_ms(&source->position);
+    return status_of(source).wake_ms;
 }
 
 enum skr_code
@@ -353,7 +366,9 @@ skr_source_rescan(struct skr_source *source, bool is_settling)
     bool keeps_keys = source->options.table->source->keeps_keys;
     if (is_settling && !keeps_keys)
         return false;
-    source->position.next_sweep_ms = skr_clock_ms();
+    if (source->reader != NULL)
+        source->options.table->source->plan_scan(source->reader,
+                                                 skr_clock_ms());
     source->spare_until_ms = 0;
     source->may_have_more = true;
     source->restarts = source->restarts || keeps_keys;
@@ -363,17 +378,16 @@ skr_source_rescan(struct skr_source *source, bool is_settling)
 struct skr_source_status
 skr_source_status(const struct skr_source *source)
 {
-    const struct skr_position *position = &source->position;
+    const struct skr_reader_status status = status_of(source);
     const struct skr_store *store = source->options.table;
     bool order_counts = store->partitions != NULL || store->source->keeps_keys;
     return (struct skr_source_status){
-        .cursor = position->cursor,
-        .has_due = position->next_due_ms > 0 &&
-                   position->next_due_ms <= skr_clock_ms(),
-        .hides_open =
-            position->horizon_hidden && !position->is_cluster && order_counts,
-        .undecided_row = position->undecided_row,
-        .undecided_ms = position->undecided_ms,
+        .cursor = status.cursor,
+        .has_due =
+            status.next_due_ms > 0 && status.next_due_ms <= skr_clock_ms(),
+        .hides_open = status.hides_open && !status.is_cluster && order_counts,
+        .undecided_row = status.undecided_row,
+        .undecided_ms = status.undecided_ms,
     };
 }
 
@@ -385,6 +399,5 @@ skr_source_count_claimed(struct skr_source *source, uint64_t *count,
     *count = 0;
     if (table->diagnosis == NULL)
         return SKR_OK;
-    return table->diagnosis->count_claimed(table, source->db, &source->position,
-                                           count, error);
+    return table->diagnosis->count_claimed(source->reader, count, error);
 }

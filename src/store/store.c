@@ -1,23 +1,66 @@
 // SPDX-License-Identifier: MIT
-// What all layouts share: setup in one transaction, and the times and the
-// rewind of a reader's position.
+// What all layouts share: setup in one transaction.
 
 #include "store/store.h"
 
-#include "base/clock.h"
+#include "base/text.h"
+#include "base/url.h"
 #include "store/schema.h"
+
+#include <stdlib.h>
+
+struct making {
+    struct skr_db *db;
+    struct skr_text made;
+};
+
+static enum skr_code
+run_and_note(const char *sql, void *user, struct skr_error *error)
+{
+    struct making *making = user;
+    char name[SKR_SCHEMA_NAME_SIZE];
+    enum skr_code code = skr_schema_run(sql, making->db, error);
+    if (code == SKR_OK && skr_schema_makes_table(sql, name))
+        skr_text_add_format(&making->made, "%s%s",
+                            making->made.size > 0 ? ", " : "", name);
+    return code;
+}
+
+enum skr_code
+skr_store_create_for(const struct skr_store *table, struct skr_db *db,
+                     const struct skr_table_maker *maker,
+                     struct skr_error *error)
+{
+    struct making making = {.db = db};
+    // From many hosts at once: where DDL is transactional the second waits here
+    // and then finds everything in place.
+    enum skr_code code = skr_schema_begin(db, error);
+    if (code != SKR_OK)
+        return code;
+    code = table->admin->setup(table, db, run_and_note, &making, error);
+    code = skr_schema_end(db, code, error);
+    if (code == SKR_OK && making.made.size > 0 && !making.made.broken)
+        skr_store_log_made(maker, making.made.bytes);
+    skr_text_fini(&making.made);
+    return code;
+}
 
 enum skr_code
 skr_store_create(const struct skr_store *table, struct skr_db *db,
                  struct skr_error *error)
 {
-    // Setup may run from many hosts at once: where DDL is transactional the
-    // second waits here and then finds everything in place.
-    enum skr_code code = skr_schema_begin(db, error);
-    if (code != SKR_OK)
-        return code;
-    code = table->admin->setup(table, db, skr_schema_run, db, error);
-    return skr_schema_end(db, code, error);
+    return skr_store_create_for(table, db, &(struct skr_table_maker){0}, error);
+}
+
+void
+skr_store_log_made(const struct skr_table_maker *maker, const char *tables)
+{
+    char *database =
+        maker->log == NULL ? NULL : skr_url_mask(maker->database_url);
+    skr_log(maker->log, SKR_LOG_INFO, "database.table_made",
+            SKR_LOG_TEXT("name", maker->name), SKR_LOG_TEXT("tables", tables),
+            SKR_LOG_TEXT("database", database == NULL ? "" : database));
+    free(database);
 }
 
 enum skr_code
@@ -36,31 +79,4 @@ skr_store_free(struct skr_store *table)
 {
     if (table != NULL)
         table->free(table);
-}
-
-int64_t
-skr_position_next_ms(const struct skr_position *position)
-{
-    int64_t next_ms =
-        skr_clock_earlier(position->next_due_ms, position->next_sweep_ms);
-    next_ms = skr_clock_earlier(next_ms, position->next_expired_ms);
-    next_ms = skr_clock_earlier(next_ms, position->next_undecided_ms);
-    if (position->held_from != 0)
-        next_ms = skr_clock_earlier(next_ms, position->next_held_ms);
-    return next_ms;
-}
-
-bool
-skr_position_is_in_pass(const struct skr_position *position)
-{
-    return position->pass_until[0] != '\0' || position->pass_cursor != 0;
-}
-
-void
-skr_position_rewind(struct skr_position *position, int64_t row)
-{
-    if (position->cursor >= row)
-        position->cursor = row - 1;
-    if (position->unbroken_from > position->cursor)
-        position->unbroken_from = position->cursor;
 }

@@ -12,7 +12,6 @@
 struct fixture {
     struct skr_test_database database;
     struct skr_db *db;
-    struct skr_attempts *attempts;
 };
 
 static const struct skr_id key = {{1, 0, 255, 39}};
@@ -24,9 +23,6 @@ set_up(void **state)
     struct fixture *fixture = calloc(1, sizeof(*fixture));
     skr_test_database_make(&fixture->database);
     fixture->db = skr_test_connect(&fixture->database);
-    assert_int_equal(
-        skr_attempts_new(skr_db_dialect(fixture->db), &fixture->attempts, NULL),
-        SKR_OK);
     *state = fixture;
     return 0;
 }
@@ -35,7 +31,6 @@ static int
 tear_down(void **state)
 {
     struct fixture *fixture = *state;
-    skr_attempts_free(fixture->attempts);
     skr_db_close(fixture->db);
     skr_test_database_remove(&fixture->database);
     free(fixture);
@@ -55,8 +50,7 @@ raise_count(struct fixture *fixture, struct skr_id id)
 {
     struct skr_error error = {0};
     uint32_t count = 0;
-    if (skr_attempts_raise(fixture->attempts, fixture->db, id, &count,
-                           &error) != SKR_OK)
+    if (skr_attempts_raise(fixture->db, id, &count, &error) != SKR_OK)
         fail_msg("%s", error.text);
     return count;
 }
@@ -72,12 +66,10 @@ test_the_table_is_missed_and_made(void **state)
 {
     struct fixture *fixture = *state;
     struct skr_error error = {0};
-    assert_int_equal(skr_attempts_check(fixture->attempts, fixture->db, &error),
-                     SKR_MISSING);
+    assert_int_equal(skr_attempts_check(fixture->db, &error), SKR_MISSING);
     create(fixture);
     create(fixture);
-    assert_int_equal(skr_attempts_check(fixture->attempts, fixture->db, &error),
-                     SKR_OK);
+    assert_int_equal(skr_attempts_check(fixture->db, &error), SKR_OK);
 }
 
 static void *
@@ -114,13 +106,18 @@ test_attempts_are_counted_by_key(void **state)
     assert_int_equal(raise_count(fixture, key), 1);
     assert_int_equal(raise_count(fixture, key), 2);
     assert_int_equal(raise_count(fixture, other), 1);
-    assert_int_equal(skr_attempts_lower(fixture->attempts,
-                                        skr_db_tx(fixture->db), key, NULL),
+    assert_int_equal(skr_attempts_lower(skr_db_tx(fixture->db), key, NULL),
                      SKR_OK);
     assert_int_equal(raise_count(fixture, key), 2);
-    assert_int_equal(skr_attempts_remove(fixture->attempts,
-                                         skr_db_tx(fixture->db), key, NULL),
-                     SKR_OK);
+    bool was_there = false;
+    assert_int_equal(
+        skr_attempts_remove(skr_db_tx(fixture->db), key, &was_there, NULL),
+        SKR_OK);
+    assert_true(was_there);
+    assert_int_equal(
+        skr_attempts_remove(skr_db_tx(fixture->db), key, &was_there, NULL),
+        SKR_OK);
+    assert_false(was_there);
     assert_int_equal(rows(fixture), 1);
     assert_int_equal(raise_count(fixture, key), 1);
 }
@@ -136,7 +133,7 @@ raise_often(void *user)
         uint32_t count = 0;
         enum skr_code code = SKR_CONFLICT;
         while (code == SKR_CONFLICT)
-            code = skr_attempts_raise(fixture->attempts, db, key, &count, NULL);
+            code = skr_attempts_raise(db, key, &count, NULL);
         if (code != SKR_OK)
             break;
     }
@@ -159,23 +156,19 @@ test_no_attempt_is_lost_among_many(void **state)
 }
 
 static void
-test_a_mark_is_there_once_and_rolls_back(void **state)
+test_a_receipt_is_there_once_and_rolls_back(void **state)
 {
     struct fixture *fixture = *state;
     struct skr_tx tx = skr_db_tx(fixture->db);
     create(fixture);
     assert_int_equal(skr_db_begin(fixture->db, SKR_BEGIN_WRITE, NULL), SKR_OK);
-    assert_int_equal(skr_attempts_mark(fixture->attempts, tx, key, NULL),
-                     SKR_OK);
+    assert_int_equal(skr_attempts_add_receipt(tx, key, NULL), SKR_OK);
     skr_db_rollback(fixture->db);
     assert_int_equal(skr_db_begin(fixture->db, SKR_BEGIN_WRITE, NULL), SKR_OK);
-    assert_int_equal(skr_attempts_mark(fixture->attempts, tx, key, NULL),
-                     SKR_OK);
-    assert_int_equal(skr_attempts_mark(fixture->attempts, tx, key, NULL),
-                     SKR_DUPLICATE);
+    assert_int_equal(skr_attempts_add_receipt(tx, key, NULL), SKR_OK);
+    assert_int_equal(skr_attempts_add_receipt(tx, key, NULL), SKR_DUPLICATE);
     // The transaction goes on.
-    assert_int_equal(skr_attempts_mark(fixture->attempts, tx, other, NULL),
-                     SKR_OK);
+    assert_int_equal(skr_attempts_add_receipt(tx, other, NULL), SKR_OK);
     assert_int_equal(skr_db_commit(fixture->db, NULL), SKR_OK);
     assert_int_equal(rows(fixture), 2);
 }
@@ -190,9 +183,7 @@ test_what_is_a_week_old_is_cleaned(void **state)
     skr_test_run_template(
         fixture->db, "UPDATE skirnir_attempt SET since = {now_minus}", &age, 1);
     raise_count(fixture, other);
-    assert_int_equal(
-        skr_attempts_clean(fixture->attempts, skr_db_tx(fixture->db), NULL),
-        SKR_OK);
+    assert_int_equal(skr_attempts_clean(skr_db_tx(fixture->db), NULL), SKR_OK);
     assert_int_equal(rows(fixture), 1);
     assert_int_equal(raise_count(fixture, other), 2);
 }
@@ -207,7 +198,7 @@ main(void)
         TEST(test_eight_may_make_it_at_once),
         TEST(test_attempts_are_counted_by_key),
         TEST(test_no_attempt_is_lost_among_many),
-        TEST(test_a_mark_is_there_once_and_rolls_back),
+        TEST(test_a_receipt_is_there_once_and_rolls_back),
         TEST(test_what_is_a_week_old_is_cleaned),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -123,8 +123,8 @@ clean_messenger(struct fixture *fixture, const struct skr_cleaning *cleaning,
                 uint64_t *removed, struct skr_error *error)
 {
     return skr_messenger_clean(
-        &(struct skr_cleaned_queue){.table = "messenger_outbox",
-                                    .queue = "outbox"},
+        &(struct skr_queue_place){.table = "messenger_outbox",
+                                  .queue = "outbox"},
         cleaning, fixture->db, removed, error);
 }
 

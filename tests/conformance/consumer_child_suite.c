@@ -2,6 +2,7 @@
 // Handlers that are processes: whatever one of them does, its message is
 // handled, retried or kept, and others are handled.
 #include "consumer_world.h"
+#include "store/deduplication/deduplication.h"
 
 #include <errno.h>
 #include <signal.h>
@@ -18,9 +19,70 @@
 #define WORKER(special) \
     ANSWER READY EACH ON_CHOSEN special ";; esac; answer accept; done"
 
-enum { COUNT = 8, CHOSEN = 3 };
+// One that records messages by itself. The shell knows no database, so it says
+// on its standard error which message to record, and that is heard before its
+// answer is.
+#define DEDUPLICATES "echo '{\"ready\":true,\"deduplicates\":true}'; "
+#define RECORDER(how, special)                                             \
+    ANSWER DEDUPLICATES EACH "b=${line##*:\\\"}; b=${b%%\\\"*}; "          \
+                             "echo \"" how " $b\" >&2; " ON_CHOSEN special \
+                             ";; esac; answer accept; done"
 
-static atomic_int stderr_lines, dropped_bytes, endings;
+enum { COUNT = 8, CHOSEN = 3, COMMIT_LATE_MS = 300 };
+
+static atomic_int stderr_lines, dropped_bytes, endings, no_records;
+static pthread_t committer;
+static bool has_committer;
+
+// In a transaction of its own. False: it is recorded already.
+static bool
+begin_record(struct world *world, unsigned number)
+{
+    struct skr_error error = {0};
+    struct skr_deduplication *table = NULL;
+    struct skr_id id = {{0}};
+    char text[SKR_ID_TEXT_SIZE];
+    snprintf(text, sizeof(text), "01890a5d-ac96-774b-bcce-%012u", number);
+    assert_int_equal(skr_id_parse(text, &id, &error), SKR_OK);
+    assert_int_equal(
+        skr_deduplication_new(skr_db_dialect(world->db), NULL, &table, &error),
+        SKR_OK);
+    assert_int_equal(skr_db_begin(world->db, SKR_BEGIN_WRITE, &error), SKR_OK);
+    enum skr_code code = skr_deduplication_admit(table, skr_db_tx(world->db),
+                                                 id, "order.placed", &error);
+    skr_deduplication_free(table);
+    if (code == SKR_DUPLICATE)
+        skr_db_rollback(world->db);
+    else
+        assert_int_equal(code, SKR_OK);
+    return code == SKR_OK;
+}
+
+static void *
+commit_late(void *user)
+{
+    struct world *world = user;
+    struct skr_error error = {0};
+    skr_clock_sleep(-1, COMMIT_LATE_MS);
+    return (void *)(intptr_t)skr_db_commit(world->db, &error);
+}
+
+// What a worker says that it does with its record. One that dies after it has
+// answered others is asked once more.
+static void
+record(struct world *world, const char *text)
+{
+    struct skr_error error = {0};
+    unsigned number = 0;
+    if (sscanf(text, "commit %u", &number) == 1 && begin_record(world, number))
+        assert_int_equal(skr_db_commit(world->db, &error), SKR_OK);
+    if (sscanf(text, "late %u", &number) == 1 && number == CHOSEN &&
+        !has_committer) {
+        has_committer = begin_record(world, number);
+        assert_int_equal(pthread_create(&committer, NULL, commit_late, world),
+                         0);
+    }
+}
 
 static void
 count_events(void *user, enum skr_log_level level, const char *event,
@@ -31,6 +93,12 @@ count_events(void *user, enum skr_log_level level, const char *event,
         atomic_fetch_add(&stderr_lines, 1);
     if (strcmp(event, "child.ended") == 0)
         atomic_fetch_add(&endings, 1);
+    if (strcmp(event, "consumer.no_record") == 0)
+        atomic_fetch_add(&no_records, 1);
+    for (size_t i = 0; i < count; i++)
+        if (strcmp(event, "child.stderr") == 0 &&
+            strcmp(fields[i].name, "text") == 0)
+            record(user, fields[i].text);
     for (size_t i = 0; i < count; i++)
         if (strcmp(event, "child.stderr_dropped") == 0 &&
             strcmp(fields[i].name, "bytes") == 0)
@@ -46,10 +114,15 @@ open_child(struct world *world, const char *script, uint32_t timeout_ms)
     atomic_store(&stderr_lines, 0);
     atomic_store(&dropped_bytes, 0);
     atomic_store(&endings, 0);
+    atomic_store(&no_records, 0);
     world->options.log = count_events;
     struct skr_consumer *consumer = open_consumer(world, NULL);
-    if (skr_consumer_handle_command(consumer, "order.placed", words, 3,
-                                    withheld, timeout_ms, &error) != SKR_OK)
+    const struct skr_handler_command command = {.words = words,
+                                                .word_count = 3,
+                                                .withheld = withheld,
+                                                .timeout_ms = timeout_ms};
+    if (skr_consumer_handle_command(consumer, "order.placed", &command,
+                                    &error) != SKR_OK)
         fail_msg("%s", error.text);
     return consumer;
 }
@@ -340,13 +413,117 @@ test_a_program_that_is_not_there_is_refused_at_once(void **state)
     struct skr_consumer *consumer = open_consumer(world, NULL);
     for (size_t i = 0; i < SKR_COUNT_OF(programs); i++) {
         struct skr_error error = {0};
+        const struct skr_handler_command command = {.words = &programs[i],
+                                                    .word_count = 1,
+                                                    .withheld = withheld,
+                                                    .timeout_ms = 1000};
         assert_int_equal(skr_consumer_handle_command(consumer, "order.placed",
-                                                     &programs[i], 1, withheld,
-                                                     1000, &error),
+                                                     &command, &error),
                          SKR_INVALID);
         assert_non_null(strstr(error.text, programs[i]));
     }
     skr_consumer_close(consumer);
+}
+
+// Of each message there is one record, and each counts as handled.
+static void
+expect_handled(struct world *world, struct skr_consumer_counts counts)
+{
+    assert_int_equal(counts.handled, COUNT);
+    assert_int_equal(counts.duplicates, 0);
+    assert_int_equal(counts.failed, 0);
+    assert_int_equal(counts.retried, 0);
+    assert_int_equal(recorded(world), COUNT);
+    assert_int_equal(waiting(world), 0);
+    assert_int_equal(failed_rows(world), 0);
+}
+
+static void
+test_what_a_child_recorded_is_handled(void **state)
+{
+    // What it recorded is done, whatever became of it afterwards, or whatever
+    // it says.
+    static const char *const scripts[] = {
+        RECORDER("commit", ":"),
+        RECORDER("commit", "exit 3"),
+        RECORDER("commit", "kill -9 $$"),
+        RECORDER("commit", "echo garbage; continue"),
+        RECORDER("commit", "answer retry; continue"),
+        RECORDER("commit", "answer reject; continue"),
+    };
+    struct world *world = *state;
+    world->options.max_retries = -1;
+    for (size_t i = 0; i < SKR_COUNT_OF(scripts); i++) {
+        publish(world, 0, COUNT);
+        expect_handled(world, run_child(world, scripts[i], 10000));
+        assert_int_equal(atomic_load(&no_records), 0);
+        publish(world, 0, COUNT);
+        struct skr_consumer_counts again = run_child(world, scripts[i], 10000);
+        assert_int_equal(again.duplicates, COUNT);
+        skr_test_run(world->db, "DELETE FROM message_broker_deduplication");
+    }
+}
+
+static void
+test_a_commit_under_way_is_waited_for(void **state)
+{
+    struct world *world = *state;
+    void *code = NULL;
+    world->options.max_retries = -1;
+    publish(world, 0, COUNT);
+    struct skr_consumer_counts counts =
+        run_child(world, RECORDER("late", "exit 3"), 10000);
+    assert_int_equal(pthread_join(committer, &code), 0);
+    has_committer = false;
+    assert_int_equal((intptr_t)code, SKR_OK);
+    expect_handled(world, counts);
+}
+
+static void
+test_a_record_that_a_child_forgot_is_written_and_said_once(void **state)
+{
+    struct world *world = *state;
+    publish(world, 0, COUNT);
+    struct skr_consumer_counts counts =
+        run_child(world, RECORDER("forget", ":"), 10000);
+    expect_handled(world, counts);
+    assert_int_equal(atomic_load(&no_records), 1);
+}
+
+static void
+test_a_child_with_records_of_its_own_is_not_checked(void **state)
+{
+    struct world *world = *state;
+    publish(world, 0, COUNT);
+    struct skr_consumer_counts counts = run_child(
+        world,
+        ANSWER "echo '{\"ready\":true,\"deduplicates\":\"own\"}'; " EACH
+               "answer accept; done",
+        10000);
+    expect_handled(world, counts);
+    assert_int_equal(atomic_load(&no_records), 0);
+}
+
+static void
+test_a_child_that_waits_costs_no_retry(void **state)
+{
+    struct world *world = *state;
+    struct running running;
+    char script[600], path[96];
+    snprintf(path, sizeof(path), "%s/waits", world->database.folder);
+    snprintf(script, sizeof(script), "waits=%s; %s", path,
+             WORKER("echo >> $waits; [ $(wc -l < $waits) -lt 2 ] && "
+                    "{ answer wait; continue; }"));
+    world->options.max_retries = -1;
+    world->extras.stop_when_empty = false;
+    publish(world, 0, COUNT);
+    start_consumer(&running, open_child(world, script, 10000));
+    assert_true(skr_test_eventually(has_no_messages, world, 30000));
+    struct skr_consumer_counts counts = skr_consumer_counts(running.consumer);
+    stop_running(&running);
+    unlink(path);
+    expect_handled(world, counts);
+    assert_true(atomic_load(&world->troubles) > 0);
 }
 
 #define CASE(name)                                               \
@@ -362,6 +539,11 @@ main(void)
         CASE(test_a_failed_try_is_repeated_later),
         CASE(test_a_second_answer_is_not_taken_for_the_next_message),
         CASE(test_a_late_second_answer_is_not_taken_for_the_next_message),
+        CASE(test_what_a_child_recorded_is_handled),
+        CASE(test_a_commit_under_way_is_waited_for),
+        CASE(test_a_record_that_a_child_forgot_is_written_and_said_once),
+        CASE(test_a_child_with_records_of_its_own_is_not_checked),
+        CASE(test_a_child_that_waits_costs_no_retry),
         CASE(test_a_child_that_closes_its_input_is_replaced),
         CASE(test_a_child_that_has_had_enough_is_replaced_at_once),
         CASE(test_what_a_child_says_goes_to_the_log_in_bounds),

@@ -316,7 +316,7 @@ test_options_that_are_missing_are_named(void **state)
     struct skr_consumer_options options[8];
     static const char *const named[] = {
         "name",  "database",         "database_url", "broker_url",
-        "batch", "retry_multiplier", "retry_jitter", "name of a table"};
+        "batch", "retry_multiplier", "retry_jitter", "table name 'no; table'"};
     for (size_t i = 0; i < SKR_COUNT_OF(options); i++)
         options[i] = good;
     options[0].name = NULL;

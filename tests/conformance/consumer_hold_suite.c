@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Trouble that is no message's fault, on a queue that drops what comes back too
-// often: messages are held and tried again in place. Where one handler is in
-// trouble, the messages of others go on.
+// often: messages are deferred and tried again in place. Where one handler is
+// in trouble, the messages of others go on.
 #include "retry_world.h"
 
 #include <unistd.h>
@@ -150,8 +150,12 @@ test_a_process_that_does_not_start_costs_nothing(void **state)
     const char *const withheld[] = {NULL};
     send_bad(0, COUNT);
     struct skr_consumer *consumer = open_consumer(world, accept_order);
-    if (skr_consumer_handle_command(consumer, "order.bad", words, 3, withheld,
-                                    10000, &error) != SKR_OK)
+    const struct skr_handler_command command = {.words = words,
+                                                .word_count = 3,
+                                                .withheld = withheld,
+                                                .timeout_ms = 10000};
+    if (skr_consumer_handle_command(consumer, "order.bad", &command, &error) !=
+        SKR_OK)
         fail_msg("%s", error.text);
     start_consumer(&running, consumer);
     await_holds(COUNT * (LIMIT + 2));
@@ -256,8 +260,8 @@ test_a_thousand_pass_one_whose_handler_is_in_trouble(void **state)
     assert_int_equal(world->troubles, 1);
 }
 
-// There is an end to what is held. More than that waits in rows, and none of it
-// has spent a retry.
+// There is an end to what is deferred. More than that waits in rows, and none
+// of it has spent a retry.
 static void
 test_more_than_can_be_held_waits_in_rows(void **state)
 {

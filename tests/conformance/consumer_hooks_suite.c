@@ -252,7 +252,7 @@ receive_in_a_lane(struct skr_broker *broker, struct skr_incoming *incoming,
     enum skr_code code = skr_queue_broker.receive(broker, incoming, capacity,
                                                   count, timeout_ms, error);
     for (size_t i = 0; code == SKR_OK && i < *count; i++)
-        incoming[i].lane = 1;
+        incoming[i].partition = 1;
     return code;
 }
 

@@ -2,7 +2,7 @@
 // Retries of deliveries whose broker cannot delay them.
 #include "retry_world.h"
 
-#include "inbox/inside.h"
+#include "inbox/consumer_internals.h"
 
 #include <time.h>
 
@@ -533,7 +533,7 @@ others_have_passed(void *user)
     return effect_rows(user) == 30;
 }
 
-// What cannot be stored is held, tried slowly, and stored once it can be.
+// What cannot be stored is deferred, tried slowly, and stored once it can be.
 static void
 check_unkept(struct world *world, skr_handler_fn *handler, int64_t retries,
              int64_t failures)

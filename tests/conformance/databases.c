@@ -4,6 +4,7 @@
 #include "base/arena.h"
 #include "base/clock.h"
 #include "base/text.h"
+#include "db/run.h"
 #include "db/sql.h"
 
 #include <ftw.h>
@@ -224,10 +225,24 @@ static const char *const mariadb_bad_urls[] = {
     "longer than lock_timeout",
     "mysql://localhost/shop?ssl=maybe",
     "ssl",
-    "mysql://localhost/shop?ssl=0&ssl_ca=/a",
+    "mysql://localhost/shop?ssl=",
+    "ssl",
+    "mysql://localhost/shop?ssl=off&ssl_ca=/a",
     "contradicts",
     "mysql://localhost/shop?ssl_cert=/a",
     "ssl_key",
+    "mysql://localhost/shop?wake=bell",
+    "auto, binlog or poll",
+    "mysql://localhost/shop?wake_ceiling=0",
+    "wake_ceiling",
+    "mysql://localhost/shop?idle_poll=1",
+    "idle_poll",
+    "mysql://localhost/shop?wake_dsn=shop",
+    "wake_dsn",
+    "mysql://localhost/shop?wake_dsn=pgsql%3A%2F%2Flocalhost%2Fshop",
+    "wake_dsn in the DSN: it is not one of",
+    "mysql://localhost/shop?wake_dsn=mysql%3A%2F%2Flocalhost%2Fshop%3Fssl%3Da",
+    "wake_dsn in the DSN: ssl",
     NULL,
 };
 
@@ -752,7 +767,7 @@ static const struct kind kinds[] = {
      .allow = {"DROP TRIGGER refuse_", ""},
      .explain = "EXPLAIN QUERY PLAN ",
      .analyze = "ANALYZE",
-     .drop_index = "DROP INDEX {table}_{index}",
+     .drop_index = "DROP INDEX {table:name}_{index}",
      .is_costly = sqlite_is_costly,
      .reads = sqlite_reads,
      .spoil = sqlite_spoil},
@@ -780,7 +795,7 @@ static const struct kind kinds[] = {
      .allow = {"DROP FUNCTION refuse_", "() CASCADE"},
      .explain = "EXPLAIN ",
      .analyze = "ANALYZE",
-     .drop_index = "DROP INDEX {table}_{index}",
+     .drop_index = "DROP INDEX {table:name}_{index}",
      .is_costly = pgsql_is_costly,
      .reads = pgsql_reads},
 #endif
@@ -971,7 +986,7 @@ bool
 skr_test_writes_side_by_side(struct skr_db *db)
 {
     // Only then the dialect asks for what is under way.
-    return skr_sql_word(skr_db_dialect(db), "horizon")[0] != '\0';
+    return skr_sql_word(skr_db_dialect(db), "open_transactions")[0] != '\0';
 }
 
 void
@@ -992,9 +1007,8 @@ fetch(struct skr_db *db, const char *sql, struct skr_arena *arena)
 {
     struct skr_value value = {.kind = SKR_NULL};
     struct skr_error error = {0};
-    bool found = false;
-    if (skr_tx_fetch_one(skr_db_tx(db), &(struct skr_statement){.sql = sql},
-                         arena, &value, 1, &found, &error) != SKR_OK)
+    struct skr_row row = {.arena = arena, .columns = &value, .count = 1};
+    if (skr_sql_row(skr_db_tx(db), sql, SKR_NO_VALUES, &row, &error) != SKR_OK)
         fail_msg("%s: %s", sql, error.text);
     return value;
 }

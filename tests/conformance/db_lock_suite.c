@@ -9,12 +9,10 @@ static bool
 try_as(struct skr_db *db, enum skr_lock_mode mode, const char *name,
        uint32_t timeout_ms)
 {
-    bool granted = false;
     struct skr_error error = {0};
-    if (db->ops->lock(db, name, mode, -1, timeout_ms, &granted, &error) !=
-        SKR_OK)
+    if (skr_db_lock(db, name, mode, -1, timeout_ms, &error) != SKR_OK)
         fail_msg("%s", error.text);
-    return granted;
+    return db->holds_lock;
 }
 
 static bool
@@ -34,19 +32,18 @@ test_a_lock_has_one_holder(void **state)
 {
     struct fixture *fixture = *state;
     struct skr_db *other = skr_test_connect(&fixture->database);
-    assert_int_equal(fixture->db->ops->check_lock(fixture->db, NULL),
-                     SKR_UNAVAILABLE);
+    assert_int_equal(skr_db_check_lock(fixture->db, NULL), SKR_UNAVAILABLE);
     assert_true(try_lock(fixture->db, "relay-1", 0));
-    assert_int_equal(fixture->db->ops->check_lock(fixture->db, NULL), SKR_OK);
+    assert_int_equal(skr_db_check_lock(fixture->db, NULL), SKR_OK);
     int64_t start_ms = skr_clock_ms();
     assert_false(try_lock(other, "relay-1", 60));
     assert_true(skr_clock_ms() - start_ms >= 60);
-    assert_int_equal(other->ops->check_lock(other, NULL), SKR_UNAVAILABLE);
+    assert_int_equal(skr_db_check_lock(other, NULL), SKR_UNAVAILABLE);
     // Another name is another lock.
     assert_true(try_lock(other, "relay-2", 0));
-    other->ops->unlock(other);
-    fixture->db->ops->unlock(fixture->db);
-    fixture->db->ops->unlock(fixture->db);
+    skr_db_unlock(other);
+    skr_db_unlock(fixture->db);
+    skr_db_unlock(fixture->db);
     assert_true(try_lock(other, "relay-1", 0));
     // Closing gives it back, once the server has noticed.
     skr_db_close(other);
@@ -62,12 +59,11 @@ test_waiting_for_a_lock_ends_when_woken(void **state)
     int pipe_fds[2];
     assert_int_equal(pipe(pipe_fds), 0);
     assert_int_equal(write(pipe_fds[1], "x", 1), 1);
-    bool granted = true;
     int64_t start_ms = skr_clock_ms();
-    assert_int_equal(other->ops->lock(other, "relay", SKR_LOCK_ALONE,
-                                      pipe_fds[0], 30000, &granted, NULL),
-                     SKR_OK);
-    assert_false(granted);
+    assert_int_equal(
+        skr_db_lock(other, "relay", SKR_LOCK_ALONE, pipe_fds[0], 30000, NULL),
+        SKR_OK);
+    assert_false(other->holds_lock);
     assert_true(skr_clock_ms() - start_ms < 10000);
     close(pipe_fds[0]);
     close(pipe_fds[1]);
@@ -116,7 +112,7 @@ test_the_lock_of_a_killed_process_is_free_at_once(void **state)
     assert_true(skr_clock_ms() - start_ms < 5000);
     pthread_join(killer, NULL);
     assert_int_equal(waitpid(child, NULL, 0), child);
-    assert_int_equal(fixture->db->ops->check_lock(fixture->db, NULL), SKR_OK);
+    assert_int_equal(skr_db_check_lock(fixture->db, NULL), SKR_OK);
 }
 
 static void
@@ -141,22 +137,19 @@ test_a_lock_that_was_taken_away_is_noticed(void **state)
     struct skr_error error = {0};
     assert_true(try_lock(fixture->db, "relay", 0));
     skr_test_break_lock(&fixture->database, "relay");
-    assert_int_equal(fixture->db->ops->check_lock(fixture->db, &error),
-                     SKR_UNAVAILABLE);
+    assert_int_equal(skr_db_check_lock(fixture->db, &error), SKR_UNAVAILABLE);
     assert_int_equal(error.remedy, SKR_RECONNECT);
     assert_true(try_lock(other, "relay", 0));
-    assert_int_equal(fixture->db->ops->check_lock(fixture->db, NULL),
-                     SKR_UNAVAILABLE);
-    assert_int_equal(other->ops->check_lock(other, NULL), SKR_OK);
+    assert_int_equal(skr_db_check_lock(fixture->db, NULL), SKR_UNAVAILABLE);
+    assert_int_equal(skr_db_check_lock(other, NULL), SKR_OK);
     // The one who lost it does not take the other's along.
-    fixture->db->ops->unlock(fixture->db);
-    assert_int_equal(other->ops->check_lock(other, NULL), SKR_OK);
+    skr_db_unlock(fixture->db);
+    assert_int_equal(skr_db_check_lock(other, NULL), SKR_OK);
     // Nor does it get it back, if its connection is of any use at all.
-    bool granted = false;
-    if (fixture->db->ops->lock(fixture->db, "relay", SKR_LOCK_ALONE, -1, 0,
-                               &granted, &error) != SKR_OK)
+    if (skr_db_lock(fixture->db, "relay", SKR_LOCK_ALONE, -1, 0, &error) !=
+        SKR_OK)
         assert_int_equal(error.remedy, SKR_RECONNECT);
-    assert_false(granted);
+    assert_false(fixture->db->holds_lock);
     skr_db_close(other);
 }
 
@@ -190,7 +183,7 @@ test_the_lock_is_for_those_whom_the_database_is_for(void **state)
         assert_int_equal(lock.st_mode, database.st_mode);
         assert_int_equal(lock.st_uid, database.st_uid);
         assert_int_equal(lock.st_gid, database.st_gid);
-        fixture->db->ops->unlock(fixture->db);
+        skr_db_unlock(fixture->db);
     }
 }
 
@@ -206,17 +199,17 @@ test_many_hold_a_lock_together_and_none_alone_beside_them(void **state)
         assert_true(try_together(others[i], "relay", 0));
     }
     for (size_t i = 0; i < SKR_COUNT_OF(others); i++) {
-        assert_int_equal(others[i]->ops->check_lock(others[i], NULL), SKR_OK);
+        assert_int_equal(skr_db_check_lock(others[i], NULL), SKR_OK);
         assert_false(try_lock(lone, "relay", 0));
         skr_db_close(others[i]);
     }
     // Another name is another lock.
     assert_true(try_lock(lone, "relay-2", 0));
-    lone->ops->unlock(lone);
+    skr_db_unlock(lone);
     // The last one is still there.
     assert_false(try_lock(lone, "relay", 60));
-    assert_int_equal(fixture->db->ops->check_lock(fixture->db, NULL), SKR_OK);
-    fixture->db->ops->unlock(fixture->db);
+    assert_int_equal(skr_db_check_lock(fixture->db, NULL), SKR_OK);
+    skr_db_unlock(fixture->db);
     assert_true(try_lock(lone, "relay", 1000));
     skr_db_close(lone);
 }
@@ -229,12 +222,12 @@ share_apart(struct fixture *fixture, enum skr_lock_mode way,
     struct skr_db *other = skr_test_connect(&fixture->database);
     assert_true(try_as(fixture->db, way, "relay", 1000));
     assert_true(try_as(friend, way, "relay", 1000));
-    assert_int_equal(friend->ops->check_lock(friend, NULL), SKR_OK);
+    assert_int_equal(skr_db_check_lock(friend, NULL), SKR_OK);
     assert_false(try_lock(other, "relay", 0));
     assert_false(try_as(other, other_way, "relay", 0));
-    fixture->db->ops->unlock(fixture->db);
+    skr_db_unlock(fixture->db);
     assert_false(try_as(other, other_way, "relay", 0));
-    friend->ops->unlock(friend);
+    skr_db_unlock(friend);
     assert_true(try_as(other, other_way, "relay", 1000));
     skr_db_close(friend);
     skr_db_close(other);
@@ -260,10 +253,10 @@ test_a_holder_is_found_in_every_way_to_share(void **state)
         char holder[SKR_HOLDER_SIZE] = "";
         assert_true(try_as(fixture->db, ways[i], "relay", 1000));
         assert_int_equal(
-            fixture->db->ops->holder(fixture->db, "relay", holder, NULL),
+            fixture->db->ops->locks->holder(fixture->db, "relay", holder, NULL),
             SKR_OK);
         assert_string_not_equal(holder, "");
-        fixture->db->ops->unlock(fixture->db);
+        skr_db_unlock(fixture->db);
     }
 }
 
@@ -272,7 +265,7 @@ count_attending(struct skr_db *db, const char *name)
 {
     struct skr_error error = {0};
     int64_t count = 0;
-    if (db->ops->attendance(db, name, &count, &error) != SKR_OK)
+    if (db->ops->locks->attendance(db, name, &count, &error) != SKR_OK)
         fail_msg("%s", error.text);
     return count;
 }
@@ -281,7 +274,7 @@ static void
 attend(struct skr_db *db, const char *name)
 {
     struct skr_error error = {0};
-    if (db->ops->attend(db, name, &error) != SKR_OK)
+    if (db->ops->locks->attend(db, name, &error) != SKR_OK)
         fail_msg("%s", error.text);
 }
 
@@ -327,9 +320,9 @@ test_one_who_is_alone_keeps_out_those_who_would_share(void **state)
     struct skr_db *other = skr_test_connect(&fixture->database);
     assert_true(try_lock(fixture->db, "relay", 0));
     assert_false(try_together(other, "relay", 0));
-    assert_int_equal(other->ops->check_lock(other, NULL), SKR_UNAVAILABLE);
-    assert_int_equal(fixture->db->ops->check_lock(fixture->db, NULL), SKR_OK);
-    fixture->db->ops->unlock(fixture->db);
+    assert_int_equal(skr_db_check_lock(other, NULL), SKR_UNAVAILABLE);
+    assert_int_equal(skr_db_check_lock(fixture->db, NULL), SKR_OK);
+    skr_db_unlock(fixture->db);
     assert_true(try_together(other, "relay", 1000));
     // What was alone before joins.
     assert_true(try_together(fixture->db, "relay", 1000));
@@ -351,11 +344,11 @@ change_modes(const struct skr_test_database *database, int number)
         if (skr_test_number(db, "SELECT COUNT(*) FROM thing") !=
             (is_alone ? 1 : 0))
             return 1;
-        if (db->ops->check_lock(db, NULL) != SKR_OK)
+        if (skr_db_check_lock(db, NULL) != SKR_OK)
             return 2;
         if (is_alone)
             skr_test_run(db, "DELETE FROM thing");
-        db->ops->unlock(db);
+        skr_db_unlock(db);
     }
     skr_db_close(db);
     return 0;

@@ -188,8 +188,7 @@ call_begin(struct skr_db *db, struct skr_error *error)
 static enum skr_code
 call_lock(struct skr_db *db, struct skr_error *error)
 {
-    bool granted = false;
-    return db->ops->lock(db, "silence", SKR_LOCK_ALONE, -1, 0, &granted, error);
+    return skr_db_lock(db, "silence", SKR_LOCK_ALONE, -1, 0, error);
 }
 
 static void
@@ -247,17 +246,14 @@ test_the_lock_of_a_silent_server_is_not_believed_in(void **state)
     struct fixture *fixture = *state;
     struct line line = open_line(fixture);
     struct skr_error error = {0};
-    bool granted = false;
-    assert_int_equal(line.db->ops->lock(line.db, "silence", SKR_LOCK_ALONE, -1,
-                                        0, &granted, &error),
-                     SKR_OK);
-    assert_true(granted);
+    assert_int_equal(
+        skr_db_lock(line.db, "silence", SKR_LOCK_ALONE, -1, 0, &error), SKR_OK);
+    assert_true(line.db->holds_lock);
     fall_silent(&line);
     int64_t start_ms = skr_clock_ms();
-    assert_given_up(line.db->ops->check_lock(line.db, &error), &error,
-                    start_ms);
+    assert_given_up(skr_db_check_lock(line.db, &error), &error, start_ms);
     start_ms = skr_clock_ms();
-    line.db->ops->unlock(line.db);
+    skr_db_unlock(line.db);
     assert_in_range(skr_clock_ms() - start_ms, 0, AT_ONCE_MS);
     assert_over(&line);
     close_line(&line);
@@ -268,10 +264,8 @@ test_closing_waits_for_a_silent_server_no_longer_than_a_call(void **state)
 {
     struct fixture *fixture = *state;
     struct line line = open_line(fixture);
-    bool granted = false;
-    assert_int_equal(line.db->ops->lock(line.db, "silence", SKR_LOCK_ALONE, -1,
-                                        0, &granted, NULL),
-                     SKR_OK);
+    assert_int_equal(
+        skr_db_lock(line.db, "silence", SKR_LOCK_ALONE, -1, 0, NULL), SKR_OK);
     assert_int_equal(skr_db_begin(line.db, SKR_BEGIN_WRITE, NULL), SKR_OK);
     fall_silent(&line);
     close_line(&line);

@@ -4,6 +4,7 @@
 #include "db_world.h"
 
 #include "base/url.h"
+#include "db/run.h"
 
 // ---------------------------------------------------------------- transactions
 
@@ -225,14 +226,12 @@ test_values_come_back_as_they_were_bound(void **state)
                               values, 3);
         struct skr_arena arena = {0};
         struct skr_value columns[3];
-        bool found = false;
-        assert_int_equal(
-            skr_tx_fetch_one(skr_db_tx(fixture->db),
-                             &(struct skr_statement){
-                                 .sql = "SELECT id, note, data FROM thing"},
-                             &arena, columns, 3, &found, NULL),
-            SKR_OK);
-        assert_true(found);
+        struct skr_row row = {.arena = &arena, .columns = columns, .count = 3};
+        assert_int_equal(skr_sql_row(skr_db_tx(fixture->db),
+                                     "SELECT id, note, data FROM thing",
+                                     SKR_NO_VALUES, &row, NULL),
+                         SKR_OK);
+        assert_true(row.found);
         assert_int_equal(columns[0].kind, SKR_INTEGER);
         assert_int_equal(columns[0].integer, INT64_MAX - (int64_t)i);
         const struct skr_value *value = &columns[is_blob ? 2 : 1];
@@ -439,7 +438,7 @@ test_advice_is_followed_only_on_request_and_then_ends(void **state)
     struct fixture *fixture = *state;
     struct skr_db *db = fixture->db;
     char advice[SKR_ADVICE_SIZE] = "", again[SKR_ADVICE_SIZE] = "";
-    if (db->ops->advise == NULL)
+    if (db->ops->advise == skr_db_advise_nothing)
         return;
     skr_test_spoil(db);
     assert_int_equal(db->ops->advise(db, false, advice, NULL), SKR_OK);

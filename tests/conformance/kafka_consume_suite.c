@@ -52,7 +52,7 @@ test_all_records_come_once_and_in_order(void **state)
     struct skr_broker *broker = open_receiver(world, "");
     struct skr_incoming incoming[BATCH];
     size_t last[10] = {0}, total = 0;
-    assert_true(broker->delays);
+    assert_true(broker->can.delays);
     while (total < COUNT) {
         size_t count = receive(broker, incoming, BATCH);
         for (size_t i = 0; i < count; i++) {
@@ -60,7 +60,7 @@ test_all_records_come_once_and_in_order(void **state)
             // The next of its key, without a gap.
             assert_int_equal(number, last[number % 10] * 10 + number % 10);
             last[number % 10]++;
-            assert_true(incoming[i].lane > 0);
+            assert_true(incoming[i].partition > 0);
             assert_false(incoming[i].redelivered);
             assert_int_equal(incoming[i].retry_count, 0);
             assert_true(incoming[i].created_at_us > 0);
@@ -86,10 +86,10 @@ test_what_is_not_settled_comes_again_to_the_next_consumer(void **state)
     put_numbers(world, 0, COUNT);
     struct skr_broker *broker = open_receiver(world, "");
     size_t count = receive(broker, incoming, BATCH);
-    // The first alone is settled, and the last of each lane is not.
+    // The first alone is settled, and the last of each partition is not.
     settle(broker, incoming, 1, SKR_SETTLE_ACK);
     seen[delivery_number(&incoming[0])] = true;
-    settle(broker, incoming + 1, count - 1, SKR_SETTLE_RELEASE);
+    settle(broker, incoming + 1, count - 1, SKR_SETTLE_REQUEUE);
     skr_broker_close(broker);
     broker = open_receiver(world, "");
     assert_int_equal(drain(broker, seen, COUNT), 0);
@@ -120,7 +120,7 @@ test_a_gap_keeps_the_group_behind_it(void **state)
     size_t count = receive(broker, incoming, 20);
     assert_true(count > 10);
     for (size_t i = 0; i < count; i++)
-        incoming[i].settlement = i == 5 ? SKR_SETTLE_RELEASE : SKR_SETTLE_ACK;
+        incoming[i].settlement = i == 5 ? SKR_SETTLE_REQUEUE : SKR_SETTLE_ACK;
     assert_int_equal(broker->ops->settle(broker, incoming, count, NULL),
                      SKR_OK);
     // Here only that one is missing.
@@ -128,7 +128,7 @@ test_a_gap_keeps_the_group_behind_it(void **state)
     assert_int_equal(delivery_number(&incoming[0]), 5);
     if (again > 1)
         assert_true(delivery_number(&incoming[1]) >= count);
-    settle(broker, incoming, again, SKR_SETTLE_RELEASE);
+    settle(broker, incoming, again, SKR_SETTLE_REQUEUE);
     skr_broker_close(broker);
     // Who comes next does not know of the others.
     assert_int_equal(try_open(url, true, false, &broker, NULL), SKR_OK);
@@ -171,7 +171,7 @@ check_delay(struct world *world, enum skr_settlement settlement,
     struct skr_broker *broker = open_receiver(world, "");
     size_t count = receive(broker, incoming, 1);
     size_t held = delivery_number(&incoming[0]);
-    uint64_t lane = incoming[0].lane;
+    uint64_t first = incoming[0].partition;
     incoming[0].delay_ms = DELAY_MS;
     settle(broker, incoming, count, settlement);
     int64_t due_ms = skr_clock_ms() + DELAY_MS;
@@ -182,7 +182,7 @@ check_delay(struct world *world, enum skr_settlement settlement,
         int64_t now_ms = skr_clock_ms();
         for (size_t i = 0; i < count; i++) {
             size_t number = delivery_number(&incoming[i]);
-            if (incoming[i].lane == lane && !came) {
+            if (incoming[i].partition == first && !came) {
                 assert_int_equal(number, held);
                 assert_int_equal(incoming[i].retry_count, retries);
                 assert_true(now_ms >= due_ms - 5);
@@ -193,13 +193,13 @@ check_delay(struct world *world, enum skr_settlement settlement,
             seen[number] = true;
         }
         // Whoever stops at the end of the queue waits for it.
-        assert_true(came || broker->holds);
+        assert_true(came || broker->ops->status(broker).has_deferred);
         settle(broker, incoming, count, SKR_SETTLE_ACK);
         total += count;
     }
     assert_true(came);
     expect_nothing(broker, 0);
-    assert_false(broker->holds);
+    assert_false(broker->ops->status(broker).has_deferred);
     assert_true(others > 0);
     skr_broker_close(broker);
 }
@@ -213,7 +213,7 @@ test_a_retry_holds_its_partition_and_no_other(void **state)
 static void
 test_what_is_held_holds_its_partition_and_spends_no_retry(void **state)
 {
-    check_delay(*state, SKR_SETTLE_HOLD, 0);
+    check_delay(*state, SKR_SETTLE_DEFER, 0);
 }
 
 static void
@@ -400,6 +400,60 @@ test_a_wake_ends_connecting(void **state)
     close(silent_fd);
 }
 
+static void
+count_joins(void *user, enum skr_log_level level, const char *event,
+            const struct skr_log_field *fields, size_t count)
+{
+    int *events = user;
+    (void)level;
+    (void)fields;
+    (void)count;
+    events[0] += strcmp(event, "kafka.rebalanced") == 0;
+    events[1] += strcmp(event, "kafka.joined_again") == 0;
+}
+
+// There are more members than partitions: nothing is to be had, and the others
+// are not disturbed.
+static void
+test_a_member_that_is_given_nothing_leaves_the_others_alone(void **state)
+{
+    struct world *world = *state;
+    enum { LOOKED_MS = 5000 };
+    struct skr_broker *members[2] = {NULL};
+    struct skr_incoming incoming[BATCH];
+    int events[2] = {0};
+    char topic[80], url[600];
+    snprintf(topic, sizeof(topic), "%s.one", world->topic);
+    snprintf(url, sizeof(url), "%s/%s?group=%s", world->url, topic, topic);
+    create_topic(world, topic, 1, NULL, NULL);
+    const struct skr_broker_options options = {
+        .url = url,
+        .consumes = true,
+        .wake_fd = -1,
+        .log = {.write = count_joins, .user = events}};
+    int64_t end_ms = skr_clock_ms() + DEADLINE_MS, calm_ms = 0;
+    for (size_t i = 0; i < 2; i++)
+        assert_int_equal(
+            skr_broker_open(&skr_kafka_broker, &options, &members[i], NULL),
+            SKR_OK);
+    // The second is given nothing; then some time has passed for it to ask.
+    for (int seen = 0; calm_ms == 0 || skr_clock_ms() < calm_ms;) {
+        for (size_t i = 0; i < 2; i++) {
+            size_t count = 0;
+            enum skr_code code = members[i]->ops->receive(
+                members[i], incoming, BATCH, &count, 20, NULL);
+            assert_int_equal(code, SKR_TIMEOUT);
+        }
+        if (events[0] != seen)
+            calm_ms = skr_clock_ms() + LOOKED_MS;
+        seen = events[0];
+        assert_true(skr_clock_ms() < end_ms);
+    }
+    assert_int_equal(events[1], 0);
+    for (size_t i = 0; i < 2; i++)
+        skr_broker_close(members[i]);
+}
+
 int
 main(void)
 {
@@ -412,6 +466,7 @@ main(void)
         KAFKA_TEST(test_what_is_held_holds_its_partition_and_spends_no_retry),
         KAFKA_TEST(
             test_a_member_that_joins_gets_its_share_and_nothing_is_lost_or_doubled),
+        KAFKA_TEST(test_a_member_that_is_given_nothing_leaves_the_others_alone),
         KAFKA_TEST(test_what_a_dead_consumer_had_in_hand_is_marked),
         KAFKA_TEST(test_a_topic_that_is_missing_is_named_or_made),
         KAFKA_TEST(test_a_wake_ends_the_wait),

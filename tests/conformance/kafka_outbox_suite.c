@@ -21,7 +21,7 @@ struct fixture {
     struct skr_test_database database;
     struct skr_db *db;
     struct skr_store *table;
-    struct skr_position position;
+    struct skr_reader *reader;
     struct skr_batch batch;
 };
 
@@ -44,8 +44,10 @@ static void
 start(struct fixture *fixture)
 {
     struct skr_error error = {0};
-    if (fixture->table->source->start(fixture->table, fixture->db,
-                                      &fixture->position, &error) != SKR_OK)
+    fixture->table->source->close(fixture->reader);
+    fixture->reader = NULL;
+    if (fixture->table->source->open(fixture->table, fixture->db, true,
+                                     &fixture->reader, &error) != SKR_OK)
         fail_msg("%s", error.text);
 }
 
@@ -83,6 +85,7 @@ tear_down(void **state)
 {
     struct fixture *fixture = *state;
     skr_batch_fini(&fixture->batch);
+    fixture->table->source->close(fixture->reader);
     skr_store_free(fixture->table);
     skr_db_close(fixture->db);
     skr_test_database_remove(&fixture->database);
@@ -120,8 +123,7 @@ read_rows(struct fixture *fixture)
     const struct skr_read read = {.max_rows = 100, .max_bytes = 1 << 20};
     struct skr_error error = {0};
     skr_batch_clear(&fixture->batch);
-    if (fixture->table->source->read(fixture->table, fixture->db,
-                                     &fixture->position, &read, &fixture->batch,
+    if (fixture->table->source->read(fixture->reader, &read, &fixture->batch,
                                      &error) != SKR_OK)
         fail_msg("%s", error.text);
     return fixture->batch.count;
@@ -199,7 +201,7 @@ test_our_table_wants_a_payload_and_takes_no_headers(void **state)
     assert_int_equal(read_rows(fixture), 2);
     assert_string_equal(payloads(fixture), "12");
     for (size_t i = 0; i < 2; i++) {
-        assert_int_not_equal(fixture->batch.items[i].state, SKR_HOPELESS);
+        assert_int_not_equal(fixture->batch.items[i].state, SKR_DEAD);
         assert_int_equal(fixture->batch.items[i].envelope.message.header_count,
                          0);
     }
@@ -232,7 +234,7 @@ test_a_row_without_payload_has_failed_unless_tombstones_are_wanted(void **state)
     allow_no_payload(fixture);
     start(fixture);
     assert_int_equal(read_rows(fixture), 1);
-    assert_int_equal(fixture->batch.items[0].state, SKR_HOPELESS);
+    assert_int_equal(fixture->batch.items[0].state, SKR_DEAD);
     assert_non_null(
         strstr(fixture->batch.items[0].reason.text, "--publish-tombstones"));
     skr_store_free(fixture->table);
@@ -245,7 +247,7 @@ test_a_row_without_payload_has_failed_unless_tombstones_are_wanted(void **state)
                      SKR_OK);
     start(fixture);
     assert_int_equal(read_rows(fixture), 1);
-    assert_int_not_equal(fixture->batch.items[0].state, SKR_HOPELESS);
+    assert_int_not_equal(fixture->batch.items[0].state, SKR_DEAD);
     assert_null(fixture->batch.items[0].envelope.message.body);
 }
 
@@ -294,8 +296,7 @@ test_a_batch_may_be_longer_than_a_list(void **state)
     for (int i = 0; i < MANY; i++)
         insert(fixture, "a", "1");
     skr_test_run(fixture->db, "COMMIT");
-    if (fixture->table->source->read(fixture->table, fixture->db,
-                                     &fixture->position, &read, &fixture->batch,
+    if (fixture->table->source->read(fixture->reader, &read, &fixture->batch,
                                      &error) != SKR_OK)
         fail_msg("%s", error.text);
     assert_int_equal(fixture->batch.count, MANY);
@@ -311,8 +312,7 @@ test_k8_k9_an_empty_table_gives_nothing_and_a_missing_one_an_error(void **state)
     struct skr_error error = {0};
     assert_int_equal(read_rows(fixture), 0);
     skr_test_run(fixture->db, "DROP TABLE kafka_outbox");
-    assert_int_equal(fixture->table->source->read(fixture->table, fixture->db,
-                                                  &fixture->position, &read,
+    assert_int_equal(fixture->table->source->read(fixture->reader, &read,
                                                   &fixture->batch, &error),
                      SKR_MISSING);
     assert_int_equal(fixture->batch.count, 0);
@@ -323,7 +323,7 @@ static void
 decide_three(struct fixture *fixture)
 {
     static const enum skr_state states[] = {SKR_DONE, SKR_RETRY_LATER,
-                                            SKR_HOPELESS};
+                                            SKR_DEAD};
     for (size_t i = 0; i < SKR_COUNT_OF(states); i++)
         insert(fixture, "a", "1");
     assert_int_equal(read_rows(fixture), SKR_COUNT_OF(states));
@@ -332,7 +332,7 @@ decide_three(struct fixture *fixture)
 }
 
 static void
-test_k10_all_outcomes_of_a_batch_are_recorded_together(void **state)
+test_k10_all_results_of_a_batch_are_recorded_together(void **state)
 {
     struct fixture *fixture = *state;
     struct skr_error error = {0};
@@ -373,7 +373,7 @@ test_k11_k12_k13_what_cannot_be_recorded_changes_nothing(void **state)
     struct fixture *fixture = *state;
     struct skr_error error = {0};
     decide_three(fixture);
-    // The first outcome is written without it.
+    // The first result is written without it.
     skr_test_run(fixture->db, "ALTER TABLE kafka_outbox RENAME COLUMN "
                               "push_started_at TO pushed");
     assert_int_not_equal(fixture->table->settle->write(fixture->table,
@@ -398,7 +398,7 @@ test_a_row_that_failed_for_good_says_why_as_far_as_there_is_room(void **state)
     reason[sizeof(reason) - 1] = '\0';
     insert(fixture, "a", "1");
     assert_int_equal(read_rows(fixture), 1);
-    settle(fixture, SKR_HOPELESS, reason);
+    settle(fixture, SKR_DEAD, reason);
     assert_int_equal(
         skr_test_number(fixture->db,
                         "SELECT COUNT(*) FROM kafka_outbox WHERE errored = 1 "
@@ -679,7 +679,7 @@ static void
 check_new_rows_stay(struct fixture *fixture, bool is_late)
 {
     static const enum skr_state states[] = {SKR_DONE, SKR_RETRY_LATER,
-                                            SKR_HOPELESS};
+                                            SKR_DEAD};
     const struct skr_value age = skr_bind_integer(60);
     for (size_t i = 0; i < SKR_COUNT_OF(states); i++) {
         start(fixture);
@@ -737,7 +737,7 @@ main(void)
             test_k8_k9_an_empty_table_gives_nothing_and_a_missing_one_an_error,
             set_up, tear_down),
         cmocka_unit_test_setup_teardown(
-            test_k10_all_outcomes_of_a_batch_are_recorded_together,
+            test_k10_all_results_of_a_batch_are_recorded_together,
             set_up_marking, tear_down),
         cmocka_unit_test_setup_teardown(
             test_attempts_are_counted_no_further_than_there_is_room,

@@ -64,6 +64,31 @@ test_a_foreign_record_has_its_topic_for_a_type_and_headers_as_text(void **state)
     skr_broker_close(broker);
 }
 
+// Compressed, it is small enough for any topic.
+static void
+test_headers_over_the_limit_are_not_read(void **state)
+{
+    struct world *world = *state;
+    struct skr_incoming incoming[2];
+    char *value = malloc(SKR_MAX_HEADERS_SIZE);
+    memset(value, 'x', SKR_MAX_HEADERS_SIZE);
+    struct skr_broker *broker = open_receiver(world, "");
+    for (int i = 0; i < 2; i++) {
+        rd_kafka_headers_t *headers = rd_kafka_headers_new(1);
+        rd_kafka_header_add(headers, "n", -1, value,
+                            SKR_MAX_HEADERS_SIZE - 1 + i);
+        produce_raw(world, headers, "k", "{}");
+        assert_int_equal(receive(broker, incoming, 2), 1);
+        assert_int_equal(incoming[0].problem.code,
+                         i == 0 ? SKR_OK : SKR_MALFORMED);
+        assert_int_equal(strstr(incoming[0].problem.text, "1048576") != NULL,
+                         i > 0);
+        settle(broker, incoming, 1, SKR_SETTLE_ACK);
+    }
+    free(value);
+    skr_broker_close(broker);
+}
+
 static void
 test_a_record_tells_where_it_stood(void **state)
 {
@@ -129,6 +154,7 @@ main(void)
     const struct CMUnitTest tests[] = {
         KAFKA_TEST(
             test_a_foreign_record_has_its_topic_for_a_type_and_headers_as_text),
+        KAFKA_TEST(test_headers_over_the_limit_are_not_read),
         KAFKA_TEST(test_a_record_tells_where_it_stood),
         KAFKA_TEST(test_a_derived_id_is_the_records_own_and_stays),
     };

@@ -37,6 +37,7 @@ struct fixture {
     rd_kafka_mock_cluster_t *cluster;
     struct skr_sender_options sender;
     struct skr_relay *relay;
+    struct skr_relay_tally tally;
     pthread_t thread;
     enum skr_code ended_with;
     int rows;         // inserted
@@ -127,7 +128,9 @@ start_relay(struct fixture *fixture)
         .in_flight = 100,
         .failure_limit = fixture->failure_limit,
         .log = {.write = note_closing, .user = fixture},
+        .tally = &fixture->tally,
     };
+    memset(&fixture->tally, 0, sizeof(fixture->tally));
     assert_int_equal(skr_relay_make(&options, &fixture->relay, NULL), SKR_OK);
     pthread_create(&fixture->thread, NULL, run, fixture);
 }
@@ -139,7 +142,7 @@ stop_relay(struct fixture *fixture)
     skr_relay_stop(fixture->relay);
     pthread_join(fixture->thread, NULL);
     assert_int_equal(fixture->ended_with, SKR_STOPPED);
-    uint64_t retried = skr_relay_counts(fixture->relay).retried;
+    uint64_t retried = atomic_load(&fixture->tally.retried);
     skr_relay_free(fixture->relay);
     return retried;
 }

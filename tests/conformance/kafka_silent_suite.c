@@ -19,6 +19,8 @@ enum {
 static int64_t ahead_ms;
 static int looks;
 static int patience_ms;  // of the last of them
+// Once it has told of a topic it knows of "orders" no more; NULL: it does.
+static rd_kafka_mock_cluster_t *forgetful;
 
 int64_t __real_skr_clock_ms(void);
 int64_t __wrap_skr_clock_ms(void);
@@ -42,7 +44,45 @@ __wrap_rd_kafka_metadata(rd_kafka_t *handle, int all, rd_kafka_topic_t *topic,
 {
     looks++;
     patience_ms = wait;
-    return __real_rd_kafka_metadata(handle, all, topic, metadata, wait);
+    rd_kafka_resp_err_t answer =
+        __real_rd_kafka_metadata(handle, all, topic, metadata, wait);
+    if (topic != NULL && forgetful != NULL) {
+        rd_kafka_mock_topic_set_error(forgetful, "orders",
+                                      RD_KAFKA_RESP_ERR_UNKNOWN_TOPIC_OR_PART);
+        forgetful = NULL;
+    }
+    return answer;
+}
+
+// The cluster that librdkafka plays tells of no groups: this one has a member
+// that was given nothing, in a version, and as many topics as none.
+static char stable[] = "Stable", nothing[6];
+static struct rd_kafka_group_member_info member = {
+    .member_assignment = nothing, .member_assignment_size = sizeof(nothing)};
+static struct rd_kafka_group_info group = {
+    .state = stable, .members = &member, .member_cnt = 1};
+static const struct rd_kafka_group_list groups = {&group, 1};
+
+rd_kafka_resp_err_t
+__wrap_rd_kafka_list_groups(rd_kafka_t *handle, const char *name,
+                            const struct rd_kafka_group_list **list, int wait);
+void __wrap_rd_kafka_group_list_destroy(const struct rd_kafka_group_list *list);
+
+rd_kafka_resp_err_t
+__wrap_rd_kafka_list_groups(rd_kafka_t *handle, const char *name,
+                            const struct rd_kafka_group_list **list, int wait)
+{
+    (void)handle;
+    (void)wait;
+    assert_string_equal(name, "orders");
+    *list = &groups;
+    return RD_KAFKA_RESP_ERR_NO_ERROR;
+}
+
+void
+__wrap_rd_kafka_group_list_destroy(const struct rd_kafka_group_list *list)
+{
+    assert_ptr_equal(list, &groups);
 }
 
 struct fixture {
@@ -51,6 +91,7 @@ struct fixture {
     char url[256];
     struct skr_broker *broker;
     int troubles, recoveries, given_up;  // that were told of
+    int rebalances, partitions;          // of them, and given by them
     char said[400];                      // of the last trouble
 };
 
@@ -72,6 +113,7 @@ tear_down(void **state)
 {
     struct fixture *fixture = *state;
     skr_broker_close(fixture->broker);
+    forgetful = NULL;
     rd_kafka_mock_cluster_destroy(fixture->cluster);
     rd_kafka_destroy(fixture->raw);
     free(fixture);
@@ -89,6 +131,10 @@ count_event(void *user, enum skr_log_level level, const char *event,
             strcmp(fields[i].name, "error") == 0)
             snprintf(fixture->said, sizeof(fixture->said), "%s",
                      fields[i].text);
+        else if (strcmp(event, "kafka.rebalanced") == 0 &&
+                 strcmp(fields[i].name, "partitions") == 0)
+            fixture->partitions += (int)fields[i].number;
+    fixture->rebalances += strcmp(event, "kafka.rebalanced") == 0;
     fixture->troubles += strcmp(event, "kafka.trouble") == 0;
     fixture->recoveries += strcmp(event, "kafka.recovered") == 0;
     fixture->given_up += strcmp(event, "kafka.given_up") == 0;
@@ -124,14 +170,14 @@ set_answer_ms(struct fixture *fixture, int time_ms)
 
 // As a relay does that sends to others meanwhile: how often it was looked for.
 static int
-ask_for_outcomes(struct fixture *fixture)
+ask_for_results(struct fixture *fixture)
 {
     int before = looks;
     for (int i = 0; i < CALLS; i++) {
-        struct skr_outcome outcome;
+        struct skr_published published;
         size_t count = 1;
-        assert_int_equal(fixture->broker->ops->outcomes(
-                             fixture->broker, &outcome, 1, &count, 0, NULL),
+        assert_int_equal(fixture->broker->ops->results(
+                             fixture->broker, &published, 1, &count, 0, NULL),
                          SKR_OK);
         assert_int_equal(count, 0);
     }
@@ -146,7 +192,7 @@ test_a_cluster_that_is_slow_is_reached(void **state)
     connect_broker(fixture);
     // It is not called away later on because of that.
     ahead_ms += LOOK_MS;
-    assert_int_equal(ask_for_outcomes(fixture), 1);
+    assert_int_equal(ask_for_results(fixture), 1);
     assert_true(patience_ms > SLOW_MS);
 }
 
@@ -159,7 +205,7 @@ test_one_that_hangs_is_seldom_asked_and_ends_nothing(void **state)
     // Far beyond confirm_timeout.
     for (int i = 0; i < 10; i++) {
         ahead_ms += LOOK_MS;
-        assert_true(ask_for_outcomes(fixture) <= 1);
+        assert_true(ask_for_results(fixture) <= 1);
     }
     assert_true(fixture->troubles > 0);
     assert_int_equal(fixture->recoveries, 0);
@@ -239,6 +285,21 @@ test_a_consumer_that_waits_for_its_group_knows_whether_it_hangs(void **state)
     receive_until(fixture, &fixture->recoveries);
 }
 
+// A topic that was made just now is not known to all brokers at once. Where the
+// leader of a group asks another than the consumer did it gives out nothing.
+static void
+test_a_consumer_soon_finds_a_topic_that_was_not_known_everywhere(void **state)
+{
+    struct fixture *fixture = *state;
+    forgetful = fixture->cluster;
+    connect_consumer(fixture);
+    receive_until(fixture, &fixture->rebalances);
+    assert_int_equal(fixture->partitions, 0);
+    rd_kafka_mock_topic_set_error(fixture->cluster, "orders",
+                                  RD_KAFKA_RESP_ERR_NO_ERROR);
+    receive_until(fixture, &fixture->partitions);
+}
+
 static void
 set_leader(struct fixture *fixture, int broker)
 {
@@ -270,7 +331,7 @@ test_a_relay_says_that_a_partition_has_no_leader(void **state)
     const struct skr_route route = {.topic = "orders", .key = "k"};
     struct skr_message message = {
         .name = "order.placed", .body = "{}", .body_size = 2};
-    struct skr_outcome outcome = {0};
+    struct skr_published published = {0};
     size_t count = 0;
     assert_int_equal(skr_id_new(&message.id, NULL), SKR_OK);
     assert_int_equal(
@@ -283,43 +344,43 @@ test_a_relay_says_that_a_partition_has_no_leader(void **state)
     int64_t end_ms = __real_skr_clock_ms() + DEADLINE_MS;
     while (count == 0 && __real_skr_clock_ms() < end_ms) {
         assert_int_equal(
-            ops->outcomes(fixture->broker, &outcome, 1, &count, 100, NULL),
+            ops->results(fixture->broker, &published, 1, &count, 100, NULL),
             SKR_OK);
         if (fixture->troubles > 0)
             set_leader(fixture, 1);
     }
-    assert_int_equal(outcome.fate, SKR_CONFIRMED);
+    assert_int_equal(published.result, SKR_CONFIRMED);
     assert_int_equal(fixture->troubles, 1);
     assert_non_null(strstr(fixture->said, "partition 0 of topic orders"));
     while (fixture->recoveries == 0 && __real_skr_clock_ms() < end_ms)
         assert_int_equal(
-            ops->outcomes(fixture->broker, &outcome, 1, &count, 100, NULL),
+            ops->results(fixture->broker, &published, 1, &count, 100, NULL),
             SKR_OK);
     assert_int_equal(fixture->recoveries, 1);
 }
 
 static void
-confirm_one(struct fixture *fixture, uint64_t ticket)
+confirm_one(struct fixture *fixture, uint64_t tag)
 {
     const struct skr_message message = {
         .name = "orders", .body = "m", .body_size = 1};
-    struct skr_outcome outcome = {0};
+    struct skr_published published = {0};
     struct skr_error error = {0};
     size_t count = 0;
     int64_t end = skr_clock_ms() + DEADLINE_MS;
-    if (fixture->broker->ops->submit(fixture->broker, &message, NULL, ticket,
+    if (fixture->broker->ops->submit(fixture->broker, &message, NULL, tag,
                                      &error) != SKR_OK)
         fail_msg("%s", error.text);
     while (count == 0 && skr_clock_ms() < end)
-        if (fixture->broker->ops->outcomes(fixture->broker, &outcome, 1, &count,
-                                           10, &error) != SKR_OK)
+        if (fixture->broker->ops->results(fixture->broker, &published, 1,
+                                          &count, 10, &error) != SKR_OK)
             fail_msg("%s", error.text);
-    if (outcome.fate != SKR_CONFIRMED)
-        fail_msg("%s", outcome.reason.text);
-    assert_int_equal(outcome.ticket, ticket);
+    if (published.result != SKR_CONFIRMED)
+        fail_msg("%s", published.reason.text);
+    assert_int_equal(published.tag, tag);
 }
 
-// A relay asks for no outcomes while it has sent nothing, as when its database
+// A relay asks for no results while it has sent nothing, as when its database
 // keeps it waiting.
 static void
 test_time_in_which_nothing_was_sent_is_not_held_against_it(void **state)
@@ -343,6 +404,8 @@ main(void)
         SILENT(test_one_that_hangs_is_seldom_asked_and_ends_nothing),
         SILENT(test_a_consumer_with_nothing_to_do_is_not_in_trouble),
         SILENT(test_a_consumer_that_waits_for_its_group_knows_whether_it_hangs),
+        SILENT(
+            test_a_consumer_soon_finds_a_topic_that_was_not_known_everywhere),
         SILENT(test_a_consumer_says_that_a_partition_has_no_leader),
         SILENT(test_a_relay_says_that_a_partition_has_no_leader),
         SILENT(test_time_in_which_nothing_was_sent_is_not_held_against_it),

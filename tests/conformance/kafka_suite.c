@@ -2,7 +2,7 @@
 // Publishing to a real Kafka: what arrives, and what is said of the rest.
 #include "base/error.h"
 #include "base/url.h"
-#include "broker/kafka/partition.h"
+#include "broker/kafka/kafka.h"
 
 #include "kafka_world.h"
 
@@ -45,7 +45,7 @@ test_ten_thousand_messages_arrive_once_and_in_order(void **state)
             collect(world, broker, i);
     }
     collect(world, broker, COUNT);
-    expect_fates(world, 0, COUNT, SKR_CONFIRMED);
+    expect_results(world, 0, COUNT, SKR_CONFIRMED);
     skr_broker_close(broker);
     read_all(world, world->topic, PARTITIONS);
     expect_numbers(world, COUNT);
@@ -68,7 +68,7 @@ test_a_record_carries_exactly_what_was_given(void **state)
     world->messages[0].content_type = "application/cloudevents+json";
     submit(world, broker, 0, world->topic, "customer-1");
     collect(world, broker, 1);
-    expect_fates(world, 0, 1, SKR_CONFIRMED);
+    expect_results(world, 0, 1, SKR_CONFIRMED);
     skr_broker_close(broker);
 
     read_all(world, world->topic, PARTITIONS);
@@ -122,7 +122,7 @@ test_the_partition_follows_the_partition_key_by_either_hash(void **state)
             char key[16];
             snprintf(key, sizeof(key), "p%zu", i);
             make_message(world, number);
-            world->fates[number] = -1;
+            world->results[number] = -1;
             const struct skr_route route = {.topic = world->topic,
                                             .partition_key = key};
             assert_int_equal(broker->ops->submit(broker,
@@ -155,12 +155,12 @@ test_without_a_route_the_topic_is_the_message_name_and_the_key_its_id(
     char id[SKR_ID_TEXT_SIZE];
     make_message(world, 0);
     world->messages[0].name = world->topic;
-    world->fates[0] = -1;
+    world->results[0] = -1;
     assert_int_equal(
         broker->ops->submit(broker, &world->messages[0], NULL, 0, NULL),
         SKR_OK);
     collect(world, broker, 1);
-    expect_fates(world, 0, 1, SKR_CONFIRMED);
+    expect_results(world, 0, 1, SKR_CONFIRMED);
     skr_broker_close(broker);
     read_all(world, world->topic, PARTITIONS);
     assert_int_equal(world->record_count, 1);
@@ -177,10 +177,10 @@ collect_all(struct world *world, struct skr_broker *broker, size_t count,
 {
     size_t held = count;
     do {
-        collect(world, broker, world->outcome_count + held);
+        collect(world, broker, world->result_count + held);
         held = 0;
         for (size_t i = 0; i < count; i++)
-            if (world->fates[i] == SKR_HELD_BACK) {
+            if (world->results[i] == SKR_HELD_BACK) {
                 submit(world, broker, i, topic, "key");
                 held++;
             }
@@ -215,8 +215,8 @@ test_a_row_that_is_too_large_is_refused_alone(void **state)
     size_t next = 0;
     for (size_t i = 0; i < COUNT; i++) {
         bool is_large = i == 7 || i == 250 || i == 251;
-        expect_fates(world, i, i + 1,
-                     is_large ? SKR_REFUSED_FOR_GOOD : SKR_CONFIRMED);
+        expect_results(world, i, i + 1,
+                       is_large ? SKR_REFUSED_FOR_GOOD : SKR_CONFIRMED);
         if (is_large)
             assert_non_null(strstr(world->reasons[i].text, "max.message"));
     }
@@ -247,13 +247,13 @@ test_what_no_topic_would_take_is_refused_at_once(void **state)
     make_message(world, 2);
     submit(world, broker, 2, world->topic, "another");
     collect(world, broker, 3);
-    expect_fates(world, 0, 1, SKR_REFUSED_FOR_GOOD);
+    expect_results(world, 0, 1, SKR_REFUSED_FOR_GOOD);
     // Whether it may pass is not for the driver to say.
-    expect_fates(world, 1, 2, SKR_HELD_BACK);
-    expect_fates(world, 2, 3, SKR_CONFIRMED);
+    expect_results(world, 1, 2, SKR_HELD_BACK);
+    expect_results(world, 2, 3, SKR_CONFIRMED);
     submit(world, broker, 1, world->topic, "key");
     collect(world, broker, 4);
-    expect_fates(world, 1, 2, SKR_CONFIRMED);
+    expect_results(world, 1, 2, SKR_CONFIRMED);
     // Not the topic's limit, which has the words the other way round.
     assert_non_null(strstr(world->reasons[0].text, "raise message.max.bytes"));
 
@@ -273,7 +273,7 @@ test_what_no_topic_would_take_is_refused_at_once(void **state)
     make_message(world, 3);
     submit(world, broker, 3, long_name, "key");
     collect(world, broker, 5);
-    expect_fates(world, 3, 4, SKR_CONFIRMED);
+    expect_results(world, 3, 4, SKR_CONFIRMED);
     skr_broker_close(broker);
 }
 

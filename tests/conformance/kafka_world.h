@@ -34,9 +34,9 @@ struct world {
     char url[256];
     struct skr_message messages[MOST];
     char bodies[MOST][32];
-    int fates[MOST];  // by ticket; -1: none yet
+    int results[MOST];  // by tag; -1: none yet
     struct skr_error reasons[MOST];
-    size_t outcome_count;
+    size_t result_count;
     rd_kafka_message_t *records[MOST];  // what read_all() found
     size_t record_count;
     rd_kafka_t *reader;  // that the records belong to
@@ -82,6 +82,10 @@ new_raw(rd_kafka_type_t type, const char *brokers)
         rd_kafka_conf_set(properties, "group.id", "nobody", NULL, 0);
         rd_kafka_conf_set(properties, "enable.partition.eof", "true", NULL, 0);
         rd_kafka_conf_set(properties, "enable.auto.commit", "false", NULL, 0);
+    }
+    if (type == RD_KAFKA_PRODUCER) {
+        rd_kafka_conf_set(properties, "compression.type", "snappy", NULL, 0);
+        rd_kafka_conf_set(properties, "message.max.bytes", "8000000", NULL, 0);
     }
     rd_kafka_t *raw = rd_kafka_new(type, properties, reason, sizeof(reason));
     assert_non_null(raw);
@@ -217,7 +221,7 @@ try_submit(struct world *world, struct skr_broker *broker, size_t number,
         .key = key == NULL ? NULL : texts[1],
         .partition_key = key == NULL ? NULL : texts[1],
     };
-    world->fates[number] = -1;
+    world->results[number] = -1;
     enum skr_code code = broker->ops->submit(broker, &world->messages[number],
                                              &route, number, error);
     memset(texts, 'x', sizeof(texts));
@@ -246,46 +250,46 @@ submit_range(struct world *world, struct skr_broker *broker, size_t first,
     }
 }
 
-// One call of outcomes().
+// One call of results().
 static inline enum skr_code
 collect_some(struct world *world, struct skr_broker *broker,
              uint32_t timeout_ms, struct skr_error *error)
 {
-    struct skr_outcome outcomes[64];
+    struct skr_published results[64];
     size_t count = 0;
-    enum skr_code code = broker->ops->outcomes(
-        broker, outcomes, SKR_COUNT_OF(outcomes), &count, timeout_ms, error);
+    enum skr_code code = broker->ops->results(
+        broker, results, SKR_COUNT_OF(results), &count, timeout_ms, error);
     for (size_t i = 0; i < count; i++) {
-        uint64_t ticket = outcomes[i].ticket;
-        assert_true(ticket < MOST);
-        assert_int_equal(world->fates[ticket], -1);  // one outcome each
-        world->fates[ticket] = (int)outcomes[i].fate;
-        world->reasons[ticket] = outcomes[i].reason;
+        uint64_t tag = results[i].tag;
+        assert_true(tag < MOST);
+        assert_int_equal(world->results[tag], -1);  // one result each
+        world->results[tag] = (int)results[i].result;
+        world->reasons[tag] = results[i].reason;
     }
-    world->outcome_count += count;
+    world->result_count += count;
     return code;
 }
 
-// Collects until so many outcomes, or more, have come since the world began.
+// Collects until so many results, or more, have come since the world began.
 static inline void
 collect(struct world *world, struct skr_broker *broker, size_t total)
 {
     int64_t end = skr_clock_ms() + DEADLINE_MS;
     struct skr_error error = {0};
-    while (world->outcome_count < total && skr_clock_ms() < end)
+    while (world->result_count < total && skr_clock_ms() < end)
         if (collect_some(world, broker, 100, &error) != SKR_OK)
             fail_msg("%s", error.text);
-    assert_true(world->outcome_count >= total);
+    assert_true(world->result_count >= total);
 }
 
 static inline void
-expect_fates(const struct world *world, size_t first, size_t end,
-             enum skr_fate fate)
+expect_results(const struct world *world, size_t first, size_t end,
+               enum skr_publish_result result)
 {
     for (size_t i = first; i < end; i++)
-        if (world->fates[i] != (int)fate)
-            fail_msg("message %zu has fate %d, not %d: %s", i, world->fates[i],
-                     (int)fate, world->reasons[i].text);
+        if (world->results[i] != (int)result)
+            fail_msg("message %zu has result %d, not %d: %s", i,
+                     world->results[i], (int)result, world->reasons[i].text);
 }
 
 // Publishes numbers first to end - 1, and waits until they are stored.
@@ -293,10 +297,10 @@ static inline void
 put_numbers(struct world *world, size_t first, size_t end)
 {
     struct skr_broker *broker = open_broker(world, "");
-    size_t before = world->outcome_count;
+    size_t before = world->result_count;
     submit_range(world, broker, first, end);
     collect(world, broker, before + end - first);
-    expect_fates(world, first, end, SKR_CONFIRMED);
+    expect_results(world, first, end, SKR_CONFIRMED);
     skr_broker_close(broker);
 }
 

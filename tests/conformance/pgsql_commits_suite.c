@@ -9,7 +9,7 @@
 enum { PATIENCE_MS = 60000, WRITERS = 3 };
 
 static struct skr_store *
-make_ordered(const struct fixture *fixture, bool by_commits, bool is_divided)
+make_ordered(const struct fixture *fixture, bool by_commits, bool is_sharded)
 {
     struct skr_store *table = NULL;
     struct skr_error error = {0};
@@ -19,7 +19,7 @@ make_ordered(const struct fixture *fixture, bool by_commits, bool is_divided)
                 .table = "messenger_outbox",
                 .queue = "outbox",
                 .is_ordered = true,
-                .is_divided = is_divided,
+                .is_sharded = is_sharded,
                 .by_commits = by_commits,
                 .failed_table = "messenger_messages",
             },
@@ -54,7 +54,7 @@ set_up_divided(void **state)
     set_up_commits(state);
     struct fixture *fixture = *state;
     use_table(fixture, make_ordered(fixture, true, true));
-    fixture->options.claim = SKR_CLAIM_SLOTS;
+    fixture->options.claim = SKR_CLAIM_SHARDS;
     fixture->options.lease_ms = 15000;
     return 0;
 }

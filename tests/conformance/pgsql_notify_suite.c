@@ -45,11 +45,17 @@ set_notify(const struct world *world, bool wanted)
 }
 
 static void
-follow(struct skr_db *db)
+follow_as(struct skr_db *db, const char *table)
 {
     struct skr_error error = {0};
-    if (skr_db_follow(db, "messenger_outbox", "outbox", &error) != SKR_OK)
+    if (db->ops->follow(db, table, "outbox", &error) != SKR_OK)
         fail_msg("%s", error.text);
+}
+
+static void
+follow(struct skr_db *db)
+{
+    follow_as(db, "messenger_outbox");
 }
 
 // Waits as a relay does that finds nothing, until nothing more is to be done.
@@ -103,6 +109,17 @@ test_an_insert_wakes_a_reader_that_sleeps(void **state)
     assert_woken_by(world->db, &(struct later){world->client, INSERT});
     // Awake it is nobody's business to notify.
     assert_int_equal(skr_test_number(world->db, SLEEPERS), 0);
+}
+
+// The server folds a name without quotes: both are the same table.
+static void
+test_a_reader_may_spell_the_table_in_another_case(void **state)
+{
+    struct world *world = *state;
+    set_notify(world, true);
+    follow_as(world->db, "Messenger_Outbox");
+    assert_true(is_asleep(world->db, world->server, 10000));
+    assert_woken_by(world->db, &(struct later){world->client, INSERT});
 }
 
 static void
@@ -210,11 +227,10 @@ static bool
 may_work_queue(const struct skr_store *table, struct skr_db *db)
 {
     char name[SKR_LOCK_NAME_SIZE];
-    bool granted = false;
     assert_int_equal(table->source->lock_name(table, db, name, NULL), SKR_OK);
-    assert_int_equal(
-        db->ops->lock(db, name, SKR_LOCK_ALONE, -1, 0, &granted, NULL), SKR_OK);
-    return granted;
+    assert_int_equal(skr_db_lock(db, name, SKR_LOCK_ALONE, -1, 0, NULL),
+                     SKR_OK);
+    return db->holds_lock;
 }
 
 static void
@@ -284,6 +300,7 @@ main(void)
 {
     const struct CMUnitTest tests[] = {
         TEST(test_an_insert_wakes_a_reader_that_sleeps),
+        TEST(test_a_reader_may_spell_the_table_in_another_case),
         TEST(test_nobody_is_told_while_nobody_sleeps),
         TEST(test_a_row_that_is_not_committed_yet_keeps_the_reader_awake),
         TEST(test_a_second_reader_looks_by_itself),

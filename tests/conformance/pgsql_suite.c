@@ -3,6 +3,7 @@
 
 #include "pgsql_world.h"
 
+#include "db/run.h"
 #include "db/sql.h"
 #include "store/messenger/messenger.h"
 
@@ -109,13 +110,11 @@ test_times_are_utc_and_bytes_stay_whatever_the_session_says(void **state)
     // And bytes that come back by way of that session.
     struct skr_arena arena = {0};
     struct skr_value value = {.kind = SKR_NULL};
-    bool found = false;
-    assert_int_equal(
-        skr_tx_fetch_one(
-            skr_pgsql_tx(world->client),
-            &(struct skr_statement){.sql = "SELECT decode('00ff275c', 'hex')"},
-            &arena, &value, 1, &found, &error),
-        SKR_OK);
+    struct skr_row row = {.arena = &arena, .columns = &value, .count = 1};
+    assert_int_equal(skr_sql_row(skr_pgsql_tx(world->client),
+                                 "SELECT decode('00ff275c', 'hex')",
+                                 SKR_NO_VALUES, &row, &error),
+                     SKR_OK);
     assert_int_equal(value.kind, SKR_BLOB);
     assert_int_equal(value.size, 4);
     assert_memory_equal(value.bytes, "\0\xff'\\", 4);

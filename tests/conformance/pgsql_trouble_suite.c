@@ -285,12 +285,11 @@ test_a_notification_ends_the_wait(void **state)
 static bool
 try_lock(struct skr_db *db, uint32_t timeout_ms)
 {
-    bool granted = false;
     struct skr_error error = {0};
-    if (db->ops->lock(db, "relay", SKR_LOCK_ALONE, -1, timeout_ms, &granted,
-                      &error) != SKR_OK)
+    if (skr_db_lock(db, "relay", SKR_LOCK_ALONE, -1, timeout_ms, &error) !=
+        SKR_OK)
         fail_msg("%s", error.text);
-    return granted;
+    return db->holds_lock;
 }
 
 static void
@@ -304,7 +303,7 @@ test_only_the_holder_of_a_lock_has_little_time(void **state)
     skr_test_assert_text(world->db, "SHOW idle_in_transaction_session_timeout",
                          "15s");
     skr_test_assert_text(other, "SHOW idle_session_timeout", "0");
-    world->db->ops->unlock(world->db);
+    skr_db_unlock(world->db);
     skr_test_assert_text(world->db, "SHOW idle_session_timeout", "0");
     assert_true(try_lock(other, 0));
     skr_db_close(other);
@@ -319,12 +318,12 @@ test_a_lock_outlives_a_transaction_that_failed(void **state)
     assert_int_equal(skr_db_begin(world->db, SKR_BEGIN_WRITE, NULL), SKR_OK);
     assert_int_equal(run(world->db, "SELECT 1 / 0", NULL), SKR_INVALID);
     skr_db_rollback(world->db);
-    assert_int_equal(world->db->ops->check_lock(world->db, NULL), SKR_OK);
+    assert_int_equal(skr_db_check_lock(world->db, NULL), SKR_OK);
     assert_false(try_lock(other, 0));
     // And is given back from within one.
     assert_int_equal(skr_db_begin(world->db, SKR_BEGIN_WRITE, NULL), SKR_OK);
     assert_int_equal(run(world->db, "SELECT 1 / 0", NULL), SKR_INVALID);
-    world->db->ops->unlock(world->db);
+    skr_db_unlock(world->db);
     assert_true(try_lock(other, 0));
     skr_db_close(other);
 }
@@ -426,11 +425,12 @@ static size_t
 claim(const struct skr_store *table, struct skr_db *db, struct skr_batch *batch)
 {
     struct skr_error error = {0};
-    struct skr_position position = {0};
+    struct skr_reader *reader = NULL;
     const struct skr_read read = {.max_rows = 2, .max_bytes = 1000};
-    if (table->leases->claim(table, db, &position, &read, batch, &error) !=
-        SKR_OK)
+    if (table->source->open(table, db, false, &reader, &error) != SKR_OK ||
+        table->leases->claim(reader, &read, batch, &error) != SKR_OK)
         fail_msg("%s", error.text);
+    table->source->close(reader);
     return batch->count;
 }
 
@@ -490,13 +490,11 @@ test_behind_a_pooler_of_transactions_no_lock_is_given(void **state)
                                         SKR_LOCK_IN_SHARES};
     for (size_t i = 0; i < SKR_COUNT_OF(modes); i++) {
         struct skr_error error = {0};
-        bool granted = false;
-        assert_int_equal(
-            db->ops->lock(db, "relay", modes[i], -1, 0, &granted, &error),
-            SKR_REFUSED);
+        assert_int_equal(skr_db_lock(db, "relay", modes[i], -1, 0, &error),
+                         SKR_REFUSED);
         assert_int_equal(error.remedy, SKR_GIVE_UP);
         assert_non_null(strstr(error.text, "claim: shared"));
-        assert_false(granted);
+        assert_false(db->holds_lock);
     }
     struct skr_db *other = open_db(pooler.url);
     share_by_lease(db, other);
@@ -528,7 +526,7 @@ test_a_pooler_of_sessions_is_as_good_as_none(void **state)
     struct skr_db *db = open_db(pooler.url), *other = open_db(pooler.url);
     assert_true(try_lock(db, 0));
     assert_false(try_lock(other, 0));
-    assert_int_equal(db->ops->check_lock(db, NULL), SKR_OK);
+    assert_int_equal(skr_db_check_lock(db, NULL), SKR_OK);
     skr_db_close(db);
     assert_true(try_lock(other, 5000));
     skr_db_close(other);

@@ -3,6 +3,7 @@
 
 #include "base/text.h"
 #include "conformance/databases.h"
+#include "message/headers.h"
 #include "store/kafka_outbox/kafka_outbox.h"
 #include "store/messenger/messenger.h"
 
@@ -151,7 +152,9 @@ test_a_struct_is_published_under_its_name(void **state)
     struct skr_id id = {{0}};
     skr_test_client_begin(&fixture->client);
     assert_int_equal(skr_publish_typed(fixture->outbox, fixture->client.tx,
-                                       &order_placed, &value, NULL, &id, NULL),
+                                       &(struct skr_typed_message){
+                                           &order_placed, &value, NULL},
+                                       &id, NULL),
                      SKR_OK);
     skr_test_client_commit(&fixture->client);
     assert_int_equal(id.bytes[6] >> 4, 7);
@@ -172,8 +175,9 @@ test_a_type_says_where_its_messages_go(void **state)
     const struct skr_message extra = {.headers = &own, .header_count = 1};
     skr_test_client_begin(&fixture->client);
     assert_int_equal(skr_publish_typed(fixture->outbox, fixture->client.tx,
-                                       &order_routed, &value, &extra, NULL,
-                                       NULL),
+                                       &(struct skr_typed_message){
+                                           &order_routed, &value, &extra},
+                                       NULL, NULL),
                      SKR_OK);
     skr_test_client_commit(&fixture->client);
     char *headers =
@@ -244,7 +248,7 @@ test_many_messages_go_in_one_call_and_keep_their_order(void **state)
     struct fixture *fixture = *state;
     enum { MANY = 500 };
     static struct skr_message messages[MANY];
-    static char bodies[MANY][16];
+    static char bodies[MANY][24];
     for (int i = 0; i < MANY; i++) {
         snprintf(bodies[i], sizeof(bodies[i]), "{\"n\":%d}", i);
         messages[i] = order(bodies[i]);
@@ -353,6 +357,33 @@ test_texts_of_every_kind_come_back_as_they_were(void **state)
     }
 }
 
+// What a relay would find malformed is not written.
+static void
+test_headers_over_the_limit_are_refused(void **state)
+{
+    struct fixture *fixture = *state;
+    struct skr_error error = {0};
+    char *value = malloc(SKR_MAX_HEADERS_SIZE + 1);
+    const struct skr_header header = {"note", value};
+    struct skr_message messages[] = {order("{}"), order("{}")};
+    messages[1].headers = &header;
+    messages[1].header_count = 1;
+    memset(value, 'x', SKR_MAX_HEADERS_SIZE);
+    value[SKR_MAX_HEADERS_SIZE] = '\0';
+    skr_test_client_begin(&fixture->client);
+    assert_int_equal(publish(fixture, messages, 2, &error), SKR_INVALID);
+    assert_non_null(strstr(error.text, "order.placed"));
+    assert_non_null(strstr(error.text, "1048576"));
+    // Id and type have room beside it.
+    value[SKR_MAX_HEADERS_SIZE - 1000] = '\0';
+    assert_int_equal(publish(fixture, &messages[1], 1, &error), SKR_OK);
+    skr_test_client_commit(&fixture->client);
+    assert_int_equal(
+        skr_test_number(fixture->db, "SELECT COUNT(*) FROM messenger_outbox"),
+        1);
+    free(value);
+}
+
 static void
 test_a_missing_table_says_how_to_make_it(void **state)
 {
@@ -382,6 +413,33 @@ test_names_that_are_no_identifiers_are_refused(void **state)
         assert_int_equal(skr_outbox_new(&options, &outbox, NULL), SKR_INVALID);
         assert_null(outbox);
     }
+}
+
+// A word of SQL is a name like others, and a table that was made without quotes
+// is found.
+static void
+test_any_identifier_names_a_table(void **state)
+{
+    struct fixture *fixture = *state;
+    static const char *const names[] = {"Order", "group", "Messenger_Outbox2"};
+    for (size_t i = 0; i < SKR_COUNT_OF(names); i++) {
+        struct skr_outbox *outbox = NULL;
+        const struct skr_outbox_options options = {.table = names[i]};
+        struct skr_message message = order("{}");
+        struct skr_error error = {0};
+        make_table(fixture, names[i]);
+        make_table(fixture, names[i]);
+        assert_int_equal(skr_outbox_new(&options, &outbox, NULL), SKR_OK);
+        skr_test_client_begin(&fixture->client);
+        if (skr_publish(outbox, fixture->client.tx, &message, 1, NULL,
+                        &error) != SKR_OK)
+            fail_msg("%s: %s", names[i], error.text);
+        skr_test_client_commit(&fixture->client);
+        skr_outbox_free(outbox);
+    }
+    assert_int_equal(
+        skr_test_number(fixture->db, "SELECT COUNT(*) FROM Messenger_Outbox2"),
+        1);
 }
 
 static void
@@ -518,6 +576,8 @@ main(void)
             tear_down),
         cmocka_unit_test_setup_teardown(
             test_texts_of_every_kind_come_back_as_they_were, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_headers_over_the_limit_are_refused,
+                                        set_up, tear_down),
         cmocka_unit_test_setup_teardown(
             test_a_missing_table_says_how_to_make_it, set_up, tear_down),
         cmocka_unit_test_setup_teardown(
@@ -528,6 +588,8 @@ main(void)
             test_kafka_takes_one_topic_for_all_and_refuses_what_it_cannot_hold,
             set_up, tear_down),
         cmocka_unit_test(test_names_that_are_no_identifiers_are_refused),
+        cmocka_unit_test_setup_teardown(test_any_identifier_names_a_table,
+                                        set_up, tear_down),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

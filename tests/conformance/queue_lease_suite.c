@@ -86,7 +86,7 @@ settle_late(struct world *world, enum skr_settlement settlement)
 static void
 test_a_late_release_leaves_the_next_owners_claim_alone(void **state)
 {
-    settle_late(*state, SKR_SETTLE_RELEASE);
+    settle_late(*state, SKR_SETTLE_REQUEUE);
 }
 
 static void
@@ -312,7 +312,7 @@ test_rows_that_were_given_back_come_once(void **state)
     for (int turn = 0; turn < 4; turn++) {
         assert_int_equal(receive(world, broker, &count, 20000), SKR_OK);
         assert_in_range(count, 1, left);
-        settle_all(world, broker, count, SKR_SETTLE_RELEASE, 0);
+        settle_all(world, broker, count, SKR_SETTLE_REQUEUE, 0);
     }
     skr_broker_close(broker);
 }

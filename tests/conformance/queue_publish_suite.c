@@ -4,6 +4,7 @@
 
 #include "base/clock.h"
 #include "base/text.h"
+#include "message/headers.h"
 
 #include <skirnir/queue.h>
 #include <stdio.h>
@@ -17,7 +18,7 @@ test_the_content_type_stands_last_in_the_headers(void **state)
     struct skr_message *message = message_of(world, 0);
     message->content_type = "application/vnd.shop+json";
     submit(broker, message, 1);
-    assert_int_equal(outcomes_of(world, broker, 1), 1);
+    assert_int_equal(results_of(world, broker, 1), 1);
     skr_broker_close(broker);
     char expected[256];
     snprintf(expected, sizeof(expected),
@@ -29,36 +30,39 @@ test_the_content_type_stands_last_in_the_headers(void **state)
 }
 
 static void
-test_outcomes_of_one_write_come_in_parts(void **state)
+test_results_of_one_write_come_in_parts(void **state)
 {
     struct world *world = *state;
     struct skr_broker *broker = open_broker(world, "queue://orders");
     for (size_t i = 0; i < 250; i++)
         submit(broker, message_of(world, i), 1000 + i);
     assert_int_equal(rows_left(world), 0);
-    uint64_t ticket = 1000;
+    uint64_t tag = 1000;
     for (size_t part = 0; part < 3; part++) {
-        size_t count = outcomes_of(world, broker, 100);
+        size_t count = results_of(world, broker, 100);
         assert_int_equal(count, part < 2 ? 100 : 50);
         assert_int_equal(rows_left(world), 250);
         for (size_t i = 0; i < count; i++) {
-            assert_int_equal(world->outcomes[i].ticket, ticket++);
-            assert_int_equal(world->outcomes[i].fate, SKR_CONFIRMED);
+            assert_int_equal(world->results[i].tag, tag++);
+            assert_int_equal(world->results[i].result, SKR_CONFIRMED);
         }
         // What comes in between waits for its turn.
         if (part == 0)
             submit(broker, message_of(world, 250), 1250);
     }
-    assert_int_equal(outcomes_of(world, broker, 100), 1);
-    assert_int_equal(world->outcomes[0].ticket, 1250);
-    assert_int_equal(outcomes_of(world, broker, 100), 0);
+    assert_int_equal(results_of(world, broker, 100), 1);
+    assert_int_equal(world->results[0].tag, 1250);
+    assert_int_equal(results_of(world, broker, 100), 0);
     skr_broker_close(broker);
 }
 
 static void
-test_a_bad_message_is_refused_and_999_others_are_stored(void **state)
+test_bad_messages_are_refused_and_998_others_are_stored(void **state)
 {
     struct world *world = *state;
+    char *large = malloc(SKR_MAX_HEADERS_SIZE + 1);
+    memset(large, 'x', SKR_MAX_HEADERS_SIZE);
+    large[SKR_MAX_HEADERS_SIZE] = '\0';
     struct skr_broker *broker = open_broker(world, "queue://orders");
     for (size_t i = 0; i < 1000; i++) {
         struct skr_message *message = message_of(world, i);
@@ -66,15 +70,20 @@ test_a_bad_message_is_refused_and_999_others_are_stored(void **state)
             message->body = "\xff\xfe";
             message->body_size = 2;
         }
+        if (i == 700)
+            world->headers[i][1].value = large;
         submit(broker, message, i);
     }
-    assert_int_equal(outcomes_of(world, broker, MOST), 1000);
+    assert_int_equal(results_of(world, broker, MOST), 1000);
     for (size_t i = 0; i < 1000; i++)
-        assert_int_equal(world->outcomes[i].fate,
-                         i == 500 ? SKR_REFUSED_FOR_GOOD : SKR_CONFIRMED);
-    assert_non_null(strstr(world->outcomes[500].reason.text, "UTF-8"));
-    assert_int_equal(rows_left(world), 999);
+        assert_int_equal(world->results[i].result, i == 500 || i == 700
+                                                       ? SKR_REFUSED_FOR_GOOD
+                                                       : SKR_CONFIRMED);
+    assert_non_null(strstr(world->results[500].reason.text, "UTF-8"));
+    assert_non_null(strstr(world->results[700].reason.text, "1048576"));
+    assert_int_equal(rows_left(world), 998);
     skr_broker_close(broker);
+    free(large);
 }
 
 static void
@@ -91,11 +100,11 @@ test_a_row_that_the_table_refuses_takes_no_other_along(void **state)
         message->due_at_us = due_at_us + (int64_t)slot * 1000000;
         submit(broker, message, i);
     }
-    assert_int_equal(outcomes_of(world, broker, MOST), 1000);
+    assert_int_equal(results_of(world, broker, MOST), 1000);
     for (size_t i = 0; i < 1000; i++)
-        assert_int_equal(world->outcomes[i].fate,
+        assert_int_equal(world->results[i].result,
                          i == 700 ? SKR_REFUSED_FOR_GOOD : SKR_CONFIRMED);
-    assert_true(world->outcomes[700].reason.text[0] != '\0');
+    assert_true(world->results[700].reason.text[0] != '\0');
     assert_int_equal(rows_left(world), 999);
     skr_broker_close(broker);
 }
@@ -108,16 +117,16 @@ test_a_table_that_is_gone_condemns_no_message(void **state)
     for (size_t i = 0; i < 10; i++)
         submit(broker, message_of(world, i), i);
     skr_test_run(world->db, "DROP TABLE messenger_messages");
-    assert_int_equal(outcomes_of(world, broker, 6), 6);
-    assert_int_equal(outcomes_of(world, broker, 6), 4);
+    assert_int_equal(results_of(world, broker, 6), 6);
+    assert_int_equal(results_of(world, broker, 6), 4);
     for (size_t i = 0; i < 4; i++) {
-        assert_int_equal(world->outcomes[i].ticket, 6 + i);
-        assert_int_equal(world->outcomes[i].fate, SKR_UNCERTAIN);
+        assert_int_equal(world->results[i].tag, 6 + i);
+        assert_int_equal(world->results[i].result, SKR_UNCERTAIN);
     }
     struct skr_error error = {0};
     size_t count = 99;
     assert_int_equal(
-        broker->ops->outcomes(broker, world->outcomes, 6, &count, 0, &error),
+        broker->ops->results(broker, world->results, 6, &count, 0, &error),
         SKR_MISSING);
     assert_int_equal(count, 0);
     assert_int_equal(error.remedy, SKR_RECONNECT);
@@ -128,7 +137,7 @@ test_a_table_that_is_gone_condemns_no_message(void **state)
 }
 
 static void
-test_a_locked_table_gives_uncertain_outcomes(void **state)
+test_a_locked_table_gives_uncertain_results(void **state)
 {
     struct world *world = *state;
     publish(world, 0);
@@ -137,9 +146,9 @@ test_a_locked_table_gives_uncertain_outcomes(void **state)
     struct skr_broker *broker = open_broker(world, "queue://orders");
     submit(broker, message_of(world, 0), 7);
     skr_test_hold_up(world->db, "messenger_messages");
-    assert_int_equal(outcomes_of(world, broker, 1), 1);
-    assert_int_equal(world->outcomes[0].fate, SKR_UNCERTAIN);
-    assert_int_equal(world->outcomes[0].ticket, 7);
+    assert_int_equal(results_of(world, broker, 1), 1);
+    assert_int_equal(world->results[0].result, SKR_UNCERTAIN);
+    assert_int_equal(world->results[0].tag, 7);
     skr_db_rollback(world->db);
     skr_broker_close(broker);
 }
@@ -203,11 +212,11 @@ main(void)
 {
     const struct CMUnitTest tests[] = {
         TEST(test_the_content_type_stands_last_in_the_headers),
-        TEST(test_outcomes_of_one_write_come_in_parts),
-        TEST(test_a_bad_message_is_refused_and_999_others_are_stored),
+        TEST(test_results_of_one_write_come_in_parts),
+        TEST(test_bad_messages_are_refused_and_998_others_are_stored),
         TEST(test_a_row_that_the_table_refuses_takes_no_other_along),
         TEST(test_a_table_that_is_gone_condemns_no_message),
-        TEST(test_a_locked_table_gives_uncertain_outcomes),
+        TEST(test_a_locked_table_gives_uncertain_results),
         TEST(test_a_missing_table_is_named_with_its_cure),
         TEST(test_bad_options_are_named),
     };

@@ -193,7 +193,7 @@ test_a_message_is_not_early(void **state)
     struct skr_message *message = message_of(world, 0);
     message->due_at_us = skr_clock_wall_us() + 1200000;
     submit(broker, message, 1);
-    assert_int_equal(outcomes_of(world, broker, 1), 1);
+    assert_int_equal(results_of(world, broker, 1), 1);
     assert_int_equal(receive(world, broker, &count, 0), SKR_TIMEOUT);
     assert_int_equal(receive(world, broker, &count, 10000), SKR_OK);
     assert_true(skr_clock_wall_us() >= message->due_at_us);
@@ -235,11 +235,11 @@ test_what_is_given_back_is_free_at_once(void **state)
         open_broker(world, "queue://orders?redeliver_timeout=3");
     assert_int_equal(receive(world, first, &count, 0), SKR_OK);
     assert_int_equal(receive(world, second, &count, 0), SKR_TIMEOUT);
-    settle_all(world, first, 1, SKR_SETTLE_RELEASE, 0);
+    settle_all(world, first, 1, SKR_SETTLE_REQUEUE, 0);
     assert_int_equal(receive(world, first, &count, 0), SKR_OK);
     assert_int_equal(world->incoming[0].retry_count, 0);
     assert_false(world->incoming[0].redelivered);
-    settle_all(world, first, 1, SKR_SETTLE_RELEASE, 0);
+    settle_all(world, first, 1, SKR_SETTLE_REQUEUE, 0);
     // Another consumer, whose eyes are elsewhere, finds it too.
     assert_int_equal(receive(world, second, &count, 20000), SKR_OK);
     assert_int_equal(world->incoming[0].retry_count, 0);
@@ -256,9 +256,9 @@ test_what_is_held_comes_again_and_spends_no_retry(void **state)
     publish(world, 1);
     struct skr_broker *broker = open_broker(world, "queue://orders");
     assert_int_equal(receive(world, broker, &count, 0), SKR_OK);
-    settle_all(world, broker, 1, SKR_SETTLE_HOLD, 0);
+    settle_all(world, broker, 1, SKR_SETTLE_DEFER, 0);
     assert_int_equal(receive(world, broker, &count, 0), SKR_OK);
-    settle_all(world, broker, 1, SKR_SETTLE_HOLD, 1000);
+    settle_all(world, broker, 1, SKR_SETTLE_DEFER, 1000);
     assert_int_equal(receive(world, broker, &count, 0), SKR_TIMEOUT);
     assert_int_equal(receive(world, broker, &count, 10000), SKR_OK);
     assert_int_equal(world->incoming[0].retry_count, 0);
@@ -354,6 +354,39 @@ test_bad_rows_come_with_their_bytes_and_block_nothing(void **state)
     skr_broker_close(broker);
 }
 
+// A handler has no use for it, and it would change how the message is read once
+// that has failed.
+static void
+test_what_says_how_a_row_is_read_goes_no_further(void **state)
+{
+    struct world *world = *state;
+    static const char headers[] =
+        "{\"type\":\"a.b\",\"a\":\"b\","
+        "\"X-Message-Id\":\"0192f0c1-5a3e-7c44-8f6e-3b2a1c0d9e8f\","
+        "\"X-Skirnir-Body-Encoding\":\"base64\"}";
+    const struct skr_value values[] = {skr_bind_text("AAE="),
+                                       skr_bind_text(headers)};
+    size_t count = 0;
+    struct skr_broker *broker = open_broker(world, "queue://orders");
+    skr_test_run_template(world->db,
+                          "INSERT INTO messenger_messages (body, headers, "
+                          "queue_name, created_at, available_at) VALUES "
+                          "(?, ?, 'default', {now}, {now})",
+                          values, 2);
+    assert_int_equal(receive(world, broker, &count, 0), SKR_OK);
+    assert_int_equal(count, 1);
+    const struct skr_incoming *incoming = &world->incoming[0];
+    assert_int_equal(incoming->body_size, 2);
+    assert_memory_equal(incoming->body, "\0\1", 2);
+    assert_non_null(skr_headers_find(incoming->headers.items,
+                                     incoming->headers.count, "a"));
+    assert_null(skr_headers_find(incoming->headers.items,
+                                 incoming->headers.count,
+                                 "X-Skirnir-Body-Encoding"));
+    settle_all(world, broker, count, SKR_SETTLE_ACK, 0);
+    skr_broker_close(broker);
+}
+
 static void
 test_a_stop_ends_the_wait(void **state)
 {
@@ -393,6 +426,7 @@ main(void)
         TEST(test_what_is_held_comes_again_and_spends_no_retry),
         TEST(test_a_lease_is_renewed_and_settled_after_that),
         TEST(test_bad_rows_come_with_their_bytes_and_block_nothing),
+        TEST(test_what_says_how_a_row_is_read_goes_no_further),
         TEST(test_a_stop_ends_the_wait),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -23,7 +23,7 @@ struct world {
     char ids[MOST][SKR_ID_TEXT_SIZE];
     char bodies[MOST][24];
     struct skr_incoming incoming[MOST];
-    struct skr_outcome outcomes[MOST];
+    struct skr_published results[MOST];
 };
 
 static inline int
@@ -93,20 +93,20 @@ message_of(struct world *world, size_t number)
 
 static inline void
 submit(struct skr_broker *broker, const struct skr_message *message,
-       uint64_t ticket)
+       uint64_t tag)
 {
     struct skr_error error = {0};
-    if (broker->ops->submit(broker, message, NULL, ticket, &error) != SKR_OK)
+    if (broker->ops->submit(broker, message, NULL, tag, &error) != SKR_OK)
         fail_msg("%s", error.text);
 }
 
 static inline size_t
-outcomes_of(struct world *world, struct skr_broker *broker, size_t capacity)
+results_of(struct world *world, struct skr_broker *broker, size_t capacity)
 {
     struct skr_error error = {0};
     size_t count = 0;
-    if (broker->ops->outcomes(broker, world->outcomes, capacity, &count, 1000,
-                              &error) != SKR_OK)
+    if (broker->ops->results(broker, world->results, capacity, &count, 1000,
+                             &error) != SKR_OK)
         fail_msg("%s", error.text);
     return count;
 }
@@ -118,9 +118,9 @@ publish(struct world *world, size_t count)
     struct skr_broker *broker = open_broker(world, "queue://orders");
     for (size_t i = 0; i < count; i++)
         submit(broker, message_of(world, i), i);
-    assert_int_equal(outcomes_of(world, broker, MOST), count);
+    assert_int_equal(results_of(world, broker, MOST), count);
     for (size_t i = 0; i < count; i++)
-        assert_int_equal(world->outcomes[i].fate, SKR_CONFIRMED);
+        assert_int_equal(world->results[i].result, SKR_CONFIRMED);
     skr_broker_close(broker);
 }
 

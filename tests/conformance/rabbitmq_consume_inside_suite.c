@@ -2,9 +2,12 @@
 // Consuming from a server that misbehaves, and the bookkeeping of deliveries
 // against chance. No server is needed.
 #include "broker/rabbitmq/deliveries.h"
+#include "broker/rabbitmq/incoming.h"
 #include "rabbitmq_receiver.h"
 #include "support/fake_rabbitmq.h"
 #include "support/oom.h"
+
+#include <arpa/inet.h>
 
 static struct skr_fake_rabbitmq fake;
 
@@ -199,6 +202,34 @@ test_properties_that_cannot_be_read_cost_only_their_message(void **state)
     }
 }
 
+// A server may agree to frames of any size.
+static void
+test_headers_over_the_limit_are_not_read(void **state)
+{
+    enum { HEAD = 7 };  // a name of one byte, a kind, four bytes of a size
+    static const size_t over[] = {0, 1};
+    unsigned char *bytes = malloc(SKR_MAX_HEADERS_SIZE + 1);
+    (void)state;
+    memset(bytes, 'x', SKR_MAX_HEADERS_SIZE + 1);
+    for (size_t i = 0; i < SKR_COUNT_OF(over); i++) {
+        struct skr_arena arena = {0};
+        struct skr_headers headers = {0};
+        struct skr_error error = {0};
+        struct skr_amqp_piece table = {.bytes = bytes,
+                                       .size = SKR_MAX_HEADERS_SIZE + over[i]};
+        uint32_t size = htonl((uint32_t)(table.size - HEAD));
+        memcpy(bytes, "\001nS", 3);
+        memcpy(bytes + 3, &size, sizeof(size));
+        assert_int_equal(
+            skr_rabbit_headers_read(&arena, table, &headers, &error),
+            over[i] == 0 ? SKR_OK : SKR_MALFORMED);
+        assert_int_equal(headers.count, over[i] == 0);
+        assert_int_equal(strstr(error.text, "1048576") != NULL, over[i] > 0);
+        skr_arena_fini(&arena);
+    }
+    free(bytes);
+}
+
 // One consumer's life: receives, acknowledges, gives back, tries again later.
 static void
 run_session(struct world *world)
@@ -249,6 +280,39 @@ test_memory_that_runs_out_leaks_nothing(void **state)
     assert_true(nth > 50);
 }
 
+// Whatever the memory was wanted for: the connection goes on, or the caller is
+// told to make another. It is never told to try again what fails for ever.
+static void
+test_memory_that_runs_out_ends_no_consumer(void **state)
+{
+    struct world *world = *state;
+    bool struck = true;
+    size_t failures = 0;
+    for (size_t nth = 1; struck; nth++) {
+        struct skr_broker *broker = open_on(world, "good", "");
+        struct skr_incoming incoming[8];
+        struct skr_error error = {0};
+        size_t count = 0;
+        skr_oom_arm(nth);
+        enum skr_code code = broker->ops->receive(broker, incoming, 8, &count,
+                                                  DEADLINE_MS, &error);
+        struck = skr_oom_disarm();
+        if (code != SKR_OK) {
+            failures++;
+            assert_int_equal(code, SKR_NO_MEMORY);
+            if (error.remedy == SKR_TRY_AGAIN)
+                assert_int_equal(broker->ops->receive(broker, incoming, 8,
+                                                      &count, DEADLINE_MS,
+                                                      &error),
+                                 SKR_OK);
+            else
+                assert_int_equal(error.remedy, SKR_RECONNECT);
+        }
+        skr_broker_close(broker);
+    }
+    assert_true(failures > 3);
+}
+
 enum fact { UNKNOWN, OPEN, PUT_OFF, WANTS_ACK, SETTLED };
 
 // What the server holds: an ack must name a tag that it has not heard of yet,
@@ -278,10 +342,10 @@ take_in(struct rabbit_deliveries *deliveries, uint64_t tag)
     assert_true(fits);
     assert_int_equal(
         skr_rabbit_deliveries_properties(
-            deliveries, (struct rabbit_piece){text, 2}, 4, &fits, NULL),
+            deliveries, (struct skr_amqp_piece){text, 2}, 4, &fits, NULL),
         SKR_OK);
-    assert_true(
-        skr_rabbit_deliveries_body(deliveries, (struct rabbit_piece){text, 4}));
+    assert_true(skr_rabbit_deliveries_body(deliveries,
+                                           (struct skr_amqp_piece){text, 4}));
 }
 
 // A quorum queue that hears of each by itself may not have done so for all of
@@ -299,7 +363,7 @@ test_what_was_put_off_is_acknowledged_in_one_go(void **state)
         take_in(&deliveries, i);
         assert_non_null(skr_rabbit_deliveries_give(&deliveries, &tag));
         assert_int_equal(
-            skr_rabbit_deliveries_put_off(&deliveries, tag, 10, NULL), SKR_OK);
+            skr_rabbit_deliveries_defer(&deliveries, tag, 10, NULL), SKR_OK);
     }
     while ((due = skr_rabbit_deliveries_give_due(&deliveries, 10, &tag)) !=
            NULL)
@@ -313,8 +377,8 @@ static void
 put_off(struct rabbit_deliveries *deliveries, enum fact *facts, uint64_t tag,
         int64_t now_ms)
 {
-    assert_int_equal(skr_rabbit_deliveries_put_off(
-                         deliveries, tag, now_ms + random() % 100, NULL),
+    assert_int_equal(skr_rabbit_deliveries_defer(deliveries, tag,
+                                                 now_ms + random() % 100, NULL),
                      SKR_OK);
     assert_null(skr_rabbit_deliveries_find(deliveries, tag));
     facts[tag] = PUT_OFF;
@@ -381,10 +445,10 @@ test_acks_hold_against_chance(void **state)
                 hear_ack(facts, last, false, &unheard);
             assert_int_equal(unheard, 0);
             skr_rabbit_deliveries_tidy(&deliveries);
-            assert_true(deliveries.held_bytes + deliveries.put_off_bytes <=
+            assert_true(deliveries.held_bytes + deliveries.deferred_bytes <=
                         6 * (come - settled));
-            assert_int_equal(deliveries.put_off_bytes,
-                             6 * deliveries.put_off_count);
+            assert_int_equal(deliveries.deferred_bytes,
+                             6 * deliveries.deferred_count);
         }
     }
     skr_rabbit_deliveries_fini(&deliveries);
@@ -402,7 +466,9 @@ main(void)
         CASE(test_a_consumer_goes_on_to_a_host_that_answers),
         CASE(test_a_delay_queue_that_is_bound_is_not_bound_again),
         CASE(test_properties_that_cannot_be_read_cost_only_their_message),
+        cmocka_unit_test(test_headers_over_the_limit_are_not_read),
         CASE(test_memory_that_runs_out_leaks_nothing),
+        CASE(test_memory_that_runs_out_ends_no_consumer),
         cmocka_unit_test(test_what_was_put_off_is_acknowledged_in_one_go),
         cmocka_unit_test(test_acks_hold_against_chance),
     };

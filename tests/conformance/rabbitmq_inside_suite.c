@@ -58,22 +58,22 @@ test_confirms_may_come_in_any_order(void **state)
                                     : "ack");
     collect(world, broker, 3000);
     for (size_t i = 0; i < 3000; i++)
-        assert_int_equal(world->fates[i], i % 100 == 10   ? SKR_REFUSED_ONCE
-                                          : i % 100 == 20 ? SKR_UNROUTABLE
-                                                          : SKR_CONFIRMED);
+        assert_int_equal(world->results[i], i % 100 == 10 ? SKR_REFUSED_FOR_NOW
+                                            : i % 100 == 20 ? SKR_UNROUTABLE
+                                                            : SKR_CONFIRMED);
     skr_broker_close(broker);
 }
 
 enum { REPLACED_WITHIN_MS = 15000 };
 
-static enum skr_fate
+static enum skr_publish_result
 send_one(struct world *world, struct skr_broker *broker, size_t number,
          const char *body)
 {
     submit_body(world, broker, number, body);
-    world->outcome_count = 0;
+    world->result_count = 0;
     collect(world, broker, 1);
-    return world->fates[number];
+    return world->results[number];
 }
 
 static void
@@ -84,16 +84,16 @@ test_a_channel_that_refuses_is_replaced(void **state)
     for (size_t i = 0; i < 20; i++)
         submit_body(world, broker, i, "stale");
     collect(world, broker, 20);
-    expect_fates(world, 0, 20, SKR_REFUSED_ONCE);
+    expect_results(world, 0, 20, SKR_REFUSED_FOR_NOW);
     int64_t end = skr_clock_ms() + REPLACED_WITHIN_MS;
     while (send_one(world, broker, 0, "stale") != SKR_CONFIRMED)
         assert_true(skr_clock_ms() < end);
-    world->outcome_count = 0;
+    world->result_count = 0;
     for (size_t i = 0; i < 600; i++)
         submit_body(world, broker, i, i % 7 == 0 ? "return" : "stale");
     collect(world, broker, 600);
     for (size_t i = 0; i < 600; i++)
-        assert_int_equal(world->fates[i],
+        assert_int_equal(world->results[i],
                          i % 7 == 0 ? SKR_UNROUTABLE : SKR_CONFIRMED);
     skr_broker_close(broker);
 }
@@ -123,15 +123,15 @@ test_a_busy_channel_that_refuses_is_replaced(void **state)
     struct skr_error error = {0};
     int64_t end = skr_clock_ms() + REPLACED_WITHIN_MS;
     size_t submitted = 0;
-    for (size_t i = 0; world->fates[0] != SKR_CONFIRMED || i == 0; i++) {
+    for (size_t i = 0; world->results[0] != SKR_CONFIRMED || i == 0; i++) {
         assert_true(skr_clock_ms() < end);
         submit_body(world, broker, i % ROUND, i % ROUND == 0 ? "stale" : "ack");
         submitted++;
-        while (submitted - world->outcome_count > UNDER_WAY)
+        while (submitted - world->result_count > UNDER_WAY)
             assert_int_equal(collect_some(world, broker, 100, &error), SKR_OK);
     }
     collect(world, broker, submitted);
-    expect_fates(world, 0, ROUND, SKR_CONFIRMED);
+    expect_results(world, 0, ROUND, SKR_CONFIRMED);
     skr_broker_close(broker);
 }
 
@@ -143,14 +143,14 @@ test_a_message_without_an_answer_keeps_its_channel(void **state)
     struct world *world = *state;
     struct skr_broker *broker = open_broker(world, "");
     submit_body(world, broker, 0, "hold");
-    assert_int_equal(send_one(world, broker, 1, "stale"), SKR_REFUSED_ONCE);
+    assert_int_equal(send_one(world, broker, 1, "stale"), SKR_REFUSED_FOR_NOW);
     for (int64_t end = skr_clock_ms() + WHILE_MS; skr_clock_ms() < end;)
         assert_int_equal(send_one(world, broker, 2, "ack"), SKR_CONFIRMED);
-    assert_int_equal(world->fates[0], -1);
-    world->outcome_count = 0;
+    assert_int_equal(world->results[0], -1);
+    world->result_count = 0;
     submit_body(world, broker, 3, "release");
     collect(world, broker, 2);
-    assert_int_equal(world->fates[0], SKR_CONFIRMED);
+    assert_int_equal(world->results[0], SKR_CONFIRMED);
     skr_broker_close(broker);
 }
 
@@ -160,16 +160,16 @@ test_a_closed_connection_costs_only_the_message_that_closed_it(void **state)
 {
     static const struct {
         const char *body;
-        enum skr_fate fate;
+        enum skr_publish_result result;
     } cases[] = {
         {"501", SKR_REFUSED_FOR_GOOD},
         {"502", SKR_REFUSED_FOR_GOOD},
-        {"541", SKR_REFUSED_ONCE},
+        {"541", SKR_REFUSED_FOR_NOW},
     };
     struct world *world = *state;
     for (size_t k = 0; k < SKR_COUNT_OF(cases); k++) {
         struct skr_broker *broker = open_broker(world, "");
-        world->outcome_count = 0;
+        world->result_count = 0;
         for (size_t i = 0; i < 200; i++)
             submit_body(world, broker, i,
                         i == 50 || i == 199 ? cases[k].body
@@ -177,10 +177,10 @@ test_a_closed_connection_costs_only_the_message_that_closed_it(void **state)
                                             : "ack");
         collect(world, broker, 200);
         for (size_t i = 0; i < 200; i++)
-            assert_int_equal(world->fates[i], i == 50 || i == 199
-                                                  ? cases[k].fate
-                                              : i == 20 ? SKR_UNROUTABLE
-                                                        : SKR_CONFIRMED);
+            assert_int_equal(world->results[i], i == 50 || i == 199
+                                                    ? cases[k].result
+                                                : i == 20 ? SKR_UNROUTABLE
+                                                          : SKR_CONFIRMED);
         assert_string_equal(world->reasons[50].native, cases[k].body);
         skr_broker_close(broker);
     }
@@ -196,7 +196,7 @@ test_what_makes_no_sense_ends_the_connection(void **state)
         struct skr_broker *broker = open_broker(world, "");
         struct skr_error error = {0};
         enum skr_code code = SKR_OK;
-        world->outcome_count = 0;
+        world->result_count = 0;
         for (size_t i = 0; i < 10; i++)
             submit_body(world, broker, i, i == 5 ? bodies[k] : "hold");
         int64_t end = skr_clock_ms() + DEADLINE_MS;
@@ -204,8 +204,8 @@ test_what_makes_no_sense_ends_the_connection(void **state)
             code = collect_some(world, broker, 100, &error);
         assert_int_equal(code, SKR_UNAVAILABLE);
         assert_int_equal(error.remedy, SKR_RECONNECT);
-        assert_int_equal(world->outcome_count, 10);
-        expect_fates(world, 0, 10, SKR_UNCERTAIN);
+        assert_int_equal(world->result_count, 10);
+        expect_results(world, 0, 10, SKR_UNCERTAIN);
         skr_broker_close(broker);
     }
 }
@@ -303,8 +303,8 @@ test_opening_ends_when_a_stop_is_asked_for(void **state)
 }
 
 // A model of the window: random sends, answers and closed channels. Every
-// message gets one outcome, in order are they sent, and the model knows which
-// outcome it must be.
+// message gets one result, in order are they sent, and the model knows which
+// result it must be.
 static void
 test_the_window_holds_against_chance(void **state)
 {
@@ -332,7 +332,7 @@ test_the_window_holds_against_chance(void **state)
             assert_true(window.first >= window.suspects_end ||
                         window.in_flight == 0);
             if (random() % 20 == 0)
-                skr_rabbit_window_skip(&window, SKR_ROUTE_CLOSED, &reason);
+                skr_rabbit_window_skip(&window, SKR_ROUTE_UNAVAILABLE, &reason);
             else
                 skr_rabbit_window_sent(&window, 0);
         } else if (dice < 95 && window.lowest_tag < window.next_tag) {
@@ -349,20 +349,20 @@ test_the_window_holds_against_chance(void **state)
             }
             assert_true(skr_rabbit_window_settle(
                 &window, tag, random() % 3 == 0,
-                random() % 10 == 0 ? SKR_REFUSED_ONCE : SKR_CONFIRMED));
+                random() % 10 == 0 ? SKR_REFUSED_FOR_NOW : SKR_CONFIRMED));
         } else if (dice == 99) {
             skr_rabbit_window_rewind(&window, SKR_REFUSED_FOR_GOOD, &reason);
             assert_int_equal(window.in_flight, 0);
         }
-        struct skr_outcome outcomes[16];
+        struct skr_published results[16];
         size_t count =
             random() % 3 == 0
-                ? skr_rabbit_window_give(&window, &reason, outcomes, 16)
+                ? skr_rabbit_window_give(&window, &reason, results, 16)
                 : 0;
         for (size_t i = 0; i < count; i++) {
-            assert_true(outcomes[i].ticket < added);
-            assert_int_equal(given[outcomes[i].ticket], 0);
-            given[outcomes[i].ticket] = 1;
+            assert_true(results[i].tag < added);
+            assert_int_equal(given[results[i].tag], 0);
+            given[results[i].tag] = 1;
         }
         done += count;
         assert_true(window.first <= window.next && window.next <= window.end);
@@ -391,11 +391,11 @@ test_what_waits_to_go_again_is_not_blamed_for_another(void **state)
     static const struct skr_error reason = {.code = SKR_REFUSED};
     struct rabbit_window window;
     struct skr_message message = {0};
-    struct skr_outcome outcomes[4];
+    struct skr_published results[4];
     assert_int_equal(skr_rabbit_window_init(&window, NULL), SKR_OK);
-    for (uint64_t ticket = 0; ticket < 2; ticket++) {
+    for (uint64_t tag = 0; tag < 2; tag++) {
         assert_int_equal(
-            skr_rabbit_window_add(&window, &message, "x", "k", ticket, NULL),
+            skr_rabbit_window_add(&window, &message, "x", "k", tag, NULL),
             SKR_OK);
         send_next(&window);
     }
@@ -407,11 +407,11 @@ test_what_waits_to_go_again_is_not_blamed_for_another(void **state)
     assert_ptr_equal(skr_rabbit_window_next(&window), first);
     send_next(&window);
     assert_true(skr_rabbit_window_settle(&window, 1, false, SKR_CONFIRMED));
-    assert_int_equal(skr_rabbit_window_give(&window, &reason, outcomes, 4), 2);
+    assert_int_equal(skr_rabbit_window_give(&window, &reason, results, 4), 2);
     for (size_t i = 0; i < 2; i++)
-        assert_int_equal(outcomes[i].fate, outcomes[i].ticket == 0
-                                               ? SKR_CONFIRMED
-                                               : SKR_REFUSED_FOR_GOOD);
+        assert_int_equal(results[i].result, results[i].tag == 0
+                                                ? SKR_CONFIRMED
+                                                : SKR_REFUSED_FOR_GOOD);
     skr_rabbit_window_fini(&window);
 }
 
@@ -574,7 +574,7 @@ run_session(struct world *world)
     struct skr_broker *broker = NULL;
     struct skr_error error = {0};
     size_t taken = 0;
-    world->outcome_count = 0;
+    world->result_count = 0;
     if (try_open(world, world->url, &broker, &error) != SKR_OK) {
         assert_null(broker);
         return;
@@ -596,18 +596,18 @@ run_session(struct world *world)
     }
     enum skr_code code = SKR_OK;
     int64_t end = skr_clock_ms() + DEADLINE_MS;
-    while (code == SKR_OK && world->outcome_count < taken &&
+    while (code == SKR_OK && world->result_count < taken &&
            skr_clock_ms() < end)
         code = collect_some(world, broker, 100, &error);
-    while (code != SKR_OK && world->outcome_count < taken)
+    while (code != SKR_OK && world->result_count < taken)
         if (collect_some(world, broker, 0, &error) != SKR_OK)
             break;
-    assert_int_equal(world->outcome_count, taken);
+    assert_int_equal(world->result_count, taken);
     skr_broker_close(broker);
 }
 
 static void
-test_memory_that_runs_out_costs_no_outcome(void **state)
+test_memory_that_runs_out_costs_no_result(void **state)
 {
     struct world *world = *state;
     bool struck = true;
@@ -642,7 +642,7 @@ main(void)
         CASE(test_a_host_that_was_silent_is_tried_last),
         CASE(test_a_host_that_is_silent_in_a_handshake_is_tried_last),
         CASE(test_a_host_that_stops_answering_is_left_for_the_other),
-        CASE(test_memory_that_runs_out_costs_no_outcome),
+        CASE(test_memory_that_runs_out_costs_no_result),
         cmocka_unit_test(test_the_window_holds_against_chance),
         cmocka_unit_test(test_what_waits_to_go_again_is_not_blamed_for_another),
     };

@@ -40,7 +40,7 @@ open_delaying(struct world *world)
     snprintf(parameters, sizeof(parameters),
              "&retry_via=delay_queue&exchange[name]=%s", world->exchange);
     struct skr_broker *broker = open_receiver(world, parameters);
-    assert_true(broker->delays);
+    assert_true(broker->can.delays);
     return broker;
 }
 
@@ -320,7 +320,7 @@ test_without_delay_queues_a_retry_is_given_back(void **state)
     struct world *world = *state;
     struct skr_broker *broker = open_receiver(world, "");
     struct skr_incoming incoming;
-    assert_false(broker->delays);
+    assert_false(broker->can.delays);
     put_numbers(world, world->queue, 0, 1);
     assert_int_equal(receive(broker, &incoming, 1), 1);
     retry(broker, &incoming, 60000);

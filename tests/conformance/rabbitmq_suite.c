@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Publishing to a real RabbitMQ: what arrives, and what is said of the rest.
+#include "broker/topology.h"
 #include "rabbitmq_world.h"
 
 static void
@@ -14,7 +15,7 @@ test_ten_thousand_messages_arrive_once_and_in_order(void **state)
             collect(world, broker, i);
     }
     collect(world, broker, COUNT);
-    expect_fates(world, 0, COUNT, SKR_CONFIRMED);
+    expect_results(world, 0, COUNT, SKR_CONFIRMED);
     assert_int_equal(count_in(world, world->queue), COUNT);
     amqp_basic_consume(world->raw, 1, bytes(world->queue), amqp_empty_bytes, 0,
                        1, 0, amqp_empty_table);
@@ -64,7 +65,7 @@ test_the_wire_carries_exactly_what_was_given(void **state)
     world->messages[1].body_size = 0;
     submit(world, broker, 1, world->exchange, "key");
     collect(world, broker, 2);
-    expect_fates(world, 0, 2, SKR_CONFIRMED);
+    expect_results(world, 0, 2, SKR_CONFIRMED);
 
     amqp_message_t message;
     char id[SKR_ID_TEXT_SIZE];
@@ -146,7 +147,7 @@ test_an_unroutable_message_is_refused_for_good_and_named(void **state)
     }
     collect(world, broker, 300);
     for (size_t i = 0; i < 300; i++)
-        assert_int_equal(world->fates[i],
+        assert_int_equal(world->results[i],
                          i % 3 == 1 ? SKR_UNROUTABLE : SKR_CONFIRMED);
     const struct skr_error *reason = &world->reasons[1];
     assert_non_null(strstr(reason->text, world->exchange));
@@ -169,8 +170,8 @@ test_a_missing_exchange_closes_its_route_and_no_other(void **state)
     }
     collect(world, broker, 200);
     for (size_t i = 0; i < 200; i++)
-        assert_int_equal(world->fates[i],
-                         i % 2 == 0 ? SKR_CONFIRMED : SKR_ROUTE_CLOSED);
+        assert_int_equal(world->results[i],
+                         i % 2 == 0 ? SKR_CONFIRMED : SKR_ROUTE_UNAVAILABLE);
     assert_non_null(strstr(world->reasons[1].text, missing));
     assert_string_equal(world->reasons[1].native, "404");
     assert_int_equal(world->reasons[1].code, SKR_MISSING);
@@ -183,12 +184,13 @@ test_a_missing_exchange_closes_its_route_and_no_other(void **state)
     bind_queue(world, missing, world->queue, "key");
     int64_t end = skr_clock_ms() + DEADLINE_MS;
     do {
-        world->outcome_count = 0;
+        world->result_count = 0;
         make_message(world, 0);
         submit(world, broker, 0, missing, "key");
         collect(world, broker, 1);
-    } while (world->fates[0] == SKR_ROUTE_CLOSED && skr_clock_ms() < end);
-    assert_int_equal(world->fates[0], SKR_CONFIRMED);
+    } while (world->results[0] == SKR_ROUTE_UNAVAILABLE &&
+             skr_clock_ms() < end);
+    assert_int_equal(world->results[0], SKR_CONFIRMED);
     delete_exchange(world, missing);
     skr_broker_close(broker);
 }
@@ -212,8 +214,8 @@ test_an_exchange_deleted_in_mid_flight_costs_no_other_message(void **state)
     }
     collect(world, broker, 301);
     for (size_t i = 1; i < 301; i++)
-        assert_int_equal(world->fates[i],
-                         i % 3 == 0 ? SKR_ROUTE_CLOSED : SKR_CONFIRMED);
+        assert_int_equal(world->results[i],
+                         i % 3 == 0 ? SKR_ROUTE_UNAVAILABLE : SKR_CONFIRMED);
     assert_int_equal(count_events(world, "amqp.channel_closed"), 1);
     skr_broker_close(broker);
 }
@@ -243,8 +245,8 @@ test_a_full_queue_refuses_for_now(void **state)
     size_t refused = 0;
     for (size_t i = 0; i < 20; i++) {
         if (i % 2 == 0)
-            assert_int_equal(world->fates[i], SKR_CONFIRMED);
-        if (world->fates[i] != SKR_REFUSED_ONCE)
+            assert_int_equal(world->results[i], SKR_CONFIRMED);
+        if (world->results[i] != SKR_REFUSED_FOR_NOW)
             continue;
         refused++;
         assert_non_null(strstr(world->reasons[i].text, world->exchange));
@@ -273,9 +275,9 @@ test_a_closed_channel_costs_only_the_message_that_closed_it(void **state)
     collect(world, broker, 500);
     for (size_t i = 0; i < 500; i++) {
         bool is_guilty = i == 100 || i == 101 || i == 499;
-        assert_int_equal(world->fates[i], i == 50     ? SKR_UNROUTABLE
-                                          : is_guilty ? SKR_REFUSED_FOR_GOOD
-                                                      : SKR_CONFIRMED);
+        assert_int_equal(world->results[i], i == 50     ? SKR_UNROUTABLE
+                                            : is_guilty ? SKR_REFUSED_FOR_GOOD
+                                                        : SKR_CONFIRMED);
     }
     assert_string_equal(world->reasons[50].native, "312");
     assert_string_equal(world->reasons[100].native, "406");
@@ -283,7 +285,7 @@ test_a_closed_channel_costs_only_the_message_that_closed_it(void **state)
     // And it goes on as before.
     submit_range(world, broker, 500, 1500);
     collect(world, broker, 1500);
-    expect_fates(world, 500, 1500, SKR_CONFIRMED);
+    expect_results(world, 500, 1500, SKR_CONFIRMED);
     skr_broker_close(broker);
 }
 
@@ -331,13 +333,13 @@ test_what_amqp_cannot_carry_is_refused_before_it_is_sent(void **state)
     world->messages[5].header_count = 1;
     for (; try_submit(world, broker, 5, world->exchange, "key", NULL) == SKR_OK;
          header.value--)
-        collect(world, broker, world->outcome_count + 1);
-    assert_true(world->outcome_count > 0);
-    assert_int_equal(world->fates[5], -1);
-    assert_int_equal(count_in(world, world->queue), world->outcome_count);
+        collect(world, broker, world->result_count + 1);
+    assert_true(world->result_count > 0);
+    assert_int_equal(world->results[5], -1);
+    assert_int_equal(count_in(world, world->queue), world->result_count);
     submit_range(world, broker, 6, 7);
-    collect(world, broker, world->outcome_count + 1);
-    assert_int_equal(world->fates[6], SKR_CONFIRMED);
+    collect(world, broker, world->result_count + 1);
+    assert_int_equal(world->results[6], SKR_CONFIRMED);
     free(long_text);
     skr_broker_close(broker);
 }
@@ -361,9 +363,9 @@ test_a_message_over_the_servers_limit_is_refused_alone(void **state)
     collect(world, broker, 100);
     control("eval", "application:set_env(rabbit, max_message_size, 134217728).",
             NULL);
-    expect_fates(world, 0, 40, SKR_CONFIRMED);
-    expect_fates(world, 40, 41, SKR_REFUSED_FOR_GOOD);
-    expect_fates(world, 41, 100, SKR_CONFIRMED);
+    expect_results(world, 0, 40, SKR_CONFIRMED);
+    expect_results(world, 40, 41, SKR_REFUSED_FOR_GOOD);
+    expect_results(world, 41, 100, SKR_CONFIRMED);
     assert_non_null(strstr(world->reasons[40].text, "300000"));
     free(body);
     skr_broker_close(broker);
@@ -379,8 +381,8 @@ test_the_default_exchange_needs_no_asking(void **state)
     submit(world, broker, 0, "", world->queue);
     submit(world, broker, 1, "", "no such queue");
     collect(world, broker, 2);
-    assert_int_equal(world->fates[0], SKR_CONFIRMED);
-    assert_int_equal(world->fates[1], SKR_UNROUTABLE);
+    assert_int_equal(world->results[0], SKR_CONFIRMED);
+    assert_int_equal(world->results[1], SKR_UNROUTABLE);
     skr_broker_close(broker);
 }
 
@@ -392,49 +394,51 @@ test_a_declaration_that_differs_is_told_and_left_alone(void **state)
     struct skr_error error = {0};
     char name[80];
     snprintf(name, sizeof(name), "%s.made", world->exchange);
-    const struct skr_argument arguments[] = {
-        {.name = "x-message-ttl", .kind = SKR_ARGUMENT_NUMBER, .number = 60000},
+    const struct skr_amqp_argument arguments[] = {
+        {.name = "x-message-ttl", .kind = SKR_AMQP_NUMBER, .number = 60000},
         {.name = "x-dead-letter-exchange",
-         .kind = SKR_ARGUMENT_TEXT,
+         .kind = SKR_AMQP_TEXT,
          .text = "dead"},
         {.name = "x-single-active-consumer",
-         .kind = SKR_ARGUMENT_BOOLEAN,
+         .kind = SKR_AMQP_BOOLEAN,
          .number = 1},
     };
-    const struct skr_declaration good[] = {
-        {.kind = SKR_DECLARE_EXCHANGE,
+    const struct skr_amqp_declaration good[] = {
+        {.object = SKR_AMQP_EXCHANGE,
          .name = name,
          .type = "topic",
          .durable = true},
-        {.kind = SKR_DECLARE_QUEUE,
+        {.object = SKR_AMQP_QUEUE,
          .name = name,
          .durable = true,
          .arguments = arguments,
          .argument_count = SKR_COUNT_OF(arguments)},
-        {.kind = SKR_DECLARE_BINDING,
+        {.object = SKR_AMQP_BINDING,
          .exchange = name,
          .queue = name,
          .binding_key = "order.#"},
     };
-    struct skr_declaration other = good[0];
+    struct skr_amqp_declaration other = good[0];
     other.type = "fanout";
-    struct skr_declaration missing = good[2];
+    struct skr_amqp_declaration missing = good[2];
     missing.queue = "no such queue";
     for (int round = 0; round < 2; round++) {
         for (size_t i = 0; i < SKR_COUNT_OF(good); i++)
-            if (broker->ops->declare(broker, &good[i], &error) != SKR_OK)
+            if (broker->ops->topology->declare(broker, &good[i], &error) !=
+                SKR_OK)
                 fail_msg("%s", error.text);
-        assert_int_equal(broker->ops->declare(broker, &other, &error),
+        assert_int_equal(broker->ops->topology->declare(broker, &other, &error),
                          SKR_REFUSED);
         assert_string_equal(error.native, "406");
         assert_non_null(strstr(error.text, name));
-        assert_int_equal(broker->ops->declare(broker, &missing, &error),
-                         SKR_MISSING);
+        assert_int_equal(
+            broker->ops->topology->declare(broker, &missing, &error),
+            SKR_MISSING);
     }
     make_message(world, 0);
     submit(world, broker, 0, name, "order.placed");
     collect(world, broker, 1);
-    assert_int_equal(world->fates[0], SKR_CONFIRMED);
+    assert_int_equal(world->results[0], SKR_CONFIRMED);
     amqp_queue_delete(world->raw, 1, bytes(name), 0, 0);
     amqp_exchange_delete(world->raw, 1, bytes(name), 0);
     skr_broker_close(broker);
@@ -447,10 +451,10 @@ test_an_exchange_is_declared_only_when_the_dsn_says_so(void **state)
     char parameters[256];
     static const struct {
         const char *format;
-        enum skr_fate fate;
+        enum skr_publish_result result;
     } cases[] = {
-        {"exchange[name]=%s&exchange[type]=topic", SKR_ROUTE_CLOSED},
-        {"exchange[name]=%s&auto_setup=true", SKR_ROUTE_CLOSED},
+        {"exchange[name]=%s&exchange[type]=topic", SKR_ROUTE_UNAVAILABLE},
+        {"exchange[name]=%s&auto_setup=true", SKR_ROUTE_UNAVAILABLE},
         // It is there now, with no queue.
         {"exchange[name]=%s&exchange%%5Btype%%5D=topic&auto_setup=true",
          SKR_UNROUTABLE},
@@ -472,18 +476,18 @@ test_an_exchange_is_declared_only_when_the_dsn_says_so(void **state)
         struct skr_broker *broker = open_broker(world, parameters);
         make_message(world, i);
         // Without a route it goes to the transport's exchange.
-        world->fates[i] = -1;
+        world->results[i] = -1;
         assert_int_equal(
             broker->ops->submit(broker, &world->messages[i], NULL, i, NULL),
             SKR_OK);
         collect(world, broker, i + 1);
-        assert_int_equal(world->fates[i], cases[i].fate);
+        assert_int_equal(world->results[i], cases[i].result);
         skr_broker_close(broker);
     }
     delete_exchange(world, name);
 }
 
-// Outcomes in small helpings, and a close while messages are on their way.
+// Results in small helpings, and a close while messages are on their way.
 static void
 test_closing_with_messages_in_flight_is_safe(void **state)
 {

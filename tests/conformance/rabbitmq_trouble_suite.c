@@ -122,12 +122,12 @@ test_user_password_and_vhost_may_hold_any_character(void **state)
     broker = open_broker(world, "delay[x]=1&read_timeout=3&surprise=1");
     assert_int_equal(count_events(world, "amqp.unknown_option"), 1);
     make_message(world, 0);
-    world->fates[0] = -1;
+    world->results[0] = -1;
     assert_int_equal(
         broker->ops->submit(broker, &world->messages[0], NULL, 0, NULL),
         SKR_OK);
     collect(world, broker, 1);
-    assert_int_equal(world->fates[0], SKR_ROUTE_CLOSED);
+    assert_int_equal(world->results[0], SKR_ROUTE_UNAVAILABLE);
     assert_non_null(strstr(world->reasons[0].text, "open.x"));
     skr_broker_close(broker);
 }
@@ -154,8 +154,8 @@ test_access_that_is_refused_closes_the_route(void **state)
     }
     collect(world, broker, 200);
     for (size_t i = 0; i < 200; i++)
-        assert_int_equal(world->fates[i],
-                         i % 2 == 0 ? SKR_CONFIRMED : SKR_ROUTE_CLOSED);
+        assert_int_equal(world->results[i],
+                         i % 2 == 0 ? SKR_CONFIRMED : SKR_ROUTE_UNAVAILABLE);
     assert_string_equal(world->reasons[1].native, "403");
     assert_non_null(strstr(world->reasons[1].text, "closed.x"));
     // One close to notice, one to find the message; not one each.
@@ -184,7 +184,7 @@ test_several_hosts_are_tried_until_one_answers(void **state)
                          "no-such-host.invalid");
 }
 
-// Goes on until the error comes; by then every ticket has its outcome.
+// Goes on until the error comes; by then every tag has its result.
 static void
 collect_to_the_end(struct world *world, struct skr_broker *broker,
                    struct skr_error *error)
@@ -210,8 +210,8 @@ test_a_connection_closed_by_the_server_makes_messages_uncertain(void **state)
     control("close_all_connections", "--vhost", vhost, "for a test", NULL);
     submit_range(world, broker, 0, 10);
     collect_to_the_end(world, broker, &error);
-    assert_int_equal(world->outcome_count, 10);
-    expect_fates(world, 0, 10, SKR_UNCERTAIN);
+    assert_int_equal(world->result_count, 10);
+    expect_results(world, 0, 10, SKR_UNCERTAIN);
     assert_non_null(strstr(error.text, "for a test"));
     assert_string_equal(error.text, world->reasons[0].text);
     make_message(world, 10);
@@ -260,7 +260,7 @@ run_proxy(struct proxy *proxy)
 }
 
 static void
-test_a_connection_cut_at_any_byte_loses_no_outcome(void **state)
+test_a_connection_cut_at_any_byte_loses_no_result(void **state)
 {
     struct world *world = *state;
     static const int cuts[] = {600, 620, 640, 700, 800, 1000, 1500};
@@ -282,7 +282,7 @@ test_a_connection_cut_at_any_byte_loses_no_outcome(void **state)
                  ntohs(address.sin_port));
         struct skr_broker *broker = NULL;
         struct skr_error error = {0};
-        world->outcome_count = 0;
+        world->result_count = 0;
         if (try_open(world, url, &broker, &error) == SKR_OK) {
             size_t count = 0;
             enum skr_code code = SKR_OK;
@@ -296,7 +296,7 @@ test_a_connection_cut_at_any_byte_loses_no_outcome(void **state)
                     break;
             }
             collect_to_the_end(world, broker, &error);
-            assert_int_equal(world->outcome_count, count);
+            assert_int_equal(world->result_count, count);
         } else {
             assert_int_equal(error.code, SKR_UNAVAILABLE);
         }
@@ -331,7 +331,7 @@ test_submitting_never_waits_for_a_server_that_does_not_read(void **state)
     assert_int_equal(code, SKR_OK);
     assert_true(took < 5000);
     collect(world, broker, COUNT);
-    expect_fates(world, 0, COUNT, SKR_CONFIRMED);
+    expect_results(world, 0, COUNT, SKR_CONFIRMED);
     assert_int_equal(count_in(world, world->queue), COUNT);
     free(body);
     skr_broker_close(broker);
@@ -349,8 +349,8 @@ test_a_server_that_does_not_confirm_is_given_up(void **state)
     submit_range(world, broker, 1, 11);
     collect_to_the_end(world, broker, &error);
     thaw_server();
-    assert_int_equal(world->outcome_count, 11);
-    expect_fates(world, 1, 11, SKR_UNCERTAIN);
+    assert_int_equal(world->result_count, 11);
+    expect_results(world, 1, 11, SKR_UNCERTAIN);
     assert_non_null(strstr(error.text, "confirm_timeout"));
     skr_broker_close(broker);
 }
@@ -383,7 +383,7 @@ test_an_idle_connection_is_kept_alive(void **state)
     }
     submit_range(world, broker, 0, 1);
     collect(world, broker, 1);
-    assert_int_equal(world->fates[0], SKR_CONFIRMED);
+    assert_int_equal(world->results[0], SKR_CONFIRMED);
     skr_broker_close(broker);
 }
 
@@ -404,7 +404,8 @@ test_a_blocked_connection_waits_and_goes_on(void **state)
         open_broker(world, "confirm_timeout=0.5&heartbeat=1");
     submit_range(world, broker, 0, 10);
     collect(world, broker, 10);
-    control("set_vm_memory_high_watermark", "0.0000001", NULL);
+    control_beside(world, broker, "set_vm_memory_high_watermark", "0.0000001",
+                   NULL);
     // The server says so at the first message that it gets meanwhile.
     int64_t end = skr_clock_ms() + DEADLINE_MS;
     size_t count = 10;
@@ -416,19 +417,19 @@ test_a_blocked_connection_waits_and_goes_on(void **state)
             break;
     }
     assert_int_equal(count_events(world, "amqp.blocked"), 1);
-    size_t known = world->outcome_count;
+    size_t known = world->result_count;
     submit_range(world, broker, count, count + 500);
     // Well over the confirm_timeout and over three heartbeats.
     end = skr_clock_ms() + 4000;
     while (skr_clock_ms() < end)
         if (collect_some(world, broker, 100, &error) != SKR_OK)
             break;
-    size_t known_later = world->outcome_count;
-    control("set_vm_memory_high_watermark", "0.4", NULL);
+    size_t known_later = world->result_count;
     assert_int_equal(error.code, SKR_OK);
+    control_beside(world, broker, "set_vm_memory_high_watermark", "0.4", NULL);
     assert_true(known_later <= known + 2);
     collect(world, broker, count + 500);
-    expect_fates(world, 0, count + 500, SKR_CONFIRMED);
+    expect_results(world, 0, count + 500, SKR_CONFIRMED);
     assert_int_equal(count_events(world, "amqp.blocked"), 1);
     assert_int_equal(count_events(world, "amqp.unblocked"), 1);
     skr_broker_close(broker);
@@ -449,7 +450,7 @@ test_tls_trusts_only_what_it_was_told_to(void **state)
     struct skr_broker *broker = open_broker(world, text);
     submit_range(world, broker, 0, 2000);
     collect(world, broker, 2000);
-    expect_fates(world, 0, 2000, SKR_CONFIRMED);
+    expect_results(world, 0, 2000, SKR_CONFIRMED);
     skr_broker_close(broker);
 
     // With a certificate of our own.
@@ -499,7 +500,7 @@ main(void)
         CASE(test_access_that_is_refused_closes_the_route),
         CASE(test_several_hosts_are_tried_until_one_answers),
         CASE(test_a_connection_closed_by_the_server_makes_messages_uncertain),
-        CASE(test_a_connection_cut_at_any_byte_loses_no_outcome),
+        CASE(test_a_connection_cut_at_any_byte_loses_no_result),
         CASE(test_submitting_never_waits_for_a_server_that_does_not_read),
         CASE(test_a_server_that_does_not_confirm_is_given_up),
         CASE(test_a_silent_server_is_noticed_by_its_heartbeats),

@@ -36,9 +36,9 @@ struct world {
     char url[512];
     struct skr_message messages[MOST];
     char bodies[MOST][32];
-    int fates[MOST];  // by ticket; -1: none yet
+    int results[MOST];  // by tag; -1: none yet
     struct skr_error reasons[MOST];
-    size_t outcome_count;
+    size_t result_count;
     char log[4096];  // events, a line each
 };
 
@@ -122,17 +122,14 @@ take(struct world *world, const char *queue, amqp_message_t *message)
     expect_normal(amqp_read_message(world->raw, 1, message, 0));
 }
 
-static inline void
-control(const char *first, ...)
+static inline pid_t
+start_control(const char *first, va_list list)
 {
     const char *arguments[16] = {SKR_TESTS_FOLDER "/servers/rabbitmq-control",
                                  first};
     size_t count = 2;
-    va_list list;
-    va_start(list, first);
     while ((arguments[count] = va_arg(list, const char *)) != NULL)
         count++;
-    va_end(list);
     pid_t child = fork();
     if (child == 0) {
         if (freopen("/dev/null", "w", stdout) == NULL)
@@ -145,6 +142,16 @@ control(const char *first, ...)
         execv(words.wanted[0], words.wanted);
         _exit(127);
     }
+    return child;
+}
+
+static inline void
+control(const char *first, ...)
+{
+    va_list list;
+    va_start(list, first);
+    pid_t child = start_control(first, list);
+    va_end(list);
     int status = 0;
     assert_int_equal(waitpid(child, &status, 0), child);
     assert_int_equal(status, 0);
@@ -220,7 +227,7 @@ try_submit(struct world *world, struct skr_broker *broker, size_t number,
     snprintf(texts[1], sizeof(texts[1]), "%s", key);
     const struct skr_route route = {.exchange = texts[0],
                                     .routing_key = texts[1]};
-    world->fates[number] = -1;
+    world->results[number] = -1;
     enum skr_code code = broker->ops->submit(broker, &world->messages[number],
                                              &route, number, error);
     memset(texts, 'x', sizeof(texts));
@@ -247,46 +254,66 @@ submit_range(struct world *world, struct skr_broker *broker, size_t first,
     }
 }
 
-// One call of outcomes().
+// One call of results().
 static inline enum skr_code
 collect_some(struct world *world, struct skr_broker *broker,
              uint32_t timeout_ms, struct skr_error *error)
 {
-    struct skr_outcome outcomes[64];
+    struct skr_published results[64];
     size_t count = 0;
-    enum skr_code code = broker->ops->outcomes(
-        broker, outcomes, SKR_COUNT_OF(outcomes), &count, timeout_ms, error);
+    enum skr_code code = broker->ops->results(
+        broker, results, SKR_COUNT_OF(results), &count, timeout_ms, error);
     for (size_t i = 0; i < count; i++) {
-        uint64_t ticket = outcomes[i].ticket;
-        assert_true(ticket < MOST);
-        assert_int_equal(world->fates[ticket], -1);  // one outcome each
-        world->fates[ticket] = (int)outcomes[i].fate;
-        world->reasons[ticket] = outcomes[i].reason;
+        uint64_t tag = results[i].tag;
+        assert_true(tag < MOST);
+        assert_int_equal(world->results[tag], -1);  // one result each
+        world->results[tag] = (int)results[i].result;
+        world->reasons[tag] = results[i].reason;
     }
-    world->outcome_count += count;
+    world->result_count += count;
     return code;
 }
 
-// Collects until so many outcomes, or more, have come since the world began.
+// As control(), while the connection is served: it takes seconds, in which a
+// connection with a short heartbeat would be ended.
+static inline void
+control_beside(struct world *world, struct skr_broker *broker,
+               const char *first, ...)
+{
+    va_list list;
+    va_start(list, first);
+    pid_t child = start_control(first, list);
+    va_end(list);
+    struct skr_error error = {0};
+    pid_t ended = 0;
+    int status = 0;
+    while ((ended = waitpid(child, &status, WNOHANG)) == 0)
+        if (collect_some(world, broker, 50, &error) != SKR_OK)
+            fail_msg("%s", error.text);
+    assert_int_equal(ended, child);
+    assert_int_equal(status, 0);
+}
+
+// Collects until so many results, or more, have come since the world began.
 static inline void
 collect(struct world *world, struct skr_broker *broker, size_t total)
 {
     int64_t end = skr_clock_ms() + DEADLINE_MS;
     struct skr_error error = {0};
-    while (world->outcome_count < total && skr_clock_ms() < end)
+    while (world->result_count < total && skr_clock_ms() < end)
         if (collect_some(world, broker, 100, &error) != SKR_OK)
             fail_msg("%s", error.text);
-    assert_true(world->outcome_count >= total);
+    assert_true(world->result_count >= total);
 }
 
 static inline void
-expect_fates(const struct world *world, size_t first, size_t end,
-             enum skr_fate fate)
+expect_results(const struct world *world, size_t first, size_t end,
+               enum skr_publish_result result)
 {
     for (size_t i = first; i < end; i++)
-        if (world->fates[i] != (int)fate)
-            fail_msg("message %zu has fate %d, not %d: %s", i, world->fates[i],
-                     (int)fate, world->reasons[i].text);
+        if (world->results[i] != (int)result)
+            fail_msg("message %zu has result %d, not %d: %s", i,
+                     world->results[i], (int)result, world->reasons[i].text);
 }
 
 static inline pid_t

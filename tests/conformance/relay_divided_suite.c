@@ -5,6 +5,7 @@
 
 #include "conformance/relay_divided_world.h"
 
+#include <stdatomic.h>
 #include <time.h>
 
 #define SLOTS_OF_OTHERS \
@@ -46,7 +47,7 @@ test_a_partition_is_blocked_and_the_others_go_on(void **state)
 {
     struct fixture *fixture = *state;
     bool is_mended = false;
-    fixture->fake.fate = refuse_k1_5_for_good;
+    fixture->fake.result = refuse_k1_5_for_good;
     fixture->fake.user = &is_mended;
     insert_keys(fixture, 3, 0, 10);
     run_until_empty(fixture);
@@ -61,9 +62,9 @@ test_the_share_of_a_dead_relay_is_taken_when_its_lease_runs_out(void **state)
 {
     struct fixture *fixture = *state;
     struct skr_store *dead = make_owner(fixture);
-    struct skr_shares shares;
-    const struct skr_share share = {.slots = (UINT64_C(1) << 30) - 1,
-                                    .seats = 1};
+    struct skr_assignments shares;
+    const struct skr_assignment share = {.shards = (UINT64_C(1) << 30) - 1,
+                                         .members = 1};
     assert_int_equal(dead->shards->see(dead, fixture->db, &shares, NULL),
                      SKR_OK);
     assert_int_equal(dead->shards->take(dead, fixture->db, &share,
@@ -122,8 +123,8 @@ test_one_who_ends_empty_leaves_nothing_that_nobody_has(void **state)
 {
     struct fixture *fixture = *state;
     struct skr_store *other = make_owner(fixture);
-    struct skr_shares shares;
-    const struct skr_share seat = {.seats = 2};
+    struct skr_assignments shares;
+    const struct skr_assignment seat = {.members = 2};
     assert_int_equal(other->shards->see(other, fixture->db, &shares, NULL),
                      SKR_OK);
     assert_int_equal(other->shards->take(other, fixture->db, &seat,
@@ -221,13 +222,11 @@ test_one_who_has_the_queue_to_himself_keeps_others_out(void **state)
     struct skr_db *holder = skr_test_connect(&fixture->database);
     const struct skr_store *table = fixture->options.table;
     char name[SKR_LOCK_NAME_SIZE];
-    bool granted = false;
     assert_int_equal(table->source->lock_name(table, holder, name, NULL),
                      SKR_OK);
-    assert_int_equal(holder->ops->lock(holder, name, SKR_LOCK_ALONE, -1, 1000,
-                                       &granted, NULL),
+    assert_int_equal(skr_db_lock(holder, name, SKR_LOCK_ALONE, -1, 1000, NULL),
                      SKR_OK);
-    assert_true(granted);
+    assert_true(holder->holds_lock);
     insert_keys(fixture, 3, 0, 5);
     join_in(fixture, &divided);
     assert_true(skr_test_eventually(has_standby, fixture, WAIT_MS));
@@ -259,8 +258,9 @@ test_one_who_finds_no_seat_stands_by_and_says_so(void **state)
 {
     struct fixture *fixture = *state;
     struct skr_store *others = make_owner(fixture);
-    struct skr_shares shares;
-    const struct skr_share seats = {.seats = (UINT64_C(1) << SKR_SEATS) - 1};
+    struct skr_assignments shares;
+    const struct skr_assignment seats = {.members =
+                                             (UINT64_C(1) << SKR_MEMBERS) - 1};
     assert_int_equal(others->shards->see(others, fixture->db, &shares, NULL),
                      SKR_OK);
     assert_int_equal(others->shards->take(others, fixture->db, &seats,
@@ -300,13 +300,13 @@ spent_ms(void)
     return (int64_t)spent.tv_sec * 1000 + spent.tv_nsec / 1000000;
 }
 
-static enum skr_fate
+static enum skr_publish_result
 close_all(const struct skr_fake_message *message, size_t count, void *user)
 {
     (void)message;
     (void)count;
     (void)user;
-    return SKR_ROUTE_CLOSED;
+    return SKR_ROUTE_UNAVAILABLE;
 }
 
 static bool
@@ -323,7 +323,7 @@ test_one_who_has_lost_its_share_rests(void **state)
 {
     enum { GATE_MS = 2000, LOOK_MS = 1000 };
     struct fixture *fixture = *state;
-    fixture->fake.fate = close_all;
+    fixture->fake.result = close_all;
     insert_keys(fixture, 3, 0, 5);
     start(fixture);
     assert_true(skr_test_eventually(one_is_closed, fixture, WAIT_MS));
@@ -351,15 +351,47 @@ test_in_a_cluster_open_transactions_are_not_asked_for(void **state)
     const struct skr_value nothing[] = {skr_bind_integer(INT64_MAX),
                                         skr_bind_integer(0)};
     const struct skr_faulty_answer answers[] = {
-        {skr_sql_word(dialect, "horizon_inside"), nothing, 2},
+        {skr_sql_word(dialect, "open_transactions_inside"), nothing, 2},
     };
     skr_store_free(fixture->table);
     fixture->table = fixture->options.table =
-        make_scanned(fixture, true, SKR_CLAIM_SLOTS, 60000);
+        make_scanned(fixture, true, SKR_CLAIM_SHARDS, 60000);
     fixture->options.database = skr_faulty_database(fixture->database.ops);
     skr_faulty_cluster();
     skr_faulty_answer(answers, SKR_COUNT_OF(answers));
     check_youngest_is_not_passed(fixture);
+    assert_int_equal(fixture->troubles, 0);
+}
+
+static void
+count_written_fence(struct skr_tx real, const struct skr_statement *statement,
+                    void *user)
+{
+    atomic_int *count = user;
+    (void)real;
+    if (strncmp(statement->sql, "UPDATE skirnir_lease", 20) == 0 &&
+        strstr(statement->sql, "SET expires_at = CASE") != NULL)
+        atomic_fetch_add(count, 1);
+}
+
+// Its nodes compare what transactions write, and not what they lock.
+static void
+test_in_a_cluster_the_fence_writes(void **state)
+{
+    struct fixture *fixture = *state;
+    for (int is_cluster = 0; is_cluster <= 1; is_cluster++) {
+        atomic_int written = 0;
+        fixture->options.database = skr_faulty_database(fixture->database.ops);
+        if (is_cluster)
+            skr_faulty_cluster();
+        skr_faulty_watch(count_written_fence, &written);
+        insert_keys(fixture, 3, 5 * is_cluster, 5 * (is_cluster + 1));
+        start(fixture);
+        assert_true(skr_test_eventually(outbox_is_empty, fixture, WAIT_MS));
+        stop(fixture);
+        skr_faulty_watch(NULL, NULL);
+        assert_int_equal(written > 0, is_cluster);
+    }
     assert_int_equal(fixture->troubles, 0);
 }
 
@@ -374,6 +406,7 @@ main(void)
         DIVIDED(test_relays_come_and_go_and_the_order_holds),
         DIVIDED(test_order_holds_whatever_the_broker_does),
         DIVIDED(test_in_a_cluster_open_transactions_are_not_asked_for),
+        DIVIDED(test_in_a_cluster_the_fence_writes),
         DIVIDED(test_a_partition_is_blocked_and_the_others_go_on),
         DIVIDED(
             test_slots_that_another_has_locked_are_taken_once_they_are_free),

@@ -14,18 +14,19 @@ enum { MOST_RELAYS = 4, LEASE_MS = 3000 };
 struct member {
     struct skr_store *table;
     struct skr_relay_settings options;
+    struct skr_relay_tally tally;
     struct skr_relay *relay;
     pthread_t thread;
 };
 
 static inline struct skr_store *
 make_scanned(const struct fixture *fixture, bool is_ordered,
-             enum skr_claim claim, uint32_t sweep_ms)
+             enum skr_claim claim, uint32_t full_scan_ms)
 {
     struct skr_messenger_options options = outbox_options(fixture);
-    options.sweep_ms = sweep_ms;
+    options.full_scan_ms = full_scan_ms;
     options.is_ordered = is_ordered;
-    options.is_divided = claim == SKR_CLAIM_SLOTS;
+    options.is_sharded = claim == SKR_CLAIM_SHARDS;
     struct skr_store *table = NULL;
     struct skr_error error = {0};
     if (skr_messenger_new(&options, &table, &error) != SKR_OK)
@@ -45,7 +46,7 @@ static inline struct skr_store *
 make_owner(const struct fixture *fixture)
 {
     return make_messenger(fixture, fixture->table->partitions != NULL,
-                          SKR_CLAIM_SLOTS);
+                          SKR_CLAIM_SHARDS);
 }
 
 static inline int
@@ -57,7 +58,7 @@ set_up_shards(void **state, bool is_ordered)
     skr_store_free(fixture->table);
     fixture->table = owner;
     fixture->options.table = fixture->table;
-    fixture->options.claim = SKR_CLAIM_SLOTS;
+    fixture->options.claim = SKR_CLAIM_SHARDS;
     fixture->options.lease_ms = LEASE_MS;
     fixture->options.blocks_partitions = true;
     fixture->options.in_flight = 60;
@@ -72,8 +73,10 @@ join_with(struct fixture *fixture, struct member *member,
           struct skr_store *table, enum skr_claim claim)
 {
     struct skr_error error = {0};
+    memset(&member->tally, 0, sizeof(member->tally));
     member->table = table;
     member->options = fixture->options;
+    member->options.tally = &member->tally;
     member->options.claim = claim;
     member->options.table = member->table;
     if (skr_relay_make(&member->options, &member->relay, &error) != SKR_OK)
@@ -84,7 +87,7 @@ join_with(struct fixture *fixture, struct member *member,
 static inline void
 join_in(struct fixture *fixture, struct member *member)
 {
-    join_with(fixture, member, make_owner(fixture), SKR_CLAIM_SLOTS);
+    join_with(fixture, member, make_owner(fixture), SKR_CLAIM_SHARDS);
 }
 
 static inline void
@@ -110,7 +113,7 @@ is_even(void *user)
              "SELECT COUNT(*) FROM (SELECT owner FROM skirnir_lease WHERE "
              "slot < 60 AND owner <> '' GROUP BY owner HAVING COUNT(*) = %d) "
              "AS shares",
-             SKR_SLOTS / wanted->owners);
+             SKR_SHARDS / wanted->owners);
     return skr_test_number(wanted->fixture->db, sql) == wanted->owners;
 }
 
@@ -168,7 +171,7 @@ test_order_holds_whatever_the_broker_does(void **state)
     struct member members[MOST_RELAYS];
     unsigned seed = (unsigned)skr_clock_wall_us();
     print_message("seed %u\n", seed);
-    fixture->fake.fate = misbehave;
+    fixture->fake.result = misbehave;
     fixture->fake.user = &seed;
     fixture->options.retry.max_retries = 100;
     insert_keys(fixture, 30, 0, 20);

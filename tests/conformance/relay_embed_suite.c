@@ -57,7 +57,7 @@ make_tables(struct world *world, bool is_ordered)
                 .table = is_ordered ? "ordered_outbox" : "messenger_outbox",
                 .queue = "outbox",
                 .is_ordered = is_ordered,
-                .is_divided = true,  // the table of leases, too
+                .is_sharded = true,  // the table of leases, too
                 .failed_table = "messenger_messages"},
             &table, NULL),
         SKR_OK);

@@ -41,9 +41,9 @@ set_up_shares(void **state)
     struct fixture *fixture = *state;
     struct skr_messenger_options options = outbox_options(fixture);
     options.is_ordered = true;
-    options.is_divided = true;
+    options.is_sharded = true;
     use_outbox(fixture, &options);
-    fixture->options.claim = SKR_CLAIM_SLOTS;
+    fixture->options.claim = SKR_CLAIM_SHARDS;
     fixture->options.lease_ms = 3000;
     assert_int_equal(skr_store_create(fixture->table, fixture->db, NULL),
                      SKR_OK);
@@ -164,17 +164,15 @@ take_lock(struct fixture *fixture)
 {
     struct skr_db *other = skr_test_connect(&fixture->database);
     char name[SKR_LOCK_NAME_SIZE];
-    bool granted = false;
     assert_int_equal(
         fixture->table->source->lock_name(fixture->table, other, name, NULL),
         SKR_OK);
-    for (int i = 0; !granted && i < 20; i++) {
+    for (int i = 0; !other->holds_lock && i < 20; i++) {
         skr_test_break_lock(&fixture->database, name);
-        assert_int_equal(other->ops->lock(other, name, SKR_LOCK_ALONE, -1, 50,
-                                          &granted, NULL),
+        assert_int_equal(skr_db_lock(other, name, SKR_LOCK_ALONE, -1, 50, NULL),
                          SKR_OK);
     }
-    assert_true(granted);
+    assert_true(other->holds_lock);
     return other;
 }
 
@@ -196,7 +194,7 @@ test_nothing_is_sent_on_an_old_proof_of_the_lock(void **state)
     stop(fixture);
 }
 
-static enum skr_fate
+static enum skr_publish_result
 refuse(const struct skr_fake_message *message, size_t count, void *user)
 {
     (void)message;
@@ -205,13 +203,13 @@ refuse(const struct skr_fake_message *message, size_t count, void *user)
     return SKR_REFUSED_FOR_GOOD;
 }
 
-// Another has the queue by the time that the outcome can be written: what
+// Another has the queue by the time that the result can be written: what
 // becomes of the message is its business.
 static void
-test_an_outcome_is_not_written_without_the_lock(void **state)
+test_an_result_is_not_written_without_the_lock(void **state)
 {
     struct fixture *fixture = *state;
-    fixture->fake.fate = refuse;
+    fixture->fake.result = refuse;
     fixture->options.database = skr_faulty_database(fixture->database.ops);
     skr_fake_hold_back(&fixture->fake, true);
     insert(fixture, 0, 1);
@@ -331,7 +329,7 @@ main(void)
 {
     const struct CMUnitTest tests[] = {
         GUARDED(test_nothing_is_sent_on_an_old_proof_of_the_lock),
-        GUARDED(test_an_outcome_is_not_written_without_the_lock),
+        GUARDED(test_an_result_is_not_written_without_the_lock),
         GUARDED(test_leases_on_rows_are_renewed),
         cmocka_unit_test_setup_teardown(test_leases_on_partitions_are_renewed,
                                         set_up_shares, tear_down_guarded),

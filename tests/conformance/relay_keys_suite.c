@@ -17,9 +17,9 @@ set_up_by(void **state, enum skr_claim claim)
     set_up_as(state, true);
     struct fixture *fixture = *state;
     struct skr_messenger_options options = outbox_options(fixture);
-    options.sweep_ms = 60000;
+    options.full_scan_ms = 60000;
     options.is_ordered = true;
-    options.is_divided = claim == SKR_CLAIM_SLOTS;
+    options.is_sharded = claim == SKR_CLAIM_SHARDS;
     use_outbox(fixture, &options);
     struct skr_error error = {0};
     if (skr_store_create(fixture->table, fixture->db, &error) != SKR_OK)
@@ -39,7 +39,7 @@ set_up_exclusive(void **state)
 static int
 set_up_divided(void **state)
 {
-    return set_up_by(state, SKR_CLAIM_SLOTS);
+    return set_up_by(state, SKR_CLAIM_SHARDS);
 }
 
 // False: no such key can be there.
@@ -225,7 +225,7 @@ test_so_they_do_from_a_table_of_others(void **state)
     send_near_keys(*state);
 }
 
-static enum skr_fate
+static enum skr_publish_result
 refuse_all_for_good(const struct skr_fake_message *message, size_t count,
                     void *user)
 {
@@ -252,7 +252,7 @@ test_each_of_them_is_seen_when_it_cannot_be_sent(void **state)
     const struct skr_store *table = fixture->table;
     struct skr_partitions partitions;
     size_t heads = 0;
-    fixture->fake.fate = refuse_all_for_good;
+    fixture->fake.result = refuse_all_for_good;
     for (size_t i = 0; i < SKR_COUNT_OF(near_keys); i++)
         insert_keyed(fixture, near_keys[i], 0);
     assert_int_equal(

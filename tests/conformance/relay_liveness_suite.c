@@ -37,11 +37,11 @@ test_the_share_of_one_who_lived_by_a_lock_is_taken_at_once(void **state)
     struct fixture *fixture = *state;
     struct skr_store *other = make_owner(fixture);
     struct skr_db *session = skr_test_connect(&fixture->database);
-    struct skr_shares shares;
+    struct skr_assignments shares;
     enum skr_liveness liveness = SKR_LIVES_ELSEWHERE;
     const struct skr_term term = {.lease_s = 600, .by_lock = true};
-    const struct skr_share share = {.slots = (UINT64_C(1) << 30) - 1,
-                                    .seats = 1};
+    const struct skr_assignment share = {.shards = (UINT64_C(1) << 30) - 1,
+                                         .members = 1};
     assert_int_equal(other->shards->live(other, session, &liveness, NULL),
                      SKR_OK);
     assert_int_equal(liveness, SKR_LIVES_BY_LOCK);
@@ -126,7 +126,7 @@ test_relays_that_live_by_locks_and_by_leases_divide_a_queue(void **state)
     assert_true(eventually_even(fixture, 2));
     // Half of the shards, and a seat each.
     assert_int_equal(skr_test_number(fixture->db, OWNERS "LIKE 'l-%'"),
-                     SKR_SLOTS / 2 + 1);
+                     SKR_SHARDS / 2 + 1);
     assert_true(skr_test_eventually(outbox_is_empty, fixture, WAIT_MS));
     leave(&leasing);
     insert_keys(fixture, 40, 40, 50);
@@ -143,8 +143,8 @@ test_a_relay_that_can_hold_no_lock_any_more_lives_by_its_leases(void **state)
 {
     struct fixture *fixture = *state;
     const struct skr_store *table = fixture->table;
-    struct skr_shares shares;
-    const struct skr_share share = {.slots = 7, .seats = 1};
+    struct skr_assignments shares;
+    const struct skr_assignment share = {.shards = 7, .members = 1};
     const struct skr_term term = {.lease_s = 600, .by_lock = true};
     assert_int_equal(table->shards->see(table, fixture->db, &shares, NULL),
                      SKR_OK);
@@ -156,7 +156,7 @@ test_a_relay_that_can_hold_no_lock_any_more_lives_by_its_leases(void **state)
     assert_true(skr_test_eventually(outbox_is_empty, fixture, WAIT_MS));
     assert_int_equal(skr_test_number(fixture->db, OWNERS "LIKE 'l-%'"), 0);
     assert_int_equal(skr_test_number(fixture->db, OWNERS "<> ''"),
-                     SKR_SLOTS + 1);
+                     SKR_SHARDS + 1);
     stop(fixture);
     judge(fixture, 10, 5);
     assert_int_equal(fixture->fake.got_count, 50);
@@ -168,7 +168,7 @@ do_not_mix(struct fixture *fixture, enum skr_claim claim)
 {
     bool is_mended = false;
     struct member ordered, plain;
-    fixture->fake.fate = refuse_k1_5_for_good;
+    fixture->fake.result = refuse_k1_5_for_good;
     fixture->fake.user = &is_mended;
     insert_keys(fixture, 3, 0, 10);
     join_in(fixture, &ordered);
@@ -190,7 +190,7 @@ test_relays_that_divide_and_relays_that_lease_rows_do_not_mix(void **state)
 static void
 test_relays_with_and_without_an_order_do_not_mix(void **state)
 {
-    do_not_mix(*state, SKR_CLAIM_SLOTS);
+    do_not_mix(*state, SKR_CLAIM_SHARDS);
 }
 
 #define LOCKED(test) \

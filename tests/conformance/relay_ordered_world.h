@@ -91,7 +91,7 @@ judge(const struct fixture *fixture, int keys, int each)
     }
 }
 
-static inline enum skr_fate
+static inline enum skr_publish_result
 misbehave(const struct skr_fake_message *message, size_t count, void *user)
 {
     unsigned *seed = user;
@@ -99,13 +99,13 @@ misbehave(const struct skr_fake_message *message, size_t count, void *user)
     if (count > 3)
         return SKR_CONFIRMED;
     int kind = rand_r(seed) % 100;
-    return kind < 4   ? SKR_REFUSED_ONCE
+    return kind < 4   ? SKR_REFUSED_FOR_NOW
            : kind < 5 ? SKR_UNCERTAIN
-           : kind < 6 ? SKR_ROUTE_CLOSED
+           : kind < 6 ? SKR_ROUTE_UNAVAILABLE
                       : SKR_CONFIRMED;
 }
 
-static inline enum skr_fate
+static inline enum skr_publish_result
 refuse_k1_5_for_good(const struct skr_fake_message *message, size_t count,
                      void *user)
 {

@@ -112,7 +112,7 @@ stop_quickly(struct fixture *fixture)
     assert_true(skr_clock_ms() - began_ms < STOP_MS);
 }
 
-static enum skr_fate
+static enum skr_publish_result
 refuse_bad(const struct skr_fake_message *message, size_t count, void *user)
 {
     (void)count;
@@ -121,12 +121,12 @@ refuse_bad(const struct skr_fake_message *message, size_t count, void *user)
                                              : SKR_CONFIRMED;
 }
 
-static enum skr_fate
+static enum skr_publish_result
 refuse_bad_once(const struct skr_fake_message *message, size_t count,
                 void *user)
 {
     (void)user;
-    return strcmp(message->body, "bad") == 0 && count == 1 ? SKR_REFUSED_ONCE
+    return strcmp(message->body, "bad") == 0 && count == 1 ? SKR_REFUSED_FOR_NOW
                                                            : SKR_CONFIRMED;
 }
 
@@ -321,7 +321,7 @@ static void
 test_a_dead_letter_that_cannot_be_removed_is_told_once(void **state)
 {
     struct fixture *fixture = *state;
-    fixture->fake.fate = refuse_bad;
+    fixture->fake.result = refuse_bad;
     insert_bad(fixture, NULL, 1);
     insert(fixture, 0, GOOD);
     skr_test_refuse(fixture->db, "messenger_outbox", "DELETE", BAD);
@@ -344,7 +344,7 @@ static void
 test_a_retry_whose_headers_cannot_be_written_waits_all_the_same(void **state)
 {
     struct fixture *fixture = *state;
-    fixture->fake.fate = refuse_bad_once;
+    fixture->fake.result = refuse_bad_once;
     insert(fixture, 0, 10);
     insert_bad(fixture, NULL, 1);
     insert(fixture, 10, GOOD);
@@ -362,7 +362,7 @@ static void
 test_a_retry_that_cannot_be_written_holds_up_nothing(void **state)
 {
     struct fixture *fixture = *state;
-    fixture->fake.fate = refuse_bad_once;
+    fixture->fake.result = refuse_bad_once;
     insert(fixture, 0, 10);
     insert_bad(fixture, NULL, 1);
     insert(fixture, 10, GOOD);
@@ -413,7 +413,7 @@ static void
 test_a_head_that_cannot_be_blocked_holds_back_its_partition_alone(void **state)
 {
     struct fixture *fixture = *state;
-    fixture->fake.fate = refuse_bad;
+    fixture->fake.result = refuse_bad;
     insert_bad(fixture, "k9", 1);
     insert_keyed(fixture, "k9", 0);
     insert_keys(fixture, 4, 0, GOOD / 4);
@@ -443,7 +443,7 @@ static void
 test_a_head_whose_headers_cannot_be_written_is_blocked(void **state)
 {
     struct fixture *fixture = *state;
-    fixture->fake.fate = refuse_bad;
+    fixture->fake.result = refuse_bad;
     insert_bad(fixture, "k9", 1);
     insert_keyed(fixture, "k9", 0);
     insert_keys(fixture, 4, 0, GOOD / 4);
@@ -466,7 +466,7 @@ static void
 test_a_dead_letter_that_stays_holds_back_its_partition(void **state)
 {
     struct fixture *fixture = *state;
-    fixture->fake.fate = refuse_bad;
+    fixture->fake.result = refuse_bad;
     fixture->options.blocks_partitions = false;
     insert_bad(fixture, "k9", 1);
     insert_keyed(fixture, "k9", 0);
@@ -536,7 +536,7 @@ count_records(struct fixture *fixture, const char *part)
     return count;
 }
 
-static enum skr_fate
+static enum skr_publish_result
 refuse_bad_record(const struct skr_fake_message *message, size_t count,
                   void *user)
 {
@@ -585,11 +585,39 @@ test_a_record_that_cannot_be_marked_is_sent_once(void **state)
     assert_int_equal(fixture->settle_troubles, 0);
 }
 
+// The table is made anew under the relay, and gives its ids once more.
+static void
+test_a_new_record_with_the_id_of_a_parked_one_is_sent(void **state)
+{
+    struct fixture *fixture = *state;
+    const struct skr_value age = skr_bind_integer(60);
+    insert_records(fixture, "k", "[\"bad\"]", 1);
+    skr_test_run_template(fixture->db,
+                          "UPDATE kafka_outbox SET created_at = {now_minus}",
+                          &age, 1);
+    const struct skr_value row = skr_bind_integer(
+        skr_test_number(fixture->db, "SELECT MAX(id) FROM kafka_outbox"));
+    skr_test_refuse(fixture->db, "kafka_outbox", "UPDATE", KAFKA_BAD);
+    start(fixture);
+    assert_true(skr_test_eventually(has_parked, fixture, WAIT_MS));
+    skr_test_run(fixture->db, "DROP TABLE kafka_outbox");
+    assert_int_equal(skr_store_create(fixture->table, fixture->db, NULL),
+                     SKR_OK);
+    skr_test_run_template(fixture->db,
+                          "INSERT INTO kafka_outbox (id, topic, payload_json, "
+                          "{key}) VALUES (?, 'orders', '[\"new\"]', 'k')",
+                          &row, 1);
+    assert_true(skr_test_eventually(no_record_is_open, fixture, WAIT_MS));
+    stop_quickly(fixture);
+    assert_int_equal(count_records(fixture, "new"), 1);
+    assert_int_equal(count_records(fixture, "bad"), 1);
+}
+
 static void
 test_a_parked_record_holds_back_its_key_alone(void **state)
 {
     struct fixture *fixture = *state;
-    fixture->fake.fate = refuse_bad_record;
+    fixture->fake.result = refuse_bad_record;
     insert_records(fixture, "bad key", "[\"bad\"]", 1);
     insert_records(fixture, "k", "[\"good\"]", GOOD);
     skr_test_refuse(fixture->db, "kafka_outbox", "UPDATE", KAFKA_BAD);
@@ -638,6 +666,7 @@ main(void)
         ORDERED(test_a_head_whose_headers_cannot_be_written_is_blocked),
         ORDERED(test_a_dead_letter_that_stays_holds_back_its_partition),
         KAFKA_OUTBOX(test_a_record_that_cannot_be_marked_is_sent_once),
+        KAFKA_OUTBOX(test_a_new_record_with_the_id_of_a_parked_one_is_sent),
         KAFKA_OUTBOX(test_a_parked_record_holds_back_its_key_alone),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

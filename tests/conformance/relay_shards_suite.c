@@ -94,7 +94,7 @@ leave_and_count(struct member *member)
 {
     skr_relay_stop(member->relay);
     pthread_join(member->thread, NULL);
-    uint64_t published = skr_relay_counts(member->relay).published;
+    uint64_t published = atomic_load(&member->tally.published);
     skr_relay_free(member->relay);
     skr_store_free(member->table);
     return published;
@@ -208,7 +208,7 @@ test_nothing_is_lost_whatever_the_broker_does(void **state)
     struct member members[MOST_RELAYS];
     unsigned seed = (unsigned)skr_clock_wall_us();
     print_message("seed %u\n", seed);
-    fixture->fake.fate = misbehave;
+    fixture->fake.result = misbehave;
     fixture->fake.user = &seed;
     fixture->options.retry.max_retries = 100;
     insert_spread(fixture, 0, 600);
@@ -241,9 +241,9 @@ test_the_shards_of_a_relay_that_is_gone_are_taken_over(void **state)
                      SKR_OK);
     bool by_lock = liveness == SKR_LIVES_BY_LOCK;
     assert_int_equal(by_lock, skr_test_writes_side_by_side(fixture->db));
-    struct skr_shares shares;
-    const struct skr_share half = {.slots = (UINT64_C(1) << 30) - 1,
-                                   .seats = 1};
+    struct skr_assignments shares;
+    const struct skr_assignment half = {.shards = (UINT64_C(1) << 30) - 1,
+                                        .members = 1};
     const struct skr_term term = {.lease_s = by_lock ? 600 : 4,
                                   .by_lock = by_lock};
     assert_int_equal(other->shards->see(other, session, &shares, NULL), SKR_OK);
@@ -261,21 +261,22 @@ test_the_shards_of_a_relay_that_is_gone_are_taken_over(void **state)
     skr_store_free(other);
 }
 
-static enum skr_fate
+static enum skr_publish_result
 refuse_m5_for_good(const struct skr_fake_message *message, size_t count,
                    void *user)
 {
     (void)user;
     return strcmp(message->body, "m5") == 0 ? SKR_REFUSED_FOR_GOOD
-           : strcmp(message->body, "m7") == 0 && count == 1 ? SKR_REFUSED_ONCE
-                                                            : SKR_CONFIRMED;
+           : strcmp(message->body, "m7") == 0 && count == 1
+               ? SKR_REFUSED_FOR_NOW
+               : SKR_CONFIRMED;
 }
 
 static void
 test_rows_of_shards_are_retried_and_fail_as_others_do(void **state)
 {
     struct fixture *fixture = *state;
-    fixture->fake.fate = refuse_m5_for_good;
+    fixture->fake.result = refuse_m5_for_good;
     insert_spread(fixture, 0, 100);
     start(fixture);
     assert_true(skr_test_eventually(outbox_is_empty, fixture, WAIT_MS));
@@ -291,7 +292,7 @@ static void
 test_a_relay_that_lost_its_shards_decides_nothing_of_their_rows(void **state)
 {
     struct fixture *fixture = *state;
-    fixture->fake.fate = refuse_m5_for_good;
+    fixture->fake.result = refuse_m5_for_good;
     skr_fake_hold_back(&fixture->fake, true);
     insert_spread(fixture, 0, 60);
     start(fixture);
@@ -389,13 +390,13 @@ static void
 test_a_relay_of_shards_waits_for_an_exclusive_one(void **state)
 {
     keep_apart(*state, make_kind(*state, SKR_CLAIM_NONE), SKR_CLAIM_NONE,
-               make_owner(*state), SKR_CLAIM_SLOTS);
+               make_owner(*state), SKR_CLAIM_SHARDS);
 }
 
 static void
 test_an_exclusive_relay_waits_for_one_of_shards(void **state)
 {
-    keep_apart(*state, make_owner(*state), SKR_CLAIM_SLOTS,
+    keep_apart(*state, make_owner(*state), SKR_CLAIM_SHARDS,
                make_kind(*state, SKR_CLAIM_NONE), SKR_CLAIM_NONE);
 }
 
@@ -403,13 +404,13 @@ static void
 test_a_relay_of_shards_waits_for_one_that_leases_rows(void **state)
 {
     keep_apart(*state, make_kind(*state, SKR_CLAIM_LEASED), SKR_CLAIM_LEASED,
-               make_owner(*state), SKR_CLAIM_SLOTS);
+               make_owner(*state), SKR_CLAIM_SHARDS);
 }
 
 static void
 test_a_relay_that_leases_rows_waits_for_one_of_shards(void **state)
 {
-    keep_apart(*state, make_owner(*state), SKR_CLAIM_SLOTS,
+    keep_apart(*state, make_owner(*state), SKR_CLAIM_SHARDS,
                make_kind(*state, SKR_CLAIM_LEASED), SKR_CLAIM_LEASED);
 }
 
@@ -418,15 +419,15 @@ test_a_relay_that_leases_rows_waits_for_one_of_shards(void **state)
 static void
 test_a_relay_without_an_order_waits_for_those_that_keep_one(void **state)
 {
-    keep_apart(*state, make_owner(*state), SKR_CLAIM_SLOTS,
-               make_kind(*state, SKR_CLAIM_SLOTS), SKR_CLAIM_SLOTS);
+    keep_apart(*state, make_owner(*state), SKR_CLAIM_SHARDS,
+               make_kind(*state, SKR_CLAIM_SHARDS), SKR_CLAIM_SHARDS);
 }
 
 static void
 test_a_relay_that_keeps_an_order_waits_for_those_without_one(void **state)
 {
-    keep_apart(*state, make_kind(*state, SKR_CLAIM_SLOTS), SKR_CLAIM_SLOTS,
-               make_owner(*state), SKR_CLAIM_SLOTS);
+    keep_apart(*state, make_kind(*state, SKR_CLAIM_SHARDS), SKR_CLAIM_SHARDS,
+               make_owner(*state), SKR_CLAIM_SHARDS);
 }
 
 static bool

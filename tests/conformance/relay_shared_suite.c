@@ -142,22 +142,23 @@ test_leases_are_kept_while_the_broker_takes_its_time(void **state)
     assert_each_once(&fixture->fake, 50);
 }
 
-static enum skr_fate
+static enum skr_publish_result
 refuse_m5_for_good(const struct skr_fake_message *message, size_t count,
                    void *user)
 {
     (void)count;
     (void)user;
     return strcmp(message->body, "m5") == 0 ? SKR_REFUSED_FOR_GOOD
-           : strcmp(message->body, "m7") == 0 && count == 1 ? SKR_REFUSED_ONCE
-                                                            : SKR_CONFIRMED;
+           : strcmp(message->body, "m7") == 0 && count == 1
+               ? SKR_REFUSED_FOR_NOW
+               : SKR_CONFIRMED;
 }
 
 static void
 test_leased_rows_are_retried_and_fail_as_others_do(void **state)
 {
     struct fixture *fixture = *state;
-    fixture->fake.fate = refuse_m5_for_good;
+    fixture->fake.result = refuse_m5_for_good;
     fixture->options.claim = SKR_CLAIM_LEASED;
     insert(fixture, 0, 100);
     start(fixture);

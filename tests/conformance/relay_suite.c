@@ -86,11 +86,11 @@ test_a_stop_finishes_what_is_in_flight(void **state)
     assert_int_equal(skr_test_number(fixture->db, ROWS), 0);
 }
 
-static enum skr_fate
+static enum skr_publish_result
 refuse_m5_once(const struct skr_fake_message *message, size_t count, void *user)
 {
     (void)user;
-    return strcmp(message->body, "m5") == 0 && count == 1 ? SKR_REFUSED_ONCE
+    return strcmp(message->body, "m5") == 0 && count == 1 ? SKR_REFUSED_FOR_NOW
                                                           : SKR_CONFIRMED;
 }
 
@@ -98,7 +98,7 @@ static void
 test_a_refused_message_is_tried_again_with_its_id(void **state)
 {
     struct fixture *fixture = *state;
-    fixture->fake.fate = refuse_m5_once;
+    fixture->fake.result = refuse_m5_once;
     insert(fixture, 0, 10);
     start(fixture);
     assert_true(skr_test_eventually(outbox_is_empty, fixture, WAIT_MS));
@@ -110,20 +110,21 @@ test_a_refused_message_is_tried_again_with_its_id(void **state)
     assert_int_equal(skr_test_number(fixture->db, FAILED), 0);
 }
 
-static enum skr_fate
+static enum skr_publish_result
 refuse_m5_always(const struct skr_fake_message *message, size_t count,
                  void *user)
 {
     (void)count;
     (void)user;
-    return strcmp(message->body, "m5") == 0 ? SKR_REFUSED_ONCE : SKR_CONFIRMED;
+    return strcmp(message->body, "m5") == 0 ? SKR_REFUSED_FOR_NOW
+                                            : SKR_CONFIRMED;
 }
 
 static void
 test_retries_end_in_the_failed_table(void **state)
 {
     struct fixture *fixture = *state;
-    fixture->fake.fate = refuse_m5_always;
+    fixture->fake.result = refuse_m5_always;
     insert(fixture, 0, 10);
     start(fixture);
     assert_true(skr_test_eventually(outbox_is_empty, fixture, WAIT_MS));
@@ -139,7 +140,7 @@ test_retries_end_in_the_failed_table(void **state)
     free(headers);
 }
 
-static enum skr_fate
+static enum skr_publish_result
 refuse_m5_for_good(const struct skr_fake_message *message, size_t count,
                    void *user)
 {
@@ -153,7 +154,7 @@ static void
 test_what_is_refused_for_good_fails_at_once(void **state)
 {
     struct fixture *fixture = *state;
-    fixture->fake.fate = refuse_m5_for_good;
+    fixture->fake.result = refuse_m5_for_good;
     insert(fixture, 0, 10);
     run_until_empty(fixture);
     assert_int_equal(fixture->fake.got_count, 10);
@@ -161,7 +162,7 @@ test_what_is_refused_for_good_fails_at_once(void **state)
 }
 
 // The connection breaks at m250 the first time it comes by.
-static enum skr_fate
+static enum skr_publish_result
 lose_at_m250(const struct skr_fake_message *message, size_t count, void *user)
 {
     (void)user;
@@ -174,7 +175,7 @@ test_a_lost_broker_costs_duplicates_of_what_was_in_flight_only(void **state)
 {
     struct fixture *fixture = *state;
     fixture->options.in_flight = 200;
-    fixture->fake.fate = lose_at_m250;
+    fixture->fake.result = lose_at_m250;
     insert(fixture, 0, 1000);
     run_until_empty(fixture);
     assert_int_equal(skr_test_number(fixture->db, ROWS), 0);
@@ -206,7 +207,7 @@ test_a_broker_that_is_down_costs_no_retry_and_is_said_once(void **state)
     assert_int_equal(skr_test_number(fixture->db, FAILED), 0);
 }
 
-static enum skr_fate
+static enum skr_publish_result
 lose_three_times(const struct skr_fake_message *message, size_t count,
                  void *user)
 {
@@ -219,7 +220,7 @@ static void
 test_trouble_at_the_broker_is_named_once_until_it_is_over(void **state)
 {
     struct fixture *fixture = *state;
-    fixture->fake.fate = lose_three_times;
+    fixture->fake.result = lose_three_times;
     insert(fixture, 0, 1);
     start(fixture);
     assert_true(skr_test_eventually(outbox_is_empty, fixture, WAIT_MS));
@@ -234,9 +235,9 @@ static void
 test_a_limit_counts_what_got_through(void **state)
 {
     struct fixture *fixture = *state;
-    fixture->fake.fate = lose_three_times;
+    fixture->fake.result = lose_three_times;
     insert(fixture, 0, 10);
-    fixture->options.limit = 4;
+    fixture->options.limits.messages = 4;
     start(fixture);
     join(fixture);
     assert_int_equal(fixture->ended_with, SKR_OK);
@@ -261,7 +262,7 @@ test_a_standby_ends_when_its_time_is_over(void **state)
     struct fixture *second = calloc(1, sizeof(*second));
     second->options = first->options;
     second->options.log = (struct skr_log){0};
-    second->options.is_over = says_yes;
+    second->options.limits.is_over = says_yes;
     start(second);
     join(second);
     free(second);
@@ -273,7 +274,7 @@ test_a_relay_that_never_gets_through_ends_when_its_time_is_over(void **state)
 {
     struct fixture *fixture = *state;
     skr_fake_set_down(&fixture->fake, true);
-    fixture->options.is_over = says_yes;
+    fixture->options.limits.is_over = says_yes;
     start(fixture);
     join(fixture);
     assert_int_equal(fixture->fake.got_count, 0);
@@ -442,7 +443,7 @@ test_a_limit_is_kept_to_the_message(void **state)
 {
     struct fixture *fixture = *state;
     insert(fixture, 0, 100);
-    fixture->options.limit = 37;
+    fixture->options.limits.messages = 37;
     start(fixture);
     join(fixture);
     assert_int_equal(fixture->ended_with, SKR_OK);
@@ -455,7 +456,7 @@ test_a_plain_insert_gets_one_id_for_all_its_life(void **state)
 {
     struct fixture *fixture = *state;
     static const struct skr_id none;
-    fixture->fake.fate = refuse_m5_once;
+    fixture->fake.result = refuse_m5_once;
     insert(fixture, 0, 10);
     start(fixture);
     assert_true(skr_test_eventually(outbox_is_empty, fixture, WAIT_MS));

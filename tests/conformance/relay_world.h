@@ -105,11 +105,11 @@ use_outbox(struct fixture *fixture, const struct skr_messenger_options *options)
 }
 
 static inline void
-make_table(struct fixture *fixture, bool is_ordered, uint32_t sweep_ms)
+make_table(struct fixture *fixture, bool is_ordered, uint32_t full_scan_ms)
 {
     struct skr_messenger_options options = outbox_options(fixture);
     options.is_ordered = is_ordered;
-    options.sweep_ms = sweep_ms;
+    options.full_scan_ms = full_scan_ms;
     use_outbox(fixture, &options);
 }
 
@@ -158,18 +158,6 @@ set_up_with_tables(void **state)
     return 0;
 }
 
-static inline int
-tear_down(void **state)
-{
-    struct fixture *fixture = *state;
-    skr_store_free(fixture->table);
-    skr_fake_fini(&fixture->fake);
-    skr_db_close(fixture->db);
-    skr_test_database_remove(&fixture->database);
-    free(fixture);
-    return 0;
-}
-
 static inline void *
 run(void *user)
 {
@@ -194,6 +182,24 @@ join(struct fixture *fixture)
     pthread_join(fixture->thread, NULL);
     skr_relay_free(fixture->relay);
     fixture->relay = NULL;
+}
+
+// A test that failed has left its relay at work, which needs what is freed
+// here.
+static inline int
+tear_down(void **state)
+{
+    struct fixture *fixture = *state;
+    if (fixture->relay != NULL) {
+        skr_relay_stop(fixture->relay);
+        join(fixture);
+    }
+    skr_store_free(fixture->table);
+    skr_fake_fini(&fixture->fake);
+    skr_db_close(fixture->db);
+    skr_test_database_remove(&fixture->database);
+    free(fixture);
+    return 0;
 }
 
 static inline void

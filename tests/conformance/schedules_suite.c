@@ -76,16 +76,17 @@ make_time_fast(void **state)
 
 struct schedule {
     struct fixture *fixture;
-    unsigned seed;   // of the steps
-    unsigned fates;  // of what the broker does; under its lock
-    int trouble;     // of a hundred messages so many are not confirmed
+    unsigned seed;     // of the steps
+    unsigned results;  // of what the broker does; under its lock
+    int trouble;       // of a hundred messages so many are not confirmed
     bool is_ordered;
     enum skr_claim claim;
     struct member lives[LIVES];
     bool is_alive[LIVES];
     int committed[KEYS];
-    enum skr_fate fate[SKR_FAKE_CAPACITY];  // of what the broker got
-    bool has_fate[SKR_FAKE_CAPACITY];
+    enum skr_publish_result
+        result[SKR_FAKE_CAPACITY];  // of what the broker got
+    bool has_result[SKR_FAKE_CAPACITY];
 };
 
 static int
@@ -94,22 +95,22 @@ roll(struct schedule *schedule, int sides)
     return rand_r(&schedule->seed) % sides;
 }
 
-static enum skr_fate
-choose_fate(const struct skr_fake_message *message, size_t count, void *user)
+static enum skr_publish_result
+choose_result(const struct skr_fake_message *message, size_t count, void *user)
 {
-    static const enum skr_fate bad[] = {
-        SKR_REFUSED_ONCE,     SKR_REFUSED_ONCE, SKR_UNCERTAIN,
-        SKR_REFUSED_FOR_GOOD, SKR_ROUTE_CLOSED, SKR_UNROUTABLE,
+    static const enum skr_publish_result bad[] = {
+        SKR_REFUSED_FOR_NOW,  SKR_REFUSED_FOR_NOW,   SKR_UNCERTAIN,
+        SKR_REFUSED_FOR_GOOD, SKR_ROUTE_UNAVAILABLE, SKR_UNROUTABLE,
     };
     struct schedule *schedule = user;
     size_t index = (size_t)(message - schedule->fixture->fake.got);
-    enum skr_fate fate = SKR_CONFIRMED;
-    if (count <= 3 && rand_r(&schedule->fates) % 100 < schedule->trouble)
-        fate = bad[(size_t)rand_r(&schedule->fates) %
-                   (sizeof(bad) / sizeof(bad[0]))];
-    schedule->fate[index] = fate;
-    schedule->has_fate[index] = true;
-    return fate;
+    enum skr_publish_result result = SKR_CONFIRMED;
+    if (count <= 3 && rand_r(&schedule->results) % 100 < schedule->trouble)
+        result = bad[(size_t)rand_r(&schedule->results) %
+                     (sizeof(bad) / sizeof(bad[0]))];
+    schedule->result[index] = result;
+    schedule->has_result[index] = true;
+    return result;
 }
 
 static struct skr_store *
@@ -120,9 +121,9 @@ make_own_table(const struct schedule *schedule)
         .table = "messenger_outbox",
         .queue = "outbox",
         .redeliver_timeout_s = 10,
-        .sweep_ms = 2000,
+        .full_scan_ms = 2000,
         .is_ordered = schedule->is_ordered,
-        .is_divided = schedule->claim == SKR_CLAIM_SLOTS,
+        .is_sharded = schedule->claim == SKR_CLAIM_SHARDS,
         .transport = "outbox",
         .failed_table = "messenger_messages",
         .failed_queue = "failed",
@@ -239,7 +240,7 @@ was_stored(const struct schedule *schedule, int key, int number)
     char body[32], sql[128];
     snprintf(body, sizeof(body), "k%d:%d", key, number);
     for (size_t i = 0; i < fake->got_count; i++)
-        if (schedule->has_fate[i] && schedule->fate[i] == SKR_CONFIRMED &&
+        if (schedule->has_result[i] && schedule->result[i] == SKR_CONFIRMED &&
             strcmp(fake->got[i].body, body) == 0)
             return true;
     snprintf(sql, sizeof(sql), FAILED " WHERE body = '%s'", body);
@@ -262,10 +263,10 @@ judge_order(const struct schedule *schedule, int which)
         if (number > next && schedule->is_ordered)
             fail_msg("%s:%d came when %d was expected", key, number, next);
         // A dead letter lets the next one go.
-        next += number == next && schedule->has_fate[i] &&
-                (schedule->fate[i] == SKR_CONFIRMED ||
-                 schedule->fate[i] == SKR_REFUSED_FOR_GOOD ||
-                 schedule->fate[i] == SKR_UNROUTABLE);
+        next += number == next && schedule->has_result[i] &&
+                (schedule->result[i] == SKR_CONFIRMED ||
+                 schedule->result[i] == SKR_REFUSED_FOR_GOOD ||
+                 schedule->result[i] == SKR_UNROUTABLE);
     }
 }
 
@@ -287,17 +288,17 @@ run_schedule(unsigned seed)
         bool is_ordered;
         enum skr_claim claim;
     } kinds[] = {{true, SKR_CLAIM_NONE},
-                 {true, SKR_CLAIM_SLOTS},
+                 {true, SKR_CLAIM_SHARDS},
                  {false, SKR_CLAIM_NONE},
                  {false, SKR_CLAIM_LEASED},
-                 {false, SKR_CLAIM_SLOTS}};
+                 {false, SKR_CLAIM_SHARDS}};
     const size_t kind = seed % SKR_COUNT_OF(kinds);
     void *state = NULL;
     set_up_as(&state, kinds[kind].is_ordered);
     struct fixture *fixture = state;
     struct schedule *schedule = calloc(1, sizeof(*schedule));
     schedule->fixture = fixture;
-    schedule->seed = schedule->fates = seed;
+    schedule->seed = schedule->results = seed;
     schedule->is_ordered = kinds[kind].is_ordered;
     schedule->claim = kinds[kind].claim;
     skr_store_free(fixture->table);
@@ -311,7 +312,7 @@ run_schedule(unsigned seed)
     fixture->options.stop_timeout_ms = 500;
     fixture->options.retry.max_retries = 100;
     fixture->options.in_flight = 4 + (uint32_t)roll(schedule, 40);
-    fixture->fake.fate = choose_fate;
+    fixture->fake.result = choose_result;
     fixture->fake.user = schedule;
     schedule->trouble = roll(schedule, 3) * 10;
     for (int steps = 10 + roll(schedule, 40); steps > 0; steps--)

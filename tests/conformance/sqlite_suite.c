@@ -147,8 +147,8 @@ test_such_a_table_is_not_cleaned(void **state)
     uint64_t removed = 0;
     make_reusing(fixture, "messenger_outbox", "");
     assert_refused(skr_messenger_clean(
-                       &(struct skr_cleaned_queue){.table = "messenger_outbox",
-                                                   .queue = "outbox"},
+                       &(struct skr_queue_place){.table = "messenger_outbox",
+                                                 .queue = "outbox"},
                        &(struct skr_cleaning){.age_s = 1}, fixture->db,
                        &removed, &error),
                    &error, "messenger_outbox");

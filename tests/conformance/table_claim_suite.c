@@ -3,11 +3,13 @@
 
 #include "table_world.h"
 
+#include "db/run.h"
+
 #include <pthread.h>
 
 struct worker {
     struct skr_db *db;
-    struct skr_position position;
+    struct skr_messenger_reader reader;
     struct skr_batch batch;
 };
 
@@ -31,9 +33,9 @@ claim(const struct fixture *fixture, struct worker *worker, size_t max_rows)
     struct skr_error error = {0};
     const struct skr_read read = {.max_rows = max_rows, .max_bytes = 1 << 20};
     skr_batch_clear(&worker->batch);
-    if (fixture->table->leases->claim(fixture->table, worker->db,
-                                      &worker->position, &read, &worker->batch,
-                                      &error) != SKR_OK)
+    if (fixture->table->leases->claim(
+            use_reader(&worker->reader, fixture->table, worker->db), &read,
+            &worker->batch, &error) != SKR_OK)
         fail_msg("%s", error.text);
     return worker->batch.count;
 }
@@ -165,7 +167,7 @@ test_those_who_share_do_not_wait_for_each_other(void **state)
     int64_t start_ms = skr_clock_ms();
     set_all(&a, SKR_DONE);
     a.batch.items[3].state = SKR_RETRY_LATER;
-    a.batch.items[4].state = SKR_HOPELESS;
+    a.batch.items[4].state = SKR_DEAD;
     set_all(&b, SKR_DONE);
     settle_worker(fixture, &b);
     settle_worker(fixture, &a);
@@ -266,7 +268,7 @@ test_a_late_owner_may_delete_and_nothing_else(void **state)
     assert_true(next.batch.items[0].redelivered);
     assert_int_equal(next.batch.items[0].envelope.retry_count, 0);
     late.batch.items[0].state = SKR_RETRY_LATER;
-    late.batch.items[1].state = SKR_HOPELESS;
+    late.batch.items[1].state = SKR_DEAD;
     late.batch.items[2].state = SKR_READ;
     late.batch.items[3].state = SKR_DONE;
     settle_worker(fixture, &late);
@@ -277,7 +279,8 @@ test_a_late_owner_may_delete_and_nothing_else(void **state)
     uint64_t leased = 0;
     assert_int_equal(
         fixture->table->diagnosis->count_claimed(
-            fixture->table, fixture->db, &fixture->position, &leased, NULL),
+            use_reader(&fixture->reader, fixture->table, fixture->db), &leased,
+            NULL),
         SKR_OK);
     assert_int_equal(leased, 3);
     // Nor does it get them back by renewing.
@@ -288,7 +291,7 @@ test_a_late_owner_may_delete_and_nothing_else(void **state)
         assert_true(late.batch.items[i].lost);
     // The owner's word counts, and what is gone already is no trouble.
     set_all(&next, SKR_DONE);
-    next.batch.items[1].state = SKR_HOPELESS;
+    next.batch.items[1].state = SKR_DEAD;
     settle_worker(fixture, &next);
     assert_false(next.batch.items[1].lost);
     assert_int_equal(count_rows(fixture, "messenger_messages"), 1);
@@ -317,14 +320,16 @@ test_what_another_leases_shows_one_who_reads_alone(void **state)
                           1);
     assert_int_equal(
         fixture->table->diagnosis->count_claimed(
-            fixture->table, fixture->db, &fixture->position, &leased, NULL),
+            use_reader(&fixture->reader, fixture->table, fixture->db), &leased,
+            NULL),
         SKR_OK);
     assert_int_equal(leased, 0);
-    other.position.next_expired_ms = INT64_MAX;
+    other.reader.at.next_expired_ms = INT64_MAX;
     assert_int_equal(claim(fixture, &other, 2), 2);
     assert_int_equal(
         fixture->table->diagnosis->count_claimed(
-            fixture->table, fixture->db, &fixture->position, &leased, NULL),
+            use_reader(&fixture->reader, fixture->table, fixture->db), &leased,
+            NULL),
         SKR_OK);
     assert_int_equal(leased, 2);
     close_worker(&other);
@@ -336,7 +341,7 @@ take_as_symfony(struct skr_db *db)
 {
     struct skr_arena arena = {0};
     struct skr_value id = {.kind = SKR_NULL};
-    bool found = false;
+    struct skr_row row = {.arena = &arena, .columns = &id, .count = 1};
     const struct skr_value age = skr_bind_integer(3600);
     const char *sql = skr_sql_fill(
         skr_db_dialect(db), &arena,
@@ -347,23 +352,23 @@ take_as_symfony(struct skr_db *db)
         NULL, 0);
     assert_non_null(sql);
     assert_int_equal(skr_db_begin(db, SKR_BEGIN_WRITE, NULL), SKR_OK);
-    enum skr_code code = skr_tx_fetch_one(
+    enum skr_code code = skr_sql_fetch(
         skr_db_tx(db),
         &(struct skr_statement){.sql = sql, .values = &age, .value_count = 1},
-        &arena, &id, 1, &found, NULL);
+        &row, NULL);
     skr_arena_fini(&arena);
-    if (code == SKR_OK && found) {
-        const struct skr_value row = skr_bind_integer(id.integer);
+    if (code == SKR_OK && row.found) {
+        const struct skr_value claimed = skr_bind_integer(id.integer);
         skr_test_run_template(db,
                               "UPDATE messenger_outbox SET delivered_at = "
                               "{now} WHERE id = ?",
-                              &row, 1);
+                              &claimed, 1);
         code = skr_db_commit(db, NULL);
     } else {
         skr_db_rollback(db);
     }
     // Symfony, too, tries again after a deadlock.
-    return code == SKR_OK && found ? id.integer : 0;
+    return code == SKR_OK && row.found ? id.integer : 0;
 }
 
 static int
@@ -433,7 +438,7 @@ test_what_was_sent_may_stay_under_another_name(void **state)
         3);
     // Nobody reads them again, not even when they look like an old lease.
     age_leases(fixture, &a);
-    a.position = (struct skr_position){0};
+    a.reader.at = (struct skr_cursor){0};
     assert_int_equal(claim(fixture, &a, 10), 1);
     assert_int_equal(a.batch.items[0].row, 4);
     close_worker(&a);

@@ -70,19 +70,16 @@ list_failed(struct fixture *fixture)
     struct skr_failed_rows *rows = NULL;
     struct skr_error error = {0};
     size_t count = 0;
-    int64_t last = 0;
-    bool has_more = false;
+    struct skr_failed_page page = {
+        .newest_first = true, .after = INT64_MAX, .max = PAGE};
     if (skr_failed_rows_new(
             &(struct skr_failed_rows_options){.dialect =
                                                   skr_db_dialect(fixture->db),
                                               .table = "messenger_outbox",
                                               .queue = "failed"},
             &rows, &error) != SKR_OK ||
-        skr_failed_rows_list(
-            rows, skr_db_tx(fixture->db),
-            &(struct skr_failed_page){
-                .newest_first = true, .after = INT64_MAX, .max = PAGE},
-            count_failed, &count, &last, &has_more, &error) != SKR_OK)
+        skr_failed_rows_list(rows, skr_db_tx(fixture->db), &page, count_failed,
+                             &count, &error) != SKR_OK)
         fail_msg("%s", error.text);
     assert_int_equal(count, FAILED);
     skr_failed_rows_free(rows);

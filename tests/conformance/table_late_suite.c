@@ -31,11 +31,11 @@ set_up_as(void **state, bool is_ordered)
     set_up_bare(state);
     struct fixture *fixture = *state;
     struct skr_messenger_options options = outbox_options(fixture);
-    options.sweep_ms = FULL_SCAN_MS;
+    options.full_scan_ms = FULL_SCAN_MS;
     options.is_ordered = is_ordered;
     skr_store_free(fixture->table);
     fixture->table = make_table_by(&options);
-    fixture->waits_for_horizon = true;
+    fixture->waits_for_watermark = true;
     start(fixture);
     return 0;
 }
@@ -95,9 +95,9 @@ static void
 test_a_late_row_is_read_by_one_who_may_not_ask_for_transactions(void **state)
 {
     struct fixture *fixture = *state;
-    fixture->position.horizon_hidden = true;
+    fixture->reader.at.mark.hides_open = true;
     test_a_row_that_commits_late_is_read(state);
-    assert_true(fixture->position.horizon_hidden);
+    assert_true(fixture->reader.at.mark.hides_open);
 }
 
 static void
@@ -117,17 +117,17 @@ test_where_order_counts_the_mark_stays_where_nobody_tells(void **state)
     if (!skr_test_writes_side_by_side(fixture->db))
         return;
     struct skr_test_client late = skr_test_client_open(&fixture->database);
-    fixture->position.horizon_hidden = true;
+    fixture->reader.at.mark.hides_open = true;
     skr_test_client_begin(&late);
     insert_as(fixture, &late, "late");
     for (int i = 0; i < 5; i++) {
         insert_keyed(fixture->db, "c", "c");
-        for (size_t at = 0; at < fixture->position.mark_count; at++)
-            fixture->position.marks[at].at_ms -= 3600000;
-        fixture->position.next_horizon_ms = 0;
+        for (size_t at = 0; at < fixture->reader.at.mark.checkpoint_count; at++)
+            fixture->reader.at.mark.checkpoints[at].at_ms -= 3600000;
+        fixture->reader.at.mark.next_ask_ms = 0;
         read_and_settle(fixture);
     }
-    assert_int_equal(fixture->position.low_water, 0);
+    assert_int_equal(fixture->reader.at.mark.low, 0);
     skr_test_client_commit(&late);
     assert_int_equal(read_rows(fixture), 1);
     assert_string_equal(first_body(fixture), "late");
@@ -169,7 +169,7 @@ mark_has_caught_up(void *user)
     struct fixture *fixture = user;
     read_rows(fixture);
     return !skr_test_writes_side_by_side(fixture->db) ||
-           fixture->position.low_water == fixture->position.cursor;
+           fixture->reader.at.mark.low == fixture->reader.at.mark.cursor;
 }
 
 // While a transaction is open the mark stays below its id; afterwards it
@@ -183,7 +183,7 @@ test_the_mark_waits_for_open_transactions(void **state)
     set_states(fixture, SKR_DONE);
     settle(fixture);
     assert_true(skr_test_eventually(mark_has_caught_up, fixture, 60000));
-    int64_t before = fixture->position.low_water;
+    int64_t before = fixture->reader.at.mark.low;
     struct skr_test_client late = skr_test_client_open(&fixture->database);
     skr_test_client_begin(&late);
     insert_as(fixture, &late, "late");
@@ -196,7 +196,7 @@ test_the_mark_waits_for_open_transactions(void **state)
             skr_clock_sleep(-1, 20);
             read_rows(fixture);
         }
-        assert_int_equal(fixture->position.low_water, before);
+        assert_int_equal(fixture->reader.at.mark.low, before);
     }
     skr_test_client_commit(&late);
     assert_true(skr_test_eventually(reads_something, fixture, SOON_MS));
@@ -211,13 +211,13 @@ test_the_mark_waits_for_open_transactions(void **state)
 static size_t
 read_in_silence(struct fixture *fixture, const int64_t *in_hand, size_t count)
 {
-    fixture->position.next_horizon_ms = 0;
-    fixture->position.next_late_ms = 0;
-    fixture->position.has_glanced = false;
+    fixture->reader.at.mark.next_ask_ms = 0;
+    fixture->reader.at.next_late_ms = 0;
+    fixture->reader.at.has_read_fast = false;
     return read_with(fixture, &(struct skr_read){.max_rows = 100,
                                                  .max_bytes = 1 << 20,
-                                                 .in_hand = in_hand,
-                                                 .in_hand_count = count});
+                                                 .in_flight = in_hand,
+                                                 .in_flight_count = count});
 }
 
 // A transaction that began to write after all that have ended, and nothing is
@@ -247,7 +247,7 @@ test_the_mark_waits_for_the_youngest_open_transaction(void **state)
         // What InnoDB shows is renewed a tenth of a second after each look.
         skr_clock_sleep(-1, 120);
         assert_int_equal(read_in_silence(fixture, in_hand, 2), 0);
-        assert_true(fixture->position.low_water <= in_hand[0]);
+        assert_true(fixture->reader.at.mark.low <= in_hand[0]);
     }
     skr_test_client_commit(&youngest);
     assert_int_equal(read_in_silence(fixture, in_hand, 2), 1);
@@ -263,12 +263,12 @@ test_the_mark_does_not_wait_where_no_id_is_missing(void **state)
     struct fixture *fixture = *state;
     insert_many(fixture, 3);
     assert_true(skr_test_eventually(mark_has_caught_up, fixture, 60000));
-    int64_t before = fixture->position.low_water;
+    int64_t before = fixture->reader.at.mark.low;
     insert_many(fixture, 3);
     assert_int_equal(read_rows(fixture), 3);
-    assert_int_equal(fixture->position.low_water, before + 3);
-    assert_int_equal(fixture->position.cursor, before + 3);
-    assert_int_equal(fixture->position.mark_count, 0);
+    assert_int_equal(fixture->reader.at.mark.low, before + 3);
+    assert_int_equal(fixture->reader.at.mark.cursor, before + 3);
+    assert_int_equal(fixture->reader.at.mark.checkpoint_count, 0);
 }
 
 // Of rows that are claimed by their ids, as those of a first claim are, some
@@ -279,9 +279,9 @@ claim_three(struct fixture *fixture)
     struct skr_error error = {0};
     const struct skr_read read = {.max_rows = 100, .max_bytes = 200};
     skr_batch_clear(&fixture->batch);
-    if (fixture->table->leases->claim(fixture->table, fixture->db,
-                                      &fixture->position, &read,
-                                      &fixture->batch, &error) != SKR_OK)
+    if (fixture->table->leases->claim(
+            use_reader(&fixture->reader, fixture->table, fixture->db), &read,
+            &fixture->batch, &error) != SKR_OK)
         fail_msg("%s", error.text);
     size_t count = fixture->batch.count;
     set_states(fixture, SKR_DONE);
@@ -336,7 +336,7 @@ catches_up_unharmed(void *user)
     struct fixture *fixture = user;
     bool has_caught_up = mark_has_caught_up(fixture);
     for (size_t i = 0; i < fixture->batch.count; i++)
-        assert_int_not_equal(fixture->batch.items[i].state, SKR_HOPELESS);
+        assert_int_not_equal(fixture->batch.items[i].state, SKR_DEAD);
     return has_caught_up;
 }
 

@@ -7,7 +7,7 @@
 
 struct consumer {
     struct skr_db *db;
-    struct skr_position position;
+    struct skr_messenger_reader reader;
     struct skr_batch batch;
 };
 
@@ -32,12 +32,12 @@ claim(const struct fixture *fixture, struct consumer *consumer, size_t max_rows)
     const struct skr_read read = {
         .max_rows = max_rows, .max_bytes = 1 << 20, .counts_tries = true};
     skr_batch_clear(&consumer->batch);
-    if (fixture->table->leases->claim(fixture->table, consumer->db,
-                                      &consumer->position, &read,
-                                      &consumer->batch, &error) != SKR_OK)
+    if (fixture->table->leases->claim(
+            use_reader(&consumer->reader, fixture->table, consumer->db), &read,
+            &consumer->batch, &error) != SKR_OK)
         fail_msg("%s", error.text);
     // No transaction is open: the low-water mark may follow at once.
-    consumer->position.low_water = consumer->position.cursor;
+    consumer->reader.at.mark.low = consumer->reader.at.mark.cursor;
     return consumer->batch.count;
 }
 
@@ -175,7 +175,7 @@ test_a_release_is_fenced_by_the_lease(void **state)
     assert_int_equal(claim(fixture, &a, 10), 3);
     age_claims(fixture, 61);
     // All at once, as a scan finds them.
-    b.position.next_expired_ms = INT64_MAX;
+    b.reader.at.next_expired_ms = INT64_MAX;
     assert_int_equal(claim(fixture, &b, 10), 3);
     char *headers = skr_test_text(
         fixture->db, "SELECT headers FROM messenger_outbox WHERE id = 2");
@@ -264,7 +264,7 @@ renew_beside_another_claim(struct fixture *fixture, struct consumer *late,
         fixture->db, "SELECT delivered_at FROM messenger_outbox WHERE id = 1");
     memcpy(late->batch.lease.time, time, sizeof(late->batch.lease.time));
     free(time);
-    next->position.next_expired_ms = 0;
+    next->reader.at.next_expired_ms = 0;
     assert_int_equal(claim(fixture, next, 10), 1);
     assert_int_equal(fixture->table->leases->renew(fixture->table, late->db,
                                                    &late->batch, NULL),
@@ -309,14 +309,14 @@ test_a_lease_that_ran_out_is_found_without_a_sweep(void **state)
                           NULL, 0);
     age_claims(fixture, 61);
     assert_int_equal(claim(fixture, &b, 10), 0);
-    b.position.next_expired_ms = 0;
+    b.reader.at.next_expired_ms = 0;
     for (int i = 0; i < 3; i++) {
         assert_int_equal(claim(fixture, &b, 10), 1);
         assert_true(b.batch.items[0].redelivered);
         assert_int_equal(b.batch.items[0].envelope.retry_count, 1);
     }
     assert_int_equal(claim(fixture, &b, 10), 0);
-    assert_true(b.position.next_expired_ms > skr_clock_ms());
+    assert_true(b.reader.at.next_expired_ms > skr_clock_ms());
     close_consumer(&a);
     close_consumer(&b);
 }
@@ -330,7 +330,7 @@ test_a_malformed_row_can_be_claimed_and_removed(void **state)
     struct consumer a;
     open_consumer(fixture, &a);
     assert_int_equal(claim(fixture, &a, 10), 2);
-    assert_int_equal(a.batch.items[0].state, SKR_HOPELESS);
+    assert_int_equal(a.batch.items[0].state, SKR_DEAD);
     // It is claimed like any other: nobody else has it meanwhile.
     assert_int_equal(skr_test_number(fixture->db,
                                      "SELECT COUNT(*) FROM messenger_outbox "

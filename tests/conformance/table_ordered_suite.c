@@ -51,9 +51,9 @@ read_partition(struct fixture *fixture, const char *key,
     struct skr_partition_read partition = {.key = key};
     struct skr_error error = {0};
     skr_batch_clear(&fixture->batch);
-    if (fixture->table->partitions->read(fixture->table, fixture->db,
-                                         &fixture->position, read, &partition,
-                                         1, &fixture->batch, &error) != SKR_OK)
+    if (fixture->table->partitions->read(
+            use_reader(&fixture->reader, fixture->table, fixture->db), read,
+            &partition, 1, &fixture->batch, &error) != SKR_OK)
         fail_msg("%s", error.text);
     return partition;
 }
@@ -150,10 +150,10 @@ test_a_partition_goes_on_behind_what_is_done_alone(void **state)
     assert_int_equal(read_rows(fixture), 2);
     const int64_t first = id_of(fixture, "a1");
     struct skr_read read = everything;
-    read.in_hand = &first;
-    read.in_hand_count = 1;
+    read.in_flight = &first;
+    read.in_flight_count = 1;
     assert_int_equal(read_partition(fixture, "a", &read).end,
-                     SKR_PARTITION_IN_HAND);
+                     SKR_PARTITION_IN_FLIGHT);
     assert_int_equal(fixture->batch.count, 0);
     read.done = &first;
     read.done_count = 1;
@@ -180,11 +180,11 @@ test_many_partitions_are_read_at_once(void **state)
     // There is room for one of each.
     const struct skr_read read = {.max_rows = SKR_MOST_PARTITIONS,
                                   .max_bytes = 1 << 20};
-    assert_int_equal(fixture->table->partitions->read(
-                         fixture->table, fixture->db, &fixture->position, &read,
-                         partitions, SKR_MOST_PARTITIONS, &fixture->batch,
-                         NULL),
-                     SKR_OK);
+    assert_int_equal(
+        fixture->table->partitions->read(
+            use_reader(&fixture->reader, fixture->table, fixture->db), &read,
+            partitions, SKR_MOST_PARTITIONS, &fixture->batch, NULL),
+        SKR_OK);
     assert_int_equal(fixture->batch.count, SKR_MOST_PARTITIONS);
     for (size_t i = 0; i < SKR_MOST_PARTITIONS; i++) {
         assert_int_equal(partitions[i].given, 1);
@@ -453,7 +453,7 @@ test_new_rows_are_read_beside_a_sweep(void **state)
     while (read_rows(fixture) > 0)
         continue;
     insert_keyed(fixture->db, "b", "b");
-    fixture->position.next_sweep_ms = 1;
+    fixture->reader.at.next_full_scan_ms = 1;
     do {
         size_t count = read_rows(fixture);
         for (size_t i = 0; i < count; i++) {
@@ -462,7 +462,7 @@ test_new_rows_are_read_beside_a_sweep(void **state)
             fresh += !is_behind;
         }
         assert_int_equal(fresh, 1);
-    } while (fixture->position.has_more);
+    } while (fixture->reader.at.has_more);
     // In the end that one, which nobody took, lies behind as well.
     assert_int_equal(behind, 3 * ROOM + 1);
 }

@@ -14,9 +14,9 @@ enum { KEYS = 1000, DOUBLINGS = 5, BATCH = 500, BATCHES = 3, LEASE_S = 60 };
 struct watched {
     struct skr_db *db;
     struct skr_store *table;
-    struct skr_position position;
+    struct skr_messenger_reader reader;
     struct skr_batch batch;
-    struct skr_shares shares;
+    struct skr_assignments shares;
     enum skr_claim claim;
     size_t plans;
 };
@@ -73,18 +73,19 @@ open_watched(struct fixture *fixture, bool is_ordered, enum skr_claim claim,
     assert_int_equal(skr_batch_init(&watched->batch, BATCH, NULL), SKR_OK);
     struct skr_messenger_options options = outbox_options(fixture);
     options.is_ordered = is_ordered;
-    options.is_divided = claim == SKR_CLAIM_SLOTS;
+    options.is_sharded = claim == SKR_CLAIM_SHARDS;
     watched->table = make_table_by(&options);
     if (skr_store_create(watched->table, watched->db, &error) != SKR_OK ||
-        watched->table->source->start(watched->table, watched->db,
-                                      &watched->position, &error) != SKR_OK)
+        open_reader(watched->table, watched->db, &watched->reader, &error) !=
+            SKR_OK)
         fail_msg("%s", error.text);
 }
 
 static void
 take_all(struct watched *watched)
 {
-    const struct skr_share all = {.slots = (UINT64_C(1) << SKR_SLOTS) - 1};
+    const struct skr_assignment all = {.shards =
+                                           (UINT64_C(1) << SKR_SHARDS) - 1};
     for (int i = 0; i < 2; i++) {
         assert_int_equal(watched->table->shards->see(watched->table,
                                                      watched->db,
@@ -111,13 +112,12 @@ claim(struct watched *watched)
 {
     const struct skr_read read = {.max_rows = BATCH, .max_bytes = 8 << 20};
     struct skr_error error = {0};
-    if (watched->table->source->read(watched->table, watched->db,
-                                     &watched->position, &read, &watched->batch,
-                                     &error) != SKR_OK)
+    if (watched->table->source->read(
+            use_reader(&watched->reader, watched->table, watched->db), &read,
+            &watched->batch, &error) != SKR_OK)
         fail_msg("%s", error.text);
-    if (watched->claim == SKR_CLAIM_SLOTS) {
-        watched->batch.claim = SKR_CLAIM_SLOTS;
-        watched->batch.lease.slots = watched->shares.ours.slots;
+    if (watched->claim == SKR_CLAIM_SHARDS) {
+        watched->batch.lease.shards = watched->shares.ours.shards;
         watched->batch.lease.epochs = watched->shares.ours.epochs;
     }
 }
@@ -147,11 +147,11 @@ read_heads(struct watched *watched)
         partitions[i] = (struct skr_partition_read){.key = keys[i]};
     }
     // As if the cursor had passed all of them.
-    struct skr_position passed = watched->position;
-    passed.cursor = INT64_MAX;
-    if (watched->table->partitions->read(watched->table, watched->db, &passed,
-                                         &read, partitions, SKR_MOST_PARTITIONS,
-                                         &watched->batch, &error) != SKR_OK)
+    struct skr_messenger_reader passed = watched->reader;
+    passed.at.mark.cursor = INT64_MAX;
+    if (watched->table->partitions->read(&passed.base, &read, partitions,
+                                         SKR_MOST_PARTITIONS, &watched->batch,
+                                         &error) != SKR_OK)
         fail_msg("%s", error.text);
     assert_in_range(watched->batch.count, SKR_MOST_PARTITIONS, BATCH);
     skr_batch_clear(&watched->batch);
@@ -177,17 +177,17 @@ count_statements(struct fixture *fixture, enum skr_claim how)
     // read.
     size_t looks = skr_identity_is_unsure(skr_db_dialect(fixture->db)) ? 1 : 0;
     open_watched(fixture, true, how, &watched);
-    if (how == SKR_CLAIM_SLOTS)
+    if (how == SKR_CLAIM_SHARDS)
         take_all(&watched);
     // The first looks around: what there is, and by which indexes.
     claim(&watched);
     settle_done(&watched);
     // What transactions are open, what they committed late and whose leases ran
     // out is asked by time, not by the batch.
-    watched.position.next_horizon_ms = INT64_MAX;
-    watched.position.next_late_ms = INT64_MAX;
-    watched.position.next_expired_ms = INT64_MAX;
-    watched.position.next_sweep_ms = INT64_MAX;
+    watched.reader.at.mark.next_ask_ms = INT64_MAX;
+    watched.reader.at.next_late_ms = INT64_MAX;
+    watched.reader.at.next_expired_ms = INT64_MAX;
+    watched.reader.at.next_full_scan_ms = INT64_MAX;
     for (int i = 0; i < BATCHES; i++) {
         size_t before = skr_faulty_runs();
         // By the begin of a transaction each is one more.
@@ -206,7 +206,7 @@ test_a_batch_costs_two_statements_to_claim_and_two_to_settle(void **state)
 {
     struct fixture *fixture = *state;
     count_statements(fixture, SKR_CLAIM_NONE);
-    count_statements(fixture, SKR_CLAIM_SLOTS);
+    count_statements(fixture, SKR_CLAIM_SHARDS);
 }
 
 static void
@@ -214,7 +214,7 @@ check_plans(struct fixture *fixture, bool is_ordered, enum skr_claim how)
 {
     struct watched watched;
     open_watched(fixture, is_ordered, how, &watched);
-    if (how == SKR_CLAIM_SLOTS)
+    if (how == SKR_CLAIM_SHARDS)
         take_all(&watched);
     skr_faulty_watch(check_plan, &watched);
     for (int i = 0; i < BATCHES; i++) {
@@ -223,8 +223,8 @@ check_plans(struct fixture *fixture, bool is_ordered, enum skr_claim how)
         if (is_ordered)
             read_heads(&watched);
         // What has become due, and everything else behind the cursor.
-        watched.position.next_due_ms = 1;
-        watched.position.next_sweep_ms = i == 0 ? 1 : INT64_MAX;
+        watched.reader.at.next_due_ms = 1;
+        watched.reader.at.next_full_scan_ms = i == 0 ? 1 : INT64_MAX;
     }
     if (is_ordered)
         list_blocked(&watched);
@@ -238,8 +238,8 @@ test_no_statement_reads_or_sorts_the_backlog(void **state)
         bool is_ordered;
         enum skr_claim claim;
     } ways[] = {{true, SKR_CLAIM_NONE},
-                {true, SKR_CLAIM_SLOTS},
-                {false, SKR_CLAIM_SLOTS}};
+                {true, SKR_CLAIM_SHARDS},
+                {false, SKR_CLAIM_SHARDS}};
     struct fixture *fixture = *state;
     // What was known at first was of an empty table.
     for (int turn = 0; turn < 2; turn++) {
@@ -276,7 +276,7 @@ set_up_backlog(void **state)
     set_up_bare(state);
     struct fixture *fixture = *state;
     struct watched watched;
-    open_watched(fixture, true, SKR_CLAIM_SLOTS, &watched);
+    open_watched(fixture, true, SKR_CLAIM_SHARDS, &watched);
     close_watched(&watched);
     add_backlog(fixture);
     return 0;

@@ -35,7 +35,7 @@ set_up_divided(void **state)
     struct fixture *fixture = *state;
     struct skr_messenger_options options = outbox_options(fixture);
     options.is_ordered = true;
-    options.is_divided = true;
+    options.is_sharded = true;
     skr_store_free(fixture->table);
     fixture->table = make_table_by(&options);
     start(fixture);
@@ -53,7 +53,7 @@ tear_down_faulty(void **state)
     return tear_down(state);
 }
 
-// Rows of which one is bad, all with the same outcome.
+// Rows of which one is bad, all with the same result.
 static void
 read_with_a_bad_one(struct fixture *fixture, enum skr_state state)
 {
@@ -79,15 +79,15 @@ assert_written(const struct fixture *fixture, enum skr_write bad)
 }
 
 static void
-test_each_outcome_is_written_but_for_the_row_that_is_refused(void **state)
+test_each_result_is_written_but_for_the_row_that_is_refused(void **state)
 {
     static const enum skr_state states[] = {SKR_RETRY_LATER, SKR_BLOCKED,
-                                            SKR_HOPELESS, SKR_DONE};
+                                            SKR_DEAD, SKR_DONE};
     struct fixture *fixture = *state;
     skr_test_refuse(fixture->db, "messenger_outbox", "UPDATE", BAD);
     skr_test_refuse(fixture->db, "messenger_outbox", "DELETE", BAD);
     for (size_t i = 0; i < SKR_COUNT_OF(states); i++) {
-        fixture->position = (struct skr_position){0};
+        fixture->reader.at = (struct skr_cursor){0};
         read_with_a_bad_one(fixture, states[i]);
         settle(fixture);
         assert_written(fixture, SKR_WRITE_REFUSED);
@@ -100,7 +100,7 @@ test_each_outcome_is_written_but_for_the_row_that_is_refused(void **state)
         assert_int_equal(waiting, waits ? ROWS - 1 : 0);
         assert_int_equal(skr_test_number(fixture->db, LEFT), waits ? ROWS : 1);
         assert_int_equal(count_rows(fixture, "messenger_messages"),
-                         states[i] == SKR_HOPELESS ? ROWS - 1 : 0);
+                         states[i] == SKR_DEAD ? ROWS - 1 : 0);
         skr_test_allow(fixture->db, "DELETE");
         skr_test_run(fixture->db, "DELETE FROM messenger_outbox");
         skr_test_run(fixture->db, "DELETE FROM messenger_messages");
@@ -132,7 +132,7 @@ test_a_row_that_cannot_be_deleted_is_marked_as_done(void **state)
     assert_int_equal(skr_test_number(fixture->db, LEFT), 1);
     assert_int_equal(skr_test_number(fixture->db, DONE_LEFT), 1);
     // Nobody reads it again.
-    fixture->position = (struct skr_position){0};
+    fixture->reader.at = (struct skr_cursor){0};
     assert_int_equal(read_rows(fixture), 0);
 }
 
@@ -166,9 +166,9 @@ test_a_leased_row_that_is_refused_stays_leased(void **state)
     const struct skr_read read = {.max_rows = 100, .max_bytes = 1 << 20};
     for (int i = 0; i < ROWS; i++)
         insert(fixture, "outbox", i == BAD_ROW ? "bad" : "good", HEADERS);
-    if (fixture->table->leases->claim(fixture->table, fixture->db,
-                                      &fixture->position, &read,
-                                      &fixture->batch, &error) != SKR_OK)
+    if (fixture->table->leases->claim(
+            use_reader(&fixture->reader, fixture->table, fixture->db), &read,
+            &fixture->batch, &error) != SKR_OK)
         fail_msg("%s", error.text);
     assert_int_equal(fixture->batch.count, ROWS);
     for (size_t i = 0; i < ROWS; i++)
@@ -207,7 +207,7 @@ test_a_dead_letter_is_copied_inside_the_server(void **state)
     struct skr_arena arena = {0};
     insert(fixture, "outbox", "{\"n\":1}", BIG_HEADERS);
     assert_int_equal(read_rows(fixture), 1);
-    set_states(fixture, SKR_HOPELESS);
+    set_states(fixture, SKR_DEAD);
     skr_fail(&fixture->batch.items[0].reason, SKR_REFUSED, SKR_GIVE_UP,
              "no \"queue\" wants it");
     const char *copy = skr_sql_fill(
@@ -271,8 +271,8 @@ remove_row(struct skr_tx real, const struct skr_statement *statement,
            void *user)
 {
     (void)user;
-    if (strncmp(statement->sql,
-                "DELETE FROM messenger_outbox WHERE id = ", 40) == 0)
+    if (skr_faulty_begins(statement->sql,
+                          "DELETE FROM messenger_outbox WHERE id = "))
         assert_int_equal(skr_tx_run(real,
                                     &(struct skr_statement){
                                         .sql = "DELETE FROM messenger_outbox"},
@@ -287,7 +287,7 @@ test_a_row_that_is_gone_leaves_no_dead_letter(void **state)
     struct fixture *fixture = *state;
     insert(fixture, "outbox", "{}", HEADERS);
     assert_int_equal(read_rows(fixture), 1);
-    set_states(fixture, SKR_HOPELESS);
+    set_states(fixture, SKR_DEAD);
     skr_faulty_watch(remove_row, NULL);
     assert_int_equal(fixture->table->settle->write(fixture->table, fixture->db,
                                                    &fixture->batch, NULL),
@@ -329,9 +329,9 @@ static void
 test_nobody_takes_a_share_while_it_is_settled(void **state)
 {
     struct fixture *fixture = *state;
-    struct skr_shares shares;
-    struct skr_share all = {.slots = (UINT64_C(1) << SKR_SLOTS) - 1,
-                            .seats = 1};
+    struct skr_assignments shares;
+    struct skr_assignment all = {.shards = (UINT64_C(1) << SKR_SHARDS) - 1,
+                                 .members = 1};
     struct skr_error error = {0};
     const struct skr_store *table = fixture->table;
     insert_keyed(fixture->db, "a", "{}");
@@ -342,8 +342,7 @@ test_nobody_takes_a_share_while_it_is_settled(void **state)
         table->shards->see(table, fixture->db, &shares, &error) != SKR_OK)
         fail_msg("%s", error.text);
     assert_int_equal(read_rows(fixture), 1);
-    fixture->batch.claim = SKR_CLAIM_SLOTS;
-    fixture->batch.lease.slots = shares.ours.slots;
+    fixture->batch.lease.shards = shares.ours.shards;
     fixture->batch.lease.epochs = shares.ours.epochs;
     set_states(fixture, SKR_DONE);
     struct thief thief = {.db = skr_test_connect_impatient(&fixture->database)};
@@ -362,7 +361,7 @@ int
 main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(test_each_outcome_is_written_but_for_the_row_that_is_refused),
+        TEST(test_each_result_is_written_but_for_the_row_that_is_refused),
         TEST(test_what_is_published_is_settled_beside_what_is_refused),
         TEST(test_a_row_that_cannot_be_deleted_is_marked_as_done),
         TEST(test_a_row_that_cannot_be_kept_as_sent_is_marked_as_done),

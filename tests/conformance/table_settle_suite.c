@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Tables: what becomes of rows, and rows that cannot be understood.
 
+#include "db/run.h"
 #include "store/identity.h"
 #include "table_world.h"
 
@@ -31,15 +32,14 @@ test_derived_ids_are_stable_and_differ(void **state)
                           NULL, 0);
     skr_store_free(fixture->table);
     fixture->table = again;
-    assert_int_equal(
-        again->source->start(again, fixture->db, &fixture->position, NULL),
-        SKR_OK);
+    assert_int_equal(open_reader(again, fixture->db, &fixture->reader, NULL),
+                     SKR_OK);
     assert_int_equal(read_rows(fixture), 2);
     assert_memory_equal(fixture->batch.items[0].envelope.message.id.bytes,
                         first.bytes, 16);
     assert_int_equal(fixture->batch.items[0].envelope.retry_count, 1);
     // It goes along to the failed table, where the row is another.
-    set_states(fixture, SKR_HOPELESS);
+    set_states(fixture, SKR_DEAD);
     settle(fixture);
     char id[SKR_ID_TEXT_SIZE], sql[160];
     skr_id_format(first, id);
@@ -160,7 +160,7 @@ test_a_retry_waits_in_its_place(void **state)
              sizeof(fixture->batch.items[0].reason.text), "broker said no");
     settle(fixture);
     assert_int_equal(read_rows(fixture), 0);
-    int64_t wait_ms = fixture->position.next_due_ms - skr_clock_ms();
+    int64_t wait_ms = fixture->reader.at.next_due_ms - skr_clock_ms();
     assert_true(wait_ms > 0 && wait_ms <= 2001);
     assert_int_equal(count_rows(fixture, "messenger_outbox"), 1);
     int64_t end = skr_clock_ms() + 5000;
@@ -218,7 +218,7 @@ test_a_hopeless_row_moves_to_the_failed_table(void **state)
            "{\"type\":\"order.placed\",\"X-Message-Class\":\"App\\\\Placed\"}");
     assert_int_equal(read_rows(fixture), 3);
     for (size_t i = 0; i < 3; i++) {
-        fixture->batch.items[i].state = SKR_HOPELESS;
+        fixture->batch.items[i].state = SKR_DEAD;
         fixture->batch.items[i].reason.code = SKR_REFUSED;
         snprintf(fixture->batch.items[i].reason.text, 64, "unroutable");
     }
@@ -257,7 +257,7 @@ test_a_row_that_another_removed_does_not_fail(void **state)
     insert_many(fixture, 2);
     assert_int_equal(read_rows(fixture), 2);
     skr_test_run(fixture->db, "DELETE FROM messenger_outbox WHERE id = 1");
-    set_states(fixture, SKR_HOPELESS);
+    set_states(fixture, SKR_DEAD);
     settle(fixture);
     assert_int_equal(count_rows(fixture, "messenger_messages"), 1);
     assert_int_equal(count_rows(fixture, "messenger_outbox"), 0);
@@ -271,7 +271,7 @@ test_settling_is_all_or_nothing_and_may_be_repeated(void **state)
     assert_int_equal(read_rows(fixture), 3);
     fixture->batch.items[0].state = SKR_DONE;
     fixture->batch.items[1].state = SKR_RETRY_LATER;
-    fixture->batch.items[2].state = SKR_HOPELESS;
+    fixture->batch.items[2].state = SKR_DEAD;
     skr_test_run(fixture->db, "ALTER TABLE messenger_messages RENAME TO away");
     struct skr_error error = {0};
     assert_int_equal(fixture->table->settle->write(fixture->table, fixture->db,
@@ -289,7 +289,7 @@ test_settling_is_all_or_nothing_and_may_be_repeated(void **state)
     skr_test_run_template(fixture->db,
                           "UPDATE messenger_outbox SET available_at = {now}",
                           NULL, 0);
-    fixture->position = (struct skr_position){0};
+    fixture->reader.at = (struct skr_cursor){0};
     assert_int_equal(read_rows(fixture), 1);
     assert_int_equal(fixture->batch.items[0].envelope.retry_count, 1);
 }
@@ -330,7 +330,7 @@ test_malformed_rows_reach_the_failed_table_with_their_bytes(void **state)
     assert_int_equal(read_rows(fixture), 2 * count);
     for (size_t i = 0; i < count; i++) {
         const struct skr_batch_item *item = &fixture->batch.items[2 * i];
-        assert_int_equal(item->state, SKR_HOPELESS);
+        assert_int_equal(item->state, SKR_DEAD);
         assert_int_equal(item->reason.code, SKR_MALFORMED);
         if (strstr(item->reason.text, malformed[i].reason) == NULL)
             fail_msg("%s: %s", malformed[i].headers, item->reason.text);
@@ -342,17 +342,16 @@ test_malformed_rows_reach_the_failed_table_with_their_bytes(void **state)
     for (size_t i = 0; i < count; i++) {
         struct skr_arena arena = {0};
         struct skr_value columns[3];
-        bool found = false;
+        struct skr_row row = {.arena = &arena, .columns = columns, .count = 3};
         char sql[128];
         snprintf(sql, sizeof(sql),
                  "SELECT body, headers, queue_name FROM messenger_messages "
                  "WHERE id = %zu",
                  i + 1);
-        assert_int_equal(skr_tx_fetch_one(skr_db_tx(fixture->db),
-                                          &(struct skr_statement){.sql = sql},
-                                          &arena, columns, 3, &found, NULL),
-                         SKR_OK);
-        assert_true(found);
+        assert_int_equal(
+            skr_sql_row(skr_db_tx(fixture->db), sql, SKR_NO_VALUES, &row, NULL),
+            SKR_OK);
+        assert_true(row.found);
         assert_int_equal(columns[0].size, malformed[i].body_size);
         assert_memory_equal(columns[0].bytes, malformed[i].body,
                             malformed[i].body_size);
@@ -414,7 +413,7 @@ test_appended_rows_are_read_back(void **state)
                         "{\"n\":1}");
     assert_int_equal(fixture->batch.items[1].row, 3);
     assert_int_equal(fixture->batch.items[1].envelope.message.body_size, 0);
-    int64_t wait_ms = fixture->position.next_due_ms - skr_clock_ms();
+    int64_t wait_ms = fixture->reader.at.next_due_ms - skr_clock_ms();
     assert_true(wait_ms > 3590 * 1000 && wait_ms <= 3602 * 1000);
     skr_test_assert_text(fixture->db,
                          "SELECT queue_name FROM messenger_outbox WHERE id = 4",
@@ -439,16 +438,13 @@ test_a_failed_message_is_stored_with_its_bytes(void **state)
                                                 &message, NULL),
                      SKR_OK);
     struct skr_value columns[2];
-    bool found = false;
-    assert_int_equal(
-        skr_tx_fetch_one(skr_db_tx(fixture->db),
-                         &(struct skr_statement){
-                             .sql =
+    struct skr_row row = {.arena = &arena, .columns = columns, .count = 2};
+    assert_int_equal(skr_sql_row(skr_db_tx(fixture->db),
                                  "SELECT body, headers FROM messenger_messages "
-                                 "WHERE queue_name = 'failed.skirnir'"},
-                         &arena, columns, 2, &found, NULL),
-        SKR_OK);
-    assert_true(found);
+                                 "WHERE queue_name = 'failed.skirnir'",
+                                 SKR_NO_VALUES, &row, NULL),
+                     SKR_OK);
+    assert_true(row.found);
     assert_string_equal(columns[0].bytes, "/wB5");
     assert_non_null(strstr(columns[1].bytes,
                            "\"" SKR_HEADER_BODY_ENCODING "\":\"base64\""));
@@ -519,7 +515,7 @@ static void
 read_old_rows(struct fixture *fixture, size_t count)
 {
     const struct skr_value age[] = {skr_bind_integer(60), skr_bind_integer(60)};
-    fixture->position.cursor = 0;
+    fixture->reader.at.mark.cursor = 0;
     insert_many(fixture, count);
     skr_test_run_template(fixture->db,
                           "UPDATE messenger_outbox SET created_at = "
@@ -537,7 +533,7 @@ static void
 check_new_rows_stay(struct fixture *fixture, bool is_late)
 {
     static const enum skr_state states[] = {SKR_DONE, SKR_RETRY_LATER,
-                                            SKR_BLOCKED, SKR_HOPELESS};
+                                            SKR_BLOCKED, SKR_DEAD};
     enum { COUNT = 40 };
     for (size_t i = 0; i < SKR_COUNT_OF(states); i++) {
         read_old_rows(fixture, COUNT);

@@ -137,6 +137,37 @@ test_our_own_table_needs_nothing(void **state)
     skr_text_fini(&all);
 }
 
+// Two tables of this many bytes, alike but for the last one.
+static void
+assert_indexes_of_long_names(struct fixture *fixture, size_t size)
+{
+    for (char last = 'a'; last <= 'b'; last++) {
+        char name[SKR_SCHEMA_NAME_SIZE] = "";
+        struct skr_messenger_options options = outbox_options(fixture);
+        struct skr_text all;
+        memset(name, 'L', size);
+        name[size - 1] = last;
+        options.table = name;
+        options.is_ordered = true;
+        skr_store_free(fixture->table);
+        fixture->table = make_table_by(&options);
+        start(fixture);
+        complete(fixture, NULL, &all);
+        assert_string_equal(all.bytes, "");
+        skr_text_fini(&all);
+    }
+}
+
+// PostgreSQL cuts an index's name at 63 bytes.
+static void
+test_a_table_with_a_long_name_needs_nothing(void **state)
+{
+    assert_indexes_of_long_names(*state, 46);
+    assert_indexes_of_long_names(*state, 47);
+    assert_indexes_of_long_names(*state, 58);
+    assert_indexes_of_long_names(*state, 63);
+}
+
 static void
 test_a_composite_index_lacks_the_claims(void **state)
 {
@@ -268,46 +299,53 @@ assert_plans(struct fixture *fixture)
     assert_int_equal(read_with(fixture, &(struct skr_read){.max_rows = 10,
                                                            .max_bytes = 1000}),
                      10);
-    const struct skr_position *position = &fixture->position;
+    const struct skr_cursor *position = &fixture->reader.at;
+    bool dues_by_queue = fixture->reader.indexes.dues_by_queue;
     int64_t last =
         skr_test_number(fixture->db, "SELECT MAX(id) FROM messenger_outbox");
     const struct skr_value queue = skr_bind_text("outbox");
-    const struct skr_value mark = skr_bind_text(position->due_mark);
+    const struct skr_value mark = skr_bind_text(position->due_until);
     const struct skr_value rest[] = {skr_bind_integer(last), queue, mark};
     assert_plan(fixture,
-                position->dues_by_queue ? messenger->sql.rest_by_queue
-                                        : messenger->sql.rest,
+                dues_by_queue
+                    ? skr_messenger_sql(messenger, SKR_SQL_TAIL_BY_QUEUE)
+                    : skr_messenger_sql(messenger, SKR_SQL_TAIL),
                 rest, SKR_COUNT_OF(rest));
     const struct skr_value beyond[] = {queue, skr_bind_integer(last / 2),
                                        skr_bind_integer(60),
                                        skr_bind_integer(500)};
-    assert_plan(fixture, messenger->sql.scan.beyond, beyond,
+    assert_plan(fixture, skr_messenger_sql(messenger, SKR_SQL_NEW), beyond,
                 SKR_COUNT_OF(beyond));
     const struct skr_value first[] = {queue, skr_bind_integer(INT64_MIN),
                                       skr_bind_integer(60),
                                       skr_bind_integer(500)};
     assert_plan(fixture,
-                position->dues_by_queue ? messenger->sql.scan.first_timed
-                                        : messenger->sql.scan.first,
+                dues_by_queue
+                    ? skr_messenger_sql(messenger, SKR_SQL_FIRST_TIMED)
+                    : skr_messenger_sql(messenger, SKR_SQL_FIRST),
                 first, SKR_COUNT_OF(first));
     assert_plan(fixture,
-                position->dues_by_queue ? messenger->sql.scan.first_timed_ids
-                                        : messenger->sql.scan.first_ids,
+                dues_by_queue
+                    ? skr_messenger_sql(messenger, SKR_SQL_FIRST_TIMED_IDS)
+                    : skr_messenger_sql(messenger, SKR_SQL_FIRST_IDS),
                 first, SKR_COUNT_OF(first));
     // A second of time that has come since.
     const struct skr_value dues[] = {
         queue, skr_bind_integer(INT64_MIN), skr_bind_integer(last), mark,
         mark,  skr_bind_integer(60),        skr_bind_integer(500)};
     assert_plan(fixture,
-                position->dues_by_queue ? messenger->sql.scan.due_by_queue
-                                        : messenger->sql.scan.due_ids,
+                dues_by_queue
+                    ? skr_messenger_sql(messenger, SKR_SQL_DUE_BY_QUEUE)
+                    : skr_messenger_sql(messenger, SKR_SQL_DUE),
                 dues, SKR_COUNT_OF(dues));
-    const struct skr_value leased[] = {skr_bind_integer(position->cursor),
+    const struct skr_value leased[] = {skr_bind_integer(position->mark.cursor),
                                        queue, skr_bind_integer(60)};
-    if (position->lacks_claims)
-        assert_plan(fixture, messenger->sql.count_near, leased, 3);
+    if (fixture->reader.indexes.lacks_claims)
+        assert_plan(fixture, skr_messenger_sql(messenger, SKR_SQL_COUNT_NEAR),
+                    leased, 3);
     else
-        assert_plan(fixture, messenger->sql.count_leased, leased + 1, 2);
+        assert_plan(fixture, skr_messenger_sql(messenger, SKR_SQL_COUNT_LEASED),
+                    leased + 1, 2);
 }
 
 static void
@@ -336,7 +374,7 @@ test_plans_with_one_composite_index(void **state)
 // Another who works the same queue.
 struct claimer {
     struct fixture *fixture;
-    struct skr_position position;
+    struct skr_messenger_reader reader;
 };
 
 static bool
@@ -347,7 +385,7 @@ claims_row(void *user)
     skr_batch_clear(&fixture->batch);
     assert_int_equal(
         fixture->table->leases->claim(
-            fixture->table, fixture->db, &claimer->position,
+            use_reader(&claimer->reader, fixture->table, fixture->db),
             &(struct skr_read){.max_rows = 10, .max_bytes = 1 << 20},
             &fixture->batch, NULL),
         SKR_OK);
@@ -364,7 +402,7 @@ test_a_consumer_works_with_one_composite_index(void **state)
     skr_batch_clear(&fixture->batch);
     assert_int_equal(
         fixture->table->leases->claim(
-            fixture->table, fixture->db, &fixture->position,
+            use_reader(&fixture->reader, fixture->table, fixture->db),
             &(struct skr_read){.max_rows = 10, .max_bytes = 1 << 20},
             &fixture->batch, NULL),
         SKR_OK);
@@ -383,10 +421,11 @@ test_what_is_given_back_is_found_with_one_composite_index(void **state)
     struct claimer claimer = {.fixture = fixture};
     struct skr_batch first;
     assert_int_equal(skr_batch_init(&first, 10, NULL), SKR_OK);
-    assert_int_equal(fixture->table->leases->claim(fixture->table, fixture->db,
-                                                   &fixture->position, &read,
-                                                   &first, NULL),
-                     SKR_OK);
+    assert_int_equal(
+        fixture->table->leases->claim(
+            use_reader(&fixture->reader, fixture->table, fixture->db), &read,
+            &first, NULL),
+        SKR_OK);
     assert_int_equal(first.count, 2);
     assert_true(claims_row(&claimer));
     assert_int_equal(fixture->batch.items[0].row, first.items[1].row + 1);
@@ -413,7 +452,8 @@ test_others_are_noticed_with_one_composite_index(void **state)
     for (uint64_t expected = 0; expected <= 3; expected += 3) {
         assert_int_equal(
             fixture->table->diagnosis->count_claimed(
-                fixture->table, fixture->db, &fixture->position, &leased, NULL),
+                use_reader(&fixture->reader, fixture->table, fixture->db),
+                &leased, NULL),
             SKR_OK);
         assert_int_equal(leased, expected);
         if (expected == 0)
@@ -442,6 +482,70 @@ test_a_queue_has_one_lock_whatever_its_database_is_called(void **state)
     skr_test_database_remove(&other);
 }
 
+static const char *
+fill_name(const struct fixture *fixture, struct skr_arena *arena,
+          const char *sql, const char *table)
+{
+    const struct skr_word words[] = {{"table", table}};
+    return skr_sql_fill(skr_db_dialect(fixture->db), arena, sql, words, 1);
+}
+
+static void
+record_as(const struct fixture *fixture, const char *name, const char *before)
+{
+    struct skr_deduplication *records = NULL;
+    struct skr_error error = {0};
+    if (skr_deduplication_new(skr_db_dialect(fixture->db), name, &records,
+                              &error) != SKR_OK ||
+        skr_deduplication_succeed(records, before, &error) != SKR_OK ||
+        skr_deduplication_create(records, fixture->db, &error) != SKR_OK ||
+        skr_deduplication_check(records, fixture->db, &error) != SKR_OK ||
+        skr_deduplication_look_back(records, fixture->db, &error) != SKR_OK)
+        fail_msg("%s", error.text);
+    skr_deduplication_free(records);
+}
+
+// Made, completed, read and settled.
+static void
+test_words_of_sql_name_tables(void **state)
+{
+    struct fixture *fixture = *state;
+    struct skr_messenger_options options = outbox_options(fixture);
+    struct skr_arena arena = {0};
+    struct skr_text all;
+    const char *sql = fill_name(fixture, &arena,
+                                "INSERT INTO {table} (body, headers, "
+                                "queue_name, created_at, available_at) VALUES "
+                                "('[]', '[]', 'outbox', {now}, {now})",
+                                "Order");
+    options.table = "Order";
+    options.failed_table = "group";
+    skr_store_free(fixture->table);
+    fixture->table = make_table_by(&options);
+    start(fixture);
+    complete(fixture, fixture->db, &all);
+    assert_string_equal(all.bytes, "");
+    skr_text_fini(&all);
+    assert_true(may_work_queue(fixture->table, fixture->db));
+    for (int i = 0; i < 3; i++)
+        skr_test_run(fixture->db, sql);
+    assert_int_equal(read_rows(fixture), 3);
+    fixture->batch.items[0].state = SKR_DONE;
+    fixture->batch.items[1].state = SKR_DEAD;
+    fixture->batch.items[2].state = SKR_READ;
+    settle(fixture);
+    for (int i = 0; i < 2; i++)
+        assert_int_equal(
+            skr_test_number(fixture->db, fill_name(fixture, &arena,
+                                                   "SELECT COUNT(*) FROM "
+                                                   "{table}",
+                                                   i == 0 ? "Order" : "group")),
+            1);
+    skr_arena_fini(&arena);
+    record_as(fixture, "Key", NULL);
+    record_as(fixture, "select", "Key");
+}
+
 int
 main(void)
 {
@@ -449,6 +553,7 @@ main(void)
         BARE_TEST(test_auto_setup_leaves_a_table_as_it_is),
         BARE_TEST(test_nothing_is_added_beside_indexes_that_serve),
         BARE_TEST(test_our_own_table_needs_nothing),
+        BARE_TEST(test_a_table_with_a_long_name_needs_nothing),
         BARE_TEST(test_a_composite_index_lacks_the_claims),
         BARE_TEST(test_a_bare_table_gets_all_of_them_while_others_write),
         BARE_TEST(test_plans_on_our_own_table),
@@ -458,6 +563,7 @@ main(void)
         BARE_TEST(test_what_is_given_back_is_found_with_one_composite_index),
         BARE_TEST(test_others_are_noticed_with_one_composite_index),
         BARE_TEST(test_a_queue_has_one_lock_whatever_its_database_is_called),
+        BARE_TEST(test_words_of_sql_name_tables),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -11,9 +11,9 @@
 
 enum { LEASE_S = 60, KEYS = 120, PROCESSES = 8 };
 
-static const uint64_t all_slots = (UINT64_C(1) << SKR_SLOTS) - 1;
-static const struct skr_share everything = {
-    .slots = (UINT64_C(1) << SKR_SLOTS) - 1, .seats = 1};
+static const uint64_t all_slots = (UINT64_C(1) << SKR_SHARDS) - 1;
+static const struct skr_assignment everything = {
+    .shards = (UINT64_C(1) << SKR_SHARDS) - 1, .members = 1};
 
 // Each is another owner.
 static struct skr_store *
@@ -22,7 +22,7 @@ make_divided(const struct fixture *fixture, const char *queue)
     struct skr_messenger_options options = outbox_options(fixture);
     options.queue = queue;
     options.is_ordered = true;
-    options.is_divided = true;
+    options.is_sharded = true;
     return make_table_by(&options);
 }
 
@@ -51,10 +51,10 @@ add_keys(struct fixture *fixture, int keys)
     assert_int_equal(skr_db_commit(fixture->db, NULL), SKR_OK);
 }
 
-static struct skr_shares
+static struct skr_assignments
 see(const struct fixture *fixture, const struct skr_store *table)
 {
-    struct skr_shares shares = {.others = 0};
+    struct skr_assignments shares = {.others = 0};
     struct skr_error error = {0};
     if (table->shards->see(table, fixture->db, &shares, &error) != SKR_OK)
         fail_msg("%s", error.text);
@@ -64,9 +64,9 @@ see(const struct fixture *fixture, const struct skr_store *table)
 static const struct skr_term by_lease = {.lease_s = LEASE_S};
 static const struct skr_term by_lock = {.lease_s = LEASE_S, .by_lock = true};
 
-static struct skr_share
+static struct skr_assignment
 take_for(const struct fixture *fixture, const struct skr_store *table,
-         struct skr_share share, const struct skr_term *term)
+         struct skr_assignment share, const struct skr_term *term)
 {
     struct skr_error error = {0};
     (void)see(fixture, table);
@@ -75,9 +75,9 @@ take_for(const struct fixture *fixture, const struct skr_store *table,
     return see(fixture, table).ours;
 }
 
-static struct skr_share
+static struct skr_assignment
 take(const struct fixture *fixture, const struct skr_store *table,
-     struct skr_share share)
+     struct skr_assignment share)
 {
     return take_for(fixture, table, share, &by_lease);
 }
@@ -118,18 +118,17 @@ find_first_end(const struct fixture *fixture, char end[20])
 
 static size_t
 read_share(struct fixture *fixture, const struct skr_store *table,
-           const struct skr_share *share)
+           const struct skr_assignment *share)
 {
     struct skr_error error = {0};
     skr_batch_clear(&fixture->batch);
-    fixture->position.cursor = fixture->position.low_water = 0;
+    fixture->reader.at.mark.cursor = fixture->reader.at.mark.low = 0;
     if (table->source->read(
-            table, fixture->db, &fixture->position,
+            use_reader(&fixture->reader, table, fixture->db),
             &(struct skr_read){.max_rows = 1000, .max_bytes = 1 << 20},
             &fixture->batch, &error) != SKR_OK)
         fail_msg("%s", error.text);
-    fixture->batch.claim = SKR_CLAIM_SLOTS;
-    fixture->batch.lease.slots = share->slots;
+    fixture->batch.lease.shards = share->shards;
     fixture->batch.lease.epochs = share->epochs;
     return fixture->batch.count;
 }
@@ -153,26 +152,26 @@ test_a_slot_has_one_owner(void **state)
 {
     struct fixture *fixture = *state;
     struct skr_store *other = make_divided(fixture, "outbox");
-    struct skr_shares shares = see(fixture, fixture->table);
-    assert_int_equal(shares.ours.slots, 0);
-    assert_true(shares.free.slots == all_slots);
-    struct skr_share ours =
-        take(fixture, fixture->table, (struct skr_share){.slots = 7});
-    assert_int_equal(ours.slots, 7);
+    struct skr_assignments shares = see(fixture, fixture->table);
+    assert_int_equal(shares.ours.shards, 0);
+    assert_true(shares.free.shards == all_slots);
+    struct skr_assignment ours =
+        take(fixture, fixture->table, (struct skr_assignment){.shards = 7});
+    assert_int_equal(ours.shards, 7);
     assert_int_equal(ours.epochs, 3);
     // What is not free is not taken.
-    struct skr_share theirs = take(fixture, other, everything);
-    assert_true(theirs.slots == (all_slots & ~UINT64_C(7)));
+    struct skr_assignment theirs = take(fixture, other, everything);
+    assert_true(theirs.shards == (all_slots & ~UINT64_C(7)));
     shares = see(fixture, fixture->table);
-    assert_int_equal(shares.ours.slots, 7);
-    assert_int_equal(shares.free.slots, 0);
+    assert_int_equal(shares.ours.shards, 7);
+    assert_int_equal(shares.free.shards, 0);
     assert_int_equal(shares.others, 1);
     // By a clock of whole seconds.
     assert_in_range(shares.others_for_s, 1, LEASE_S);
     assert_int_equal(other->shards->give(other, fixture->db, &theirs, NULL),
                      SKR_OK);
     shares = see(fixture, fixture->table);
-    assert_true(shares.free.slots == (all_slots & ~UINT64_C(7)));
+    assert_true(shares.free.shards == (all_slots & ~UINT64_C(7)));
     assert_int_equal(shares.others, 0);
     assert_int_equal(shares.others_for_s, 0);
     skr_store_free(other);
@@ -185,7 +184,7 @@ test_a_lease_that_ran_out_is_anybodys_and_cannot_be_renewed(void **state)
     struct skr_error error = {0};
     struct skr_store *other = make_divided(fixture, "outbox");
     const struct skr_store *table = fixture->table;
-    struct skr_share ours = take(fixture, table, everything);
+    struct skr_assignment ours = take(fixture, table, everything);
     assert_int_equal(
         table->shards->renew(table, fixture->db, &ours, &by_lease, NULL),
         SKR_OK);
@@ -195,9 +194,9 @@ test_a_lease_that_ran_out_is_anybodys_and_cannot_be_renewed(void **state)
         table->shards->renew(table, fixture->db, &ours, &by_lease, NULL),
         SKR_OK);
     let_time_pass(fixture, 1);
-    struct skr_share theirs =
-        take(fixture, other, (struct skr_share){.slots = 1});
-    assert_int_equal(theirs.slots, 1);
+    struct skr_assignment theirs =
+        take(fixture, other, (struct skr_assignment){.shards = 1});
+    assert_int_equal(theirs.shards, 1);
     assert_int_equal(theirs.epochs, 2);
     assert_int_equal(
         table->shards->renew(table, fixture->db, &ours, &by_lease, &error),
@@ -212,7 +211,7 @@ test_shares_are_of_one_queue(void **state)
     struct fixture *fixture = *state;
     struct skr_store *other = make_divided(fixture, "Outbox");
     take(fixture, fixture->table, everything);
-    assert_true(see(fixture, other).free.slots == all_slots);
+    assert_true(see(fixture, other).free.shards == all_slots);
     skr_store_free(other);
 }
 
@@ -227,13 +226,13 @@ test_a_reader_is_given_its_share_and_no_other(void **state)
     for (int i = 0; i < KEYS; i++)
         insert_keyed(fixture->db, "", "free");
     insert_keyed(fixture->db, "  ", "blanks");
-    assert_int_equal(
-        read_share(fixture, fixture->table, &(struct skr_share){.slots = 0}),
-        0);
-    struct skr_share ours =
+    assert_int_equal(read_share(fixture, fixture->table,
+                                &(struct skr_assignment){.shards = 0}),
+                     0);
+    struct skr_assignment ours =
         take(fixture, fixture->table,
-             (struct skr_share){.slots = all_slots & 0x5555555555555555});
-    struct skr_share theirs = take(fixture, other, everything);
+             (struct skr_assignment){.shards = all_slots & 0x5555555555555555});
+    struct skr_assignment theirs = take(fixture, other, everything);
     size_t half = read_share(fixture, fixture->table, &ours);
     // By chance far fewer than this would be a wonder.
     assert_in_range(half, KEYS / 2, 2 * KEYS - KEYS / 2);
@@ -250,17 +249,17 @@ test_a_reader_is_given_its_share_and_no_other(void **state)
 static void
 test_a_late_settle_changes_nothing(void **state)
 {
-    static const enum skr_state states[] = {SKR_DONE, SKR_RETRY_LATER,
-                                            SKR_HOPELESS, SKR_BLOCKED};
+    static const enum skr_state states[] = {SKR_DONE, SKR_RETRY_LATER, SKR_DEAD,
+                                            SKR_BLOCKED};
     struct fixture *fixture = *state;
     struct skr_store *other = make_divided(fixture, "outbox");
     add_keys(fixture, 20);
     for (size_t i = 0; i < SKR_COUNT_OF(states); i++) {
-        struct skr_share ours = take(fixture, fixture->table, everything);
+        struct skr_assignment ours = take(fixture, fixture->table, everything);
         assert_int_equal(read_share(fixture, fixture->table, &ours), 20);
         let_time_pass(fixture, 1);
-        struct skr_share theirs =
-            take(fixture, other, (struct skr_share){.slots = 1});
+        struct skr_assignment theirs =
+            take(fixture, other, (struct skr_assignment){.shards = 1});
         settle_as(fixture, fixture->table, states[i]);
         assert_int_equal(count_rows(fixture, "messenger_outbox"), 20);
         assert_int_equal(count_rows(fixture, "messenger_messages"), 0);
@@ -288,7 +287,7 @@ test_a_fence_that_writes_changes_each_row(void **state)
 {
     struct fixture *fixture = *state;
     struct skr_store *other = make_divided(fixture, "outbox");
-    struct skr_share ours = take(fixture, fixture->table, everything);
+    struct skr_assignment ours = take(fixture, fixture->table, everything);
     char before[20] = "", sql[160];
     for (int i = 0; i < 4; i++) {
         add_keys(fixture, 1);
@@ -307,7 +306,7 @@ test_a_fence_that_writes_changes_each_row(void **state)
     assert_int_equal(read_share(fixture, fixture->table, &ours), 1);
     fixture->batch.lease.write_s = LEASE_S;
     let_time_pass(fixture, 1);
-    take(fixture, other, (struct skr_share){.slots = 1});
+    take(fixture, other, (struct skr_assignment){.shards = 1});
     settle_as(fixture, fixture->table, SKR_DONE);
     assert_int_equal(count_rows(fixture, "messenger_outbox"), 1);
     assert_true(fixture->batch.items[0].lost);
@@ -336,12 +335,12 @@ test_nobody_waits_for_rows_that_are_locked(void **state)
              has_row_locks ? " FOR UPDATE" : "");
     skr_test_run(frozen, sql);
     int64_t began_ms = skr_clock_ms();
-    struct skr_share theirs = take(fixture, other, everything);
+    struct skr_assignment theirs = take(fixture, other, everything);
     assert_in_range(skr_clock_ms() - began_ms, 0, 2000);
     uint64_t locked = has_row_locks ? UINT64_C(0x38) : 0;
-    assert_true(theirs.slots == (all_slots & ~locked));
+    assert_true(theirs.shards == (all_slots & ~locked));
     skr_db_rollback(frozen);
-    assert_true(take(fixture, other, everything).slots == all_slots);
+    assert_true(take(fixture, other, everything).shards == all_slots);
     skr_db_close(frozen);
     skr_store_free(other);
 }
@@ -352,14 +351,14 @@ test_an_epoch_is_not_the_next_one(void **state)
 {
     struct fixture *fixture = *state;
     add_keys(fixture, 20);
-    struct skr_share before = take(fixture, fixture->table, everything);
+    struct skr_assignment before = take(fixture, fixture->table, everything);
     let_time_pass(fixture, 1);
     assert_int_equal(fixture->table->shards->give(fixture->table, fixture->db,
                                                   &before, NULL),
                      SKR_OK);
-    struct skr_share again = take(fixture, fixture->table, everything);
-    assert_true(again.slots == before.slots);
-    assert_int_equal(again.epochs, before.epochs + SKR_SLOTS);
+    struct skr_assignment again = take(fixture, fixture->table, everything);
+    assert_true(again.shards == before.shards);
+    assert_int_equal(again.epochs, before.epochs + SKR_SHARDS);
     assert_int_equal(read_share(fixture, fixture->table, &before), 20);
     settle_as(fixture, fixture->table, SKR_DONE);
     assert_int_equal(count_rows(fixture, "messenger_outbox"), 20);
@@ -387,7 +386,7 @@ static bool
 is_all_free(void *user)
 {
     const struct fixture *fixture = user;
-    return see(fixture, fixture->table).free.slots == all_slots;
+    return see(fixture, fixture->table).free.shards == all_slots;
 }
 
 // His leases would last.
@@ -403,18 +402,19 @@ test_what_one_had_who_lived_by_a_lock_is_free_with_his_session(void **state)
         return;
     }
     struct skr_db *session = live_anew(fixture, other);
-    struct skr_share theirs = take_for(fixture, other, everything, &by_lock);
-    assert_true(theirs.slots == all_slots);
-    struct skr_shares shares = see(fixture, fixture->table);
-    assert_int_equal(shares.free.slots, 0);
+    struct skr_assignment theirs =
+        take_for(fixture, other, everything, &by_lock);
+    assert_true(theirs.shards == all_slots);
+    struct skr_assignments shares = see(fixture, fixture->table);
+    assert_int_equal(shares.free.shards, 0);
     assert_int_equal(shares.others, 1);
     assert_true(shares.others_by_lock);
-    assert_int_equal(take(fixture, fixture->table, everything).slots, 0);
+    assert_int_equal(take(fixture, fixture->table, everything).shards, 0);
     skr_db_close(session);
     assert_true(skr_test_eventually(is_all_free, fixture, 10000));
-    struct skr_share ours = take(fixture, fixture->table, everything);
-    assert_true(ours.slots == all_slots);
-    assert_int_equal(ours.epochs, theirs.epochs + SKR_SLOTS);
+    struct skr_assignment ours = take(fixture, fixture->table, everything);
+    assert_true(ours.shards == all_slots);
+    assert_int_equal(ours.epochs, theirs.epochs + SKR_SHARDS);
     assert_false(see(fixture, fixture->table).others_by_lock);
     skr_store_free(other);
 }
@@ -426,8 +426,8 @@ test_what_one_has_who_lives_by_leases_is_free_when_they_run_out(void **state)
     struct fixture *fixture = *state;
     struct skr_store *other = make_divided(fixture, "outbox");
     take(fixture, other, everything);
-    struct skr_shares shares = see(fixture, fixture->table);
-    assert_int_equal(shares.free.slots, 0);
+    struct skr_assignments shares = see(fixture, fixture->table);
+    assert_int_equal(shares.free.shards, 0);
     assert_false(shares.others_by_lock);
     let_time_pass(fixture, 1);
     assert_true(is_all_free(fixture));
@@ -473,7 +473,7 @@ test_a_batch_costs_two_statements_to_read_and_two_to_settle(void **state)
     if (skr_db_open(counting, fixture->database.url, &fixture->db, &error) !=
         SKR_OK)
         fail_msg("%s", error.text);
-    struct skr_share ours = take(fixture, fixture->table, everything);
+    struct skr_assignment ours = take(fixture, fixture->table, everything);
     const struct skr_read read = {.max_rows = 250, .max_bytes = 1 << 20};
     for (int i = 0; i < 10; i++)
         add_keys(fixture, KEYS);
@@ -484,8 +484,7 @@ test_a_batch_costs_two_statements_to_read_and_two_to_settle(void **state)
         assert_int_equal(read_with(fixture, &read), 250);
         if (i > 0)
             assert_in_range(skr_faulty_runs() - before, 1, 3);
-        fixture->batch.claim = SKR_CLAIM_SLOTS;
-        fixture->batch.lease.slots = ours.slots;
+        fixture->batch.lease.shards = ours.shards;
         fixture->batch.lease.epochs = ours.epochs;
         before = skr_faulty_runs();
         settle_as(fixture, fixture->table, SKR_DONE);
@@ -505,7 +504,7 @@ see_alone(const struct fixture *fixture)
     struct skr_store *table = make_divided(fixture, "outbox");
     struct skr_db *db = skr_test_connect(&fixture->database);
     struct skr_error error = {0};
-    struct skr_shares shares;
+    struct skr_assignments shares;
     enum skr_code code = skr_store_create(table, db, &error);
     if (code == SKR_OK)
         code = table->shards->see(table, db, &shares, &error);
@@ -530,23 +529,23 @@ test_tables_and_rows_are_made_by_many_at_once(void **state)
     run_in_processes(PROCESSES, see_alone, fixture);
     assert_int_equal(
         skr_test_number(fixture->db, "SELECT COUNT(*) FROM skirnir_lease"),
-        SKR_SLOTS + SKR_SEATS);
+        SKR_SHARDS + SKR_MEMBERS);
     // Each is somebody's, and an epoch is one who took it.
     assert_int_equal(skr_test_number(fixture->db,
                                      "SELECT COUNT(*) FROM skirnir_lease WHERE "
                                      "slot < 60 AND owner <> '' AND epoch = 1"),
-                     SKR_SLOTS);
+                     SKR_SHARDS);
 }
 
 static void
 test_rows_that_somebody_removed_are_made_again(void **state)
 {
     struct fixture *fixture = *state;
-    struct skr_share ours = take(fixture, fixture->table, everything);
+    struct skr_assignment ours = take(fixture, fixture->table, everything);
     skr_test_run(fixture->db, "DELETE FROM skirnir_lease WHERE slot < 30");
-    struct skr_shares shares = see(fixture, fixture->table);
-    assert_true(shares.free.slots == (UINT64_C(1) << 30) - 1);
-    assert_true(shares.ours.slots == (ours.slots & ~shares.free.slots));
+    struct skr_assignments shares = see(fixture, fixture->table);
+    assert_true(shares.free.shards == (UINT64_C(1) << 30) - 1);
+    assert_true(shares.ours.shards == (ours.shards & ~shares.free.shards));
 }
 
 static void
@@ -570,7 +569,7 @@ static struct skr_store *
 make_plain(const struct fixture *fixture)
 {
     struct skr_messenger_options options = outbox_options(fixture);
-    options.is_divided = true;
+    options.is_sharded = true;
     return make_table_by(&options);
 }
 
@@ -621,16 +620,16 @@ test_a_block_of_ids_is_one_owners(void **state)
             insert_at(fixture, block * BLOCK, 0);
         insert_at(fixture, block * BLOCK + BLOCK - 1, 0);
     }
-    struct skr_share ours =
-        take(fixture, fixture->table, (struct skr_share){.slots = half});
-    struct skr_share theirs = take(fixture, other, everything);
+    struct skr_assignment ours =
+        take(fixture, fixture->table, (struct skr_assignment){.shards = half});
+    struct skr_assignment theirs = take(fixture, other, everything);
     size_t first = read_share(fixture, fixture->table, &ours);
     for (int64_t block = -65; block < 65; block++) {
         bool is_ours = was_given(fixture, block * BLOCK + BLOCK - 1);
         if (block != 0)
             assert_int_equal(was_given(fixture, block * BLOCK), is_ours);
         if (block >= 0)
-            assert_int_equal(is_ours, half >> (block % SKR_SLOTS) & 1);
+            assert_int_equal(is_ours, half >> (block % SKR_SHARDS) & 1);
     }
     settle_as(fixture, fixture->table, SKR_DONE);
     assert_int_equal(read_share(fixture, other, &theirs), 2 * 130 - 1 - first);
@@ -657,8 +656,8 @@ static void
 test_whatever_leads_to_a_row_it_is_of_the_share(void **state)
 {
     struct fixture *fixture = *state;
-    struct skr_share ours =
-        take(fixture, fixture->table, (struct skr_share){.slots = 2});
+    struct skr_assignment ours =
+        take(fixture, fixture->table, (struct skr_assignment){.shards = 2});
     const int64_t mine = BLOCK, another = 2 * BLOCK, beyond = 61 * BLOCK;
     insert_at(fixture, mine + 1, 0);
     insert_at(fixture, another + 1, 0);
@@ -678,15 +677,15 @@ test_whatever_leads_to_a_row_it_is_of_the_share(void **state)
     assert_int_equal(fixture->batch.items[0].row, beyond);
     // Behind it, as what commits late, and by a full scan.
     if (skr_test_writes_side_by_side(fixture->db)) {
-        fixture->position.low_water = 1;
+        fixture->reader.at.mark.low = 1;
         insert_at(fixture, mine + 3, 0);
         insert_at(fixture, another + 3, 0);
         const int64_t known[] = {mine + 2, beyond};
         assert_int_equal(
             read_with(fixture, &(struct skr_read){.max_rows = 1000,
                                                   .max_bytes = 1 << 20,
-                                                  .in_hand = known,
-                                                  .in_hand_count = 2}),
+                                                  .in_flight = known,
+                                                  .in_flight_count = 2}),
             1);
         assert_int_equal(fixture->batch.items[0].row, mine + 3);
         skr_test_run(fixture->db, "DELETE FROM messenger_outbox WHERE id IN "
@@ -695,14 +694,14 @@ test_whatever_leads_to_a_row_it_is_of_the_share(void **state)
     // What is another's takes no room, although it comes first.
     for (int64_t id = 1; id < 10; id++)
         insert_at(fixture, id, 0);
-    fixture->position.next_sweep_ms = 1;
+    fixture->reader.at.next_full_scan_ms = 1;
     assert_int_equal(
         read_with(fixture,
                   &(struct skr_read){.max_rows = 1, .max_bytes = 1 << 20}),
         1);
     assert_int_equal(fixture->batch.items[0].row, mine + 2);
-    fixture->position.pass_until[0] = '\0';
-    fixture->position.next_sweep_ms = 1;
+    fixture->reader.at.scan_until[0] = '\0';
+    fixture->reader.at.next_full_scan_ms = 1;
     assert_int_equal(read_rows(fixture), 2);
     assert_int_equal(fixture->batch.items[0].row, mine + 2);
     assert_int_equal(fixture->batch.items[1].row, beyond);
@@ -713,7 +712,7 @@ test_whatever_leads_to_a_row_it_is_of_the_share(void **state)
                                                   .max_bytes = 1 << 20,
                                                   .only = &only[i]}),
             i == 0 ? 1 : 0);
-    assert_int_equal(ours.slots, 2);
+    assert_int_equal(ours.shards, 2);
 }
 
 // What is published may go, whoever has the shard by now; all else is for its
@@ -722,18 +721,18 @@ static void
 test_a_late_settle_of_a_plain_queue_deletes_and_nothing_else(void **state)
 {
     static const enum skr_state states[] = {SKR_DONE, SKR_RETRY_LATER,
-                                            SKR_HOPELESS};
+                                            SKR_DEAD};
     struct fixture *fixture = *state;
     struct skr_store *other = make_plain(fixture);
     for (size_t i = 0; i < SKR_COUNT_OF(states); i++) {
         skr_test_run(fixture->db, "DELETE FROM messenger_outbox");
-        fixture->position = (struct skr_position){0};
+        fixture->reader.at = (struct skr_cursor){0};
         insert_many(fixture, 3);
-        struct skr_share ours = take(fixture, fixture->table, everything);
+        struct skr_assignment ours = take(fixture, fixture->table, everything);
         assert_int_equal(read_share(fixture, fixture->table, &ours), 3);
         let_time_pass(fixture, 1);
-        struct skr_share theirs =
-            take(fixture, other, (struct skr_share){.slots = 1});
+        struct skr_assignment theirs =
+            take(fixture, other, (struct skr_assignment){.shards = 1});
         set_states(fixture, SKR_DONE);
         fixture->batch.items[1].state = states[i];
         skr_fail(&fixture->batch.items[1].reason, SKR_REFUSED, SKR_GIVE_UP,
@@ -755,11 +754,11 @@ test_a_late_settle_of_a_plain_queue_deletes_and_nothing_else(void **state)
     }
     // Whose shard it is may say so.
     insert_many(fixture, 2);
-    struct skr_share ours = take(fixture, fixture->table, everything);
+    struct skr_assignment ours = take(fixture, fixture->table, everything);
     skr_test_run(fixture->db, "DELETE FROM messenger_messages");
-    fixture->position = (struct skr_position){0};
+    fixture->reader.at = (struct skr_cursor){0};
     size_t count = read_share(fixture, fixture->table, &ours);
-    settle_as(fixture, fixture->table, SKR_HOPELESS);
+    settle_as(fixture, fixture->table, SKR_DEAD);
     assert_int_equal(count_rows(fixture, "messenger_outbox"), 0);
     assert_int_equal(count_rows(fixture, "messenger_messages"), count);
     skr_store_free(other);
@@ -776,7 +775,7 @@ test_what_is_done_costs_a_plain_queue_one_statement(void **state)
     if (skr_db_open(counting, fixture->database.url, &fixture->db, &error) !=
         SKR_OK)
         fail_msg("%s", error.text);
-    struct skr_share ours = take(fixture, fixture->table, everything);
+    struct skr_assignment ours = take(fixture, fixture->table, everything);
     insert_many(fixture, 200);
     assert_int_equal(read_share(fixture, fixture->table, &ours), 200);
     size_t before = skr_faulty_runs();
@@ -795,14 +794,14 @@ static void
 test_rows_of_other_shards_set_the_pace(void **state)
 {
     struct fixture *fixture = *state;
-    take(fixture, fixture->table, (struct skr_share){.slots = 2});
+    take(fixture, fixture->table, (struct skr_assignment){.shards = 2});
     insert_at(fixture, 2 * BLOCK, 0);
     assert_int_equal(read_rows(fixture), 0);
     fixture->db->found_rows = false;
     assert_int_equal(read_rows(fixture), 0);
     assert_false(fixture->db->found_rows);
     insert_at(fixture, 2 * BLOCK + 1, 0);
-    fixture->position.next_rest_ms = 0;
+    fixture->reader.at.next_tail_ms = 0;
     assert_int_equal(read_rows(fixture), 0);
     assert_true(fixture->db->found_rows);
 }
@@ -812,21 +811,21 @@ test_owners_of_blocks_and_owners_of_keys_take_nothing_together(void **state)
 {
     struct fixture *fixture = *state;
     struct skr_store *plain = make_plain(fixture);
-    struct skr_share ours =
-        take(fixture, fixture->table, (struct skr_share){.slots = 1});
-    assert_int_equal(ours.slots, 1);
-    assert_int_equal(take(fixture, plain, everything).slots, 0);
+    struct skr_assignment ours =
+        take(fixture, fixture->table, (struct skr_assignment){.shards = 1});
+    assert_int_equal(ours.shards, 1);
+    assert_int_equal(take(fixture, plain, everything).shards, 0);
     assert_true(see(fixture, plain).has_other_kind);
     assert_false(see(fixture, fixture->table).has_other_kind);
     assert_int_equal(
         fixture->table->shards->give(fixture->table, fixture->db, &ours, NULL),
         SKR_OK);
     assert_false(see(fixture, plain).has_other_kind);
-    assert_true(take(fixture, plain, everything).slots == all_slots);
+    assert_true(take(fixture, plain, everything).shards == all_slots);
     assert_true(see(fixture, fixture->table).has_other_kind);
-    assert_int_equal(take(fixture, fixture->table, everything).seats, 0);
+    assert_int_equal(take(fixture, fixture->table, everything).members, 0);
     let_time_pass(fixture, 1);
-    assert_true(take(fixture, fixture->table, everything).slots == all_slots);
+    assert_true(take(fixture, fixture->table, everything).shards == all_slots);
     skr_store_free(plain);
 }
 

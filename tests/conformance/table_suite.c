@@ -83,9 +83,9 @@ test_a_missing_table_is_told_with_the_cure(void **state)
         SKR_MISSING);
     assert_non_null(strstr(error.text, "messenger_outbox"));
     assert_non_null(strstr(error.text, "skirnir setup"));
-    assert_int_equal(fixture->table->source->start(fixture->table, fixture->db,
-                                                   &fixture->position, &error),
-                     SKR_MISSING);
+    assert_int_equal(
+        open_reader(fixture->table, fixture->db, &fixture->reader, &error),
+        SKR_MISSING);
     assert_non_null(strstr(error.text, "skirnir setup"));
     start(fixture);
     assert_int_equal(
@@ -150,7 +150,7 @@ test_rows_are_read_once_and_in_order(void **state)
         }
     }
     assert_int_equal(total, 250);
-    assert_int_equal(fixture->position.next_due_ms, 0);
+    assert_int_equal(fixture->reader.at.next_due_ms, 0);
     // What comes later is found from here on.
     insert(fixture, "outbox", "{\"n\":1}", HEADERS);
     assert_int_equal(read_rows(fixture), 1);
@@ -200,16 +200,16 @@ test_rows_in_hand_are_not_read_again(void **state)
         in_hand[i] = fixture->batch.items[i].row;
     const struct skr_read read = {.max_rows = 5,
                                   .max_bytes = 1 << 20,
-                                  .in_hand = in_hand,
-                                  .in_hand_count = 20};
+                                  .in_flight = in_hand,
+                                  .in_flight_count = 20};
     // From the start, as after a reconnect.
-    fixture->position = (struct skr_position){0};
+    fixture->reader.at = (struct skr_cursor){0};
     assert_int_equal(read_with(fixture, &read), 5);
     assert_int_equal(fixture->batch.items[0].row, in_hand[19] + 1);
     assert_int_equal(read_with(fixture, &read), 5);
     assert_int_equal(read_with(fixture, &read), 0);
     // And in a sweep of everything.
-    fixture->position.next_sweep_ms = 1;
+    fixture->reader.at.next_full_scan_ms = 1;
     assert_int_equal(read_with(fixture, &read), 5);
     assert_int_equal(fixture->batch.items[0].row, in_hand[19] + 1);
     assert_int_equal(read_with(fixture, &read), 5);
@@ -236,7 +236,7 @@ test_a_batch_is_bounded_by_bytes(void **state)
     assert_int_equal(read_with(fixture, &read), 0);
     // One that is larger than all of it travels alone.
     const struct skr_read tiny = {.max_rows = 100, .max_bytes = 10};
-    fixture->position = (struct skr_position){0};
+    fixture->reader.at = (struct skr_cursor){0};
     for (int i = 0; i < 5; i++)
         assert_int_equal(read_with(fixture, &tiny), 1);
     assert_int_equal(read_with(fixture, &tiny), 0);
@@ -254,7 +254,7 @@ test_a_bounded_pass_over_due_rows_finds_each_once(void **state)
     const struct skr_read read = {.max_rows = 7,
                                   .max_bytes = 3 * (2 + strlen(HEADERS))};
     assert_int_equal(read_with(fixture, &read), 0);
-    assert_int_equal(fixture->position.cursor, 40);
+    assert_int_equal(fixture->reader.at.mark.cursor, 40);
     int64_t last = 0;
     size_t total = 0;
     int64_t end = skr_clock_ms() + 10000;
@@ -284,7 +284,7 @@ test_rows_of_other_queues_are_passed_over(void **state)
     insert(fixture, "other", "{}", HEADERS);
     assert_int_equal(read_rows(fixture), 0);
     // The cursor stands behind them: nobody looks at them again.
-    assert_int_equal(fixture->position.cursor, 21);
+    assert_int_equal(fixture->reader.at.mark.cursor, 21);
     assert_int_equal(skr_test_number(fixture->db,
                                      "SELECT COUNT(*) FROM messenger_outbox "
                                      "WHERE queue_name = 'other'"),
@@ -307,7 +307,7 @@ test_names_of_queues_are_told_apart_to_the_byte(void **state)
     insert(fixture, "outbox", "{}", HEADERS);
     assert_int_equal(read_rows(fixture), 1);
     assert_int_equal(fixture->batch.items[0].row, 8);
-    fixture->position.next_sweep_ms = 1;
+    fixture->reader.at.next_full_scan_ms = 1;
     assert_int_equal(read_rows(fixture), 2);
     assert_int_equal(fixture->batch.items[0].row, 6);
     assert_int_equal(fixture->batch.items[1].row, 8);
@@ -318,7 +318,7 @@ test_names_of_queues_are_told_apart_to_the_byte(void **state)
                           "{now_plus} WHERE id <= 5",
                           &soon, 1);
     assert_int_equal(read_rows(fixture), 0);
-    assert_int_equal(fixture->position.next_due_ms, 0);
+    assert_int_equal(fixture->reader.at.next_due_ms, 0);
 }
 
 static void
@@ -336,12 +336,12 @@ test_delayed_rows_come_when_they_are_due(void **state)
         (const struct skr_value[]){skr_bind_integer(3600)}, 1);
     assert_int_equal(read_rows(fixture), 1);
     assert_int_equal(fixture->batch.items[0].row, 1);
-    int64_t wait_ms = fixture->position.next_due_ms - skr_clock_ms();
+    int64_t wait_ms = fixture->reader.at.next_due_ms - skr_clock_ms();
     assert_true(wait_ms > 0 && wait_ms <= 2001);
     // Whatever comes in between does not delay it.
     insert(fixture, "outbox", "{}", HEADERS);
     assert_int_equal(read_rows(fixture), 1);
-    skr_clock_sleep(-1, fixture->position.next_due_ms - skr_clock_ms());
+    skr_clock_sleep(-1, fixture->reader.at.next_due_ms - skr_clock_ms());
     // By the database's clock it may be a few milliseconds more.
     int64_t end = skr_clock_ms() + 5000;
     while (read_rows(fixture) == 0 && skr_clock_ms() < end)
@@ -349,7 +349,7 @@ test_delayed_rows_come_when_they_are_due(void **state)
     assert_int_equal(fixture->batch.count, 1);
     assert_int_equal(fixture->batch.items[0].row, 2);
     assert_int_equal(read_rows(fixture), 0);
-    wait_ms = fixture->position.next_due_ms - skr_clock_ms();
+    wait_ms = fixture->reader.at.next_due_ms - skr_clock_ms();
     assert_true(wait_ms > 3500 * 1000 && wait_ms < 3601 * 1000);
 }
 
@@ -402,10 +402,10 @@ test_claims_of_others_are_left_alone_until_they_are_stale(void **state)
         "UPDATE messenger_outbox SET delivered_at = {now_minus} WHERE id = 1",
         (const struct skr_value[]){skr_bind_integer(70)}, 1);
     assert_int_equal(read_rows(fixture), 0);
-    fixture->position.next_sweep_ms = 1;
+    fixture->reader.at.next_full_scan_ms = 1;
     assert_int_equal(read_rows(fixture), 1);
     assert_int_equal(fixture->batch.items[0].row, 1);
-    assert_true(fixture->position.next_sweep_ms > skr_clock_ms());
+    assert_true(fixture->reader.at.next_full_scan_ms > skr_clock_ms());
     skr_test_assert_text(
         fixture->db, "SELECT delivered_at FROM messenger_outbox WHERE id = 3",
         "9999-12-31 23:59:59");
@@ -431,7 +431,7 @@ test_ids_that_begin_anew_wait_for_one_sweep_at_most(void **state)
             "VALUES (?, ?, ?, 'outbox', {now}, {now})",
             values, SKR_COUNT_OF(values));
         if (id == 1)
-            fixture->position.next_sweep_ms = 1;
+            fixture->reader.at.next_full_scan_ms = 1;
         assert_int_equal(read_rows(fixture), 1);
         assert_int_equal(fixture->batch.items[0].row, id);
         set_states(fixture, SKR_DONE);
@@ -449,7 +449,7 @@ test_php_rows_are_counted_and_never_touched(void **state)
     insert(fixture, "outbox", "{}", HEADERS);
     assert_int_equal(read_rows(fixture), 1);
     assert_int_equal(fixture->batch.items[0].row, 4);
-    fixture->position.next_sweep_ms = 1;
+    fixture->reader.at.next_full_scan_ms = 1;
     set_states(fixture, SKR_DONE);
     settle(fixture);
     assert_int_equal(read_rows(fixture), 0);

@@ -11,8 +11,8 @@
 #include "base/text.h"
 #include "db/sql.h"
 #include "store/deduplication/deduplication.h"
-#include "store/messenger/messenger.h"
 #include "store/messenger/partitions.h"
+#include "store/messenger/reader.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -26,12 +26,37 @@ struct fixture {
     struct skr_test_database database;
     struct skr_db *db;
     struct skr_store *table;
-    struct skr_position position;
+    struct skr_messenger_reader reader;
     struct skr_batch batch;
     // In most tests no transaction is open but for a moment: the low-water mark
     // may follow the cursor at once.
-    bool waits_for_horizon;
+    bool waits_for_watermark;
 };
+
+// A reader that is made by hand, and may change its table and its connection.
+static inline struct skr_reader *
+use_reader(struct skr_messenger_reader *reader, const struct skr_store *table,
+           struct skr_db *db)
+{
+    reader->base = (struct skr_reader){.store = table, .db = db};
+    reader->at.mark.sql =
+        skr_messenger_sql(skr_messenger_of(table), SKR_SQL_OPEN_TRANSACTIONS);
+    reader->at.mark.order_counts = table->partitions != NULL;
+    return &reader->base;
+}
+
+// One that is made as by a worker.
+static inline enum skr_code
+open_reader(const struct skr_store *table, struct skr_db *db,
+            struct skr_messenger_reader *reader, struct skr_error *error)
+{
+    struct skr_reader *opened = NULL;
+    enum skr_code code = table->source->open(table, db, true, &opened, error);
+    if (code == SKR_OK)
+        *reader = *(struct skr_messenger_reader *)opened;
+    table->source->close(opened);
+    return code;
+}
 
 // The outbox of every suite; some change a thing or two.
 static inline struct skr_messenger_options
@@ -60,10 +85,10 @@ make_table_by(const struct skr_messenger_options *options)
 }
 
 static inline struct skr_store *
-make_table(const struct fixture *fixture, uint32_t sweep_ms)
+make_table(const struct fixture *fixture, uint32_t full_scan_ms)
 {
     struct skr_messenger_options options = outbox_options(fixture);
-    options.sweep_ms = sweep_ms;
+    options.full_scan_ms = full_scan_ms;
     return make_table_by(&options);
 }
 
@@ -76,13 +101,13 @@ make_ordered(const struct fixture *fixture)
 }
 
 static inline int
-set_up_with_sweep(void **state, uint32_t sweep_ms)
+set_up_with_sweep(void **state, uint32_t full_scan_ms)
 {
     struct fixture *fixture = calloc(1, sizeof(*fixture));
     assert_non_null(fixture);
     skr_test_database_make(&fixture->database);
     fixture->db = skr_test_connect(&fixture->database);
-    fixture->table = make_table(fixture, sweep_ms);
+    fixture->table = make_table(fixture, full_scan_ms);
     assert_int_equal(skr_batch_init(&fixture->batch, 100, NULL), SKR_OK);
     *state = fixture;
     return 0;
@@ -99,8 +124,8 @@ start(struct fixture *fixture)
 {
     struct skr_error error = {0};
     if (skr_store_create(fixture->table, fixture->db, &error) != SKR_OK ||
-        fixture->table->source->start(fixture->table, fixture->db,
-                                      &fixture->position, &error) != SKR_OK)
+        open_reader(fixture->table, fixture->db, &fixture->reader, &error) !=
+            SKR_OK)
         fail_msg("%s", error.text);
 }
 
@@ -110,13 +135,11 @@ static inline bool
 may_work_queue(const struct skr_store *table, struct skr_db *db)
 {
     char name[SKR_LOCK_NAME_SIZE];
-    bool granted = false;
     struct skr_error error = {0};
     if (table->source->lock_name(table, db, name, &error) != SKR_OK ||
-        db->ops->lock(db, name, SKR_LOCK_ALONE, -1, 0, &granted, &error) !=
-            SKR_OK)
+        skr_db_lock(db, name, SKR_LOCK_ALONE, -1, 0, &error) != SKR_OK)
         fail_msg("%s", error.text);
-    return granted;
+    return db->holds_lock;
 }
 
 static inline int
@@ -212,12 +235,12 @@ read_with(struct fixture *fixture, const struct skr_read *read)
 {
     struct skr_error error = {0};
     skr_batch_clear(&fixture->batch);
-    if (fixture->table->source->read(fixture->table, fixture->db,
-                                     &fixture->position, read, &fixture->batch,
-                                     &error) != SKR_OK)
+    if (fixture->table->source->read(
+            use_reader(&fixture->reader, fixture->table, fixture->db), read,
+            &fixture->batch, &error) != SKR_OK)
         fail_msg("%s", error.text);
-    if (!fixture->waits_for_horizon)
-        fixture->position.low_water = fixture->position.cursor;
+    if (!fixture->waits_for_watermark)
+        fixture->reader.at.mark.low = fixture->reader.at.mark.cursor;
     return fixture->batch.count;
 }
 
@@ -304,18 +327,19 @@ check_error_moves_nothing(struct fixture *fixture)
 {
     insert_many(fixture, 3);
     assert_int_equal(read_rows(fixture), 3);
-    struct skr_position before = fixture->position;
+    struct skr_cursor before = fixture->reader.at;
     skr_test_run(fixture->db,
                  "ALTER TABLE messenger_outbox RENAME TO elsewhere");
     struct skr_error error = {0};
     skr_batch_clear(&fixture->batch);
     const struct skr_read read = {.max_rows = 10, .max_bytes = 1000};
-    assert_int_equal(fixture->table->source->read(fixture->table, fixture->db,
-                                                  &fixture->position, &read,
-                                                  &fixture->batch, &error),
-                     SKR_MISSING);
+    assert_int_equal(
+        fixture->table->source->read(
+            use_reader(&fixture->reader, fixture->table, fixture->db), &read,
+            &fixture->batch, &error),
+        SKR_MISSING);
     assert_int_equal(fixture->batch.count, 0);
-    assert_memory_equal(&before, &fixture->position, sizeof(before));
+    assert_memory_equal(&before, &fixture->reader.at, sizeof(before));
     struct skr_tx tx = skr_db_tx(fixture->db);
     assert_int_equal(tx.ops->check(tx, NULL), SKR_NO_TRANSACTION);
     skr_test_run(fixture->db,

@@ -3,6 +3,7 @@
 
 #include "table_world.h"
 
+#include "db/run.h"
 #include "db/zone.h"
 
 enum { AHEAD_S = 5 * 3600 };
@@ -71,18 +72,18 @@ count_ahead(const struct fixture *fixture, const char *table,
                                        skr_bind_integer(AHEAD_S + 60)};
     struct skr_arena arena = {0};
     struct skr_value count = {.kind = SKR_NULL};
-    bool found = false;
+    struct skr_row row = {.arena = &arena, .columns = &count, .count = 1};
     snprintf(sql, sizeof(sql),
              "SELECT COUNT(*) FROM %s WHERE %s BETWEEN {now_plus} AND "
              "{now_plus}",
              table, column);
-    assert_int_equal(skr_tx_fetch_one(skr_db_tx(fixture->db),
-                                      &(struct skr_statement){
-                                          .sql = fill(fixture, &arena, sql),
-                                          .values = values,
-                                          .value_count = SKR_COUNT_OF(values),
-                                      },
-                                      &arena, &count, 1, &found, NULL),
+    assert_int_equal(skr_sql_fetch(skr_db_tx(fixture->db),
+                                   &(struct skr_statement){
+                                       .sql = fill(fixture, &arena, sql),
+                                       .values = values,
+                                       .value_count = SKR_COUNT_OF(values),
+                                   },
+                                   &row, NULL),
                      SKR_OK);
     int64_t number = count.integer;
     skr_arena_fini(&arena);
@@ -147,7 +148,7 @@ test_what_we_write_is_in_that_zone(void **state)
     assert_int_equal(count_ahead(fixture, "messenger_outbox", "available_at"),
                      2);
     assert_true(skr_test_eventually(is_read, fixture, 20000));
-    set_states(fixture, SKR_HOPELESS);
+    set_states(fixture, SKR_DEAD);
     settle(fixture);
     assert_int_equal(count_ahead(fixture, "messenger_messages", "created_at"),
                      (int64_t)fixture->batch.count);
@@ -158,7 +159,7 @@ take(struct fixture *fixture, skr_store_claim_fn *take_rows)
 {
     struct skr_error error = {0};
     skr_batch_clear(&fixture->batch);
-    if (take_rows(fixture->table, fixture->db, &fixture->position,
+    if (take_rows(use_reader(&fixture->reader, fixture->table, fixture->db),
                   &(struct skr_read){.max_rows = 10, .max_bytes = 1 << 20},
                   &fixture->batch, &error) != SKR_OK)
         fail_msg("%s", error.text);
@@ -183,7 +184,8 @@ test_a_claim_is_in_that_zone_too(void **state)
                      1);
     assert_int_equal(
         fixture->table->diagnosis->count_claimed(
-            fixture->table, fixture->db, &fixture->position, &leased, NULL),
+            use_reader(&fixture->reader, fixture->table, fixture->db), &leased,
+            NULL),
         SKR_OK);
     assert_int_equal(leased, 1);
     assert_int_equal(fixture->table->leases->renew(fixture->table, fixture->db,
@@ -198,7 +200,7 @@ test_a_claim_is_in_that_zone_too(void **state)
     assert_int_equal(count_ahead(fixture, "messenger_outbox", "available_at"),
                      1);
     assert_true(skr_test_eventually(is_claimed, fixture, 20000));
-    set_states(fixture, SKR_HOPELESS);
+    set_states(fixture, SKR_DEAD);
     settle(fixture);
     assert_int_equal(count_ahead(fixture, "messenger_messages", "created_at"),
                      1);
@@ -210,14 +212,14 @@ test_a_lease_runs_out_by_that_zones_clock(void **state)
     struct fixture *fixture = *state;
     insert_ahead(fixture, AHEAD_S, 0);
     assert_int_equal(take(fixture, fixture->table->leases->claim), 1);
-    fixture->position = (struct skr_position){0};
+    fixture->reader.at = (struct skr_cursor){0};
     assert_int_equal(take(fixture, fixture->table->leases->claim), 0);
     const struct skr_value ahead_s = skr_bind_integer(AHEAD_S - 7200);
     skr_test_run_template(fixture->db,
                           "UPDATE messenger_outbox SET delivered_at = "
                           "{now_plus}",
                           &ahead_s, 1);
-    fixture->position = (struct skr_position){0};
+    fixture->reader.at = (struct skr_cursor){0};
     assert_int_equal(take(fixture, fixture->table->leases->claim), 1);
     assert_true(fixture->batch.items[0].redelivered);
 }
@@ -313,16 +315,16 @@ assert_minute_ago(const struct fixture *fixture, const struct skr_zone *zone,
     size_t count = skr_zone_words(zone, words);
     const struct skr_value minute = skr_bind_integer(60);
     struct skr_value value = {.kind = SKR_NULL};
-    bool found = false;
+    struct skr_row row = {.arena = &arena, .columns = &value, .count = 1};
     stop_clock(fixture,
                skr_sql_fill(skr_db_dialect(fixture->db), &arena,
                             "SELECT {now_minus}", words, count),
                now, sql, sizeof(sql));
     struct skr_error error = {0};
-    if (skr_tx_fetch_one(skr_db_tx(fixture->db),
-                         &(struct skr_statement){
-                             .sql = sql, .values = &minute, .value_count = 1},
-                         &arena, &value, 1, &found, &error) != SKR_OK)
+    if (skr_sql_fetch(skr_db_tx(fixture->db),
+                      &(struct skr_statement){
+                          .sql = sql, .values = &minute, .value_count = 1},
+                      &row, &error) != SKR_OK)
         fail_msg("%s: %s", sql, error.text);
     assert_non_null(value.bytes);
     assert_memory_equal(value.bytes, expected, strlen(expected));

@@ -31,8 +31,9 @@ parse(const char *text, size_t size)
     struct tally tally = {0};
     struct skr_config *config = NULL;
     struct skr_error error = {0};
-    enum skr_code code = skr_config_parse(text, size, "fuzz.yaml", count,
-                                          &tally, &config, &error);
+    enum skr_code code = skr_config_parse(
+        text, size, "fuzz.yaml", (struct skr_config_listener){count, &tally},
+        &config, &error);
     if ((code == SKR_OK) != (tally.mistakes == 0))
         abort();
     if (code != SKR_OK && error.text[0] == '\0')

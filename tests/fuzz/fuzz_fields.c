@@ -3,14 +3,14 @@
 #include "fuzz.h"
 
 #include "base/arena.h"
-#include "broker/rabbitmq/fields.h"
+#include "broker/rabbitmq/incoming.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 // Whatever came, what is made of it can be stored.
 static void
-check_headers(struct rabbit_piece table)
+check_headers(struct skr_amqp_piece table)
 {
     struct skr_arena arena = {0};
     struct skr_headers headers = {0};
@@ -34,22 +34,22 @@ check_headers(struct rabbit_piece table)
 
 // What was read is written as it was.
 static void
-check_properties(struct rabbit_piece raw)
+check_properties(struct skr_amqp_piece raw)
 {
-    struct rabbit_properties properties;
+    struct skr_amqp_properties properties;
     struct skr_error error = {0};
     struct skr_text written = {0};
-    if (skr_rabbit_properties_read(raw, &properties, &error) != SKR_OK) {
+    if (skr_amqp_properties_read(raw, &properties, &error) != SKR_OK) {
         if (error.code != SKR_MALFORMED)
             abort();
         return;
     }
-    skr_rabbit_properties_write(&properties, &written);
+    skr_amqp_properties_write(&properties, &written);
     if (written.size > raw.size ||
         memcmp(written.bytes, raw.bytes, written.size) != 0)
         abort();
     skr_text_fini(&written);
-    struct rabbit_piece table = properties.pieces[RABBIT_HEADERS];
+    struct skr_amqp_piece table = properties.pieces[SKR_AMQP_HEADERS];
     check_headers(table);
     if (skr_rabbit_rejections(table, "orders") > 1000000 ||
         skr_rabbit_delivery_count(table) > 1000000)
@@ -59,7 +59,7 @@ check_properties(struct rabbit_piece raw)
 int
 LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size)
 {
-    const struct rabbit_piece input = {.bytes = bytes, .size = size};
+    const struct skr_amqp_piece input = {.bytes = bytes, .size = size};
     check_properties(input);
     check_headers(input);
     return 0;

@@ -21,7 +21,8 @@ compare_with_jansson(const char *json, size_t size)
     struct skr_decoded *memory;
     struct skr_error ours;
     enum skr_code code =
-        skr_decode(&anything, json, size, NULL, &value, &memory, &ours);
+        skr_decode(&anything, &(struct skr_encoded){json, size, NULL}, &value,
+                   &memory, &ours);
     if (code == SKR_OK)
         skr_decoded_free(memory);
     json_error_t theirs;
@@ -52,8 +53,8 @@ write_and_read_again(const struct everything *value)
     struct skr_decoded *memory;
     if (skr_encode(&everything, value, NULL, &first, &first_size, NULL) !=
             SKR_OK ||
-        skr_decode(&everything, first, first_size, NULL, &again, &memory,
-                   NULL) != SKR_OK ||
+        skr_decode(&everything, &(struct skr_encoded){first, first_size, NULL},
+                   &again, &memory, NULL) != SKR_OK ||
         skr_encode(&everything, &again, NULL, &second, &second_size, NULL) !=
             SKR_OK ||
         first_size != second_size || memcmp(first, second, first_size) != 0)
@@ -76,8 +77,8 @@ LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size)
     struct everything value;
     struct skr_decoded *memory;
     struct skr_error error;
-    if (skr_decode(&everything, json, size, NULL, &value, &memory, &error) ==
-        SKR_OK) {
+    if (skr_decode(&everything, &(struct skr_encoded){json, size, NULL}, &value,
+                   &memory, &error) == SKR_OK) {
         write_and_read_again(&value);
         skr_decoded_free(memory);
     }

@@ -19,7 +19,7 @@ check_parsed(const struct skr_url *url)
         const char *name = url->parameters[i].name;
         if (skr_url_find(url, name) == NULL)
             abort();
-        if (skr_url_number(url, name, 1, 9, 5, &number, &error) == SKR_OK &&
+        if (skr_url_number(url, name, 1, 9, &number, &error) == SKR_OK &&
             (number < 1 || number > 9))
             abort();
     }

@@ -91,6 +91,17 @@ def test_wrong_password_of_a_database(world):
         expect_recovery(world, relay)
 
 
+def test_no_password_where_one_is_asked_for(world):
+    name = world.database.name
+    world.set_up()
+    with login(world.database, name):
+        world.set_config(replace=[(world.database.url, with_user(
+            world.database.url, name))])
+        relay = expect_refusal(world, [
+            name, "check user and password in the DSN", "127.0.0.1"])
+        assert relay.stop() == 0
+
+
 def test_unknown_database(world):
     world.set_up()
     world.insert(GOOD)

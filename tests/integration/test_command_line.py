@@ -1,6 +1,7 @@
 """The command line as a user meets it: help, version, and wrong usage."""
 import json
 import os
+import pathlib
 import re
 import socket
 import subprocess
@@ -298,18 +299,56 @@ def test_a_database_that_is_not_there_is_not_waited_for(shop):
     result = shop.run("kafka-relay", "errored", "show", environment={
         "DB_DRIVER": "sqlite", "DB_NAME": "none.db"})
     assert result.returncode == 1
-    assert "none.db" in result.stderr and result.stdout == ""
-    assert "waited for" not in result.stderr
+    assert result.stdout == ""
+    assert result.stderr == \
+        "skirnir kafka-relay: database none.db: there is no such file; " \
+        "`skirnir kafka-relay migrate` makes it\n"
+
+
+SETTINGS = {"DB_DRIVER": "sqlite", "DB_NAME": "k.db",
+            "KAFKA_HOST": "127.0.0.1:1", "LOG_LEVEL": "info"}
+
+
+@pytest.mark.parametrize("options, told", [
+    ("partitioner=fnv1a", '"partitioner":"fnv1a","compression":"none"'),
+    ("compression.codec=lz4", '"partitioner":"murmur2","compression":"lz4"'),
+    ("", '"partitioner":"murmur2","compression":"none"'),
+    ("client.id=a%0Ab\nc\u00e4", '"partitioner":"murmur2"'),
+    ("client.id=%25env(HOME)%25", '"partitioner":"murmur2"')], ids=str)
+def test_kafka_relay_says_what_it_takes_of_its_options(shop, options, told):
+    relay = shop.start("kafka-relay", "--listen=", "--kafka-options=" + options,
+                       environment=SETTINGS)
+    relay.wait_for(told)
+    relay.wait_for("relay.trouble")
+    relay.stop()
+
+
+@pytest.mark.parametrize("place", ["it's:8081", "%env(HOME)%:8081",
+                                   "1'\nhandlers: {}\nx-a: ':8081"], ids=repr)
+def test_kafka_relay_takes_no_place_for_settings(shop, place):
+    result = shop.run("kafka-relay", "--listen", place, environment=SETTINGS)
+    assert result.returncode == 1
+    assert " is no address" in result.stderr
+    assert str(pathlib.Path.home()) not in result.stderr
+
+
+def test_kafka_relay_shows_no_password_behind_its_hosts(shop):
+    relay = shop.start("kafka-relay", "--listen=", environment={
+        **SETTINGS, "KAFKA_HOST": "127.0.0.1:1?sasl.username=me@corp&"
+        "sasl.password=hun@ter2&security.protocol=sasl_plaintext"})
+    relay.wait_for('"brokers":"127.0.0.1:1"')
+    relay.stop()
+    assert "ter2" not in relay.log()
 
 
 def test_what_there_is_nothing_to_do_about_is_said(shop):
     shop.environment.update({"DB_DRIVER": "sqlite",
                              "DB_NAME": str(shop.folder / "k.db")})
-    for _ in range(2):
+    for end in (" is made\n", " is there, and lacks nothing\n"):
         made = shop.run("kafka-relay", "migrate")
         assert made.returncode == 0 and made.stdout == ""
         assert "table kafka_outbox in database " in made.stderr
-        assert made.stderr.endswith(" is there, and lacks nothing\n")
+        assert made.stderr.endswith(end)
     shown = shop.run("kafka-relay", "errored", "show")
     assert shown.returncode == 0 and shown.stdout == ""
     assert shown.stderr.endswith(" has no errored rows\n")
@@ -386,6 +425,22 @@ def test_output_that_cannot_be_written_is_said(shop, output, arguments):
     assert result.returncode == 1
     assert "the output cannot be written" in result.stderr
     assert len(result.stderr.splitlines()) == 1
+
+
+@pytest.mark.parametrize("arguments", [
+    ["--version"], ["--help"], ["relay", "--help"], ["config", "check"],
+    ["config", "show"], ["config", "show", "--json"], ["config", "keys"],
+    ["setup", "--print-sql"], ["setup-deduplication"], ["stats"],
+    ["failed", "show"], ["publish", "order.placed", "--body", "{}"]],
+    ids=" ".join)
+def test_a_reader_that_has_seen_enough_is_no_failure(ready_shop, arguments):
+    reader, writer = os.pipe()
+    os.close(reader)
+    try:
+        result = run_into(ready_shop, f"/dev/fd/{writer}", *arguments)
+    finally:
+        os.close(writer)
+    assert (result.returncode, result.stderr) == (0, "")
 
 
 def test_closed_streams_do_not_become_files(ready_shop):

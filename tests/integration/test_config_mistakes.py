@@ -66,9 +66,10 @@ MISTAKES = {
         ["transports.orders", "heartbeat=soon", "seconds"]),
     "option of RabbitMQ's transport that makes no sense": (
         "    orders: 'queue://default?queue_name=orders'",
-        "    orders:\n        dsn: 'amqp://guest:hunter2@mq/'  # here\n"
-        "        options: {prefetch_count: few}",
-        ["transports.orders", "prefetch_count=few", "a number from 1"]),
+        "    orders:\n        dsn: 'amqp://guest:hunter2@mq/'\n"
+        "        options: {prefetch_count: few}  # here",
+        ["transports.orders.options.prefetch_count", "'few'",
+         "a whole number"]),
     "path of a RabbitMQ DSN that goes on": (
         "    orders: 'queue://default?queue_name=orders'",
         "    orders: 'amqp://guest:hunter2@mq/a/b/c/d'  # here",
@@ -77,6 +78,29 @@ MISTAKES = {
         "    default: 'sqlite:///shop.db'",
         "    default: 'mysql://shop:hun/ter2@db/shop'  # here",
         ["databases.default", "the port", "/ is written %2f"]),
+    "slash behind the digits of a password": (
+        "    default: 'sqlite:///shop.db'",
+        "    default: 'mysql://shop:20/hunter2@db/shop'  # here",
+        ["databases.default", "/ is written %2f"]),
+    "question mark in a password": (
+        "    default: 'sqlite:///shop.db'",
+        "    default: 'pgsql://shop:20?hunter2@db/shop'  # here",
+        ["databases.default", "? %3f"]),
+    "list of options": (
+        "    orders: 'queue://default?queue_name=orders'",
+        "    orders:\n        dsn: 'amqp://guest:hunter2@127.0.0.1/'\n"
+        "        options: [{queues: orders}]  # here",
+        ["transports.orders.options", "a map", "not a list"]),
+    "option of a queue that means nothing": (
+        "    orders: 'queue://default?queue_name=orders'",
+        "    orders:\n        dsn: 'amqp://127.0.0.1/'  # here\n"
+        "        options: {queues: {orders: {binding_key: '#'}}}",
+        ["transports.orders", "queues[orders][binding_key]",
+         "a queue has binding_keys"]),
+    "address of metrics that is none": (
+        "handlers:", "metrics: {port: 9187, address: myhost}  # here\n"
+        "handlers:",
+        ["metrics.address", "127.0.0.1 or ::1", "not 'myhost'"]),
     "unknown parameter of a mysql DSN": (
         "    default: 'sqlite:///shop.db'",
         "    default: 'mysql://shop:hunter2@db/shop?colour=red'  # here",
@@ -217,6 +241,7 @@ def test_check_names_file_line_and_key(shop, name):
             if text.startswith(place)
             and all(word in text for word in expected)]
     assert said, result.stdout
+    assert "hunter2" not in result.stdout
     assert result.stdout.splitlines()[-1].startswith("1 mistake,")
 
 
@@ -315,6 +340,32 @@ def test_a_password_that_others_may_read_is_warned_of_once(shop, dsn, host):
         assert f"{host} " in warnings[0] and cure in warnings[0]
 
 
+# What is in a file: whether it is a boolean.
+BOOLEANS = [("true", True), ("True", True), ("FALSE", True), ("'Yes'", True),
+            ("on", True), ("0", True), ("''", False), ("2", False)]
+
+
+@pytest.mark.parametrize("value, is_good", BOOLEANS)
+@pytest.mark.parametrize("option", ["kafka://mq: tls", "amqps://mq: verify",
+                                    "mysql://db/shop: ssl",
+                                    "mysql://db/shop: ssl_verify"])
+def test_a_boolean_is_the_same_everywhere(shop, option, value, is_good):
+    dsn, name = option.split(": ")
+    text = value.strip("'")
+    if dsn.startswith("mysql"):
+        write(shop, GOOD.replace(
+            "databases:\n", f"databases:\n    far: '{dsn}?{name}={text}'\n"))
+    else:
+        write(shop, GOOD.replace(
+            "'queue://default?queue_name=orders'",
+            f"{{dsn: '{dsn}', options: {{{name}: {value}}}}}"))
+    check = shop.run("config", "check")
+    assert (check.returncode == 0) == is_good, check.stdout
+    if not is_good:
+        assert name in check.stdout
+        assert "true or false is needed" in check.stdout
+
+
 @pytest.mark.parametrize("name", ["cacert", "cert", "key"])
 def test_a_certificate_for_plain_amqp_is_refused(shop, name):
     write(shop, GOOD.replace("queue://default?queue_name=orders",
@@ -326,7 +377,7 @@ def test_a_certificate_for_plain_amqp_is_refused(shop, name):
 
 def test_properties_of_librdkafka_are_those_of_the_manual(shop):
     root = pathlib.Path(__file__).resolve().parents[2]
-    source = (root / "src/broker/kafka/properties.c").read_text()
+    source = (root / "src/broker/kafka/settings.c").read_text()
     allowed = set(re.findall(r'^    "([a-z.]+)",$', source, re.M))
     manual = (root / "docs/skirnir.yaml.5.md").read_text()
     part = manual.split("# KAFKA\n")[1].split("\n# ")[0]

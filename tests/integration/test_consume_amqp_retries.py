@@ -8,7 +8,7 @@ import pytest
 import amqp_client
 import databases
 import shop as shops
-from worlds import control, need
+from worlds import need, new_vhost
 
 MESSAGES = 200
 CONFIG = """\
@@ -95,11 +95,8 @@ class World(shops.Shop):
 def broker():
     """A virtual host of our own."""
     url = need("SKR_RABBITMQ_URL").rsplit("/", 1)[0]
-    vhost = f"skr-{uuid.uuid4().hex}"
-    control("add_vhost", vhost)
-    control("set_permissions", "-p", vhost, "guest", ".*", ".*", ".*")
-    yield f"{url}/{vhost}"
-    control("delete_vhost", vhost)
+    with new_vhost() as vhost:
+        yield f"{url}/{vhost}"
 
 
 @pytest.fixture(params=databases.SERVERS, ids=lambda kind: kind.kind)

@@ -116,6 +116,7 @@ def test_an_exchange_of_another_type_is_named_and_left_alone(world):
     relay = world.start_relay("--wait")
     said = relay.wait_for(r"relay\.trouble.*").group()
     assert "shop" in said and "type" in said and "direct" in said
+    assert "correct the configuration, or delete it" in said
     assert world.left() == 1000
     set_options(world, "{exchange: {name: shop, type: topic}}")
     assert relay.stop() == 0
@@ -157,5 +158,7 @@ def test_what_names_the_exchange_first(world, options, parameters, path):
 
 
 def test_other_options_reach_the_driver(world):
-    with pytest.raises(AssertionError, match="heartbeat=soon"):
+    with pytest.raises(AssertionError, match="connect_timeout=0.01"):
+        set_options(world, "{connect_timeout: 0.01}")
+    with pytest.raises(AssertionError, match="heartbeat: a number is needed"):
         set_options(world, "{heartbeat: soon}")

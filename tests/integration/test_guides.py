@@ -40,15 +40,19 @@ def block(page, language, heading):
     return text
 
 
-def run_page(folder, page, replaced=("", "")):
+def run_page(folder, page, *replaced):
     """What every command of the page printed, one after the other, in a shell
-    that stops at the first that fails."""
+    that stops at the first that fails. replaced: pairs, of what stands in the
+    page and what takes its place, such as the address of a server."""
     (folder / "bin").mkdir()
     (folder / "bin" / "skirnir").symlink_to(shops.PROGRAM)
     script = "".join(text for _, text in blocks(page, "sh"))
+    for old, new in replaced:
+        assert old in script
+        script = script.replace(old, new)
     result = subprocess.run(
-        ["bash", "-eu", "-o", "pipefail"], input=script.replace(*replaced),
-        text=True, capture_output=True, cwd=folder, timeout=shops.PATIENCE_S,
+        ["bash", "-eu", "-o", "pipefail"], input=script, text=True,
+        capture_output=True, cwd=folder, timeout=shops.PATIENCE_S,
         env={"PATH": f"{folder / 'bin'}:{os.environ['PATH']}",
              "HOME": str(folder)})
     assert result.returncode == 0, result.stdout + result.stderr
@@ -60,6 +64,35 @@ def test_getting_started_gets_started(tmp_path):
     assert "1|4200\n" in said
     assert re.search(r"^outbox +1 +1 ", said, re.M)
     assert re.search(r"order\.forgotten", said.rpartition("1|4200")[2])
+
+
+def test_the_first_program_of_the_readme(tmp_path):
+    """As it stands there, but for where it is installed."""
+    page = (shops.ROOT / "README.md").read_text()
+    program, = re.findall(r"```c\n(.*?)```", page, re.S)
+    example = (shops.ROOT / "examples" / "publish.c").read_text()
+    code = example[example.index("#include"):]
+    assert program[program.index("#include"):] == code
+    part = page.split("To try it")[1].split("The last line prints")[0]
+    script = "".join(re.findall(r"^    (.*\n)", part, re.M))
+    install, copy, folder, *rest = script.splitlines(keepends=True)
+    assert install == "sudo make install\n"
+    assert folder == "cd /tmp/first\n"
+    script = copy.replace("/tmp/first", str(tmp_path / "first")) + \
+        f"cd {tmp_path / 'first'}\n" + "".join(rest)
+    build = pathlib.Path(shops.PROGRAM).resolve().parents[2]
+    result = subprocess.run(
+        ["bash", "-eu", "-o", "pipefail"], input=script, text=True,
+        capture_output=True, cwd=shops.ROOT, timeout=shops.PATIENCE_S,
+        env={"PATH": f"{pathlib.Path(shops.PROGRAM).parent}:"
+                     f"{os.environ['PATH']}",
+             "PKG_CONFIG_PATH": str(build / "meson-uninstalled"),
+             "CPATH": str(shops.ROOT / "include"),
+             "LD_LIBRARY_PATH": str(build), "HOME": str(tmp_path)})
+    assert result.returncode == 0, result.stdout + result.stderr
+    sent, billed = result.stdout.splitlines()[-2:]
+    assert '"customer":"Ida"' in sent
+    assert billed == "1|1|Ida|99"
 
 
 @pytest.fixture
@@ -364,14 +397,25 @@ def test_the_manual_of_the_library_names_every_header():
                      (shops.ROOT / "include/skirnir").glob("*.h")}
 
 
+def anchors(path):
+    """The names by which the headings of a page can be linked to."""
+    text = re.sub(r"```.*?```", "", path.read_text(), flags=re.S)
+    return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-")
+            for heading in re.findall(r"^#+ (.+)$", text, re.M)}
+
+
 def test_every_guide_is_linked_and_every_link_leads_somewhere():
     pages = {path.name for path in DOCS.glob("*.md")}
     linked = set()
-    for path in [*DOCS.glob("*.md"), shops.ROOT / "README.md"]:
-        for target in re.findall(r"\]\(([^)#]+)[^)]*\)", path.read_text()):
+    for path in [*DOCS.glob("*.md"), *shops.ROOT.glob("*.md")]:
+        for target, _, anchor in re.findall(r"\]\(([^)#]*)(#([^)]+))?\)",
+                                            path.read_text()):
             if "://" in target:
                 continue
-            assert (path.parent / target).exists(), f"{path.name}: {target}"
+            leads_to = (path.parent / target) if target else path
+            assert leads_to.exists(), f"{path.name}: {target}"
+            assert not anchor or anchor in anchors(leads_to), \
+                f"{path.name}: {target}#{anchor}"
             if path.name == "README.md":
-                linked.add(pathlib.Path(target).name)
+                linked.add(leads_to.name)
     assert pages - {"README.md"} <= linked

@@ -158,6 +158,53 @@ def test_a_command_that_cannot_be_run_is_refused(ready_shop, command, word):
     refused(ready_shop, word)
 
 
+@pytest.mark.parametrize("first_line, word", [
+    ("#!/usr/bin/pyhton3\n", "its first line names /usr/bin/pyhton3: No such"),
+    (f"#!{sys.executable}\r\n", "ends with CR LF"),
+    ("#!/usr/bin/env python3\r\n", "ends with CR LF"),
+])
+def test_a_script_without_its_interpreter_is_refused(ready_shop, first_line,
+                                                     word):
+    script = ready_shop.folder / "worker"
+    script.write_bytes(first_line.encode())
+    script.chmod(0o755)
+    set_handler(ready_shop, "{command: [./worker]}")
+    refused(ready_shop, word)
+
+
+@pytest.mark.parametrize("script, said", [
+    ("import time\ntime.sleep(600)", r"no line within 1 s \(timeout\)"),
+    ("print('starting up', flush=True)\ninput()",
+     r"its first line is \\\"starting up\\\""),
+    ("import sys\nsys.exit(3)", r"it ended with exit code 3"),
+])
+def test_what_a_command_says_in_place_of_ready_is_told(ready_shop, script,
+                                                       said):
+    shop = ready_shop
+    (shop.folder / "worker.py").write_text(script)
+    set_handler(shop, f"{{command: ['{sys.executable}', worker.py], "
+                      "timeout: 1}")
+    shop.check("publish", "order.placed", "--body", "{}")
+    assert shop.relay_all().returncode == 0
+    consumer = shop.start_consumer()
+    consumer.wait_for(r"consumer\.trouble .*" + said +
+                      r".*skirnir-handler\(7\)")
+    assert consumer.stop() == 0
+
+
+def test_a_stop_before_a_command_is_ready_is_no_trouble(ready_shop):
+    shop = ready_shop
+    (shop.folder / "worker.py").write_text(
+        "import time\nopen('begun', 'w').close()\ntime.sleep(600)")
+    set_handler(shop, f"{{command: ['{sys.executable}', worker.py]}}")
+    shop.check("publish", "order.placed", "--body", "{}")
+    assert shop.relay_all().returncode == 0
+    consumer = shop.start_consumer()
+    shops.until(lambda: (shop.folder / "begun").exists(), consumer.log)
+    assert consumer.stop() == 0
+    assert not consumer.events("consumer.trouble")
+
+
 def test_sql_that_is_none_is_found_by_asking_the_database(ready_shop):
     set_handler(ready_shop, "{sql: [DELETE FROM effects, "
                             "INSERT INTO effects VALUE :id]}")
@@ -192,7 +239,6 @@ def test_the_workers_of_the_examples(ready_shop, program, name):
         pytest.skip("php is not installed")
     shop = ready_shop
     shutil.copy(EXAMPLES / name, shop.folder)
-    (shop.folder / "letters").mkdir()
     set_handler(shop, f"{{command: ['{program}', {name}]}}")
     connection = shop.open("shop")
     for body in ('{"customer":"Ida"}', '{"customer":"Ole"}', "no json"):

@@ -390,6 +390,10 @@ def test_k19_k20_health_and_metrics_tell_the_truth(sqlite_world):
     world.ask("UPDATE kafka_outbox SET errored = 1 WHERE topic = 'a b'")
     waiting = world.start("kafka-relay", "--polling-disabled")
     shops.until(world.is_up, waiting.log)
+    # It is not silent, although it publishes nothing.
+    said, = [json.loads(line) for line in waiting.log().splitlines()
+             if "kafkarelay.started" in line]
+    assert said["polling"] == "disabled" and said["table"] == "kafka_outbox"
     assert world.get("/healthz")[0] == 200
     assert world.get("/healthz?readiness=1")[0] == 200
     assert world.get("/nothing")[0] == 404

@@ -217,7 +217,7 @@ def test_a_wrong_password_is_said_and_no_storm(world):
                f"{os.environ['SKR_KAFKA_USER']}&sasl.password=")
     connect(world, KAFKA_HOST=f"127.0.0.1:{port}",
             KAFKA_OPTIONS=options + "not-it&connect_timeout=2")
-    relay = world.start_relay()
+    relay = world.start_relay("--wait")
     relay.wait_for("relay.trouble")
     assert "the login was refused" in relay.log()
     assert "not-it" not in relay.log()

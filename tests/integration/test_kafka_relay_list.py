@@ -19,7 +19,7 @@ COVERED = {
         "test_counts_tell_the_truth_and_cleaning_keeps_what_is_fresh"],
     8: ["test_k8_k9_an_empty_table_gives_nothing_and_a_missing_one_an_error"],
     9: ["test_k8_k9_an_empty_table_gives_nothing_and_a_missing_one_an_error"],
-    10: ["test_k10_all_outcomes_of_a_batch_are_recorded_together"],
+    10: ["test_k10_all_results_of_a_batch_are_recorded_together"],
     # Not swallowed: the outcomes are kept and recorded when that is possible.
     11: ["test_k11_k12_k13_what_cannot_be_recorded_changes_nothing"],
     # It does: what is recorded in part would be told twice.

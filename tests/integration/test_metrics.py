@@ -583,7 +583,7 @@ def test_the_configuration_names_port_and_address(ready_shop, port):
         ("databases:", f"metrics: {{port: {port}, address: here}}\n"
          "databases:")])
     result = shop.run("relay", "outbox", "--stop-when-empty")
-    assert result.returncode == 1
+    assert result.returncode == 3
     assert "metrics.address" in result.stderr
 
 

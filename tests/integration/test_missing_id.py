@@ -14,7 +14,19 @@ message_broker:
     inbox:
         deduplication: {{auto_setup: true}}
 handlers:
-    order.placed: {{sql: 'INSERT INTO effect VALUES (:id_text, :body)'}}
+    order.placed: {handler}
+"""
+SQL = "{sql: 'INSERT INTO effect VALUES (:id_text, :body)'}"
+WORKER = f"""\
+import sqlite3, sys
+sys.path.insert(0, "{shops.ROOT}/clients/python")
+from skirnir import inbox, worker
+connection = sqlite3.connect("shop.db")
+def place(connection, message):
+    connection.execute("INSERT INTO effect VALUES (?, ?)",
+                       (message.id, message.body))
+worker.run(lambda message: inbox.handle(connection, message, place),
+           deduplicates=True)
 """
 
 
@@ -34,8 +46,8 @@ def put(world, count):
             ", 'orders', datetime(), datetime())", (f'{{"n":{number}}}',))
 
 
-def consume(world, way, count=3):
-    world.write_config(CONFIG.format(way=way))
+def consume(world, way, count=3, handler=SQL):
+    world.write_config(CONFIG.format(way=way, handler=handler))
     world.check("setup")
     world.open("shop").execute("CREATE TABLE effect (id TEXT, body TEXT)")
     put(world, count)
@@ -51,6 +63,14 @@ def test_by_default_it_is_kept_in_the_failed_table(world):
 
 def test_it_can_be_handled_without_deduplication(world):
     assert len(consume(world, "handle")) == 3
+    assert world.count("shop", "message_broker_deduplication") == 0
+    assert world.count("shop", "messenger_messages") == 0
+
+
+def test_a_process_that_records_its_messages_handles_each(world):
+    (world.folder / "worker.py").write_text(WORKER)
+    effects = consume(world, "handle", handler="{command: [python3, worker.py]}")
+    assert effects == [(None, f'{{"n":{n}}}') for n in range(3)]
     assert world.count("shop", "message_broker_deduplication") == 0
     assert world.count("shop", "messenger_messages") == 0
 

@@ -1,8 +1,10 @@
 """Mistakes that waiting does not mend end a command that can do nothing else,
 with the cure; where something else can be done it is done, and --wait waits."""
+import contextlib
 import os
 import signal
 import socket
+import socketserver
 import threading
 
 import pytest
@@ -51,7 +53,9 @@ def test_a_missing_folder_ends_relay_and_consumer(ready_shop):
 
 def test_a_missing_table_ends_relay_and_consumer(shop):
     without_setup(shop)
-    fails(shop, ["there is no table", "skirnir setup"], "relay", "outbox")
+    said = fails(shop, ["there is no table", "skirnir setup"], "relay",
+                 "outbox")
+    assert said.count("skirnir setup") == 1
     fails(shop, ["skirnir setup"], "consume", "orders")
 
 
@@ -168,6 +172,67 @@ def test_a_server_that_is_away_is_waited_for(shop):
         assert relay.stop() == 0
 
 
+LOOK = "else correct host and port"
+
+
+def with_server(shop, kind, address, parameters=""):
+    """A server in the place of the queue."""
+    if kind == "amqp":
+        shop.configure(replace=[
+            ("relay_to: orders", "relay_to: mq"),
+            ("    failed:\n", f"    mq: 'amqp://{address}/%2f{parameters}'\n"
+             "    failed:\n")])
+    else:
+        shop.configure(replace=[(
+            shop.url("queue"), f"{kind}://u@{address}/b{parameters}")])
+
+
+@pytest.mark.parametrize("kind", ["pgsql", "mysql", "amqp"])
+def test_a_server_that_is_not_met_is_told_of_with_the_cure(shop, kind):
+    with socket.socket() as nobody:
+        nobody.bind(("127.0.0.1", 0))  # and does not listen
+        port = nobody.getsockname()[1]
+        with_server(shop, kind, f"127.0.0.1:{port}")
+        relay = shop.start("relay", "outbox")
+        said = relay.wait_for(r"relay\.trouble .*").group()
+        assert f"127.0.0.1:{port}" in said and LOOK in said
+        assert relay.stop() == 0
+    with_server(shop, kind, "host.invalid")
+    relay = shop.start("relay", "outbox")
+    said = relay.wait_for(r"relay\.trouble .*").group()
+    assert "host.invalid" in said and "correct" in said
+    assert relay.stop() == 0
+
+
+@pytest.mark.parametrize("kind", ["pgsql", "amqp"])
+def test_a_port_that_is_silent_is_told_of_with_the_cure(shop, kind):
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+        with_server(shop, kind, f"127.0.0.1:{port}", "?connect_timeout=1")
+        relay = shop.start("relay", "outbox")
+        said = relay.wait_for(r"relay\.trouble .*").group()
+        assert "no answer" in said and LOOK in said
+        assert relay.stop() == 0
+
+
+def test_a_port_that_hangs_up_is_told_of_with_the_cure(shop):
+    with another_server(b"") as port:
+        with_server(shop, "amqp", f"127.0.0.1:{port}")
+        relay = shop.start("relay", "outbox")
+        said = relay.wait_for(r"relay\.trouble .*").group()
+        assert "closed the connection" in said and LOOK in said
+        assert relay.stop() == 0
+
+
+def test_a_certificate_that_is_not_there_is_told_of_as_that(shop):
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+        with_server(shop, "amqp", f"127.0.0.1:{port}", "?cacert=none.pem")
+        shop.config_path.write_text(
+            shop.config_path.read_text().replace("amqp:", "amqps:"))
+        fails(shop, ["cacert=", "none.pem", "No such file"], "relay", "outbox")
+
+
 @pytest.mark.parametrize("scheme, says", [
     ("pgsql", "is not PostgreSQL; correct host and port"),
     ("mysql", "does not answer as MariaDB and MySQL do; correct host and port")])
@@ -235,4 +300,42 @@ def test_ready_is_said_when_it_is(ready_shop):
             told.append(listener.recv(4096).decode())
         relay.wait_for(r"relay\.active")
         assert test_metrics.get(port, "/readyz")[0] == 200
+        assert relay.stop() == 0
+
+
+@contextlib.contextmanager
+def another_server(answer):
+    """Answers whatever it is asked in this way, and hangs up; its port."""
+    class Handler(socketserver.BaseRequestHandler):
+        def handle(self):
+            self.request.recv(1000)
+            self.request.sendall(answer)
+
+    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        yield server.server_address[1]
+        server.shutdown()
+        thread.join()
+
+
+@pytest.mark.parametrize("answer, cure", [
+    (b"AMQP\0\0\x09\x01", "what answers there is no Kafka broker: check the "
+                          "port in the DSN"),
+    (b"HTTP/1.1 400 Bad Request\r\n\r\n", "what answers there is no Kafka "
+                                          "broker"),
+    (b"\x15\x03\x03\0\x02\x02\x46", "the port seems to want TLS")])
+def test_a_port_that_is_not_kafka_s_is_not_taken_for_one(shop, answer, cure):
+    """RabbitMQ, a web server, and a listener that speaks TLS alone."""
+    if "kafka" not in shop.check("--version"):
+        pytest.skip("this build has no Kafka")
+    with another_server(answer) as port:
+        shop.configure(replace=[
+            ("relay_to: orders", "relay_to: topic"),
+            ("    failed:\n",
+             f"    topic: 'kafka://127.0.0.1:{port}/orders'\n    failed:\n")])
+        shop.set_up()
+        relay = shop.start_relay()
+        relay.wait_for(rf"relay\.trouble .*127\.0\.0\.1:{port} cannot be "
+                       rf"reached: {cure}")
         assert relay.stop() == 0

@@ -1,5 +1,6 @@
-"""MySQL as strict hosts configure it, and the ways to log in there: a message
-goes the whole way, from outbox to handler, and another fails and comes back."""
+"""MySQL as strict hosts configure it, a member of a replication group, and the
+ways to log in there: a message goes the whole way, from outbox to handler, and
+another fails and comes back."""
 import contextlib
 import json
 import uuid
@@ -13,11 +14,19 @@ SETTINGS = {
     "sql-mode": "ANSI_QUOTES,NO_BACKSLASH_ESCAPES,STRICT_ALL_TABLES,"
                 "ONLY_FULL_GROUP_BY,NO_ZERO_DATE,NO_ZERO_IN_DATE,"
                 "ERROR_FOR_DIVISION_BY_ZERO,NO_ENGINE_SUBSTITUTION",
-    # As group replication needs it of every table.
     "sql-require-primary-key": "ON",
     "lower-case-table-names": "1",
     "binlog-transaction-compression": "ON",
-    "gtid-mode": "ON", "enforce-gtid-consistency": "ON",
+    # A group of which each member may write: what a transaction did that could
+    # not be repeated on the others is refused, also where there are none.
+    "gtid-mode": "ON", "enforce-gtid-consistency": "ON", "server-id": "1",
+    "plugin-load-add": "group_replication.so",
+    "group-replication-group-name": str(uuid.uuid4()),
+    "group-replication-start-on-boot": "OFF",
+    "group-replication-bootstrap-group": "ON",
+    "group-replication-single-primary-mode": "OFF",
+    "group-replication-enforce-update-everywhere-checks": "ON",
+    "group-replication-ip-allowlist": "127.0.0.1",
 }
 CONFIG = """\
 databases:
@@ -56,6 +65,9 @@ ENCODED = "".join(f"%{ord(letter):02x}" for letter in PASSWORD)
 def server():
     try:
         with servers.MySQL(tls=True, settings=SETTINGS) as started:
+            started.query(
+                "SET GLOBAL group_replication_local_address = '127.0.0.1:"
+                f"{started.port_of('group')}'; START GROUP_REPLICATION")
             yield started
     except servers.NotInstalled:
         pytest.skip("MySQL cannot be fetched here")
@@ -129,6 +141,43 @@ def test_strict_modes_and_a_user_without_process(strict, scheme, claim):
     key = ["--partition-key=customer-1"] if "ordered" in scheme else []
     go_the_whole_way(strict, *key)
     assert strict.ask(WITHOUT_KEY) == ""
+
+
+def test_the_table_of_kafkas_relay_is_made_there_too(strict):
+    strict.environment.update({
+        "DB_DRIVER": "mysql", "DB_HOST": "127.0.0.1", "DB_NAME": strict.name,
+        "DB_PORT": str(strict.server.port), "DB_USER": strict.name,
+        "DB_PASS": PASSWORD, "KAFKA_HOST": "127.0.0.1:1"})
+    strict.check("kafka-relay", "migrate")
+    strict.ask("INSERT INTO kafka_outbox (topic, payload_json, "
+               "payload_headers) VALUES ('orders', '{}', '{}')")
+    assert strict.ask(WITHOUT_KEY) == ""
+
+
+def test_a_table_is_one_queue_however_its_name_is_spelt(strict):
+    """The server tells small letters from capitals nowhere."""
+    strict.check("setup")
+    first = strict.start("relay", "outbox")
+    first.wait_for(r"relay\.active")
+    text = strict.config_path.read_text()
+    name = f"/{strict.name}'"
+    assert "Messenger_Outbox" in text and name in text and name.islower()
+    strict.write_config(text.replace("Messenger_Outbox", "messenger_OUTBOX")
+                        .replace(name, name.upper()))
+    second = strict.start("relay", "outbox")
+    second.wait_for(r"relay\.standby")
+    first.kill()
+    second.wait_for(r"relay\.active")
+
+
+def test_the_group_refuses_a_table_without_a_key(server):
+    """Else what is shown here would show nothing of a group."""
+    assert server.query("SELECT member_state FROM performance_schema."
+                        "replication_group_members").strip() == "ONLINE"
+    server.query("SET SESSION sql_require_primary_key = OFF; "
+                 "CREATE TABLE keyless (number INT)", "skirnir")
+    with pytest.raises(servers.ServerError, match="ERROR 3098"):
+        server.query("INSERT INTO keyless VALUES (1)", "skirnir")
 
 
 @pytest.mark.parametrize("parameters, is_encrypted", [

@@ -349,6 +349,14 @@ def hold_rows(server):
     return holder
 
 
+def wait_for_settler(server, relay):
+    """The relay knows what the broker has, and wants to delete those rows."""
+    shops.until(lambda: server.query(
+        "SELECT COUNT(*) FROM pg_stat_activity "
+        "WHERE wait_event_type = 'Lock' AND query LIKE '%DELETE%'"
+    ).strip() != "0", relay.log)
+
+
 @pytest.mark.parametrize("may_ask", [True, False])
 def test_a_restart_leaves_what_was_read_to_be_settled(
         tmp_path, lone_servers, may_ask):
@@ -366,6 +374,7 @@ def test_a_restart_leaves_what_was_read_to_be_settled(
         holder = hold_rows(server)
         relay = world.start_relay()
         shops.until(lambda: len(world.arrived()) == 100, relay.log)
+        wait_for_settler(server, relay)
         server.kill()
         holder.join()
         server.start()
@@ -402,6 +411,7 @@ def test_nothing_of_the_old_primary_is_settled_on_the_new_one(
         world.use(hosts(old, new), in_flight=400)
         relay = world.start_relay()
         shops.until(lambda: len(world.arrived()) == 140, relay.log)
+        wait_for_settler(old, relay)
         last = int(old.query("SELECT MAX(id) FROM messenger_outbox"))
         old.kill()
         holder.join()

@@ -102,3 +102,41 @@ def test_a_kafka_relay_says_what_it_moves_from_where_to_where(shop):
     assert fields["brokers"] == "127.0.0.1:1"
     assert "hush" not in relay.log()
     assert relay.stop() == 0
+
+
+def made(program):
+    """Tables that it made: by name of the worker, and in which database."""
+    lines = program.events("database.table_made")
+    found = []
+    for line in lines:
+        assert " info " in line
+        fields = dict(re.findall(r' (\w+)=("(?:[^"\\]|\\.)*"|\S+)', line))
+        found.append((fields["name"], fields["tables"].strip('"'),
+                      fields["database"]))
+    return sorted(found)
+
+
+def test_tables_that_a_worker_makes_are_told_once(shop):
+    shop.configure(replace=[
+        ("        database: billing",
+         "        database: billing\n"
+         "        deduplication: {auto_setup: true}")])
+    shop.make_effects()
+    relay = shop.start_relay()
+    relay.wait_for(r"relay\.active")
+    assert made(relay) == [
+        ("outbox", "messenger_outbox, messenger_messages, skirnir_meta",
+         shop.url("shop")),
+        ("queue", "messenger_messages, skirnir_meta", shop.url("queue"))]
+    assert relay.stop() == 0
+    consumer = shop.start_consumer()
+    consumer.wait_for(r"consumer\.ready")
+    assert made(consumer) == [
+        ("orders", "message_broker_deduplication", shop.url("billing")),
+        ("orders", "skirnir_attempt", shop.url("billing")),
+        ("orders", "skirnir_attempt", shop.url("shop"))]
+    assert consumer.stop() == 0
+    again = shop.start_relay()
+    again.wait_for(r"relay\.active")
+    assert again.stop() == 0
+    assert made(again) == []

@@ -284,7 +284,8 @@ def test_nothing_is_relayed_or_consumed_from_such_a_table(ready_shop):
 
 def test_deduplication_prints_its_sql_by_default(shop):
     printed = shop.check("setup-deduplication")
-    assert printed.startswith(f"CREATE TABLE IF NOT EXISTS {DEDUPLICATION}")
+    assert printed.startswith(
+        f'CREATE TABLE IF NOT EXISTS "{DEDUPLICATION}"')
     assert not shop.path("billing").exists()
     assert shop.check("setup-deduplication", "--print-sql") == printed
 
@@ -316,7 +317,7 @@ def test_migration_is_written_for_doctrine(shop):
     text = path.read_text()
     assert text.startswith("<?php\n")
     assert f"final class {path.stem} extends AbstractMigration" in text
-    assert f"DROP TABLE {DEDUPLICATION}" in text
+    assert f'DROP TABLE "{DEDUPLICATION}"' in text
     # Its statements are those that are printed.
     statements = re.findall(r"<<<'SQL'\n(.*?)\nSQL\n", text, re.S)
     sql = shop.check("setup-deduplication")

@@ -4,13 +4,12 @@ import os
 import pathlib
 import subprocess
 import tempfile
-import uuid
 
 import pytest
 
 import shop as shops
+from worlds import control, new_vhost
 
-CONTROL = pathlib.Path(__file__).parents[1] / "servers" / "rabbitmq-control"
 CONFIG = """\
 databases:
     default: 'sqlite:///%kernel.project_dir%/shop.db'
@@ -43,21 +42,11 @@ OK_LINES = """\
 """
 
 
-def control(*arguments):
-    return subprocess.run([str(CONTROL), *arguments], check=True,
-                          stdin=subprocess.DEVNULL, capture_output=True,
-                          text=True).stdout
-
-
 @pytest.fixture
 def vhost():
-    if "SKR_RABBITMQ_URL" not in os.environ:
-        pytest.skip("SKR_RABBITMQ_URL is not set")
-    name = f"skr-{uuid.uuid4().hex}"
-    control("add_vhost", name)
-    control("set_permissions", "-p", name, "guest", ".*", ".*", ".*")
-    yield name
-    control("delete_vhost", name)
+    """Of each test its own."""
+    with new_vhost() as name:
+        yield name
 
 
 def run(folder, *arguments, config=CONFIG, dsn=None):
@@ -101,6 +90,8 @@ def test_what_differs_is_named_and_left_alone(tmp_path, vhost):
         "[ERROR]", "[OK]", "[ERROR]", "[OK]", "[OK]", "[OK]", "[ERROR]"]
     assert lines[0].startswith("[ERROR] exchange commerce (direct): ")
     assert "x-message-ttl" in lines[2]
+    for line in (lines[0], lines[2]):
+        assert "correct the configuration, or delete it" in line
     assert "no exchange 'missing'" in lines[6]
     assert "3 of 7 could not be declared" in result.stderr
     assert "commerce\ttopic" in control("list_exchanges", "-p", vhost)

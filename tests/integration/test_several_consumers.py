@@ -53,6 +53,36 @@ def test_several_transports_are_consumed_by_one_process(ready_shop):
     expect_effects(shop, 2 * ORDERS)
 
 
+@pytest.mark.parametrize("deduplication, handled", [
+    # A consumer that used the shared table before, one that is new, and one that
+    # goes on to share it.
+    ("{table_name: bills_seen}", ORDERS // 2),
+    ("{table_name: bills_seen, read_default: false}", ORDERS),
+    (None, 0)])
+def test_two_queues_that_get_the_same_messages(ready_shop, deduplication,
+                                               handled):
+    shop = ready_shop
+    fill(shop, "orders", ORDERS // 2)
+    fill(shop, "bills", ORDERS)
+    assert shop.consume_all().returncode == 0
+    # A while ago: the moment in which a table took over is told to the second.
+    shop.open("billing").execute(
+        "UPDATE message_broker_deduplication SET processed_at = "
+        "datetime('now', '-1 hour')")
+    own = "" if deduplication is None else \
+        f"        deduplication: {deduplication}\n"
+    shop.configure(replace=[(SECOND[0], SECOND[1].replace(
+        "    failed:\n", own + "    failed:\n"))])
+    shop.check("setup-deduplication", "--force")
+    # What others record from now on does not count.
+    fill(shop, "orders", ORDERS // 2, first=ORDERS // 2 + 1)
+    assert shop.consume_all().returncode == 0
+    shop.check("consume", "bills", "--stop-when-empty")
+    assert shop.count("queue", "messenger_messages") == 0
+    assert len(shop.effects()) == ORDERS + handled
+    assert shop.failed() == []
+
+
 def test_stop_when_empty_waits_for_the_last(ready_shop):
     shop = ready_shop
     shop.configure(replace=[SECOND])

@@ -60,6 +60,19 @@ def test_queues_that_nobody_reads_are_told_and_warned_of(place):
     assert "gone.retry" not in relay.log()
 
 
+@pytest.mark.parametrize("place", ["sqlite", "postgresql"], indirect=True)
+def test_a_table_that_is_spelt_in_two_ways_is_one(place):
+    """On MariaDB and MySQL, as they are set here, they are two."""
+    place.set_config(replace=[
+        ("    billing: 'amqp://127.0.0.1:1/%2f'\n",
+         "    again: 'queue://default?table_name=Messenger_Outbox"
+         "&queue_name=again'\n")])
+    write(place, 1, f"{NOW}, {NOW}, NULL", "again")
+    write(place, 1, f"{NOW}, {NOW}, NULL", "outbxo")
+    assert [item["queue"] for item in read(place)[1]["unread_queues"]] == [
+        "outbxo"]
+
+
 @pytest.mark.alike
 def test_every_kind_of_message_is_counted(place):
     without_broker(place)

@@ -20,6 +20,7 @@ import shop as shops
 sys.path.insert(0, str(pathlib.Path(__file__).parents[1]))
 
 import servers  # noqa: E402: found through the path above
+from servers import processes  # noqa: E402
 
 ORDERS = 1000
 FILES = ["shop", "queue"]
@@ -72,7 +73,7 @@ def lock(shop, name, timeout_s=60):
 def freeze(shop, program, *names):
     """Stops a program at a moment when it has no lock on any of the files."""
     while True:
-        os.kill(program.pid, signal.SIGSTOP)
+        processes.freeze(program.pid)
         try:
             for name in names:
                 lock(shop, name, timeout_s=1).close()
@@ -342,6 +343,40 @@ def test_read_only_database_ends_a_command_with_the_cure(user_shop):
     assert result.returncode == 1
     assert "writable" in result.stderr
     assert shop.count("shop", "messenger_outbox") == 0
+
+
+@pytest.mark.parametrize("what", ["file", "folder"])
+@pytest.mark.parametrize("journal", ["wal", "delete"])
+@pytest.mark.parametrize("command, name", [
+    ("relay", "shop"), ("relay", "queue"), ("consume", "queue"),
+    ("consume", "billing")])
+def test_unwritable_file_ends_relay_and_consumer_with_the_cure(
+        user_shop, command, name, journal, what):
+    """Waiting makes no file writable. In WAL mode such a folder keeps readers
+    out as well."""
+    shop = user_shop
+    path = shop.path(name)
+    connection = sqlite3.connect(path)
+    assert connection.execute(
+        f"PRAGMA journal_mode = {journal}").fetchone() == (journal,)
+    connection.close()
+    folder = shop.folder / "read-only"
+    folder.mkdir()
+    shutil.move(path, folder / path.name)
+    shop.configure(replace=[(str(path), str(folder / path.name))])
+    shop.give_away()
+    os.chown(folder / path.name, os.stat(folder).st_uid, -1)
+    if what == "file":
+        os.chmod(folder / path.name, 0o444)
+    else:
+        os.chmod(folder, 0o555)
+    transport = "outbox" if command == "relay" else "orders"
+    result = shop.run(command, transport)
+    assert result.returncode == 1
+    assert f"skirnir {command}: {folder / path.name}: " in result.stderr
+    assert "make the file and its folder writable for this user" in \
+        result.stderr
+    os.chmod(folder, 0o755)
 
 
 @pytest.fixture

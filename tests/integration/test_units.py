@@ -1,5 +1,8 @@
 """Units for systemd: what they start runs, and goes on as services should."""
+import pathlib
+import re
 import shlex
+import signal
 
 import pytest
 
@@ -43,6 +46,18 @@ def test_a_service_is_started_again_after_a_limit(name):
 
 
 @pytest.mark.parametrize("name", NAMES)
+def test_a_service_is_started_again_without_end_and_ever_more_slowly(name):
+    """After a wrong password, say; a mistake in the file stays one."""
+    unit = read_unit(name)
+    assert unit["StartLimitIntervalSec"] == ["0"]
+    first, steps, last = (int(unit[key][0]) for key in (
+        "RestartSec", "RestartSteps", "RestartMaxDelaySec"))
+    assert first < 10 and steps > 1 and last > 10 * first
+    assert unit["RestartPreventExitStatus"] == [
+        "2 255" if name == "kafka-relay" else "2 3"]
+
+
+@pytest.mark.parametrize("name", NAMES)
 def test_a_service_has_a_folder_and_options_of_its_own(name):
     unit = read_unit(name)
     assert unit["WorkingDirectory"] == ["/etc/skirnir"]
@@ -83,6 +98,13 @@ def test_what_the_units_start_runs_without_options(ready_shop, name, instance,
     assert program.stop() == 0
 
 
+def catches(program, number):
+    """Whether a signal is the program's to handle by now."""
+    status = pathlib.Path(f"/proc/{program.pid}/status").read_text()
+    caught = int(re.search(r"^SigCgt:\s*(\w+)$", status, re.M).group(1), 16)
+    return caught >> (number - 1) & 1
+
+
 def test_what_the_unit_of_a_kafka_relay_starts_runs(shop):
     """Its environment is that of the unit's file."""
     environment = {"DB_DRIVER": "sqlite", "DB_NAME": str(shop.folder / "k.db"),
@@ -90,5 +112,6 @@ def test_what_the_unit_of_a_kafka_relay_starts_runs(shop):
     program = shop.start(*start_words("kafka-relay", "shop", "--verbose"),
                          environment=environment)
     shops.until((shop.folder / "k.db").exists, program.log)
+    shops.until(lambda: catches(program, signal.SIGTERM), program.log)
     assert program.is_running()
     assert program.stop() == 0

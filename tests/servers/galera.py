@@ -42,7 +42,8 @@ class Node(MariaDB):
                 f"ist.recv_addr=127.0.0.1:{transfer};{SILENCE}",
             "binlog-format": "ROW", "innodb-autoinc-lock-mode": "2"}
         command = [*super().command(), *(
-            f"--{key}={value}" for key, value in options.items())]
+            f"--{key}={value}" for key, value in options.items()),
+            "--skip-log-bin"]
         return command + (["--wsrep-new-cluster"] if self.is_founder else [])
 
     def is_ready(self):

@@ -44,7 +44,11 @@ class MariaDB(Server):
             "port": self.port, "bind-address": "127.0.0.1",
             "pid-file": self.folder / "pid", "tmpdir": self.folder / "tmp",
             # As Debian sets it.
-            "character-set-server": "utf8mb4"}
+            "character-set-server": "utf8mb4",
+            # Some tests listen to it, in another format than this one. The
+            # users of tests may make triggers all the same.
+            "log-bin": self.folder / "data/log", "server-id": "1",
+            "log-bin-trust-function-creators": "ON"}
         if self.tls:
             options.update({"ssl-ca": self.certificates.authority,
                             "ssl-cert": self.certificates.server,
@@ -55,7 +59,12 @@ class MariaDB(Server):
     def command(self):
         # Without --no-defaults, and in front, it reads the machine's settings.
         return [self.find_program("mariadbd"), "--no-defaults",
-                *(f"--{key}={value}" for key, value in self.options().items())]
+                *self.words()]
+
+    def words(self):
+        """An option without a value is one that is None."""
+        return [f"--{key}" if value is None else f"--{key}={value}"
+                for key, value in self.options().items()]
 
     def is_ready(self):
         # Its own socket: nobody else answers there.

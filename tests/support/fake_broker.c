@@ -13,9 +13,10 @@ static struct skr_fake *the_fake;
 
 struct fake_connection {
     struct skr_broker broker;
+    struct skr_broker_status status;
     char host[16];
     bool is_other;
-    uint64_t tickets[SKR_FAKE_CAPACITY];
+    uint64_t tags[SKR_FAKE_CAPACITY];
     size_t messages[SKR_FAKE_CAPACITY];  // index in got
     size_t first, last;
     bool lost;
@@ -100,7 +101,7 @@ fake_close(struct skr_broker *broker)
 
 static enum skr_code
 fake_submit(struct skr_broker *broker, const struct skr_message *message,
-            const struct skr_route *route, uint64_t ticket,
+            const struct skr_route *route, uint64_t tag,
             struct skr_error *error)
 {
     struct fake_connection *connection = (struct fake_connection *)broker;
@@ -118,7 +119,7 @@ fake_submit(struct skr_broker *broker, const struct skr_message *message,
     snprintf(got->sender, sizeof(got->sender), "%s", connection->host);
     snprintf(got->body, sizeof(got->body), "%.*s", (int)message->body_size,
              (const char *)message->body);
-    connection->tickets[connection->last] = ticket;
+    connection->tags[connection->last] = tag;
     connection->messages[connection->last++] = the_fake->got_count++;
     if (connection->is_other)
         the_fake->other_wake_fd = broker->wake_fd;
@@ -140,43 +141,44 @@ times_seen(const struct skr_fake *fake, size_t index)
 }
 
 static void
-decide(struct fake_connection *connection, struct skr_outcome *outcome)
+decide(struct fake_connection *connection, struct skr_published *published)
 {
     size_t index = connection->messages[connection->first];
-    *outcome = (struct skr_outcome){
-        .ticket = connection->tickets[connection->first++],
-        .fate = SKR_CONFIRMED,
+    *published = (struct skr_published){
+        .tag = connection->tags[connection->first++],
+        .result = SKR_CONFIRMED,
     };
     the_fake->unanswered--;
-    if (the_fake->fate != NULL)
-        outcome->fate = the_fake->fate(
+    if (the_fake->result != NULL)
+        published->result = the_fake->result(
             &the_fake->got[index], times_seen(the_fake, index), the_fake->user);
     // Once lost, a connection says nothing certain any more.
     if (connection->lost)
-        outcome->fate = SKR_UNCERTAIN;
-    connection->lost = outcome->fate == SKR_UNCERTAIN;
-    if (outcome->fate == SKR_CONFIRMED)
+        published->result = SKR_UNCERTAIN;
+    connection->lost = published->result == SKR_UNCERTAIN;
+    if (published->result == SKR_CONFIRMED)
         the_fake->confirmed++;
     else
-        skr_fail(&outcome->reason, SKR_REFUSED, SKR_TRY_AGAIN,
+        skr_fail(&published->reason, SKR_REFUSED, SKR_TRY_AGAIN,
                  "the fake broker refuses %s", the_fake->got[index].body);
 }
 
 static enum skr_code
-fake_outcomes(struct skr_broker *broker, struct skr_outcome *outcomes,
-              size_t capacity, size_t *count, uint32_t timeout_ms,
-              struct skr_error *error)
+fake_results(struct skr_broker *broker, struct skr_published *results,
+             size_t capacity, size_t *count, uint32_t timeout_ms,
+             struct skr_error *error)
 {
     struct fake_connection *connection = (struct fake_connection *)broker;
     *count = 0;
     pthread_mutex_lock(&the_fake->lock);
     the_fake->asked++;
-    broker->is_blocked = connection->is_other && the_fake->other_is_blocked;
-    bool holds_back = the_fake->holds_back || broker->is_blocked ||
+    bool is_blocked = connection->is_other && the_fake->other_is_blocked;
+    connection->status.is_blocked = is_blocked;
+    bool holds_back = the_fake->holds_back || is_blocked ||
                       (connection->is_other && the_fake->other_is_silent);
     while (!holds_back && *count < capacity &&
            connection->first < connection->last)
-        decide(connection, &outcomes[(*count)++]);
+        decide(connection, &results[(*count)++]);
     pthread_mutex_unlock(&the_fake->lock);
     if (*count > 0)
         return SKR_OK;
@@ -188,11 +190,18 @@ fake_outcomes(struct skr_broker *broker, struct skr_outcome *outcomes,
     return SKR_TIMEOUT;
 }
 
+static struct skr_broker_status
+fake_status(struct skr_broker *broker)
+{
+    return ((struct fake_connection *)broker)->status;
+}
+
 const struct skr_broker_ops skr_fake_broker = {
     .scheme = "fake",
     .size = sizeof(struct fake_connection),
     .open = fake_open,
     .close = fake_close,
     .submit = fake_submit,
-    .outcomes = fake_outcomes,
+    .results = fake_results,
+    .status = fake_status,
 };

@@ -19,23 +19,24 @@ struct skr_fake_message {
 };
 
 // What becomes of a message that is the count-th with this body; asked when
-// outcomes are collected.
-typedef enum skr_fate skr_fake_fate_fn(const struct skr_fake_message *message,
-                                       size_t count, void *user);
+// results are collected.
+typedef enum skr_publish_result
+skr_fake_result_fn(const struct skr_fake_message *message, size_t count,
+                   void *user);
 
 struct skr_fake {
     pthread_mutex_t lock;
-    skr_fake_fate_fn *fate;  // NULL: all are confirmed
+    skr_fake_result_fn *result;  // NULL: all are confirmed
     void *user;
-    bool holds_back;  // no outcome is given while this is set
+    bool holds_back;  // no result is given while this is set
     bool is_down;     // open fails
-    // The same, of fake://other alone; it lets open() wait, gives no outcome,
+    // The same, of fake://other alone; it lets open() wait, gives no result,
     // or says that it takes nothing on.
     bool other_is_down, other_hangs, other_is_silent, other_is_blocked;
 
     struct skr_fake_message got[SKR_FAKE_CAPACITY];
     size_t got_count;
-    size_t asked;  // for outcomes, so many times
+    size_t asked;  // for results, so many times
     size_t confirmed;
     size_t unanswered;
     size_t most_unanswered;

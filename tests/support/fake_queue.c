@@ -14,6 +14,7 @@ static struct skr_fake_queue *the_queue;
 
 struct fake_connection {
     struct skr_broker broker;
+    struct skr_broker_status status;
     struct skr_arena arena;
 };
 
@@ -132,8 +133,8 @@ fake_open(struct skr_broker *broker, const struct skr_url *url,
 {
     (void)url;
     (void)options;
-    broker->delays = the_queue->refuses_retries;
-    broker->hold_ms = the_queue->hold_ms;
+    broker->can.delays = the_queue->refuses_retries;
+    broker->can.hold_ms = the_queue->hold_ms;
     return check_connection(error);
 }
 
@@ -204,8 +205,8 @@ take(struct fake_connection *connection, struct skr_incoming *incoming,
     for (size_t i = 0; i < the_queue->count && count < capacity; i++)
         if (is_ready(&the_queue->items[i], connection, now_ms))
             deliver(connection, i, &incoming[count++]);
-    connection->broker.holds = held > 0;
-    connection->broker.is_laden =
+    connection->status.has_deferred = held > 0;
+    connection->status.is_over_capacity =
         the_queue->most_held > 0 && held >= the_queue->most_held;
     pthread_mutex_unlock(&the_queue->lock);
     return count;
@@ -251,11 +252,11 @@ fake_settle(struct skr_broker *broker, struct skr_incoming *incoming,
             item->is_gone = true;
             the_queue->acks++;
             break;
-        case SKR_SETTLE_RELEASE:
+        case SKR_SETTLE_REQUEUE:
             give_back(item);
             the_queue->releases++;
             break;
-        case SKR_SETTLE_HOLD:
+        case SKR_SETTLE_DEFER:
             item->is_held = true;
             item->until_ms = skr_clock_ms() + incoming[i].delay_ms;
             the_queue->holds++;
@@ -274,6 +275,12 @@ fake_settle(struct skr_broker *broker, struct skr_incoming *incoming,
     return code;
 }
 
+static struct skr_broker_status
+fake_status(struct skr_broker *broker)
+{
+    return ((struct fake_connection *)broker)->status;
+}
+
 const struct skr_broker_ops skr_fake_queue_broker = {
     .scheme = "fake",
     .size = sizeof(struct fake_connection),
@@ -281,4 +288,5 @@ const struct skr_broker_ops skr_fake_queue_broker = {
     .close = fake_close,
     .receive = fake_receive,
     .settle = fake_settle,
+    .status = fake_status,
 };

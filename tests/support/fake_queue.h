@@ -33,7 +33,7 @@ struct skr_fake_queue {
     size_t limit;      // more returns drop a message; 0: none
     size_t dropped;    // so many
     int64_t hold_ms;   // as in broker.h; taken over by connections
-    size_t most_held;  // so many make a connection laden; 0: any number is fine
+    size_t most_held;  // so many are its capacity; 0: any number is
     // So many settle() calls end with the connection, before anything is done.
     size_t settles_to_lose;
     bool refuses_retries;  // it delays, it says, and then does not

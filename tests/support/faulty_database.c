@@ -8,6 +8,7 @@
 
 static const struct skr_db_ops *real;
 static struct skr_db_ops ops;
+static struct skr_lock_ops locks;
 static struct skr_tx_ops tx_ops;
 
 // Guards what follows: brokers have threads.
@@ -15,13 +16,26 @@ static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 static struct skr_fault fault;
 static size_t failures, opened, closed, runs;
 
+bool
+skr_faulty_begins(const char *sql, const char *start)
+{
+    while (*start != '\0') {
+        sql += strspn(sql, "\"`");
+        if (*sql != *start)
+            return false;
+        sql++;
+        start++;
+    }
+    return true;
+}
+
 static bool
 strikes(enum skr_faulty_call call, const char *sql)
 {
     bool struck = false;
     pthread_mutex_lock(&mutex);
     if (fault.count > 0 && fault.call == call &&
-        (sql == NULL || strncmp(sql, fault.sql, strlen(fault.sql)) == 0)) {
+        (sql == NULL || skr_faulty_begins(sql, fault.sql))) {
         struck = fault.after == 0;
         if (struck) {
             fault.count--;
@@ -63,14 +77,13 @@ skr_faulty_refuse_locks(void)
 }
 
 static enum skr_code
-faulty_lock(struct skr_db *db, const char *name, enum skr_lock_mode mode,
-            int wake_fd, uint32_t timeout_ms, bool *granted,
-            struct skr_error *error)
+faulty_try_lock(struct skr_db *db, struct skr_lock_attempt *attempt,
+                struct skr_error *error)
 {
     if (refuses_locks)
         return skr_fail(error, SKR_REFUSED, SKR_GIVE_UP,
                         "the test wants no lock to be relied on");
-    return real->lock(db, name, mode, wake_fd, timeout_ms, granted, error);
+    return real->locks->try_lock(db, attempt, error);
 }
 
 static enum skr_code
@@ -188,7 +201,9 @@ skr_faulty_database(const struct skr_db_ops *wrapped)
     ops.close = faulty_close;
     ops.begin = faulty_begin;
     ops.commit = faulty_commit;
-    ops.lock = faulty_lock;
+    locks = *wrapped->locks;
+    locks.try_lock = faulty_try_lock;
+    ops.locks = &locks;
     fault = (struct skr_fault){0};
     answer_count = 0;
     is_cluster = false;

@@ -27,6 +27,9 @@ struct skr_fault {
 
 // There is one at a time: this forgets the one before.
 const struct skr_db_ops *skr_faulty_database(const struct skr_db_ops *real);
+// Whether a statement begins so, whatever quotes the database has around
+// identifiers.
+bool skr_faulty_begins(const char *sql, const char *start);
 // From now on, instead of any fault before; NULL: none.
 void skr_faulty_set(const struct skr_fault *fault);
 // Called before each statement that is run; NULL: nobody wants to know. It may

@@ -2,7 +2,6 @@
 #include "oom.h"
 
 #include <errno.h>
-#include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -40,12 +39,6 @@ size_t
 skr_oom_live(void)
 {
     return live;
-}
-
-void
-skr_oom_watch_jansson(void)
-{
-    json_set_alloc_funcs(__wrap_malloc, __wrap_free);
 }
 
 static bool

@@ -2,8 +2,7 @@
 // Fails the nth allocation of the code under test and counts what it holds.
 //
 // The program is linked with -Wl,--wrap for the functions in oom.c, which
-// catches every call from our own objects; jansson, a shared library, is given
-// the same functions by skr_oom_watch_jansson(). One thread.
+// catches every call from our own objects. One thread.
 
 #ifndef SKR_TESTS_OOM_H
 #define SKR_TESTS_OOM_H
@@ -18,7 +17,5 @@ bool skr_oom_disarm(void);
 
 // Allocations that have not been freed.
 size_t skr_oom_live(void);
-
-void skr_oom_watch_jansson(void);
 
 #endif

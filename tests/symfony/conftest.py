@@ -5,6 +5,7 @@ import subprocess
 import databases
 import peer as peers
 import pytest
+import shop as shops
 
 
 @pytest.fixture(scope="session")
@@ -26,4 +27,11 @@ def peer(request, symfony, tmp_path, vhost):
 def any_peer(request, peer):
     peer.ordered = request.param == "ordered"
     peer.set_config()
+    return peer
+
+
+@pytest.fixture(params=["plain", "ordered"] if shops.LONG else ["plain"])
+def loaded_peer(request, peer):
+    """Both kinds in long runs: each change takes seconds under load."""
+    peer.ordered = request.param == "ordered"
     return peer

@@ -8,6 +8,7 @@ import shop as shops
 
 CHANGES = 10 if shops.LONG else 2
 PUBLISHERS, PAUSE_MS = 2, 20
+KEYS = 5  # partitions of an ordered outbox
 # Symfony's takes tens of messages a second from a broker.
 SYMFONY_CONSUMERS = 4
 PROGRESS = 20  # orders that are placed between changes, at least
@@ -45,9 +46,10 @@ class Load:
         self.workers = []
 
     def start(self, consumers):
+        key = [f"--key={KEYS}"] if self.peer.ordered else []
         self.publishers = [
             self.peer.start_php("shop:send", 1_000_000, f"--pause={PAUSE_MS}",
-                                f"--first={1_000_000 * number}")
+                                f"--first={1_000_000 * number}", *key)
             for number in range(PUBLISHERS)]
         if "skirnir" in consumers:
             self.peer.start("consume", "orders")

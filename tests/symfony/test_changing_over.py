@@ -8,8 +8,8 @@ import pytest
 @pytest.mark.parametrize("how, consumer", [(signal.SIGTERM, "symfony"),
                                            (signal.SIGKILL, "skirnir")],
                          ids=["stopped", "killed"])
-def test_a_worker_is_replaced_by_a_relay_and_back(peer, how, consumer):
-    with load.under(peer, "exclusive", [consumer]) as loaded:
+def test_a_worker_is_replaced_by_a_relay_and_back(loaded_peer, how, consumer):
+    with load.under(loaded_peer, "exclusive", [consumer]) as loaded:
         for _ in range(load.CHANGES):
             worker = loaded.work("outbox")
             loaded.drain()

@@ -4,8 +4,8 @@ import signal
 import load
 
 
-def test_workers_and_relays_share_a_queue_by_leases(peer):
-    with load.under(peer, "lease", ["symfony", "skirnir"]) as loaded:
+def test_workers_and_relays_share_a_queue_by_leases(loaded_peer):
+    with load.under(loaded_peer, "lease", ["symfony", "skirnir"]) as loaded:
         loaded.work("outbox")
         loaded.relay()
         for _ in range(load.CHANGES):

@@ -6,11 +6,11 @@ import peer as peers
 import pytest
 
 COUNT, KEYS = 20, 3
+PLACED_AT = "2026-11-15T02:45:00+00:00"
 NOTE = "h\u00e9llo \U0001f600 \"quoted\" \\ / <tag> \u2028 "
-ID_STAMP = r"Freyr\MessageBroker\Inbox\MessageIdStamp"
 
 
-def expect_handled(handled, ids):
+def expect_handled(handled, ids, namespace=peers.INBOX):
     """By Symfony's handler, each as it was sent."""
     assert {line["order"]["orderId"]: line["id"] for line in handled} == ids
     assert len(handled) == len(ids)
@@ -20,8 +20,8 @@ def expect_handled(handled, ids):
         assert line["order"]["orderId"] == f"order-{number}"
         assert line["order"]["total"] == pytest.approx(number / 7, abs=1e-15)
         assert line["order"]["note"] == NOTE + str(number)
-        assert line["placedAt"] == "2026-11-15T02:45:00+00:00"
-        assert ID_STAMP in line["stamps"]
+        assert line["placedAt"] == PLACED_AT
+        assert namespace + r"\MessageIdStamp" in line["stamps"]
 
 
 def test_symfony_writes_skirnir_relays_symfony_handles(any_peer):
@@ -70,3 +70,27 @@ def test_skirnir_publishes_symfonys_worker_relays_skirnir_handles(any_peer):
         (f"order-{number}", "skirnir")
         for number in sorted(range(COUNT), key=str)]
     assert any_peer.deduplicated() == ids
+
+
+@pytest.mark.parametrize("relay", ["skirnir", "symfony"])
+def test_skirnir_publishes_symfony_handles(any_peer, relay):
+    """Whichever of the two relays it."""
+    any_peer.set_up()
+    ids = {}
+    for number in range(COUNT):
+        key = [f"--partition-key=customer-{number % KEYS}"] \
+            if any_peer.ordered else []
+        order = {"orderId": f"order-{number}", "number": number,
+                 "total": number / 7, "note": NOTE + str(number),
+                 "placedAt": PLACED_AT}
+        ids[order["orderId"]] = any_peer.check(
+            "publish", "order.placed", *key, "--body",
+            json.dumps(order)).strip()
+    if relay == "skirnir":
+        any_peer.relay_all()
+    else:
+        any_peer.work("outbox", COUNT)
+    expect_handled(any_peer.work("orders", COUNT), ids,
+                   peers.CONTRACTS if any_peer.ordered else peers.INBOX)
+    assert any_peer.deduplicated() == set(ids.values())
+    assert any_peer.failed() == []

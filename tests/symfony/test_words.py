@@ -22,7 +22,7 @@ LIMITS = ["--limit=1", "-l1", "--failure-limit=1", "--memory-limit=128M",
 def test_the_documented_file_is_read_with_warnings(shop):
     shop.write_config(DOCUMENTED)
     shop.environment.update(
-        DATABASE_URL=shop.url("shop"),
+        DATABASE_URL="sqlite:///%kernel.project_dir%/shop.db",
         MESSENGER_TRANSPORT_DSN="doctrine://default?auto_setup=0")
     result = shop.run("config", "check")
     assert result.returncode == 0, result.stderr
@@ -34,6 +34,7 @@ def test_the_documented_file_is_read_with_warnings(shop):
                    for line in said.splitlines()), f"{word}:\n{said}"
     shop.check("messenger:setup-transports", "async")
     assert "async" in shop.check("messenger:stats", "async")
+    assert (shop.folder / "shop.db").exists()
 
 
 def test_what_only_postgresql_knows_may_stand_in_a_dsn(shop):

@@ -173,3 +173,76 @@ def test_killed_before_a_process_is_recorded_repeats_little(ready_shop, visit):
     assert set(handled) == shop.orders()
     assert len(handled) == ORDERS + visit - recorded
     assert shop.count("billing", "message_broker_deduplication") == ORDERS
+
+
+# Order n is special at the n-th place, once: the worker kills itself there, or
+# the consumer, which is its parent, or both.
+RECORDER = """\
+import json, os, sqlite3, sys
+PLACES = [(step, victim)
+          for step in ("begun", "recorded", "done", "committed", "answered")
+          for victim in ("worker", "consumer", "both")]
+def reach(step, number):
+    if number >= len(PLACES) or PLACES[number][0] != step:
+        return
+    try:
+        os.close(os.open(f"killed-{number}", os.O_CREAT | os.O_EXCL))
+    except FileExistsError:
+        return
+    victim = PLACES[number][1]
+    if victim != "worker":
+        os.kill(os.getppid(), 9)
+    if victim != "consumer":
+        os.kill(os.getpid(), 9)
+db = sqlite3.connect("billing.db", timeout=60, isolation_level=None)
+print('{"ready":true,"deduplicates":true}', flush=True)
+for line in sys.stdin:
+    message = json.loads(line)
+    place = message["deduplication"]
+    order = json.loads(message["body"])["orderId"]
+    number = int(order.partition("-")[2]) - 1
+    db.execute("BEGIN IMMEDIATE")
+    reach("begun", number)
+    first = db.execute(
+        f'INSERT INTO "{place["table"]}" (message_id, message_name, '
+        "processed_at) VALUES (?, ?, datetime('now')) "
+        "ON CONFLICT (message_id) DO NOTHING",
+        (bytes.fromhex(message["id"].replace("-", "")), place["name"])
+        ).rowcount == 1
+    reach("recorded", number)
+    if first:
+        db.execute("INSERT INTO effects (order_id) VALUES (?)", (order,))
+    reach("done", number)
+    db.execute("COMMIT")
+    reach("committed", number)
+    print(json.dumps({"delivery": message["delivery"], "verdict": "accept"}),
+          flush=True)
+    reach("answered", number)
+"""
+
+
+def test_process_that_records_has_one_effect_wherever_it_is_killed(ready_shop):
+    shop = ready_shop
+    (shop.folder / "worker.py").write_text(RECORDER)
+    text = shop.config_path.read_text()
+    shop.write_config(text[:text.index("handlers:")] + "handlers:\n"
+                      "    order.placed: {command: [python3, worker.py]}\n")
+    shop.place_orders(40)
+    assert shop.relay_all().returncode == 0
+    queue = shop.open("queue")
+    consumers = [shop.start_consumer()]
+
+    def is_consumed():
+        if not consumers[-1].is_running():
+            # Instead of a wait for the lease of one that was killed.
+            queue.execute("UPDATE messenger_messages SET delivered_at = NULL")
+            consumers.append(shop.start_consumer())
+        return shop.count("queue", "messenger_messages") == 0
+    shops.until(is_consumed, lambda: "an empty queue; logs:\n" + shop.logs())
+    assert consumers[-1].stop() == 0
+    assert len(list(shop.folder.glob("killed-*"))) == 15
+    assert len(consumers) == 11
+    shop.expect_effects_once()
+    assert shop.count("billing", "message_broker_deduplication") == 40
+    assert shop.failed() == []
+    assert "consumer.no_record" not in "".join(c.log() for c in consumers)

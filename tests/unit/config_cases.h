@@ -83,7 +83,11 @@ static const struct config_case config_cases[] = {
      "is needed\n"},
     {"handlers: {order.placed: {script: a.py, sql: 'DELETE FROM a'}}\n",
      "1: handlers.order.placed.script: unknown key; known here: sql, library, "
-     "function, command, env, timeout, transaction\n"},
+     "function, command, env, timeout, deduplicates, transaction\n"},
+    {"handlers: {order.placed: {sql: 'DELETE FROM a', deduplicates: true}}\n",
+     "1: handlers.order.placed.deduplicates: only a command may record "
+     "messages "
+     "by itself; leave this out\n"},
     {"handlers: {order.placed: {library: a.so, function: b, sql: 'DELETE FROM "
      "a'}}\n",
      "1: handlers.order.placed.library: the handler has 'sql' already; one is "
@@ -215,17 +219,34 @@ static const struct config_case config_cases[] = {
      "nor user\n"
      "8: databases.g: busy_timeout=soon in the DSN: a whole number from 0 to "
      "3600000 is needed\n"},
-    // Words of SQL.
-    {OUTBOX "    options: {table_name: Order}\n"
+    // Options of drivers are of the types that the table has.
+    {"transports:\n  a:\n    dsn: amqps://localhost\n    options:\n"
+     "      prefetch_count: 0\n      heartbeat: soon\n      verify: maybe\n"
+     "      retry_via: post\n      vhost: [a]\n      read_timeout: x\n"
+     "  b:\n    dsn: kafka://localhost/a\n    options:\n"
+     "      connect_timeout: 0.5\n      partitioner: random\n",
+     "5: transports.a.options.prefetch_count: a whole number from 1 to 65535 "
+     "is needed, not 0\n"
+     "6: transports.a.options.heartbeat: a number is needed, not text 'soon'\n"
+     "7: transports.a.options.verify: true or false is needed, not text "
+     "'maybe'\n"
+     "8: transports.a.options.retry_via: row or delay_queue is needed, not "
+     "text 'post'\n"
+     "9: transports.a.options.vhost: a text is needed, not a list\n"
+     "14: transports.b.options.connect_timeout: a whole number is needed, not "
+     "text '0.5'\n"
+     "15: transports.b.options.partitioner: murmur2 or fnv1a is needed, not "
+     "text 'random'\n"},
+    // Schemas and quotes. Words of SQL are names like others.
+    {OUTBOX "    options: {table_name: shop.outbox}\n"
             "message_broker: {inbox: {deduplication: {table_name: key}}}\n",
-     "4: transports.outbox.options.table_name: 'Order' is a word of SQL and "
-     "cannot name a table; another name is needed, such as messenger_Order\n"
-     "5: message_broker.inbox.deduplication.table_name: 'key' is a word of SQL "
-     "and cannot name a table; another name is needed, such as "
-     "messenger_key\n"},
-    {"transports: {a: 'queue://default?table_name=select'}\n",
-     "1: transports.a?table_name: 'select' is a word of SQL and cannot name a "
-     "table; another name is needed, such as messenger_select\n"},
+     "4: transports.outbox.options.table_name: a table name of letters, "
+     "digits and underscores, 63 at most and no digit first, is needed, not "
+     "text 'shop.outbox'\n"},
+    {"transports: {a: 'queue://default?table_name=%60select%60', "
+     "b: 'queue://default?table_name=Order'}\n",
+     "1: transports.a?table_name: a table name of letters, digits and "
+     "underscores, 63 at most and no digit first, is needed\n"},
     // A queue has one name.
     {"transports:\n  a:\n    dsn: queue://default\n    options:\n"
      "      queue_name: b\n      queue: {name: c, nmae: d}\n",
@@ -262,6 +283,14 @@ static const struct config_case config_cases[] = {
     {OUTBOX "    relay_to: b\n  b: queue://default\n",
      "4: transports.outbox.relay_to: 'b' is the same queue in the same table; "
      "messages would go round in circles\n"},
+    {OUTBOX "    relay_to: b\n"
+            "  b: queue://default?table_name=Messenger_Messages\n",
+     "4: transports.outbox.relay_to: 'b' is the same queue in the same table; "
+     "messages would go round in circles\n"},
+    // A server in its default setting keeps these two apart.
+    {"databases: {default: 'mysql://h/a'}\n" OUTBOX "    relay_to: b\n"
+     "  b: queue://default?table_name=Messenger_Messages\n",
+     ""},
     {"transports:\n  a: {dsn: 'queue://default', relay_to: a}\n",
      "2: transports.a.relay_to: only an outbox (doctrine://) is relayed, not "
      "queue://\n"},
@@ -295,7 +324,26 @@ static const struct config_case config_cases[] = {
      "'%env(SKR_TEST_TEXT)%'\n"},
     {OUTBOX "    options: {auto_setup: '%env(bool:SKR_TEST_TEXT)%'}\n",
      "4: transports.outbox.options.auto_setup: the environment variable "
-     "SKR_TEST_TEXT is neither true nor false\n"},
+     "SKR_TEST_TEXT is no boolean: true or false is needed\n"},
+    {OUTBOX "    options: {auto_setup: '%env(bool:SKR_TEST_EMPTY)%'}\n",
+     "4: transports.outbox.options.auto_setup: the environment variable "
+     "SKR_TEST_EMPTY is empty: true or false is needed\n"},
+    {OUTBOX "    options: {auto_setup: ''}\n",
+     "4: transports.outbox.options.auto_setup: true or false is needed, not an "
+     "empty text\n"},
+    {"transports: {a: 'doctrine://default?auto_setup='}\n",
+     "1: transports.a?auto_setup: true or false is needed\n"},
+    {"transports: {a: 'amqps://h?verify=%env(SKR_TEST_EMPTY)%'}\n",
+     "1: transports.a: verify= in the DSN: true or false is needed\n"},
+    {"transports:\n  a: {dsn: 'amqps://h', options: {verify: ''}}\n",
+     "2: transports.a.options.verify: true or false is needed, not an empty "
+     "text\n"},
+    {"transports:\n  a: {dsn: 'amqp://h', options: {prefetch_count: ''}}\n",
+     "2: transports.a.options.prefetch_count: a whole number is needed, not an "
+     "empty text\n"},
+    {"transports:\n  a: {dsn: 'amqp://h', options: {retry_via: ''}}\n",
+     "2: transports.a.options.retry_via: row or delay_queue is needed, not an "
+     "empty text\n"},
     {OUTBOX "    serializer: '%env(file:SKR_TEST_TEXT)%'\n",
      "4: transports.outbox.serializer: the file /etc/words, which the "
      "environment "

@@ -23,6 +23,7 @@ set_environment(void **state)
     unsetenv("SKR_TEST_ABSENT");
     setenv("DATABASE_URL", "sqlite:///test.db", 1);
     setenv("MESSENGER_AMQP_DSN", "amqp://guest:hidden@localhost:5672/%2f", 1);
+    setenv("SKR_TEST_EMPTY", "", 1);
     setenv("SKR_TEST_TEXT", "words", 1);
     setenv("SKR_TEST_NUMBER", "17", 1);
     setenv("SKR_TEST_YES", "yes", 1);
@@ -47,8 +48,9 @@ parse(const char *yaml, struct skr_text *reports, struct skr_config **config,
       struct skr_error *error)
 {
     skr_text_add_string(reports, "");
-    return skr_config_parse(yaml, strlen(yaml), "/etc/skirnir.yaml", collect,
-                            reports, config, error);
+    return skr_config_parse(yaml, strlen(yaml), "/etc/skirnir.yaml",
+                            (struct skr_config_listener){collect, reports},
+                            config, error);
 }
 
 // A configuration without mistakes or warnings.

@@ -297,6 +297,9 @@ test_a_failure_says_all_it_is_told(void **state)
     skr_error_prefix(&error, "row %d", 7);
     assert_int_equal(error.code, SKR_CONFLICT);
     assert_string_equal(error.text, "row 7: 3 of four");
+    skr_error_advise(&error, "wait");
+    assert_int_equal(error.code, SKR_CONFLICT);
+    assert_string_equal(error.text, "row 7: 3 of four; wait");
     skr_error_clear(&error);
     assert_int_equal(error.code, SKR_OK);
     assert_string_equal(error.text, "");
@@ -310,6 +313,7 @@ test_errors_may_be_unwanted(void **state)
                      SKR_TIMEOUT);
     assert_int_equal(skr_fail_memory(NULL), SKR_NO_MEMORY);
     skr_error_prefix(NULL, "x");
+    skr_error_advise(NULL, "x");
     skr_error_set_native(NULL, "x");
     skr_error_clear(NULL);
 }
@@ -339,6 +343,10 @@ test_long_error_texts_are_cut_between_characters(void **state)
     skr_error_prefix(&error, "row %d", 7);
     assert_int_equal(strlen(error.text), sizeof(error.text) - 1);
     assert_memory_equal(error.text, "row 7: aaa", 10);
+    // What helps is not cut off.
+    skr_error_advise(&error, "wait");
+    assert_int_equal(strlen(error.text), sizeof(error.text) - 1);
+    assert_true(skr_text_ends_with(error.text, "a; wait"));
 }
 
 static void
@@ -386,12 +394,14 @@ test_trouble_is_said_once_and_counted(void **state)
     struct skr_trouble trouble = {0};
     struct skr_error error;
 
-    skr_trouble_end(&trouble, &log, "broker.back", "orders");
+    skr_trouble_end(&trouble, &log, SKR_TROUBLE_HARMLESS, "broker.back",
+                    "orders");
     assert_int_equal(heard.count, 0);
 
     skr_fail(&error, SKR_UNAVAILABLE, SKR_RECONNECT, "connection refused");
     for (int i = 0; i < 1000; i++)
-        skr_trouble_report(&trouble, &log, "broker.lost", "orders", &error);
+        skr_trouble_report(&trouble, &log, SKR_TROUBLE_HARMLESS, "broker.lost",
+                           "orders", &error);
     assert_int_equal(heard.count, 1);
     assert_int_equal(heard.level, SKR_LOG_WARNING);
     assert_string_equal(heard.event, "broker.lost");
@@ -399,26 +409,33 @@ test_trouble_is_said_once_and_counted(void **state)
     assert_string_equal(heard.last_text, "connection refused");
 
     skr_fail(&error, SKR_REFUSED, SKR_RECONNECT, "wrong password");
-    skr_trouble_report(&trouble, &log, "broker.lost", "orders", &error);
-    skr_trouble_report(&trouble, &log, "broker.lost", "orders", &error);
+    skr_trouble_report(&trouble, &log, SKR_TROUBLE_HARMLESS, "broker.lost",
+                       "orders", &error);
+    skr_trouble_report(&trouble, &log, SKR_TROUBLE_HARMLESS, "broker.lost",
+                       "orders", &error);
     assert_int_equal(heard.count, 2);
     assert_string_equal(heard.last_text, "wrong password");
 
-    skr_trouble_end(&trouble, &log, "broker.back", "orders");
+    skr_trouble_end(&trouble, &log, SKR_TROUBLE_HARMLESS, "broker.back",
+                    "orders");
     assert_int_equal(heard.count, 3);
     assert_int_equal(heard.level, SKR_LOG_INFO);
     assert_int_equal(heard.last_number, 2);
-    skr_trouble_end(&trouble, &log, "broker.back", "orders");
+    skr_trouble_end(&trouble, &log, SKR_TROUBLE_HARMLESS, "broker.back",
+                    "orders");
     assert_int_equal(heard.count, 3);
 
-    skr_trouble_report(&trouble, &log, "broker.lost", "orders", &error);
+    skr_trouble_report(&trouble, &log, SKR_TROUBLE_HARMLESS, "broker.lost",
+                       "orders", &error);
     assert_int_equal(heard.count, 4);
 
     skr_trouble_remind(&trouble, trouble.said_ms + 59999);
-    skr_trouble_report(&trouble, &log, "broker.lost", "orders", &error);
+    skr_trouble_report(&trouble, &log, SKR_TROUBLE_HARMLESS, "broker.lost",
+                       "orders", &error);
     assert_int_equal(heard.count, 4);
     skr_trouble_remind(&trouble, trouble.said_ms + 60000);
-    skr_trouble_report(&trouble, &log, "broker.lost", "orders", &error);
+    skr_trouble_report(&trouble, &log, SKR_TROUBLE_HARMLESS, "broker.lost",
+                       "orders", &error);
     assert_int_equal(heard.count, 5);
 }
 
@@ -466,9 +483,10 @@ test_a_log_without_a_function_is_silent(void **state)
     skr_fail(&error, SKR_UNAVAILABLE, SKR_RECONNECT, "gone");
     skr_log(NULL, SKR_LOG_ERROR, "a.b", SKR_LOG_TEXT("x", "y"));
     skr_log(&silent, SKR_LOG_ERROR, "a.b", SKR_LOG_NUMBER("x", 1));
-    skr_trouble_report(&trouble, NULL, "a.b", "x", &error);
+    skr_trouble_report(&trouble, NULL, SKR_TROUBLE_HARMLESS, "a.b", "x",
+                       &error);
     assert_string_equal(trouble.text, "gone");
-    skr_trouble_end(&trouble, &silent, "a.b", "x");
+    skr_trouble_end(&trouble, &silent, SKR_TROUBLE_HARMLESS, "a.b", "x");
     assert_string_equal(trouble.text, "");
 }
 

@@ -102,23 +102,51 @@ allow(struct world *world, const struct skr_destination *destination)
 static void
 confirm(struct world *world, const struct skr_destination *destination)
 {
-    skr_breakers_confirm(&world->breakers, destination, world->now_ms);
+    skr_breakers_report(&world->breakers, destination, SKR_CONFIRMED, NULL,
+                        world->now_ms);
 }
 
 static void
 end_probe(struct world *world, const struct skr_destination *destination)
 {
-    skr_breakers_end_probe(&world->breakers, destination, world->now_ms);
+    skr_breakers_report(&world->breakers, destination, SKR_HELD_BACK, NULL,
+                        world->now_ms);
 }
 
 static enum skr_blame
 refuse(struct world *world, const struct skr_destination *destination)
 {
     struct skr_error error = refusal();
-    enum skr_blame blame = skr_breakers_refuse(&world->breakers, destination,
-                                               &error, world->now_ms);
+    enum skr_blame blame =
+        skr_breakers_report(&world->breakers, destination, SKR_REFUSED_FOR_NOW,
+                            &error, world->now_ms);
     take_notices(world);
     return blame;
+}
+
+static void
+reach(struct world *world, const struct skr_destination *destination)
+{
+    skr_breakers_report(&world->breakers, destination, SKR_REFUSED_FOR_GOOD,
+                        NULL, world->now_ms);
+}
+
+// Reports the result that trips the breaker of that scope.
+static void
+trip_for(struct world *world, enum skr_breaker_scope scope,
+         const struct skr_destination *destination,
+         const struct skr_error *error)
+{
+    static const enum skr_publish_result results[] = {
+        [SKR_BREAKER_SENDER] = SKR_UNCERTAIN,
+        [SKR_BREAKER_EXCHANGE] = SKR_ROUTE_UNAVAILABLE,
+        [SKR_BREAKER_ROUTE] = SKR_UNROUTABLE,
+    };
+    struct skr_destination copy = *destination;
+    copy.route.sender = 1;
+    copy.route.unroutable = SKR_UNROUTABLE_WAIT;
+    skr_breakers_report(&world->breakers, &copy, results[scope], error,
+                        world->now_ms);
 }
 
 static void
@@ -126,8 +154,7 @@ trip(struct world *world, enum skr_breaker_scope scope,
      const struct skr_destination *destination)
 {
     struct skr_error error = refusal();
-    skr_breakers_trip(&world->breakers, scope, destination, &error,
-                      world->now_ms);
+    trip_for(world, scope, destination, &error);
     take_notices(world);
 }
 
@@ -236,7 +263,7 @@ close_all(struct world *world)
     skr_breakers_begin(&world->breakers, world->now_ms);
     world->now_ms += MINUTE_MS;
     assert_int_equal(next_probe(world), 0);
-    assert_false(skr_breakers_any_open(&world->breakers));
+    assert_int_equal(world->breakers.open_count, 0);
 }
 
 static void
@@ -287,7 +314,7 @@ test_one_that_trips_and_closes_is_told_of_once(void **state)
     assert_int_equal(world->ends, 0);
     assert_int_equal(wait_for_probe(world), 1);
     confirm(world, &destination);
-    assert_false(skr_breakers_any_open(&world->breakers));
+    assert_int_equal(world->breakers.open_count, 0);
     // After a while it is over.
     sleep_until_next(world);
     assert_int_equal(next_probe(world), 0);
@@ -306,7 +333,7 @@ test_a_row_that_another_relay_has_proves_nothing(void **state)
     for (int i = 0; i < 2; i++) {
         assert_int_equal(wait_for_probe(world), 1);
         skr_breakers_miss(&world->breakers, 1, world->now_ms);
-        assert_true(skr_breakers_any_open(&world->breakers));
+        assert_true(world->breakers.open_count > 0);
         assert_false(allows(world, 1));
     }
     // A row that is never there is gone.
@@ -404,7 +431,7 @@ closes_in_the_end(struct world *world,
         if (allow(world, destination))
             confirm(world, destination);
     }
-    return !skr_breakers_any_open(&world->breakers);
+    return world->breakers.open_count == 0;
 }
 
 static void
@@ -451,7 +478,7 @@ test_a_breaker_that_closes_has_waiting_rows_read_once(void **state)
     assert_int_equal(wait_for_probe(world), 1);
     assert_false(skr_breakers_are_closed_for(&world->breakers, &destination));
     assert_false(skr_breakers_take_recovered(&world->breakers));
-    skr_breakers_reach(&world->breakers, &destination, world->now_ms);
+    reach(world, &destination);
     assert_true(skr_breakers_are_closed_for(&world->breakers, &destination));
     assert_true(skr_breakers_take_recovered(&world->breakers));
     assert_false(skr_breakers_take_recovered(&world->breakers));
@@ -612,8 +639,7 @@ expect_name(struct world *world, enum skr_breaker_scope scope,
     skr_destination_init(&destination, route, "events", 1);
     struct skr_error error = refusal();
     skr_error_set_native(&error, "312");
-    skr_breakers_trip(&world->breakers, scope, &destination, &error,
-                      world->now_ms);
+    trip_for(world, scope, &destination, &error);
     struct skr_breaker_notice notice;
     assert_true(skr_breakers_take_notice(&world->breakers, &notice));
     assert_true(notice.is_open && notice.is_loud);
@@ -653,8 +679,7 @@ trip_routes(struct world *world, int first, int count)
     struct skr_error error = refusal();
     for (int i = first; i < first + count; i++) {
         struct skr_destination destination = own_route(i);
-        skr_breakers_trip(&world->breakers, SKR_BREAKER_ROUTE, &destination,
-                          &error, world->now_ms);
+        trip_for(world, SKR_BREAKER_ROUTE, &destination, &error);
     }
 }
 
@@ -689,8 +714,7 @@ test_the_oldest_loud_notices_are_kept_when_all_are_loud(void **state)
         // Another error each time.
         struct skr_error error = refusal();
         skr_error_prefix(&error, "%d", i);
-        skr_breakers_trip(&world->breakers, SKR_BREAKER_ROUTE, &destination,
-                          &error, world->now_ms);
+        trip_for(world, SKR_BREAKER_ROUTE, &destination, &error);
         int64_t row = 0;
         world->now_ms += MINUTE_MS;
         assert_true(
@@ -809,9 +833,7 @@ happen(struct world *world, enum event event, int64_t row)
     switch (event) {
     case ALLOW: return allow(world, &destination);
     case CONFIRM: confirm(world, &destination); return 0;
-    case REACH:
-        skr_breakers_reach(breakers, &destination, world->now_ms);
-        return 0;
+    case REACH: reach(world, &destination); return 0;
     case REFUSE: return (int64_t)refuse(world, &destination);
     case TRIP: trip(world, SKR_BREAKER_ROUTE, &destination); return 0;
     case END_PROBE: end_probe(world, &destination); return 0;
@@ -882,7 +904,7 @@ expect_cell(void **state, const struct line *line, enum event event)
     if (strcmp(cell, expected) != 0)
         fail_msg("start %d, event %d, row %lld: %s, not %s", line->start, event,
                  (long long)line->row, cell, expected);
-    assert_int_equal(skr_breakers_any_open(&world->breakers), cell[0] != 'C');
+    assert_int_equal(world->breakers.open_count > 0, cell[0] != 'C');
     // An open breaker has a time at which it is probed.
     if (cell[0] == 'O')
         assert_true(skr_breakers_next_ms(&world->breakers) > 0);

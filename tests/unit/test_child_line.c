@@ -16,6 +16,8 @@
 static const struct skr_header headers[] = {{"type", "App\\Placed"},
                                             {"X-Note", "a\nb"}};
 
+static const struct skr_record_place record = {"seen", "App\\Placed"};
+
 static struct skr_delivery
 make_delivery(const void *body, size_t size)
 {
@@ -39,7 +41,8 @@ assert_ends_with(const void *body, size_t size, const char *end)
     struct skr_delivery delivery = make_delivery(body, size);
     struct skr_text line = {0};
     struct skr_error error = {0};
-    assert_int_equal(skr_child_write_line(&delivery, 1, &line, &error), SKR_OK);
+    assert_int_equal(skr_child_write_line(&delivery, &record, 1, &line, &error),
+                     SKR_OK);
     if (!skr_text_ends_with(line.bytes, end))
         fail_msg("%s", line.bytes);
     skr_text_fini(&line);
@@ -53,16 +56,33 @@ test_a_message_is_one_line(void **state)
     struct skr_text line = {0};
     struct skr_error error = {0};
     delivery.message.partition_key = "k\"1";
-    assert_int_equal(skr_child_write_line(&delivery, 17, &line, &error),
-                     SKR_OK);
+    assert_int_equal(
+        skr_child_write_line(&delivery, &record, 17, &line, &error), SKR_OK);
     assert_string_equal(
         line.bytes,
         "{\"delivery\":17,\"id\":\"01890a5d-ac96-774b-bcce-000000000007\","
         "\"name\":\"order.placed\",\"type\":\"App\\\\Placed\",\"attempt\":2,"
         "\"source\":\"orders\",\"partition_key\":\"k\\\"1\",\"content_type\":"
         "\"application/json\",\"traceparent\":null,\"tracestate\":null,"
+        "\"deduplication\":{\"table\":\"seen\",\"name\":"
+        "\"App\\\\Placed\"},"
         "\"headers\":{\"type\":\"App\\\\Placed\",\"X-Note\":\"a\\nb\"},"
         "\"body_encoding\":\"text\",\"body\":\"{\\\"a\\\":\\n1}\"}\n");
+    skr_text_fini(&line);
+}
+
+// All zero is as good as none, and not to be taken for one.
+static void
+test_a_message_without_an_id_says_so(void **state)
+{
+    (void)state;
+    struct skr_delivery delivery = make_delivery("1", 1);
+    struct skr_text line = {0};
+    struct skr_error error = {0};
+    delivery.message.id = (struct skr_id){{0}};
+    assert_int_equal(skr_child_write_line(&delivery, &record, 1, &line, &error),
+                     SKR_OK);
+    assert_non_null(strstr(line.bytes, "\"id\":null,"));
     skr_text_fini(&line);
 }
 
@@ -86,6 +106,7 @@ test_an_answer_has_a_number_and_a_verdict(void **state)
         enum skr_verdict verdict;
         const char *error;  // of the answer, or what is said of it
     } cases[] = {
+        {"{\"delivery\":7,\"verdict\":\"wait\"}\n", SKR_OK, SKR_RETRY, NULL},
         {"{\"delivery\":7,\"verdict\":\"accept\"}\n", SKR_OK, SKR_ACCEPT, NULL},
         {" {\"verdict\" : \"retry\", \"delivery\":7, \"more\":[1]} \r\n",
          SKR_OK, SKR_RETRY, NULL},
@@ -122,6 +143,8 @@ test_an_answer_has_a_number_and_a_verdict(void **state)
         } else {
             assert_int_equal(answer.number, 7);
             assert_int_equal(answer.verdict, cases[i].verdict);
+            assert_int_equal(answer.waits,
+                             strstr(cases[i].line, "wait") != NULL);
             assert_true((answer.error == NULL) == (cases[i].error == NULL));
         }
         skr_arena_fini(&arena);
@@ -135,20 +158,35 @@ test_ready_is_said_in_one_way(void **state)
     static const struct {
         const char *line;
         bool is_ready;
+        enum skr_recorder recorder;
     } cases[] = {
-        {"{\"ready\":true}\n", true},
-        {"{\"ready\": true, \"v\":1}\n", true},
-        {"{\"ready\":false}\n", false},
-        {"{\"ready\":1}\n", false},
-        {"{}\n", false},
-        {"ready\n", false},
-        {"\n", false},
+        {"{\"ready\":true,\"deduplicates\":true}\n", true,
+         SKR_RECORDER_HANDLER},
+        {"{\"ready\":true,\"deduplicates\":\"own\"}\n", true, SKR_RECORDER_OWN},
+        // It says more than the configuration.
+        {"{\"ready\":true,\"deduplicates\":false}\n", true,
+         SKR_RECORDER_CONSUMER},
+        {"{\"ready\":false,\"deduplicates\":true}\n", false, 0},
+        {"{\"ready\":true,\"deduplicates\":\"yes\"}\n", false, 0},
+        {"{\"ready\":true,\"deduplicates\":1}\n", false, 0},
+        {"{\"ready\":true,\"deduplicates\":null}\n", false, 0},
+        // The configuration's word, below.
+        {"{\"ready\":true}\n", true, SKR_RECORDER_OWN},
+        {"{\"ready\": true, \"v\":1}\n", true, SKR_RECORDER_OWN},
+        {"{\"ready\":false}\n", false, 0},
+        {"{\"ready\":1}\n", false, 0},
+        {"{}\n", false, 0},
+        {"ready\n", false, 0},
+        {"\n", false, 0},
     };
     for (size_t i = 0; i < SKR_COUNT_OF(cases); i++) {
         struct skr_arena arena = {0};
-        assert_int_equal(skr_child_is_ready_line(cases[i].line,
-                                                 strlen(cases[i].line), &arena),
-                         cases[i].is_ready);
+        enum skr_recorder recorder = SKR_RECORDER_OWN;
+        bool is_ready = skr_child_is_ready_line(
+            cases[i].line, strlen(cases[i].line), &arena, &recorder);
+        assert_int_equal(is_ready, cases[i].is_ready);
+        if (is_ready)
+            assert_int_equal(recorder, cases[i].recorder);
         skr_arena_fini(&arena);
     }
 }
@@ -158,6 +196,7 @@ main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_a_message_is_one_line),
+        cmocka_unit_test(test_a_message_without_an_id_says_so),
         cmocka_unit_test(test_a_body_that_is_no_text_is_encoded),
         cmocka_unit_test(test_an_answer_has_a_number_and_a_verdict),
         cmocka_unit_test(test_ready_is_said_in_one_way),

@@ -50,9 +50,9 @@ test_every_key_reaches_its_place(void **state)
     assert_int_equal(outbox->kind, SKR_TRANSPORT_OUTBOX);
     assert_ptr_equal(outbox->database, &config->databases[0]);
     // The DSN wins over the options.
-    assert_string_equal(outbox->table_name, "messenger_outbox");
-    assert_string_equal(outbox->queue_name, "o");
-    assert_int_equal(outbox->redeliver_timeout_s, 7);
+    assert_string_equal(outbox->place.table, "messenger_outbox");
+    assert_string_equal(outbox->place.queue, "o");
+    assert_int_equal(outbox->place.redeliver_timeout_s, 7);
     assert_false(outbox->auto_setup);
     assert_string_equal(outbox->serializer,
                         "messenger.transport.symfony_serializer");
@@ -64,8 +64,8 @@ test_every_key_reaches_its_place(void **state)
                 outbox->retry.multiplier < 1.51);
     assert_int_equal(outbox->retry.max_delay_ms, 90);
     assert_true(outbox->retry.jitter == 0.25);
-    assert_int_equal(outbox->in_flight, 2000);
-    assert_int_equal(outbox->in_flight_bytes, 4 << 20);
+    assert_int_equal(outbox->relay.in_flight, 2000);
+    assert_int_equal(outbox->relay.in_flight_bytes, 4 << 20);
     assert_int_equal(outbox->batch, 50);
     assert_string_equal(config->failure_transport, "failed");
     assert_string_equal(config->deduplication_table, "seen");
@@ -101,17 +101,17 @@ test_defaults_depend_on_the_scheme(void **state)
                                             "  queue: 'queue://default'\n"
                                             "  amqp: 'amqp://localhost'\n");
     const struct skr_config_transport *outbox = &config->transports[0];
-    assert_string_equal(outbox->table_name, "messenger_messages");
-    assert_string_equal(outbox->queue_name, "default");
-    assert_int_equal(outbox->redeliver_timeout_s, 3600);
+    assert_string_equal(outbox->place.table, "messenger_messages");
+    assert_string_equal(outbox->place.queue, "default");
+    assert_int_equal(outbox->place.redeliver_timeout_s, 3600);
     assert_true(outbox->auto_setup);
     assert_null(outbox->serializer);
     assert_null(outbox->stamp_namespace);
     assert_string_equal(outbox->relay_to, "amqp");
     assert_int_equal(outbox->retry.max_retries, 3);
-    assert_int_equal(outbox->in_flight_bytes, 8 << 20);
+    assert_int_equal(outbox->relay.in_flight_bytes, 8 << 20);
     assert_string_equal(outbox->database->url, "sqlite:////etc/test.db");
-    assert_int_equal(config->transports[1].redeliver_timeout_s, 60);
+    assert_int_equal(config->transports[1].place.redeliver_timeout_s, 60);
     assert_null(config->transports[1].relay_to);
     assert_int_equal(config->transports[2].kind, SKR_TRANSPORT_OTHER);
     assert_null(config->transports[2].database);
@@ -177,13 +177,14 @@ test_each_way_to_claim_is_known_and_locked_is_read_as_shared(void **state)
 {
     (void)state;
     static const struct {
-        const char *written, *read;
+        const char *written;
+        enum skr_relay_claim read;
         const char *warning;
     } cases[] = {
-        {"exclusive", "exclusive", ""},
-        {"shared", "shared", ""},
-        {"lease", "lease", ""},
-        {"locked", "shared",
+        {"exclusive", SKR_RELAY_EXCLUSIVE, ""},
+        {"shared", SKR_RELAY_SHARED, ""},
+        {"lease", SKR_RELAY_LEASE, ""},
+        {"locked", SKR_RELAY_SHARED,
          "warning 4: transports.outbox.claim: 'locked' is read as 'shared': "
          "write that\n"},
     };
@@ -197,7 +198,7 @@ test_each_way_to_claim_is_known_and_locked_is_read_as_shared(void **state)
         assert_int_equal(parse(yaml, &reports, &config, &error), SKR_OK);
         assert_string_equal(reports.bytes == NULL ? "" : reports.bytes,
                             cases[i].warning);
-        assert_string_equal(config->transports[0].claim, cases[i].read);
+        assert_int_equal(config->transports[0].relay.claim, cases[i].read);
         skr_text_fini(&reports);
         skr_config_free(config);
     }
@@ -261,7 +262,7 @@ test_a_queue_is_named_in_the_way_of_amqp_too(void **state)
                     "      auto_setup: false\n"
                     "      queue: {name: orders_queue}\n");
     assert_int_equal(config->transports[0].kind, SKR_TRANSPORT_QUEUE);
-    assert_string_equal(config->transports[0].queue_name, "orders_queue");
+    assert_string_equal(config->transports[0].place.queue, "orders_queue");
     assert_shown_loads_again(config);
     skr_text_fini(&reports);
     skr_config_free(config);
@@ -275,7 +276,7 @@ test_a_dsn_may_say_the_time_zone(void **state)
         "databases: {default: 'sqlite:///a'}\n"
         "transports: {orders: 'queue://default?time_zone=%2B02:00'}\n");
     assert_string_equal(config->transports[0].name, "orders");
-    assert_string_equal(config->transports[0].time_zone, "+02:00");
+    assert_string_equal(config->transports[0].place.time_zone, "+02:00");
     skr_config_free(config);
 }
 
@@ -309,8 +310,9 @@ test_paths_begin_in_the_folder_of_the_file(void **state)
         int size = (int)(strrchr(cases[i].path, '/') - cases[i].path);
         snprintf(folder, sizeof(folder), "%.*s", size, cases[i].path);
         struct skr_error error = {0};
-        if (skr_config_parse(yaml, strlen(yaml), cases[i].path, NULL, NULL,
-                             &config, &error) != SKR_OK)
+        if (skr_config_parse(yaml, strlen(yaml), cases[i].path,
+                             (struct skr_config_listener){0}, &config,
+                             &error) != SKR_OK)
             fail_msg("%s", error.text);
         assert_string_equal(config->transports[0].serializer, cases[i].project);
         snprintf(want, sizeof(want), "sqlite:///%s/x.db", folder);
@@ -378,7 +380,8 @@ test_sizes_are_read_with_their_units(void **state)
                  "%s}}",
                  cases[i].text);
         struct skr_config *config = parse_clean(yaml);
-        assert_int_equal(config->transports[0].in_flight_bytes, cases[i].want);
+        assert_int_equal(config->transports[0].relay.in_flight_bytes,
+                         cases[i].want);
         skr_config_free(config);
     }
 }
@@ -554,14 +557,16 @@ test_files_that_cannot_be_read_are_named(void **state)
     struct skr_config *config = NULL;
     struct skr_error error;
     for (size_t i = 0; i < SKR_COUNT_OF(cases); i++) {
-        assert_int_equal(
-            skr_config_load(cases[i].path, NULL, NULL, &config, &error),
-            cases[i].code);
+        assert_int_equal(skr_config_load(cases[i].path,
+                                         (struct skr_config_listener){0},
+                                         &config, &error),
+                         cases[i].code);
         assert_string_equal(error.text, cases[i].text);
     }
     setenv("SKIRNIR_CONFIG", "/nonexistent/other.yaml", 1);
-    assert_int_equal(skr_config_load(NULL, NULL, NULL, &config, &error),
-                     SKR_MISSING);
+    assert_int_equal(
+        skr_config_load(NULL, (struct skr_config_listener){0}, &config, &error),
+        SKR_MISSING);
     assert_string_equal(error.text,
                         "/nonexistent/other.yaml: there is no such file");
 }

@@ -14,6 +14,15 @@
     BILLING(FROM(type) QUEUE("bills", one)) \
     AUDIT(FROM(type) QUEUE("log", other)) HANDLER
 
+#define SEEN(first, second)                                                  \
+    "transports:\n"                                                          \
+    "  billing: {dsn: 'amqp://h', deduplication: {table_name: " first        \
+    "}, options: {" FROM("fanout") QUEUE(                                    \
+        "bills",                                                             \
+        "") "}}\n"                                                           \
+            "  audit: {dsn: 'amqp://h', deduplication: {table_name: " second \
+            "}, options: {" FROM("fanout") QUEUE("log", "") "}}\n" HANDLER
+
 static const char *const refused[] = {
     PAIR("fanout", "a", "b"),
     PAIR("direct", "order.placed", "order.placed"),
@@ -34,14 +43,9 @@ static const char *const refused[] = {
     "    bindings:\n"
     "      - {exchange: orders, queue: bills, binding_key: 'order.#'}\n"
     "      - {exchange: orders, queue: log, binding_key: '#'}\n",
-    // A table that both have for themselves.
-    "transports:\n"
-    "  billing: {dsn: 'amqp://h', deduplication: {table_name: seen}, options: "
-    "{" FROM("fanout")
-        QUEUE("bills", "") "}}\n"
-                           "  audit: {dsn: 'amqp://h', deduplication: "
-                           "{table_name: seen}, options: {" FROM("fanout")
-                               QUEUE("log", "") "}}\n" HANDLER,
+    // A table that both have for themselves, however they spell it.
+    SEEN("seen", "seen"),
+    SEEN("seen", "Seen"),
 };
 
 static const char *const allowed[] = {

@@ -130,6 +130,53 @@ test_secrets_of_commands_are_hidden(void **state)
 // Texts as they may come from an environment: whatever they hold, what is
 // shown means the same.
 static void
+test_arguments_are_shown_as_they_are_sent(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *given, *yaml, *json;
+    } cases[] = {
+        {"True", "x-a: true\n", "\"x-a\": true"},
+        {"FALSE", "x-a: false\n", "\"x-a\": false"},
+        {"'True'", "x-a: 'True'\n", "\"x-a\": \"True\""},
+        {"007", "x-a: 7\n", "\"x-a\": 7"},
+        {"+5", "x-a: 5\n", "\"x-a\": 5"},
+        {"'007'", "x-a: '007'\n", "\"x-a\": \"007\""},
+        {"yes", "x-a: 'yes'\n", "\"x-a\": \"yes\""},
+    };
+    for (size_t i = 0; i < SKR_COUNT_OF(cases); i++) {
+        char yaml[200];
+        snprintf(yaml, sizeof(yaml),
+                 "message_broker_amqp: {topology: {queues: {q: {arguments: "
+                 "{x-a: %s}}}}}\n",
+                 cases[i].given);
+        struct skr_config *config = parse_clean(yaml);
+        char *shown = show(config, SKR_CONFIG_YAML);
+        char *as_json = show(config, SKR_CONFIG_JSON);
+        if (strstr(shown, cases[i].yaml) == NULL ||
+            strstr(as_json, cases[i].json) == NULL)
+            fail_msg("%s\n%s\n%s", cases[i].given, shown, as_json);
+        assert_shown_loads_again(config);
+        free(as_json);
+        free(shown);
+        skr_config_free(config);
+    }
+}
+
+static void
+test_a_database_that_is_not_there_is_not_shown(void **state)
+{
+    (void)state;
+    struct skr_config *config =
+        parse_clean("databases: {shop: 'sqlite:///a'}\n");
+    char *shown = show(config, SKR_CONFIG_YAML);
+    assert_null(strstr(shown, "default\n"));
+    assert_shown_loads_again(config);
+    free(shown);
+    skr_config_free(config);
+}
+
+static void
 test_any_text_survives_being_shown(void **state)
 {
     (void)state;
@@ -155,6 +202,13 @@ test_any_text_survives_being_shown(void **state)
         "a\n b",
         "a\n%env(A)%\n",
         "\xe2\x80\xa8",
+        "a\n\xe2\x80\xa9\xc2\x85z",
+        "a\r\nb",
+        " a\n  b\n\n",
+        "a \nb ",
+        "\xef\xbb\xbf",
+        "a#b",
+        "y",
         "\xf0\x9f\x98\x80",
         "*a",
         "<<",
@@ -216,6 +270,8 @@ main(void)
         TEST(what_is_shown_loads_again_and_hides_secrets),
         TEST(secrets_are_hidden_at_any_depth),
         TEST(secrets_of_commands_are_hidden),
+        TEST(arguments_are_shown_as_they_are_sent),
+        TEST(a_database_that_is_not_there_is_not_shown),
         TEST(any_text_survives_being_shown),
         TEST(the_manual_describes_every_key),
     };

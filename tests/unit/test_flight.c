@@ -20,9 +20,10 @@ set_up(void **state)
 {
     struct skr_flight *flight = calloc(1, sizeof(*flight));
     assert_non_null(flight);
-    flight->most_rows = MOST_ROWS;
-    flight->most_bytes = MOST_BYTES;
-    assert_int_equal(skr_flight_init(flight, CAPACITY, NULL), SKR_OK);
+    assert_int_equal(skr_flight_init(flight,
+                                     (struct skr_room){MOST_ROWS, MOST_BYTES},
+                                     CAPACITY, NULL),
+                     SKR_OK);
     *state = flight;
     return 0;
 }
@@ -38,7 +39,7 @@ tear_down(void **state)
 static struct skr_flight_batch *
 read_rows(struct skr_flight *flight, size_t count, size_t bytes)
 {
-    struct skr_flight_batch *batch = skr_flight_take_free(flight);
+    struct skr_flight_batch *batch = skr_flight_take_free(flight, 0, 0);
     assert_non_null(batch);
     batch->job.batch.count = count;
     batch->job.batch.bytes = bytes;
@@ -64,8 +65,8 @@ is_legal(struct skr_flight *flight, enum skr_row_state from,
     assert_true(pid >= 0);
     if (pid == 0) {
         signal(SIGABRT, SIG_DFL);
-        skr_flight_move(flight, batch, 0, to);
-        _exit(flight->illegal_moves == 0 ? 0 : 1);
+        skr_flight_move(&batch->rows[0], to);
+        _exit(0);
     }
     int status = 0;
     assert_int_equal(waitpid(pid, &status, 0), pid);
@@ -92,11 +93,11 @@ test_a_batch_is_finished_when_no_row_is_queued_or_sent(void **state)
 {
     struct skr_flight *flight = *state;
     struct skr_flight_batch *batch = open_rows(flight, 3, 0);
-    skr_flight_move(flight, batch, 0, SKR_ROW_SENT);
-    skr_flight_move(flight, batch, 1, SKR_ROW_LEFT);
-    skr_flight_move(flight, batch, 2, SKR_ROW_DECIDED);
+    skr_flight_move(&batch->rows[0], SKR_ROW_SENT);
+    skr_flight_move(&batch->rows[1], SKR_ROW_LEFT);
+    skr_flight_move(&batch->rows[2], SKR_ROW_DECIDED);
     assert_null(skr_flight_find_finished(flight));
-    skr_flight_move(flight, batch, 0, SKR_ROW_DECIDED);
+    skr_flight_move(&batch->rows[0], SKR_ROW_DECIDED);
     assert_ptr_equal(skr_flight_find_finished(flight), batch);
 }
 
@@ -105,19 +106,19 @@ test_a_tag_finds_its_row_and_no_later_one(void **state)
 {
     struct skr_flight *flight = *state;
     struct skr_flight_batch *batch = open_rows(flight, 3, 0);
-    skr_tag tag = skr_flight_tag(batch, 2), beyond = skr_flight_tag(batch, 3);
-    size_t index = 0;
-    assert_ptr_equal(skr_flight_find(flight, tag, &index), batch);
-    assert_int_equal(index, 2);
-    assert_null(skr_flight_find(flight, beyond, &index));
-    assert_null(skr_flight_find(flight, SKR_NO_TAG, &index));
+    skr_tag tag = skr_flight_tag(&batch->rows[2]),
+            beyond = skr_flight_tag(&batch->rows[3]);
+    assert_ptr_equal(skr_flight_find(flight, tag), &batch->rows[2]);
+    assert_ptr_equal(batch->rows[2].item, &batch->job.batch.items[2]);
+    assert_null(skr_flight_find(flight, beyond));
+    assert_null(skr_flight_find(flight, SKR_NO_TAG));
     skr_flight_free(batch);
-    assert_null(skr_flight_find(flight, tag, &index));
+    assert_null(skr_flight_find(flight, tag));
     // The same memory, and other rows.
     assert_ptr_equal(open_rows(flight, 3, 0), batch);
-    assert_null(skr_flight_find(flight, tag, &index));
-    batch->phase = SKR_BATCH_SETTLING;
-    assert_null(skr_flight_find(flight, skr_flight_tag(batch, 0), &index));
+    assert_null(skr_flight_find(flight, tag));
+    skr_flight_settle(batch);
+    assert_null(skr_flight_find(flight, skr_flight_tag(&batch->rows[0])));
 }
 
 static void
@@ -127,20 +128,21 @@ test_rows_that_are_read_ahead_take_no_room(void **state)
     struct skr_flight_batch *batch = open_rows(flight, 4, 300);
     struct skr_flight_batch *settling = open_rows(flight, 4, 300);
     struct skr_flight_batch *ahead = read_rows(flight, 3, 100);
-    settling->phase = SKR_BATCH_SETTLING;
-    skr_flight_put_ahead(ahead);
+    assert_ptr_equal(skr_flight_settle(settling), &settling->job);
+    assert_false(skr_flight_open_if_fits(flight, ahead));
     struct skr_room room = skr_flight_room(flight);
     assert_int_equal(room.rows, 2);
     assert_int_equal(room.bytes, 400);
     assert_int_equal(skr_flight_count_open(flight), 7);
-    assert_false(skr_flight_fits(flight, ahead));
+    assert_int_equal(ahead->phase, SKR_BATCH_AHEAD);
     skr_flight_free(settling);
-    assert_true(skr_flight_fits(flight, ahead));
+    assert_true(skr_flight_open_if_fits(flight, ahead));
+    assert_int_equal(ahead->phase, SKR_BATCH_OPEN);
     // One that is larger than all the room travels alone.
-    ahead->job.byte_count = MOST_BYTES + 1;
-    assert_false(skr_flight_fits(flight, ahead));
+    ahead->job.batch.bytes = MOST_BYTES + 1;
+    assert_false(skr_flight_open_if_fits(flight, ahead));
     skr_flight_free(batch);
-    assert_true(skr_flight_fits(flight, ahead));
+    assert_true(skr_flight_open_if_fits(flight, ahead));
 }
 
 static void
@@ -149,7 +151,7 @@ test_there_are_so_many_batches_and_no_more(void **state)
     struct skr_flight *flight = *state;
     for (int i = 0; i < SKR_FLIGHT_BATCHES; i++)
         open_rows(flight, 1, 0);
-    assert_null(skr_flight_take_free(flight));
+    assert_null(skr_flight_take_free(flight, 0, 0));
     assert_int_equal(skr_flight_room(flight).rows,
                      MOST_ROWS - SKR_FLIGHT_BATCHES);
 }

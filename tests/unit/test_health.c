@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// How workers are, by what they log.
+// How workers are, by what they tell beside their log.
 #include "app/service/health.h"
 
 #include <setjmp.h>
@@ -33,10 +33,11 @@ tear_down(void **state)
 }
 
 static void
-say(struct skr_health *health, size_t worker, const char *event)
+tell(struct skr_health *health, size_t worker, enum skr_health_event event,
+     uint64_t detail)
 {
     const struct skr_log log = skr_health_log(health, worker);
-    skr_log(&log, SKR_LOG_INFO, event, SKR_LOG_TEXT("name", names[0]));
+    skr_health_tell(&log, event, detail);
 }
 
 static void
@@ -53,11 +54,11 @@ static void
 test_a_transport_is_ready_when_all_of_its_workers_are(void **state)
 {
     assert_text(*state, "starting");
-    say(*state, 1, "consumer.ready");
+    tell(*state, 1, SKR_HEALTH_ACTIVE, 0);
     assert_text(*state, "starting");
-    say(*state, 0, "consumer.ready");
+    tell(*state, 0, SKR_HEALTH_ACTIVE, 0);
     assert_text(*state, "active");
-    say(*state, 0, "consumer.ended");
+    tell(*state, 0, SKR_HEALTH_ENDED, 0);
     assert_text(*state, "ended");
 }
 
@@ -65,54 +66,92 @@ static void
 test_the_recovery_of_one_worker_does_not_speak_for_another(void **state)
 {
     for (size_t i = 0; i < EACH; i++)
-        say(*state, i, "consumer.ready");
+        tell(*state, i, SKR_HEALTH_ACTIVE, 0);
     for (size_t i = 0; i < EACH; i++)
-        say(*state, i, "consumer.trouble");
-    say(*state, 1, "consumer.recovered");
+        tell(*state, i, SKR_HEALTH_TROUBLE, SKR_TROUBLE_CONSUMER);
+    tell(*state, 1, SKR_HEALTH_RECOVERED, SKR_TROUBLE_CONSUMER);
     assert_text(*state, "in trouble");
-    say(*state, 0, "consumer.recovered");
+    tell(*state, 0, SKR_HEALTH_RECOVERED, SKR_TROUBLE_CONSUMER);
     assert_text(*state, "active");
 }
 
 static void
 test_every_kind_of_trouble_lasts_until_its_own_end(void **state)
 {
-    static const struct {
-        const char *active, *begins, *ends;
-    } cases[] = {
-        {"relay.active", "relay.trouble", "relay.recovered"},
-        {"relay.active", "relay.settle_trouble", "relay.settle_recovered"},
-        {"consumer.ready", "consumer.trouble", "consumer.recovered"},
-        {"consumer.ready", "consumer.keep_trouble", "consumer.keep_recovered"},
-        {"consumer.ready", "consumer.retry_trouble",
-         "consumer.retry_recovered"},
-        {"relay.active", "kafka.trouble", "kafka.recovered"},
+    static const enum skr_trouble_kind kinds[] = {
+        SKR_TROUBLE_RELAY,       SKR_TROUBLE_SETTLE,  SKR_TROUBLE_CONSUMER,
+        SKR_TROUBLE_DEAD_LETTER, SKR_TROUBLE_RETRIES, SKR_TROUBLE_BROKER,
     };
-    for (size_t i = 0; i < SKR_COUNT_OF(cases); i++) {
+    for (size_t i = 0; i < SKR_COUNT_OF(kinds); i++) {
         for (size_t worker = 0; worker < EACH; worker++)
-            say(*state, worker, cases[i].active);
-        say(*state, 0, cases[i].begins);
+            tell(*state, worker, SKR_HEALTH_ACTIVE, 0);
+        tell(*state, 0, SKR_HEALTH_TROUBLE, kinds[i]);
         // It is said again where its text has changed.
-        say(*state, 0, cases[i].begins);
-        for (size_t other = 0; other < SKR_COUNT_OF(cases); other++)
+        tell(*state, 0, SKR_HEALTH_TROUBLE, kinds[i]);
+        for (size_t other = 0; other < SKR_COUNT_OF(kinds); other++)
             if (other != i)
-                say(*state, 0, cases[other].ends);
+                tell(*state, 0, SKR_HEALTH_RECOVERED, kinds[other]);
         assert_text(*state, "in trouble");
-        say(*state, 0, cases[i].ends);
+        tell(*state, 0, SKR_HEALTH_RECOVERED, kinds[i]);
         assert_text(*state, "active");
     }
+}
+
+static void
+test_the_name_of_an_event_says_nothing_of_health(void **state)
+{
+    static const char *const events[] = {
+        "relay.active",          "relay.standby",          "relay.stopped",
+        "relay.trouble",         "relay.settle_trouble",   "relay.route_closed",
+        "consumer.ready",        "consumer.trouble",       "consumer.ended",
+        "consumer.keep_trouble", "consumer.retry_trouble", "kafka.trouble",
+    };
+    const struct skr_log log = skr_health_log(*state, 0);
+    for (size_t i = 0; i < SKR_COUNT_OF(events); i++)
+        skr_log(&log, SKR_LOG_INFO, events[i], SKR_LOG_NUMBER("closed", 1));
+    assert_text(*state, "starting");
+    for (size_t worker = 0; worker < EACH; worker++)
+        tell(*state, worker, SKR_HEALTH_ACTIVE, 0);
+    for (size_t i = 0; i < SKR_COUNT_OF(events); i++)
+        skr_log(&log, SKR_LOG_INFO, events[i], SKR_LOG_NUMBER("closed", 1));
+    assert_text(*state, "active");
+    struct skr_health_entry entries[SKR_HEALTH_MAX];
+    skr_health_read(*state, entries);
+    assert_int_equal(entries[0].troubles, 0);
+    assert_int_equal(entries[0].closed_routes, 0);
+}
+
+static void
+test_trouble_under_another_name_is_the_same_trouble(void **state)
+{
+    const struct skr_log log = skr_health_log(*state, 0);
+    const struct skr_error error = {.text = "away"};
+    struct skr_trouble trouble = {0};
+    for (size_t worker = 0; worker < EACH; worker++)
+        tell(*state, worker, SKR_HEALTH_ACTIVE, 0);
+    skr_trouble_report(&trouble, &log, SKR_TROUBLE_RELAY, "other.name", "x",
+                       &error);
+    assert_text(*state, "in trouble");
+    skr_trouble_end(&trouble, &log, SKR_TROUBLE_RELAY, "another.name", "x");
+    assert_text(*state, "active");
+    skr_trouble_report(&trouble, &log, SKR_TROUBLE_HARMLESS, "relay.trouble",
+                       "x", &error);
+    assert_text(*state, "active");
+    struct skr_health_entry entries[SKR_HEALTH_MAX];
+    skr_health_read(*state, entries);
+    assert_int_equal(entries[0].troubles, 1);
 }
 
 static void
 test_what_was_given_up_is_nobodys_trouble(void **state)
 {
     for (size_t worker = 0; worker < EACH; worker++)
-        say(*state, worker, "relay.active");
-    say(*state, 0, "kafka.trouble");
-    say(*state, 0, "relay.trouble");
-    say(*state, 0, "kafka.given_up");
+        tell(*state, worker, SKR_HEALTH_ACTIVE, 0);
+    tell(*state, 0, SKR_HEALTH_TROUBLE, SKR_TROUBLE_BROKER);
+    tell(*state, 0, SKR_HEALTH_TROUBLE, SKR_TROUBLE_RELAY);
+    tell(*state, 0, SKR_HEALTH_RECOVERED, SKR_TROUBLE_BROKER);
     assert_text(*state, "in trouble");
-    say(*state, 0, "relay.recovered");
+    tell(*state, 0, SKR_HEALTH_RECOVERED, SKR_TROUBLE_RELAY);
     assert_text(*state, "active");
 }
 
@@ -124,6 +163,8 @@ main(void)
         HEALTH(test_a_transport_is_ready_when_all_of_its_workers_are),
         HEALTH(test_the_recovery_of_one_worker_does_not_speak_for_another),
         HEALTH(test_every_kind_of_trouble_lasts_until_its_own_end),
+        HEALTH(test_the_name_of_an_event_says_nothing_of_health),
+        HEALTH(test_trouble_under_another_name_is_the_same_trouble),
         HEALTH(test_what_was_given_up_is_nobodys_trouble),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -3,9 +3,8 @@
 #include "base/text.h"
 #include "base/url.h"
 #include "broker/broker.h"
-#include "broker/kafka/partition.h"
+#include "broker/kafka/kafka.h"
 #include "broker/kafka/settings.h"
-#include "broker/kafka/view.h"
 
 #include <setjmp.h>
 #include <skirnir/kafka.h>
@@ -167,23 +166,22 @@ test_tls_that_is_asked_for_is_not_taken_back(void **state)
                         "");
 }
 
-// "": the settings cannot be read.
+// What librdkafka is told of a property.
 static const char *
-protocol_of(const char *text)
+property_of(const char *text, const char *name)
 {
-    static char protocol[32];
-    size_t size = sizeof(protocol);
+    static char value[32];
+    size_t size = sizeof(value);
     struct kafka_settings settings;
     struct skr_url url;
     assert_int_equal(skr_url_parse(text, &url, NULL), SKR_OK);
     assert_int_equal(
         skr_kafka_settings_read(&url, false, false, &settings, NULL), SKR_OK);
-    assert_int_equal(rd_kafka_conf_get(settings.properties, "security.protocol",
-                                       protocol, &size),
+    assert_int_equal(rd_kafka_conf_get(settings.properties, name, value, &size),
                      RD_KAFKA_CONF_OK);
     skr_kafka_settings_fini(&settings);
     skr_url_fini(&url);
-    return protocol;
+    return value;
 }
 
 static void
@@ -204,7 +202,27 @@ test_a_certificate_means_tls(void **state)
     };
     (void)state;
     for (size_t i = 0; i < SKR_COUNT_OF(cases); i++)
-        assert_string_equal(protocol_of(cases[i].url), cases[i].protocol);
+        assert_string_equal(property_of(cases[i].url, "security.protocol"),
+                            cases[i].protocol);
+}
+
+// Any certificate of a known authority would do otherwise.
+static void
+test_a_certificate_and_its_name_are_verified(void **state)
+{
+    static const char *const urls[] = {"kafka://h?tls=1", "kafka://u:p@h",
+                                       "kafka://h?tls=1&verify=1"};
+    static const char verifies[] = "enable.ssl.certificate.verification";
+    static const char compares[] = "ssl.endpoint.identification.algorithm";
+    (void)state;
+    for (size_t i = 0; i < SKR_COUNT_OF(urls); i++) {
+        assert_string_equal(property_of(urls[i], verifies), "true");
+        assert_string_equal(property_of(urls[i], compares), "https");
+    }
+    assert_string_equal(property_of("kafka://h?tls=1&verify=0", verifies),
+                        "false");
+    assert_string_equal(property_of("kafka://h?tls=1&verify=0", compares),
+                        "none");
 }
 
 static void
@@ -329,6 +347,7 @@ main(void)
         cmocka_unit_test(test_login_network_and_pace_can_be_set),
         cmocka_unit_test(test_tls_that_is_asked_for_is_not_taken_back),
         cmocka_unit_test(test_a_certificate_means_tls),
+        cmocka_unit_test(test_a_certificate_and_its_name_are_verified),
         cmocka_unit_test(test_a_password_in_plaintext_is_told_of),
         cmocka_unit_test(test_statistics_tell_who_answers_and_who_does_not),
     };

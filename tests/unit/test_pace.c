@@ -153,12 +153,25 @@ test_the_longer_nothing_came_the_fewer_the_looks(void **state)
     assert_true(run.pace.next_look_ms <= run.now_ms + 1500);
 }
 
+static void
+test_an_idle_queue_is_looked_at_as_often_as_told(void **state)
+{
+    struct simulation run = begin(1);
+    (void)state;
+    run.pace.idle_pause_ms = 100;
+    look_for(&run, MINUTE_MS, 0);
+    run.queries = 0;
+    look_for(&run, MINUTE_MS, 0);
+    assert_in_range(run.queries, 590, 610);
+}
+
 int
 main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_a_steady_stream_costs_three_queries_a_row),
         cmocka_unit_test(test_a_row_of_a_steady_stream_waits_for_milliseconds),
+        cmocka_unit_test(test_an_idle_queue_is_looked_at_as_often_as_told),
         cmocka_unit_test(test_the_longer_nothing_came_the_fewer_the_looks),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -12,22 +12,22 @@
 enum { NOW_MS = 1000000 };
 
 struct crowd {
-    struct skr_share shares[SKR_SEATS + 1];
+    struct skr_assignment shares[SKR_MEMBERS + 1];
     size_t count;
 };
 
-static struct skr_shares
+static struct skr_assignments
 see(const struct crowd *crowd, size_t who)
 {
-    struct skr_shares shares = {
+    struct skr_assignments shares = {
         .ours = crowd->shares[who],
-        .free = {.slots = (UINT64_C(1) << SKR_SLOTS) - 1,
-                 .seats = (UINT64_C(1) << SKR_SEATS) - 1},
+        .free = {.shards = (UINT64_C(1) << SKR_SHARDS) - 1,
+                 .members = (UINT64_C(1) << SKR_MEMBERS) - 1},
     };
     for (size_t i = 0; i < crowd->count; i++) {
-        shares.free.slots &= ~crowd->shares[i].slots;
-        shares.free.seats &= ~crowd->shares[i].seats;
-        shares.others += i != who && crowd->shares[i].seats != 0;
+        shares.free.shards &= ~crowd->shares[i].shards;
+        shares.free.members &= ~crowd->shares[i].members;
+        shares.others += i != who && crowd->shares[i].members != 0;
     }
     return shares;
 }
@@ -38,23 +38,23 @@ take_turns(struct crowd *crowd)
 {
     size_t changed = 0;
     for (size_t i = 0; i < crowd->count; i++) {
-        struct skr_share give, take;
-        const struct skr_shares shares = see(crowd, i);
+        struct skr_assignment give, take;
+        const struct skr_assignments shares = see(crowd, i);
         skr_rebalance_plan(&shares, &give, &take);
-        crowd->shares[i].slots =
-            (crowd->shares[i].slots & ~give.slots) | take.slots;
-        crowd->shares[i].seats |= take.seats;
-        changed += (give.slots | take.slots | take.seats) != 0;
+        crowd->shares[i].shards =
+            (crowd->shares[i].shards & ~give.shards) | take.shards;
+        crowd->shares[i].members |= take.members;
+        changed += (give.shards | take.shards | take.members) != 0;
     }
     return changed;
 }
 
 static size_t
-count_slots(const struct skr_share *share)
+count_shards(const struct skr_assignment *share)
 {
     size_t count = 0;
-    for (int slot = 0; slot < SKR_SLOTS; slot++)
-        count += share->slots >> slot & 1;
+    for (int slot = 0; slot < SKR_SHARDS; slot++)
+        count += share->shards >> slot & 1;
     return count;
 }
 
@@ -63,21 +63,21 @@ test_relays_that_come_one_by_one_have_about_the_same_each(void **state)
 {
     (void)state;
     struct crowd crowd = {.count = 0};
-    for (crowd.count = 1; crowd.count <= SKR_SEATS; crowd.count++) {
+    for (crowd.count = 1; crowd.count <= SKR_MEMBERS; crowd.count++) {
         for (int turns = 0; take_turns(&crowd) > 0; turns++)
             assert_in_range(turns, 0, 10);
         size_t all = 0;
         for (size_t i = 0; i < crowd.count; i++) {
-            size_t slots = count_slots(&crowd.shares[i]);
-            assert_in_range(slots, SKR_SLOTS / crowd.count,
-                            SKR_SLOTS / crowd.count + 1);
-            all += slots;
+            size_t shards = count_shards(&crowd.shares[i]);
+            assert_in_range(shards, SKR_SHARDS / crowd.count,
+                            SKR_SHARDS / crowd.count + 1);
+            all += shards;
         }
-        assert_int_equal(all, SKR_SLOTS);
+        assert_int_equal(all, SKR_SHARDS);
     }
-    // One more finds no seat.
+    // One more finds no place.
     assert_int_equal(take_turns(&crowd), 0);
-    assert_int_equal(crowd.shares[SKR_SEATS].slots, 0);
+    assert_int_equal(crowd.shares[SKR_MEMBERS].shards, 0);
 }
 
 static void
@@ -85,7 +85,7 @@ test_a_queue_that_is_silent_is_looked_at_rarely_and_in_time(void **state)
 {
     (void)state;
     static const struct {
-        uint64_t slots;
+        uint64_t shards;
         int64_t moved_ms;      // before now
         int64_t others_for_s;  // 0: nobody else is there
         bool others_by_lock;
@@ -98,14 +98,14 @@ test_a_queue_that_is_silent_is_looked_at_rarely_and_in_time(void **state)
         {1, 60000, 9, true, 400},    {0, 60000, 9, true, 100},
     };
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
-        const struct skr_shares shares = {.others_for_s = cases[i].others_for_s,
-                                          .others_by_lock =
-                                              cases[i].others_by_lock};
-        const struct skr_share ours = {.slots = cases[i].slots};
+        const struct skr_assignments shares = {
+            .others_for_s = cases[i].others_for_s,
+            .others_by_lock = cases[i].others_by_lock};
+        const struct skr_assignment ours = {.shards = cases[i].shards};
         struct skr_rebalance rebalance = {.moved_ms =
                                               NOW_MS - cases[i].moved_ms};
-        skr_rebalance_looked(&rebalance, &ours, &shares, NOW_MS);
-        assert_int_equal(skr_rebalance_look_ms(&rebalance, NOW_MS),
+        skr_rebalance_polled(&rebalance, &ours, &shares, false, NOW_MS);
+        assert_int_equal(skr_rebalance_next_ms(&rebalance, NOW_MS),
                          NOW_MS + cases[i].want_ms);
     }
 }
@@ -114,12 +114,12 @@ static void
 test_what_moves_is_a_reason_to_look_soon(void **state)
 {
     (void)state;
-    const struct skr_shares alone = {.others = 0};
-    const struct skr_share ours = {.slots = 1};
+    const struct skr_assignments alone = {.others = 0};
+    const struct skr_assignment ours = {.shards = 1};
     struct skr_rebalance rebalance = {.moved_ms = 0};
-    skr_rebalance_looked(&rebalance, &ours, &alone, NOW_MS);
+    skr_rebalance_polled(&rebalance, &ours, &alone, false, NOW_MS);
     rebalance.moved_ms = NOW_MS + 30000;
-    assert_int_equal(skr_rebalance_look_ms(&rebalance, NOW_MS + 30000),
+    assert_int_equal(skr_rebalance_next_ms(&rebalance, NOW_MS + 30000),
                      NOW_MS + 1000);
 }
 
@@ -128,17 +128,18 @@ test_a_relay_without_a_shard_looks_sooner(void **state)
 {
     (void)state;
     static const int64_t pauses[] = {100, 200, 400, 800, 1000, 1000};
-    const struct skr_shares shares = {.others = 1};
-    const struct skr_share none = {.seats = 1}, one = {.slots = 1, .seats = 1};
+    const struct skr_assignments shares = {.others = 1};
+    const struct skr_assignment none = {.members = 1},
+                                one = {.shards = 1, .members = 1};
     struct skr_rebalance rebalance = {.moved_ms = NOW_MS};
     for (int turn = 0; turn < 2; turn++) {
         for (size_t i = 0; i < sizeof(pauses) / sizeof(pauses[0]); i++) {
-            skr_rebalance_looked(&rebalance, &none, &shares, NOW_MS);
-            assert_int_equal(skr_rebalance_look_ms(&rebalance, NOW_MS),
+            skr_rebalance_polled(&rebalance, &none, &shares, false, NOW_MS);
+            assert_int_equal(skr_rebalance_next_ms(&rebalance, NOW_MS),
                              NOW_MS + pauses[i]);
         }
-        skr_rebalance_looked(&rebalance, &one, &shares, NOW_MS);
-        assert_int_equal(skr_rebalance_look_ms(&rebalance, NOW_MS),
+        skr_rebalance_polled(&rebalance, &one, &shares, false, NOW_MS);
+        assert_int_equal(skr_rebalance_next_ms(&rebalance, NOW_MS),
                          NOW_MS + 1000);
     }
 }

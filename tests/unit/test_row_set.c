@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Rows of a set are in order, and each is there once.
-#include "message/batch.h"
+#include "store/batch.h"
 #include "store/row_set.h"
 
 #include <setjmp.h>

@@ -72,6 +72,25 @@ test_words_are_filled_from_the_caller_then_from_the_dialect(void **state)
 }
 
 static void
+test_names_of_tables_are_folded_and_quoted(void **state)
+{
+    (void)state;
+    static const struct skr_dialect keeping = {.quote = '`'};
+    static const struct skr_dialect folding = {.quote = '"',
+                                               .name_case = SKR_CASE_FOLDED};
+    static const struct skr_word tables[] = {{"table", "Order_1"},
+                                             {"failed_table", "group"}};
+    static const char template[] =
+        "{table}, {failed_table}, '{table:name}', {failed_table:name}_i";
+    struct skr_arena arena = {0};
+    assert_string_equal(skr_sql_fill(&keeping, &arena, template, tables, 2),
+                        "`Order_1`, `group`, 'Order_1', group_i");
+    assert_string_equal(skr_sql_fill(&folding, &arena, template, tables, 2),
+                        "\"order_1\", \"group\", 'Order_1', group_i");
+    skr_arena_fini(&arena);
+}
+
+static void
 test_a_word_that_nobody_knows_ends_the_program(void **state)
 {
     (void)state;
@@ -223,22 +242,22 @@ test_one_row_is_copied_and_the_rest_ignored(void **state)
     struct skr_arena arena = {0};
     struct skr_value columns[2] = {{.integer = 5}, {.integer = 6}};
     const struct skr_statement statement = {.sql = "SELECT"};
-    bool found = true;
+    struct skr_row row = {
+        .arena = &arena, .columns = columns, .count = 2, .found = true};
     row_count = 0;
-    assert_int_equal(skr_tx_fetch_one(skr_db_tx(db), &statement, &arena,
-                                      columns, 2, &found, NULL),
+    assert_int_equal(skr_sql_fetch(skr_db_tx(db), &statement, &row, NULL),
                      SKR_OK);
-    assert_false(found);
-    assert_int_equal(columns[0].integer, 5);
+    assert_false(row.found);
+    assert_int_equal(columns[0].kind, SKR_NULL);
+    assert_int_equal(columns[0].integer, 0);
     row_count = 3;
-    assert_int_equal(skr_tx_fetch_one(skr_db_tx(db), &statement, &arena,
-                                      columns, 2, &found, NULL),
+    assert_int_equal(skr_sql_fetch(skr_db_tx(db), &statement, &row, NULL),
                      SKR_OK);
-    assert_true(found);
+    assert_true(row.found);
     assert_string_equal(columns[0].bytes, "row 0");
     assert_int_equal(columns[1].integer, 0);
     // Without an arena there is nowhere to copy a text to.
-    struct skr_row row = {.columns = columns, .count = 2};
+    row.arena = NULL;
     assert_int_equal(
         skr_sql_row(skr_db_tx(db), "SELECT", SKR_NO_VALUES, &row, NULL),
         SKR_OK);
@@ -322,7 +341,8 @@ test_values_that_do_not_fit_the_text_are_refused_and_not_sent(void **state)
         {"a = '?' AND b = ?", "a = '$2' AND b = $1", 1},
         {"a = ? AND b = ?", "a = $2 AND b = $1", 2},
         {"?,?,?,?,?,?,?,?,?,?,?,?", "$$ $12 $", 12},
-        {"?,?,?,?,?,?,?,?,?,?,?,?,?", "$13", 13},
+        {"?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?", "$16", 16},
+        {"?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?", "$17", 17},
     };
     for (size_t i = 0; i < SKR_COUNT_OF(cases); i++)
         for (size_t count = 0; count <= SKR_VALUES_ROOM; count++) {
@@ -357,9 +377,10 @@ test_kinds_that_cannot_be_bound_are_refused(void **state)
         skr_sql_run(tx, "SELECT 1", skr_values("none"), NULL, NULL),
         SKR_INVALID);
     assert_int_equal(
-        skr_sql_run(tx, "?,?,?,?,?,?,?,?,?,?,?,?,?",
-                    skr_values("%s%s%s%s%s%s%s%s%s%s%s%s%s", "", "", "", "", "",
-                               "", "", "", "", "", "", "", ""),
+        skr_sql_run(tx, "?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?",
+                    skr_values("%s%s%s%s%s%s%s%s%s%s%s%s%s%s%s%s%s", "", "", "",
+                               "", "", "", "", "", "", "", "", "", "", "", "",
+                               "", ""),
                     NULL, NULL),
         SKR_INVALID);
     assert_int_equal(heard.statements, 0);
@@ -405,6 +426,7 @@ main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(
             test_words_are_filled_from_the_caller_then_from_the_dialect),
+        cmocka_unit_test(test_names_of_tables_are_folded_and_quoted),
         cmocka_unit_test(test_a_word_that_nobody_knows_ends_the_program),
         cmocka_unit_test(test_lists_have_few_sizes),
         cmocka_unit_test(test_values_keep_their_kind),

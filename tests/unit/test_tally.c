@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Times in steps, and how long a message took from its commit.
-#include "message/batch.h"
-#include "relay/tally.h"
+#include "relay/dispatcher.h"
+#include "store/batch.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -94,7 +94,8 @@ test_latency_counts_from_the_best_time_that_is_known(void **state)
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         struct skr_batch_item item = item_of(cases[i].id);
         int64_t latency_us = -1;
-        assert_true(skr_tally_latency(&item, created_us + 750000, &latency_us));
+        assert_true(
+            skr_dispatcher_latency(&item, created_us + 750000, &latency_us));
         assert_int_equal(latency_us, cases[i].expected_us);
     }
 }
@@ -105,7 +106,7 @@ test_a_clock_that_is_behind_counts_as_no_time(void **state)
     (void)state;
     struct skr_batch_item item = item_of(uuid7(0));
     int64_t latency_us = -1;
-    assert_true(skr_tally_latency(&item, created_us - 5, &latency_us));
+    assert_true(skr_dispatcher_latency(&item, created_us - 5, &latency_us));
     assert_int_equal(latency_us, 0);
 }
 
@@ -116,11 +117,11 @@ test_what_was_scheduled_has_no_latency_and_what_was_refused_has(void **state)
     struct skr_batch_item item = item_of(uuid7(0));
     int64_t latency_us = -1;
     item.had_to_wait = true;
-    assert_false(skr_tally_latency(&item, created_us + 1, &latency_us));
+    assert_false(skr_dispatcher_latency(&item, created_us + 1, &latency_us));
     item.envelope.retry_count = 1;
-    assert_true(skr_tally_latency(&item, created_us + 1, &latency_us));
+    assert_true(skr_dispatcher_latency(&item, created_us + 1, &latency_us));
     item.envelope.message.created_at_us = 0;
-    assert_false(skr_tally_latency(&item, created_us + 1, &latency_us));
+    assert_false(skr_dispatcher_latency(&item, created_us + 1, &latency_us));
 }
 
 int

@@ -50,8 +50,8 @@ decode(const char *json, struct everything *value)
 {
     struct skr_decoded *memory;
     struct skr_error error;
-    if (skr_decode(&everything, json, strlen(json), NULL, value, &memory,
-                   &error) != SKR_OK)
+    if (skr_decode(&everything, &(struct skr_encoded){json, strlen(json), NULL},
+                   value, &memory, &error) != SKR_OK)
         fail_msg("%s", error.text);
     return memory;
 }
@@ -77,16 +77,18 @@ assert_malformed(const char *json, const char *text)
     before = value;
     struct skr_decoded *memory = NULL;
     struct skr_error error = {.code = SKR_OK};
-    assert_int_equal(skr_decode(&everything, json, strlen(json), NULL, &value,
-                                &memory, &error),
+    assert_int_equal(skr_decode(&everything,
+                                &(struct skr_encoded){json, strlen(json), NULL},
+                                &value, &memory, &error),
                      SKR_MALFORMED);
     assert_string_equal(error.text, text);
     assert_int_equal(error.code, SKR_MALFORMED);
     assert_null(memory);
     assert_memory_equal(&value, &before, sizeof(value));
     // Whoever does not want the text gets the same answer.
-    assert_int_equal(skr_decode(&everything, json, strlen(json), NULL, &value,
-                                &memory, NULL),
+    assert_int_equal(skr_decode(&everything,
+                                &(struct skr_encoded){json, strlen(json), NULL},
+                                &value, &memory, NULL),
                      SKR_MALFORMED);
 }
 
@@ -251,9 +253,10 @@ test_what_is_not_json_is_refused(void **state)
         assert_malformed(cases[i].json, cases[i].text);
     struct everything value;
     struct skr_decoded *memory;
-    assert_int_equal(
-        skr_decode(&everything, NULL, 0, NULL, &value, &memory, NULL),
-        SKR_MALFORMED);
+    assert_int_equal(skr_decode(&everything,
+                                &(struct skr_encoded){NULL, 0, NULL}, &value,
+                                &memory, NULL),
+                     SKR_MALFORMED);
 }
 
 static void
@@ -352,7 +355,8 @@ test_doubles_are_exact_and_short(void **state)
         assert_string_equal(json, wanted);
         struct skr_decoded *memory;
         assert_int_equal(
-            skr_decode(&point, json, strlen(json), NULL, &after, &memory, NULL),
+            skr_decode(&point, &(struct skr_encoded){json, strlen(json), NULL},
+                       &after, &memory, NULL),
             SKR_OK);
         assert_memory_equal(&after.x, &before.x, sizeof(before.x));
         skr_decoded_free(memory);

@@ -7,6 +7,7 @@
 
 #include "base/text.h"
 
+#include <malloc.h>
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -138,8 +139,9 @@ test_nesting_is_bounded_in_both_directions(void **state)
                      SKR_OK);
     struct node value;
     struct skr_decoded *memory;
-    assert_int_equal(
-        skr_decode(&node, json, size, NULL, &value, &memory, &error), SKR_OK);
+    assert_int_equal(skr_decode(&node, &(struct skr_encoded){json, size, NULL},
+                                &value, &memory, &error),
+                     SKR_OK);
     skr_decoded_free(memory);
     free(json);
     assert_int_equal(skr_encode(&node, &chain[0], NULL, &json, &size, &error),
@@ -153,7 +155,8 @@ test_nesting_is_bounded_in_both_directions(void **state)
     char deep[2 * 33 + 1];
     memset(deep, '[', 33);
     memset(deep + 33, ']', 33);
-    assert_int_equal(skr_decode(&node, deep, 66, NULL, &value, &memory, &error),
+    assert_int_equal(skr_decode(&node, &(struct skr_encoded){deep, 66, NULL},
+                                &value, &memory, &error),
                      SKR_MALFORMED);
     assert_string_equal(error.text, "not JSON at byte 33: nested too deep");
 }
@@ -195,9 +198,11 @@ test_a_codec_handles_a_c_type_of_the_application(void **state)
     struct order_placed read;
     struct skr_decoded *memory;
     struct skr_error error;
-    assert_int_equal(skr_decode(&order_placed, order_json, strlen(order_json),
-                                NULL, &read, &memory, &error),
-                     SKR_OK);
+    assert_int_equal(
+        skr_decode(&order_placed,
+                   &(struct skr_encoded){order_json, strlen(order_json), NULL},
+                   &read, &memory, &error),
+        SKR_OK);
     assert_int_equal(read.items[0].price.cents, 1999);
     assert_string_equal(read.items[0].price.currency, "EUR");
     assert_false(read.has_discount);
@@ -206,8 +211,9 @@ test_a_codec_handles_a_c_type_of_the_application(void **state)
     char bad[sizeof(order_json)];
     memcpy(bad, order_json, sizeof(bad));
     memcpy(strstr(bad, "1999"), "1.99", 4);
-    assert_int_equal(skr_decode(&order_placed, bad, strlen(bad), NULL, &read,
-                                &memory, &error),
+    assert_int_equal(skr_decode(&order_placed,
+                                &(struct skr_encoded){bad, strlen(bad), NULL},
+                                &read, &memory, &error),
                      SKR_MALFORMED);
     assert_string_equal(error.text, "items[0].price: a whole number from "
                                     "-9223372036854775808 to "
@@ -294,15 +300,18 @@ test_the_callers_codecs_precede_the_types_and_those_the_built_in(void **state)
     struct pair read;
     struct skr_decoded *memory;
     struct skr_error error;
-    assert_int_equal(skr_decode(&pair, json, strlen(json), &in_seconds, &read,
-                                &memory, &error),
-                     SKR_OK);
+    assert_int_equal(
+        skr_decode(&pair,
+                   &(struct skr_encoded){json, strlen(json), &in_seconds},
+                   &read, &memory, &error),
+        SKR_OK);
     assert_int_equal(read.own.at_us, 1000000);
     assert_int_equal(read.own.more[0], 2000000);
     skr_decoded_free(memory);
-    assert_int_equal(
-        skr_decode(&pair, json, strlen(json), NULL, &read, &memory, &error),
-        SKR_MALFORMED);
+    assert_int_equal(skr_decode(&pair,
+                                &(struct skr_encoded){json, strlen(json), NULL},
+                                &read, &memory, &error),
+                     SKR_MALFORMED);
     assert_string_equal(error.text, "plain.at: text is needed, not a number");
 }
 
@@ -318,9 +327,11 @@ test_a_codec_for_one_direction_leaves_the_other_as_it_was(void **state)
     assert_encodes(&plain_moment, &value, &codecs, "{\"at\":5}");
     const char *json = "{\"at\":\"1970-01-01T00:00:05Z\"}";
     struct skr_decoded *memory;
-    assert_int_equal(skr_decode(&plain_moment, json, strlen(json), &codecs,
-                                &value, &memory, NULL),
-                     SKR_OK);
+    assert_int_equal(
+        skr_decode(&plain_moment,
+                   &(struct skr_encoded){json, strlen(json), &codecs}, &value,
+                   &memory, NULL),
+        SKR_OK);
     assert_int_equal(value.at_us, 5000000);
     skr_decoded_free(memory);
 }
@@ -407,7 +418,8 @@ test_a_description_that_makes_no_sense_is_refused(void **state)
         assert_invalid(&type, &value, NULL, cases[i].text);
         struct skr_decoded *memory;
         assert_int_equal(
-            skr_decode(&type, "{\"at\":1}", 8, NULL, &value, &memory, NULL),
+            skr_decode(&type, &(struct skr_encoded){"{\"at\":1}", 8, NULL},
+                       &value, &memory, NULL),
             SKR_INVALID);
     }
 }
@@ -420,7 +432,9 @@ test_a_struct_is_published_under_its_types_name(void **state)
     struct skr_tx tx = {0};
     struct skr_error error;
     assert_int_equal(
-        skr_publish_typed(NULL, tx, &order_placed, &order, NULL, NULL, &error),
+        skr_publish_typed(
+            NULL, tx, &(struct skr_typed_message){&order_placed, &order, NULL},
+            NULL, &error),
         SKR_OK);
     assert_string_equal(published.name, "order.placed");
     assert_string_equal(published_body, order_json);
@@ -428,7 +442,9 @@ test_a_struct_is_published_under_its_types_name(void **state)
 
     struct skr_message extra = {.partition_key = order.customer_id,
                                 .due_at_us = 77};
-    assert_int_equal(skr_publish_typed(NULL, tx, &order_placed, &order, &extra,
+    assert_int_equal(skr_publish_typed(NULL, tx,
+                                       &(struct skr_typed_message){
+                                           &order_placed, &order, &extra},
                                        NULL, &error),
                      SKR_OK);
     assert_string_equal(published.partition_key, "c-7");
@@ -436,19 +452,85 @@ test_a_struct_is_published_under_its_types_name(void **state)
 
     publish_calls = 0;
     extra.name = "order.paid";
-    assert_int_equal(skr_publish_typed(NULL, tx, &order_placed, &order, &extra,
+    assert_int_equal(skr_publish_typed(NULL, tx,
+                                       &(struct skr_typed_message){
+                                           &order_placed, &order, &extra},
                                        NULL, &error),
                      SKR_INVALID);
-    assert_int_equal(skr_publish_typed(NULL, tx, &order_item, &order.items[0],
-                                       NULL, NULL, &error),
+    assert_int_equal(skr_publish_typed(NULL, tx,
+                                       &(struct skr_typed_message){
+                                           &order_item, &order.items[0], NULL},
+                                       NULL, &error),
                      SKR_INVALID);
     order.total = NAN;
     assert_int_equal(
-        skr_publish_typed(NULL, tx, &order_placed, &order, NULL, NULL, &error),
+        skr_publish_typed(
+            NULL, tx, &(struct skr_typed_message){&order_placed, &order, NULL},
+            NULL, &error),
         SKR_INVALID);
     assert_string_equal(error.text,
                         "totalAmount: JSON has no NaN and no infinity");
     assert_int_equal(publish_calls, 0);
+}
+
+struct small {
+    int8_t number;
+};
+struct many {
+    struct small *items;
+    size_t count;
+};
+
+static enum skr_code
+small_decode(const struct skr_codec *codec, const struct skr_field *field,
+             const struct skr_json *json, void *value,
+             struct skr_decoded *memory, struct skr_error *error)
+{
+    (void)codec, (void)field, (void)memory;
+    int64_t number = 0;
+    enum skr_code code = skr_json_read_signed(json, &number, error);
+    ((struct small *)value)->number = (int8_t)number;
+    return code;
+}
+
+static size_t
+bytes_in_use(void)
+{
+    const struct mallinfo2 info = mallinfo2();
+    return info.uordblks + info.hblkhd;
+}
+
+// A node for each element would take many times what the message has.
+static void
+test_what_a_codec_has_read_takes_no_memory_afterwards(void **state)
+{
+    enum { COUNT = 200000 };
+    static const struct skr_codec list[] = {
+        {.c_type = "struct small", .decode = small_decode}};
+    static const struct skr_codecs codecs = SKR_CODECS(list);
+    static const struct skr_field fields[] = {
+        SKR_ARRAY_OWN(struct many, items, count, struct small, "items")};
+    static const struct skr_type type = {.c_type = "struct many",
+                                         .size = sizeof(struct many),
+                                         .fields = fields,
+                                         .field_count = 1,
+                                         .codecs = &codecs};
+    struct skr_text json = {0};
+    struct skr_decoded *memory;
+    struct many many;
+    (void)state;
+    skr_text_add_string(&json, "{\"items\":[7");
+    for (size_t i = 1; i < COUNT; i++)
+        skr_text_add_string(&json, ",7");
+    skr_text_add_string(&json, "]}");
+    const struct skr_encoded encoded = {.json = json.bytes, .size = json.size};
+    size_t before = bytes_in_use();
+    assert_int_equal(skr_decode(&type, &encoded, &many, &memory, NULL), SKR_OK);
+    assert_true(bytes_in_use() - before < 4 * json.size);
+    assert_int_equal(many.count, COUNT);
+    assert_int_equal(many.items[COUNT - 1].number, 7);
+    skr_decoded_free(memory);
+    skr_text_fini(&json);
 }
 
 int
@@ -463,6 +545,7 @@ main(void)
         cmocka_unit_test(
             test_a_codec_for_one_direction_leaves_the_other_as_it_was),
         cmocka_unit_test(test_a_faulty_codec_does_not_spoil_the_message),
+        cmocka_unit_test(test_what_a_codec_has_read_takes_no_memory_afterwards),
         cmocka_unit_test(test_a_description_that_makes_no_sense_is_refused),
         cmocka_unit_test(test_a_struct_is_published_under_its_types_name),
     };

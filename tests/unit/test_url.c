@@ -91,6 +91,11 @@ test_a_bad_url_is_refused_without_quoting_it(void **state)
         {"mysql://u:hunter2@h:-18446744073709551615/db", "port"},
         {"mysql://u:hunter2@h:99999999999999999999/db", "port"},
         {"mysql://u:hunter2@[::1/db", "port"},
+        // A password that is not escaped.
+        {"mysql://u:3306/hunter2@h/db", "behind a /"},
+        {"mysql://u:3306?hunter2@h/db", "? %3f"},
+        {"mysql://u:p@q?hunter2@h/db", "@ %40"},
+        {"mysql://one:3306,u:hunter2/hunter2@h/db", "behind a /"},
         {"mysql://u%:hunter2@h/db", "user"},
         {"mysql://u:hunter2%@h/db", "password"},
         {"mysql://u:hunter2%4@h/db", "password"},
@@ -204,9 +209,9 @@ test_a_number_in_a_url_is_whole_and_in_range(void **state)
     for (size_t i = 0; i < SKR_COUNT_OF(cases); i++) {
         struct skr_url url;
         struct skr_error error = {0};
-        int64_t number = -1;
+        int64_t number = 60;
         assert_int_equal(skr_url_parse(cases[i].text, &url, NULL), SKR_OK);
-        assert_int_equal(skr_url_number(&url, "n", 3, 100, 60, &number, &error),
+        assert_int_equal(skr_url_number(&url, "n", 3, 100, &number, &error),
                          cases[i].code);
         if (cases[i].code == SKR_OK)
             assert_int_equal(number, cases[i].number);
@@ -214,6 +219,56 @@ test_a_number_in_a_url_is_whole_and_in_range(void **state)
             assert_non_null(strstr(error.text, "n="));
         skr_url_fini(&url);
     }
+}
+
+static void
+test_a_boolean_in_a_url_is_a_word_of_either_case(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text;
+        enum skr_code code;
+        bool value;
+    } cases[] = {
+        {"q://x", SKR_OK, true},          {"q://x?b=0", SKR_OK, false},
+        {"q://x?b=False", SKR_OK, false}, {"q://x?b=off", SKR_OK, false},
+        {"q://x?b=NO", SKR_OK, false},    {"q://x?b=1", SKR_OK, true},
+        {"q://x?b=True", SKR_OK, true},   {"q://x?b=on", SKR_OK, true},
+        {"q://x?b=YES", SKR_OK, true},    {"q://x?b=", SKR_INVALID, true},
+        {"q://x?b", SKR_INVALID, true},   {"q://x?b=2", SKR_INVALID, true},
+    };
+    for (size_t i = 0; i < SKR_COUNT_OF(cases); i++) {
+        struct skr_url url;
+        struct skr_error error = {0};
+        bool value = true;
+        assert_int_equal(skr_url_parse(cases[i].text, &url, NULL), SKR_OK);
+        assert_int_equal(skr_url_boolean(&url, "b", &value, &error),
+                         cases[i].code);
+        assert_int_equal(value, cases[i].value);
+        if (cases[i].code != SKR_OK)
+            assert_non_null(strstr(error.text, "b="));
+        skr_url_fini(&url);
+    }
+}
+
+static void
+test_a_copy_outlives_its_url(void **state)
+{
+    (void)state;
+    struct skr_url url = {0}, copy = {0};
+    assert_int_equal(skr_url_parse("m://u:p@h:7/d?a=b&c=%26", &url, NULL),
+                     SKR_OK);
+    assert_int_equal(skr_url_copy(&url, &copy), SKR_OK);
+    skr_url_fini(&url);
+    assert_string_equal(copy.scheme, "m");
+    assert_string_equal(copy.user, "u");
+    assert_string_equal(copy.password, "p");
+    assert_string_equal(copy.host, "h");
+    assert_int_equal(copy.port, 7);
+    assert_string_equal(copy.path, "d");
+    assert_string_equal(skr_url_find(&copy, "a"), "b");
+    assert_string_equal(skr_url_find(&copy, "c"), "&");
+    skr_url_fini(&copy);
 }
 
 static void
@@ -242,6 +297,7 @@ test_masking_hides_every_secret_and_keeps_the_rest(void **state)
         {"a://b?password=p", "a://b?password=***"},
         {"a://b?x=1&PassWord=p&y=2", "a://b?x=1&PassWord=***&y=2"},
         {"a://b?ssl_key=p&token=q", "a://b?ssl_key=***&token=***"},
+        {"a://b?wake_dsn=m%3A%2F%2Fu%3Ap%40h", "a://b?wake_dsn=***"},
         {"a://b?sasl.password=p%26q", "a://b?sasl.password=***"},
         {"a://b?password=a=b", "a://b?password=***"},
         {"a://b?password&x=1", "a://b?password&x=1"},
@@ -269,6 +325,8 @@ main(void)
         cmocka_unit_test(test_url_parameters_are_found_by_their_decoded_names),
         cmocka_unit_test(test_a_url_holds_32_parameters_and_no_more),
         cmocka_unit_test(test_a_number_in_a_url_is_whole_and_in_range),
+        cmocka_unit_test(test_a_boolean_in_a_url_is_a_word_of_either_case),
+        cmocka_unit_test(test_a_copy_outlives_its_url),
         cmocka_unit_test(test_masking_hides_every_secret_and_keeps_the_rest),
     };
     return cmocka_run_group_tests_name("url", tests, NULL, NULL);

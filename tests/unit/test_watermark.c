@@ -4,7 +4,7 @@
 // Schedules are random and seeded; whatever they are, the mark never passes an
 // id whose row can still appear.
 
-#include "store/horizon.h"
+#include "store/low_watermark.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -61,7 +61,7 @@ struct world {
     int64_t now_ms;     // by the reader's clock, which is never put back
     int64_t behind_s;   // by so much the server's has been
     struct view shown;  // by InnoDB, whose list may be an old one
-    struct skr_position position;
+    struct skr_low_watermark mark;
 };
 
 // The server's clock.
@@ -176,41 +176,40 @@ hurry(struct world *world)
 static void
 answer(struct world *world, const struct view *snapshot, int64_t began)
 {
-    struct skr_position *position = &world->position;
+    struct skr_low_watermark *mark = &world->mark;
     hurry(world);
     world->now_ms += 150;
     if (world->server == BY_SECONDS) {
         if (draw(world, 3) > 0)
             world->shown = look_around(world, began);
-        skr_horizon_answered(position, world->shown.first_begin,
-                             clock_s(world) + 1, world->now_ms);
+        skr_low_watermark_answered(mark, world->shown.first_begin,
+                                   clock_s(world) + 1, world->now_ms);
         return;
     }
-    skr_horizon_answered(position, snapshot->oldest,
-                         world->server == BY_NUMBERS ? world->next_number
-                                                     : snapshot->end,
-                         world->now_ms);
+    skr_low_watermark_answered(mark, snapshot->oldest,
+                               world->server == BY_NUMBERS ? world->next_number
+                                                           : snapshot->end,
+                               world->now_ms);
 }
 
 static void
 read_late(struct world *world, const struct view *snapshot)
 {
-    const struct skr_position *position = &world->position;
-    for (int64_t id = position->low_water + 1; id <= position->unbroken_from;
-         id++)
+    const struct skr_low_watermark *mark = &world->mark;
+    for (int64_t id = mark->low + 1; id <= mark->contiguous_from; id++)
         world->is_read[id] |= snapshot->is_visible[id];
 }
 
 static void
 read_beyond(struct world *world, const struct view *snapshot)
 {
-    struct skr_position *position = &world->position;
+    struct skr_low_watermark *mark = &world->mark;
     uint32_t room = draw(world, 4);
-    for (int64_t id = position->cursor + 1; id < MOST_ROWS && room > 0; id++) {
+    for (int64_t id = mark->cursor + 1; id < MOST_ROWS && room > 0; id++) {
         if (!snapshot->is_visible[id])
             continue;
         world->is_read[id] = true;
-        skr_horizon_move(position, id);
+        skr_low_watermark_move(mark, id);
         room--;
     }
 }
@@ -220,22 +219,21 @@ read_beyond(struct world *world, const struct view *snapshot)
 static void
 read_some(struct world *world)
 {
-    static const char sql[] = "asked";
-    struct skr_position *position = &world->position;
+    struct skr_low_watermark *mark = &world->mark;
     int64_t began = clock_s(world);
     struct view snapshot = look_around(world, began);
     let_others_work(world);
-    if (skr_horizon_is_late_possible(sql, position)) {
+    if (skr_low_watermark_may_be_late(mark)) {
         read_late(world, &snapshot);
-        skr_horizon_looked(position);
+        skr_low_watermark_looked(mark);
         let_others_work(world);
         if (draw(world, 3) > 0)
             answer(world, &snapshot, began);
     }
     let_others_work(world);
     read_beyond(world, &snapshot);
-    if (position->horizon_ms != 0)
-        skr_horizon_settle(sql, position);
+    if (mark->oldest_ms != 0)
+        skr_low_watermark_settle(mark);
 }
 
 // The number of what the relay itself writes, which is over at once.
@@ -250,7 +248,7 @@ write_something(struct world *world)
 static int64_t
 find_passed(const struct world *world)
 {
-    for (int64_t id = 1; id <= world->position.low_water; id++)
+    for (int64_t id = 1; id <= world->mark.low; id++)
         if (world->rows[id] == TAKEN || world->rows[id] == WRITTEN ||
             (world->rows[id] == COMMITTED && !world->is_read[id]))
             return id;
@@ -266,7 +264,7 @@ make_world(enum server server, uint32_t seed)
         .next_id = 1,
         .next_number = 1,
         .now_ms = 1000000,
-        .position = {.horizon_is_clock = server == BY_SECONDS}};
+        .mark = {.sql = "asked", .is_clock = server == BY_SECONDS}};
 }
 
 static int64_t
@@ -275,7 +273,7 @@ run_schedule(struct world *world)
     uint32_t writes_in = draw(world, 4);  // whether the broker is silent
     for (int i = 0; i < STEPS; i++) {
         // What was before the first answer is known to nobody.
-        if (world->least_step_s > 0 && world->position.mark_count > 0 &&
+        if (world->least_step_s > 0 && world->mark.checkpoint_count > 0 &&
             draw(world, 40) == 0)
             world->behind_s += world->least_step_s + draw(world, 10);
         uint32_t kind = draw(world, 8);
@@ -304,7 +302,7 @@ check_server(enum server server)
         int64_t passed = run_schedule(&world);
         if (passed != 0)
             fail_msg("seed %u: the mark %lld has passed row %lld", seed,
-                     (long long)world.position.low_water, (long long)passed);
+                     (long long)world.mark.low, (long long)passed);
     }
 }
 
@@ -345,7 +343,7 @@ test_no_row_is_passed_when_the_clock_is_put_back(void **state)
         int64_t passed = run_schedule(&world);
         if (passed != 0)
             fail_msg("seed %u: the mark %lld has passed row %lld", seed,
-                     (long long)world.position.low_water, (long long)passed);
+                     (long long)world.mark.low, (long long)passed);
     }
 }
 
@@ -372,28 +370,28 @@ static void
 check_end(enum server server, uint32_t seed)
 {
     struct world world = make_world(server, seed);
-    struct skr_position *position = &world.position;
+    struct skr_low_watermark *mark = &world.mark;
     assert_int_equal(run_schedule(&world), 0);
     for (size_t i = 0; i < WRITERS; i++) {
         write_row(&world, &world.writers[i]);
         end_writer(&world, &world.writers[i], true);
     }
-    for (int i = 0; i < 4 || position->low_water < position->cursor; i++) {
+    for (int i = 0; i < 4 || mark->low < mark->cursor; i++) {
         assert_true(i < 10);
         world.now_ms += 2000;
         struct view snapshot = look_around(&world, clock_s(&world));
         read_late(&world, &snapshot);
-        skr_horizon_looked(position);
+        skr_low_watermark_looked(mark);
         world.shown = snapshot;
-        skr_horizon_answered(
-            position,
+        skr_low_watermark_answered(
+            mark,
             server == BY_SECONDS ? snapshot.first_begin : world.next_number,
             server == BY_SECONDS ? clock_s(&world) + 1 : world.next_number,
             world.now_ms);
-        for (int64_t id = position->cursor + 1; id < MOST_ROWS; id++)
+        for (int64_t id = mark->cursor + 1; id < MOST_ROWS; id++)
             if (snapshot.is_visible[id]) {
                 world.is_read[id] = true;
-                skr_horizon_move(position, id);
+                skr_low_watermark_move(mark, id);
             }
         assert_int_equal(find_passed(&world), 0);
     }

@@ -2,7 +2,7 @@
 // `skirnir cleanup-outbox` and `skirnir deduplication-cleanup`.
 
 #include "app/console/progress.h"
-#include "app/parts/cleaner.h"
+#include "app/service/cleaner.h"
 #include "base/error.h"
 
 #include <stdio.h>
@@ -41,56 +41,48 @@ end(struct skr_error *error)
 }
 
 static enum skr_code
-clean_transport(const struct skr_config_transport *transport,
+clean_transport(const struct skr_config *config,
+                const struct skr_config_transport *transport,
                 const struct skr_cleaning *cleaning, struct skr_error *error)
 {
     uint64_t removed = 0;
-    enum skr_code code =
-        skr_cleaner_clean_transport(transport, cleaning, &removed, error);
+    enum skr_code code = skr_cleaner_clean_transport(config, transport,
+                                                     cleaning, &removed, error);
     skr_progress_clear(cleaning->user);
     if (code == SKR_OK || removed > 0)
         print_count(transport->name, cleaning, removed);
     return code;
 }
 
-static enum skr_code
-clean_named(const struct skr_app *app, const struct skr_config *config,
-            const struct skr_cleaning *cleaning, struct skr_error *error)
-{
-    const struct skr_arguments *arguments = app->arguments;
-    enum skr_code code = SKR_OK;
-    for (size_t i = 0; i < arguments->positional_count && code == SKR_OK; i++) {
-        const struct skr_config_transport *transport = NULL;
-        code = skr_config_find_transport(config, arguments->positional[i],
-                                         &transport, error);
-        if (code == SKR_OK && !skr_cleaner_has_table(config, transport))
-            code = skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
-                            "transport %s has no table of sent messages",
-                            transport->name);
-        if (code == SKR_OK)
-            code = clean_transport(transport, cleaning, error);
-    }
-    return code;
-}
-
+// The transports that are named, or all outboxes.
 static enum skr_code
 run_outbox(const struct skr_app *app, const struct skr_config *config,
            struct skr_error *error)
 {
+    size_t named = app->arguments->positional_count;
     struct skr_progress progress;
     const struct skr_cleaning cleaning =
         read_cleaning(app->arguments, 7, &progress);
     enum skr_code code = SKR_OK;
     skr_progress_begin(&progress, 0, 0);
     skr_progress_catch_signals();
-    if (app->arguments->positional_count > 0)
-        code = clean_named(app, config, &cleaning, error);
-    for (size_t i = 0; app->arguments->positional_count == 0 &&
-                       i < config->transport_count && code == SKR_OK;
-         i++)
-        if (config->transports[i].kind == SKR_TRANSPORT_OUTBOX &&
-            skr_cleaner_has_table(config, &config->transports[i]))
-            code = clean_transport(&config->transports[i], &cleaning, error);
+    for (size_t i = 0;
+         i < (named > 0 ? named : config->transport_count) && code == SKR_OK;
+         i++) {
+        const struct skr_config_transport *transport = &config->transports[i];
+        if (named > 0)
+            code = skr_config_find_transport(
+                config, app->arguments->positional[i], &transport, error);
+        if (code != SKR_OK)
+            return code;
+        if (skr_cleaner_has_table(config, transport) &&
+            (named > 0 || transport->kind == SKR_TRANSPORT_OUTBOX))
+            code = clean_transport(config, transport, &cleaning, error);
+        else if (named > 0)
+            code = skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
+                            "transport %s has no table of sent messages",
+                            transport->name);
+    }
     return code == SKR_OK ? end(error) : code;
 }
 
@@ -105,9 +97,8 @@ run_deduplication(const struct skr_app *app, const struct skr_config *config,
     size_t at = 0;
     if (config->inbox_database == NULL)
         return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
-                        "there is no database %s; set "
-                        "message_broker.inbox.database",
-                        config->inbox_database_name);
+                        "no database is called default; name another in "
+                        "message_broker.inbox.database");
     skr_progress_begin(&progress, 0, 0);
     skr_progress_catch_signals();
     enum skr_code code = SKR_OK;

@@ -5,11 +5,13 @@
 #include "app/app.h"
 #include "app/config/keys.h"
 #include "app/console/colour.h"
-#include "app/parts/handlers.h"
-#include "app/parts/transports.h"
+#include "app/report/report.h"
+#include "app/wiring/handlers.h"
+#include "app/wiring/transports.h"
+#include "base/error.h"
 #include "base/text.h"
+#include "db/sql.h"
 
-#include <jansson.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -54,20 +56,62 @@ plural(size_t count)
     return count == 1 ? "" : "s";
 }
 
+// Asks only databases that are files: others have no such tables, and may be
+// away. What else is the matter is told by the command that meets it.
+static enum skr_code
+find_reused_ids(const struct skr_config *config,
+                const struct skr_config_transport *transport,
+                struct skr_error *error)
+{
+    const struct skr_db_ops *ops = NULL;
+    if (transport->kind == SKR_TRANSPORT_OTHER ||
+        skr_transport_database(transport->database, &ops, error) != SKR_OK ||
+        skr_sql_word(ops->tx->dialect, "reused_ids")[0] == '\0')
+        return SKR_OK;
+    enum skr_code code = skr_transport_check(config, transport, error);
+    return code == SKR_REFUSED ? code : SKR_OK;
+}
+
+// Tables that must not be read, as an id of theirs is used again, and outboxes
+// from which nothing goes anywhere. To load a file with one of these is no
+// mistake: a Symfony worker may consume it.
+static void
+check_transports(const struct skr_config *config, struct tally *tally)
+{
+    for (size_t i = 0; i < config->transport_count; i++) {
+        const struct skr_config_transport *transport = &config->transports[i];
+        struct skr_error error = {0};
+        if (find_reused_ids(config, transport, &error) != SKR_OK)
+            skr_error_prefix(&error, "transports.%s", transport->name);
+        else if (transport->kind == SKR_TRANSPORT_OUTBOX &&
+                 transport->relay_to == NULL &&
+                 !skr_transport_is_failure(config, transport))
+            skr_fail(&error, SKR_INVALID, SKR_GIVE_UP,
+                     "transports.%s.relay_to is missing: nothing takes the "
+                     "messages of this outbox; name a transport such as "
+                     "queue:// or amqp://",
+                     transport->name);
+        else
+            continue;
+        print_report(tally, SKR_CONFIG_MISTAKE, config->path, transport->line,
+                     error.text);
+    }
+}
+
 static enum skr_exit
 check(struct skr_app *app)
 {
     struct tally tally = {.out = stdout};
     struct skr_config *config = NULL;
     struct skr_error error;
-    enum skr_code code = skr_config_load(chosen_file(app), print_report, &tally,
-                                         &config, &error);
+    enum skr_code code = skr_config_load(
+        chosen_file(app), (struct skr_config_listener){print_report, &tally},
+        &config, &error);
     if (code == SKR_NO_MEMORY)
         return skr_app_fail(app, &error);
     if (code == SKR_OK) {
         skr_app_check_handlers(config, print_report, &tally);
-        skr_transport_check_ids(config, print_report, &tally);
-        skr_transport_check_relays(config, print_report, &tally);
+        check_transports(config, &tally);
     }
     if (code != SKR_OK || tally.mistakes > 0) {
         skr_config_free(config);
@@ -91,13 +135,14 @@ show(struct skr_app *app)
     struct tally tally = {.out = stderr};
     struct skr_config *config = NULL;
     struct skr_error error;
-    enum skr_code code = skr_config_load(chosen_file(app), print_report, &tally,
-                                         &config, &error);
+    bool as_json = skr_arguments_has(app->arguments, "json");
+    enum skr_code code = skr_config_load(
+        chosen_file(app), (struct skr_config_listener){print_report, &tally},
+        &config, &error);
     if (code == SKR_NO_MEMORY)
         return skr_app_fail(app, &error);
     if (code != SKR_OK)
         return SKR_EXIT_CONFIG;
-    bool as_json = skr_arguments_has(app->arguments, "json");
     code = skr_config_show(config, as_json ? SKR_CONFIG_JSON : SKR_CONFIG_YAML,
                            stdout, &error);
     skr_config_free(config);
@@ -117,21 +162,30 @@ print_keys(void)
     }
 }
 
-static void
-print_keys_as_json(void)
+static enum skr_code
+print_keys_as_json(struct skr_error *error)
 {
+    static const struct skr_column columns[] = {
+        {"path", .kind = SKR_COLUMN_TEXT},
+        {"type", .kind = SKR_COLUMN_TEXT},
+        {"default", .kind = SKR_COLUMN_TEXT},
+        {"required", .kind = SKR_COLUMN_BOOL},
+        {"help", .kind = SKR_COLUMN_TEXT},
+    };
+    struct skr_report report = {.columns = SKR_COLUMNS(columns)};
     size_t count = 0;
     const struct skr_config_key *keys = skr_config_keys(&count);
-    json_t *list = json_array();
-    for (size_t i = 0; i < count; i++)
-        json_array_append_new(
-            list, json_pack("{s:s, s:s, s:s?, s:b, s:s}", "path", keys[i].path,
-                            "type", skr_config_type_text(keys[i].type),
-                            "default", keys[i].fallback, "required",
-                            keys[i].required, "help", keys[i].help));
-    json_dumpf(list, stdout, JSON_INDENT(2));
-    printf("\n");
-    json_decref(list);
+    for (size_t i = 0; i < count; i++) {
+        skr_report_add_row(&report);
+        skr_report_text(&report, "path", keys[i].path);
+        skr_report_text(&report, "type", skr_config_type_text(keys[i].type));
+        skr_report_text(&report, "default", keys[i].fallback);
+        skr_report_number(&report, "required", keys[i].required);
+        skr_report_text(&report, "help", keys[i].help);
+    }
+    enum skr_code code = skr_report_print_json(&report, error);
+    skr_report_fini(&report);
+    return code;
 }
 
 enum skr_exit
@@ -145,9 +199,10 @@ skr_command_config(struct skr_app *app)
     if (strcmp(action, "keys") != 0)
         return skr_app_usage(app, "'%s' is unknown; check, show or keys",
                              action);
-    if (skr_arguments_has(app->arguments, "json"))
-        print_keys_as_json();
-    else
+    struct skr_error error;
+    if (!skr_arguments_has(app->arguments, "json"))
         print_keys();
+    else if (print_keys_as_json(&error) != SKR_OK)
+        return skr_app_fail(app, &error);
     return SKR_EXIT_OK;
 }

@@ -4,12 +4,10 @@
 
 #include "app/app.h"
 #include "app/drivers.h"
-#include "app/parts/handlers.h"
-#include "app/parts/starting.h"
-#include "app/parts/transports.h"
-#include "app/service/reloading.h"
-#include "app/service/serving.h"
-#include "app/service/threads.h"
+#include "app/service/supervisor.h"
+#include "app/service/worker_environment.h"
+#include "app/wiring/handlers.h"
+#include "app/wiring/transports.h"
 #include "base/error.h"
 #include "base/text.h"
 #include "base/url.h"
@@ -57,7 +55,7 @@ find_url(const struct skr_app *app,
     char *whole = NULL;
     struct skr_text text = {0};
     if (skr_arguments_has(arguments, "queues") &&
-        !skr_text_starts_with(transport->scheme, "amqp"))
+        !skr_driver_scheme(transport->scheme)->has_exchanges)
         return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
                         "transport %s: --queues chooses among the queues of "
                         "amqp://, and %s:// has none to choose from",
@@ -90,8 +88,8 @@ skr_app_open_consumer(const struct skr_app *app,
             transport->database == NULL ? NULL : transport->database->url,
         .deduplication_table =
             skr_transport_deduplication(config, transport).table,
-        .failed_table = failed.table,
-        .failed_queue = failed.queue,
+        .failed_table = failed.place.table,
+        .failed_queue = failed.place.queue,
         .batch = transport->batch,
         .max_retries = transport->retry.max_retries == 0
                            ? -1
@@ -150,15 +148,6 @@ is_over(void *user)
     return over;
 }
 
-// The key takes these words alone.
-static enum skr_unhandled
-read_unhandled(const char *word)
-{
-    return strcmp(word, "ignore") == 0 ? SKR_UNHANDLED_IGNORE
-           : strcmp(word, "wait") == 0 ? SKR_UNHANDLED_WAIT
-                                       : SKR_UNHANDLED_FAIL;
-}
-
 static enum skr_code
 extend_consumer(const struct skr_app *app, const struct skr_config *config,
                 const struct skr_config_transport *transport,
@@ -167,10 +156,10 @@ extend_consumer(const struct skr_app *app, const struct skr_config *config,
 {
     const struct skr_consumer_extras extras = {
         .names = &config->names,
-        .failed_time_zone = skr_transport_failed_place(config).time_zone,
+        .failed_time_zone = skr_transport_failed_place(config).place.time_zone,
         .failed_readable = skr_transport_failed_place(config).readable,
-        .handles_missing_ids = strcmp(transport->missing_id, "handle") == 0,
-        .unhandled = read_unhandled(transport->unhandled),
+        .handles_missing_ids = transport->missing_id == SKR_MISSING_ID_HANDLE,
+        .unhandled = transport->unhandled,
         .auto_setup = transport->auto_setup,
         .deduplication_auto_setup = config->deduplication_auto_setup,
         .deduplication_before =
@@ -182,6 +171,8 @@ extend_consumer(const struct skr_app *app, const struct skr_config *config,
         .user = limits,
         .gives_up = skr_health_gives_up,
         .gives_up_user = worker->health,
+        .tell_health = app->log.tell,
+        .health_user = app->log.tell_user,
     };
     skr_consumer_extend(worker->consumer, &extras);
     return skr_app_add_handlers(config, worker->consumer, error);
@@ -206,10 +197,12 @@ static void
 say_ended(void *item, enum skr_code code, const struct skr_error *error)
 {
     const struct worker *worker = item;
-    if (code != SKR_OK && !worker->is_alone)
-        skr_log(&worker->log, SKR_LOG_ERROR, "consumer.ended",
-                SKR_LOG_TEXT("name", worker->name),
-                SKR_LOG_TEXT("error", error->text));
+    if (code == SKR_OK || worker->is_alone)
+        return;
+    skr_log(&worker->log, SKR_LOG_ERROR, "consumer.ended",
+            SKR_LOG_TEXT("name", worker->name),
+            SKR_LOG_TEXT("error", error->text));
+    skr_health_tell(&worker->log, SKR_HEALTH_ENDED, 0);
 }
 
 static enum skr_code
@@ -239,41 +232,55 @@ struct workers {
     size_t count;
 };
 
+static const struct skr_column columns[] = {
+    {"transport", .label = "transport"},
+    {"handled", NULL, "skirnir_consumer_handled_total",
+     "Messages whose effects are committed.", .kind = SKR_COLUMN_INTEGER},
+    {"duplicates", NULL, "skirnir_consumer_duplicates_total",
+     "Messages that were handled before.", .kind = SKR_COLUMN_INTEGER},
+    {"retried", NULL, "skirnir_consumer_retried_total",
+     "Messages whose handling failed and is tried again.",
+     .kind = SKR_COLUMN_INTEGER},
+    {"failed", NULL, "skirnir_consumer_failed_total",
+     "Messages that were moved to the failed ones.",
+     .kind = SKR_COLUMN_INTEGER},
+    {"ignored", NULL, "skirnir_consumer_ignored_total",
+     "Messages without a handler that were ignored.",
+     .kind = SKR_COLUMN_INTEGER},
+    {"handler_duration_seconds", NULL,
+     "skirnir_consumer_handler_duration_seconds",
+     "How long handlers took, whatever they said.",
+     .kind = SKR_COLUMN_HISTOGRAM},
+    {"latency_seconds", NULL, "skirnir_consumer_latency_seconds",
+     "From the time in the id of a message to the commit "
+     "of its effects.",
+     .kind = SKR_COLUMN_HISTOGRAM},
+    {"oldest_seconds", NULL, "skirnir_consumer_oldest_seconds",
+     "Age of the oldest message that the broker gave last.",
+     .kind = SKR_COLUMN_INTEGER},
+};
+
 static void
-read_counters(void *user, struct skr_metrics_set *set)
+read_counters(void *user, struct skr_report *report)
 {
     const struct workers *workers = user;
+    report->columns = SKR_COLUMNS(columns);
     for (size_t i = 0; i < workers->count; i++) {
         const struct worker *worker = &workers->items[i];
         struct skr_consumer_counts counts =
             skr_consumer_counts(worker->consumer);
-        skr_metrics_count(set, "skirnir_consumer_handled_total",
-                          "Messages whose effects are committed.", worker->name,
-                          counts.handled);
-        skr_metrics_count(set, "skirnir_consumer_duplicates_total",
-                          "Messages that were handled before.", worker->name,
-                          counts.duplicates);
-        skr_metrics_count(set, "skirnir_consumer_retried_total",
-                          "Messages whose handling failed and is tried again.",
-                          worker->name, counts.retried);
-        skr_metrics_count(set, "skirnir_consumer_failed_total",
-                          "Messages that were moved to the failed ones.",
-                          worker->name, counts.failed);
-        skr_metrics_count(set, "skirnir_consumer_ignored_total",
-                          "Messages without a handler that were ignored.",
-                          worker->name, counts.ignored);
-        skr_metrics_time(set, "skirnir_consumer_handler_duration_seconds",
-                         "How long handlers took, whatever they said.",
-                         worker->name, skr_consumer_handling(worker->consumer));
-        skr_metrics_time(set, "skirnir_consumer_latency_seconds",
-                         "From the time in the id of a message to the commit "
-                         "of its effects.",
-                         worker->name, skr_consumer_latency(worker->consumer));
-        skr_metrics_greatest(
-            set, "skirnir_consumer_oldest_seconds",
-            "Age of the oldest message that the broker gave last.",
-            worker->name,
-            (uint64_t)skr_consumer_oldest_us(worker->consumer) / 1000000);
+        skr_report_row_of(report, worker->name);
+        skr_report_sum(report, "handled", counts.handled);
+        skr_report_sum(report, "duplicates", counts.duplicates);
+        skr_report_sum(report, "retried", counts.retried);
+        skr_report_sum(report, "failed", counts.failed);
+        skr_report_sum(report, "ignored", counts.ignored);
+        skr_report_times(report, "handler_duration_seconds",
+                         skr_consumer_handling(worker->consumer));
+        skr_report_times(report, "latency_seconds",
+                         skr_consumer_latency(worker->consumer));
+        skr_report_greatest(report, "oldest_seconds",
+                            skr_consumer_oldest_us(worker->consumer) / 1000000);
     }
 }
 
@@ -286,35 +293,37 @@ say_started(const struct skr_app *app, const struct skr_config *config,
     for (size_t i = 0; i < arguments->positional_count; i++)
         if (skr_config_find_transport(config, arguments->positional[i],
                                       &transport, NULL) == SKR_OK)
-            skr_starting_say_consumers(app, config, transport, each);
+            skr_environment_say_consumers(app, config, transport, each);
 }
 
 static enum skr_code
-open_and_run(struct skr_serving *serving, const struct skr_config *config,
-             struct limits *limits, struct workers *workers, size_t each,
-             struct skr_error *error)
+open_and_run(struct skr_environment *environment,
+             const struct skr_config *config, struct limits *limits,
+             struct workers *workers, size_t each, struct skr_error *error)
 {
-    const struct skr_arguments *arguments = serving->app.arguments;
+    const struct skr_arguments *arguments = environment->app.arguments;
     size_t wanted = each * arguments->positional_count;
     enum skr_code code = SKR_OK;
     while (code == SKR_OK && workers->count < wanted) {
         workers->items[workers->count].is_alone = wanted == 1;
         workers->items[workers->count].health =
-            skr_serving_worker(serving, workers->count);
-        const struct skr_app app = skr_serving_app(serving, workers->count);
+            &environment->health.workers[workers->count];
+        const struct skr_app app =
+            skr_environment_app(environment, workers->count);
         code = open_worker(&app, config,
                            arguments->positional[workers->count / each], limits,
                            &workers->items[workers->count], error);
         if (code == SKR_OK)
             skr_health_watch(
-                &serving->health, workers->count,
+                &environment->health, workers->count,
                 skr_consumer_pulse(workers->items[workers->count].consumer));
         workers->count++;
     }
     if (code == SKR_OK)
-        say_started(&serving->app, config, each);
+        say_started(&environment->app, config, each);
     if (code == SKR_OK)
-        code = skr_serving_start(serving, read_counters, workers, error);
+        code =
+            skr_environment_start(environment, read_counters, workers, error);
     const struct skr_task task = {
         .run = run_worker,
         .stop = stop_worker,
@@ -324,8 +333,8 @@ open_and_run(struct skr_serving *serving, const struct skr_config *config,
         .count = workers->count,
     };
     if (code == SKR_OK)
-        code = skr_tasks_run(&serving->app, &task, error);
-    skr_serving_stop(serving);
+        code = skr_tasks_run(&environment->app, &task, error);
+    skr_environment_stop(environment);
     for (size_t i = 0; i < workers->count; i++)
         skr_consumer_close(workers->items[i].consumer);
     return code;
@@ -337,7 +346,7 @@ run_consumers(const struct skr_app *app, const struct skr_config *config,
 {
     const struct skr_arguments *arguments = app->arguments;
     size_t each = (size_t)skr_arguments_number(arguments, "consumers", 1);
-    struct skr_serving serving;
+    struct skr_environment environment;
     struct limits limits;
     struct workers workers = {
         .items =
@@ -345,10 +354,12 @@ run_consumers(const struct skr_app *app, const struct skr_config *config,
     if (workers.items == NULL)
         return skr_fail_memory(error);
     init_limits(app, &limits);
-    enum skr_code code = skr_serving_init(&serving, app, config, each, error);
+    enum skr_code code =
+        skr_environment_init(&environment, app, config, each, error);
     if (code == SKR_OK) {
-        code = open_and_run(&serving, config, &limits, &workers, each, error);
-        skr_serving_fini(&serving);
+        code =
+            open_and_run(&environment, config, &limits, &workers, each, error);
+        skr_environment_fini(&environment);
     }
     free(workers.items);
     pthread_mutex_destroy(&limits.mutex);

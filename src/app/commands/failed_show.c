@@ -1,15 +1,12 @@
 // SPDX-License-Identifier: MIT
 // `skirnir failed show`: the list, one message in full, or groups by error.
 
-#include "app/console/grid.h"
-#include "app/parts/blocked.h"
-#include "app/parts/failed.h"
-#include "app/parts/failed_print.h"
-#include "app/parts/members.h"
-#include "app/parts/partitions.h"
+#include "app/admin/failed.h"
+#include "app/admin/partitions.h"
+#include "app/admin/stats.h"
+#include "app/console/terminal.h"
 #include "base/error.h"
 #include "base/text.h"
-#include "message/json.h"
 
 #include <ctype.h>
 #include <stdlib.h>
@@ -23,25 +20,223 @@ or_none(const char *text)
     return text == NULL || text[0] == '\0' ? "-" : text;
 }
 
+struct printing {
+    struct skr_arena *arena;  // for the texts of one value
+    int depth;
+    bool has_children;
+};
+
+static void print_value(const struct skr_json *json, int depth);
+
+static enum skr_code
+print_child(void *user, const struct skr_json *child, struct skr_error *error)
+{
+    struct printing *printing = user;
+    (void)error;
+    printf("%s\n%*s", printing->has_children ? "," : "",
+           4 + 2 * printing->depth, "");
+    printing->has_children = true;
+    if (child->name != NULL) {
+        printf("\"");
+        skr_print_plain(child->name, child->name_size, false, stdout);
+        printf("\": ");
+    }
+    print_value(child, printing->depth);
+    skr_arena_reset(printing->arena);
+    return SKR_OK;
+}
+
+static void
+print_scalar(const struct skr_json *json)
+{
+    struct skr_json_writer writer = {.needs_comma = false};
+    skr_json_write(&writer, json);
+    if (writer.text.bytes != NULL)
+        skr_print_plain(writer.text.bytes, writer.text.size, false, stdout);
+    skr_text_fini(&writer.text);
+}
+
+// Its children are printed as they are found: a body may be of any size.
+static void
+print_value(const struct skr_json *json, int depth)
+{
+    bool is_object = json->kind == SKR_JSON_OBJECT;
+    if (!is_object && json->kind != SKR_JSON_ARRAY) {
+        print_scalar(json);
+        return;
+    }
+    struct skr_arena arena = {0};
+    struct printing printing = {.arena = &arena, .depth = depth + 1};
+    enum skr_json_kind kind = json->kind;
+    printf("%c", is_object ? '{' : '[');
+    enum skr_code code = skr_json_walk(
+        &(struct skr_json_walker){
+            .arena = &arena, .take = print_child, .user = &printing},
+        json->text, json->text_size, &kind, NULL);
+    if (code != SKR_OK)
+        printf(" (memory is out)");
+    skr_arena_fini(&arena);
+    if (printing.has_children)
+        printf("\n%*s", 4 + 2 * depth, "");
+    printf("%c", is_object ? '}' : ']');
+}
+
+// A scalar alone needs no other form than its own.
+static bool
+print_json(const char *body, size_t size)
+{
+    struct skr_json json = {.text = body, .text_size = size};
+    if (skr_json_scan(body, size, 0, &json.kind, NULL) != SKR_OK ||
+        (json.kind != SKR_JSON_OBJECT && json.kind != SKR_JSON_ARRAY))
+        return false;
+    printf("    ");
+    print_value(&json, 0);
+    printf("\n");
+    return true;
+}
+
+static bool
+is_base64(const struct skr_failure_report *report)
+{
+    const char *encoding = skr_headers_find(
+        report->headers.items, report->headers.count, SKR_HEADER_BODY_ENCODING);
+    return encoding != NULL && strcmp(encoding, "base64") == 0;
+}
+
+static void
+print_body(const struct skr_failed_found *found)
+{
+    const struct skr_failed_row *row = found->row;
+    if (row->body == NULL)
+        return;
+    printf("\n  body, %zu bytes%s\n", row->body_size,
+           is_base64(found->report) ? " of base64: it is no text" : "");
+    if (print_json(row->body, row->body_size))
+        return;
+    if (!skr_text_is_storable(row->body, row->body_size)) {
+        printf("    (no text)\n");
+        return;
+    }
+    printf("    ");
+    skr_print_plain(row->body, row->body_size, true, stdout);
+    printf("\n");
+}
+
+static void
+print_headers(const struct skr_failed_found *found)
+{
+    const struct skr_headers *headers = &found->report->headers;
+    printf("\n  headers\n");
+    for (size_t i = 0; i < headers->count; i++) {
+        const struct skr_header *header = &headers->items[i];
+        printf("    ");
+        skr_print_plain(header->name, strlen(header->name), false, stdout);
+        printf(": ");
+        skr_print_plain(header->value, strlen(header->value), false, stdout);
+        printf("\n");
+    }
+    if (headers->count == 0) {
+        printf("    ");
+        skr_print_plain(found->row->headers, found->row->headers_size, false,
+                        stdout);
+        printf("\n");
+    }
+}
+
+static const struct skr_column columns[] = {
+    {"several", "DATABASE", .is_hidden = true},
+    {"blocked_head", .kind = SKR_COLUMN_TEXT},
+    {"partition", .kind = SKR_COLUMN_TEXT},
+    {"number", "ID", .kind = SKR_COLUMN_INTEGER},
+    {"row", .kind = SKR_COLUMN_INTEGER},
+    {"database", .kind = SKR_COLUMN_TEXT},
+    {"queue", .kind = SKR_COLUMN_TEXT},
+    {"failed_at", "FAILED AT", .kind = SKR_COLUMN_TEXT},
+    {"published_at", .kind = SKR_COLUMN_TEXT},
+    {"transport", "TRANSPORT", .kind = SKR_COLUMN_TEXT},
+    {"name", "MESSAGE", .kind = SKR_COLUMN_TEXT},
+    {"class", .kind = SKR_COLUMN_TEXT},
+    {"id", .kind = SKR_COLUMN_TEXT},
+    {"retries", "RETRIES", .kind = SKR_COLUMN_INTEGER},
+    {"error", "ERROR", .kind = SKR_COLUMN_TEXT},
+    {"error_class", .kind = SKR_COLUMN_TEXT},
+    {"error_code", .kind = SKR_COLUMN_TEXT},
+    {"headers", .kind = SKR_COLUMN_JSON},
+    {"body", .kind = SKR_COLUMN_TEXT},
+    {"body_base64", .kind = SKR_COLUMN_TEXT},
+};
+
+static void
+fill_headers(const struct skr_headers *headers, struct skr_report *report)
+{
+    struct skr_json_writer json = {.needs_comma = false};
+    skr_json_begin_object(&json);
+    for (size_t i = 0; i < headers->count; i++) {
+        skr_json_write_name(&json, headers->items[i].name);
+        skr_json_write_storable(&json, headers->items[i].value);
+    }
+    skr_json_end_object(&json);
+    report->is_broken |= json.text.broken || json.error.code != SKR_OK;
+    skr_report_text(report, "headers", json.text.bytes);
+    skr_text_fini(&json.text);
+}
+
+// Bytes that are no text stand there as base64, under another name.
+static void
+fill_body(const struct skr_failed_found *found, struct skr_report *report)
+{
+    const struct skr_failed_row *row = found->row;
+    if (row->body == NULL)
+        return;
+    fill_headers(&found->report->headers, report);
+    if (skr_text_is_storable(row->body, row->body_size)) {
+        skr_report_text(report, "body", row->body);
+        return;
+    }
+    char *encoded = skr_text_base64(row->body, row->body_size);
+    skr_report_text(report, "body_base64", encoded);
+    free(encoded);
+}
+
+// Adds a row, without the body.
+static void
+fill_message(const struct skr_failed_found *found, struct skr_report *report)
+{
+    const struct skr_failure_report *failure = found->report;
+    char id[SKR_ID_TEXT_SIZE] = "";
+    if (failure->has_id)
+        skr_id_format(failure->id, id);
+    bool is_blocked = found->blocked_head != NULL;
+    skr_report_add_row(report);
+    if (is_blocked) {
+        skr_report_text(report, "blocked_head", found->blocked_head);
+        skr_report_text(report, "partition", found->partition);
+    }
+    skr_report_number(report, is_blocked ? "row" : "number", found->row->id);
+    skr_report_text(report, "database", found->database->name);
+    skr_report_text(report, "queue", found->row->queue);
+    skr_report_text(report, is_blocked ? "published_at" : "failed_at",
+                    found->row->created_at);
+    skr_report_text(report, "transport", failure->transport);
+    skr_report_text(report, "name", failure->name);
+    if (failure->is_php)
+        skr_report_show(report, "name", "(PHP)");
+    skr_report_text(report, "class", failure->class_name);
+    skr_report_text(report, "id", failure->has_id ? id : NULL);
+    skr_report_number(report, "retries", failure->retries);
+    skr_report_text(report, "error", failure->error_text);
+    skr_report_show(report, "error", "%.*s", MOST_ERROR,
+                    or_none(failure->error_text));
+    skr_report_text(report, "error_class", failure->error_class);
+    skr_report_text(report, "error_code", failure->error_code);
+}
+
 struct list {
-    struct skr_grid grid;
-    struct skr_json_writer *json;  // NULL: a table
+    struct skr_report report;
     bool names_databases;
     uint64_t count;
     uint64_t max;
     bool has_more;
-};
-
-static const struct skr_grid_column columns[] = {
-    {"ID", .is_number = true},      {"FAILED AT", false},
-    {"TRANSPORT", false},           {"MESSAGE", false},
-    {"RETRIES", .is_number = true}, {"ERROR", false},
-};
-static const struct skr_grid_column columns_with_database[] = {
-    {"DATABASE", false},  {"ID", .is_number = true},
-    {"FAILED AT", false}, {"TRANSPORT", false},
-    {"MESSAGE", false},   {"RETRIES", .is_number = true},
-    {"ERROR", false},
 };
 
 static enum skr_code
@@ -49,54 +244,70 @@ list_one(const struct skr_failed_found *found, void *user,
          struct skr_error *error)
 {
     struct list *list = user;
-    const struct skr_failure_report *report = found->report;
     (void)error;
     if (list->count == list->max) {
         list->has_more = true;
         return SKR_STOPPED;
     }
     list->count++;
-    if (list->json != NULL) {
-        skr_failed_write_json(found, list->json);
-        return SKR_OK;
-    }
+    fill_message(found, &list->report);
     if (list->names_databases)
-        skr_grid_add(&list->grid, "%s", found->database->name);
-    skr_grid_add(&list->grid, "%lld", (long long)found->row->id);
-    skr_grid_add(&list->grid, "%s", found->row->created_at);
-    skr_grid_add(&list->grid, "%s", or_none(report->transport));
-    skr_grid_add(&list->grid, "%s",
-                 report->is_php ? "(PHP)" : or_none(report->name));
-    skr_grid_add(&list->grid, "%u", report->retries);
-    skr_grid_add(&list->grid, "%.*s", MOST_ERROR, or_none(report->error_text));
+        skr_report_text(&list->report, "several", found->database->name);
     return SKR_OK;
 }
 
 static enum skr_code
 print_list(const struct list *list, struct skr_error *error)
 {
+    const struct skr_table_form form = {.width = skr_terminal_width(stdout)};
     if (list->count == 0) {
         printf("No failed messages match.\n");
         return SKR_OK;
     }
-    if (!skr_grid_print(&list->grid, skr_terminal_width(stdout), stdout))
-        return skr_fail_memory(error);
-    if (list->has_more)
+    enum skr_code code = skr_report_print(&list->report, form, stdout, error);
+    if (code == SKR_OK && list->has_more)
         printf("The newest %llu are shown; --max=N shows more.\n",
                (unsigned long long)list->count);
-    return SKR_OK;
+    return code;
 }
 
 static enum skr_code
-end_json(struct skr_json_writer *json, struct skr_error *error)
+print_blocked(const struct skr_partition_stats *stats, bool is_first,
+              struct skr_error *error)
+{
+    if (is_first)
+        printf("\nThese hold back their partitions; `skirnir failed retry` "
+               "sends one once more, `skirnir partition skip` moves it to the "
+               "failed messages.\n");
+    return skr_blocked_print(stats, &stats->blocked, skr_terminal_width(stdout),
+                             stdout, error);
+}
+
+// The blocked heads of all ordered outboxes: in the array that is begun, or as
+// tables. only: of one transport; NULL: of all.
+static enum skr_code
+show_blocked(const struct skr_config *config, const char *only,
+             struct skr_json_writer *json, struct skr_error *error)
 {
     enum skr_code code = SKR_OK;
-    if (json->error.code != SKR_OK || json->text.broken)
-        code = skr_fail(error, SKR_MALFORMED, SKR_GIVE_UP,
-                        "a message cannot be written as JSON: it is no UTF-8");
-    else
-        printf("%s\n", json->text.bytes);
-    skr_text_fini(&json->text);
+    size_t shown = 0;
+    for (size_t i = 0; i < config->transport_count && code == SKR_OK; i++) {
+        const struct skr_config_transport *outbox = &config->transports[i];
+        struct skr_partition_stats stats;
+        if (!skr_ordered_is_meant(outbox, only))
+            continue;
+        code = skr_partition_stats_read(config, outbox, &stats, error);
+        if (code == SKR_OK && json != NULL)
+            skr_report_write_rows(&stats.blocked, json);
+        else if (code == SKR_OK && stats.blocked_count > 0)
+            code = print_blocked(&stats, shown++ == 0, error);
+        skr_report_fini(&stats.blocked);
+        // Without its tables it has none.
+        if (code == SKR_MISSING) {
+            skr_error_clear(error);
+            code = SKR_OK;
+        }
+    }
     return code;
 }
 
@@ -106,51 +317,45 @@ show_list(const struct skr_app *app, struct skr_failed_session *session,
 {
     struct skr_json_writer json = {.needs_comma = false};
     bool is_json = skr_arguments_has(app->arguments, "json");
-    bool several = session->source_count > 1;
     struct list list = {
-        .grid = {.columns = several ? columns_with_database : columns,
-                 .column_count = several ? SKR_COUNT_OF(columns_with_database)
-                                         : SKR_COUNT_OF(columns)},
-        .json = is_json ? &json : NULL,
-        .names_databases = several,
+        .report = {.columns = SKR_COLUMNS(columns)},
+        .names_databases = session->source_count > 1,
         .max = filter->max > 0 ? filter->max : DEFAULT_MAX,
     };
     filter->max = 0;
     // Of those only the transport is asked for.
     struct skr_failed_filter others = *filter;
     others.transport = NULL;
-    bool shows_blocked = skr_failed_filter_is_empty(&others);
-    if (is_json)
-        skr_json_begin_array(&json);
     enum skr_code code =
         skr_failed_each(session, filter, true, list_one, &list, error);
-    if (is_json && code == SKR_OK && shows_blocked)
-        code =
-            skr_blocked_write(session->config, filter->transport, &json, error);
+    if (is_json) {
+        skr_json_begin_array(&json);
+        skr_report_write_rows(&list.report, &json);
+    } else if (code == SKR_OK) {
+        code = print_list(&list, error);
+    }
+    if (code == SKR_OK && skr_failed_filter_is_empty(&others))
+        code = show_blocked(session->config, filter->transport,
+                            is_json ? &json : NULL, error);
     if (is_json)
         skr_json_end_array(&json);
-    if (code == SKR_OK)
-        code = is_json ? end_json(&json, error) : print_list(&list, error);
-    if (!is_json && code == SKR_OK && shows_blocked)
-        code = skr_blocked_print(session->config, filter->transport, error);
-    skr_grid_fini(&list.grid);
+    if (is_json && code == SKR_OK)
+        code = skr_json_print(&json, error);
+    else
+        skr_text_fini(&json.text);
+    skr_report_fini(&list.report);
     return code;
 }
 
 // Messages that failed for the same reason, whatever numbers its text has.
-struct group {
-    char *key;
-    char *transport, *error_class, *error_text;
-    uint64_t count;
-    int64_t newest;
-    char newest_at[24];
-};
-
-struct groups {
-    struct group *items;
-    size_t count;
-    uint64_t messages;
-    bool is_full;
+static const struct skr_column group_columns[] = {
+    {"key", .is_hidden = true},
+    {"count", "COUNT", .kind = SKR_COLUMN_INTEGER},
+    {"transport", "TRANSPORT", .kind = SKR_COLUMN_TEXT},
+    {"newest", "NEWEST", .kind = SKR_COLUMN_INTEGER},
+    {"newest_at", "AT", .kind = SKR_COLUMN_TEXT},
+    {"error_class", "CLASS", .kind = SKR_COLUMN_TEXT},
+    {"error", "ERROR", .kind = SKR_COLUMN_TEXT},
 };
 
 static char *
@@ -171,140 +376,121 @@ make_key(const struct skr_failure_report *report)
     return skr_text_take(&key);
 }
 
-static struct group *
-find_group(struct groups *groups, const char *key)
-{
-    for (size_t i = 0; i < groups->count; i++)
-        if (strcmp(groups->items[i].key, key) == 0)
-            return &groups->items[i];
-    return NULL;
-}
+struct groups {
+    struct skr_report report;
+    bool is_full;
+};
 
 static enum skr_code
 group_one(const struct skr_failed_found *found, void *user,
           struct skr_error *error)
 {
     struct groups *groups = user;
-    const struct skr_failure_report *report = found->report;
-    char *key = make_key(report);
+    struct skr_report *report = &groups->report;
+    const struct skr_failure_report *failure = found->report;
+    char *key = make_key(failure);
     if (key == NULL)
         return skr_fail_memory(error);
-    groups->messages++;
-    struct group *group = find_group(groups, key);
-    if (group != NULL) {
-        free(key);
-        group->count++;
-        return SKR_OK;
-    }
-    if (groups->count == MOST_GROUPS) {
+    if (skr_report_choose_row(report, key)) {
+        skr_report_sum(report, "count", 1);
+    } else if (skr_report_rows(report) < MOST_GROUPS) {
+        skr_report_row_of(report, key);
+        skr_report_number(report, "count", 1);
+        skr_report_text(report, "transport", or_none(failure->transport));
+        skr_report_number(report, "newest", found->row->id);
+        skr_report_text(report, "newest_at", found->row->created_at);
+        skr_report_text(report, "error_class", or_none(failure->error_class));
+        skr_report_text(report, "error", or_none(failure->error_text));
+        skr_report_show(report, "error", "%.*s", MOST_ERROR,
+                        or_none(failure->error_text));
+    } else {
         groups->is_full = true;
-        free(key);
-        return SKR_OK;
     }
-    group = &groups->items[groups->count++];
-    *group = (struct group){
-        .key = key,
-        .transport = strdup(or_none(report->transport)),
-        .error_class = strdup(or_none(report->error_class)),
-        .error_text = strdup(or_none(report->error_text)),
-        .count = 1,
-        .newest = found->row->id,
-    };
-    snprintf(group->newest_at, sizeof(group->newest_at), "%s",
-             found->row->created_at);
-    if (group->transport == NULL || group->error_class == NULL ||
-        group->error_text == NULL)
-        return skr_fail_memory(error);
+    free(key);
     return SKR_OK;
-}
-
-static int
-compare_groups(const void *left, const void *right)
-{
-    const struct group *a = left, *b = right;
-    return (a->count < b->count) - (a->count > b->count);
 }
 
 static enum skr_code
 print_groups(const struct groups *groups, struct skr_error *error)
 {
-    static const struct skr_grid_column titles[] = {
-        {"COUNT", .is_number = true},
-        {"TRANSPORT", false},
-        {"NEWEST", .is_number = true},
-        {"AT", false},
-        {"CLASS", false},
-        {"ERROR", false},
-    };
-    struct skr_grid grid = {.columns = titles,
-                            .column_count = SKR_COUNT_OF(titles)};
-    if (groups->count == 0) {
+    const struct skr_table_form form = {.width = skr_terminal_width(stdout)};
+    if (skr_report_rows(&groups->report) == 0) {
         printf("No failed messages match.\n");
         return SKR_OK;
     }
-    for (size_t i = 0; i < groups->count; i++) {
-        const struct group *group = &groups->items[i];
-        skr_grid_add(&grid, "%llu", (unsigned long long)group->count);
-        skr_grid_add(&grid, "%s", group->transport);
-        skr_grid_add(&grid, "%lld", (long long)group->newest);
-        skr_grid_add(&grid, "%s", group->newest_at);
-        skr_grid_add(&grid, "%s", group->error_class);
-        skr_grid_add(&grid, "%.*s", MOST_ERROR, group->error_text);
-    }
-    enum skr_code code = SKR_OK;
-    if (!skr_grid_print(&grid, skr_terminal_width(stdout), stdout))
-        code = skr_fail_memory(error);
+    enum skr_code code = skr_report_print(&groups->report, form, stdout, error);
     if (groups->is_full)
         printf("There are more than %d different errors.\n", MOST_GROUPS);
-    skr_grid_fini(&grid);
     return code;
-}
-
-static void
-write_groups(const struct groups *groups, struct skr_json_writer *json)
-{
-    skr_json_begin_array(json);
-    for (size_t i = 0; i < groups->count; i++) {
-        const struct group *group = &groups->items[i];
-        skr_json_begin_object(json);
-        skr_member_number(json, "count", group->count);
-        skr_member_text(json, "transport", group->transport);
-        skr_member_text(json, "error_class", group->error_class);
-        skr_member_text(json, "error", group->error_text);
-        skr_json_write_name(json, "newest");
-        skr_json_write_signed(json, group->newest);
-        skr_member_text(json, "newest_at", group->newest_at);
-        skr_json_end_object(json);
-    }
-    skr_json_end_array(json);
 }
 
 static enum skr_code
 show_groups(const struct skr_app *app, struct skr_failed_session *session,
             const struct skr_failed_filter *filter, struct skr_error *error)
 {
-    struct groups groups = {.items =
-                                calloc(MOST_GROUPS, sizeof(*groups.items))};
-    if (groups.items == NULL)
-        return skr_fail_memory(error);
+    struct groups groups = {.report = {.columns = SKR_COLUMNS(group_columns)}};
     enum skr_code code =
         skr_failed_each(session, filter, true, group_one, &groups, error);
-    qsort(groups.items, groups.count, sizeof(*groups.items), compare_groups);
-    if (code == SKR_OK && skr_arguments_has(app->arguments, "json")) {
-        struct skr_json_writer json = {.needs_comma = false};
-        write_groups(&groups, &json);
-        code = end_json(&json, error);
-    } else if (code == SKR_OK) {
+    skr_report_sort(&groups.report, "count");
+    if (code == SKR_OK && skr_arguments_has(app->arguments, "json"))
+        code = skr_report_print_json(&groups.report, error);
+    else if (code == SKR_OK)
         code = print_groups(&groups, error);
-    }
-    for (size_t i = 0; i < groups.count; i++) {
-        free(groups.items[i].key);
-        free(groups.items[i].transport);
-        free(groups.items[i].error_class);
-        free(groups.items[i].error_text);
-    }
-    free(groups.items);
+    skr_report_fini(&groups.report);
     return code;
+}
+
+// What is shown of one message, beside headers and body.
+static const struct {
+    const char *title, *column;
+} fields[] = {
+    {"partition", "partition"}, {"message", "name"},
+    {"PHP class", "class"},     {"id", "id"},
+    {"transport", "transport"}, {"published", "published_at"},
+    {"failed at", "failed_at"}, {"retries", "retries"},
+    {"error", "error"},         {"class", "error_class"},
+    {"code", "error_code"},     {"queue", "queue"},
+    {"database", "database"},
+};
+
+static void
+print_fields(const struct skr_report *report, bool is_php)
+{
+    for (size_t i = 0; i < SKR_COUNT_OF(fields); i++) {
+        const struct skr_cell *cell =
+            skr_report_find(report, 0, fields[i].column);
+        const char *text = cell->text;
+        char number[24];
+        snprintf(number, sizeof(number), "%lld", (long long)cell->number);
+        if (is_php && strcmp(fields[i].column, "name") == 0)
+            text = "(in PHP's own serialisation)";
+        else if (cell->state == SKR_CELL_KNOWN && text == NULL)
+            text = number;
+        if (text == NULL || text[0] == '\0')
+            continue;
+        printf("  %-10s ", fields[i].title);
+        skr_print_plain(text, strlen(text), false, stdout);
+        putchar('\n');
+    }
+}
+
+// With a detail of 1 or more headers and body too, the body in lines if it is
+// JSON.
+static void
+print_message(const struct skr_failed_found *found,
+              const struct skr_report *report, size_t detail)
+{
+    if (found->blocked_head != NULL)
+        printf("Blocked head %s\n", found->blocked_head);
+    else
+        printf("Failed message %lld\n", (long long)found->row->id);
+    print_fields(report, found->report->is_php);
+    if (detail == 0) {
+        printf("  -vv shows headers and body.\n");
+        return;
+    }
+    print_headers(found);
+    print_body(found);
 }
 
 struct view {
@@ -318,15 +504,22 @@ show_one(const struct skr_failed_found *found, void *user,
          struct skr_error *error)
 {
     struct view *view = user;
+    struct skr_json_writer json = {.needs_comma = false};
+    struct skr_report report = {.columns = SKR_COLUMNS(columns)};
+    fill_message(found, &report);
+    bool is_broken = report.is_broken;
     if (view->shown++ > 0)
         printf("\n");
-    if (!view->is_json) {
-        skr_failed_print(found, view->detail);
-        return SKR_OK;
+    if (view->is_json) {
+        fill_body(found, &report);
+        skr_report_write_row(&report, &json);
+    } else if (!is_broken) {
+        print_message(found, &report, view->detail);
     }
-    struct skr_json_writer json = {.needs_comma = false};
-    skr_failed_write_json(found, &json);
-    return end_json(&json, error);
+    skr_report_fini(&report);
+    if (view->is_json)
+        return skr_json_print(&json, error);
+    return is_broken ? skr_fail_memory(error) : SKR_OK;
 }
 
 // Both kinds as they are listed.

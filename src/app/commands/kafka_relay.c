@@ -1,343 +1,757 @@
 // SPDX-License-Identifier: MIT
 // A relay from kafka_outbox to Kafka for each of the databases, in the place of
-// kafka-outbox-relay.
+// kafka-outbox-relay; its jobs, which remove rows of long ago or tidy tables
+// up; `migrate`, and what becomes of rows that are errored.
 
 #include "app/commands/kafka_relay.h"
+
+#include "app/commands/add_indexes.h"
+#include "app/console/progress.h"
 #include "app/console/signals.h"
+#include "app/console/terminal.h"
 #include "app/drivers.h"
-#include "app/parts/cleaner.h"
-#include "app/service/notifier.h"
-#include "app/service/threads.h"
+#include "app/report/report.h"
+#include "app/service/cleaner.h"
+#include "app/wiring/transports.h"
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/host.h"
 #include "base/text.h"
 #include "base/url.h"
-#include "store/kafka_outbox/kafka_outbox.h"
+#include "broker/broker.h"
+#include "db/run.h"
+#include "db/sql.h"
 
+#include <netdb.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
-enum { LEAST_IN_FLIGHT = 8000, LOOK_MS = 60000 };
-
-// As transports.*.failure_limit is by default.
-enum { FAILURE_LIMIT = 100 };
-
-struct worker {
-    struct skr_relay *relay;
-    struct skr_store *table;
-    struct skr_sender_options sender;
-    char *broker_url;
+enum {
+    OPEN_TRIES = 30,
+    OPEN_PAUSE_MS = 1000,
+    DIAL_S = 1,
+    HOSTS_SIZE = 4096,
+    SIDECAR_PORT = 80,
+    ANSWER_S = 5,
 };
 
-static enum skr_code
-look_at_table(const struct skr_kafka_relay_settings *settings, size_t index,
-              bool *is_others, struct skr_error *error)
+// On standard error: what is asked for stands on standard output.
+static void
+say_wait(const char *name, const struct skr_error *error)
 {
-    bool is_there = false, is_ours = false;
-    struct skr_store *table = NULL;
-    struct skr_db *db = NULL;
-    enum skr_code code = skr_kafka_relay_table(settings, true, &table, error);
-    if (code == SKR_OK)
-        code = skr_kafka_relay_open(settings, index,
-                                    !settings->skips_migrations, &db, error);
-    if (code == SKR_OK)
-        code =
-            skr_kafka_outbox_find_maker(table, db, &is_there, &is_ours, error);
-    if (code == SKR_OK && !is_there && !settings->skips_migrations)
-        code = skr_store_create(table, db, error);
-    if (code == SKR_OK)
-        code = table->admin->check(table, db, error);
-    *is_others = is_there && !is_ours;
-    skr_db_close(db);
-    skr_store_free(table);
+    const struct skr_output said = {.fd = STDERR_FILENO};
+    skr_output_say(&said, SKR_LOG_WARNING,
+                   "skirnir kafka-relay: database %s is waited for, %d s at "
+                   "most: %s",
+                   name, OPEN_TRIES * OPEN_PAUSE_MS / 1000, error->text);
+}
+
+// Opens one of the databases, patiently: it may start together with us. With
+// creates, one that is a file is made. With --wait it waits without end, and
+// says for what each minute. SKR_STOPPED: a signal asked for a stop.
+static enum skr_code
+open_database(const struct skr_kafka_relay *relay, size_t index, bool creates,
+              struct skr_db **db, struct skr_error *error)
+{
+    const struct skr_config_database *database =
+        &relay->config->databases[index];
+    bool waits = skr_arguments_has(&relay->arguments, "wait");
+    struct skr_trouble trouble = {.repeats = 0};
+    const struct skr_db_ops *ops = NULL;
+    enum skr_code code = skr_transport_database(database, &ops, error);
     if (code != SKR_OK)
-        skr_error_prefix(error, "database %s", settings->names[index]);
+        return code;
+    for (int tries = 0; tries < OPEN_TRIES || waits; tries++) {
+        code = skr_db_open_or_create(ops, database->url, creates, db, error);
+        if (code == SKR_OK || (skr_error_is_lasting(error) && !waits))
+            break;
+        skr_trouble_remind(&trouble, skr_clock_ms());
+        if (waits)
+            skr_trouble_report(&trouble, &relay->app.log, SKR_TROUBLE_RELAY,
+                               "relay.trouble", database->name, error);
+        else if (tries == 0)
+            say_wait(database->name, error);
+        if (skr_clock_sleep(relay->wake_fd, OPEN_PAUSE_MS) &&
+            skr_signals_ask_stop())
+            return skr_fail(error, SKR_STOPPED, SKR_GIVE_UP, "stopped");
+    }
+    // The driver advises by the command that makes files from a configuration.
+    if (code == SKR_MISSING && ops->is_file)
+        return skr_fail(error, code, SKR_RECONNECT,
+                        "there is no such file; `skirnir kafka-relay migrate` "
+                        "makes it");
     return code;
 }
 
+// Makes the table where it is missing.
 static enum skr_code
-write_broker_url(const struct skr_kafka_relay_settings *settings,
-                 const char *partitioner, const char *compression, char **url,
-                 struct skr_error *error)
+look_at_table(struct skr_kafka_relay *relay, size_t index,
+              struct skr_error *error)
 {
-    struct skr_text text = {0};
-    skr_text_add_format(&text, "kafka://%s", settings->brokers);
-    skr_url_add_parameter(&text, "partitioner", partitioner);
-    if (settings->tls)
-        skr_url_add_parameter(&text, "tls", "1");
-    if (settings->tls && settings->skips_verifying)
-        skr_url_add_parameter(&text, "verify", "0");
-    skr_url_add_parameter(&text, "missing_topic", "fail");
-    // The last word is that of the options.
-    skr_url_add_parameter(&text, "compression.type", compression);
-    if (settings->options != NULL)
-        skr_text_add_format(&text, "&%s", settings->options);
-    *url = skr_text_take(&text);
-    return *url == NULL ? skr_fail_memory(error) : SKR_OK;
+    const struct skr_config_transport *outbox =
+        &relay->config->transports[index];
+    bool is_there = false, is_ours = false;
+    struct skr_store *table = NULL;
+    struct skr_db *db = NULL;
+    enum skr_code code =
+        skr_transport_table(relay->config, outbox, &table, error);
+    if (code == SKR_OK)
+        code = open_database(relay, index, outbox->auto_setup, &db, error);
+    if (code == SKR_OK)
+        code =
+            skr_kafka_outbox_find_maker(table, db, &is_there, &is_ours, error);
+    if (code == SKR_OK && !is_there && outbox->auto_setup)
+        code = skr_store_create(table, db, error);
+    if (code == SKR_OK)
+        code = table->admin->check(table, db, error);
+    relay->is_others[index] = is_there && !is_ours;
+    skr_db_close(db);
+    skr_store_free(table);
+    if (code != SKR_OK)
+        skr_error_prefix(error, "database %s", outbox->name);
+    return code;
+}
+
+// Without a login before them. A password that was not escaped may hold an @ as
+// well: the last one counts.
+static void
+find_hosts(const struct skr_arguments *given, char hosts[HOSTS_SIZE])
+{
+    const char *brokers = skr_kafka_relay_find(given, "kafka-host");
+    snprintf(hosts, HOSTS_SIZE, "%s", brokers == NULL ? "" : brokers);
+    // Passwords among the parameters may hold one, too.
+    hosts[strcspn(hosts, "/?")] = '\0';
+    const char *last_at = strrchr(hosts, '@');
+    if (last_at != NULL)
+        memmove(hosts, last_at + 1, strlen(last_at + 1) + 1);
+}
+
+// What the driver is told of the first of these names; "": nothing.
+static const char *
+find_parameter(const struct skr_url *url, const char *name,
+               const char *other_name)
+{
+    const char *found = skr_url_find(url, name);
+    if (found == NULL && other_name != NULL)
+        found = skr_url_find(url, other_name);
+    return found == NULL ? "" : found;
 }
 
 // Said whatever the level: it decides what becomes of rows, and where keys go.
 static void
-say_start(const struct skr_kafka_relay_settings *settings, size_t index,
-          bool marks, const char *partitioner, const char *compression)
+say_start(const struct skr_kafka_relay *relay, size_t index, bool polls)
 {
-    struct skr_output output = settings->output;
+    const struct skr_config *config = relay->config;
+    const struct skr_config_transport *outbox = &config->transports[index];
+    struct skr_output output = relay->output;
     const struct skr_log log = {.write = skr_output_log, .user = &output};
-    char *source = skr_url_mask(settings->urls[index]);
+    char *source = skr_url_mask(outbox->database->url);
+    char hosts[HOSTS_SIZE], *text = NULL;
+    struct skr_url url = {0};
+    find_hosts(&relay->arguments, hosts);
     output.level = SKR_LOG_DEBUG;
-    skr_log(&log, SKR_LOG_INFO, "kafkarelay.started",
-            SKR_LOG_TEXT("version", SKR_VERSION),
-            SKR_LOG_TEXT("database", settings->names[index]),
-            SKR_LOG_TEXT("source", source == NULL ? "" : source),
-            SKR_LOG_TEXT("table", settings->table),
-            SKR_LOG_TEXT("brokers", settings->hosts),
-            SKR_LOG_TEXT("on_success", marks ? "mark" : "delete"),
-            SKR_LOG_TEXT("partitioner", partitioner),
-            SKR_LOG_TEXT("compression", compression));
+    size_t broker = config->database_count + index;
+    bool is_known = broker < config->transport_count &&
+                    skr_config_broker_url(&config->transports[broker], &text,
+                                          NULL) == SKR_OK &&
+                    skr_url_parse(text, &url, NULL) == SKR_OK;
+    skr_log(
+        &log, SKR_LOG_INFO, "kafkarelay.started",
+        SKR_LOG_TEXT("version", SKR_VERSION),
+        SKR_LOG_TEXT("database", outbox->name),
+        SKR_LOG_TEXT("source", source == NULL ? "" : source),
+        SKR_LOG_TEXT("table", outbox->place.table),
+        SKR_LOG_TEXT("brokers", hosts),
+        SKR_LOG_TEXT("polling", polls ? "on" : "disabled"),
+        SKR_LOG_TEXT("on_success",
+                     outbox->relay.on_success == SKR_ON_SUCCESS_KEEP
+                         ? "mark"
+                         : "delete"),
+        SKR_LOG_TEXT("partitioner", find_parameter(&url, "partitioner", NULL)),
+        SKR_LOG_TEXT("compression", find_parameter(&url, "compression.type",
+                                                   "compression.codec")));
+    if (is_known)
+        skr_url_fini(&url);
+    free(text);
     free(source);
 }
 
-// All databases have one host and one password.
 static void
-warn_of_exposure(struct skr_kafka_relay_settings *settings,
-                 skr_exposure_fn *exposure, const char *text)
+warn_of_exposure(const struct skr_kafka_relay *relay, skr_exposure_fn *exposure,
+                 const char *text)
 {
     struct skr_url url;
-    const struct skr_log log = {.write = skr_output_log,
-                                .user = &settings->output};
     char said[SKR_EXPOSURE_SIZE] = "";
-    if (exposure == NULL || skr_url_parse(text, &url, NULL) != SKR_OK)
+    if (skr_url_parse(text, &url, NULL) != SKR_OK)
         return;
     exposure(&url, said);
     if (said[0] != '\0')
-        skr_log(&log, SKR_LOG_WARNING, "kafkarelay.plaintext",
+        skr_log(&relay->app.log, SKR_LOG_WARNING, "kafkarelay.plaintext",
                 SKR_LOG_TEXT("cure", said));
     skr_url_fini(&url);
 }
 
+// All databases have one host and one password, and so have the brokers.
+static void
+warn_of_exposures(const struct skr_kafka_relay *relay)
+{
+    const struct skr_config *config = relay->config;
+    const struct skr_db_ops *database = NULL;
+    const struct skr_broker_ops *kafka = skr_driver_find_broker("kafka");
+    char *url = NULL;
+    if (skr_transport_database(&config->databases[0], &database, NULL) ==
+        SKR_OK)
+        warn_of_exposure(relay, database->exposure, config->databases[0].url);
+    if (kafka != NULL && config->transport_count > config->database_count &&
+        skr_config_broker_url(&config->transports[config->database_count], &url,
+                              NULL) == SKR_OK)
+        warn_of_exposure(relay, kafka->exposure, url);
+    free(url);
+}
+
+// A connection to the first address of the host that takes one; each is waited
+// for so long, and so are what is sent and received. -1: none does.
+static int
+dial(const char *host, const char *port, int patience_s)
+{
+    const struct timeval patience = {.tv_sec = patience_s};
+    const struct addrinfo hints = {.ai_socktype = SOCK_STREAM};
+    struct addrinfo *addresses = NULL;
+    int fd = -1;
+    if (getaddrinfo(host, port, &hints, &addresses) != 0)
+        return -1;
+    for (const struct addrinfo *at = addresses; at != NULL && fd < 0;
+         at = at->ai_next) {
+        fd = socket(at->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+        if (fd < 0)
+            continue;
+        setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience));
+        setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof(patience));
+        if (connect(fd, at->ai_addr, at->ai_addrlen) == 0)
+            break;
+        close(fd);
+        fd = -1;
+    }
+    freeaddrinfo(addresses);
+    return fd;
+}
+
+// A cluster is there as long as one of its brokers is.
+static bool
+has_broker(const struct skr_arguments *given)
+{
+    char hosts[HOSTS_SIZE];
+    struct skr_host host;
+    int fd = -1;
+    find_hosts(given, hosts);
+    for (const char *left = hosts[0] == '\0' ? NULL : hosts;
+         left != NULL && fd < 0;) {
+        left = skr_host_next(left, &host);
+        fd = dial(host.name, host.port[0] == '\0' ? "9092" : host.port, DIAL_S);
+    }
+    if (fd >= 0)
+        close(fd);
+    return fd >= 0;
+}
+
+static bool
+is_healthy(const struct skr_app *app, const struct skr_config *config,
+           bool with_broker)
+{
+    for (size_t i = 0; i < config->database_count; i++)
+        if (skr_transport_check(config, &config->transports[i], NULL) != SKR_OK)
+            return false;
+    return !with_broker || has_broker(app->arguments);
+}
+
+static const struct skr_column columns[] = {
+    {"queue_size", NULL, "kafka_outbox_queue_size",
+     "Rows that are not published, errored ones included.",
+     .kind = SKR_COLUMN_INTEGER},
+    {"total_size", NULL, "kafka_outbox_total_size",
+     "Rows of the table; beyond 100,000 an estimate.",
+     .kind = SKR_COLUMN_INTEGER},
+    {"errored_size", NULL, "kafka_outbox_errored_size",
+     "Rows that no relay publishes any more.", .kind = SKR_COLUMN_INTEGER},
+};
+
+// Of what figures of all transports its metrics are the sum.
+static const struct {
+    const char *metric, *figure;
+} sums[] = {
+    {"queue_size", "depth"}, {"queue_size", "failed"},
+    {"total_size", "depth"}, {"total_size", "failed"},
+    {"total_size", "sent"},  {"errored_size", "failed"},
+};
+
+// Where a database cannot be asked there are none.
+static void
+read_metrics(const struct skr_report *transports, struct skr_report *report)
+{
+    report->columns = SKR_COLUMNS(columns);
+    for (size_t row = 0; row < skr_report_rows(transports); row++)
+        if (skr_report_find(transports, row, "depth")->state != SKR_CELL_KNOWN)
+            return;
+    skr_report_add_row(report);
+    for (size_t row = 0; row < skr_report_rows(transports); row++)
+        for (size_t i = 0; i < SKR_COUNT_OF(sums); i++)
+            skr_report_sum(
+                report, sums[i].metric,
+                (uint64_t)skr_report_find(transports, row, sums[i].figure)
+                    ->number);
+}
+
+static const struct skr_aliases aliases = {
+    .listen = "--listen or HTTP_LISTEN",
+    .is_healthy = is_healthy,
+    .read = read_metrics,
+};
+
+// --sleep of `relay` is POLL_FREQUENCY_MS.
 static enum skr_code
-make_relay(const struct skr_kafka_relay_settings *settings,
-           struct skr_health *health, struct worker *worker, size_t index,
+give_sleep(struct skr_arguments *arguments, char seconds[24],
            struct skr_error *error)
 {
-    const struct skr_log log = skr_health_log(health, index);
-    worker->sender = (struct skr_sender_options){
-        .name = "kafka",
-        .broker = skr_driver_find_broker("kafka"),
-        .options = {.url = worker->broker_url, .log = log},
-    };
-    const struct skr_relay_settings options = {
-        .name = settings->names[index],
-        .database = settings->database,
-        .database_url = settings->urls[index],
-        .table = worker->table,
-        .auto_setup = !settings->skips_migrations,
-        .senders = &worker->sender,
-        .sender_count = 1,
-        .retry = {.max_retries = settings->attempts - 1,
-                  .delay_ms = 1000,
-                  .multiplier = 2,
-                  .max_delay_ms = 60000,
-                  .jitter = 0.1},
-        .in_flight = settings->batch * 4 > LEAST_IN_FLIGHT ? settings->batch * 4
-                                                           : LEAST_IN_FLIGHT,
-        .max_idle_ms = settings->poll_ms,
-        .failure_limit = FAILURE_LIMIT,
-        .log = log,
-    };
-    return skr_relay_make(&options, &worker->relay, error);
+    static const struct skr_option sleep = {.name = "sleep",
+                                            .kind = SKR_OPTION_TEXT};
+    int64_t ms = skr_arguments_number(arguments, "poll-frequency-ms", 500);
+    snprintf(seconds, 24, "%d.%03d", (int)(ms / 1000), (int)(ms % 1000));
+    return skr_arguments_give(arguments, &sleep, seconds, error);
 }
 
 static enum skr_code
-open_worker(struct skr_kafka_relay_settings *settings,
-            struct skr_health *health, struct worker *worker, size_t index,
-            struct skr_error *error)
+run_service(struct skr_kafka_relay *relay, struct skr_error *error)
 {
-    bool is_others = false;
-    enum skr_code code = look_at_table(settings, index, &is_others, error);
-    bool marks = settings->success == SKR_KAFKA_RELAY_MARK ||
-                 (settings->success == SKR_KAFKA_RELAY_BY_TABLE && is_others);
-    // As the other relay had it, where it was.
-    const char *partitioner = is_others ? "fnv1a" : "murmur2";
-    const char *compression = is_others ? "gzip" : "none";
-    if (settings->partitioner != NULL)
-        partitioner = settings->partitioner;
+    struct skr_arguments *arguments = &relay->arguments;
+    bool polls = !skr_arguments_is_on(arguments, "polling-disabled");
+    char seconds[24];
+    if (polls && skr_kafka_relay_find(arguments, "kafka-host") == NULL)
+        return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
+                        "--kafka-host, or KAFKA_HOST in the environment, is "
+                        "needed");
+    relay->wake_fd = skr_signals_watch();
+    enum skr_code code = give_sleep(arguments, seconds, error);
+    for (size_t i = 0; i < arguments->positional_count && code == SKR_OK; i++)
+        code = look_at_table(relay, i, error);
     if (code == SKR_OK)
-        code = skr_kafka_relay_table(settings, marks, &worker->table, error);
-    if (code == SKR_OK)
-        code = write_broker_url(settings, partitioner, compression,
-                                &worker->broker_url, error);
-    if (code == SKR_OK && index == 0)
-        warn_of_exposure(settings, skr_driver_find_broker("kafka")->exposure,
-                         worker->broker_url);
-    if (code == SKR_OK)
-        code = make_relay(settings, health, worker, index, error);
-    if (code == SKR_OK)
-        skr_relay_give_up_by(worker->relay, skr_health_gives_up,
-                             &health->workers[index]);
-    if (code == SKR_OK)
-        skr_health_watch(health, index, skr_relay_pulse(worker->relay));
-    if (code == SKR_OK)
-        say_start(settings, index, marks, partitioner, compression);
+        code = skr_kafka_relay_configure(relay, error);
+    if (code != SKR_OK)
+        return code == SKR_STOPPED ? SKR_OK : code;
+    warn_of_exposures(relay);
+    for (size_t i = 0; i < arguments->positional_count; i++)
+        say_start(relay, i, polls);
+    // Of no transport nothing is published.
+    if (!polls)
+        arguments->positional_count = 0;
+    relay->app.aliases = &aliases;
+    return skr_relay_run_configured(&relay->app, relay->config, error);
+}
+
+static enum skr_code
+optimize(const char *table, struct skr_db *db, struct skr_error *error)
+{
+    const struct skr_word words[] = {{"table", table}};
+    struct skr_arena arena = {0};
+    const char *sql =
+        skr_sql_fill(skr_db_dialect(db), &arena, "{optimize_table}", words, 1);
+    enum skr_code code = sql == NULL ? skr_fail_memory(error)
+                                     : skr_sql_run(skr_db_tx(db), sql,
+                                                   SKR_NO_VALUES, NULL, error);
+    skr_arena_fini(&arena);
     return code;
 }
 
 static enum skr_code
-run_worker(void *user, struct skr_error *error)
+clean(const struct skr_kafka_relay *relay, size_t index,
+      struct skr_error *error)
 {
-    const struct worker *worker = user;
-    return skr_relay_run(worker->relay, error);
-}
-
-static void
-stop_worker(void *user)
-{
-    const struct worker *worker = user;
-    skr_relay_stop(worker->relay);
-}
-
-// The supervisor that is told of readiness may end it at once: by then signals
-// are heeded.
-static enum skr_code
-run_tasks(const struct skr_app *app, const struct skr_task *task,
-          struct skr_health *health, struct skr_error *error)
-{
-    skr_signals_watch();
-    struct skr_notifier *notifier = skr_notifier_start(health, false);
-    enum skr_code code = skr_tasks_run(app, task, error);
-    skr_notifier_stop(notifier, false);
+    struct skr_progress progress;
+    uint64_t removed = 0;
+    struct skr_cleaning cleaning = skr_cleaner_shown_pace(&progress, 0);
+    cleaning.dry_run = skr_arguments_has(&relay->arguments, "dry-run");
+    skr_progress_begin(&progress, 0, 0);
+    enum skr_code code = skr_cleaner_clean_transport(
+        relay->config, &relay->config->transports[index], &cleaning, &removed,
+        error);
+    skr_progress_end(&progress);
+    if (code == SKR_OK || removed > 0)
+        printf("%s %llu published outbox records\n",
+               cleaning.dry_run ? "would delete" : "deleted",
+               (unsigned long long)removed);
     return code;
 }
 
 static enum skr_code
-run_workers(const struct skr_app *app,
-            struct skr_kafka_relay_settings *settings,
-            struct skr_health *health, struct skr_error *error)
+run_on(const struct skr_kafka_relay *relay, const struct skr_store *table,
+       size_t index, struct skr_error *error)
 {
-    struct worker workers[SKR_KAFKA_RELAY_MAX_DATABASES] = {{0}};
-    const struct skr_task task = {
-        .run = run_worker,
-        .stop = stop_worker,
-        .items = workers,
-        .item_size = sizeof(workers[0]),
-        .count = settings->database_count,
-        .stop_s = SKR_RELAY_STOP_S,
-    };
-    struct skr_cleaner *cleaner = NULL;
+    const struct skr_arguments *arguments = &relay->arguments;
+    const struct skr_config_transport *outbox =
+        &relay->config->transports[index];
+    bool optimizes = skr_arguments_is_on(arguments, "optimize") &&
+                     !skr_arguments_has(arguments, "dry-run");
+    struct skr_db *db = NULL;
+    enum skr_code code = open_database(relay, index, false, &db, error);
+    // Asked first, as MariaDB says of a table that is not there that it was
+    // optimized.
+    if (code == SKR_OK)
+        code = table->admin->check(table, db, error);
+    if (code == SKR_OK && skr_arguments_is_on(arguments, "cleanup"))
+        code = clean(relay, index, error);
+    if (code == SKR_OK && optimizes)
+        code = optimize(outbox->place.table, db, error);
+    if (code == SKR_OK && optimizes)
+        fprintf(stderr, "table %s in database %s is optimized\n",
+                outbox->place.table, outbox->name);
+    if (code != SKR_OK)
+        skr_error_prefix(error, "database %s", outbox->name);
+    skr_db_close(db);
+    return code;
+}
+
+// As it is written, not decoded: that is how a request has it.
+static const char *
+path_of(const char *text, int *size)
+{
+    const char *end = strstr(text, "://");
+    const char *host = end == NULL ? text : end + 3;
+    const char *path = host + strcspn(host, "/?#");
+    *size = (int)strcspn(path, "?#");
+    return path;
+}
+
+static bool
+send_request(int fd, const char *text, const char *host, const char *port)
+{
+    struct skr_text request = {0};
+    char answer[16];
+    int size;
+    const char *path = path_of(text, &size);
+    skr_text_add_format(&request,
+                        "POST %.*s/quitquitquit HTTP/1.1\r\nHost: %s:%s\r\n"
+                        "Content-Type: text/plain\r\nContent-Length: 0\r\n"
+                        "Connection: close\r\n\r\n",
+                        size, path, host, port);
+    bool ok = !request.broken &&
+              write(fd, request.bytes, request.size) == (ssize_t)request.size &&
+              read(fd, answer, sizeof(answer)) > 0;
+    skr_text_fini(&request);
+    return ok;
+}
+
+// It runs beside us, and what it is told is no secret: there is no TLS.
+static enum skr_code
+parse_sidecar(const char *text, struct skr_url *url, struct skr_error *error)
+{
+    enum skr_code code = skr_url_parse(text, url, error);
+    if (code == SKR_OK &&
+        (strcmp(url->scheme, "http") != 0 || url->host == NULL)) {
+        skr_url_fini(url);
+        code = skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
+                        "the sidecar is told to quit by plain HTTP alone: "
+                        "http://HOST:PORT is needed");
+    }
+    if (code != SKR_OK)
+        skr_error_prefix(error, "SIDECAR_PROXY_URL");
+    return code;
+}
+
+// POST URL/quitquitquit. Whatever it answers is fine: it was told.
+static enum skr_code
+tell_sidecar(const char *text, const struct skr_url *url,
+             struct skr_error *error)
+{
+    char port[8];
+    snprintf(port, sizeof(port), "%u",
+             url->port == 0 ? SIDECAR_PORT : (unsigned)url->port);
+    int fd = dial(url->host, port, ANSWER_S);
+    bool is_told = fd >= 0 && send_request(fd, text, url->host, port);
+    if (fd >= 0)
+        close(fd);
+    if (is_told)
+        return SKR_OK;
+    return skr_fail(error, SKR_UNAVAILABLE, SKR_TRY_AGAIN,
+                    "the sidecar proxy cannot be told to quit; check "
+                    "SIDECAR_PROXY_URL");
+}
+
+// RUN_CLEANUP and RUN_OPTIMIZE, on every database; then the proxy beside the
+// job is told to quit, as it would run for ever.
+static enum skr_code
+run_jobs(const struct skr_kafka_relay *relay, struct skr_error *error)
+{
+    const char *sidecar =
+        skr_arguments_find(&relay->arguments, "sidecar-proxy-url");
+    const struct skr_config *config = relay->config;
+    struct skr_url url;
     enum skr_code code = SKR_OK;
-    for (size_t i = 0; i < settings->database_count && code == SKR_OK; i++)
-        code = open_worker(settings, health, &workers[i], i, error);
+    if (sidecar != NULL)
+        code = parse_sidecar(sidecar, &url, error);
+    if (code != SKR_OK)
+        return code;
+    struct skr_store *table = NULL;
+    code = skr_transport_table(config, &config->transports[0], &table, error);
+    for (size_t i = 0; i < config->database_count && code == SKR_OK; i++)
+        code = run_on(relay, table, i, error);
+    skr_store_free(table);
+    if (sidecar == NULL)
+        return code;
+    // It is told whatever became of the job, or it would run for ever.
+    struct skr_error untold = {0};
+    enum skr_code told = tell_sidecar(sidecar, &url, &untold);
+    skr_url_fini(&url);
+    if (code == SKR_OK && told != SKR_OK)
+        *error = untold;
+    return code == SKR_OK ? told : code;
+}
+
+struct errand {
+    const struct skr_kafka_relay *relay;
+    const struct chore *chore;
+    int64_t row;  // 0: all
+    struct skr_store *table;
+    const struct skr_config_transport *outbox;  // of the database at hand
+    uint64_t found;
+};
+
+typedef enum skr_code
+work_fn(struct errand *errand, struct skr_db *db, struct skr_error *error);
+
+// With several databases a number alone says nothing.
+static void
+print_database(const struct errand *errand)
+{
+    if (errand->relay->config->database_count > 1)
+        printf("%s\t", errand->outbox->name);
+}
+
+static enum skr_code
+print_row(int64_t row, const char *topic, const char *reason, int64_t attempts,
+          void *user, struct skr_error *error)
+{
+    struct errand *errand = user;
+    (void)error;
+    if (errand->row != 0 && errand->row != row)
+        return SKR_OK;
+    errand->found++;
+    print_database(errand);
+    printf("%lld\t", (long long)row);
+    skr_print_plain(topic, strlen(topic), false, stdout);
+    printf("\t%lld\t", (long long)attempts);
+    skr_print_plain(reason, strlen(reason), false, stdout);
+    printf("\n");
+    return SKR_OK;
+}
+
+// On standard error, so that the list stays one.
+static void
+say_of_table(const struct errand *errand, const char *text)
+{
+    fprintf(stderr, "table %s in database %s %s\n", errand->outbox->place.table,
+            errand->outbox->name, text);
+}
+
+static enum skr_code
+show_errored(struct errand *errand, struct skr_db *db, struct skr_error *error)
+{
+    uint64_t before = errand->found;
+    enum skr_code code =
+        skr_kafka_outbox_show(errand->table, db, print_row, errand, error);
+    if (code == SKR_OK && errand->row == 0 && errand->found == before)
+        say_of_table(errand, "has no errored rows");
+    if (code == SKR_OK && errand->row != 0 && errand->found == 0)
+        return skr_fail(error, SKR_MISSING, SKR_GIVE_UP,
+                        "there is no errored row %lld", (long long)errand->row);
+    return code;
+}
+
+static enum skr_code
+migrate(struct errand *errand, struct skr_db *db, struct skr_error *error)
+{
+    bool is_there = false, is_ours = false;
+    enum skr_code code = skr_kafka_outbox_find_maker(
+        errand->table, db, &is_there, &is_ours, error);
     if (code == SKR_OK)
-        code = skr_cleaner_start(
-            &(struct skr_cleaner_options){
-                .interval_s = settings->cleanup_interval_s,
-                .log = {.write = skr_output_log, .user = &settings->output},
-                .clean = skr_kafka_relay_clean,
-                .user = settings,
-            },
-            &cleaner, error);
+        code = skr_store_create(errand->table, db, error);
     if (code == SKR_OK)
-        code = run_tasks(app, &task, health, error);
-    skr_cleaner_stop(cleaner);
-    for (size_t i = 0; i < settings->database_count; i++) {
-        skr_relay_free(workers[i].relay);
-        skr_store_free(workers[i].table);
-        free(workers[i].broker_url);
+        code = skr_complete_table(errand->table, db, error);
+    if (code == SKR_OK)
+        say_of_table(errand,
+                     is_there ? "is there, and lacks nothing" : "is made");
+    return code;
+}
+
+static enum skr_code
+count_errored(struct errand *errand, struct skr_db *db, struct skr_error *error)
+{
+    struct skr_kafka_outbox_counts counts = {0};
+    enum skr_code code =
+        skr_kafka_outbox_count(errand->table, db, &counts, error);
+    errand->found += errand->row == 0 ? (uint64_t)counts.errored : 1;
+    return code;
+}
+
+static work_fn change_errored;
+
+static const struct chore {
+    const char *words[2];
+    work_fn *work;
+    enum skr_code (*change)(const struct skr_store *table, struct skr_db *db,
+                            int64_t row, uint64_t *changed,
+                            struct skr_error *error);
+} chores[] = {
+    {{"migrate", ""}, migrate, NULL},
+    {{"errored", "show"}, show_errored, NULL},
+    {{"errored", "retry"}, change_errored, skr_kafka_outbox_retry},
+    {{"errored", "remove"}, change_errored, skr_kafka_outbox_remove},
+};
+
+static enum skr_code
+change_errored(struct errand *errand, struct skr_db *db,
+               struct skr_error *error)
+{
+    uint64_t changed = 0;
+    enum skr_code code =
+        errand->chore->change(errand->table, db, errand->row, &changed, error);
+    if (code != SKR_OK)
+        return code;
+    print_database(errand);
+    printf("%llu rows\n", (unsigned long long)changed);
+    return SKR_OK;
+}
+
+// NULL: the words mean nothing.
+static const struct chore *
+find_chore(const struct skr_arguments *given, int64_t *row)
+{
+    const char *const *words = given->positional;
+    size_t count = given->positional_count;
+    *row = 0;
+    if (count > 2 && !skr_text_number(words[2], 1, INT64_MAX, row))
+        return NULL;
+    for (size_t i = 0; i < SKR_COUNT_OF(chores); i++)
+        if (strcmp(words[0], chores[i].words[0]) == 0 &&
+            strcmp(count > 1 ? words[1] : "", chores[i].words[1]) == 0)
+            return &chores[i];
+    return NULL;
+}
+
+// SKR_INVALID: the words behind kafka-relay mean nothing.
+static enum skr_code
+check_words(const struct skr_arguments *given, struct skr_error *error)
+{
+    const char *const *words = given->positional;
+    bool has_second = given->positional_count > 1;
+    int64_t row;
+    if (given->positional_count == 0 || find_chore(given, &row) != NULL)
+        return SKR_OK;
+    return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
+                    "'%.40s%s%.40s': migrate, errored show [ID], errored retry "
+                    "[ID] or errored remove [ID] is needed",
+                    words[0], has_second ? " " : "",
+                    has_second ? words[1] : "");
+}
+
+static enum skr_code
+work_on_each(struct errand *errand, work_fn *work, struct skr_error *error)
+{
+    const struct skr_config *config = errand->relay->config;
+    enum skr_code code = SKR_OK;
+    for (size_t i = 0; i < config->database_count && code == SKR_OK; i++) {
+        struct skr_db *db = NULL;
+        errand->outbox = &config->transports[i];
+        code = open_database(errand->relay, i, work == migrate, &db, error);
+        if (code == SKR_OK)
+            code = work(errand, db, error);
+        if (code != SKR_OK)
+            skr_error_prefix(error, "database %s", errand->outbox->name);
+        skr_db_close(db);
     }
     return code;
 }
 
-// The tables are made, and nothing is published until a signal ends the
-// process. The supervisor that is told of readiness may send one at once: by
-// then signals are heeded.
+// Whether rows are to be removed: asks, unless there are none.
 static enum skr_code
-wait_for_end(const struct skr_kafka_relay_settings *settings,
-             struct skr_error *error)
+ask(struct errand *errand, bool *is_wanted, struct skr_error *error)
 {
-    struct skr_kafka_relay_page *page = NULL;
-    enum skr_code code = SKR_OK;
-    bool is_others;
-    for (size_t i = 0; i < settings->database_count && code == SKR_OK; i++)
-        code = look_at_table(settings, i, &is_others, error);
-    int fd = skr_signals_watch();
-    if (code == SKR_OK)
-        code = skr_kafka_relay_page_open(settings, &page, error);
-    struct skr_notifier *notifier =
-        code == SKR_OK ? skr_notifier_start(NULL, true) : NULL;
-    while (code == SKR_OK && !skr_signals_ask_stop())
-        if (skr_clock_sleep(fd, LOOK_MS))
-            skr_signals_drain();
-    skr_notifier_stop(notifier, false);
-    skr_kafka_relay_page_close(page);
+    char question[80];
+    if (!isatty(STDIN_FILENO))
+        return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
+                        "there is no terminal to ask on; --force removes "
+                        "without asking");
+    enum skr_code code = work_on_each(errand, count_errored, error);
+    snprintf(question, sizeof(question), "Remove %llu row%s for good?",
+             (unsigned long long)errand->found, errand->found == 1 ? "" : "s");
+    *is_wanted = code != SKR_OK || errand->found == 0 || skr_ask(question);
+    return code;
+}
+
+// `errored show|retry|remove [ID]` and `migrate`.
+static enum skr_code
+tend(const struct skr_kafka_relay *relay, const struct skr_arguments *words,
+     struct skr_error *error)
+{
+    const struct skr_config *config = relay->config;
+    struct errand errand = {.relay = relay};
+    bool is_wanted = true;
+    errand.chore = find_chore(words, &errand.row);
+    if (errand.row != 0 && config->database_count > 1)
+        return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
+                        "row %lld: of which database? Name one by --db-name",
+                        (long long)errand.row);
+    enum skr_code code = skr_transport_table(config, &config->transports[0],
+                                             &errand.table, error);
+    if (code == SKR_OK && errand.chore->change == skr_kafka_outbox_remove &&
+        !skr_arguments_has(words, "force"))
+        code = ask(&errand, &is_wanted, error);
+    if (code == SKR_OK && is_wanted)
+        code = work_on_each(&errand, errand.chore->work, error);
+    else if (code == SKR_OK)
+        printf("Nothing was removed.\n");
+    skr_store_free(errand.table);
     return code;
 }
 
 static enum skr_code
-run_service(const struct skr_app *app,
-            struct skr_kafka_relay_settings *settings, struct skr_error *error)
+run_command(const struct skr_app *app, struct skr_kafka_relay *relay,
+            struct skr_error *error)
 {
-    struct skr_kafka_relay_page *page = NULL;
-    char missing[SKR_DRIVER_MISSING_SIZE];
-    if (settings->brokers == NULL && !settings->polling_disabled)
-        return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
-                        "--kafka-host, or KAFKA_HOST in the environment, is "
-                        "needed");
-    if (skr_driver_find_broker("kafka") == NULL)
-        return skr_fail(error, SKR_INVALID, SKR_GIVE_UP, "%s",
-                        skr_driver_missing("kafka", missing));
-    warn_of_exposure(settings, settings->database->exposure, settings->urls[0]);
-    if (settings->polling_disabled)
-        return wait_for_end(settings, error);
-    struct skr_health health;
-    const struct skr_log log = skr_output_as_log(&settings->output);
-    enum skr_code code = skr_health_init(&health, &log, settings->names,
-                                         settings->database_count, 1, error);
-    if (code != SKR_OK)
-        return code;
-    health.waits = settings->waits;
-    code = skr_kafka_relay_page_open(settings, &page, error);
-    if (code == SKR_OK)
-        code = run_workers(app, settings, &health, error);
-    skr_kafka_relay_page_close(page);
-    skr_health_fini(&health);
-    return code == SKR_STOPPED ? SKR_OK : code;
-}
-
-static enum skr_code
-run_command(const struct skr_app *app,
-            struct skr_kafka_relay_settings *settings, struct skr_error *error)
-{
+    relay->app.log = skr_output_as_log(&relay->output);
     if (app->arguments->positional_count > 0)
-        return skr_kafka_relay_tend(settings, app->arguments, error);
-    if (settings->cleans || settings->optimizes)
-        return skr_kafka_relay_run_jobs(settings, error);
-    enum skr_code code = skr_output_start_writer(&settings->output, error);
+        return tend(relay, app->arguments, error);
+    if (skr_arguments_is_on(&relay->arguments, "cleanup") ||
+        skr_arguments_is_on(&relay->arguments, "optimize"))
+        return run_jobs(relay, error);
+    relay->app.output = &relay->output;
+    enum skr_code code = skr_output_start_writer(&relay->output, error);
     if (code == SKR_OK)
-        code = run_service(app, settings, error);
-    skr_output_stop_writer(&settings->output);
+        code = run_service(relay, error);
+    skr_output_stop_writer(&relay->output);
     return code;
 }
 
 enum skr_exit
 skr_command_kafka_relay(struct skr_app *app)
 {
-    struct skr_kafka_relay_settings settings;
+    struct skr_kafka_relay relay;
     struct skr_error error = {0};
-    bool is_missing = false;
-    if (skr_kafka_relay_check_words(app->arguments, &error) != SKR_OK)
+    if (check_words(app->arguments, &error) != SKR_OK)
         return skr_app_usage(app, "%s", error.text);
     if (skr_output_start_writer(app->output, &error) != SKR_OK)
         return skr_app_fail(app, &error);
-    enum skr_code code =
-        skr_kafka_relay_read(app->arguments, &settings, &is_missing, &error);
+    enum skr_code code = skr_kafka_relay_read(app, &relay, &error);
     if (getenv("NEW_RELIC_ENABLED") != NULL)
         skr_output_say(app->output, SKR_LOG_WARNING,
                        "skirnir kafka-relay: NEW_RELIC_* is "
                        "ignored; /metrics has the numbers");
     if (code == SKR_OK)
-        code = run_command(app, &settings, &error);
-    skr_kafka_relay_fini(&settings);
+        code = run_command(app, &relay, &error);
+    skr_kafka_relay_fini(&relay);
     if (code == SKR_OK)
         return SKR_EXIT_OK;
     skr_app_fail(app, &error);
-    return is_missing ? SKR_EXIT_MISSING : SKR_EXIT_FAILURE;
+    return relay.is_missing ? SKR_EXIT_MISSING : SKR_EXIT_FAILURE;
 }

@@ -1,217 +1,332 @@
 // SPDX-License-Identifier: MIT
-// The names that kafka-outbox-relay gave its settings.
+// From the settings of kafka-outbox-relay to a configuration: they are written
+// as the YAML that a user would write, and read as such.
 
 #include "app/commands/kafka_relay.h"
 #include "app/drivers.h"
 #include "base/error.h"
 #include "base/text.h"
 #include "base/url.h"
-#include "store/kafka_outbox/kafka_outbox.h"
 
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 #include <unistd.h>
 
-enum { MOST_ATTEMPTS = 1000000, MOST_BATCH = 100000 };
+enum { LEAST_IN_FLIGHT = 8000 };
 
-struct reader {
-    const struct skr_arguments *arguments;
-    struct skr_kafka_relay_settings *settings;
-    bool is_missing;
-    struct skr_error *error;
-    enum skr_code code;  // the first mistake
-};
-
-static const char *
-find(const struct reader *reader, const char *flag, const char *variable)
+static enum skr_code
+refuse(const struct skr_kafka_relay *relay, const char *name,
+       const char *needed, struct skr_error *error)
 {
-    const char *value = skr_arguments_find(reader->arguments, flag);
-    if (value == NULL && variable != NULL)
-        value = getenv(variable);
-    return value != NULL && value[0] == '\0' ? NULL : value;
+    const struct skr_option *option = relay->app.command->options;
+    while (strcmp(option->name, name) != 0)
+        option++;
+    return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
+                    "--%s, or %s in the environment: %s is needed", name,
+                    option->variable, needed);
 }
 
-static void
-refuse(struct reader *reader, const char *flag, const char *variable,
-       const char *needed)
+const char *
+skr_kafka_relay_find(const struct skr_arguments *given, const char *name)
 {
-    if (reader->code == SKR_OK)
-        reader->code = skr_fail(reader->error, SKR_INVALID, SKR_GIVE_UP,
-                                "--%s, or %s in the environment: %s is needed",
-                                flag, variable, needed);
+    const char *value = skr_arguments_find(given, name);
+    return value == NULL || value[0] == '\0' ? NULL : value;
 }
 
-static const char *
-require_one(struct reader *reader, const char *flag, const char *variable,
-            const char *needed)
+// NULL: it is not given, or none.
+static const struct skr_db_ops *
+find_driver(const struct skr_arguments *given)
 {
-    const char *value = find(reader, flag, variable);
-    if (value != NULL)
-        return value;
-    if (reader->code == SKR_OK)
-        reader->is_missing = true;
-    refuse(reader, flag, variable, needed);
-    return "";
+    const char *driver = skr_arguments_find(given, "db-driver");
+    return driver == NULL ? NULL : skr_driver_find_database(driver);
 }
 
-static const char *
-require(struct reader *reader, const char *flag, const char *variable)
+// A database that is a file needs no server.
+static enum skr_code
+check_database(struct skr_kafka_relay *relay, struct skr_error *error)
 {
-    return require_one(reader, flag, variable, "a value");
-}
-
-static bool
-is_set(struct reader *reader, const char *flag, const char *variable)
-{
-    bool is_given = skr_arguments_has(reader->arguments, flag);
-    const char *value = is_given ? skr_arguments_find(reader->arguments, flag)
-                                 : getenv(variable);
-    bool is_true = is_given && value == NULL;
-    if (value != NULL && value[0] != '\0' &&
-        !skr_arguments_truth(value, &is_true))
-        refuse(reader, flag, variable, "true or false");
-    return is_true;
-}
-
-static uint32_t
-read_number(struct reader *reader, const char *flag, const char *variable,
-            int64_t most, uint32_t fallback)
-{
-    const char *value = find(reader, flag, variable);
-    int64_t number = fallback;
-    if (value != NULL && !skr_text_number(value, 1, most, &number))
-        refuse(reader, flag, variable, "a whole number");
-    return (uint32_t)number;
-}
-
-static void
-add_encoded(struct skr_text *text, const char *part)
-{
-    static const char plain[] = "abcdefghijklmnopqrstuvwxyz0123456789"
-                                "ABCDEFGHIJKLMNOPQRSTUVWXYZ-_.~";
-    for (const char *at = part; *at != '\0'; at++)
-        if (strchr(plain, *at) != NULL)
-            skr_text_add(text, at, 1);
-        else
-            skr_text_add_format(text, "%%%02X", (unsigned char)*at);
-}
-
-static const char *
-keep(struct reader *reader, struct skr_text *text)
-{
-    const char *kept = text->broken ? NULL
-                                    : skr_arena_text(&reader->settings->arena,
-                                                     text->bytes, text->size);
-    skr_text_fini(text);
-    if (kept == NULL && reader->code == SKR_OK)
-        reader->code = skr_fail_memory(reader->error);
-    return kept;
-}
-
-// One TLS setting governed Kafka and the database.
-static void
-add_tls(const struct skr_kafka_relay_settings *settings, bool is_mysql,
-        struct skr_text *url)
-{
-    if (!settings->tls)
-        skr_url_add_parameter(url, is_mysql ? "ssl" : "sslmode",
-                              is_mysql ? "0" : "disable");
-    else if (is_mysql)
-        skr_url_add_parameter(url, "ssl_verify",
-                              settings->skips_verifying ? "0" : "1");
-    else
-        skr_url_add_parameter(url, "sslmode",
-                              settings->skips_verifying ? "require"
-                                                        : "verify-full");
-}
-
-// Its place in the DSN is not what was written.
-static const char *
-read_port(struct reader *reader)
-{
-    const char *port = require(reader, "db-port", "DB_PORT");
+    static const char *const names[] = {"db-driver", "db-name", "db-user",
+                                        "db-pass",   "db-host", "db-port"};
+    static const char drivers[] = "mysql, postgres or sqlite";
+    const struct skr_arguments *given = &relay->arguments;
+    const struct skr_db_ops *ops = find_driver(given);
+    bool is_file = ops != NULL && ops->is_file;
     int64_t unused;
-    if (port[0] != '\0' && !skr_text_number(port, 1, UINT16_MAX, &unused))
-        refuse(reader, "db-port", "DB_PORT", "a number from 1 to 65535");
-    return port;
+    for (size_t i = 0; i < (is_file ? 2 : SKR_COUNT_OF(names)); i++) {
+        const char *value = skr_arguments_find(given, names[i]);
+        relay->is_missing = value == NULL || value[0] == '\0';
+        if (relay->is_missing || ops == NULL)
+            return refuse(relay, names[i], i == 0 ? drivers : "a value", error);
+    }
+    const char *port = skr_arguments_find(given, "db-port");
+    return is_file || skr_text_number(port, 1, UINT16_MAX, &unused)
+               ? SKR_OK
+               : refuse(relay, "db-port", "a number from 1 to 65535", error);
 }
 
-static const char *
-write_url(struct reader *reader, const char *scheme, const char *name)
+// In which no %env()% is filled in.
+static void
+add_quoted(struct skr_text *yaml, const char *text, size_t size)
 {
+    skr_text_add_string(yaml, "'");
+    for (const char *end = text + size; text < end; text++) {
+        if (*text == '\'' || *text == '%')
+            skr_text_add(yaml, text, 1);
+        skr_text_add(yaml, text, 1);
+    }
+    skr_text_add_string(yaml, "'");
+}
+
+static void
+add_text(struct skr_text *yaml, const char *text)
+{
+    add_quoted(yaml, text, strlen(text));
+}
+
+// YAML folds line breaks, and refuses control characters and what is no UTF-8:
+// those are escaped as URLs have it.
+static void
+add_url(struct skr_text *yaml, struct skr_text *url)
+{
+    struct skr_text plain = {0};
+    for (size_t i = 0; i < url->size; i++)
+        if (url->bytes[i] >= ' ' && url->bytes[i] < 0x7f)
+            skr_text_add(&plain, &url->bytes[i], 1);
+        else
+            skr_text_add_format(&plain, "%%%02X",
+                                (unsigned)(unsigned char)url->bytes[i]);
+    yaml->broken |= url->broken || plain.broken;
+    add_quoted(yaml, plain.bytes, plain.size);
+    skr_text_add_string(yaml, "\n");
+    skr_text_fini(url);
+    skr_text_fini(&plain);
+}
+
+// One TLS setting governs Kafka and the database.
+static void
+add_database(const struct skr_arguments *given, size_t index,
+             struct skr_text *yaml)
+{
+    const struct skr_db_ops *ops = find_driver(given);
+    enum skr_driver_tls tls =
+        !skr_arguments_is_on(given, "kafka-tls") ? SKR_DRIVER_PLAINTEXT
+        : skr_arguments_is_on(given, "kafka-tls-verify-peer")
+            ? SKR_DRIVER_TLS_UNVERIFIED
+            : SKR_DRIVER_TLS_VERIFIED;
     struct skr_text url = {0};
-    bool is_file = strcmp(scheme, "sqlite") == 0;
-    if (is_file) {
-        skr_text_add_format(&url, "sqlite:///%s", name);
-        return keep(reader, &url);
+    skr_text_add_format(&url, "%s://", ops->scheme);
+    if (ops->is_file) {
+        skr_text_add_format(&url, "/%s", given->positional[index]);
+    } else {
+        skr_url_add_encoded(&url, skr_arguments_find(given, "db-user"));
+        skr_text_add_string(&url, ":");
+        skr_url_add_encoded(&url, skr_arguments_find(given, "db-pass"));
+        skr_text_add_format(&url, "@%s:%s/",
+                            skr_arguments_find(given, "db-host"),
+                            skr_arguments_find(given, "db-port"));
+        skr_url_add_encoded(&url, given->positional[index]);
+        skr_text_add_format(&url, "?%s", skr_driver_tls(ops->scheme, tls));
     }
-    skr_text_add_string(&url, scheme);
-    skr_text_add_string(&url, "://");
-    add_encoded(&url, require(reader, "db-user", "DB_USER"));
-    skr_text_add_string(&url, ":");
-    add_encoded(&url, require(reader, "db-pass", "DB_PASS"));
-    skr_text_add_format(&url, "@%s:%s/", require(reader, "db-host", "DB_HOST"),
-                        read_port(reader));
-    add_encoded(&url, name);
-    add_tls(reader->settings, strcmp(scheme, "mysql") == 0, &url);
-    return keep(reader, &url);
+    skr_text_add_format(yaml, "  DB_NAME.%zu: ", index);
+    add_url(yaml, &url);
 }
 
-static void
-read_databases(struct reader *reader, const char *scheme)
+// NULL: none are given, or needed.
+static const char *
+find_brokers(const struct skr_arguments *given)
 {
-    struct skr_kafka_relay_settings *settings = reader->settings;
-    const char *at = require(reader, "db-name", "DB_NAME");
-    while (*at != '\0' && reader->code == SKR_OK) {
-        size_t size = strcspn(at, ",");
-        char *name = skr_arena_text(&settings->arena, at, size);
-        if (name == NULL) {
-            reader->code = skr_fail_memory(reader->error);
-        } else if (settings->database_count == SKR_KAFKA_RELAY_MAX_DATABASES) {
-            refuse(reader, "db-name", "DB_NAME", "a shorter list");
-        } else if (size > 0) {
-            settings->names[settings->database_count] = name;
-            settings->urls[settings->database_count++] =
-                write_url(reader, scheme, name);
-        }
-        at += size;
-        at += *at == ',';
-    }
+    return skr_arguments_is_on(given, "polling-disabled")
+               ? NULL
+               : skr_kafka_relay_find(given, "kafka-host");
 }
 
+// Rows of a table that was there before are marked, unless it is said.
 static void
-read_database(struct reader *reader)
+add_outbox(const struct skr_kafka_relay *relay, size_t index,
+           struct skr_text *yaml)
 {
-    static const char known[] = "mysql, postgres or sqlite";
-    const char *driver = require_one(reader, "db-driver", "DB_DRIVER", known);
-    const char *scheme = strcmp(driver, "postgres") == 0 ? "pgsql" : driver;
-    if (reader->code != SKR_OK)
-        return;
-    reader->settings->database = skr_driver_find_database(scheme);
-    if (reader->settings->database == NULL)
-        refuse(reader, "db-driver", "DB_DRIVER", known);
-    else
-        read_databases(reader, reader->settings->database->scheme);
+    const struct skr_arguments *given = &relay->arguments;
+    const char *word = skr_arguments_find(given, "on-success");
+    const char *table = skr_kafka_relay_find(given, "dboutboxtable");
+    bool marks =
+        word == NULL ? relay->is_others[index] : strcmp(word, "mark") == 0;
+    int64_t in_flight = skr_arguments_number(given, "batch-size", 250) * 4;
+    int64_t attempts = skr_arguments_number(given, "kafka-publish-attempts", 3);
+    // A row that is not counted further would never run out of them.
+    if (attempts > SKR_KAFKA_OUTBOX_MOST_ATTEMPTS)
+        attempts = SKR_KAFKA_OUTBOX_MOST_ATTEMPTS;
+    skr_text_add_format(
+        yaml,
+        "  DB_NAME.%zu:\n"
+        "    dsn: doctrine://DB_NAME.%zu\n"
+        "    on_success: %s\n"
+        "    in_flight: %lld\n"
+        "    retry_strategy: {max_retries: %lld, max_delay: 60000}\n"
+        "    options: {auto_setup: %s, table_name: ",
+        index, index, marks ? "keep" : "delete",
+        (long long)(in_flight > LEAST_IN_FLIGHT ? in_flight : LEAST_IN_FLIGHT),
+        (long long)attempts - 1,
+        skr_arguments_is_on(given, "skip-migrations") ? "false" : "true");
+    add_text(yaml, table == NULL ? "kafka_outbox" : table);
+    skr_text_add_string(yaml, "}\n");
+    if (find_brokers(given) != NULL)
+        skr_text_add_format(yaml, "    relay_to: KAFKA_HOST.%zu\n", index);
+}
+
+// Whether "name=value&..." has this name.
+static bool
+is_set(const char *options, const char *name)
+{
+    size_t size = strlen(name);
+    while (options != NULL) {
+        if (strncmp(options, name, size) == 0 && options[size] == '=')
+            return true;
+        options = strchr(options, '&');
+        options = options == NULL ? NULL : options + 1;
+    }
+    return false;
+}
+
+// What --kafka-options says wins, as it stands in the DSN.
+static void
+add_kafka(const struct skr_kafka_relay *relay, size_t index,
+          struct skr_text *yaml)
+{
+    const struct skr_arguments *given = &relay->arguments;
+    const char *options = skr_kafka_relay_find(given, "kafka-options");
+    const char *partitioner = skr_kafka_relay_find(given, "partitioner");
+    bool is_others = relay->is_others[index];
+    bool has_tls = skr_arguments_is_on(given, "kafka-tls");
+    struct skr_text dsn = {0};
+    skr_text_add_format(&dsn, "kafka://%s", find_brokers(given));
+    if (options != NULL && !dsn.broken)
+        skr_text_add_format(
+            &dsn, "%c%s", strchr(dsn.bytes, '?') == NULL ? '?' : '&', options);
+    skr_text_add_format(yaml, "  KAFKA_HOST.%zu:\n    dsn: ", index);
+    add_url(yaml, &dsn);
+    skr_text_add_format(
+        yaml,
+        "    options:\n"
+        "      auto_setup: false\n"
+        "      missing_topic: fail\n"
+        "%s%s",
+        has_tls ? "      tls: 1\n" : "",
+        has_tls && skr_arguments_is_on(given, "kafka-tls-verify-peer")
+            ? "      verify: 0\n"
+            : "");
+    // Two names of one property, of which librdkafka takes the last.
+    if (!is_set(options, "compression.codec"))
+        skr_text_add_format(yaml, "      compression.type: %s\n",
+                            is_others ? "gzip" : "none");
+    skr_text_add_string(yaml, "      partitioner: ");
+    add_text(yaml, partitioner != NULL ? partitioner
+                   : is_others         ? "fnv1a"
+                                       : "murmur2");
+    skr_text_add_string(yaml, "\n");
+}
+
+// "HOST:PORT" or ":PORT"; "": nothing is served.
+static enum skr_code
+add_metrics(const char *place, struct skr_text *yaml, struct skr_error *error)
+{
+    const char *colon = strrchr(place, ':');
+    int64_t port = 0;
+    if (place[0] == '\0')
+        return SKR_OK;
+    if (colon == NULL || !skr_text_number(colon + 1, 1, UINT16_MAX, &port))
+        return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
+                        "--listen %.60s: HOST:PORT or :PORT is needed", place);
+    skr_text_add_format(yaml, "metrics:\n  port: %lld\n", (long long)port);
+    if (colon != place) {
+        skr_text_add_string(yaml, "  address: ");
+        add_quoted(yaml, place, (size_t)(colon - place));
+        skr_text_add_string(yaml, "\n");
+    }
+    return SKR_OK;
+}
+
+static enum skr_code
+write_yaml(const struct skr_kafka_relay *relay, const char *place,
+           struct skr_text *yaml, struct skr_error *error)
+{
+    const struct skr_arguments *given = &relay->arguments;
+    size_t count = given->positional_count;
+    skr_text_add_string(yaml, "databases:\n");
+    for (size_t i = 0; i < count; i++)
+        add_database(given, i, yaml);
+    skr_text_add_string(yaml, "transports:\n");
+    for (size_t i = 0; i < count; i++)
+        add_outbox(relay, i, yaml);
+    for (size_t i = 0; i < count && find_brokers(given) != NULL; i++)
+        add_kafka(relay, i, yaml);
+    skr_text_add_format(
+        yaml, "cleanup: {interval: %lld}\n",
+        (long long)skr_arguments_number(given, "cleanup-interval", 0));
+    enum skr_code code = add_metrics(place, yaml, error);
+    return code == SKR_OK && yaml->broken ? skr_fail_memory(error) : code;
+}
+
+// The first one, without the line of a file that the user has not written.
+static void
+note_mistake(void *user, enum skr_config_severity severity, const char *path,
+             int line, const char *text)
+{
+    struct skr_error *error = user;
+    (void)path;
+    (void)line;
+    if (severity == SKR_CONFIG_MISTAKE && error->code == SKR_OK)
+        skr_fail(error, SKR_INVALID, SKR_GIVE_UP, "%s", text);
+}
+
+enum skr_code
+skr_kafka_relay_configure(struct skr_kafka_relay *relay,
+                          struct skr_error *error)
+{
+    const char *place = skr_arguments_find(&relay->arguments, "listen");
+    struct skr_text yaml = {0};
+    struct skr_config *config = NULL;
+    struct skr_error mistake = {0};
+    if (place == NULL)
+        place = ":80";
+    enum skr_code code = write_yaml(relay, place, &yaml, error);
+    if (code == SKR_OK)
+        code = skr_config_parse(
+            yaml.bytes, yaml.size, "environment",
+            (struct skr_config_listener){note_mistake, &mistake}, &config,
+            error);
+    skr_text_fini(&yaml);
+    if (mistake.code != SKR_OK)
+        *error = mistake;
+    if (code != SKR_OK)
+        return code;
+    for (size_t i = 0; i < config->database_count; i++) {
+        config->databases[i].name = relay->arguments.positional[i];
+        config->transports[i].name = relay->arguments.positional[i];
+        config->transports[i].kafka_outbox = &relay->table;
+    }
+    if (place[0] == ':')
+        config->metrics_address = NULL;
+    skr_config_free(relay->config);
+    relay->config = config;
+    return SKR_OK;
 }
 
 // Lines as the other relay wrote them: the log collector reads JSON. What it
 // called an error, such as a broker that is away, is a warning of ours.
-static void
-read_output(struct reader *reader)
+static struct skr_output
+read_output(const struct skr_arguments *arguments)
 {
     static const struct {
         const char *name;
         enum skr_log_level level;
     } levels[] = {
-        {"panic", SKR_LOG_ERROR},     {"fatal", SKR_LOG_ERROR},
-        {"error", SKR_LOG_WARNING},   {"warn", SKR_LOG_WARNING},
-        {"warning", SKR_LOG_WARNING}, {"info", SKR_LOG_INFO},
-        {"debug", SKR_LOG_DEBUG},     {"trace", SKR_LOG_DEBUG},
+        {"panic", SKR_LOG_ERROR}, {"fatal", SKR_LOG_ERROR},
+        {"info", SKR_LOG_INFO},   {"debug", SKR_LOG_DEBUG},
+        {"trace", SKR_LOG_DEBUG},
     };
     const char *value = getenv("LOG_LEVEL");
-    struct skr_output *output = &reader->settings->output;
-    *output = (struct skr_output){
+    struct skr_output output = {
         .level = SKR_LOG_WARNING,
         .each_message = true,
         .form = {.is_json = true, .event_name = "msg"},
@@ -219,108 +334,65 @@ read_output(struct reader *reader)
     };
     for (size_t i = 0; value != NULL && i < SKR_COUNT_OF(levels); i++)
         if (strcasecmp(value, levels[i].name) == 0)
-            output->level = levels[i].level;
-    if (skr_arguments_has(reader->arguments, "verbose"))
-        output->level = SKR_LOG_DEBUG;
+            output.level = levels[i].level;
+    if (skr_arguments_has(arguments, "verbose"))
+        output.level = SKR_LOG_DEBUG;
+    return output;
 }
 
-static void
-read_success(struct reader *reader)
+static enum skr_code
+read_names(struct skr_kafka_relay *relay, struct skr_error *error)
 {
-    const char *value = find(reader, "on-success", "ON_SUCCESS");
-    if (value != NULL && strcmp(value, "mark") == 0)
-        reader->settings->success = SKR_KAFKA_RELAY_MARK;
-    else if (value != NULL && strcmp(value, "delete") == 0)
-        reader->settings->success = SKR_KAFKA_RELAY_DELETE;
-    else if (value != NULL)
-        refuse(reader, "on-success", "ON_SUCCESS", "mark or delete");
-}
-
-static const char *
-first_of(const char *a, const char *b)
-{
-    return a == NULL ? b : a;
-}
-
-// A password that was not escaped may hold an @ as well: the last one counts.
-static void
-find_hosts(struct reader *reader)
-{
-    struct skr_kafka_relay_settings *settings = reader->settings;
-    const char *text = first_of(settings->brokers, "");
-    const char *last_at = strrchr(text, '@');
-    const char *hosts = last_at == NULL ? text : last_at + 1;
-    settings->hosts =
-        skr_arena_text(&settings->arena, hosts, strcspn(hosts, "/?"));
-    if (settings->hosts == NULL && reader->code == SKR_OK)
-        reader->code = skr_fail_memory(reader->error);
-}
-
-static void
-read_kafka(struct reader *reader)
-{
-    struct skr_kafka_relay_settings *settings = reader->settings;
-    settings->tls = is_set(reader, "kafka-tls", "TLS_ENABLE");
-    settings->skips_verifying =
-        is_set(reader, "kafka-tls-verify-peer", "TLS_SKIP_VERIFY_PEER");
-    settings->brokers = find(reader, "kafka-host", "KAFKA_HOST");
-    find_hosts(reader);
-    settings->partitioner = find(reader, "partitioner", "KAFKA_PARTITIONER");
-    settings->options = find(reader, "kafka-options", "KAFKA_OPTIONS");
-    settings->attempts =
-        read_number(reader, "kafka-publish-attempts", "KAFKA_PUBLISH_ATTEMPTS",
-                    MOST_ATTEMPTS, 3);
-    // A row that is not counted further would never run out of them.
-    if (settings->attempts > SKR_KAFKA_OUTBOX_MOST_ATTEMPTS)
-        settings->attempts = SKR_KAFKA_OUTBOX_MOST_ATTEMPTS;
-    settings->poll_ms = read_number(reader, "poll-frequency-ms",
-                                    "POLL_FREQUENCY_MS", INT32_MAX, 500);
-    settings->batch =
-        read_number(reader, "batch-size", "BATCH_SIZE", MOST_BATCH, 250);
-    // Accepted: one connection is as fast as several were.
-    read_number(reader, "write-concurrency", "WRITE_CONCURRENCY", INT32_MAX, 1);
+    struct skr_arguments *given = &relay->arguments;
+    const char *at = skr_arguments_find(given, "db-name");
+    given->positional_count = 0;
+    while (*at != '\0') {
+        size_t size = strcspn(at, ",");
+        const char *name = skr_arena_text(&relay->arena, at, size);
+        if (name == NULL)
+            return skr_fail_memory(error);
+        if (given->positional_count == SKR_KAFKA_RELAY_MAX_DATABASES)
+            return refuse(relay, "db-name", "a shorter list", error);
+        if (size > 0)
+            given->positional[given->positional_count++] = name;
+        at += size;
+        at += *at == ',';
+    }
+    return given->positional_count == 0
+               ? refuse(relay, "db-name", "a value", error)
+               : SKR_OK;
 }
 
 enum skr_code
-skr_kafka_relay_read(const struct skr_arguments *arguments,
-                     struct skr_kafka_relay_settings *settings,
-                     bool *is_missing, struct skr_error *error)
+skr_kafka_relay_read(const struct skr_app *app, struct skr_kafka_relay *relay,
+                     struct skr_error *error)
 {
-    struct reader reader = {
-        .arguments = arguments, .settings = settings, .error = error};
-    *settings = (struct skr_kafka_relay_settings){.tls = false};
-    read_output(&reader);
-    read_kafka(&reader);
-    read_success(&reader);
-    settings->cleans = is_set(&reader, "cleanup", "RUN_CLEANUP");
-    settings->cleanup_interval_s =
-        (uint32_t)skr_arguments_number(arguments, "cleanup-interval", 0);
-    settings->dry_run = skr_arguments_has(arguments, "dry-run");
-    if (settings->dry_run && !settings->cleans)
-        refuse(&reader, "cleanup", "RUN_CLEANUP", "what --dry-run is about");
-    settings->optimizes = is_set(&reader, "optimize", "RUN_OPTIMIZE");
-    settings->polling_disabled =
-        is_set(&reader, "polling-disabled", "POLLING_DISABLED");
-    settings->skips_migrations =
-        is_set(&reader, "skip-migrations", "SKIP_MIGRATIONS");
-    settings->takes_over = skr_arguments_has(arguments, "take-over");
-    settings->waits = skr_arguments_has(arguments, "wait");
-    settings->publishes_tombstones =
-        is_set(&reader, "publish-tombstones", "PUBLISH_TOMBSTONES");
-    settings->sidecar_url =
-        find(&reader, "sidecar-proxy-url", "SIDECAR_PROXY_URL");
-    settings->table = first_of(skr_arguments_find(arguments, "dboutboxtable"),
-                               "kafka_outbox");
-    const char *listen = skr_arguments_find(arguments, "listen");
-    settings->listen = first_of(
-        listen, first_of(find(&reader, "listen", "HTTP_LISTEN"), ":80"));
-    read_database(&reader);
-    *is_missing = reader.is_missing;
-    return reader.code;
+    struct skr_arguments *given = &relay->arguments;
+    *relay = (struct skr_kafka_relay){
+        .arguments = *app->arguments,
+        .output = read_output(app->arguments),
+        .app = *app,
+        .wake_fd = -1,
+    };
+    relay->app.arguments = given;
+    enum skr_code code =
+        skr_arguments_read_environment(app->command, given, error);
+    if (code == SKR_OK && skr_arguments_has(given, "dry-run") &&
+        !skr_arguments_is_on(given, "cleanup"))
+        code = refuse(relay, "cleanup", "what --dry-run is about", error);
+    if (code == SKR_OK)
+        code = check_database(relay, error);
+    if (code == SKR_OK)
+        code = read_names(relay, error);
+    relay->table.takes_over = skr_arguments_has(given, "take-over");
+    relay->table.publishes_tombstones =
+        skr_arguments_is_on(given, "publish-tombstones");
+    return code == SKR_OK ? skr_kafka_relay_configure(relay, error) : code;
 }
 
 void
-skr_kafka_relay_fini(struct skr_kafka_relay_settings *settings)
+skr_kafka_relay_fini(struct skr_kafka_relay *relay)
 {
-    skr_arena_fini(&settings->arena);
+    skr_config_free(relay->config);
+    skr_arena_fini(&relay->arena);
 }

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT
 // `skirnir partition`: one partition by its key, or all that are blocked.
 
+#include "app/admin/partitions.h"
 #include "app/app.h"
-#include "app/console/grid.h"
-#include "app/parts/partitions.h"
-#include "app/parts/transports.h"
+#include "app/console/terminal.h"
+#include "app/wiring/transports.h"
 #include "base/error.h"
 #include "store/messenger/messenger.h"
 
@@ -22,9 +22,9 @@ asks_to_skip(const struct skr_app *app)
 static enum skr_code
 open_outbox(const struct skr_config *config,
             const struct skr_config_transport *outbox,
-            struct skr_ordered *ordered, struct skr_error *error)
+            struct skr_open_table *ordered, struct skr_error *error)
 {
-    enum skr_code code = skr_ordered_open(config, outbox, ordered, error);
+    enum skr_code code = skr_transport_open(config, outbox, ordered, error);
     if (code == SKR_OK)
         code = ordered->table->admin->check(ordered->table, ordered->db, error);
     return code;
@@ -36,7 +36,7 @@ run_one(const struct skr_app *app, const struct skr_config *config,
 {
     const struct skr_arguments *arguments = app->arguments;
     const struct skr_config_transport *outbox = NULL;
-    struct skr_ordered ordered = {.db = NULL};
+    struct skr_open_table ordered = {.db = NULL};
     int64_t row = 0;
     bool skips = asks_to_skip(app);
     enum skr_code code = skr_transport_choose_outbox(
@@ -48,7 +48,7 @@ run_one(const struct skr_app *app, const struct skr_config *config,
         code = skr_messenger_end_block(ordered.table, ordered.db,
                                        arguments->positional[1], skips, &row,
                                        error);
-    skr_ordered_close(&ordered);
+    skr_transport_close(&ordered);
     if (code != SKR_OK)
         return code;
     printf(skips ? "%s: row %lld moved to the failed table; its partition "
@@ -65,7 +65,7 @@ struct bulk {
     const char *error_text;  // NULL: whatever the reason
     bool skips;              // else it retries
     bool dry_run;
-    struct skr_ordered ordered;
+    struct skr_open_table ordered;
     int64_t last;  // row that was looked at
     size_t in_page;
     uint64_t done, left, failed;
@@ -129,7 +129,7 @@ end_all_of(struct bulk *bulk, const struct skr_config *config,
                                               bulk->ordered.db, &page, end_one,
                                               bulk, error);
     } while (code == SKR_OK && bulk->in_page == PAGE);
-    skr_ordered_close(&bulk->ordered);
+    skr_transport_close(&bulk->ordered);
     return code;
 }
 

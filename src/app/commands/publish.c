@@ -4,7 +4,7 @@
 
 #include "app/app.h"
 #include "app/console/output.h"
-#include "app/parts/transports.h"
+#include "app/wiring/transports.h"
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/text.h"
@@ -170,11 +170,11 @@ write_message(const struct skr_config_transport *transport, struct skr_db *db,
               struct skr_error *error)
 {
     const struct skr_outbox_options options = {
-        .table = transport->table_name,
-        .queue = transport->queue_name,
+        .table = transport->place.table,
+        .queue = transport->place.queue,
         .is_ordered = transport->is_ordered,
         .stamp_namespace = transport->stamp_namespace,
-        .time_zone = transport->time_zone,
+        .time_zone = transport->place.time_zone,
     };
     struct skr_outbox *outbox = NULL;
     enum skr_code code = skr_outbox_new(&options, &outbox, error);
@@ -265,9 +265,9 @@ publish_given(const struct skr_app *app, const struct skr_config *config,
     if (code == SKR_OK)
         code = skr_output_flush(error);
     // The message is on its way: a person or script that runs the command must
-    // not send it again.
+    // not send it again. A reader that went away is no failure.
     struct skr_error reason = *error;
-    return code == SKR_OK
+    return code == SKR_OK || code == SKR_STOPPED
                ? SKR_OK
                : skr_fail(error, code, SKR_GIVE_UP, "published as %s, but %s",
                           id_text, reason.text);

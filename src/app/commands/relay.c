@@ -1,115 +1,301 @@
 // SPDX-License-Identifier: MIT
-// Relays, a thread each: what stops one of them does not stop another.
+// Relays as the configuration describes them, a thread each: what stops one of
+// them does not stop another.
 
+#include "relay/relay.h"
 #include "app/app.h"
-#include "app/parts/relaying.h"
-#include "app/parts/starting.h"
-#include "app/service/reloading.h"
-#include "app/service/serving.h"
-#include "app/service/threads.h"
+#include "app/drivers.h"
+#include "app/service/supervisor.h"
+#include "app/service/worker_environment.h"
+#include "app/wiring/transports.h"
 #include "base/error.h"
+#include "relay/ownership.h"
 
 #include <stdlib.h>
+
+// A relay finishes in half of STOP_S; it is for one that waits for an answer of
+// its database, and less than what service managers have patience for.
+enum { LONGEST_SHARE_S = 15, STOP_S = 15 };
+
+// One of them, with all that it borrows.
+struct relay {
+    const struct skr_config_transport *outbox;
+    struct skr_routing routing;
+    struct skr_relay_settings options;
+    struct skr_sender_options senders[SKR_ROUTING_MAX_TARGETS];
+    char *urls[SKR_ROUTING_MAX_TARGETS];
+    struct skr_limits limits;
+    uint64_t failure_limit;  // 0: none
+    struct skr_relay_tally tally;
+    struct skr_relay *relay;
+};
+
+static enum skr_code
+check_kinds(const struct skr_config *config, const char *name,
+            const struct skr_config_transport **outbox,
+            const struct skr_config_transport **target, struct skr_error *error)
+{
+    enum skr_code code = skr_config_find_transport(config, name, outbox, error);
+    if (code != SKR_OK)
+        return code;
+    if ((*outbox)->kind != SKR_TRANSPORT_OUTBOX)
+        return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
+                        "transport %s is %s://, not an outbox; relay works on "
+                        "doctrine:// and ordered-doctrine:// transports",
+                        name, (*outbox)->scheme);
+    if (skr_transport_is_failure(config, *outbox))
+        return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
+                        "transport %s is the failure_transport: it keeps "
+                        "messages that failed, which are neither relayed nor "
+                        "consumed; see `skirnir failed show`",
+                        name);
+    if ((*outbox)->relay_to == NULL)
+        return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
+                        "transport %s has no destination; set "
+                        "transports.%s.relay_to to the name of a transport",
+                        name, name);
+    return skr_config_find_transport(config, (*outbox)->relay_to, target,
+                                     error);
+}
+
+static enum skr_code
+read_sender(const struct skr_app *app,
+            const struct skr_config_transport *target,
+            struct skr_sender_options *sender, char **url,
+            struct skr_error *error)
+{
+    char missing[SKR_DRIVER_MISSING_SIZE];
+    *sender = (struct skr_sender_options){
+        .name = target->name,
+        .broker = skr_driver_find_broker(target->scheme),
+        .options = {.auto_setup = target->auto_setup, .log = app->log},
+    };
+    if (sender->broker == NULL)
+        return skr_fail(error, SKR_INVALID, SKR_GIVE_UP, "transport %s: %s",
+                        target->name,
+                        skr_driver_missing(target->scheme, missing));
+    enum skr_code code = skr_config_broker_url(target, url, error);
+    sender->options.url = *url;
+    if (code != SKR_OK || target->database == NULL)
+        return code;
+    sender->options.database_url = target->database->url;
+    return skr_transport_database(target->database, &sender->options.database,
+                                  error);
+}
+
+static enum skr_code
+read_senders(struct relay *relay, const struct skr_app *app,
+             struct skr_error *error)
+{
+    const struct skr_routing *routing = &relay->routing;
+    enum skr_code code = SKR_OK;
+    for (size_t i = 0; i < routing->target_count && code == SKR_OK; i++)
+        code = read_sender(app, routing->targets[i], &relay->senders[i],
+                           &relay->urls[i], error);
+    relay->options.senders = relay->senders;
+    relay->options.sender_count = routing->target_count;
+    relay->options.routes = &routing->routes;
+    return code;
+}
+
+// Of rows it is how long a worker of Symfony may take, and long; shards are to
+// go on soon when their relay has died.
+static uint32_t
+lease_ms(const struct skr_config_transport *outbox)
+{
+    uint32_t lease_s = outbox->place.redeliver_timeout_s;
+    if (skr_ownership_has_shards(skr_transport_claim(outbox)) &&
+        lease_s > LONGEST_SHARE_S)
+        lease_s = LONGEST_SHARE_S;
+    return lease_s * 1000;
+}
+
+static bool
+is_over(void *user)
+{
+    struct relay *relay = user;
+    struct skr_relay_tally *tally = &relay->tally;
+    uint64_t failures = atomic_load(&tally->retried) +
+                        atomic_load(&tally->failed) +
+                        atomic_load(&tally->blocked);
+    if (relay->failure_limit > 0 && failures >= relay->failure_limit)
+        return true;
+    return skr_limits_is_over(&relay->limits);
+}
+
+static enum skr_code
+read_options(struct relay *relay, const struct skr_app *app,
+             struct skr_error *error)
+{
+    const struct skr_config_transport *outbox = relay->outbox;
+    const struct skr_limits *limits = &relay->limits;
+    struct skr_relay_settings *options = &relay->options;
+    *options = (struct skr_relay_settings){
+        .name = outbox->name,
+        .database_url = outbox->database->url,
+        // A table of kafka-outbox-relay need not be deleted from.
+        .table_name = outbox->kafka_outbox == NULL ? outbox->place.table : NULL,
+        .auto_setup = outbox->auto_setup,
+        .claim = skr_transport_claim(outbox),
+        .blocks_partitions = outbox->relay.on_failure == SKR_ON_FAILURE_BLOCK,
+        .unroutable = outbox->relay.unroutable,
+        .lease_ms = lease_ms(outbox),
+        .retry = outbox->retry,
+        .failure_limit = outbox->relay.failure_limit,
+        .in_flight = outbox->relay.in_flight,
+        .in_flight_bytes = outbox->relay.in_flight_bytes,
+        .max_idle_ms = limits->sleep_ms,
+        .stop_when_empty = skr_arguments_has(app->arguments, "stop-when-empty"),
+        .limits = {.messages = limits->messages,
+                   .is_over = is_over,
+                   .user = relay},
+        .stop_timeout_ms =
+            (uint32_t)skr_arguments_number(app->arguments, "stop-timeout", 0) *
+            1000,
+        .log = app->log,
+        .tally = &relay->tally,
+    };
+    return skr_transport_database(outbox->database, &options->database, error);
+}
+
+// For the outbox of this name. It is not to be moved afterwards.
+static enum skr_code
+init_relay(struct relay *relay, const struct skr_app *app,
+           const struct skr_config *config, const char *name,
+           struct skr_error *error)
+{
+    const struct skr_config_transport *target = NULL;
+    *relay = (struct relay){.relay = NULL};
+    enum skr_code code =
+        check_kinds(config, name, &relay->outbox, &target, error);
+    if (code != SKR_OK)
+        return code;
+    skr_limits_read(app, &relay->limits);
+    relay->failure_limit =
+        (uint64_t)skr_arguments_number(app->arguments, "failure-limit", 0);
+    code = read_options(relay, app, error);
+    if (code == SKR_OK)
+        code = skr_routing_read(config, target, &relay->routing, error);
+    if (code == SKR_OK)
+        code = read_senders(relay, app, error);
+    if (code == SKR_OK)
+        code = skr_transport_table(config, relay->outbox, &relay->options.table,
+                                   error);
+    if (code == SKR_OK)
+        code = skr_relay_make(&relay->options, &relay->relay, error);
+    return code;
+}
+
+// Safe after an init that failed.
+static void
+fini_relay(struct relay *relay)
+{
+    skr_relay_free(relay->relay);
+    skr_store_free(relay->options.table);
+    for (size_t i = 0; i < SKR_ROUTING_MAX_TARGETS; i++)
+        free(relay->urls[i]);
+    skr_routing_fini(&relay->routing);
+}
 
 static enum skr_code
 run_relay(void *item, struct skr_error *error)
 {
-    const struct skr_relaying *relaying = item;
-    return skr_relay_run(relaying->relay, error);
+    const struct relay *relay = item;
+    return skr_relay_run(relay->relay, error);
 }
 
 static void
 stop_relay(void *item)
 {
-    const struct skr_relaying *relaying = item;
-    skr_relay_stop(relaying->relay);
+    const struct relay *relay = item;
+    skr_relay_stop(relay->relay);
 }
 
 struct relays {
-    struct skr_relaying *items;
+    struct relay *items;
     size_t count;
 };
 
-static void
-read_counters(void *user, struct skr_metrics_set *set)
-{
-    const struct relays *relays = user;
-    for (size_t i = 0; i < relays->count; i++) {
-        struct skr_relay_tally *tally = &relays->items[i].tally;
-        const char *name = relays->items[i].options.name;
-        skr_metrics_count(set, "skirnir_relay_published_total",
-                          "Messages that left the outbox for the broker.", name,
-                          atomic_load(&tally->published));
-        skr_metrics_count(set, "skirnir_relay_confirmed_total",
-                          "Confirmations by the broker.", name,
-                          atomic_load(&tally->confirmed));
-        skr_metrics_count(set, "skirnir_relay_returned_total",
-                          "Messages that came back since no queue took them.",
-                          name, atomic_load(&tally->returned));
-        skr_metrics_count(set, "skirnir_relay_retried_total",
-                          "Messages that the broker refused for now.", name,
-                          atomic_load(&tally->retried));
-        skr_metrics_count(set, "skirnir_relay_failed_total",
-                          "Messages that were moved to the failed ones.", name,
-                          atomic_load(&tally->failed));
-        skr_metrics_gauge(set, "skirnir_relay_parked_rows",
-                          "Rows that the database refuses to change.", name,
-                          atomic_load(&tally->parked));
-        skr_metrics_time(set, "skirnir_relay_latency_seconds",
-                         "From the commit of a message to its confirmation.",
-                         name, &tally->latency);
-    }
-}
+static const struct skr_column columns[] = {
+    {"transport", .label = "transport"},
+    {"published", NULL, "skirnir_relay_published_total",
+     "Messages that left the outbox for the broker.",
+     .kind = SKR_COLUMN_INTEGER},
+    {"confirmed", NULL, "skirnir_relay_confirmed_total",
+     "Confirmations by the broker.", .kind = SKR_COLUMN_INTEGER},
+    {"returned", NULL, "skirnir_relay_returned_total",
+     "Messages that came back since no queue took them.",
+     .kind = SKR_COLUMN_INTEGER},
+    {"retried", NULL, "skirnir_relay_retried_total",
+     "Messages that the broker refused for now.", .kind = SKR_COLUMN_INTEGER},
+    {"failed", NULL, "skirnir_relay_failed_total",
+     "Messages that were moved to the failed ones.",
+     .kind = SKR_COLUMN_INTEGER},
+    {"parked_rows", NULL, "skirnir_relay_parked_rows",
+     "Rows that the database refuses to change.", .kind = SKR_COLUMN_INTEGER},
+    {"latency_seconds", NULL, "skirnir_relay_latency_seconds",
+     "From the commit of a message to its confirmation.",
+     .kind = SKR_COLUMN_HISTOGRAM},
+};
 
 static void
-say_started(const struct skr_app *app, const struct skr_config *config,
-            const struct relays *relays)
+read_counters(void *user, struct skr_report *report)
 {
-    const struct skr_config_transport *outbox = NULL;
-    for (size_t i = 0; i < relays->count; i++)
-        if (skr_config_find_transport(config, relays->items[i].options.name,
-                                      &outbox, NULL) == SKR_OK)
-            skr_starting_say_relay(app, config, outbox,
-                                   &relays->items[i].routing);
+    const struct relays *relays = user;
+    report->columns = SKR_COLUMNS(columns);
+    for (size_t i = 0; i < relays->count; i++) {
+        struct skr_relay_tally *tally = &relays->items[i].tally;
+        skr_report_row_of(report, relays->items[i].options.name);
+        skr_report_sum(report, "published", atomic_load(&tally->published));
+        skr_report_sum(report, "confirmed", atomic_load(&tally->confirmed));
+        skr_report_sum(report, "returned", atomic_load(&tally->returned));
+        skr_report_sum(report, "retried", atomic_load(&tally->retried));
+        skr_report_sum(report, "failed", atomic_load(&tally->failed));
+        skr_report_sum(report, "parked_rows", atomic_load(&tally->parked));
+        skr_report_times(report, "latency_seconds", &tally->latency);
+    }
 }
 
 static enum skr_code
-run_relays(struct skr_serving *serving, const struct skr_config *config,
+run_relays(struct skr_environment *environment, const struct skr_config *config,
            struct relays *relays, struct skr_error *error)
 {
-    const struct skr_arguments *arguments = serving->app.arguments;
+    const struct skr_arguments *arguments = environment->app.arguments;
     enum skr_code code = SKR_OK;
     while (code == SKR_OK && relays->count < arguments->positional_count) {
-        const struct skr_app app = skr_serving_app(serving, relays->count);
-        code = skr_relaying_init(&relays->items[relays->count], &app, config,
-                                 arguments->positional[relays->count], error);
+        const struct skr_app app =
+            skr_environment_app(environment, relays->count);
+        code = init_relay(&relays->items[relays->count], &app, config,
+                          arguments->positional[relays->count], error);
         if (code == SKR_OK)
             skr_relay_give_up_by(relays->items[relays->count].relay,
                                  skr_health_gives_up,
-                                 skr_serving_worker(serving, relays->count));
+                                 &environment->health.workers[relays->count]);
         if (code == SKR_OK)
             skr_health_watch(
-                &serving->health, relays->count,
+                &environment->health, relays->count,
                 skr_relay_pulse(relays->items[relays->count].relay));
         relays->count++;
     }
+    for (size_t i = 0; i < relays->count && code == SKR_OK; i++)
+        skr_environment_say_relay(&environment->app, config,
+                                  relays->items[i].outbox,
+                                  &relays->items[i].routing);
     if (code == SKR_OK)
-        say_started(&serving->app, config, relays);
-    if (code == SKR_OK)
-        code = skr_serving_start(serving, read_counters, relays, error);
+        code = skr_environment_start(environment, read_counters, relays, error);
     const struct skr_task task = {
         .run = run_relay,
         .stop = stop_relay,
         .items = relays->items,
         .item_size = sizeof(relays->items[0]),
         .count = relays->count,
-        .stop_s = SKR_RELAY_STOP_S,
+        .stop_s = STOP_S,
     };
     if (code == SKR_OK)
-        code = skr_tasks_run(&serving->app, &task, error);
-    skr_serving_stop(serving);
+        code = skr_tasks_run(&environment->app, &task, error);
+    skr_environment_stop(environment);
     for (size_t i = 0; i < relays->count; i++)
-        skr_relaying_fini(&relays->items[i]);
+        fini_relay(&relays->items[i]);
     return code;
 }
 
@@ -119,15 +305,16 @@ skr_relay_run_configured(const struct skr_app *app,
                          struct skr_error *error)
 {
     const struct skr_arguments *arguments = app->arguments;
-    struct skr_serving serving;
-    struct relays relays = {
-        .items = calloc(arguments->positional_count, sizeof(*relays.items))};
+    struct skr_environment environment;
+    struct relays relays = {.items = calloc(arguments->positional_count + 1,
+                                            sizeof(*relays.items))};
     if (relays.items == NULL)
         return skr_fail_memory(error);
-    enum skr_code code = skr_serving_init(&serving, app, config, 1, error);
+    enum skr_code code =
+        skr_environment_init(&environment, app, config, 1, error);
     if (code == SKR_OK) {
-        code = run_relays(&serving, config, &relays, error);
-        skr_serving_fini(&serving);
+        code = run_relays(&environment, config, &relays, error);
+        skr_environment_fini(&environment);
     }
     free(relays.items);
     return code;

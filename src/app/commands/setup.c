@@ -3,12 +3,13 @@
 // names what is left for other commands to make.
 
 #include "app/app.h"
+#include "app/commands/add_indexes.h"
 #include "app/drivers.h"
-#include "app/parts/completing.h"
-#include "app/parts/transports.h"
+#include "app/wiring/transports.h"
 #include "base/error.h"
 #include "store/attempt/attempt.h"
 #include "store/deduplication/deduplication.h"
+#include "store/schema.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -73,8 +74,6 @@ static enum skr_code
 advise(struct skr_db *db, bool tune, struct skr_error *error)
 {
     char advice[SKR_ADVICE_SIZE] = "";
-    if (db->ops->advise == NULL)
-        return SKR_OK;
     enum skr_code code = db->ops->advise(db, tune, advice, error);
     if (code == SKR_OK && advice[0] != '\0')
         printf("  %s: %s\n", tune ? "changed" : "advice", advice);
@@ -96,7 +95,7 @@ set_notify(const struct skr_app *app, const struct skr_store *table,
     bool wanted = strcmp(option, "notify") == 0;
     enum skr_code code = skr_store_set_notify(table, db, wanted, error);
     if (code == SKR_OK)
-        printf("  inserts into %s %s\n", transport->table_name,
+        printf("  inserts into %s %s\n", transport->place.table,
                wanted ? "wake a relay that sleeps (trigger skirnir_notify)"
                       : "wake nobody (there is no trigger skirnir_notify)");
     else
@@ -113,13 +112,13 @@ say_lack(const char *sql, void *user, struct skr_error *error)
     return SKR_OK;
 }
 
-enum { MOST_BESIDE = 4, TABLE_NAME_SIZE = 64 };
+enum { MOST_BESIDE = 4 };
 
 // Tables that are missing: the transport's own, and those beside it.
 struct lacks {
-    const char *table;
+    const struct skr_config_transport *transport;
     bool has_own;
-    char beside[MOST_BESIDE][TABLE_NAME_SIZE];
+    char beside[MOST_BESIDE][SKR_SCHEMA_NAME_SIZE];
     size_t beside_count;
 };
 
@@ -129,10 +128,11 @@ note_lack(const char *sql, void *user, struct skr_error *error)
 {
     (void)error;
     struct lacks *lacks = user;
-    char name[TABLE_NAME_SIZE] = "";
-    if (sscanf(sql, "CREATE TABLE IF NOT EXISTS %63[^ (]", name) != 1)
+    char name[SKR_SCHEMA_NAME_SIZE] = "";
+    if (!skr_schema_makes_table(sql, name))
         return SKR_OK;
-    if (strcmp(name, lacks->table) == 0)
+    if (skr_config_same_table(lacks->transport->database, name,
+                              lacks->transport->place.table))
         lacks->has_own = true;
     else if (lacks->beside_count < MOST_BESIDE)
         memcpy(lacks->beside[lacks->beside_count++], name, sizeof(name));
@@ -146,7 +146,7 @@ say_tables(const struct lacks *lacks,
 {
     const char *made = dry_run ? "would be made" : "is made";
     printf("%s: table %s in database %s %s\n", transport->name,
-           transport->table_name, transport->database->name,
+           transport->place.table, transport->database->name,
            lacks->has_own ? made : "is there");
     for (size_t i = 0; i < lacks->beside_count && !lacks->has_own; i++)
         printf("  table %s beside it %s\n", lacks->beside[i], made);
@@ -159,7 +159,7 @@ make_table(const struct skr_store *table,
            const struct skr_config_transport *transport, struct skr_db *db,
            bool dry_run, struct skr_error *error)
 {
-    struct lacks lacks = {.table = transport->table_name};
+    struct lacks lacks = {.transport = transport};
     enum skr_code code =
         db == NULL ? SKR_MISSING : table->admin->check(table, db, error);
     // It may lack a column that can be added.
@@ -179,7 +179,7 @@ make_table(const struct skr_store *table,
                    ? table->admin->complete(table, db, say_lack, NULL, error)
                    : skr_complete_table(table, db, error);
     if (code != SKR_OK)
-        skr_error_prefix(error, "table %s", transport->table_name);
+        skr_error_prefix(error, "table %s", transport->place.table);
     if (code == SKR_OK && incomplete && !dry_run)
         code = table->admin->check(table, db, error);
     return code;
@@ -245,13 +245,11 @@ set_up_inbox(const struct skr_app *app, const struct skr_config *config,
 {
     if (config->failure_transport != NULL || config->handler_count == 0)
         return SKR_OK;
-    struct skr_failed_place place = skr_transport_failed_place(config);
     const struct skr_config_transport failed = {
         .name = "failed messages of consumers",
         .kind = SKR_TRANSPORT_OUTBOX,
         .database = config->inbox_database,
-        .table_name = place.table,
-        .queue_name = place.queue,
+        .place = skr_transport_failed_place(config).place,
     };
     bool advises =
         is_first_in(config, failed.database, config->transport_count);
@@ -310,7 +308,7 @@ say_no_table(const struct skr_app *app,
            transport->name);
     if (skr_driver_find_broker(transport->scheme) == NULL)
         printf("this build has no driver for %s://\n", transport->scheme);
-    else if (strcmp(transport->scheme, "kafka") == 0)
+    else if (skr_driver_scheme(transport->scheme)->has_topics)
         printf("topics are made by the cluster, or by a consumer with "
                "auto_setup\n");
     else

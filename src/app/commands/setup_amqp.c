@@ -13,14 +13,14 @@
 #include <string.h>
 
 static void
-describe(const struct skr_declaration *declaration)
+describe(const struct skr_amqp_declaration *declaration)
 {
-    switch (declaration->kind) {
-    case SKR_DECLARE_EXCHANGE:
+    switch (declaration->object) {
+    case SKR_AMQP_EXCHANGE:
         printf("exchange %s (%s)", declaration->name, declaration->type);
         return;
-    case SKR_DECLARE_QUEUE: printf("queue %s", declaration->name); return;
-    case SKR_DECLARE_BINDING:
+    case SKR_AMQP_QUEUE: printf("queue %s", declaration->name); return;
+    case SKR_AMQP_BINDING:
         printf("binding %s -> %s", declaration->exchange, declaration->queue);
         if (declaration->binding_key[0] != '\0')
             printf(" (%s)", declaration->binding_key);
@@ -74,8 +74,8 @@ declare_all(struct skr_broker *broker, const struct skr_topology *topology,
 {
     for (size_t i = 0; i < topology->count; i++) {
         struct skr_error trouble = {0};
-        enum skr_code code =
-            broker->ops->declare(broker, &topology->declarations[i], &trouble);
+        enum skr_code code = broker->ops->topology->declare(
+            broker, &topology->declarations[i], &trouble);
         fputs(code == SKR_OK ? "[OK] " : "[ERROR] ", stdout);
         describe(&topology->declarations[i]);
         printf(code == SKR_OK ? "\n" : ": %s\n", trouble.text);

@@ -3,8 +3,10 @@
 // migration that does.
 
 #include "app/app.h"
-#include "app/parts/transports.h"
+#include "app/wiring/transports.h"
+#include "base/arena.h"
 #include "base/error.h"
+#include "db/sql.h"
 #include "store/attempt/attempt.h"
 #include "store/deduplication/deduplication.h"
 
@@ -45,6 +47,18 @@ print_php(const char *sql, void *user, struct skr_error *error)
 }
 
 static void
+print_drop(FILE *file, const struct skr_dialect *dialect, const char *table)
+{
+    struct skr_arena arena = {0};
+    const struct skr_word words[] = {{"table", table}};
+    const char *sql =
+        skr_sql_fill(dialect, &arena, "DROP TABLE {table}", words, 1);
+    if (sql != NULL)
+        fprintf(file, "        $this->addSql('%s');\n", sql);
+    skr_arena_fini(&arena);
+}
+
+static void
 print_class(FILE *file, const char *version, const struct skr_config *config,
             const struct skr_dialect *dialect, struct skr_error *error)
 {
@@ -66,7 +80,7 @@ print_class(FILE *file, const char *version, const struct skr_config *config,
     fprintf(file,
             "    }\n\n    public function down(Schema $schema): void\n    {\n");
     while (skr_deduplication_place_next(config, &at, &place))
-        fprintf(file, "        $this->addSql('DROP TABLE %s');\n", place.table);
+        print_drop(file, dialect, place.table);
     fprintf(file, "        $this->addSql('DROP TABLE " SKR_ATTEMPT_TABLE
                   "');\n    }\n}\n");
 }

@@ -2,145 +2,19 @@
 // `skirnir stats`: a table for people, JSON for programs, and the table again
 // and again on a terminal.
 
-#include "app/parts/stats.h"
-#include "app/console/grid.h"
+#include "app/admin/stats.h"
 #include "app/console/output.h"
 #include "app/console/progress.h"
-#include "app/parts/lags.h"
-#include "app/parts/members.h"
+#include "app/console/terminal.h"
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/text.h"
-#include "message/json.h"
 
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-enum { DEFAULT_WATCH_S = 2, SLICE_MS = 100 };
-
-static void
-add_number(struct skr_grid *grid, uint64_t number, bool is_estimate)
-{
-    skr_grid_add(grid, "%s%llu", is_estimate && number > 0 ? "~" : "",
-                 (unsigned long long)number);
-}
-
-static void
-add_age(struct skr_grid *grid, const struct skr_transport_stats *stats)
-{
-    int64_t age_s = 0;
-    bool have_some = stats->has_depth && stats->depth.has_messages &&
-                     stats->depth.messages > 0;
-    if (!skr_stats_find_oldest(stats, &age_s))
-        skr_grid_add(grid, have_some ? "unknown" : "-");
-    else if (age_s < 120)
-        skr_grid_add(grid, "%llds", (long long)age_s);
-    else if (age_s < 2 * 3600)
-        skr_grid_add(grid, "%lldm", (long long)age_s / 60);
-    else if (age_s < 48 * 3600)
-        skr_grid_add(grid, "%lldh", (long long)age_s / 3600);
-    else
-        skr_grid_add(grid, "%lldd", (long long)age_s / 86400);
-}
-
-static void
-add_relay(struct skr_grid *grid, const struct skr_transport_stats *stats)
-{
-    if (stats->holder[0] != '\0')
-        skr_grid_add(grid, "active: %s", stats->holder);
-    else if (stats->attendance > 0)
-        skr_grid_add(grid, "no relay works: %lld wait%s for the broker",
-                     (long long)stats->attendance,
-                     stats->attendance == 1 ? "s" : "");
-    else
-        skr_grid_add(grid, "no relay");
-}
-
-static void
-add_state(struct skr_grid *grid, const struct skr_transport_stats *stats)
-{
-    uint64_t consumers = 0;
-    if (stats->trouble.code != SKR_OK)
-        skr_grid_add(grid, "trouble: %s", stats->trouble.text);
-    else if (stats->is_failure)
-        skr_grid_add(grid, "see `skirnir failed show`");
-    else if (stats->transport->kind == SKR_TRANSPORT_OUTBOX)
-        add_relay(grid, stats);
-    else if (skr_stats_find_consumers(stats, &consumers))
-        skr_grid_add(grid, "%llu consumer%s%s", (unsigned long long)consumers,
-                     consumers == 1 ? "" : "s",
-                     stats->retries > 0 ? ", retries wait" : "");
-    else
-        skr_grid_add(grid, stats->has_depth ? "reachable" : "-");
-}
-
-static void
-add_nothing(struct skr_grid *grid, size_t cells)
-{
-    while (cells-- > 0)
-        skr_grid_add(grid, "-");
-}
-
-static void
-add_counts(struct skr_grid *grid, const struct skr_queue_counts *counts)
-{
-    add_number(grid, counts->depth, counts->depth_is_estimate);
-    add_number(grid, counts->due, counts->depth_is_estimate);
-    add_number(grid, counts->in_flight, counts->parts_are_estimates);
-    add_number(grid, counts->delayed, counts->parts_are_estimates);
-    add_number(grid, counts->blocked, counts->parts_are_estimates);
-}
-
-static void
-add_depth(struct skr_grid *grid, const struct skr_transport_stats *stats)
-{
-    const struct skr_depth *depth = &stats->depth;
-    if (depth->has_messages)
-        add_number(grid, depth->messages,
-                   stats->is_failure && stats->failed_is_estimate);
-    else
-        add_nothing(grid, 1);
-    if (depth->has_messages && depth->are_due)
-        add_number(grid, depth->messages, false);
-    else
-        add_nothing(grid, 1);
-    add_nothing(grid, 1);
-    add_number(grid, stats->retries, false);
-    add_nothing(grid, 1);
-}
-
-static void
-add_rates(struct skr_grid *grid, const struct skr_transport_stats *stats)
-{
-    if (stats->has_in_rate && stats->has_out_rate)
-        skr_grid_add(grid, "%.0f/%.0f", stats->in_rate, stats->out_rate);
-    else if (stats->has_in_rate)
-        skr_grid_add(grid, "%.0f/-", stats->in_rate);
-    else if (stats->has_net_rate)
-        skr_grid_add(grid, "%+.0f", stats->net_rate);
-    else
-        add_nothing(grid, 1);
-}
-
-static void
-add_row(struct skr_grid *grid, const struct skr_transport_stats *stats)
-{
-    skr_grid_add(grid, "%s", stats->transport->name);
-    if (stats->has_counts)
-        add_counts(grid, &stats->counts);
-    else if (stats->has_depth)
-        add_depth(grid, stats);
-    else
-        add_nothing(grid, 5);
-    if (stats->has_failed)
-        add_number(grid, stats->failed, stats->failed_is_estimate);
-    else
-        add_nothing(grid, 1);
-    add_age(grid, stats);
-    add_rates(grid, stats);
-    add_state(grid, stats);
-}
+enum { DEFAULT_WATCH_S = 2, SLICE_MS = 100, MOST_LAGS = 10 };
 
 static void
 tell_of_php(const struct skr_transport_stats *stats, FILE *out)
@@ -157,43 +31,82 @@ tell_of_php(const struct skr_transport_stats *stats, FILE *out)
 }
 
 static void
-tell_of_unread(const struct skr_unread_queue *unread, FILE *out)
+tell_of_unread(const struct skr_report *unread, FILE *out)
 {
-    fprintf(out,
-            "\nThe queue '%s' of %s (database %s) has %s%llu row%s, and no "
-            "transport of this configuration reads it.\n",
-            unread->queue, unread->table, unread->database,
-            unread->is_estimate ? "~" : "", (unsigned long long)unread->rows,
-            unread->rows == 1 ? "" : "s");
+    for (size_t i = 0; i < skr_report_rows(unread); i++) {
+        const struct skr_cell *rows = skr_report_find(unread, i, "rows");
+        fprintf(out,
+                "\nThe queue '%s' of %s (database %s) has %s%lld row%s, and no "
+                "transport of this configuration reads it.\n",
+                skr_report_find(unread, i, "queue")->text,
+                skr_report_find(unread, i, "table")->text,
+                skr_report_find(unread, i, "database")->text,
+                rows->is_estimate ? "~" : "", (long long)rows->number,
+                rows->number == 1 ? "" : "s");
+    }
+}
+
+static size_t
+count_behind(const struct skr_depth *depth)
+{
+    size_t count = 0;
+    while (count < depth->lag_count && depth->lags[count].behind > 0)
+        count++;
+    return count;
+}
+
+// Those that are furthest behind, which come first.
+static enum skr_code
+print_lags(const struct skr_transport_stats *stats,
+           const struct skr_report *lags, size_t width, FILE *out,
+           struct skr_error *error)
+{
+    size_t behind = count_behind(&stats->depth), all = stats->depth.lag_count;
+    fprintf(out, "\n%s: behind in %zu of %zu partition%s\n",
+            stats->transport->name, behind, all, all == 1 ? "" : "s");
+    if (behind == 0)
+        return SKR_OK;
+    return skr_report_print(
+        lags,
+        (struct skr_table_form){.width = width,
+                                .max_rows =
+                                    behind < MOST_LAGS ? behind : MOST_LAGS},
+        out, error);
 }
 
 static enum skr_code
-print_table(const struct skr_stats *stats, size_t width, FILE *out,
-            struct skr_error *error)
+print_partitions(const struct skr_partition_stats *stats,
+                 const struct skr_report *transports, size_t row, size_t width,
+                 FILE *out, struct skr_error *error)
 {
-    static const struct skr_grid_column columns[] = {
-        {"TRANSPORT", false},           {"DEPTH", .is_number = true},
-        {"DUE", .is_number = true},     {"IN FLIGHT", .is_number = true},
-        {"DELAYED", .is_number = true}, {"BLOCKED", .is_number = true},
-        {"FAILED", .is_number = true},  {"OLDEST", .is_number = true},
-        {"IN/OUT", .is_number = true},  {"STATE", false},
-    };
-    struct skr_grid grid = {.columns = columns,
-                            .column_count = SKR_COUNT_OF(columns)};
-    for (size_t i = 0; i < stats->count; i++)
-        add_row(&grid, &stats->items[i]);
-    enum skr_code code = SKR_OK;
-    if (!skr_grid_print(&grid, width, out))
-        code = skr_fail_memory(error);
-    skr_grid_fini(&grid);
+    const struct skr_table_form form = {.width = width};
+    fprintf(out, "\n");
+    enum skr_code code =
+        skr_report_print(skr_report_find(transports, row, "partitions")->nested,
+                         form, out, error);
+    if (code != SKR_OK || stats->blocked_count == 0)
+        return code;
+    fprintf(out, "\n");
+    return skr_blocked_print(
+        stats, skr_report_find(transports, row, "blocked_partitions")->nested,
+        width, out, error);
+}
+
+static enum skr_code
+print_tables(const struct skr_stats *stats, const struct skr_report *transports,
+             size_t width, FILE *out, struct skr_error *error)
+{
+    const struct skr_table_form form = {.width = width};
+    enum skr_code code = skr_report_print(transports, form, out, error);
     for (size_t i = 0; i < stats->count && code == SKR_OK; i++) {
         const struct skr_transport_stats *item = &stats->items[i];
-        const char *name = item->transport->name;
-        if (item->partitions != NULL)
-            code = skr_partition_stats_print(name, item->partitions, width, out,
-                                             error);
-        else if (item->has_depth)
-            code = skr_lags_print(name, &item->depth, width, out, error);
+        const struct skr_report *lags =
+            skr_report_find(transports, i, "lags")->nested;
+        if (item->partitions.transport != NULL)
+            code = print_partitions(&item->partitions, transports, i, width,
+                                    out, error);
+        else if (lags != NULL)
+            code = print_lags(item, lags, width, out, error);
     }
     for (size_t i = 0; i < stats->count; i++)
         tell_of_php(&stats->items[i], out);
@@ -203,143 +116,38 @@ print_table(const struct skr_stats *stats, size_t width, FILE *out,
                 "see `skirnir failed show`\n",
                 (unsigned long long)stats->strayed,
                 stats->strayed == 1 ? " is" : "s are");
-    for (size_t i = 0; i < stats->unread.count; i++)
-        tell_of_unread(&stats->unread.items[i], out);
     return code;
 }
 
-static void
-write_rate(struct skr_json_writer *json, const char *name, bool is_known,
-           double rate)
-{
-    skr_json_write_name(json, name);
-    if (is_known)
-        skr_json_write_signed(json, (int64_t)(rate + (rate < 0 ? -0.5 : 0.5)));
-    else
-        skr_json_write_null(json);
-}
-
-static void
-write_counts(const struct skr_queue_counts *counts,
-             struct skr_json_writer *json)
-{
-    skr_member_number(json, "depth", counts->depth);
-    skr_member_number(json, "due", counts->due);
-    skr_member_number(json, "in_flight", counts->in_flight);
-    skr_member_number(json, "delayed", counts->delayed);
-    skr_member_number(json, "blocked", counts->blocked);
-    skr_member_number(json, "php", counts->php);
-    skr_member_number(json, "sent", counts->sent);
-    skr_member_truth(json, "depth_is_estimate", counts->depth_is_estimate);
-    skr_member_truth(json, "sent_is_estimate", counts->sent_is_estimate);
-    skr_member_truth(json, "parts_are_estimates", counts->parts_are_estimates);
-}
-
-// Of a broker, or of what could not be asked: every field is there.
-static void
-write_depth(const struct skr_transport_stats *stats,
-            struct skr_json_writer *json)
-{
-    const struct skr_depth *depth = &stats->depth;
-    bool is_told = stats->has_depth && depth->has_messages;
-    skr_member_known(json, "depth", is_told, depth->messages);
-    skr_member_known(json, "due", is_told && depth->are_due, depth->messages);
-    skr_member_known(json, "in_flight", false, 0);
-    skr_member_known(json, "delayed", stats->has_depth, stats->retries);
-    skr_member_known(json, "blocked", false, 0);
-    skr_member_known(json, "consumers",
-                     stats->has_depth && depth->has_consumers,
-                     depth->consumers);
-    skr_member_known(json, "retries", stats->has_depth, stats->retries);
-    if (stats->has_depth)
-        skr_lags_write(depth, json);
-}
-
-static void
-write_one(const struct skr_transport_stats *stats, struct skr_json_writer *json)
-{
-    bool is_outbox = stats->transport->kind == SKR_TRANSPORT_OUTBOX;
-    int64_t oldest_s = 0;
-    bool has_oldest = skr_stats_find_oldest(stats, &oldest_s);
-    skr_json_begin_object(json);
-    skr_member_text(json, "transport", stats->transport->name);
-    skr_member_text(json, "scheme", stats->transport->scheme);
-    if (stats->has_counts)
-        write_counts(&stats->counts, json);
-    else
-        write_depth(stats, json);
-    skr_member_known(json, "oldest_seconds", has_oldest, (uint64_t)oldest_s);
-    uint64_t consumers = 0;
-    if (stats->has_counts && !is_outbox) {
-        bool is_known = skr_stats_find_consumers(stats, &consumers);
-        skr_member_known(json, "consumers", is_known, consumers);
-    }
-    if (is_outbox && stats->has_counts) {
-        skr_member_truth(json, "active", stats->holder[0] != '\0');
-        skr_member_text(json, "holder",
-                        stats->holder[0] == '\0' ? NULL : stats->holder);
-        skr_member_known(json, "waiting_for_broker", stats->attendance >= 0,
-                         (uint64_t)stats->attendance);
-    }
-    if (stats->partitions != NULL)
-        skr_partition_stats_write(stats->partitions, json);
-    write_rate(json, "in_per_second", stats->has_in_rate, stats->in_rate);
-    write_rate(json, "out_per_second", stats->has_out_rate, stats->out_rate);
-    write_rate(json, "net_per_second", stats->has_net_rate, stats->net_rate);
-    skr_member_known(json, "failed", stats->has_failed, stats->failed);
-    skr_member_truth(json, "failed_is_estimate", stats->failed_is_estimate);
-    skr_member_text(json, "error",
-                    stats->trouble.code == SKR_OK ? NULL : stats->trouble.text);
-    skr_json_end_object(json);
-}
-
-static void
-write_unread(const struct skr_unread_queue *unread,
-             struct skr_json_writer *json)
-{
-    skr_json_begin_object(json);
-    skr_member_text(json, "database", unread->database);
-    skr_member_text(json, "table", unread->table);
-    skr_member_text(json, "queue", unread->queue);
-    skr_member_number(json, "rows", unread->rows);
-    skr_member_truth(json, "rows_are_estimate", unread->is_estimate);
-    skr_json_end_object(json);
-}
-
 static enum skr_code
-print_written(struct skr_json_writer *json, struct skr_error *error)
+print_table(struct skr_stats *stats, size_t width, FILE *out,
+            struct skr_error *error)
 {
+    struct skr_report report;
     enum skr_code code = SKR_OK;
-    if (json->error.code != SKR_OK || json->text.broken)
+    skr_stats_report(stats, &report);
+    if (report.is_broken) {
         code = skr_fail_memory(error);
-    else
-        printf("%s\n", json->text.bytes);
-    skr_text_fini(&json->text);
+    } else {
+        code = print_tables(stats,
+                            skr_report_find(&report, 0, "transports")->nested,
+                            width, out, error);
+        tell_of_unread(skr_report_find(&report, 0, "unread_queues")->nested,
+                       out);
+    }
+    skr_report_fini(&report);
     return code;
 }
 
 static enum skr_code
-print_json(const struct skr_stats *stats, struct skr_error *error)
+print_json(struct skr_stats *stats, struct skr_error *error)
 {
     struct skr_json_writer json = {.needs_comma = false};
-    skr_json_begin_object(&json);
-    skr_json_write_name(&json, "transports");
-    skr_json_begin_array(&json);
-    for (size_t i = 0; i < stats->count; i++)
-        write_one(&stats->items[i], &json);
-    skr_json_end_array(&json);
-    skr_json_write_name(&json, "unread_queues");
-    skr_json_begin_array(&json);
-    for (size_t i = 0; i < stats->unread.count; i++)
-        write_unread(&stats->unread.items[i], &json);
-    skr_json_end_array(&json);
-    skr_member_known(&json, "failed", stats->failed_trouble.code == SKR_OK,
-                     stats->failed);
-    skr_member_known(&json, "failed_elsewhere",
-                     stats->failed_trouble.code == SKR_OK, stats->strayed);
-    skr_member_truth(&json, "failed_is_estimate", stats->failed_is_estimate);
-    skr_json_end_object(&json);
-    return print_written(&json, error);
+    struct skr_report report;
+    skr_stats_report(stats, &report);
+    skr_report_write_row(&report, &json);
+    skr_report_fini(&report);
+    return skr_json_print(&json, error);
 }
 
 // What Symfony counts: what may be taken now.
@@ -365,7 +173,8 @@ print_as_symfony(const struct skr_stats *stats, struct skr_error *error)
         if (find_count(&stats->items[i], &count)) {
             skr_json_write_name(&json, stats->items[i].transport->name);
             skr_json_begin_object(&json);
-            skr_member_number(&json, "count", count);
+            skr_json_write_name(&json, "count");
+            skr_json_write_unsigned(&json, count);
             skr_json_end_object(&json);
         }
     skr_json_end_object(&json);
@@ -378,7 +187,7 @@ print_as_symfony(const struct skr_stats *stats, struct skr_error *error)
     }
     skr_json_end_array(&json);
     skr_json_end_object(&json);
-    return print_written(&json, error);
+    return skr_json_print(&json, error);
 }
 
 // A reading, and the one before it.
@@ -401,9 +210,8 @@ look(const struct skr_app *app, const struct skr_config *config,
         skr_stats_read(app, config, arguments->positional,
                        arguments->positional_count, &pictures->latest, error);
     if (code == SKR_OK)
-        code = skr_unread_list(config, arguments->positional,
-                               arguments->positional_count,
-                               &pictures->latest.unread, error);
+        skr_unread_find(config, arguments->positional,
+                        arguments->positional_count, &pictures->latest.unread);
     if (code == SKR_OK && before_ms > 0)
         skr_stats_measure(&pictures->latest, &pictures->earlier,
                           pictures->latest_ms - before_ms);
@@ -419,7 +227,7 @@ watch_interval_s(const struct skr_arguments *arguments)
 // Of what is shown again and again: which this is, and of when.
 static enum skr_code
 print_watched(const struct skr_app *app, const struct skr_config *config,
-              const struct skr_stats *stats, FILE *out, struct skr_error *error)
+              struct skr_stats *stats, FILE *out, struct skr_error *error)
 {
     char time[SKR_TIMESTAMP_SIZE];
     skr_clock_timestamp(skr_clock_wall_us(), time);
@@ -430,7 +238,7 @@ print_watched(const struct skr_app *app, const struct skr_config *config,
 
 static enum skr_code
 draw_watched(const struct skr_app *app, const struct skr_config *config,
-             const struct skr_stats *stats, struct skr_error *error)
+             struct skr_stats *stats, struct skr_error *error)
 {
     size_t width = skr_terminal_width(stdout), size = 0;
     char *text = NULL;
@@ -463,7 +271,7 @@ is_drawn(const struct skr_arguments *arguments)
 
 static enum skr_code
 show(const struct skr_app *app, const struct skr_config *config,
-     const struct skr_stats *stats, struct skr_error *error)
+     struct skr_stats *stats, struct skr_error *error)
 {
     if (skr_arguments_has(app->arguments, "json"))
         return print_json(stats, error);

@@ -1,26 +1,296 @@
 // SPDX-License-Identifier: MIT
-// skirnir test-inbox-dedup: three identical messages, one effect. Everything
-// that it writes has a name or an id of its own, and is removed again.
+// skirnir test-inbox-dedup: three identical messages go into a queue of their
+// own on a configured transport, and have one effect. Everything that it writes
+// has a name or an id of its own, and is removed again.
 
-#include "app/commands/trial_queue.h"
+#include "app/app.h"
 #include "app/console/signals.h"
-#include "app/parts/transports.h"
+#include "app/drivers.h"
+#include "app/wiring/transports.h"
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/text.h"
+#include "base/url.h"
+#include "broker/topology.h"
 #include "inbox/consumer.h"
+#include "message/route.h"
 #include "store/deduplication/deduplication.h"
 
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define MESSAGE "skirnir.test"
 
 enum {
-    COPIES = SKR_TRIAL_COPIES,
+    COPIES = 3,
     MOST_CALLS = 16,
     PATIENCE_MS = 30000,
+    DRAIN_MS = 5000,
+    TAKE_MS = 250,
+    RETRY_LEASE_S = 15,
+    EXPIRES_MS = 60000,
 };
+
+// That of the trial: nothing of the application's comes near it.
+struct queue {
+    const struct skr_app *app;
+    struct skr_id id;  // of the messages
+    char name[sizeof(MESSAGE ".") + SKR_ID_TEXT_SIZE];
+    struct skr_config_transport transport;  // with this queue alone
+    char *dsn;                              // owned; NULL: the transport's
+    char retries_name[sizeof(MESSAGE "..retry") + SKR_ID_TEXT_SIZE];
+    struct skr_config_transport retries;  // zeroes: the queue holds its own
+};
+
+// The DSN with the trial's queue in place of those that it names.
+static enum skr_code
+write_dsn(struct queue *queue, const struct skr_config_transport *transport,
+          struct skr_error *error)
+{
+    struct skr_text dsn = {0};
+    struct skr_url url;
+    char *full = NULL;
+    enum skr_code code = skr_config_broker_url(transport, &full, error);
+    if (code == SKR_OK)
+        code = skr_url_parse(full, &url, error);
+    if (code != SKR_OK) {
+        free(full);
+        return code;
+    }
+    skr_text_add(&dsn, full, strcspn(full, "?"));
+    for (size_t i = 0; i < url.parameter_count; i++)
+        if (!skr_text_starts_with(url.parameters[i].name, "queue"))
+            skr_url_add_parameter(&dsn, url.parameters[i].name,
+                                  url.parameters[i].value);
+    skr_url_add_parameter(&dsn, "queues", queue->name);
+    skr_url_fini(&url);
+    free(full);
+    queue->dsn = skr_text_take(&dsn);
+    return queue->dsn == NULL ? skr_fail_memory(error) : SKR_OK;
+}
+
+// What the consumer puts off where the broker cannot: rows in the place of
+// failed messages, under the trial's own name.
+static void
+init_retries(struct queue *queue, const struct skr_config *config)
+{
+    struct skr_failed_place failed = skr_transport_failed_place(config);
+    snprintf(queue->retries_name, sizeof(queue->retries_name), "%s.retry",
+             queue->name);
+    queue->retries = (struct skr_config_transport){
+        .kind = SKR_TRANSPORT_QUEUE,
+        .scheme = "queue",
+        .dsn = "queue://retries",
+        .database =
+            failed.database != NULL ? failed.database : config->inbox_database,
+        .place = {.table = failed.place.table,
+                  .queue = queue->retries_name,
+                  .redeliver_timeout_s = RETRY_LEASE_S,
+                  .time_zone = failed.place.time_zone != NULL
+                                   ? failed.place.time_zone
+                                   : "UTC"},
+    };
+}
+
+// Whether a queue can be had there: in a table by its name alone, on a server
+// that makes queues. SKR_INVALID says why not.
+static enum skr_code
+check_transport(const struct skr_config_transport *transport,
+                struct skr_error *error)
+{
+    const struct skr_broker_ops *broker =
+        skr_driver_find_broker(transport->scheme);
+    if (broker == NULL || broker->receive == NULL)
+        return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
+                        "transport %s is %s://, which nothing consumes from",
+                        transport->name, transport->scheme);
+    if (transport->kind != SKR_TRANSPORT_QUEUE && broker->topology == NULL)
+        return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
+                        "transport %s is %s://, where no queue can be made for "
+                        "a trial alone, and what it publishes would stay; name "
+                        "one that is queue:// or amqp://, as deduplication is "
+                        "the same for all",
+                        transport->name, transport->scheme);
+    return SKR_OK;
+}
+
+// In a table the name of a queue is enough; on a server it is declared before
+// the messages are published, and bound to nothing.
+static enum skr_code
+init_queue(struct queue *queue, const struct skr_config *config,
+           const struct skr_config_transport *transport,
+           struct skr_error *error)
+{
+    char id[SKR_ID_TEXT_SIZE];
+    enum skr_code code = check_transport(transport, error);
+    if (code != SKR_OK)
+        return code;
+    skr_id_format(queue->id, id);
+    snprintf(queue->name, sizeof(queue->name), "skirnir.test.%s", id);
+    queue->transport = *transport;
+    // The consumer's retries have its name: those of the application are not
+    // the trial's.
+    queue->transport.name = queue->name;
+    queue->transport.place.queue = queue->name;
+    // Nothing of it is ever to be kept as failed.
+    queue->transport.retry.max_retries = 1000000;
+    queue->transport.retry.delay_ms = 0;
+    queue->transport.missing_id = SKR_MISSING_ID_FAIL;
+    if (transport->kind == SKR_TRANSPORT_QUEUE)
+        return SKR_OK;
+    init_retries(queue, config);
+    code = write_dsn(queue, transport, error);
+    queue->transport.dsn = queue->dsn;
+    queue->transport.node = NULL;
+    queue->transport.auto_setup = false;
+    return code;
+}
+
+static enum skr_code
+open_broker(const struct queue *queue,
+            const struct skr_config_transport *transport,
+            struct skr_broker **broker, struct skr_error *error)
+{
+    struct skr_broker_options options = {
+        .auto_setup = transport->auto_setup,
+        .wake_fd = -1,
+        .log = queue->app->log,
+    };
+    char *url = NULL;
+    enum skr_code code = SKR_OK;
+    if (transport->database != NULL) {
+        options.database_url = transport->database->url;
+        code = skr_transport_database(transport->database, &options.database,
+                                      error);
+    }
+    if (code == SKR_OK)
+        code = skr_config_broker_url(transport, &url, error);
+    options.url = url;
+    if (code == SKR_OK)
+        code = skr_broker_open(skr_driver_find_broker(transport->scheme),
+                               &options, broker, error);
+    free(url);
+    return code;
+}
+
+// No driver can delete a queue: the server does, some time after its last use.
+static enum skr_code
+declare_queue(const struct queue *queue, struct skr_broker *broker,
+              struct skr_error *error)
+{
+    const struct skr_amqp_argument expires = {
+        .name = "x-expires", .kind = SKR_AMQP_NUMBER, .number = EXPIRES_MS};
+    const struct skr_amqp_declaration declaration = {
+        .object = SKR_AMQP_QUEUE,
+        .name = queue->name,
+        .durable = true,
+        .arguments = &expires,
+        .argument_count = 1,
+    };
+    if (broker->ops->topology == NULL)
+        return SKR_OK;
+    return broker->ops->topology->declare(broker, &declaration, error);
+}
+
+static enum skr_code
+wait_for_results(struct skr_broker *broker, struct skr_error *error)
+{
+    int64_t end_ms = skr_clock_ms() + PATIENCE_MS;
+    for (size_t confirmed = 0; confirmed < COPIES;) {
+        struct skr_published results[COPIES];
+        size_t count = 0;
+        enum skr_code code =
+            broker->ops->results(broker, results, COPIES, &count, 1000, error);
+        if (code != SKR_OK && code != SKR_TIMEOUT)
+            return code;
+        for (size_t i = 0; i < count; i++)
+            if (results[i].result != SKR_CONFIRMED) {
+                *error = results[i].reason;
+                return results[i].reason.code;
+            }
+        confirmed += count;
+        if (skr_clock_ms() > end_ms)
+            return skr_fail(error, SKR_TIMEOUT, SKR_TRY_AGAIN,
+                            "the broker did not confirm the messages");
+    }
+    return SKR_OK;
+}
+
+// Returns when the broker has confirmed all copies.
+static enum skr_code
+publish(const struct queue *queue, struct skr_error *error)
+{
+    char id[SKR_ID_TEXT_SIZE];
+    skr_id_format(queue->id, id);
+    const struct skr_header headers[] = {{"type", MESSAGE},
+                                         {"X-Message-Id", id}};
+    const struct skr_message message = {
+        .id = queue->id,
+        .name = MESSAGE,
+        .content_type = "application/json",
+        .body = "{}",
+        .body_size = 2,
+        .headers = headers,
+        .header_count = SKR_COUNT_OF(headers),
+    };
+    struct skr_broker *broker = NULL;
+    // By the exchange that knows every queue by its name.
+    const struct skr_route route = {.exchange = "", .routing_key = queue->name};
+    enum skr_code code = open_broker(queue, &queue->transport, &broker, error);
+    if (code == SKR_OK)
+        code = declare_queue(queue, broker, error);
+    for (uint64_t i = 0; i < COPIES && code == SKR_OK; i++)
+        code = broker->ops->submit(broker, &message, &route, i, error);
+    if (code == SKR_OK)
+        code = wait_for_results(broker, error);
+    skr_broker_close(broker);
+    return code;
+}
+
+static enum skr_code
+take(struct skr_broker *broker, uint64_t *left, struct skr_error *error)
+{
+    struct skr_incoming incoming[COPIES] = {0};
+    size_t count = 0;
+    enum skr_code code =
+        broker->ops->receive(broker, incoming, COPIES, &count, TAKE_MS, error);
+    for (size_t i = 0; i < count; i++)
+        incoming[i].settlement = SKR_SETTLE_ACK;
+    if (code == SKR_OK)
+        code = broker->ops->settle(broker, incoming, count, error);
+    *left -= count < *left ? count : *left;
+    return code == SKR_TIMEOUT ? SKR_OK : code;
+}
+
+// Takes so many that are left, in the queue or as retries beside it, if they
+// come within a few seconds.
+static enum skr_code
+drain(const struct queue *queue, uint64_t left, struct skr_error *error)
+{
+    struct skr_broker *broker = NULL, *retries = NULL;
+    if (left == 0)
+        return SKR_OK;
+    int64_t end_ms = skr_clock_ms() + DRAIN_MS;
+    enum skr_code code = open_broker(queue, &queue->transport, &broker, error);
+    // A table that is not there holds none.
+    if (code == SKR_OK && queue->retries.scheme != NULL) {
+        code = open_broker(queue, &queue->retries, &retries, error);
+        code = code == SKR_MISSING ? SKR_OK : code;
+    }
+    while (code == SKR_OK && left > 0 && skr_clock_ms() < end_ms) {
+        code = take(broker, &left, error);
+        if (code == SKR_OK && retries != NULL)
+            code = take(retries, &left, error);
+    }
+    skr_broker_close(retries);
+    skr_broker_close(broker);
+    return code;
+}
 
 struct trial {
     const struct skr_config *config;
-    struct skr_trial_queue queue;
+    struct queue queue;
     struct skr_deduplication *deduplication;
     int64_t end_ms;
 
@@ -40,7 +310,7 @@ find_transport(const struct skr_app *app, const struct skr_config *config,
         return skr_config_find_transport(config, app->arguments->positional[0],
                                          transport, error);
     for (size_t i = 0; i < config->transport_count; i++)
-        if (skr_trial_queue_check(&config->transports[i], error) == SKR_OK) {
+        if (check_transport(&config->transports[i], error) == SKR_OK) {
             *transport = &config->transports[i];
             return SKR_OK;
         }
@@ -62,8 +332,7 @@ have_effect(const struct skr_delivery *delivery, struct skr_tx tx, void *user,
         return SKR_RETRY;
     trial->calls++;
     return skr_deduplication_admit(trial->deduplication, tx, *effect,
-                                   SKR_TRIAL_MESSAGE ".effect",
-                                   reason) == SKR_OK
+                                   MESSAGE ".effect", reason) == SKR_OK
                ? SKR_ACCEPT
                : SKR_RETRY;
 }
@@ -93,8 +362,8 @@ consume(struct trial *trial, struct skr_consumer *consumer,
             .is_over = is_late,
             .user = trial,
         });
-    enum skr_code code = skr_consumer_handle(consumer, SKR_TRIAL_MESSAGE,
-                                             have_effect, trial, error);
+    enum skr_code code =
+        skr_consumer_handle(consumer, MESSAGE, have_effect, trial, error);
     if (code == SKR_OK)
         code = skr_consumer_run(consumer, error);
     trial->counts = skr_consumer_counts(consumer);
@@ -168,7 +437,7 @@ try_it(struct trial *trial, struct skr_consumer *consumer,
     struct skr_error later = {0};
     size_t effects = 0;
     skr_signals_on_stop(stop_consumer, consumer);
-    enum skr_code code = skr_trial_queue_publish(&trial->queue, error);
+    enum skr_code code = publish(&trial->queue, error);
     if (code == SKR_OK) {
         printf("published: %d identical messages to %s\n", COPIES,
                trial->queue.name);
@@ -176,7 +445,7 @@ try_it(struct trial *trial, struct skr_consumer *consumer,
     }
     skr_signals_on_stop(NULL, NULL);
     // A run that was interrupted or failed has given back what it had.
-    enum skr_code drained = skr_trial_queue_drain(
+    enum skr_code drained = drain(
         &trial->queue,
         COPIES - trial->counts.handled - trial->counts.duplicates, &later);
     if (code == SKR_OK && drained != SKR_OK)
@@ -199,14 +468,13 @@ run(const struct skr_app *app, const struct skr_config *config,
     struct skr_consumer *consumer = NULL;
     if (config->inbox_database == NULL)
         return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
-                        "the database '%s' of message_broker.inbox.database "
-                        "is not configured",
-                        config->inbox_database_name);
+                        "no database is called default; name another in "
+                        "message_broker.inbox.database");
     enum skr_code code = find_transport(app, config, &transport, error);
     if (code == SKR_OK)
         code = skr_id_new(&trial.queue.id, error);
     if (code == SKR_OK)
-        code = skr_trial_queue_init(&trial.queue, config, transport, error);
+        code = init_queue(&trial.queue, config, transport, error);
     if (code == SKR_OK) {
         place = skr_transport_deduplication(config, &trial.queue.transport);
         code = skr_deduplication_place_table(config, &place,
@@ -219,7 +487,7 @@ run(const struct skr_app *app, const struct skr_config *config,
         code = try_it(&trial, consumer, error);
     skr_consumer_close(consumer);
     skr_deduplication_free(trial.deduplication);
-    skr_trial_queue_fini(&trial.queue);
+    free(trial.queue.dsn);
     return code;
 }
 

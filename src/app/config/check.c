@@ -10,6 +10,7 @@
 #include "message/envelope.h"
 #include "store/messenger/messenger.h"
 
+#include <arpa/inet.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -44,34 +45,26 @@ find_database(const struct skr_config *config, const char *name)
     return NULL;
 }
 
-static struct skr_config_transport *
+static const struct skr_config_transport *
 find_transport(const struct skr_config *config, const char *name)
 {
-    for (size_t i = 0; i < config->transport_count; i++)
-        if (strcmp(config->transports[i].name, name) == 0)
-            return &config->transports[i];
-    return NULL;
+    const struct skr_config_transport *found = NULL;
+    return skr_config_find_transport(config, name, &found, NULL) == SKR_OK
+               ? found
+               : NULL;
 }
 
-// Tells of a name that is not configured and lists those that are: names are
-// the first members of count structs of this size.
+// Takes the text, which lists the names that there are.
 static void
 report_unknown(struct skr_config_reader *reader,
                const struct skr_config_place *place, const char *what,
-               const char *name, const void *elements, size_t count,
-               size_t size)
+               const char *name, struct skr_text *known)
 {
     char excerpt[SKR_CONFIG_EXCERPT_SIZE];
-    struct skr_text known = {0};
-    for (size_t i = 0; i < count; i++) {
-        const char *const *element =
-            (const char *const *)((const char *)elements + i * size);
-        skr_text_add_format(&known, "%s%s", i == 0 ? "" : ", ", *element);
-    }
     skr_config_mistake(reader, place, "there is no %s '%s'; configured: %s",
                        what, skr_config_excerpt(name, excerpt),
-                       known.size == 0 ? "none" : known.bytes);
-    skr_text_fini(&known);
+                       known->size == 0 ? "none" : known->bytes);
+    skr_text_fini(known);
 }
 
 static void
@@ -79,6 +72,10 @@ report_unknown_database(struct skr_config_reader *reader,
                         const struct skr_config_place *place, const char *name)
 {
     const struct skr_config *config = reader->config;
+    struct skr_text known = {0};
+    for (size_t i = 0; i < config->database_count; i++)
+        skr_text_add_format(&known, "%s%s", i == 0 ? "" : ", ",
+                            config->databases[i].name);
     if (config->database_count == 0)
         skr_config_mistake(reader, place,
                            "there is no database '%s': the file lists no "
@@ -86,8 +83,7 @@ report_unknown_database(struct skr_config_reader *reader,
                            "DATABASE_URL is not set",
                            name);
     else
-        report_unknown(reader, place, "database", name, config->databases,
-                       config->database_count, sizeof(*config->databases));
+        report_unknown(reader, place, "database", name, &known);
 }
 
 static void
@@ -95,8 +91,11 @@ report_unknown_transport(struct skr_config_reader *reader,
                          const struct skr_config_place *place, const char *name)
 {
     const struct skr_config *config = reader->config;
-    report_unknown(reader, place, "transport", name, config->transports,
-                   config->transport_count, sizeof(*config->transports));
+    struct skr_text known = {0};
+    for (size_t i = 0; i < config->transport_count; i++)
+        skr_text_add_format(&known, "%s%s", i == 0 ? "" : ", ",
+                            config->transports[i].name);
+    report_unknown(reader, place, "transport", name, &known);
 }
 
 // Symfony's convention: without a list of databases there is one.
@@ -144,20 +143,11 @@ resolve_database(struct skr_config_reader *reader,
 }
 
 static bool
-share_database(const struct skr_config_transport *a,
-               const struct skr_config_transport *b)
-{
-    return a->database == b->database ||
-           strcmp(a->database->url, b->database->url) == 0;
-}
-
-static bool
 share_queue(const struct skr_config_transport *a,
             const struct skr_config_transport *b)
 {
-    return a->database != NULL && b->database != NULL && share_database(a, b) &&
-           strcmp(a->table_name, b->table_name) == 0 &&
-           strcmp(a->queue_name, b->queue_name) == 0;
+    return skr_config_share_table(a, b) &&
+           strcmp(a->place.queue, b->place.queue) == 0;
 }
 
 static void
@@ -168,8 +158,7 @@ check_relay(struct skr_config_reader *reader,
     struct skr_config_place place = place_in(reader, transport, "relay_to");
     bool is_failure = config->failure_transport != NULL &&
                       strcmp(config->failure_transport, transport->name) == 0;
-    bool is_outbox = transport->kind == SKR_TRANSPORT_OUTBOX ||
-                     strcmp(transport->scheme, "ordered-doctrine") == 0;
+    bool is_outbox = transport->kind == SKR_TRANSPORT_OUTBOX;
     if (transport->relay_to == NULL && is_outbox && !is_failure &&
         find_transport(config, "amqp") != NULL)
         transport->relay_to = "amqp";
@@ -223,18 +212,13 @@ static void
 check_time_zone(struct skr_config_reader *reader,
                 const struct skr_config_transport *transport)
 {
-    struct skr_url url;
     struct skr_error error;
     struct skr_zone zone;
-    if (transport->database == NULL ||
-        skr_url_parse(transport->database->url, &url, &error) != SKR_OK)
-        return;
-    const struct skr_db_ops *ops = skr_driver_find_database(url.scheme);
+    const struct skr_dialect *dialect = skr_config_dialect(transport->database);
     struct skr_config_place place = place_in(reader, transport, "time_zone");
-    if (ops != NULL && skr_zone_read(ops->tx->dialect, transport->time_zone,
-                                     &zone, &error) != SKR_OK)
+    if (dialect != NULL && skr_zone_read(dialect, transport->place.time_zone,
+                                         &zone, &error) != SKR_OK)
         skr_config_mistake(reader, &place, "%s", error.text);
-    skr_url_fini(&url);
 }
 
 static void
@@ -246,7 +230,7 @@ check_failure_of(struct skr_config_reader *reader,
     if (outbox == failure || outbox->kind != SKR_TRANSPORT_OUTBOX ||
         outbox->relay_to == NULL || outbox->database == NULL)
         return;
-    if (!share_database(failure, outbox))
+    if (strcmp(failure->database->url, outbox->database->url) != 0)
         skr_config_mistake(reader, place,
                            "'%s' stands in the database '%s', but the outbox "
                            "'%s' in '%s'; both need one, since a message "
@@ -293,6 +277,20 @@ check_failure_transport(struct skr_config_reader *reader)
 }
 
 static void
+check_metrics_address(struct skr_config_reader *reader)
+{
+    unsigned char address[16];
+    char excerpt[SKR_CONFIG_EXCERPT_SIZE];
+    const char *text = reader->config->metrics_address;
+    if (text != NULL && inet_pton(AF_INET, text, address) != 1 &&
+        inet_pton(AF_INET6, text, address) != 1)
+        skr_config_mistake(reader, given(reader, "metrics.address"),
+                           "an address such as 127.0.0.1 or ::1 is needed, "
+                           "not '%s'",
+                           skr_config_excerpt(text, excerpt));
+}
+
+static void
 resolve_inbox_database(struct skr_config_reader *reader)
 {
     struct skr_config *config = reader->config;
@@ -310,16 +308,16 @@ resolve_inbox_database(struct skr_config_reader *reader)
                            "configured; name another in "
                            "message_broker.inbox.database",
                            name);
+    else
+        config->inbox_database_name = NULL;
 }
 
 static void
 check_missing_id(struct skr_config_reader *reader,
                  const struct skr_config_transport *transport)
 {
-    if (transport->missing_id == NULL ||
-        strcmp(transport->missing_id, "derive") != 0 ||
-        transport->kind == SKR_TRANSPORT_QUEUE ||
-        (transport->scheme != NULL && strcmp(transport->scheme, "kafka") == 0))
+    if (transport->missing_id != SKR_MISSING_ID_DERIVE ||
+        skr_driver_scheme(transport->scheme)->derives_ids)
         return;
     struct skr_config_place place = place_in(reader, transport, "missing_id");
     skr_config_mistake(reader, &place,
@@ -331,8 +329,7 @@ static void
 check_on_success(struct skr_config_reader *reader,
                  const struct skr_config_transport *transport)
 {
-    const char *word = transport->on_success;
-    if (word == NULL || strcmp(word, "keep") != 0)
+    if (transport->relay.on_success != SKR_ON_SUCCESS_KEEP)
         return;
     struct skr_config_place place = place_in(reader, transport, "on_success");
     struct skr_error error;
@@ -340,8 +337,8 @@ check_on_success(struct skr_config_reader *reader,
         skr_config_mistake(reader, &place,
                            "'keep': only what a doctrine:// transport has sent "
                            "can be kept");
-    else if (transport->queue_name != NULL &&
-             skr_messenger_check_sent(transport->queue_name, &error) != SKR_OK)
+    else if (transport->place.queue != NULL &&
+             skr_messenger_check_sent(transport->place.queue, &error) != SKR_OK)
         skr_config_mistake(reader, &place, "%s", error.text);
 }
 
@@ -351,8 +348,8 @@ check_on_failure(struct skr_config_reader *reader,
                  const struct skr_config_transport *transport)
 {
     struct skr_config_place place = place_in(reader, transport, "on_failure");
-    if (transport->is_ordered || transport->on_failure == NULL ||
-        strcmp(transport->on_failure, "block") == 0)
+    if (transport->is_ordered ||
+        transport->relay.on_failure == SKR_ON_FAILURE_BLOCK)
         return;
     skr_config_mistake(reader, &place,
                        "only an ordered-doctrine:// transport has partitions "
@@ -372,7 +369,7 @@ static void
 check_partition_header(struct skr_config_reader *reader,
                        const struct skr_config_transport *transport)
 {
-    const char *header = transport->partition_header;
+    const char *header = transport->relay.partition_header;
     struct skr_config_place place =
         place_in(reader, transport, "partition_header");
     char excerpt[SKR_CONFIG_EXCERPT_SIZE];
@@ -394,27 +391,13 @@ check_partition_header(struct skr_config_reader *reader,
                            skr_config_excerpt(header, excerpt));
 }
 
-// NULL: it is not known, for a reason that is told elsewhere.
-static const struct skr_dialect *
-find_dialect(const struct skr_config_transport *transport)
-{
-    struct skr_url url;
-    struct skr_error error;
-    if (transport->database == NULL ||
-        skr_url_parse(transport->database->url, &url, &error) != SKR_OK)
-        return NULL;
-    const struct skr_db_ops *ops = skr_driver_find_database(url.scheme);
-    skr_url_fini(&url);
-    return ops == NULL ? NULL : ops->tx->dialect;
-}
-
 static void
 check_commit_order(struct skr_config_reader *reader,
                    const struct skr_config_transport *transport)
 {
     struct skr_error error;
     struct skr_config_place place = place_in(reader, transport, "commit_order");
-    if (!transport->commit_order)
+    if (!transport->relay.commit_order)
         return;
     if (!transport->is_ordered) {
         skr_config_mistake(reader, &place,
@@ -422,7 +405,7 @@ check_commit_order(struct skr_config_reader *reader,
                            "order of commits");
         return;
     }
-    const struct skr_dialect *dialect = find_dialect(transport);
+    const struct skr_dialect *dialect = skr_config_dialect(transport->database);
     if (dialect != NULL &&
         skr_messenger_know_commits(dialect, &error) != SKR_OK)
         skr_config_mistake(reader, &place, "%s", error.text);
@@ -457,6 +440,7 @@ skr_config_check(struct skr_config_reader *reader)
     for (size_t i = 0; i < config->transport_count; i++)
         check_relay(reader, &config->transports[i]);
     check_failure_transport(reader);
+    check_metrics_address(reader);
     skr_config_check_amqp(reader);
     resolve_inbox_database(reader);
     skr_config_check_handlers(reader);

@@ -7,13 +7,18 @@
 #define SKR_APP_CONFIG_CONFIG_H
 
 #include "base/arena.h"
+#include "inbox/consumer.h"
 #include "message/failure.h"
 #include "message/name.h"
+#include "message/route.h"
+#include "store/place.h"
 
+#include <skirnir/relay.h>
 #include <skirnir/skirnir.h>
 #include <stdbool.h>
 #include <stdio.h>
 
+struct skr_kafka_outbox_options;
 struct skr_yaml_node;
 
 struct skr_config_database {
@@ -25,6 +30,34 @@ enum skr_transport_kind {
     SKR_TRANSPORT_OUTBOX,  // doctrine://, ordered-doctrine://
     SKR_TRANSPORT_QUEUE,   // queue://
     SKR_TRANSPORT_OTHER,   // a scheme that this build has no driver for
+};
+
+// What options that choose among words say, in the order of their words.
+enum skr_on_success { SKR_ON_SUCCESS_DELETE, SKR_ON_SUCCESS_KEEP };
+enum skr_on_failure { SKR_ON_FAILURE_BLOCK, SKR_ON_FAILURE_SKIP };
+enum skr_missing_id {
+    SKR_MISSING_ID_FAIL,
+    SKR_MISSING_ID_HANDLE,
+    SKR_MISSING_ID_DERIVE,
+};
+
+// How an outbox is relayed.
+struct skr_config_relay {
+    uint32_t in_flight;
+    uint64_t in_flight_bytes;
+    enum skr_relay_claim claim;
+    enum skr_unroutable unroutable;
+    uint32_t failure_limit;
+    enum skr_on_success on_success;
+    enum skr_on_failure on_failure;  // of ordered outboxes
+    bool commit_order;               // of ordered outboxes, as the next
+    const char *partition_header;    // NULL: none
+};
+
+// Where consumers of a transport record what they handled.
+struct skr_config_deduplication {
+    const char *table;  // NULL: with all others
+    bool reads_default;
 };
 
 struct skr_config_transport {
@@ -40,36 +73,27 @@ struct skr_config_transport {
     const char *scheme;
     // From the DSN's query, which wins, or from options.
     const struct skr_config_database *database;
-    const char *table_name;
-    const char *queue_name;
-    uint32_t redeliver_timeout_s;
+    struct skr_queue_place place;  // of a table
     bool auto_setup;
     // Of amqp://: what it does not name of exchange and queue is Symfony's
     // default. Not where the file lists exchanges, as there names decide, nor
     // of a queue that is consumed alone.
     bool has_defaults;
-    const char *time_zone;
+    bool has_wrong_option;  // of its driver, which was told
 
     const char *serializer;  // NULL: PHP's own
     // NULL: the default one; "": none, which is written as null.
     const char *stamp_namespace;
     const char *relay_to;  // an outbox's destination; NULL: none
     struct skr_retry_policy retry;
-    uint32_t in_flight;
-    uint64_t in_flight_bytes;
-    const char *claim;       // "exclusive", "shared" or "lease"
-    const char *unroutable;  // "fail", "drop" or "wait"
-    uint32_t failure_limit;
+    struct skr_config_relay relay;
     uint32_t batch;
-    const char *on_success;        // "delete" or "keep"
-    const char *on_failure;        // "block" or "skip"; of ordered outboxes
-    bool commit_order;             // of ordered outboxes, as the next
-    const char *partition_header;  // NULL: none
-    const char *missing_id;        // "fail", "handle" or "derive"
-    const char *unhandled;         // "fail", "ignore" or "wait"
-    // Where its consumers record what they handled. NULL: with all others.
-    const char *deduplication_table;
-    bool deduplication_reads_default;
+    enum skr_missing_id missing_id;
+    enum skr_unhandled unhandled;
+    struct skr_config_deduplication deduplication;
+    // Of the layout of kafka-outbox-relay's table, which no file can ask for;
+    // NULL: it is Symfony's.
+    const struct skr_kafka_outbox_options *kafka_outbox;
 };
 
 // After a mistake an item is NULL.
@@ -88,12 +112,20 @@ struct skr_config_handler {
 
     const char *function;
     uint32_t timeout_s;
+    enum skr_recorder deduplicates;  // of a command
     bool transaction;
     struct skr_config_texts env;  // variables that a command may have
 };
 
 struct skr_config_ports {
     uint16_t first, last;  // 0: none
+};
+
+struct skr_config_cleanup {
+    uint32_t interval_s;  // 0: never
+    uint32_t outbox_days;
+    uint32_t deduplication_days;
+    uint32_t failed_days;  // 0: for ever
 };
 
 struct skr_config_file {
@@ -121,14 +153,11 @@ struct skr_config {
     // Where handlers run and deduplication rows stand; NULL when there is no
     // such database, which a configuration without handlers may leave so.
     const struct skr_config_database *inbox_database;
-    const char *inbox_database_name;
+    const char *inbox_database_name;   // NULL: there is no such database
     const struct skr_yaml_node *amqp;  // message_broker_amqp; NULL: none
-    uint32_t cleanup_interval_s;       // 0: never
-    uint32_t cleanup_outbox_days;
-    uint32_t cleanup_deduplication_days;
-    uint32_t cleanup_failed_days;  // 0: for ever
+    struct skr_config_cleanup cleanup;
     struct skr_config_ports metrics_ports;
-    const char *metrics_address;
+    const char *metrics_address;  // NULL: all of them, which no file asks for
     // Files that its values are made of, as they were read.
     struct skr_config_file *files;
     size_t file_count;
@@ -143,17 +172,21 @@ struct skr_config {
 enum skr_config_severity { SKR_CONFIG_MISTAKE, SKR_CONFIG_WARNING };
 typedef void skr_config_report_fn(void *user, enum skr_config_severity severity,
                                   const char *path, int line, const char *text);
+struct skr_config_listener {
+    skr_config_report_fn *report;  // NULL: none
+    void *user;
+};
 
 // path NULL: SKIRNIR_CONFIG, else skirnir.yaml in the working folder, else
-// /etc/skirnir/skirnir.yaml. report may be NULL.
+// /etc/skirnir/skirnir.yaml.
 SKR_MUST_CHECK enum skr_code
-skr_config_load(const char *path, skr_config_report_fn *report, void *user,
+skr_config_load(const char *path, struct skr_config_listener listener,
                 struct skr_config **config, struct skr_error *error);
 // The same from memory; path names it in reports, and relative paths begin in
 // its folder.
 SKR_MUST_CHECK enum skr_code
 skr_config_parse(const char *text, size_t size, const char *path,
-                 skr_config_report_fn *report, void *user,
+                 struct skr_config_listener listener,
                  struct skr_config **config, struct skr_error *error);
 void skr_config_free(struct skr_config *config);
 
@@ -166,6 +199,12 @@ SKR_MUST_CHECK enum skr_code
 skr_config_find_transport(const struct skr_config *config, const char *name,
                           const struct skr_config_transport **transport,
                           struct skr_error *error);
+// Whether the two spell one table of the database.
+bool skr_config_same_table(const struct skr_config_database *database,
+                           const char *a, const char *b);
+// Whether both have a table, and it is one.
+bool skr_config_share_table(const struct skr_config_transport *a,
+                            const struct skr_config_transport *b);
 // Effective values with secrets masked, as YAML that loads again or as JSON.
 enum skr_config_format { SKR_CONFIG_YAML, SKR_CONFIG_JSON };
 SKR_MUST_CHECK enum skr_code

@@ -1,7 +1,11 @@
 // SPDX-License-Identifier: MIT
-// What a DSN says: which driver, which database, and options as parameters.
-#include "app/config/reader.h"
+// What a DSN says: which driver, which database, and options as parameters; and
+// a transport's DSN and options as one URL, from which a broker's driver reads
+// its settings.
 
+#include "app/config/config.h"
+#include "app/config/reader.h"
+#include "app/config/yaml_tree.h"
 #include "app/drivers.h"
 #include "base/error.h"
 #include "base/nearest.h"
@@ -9,14 +13,112 @@
 #include "base/url.h"
 #include "broker/broker.h"
 #include "db/db.h"
+#include "db/sql.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-// Schemes that this build may lack a driver for, but which are no mistake.
-static const char *const other_transports[] = {"amqp", "amqps", "kafka"};
-static const char *const other_databases[] = {
-    "sqlite", "mysql", "mariadb", "pgsql", "postgresql", "postgres"};
+// In PHP's way: {exchange: {name: a}} is exchange[name]=a. The DSN's own
+// parameters win.
+static void
+add_option(struct skr_text *text, const struct skr_url *dsn, const char *name,
+           const struct skr_yaml_node *value)
+{
+    bool is_inside = strchr(name, '[') != NULL;
+    switch (value->kind) {
+    case SKR_YAML_NULL: break;
+    case SKR_YAML_TEXT:
+        if (skr_url_find(dsn, name) == NULL)
+            skr_url_add_parameter(text, name, value->text);
+        return;
+    case SKR_YAML_LIST:
+    case SKR_YAML_MAP: break;
+    }
+    // A name can say enough: {queues: {orders: ~}}.
+    if (value->count == 0 && is_inside && skr_url_find(dsn, name) == NULL)
+        skr_url_add_parameter(text, name, "");
+    for (size_t i = 0; i < value->count; i++) {
+        const struct skr_yaml_entry *entry = &value->entries[i];
+        struct skr_text inside = {0};
+        skr_text_add_format(&inside, "%s[%s]", name,
+                            entry->key == NULL ? "" : entry->key);
+        if (inside.broken)
+            text->broken = true;
+        else
+            add_option(text, dsn, inside.bytes, entry->value);
+        skr_text_fini(&inside);
+    }
+}
+
+static enum skr_code
+add_options(struct skr_text *text, const struct skr_config_transport *transport,
+            struct skr_error *error)
+{
+    const struct skr_yaml_entry *options =
+        skr_yaml_find(transport->node, "options");
+    struct skr_url dsn;
+    // A list is told of as a mistake where the key is read.
+    if (options == NULL || options->value->kind != SKR_YAML_MAP)
+        return SKR_OK;
+    enum skr_code code = skr_url_parse(transport->dsn, &dsn, error);
+    if (code != SKR_OK)
+        return code;
+    for (size_t i = 0; i < options->value->count; i++) {
+        const struct skr_yaml_entry *entry = &options->value->entries[i];
+        // This one is a key of the table, and in force already.
+        if (strcmp(entry->key, "auto_setup") != 0)
+            add_option(text, &dsn, entry->key, entry->value);
+    }
+    skr_url_fini(&dsn);
+    return SKR_OK;
+}
+
+// Of the DSN and of the options alike.
+static char *
+place_files(const struct skr_config_transport *transport, struct skr_text *text)
+{
+    const struct skr_broker_ops *ops =
+        skr_driver_find_broker(transport->scheme);
+    char *url = skr_text_take(text);
+    if (url == NULL || transport->folder == NULL || ops == NULL ||
+        ops->files == NULL)
+        return url;
+    char *placed = skr_url_place(url, ops->files, transport->folder);
+    free(url);
+    return placed;
+}
+
+enum skr_code
+skr_config_broker_url(const struct skr_config_transport *transport, char **url,
+                      struct skr_error *error)
+{
+    struct skr_text text = {0};
+    char number[24];
+    if (transport->kind == SKR_TRANSPORT_QUEUE) {
+        skr_text_add(&text, transport->dsn, strcspn(transport->dsn, "?"));
+        skr_url_add_parameter(&text, "table_name", transport->place.table);
+        skr_url_add_parameter(&text, "queue_name", transport->place.queue);
+        snprintf(number, sizeof(number), "%u",
+                 transport->place.redeliver_timeout_s);
+        skr_url_add_parameter(&text, "redeliver_timeout", number);
+        skr_url_add_parameter(&text, "time_zone", transport->place.time_zone);
+        if (transport->missing_id == SKR_MISSING_ID_DERIVE)
+            skr_url_add_parameter(&text, "derive_ids", "true");
+    } else {
+        skr_text_add_string(&text, transport->dsn);
+        if (transport->missing_id == SKR_MISSING_ID_DERIVE)
+            skr_url_add_parameter(&text, "derive_ids", "true");
+        if (transport->has_defaults)
+            skr_url_add_parameter(&text, "defaults", "symfony");
+        enum skr_code code = add_options(&text, transport, error);
+        if (code != SKR_OK) {
+            skr_text_fini(&text);
+            return code;
+        }
+    }
+    *url = place_files(transport, &text);
+    return *url == NULL ? skr_fail_memory(error) : SKR_OK;
+}
 
 static bool
 parse(struct skr_config_reader *reader, const struct skr_config_place *place,
@@ -56,8 +158,7 @@ warn_of_exposure(struct skr_config_reader *reader,
                  skr_exposure_fn *exposure, const struct skr_url *url)
 {
     char said[SKR_EXPOSURE_SIZE] = "";
-    if (exposure != NULL)
-        exposure(url, said);
+    exposure(url, said);
     if (said[0] != '\0')
         skr_config_warn(reader, place, "%s", said);
 }
@@ -71,13 +172,12 @@ check_database(struct skr_config_reader *reader,
     const char *scheme = url->scheme;
     const struct skr_db_ops *ops = skr_driver_find_database(scheme);
     if (ops != NULL) {
-        if (ops->check_url != NULL && ops->check_url(url, &error) != SKR_OK)
+        if (ops->check_url(url, &error) != SKR_OK)
             skr_config_mistake(reader, place, "%s", error.text);
         warn_of_exposure(reader, place, ops->exposure, url);
         return;
     }
-    if (skr_text_is_among(scheme, other_databases,
-                          SKR_COUNT_OF(other_databases)))
+    if (skr_driver_is_database(scheme))
         skr_config_warn(reader, place, "%s",
                         skr_driver_missing(scheme, missing));
     else
@@ -87,16 +187,42 @@ check_database(struct skr_config_reader *reader,
                            skr_config_excerpt(scheme, excerpt));
 }
 
+const struct skr_dialect *
+skr_config_dialect(const struct skr_config_database *database)
+{
+    struct skr_url url;
+    if (database == NULL || skr_url_parse(database->url, &url, NULL) != SKR_OK)
+        return NULL;
+    const struct skr_db_ops *ops = skr_driver_find_database(url.scheme);
+    skr_url_fini(&url);
+    return ops == NULL ? NULL : ops->tx->dialect;
+}
+
+bool
+skr_config_same_table(const struct skr_config_database *database, const char *a,
+                      const char *b)
+{
+    return skr_sql_same_table(skr_config_dialect(database), a, b);
+}
+
+bool
+skr_config_share_table(const struct skr_config_transport *a,
+                       const struct skr_config_transport *b)
+{
+    return a->database != NULL && b->database != NULL &&
+           strcmp(a->database->url, b->database->url) == 0 &&
+           skr_config_same_table(a->database, a->place.table, b->place.table);
+}
+
 // It may be another program's transport in a file that both read.
 static void
 warn_of_scheme(struct skr_config_reader *reader,
                const struct skr_config_place *place, const char *scheme)
 {
-    static const char *const known[] = {"doctrine", "queue", "ordered-doctrine",
-                                        "amqp",     "amqps", "kafka"};
     struct skr_nearest nearest = {.name = scheme};
-    for (size_t i = 0; i < SKR_COUNT_OF(known); i++)
-        skr_nearest_compare(&nearest, known[i], known[i]);
+    const struct skr_scheme *known;
+    for (size_t at = 0; (known = skr_driver_next_scheme(&at)) != NULL;)
+        skr_nearest_compare(&nearest, known->name, known->name);
     if (nearest.meant != NULL)
         skr_config_warn(reader, place,
                         "%s:// is unknown, so that nothing can use this "
@@ -112,12 +238,12 @@ warn_of_scheme(struct skr_config_reader *reader,
 
 // Names of files in a DSN, as they count.
 static void
-place_files(struct skr_config_reader *reader,
-            const struct skr_config_place *place, const char *scheme)
+place_database_files(struct skr_config_reader *reader,
+                     const struct skr_config_place *place, const char *scheme)
 {
     struct skr_config_database *database = place->target;
     const struct skr_db_ops *ops = skr_driver_find_database(scheme);
-    if (reader->folder == NULL || ops == NULL || ops->files == NULL)
+    if (reader->folder == NULL || ops == NULL)
         return;
     char *placed = skr_url_place(database->url, ops->files, reader->folder);
     if (placed == NULL)
@@ -132,13 +258,13 @@ decide_kind(struct skr_config_reader *reader,
             const struct skr_config_place *place,
             struct skr_config_transport *transport)
 {
-    transport->is_ordered = strcmp(transport->scheme, "ordered-doctrine") == 0;
-    if (transport->is_ordered || strcmp(transport->scheme, "doctrine") == 0)
+    const struct skr_scheme *scheme = skr_driver_scheme(transport->scheme);
+    transport->is_ordered = scheme->is_ordered;
+    if (scheme->is_outbox)
         transport->kind = SKR_TRANSPORT_OUTBOX;
-    else if (strcmp(transport->scheme, "queue") == 0)
+    else if (scheme->is_queue)
         transport->kind = SKR_TRANSPORT_QUEUE;
-    else if (!skr_text_is_among(transport->scheme, other_transports,
-                                SKR_COUNT_OF(other_transports)))
+    else if (scheme->name == NULL)
         warn_of_scheme(reader, place, transport->scheme);
     skr_config_set_defaults(reader, SKR_SCOPE_TRANSPORT, transport->kind,
                             transport);
@@ -157,7 +283,7 @@ skr_config_read_dsn(struct skr_config_reader *reader,
     check_repeated(reader, place, &url);
     if (place->key->scope == SKR_SCOPE_DATABASE) {
         check_database(reader, place, &url);
-        place_files(reader, place, url.scheme);
+        place_database_files(reader, place, url.scheme);
     } else {
         struct skr_config_transport *transport = place->target;
         transport->folder = reader->folder;
@@ -255,7 +381,9 @@ skr_config_check_broker(struct skr_config_reader *reader,
         transport->dsn == NULL || transport->scheme == NULL
             ? NULL
             : skr_driver_find_broker(transport->scheme);
-    if (ops == NULL || ops->check_url == NULL)
+    // A queue:// is a table, whose database was checked.
+    if (ops == NULL || transport->kind == SKR_TRANSPORT_QUEUE ||
+        transport->has_wrong_option)
         return;
     enum skr_code code = skr_config_broker_url(transport, &text, &error);
     // A DSN that is none was told of when it was read.

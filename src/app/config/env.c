@@ -1,13 +1,180 @@
 // SPDX-License-Identifier: MIT
 // %env(NAME)% in values: the environment's words, before any type is looked at.
-#include "app/config/reader.h"
+// Files that %env(file:NAME)% reads: credentials, as Docker, Kubernetes and
+// systemd hand them over; what was read is kept, so that a change is noticed.
+// And where relative paths begin: in the folder of the configuration file, not
+// where the program happens to be started.
 
+#include "app/config/reader.h"
 #include "base/url.h"
 
 #include <errno.h>
+#include <limits.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+// Without links and dots; where there is no such folder, below the present one.
+static const char *
+absolute(struct skr_config_reader *reader, const char *folder)
+{
+    char *real = realpath(folder, NULL);
+    char here[PATH_MAX] = "";
+    const char *kept =
+        real != NULL || folder[0] == '/' || getcwd(here, sizeof(here)) == NULL
+            ? skr_config_text(reader, "%s", real == NULL ? folder : real)
+            : skr_config_text(reader, "%s/%s", here, folder);
+    free(real);
+    return kept;
+}
+
+static bool
+is_last(const char *folder, size_t size, const char *name)
+{
+    size_t length = strlen(name);
+    return size > length && folder[size - length - 1] == '/' &&
+           memcmp(folder + size - length, name, length) == 0;
+}
+
+static size_t
+size_above(const char *folder, size_t size)
+{
+    while (size > 0 && folder[size - 1] != '/')
+        size--;
+    return size > 1 ? size - 1 : size;
+}
+
+// In config/, config/packages/ or config/packages/ENVIRONMENT/.
+static size_t
+project_size(const char *folder)
+{
+    size_t all = strlen(folder);
+    size_t size = all;
+    if (is_last(folder, size_above(folder, size), "packages"))
+        size = size_above(folder, size);
+    if (is_last(folder, size, "packages"))
+        size = size_above(folder, size);
+    return is_last(folder, size, "config") ? size_above(folder, size) : all;
+}
+
+void
+skr_config_find_folders(struct skr_config_reader *reader, const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    const char *given =
+        slash == NULL ? "."
+        : slash == path
+            ? "/"
+            : skr_config_text(reader, "%.*s", (int)(slash - path), path);
+    const char *folder = absolute(reader, given);
+    reader->folder = slash == NULL ? NULL : folder;
+    reader->project =
+        skr_config_text(reader, "%.*s", (int)project_size(folder), folder);
+}
+
+const char *
+skr_config_place_path(struct skr_config_reader *reader, const char *path)
+{
+    if (reader->folder == NULL || path[0] == '/' || path[0] == '\0')
+        return path;
+    if (skr_text_starts_with(path, "./"))
+        path += strlen("./");
+    return skr_config_text(reader, "%s/%s", reader->folder, path);
+}
+
+enum { MAX_SECRET_SIZE = 64 * 1024 };
+
+// Without the end of the last line, which editors add. Returns 0, or errno.
+static int
+read_text(const char *path, struct skr_text *text)
+{
+    char buffer[4096];
+    struct stat status;
+    // What is no file, such as a pipe without a writer, could be waited for
+    // without an end.
+    if (stat(path, &status) != 0)
+        return errno;
+    if (!S_ISREG(status.st_mode))
+        return S_ISDIR(status.st_mode) ? EISDIR : ESPIPE;
+    FILE *file = fopen(path, "re");
+    if (file == NULL)
+        return errno;
+    size_t got = 0;
+    errno = 0;
+    skr_text_add(text, "", 0);
+    while (text->size <= MAX_SECRET_SIZE &&
+           (got = fread(buffer, 1, sizeof(buffer), file)) > 0)
+        skr_text_add(text, buffer, got);
+    int failure = ferror(file) != 0              ? errno
+                  : text->size > MAX_SECRET_SIZE ? EFBIG
+                                                 : 0;
+    fclose(file);
+    if (text->broken)
+        return ENOMEM;
+    if (failure == 0 && text->size > 0 && text->bytes[text->size - 1] == '\n')
+        text->bytes[--text->size] = '\0';
+    if (failure == 0 && text->size > 0 && text->bytes[text->size - 1] == '\r')
+        text->bytes[--text->size] = '\0';
+    return failure;
+}
+
+static void
+note(struct skr_config_reader *reader, const char *path, const char *text)
+{
+    struct skr_config *config = reader->config;
+    size_t count = config->file_count;
+    struct skr_config_file *grown =
+        skr_config_take(reader, count + 1, sizeof(*grown));
+    if (grown == NULL)
+        return;
+    if (count > 0)
+        memcpy(grown, config->files, count * sizeof(*grown));
+    grown[count] =
+        (struct skr_config_file){.path = skr_config_text(reader, "%s", path),
+                                 .text = skr_config_text(reader, "%s", text)};
+    config->files = grown;
+    config->file_count = count + 1;
+}
+
+static bool
+read_secret(struct skr_config_reader *reader,
+            const struct skr_config_place *place, const char *name,
+            const char *path, struct skr_text *text)
+{
+    int failure = read_text(path, text);
+    if (failure != 0)
+        skr_config_mistake(reader, place,
+                           "the file %s, which the environment variable %s "
+                           "names, cannot be read: %s",
+                           path, name,
+                           failure == ESPIPE ? "it is no regular file"
+                                             : strerror(failure));
+    else if (!skr_text_is_storable(text->bytes, text->size))
+        skr_config_mistake(reader, place,
+                           "the file %s, which the environment variable %s "
+                           "names, is not UTF-8",
+                           path, name);
+    else
+        note(reader, path, text->bytes);
+    return failure == 0 && skr_text_is_storable(text->bytes, text->size);
+}
+
+bool
+skr_config_files_changed(const struct skr_config *config)
+{
+    bool has_changed = false;
+    for (size_t i = 0; i < config->file_count && !has_changed; i++) {
+        struct skr_text text = {0};
+        // One that is about to be replaced may be absent, or empty.
+        has_changed = read_text(config->files[i].path, &text) == 0 &&
+                      text.size > 0 &&
+                      strcmp(text.bytes, config->files[i].text) != 0;
+        skr_text_fini(&text);
+    }
+    return has_changed;
+}
 
 // What resolve: may nest, and how long a value may become.
 enum { MAX_DEPTH = 8, MAX_SIZE = 1024 * 1024, MAX_NAME = 200 };
@@ -41,22 +208,15 @@ add_whole_number(struct filling *filling, const char *name, const char *value)
 static bool
 add_boolean(struct filling *filling, const char *name, const char *value)
 {
-    static const struct {
-        const char *word;
-        const char *meaning;
-    } words[] = {
-        {"true", "true"},   {"yes", "true"}, {"on", "true"},
-        {"1", "true"},      {"", "false"},   {"0", "false"},
-        {"false", "false"}, {"no", "false"}, {"off", "false"},
-    };
-    for (size_t i = 0; i < SKR_COUNT_OF(words); i++)
-        if (strcasecmp(value, words[i].word) == 0) {
-            skr_text_add_string(&filling->text, words[i].meaning);
-            return true;
-        }
+    bool is_true = false;
+    if (skr_text_boolean(value, &is_true)) {
+        skr_text_add_string(&filling->text, is_true ? "true" : "false");
+        return true;
+    }
     skr_config_mistake(filling->reader, filling->place,
-                       "the environment variable %s is neither true nor false",
-                       name);
+                       "the environment variable %s is %s: true or false is "
+                       "needed",
+                       name, value[0] == '\0' ? "empty" : "no boolean");
     return false;
 }
 
@@ -64,10 +224,9 @@ static void
 note_variable(struct skr_config_reader *reader, const char *name)
 {
     struct skr_config *config = reader->config;
-    for (size_t i = 0; i < config->variable_count; i++)
-        if (strcmp(config->variables[i], name) == 0)
-            return;
     size_t count = config->variable_count;
+    if (skr_text_is_among(name, config->variables, count))
+        return;
     const char **grown = skr_config_take(reader, count + 1, sizeof(*grown));
     if (grown == NULL)
         return;
@@ -100,9 +259,9 @@ add_variable(struct filling *filling, const char *processors, const char *name,
     struct filling resolved = {filling->reader, filling->place, {0}};
     bool good = true;
     if (strstr(processors, "file:") != NULL)
-        good = skr_config_read_file(
-            filling->reader, filling->place, name,
-            skr_config_place_path(filling->reader, value), &resolved.text);
+        good = read_secret(filling->reader, filling->place, name,
+                           skr_config_place_path(filling->reader, value),
+                           &resolved.text);
     else if (strstr(processors, "resolve:") != NULL)
         good = fill(&resolved, value, depth + 1);
     else

@@ -45,14 +45,9 @@ inbox_dialect(const struct skr_config *config)
 {
     // For checks only, where this build has no driver.
     static const struct skr_dialect plain = {.name = "sql"};
-    struct skr_url url;
-    struct skr_error error;
-    if (config->inbox_database == NULL ||
-        skr_url_parse(config->inbox_database->url, &url, &error) != SKR_OK)
-        return &plain;
-    const struct skr_db_ops *ops = skr_driver_find_database(url.scheme);
-    skr_url_fini(&url);
-    return ops == NULL ? &plain : ops->tx->dialect;
+    const struct skr_dialect *dialect =
+        skr_config_dialect(config->inbox_database);
+    return dialect == NULL ? &plain : dialect;
 }
 
 // The place of a key of a handler, or of the handler where it is not written.
@@ -137,6 +132,20 @@ check_variables(struct skr_config_reader *reader,
 }
 
 static void
+check_recorder(struct skr_config_reader *reader,
+               const struct skr_config_handler *handler)
+{
+    const struct skr_yaml_node *node = NULL;
+    struct skr_config_place place =
+        place_in(reader, handler, "deduplicates", &node);
+    if (handler->deduplicates != SKR_RECORDER_CONSUMER &&
+        handler->command.count == 0)
+        skr_config_mistake(reader, &place,
+                           "only a command may record messages by itself; "
+                           "leave this out");
+}
+
+static void
 check_function(struct skr_config_reader *reader,
                const struct skr_config_handler *handler)
 {
@@ -199,6 +208,7 @@ check_handler(struct skr_config_reader *reader,
     check_sql(reader, dialect, handler);
     check_command(reader, handler);
     check_variables(reader, handler);
+    check_recorder(reader, handler);
     check_function(reader, handler);
     check_transaction(reader, handler);
 }

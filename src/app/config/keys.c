@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: MIT
-// The table of keys itself. Parser, `config keys`, `config show` and the checks
-// of the documentation all read it.
+// The table of keys itself, which parser, `config keys`, `config show` and the
+// checks of the documentation all read; and what a name in a file means by it,
+// or may have meant where it means nothing.
 
 #include "app/config/keys.h"
-
 #include "app/config/config.h"
+#include "base/nearest.h"
 #include "base/text.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #define IN_CONFIG(member) \
@@ -64,16 +66,16 @@ static const struct skr_config_key keys[] = {
     PLAIN("transports.*.options", MAP,
           "What a DSN can also say in its parameters."),
     KEY("transports.*.options.table_name", TABLE, "The table.",
-        DEFAULT("messenger_messages"), IN_TRANSPORT(table_name),
+        DEFAULT("messenger_messages"), IN_TRANSPORT(place.table),
         .table_only = true),
     KEY("transports.*.options.queue_name", TEXT,
         "The queue in the table; several may share one.", DEFAULT("default"),
-        IN_TRANSPORT(queue_name), .table_only = true),
+        IN_TRANSPORT(place.queue), .table_only = true),
     KEY("transports.*.options.redeliver_timeout", NUMBER,
         "Seconds after which a message whose consumer fell silent goes to "
         "another: from 3 to 604800, a week.",
-        DEFAULT("3600"), IN_TRANSPORT(redeliver_timeout_s), RANGE(3, 604800),
-        .for_queue = "60", .table_only = true),
+        DEFAULT("3600"), IN_TRANSPORT(place.redeliver_timeout_s),
+        RANGE(3, 604800), .for_queue = "60", .table_only = true),
     KEY("transports.*.options.auto_setup", BOOLEAN,
         "Whether the table is made on first use when it is missing.",
         DEFAULT("true"), IN_TRANSPORT(auto_setup)),
@@ -116,7 +118,7 @@ static const struct skr_config_key keys[] = {
         "Each delay is the one before times this.", DEFAULT("2"),
         IN_TRANSPORT(retry.multiplier), RANGE(1, 1000)),
     KEY("transports.*.retry_strategy.max_delay", NUMBER,
-        "Milliseconds that no delay exceeds; 0 is no limit.", DEFAULT("0"),
+        "Milliseconds that no delay exceeds; 0 is a day.", DEFAULT("0"),
         IN_TRANSPORT(retry.max_delay_ms), RANGE(0, UINT32_MAX)),
     KEY("transports.*.retry_strategy.jitter", DECIMAL,
         "Each delay is moved at random by up to this part of it, either way, "
@@ -136,15 +138,15 @@ static const struct skr_config_key keys[] = {
         "In which zone other writers write the table's times: an offset such "
         "as `+02:00`, or a name such as `Europe/Berlin` that the server knows. "
         "Symfony 5.4 writes PHP's local zone.",
-        DEFAULT("UTC"), IN_TRANSPORT(time_zone)),
+        DEFAULT("UTC"), IN_TRANSPORT(place.time_zone)),
     KEY("transports.*.in_flight", NUMBER,
         "Messages that a relay has sent and not yet deleted, at most: what a "
         "crash may send twice.",
-        DEFAULT("1000"), IN_TRANSPORT(in_flight), RANGE(1, 1000000)),
+        DEFAULT("1000"), IN_TRANSPORT(relay.in_flight), RANGE(1, 1000000)),
     KEY("transports.*.in_flight_bytes", SIZE,
         "The same in bytes. A larger message travels alone.", DEFAULT("8 MiB"),
-        IN_TRANSPORT(in_flight_bytes), RANGE(1, INT64_C(1) << 40)),
-    KEY("transports.*.claim", TEXT,
+        IN_TRANSPORT(relay.in_flight_bytes), RANGE(1, INT64_C(1) << 40)),
+    KEY("transports.*.claim", CHOICE,
         "How a relay makes rows its own. `exclusive`: one relay works the "
         "queue, and others stand by. `shared`: several divide it into 60 "
         "shards, of which each leases some in the table skirnir_lease, for "
@@ -156,54 +158,55 @@ static const struct skr_config_key keys[] = {
         "them: one that is killed leaves up to one and a half times "
         "`in_flight` of them, which others take when `redeliver_timeout` is "
         "over. In an ordered outbox `lease` is `shared`.",
-        DEFAULT("exclusive"), IN_TRANSPORT(claim),
+        DEFAULT("exclusive"), IN_TRANSPORT(relay.claim),
         .choices = "exclusive, shared or lease", .former = "locked",
         .read_as = "shared"),
-    KEY("transports.*.unroutable", TEXT,
+    KEY("transports.*.unroutable", CHOICE,
         "What a relay does with a message that no queue of the broker takes: "
         "`fail` moves it to the failed table, `drop` is content, `wait` keeps "
         "it in the outbox until a queue is bound.",
-        DEFAULT("fail"), IN_TRANSPORT(unroutable),
-        .choices = "fail, drop or wait"),
+        DEFAULT("fail"), IN_TRANSPORT(relay.unroutable),
+        .choices = "fail, drop or wait", .first_choice = SKR_UNROUTABLE_FAIL),
     KEY("transports.*.failure_limit", NUMBER,
         "Messages of one route that may go to the failed table within a "
         "minute; then the route waits, so that one mistake does not move a "
         "whole backlog there. 0 is no limit.",
-        DEFAULT("100"), IN_TRANSPORT(failure_limit), RANGE(0, 1000000)),
-    KEY("transports.*.on_success", TEXT,
+        DEFAULT("100"), IN_TRANSPORT(relay.failure_limit), RANGE(0, 1000000)),
+    KEY("transports.*.on_success", CHOICE,
         "What becomes of an outbox's message that the broker has stored: "
         "`delete`, or `keep` as a row of the queue `QUEUE.sent`, which nobody "
         "reads.",
-        DEFAULT("delete"), IN_TRANSPORT(on_success),
+        DEFAULT("delete"), IN_TRANSPORT(relay.on_success),
         .choices = "delete or keep"),
-    KEY("transports.*.on_failure", TEXT,
+    KEY("transports.*.on_failure", CHOICE,
         "What becomes of an ordered outbox's message that cannot be sent: "
         "`block` keeps it as the head of its partition, which waits until "
         "somebody runs `skirnir partition`; `skip` moves it to the failed "
         "table, and the partition goes on without it. `skip` is of "
         "ordered outboxes only.",
-        DEFAULT("block"), IN_TRANSPORT(on_failure), .choices = "block or skip"),
+        DEFAULT("block"), IN_TRANSPORT(relay.on_failure),
+        .choices = "block or skip"),
     KEY("transports.*.partition_header", TEXT,
         "The header in which messages of an ordered outbox carry their "
         "partition key to the broker: a name without blanks, control "
         "characters or colons. Without it the key stays in the table.",
-        IN_TRANSPORT(partition_header), .null = SKR_NULL_ABSENT),
+        IN_TRANSPORT(relay.partition_header), .null = SKR_NULL_ABSENT),
     KEY("transports.*.commit_order", BOOLEAN,
         "Whether messages of an ordered outbox also wait for transactions that "
         "began to write before theirs and are still open, which may come "
         "before them. PostgreSQL only; `skirnir setup` adds the column "
         "`transaction_id`.",
-        DEFAULT("false"), IN_TRANSPORT(commit_order)),
+        DEFAULT("false"), IN_TRANSPORT(relay.commit_order)),
     KEY("transports.*.batch", NUMBER,
         "Messages that a consumer handles in one transaction, at most.",
         DEFAULT("100"), IN_TRANSPORT(batch), RANGE(1, 10000)),
-    KEY("transports.*.missing_id", TEXT,
+    KEY("transports.*.missing_id", CHOICE,
         "What a consumer does with a message that has no id: `fail` keeps it "
         "in the failed table, `handle` handles it whenever it comes, `derive` "
         "makes an id from its place in a queue table or a topic.",
         DEFAULT("fail"), IN_TRANSPORT(missing_id),
         .choices = "fail, handle or derive"),
-    KEY("transports.*.unhandled", TEXT,
+    KEY("transports.*.unhandled", CHOICE,
         "What a consumer does with a message that no handler is for: `fail` "
         "keeps it in the failed table, `ignore` acknowledges and counts it, "
         "`wait` leaves it in the queue, or holds it, and looks for a handler "
@@ -222,12 +225,13 @@ static const struct skr_config_key keys[] = {
         "publishes, get the same message (`queues` that bindings of one "
         "exchange overlap for), or two `kafka://` transports of different "
         "groups (one topic in both `topics`), sharing a table is a mistake.",
-        IN_TRANSPORT(deduplication_table), .null = SKR_NULL_ABSENT),
+        IN_TRANSPORT(deduplication.table), .null = SKR_NULL_ABSENT),
     KEY("transports.*.deduplication.read_default", BOOLEAN,
         "Whether what stood in the shared table when this one was made counts "
         "as handled, until it is cleaned away: for a consumer that used the "
-        "shared table before. `false` for one that is new.",
-        DEFAULT("true"), IN_TRANSPORT(deduplication_reads_default)),
+        "shared table before. A consumer that is new needs `false`: with "
+        "`true` it acknowledges unhandled what others had recorded there.",
+        DEFAULT("true"), IN_TRANSPORT(deduplication.reads_default)),
     IGNORED("transports.*.failure_transport",
             "One `failure_transport` serves all transports; ignored with a "
             "warning."),
@@ -294,7 +298,8 @@ static const struct skr_config_key keys[] = {
     KEY("handlers.*.command", COMMAND,
         "A program and its arguments, such as `[php, worker.php]`: a process "
         "that is kept and asked line by line, as skirnir-handler(7) says. No "
-        "shell is between. Its effects may happen more than once.",
+        "shell is between. Its effects may happen more than once, unless it "
+        "`deduplicates`.",
         IN_HANDLER(command)),
     KEY("handlers.*.env", VARIABLES,
         "Variables of the environment that a `command` needs although the "
@@ -304,6 +309,13 @@ static const struct skr_config_key keys[] = {
     KEY("handlers.*.timeout", NUMBER,
         "Seconds that a `command` has for a message before it is killed.",
         DEFAULT("30"), IN_HANDLER(timeout_s), RANGE(1, 86400)),
+    KEY("handlers.*.deduplicates", CHOICE,
+        "Whether a `command` records each message by itself, in the "
+        "transaction of its effects, as skirnir-handler(7) says: `true` in the "
+        "table of `message_broker.inbox`, where the record is looked for, "
+        "`own` in a database of its own. What the command says itself counts.",
+        DEFAULT("false"), IN_HANDLER(deduplicates),
+        .choices = "false, true or own"),
     KEY("handlers.*.transaction", BOOLEAN,
         "Whether the function of a `library` runs in the transaction that "
         "remembers the message. With false it runs before it, and its effects "
@@ -330,9 +342,9 @@ static const struct skr_config_key keys[] = {
           "The record's key there. Otherwise the partition key, or the id."),
     PLAIN("message_broker_amqp.routing.*.headers", ANYTHING,
           "Headers to add: a map of texts."),
-    KEY("message_broker_amqp.routing.*.unroutable", TEXT,
+    KEY("message_broker_amqp.routing.*.unroutable", CHOICE,
         "As `transports.*.unroutable`, for these messages alone.",
-        .choices = "fail, drop or wait"),
+        .choices = "fail, drop or wait", .first_choice = SKR_UNROUTABLE_FAIL),
     PLAIN("message_broker_amqp.topology", MAP,
           "What is declared on the server."),
     PLAIN("message_broker_amqp.topology.exchanges", NAMES,
@@ -370,19 +382,19 @@ static const struct skr_config_key keys[] = {
     KEY("cleanup.interval", NUMBER,
         "Seconds between two times that each does so, from 1 to 604800; 0 is "
         "never. Of several one at a time does it.",
-        DEFAULT("0"), IN_CONFIG(cleanup_interval_s), RANGE(0, 604800)),
+        DEFAULT("0"), IN_CONFIG(cleanup.interval_s), RANGE(0, 604800)),
     KEY("cleanup.outbox_days", NUMBER,
         "Days that sent messages are kept where `on_success` is `keep`, from 0 "
         "to 36500.",
-        DEFAULT("7"), IN_CONFIG(cleanup_outbox_days), RANGE(0, 36500)),
+        DEFAULT("7"), IN_CONFIG(cleanup.outbox_days), RANGE(0, 36500)),
     KEY("cleanup.deduplication_days", NUMBER,
         "Days that the ids of handled messages are kept, from 0 to 36500: a "
         "message that comes again after that is handled again.",
-        DEFAULT("30"), IN_CONFIG(cleanup_deduplication_days), RANGE(0, 36500)),
+        DEFAULT("30"), IN_CONFIG(cleanup.deduplication_days), RANGE(0, 36500)),
     KEY("cleanup.failed_days", NUMBER,
         "Days that failed messages are kept, up to 36500; then they are gone "
         "for good. 0 is for ever.",
-        DEFAULT("0"), IN_CONFIG(cleanup_failed_days), RANGE(0, 36500)),
+        DEFAULT("0"), IN_CONFIG(cleanup.failed_days), RANGE(0, 36500)),
 
     PLAIN("metrics", MAP,
           "What `relay` and `consume` serve by HTTP: /metrics for Prometheus, "
@@ -428,6 +440,169 @@ static const struct skr_config_key keys[] = {
         "when@*",
         "Sections for one of Symfony's environments; ignored with a warning."),
     KEY("x-*", IGNORED, "A place for YAML anchors; ignored.", .silent = true),
+
+    // Options of drivers: parameters of a DSN. Those of brokers are keys of a
+    // transport's options, too.
+    PLAIN("amqp://?vhost", TEXT, "The virtual host, in place of the path's."),
+    KEY("amqp://?connect_timeout", DECIMAL,
+        "Seconds to try to connect to a server.", DEFAULT("10"),
+        RANGE(0, 3600)),
+    KEY("amqp://?confirm_timeout", DECIMAL,
+        "Seconds that a server may take to answer before the connection counts "
+        "as lost.",
+        DEFAULT("30"), RANGE(0, 3600)),
+    KEY("amqp://?heartbeat", DECIMAL,
+        "Seconds; a side that is silent for twice as long is taken for dead. 0 "
+        "is none.",
+        DEFAULT("30"), RANGE(0, 3600)),
+    PLAIN("amqp://?cacert", TEXT,
+          "A file with the authority that signed the server's certificate, "
+          "where the system does not trust it."),
+    PLAIN("amqp://?cert", TEXT, "A file with the client's own certificate."),
+    PLAIN("amqp://?key", TEXT, "A file with its key."),
+    KEY("amqp://?verify", BOOLEAN,
+        "Whether the server has to prove that it is the host in the DSN.",
+        DEFAULT("true")),
+    KEY("amqp://?connection_name", TEXT, "What the server shows.",
+        DEFAULT("skirnir")),
+    PLAIN("amqp://?exchange", ANYTHING,
+          "A map: `name`, `type`, `arguments`, `default_publish_routing_key`."),
+    PLAIN("amqp://?queues", ANYTHING,
+          "The queues: names, or a map of them to `binding_keys`, `arguments`, "
+          "`binding_arguments` and `flags`."),
+    PLAIN("amqp://?queue", ANYTHING, "One queue, by `name`."),
+    KEY("amqp://?prefetch_count", NUMBER,
+        "Messages that the server hands out ahead. Default: twice `batch`, and "
+        "at least 20.",
+        RANGE(1, 65535)),
+    KEY("amqp://?prefetch_bytes", NUMBER,
+        "Bytes of such messages that are held in memory.", DEFAULT("16777216"),
+        RANGE(1, INT64_C(1) << 40)),
+    KEY("amqp://?hold_timeout", DECIMAL,
+        "Seconds that a message may wait here for its handler.", DEFAULT("300"),
+        RANGE(0, 3600)),
+    KEY("amqp://?retry_via", CHOICE,
+        "Where a message waits that is to be tried again: `row` or "
+        "`delay_queue`.",
+        DEFAULT("row"), .choices = "row or delay_queue"),
+    PLAIN("amqp://?delay", ANYTHING,
+          "A map: `exchange_name`, `queue_name_pattern` and `arguments` of "
+          "delay queues, as Symfony has them."),
+    IGNORED("amqp://?persistent", "Of Symfony's client; accepted."),
+    IGNORED("amqp://?channel_max", "Of Symfony's client; accepted."),
+    IGNORED("amqp://?frame_max", "Of Symfony's client; accepted."),
+    IGNORED("amqp://?read_timeout", "Of Symfony's client; accepted."),
+    IGNORED("amqp://?write_timeout", "Of Symfony's client; accepted."),
+    IGNORED("amqp://?rpc_timeout", "Of Symfony's client; accepted."),
+    IGNORED("amqp://?sasl_method", "Of Symfony's client; accepted."),
+    PLAIN("kafka://?topic", TEXT,
+          "The topic that a relay sends to. Default: by `topic_by`."),
+    KEY("kafka://?topic_by", CHOICE,
+        "What a topic is called: `name`, that of the message, or `two_words`, "
+        "its first two words.",
+        DEFAULT("name"), .choices = "name or two_words"),
+    KEY("kafka://?partitioner", CHOICE,
+        "Where a key goes: as Java's clients have it, `murmur2`, or Go's "
+        "Sarama, `fnv1a`.",
+        DEFAULT("murmur2"), .choices = "murmur2 or fnv1a"),
+    KEY("kafka://?missing_topic", CHOICE,
+        "What becomes of messages to a topic that does not exist: `wait` or "
+        "`fail`.",
+        DEFAULT("wait"), .choices = "wait or fail"),
+    PLAIN("kafka://?topics", ANYTHING,
+          "The topics that are consumed; a name that begins with `^` is a "
+          "pattern."),
+    KEY("kafka://?group", TEXT, "The consumer group.", DEFAULT("skirnir")),
+    KEY("kafka://?prefetch_bytes", NUMBER,
+        "Bytes of messages that are fetched ahead.", DEFAULT("16777216"),
+        RANGE(1024, INT64_C(2) << 30)),
+    KEY("kafka://?connect_timeout", NUMBER,
+        "Seconds for a broker to answer at first.", DEFAULT("10"),
+        RANGE(1, 3600)),
+    KEY("kafka://?confirm_timeout", NUMBER,
+        "Seconds that a broker may be silent before the connection counts as "
+        "lost.",
+        DEFAULT("30"), RANGE(1, 3600)),
+    PLAIN("kafka://?tls", BOOLEAN,
+          "Whether the connection is encrypted. Default: where a file of "
+          "certificates is named."),
+    PLAIN("kafka://?cacert", TEXT,
+          "A file with the authority that signed the server's certificate, "
+          "where the system does not trust it."),
+    PLAIN("kafka://?cert", TEXT, "A file with the client's own certificate."),
+    PLAIN("kafka://?key", TEXT, "A file with its key."),
+    KEY("kafka://?verify", BOOLEAN,
+        "Whether the server has to prove that it is the host in the DSN.",
+        DEFAULT("true")),
+    PLAIN("mysql://?unix_socket", TEXT, "A socket instead of a host."),
+    KEY("mysql://?connect_timeout", NUMBER, "Seconds to try to connect.",
+        DEFAULT("10")),
+    KEY("mysql://?timeout", NUMBER,
+        "Seconds that the server may be silent while an answer is waited for.",
+        DEFAULT("30")),
+    KEY("mysql://?lock_timeout", NUMBER,
+        "Seconds that a statement waits for another transaction.",
+        DEFAULT("5")),
+    KEY("mysql://?wake", CHOICE,
+        "How a relay, or a consumer of a table, learns of new rows: `binlog` "
+        "by listening to the server's binary log, `poll` by looking again and "
+        "again, `auto` by the log where it can be listened to; `binlog` warns "
+        "where it cannot.",
+        DEFAULT("auto"), .choices = "auto, binlog or poll"),
+    PLAIN("mysql://?wake_dsn", TEXT,
+          "A DSN with another user or way for listening to the log, as "
+          "`%env(urlencode:WAKE_URL)%`. Default: the DSN itself."),
+    KEY("mysql://?wake_ceiling", NUMBER,
+        "Bytes a second of other tables' changes; where there are more, the "
+        "log is left alone for a while.",
+        DEFAULT("1048576")),
+    PLAIN("mysql://?idle_poll", NUMBER,
+          "Milliseconds between looks into an idle queue, from 20 to 60000, "
+          "where nothing tells of rows. Default: a second, and after a minute "
+          "a second and a half."),
+    PLAIN("mysql://?ssl", BOOLEAN,
+          "Whether the connection is encrypted. Default: where the host is "
+          "another machine."),
+    KEY("mysql://?ssl_verify", BOOLEAN,
+        "Whether the server has to prove that it is the host in the DSN.",
+        DEFAULT("true")),
+    PLAIN("mysql://?ssl_ca", TEXT,
+          "A file with the authority that signed the server's certificate."),
+    PLAIN("mysql://?ssl_cert", TEXT,
+          "A file with the client's own certificate."),
+    PLAIN("mysql://?ssl_key", TEXT, "A file with its key."),
+    IGNORED("mysql://?serverVersion", "Doctrine's; accepted."),
+    IGNORED("mysql://?charset", "Doctrine's; accepted: it is always utf8mb4."),
+    PLAIN("pgsql://?host", TEXT, "The folder of a socket, instead of a host."),
+    KEY("pgsql://?connect_timeout", NUMBER,
+        "Seconds to try to connect to a server.", DEFAULT("10")),
+    KEY("pgsql://?timeout", NUMBER,
+        "Seconds that the server may be silent while an answer is waited for.",
+        DEFAULT("30")),
+    KEY("pgsql://?lock_timeout", NUMBER,
+        "Milliseconds that a statement waits for another transaction.",
+        DEFAULT("5000")),
+    PLAIN("pgsql://?statement_timeout", NUMBER,
+          "Milliseconds that a statement may run. Default: the server's."),
+    PLAIN("pgsql://?sslmode", TEXT,
+          "libpq's. Default: `verify-full`, and `prefer` where the host is "
+          "this machine."),
+    PLAIN("pgsql://?sslrootcert", TEXT,
+          "A file with the authority that signed the server's certificate."),
+    PLAIN("pgsql://?sslcert", TEXT,
+          "A file with the client's own certificate."),
+    PLAIN("pgsql://?sslkey", TEXT, "A file with its key."),
+    PLAIN("pgsql://?target_session_attrs", TEXT,
+          "Given to libpq for each host."),
+    KEY("pgsql://?application_name", TEXT, "What the server shows.",
+        DEFAULT("skirnir")),
+    IGNORED("pgsql://?serverVersion", "Doctrine's; accepted."),
+    IGNORED("pgsql://?charset", "Doctrine's; accepted."),
+    KEY("sqlite://?busy_timeout", NUMBER,
+        "Milliseconds that a statement waits for another writer.",
+        DEFAULT("5000"), RANGE(0, 3600000)),
+    IGNORED("sqlite://?serverVersion", "Doctrine's; accepted."),
+    IGNORED("sqlite://?charset", "Doctrine's; accepted."),
 };
 
 static const struct {
@@ -440,6 +615,7 @@ static const struct {
     [SKR_TYPE_TRANSPORT] = {"DSN or map", "a DSN or a map"},
     [SKR_TYPE_DSN] = {"DSN", "a DSN"},
     [SKR_TYPE_TEXT] = {"text", "a text"},
+    [SKR_TYPE_CHOICE] = {"text", "a text"},
     [SKR_TYPE_TABLE] = {"table name", "a table name"},
     [SKR_TYPE_REFERENCE] = {"name", "a name"},
     [SKR_TYPE_NUMBER] = {"whole number", "a whole number"},
@@ -493,6 +669,42 @@ skr_config_describe(const struct skr_config_key *key, struct skr_text *text)
     skr_text_add_format(text, ". %s", key->help);
 }
 
+// The next word of "fail, drop or wait"; 0: there is none.
+static size_t
+next_word(const char **at)
+{
+    *at += strspn(*at, ", ");
+    if (strncmp(*at, "or ", strlen("or ")) == 0)
+        *at += strlen("or ");
+    return strcspn(*at, ", ");
+}
+
+bool
+skr_config_find_choice(const struct skr_config_key *key, const char *word,
+                       unsigned *value)
+{
+    const char *at = key->choices;
+    *value = key->first_choice;
+    for (size_t size; (size = next_word(&at)) > 0; at += size, ++*value)
+        if (strlen(word) == size && strncmp(at, word, size) == 0)
+            return true;
+    return false;
+}
+
+const char *
+skr_config_choice_word(const struct skr_config_key *key, unsigned value,
+                       char word[SKR_CHOICE_SIZE])
+{
+    const char *at = key->choices;
+    size_t size = next_word(&at);
+    for (unsigned i = key->first_choice; i < value; i++) {
+        at += size;
+        size = next_word(&at);
+    }
+    snprintf(word, SKR_CHOICE_SIZE, "%.*s", (int)size, at);
+    return word;
+}
+
 const struct skr_config_key *
 skr_config_find_key(const char *path)
 {
@@ -500,4 +712,118 @@ skr_config_find_key(const char *path)
         if (strcmp(keys[i].path, path) == 0)
             return &keys[i];
     return NULL;
+}
+
+bool
+skr_config_is_child(const struct skr_config_key *parent,
+                    const struct skr_config_key *key)
+{
+    const char *name = key->path;
+    if (strstr(name, SKR_OPTION_OF) != NULL)
+        return false;
+    if (parent != NULL) {
+        size_t length = strlen(parent->path);
+        if (strncmp(key->path, parent->path, length) != 0 ||
+            key->path[length] != '.')
+            return false;
+        name += length + 1;
+    }
+    return strchr(name, '.') == NULL;
+}
+
+const char *
+skr_config_key_name(const struct skr_config_key *key)
+{
+    const char *dot = strrchr(key->path, '.');
+    return dot == NULL ? key->path : dot + 1;
+}
+
+const struct skr_config_key *
+skr_config_find_option(const char *scheme, const char *name)
+{
+    size_t size = strlen(scheme);
+    for (size_t i = 0; i < SKR_COUNT_OF(keys); i++) {
+        const char *path = keys[i].path;
+        if (strncmp(path, scheme, size) == 0 &&
+            skr_text_starts_with(path + size, SKR_OPTION_OF) &&
+            strcmp(path + size + strlen(SKR_OPTION_OF), name) == 0)
+            return &keys[i];
+    }
+    return NULL;
+}
+
+static bool
+is_pattern(const char *name)
+{
+    return skr_text_ends_with(name, "*");
+}
+
+static bool
+fits(const char *pattern, const char *name)
+{
+    return strncmp(pattern, name, strlen(pattern) - 1) == 0;
+}
+
+const struct skr_config_key *
+skr_config_find_child(const struct skr_config_key *parent, const char *name,
+                      bool other_driver)
+{
+    // Patterns stand last among their siblings, so that an exact name wins.
+    for (size_t i = 0; i < SKR_COUNT_OF(keys); i++) {
+        if (!skr_config_is_child(parent, &keys[i]))
+            continue;
+        if (other_driver ? keys[i].table_only : keys[i].other_only)
+            continue;
+        const char *child = skr_config_key_name(&keys[i]);
+        if (is_pattern(child) ? fits(child, name) : strcmp(child, name) == 0)
+            return &keys[i];
+    }
+    return NULL;
+}
+
+static bool
+is_offered(const struct skr_config_key *parent,
+           const struct skr_config_key *key)
+{
+    return skr_config_is_child(parent, key) &&
+           !is_pattern(skr_config_key_name(key)) &&
+           key->type != SKR_TYPE_IGNORED && !key->unoffered;
+}
+
+// Whether a key beside the parent has this name.
+static bool
+is_known_outside(const struct skr_config_key *parent, const char *name)
+{
+    size_t outside = parent == NULL
+                         ? 0
+                         : (size_t)(skr_config_key_name(parent) - parent->path);
+    for (size_t i = 0; i < SKR_COUNT_OF(keys) && outside > 0; i++)
+        if (strncmp(keys[i].path, parent->path, outside) == 0 &&
+            strcmp(keys[i].path + outside, name) == 0)
+            return keys[i].type != SKR_TYPE_IGNORED;
+    return false;
+}
+
+void
+skr_config_suggest(const struct skr_config_key *parent, const char *name,
+                   char *text, size_t size)
+{
+    if (is_known_outside(parent, name)) {
+        snprintf(text, size, "it belongs beside '%s', not into it",
+                 skr_config_key_name(parent));
+        return;
+    }
+    struct skr_nearest nearest = {.name = name};
+    int used = snprintf(text, size, "known here:");
+    for (size_t i = 0; i < SKR_COUNT_OF(keys); i++) {
+        if (!is_offered(parent, &keys[i]))
+            continue;
+        const char *known = skr_config_key_name(&keys[i]);
+        skr_nearest_compare(&nearest, known, known);
+        if (used > 0 && (size_t)used < size)
+            used += snprintf(text + used, size - (size_t)used, "%s %s",
+                             text[used - 1] == ':' ? "" : ",", known);
+    }
+    if (nearest.meant != NULL)
+        snprintf(text, size, "did you mean '%s'?", nearest.meant);
 }

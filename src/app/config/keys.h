@@ -17,6 +17,7 @@ enum skr_config_type {
     SKR_TYPE_TRANSPORT,  // a DSN or a map
     SKR_TYPE_DSN,
     SKR_TYPE_TEXT,
+    SKR_TYPE_CHOICE,     // text that is one of several words: an enum
     SKR_TYPE_TABLE,      // text that is an identifier
     SKR_TYPE_REFERENCE,  // the name of a transport or a database
     SKR_TYPE_NUMBER,
@@ -57,7 +58,8 @@ struct skr_config_key {
     enum skr_config_scope scope;
     size_t offset;          // in the struct that scope names
     int64_t least, most;    // of a number or a size
-    const char *choices;    // of a text: "fail, drop or wait"; NULL: any
+    const char *choices;    // "fail, drop or wait"
+    unsigned first_choice;  // the value of the first of them
     const char *former;     // a choice of earlier versions; NULL: none
     const char *read_as;    // and what it is now
     const char *same_as;    // another place of the key with this path
@@ -82,6 +84,14 @@ const char *skr_config_type_needed(enum skr_config_type type);
 void
 skr_config_describe(const struct skr_config_key *key, struct skr_text *text);
 
+// The value of one of the words of "fail, drop or wait"; false: it is none.
+bool skr_config_find_choice(const struct skr_config_key *key, const char *word,
+                            unsigned *value);
+// The word that has this value.
+enum { SKR_CHOICE_SIZE = 16 };
+const char *skr_config_choice_word(const struct skr_config_key *key,
+                                   unsigned value, char word[SKR_CHOICE_SIZE]);
+
 // NULL when there is no such path; it is spelled as in the table.
 const struct skr_config_key *skr_config_find_key(const char *path);
 // Whether key stands directly below parent; parent NULL is the top.
@@ -91,6 +101,12 @@ bool skr_config_is_child(const struct skr_config_key *parent,
 const struct skr_config_key *
 skr_config_find_child(const struct skr_config_key *parent, const char *name,
                       bool other_driver);
+
+// The option of a driver, "amqp://?heartbeat": scheme is the first that the
+// driver has. NULL: unknown.
+#define SKR_OPTION_OF "://?"
+const struct skr_config_key *
+skr_config_find_option(const char *scheme, const char *name);
 
 // The last part of a key's path.
 const char *skr_config_key_name(const struct skr_config_key *key);

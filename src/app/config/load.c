@@ -16,12 +16,11 @@
 enum { MAX_FILE_SIZE = 4 * 1024 * 1024, PIPE_PATIENCE_MS = 5000 };
 
 static enum skr_code
-report_file(const char *path, int line, skr_config_report_fn *report,
-            void *user, enum skr_code code, const char *text,
-            struct skr_error *error)
+report_file(const char *path, int line, struct skr_config_listener listener,
+            enum skr_code code, const char *text, struct skr_error *error)
 {
-    if (report != NULL)
-        report(user, SKR_CONFIG_MISTAKE, path, line, text);
+    if (listener.report != NULL)
+        listener.report(listener.user, SKR_CONFIG_MISTAKE, path, line, text);
     if (line > 0)
         return skr_fail(error, code, SKR_GIVE_UP, "%s:%d: %s", path, line,
                         text);
@@ -30,10 +29,10 @@ report_file(const char *path, int line, skr_config_report_fn *report,
 
 static enum skr_code
 read_tree(struct skr_config *config, struct skr_yaml_node *root,
-          skr_config_report_fn *report, void *user, struct skr_error *error)
+          struct skr_config_listener listener, struct skr_error *error)
 {
     struct skr_config_reader reader = {
-        .config = config, .report = report, .user = user, .error = error};
+        .config = config, .listener = listener, .error = error};
     size_t count = 0;
     skr_config_keys(&count);
     skr_config_find_folders(&reader, config->path);
@@ -50,7 +49,7 @@ read_tree(struct skr_config *config, struct skr_yaml_node *root,
 
 static enum skr_code
 parse(struct skr_config *config, const char *text, size_t size,
-      skr_config_report_fn *report, void *user, struct skr_error *error)
+      struct skr_config_listener listener, struct skr_error *error)
 {
     struct skr_yaml_node *root = NULL;
     struct skr_error malformed;
@@ -60,19 +59,19 @@ parse(struct skr_config *config, const char *text, size_t size,
     if (code == SKR_NO_MEMORY)
         return skr_fail_memory(error);
     if (code != SKR_OK)
-        return report_file(config->path, line, report, user, code,
-                           malformed.text, error);
+        return report_file(config->path, line, listener, code, malformed.text,
+                           error);
     if (root == NULL || root->kind == SKR_YAML_NULL)
-        return report_file(config->path, 0, report, user, SKR_INVALID,
+        return report_file(config->path, 0, listener, SKR_INVALID,
                            "the file is empty; it needs at least "
                            "'transports:'",
                            error);
-    return read_tree(config, root, report, user, error);
+    return read_tree(config, root, listener, error);
 }
 
 enum skr_code
 skr_config_parse(const char *text, size_t size, const char *path,
-                 skr_config_report_fn *report, void *user,
+                 struct skr_config_listener listener,
                  struct skr_config **config, struct skr_error *error)
 {
     struct skr_config *parsed = calloc(1, sizeof(*parsed));
@@ -81,7 +80,7 @@ skr_config_parse(const char *text, size_t size, const char *path,
     enum skr_code code = SKR_NO_MEMORY;
     parsed->path = skr_arena_text(&parsed->arena, path, strlen(path));
     if (parsed->path != NULL)
-        code = parse(parsed, text, size, report, user, error);
+        code = parse(parsed, text, size, listener, error);
     else
         skr_fail_memory(error);
     if (code != SKR_OK) {
@@ -142,51 +141,51 @@ describe(int problem)
 }
 
 static enum skr_code
-load(const char *path, skr_config_report_fn *report, void *user,
+load(const char *path, struct skr_config_listener listener,
      struct skr_config **config, struct skr_error *error)
 {
     struct skr_text text = {0};
     FILE *file = open_file(path);
     if (file == NULL)
-        return report_file(path, 0, report, user,
+        return report_file(path, 0, listener,
                            errno == ENOENT ? SKR_MISSING : SKR_REFUSED,
                            describe(errno), error);
     errno = 0;
     enum skr_code code = SKR_OK;
     if (!read_file(file, &text))
-        code = report_file(path, 0, report, user, SKR_REFUSED, strerror(errno),
-                           error);
+        code =
+            report_file(path, 0, listener, SKR_REFUSED, strerror(errno), error);
     else if (text.size > MAX_FILE_SIZE)
-        code = report_file(path, 0, report, user, SKR_INVALID,
+        code = report_file(path, 0, listener, SKR_INVALID,
                            "the file is larger than 4 MiB", error);
     else if (text.broken)
         code = skr_fail_memory(error);
     else
         code = skr_config_parse(text.bytes == NULL ? "" : text.bytes, text.size,
-                                path, report, user, config, error);
+                                path, listener, config, error);
     fclose(file);
     skr_text_fini(&text);
     return code;
 }
 
 enum skr_code
-skr_config_load(const char *path, skr_config_report_fn *report, void *user,
+skr_config_load(const char *path, struct skr_config_listener listener,
                 struct skr_config **config, struct skr_error *error)
 {
     const char *named = getenv("SKIRNIR_CONFIG");
     // As of a variable that is not set: nothing else may be meant.
     if (path != NULL && path[0] == '\0')
-        return report_file("--config", 0, report, user, SKR_INVALID,
+        return report_file("--config", 0, listener, SKR_INVALID,
                            "the name of the file is empty", error);
     if (path == NULL && named != NULL && named[0] != '\0')
         path = named;
     if (path != NULL)
-        return load(path, report, user, config, error);
+        return load(path, listener, config, error);
     if (access("skirnir.yaml", F_OK) == 0)
-        return load("skirnir.yaml", report, user, config, error);
+        return load("skirnir.yaml", listener, config, error);
     if (access(SYSTEM_PATH, F_OK) == 0)
-        return load(SYSTEM_PATH, report, user, config, error);
-    return report_file("skirnir.yaml", 0, report, user, SKR_MISSING,
+        return load(SYSTEM_PATH, listener, config, error);
+    return report_file("skirnir.yaml", 0, listener, SKR_MISSING,
                        "there is no such file here, none at " SYSTEM_PATH
                        ", and SKIRNIR_CONFIG is not set",
                        error);

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Masks secrets in values that are printed: passwords of DSNs, values that came
-// from the environment or from files, and words behind an option such as
-// --token.
+// Masks secrets in values that are printed: passwords of DSNs, and values that
+// came from the environment or from files.
 
 #include "app/config/mask.h"
 
@@ -67,65 +66,4 @@ skr_config_mask(const struct skr_config *config, const char *text)
     char *dsn = skr_url_mask(masked);
     free(masked);
     return dsn;
-}
-
-#define BLANKS " \t\r\n;"
-
-// Bytes of a value at text: up to a blank, or to the quote that it begins with.
-static size_t
-value_size(const char *text)
-{
-    if (*text != '"' && *text != '\'')
-        return strcspn(text, BLANKS "\"'");
-    const char *end = strchr(text + 1, *text);
-    return end == NULL ? strlen(text) : (size_t)(end + 1 - text);
-}
-
-// One piece of a word, without blanks; what follows it may be its value.
-static size_t
-add_piece(struct skr_text *masked, const char *text, bool *is_next)
-{
-    size_t size = strcspn(text, BLANKS "\"'");
-    size_t dashes = strspn(text, "-");
-    size_t name = strcspn(text, "=" BLANKS "\"'");
-    if (*is_next) {
-        *is_next = false;
-        skr_text_add_string(masked, MASK);
-        return value_size(text);
-    }
-    bool is_secret =
-        name > dashes && skr_secret_is_name(text + dashes, name - dashes);
-    if (!is_secret || (text[name] != '=' && dashes == 0)) {
-        // A quote alone is a piece as well.
-        size = size == 0 ? 1 : size;
-        skr_text_add(masked, text, size);
-        return size;
-    }
-    if (text[name] != '=') {
-        *is_next = true;
-        skr_text_add(masked, text, name);
-        return name;
-    }
-    skr_text_add(masked, text, name + 1);
-    skr_text_add_string(masked, MASK);
-    return name + 1 + value_size(text + name + 1);
-}
-
-char *
-skr_config_mask_word(const struct skr_config *config, const char *word,
-                     bool *is_next)
-{
-    struct skr_text masked = {0};
-    skr_text_add(&masked, "", 0);
-    while (*word != '\0') {
-        size_t blanks = strspn(word, BLANKS);
-        skr_text_add(&masked, word, blanks);
-        word += blanks;
-        if (*word != '\0')
-            word += add_piece(&masked, word, is_next);
-    }
-    char *text = skr_text_take(&masked);
-    char *shown = text == NULL ? NULL : skr_config_mask(config, text);
-    free(text);
-    return shown;
 }

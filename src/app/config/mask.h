@@ -11,10 +11,4 @@
 // memory is out; the caller frees it.
 char *skr_config_mask(const struct skr_config *config, const char *text);
 
-// The same of a word of a command, where "--password=..." and "PASSWORD=..."
-// stand for secrets too. *is_next: whether the next word is one, as after
-// "--password"; false before the first.
-char *skr_config_mask_word(const struct skr_config *config, const char *word,
-                           bool *is_next);
-
 #endif

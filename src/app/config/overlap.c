@@ -76,11 +76,11 @@ patterns_overlap(const char *one, const char *other)
     return rows[0][0];
 }
 
-static const struct skr_declaration *
+static const struct skr_amqp_declaration *
 find_exchange(const struct skr_topology *topology, const char *name)
 {
     for (size_t i = 0; i < topology->count; i++)
-        if (topology->declarations[i].kind == SKR_DECLARE_EXCHANGE &&
+        if (topology->declarations[i].object == SKR_AMQP_EXCHANGE &&
             strcmp(topology->declarations[i].name, name) == 0)
             return &topology->declarations[i];
     return NULL;
@@ -88,10 +88,10 @@ find_exchange(const struct skr_topology *topology, const char *name)
 
 static bool
 bindings_overlap(const struct skr_topology *topology,
-                 const struct skr_declaration *a,
-                 const struct skr_declaration *b)
+                 const struct skr_amqp_declaration *a,
+                 const struct skr_amqp_declaration *b)
 {
-    const struct skr_declaration *exchange =
+    const struct skr_amqp_declaration *exchange =
         find_exchange(topology, a->exchange);
     if (exchange == NULL || strcmp(a->exchange, b->exchange) != 0)
         return false;
@@ -110,7 +110,7 @@ static bool
 has_queue(const struct skr_plan *plan, const char *name)
 {
     for (size_t i = 0; i < plan->count; i++)
-        if (plan->declarations[i].kind == SKR_DECLARE_QUEUE &&
+        if (plan->declarations[i].object == SKR_AMQP_QUEUE &&
             strcmp(plan->declarations[i].name, name) == 0)
             return true;
     return false;
@@ -119,7 +119,7 @@ has_queue(const struct skr_plan *plan, const char *name)
 // A pair of bindings by which a message gets into a queue of each. A queue that
 // both read gives each message to one of them.
 struct overlap {
-    const struct skr_declaration *a, *b;
+    const struct skr_amqp_declaration *a, *b;
 };
 
 static bool
@@ -127,12 +127,13 @@ find_overlap(const struct skr_topology *topology, const struct skr_plan *a,
              const struct skr_plan *b, struct overlap *found)
 {
     for (size_t i = 0; i < topology->count; i++) {
-        const struct skr_declaration *one = &topology->declarations[i];
-        if (one->kind != SKR_DECLARE_BINDING || !has_queue(a, one->queue))
+        const struct skr_amqp_declaration *one = &topology->declarations[i];
+        if (one->object != SKR_AMQP_BINDING || !has_queue(a, one->queue))
             continue;
         for (size_t k = 0; k < topology->count; k++) {
-            const struct skr_declaration *other = &topology->declarations[k];
-            if (other->kind != SKR_DECLARE_BINDING ||
+            const struct skr_amqp_declaration *other =
+                &topology->declarations[k];
+            if (other->object != SKR_AMQP_BINDING ||
                 !has_queue(b, other->queue) || has_queue(a, other->queue) ||
                 has_queue(b, one->queue) ||
                 !bindings_overlap(topology, one, other))
@@ -144,23 +145,13 @@ find_overlap(const struct skr_topology *topology, const struct skr_plan *a,
     return false;
 }
 
-static const struct skr_topology *
-find_topology(const struct skr_sites *sites, const struct skr_plan *plan)
-{
-    for (size_t i = 0; i < sites->count; i++)
-        if (strcmp(sites->items[i].server, plan->server) == 0 &&
-            strcmp(sites->items[i].vhost, plan->vhost) == 0)
-            return &sites->items[i].topology;
-    return NULL;
-}
-
 static const char *
 table_of(const struct skr_config *config,
          const struct skr_config_transport *transport)
 {
-    return transport->deduplication_table == NULL
+    return transport->deduplication.table == NULL
                ? config->deduplication_table
-               : transport->deduplication_table;
+               : transport->deduplication.table;
 }
 
 // One with a plan of its own, whose queues are there to be consumed: nothing in
@@ -171,42 +162,42 @@ struct consuming {
 };
 
 static void
-refuse(struct skr_config_reader *reader, const struct consuming *a,
-       const struct consuming *b, const char *overlap)
+refuse(struct skr_config_reader *reader, const struct skr_config_transport *a,
+       const struct skr_config_transport *b, const char *overlap)
 {
-    const char *name = b->transport->name;
+    const char *name = b->name;
     struct skr_config_place place = {
         .path = skr_config_text(reader, "transports.%s", name),
-        .line = b->transport->line,
+        .line = b->line,
     };
     skr_config_mistake(reader, &place,
                        "%s transport '%s', and both record what they handled "
                        "in the table %s: the second would take it for a "
                        "duplicate. Name a table of its own in transports.%s."
                        "deduplication.table_name",
-                       overlap, a->transport->name,
-                       table_of(reader->config, a->transport), name);
+                       overlap, a->name, table_of(reader->config, a), name);
 }
 
 static bool
-share_table(const struct skr_config *config, const struct consuming *a,
-            const struct consuming *b)
+share_table(const struct skr_config *config,
+            const struct skr_config_transport *a,
+            const struct skr_config_transport *b)
 {
-    return strcmp(table_of(config, a->transport),
-                  table_of(config, b->transport)) == 0;
+    return skr_config_same_table(config->inbox_database, table_of(config, a),
+                                 table_of(config, b));
 }
 
 static void
 check_pair(struct skr_config_reader *reader, const struct skr_sites *sites,
            const struct consuming *a, const struct consuming *b)
 {
-    const struct skr_topology *topology = find_topology(sites, a->plan);
+    const struct skr_site *site = skr_site_find(sites, a->plan);
     struct overlap overlap;
-    if (topology == NULL || topology != find_topology(sites, b->plan) ||
-        !share_table(reader->config, a, b) ||
-        !find_overlap(topology, a->plan, b->plan, &overlap))
+    if (site == NULL || site != skr_site_find(sites, b->plan) ||
+        !share_table(reader->config, a->transport, b->transport) ||
+        !find_overlap(&site->topology, a->plan, b->plan, &overlap))
         return;
-    refuse(reader, a, b,
+    refuse(reader, a->transport, b->transport,
            skr_config_text(reader,
                            "its queue '%s' may get the same message from the "
                            "exchange '%s' as '%s' of the",
@@ -237,73 +228,83 @@ check_sites(struct skr_config_reader *reader, const struct skr_sites *sites)
     }
 }
 
+// What a transport reads from a log.
+struct reading {
+    const struct skr_config_transport *transport;
+    struct skr_subscription subscription;
+};
+
 static enum skr_code
-plan_kafka(const struct skr_config_transport *transport, struct skr_plan *plan,
-           struct skr_error *error)
+find_subscription(struct reading *reading, struct skr_error *error)
 {
-    const struct skr_broker_ops *ops = skr_driver_find_broker("kafka");
+    const struct skr_broker_ops *ops =
+        reading->transport->scheme == NULL
+            ? NULL
+            : skr_driver_find_broker(reading->transport->scheme);
     struct skr_url url;
     char *text = NULL;
-    *plan = (struct skr_plan){0};
-    if (ops == NULL || strcmp(transport->scheme, "kafka") != 0)
+    if (ops == NULL || !ops->has_topics)
         return SKR_OK;
-    enum skr_code code = skr_config_broker_url(transport, &text, error);
+    enum skr_code code =
+        skr_config_broker_url(reading->transport, &text, error);
     if (code == SKR_OK)
         code = skr_url_parse(text, &url, error);
     if (code == SKR_OK) {
-        code = ops->plan(text, &url, plan, error);
+        code = ops->subscription(&url, &reading->subscription, error);
         skr_url_fini(&url);
     }
     free(text);
     return code;
 }
 
-// Each group gets all messages of its topics.
-static void
-check_groups(struct skr_config_reader *reader, const struct consuming *a,
-             const struct consuming *b)
+// A topic of both; NULL: they have none.
+static const char *
+find_common_topic(const struct skr_subscription *a,
+                  const struct skr_subscription *b)
 {
-    struct skr_topology both = {0};
-    struct overlap overlap;
-    if (a->plan->count == 0 || b->plan->count == 0 ||
-        strcmp(a->plan->server, b->plan->server) != 0 ||
-        !share_table(reader->config, a, b))
+    for (size_t i = 0; i < a->topic_count; i++)
+        if (skr_text_is_among(a->topics[i], b->topics, b->topic_count))
+            return a->topics[i];
+    return NULL;
+}
+
+// Each group gets all messages of its topics; members of one group share them.
+static void
+check_groups(struct skr_config_reader *reader, const struct reading *a,
+             const struct reading *b)
+{
+    const struct skr_subscription *one = &a->subscription;
+    const struct skr_subscription *other = &b->subscription;
+    const char *topic = find_common_topic(one, other);
+    if (topic == NULL || strcmp(one->group, other->group) == 0 ||
+        strcmp(one->server, other->server) != 0 ||
+        !share_table(reader->config, a->transport, b->transport))
         return;
-    if (skr_topology_add(&both, a->plan->declarations, a->plan->count, NULL) !=
-            SKR_OK ||
-        skr_topology_add(&both, b->plan->declarations, b->plan->count, NULL) !=
-            SKR_OK)
-        reader->out_of_memory = true;
-    else if (find_overlap(&both, a->plan, b->plan, &overlap))
-        refuse(reader, a, b,
-               skr_config_text(reader,
-                               "its group '%s' gets the same messages of the "
-                               "topic '%s' as the group '%s' of the",
-                               overlap.b->queue, overlap.b->exchange,
-                               overlap.a->queue));
-    skr_topology_fini(&both);
+    refuse(reader, a->transport, b->transport,
+           skr_config_text(reader,
+                           "its group '%s' gets the same messages of the "
+                           "topic '%s' as the group '%s' of the",
+                           other->group, topic, one->group));
 }
 
 static void
-check_kafka(struct skr_config_reader *reader)
+check_logs(struct skr_config_reader *reader)
 {
     const struct skr_config *config = reader->config;
     size_t count = config->transport_count;
-    struct skr_plan *plans = calloc(count + 1, sizeof(*plans));
-    enum skr_code code = plans == NULL ? SKR_NO_MEMORY : SKR_OK;
+    struct reading *readings = calloc(count + 1, sizeof(*readings));
+    enum skr_code code = readings == NULL ? SKR_NO_MEMORY : SKR_OK;
     for (size_t i = 0; i < count && code == SKR_OK; i++) {
-        const struct consuming last = {&config->transports[i], &plans[i]};
-        code = plan_kafka(last.transport, &plans[i], NULL);
+        readings[i].transport = &config->transports[i];
+        code = find_subscription(&readings[i], NULL);
         for (size_t k = 0; k < i && code == SKR_OK; k++)
-            check_groups(reader,
-                         &(struct consuming){&config->transports[k], &plans[k]},
-                         &last);
+            check_groups(reader, &readings[k], &readings[i]);
     }
     if (code == SKR_NO_MEMORY)
         reader->out_of_memory = true;
-    for (size_t i = 0; plans != NULL && i < count; i++)
-        skr_arena_fini(&plans[i].arena);
-    free(plans);
+    for (size_t i = 0; readings != NULL && i < count; i++)
+        skr_arena_fini(&readings[i].subscription.arena);
+    free(readings);
 }
 
 void
@@ -318,5 +319,5 @@ skr_config_check_overlap(struct skr_config_reader *reader)
     if (skr_sites_find(reader->config, NULL, NULL, &sites, &error) == SKR_OK)
         check_sites(reader, &sites);
     skr_sites_fini(&sites);
-    check_kafka(reader);
+    check_logs(reader);
 }

@@ -2,6 +2,7 @@
 // Walks the tree along the table of keys.
 #include "app/config/reader.h"
 
+#include "app/drivers.h"
 #include "base/error.h"
 
 #include <stdlib.h>
@@ -254,6 +255,31 @@ read_anything(struct skr_config_reader *reader,
         read_anything(reader, place, node->entries[i].value);
 }
 
+// An option of a broker's driver is kept as it is, and is of the type that the
+// table has for it.
+static void
+check_option(struct skr_config_reader *reader,
+             const struct skr_config_place *place,
+             const struct skr_yaml_node *node)
+{
+    struct skr_config_transport *transport = reader->transport;
+    const char *name = strrchr(place->path, '.');
+    struct skr_config_place option = *place;
+    option.key = transport == NULL || name == NULL
+                     ? NULL
+                     : skr_config_find_option(
+                           skr_driver_family(transport->scheme), name + 1);
+    if (option.key == NULL || option.key->type == SKR_TYPE_ANYTHING ||
+        option.key->type == SKR_TYPE_IGNORED || node->kind == SKR_YAML_NULL)
+        return;
+    size_t before = reader->mistakes;
+    if (node->kind != SKR_YAML_TEXT)
+        skr_config_refuse(reader, &option, node);
+    else
+        skr_config_set(reader, &option, node->text, node->text);
+    transport->has_wrong_option |= reader->mistakes > before;
+}
+
 static void
 read_plain(struct skr_config_reader *reader,
            const struct skr_config_place *place, struct skr_yaml_node *node)
@@ -379,10 +405,15 @@ read_value(struct skr_config_reader *reader,
     case SKR_TYPE_SQL:
     case SKR_TYPE_COMMAND:
     case SKR_TYPE_VARIABLES: read_texts(reader, place, node); return;
-    case SKR_TYPE_ANYTHING: read_anything(reader, place, node); return;
+    case SKR_TYPE_ANYTHING:
+        read_anything(reader, place, node);
+        if (place->key->other_only)
+            check_option(reader, place, node);
+        return;
     case SKR_TYPE_IGNORED: return;
     case SKR_TYPE_DSN:
     case SKR_TYPE_TEXT:
+    case SKR_TYPE_CHOICE:
     case SKR_TYPE_TABLE:
     case SKR_TYPE_REFERENCE:
     case SKR_TYPE_NUMBER:

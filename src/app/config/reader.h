@@ -9,6 +9,8 @@
 #include "app/config/yaml_tree.h"
 #include "base/text.h"
 
+struct skr_dialect;
+
 // Where something stands, as reports name it.
 struct skr_config_place {
     const char *path;  // "transports.outbox.dsn"
@@ -21,9 +23,9 @@ struct skr_config_reader {
     struct skr_config *config;
     const char *folder;   // of the file, absolute; NULL: where we are
     const char *project;  // %kernel.project_dir%, absolute
-    skr_config_report_fn *report;
-    void *user;
+    struct skr_config_listener listener;
     enum skr_code code;  // SKR_OK, or that of the first mistake
+    size_t mistakes;
     struct skr_error *error;
     bool out_of_memory;
 
@@ -105,6 +107,9 @@ skr_config_find_folders(struct skr_config_reader *reader, const char *path);
 const char *
 skr_config_place_path(struct skr_config_reader *reader, const char *path);
 
+// NULL: it is not known, for a reason that is told elsewhere.
+const struct skr_dialect *
+skr_config_dialect(const struct skr_config_database *database);
 // A transport: its DSN decides which defaults and which options it has.
 void skr_config_read_dsn(struct skr_config_reader *reader,
                          const struct skr_config_place *place);
@@ -114,12 +119,5 @@ void skr_config_read_parameters(struct skr_config_reader *reader,
 void skr_config_check_broker(struct skr_config_reader *reader,
                              const struct skr_config_place *place,
                              const struct skr_config_transport *transport);
-
-// What %env(file:NAME)% stands for, the variable holding this path; text is
-// empty before. False: it is a mistake, which is told.
-bool
-skr_config_read_file(struct skr_config_reader *reader,
-                     const struct skr_config_place *place, const char *name,
-                     const char *path, struct skr_text *text);
 
 #endif

@@ -30,9 +30,10 @@ report(struct skr_config_reader *reader, enum skr_config_severity severity,
     if (used < 0 || (size_t)used >= sizeof(text))
         used = 0;
     vsnprintf(text + used, sizeof(text) - (size_t)used, format, arguments);
-    if (reader->report != NULL)
-        reader->report(reader->user, severity, reader->config->path,
-                       place->line, text);
+    if (reader->listener.report != NULL)
+        reader->listener.report(reader->listener.user, severity,
+                                reader->config->path, place->line, text);
+    reader->mistakes += severity == SKR_CONFIG_MISTAKE;
     if (severity == SKR_CONFIG_WARNING || reader->code != SKR_OK)
         return;
     reader->code = SKR_INVALID;

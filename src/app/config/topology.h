@@ -6,34 +6,21 @@
 
 #include "app/config/config.h"
 #include "app/config/yaml_tree.h"
-#include "broker/broker.h"
-
-bool skr_topology_is_exchange_type(const char *word);
-// What the server needs as an argument of this name where something else
-// stands, such as "a whole number"; NULL: it is good.
-const char *skr_topology_argument_needs(const struct skr_yaml_entry *entry);
+#include "broker/topology.h"
 
 // Exchanges, then queues, then bindings, each in the order of the file; then
 // what was added.
 struct skr_topology {
     struct skr_arena arena;
-    struct skr_declaration *declarations;
-    size_t count;
+    struct skr_amqp_declaration *declarations;
+    size_t count, capacity;
 };
 
-// Of a configuration that was checked.
-SKR_MUST_CHECK enum skr_code
-skr_topology_read(const struct skr_config *config,
-                  struct skr_topology *topology, struct skr_error *error);
-// Borrows what declarations point to. One of a name that is there already is
-// left out: the first declaration says what it looks like.
-SKR_MUST_CHECK enum skr_code
-skr_topology_add(struct skr_topology *topology,
-                 const struct skr_declaration *declarations, size_t count,
-                 struct skr_error *error);
-void skr_topology_fini(struct skr_topology *topology);
-
 bool skr_transport_is_amqp(const struct skr_config_transport *transport);
+// To which the transport publishes where no route names one; url is that of its
+// DSN. NULL: none.
+const char *skr_topology_exchange(const struct skr_config_transport *transport,
+                                  const struct skr_url *url);
 
 // A virtual host of a server, and what is to be declared there.
 struct skr_site {
@@ -60,6 +47,9 @@ skr_sites_find(const struct skr_config *config, const char *dsn,
                const char *vhost, struct skr_sites *sites,
                struct skr_error *error);
 void skr_sites_fini(struct skr_sites *sites);
+// Where the plan belongs; NULL: nothing is declared there.
+struct skr_site *
+skr_site_find(const struct skr_sites *sites, const struct skr_plan *plan);
 
 // The driver that can declare something there; NULL: none.
 const struct skr_broker_ops *skr_site_driver(const char *url);

@@ -2,14 +2,11 @@
 // Values of the plain types: from text into the structs.
 #include "app/config/reader.h"
 
-#include "db/words.h"
-
 #include <errno.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 
 static void
 refuse_text(struct skr_config_reader *reader,
@@ -19,6 +16,9 @@ refuse_text(struct skr_config_reader *reader,
     char excerpt[SKR_CONFIG_EXCERPT_SIZE];
     if (shown == NULL)
         skr_config_mistake(reader, place, "%s is needed", needed);
+    else if (shown[0] == '\0')
+        skr_config_mistake(reader, place, "%s is needed, not an empty text",
+                           needed);
     else
         skr_config_mistake(reader, place, "%s is needed, not text '%s'", needed,
                            skr_config_excerpt(shown, excerpt));
@@ -29,20 +29,15 @@ skr_config_refuse(struct skr_config_reader *reader,
                   const struct skr_config_place *place,
                   const struct skr_yaml_node *node)
 {
+    static const char *const others[] = {[SKR_YAML_NULL] = "nothing",
+                                         [SKR_YAML_LIST] = "a list",
+                                         [SKR_YAML_MAP] = "a map"};
     const char *needed = skr_config_type_needed(place->key->type);
-    switch (node->kind) {
-    case SKR_YAML_NULL:
-        skr_config_mistake(reader, place, "%s is needed, not nothing", needed);
-        return;
-    case SKR_YAML_TEXT: refuse_text(reader, place, needed, node->text); return;
-    case SKR_YAML_LIST:
-        skr_config_mistake(reader, place, "%s is needed, not a list", needed);
-        return;
-    case SKR_YAML_MAP:
-        skr_config_mistake(reader, place, "%s is needed, not a map", needed);
-        return;
-    }
-    abort();
+    if (node->kind == SKR_YAML_TEXT)
+        refuse_text(reader, place, needed, node->text);
+    else
+        skr_config_mistake(reader, place, "%s is needed, not %s", needed,
+                           others[node->kind]);
 }
 
 static void
@@ -118,20 +113,6 @@ parse_decimal(const char *text, double *number)
     return end != text && *end == '\0' && isfinite(*number);
 }
 
-static bool
-parse_boolean(const char *text, bool *value)
-{
-    static const char *const words[][2] = {
-        {"false", "true"}, {"no", "yes"}, {"off", "on"}, {"0", "1"}};
-    for (size_t i = 0; i < SKR_COUNT_OF(words); i++)
-        for (int meaning = 0; meaning < 2; meaning++)
-            if (strcasecmp(text, words[i][meaning]) == 0) {
-                *value = meaning == 1;
-                return true;
-            }
-    return false;
-}
-
 static void *
 address_of(const struct skr_config_place *place)
 {
@@ -193,27 +174,29 @@ set_boolean(struct skr_config_reader *reader,
             const char *shown)
 {
     bool value = false;
-    if (!parse_boolean(text, &value))
+    if (!skr_text_boolean(text, &value))
         refuse_text(reader, place, skr_config_type_needed(SKR_TYPE_BOOLEAN),
                     shown);
     else if (place->key->scope != SKR_SCOPE_NONE)
         *(bool *)address_of(place) = value;
 }
 
-// Whether text is one of the words of "fail, drop or wait".
-static bool
-is_choice(const char *choices, const char *text)
+static void
+set_choice(struct skr_config_reader *reader,
+           const struct skr_config_place *place, const char *text,
+           const char *shown)
 {
-    size_t length = strlen(text);
-    for (const char *at = choices; *at != '\0';) {
-        size_t word = strcspn(at, ", ");
-        if (word == length && strncmp(at, text, length) == 0 &&
-            strcmp(text, "or") != 0)
-            return true;
-        at += word;
-        at += strspn(at, ", ");
+    const struct skr_config_key *key = place->key;
+    unsigned value = 0;
+    if (key->former != NULL && strcmp(text, key->former) == 0) {
+        skr_config_warn(reader, place, "'%s' is read as '%s': write that", text,
+                        key->read_as);
+        text = key->read_as;
     }
-    return false;
+    if (!skr_config_find_choice(key, text, &value))
+        refuse_text(reader, place, key->choices, shown);
+    else if (key->scope != SKR_SCOPE_NONE)
+        *(unsigned *)address_of(place) = value;
 }
 
 static void
@@ -221,23 +204,11 @@ set_text(struct skr_config_reader *reader, const struct skr_config_place *place,
          const char *text, const char *shown)
 {
     const struct skr_config_key *key = place->key;
-    if (key->former != NULL && strcmp(text, key->former) == 0) {
-        skr_config_warn(reader, place, "'%s' is read as '%s': write that", text,
-                        key->read_as);
-        text = key->read_as;
-    }
     if (key->type == SKR_TYPE_TABLE && !skr_text_is_identifier(text))
         refuse_text(reader, place,
                     "a table name of letters, digits and underscores, 63 at "
                     "most and no digit first,",
                     shown);
-    else if (key->type == SKR_TYPE_TABLE && skr_sql_is_reserved(text))
-        skr_config_mistake(reader, place,
-                           "'%s' is a word of SQL and cannot name a table; "
-                           "another name is needed, such as messenger_%s",
-                           text, text);
-    else if (key->choices != NULL && !is_choice(key->choices, text))
-        refuse_text(reader, place, key->choices, shown);
     else if (text[0] == '\0' && key->scope != SKR_SCOPE_NONE)
         skr_config_mistake(reader, place, "%s is needed, not an empty text",
                            skr_config_type_needed(key->type));
@@ -256,6 +227,7 @@ skr_config_set(struct skr_config_reader *reader,
     case SKR_TYPE_PORTS: set_ports(reader, place, text, shown); return;
     case SKR_TYPE_DECIMAL: set_decimal(reader, place, text, shown); return;
     case SKR_TYPE_BOOLEAN: set_boolean(reader, place, text, shown); return;
+    case SKR_TYPE_CHOICE: set_choice(reader, place, text, shown); return;
     case SKR_TYPE_DSN:
     case SKR_TYPE_TEXT:
     case SKR_TYPE_TABLE:

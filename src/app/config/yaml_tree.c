@@ -53,6 +53,25 @@ is_null(const yaml_node_t *node)
     return false;
 }
 
+// A boolean as YAML's core schema writes it, in the one way in which the rest
+// of the program sees it; NULL: it is none.
+static const char *
+boolean_word(const yaml_node_t *node)
+{
+    static const char *const words[][2] = {
+        {"True", "true"},
+        {"TRUE", "true"},
+        {"False", "false"},
+        {"FALSE", "false"},
+    };
+    for (size_t i = 0; i < SKR_COUNT_OF(words); i++)
+        if (node->data.scalar.length == strlen(words[i][0]) &&
+            memcmp(node->data.scalar.value, words[i][0], strlen(words[i][0])) ==
+                0)
+            return words[i][1];
+    return NULL;
+}
+
 static enum skr_code
 copy_scalar(struct copying *copying, const yaml_node_t *node, const char **text)
 {
@@ -214,6 +233,9 @@ copy_node(struct copying *copying, int index, int depth,
             return SKR_OK;
         copy->kind = SKR_YAML_TEXT;
         copy->is_plain = node->data.scalar.style == YAML_PLAIN_SCALAR_STYLE;
+        copy->text = copy->is_plain ? boolean_word(node) : NULL;
+        if (copy->text != NULL)
+            return SKR_OK;
         return copy_scalar(copying, node, &copy->text);
     case YAML_SEQUENCE_NODE:
         copy->kind = SKR_YAML_LIST;

@@ -25,7 +25,8 @@ struct skr_yaml_node {
     enum skr_yaml_kind kind;
     int line;
     bool is_plain;                   // not quoted
-    const char *text;                // of SKR_YAML_TEXT; never holds a zero
+    const char *text;                // of SKR_YAML_TEXT; never holds a zero;
+                                     // a plain True or TRUE is "true"
     struct skr_yaml_entry *entries;  // of a list or a map
     size_t count;
 };

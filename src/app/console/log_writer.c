@@ -104,18 +104,6 @@ run(void *user)
 }
 
 static void
-init_conditions(struct skr_log_writer *writer)
-{
-    pthread_condattr_t monotonic;
-    pthread_condattr_init(&monotonic);
-    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
-    pthread_mutex_init(&writer->lock, NULL);
-    pthread_cond_init(&writer->filled, &monotonic);
-    pthread_cond_init(&writer->ended, &monotonic);
-    pthread_condattr_destroy(&monotonic);
-}
-
-static void
 free_writer(struct skr_log_writer *writer)
 {
     pthread_cond_destroy(&writer->filled);
@@ -133,7 +121,12 @@ skr_log_writer_start(int fd, const struct skr_log_form *form,
         return skr_fail_memory(error);
     made->fd = fd;
     made->form = *form;
-    init_conditions(made);
+    if (skr_condition_init(&made->filled) != 0 ||
+        skr_condition_init(&made->ended) != 0) {
+        free(made);
+        return skr_fail_memory(error);
+    }
+    pthread_mutex_init(&made->lock, NULL);
     skr_log_ring_init(&made->ring, made->bytes, sizeof(made->bytes));
     int failure = skr_thread_start(&made->thread, run, made);
     if (failure != 0) {

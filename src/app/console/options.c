@@ -101,18 +101,12 @@ skr_arguments_ago(const char *text, int64_t *seconds)
 bool
 skr_arguments_truth(const char *text, bool *is_true)
 {
-    static const char *const words[][2] = {{"false", "true"},
-                                           {"f", "t"},
-                                           {"0", "1"},
-                                           {"no", "yes"},
-                                           {"off", "on"}};
-    for (size_t i = 0; i < SKR_COUNT_OF(words); i++)
-        for (int meaning = 0; meaning < 2; meaning++)
-            if (strcasecmp(text, words[i][meaning]) == 0) {
-                *is_true = meaning == 1;
-                return true;
-            }
-    return false;
+    // Go's programs, whose command lines are taken, know these as well.
+    if (strcasecmp(text, "t") == 0)
+        text = "true";
+    else if (strcasecmp(text, "f") == 0)
+        text = "false";
+    return skr_text_boolean(text, is_true);
 }
 
 // Digits and at most a point, whatever the locale writes; in milliseconds.
@@ -278,22 +272,51 @@ take_secret(struct skr_arguments *arguments, char *value, const char **kept,
     return SKR_OK;
 }
 
-static enum skr_code
-add(struct skr_arguments *arguments, const struct skr_option *option,
-    char *value, struct skr_error *error)
+enum skr_code
+skr_arguments_give(struct skr_arguments *arguments,
+                   const struct skr_option *option, const char *value,
+                   struct skr_error *error)
 {
-    const char *kept = value;
     if (arguments->given_count == SKR_MAX_GIVEN)
         return skr_fail(error, SKR_INVALID, SKR_GIVE_UP, "too many options");
     enum skr_code code =
         option->ignored != NULL ? SKR_OK : check_value(option, value, error);
+    if (code == SKR_OK)
+        arguments->given[arguments->given_count++] =
+            (struct skr_given){.option = option, .value = value};
+    return code;
+}
+
+static enum skr_code
+add(struct skr_arguments *arguments, const struct skr_option *option,
+    char *value, struct skr_error *error)
+{
+    enum skr_code code = skr_arguments_give(arguments, option, value, error);
     if (code == SKR_OK && option->is_secret)
-        code = take_secret(arguments, value, &kept, error);
-    if (code != SKR_OK)
-        return code;
-    arguments->given[arguments->given_count++] =
-        (struct skr_given){.option = option, .value = kept};
-    return SKR_OK;
+        code = take_secret(arguments, value,
+                           &arguments->given[arguments->given_count - 1].value,
+                           error);
+    return code;
+}
+
+enum skr_code
+skr_arguments_read_environment(const struct skr_command *command,
+                               struct skr_arguments *arguments,
+                               struct skr_error *error)
+{
+    enum skr_code code = SKR_OK;
+    for (const struct skr_option *option = command->options;
+         option->name != NULL && code == SKR_OK; option++) {
+        const char *value =
+            option->variable == NULL ? NULL : getenv(option->variable);
+        if (value == NULL || value[0] == '\0' ||
+            skr_arguments_has(arguments, option->name))
+            continue;
+        code = skr_arguments_give(arguments, option, value, error);
+        if (code != SKR_OK)
+            skr_error_prefix(error, "%s in the environment", option->variable);
+    }
+    return code;
 }
 
 // Gives an option that needs a value the next argument.
@@ -509,6 +532,16 @@ bool
 skr_arguments_has(const struct skr_arguments *arguments, const char *name)
 {
     return skr_arguments_count(arguments, name) > 0;
+}
+
+bool
+skr_arguments_is_on(const struct skr_arguments *arguments, const char *name)
+{
+    const char *value = skr_arguments_find(arguments, name);
+    bool is_true = skr_arguments_has(arguments, name);
+    if (value != NULL)
+        skr_arguments_truth(value, &is_true);
+    return is_true;
 }
 
 int64_t

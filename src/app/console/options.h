@@ -42,6 +42,8 @@ struct skr_option {
     // Of another program's option that means nothing here: why. It is taken
     // with any value, and told in a line.
     const char *ignored;
+    // Of the environment, read where the option is not given; NULL: none.
+    const char *variable;
 };
 
 enum { SKR_MAX_GIVEN = 64, SKR_MAX_POSITIONAL = 64 };
@@ -73,12 +75,26 @@ skr_arguments_parse(const struct skr_command *command, int argc, char **argv,
                     struct skr_arguments *arguments, int *next,
                     struct skr_error *error);
 
+// Adds options that are given by their variables; one that is empty is none.
+SKR_MUST_CHECK enum skr_code
+skr_arguments_read_environment(const struct skr_command *command,
+                               struct skr_arguments *arguments,
+                               struct skr_error *error);
+// Adds one. The value is borrowed.
+SKR_MUST_CHECK enum skr_code
+skr_arguments_give(struct skr_arguments *arguments,
+                   const struct skr_option *option, const char *value,
+                   struct skr_error *error);
+
 void skr_arguments_fini(struct skr_arguments *arguments);
 
 // The last value given, or NULL.
 const char *
 skr_arguments_find(const struct skr_arguments *arguments, const char *name);
 bool skr_arguments_has(const struct skr_arguments *arguments, const char *name);
+// Whether a switch is on.
+bool
+skr_arguments_is_on(const struct skr_arguments *arguments, const char *name);
 size_t
 skr_arguments_count(const struct skr_arguments *arguments, const char *name);
 // Values of options of these kinds; fallback when it is not given.

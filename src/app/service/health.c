@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The state of each worker, read off the names of the events it logs, and what
-// readiness and liveness follow from it.
+// The state of each worker, as it tells it beside its log, and what readiness
+// and liveness follow from it.
 
 #include "app/service/health.h"
 
@@ -16,7 +16,7 @@ skr_health_init(struct skr_health *health, const struct skr_log *log,
 {
     *health = (struct skr_health){
         .log = *log,
-        .workers = calloc(name_count * each, sizeof(*health->workers)),
+        .workers = calloc(name_count * each + 1, sizeof(*health->workers)),
         .count = name_count * each,
     };
     if (health->workers == NULL)
@@ -35,105 +35,54 @@ skr_health_fini(struct skr_health *health)
     free(health->workers);
 }
 
-static uint64_t
-number_of(const struct skr_log_field *fields, size_t count, const char *name)
+enum {
+    CONNECTING = SKR_TROUBLE_RELAY | SKR_TROUBLE_CONSUMER | SKR_TROUBLE_BROKER,
+};
+
+// A worker that is connected is out of those troubles.
+static void
+set_role(struct skr_health_worker *worker, enum skr_role role)
 {
-    for (size_t i = 0; i < count; i++)
-        if (strcmp(fields[i].name, name) == 0 && fields[i].text == NULL)
-            return fields[i].number;
-    return 0;
+    worker->role = role;
+    worker->is_stuck = false;
+    worker->has_worked |= role != SKR_ROLE_ENDED;
+    worker->troubles &= role == SKR_ROLE_ENDED ? 0 : ~(uint32_t)CONNECTING;
 }
 
-// Each kind of trouble has an end of its own: to be connected again says
-// nothing of a table that cannot be written. A new kind of log event has to be
-// added here.
-enum {
-    RELAYING = 1 << 0,
-    CONSUMING = 1 << 1,
-    SETTLING = 1 << 2,
-    KEEPING = 1 << 3,
-    RETRYING = 1 << 4,
-    REACHING = 1 << 5,
-    CONNECTING = RELAYING | CONSUMING | REACHING,
-};
-static const struct {
-    uint32_t kind;
-    const char *begins;  // NULL: another line says so
-    const char *ends;
-} kinds[] = {
-    {RELAYING, "relay.trouble", "relay.recovered"},
-    {CONSUMING, "consumer.trouble", "consumer.recovered"},
-    {SETTLING, "relay.settle_trouble", "relay.settle_recovered"},
-    {KEEPING, "consumer.keep_trouble", "consumer.keep_recovered"},
-    {RETRYING, "consumer.retry_trouble", "consumer.retry_recovered"},
-    {REACHING, "kafka.trouble", "kafka.recovered"},
-    // A worker that needs a client makes another, and logs trouble where that
-    // fails.
-    {REACHING, NULL, "kafka.given_up"},
-};
-
 static void
-apply_trouble(struct skr_health_worker *worker, const char *event)
+apply(struct skr_health_worker *worker, enum skr_health_event event,
+      uint64_t detail)
 {
-    for (size_t i = 0; i < SKR_COUNT_OF(kinds); i++) {
-        const char *begins = kinds[i].begins;
-        if (begins != NULL && strcmp(begins, event) == 0) {
-            worker->troubles |= kinds[i].kind;
-            worker->trouble_count++;
-        } else if (strcmp(kinds[i].ends, event) == 0) {
-            worker->troubles &= ~kinds[i].kind;
-        }
+    switch (event) {
+    case SKR_HEALTH_ACTIVE: set_role(worker, SKR_ROLE_ACTIVE); break;
+    case SKR_HEALTH_STANDBY: set_role(worker, SKR_ROLE_STANDBY); break;
+    case SKR_HEALTH_ENDED: set_role(worker, SKR_ROLE_ENDED); break;
+    case SKR_HEALTH_TROUBLE:
+        worker->troubles |= (uint32_t)detail;
+        worker->trouble_count++;
+        break;
+    case SKR_HEALTH_RECOVERED: worker->troubles &= ~(uint32_t)detail; break;
+    case SKR_HEALTH_CLOSED_ROUTES: worker->closed_routes = detail; break;
     }
 }
 
-// Sorted by what they mean; a new event of these kinds has to be added here.
 static void
-apply(struct skr_health_worker *worker, const char *event,
-      const struct skr_log_field *fields, size_t count)
-{
-    static const struct {
-        const char *event;
-        enum skr_role role;
-        uint32_t ends;  // of the troubles
-    } roles[] = {
-        {"relay.active", SKR_ROLE_ACTIVE, CONNECTING},
-        {"consumer.ready", SKR_ROLE_ACTIVE, CONNECTING},
-        {"relay.standby", SKR_ROLE_STANDBY, CONNECTING},
-        {"relay.stopped", SKR_ROLE_ENDED, UINT32_MAX},
-        {"consumer.stopped", SKR_ROLE_ENDED, UINT32_MAX},
-        {"consumer.ended", SKR_ROLE_ENDED, UINT32_MAX},
-    };
-    for (size_t i = 0; i < SKR_COUNT_OF(roles); i++)
-        if (strcmp(roles[i].event, event) == 0) {
-            worker->role = roles[i].role;
-            worker->is_stuck = false;
-            worker->has_worked |= worker->role != SKR_ROLE_ENDED;
-            worker->troubles &= ~roles[i].ends;
-        }
-    apply_trouble(worker, event);
-    if (strcmp(event, "relay.route_closed") == 0 ||
-        strcmp(event, "relay.route_open") == 0)
-        worker->closed_routes = number_of(fields, count, "closed");
-}
-
-static void
-note(void *user, enum skr_log_level level, const char *event,
-     const struct skr_log_field *fields, size_t count)
+note(void *user, enum skr_health_event event, uint64_t detail)
 {
     struct skr_health_worker *worker = user;
     struct skr_health *health = worker->health;
     pthread_mutex_lock(&health->lock);
-    apply(worker, event, fields, count);
+    apply(worker, event, detail);
     pthread_mutex_unlock(&health->lock);
-    skr_log_write(&health->log, level, event, fields, count);
 }
 
 struct skr_log
 skr_health_log(struct skr_health *health, size_t index)
 {
-    return (struct skr_log){.write = note,
-                            .user = &health->workers[index],
-                            .each_message = health->log.each_message};
+    struct skr_log log = health->log;
+    log.tell = note;
+    log.tell_user = &health->workers[index];
+    return log;
 }
 
 void

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// What is known of the workers of this process: how they are, from the events
-// that they log, and what they have done.
+// What is known of the workers of this process: how they are, as they tell it,
+// and whether they turn.
 
 #ifndef SKR_APP_SERVICE_HEALTH_H
 #define SKR_APP_SERVICE_HEALTH_H
@@ -29,7 +29,7 @@ struct skr_health_worker {
     struct skr_health *health;
     const char *name;  // of the transport
     enum skr_role role;
-    uint32_t troubles;  // a bit for each kind that lasts
+    uint32_t troubles;  // those that last: bits of enum skr_trouble_kind
     uint64_t trouble_count;
     uint64_t closed_routes;
     bool is_stuck;           // a mistake keeps it from its first connection
@@ -49,7 +49,7 @@ struct skr_health_entry {
 // [shared]
 struct skr_health {
     pthread_mutex_t lock;
-    struct skr_log log;  // where events go on to
+    struct skr_log log;  // of all workers
     struct skr_health_worker *workers;
     size_t count;
     bool waits;  // none of them gives up; set before they run
@@ -62,8 +62,8 @@ skr_health_init(struct skr_health *health, const struct skr_log *log,
                 struct skr_error *error);
 void skr_health_fini(struct skr_health *health);
 
-// What a worker is to log to: its events are noted and passed on. Those of the
-// first name come first.
+// What a worker is to log to, and to tell its health. Those of the first name
+// come first.
 struct skr_log skr_health_log(struct skr_health *health, size_t index);
 
 // The pulse of the worker of this place, which lives as long as the health.

@@ -5,11 +5,12 @@
 #define SKR_APP_SERVICE_METRICS_H
 
 #include "app/app.h"
+#include "app/report/report.h"
 #include "app/service/health.h"
-#include "app/service/metrics_set.h"
 
-// Gives what workers have done so far, in any thread.
-typedef void skr_metrics_read_fn(void *user, struct skr_metrics_set *set);
+// Gives what workers have done so far, in any thread: sets the columns of an
+// empty report and fills it.
+typedef void skr_metrics_read_fn(void *user, struct skr_report *report);
 
 struct skr_metrics_options {
     const struct skr_app *app;
@@ -31,12 +32,5 @@ SKR_MUST_CHECK enum skr_code
 skr_metrics_start(const struct skr_metrics_options *options,
                   struct skr_metrics **metrics, struct skr_error *error);
 void skr_metrics_stop(struct skr_metrics *metrics);
-
-// The text of /metrics in two parts: what this process knows, and what has to
-// be asked of databases and brokers.
-void skr_metrics_write_counts(const struct skr_metrics_options *options,
-                              struct skr_text *text);
-void skr_metrics_write_stats(const struct skr_metrics_options *options,
-                             struct skr_text *text);
 
 #endif

@@ -95,8 +95,6 @@ static void
 tell_status(const struct skr_notifier *notifier, char last[STATUS_SIZE])
 {
     struct skr_health_entry entries[SKR_HEALTH_MAX];
-    if (notifier->health == NULL)
-        return;
     size_t count = skr_health_read(notifier->health, entries);
     char status[STATUS_SIZE] = "STATUS=";
     size_t used = strlen(status);
@@ -115,8 +113,7 @@ tell_status(const struct skr_notifier *notifier, char last[STATUS_SIZE])
 static void
 tell_alive(const struct skr_notifier *notifier)
 {
-    if (notifier->health == NULL ||
-        skr_health_is_turning(notifier->health, 2 * notifier->watchdog_ms))
+    if (skr_health_is_turning(notifier->health, 2 * notifier->watchdog_ms))
         tell(notifier, "WATCHDOG=1");
 }
 
@@ -166,7 +163,7 @@ skr_notifier_start(struct skr_health *health, bool were_ready)
         return NULL;
     }
     made->health = health;
-    made->is_ready = health == NULL || were_ready;
+    made->is_ready = were_ready;
     made->watchdog_ms = read_watchdog_ms();
     made->socket_fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
     made->stop_fd = eventfd(0, EFD_CLOEXEC);

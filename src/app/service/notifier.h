@@ -14,7 +14,7 @@ struct skr_notifier;
 // says READY=1 when all workers are ready for the first time, or at once if
 // they were before, and asks for more time until then. It tells changes of
 // health, and WATCHDOG=1 in good time where the service manager asks for it and
-// all workers turn. health NULL: there are no workers, and it is ready at once.
+// all workers turn.
 struct skr_notifier *
 skr_notifier_start(struct skr_health *health, bool were_ready);
 // Says STOPPING=1 first, or RELOADING=1 where another is started soon. NULL is

@@ -1,13 +1,16 @@
 // SPDX-License-Identifier: MIT
 // What producer and consumer share of librdkafka: start and end of its
-// instance, its logs and errors, and whether the cluster answers.
+// instance, its logs and errors, and whether the cluster answers. Its
+// statistics tell of that: which brokers are down or silent, which partitions
+// have no leader.
 
 #include "broker/kafka/client.h"
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/text.h"
 #include "base/thread.h"
-#include "broker/kafka/view.h"
+#include "message/json.h"
 
 #include <stdatomic.h>
 #include <stdio.h>
@@ -15,6 +18,187 @@
 #include <string.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
+
+enum { US_A_MS = 1000 };
+
+static const struct skr_json *
+find(const struct skr_json *object, const char *name)
+{
+    const struct skr_json *member = object == NULL ? NULL : object->first;
+    while (member != NULL && strcmp(member->name, name) != 0)
+        member = member->next;
+    return member;
+}
+
+static const char *
+text_of(const struct skr_json *object, const char *name)
+{
+    const struct skr_json *member = find(object, name);
+    return member == NULL || member->text == NULL ? "" : member->text;
+}
+
+static int64_t
+number_of(const struct skr_json *object, const char *name)
+{
+    return strtoll(text_of(object, name), NULL, 10);
+}
+
+static bool
+is_up(const struct skr_json *broker)
+{
+    return strcmp(text_of(broker, "state"), "UP") == 0;
+}
+
+// One that librdkafka has no need of is not connected, and not missed.
+static bool
+is_away(const struct skr_json *broker)
+{
+    return !is_up(broker) && strcmp(text_of(broker, "state"), "INIT") != 0;
+}
+
+// A member that waits for the others of its group is answered when all are
+// there.
+static bool
+is_joining(const struct skr_json *group)
+{
+    static const char *const states[] = {"wait-join", "wait-metadata",
+                                         "wait-sync"};
+    return skr_text_is_among(text_of(group, "join_state"), states,
+                             SKR_COUNT_OF(states));
+}
+
+// A broker that was asked nothing for a while has answered nothing either: it
+// does not owe an answer for longer than since the last request.
+static bool
+is_silent(const struct skr_json *broker, int64_t patience_ms)
+{
+    return is_up(broker) && number_of(broker, "waitresp_cnt") > 0 &&
+           number_of(broker, "txidle") > patience_ms * US_A_MS &&
+           number_of(broker, "rxidle") > patience_ms * US_A_MS;
+}
+
+static void
+read_brokers(const struct skr_json *brokers, const struct skr_json *group,
+             int64_t patience_ms, struct kafka_view *view)
+{
+    bool any_up = false, any_silent = false;
+    const struct skr_json *broker = brokers == NULL ? NULL : brokers->first;
+    for (; broker != NULL; broker = broker->next) {
+        bool is_logical = strcmp(text_of(broker, "source"), "logical") == 0;
+        if (is_logical && is_joining(group))
+            continue;
+        bool has_spoken = number_of(broker, "rx") > 0 &&
+                          number_of(broker, "rxidle") <= patience_ms * US_A_MS;
+        any_up = any_up || is_up(broker);
+        any_silent = any_silent || is_silent(broker, patience_ms);
+        view->has_answered =
+            view->has_answered || (is_up(broker) && has_spoken);
+    }
+    view->is_down = !view->has_answered && (any_silent || !any_up);
+}
+
+static const struct skr_json *
+find_broker(const struct skr_json *brokers, int64_t id)
+{
+    const struct skr_json *broker = brokers == NULL ? NULL : brokers->first;
+    while (broker != NULL &&
+           (number_of(broker, "nodeid") != id ||
+            strcmp(text_of(broker, "source"), "logical") == 0))
+        broker = broker->next;
+    return broker;
+}
+
+// That a consumer fetches from, or that a producer has messages for.
+static bool
+is_needed(const struct skr_json *partition)
+{
+    static const char *const idle[] = {"", "none", "stopping", "stopped"};
+    return number_of(partition, "partition") >= 0 &&
+           (!skr_text_is_among(text_of(partition, "fetch_state"), idle,
+                               SKR_COUNT_OF(idle)) ||
+            number_of(partition, "msgq_cnt") +
+                    number_of(partition, "xmit_msgq_cnt") +
+                    number_of(partition, "msgs_inflight") >
+                0);
+}
+
+// False: nothing is wrong with it.
+static bool
+judge_partition(const struct skr_json *partition, const char *topic,
+                const struct skr_json *brokers, int64_t patience_ms,
+                struct kafka_view *view)
+{
+    int64_t id = number_of(partition, "leader");
+    long long number = number_of(partition, "partition");
+    const struct skr_json *leader = find_broker(brokers, id);
+    if (id < 0) {
+        snprintf(view->missing, sizeof(view->missing),
+                 "partition %lld of topic %.80s has no leader", number, topic);
+        return true;
+    }
+    if (leader == NULL || (!is_away(leader) && !is_silent(leader, patience_ms)))
+        return false;
+    snprintf(view->missing, sizeof(view->missing),
+             "partition %lld of topic %.80s: broker %.60s, its leader, %s",
+             number, topic, leader->name,
+             is_away(leader) ? "is away" : "does not answer");
+    return true;
+}
+
+static void
+read_topics(const struct skr_json *topics, const struct skr_json *brokers,
+            int64_t patience_ms, struct kafka_view *view)
+{
+    const struct skr_json *topic = topics == NULL ? NULL : topics->first;
+    bool is_found = false;
+    for (; topic != NULL && !is_found; topic = topic->next) {
+        const struct skr_json *partitions = find(topic, "partitions");
+        const struct skr_json *partition =
+            partitions == NULL ? NULL : partitions->first;
+        for (; partition != NULL && !is_found; partition = partition->next)
+            is_found = is_needed(partition) &&
+                       judge_partition(partition, topic->name, brokers,
+                                       patience_ms, view);
+    }
+}
+
+static void
+read_group(const struct skr_json *group, const struct skr_json *brokers,
+           int64_t patience_ms, struct kafka_view *view)
+{
+    const char *state = text_of(group, "state");
+    const struct skr_json *coordinator = find(brokers, "GroupCoordinator");
+    if (group == NULL || strcmp(state, "init") == 0)
+        return;
+    bool is_known = strcmp(state, "up") == 0;
+    if (is_known && (is_joining(group) || !is_silent(coordinator, patience_ms)))
+        return;
+    snprintf(view->missing, sizeof(view->missing),
+             "the coordinator of the group %.60s%s",
+             is_known ? text_of(coordinator, "nodename") : "",
+             is_known ? " does not answer" : "is away");
+}
+
+enum skr_code
+skr_kafka_view_read(const char *json, size_t size, int64_t patience_ms,
+                    struct kafka_view *view, struct skr_error *error)
+{
+    struct skr_arena arena = {0};
+    struct skr_json *root = NULL;
+    *view = (struct kafka_view){.is_down = false};
+    enum skr_code code =
+        skr_json_parse(&arena, &arena, json, size, &root, error);
+    if (code == SKR_OK) {
+        const struct skr_json *brokers = find(root, "brokers");
+        const struct skr_json *group = find(root, "cgrp");
+        read_brokers(brokers, group, patience_ms, view);
+        read_topics(find(root, "topics"), brokers, patience_ms, view);
+        if (view->missing[0] == '\0')
+            read_group(group, brokers, patience_ms, view);
+    }
+    skr_arena_fini(&arena);
+    return code;
+}
 
 enum {
     // An answer that comes later than it is waited for is lost.
@@ -84,8 +268,8 @@ skr_kafka_client_note_answer(struct kafka_client *client)
     client->trouble = RD_KAFKA_RESP_ERR_NO_ERROR;
     client->trouble_text[0] = '\0';
     if (client->missing_since_ms == 0)
-        skr_trouble_end(&client->reported, &client->log, "kafka.recovered",
-                        client->settings->brokers);
+        skr_trouble_end(&client->reported, &client->log, SKR_TROUBLE_BROKER,
+                        "kafka.recovered", client->settings->brokers);
 }
 
 static void
@@ -228,19 +412,14 @@ end_in_thread(rd_kafka_t *handle)
 }
 
 void
-skr_kafka_client_end(struct kafka_client *client)
+skr_kafka_client_fini(struct kafka_client *client)
 {
     if (client->handle != NULL && !end_in_thread(client->handle))
         rd_kafka_destroy_flags(client->handle,
                                RD_KAFKA_DESTROY_F_NO_CONSUMER_CLOSE);
     client->handle = NULL;
-}
-
-void
-skr_kafka_client_fini(struct kafka_client *client)
-{
-    skr_trouble_end(&client->reported, &client->log, "kafka.given_up",
-                    client->settings->brokers);
+    skr_trouble_end(&client->reported, &client->log, SKR_TROUBLE_BROKER,
+                    "kafka.given_up", client->settings->brokers);
 }
 
 // What the text of librdkafka means, and what helps.
@@ -257,7 +436,15 @@ find_cure(rd_kafka_resp_err_t code, const char *text)
         strstr(text, "wrong version number") != NULL)
         return "TLS met a port without it: take the broker's TLS port, or tls "
                "and security.protocol out of the DSN";
-    if (strstr(text, "requesting ApiVersion") != NULL)
+    // A size that is none is how another protocol begins: RabbitMQ's with AMQP,
+    // an alert of TLS with 21.
+    const char *found = strstr(text, "response size ");
+    long long size = 0;
+    if (found != NULL && sscanf(found, "response size %lld", &size) == 1 &&
+        size >> 24 != 21)
+        return "what answers there is no Kafka broker: check the port in the "
+               "DSN";
+    if (size != 0 || strstr(text, "requesting ApiVersion") != NULL)
         return "the port seems to want TLS or a login: add tls=1, or user and "
                "password, to the DSN";
     if (code == RD_KAFKA_RESP_ERR__SSL || strstr(text, "SSL") != NULL)
@@ -311,7 +498,8 @@ is_answering(const struct kafka_client *client)
 {
     const struct rd_kafka_metadata *metadata = NULL;
     if (rd_kafka_metadata(client->handle, 0, NULL, &metadata,
-                          client->patience_ms) != RD_KAFKA_RESP_ERR_NO_ERROR)
+                          (int)client->patience.pause_ms) !=
+        RD_KAFKA_RESP_ERR_NO_ERROR)
         return false;
     rd_kafka_metadata_destroy(metadata);
     return true;
@@ -322,16 +510,17 @@ skr_kafka_client_reach(struct kafka_client *client, int wake_fd,
                        struct skr_error *error)
 {
     int64_t end_ms = skr_clock_ms() + client->settings->connect_timeout_ms;
-    client->patience_ms = LEAST_PATIENCE_MS;
+    client->patience = (struct skr_backoff){.first_ms = LEAST_PATIENCE_MS,
+                                            .longest_ms = MOST_PATIENCE_MS};
     for (;;) {
+        skr_backoff_next(&client->patience);
         bool has_answered = is_answering(client);
         rd_kafka_poll(client->handle, 0);
         if (has_answered) {
             skr_kafka_client_note_answer(client);
             // Later on it may be busier than now.
-            client->patience_ms = client->patience_ms * 4 < MOST_PATIENCE_MS
-                                      ? client->patience_ms * 4
-                                      : MOST_PATIENCE_MS;
+            skr_backoff_next(&client->patience);
+            skr_backoff_next(&client->patience);
             return SKR_OK;
         }
         if (is_beyond_waiting(client))
@@ -341,9 +530,6 @@ skr_kafka_client_reach(struct kafka_client *client, int wake_fd,
                 client, "did not answer in time (connect_timeout)", error);
         if (skr_clock_sleep(wake_fd, 0))
             return skr_fail(error, SKR_STOPPED, SKR_GIVE_UP, "stopped");
-        client->patience_ms *= 2;
-        if (client->patience_ms > MOST_PATIENCE_MS)
-            client->patience_ms = MOST_PATIENCE_MS;
     }
 }
 
@@ -361,8 +547,8 @@ skr_kafka_client_say_away(struct kafka_client *client, int64_t waited_ms)
                  client->settings->brokers, client->missing);
     else
         return;
-    skr_trouble_report(&client->reported, &client->log, "kafka.trouble",
-                       client->settings->brokers, &away);
+    skr_trouble_report(&client->reported, &client->log, SKR_TROUBLE_BROKER,
+                       "kafka.trouble", client->settings->brokers, &away);
 }
 
 // A while after it was asked or has answered; or after librdkafka called it

@@ -6,8 +6,28 @@
 #ifndef SKR_BROKER_KAFKA_CLIENT_H
 #define SKR_BROKER_KAFKA_CLIENT_H
 
+#include "base/backoff.h"
 #include "base/log.h"
 #include "broker/kafka/settings.h"
+
+// What librdkafka's own statistics say of a cluster. To ask the cluster costs
+// time, and a question waits behind the fetch that a broker is busy with; the
+// statistics are here already, and tell of each broker and each partition.
+struct kafka_view {
+    // No broker is connected, or those that are have not answered for a while.
+    bool is_down;
+    // A broker has answered within the last moments.
+    bool has_answered;
+    // What keeps the client from its work, for people: "partition 2 of topic
+    // orders: broker 3 (10.0.0.3:9092), its leader, is away". "": nothing.
+    char missing[200];
+};
+
+// json is librdkafka's. A broker that owes an answer for patience_ms does not
+// answer. SKR_MALFORMED, SKR_NO_MEMORY: nothing is known.
+SKR_MUST_CHECK enum skr_code
+skr_kafka_view_read(const char *json, size_t size, int64_t patience_ms,
+                    struct kafka_view *view, struct skr_error *error);
 
 struct kafka_client {
     const struct kafka_settings *settings;
@@ -24,7 +44,7 @@ struct kafka_client {
     // long an answer to that may take.
     int64_t looked_ms;
     int misses;
-    int patience_ms;
+    struct skr_backoff patience;
     // By librdkafka's statistics: how long a broker may owe an answer, whether
     // a consumer has heard nothing for that long although no broker owes it an
     // answer, what keeps the client from its work, and since when; 0: nothing
@@ -43,12 +63,10 @@ skr_kafka_client_start(struct kafka_client *client, rd_kafka_type_t type,
                        bool is_watched, rd_kafka_conf_t *properties,
                        struct skr_error *error);
 
-// Ends a consumer. librdkafka waits for every answer that it is owed: of a
-// cluster that hangs, for minutes. What is not over within seconds is left to a
-// thread, and calls no callback.
-void skr_kafka_client_end(struct kafka_client *client);
-
 // Once it is not asked any more: what was said of it is over, if not mended.
+// Ends a consumer; a producer has ended by then. librdkafka waits for every
+// answer that it is owed: of a cluster that hangs, for minutes. What is not
+// over within seconds is left to a thread, and calls no callback.
 void skr_kafka_client_fini(struct kafka_client *client);
 
 // Waits until a broker answers. What waiting does not mend, such as a password

@@ -2,11 +2,10 @@
 // The table from librdkafka's error codes to publish results, and the advice
 // that goes with them.
 
-#include "broker/kafka/errors.h"
+#include "broker/kafka/kafka.h"
 
 #include "base/error.h"
 #include "base/text.h"
-#include "broker/kafka/window.h"
 
 #include <stdlib.h>
 
@@ -60,13 +59,6 @@ skr_kafka_blame(rd_kafka_resp_err_t code)
     return KAFKA_BLAME_BROKER;
 }
 
-bool
-skr_kafka_is_missing_topic(rd_kafka_resp_err_t code)
-{
-    return code == RD_KAFKA_RESP_ERR__UNKNOWN_TOPIC ||
-           code == RD_KAFKA_RESP_ERR_UNKNOWN_TOPIC_OR_PART;
-}
-
 static const char *
 find_cure(rd_kafka_resp_err_t code, bool was_taken)
 {
@@ -81,16 +73,16 @@ find_cure(rd_kafka_resp_err_t code, bool was_taken)
 }
 
 static enum skr_code
-code_of(enum skr_fate fate)
+code_of(enum skr_publish_result result)
 {
-    switch (fate) {
+    switch (result) {
     case SKR_CONFIRMED: return SKR_OK;
-    case SKR_REFUSED_ONCE:
+    case SKR_REFUSED_FOR_NOW:
     case SKR_REFUSED_FOR_GOOD:
     case SKR_UNROUTABLE:
     case SKR_HELD_BACK: return SKR_REFUSED;
     case SKR_UNCERTAIN: return SKR_UNAVAILABLE;
-    case SKR_ROUTE_CLOSED: return SKR_MISSING;
+    case SKR_ROUTE_UNAVAILABLE: return SKR_MISSING;
     }
     abort();
 }
@@ -98,10 +90,10 @@ code_of(enum skr_fate fate)
 void
 skr_kafka_explain(const struct kafka_entry *entry, struct skr_error *reason)
 {
-    skr_fail(reason, code_of(entry->fate),
-             entry->fate == SKR_REFUSED_ONCE ? SKR_TRY_AGAIN : SKR_GIVE_UP,
+    skr_fail(reason, code_of(entry->result),
+             entry->result == SKR_REFUSED_FOR_NOW ? SKR_TRY_AGAIN : SKR_GIVE_UP,
              "topic %.100s: %s (%s)", entry->topic,
-             find_cure(entry->result, entry->was_taken),
-             rd_kafka_err2name(entry->result));
-    skr_error_set_native(reason, "%d", (int)entry->result);
+             find_cure(entry->native, entry->was_taken),
+             rd_kafka_err2name(entry->native));
+    skr_error_set_native(reason, "%d", (int)entry->native);
 }

@@ -97,15 +97,15 @@ kafka_open(struct skr_broker *base, const struct skr_url *url,
     broker->consumer.ready_fd = -1;
     broker->client.settings = &broker->settings;
     broker->client.log = options->log;
-    base->delays = true;
+    base->can.delays = true;
     enum skr_code code = skr_kafka_settings_read(
         url, options->auto_setup, reads, &broker->settings, error);
     if (code == SKR_OK && options->inspects)
-        return skr_kafka_consumer_connect(broker, false, error);
+        return skr_kafka_consumer_start(broker, false, error);
     if (code == SKR_OK && options->consumes)
         code = check_topics(&broker->settings, error);
     if (code == SKR_OK && options->consumes)
-        return skr_kafka_consumer_start(broker, error);
+        return skr_kafka_consumer_start(broker, true, error);
     if (code == SKR_OK)
         code = skr_kafka_producer_start(broker, false, error);
     if (code == SKR_OK)
@@ -118,12 +118,34 @@ kafka_close(struct skr_broker *base)
 {
     struct kafka_broker *broker = (struct kafka_broker *)base;
     if (broker->consumer.is_wanted)
-        skr_kafka_consumer_end(broker);
+        skr_kafka_consumer_fini(broker);
     else
-        skr_kafka_producer_end(broker);
+        skr_kafka_producer_fini(broker);
     skr_kafka_client_fini(&broker->client);
-    skr_kafka_window_fini(&broker->producer.window);
     skr_kafka_settings_fini(&broker->settings);
+}
+
+static enum skr_code
+kafka_subscription(const struct skr_url *url,
+                   struct skr_subscription *subscription,
+                   struct skr_error *error)
+{
+    struct kafka_settings settings;
+    *subscription = (struct skr_subscription){.server = "", .group = ""};
+    enum skr_code code =
+        skr_kafka_settings_read(url, false, true, &settings, error);
+    if (code == SKR_OK && settings.is_consumed)
+        *subscription = (struct skr_subscription){
+            .server = settings.brokers,
+            .group = settings.group,
+            .topics = settings.topics,
+            .topic_count = settings.topic_count,
+        };
+    // All texts are the caller's from now on.
+    subscription->arena = settings.arena;
+    settings.arena = (struct skr_arena){0};
+    skr_kafka_settings_fini(&settings);
+    return code;
 }
 
 static const char *const file_parameters[] = {"cacert",
@@ -147,9 +169,10 @@ const struct skr_broker_ops skr_kafka_broker = {
     .open = kafka_open,
     .close = kafka_close,
     .submit = skr_kafka_submit,
-    .outcomes = skr_kafka_outcomes,
+    .results = skr_kafka_results,
     .receive = skr_kafka_receive,
     .settle = skr_kafka_settle,
-    .plan = skr_kafka_plan,
+    .status = skr_kafka_status,
     .depth = skr_kafka_depth,
+    .subscription = kafka_subscription,
 };

@@ -10,12 +10,39 @@
 #ifndef SKR_BROKER_KAFKA_KAFKA_H
 #define SKR_BROKER_KAFKA_KAFKA_H
 
+#include "base/backoff.h"
 #include "broker/broker.h"
 #include "broker/kafka/client.h"
-#include "broker/kafka/lanes.h"
-#include "broker/kafka/window.h"
 
+#include <librdkafka/rdkafka.h>
 #include <stddef.h>
+
+// A message that was submitted, until its result was told.
+struct kafka_entry {
+    struct kafka_entry *previous, *next;
+    const struct skr_message *message;
+    uint64_t tag;
+    const char *topic;
+    const char *key;                 // NULL: a null key
+    const char *partition_key;       // NULL: any partition
+    bool is_suspect;                 // of a batch that was refused
+    bool was_taken;                  // by librdkafka, whatever became of it
+    bool is_refused;                 // others wait behind it
+    enum skr_publish_result result;  // once it is finished
+    rd_kafka_resp_err_t native;
+};
+
+struct kafka_list {
+    struct kafka_entry *first, *last;
+    size_t count;
+};
+
+struct kafka_window {
+    struct kafka_list open, finished;
+    struct kafka_entry *waiting;  // the first that librdkafka does not have
+    size_t suspects;              // among those that are open
+    size_t refused;               // among those that are finished
+};
 
 struct kafka_producer {
     struct kafka_window window;
@@ -27,15 +54,63 @@ struct kafka_producer {
     int64_t progress_ms;
 };
 
+struct kafka_assigned;
+
+enum kafka_delivery_state {
+    KAFKA_DEFERRED,  // waits for due_ms
+    KAFKA_IN_HAND,   // the caller has it
+    KAFKA_SETTLED,
+};
+
+struct kafka_delivery {
+    struct kafka_delivery *next;
+    struct kafka_assigned *assigned;
+    rd_kafka_message_t *message;
+    enum kafka_delivery_state state;
+    int64_t due_ms;
+    uint32_t retry_count;
+};
+
+// A partition that is assigned to us. It keeps its records in order until
+// nothing before them is open, so it knows how far the group has come. A record
+// that is given back, or is to be tried again, is deferred here with all that
+// was fetched behind it; fetching is paused meanwhile.
+struct kafka_assigned {
+    struct kafka_assigned *next;
+    uint64_t number;  // from 1
+    struct kafka_delivery *first, *last;
+    int64_t position;   // behind the last that was fetched; negative: unknown
+    int64_t committed;  // as the broker was told; negative: nothing
+    // What lies before this may have been in the hands of one that died.
+    int64_t suspect_end;
+    bool is_open;    // the broker knows that records are in hand
+    bool is_paused;  // librdkafka fetches nothing
+    bool is_at_end;  // there is nothing behind the position
+    int32_t partition;
+    char topic[];
+};
+
+struct kafka_assignment {
+    struct kafka_assigned *first;
+    uint64_t last_number;
+};
+
+// Topics of which nothing is ours: see unread.c.
+struct kafka_unread {
+    int64_t ask_ms;  // when the group is to be asked of them; 0: it is not
+    struct skr_backoff backoff;
+};
+
 struct kafka_consumer {
     bool is_wanted;
     rd_kafka_queue_t *queue;  // NULL: not subscribed
     int ready_fd;             // librdkafka writes to it when messages come
-    struct kafka_lanes lanes;
+    struct kafka_assignment assignment;
     struct skr_arena arena;  // what the caller was given
     size_t capacity;         // the most that receive() was asked for
     bool is_member;          // the group has said which partitions are ours
-    bool lacks_lane;         // memory was out when a partition became ours
+    bool lacks_partition;    // memory was out when a partition became ours
+    struct kafka_unread unread;
 };
 
 struct kafka_broker {
@@ -56,45 +131,52 @@ skr_kafka_broker_of(void *client)
                                    offsetof(struct kafka_broker, client));
 }
 
-skr_broker_submit_fn skr_kafka_submit;
-skr_broker_outcomes_fn skr_kafka_outcomes;
-skr_broker_receive_fn skr_kafka_receive;
-skr_broker_settle_fn skr_kafka_settle;
-skr_broker_depth_fn skr_kafka_depth;  // lag.c
-skr_broker_plan_fn skr_kafka_plan;    // plan.c
-
 // producer.c
+skr_broker_submit_fn skr_kafka_submit;
+skr_broker_results_fn skr_kafka_results;
 SKR_MUST_CHECK enum skr_code
 skr_kafka_producer_start(struct kafka_broker *broker, bool is_careful,
                          struct skr_error *error);
-// Ends the client at once: what was not confirmed is left open in the window.
-void skr_kafka_producer_end(struct kafka_broker *broker);
-// Of a message to a topic that takes none now.
-enum skr_fate skr_kafka_topic_fate(const struct kafka_broker *broker,
-                                   rd_kafka_resp_err_t result);
+void skr_kafka_producer_fini(struct kafka_broker *broker);
+// The partition of a key, from 0 to count - 1; count is at least 1. The same
+// key has to come out the same for ever, and as other clients have it: order
+// hangs on it.
+int32_t skr_kafka_partition(enum kafka_partitioner partitioner, const void *key,
+                            size_t size, int32_t count);
 
-// consume.c
+// consumer.c
+skr_broker_receive_fn skr_kafka_receive;
+skr_broker_settle_fn skr_kafka_settle;
+skr_broker_status_fn skr_kafka_status;
+// joins: the group; else it is a client of the group's name and no member.
 SKR_MUST_CHECK enum skr_code
-skr_kafka_consumer_start(struct kafka_broker *broker, struct skr_error *error);
-// A client of the group's name that is no member of it.
+skr_kafka_consumer_start(struct kafka_broker *broker, bool joins,
+                         struct skr_error *error);
+void skr_kafka_consumer_fini(struct kafka_broker *broker);
+
+// unread.c: after partitions were given; and often, which seldom waits.
+void skr_kafka_unread_note(struct kafka_broker *broker);
+void skr_kafka_unread_look_after(struct kafka_broker *broker);
+
+// record.c: a record as the caller gets it, with its texts in the arena.
 SKR_MUST_CHECK enum skr_code
-skr_kafka_consumer_connect(struct kafka_broker *broker, bool is_watched,
-                           struct skr_error *error);
-void skr_kafka_consumer_end(struct kafka_broker *broker);
-// The callback that lanes come and go by.
+skr_kafka_record_read(const struct kafka_broker *broker,
+                      struct skr_arena *arena,
+                      const struct kafka_delivery *delivery,
+                      struct skr_incoming *incoming, struct skr_error *error);
+
+skr_broker_depth_fn skr_kafka_depth;  // lag.c
+
+// errors.c: what librdkafka says of a message.
+enum kafka_blame {
+    KAFKA_BLAME_MESSAGE,   // or another of its batch
+    KAFKA_BLAME_TOPIC,     // nothing can go there now
+    KAFKA_BLAME_BROKER,    // may pass later
+    KAFKA_BLAME_PRODUCER,  // it has ended: a new one has to send this again
+};
+enum kafka_blame skr_kafka_blame(rd_kafka_resp_err_t code);
+// Why a finished one was not confirmed.
 void
-skr_kafka_on_rebalance(rd_kafka_t *handle, rd_kafka_resp_err_t code,
-                       rd_kafka_topic_partition_list_t *partitions, void *user);
-// Tells the broker how far each lane has come. waits: for its answer.
-SKR_MUST_CHECK enum skr_code
-skr_kafka_commit(struct kafka_broker *broker, bool waits,
-                 struct skr_error *error);
-
-// incoming.c: a record as the caller gets it, with its texts in the arena.
-SKR_MUST_CHECK enum skr_code
-skr_kafka_incoming_fill(const struct kafka_broker *broker,
-                        struct skr_arena *arena,
-                        const struct kafka_delivery *delivery,
-                        struct skr_incoming *incoming, struct skr_error *error);
+skr_kafka_explain(const struct kafka_entry *entry, struct skr_error *reason);
 
 #endif

@@ -1,13 +1,230 @@
 // SPDX-License-Identifier: MIT
-// The producer of librdkafka: its properties, its reports, its end.
+// Publishing: the window of messages on their way, the producer of librdkafka
+// with its properties, reports and end, and what became of each message.
+
+#include "broker/kafka/kafka.h"
 
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/text.h"
-#include "broker/kafka/errors.h"
-#include "broker/kafka/kafka.h"
+#include "message/route.h"
 
+#include <stdlib.h>
 #include <string.h>
+
+// As Java's client: a key goes to the same partition as from there.
+static uint32_t
+murmur2(const uint8_t *bytes, size_t size)
+{
+    const uint32_t multiplier = 0x5bd1e995;
+    const uint32_t seed = 0x9747b28c;
+    uint32_t hash = seed ^ (uint32_t)size;
+    size_t left = size;
+    for (; left >= 4; left -= 4, bytes += 4) {
+        uint32_t word = (uint32_t)bytes[0] | (uint32_t)bytes[1] << 8 |
+                        (uint32_t)bytes[2] << 16 | (uint32_t)bytes[3] << 24;
+        word *= multiplier;
+        word ^= word >> 24;
+        word *= multiplier;
+        hash = hash * multiplier ^ word;
+    }
+    uint32_t rest = 0;
+    for (size_t i = 0; i < left; i++)
+        rest |= (uint32_t)bytes[i] << 8 * i;
+    if (left > 0)
+        hash = (hash ^ rest) * multiplier;
+    hash ^= hash >> 13;
+    hash *= multiplier;
+    return hash ^ hash >> 15;
+}
+
+// As Go's Sarama.
+static uint32_t
+fnv1a(const uint8_t *bytes, size_t size)
+{
+    uint32_t hash = 0x811c9dc5;
+    for (size_t i = 0; i < size; i++)
+        hash = (hash ^ bytes[i]) * 0x01000193;
+    return hash;
+}
+
+int32_t
+skr_kafka_partition(enum kafka_partitioner partitioner, const void *key,
+                    size_t size, int32_t count)
+{
+    int64_t hash = 0;
+    switch (partitioner) {
+    case KAFKA_MURMUR2:
+        // Java drops the sign, and so gets another number than its absolute.
+        hash = murmur2(key, size) & 0x7fffffff;
+        return (int32_t)(hash % count);
+    case KAFKA_FNV1A:
+        // Go's remainder has the sign of the hash, which is then turned.
+        hash = (int32_t)fnv1a(key, size);
+        hash %= count;
+        return (int32_t)(hash < 0 ? -hash : hash);
+    }
+    return 0;
+}
+
+static void
+append(struct kafka_list *list, struct kafka_entry *entry)
+{
+    entry->next = NULL;
+    entry->previous = list->last;
+    if (list->last == NULL)
+        list->first = entry;
+    else
+        list->last->next = entry;
+    list->last = entry;
+    list->count++;
+}
+
+static void
+detach(struct kafka_list *list, struct kafka_entry *entry)
+{
+    if (entry->previous == NULL)
+        list->first = entry->next;
+    else
+        entry->previous->next = entry->next;
+    if (entry->next == NULL)
+        list->last = entry->previous;
+    else
+        entry->next->previous = entry->previous;
+    list->count--;
+}
+
+static size_t
+size_of(const char *text)
+{
+    return text == NULL ? 0 : strlen(text) + 1;
+}
+
+static const char *
+copy(char **place, const char *text)
+{
+    if (text == NULL)
+        return NULL;
+    char *start = *place;
+    memcpy(start, text, size_of(text));
+    *place += size_of(text);
+    return start;
+}
+
+// A message without a key is in order with none.
+static bool
+is_in_order(const struct kafka_entry *entry, const struct kafka_entry *other)
+{
+    return entry->partition_key != NULL && other->partition_key != NULL &&
+           strcmp(entry->partition_key, other->partition_key) == 0 &&
+           strcmp(entry->topic, other->topic) == 0;
+}
+
+static const struct kafka_entry *
+find_refused(const struct kafka_window *window, const struct kafka_entry *entry)
+{
+    const struct kafka_entry *other =
+        window->refused == 0 ? NULL : window->finished.first;
+    while (other != NULL && (!other->is_refused || !is_in_order(other, entry)))
+        other = other->next;
+    return other;
+}
+
+static void
+window_finish(struct kafka_window *window, struct kafka_entry *entry,
+              enum skr_publish_result result, rd_kafka_resp_err_t native)
+{
+    if (window->waiting == entry)
+        window->waiting = entry->next;
+    detach(&window->open, entry);
+    window->suspects -= entry->is_suspect;
+    entry->result = result;
+    entry->native = native;
+    append(&window->finished, entry);
+}
+
+// Copies the texts. Held back at once behind one that was refused and has not
+// been taken yet.
+static enum skr_code
+window_add(struct kafka_window *window, const struct kafka_entry *wanted,
+           struct skr_error *error)
+{
+    struct kafka_entry *entry =
+        malloc(sizeof(*entry) + size_of(wanted->topic) + size_of(wanted->key) +
+               size_of(wanted->partition_key));
+    if (entry == NULL)
+        return skr_fail_memory(error);
+    char *place = (char *)(entry + 1);
+    *entry = *wanted;
+    entry->topic = copy(&place, wanted->topic);
+    entry->key = copy(&place, wanted->key);
+    entry->partition_key = copy(&place, wanted->partition_key);
+    append(&window->open, entry);
+    if (window->waiting == NULL)
+        window->waiting = entry;
+    const struct kafka_entry *refused = find_refused(window, entry);
+    if (refused != NULL)
+        window_finish(window, entry, SKR_HELD_BACK, refused->native);
+    return SKR_OK;
+}
+
+// Those of its key that librdkafka does not have are held back with it: whether
+// they may pass is for the caller to say.
+static void
+window_refuse(struct kafka_window *window, struct kafka_entry *entry,
+              enum skr_publish_result result, rd_kafka_resp_err_t native)
+{
+    window_finish(window, entry, result, native);
+    entry->is_refused = true;
+    window->refused++;
+    for (struct kafka_entry *next, *behind = window->waiting; behind != NULL;
+         behind = next) {
+        next = behind->next;
+        if (is_in_order(entry, behind))
+            window_finish(window, behind, SKR_HELD_BACK, native);
+    }
+}
+
+// The oldest that is finished, for the caller to free; NULL: none.
+static struct kafka_entry *
+window_take(struct kafka_window *window)
+{
+    struct kafka_entry *entry = window->finished.first;
+    if (entry == NULL)
+        return NULL;
+    detach(&window->finished, entry);
+    window->refused -= entry->is_refused;
+    return entry;
+}
+
+// What is open has to be sent from the start; each one is suspected, or none.
+static void
+window_rewind(struct kafka_window *window, bool are_suspects)
+{
+    window->waiting = window->open.first;
+    window->suspects = are_suspects ? window->open.count : 0;
+    for (struct kafka_entry *entry = window->open.first; entry != NULL;
+         entry = entry->next)
+        entry->is_suspect = are_suspects;
+}
+
+static void
+free_all(struct kafka_list *list)
+{
+    for (struct kafka_entry *entry = list->first; entry != NULL;) {
+        struct kafka_entry *next = entry->next;
+        free(entry);
+        entry = next;
+    }
+}
+
+static void
+window_fini(struct kafka_window *window)
+{
+    free_all(&window->open);
+    free_all(&window->finished);
+    *window = (struct kafka_window){.suspects = 0};
+}
 
 enum { END_LIMIT_MS = 5000, END_POLL_MS = 50 };
 
@@ -20,20 +237,26 @@ note_progress(struct kafka_broker *broker)
 
 static void
 refuse(struct kafka_broker *broker, struct kafka_entry *entry,
-       enum skr_fate fate, rd_kafka_resp_err_t result)
+       enum skr_publish_result result, rd_kafka_resp_err_t native)
 {
     note_progress(broker);
-    skr_kafka_window_refuse(&broker->producer.window, entry, fate, result);
+    window_refuse(&broker->producer.window, entry, result, native);
 }
 
-enum skr_fate
-skr_kafka_topic_fate(const struct kafka_broker *broker,
-                     rd_kafka_resp_err_t result)
+static bool
+is_missing_topic(rd_kafka_resp_err_t code)
 {
-    return broker->settings.fails_missing_topics &&
-                   skr_kafka_is_missing_topic(result)
+    return code == RD_KAFKA_RESP_ERR__UNKNOWN_TOPIC ||
+           code == RD_KAFKA_RESP_ERR_UNKNOWN_TOPIC_OR_PART;
+}
+
+// Of a message to a topic that takes none now.
+static enum skr_publish_result
+topic_result(const struct kafka_broker *broker, rd_kafka_resp_err_t native)
+{
+    return broker->settings.fails_missing_topics && is_missing_topic(native)
                ? SKR_REFUSED_FOR_GOOD
-               : SKR_ROUTE_CLOSED;
+               : SKR_ROUTE_UNAVAILABLE;
 }
 
 static void
@@ -46,8 +269,7 @@ on_report(rd_kafka_t *handle, const rd_kafka_message_t *report, void *user)
     if (report->err == RD_KAFKA_RESP_ERR_NO_ERROR) {
         skr_kafka_client_note_answer(&broker->client);
         note_progress(broker);
-        skr_kafka_window_finish(&producer->window, entry, SKR_CONFIRMED,
-                                report->err);
+        window_finish(&producer->window, entry, SKR_CONFIRMED, report->err);
         return;
     }
     if (producer->is_ending)
@@ -59,11 +281,10 @@ on_report(rd_kafka_t *handle, const rd_kafka_message_t *report, void *user)
         break;
     case KAFKA_BLAME_BROKER:
         if (producer->is_careful)
-            refuse(broker, entry, SKR_REFUSED_ONCE, report->err);
+            refuse(broker, entry, SKR_REFUSED_FOR_NOW, report->err);
         break;
     case KAFKA_BLAME_TOPIC:
-        refuse(broker, entry, skr_kafka_topic_fate(broker, report->err),
-               report->err);
+        refuse(broker, entry, topic_result(broker, report->err), report->err);
         return;
     case KAFKA_BLAME_PRODUCER: producer->must_change = true; return;
     }
@@ -139,8 +360,9 @@ skr_kafka_producer_start(struct kafka_broker *broker, bool is_careful,
     return code;
 }
 
-void
-skr_kafka_producer_end(struct kafka_broker *broker)
+// Ends the client at once: what was not confirmed is left open in the window.
+static void
+end_producer(struct kafka_broker *broker)
 {
     rd_kafka_t *handle = broker->client.handle;
     if (handle == NULL)
@@ -154,4 +376,318 @@ skr_kafka_producer_end(struct kafka_broker *broker)
     rd_kafka_destroy(handle);
     broker->client.handle = NULL;
     broker->producer.is_ending = false;
+}
+
+enum {
+    LONGEST_WAIT_MS = 250,
+    MOST_CHANGES = 3,
+};
+
+void
+skr_kafka_producer_fini(struct kafka_broker *broker)
+{
+    end_producer(broker);
+    window_fini(&broker->producer.window);
+}
+
+static enum skr_code
+repeat_failure(const struct kafka_broker *broker, struct skr_error *error)
+{
+    return skr_fail_with(error, &broker->failure);
+}
+
+// A value of NULL is one that is null.
+static bool
+add_header(rd_kafka_headers_t *headers, const char *name, const char *value)
+{
+    return rd_kafka_header_add(headers, name, -1, value,
+                               value == NULL ? 0 : -1) ==
+           RD_KAFKA_RESP_ERR_NO_ERROR;
+}
+
+// Rows of a table that knows no type of content give "", and have none.
+static enum skr_code
+make_headers(const struct skr_message *message, rd_kafka_headers_t **headers,
+             struct skr_error *error)
+{
+    const char *content_type = message->content_type == NULL
+                                   ? SKR_DEFAULT_CONTENT_TYPE
+                                   : message->content_type;
+    rd_kafka_headers_t *made = rd_kafka_headers_new(message->header_count + 1);
+    bool ok = made != NULL;
+    for (size_t i = 0; ok && i < message->header_count; i++)
+        ok = add_header(made, message->headers[i].name,
+                        message->headers[i].value);
+    if (ok && content_type[0] != '\0')
+        ok = add_header(made, SKR_HEADER_CONTENT_TYPE, content_type);
+    if (ok) {
+        *headers = made;
+        return SKR_OK;
+    }
+    if (made != NULL)
+        rd_kafka_headers_destroy(made);
+    return skr_fail_memory(error);
+}
+
+// librdkafka does not write to what it is given.
+static void *
+unconst(const void *bytes)
+{
+    union {
+        const void *given;
+        void *wanted;
+    } pointer = {.given = bytes};
+    return pointer.wanted;
+}
+
+static rd_kafka_resp_err_t
+take_code(rd_kafka_error_t *problem)
+{
+    rd_kafka_resp_err_t code = rd_kafka_error_code(problem);
+    if (problem != NULL)
+        rd_kafka_error_destroy(problem);
+    return code;
+}
+
+// *is_full: it has to wait, and those behind it as well.
+static enum skr_code
+send_entry(struct kafka_broker *broker, struct kafka_entry *entry,
+           bool *is_full, struct skr_error *error)
+{
+    const struct skr_message *message = entry->message;
+    rd_kafka_headers_t *headers = NULL;
+    size_t key_size = entry->key == NULL ? 0 : strlen(entry->key);
+    enum skr_code code = make_headers(message, &headers, error);
+    if (code != SKR_OK)
+        return code;
+    const rd_kafka_vu_t parts[] = {
+        {.vtype = RD_KAFKA_VTYPE_TOPIC, .u.cstr = entry->topic},
+        {.vtype = RD_KAFKA_VTYPE_PARTITION, .u.i32 = RD_KAFKA_PARTITION_UA},
+        {.vtype = RD_KAFKA_VTYPE_VALUE,
+         .u.mem = {.ptr = unconst(message->body), .size = message->body_size}},
+        {.vtype = RD_KAFKA_VTYPE_KEY,
+         .u.mem = {.ptr = unconst(entry->key), .size = key_size}},
+        {.vtype = RD_KAFKA_VTYPE_HEADERS, .u.headers = headers},
+        {.vtype = RD_KAFKA_VTYPE_OPAQUE, .u.ptr = entry},
+    };
+    rd_kafka_resp_err_t native = take_code(
+        rd_kafka_produceva(broker->client.handle, parts, SKR_COUNT_OF(parts)));
+    struct kafka_window *window = &broker->producer.window;
+    if (native == RD_KAFKA_RESP_ERR_NO_ERROR) {
+        window->waiting = entry->next;
+        entry->was_taken = true;
+        return SKR_OK;
+    }
+    rd_kafka_headers_destroy(headers);
+    *is_full = native == RD_KAFKA_RESP_ERR__QUEUE_FULL;
+    if (*is_full)
+        return SKR_OK;
+    switch (skr_kafka_blame(native)) {
+    case KAFKA_BLAME_MESSAGE:
+        window_refuse(window, entry, SKR_REFUSED_FOR_GOOD, native);
+        return SKR_OK;
+    case KAFKA_BLAME_TOPIC:
+        window_refuse(window, entry, topic_result(broker, native), native);
+        return SKR_OK;
+    case KAFKA_BLAME_BROKER:
+        window_refuse(window, entry, SKR_REFUSED_FOR_NOW, native);
+        return SKR_OK;
+    case KAFKA_BLAME_PRODUCER:
+        broker->producer.must_change = true;
+        *is_full = true;
+        return SKR_OK;
+    }
+    abort();
+}
+
+// Suspects go alone, one when the one before it is known, and what was
+// submitted after them waits until all are.
+static enum skr_code
+send_waiting(struct kafka_broker *broker, struct skr_error *error)
+{
+    struct kafka_producer *producer = &broker->producer;
+    struct kafka_entry *entry;
+    bool is_full = producer->must_change;
+    enum skr_code code = SKR_OK;
+    while (code == SKR_OK && !is_full &&
+           (entry = producer->window.waiting) != NULL &&
+           (!producer->is_careful ||
+            (entry->is_suspect && entry == producer->window.open.first)))
+        code = send_entry(broker, entry, &is_full, error);
+    return code;
+}
+
+// The new one begins at the least that is open, so that nothing is passed.
+static enum skr_code
+change_producer(struct kafka_broker *broker, struct skr_error *error)
+{
+    struct kafka_producer *producer = &broker->producer;
+    char reason[200] = "a batch was refused";
+    // Reports of the batch may not have come yet.
+    bool is_careful =
+        rd_kafka_fatal_error(broker->client.handle, reason, sizeof(reason)) ==
+            RD_KAFKA_RESP_ERR__GAPLESS_GUARANTEE ||
+        producer->finds_blame;
+    end_producer(broker);
+    producer->finds_blame = false;
+    if (++producer->changes > MOST_CHANGES)
+        return skr_fail(error, SKR_UNAVAILABLE, SKR_RECONNECT,
+                        "Kafka at %.60s ends one producer after the other: %s",
+                        broker->settings.brokers, reason);
+    skr_log(&broker->client.log, SKR_LOG_INFO, "kafka.producer_changed",
+            SKR_LOG_TEXT("brokers", broker->settings.brokers),
+            SKR_LOG_NUMBER("open", producer->window.open.count),
+            SKR_LOG_TEXT("error", reason));
+    window_rewind(&producer->window, is_careful);
+    return skr_kafka_producer_start(broker, is_careful, error);
+}
+
+static enum skr_code
+check_patience(struct kafka_broker *broker, struct skr_error *error)
+{
+    struct kafka_client *client = &broker->client;
+    int64_t now_ms = skr_clock_ms();
+    if (broker->producer.window.open.count == 0) {
+        broker->producer.progress_ms = now_ms;
+        // Nothing is to go there: it has the time to come back.
+        skr_kafka_client_look_after(client);
+        return SKR_OK;
+    }
+    int64_t waited_ms = now_ms - broker->producer.progress_ms;
+    if (waited_ms > broker->settings.confirm_timeout_ms)
+        return skr_kafka_client_fail(
+            client, "has confirmed nothing for a while (confirm_timeout)",
+            error);
+    skr_kafka_client_say_away(client, waited_ms);
+    return SKR_OK;
+}
+
+static enum skr_code
+turn(struct kafka_broker *broker, uint32_t timeout_ms, struct skr_error *error)
+{
+    struct kafka_producer *producer = &broker->producer;
+    enum skr_code code = send_waiting(broker, error);
+    if (code != SKR_OK)
+        return code;
+    rd_kafka_poll(broker->client.handle, timeout_ms < LONGEST_WAIT_MS
+                                             ? (int)timeout_ms
+                                             : LONGEST_WAIT_MS);
+    char unused[8];
+    if (rd_kafka_fatal_error(broker->client.handle, unused, sizeof(unused)) !=
+        RD_KAFKA_RESP_ERR_NO_ERROR)
+        producer->must_change = true;
+    if (producer->is_careful && producer->window.suspects == 0)
+        producer->must_change = true;
+    if (producer->must_change)
+        code = change_producer(broker, error);
+    if (code == SKR_OK)
+        code = send_waiting(broker, error);
+    return code == SKR_OK ? check_patience(broker, error) : code;
+}
+
+static void
+lose(struct kafka_broker *broker)
+{
+    struct kafka_window *window = &broker->producer.window;
+    broker->failure.remedy = SKR_RECONNECT;
+    // Nothing may arrive once it was called uncertain and is sent anew.
+    end_producer(broker);
+    while (window->open.first != NULL)
+        window_finish(window, window->open.first, SKR_UNCERTAIN,
+                      RD_KAFKA_RESP_ERR__TRANSPORT);
+}
+
+static size_t
+give(struct kafka_broker *broker, struct skr_published *results,
+     size_t capacity)
+{
+    size_t count = 0;
+    struct kafka_entry *entry;
+    while (count < capacity &&
+           (entry = window_take(&broker->producer.window)) != NULL) {
+        struct skr_published *published = &results[count++];
+        published->tag = entry->tag;
+        published->result = entry->result;
+        if (entry->result == SKR_UNCERTAIN)
+            published->reason = broker->failure;
+        else if (entry->result != SKR_CONFIRMED)
+            skr_kafka_explain(entry, &published->reason);
+        free(entry);
+    }
+    return count;
+}
+
+enum skr_code
+skr_kafka_results(struct skr_broker *base, struct skr_published *results,
+                  size_t capacity, size_t *count, uint32_t timeout_ms,
+                  struct skr_error *error)
+{
+    struct kafka_broker *broker = (struct kafka_broker *)base;
+    struct kafka_window *window = &broker->producer.window;
+    int64_t deadline_ms = skr_clock_ms() + timeout_ms;
+    bool waits = true;
+    while (broker->failure.code == SKR_OK && waits) {
+        int64_t left = deadline_ms - skr_clock_ms();
+        waits =
+            left > 0 && window->open.count > 0 && window->finished.count == 0;
+        if (turn(broker, waits ? (uint32_t)left : 0, &broker->failure) !=
+            SKR_OK)
+            lose(broker);
+        waits = waits && window->finished.count == 0;
+    }
+    *count = give(broker, results, capacity);
+    // The error comes when there is nothing else left to tell.
+    return *count > 0 || broker->failure.code == SKR_OK
+               ? SKR_OK
+               : repeat_failure(broker, error);
+}
+
+static enum skr_code
+check_topic(const char *topic, struct skr_error *error)
+{
+    if (skr_kafka_is_topic(topic))
+        return SKR_OK;
+    return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
+                    "'%.100s' is no name of a topic: 1 to 249 letters, digits, "
+                    "dots, underscores and hyphens are needed",
+                    topic);
+}
+
+enum skr_code
+skr_kafka_submit(struct skr_broker *base, const struct skr_message *message,
+                 const struct skr_route *route, uint64_t tag,
+                 struct skr_error *error)
+{
+    struct kafka_broker *broker = (struct kafka_broker *)base;
+    if (broker->consumer.is_wanted)
+        return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
+                        "this connection consumes; another is needed to "
+                        "publish");
+    if (broker->failure.code != SKR_OK)
+        return repeat_failure(broker, error);
+    char id[SKR_ID_TEXT_SIZE];
+    struct kafka_entry entry = {.message = message, .tag = tag};
+    if (route == NULL) {
+        skr_id_format(message->id, id);
+        entry.key =
+            message->partition_key == NULL ? id : message->partition_key;
+        entry.partition_key = entry.key;
+    } else {
+        entry.topic = route->topic;
+        entry.key = route->key;
+        entry.partition_key = route->partition_key;
+    }
+    if (entry.topic == NULL)
+        entry.topic = broker->settings.topic == NULL ? message->name
+                                                     : broker->settings.topic;
+    enum skr_code code = check_topic(entry.topic, error);
+    // It owes an answer from now on, however long ago the last one was.
+    if (broker->producer.window.open.count == 0)
+        broker->producer.progress_ms = skr_clock_ms();
+    if (code == SKR_OK)
+        code = window_add(&broker->producer.window, &entry, error);
+    // From here on it has a result, whatever happens.
+    if (code == SKR_OK && send_waiting(broker, &broker->failure) != SKR_OK)
+        lose(broker);
+    return code;
 }

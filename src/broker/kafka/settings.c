@@ -1,18 +1,191 @@
 // SPDX-License-Identifier: MIT
 // Reads a kafka:// DSN into settings and librdkafka's configuration object,
-// with the security protocol that its login and TLS options ask for.
+// with the security protocol that its login and TLS options ask for. Of
+// librdkafka's properties a DSN may set some; those that it may not would break
+// a promise, run code or weaken TLS.
 
 #include "broker/kafka/settings.h"
 
 #include "base/error.h"
 #include "base/text.h"
 #include "base/url.h"
-#include "broker/kafka/properties.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
+
+// Identity, login, TLS, network and pace: none of them changes what is promised
+// of a message. skirnir.yaml(5) has the same list.
+static const char *const allowed[] = {
+    "auto.offset.reset",
+    "batch.num.messages",
+    "batch.size",
+    "broker.address.family",
+    "broker.address.ttl",
+    "check.crcs",
+    "client.id",
+    "client.rack",
+    "compression.codec",
+    "compression.level",
+    "compression.type",
+    "connections.max.idle.ms",
+    "fetch.error.backoff.ms",
+    "fetch.max.bytes",
+    "fetch.message.max.bytes",
+    "fetch.min.bytes",
+    "fetch.wait.max.ms",
+    "group.id",
+    "heartbeat.interval.ms",
+    "linger.ms",
+    "log.connection.close",
+    "max.partition.fetch.bytes",
+    "max.poll.interval.ms",
+    "message.max.bytes",
+    "metadata.max.age.ms",
+    "partition.assignment.strategy",
+    "queue.buffering.max.ms",
+    "queued.max.messages.kbytes",
+    "queued.min.messages",
+    "receive.message.max.bytes",
+    "reconnect.backoff.max.ms",
+    "reconnect.backoff.ms",
+    "request.timeout.ms",
+    "retry.backoff.ms",
+    "sasl.kerberos.keytab",
+    "sasl.kerberos.min.time.before.relogin",
+    "sasl.kerberos.principal",
+    "sasl.kerberos.service.name",
+    "sasl.mechanism",
+    "sasl.mechanisms",
+    "sasl.oauthbearer.client.id",
+    "sasl.oauthbearer.client.secret",
+    "sasl.oauthbearer.extensions",
+    "sasl.oauthbearer.method",
+    "sasl.oauthbearer.scope",
+    "sasl.oauthbearer.token.endpoint.url",
+    "sasl.password",
+    "sasl.username",
+    "security.protocol",
+    "session.timeout.ms",
+    "socket.connection.setup.timeout.ms",
+    "socket.keepalive.enable",
+    "socket.nagle.disable",
+    "socket.receive.buffer.bytes",
+    "socket.send.buffer.bytes",
+    "socket.timeout.ms",
+    "ssl.ca.location",
+    "ssl.ca.pem",
+    "ssl.certificate.location",
+    "ssl.certificate.pem",
+    "ssl.cipher.suites",
+    "ssl.crl.location",
+    "ssl.curves.list",
+    "ssl.key.location",
+    "ssl.key.password",
+    "ssl.key.pem",
+    "ssl.keystore.location",
+    "ssl.keystore.password",
+    "ssl.sigalgs.list",
+    "topic.metadata.refresh.fast.interval.ms",
+    "topic.metadata.refresh.interval.ms",
+    "topic.metadata.refresh.sparse",
+};
+
+#define PROMISE "that no message is lost or passed rests on it"
+#define CODE "it runs a program, or loads code, in this process"
+#define LOG "librdkafka's own diagnosis is not for a log that others read"
+#define PROOF "verify=0 gives up that the server proves who it is"
+#define BOUNDS "in_flight and in_flight_bytes bound what is under way"
+#define PLACE "the host of the DSN says where the brokers are"
+
+static const struct {
+    const char *name, *reason;
+} refused[] = {
+    {"acks", PROMISE},
+    {"request.required.acks", PROMISE},
+    {"enable.idempotence", PROMISE},
+    {"enable.gapless.guarantee", PROMISE},
+    {"message.timeout.ms", PROMISE},
+    {"delivery.timeout.ms", PROMISE},
+    {"message.send.max.retries", PROMISE},
+    {"retries", PROMISE},
+    {"max.in.flight", PROMISE},
+    {"max.in.flight.requests.per.connection", PROMISE},
+    {"delivery.report.only.error", PROMISE},
+    {"queuing.strategy", PROMISE},
+    {"transactional.id", PROMISE},
+    {"sticky.partitioning.linger.ms", PROMISE},
+    {"topic.blacklist", PROMISE},
+    {"isolation.level", PROMISE},
+    {"enable.auto.commit", PROMISE},
+    {"auto.commit.enable", PROMISE},
+    {"auto.commit.interval.ms", PROMISE},
+    {"enable.auto.offset.store", PROMISE},
+    {"enable.partition.eof", PROMISE},
+    {"offset.store.method", PROMISE},
+    {"offset.store.path", PROMISE},
+    {"offset.store.sync.interval.ms", PROMISE},
+    {"test.mock.num.brokers", "messages would go to brokers that are none"},
+    {"test.mock.broker.rtt", "messages would go to brokers that are none"},
+    {"plugin.library.paths", CODE},
+    {"interceptors", CODE},
+    {"ssl.engine.id", CODE},
+    {"ssl.engine.location", CODE},
+    {"ssl.providers", CODE},
+    {"sasl.kerberos.kinit.cmd", CODE},
+    {"enable.ssl.certificate.verification", PROOF},
+    {"ssl.endpoint.identification.algorithm", PROOF},
+    {"sasl.oauthbearer.config", "it is for tokens that nobody has signed"},
+    {"enable.sasl.oauthbearer.unsecure.jwt",
+     "it is for tokens that nobody has signed"},
+    {"debug", LOG},
+    {"log_level", LOG},
+    {"statistics.interval.ms", LOG},
+    {"queue.buffering.max.messages", BOUNDS},
+    {"queue.buffering.max.kbytes", BOUNDS},
+    {"queue.buffering.backpressure.threshold", BOUNDS},
+    {"bootstrap.servers", PLACE},
+    {"metadata.broker.list", PLACE},
+    {"allow.auto.create.topics", "auto_setup makes topics that are missing"},
+    {"group.instance.id", "consumers of one process would push each other out"},
+};
+
+static bool
+is_of_librdkafka(const char *name)
+{
+    rd_kafka_conf_t *properties = rd_kafka_conf_new();
+    size_t size = 0;
+    bool is_known =
+        properties != NULL &&
+        rd_kafka_conf_get(properties, name, NULL, &size) == RD_KAFKA_CONF_OK;
+    if (properties != NULL)
+        rd_kafka_conf_destroy(properties);
+    return is_known;
+}
+
+// Sets nothing: some properties run code as soon as they are set.
+static enum skr_code
+check_property(const char *name, struct skr_error *error)
+{
+    if (skr_text_is_among(name, allowed, SKR_COUNT_OF(allowed)))
+        return SKR_OK;
+    for (size_t i = 0; i < SKR_COUNT_OF(refused); i++)
+        if (strcmp(refused[i].name, name) == 0)
+            return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
+                            "%s in the DSN cannot be set: %s", name,
+                            refused[i].reason);
+    if (is_of_librdkafka(name))
+        return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
+                        "%.60s in the DSN cannot be set: it is not among the "
+                        "properties of librdkafka that skirnir.yaml(5) lists, "
+                        "which break no promise",
+                        name);
+    return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
+                    "%.60s in the DSN is neither a parameter of kafka:// nor "
+                    "a property that librdkafka %s knows",
+                    name, rd_kafka_version_str());
+}
 
 enum {
     DEFAULT_PORT = 9092,
@@ -64,28 +237,12 @@ keep(struct kafka_settings *settings, const char *text, const char **kept,
 }
 
 static enum skr_code
-read_switch(const struct skr_url *url, const char *name, bool *value,
-            struct skr_error *error)
-{
-    static const char *const yes[] = {"1", "true", "on", "yes"};
-    static const char *const no[] = {"0", "false", "off", "no", ""};
-    const char *text = skr_url_find(url, name);
-    if (text == NULL)
-        return SKR_OK;
-    *value = skr_text_is_among(text, yes, SKR_COUNT_OF(yes));
-    if (*value || skr_text_is_among(text, no, SKR_COUNT_OF(no)))
-        return SKR_OK;
-    return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
-                    "%s=%.40s in the DSN: true or false is needed", name, text);
-}
-
-static enum skr_code
 read_seconds(const struct skr_url *url, const char *name, int fallback,
              int64_t *time_ms, struct skr_error *error)
 {
-    int64_t seconds = 0;
+    int64_t seconds = fallback;
     enum skr_code code =
-        skr_url_number(url, name, 1, MOST_SECONDS, fallback, &seconds, error);
+        skr_url_number(url, name, 1, MOST_SECONDS, &seconds, error);
     *time_ms = seconds * 1000;
     return code;
 }
@@ -113,8 +270,9 @@ add_topics(struct kafka_settings *settings, const char *list,
 {
     for (const char *at = list; *at != '\0';) {
         size_t size = strcspn(at, ",");
-        const char **grown = skr_arena_take(
-            &settings->arena, (settings->topic_count + 1) * sizeof(*grown));
+        const char **grown = skr_arena_grow(
+            &settings->arena, settings->topics, settings->topic_count,
+            &settings->topic_capacity, sizeof(*grown));
         char *topic = skr_arena_text(&settings->arena, at, size);
         if (grown == NULL || topic == NULL)
             return skr_fail_memory(error);
@@ -123,11 +281,8 @@ add_topics(struct kafka_settings *settings, const char *list,
             return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
                             "topics in the DSN: '%.60s' is no name of a topic",
                             topic);
-        if (settings->topic_count > 0)
-            memcpy(grown, settings->topics,
-                   settings->topic_count * sizeof(*grown));
-        grown[settings->topic_count++] = topic;
         settings->topics = grown;
+        grown[settings->topic_count++] = topic;
         at += size;
         at += *at == ',';
     }
@@ -159,34 +314,19 @@ read_topics(const struct skr_url *url, bool consumes,
     return code;
 }
 
+// One of two words; without the parameter it is the first.
 static enum skr_code
-read_partitioner(const struct skr_url *url, struct kafka_settings *settings,
-                 struct skr_error *error)
+read_choice(const struct skr_url *url, const char *name,
+            const char *const words[2], bool *is_second,
+            struct skr_error *error)
 {
-    const char *text = skr_url_find(url, "partitioner");
-    settings->partitioner = KAFKA_MURMUR2;
-    if (text == NULL || strcmp(text, "murmur2") == 0)
-        return SKR_OK;
-    settings->partitioner = KAFKA_FNV1A;
-    if (strcmp(text, "fnv1a") == 0)
+    const char *text = skr_url_find(url, name);
+    *is_second = text != NULL && strcmp(text, words[1]) == 0;
+    if (text == NULL || *is_second || strcmp(text, words[0]) == 0)
         return SKR_OK;
     return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
-                    "partitioner=%.40s in the DSN: murmur2 or fnv1a is needed",
-                    text);
-}
-
-static enum skr_code
-read_missing_topic(const struct skr_url *url, struct kafka_settings *settings,
-                   struct skr_error *error)
-{
-    const char *text = skr_url_find(url, "missing_topic");
-    settings->fails_missing_topics = text != NULL && strcmp(text, "fail") == 0;
-    if (text == NULL || settings->fails_missing_topics ||
-        strcmp(text, "wait") == 0)
-        return SKR_OK;
-    return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
-                    "missing_topic=%.40s in the DSN: wait or fail is needed",
-                    text);
+                    "%s=%.40s in the DSN: %s or %s is needed", name, text,
+                    words[0], words[1]);
 }
 
 // A DSN that names a certificate does not mean plaintext, unless tls=0 says so.
@@ -202,7 +342,7 @@ read_tls(const struct skr_url *url, bool *tls, struct skr_error *error)
         const char *file = skr_url_find(url, files[i]);
         *tls = *tls || (file != NULL && file[0] != '\0');
     }
-    return read_switch(url, "tls", tls, error);
+    return skr_url_boolean(url, "tls", tls, error);
 }
 
 static enum skr_code
@@ -264,7 +404,7 @@ set_files(const struct skr_url *url, struct kafka_settings *settings,
         {"key", "ssl.key.location"},
     };
     bool verify = true;
-    enum skr_code code = read_switch(url, "verify", &verify, error);
+    enum skr_code code = skr_url_boolean(url, "verify", &verify, error);
     for (size_t i = 0; i < SKR_COUNT_OF(files) && code == SKR_OK; i++) {
         const char *value = skr_url_find(url, files[i].parameter);
         if (value != NULL)
@@ -299,7 +439,7 @@ set_defaults(const struct skr_url *url, struct kafka_settings *settings,
         // How long the group waits for a member that died.
         {"session.timeout.ms", "10000", true},
     };
-    int64_t bytes = 0;
+    int64_t bytes = DEFAULT_PREFETCH_BYTES;
     char kilobytes[24];
     enum skr_code code = SKR_OK;
     for (size_t i = 0; i < SKR_COUNT_OF(defaults) && code == SKR_OK; i++)
@@ -308,7 +448,7 @@ set_defaults(const struct skr_url *url, struct kafka_settings *settings,
                                  defaults[i].value, error);
     if (code == SKR_OK)
         code = skr_url_number(url, "prefetch_bytes", 1024, INT64_C(2) << 30,
-                              DEFAULT_PREFETCH_BYTES, &bytes, error);
+                              &bytes, error);
     if (code != SKR_OK || !consumes)
         return code;
     snprintf(kilobytes, sizeof(kilobytes), "%lld",
@@ -328,7 +468,7 @@ set_properties(const struct skr_url *url, struct kafka_settings *settings,
                               SKR_COUNT_OF(own_parameters)) ||
             skr_text_starts_with(name, "topics["))
             continue;
-        code = skr_kafka_check_property(name, error);
+        code = check_property(name, error);
         if (code == SKR_OK)
             code = skr_kafka_set(settings->properties, name,
                                  url->parameters[i].value, error);
@@ -363,6 +503,9 @@ skr_kafka_settings_read(const struct skr_url *url, bool auto_setup,
                         bool consumes, struct kafka_settings *settings,
                         struct skr_error *error)
 {
+    static const char *const partitioners[] = {"murmur2", "fnv1a"};
+    static const char *const waits_or_fails[] = {"wait", "fail"};
+    bool is_fnv1a = false;
     const char *group = skr_url_find(url, "group");
     if (group == NULL)
         group = skr_url_find(url, "group.id");
@@ -375,13 +518,16 @@ skr_kafka_settings_read(const struct skr_url *url, bool auto_setup,
                     &settings->group, error);
     settings->is_consumed = settings->is_consumed || group != NULL;
     if (code == SKR_OK)
-        code = read_partitioner(url, settings, error);
+        code = read_choice(url, "partitioner", partitioners, &is_fnv1a, error);
+    settings->partitioner = is_fnv1a ? KAFKA_FNV1A : KAFKA_MURMUR2;
     if (code == SKR_OK)
-        code = read_missing_topic(url, settings, error);
+        code = read_choice(url, "missing_topic", waits_or_fails,
+                           &settings->fails_missing_topics, error);
     if (code == SKR_OK)
-        code = read_switch(url, "derive_ids", &settings->derives_ids, error);
+        code =
+            skr_url_boolean(url, "derive_ids", &settings->derives_ids, error);
     if (code == SKR_OK)
-        code = read_switch(url, "auto_setup", &settings->auto_setup, error);
+        code = skr_url_boolean(url, "auto_setup", &settings->auto_setup, error);
     if (code == SKR_OK)
         code = read_seconds(url, "connect_timeout", DEFAULT_CONNECT_S,
                             &settings->connect_timeout_ms, error);

@@ -5,7 +5,6 @@
 #define SKR_BROKER_KAFKA_SETTINGS_H
 
 #include "base/arena.h"
-#include "broker/kafka/partition.h"
 
 #include <librdkafka/rdkafka.h>
 #include <skirnir/skirnir.h>
@@ -13,12 +12,18 @@
 
 struct skr_url;
 
+// Which partition a key belongs to.
+enum kafka_partitioner {
+    KAFKA_MURMUR2,  // Java's default
+    KAFKA_FNV1A,    // Sarama's hash partitioner
+};
+
 struct kafka_settings {
     struct skr_arena arena;  // all texts
     const char *brokers;     // "a:9092,b:9092": for librdkafka and for errors
     const char *topic;       // to publish to; NULL: as the route says
     const char **topics;     // to consume from
-    size_t topic_count;
+    size_t topic_count, topic_capacity;
     const char *group;
     bool is_consumed;  // the DSN says from which topics, or by which group
     enum kafka_partitioner partitioner;

@@ -6,23 +6,200 @@
 // consumer runs out of tries alone, a row that was tried before is never in
 // hand together with another one: then only the guilty row can be left behind
 // again.
+//
+// A thread renews the lease of rows in a handler's hands, with a connection of
+// its own: the handler may have the consumer's for minutes.
 
 #include "broker/queue/queue.h"
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/thread.h"
+#include "base/vec.h"
 
 #include <string.h>
 
 enum {
     MOST_BYTES = 8 * 1024 * 1024,
-    // A sweep of the whole queue is followed by a pause so many times as long
-    // as it took, but never longer than this.
-    SWEEP_PAUSE = 200,
-    LONGEST_SWEEP_PAUSE_MS = 60000,
+    // A full scan of the queue is followed by a pause so many times as long as
+    // it took, but never longer than this.
+    SCAN_PAUSE = 200,
+    LONGEST_SCAN_PAUSE_MS = 60000,
     // A row knows whole seconds, and is never early.
     ROUNDING_MS = 2000,
+    // A condition waits by a clock that stands still while the host is
+    // suspended; leases go on. The time is looked at this often.
+    LONGEST_WAIT_MS = 1000,
 };
+
+// So many rows in hand are another's by now.
+static void
+log_lost(const struct queue_broker *broker, uint64_t rows)
+{
+    skr_log(&broker->log, SKR_LOG_WARNING, "queue.lease_lost",
+            SKR_LOG_TEXT("name", broker->name), SKR_LOG_NUMBER("rows", rows));
+}
+
+static int64_t
+interval_ms(const struct queue_broker *broker)
+{
+    return (int64_t)broker->redeliver_timeout_s * 1000 / 3;
+}
+
+// On an SQLite file that the handler itself has locked the renewal cannot get
+// through. That is harmless: no other consumer can claim the rows either.
+static void
+log_failure(struct queue_broker *broker, const struct skr_error *error)
+{
+    struct queue_keepalive *keepalive = &broker->keepalive;
+    bool busy = error->code == SKR_CONFLICT;
+    if (busy && keepalive->said_busy)
+        return;
+    keepalive->said_busy = keepalive->said_busy || busy;
+    skr_log(&broker->log, busy ? SKR_LOG_DEBUG : SKR_LOG_WARNING,
+            "queue.not_renewed", SKR_LOG_TEXT("name", broker->name),
+            SKR_LOG_TEXT("error", error->text));
+}
+
+static void
+renew(struct queue_broker *broker)
+{
+    struct queue_keepalive *keepalive = &broker->keepalive;
+    struct skr_error error = {0};
+    struct skr_batch *held = &keepalive->held;
+    enum skr_code code = SKR_OK;
+    if (keepalive->db == NULL)
+        code = skr_db_open(broker->database, broker->database_url,
+                           &keepalive->db, &error);
+    if (code == SKR_OK)
+        code = broker->table->leases->renew(broker->table, keepalive->db, held,
+                                            &error);
+    if (code != SKR_OK) {
+        log_failure(broker, &error);
+        if (error.remedy == SKR_RECONNECT) {
+            skr_db_close(keepalive->db);
+            keepalive->db = NULL;
+        }
+        return;
+    }
+    size_t kept = 0;
+    for (size_t i = 0; i < held->count; i++)
+        if (!held->items[i].lost)
+            held->items[kept++] = held->items[i];
+    size_t lost = held->count - kept;
+    if (lost == 0)
+        return;
+    held->count = kept;
+    keepalive->has_lost = true;
+    log_lost(broker, lost);
+}
+
+static void
+wait_for_work(struct queue_keepalive *keepalive, int64_t delay_ms)
+{
+    struct timespec until = skr_clock_deadline(
+        delay_ms < LONGEST_WAIT_MS ? delay_ms : LONGEST_WAIT_MS);
+    pthread_cond_timedwait(&keepalive->wake, &keepalive->mutex, &until);
+}
+
+static void *
+keep_alive(void *user)
+{
+    struct queue_broker *broker = user;
+    struct queue_keepalive *keepalive = &broker->keepalive;
+    pthread_mutex_lock(&keepalive->mutex);
+    while (!keepalive->stopping) {
+        keepalive->is_idle = keepalive->held.count == 0;
+        if (keepalive->is_idle) {
+            pthread_cond_wait(&keepalive->wake, &keepalive->mutex);
+            continue;
+        }
+        int64_t delay_ms = keepalive->renew_at_ms - skr_clock_ms();
+        if (delay_ms > 0) {
+            wait_for_work(keepalive, delay_ms);
+            continue;
+        }
+        renew(broker);
+        keepalive->renew_at_ms = skr_clock_ms() + interval_ms(broker);
+    }
+    pthread_mutex_unlock(&keepalive->mutex);
+    skr_db_close(keepalive->db);
+    return NULL;
+}
+
+// Starts the thread unless it runs.
+static enum skr_code
+start_keepalive(struct queue_broker *broker, size_t capacity,
+                struct skr_error *error)
+{
+    struct queue_keepalive *keepalive = &broker->keepalive;
+    if (!keepalive->is_ready) {
+        if (skr_condition_init(&keepalive->wake) != 0)
+            return skr_fail_memory(error);
+        pthread_mutex_init(&keepalive->mutex, NULL);
+        keepalive->is_ready = true;
+    }
+    pthread_mutex_lock(&keepalive->mutex);
+    struct skr_batch *held = &keepalive->held;
+    bool has_room = skr_vec_reserve(&held->items, &held->capacity, capacity,
+                                    sizeof(*held->items));
+    pthread_mutex_unlock(&keepalive->mutex);
+    if (!has_room)
+        return skr_fail_memory(error);
+    if (keepalive->is_running)
+        return SKR_OK;
+    int failed = skr_thread_start(&keepalive->thread, keep_alive, broker);
+    if (failed != 0)
+        return skr_fail(error, SKR_NO_MEMORY, SKR_TRY_AGAIN,
+                        "cannot start the keepalive thread: %s",
+                        strerror(failed));
+    keepalive->is_running = true;
+    return SKR_OK;
+}
+
+// From now on these rows are renewed.
+static void
+hold(struct queue_broker *broker, const struct skr_batch *batch, size_t count)
+{
+    struct queue_keepalive *keepalive = &broker->keepalive;
+    pthread_mutex_lock(&keepalive->mutex);
+    struct skr_batch *held = &keepalive->held;
+    for (size_t i = 0; i < count; i++)
+        held->items[i] = (struct skr_batch_item){.row = batch->items[i].row};
+    held->count = count;
+    held->lease = batch->lease;
+    keepalive->has_lost = false;
+    keepalive->renew_at_ms = skr_clock_ms() + interval_ms(broker);
+    // Once a second at most: after that the thread looks by itself.
+    if (keepalive->is_idle)
+        pthread_cond_signal(&keepalive->wake);
+    keepalive->is_idle = false;
+    pthread_mutex_unlock(&keepalive->mutex);
+}
+
+// A row that is settled needs no renewal. With the mutex, as the next.
+static void
+drop(struct queue_keepalive *keepalive, int64_t row)
+{
+    struct skr_batch *held = &keepalive->held;
+    for (size_t i = 0; i < held->count; i++)
+        if (held->items[i].row == row) {
+            held->items[i] = held->items[--held->count];
+            return;
+        }
+}
+
+// One that is not held any more is another's, and may only be deleted.
+static bool
+holds(const struct queue_keepalive *keepalive, int64_t row)
+{
+    if (!keepalive->has_lost)
+        return true;
+    for (size_t i = 0; i < keepalive->held.count; i++)
+        if (keepalive->held.items[i].row == row)
+            return true;
+    return false;
+}
 
 static enum skr_code
 reserve(struct skr_batch *batch, size_t capacity, struct skr_error *error)
@@ -39,18 +216,13 @@ start(struct queue_broker *broker, size_t capacity, struct skr_error *error)
     enum skr_code code = reserve(&broker->batch, capacity, error);
     if (code == SKR_OK)
         code = reserve(&broker->settling, capacity, error);
-    if (code == SKR_OK && broker->derives_ids &&
-        broker->id_namespace[0] == '\0') {
-        struct skr_position fresh;
-        code = broker->table->source->start(broker->table, broker->db, &fresh,
-                                            error);
-        if (code == SKR_OK)
-            memcpy(broker->id_namespace, fresh.id_namespace,
-                   sizeof(broker->id_namespace));
-    }
+    if (code == SKR_OK && broker->reader == NULL)
+        code = broker->table->source->open(broker->table, broker->db,
+                                           broker->derives_ids, &broker->reader,
+                                           error);
     if (code != SKR_OK)
         return code;
-    return skr_queue_keepalive_start(broker, capacity, error);
+    return start_keepalive(broker, capacity, error);
 }
 
 static bool
@@ -77,13 +249,6 @@ choose(struct skr_batch *batch)
     return chosen;
 }
 
-void
-skr_queue_log_lost(const struct queue_broker *broker, uint64_t rows)
-{
-    skr_log(&broker->log, SKR_LOG_WARNING, "queue.lease_lost",
-            SKR_LOG_TEXT("name", broker->name), SKR_LOG_NUMBER("rows", rows));
-}
-
 // Gives the rows from `first` on back to the queue at once. Should that fail
 // they come again when their lease has run out; those before are in hand.
 static void
@@ -93,10 +258,9 @@ free_tail(struct queue_broker *broker, size_t first)
     struct skr_batch tail = {.items = batch->items + first,
                              .count = batch->count - first,
                              .capacity = batch->count - first,
-                             .claim = batch->claim,
                              .lease = batch->lease};
     for (size_t i = 0; i < tail.count; i++)
-        skr_position_rewind(&broker->position, tail.items[i].row);
+        broker->table->leases->rewind(broker->reader, tail.items[i].row);
     batch->count = first;
     // They are looked at one by one.
     broker->claim_size = 1;
@@ -109,28 +273,27 @@ free_tail(struct queue_broker *broker, size_t first)
                 SKR_LOG_TEXT("error", error.text));
 }
 
-// The table sweeps as often as is good for small queues. In a large one, such
+// The table scans as often as is good for small queues. In a large one, such
 // as a million rows for tomorrow, that would keep a consumer busy that has
 // nothing to do.
 static enum skr_code
 claim_rows(struct queue_broker *broker, const struct skr_read *read,
            struct skr_error *error)
 {
-    struct skr_position *position = &broker->position;
-    memcpy(position->id_namespace, broker->id_namespace,
-           sizeof(position->id_namespace));
-    int64_t sweep_ms = position->next_sweep_ms;
+    const struct skr_source_ops *source = broker->table->source;
+    int64_t before_ms = source->status(broker->reader).next_full_scan_ms;
     int64_t start_ms = skr_clock_ms();
-    enum skr_code code = broker->table->leases->claim(
-        broker->table, broker->db, position, read, &broker->batch, error);
-    if (position->next_sweep_ms == sweep_ms)
+    enum skr_code code = broker->table->leases->claim(broker->reader, read,
+                                                      &broker->batch, error);
+    int64_t scan_ms = source->status(broker->reader).next_full_scan_ms;
+    if (scan_ms == before_ms)
         return code;
     int64_t now_ms = skr_clock_ms();
-    int64_t pause_ms = (now_ms - start_ms) * SWEEP_PAUSE;
-    if (pause_ms > LONGEST_SWEEP_PAUSE_MS)
-        pause_ms = LONGEST_SWEEP_PAUSE_MS;
-    if (position->next_sweep_ms < now_ms + pause_ms)
-        position->next_sweep_ms = now_ms + pause_ms;
+    int64_t pause_ms = (now_ms - start_ms) * SCAN_PAUSE;
+    if (pause_ms > LONGEST_SCAN_PAUSE_MS)
+        pause_ms = LONGEST_SCAN_PAUSE_MS;
+    if (scan_ms < now_ms + pause_ms)
+        source->plan_scan(broker->reader, now_ms + pause_ms);
     return code;
 }
 
@@ -156,7 +319,7 @@ claim(struct queue_broker *broker, size_t capacity, struct skr_error *error)
         broker->claim_size = 1;
     else if (broker->claim_size < capacity)
         broker->claim_size *= 4;
-    skr_queue_keepalive_hold(broker, &broker->batch, chosen);
+    hold(broker, &broker->batch, chosen);
     if (chosen < broker->batch.count)
         free_tail(broker, chosen);
     return SKR_OK;
@@ -184,7 +347,7 @@ fill(struct queue_broker *broker, size_t index, struct skr_incoming *incoming,
     // the message, and would change how it is read when it fails.
     enum skr_code code = skr_headers_drop_reserved(&broker->batch.arena,
                                                    &incoming->headers, error);
-    if (item->state == SKR_HOPELESS)
+    if (item->state == SKR_DEAD)
         incoming->problem = item->reason;
     if (code != SKR_OK || !broker->derives_ids || !item->envelope.has_id)
         return code;
@@ -203,13 +366,20 @@ wait_for_rows(struct queue_broker *broker, int64_t deadline_ms,
     if (now_ms >= deadline_ms)
         return skr_fail(error, SKR_TIMEOUT, SKR_TRY_AGAIN,
                         "nothing is waiting in queue %s", broker->name);
-    int64_t until_ms = skr_position_next_ms(&broker->position);
+    int64_t until_ms = broker->table->source->status(broker->reader).wake_ms;
     if (until_ms == 0 || until_ms > deadline_ms)
         until_ms = deadline_ms;
     int64_t wait_ms = until_ms > now_ms ? until_ms - now_ms : 1;
     enum skr_code code = broker->db->ops->wait(broker->db, broker->base.wake_fd,
                                                (uint32_t)wait_ms, error);
     return code == SKR_TIMEOUT ? SKR_OK : code;
+}
+
+struct skr_broker_status
+skr_queue_status(struct skr_broker *base)
+{
+    const struct queue_broker *broker = (struct queue_broker *)base;
+    return (struct skr_broker_status){.has_deferred = broker->has_deferred};
 }
 
 enum skr_code
@@ -222,7 +392,7 @@ skr_queue_receive(struct skr_broker *base, struct skr_incoming *incoming,
     if (code != SKR_OK)
         return code;
     int64_t deadline_ms = skr_clock_ms() + timeout_ms;
-    base->holds = skr_clock_ms() < broker->held_until_ms;
+    broker->has_deferred = skr_clock_ms() < broker->deferred_until_ms;
     for (;;) {
         if (broker->base.wake_fd >= 0 &&
             skr_clock_sleep(broker->base.wake_fd, 0))
@@ -249,12 +419,12 @@ take_settlement(const struct skr_incoming *incoming,
                 struct skr_batch_item *item)
 {
     switch (incoming->settlement) {
-    case SKR_SETTLE_RELEASE: item->state = SKR_READ; return;
+    case SKR_SETTLE_REQUEUE: item->state = SKR_READ; return;
     case SKR_SETTLE_ACK: item->state = SKR_DONE; return;
-    case SKR_SETTLE_HOLD:
+    case SKR_SETTLE_DEFER:
     case SKR_SETTLE_RETRY:
-        item->is_excused = incoming->settlement == SKR_SETTLE_HOLD;
-        item->state = item->is_excused && incoming->delay_ms == 0
+        item->is_not_counted = incoming->settlement == SKR_SETTLE_DEFER;
+        item->state = item->is_not_counted && incoming->delay_ms == 0
                           ? SKR_READ
                           : SKR_RETRY_LATER;
         item->delay_ms = incoming->delay_ms;
@@ -267,9 +437,9 @@ static void
 note_held(struct queue_broker *broker, const struct skr_incoming *incoming)
 {
     int64_t due_ms = skr_clock_ms() + incoming->delay_ms + ROUNDING_MS;
-    if (incoming->settlement == SKR_SETTLE_HOLD && incoming->delay_ms > 0 &&
-        due_ms > broker->held_until_ms)
-        broker->held_until_ms = due_ms;
+    if (incoming->settlement == SKR_SETTLE_DEFER && incoming->delay_ms > 0 &&
+        due_ms > broker->deferred_until_ms)
+        broker->deferred_until_ms = due_ms;
 }
 
 // Takes the items to settle into a batch of their own. A row that another
@@ -284,8 +454,7 @@ gather(struct queue_broker *broker, struct skr_incoming *incoming, size_t count)
         take_settlement(&incoming[i], item);
         note_held(broker, &incoming[i]);
         incoming[i].was_lost =
-            item->state != SKR_DONE &&
-            !skr_queue_keepalive_holds(&broker->keepalive, item->row);
+            item->state != SKR_DONE && !holds(&broker->keepalive, item->row);
         if (!incoming[i].was_lost)
             settling->items[settling->count++] = *item;
     }
@@ -322,9 +491,9 @@ finish_settled(struct queue_broker *broker, struct skr_incoming *incoming,
             item->lost || (is_refused && item->state != SKR_DONE);
         if (item->refusal != NULL)
             log_refusal(broker, item);
-        skr_queue_keepalive_drop(&broker->keepalive, item->row);
+        drop(&broker->keepalive, item->row);
         if (item->state == SKR_READ)
-            skr_position_rewind(&broker->position, item->row);
+            broker->table->leases->rewind(broker->reader, item->row);
         item++;
     }
 }
@@ -337,8 +506,9 @@ skr_queue_settle(struct skr_broker *base, struct skr_incoming *incoming,
     struct skr_batch *settling = &broker->settling;
     uint64_t lost = 0;
     skr_batch_clear(settling);
-    settling->claim = SKR_CLAIM_LEASED;
-    settling->lease = skr_queue_keepalive_lock(&broker->keepalive);
+    // The lease does not move meanwhile, and is that of every row that is held.
+    pthread_mutex_lock(&broker->keepalive.mutex);
+    settling->lease = broker->keepalive.held.lease;
     gather(broker, incoming, count);
     enum skr_code code = broker->table->settle->write(broker->table, broker->db,
                                                       settling, error);
@@ -346,8 +516,30 @@ skr_queue_settle(struct skr_broker *base, struct skr_incoming *incoming,
         lost += settling->items[i].lost;
     if (code == SKR_OK)
         finish_settled(broker, incoming, count);
-    skr_queue_keepalive_unlock(&broker->keepalive);
+    pthread_mutex_unlock(&broker->keepalive.mutex);
     if (code == SKR_OK && lost > 0)
-        skr_queue_log_lost(broker, lost);
+        log_lost(broker, lost);
     return code;
+}
+
+void
+skr_queue_consumer_fini(struct queue_broker *broker)
+{
+    struct queue_keepalive *keepalive = &broker->keepalive;
+    if (keepalive->is_running) {
+        pthread_mutex_lock(&keepalive->mutex);
+        keepalive->stopping = true;
+        pthread_cond_signal(&keepalive->wake);
+        pthread_mutex_unlock(&keepalive->mutex);
+        pthread_join(keepalive->thread, NULL);
+    }
+    if (keepalive->is_ready) {
+        pthread_cond_destroy(&keepalive->wake);
+        pthread_mutex_destroy(&keepalive->mutex);
+    }
+    skr_batch_fini(&keepalive->held);
+    skr_batch_fini(&broker->batch);
+    skr_batch_fini(&broker->settling);
+    if (broker->table != NULL)
+        broker->table->source->close(broker->reader);
 }

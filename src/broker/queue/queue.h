@@ -10,17 +10,17 @@
 
 #include <pthread.h>
 
-// A message that was submitted: borrowed until its outcome is given.
+// A message that was submitted: borrowed until its result is given.
 struct queue_pending {
     const struct skr_message *message;
-    uint64_t ticket;
-    enum skr_fate fate;
+    uint64_t tag;
+    enum skr_publish_result result;
     struct skr_error *reason;  // owned; NULL: the publisher's own error
 };
 
 // pending: 0 .. given .. written .. count
-//   given     their outcomes have been handed out
-//   written   their fate is known
+//   given     their results have been handed out
+//   written   their result is known
 //   the rest  submitted, not yet tried
 struct queue_publisher {
     struct queue_pending *pending;
@@ -63,50 +63,23 @@ struct queue_broker {
     char *name;
     uint32_t redeliver_timeout_s;
     bool derives_ids;  // rows without an id get one that is always the same
-    char id_namespace[SKR_POSITION_NAMESPACE_SIZE];
     struct skr_log log;
 
     struct queue_publisher publisher;
 
-    struct skr_position position;
+    struct skr_reader *reader;  // NULL: nothing was received yet
     struct skr_batch batch;     // claimed
     struct skr_batch settling;  // items of it, in the order of a settle call
     size_t claim_size;
-    int64_t held_until_ms;  // rows that it put off are due then
+    int64_t deferred_until_ms;  // the last row that it deferred is due then
+    bool has_deferred;          // some were not, when receive() began
     struct queue_keepalive keepalive;
 };
 
-skr_broker_submit_fn skr_queue_submit;
-skr_broker_outcomes_fn skr_queue_outcomes;
+// The consuming side, consume.c.
 skr_broker_receive_fn skr_queue_receive;
 skr_broker_settle_fn skr_queue_settle;
-
-// Says that so many rows in hand are another's by now.
-void skr_queue_log_lost(const struct queue_broker *broker, uint64_t rows);
-
-void skr_queue_publisher_fini(struct queue_publisher *publisher);
-
-SKR_MUST_CHECK enum skr_code
-skr_queue_keepalive_init(struct queue_keepalive *keepalive,
-                         struct skr_error *error);
-// Starts the thread unless it runs.
-SKR_MUST_CHECK enum skr_code
-skr_queue_keepalive_start(struct queue_broker *broker, size_t capacity,
-                          struct skr_error *error);
-// Ends the thread.
-void skr_queue_keepalive_fini(struct queue_keepalive *keepalive);
-
-// From now on these rows are renewed.
-void skr_queue_keepalive_hold(struct queue_broker *broker,
-                              const struct skr_batch *batch, size_t count);
-// Between these two the lease does not move, and it is that of every row that
-// is held.
-struct skr_lease skr_queue_keepalive_lock(struct queue_keepalive *keepalive);
-void skr_queue_keepalive_unlock(struct queue_keepalive *keepalive);
-// To be called between them. A row that is settled needs no renewal; one that
-// is not held any more is another's, and may only be deleted.
-void skr_queue_keepalive_drop(struct queue_keepalive *keepalive, int64_t row);
-bool
-skr_queue_keepalive_holds(const struct queue_keepalive *keepalive, int64_t row);
+skr_broker_status_fn skr_queue_status;
+void skr_queue_consumer_fini(struct queue_broker *broker);
 
 #endif

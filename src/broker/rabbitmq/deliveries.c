@@ -55,10 +55,10 @@ skr_rabbit_deliveries_fini(struct rabbit_deliveries *deliveries)
 {
     for (uint64_t tag = deliveries->first; tag < deliveries->end; tag++)
         let_go(deliveries, at(deliveries, tag));
-    for (size_t i = 0; i < deliveries->put_off_count; i++)
-        free(deliveries->put_off[i].delivery.block);
+    for (size_t i = 0; i < deliveries->deferred_count; i++)
+        free(deliveries->deferred[i].delivery.block);
     skr_ring_fini(&deliveries->ring);
-    free(deliveries->put_off);
+    free(deliveries->deferred);
     *deliveries = (struct rabbit_deliveries){0};
 }
 
@@ -93,7 +93,7 @@ skr_rabbit_deliveries_begin(struct rabbit_deliveries *deliveries, uint64_t tag,
 
 enum skr_code
 skr_rabbit_deliveries_properties(struct rabbit_deliveries *deliveries,
-                                 struct rabbit_piece properties,
+                                 struct skr_amqp_piece properties,
                                  uint64_t body_size, bool *fits,
                                  struct skr_error *error)
 {
@@ -116,7 +116,7 @@ skr_rabbit_deliveries_properties(struct rabbit_deliveries *deliveries,
 
 bool
 skr_rabbit_deliveries_body(struct rabbit_deliveries *deliveries,
-                           struct rabbit_piece piece)
+                           struct skr_amqp_piece piece)
 {
     struct rabbit_delivery *coming = find_coming(deliveries);
     if (coming == NULL || !coming->has_properties ||
@@ -167,12 +167,12 @@ skr_rabbit_deliveries_drop(struct rabbit_deliveries *deliveries,
     delivery->state = RABBIT_OVER;
 }
 
-static struct rabbit_put_off *
-find_put_off(const struct rabbit_deliveries *deliveries, uint64_t tag)
+static struct rabbit_deferred *
+find_deferred(const struct rabbit_deliveries *deliveries, uint64_t tag)
 {
-    for (size_t i = 0; i < deliveries->put_off_count; i++)
-        if (deliveries->put_off[i].tag == tag)
-            return &deliveries->put_off[i];
+    for (size_t i = 0; i < deliveries->deferred_count; i++)
+        if (deliveries->deferred[i].tag == tag)
+            return &deliveries->deferred[i];
     return NULL;
 }
 
@@ -182,9 +182,9 @@ skr_rabbit_deliveries_find(struct rabbit_deliveries *deliveries, uint64_t tag)
     if (tag >= deliveries->first && tag < deliveries->next &&
         at(deliveries, tag)->state == RABBIT_GIVEN)
         return at(deliveries, tag);
-    struct rabbit_put_off *put_off = find_put_off(deliveries, tag);
-    return put_off != NULL && put_off->delivery.state == RABBIT_GIVEN
-               ? &put_off->delivery
+    struct rabbit_deferred *deferred = find_deferred(deliveries, tag);
+    return deferred != NULL && deferred->delivery.state == RABBIT_GIVEN
+               ? &deferred->delivery
                : NULL;
 }
 
@@ -193,33 +193,32 @@ static enum skr_code
 set_apart(struct rabbit_deliveries *deliveries, uint64_t tag,
           struct skr_error *error)
 {
-    if (!skr_vec_reserve(&deliveries->put_off, &deliveries->put_off_capacity,
-                         deliveries->put_off_count + 1,
-                         sizeof(*deliveries->put_off)))
+    if (!skr_vec_reserve(&deliveries->deferred, &deliveries->deferred_capacity,
+                         deliveries->deferred_count + 1,
+                         sizeof(*deliveries->deferred)))
         return skr_fail_memory(error);
     struct rabbit_delivery *delivery = at(deliveries, tag);
-    deliveries->put_off[deliveries->put_off_count++] =
-        (struct rabbit_put_off){.tag = tag, .delivery = *delivery};
+    deliveries->deferred[deliveries->deferred_count++] =
+        (struct rabbit_deferred){.tag = tag, .delivery = *delivery};
     deliveries->held_bytes -= size_of(delivery);
-    deliveries->put_off_bytes += size_of(delivery);
+    deliveries->deferred_bytes += size_of(delivery);
     delivery->block = NULL;
     delivery->state = RABBIT_OVER;
     return SKR_OK;
 }
 
 enum skr_code
-skr_rabbit_deliveries_put_off(struct rabbit_deliveries *deliveries,
-                              uint64_t tag, int64_t until_ms,
-                              struct skr_error *error)
+skr_rabbit_deliveries_defer(struct rabbit_deliveries *deliveries, uint64_t tag,
+                            int64_t until_ms, struct skr_error *error)
 {
     enum skr_code code = SKR_OK;
-    if (find_put_off(deliveries, tag) == NULL)
+    if (find_deferred(deliveries, tag) == NULL)
         code = set_apart(deliveries, tag, error);
     if (code != SKR_OK)
         return code;
-    struct rabbit_put_off *put_off = find_put_off(deliveries, tag);
-    put_off->until_ms = until_ms;
-    put_off->delivery.state = RABBIT_COME;
+    struct rabbit_deferred *deferred = find_deferred(deliveries, tag);
+    deferred->until_ms = until_ms;
+    deferred->delivery.state = RABBIT_COME;
     return SKR_OK;
 }
 
@@ -227,11 +226,11 @@ int64_t
 skr_rabbit_deliveries_due_ms(const struct rabbit_deliveries *deliveries)
 {
     int64_t due_ms = INT64_MAX;
-    for (size_t i = 0; i < deliveries->put_off_count; i++) {
-        const struct rabbit_put_off *put_off = &deliveries->put_off[i];
-        if (put_off->delivery.state == RABBIT_COME &&
-            put_off->until_ms < due_ms)
-            due_ms = put_off->until_ms;
+    for (size_t i = 0; i < deliveries->deferred_count; i++) {
+        const struct rabbit_deferred *deferred = &deliveries->deferred[i];
+        if (deferred->delivery.state == RABBIT_COME &&
+            deferred->until_ms < due_ms)
+            due_ms = deferred->until_ms;
     }
     return due_ms;
 }
@@ -240,19 +239,19 @@ struct rabbit_delivery *
 skr_rabbit_deliveries_give_due(struct rabbit_deliveries *deliveries,
                                int64_t now_ms, uint64_t *tag)
 {
-    for (size_t i = 0; i < deliveries->put_off_count; i++) {
-        struct rabbit_put_off *put_off = &deliveries->put_off[i];
-        if (put_off->delivery.state != RABBIT_COME ||
-            put_off->until_ms > now_ms)
+    for (size_t i = 0; i < deliveries->deferred_count; i++) {
+        struct rabbit_deferred *deferred = &deliveries->deferred[i];
+        if (deferred->delivery.state != RABBIT_COME ||
+            deferred->until_ms > now_ms)
             continue;
-        put_off->delivery.state = RABBIT_GIVEN;
-        *tag = put_off->tag;
-        return &put_off->delivery;
+        deferred->delivery.state = RABBIT_GIVEN;
+        *tag = deferred->tag;
+        return &deferred->delivery;
     }
     return NULL;
 }
 
-// The lowest tag that is open; what was put off counts as such.
+// The lowest tag that is open; what was deferred counts as such.
 static uint64_t
 find_open(struct rabbit_deliveries *deliveries)
 {
@@ -260,12 +259,12 @@ find_open(struct rabbit_deliveries *deliveries)
     while (open < deliveries->next &&
            at(deliveries, open)->state != RABBIT_GIVEN)
         open++;
-    for (size_t i = 0; i < deliveries->put_off_count; i++) {
-        const struct rabbit_put_off *put_off = &deliveries->put_off[i];
-        bool is_settled = put_off->delivery.state == RABBIT_ACK_DUE ||
-                          put_off->delivery.state == RABBIT_OVER;
-        if (!is_settled && put_off->tag < open)
-            open = put_off->tag;
+    for (size_t i = 0; i < deliveries->deferred_count; i++) {
+        const struct rabbit_deferred *deferred = &deliveries->deferred[i];
+        bool is_settled = deferred->delivery.state == RABBIT_ACK_DUE ||
+                          deferred->delivery.state == RABBIT_OVER;
+        if (!is_settled && deferred->tag < open)
+            open = deferred->tag;
     }
     return open;
 }
@@ -279,13 +278,13 @@ skr_rabbit_deliveries_ack(struct rabbit_deliveries *deliveries)
             at(deliveries, tag)->state = RABBIT_OVER;
             highest = tag;
         }
-    for (size_t i = 0; i < deliveries->put_off_count; i++) {
-        struct rabbit_put_off *put_off = &deliveries->put_off[i];
-        if (put_off->delivery.state != RABBIT_ACK_DUE || put_off->tag >= open)
+    for (size_t i = 0; i < deliveries->deferred_count; i++) {
+        struct rabbit_deferred *deferred = &deliveries->deferred[i];
+        if (deferred->delivery.state != RABBIT_ACK_DUE || deferred->tag >= open)
             continue;
-        put_off->delivery.state = RABBIT_OVER;
-        if (put_off->tag > highest)
-            highest = put_off->tag;
+        deferred->delivery.state = RABBIT_OVER;
+        if (deferred->tag > highest)
+            highest = deferred->tag;
     }
     return highest;
 }
@@ -300,34 +299,34 @@ skr_rabbit_deliveries_ack_alone(struct rabbit_deliveries *deliveries,
             at(deliveries, tag)->state = RABBIT_OVER;
             return tag;
         }
-    for (size_t i = 0; i < deliveries->put_off_count; i++)
-        if (deliveries->put_off[i].delivery.state == RABBIT_ACK_DUE) {
-            deliveries->put_off[i].delivery.state = RABBIT_OVER;
-            return deliveries->put_off[i].tag;
+    for (size_t i = 0; i < deliveries->deferred_count; i++)
+        if (deliveries->deferred[i].delivery.state == RABBIT_ACK_DUE) {
+            deliveries->deferred[i].delivery.state = RABBIT_OVER;
+            return deliveries->deferred[i].tag;
         }
     return 0;
 }
 
 static void
-tidy_put_off(struct rabbit_deliveries *deliveries)
+tidy_deferred(struct rabbit_deliveries *deliveries)
 {
     size_t kept = 0;
-    for (size_t i = 0; i < deliveries->put_off_count; i++) {
-        struct rabbit_put_off *put_off = &deliveries->put_off[i];
-        if (put_off->delivery.state != RABBIT_OVER) {
-            deliveries->put_off[kept++] = *put_off;
+    for (size_t i = 0; i < deliveries->deferred_count; i++) {
+        struct rabbit_deferred *deferred = &deliveries->deferred[i];
+        if (deferred->delivery.state != RABBIT_OVER) {
+            deliveries->deferred[kept++] = *deferred;
             continue;
         }
-        deliveries->put_off_bytes -= size_of(&put_off->delivery);
-        free(put_off->delivery.block);
+        deliveries->deferred_bytes -= size_of(&deferred->delivery);
+        free(deferred->delivery.block);
     }
-    deliveries->put_off_count = kept;
+    deliveries->deferred_count = kept;
 }
 
 void
 skr_rabbit_deliveries_tidy(struct rabbit_deliveries *deliveries)
 {
-    tidy_put_off(deliveries);
+    tidy_deferred(deliveries);
     for (uint64_t tag = deliveries->first; tag < deliveries->next; tag++) {
         struct rabbit_delivery *delivery = at(deliveries, tag);
         if (delivery->state == RABBIT_OVER)

@@ -6,7 +6,7 @@
 //     first to next   given to the caller; settled one by one
 //     next to end     waiting to be given; the last may still be coming
 //
-// Those that were put off stand apart, so that whatever is handled meanwhile
+// Those that were deferred stand apart, so that what is handled meanwhile
 // does not pile up behind them, and are given again when their time has come.
 // The server takes them for in hand and knows nothing of it: were they given
 // back, a queue that counts would drop them in the end.
@@ -14,8 +14,9 @@
 #ifndef SKR_BROKER_RABBITMQ_DELIVERIES_H
 #define SKR_BROKER_RABBITMQ_DELIVERIES_H
 
+#include "amqp/fields.h"
 #include "base/ring.h"
-#include "broker/rabbitmq/fields.h"
+#include "broker/broker.h"
 
 enum rabbit_delivery_state {
     RABBIT_COMING,
@@ -36,7 +37,7 @@ struct rabbit_delivery {
     size_t body_size, body_got;
 };
 
-struct rabbit_put_off {
+struct rabbit_deferred {
     uint64_t tag;
     int64_t until_ms;  // by skr_clock_ms()
     struct rabbit_delivery delivery;
@@ -46,9 +47,9 @@ struct rabbit_deliveries {
     struct skr_ring ring;       // of deliveries, from first to end
     uint64_t first, next, end;  // tags
     size_t held_bytes;          // in their blocks
-    struct rabbit_put_off *put_off;
-    size_t put_off_count, put_off_capacity;
-    size_t put_off_bytes;
+    struct rabbit_deferred *deferred;
+    size_t deferred_count, deferred_capacity;
+    size_t deferred_bytes;
 };
 
 void skr_rabbit_deliveries_init(struct rabbit_deliveries *deliveries);
@@ -63,12 +64,12 @@ skr_rabbit_deliveries_begin(struct rabbit_deliveries *deliveries, uint64_t tag,
                             struct skr_error *error);
 SKR_MUST_CHECK enum skr_code
 skr_rabbit_deliveries_properties(struct rabbit_deliveries *deliveries,
-                                 struct rabbit_piece properties,
+                                 struct skr_amqp_piece properties,
                                  uint64_t body_size, bool *fits,
                                  struct skr_error *error);
 SKR_MUST_CHECK bool
 skr_rabbit_deliveries_body(struct rabbit_deliveries *deliveries,
-                           struct rabbit_piece piece);
+                           struct skr_amqp_piece piece);
 
 // How many have come in full and were not given.
 size_t
@@ -88,9 +89,8 @@ skr_rabbit_deliveries_find(struct rabbit_deliveries *deliveries, uint64_t tag);
 
 // One that was given and is not settled waits until then.
 SKR_MUST_CHECK enum skr_code
-skr_rabbit_deliveries_put_off(struct rabbit_deliveries *deliveries,
-                              uint64_t tag, int64_t until_ms,
-                              struct skr_error *error);
+skr_rabbit_deliveries_defer(struct rabbit_deliveries *deliveries, uint64_t tag,
+                            int64_t until_ms, struct skr_error *error);
 // When the first of those is to be given again; INT64_MAX: none waits.
 int64_t
 skr_rabbit_deliveries_due_ms(const struct rabbit_deliveries *deliveries);

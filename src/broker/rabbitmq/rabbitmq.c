@@ -1,189 +1,44 @@
 // SPDX-License-Identifier: MIT
-// RabbitMQ as a broker: connecting, and the turns that keep it going.
-
-#include "broker/rabbitmq/rabbitmq.h"
+// RabbitMQ as a broker: connecting, the turns that keep the connection going,
+// and which frame is for which part of the driver.
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/silence.h"
 #include "base/url.h"
-#include "broker/rabbitmq/plan.h"
+#include "broker/rabbitmq/driver.h"
 
 #include <skirnir/rabbitmq.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
-enum { LONGEST_WAIT_MS = 250 };
+enum {
+    LONGEST_WAIT_MS = 250,  // short enough for heartbeats
+    OPENING_WAIT_MS = 100,
+};
 
-static void
-forget_connection(struct rabbit_broker *broker)
+enum skr_code
+skr_rabbit_fail_unexpected(const struct rabbit_broker *broker, const char *what,
+                           struct skr_error *error)
 {
-    broker->is_publishing_open = false;
-    broker->renew_ms = broker->renewed_ms = 0;
-    broker->is_asking_open = false;
-    broker->is_declaring_open = false;
-    broker->is_unbound = false;
-    broker->is_binding_open = false;
-    broker->is_asking = false;
-    broker->base.is_blocked = false;
-    broker->must_reconnect = false;
-    broker->sending = NULL;
-    broker->returning = (struct rabbit_return){0};
-    skr_rabbit_exchanges_forget(&broker->exchanges);
+    return skr_fail(error, SKR_UNAVAILABLE, SKR_RECONNECT,
+                    "RabbitMQ at %s sent what was not expected: %s",
+                    broker->amqp.stream.peer, what);
 }
 
 enum skr_code
-skr_rabbit_connect(struct rabbit_broker *broker, struct skr_error *error)
+skr_rabbit_check_silence(const struct rabbit_broker *broker, int64_t since_ms,
+                         struct skr_error *error)
 {
-    forget_connection(broker);
-    enum skr_code code = skr_rabbit_link_open(&broker->link, &broker->settings,
-                                              broker->base.wake_fd, error);
-    if (code != SKR_OK || broker->consumer.is_wanted)
-        return code;
-    code = skr_rabbit_open_channel(broker, RABBIT_PUBLISHING, error);
-    if (code == SKR_OK)
-        code = skr_rabbit_open_channel(broker, RABBIT_ASKING, error);
-    return code;
-}
-
-// A server that is there but does not answer is as good as none. While it
-// holds us on purpose (connection.blocked) the clock stands still.
-static enum skr_code
-check_patience(const struct rabbit_broker *broker, struct skr_error *error)
-{
-    const struct rabbit_entry *oldest =
-        skr_rabbit_window_oldest(&broker->window);
-    int64_t since_ms = skr_clock_ms();
-    if (broker->base.is_blocked || broker->consumer.is_wanted)
-        return SKR_OK;
-    if (oldest != NULL)
-        since_ms = oldest->sent_ms;
-    // A large message on a slow line is on its way as long as bytes go.
-    if (oldest != NULL && since_ms < broker->link.told_ms &&
-        (broker->sending != NULL || skr_rabbit_link_unsent(&broker->link) > 0))
-        since_ms = broker->link.told_ms;
-    if (broker->is_asking || !broker->is_asking_open ||
-        !broker->is_publishing_open)
-        since_ms = since_ms < broker->channel_asked_ms
-                       ? since_ms
-                       : broker->channel_asked_ms;
-    if (since_ms < broker->unblocked_ms)
-        since_ms = broker->unblocked_ms;
+    const char *peer = broker->amqp.stream.peer;
     int64_t waited_ms = skr_clock_ms() - since_ms;
-    if (waited_ms <= broker->settings.confirm_timeout_ms)
+    if (waited_ms <= broker->options.confirm_timeout_ms)
         return SKR_OK;
-    return skr_rabbit_link_fail_silent(&broker->link, waited_ms, error);
-}
-
-static enum skr_code
-handle_all(struct rabbit_broker *broker, size_t *count, struct skr_error *error)
-{
-    for (;;) {
-        amqp_frame_t frame;
-        bool found = false;
-        enum skr_code code =
-            skr_rabbit_link_next(&broker->link, &frame, &found, error);
-        if (code != SKR_OK || !found)
-            return code;
-        code = skr_rabbit_handle(broker, &frame, error);
-        if (code != SKR_OK || broker->must_reconnect)
-            return code;
-        (*count)++;
-    }
-}
-
-static enum skr_code
-reconnect(struct rabbit_broker *broker, struct skr_error *error)
-{
-    skr_rabbit_link_close(&broker->link, false);
-    return skr_rabbit_connect(broker, error);
-}
-
-static enum skr_code
-send_and_handle(struct rabbit_broker *broker, size_t *count,
-                struct skr_error *error)
-{
-    enum skr_code code = skr_rabbit_send_waiting(broker, error);
-    if (code == SKR_OK)
-        code = skr_rabbit_link_flush(&broker->link, error);
-    if (code == SKR_OK)
-        code = handle_all(broker, count, error);
-    if (code == SKR_OK && broker->must_reconnect)
-        code = reconnect(broker, error);
-    if (code == SKR_OK && *count > 0)
-        code = skr_rabbit_send_waiting(broker, error);
-    if (code == SKR_OK)
-        code = skr_rabbit_link_flush(&broker->link, error);
-    return code;
-}
-
-// Short enough for heartbeats.
-static struct rabbit_patience
-patience_of(uint32_t timeout_ms)
-{
-    return (struct rabbit_patience){
-        .deadline_ms =
-            skr_clock_ms() +
-            (timeout_ms < LONGEST_WAIT_MS ? timeout_ms : LONGEST_WAIT_MS),
-        .wake_fd = -1,
-    };
-}
-
-enum skr_code
-skr_rabbit_turn(struct rabbit_broker *broker, uint32_t timeout_ms,
-                struct skr_error *error)
-{
-    size_t count = 0;
-    struct skr_error *failure = &broker->failure;
-    enum skr_code code = failure->code;
-    if (code == SKR_OK)
-        code = send_and_handle(broker, &count, failure);
-    if (code == SKR_OK)
-        code = skr_rabbit_link_tick(&broker->link, failure);
-    if (code == SKR_OK)
-        code = check_patience(broker, failure);
-    if (code == SKR_OK && count == 0 && timeout_ms > 0) {
-        struct rabbit_patience patience = patience_of(timeout_ms);
-        code = skr_rabbit_link_wait(&broker->link, &patience, failure);
-        if (code == SKR_TIMEOUT) {
-            skr_error_clear(failure);
-            return SKR_OK;
-        }
-        if (code == SKR_OK)
-            code = send_and_handle(broker, &count, failure);
-    }
-    if (code != SKR_OK) {
-        failure->remedy = SKR_RECONNECT;
-        skr_rabbit_window_abandon(&broker->window);
-        if (error != NULL)
-            *error = *failure;
-    }
-    return code;
-}
-
-enum skr_code
-skr_rabbit_outcomes(struct skr_broker *base, struct skr_outcome *outcomes,
-                    size_t capacity, size_t *count, uint32_t timeout_ms,
-                    struct skr_error *error)
-{
-    struct rabbit_broker *broker = (struct rabbit_broker *)base;
-    struct rabbit_window *window = &broker->window;
-    int64_t deadline_ms = skr_clock_ms() + timeout_ms;
-    enum skr_code code = SKR_OK;
-    bool waits = true;
-    while (code == SKR_OK && waits) {
-        if (broker->must_mend)
-            skr_rabbit_mend(broker);
-        int64_t left = deadline_ms - skr_clock_ms();
-        waits = left > 0 && window->outstanding > 0 &&
-                window->done_first == window->done_end;
-        code = skr_rabbit_turn(broker, waits ? (uint32_t)left : 0, error);
-        waits = waits && window->done_first == window->done_end;
-    }
-    *count =
-        skr_rabbit_window_give(window, &broker->failure, outcomes, capacity);
-    // The error comes when there is nothing else left to tell.
-    return *count > 0 ? SKR_OK : code;
+    skr_silence_note(peer);
+    return skr_fail(error, SKR_UNAVAILABLE, SKR_RECONNECT,
+                    "RabbitMQ at %s has not answered for %lld ms "
+                    "(confirm_timeout)",
+                    peer, (long long)waited_ms);
 }
 
 enum skr_code
@@ -196,14 +51,181 @@ skr_rabbit_check_stop(const struct rabbit_broker *broker,
 }
 
 static enum skr_code
+on_connection_close(struct rabbit_broker *broker,
+                    const struct skr_amqp_frame *frame, struct skr_error *error)
+{
+    struct skr_error reason = {0};
+    const char *peer = broker->amqp.stream.peer;
+    enum skr_code code =
+        skr_amqp_accept_close(&broker->amqp, frame, &reason, error);
+    if (code != SKR_OK)
+        return code;
+    if (!skr_rabbit_publisher_on_close(broker, frame->reply.code, &reason))
+        return skr_fail(error, SKR_UNAVAILABLE, SKR_RECONNECT,
+                        "RabbitMQ at %s closed the connection: %s", peer,
+                        reason.text);
+    skr_log(&broker->log, SKR_LOG_WARNING, "amqp.connection_closed",
+            SKR_LOG_TEXT("broker", peer), SKR_LOG_TEXT("reason", reason.text));
+    return SKR_OK;
+}
+
+static void
+on_blocked(struct rabbit_broker *broker, const struct skr_amqp_frame *frame)
+{
+    char reason[SKR_AMQP_SHORT_SIZE];
+    skr_amqp_copy_short(frame->text, reason);
+    if (!broker->publisher.is_blocked)
+        skr_log(&broker->log, SKR_LOG_WARNING, "amqp.blocked",
+                SKR_LOG_TEXT("broker", broker->amqp.stream.peer),
+                SKR_LOG_TEXT("reason", reason));
+    broker->publisher.is_blocked = true;
+}
+
+static void
+on_unblocked(struct rabbit_broker *broker)
+{
+    skr_log(&broker->log, SKR_LOG_INFO, "amqp.unblocked",
+            SKR_LOG_TEXT("broker", broker->amqp.stream.peer));
+    broker->publisher.is_blocked = false;
+    broker->publisher.unblocked_ms = skr_clock_ms();
+}
+
+enum skr_code
+skr_rabbit_handle(struct rabbit_broker *broker,
+                  const struct skr_amqp_frame *frame, struct skr_error *error)
+{
+    switch (frame->channel) {
+    case 0: break;
+    case RABBIT_PUBLISHING:
+    case RABBIT_ASKING:
+        return skr_rabbit_publisher_on_frame(broker, frame, error);
+    case RABBIT_DECLARING:
+    case RABBIT_BINDING:
+        return skr_rabbit_topology_on_frame(broker, frame, error);
+    case RABBIT_CONSUMING:
+        return skr_rabbit_consumer_on_frame(broker, frame, error);
+    default:
+        return skr_rabbit_fail_unexpected(broker, "an unknown channel", error);
+    }
+    switch (frame->kind) {
+    case SKR_AMQP_CONNECTION_CLOSE:
+        return on_connection_close(broker, frame, error);
+    case SKR_AMQP_BLOCKED: on_blocked(broker, frame); return SKR_OK;
+    case SKR_AMQP_UNBLOCKED: on_unblocked(broker); return SKR_OK;
+    default:
+        return skr_rabbit_fail_unexpected(broker, "a method on channel 0",
+                                          error);
+    }
+}
+
+static enum skr_code
+connect_to_server(struct rabbit_broker *broker, struct skr_error *error)
+{
+    struct rabbit_setup *setup = &broker->setup;
+    setup->is_open = setup->is_binding_open = setup->is_unbound = false;
+    enum skr_code code =
+        skr_amqp_open(&broker->amqp, &broker->options.connection,
+                      broker->base.wake_fd, error);
+    if (code != SKR_OK || broker->consumer.is_wanted)
+        return code;
+    return skr_rabbit_publisher_start(broker, error);
+}
+
+static enum skr_code
+handle_all(struct rabbit_broker *broker, size_t *count, struct skr_error *error)
+{
+    for (;;) {
+        struct skr_amqp_frame frame;
+        bool found = false;
+        enum skr_code code =
+            skr_amqp_next(&broker->amqp, &frame, &found, error);
+        if (code != SKR_OK || !found)
+            return code;
+        code = skr_rabbit_handle(broker, &frame, error);
+        if (code != SKR_OK || broker->publisher.must_reconnect)
+            return code;
+        (*count)++;
+    }
+}
+
+static enum skr_code
+send_and_handle(struct rabbit_broker *broker, size_t *count,
+                struct skr_error *error)
+{
+    enum skr_code code = skr_rabbit_send_waiting(broker, error);
+    if (code == SKR_OK)
+        code = skr_amqp_flush(&broker->amqp, error);
+    if (code == SKR_OK)
+        code = handle_all(broker, count, error);
+    if (code == SKR_OK && broker->publisher.must_reconnect) {
+        skr_amqp_close(&broker->amqp, false);
+        code = connect_to_server(broker, error);
+    }
+    if (code == SKR_OK && *count > 0)
+        code = skr_rabbit_send_waiting(broker, error);
+    if (code == SKR_OK)
+        code = skr_amqp_flush(&broker->amqp, error);
+    return code;
+}
+
+enum skr_code
+skr_rabbit_wait(struct rabbit_broker *broker, uint32_t timeout_ms, int wake_fd,
+                struct skr_error *error)
+{
+    const struct skr_amqp_deadline deadline = {
+        .at_ms = skr_clock_ms() +
+                 (timeout_ms < LONGEST_WAIT_MS ? timeout_ms : LONGEST_WAIT_MS),
+        .wake_fd = wake_fd,
+    };
+    return skr_amqp_wait(&broker->amqp, &deadline, error);
+}
+
+static enum skr_code
+turn(struct rabbit_broker *broker, uint32_t timeout_ms, struct skr_error *error)
+{
+    size_t count = 0;
+    enum skr_code code = send_and_handle(broker, &count, error);
+    if (code == SKR_OK)
+        code = skr_amqp_tick(&broker->amqp, error);
+    if (code == SKR_OK && !broker->consumer.is_wanted)
+        code = skr_rabbit_publisher_check(broker, error);
+    if (code != SKR_OK || count > 0 || timeout_ms == 0)
+        return code;
+    code = skr_rabbit_wait(broker, timeout_ms, -1, error);
+    if (code == SKR_TIMEOUT) {
+        skr_error_clear(error);
+        return SKR_OK;
+    }
+    return code == SKR_OK ? send_and_handle(broker, &count, error) : code;
+}
+
+enum skr_code
+skr_rabbit_turn(struct rabbit_broker *broker, uint32_t timeout_ms,
+                struct skr_error *error)
+{
+    struct skr_error *failure = &broker->failure;
+    enum skr_code code = failure->code;
+    if (code == SKR_OK)
+        code = turn(broker, timeout_ms, failure);
+    if (code != SKR_OK) {
+        failure->remedy = SKR_RECONNECT;
+        skr_rabbit_window_abandon(&broker->publisher.window);
+        if (error != NULL)
+            *error = *failure;
+    }
+    return code;
+}
+
+static enum skr_code
 await_channels(struct rabbit_broker *broker, struct skr_error *error)
 {
+    const struct rabbit_publisher *publisher = &broker->publisher;
     enum skr_code code = SKR_OK;
     if (broker->consumer.is_wanted)
         return skr_rabbit_consumer_prepare(broker, error);
     while (code == SKR_OK &&
-           (!broker->is_publishing_open || !broker->is_asking_open)) {
-        code = skr_rabbit_turn(broker, 100, error);
+           (!publisher->is_open || !publisher->is_asking_open)) {
+        code = skr_rabbit_turn(broker, OPENING_WAIT_MS, error);
         if (code == SKR_OK)
             code = skr_rabbit_check_stop(broker, error);
     }
@@ -215,23 +237,24 @@ rabbit_open(struct skr_broker *base, const struct skr_url *url,
             const struct skr_broker_options *options, struct skr_error *error)
 {
     struct rabbit_broker *broker = (struct rabbit_broker *)base;
-    broker->link.stream.fd = -1;
+    const struct skr_amqp_options *server = &broker->options.connection;
+    broker->amqp = SKR_AMQP_CLOSED;
     broker->log = options->log;
     broker->consumer.is_wanted = options->consumes;
     enum skr_code code =
-        skr_rabbit_settings_read(options->url, url, options->auto_setup,
-                                 &broker->log, &broker->settings, error);
-    if (code == SKR_OK && broker->settings.tls && !broker->settings.verify)
+        skr_rabbit_options_read(options->url, url, options->auto_setup,
+                                &broker->log, &broker->options, error);
+    if (code == SKR_OK && server->tls.is_on && !server->tls.verify)
         skr_log(&broker->log, SKR_LOG_WARNING, "amqp.unverified",
-                SKR_LOG_TEXT("host", broker->settings.hosts[0].name),
+                SKR_LOG_TEXT("host", server->hosts[0].name),
                 SKR_LOG_TEXT("cure", "name the server's authority in cacert, "
                                      "and take verify out"));
-    base->delays = broker->settings.delays;
-    base->hold_ms = broker->settings.hold_timeout_ms;
+    base->can.delays = broker->options.delays;
+    base->can.hold_ms = broker->options.hold_timeout_ms;
     if (code == SKR_OK)
-        code = skr_rabbit_window_init(&broker->window, error);
+        code = skr_rabbit_window_init(&broker->publisher.window, error);
     if (code == SKR_OK)
-        code = skr_rabbit_connect(broker, error);
+        code = connect_to_server(broker, error);
     if (code == SKR_OK)
         code = await_channels(broker, error);
     bool publishes = !options->consumes && !options->inspects;
@@ -245,21 +268,28 @@ rabbit_close(struct skr_broker *base)
 {
     struct rabbit_broker *broker = (struct rabbit_broker *)base;
     skr_rabbit_consumer_fini(broker);
-    skr_rabbit_link_close(&broker->link, broker->failure.code == SKR_OK);
-    skr_rabbit_window_fini(&broker->window);
-    skr_rabbit_exchanges_forget(&broker->exchanges);
-    skr_rabbit_settings_fini(&broker->settings);
-    free(broker->headers);
+    skr_amqp_close(&broker->amqp, broker->failure.code == SKR_OK);
+    skr_rabbit_publisher_fini(&broker->publisher);
+    skr_rabbit_options_fini(&broker->options);
+}
+
+static struct skr_broker_status
+rabbit_status(struct skr_broker *base)
+{
+    struct rabbit_broker *broker = (struct rabbit_broker *)base;
+    struct skr_broker_status status = skr_rabbit_consumer_status(broker);
+    status.is_blocked = broker->publisher.is_blocked;
+    return status;
 }
 
 static enum skr_code
 rabbit_check_url(const char *text, const struct skr_url *url,
                  const struct skr_log *log, struct skr_error *error)
 {
-    struct rabbit_settings settings;
+    struct rabbit_options options;
     enum skr_code code =
-        skr_rabbit_settings_read(text, url, false, log, &settings, error);
-    skr_rabbit_settings_fini(&settings);
+        skr_rabbit_options_read(text, url, false, log, &options, error);
+    skr_rabbit_options_fini(&options);
     return code;
 }
 
@@ -292,10 +322,10 @@ const struct skr_broker_ops skr_rabbitmq_broker = {
     .open = rabbit_open,
     .close = rabbit_close,
     .submit = skr_rabbit_submit,
-    .outcomes = skr_rabbit_outcomes,
+    .results = skr_rabbit_results,
     .receive = skr_rabbit_receive,
     .settle = skr_rabbit_settle,
-    .plan = skr_rabbit_plan,
-    .declare = skr_rabbit_declare,
+    .status = rabbit_status,
     .depth = skr_rabbit_depth,
+    .topology = &skr_rabbit_topology,
 };

@@ -20,9 +20,9 @@ entry_at(const struct rabbit_window *window, uint64_t number)
 }
 
 static uint64_t *
-number_at(const struct rabbit_window *window, uint64_t tag)
+number_at(const struct rabbit_window *window, uint64_t delivery_tag)
 {
-    return &window->numbers[tag & (window->capacity - 1)];
+    return &window->numbers[delivery_tag & (window->capacity - 1)];
 }
 
 static struct rabbit_done *
@@ -97,7 +97,7 @@ grow(struct rabbit_window *window, struct skr_error *error)
 enum skr_code
 skr_rabbit_window_add(struct rabbit_window *window,
                       const struct skr_message *message, const char *exchange,
-                      const char *routing_key, uint64_t ticket,
+                      const char *routing_key, uint64_t tag,
                       struct skr_error *error)
 {
     if (window->end - window->first == window->capacity ||
@@ -113,7 +113,7 @@ skr_rabbit_window_add(struct rabbit_window *window,
     skr_text_add(&route, routing_key, strlen(routing_key) + 1);
     *entry = (struct rabbit_entry){
         .message = message,
-        .ticket = ticket,
+        .tag = tag,
         .route = route,
         .routing_key = strlen(exchange) + 1,
     };
@@ -136,17 +136,17 @@ skr_rabbit_entry_key(const struct rabbit_entry *entry)
     return entry->route.bytes + entry->routing_key;
 }
 
-// Gives the entry its outcome. reason is taken over.
+// Gives the entry its result. reason is taken over.
 static void
 settle(struct rabbit_window *window, struct rabbit_entry *entry,
-       enum skr_fate fate, struct skr_error *reason)
+       enum skr_publish_result result, struct skr_error *reason)
 {
     if (entry->state == RABBIT_SENT)
         window->in_flight--;
     entry->state = RABBIT_SETTLED;
     entry->message = NULL;
     *done_at(window, window->done_end++) = (struct rabbit_done){
-        .ticket = entry->ticket, .fate = fate, .reason = reason};
+        .tag = entry->tag, .result = result, .reason = reason};
     while (window->first < window->end &&
            entry_at(window, window->first)->state == RABBIT_SETTLED)
         window->first++;
@@ -183,16 +183,17 @@ skr_rabbit_window_sent(struct rabbit_window *window, int64_t now_ms)
     struct rabbit_entry *entry = entry_at(window, window->next);
     entry->state = RABBIT_SENT;
     entry->sent_ms = now_ms;
-    entry->tag = window->next_tag++;
-    *number_at(window, entry->tag) = window->next++;
+    entry->delivery_tag = window->next_tag++;
+    *number_at(window, entry->delivery_tag) = window->next++;
     window->in_flight++;
 }
 
 void
-skr_rabbit_window_skip(struct rabbit_window *window, enum skr_fate fate,
+skr_rabbit_window_skip(struct rabbit_window *window,
+                       enum skr_publish_result result,
                        const struct skr_error *reason)
 {
-    settle(window, entry_at(window, window->next), fate, copy_reason(reason));
+    settle(window, entry_at(window, window->next), result, copy_reason(reason));
 }
 
 const struct rabbit_entry *
@@ -253,9 +254,10 @@ sent_end(const struct rabbit_window *window)
 }
 
 static void
-answer(struct rabbit_window *window, uint64_t tag, enum skr_fate fate)
+answer(struct rabbit_window *window, uint64_t delivery_tag,
+       enum skr_publish_result result)
 {
-    uint64_t *number = number_at(window, tag);
+    uint64_t *number = number_at(window, delivery_tag);
     if (*number == answered)
         return;
     struct rabbit_entry *entry = entry_at(window, *number);
@@ -268,8 +270,8 @@ answer(struct rabbit_window *window, uint64_t tag, enum skr_fate fate)
     *number = answered;
     entry->return_reason = NULL;
     if (reason != NULL)
-        fate = SKR_UNROUTABLE;
-    if (fate != SKR_CONFIRMED && reason == NULL) {
+        result = SKR_UNROUTABLE;
+    if (result != SKR_CONFIRMED && reason == NULL) {
         struct skr_error refusal;
         skr_fail(&refusal, SKR_REFUSED, SKR_TRY_AGAIN,
                  "RabbitMQ did not take the message (nack): a queue behind "
@@ -278,20 +280,20 @@ answer(struct rabbit_window *window, uint64_t tag, enum skr_fate fate)
         skr_error_set_native(&refusal, "nack");
         reason = copy_reason(&refusal);
     }
-    settle(window, entry, fate, reason);
+    settle(window, entry, result, reason);
 }
 
 bool
-skr_rabbit_window_settle(struct rabbit_window *window, uint64_t tag,
-                         bool multiple, enum skr_fate fate)
+skr_rabbit_window_settle(struct rabbit_window *window, uint64_t delivery_tag,
+                         bool multiple, enum skr_publish_result result)
 {
     // Tag 0 would be "all so far", and only the server knows how far that is.
-    if (tag == 0 || tag >= window->next_tag)
+    if (delivery_tag == 0 || delivery_tag >= window->next_tag)
         return false;
-    uint64_t from = multiple ? window->lowest_tag : tag;
-    for (uint64_t i = from; i <= tag; i++)
+    uint64_t from = multiple ? window->lowest_tag : delivery_tag;
+    for (uint64_t i = from; i <= delivery_tag; i++)
         if (i >= window->lowest_tag)
-            answer(window, i, fate);
+            answer(window, i, result);
     while (window->lowest_tag < window->next_tag &&
            *number_at(window, window->lowest_tag) == answered)
         window->lowest_tag++;
@@ -299,7 +301,8 @@ skr_rabbit_window_settle(struct rabbit_window *window, uint64_t tag,
 }
 
 void
-skr_rabbit_window_rewind(struct rabbit_window *window, enum skr_fate fate,
+skr_rabbit_window_rewind(struct rabbit_window *window,
+                         enum skr_publish_result result,
                          const struct skr_error *reason)
 {
     // The number of the one that is in flight alone; none: past the end.
@@ -331,7 +334,7 @@ skr_rabbit_window_rewind(struct rabbit_window *window, enum skr_fate fate,
         if (return_reason != NULL)
             settle(window, entry, SKR_UNROUTABLE, return_reason);
         else if (i == lone)
-            settle(window, entry, fate, copy_reason(reason));
+            settle(window, entry, result, copy_reason(reason));
     }
 }
 
@@ -361,22 +364,22 @@ skr_rabbit_window_abandon(struct rabbit_window *window)
 size_t
 skr_rabbit_window_give(struct rabbit_window *window,
                        const struct skr_error *failure,
-                       struct skr_outcome *outcomes, size_t capacity)
+                       struct skr_published *results, size_t capacity)
 {
     size_t count = 0;
     while (count < capacity && window->done_first < window->done_end) {
         struct rabbit_done *done = done_at(window, window->done_first++);
-        struct skr_outcome *outcome = &outcomes[count++];
-        outcome->ticket = done->ticket;
-        outcome->fate = done->fate;
-        if (done->fate == SKR_CONFIRMED)
-            skr_error_clear(&outcome->reason);
+        struct skr_published *published = &results[count++];
+        published->tag = done->tag;
+        published->result = done->result;
+        if (done->result == SKR_CONFIRMED)
+            skr_error_clear(&published->reason);
         else if (done->reason != NULL)
-            outcome->reason = *done->reason;
+            published->reason = *done->reason;
         else if (failure->code != SKR_OK)
-            outcome->reason = *failure;
+            published->reason = *failure;
         else
-            skr_fail(&outcome->reason, SKR_REFUSED, SKR_TRY_AGAIN,
+            skr_fail(&published->reason, SKR_REFUSED, SKR_TRY_AGAIN,
                      "RabbitMQ refused the message; there was no memory to "
                      "keep its reason");
         free(done->reason);

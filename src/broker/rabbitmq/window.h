@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Messages between submit() and their outcome, in a ring that keeps their
+// Messages between submit() and their result, in a ring that keeps their
 // order. A message's number in it never changes; its tag, which the server
 // counts from 1 in each channel, is looked up.
 //
@@ -21,27 +21,27 @@
 enum rabbit_entry_state { RABBIT_WAITING, RABBIT_SENT, RABBIT_SETTLED };
 
 struct rabbit_entry {
-    const struct skr_message *message;  // borrowed until the outcome
-    uint64_t ticket;
+    const struct skr_message *message;  // borrowed until the result
+    uint64_t tag;
     struct skr_text route;  // exchange and routing key, each with its zero
     size_t routing_key;     // where it begins in there
     enum rabbit_entry_state state;
-    uint64_t tag;  // of a sent one
+    uint64_t delivery_tag;  // of a sent one
     int64_t sent_ms;
     struct skr_error *return_reason;  // came back: an ack does not undo it
     bool goes_again;                  // and is then sent once more
 };
 
 struct rabbit_done {
-    uint64_t ticket;
-    enum skr_fate fate;
+    uint64_t tag;
+    enum skr_publish_result result;
     struct skr_error *reason;  // owned; NULL: none, or the connection's own
 };
 
 struct rabbit_window {
     struct rabbit_entry *entries;
-    uint64_t *numbers;         // by tag
-    struct rabbit_done *done;  // outcomes that have not been given
+    uint64_t *numbers;         // by delivery_tag
+    struct rabbit_done *done;  // results that have not been given
     size_t capacity;           // of each; a power of two
     uint64_t first, next, end;
     uint64_t done_first, done_end;
@@ -59,7 +59,7 @@ void skr_rabbit_window_fini(struct rabbit_window *window);
 SKR_MUST_CHECK enum skr_code
 skr_rabbit_window_add(struct rabbit_window *window,
                       const struct skr_message *message, const char *exchange,
-                      const char *routing_key, uint64_t ticket,
+                      const char *routing_key, uint64_t tag,
                       struct skr_error *error);
 const char *skr_rabbit_entry_exchange(const struct rabbit_entry *entry);
 const char *skr_rabbit_entry_key(const struct rabbit_entry *entry);
@@ -69,7 +69,8 @@ struct rabbit_entry *skr_rabbit_window_next(struct rabbit_window *window);
 // It has been sent.
 void skr_rabbit_window_sent(struct rabbit_window *window, int64_t now_ms);
 // It will not be sent.
-void skr_rabbit_window_skip(struct rabbit_window *window, enum skr_fate fate,
+void skr_rabbit_window_skip(struct rabbit_window *window,
+                            enum skr_publish_result result,
                             const struct skr_error *reason);
 
 // The oldest one that waits for the server's word; NULL: none does.
@@ -88,21 +89,22 @@ skr_rabbit_entry_return(struct rabbit_entry *entry,
 
 // The server's word on a tag, or on all up to it. False: it makes no sense.
 SKR_MUST_CHECK bool
-skr_rabbit_window_settle(struct rabbit_window *window, uint64_t tag,
-                         bool multiple, enum skr_fate fate);
+skr_rabbit_window_settle(struct rabbit_window *window, uint64_t delivery_tag,
+                         bool multiple, enum skr_publish_result result);
 
 // The channel is gone. If a single message was on it, it is the cause and gets
-// this fate.
-void skr_rabbit_window_rewind(struct rabbit_window *window, enum skr_fate fate,
+// this result.
+void skr_rabbit_window_rewind(struct rabbit_window *window,
+                              enum skr_publish_result result,
                               const struct skr_error *reason);
 // Another channel takes the place of the one on which nothing is in flight.
 void skr_rabbit_window_restart(struct rabbit_window *window);
-// The connection is gone: what has no outcome gets SKR_UNCERTAIN.
+// The connection is gone: what has no result gets SKR_UNCERTAIN.
 void skr_rabbit_window_abandon(struct rabbit_window *window);
 
-// Takes outcomes out; failure is the reason of those that have none.
+// Takes results out; failure is the reason of those that have none.
 size_t skr_rabbit_window_give(struct rabbit_window *window,
                               const struct skr_error *failure,
-                              struct skr_outcome *outcomes, size_t capacity);
+                              struct skr_published *results, size_t capacity);
 
 #endif

@@ -4,7 +4,9 @@
 #ifndef SKR_DB_MYSQL_CONNECTION_H
 #define SKR_DB_MYSQL_CONNECTION_H
 
+#include "base/url.h"
 #include "db/db.h"
+#include "db/mysql/doorbell.h"
 #include "db/pace.h"
 #include "db/sql.h"
 
@@ -30,6 +32,32 @@ struct skr_mysql_cache {
 };
 
 struct skr_mysql_rows;
+
+enum skr_mysql_wake {
+    SKR_MYSQL_WAKE_AUTO,    // by the binary log where it can be
+    SKR_MYSQL_WAKE_BINLOG,  // the same, and it is a warning where it cannot
+    SKR_MYSQL_WAKE_POLL,
+};
+
+// How wait() learns of new rows.
+struct skr_mysql_waking {
+    enum skr_mysql_wake mode;
+    int64_t most_bytes;  // of other tables a second, in the binary log
+    struct skr_url url;  // of the doorbell's session
+    char table[SKR_MYSQL_TABLE_SIZE];     // that is followed; "": none
+    struct skr_mysql_doorbell *doorbell;  // NULL: none yet
+    enum skr_mysql_doorbell_state state;  // as it was last heard
+    bool was_own_look;                    // the last, without a ring
+    bool was_ring_look;                   // or for one
+    uint32_t untold;       // finds without a ring, since one with a ring
+    uint64_t rings;        // for which no rows were found yet
+    int64_t ring_look_ms;  // when to look for those; 0: there are none
+    size_t tries;          // looks for them so far
+    uint32_t vain_looks;   // for rings, since rows were last found
+    int64_t looked_at_ms;
+    bool has_said;
+    char said[sizeof(((struct skr_error *)NULL)->text)];
+};
 
 struct skr_mysql {
     struct skr_db db;
@@ -57,22 +85,24 @@ struct skr_mysql {
     bool autocommit_is_off;
     bool is_rolled_back;  // by the server, before its time
 
+    char gate[SKR_MYSQL_LOCK_NAME_SIZE];       // of the lock that is tried for
     char lock_name[SKR_MYSQL_LOCK_NAME_SIZE];  // "": none is held
     bool attends;  // by a numbered lock that no session waits for
 
     struct skr_pace pace;
+    struct skr_mysql_waking waking;
 };
+
+// Whether the server says that a transaction is open.
+static inline bool
+skr_mysql_is_open(const struct skr_mysql *mysql)
+{
+    return (mysql->connection->server_status & SERVER_STATUS_IN_TRANS) != 0;
+}
 
 extern const struct skr_dialect skr_mysql_dialect;
 extern const struct skr_tx_ops skr_mysql_own_tx;
-
-// connect.c: opens the connection that a URL describes, with its session set
-// up. mysql->connection is the caller's to close whatever the outcome.
-struct skr_url;
-SKR_MUST_CHECK enum skr_code
-skr_mysql_connect(struct skr_mysql *mysql, const struct skr_url *url,
-                  struct skr_error *error);
-void skr_mysql_disconnect(struct skr_mysql *mysql);
+extern const struct skr_lock_ops skr_mysql_locks;
 
 // mysql.c: statements commit by themselves from here on. What is open is
 // committed by that.
@@ -103,33 +133,19 @@ skr_mysql_run(MYSQL *connection, struct skr_mysql *own,
 SKR_MUST_CHECK enum skr_code
 skr_mysql_exec(MYSQL *connection, const char *sql, uint64_t *affected,
                struct skr_error *error);
-
 // The same for one that comes often: the server reads its text once.
 SKR_MUST_CHECK enum skr_code
 skr_mysql_exec_prepared(struct skr_mysql *mysql, const char *sql,
                         struct skr_error *error);
-
-// cache.c: finds or prepares a statement of ours; it lies in one_off when the
-// cache has no place for it. Either way release() takes it back.
-SKR_MUST_CHECK enum skr_code
-skr_mysql_prepare(struct skr_mysql *mysql, const char *sql,
-                  struct skr_mysql_prepared *one_off,
-                  struct skr_mysql_prepared **prepared,
-                  struct skr_error *error);
-void skr_mysql_release(struct skr_mysql_prepared *prepared,
-                       const struct skr_mysql_prepared *one_off);
 // After the connection was closed: nothing is sent.
 void skr_mysql_cache_clear(struct skr_mysql_cache *cache);
-
-// rows.c: gives the rows of a statement that was executed. own is NULL for a
-// connection that is not ours; all rows are then taken in first.
-SKR_MUST_CHECK enum skr_code
-skr_mysql_give_rows(MYSQL *connection, struct skr_mysql *own,
-                    MYSQL_STMT *handle, const struct skr_statement *statement,
-                    struct skr_error *error);
 // Takes in what is still coming, so that another statement can run.
 SKR_MUST_CHECK enum skr_code
 skr_mysql_take_in(struct skr_mysql *mysql, struct skr_error *error);
+
+// wait.c
+skr_db_follow_fn skr_mysql_follow;
+skr_db_wait_fn skr_mysql_wait;
 
 // lock.c: the server's name for a lock of a database.
 void skr_mysql_lock_name(const char *database, const char *name,
@@ -139,13 +155,5 @@ void skr_mysql_lock_name(const char *database, const char *name,
 // a lock.
 SKR_MUST_CHECK enum skr_code
 skr_mysql_bound_silence(struct skr_mysql *mysql, struct skr_error *error);
-
-skr_db_lock_fn skr_mysql_lock;
-skr_db_check_lock_fn skr_mysql_check_lock;
-skr_db_unlock_fn skr_mysql_unlock;
-skr_db_holder_fn skr_mysql_holder;
-skr_db_attend_fn skr_mysql_attend;
-skr_db_attendance_fn skr_mysql_attendance;
-skr_db_wait_fn skr_mysql_wait;
 
 #endif

@@ -24,6 +24,9 @@
 #define PRIMARY "name the primary in the DSN, or make this server writable"
 #define PACKET "the message is too large; raise the server's max_allowed_packet"
 #define SHAPE "this is a table of another shape"
+#define ABSENT                                                      \
+    "look whether the server runs; else correct host and port, or " \
+    "unix_socket, in the DSN"
 #define SYNTAX \
     "look whether the statement is for another database, or more than one"
 #define TLS \
@@ -81,6 +84,7 @@ static const struct {
     // Mistakes.
     {1146, SKR_MISSING, SKR_GIVE_UP, NULL},
     {1054, SKR_INVALID, SKR_GIVE_UP, SHAPE},
+    {1072, SKR_INVALID, SKR_GIVE_UP, SHAPE},  // the column of an index
     {1064, SKR_INVALID, SKR_GIVE_UP, SYNTAX},
     {1065, SKR_INVALID, SKR_GIVE_UP, "the statement is empty"},
     {1153, SKR_INVALID, SKR_GIVE_UP, PACKET},
@@ -98,6 +102,7 @@ static const struct {
     {3032, SKR_UNAVAILABLE, SKR_RECONNECT, NULL},  // offline mode
     {3168, SKR_UNAVAILABLE, SKR_RECONNECT, NULL},  // server is not available
     {1129, SKR_UNAVAILABLE, SKR_RECONNECT, NULL},  // host blocked
+    {1236, SKR_UNAVAILABLE, SKR_RECONNECT, NULL},  // a binary log is gone
     {1152, SKR_UNAVAILABLE, SKR_RECONNECT, GONE},
     {1158, SKR_UNAVAILABLE, SKR_RECONNECT, GONE},
     {1159, SKR_UNAVAILABLE, SKR_RECONNECT, GONE},
@@ -108,14 +113,14 @@ static const struct {
      "shares sessions cannot be used"},
     {1927, SKR_UNAVAILABLE, SKR_RECONNECT, GONE},  // killed
     {4031, SKR_UNAVAILABLE, SKR_RECONNECT, GONE},  // idle for too long
-    {2002, SKR_UNAVAILABLE, SKR_RECONNECT, NULL},
-    {2003, SKR_UNAVAILABLE, SKR_RECONNECT, NULL},
+    {2002, SKR_UNAVAILABLE, SKR_RECONNECT, ABSENT},
+    {2003, SKR_UNAVAILABLE, SKR_RECONNECT, ABSENT},
     {2005, SKR_UNAVAILABLE, SKR_RECONNECT, "correct the host in the DSN"},
     {2006, SKR_UNAVAILABLE, SKR_RECONNECT, GONE},
     {LOST, SKR_UNAVAILABLE, SKR_RECONNECT, GONE},
 
     // What the server will not do.
-    {1044, SKR_REFUSED, SKR_GIVE_UP, RIGHT},  // to this database
+    {1044, SKR_REFUSED, SKR_GIVE_UP, "GRANT this user rights on the database"},
     {1045, SKR_REFUSED, SKR_GIVE_UP, LOGIN},
     {1049, SKR_REFUSED, SKR_GIVE_UP, "create the database or correct the DSN"},
     {1130, SKR_REFUSED, SKR_GIVE_UP, "CREATE USER for this host"},
@@ -224,11 +229,7 @@ skr_mysql_fail_silent(MYSQL *connection, unsigned timeout_s,
 {
     char place[160];
     name_place(connection, place, sizeof(place));
-    return skr_fail(error, SKR_UNAVAILABLE, SKR_RECONNECT,
-                    "%s: no answer; look whether the server is stopped or a "
-                    "firewall drops its packets, or give it longer: timeout "
-                    "in the DSN is %u s",
-                    place, timeout_s);
+    return skr_db_fail_silent(place, timeout_s, error);
 }
 
 // Whether the library has given up waiting. It says the same of a connection

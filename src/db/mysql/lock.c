@@ -12,6 +12,7 @@
 
 #include "db/mysql/connection.h"
 
+#include "base/arena.h"
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/hash.h"
@@ -26,9 +27,6 @@ enum {
     CROWD_POLL_MS = 250,
     SLICE_S = 1,
     MOST_MEMBERS = 64,
-    // Another may be in the gate for a moment, on its way: no reason to give
-    // up.
-    GATE_TRIES = 10,
 };
 
 void
@@ -43,32 +41,22 @@ skr_mysql_lock_name(const char *database, const char *name,
              (unsigned long long)hash.high, (unsigned long long)hash.low);
 }
 
-struct naming {
-    const char *name;
-    char *text;
-};
-
-static enum skr_code
-make_name(const struct skr_value *columns, size_t count, void *user,
-          struct skr_error *error)
-{
-    (void)count;
-    (void)error;
-    struct naming *naming = user;
-    const char *database = columns[0].kind == SKR_NULL ? "" : columns[0].bytes;
-    skr_mysql_lock_name(database, naming->name, naming->text);
-    return SKR_OK;
-}
-
 // By the name that the server itself has for the database: a URL may write it
 // differently.
 static enum skr_code
 find_name(struct skr_mysql *mysql, const char *name,
           char text[SKR_MYSQL_LOCK_NAME_SIZE], struct skr_error *error)
 {
-    struct naming naming = {.name = name, .text = text};
-    return skr_sql_each(skr_db_tx(&mysql->db), "SELECT DATABASE()",
-                        SKR_NO_VALUES, make_name, &naming, error);
+    struct skr_arena arena = {0};
+    struct skr_value database;
+    struct skr_row row = {.arena = &arena, .columns = &database, .count = 1};
+    enum skr_code code = skr_sql_row(skr_db_tx(&mysql->db), "SELECT DATABASE()",
+                                     SKR_NO_VALUES, &row, error);
+    if (code == SKR_OK)
+        skr_mysql_lock_name(database.kind == SKR_NULL ? "" : database.bytes,
+                            name, text);
+    skr_arena_fini(&arena);
+    return code;
 }
 
 // Two relays on two nodes would both hold "the" lock.
@@ -100,39 +88,37 @@ release_lock(struct skr_mysql *mysql, const char *name, struct skr_error *error)
                           skr_values("%s", name), &ignored, error);
 }
 
-// By mode; a session that is alone has no members.
+// By mode; a session that is alone has no members. Sessions that show that they
+// are there have numbered locks, too.
 static const char *const kinds_of_members[] = {
     [SKR_LOCK_TOGETHER] = "",
     [SKR_LOCK_IN_SHARES] = "s",
 };
 enum { KINDS = SKR_LOCK_IN_SHARES - SKR_LOCK_TOGETHER + 1 };
+static const char attendant[] = "a";
 
 static void
-name_member(const char *gate, enum skr_lock_mode mode, size_t number,
+name_member(const char *gate, const char *kind, size_t number,
             char text[SKR_MYSQL_LOCK_NAME_SIZE])
 {
-    snprintf(text, SKR_MYSQL_LOCK_NAME_SIZE, "%.40s-%s%zu", gate,
-             kinds_of_members[mode], number);
+    snprintf(text, SKR_MYSQL_LOCK_NAME_SIZE, "%.40s-%s%zu", gate, kind, number);
 }
 
-// From within the gate: whether members of that kind are there.
+// How many members of a kind there are.
 static enum skr_code
-has_members(struct skr_mysql *mysql, const char *gate, enum skr_lock_mode mode,
-            bool *has_some, struct skr_error *error)
+count_members(struct skr_mysql *mysql, const char *gate, const char *kind,
+              int64_t *count, struct skr_error *error)
 {
     char sql[MOST_MEMBERS * 96] = "SELECT 0";
     size_t size = strlen(sql);
     for (size_t i = 0; i < MOST_MEMBERS; i++) {
         char name[SKR_MYSQL_LOCK_NAME_SIZE];
-        name_member(gate, mode, i, name);
+        name_member(gate, kind, i, name);
         size += (size_t)snprintf(sql + size, sizeof(sql) - size,
-                                 " OR IS_USED_LOCK('%s') IS NOT NULL", name);
+                                 " + (IS_USED_LOCK('%s') IS NOT NULL)", name);
     }
-    int64_t number = 0;
-    enum skr_code code = skr_sql_number(skr_db_tx(&mysql->db), sql,
-                                        SKR_NO_VALUES, &number, error);
-    *has_some = number != 0;
-    return code;
+    return skr_sql_number(skr_db_tx(&mysql->db), sql, SKR_NO_VALUES, count,
+                          error);
 }
 
 // From within the gate: becomes a member, whose lock replaces the gate's name.
@@ -143,7 +129,7 @@ become_member(struct skr_mysql *mysql, const char *gate,
 {
     bool granted = false;
     for (size_t i = 0; i < MOST_MEMBERS; i++) {
-        name_member(gate, mode, i, member);
+        name_member(gate, kinds_of_members[mode], i, member);
         enum skr_code code = get_lock(mysql, member, 0, &granted, error);
         if (code != SKR_OK || granted)
             return code;
@@ -160,12 +146,13 @@ is_kept_out(struct skr_mysql *mysql, const char *gate, enum skr_lock_mode mode,
             bool *is_out, struct skr_error *error)
 {
     enum skr_code code = SKR_OK;
-    *is_out = false;
+    int64_t count = 0;
     for (int kind = SKR_LOCK_TOGETHER;
-         kind <= SKR_LOCK_IN_SHARES && code == SKR_OK && !*is_out; kind++)
+         kind <= SKR_LOCK_IN_SHARES && code == SKR_OK && count == 0; kind++)
         if (kind != (int)mode)
-            code = has_members(mysql, gate, (enum skr_lock_mode)kind, is_out,
-                               error);
+            code = count_members(mysql, gate, kinds_of_members[kind], &count,
+                                 error);
+    *is_out = count != 0;
     return code;
 }
 
@@ -190,39 +177,6 @@ pass_gate(struct skr_mysql *mysql, const char *gate, enum skr_lock_mode mode,
     enum skr_code left =
         release_lock(mysql, gate, code == SKR_OK ? error : NULL);
     return code == SKR_OK ? left : code;
-}
-
-// Waits on the server for whole seconds, so that a standby costs next to
-// nothing and is next at once; the rest by asking again.
-static enum skr_code
-wait_for_lock(struct skr_mysql *mysql, const char *gate,
-              enum skr_lock_mode mode, int wake_fd, uint32_t timeout_ms,
-              char held[SKR_MYSQL_LOCK_NAME_SIZE], struct skr_error *error)
-{
-    int64_t end = skr_clock_ms() + timeout_ms;
-    int tries_left = mode == SKR_LOCK_ALONE ? 1 : GATE_TRIES;
-    held[0] = '\0';
-    for (;;) {
-        bool is_in_gate = false;
-        int64_t left = end - skr_clock_ms();
-        enum skr_code code =
-            get_lock(mysql, gate, left >= SLICE_S * 1000 ? SLICE_S : 0,
-                     &is_in_gate, error);
-        if (code == SKR_OK && is_in_gate)
-            code = pass_gate(mysql, gate, mode, held, error);
-        if (code != SKR_OK || held[0] != '\0')
-            return code;
-        left = end - skr_clock_ms();
-        if (--tries_left <= 0 && left <= 0)
-            return SKR_OK;
-        // A session that was in the gate and not alone has not waited on the
-        // server. The others may stay for long.
-        int64_t pause = left >= SLICE_S * 1000 ? 0 : POLL_MS;
-        if (is_in_gate)
-            pause = left < CROWD_POLL_MS ? left : CROWD_POLL_MS;
-        if (skr_clock_sleep(wake_fd, pause))
-            return SKR_OK;
-    }
 }
 
 // A server does not notice by itself that a client is gone: a lock, and what a
@@ -251,35 +205,59 @@ skr_mysql_bound_silence(struct skr_mysql *mysql, struct skr_error *error)
     return skr_sql_run(skr_db_tx(&mysql->db), sql, SKR_NO_VALUES, NULL, error);
 }
 
-enum skr_code
-skr_mysql_lock(struct skr_db *db, const char *name, enum skr_lock_mode mode,
-               int wake_fd, uint32_t timeout_ms, bool *granted,
+static void
+mysql_unlock(struct skr_db *db)
+{
+    struct skr_mysql *mysql = (struct skr_mysql *)db;
+    enum skr_code ignored = release_lock(mysql, mysql->lock_name, NULL);
+    mysql->lock_name[0] = '\0';
+    ignored = skr_mysql_bound_silence(mysql, NULL);
+    (void)ignored;
+}
+
+// Waits on the server for whole seconds, so that a standby costs next to
+// nothing and is next at once; the rest by asking again. A session that was in
+// the gate and not alone has not waited on the server, and the others may stay
+// for long.
+static enum skr_code
+try_gate(struct skr_mysql *mysql, struct skr_lock_attempt *attempt,
+         struct skr_error *error)
+{
+    const char *gate = mysql->gate;
+    bool is_in_gate = false;
+    int64_t left_ms = attempt->end_ms - skr_clock_ms();
+    enum skr_code code =
+        get_lock(mysql, gate, left_ms >= SLICE_S * 1000 ? SLICE_S : 0,
+                 &is_in_gate, error);
+    if (code == SKR_OK && is_in_gate)
+        code = pass_gate(mysql, gate, attempt->mode, mysql->lock_name, error);
+    if (code != SKR_OK)
+        mysql->lock_name[0] = '\0';
+    left_ms = attempt->end_ms - skr_clock_ms();
+    attempt->pause_ms = left_ms >= SLICE_S * 1000 ? 0 : POLL_MS;
+    if (is_in_gate)
+        attempt->pause_ms = left_ms < CROWD_POLL_MS ? left_ms : CROWD_POLL_MS;
+    return code;
+}
+
+static enum skr_code
+mysql_try_lock(struct skr_db *db, struct skr_lock_attempt *attempt,
                struct skr_error *error)
 {
     struct skr_mysql *mysql = (struct skr_mysql *)db;
-    if (mysql->lock_name[0] != '\0')
-        return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
-                        "this connection holds the lock %s already",
-                        mysql->lock_name);
+    enum skr_code code = SKR_OK;
     if (db->is_cluster)
         return refuse_cluster(error);
-    char gate[SKR_MYSQL_LOCK_NAME_SIZE], held[SKR_MYSQL_LOCK_NAME_SIZE] = "";
-    enum skr_code code = find_name(mysql, name, gate, error);
+    if (attempt->is_first)
+        code = find_name(mysql, attempt->name, mysql->gate, error);
     if (code == SKR_OK)
-        code =
-            wait_for_lock(mysql, gate, mode, wake_fd, timeout_ms, held, error);
-    if (code == SKR_OK && held[0] != '\0') {
-        memcpy(mysql->lock_name, held, sizeof(held));
+        code = try_gate(mysql, attempt, error);
+    attempt->granted = code == SKR_OK && mysql->lock_name[0] != '\0';
+    if (attempt->granted) {
         code = skr_mysql_bound_silence(mysql, error);
         if (code != SKR_OK)
-            skr_mysql_unlock(db);
+            mysql_unlock(db);
     }
-    if (code == SKR_OK)
-        *granted = held[0] != '\0';
-    // A session that stood by for long may be on a server that is no longer the
-    // one to work on.
-    if (code == SKR_OK && *granted)
-        code = skr_mysql_check_lock(db, error);
     return code;
 }
 
@@ -289,13 +267,10 @@ static const char is_ours_sql[] =
     "SELECT CASE WHEN CAST(@@global.read_only AS CHAR) NOT IN ('0', 'OFF') "
     "THEN -1 ELSE COALESCE(IS_USED_LOCK(?) = CONNECTION_ID(), 0) END";
 
-enum skr_code
-skr_mysql_check_lock(struct skr_db *db, struct skr_error *error)
+static enum skr_code
+mysql_check_lock(struct skr_db *db, struct skr_error *error)
 {
     struct skr_mysql *mysql = (struct skr_mysql *)db;
-    if (mysql->lock_name[0] == '\0')
-        return skr_fail(error, SKR_UNAVAILABLE, SKR_RECONNECT,
-                        "no lock is held on this connection");
     int64_t is_ours = 0;
     enum skr_code code =
         skr_sql_number(skr_db_tx(db), is_ours_sql,
@@ -314,52 +289,29 @@ skr_mysql_check_lock(struct skr_db *db, struct skr_error *error)
                     mysql->lock_name);
 }
 
-void
-skr_mysql_unlock(struct skr_db *db)
-{
-    struct skr_mysql *mysql = (struct skr_mysql *)db;
-    if (mysql->lock_name[0] == '\0')
-        return;
-    enum skr_code ignored = release_lock(mysql, mysql->lock_name, NULL);
-    mysql->lock_name[0] = '\0';
-    ignored = skr_mysql_bound_silence(mysql, NULL);
-    (void)ignored;
-}
-
-struct holder {
-    char *text;
-    int64_t session;
-};
-
-static enum skr_code
-write_holder(const struct skr_value *columns, size_t count, void *user,
-             struct skr_error *error)
-{
-    (void)count;
-    (void)error;
-    const struct holder *holder = user;
-    snprintf(holder->text, SKR_HOLDER_SIZE, "session %lld from %.60s",
-             (long long)holder->session, (const char *)columns[0].bytes);
-    return SKR_OK;
-}
-
 // Where it comes from is known of sessions of the same user, and of all with
 // the right PROCESS.
 static enum skr_code
 describe_session(struct skr_mysql *mysql, int64_t session,
                  char text[SKR_HOLDER_SIZE], struct skr_error *error)
 {
-    struct holder holder = {.text = text, .session = session};
-    snprintf(text, SKR_HOLDER_SIZE, "session %lld", (long long)session);
-    return skr_sql_each(
+    struct skr_arena arena = {0};
+    struct skr_value host;
+    struct skr_row row = {.arena = &arena, .columns = &host, .count = 1};
+    enum skr_code code = skr_sql_row(
         skr_db_tx(&mysql->db),
         "SELECT host FROM information_schema.processlist WHERE id = ?",
-        skr_values("%jd", session), write_holder, &holder, error);
+        skr_values("%jd", session), &row, error);
+    snprintf(text, SKR_HOLDER_SIZE, "session %lld%s%.60s", (long long)session,
+             row.found ? " from " : "",
+             row.found ? (const char *)host.bytes : "");
+    skr_arena_fini(&arena);
+    return code;
 }
 
-enum skr_code
-skr_mysql_holder(struct skr_db *db, const char *name,
-                 char holder[SKR_HOLDER_SIZE], struct skr_error *error)
+static enum skr_code
+mysql_holder(struct skr_db *db, const char *name, char holder[SKR_HOLDER_SIZE],
+             struct skr_error *error)
 {
     struct skr_mysql *mysql = (struct skr_mysql *)db;
     char gate[SKR_MYSQL_LOCK_NAME_SIZE], held[SKR_MYSQL_LOCK_NAME_SIZE];
@@ -371,19 +323,12 @@ skr_mysql_holder(struct skr_db *db, const char *name,
     for (size_t i = 0; i <= 3 * KINDS && code == SKR_OK && session == 0; i++) {
         code = skr_sql_number(skr_db_tx(db), "SELECT IS_USED_LOCK(?)",
                               skr_values("%s", held), &session, error);
-        name_member(gate, (enum skr_lock_mode)(SKR_LOCK_TOGETHER + i % KINDS),
+        name_member(gate, kinds_of_members[SKR_LOCK_TOGETHER + i % KINDS],
                     i / KINDS, held);
     }
     if (code == SKR_OK && session != 0)
         code = describe_session(mysql, session, holder, error);
     return code;
-}
-
-static void
-name_attendant(const char *base, size_t number,
-               char text[SKR_MYSQL_LOCK_NAME_SIZE])
-{
-    snprintf(text, SKR_MYSQL_LOCK_NAME_SIZE, "%.40s-a%zu", base, number);
 }
 
 // The first number that is free. Beyond the last one nothing is shown.
@@ -394,14 +339,14 @@ take_number(struct skr_mysql *mysql, const char *base, struct skr_error *error)
     for (size_t i = 0; i < MOST_MEMBERS && code == SKR_OK && !mysql->attends;
          i++) {
         char name[SKR_MYSQL_LOCK_NAME_SIZE];
-        name_attendant(base, i, name);
+        name_member(base, attendant, i, name);
         code = get_lock(mysql, name, 0, &mysql->attends, error);
     }
     return code;
 }
 
-enum skr_code
-skr_mysql_attend(struct skr_db *db, const char *name, struct skr_error *error)
+static enum skr_code
+mysql_attend(struct skr_db *db, const char *name, struct skr_error *error)
 {
     struct skr_mysql *mysql = (struct skr_mysql *)db;
     char base[SKR_MYSQL_LOCK_NAME_SIZE];
@@ -413,25 +358,27 @@ skr_mysql_attend(struct skr_db *db, const char *name, struct skr_error *error)
     return take_number(mysql, base, error);
 }
 
-enum skr_code
-skr_mysql_attendance(struct skr_db *db, const char *name, int64_t *count,
-                     struct skr_error *error)
+static enum skr_code
+mysql_attendance(struct skr_db *db, const char *name, int64_t *count,
+                 struct skr_error *error)
 {
     struct skr_mysql *mysql = (struct skr_mysql *)db;
-    char base[SKR_MYSQL_LOCK_NAME_SIZE], sql[MOST_MEMBERS * 96] = "SELECT 0";
-    size_t size = strlen(sql);
+    char base[SKR_MYSQL_LOCK_NAME_SIZE];
     *count = -1;
     if (db->is_cluster)
         return SKR_OK;
     enum skr_code code = find_name(mysql, name, base, error);
     if (code != SKR_OK)
         return code;
-    for (size_t i = 0; i < MOST_MEMBERS; i++) {
-        char attendant[SKR_MYSQL_LOCK_NAME_SIZE];
-        name_attendant(base, i, attendant);
-        size +=
-            (size_t)snprintf(sql + size, sizeof(sql) - size,
-                             " + (IS_USED_LOCK('%s') IS NOT NULL)", attendant);
-    }
-    return skr_sql_number(skr_db_tx(db), sql, SKR_NO_VALUES, count, error);
+    return count_members(mysql, base, attendant, count, error);
 }
+
+const struct skr_lock_ops skr_mysql_locks = {
+    .shared_tries = 10,
+    .try_lock = mysql_try_lock,
+    .check = mysql_check_lock,
+    .unlock = mysql_unlock,
+    .holder = mysql_holder,
+    .attend = mysql_attend,
+    .attendance = mysql_attendance,
+};

@@ -35,15 +35,16 @@
 
 static const struct skr_word words[] = {
     // By the second in which they began. Needs the right PROCESS.
-    {"horizon", "SELECT CAST(COALESCE(MIN(UNIX_TIMESTAMP(" EARLIEST_START ")), "
-                "UNIX_TIMESTAMP()) AS SIGNED), "
-                "CAST(UNIX_TIMESTAMP() + 1 AS SIGNED) "
-                "FROM information_schema.innodb_trx "
-                "WHERE " HAS_WRITTEN},
+    {"open_transactions",
+     "SELECT CAST(COALESCE(MIN(UNIX_TIMESTAMP(" EARLIEST_START ")), "
+     "UNIX_TIMESTAMP()) AS SIGNED), "
+     "CAST(UNIX_TIMESTAMP() + 1 AS SIGNED) "
+     "FROM information_schema.innodb_trx "
+     "WHERE " HAS_WRITTEN},
     // While others ask as well, what InnoDB shows may be of long ago: it is
     // renewed when no session has asked for a tenth of a second. Our own
     // transaction began before that, whichever it was, and dates what is shown.
-    {"horizon_inside",
+    {"open_transactions_inside",
      "SELECT CAST(CASE WHEN MAX(" IS_OURS ") = 1 THEN "
      "MIN(UNIX_TIMESTAMP(" EARLIEST_START ")) ELSE 0 END AS SIGNED), "
      "CAST(UNIX_TIMESTAMP() + 1 AS SIGNED) "
@@ -86,13 +87,13 @@ static const struct skr_word words[] = {
     {"inline_index", ",\n    INDEX {index} ({columns})"},
     {"create_index", ""},
     {"find_table", "SELECT 1 FROM information_schema.tables WHERE table_schema "
-                   "= DATABASE() AND table_name = '{table}'"},
+                   "= DATABASE() AND table_name = '{table:name}'"},
     {"find_indexes",
      "SELECT MAX(CASE WHEN seq_in_index = 1 THEN column_name END), "
      "MAX(CASE WHEN seq_in_index = 2 THEN column_name END), "
      "MAX(CASE WHEN seq_in_index = 3 THEN column_name END) "
      "FROM information_schema.statistics WHERE table_schema = DATABASE() "
-     "AND table_name = '{table}' GROUP BY index_name"},
+     "AND table_name = '{table:name}' GROUP BY index_name"},
     // Statements that come later wait behind the session that waits to alter a
     // table.
     {"prepare_index", "SET lock_wait_timeout = 1"},
@@ -101,7 +102,7 @@ static const struct skr_word words[] = {
                   "ALGORITHM = INPLACE, LOCK = NONE"},
     {"find_column",
      "SELECT 1 FROM information_schema.columns WHERE table_schema = DATABASE() "
-     "AND table_name = '{table}' AND column_name = '{column}'"},
+     "AND table_name = '{table:name}' AND column_name = '{column}'"},
     {"prepare_column", "SET lock_wait_timeout = 1"},
     {"add_column", "ALTER TABLE {table} ADD COLUMN {column} {definition}, "
                    "ALGORITHM = INPLACE, LOCK = NONE"},
@@ -125,11 +126,11 @@ static const struct skr_word words[] = {
     {"owner_lock_is_free", "IS_FREE_LOCK(CONCAT('skirnir-', owner)) = 1"},
     {"is_in_share",
      "((SELECT COALESCE(BIT_OR(1 << slot), 0) FROM skirnir_lease "
-     "WHERE {is_owner} AND slot < {slot_count} AND expires_at > "
+     "WHERE {is_owner} AND slot < {shard_count} AND expires_at > "
      "{utc_now}) >> ({shard}) & 1) = 1"},
     // What is taken for '' is no key, as where it is read.
     {"shard_of_key", "CRC32(CASE WHEN partition_key = '' THEN id ELSE "
-                     "partition_key END) % {slot_count}"},
+                     "partition_key END) % {shard_count}"},
     // In a small table a list of ids is found by reading all of it. A statement
     // that locks would then wait for rows that others have: for an application
     // that has not committed, or for a relay that waits for this one.
@@ -160,19 +161,19 @@ static const struct skr_word words[] = {
     {"reused_ids", ""},
     {"unsafe_engine",
      "SELECT engine FROM information_schema.tables WHERE table_schema = "
-     "DATABASE() AND table_name = '{table}' AND engine <> 'InnoDB'"},
+     "DATABASE() AND table_name = '{table:name}' AND engine <> 'InnoDB'"},
     {"row_estimate", "SELECT CAST(COALESCE(MAX(table_rows), 0) AS SIGNED) FROM "
                      "information_schema.tables WHERE table_schema = "
-                     "DATABASE() AND table_name = '{table}'"},
+                     "DATABASE() AND table_name = '{table:name}'"},
     {"rows_written",
      "SELECT CAST(COALESCE(MAX(auto_increment), 0) AS SIGNED) FROM "
      "information_schema.tables WHERE table_schema = DATABASE() AND table_name "
-     "= '{table}'"},
+     "= '{table:name}'"},
     // Some servers keep names in lower case, and find them in any.
     {"table_place",
      "SELECT table_name FROM information_schema.tables WHERE table_schema = "
-     "DATABASE() AND table_name = '{table}' "
-     "ORDER BY CAST(table_name AS BINARY) = '{table}' DESC LIMIT 1"},
+     "DATABASE() AND table_name = '{table:name}' "
+     "ORDER BY CAST(table_name AS BINARY) = '{table:name}' DESC LIMIT 1"},
     // A transaction could not hold it: CREATE TABLE ends one.
     {"setup_lock", ""},
     {"notify_function", ""},
@@ -186,8 +187,9 @@ const struct skr_dialect skr_mysql_dialect = {
     .name = "mysql",
     .words = words,
     .word_count = SKR_COUNT_OF(words),
+    .quote = '`',
     .hash_is_comment = true,
-    .horizon_is_clock = true,
+    .transactions_are_clock = true,
     .locks_behind_range = true,
 };
 
@@ -235,12 +237,6 @@ leave_transactions(struct skr_mysql *mysql, struct skr_error *error)
     return skr_mysql_autocommit(mysql, error);
 }
 
-static bool
-is_open(const struct skr_mysql *mysql)
-{
-    return (mysql->connection->server_status & SERVER_STATUS_IN_TRANS) != 0;
-}
-
 static enum skr_code
 own_run(struct skr_tx tx, const struct skr_statement *statement,
         struct skr_error *error)
@@ -258,7 +254,7 @@ own_run(struct skr_tx tx, const struct skr_statement *statement,
     // A deadlock ends the transaction, and the answer does not say so.
     if (code == SKR_CONFLICT && strcmp(error->native, "1213") == 0)
         mysql->is_rolled_back = mysql->has_begun;
-    mysql->was_open |= is_open(mysql);
+    mysql->was_open |= skr_mysql_is_open(mysql);
     return code;
 }
 
@@ -271,7 +267,7 @@ own_check(struct skr_tx tx, struct skr_error *error)
         mysql->is_guarded && !mysql->was_open &&
         (mysql->connection->server_status & SERVER_STATUS_AUTOCOMMIT) == 0;
     if (mysql->has_begun && !mysql->is_rolled_back &&
-        (is_fresh || is_open(mysql)))
+        (is_fresh || skr_mysql_is_open(mysql)))
         return SKR_OK;
     return skr_fail(error, SKR_NO_TRANSACTION, SKR_GIVE_UP,
                     "no transaction is open: BEGIN is missing, or one of its "

@@ -36,14 +36,14 @@ struct skr_pgsql_followed {
     char place[2 * SKR_PGSQL_TABLE_SIZE];  // its schema, a dot, its name
     int64_t asked_at_ms;                   // which triggers there are
 
-    bool has_plain;            // Symfony's: tells of every row
-    bool is_heard;             // and what it tells does reach us
-    bool has_armed;            // ours: tells while a reader sleeps
-    bool is_armed;             // which is us
-    bool was_told;             // of rows, since some were found
-    int64_t armed_at_ms;       // when it was last tried, too
-    int64_t linger_ms;         // how long it must be quiet before we sleep
-    int64_t refused_pause_ms;  // before that is tried again
+    bool has_plain;              // Symfony's: tells of every row
+    bool is_heard;               // and what it tells does reach us
+    bool has_armed;              // ours: tells while a reader sleeps
+    bool is_armed;               // which is us
+    bool was_told;               // of rows, since some were found
+    int64_t armed_at_ms;         // when it was last tried, too
+    int64_t linger_ms;           // how long it must be quiet before we sleep
+    struct skr_backoff refused;  // before that is tried again
 };
 
 struct skr_pgsql {
@@ -61,7 +61,6 @@ struct skr_pgsql {
     bool has_pooler;  // another session answers than at the start
 
     // A lock belongs to the server's session and ends with it.
-    bool holds_lock;
     enum skr_lock_mode lock_mode;
     int64_t lock_key;
     int64_t lock_session;             // the server's process that holds it
@@ -75,16 +74,7 @@ struct skr_pgsql {
 
 extern const struct skr_dialect skr_pgsql_dialect;
 extern const struct skr_tx_ops skr_pgsql_own_tx;
-
-// connect.c: opens the connection that a URL describes, with its session set
-// up. pgsql->connection is the caller's to close whatever the outcome.
-struct skr_url;
-SKR_MUST_CHECK enum skr_code
-skr_pgsql_connect(struct skr_pgsql *pgsql, const struct skr_url *url,
-                  struct skr_error *error);
-
-skr_db_check_url_fn skr_pgsql_check_url;
-skr_exposure_fn skr_pgsql_exposure;
+extern const struct skr_lock_ops skr_pgsql_locks;
 
 // errors.c: fills error from a result that is not what it should be; result
 // may be NULL, and sql too.
@@ -107,21 +97,6 @@ skr_pgsql_fail_silent(const struct skr_pgsql *pgsql, struct skr_error *error);
 // Whether another transaction was in the way, by the server's state.
 bool skr_pgsql_is_conflict(const char *state);
 
-// answer.c: what comes before and after one of libpq's PQsend...(), whose
-// result is was_sent; together they are PQexec() for a connection of ours. NULL
-// as there, and when the server was silent for longer than timeout_ms: then the
-// connection is at its end, and every further use of it fails at once.
-void skr_pgsql_get_ready(struct skr_pgsql *pgsql, int64_t timeout_ms);
-SKR_MUST_CHECK PGresult *
-skr_pgsql_take_answer(struct skr_pgsql *pgsql, int was_sent,
-                      int64_t timeout_ms);
-
-// The same after several of them in pipeline mode, which ends here: the last
-// one's result, or the first that failed.
-SKR_MUST_CHECK PGresult *
-skr_pgsql_take_answers(struct skr_pgsql *pgsql, int was_sent,
-                       int64_t timeout_ms);
-
 // statement.c: own is NULL for a connection that is not ours, whose calls may
 // block for as long as they like.
 SKR_MUST_CHECK enum skr_code
@@ -133,12 +108,7 @@ skr_pgsql_exec(struct skr_pgsql *pgsql, const char *sql,
                struct skr_error *error);
 void skr_pgsql_cache_clear(struct skr_pgsql_cache *cache);
 
-// lock.c: whether a pooler stands between us and the server, which may give us
-// another session each time.
-SKR_MUST_CHECK enum skr_code
-skr_pgsql_look_for_pooler(struct skr_pgsql *pgsql, struct skr_error *error);
-
-// Tells the server for how long a session without a lock may be silent.
+// lock.c: tells the server for how long a session without a lock may be silent.
 SKR_MUST_CHECK enum skr_code
 skr_pgsql_bound_silence(struct skr_pgsql *pgsql, struct skr_error *error);
 
@@ -146,27 +116,9 @@ skr_pgsql_bound_silence(struct skr_pgsql *pgsql, struct skr_error *error);
 SKR_MUST_CHECK enum skr_code
 skr_pgsql_begin_now(struct skr_pgsql *pgsql, struct skr_error *error);
 
-skr_db_rollback_fn skr_pgsql_rollback;
-skr_db_lock_fn skr_pgsql_lock;
-skr_db_check_lock_fn skr_pgsql_check_lock;
-skr_db_unlock_fn skr_pgsql_unlock;
-skr_db_holder_fn skr_pgsql_holder;
-skr_db_attend_fn skr_pgsql_attend;
-skr_db_attendance_fn skr_pgsql_attendance;
+// wait.c
 skr_db_follow_fn skr_pgsql_follow;
 skr_db_plan_by_index_fn skr_pgsql_plan_by_index;
 skr_db_wait_fn skr_pgsql_wait;
-
-// follow.c: asks anew, now and then, which triggers the table has.
-SKR_MUST_CHECK enum skr_code
-skr_pgsql_refresh(struct skr_pgsql *pgsql, struct skr_error *error);
-// Whether a notification is of the queue that is followed.
-bool skr_pgsql_is_for_us(const struct skr_pgsql_followed *followed,
-                         const PGnotify *heard);
-// Lets writers know that this reader sleeps; is_armed tells whether they do.
-SKR_MUST_CHECK enum skr_code
-skr_pgsql_arm(struct skr_pgsql *pgsql, struct skr_error *error);
-SKR_MUST_CHECK enum skr_code
-skr_pgsql_disarm(struct skr_pgsql *pgsql, struct skr_error *error);
 
 #endif

@@ -20,7 +20,7 @@ enum { STATE_SIZE = 5 };
 #define USER "check user and password in the DSN, and the server's pg_hba.conf"
 
 // A whole state comes before the class that it belongs to.
-static const struct {
+static const struct native_error {
     const char *state;
     enum skr_code code;
     enum skr_remedy remedy;
@@ -91,14 +91,14 @@ copy_line(char *line, size_t size, const char *text)
 }
 
 static enum skr_code
-fail(struct skr_error *error, enum skr_code code, enum skr_remedy remedy,
-     const char *state, const char *place, const char *message,
-     const char *advice)
+fail(struct skr_error *error, const struct native_error *native,
+     const char *place, const char *message)
 {
-    skr_fail(error, code, remedy, "%s: %s%s%s", place, message,
+    const char *advice = native->advice;
+    skr_fail(error, native->code, native->remedy, "%s: %s%s%s", place, message,
              advice == NULL ? "" : "; ", advice == NULL ? "" : advice);
-    skr_error_set_native(error, "%s", state);
-    return code;
+    skr_error_set_native(error, "%s", native->state);
+    return native->code;
 }
 
 static void
@@ -123,8 +123,9 @@ fail_right(PGconn *connection, const char *place, const char *message,
     snprintf(advice, sizeof(advice), "grant the right%s%.*s to user %.64s",
              length > 0 ? " to " : "", (int)length, sql == NULL ? "" : sql,
              PQuser(connection));
-    return fail(error, SKR_REFUSED, SKR_GIVE_UP, "42501", place, message,
-                advice);
+    const struct native_error native = {"42501", SKR_REFUSED, SKR_GIVE_UP,
+                                        advice};
+    return fail(error, &native, place, message);
 }
 
 enum skr_code
@@ -134,8 +135,7 @@ skr_pgsql_fail_read_only(PGconn *connection, const char *reason,
     char place[240], message[80];
     describe(connection, place, sizeof(place));
     snprintf(message, sizeof(message), "nothing can be written: %.50s", reason);
-    return fail(error, SKR_REFUSED, SKR_RECONNECT, "25006", place, message,
-                PRIMARY);
+    return fail(error, &errors[find_error("25006")], place, message);
 }
 
 // Tells apart what shares a state. The names of the server's functions, unlike
@@ -155,11 +155,7 @@ skr_pgsql_fail_silent(const struct skr_pgsql *pgsql, struct skr_error *error)
 {
     char place[240];
     describe(pgsql->connection, place, sizeof(place));
-    return skr_fail(error, SKR_UNAVAILABLE, SKR_RECONNECT,
-                    "%s: no answer; look whether the server is stopped or a "
-                    "firewall drops its packets, or give it longer: timeout "
-                    "in the DSN is %lld s",
-                    place, (long long)pgsql->timeout_ms / 1000);
+    return skr_db_fail_silent(place, pgsql->timeout_ms / 1000, error);
 }
 
 enum skr_code
@@ -174,17 +170,20 @@ skr_pgsql_fail(PGconn *connection, const PGresult *result, const char *sql,
               primary != NULL ? primary : PQerrorMessage(connection));
     bool is_lost = PQstatus(connection) != CONNECTION_OK;
     // libpq itself has refused, as in pipeline mode.
-    if (state == NULL)
-        return fail(error, is_lost ? SKR_UNAVAILABLE : SKR_REFUSED,
-                    is_lost ? SKR_RECONNECT : SKR_GIVE_UP, "", place, message,
-                    NULL);
-    if (strcmp(state, "42501") == 0)
+    struct native_error native = {"", SKR_REFUSED, SKR_GIVE_UP, NULL};
+    if (state != NULL && strcmp(state, "42501") == 0)
         return fail_right(connection, place, message, sql, error);
-    size_t found = find_error(state);
+    if (state != NULL) {
+        native = errors[find_error(state)];
+        native.state = state;
+        native.advice = find_advice(state, result, native.advice);
+    }
     // Whatever the server says last, a connection that it closed is lost.
-    return fail(error, is_lost ? SKR_UNAVAILABLE : errors[found].code,
-                is_lost ? SKR_RECONNECT : errors[found].remedy, state, place,
-                message, find_advice(state, result, errors[found].advice));
+    if (is_lost) {
+        native.code = SKR_UNAVAILABLE;
+        native.remedy = SKR_RECONNECT;
+    }
+    return fail(error, &native, place, message);
 }
 
 // Without a result the state stands in the text alone, where the verbosity
@@ -216,10 +215,11 @@ skr_pgsql_fail_connect(PGconn *connection, const char *place,
     char message[sizeof(((struct skr_error *)NULL)->text)];
     const char *text = PQerrorMessage(connection);
     copy_line(message, sizeof(message), find_state(text, state));
-    if (state[0] == '\0')
-        return fail(error, SKR_UNAVAILABLE, SKR_RECONNECT, "", place, message,
-                    advice);
-    size_t found = find_error(state);
-    return fail(error, errors[found].code, errors[found].remedy, state, place,
-                message, errors[found].advice);
+    struct native_error native = {"", SKR_UNAVAILABLE, SKR_RECONNECT, advice};
+    if (state[0] != '\0')
+        native = errors[find_error(state)];
+    else if (PQconnectionNeedsPassword(connection))
+        native = errors[find_error("28")];
+    native.state = state;
+    return fail(error, &native, place, message);
 }

@@ -13,6 +13,7 @@
 
 #include "db/pgsql/connection.h"
 
+#include "base/arena.h"
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/hash.h"
@@ -22,8 +23,6 @@
 #include <stdio.h>
 
 enum {
-    // One of the other kind may look in for a moment: no reason to give up.
-    KIND_TRIES = 3,
     LIMITS_VERSION = 140000,  // knows idle_session_timeout
 };
 
@@ -115,17 +114,6 @@ ask_key(struct skr_pgsql *pgsql, const char *sql, int64_t key, int64_t *number,
                           number, error);
 }
 
-enum skr_code
-skr_pgsql_look_for_pooler(struct skr_pgsql *pgsql, struct skr_error *error)
-{
-    int64_t session = 0;
-    pgsql->cache.is_off = true;
-    enum skr_code code = ask(pgsql, session_sql, &session, error);
-    pgsql->has_pooler = session != PQbackendPID(pgsql->connection);
-    pgsql->cache.is_off = pgsql->has_pooler;
-    return code;
-}
-
 // A transaction whose client is gone would hold its locks for as long as
 // something between the two keeps the connection. Twice the time after which a
 // client would give up in its turn, as a handler may be busy; begin() gives
@@ -189,13 +177,10 @@ refuse_shared_session(struct skr_pgsql *pgsql, struct skr_error *error)
     return code;
 }
 
-enum skr_code
-skr_pgsql_check_lock(struct skr_db *db, struct skr_error *error)
+static enum skr_code
+pgsql_check_lock(struct skr_db *db, struct skr_error *error)
 {
     struct skr_pgsql *pgsql = (struct skr_pgsql *)db;
-    if (!pgsql->holds_lock)
-        return skr_fail(error, SKR_UNAVAILABLE, SKR_RECONNECT,
-                        "no lock is held on %s", PQdb(pgsql->connection));
     // An answer of the same session is the proof: nothing but its end, or its
     // own word, takes the lock away. Looking into pg_locks would make every
     // session of the server wait.
@@ -239,10 +224,7 @@ take_lock_behind_pooler(struct skr_pgsql *pgsql, int64_t key,
         code = skr_fail(error, SKR_REFUSED, SKR_GIVE_UP, FOREIGN_SESSION);
     if (code == SKR_OK)
         code = take_lock(pgsql, key, mode, session, error);
-    if (code == SKR_OK)
-        return skr_db_commit(&pgsql->db, error);
-    skr_db_rollback(&pgsql->db);
-    return code;
+    return skr_db_end(&pgsql->db, code, error);
 }
 
 static void
@@ -277,7 +259,7 @@ join_kind(struct skr_pgsql *pgsql, int64_t key, enum skr_lock_mode mode,
 
 static enum skr_code
 try_lock(struct skr_pgsql *pgsql, int64_t key, enum skr_lock_mode mode,
-         struct skr_error *error)
+         bool *granted, struct skr_error *error)
 {
     int64_t session = 0, answering = 0;
     enum skr_code code =
@@ -297,62 +279,49 @@ try_lock(struct skr_pgsql *pgsql, int64_t key, enum skr_lock_mode mode,
         drop_lock(pgsql, key, mode);
     if (code != SKR_OK || !has_joined)
         return code;
-    pgsql->holds_lock = true;
+    *granted = true;
     pgsql->lock_mode = mode;
-    skr_backoff_reset(&pgsql->lock_backoff);
     pgsql->lock_key = key;
     pgsql->lock_session = session;
     return SKR_OK;
 }
 
-enum skr_code
-skr_pgsql_lock(struct skr_db *db, const char *name, enum skr_lock_mode mode,
-               int wake_fd, uint32_t timeout_ms, bool *granted,
-               struct skr_error *error)
+// Whether a lock of this server can be relied on.
+static enum skr_code
+check_server(struct skr_pgsql *pgsql, struct skr_error *error)
 {
-    struct skr_pgsql *pgsql = (struct skr_pgsql *)db;
-    if (pgsql->holds_lock)
-        return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
-                        "this connection holds a lock already");
     int version = PQserverVersion(pgsql->connection);
     // A connection that is lost has none.
     if (version > 0 && version < LIMITS_VERSION)
         return skr_fail(error, SKR_REFUSED, SKR_GIVE_UP,
                         "this server cannot take a lock away from a frozen "
                         "holder; PostgreSQL 14 is needed, or `claim: shared`");
-    enum skr_code code = SKR_OK;
-    if (pgsql->has_pooler)
-        code = refuse_shared_session(pgsql, error);
-    int64_t key = key_of(name), end = skr_clock_ms() + timeout_ms;
-    int tries_left = mode == SKR_LOCK_ALONE ? 1 : KIND_TRIES;
-    while (code == SKR_OK) {
-        code = try_lock(pgsql, key, mode, error);
-        if (code != SKR_OK)
-            return code;
-        *granted = pgsql->holds_lock;
-        // A session that stood by for long may be on a server that is no longer
-        // the one to work on.
-        if (*granted)
-            return skr_pgsql_check_lock(db, error);
-        int64_t left = end - skr_clock_ms();
-        int64_t pause = skr_backoff_next(&pgsql->lock_backoff);
-        if (--tries_left <= 0 && left < pause)
-            pause = left;
-        if (pause <= 0 || skr_clock_sleep(wake_fd, pause))
-            return SKR_OK;
-    }
+    return pgsql->has_pooler ? refuse_shared_session(pgsql, error) : SKR_OK;
+}
+
+static enum skr_code
+pgsql_try_lock(struct skr_db *db, struct skr_lock_attempt *attempt,
+               struct skr_error *error)
+{
+    struct skr_pgsql *pgsql = (struct skr_pgsql *)db;
+    enum skr_code code =
+        attempt->is_first ? check_server(pgsql, error) : SKR_OK;
+    if (code == SKR_OK)
+        code = try_lock(pgsql, key_of(attempt->name), attempt->mode,
+                        &attempt->granted, error);
+    if (attempt->granted)
+        skr_backoff_reset(&pgsql->lock_backoff);
+    else
+        attempt->pause_ms = skr_backoff_next(&pgsql->lock_backoff);
     return code;
 }
 
-void
-skr_pgsql_unlock(struct skr_db *db)
+static void
+pgsql_unlock(struct skr_db *db)
 {
     struct skr_pgsql *pgsql = (struct skr_pgsql *)db;
-    if (!pgsql->holds_lock)
-        return;
-    pgsql->holds_lock = false;
     // In a transaction that failed no statement would be run.
-    skr_pgsql_rollback(db);
+    db->ops->rollback(db);
     drop_lock(pgsql, pgsql->lock_key, pgsql->lock_mode);
 }
 
@@ -367,29 +336,26 @@ static const char holder_sql[] =
     "CAST(l.objid AS BIGINT)) = $1 LIMIT 1";
 
 static enum skr_code
-write_holder(const struct skr_value *columns, size_t count, void *user,
+pgsql_holder(struct skr_db *db, const char *name, char holder[SKR_HOLDER_SIZE],
              struct skr_error *error)
 {
-    (void)count;
-    (void)error;
-    snprintf(user, SKR_HOLDER_SIZE, "session %lld from %.60s",
-             (long long)columns[0].integer, (const char *)columns[1].bytes);
-    return SKR_OK;
-}
-
-enum skr_code
-skr_pgsql_holder(struct skr_db *db, const char *name,
-                 char holder[SKR_HOLDER_SIZE], struct skr_error *error)
-{
+    struct skr_arena arena = {0};
+    struct skr_value columns[2];
+    struct skr_row row = {.arena = &arena, .columns = columns, .count = 2};
+    enum skr_code code =
+        skr_sql_row(skr_db_tx(db), holder_sql, skr_values("%jd", key_of(name)),
+                    &row, error);
     holder[0] = '\0';
-    return skr_sql_each(skr_db_tx(db), holder_sql,
-                        skr_values("%jd", key_of(name)), write_holder, holder,
-                        error);
+    if (row.found)
+        snprintf(holder, SKR_HOLDER_SIZE, "session %lld from %.60s",
+                 (long long)columns[0].integer, (const char *)columns[1].bytes);
+    skr_arena_fini(&arena);
+    return code;
 }
 
 // Behind a pooler a session, and what it shows, may be another's next.
-enum skr_code
-skr_pgsql_attend(struct skr_db *db, const char *name, struct skr_error *error)
+static enum skr_code
+pgsql_attend(struct skr_db *db, const char *name, struct skr_error *error)
 {
     struct skr_pgsql *pgsql = (struct skr_pgsql *)db;
     int64_t number = 0;
@@ -403,9 +369,9 @@ skr_pgsql_attend(struct skr_db *db, const char *name, struct skr_error *error)
     return code;
 }
 
-enum skr_code
-skr_pgsql_attendance(struct skr_db *db, const char *name, int64_t *count,
-                     struct skr_error *error)
+static enum skr_code
+pgsql_attendance(struct skr_db *db, const char *name, int64_t *count,
+                 struct skr_error *error)
 {
     struct skr_pgsql *pgsql = (struct skr_pgsql *)db;
     *count = -1;
@@ -413,3 +379,13 @@ skr_pgsql_attendance(struct skr_db *db, const char *name, int64_t *count,
         return SKR_OK;
     return ask_key(pgsql, count_sql, key_of(name), count, error);
 }
+
+const struct skr_lock_ops skr_pgsql_locks = {
+    .shared_tries = 3,
+    .try_lock = pgsql_try_lock,
+    .check = pgsql_check_lock,
+    .unlock = pgsql_unlock,
+    .holder = pgsql_holder,
+    .attend = pgsql_attend,
+    .attendance = pgsql_attendance,
+};

@@ -3,16 +3,176 @@
 //
 // Results come whole, as text: values are borrowed from them without a copy,
 // and a row function may run statements on the same connection.
+//
+// The server's answer is waited for, but not for ever. PQexec() and its kin
+// would: a server that is stopped, or a network that has forgotten the
+// connection, neither answers nor ends it. So what they do in one call is done
+// here in its parts, and between two signs of life only so much time may pass.
 
 #include "db/pgsql/connection.h"
 
+#include "base/clock.h"
 #include "base/error.h"
 #include "base/text.h"
 
 #include <endian.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
+
+// False: the time is over. What is wrong with the socket is for libpq to find
+// out and to say.
+static bool
+wait_for_socket(PGconn *connection, bool has_more_to_send, int64_t timeout_ms)
+{
+    return skr_clock_await(PQsocket(connection),
+                           has_more_to_send ? POLLIN | POLLOUT : POLLIN,
+                           timeout_ms);
+}
+
+// Once libpq knows that a connection has ended, nothing waits for it again,
+// closing it included.
+static void
+end(PGconn *connection)
+{
+    shutdown(PQsocket(connection), SHUT_RDWR);
+    while (PQconsumeInput(connection) != 0) {
+    }
+}
+
+// An answer that came later would be taken for that to another question, so
+// that the connection is of no more use.
+static void
+hang_up(struct skr_pgsql *pgsql)
+{
+    pgsql->was_silent = true;
+    end(pgsql->connection);
+}
+
+// NULL: there is no other, or silence.
+static PGresult *
+take_result(struct skr_pgsql *pgsql, int64_t timeout_ms)
+{
+    PGconn *connection = pgsql->connection;
+    int unsent = PQflush(connection);
+    while (unsent > 0 || (unsent == 0 && PQisBusy(connection))) {
+        if (!wait_for_socket(connection, unsent > 0, timeout_ms)) {
+            hang_up(pgsql);
+            return NULL;
+        }
+        if (PQconsumeInput(connection) == 0)
+            break;
+        unsent = PQflush(connection);
+    }
+    // Does not wait any more. After a failure it says which.
+    return PQgetResult(connection);
+}
+
+static void
+end_copy_out(struct skr_pgsql *pgsql, int64_t timeout_ms)
+{
+    char *line = NULL;
+    for (;;) {
+        int size = PQgetCopyData(pgsql->connection, &line, 1);
+        if (size < 0)
+            return;
+        if (size > 0) {
+            PQfreemem(line);
+            continue;
+        }
+        if (!wait_for_socket(pgsql->connection, false, timeout_ms)) {
+            hang_up(pgsql);
+            return;
+        }
+        if (PQconsumeInput(pgsql->connection) == 0)
+            return;
+    }
+}
+
+static bool
+is_over(PGconn *connection)
+{
+    return PQstatus(connection) != CONNECTION_OK;
+}
+
+// What comes before one of libpq's PQsend...(); take_answer() comes after it,
+// and together they are PQexec() for a connection of ours.
+static void
+get_ready(struct skr_pgsql *pgsql, int64_t timeout_ms)
+{
+    PGresult *left;
+    // Else what is sent to a server that does not read would wait for it.
+    PQsetnonblocking(pgsql->connection, 1);
+    // A handler may have left results, or a COPY, behind.
+    while ((left = take_result(pgsql, timeout_ms)) != NULL) {
+        ExecStatusType status = PQresultStatus(left);
+        PQclear(left);
+        if (is_over(pgsql->connection))
+            return;
+        if (status == PGRES_COPY_IN)
+            PQputCopyEnd(pgsql->connection, "another statement came");
+        else if (status == PGRES_COPY_OUT)
+            end_copy_out(pgsql, timeout_ms);
+    }
+}
+
+static PGresult *
+give(const struct skr_pgsql *pgsql, PGresult *result)
+{
+    // The connection is lent to handlers, which expect it to block.
+    PQsetnonblocking(pgsql->connection, 0);
+    if (!pgsql->was_silent)
+        return result;
+    PQclear(result);
+    return NULL;
+}
+
+// was_sent is the result of PQsend...(). NULL as from PQexec(), and when the
+// server was silent for longer than timeout_ms: then the connection is at its
+// end, and every further use of it fails at once.
+static PGresult *
+take_answer(struct skr_pgsql *pgsql, int was_sent, int64_t timeout_ms)
+{
+    PGresult *last = NULL, *next;
+    while (was_sent && (next = take_result(pgsql, timeout_ms)) != NULL) {
+        // Of several statements the last one's, as nothing follows an error.
+        PQclear(last);
+        last = next;
+        ExecStatusType status = PQresultStatus(next);
+        if (status == PGRES_COPY_IN || status == PGRES_COPY_OUT ||
+            is_over(pgsql->connection))
+            break;
+    }
+    return give(pgsql, last);
+}
+
+// The same after several of them in pipeline mode, which ends here: the last
+// one's result, or the first that failed.
+static PGresult *
+take_answers(struct skr_pgsql *pgsql, int was_sent, int64_t timeout_ms)
+{
+    PGconn *connection = pgsql->connection;
+    PGresult *last = NULL, *next;
+    ExecStatusType status = PGRES_EMPTY_QUERY;
+    while (was_sent && status != PGRES_PIPELINE_SYNC && !is_over(connection)) {
+        next = take_result(pgsql, timeout_ms);
+        // Between two of them there is none.
+        status = next == NULL ? PGRES_EMPTY_QUERY : PQresultStatus(next);
+        if (next == NULL || status == PGRES_PIPELINE_SYNC ||
+            status == PGRES_PIPELINE_ABORTED) {
+            PQclear(next);
+            continue;
+        }
+        PQclear(last);
+        last = next;
+    }
+    // What is left in it would be taken for the answer to what comes next.
+    if (!PQexitPipelineMode(connection) && !is_over(connection))
+        end(connection);
+    return give(pgsql, last);
+}
 
 enum {
     MAX_VALUES = SKR_MOST_VALUES,
@@ -188,11 +348,10 @@ prepare(struct skr_pgsql *pgsql, const struct binding *binding, const char *sql,
         return skr_fail_memory(error);
     uint64_t number = ++cache->last_number;
     name_statement(number, name);
-    skr_pgsql_get_ready(pgsql, pgsql->timeout_ms);
+    get_ready(pgsql, pgsql->timeout_ms);
     int was_sent = PQsendPrepare(connection, name, sql, (int)binding->count,
                                  binding->types);
-    PGresult *result =
-        skr_pgsql_take_answer(pgsql, was_sent, pgsql->timeout_ms);
+    PGresult *result = take_answer(pgsql, was_sent, pgsql->timeout_ms);
     enum skr_code code = SKR_OK;
     if (PQresultStatus(result) != PGRES_COMMAND_OK)
         code = fail(connection, pgsql, result, sql, error);
@@ -264,11 +423,11 @@ execute_text(PGconn *connection, struct skr_pgsql *own,
         return PQexecParams(connection, sql, count, binding->types,
                             binding->values, binding->sizes, binding->formats,
                             0);
-    skr_pgsql_get_ready(own, own->timeout_ms);
+    get_ready(own, own->timeout_ms);
     int was_sent =
         PQsendQueryParams(connection, sql, count, binding->types,
                           binding->values, binding->sizes, binding->formats, 0);
-    return skr_pgsql_take_answer(own, was_sent, own->timeout_ms);
+    return take_answer(own, was_sent, own->timeout_ms);
 }
 
 static enum skr_code
@@ -300,9 +459,9 @@ static PGresult *
 execute_prepared(struct skr_pgsql *pgsql, const struct binding *binding,
                  uint64_t number)
 {
-    skr_pgsql_get_ready(pgsql, pgsql->timeout_ms);
+    get_ready(pgsql, pgsql->timeout_ms);
     int was_sent = send_prepared(pgsql->connection, binding, number);
-    return skr_pgsql_take_answer(pgsql, was_sent, pgsql->timeout_ms);
+    return take_answer(pgsql, was_sent, pgsql->timeout_ms);
 }
 
 // The beginning of the transaction and its first statement, in one round trip.
@@ -327,13 +486,13 @@ execute_first(struct skr_pgsql *pgsql, const struct binding *binding,
     if (code != SKR_OK)
         return code;
     pgsql->is_begin_due = false;
-    skr_pgsql_get_ready(pgsql, pgsql->timeout_ms);
+    get_ready(pgsql, pgsql->timeout_ms);
     int was_sent = PQenterPipelineMode(connection) &&
                    send_prepared(connection, &nothing, numbers[0]) &&
                    send_prepared(connection, &nothing, numbers[1]) &&
                    send_prepared(connection, binding, numbers[2]) &&
                    PQpipelineSync(connection);
-    *result = skr_pgsql_take_answers(pgsql, was_sent, pgsql->timeout_ms);
+    *result = take_answers(pgsql, was_sent, pgsql->timeout_ms);
     if (!is_stale(*result))
         return SKR_OK;
     skr_pgsql_cache_clear(&pgsql->cache);
@@ -485,9 +644,9 @@ run_as_text(struct skr_pgsql *pgsql, const struct skr_statement *statement,
     PGresult *result;
     PGconn *connection = pgsql->connection;
     if (is_bounded(connection, pgsql)) {
-        skr_pgsql_get_ready(pgsql, timeout_ms);
+        get_ready(pgsql, timeout_ms);
         int was_sent = PQsendQuery(connection, statement->sql);
-        result = skr_pgsql_take_answer(pgsql, was_sent, timeout_ms);
+        result = take_answer(pgsql, was_sent, timeout_ms);
     } else {
         result = PQexec(connection, statement->sql);
     }

@@ -30,11 +30,12 @@ static const struct skr_word words[] = {
     // the next transaction will get, or to our own if this one has a number.
     // Both numbers are 64 bits wide; what age() is given is not, and it takes
     // the shorter way around.
-    {"horizon", "SELECT CAST(CAST(pg_snapshot_xmin(s) AS TEXT) AS BIGINT), "
-                "CAST(CAST(pg_snapshot_xmax(s) AS TEXT) AS BIGINT) + "
-                "age(CAST(pg_snapshot_xmax(s) AS xid)) "
-                "FROM pg_current_snapshot() AS s"},
-    {"horizon_inside", "{horizon}"},
+    {"open_transactions",
+     "SELECT CAST(CAST(pg_snapshot_xmin(s) AS TEXT) AS BIGINT), "
+     "CAST(CAST(pg_snapshot_xmax(s) AS TEXT) AS BIGINT) + "
+     "age(CAST(pg_snapshot_xmax(s) AS xid)) "
+     "FROM pg_current_snapshot() AS s"},
+    {"open_transactions_inside", "{open_transactions}"},
     {"now", NOW},
     {"now_plus", "(" NOW " + make_interval(secs => ?))"},
     {"now_after",
@@ -78,8 +79,8 @@ static const struct skr_word words[] = {
     {"table_options", ""},
     {"inline_index", ""},
     {"create_index",
-     "CREATE INDEX IF NOT EXISTS {table}_{index} ON {table} ({columns})"},
-    {"find_table", "SELECT 1 WHERE to_regclass('{table}') IS NOT NULL"},
+     "CREATE INDEX IF NOT EXISTS {own_index} ON {table} ({columns})"},
+    {"find_table", "SELECT 1 WHERE to_regclass('{table:name}') IS NOT NULL"},
     {"find_indexes",
      "SELECT CAST(f.attname AS TEXT), CAST(s.attname AS TEXT), "
      "CAST(t.attname AS TEXT) "
@@ -88,16 +89,16 @@ static const struct skr_word words[] = {
      "s.attrelid = i.indrelid AND i.indnkeyatts > 1 AND s.attnum = i.indkey[1] "
      "LEFT JOIN pg_attribute AS t ON t.attrelid = i.indrelid "
      "AND i.indnkeyatts > 2 AND t.attnum = i.indkey[2] "
-     "WHERE i.indrelid = to_regclass('{table}') AND i.indisvalid "
+     "WHERE i.indrelid = to_regclass('{table:name}') AND i.indisvalid "
      "AND i.indpred IS NULL"},
     // It waits for all transactions that are under way, however long.
     {"prepare_index", "SET lock_timeout = 0"},
     // What a failed attempt left behind is there by name and of no use.
-    {"replace_index", "DROP INDEX CONCURRENTLY IF EXISTS {table}_{index}"},
-    {"add_index", "CREATE INDEX CONCURRENTLY IF NOT EXISTS {table}_{index} "
+    {"replace_index", "DROP INDEX CONCURRENTLY IF EXISTS {own_index}"},
+    {"add_index", "CREATE INDEX CONCURRENTLY IF NOT EXISTS {own_index} "
                   "ON {table} ({columns})"},
     {"find_column",
-     "SELECT 1 FROM pg_attribute WHERE attrelid = to_regclass('{table}') "
+     "SELECT 1 FROM pg_attribute WHERE attrelid = to_regclass('{table:name}') "
      "AND attname = '{column}' AND NOT attisdropped"},
     // Writers queue up behind it while it waits for its lock.
     {"prepare_column", "SET lock_timeout = 1000"},
@@ -132,11 +133,11 @@ static const struct skr_word words[] = {
      "pg_try_advisory_xact_lock_shared(hashtextextended(owner, 0))"},
     {"is_in_share",
      "((SELECT COALESCE(BIT_OR(CAST(1 AS BIGINT) << slot), 0) "
-     "FROM skirnir_lease WHERE {is_owner} AND slot < {slot_count} "
+     "FROM skirnir_lease WHERE {is_owner} AND slot < {shard_count} "
      "AND expires_at > {utc_now}) >> CAST({shard} AS INTEGER) & 1) = 1"},
     {"shard_of_key",
      "(hashtext(CASE WHEN partition_key = '' THEN CAST(id AS TEXT) "
-     "ELSE partition_key END) & 2147483647) % {slot_count}"},
+     "ELSE partition_key END) & 2147483647) % {shard_count}"},
     {"by_primary_key", ""},
     {"remove_ids", "DELETE FROM {table} WHERE id IN ({ids})"},
     {"in_range", "id >= ? AND id <= ?"},
@@ -157,17 +158,17 @@ static const struct skr_word words[] = {
                      "pg_stat_get_live_tuples(oid), 0), "
                      "GREATEST(reltuples, 0))), 0) AS BIGINT) "
                      "FROM pg_class WHERE oid = "
-                     "CAST(to_regclass('{table}') AS oid)"},
+                     "CAST(to_regclass('{table:name}') AS oid)"},
     {"rows_written",
      "SELECT COALESCE(pg_sequence_last_value(CAST(pg_get_serial_sequence("
-     "'{table}', 'id') AS regclass)), 0)"},
+     "'{table:name}', 'id') AS regclass)), 0)"},
     {"table_place",
      "SELECT CONCAT(n.nspname, '.', c.relname) FROM pg_class AS c "
      "JOIN pg_namespace AS n ON n.oid = c.relnamespace "
-     "WHERE c.oid = to_regclass('{table}')"},
+     "WHERE c.oid = to_regclass('{table:name}')"},
     // CREATE ... IF NOT EXISTS fails when two run it at once.
     {"setup_lock", "SELECT pg_advisory_xact_lock(7667340482953863795)"},
-    // follow.c says how it works. It runs in every insert of the application:
+    // wait.c says how it works. It runs in every insert of the application:
     // it looks at nothing but the row, takes names from nowhere else than
     // pg_catalog, and its texts cannot grow too long for a notification.
     {"notify_function",
@@ -187,9 +188,9 @@ static const struct skr_word words[] = {
      "$skirnir$"},
     {"notify_trigger",
      "CREATE TRIGGER skirnir_notify AFTER INSERT ON {table}\n"
-     "FOR EACH ROW EXECUTE FUNCTION skirnir_notify('{table}')"},
+     "FOR EACH ROW EXECUTE FUNCTION skirnir_notify('{table:name}')"},
     {"find_notify",
-     "SELECT 1 FROM pg_trigger WHERE tgrelid = to_regclass('{table}') "
+     "SELECT 1 FROM pg_trigger WHERE tgrelid = to_regclass('{table:name}') "
      "AND tgname = 'skirnir_notify' AND NOT tgisinternal"},
     {"drop_notify_trigger", "DROP TRIGGER IF EXISTS skirnir_notify ON {table}"},
     {"drop_notify_function",
@@ -207,6 +208,9 @@ const struct skr_dialect skr_pgsql_dialect = {
     .name = "pgsql",
     .words = words,
     .word_count = SKR_COUNT_OF(words),
+    .quote = '"',
+    .name_case = SKR_CASE_FOLDED,
+    .cuts_names_at = 63,
     .numbers_parameters = true,
 };
 

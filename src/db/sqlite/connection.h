@@ -34,7 +34,7 @@ struct skr_sqlite {
 
     // A lock is an open file with flock(): the kernel frees it with the
     // process, however that ends.
-    int lock_fd;  // negative: none is held
+    int lock_fd;
     char *lock_path;
     // Likewise, shared by all workers that show that they are there.
     int attend_fd;  // negative: this one does not
@@ -48,6 +48,7 @@ struct skr_sqlite {
 
 extern const struct skr_dialect skr_sqlite_dialect;
 extern const struct skr_tx_ops skr_sqlite_own_tx;
+extern const struct skr_lock_ops skr_sqlite_locks;
 
 // Fills error from the connection's last error, whose result code is native.
 enum skr_code
@@ -57,10 +58,7 @@ enum skr_code
 skr_sqlite_fail_path(const char *path, int native, const char *message,
                      struct skr_error *error);
 
-// statement.c: cache is NULL for a connection that is not ours.
-SKR_MUST_CHECK enum skr_code
-skr_sqlite_run(sqlite3 *connection, struct skr_sqlite_cache *cache,
-               const struct skr_statement *statement, struct skr_error *error);
+// tx.c
 void skr_sqlite_cache_clear(struct skr_sqlite_cache *cache);
 
 // SKR_UNAVAILABLE when the path no longer names the file that is open: no other
@@ -68,15 +66,7 @@ void skr_sqlite_cache_clear(struct skr_sqlite_cache *cache);
 SKR_MUST_CHECK enum skr_code
 skr_sqlite_check_file(struct skr_sqlite *sqlite, struct skr_error *error);
 
-skr_db_lock_fn skr_sqlite_lock;
-skr_db_check_lock_fn skr_sqlite_check_lock;
-skr_db_unlock_fn skr_sqlite_unlock;
-skr_db_holder_fn skr_sqlite_holder;
-skr_db_attend_fn skr_sqlite_attend;
-skr_db_attendance_fn skr_sqlite_attendance;
 // Harmless where it does not attend.
 void skr_sqlite_leave(struct skr_sqlite *sqlite);
-skr_db_wait_fn skr_sqlite_wait;
-skr_db_advise_fn skr_sqlite_advise;
 
 #endif

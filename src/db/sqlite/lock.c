@@ -21,10 +21,19 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
+#include <sys/random.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { POLL_MS = 20, ATTEND_TRIES = 10 };
+enum { POLL_MS = 20, ATTEND_TRIES = 10, HOLDER_TRIES = 3 };
+
+// NULL: memory is out. The caller frees it.
+static char *
+path_of(const struct skr_sqlite *sqlite, const char *name)
+{
+    char *path = NULL;
+    return asprintf(&path, "%s-%s.lock", sqlite->path, name) < 0 ? NULL : path;
+}
 
 static bool
 is_file_at(int fd, const char *path)
@@ -134,60 +143,33 @@ try_lock(const char *path, const char *database, enum skr_lock_mode mode,
 }
 
 static enum skr_code
-wait_for_lock(const char *path, const char *database, enum skr_lock_mode mode,
-              int wake_fd, uint32_t timeout_ms, int *fd,
-              struct skr_error *error)
-{
-    int64_t end = skr_clock_ms() + timeout_ms;
-    for (;;) {
-        enum skr_code code = try_lock(path, database, mode, fd, error);
-        if (code != SKR_OK || *fd >= 0)
-            return code;
-        int64_t left = end - skr_clock_ms();
-        if (left <= 0 ||
-            skr_clock_sleep(wake_fd, left < POLL_MS ? left : POLL_MS))
-            return SKR_OK;
-    }
-}
-
-enum skr_code
-skr_sqlite_lock(struct skr_db *db, const char *name, enum skr_lock_mode mode,
-                int wake_fd, uint32_t timeout_ms, bool *granted,
+sqlite_try_lock(struct skr_db *db, struct skr_lock_attempt *attempt,
                 struct skr_error *error)
 {
     struct skr_sqlite *sqlite = (struct skr_sqlite *)db;
-    if (sqlite->lock_fd >= 0)
-        return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
-                        "this connection holds the lock %s already",
-                        sqlite->lock_path);
+    const char *name = attempt->name;
     if (name[0] == '\0' || strchr(name, '/') != NULL)
         return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
                         "%s: a lock needs a name without slashes", name);
-    char *path = NULL;
-    if (asprintf(&path, "%s-%s.lock", sqlite->path, name) < 0)
+    char *path = path_of(sqlite, name);
+    if (path == NULL)
         return skr_fail_memory(error);
-    int fd = -1;
-    enum skr_code code = wait_for_lock(path, sqlite->path, mode, wake_fd,
-                                       timeout_ms, &fd, error);
-    if (code != SKR_OK || fd < 0) {
+    enum skr_code code =
+        try_lock(path, sqlite->path, attempt->mode, &sqlite->lock_fd, error);
+    int64_t left_ms = attempt->end_ms - skr_clock_ms();
+    attempt->pause_ms = left_ms < POLL_MS ? left_ms : POLL_MS;
+    attempt->granted = sqlite->lock_fd >= 0;
+    if (attempt->granted)
+        sqlite->lock_path = path;
+    else
         free(path);
-        if (code == SKR_OK)
-            *granted = false;
-        return code;
-    }
-    sqlite->lock_fd = fd;
-    sqlite->lock_path = path;
-    *granted = true;
-    return SKR_OK;
+    return code;
 }
 
-enum skr_code
-skr_sqlite_check_lock(struct skr_db *db, struct skr_error *error)
+static enum skr_code
+sqlite_check_lock(struct skr_db *db, struct skr_error *error)
 {
     struct skr_sqlite *sqlite = (struct skr_sqlite *)db;
-    if (sqlite->lock_fd < 0)
-        return skr_fail(error, SKR_UNAVAILABLE, SKR_RECONNECT,
-                        "no lock is held on %s", sqlite->path);
     if (is_file_at(sqlite->lock_fd, sqlite->lock_path))
         return SKR_OK;
     return skr_fail(error, SKR_UNAVAILABLE, SKR_RECONNECT,
@@ -196,12 +178,10 @@ skr_sqlite_check_lock(struct skr_db *db, struct skr_error *error)
                     sqlite->lock_path);
 }
 
-void
-skr_sqlite_unlock(struct skr_db *db)
+static void
+sqlite_unlock(struct skr_db *db)
 {
     struct skr_sqlite *sqlite = (struct skr_sqlite *)db;
-    if (sqlite->lock_fd < 0)
-        return;
     // Closing alone would not do if a child process has the file open too.
     flock(sqlite->lock_fd, LOCK_UN);
     close(sqlite->lock_fd);
@@ -211,52 +191,66 @@ skr_sqlite_unlock(struct skr_db *db)
 }
 
 // The kernel lists who has which file locked; a process of another container
-// has the number 0 there. Gives how many have this one; negative: there is no
-// list. *process is one of them.
-static int64_t
-count_locks(const char *path, long *process)
+// has the number 0 there. The list is read in parts, and one that others change
+// meanwhile may lack an entry: what is not found is looked for again. Negative:
+// it is free, or there is no list.
+static long
+find_holder(const char *path)
 {
     char line[160];
-    int64_t count = 0;
     struct stat status;
-    *process = -1;
-    if (stat(path, &status) != 0)
-        return 0;
-    FILE *locks = fopen("/proc/locks", "re");
-    if (locks == NULL)
-        return -1;
-    while (fgets(line, sizeof(line), locks) != NULL) {
-        char kind[16];
-        long found;
-        unsigned long long inode;
-        if (sscanf(line, "%*s %15s %*s %*s %ld %*x:%*x:%llu", kind, &found,
-                   &inode) != 3 ||
-            strcmp(kind, "FLOCK") != 0 || inode != status.st_ino)
-            continue;
-        *process = found;
-        count++;
+    long holder = -1;
+    for (int tries_left = HOLDER_TRIES; tries_left > 0 && holder < 0;
+         tries_left--) {
+        FILE *locks =
+            stat(path, &status) == 0 ? fopen("/proc/locks", "re") : NULL;
+        if (locks == NULL)
+            return -1;
+        while (fgets(line, sizeof(line), locks) != NULL) {
+            char kind[16];
+            long process;
+            unsigned long long inode;
+            if (sscanf(line, "%*s %15s %*s %*s %ld %*x:%*x:%llu", kind,
+                       &process, &inode) == 3 &&
+                strcmp(kind, "FLOCK") == 0 && inode == status.st_ino)
+                holder = process;
+        }
+        fclose(locks);
     }
-    fclose(locks);
-    return count;
+    return holder;
 }
 
-enum skr_code
-skr_sqlite_holder(struct skr_db *db, const char *name,
-                  char holder[SKR_HOLDER_SIZE], struct skr_error *error)
+static enum skr_code
+sqlite_holder(struct skr_db *db, const char *name, char holder[SKR_HOLDER_SIZE],
+              struct skr_error *error)
 {
     const struct skr_sqlite *sqlite = (struct skr_sqlite *)db;
-    char *path = NULL;
-    long process = -1;
+    char *path = path_of(sqlite, name);
     holder[0] = '\0';
-    if (asprintf(&path, "%s-%s.lock", sqlite->path, name) < 0)
+    if (path == NULL)
         return skr_fail_memory(error);
-    count_locks(path, &process);
+    long process = find_holder(path);
     free(path);
     if (process > 0)
         snprintf(holder, SKR_HOLDER_SIZE, "process %ld", process);
     else if (process == 0)
         snprintf(holder, SKR_HOLDER_SIZE, "a process");
     return SKR_OK;
+}
+
+// A connection that attends has a byte of the file locked, shared as reading is
+// enough for that, at a place so random that no other has it.
+static bool
+take_place(int fd)
+{
+    uint32_t number;
+    if (getrandom(&number, sizeof(number), 0) != sizeof(number))
+        return false;
+    struct flock lock = {.l_type = F_RDLCK,
+                         .l_whence = SEEK_SET,
+                         .l_start = (off_t)number,
+                         .l_len = 1};
+    return fcntl(fd, F_OFD_SETLK, &lock) == 0;
 }
 
 // The last one to leave removes the file: one that is opened meanwhile may be
@@ -268,7 +262,8 @@ open_attended(const char *path, const char *database)
         int fd = open_file(path, database);
         if (fd < 0)
             return -1;
-        if (flock(fd, LOCK_SH | LOCK_NB) == 0 && is_file_at(fd, path))
+        if (flock(fd, LOCK_SH | LOCK_NB) == 0 && is_file_at(fd, path) &&
+            take_place(fd))
             return fd;
         close(fd);
         skr_clock_sleep(-1, 1);
@@ -276,15 +271,15 @@ open_attended(const char *path, const char *database)
     return -1;
 }
 
-enum skr_code
-skr_sqlite_attend(struct skr_db *db, const char *name, struct skr_error *error)
+static enum skr_code
+sqlite_attend(struct skr_db *db, const char *name, struct skr_error *error)
 {
     struct skr_sqlite *sqlite = (struct skr_sqlite *)db;
     enum skr_code code = skr_sqlite_check_file(sqlite, error);
     if (code != SKR_OK || sqlite->attend_fd >= 0)
         return code;
-    char *path = NULL;
-    if (asprintf(&path, "%s-%s.lock", sqlite->path, name) < 0)
+    char *path = path_of(sqlite, name);
+    if (path == NULL)
         return skr_fail_memory(error);
     sqlite->attend_fd = open_attended(path, sqlite->path);
     if (sqlite->attend_fd >= 0)
@@ -308,16 +303,50 @@ skr_sqlite_leave(struct skr_sqlite *sqlite)
     sqlite->attend_path = NULL;
 }
 
-enum skr_code
-skr_sqlite_attendance(struct skr_db *db, const char *name, int64_t *count,
-                      struct skr_error *error)
+// How many bytes of [start, end) others have locked. The kernel names one of
+// them, and not the first: the ranges before and after it are asked for too.
+static int64_t
+count_places(int fd, off_t start, off_t end)
+{
+    int64_t count = 0;
+    while (start < end) {
+        struct flock lock = {.l_type = F_WRLCK,
+                             .l_whence = SEEK_SET,
+                             .l_start = start,
+                             .l_len = end - start};
+        if (fcntl(fd, F_OFD_GETLK, &lock) != 0 || lock.l_type == F_UNLCK)
+            break;
+        count += 1 + count_places(fd, start, lock.l_start);
+        start = lock.l_start + lock.l_len;
+    }
+    return count;
+}
+
+static enum skr_code
+sqlite_attendance(struct skr_db *db, const char *name, int64_t *count,
+                  struct skr_error *error)
 {
     const struct skr_sqlite *sqlite = (struct skr_sqlite *)db;
-    char *path = NULL;
-    long process = -1;
-    if (asprintf(&path, "%s-%s.lock", sqlite->path, name) < 0)
+    char *path = path_of(sqlite, name);
+    if (path == NULL)
         return skr_fail_memory(error);
-    *count = count_locks(path, &process);
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    bool is_nobody = fd < 0 && errno == ENOENT;
     free(path);
+    *count = is_nobody ? 0 : -1;
+    if (fd < 0)
+        return SKR_OK;
+    *count = count_places(fd, 0, (off_t)UINT32_MAX + 1);
+    close(fd);
     return SKR_OK;
 }
+
+const struct skr_lock_ops skr_sqlite_locks = {
+    .shared_tries = 1,
+    .try_lock = sqlite_try_lock,
+    .check = sqlite_check_lock,
+    .unlock = sqlite_unlock,
+    .holder = sqlite_holder,
+    .attend = sqlite_attend,
+    .attendance = sqlite_attendance,
+};

@@ -1,13 +1,16 @@
 // SPDX-License-Identifier: MIT
-// The SQLite driver: our own connections.
+// The SQLite driver: from a URL to an open file, its transactions, waiting for
+// work, and what would make the file serve better.
 
 #include "db/sqlite/connection.h"
 
+#include "base/arena.h"
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/hash.h"
 #include "base/text.h"
 #include "base/url.h"
+#include "db/run.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -16,7 +19,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { MAX_BUSY_TIMEOUT_MS = 3600000 };
+enum { DEFAULT_BUSY_TIMEOUT_MS = 5000, MAX_BUSY_TIMEOUT_MS = 3600000 };
 
 static enum skr_code
 check_url(const struct skr_url *url, struct skr_error *error)
@@ -36,19 +39,15 @@ check_url(const struct skr_url *url, struct skr_error *error)
         return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
                         "sqlite:///:memory: is refused: every connection would "
                         "have a database of its own, which no other sees");
-    for (size_t i = 0; i < url->parameter_count; i++) {
-        bool is_known = false;
-        for (size_t k = 0; k < SKR_COUNT_OF(known); k++)
-            is_known |= strcmp(url->parameters[i].name, known[k]) == 0;
-        if (!is_known)
-            return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
-                            "%s is not a parameter of a sqlite:// DSN; "
-                            "busy_timeout is",
-                            url->parameters[i].name);
-    }
-    int64_t unused;
-    return skr_url_number(url, "busy_timeout", 0, MAX_BUSY_TIMEOUT_MS, 0,
-                          &unused, error);
+    const char *unknown = skr_url_find_unknown(url, known, SKR_COUNT_OF(known));
+    if (unknown != NULL)
+        return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
+                        "%s is not a parameter of a sqlite:// DSN; "
+                        "busy_timeout is",
+                        unknown);
+    int64_t unused = 0;
+    return skr_url_number(url, "busy_timeout", 0, MAX_BUSY_TIMEOUT_MS, &unused,
+                          error);
 }
 
 // As sqlite3_busy_timeout() does, with shorter pauses: transactions last a few
@@ -77,11 +76,18 @@ hash_value(sqlite3_context *context, int count, sqlite3_value **values)
     sqlite3_result_int64(context, (int64_t)((hash.low ^ hash.high) >> 1));
 }
 
+// For the driver's own statements: what is counted or made to fail around the
+// connection are the statements of its caller.
+static struct skr_tx
+own_tx(struct skr_sqlite *sqlite)
+{
+    return (struct skr_tx){.ops = &skr_sqlite_own_tx, .connection = sqlite};
+}
+
 static enum skr_code
 run(struct skr_sqlite *sqlite, const char *sql, struct skr_error *error)
 {
-    return skr_sqlite_run(sqlite->connection, &sqlite->cache,
-                          &(struct skr_statement){.sql = sql}, error);
+    return skr_sql_run(own_tx(sqlite), sql, SKR_NO_VALUES, NULL, error);
 }
 
 static bool
@@ -91,17 +97,27 @@ is_missing(const char *path)
     return stat(path, &status) != 0 && errno == ENOENT;
 }
 
+enum { FOLDER_SIZE = 4096 };
+
+// With the slash at its end. False: the path names none.
+static bool
+find_folder(const char *path, char folder[FOLDER_SIZE])
+{
+    snprintf(folder, FOLDER_SIZE, "%s", path);
+    char *slash = strrchr(folder, '/');
+    if (slash != NULL)
+        slash[1] = '\0';
+    return slash != NULL;
+}
+
 // was_missing: when it was looked for. It may be there by now.
 static enum skr_code
 fail_open(const char *path, int native, bool was_missing, sqlite3 *connection,
           struct skr_error *error)
 {
-    char folder[4096];
-    snprintf(folder, sizeof(folder), "%s", path);
-    char *slash = strrchr(folder, '/');
-    if (slash != NULL)
-        slash[1] = '\0';
-    if (slash != NULL && access(folder, F_OK) != 0)
+    char folder[FOLDER_SIZE];
+    bool has_folder = find_folder(path, folder);
+    if (has_folder && access(folder, F_OK) != 0)
         return skr_fail(error, SKR_INVALID, SKR_RECONNECT,
                         "%s: there is no folder %s; make it first", path,
                         folder);
@@ -252,12 +268,9 @@ has_file_beside(const char *path, const char *suffix)
 static bool
 can_make_journal(const char *path)
 {
-    char folder[4096];
-    snprintf(folder, sizeof(folder), "%s", path);
-    char *slash = strrchr(folder, '/');
-    if (slash != NULL)
-        slash[1] = '\0';
-    return slash == NULL || access(folder, W_OK) == 0 ||
+    char folder[FOLDER_SIZE];
+    bool has_folder = find_folder(path, folder);
+    return !has_folder || access(folder, W_OK) == 0 ||
            has_file_beside(path, "-wal") || has_file_beside(path, "-journal");
 }
 
@@ -273,19 +286,45 @@ find_read_only(struct skr_sqlite *sqlite)
                  sqlite->path);
 }
 
+// The file is read for the first time: now it shows if it is a database.
+static enum skr_code
+prepare(struct skr_sqlite *sqlite, struct skr_error *error)
+{
+    // A commit stands for a confirm: it must survive a loss of power. The
+    // journal's mode is the owner's choice and stays as it is.
+    enum skr_code code = run(sqlite, "PRAGMA synchronous = FULL", error);
+    if (code == SKR_OK)
+        code = run(sqlite, "PRAGMA foreign_keys = ON", error);
+    // In KiB. Rows come and go at the ends of a table: what is kept of its
+    // middle is of no use, and a relay has three connections.
+    if (code == SKR_OK)
+        code = run(sqlite, "PRAGMA cache_size = -512", error);
+    if (code == SKR_OK)
+        code = run(sqlite, "SELECT 1 FROM sqlite_master LIMIT 1", error);
+    // In WAL mode a reader, too, makes files in the folder.
+    if (code != SKR_OK &&
+        (sqlite3_errcode(sqlite->connection) & 0xff) == SQLITE_READONLY) {
+        code = SKR_INVALID;
+        if (error != NULL)
+            error->code = code;
+    }
+    if (code == SKR_OK)
+        find_read_only(sqlite);
+    return code;
+}
+
 static enum skr_code
 sqlite_open(struct skr_db *db, const struct skr_url *url,
             struct skr_error *error)
 {
     struct skr_sqlite *sqlite = (struct skr_sqlite *)db;
-    sqlite->lock_fd = -1;
     sqlite->attend_fd = -1;
     sqlite->wait_backoff =
         (struct skr_backoff){.first_ms = 1, .longest_ms = 50};
-    int64_t busy_timeout_ms = 0;
+    int64_t busy_timeout_ms = DEFAULT_BUSY_TIMEOUT_MS;
     enum skr_code code = check_url(url, error);
     if (code == SKR_OK)
-        code = skr_url_number(url, "busy_timeout", 0, MAX_BUSY_TIMEOUT_MS, 5000,
+        code = skr_url_number(url, "busy_timeout", 0, MAX_BUSY_TIMEOUT_MS,
                               &busy_timeout_ms, error);
     if (code == SKR_OK)
         code = open_file(sqlite, url->path, error);
@@ -295,22 +334,7 @@ sqlite_open(struct skr_db *db, const struct skr_url *url,
     sqlite3_extended_result_codes(sqlite->connection, 1);
     sqlite3_busy_handler(sqlite->connection, wait_for_writer, sqlite);
     code = add_functions(sqlite, error);
-    // A commit stands for a confirm: it must survive a loss of power. The
-    // journal's mode is the owner's choice and stays as it is.
-    if (code == SKR_OK)
-        code = run(sqlite, "PRAGMA synchronous = FULL", error);
-    if (code == SKR_OK)
-        code = run(sqlite, "PRAGMA foreign_keys = ON", error);
-    // In KiB. Rows come and go at the ends of a table: what is kept of its
-    // middle is of no use, and a relay has three connections.
-    if (code == SKR_OK)
-        code = run(sqlite, "PRAGMA cache_size = -512", error);
-    // The file is read for the first time: now it shows if it is a database.
-    if (code == SKR_OK)
-        code = run(sqlite, "SELECT 1 FROM sqlite_master LIMIT 1", error);
-    if (code == SKR_OK)
-        find_read_only(sqlite);
-    return code;
+    return code == SKR_OK ? prepare(sqlite, error) : code;
 }
 
 static void
@@ -320,7 +344,7 @@ sqlite_close(struct skr_db *db)
     skr_sqlite_cache_clear(&sqlite->cache);
     sqlite3_close_v2(sqlite->connection);
     sqlite->connection = NULL;
-    skr_sqlite_unlock(db);
+    skr_db_unlock(db);
     skr_sqlite_leave(sqlite);
     free(sqlite->path);
 }
@@ -400,13 +424,110 @@ sqlite_commit(struct skr_db *db, struct skr_error *error)
     return code;
 }
 
+// SQLite counts the commits of other connections, and asking for that number
+// takes two microseconds and no lock that lasts. Where there was traffic there
+// will soon be more: looking every millisecond
+// for a while costs about a percent of a processor.
+enum { LEAST_PAUSE_MS = 1, LINGER_MS = 200 };
+
+static enum skr_code
+look(struct skr_sqlite *sqlite, bool *changed, struct skr_error *error)
+{
+    int64_t version = 0;
+    enum skr_code code = skr_sql_number(own_tx(sqlite), "PRAGMA data_version",
+                                        SKR_NO_VALUES, &version, error);
+    if (code != SKR_OK)
+        return code;
+    *changed = !sqlite->has_waited || version != sqlite->version;
+    sqlite->has_waited = true;
+    sqlite->version = version;
+    return SKR_OK;
+}
+
+static enum skr_code
+wait_for_commits(struct skr_db *db, int wake_fd, uint32_t timeout_ms,
+                 struct skr_error *error)
+{
+    struct skr_sqlite *sqlite = (struct skr_sqlite *)db;
+    int64_t end = skr_clock_ms() + timeout_ms;
+    if (skr_clock_sleep(wake_fd, 0))
+        return SKR_STOPPED;
+    enum skr_code code = skr_sqlite_check_file(sqlite, error);
+    if (code != SKR_OK)
+        return code;
+    for (;;) {
+        bool changed = false;
+        code = look(sqlite, &changed, error);
+        if (code != SKR_OK)
+            return code;
+        if (changed) {
+            skr_backoff_reset(&sqlite->wait_backoff);
+            sqlite->linger_until_ms = skr_clock_ms() + LINGER_MS;
+            return SKR_OK;
+        }
+        int64_t now_ms = skr_clock_ms();
+        int64_t left = end - now_ms;
+        if (left <= 0)
+            return SKR_TIMEOUT;
+        int64_t pause = now_ms < sqlite->linger_until_ms
+                            ? LEAST_PAUSE_MS
+                            : skr_backoff_next(&sqlite->wait_backoff);
+        if (skr_clock_sleep(wake_fd, pause < left ? pause : left))
+            return SKR_STOPPED;
+    }
+}
+
+// The journal's mode is written into the file and concerns every process that
+// opens it, so it is the owner's word.
+static enum skr_code
+ask_mode(struct skr_sqlite *sqlite, const char *sql, bool *is_wal,
+         struct skr_error *error)
+{
+    struct skr_arena arena = {0};
+    struct skr_value mode;
+    struct skr_row row = {.arena = &arena, .columns = &mode, .count = 1};
+    enum skr_code code =
+        skr_sql_row(own_tx(sqlite), sql, SKR_NO_VALUES, &row, error);
+    *is_wal = code == SKR_OK && mode.kind == SKR_TEXT &&
+              strcmp(mode.bytes, "wal") == 0;
+    skr_arena_fini(&arena);
+    return code;
+}
+
+static enum skr_code
+advise(struct skr_db *db, bool change, char advice[SKR_ADVICE_SIZE],
+       struct skr_error *error)
+{
+    struct skr_sqlite *sqlite = (struct skr_sqlite *)db;
+    bool is_wal = false, was_wal = false;
+    enum skr_code code =
+        ask_mode(sqlite, "PRAGMA journal_mode", &was_wal, error);
+    if (code == SKR_OK && !was_wal && change)
+        code = ask_mode(sqlite, "PRAGMA journal_mode = WAL", &is_wal, error);
+    if (code != SKR_OK)
+        return code;
+    if (was_wal)
+        advice[0] = '\0';
+    else if (is_wal)
+        snprintf(advice, SKR_ADVICE_SIZE,
+                 "%.100s: the journal's mode is WAL from now on", sqlite->path);
+    else
+        snprintf(advice, SKR_ADVICE_SIZE,
+                 "%.100s: readers and writers wait for each other; `skirnir "
+                 "setup --tune` switches its journal to WAL",
+                 sqlite->path);
+    return SKR_OK;
+}
+
 static const struct skr_url_files files = {.is_path = true};
 
 const struct skr_db_ops skr_sqlite_db = {
     .scheme = "sqlite",
+    .is_file = true,
     .size = sizeof(struct skr_sqlite),
     .tx = &skr_sqlite_own_tx,
     .check_url = check_url,
+    .exposure = skr_exposure_none,
     .files = &files,
     .open = sqlite_open,
     .create = sqlite_create,
@@ -414,12 +535,9 @@ const struct skr_db_ops skr_sqlite_db = {
     .begin = sqlite_begin,
     .commit = sqlite_commit,
     .rollback = sqlite_rollback,
-    .lock = skr_sqlite_lock,
-    .check_lock = skr_sqlite_check_lock,
-    .unlock = skr_sqlite_unlock,
-    .holder = skr_sqlite_holder,
-    .attend = skr_sqlite_attend,
-    .attendance = skr_sqlite_attendance,
-    .wait = skr_sqlite_wait,
-    .advise = skr_sqlite_advise,
+    .locks = &skr_sqlite_locks,
+    .follow = skr_db_follow_nothing,
+    .plan_by_index = skr_db_plan_nothing,
+    .wait = wait_for_commits,
+    .advise = advise,
 };

@@ -1,15 +1,217 @@
 // SPDX-License-Identifier: MIT
-// Transactions that statements run in: the application's and our own.
+// Statements, and the transactions that they run in, the application's and our
+// own; SQLite's dialect.
 
 #include "db/sqlite/connection.h"
 
 #include "base/error.h"
 #include "base/text.h"
 
+#include <string.h>
+
+enum { MAX_COLUMNS = 32 };
+
+// The place of a statement in the cache, the least recently used one where
+// there is no room; its statement is not the text's yet.
+static size_t
+find_place(struct skr_sqlite_cache *cache, const char *sql, bool *found)
+{
+    size_t oldest = 0;
+    for (size_t i = 0; i < cache->count; i++) {
+        if (strcmp(sqlite3_sql(cache->entries[i].statement), sql) == 0) {
+            *found = true;
+            return i;
+        }
+        if (cache->entries[i].used_at < cache->entries[oldest].used_at)
+            oldest = i;
+    }
+    *found = false;
+    return cache->count < SKR_SQLITE_CACHE_SIZE ? cache->count : oldest;
+}
+
+static enum skr_code
+prepare(sqlite3 *connection, const char *sql, unsigned flags,
+        sqlite3_stmt **prepared, struct skr_error *error)
+{
+    const char *tail = NULL;
+    int native =
+        sqlite3_prepare_v3(connection, sql, -1, flags, prepared, &tail);
+    if (native != SQLITE_OK)
+        return skr_sqlite_fail(connection, native, error);
+    if (*prepared != NULL && tail[strspn(tail, "; \t\r\n")] == '\0')
+        return SKR_OK;
+    sqlite3_finalize(*prepared);
+    return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
+                    "exactly one SQL statement is needed: %.200s", sql);
+}
+
+// *is_cached: the statement stays the cache's.
+static enum skr_code
+find_or_prepare(sqlite3 *connection, struct skr_sqlite_cache *cache,
+                const char *sql, sqlite3_stmt **prepared, bool *is_cached,
+                struct skr_error *error)
+{
+    *is_cached = false;
+    if (cache == NULL)
+        return prepare(connection, sql, 0, prepared, error);
+    bool found = false;
+    size_t place = find_place(cache, sql, &found);
+    bool is_taken = place < cache->count;
+    // One that is being stepped further up the call stack is left alone.
+    if (is_taken && sqlite3_stmt_busy(cache->entries[place].statement))
+        return prepare(connection, sql, 0, prepared, error);
+    if (!found) {
+        enum skr_code code = prepare(connection, sql, SQLITE_PREPARE_PERSISTENT,
+                                     prepared, error);
+        if (code != SKR_OK)
+            return code;
+        if (is_taken)
+            sqlite3_finalize(cache->entries[place].statement);
+        else
+            cache->count++;
+        cache->entries[place].statement = *prepared;
+    }
+    cache->entries[place].used_at = ++cache->uses;
+    *prepared = cache->entries[place].statement;
+    *is_cached = true;
+    return SKR_OK;
+}
+
+void
+skr_sqlite_cache_clear(struct skr_sqlite_cache *cache)
+{
+    for (size_t i = 0; i < cache->count; i++)
+        sqlite3_finalize(cache->entries[i].statement);
+    cache->count = 0;
+}
+
+static int
+bind_value(sqlite3_stmt *prepared, int at, const struct skr_value *value)
+{
+    switch (value->kind) {
+    case SKR_NULL: return sqlite3_bind_null(prepared, at);
+    case SKR_INTEGER: return sqlite3_bind_int64(prepared, at, value->integer);
+    case SKR_TEXT:
+        return sqlite3_bind_text64(prepared, at, value->bytes, value->size,
+                                   SQLITE_STATIC, SQLITE_UTF8);
+    case SKR_BLOB:
+        // A blob of no bytes may come without an address, which would be NULL.
+        if (value->size == 0)
+            return sqlite3_bind_zeroblob(prepared, at, 0);
+        return sqlite3_bind_blob64(prepared, at, value->bytes, value->size,
+                                   SQLITE_STATIC);
+    }
+    return SQLITE_MISUSE;
+}
+
+static enum skr_code
+bind_values(sqlite3 *connection, sqlite3_stmt *prepared,
+            const struct skr_statement *statement, struct skr_error *error)
+{
+    int wanted = sqlite3_bind_parameter_count(prepared);
+    if ((size_t)wanted != statement->value_count)
+        return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
+                        "%zu values for %d parameters: %.200s",
+                        statement->value_count, wanted, statement->sql);
+    for (int i = 0; i < wanted; i++) {
+        int native = bind_value(prepared, i + 1, &statement->values[i]);
+        if (native != SQLITE_OK)
+            return skr_sqlite_fail(connection, native, error);
+    }
+    return SKR_OK;
+}
+
+// False: memory is out.
+static bool
+read_column(sqlite3_stmt *prepared, int at, struct skr_value *column)
+{
+    *column = (struct skr_value){.kind = SKR_NULL};
+    switch (sqlite3_column_type(prepared, at)) {
+    case SQLITE_NULL: return true;
+    case SQLITE_INTEGER:
+        column->kind = SKR_INTEGER;
+        column->integer = sqlite3_column_int64(prepared, at);
+        return true;
+    case SQLITE_BLOB:
+        column->kind = SKR_BLOB;
+        column->bytes = sqlite3_column_blob(prepared, at);
+        column->size = (size_t)sqlite3_column_bytes(prepared, at);
+        if (column->size == 0)
+            column->bytes = "";
+        return column->bytes != NULL;
+    default:  // text, and numbers with a fraction as text
+        column->kind = SKR_TEXT;
+        column->bytes = sqlite3_column_text(prepared, at);
+        column->size = (size_t)sqlite3_column_bytes(prepared, at);
+        return column->bytes != NULL;
+    }
+}
+
+static enum skr_code
+give_row(sqlite3_stmt *prepared, const struct skr_statement *statement,
+         struct skr_error *error)
+{
+    if (statement->each_row == NULL)
+        return SKR_OK;
+    struct skr_value columns[MAX_COLUMNS];
+    int count = sqlite3_column_count(prepared);
+    if (count > MAX_COLUMNS)
+        return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
+                        "more than %d columns: %.200s", MAX_COLUMNS,
+                        statement->sql);
+    for (int i = 0; i < count; i++)
+        if (!read_column(prepared, i, &columns[i]))
+            return skr_fail_memory(error);
+    return statement->each_row(columns, (size_t)count, statement->user, error);
+}
+
+static enum skr_code
+step(sqlite3 *connection, sqlite3_stmt *prepared,
+     const struct skr_statement *statement, struct skr_error *error)
+{
+    int native;
+    while ((native = sqlite3_step(prepared)) == SQLITE_ROW) {
+        enum skr_code code = give_row(prepared, statement, error);
+        if (code != SKR_OK)
+            return code;
+    }
+    if (native != SQLITE_DONE)
+        return skr_sqlite_fail(connection, native, error);
+    if (statement->affected != NULL)
+        *statement->affected = sqlite3_stmt_readonly(prepared)
+                                   ? 0
+                                   : (uint64_t)sqlite3_changes(connection);
+    return SKR_OK;
+}
+
+// cache is NULL for a connection that is not ours.
+static enum skr_code
+run_statement(sqlite3 *connection, struct skr_sqlite_cache *cache,
+              const struct skr_statement *statement, struct skr_error *error)
+{
+    sqlite3_stmt *prepared = NULL;
+    bool is_cached = false;
+    enum skr_code code = find_or_prepare(connection, cache, statement->sql,
+                                         &prepared, &is_cached, error);
+    if (code != SKR_OK)
+        return code;
+    code = bind_values(connection, prepared, statement, error);
+    if (code == SKR_OK)
+        code = step(connection, prepared, statement, error);
+    if (is_cached) {
+        sqlite3_reset(prepared);
+        // What was bound belongs to the caller and is about to go.
+        sqlite3_clear_bindings(prepared);
+    } else {
+        sqlite3_finalize(prepared);
+    }
+    return code;
+}
+
 static const struct skr_word words[] = {
     // One writer at a time: ids become visible in order.
-    {"horizon", ""},
-    {"horizon_inside", ""},
+    {"open_transactions", ""},
+    {"open_transactions_inside", ""},
     {"now", "datetime('now')"},
     {"now_plus", "datetime('now', '+' || ? || ' seconds')"},
     {"now_after", "datetime('now', '+' || ((? + 999) / 1000.0) || ' seconds')"},
@@ -39,20 +241,20 @@ static const struct skr_word words[] = {
     {"table_options", ""},
     {"inline_index", ""},
     {"create_index",
-     "CREATE INDEX IF NOT EXISTS {table}_{index} ON {table} ({columns})"},
+     "CREATE INDEX IF NOT EXISTS {own_index} ON {table} ({columns})"},
     {"find_table",
      "SELECT 1 FROM sqlite_master WHERE type = 'table' AND lower(name) = "
-     "lower('{table}')"},
+     "lower('{table:name}')"},
     {"find_indexes",
      "SELECT (SELECT name FROM pragma_index_info(list.name) WHERE seqno = 0), "
      "(SELECT name FROM pragma_index_info(list.name) WHERE seqno = 1), "
      "(SELECT name FROM pragma_index_info(list.name) WHERE seqno = 2) "
-     "FROM pragma_index_list('{table}') AS list WHERE partial = 0"},
+     "FROM pragma_index_list('{table:name}') AS list WHERE partial = 0"},
     {"prepare_index", ""},
     {"replace_index", ""},
     {"add_index",
-     "CREATE INDEX IF NOT EXISTS {table}_{index} ON {table} ({columns})"},
-    {"find_column", "SELECT 1 FROM pragma_table_info('{table}') "
+     "CREATE INDEX IF NOT EXISTS {own_index} ON {table} ({columns})"},
+    {"find_column", "SELECT 1 FROM pragma_table_info('{table:name}') "
                     "WHERE lower(name) = '{column}'"},
     {"prepare_column", ""},
     {"add_column", "ALTER TABLE {table} ADD COLUMN {column} {definition}"},
@@ -77,10 +279,10 @@ static const struct skr_word words[] = {
     {"owner_lock_is_free", "1 = 0"},
     {"lock_rows", ""},
     {"is_in_share", "((SELECT COALESCE(SUM(1 << slot), 0) FROM skirnir_lease "
-                    "WHERE {is_owner} AND slot < {slot_count} AND "
+                    "WHERE {is_owner} AND slot < {shard_count} AND "
                     "expires_at > {utc_now}) >> ({shard}) & 1) = 1"},
     {"shard_of_key", "skirnir_hash(CASE WHEN partition_key = '' THEN id "
-                     "ELSE partition_key END) % {slot_count}"},
+                     "ELSE partition_key END) % {shard_count}"},
     {"by_primary_key", ""},
     {"remove_ids", "DELETE FROM {table} WHERE id IN ({ids})"},
     {"in_range", "id >= ? AND id <= ?"},
@@ -94,15 +296,15 @@ static const struct skr_word words[] = {
     {"queue_is_unindexed", "+queue_name = ?"},
     {"unsafe_engine", ""},
     {"reused_ids",
-     "SELECT 'AUTOINCREMENT' WHERE skirnir_reuses_ids('{table}')"},
+     "SELECT 'AUTOINCREMENT' WHERE skirnir_reuses_ids('{table:name}')"},
     // Ids are given one by one.
     {"row_estimate", "SELECT COALESCE((SELECT MAX(id) FROM {table}) - "
                      "(SELECT MIN(id) FROM {table}) + 1, 0)"},
     {"rows_written", "SELECT COALESCE(MAX(seq), 0) FROM sqlite_sequence "
-                     "WHERE name = '{table}' COLLATE NOCASE"},
+                     "WHERE name = '{table:name}' COLLATE NOCASE"},
     // Orders and orders are one table.
     {"table_place", "SELECT name FROM sqlite_master WHERE type = 'table' AND "
-                    "name = '{table}' COLLATE NOCASE"},
+                    "name = '{table:name}' COLLATE NOCASE"},
     {"setup_lock", ""},
     {"notify_function", ""},
     {"notify_trigger", ""},
@@ -115,6 +317,8 @@ const struct skr_dialect skr_sqlite_dialect = {
     .name = "sqlite",
     .words = words,
     .word_count = SKR_COUNT_OF(words),
+    .quote = '"',
+    .name_case = SKR_CASE_KEPT,
 };
 
 static enum skr_code
@@ -131,7 +335,7 @@ static enum skr_code
 foreign_run(struct skr_tx tx, const struct skr_statement *statement,
             struct skr_error *error)
 {
-    return skr_sqlite_run(tx.connection, NULL, statement, error);
+    return run_statement(tx.connection, NULL, statement, error);
 }
 
 static enum skr_code
@@ -151,7 +355,7 @@ own_run(struct skr_tx tx, const struct skr_statement *statement,
         struct skr_error *error)
 {
     struct skr_sqlite *sqlite = tx.connection;
-    return skr_sqlite_run(sqlite->connection, &sqlite->cache, statement, error);
+    return run_statement(sqlite->connection, &sqlite->cache, statement, error);
 }
 
 static enum skr_code

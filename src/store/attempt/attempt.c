@@ -12,7 +12,6 @@
 #include "db/sql.h"
 #include "store/schema.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 static const int64_t longest_life_s = 7 * 24 * 3600;
@@ -48,61 +47,12 @@ static const char remove_sql[] =
 static const char clean_sql[] =
     "DELETE FROM " SKR_ATTEMPT_TABLE " WHERE since < {now_minus}";
 
-struct skr_attempts {
-    struct skr_arena arena;
-    const char *insert, *raise, *lower, *find, *remove, *clean;
-};
-
-static bool
-fill(struct skr_attempts *attempts, const struct skr_dialect *dialect)
-{
-    const struct {
-        const char *sql_template;
-        const char **sql;
-    } texts[] = {
-        {insert_sql, &attempts->insert}, {raise_sql, &attempts->raise},
-        {lower_sql, &attempts->lower},   {find_sql, &attempts->find},
-        {remove_sql, &attempts->remove}, {clean_sql, &attempts->clean},
-    };
-    for (size_t i = 0; i < SKR_COUNT_OF(texts); i++) {
-        *texts[i].sql = skr_sql_fill(dialect, &attempts->arena,
-                                     texts[i].sql_template, NULL, 0);
-        if (*texts[i].sql == NULL)
-            return false;
-    }
-    return true;
-}
-
-enum skr_code
-skr_attempts_new(const struct skr_dialect *dialect,
-                 struct skr_attempts **attempts, struct skr_error *error)
-{
-    struct skr_attempts *made = calloc(1, sizeof(*made));
-    if (made == NULL)
-        return skr_fail_memory(error);
-    if (!fill(made, dialect)) {
-        skr_attempts_free(made);
-        return skr_fail_memory(error);
-    }
-    *attempts = made;
-    return SKR_OK;
-}
-
-void
-skr_attempts_free(struct skr_attempts *attempts)
-{
-    if (attempts == NULL)
-        return;
-    skr_arena_fini(&attempts->arena);
-    free(attempts);
-}
-
 enum skr_code
 skr_attempts_setup(const struct skr_dialect *dialect, skr_sql_text_fn *each,
                    void *user, struct skr_error *error)
 {
-    return skr_schema_write(&schema, dialect, SKR_ATTEMPT_TABLE, NULL, each,
-                            user, error);
+    const struct skr_schema_target target = {dialect, NULL, each, user};
+    return skr_schema_write(&schema, SKR_ATTEMPT_TABLE, &target, error);
 }
 
 enum skr_code
@@ -116,10 +66,8 @@ skr_attempts_create(struct skr_db *db, struct skr_error *error)
 }
 
 enum skr_code
-skr_attempts_check(const struct skr_attempts *attempts, struct skr_db *db,
-                   struct skr_error *error)
+skr_attempts_check(struct skr_db *db, struct skr_error *error)
 {
-    (void)attempts;
     enum skr_code code =
         skr_sql_run(skr_db_tx(db), check_sql, SKR_NO_VALUES, NULL, error);
     if (code == SKR_MISSING)
@@ -130,23 +78,37 @@ skr_attempts_check(const struct skr_attempts *attempts, struct skr_db *db,
     return skr_schema_check_engine(skr_db_tx(db), SKR_ATTEMPT_TABLE, error);
 }
 
+// Filled at each call: that costs less than a microsecond.
 static enum skr_code
-run(struct skr_tx tx, const char *sql, struct skr_id key, uint64_t *affected,
-    struct skr_error *error)
+run(struct skr_tx tx, const char *sql_template, struct skr_values values,
+    uint64_t *affected, struct skr_error *error)
 {
-    return skr_sql_run(tx, sql, (struct skr_values){1, {skr_bind_id(&key)}},
-                       affected, error);
+    struct skr_arena arena = {0};
+    const char *sql =
+        skr_sql_fill(tx.ops->dialect, &arena, sql_template, NULL, 0);
+    enum skr_code code = sql == NULL
+                             ? skr_fail_memory(error)
+                             : skr_sql_run(tx, sql, values, affected, error);
+    skr_arena_fini(&arena);
+    return code;
 }
 
 static enum skr_code
-insert(const struct skr_attempts *attempts, struct skr_tx tx, struct skr_id key,
-       int64_t count, struct skr_error *error)
+run_by_key(struct skr_tx tx, const char *sql_template, struct skr_id key,
+           uint64_t *affected, struct skr_error *error)
+{
+    return run(tx, sql_template, (struct skr_values){1, {skr_bind_id(&key)}},
+               affected, error);
+}
+
+static enum skr_code
+insert(struct skr_tx tx, struct skr_id key, int64_t count,
+       struct skr_error *error)
 {
     uint64_t affected = 0;
     const struct skr_values values = {
         2, {skr_bind_id(&key), skr_bind_integer(count)}};
-    enum skr_code code =
-        skr_sql_run(tx, attempts->insert, values, &affected, error);
+    enum skr_code code = run(tx, insert_sql, values, &affected, error);
     if (code == SKR_OK && affected == 0)
         return skr_fail(error, SKR_DUPLICATE, SKR_GIVE_UP,
                         "the row is there already");
@@ -154,31 +116,37 @@ insert(const struct skr_attempts *attempts, struct skr_tx tx, struct skr_id key,
 }
 
 static enum skr_code
-find(const struct skr_attempts *attempts, struct skr_tx tx, struct skr_id key,
-     uint32_t *count, struct skr_error *error)
+find(struct skr_tx tx, struct skr_id key, uint32_t *count,
+     struct skr_error *error)
 {
+    struct skr_arena arena = {0};
     int64_t number = 0;
-    enum skr_code code = skr_sql_number(
-        tx, attempts->find, (struct skr_values){1, {skr_bind_id(&key)}},
-        &number, error);
+    const char *sql = skr_sql_fill(tx.ops->dialect, &arena, find_sql, NULL, 0);
+    enum skr_code code =
+        sql == NULL
+            ? skr_fail_memory(error)
+            : skr_sql_number(tx, sql,
+                             (struct skr_values){1, {skr_bind_id(&key)}},
+                             &number, error);
+    skr_arena_fini(&arena);
     // A count that was lowered too often is as good as none.
     *count = number > 0 ? (uint32_t)number : 0;
     return code;
 }
 
 static enum skr_code
-raise_in(const struct skr_attempts *attempts, struct skr_tx tx,
-         struct skr_id key, uint32_t *count, struct skr_error *error)
+raise_in(struct skr_tx tx, struct skr_id key, uint32_t *count,
+         struct skr_error *error)
 {
     uint64_t affected = 0;
-    enum skr_code code = run(tx, attempts->raise, key, &affected, error);
+    enum skr_code code = run_by_key(tx, raise_sql, key, &affected, error);
     if (code == SKR_OK && affected == 0) {
-        code = insert(attempts, tx, key, 1, error);
+        code = insert(tx, key, 1, error);
         // Another has just begun an attempt at the same.
         if (code == SKR_DUPLICATE)
-            code = run(tx, attempts->raise, key, NULL, error);
+            code = run_by_key(tx, raise_sql, key, NULL, error);
     }
-    return code == SKR_OK ? find(attempts, tx, key, count, error) : code;
+    return code == SKR_OK ? find(tx, key, count, error) : code;
 }
 
 struct skr_id
@@ -194,14 +162,14 @@ skr_attempts_key(struct skr_id id, const char *consumer, const char *what)
 }
 
 enum skr_code
-skr_attempts_raise(const struct skr_attempts *attempts, struct skr_db *db,
-                   struct skr_id key, uint32_t *count, struct skr_error *error)
+skr_attempts_raise(struct skr_db *db, struct skr_id key, uint32_t *count,
+                   struct skr_error *error)
 {
     uint32_t raised = 0;
     enum skr_code code = skr_db_begin(db, SKR_BEGIN_WRITE, error);
     if (code != SKR_OK)
         return code;
-    code = raise_in(attempts, skr_db_tx(db), key, &raised, error);
+    code = raise_in(skr_db_tx(db), key, &raised, error);
     if (code == SKR_OK)
         code = skr_db_commit(db, error);
     else
@@ -212,41 +180,31 @@ skr_attempts_raise(const struct skr_attempts *attempts, struct skr_db *db,
 }
 
 enum skr_code
-skr_attempts_lower(const struct skr_attempts *attempts, struct skr_tx tx,
-                   struct skr_id key, struct skr_error *error)
+skr_attempts_lower(struct skr_tx tx, struct skr_id key, struct skr_error *error)
 {
-    return run(tx, attempts->lower, key, NULL, error);
+    return run_by_key(tx, lower_sql, key, NULL, error);
 }
 
 enum skr_code
-skr_attempts_mark(const struct skr_attempts *attempts, struct skr_tx tx,
-                  struct skr_id key, struct skr_error *error)
+skr_attempts_add_receipt(struct skr_tx tx, struct skr_id key,
+                         struct skr_error *error)
 {
-    return insert(attempts, tx, key, 0, error);
+    return insert(tx, key, 0, error);
 }
 
 enum skr_code
-skr_attempts_take(const struct skr_attempts *attempts, struct skr_tx tx,
-                  struct skr_id key, bool *was_there, struct skr_error *error)
+skr_attempts_remove(struct skr_tx tx, struct skr_id key, bool *was_there,
+                    struct skr_error *error)
 {
     uint64_t affected = 0;
-    enum skr_code code = run(tx, attempts->remove, key, &affected, error);
-    if (code == SKR_OK)
+    enum skr_code code = run_by_key(tx, remove_sql, key, &affected, error);
+    if (code == SKR_OK && was_there != NULL)
         *was_there = affected > 0;
     return code;
 }
 
 enum skr_code
-skr_attempts_remove(const struct skr_attempts *attempts, struct skr_tx tx,
-                    struct skr_id key, struct skr_error *error)
+skr_attempts_clean(struct skr_tx tx, struct skr_error *error)
 {
-    return run(tx, attempts->remove, key, NULL, error);
-}
-
-enum skr_code
-skr_attempts_clean(const struct skr_attempts *attempts, struct skr_tx tx,
-                   struct skr_error *error)
-{
-    return skr_sql_run(tx, attempts->clean, skr_values("%jd", longest_life_s),
-                       NULL, error);
+    return run(tx, clean_sql, skr_values("%jd", longest_life_s), NULL, error);
 }

@@ -46,17 +46,17 @@ static const char count_old_sql[] =
 // has an id of zeros, and the record ages as every other does.
 static const char mark_sql[] =
     "INSERT INTO {table} (message_id, message_name, processed_at) "
-    "SELECT {unset_id}, '{before}', {now} FROM (SELECT 1 AS one) AS single "
+    "SELECT {unset_id}, '{before_table:name}', {now} FROM (SELECT 1 AS one) AS "
+    "single "
     "WHERE NOT EXISTS (SELECT 1 FROM {table})";
 static const char has_mark_sql[] =
     "SELECT 1 FROM {table} WHERE message_id = {unset_id}";
 // Parameters: ids.
-static const char find_before_start[] =
-    "SELECT 1 FROM {before} AS earlier, {table} AS mark "
+static const char find_before_sql[] =
+    "SELECT 1 FROM {before_table} AS earlier, {table} AS mark "
     "WHERE mark.message_id = {unset_id} "
     "AND earlier.processed_at < mark.processed_at "
-    "AND earlier.message_id IN (";
-static const char find_before_end[] = ") LIMIT 1";
+    "AND earlier.message_id IN ({ids}) LIMIT 1";
 static const char forget_sql[] = "DELETE FROM {table} WHERE message_id = ?";
 
 // So many rows at a time, so that few texts are prepared.
@@ -87,10 +87,8 @@ fill_admit(struct skr_deduplication *table, size_t which)
     const struct skr_word words[] = {{"table", table->name}};
     struct skr_text text = {0};
     skr_text_add_string(&text, admit_start);
-    for (size_t i = 0; i < admit_sizes[which]; i++) {
-        skr_text_add_string(&text, i == 0 ? "" : ", ");
-        skr_text_add_string(&text, admit_row);
-    }
+    for (size_t i = 0; i < admit_sizes[which]; i++)
+        skr_text_add_format(&text, "%s%s", i == 0 ? "" : ", ", admit_row);
     skr_text_add_string(&text, admit_end);
     if (!text.broken)
         table->admit_sql[which] =
@@ -121,23 +119,15 @@ fill(struct skr_deduplication *table)
            table->count_old_sql != NULL;
 }
 
-static enum skr_code
-fail_name(const char *name, struct skr_error *error)
-{
-    return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
-                    "%s: the name of a table is made of letters, digits and "
-                    "underscores",
-                    name);
-}
-
 enum skr_code
 skr_deduplication_new(const struct skr_dialect *dialect, const char *name,
                       struct skr_deduplication **table, struct skr_error *error)
 {
     if (name == NULL)
         name = "message_broker_deduplication";
-    if (!skr_text_is_identifier(name))
-        return fail_name(name, error);
+    enum skr_code code = skr_schema_check_name(name, error);
+    if (code != SKR_OK)
+        return code;
     struct skr_deduplication *made = calloc(1, sizeof(*made));
     if (made == NULL)
         return skr_fail_memory(error);
@@ -154,18 +144,13 @@ skr_deduplication_new(const struct skr_dialect *dialect, const char *name,
 static bool
 fill_find_before(struct skr_deduplication *table, size_t which)
 {
-    const struct skr_word words[] = {{"table", table->name},
-                                     {"before", table->before}};
-    struct skr_text text = {0};
-    skr_text_add_string(&text, find_before_start);
-    for (size_t i = 0; i < admit_sizes[which]; i++)
-        skr_text_add_string(&text, i == 0 ? "?" : ", ?");
-    skr_text_add_string(&text, find_before_end);
-    if (!text.broken)
+    const char *ids = skr_sql_list(&table->arena, admit_sizes[which]);
+    const struct skr_word words[] = {
+        {"table", table->name}, {"before_table", table->before}, {"ids", ids}};
+    if (ids != NULL)
         table->find_before_sql[which] =
-            skr_sql_fill(table->dialect, &table->arena, text.bytes, words,
+            skr_sql_fill(table->dialect, &table->arena, find_before_sql, words,
                          SKR_COUNT_OF(words));
-    skr_text_fini(&text);
     return table->find_before_sql[which] != NULL;
 }
 
@@ -174,15 +159,16 @@ skr_deduplication_succeed(struct skr_deduplication *table, const char *before,
                           struct skr_error *error)
 {
     if (before == NULL || table->before != NULL ||
-        strcmp(before, table->name) == 0)
+        skr_sql_same_table(table->dialect, before, table->name))
         return SKR_OK;
-    if (!skr_text_is_identifier(before))
-        return fail_name(before, error);
+    enum skr_code code = skr_schema_check_name(before, error);
+    if (code != SKR_OK)
+        return code;
     table->before = skr_arena_text(&table->arena, before, strlen(before));
     if (table->before == NULL)
         return skr_fail_memory(error);
     const struct skr_word words[] = {{"table", table->name},
-                                     {"before", table->before}};
+                                     {"before_table", table->before}};
     table->mark_sql = skr_sql_fill(table->dialect, &table->arena, mark_sql,
                                    words, SKR_COUNT_OF(words));
     table->has_mark_sql =
@@ -208,8 +194,8 @@ skr_deduplication_setup(const struct skr_deduplication *table,
                         skr_sql_text_fn *each, void *user,
                         struct skr_error *error)
 {
-    enum skr_code code = skr_schema_write(&schema, table->dialect, table->name,
-                                          NULL, each, user, error);
+    const struct skr_schema_target target = {table->dialect, NULL, each, user};
+    enum skr_code code = skr_schema_write(&schema, table->name, &target, error);
     if (code == SKR_OK && table->before != NULL)
         code = each(table->mark_sql, user, error);
     return code;
@@ -232,19 +218,18 @@ find_before(const struct skr_deduplication *table, struct skr_tx tx,
             const struct skr_id *ids, size_t which, bool *found,
             struct skr_error *error)
 {
-    struct skr_arena arena = {0};
-    struct skr_value values[MOST_AT_ONCE], column;
+    struct skr_value values[MOST_AT_ONCE];
+    struct skr_row row = {.count = 0};
     for (size_t i = 0; i < admit_sizes[which]; i++)
         values[i] = skr_bind_id(&ids[i]);
-    enum skr_code code =
-        skr_tx_fetch_one(tx,
-                         &(struct skr_statement){
-                             .sql = table->find_before_sql[which],
-                             .values = values,
-                             .value_count = admit_sizes[which],
-                         },
-                         &arena, &column, 1, found, error);
-    skr_arena_fini(&arena);
+    enum skr_code code = skr_sql_fetch(tx,
+                                       &(struct skr_statement){
+                                           .sql = table->find_before_sql[which],
+                                           .values = values,
+                                           .value_count = admit_sizes[which],
+                                       },
+                                       &row, error);
+    *found = row.found;
     return code;
 }
 

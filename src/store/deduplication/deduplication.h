@@ -37,7 +37,7 @@ skr_deduplication_setup(const struct skr_deduplication *table,
 SKR_MUST_CHECK enum skr_code
 skr_deduplication_create(const struct skr_deduplication *table,
                          struct skr_db *db, struct skr_error *error);
-// SKR_MISSING and SKR_INVALID as skr_store_check_fn.
+// SKR_MISSING and SKR_INVALID as check() of store.h.
 SKR_MUST_CHECK enum skr_code
 skr_deduplication_check(const struct skr_deduplication *table,
                         struct skr_db *db, struct skr_error *error);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Setup, checks and options of the layout; reading and settling rows are read.c
-// and settle.c.
+// Setup, checks and options of the layout; reading and settling rows are
+// reader.c and settle.c.
 
 #include "store/kafka_outbox/kafka_outbox.h"
 
@@ -53,56 +53,9 @@ static const struct skr_schema own_migrations_schema = {
     .columns = MIGRATIONS_COLUMNS ",\n    made_by VARCHAR(16) NULL",
 };
 static const char add_version_sql[] =
-    "INSERT INTO {table}_schema_migrations (version, dirty) "
+    "INSERT INTO {table:name}_schema_migrations (version, dirty) "
     "SELECT 20220408111504, FALSE FROM (SELECT 1 AS one) AS once WHERE NOT "
-    "EXISTS (SELECT 1 FROM {table}_schema_migrations)";
-
-static const char check_sql[] =
-    "SELECT o.id, o.batch_id, o.push_started_at, o.push_completed_at, o.topic, "
-    "o.payload_json, o.payload_headers, o.push_attempts, o.errored, "
-    "o.error_reason, o.partition_key, o.key, o.created_at FROM {table} o "
-    "LIMIT 0";
-
-static const char *
-fill(void *layout, const char *sql_template, const char *ids,
-     const char *id_rows)
-{
-    struct skr_kafka_outbox *outbox = layout;
-    const struct skr_word words[] = {
-        {"table", outbox->name},
-        {"ids", ids},
-        {"id_rows", id_rows},
-        {"or_others", outbox->takes_over
-                          ? "OR o.batch_id <> " KAFKA_OUTBOX_OWN_BATCH " "
-                          : ""},
-    };
-    return skr_sql_fill(outbox->dialect, &outbox->arena, sql_template, words,
-                        SKR_COUNT_OF(words));
-}
-
-bool
-skr_kafka_outbox_fill(struct skr_kafka_outbox *outbox, const char *sql_template,
-                      const char **sql)
-{
-    *sql = fill(outbox, sql_template, "", "");
-    return *sql != NULL;
-}
-
-bool
-skr_kafka_outbox_fill_list(struct skr_kafka_outbox *outbox,
-                           const char *list_template,
-                           const char *range_template,
-                           struct skr_list_sql *list)
-{
-    return skr_list_fill(
-        &(struct skr_list_filling){
-            .dialect = outbox->dialect,
-            .arena = &outbox->arena,
-            .fill = fill,
-            .layout = outbox,
-        },
-        list_template, range_template, list);
-}
+    "EXISTS (SELECT 1 FROM {table:name}_schema_migrations)";
 
 static enum skr_code
 finds(struct skr_db *db, const char *sql, bool *found, struct skr_error *error)
@@ -115,12 +68,14 @@ outbox_setup(const struct skr_store *table, struct skr_db *db,
              skr_sql_text_fn *each, void *user, struct skr_error *error)
 {
     const struct skr_kafka_outbox *outbox = skr_kafka_outbox_of(table);
+    const struct skr_schema_target target = {outbox->dialect, db, each, user};
     const struct skr_word words[] = {{"table", outbox->name}};
     struct skr_arena arena = {0};
     bool is_there = false;
     enum skr_code code = SKR_OK;
     if (db != NULL)
-        code = finds(db, outbox->sql.find, &is_there, error);
+        code = finds(db, skr_kafka_outbox_sql(outbox, KAFKA_OUTBOX_FIND),
+                     &is_there, error);
     const char *sql =
         skr_sql_fill(outbox->dialect, &arena, add_version_sql, words, 1);
     if (code == SKR_OK && sql == NULL)
@@ -128,12 +83,11 @@ outbox_setup(const struct skr_store *table, struct skr_db *db,
     // First whose it is: where each CREATE commits by itself, a process that
     // finds the table finds that, too.
     if (code == SKR_OK)
-        code = skr_schema_write(
-            is_there ? &migrations_schema : &own_migrations_schema,
-            outbox->dialect, outbox->migrations, db, each, user, error);
+        code = skr_schema_write(is_there ? &migrations_schema
+                                         : &own_migrations_schema,
+                                outbox->migrations, &target, error);
     if (code == SKR_OK)
-        code = skr_schema_write(&schema, outbox->dialect, outbox->name, db,
-                                each, user, error);
+        code = skr_schema_write(&schema, outbox->name, &target, error);
     if (code == SKR_OK)
         code = each(sql, user, error);
     skr_arena_fini(&arena);
@@ -153,8 +107,9 @@ outbox_check(const struct skr_store *table, struct skr_db *db,
              struct skr_error *error)
 {
     const struct skr_kafka_outbox *outbox = skr_kafka_outbox_of(table);
-    enum skr_code code = skr_sql_run(skr_db_tx(db), outbox->sql.check,
-                                     SKR_NO_VALUES, NULL, error);
+    enum skr_code code = skr_sql_run(
+        skr_db_tx(db), skr_kafka_outbox_sql(outbox, KAFKA_OUTBOX_CHECK),
+        SKR_NO_VALUES, NULL, error);
     if (code == SKR_MISSING)
         return skr_fail(error, SKR_MISSING, SKR_GIVE_UP,
                         "there is no table %s; start without skip-migrations",
@@ -176,18 +131,12 @@ skr_kafka_outbox_find_maker(const struct skr_store *table, struct skr_db *db,
                             struct skr_error *error)
 {
     const struct skr_kafka_outbox *outbox = skr_kafka_outbox_of(table);
-    enum skr_code code = finds(db, outbox->sql.find, is_there, error);
+    enum skr_code code = finds(
+        db, skr_kafka_outbox_sql(outbox, KAFKA_OUTBOX_FIND), is_there, error);
     if (code == SKR_OK)
-        code = finds(db, outbox->sql.find_maker, is_ours, error);
+        code = finds(db, skr_kafka_outbox_sql(outbox, KAFKA_OUTBOX_FIND_MAKER),
+                     is_ours, error);
     return code;
-}
-
-static enum skr_code
-outbox_lock_name(const struct skr_store *table, struct skr_db *db,
-                 char name[SKR_LOCK_NAME_SIZE], struct skr_error *error)
-{
-    return skr_store_name_lock(db, skr_kafka_outbox_of(table)->name, "", name,
-                               error);
 }
 
 static void
@@ -219,29 +168,20 @@ static const struct skr_admin_ops outbox_admin = {
     .notify = outbox_notify,
     .check = outbox_check,
 };
-static const struct skr_source_ops outbox_source = {
-    .keeps_keys = true,
-    .lock_name = outbox_lock_name,
-    .start = skr_kafka_outbox_start,
-    .read = skr_kafka_outbox_read,
-};
-static const struct skr_settle_ops outbox_settle = {
-    .write = skr_kafka_outbox_settle,
-};
-
+// A column of the table of what was made tells.
 static bool
 fill_maker(struct skr_kafka_outbox *outbox)
 {
     outbox->migrations =
         skr_arena_format(&outbox->arena, "%s_schema_migrations", outbox->name);
+    if (outbox->migrations == NULL)
+        return false;
     const struct skr_word words[] = {{"table", outbox->migrations},
                                      {"column", "made_by"}};
-    outbox->sql.find_maker =
-        outbox->migrations == NULL
-            ? NULL
-            : skr_sql_fill(outbox->dialect, &outbox->arena, "{find_column}",
-                           words, SKR_COUNT_OF(words));
-    return outbox->sql.find_maker != NULL;
+    const char *sql = skr_sql_fill(outbox->dialect, &outbox->arena,
+                                   "{find_column}", words, SKR_COUNT_OF(words));
+    outbox->sql[KAFKA_OUTBOX_FIND_MAKER].sql[0] = sql;
+    return sql != NULL;
 }
 
 enum skr_code
@@ -249,18 +189,16 @@ skr_kafka_outbox_new(const struct skr_kafka_outbox_options *options,
                      struct skr_store **table, struct skr_error *error)
 {
     const char *name = options->table == NULL ? "kafka_outbox" : options->table;
-    if (!skr_text_is_identifier(name))
-        return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
-                        "%.60s: the name of a table is made of letters, digits "
-                        "and underscores",
-                        name);
+    enum skr_code code = skr_schema_check_name(name, error);
+    if (code != SKR_OK)
+        return code;
     struct skr_kafka_outbox *made = calloc(1, sizeof(*made));
     if (made == NULL)
         return skr_fail_memory(error);
     made->table = (struct skr_store){
         .admin = &outbox_admin,
-        .source = &outbox_source,
-        .settle = &outbox_settle,
+        .source = &skr_kafka_outbox_source,
+        .settle = &skr_kafka_outbox_settling,
         .free = outbox_free,
     };
     made->dialect = options->dialect;
@@ -269,14 +207,8 @@ skr_kafka_outbox_new(const struct skr_kafka_outbox_options *options,
     made->publishes_tombstones = options->publishes_tombstones;
     made->lease_s = KAFKA_OUTBOX_LEASE_S;
     made->name = skr_arena_text(&made->arena, name, strlen(name));
-    if (made->name == NULL ||
-        !skr_kafka_outbox_fill(made, check_sql, &made->sql.check) ||
-        !skr_kafka_outbox_fill(made, "{find_table}", &made->sql.find) ||
-        !fill_maker(made) || !skr_kafka_outbox_fill_read(made) ||
-        !skr_kafka_outbox_fill_held(made) ||
-        !skr_kafka_outbox_fill_settle(made) ||
-        !skr_kafka_outbox_fill_care(made) ||
-        !skr_kafka_outbox_fill_clean(made)) {
+    if (made->name == NULL || !skr_kafka_outbox_fill(made) ||
+        !fill_maker(made)) {
         outbox_free(&made->table);
         return skr_fail_memory(error);
     }

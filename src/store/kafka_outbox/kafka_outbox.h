@@ -30,20 +30,6 @@ SKR_MUST_CHECK enum skr_code
 skr_kafka_outbox_new(const struct skr_kafka_outbox_options *options,
                      struct skr_store **table, struct skr_error *error);
 
-struct skr_kafka_outbox_row {
-    const char *topic;
-    const void *payload;  // JSON
-    size_t payload_size;
-    const char *headers;  // a JSON object
-    size_t headers_size;
-    const char *key;  // of the record and for its partition
-};
-// Adds rows in the caller's transaction; table is an identifier.
-SKR_MUST_CHECK enum skr_code
-skr_kafka_outbox_insert(struct skr_tx tx, const char *table,
-                        const struct skr_kafka_outbox_row *rows, size_t count,
-                        struct skr_error *error);
-
 // Whether the table was made before, and whether setup() made it.
 SKR_MUST_CHECK enum skr_code
 skr_kafka_outbox_find_maker(const struct skr_store *table, struct skr_db *db,

@@ -9,6 +9,7 @@
 #include "db/sql.h"
 #include "store/kafka_outbox/kafka_outbox.h"
 #include "store/list.h"
+#include "store/low_watermark.h"
 
 enum {
     KAFKA_OUTBOX_REASON_LENGTH = 255,
@@ -18,16 +19,7 @@ enum {
 // A search for batches of the other relay finds none of these.
 #define KAFKA_OUTBOX_OWN_BATCH "'00000000-0000-0000-0000-000000000000'"
 
-#define KAFKA_OUTBOX_UNFINISHED "o.push_completed_at IS NULL AND o.errored = 0"
-// Parameter: seconds. {or_others}: claims of another relay are void.
-#define KAFKA_OUTBOX_FREE                                             \
-    "(o.batch_id IS NULL OR o.push_started_at IS NULL {or_others}OR " \
-    "o.push_started_at <= {now_minus})"
-
-// A word behind a dot is a name, although `key` is reserved elsewhere.
-#define KAFKA_OUTBOX_COLUMNS                                    \
-    "o.id, o.topic, o.payload_json, o.payload_headers, o.key, " \
-    "o.partition_key, o.push_attempts, o.created_at"
+// Columns of a row, in this order.
 enum kafka_outbox_column {
     KAFKA_OUTBOX_ID,
     KAFKA_OUTBOX_TOPIC,
@@ -38,6 +30,41 @@ enum kafka_outbox_column {
     KAFKA_OUTBOX_ATTEMPTS,
     KAFKA_OUTBOX_CREATED_AT,
     KAFKA_OUTBOX_COLUMN_COUNT,
+};
+
+// Every statement that a table object runs: statements.c has their texts.
+enum kafka_outbox_sql {
+    KAFKA_OUTBOX_CHECK,
+    KAFKA_OUTBOX_FIND,
+    KAFKA_OUTBOX_FIND_MAKER,
+    KAFKA_OUTBOX_OPEN_TRANSACTIONS,  // "": nothing commits late
+    KAFKA_OUTBOX_BEYOND,
+    KAFKA_OUTBOX_BEHIND,
+    KAFKA_OUTBOX_ONLY,
+    KAFKA_OUTBOX_BY_ID,
+    KAFKA_OUTBOX_HELD_BOUNDS,
+    KAFKA_OUTBOX_HELD_ROWS,
+    KAFKA_OUTBOX_PLACES,
+    KAFKA_OUTBOX_IDENTIFY,
+    KAFKA_OUTBOX_REMOVE,
+    KAFKA_OUTBOX_COMPLETE,
+    KAFKA_OUTBOX_COMPLETE_LEAST,
+    KAFKA_OUTBOX_RETRY,
+    KAFKA_OUTBOX_RETRY_LEAST,
+    KAFKA_OUTBOX_FAIL,
+    KAFKA_OUTBOX_FAIL_LEAST,
+    KAFKA_OUTBOX_FIND_OLD,
+    KAFKA_OUTBOX_COUNT_OLD,
+    KAFKA_OUTBOX_QUEUED,
+    KAFKA_OUTBOX_ERRORED,
+    KAFKA_OUTBOX_TOTAL,
+    KAFKA_OUTBOX_ESTIMATE,
+    KAFKA_OUTBOX_SHOW,
+    KAFKA_OUTBOX_REVIVE,
+    KAFKA_OUTBOX_REVIVE_ALL,
+    KAFKA_OUTBOX_DROP,
+    KAFKA_OUTBOX_DROP_ALL,
+    KAFKA_OUTBOX_SQL_COUNT,
 };
 
 struct skr_kafka_outbox {
@@ -51,19 +78,23 @@ struct skr_kafka_outbox {
     bool publishes_tombstones;
     int64_t lease_s;
 
-    struct {
-        const char *check, *find, *find_maker;
-        const char *beyond, *behind, *only;
-        struct skr_list_sql by_id;
-        const char *held_bounds, *held_rows;
-        struct skr_list_sql places;
-        const char *horizon;  // "": nothing commits late
-        struct skr_list_sql identify;
-        struct skr_list_sql remove, complete, complete_least;
-        const char *retry, *retry_least, *fail, *fail_least;
-        const char *find_old, *count_old, *queued, *errored, *total, *estimate;
-        const char *show, *revive, *revive_all, *drop, *drop_all;
-    } sql;
+    struct skr_list_sql sql[KAFKA_OUTBOX_SQL_COUNT];
+};
+
+// Where a reader stands.
+struct kafka_outbox_cursor {
+    struct skr_low_watermark mark;
+    int64_t scan_cursor;  // of the full scan under way; 0: none
+    int64_t next_full_scan_ms;
+    // Rows that others have lie between these, and are so many; 0: none.
+    int64_t held_from, held_to, held_count;
+    int64_t next_held_ms;  // when to see whether they still do
+    bool has_more;         // the last read was full
+};
+
+struct kafka_outbox_reader {
+    struct skr_reader base;
+    struct kafka_outbox_cursor at;
 };
 
 static inline const struct skr_kafka_outbox *
@@ -72,15 +103,17 @@ skr_kafka_outbox_of(const struct skr_store *table)
     return (const struct skr_kafka_outbox *)table;
 }
 
-bool skr_kafka_outbox_fill(struct skr_kafka_outbox *outbox,
-                           const char *sql_template, const char **sql);
-// range_template may be NULL.
-bool skr_kafka_outbox_fill_list(struct skr_kafka_outbox *outbox,
-                                const char *list_template,
-                                const char *range_template,
-                                struct skr_list_sql *list);
+static inline const char *
+skr_kafka_outbox_sql(const struct skr_kafka_outbox *outbox,
+                     enum kafka_outbox_sql id)
+{
+    return outbox->sql[id].sql[0];
+}
 
-// row.c: columns as KAFKA_OUTBOX_COLUMNS has them.
+// Fills all statements but the one that asks who made the table.
+bool skr_kafka_outbox_fill(struct skr_kafka_outbox *outbox);
+
+// row.c
 
 // What the row is in order with; false: with nothing.
 bool skr_kafka_outbox_partition(const struct skr_value *columns,
@@ -93,15 +126,8 @@ skr_kafka_outbox_take_row(const struct skr_kafka_outbox *outbox,
                           const struct skr_value *columns,
                           struct skr_error *error);
 
-// Each file fills the statements that it runs.
-bool skr_kafka_outbox_fill_read(struct skr_kafka_outbox *outbox);
-bool skr_kafka_outbox_fill_held(struct skr_kafka_outbox *outbox);
-bool skr_kafka_outbox_fill_settle(struct skr_kafka_outbox *outbox);
-bool skr_kafka_outbox_fill_care(struct skr_kafka_outbox *outbox);
-bool skr_kafka_outbox_fill_clean(struct skr_kafka_outbox *outbox);
-
-skr_store_start_fn skr_kafka_outbox_start;
-skr_store_read_fn skr_kafka_outbox_read;
-skr_store_settle_fn skr_kafka_outbox_settle;
+// The interfaces, each in the file that fills it.
+extern const struct skr_source_ops skr_kafka_outbox_source;    // reader.c
+extern const struct skr_settle_ops skr_kafka_outbox_settling;  // settle.c
 
 #endif

@@ -45,8 +45,10 @@ read_headers(struct skr_arena *arena, const struct skr_value *column,
         return SKR_OK;
     enum skr_code code = skr_headers_check_size(column->size, error);
     if (code == SKR_OK)
-        code = skr_json_walk(arena, column->bytes, column->size, &kind,
-                             add_header, &reading, error);
+        code = skr_json_walk(&(struct skr_json_walker){.arena = arena,
+                                                       .take = add_header,
+                                                       .user = &reading},
+                             column->bytes, column->size, &kind, error);
     if (code == SKR_OK && kind != SKR_JSON_OBJECT && kind != SKR_JSON_NULL &&
         kind != SKR_JSON_ARRAY)
         code = skr_fail(error, SKR_MALFORMED, SKR_GIVE_UP,
@@ -160,7 +162,7 @@ skr_kafka_outbox_take_row(const struct skr_kafka_outbox *outbox,
     if (code == SKR_NO_MEMORY)
         return skr_fail_memory(error);
     if (code != SKR_OK)
-        item->state = SKR_HOPELESS;
+        item->state = SKR_DEAD;
     message->name = item->route.topic;
     message->content_type = "";
     message->headers = headers.items;

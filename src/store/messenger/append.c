@@ -2,14 +2,16 @@
 // New rows. The text of the statement is filled in at each call: that costs
 // less than a microsecond, and a publisher needs no table object.
 
+#include "store/append.h"
 #include "base/arena.h"
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/text.h"
 #include "db/sql.h"
-#include "db/words.h"
 #include "store/messenger/layout.h"
+#include "store/schema.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 enum { MAX_QUEUE_NAME = 190 };
@@ -33,15 +35,9 @@ enum skr_code
 skr_messenger_check_names(const char *table, const char *queue,
                           struct skr_error *error)
 {
-    if (!skr_text_is_identifier(table))
-        return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
-                        "table name '%.80s': letters, digits and underscores "
-                        "are needed, at most 63, not beginning with a digit",
-                        table);
-    if (skr_sql_is_reserved(table))
-        return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
-                        "table name '%s' is a word of SQL; choose another",
-                        table);
+    enum skr_code code = skr_schema_check_name(table, error);
+    if (code != SKR_OK)
+        return code;
     size_t size = strlen(queue);
     if (size == 0 || size > MAX_QUEUE_NAME ||
         !skr_text_is_storable(queue, size))
@@ -98,22 +94,21 @@ insert_row(struct skr_tx tx, const struct insert_sql *sql, const char *queue,
 }
 
 enum skr_code
-skr_messenger_insert(struct skr_tx tx, const char *table, const char *queue,
-                     const char *time_zone,
+skr_messenger_insert(struct skr_tx tx, const struct skr_queue_place *place,
                      const struct skr_messenger_row *rows, size_t count,
                      struct skr_error *error)
 {
     struct skr_arena arena = {0};
     const struct skr_dialect *dialect = tx.ops->dialect;
     struct skr_zone zone;
-    enum skr_code code = skr_zone_read(dialect, time_zone, &zone, error);
+    enum skr_code code = skr_zone_read(dialect, place->time_zone, &zone, error);
     if (code != SKR_OK)
         return code;
     // All of them have a key, or none does.
     bool has_keys = count > 0 && rows[0].partition_key != NULL;
     enum { OWN_WORDS = 3 };
     struct skr_word words[OWN_WORDS + SKR_ZONE_WORDS] = {
-        {"table", table},
+        {"table", place->table},
         {"and_partition_key", has_keys ? ", partition_key" : ""},
         {"and_key", has_keys ? ", ?" : ""},
     };
@@ -129,7 +124,7 @@ skr_messenger_insert(struct skr_tx tx, const char *table, const char *queue,
     if (sql.at_once == NULL || sql.for_later == NULL || sql.delayed == NULL)
         code = skr_fail_memory(error);
     for (size_t i = 0; i < count && code == SKR_OK; i++)
-        code = insert_row(tx, &sql, queue, &rows[i], error);
+        code = insert_row(tx, &sql, place->queue, &rows[i], error);
     skr_arena_fini(&arena);
     return code;
 }
@@ -140,7 +135,106 @@ skr_messenger_append(const struct skr_store *table, struct skr_tx tx,
                      size_t count, struct skr_error *error)
 {
     const struct skr_messenger *messenger = skr_messenger_of(table);
-    return skr_messenger_insert(tx, messenger->name,
-                                queue == NULL ? messenger->queue : queue,
-                                messenger->zone.name, rows, count, error);
+    const struct skr_queue_place place = {
+        .table = messenger->name,
+        .queue = queue == NULL ? messenger->queue : queue,
+        .time_zone = messenger->zone.name};
+    return skr_messenger_insert(tx, &place, rows, count, error);
+}
+
+struct appender {
+    struct skr_appender shared;
+    const char *queue;
+    const char *time_zone;
+    bool has_order;
+};
+
+// A key that no column takes would promise an order that nothing keeps.
+static enum skr_code
+check(const struct skr_appender *appender, const struct skr_message *message,
+      struct skr_error *error)
+{
+    bool has_order = ((const struct appender *)appender)->has_order;
+    const char *key = message->partition_key;
+    if (has_order && key == NULL)
+        return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
+                        "message %s has no partition key, which this ordered "
+                        "outbox needs; give one, such as the id of what it is "
+                        "about, or \"\" if its order does not matter",
+                        message->name);
+    if (has_order || key == NULL || key[0] == '\0')
+        return SKR_OK;
+    return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
+                    "message %s has the partition key '%.80s', but this outbox "
+                    "keeps no order; leave the key out, or make it an ordered "
+                    "outbox (is_ordered; ordered-doctrine:// in the "
+                    "configuration)",
+                    message->name, key);
+}
+
+static enum skr_code
+insert(const struct skr_appender *shared, struct skr_tx tx,
+       const struct skr_append_row *rows, size_t count, struct skr_error *error)
+{
+    const struct appender *appender = (const struct appender *)shared;
+    const struct skr_queue_place place = {.table = shared->table,
+                                          .queue = appender->queue,
+                                          .time_zone = appender->time_zone};
+    struct skr_messenger_row *made = calloc(count, sizeof(*made));
+    if (made == NULL)
+        return skr_fail_memory(error);
+    for (size_t i = 0; i < count; i++) {
+        const struct skr_message *message = rows[i].message;
+        made[i] = (struct skr_messenger_row){
+            .body = message->body,
+            .body_size = message->body_size,
+            .headers = rows[i].headers,
+            .headers_size = rows[i].headers_size,
+            .partition_key =
+                appender->has_order ? message->partition_key : NULL,
+            .due_at_us = message->due_at_us,
+        };
+    }
+    enum skr_code code = skr_messenger_insert(tx, &place, made, count, error);
+    free(made);
+    return code;
+}
+
+static const struct skr_append_ops append_ops = {
+    .check = check,
+    .insert = insert,
+    .setup = "run `skirnir setup` first",
+};
+
+enum skr_code
+skr_messenger_appender_new(const struct skr_outbox_options *options,
+                           struct skr_appender **appender,
+                           struct skr_error *error)
+{
+    const char *table =
+        options->table == NULL ? "messenger_outbox" : options->table;
+    const char *queue = options->queue == NULL ? "outbox" : options->queue;
+    const char *zone = options->time_zone == NULL ? "UTC" : options->time_zone;
+    enum skr_code code = skr_messenger_check_names(table, queue, error);
+    if (code == SKR_OK && options->topic != NULL)
+        code = skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
+                        "topic '%.80s': only a kafka_outbox has topics "
+                        "(is_kafka); leave it out",
+                        options->topic);
+    if (code != SKR_OK)
+        return code;
+    struct appender *made =
+        (struct appender *)skr_appender_make(&append_ops, table, sizeof(*made));
+    if (made == NULL)
+        return skr_fail_memory(error);
+    struct skr_arena *arena = &made->shared.arena;
+    made->has_order = options->is_ordered;
+    made->queue = skr_arena_text(arena, queue, strlen(queue));
+    made->time_zone = skr_arena_text(arena, zone, strlen(zone));
+    if (made->queue == NULL || made->time_zone == NULL) {
+        skr_appender_free(&made->shared);
+        return skr_fail_memory(error);
+    }
+    *appender = &made->shared;
+    return SKR_OK;
 }

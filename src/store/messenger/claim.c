@@ -1,49 +1,35 @@
 // SPDX-License-Identifier: MIT
-// Claims of single rows, by a lease (lease.c says how that works): rows are
-// locked by their primary key (scan.c, fetch.c), and the lease is written into
-// them and committed.
+// Claims of single rows, by a lease: rows are locked by their primary key
+// (probes.c, fetch.c), and the lease is written into them and committed.
+//
+// The time of the claim in delivered_at, of one second's precision,
+// tells whose a row is. That is enough because of two rules:
+// - A row changes hands only when its owner gives it back, after which that
+//   owner has no say in it, or when its lease has run out. A lease lasts three
+//   seconds or more, so that the next owner's time is always a later one.
+// - An owner's time moves on only together with the row's. When leases are
+//   renewed the owner lets go of every row that was not: another may have
+//   claimed it in the very second that the others now carry.
 
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/text.h"
-#include "store/horizon.h"
-#include "store/messenger/scan.h"
+#include "db/run.h"
+#include "store/messenger/reader.h"
 
-// Parameters: lease, ids.
-#define MARK "UPDATE {table}{by_primary_key} SET delivered_at = ? WHERE "
-// By the index on the times of claims: few have run out, however many rows
-// wait. The oldest first.
-// Parameters: queue, redeliver timeout, limit.
-static const char find_expired_sql[] =
-    "SELECT id FROM {table} WHERE {queue_is_unindexed} "
-    "AND " SKR_MESSENGER_EXPIRED " AND " SKR_MESSENGER_DUE
-    " AND NOT " SKR_MESSENGER_PHP " ORDER BY delivered_at LIMIT ?";
-// Parameters: headers, id.
-static const char raise_count_sql[] =
-    "UPDATE {table} SET headers = ? WHERE id = ?";
+#include <stdlib.h>
 
 // Leases that ran out are looked for so often, and those that last long less
 // often: each look is a statement that an idle queue costs.
 enum { EXPIRED_LOOK_MS = 5000, EXPIRED_LOOKS = 120 };
 
-bool
-skr_messenger_fill_claim(struct skr_messenger *messenger)
-{
-    return skr_messenger_fill(messenger, find_expired_sql,
-                              &messenger->sql.find_expired) &&
-           skr_messenger_fill_ranged(messenger, MARK SKR_IN_LIST,
-                                     MARK SKR_IN_RANGE, &messenger->sql.mark) &&
-           skr_messenger_fill(messenger, raise_count_sql,
-                              &messenger->sql.raise_count);
-}
-
 // Rows whose tries cannot be counted, as the database refuses to change them.
 enum { MOST_UNCOUNTED = 8 };
 
 struct claiming {
+    struct skr_messenger_reader *reader;
     const struct skr_messenger *messenger;
     struct skr_db *db;
-    struct skr_position *position;
     const struct skr_read *read;
     struct skr_batch *batch;
     int64_t uncounted[MOST_UNCOUNTED];
@@ -73,17 +59,13 @@ raise_count(const struct skr_messenger *messenger, struct skr_tx tx,
         code = skr_headers_write(envelope->headers.items,
                                  envelope->headers.count, &json, error);
     if (code == SKR_OK) {
-        const struct skr_value values[] = {
-            skr_bind_bytes(json.bytes, json.size),
-            skr_bind_integer(item->row),
-        };
-        code = skr_tx_run(tx,
-                          &(struct skr_statement){
-                              .sql = messenger->sql.raise_count,
-                              .values = values,
-                              .value_count = SKR_COUNT_OF(values),
-                          },
-                          error);
+        const struct skr_values values = {
+            2,
+            {skr_bind_bytes(json.bytes, json.size),
+             skr_bind_integer(item->row)}};
+        code =
+            skr_sql_run(tx, skr_messenger_sql(messenger, SKR_SQL_RAISE_COUNT),
+                        values, NULL, error);
     }
     skr_text_fini(&json);
     if (code == SKR_OK)
@@ -108,7 +90,7 @@ count_try(struct claiming *claiming, struct skr_batch_item *item,
     struct skr_batch *batch = claiming->batch;
     for (size_t i = 0; i < claiming->uncounted_count; i++)
         if (claiming->uncounted[i] == item->row) {
-            item->state = SKR_HOPELESS;
+            item->state = SKR_DEAD;
             skr_fail(&item->reason, SKR_REFUSED, SKR_GIVE_UP,
                      "its tries cannot be counted: %.300s",
                      claiming->refusal.text);
@@ -141,7 +123,7 @@ write_lease(struct claiming *claiming, struct skr_lease *lease,
     if (code != SKR_OK)
         return code;
     const struct skr_list_run run = {
-        .sql = &messenger->sql.mark,
+        .sql = skr_messenger_list(messenger, SKR_SQL_MARK),
         .first = {skr_bind_text(lease->time)},
         .first_count = 1,
     };
@@ -167,7 +149,6 @@ end_claim(struct claiming *claiming, enum skr_code code,
     if (has_rows && code == SKR_OK)
         code = skr_db_commit(claiming->db, error);
     if (has_rows && code == SKR_OK) {
-        batch->claim = SKR_CLAIM_LEASED;
         batch->lease = lease;
         claiming->db->found_rows = true;
         return SKR_OK;
@@ -191,7 +172,7 @@ keep_row(const struct skr_value *columns, size_t count, void *user,
     (void)error;
     struct found *found = user;
     if (found->count < found->most &&
-        !skr_messenger_is_parked(found->read, columns[0].integer))
+        !skr_read_parks(found->read, columns[0].integer))
         found->rows[found->count++] = columns[0].integer;
     return SKR_OK;
 }
@@ -200,21 +181,13 @@ static enum skr_code
 find_expired(const struct claiming *claiming, struct found *found,
              struct skr_error *error)
 {
-    const struct skr_messenger *messenger = claiming->messenger;
-    const struct skr_value values[] = {
-        skr_bind_text(messenger->queue),
-        skr_bind_integer(messenger->redeliver_timeout_s),
-        skr_bind_integer((int64_t)(found->most + found->read->parked_count)),
-    };
-    return skr_tx_run(skr_db_tx(claiming->db),
-                      &(struct skr_statement){
-                          .sql = messenger->sql.find_expired,
-                          .values = values,
-                          .value_count = SKR_COUNT_OF(values),
-                          .each_row = keep_row,
-                          .user = found,
-                      },
-                      error);
+    const struct skr_bounds bounds = {.limit = found->most +
+                                               found->read->parked_count};
+    return skr_sql_each(skr_db_tx(claiming->db),
+                        skr_messenger_sql(claiming->messenger, SKR_SQL_EXPIRED),
+                        skr_reader_bind(claiming->reader, &claiming->reader->at,
+                                        SKR_SQL_EXPIRED, &bounds),
+                        keep_row, found, error);
 }
 
 // What finds no room stays locked until the end of the claim, and expired.
@@ -229,12 +202,12 @@ take_expired(const struct skr_value *columns, size_t count, void *user,
         columns[SKR_COLUMN_BODY].size + columns[SKR_COLUMN_HEADERS].size;
     bool is_free = columns[SKR_COLUMN_IS_FREE].integer != 0;
     bool has_room =
-        batch->count == 0 || size <= skr_messenger_room(claiming->read, batch);
-    skr_messenger_note_sizes(claiming->position, 1, size);
+        batch->count == 0 || size <= skr_batch_room(claiming->read, batch);
+    skr_cursor_note_sizes(&claiming->reader->at, 1, size);
     if (!is_free || !has_room)
         return SKR_OK;
     return skr_messenger_take_row(claiming->messenger,
-                                  claiming->position->id_namespace, columns,
+                                  claiming->reader->id_namespace, columns,
                                   batch, error);
 }
 
@@ -247,7 +220,7 @@ lock_expired(struct claiming *claiming, const struct found *found,
     if (code != SKR_OK)
         return code;
     const struct skr_list_run run = {
-        .sql = &messenger->sql.scan.lock_ids,
+        .sql = skr_messenger_list(messenger, SKR_SQL_LOCK),
         .first = {skr_bind_integer(messenger->redeliver_timeout_s)},
         .first_count = 1,
         .rows = found->rows,
@@ -268,13 +241,12 @@ most_expired(const struct claiming *claiming)
     size_t limit = read->max_rows;
     if (limit > claiming->batch->capacity)
         limit = claiming->batch->capacity;
-    size_t room = skr_messenger_rows_for(claiming->position, read->max_bytes);
+    size_t room = skr_cursor_rows_for(&claiming->reader->at, read->max_bytes);
     if (read->counts_tries || room == 0)
         room = 1;
     return limit < room ? limit : room;
 }
 
-// Rows whose lease has run out.
 static enum skr_code
 claim_expired(struct claiming *claiming, struct skr_error *error)
 {
@@ -296,23 +268,20 @@ claim_expired(struct claiming *claiming, struct skr_error *error)
 
 // By one small statement, where commits are not seen by other means.
 static enum skr_code
-is_worth_peeking(const struct claiming *claiming, struct skr_position *position,
-                 bool *is_worth, struct skr_error *error)
+is_worth_peeking(struct skr_look *look, bool *is_worth, struct skr_error *error)
 {
-    const struct skr_messenger *messenger = claiming->messenger;
+    struct skr_cursor *at = &look->at;
     int64_t now_ms = skr_clock_ms(), last = 0;
-    *is_worth = claiming->read->only != NULL ||
-                messenger->sql.horizon[0] == '\0' || position->cursor == 0 ||
-                position->has_more ||
-                skr_messenger_is_pass_due(position, now_ms) ||
-                skr_scan_is_held_due(position, now_ms) ||
-                skr_horizon_is_late_possible(messenger->sql.horizon, position);
+    *is_worth = look->read->only != NULL || at->mark.sql[0] == '\0' ||
+                at->mark.cursor == 0 || at->has_more ||
+                skr_cursor_is_scan_due(at, now_ms) ||
+                skr_cursor_is_foreign_due(at, now_ms) ||
+                skr_low_watermark_may_be_late(&at->mark);
     if (*is_worth)
         return SKR_OK;
-    enum skr_code code = skr_messenger_ask_rest(
-        messenger, skr_db_tx(claiming->db), now_ms, position, &last, error);
-    *is_worth =
-        last > position->cursor || skr_messenger_is_pass_due(position, now_ms);
+    enum skr_code code =
+        skr_reader_ask_tail(look->reader, at, now_ms, &last, error);
+    *is_worth = last > at->mark.cursor || skr_cursor_is_scan_due(at, now_ms);
     return code;
 }
 
@@ -320,21 +289,25 @@ is_worth_peeking(const struct claiming *claiming, struct skr_position *position,
 static enum skr_code
 peek(const struct claiming *claiming, bool *is_empty, struct skr_error *error)
 {
-    struct skr_position looked = *claiming->position;
     struct skr_read one = *claiming->read;
+    struct skr_look look = {
+        .reader = claiming->reader,
+        .kind = SKR_LOOK_PEEK,
+        .read = &one,
+        .batch = claiming->batch,
+        .at = claiming->reader->at,
+    };
     bool is_worth = false;
     if (one.max_rows > 1)
         one.max_rows = 1;
-    enum skr_code code = is_worth_peeking(claiming, &looked, &is_worth, error);
+    enum skr_code code = is_worth_peeking(&look, &is_worth, error);
     if (code == SKR_OK && is_worth)
-        code =
-            skr_messenger_look(claiming->messenger, SKR_SCAN_PEEK, claiming->db,
-                               &looked, &one, claiming->batch, error);
+        code = skr_look_run_alone(&look, error);
     if (code != SKR_OK)
         return code;
     *is_empty = claiming->batch->count == 0;
     if (*is_empty)
-        *claiming->position = looked;
+        claiming->reader->at = look.at;
     skr_batch_clear(claiming->batch);
     return SKR_OK;
 }
@@ -348,43 +321,55 @@ expired_interval_ms(const struct skr_messenger *messenger)
     return soon_ms > seldom_ms ? soon_ms : seldom_ms;
 }
 
+// Rows whose lease has run out come first. Without an index the full scan finds
+// them.
+static enum skr_code
+claim_expired_now(struct claiming *claiming, struct skr_error *error)
+{
+    struct skr_messenger_reader *reader = claiming->reader;
+    int64_t now_ms = skr_clock_ms();
+    if (reader->at.next_expired_ms > now_ms || reader->indexes.lacks_claims ||
+        claiming->read->only != NULL)
+        return SKR_OK;
+    enum skr_code code = claim_expired(claiming, error);
+    // Others were not looked for.
+    if (claiming->batch->count > 0)
+        reader->at.has_more = true;
+    else if (code == SKR_OK)
+        reader->at.next_expired_ms =
+            now_ms + expired_interval_ms(claiming->messenger);
+    return code;
+}
+
 static enum skr_code
 claim_once(struct claiming *claiming, struct skr_error *error)
 {
-    struct skr_position *position = claiming->position;
-    int64_t now_ms = skr_clock_ms();
+    struct skr_messenger_reader *reader = claiming->reader;
     bool is_empty = false;
-    enum skr_code code =
-        skr_messenger_learn(claiming->messenger, claiming->db, position, error);
-    if (code != SKR_OK)
+    enum skr_code code = skr_messenger_learn(claiming->messenger, claiming->db,
+                                             &reader->indexes, error);
+    if (code == SKR_OK)
+        code = claim_expired_now(claiming, error);
+    if (code != SKR_OK || claiming->batch->count > 0)
         return code;
-    // Without an index the sweep finds them.
-    if (position->next_expired_ms <= now_ms && !position->lacks_claims &&
-        claiming->read->only == NULL) {
-        code = claim_expired(claiming, error);
-        // Others were not looked for.
-        if (claiming->batch->count > 0)
-            position->has_more = true;
-        if (code != SKR_OK || claiming->batch->count > 0)
-            return code;
-        position->next_expired_ms =
-            now_ms + expired_interval_ms(claiming->messenger);
-    }
     // A full batch leaves no doubt that there is more to try for.
-    if (!position->has_more)
+    if (!reader->at.has_more)
         code = peek(claiming, &is_empty, error);
     if (code != SKR_OK || is_empty)
         return code;
     code = skr_db_begin(claiming->db, SKR_BEGIN_CLAIM, error);
     if (code != SKR_OK)
         return code;
-    struct skr_position moved = *position;
-    code = skr_messenger_scan(claiming->messenger, SKR_SCAN_CLAIM,
-                              skr_db_tx(claiming->db), &moved, claiming->read,
-                              claiming->batch, error);
-    code = end_claim(claiming, code, error);
+    struct skr_look look = {
+        .reader = reader,
+        .kind = SKR_LOOK_CLAIM,
+        .read = claiming->read,
+        .batch = claiming->batch,
+        .at = reader->at,
+    };
+    code = end_claim(claiming, skr_look_run(&look, error), error);
     if (code == SKR_OK)
-        *position = moved;
+        reader->at = look.at;
     return code;
 }
 
@@ -400,25 +385,194 @@ claim_rows(struct claiming *claiming, struct skr_error *error)
     } while (code != SKR_OK &&
              (claiming->is_refused ||
               skr_messenger_may_try_again(&tries, code, &failure)));
+    // Others were in the way: there is something to claim, and soon.
+    if (code != SKR_OK && failure.remedy == SKR_TRY_AGAIN)
+        claiming->reader->at.has_more = true;
     if (code != SKR_OK && error != NULL)
         *error = failure;
     return code;
 }
 
-enum skr_code
-skr_messenger_claim(const struct skr_store *table, struct skr_db *db,
-                    struct skr_position *position, const struct skr_read *read,
-                    struct skr_batch *batch, struct skr_error *error)
+static enum skr_code
+claim(struct skr_reader *reader, const struct skr_read *read,
+      struct skr_batch *batch, struct skr_error *error)
 {
     struct claiming claiming = {
-        .messenger = skr_messenger_of(table),
-        .db = db,
-        .position = position,
+        .reader = (struct skr_messenger_reader *)reader,
+        .messenger = skr_messenger_of(reader->store),
+        .db = reader->db,
         .read = read,
         .batch = batch,
     };
-    enum skr_code code = skr_messenger_follow(claiming.messenger, db, error);
+    enum skr_code code =
+        skr_messenger_follow(claiming.messenger, reader->db, error);
+    return code == SKR_OK ? claim_rows(&claiming, error) : code;
+}
+
+static void
+rewind_to(struct skr_reader *reader, int64_t row)
+{
+    struct skr_cursor *at = &((struct skr_messenger_reader *)reader)->at;
+    skr_low_watermark_rewind(&at->mark, row);
+}
+
+struct renewal {
+    const struct skr_messenger *messenger;
+    struct skr_batch *batch;
+    struct skr_lease renewed;
+};
+
+static bool
+is_ours(const struct skr_batch_item *item)
+{
+    return !item->lost;
+}
+
+// False in *is_whole: some rows are not ours any more.
+static enum skr_code
+move_lease(struct renewal *renewal, struct skr_tx tx, bool *is_whole,
+           struct skr_error *error)
+{
+    const struct skr_messenger *messenger = renewal->messenger;
+    uint64_t affected = 0, wanted = 0;
+    enum skr_code code =
+        skr_messenger_now(messenger, tx, renewal->renewed.time, error);
     if (code != SKR_OK)
         return code;
-    return claim_rows(&claiming, error);
+    const struct skr_list_run run = {
+        .sql = skr_messenger_list(messenger, SKR_SQL_RENEW),
+        .first = {skr_bind_text(renewal->renewed.time),
+                  skr_bind_text(renewal->batch->lease.time)},
+        .first_count = 2,
+        .affected = &affected,
+    };
+    code =
+        skr_list_run_items(tx, &run, renewal->batch, is_ours, &wanted, error);
+    *is_whole = affected == wanted;
+    return code;
 }
+
+static enum skr_code
+mark_ours(const struct skr_value *columns, size_t count, void *user,
+          struct skr_error *error)
+{
+    (void)count;
+    (void)error;
+    struct skr_batch *batch = user;
+    for (size_t i = 0; i < batch->count; i++)
+        if (batch->items[i].row == columns[0].integer)
+            batch->items[i].lost = false;
+    return SKR_OK;
+}
+
+// Asks which rows are still ours before it renews them: afterwards they could
+// not be told from those that another has claimed in this very second.
+static enum skr_code
+find_lost(struct renewal *renewal, struct skr_tx tx, struct skr_error *error)
+{
+    struct skr_batch *batch = renewal->batch;
+    int64_t *rows = calloc(batch->count + 1, sizeof(*rows));
+    if (rows == NULL)
+        return skr_fail_memory(error);
+    struct skr_list_run run = {
+        .sql = skr_messenger_list(renewal->messenger, SKR_SQL_FIND_LEASED),
+        .first = {skr_bind_text(batch->lease.time)},
+        .first_count = 1,
+        .rows = rows,
+        .each_row = mark_ours,
+        .user = batch,
+    };
+    for (size_t i = 0; i < batch->count; i++) {
+        if (!batch->items[i].lost)
+            rows[run.count++] = batch->items[i].row;
+        batch->items[i].lost = true;
+    }
+    enum skr_code code = skr_list_run(tx, &run, error);
+    if (code != SKR_OK)
+        // Nothing is known, and nothing was renewed.
+        for (size_t i = 0; i < run.count; i++) {
+            const struct skr_value row = skr_bind_integer(rows[i]);
+            (void)mark_ours(&row, 1, batch, NULL);
+        }
+    free(rows);
+    return code;
+}
+
+static enum skr_code
+renew(struct renewal *renewal, struct skr_db *db, bool asks_first,
+      bool *is_whole, struct skr_error *error)
+{
+    enum skr_code code = skr_db_begin(db, SKR_BEGIN_WRITE, error);
+    if (code != SKR_OK)
+        return code;
+    struct skr_tx tx = skr_db_tx(db);
+    if (asks_first)
+        code = find_lost(renewal, tx, error);
+    if (code == SKR_OK)
+        code = move_lease(renewal, tx, is_whole, error);
+    if (code == SKR_OK && *is_whole)
+        return skr_db_commit(db, error);
+    skr_db_rollback(db);
+    return code;
+}
+
+static enum skr_code
+renew_once(struct renewal *renewal, struct skr_db *db, struct skr_error *error)
+{
+    bool is_whole = false;
+    enum skr_code code = renew(renewal, db, false, &is_whole, error);
+    if (code == SKR_OK && !is_whole)
+        code = renew(renewal, db, true, &is_whole, error);
+    if (code == SKR_OK && !is_whole)
+        return skr_fail(error, SKR_CONFLICT, SKR_TRY_AGAIN,
+                        "leases changed while they were renewed");
+    return code;
+}
+
+static enum skr_code
+renew_batch(const struct skr_store *table, struct skr_db *db,
+            struct skr_batch *batch, struct skr_error *error)
+{
+    struct renewal renewal = {.messenger = skr_messenger_of(table),
+                              .batch = batch};
+    struct skr_tries tries = {.started_ms = skr_clock_ms()};
+    struct skr_error failure = {0};
+    if (batch->lease.time[0] == '\0')
+        return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
+                        "the batch is not leased");
+    enum skr_code code;
+    do
+        code = renew_once(&renewal, db, &failure);
+    while (code != SKR_OK &&
+           skr_messenger_may_try_again(&tries, code, &failure));
+    if (code == SKR_OK)
+        batch->lease = renewal.renewed;
+    else if (error != NULL)
+        *error = failure;
+    return code;
+}
+
+static enum skr_code
+release(const struct skr_store *table, struct skr_db *db,
+        struct skr_batch *batch, struct skr_error *error)
+{
+    const struct skr_list_run run = {
+        .sql = skr_messenger_list(skr_messenger_of(table), SKR_SQL_UNMARK),
+        .first = {skr_bind_text(batch->lease.time)},
+        .first_count = 1,
+    };
+    if (batch->lease.time[0] == '\0')
+        return SKR_OK;
+    enum skr_code code = skr_db_begin(db, SKR_BEGIN_WRITE, error);
+    if (code != SKR_OK)
+        return code;
+    code = skr_list_run_items(skr_db_tx(db), &run, batch, is_ours, NULL, error);
+    return skr_db_end(db, code, error);
+}
+
+const struct skr_lease_ops skr_messenger_leases = {
+    .claim = claim,
+    .rewind = rewind_to,
+    .renew = renew_batch,
+    .release = release,
+};

@@ -83,21 +83,28 @@ fill_all(struct filling *filling, const struct kind *kind,
                "{remove_ids}", NULL, remove);
 }
 
+// What is cleaned, and how.
+struct place {
+    const char *table;
+    struct skr_zone zone;
+    const struct skr_cleaning *cleaning;
+    struct skr_db *db;
+};
+
 static enum skr_code
-clean(const char *table, const char *queue, const struct kind *kind,
-      const struct skr_zone *zone, const struct skr_cleaning *cleaning,
-      struct skr_db *db, uint64_t *removed, struct skr_error *error)
+clean(struct place *place, const char *queue, const struct kind *kind,
+      uint64_t *removed, struct skr_error *error)
 {
     struct skr_arena arena = {0};
     struct skr_list_sql remove = {.range = NULL};
     struct filling filling = {
-        .dialect = skr_db_dialect(db),
-        .zone = zone,
+        .dialect = skr_db_dialect(place->db),
+        .zone = &place->zone,
         .arena = &arena,
-        .table = table,
+        .table = place->table,
     };
     struct skr_cleaning_source source = {
-        .table = table,
+        .table = place->table,
         .queue = queue,
         .remove = skr_cleaning_remove_rows,
         .most = SKR_CLEANING_MOST_ROWS,
@@ -107,7 +114,8 @@ clean(const char *table, const char *queue, const struct kind *kind,
                              ? SKR_OK
                              : skr_fail_memory(error);
     if (code == SKR_OK)
-        code = skr_cleaning_run(cleaning, db, &source, removed, error);
+        code = skr_cleaning_run(place->cleaning, place->db, &source, removed,
+                                error);
     skr_arena_fini(&arena);
     return code;
 }
@@ -120,38 +128,38 @@ struct pair {
 };
 
 static enum skr_code
-clean_pair(const struct skr_cleaned_queue *place, const struct pair *pair,
+clean_pair(const struct skr_queue_place *queue, const struct pair *pair,
            const struct skr_cleaning *cleaning, struct skr_db *db,
            uint64_t *removed, struct skr_error *error)
 {
-    struct skr_zone zone;
+    struct place place = {
+        .table = queue->table, .cleaning = cleaning, .db = db};
     enum skr_code code =
-        skr_messenger_check_names(place->table, place->queue, error);
+        skr_messenger_check_names(queue->table, queue->queue, error);
     if (code == SKR_OK)
-        code =
-            skr_zone_read(skr_db_dialect(db), place->time_zone, &zone, error);
+        code = skr_zone_read(skr_db_dialect(db), queue->time_zone, &place.zone,
+                             error);
     if (code != SKR_OK)
         return code;
     // Found first, and then removed by their ids.
-    code = skr_schema_check_ids(skr_db_tx(db), place->table, SKR_MESSENGER_ROW,
+    code = skr_schema_check_ids(skr_db_tx(db), queue->table, SKR_MESSENGER_ROW,
                                 "skirnir setup", error);
     if (code != SKR_OK)
         return code;
     struct skr_arena arena = {0};
     const char *beside =
-        skr_arena_format(&arena, "%s%s", place->queue, pair->suffix);
-    code = beside == NULL ? skr_fail_memory(error)
-                          : clean(place->table, beside, pair->besides, &zone,
-                                  cleaning, db, removed, error);
+        skr_arena_format(&arena, "%s%s", queue->queue, pair->suffix);
+    code = beside == NULL
+               ? skr_fail_memory(error)
+               : clean(&place, beside, pair->besides, removed, error);
     if (code == SKR_OK)
-        code = clean(place->table, place->queue, pair->own, &zone, cleaning, db,
-                     removed, error);
+        code = clean(&place, queue->queue, pair->own, removed, error);
     skr_arena_fini(&arena);
     return code;
 }
 
 enum skr_code
-skr_messenger_clean(const struct skr_cleaned_queue *place,
+skr_messenger_clean(const struct skr_queue_place *place,
                     const struct skr_cleaning *cleaning, struct skr_db *db,
                     uint64_t *removed, struct skr_error *error)
 {
@@ -160,7 +168,7 @@ skr_messenger_clean(const struct skr_cleaned_queue *place,
 }
 
 enum skr_code
-skr_messenger_clean_failed(const struct skr_cleaned_queue *place,
+skr_messenger_clean_failed(const struct skr_queue_place *place,
                            const struct skr_cleaning *cleaning,
                            struct skr_db *db, uint64_t *removed,
                            struct skr_error *error)

@@ -172,9 +172,8 @@ give_row(const struct skr_value *columns, size_t count, void *user,
 
 enum skr_code
 skr_failed_rows_list(const struct skr_failed_rows *rows, struct skr_tx tx,
-                     const struct skr_failed_page *page,
-                     skr_failed_row_fn *each, void *user, int64_t *last,
-                     bool *has_more, struct skr_error *error)
+                     struct skr_failed_page *page, skr_failed_row_fn *each,
+                     void *user, struct skr_error *error)
 {
     struct look look = {
         .rows = rows, .each = each, .user = user, .last = page->after};
@@ -184,20 +183,20 @@ skr_failed_rows_list(const struct skr_failed_rows *rows, struct skr_tx tx,
         skr_values("%s %jd %jd %s %jd %jd %jd", rows->queue, page->after, max,
                    rows->aside, page->after, max, max),
         give_row, &look, error);
-    *last = look.last;
-    *has_more = look.seen == page->max;
+    page->after = look.last;
+    page->has_more = look.seen == page->max;
     return code;
 }
 
 enum skr_code
 skr_failed_rows_find(const struct skr_failed_rows *rows, struct skr_tx tx,
-                     int64_t id, skr_failed_row_fn *each, void *user,
-                     bool *found, struct skr_error *error)
+                     struct skr_failed_wanted *wanted, skr_failed_row_fn *each,
+                     void *user, struct skr_error *error)
 {
     struct look look = {.rows = rows, .each = each, .user = user};
-    enum skr_code code = skr_sql_each(tx, rows->find, skr_values("%jd", id),
-                                      give_row, &look, error);
-    *found = look.found;
+    enum skr_code code = skr_sql_each(
+        tx, rows->find, skr_values("%jd", wanted->id), give_row, &look, error);
+    wanted->found = look.found;
     return code;
 }
 
@@ -216,7 +215,7 @@ skr_failed_rows_remove(const struct skr_failed_rows *rows, struct skr_tx tx,
                        int64_t id, struct skr_error *error)
 {
     uint64_t affected = 0;
-    bool found = false;
+    struct skr_failed_wanted wanted = {.id = id};
     enum skr_code code =
         skr_sql_run(tx, rows->remove,
                     skr_values("%jd %s %s %jd", id, rows->queue, rows->aside,
@@ -224,10 +223,10 @@ skr_failed_rows_remove(const struct skr_failed_rows *rows, struct skr_tx tx,
                     &affected, error);
     if (code != SKR_OK || affected > 0)
         return code;
-    code = skr_failed_rows_find(rows, tx, id, ignore_row, NULL, &found, error);
+    code = skr_failed_rows_find(rows, tx, &wanted, ignore_row, NULL, error);
     if (code != SKR_OK)
         return code;
-    if (!found)
+    if (!wanted.found)
         return skr_fail(error, SKR_MISSING, SKR_GIVE_UP,
                         "it is no longer among the failed messages: someone "
                         "else retried or removed it");

@@ -44,25 +44,29 @@ typedef enum skr_code skr_failed_row_fn(const struct skr_failed_row *row,
                                         void *user, struct skr_error *error);
 
 // Gives up to `max` rows beyond `after`, which counts downwards where the
-// newest come first: begin with INT64_MAX there, with 0 else. No statement may
-// be run on the connection meanwhile. *last is the last row that was looked at,
-// and *has_more whether there may be others.
+// newest come first: begin with INT64_MAX there, with 0 else. It becomes the
+// last row that was looked at. No statement may be run on the connection
+// meanwhile.
 struct skr_failed_page {
     bool newest_first;
     int64_t after;
     size_t max;
+    bool has_more;  // there may be others
 };
 SKR_MUST_CHECK enum skr_code
 skr_failed_rows_list(const struct skr_failed_rows *rows, struct skr_tx tx,
-                     const struct skr_failed_page *page,
-                     skr_failed_row_fn *each, void *user, int64_t *last,
-                     bool *has_more, struct skr_error *error);
+                     struct skr_failed_page *page, skr_failed_row_fn *each,
+                     void *user, struct skr_error *error);
 
 // Gives one row with its body, if it is there.
+struct skr_failed_wanted {
+    int64_t id;
+    bool found;
+};
 SKR_MUST_CHECK enum skr_code
 skr_failed_rows_find(const struct skr_failed_rows *rows, struct skr_tx tx,
-                     int64_t id, skr_failed_row_fn *each, void *user,
-                     bool *found, struct skr_error *error);
+                     struct skr_failed_wanted *wanted, skr_failed_row_fn *each,
+                     void *user, struct skr_error *error);
 
 // Removes a row, in whatever transaction tx is: the caller may put it elsewhere
 // in the same transaction. SKR_MISSING: it is not there, or no longer.

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// From ids that were found to items of the batch.
+// Running the statements of a look, and from what they find to items of the
+// batch.
 //
 // Where another index leads to rows, a claim finds ids without a lock, and then
 // locks those rows by their primary key: locked on their way through another
@@ -7,57 +8,30 @@
 // lock, or finds changed, is passed over.
 
 #include "base/error.h"
-#include "store/horizon.h"
+#include "db/run.h"
 #include "store/messenger/scan.h"
 
 #include <string.h>
 
-bool
-skr_messenger_is_in_hand(const struct skr_read *read, int64_t row)
-{
-    return skr_is_among_rows(row, read->in_hand, read->in_hand_count) ||
-           skr_messenger_is_parked(read, row);
-}
+// --------------------------------------------------------- running a statement
 
-bool
-skr_messenger_is_parked(const struct skr_read *read, int64_t row)
-{
-    return skr_is_among_rows(row, read->parked, read->parked_count);
-}
-
-bool
-skr_messenger_holds_back(const struct skr_read *read, int64_t row)
-{
-    return skr_messenger_is_parked(read, row) &&
-           !skr_is_among_rows(row, read->done, read->done_count);
-}
-
-bool
-skr_messenger_is_waiting(const struct skr_read *read, int64_t row)
+static bool
+is_waiting(const struct skr_read *read, int64_t row)
 {
     return skr_is_among_rows(row, read->waiting, read->waiting_count);
 }
 
 static bool
-is_in_batch(const struct skr_batch *batch, int64_t row)
-{
-    for (size_t i = 0; i < batch->count; i++)
-        if (batch->items[i].row == row)
-            return true;
-    return false;
-}
-
-static bool
 has_company(const struct skr_scan *scan)
 {
-    return scan->batch->count > 0 || scan->read->in_hand_count > 0;
+    return scan->batch->count > 0 || scan->read->in_flight_count > 0;
 }
 
 size_t
-skr_scan_ask_for(struct skr_scan *scan, size_t wanted)
+skr_scan_limit(struct skr_scan *scan, size_t wanted)
 {
-    size_t room = skr_messenger_room(scan->read, scan->batch);
-    size_t most = skr_messenger_rows_for(&scan->position, room);
+    size_t most =
+        skr_cursor_rows_for(scan->at, skr_batch_room(scan->read, scan->batch));
     // What is asked for by name is looked at, whatever others of its kind
     // weigh.
     if (most == 0 && (!has_company(scan) || scan->read->only != NULL))
@@ -77,25 +51,31 @@ note_size(struct skr_scan *scan, const struct skr_value *columns)
 static void
 keep_sizes(struct skr_scan *scan)
 {
-    skr_messenger_note_sizes(&scan->position, scan->whole_rows,
-                             scan->whole_bytes);
+    skr_cursor_note_sizes(scan->at, scan->whole_rows, scan->whole_bytes);
     scan->whole_rows = 0;
     scan->whole_bytes = 0;
 }
 
 enum skr_code
-skr_scan_run(struct skr_scan *scan, const char *sql,
-             const struct skr_value *values, size_t count, skr_row_fn *each_row,
+skr_scan_run(struct skr_scan *scan, enum skr_messenger_sql id,
+             const struct skr_bounds *bounds, skr_row_fn *each_row,
              struct skr_error *error)
 {
     scan->seen = 0;
-    return skr_tx_run(scan->tx,
-                      &(struct skr_statement){.sql = sql,
-                                              .values = values,
-                                              .value_count = count,
-                                              .each_row = each_row,
-                                              .user = scan},
-                      error);
+    return skr_sql_each(scan->tx, skr_messenger_sql(scan->messenger, id),
+                        skr_reader_bind(scan->reader, scan->at, id, bounds),
+                        each_row, scan, error);
+}
+
+// ------------------------------------------------------- what becomes of a row
+
+static bool
+is_in_batch(const struct skr_batch *batch, int64_t row)
+{
+    for (size_t i = 0; i < batch->count; i++)
+        if (batch->items[i].row == row)
+            return true;
+    return false;
 }
 
 // SKR_STOPPED when the row finds no room: the statement ends there.
@@ -109,18 +89,43 @@ take(struct skr_scan *scan, const struct skr_value *columns,
     // A row that is larger than all the room there is travels alone.
     scan->is_full =
         batch->count == scan->max_rows ||
-        (has_company(scan) && size > skr_messenger_room(scan->read, batch));
+        (has_company(scan) && size > skr_batch_room(scan->read, batch));
     if (scan->is_full)
         return SKR_STOPPED;
-    return skr_messenger_take_row(scan->messenger, scan->position.id_namespace,
+    return skr_messenger_take_row(scan->messenger, scan->reader->id_namespace,
                                   columns, batch, error);
 }
 
-// In an ordered queue the reader is told that a partition has something behind
+void
+skr_scan_pass_over(struct skr_scan *scan, int64_t row)
+{
+    struct skr_cursor *at = scan->at;
+    if (scan->access->minds_foreign &&
+        (at->foreign_from == 0 || row < at->foreign_from))
+        at->foreign_from = row;
+}
+
+static enum skr_code
+keep_id(struct skr_scan *scan, const struct skr_value *columns,
+        struct skr_error *error)
+{
+    (void)error;
+    int64_t row = columns[0].integer;
+    scan->last_id = row;
+    if (scan->skips_waiting && is_waiting(scan->read, row))
+        return SKR_OK;
+    // A probe may have found it already that looked for something else.
+    if (scan->id_count < scan->max_rows && !skr_read_knows(scan->read, row) &&
+        !is_in_batch(scan->batch, row))
+        scan->ids[scan->id_count++] = row;
+    return SKR_OK;
+}
+
+// In an ordered queue the relay is told that a partition has something behind
 // the cursor; rows without a key are fetched as elsewhere.
 static enum skr_code
-keep_ordered(struct skr_scan *scan, const struct skr_value *columns,
-             struct skr_error *error)
+keep_behind(struct skr_scan *scan, const struct skr_value *columns,
+            struct skr_error *error)
 {
     struct skr_batch *batch = scan->batch;
     const struct skr_value *key = &columns[1];
@@ -128,10 +133,9 @@ keep_ordered(struct skr_scan *scan, const struct skr_value *columns,
     bool has_order = key->size > 0 && skr_messenger_is_key(key);
     if (scan->is_cut)
         return SKR_OK;
-    bool is_known =
-        (scan->skips_waiting && skr_messenger_is_waiting(scan->read, row)) ||
-        skr_messenger_is_in_hand(scan->read, row) ||
-        (!has_order && is_in_batch(batch, row));
+    bool is_known = (scan->skips_waiting && is_waiting(scan->read, row)) ||
+                    skr_read_knows(scan->read, row) ||
+                    (!has_order && is_in_batch(batch, row));
     scan->is_cut = !is_known && batch->count + scan->id_count >= scan->max_rows;
     if (scan->is_cut)
         return SKR_OK;
@@ -155,29 +159,79 @@ keep_ordered(struct skr_scan *scan, const struct skr_value *columns,
     return SKR_OK;
 }
 
+typedef enum skr_code
+keep_fn(struct skr_scan *scan, const struct skr_value *columns,
+        struct skr_error *error);
+
+// What becomes of a row that was found behind the cursor.
+static keep_fn *const keeps[SKR_QUEUE_KINDS] = {
+    [SKR_QUEUE_PLAIN] = keep_id,
+    [SKR_QUEUE_ORDERED] = keep_behind,
+    [SKR_QUEUE_BY_COMMITS] = keep_behind,
+};
+
 static enum skr_code
-keep_id(const struct skr_value *columns, size_t count, void *user,
-        struct skr_error *error)
+keep_found(const struct skr_value *columns, size_t count, void *user,
+           struct skr_error *error)
 {
     (void)count;
     struct skr_scan *scan = user;
-    int64_t row = columns[0].integer;
     scan->seen++;
-    if (scan->messenger->is_ordered)
-        return keep_ordered(scan, columns, error);
-    scan->last_id = row;
-    if (scan->skips_waiting && skr_messenger_is_waiting(scan->read, row))
-        return SKR_OK;
-    // A pass may have found it already that looked for something else.
-    if (scan->id_count < scan->max_rows &&
-        !skr_messenger_is_in_hand(scan->read, row) &&
-        !is_in_batch(scan->batch, row))
-        scan->ids[scan->id_count++] = row;
-    return SKR_OK;
+    return keeps[scan->messenger->kind](scan, columns, error);
 }
 
+// As a row comes that may not be sent now: it holds back its partition.
 static enum skr_code
-take_room_for_ids(struct skr_scan *scan, struct skr_error *error)
+take_without_body(struct skr_scan *scan, const struct skr_value *columns,
+                  struct skr_error *error)
+{
+    struct skr_value copy[SKR_COLUMN_COUNT];
+    memcpy(copy, columns, sizeof(copy));
+    copy[SKR_COLUMN_BODY] = (struct skr_value){.kind = SKR_NULL};
+    return take(scan, copy, error);
+}
+
+// A whole row, beyond the cursor; or behind it, in a fast read.
+static enum skr_code
+take_whole(const struct skr_value *columns, size_t count, void *user,
+           struct skr_error *error)
+{
+    (void)count;
+    struct skr_scan *scan = user;
+    const struct skr_read *read = scan->read;
+    int64_t row = columns[SKR_COLUMN_ID].integer;
+    bool is_new = row > scan->at->mark.cursor || scan->at->mark.cursor == 0;
+    enum skr_code code = SKR_OK;
+    scan->seen++;
+    note_size(scan, columns);
+    if ((columns[SKR_COLUMN_MARKS].integer & SKR_MARK_UNDECIDED) != 0) {
+        scan->undecided_row = row;
+        return SKR_STOPPED;
+    }
+    if (skr_read_knows(read, row))
+        code = scan->queue->has_partitions && skr_read_holds_back(read, row)
+                   ? take_without_body(scan, columns, error)
+                   : SKR_OK;
+    else if (is_new || !is_waiting(read, row))
+        code = take(scan, columns, error);
+    if (code == SKR_OK && is_new)
+        skr_low_watermark_move(&scan->at->mark, row);
+    return code;
+}
+
+enum skr_code
+skr_scan_run_whole(struct skr_scan *scan, enum skr_messenger_sql id,
+                   const struct skr_bounds *bounds, struct skr_error *error)
+{
+    enum skr_code code = skr_scan_run(scan, id, bounds, take_whole, error);
+    keep_sizes(scan);
+    return code;
+}
+
+// ---------------------------------------------------------- from ids to rows
+
+enum skr_code
+skr_scan_begin_ids(struct skr_scan *scan, struct skr_error *error)
 {
     scan->id_count = 0;
     scan->is_cut = false;
@@ -188,24 +242,12 @@ take_room_for_ids(struct skr_scan *scan, struct skr_error *error)
 }
 
 enum skr_code
-skr_scan_find(struct skr_scan *scan, const char *sql,
-              const struct skr_value *values, size_t count,
-              struct skr_error *error)
+skr_scan_find(struct skr_scan *scan, enum skr_messenger_sql id,
+              const struct skr_bounds *bounds, struct skr_error *error)
 {
-    enum skr_code code = take_room_for_ids(scan, error);
-    if (code != SKR_OK)
-        return code;
-    return skr_scan_run(scan, sql, values, count, keep_id, error);
-}
-
-void
-skr_scan_pass_over(struct skr_scan *scan, int64_t row)
-{
-    struct skr_position *position = &scan->position;
-    if (scan->kind == SKR_SCAN_READ)
-        return;
-    if (position->held_from == 0 || row < position->held_from)
-        position->held_from = row;
+    enum skr_code code = skr_scan_begin_ids(scan, error);
+    return code == SKR_OK ? skr_scan_run(scan, id, bounds, keep_found, error)
+                          : code;
 }
 
 // Ids before this one did not come: they are locked, or gone.
@@ -221,8 +263,8 @@ pass_over_until(struct skr_scan *scan, int64_t row)
 static bool
 is_free(const struct skr_scan *scan, const struct skr_value *columns)
 {
-    if (scan->kind == SKR_SCAN_CLAIM ||
-        (scan->messenger->is_ordered &&
+    if (scan->access->locks ||
+        (scan->queue->has_partitions &&
          !skr_messenger_is_key(&columns[SKR_COLUMN_PARTITION])))
         return columns[SKR_COLUMN_IS_FREE].integer != 0;
     return scan->read->only == NULL ||
@@ -237,7 +279,7 @@ take_found(const struct skr_value *columns, size_t count, void *user,
     struct skr_scan *scan = user;
     int64_t row = columns[SKR_COLUMN_ID].integer;
     note_size(scan, columns);
-    if (scan->kind == SKR_SCAN_CLAIM)
+    if (scan->access->locks)
         pass_over_until(scan, row);
     if (is_free(scan, columns)) {
         enum skr_code code = take(scan, columns, error);
@@ -257,21 +299,23 @@ take_found(const struct skr_value *columns, size_t count, void *user,
 static enum skr_code
 fetch_pieces(struct skr_scan *scan, struct skr_error *error)
 {
-    bool locks = scan->kind == SKR_SCAN_CLAIM;
+    enum skr_messenger_sql id = scan->access->by_id;
+    const struct skr_values first = skr_reader_bind(
+        scan->reader, scan->at, id, &(struct skr_bounds){.after = 0});
     for (size_t at = 0; at < scan->id_count;) {
-        size_t count = skr_scan_ask_for(scan, scan->id_count - at);
+        size_t count = skr_scan_limit(scan, scan->id_count - at);
         if (count == 0)
             return SKR_STOPPED;
-        const struct skr_list_run run = {
-            .sql = locks ? &scan->sql->lock_ids : &scan->sql->by_id,
-            .first = {skr_bind_integer(scan->messenger->redeliver_timeout_s)},
-            .first_count = locks || scan->messenger->is_ordered ? 1 : 0,
+        const struct skr_list_run list = {
+            .sql = skr_messenger_list(scan->messenger, id),
+            .first = {first.items[0]},
+            .first_count = first.count,
             .rows = scan->ids + at,
             .count = count,
             .each_row = take_found,
             .user = scan,
         };
-        enum skr_code code = skr_list_run(scan->tx, &run, error);
+        enum skr_code code = skr_list_run(scan->tx, &list, error);
         keep_sizes(scan);
         if (code != SKR_OK)
             return code;
@@ -286,72 +330,10 @@ skr_scan_fetch(struct skr_scan *scan, int64_t *mark, struct skr_error *error)
     scan->next_id = 0;
     scan->mark = mark;
     enum skr_code code = fetch_pieces(scan, error);
-    if (code != SKR_OK || scan->kind != SKR_SCAN_CLAIM || scan->id_count == 0)
+    if (code != SKR_OK || !scan->access->locks || scan->id_count == 0)
         return code;
     pass_over_until(scan, INT64_MAX);
     if (mark != NULL)
         *mark = scan->ids[scan->id_count - 1];
     return SKR_OK;
-}
-
-enum skr_code
-skr_scan_fetch_only(struct skr_scan *scan, struct skr_error *error)
-{
-    enum skr_code code = take_room_for_ids(scan, error);
-    if (code != SKR_OK || scan->max_rows == 0)
-        return code;
-    if (!skr_messenger_is_in_hand(scan->read, *scan->read->only))
-        scan->ids[scan->id_count++] = *scan->read->only;
-    code = skr_scan_fetch(scan, NULL, error);
-    scan->is_full = scan->position.has_more;
-    if (code == SKR_OK && scan->messenger->is_ordered && scan->batch->count > 0)
-        code = skr_ordered_keep_head(scan->messenger, scan->tx, scan->batch,
-                                     error);
-    return code == SKR_STOPPED ? SKR_OK : code;
-}
-
-// As a row comes that may not be sent now: it holds back its partition.
-static enum skr_code
-take_without_body(struct skr_scan *scan, const struct skr_value *columns,
-                  struct skr_error *error)
-{
-    struct skr_value copy[SKR_COLUMN_COUNT];
-    memcpy(copy, columns, sizeof(copy));
-    copy[SKR_COLUMN_BODY] = (struct skr_value){.kind = SKR_NULL};
-    return take(scan, copy, error);
-}
-
-static enum skr_code
-take_beyond(const struct skr_value *columns, size_t count, void *user,
-            struct skr_error *error)
-{
-    (void)count;
-    struct skr_scan *scan = user;
-    int64_t row = columns[SKR_COLUMN_ID].integer;
-    enum skr_code code = SKR_OK;
-    scan->seen++;
-    note_size(scan, columns);
-    if ((columns[SKR_COLUMN_MARKS].integer & SKR_MARK_UNDECIDED) != 0) {
-        scan->undecided_row = row;
-        return SKR_STOPPED;
-    }
-    if (!skr_messenger_is_in_hand(scan->read, row))
-        code = take(scan, columns, error);
-    else if (scan->messenger->is_ordered &&
-             skr_messenger_holds_back(scan->read, row))
-        code = take_without_body(scan, columns, error);
-    if (code == SKR_OK)
-        skr_horizon_move(&scan->position, row);
-    return code;
-}
-
-enum skr_code
-skr_scan_run_whole(struct skr_scan *scan, const char *sql,
-                   const struct skr_value *values, size_t count,
-                   struct skr_error *error)
-{
-    enum skr_code code =
-        skr_scan_run(scan, sql, values, count, take_beyond, error);
-    keep_sizes(scan);
-    return code;
 }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Every statement reads a bounded number of rows: all of one queue, from its
+// How full a queue is, which queues there are, and who works them. Every
+// statement reads a bounded number of rows: all of one queue, from its
 // beginning, or all of the table from some time on, by the index on it.
 
 #include "store/messenger/inspect.h"
@@ -274,4 +275,109 @@ skr_queue_count(struct skr_db *db, const struct skr_queue_place *place,
     // Nothing was written.
     skr_db_rollback(db);
     return code;
+}
+
+// Which queues the table has, at a cost that grows with their number and not
+// with that of the rows: each is found by one step along the index.
+
+enum { MOST_NAMES = 100 };
+
+// Parameter: the name before it.
+static const char next_sql[] =
+    "SELECT MIN(queue_name) FROM {table} WHERE queue_name > ?";
+// Where the collation takes "Orders" for "orders", the step passes one of them.
+// Parameters: the name that was found, twice.
+static const char alike_sql[] =
+    "SELECT MIN(queue_name) FROM (SELECT queue_name FROM {table} "
+    "WHERE queue_name = ? LIMIT 10000) AS firsts "
+    "WHERE NOT ({queue_is_unindexed})";
+
+struct stepping {
+    struct skr_arena arena;
+    struct skr_tx tx;
+    const char *table;
+};
+
+// *found: NULL where there is none.
+static enum skr_code
+find_name(struct stepping *stepping, const char *sql_template,
+          struct skr_values values, const char **found, struct skr_error *error)
+{
+    const struct skr_word words[] = {{"table", stepping->table}};
+    struct skr_value column;
+    struct skr_row row = {
+        .arena = &stepping->arena, .columns = &column, .count = 1};
+    const char *sql = skr_sql_fill(stepping->tx.ops->dialect, &stepping->arena,
+                                   sql_template, words, SKR_COUNT_OF(words));
+    if (sql == NULL)
+        return skr_fail_memory(error);
+    enum skr_code code = skr_sql_row(stepping->tx, sql, values, &row, error);
+    *found = code == SKR_OK ? column.bytes : NULL;
+    return code;
+}
+
+static enum skr_code
+step_through(struct stepping *stepping, skr_queue_name_fn *each, void *user,
+             struct skr_error *error)
+{
+    const char *name = "";
+    enum skr_code code = SKR_OK;
+    for (size_t i = 0; i < MOST_NAMES && code == SKR_OK; i++) {
+        const char *alike = NULL;
+        code =
+            find_name(stepping, next_sql, skr_values("%s", name), &name, error);
+        if (code != SKR_OK || name == NULL)
+            break;
+        code = find_name(stepping, alike_sql, skr_values("%s %s", name, name),
+                         &alike, error);
+        if (code == SKR_OK)
+            code = each(name, user, error);
+        if (code == SKR_OK && alike != NULL)
+            code = each(alike, user, error);
+    }
+    return code;
+}
+
+enum skr_code
+skr_queue_each_name(struct skr_db *db, const char *table,
+                    skr_queue_name_fn *each, void *user,
+                    struct skr_error *error)
+{
+    struct stepping stepping = {.tx = skr_db_tx(db), .table = table};
+    enum skr_code code = skr_messenger_check_names(table, "any", error);
+    if (code == SKR_OK)
+        code = skr_db_begin(db, SKR_BEGIN_SNAPSHOT, error);
+    if (code != SKR_OK)
+        return code;
+    code = step_through(&stepping, each, user, error);
+    skr_arena_fini(&stepping.arena);
+    // Nothing was written.
+    skr_db_rollback(db);
+    return code;
+}
+
+enum skr_code
+skr_queue_holder(struct skr_db *db, const struct skr_queue_place *place,
+                 char holder[SKR_HOLDER_SIZE], struct skr_error *error)
+{
+    char name[SKR_LOCK_NAME_SIZE];
+    enum skr_code code =
+        skr_store_name_lock(db, place->table, place->queue, name, error);
+    if (code != SKR_OK)
+        return code;
+    return db->ops->locks->holder(db, name, holder, error);
+}
+
+enum skr_code
+skr_queue_attendance(struct skr_db *db, const struct skr_queue_place *place,
+                     enum skr_attendance kind, int64_t *count,
+                     struct skr_error *error)
+{
+    char lock_name[SKR_LOCK_NAME_SIZE], name[SKR_LOCK_NAME_SIZE];
+    enum skr_code code =
+        skr_store_name_lock(db, place->table, place->queue, lock_name, error);
+    if (code != SKR_OK)
+        return code;
+    skr_store_name_attendance(lock_name, kind, name);
+    return db->ops->locks->attendance(db, name, count, error);
 }

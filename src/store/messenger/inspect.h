@@ -6,14 +6,8 @@
 #define SKR_STORE_MESSENGER_INSPECT_H
 
 #include "db/db.h"
+#include "store/place.h"
 #include "store/store.h"
-
-struct skr_queue_place {
-    const char *table;
-    const char *queue;
-    uint32_t redeliver_timeout_s;
-    const char *time_zone;  // of its times (db/zone.h); NULL: UTC
-};
 
 // What is counted exactly, up to this; beyond it numbers are estimates.
 enum { SKR_QUEUE_EXACT = 100000 };

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT
-// Setup, checks and options of the layout, and the object that the other files
-// of this folder fill with their statements.
+// Setup, checks and options of the layout, and what its files share.
 
 #include "store/messenger/messenger.h"
 
+#include "base/clock.h"
 #include "base/error.h"
 #include "base/text.h"
-#include "store/horizon.h"
+#include "db/run.h"
 #include "store/messenger/layout.h"
 #include "store/schema.h"
 
@@ -17,7 +17,9 @@
 enum {
     DEFAULT_REDELIVER_S = 3600,
     LEAST_REDELIVER_S = 3,  // a claim's time has a precision of one second
-    DEFAULT_SWEEP_MS = 60000,
+    DEFAULT_SCAN_MS = 60000,
+    MOST_TRIES = 5,
+    LONGEST_TRYING_MS = 1000,
 };
 
 static const struct skr_index indexes[] = {
@@ -29,6 +31,11 @@ static const struct skr_index indexes[] = {
      .other_first = "queue_name",
      .other_second = "available_at"},
     {.name = "idx_delivered_at", .columns = "delivered_at"},
+    // Of an ordered queue alone: the rows of a partition by their ids, and the
+    // first of each partition.
+    {.name = "idx_partition_id",
+     .columns = "queue_name, partition_key, id",
+     .parts = {"queue_name", "partition_key", "id"}},
 };
 
 #define COLUMNS                                \
@@ -43,20 +50,7 @@ static const struct skr_index indexes[] = {
 static const struct skr_schema messenger_schema = {
     .columns = COLUMNS,
     .indexes = indexes,
-    .index_count = SKR_COUNT_OF(indexes),
-};
-
-// The rows of a partition by their ids, and the first of each partition.
-static const struct skr_index ordered_indexes[] = {
-    {.name = "idx_queue_name", .columns = "queue_name"},
-    {.name = "idx_available_at",
-     .columns = "available_at",
-     .other_first = "queue_name",
-     .other_second = "available_at"},
-    {.name = "idx_delivered_at", .columns = "delivered_at"},
-    {.name = "idx_partition_id",
-     .columns = "queue_name, partition_key, id",
-     .parts = {"queue_name", "partition_key", "id"}},
+    .index_count = SKR_COUNT_OF(indexes) - 1,
 };
 
 static const struct skr_column ordered_columns[] = {
@@ -68,25 +62,28 @@ static const struct skr_schema ordered_schema = {
     .columns = COLUMNS,
     .late_columns = ordered_columns,
     .late_column_count = 1,
-    .indexes = ordered_indexes,
-    .index_count = SKR_COUNT_OF(ordered_indexes),
+    .indexes = indexes,
+    .index_count = SKR_COUNT_OF(indexes),
 };
 
 static const struct skr_schema commits_schema = {
     .columns = COLUMNS,
     .late_columns = ordered_columns,
     .late_column_count = SKR_COUNT_OF(ordered_columns),
-    .indexes = ordered_indexes,
-    .index_count = SKR_COUNT_OF(ordered_indexes),
+    .indexes = indexes,
+    .index_count = SKR_COUNT_OF(indexes),
 };
 
-static const struct skr_schema *
-schema_of(const struct skr_messenger *messenger)
-{
-    return messenger->by_commits   ? &commits_schema
-           : messenger->is_ordered ? &ordered_schema
-                                   : &messenger_schema;
-}
+#define ORDERED_ROW SKR_MESSENGER_ROW ", partition_key"
+
+static const struct kind {
+    const struct skr_schema *schema;
+    const char *row;  // its columns
+} kinds[SKR_QUEUE_KINDS] = {
+    [SKR_QUEUE_PLAIN] = {&messenger_schema, SKR_MESSENGER_ROW},
+    [SKR_QUEUE_ORDERED] = {&ordered_schema, ORDERED_ROW},
+    [SKR_QUEUE_BY_COMMITS] = {&commits_schema, ORDERED_ROW},
+};
 
 static const struct skr_schema meta_schema = {
     .columns = "name VARCHAR(64) NOT NULL PRIMARY KEY,\n"
@@ -101,37 +98,29 @@ static const char add_namespace_sql[] =
     "WHERE NOT EXISTS "
     "(SELECT 1 FROM skirnir_meta WHERE name = 'id_namespace')";
 
-static const char find_namespace_sql[] =
-    "SELECT value FROM skirnir_meta WHERE name = 'id_namespace'";
-static const char check_sql[] =
-    "SELECT " SKR_MESSENGER_ROW " FROM {table} LIMIT 0";
-static const char check_failed_sql[] =
-    "SELECT " SKR_MESSENGER_ROW " FROM {failed_table} LIMIT 0";
-static const char check_ordered_sql[] =
-    "SELECT partition_key FROM {table} LIMIT 0";
-static const char now_sql[] = "SELECT {now}";
-
 static enum skr_code
 messenger_setup(const struct skr_store *table, struct skr_db *db,
                 skr_sql_text_fn *each, void *user, struct skr_error *error)
 {
     const struct skr_messenger *messenger = skr_messenger_of(table);
-    const struct skr_dialect *dialect = messenger->dialect;
-    enum skr_code code = skr_schema_write(
-        schema_of(messenger), dialect, messenger->name, db, each, user, error);
+    const struct skr_schema_target target = {messenger->dialect, db, each,
+                                             user};
+    enum skr_code code = skr_schema_write(kinds[messenger->kind].schema,
+                                          messenger->name, &target, error);
     if (code == SKR_OK && messenger->failed_table != NULL &&
-        strcmp(messenger->failed_table, messenger->name) != 0)
-        code = skr_schema_write(&messenger_schema, dialect,
-                                messenger->failed_table, db, each, user, error);
+        !skr_sql_same_table(messenger->dialect, messenger->failed_table,
+                            messenger->name))
+        code = skr_schema_write(&messenger_schema, messenger->failed_table,
+                                &target, error);
     if (code == SKR_OK)
-        code = skr_schema_write(&meta_schema, dialect, "skirnir_meta", db, each,
-                                user, error);
+        code = skr_schema_write(&meta_schema, "skirnir_meta", &target, error);
     if (code == SKR_OK)
-        code = skr_messenger_setup_leases(messenger, db, each, user, error);
+        code = skr_messenger_setup_leases(messenger, &target, error);
     if (code != SKR_OK)
         return code;
     struct skr_arena arena = {0};
-    const char *sql = skr_sql_fill(dialect, &arena, add_namespace_sql, NULL, 0);
+    const char *sql =
+        skr_sql_fill(messenger->dialect, &arena, add_namespace_sql, NULL, 0);
     code = sql == NULL ? skr_fail_memory(error) : each(sql, user, error);
     skr_arena_fini(&arena);
     return code;
@@ -142,24 +131,82 @@ messenger_complete(const struct skr_store *table, struct skr_db *db,
                    skr_sql_text_fn *each, void *user, struct skr_error *error)
 {
     const struct skr_messenger *messenger = skr_messenger_of(table);
-    return skr_schema_complete(schema_of(messenger), db, messenger->name, each,
-                               user, error);
+    return skr_schema_complete(kinds[messenger->kind].schema, db,
+                               messenger->name, each, user, error);
+}
+
+enum skr_code
+skr_messenger_know_commits(const struct skr_dialect *dialect,
+                           struct skr_error *error)
+{
+    if (skr_sql_word(dialect, "is_decided")[0] != '\0')
+        return SKR_OK;
+    return skr_fail(error, SKR_REFUSED, SKR_GIVE_UP,
+                    "commit_order needs PostgreSQL: %s does not tell which "
+                    "transactions are over; let writers of a key wait for "
+                    "each other",
+                    dialect->name);
+}
+
+bool
+skr_messenger_may_try_again(struct skr_tries *tries, enum skr_code code,
+                            const struct skr_error *error)
+{
+    int64_t now_ms = skr_clock_ms();
+    tries->failed++;
+    if (code != SKR_CONFLICT || error->remedy != SKR_TRY_AGAIN ||
+        tries->failed > MOST_TRIES ||
+        now_ms - tries->started_ms > LONGEST_TRYING_MS)
+        return false;
+    skr_clock_sleep(-1, tries->failed);
+    return true;
+}
+
+void
+skr_messenger_copy_time(const struct skr_value *value, char time[SKR_TIME_SIZE])
+{
+    // Without a part of a second, should the server give one.
+    size_t size = value->size < SKR_TIME_SIZE ? value->size : SKR_TIME_SIZE - 1;
+    if (value->bytes == NULL)
+        size = 0;
+    else
+        memcpy(time, value->bytes, size);
+    time[size] = '\0';
+}
+
+static enum skr_code
+keep_time(const struct skr_value *columns, size_t count, void *user,
+          struct skr_error *error)
+{
+    (void)count;
+    (void)error;
+    skr_messenger_copy_time(&columns[0], user);
+    return SKR_OK;
+}
+
+enum skr_code
+skr_messenger_now(const struct skr_messenger *messenger, struct skr_tx tx,
+                  char time[SKR_TIME_SIZE], struct skr_error *error)
+{
+    return skr_sql_each(tx, skr_messenger_sql(messenger, SKR_SQL_NOW),
+                        SKR_NO_VALUES, keep_time, time, error);
 }
 
 enum skr_code
 skr_messenger_follow(const struct skr_messenger *messenger, struct skr_db *db,
                      struct skr_error *error)
 {
-    return skr_db_follow(db, messenger->name, messenger->queue, error);
+    return db->ops->follow(db, messenger->name, messenger->queue, error);
 }
 
 // By the first columns of the indexes there are: which statements find their
 // rows without a look at all of them.
 enum skr_code
 skr_messenger_learn(const struct skr_messenger *messenger, struct skr_db *db,
-                    struct skr_position *position, struct skr_error *error)
+                    struct skr_messenger_indexes *learned,
+                    struct skr_error *error)
 {
-    if (position->knows_indexes)
+    if (learned->are_known)
         return SKR_OK;
     struct skr_tx tx = skr_db_tx(db);
     bool by_time = false, by_queue = false, by_claim = false;
@@ -173,18 +220,20 @@ skr_messenger_learn(const struct skr_messenger *messenger, struct skr_db *db,
                                     &by_claim, error);
     if (code != SKR_OK)
         return code;
-    position->dues_by_queue = !by_time && by_queue;
-    position->lacks_claims = !by_claim;
-    position->knows_indexes = true;
+    *learned = (struct skr_messenger_indexes){
+        .are_known = true,
+        .dues_by_queue = !by_time && by_queue,
+        .lacks_claims = !by_claim,
+    };
     return SKR_OK;
 }
 
 static enum skr_code
-check(struct skr_db *db, const char *sql, const char *name, bool is_ordered,
+check(struct skr_db *db, const char *sql, const char *name, const char *row,
       struct skr_error *error)
 {
     enum skr_code code =
-        skr_tx_run(skr_db_tx(db), &(struct skr_statement){.sql = sql}, error);
+        skr_sql_run(skr_db_tx(db), sql, SKR_NO_VALUES, NULL, error);
     if (code == SKR_MISSING)
         return skr_fail(error, SKR_MISSING, SKR_GIVE_UP,
                         "there is no table %s; run `skirnir setup`", name);
@@ -195,27 +244,38 @@ check(struct skr_db *db, const char *sql, const char *name, bool is_ordered,
     code = skr_schema_check_engine(skr_db_tx(db), name, error);
     if (code != SKR_OK)
         return code;
-    return skr_schema_check_ids(skr_db_tx(db), name,
-                                is_ordered ? SKR_MESSENGER_ROW ", partition_key"
-                                           : SKR_MESSENGER_ROW,
-                                "skirnir setup", error);
+    return skr_schema_check_ids(skr_db_tx(db), name, row, "skirnir setup",
+                                error);
 }
 
+// As ordered_columns.
+static const struct {
+    enum skr_messenger_sql check;
+    const char *needed_by;
+} column_uses[] = {
+    {SKR_SQL_CHECK_ORDERED, "an ordered outbox"},
+    {SKR_SQL_CHECK_COMMITS, "commit_order"},
+};
+
 enum skr_code
-skr_messenger_check_ordered(const struct skr_messenger *messenger,
+skr_messenger_check_columns(const struct skr_messenger *messenger,
                             struct skr_db *db, struct skr_error *error)
 {
-    if (!messenger->is_ordered)
-        return SKR_OK;
-    enum skr_code code = skr_tx_run(
-        skr_db_tx(db),
-        &(struct skr_statement){.sql = messenger->sql.check_ordered}, error);
-    if (code == SKR_OK || error == NULL || error->remedy != SKR_GIVE_UP)
-        return code;
-    return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
-                    "table %s has no column partition_key, which an ordered "
-                    "outbox needs; run `skirnir setup`",
-                    messenger->name);
+    for (size_t i = 0; i < kinds[messenger->kind].schema->late_column_count;
+         i++) {
+        enum skr_code code = skr_sql_run(
+            skr_db_tx(db), skr_messenger_sql(messenger, column_uses[i].check),
+            SKR_NO_VALUES, NULL, error);
+        if (code != SKR_OK && (error == NULL || error->remedy != SKR_GIVE_UP))
+            return code;
+        if (code != SKR_OK)
+            return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
+                            "table %s has no column %s, which %s needs; run "
+                            "`skirnir setup`",
+                            messenger->name, ordered_columns[i].name,
+                            column_uses[i].needed_by);
+    }
+    return SKR_OK;
 }
 
 // A server gives NULL for a zone that it does not know.
@@ -225,7 +285,7 @@ check_zone(const struct skr_messenger *messenger, struct skr_db *db,
 {
     if (messenger->zone.is_utc)
         return SKR_OK;
-    char now[SKR_POSITION_TIME_SIZE] = "";
+    char now[SKR_TIME_SIZE] = "";
     enum skr_code code =
         skr_messenger_now(messenger, skr_db_tx(db), now, error);
     if (code == SKR_OK && now[0] != '\0')
@@ -244,15 +304,14 @@ messenger_check(const struct skr_store *table, struct skr_db *db,
                 struct skr_error *error)
 {
     const struct skr_messenger *messenger = skr_messenger_of(table);
-    enum skr_code code = check(db, messenger->sql.check, messenger->name,
-                               messenger->is_ordered, error);
+    enum skr_code code =
+        check(db, skr_messenger_sql(messenger, SKR_SQL_CHECK), messenger->name,
+              kinds[messenger->kind].row, error);
     if (code == SKR_OK)
-        code = skr_messenger_check_ordered(messenger, db, error);
-    if (code == SKR_OK)
-        code = skr_messenger_check_commits(messenger, db, error);
+        code = skr_messenger_check_columns(messenger, db, error);
     if (code == SKR_OK && messenger->failed_table != NULL)
-        code = check(db, messenger->sql.check_failed, messenger->failed_table,
-                     false, error);
+        code = check(db, skr_messenger_sql(messenger, SKR_SQL_CHECK_FAILED),
+                     messenger->failed_table, SKR_MESSENGER_ROW, error);
     if (code == SKR_OK)
         code = skr_messenger_check_leases(messenger, db, error);
     if (code == SKR_OK)
@@ -260,29 +319,88 @@ messenger_check(const struct skr_store *table, struct skr_db *db,
     return code;
 }
 
-static enum skr_code
-messenger_start(const struct skr_store *table, struct skr_db *db,
-                struct skr_position *position, struct skr_error *error)
+enum skr_code
+skr_messenger_find_namespace(const struct skr_messenger *messenger,
+                             struct skr_tx tx, char found[SKR_NAMESPACE_SIZE],
+                             struct skr_error *error)
 {
-    const struct skr_messenger *messenger = skr_messenger_of(table);
     struct skr_arena arena = {0};
-    struct skr_value value = {.kind = SKR_NULL};
-    bool found = false;
-    enum skr_code code = skr_tx_fetch_one(
-        skr_db_tx(db),
-        &(struct skr_statement){.sql = messenger->sql.find_namespace}, &arena,
-        &value, 1, &found, error);
-    size_t room = sizeof(position->id_namespace) - 1;
-    *position = (struct skr_position){0};
-    if (code == SKR_OK && found && value.size > 0 && value.size <= room)
-        memcpy(position->id_namespace, value.bytes, value.size + 1);
+    struct skr_value value;
+    struct skr_row row = {.arena = &arena, .columns = &value, .count = 1};
+    enum skr_code code =
+        skr_sql_row(tx, skr_messenger_sql(messenger, SKR_SQL_FIND_NAMESPACE),
+                    SKR_NO_VALUES, &row, error);
+    if (code == SKR_OK && row.found && value.size > 0 &&
+        value.size < SKR_NAMESPACE_SIZE)
+        memcpy(found, value.bytes, value.size + 1);
     else if (code == SKR_OK || code == SKR_MISSING)
         code = skr_fail(error, SKR_MISSING, SKR_GIVE_UP,
                         "table skirnir_meta holds no id_namespace; run "
                         "`skirnir setup`");
     skr_arena_fini(&arena);
-    skr_horizon_start(position, db);
     return code;
+}
+
+// Whether rows tell of themselves.
+static enum skr_code
+is_there(const struct skr_messenger *messenger, struct skr_db *db, bool *found,
+         struct skr_error *error)
+{
+    const struct skr_word words[] = {{"table", messenger->name}};
+    struct skr_arena arena = {0};
+    const char *sql =
+        skr_sql_fill(messenger->dialect, &arena, "{find_notify}", words, 1);
+    enum skr_code code =
+        sql == NULL
+            ? skr_fail_memory(error)
+            : skr_sql_finds(skr_db_tx(db), sql, SKR_NO_VALUES, found, error);
+    skr_arena_fini(&arena);
+    return code;
+}
+
+// A statement for the notification of rows, on databases that have that.
+static enum skr_code
+give(const struct skr_schema_target *target, const char *table,
+     const char *sql_template, struct skr_error *error)
+{
+    const struct skr_word words[] = {{"table", table}};
+    struct skr_arena arena = {0};
+    const char *sql =
+        skr_sql_fill(target->dialect, &arena, sql_template, words, 1);
+    enum skr_code code;
+    if (sql == NULL)
+        code = skr_fail_memory(error);
+    else if (sql[0] == '\0')
+        code = skr_fail(error, SKR_REFUSED, SKR_GIVE_UP,
+                        "%s cannot tell a relay of new rows, as only "
+                        "PostgreSQL has LISTEN and NOTIFY; relays look for "
+                        "rows by themselves there",
+                        target->dialect->name);
+    else
+        code = target->each(sql, target->user, error);
+    skr_arena_fini(&arena);
+    return code;
+}
+
+// A trigger that is there stays: to replace it the table would be locked.
+static enum skr_code
+messenger_notify(const struct skr_store *table, struct skr_db *db, bool wanted,
+                 skr_sql_text_fn *each, void *user, struct skr_error *error)
+{
+    const struct skr_messenger *messenger = skr_messenger_of(table);
+    const struct skr_schema_target target = {messenger->dialect, db, each,
+                                             user};
+    const char *name = messenger->name;
+    bool found = false;
+    enum skr_code code =
+        give(&target, name,
+             wanted ? "{notify_function}" : "{drop_notify_trigger}", error);
+    if (code == SKR_OK && wanted && db != NULL)
+        code = is_there(messenger, db, &found, error);
+    if (code != SKR_OK || found)
+        return code;
+    return give(&target, name,
+                wanted ? "{notify_trigger}" : "{drop_notify_function}", error);
 }
 
 static void
@@ -296,40 +414,9 @@ messenger_free(struct skr_store *table)
 static const struct skr_admin_ops admin = {
     .setup = messenger_setup,
     .complete = messenger_complete,
-    .notify = skr_messenger_notify,
+    .notify = messenger_notify,
     .check = messenger_check,
 };
-static const struct skr_source_ops source = {
-    .lock_name = skr_messenger_lock_name,
-    .start = messenger_start,
-    .read = skr_messenger_read,
-};
-static const struct skr_settle_ops settle = {
-    .write = skr_messenger_settle,
-};
-static const struct skr_partition_ops partitions = {
-    .read = skr_messenger_read_partitions,
-    .measure = skr_messenger_measure,
-    .find_writer = skr_messenger_find_writer,
-};
-static const struct skr_lease_ops leases = {
-    .claim = skr_messenger_claim,
-    .renew = skr_messenger_renew,
-    .release = skr_messenger_release,
-};
-static const struct skr_shard_ops shards = {
-    .live = skr_messenger_live,
-    .see = skr_messenger_see_shares,
-    .take = skr_messenger_take_share,
-    .renew = skr_messenger_renew_share,
-    .give = skr_messenger_give_share,
-};
-static const struct skr_diagnosis_ops diagnosis = {
-    .count_claimed = skr_messenger_leased,
-    .foreign = skr_messenger_foreign,
-    .skew = skr_messenger_skew,
-};
-
 static enum skr_code
 check_options(const struct skr_messenger_options *options,
               struct skr_error *error)
@@ -355,25 +442,21 @@ check_options(const struct skr_messenger_options *options,
     return code;
 }
 
+static enum skr_queue_kind
+kind_of(const struct skr_messenger_options *options)
+{
+    static const enum skr_queue_kind of[2][2] = {
+        {SKR_QUEUE_PLAIN, SKR_QUEUE_PLAIN},
+        {SKR_QUEUE_ORDERED, SKR_QUEUE_BY_COMMITS},
+    };
+    return of[options->is_ordered][options->by_commits];
+}
+
 static bool
 copy(struct skr_messenger *messenger, const char *text, const char **copied)
 {
     *copied = skr_arena_text(&messenger->arena, text, strlen(text));
     return *copied != NULL;
-}
-
-static bool
-write_hex(struct skr_messenger *messenger, const char *text, const char **hex)
-{
-    size_t size = strlen(text);
-    char *digits = skr_arena_take(&messenger->arena, 2 * size + 1);
-    if (digits == NULL)
-        return false;
-    for (size_t i = 0; i < size; i++)
-        snprintf(digits + 2 * i, 3, "%02X", (unsigned char)text[i]);
-    digits[2 * size] = '\0';
-    *hex = digits;
-    return true;
 }
 
 static bool
@@ -385,15 +468,13 @@ copy_options(struct skr_messenger *messenger,
     const char *transport =
         options->transport == NULL ? options->queue : options->transport;
     messenger->names = options->names;
-    messenger->is_ordered = options->is_ordered;
-    messenger->by_commits = options->is_ordered && options->by_commits;
     messenger->failed_readable = options->failed_readable;
     messenger->limits_headers = options->limits_headers;
     messenger->redeliver_timeout_s = options->redeliver_timeout_s > 0
                                          ? options->redeliver_timeout_s
                                          : DEFAULT_REDELIVER_S;
-    messenger->sweep_ms =
-        options->sweep_ms > 0 ? options->sweep_ms : DEFAULT_SWEEP_MS;
+    messenger->full_scan_ms =
+        options->full_scan_ms > 0 ? options->full_scan_ms : DEFAULT_SCAN_MS;
     messenger->failed_aside =
         skr_arena_format(&messenger->arena, "%s.skirnir", failed_queue);
     if (options->failed_table != NULL &&
@@ -412,7 +493,6 @@ copy_options(struct skr_messenger *messenger,
     return messenger->failed_aside != NULL &&
            copy(messenger, options->table, &messenger->name) &&
            copy(messenger, options->queue, &messenger->queue) &&
-           write_hex(messenger, options->queue, &messenger->queue_hex) &&
            copy(messenger, transport, &messenger->transport) &&
            copy(messenger, failed_queue, &messenger->failed_queue);
 }
@@ -437,38 +517,6 @@ read_zones(struct skr_messenger *messenger,
     return messenger->failed_now == NULL ? skr_fail_memory(error) : SKR_OK;
 }
 
-static bool
-fill_own(struct skr_messenger *messenger)
-{
-    return skr_messenger_fill(messenger, check_sql, &messenger->sql.check) &&
-           skr_messenger_fill(messenger, check_ordered_sql,
-                              &messenger->sql.check_ordered) &&
-           skr_messenger_fill(messenger, check_failed_sql,
-                              &messenger->sql.check_failed) &&
-           skr_messenger_fill(messenger, find_namespace_sql,
-                              &messenger->sql.find_namespace) &&
-           skr_messenger_fill(messenger, now_sql, &messenger->sql.now);
-}
-
-static bool
-fill_all(struct skr_messenger *messenger)
-{
-    return fill_own(messenger) && skr_messenger_fill_scan(messenger) &&
-           skr_messenger_fill_rest(messenger) &&
-           skr_messenger_fill_read(messenger) &&
-           skr_messenger_fill_others(messenger) &&
-           skr_messenger_fill_find(messenger) &&
-           skr_messenger_fill_failed(messenger) &&
-           skr_messenger_fill_settle(messenger) &&
-           skr_messenger_fill_claim(messenger) &&
-           skr_messenger_fill_lease(messenger) &&
-           skr_messenger_fill_ordered(messenger) &&
-           skr_messenger_fill_commits(messenger) &&
-           skr_messenger_fill_partition(messenger) &&
-           skr_messenger_fill_partitions(messenger) &&
-           skr_messenger_fill_shares(messenger);
-}
-
 enum skr_code
 skr_messenger_new(const struct skr_messenger_options *options,
                   struct skr_store **table, struct skr_error *error)
@@ -481,24 +529,25 @@ skr_messenger_new(const struct skr_messenger_options *options,
         return skr_fail_memory(error);
     made->table = (struct skr_store){
         .admin = &admin,
-        .source = &source,
-        .settle = &settle,
+        .source = &skr_messenger_source,
+        .settle = &skr_messenger_settling,
         .free = messenger_free,
-        .shards = &shards,
-        .diagnosis = &diagnosis,
+        .shards = &skr_messenger_shards,
+        .diagnosis = &skr_messenger_diagnosis,
     };
+    made->kind = kind_of(options);
     // Rows that are claimed one by one have no order.
-    if (options->is_ordered)
-        made->table.partitions = &partitions;
+    if (made->kind == SKR_QUEUE_PLAIN)
+        made->table.leases = &skr_messenger_leases;
     else
-        made->table.leases = &leases;
+        made->table.partitions = &skr_messenger_partitions;
     made->dialect = options->dialect;
     code = read_zones(made, options, error);
     if (code == SKR_OK && !copy_options(made, options))
         code = skr_fail_memory(error);
-    if (code == SKR_OK && options->is_divided)
+    if (code == SKR_OK && options->is_sharded)
         code = skr_messenger_name_owner(made, error);
-    if (code == SKR_OK && !fill_all(made))
+    if (code == SKR_OK && !skr_messenger_fill_all(made))
         code = skr_fail_memory(error);
     if (code == SKR_OK)
         code = skr_envelope_id_header(&made->arena, options->stamp_namespace,

@@ -5,6 +5,7 @@
 #ifndef SKR_STORE_MESSENGER_MESSENGER_H
 #define SKR_STORE_MESSENGER_MESSENGER_H
 
+#include "store/place.h"
 #include "store/store.h"
 
 // What every messenger table has, in the order in which setup() makes it.
@@ -19,14 +20,14 @@ struct skr_messenger_options {
     // Age at which another's claim is void: 3 or more; 0: an hour.
     uint32_t redeliver_timeout_s;
     // How often to look behind the cursor at everything; 0: every minute.
-    uint32_t sweep_ms;
+    uint32_t full_scan_ms;
     // Confirmed rows stay, as rows of the queue "<queue>.sent" that no reader
     // claims. The name must leave room for that.
     bool keeps_sent;
     bool is_ordered;  // it has the column partition_key, and keeps to it
     // Relays divide the queue's shards among themselves: what is read is of
     // this object's share alone.
-    bool is_divided;
+    bool is_sharded;
     // Ordered queues only: nothing is read before every transaction that began
     // to write earlier is over. The column transaction_id tells.
     bool by_commits;
@@ -42,7 +43,7 @@ struct skr_messenger_options {
     const char *time_zone;
     const char *failed_time_zone;
 
-    // Where hopeless rows go: in the same database. failed_readable: Symfony
+    // Where dead letters go: in the same database. failed_readable: Symfony
     // reads that queue as JSON, so rows that it can decode may stand there;
     // all others go to "<failed_queue>.skirnir".
     const char *transport;     // where it failed; NULL: the queue's name
@@ -82,10 +83,9 @@ skr_messenger_know_commits(const struct skr_dialect *dialect,
                            struct skr_error *error);
 
 // For a publisher, which has no table object: rows in order into a table and
-// queue whose names were checked. time_zone as in the options.
+// queue whose names were checked.
 SKR_MUST_CHECK enum skr_code
-skr_messenger_insert(struct skr_tx tx, const char *table, const char *queue,
-                     const char *time_zone,
+skr_messenger_insert(struct skr_tx tx, const struct skr_queue_place *place,
                      const struct skr_messenger_row *rows, size_t count,
                      struct skr_error *error);
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Counts partitions and lists blocked heads, each with a bounded number of rows
-// read.
+// read; and what people do with a partition that waits: look at its head, make
+// it due, or move it out of the way.
 
 #include "store/messenger/partitions.h"
 
@@ -8,83 +9,16 @@
 #include "base/error.h"
 #include "base/text.h"
 #include "db/run.h"
-#include "store/messenger/layout.h"
+#include "store/messenger/reader.h"
 
 #include <string.h>
 
 enum { EXACT = 100000 };
-#define BOUND "100001"
-#define BLOCKED "available_at = '9999-12-31 23:59:59'"
-
-// So many rows are read, whatever becomes of them then. Parameter: queue.
-#define READ "FROM {table} WHERE {queue_is} LIMIT " BOUND
-#define OPEN                                                              \
-    "FROM (SELECT id, partition_key, created_at, delivered_at " READ ") " \
-    "AS bounded WHERE partition_key <> '' AND " SKR_MESSENGER_UNFINISHED " "
-static const char size_sql[] =
-    "SELECT COUNT(*) FROM (SELECT 1 AS one " READ ") AS bounded";
-static const char largest_sql[] =
-    "SELECT {partition_text}, COUNT(*) AS length, COUNT(*) OVER () " OPEN
-    "GROUP BY partition_key, {partition_bytes} ORDER BY length DESC LIMIT 1";
-#define OLDEST "SELECT {partition_text}, id, created_at, {now} "
-static const char oldest_sql[] = OLDEST OPEN "ORDER BY id LIMIT 1";
-// Which rows of a large queue are read is not defined, so its oldest head is
-// looked for by itself: from the first row on, as far as ids are near it.
-// Parameters: queue; then queue, that id, and the last one to look at.
-static const char first_row_sql[] =
-    "SELECT id FROM {table} WHERE {queue_is} ORDER BY id LIMIT 1";
-static const char first_head_sql[] =
-    OLDEST "FROM {table} WHERE {queue_is_beyond} AND id >= ? AND id <= ? "
-           "AND partition_key <> '' AND " SKR_MESSENGER_UNFINISHED
-           " ORDER BY id LIMIT 1";
-// By the index on times, or on queue and time: few are blocked. Their bodies
-// are of no interest. Parameters: queue, then cursor and limit, or id.
-#define BLOCKED_HEADS(queue_is)                                     \
-    "SELECT id, '', headers, created_at, {created_at_utc}, 0, 1, "  \
-    "{partition_text} FROM {table} WHERE " queue_is " AND " BLOCKED \
-    " AND partition_key <> '' AND " SKR_MESSENGER_UNFINISHED
-// An index on times alone has those of one time in the order of ids. The other
-// has not: those that are blocked are sorted, lest the whole queue is read in
-// that order.
-static const char blocked_sql[] =
-    BLOCKED_HEADS("{queue_is_unindexed}") " AND id > ? ORDER BY id LIMIT ?";
-static const char blocked_by_queue_sql[] = BLOCKED_HEADS(
-    "{queue_is}") " AND {no_index}id > ? ORDER BY {no_index}id LIMIT ?";
-static const char blocked_row_sql[] =
-    BLOCKED_HEADS("{queue_is_unindexed}") " AND id = ?";
-// Parameters: queue, key, twice.
-static const char length_sql[] =
-    "SELECT COUNT(*) FROM (SELECT 1 AS one FROM {table} WHERE {queue_is} "
-    "AND partition_key = ? AND {partition_bytes} = ? "
-    "AND " SKR_MESSENGER_UNFINISHED " LIMIT " BOUND ") AS bounded";
-
-bool
-skr_messenger_fill_partitions(struct skr_messenger *messenger)
-{
-    return !messenger->is_ordered ||
-           (skr_messenger_fill(messenger, size_sql, &messenger->sql.size) &&
-            skr_messenger_fill(messenger, largest_sql,
-                               &messenger->sql.largest) &&
-            skr_messenger_fill(messenger, oldest_sql, &messenger->sql.oldest) &&
-            skr_messenger_fill(messenger, first_row_sql,
-                               &messenger->sql.first_row) &&
-            skr_messenger_fill(messenger, first_head_sql,
-                               &messenger->sql.first_head) &&
-            skr_messenger_fill(messenger, blocked_sql,
-                               &messenger->sql.blocked) &&
-            skr_messenger_fill(messenger, blocked_by_queue_sql,
-                               &messenger->sql.blocked_by_queue) &&
-            skr_messenger_fill(messenger, length_sql, &messenger->sql.length) &&
-            skr_messenger_fill(messenger, blocked_row_sql,
-                               &messenger->sql.blocked_row));
-}
 
 static void
-copy_key(const struct skr_value *value, char key[SKR_POSITION_KEY_SIZE])
+copy_key(const struct skr_value *value, char key[SKR_KEY_SIZE])
 {
-    size_t size = value->size < SKR_POSITION_KEY_SIZE
-                      ? value->size
-                      : SKR_POSITION_KEY_SIZE - 1;
+    size_t size = value->size < SKR_KEY_SIZE ? value->size : SKR_KEY_SIZE - 1;
     memcpy(key, value->bytes, size);
     key[size] = '\0';
 }
@@ -98,11 +32,12 @@ find_largest(const struct skr_messenger *messenger, struct skr_tx tx,
     struct skr_value columns[3];
     struct skr_row row = {.arena = arena, .columns = columns, .count = 3};
     int64_t size = 0;
-    enum skr_code code =
-        skr_sql_number(tx, messenger->sql.size, queue, &size, error);
+    enum skr_code code = skr_sql_number(
+        tx, skr_messenger_sql(messenger, SKR_SQL_SIZE), queue, &size, error);
     partitions->is_estimate = size > EXACT;
     if (code == SKR_OK)
-        code = skr_sql_row(tx, messenger->sql.largest, queue, &row, error);
+        code = skr_sql_row(tx, skr_messenger_sql(messenger, SKR_SQL_LARGEST),
+                           queue, &row, error);
     if (code != SKR_OK || !row.found)
         return code;
     copy_key(&columns[0], partitions->largest);
@@ -117,7 +52,7 @@ static void
 note_oldest(const struct skr_value columns[OLDEST_COLUMNS],
             struct skr_partitions *partitions)
 {
-    char created[SKR_POSITION_TIME_SIZE], now[SKR_POSITION_TIME_SIZE];
+    char created[SKR_TIME_SIZE], now[SKR_TIME_SIZE];
     int64_t created_us = 0, now_us = 0;
     copy_key(&columns[0], partitions->oldest);
     partitions->oldest_row = columns[1].integer;
@@ -135,13 +70,13 @@ find_first_head(const struct skr_messenger *messenger, struct skr_tx tx,
     struct skr_value column;
     struct skr_row row = {.columns = &column, .count = 1};
     enum skr_code code =
-        skr_sql_row(tx, messenger->sql.first_row,
+        skr_sql_row(tx, skr_messenger_sql(messenger, SKR_SQL_FIRST_ROW),
                     skr_values("%s", messenger->queue), &row, error);
     if (code != SKR_OK || !row.found)
         return code;
     int64_t first = column.integer;
     int64_t last = first < INT64_MAX - EXACT ? first + EXACT : INT64_MAX;
-    return skr_sql_row(tx, messenger->sql.first_head,
+    return skr_sql_row(tx, skr_messenger_sql(messenger, SKR_SQL_FIRST_HEAD),
                        skr_values("%s %jd %jd", messenger->queue, first, last),
                        head, error);
 }
@@ -158,7 +93,7 @@ find_oldest(const struct skr_messenger *messenger, struct skr_tx tx,
     if (partitions->is_estimate)
         code = find_first_head(messenger, tx, &head, error);
     if (code == SKR_OK && !head.found)
-        code = skr_sql_row(tx, messenger->sql.oldest,
+        code = skr_sql_row(tx, skr_messenger_sql(messenger, SKR_SQL_OLDEST),
                            skr_values("%s", messenger->queue), &head, error);
     if (code == SKR_OK && head.found)
         note_oldest(columns, partitions);
@@ -184,30 +119,37 @@ skr_messenger_count_partitions(const struct skr_store *table, struct skr_db *db,
     // It may be that of a plain outbox.
     if (code != SKR_OK && code != SKR_MISSING && error != NULL) {
         struct skr_error reason = {0};
-        if (skr_messenger_check_ordered(messenger, db, &reason) == SKR_INVALID)
+        if (skr_messenger_check_columns(messenger, db, &reason) == SKR_INVALID)
             *error = reason;
     }
     return code;
 }
 
-enum skr_code
-skr_messenger_measure(const struct skr_store *table, struct skr_db *db,
-                      const char *key, uint64_t *length,
-                      struct skr_error *error)
+static enum skr_code
+measure(const struct skr_store *table, struct skr_db *db, const char *key,
+        uint64_t *length, struct skr_error *error)
 {
     const struct skr_messenger *messenger = skr_messenger_of(table);
     int64_t number = 0;
     enum skr_code code = skr_sql_number(
-        skr_db_tx(db), messenger->sql.length,
+        skr_db_tx(db), skr_messenger_sql(messenger, SKR_SQL_LENGTH),
         skr_values("%s %s %s", messenger->queue, key, key), &number, error);
     *length = (uint64_t)number;
     return code;
 }
 
+const struct skr_partition_ops skr_messenger_partitions = {
+    .read = skr_messenger_read_partitions,
+    .measure = measure,
+    .find_writer = skr_messenger_find_writer,
+};
+
 struct listing {
     const struct skr_messenger *messenger;
     struct skr_batch batch;
-    struct skr_position position;  // for the ids of rows that have none
+    char id_namespace[SKR_NAMESPACE_SIZE];  // for ids of rows without one
+    skr_blocked_head_fn *each;
+    void *user;
 };
 
 static enum skr_code
@@ -216,9 +158,8 @@ take_blocked(const struct skr_value *columns, size_t count, void *user,
 {
     (void)count;
     struct listing *listing = user;
-    return skr_messenger_take_row(listing->messenger,
-                                  listing->position.id_namespace, columns,
-                                  &listing->batch, error);
+    return skr_messenger_take_row(listing->messenger, listing->id_namespace,
+                                  columns, &listing->batch, error);
 }
 
 static enum skr_code
@@ -226,31 +167,44 @@ list_page(struct listing *listing, struct skr_db *db,
           const struct skr_blocked_page *page, struct skr_error *error)
 {
     const struct skr_messenger *messenger = listing->messenger;
+    struct skr_messenger_indexes indexes = {.are_known = false};
     const struct skr_values values = {3,
                                       {skr_bind_text(messenger->queue),
-                                       skr_messenger_bind_cursor(page->after),
+                                       skr_bind_cursor(page->after),
                                        skr_bind_integer((int64_t)page->max)}};
-    enum skr_code code =
-        skr_messenger_learn(messenger, db, &listing->position, error);
+    enum skr_code code = skr_messenger_learn(messenger, db, &indexes, error);
     if (code != SKR_OK)
         return code;
-    return skr_sql_each(skr_db_tx(db),
-                        listing->position.dues_by_queue
-                            ? messenger->sql.blocked_by_queue
-                            : messenger->sql.blocked,
-                        values, take_blocked, listing, error);
+    return skr_sql_each(
+        skr_db_tx(db),
+        indexes.dues_by_queue
+            ? skr_messenger_sql(messenger, SKR_SQL_BLOCKED_BY_QUEUE)
+            : skr_messenger_sql(messenger, SKR_SQL_BLOCKED),
+        values, take_blocked, listing, error);
+}
+
+static const char *
+find_blocked_reason(struct skr_batch *batch, const struct skr_batch_item *item)
+{
+    const struct skr_headers *headers = &item->envelope.headers;
+    const char *stamp =
+        skr_headers_find(headers->items, headers->count, SKR_HEADER_ERROR);
+    const char *text = NULL;
+    if (stamp != NULL &&
+        skr_stamp_read(&batch->arena, stamp, "exceptionMessage", &text, NULL) !=
+            SKR_OK)
+        text = NULL;
+    return text;
 }
 
 static enum skr_code
-tell(struct listing *listing, const struct skr_store *table, struct skr_db *db,
-     bool measures, skr_blocked_head_fn *each, void *user,
+tell(struct listing *listing, struct skr_db *db, bool measures,
      struct skr_error *error)
 {
     enum skr_code code = SKR_OK;
     for (size_t i = 0; i < listing->batch.count && code == SKR_OK; i++) {
         const struct skr_batch_item *item = &listing->batch.items[i];
-        const char *reason =
-            skr_messenger_blocked_reason(&listing->batch, item);
+        const char *reason = find_blocked_reason(&listing->batch, item);
         struct skr_blocked_head head = {
             .row = item->row,
             .key = item->partition_key,
@@ -258,23 +212,23 @@ tell(struct listing *listing, const struct skr_store *table, struct skr_db *db,
             .reason = reason == NULL ? item->reason.text : reason,
         };
         if (measures)
-            code =
-                skr_messenger_measure(table, db, head.key, &head.length, error);
+            code = measure(&listing->messenger->table, db, head.key,
+                           &head.length, error);
         head.is_estimate = head.length > EXACT;
         if (code == SKR_OK)
-            code = each(&head, user, error);
+            code = listing->each(&head, listing->user, error);
     }
     return code;
 }
 
 static enum skr_code
-begin_listing(struct listing *listing, const struct skr_store *table,
-              struct skr_db *db, size_t max, struct skr_error *error)
+begin_listing(struct listing *listing, struct skr_db *db, size_t max,
+              struct skr_error *error)
 {
-    *listing = (struct listing){.messenger = skr_messenger_of(table)};
     enum skr_code code = skr_batch_init(&listing->batch, max, error);
     if (code == SKR_OK)
-        code = table->source->start(table, db, &listing->position, error);
+        code = skr_messenger_find_namespace(listing->messenger, skr_db_tx(db),
+                                            listing->id_namespace, error);
     return code;
 }
 
@@ -284,12 +238,13 @@ skr_messenger_each_blocked(const struct skr_store *table, struct skr_db *db,
                            skr_blocked_head_fn *each, void *user,
                            struct skr_error *error)
 {
-    struct listing listing;
-    enum skr_code code = begin_listing(&listing, table, db, page->max, error);
+    struct listing listing = {
+        .messenger = skr_messenger_of(table), .each = each, .user = user};
+    enum skr_code code = begin_listing(&listing, db, page->max, error);
     if (code == SKR_OK)
         code = list_page(&listing, db, page, error);
     if (code == SKR_OK)
-        code = tell(&listing, table, db, page->measures, each, user, error);
+        code = tell(&listing, db, page->measures, error);
     skr_batch_fini(&listing.batch);
     return code;
 }
@@ -300,10 +255,12 @@ skr_messenger_find_blocked(const struct skr_store *table, struct skr_db *db,
                            struct skr_error *error)
 {
     const struct skr_messenger *messenger = skr_messenger_of(table);
-    struct listing listing;
-    enum skr_code code = begin_listing(&listing, table, db, 1, error);
+    struct listing listing = {
+        .messenger = skr_messenger_of(table), .each = each, .user = user};
+    enum skr_code code = begin_listing(&listing, db, 1, error);
     if (code == SKR_OK)
-        code = skr_sql_each(skr_db_tx(db), messenger->sql.blocked_row,
+        code = skr_sql_each(skr_db_tx(db),
+                            skr_messenger_sql(messenger, SKR_SQL_BLOCKED_ROW),
                             skr_values("%s %jd", messenger->queue, row),
                             take_blocked, &listing, error);
     if (code == SKR_OK && listing.batch.count == 0)
@@ -312,7 +269,154 @@ skr_messenger_find_blocked(const struct skr_store *table, struct skr_db *db,
                         "partition",
                         (long long)row, messenger->name);
     if (code == SKR_OK)
-        code = tell(&listing, table, db, true, each, user, error);
+        code = tell(&listing, db, true, error);
     skr_batch_fini(&listing.batch);
+    return code;
+}
+
+struct finding {
+    const struct skr_messenger *messenger;
+    struct skr_batch batch;
+    char id_namespace[SKR_NAMESPACE_SIZE];  // for ids of rows without one
+    bool is_blocked;
+};
+
+static enum skr_code
+take_head(const struct skr_value *columns, size_t count, void *user,
+          struct skr_error *error)
+{
+    (void)count;
+    struct finding *finding = user;
+    finding->is_blocked = columns[SKR_COLUMN_COUNT + 1].integer != 0;
+    return skr_messenger_take_row(finding->messenger, finding->id_namespace,
+                                  columns, &finding->batch, error);
+}
+
+static enum skr_code
+find_head(struct finding *finding, struct skr_tx tx, const char *key,
+          struct skr_error *error)
+{
+    const struct skr_messenger *messenger = finding->messenger;
+    skr_batch_clear(&finding->batch);
+    return skr_sql_each(tx, skr_messenger_sql(messenger, SKR_SQL_WHOLE_HEAD),
+                        skr_values("%s %s %s", messenger->queue, key, key),
+                        take_head, finding, error);
+}
+
+static enum skr_code
+set_due(const struct finding *finding, struct skr_tx tx, const char *sql,
+        struct skr_error *error)
+{
+    uint64_t affected = 0;
+    enum skr_code code = SKR_OK;
+    int64_t row = finding->batch.items[0].row;
+    for (int64_t s = 1; s <= 2 && code == SKR_OK && affected == 0; s++)
+        code = skr_sql_run(tx, sql, skr_values("%jd %jd %jd", s, row, s),
+                           &affected, error);
+    return code;
+}
+
+static void
+find_reason(struct finding *finding, struct skr_batch_item *item)
+{
+    const char *text = find_blocked_reason(&finding->batch, item);
+    // One that cannot be understood tells by itself.
+    if (text == NULL && item->reason.code != SKR_OK)
+        return;
+    skr_fail(&item->reason, SKR_REFUSED, SKR_GIVE_UP, "%s",
+             text == NULL ? "skipped by hand" : text);
+}
+
+static enum skr_code
+refuse(const struct finding *finding, const char *key, struct skr_error *error)
+{
+    if (finding->batch.count == 0)
+        return skr_fail(error, SKR_MISSING, SKR_GIVE_UP,
+                        "table %s holds no message of the partition '%.80s'",
+                        finding->messenger->name, key);
+    return skr_fail(error, SKR_REFUSED, SKR_GIVE_UP,
+                    "the partition '%.80s' is not blocked: its head, row %lld, "
+                    "is on its way or waits for its time",
+                    key, (long long)finding->batch.items[0].row);
+}
+
+static enum skr_code
+skip_head(struct finding *finding, const struct skr_store *table,
+          struct skr_db *db, const char *key, struct skr_error *error)
+{
+    struct skr_batch_item *item = &finding->batch.items[0];
+    find_reason(finding, item);
+    item->state = SKR_DEAD;
+    enum skr_code code =
+        table->settle->write(table, db, &finding->batch, error);
+    if (code == SKR_OK)
+        code = find_head(finding, skr_db_tx(db), key, error);
+    if (code != SKR_OK || finding->batch.count == 0)
+        return code;
+    return set_due(finding, skr_db_tx(db),
+                   skr_messenger_sql(finding->messenger, SKR_SQL_TOUCH), error);
+}
+
+static enum skr_code
+begin_finding(struct finding *finding, const struct skr_store *table,
+              struct skr_db *db, const char *key, struct skr_error *error)
+{
+    *finding = (struct finding){.messenger = skr_messenger_of(table)};
+    enum skr_code code = skr_batch_init(&finding->batch, 1, error);
+    if (code == SKR_OK)
+        code = skr_messenger_find_namespace(finding->messenger, skr_db_tx(db),
+                                            finding->id_namespace, error);
+    if (code == SKR_OK)
+        code = find_head(finding, skr_db_tx(db), key, error);
+    return code;
+}
+
+static bool
+has_blocked(const struct finding *finding)
+{
+    return finding->batch.count > 0 && finding->is_blocked;
+}
+
+static enum skr_code
+end_found(struct finding *finding, const struct skr_store *table,
+          struct skr_db *db, const char *key, bool skips,
+          struct skr_error *error)
+{
+    return skips ? skip_head(finding, table, db, key, error)
+                 : set_due(
+                       finding, skr_db_tx(db),
+                       skr_messenger_sql(finding->messenger, SKR_SQL_MAKE_DUE),
+                       error);
+}
+
+enum skr_code
+skr_messenger_end_block(const struct skr_store *table, struct skr_db *db,
+                        const char *key, bool skips, int64_t *row,
+                        struct skr_error *error)
+{
+    struct finding finding;
+    enum skr_code code = begin_finding(&finding, table, db, key, error);
+    if (code == SKR_OK && !has_blocked(&finding)) {
+        code = refuse(&finding, key, error);
+    } else if (code == SKR_OK) {
+        *row = finding.batch.items[0].row;
+        code = end_found(&finding, table, db, key, skips, error);
+    }
+    skr_batch_fini(&finding.batch);
+    return code;
+}
+
+enum skr_code
+skr_messenger_end_blocked(const struct skr_store *table, struct skr_db *db,
+                          const struct skr_blocked_head *head, bool skips,
+                          bool *ended, struct skr_error *error)
+{
+    struct finding finding;
+    enum skr_code code = begin_finding(&finding, table, db, head->key, error);
+    *ended = code == SKR_OK && has_blocked(&finding) &&
+             finding.batch.items[0].row == head->row;
+    if (*ended)
+        code = end_found(&finding, table, db, head->key, skips, error);
+    skr_batch_fini(&finding.batch);
     return code;
 }

@@ -11,10 +11,10 @@ struct skr_partitions {
     uint64_t count;
     // There are at least so many, and as long; another may be the longest.
     bool is_estimate;
-    char largest[SKR_POSITION_KEY_SIZE];  // key of the longest; "": none
+    char largest[SKR_KEY_SIZE];  // key of the longest; "": none
     uint64_t largest_length;
     // The head that was published before all others; "": none was found.
-    char oldest[SKR_POSITION_KEY_SIZE];
+    char oldest[SKR_KEY_SIZE];
     int64_t oldest_row;
     int64_t oldest_s;  // since then
 };

@@ -3,8 +3,8 @@
 
 #include "base/clock.h"
 #include "base/error.h"
-#include "base/hash.h"
 #include "base/text.h"
+#include "message/id.h"
 #include "store/identity.h"
 #include "store/messenger/layout.h"
 
@@ -13,7 +13,6 @@
 
 enum { SHOWN_KEY_BYTES = 20 };
 
-// UUIDv8: a hash of what makes the row unique and never changes.
 static struct skr_id
 derive_id(const struct skr_messenger *messenger, const char *id_namespace,
           int64_t row, const char *created_at)
@@ -26,14 +25,7 @@ derive_id(const struct skr_messenger *messenger, const char *id_namespace,
     hash = skr_hash_add_text(hash, messenger->queue);
     hash = skr_hash_add_text(hash, number);
     hash = skr_hash_add_text(hash, created_at);
-    struct skr_id id;
-    for (size_t i = 0; i < 8; i++) {
-        id.bytes[i] = (uint8_t)(hash.high >> (56 - 8 * i));
-        id.bytes[8 + i] = (uint8_t)(hash.low >> (56 - 8 * i));
-    }
-    id.bytes[6] = (uint8_t)((id.bytes[6] & 0x0f) | 0x80);
-    id.bytes[8] = (uint8_t)((id.bytes[8] & 0x3f) | 0x80);
-    return id;
+    return skr_id_of_hash(hash);
 }
 
 // Bytes that no text column could hold stand in it as base64. The headers go on
@@ -112,7 +104,7 @@ understand_row(const struct skr_messenger *messenger, const char *id_namespace,
                const struct skr_value *columns, struct skr_batch *batch,
                struct skr_batch_item *item, struct skr_error *error)
 {
-    char created_at_utc[SKR_POSITION_TIME_SIZE];
+    char created_at_utc[SKR_TIME_SIZE];
     const struct skr_value *utc = &columns[SKR_COLUMN_CREATED_AT_UTC];
     // What ids are derived from stays as it is written.
     item->created_at =
@@ -130,7 +122,7 @@ understand_row(const struct skr_messenger *messenger, const char *id_namespace,
     if (code == SKR_NO_MEMORY)
         return skr_fail_memory(error);
     if (code != SKR_OK)
-        item->state = SKR_HOPELESS;
+        item->state = SKR_DEAD;
     return SKR_OK;
 }
 
@@ -138,7 +130,7 @@ bool
 skr_messenger_is_key(const struct skr_value *key)
 {
     return key->kind == SKR_NULL ||
-           (key->kind == SKR_TEXT && key->size < SKR_POSITION_KEY_SIZE &&
+           (key->kind == SKR_TEXT && key->size < SKR_KEY_SIZE &&
             memchr(key->bytes, '\0', key->size) == NULL);
 }
 
@@ -151,30 +143,55 @@ refuse_key(const struct skr_value *key, struct skr_batch_item *item)
     char text[2 * SHOWN_KEY_BYTES + 1] = "";
     for (size_t i = 0; i < key->size && i < SHOWN_KEY_BYTES; i++)
         snprintf(text + 2 * i, 3, "%02X", bytes[i]);
-    item->state = SKR_HOPELESS;
+    item->state = SKR_DEAD;
     skr_fail(&item->reason, SKR_MALFORMED, SKR_GIVE_UP,
              "the partition key, %s%s in hexadecimal, is not text of at most "
              "%d bytes without zero bytes; publish the message with such a "
              "key, or retry it without order",
-             text, key->size > SHOWN_KEY_BYTES ? "..." : "",
-             SKR_POSITION_KEY_SIZE - 1);
+             text, key->size > SHOWN_KEY_BYTES ? "..." : "", SKR_KEY_SIZE - 1);
 }
 
-// *is_ready: there is more to the row than its place in its partition.
+struct place {
+    bool is_ready;     // there is more to the row than its place
+    bool has_bad_key;  // its key is none that a partition can have
+};
+typedef enum skr_code
+place_fn(const struct skr_value *columns, struct skr_batch *batch,
+         struct skr_batch_item *item, struct place *place,
+         struct skr_error *error);
+
 static enum skr_code
-take_partition(const struct skr_value *columns, struct skr_batch *batch,
-               struct skr_batch_item *item, bool *is_ready,
+place_anywhere(const struct skr_value *columns, struct skr_batch *batch,
+               struct skr_batch_item *item, struct place *place,
                struct skr_error *error)
 {
+    (void)columns, (void)batch, (void)item, (void)error;
+    *place = (struct place){.is_ready = true};
+    return SKR_OK;
+}
+
+static enum skr_code
+place_in_partition(const struct skr_value *columns, struct skr_batch *batch,
+                   struct skr_batch_item *item, struct place *place,
+                   struct skr_error *error)
+{
     const struct skr_value *key = &columns[SKR_COLUMN_PARTITION];
-    bool has_key = key->bytes != NULL && skr_messenger_is_key(key);
+    bool is_key = skr_messenger_is_key(key);
+    bool has_key = key->bytes != NULL && is_key;
     item->partition_key = skr_arena_text(
         &batch->arena, has_key ? key->bytes : "", has_key ? key->size : 0);
-    *is_ready = columns[SKR_COLUMN_BODY].kind != SKR_NULL;
-    if (!*is_ready)
+    place->is_ready = columns[SKR_COLUMN_BODY].kind != SKR_NULL;
+    place->has_bad_key = place->is_ready && !is_key;
+    if (!place->is_ready)
         item->state = SKR_NOT_READY;
     return item->partition_key == NULL ? skr_fail_memory(error) : SKR_OK;
 }
+
+static place_fn *const places[SKR_QUEUE_KINDS] = {
+    [SKR_QUEUE_PLAIN] = place_anywhere,
+    [SKR_QUEUE_ORDERED] = place_in_partition,
+    [SKR_QUEUE_BY_COMMITS] = place_in_partition,
+};
 
 enum skr_code
 skr_messenger_take_row(const struct skr_messenger *messenger,
@@ -200,17 +217,15 @@ skr_messenger_take_row(const struct skr_messenger *messenger,
     };
     if (item->raw_headers == NULL || item->envelope.message.body == NULL)
         return skr_fail_memory(error);
-    bool is_ready = true;
-    enum skr_code code = SKR_OK;
-    if (messenger->is_ordered)
-        code = take_partition(columns, batch, item, &is_ready, error);
-    if (code == SKR_OK && is_ready)
+    struct place place;
+    enum skr_code code =
+        places[messenger->kind](columns, batch, item, &place, error);
+    if (code == SKR_OK && place.is_ready)
         code = understand_row(messenger, id_namespace, columns, batch, item,
                               error);
     if (code != SKR_OK)
         return code;
-    if (messenger->is_ordered && is_ready &&
-        !skr_messenger_is_key(&columns[SKR_COLUMN_PARTITION]))
+    if (place.has_bad_key)
         refuse_key(&columns[SKR_COLUMN_PARTITION], item);
     // The column decides, whatever a header says: a plain INSERT has none.
     if (item->partition_key != NULL && item->partition_key[0] != '\0')

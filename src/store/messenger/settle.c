@@ -7,8 +7,8 @@
 // queue to itself, a lease on a row is asked for in the statement that writes,
 // and leases on shards before it, in its transaction.
 //
-// Each outcome has a second form, for a row that the first is refused for: it
-// writes as little as tells the outcome, and sends nothing of the row's
+// Each result has a second form, for a row that the first is refused for: it
+// writes as little as tells the result, and sends nothing of the row's
 // content, so that a row of any size can be settled by it.
 
 #include "base/clock.h"
@@ -20,89 +20,6 @@
 
 #include <string.h>
 
-// Parameters: queue, ids.
-#define KEEP_SENT                                                              \
-    "UPDATE {table}{by_primary_key} SET queue_name = ?, delivered_at = {now} " \
-    "WHERE "
-// A row that is done and stays, as Symfony marks it: no relay sends it again,
-// and cleaning removes it. Parameters: ids.
-static const char mark_done_sql[] = "UPDATE {table}{by_primary_key} "
-                                    "SET delivered_at = '9999-12-31 23:59:59' "
-                                    "WHERE id IN ({ids})";
-// Parameters: lease, ids.
-static const char unmark_sql[] = "UPDATE {table}{by_primary_key} "
-                                 "SET delivered_at = NULL "
-                                 "WHERE delivered_at = ? AND id IN ({ids})";
-#define IF_LEASED " AND delivered_at = ?"
-// A row whose time is that of its creation counts as never delayed, and is not
-// looked for: where the two meet it gets a second more.
-// Parameters: headers if they are written, milliseconds, a second more,
-// milliseconds, id, lease if it is leased.
-#define RETRY(headers)                                          \
-    "UPDATE {table} SET " headers "available_at = "             \
-    "CASE WHEN created_at = {now_after} THEN {now_after} ELSE " \
-    "{now_after} END, delivered_at = NULL WHERE id = ?"
-// The head of a partition that waits for people.
-// Parameters: headers if they are written, id.
-#define BLOCK(headers)                                           \
-    "UPDATE {table} SET " headers                                \
-    "available_at = '9999-12-31 23:59:59', delivered_at = NULL " \
-    "WHERE id = ?"
-#define WITH_HEADERS "headers = ?, "
-// The body is copied inside the database, whatever its bytes are; and so are
-// the headers of a row that is too large, with what is added to them.
-// Parameters: headers or what is added to them, queue, id, lease if it is
-// leased.
-#define COPY(headers)                                                       \
-    "INSERT INTO {failed_table} "                                           \
-    "(body, headers, queue_name, created_at, available_at) "                \
-    "SELECT body, " headers ", ?, {failed_now}, {failed_now} FROM {table} " \
-    "WHERE id = ?"
-// Parameters: id, lease if it is leased.
-#define REMOVE "DELETE FROM {table} WHERE id = ?"
-
-static bool
-fill_fenced(struct skr_messenger *messenger, const char *plain,
-            const char *leased, struct skr_fenced_sql *sql)
-{
-    return skr_messenger_fill(messenger, plain, &sql->plain) &&
-           skr_messenger_fill(messenger, leased, &sql->leased);
-}
-
-bool
-skr_messenger_fill_settle(struct skr_messenger *messenger)
-{
-    return skr_messenger_fill_list(messenger, SKR_IDENTITY_SQL,
-                                   &messenger->sql.identify) &&
-           skr_messenger_fill_ranged(messenger, "{remove_ids}",
-                                     "{remove_range}",
-                                     &messenger->sql.remove) &&
-           skr_messenger_fill_ranged(messenger, KEEP_SENT SKR_IN_LIST,
-                                     KEEP_SENT SKR_IN_RANGE,
-                                     &messenger->sql.keep_sent) &&
-           skr_messenger_fill_list(messenger, mark_done_sql,
-                                   &messenger->sql.mark_done) &&
-           skr_messenger_fill_list(messenger, unmark_sql,
-                                   &messenger->sql.unmark) &&
-           fill_fenced(messenger, RETRY(WITH_HEADERS),
-                       RETRY(WITH_HEADERS) IF_LEASED, &messenger->sql.retry) &&
-           fill_fenced(messenger, RETRY(""), RETRY("") IF_LEASED,
-                       &messenger->sql.retry_least) &&
-           skr_messenger_fill(messenger, BLOCK(WITH_HEADERS),
-                              &messenger->sql.block) &&
-           skr_messenger_fill(messenger, BLOCK(""),
-                              &messenger->sql.block_least) &&
-           fill_fenced(messenger, COPY("?"), COPY("?") IF_LEASED,
-                       &messenger->sql.copy_to_failed) &&
-           fill_fenced(messenger, COPY("{merged_headers}"),
-                       COPY("{merged_headers}") IF_LEASED,
-                       &messenger->sql.copy_merged) &&
-           fill_fenced(messenger, COPY("headers"), COPY("headers") IF_LEASED,
-                       &messenger->sql.copy_as_is) &&
-           fill_fenced(messenger, REMOVE, REMOVE IF_LEASED,
-                       &messenger->sql.remove_failed);
-}
-
 struct settling {
     const struct skr_messenger *messenger;
     struct skr_db *db;
@@ -113,10 +30,10 @@ struct settling {
     bool is_unsure;  // whether the rows are still those that were read
 };
 
-// Runs a statement about one row. The last value is the lease, which is bound
-// where the rows are leased.
+// Runs a statement about one row, or that which follows it. The last value is
+// the lease, which is bound where the rows are leased.
 static enum skr_code
-run_fenced(const struct settling *settling, const struct skr_fenced_sql *sql,
+run_fenced(const struct settling *settling, enum skr_messenger_sql sql,
            struct skr_value *values, size_t count, uint64_t *affected,
            struct skr_error *error)
 {
@@ -124,7 +41,8 @@ run_fenced(const struct settling *settling, const struct skr_fenced_sql *sql,
     return skr_tx_run(
         settling->tx,
         &(struct skr_statement){
-            .sql = settling->is_leased ? sql->leased : sql->plain,
+            .sql = skr_messenger_sql(settling->messenger,
+                                     settling->is_leased ? sql + 1 : sql),
             .values = values,
             .value_count = settling->is_leased ? count : count - 1,
             .affected = affected,
@@ -148,7 +66,7 @@ mark_retry(struct skr_arena *arena, const struct skr_batch_item *item,
     if (code == SKR_OK)
         code = skr_failure_mark_retry(arena, &headers,
                                       item->envelope.retry_count +
-                                          (item->is_excused ? 0 : 1),
+                                          (item->is_not_counted ? 0 : 1),
                                       &item->reason, error);
     if (code == SKR_OK)
         code = skr_headers_write(headers.items, headers.count, json, error);
@@ -159,7 +77,6 @@ static enum skr_code
 retry_later(struct settling *settling, struct skr_batch_item *item,
             struct skr_error *error)
 {
-    const struct skr_messenger *messenger = settling->messenger;
     bool is_least = item->write == SKR_WRITE_LEAST;
     struct skr_text json = {0};
     uint64_t affected = 0;
@@ -174,8 +91,7 @@ retry_later(struct settling *settling, struct skr_batch_item *item,
         };
         size_t first = is_least ? 1 : 0;
         code = run_fenced(
-            settling,
-            is_least ? &messenger->sql.retry_least : &messenger->sql.retry,
+            settling, is_least ? SKR_SQL_RETRY_LEAST : SKR_SQL_RETRY,
             values + first, SKR_COUNT_OF(values) - first, &affected, error);
     }
     skr_text_fini(&json);
@@ -191,21 +107,23 @@ block(struct settling *settling, struct skr_batch_item *item,
     const struct skr_messenger *messenger = settling->messenger;
     bool is_least = item->write == SKR_WRITE_LEAST;
     struct skr_text json = {0};
-    item->is_excused = true;
+    item->is_not_counted = true;
     enum skr_code code =
         is_least ? SKR_OK : mark_retry(&settling->arena, item, &json, error);
     const struct skr_value values[] = {skr_bind_bytes(json.bytes, json.size),
                                        skr_bind_integer(item->row)};
     size_t first = is_least ? 1 : 0;
     if (code == SKR_OK)
-        code = skr_tx_run(settling->tx,
-                          &(struct skr_statement){
-                              .sql = is_least ? messenger->sql.block_least
-                                              : messenger->sql.block,
-                              .values = values + first,
-                              .value_count = SKR_COUNT_OF(values) - first,
-                          },
-                          error);
+        code = skr_tx_run(
+            settling->tx,
+            &(struct skr_statement){
+                .sql = is_least
+                           ? skr_messenger_sql(messenger, SKR_SQL_BLOCK_LEAST)
+                           : skr_messenger_sql(messenger, SKR_SQL_BLOCK),
+                .values = values + first,
+                .value_count = SKR_COUNT_OF(values) - first,
+            },
+            error);
     skr_text_fini(&json);
     return code;
 }
@@ -233,7 +151,7 @@ keep_id(struct skr_arena *arena, const struct skr_envelope *envelope,
 // again.
 static enum skr_code
 copy_and_remove(const struct settling *settling, struct skr_batch_item *item,
-                const struct skr_fenced_sql *sql, const struct skr_text *json,
+                enum skr_messenger_sql sql, const struct skr_text *json,
                 const char *queue, struct skr_error *error)
 {
     const struct skr_messenger *messenger = settling->messenger;
@@ -244,15 +162,15 @@ copy_and_remove(const struct settling *settling, struct skr_batch_item *item,
         {.kind = SKR_NULL},
     };
     struct skr_value row[] = {skr_bind_integer(item->row), {.kind = SKR_NULL}};
-    size_t first = sql == &messenger->sql.copy_as_is ? 1 : 0;
+    size_t first = sql == SKR_SQL_COPY_AS_IS ? 1 : 0;
     uint64_t copied = 0, removed = 0;
     enum skr_code code = run_fenced(settling, sql, copy + first,
                                     SKR_COUNT_OF(copy) - first, &copied, error);
     item->lost = code == SKR_OK && settling->is_leased && copied == 0;
     if (code != SKR_OK || copied == 0)
         return code;
-    code = run_fenced(settling, &messenger->sql.remove_failed, row,
-                      SKR_COUNT_OF(row), &removed, error);
+    code = run_fenced(settling, SKR_SQL_REMOVE_FAILED, row, SKR_COUNT_OF(row),
+                      &removed, error);
     if (code != SKR_OK || removed == 1)
         return code;
     return skr_fail(error, SKR_CONFLICT, SKR_TRY_AGAIN,
@@ -285,8 +203,8 @@ copy_inside(struct settling *settling, struct skr_batch_item *item,
             code = skr_messenger_list_added(messenger, &settling->arena,
                                             message, &json, &refusal);
         if (code == SKR_OK)
-            code = copy_and_remove(settling, item, &messenger->sql.copy_merged,
-                                   &json, messenger->failed_aside, &refusal);
+            code = copy_and_remove(settling, item, SKR_SQL_COPY_MERGED, &json,
+                                   messenger->failed_aside, &refusal);
         if (error != NULL)
             *error = refusal;
     }
@@ -296,8 +214,8 @@ copy_inside(struct settling *settling, struct skr_batch_item *item,
                 ? SKR_OK
                 : run_plain(settling, "ROLLBACK TO SAVEPOINT skr_copy", error);
         if (code == SKR_OK)
-            code = copy_and_remove(settling, item, &messenger->sql.copy_as_is,
-                                   &json, messenger->failed_aside, error);
+            code = copy_and_remove(settling, item, SKR_SQL_COPY_AS_IS, &json,
+                                   messenger->failed_aside, error);
     }
     skr_text_fini(&json);
     return code;
@@ -332,8 +250,8 @@ move_to_failed(struct settling *settling, struct skr_batch_item *item,
         code = skr_messenger_mark_failed(messenger, arena, &message, &json,
                                          &queue, error);
     if (code == SKR_OK)
-        code = copy_and_remove(settling, item, &messenger->sql.copy_to_failed,
-                               &json, queue, error);
+        code =
+            copy_and_remove(settling, item, SKR_SQL_COPY, &json, queue, error);
     skr_text_fini(&json);
     return code;
 }
@@ -351,7 +269,7 @@ settle_item(struct settling *settling, struct skr_batch_item *item,
     case SKR_BEHIND: return SKR_OK;
     case SKR_BLOCKED: return block(settling, item, error);
     case SKR_RETRY_LATER: return retry_later(settling, item, error);
-    case SKR_HOPELESS:
+    case SKR_DEAD:
         if (settling->messenger->failed_table == NULL)
             return SKR_OK;
         return move_to_failed(settling, item, error);
@@ -360,16 +278,69 @@ settle_item(struct settling *settling, struct skr_batch_item *item,
 }
 
 static bool
-has_no_outcome(const struct skr_batch_item *item)
+has_no_result(const struct skr_batch_item *item)
 {
     return !item->lost && skr_is_written_now(item) && item->state == SKR_READ;
 }
 
 static bool
-is_hopeless(const struct skr_batch_item *item)
+is_dead_letter(const struct skr_batch_item *item)
 {
-    return !item->lost && skr_is_written_now(item) &&
-           item->state == SKR_HOPELESS;
+    return !item->lost && skr_is_written_now(item) && item->state == SKR_DEAD;
+}
+
+// What a plain queue has published may leave, also when another owns it now.
+static bool
+is_not_done(const struct skr_batch_item *item)
+{
+    return item->state != SKR_DONE;
+}
+
+static bool
+has_other_results(const struct skr_batch *batch)
+{
+    for (size_t i = 0; i < batch->count; i++)
+        if (is_not_done(&batch->items[i]) && skr_has_result(&batch->items[i]) &&
+            skr_is_written_now(&batch->items[i]))
+            return true;
+    return false;
+}
+
+static bool
+is_any(const struct skr_batch_item *item)
+{
+    (void)item;
+    return true;
+}
+
+static bool
+is_any_batch(const struct skr_batch *batch)
+{
+    (void)batch;
+    return true;
+}
+
+// Rows of shards, which may have another owner by now.
+static const struct kind {
+    bool (*needs_fence)(const struct skr_batch *batch);
+    skr_item_test_fn *is_lost;  // if it is another's
+    bool by_lists;  // what is done, beside the statement that fences it
+} kinds[SKR_QUEUE_KINDS] = {
+    [SKR_QUEUE_PLAIN] = {has_other_results, is_not_done, false},
+    [SKR_QUEUE_ORDERED] = {is_any_batch, is_any, true},
+    [SKR_QUEUE_BY_COMMITS] = {is_any_batch, is_any, true},
+};
+
+static bool
+has_shards(const struct skr_batch *batch)
+{
+    return batch->lease.shards != 0;
+}
+
+static bool
+is_leased(const struct skr_batch *batch)
+{
+    return batch->lease.time[0] != '\0';
 }
 
 static enum skr_code
@@ -378,14 +349,15 @@ finish_done(const struct settling *settling, struct skr_error *error)
     const struct skr_messenger *messenger = settling->messenger;
     bool keeps = messenger->sent_queue != NULL;
     const struct skr_list_run run = {
-        .sql = keeps ? &messenger->sql.keep_sent : &messenger->sql.remove,
+        .sql = skr_messenger_list(messenger,
+                                  keeps ? SKR_SQL_KEEP_SENT : SKR_SQL_REMOVE),
         .first = {skr_bind_text(messenger->sent_queue)},
         .first_count = keeps ? 1 : 0,
-        // Beside the statement that fences it.
         .by_lists =
-            settling->batch->claim == SKR_CLAIM_SLOTS && messenger->is_ordered,
+            has_shards(settling->batch) && kinds[messenger->kind].by_lists,
     };
-    const struct skr_list_run marking = {.sql = &messenger->sql.mark_done};
+    const struct skr_list_run marking = {
+        .sql = skr_messenger_list(messenger, SKR_SQL_MARK_DONE)};
     enum skr_code code = skr_list_run_items(settling->tx, &run, settling->batch,
                                             skr_is_done, NULL, error);
     if (code == SKR_OK)
@@ -399,7 +371,7 @@ unmark(const struct settling *settling, skr_item_test_fn *is_wanted,
        struct skr_error *error)
 {
     const struct skr_list_run run = {
-        .sql = &settling->messenger->sql.unmark,
+        .sql = skr_messenger_list(settling->messenger, SKR_SQL_UNMARK),
         .first = {skr_bind_text(settling->batch->lease.time)},
         .first_count = 1,
     };
@@ -414,99 +386,76 @@ settle_all(struct settling *settling, struct skr_error *error)
     enum skr_code code = SKR_OK;
     if (settling->is_unsure)
         code = skr_identity_check(
-            settling->tx, &settling->messenger->sql.identify, batch, error);
+            settling->tx,
+            skr_messenger_list(settling->messenger, SKR_SQL_IDENTIFY), batch,
+            error);
     if (code == SKR_OK)
         code = finish_done(settling, error);
     if (code == SKR_OK && settling->is_leased)
-        code = unmark(settling, has_no_outcome, error);
+        code = unmark(settling, has_no_result, error);
     // They have nowhere to go.
     if (code == SKR_OK && settling->is_leased &&
         settling->messenger->failed_table == NULL)
-        code = unmark(settling, is_hopeless, error);
+        code = unmark(settling, is_dead_letter, error);
     for (size_t i = 0; code == SKR_OK && i < batch->count; i++)
         code = settle_item(settling, &batch->items[i], error);
     return code;
 }
 
-static enum skr_code
-end_settling(struct settling *settling, struct skr_db *db, enum skr_code code,
-             struct skr_error *error)
-{
-    skr_arena_fini(&settling->arena);
-    if (code == SKR_OK)
-        return skr_db_commit(db, error);
-    skr_db_rollback(db);
-    return code;
-}
-
-// The rows are another owner's by now. What a plain queue has published may
-// leave all the same.
+// The rows are another owner's by now.
 static void
-lose(struct skr_batch *batch, bool but_done)
+lose(const struct settling *settling)
 {
-    for (size_t i = 0; i < batch->count; i++) {
-        struct skr_batch_item *item = &batch->items[i];
-        if (item->write == SKR_WRITE_DONE ||
-            (but_done && item->state == SKR_DONE))
+    const struct kind *kind = &kinds[settling->messenger->kind];
+    for (size_t i = 0; i < settling->batch->count; i++) {
+        struct skr_batch_item *item = &settling->batch->items[i];
+        if (item->write == SKR_WRITE_DONE || !kind->is_lost(item))
             continue;
         item->state = SKR_READ;
         item->lost = true;
     }
 }
 
-static bool
-needs_fence(const struct settling *settling)
-{
-    const struct skr_batch *batch = settling->batch;
-    if (batch->claim != SKR_CLAIM_SLOTS || settling->messenger->is_ordered)
-        return batch->claim == SKR_CLAIM_SLOTS;
-    for (size_t i = 0; i < batch->count; i++)
-        if (batch->items[i].state != SKR_DONE &&
-            skr_has_outcome(&batch->items[i]) &&
-            skr_is_written_now(&batch->items[i]))
-            return true;
-    return false;
-}
-
 static enum skr_code
 settle_share(struct settling *settling, struct skr_error *error)
 {
-    bool is_ours = false, is_ordered = settling->messenger->is_ordered;
+    bool is_ours = false;
     enum skr_code code =
         skr_messenger_fence(settling->messenger, settling->tx,
                             &settling->batch->lease, &is_ours, error);
     if (code != SKR_OK)
         return code;
     if (!is_ours)
-        lose(settling->batch, !is_ordered);
-    return is_ours || !is_ordered ? settle_all(settling, error) : SKR_OK;
+        lose(settling);
+    return settle_all(settling, error);
 }
 
 static enum skr_code
-settle_once(struct settling *settling, struct skr_db *db,
-            struct skr_error *error)
+settle_once(struct settling *settling, struct skr_error *error)
 {
-    bool is_fenced = needs_fence(settling);
+    bool is_fenced =
+        has_shards(settling->batch) &&
+        kinds[settling->messenger->kind].needs_fence(settling->batch);
     if (!is_fenced && !settling->is_unsure &&
         skr_list_finishes(settling->batch))
         return finish_done(settling, error);
-    enum skr_code code = skr_db_begin(db, SKR_BEGIN_WRITE, error);
+    enum skr_code code = skr_db_begin(settling->db, SKR_BEGIN_WRITE, error);
     if (code != SKR_OK)
         return code;
     code =
         is_fenced ? settle_share(settling, error) : settle_all(settling, error);
-    return end_settling(settling, db, code, error);
+    skr_arena_fini(&settling->arena);
+    return skr_db_end(settling->db, code, error);
 }
 
 // Tried again when others were in the way.
 static enum skr_code
-try_to_settle(struct settling *settling, struct skr_db *db,
-              struct skr_error *error)
+try_to_settle(struct settling *settling, struct skr_error *error)
 {
     struct skr_tries tries = {.started_ms = skr_clock_ms()};
     enum skr_code code;
     do
-        code = settle_once(settling, db, error);
+        code = settle_once(settling, error);
     while (code != SKR_OK && skr_messenger_may_try_again(&tries, code, error));
     return code;
 }
@@ -516,24 +465,24 @@ settle_some(void *user, struct skr_batch *batch, struct skr_error *error)
 {
     struct settling *settling = user;
     settling->batch = batch;
-    return try_to_settle(settling, settling->db, error);
+    return try_to_settle(settling, error);
 }
 
-enum skr_code
-skr_messenger_settle(const struct skr_store *table, struct skr_db *db,
-                     struct skr_batch *batch, struct skr_error *error)
+static enum skr_code
+settle(const struct skr_store *table, struct skr_db *db,
+       struct skr_batch *batch, struct skr_error *error)
 {
     struct settling settling = {
         .messenger = skr_messenger_of(table),
         .db = db,
         .tx = skr_db_tx(db),
         .batch = batch,
-        .is_leased = batch->claim == SKR_CLAIM_LEASED,
+        .is_leased = is_leased(batch),
         .is_unsure = batch->is_late ||
                      skr_identity_is_unsure(skr_messenger_of(table)->dialect),
     };
     struct skr_error failure = {0};
-    enum skr_code code = try_to_settle(&settling, db, &failure);
+    enum skr_code code = try_to_settle(&settling, &failure);
     if (code != SKR_OK && failure.remedy == SKR_GIVE_UP)
         code = skr_apart_settle(batch, settle_some, &settling, &failure);
     if (code != SKR_OK && error != NULL)
@@ -541,27 +490,6 @@ skr_messenger_settle(const struct skr_store *table, struct skr_db *db,
     return code;
 }
 
-static bool
-is_ours(const struct skr_batch_item *item)
-{
-    return !item->lost;
-}
-
-enum skr_code
-skr_messenger_release(const struct skr_store *table, struct skr_db *db,
-                      struct skr_batch *batch, struct skr_error *error)
-{
-    struct settling settling = {
-        .messenger = skr_messenger_of(table),
-        .tx = skr_db_tx(db),
-        .batch = batch,
-        .is_leased = true,
-    };
-    if (batch->claim != SKR_CLAIM_LEASED)
-        return SKR_OK;
-    enum skr_code code = skr_db_begin(db, SKR_BEGIN_WRITE, error);
-    if (code != SKR_OK)
-        return code;
-    return end_settling(&settling, db, unmark(&settling, is_ours, error),
-                        error);
-}
+const struct skr_settle_ops skr_messenger_settling = {
+    .write = settle,
+};

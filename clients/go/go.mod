@@ -1,0 +1,3 @@
+module skirnir
+
+go 1.19

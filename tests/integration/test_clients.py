@@ -1,0 +1,345 @@
+"""The clients of clients/: their own tests, in the runner of their language,
+and workers of theirs that are killed again and again."""
+import functools
+import json
+import os
+import pathlib
+import random
+import re
+import shutil
+import subprocess
+import sys
+import uuid
+
+import pytest
+
+import databases
+import shop as shops
+
+CLIENTS = shops.ROOT / "clients"
+KILLS = 200 if shops.LONG else 20
+TIMED_OUT = 124
+MOST_AT_ONCE = 30  # orders: more than are handled before a kill
+KINDS = ["sqlite", "postgresql", "mariadb"]
+# Where drivers are kept that a package manager fetched.
+CACHE = pathlib.Path(os.environ.get(
+    "XDG_CACHE_HOME", pathlib.Path.home() / ".cache")) / "skirnir-clients"
+CONFIG = """\
+databases:
+    default: '{url}'
+failure_transport: failed
+transports:
+    outbox: 'ordered-doctrine://default?table_name=messenger_outbox&queue_name=outbox'
+    other: 'doctrine://default?table_name=Other_Outbox&queue_name=x'
+    orders:
+        dsn: 'queue://default?queue_name=orders'
+        retry_strategy: {{max_retries: 1000, delay: 1}}
+    failed: 'doctrine://default?queue_name=failed'
+handlers:
+    order.placed: {{command: {command}}}
+"""
+# All texts: what comes back is what was written.
+KAFKA_OUTBOX = """CREATE TABLE kafka_outbox (topic VARCHAR(255),
+payload_json TEXT, payload_headers TEXT, {key} VARCHAR(255))"""
+
+
+def find_python():
+    """One that has the drivers: Debian's are for the system's own."""
+    for python in (sys.executable, "/usr/bin/python3"):
+        if subprocess.run([python, "-c", "import psycopg, pymysql"],
+                          capture_output=True).returncode == 0:
+            return python
+    pytest.skip("psycopg and PyMySQL are not installed")
+
+
+def run_fetcher(*command, cwd=None):
+    """A network that hangs is none."""
+    try:
+        return subprocess.run(command, cwd=cwd, text=True, timeout=120,
+                              capture_output=True)
+    except subprocess.TimeoutExpired:
+        return subprocess.CompletedProcess(command, TIMED_OUT, "", "")
+
+
+@functools.cache
+def fetch_for_node():
+    """False: they cannot be had."""
+    drivers = CACHE / "node"
+    # Written when all is there.
+    if (drivers / "node_modules/.package-lock.json").exists():
+        return True
+    shutil.rmtree(drivers, ignore_errors=True)
+    drivers.mkdir(parents=True)
+    return run_fetcher(
+        "npm", "install", "--fetch-retries=1", "--fetch-timeout=20000",
+        "--prefix", drivers, "pg@8", "mysql2@3").returncode == 0
+
+
+def python(folder):
+    return [find_python(), "-m", "unittest", "discover", "-s", "tests"], \
+        [find_python(), folder / "tests" / "shop.py"]
+
+
+def php(folder):
+    if shutil.which("php") is None:
+        pytest.skip("php is not installed")
+    return ["php", "tests/run.php"], ["php", folder / "tests" / "shop.php"]
+
+
+def node(folder):
+    if shutil.which("npm") is None:
+        pytest.skip("node is not installed")
+    if not fetch_for_node():
+        pytest.skip("pg and mysql2 cannot be fetched here")
+    os.environ["NODE_PATH"] = str(CACHE / "node" / "node_modules")
+    return ["node", "--test", "test/skirnir.test.js"], ["node", folder / "test" / "shop.js"]
+
+
+@functools.cache
+def build_for_go(program):
+    """False: the drivers cannot be had."""
+    CACHE.mkdir(parents=True, exist_ok=True)
+    # With the system's library: to compile one of its own takes long.
+    built = run_fetcher("go", "test", "-c", "-tags", "libsqlite3", "-o",
+                        program, ".", cwd=CLIENTS / "go/tests")
+    said = built.stderr.lower()
+    if built.returncode == TIMED_OUT or "dial tcp" in said or "proxy" in said:
+        return False
+    assert built.returncode == 0, built.stderr
+    return True
+
+
+def go(folder):
+    if shutil.which("go") is None:
+        pytest.skip("go is not installed")
+    program = CACHE / "skirnir.test"
+    if not build_for_go(program):
+        pytest.skip("drivers for Go cannot be fetched here")
+    return ["env", "-C", "tests", program], \
+        ["sh", "-c", 'SKR_SHOP=$1 exec "$0"', program]
+
+
+LANGUAGES = {"python": python, "php": php, "node": node, "go": go}
+# The database of a README's first program, what runs it, and a text in it that
+# has another in its place here.
+FIRST = {
+    "python": ("sqlite", [sys.executable], "py", ("", "")),
+    "php": ("sqlite", ["php"], "php", (
+        "vendor/autoload.php", str(CLIENTS / "php/tests/autoload.php"))),
+    "node": ("postgresql", ["node"], "js", ("", "")),
+    # Where the module of its tests is.
+    "go": ("postgresql", ["env", "-C", CLIENTS / "go/tests", "go", "run"],
+           "go", ("", "")),
+}
+
+
+class Place:
+    """A database of each kind with all the tables; the configuration is for
+    one of them, of which the consumer's part is used."""
+
+    def __init__(self, folder):
+        self.folder = folder
+        self.databases = {}
+        self.started = []
+
+    def open(self, kind, command=("true",)):
+        database = databases.open_database(kind, self.folder)
+        self.databases[kind] = database
+        self.write_config(kind, command)
+        for words in (["setup"], ["setup-deduplication", "--force"]):
+            subprocess.run([shops.PROGRAM, *words], cwd=self.folder,
+                           check=True, capture_output=True)
+        database.ask("CREATE TABLE effects (order_id VARCHAR(40) NOT NULL)")
+        key = "`key`" if kind == "mariadb" else "key"
+        database.ask(KAFKA_OUTBOX.format(key=key))
+        return database
+
+    def write_config(self, kind, command):
+        (self.folder / "skirnir.yaml").write_text(CONFIG.format(
+            url=self.databases[kind].url,
+            command=json.dumps([str(word) for word in command])))
+
+    def environment(self):
+        found = {f"SKR_CLIENT_{kind.upper()}": database.url.replace(
+                     "pgsql:", "postgresql:")
+                 for kind, database in self.databases.items()}
+        if "sqlite" in self.databases:
+            found["SKR_CLIENT_SQLITE"] = str(self.databases["sqlite"].path)
+        return {**os.environ, **found, "PYTHONPATH": str(CLIENTS / "python"),
+                "PYTHONDONTWRITEBYTECODE": "1"}
+
+    def start_consumer(self):
+        started = shops.Program(
+            [shops.PROGRAM, "consume", "orders"],
+            self.folder / f"log-{len(self.started)}", self.environment(),
+            cwd=self.folder)
+        self.started.append(started)
+        return started
+
+    def close(self):
+        for started in self.started:
+            if started.is_running():
+                started.kill()
+        for database in self.databases.values():
+            database.drop()
+
+
+@pytest.fixture
+def place(tmp_path):
+    made = Place(tmp_path)
+    yield made
+    made.close()
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_a_client_passes_its_tests(place, language):
+    for kind in KINDS:
+        place.open(kind)
+    folder = CLIENTS / language
+    command, _ = LANGUAGES[language](folder)
+    result = subprocess.run(
+        command, cwd=folder, env=place.environment(), text=True,
+        stdin=subprocess.DEVNULL, capture_output=True, timeout=300)
+    said = result.stdout + result.stderr
+    assert result.returncode == 0, said
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_the_first_program_publishes(place, language):
+    LANGUAGES[language](CLIENTS / language)
+    kind, command, ending, replaced = FIRST[language]
+    database = place.open(kind)
+    database.ask("CREATE TABLE orders (id INTEGER, cents INTEGER)")
+    if kind == "sqlite":
+        (place.folder / "shop.db").symlink_to(database.path)
+    (place.folder / "node_modules").mkdir()
+    (place.folder / "node_modules/skirnir").symlink_to(CLIENTS / "node")
+    readme = (CLIENTS / language / "README.md").read_text()
+    program = re.search(r"```\w+\n(.*?)```", readme, re.S).group(1)
+    file = place.folder / f"first.{ending}"
+    file.write_text(program.replace(*replaced))
+    environment = place.environment()
+    parameters = "?sslmode=disable" if language == "go" else ""
+    subprocess.run([*command, file], cwd=place.folder, check=True, env={
+        **environment, "DATABASE_URL": environment.get(
+            f"SKR_CLIENT_{kind.upper()}", "") + parameters})
+    assert json.loads(database.ask("SELECT body FROM messenger_outbox")) == {
+        "orderId": 1, "cents": 4200}
+    headers = json.loads(database.ask("SELECT headers FROM messenger_outbox"))
+    assert headers["type"] == "order.placed"
+
+
+@pytest.mark.parametrize("language, command, old, new", [
+    ("python", [], "postgresql://shop@localhost/shop", "{url}"),
+    ("php", ["php"], "pgsql:host=localhost;dbname=shop",
+     "pgsql:host=127.0.0.1;port={port};user=postgres;dbname={name}"),
+    ("node", ["node"], "", "")])
+def test_the_handler_of_a_readme_handles(place, language, command, old, new):
+    LANGUAGES[language](CLIENTS / language)
+    file = place.folder / "handler"
+    command = command or [find_python()]
+    database = place.open("postgresql", [*command, file])
+    database.ask("CREATE TABLE invoices (order_id INTEGER, cents INTEGER)")
+    (place.folder / "node_modules").mkdir()
+    (place.folder / "node_modules/skirnir").symlink_to(CLIENTS / "node")
+    url = place.environment()["SKR_CLIENT_POSTGRESQL"]
+    readme = (CLIENTS / language / "README.md").read_text()
+    _, program = re.findall(r"```\w+\n(.*?)```", readme, re.S)
+    file.write_text(program.replace(old, new.format(
+        url=url, port=database.setting("PORT"), name=database.name)).replace(
+            "'shop'", "'postgres'").replace(
+            "vendor/autoload.php", str(CLIENTS / "php/tests/autoload.php")))
+    database.ask(
+        "INSERT INTO messenger_messages (body, headers, queue_name, "
+        "created_at, available_at) VALUES ('{\"orderId\":1,\"cents\":4200}', "
+        f"'{{\"type\":\"order.placed\",\"X-Message-Id\":\"{uuid.uuid4()}\"}}', "
+        f"'orders', {database.now}, {database.now})")
+    result = subprocess.run(
+        [shops.PROGRAM, "consume", "orders", "--stop-when-empty"],
+        cwd=place.folder, env={**place.environment(), "DATABASE_URL": url},
+        capture_output=True, text=True, timeout=shops.PATIENCE_S)
+    assert result.returncode == 0, result.stderr
+    assert "consumer.no_record" not in result.stderr
+    assert database.ask("SELECT order_id, cents FROM invoices") == "1\t4200"
+    assert database.ask(
+        "SELECT COUNT(*) FROM message_broker_deduplication") == "1"
+
+
+def children(pid):
+    found = []
+    for task in pathlib.Path(f"/proc/{pid}/task").glob("*/children"):
+        found += [int(child) for child in task.read_text().split()]
+    return found
+
+
+def kill(consumer, victim):
+    """The consumer, or its worker, if it has one just now."""
+    if victim == "consumer":
+        consumer.kill()
+        return
+    try:
+        for child in children(consumer.pid):
+            os.kill(child, 9)
+    except (FileNotFoundError, ProcessLookupError):
+        pass
+
+
+def revive(place, database, consumer):
+    """A consumer that runs: that one, or another without a wait for the end of
+    its lease."""
+    if consumer is not None and consumer.is_running():
+        return consumer
+    database.ask("UPDATE messenger_messages SET delivered_at = NULL")
+    return place.start_consumer()
+
+
+def place_orders(database, first):
+    rows = []
+    for number in range(first, first + MOST_AT_ONCE):
+        headers = json.dumps({"type": "order.placed",
+                              "X-Message-Id": str(uuid.uuid4())})
+        body = json.dumps({"orderId": f"order-{number}"})
+        rows.append(f"('{body}', '{headers}', 'orders', {database.now}, "
+                    f"{database.now})")
+    database.ask("INSERT INTO messenger_messages (body, headers, queue_name, "
+                 f"created_at, available_at) VALUES {', '.join(rows)}")
+
+
+@pytest.mark.parametrize("language, kind", [
+    ("python", "postgresql"), ("php", "mariadb"), ("node", "postgresql"),
+    ("go", "sqlite")])
+def test_a_worker_that_is_killed_has_its_effects_once(place, language, kind):
+    chance = random.Random(f"{language} {kind}")
+    _, command = LANGUAGES[language](CLIENTS / language)
+    database = place.open(kind, [*command, kind])
+
+    def effects():
+        return int(database.ask("SELECT COUNT(*) FROM effects"))
+    # A byte for each call: it tells at once, and in the middle of one.
+    progress = place.folder / "progress"
+    progress.touch()
+    consumer = None
+    count = KILLS * MOST_AT_ONCE
+    for first in range(0, count, MOST_AT_ONCE):
+        place_orders(database, first)
+        consumer = revive(place, database, consumer)
+        goal = progress.stat().st_size + chance.randrange(1, 20)
+        shops.until(lambda: progress.stat().st_size >= goal,
+                    lambda: f"{goal} calls; {consumer.log()[-3000:]}",
+                    pause_s=0.0005)
+        kill(consumer, chance.choice(["worker", "consumer"]))
+    consumer = revive(place, database, consumer)
+    shops.until(lambda: database.ask(
+        "SELECT COUNT(*) FROM messenger_messages "
+        "WHERE queue_name = 'orders'") == "0",
+        lambda: f"an empty queue; {consumer.log()[-3000:]}")
+    assert consumer.stop() == 0
+    assert effects() == count
+    assert database.ask("SELECT COUNT(DISTINCT order_id) FROM effects") == \
+        str(count)
+    assert database.ask(
+        "SELECT COUNT(*) FROM message_broker_deduplication") == str(count)
+    assert database.ask("SELECT COUNT(*) FROM messenger_messages") == "0"
+    logs = "".join(started.log() for started in place.started)
+    assert "consumer.no_record" not in logs
+    print(f"{progress.stat().st_size} calls for {count} messages")

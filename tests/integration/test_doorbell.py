@@ -1,0 +1,178 @@
+"""A relay that listens to the binary log of MariaDB or MySQL: what it costs the
+server while nothing happens, and that messages flow as before where it cannot
+listen, or no longer. What rings is in tests/conformance/mysql_doorbell_suite.c.
+"""
+import pathlib
+import sys
+import threading
+import time
+
+import pytest
+
+import databases
+import outbox_world
+import shop as shops
+
+sys.path.insert(0, str(pathlib.Path(__file__).parents[1]))
+
+import servers  # noqa: E402: found through the path above
+
+KINDS = {"mariadb": (servers.MariaDB, databases.MariaDB),
+         "mysql": (servers.MySQL, databases.MySQL)}
+BY_LOG = r"database\.wake .*by=binlog"
+RIGHTS = "REPLICATION SLAVE, REPLICATION CLIENT"
+# A relay that polls looks every second, one that listens every five.
+SOON_S = 1
+
+
+@pytest.fixture(params=KINDS)
+def kind(request):
+    return request.param
+
+
+@pytest.fixture
+def run(kind, tmp_path, monkeypatch):
+    """Makes a world on a server of its own with such settings."""
+    started = []
+
+    def make(**settings):
+        server = KINDS[kind][0](settings={
+            "binlog-format": "ROW", **settings})
+        try:
+            started.append(server.start())
+        except servers.NotInstalled as error:
+            pytest.skip(str(error))
+        for name, value in server.environment().items():
+            monkeypatch.setenv(name, value)
+        world = outbox_world.World(tmp_path, KINDS[kind][1]())
+        started.append(world)
+        world.process = server
+        world.set_up()
+        return world
+
+    yield make
+    for one in reversed(started):
+        one.close()
+
+
+def polls_for(reason):
+    return rf"database\.wake .*by=poll .*{reason}"
+
+
+def send_one(world):
+    """How long a message takes that comes alone."""
+    before = world.arrived()
+    began = time.monotonic()
+    world.insert()
+    shops.until(lambda: world.arrived() > before, "the message")
+    return time.monotonic() - began
+
+
+def expect_woken(world):
+    """A machine that is busy is slow, but not each time."""
+    assert min(send_one(world) for _ in range(5)) < SOON_S / 10
+
+
+def listen_as(world, user):
+    """The world's DSN with this user."""
+    world.server.ask(f"CREATE USER {user}@'127.0.0.1' IDENTIFIED BY 'p'; "
+                     f"GRANT ALL ON {world.server.name}.* TO "
+                     f"{user}@'127.0.0.1'", "mysql")
+    world.server.ask(f"CREATE USER {user}@localhost IDENTIFIED BY 'p'; "
+                     f"GRANT ALL ON {world.server.name}.* TO "
+                     f"{user}@localhost", "mysql")
+    world.server.url = world.server.url.replace("root@", f"{user}:p@")
+    world.set_outbox("", "doctrine")
+
+
+def test_an_idle_relay_that_listens_asks_next_to_nothing(run):
+    world = run()
+    world.server.start_counting()
+    relay = world.start("relay", "outbox")
+    relay.wait_for(BY_LOG)
+    send_one(world)
+    # What it does about the message is over.
+    time_passes(10)
+    before, began = world.server.count_own(), time.monotonic()
+    time_passes(30)
+    rate = (world.server.count_own() - before) / (time.monotonic() - began)
+    print(f"{rate:.2f} queries/s")
+    assert rate < 0.6
+    expect_woken(world)
+
+
+def time_passes(seconds):
+    end = time.monotonic() + seconds
+    shops.until(lambda: time.monotonic() > end, "time to pass", seconds + 60)
+
+
+def test_a_server_that_restarts_is_listened_to_again(run):
+    world = run()
+    relay = world.start("relay", "outbox")
+    relay.wait_for(BY_LOG)
+    expect_woken(world)
+    world.process.restart()
+    heard = len(relay.events("database.wake"))
+    world.server.client = None  # it went with the server
+    shops.until(lambda: len(relay.events("database.wake")) > heard or
+                relay.events("relay.active")[1:], relay.log)
+    send_one(world)
+    shops.until(lambda: "by=binlog" in relay.events("database.wake")[-1],
+                relay.log)
+    expect_woken(world)
+
+
+def test_without_a_binary_log_it_polls(run):
+    world = run(**{"skip-log-bin": None})
+    relay = world.start("relay", "outbox")
+    relay.wait_for(polls_for("log_bin"))
+    for _ in range(3):
+        send_one(world)
+    assert len(relay.events("database.wake")) == 1
+
+
+def test_statements_in_the_log_are_no_rows(run):
+    world = run(**{"binlog-format": "MIXED"})
+    relay = world.start("relay", "outbox")
+    relay.wait_for(polls_for("binlog_format"))
+    send_one(world)
+
+
+def test_a_right_that_is_taken_away_makes_it_poll(run):
+    world = run()
+    listen_as(world, "shop")
+    for host in ("'127.0.0.1'", "localhost"):
+        world.server.ask(f"GRANT {RIGHTS} ON *.* TO shop@{host}", "mysql")
+    relay = world.start("relay", "outbox")
+    relay.wait_for(BY_LOG)
+    expect_woken(world)
+    for host in ("'127.0.0.1'", "localhost"):
+        world.server.ask(f"REVOKE {RIGHTS} ON *.* FROM shop@{host}", "mysql")
+    reader = world.server.ask(
+        "SELECT id FROM information_schema.processlist WHERE command LIKE "
+        "'Binlog Dump%'")
+    world.server.ask(f"KILL {reader}")
+    relay.wait_for(polls_for("GRANT"))
+    send_one(world)
+
+
+def test_many_relays_of_one_queue_listen_side_by_side(run):
+    relays = 20
+    world = run()
+    world.set_outbox("\n        claim: shared", "doctrine")
+    world.check("setup")
+    started = [world.start("relay", "outbox") for _ in range(relays)]
+    for relay in started:
+        relay.wait_for(BY_LOG, 120)
+    before = world.arrived()
+    writers = [threading.Thread(target=lambda: [
+        world.server.ask(
+            f"INSERT INTO messenger_outbox {outbox_world.COLUMNS} VALUES "
+            f"('{{}}', '{outbox_world.PLAIN_TYPE}', 'outbox', "
+            f"{world.server.now}, {world.server.now})")
+        for _ in range(20)]) for _ in range(2)]
+    for writer in writers:
+        writer.start()
+    for writer in writers:
+        writer.join()
+    shops.until(lambda: world.arrived() == before + 40, "all messages")
