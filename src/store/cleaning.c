@@ -6,6 +6,7 @@
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/failpoint.h"
 #include "db/run.h"
 #include "store/list.h"
 
@@ -27,7 +28,7 @@ struct run {
     union skr_cleaning_key *keys;  // room for a batch
     size_t found;
     char last_time[32];  // of what was found
-    size_t size;         // of the next step
+    size_t size;         // of the next step at the most
     bool is_over;
 };
 
@@ -179,20 +180,20 @@ do_step(struct run *run, size_t *first, uint64_t *removed,
 {
     const struct skr_cleaning *cleaning = run->cleaning;
     size_t left = run->found - *first;
-    struct step step = {.first = *first};
-    enum skr_code code = SKR_OK;
-    for (int tries = 0; tries < MOST_TRIES; tries++) {
-        step.count = left < run->size ? left : run->size;
-        step.removed = 0;
+    struct step step;
+    enum skr_code code;
+    int tries = 0;
+    do {
+        step = (struct step){.first = *first,
+                             .count = left < run->size ? left : run->size};
         code = try_step(run, &step, error);
-        if (code != SKR_CONFLICT)
-            break;
-    }
+    } while (code == SKR_CONFLICT && ++tries < MOST_TRIES);
     if (code != SKR_OK)
         return code;
     adapt(run, &step);
     *first += step.count;
     *removed += step.removed;
+    skr_failpoint("cleaning.step");
     run->is_over = cleaning->each_step != NULL &&
                    !cleaning->each_step(cleaning->user, step.removed);
     if (!run->is_over)
@@ -241,8 +242,7 @@ skr_cleaning_run(const struct skr_cleaning *cleaning, struct skr_db *db,
         .source = source,
         .db = db,
         .last_time = "1970-01-02 00:00:00",  // no TIMESTAMP is before this
-        .size = cleaning->batch_size < FIRST_STEP ? cleaning->batch_size
-                                                  : FIRST_STEP,
+        .size = FIRST_STEP,
     };
     if (cleaning->dry_run)
         return count_rows(&run, removed, error);

@@ -1,5 +1,4 @@
 """What was sent and kept, and what was handled, is removed when it is old."""
-import signal
 import time
 
 import pytest
@@ -175,32 +174,24 @@ def test_a_consumer_removes_what_failed_long_ago(place):
     assert "cleaner.trouble" not in consumer.log()
 
 
-def test_of_two_who_clean_the_second_is_told(place):
-    """The first is held with its lock; where it was done before that, again."""
-    def second():
-        fill(place, old=1, new=0)
-        for _ in range(8):
-            place.ask("INSERT INTO messenger_outbox (body, headers, "
-                      "queue_name, created_at, available_at, delivered_at) "
-                      "SELECT body, headers, queue_name, created_at, "
-                      "available_at, delivered_at FROM messenger_outbox "
-                      "WHERE queue_name = 'outbox.sent'")
-        count = left(place)
-        first = place.start("cleanup-outbox", "--batch-size=1")
-        shops.until(lambda: left(place) < count, first.log)
-        first.process.send_signal(signal.SIGSTOP)
-        result = place.run("cleanup-outbox")
-        first.process.send_signal(signal.SIGCONT)
-        assert first.end() == 0, first.log()
-        return result if result.returncode != 0 else None
-    result = shops.until(second, "a first that is not done yet")
+def test_of_two_that_clean_the_second_is_told(place):
+    kept = fill(place, old=2)
+    first = place.hold_at("cleaning.step", "cleanup-outbox", "--batch-size=1")
+    result = place.run("cleanup-outbox")
     assert result.returncode == 1
     assert "someone else is cleaning this database" in result.stderr
+    assert left(place) == kept + 3
+    first.kill()
+    place.check("cleanup-outbox")
+    assert left(place) == kept
 
 
 @pytest.mark.alike
-def test_cleaning_that_is_killed_is_done_again(place):
+@pytest.mark.parametrize("step", [1, 10, 60])
+def test_cleaning_that_is_killed_is_done_again(place, step):
     kept = fill(place, old=30)
-    place.start("cleanup-outbox", "--batch-size=1").kill()
+    place.hold_at("cleaning.step", "cleanup-outbox", "--batch-size=1",
+                  visit=step).kill()
+    assert left(place) == kept + 60 - step
     place.check("cleanup-outbox")
     assert left(place) == kept

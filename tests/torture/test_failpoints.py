@@ -37,6 +37,8 @@ def test_every_failpoint_has_a_case():
                                 file.read_text()))
     assert found == (RELAY_CASES.keys() | CONSUMER_CASES.keys()
                      | {"consumer.ran_outside"}
+                     # Of a cleanup: integration/test_cleanup.py.
+                     | {"cleaning.step"}
                      # Of an operator: integration/test_failed.py.
                      | {"failed.stored"}
                      # Of kafka_outbox: test_kafka_relay_order.py.
