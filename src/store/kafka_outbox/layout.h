@@ -42,8 +42,8 @@ enum kafka_outbox_sql {
     KAFKA_OUTBOX_BEHIND,
     KAFKA_OUTBOX_ONLY,
     KAFKA_OUTBOX_BY_ID,
-    KAFKA_OUTBOX_HELD_BOUNDS,
-    KAFKA_OUTBOX_HELD_ROWS,
+    KAFKA_OUTBOX_CLAIM_BOUNDS,
+    KAFKA_OUTBOX_CLAIMED_ROWS,
     KAFKA_OUTBOX_PLACES,
     KAFKA_OUTBOX_IDENTIFY,
     KAFKA_OUTBOX_REMOVE,
@@ -87,9 +87,9 @@ struct kafka_outbox_cursor {
     int64_t scan_cursor;  // of the full scan under way; 0: none
     int64_t next_full_scan_ms;
     // Rows that others have lie between these, and are so many; 0: none.
-    int64_t held_from, held_to, held_count;
-    int64_t next_held_ms;  // when to see whether they still do
-    bool has_more;         // the last read was full
+    int64_t claimed_from, claimed_to, claimed_count;
+    int64_t next_claims_ms;  // when to see whether they still do
+    bool has_more;           // the last read was full
 };
 
 struct kafka_outbox_reader {
@@ -112,19 +112,6 @@ skr_kafka_outbox_sql(const struct skr_kafka_outbox *outbox,
 
 // Fills all statements but the one that asks who made the table.
 bool skr_kafka_outbox_fill(struct skr_kafka_outbox *outbox);
-
-// row.c
-
-// What the row is in order with; false: with nothing.
-bool skr_kafka_outbox_partition(const struct skr_value *columns,
-                                struct skr_hash *partition);
-size_t skr_kafka_outbox_row_size(const struct skr_value *columns);
-// Adds it to a batch that has room.
-SKR_MUST_CHECK enum skr_code
-skr_kafka_outbox_take_row(const struct skr_kafka_outbox *outbox,
-                          struct skr_batch *batch,
-                          const struct skr_value *columns,
-                          struct skr_error *error);
 
 // The interfaces, each in the file that fills it.
 extern const struct skr_source_ops skr_kafka_outbox_source;    // reader.c

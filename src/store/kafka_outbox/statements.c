@@ -10,7 +10,7 @@
 #define FREE                                                          \
     "(o.batch_id IS NULL OR o.push_started_at IS NULL {or_others}OR " \
     "o.push_started_at <= {now_minus})"
-#define HELD UNFINISHED " AND NOT " FREE
+#define CLAIMED UNFINISHED " AND NOT " FREE
 // A word behind a dot is a name, although `key` is reserved elsewhere.
 #define COLUMNS                                                 \
     "o.id, o.topic, o.payload_json, o.payload_headers, o.key, " \
@@ -81,12 +81,13 @@ templates[KAFKA_OUTBOX_SQL_COUNT] = {
                             .is_list = true},
     // NULL, which reads as 0, where there are none; COALESCE() with a signed
     // number would turn ids that are unsigned into decimals. Parameter: lease.
-    [KAFKA_OUTBOX_HELD_BOUNDS] =
+    [KAFKA_OUTBOX_CLAIM_BOUNDS] =
         {.sql = "SELECT MIN(o.id), MAX(o.id), COUNT(*) "
-                "FROM {table} o WHERE o.batch_id IS NOT NULL AND " HELD},
+                "FROM {table} o WHERE o.batch_id IS NOT NULL AND " CLAIMED},
     // Parameters: from, to, lease.
-    [KAFKA_OUTBOX_HELD_ROWS] = {.sql = PLACES "WHERE o.id >= ? AND o.id <= ? "
-                                              "AND " HELD},
+    [KAFKA_OUTBOX_CLAIMED_ROWS] = {.sql =
+                                       PLACES "WHERE o.id >= ? AND o.id <= ? "
+                                              "AND " CLAIMED},
     [KAFKA_OUTBOX_PLACES] = {PLACES "WHERE " UNFINISHED " AND o.id IN ({ids})",
                              .is_list = true},
 
