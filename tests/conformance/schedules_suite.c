@@ -21,7 +21,11 @@ enum {
     MOST_OF_KEY = 200,
     LIVES = 3,  // relays at once
     LONG_SEEDS = 10000,
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
     QUICK_SEEDS = 100,
+#else
+    QUICK_SEEDS = 300,
+#endif
     END_MS = 60000 * RATE,  // by the fast clock
 };
 

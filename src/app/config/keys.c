@@ -450,7 +450,7 @@ static const struct skr_config_key keys[] = {
     KEY("amqp://?confirm_timeout", DECIMAL,
         "Seconds that a server may take to answer before the connection counts "
         "as lost.",
-        DEFAULT("30"), RANGE(0, 3600)),
+        DEFAULT("25"), RANGE(0, 3600)),
     KEY("amqp://?heartbeat", DECIMAL,
         "Seconds; a side that is silent for twice as long is taken for dead. 0 "
         "is none.",
@@ -522,7 +522,7 @@ static const struct skr_config_key keys[] = {
     KEY("kafka://?confirm_timeout", NUMBER,
         "Seconds that a broker may be silent before the connection counts as "
         "lost.",
-        DEFAULT("30"), RANGE(1, 3600)),
+        DEFAULT("25"), RANGE(1, 3600)),
     PLAIN("kafka://?tls", BOOLEAN,
           "Whether the connection is encrypted. Default: where a file of "
           "certificates is named."),

@@ -190,7 +190,7 @@ check_property(const char *name, struct skr_error *error)
 enum {
     DEFAULT_PORT = 9092,
     DEFAULT_CONNECT_S = 10,
-    DEFAULT_CONFIRM_S = 30,
+    DEFAULT_CONFIRM_S = 25,
     MOST_SECONDS = 3600,
     DEFAULT_PREFETCH_BYTES = 16 * 1024 * 1024,
     LONGEST_TOPIC = 249,
