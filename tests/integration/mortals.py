@@ -13,12 +13,20 @@ sys.path.insert(0, str(pathlib.Path(__file__).parents[1]))
 import servers  # noqa: E402: found through the path above
 
 
+def needs_mysql():
+    """Skips the test where there is no MySQL."""
+    try:
+        servers.MySQL().find_programs()
+    except servers.NotInstalled:
+        pytest.skip(servers.MYSQL_IS_MISSING)
+
+
 class Mortals(dict):
     """Servers by their names."""
 
     def __missing__(self, name):
         assert name == servers.MySQL.name
-        pytest.skip("MySQL cannot be fetched here")
+        pytest.skip(servers.MYSQL_IS_MISSING)
 
 
 @contextlib.contextmanager

@@ -10,6 +10,7 @@ import time
 import pytest
 
 import databases
+import mortals
 import outbox_world
 import shop as shops
 
@@ -36,12 +37,11 @@ def run(kind, tmp_path, monkeypatch):
     started = []
 
     def make(**settings):
+        if kind == "mysql":
+            mortals.needs_mysql()
         server = KINDS[kind][0](settings={
             "binlog-format": "ROW", **settings})
-        try:
-            started.append(server.start())
-        except servers.NotInstalled as error:
-            pytest.skip(str(error))
+        started.append(server.start())
         for name, value in server.environment().items():
             monkeypatch.setenv(name, value)
         world = outbox_world.World(tmp_path, KINDS[kind][1]())

@@ -7,6 +7,7 @@ import uuid
 
 import pytest
 
+import mortals
 import servers
 import shop as shops
 
@@ -63,14 +64,12 @@ ENCODED = "".join(f"%{ord(letter):02x}" for letter in PASSWORD)
 
 @pytest.fixture(scope="module")
 def server():
-    try:
-        with servers.MySQL(tls=True, settings=SETTINGS) as started:
-            started.query(
-                "SET GLOBAL group_replication_local_address = '127.0.0.1:"
-                f"{started.port_of('group')}'; START GROUP_REPLICATION")
-            yield started
-    except servers.NotInstalled:
-        pytest.skip("MySQL cannot be fetched here")
+    mortals.needs_mysql()
+    with servers.MySQL(tls=True, settings=SETTINGS) as started:
+        started.query(
+            "SET GLOBAL group_replication_local_address = '127.0.0.1:"
+            f"{started.port_of('group')}'; START GROUP_REPLICATION")
+        yield started
 
 
 class Strict(shops.Shop):

@@ -13,13 +13,14 @@ from .galera import Galera
 from .group import KINDS, Group
 from .kafka import Kafka
 from .mariadb import MariaDB
+from .mysql import MISSING as MYSQL_IS_MISSING
 from .mysql import MySQL
 from .postgresql import PostgreSQL, Standby
 from .proxy import Proxy
 from .rabbitmq import RabbitMQ
 from .server import NotInstalled, Server, ServerError
 
-__all__ = ["KINDS", "Galera", "Group", "Kafka", "KafkaCluster", "MariaDB",
-           "MySQL", "NotInstalled", "Pair", "PostgreSQL", "Proxy",
+__all__ = ["KINDS", "MYSQL_IS_MISSING", "Galera", "Group", "Kafka",
+           "KafkaCluster", "MariaDB", "MySQL", "NotInstalled", "Pair", "PostgreSQL", "Proxy",
            "RabbitMQ", "RabbitMQCluster", "Server", "ServerError",
            "Standby"]

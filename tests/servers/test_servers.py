@@ -84,7 +84,7 @@ def test_a_server_keeps_its_data_through_a_crash_and_leaves_nothing(name):
         server.find_programs()
     except servers.NotInstalled:
         if name == "mysql":
-            pytest.skip("MySQL cannot be fetched here")
+            pytest.skip(servers.MYSQL_IS_MISSING)
         raise
     with server:
         folder, port, pid = server.folder, server.port, server.pid
