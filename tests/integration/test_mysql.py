@@ -228,7 +228,18 @@ def test_a_rotated_password_is_picked_up(strict):
     assert len(relay.events("config.reloaded")) == 1
 
 
-def test_a_user_with_process_sees_who_is_open(strict):
-    """Then the relay knows how far nothing can commit late any more."""
-    strict.server.query(f"GRANT PROCESS ON *.* TO {strict.name}@localhost")
-    go_the_whole_way(strict)
+@pytest.mark.parametrize("has_process", [True, False])
+def test_a_user_with_process_sees_who_is_open(strict, has_process):
+    """Then the relay of an ordered outbox knows how far nothing can commit late
+    any more, and says nothing; without the right it says so."""
+    if has_process:
+        strict.server.query(f"GRANT PROCESS ON *.* TO {strict.name}@localhost")
+    strict.set_config(scheme="ordered-doctrine")
+    strict.check("setup")
+    strict.check("publish", "order.placed", "--body", "{}",
+                 "--partition-key=customer-1")
+    relay = strict.start("relay", "outbox", "--stop-when-empty")
+    assert relay.end() == 0, relay.log()
+    assert strict.ask("SELECT COUNT(*) FROM Messenger_Outbox") == "0"
+    assert len(relay.events("relay.right_missing")) == \
+        (0 if has_process else 1), relay.log()
