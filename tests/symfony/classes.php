@@ -215,7 +215,10 @@ namespace App {
                 fwrite(\STDOUT, json_encode([
                     'class' => $envelope->getMessage()::class, 'order' => (array) $envelope->getMessage(),
                     'placedAt' => $envelope->getMessage()->placedAt?->format(\DATE_ATOM),
-                    'id' => message_id($envelope), 'stamps' => array_keys($envelope->all()),
+                    'id' => message_id($envelope),
+                    // What is public of each: all of the bundle's.
+                    'stamps' => array_map(fn (array $stamps) => array_map('get_object_vars', $stamps),
+                        $envelope->all()),
                 ])."\n");
             }
 

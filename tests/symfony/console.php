@@ -84,6 +84,7 @@ final class SendCommand extends Command
             ->addOption('first', null, InputOption::VALUE_REQUIRED, '', 0)
             ->addOption('note', null, InputOption::VALUE_REQUIRED, '', '')
             ->addOption('key', null, InputOption::VALUE_REQUIRED, 'a partition for each remainder')
+            ->addOption('name', null, InputOption::VALUE_REQUIRED, 'for the stamp of the name')
             ->addOption('delay', null, InputOption::VALUE_REQUIRED, 'in ms')
             ->addOption('pause', null, InputOption::VALUE_REQUIRED, 'in ms, after each', 0);
     }
@@ -99,6 +100,9 @@ final class SendCommand extends Command
             $stamps = [new MessageIdStamp($id)];
             if (null !== $key = $input->getOption('key')) {
                 $stamps[] = new PartitionKeyStamp('customer-'.$number % (int) $key);
+            }
+            if (null !== $name = $input->getOption('name')) {
+                $stamps[] = new MessageNameStamp($name);
             }
             if (null !== $delay = $input->getOption('delay')) {
                 $stamps[] = new DelayStamp((int) $delay);

@@ -13,6 +13,7 @@ import worlds
 
 CONSOLE = pathlib.Path(__file__).with_name("console.php")
 CLASS = r"App\Event\OrderPlaced"
+NAME = "order.placed"
 CONFIG = """\
 databases:
     default: '{database}'
