@@ -122,8 +122,8 @@ typedef void skr_db_close_fn(struct skr_db *db);
 
 // A process that is frozen, or cut off, in a transaction keeps its rows locked:
 // the server rolls back a transaction of ours in which it hears nothing for so
-// long. In one that is guarded a handler may be busy with other things, for
-// twice the timeout in the URL; MySQL gives it as long as any session.
+// long. In a guarded one a handler may be busy for twice the timeout in the
+// URL.
 enum { SKR_SILENT_TRANSACTION_S = 15 };
 
 enum skr_begin {

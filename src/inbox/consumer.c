@@ -680,17 +680,14 @@ work_off_retries(struct skr_consumer *consumer)
     }
 }
 
-// While nothing comes a database that is only there for handlers is asked for
-// nothing, and its loss would be told with the next message.
+// While nothing comes a session that is only there for handlers is asked for
+// nothing: its loss would be told with the next message, and MySQL would end
+// it, as it does with one that is silent in a transaction.
 static enum skr_code
 check_idle(struct skr_consumer *consumer, struct skr_error *error)
 {
-    const struct skr_consumer_options *options = &consumer->options;
-    bool is_asked = skr_consumer_has_retries(consumer)
-                        ? options->failed_database == NULL
-                        : options->queue_database_url != NULL &&
-                              strcmp(options->queue_database_url,
-                                     options->database_url) == 0;
+    bool is_asked = skr_consumer_has_retries(consumer) &&
+                    consumer->options.failed_database == NULL;
     int64_t now_ms = skr_clock_ms();
     if (is_asked || consumer->db == NULL ||
         now_ms < consumer->connection.idle_check_ms)

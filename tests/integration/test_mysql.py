@@ -243,3 +243,30 @@ def test_a_user_with_process_sees_who_is_open(strict, has_process):
     assert strict.ask("SELECT COUNT(*) FROM Messenger_Outbox") == "0"
     assert len(relay.events("relay.right_missing")) == \
         (0 if has_process else 1), relay.log()
+
+
+def test_a_consumer_that_is_frozen_in_a_handler_is_bounded(strict):
+    """By its session's limit, as MySQL has none for transactions. While nothing
+    comes the session rests for as long as any other."""
+    strict.check("setup")
+    strict.ask("CREATE TABLE Effects (id BINARY(16) PRIMARY KEY, "
+               "body VARCHAR(1000) CHARACTER SET utf8mb4)")
+    strict.check("publish", "order.placed", "--body", BODY)
+    strict.check("relay", "outbox", "--stop-when-empty")
+    # Twice the timeout, beside what is usual.
+    bounds = ("SELECT DISTINCT variable_value FROM performance_schema."
+              "variables_by_thread JOIN performance_schema.threads "
+              "USING (thread_id) WHERE variable_name = 'wait_timeout' AND "
+              f"processlist_user = '{strict.name}' ORDER BY 1 DESC")
+    usual = strict.ask("SELECT @@GLOBAL.wait_timeout")
+    frozen = strict.hold_at("consumer.handled", "consume", "orders")
+    assert "60" in strict.server.query(bounds).split()
+    frozen.kill()
+    strict.ask("UPDATE messenger_messages SET delivered_at = NULL")
+    consumer = strict.start("consume", "orders")
+    shops.until(lambda: strict.ask("SELECT COUNT(*) FROM Effects") == "1",
+                consumer.log)
+    shops.until(lambda: strict.server.query(bounds).split() == [usual],
+                consumer.log)
+    assert consumer.stop() == 0
+    assert not consumer.events("consumer.trouble")

@@ -71,9 +71,9 @@ struct skr_mysql {
 
     bool has_begun;
     bool is_guarded;  // the transaction, by a savepoint
-    // Transactions are not given the time that a handler may need. On MySQL
-    // this bounds the session, and so it ends with the transaction.
-    bool is_bounded;
+    // For how long the server lets a transaction be silent; 0: for ever. On
+    // MySQL this bounds the session, which rests for longer.
+    unsigned bound_s;
     // There is one, at the beginning of this transaction or of the next.
     bool has_savepoint;
     // The server has said that the transaction is open: it does not before the

@@ -198,7 +198,7 @@ skr_mysql_bound_silence(struct skr_mysql *mysql, struct skr_error *error)
     if (mariadb_connection(mysql->connection))
         snprintf(more, sizeof(more), ", idle_transaction_timeout = %u",
                  transaction_s);
-    mysql->is_bounded = false;
+    mysql->bound_s = mariadb_connection(mysql->connection) ? transaction_s : 0;
     snprintf(sql, sizeof(sql),
              "SET SESSION wait_timeout = %s, net_write_timeout = %s%s",
              session_s, session_s, more);

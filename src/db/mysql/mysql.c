@@ -46,13 +46,14 @@ enum {
     CONNECT_TIMEOUT_S = 10,
     TIMEOUT_S = 30,
     LOCK_TIMEOUT_S = 5,
+    LEAST_REST_S = 10,  // longer than an idle consumer says nothing
     WAKE_CEILING = 1024 * 1024,
 };
 
 #define KNOWN                                                            \
     "unix_socket, connect_timeout, timeout, lock_timeout, ssl, ssl_ca, " \
-    "ssl_cert, "                                                         \
-    "ssl_key, ssl_verify, wake, wake_dsn, wake_ceiling and idle_poll"
+    "ssl_cert, ssl_key, ssl_verify, wake, wake_dsn, wake_ceiling and "   \
+    "idle_poll"
 
 static enum skr_code
 check_parameters(const struct skr_url *url, struct skr_error *error)
@@ -627,12 +628,13 @@ exec(struct skr_mysql *mysql, const char *sql, struct skr_error *error)
     return skr_mysql_exec(mysql->connection, sql, NULL, error);
 }
 
-// MySQL ends no transaction that rests, but sessions that do. Those of ours
-// rest for long outside of transactions.
+// MySQL ends no transaction that rests, but sessions that do, and ours rest for
+// long outside of them. What bounds a guarded one stays for the next, until a
+// statement comes outside: an idle consumer sends one every few seconds.
 static bool
 is_session_bounded(const struct skr_mysql *mysql)
 {
-    return mysql->is_bounded && !mariadb_connection(mysql->connection);
+    return mysql->bound_s != 0 && !mariadb_connection(mysql->connection);
 }
 
 enum skr_code
@@ -647,7 +649,7 @@ skr_mysql_autocommit(struct skr_mysql *mysql, struct skr_error *error)
     mysql->has_savepoint = false;
     if (code == SKR_OK) {
         mysql->autocommit_is_off = false;
-        mysql->is_bounded = mysql->is_bounded && !frees_session;
+        mysql->bound_s = frees_session ? 0 : mysql->bound_s;
     }
     return code;
 }
@@ -662,7 +664,7 @@ rollback(struct skr_db *db)
     mysql->is_rolled_back = false;
     mysql->has_savepoint = false;
     enum skr_code ignored = exec(mysql, "ROLLBACK", NULL);
-    if (ignored == SKR_OK && is_session_bounded(mysql))
+    if (ignored == SKR_OK && !mysql->is_guarded && is_session_bounded(mysql))
         ignored = skr_mysql_autocommit(mysql, NULL);
     (void)ignored;
 }
@@ -670,29 +672,24 @@ rollback(struct skr_db *db)
 // A round trip for the first of several transactions in a row, in which the
 // server also hears for how long they may be silent.
 static enum skr_code
-leave_autocommit(struct skr_mysql *mysql, bool is_bounded,
+leave_autocommit(struct skr_mysql *mysql, unsigned bound_s,
                  struct skr_error *error)
 {
-    char sql[96] = "SET autocommit = 0", bound[16] = "DEFAULT";
-    bool is_mariadb = mariadb_connection(mysql->connection);
+    char sql[96] = "SET autocommit = 0";
     // The session of a lock is bounded whatever it does.
-    bool changes =
-        mysql->lock_name[0] == '\0' && (mysql->is_bounded != is_bounded);
+    bool changes = mysql->lock_name[0] == '\0' && mysql->bound_s != bound_s;
     if (mysql->autocommit_is_off && !changes)
         return SKR_OK;
-    unsigned bound_s = 2 * mysql->timeout_s;
-    if (is_bounded && bound_s > SKR_SILENT_TRANSACTION_S)
-        bound_s = SKR_SILENT_TRANSACTION_S;
-    if (is_bounded || is_mariadb)
-        snprintf(bound, sizeof(bound), "%u", bound_s);
     if (changes)
-        snprintf(sql, sizeof(sql), "SET autocommit = 0, SESSION %s = %s",
-                 is_mariadb ? "idle_transaction_timeout" : "wait_timeout",
-                 bound);
+        snprintf(sql, sizeof(sql), "SET autocommit = 0, SESSION %s = %u",
+                 mariadb_connection(mysql->connection)
+                     ? "idle_transaction_timeout"
+                     : "wait_timeout",
+                 bound_s);
     enum skr_code code = exec(mysql, sql, error);
     if (code == SKR_OK) {
         mysql->autocommit_is_off = true;
-        mysql->is_bounded = changes ? is_bounded : mysql->is_bounded;
+        mysql->bound_s = changes ? bound_s : mysql->bound_s;
     }
     return code;
 }
@@ -700,7 +697,10 @@ leave_autocommit(struct skr_mysql *mysql, bool is_bounded,
 static enum skr_code
 begin_write(struct skr_mysql *mysql, struct skr_error *error)
 {
-    enum skr_code code = leave_autocommit(mysql, true, error);
+    unsigned bound_s = 2 * mysql->timeout_s;
+    if (bound_s > SKR_SILENT_TRANSACTION_S)
+        bound_s = SKR_SILENT_TRANSACTION_S;
+    enum skr_code code = leave_autocommit(mysql, bound_s, error);
     mysql->has_savepoint = false;
     return code == SKR_OK ? exec(mysql, "START TRANSACTION", error) : code;
 }
@@ -711,7 +711,10 @@ begin_write(struct skr_mysql *mysql, struct skr_error *error)
 static enum skr_code
 begin_guarded(struct skr_mysql *mysql, struct skr_error *error)
 {
-    enum skr_code code = leave_autocommit(mysql, false, error);
+    unsigned bound_s = 2 * mysql->timeout_s;
+    if (bound_s < LEAST_REST_S && !mariadb_connection(mysql->connection))
+        bound_s = LEAST_REST_S;
+    enum skr_code code = leave_autocommit(mysql, bound_s, error);
     if (code == SKR_OK && !mysql->has_savepoint)
         code = exec(mysql, "SAVEPOINT skr", error);
     mysql->has_savepoint = code == SKR_OK;
