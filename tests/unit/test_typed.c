@@ -3,6 +3,7 @@
 
 #include "typed_everything.h"
 
+#include "../support/memory_ceiling.h"
 #include "base/text.h"
 #include "message/typed_time.h"
 
@@ -13,7 +14,9 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
-// cmocka needs the four above.
+#include <sys/wait.h>
+#include <unistd.h>
+// cmocka needs some of the above.
 #include <cmocka.h>
 
 static const char everything_json[] =
@@ -285,43 +288,91 @@ memory_in_use(void)
 #endif
 }
 
-// A document of many small values costs what is asked for, not what it holds.
+// Documents of many small values, of which those of the last two are asked for.
+static const struct {
+    const char *before, *value, *after;
+    const char *asked;  // what MINIMUM has of it otherwise
+    size_t size;        // of each, decoded
+} many_values[] = {
+    {"{\"unknown\":[", "{\"a\":1}", "],", NULL, 0},
+    // Of two of one name the last counts.
+    {"{\"unknown\":{\"deep\":[", "[]", "]},", NULL, 0},
+    {"{\"integers\":[", "1", "],", "integers", sizeof(int16_t)},
+    {"{\"points\":[", "{\"x\":1}", "],", "points", sizeof(struct point)},
+};
+
+static char *
+write_many_values(size_t which, size_t count)
+{
+    struct skr_text json = {0};
+    skr_text_add_string(&json, many_values[which].before);
+    for (size_t k = 0; k < count; k++) {
+        skr_text_add_string(&json, k == 0 ? "" : ",");
+        skr_text_add_string(&json, many_values[which].value);
+    }
+    skr_text_add_string(&json, many_values[which].after);
+    char *minimum = strdup(MINIMUM "}");
+    assert_non_null(minimum);
+    if (many_values[which].asked != NULL)
+        memcpy(strstr(minimum, many_values[which].asked), "x", 1);
+    skr_text_add_string(&json, minimum);
+    free(minimum);
+    assert_false(json.broken);
+    return skr_text_take(&json);
+}
+
+// A document costs what is asked for, not what it holds.
 static void
 test_memory_is_that_of_the_fields(void **state)
 {
     enum { REPEATS = 300000 };
     (void)state;
-    static const char *const values[][2] = {
-        {"{\"unknown\":[", "{\"a\":1}"},
-        {"{\"unknown\":{\"deep\":[", "[]"},
-        {"{\"integers\":[", "1"},
-        {"{\"points\":[", "{\"x\":1}"},
-    };
-    for (size_t i = 0; i < SKR_COUNT_OF(values); i++) {
-        struct skr_text json = {0};
+    for (size_t i = 0; i < SKR_COUNT_OF(many_values); i++) {
         struct everything value;
-        skr_text_add_string(&json, values[i][0]);
-        for (size_t k = 0; k < REPEATS; k++)
-            skr_text_add_format(&json, "%s%s", k == 0 ? "" : ",", values[i][1]);
-        // Of two of one name the last counts.
-        skr_text_add_string(&json, i == 1 ? "]}," : "],");
-        char *minimum = strdup(MINIMUM "}");
-        assert_non_null(minimum);
-        if (i >= 2)
-            memcpy(strstr(minimum, i == 2 ? "integers" : "points"), "x", 1);
-        skr_text_add_string(&json, minimum);
-        free(minimum);
-        assert_false(json.broken);
-        size_t asked = i == 2   ? REPEATS * sizeof(value.integers[0])
-                       : i == 3 ? REPEATS * sizeof(value.points[0])
-                                : 0;
+        char *json = write_many_values(i, REPEATS);
         size_t before = memory_in_use();
-        struct skr_decoded *memory = decode(json.bytes, &value);
+        struct skr_decoded *memory = decode(json, &value);
         size_t taken = memory_in_use() - before;
-        if (taken > asked + (128 << 10))
-            fail_msg("%zu bytes for %zu of JSON", taken, json.size);
+        if (taken > REPEATS * many_values[i].size + (128 << 10))
+            fail_msg("%zu bytes for %zu of JSON", taken, strlen(json));
         skr_decoded_free(memory);
-        skr_text_fini(&json);
+        free(json);
+    }
+}
+
+// The exit code of a process that decodes it and may take little more than the
+// document and what is asked for; a tree of it would take 320 MB.
+static int
+decode_under_ceiling(const char *json)
+{
+    pid_t child = fork();
+    assert_true(child >= 0);
+    if (child == 0) {
+        struct everything value;
+        struct skr_decoded *memory;
+        skr_test_limit_memory(64);
+        const struct skr_encoded document = {json, strlen(json), NULL};
+        _exit(skr_decode(&everything, &document, &value, &memory, NULL) ==
+                      SKR_OK
+                  ? 0
+                  : 1);
+    }
+    int status = 0;
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_true(WIFEXITED(status));
+    return WEXITSTATUS(status);
+}
+
+static void
+test_a_large_document_without_a_codec_takes_no_tree(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < SKR_COUNT_OF(many_values); i++) {
+        char *json = write_many_values(
+            i, (8 << 20) / (strlen(many_values[i].value) + 1));
+        if (decode_under_ceiling(json) != 0)
+            fail_msg("%s...: no memory", many_values[i].before);
+        free(json);
     }
 }
 
@@ -490,6 +541,7 @@ main(void)
         cmocka_unit_test(test_what_is_not_json_is_refused),
         cmocka_unit_test(test_escapes_become_utf8),
         cmocka_unit_test(test_memory_is_that_of_the_fields),
+        cmocka_unit_test(test_a_large_document_without_a_codec_takes_no_tree),
         cmocka_unit_test(test_doubles_are_exact_and_short),
         cmocka_unit_test(test_doubles_do_not_depend_on_the_locale),
         cmocka_unit_test(test_times_are_read_with_any_offset_and_fraction),
