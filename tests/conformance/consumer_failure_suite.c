@@ -2,6 +2,8 @@
 // The consumer in trouble: bad input, bad handlers, tables that are not there.
 #include "consumer_world.h"
 
+#include "support/memory_ceiling.h"
+
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -395,5 +397,6 @@ main(void)
         TEST(test_options_that_are_missing_are_named),
         TEST(test_an_application_can_admit_messages_itself),
     };
+    skr_test_limit_memory(SKR_TEST_CEILING_MIB);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -2,6 +2,8 @@
 // What a consumer is told of a record from a real Kafka, whoever produced it.
 #include "kafka_world.h"
 
+#include "support/memory_ceiling.h"
+
 static void
 produce_raw(struct world *world, rd_kafka_headers_t *headers, const char *key,
             const char *body)
@@ -160,5 +162,6 @@ main(void)
     };
     if (is_kafka_missing())
         return SKIPPED;
+    skr_test_limit_memory(SKR_TEST_CEILING_MIB);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -254,6 +254,7 @@ def test_consumers_come_and_go_under_load(sqlite_world):
 
 def test_a_row_that_is_too_large_fails_alone(sqlite_world):
     world = sqlite_world
+    world.limit_memory()
     world.insert(500)
     body = json.dumps({"n": -1, "text": "x" * 2000000})
     connection = world.database.connect()
@@ -272,6 +273,7 @@ def test_a_row_that_is_too_large_fails_alone(sqlite_world):
 
 def test_rows_whose_topic_cannot_be_fail_and_others_go_on(sqlite_world):
     world = sqlite_world
+    world.limit_memory()
     for topic in ("", ".", "no/topic", "x" * 250):
         world.insert(1, -1, json.dumps(
             {"type": "order.placed", "X-Skirnir-Topic": topic}))
@@ -286,6 +288,7 @@ def test_rows_whose_topic_cannot_be_fail_and_others_go_on(sqlite_world):
 
 def test_records_that_make_no_sense_are_kept_and_others_go_on(sqlite_world):
     world = sqlite_world
+    world.limit_memory()
     world.consume()  # makes the topic
     number = "X-Message-Id=01932b6e-7c00-7000-8000-00000000ffff"
     for body, *headers in [(b"{}", "type=order.placed"),  # no id
@@ -351,6 +354,7 @@ def test_a_record_that_waits_for_its_retry_is_waited_for(sqlite_world):
 
 def test_what_cannot_be_handled_is_kept_and_others_go_on(sqlite_world):
     world = sqlite_world
+    world.limit_memory()
     world.insert(1, -1, '{"type":"order.unknown"}')
     world.insert(1000)
     world.relay()

@@ -88,6 +88,7 @@ def test_one_mistake_does_not_error_the_whole_table(world):
 @pytest.mark.parametrize("kind", databases.BY_KIND)
 def test_a_large_row_in_a_batch_does_not_take_others_along(tmp_path, kind):
     world = new_world(kind, tmp_path)
+    world.limit_memory()
     try:
         world.ask(OTHERS_TABLE[world.database.dialect])
         world.insert_numbers(500)
@@ -125,6 +126,7 @@ def test_a_topic_that_nobody_makes_is_errored_and_others_arrive(tmp_path):
             "auto.create.topics.enable": "false"}) as kafka:
         world = new_world("sqlite", tmp_path, kafka.url.removeprefix(
             "kafka://"))
+        world.limit_memory()
         try:
             make_topic(tmp_path / "good", kafka, world.topic)
             world.start_relay().stop()
@@ -147,6 +149,7 @@ def test_a_topic_that_nobody_makes_is_errored_and_others_arrive(tmp_path):
 @pytest.mark.quick
 def test_a_table_that_lacks_a_column_is_named(tmp_path):
     world = new_world("postgresql", tmp_path)
+    world.limit_memory()
     try:
         world.ask(OTHERS_TABLE["postgresql"])
         for column in COLUMNS:
