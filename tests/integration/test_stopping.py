@@ -1,9 +1,11 @@
-"""SIGTERM while the broker says nothing: an end within the time that the manual
-promises, and nothing is lost."""
+"""SIGTERM while the broker or the database says nothing: an end within the time
+that the manual promises, and nothing is lost."""
+import json
 import os
 import pathlib
 import sys
 import time
+import uuid
 
 import pytest
 
@@ -18,6 +20,9 @@ pytestmark = pytest.mark.alike
 
 SOON_S = 4
 PROMISED_S = 8 + 2  # and what a busy machine takes
+LIMIT_S = 2
+MANY = 2000  # of five at a time: not done before the database is frozen
+LIMITED_S = LIMIT_S + 1 + 3  # what the manual adds, and a busy machine
 HANGS = """\
 import sys
 print('{"ready":true}', flush=True)
@@ -104,3 +109,94 @@ def test_a_consumer_whose_command_hangs_stops_in_time(line):
     line.proxy.cut()
     # As soon as the broker has noticed.
     line.until(lambda: world.take_numbers() == [0], consumer)
+
+
+class DatabaseLine:
+    """The way to the database leads through a proxy; the world's own does not."""
+
+    def __init__(self, world):
+        self.world = world
+        port = int(world.database.setting("PORT"))
+        self.proxy = servers.Proxy(port)
+        world.set_up()
+        world.check("setup-deduplication", "--force")
+        world.ask("CREATE TABLE effects (body VARCHAR(30) NOT NULL)")
+        world.set_config(
+            worlds.CONFIG + "handlers:\n    order.placed: {{sql: "
+            "'INSERT INTO effects (body) VALUES (:body)'}}\n",
+            database=self.proxy.url(world.database.url), in_flight=5,
+            replace=[(f"{world.broker}'", f"{world.broker}?queues[orders]='")])
+
+    def start(self, *command):
+        return self.world.start(*command, f"--stop-timeout={LIMIT_S}")
+
+    def effects(self):
+        return sorted(json.loads(body)["n"] for body in self.world.ask(
+            "SELECT body FROM effects").splitlines())
+
+    def is_waited_for(self):
+        return self.proxy.waiting(True) + self.proxy.waiting(False) > 0
+
+    def go_on(self):
+        """As a server does that was frozen and ends what nobody waits for."""
+        self.proxy.cut()
+        self.proxy.resume()
+
+
+@pytest.fixture
+def database_line(world):
+    opened = DatabaseLine(world)
+    yield opened
+    opened.proxy.close()
+
+
+def expect_end(program):
+    began = time.monotonic()
+    program.process.terminate()
+    code = program.end(4 * LIMITED_S)
+    assert time.monotonic() - began < LIMITED_S, program.log()
+    assert code == 0 or program.events("stop.timeout"), program.log()
+
+
+@pytest.mark.parametrize("command", [["relay", "outbox"], ["consume", "amqp"]],
+                         ids=" ".join)
+def test_a_frozen_database_that_is_connected_to_does_not_hold_up_a_stop(
+        database_line, command):
+    database_line.proxy.hold()
+    program = database_line.start(*command)
+    shops.until(lambda: database_line.proxy.accepted > 0, program.log)
+    expect_end(program)
+
+
+def test_a_frozen_database_does_not_hold_up_the_stop_of_a_relay(database_line):
+    """In the midst of its work."""
+    line, world = database_line, database_line.world
+    world.insert(MANY)
+    relay = line.start("relay", "outbox")
+    shops.until(lambda: world.left() < MANY, relay.log)
+    line.proxy.hold()
+    shops.until(line.is_waited_for, relay.log)
+    expect_end(relay)
+    line.go_on()
+    world.relay_all()
+    assert set(world.take_numbers()) == set(range(MANY))
+
+
+def test_a_frozen_database_does_not_hold_up_the_stop_of_a_consumer(
+        database_line):
+    """Which has a message in hand, whose effect is there once in the end."""
+    line, world = database_line, database_line.world
+    consumer = line.start("consume", "amqp")
+    consumer.wait_for(r"consumer\.ready")
+    line.proxy.hold()
+    world.client.publish("", "orders", b'{"n":1}', {
+        "type": ("S", "order.placed"),
+        "X-Message-Id": ("S", str(uuid.uuid4()))})
+    world.client.confirm()
+    shops.until(line.is_waited_for, consumer.log)
+    expect_end(consumer)
+    line.go_on()
+    consumer = line.start("consume", "amqp")
+    shops.until(lambda: line.effects() == [1], consumer.log)
+    assert consumer.stop() == 0, consumer.log()
+    assert world.take_numbers() == []

@@ -331,6 +331,7 @@ open_and_run(struct skr_environment *environment,
         .items = workers->items,
         .item_size = sizeof(workers->items[0]),
         .count = workers->count,
+        .environment = environment,
     };
     if (code == SKR_OK)
         code = skr_tasks_run(&environment->app, &task, error);

@@ -289,6 +289,7 @@ run_relays(struct skr_environment *environment, const struct skr_config *config,
         .items = relays->items,
         .item_size = sizeof(relays->items[0]),
         .count = relays->count,
+        .environment = environment,
         .stop_s = STOP_S,
     };
     if (code == SKR_OK)

@@ -14,8 +14,6 @@
 #include "store/kafka_outbox/kafka_outbox.h"
 
 #include <errno.h>
-#include <pthread.h>
-#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
@@ -139,14 +137,13 @@ skr_cleaner_shown_pace(struct skr_progress *progress, uint32_t age_s)
 struct skr_cleaner {
     struct skr_cleaner_options options;
     int stop_fd;
-    atomic_bool is_stopped;
     pthread_t thread;
 };
 
 static bool
 is_stopped(const struct skr_cleaner *cleaner)
 {
-    return atomic_load(&cleaner->is_stopped);
+    return skr_clock_sleep(cleaner->stop_fd, 0);
 }
 
 static bool
@@ -267,8 +264,7 @@ skr_cleaner_start(const struct skr_cleaner_options *options,
     made->options = *options;
     made->stop_fd = eventfd(0, EFD_CLOEXEC);
     if (made->stop_fd < 0 || skr_thread_start(&made->thread, run, made) != 0) {
-        if (made->stop_fd >= 0)
-            close(made->stop_fd);
+        close(made->stop_fd);
         free(made);
         return skr_fail(error, SKR_UNAVAILABLE, SKR_GIVE_UP,
                         "no thread for cleaning can be started: %s",
@@ -283,7 +279,6 @@ skr_cleaner_stop(struct skr_cleaner *cleaner)
 {
     if (cleaner == NULL)
         return;
-    atomic_store(&cleaner->is_stopped, true);
     eventfd_write(cleaner->stop_fd, 1);
     pthread_join(cleaner->thread, NULL);
     close(cleaner->stop_fd);

@@ -64,12 +64,12 @@ try_reload(const struct skr_app *app)
     return true;
 }
 
-// How long the process may sleep before it looks again; -1: for ever.
+// How long the process may sleep before it looks again.
 static int64_t
 reload_pause_ms(const struct skr_app *app)
 {
     return app->reload == NULL || app->reload->present->file_count == 0
-               ? -1
+               ? IDLE_MS
                : LOOK_MS;
 }
 
@@ -79,7 +79,7 @@ static bool
 needs_reload(const struct skr_app *app)
 {
     int64_t now_ms = skr_clock_ms();
-    if (reload_pause_ms(app) < 0 || now_ms < app->reload->next_look_ms)
+    if (reload_pause_ms(app) == IDLE_MS || now_ms < app->reload->next_look_ms)
         return false;
     app->reload->next_look_ms = now_ms + LOOK_MS;
     return skr_config_files_changed(app->reload->present);
@@ -119,7 +119,7 @@ struct workers {
     const struct skr_task *task;
     struct worker *items;
     size_t count;
-    atomic_size_t ended;
+    atomic_size_t finished, ended;  // before and after what each leaves behind
     bool is_stopped;
     int64_t end_by_ms;  // 0: whenever
 };
@@ -144,6 +144,9 @@ run_worker(void *user)
         worker->code = SKR_OK;
     if (task->ended != NULL)
         task->ended(worker->item, worker->code, &worker->error);
+    // That may wait for a silent database, too, and has the same time to end.
+    if (atomic_fetch_add(&worker->all->finished, 1) + 1 == worker->all->count)
+        skr_environment_close(task->environment);
     atomic_fetch_add(&worker->all->ended, 1);
     skr_signals_wake();
     return NULL;
@@ -206,20 +209,17 @@ wait_for_all(struct workers *workers, size_t started, int wake_fd)
     while (atomic_load(&workers->ended) < started ||
            (workers->count == 0 && !skr_signals_ask_stop())) {
         heed_signals(workers);
-        int64_t pause_ms = reload_pause_ms(workers->app);
         int64_t left_ms = workers->end_by_ms != 0
                               ? workers->end_by_ms - skr_clock_ms()
-                          : pause_ms > 0 ? pause_ms
-                                         : IDLE_MS;
-        if (skr_clock_sleep(wake_fd, left_ms > 0 ? left_ms : 0))
+                              : reload_pause_ms(workers->app);
+        if (skr_clock_sleep(wake_fd, left_ms))
             skr_signals_drain();
     }
 }
 
 static enum skr_code
-join_all(struct workers *workers, struct skr_error *error)
+join_all(struct workers *workers, enum skr_code code, struct skr_error *error)
 {
-    enum skr_code code = SKR_OK;
     for (size_t i = 0; i < workers->count; i++) {
         struct worker *worker = &workers->items[i];
         if (!worker->is_running)
@@ -236,7 +236,6 @@ join_all(struct workers *workers, struct skr_error *error)
 static enum skr_code
 run_workers(struct workers *workers, int wake_fd, struct skr_error *error)
 {
-    struct skr_error later = {0};
     size_t started = 0;
     for (size_t i = 0; i < workers->count; i++) {
         workers->items[i].all = workers;
@@ -247,10 +246,7 @@ run_workers(struct workers *workers, int wake_fd, struct skr_error *error)
     if (code != SKR_OK)
         stop_all(workers);
     wait_for_all(workers, started, wake_fd);
-    enum skr_code ended = join_all(workers, &later);
-    if (code == SKR_OK && ended != SKR_OK)
-        *error = later;
-    return code == SKR_OK ? ended : code;
+    return join_all(workers, code, error);
 }
 
 enum skr_code
@@ -297,7 +293,6 @@ run_all(struct skr_app *app, skr_configured_fn *run, struct skr_config **config,
             continue;
         }
         skr_config_free(before);
-        before = NULL;
         if (code != SKR_OK || !skr_reload_is_due(app))
             return code;
         before = *config;

@@ -5,7 +5,7 @@
 #ifndef SKR_APP_SERVICE_SUPERVISOR_H
 #define SKR_APP_SERVICE_SUPERVISOR_H
 
-#include "app/app.h"
+#include "app/service/worker_environment.h"
 
 // SKR_STOPPED is as good an end as SKR_OK.
 typedef enum skr_code skr_task_run_fn(void *item, struct skr_error *error);
@@ -23,6 +23,7 @@ struct skr_task {
     void *items;
     size_t item_size;
     size_t count;
+    struct skr_environment *environment;  // closed by the last that ends
     // How long a stop may take where --stop-timeout does not say; 0: for ever.
     uint32_t stop_s;
 };
@@ -32,8 +33,8 @@ struct skr_task {
 // no items it waits for the signal that ends the process.
 //
 // SIGTERM and SIGINT stop them all. The process ends soon after the time that a
-// stop may take although some are still at it. SIGHUP has the
-// configuration loaded again, and stops them all if that is a good one.
+// stop may take although some, or the environment, are still at it. SIGHUP has
+// the configuration loaded again, and stops them all if that is a good one.
 SKR_MUST_CHECK enum skr_code
 skr_tasks_run(const struct skr_app *app, const struct skr_task *task,
               struct skr_error *error);

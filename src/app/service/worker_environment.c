@@ -125,19 +125,24 @@ skr_environment_start(struct skr_environment *environment,
 }
 
 void
+skr_environment_close(struct skr_environment *environment)
+{
+    skr_metrics_stop(environment->metrics);
+    skr_cleaner_stop(environment->unread_watcher);
+    skr_cleaner_stop(environment->cleaner);
+    environment->metrics = NULL;
+    environment->unread_watcher = NULL;
+    environment->cleaner = NULL;
+}
+
+void
 skr_environment_stop(struct skr_environment *environment)
 {
     skr_notifier_stop(environment->notifier,
                       skr_reload_is_due(&environment->app));
     if (skr_health_have_worked(&environment->health))
         skr_reload_note_work(&environment->app);
-    skr_metrics_stop(environment->metrics);
-    skr_cleaner_stop(environment->unread_watcher);
-    skr_cleaner_stop(environment->cleaner);
-    environment->notifier = NULL;
-    environment->metrics = NULL;
-    environment->unread_watcher = NULL;
-    environment->cleaner = NULL;
+    skr_environment_close(environment);
 }
 
 void

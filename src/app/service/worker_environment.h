@@ -34,6 +34,8 @@ SKR_MUST_CHECK enum skr_code
 skr_environment_start(struct skr_environment *environment,
                       skr_metrics_read_fn *read, void *user,
                       struct skr_error *error);
+// What asks databases, within any thread; stop() does what was not done.
+void skr_environment_close(struct skr_environment *environment);
 void skr_environment_stop(struct skr_environment *environment);
 // After a stop, or instead of a start.
 void skr_environment_fini(struct skr_environment *environment);
