@@ -2,12 +2,21 @@
 comes back too often: nothing is lost, everything is handled after the cure, and
 other handlers' messages do not wait."""
 import json
+import os
+import pathlib
+import sys
 import uuid
 
 import pytest
 
+import databases
 import shop as shops
 import worlds
+from test_metrics import get, port  # noqa: F401: a fixture
+
+sys.path.insert(0, str(pathlib.Path(__file__).parents[1]))
+
+import servers  # noqa: E402: found through the path above
 
 pytestmark = pytest.mark.alike
 
@@ -192,3 +201,29 @@ def test_what_is_held_for_long_waits_in_rows(inbox):
     await_bodies(inbox, consumer, "absent", COUNT)
     end(inbox, consumer)
     assert failed(inbox) == 0
+
+
+def test_a_node_that_falls_silent_is_said_though_nothing_is_to_be_done(
+        tmp_path, vhost, port):  # noqa: F811
+    world = worlds.World(tmp_path, databases.SQLite(tmp_path), vhost)
+    world.declare_queue("limited")
+    world.ask("CREATE TABLE effects (body VARCHAR(30) NOT NULL)")
+    world.ask("CREATE TABLE absent (body VARCHAR(30) NOT NULL)")
+    try:
+        with servers.Proxy(int(os.environ["SKR_RABBITMQ_PORT"])) as proxy:
+            set_sick(world, SICK_SQL, replace=[
+                (world.broker, proxy.url(world.broker)),
+                ("?queues", "?heartbeat=1&connect_timeout=1&queues")])
+            world.check("setup")
+            consumer = world.start_consumer(f"--metrics-port={port}")
+            shops.until(lambda: get(port, "/readyz")[0] == 200, consumer.log)
+            proxy.hold()
+            shops.until(lambda: get(port, "/readyz")[0] == 503, consumer.log)
+            consumer.wait_for("consumer.trouble")
+            proxy.resume()
+            shops.until(lambda: get(port, "/readyz")[0] == 200, consumer.log)
+            put(world, "order.placed", [1])
+            await_bodies(world, consumer, "effects", 1)
+            end(world, consumer)
+    finally:
+        world.leave()
