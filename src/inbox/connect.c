@@ -155,6 +155,19 @@ skr_consumer_connect_failed(struct skr_consumer *consumer, struct skr_db **db,
     return code;
 }
 
+// The queue that a handler forwards to.
+static enum skr_code
+check_queue(struct skr_consumer *consumer, const struct handler *handler,
+            struct skr_error *error)
+{
+    const struct skr_store *queue = handler->queue;
+    const struct skr_table_maker maker = find_maker(consumer, consumer->db);
+    enum skr_code code = queue->admin->check(queue, consumer->db, error);
+    if (code == SKR_MISSING && handler->makes_queue)
+        code = skr_store_create_for(queue, consumer->db, &maker, error);
+    return code;
+}
+
 // A handler whose table or column is missing waits for it, and the others go
 // on. Where there is no other a command can do nothing, and ends; the consumer
 // of an application waits, as its messages do.
@@ -167,6 +180,11 @@ check_handlers(struct skr_consumer *consumer, struct skr_error *error)
     for (size_t i = 0; i < consumer->handlers.count; i++) {
         const struct handler *handler = &consumer->handlers.items[i];
         struct skr_error reason = {0};
+        enum skr_code code = handler->queue == NULL
+                                 ? SKR_OK
+                                 : check_queue(consumer, handler, error);
+        if (code != SKR_OK)
+            return code;
         if (handler->sql == NULL ||
             skr_sql_handler_check(handler->sql, skr_db_tx(consumer->db),
                                   &reason) == SKR_OK)

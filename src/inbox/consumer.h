@@ -23,6 +23,8 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 
+struct skr_store;
+
 struct skr_consumer_counts {
     uint64_t handled;     // effects committed
     uint64_t duplicates;  // seen before, acknowledged
@@ -109,6 +111,18 @@ SKR_MUST_CHECK enum skr_code
 skr_consumer_handle_sql(struct skr_consumer *consumer, const char *message_name,
                         const char *const *statements, size_t count,
                         struct skr_error *error);
+
+// Instead of handlers: every message becomes a row of a queue in the consumer's
+// database, in the transaction that records it.
+struct skr_forward {
+    const char *insert;       // SQL as of a handler, with :body and :headers
+    struct skr_store *queue;  // its table; the consumer frees it in any case
+    bool makes_queue;         // when it is missing
+};
+SKR_MUST_CHECK enum skr_code
+skr_consumer_forward(struct skr_consumer *consumer,
+                     const struct skr_forward *forward,
+                     struct skr_error *error);
 
 // A handler in a shared object: SKR_INVALID as skr_library_open().
 SKR_MUST_CHECK enum skr_code

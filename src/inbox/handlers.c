@@ -83,6 +83,7 @@ skr_handlers_fini(struct handlers *handlers)
         free(handlers->items[i].message_name);
         skr_sql_handler_free(handlers->items[i].sql);
         skr_child_free(handlers->items[i].child);
+        skr_store_free(handlers->items[i].queue);
         if (handlers->items[i].library != NULL)
             dlclose(handlers->items[i].library);
     }

@@ -20,6 +20,7 @@ struct attempt;
 struct job;
 struct skr_child;
 struct skr_sql_handler;
+struct skr_store;
 
 struct handler {
     char *message_name;
@@ -31,6 +32,8 @@ struct handler {
     struct skr_sql_handler *sql;
     struct skr_child *child;
     void *library;
+    struct skr_store *queue;  // that its SQL writes; NULL: whatever that says
+    bool makes_queue;
 
     struct skr_backoff backoff;  // pause_ms 0: all is well
     int64_t again_ms;            // not before this; by skr_clock_ms()

@@ -14,6 +14,7 @@
 #include "db/db.h"
 #include "db/sql.h"
 #include "inbox/consumer_internals.h"
+#include "message/envelope.h"
 #include "message/headers.h"
 
 #include <stdlib.h>
@@ -445,6 +446,49 @@ run_handler(const struct skr_delivery *delivery, struct skr_tx tx, void *user,
     return code == SKR_OK ? SKR_ACCEPT : SKR_RETRY;
 }
 
+// What retries of this hop wrote stays behind, and an id that the broker alone
+// knew goes along: the next hop is to find the same id.
+static enum skr_code
+pass_headers(struct skr_arena *arena, const struct skr_message *message,
+             struct skr_headers *headers, struct skr_error *error)
+{
+    char id[SKR_ID_TEXT_SIZE];
+    struct skr_envelope found;
+    for (size_t i = 0; i < message->header_count; i++) {
+        const struct skr_header *header = &message->headers[i];
+        if (strcmp(header->name, SKR_HEADER_REDELIVERY) != 0 &&
+            strcmp(header->name, SKR_HEADER_ERROR) != 0 &&
+            !skr_headers_add(arena, headers, header->name, header->value))
+            return skr_fail_memory(error);
+    }
+    enum skr_code code =
+        skr_envelope_read(arena, headers, NULL, NULL, &found, error);
+    if (code != SKR_OK || found.has_id)
+        return code;
+    skr_id_format(message->id, id);
+    return skr_headers_set(arena, headers, SKR_HEADER_ID,
+                           skr_arena_text(arena, id, strlen(id)))
+               ? SKR_OK
+               : skr_fail_memory(error);
+}
+
+static enum skr_verdict
+run_forward(const struct skr_delivery *delivery, struct skr_tx tx, void *user,
+            struct skr_error *reason)
+{
+    struct skr_arena arena = {0};
+    struct skr_headers headers = {0};
+    struct skr_delivery passed = *delivery;
+    enum skr_verdict verdict = SKR_RETRY;
+    if (pass_headers(&arena, &delivery->message, &headers, reason) == SKR_OK) {
+        passed.message.headers = headers.items;
+        passed.message.header_count = headers.count;
+        verdict = run_handler(&passed, tx, user, reason);
+    }
+    skr_arena_fini(&arena);
+    return verdict;
+}
+
 // A database makes a plan without running it, and NULL offends no statement.
 static enum skr_code
 explain(const char *explained, size_t count, struct skr_tx tx,
@@ -519,21 +563,41 @@ skr_sql_statement_check(const char *sql, struct skr_tx tx,
     return code;
 }
 
+// Takes what the handler owns, also after an error.
+static enum skr_code
+add_sql(struct skr_consumer *consumer, const char *message_name,
+        const char *const *statements, size_t count, struct handler *handler,
+        struct skr_error *error)
+{
+    enum skr_code code =
+        sql_handler_new(consumer->options.database->tx->dialect, statements,
+                        count, &handler->sql, error);
+    handler->user = handler->sql;
+    if (code == SKR_OK)
+        code =
+            skr_handlers_add(&consumer->handlers, message_name, handler, error);
+    if (code == SKR_OK)
+        return SKR_OK;
+    skr_sql_handler_free(handler->sql);
+    skr_store_free(handler->queue);
+    return code;
+}
+
 enum skr_code
 skr_consumer_handle_sql(struct skr_consumer *consumer, const char *message_name,
                         const char *const *statements, size_t count,
                         struct skr_error *error)
 {
-    struct skr_sql_handler *sql = NULL;
-    enum skr_code code =
-        sql_handler_new(consumer->options.database->tx->dialect, statements,
-                        count, &sql, error);
-    if (code != SKR_OK)
-        return code;
-    code = skr_handlers_add(
-        &consumer->handlers, message_name,
-        &(struct handler){.run = run_handler, .user = sql, .sql = sql}, error);
-    if (code != SKR_OK)
-        skr_sql_handler_free(sql);
-    return code;
+    struct handler handler = {.run = run_handler};
+    return add_sql(consumer, message_name, statements, count, &handler, error);
+}
+
+enum skr_code
+skr_consumer_forward(struct skr_consumer *consumer,
+                     const struct skr_forward *forward, struct skr_error *error)
+{
+    struct handler handler = {.run = run_forward,
+                              .queue = forward->queue,
+                              .makes_queue = forward->makes_queue};
+    return add_sql(consumer, "*", &forward->insert, 1, &handler, error);
 }

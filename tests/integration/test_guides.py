@@ -348,7 +348,8 @@ def complete(text):
 
 
 @pytest.mark.parametrize("page", [
-    "amqp-routing.md", "migrating-from-symfony.md", "ordered-delivery.md"])
+    "amqp-routing.md", "delivery-guarantees.md", "migrating-from-symfony.md",
+    "ordered-delivery.md"])
 def test_configurations_in_guides_load(shop, page):
     texts = [text for _, text in blocks(page, "yaml")]
     assert texts

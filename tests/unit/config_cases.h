@@ -10,6 +10,8 @@ struct config_case {
     const char *reports;  // "line: text" each, "warning" before a warning
 };
 
+#define FORWARD(to, more) \
+    "transports:\n  a: {dsn: 'amqp://h', forward_to: " to more "}\n"
 #define OUTBOX "transports:\n  outbox:\n    dsn: doctrine://default\n"
 
 static const struct config_case config_cases[] = {
@@ -294,6 +296,61 @@ static const struct config_case config_cases[] = {
     {"transports:\n  a: {dsn: 'queue://default', relay_to: a}\n",
      "2: transports.a.relay_to: only an outbox (doctrine://) is relayed, not "
      "queue://\n"},
+    {FORWARD("inbox", "") "  inbox: queue://default\n", ""},
+    {FORWARD(
+         "inbox",
+         ", deduplication: {table_name: seen}") "  inbox: queue://default\n",
+     ""},
+    {FORWARD("inbox", "") "  other: queue://default\n",
+     "2: transports.a.forward_to: there is no transport 'inbox'; configured: "
+     "a, other\n"},
+    {FORWARD("inbox", "") "  inbox: amqp://h\n",
+     "2: transports.a.forward_to: 'inbox' is amqp://; a queue:// in the "
+     "database 'default' is needed\n"},
+    {FORWARD("inbox", "") "  inbox: doctrine://default\n",
+     "2: transports.a.forward_to: 'inbox' is doctrine://; a queue:// in the "
+     "database 'default' is needed\n"},
+    {FORWARD("a", ""),
+     "2: transports.a.forward_to: 'a' is the same queue; messages would go "
+     "round in circles\n"},
+    {"transports:\n  a: {dsn: 'queue://default', forward_to: b}\n"
+     "  b: queue://default\n",
+     "2: transports.a.forward_to: 'b' is the same queue; messages would go "
+     "round in circles\n"},
+    {FORWARD("b", "") "  b: {dsn: 'queue://default', forward_to: c}\n"
+                      "  c: queue://default?queue_name=c\n",
+     "2: transports.a.forward_to: 'b' forwards its messages itself; handlers "
+     "have to work that queue\n"},
+    {"transports:\n  a: {dsn: 'doctrine://default', forward_to: b}\n"
+     "  b: queue://default?queue_name=b\n",
+     "2: transports.a.forward_to: doctrine:// is not consumed but relayed; "
+     "write relay_to\n"},
+    {FORWARD("b", "") "  b: \"queue://default?queue_name=b%27\"\n",
+     "2: transports.a.forward_to: the queue_name of 'b' has a quote or a "
+     "backslash; give it another\n"},
+    {"databases: {default: 'sqlite:///a', b: 'sqlite:///b'}\n" FORWARD(
+         "b", "") "  b: queue://b\n",
+     "3: transports.a.forward_to: 'b' stands in the database 'b', but messages "
+     "are recorded in 'default'; both need one. Name it in "
+     "message_broker.inbox.database\n"},
+    {"databases: {b: 'sqlite:///b'}\n" FORWARD("b", "") "  b: queue://b\n",
+     "3: transports.a.forward_to: 'b' stands in the database 'b', but messages "
+     "are recorded in 'none'; both need one. Name it in "
+     "message_broker.inbox.database\n"},
+    {FORWARD("b", ", deduplication: {table_name: "
+                  "message_broker_deduplication}") "  b: queue://default\n",
+     "2: transports.a.deduplication: the table message_broker_deduplication is "
+     "that in which the handlers of 'b' record messages: they would take each "
+     "for a duplicate. With forward_to, table_name is another table, or left "
+     "out\n"},
+    {FORWARD(
+         "b",
+         ", missing_id: handle, unhandled: ignore") "  b: queue://default\n",
+     "2: transports.a.missing_id: 'handle': with forward_to it is fail or "
+     "derive, as a message without an id would be stored each time that it "
+     "comes\n"
+     "2: transports.a.unhandled: every message is forwarded to 'b': set this "
+     "there, and leave it out here\n"},
     {"databases: {default: 'sqlite:///a', b: 'sqlite:///b'}\n" OUTBOX
      "    relay_to: q\n  q: queue://b\n  failed: doctrine://b?queue_name=f\n"
      "failure_transport: failed\n",

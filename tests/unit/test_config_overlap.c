@@ -23,6 +23,18 @@
             "  audit: {dsn: 'amqp://h', deduplication: {table_name: " second \
             "}, options: {" FROM("fanout") QUEUE("log", "") "}}\n" HANDLER
 
+#define FORWARDING(first, second)                                              \
+    "transports:\n"                                                            \
+    "  billing: {dsn: 'amqp://h', forward_to: " first                          \
+    ", options: {" FROM("fanout")                                              \
+        QUEUE("bills",                                                         \
+              "") "}}\n"                                                       \
+                  "  audit: {dsn: 'amqp://h', "                                \
+                  "forward_to: " second ", options: {" FROM("fanout")          \
+                      QUEUE("log", "") "}}\n"                                  \
+                                       "  a: queue://default?queue_name=a\n  " \
+                                       "b: queue://default?queue_name=b\n"
+
 static const char *const refused[] = {
     PAIR("fanout", "a", "b"),
     PAIR("direct", "order.placed", "order.placed"),
@@ -43,6 +55,8 @@ static const char *const refused[] = {
     "    bindings:\n"
     "      - {exchange: orders, queue: bills, binding_key: 'order.#'}\n"
     "      - {exchange: orders, queue: log, binding_key: '#'}\n",
+    // Where each of them forwards to, the other's messages are not.
+    FORWARDING("a", "b"),
     // A table that both have for themselves, however they spell it.
     SEEN("seen", "seen"),
     SEEN("seen", "Seen"),
@@ -79,6 +93,9 @@ static const char *const allowed[] = {
     // Nothing is handled here.
     BILLING(FROM("fanout") QUEUE("bills", ""))
         AUDIT(FROM("fanout") QUEUE("log", "")),
+    // One queue holds a message once, whichever of them brought it.
+    FORWARDING("a", "a"),
+    FORWARDING("a", "a") HANDLER,
     // A table of its own.
     BILLING(FROM("fanout") QUEUE(
         "bills", "")) "  audit: {dsn: 'amqp://h', deduplication: {table_name: "
@@ -189,6 +206,32 @@ test_what_is_no_overlap_for_sure_is_allowed(void **state)
         skr_config_free(parse_clean(allowed[i]));
 }
 
+// The queue that one forwards to is handled beside the other.
+static void
+test_a_queue_that_is_forwarded_to_is_looked_at(void **state)
+{
+    (void)state;
+    struct skr_text reports = {0};
+    struct skr_config *config = NULL;
+    struct skr_error error = {0};
+    assert_int_equal(
+        parse(BILLING(FROM("fanout") QUEUE(
+                  "bills",
+                  "")) "  audit: {dsn: 'amqp://h', forward_to: inbox, options: "
+                       "{" FROM("fanout") QUEUE(
+                           "log", "") "}}\n"
+                                      "  inbox: queue://default\n" HANDLER,
+              &reports, &config, &error),
+        SKR_INVALID);
+    assert_non_null(strstr(reports.bytes, "3: transports.audit: its queue"));
+    assert_non_null(
+        strstr(reports.bytes, "table message_broker_deduplication"));
+    assert_non_null(
+        strstr(reports.bytes, "transports.inbox.deduplication.table_name"));
+    skr_text_fini(&reports);
+    skr_config_free(config);
+}
+
 // The time it takes does not grow with what could be tried.
 static void
 test_long_patterns_are_compared_at_once(void **state)
@@ -220,6 +263,7 @@ main(void)
         TEST(an_overlap_that_the_file_shows_is_refused),
         TEST(what_is_no_overlap_for_sure_is_allowed),
         TEST(long_patterns_are_compared_at_once),
+        TEST(a_queue_that_is_forwarded_to_is_looked_at),
         TEST(groups_of_one_topic_are_refused),
         TEST(groups_that_do_not_meet_are_allowed),
     };

@@ -175,7 +175,7 @@ extend_consumer(const struct skr_app *app, const struct skr_config *config,
         .health_user = app->log.tell_user,
     };
     skr_consumer_extend(worker->consumer, &extras);
-    return skr_app_add_handlers(config, worker->consumer, error);
+    return skr_app_add_handlers(config, transport, worker->consumer, error);
 }
 
 static enum skr_code

@@ -243,7 +243,7 @@ static enum skr_code
 set_up_inbox(const struct skr_app *app, const struct skr_config *config,
              struct skr_error *error)
 {
-    if (config->failure_transport != NULL || config->handler_count == 0)
+    if (config->failure_transport != NULL || !skr_config_consumes(config))
         return SKR_OK;
     const struct skr_config_transport failed = {
         .name = "failed messages of consumers",
@@ -283,7 +283,7 @@ name_deduplication(const struct skr_config *config)
     struct skr_deduplication_place place;
     struct skr_db *db = NULL;
     size_t at = 0;
-    if (config->handler_count == 0 || config->inbox_database == NULL ||
+    if (!skr_config_consumes(config) || config->inbox_database == NULL ||
         config->deduplication_auto_setup ||
         skr_transport_database(config->inbox_database, &ops, NULL) != SKR_OK)
         return;

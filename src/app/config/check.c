@@ -9,6 +9,7 @@
 #include "db/zone.h"
 #include "message/envelope.h"
 #include "store/messenger/messenger.h"
+#include "store/schema.h"
 
 #include <arpa/inet.h>
 #include <stdlib.h>
@@ -182,6 +183,125 @@ check_relay(struct skr_config_reader *reader,
                            "'%s' is the same queue in the same table; "
                            "messages would go round in circles",
                            target->name);
+}
+
+// Each hop has a record of a message: in one table the second would take what
+// the first has recorded for a duplicate.
+static void
+check_forward_records(struct skr_config_reader *reader,
+                      struct skr_config_transport *transport,
+                      const struct skr_config_transport *target)
+{
+    struct skr_config *config = reader->config;
+    struct skr_config_place place =
+        place_in(reader, transport, "deduplication");
+    struct skr_error error;
+    const char *handled = target->deduplication.table;
+    if (handled == NULL)
+        handled = config->deduplication_table;
+    // What was handled before there were two hops is recorded where the second
+    // looks.
+    if (transport->deduplication.table == NULL)
+        transport->deduplication = (struct skr_config_deduplication){
+            .table = skr_config_text(reader, "%s_forward",
+                                     config->deduplication_table)};
+    if (skr_config_same_table(config->inbox_database,
+                              transport->deduplication.table, handled))
+        skr_config_mistake(reader, &place,
+                           "the table %s is that in which the handlers of '%s' "
+                           "record messages: they would take each for a "
+                           "duplicate. With forward_to, table_name is another "
+                           "table, or left out",
+                           handled, target->name);
+    else if (skr_schema_check_name(transport->deduplication.table, &error) !=
+             SKR_OK)
+        skr_config_mistake(reader, &place, "%s; name a table in table_name",
+                           error.text);
+}
+
+// What a transport cannot have beside forward_to.
+static void
+check_forward_keys(struct skr_config_reader *reader,
+                   const struct skr_config_transport *transport)
+{
+    struct skr_config_place place = place_in(reader, transport, "missing_id");
+    if (transport->missing_id == SKR_MISSING_ID_HANDLE)
+        skr_config_mistake(reader, &place,
+                           "'handle': with forward_to it is fail or derive, as "
+                           "a message without an id would be stored each time "
+                           "that it comes");
+    place = place_in(reader, transport, "unhandled");
+    if (transport->unhandled != SKR_UNHANDLED_FAIL)
+        skr_config_mistake(reader, &place,
+                           "every message is forwarded to '%s': set this "
+                           "there, and leave it out here",
+                           transport->forward_to);
+}
+
+// A row of the queue and the record of the message are of one transaction.
+static void
+check_forward_target(struct skr_config_reader *reader,
+                     struct skr_config_transport *transport,
+                     const struct skr_config_transport *target)
+{
+    const struct skr_config *config = reader->config;
+    struct skr_config_place place = place_in(reader, transport, "forward_to");
+    if (target == transport || share_queue(transport, target))
+        skr_config_mistake(reader, &place,
+                           "'%s' is the same queue; messages would go round in "
+                           "circles",
+                           target->name);
+    else if (target->kind != SKR_TRANSPORT_QUEUE)
+        skr_config_mistake(reader, &place,
+                           "'%s' is %s://; a queue:// in the database '%s' is "
+                           "needed",
+                           target->name, target->scheme,
+                           config->inbox_database_name);
+    else if (config->inbox_database == NULL ||
+             strcmp(target->database->url, config->inbox_database->url) != 0)
+        skr_config_mistake(reader, &place,
+                           "'%s' stands in the database '%s', but messages are "
+                           "recorded in '%s'; both need one. Name it in "
+                           "message_broker.inbox.database",
+                           target->name, target->database->name,
+                           config->inbox_database == NULL
+                               ? "none"
+                               : config->inbox_database->name);
+    else if (target->forward_to != NULL)
+        skr_config_mistake(reader, &place,
+                           "'%s' forwards its messages itself; handlers have "
+                           "to work that queue",
+                           target->name);
+    else if (strpbrk(target->place.queue, "'\\") != NULL)
+        skr_config_mistake(reader, &place,
+                           "the queue_name of '%s' has a quote or a backslash; "
+                           "give it another",
+                           target->name);
+    else
+        check_forward_records(reader, transport, target);
+}
+
+static void
+check_forward(struct skr_config_reader *reader,
+              struct skr_config_transport *transport)
+{
+    struct skr_config_place place = place_in(reader, transport, "forward_to");
+    if (transport->forward_to == NULL || transport->scheme == NULL ||
+        transport->scheme[0] == '\0')
+        return;
+    const struct skr_config_transport *target =
+        find_transport(reader->config, transport->forward_to);
+    check_forward_keys(reader, transport);
+    if (transport->kind == SKR_TRANSPORT_OUTBOX)
+        skr_config_mistake(reader, &place,
+                           "%s:// is not consumed but relayed; write relay_to",
+                           transport->scheme);
+    else if (target == NULL)
+        report_unknown_transport(reader, &place, transport->forward_to);
+    else if (target->database != NULL ||
+             (target->scheme != NULL && target->kind == SKR_TRANSPORT_OTHER &&
+              target->scheme[0] != '\0'))
+        check_forward_target(reader, transport, target);
 }
 
 // One queue has one name, wherever it is written.
@@ -443,6 +563,8 @@ skr_config_check(struct skr_config_reader *reader)
     check_metrics_address(reader);
     skr_config_check_amqp(reader);
     resolve_inbox_database(reader);
+    for (size_t i = 0; i < config->transport_count; i++)
+        check_forward(reader, &config->transports[i]);
     skr_config_check_handlers(reader);
     skr_config_check_overlap(reader);
 }

@@ -85,6 +85,8 @@ struct skr_config_transport {
     // NULL: the default one; "": none, which is written as null.
     const char *stamp_namespace;
     const char *relay_to;  // an outbox's destination; NULL: none
+    // Where a consumer puts messages instead of handling them; NULL: nowhere.
+    const char *forward_to;
     struct skr_retry_policy retry;
     struct skr_config_relay relay;
     uint32_t batch;
@@ -199,6 +201,8 @@ SKR_MUST_CHECK enum skr_code
 skr_config_find_transport(const struct skr_config *config, const char *name,
                           const struct skr_config_transport **transport,
                           struct skr_error *error);
+// Whether consumers of this configuration have something to do.
+bool skr_config_consumes(const struct skr_config *config);
 // Whether the two spell one table of the database.
 bool skr_config_same_table(const struct skr_config_database *database,
                            const char *a, const char *b);

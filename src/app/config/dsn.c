@@ -199,6 +199,15 @@ skr_config_dialect(const struct skr_config_database *database)
 }
 
 bool
+skr_config_consumes(const struct skr_config *config)
+{
+    for (size_t i = 0; i < config->transport_count; i++)
+        if (config->transports[i].forward_to != NULL)
+            return true;
+    return config->handler_count > 0;
+}
+
+bool
 skr_config_same_table(const struct skr_config_database *database, const char *a,
                       const char *b)
 {

@@ -130,6 +130,11 @@ static const struct skr_config_key keys[] = {
         "The transport that an outbox is relayed to. Default: `amqp`, where "
         "there is a transport of that name.",
         IN_TRANSPORT(relay_to)),
+    KEY("transports.*.forward_to", REFERENCE,
+        "The `queue://` transport in the inbox's database into which a "
+        "consumer puts each message once, instead of handling it: handlers "
+        "work that queue. Not for outboxes.",
+        IN_TRANSPORT(forward_to)),
     KEY("transports.*.stamp_namespace", TEXT,
         "PHP namespace of the stamp headers that carry id and partition key; "
         "null writes none. Default: `Freyr\\MessageBroker\\Inbox`.",
@@ -220,7 +225,8 @@ static const struct skr_config_key keys[] = {
         "The table, in the database of the inbox. Two consumers that may get "
         "the same message need a table each, or the second takes it for a "
         "duplicate. Default: `message_broker.inbox.deduplication.table_name`, "
-        "which all transports share. Where the file has handlers and itself "
+        "which all transports share; with `forward_to` that name with "
+        "`_forward` behind it. Where the file has handlers and itself "
         "shows that two `amqp://` transports, by which nothing in it "
         "publishes, get the same message (`queues` that bindings of one "
         "exchange overlap for), or two `kafka://` transports of different "

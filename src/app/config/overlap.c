@@ -161,21 +161,17 @@ struct consuming {
     const struct skr_plan *plan;
 };
 
-static void
-refuse(struct skr_config_reader *reader, const struct skr_config_transport *a,
-       const struct skr_config_transport *b, const char *overlap)
+// Where its messages are handled, which is elsewhere if it forwards them.
+static const struct skr_config_transport *
+handled_by(const struct skr_config *config,
+           const struct skr_config_transport *transport)
 {
-    const char *name = b->name;
-    struct skr_config_place place = {
-        .path = skr_config_text(reader, "transports.%s", name),
-        .line = b->line,
-    };
-    skr_config_mistake(reader, &place,
-                       "%s transport '%s', and both record what they handled "
-                       "in the table %s: the second would take it for a "
-                       "duplicate. Name a table of its own in transports.%s."
-                       "deduplication.table_name",
-                       overlap, a->name, table_of(reader->config, a), name);
+    const struct skr_config_transport *target = NULL;
+    if (transport->forward_to == NULL ||
+        skr_config_find_transport(config, transport->forward_to, &target,
+                                  NULL) != SKR_OK)
+        return transport;
+    return target;
 }
 
 static bool
@@ -187,6 +183,42 @@ share_table(const struct skr_config *config,
                                  table_of(config, b));
 }
 
+// That of b, or the one that b forwards to, whose table is also that of a or of
+// the one that a forwards to; NULL: there is none. Two that forward to one
+// queue are meant to put a message there once.
+static const struct skr_config_transport *
+find_clash(const struct skr_config *config,
+           const struct skr_config_transport *a,
+           const struct skr_config_transport *b)
+{
+    const struct skr_config_transport *by_a = handled_by(config, a);
+    const struct skr_config_transport *by_b = handled_by(config, b);
+    bool is_handled = config->handler_count > 0;
+    if (by_a == by_b)
+        return NULL;
+    if (share_table(config, a, b) && (is_handled || (by_a != a && by_b != b)))
+        return b;
+    return is_handled && share_table(config, by_a, by_b) ? by_b : NULL;
+}
+
+static void
+refuse(struct skr_config_reader *reader, const struct skr_config_transport *a,
+       const struct skr_config_transport *b, const char *overlap)
+{
+    const struct skr_config_transport *clash = find_clash(reader->config, a, b);
+    struct skr_config_place place = {
+        .path = skr_config_text(reader, "transports.%s", b->name),
+        .line = b->line,
+    };
+    skr_config_mistake(reader, &place,
+                       "%s transport '%s', and both record what they handled "
+                       "in the table %s: the second would take it for a "
+                       "duplicate. Name a table of its own in transports.%s."
+                       "deduplication.table_name",
+                       overlap, a->name, table_of(reader->config, clash),
+                       clash->name);
+}
+
 static void
 check_pair(struct skr_config_reader *reader, const struct skr_sites *sites,
            const struct consuming *a, const struct consuming *b)
@@ -194,7 +226,7 @@ check_pair(struct skr_config_reader *reader, const struct skr_sites *sites,
     const struct skr_site *site = skr_site_find(sites, a->plan);
     struct overlap overlap;
     if (site == NULL || site != skr_site_find(sites, b->plan) ||
-        !share_table(reader->config, a->transport, b->transport) ||
+        find_clash(reader->config, a->transport, b->transport) == NULL ||
         !find_overlap(&site->topology, a->plan, b->plan, &overlap))
         return;
     refuse(reader, a->transport, b->transport,
@@ -278,7 +310,7 @@ check_groups(struct skr_config_reader *reader, const struct reading *a,
     const char *topic = find_common_topic(one, other);
     if (topic == NULL || strcmp(one->group, other->group) == 0 ||
         strcmp(one->server, other->server) != 0 ||
-        !share_table(reader->config, a->transport, b->transport))
+        find_clash(reader->config, a->transport, b->transport) == NULL)
         return;
     refuse(reader, a->transport, b->transport,
            skr_config_text(reader,
@@ -314,7 +346,7 @@ skr_config_check_overlap(struct skr_config_reader *reader)
     struct skr_error error;
     // What else is wrong comes first; and what is not handled here is not
     // recorded here.
-    if (reader->code != SKR_OK || reader->config->handler_count == 0)
+    if (reader->code != SKR_OK || !skr_config_consumes(reader->config))
         return;
     if (skr_sites_find(reader->config, NULL, NULL, &sites, &error) == SKR_OK)
         check_sites(reader, &sites);

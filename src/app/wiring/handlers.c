@@ -11,6 +11,7 @@
 #include "inbox/consumer.h"
 #include "inbox/library.h"
 #include "inbox/sql_handler.h"
+#include "store/messenger/messenger.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -33,6 +34,8 @@ skr_app_require_handlers(const struct skr_config *config,
                          struct skr_error *error)
 {
     bool fails = transport->unhandled == SKR_UNHANDLED_FAIL;
+    if (transport->forward_to != NULL)
+        return SKR_OK;
     for (size_t i = 0; i < config->message_type_count && fails; i++)
         if (!has_handler(config, &config->message_types[i]))
             return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
@@ -91,10 +94,39 @@ add_handler(const struct skr_config *config,
                                    handler->sql.count, error);
 }
 
+static enum skr_code
+add_forward(const struct skr_config *config,
+            const struct skr_config_transport *transport,
+            struct skr_consumer *consumer, struct skr_error *error)
+{
+    const struct skr_config_transport *target = NULL;
+    const struct skr_db_ops *ops = NULL;
+    struct skr_arena arena = {0};
+    struct skr_forward forward = {.insert = NULL};
+    enum skr_code code = skr_config_find_transport(
+        config, transport->forward_to, &target, error);
+    if (code == SKR_OK)
+        code = skr_transport_database(target->database, &ops, error);
+    if (code == SKR_OK)
+        code = skr_messenger_insert_sql(ops->tx->dialect, &target->place,
+                                        &arena, &forward.insert, error);
+    if (code == SKR_OK)
+        code = skr_transport_table(config, target, &forward.queue, error);
+    if (code == SKR_OK) {
+        forward.makes_queue = target->auto_setup;
+        code = skr_consumer_forward(consumer, &forward, error);
+    }
+    skr_arena_fini(&arena);
+    return code;
+}
+
 enum skr_code
 skr_app_add_handlers(const struct skr_config *config,
+                     const struct skr_config_transport *transport,
                      struct skr_consumer *consumer, struct skr_error *error)
 {
+    if (transport->forward_to != NULL)
+        return add_forward(config, transport, consumer, error);
     for (size_t i = 0; i < config->handler_count; i++) {
         enum skr_code code =
             add_handler(config, &config->handlers[i], consumer, error);

@@ -8,16 +8,18 @@
 
 struct skr_consumer;
 
-// There is a handler at all, and where the transport's messages fail without
-// one, every type of message_types has one.
+// It forwards its messages, or there is a handler at all, and where the
+// transport's messages fail without one, every type of message_types has one.
 SKR_MUST_CHECK enum skr_code
 skr_app_require_handlers(const struct skr_config *config,
                          const struct skr_config_transport *transport,
                          struct skr_error *error);
 
-// Loads libraries and finds programs: an error names the handler.
+// Those of the transport: all, or one that forwards. Loads libraries and finds
+// programs: an error names the handler.
 SKR_MUST_CHECK enum skr_code
 skr_app_add_handlers(const struct skr_config *config,
+                     const struct skr_config_transport *transport,
                      struct skr_consumer *consumer, struct skr_error *error);
 
 // Reports what add would refuse, and what the database says of SQL without

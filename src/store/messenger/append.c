@@ -27,6 +27,11 @@ static const char insert_delayed[] =
     "INSERT INTO {table} (body, headers, queue_name{and_partition_key}, "
     "created_at, available_at) VALUES (?, ?, ?{and_key}, {now}, {now_after})";
 
+// For :body and :headers of a message.
+static const char insert_named[] =
+    "INSERT INTO {table} (body, headers, queue_name, created_at, available_at) "
+    "VALUES (:body, :headers, '{queue}', {now}, {now})";
+
 struct insert_sql {
     const char *at_once, *for_later, *delayed;
 };
@@ -59,6 +64,23 @@ skr_messenger_check_sent(const char *queue, struct skr_error *error)
                     "bytes at most, as sent messages stay under that name "
                     "with .sent after it",
                     queue, most);
+}
+
+enum skr_code
+skr_messenger_insert_sql(const struct skr_dialect *dialect,
+                         const struct skr_queue_place *place,
+                         struct skr_arena *arena, const char **sql,
+                         struct skr_error *error)
+{
+    struct skr_zone zone;
+    struct skr_word words[2 + SKR_ZONE_WORDS] = {{"table", place->table},
+                                                 {"queue", place->queue}};
+    enum skr_code code = skr_zone_read(dialect, place->time_zone, &zone, error);
+    if (code != SKR_OK)
+        return code;
+    *sql = skr_sql_fill(dialect, arena, insert_named, words,
+                        2 + skr_zone_words(&zone, words + 2));
+    return *sql == NULL ? skr_fail_memory(error) : SKR_OK;
 }
 
 static enum skr_code

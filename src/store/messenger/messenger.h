@@ -68,6 +68,15 @@ struct skr_messenger_row {
     const char *partition_key;  // all have one, or none: for ordered tables
 };
 
+struct skr_arena;
+// The same as SQL of a handler, that is due at once and has no key. The queue's
+// name has no quote and no backslash.
+SKR_MUST_CHECK enum skr_code
+skr_messenger_insert_sql(const struct skr_dialect *dialect,
+                         const struct skr_queue_place *place,
+                         struct skr_arena *arena, const char **sql,
+                         struct skr_error *error);
+
 // A table is a plain identifier, a queue 1 to 190 bytes of text.
 SKR_MUST_CHECK enum skr_code
 skr_messenger_check_names(const char *table, const char *queue,
