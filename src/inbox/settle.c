@@ -11,6 +11,7 @@
 #include "base/failpoint.h"
 #include "base/hash.h"
 #include "base/text.h"
+#include "inbox/child.h"
 #include "inbox/connect.h"
 #include "inbox/consumer_internals.h"
 
@@ -267,6 +268,29 @@ becomes_retry(const struct job *job)
     return job->decision.disposition == SKR_RETRY_AFTER;
 }
 
+// Inserts the record of a dead letter whose handler records messages by itself,
+// and deletes it: that waits for a transaction of the handler which is about to
+// commit. SKR_DUPLICATE: the message is handled. With a failed table in another
+// database the transaction there is none of the record's, and what commits
+// since skr_job_fail() is handled and a dead letter.
+static enum skr_code
+exclude_record(struct skr_consumer *consumer, const struct job *job,
+               struct skr_error *error)
+{
+    const struct skr_deduplication *records = consumer->records.table;
+    const struct skr_id id = job->delivery.message.id;
+    struct skr_tx tx = skr_db_tx(consumer->db);
+    if (becomes_retry(job) || !job->has_id || job->handler == NULL ||
+        job->facts.end == SKR_END_NOT_UNDERSTOOD ||
+        consumer->options.failed_database != NULL ||
+        !skr_child_records(job->handler->child))
+        return SKR_OK;
+    enum skr_code code =
+        skr_deduplication_admit(records, tx, id, job->recorded_name, error);
+    return code == SKR_OK ? skr_deduplication_forget(records, tx, id, error)
+                          : code;
+}
+
 static enum skr_code
 insert(struct skr_consumer *consumer, struct job *job, struct skr_db *db,
        bool *is_there, struct skr_error *error)
@@ -296,8 +320,11 @@ insert(struct skr_consumer *consumer, struct job *job, struct skr_db *db,
     enum skr_code code = skr_db_begin(db, SKR_BEGIN_WRITE, error);
     if (code != SKR_OK)
         return code;
-    code = skr_dead_letters_store(table, skr_db_tx(db), &consumer->batch.arena,
-                                  &letter, is_there, error);
+    code = exclude_record(consumer, job, error);
+    if (code == SKR_OK)
+        code =
+            skr_dead_letters_store(table, skr_db_tx(db), &consumer->batch.arena,
+                                   &letter, is_there, error);
     return skr_db_end(db, code, error);
 }
 
@@ -314,7 +341,7 @@ try_store(struct skr_consumer *consumer, struct job *job, bool *is_there,
     code = insert(consumer, job, db, is_there, error);
     if (code == SKR_MISSING)
         return skr_consumer_fail_missing(consumer, error);
-    if (code != SKR_OK)
+    if (code != SKR_OK && code != SKR_DUPLICATE)
         skr_error_prefix(error, "failed table %s",
                          consumer->options.failed_table);
     return code;
@@ -332,6 +359,11 @@ store(struct skr_consumer *consumer, struct job *job, struct skr_error *error)
             break;
         // On connecting, a table that is gone is made where that is allowed.
         skr_consumer_drop_failed(consumer);
+    }
+    if (code == SKR_DUPLICATE) {
+        const struct skr_error reason = job->reason;
+        skr_job_find_handled(consumer, job, &reason);
+        return SKR_OK;
     }
     if (code != SKR_OK)
         return code;

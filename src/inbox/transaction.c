@@ -424,6 +424,21 @@ find_record(struct skr_consumer *consumer, struct job *job, bool *found,
     return *found ? SKR_OK : code;
 }
 
+void
+skr_job_find_handled(struct skr_consumer *consumer, struct job *job,
+                     const struct skr_error *reason)
+{
+    char id[SKR_ID_TEXT_SIZE];
+    skr_log(&consumer->log, SKR_LOG_INFO, "consumer.record_found",
+            SKR_LOG_TEXT("name", consumer->options.name),
+            SKR_LOG_TEXT("message", job->delivery.message.name),
+            SKR_LOG_TEXT("id", skr_job_format_id(job, id)),
+            SKR_LOG_TEXT("error", reason->text));
+    job->was_run = true;
+    job->phase = JOB_DUPLICATE;
+    close_job(consumer, job);
+}
+
 // A handler that records its messages by itself may have committed before it
 // failed: then the message is handled. While that is not known, nothing becomes
 // of the message.
@@ -433,7 +448,6 @@ fail_job(struct skr_consumer *consumer, struct job *job, enum skr_end end,
 {
     struct skr_error problem = {0};
     bool is_recorded = false;
-    char id[SKR_ID_TEXT_SIZE];
     if (job->has_id && skr_child_records(job->handler->child) &&
         find_record(consumer, job, &is_recorded, &problem) != SKR_OK) {
         if (problem.remedy == SKR_RECONNECT)
@@ -443,18 +457,10 @@ fail_job(struct skr_consumer *consumer, struct job *job, enum skr_end end,
         skr_handler_set_down(consumer, job, &problem);
         return;
     }
-    if (!is_recorded) {
+    if (is_recorded)
+        skr_job_find_handled(consumer, job, &attempt->reason);
+    else
         skr_job_fail(consumer, job, end, attempt);
-        return;
-    }
-    skr_log(&consumer->log, SKR_LOG_INFO, "consumer.record_found",
-            SKR_LOG_TEXT("name", consumer->options.name),
-            SKR_LOG_TEXT("message", job->delivery.message.name),
-            SKR_LOG_TEXT("id", skr_job_format_id(job, id)),
-            SKR_LOG_TEXT("error", attempt->reason.text));
-    job->was_run = true;
-    job->phase = JOB_DUPLICATE;
-    close_job(consumer, job);
 }
 
 static enum skr_code

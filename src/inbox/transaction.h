@@ -23,6 +23,11 @@ struct records {
     bool has_logged_duplicates;
 };
 
+// The job failed for that reason, and a record of its handler's own was found:
+// it is handled.
+void skr_job_find_handled(struct skr_consumer *consumer, struct job *job,
+                          const struct skr_error *reason);
+
 // Handles jobs and settles them with the broker. An error is trouble that no
 // message has caused: what it kept from being handled is deferred.
 SKR_MUST_CHECK enum skr_code

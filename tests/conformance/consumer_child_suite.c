@@ -5,6 +5,7 @@
 #include "store/deduplication/deduplication.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <unistd.h>
@@ -76,6 +77,9 @@ record(struct world *world, const char *text)
     unsigned number = 0;
     if (sscanf(text, "commit %u", &number) == 1 && begin_record(world, number))
         assert_int_equal(skr_db_commit(world->db, &error), SKR_OK);
+    if (sscanf(text, "hold %u", &number) == 1 && number == CHOSEN &&
+        !has_committer)
+        has_committer = begin_record(world, number);
     if (sscanf(text, "late %u", &number) == 1 && number == CHOSEN &&
         !has_committer) {
         has_committer = begin_record(world, number);
@@ -479,6 +483,93 @@ test_a_commit_under_way_is_waited_for(void **state)
     expect_handled(world, counts);
 }
 
+static bool commits_late;
+
+// The record was looked for, and the dead letter is not stored yet.
+static void
+record_at_last(const struct skr_delivery *delivery, enum skr_verdict verdict,
+               const struct skr_error *reason, void *user)
+{
+    struct world *world = user;
+    struct skr_error error = {0};
+    (void)reason;
+    assert_int_equal(verdict, SKR_REJECT);
+    assert_true(begin_record(world, (unsigned)number_of(delivery)));
+    has_committer = commits_late;
+    if (commits_late)
+        assert_int_equal(pthread_create(&committer, NULL, commit_late, world),
+                         0);
+    else
+        assert_int_equal(skr_db_commit(world->db, &error), SKR_OK);
+}
+
+static void
+test_what_is_recorded_is_no_dead_letter(void **state)
+{
+    struct world *world = *state;
+    world->options.max_retries = -1;
+    for (int late = 0; late < 2; late++) {
+        struct skr_error error = {0};
+        void *code = NULL;
+        commits_late = late == 1;
+        publish(world, 0, COUNT);
+        struct skr_consumer *consumer =
+            open_child(world, RECORDER("forget", "exit 3"), 10000);
+        assert_int_equal(
+            skr_consumer_add_hook(
+                consumer,
+                &(struct skr_hook){.on_error = record_at_last, .user = world},
+                &error),
+            SKR_OK);
+        run_until_empty(consumer);
+        struct skr_consumer_counts counts = skr_consumer_counts(consumer);
+        skr_consumer_close(consumer);
+        if (has_committer)
+            assert_int_equal(pthread_join(committer, &code), 0);
+        has_committer = false;
+        assert_int_equal((intptr_t)code, SKR_OK);
+        expect_handled(world, counts);
+        skr_test_run(world->db, "DELETE FROM message_broker_deduplication");
+    }
+}
+
+static bool
+is_there(void *path)
+{
+    return access(path, F_OK) == 0;
+}
+
+// The consumer waits for it as long as for any lock, and then the message waits
+// for its handler.
+static void
+test_a_record_that_stays_locked_costs_no_retry(void **state)
+{
+    struct world *world = *state;
+    struct running running;
+    char script[600], go[96], seen[96];
+    snprintf(go, sizeof(go), "%s/go", world->database.folder);
+    snprintf(seen, sizeof(seen), "%s/seen", world->database.folder);
+    snprintf(script, sizeof(script), "go=%s; seen=%s; %s", go, seen,
+             RECORDER("hold", "[ -e $go ] || exit 3; echo > $seen"));
+    world->options.max_retries = -1;
+    world->extras.stop_when_empty = false;
+    publish(world, 0, COUNT);
+    start_consumer(&running, open_child(world, script, 10000));
+    assert_true(skr_test_eventually(has_trouble, world, 30000));
+    assert_int_equal(failed_rows(world), 0);
+    // From now on it is accepted. Before, nothing may be found out of it.
+    assert_int_equal(close(creat(go, 0600)), 0);
+    assert_true(skr_test_eventually(is_there, seen, 30000));
+    skr_db_rollback(world->db);
+    assert_true(skr_test_eventually(has_no_messages, world, 30000));
+    struct skr_consumer_counts counts = skr_consumer_counts(running.consumer);
+    stop_running(&running);
+    unlink(go);
+    unlink(seen);
+    has_committer = false;
+    expect_handled(world, counts);
+}
+
 static void
 test_a_record_that_a_child_forgot_is_written_and_said_once(void **state)
 {
@@ -541,6 +632,8 @@ main(void)
         CASE(test_a_late_second_answer_is_not_taken_for_the_next_message),
         CASE(test_what_a_child_recorded_is_handled),
         CASE(test_a_commit_under_way_is_waited_for),
+        CASE(test_what_is_recorded_is_no_dead_letter),
+        CASE(test_a_record_that_stays_locked_costs_no_retry),
         CASE(test_a_record_that_a_child_forgot_is_written_and_said_once),
         CASE(test_a_child_with_records_of_its_own_is_not_checked),
         CASE(test_a_child_that_waits_costs_no_retry),
