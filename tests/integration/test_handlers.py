@@ -278,6 +278,88 @@ def start_slow(shop):
     return consumer, int(begun.read_text())
 
 
+# Records each message beside its effect, and dies before its first answer.
+RECORDING = """\
+import json, os, sqlite3, sys
+print('{"ready":true}', flush=True)
+for line in sys.stdin:
+    message = json.loads(line)
+    with open("calls", "a") as file:
+        file.write(".")
+    db = sqlite3.connect("billing.db", timeout=60)
+    fresh = db.execute(
+        "INSERT OR IGNORE INTO TABLE_NAME (message_id, message_name, "
+        "processed_at) VALUES (?, ?, datetime('now'))",
+        (bytes.fromhex(message["id"].replace("-", "")), message["name"])
+        ).rowcount
+    if fresh:
+        db.execute("INSERT INTO effects (order_id) VALUES (1)")
+    db.commit()
+    if fresh and DIES:
+        os._exit(3)
+    print(json.dumps({"delivery": message["delivery"], "verdict": "accept"}),
+          flush=True)
+"""
+
+
+def set_recording(shop, deduplicates, table, dies):
+    shop.open("billing").execute(
+        "CREATE TABLE mine (message_id BLOB PRIMARY KEY, message_name, "
+        "processed_at)")
+    (shop.folder / "worker.py").write_text(RECORDING.replace(
+        "TABLE_NAME", table).replace("DIES", str(dies)))
+    set_handler(shop, f"{{command: ['{sys.executable}', worker.py], "
+                      f"deduplicates: {deduplicates}}}")
+    shop.check("publish", "order.placed", "--body", "{}")
+    assert shop.relay_all().returncode == 0
+
+
+def test_a_configuration_says_that_a_command_records(ready_shop):
+    shop = ready_shop
+    set_recording(shop, "true", "message_broker_deduplication", dies=True)
+    result = shop.consume_all()
+    assert result.returncode == 0
+    assert "consumer.record_found" in result.stderr
+    assert (shop.folder / "calls").read_text() == "."
+    assert shop.count("billing", "effects") == 1
+    assert shop.count("queue", "messenger_messages") == 0
+    assert shop.failed() == []
+
+
+def test_a_configuration_says_that_a_command_has_records_of_its_own(ready_shop):
+    """Nothing is looked for: the message comes again, and does no harm."""
+    shop = ready_shop
+    set_recording(shop, "own", "mine", dies=True)
+    consumer = shop.start_consumer()
+    shop.wait_until_consumed()
+    assert consumer.stop() == 0
+    assert consumer.events("consumer.retry")
+    assert not consumer.events("consumer.record_found")
+    assert (shop.folder / "calls").read_text() == ".."
+    assert shop.count("billing", "effects") == 1
+    assert shop.count("billing", "message_broker_deduplication") == 1
+    assert shop.failed() == []
+
+
+def test_what_a_killed_consumer_left_handled_is_a_duplicate_to_the_next(
+        ready_shop):
+    """Of a command that records, as of any handler: nothing tells whether the
+    first has counted it."""
+    shop = ready_shop
+    set_recording(shop, "true", "message_broker_deduplication", dies=False)
+    shop.hold_at("consumer.ran_outside", "consume", "orders").kill()
+    assert shop.count("billing", "effects") == 1
+    shop.open("queue").execute(
+        "UPDATE messenger_messages SET delivered_at = NULL")
+    result = shop.consume_all("-vv")
+    assert result.returncode == 0
+    assert "consumer.duplicate" in result.stderr
+    assert "handled=0 duplicates=1" in result.stderr
+    assert (shop.folder / "calls").read_text() == "."
+    assert shop.count("billing", "effects") == 1
+    assert shop.count("queue", "messenger_messages") == 0
+
+
 def is_gone(pid):
     status = pathlib.Path(f"/proc/{pid}/stat")
     try:
