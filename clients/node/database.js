@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
 // What differs between the databases. A connection is a Client of pg, one of
-// mysql2/promise, or a database of node:sqlite or better-sqlite3, and stays the
-// caller's.
+// mysql2/promise, or a database of node:sqlite, and stays the caller's.
 'use strict';
 
 // What was asked for cannot be done; nothing was written.
@@ -81,7 +80,7 @@ const sqlite = {
     mayPublish: (connection) => sqlite.isOpen(connection),
     // SQLite refuses to begin a second transaction, which changes nothing.
     isOpen: async (connection) => {
-        const known = connection.isTransaction ?? connection.inTransaction;
+        const known = connection.isTransaction;
         if (known !== undefined)
             return known;
         try {
@@ -100,8 +99,7 @@ function kindOf(connection) {
     if (typeof connection?.prepare === 'function' && typeof connection.query !== 'function')
         return sqlite;
     if (typeof connection?.query !== 'function')
-        throw new SkirnirError('a connection of pg, mysql2/promise, node:sqlite or better-sqlite3 '
-            + 'is needed');
+        throw new SkirnirError('a connection of pg, mysql2/promise or node:sqlite is needed');
     if (typeof connection.connect !== 'function' && typeof connection.execute !== 'function'
         || connection.idleCount !== undefined || typeof connection.getConnection === 'function')
         throw new SkirnirError('a transaction has one connection: take one from the pool');
