@@ -233,7 +233,7 @@ def test_the_first_program_publishes(place, language):
     ("python", [], "postgresql://shop@localhost/shop", "{url}"),
     ("php", ["php"], "pgsql:host=localhost;dbname=shop",
      "pgsql:host=127.0.0.1;port={port};user=postgres;dbname={name}"),
-    ("node", ["node"], "", "")])
+    ("node", ["node"], "", ""), ("go", ["env"], "", "")])
 def test_the_handler_of_a_readme_handles(place, language, command, old, new):
     LANGUAGES[language](CLIENTS / language)
     file = place.folder / "handler"
@@ -249,6 +249,11 @@ def test_the_handler_of_a_readme_handles(place, language, command, old, new):
         url=url, port=database.setting("PORT"), name=database.name)).replace(
             "'shop'", "'postgres'").replace(
             "vendor/autoload.php", str(CLIENTS / "php/tests/autoload.php")))
+    if language == "go":
+        url += "?sslmode=disable"
+        file.rename(file.with_suffix(".go"))
+        subprocess.run(["go", "build", "-o", file, file.with_suffix(".go")],
+                       cwd=CLIENTS / "go/tests", check=True)
     database.ask(
         "INSERT INTO messenger_messages (body, headers, queue_name, "
         "created_at, available_at) VALUES ('{\"orderId\":1,\"cents\":4200}', "

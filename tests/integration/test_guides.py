@@ -235,6 +235,42 @@ def test_handling_by_sql(handling):
     assert place.ask("SELECT name, cents FROM sold") == "order.placed\t8400"
 
 
+@pytest.mark.parametrize("heading", ["SQL", "C"])
+def test_a_handler_of_the_page_about_all(tmp_path, heading):
+    """Those in other languages are of the READMEs, see below."""
+    place = places.Place(tmp_path, databases.PostgreSQL())
+    try:
+        text = place.config_path.read_text()
+        place.write_config(text[:text.index("handlers:")] +
+                           block("handlers.md", "yaml", heading))
+        if heading == "C":
+            (tmp_path / "bill.c").write_text(block("handlers.md", "c", "C"))
+            flags = subprocess.run(["pkg-config", "--cflags", "libpq"],
+                                   check=True, capture_output=True, text=True)
+            subprocess.run(
+                ["cc", "-shared", "-fPIC", "-Wall", "-Wextra", "-Werror", "-o",
+                 "bill.so", "bill.c", "-I", shops.ROOT / "include",
+                 *flags.stdout.split()], cwd=tmp_path, check=True)
+        place.set_up()
+        place.ask("CREATE TABLE invoices (order_id INTEGER, cents INTEGER)")
+        place.check("publish", "order.placed", "--body", json.dumps(BODY))
+        place.check("relay", "outbox", "--stop-when-empty")
+        place.check("consume", "orders", "--stop-when-empty")
+        assert place.ask("SELECT order_id, cents FROM invoices") == "1\t4200"
+    finally:
+        place.leave()
+
+
+@pytest.mark.parametrize("page, number", [("publishing.md", 0),
+                                          ("handlers.md", 1)])
+@pytest.mark.parametrize("language", ["php", "python", "node", "go"])
+def test_a_program_of_a_page_is_that_of_the_readme(page, number, language):
+    """Which test_clients.py runs, on real servers."""
+    readme = (shops.ROOT / "clients" / language / "README.md").read_text()
+    program = re.findall(r"^```\w+\n.*?^```$", readme, re.M | re.S)[number]
+    assert program in (DOCS / page).read_text()
+
+
 def test_a_statement_of_another_database_is_blamed_for_what_it_is(handling):
     """Not for being more than one."""
     place = handling
