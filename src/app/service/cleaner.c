@@ -264,7 +264,8 @@ skr_cleaner_start(const struct skr_cleaner_options *options,
     made->options = *options;
     made->stop_fd = eventfd(0, EFD_CLOEXEC);
     if (made->stop_fd < 0 || skr_thread_start(&made->thread, run, made) != 0) {
-        close(made->stop_fd);
+        if (made->stop_fd >= 0)
+            close(made->stop_fd);
         free(made);
         return skr_fail(error, SKR_UNAVAILABLE, SKR_GIVE_UP,
                         "no thread for cleaning can be started: %s",
