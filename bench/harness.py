@@ -1,4 +1,5 @@
 """What the cases of the benchmark share: running, watching, comparing."""
+import contextlib
 import ctypes
 import os
 import pathlib
@@ -10,6 +11,7 @@ import time
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 STEP_LIMIT_S = 1800
 ENOUGH_PAIRS = 7
+BEFORE = 0.95  # the least ratio to the program of before
 HELD_RATE = 2000  # messages a second beside an application that is measured
 LIBC = ctypes.CDLL(None)
 PR_SET_PDEATHSIG = 1  # of <sys/prctl.h>
@@ -31,14 +33,27 @@ class Report:
 
 
 class Programs:
-    """What was built: the program, and those of the benchmark."""
+    """What was built: the program, and those of the benchmark; before: the folder
+    of another build, whose program is measured against it."""
 
-    def __init__(self, build):
+    def __init__(self, build, before=None):
         build = pathlib.Path(build).resolve()
-        self.skirnir = build / "src/app/skirnir"
         self._bench = build / "bench"
-        if not self.skirnir.exists():
-            raise Failure(f"{self.skirnir} is missing; run `make bench`")
+        self.skirnir = build / "src/app/skirnir"
+        self.before = before and \
+            pathlib.Path(before).resolve() / "src/app/skirnir"
+        for program in filter(None, (self.skirnir, self.before)):
+            if not program.exists():
+                raise Failure(f"{program} is missing; run `make bench`")
+
+    @contextlib.contextmanager
+    def earlier(self):
+        """Meanwhile the program is that of before."""
+        now, self.skirnir = self.skirnir, self.before
+        try:
+            yield
+        finally:
+            self.skirnir = now
 
     def bench(self, name):
         program = self._bench / f"bench-{name}"
@@ -70,14 +85,14 @@ def run(*command):
 class Background:
     """A command that runs beside others. What it says is kept for errors."""
 
-    def __init__(self, output, *command):
+    def __init__(self, output, *command, environment=None):
         self.command = words(command)
         self.output = pathlib.Path(output)
         with open(self.output, "wb") as file:
-            self.process = subprocess.Popen(self.command, stdout=file,
-                                            stderr=file,
-                                            stdin=subprocess.DEVNULL,
-                                            preexec_fn=die_with_parent)
+            self.process = subprocess.Popen(
+                self.command, stdout=file, stderr=file,
+                stdin=subprocess.DEVNULL, preexec_fn=die_with_parent,
+                env={**os.environ, **(environment or {})})
         self.most_memory = 0.0
         self.processor_us = 0.0
 
@@ -181,6 +196,8 @@ class Cases:
         self.say = report.say
         self.programs = programs
         self.costs = {}  # of the last run: microseconds a message, by whom
+        self.counts = options.count
+        self.counted = {}  # of the last run: what a message costs
 
     def title(self, text):
         self.say()
@@ -199,14 +216,23 @@ class Cases:
 
     def compare(self, title, ceiling, product, target=None, beside=None):
         """ceiling and product run in turns, and return rows per second.
-        beside: another ceiling, for information."""
+        beside: another ceiling, for information. The program of before, where
+        there is one, stands in the place of a ceiling."""
+        ratios, others, costs, counted = [], [], {}, {}
+        if self.programs.before:
+            title += "; here against the program of before"
+            target, beside = BEFORE, None
+
+            def ceiling():
+                with self.programs.earlier():
+                    return product()
         self.title(title)
-        ratios, others, costs = [], [], {}
 
         def measure(name, side):
-            self.costs = {}
+            self.costs, self.counted = {}, {}
             rate = side()
             costs.setdefault(name, []).append(self.costs)
+            counted.setdefault(name, []).append(self.counted)
             return rate
         for number in range(1, self.pairs + 1):
             top = measure("ceiling", ceiling)
@@ -222,7 +248,8 @@ class Cases:
         self.judge(ratios, target)
         if others:
             self.judge(others, what="beside: ")
-        self.say_costs(costs)
+        self.say_costs("processor time in us a message", costs, ".0f")
+        self.say_costs("counted a message", counted, ".3f")
 
     def measure_application(self, beside, *topic):
         """(p50, p99, most in ms, conflicts, waits for locks) of its inserts
@@ -237,10 +264,23 @@ class Cases:
         return [int(word) / 1000 for word in words[:3]] + \
             [int(word) for word in words[3:]]
 
-    def compare_application(self, name, what, ceiling, product):
+    def in_turns(self):
+        """What to say first of the program, and before it of that of before."""
+        if self.programs.before:
+            with self.programs.earlier():
+                yield "before: "
+        yield "now: " if self.programs.before else ""
+
+    def compare_application(self, name, what, ceiling, product, target=1.5):
         """ceiling and product run in turns, and measure an application beside
         them; what: the ceiling, for people."""
         ratios, troubles = [], []
+        if self.programs.before:
+            what, target = "the relay of before", 1 / BEFORE
+
+            def ceiling():
+                with self.programs.earlier():
+                    return product()
         self.title(f"{name}: its insert while {HELD_RATE:,}/s are relayed, "
                    f"against the same rate of {what}")
         for number in range(1, self.pairs + 1):
@@ -251,7 +291,7 @@ class Cases:
                      f"beside the relay {side[1]:6.1f} ms  ratio "
                      f"{ratios[-1]:.2f}  (p50 {top[0]:.1f} and {side[0]:.1f} "
                      "ms)")
-        self.judge(ratios, 1.5, is_most=True)
+        self.judge(ratios, target, is_most=True)
         for at, trouble in enumerate(("conflicts (1213, 1205)",
                                       "waits for a lock")):
             alone, found = [sum(pair[side][at] for pair in troubles)
@@ -259,14 +299,36 @@ class Cases:
             self.say(f"{trouble}: {found} beside the relay, {alone} beside "
                      f"{what}; target 0: {'met' if found == 0 else 'MISSED'}")
 
-    def say_costs(self, costs):
+    def say_costs(self, title, costs, form):
         """They tell more than rates where others are at work too."""
         parts = []
         for name, runs in costs.items():
             spent = ", ".join(
-                f"{who} {statistics.median(run[who] for run in runs):.0f}"
+                f"{who} {statistics.median(run[who] for run in runs):{form}}"
                 for who in runs[0])
             if spent:
                 parts.append(f"{name}: {spent}")
         if parts:
-            self.say("processor time in us a message: " + "; ".join(parts))
+            self.say(f"{title}: " + "; ".join(parts))
+
+    # Counting, with --count: it slows the program, so that rates mean little.
+
+    def counting(self):
+        """The environment of a process that counts."""
+        return {"LD_PRELOAD": str(self.programs.bench("count.so")),
+                "SKR_BENCH_COUNTS": str(self.folder / "counts")} \
+            if self.counts else {}
+
+    def take_counts(self, rows, statements):
+        """Of all processes that have ended since the last time."""
+        if not self.counts:
+            return
+        allocations = sent = 0
+        for file in self.folder.glob("counts.*"):
+            words = file.read_text().split()
+            allocations += int(words[0])
+            sent += int(words[1])
+            file.unlink()
+        self.counted = {"statements": statements / rows,
+                        "bytes sent": sent / rows,
+                        "allocations": allocations / rows}

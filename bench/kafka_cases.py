@@ -19,8 +19,9 @@ class KafkaCases(Cases):
     def __init__(self, kind, options, folder, report, programs):
         super().__init__(options, folder, report, programs)
         self.database = KINDS[kind]()
-        self.key = {"mariadb": "`key`", "postgresql": '"key"'}[kind]
-        self.driver = {"mariadb": "mysql", "postgresql": "postgres"}[kind]
+        is_mysql = kind.startswith("mariadb")
+        self.key = "`key`" if is_mysql else '"key"'
+        self.driver = "mysql" if is_mysql else "postgres"
         self.kafka = servers.Kafka(settings=KAFKA)
         self.made = set()
         try:
@@ -28,7 +29,7 @@ class KafkaCases(Cases):
             self.kafka.start()
             self.version = f"{self.database.version()}, Kafka " + \
                 servers.kafka.VERSION
-            if kind == "mariadb":
+            if is_mysql:
                 self.database.ask("CREATE USER bench@localhost IDENTIFIED BY "
                                   "'bench'; GRANT ALL ON *.* TO "
                                   "bench@localhost")
@@ -37,6 +38,8 @@ class KafkaCases(Cases):
             run(*self.command("migrate"))
             # The topic is made by its first record.
             self.kafka.produce(TOPIC, ["{}"])
+            if self.counts:
+                self.database.count_always()
         except BaseException:
             self.close()
             raise
@@ -119,7 +122,9 @@ class KafkaCases(Cases):
         try:
             watch.wait_for_text("ready")
             before = self.processor_us()
-            side = self.start("side", *command)
+            asked = self.database.statements() if self.counts else 0
+            side = Background(self.folder / "side", *command,
+                              environment=self.counting())
             wait_for(lambda: watch.has_ended() | side.has_ended() & ends,
                      lambda: side.failure("does not end"))
             watch.wait()
@@ -136,6 +141,8 @@ class KafkaCases(Cases):
         self.costs = {who: (value - before[who]) / rows
                       for who, value in self.processor_us().items()}
         self.costs["itself"] = side.processor_us / rows
+        if self.counts:
+            self.take_counts(rows, self.database.statements() - asked)
         return float(watch.text().split("\n")[-1].split()[2]), side.most_memory
 
     # Sides of a pair.
@@ -197,21 +204,24 @@ class KafkaCases(Cases):
 
     def run_latency(self):
         count = 500 if self.quick else 6000
+        most50 = 5 if self.database.tells else 6
         self.title("kafka-latency: from the end of COMMIT to a consumer")
-        self.stage(None)
-        relay = self.start("relay", *self.command(), "--verbose")
-        try:
-            relay.wait_for_text("relay.active")
-            # A Java server that has just begun is not what is measured.
-            self.latency(count // 4)
-            p50, p99, most = self.latency(count)
-            self.say(f"{count:,} rows, 100/s as a Poisson process: p50 "
-                     f"{p50:.1f} ms, p99 {p99:.1f} ms, most {most:.1f} ms "
-                     f"(targets 6 and 25); load {load()}")
-        finally:
-            relay.stop()
-        if self.open_rows() != 0:
-            raise Failure("rows are left")
+        for name in self.in_turns():
+            self.stage(None)
+            relay = self.start("relay", *self.command(), "--verbose")
+            try:
+                relay.wait_for_text("relay.active")
+                # A Java server that has just begun is not what is measured.
+                self.latency(count // 4)
+                p50, p99, most = self.latency(count)
+                self.say(f"{name}{count:,} rows, 100/s as a Poisson process: "
+                         f"p50 {p50:.1f} ms, p99 {p99:.1f} ms, most "
+                         f"{most:.1f} ms (targets {most50} and 25); load "
+                         f"{load()}")
+            finally:
+                relay.stop()
+            if self.open_rows() != 0:
+                raise Failure("rows are left")
 
     def run_application(self):
         """Its inserts, beside the relay and beside the same load on Kafka."""
@@ -234,3 +244,5 @@ KafkaCases.CASES = {
     "kafka-latency": KafkaCases.run_latency,
     "kafka-application": KafkaCases.run_application,
 }
+# On a server that is there for these alone.
+KafkaCases.WAITING_CASES = {"kafka-latency": KafkaCases.run_latency}

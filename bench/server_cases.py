@@ -2,6 +2,7 @@
 
 The servers are started here, in folders of their own, and stopped at the end.
 """
+import contextlib
 import time
 
 from cleanup_cases import AGE, CleanupCases
@@ -57,6 +58,8 @@ class ServerCases(CleanupCases, Cases, OrderedCases):
             self.skirnir("setup-deduplication", "--force")
             self.skirnir("setup-amqp")
             self.purge()
+            if self.counts:
+                self.database.count_always()
         except BaseException:
             self.close()
             raise
@@ -128,9 +131,12 @@ class ServerCases(CleanupCases, Cases, OrderedCases):
         watch = self.start("watch", self.programs.bench("watch"), watched[0],
                            rows, *watched[1:])
         running, before = [watch], self.processor_us()
+        asked = self.database.statements() if self.counts else 0
         try:
             for number, command in enumerate(commands):
-                running.append(self.start(f"side-{number}", *command))
+                running.append(Background(self.folder / f"side-{number}",
+                                          *command,
+                                          environment=self.counting()))
             if feed is None:
                 for side in running[1:]:
                     side.wait()
@@ -150,6 +156,8 @@ class ServerCases(CleanupCases, Cases, OrderedCases):
                       for who, value in self.processor_us().items()}
         self.costs["itself"] = sum(side.processor_us
                                    for side in running[1:]) / rows
+        if self.counts:
+            self.take_counts(rows, self.database.statements() - asked)
         return (float(watch.text().split()[2]),
                 max(side.most_memory for side in running[1:]))
 
@@ -234,14 +242,15 @@ class ServerCases(CleanupCases, Cases, OrderedCases):
             for loops in (1, 2):
                 self.say(f"{loops} B: {self.claim(loops):9,.0f}/s")
             return
-        for mode in ("shared", "lease"):
+        for mode, relays in (("shared", 2), ("shared", 4), ("lease", 2)):
             config = self.write_config(mode, outbox=f"    claim: {mode}")
-            command = [*self.relay_command(config), "--stop-when-empty"]
             self.compare(
-                f"shared: two relays with `claim: {mode}` against two loops B",
-                lambda: self.claim(2),
-                lambda two=[command] * 2: self.drain(
-                    self.plain(), two, self.rows)[0], 1.0)
+                f"shared: {relays} relays with `claim: {mode}` against as many "
+                "loops B", lambda many=relays: self.claim(many),
+                lambda many=relays, config=config: self.drain(
+                    self.plain(), [[*self.relay_command(config),
+                                    "--stop-when-empty"]] * many,
+                    self.rows)[0], 1.0)
 
     def run_scheduled(self):
         made = self.fill("scheduled", ("outbox", self.rows, 86400),
@@ -288,12 +297,14 @@ class ServerCases(CleanupCases, Cases, OrderedCases):
         many: RabbitMQ's own rate falls with the length of its queue."""
         plain, many = self.plain(), self.rows * 10
         waiting = self.fill("waiting", ("outbox", many, 0))
-        some = [*self.relay_command(), f"--limit={self.rows}"]
+
+        def some():
+            return [[*self.relay_command(), f"--limit={self.rows}"]]
         self.compare(
             f"memory: {self.rows:,} of {many:,} rows waiting against "
             f"{self.rows:,} of as many",
-            lambda: self.drain(plain, [some], self.rows)[0],
-            lambda: self.drain(waiting, [some], self.rows,
+            lambda: self.drain(plain, some(), self.rows)[0],
+            lambda: self.drain(waiting, some(), self.rows,
                                left=many - self.rows)[0], 0.8)
         _, most = self.drain(
             waiting, [[*self.relay_command(), "--stop-when-empty"]], many)
@@ -312,27 +323,65 @@ class ServerCases(CleanupCases, Cases, OrderedCases):
         return ([value / 1000 for value in times],
                 done / (time.monotonic() - began))
 
-    def run_latency(self):
-        count = 500 if self.quick else 6000
-        self.title("latency: from the end of COMMIT to a consumer that "
-                   "RabbitMQ pushes to")
+    def relay_latency(self, configs, count, pause_ms):
+        """(p50, p99, most, the application's p50 and p99 in ms; statements a
+        second) beside a relay of each of these configurations."""
         self.purge()
         self.database.stage(None)
-        self.database.begin_counting()
-        relay = self.start("relay", *self.relay_command())
+        relays = []
         try:
-            relay.wait_for_text("relay.active")
-            times, statements = self.measure_latency(count, 10)
-            p50, p99, most, publish50, publish99 = times
-            self.say(f"{count:,} messages, 100/s as a Poisson process: p50 "
-                     f"{p50:.1f} ms, p99 {p99:.1f} ms, most {most:.1f} ms "
-                     "(targets 5 and 25); the application's transaction: p50 "
-                     f"{publish50:.1f} ms, p99 {publish99:.1f} ms; "
-                     f"{statements:.0f} statements/s (target 300); load "
-                     f"{load()}")
+            for number, config in enumerate(configs):
+                relays.append(self.start(f"relay-{number}",
+                                         *self.relay_command(config)))
+                relays[-1].wait_for_text("relay.active")
+            return self.measure_latency(count, pause_ms)
         finally:
-            relay.stop()
+            for relay in relays:
+                relay.stop()
+
+    @contextlib.contextmanager
+    def counting_statements(self):
+        self.database.begin_counting()
+        try:
+            yield
+        finally:
             self.database.end_counting()
+
+    def run_latency(self):
+        count = 500 if self.quick else 6000
+        most50 = 2 if self.database.tells else 5
+        self.title("latency: from the end of COMMIT to a consumer that "
+                   "RabbitMQ pushes to")
+        with self.counting_statements():
+            for name in self.in_turns():
+                times, statements = self.relay_latency([self.config], count, 10)
+                p50, p99, most, publish50, publish99 = times
+                self.say(
+                    f"{name}{count:,} messages, 100/s as a Poisson process: "
+                    f"p50 {p50:.1f} ms, p99 {p99:.1f} ms, most {most:.1f} ms "
+                    f"(targets {most50} and 25); the application's "
+                    f"transaction: p50 {publish50:.1f} ms, p99 "
+                    f"{publish99:.1f} ms; {statements:.0f} statements/s "
+                    f"(target 300); load {load()}")
+
+    def run_latency_shared(self):
+        """Of the half of the messages that is the other's, one relay sees
+        nothing but that they are there."""
+        shared = self.write_config("shared-latency", "    claim: shared")
+        for rate in (20, 100):
+            count = rate * (5 if self.quick else 20)
+            self.title(f"latency-shared: {rate} messages a second, two relays "
+                       "with `claim: shared` against one that is exclusive")
+            ratios = []
+            for number in range(1, self.pairs + 1):
+                one = self.relay_latency([self.config], count,
+                                         1000 // rate)[0]
+                two = self.relay_latency([shared] * 2, count, 1000 // rate)[0]
+                ratios.append(two[0] / one[0])
+                self.say(f"pair {number}: p50 {one[0]:.1f} ms and {two[0]:.1f} "
+                         f"ms, ratio {ratios[-1]:.2f}; p99 {one[1]:.1f} and "
+                         f"{two[1]:.1f} ms")
+            self.judge(ratios, 2.0, is_most=True)
 
     def run_lone(self):
         """After each silence one message; what is asked meanwhile."""
@@ -341,21 +390,35 @@ class ServerCases(CleanupCases, Cases, OrderedCases):
                    "a consumer that RabbitMQ pushes to")
         self.purge()
         self.database.stage(None)
-        self.database.begin_counting()
-        relay = self.start("relay", *self.relay_command())
-        try:
-            relay.wait_for_text("relay.active")
-            runs = [self.measure_latency(1, silence_s * 1000)
-                    for _ in range(count)]
-            times = sorted(times[0] for times, _ in runs)
-            statements = sum(asked for _, asked in runs) / count
-            self.say(f"{count} messages, each after {silence_s} s: p50 "
-                     f"{times[count // 2]:.1f} ms, most {times[-1]:.1f} ms "
-                     "(targets 3 and 20 where the relay is told, 1000 by "
-                     f"polling); {statements:.1f} statements/s; load {load()}")
-        finally:
-            relay.stop()
-            self.database.end_counting()
+        with self.counting_statements():
+            relay = self.start("relay", *self.relay_command())
+            try:
+                relay.wait_for_text("relay.active")
+                runs = [self.measure_latency(1, silence_s * 1000)
+                        for _ in range(count)]
+            finally:
+                relay.stop()
+        times = sorted(times[0] for times, _ in runs)
+        statements = sum(asked for _, asked in runs) / count
+        self.say(f"{count} messages, each after {silence_s} s: p50 "
+                 f"{times[count // 2]:.1f} ms, most {times[-1]:.1f} ms "
+                 "(targets 3 and 20 where the relay is told, 1000 by "
+                 f"polling); {statements:.1f} statements/s; load {load()}")
+
+    def run_application_told(self):
+        """What listening to the log costs the application's inserts."""
+        polls = self.folder / "polls.yaml"
+        polls.write_text(self.config.read_text().replace(
+            self.database.relay_url, self.database.relay_url + "?wake=poll"))
+
+        def measure(config):
+            self.purge()
+            self.database.stage(None)
+            return self.measure_application(
+                self.start("beside", *self.relay_command(config)))
+        self.compare_application(
+            "application-told", "a relay that polls", lambda: measure(polls),
+            lambda: measure(self.config), 1.1)
 
     def run_application(self):
         """Its inserts, beside a relay and beside the same load on RabbitMQ."""
@@ -475,6 +538,7 @@ ServerCases.CASES = {
     "cleanup": ServerCases.run_cleanup,
     "memory": ServerCases.run_memory,
     "latency": ServerCases.run_latency,
+    "latency-shared": ServerCases.run_latency_shared,
     "lone": ServerCases.run_lone,
     "application": ServerCases.run_application,
     **ORDERED_CASES,
@@ -484,5 +548,7 @@ ServerCases.CASES = {
     "consume-memory": ServerCases.run_consume_memory,
 }
 # On servers that are there for these alone.
-ServerCases.WAITING_CASES = {name: ServerCases.CASES[name]
-                             for name in ("latency", "lone")}
+ServerCases.WAITING_CASES = {
+    **{name: ServerCases.CASES[name] for name in ("latency", "lone")},
+    "application-told": ServerCases.run_application_told,
+}

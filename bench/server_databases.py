@@ -35,6 +35,7 @@ class Session:
 class MariaDB(servers.MariaDB):
     """As Debian's package is: without a binary log."""
     counts_by_session = True  # what one session did has to be taken off
+    tells = False  # of commits, so that a relay need not poll
 
     def __init__(self):
         super().__init__(settings={"skip-log-bin": None})
@@ -110,8 +111,7 @@ class MariaDB(servers.MariaDB):
     def begin_counting(self):
         pass
 
-    def end_counting(self):
-        pass
+    count_always = end_counting = begin_counting
 
     def statements(self):
         return self._status("Questions")
@@ -122,6 +122,7 @@ class MariaDB(servers.MariaDB):
 
 class Listening(MariaDB):
     """With a log that a relay can listen to; for cases about waiting alone."""
+    tells = True
 
     def __init__(self):
         super().__init__()
@@ -131,6 +132,7 @@ class Listening(MariaDB):
 class MySQL(servers.MySQL):
     """Its own default is such a log."""
     counts_by_session = True
+    tells = True
     make_tables = MariaDB.make_tables
     ask = MariaDB.ask
     relay_url = MariaDB.relay_url
@@ -138,6 +140,7 @@ class MySQL(servers.MySQL):
     stage = MariaDB.stage
     begin_counting = MariaDB.begin_counting
     end_counting = MariaDB.end_counting
+    count_always = MariaDB.count_always
     statements = MariaDB.statements
     _status = MariaDB._status
 
@@ -150,6 +153,7 @@ class MySQL(servers.MySQL):
 
 class PostgreSQL(servers.PostgreSQL):
     counts_by_session = False  # statements are counted by their user
+    tells = False
 
     def make_tables(self):
         self.ask("CREATE TABLE effect (n BIGSERIAL PRIMARY KEY, id BYTEA NOT "
@@ -221,20 +225,30 @@ class PostgreSQL(servers.PostgreSQL):
             "body) VALUES ('x', ''); SELECT id FROM messenger_outbox LIMIT 1;")
 
     # Counting costs a little: it is on only where it is asked for.
+    counts_always = False
+
+    def count_always(self):
+        self.begin_counting()
+        self.counts_always = True
 
     def begin_counting(self):
+        if self.counts_always:
+            return
         self.settings["shared_preload_libraries"] = "pg_stat_statements"
         self.restart()
         self.ask("CREATE EXTENSION IF NOT EXISTS pg_stat_statements")
 
     def end_counting(self):
+        if self.counts_always:
+            return
         del self.settings["shared_preload_libraries"]
         self.restart()
 
     def statements(self):
         return int(self.ask(
             "SELECT COALESCE(SUM(calls), 0) FROM pg_stat_statements WHERE "
-            "userid = (SELECT oid FROM pg_roles WHERE rolname = 'relay')"))
+            "userid IN (SELECT oid FROM pg_roles WHERE rolname IN ('relay', "
+            "'bench'))"))
 
 
 KINDS = {"mariadb": MariaDB, "mariadb-binlog": Listening, "mysql": MySQL,
