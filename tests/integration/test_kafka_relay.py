@@ -332,8 +332,9 @@ def test_migrate_adds_what_a_table_lacks_and_start_alters_nothing(world):
     assert world.check("kafka-relay", "migrate") == ""
 
 
-def test_several_databases_are_served_by_one_process(tmp_path):
-    first, second = (new_world("mariadb", tmp_path / name)
+@pytest.mark.parametrize("kind", ["mariadb", "mysql"])
+def test_several_databases_are_served_by_one_process(tmp_path, kind):
+    first, second = (new_world(kind, tmp_path / name)
                      for name in ("a", "b") if not (tmp_path / name).mkdir())
     try:
         both = f"{first.database.name},{second.database.name}"

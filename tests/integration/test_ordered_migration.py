@@ -269,6 +269,7 @@ def expect_indexes(world):
 @pytest.mark.parametrize("claim", CLAIMS)
 @pytest.mark.parametrize("world, table", [
     (MariaDB, "unsigned"), (MariaDB, "signed"), (MySQL, "unsigned"),
+    pytest.param(MySQL, "signed", marks=pytest.mark.alike),
     (PostgreSQL, "numbered")],
     indirect=["world"])
 def test_freyrs_table_is_taken_over(world, table, claim):
@@ -357,7 +358,7 @@ def lack_index(world):
 
 @pytest.mark.parametrize("world, lack, use", [
     *((kind, lack_column, use) for kind in SERVERS for use in USES),
-    (MariaDB, lack_index, "read")], indirect=["world"])
+    (MariaDB, lack_index, "read"), (MySQL, lack_index, "read")], indirect=["world"])
 def test_setup_gives_up_before_writers_have_waited_for_long(world, lack, use):
     """They queue up behind who waits to alter a table that another uses."""
     name = lack(world)

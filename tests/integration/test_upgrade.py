@@ -62,8 +62,7 @@ def earlier():
     return str(kept / "skirnir")
 
 
-@pytest.fixture(params=[databases.PostgreSQL, databases.MariaDB],
-                ids=lambda kind: kind.kind)
+@pytest.fixture(params=databases.SERVERS, ids=lambda kind: kind.kind)
 def world(request, tmp_path):
     made = outbox_world.World(tmp_path, request.param(),
                               scheme="ordered-doctrine")
@@ -114,6 +113,7 @@ def start(world, program):
     return world.start("relay", "outbox")
 
 
+@pytest.mark.alike
 def test_each_takes_over_from_the_other(world, earlier):
     later = world.program
     writer = Writer(world)
@@ -138,6 +138,7 @@ def test_each_takes_over_from_the_other(world, earlier):
     judge(world, writer)
 
 
+@pytest.mark.alike
 def test_both_divide_a_queue(world, earlier):
     later = world.program
     writer = Writer(world)
