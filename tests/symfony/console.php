@@ -7,6 +7,7 @@
 //   SHOP_OUTBOX                        the options of the outbox, as a query
 //   SHOP_ORDERED=1                     the outbox has partitions
 //   SHOP_PLAIN=1                       nothing knows names, only classes
+//   SHOP_PHP=1                         the outbox has PHP's own serialisation
 //   SHOP_REFUSES=1                     what has the note `refused` fails
 //   SHOP_RETRIES=N                     how often a worker tries again; never
 
@@ -42,6 +43,7 @@ use Symfony\Component\Messenger\RoutableMessageBus;
 use Symfony\Component\Messenger\Stamp\DelayStamp;
 use Symfony\Component\Messenger\Transport\Sender\SendersLocator;
 use Symfony\Component\Messenger\Transport\Serialization\Normalizer\FlattenExceptionNormalizer;
+use Symfony\Component\Messenger\Transport\Serialization\PhpSerializer;
 use Symfony\Component\Messenger\Transport\Serialization\Serializer;
 use Symfony\Component\PropertyInfo\Extractor\ReflectionExtractor;
 use Symfony\Component\Serializer\Encoder\JsonEncoder;
@@ -179,7 +181,7 @@ $doctrine = function (string $query, $serializer) use ($database, $isPostgres) {
         new $class($class::buildConfiguration("doctrine://default?$query"), $database), $serializer);
 };
 $outbox = $doctrine('table_name=messenger_outbox&queue_name=outbox'.getenv('SHOP_OUTBOX'),
-    new NamedSerializer($json, $types, false));
+    is_set('SHOP_PHP') ? new PhpSerializer() : new NamedSerializer($json, $types, false));
 $failed = $doctrine('queue_name=failed', $json);
 $orders = new Amqp\AmqpTransport(Amqp\Connection::fromDsn(getenv('MESSENGER_AMQP_DSN'), [
     'exchange' => ['name' => 'order.placed', 'type' => 'topic'],

@@ -84,7 +84,8 @@ def words(text):
 
 @pytest.mark.parametrize("transport", BY_SKIRNIR)
 def test_symfony_shows_retries_and_removes_what_skirnir_failed(
-        peer, transport):
+        any_peer, transport):
+    peer = any_peer
     fail, reason = BY_SKIRNIR[transport]
     peer.set_up()
     ids = fail(peer)
@@ -107,7 +108,8 @@ def test_symfony_shows_retries_and_removes_what_skirnir_failed(
 
 @pytest.mark.parametrize("transport", BY_SYMFONY)
 def test_skirnir_shows_retries_and_removes_what_symfony_failed(
-        peer, transport):
+        any_peer, transport):
+    peer = any_peer
     fail, reason = BY_SYMFONY[transport]
     peer.set_up()
     ids = fail(peer)
