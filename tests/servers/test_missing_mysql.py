@@ -69,6 +69,15 @@ def test_the_archive_is_asked_once(no_archive, monkeypatch):
     assert len(asked) == before
 
 
+def test_the_versions_that_ran_are_told(tool):
+    with servers.Group("mariadb,postgresql") as group:
+        said = tool.name_versions(group)
+        for server, sql in zip(group.servers, ("SELECT VERSION()",
+                                               "SHOW server_version")):
+            version = server.query(sql).split()[0]
+            assert f"{server.name} {version}" in said
+
+
 def test_what_needs_it_is_skipped_and_the_run_goes_on(
         no_archive, tool, tmp_path, monkeypatch, capsys):
     def run_those():
@@ -101,5 +110,6 @@ def test_what_needs_it_is_skipped_and_the_run_goes_on(
     assert code == 0, lines
     assert lines[0].startswith(tool.DATABASES + " ")
     assert f"{len(ASKING)} skipped" in lines[0]
+    assert lines[-3].startswith("ran with: ")
     assert lines[-2].startswith(f"not tested: {servers.MYSQL_IS_MISSING}: E: ")
     assert lines[-1] == "1 passed, 0 failed"
