@@ -196,16 +196,21 @@ def test_a_first_login_by_caching_sha2_password(strict, parameters,
     assert types == ("SSL/TLS" if is_encrypted else "TCP/IP")
 
 
-def test_a_rotated_password_is_picked_up(strict):
+@pytest.mark.parametrize("words, ready", [
+    (("relay", "outbox"), "relay.active"),
+    (("consume", "orders"), "consumer.ready")], ids=["relay", "consume"])
+def test_a_rotated_password_is_picked_up(strict, words, ready):
     """From a file, as Docker, Kubernetes and systemd hand it over."""
     file = strict.folder / "password"
     file.write_text(PASSWORD + "\n")
     strict.environment["DB_PASSWORD_FILE"] = str(file)
     strict.set_config(password="%env(urlencode:file:DB_PASSWORD_FILE)%")
     strict.check("setup")
+    strict.ask("CREATE TABLE Effects (id BINARY(16) PRIMARY KEY, "
+               "body VARCHAR(1000) CHARACTER SET utf8mb4)")
     assert PASSWORD not in strict.check("config", "show")
-    relay = strict.start("relay", "outbox")
-    relay.wait_for(r"relay\.active")
+    program = strict.start(*words)
+    program.wait_for(ready)
 
     strict.server.query(f"ALTER USER {strict.name}@localhost IDENTIFIED BY "
                         "'another password'")
@@ -217,15 +222,19 @@ def test_a_rotated_password_is_picked_up(strict):
                 f"'{strict.name}'").split():
             with contextlib.suppress(servers.ServerError):
                 strict.server.query(f"KILL {session}")
-        return "Access denied" in relay.log()
-    shops.until(end_sessions, relay.log)
+        return "Access denied" in program.log()
+    shops.until(end_sessions, program.log)
     file.write_text("another password")
-    relay.wait_for(r"config\.reloaded")
+    program.wait_for(r"config\.reloaded")
     strict.check("publish", "order.placed", "--body", "{}")
+    if words[0] == "consume":
+        strict.check("relay", "outbox", "--stop-when-empty")
+        shops.until(lambda: strict.ask("SELECT COUNT(*) FROM Effects") == "1",
+                    program.log)
     shops.until(lambda: strict.ask("SELECT COUNT(*) FROM messenger_outbox")
-                == "0", relay.log)
-    assert relay.stop() == 0
-    assert len(relay.events("config.reloaded")) == 1
+                == "0", program.log)
+    assert program.stop() == 0
+    assert len(program.events("config.reloaded")) == 1
 
 
 @pytest.mark.parametrize("has_process", [True, False])
