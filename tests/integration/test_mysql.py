@@ -275,7 +275,8 @@ def test_a_consumer_that_is_frozen_in_a_handler_is_bounded(strict):
     consumer = strict.start("consume", "orders")
     shops.until(lambda: strict.ask("SELECT COUNT(*) FROM Effects") == "1",
                 consumer.log)
+    # Long before the server would end a session that is bounded.
     shops.until(lambda: strict.server.query(bounds).split() == [usual],
-                consumer.log)
+                consumer.log, patience_s=30)
     assert consumer.stop() == 0
     assert not consumer.events("consumer.trouble")
