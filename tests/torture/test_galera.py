@@ -50,7 +50,7 @@ class Database:
 
 
 class World(load.World):
-    claim = "lease"
+    claim = "shared"  # which `lease` is, too, in an ordered outbox
 
 
 @pytest.fixture(scope="module")
