@@ -55,6 +55,19 @@ def test_one_whose_loop_stands_still_shows_no_life(ready_shop, manager,
     assert held.is_running()
 
 
+def test_one_whose_manager_does_not_listen_works_and_ends(ready_shop, manager):
+    """What it has been told fills all there is room for."""
+    shop = ready_shop
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as teller:
+        teller.setblocking(False)
+        with pytest.raises(BlockingIOError):
+            while True:
+                teller.sendto(b"STATUS=full", manager.getsockname())
+    shop.place_orders(1)
+    assert shop.relay_all().returncode == 0
+    assert shop.wire() == ["order-1"]
+
+
 @pytest.mark.parametrize("what", ["handler", "broker", "lock"])
 def test_one_that_waits_is_alive(ready_shop, manager, what):
     """For a handler that takes its time, or anything else of others."""

@@ -6,6 +6,7 @@
 #include "base/clock.h"
 #include "base/thread.h"
 
+#include <errno.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -61,22 +62,22 @@ read_watchdog_ms(void)
     const char *time = getenv("WATCHDOG_USEC");
     const char *process = getenv("WATCHDOG_PID");
     int64_t microseconds = 0, id = 0;
-    if (time == NULL || !skr_text_number(time, 1, INT64_MAX, &microseconds))
-        return 0;
-    if (process != NULL &&
-        (!skr_text_number(process, 1, INT32_MAX, &id) || id != getpid()))
+    if (time == NULL || !skr_text_number(time, 1, INT64_MAX, &microseconds) ||
+        (process != NULL &&
+         (!skr_text_number(process, 1, INT32_MAX, &id) || id != getpid())))
         return 0;
     return microseconds / 2000 > 0 ? microseconds / 2000 : 1;
 }
 
-// One that does not listen any more is no reason to stop working.
-static void
+// One that does not listen is no reason to stop working, or never to end.
+// False: it has no room for more, and had none for a while.
+static bool
 tell(const struct skr_notifier *notifier, const char *text)
 {
-    ssize_t sent = sendto(notifier->socket_fd, text, strlen(text), MSG_NOSIGNAL,
-                          (const struct sockaddr *)&notifier->address,
-                          notifier->address_size);
-    (void)sent;
+    return sendto(notifier->socket_fd, text, strlen(text), MSG_NOSIGNAL,
+                  (const struct sockaddr *)&notifier->address,
+                  notifier->address_size) >= 0 ||
+           errno != EAGAIN;
 }
 
 // With the time that tells it from an earlier one.
@@ -124,8 +125,7 @@ tell_ready(struct skr_notifier *notifier, int64_t now_ms)
     if (notifier->is_ready)
         return;
     if (skr_health_are_ready(notifier->health)) {
-        notifier->is_ready = true;
-        tell(notifier, "READY=1");
+        notifier->is_ready = tell(notifier, "READY=1");
     } else if (now_ms >= notifier->extend_ms) {
         notifier->extend_ms = now_ms + EXTEND_MS;
         tell(notifier, "EXTEND_TIMEOUT_USEC=60000000");
@@ -163,12 +163,12 @@ skr_notifier_start(struct skr_health *health, bool were_ready)
         return NULL;
     }
     made->health = health;
-    made->is_ready = were_ready;
     made->watchdog_ms = read_watchdog_ms();
     made->socket_fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
     made->stop_fd = eventfd(0, EFD_CLOEXEC);
-    if (made->socket_fd >= 0 && made->is_ready)
-        tell(made, "READY=1");
+    const struct timeval most = {.tv_sec = 1};
+    setsockopt(made->socket_fd, SOL_SOCKET, SO_SNDTIMEO, &most, sizeof(most));
+    made->is_ready = were_ready && tell(made, "READY=1");
     if (made->socket_fd < 0 || made->stop_fd < 0 ||
         skr_thread_start(&made->thread, run, made) != 0) {
         close(made->socket_fd);
