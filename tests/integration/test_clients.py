@@ -6,6 +6,7 @@ import os
 import pathlib
 import random
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -122,16 +123,23 @@ def go(folder):
 
 
 LANGUAGES = {"python": python, "php": php, "node": node, "go": go}
-# The database of a README's first program, what runs it, and a text in it that
-# has another in its place here.
+# The database of a README's first program, what runs it, and its file's ending.
 FIRST = {
-    "python": ("sqlite", [sys.executable], "py", ("", "")),
-    "php": ("sqlite", ["php"], "php", (
-        "vendor/autoload.php", str(CLIENTS / "php/tests/autoload.php"))),
-    "node": ("postgresql", ["node"], "js", ("", "")),
-    # Where the module of its tests is.
-    "go": ("postgresql", ["env", "-C", CLIENTS / "go/tests", "go", "run"],
-           "go", ("", "")),
+    "python": ("sqlite", [sys.executable], "py"),
+    "php": ("sqlite", ["php"], "php"),
+    "node": ("postgresql", ["node"], "js"),
+    "go": ("postgresql", ["go", "run"], "go"),
+}
+# Keeps each tool to what is here, and to the folder that it is called in.
+OFFLINE = {
+    "PIP_NO_INDEX": "1", "PIP_NO_BUILD_ISOLATION": "0", "PIP_TARGET": "site",
+    "PIP_DISABLE_PIP_VERSION_CHECK": "1", "PIP_ROOT_USER_ACTION": "ignore",
+    # A copy, with the files that package.json names, in place of a link.
+    "npm_config_offline": "true", "npm_config_install_links": "true",
+    "npm_config_audit": "false", "npm_config_update_notifier": "false",
+    "COMPOSER_HOME": "composer", "COMPOSER_ALLOW_SUPERUSER": "1",
+    "COMPOSER_DISABLE_NETWORK": "1", "COMPOSER_NO_INTERACTION": "1",
+    "GOPROXY": "off", "GOSUMDB": "off", "GOFLAGS": "-mod=mod",
 }
 
 
@@ -212,29 +220,106 @@ def test_a_client_passes_its_tests(place, language, server):
     assert result.returncode == 0, said
 
 
-@pytest.mark.parametrize("language", LANGUAGES)
-def test_the_first_program_publishes(place, language):
-    LANGUAGES[language](CLIENTS / language)
-    kind, command, ending, replaced = FIRST[language]
+def read_readme(language):
+    return (CLIENTS / language / "README.md").read_text()
+
+
+def run_first_program(place, language, command, environment, replaced=("", "")):
+    """The first of the README, in the folder of the place, on a database that
+    is opened here, and what it leaves there."""
+    kind, _, ending = FIRST[language]
     database = place.open(kind)
     database.ask("CREATE TABLE orders (id INTEGER, cents INTEGER)")
     if kind == "sqlite":
         (place.folder / "shop.db").symlink_to(database.path)
-    (place.folder / "node_modules").mkdir()
-    (place.folder / "node_modules/skirnir").symlink_to(CLIENTS / "node")
-    readme = (CLIENTS / language / "README.md").read_text()
-    program = re.search(r"```\w+\n(.*?)```", readme, re.S).group(1)
+    program = re.search(r"```\w+\n(.*?)```", read_readme(language), re.S).group(1)
     file = place.folder / f"first.{ending}"
     file.write_text(program.replace(*replaced))
-    environment = place.environment()
+    url = place.environment().get(f"SKR_CLIENT_{kind.upper()}", "")
     parameters = "?sslmode=disable" if language == "go" else ""
-    subprocess.run([*command, file], cwd=place.folder, check=True, env={
-        **environment, "DATABASE_URL": environment.get(
-            f"SKR_CLIENT_{kind.upper()}", "") + parameters})
+    subprocess.run([*command, file], cwd=place.folder, check=True,
+                   env={**environment, "DATABASE_URL": url + parameters})
     assert json.loads(database.ask("SELECT body FROM messenger_outbox")) == {
         "orderId": 1, "cents": 4200}
     headers = json.loads(database.ask("SELECT headers FROM messenger_outbox"))
     assert headers["type"] == "order.placed"
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_the_first_program_publishes(place, language):
+    LANGUAGES[language](CLIENTS / language)
+    _, command, _ = FIRST[language]
+    if language == "go":  # where the module of its tests is
+        command = ["env", "-C", CLIENTS / "go/tests", *command]
+    (place.folder / "node_modules").mkdir()
+    (place.folder / "node_modules/skirnir").symlink_to(CLIENTS / "node")
+    run_first_program(
+        place, language, command, place.environment(),
+        ("vendor/autoload.php", str(CLIENTS / "php/tests/autoload.php")))
+
+
+def find_pip():
+    """That of a Python which can build a package without fetching anything."""
+    for python in (sys.executable, "/usr/bin/python3"):
+        if subprocess.run([python, "-c", "import setuptools, wheel, pip"],
+                          capture_output=True).returncode == 0:
+            return [python, "-m", "pip"]
+    pytest.skip("pip, setuptools and wheel are not installed")
+
+
+def prepare_python(_):
+    return {"pip": find_pip()}
+
+
+def prepare_php(folder):
+    if shutil.which("composer") is None:
+        pytest.skip("composer is not installed")
+    # A project, and no package from elsewhere.
+    (folder / "composer.json").write_text("{}")
+    (folder / "composer").mkdir()
+    (folder / "composer/config.json").write_text(
+        '{"repositories": {"packagist.org": false}}')
+    return {}
+
+
+def prepare_node(_):
+    node(CLIENTS / "node")
+    return {}
+
+
+def prepare_go(folder):
+    """A module with the driver of the program, as the client has none."""
+    go(CLIENTS / "go")
+    driver, = re.findall(r"github.com/lib/pq v.*",
+                         (CLIENTS / "go/tests/go.mod").read_text())
+    (folder / "go.mod").write_text(f"module shop\n\nrequire {driver}\n")
+    return {}
+
+
+# Each makes an application's folder ready for the tool of its language, and
+# says what stands for a program's name.
+PREPARE = {"python": prepare_python, "php": prepare_php, "node": prepare_node,
+           "go": prepare_go}
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_a_client_installs_by_the_tool_of_its_language(place, language):
+    programs = PREPARE[language](place.folder)
+    # A copy: some tools build inside it.
+    shutil.copytree(CLIENTS / language, place.folder / "clients" / language)
+    environment = {**os.environ, **OFFLINE, "PYTHONPATH": "site"}
+    introduction = read_readme(language).partition("\n## ")[0]
+    commands = [shlex.split(line) for line in introduction.splitlines()
+                if line.startswith("    ")]
+    assert commands
+    for name, *parameters in commands:
+        result = subprocess.run(
+            [*programs.get(name, [name]), *parameters], cwd=place.folder,
+            env=environment, text=True, timeout=120, capture_output=True,
+            stdin=subprocess.DEVNULL)
+        assert result.returncode == 0, result.stdout + result.stderr
+    _, command, _ = FIRST[language]
+    run_first_program(place, language, command, environment)
 
 
 @pytest.mark.parametrize("language, command, old, new", [
@@ -251,8 +336,7 @@ def test_the_handler_of_a_readme_handles(place, language, command, old, new):
     (place.folder / "node_modules").mkdir()
     (place.folder / "node_modules/skirnir").symlink_to(CLIENTS / "node")
     url = place.environment()["SKR_CLIENT_POSTGRESQL"]
-    readme = (CLIENTS / language / "README.md").read_text()
-    _, program = re.findall(r"```\w+\n(.*?)```", readme, re.S)
+    _, program = re.findall(r"```\w+\n(.*?)```", read_readme(language), re.S)
     file.write_text(program.replace(old, new.format(
         url=url, port=database.setting("PORT"), name=database.name)).replace(
             "'shop'", "'postgres'").replace(
