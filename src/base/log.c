@@ -9,7 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { REMIND_MS = 60000 };
+enum { REPEAT_MS = 60000 };
 
 void
 skr_log_write(const struct skr_log *log, enum skr_log_level level,
@@ -33,13 +33,13 @@ skr_trouble_report(struct skr_trouble *trouble, const struct skr_log *log,
                    enum skr_trouble_kind kind, const char *event,
                    const char *subject, const struct skr_error *error)
 {
-    if (strcmp(trouble->text, error->text) == 0) {
-        trouble->repeats++;
+    int64_t now_ms = skr_clock_ms();
+    bool is_known = strcmp(trouble->text, error->text) == 0;
+    trouble->repeats = is_known ? trouble->repeats + 1 : 0;
+    if (is_known && now_ms - trouble->logged_ms < REPEAT_MS)
         return;
-    }
     snprintf(trouble->text, sizeof(trouble->text), "%s", error->text);
-    trouble->repeats = 0;
-    trouble->said_ms = skr_clock_ms();
+    trouble->logged_ms = now_ms;
     skr_log(log, SKR_LOG_WARNING, event, SKR_LOG_TEXT("name", subject),
             SKR_LOG_TEXT("native", error->native),
             SKR_LOG_TEXT("error", error->text));
@@ -57,13 +57,6 @@ skr_trouble_notice(struct skr_trouble *trouble, const struct skr_log *log,
     else
         skr_trouble_report(trouble, log, SKR_TROUBLE_HARMLESS, event, subject,
                            error);
-}
-
-void
-skr_trouble_remind(struct skr_trouble *trouble, int64_t now_ms)
-{
-    if (now_ms - trouble->said_ms >= REMIND_MS)
-        trouble->text[0] = '\0';
 }
 
 void

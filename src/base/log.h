@@ -69,12 +69,12 @@ void skr_log_write(const struct skr_log *log, enum skr_log_level level,
 void skr_health_tell(const struct skr_log *log, enum skr_health_event event,
                      uint64_t detail);
 
-// Says the same trouble once and counts its repeats, so that a server that is
-// down for an hour does not write a line a second.
+// Logs the same trouble once a minute and counts its repeats, so that a server
+// that is down for an hour does not write a line a second.
 struct skr_trouble {
     char text[sizeof(((struct skr_error *)NULL)->text)];
     uint64_t repeats;
-    int64_t said_ms;  // by skr_clock_ms()
+    int64_t logged_ms;  // by skr_clock_ms()
 };
 
 // Health is told with each line.
@@ -86,9 +86,6 @@ void skr_trouble_report(struct skr_trouble *trouble, const struct skr_log *log,
 void skr_trouble_notice(struct skr_trouble *trouble, const struct skr_log *log,
                         const char *event, const char *subject,
                         const struct skr_error *error);
-// Has the next report said although it is the same, once a minute has passed:
-// while nothing has worked yet, a person is likely to look for the cause.
-void skr_trouble_remind(struct skr_trouble *trouble, int64_t now_ms);
 // Says that it is over, if there was any.
 void skr_trouble_end(struct skr_trouble *trouble, const struct skr_log *log,
                      enum skr_trouble_kind kind, const char *event,

@@ -798,7 +798,6 @@ gives_up(struct skr_consumer *consumer, const struct skr_error *error)
     const struct skr_consumer_extras *extras = &consumer->extras;
     if (consumer->connection.was_ready)
         return false;
-    skr_trouble_remind(&consumer->connection.trouble, skr_clock_ms());
     if (extras->gives_up == NULL)
         return error->code == SKR_MISSING ||
                (error->code == SKR_INVALID && error->remedy == SKR_GIVE_UP);

@@ -117,7 +117,6 @@ skr_handler_set_down(struct skr_consumer *consumer, struct job *job,
 {
     struct handler *handler = job->handler;
     handler->reason = *reason;
-    skr_trouble_remind(&handler->trouble, skr_clock_ms());
     skr_trouble_report(&handler->trouble, &consumer->log, SKR_TROUBLE_CONSUMER,
                        "consumer.trouble", consumer->options.name, reason);
     handler->again_ms = skr_clock_ms() + skr_backoff_next(&handler->backoff);

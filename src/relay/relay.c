@@ -141,7 +141,6 @@ gives_up(struct skr_relay *relay, const struct skr_error *error)
                       relay->senders[0].options.database_url == NULL;
     if (session->was_connected)
         return false;
-    skr_trouble_remind(&session->trouble, skr_clock_ms());
     return relay->gives_up != NULL &&
            (skr_error_is_lasting(error) || is_refused) &&
            relay->gives_up(relay->gives_up_user);

@@ -428,15 +428,29 @@ test_trouble_is_said_once_and_counted(void **state)
     skr_trouble_report(&trouble, &log, SKR_TROUBLE_HARMLESS, "broker.lost",
                        "orders", &error);
     assert_int_equal(heard.count, 4);
+}
 
-    skr_trouble_remind(&trouble, trouble.said_ms + 59999);
-    skr_trouble_report(&trouble, &log, SKR_TROUBLE_HARMLESS, "broker.lost",
-                       "orders", &error);
-    assert_int_equal(heard.count, 4);
-    skr_trouble_remind(&trouble, trouble.said_ms + 60000);
-    skr_trouble_report(&trouble, &log, SKR_TROUBLE_HARMLESS, "broker.lost",
-                       "orders", &error);
-    assert_int_equal(heard.count, 5);
+static void
+test_trouble_that_lasts_is_told_again_each_minute(void **state)
+{
+    (void)state;
+    struct heard heard = {0};
+    struct skr_log log = {.write = hear, .user = &heard};
+    struct skr_trouble trouble = {0};
+    struct skr_error error;
+    skr_fail(&error, SKR_UNAVAILABLE, SKR_RECONNECT, "connection refused");
+    for (int minute = 1; minute <= 3; minute++) {
+        for (int i = 0; i < 10; i++)
+            skr_trouble_report(&trouble, &log, SKR_TROUBLE_HARMLESS,
+                               "broker.lost", "orders", &error);
+        assert_int_equal(heard.count, minute);
+        assert_string_equal(heard.event, "broker.lost");
+        assert_string_equal(heard.last_text, "connection refused");
+        trouble.logged_ms -= 60000;
+    }
+    skr_trouble_end(&trouble, &log, SKR_TROUBLE_HARMLESS, "broker.back",
+                    "orders");
+    assert_int_equal(heard.last_number, 30);
 }
 
 static void
@@ -512,6 +526,7 @@ main(void)
         cmocka_unit_test(test_long_error_texts_are_cut_between_characters),
         cmocka_unit_test(test_error_texts_are_storable_whatever_they_quote),
         cmocka_unit_test(test_trouble_is_said_once_and_counted),
+        cmocka_unit_test(test_trouble_that_lasts_is_told_again_each_minute),
         cmocka_unit_test(test_trouble_that_was_gone_is_told_again),
         cmocka_unit_test(test_the_earlier_of_two_times_may_be_never),
         cmocka_unit_test(test_a_log_without_a_function_is_silent),

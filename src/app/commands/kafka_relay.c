@@ -68,7 +68,6 @@ open_database(const struct skr_kafka_relay *relay, size_t index, bool creates,
         code = skr_db_open_or_create(ops, database->url, creates, db, error);
         if (code == SKR_OK || (skr_error_is_lasting(error) && !waits))
             break;
-        skr_trouble_remind(&trouble, skr_clock_ms());
         if (waits)
             skr_trouble_report(&trouble, &relay->app.log, SKR_TROUBLE_RELAY,
                                "relay.trouble", database->name, error);
