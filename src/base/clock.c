@@ -15,9 +15,7 @@
 int64_t
 skr_clock_ms(void)
 {
-    struct timespec now;
-    clock_gettime(CLOCK_BOOTTIME, &now);
-    return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
+    return skr_clock_us() / 1000;
 }
 
 int64_t

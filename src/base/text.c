@@ -248,6 +248,16 @@ skr_text_boolean(const char *text, bool *value)
     return false;
 }
 
+int
+skr_text_hex_digit(char c)
+{
+    if (c >= '0' && c <= '9')
+        return c - '0';
+    if (c >= 'a' && c <= 'f')
+        return c - 'a' + 10;
+    return c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
+}
+
 bool
 skr_text_ports(const char *text, uint16_t *first, uint16_t *last)
 {

@@ -63,6 +63,9 @@ skr_text_number(const char *text, int64_t least, int64_t most, int64_t *number);
 // Nothing at all is neither: an empty variable must not switch anything off.
 bool skr_text_boolean(const char *text, bool *value);
 
+// The value of a hexadecimal digit in letters of either case; -1: it is none.
+int skr_text_hex_digit(char c);
+
 // "9187", or a range such as "9187-9197".
 bool skr_text_ports(const char *text, uint16_t *first, uint16_t *last);
 

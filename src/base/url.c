@@ -16,15 +16,6 @@
 #define ESCAPES \
     "in a user or a password / is written %%2f, : %%3a, ? %%3f and @ %%40"
 
-static int
-hex_digit(char c)
-{
-    if (c >= '0' && c <= '9')
-        return c - '0';
-    c = (char)tolower((unsigned char)c);
-    return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
-}
-
 static enum skr_code
 decode(const char *start, const char *end, const char *part, char **decoded,
        struct skr_error *error)
@@ -38,8 +29,8 @@ decode(const char *start, const char *end, const char *part, char **decoded,
             *to++ = *at;
             continue;
         }
-        int high = end - at > 2 ? hex_digit(at[1]) : -1;
-        int low = high >= 0 ? hex_digit(at[2]) : -1;
+        int high = end - at > 2 ? skr_text_hex_digit(at[1]) : -1;
+        int low = high >= 0 ? skr_text_hex_digit(at[2]) : -1;
         if (high == 0 && low == 0) {
             free(out);
             return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,

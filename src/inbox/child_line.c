@@ -7,20 +7,11 @@
 #include "base/error.h"
 #include "base/text.h"
 #include "message/headers.h"
+#include "message/id.h"
 #include "message/json.h"
 
 #include <stdlib.h>
 #include <string.h>
-
-static void
-write_text(struct skr_json_writer *writer, const char *name, const char *text)
-{
-    skr_json_write_name(writer, name);
-    if (text == NULL)
-        skr_json_write_null(writer);
-    else
-        skr_json_write_text(writer, text, strlen(text));
-}
 
 static void
 write_headers(struct skr_json_writer *writer, const struct skr_message *message)
@@ -28,7 +19,8 @@ write_headers(struct skr_json_writer *writer, const struct skr_message *message)
     skr_json_write_name(writer, "headers");
     skr_json_begin_object(writer);
     for (size_t i = 0; i < message->header_count; i++)
-        write_text(writer, message->headers[i].name, message->headers[i].value);
+        skr_json_write_member(writer, message->headers[i].name,
+                              message->headers[i].value);
     skr_json_end_object(writer);
 }
 
@@ -38,14 +30,14 @@ write_body(struct skr_json_writer *writer, const struct skr_message *message)
 {
     const char *body = message->body_size == 0 ? "" : message->body;
     if (skr_text_is_storable(body, message->body_size)) {
-        write_text(writer, "body_encoding", "text");
+        skr_json_write_member(writer, "body_encoding", "text");
         skr_json_write_name(writer, "body");
         skr_json_write_text(writer, body, message->body_size);
         return;
     }
     char *encoded = skr_text_base64(body, message->body_size);
-    write_text(writer, "body_encoding", "base64");
-    write_text(writer, "body", encoded);
+    skr_json_write_member(writer, "body_encoding", "base64");
+    skr_json_write_member(writer, "body", encoded);
     if (encoded == NULL)
         skr_fail_memory(&writer->error);
     free(encoded);
@@ -57,30 +49,30 @@ skr_child_write_line(const struct skr_delivery *delivery,
                      struct skr_text *line, struct skr_error *error)
 {
     const struct skr_message *message = &delivery->message;
-    static const struct skr_id unset;
     struct skr_json_writer writer = {0};
     char id[SKR_ID_TEXT_SIZE];
     skr_id_format(message->id, id);
     skr_json_begin_object(&writer);
     skr_json_write_name(&writer, "delivery");
     skr_json_write_unsigned(&writer, number);
-    bool is_unset = memcmp(&message->id, &unset, sizeof(unset)) == 0;
-    write_text(&writer, "id", is_unset ? NULL : id);
-    write_text(&writer, "name", message->name);
-    write_text(&writer, "type",
-               skr_headers_find(message->headers, message->header_count,
-                                SKR_HEADER_TYPE));
+    skr_json_write_member(&writer, "id",
+                          skr_id_is_unset(message->id) ? NULL : id);
+    skr_json_write_member(&writer, "name", message->name);
+    skr_json_write_member(&writer, "type",
+                          skr_headers_find(message->headers,
+                                           message->header_count,
+                                           SKR_HEADER_TYPE));
     skr_json_write_name(&writer, "attempt");
     skr_json_write_unsigned(&writer, delivery->attempt);
-    write_text(&writer, "source", delivery->source);
-    write_text(&writer, "partition_key", message->partition_key);
-    write_text(&writer, "content_type", message->content_type);
-    write_text(&writer, "traceparent", message->traceparent);
-    write_text(&writer, "tracestate", message->tracestate);
+    skr_json_write_member(&writer, "source", delivery->source);
+    skr_json_write_member(&writer, "partition_key", message->partition_key);
+    skr_json_write_member(&writer, "content_type", message->content_type);
+    skr_json_write_member(&writer, "traceparent", message->traceparent);
+    skr_json_write_member(&writer, "tracestate", message->tracestate);
     skr_json_write_name(&writer, "deduplication");
     skr_json_begin_object(&writer);
-    write_text(&writer, "table", record->table);
-    write_text(&writer, "name", record->name);
+    skr_json_write_member(&writer, "table", record->table);
+    skr_json_write_member(&writer, "name", record->name);
     skr_json_end_object(&writer);
     write_headers(&writer, message);
     write_body(&writer, message);

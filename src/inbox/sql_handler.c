@@ -491,23 +491,25 @@ run_forward(const struct skr_delivery *delivery, struct skr_tx tx, void *user,
 
 // A database makes a plan without running it, and NULL offends no statement.
 static enum skr_code
-explain(const char *explained, size_t count, struct skr_tx tx,
+explain(const struct skr_sql_handler *handler, size_t index, struct skr_tx tx,
         struct skr_error *error)
 {
     struct skr_value values[SKR_SQL_MAX_PARAMETERS];
     for (size_t i = 0; i < SKR_SQL_MAX_PARAMETERS; i++)
         values[i] = (struct skr_value){.kind = SKR_NULL};
-    return skr_tx_run(tx,
-                      &(struct skr_statement){.sql = explained,
-                                              .values = values,
-                                              .value_count = count},
-                      error);
+    return skr_tx_run(
+        tx,
+        &(struct skr_statement){.sql = handler->explained[index],
+                                .values = values,
+                                .value_count = handler->templates[index].count},
+        error);
 }
 
 static bool
-can_be_explained(const char *sql)
+can_be_explained(const struct skr_sql_handler *handler, size_t index)
 {
-    const char *word = sql + strspn(sql, " \t\r\n\v\f");
+    const char *word = handler->templates[index].sql;
+    word += strspn(word, " \t\r\n\v\f");
     return strncasecmp(word, "CALL", 4) != 0 &&
            strncasecmp(word, "VALUES", 6) != 0;
 }
@@ -517,11 +519,9 @@ skr_sql_handler_check(const struct skr_sql_handler *handler, struct skr_tx tx,
                       struct skr_error *error)
 {
     for (size_t i = 0; i < handler->count; i++) {
-        const struct skr_sql_template *template = &handler->templates[i];
-        if (!can_be_explained(template->sql))
-            continue;
-        enum skr_code code =
-            explain(handler->explained[i], template->count, tx, error);
+        enum skr_code code = can_be_explained(handler, i)
+                                 ? explain(handler, i, tx, error)
+                                 : SKR_OK;
         if (code == SKR_MISSING || code == SKR_INVALID)
             return code;
     }
@@ -535,8 +535,7 @@ skr_sql_handler_is_broken(const struct skr_sql_handler *handler,
 {
     for (size_t i = 0; i < handler->count; i++) {
         struct skr_error found = {0};
-        enum skr_code code = explain(handler->explained[i],
-                                     handler->templates[i].count, tx, &found);
+        enum skr_code code = explain(handler, i, tx, &found);
         if (code != SKR_OK && code == reason->code &&
             strcmp(found.native, reason->native) == 0)
             return true;
@@ -548,18 +547,12 @@ enum skr_code
 skr_sql_statement_check(const char *sql, struct skr_tx tx,
                         struct skr_error *error)
 {
-    struct skr_arena arena = {0};
-    struct skr_sql_template template;
-    const char *explained = NULL;
+    struct skr_sql_handler *handler = NULL;
     enum skr_code code =
-        skr_sql_template_parse(sql, tx.ops->dialect, &arena, &template, error);
-    if (code == SKR_OK && can_be_explained(template.sql)) {
-        explained = skr_arena_format(&arena, "EXPLAIN %s", template.sql);
-        code = explained == NULL
-                   ? skr_fail_memory(error)
-                   : explain(explained, template.count, tx, error);
-    }
-    skr_arena_fini(&arena);
+        sql_handler_new(tx.ops->dialect, &sql, 1, &handler, error);
+    if (code == SKR_OK && can_be_explained(handler, 0))
+        code = explain(handler, 0, tx, error);
+    skr_sql_handler_free(handler);
     return code;
 }
 

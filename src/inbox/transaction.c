@@ -463,12 +463,6 @@ fail_job(struct skr_consumer *consumer, struct job *job, enum skr_end end,
         skr_job_fail(consumer, job, end, attempt);
 }
 
-static enum skr_code
-report(const struct attempt *attempt, struct skr_error *error)
-{
-    return skr_fail_with(error, &attempt->reason);
-}
-
 // SKR_END_NONE: it is tried again. Otherwise it has ended, but for one that
 // waits for the database, as all do.
 static enum skr_end
@@ -511,8 +505,9 @@ handle_alone(struct skr_consumer *consumer, struct job *job,
             return SKR_OK;
         enum skr_end end = judge(consumer, job, &attempt, &conflicts, &losses);
         if (end != SKR_END_NONE)
-            return end == SKR_END_DATABASE_AWAY ? report(&attempt, error)
-                                                : SKR_OK;
+            return end == SKR_END_DATABASE_AWAY
+                       ? skr_fail_with(error, &attempt.reason)
+                       : SKR_OK;
         // A stop leaves the job pending: it has not been reached.
         if (skr_clock_sleep(consumer->stop_fd,
                             (int64_t)FIRST_PAUSE_MS << (conflicts + losses)))
@@ -544,7 +539,7 @@ handle_jobs(struct skr_consumer *consumer, struct job *jobs, size_t count,
         if (attempt.reason.remedy == SKR_RECONNECT)
             skr_consumer_drop_database(consumer);
         else if (attempt.step == SKR_STEP_BEGIN)
-            return report(&attempt, error);
+            return skr_fail_with(error, &attempt.reason);
         skr_log(&consumer->log, SKR_LOG_DEBUG, "consumer.replay",
                 SKR_LOG_TEXT("name", consumer->options.name),
                 SKR_LOG_NUMBER("deliveries", count),
@@ -609,10 +604,8 @@ run(struct skr_consumer *consumer, struct job *job, struct skr_error *error)
     }
     enum skr_end end =
         skr_end_of_cause(find_cause(consumer, job, &attempt), attempt.step, 1);
-    if (end == SKR_END_NOT_REACHED) {
-        *error = attempt.reason;
-        return attempt.reason.code;
-    }
+    if (end == SKR_END_NOT_REACHED)
+        return skr_fail_with(error, &attempt.reason);
     if (end == SKR_END_HANDLER_DOWN)
         skr_handler_set_down(consumer, job, &attempt.reason);
     else
@@ -700,10 +693,8 @@ handle_all(struct skr_consumer *consumer, struct job *jobs, size_t count,
         enum skr_code code = handle_jobs(consumer, jobs, count, error);
         if (code != SKR_OK)
             return code;
-        if (ran != SKR_OK) {
-            *error = trouble;
-            return ran;
-        }
+        if (ran != SKR_OK)
+            return skr_fail_with(error, &trouble);
     } while (has_more && !skr_consumer_is_stopping(consumer) &&
              !skr_consumer_is_late(consumer));
     return SKR_OK;
@@ -713,17 +704,12 @@ enum skr_code
 skr_jobs_handle(struct skr_consumer *consumer, struct job *jobs, size_t count,
                 struct skr_error *error)
 {
-    struct skr_error problem = {0}, unsettled = {0};
-    enum skr_code code = handle_all(consumer, jobs, count, &problem);
+    struct skr_error ignored = {0};
+    enum skr_code code = handle_all(consumer, jobs, count, error);
     for (size_t i = 0; code != SKR_OK && i < count; i++)
         if (jobs[i].phase != JOB_ENDED)
             skr_job_end(consumer, &jobs[i], SKR_END_DATABASE_AWAY);
-    enum skr_code settled = skr_jobs_settle(consumer, jobs, count, &unsettled);
-    if (code == SKR_OK) {
-        code = settled;
-        problem = unsettled;
-    }
-    if (code != SKR_OK)
-        *error = problem;
-    return code;
+    enum skr_code settled = skr_jobs_settle(consumer, jobs, count,
+                                            code == SKR_OK ? error : &ignored);
+    return code == SKR_OK ? settled : code;
 }

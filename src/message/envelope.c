@@ -8,6 +8,7 @@
 #include "base/arena.h"
 #include "base/error.h"
 #include "base/text.h"
+#include "message/id.h"
 #include "message/trace.h"
 
 #include <stdlib.h>
@@ -72,10 +73,8 @@ read_id(struct skr_arena *arena, const char *broker_id,
     code = skr_id_parse(text, &envelope->message.id, error);
     // All zero is what a producer leaves that never set one: taken for an id,
     // every message after the first would count as its duplicate.
-    static const struct skr_id unset;
     envelope->has_unset_id =
-        code == SKR_OK &&
-        memcmp(&envelope->message.id, &unset, sizeof(unset)) == 0;
+        code == SKR_OK && skr_id_is_unset(envelope->message.id);
     envelope->has_id = code == SKR_OK && !envelope->has_unset_id;
     return code;
 }

@@ -56,20 +56,6 @@ begin_stamp(struct skr_json_writer *writer)
     skr_json_begin_object(writer);
 }
 
-static void
-write_text(struct skr_json_writer *writer, const char *name, const char *text)
-{
-    skr_json_write_name(writer, name);
-    skr_json_write_text(writer, text, strlen(text));
-}
-
-static void
-write_null(struct skr_json_writer *writer, const char *name)
-{
-    skr_json_write_name(writer, name);
-    skr_json_write_null(writer);
-}
-
 static bool
 set_redelivery(struct skr_arena *arena, struct skr_headers *headers,
                uint32_t retry)
@@ -82,9 +68,9 @@ set_redelivery(struct skr_arena *arena, struct skr_headers *headers,
     begin_stamp(&writer);
     skr_json_write_name(&writer, "retryCount");
     skr_json_write_unsigned(&writer, retry);
-    write_null(&writer, "exceptionMessage");
-    write_null(&writer, "flattenException");
-    write_text(&writer, "redeliveredAt", redelivered_at);
+    skr_json_write_member(&writer, "exceptionMessage", NULL);
+    skr_json_write_member(&writer, "flattenException", NULL);
+    skr_json_write_member(&writer, "redeliveredAt", redelivered_at);
     return set_stamp(arena, headers, SKR_HEADER_REDELIVERY, &writer);
 }
 
@@ -98,18 +84,18 @@ set_error(struct skr_arena *arena, struct skr_headers *headers,
         return false;
     struct skr_json_writer writer = {.needs_comma = false};
     begin_stamp(&writer);
-    write_text(&writer, "exceptionClass", class_name);
+    skr_json_write_member(&writer, "exceptionClass", class_name);
     if (reason->native[0] != '\0') {
-        write_text(&writer, "exceptionCode", reason->native);
+        skr_json_write_member(&writer, "exceptionCode", reason->native);
     } else {
         skr_json_write_name(&writer, "exceptionCode");
         skr_json_write_signed(&writer, reason->code);
     }
     // The text of an error may quote bytes from outside.
     bool is_text = skr_text_is_storable(reason->text, strlen(reason->text));
-    write_text(&writer, "exceptionMessage",
-               is_text ? reason->text : "(not UTF-8 text)");
-    write_null(&writer, "flattenException");
+    skr_json_write_member(&writer, "exceptionMessage",
+                          is_text ? reason->text : "(not UTF-8 text)");
+    skr_json_write_member(&writer, "flattenException", NULL);
     return set_stamp(arena, headers, SKR_HEADER_ERROR, &writer);
 }
 
@@ -175,46 +161,37 @@ skr_failure_wrap_raw(struct skr_arena *arena, const void *raw, size_t raw_size,
 }
 
 static enum skr_code
-read_member(struct skr_arena *arena, const struct skr_headers *headers,
-            const char *stamp, const char *member, const char **text,
-            struct skr_error *error)
-{
-    const char *value = find(headers, stamp);
-    *text = NULL;
-    return value == NULL ? SKR_OK
-                         : skr_stamp_read(arena, value, member, text, error);
-}
-
-static enum skr_code
 read_stamps(struct skr_arena *arena, struct skr_failure_report *report,
             struct skr_error *error)
 {
-    const struct skr_headers *headers = &report->headers;
-    const char *retries = NULL;
-    enum skr_code code =
-        read_member(arena, headers, SKR_HEADER_SENT_TO_FAILURE,
-                    "originalReceiverName", &report->transport, error);
-    if (code == SKR_OK)
-        code = read_member(arena, headers, SKR_HEADER_ERROR, "exceptionClass",
-                           &report->error_class, error);
-    if (code == SKR_OK)
-        code = read_member(arena, headers, SKR_HEADER_ERROR, "exceptionCode",
-                           &report->error_code, error);
-    if (code == SKR_OK)
-        code = read_member(arena, headers, SKR_HEADER_ERROR, "exceptionMessage",
-                           &report->error_text, error);
-    // Before there was a stamp of its own, Symfony put it into this one.
-    if (code == SKR_OK && report->error_text == NULL)
-        code = read_member(arena, headers, SKR_HEADER_REDELIVERY,
-                           "exceptionMessage", &report->error_text, error);
-    if (code == SKR_OK)
-        code = read_member(arena, headers, SKR_HEADER_REDELIVERY, "retryCount",
-                           &retries, error);
+    const char *retries = NULL, *old_text = NULL;
+    const struct {
+        const char *stamp, *member, **text;
+    } wanted[] = {
+        {SKR_HEADER_SENT_TO_FAILURE, "originalReceiverName",
+         &report->transport},
+        {SKR_HEADER_ERROR, "exceptionClass", &report->error_class},
+        {SKR_HEADER_ERROR, "exceptionCode", &report->error_code},
+        {SKR_HEADER_ERROR, "exceptionMessage", &report->error_text},
+        // Before there was a stamp of its own, Symfony put it into this one.
+        {SKR_HEADER_REDELIVERY, "exceptionMessage", &old_text},
+        {SKR_HEADER_REDELIVERY, "retryCount", &retries},
+    };
+    for (size_t i = 0; i < SKR_COUNT_OF(wanted); i++) {
+        const char *stamp = find(&report->headers, wanted[i].stamp);
+        enum skr_code code =
+            stamp == NULL ? SKR_OK
+                          : skr_stamp_read(arena, stamp, wanted[i].member,
+                                           wanted[i].text, error);
+        if (code != SKR_OK)
+            return code;
+    }
+    if (report->error_text == NULL)
+        report->error_text = old_text;
     int64_t count = 0;
-    if (code == SKR_OK && retries != NULL &&
-        skr_text_number(retries, 0, INT32_MAX, &count))
+    if (retries != NULL && skr_text_number(retries, 0, INT32_MAX, &count))
         report->retries = (uint32_t)count;
-    return code;
+    return SKR_OK;
 }
 
 // A row that failed because its headers make no sense has none of these.
@@ -273,10 +250,7 @@ tells_of_failure(const char *header)
         SKR_HEADER_PARTITION,
         "X-Message-Stamp-Symfony\\Component\\Messenger\\Stamp\\DelayStamp",
     };
-    for (size_t i = 0; i < SKR_COUNT_OF(stamps); i++)
-        if (strcmp(header, stamps[i]) == 0)
-            return true;
-    return false;
+    return skr_text_is_among(header, stamps, SKR_COUNT_OF(stamps));
 }
 
 static enum skr_code

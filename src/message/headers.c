@@ -272,8 +272,7 @@ skr_stamp_write(struct skr_arena *arena, const char *member, const char *text)
     struct skr_json_writer writer = {.needs_comma = false};
     skr_json_begin_array(&writer);
     skr_json_begin_object(&writer);
-    skr_json_write_name(&writer, member);
-    skr_json_write_text(&writer, text, strlen(text));
+    skr_json_write_member(&writer, member, text);
     skr_json_end_object(&writer);
     skr_json_end_array(&writer);
     return skr_json_take_text(&writer, arena);

@@ -4,6 +4,7 @@
 #include "message/id.h"
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/text.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -69,25 +70,14 @@ skr_id_format(struct skr_id id, char text[SKR_ID_TEXT_SIZE])
 }
 
 static int
-hex_value(char c)
-{
-    if (c >= '0' && c <= '9')
-        return c - '0';
-    if (c >= 'a' && c <= 'f')
-        return c - 'a' + 10;
-    if (c >= 'A' && c <= 'F')
-        return c - 'A' + 10;
-    return -1;
-}
-
-static int
 parse_uuid(const char *text, struct skr_id *id)
 {
     for (int i = 0, at = 0; i < 16; i++, at += 2) {
         if (i == 4 || i == 6 || i == 8 || i == 10)
             if (text[at++] != '-')
                 return 0;
-        int high = hex_value(text[at]), low = hex_value(text[at + 1]);
+        int high = skr_text_hex_digit(text[at]);
+        int low = skr_text_hex_digit(text[at + 1]);
         if (high < 0 || low < 0)
             return 0;
         id->bytes[i] = (uint8_t)(high << 4 | low);
@@ -134,6 +124,13 @@ skr_id_parse(const char *text, struct skr_id *id, struct skr_error *error)
     }
     return skr_fail(error, SKR_MALFORMED, SKR_GIVE_UP,
                     "message id '%.60s' is neither a UUID nor a ULID", text);
+}
+
+bool
+skr_id_is_unset(struct skr_id id)
+{
+    static const struct skr_id unset;
+    return memcmp(&id, &unset, sizeof(id)) == 0;
 }
 
 int64_t

@@ -7,6 +7,10 @@
 #include "base/hash.h"
 
 #include <skirnir/skirnir.h>
+#include <stdbool.h>
+
+// All bytes are zero, as where none was ever given.
+bool skr_id_is_unset(struct skr_id id);
 
 // When it was made, in microseconds since 1970 by its maker's clock: a UUIDv7
 // tells that to the millisecond. 0: an id of another kind, which does not tell.

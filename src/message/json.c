@@ -110,17 +110,10 @@ accept_hex4(struct parser *parser, uint32_t *value)
         return false;
     *value = 0;
     for (int i = 0; i < 4; i++) {
-        char c = parser->at[i];
-        uint32_t digit;
-        if (c >= '0' && c <= '9')
-            digit = (uint32_t)(c - '0');
-        else if (c >= 'a' && c <= 'f')
-            digit = (uint32_t)(c - 'a' + 10);
-        else if (c >= 'A' && c <= 'F')
-            digit = (uint32_t)(c - 'A' + 10);
-        else
+        int digit = skr_text_hex_digit(parser->at[i]);
+        if (digit < 0)
             return false;
-        *value = *value << 4 | digit;
+        *value = *value << 4 | (uint32_t)digit;
     }
     parser->at += 4;
     return true;
@@ -876,6 +869,17 @@ skr_json_write_name(struct skr_json_writer *writer, const char *name)
     skr_json_write_text(writer, name, strlen(name));
     skr_text_add_string(&writer->text, writer->indent > 0 ? ": " : ":");
     writer->needs_comma = false;
+}
+
+void
+skr_json_write_member(struct skr_json_writer *writer, const char *name,
+                      const char *text)
+{
+    skr_json_write_name(writer, name);
+    if (text == NULL)
+        skr_json_write_null(writer);
+    else
+        skr_json_write_text(writer, text, strlen(text));
 }
 
 static void

@@ -91,6 +91,10 @@ struct skr_json_writer {
 // How many bytes a text has when it is written.
 size_t skr_json_quoted_size(const char *bytes, size_t size);
 
+// A member of an object that is text; NULL is null.
+void skr_json_write_member(struct skr_json_writer *writer, const char *name,
+                           const char *text);
+
 // A whole tree.
 void
 skr_json_write(struct skr_json_writer *writer, const struct skr_json *json);

@@ -541,13 +541,8 @@ skr_decoded_free(struct skr_decoded *memory)
 
 static enum skr_code
 decode_chars(struct decoder *decoder, const struct skr_field *field,
-             const struct skr_json *json, void *value)
+             const char *text, size_t size, void *value)
 {
-    const char *text;
-    size_t size;
-    enum skr_code code = skr_json_read_text(json, &text, &size, decoder->error);
-    if (code != SKR_OK)
-        return code;
     if (size >= field->size)
         return skr_fail(decoder->error, SKR_MALFORMED, SKR_GIVE_UP,
                         "%zu bytes of text do not fit into char[%zu]", size,
@@ -588,13 +583,8 @@ decode_integer(struct decoder *decoder, const struct skr_field *field,
 }
 
 static enum skr_code
-decode_uuid(struct decoder *decoder, const struct skr_json *json, void *value)
+decode_uuid(struct decoder *decoder, const char *text, void *value)
 {
-    const char *text;
-    size_t size;
-    enum skr_code code = skr_json_read_text(json, &text, &size, decoder->error);
-    if (code != SKR_OK)
-        return code;
     struct skr_id id;
     if (skr_id_parse(text, &id, NULL) != SKR_OK)
         return skr_fail(decoder->error, SKR_MALFORMED, SKR_GIVE_UP,
@@ -604,13 +594,8 @@ decode_uuid(struct decoder *decoder, const struct skr_json *json, void *value)
 }
 
 static enum skr_code
-decode_time(struct decoder *decoder, const struct skr_json *json, void *value)
+decode_time(struct decoder *decoder, const char *text, void *value)
 {
-    const char *text;
-    size_t size;
-    enum skr_code code = skr_json_read_text(json, &text, &size, decoder->error);
-    if (code != SKR_OK)
-        return code;
     int64_t time_us;
     if (!skr_time_parse(text, &time_us))
         return skr_fail(decoder->error, SKR_MALFORMED, SKR_GIVE_UP,
@@ -621,13 +606,8 @@ decode_time(struct decoder *decoder, const struct skr_json *json, void *value)
 
 static enum skr_code
 decode_enum(struct decoder *decoder, const struct skr_field *field,
-            const struct skr_json *json, void *value)
+            const char *text, void *value)
 {
-    const char *text;
-    size_t size;
-    enum skr_code code = skr_json_read_text(json, &text, &size, decoder->error);
-    if (code != SKR_OK)
-        return code;
     char names[160] = "";
     size_t used = 0;
     for (size_t i = 0; i < field->name_count; i++) {
@@ -795,13 +775,8 @@ decode_struct(struct decoder *decoder, const struct place *place,
 
 // The text that is read lies where it is read next.
 static enum skr_code
-decode_text(struct decoder *decoder, const struct skr_json *json, void *value)
+decode_text(struct decoder *decoder, const char *text, size_t size, void *value)
 {
-    const char *text;
-    size_t size;
-    enum skr_code code = skr_json_read_text(json, &text, &size, decoder->error);
-    if (code != SKR_OK)
-        return code;
     const char *copy = skr_arena_text(&decoder->memory->arena, text, size);
     if (copy == NULL)
         return skr_fail_memory(decoder->error);
@@ -813,18 +788,29 @@ static enum skr_code
 decode_scalar(struct decoder *decoder, const struct skr_field *field,
               const struct skr_json *json, void *value)
 {
+    const char *text = NULL;
+    size_t size = 0;
+    bool is_text = field->kind == SKR_KIND_TEXT ||
+                   field->kind == SKR_KIND_CHARS ||
+                   field->kind == SKR_KIND_UUID ||
+                   field->kind == SKR_KIND_TIME || field->kind == SKR_KIND_ENUM;
+    enum skr_code code =
+        is_text ? skr_json_read_text(json, &text, &size, decoder->error)
+                : SKR_OK;
+    if (code != SKR_OK)
+        return code;
     switch (field->kind) {
-    case SKR_KIND_TEXT: return decode_text(decoder, json, value);
-    case SKR_KIND_CHARS: return decode_chars(decoder, field, json, value);
+    case SKR_KIND_TEXT: return decode_text(decoder, text, size, value);
+    case SKR_KIND_CHARS: return decode_chars(decoder, field, text, size, value);
     case SKR_KIND_SIGNED:
     case SKR_KIND_UNSIGNED: return decode_integer(decoder, field, json, value);
     case SKR_KIND_DOUBLE:
         return skr_json_read_double(json, value, decoder->error);
     case SKR_KIND_BOOLEAN:
         return skr_json_read_boolean(json, value, decoder->error);
-    case SKR_KIND_UUID: return decode_uuid(decoder, json, value);
-    case SKR_KIND_TIME: return decode_time(decoder, json, value);
-    case SKR_KIND_ENUM: return decode_enum(decoder, field, json, value);
+    case SKR_KIND_UUID: return decode_uuid(decoder, text, value);
+    case SKR_KIND_TIME: return decode_time(decoder, text, value);
+    case SKR_KIND_ENUM: return decode_enum(decoder, field, text, value);
     case SKR_KIND_STRUCT: break;
     case SKR_KIND_OWN:
         return skr_fail(decoder->error, SKR_INVALID, SKR_GIVE_UP,

@@ -1,49 +1,17 @@
 // SPDX-License-Identifier: MIT
-// Formats and parses RFC 3339 times of the years 0 to 9999, with a calendar of
-// its own.
+// Formats and parses RFC 3339 times of the years 0 to 9999.
 
 #include "message/typed_time.h"
 
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 
 static const int64_t second_us = 1000000;
 static const int64_t day_s = 86400;
 // 0000-01-01T00:00:00 and 10000-01-01T00:00:00.
 static const int64_t first_s = -62167219200;
 static const int64_t past_s = 253402300800;
-
-// Days since 1970-01-01 of a date in the Gregorian calendar. Years are counted
-// from March, so that the leap day is the last of its year; an era is the 400
-// years after which the calendar repeats.
-static int64_t
-days_of_date(int64_t year, int64_t month, int64_t day)
-{
-    year -= month <= 2;
-    int64_t era = (year >= 0 ? year : year - 399) / 400;
-    int64_t year_of_era = year - era * 400;
-    int64_t day_of_year = (153 * ((month + 9) % 12) + 2) / 5 + day - 1;
-    int64_t day_of_era =
-        year_of_era * 365 + year_of_era / 4 - year_of_era / 100 + day_of_year;
-    return era * 146097 + day_of_era - 719468;
-}
-
-static void
-date_of_days(int64_t days, int *year, int *month, int *day)
-{
-    days += 719468;
-    int64_t era = (days >= 0 ? days : days - 146096) / 146097;
-    int64_t day_of_era = days - era * 146097;
-    int64_t year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36524 -
-                           day_of_era / 146096) /
-                          365;
-    int64_t day_of_year =
-        day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    int64_t from_march = (5 * day_of_year + 2) / 153;
-    *day = (int)(day_of_year - (153 * from_march + 2) / 5 + 1);
-    *month = (int)(from_march < 10 ? from_march + 3 : from_march - 9);
-    *year = (int)(year_of_era + era * 400 + (*month <= 2));
-}
 
 static bool
 is_in_range(int64_t time_s)
@@ -64,10 +32,9 @@ skr_time_format(int64_t time_us, char text[SKR_TIME_TEXT_SIZE])
     if (!is_in_range(time_s))
         return false;
     int fraction_us = (int)(time_us - time_s * second_us);
-    int64_t days = divide_down(time_s, day_s);
-    int of_day = (int)(time_s - days * day_s);
-    int year, month, day;
-    date_of_days(days, &year, &month, &day);
+    time_t when = (time_t)time_s;
+    struct tm parts;
+    gmtime_r(&when, &parts);
     char fraction[16] = "";
     if (fraction_us != 0) {
         int length = snprintf(fraction, sizeof(fraction), ".%06d", fraction_us);
@@ -78,8 +45,9 @@ skr_time_format(int64_t time_us, char text[SKR_TIME_TEXT_SIZE])
     // that the years could be longer than the text.
     char long_text[96];
     snprintf(long_text, sizeof(long_text),
-             "%04d-%02d-%02dT%02d:%02d:%02d%s+00:00", year, month, day,
-             of_day / 3600, of_day / 60 % 60, of_day % 60, fraction);
+             "%04d-%02d-%02dT%02d:%02d:%02d%s+00:00", parts.tm_year + 1900,
+             parts.tm_mon + 1, parts.tm_mday, parts.tm_hour, parts.tm_min,
+             parts.tm_sec, fraction);
     memcpy(text, long_text, SKR_TIME_TEXT_SIZE);
     text[SKR_TIME_TEXT_SIZE - 1] = '\0';
     return true;
@@ -110,21 +78,21 @@ take_one_of(const char **at, const char *characters)
     return true;
 }
 
+// Seconds since 1970 at the beginning of the day.
 static bool
-take_date(const char **at, int64_t *days)
+take_date(const char **at, int64_t *date_s)
 {
-    static const int month_days[] = {31, 29, 31, 30, 31, 30,
-                                     31, 31, 30, 31, 30, 31};
     int64_t year, month, day;
     if (!take_number(at, 4, 0, 9999, &year) || !take_one_of(at, "-") ||
         !take_number(at, 2, 1, 12, &month) || !take_one_of(at, "-") ||
-        !take_number(at, 2, 1, month_days[month - 1], &day))
+        !take_number(at, 2, 1, 31, &day))
         return false;
-    bool is_leap = year % 4 == 0 && (year % 100 != 0 || year % 400 == 0);
-    if (month == 2 && day == 29 && !is_leap)
-        return false;
-    *days = days_of_date(year, month, day);
-    return true;
+    struct tm parts = {.tm_year = (int)year - 1900,
+                       .tm_mon = (int)month - 1,
+                       .tm_mday = (int)day};
+    *date_s = (int64_t)timegm(&parts);
+    // timegm() takes the 31st of February for the 3rd of March and tells so.
+    return parts.tm_mday == (int)day;
 }
 
 static bool
@@ -163,16 +131,15 @@ bool
 skr_time_parse(const char *text, int64_t *time_us)
 {
     const char *at = text;
-    int64_t days, hour, minute, second, fraction_us, offset_s;
-    if (!take_date(&at, &days) || !take_one_of(&at, "Tt ") ||
+    int64_t date_s, hour, minute, second, fraction_us, offset_s;
+    if (!take_date(&at, &date_s) || !take_one_of(&at, "Tt ") ||
         !take_number(&at, 2, 0, 23, &hour) || !take_one_of(&at, ":") ||
         !take_number(&at, 2, 0, 59, &minute) || !take_one_of(&at, ":") ||
         !take_number(&at, 2, 0, 60, &second) ||
         !take_fraction(&at, &fraction_us) || !take_offset(&at, &offset_s) ||
         *at != '\0')
         return false;
-    int64_t time_s =
-        days * day_s + hour * 3600 + minute * 60 + second - offset_s;
+    int64_t time_s = date_s + hour * 3600 + minute * 60 + second - offset_s;
     // Leap seconds are put in at the end of a day in UTC and nowhere else.
     if (second == 60 && time_s % day_s != 0)
         return false;

@@ -5,6 +5,7 @@
 #include "base/error.h"
 #include "base/text.h"
 #include "message/envelope.h"
+#include "message/id.h"
 #include "store/append.h"
 
 #include <skirnir/skirnir.h>
@@ -49,13 +50,6 @@ skr_outbox_free(struct skr_outbox *outbox)
     free(outbox);
 }
 
-static bool
-is_unset(struct skr_id id)
-{
-    static const struct skr_id unset;
-    return memcmp(&id, &unset, sizeof(id)) == 0;
-}
-
 // A relay would find the row malformed.
 static enum skr_code
 check_headers_size(const struct skr_message *message, size_t size,
@@ -82,7 +76,7 @@ make_row(const struct skr_outbox *outbox, const struct skr_message *message,
     enum skr_code code = skr_message_check(message, error);
     if (code == SKR_OK)
         code = appender->ops->check(appender, message, error);
-    if (code == SKR_OK && is_unset(whole.id))
+    if (code == SKR_OK && skr_id_is_unset(whole.id))
         code = skr_id_new(&whole.id, error);
     if (code != SKR_OK)
         return code;
