@@ -5,297 +5,246 @@
 
 #define A_CENTURY_S (INT64_C(100) * 366 * 24 * 3600)
 
+// An option of a kind; `...` begins with its help.
+#define OPTION(kind_, name, letter, value, ...)                      \
+    {                                                                \
+        name, letter, value, __VA_ARGS__, .kind = SKR_OPTION_##kind_ \
+    }
+#define FLAG(name, letter, ...) OPTION(FLAG, name, letter, NULL, __VA_ARGS__)
+#define SWITCH(name, letter, ...) \
+    OPTION(SWITCH, name, letter, NULL, __VA_ARGS__)
+#define TEXT(name, letter, value, ...) \
+    OPTION(TEXT, name, letter, value, __VA_ARGS__)
+// `...` begins with the highest number.
+#define NUMBER(name, letter, value, help, least_, ...)         \
+    OPTION(NUMBER, name, letter, value, help, .least = least_, \
+           .most = __VA_ARGS__)
+
+#define WORK_OPTIONS                                                           \
+    NUMBER("limit", 'l', "N", "stop after N messages", 1, INT64_MAX),          \
+        NUMBER("time-limit", 't', "SECONDS", "stop after so many seconds", 1,  \
+               A_CENTURY_S),                                                   \
+        OPTION(SIZE, "memory-limit", 'm', "SIZE",                              \
+               "stop when memory reaches SIZE, as in 128M"),                   \
+        NUMBER("failure-limit", 'f', "N", "stop after N retries and failures", \
+               1, INT64_MAX),                                                  \
+        OPTION(SECONDS, "sleep", '\0', "SECONDS",                              \
+               "longest wait for work; 1 by default", .most = 3600),           \
+        FLAG("stop-when-empty", '\0', "stop when nothing is due"),             \
+        FLAG("wait", '\0', "wait for servers that are not ready yet"),         \
+        NUMBER("stop-timeout", '\0', "SECONDS",                                \
+               "end a stop after so many seconds", 1, 3600),                   \
+        OPTION(PORTS, "metrics-port", '\0', "N",                               \
+               "serve metrics there; 0: nowhere")
+
 static const struct skr_option relay_options[] = {
-    {"limit", 'l', "N", "stop after N messages", .kind = SKR_OPTION_NUMBER,
-     .least = 1, .most = INT64_MAX},
-    {"time-limit", 't', "SECONDS", "stop after so many seconds",
-     .kind = SKR_OPTION_NUMBER, .least = 1, .most = A_CENTURY_S},
-    {"memory-limit", 'm', "SIZE", "stop when memory reaches SIZE, as in 128M",
-     .kind = SKR_OPTION_SIZE},
-    {"failure-limit", 'f', "N", "stop after N retries and failures",
-     .kind = SKR_OPTION_NUMBER, .least = 1, .most = INT64_MAX},
-    {"sleep", '\0', "SECONDS", "longest wait for work; 1 by default",
-     .kind = SKR_OPTION_SECONDS, .most = 3600},
-    {"stop-when-empty", '\0', NULL, "stop when nothing is due",
-     .kind = SKR_OPTION_FLAG},
-    {"wait", '\0', NULL, "wait for servers that are not ready yet",
-     .kind = SKR_OPTION_FLAG},
-    {"stop-timeout", '\0', "SECONDS", "end a stop after so many seconds",
-     .kind = SKR_OPTION_NUMBER, .least = 1, .most = 3600},
-    {"metrics-port", '\0', "N", "serve metrics there; 0: nowhere",
-     .kind = SKR_OPTION_PORTS},
+    WORK_OPTIONS,
     {0},
 };
 
 static const struct skr_option consume_options[] = {
-    {"limit", 'l', "N", "stop after N messages", .kind = SKR_OPTION_NUMBER,
-     .least = 1, .most = INT64_MAX},
-    {"time-limit", 't', "SECONDS", "stop after so many seconds",
-     .kind = SKR_OPTION_NUMBER, .least = 1, .most = A_CENTURY_S},
-    {"memory-limit", 'm', "SIZE", "stop when memory reaches SIZE, as in 128M",
-     .kind = SKR_OPTION_SIZE},
-    {"failure-limit", 'f', "N", "stop after N retries and failures",
-     .kind = SKR_OPTION_NUMBER, .least = 1, .most = INT64_MAX},
-    {"consumers", '\0', "N", "so many of each transport; 1 by default",
-     .kind = SKR_OPTION_NUMBER, .least = 1, .most = 256},
-    {"sleep", '\0', "SECONDS", "longest wait for work; 1 by default",
-     .kind = SKR_OPTION_SECONDS, .most = 3600},
-    {"stop-when-empty", '\0', NULL, "stop when nothing is due",
-     .kind = SKR_OPTION_FLAG},
-    {"wait", '\0', NULL, "wait for servers that are not ready yet",
-     .kind = SKR_OPTION_FLAG},
-    {"stop-timeout", '\0', "SECONDS", "end a stop after so many seconds",
-     .kind = SKR_OPTION_NUMBER, .least = 1, .most = 3600},
-    {"metrics-port", '\0', "N", "serve metrics there; 0: nowhere",
-     .kind = SKR_OPTION_PORTS},
-    {"all", '\0', NULL, "every transport that has something to consume",
-     .kind = SKR_OPTION_FLAG},
-    {"bus", 'b', "NAME", "Symfony's; ignored", .kind = SKR_OPTION_TEXT,
-     .ignored = "handlers are found by the message's name"},
-    {"queues", '\0', "NAME", "only this queue of RabbitMQ; may be repeated",
-     .kind = SKR_OPTION_TEXT},
-    {"no-reset", '\0', NULL, "Symfony's; ignored", .kind = SKR_OPTION_FLAG,
-     .ignored = "there are no services to reset"},
-    {"keepalive", '\0', NULL, "Symfony's; ignored", .kind = SKR_OPTION_FLAG,
-     .ignored = "a message in hand is kept in hand anyway"},
-    {"env", 'e', "NAME", "Symfony's; ignored", .kind = SKR_OPTION_TEXT,
-     .ignored = "--config chooses the configuration"},
-    {"no-debug", '\0', NULL, "Symfony's; ignored", .kind = SKR_OPTION_FLAG,
-     .ignored = "there is no debug mode"},
-    {"no-interaction", 'n', NULL, "Symfony's; ignored", .kind = SKR_OPTION_FLAG,
-     .ignored = "it never asks"},
+    WORK_OPTIONS,
+    NUMBER("consumers", '\0', "N", "so many of each transport; 1 by default", 1,
+           256),
+    FLAG("all", '\0', "every transport that has something to consume"),
+    TEXT("bus", 'b', "NAME", "Symfony's; ignored",
+         .ignored = "handlers are found by the message's name"),
+    TEXT("queues", '\0', "NAME",
+         "only this queue of RabbitMQ; may be repeated"),
+    FLAG("no-reset", '\0', "Symfony's; ignored",
+         .ignored = "there are no services to reset"),
+    FLAG("keepalive", '\0', "Symfony's; ignored",
+         .ignored = "a message in hand is kept in hand anyway"),
+    TEXT("env", 'e', "NAME", "Symfony's; ignored",
+         .ignored = "--config chooses the configuration"),
+    FLAG("no-debug", '\0', "Symfony's; ignored",
+         .ignored = "there is no debug mode"),
+    FLAG("no-interaction", 'n', "Symfony's; ignored",
+         .ignored = "it never asks"),
     {0},
 };
 
 static const struct skr_option kafka_relay_options[] = {
-    {"db-host", '\0', "HOST", "the database server (DB_HOST)",
-     .kind = SKR_OPTION_TEXT, .variable = "DB_HOST"},
-    {"db-port", '\0', "PORT", "its port (DB_PORT)", .kind = SKR_OPTION_TEXT,
-     .variable = "DB_PORT"},
-    {"db-user", '\0', "NAME", "the user (DB_USER)", .kind = SKR_OPTION_TEXT,
-     .variable = "DB_USER"},
-    {"db-pass", '\0', "TEXT", "the password; better by DB_PASS",
-     .kind = SKR_OPTION_TEXT, .is_secret = true, .variable = "DB_PASS"},
-    {"db-name", '\0', "NAME", "the database, or several with commas (DB_NAME)",
-     .kind = SKR_OPTION_TEXT, .variable = "DB_NAME"},
-    {"db-driver", '\0', "NAME", "mysql, postgres or sqlite (DB_DRIVER)",
-     .kind = SKR_OPTION_TEXT, .variable = "DB_DRIVER"},
-    {"dboutboxtable", '\0', "NAME", "the table; kafka_outbox by default",
-     .kind = SKR_OPTION_TEXT},
-    {"kafka-host", '\0', "LIST",
-     "HOST:PORT, or several with commas (KAFKA_HOST)", .kind = SKR_OPTION_TEXT,
-     .is_secret = true, .variable = "KAFKA_HOST"},
-    {"kafka-options", '\0', "LIST",
-     "name=value&... of librdkafka (KAFKA_OPTIONS)", .kind = SKR_OPTION_TEXT,
-     .is_secret = true, .variable = "KAFKA_OPTIONS"},
-    {"kafka-publish-attempts", '\0', "N",
-     "then a row is errored; 3 (KAFKA_PUBLISH_ATTEMPTS)",
-     .kind = SKR_OPTION_NUMBER, .least = 1, .most = 1000000,
-     .variable = "KAFKA_PUBLISH_ATTEMPTS"},
-    {"kafka-tls", '\0', NULL, "TLS to Kafka and database (TLS_ENABLE)",
-     .kind = SKR_OPTION_SWITCH, .variable = "TLS_ENABLE"},
-    {"kafka-tls-verify-peer", '\0', NULL,
-     "trust any server (TLS_SKIP_VERIFY_PEER)", .kind = SKR_OPTION_SWITCH,
-     .variable = "TLS_SKIP_VERIFY_PEER"},
-    {"write-concurrency", '\0', "N", "accepted and ignored (WRITE_CONCURRENCY)",
-     .kind = SKR_OPTION_NUMBER, .least = 1, .most = INT32_MAX,
-     .variable = "WRITE_CONCURRENCY"},
-    {"poll-frequency-ms", '\0', "N",
-     "longest wait for rows; 500 (POLL_FREQUENCY_MS)",
-     .kind = SKR_OPTION_NUMBER, .least = 1, .most = INT32_MAX,
-     .variable = "POLL_FREQUENCY_MS"},
-    {"batch-size", '\0', "N",
-     "a quarter of what is in flight; 250 (BATCH_SIZE)",
-     .kind = SKR_OPTION_NUMBER, .least = 1, .most = 100000,
-     .variable = "BATCH_SIZE"},
-    {"cleanup", '\0', NULL,
-     "delete what was completed an hour ago (RUN_CLEANUP)",
-     .kind = SKR_OPTION_SWITCH, .variable = "RUN_CLEANUP"},
-    {"optimize", '\0', NULL, "tidy the table up (RUN_OPTIMIZE)",
-     .kind = SKR_OPTION_SWITCH, .variable = "RUN_OPTIMIZE"},
-    {"dry-run", '\0', NULL, "only count what --cleanup would delete",
-     .kind = SKR_OPTION_FLAG},
-    {"cleanup-interval", '\0', "SECONDS",
-     "clean beside the work, so often; 0: never", .kind = SKR_OPTION_NUMBER,
-     .least = 0, .most = 604800},
-    {"sidecar-proxy-url", '\0', "URL",
-     "told to quit after a job (SIDECAR_PROXY_URL)", .kind = SKR_OPTION_TEXT,
-     .variable = "SIDECAR_PROXY_URL"},
-    {"polling-disabled", '\0', NULL, "make tables, and wait (POLLING_DISABLED)",
-     .kind = SKR_OPTION_SWITCH, .variable = "POLLING_DISABLED"},
-    {"skip-migrations", '\0', NULL, "make no tables (SKIP_MIGRATIONS)",
-     .kind = SKR_OPTION_SWITCH, .variable = "SKIP_MIGRATIONS"},
-    {"on-success", '\0', "WORD", "mark or delete; by the table",
-     .kind = SKR_OPTION_CHOICE, .choices = "mark delete",
-     .variable = "ON_SUCCESS"},
-    {"partitioner", '\0', "NAME", "murmur2 or fnv1a; by the table",
-     .kind = SKR_OPTION_TEXT, .variable = "KAFKA_PARTITIONER"},
-    {"force", 'f', NULL, "remove without asking", .kind = SKR_OPTION_FLAG},
-    {"take-over", '\0', NULL, "what another relay has claimed is taken at once",
-     .kind = SKR_OPTION_FLAG},
-    {"wait", '\0', NULL, "wait for servers that are not ready yet",
-     .kind = SKR_OPTION_FLAG},
-    {"publish-tombstones", '\0', NULL,
-     "publish rows without payload_json (PUBLISH_TOMBSTONES)",
-     .kind = SKR_OPTION_SWITCH, .variable = "PUBLISH_TOMBSTONES"},
-    {"listen", '\0', "PLACE", "HOST:PORT of /healthz and /metrics; :80",
-     .kind = SKR_OPTION_TEXT, .variable = "HTTP_LISTEN"},
+    TEXT("db-host", '\0', "HOST", "the database server (DB_HOST)",
+         .variable = "DB_HOST"),
+    TEXT("db-port", '\0', "PORT", "its port (DB_PORT)", .variable = "DB_PORT"),
+    TEXT("db-user", '\0', "NAME", "the user (DB_USER)", .variable = "DB_USER"),
+    TEXT("db-pass", '\0', "TEXT", "the password; better by DB_PASS",
+         .is_secret = true, .variable = "DB_PASS"),
+    TEXT("db-name", '\0', "NAME",
+         "the database, or several with commas (DB_NAME)",
+         .variable = "DB_NAME"),
+    TEXT("db-driver", '\0', "NAME", "mysql, postgres or sqlite (DB_DRIVER)",
+         .variable = "DB_DRIVER"),
+    TEXT("dboutboxtable", '\0', "NAME", "the table; kafka_outbox by default"),
+    TEXT("kafka-host", '\0', "LIST",
+         "HOST:PORT, or several with commas (KAFKA_HOST)", .is_secret = true,
+         .variable = "KAFKA_HOST"),
+    TEXT("kafka-options", '\0', "LIST",
+         "name=value&... of librdkafka (KAFKA_OPTIONS)", .is_secret = true,
+         .variable = "KAFKA_OPTIONS"),
+    NUMBER("kafka-publish-attempts", '\0', "N",
+           "then a row is errored; 3 (KAFKA_PUBLISH_ATTEMPTS)", 1, 1000000,
+           .variable = "KAFKA_PUBLISH_ATTEMPTS"),
+    SWITCH("kafka-tls", '\0', "TLS to Kafka and database (TLS_ENABLE)",
+           .variable = "TLS_ENABLE"),
+    SWITCH("kafka-tls-verify-peer", '\0',
+           "trust any server (TLS_SKIP_VERIFY_PEER)",
+           .variable = "TLS_SKIP_VERIFY_PEER"),
+    NUMBER("write-concurrency", '\0', "N",
+           "accepted and ignored (WRITE_CONCURRENCY)", 1, INT32_MAX,
+           .variable = "WRITE_CONCURRENCY"),
+    NUMBER("poll-frequency-ms", '\0', "N",
+           "longest wait for rows; 500 (POLL_FREQUENCY_MS)", 1, INT32_MAX,
+           .variable = "POLL_FREQUENCY_MS"),
+    NUMBER("batch-size", '\0', "N",
+           "a quarter of what is in flight; 250 (BATCH_SIZE)", 1, 100000,
+           .variable = "BATCH_SIZE"),
+    SWITCH("cleanup", '\0',
+           "delete what was completed an hour ago (RUN_CLEANUP)",
+           .variable = "RUN_CLEANUP"),
+    SWITCH("optimize", '\0', "tidy the table up (RUN_OPTIMIZE)",
+           .variable = "RUN_OPTIMIZE"),
+    FLAG("dry-run", '\0', "only count what --cleanup would delete"),
+    NUMBER("cleanup-interval", '\0', "SECONDS",
+           "clean beside the work, so often; 0: never", 0, 604800),
+    TEXT("sidecar-proxy-url", '\0', "URL",
+         "told to quit after a job (SIDECAR_PROXY_URL)",
+         .variable = "SIDECAR_PROXY_URL"),
+    SWITCH("polling-disabled", '\0', "make tables, and wait (POLLING_DISABLED)",
+           .variable = "POLLING_DISABLED"),
+    SWITCH("skip-migrations", '\0', "make no tables (SKIP_MIGRATIONS)",
+           .variable = "SKIP_MIGRATIONS"),
+    OPTION(CHOICE, "on-success", '\0', "WORD", "mark or delete; by the table",
+           .choices = "mark delete", .variable = "ON_SUCCESS"),
+    TEXT("partitioner", '\0', "NAME", "murmur2 or fnv1a; by the table",
+         .variable = "KAFKA_PARTITIONER"),
+    FLAG("force", 'f', "remove without asking"),
+    FLAG("take-over", '\0', "what another relay has claimed is taken at once"),
+    FLAG("wait", '\0', "wait for servers that are not ready yet"),
+    SWITCH("publish-tombstones", '\0',
+           "publish rows without payload_json (PUBLISH_TOMBSTONES)",
+           .variable = "PUBLISH_TOMBSTONES"),
+    TEXT("listen", '\0', "PLACE", "HOST:PORT of /healthz and /metrics; :80",
+         .variable = "HTTP_LISTEN"),
     {0},
 };
 
 static const struct skr_option publish_options[] = {
-    {"body", 'b', "TEXT", "the body; @FILE reads a file, - standard input",
-     .kind = SKR_OPTION_TEXT, .required = true},
-    {"transport", 't', "NAME", "the outbox; needed when there are several",
-     .kind = SKR_OPTION_TEXT},
-    {"id", '\0', "ID", "a UUID or ULID; made when not given",
-     .kind = SKR_OPTION_ID},
-    {"header", 'H', "NAME=VALUE", "a header; may be given several times",
-     .kind = SKR_OPTION_PAIR},
-    {"traceparent", '\0', "TEXT", "W3C trace context, kept as a header",
-     .kind = SKR_OPTION_TEXT},
-    {"tracestate", '\0', "TEXT", "what goes with it", .kind = SKR_OPTION_TEXT},
-    {"partition-key", 'k', "KEY", "those that share it stay in order",
-     .kind = SKR_OPTION_TEXT},
-    {"delay", 'd', "SECONDS", "publish not before so many seconds from now",
-     .kind = SKR_OPTION_NUMBER, .least = 0, .most = A_CENTURY_S},
-    {"content-type", '\0', "TYPE", "application/json by default",
-     .kind = SKR_OPTION_TEXT},
-    {"json", '\0', NULL, "print the result as JSON", .kind = SKR_OPTION_FLAG},
+    TEXT("body", 'b', "TEXT", "the body; @FILE reads a file, - standard input",
+         .required = true),
+    TEXT("transport", 't', "NAME", "the outbox; needed when there are several"),
+    OPTION(ID, "id", '\0', "ID", "a UUID or ULID; made when not given"),
+    OPTION(PAIR, "header", 'H', "NAME=VALUE",
+           "a header; may be given several times"),
+    TEXT("traceparent", '\0', "TEXT", "W3C trace context, kept as a header"),
+    TEXT("tracestate", '\0', "TEXT", "what goes with it"),
+    TEXT("partition-key", 'k', "KEY", "those that share it stay in order"),
+    NUMBER("delay", 'd', "SECONDS",
+           "publish not before so many seconds from now", 0, A_CENTURY_S),
+    TEXT("content-type", '\0', "TYPE", "application/json by default"),
+    FLAG("json", '\0', "print the result as JSON"),
     {0},
 };
 
 static const struct skr_option partition_options[] = {
-    {"transport", 't', "NAME",
-     "the outbox; needed with KEY if there are several",
-     .kind = SKR_OPTION_TEXT},
-    {"all", '\0', NULL, "every blocked partition", .kind = SKR_OPTION_FLAG},
-    {"error", 'e', "TEXT", "of those only where the error has this text",
-     .kind = SKR_OPTION_TEXT},
-    {"dry-run", '\0', NULL, "say how many it would be",
-     .kind = SKR_OPTION_FLAG},
+    TEXT("transport", 't', "NAME",
+         "the outbox; needed with KEY if there are several"),
+    FLAG("all", '\0', "every blocked partition"),
+    TEXT("error", 'e', "TEXT", "of those only where the error has this text"),
+    FLAG("dry-run", '\0', "say how many it would be"),
     {0},
 };
 
 static const struct skr_option setup_options[] = {
-    {"print-sql", '\0', NULL, "print the statements and change nothing",
-     .kind = SKR_OPTION_FLAG},
-    {"dry-run", '\0', NULL, "look, and say what would be made",
-     .kind = SKR_OPTION_FLAG},
-    {"tune", '\0', NULL, "also change what setup otherwise only advises",
-     .kind = SKR_OPTION_FLAG},
-    {"notify", '\0', NULL, "let inserts wake a relay that sleeps (PostgreSQL)",
-     .kind = SKR_OPTION_FLAG},
-    {"no-notify", '\0', NULL, "take that away again", .kind = SKR_OPTION_FLAG},
+    FLAG("print-sql", '\0', "print the statements and change nothing"),
+    FLAG("dry-run", '\0', "look, and say what would be made"),
+    FLAG("tune", '\0', "also change what setup otherwise only advises"),
+    FLAG("notify", '\0', "let inserts wake a relay that sleeps (PostgreSQL)"),
+    FLAG("no-notify", '\0', "take that away again"),
     {0},
 };
 
 static const struct skr_option setup_deduplication_options[] = {
-    {"force", 'f', NULL, "create the table", .kind = SKR_OPTION_FLAG},
-    {"migration", '\0', NULL, "write a Doctrine migration instead",
-     .kind = SKR_OPTION_FLAG},
-    {"print-sql", '\0', NULL, "print the statements (the default)",
-     .kind = SKR_OPTION_FLAG},
-    {"dry-run", '\0', NULL, "look, and say what would be made",
-     .kind = SKR_OPTION_FLAG},
+    FLAG("force", 'f', "create the table"),
+    FLAG("migration", '\0', "write a Doctrine migration instead"),
+    FLAG("print-sql", '\0', "print the statements (the default)"),
+    FLAG("dry-run", '\0', "look, and say what would be made"),
     {0},
 };
 
 static const struct skr_option setup_amqp_options[] = {
-    {"dry-run", '\0', NULL, "say what would be declared; asks no server",
-     .kind = SKR_OPTION_FLAG},
-    {"dump", '\0', NULL, "print RabbitMQ definitions as JSON instead",
-     .kind = SKR_OPTION_FLAG},
-    {"output", 'o', "FILE", "write the definitions into a file",
-     .kind = SKR_OPTION_TEXT},
-    {"vhost", '\0', "VHOST", "another vhost than the DSN's",
-     .kind = SKR_OPTION_TEXT},
-    {"dsn", '\0', "DSN", "another server than the amqp transport's",
-     .kind = SKR_OPTION_TEXT, .is_secret = true},
+    FLAG("dry-run", '\0', "say what would be declared; asks no server"),
+    FLAG("dump", '\0', "print RabbitMQ definitions as JSON instead"),
+    TEXT("output", 'o', "FILE", "write the definitions into a file"),
+    TEXT("vhost", '\0', "VHOST", "another vhost than the DSN's"),
+    TEXT("dsn", '\0', "DSN", "another server than the amqp transport's",
+         .is_secret = true),
     {0},
 };
 
-#define FAILED_FILTERS                                                    \
-    {"transport", 't', "NAME", "those that failed in this transport",     \
-     .kind = SKR_OPTION_TEXT},                                            \
-        {"name", 'n', "PATTERN", "messages of this name, as in order.*",  \
-         .kind = SKR_OPTION_TEXT},                                        \
-        {"class", '\0', "PATTERN", "messages of this PHP class",          \
-         .kind = SKR_OPTION_TEXT},                                        \
-        {"error", 'e', "TEXT", "those whose error has this in it",        \
-         .kind = SKR_OPTION_TEXT},                                        \
-        {"since", 's', "TIME", "failed since 15m, 2h, 7d, or a time",     \
-         .kind = SKR_OPTION_SINCE},                                       \
-        {"older-than", '\0', "TIME", "failed before 12h, 30d, or a time", \
-         .kind = SKR_OPTION_SINCE},                                       \
-        {"max",                                                           \
-         'm',                                                             \
-         "N",                                                             \
-         "so many at most",                                               \
-         .kind = SKR_OPTION_NUMBER,                                       \
-         .least = 1,                                                      \
-         .most = INT64_MAX},                                              \
-    {                                                                     \
-        "database", '\0', "NAME", "only those in this database",          \
-            .kind = SKR_OPTION_TEXT                                       \
-    }
+#define FAILED_FILTERS                                                        \
+    TEXT("transport", 't', "NAME", "those that failed in this transport"),    \
+        TEXT("name", 'n', "PATTERN", "messages of this name, as in order.*"), \
+        TEXT("class", '\0', "PATTERN", "messages of this PHP class"),         \
+        TEXT("error", 'e', "TEXT", "those whose error has this in it"),       \
+        OPTION(SINCE, "since", 's', "TIME",                                   \
+               "failed since 15m, 2h, 7d, or a time"),                        \
+        OPTION(SINCE, "older-than", '\0', "TIME",                             \
+               "failed before 12h, 30d, or a time"),                          \
+        NUMBER("max", 'm', "N", "so many at most", 1, INT64_MAX),             \
+        TEXT("database", '\0', "NAME", "only those in this database")
 
 static const struct skr_option failed_show_options[] = {
     FAILED_FILTERS,
-    {"stats", '\0', NULL, "count them by their errors",
-     .kind = SKR_OPTION_FLAG},
-    {"json", '\0', NULL, "print as JSON", .kind = SKR_OPTION_FLAG},
+    FLAG("stats", '\0', "count them by their errors"),
+    FLAG("json", '\0', "print as JSON"),
     {0},
 };
 
 static const struct skr_option failed_retry_options[] = {
     FAILED_FILTERS,
-    {"all", '\0', NULL, "all failed messages", .kind = SKR_OPTION_FLAG},
-    {"to", '\0', "TRANSPORT", "there instead of where it failed",
-     .kind = SKR_OPTION_TEXT},
-    {"rate", '\0', "N", "so many a second at most", .kind = SKR_OPTION_NUMBER,
-     .least = 1, .most = 1000000},
-    {"dry-run", '\0', NULL, "say what would be done", .kind = SKR_OPTION_FLAG},
-    {"force", 'f', NULL, "as Symfony has it; it never asks",
-     .kind = SKR_OPTION_FLAG},
+    FLAG("all", '\0', "all failed messages"),
+    TEXT("to", '\0', "TRANSPORT", "there instead of where it failed"),
+    NUMBER("rate", '\0', "N", "so many a second at most", 1, 1000000),
+    FLAG("dry-run", '\0', "say what would be done"),
+    FLAG("force", 'f', "as Symfony has it; it never asks"),
     {0},
 };
 
 static const struct skr_option failed_remove_options[] = {
     FAILED_FILTERS,
-    {"all", '\0', NULL, "all failed messages", .kind = SKR_OPTION_FLAG},
-    {"rate", '\0', "N", "so many a second at most", .kind = SKR_OPTION_NUMBER,
-     .least = 1, .most = 1000000},
-    {"dry-run", '\0', NULL, "say what would be done", .kind = SKR_OPTION_FLAG},
-    {"force", 'f', NULL, "do not ask", .kind = SKR_OPTION_FLAG},
+    FLAG("all", '\0', "all failed messages"),
+    NUMBER("rate", '\0', "N", "so many a second at most", 1, 1000000),
+    FLAG("dry-run", '\0', "say what would be done"),
+    FLAG("force", 'f', "do not ask"),
     {0},
 };
 
 static const struct skr_option stats_options[] = {
-    {"watch", 'w', NULL, "show it again and again", .kind = SKR_OPTION_FLAG},
-    {"interval", 'i', "SECONDS", "how often, and what rates are measured over",
-     .kind = SKR_OPTION_NUMBER, .least = 1, .most = 3600},
-    {"json", '\0', NULL, "print as JSON", .kind = SKR_OPTION_FLAG},
-    {"format", '\0', "FORMAT", "txt, or json: counts as Symfony prints them",
-     .kind = SKR_OPTION_CHOICE, .choices = "txt json"},
+    FLAG("watch", 'w', "show it again and again"),
+    NUMBER("interval", 'i', "SECONDS",
+           "how often, and what rates are measured over", 1, 3600),
+    FLAG("json", '\0', "print as JSON"),
+    OPTION(CHOICE, "format", '\0', "FORMAT",
+           "txt, or json: counts as Symfony prints them",
+           .choices = "txt json"),
     {0},
 };
 
 static const struct skr_option cleanup_outbox_options[] = {
-    {"days", 'd', "N", "keep so many days; 7 by default",
-     .kind = SKR_OPTION_NUMBER, .least = 0, .most = 36500},
-    {"batch-size", 'b', "N", "rows of a step at most; 1000 by default",
-     .kind = SKR_OPTION_NUMBER, .least = 1, .most = 100000},
-    {"dry-run", '\0', NULL, "only count", .kind = SKR_OPTION_FLAG},
+    NUMBER("days", 'd', "N", "keep so many days; 7 by default", 0, 36500),
+    NUMBER("batch-size", 'b', "N", "rows of a step at most; 1000 by default", 1,
+           100000),
+    FLAG("dry-run", '\0', "only count"),
     {0},
 };
 
 static const struct skr_option deduplication_cleanup_options[] = {
-    {"days", 'd', "N", "keep so many days; 30 by default",
-     .kind = SKR_OPTION_NUMBER, .least = 0, .most = 36500},
-    {"batch-size", 'b', "N", "rows of a step at most; 1000 by default",
-     .kind = SKR_OPTION_NUMBER, .least = 1, .most = 100000},
-    {"dry-run", '\0', NULL, "only count", .kind = SKR_OPTION_FLAG},
+    NUMBER("days", 'd', "N", "keep so many days; 30 by default", 0, 36500),
+    NUMBER("batch-size", 'b', "N", "rows of a step at most; 1000 by default", 1,
+           100000),
+    FLAG("dry-run", '\0', "only count"),
     {0},
 };
 
@@ -304,7 +253,7 @@ static const struct skr_option no_options[] = {
 };
 
 static const struct skr_option config_options[] = {
-    {"json", '\0', NULL, "print as JSON (show, keys)", .kind = SKR_OPTION_FLAG},
+    FLAG("json", '\0', "print as JSON (show, keys)"),
     {0},
 };
 
