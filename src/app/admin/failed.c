@@ -323,18 +323,6 @@ find_time(const struct skr_failed_time *time,
 }
 
 static enum skr_code
-find_span(struct search *search, const struct skr_failed_source *source,
-          struct skr_error *error)
-{
-    struct span *span = &search->span;
-    enum skr_code code =
-        find_time(&search->filter->since, source, span->since, error);
-    if (code == SKR_OK)
-        code = find_time(&search->filter->before, source, span->before, error);
-    return code;
-}
-
-static enum skr_code
 read_page(const struct skr_failed_source *source,
           struct skr_failed_page *wanted, struct page *page,
           struct skr_error *error)
@@ -357,7 +345,11 @@ search_source(struct search *search, struct skr_failed_source *source,
         .max = PAGE,
         .has_more = true,
     };
-    enum skr_code code = find_span(search, source, error);
+    struct span *span = &search->span;
+    enum skr_code code =
+        find_time(&search->filter->since, source, span->since, error);
+    if (code == SKR_OK)
+        code = find_time(&search->filter->before, source, span->before, error);
     if (code == SKR_OK && !search->newest_first)
         code = read_page(source, &newest, page, error);
     while (code == SKR_OK && wanted.has_more &&

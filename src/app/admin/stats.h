@@ -5,7 +5,6 @@
 #define SKR_APP_ADMIN_STATS_H
 
 #include "app/admin/partitions.h"
-#include "app/admin/unread.h"
 #include "app/app.h"
 #include "broker/broker.h"
 #include "db/db.h"
@@ -75,5 +74,15 @@ void skr_stats_fini(struct skr_stats *stats);
 // One row: "transports", a list, and what is known of all of them. The reports
 // that stats has move into it.
 void skr_stats_report(struct skr_stats *stats, struct skr_report *report);
+
+// Rows without a reader: queues in the tables of a configuration that none of
+// its transports reads, as after a typing error in an application's INSERT.
+extern const struct skr_columns skr_unread_columns;
+
+// Adds such queues in the tables of the transports that are named to a report
+// of these columns; none: of all. Cheap, whatever the size of the tables. A
+// table that cannot be asked is passed over: the worker of that table logs it.
+void skr_unread_find(const struct skr_config *config, const char *const *only,
+                     size_t only_count, struct skr_report *report);
 
 #endif

@@ -483,7 +483,7 @@ change_all(struct change *change, struct skr_error *error)
 }
 
 static enum skr_code
-run(const struct skr_app *app, const struct skr_config *config, bool removes,
+run(const struct skr_app *app, const struct skr_config *config,
     struct skr_error *error)
 {
     const struct skr_arguments *arguments = app->arguments;
@@ -491,7 +491,7 @@ run(const struct skr_app *app, const struct skr_config *config, bool removes,
     struct change change = {
         .app = app,
         .session = &session,
-        .removes = removes,
+        .removes = app->command->run == skr_command_failed_remove,
         .dry_run = skr_arguments_has(arguments, "dry-run"),
         .to = skr_arguments_find(arguments, "to"),
     };
@@ -513,20 +513,6 @@ run(const struct skr_app *app, const struct skr_config *config, bool removes,
     code = change_all(&change, error);
     skr_failed_close(&session);
     return code;
-}
-
-static enum skr_code
-run_retry(const struct skr_app *app, const struct skr_config *config,
-          struct skr_error *error)
-{
-    return run(app, config, false, error);
-}
-
-static enum skr_code
-run_remove(const struct skr_app *app, const struct skr_config *config,
-           struct skr_error *error)
-{
-    return run(app, config, true, error);
 }
 
 // Which messages are meant has to be said, and in one way.
@@ -568,7 +554,7 @@ skr_command_failed_retry(struct skr_app *app)
         return skr_app_run_configured(app, skr_blocked_retry);
     if (!says_which(app, &exit_code))
         return exit_code;
-    return skr_app_run_configured(app, run_retry);
+    return skr_app_run_configured(app, run);
 }
 
 enum skr_exit
@@ -581,5 +567,5 @@ skr_command_failed_remove(struct skr_app *app)
         !skr_arguments_has(app->arguments, "dry-run"))
         return skr_app_usage(app, "there is no terminal to ask on; --force "
                                   "removes without asking");
-    return skr_app_run_configured(app, run_remove);
+    return skr_app_run_configured(app, run);
 }

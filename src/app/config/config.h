@@ -214,6 +214,10 @@ enum skr_config_format { SKR_CONFIG_YAML, SKR_CONFIG_JSON };
 SKR_MUST_CHECK enum skr_code
 skr_config_show(const struct skr_config *config, enum skr_config_format format,
                 FILE *out, struct skr_error *error);
+// A value with "***" in place of a private key, of what is secret in a DSN, and
+// of each variable of the environment that is in it and has the name of a
+// secret. NULL: memory is out; the caller frees it.
+char *skr_config_mask(const struct skr_config *config, const char *text);
 
 // The URL for the broker's driver: the DSN with the effective settings, so that
 // a driver reads one text wherever they were written. The caller frees it.

@@ -535,24 +535,28 @@ skr_sites_dump(const struct skr_sites *sites)
 }
 
 static void
+refuse(struct skr_config_reader *reader, const char *path,
+       const struct skr_yaml_entry *entry, const char *text)
+{
+    const struct skr_config_place place = {.path = path, .line = entry->line};
+    skr_config_mistake(reader, &place, "%s", text);
+}
+
+static void
 check_exchange_type(struct skr_config_reader *reader, const char *path,
                     const struct skr_yaml_node *exchange)
 {
     const struct skr_yaml_entry *type = find(exchange, "type");
+    char excerpt[SKR_CONFIG_EXCERPT_SIZE] = "";
     if (type == NULL)
         return;
-    struct skr_config_place place = {
-        .path = skr_config_text(reader, "%s.type", path),
-        .line = type->line,
-    };
-    char excerpt[SKR_CONFIG_EXCERPT_SIZE];
-    bool is_text = type->value->kind == SKR_YAML_TEXT;
-    if (!is_text || !is_exchange_type(type->value->text))
-        skr_config_mistake(
-            reader, &place,
-            "no exchange has the type '%s'; direct, fanout, topic or headers "
-            "is needed",
-            is_text ? skr_config_excerpt(type->value->text, excerpt) : "");
+    const char *word = text_of(exchange, "type", "");
+    if (!is_exchange_type(word))
+        refuse(reader, skr_config_text(reader, "%s.type", path), type,
+               skr_config_text(reader,
+                               "no exchange has the type '%s'; direct, fanout, "
+                               "topic or headers is needed",
+                               skr_config_excerpt(word, excerpt)));
 }
 
 static void
@@ -562,24 +566,18 @@ check_arguments(struct skr_config_reader *reader, const char *path,
     const struct skr_yaml_entry *arguments = find(owner, "arguments");
     if (arguments == NULL || arguments->value->count == 0)
         return;
-    struct skr_config_place place = {
-        .path = skr_config_text(reader, "%s.arguments", path),
-        .line = arguments->line,
-    };
+    path = skr_config_text(reader, "%s.arguments", path);
     if (arguments->value->kind != SKR_YAML_MAP) {
-        skr_config_mistake(reader, &place, "a map is needed");
+        refuse(reader, path, arguments, "a map is needed");
         return;
     }
     for (size_t i = 0; i < arguments->value->count; i++) {
         const struct skr_yaml_entry *entry = &arguments->value->entries[i];
         const char *needed = argument_needs(entry);
-        struct skr_config_place inside = {
-            .path = skr_config_text(reader, "%s.%s", place.path, entry->key),
-            .line = entry->line,
-        };
         int64_t number = 0;
         if (needed != NULL)
-            skr_config_mistake(reader, &inside, "%s is needed", needed);
+            refuse(reader, skr_config_text(reader, "%s.%s", path, entry->key),
+                   entry, skr_config_text(reader, "%s is needed", needed));
         else if (entry->value->kind == SKR_YAML_TEXT &&
                  entry->value->is_plain &&
                  read_number(entry->value->text, &number))
@@ -623,29 +621,21 @@ check_rule(struct skr_config_reader *reader, const struct skr_yaml_entry *rule)
     char excerpt[SKR_CONFIG_EXCERPT_SIZE];
     if (sender != NULL && sender->value->kind == SKR_YAML_TEXT &&
         skr_config_find_transport(reader->config, sender->value->text, &found,
-                                  NULL) != SKR_OK) {
-        struct skr_config_place place = {
-            .path = skr_config_text(reader, "%s.sender", path),
-            .line = sender->line,
-        };
-        skr_config_mistake(
-            reader, &place,
-            "there is no transport '%s'; name one, or leave sender "
-            "out for the outbox's relay_to",
-            skr_config_excerpt(sender->value->text, excerpt));
-    }
+                                  NULL) != SKR_OK)
+        refuse(reader, skr_config_text(reader, "%s.sender", path), sender,
+               skr_config_text(
+                   reader,
+                   "there is no transport '%s'; name one, or leave sender out "
+                   "for the outbox's relay_to",
+                   skr_config_excerpt(sender->value->text, excerpt)));
     bool is_map = headers == NULL || headers->value->kind == SKR_YAML_MAP ||
                   headers->value->count == 0;
     for (size_t i = 0; is_map && headers != NULL && i < headers->value->count;
          i++)
         is_map = headers->value->entries[i].value->kind == SKR_YAML_TEXT;
-    if (is_map)
-        return;
-    struct skr_config_place place = {
-        .path = skr_config_text(reader, "%s.headers", path),
-        .line = headers->line,
-    };
-    skr_config_mistake(reader, &place, "a map of texts is needed");
+    if (!is_map)
+        refuse(reader, skr_config_text(reader, "%s.headers", path), headers,
+               "a map of texts is needed");
 }
 
 static void
@@ -663,9 +653,8 @@ check_transport(struct skr_config_reader *reader,
         check_arguments(reader, path, exchange->value);
         return;
     }
-    struct skr_config_place place = {.path = path, .line = exchange->line};
-    skr_config_mistake(reader, &place,
-                       "a map is needed, such as {name: orders, type: topic}");
+    refuse(reader, path, exchange,
+           "a map is needed, such as {name: orders, type: topic}");
 }
 
 bool

@@ -4,8 +4,7 @@
 
 #include "app/service/worker_environment.h"
 
-#include "app/admin/unread.h"
-#include "app/config/mask.h"
+#include "app/admin/stats.h"
 #include "app/service/cleaner.h"
 #include "app/service/notifier.h"
 #include "app/service/supervisor.h"
