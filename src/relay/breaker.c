@@ -161,7 +161,8 @@ make(struct skr_breakers *breakers, enum skr_breaker_scope scope,
             : make_other(breakers, key, most, now_ms);
     if (made == NULL)
         return NULL;
-    *made = (struct skr_breaker){.key = key};
+    *made = (struct skr_breaker){
+        .key = key, .backoff = {FIRST_PAUSE_MS, LONGEST_PAUSE_MS, 0}};
     write_name(made, scope, destination);
     return made;
 }
@@ -313,22 +314,13 @@ trip(struct skr_breakers *breakers, struct skr_breaker *breaker,
      uint32_t pause_ms, const struct skr_error *reason, int64_t now_ms)
 {
     set_state(breakers, breaker, SKR_BREAKER_OPEN);
-    breaker->pause_ms = pause_ms;
+    breaker->backoff.pause_ms = pause_ms;
     breaker->until_ms = now_ms + pause_ms;
     breaker->is_proven = false;
     breaker->misses = 0;
     breakers->outage_count += !breaker->has_outage;
     breaker->has_outage = true;
     note_trip(breakers, breaker, reason);
-}
-
-static uint32_t
-next_pause(const struct skr_breaker *breaker)
-{
-    if (breaker->pause_ms == 0)
-        return FIRST_PAUSE_MS;
-    return breaker->pause_ms < LONGEST_PAUSE_MS / 2 ? breaker->pause_ms * 2
-                                                    : LONGEST_PAUSE_MS;
 }
 
 static void
@@ -346,7 +338,7 @@ prove(struct skr_breakers *breakers, struct skr_breaker *breaker,
 {
     if (breaker->state != SKR_BREAKER_CLOSED)
         close_breaker(breakers, breaker);
-    breaker->pause_ms = 0;
+    skr_backoff_reset(&breaker->backoff);
     breaker->refused_in_a_row = 0;
     if (!breaker->has_outage || breaker->is_proven)
         return;
@@ -361,7 +353,9 @@ reopen(struct skr_breakers *breakers, struct skr_breaker *breaker,
        int64_t now_ms)
 {
     set_state(breakers, breaker, SKR_BREAKER_OPEN);
-    breaker->until_ms = now_ms + next_pause(breaker);
+    // It grows with trips alone.
+    struct skr_backoff backoff = breaker->backoff;
+    breaker->until_ms = now_ms + skr_backoff_next(&backoff);
 }
 
 void
@@ -456,16 +450,6 @@ reach(struct skr_breakers *breakers, const struct skr_destination *destination,
     }
 }
 
-static void
-note_confirmed(struct skr_breakers *breakers,
-               const struct skr_destination *destination, int64_t now_ms)
-{
-    struct skr_breaker *exchange =
-        find(breakers, SKR_BREAKER_EXCHANGE, destination);
-    if (exchange != NULL)
-        exchange->confirmed_ms = now_ms;
-}
-
 static enum skr_blame
 refuse(struct skr_breakers *breakers, const struct skr_destination *destination,
        const struct skr_error *reason, int64_t now_ms)
@@ -485,7 +469,8 @@ refuse(struct skr_breakers *breakers, const struct skr_destination *destination,
         route->refused_in_a_row < MOST_REFUSED_IN_A_ROW)
         return others_pass ? SKR_BLAME_MESSAGE : SKR_BLAME_NOBODY;
     if (allows(route, destination->row))
-        trip(breakers, route, next_pause(route), reason, now_ms);
+        trip(breakers, route, skr_backoff_next(&route->backoff), reason,
+             now_ms);
     wait_at(route, destination->row);
     return SKR_BLAME_DESTINATION;
 }
@@ -500,7 +485,8 @@ trip_at(struct skr_breakers *breakers, enum skr_breaker_scope scope,
         find_or_make(breakers, scope, destination, now_ms);
     reach(breakers, destination, breaker, now_ms);
     if (allows(breaker, destination->row))
-        trip(breakers, breaker, next_pause(breaker), reason, now_ms);
+        trip(breakers, breaker, skr_backoff_next(&breaker->backoff), reason,
+             now_ms);
     wait_at(breaker, destination->row);
 }
 
@@ -511,10 +497,13 @@ skr_breakers_report(struct skr_breakers *breakers,
                     const struct skr_error *reason, int64_t now_ms)
 {
     const struct skr_route *route = &destination->route;
+    struct skr_breaker *exchange =
+        find(breakers, SKR_BREAKER_EXCHANGE, destination);
     enum skr_blame blame = SKR_BLAME_MESSAGE;
     switch (result) {
     case SKR_CONFIRMED:
-        note_confirmed(breakers, destination, now_ms);
+        if (exchange != NULL)
+            exchange->confirmed_ms = now_ms;
         reach(breakers, destination, NULL, now_ms);
         break;
     case SKR_REFUSED_FOR_NOW:

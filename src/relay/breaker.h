@@ -31,6 +31,7 @@
 #ifndef SKR_RELAY_BREAKER_H
 #define SKR_RELAY_BREAKER_H
 
+#include "base/backoff.h"
 #include "base/map.h"
 #include "broker/broker.h"
 #include "message/route.h"
@@ -76,7 +77,7 @@ struct skr_breaker {
     enum skr_breaker_state state;
     // OPEN: when to probe. CLOSED with an outage: when the outage ends.
     int64_t until_ms;
-    uint32_t pause_ms;
+    struct skr_backoff backoff;
     int64_t row;  // OPEN: the first row that waits. HALF_OPEN: the probe
     bool has_row;
     uint32_t misses;  // times that the row could not be had

@@ -417,15 +417,6 @@ follow(struct skr_dispatcher *dispatcher, struct skr_flight_row *row,
     return code;
 }
 
-static bool
-is_as_read(const struct skr_flight_batch *batch)
-{
-    for (size_t i = 0; i < batch->job.batch.count; i++)
-        if (batch->rows[i].state != SKR_ROW_LEFT)
-            return false;
-    return true;
-}
-
 enum skr_code
 skr_dispatcher_send(struct skr_dispatcher *dispatcher,
                     struct skr_flight_batch *batch, struct skr_error *error)
@@ -442,7 +433,10 @@ skr_dispatcher_send(struct skr_dispatcher *dispatcher,
     }
     skr_failpoint("relay.submitted");
     log_breakers(dispatcher);
-    dispatcher->was_in_vain = is_as_read(batch);
+    dispatcher->was_in_vain = true;
+    for (size_t i = 0; i < batch->job.batch.count; i++)
+        if (batch->rows[i].state != SKR_ROW_LEFT)
+            dispatcher->was_in_vain = false;
     return code;
 }
 
@@ -451,10 +445,9 @@ static void
 log_published(const struct skr_dispatcher *dispatcher,
               const struct skr_batch_item *item)
 {
-    static const struct skr_id none;
     const struct skr_message *message = &item->envelope.message;
     char id[SKR_ID_TEXT_SIZE] = "";
-    if (memcmp(&message->id, &none, sizeof(none)) != 0)
+    if (!skr_id_is_unset(message->id))
         skr_id_format(message->id, id);
     skr_log(&dispatcher->settings->log, SKR_LOG_DEBUG, "relay.published",
             SKR_LOG_TEXT("name", dispatcher->settings->name),
@@ -614,12 +607,12 @@ static enum skr_code
 give_up_silent(struct skr_dispatcher *dispatcher, struct skr_error *error)
 {
     struct skr_error reason;
-    struct skr_flight_batch *batch;
+    struct skr_flight *flight = &dispatcher->flight;
+    struct skr_flight_batch *batch = NULL;
     size_t sender = skr_senders_close_silent(&dispatcher->senders, &reason);
     enum skr_code code = SKR_OK;
-    for (size_t at = 0; sender > 0 && code == SKR_OK &&
-                        (batch = skr_flight_next(&dispatcher->flight,
-                                                 SKR_BATCH_OPEN, &at)) != NULL;)
+    while (sender > 0 && code == SKR_OK &&
+           (batch = skr_flight_next(flight, SKR_BATCH_OPEN, batch)) != NULL)
         code = lose_messages(dispatcher, batch, sender, &reason, error);
     return code;
 }
@@ -661,9 +654,9 @@ void
 skr_dispatcher_shorten_chains(struct skr_dispatcher *dispatcher)
 {
     int64_t now_ms = skr_clock_ms();
-    struct skr_flight_batch *batch;
-    for (size_t at = 0; (batch = skr_flight_next(&dispatcher->flight,
-                                                 SKR_BATCH_OPEN, &at)) != NULL;)
+    struct skr_flight *flight = &dispatcher->flight;
+    struct skr_flight_batch *batch = NULL;
+    while ((batch = skr_flight_next(flight, SKR_BATCH_OPEN, batch)) != NULL)
         for (size_t i = 0; now_ms - batch->claimed_ms >= SLOW_CHAIN_MS &&
                            i < batch->job.batch.count;
              i++)
@@ -715,12 +708,11 @@ leave_unfinished(struct skr_flight_batch *batch)
 void
 skr_dispatcher_drain(struct skr_dispatcher *dispatcher, bool is_draining)
 {
-    struct skr_flight_batch *batch;
+    struct skr_flight *flight = &dispatcher->flight;
+    struct skr_flight_batch *batch = NULL;
     dispatcher->is_draining = is_draining;
-    for (size_t at = 0;
-         is_draining &&
-         (batch = skr_flight_next(&dispatcher->flight, SKR_BATCH_AHEAD, &at)) !=
-             NULL;) {
+    while (is_draining &&
+           (batch = skr_flight_next(flight, SKR_BATCH_AHEAD, batch)) != NULL) {
         skr_flight_open(batch);
         leave_unfinished(batch);
     }
@@ -729,10 +721,10 @@ skr_dispatcher_drain(struct skr_dispatcher *dispatcher, bool is_draining)
 void
 skr_dispatcher_end(struct skr_dispatcher *dispatcher)
 {
-    struct skr_flight_batch *batch;
+    struct skr_flight *flight = &dispatcher->flight;
+    struct skr_flight_batch *batch = NULL;
     // The broker goes first: it borrows messages until it is closed.
     skr_senders_close(&dispatcher->senders);
-    for (size_t at = 0; (batch = skr_flight_next(&dispatcher->flight,
-                                                 SKR_BATCH_OPEN, &at)) != NULL;)
+    while ((batch = skr_flight_next(flight, SKR_BATCH_OPEN, batch)) != NULL)
         leave_unfinished(batch);
 }

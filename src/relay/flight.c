@@ -88,9 +88,8 @@ skr_flight_room(const struct skr_flight *flight)
 struct skr_flight_batch *
 skr_flight_take_free(struct skr_flight *flight, uint64_t server, int64_t now_ms)
 {
-    size_t at = 0;
     struct skr_flight_batch *batch =
-        skr_flight_next(flight, SKR_BATCH_FREE, &at);
+        skr_flight_next(flight, SKR_BATCH_FREE, NULL);
     if (batch == NULL)
         return NULL;
     batch->phase = SKR_BATCH_FILLING;
@@ -124,13 +123,6 @@ skr_flight_open_if_fits(struct skr_flight *flight,
         return false;
     batch->phase = SKR_BATCH_OPEN;
     return true;
-}
-
-struct skr_job *
-skr_flight_settle(struct skr_flight_batch *batch)
-{
-    batch->phase = SKR_BATCH_SETTLING;
-    return &batch->job;
 }
 
 void
@@ -171,25 +163,24 @@ skr_flight_move(struct skr_flight_row *row, enum skr_row_state state)
 
 struct skr_flight_batch *
 skr_flight_next(struct skr_flight *flight, enum skr_batch_phase phase,
-                size_t *at)
+                struct skr_flight_batch *after)
 {
-    while (*at < SKR_FLIGHT_BATCHES) {
-        struct skr_flight_batch *batch = &flight->batches[(*at)++];
+    struct skr_flight_batch *batch =
+        after == NULL ? flight->batches : after + 1;
+    for (; batch < flight->batches + SKR_FLIGHT_BATCHES; batch++)
         if (batch->phase == phase)
             return batch;
-    }
     return NULL;
 }
 
 struct skr_flight_batch *
 skr_flight_find_finished(struct skr_flight *flight)
 {
-    size_t at = 0;
-    struct skr_flight_batch *batch;
-    while ((batch = skr_flight_next(flight, SKR_BATCH_OPEN, &at)) != NULL)
-        if (batch->unfinished == 0)
-            return batch;
-    return NULL;
+    struct skr_flight_batch *batch = NULL;
+    while ((batch = skr_flight_next(flight, SKR_BATCH_OPEN, batch)) != NULL &&
+           batch->unfinished > 0)
+        ;
+    return batch;
 }
 
 size_t

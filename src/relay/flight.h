@@ -97,8 +97,6 @@ void skr_flight_open(struct skr_flight_batch *batch);
 // batch that is larger than all the room there is travels alone.
 bool skr_flight_open_if_fits(struct skr_flight *flight,
                              struct skr_flight_batch *batch);
-// Its rows are decided or left: it is the settler's until it is freed.
-struct skr_job *skr_flight_settle(struct skr_flight_batch *batch);
 // Its rows are gone, or left: it is free.
 void skr_flight_free(struct skr_flight_batch *batch);
 
@@ -114,10 +112,10 @@ struct skr_flight_row *skr_flight_find(struct skr_flight *flight, skr_tag tag);
 // The process ends where the table has no such move.
 void skr_flight_move(struct skr_flight_row *row, enum skr_row_state state);
 
-// The next batch in that phase after *at, which starts as 0; NULL: no more.
+// The next batch in that phase, the first after NULL; NULL: no more.
 struct skr_flight_batch *
 skr_flight_next(struct skr_flight *flight, enum skr_batch_phase phase,
-                size_t *at);
+                struct skr_flight_batch *after);
 // An open batch of which no row is queued or sent, or NULL.
 struct skr_flight_batch *skr_flight_find_finished(struct skr_flight *flight);
 // Rows of open batches.

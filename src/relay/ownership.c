@@ -72,8 +72,10 @@ static const enum skr_claim choices[][2] = {
 };
 
 struct skr_ownership {
-    struct skr_ownership_options options;
+    const struct skr_relay_settings *settings;
+    const struct skr_store *table;
     const struct kind *kind;
+    uint32_t lease_ms;
     struct skr_ownership_traits traits;
     struct skr_db *db;
     char lock_name[SKR_LOCK_NAME_SIZE];
@@ -112,17 +114,18 @@ skr_ownership_has_shards(enum skr_claim kind)
 }
 
 enum skr_code
-skr_ownership_new(const struct skr_ownership_options *options,
+skr_ownership_new(const struct skr_relay_settings *settings,
                   struct skr_ownership **ownership, struct skr_error *error)
 {
-    const struct kind *kind = &kinds[options->claim];
+    const struct kind *kind = &kinds[settings->claim];
     struct skr_ownership *made = calloc(1, sizeof(*made));
     if (made == NULL)
         return skr_fail_memory(error);
-    bool is_fenced = kind->has_shards && options->table->partitions != NULL;
-    made->options = *options;
-    if (made->options.lease_ms == 0)
-        made->options.lease_ms = kind->lease_ms;
+    bool is_fenced = kind->has_shards && settings->table->partitions != NULL;
+    made->settings = settings;
+    made->table = settings->table;
+    made->lease_ms =
+        settings->lease_ms == 0 ? kind->lease_ms : settings->lease_ms;
     made->kind = kind;
     made->traits = (struct skr_ownership_traits){
         .is_exclusive = !kind->has_shards && !kind->claims_rows,
@@ -158,9 +161,9 @@ log_active(struct skr_ownership *ownership)
     if (ownership->logged == ROLE_ACTIVE)
         return;
     ownership->logged = ROLE_ACTIVE;
-    skr_log(ownership->options.log, SKR_LOG_INFO, "relay.active",
-            SKR_LOG_TEXT("name", ownership->options.name));
-    skr_health_tell(ownership->options.log, SKR_HEALTH_ACTIVE, 0);
+    skr_log(&ownership->settings->log, SKR_LOG_INFO, "relay.active",
+            SKR_LOG_TEXT("name", ownership->settings->name));
+    skr_health_tell(&ownership->settings->log, SKR_HEALTH_ACTIVE, 0);
 }
 
 static void
@@ -169,10 +172,10 @@ log_standby(struct skr_ownership *ownership, const char *reason)
     if (ownership->logged == ROLE_STANDBY)
         return;
     ownership->logged = ROLE_STANDBY;
-    skr_log(ownership->options.log, SKR_LOG_INFO, "relay.standby",
-            SKR_LOG_TEXT("name", ownership->options.name),
+    skr_log(&ownership->settings->log, SKR_LOG_INFO, "relay.standby",
+            SKR_LOG_TEXT("name", ownership->settings->name),
             SKR_LOG_TEXT("reason", reason));
-    skr_health_tell(ownership->options.log, SKR_HEALTH_STANDBY, 0);
+    skr_health_tell(&ownership->settings->log, SKR_HEALTH_STANDBY, 0);
 }
 
 // Leases keep relays apart by themselves: where the server has no lock to rely
@@ -184,8 +187,8 @@ may_go_unlocked(struct skr_ownership *ownership, const struct skr_error *error)
         error->remedy != SKR_GIVE_UP)
         return false;
     if (!ownership->is_unlocked)
-        skr_log(ownership->options.log, SKR_LOG_INFO, "relay.unlocked",
-                SKR_LOG_TEXT("name", ownership->options.name),
+        skr_log(&ownership->settings->log, SKR_LOG_INFO, "relay.unlocked",
+                SKR_LOG_TEXT("name", ownership->settings->name),
                 SKR_LOG_TEXT("reason", error->text));
     ownership->is_unlocked = true;
     return true;
@@ -223,7 +226,7 @@ static enum skr_code
 take_liveness_lock(struct skr_ownership *ownership, int stop_fd, bool *is_held,
                    struct skr_error *error)
 {
-    const struct skr_store *table = ownership->options.table;
+    const struct skr_store *table = ownership->table;
     enum skr_liveness liveness = SKR_LIVES_BY_LEASES;
     enum skr_code code = SKR_OK;
     if (ownership->kind->has_shards && !ownership->is_unlocked)
@@ -239,7 +242,7 @@ static enum skr_code
 begin(struct skr_ownership *ownership, struct skr_db *db,
       struct skr_error *error)
 {
-    const struct skr_store *table = ownership->options.table;
+    const struct skr_store *table = ownership->table;
     ownership->db = db;
     ownership->is_locked = false;
     ownership->shards = (struct shards){.is_changing = false};
@@ -288,8 +291,7 @@ prove(struct skr_ownership *ownership, bool is_idle, struct skr_error *error)
 static bool
 is_fresh(const struct skr_ownership *ownership, int64_t since_ms)
 {
-    return skr_clock_ms() - since_ms <
-           (int64_t)ownership->options.lease_ms * 2 / 3;
+    return skr_clock_ms() - since_ms < (int64_t)ownership->lease_ms * 2 / 3;
 }
 
 static bool
@@ -334,17 +336,17 @@ skr_ownership_stamp(const struct skr_ownership *ownership,
     batch->lease.shards = ownership->shards.ours.shards;
     batch->lease.epochs = ownership->shards.ours.epochs;
     batch->lease.write_s =
-        ownership->db->is_cluster ? ownership->options.lease_ms / 1000 : 0;
+        ownership->db->is_cluster ? ownership->lease_ms / 1000 : 0;
 }
 
 enum skr_code
 skr_ownership_renew(struct skr_ownership *ownership, struct skr_batch *batch,
                     int64_t *claimed_ms, struct skr_error *error)
 {
-    const struct skr_store *table = ownership->options.table;
+    const struct skr_store *table = ownership->table;
     int64_t now_ms = skr_clock_ms();
     if (!ownership->kind->claims_rows ||
-        now_ms - *claimed_ms < ownership->options.lease_ms / 3)
+        now_ms - *claimed_ms < ownership->lease_ms / 3)
         return SKR_OK;
     enum skr_code code =
         table->leases->renew(table, ownership->db, batch, error);
@@ -365,7 +367,7 @@ is_same(const struct skr_assignment *one, const struct skr_assignment *other)
 static struct skr_term
 term_of(const struct skr_ownership *ownership)
 {
-    return (struct skr_term){.lease_s = ownership->options.lease_ms / 1000,
+    return (struct skr_term){.lease_s = ownership->lease_ms / 1000,
                              .by_lock = ownership->shards.by_lock};
 }
 
@@ -374,7 +376,7 @@ static int64_t
 renewal_ms(const struct skr_ownership *ownership)
 {
     return ownership->shards.leased_ms +
-           ownership->options.lease_ms / (ownership->is_idle ? 2 : 3);
+           ownership->lease_ms / (ownership->is_idle ? 2 : 3);
 }
 
 int64_t
@@ -391,7 +393,7 @@ skr_ownership_next_ms(const struct skr_ownership *ownership)
 static enum skr_code
 renew_shards(struct skr_ownership *ownership, struct skr_error *error)
 {
-    const struct skr_store *table = ownership->options.table;
+    const struct skr_store *table = ownership->table;
     struct shards *shards = &ownership->shards;
     const struct skr_term term = term_of(ownership);
     int64_t now_ms = skr_clock_ms();
@@ -411,7 +413,7 @@ static enum skr_code
 poll_shards(struct skr_ownership *ownership, int64_t now_ms,
             struct skr_error *error)
 {
-    const struct skr_store *table = ownership->options.table;
+    const struct skr_store *table = ownership->table;
     struct shards *shards = &ownership->shards;
     struct skr_assignments seen;
     struct skr_assignment give, take;
@@ -463,7 +465,7 @@ static enum skr_code
 step(struct skr_ownership *ownership, bool may_write, bool *is_done,
      struct skr_error *error)
 {
-    const struct skr_store *table = ownership->options.table;
+    const struct skr_store *table = ownership->table;
     struct shards *shards = &ownership->shards;
     const struct skr_term term = term_of(ownership);
     struct skr_assignments seen;
@@ -493,8 +495,8 @@ log_shards(struct skr_ownership *ownership)
         count++;
     if (count > 0)
         log_active(ownership);
-    skr_log(ownership->options.log, SKR_LOG_INFO, "relay.share",
-            SKR_LOG_TEXT("name", ownership->options.name),
+    skr_log(&ownership->settings->log, SKR_LOG_INFO, "relay.share",
+            SKR_LOG_TEXT("name", ownership->settings->name),
             SKR_LOG_NUMBER("slots", count), SKR_LOG_NUMBER("of", SKR_SHARDS));
 }
 
@@ -502,7 +504,7 @@ log_shards(struct skr_ownership *ownership)
 static enum skr_code
 change(struct skr_ownership *ownership, struct skr_error *error)
 {
-    const struct skr_store *table = ownership->options.table;
+    const struct skr_store *table = ownership->table;
     struct shards *shards = &ownership->shards;
     const struct skr_term term = term_of(ownership);
     const uint64_t before = shards->ours.shards;
@@ -519,7 +521,7 @@ change(struct skr_ownership *ownership, struct skr_error *error)
         return code;
     shards->leased_ms = now_ms;
     skr_rebalance_changed(&shards->rebalance, &shards->ours, is_done,
-                          ownership->options.lease_ms / 3, now_ms);
+                          ownership->lease_ms / 3, now_ms);
     shards->is_changing = false;
     if (shards->ours.shards != before)
         log_shards(ownership);
@@ -569,7 +571,7 @@ skr_ownership_tick(struct skr_ownership *ownership,
 void
 skr_ownership_release(struct skr_ownership *ownership)
 {
-    const struct skr_store *table = ownership->options.table;
+    const struct skr_store *table = ownership->table;
     struct shards *shards = &ownership->shards;
     atomic_store(&ownership->proven_ms, 0);
     // What is not given back runs out.

@@ -15,11 +15,8 @@
 #ifndef SKR_RELAY_OWNERSHIP_H
 #define SKR_RELAY_OWNERSHIP_H
 
-#include "base/log.h"
 #include "relay/rebalance.h"
-#include "store/store.h"
-
-#include <skirnir/relay.h>
+#include "relay/relay.h"
 
 struct skr_ownership;
 
@@ -32,16 +29,9 @@ SKR_MUST_CHECK enum skr_code
 skr_ownership_choose(const struct skr_relay_options *options,
                      enum skr_claim *kind, struct skr_error *error);
 
-struct skr_ownership_options {
-    const char *name;  // the relay's, for logs
-    enum skr_claim claim;
-    const struct skr_store *table;  // borrowed
-    uint32_t lease_ms;              // 0: that of the kind
-    const struct skr_log *log;      // borrowed
-};
-
+// Of a relay with these settings, which are borrowed.
 SKR_MUST_CHECK enum skr_code
-skr_ownership_new(const struct skr_ownership_options *options,
+skr_ownership_new(const struct skr_relay_settings *settings,
                   struct skr_ownership **ownership, struct skr_error *error);
 void skr_ownership_free(struct skr_ownership *ownership);
 

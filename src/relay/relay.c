@@ -234,48 +234,42 @@ struct embedding {
     enum skr_claim kind;        // of ownership
 };
 
-// Options that are pointers.
-static const struct pointer {
-    const char *name;
-    size_t offset;
-    enum { DRIVER, TEXT } kind;
-    bool is_needed;
-    const char *fallback;  // of a text that is NULL
-} pointers[] = {
-#define POINTER(member) #member, offsetof(struct skr_relay_options, member)
-    {POINTER(name), TEXT, true, NULL},
-    {POINTER(database), DRIVER, true, NULL},
-    {POINTER(database_url), TEXT, true, NULL},
-    {POINTER(table), TEXT, false, "messenger_outbox"},
-    {POINTER(queue), TEXT, false, "outbox"},
-    {POINTER(broker), DRIVER, true, NULL},
-    {POINTER(broker_url), TEXT, true, NULL},
-    {POINTER(queue_database_url), TEXT, false, NULL},
-    {POINTER(failed_table), TEXT, false, "messenger_messages"},
-    {POINTER(failed_queue), TEXT, false, "failed"},
-#undef POINTER
-};
-
-static const void *
-read_pointer(const struct skr_relay_options *options,
-             const struct pointer *pointer)
-{
-    const void *value;
-    memcpy(&value, (const char *)options + pointer->offset, sizeof(value));
-    return value;
-}
-
+// Copies texts, and says which option is missing.
 static enum skr_code
-check_options(const struct skr_relay_options *options, struct skr_error *error)
+copy_options(struct embedding *embedding, const struct skr_relay_options *from,
+             struct skr_error *error)
 {
-    const char *missing = NULL;
-    for (size_t i = 0; i < SKR_COUNT_OF(pointers) && missing == NULL; i++)
-        if (pointers[i].is_needed &&
-            read_pointer(options, &pointers[i]) == NULL)
-            missing = pointers[i].name;
-    if (missing == NULL && options->queue_database != NULL &&
-        options->queue_database_url == NULL)
-        missing = "queue_database_url";
+    struct skr_relay_options *options = &embedding->options;
+    const struct {
+        const char *name, **value;
+        bool is_needed;
+        const char *fallback;
+    } texts[] = {
+        {"name", &options->name, true, NULL},
+        {"database_url", &options->database_url, true, NULL},
+        {"table", &options->table, false, "messenger_outbox"},
+        {"queue", &options->queue, false, "outbox"},
+        {"broker_url", &options->broker_url, true, NULL},
+        {"queue_database_url", &options->queue_database_url,
+         from->queue_database != NULL, NULL},
+        {"failed_table", &options->failed_table, false, "messenger_messages"},
+        {"failed_queue", &options->failed_queue, false, "failed"},
+    };
+    *options = *from;
+    const char *missing = options->database == NULL ? "database" : NULL;
+    missing = options->broker == NULL ? "broker" : missing;
+    for (size_t i = 0; i < SKR_COUNT_OF(texts) && missing == NULL; i++) {
+        const char **value = texts[i].value;
+        if (*value == NULL)
+            *value = texts[i].fallback;
+        if (*value == NULL && texts[i].is_needed)
+            missing = texts[i].name;
+        if (*value == NULL)
+            continue;
+        *value = skr_arena_text(&embedding->texts, *value, strlen(*value));
+        if (*value == NULL)
+            return skr_fail_memory(error);
+    }
     if (missing != NULL)
         return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
                         "skr_relay_options.%s is not set", missing);
@@ -284,27 +278,6 @@ check_options(const struct skr_relay_options *options, struct skr_error *error)
                         "skr_relay_options.in_flight is %u; at most %d is "
                         "possible",
                         (unsigned)options->in_flight, MOST_IN_FLIGHT);
-    return SKR_OK;
-}
-
-static enum skr_code
-copy_options(struct embedding *embedding, const struct skr_relay_options *from,
-             struct skr_error *error)
-{
-    embedding->options = *from;
-    for (size_t i = 0; i < SKR_COUNT_OF(pointers); i++) {
-        const struct pointer *pointer = &pointers[i];
-        const char *text = read_pointer(from, pointer);
-        if (text == NULL)
-            text = pointer->fallback;
-        if (pointer->kind != TEXT || text == NULL)
-            continue;
-        text = skr_arena_text(&embedding->texts, text, strlen(text));
-        if (text == NULL)
-            return skr_fail_memory(error);
-        memcpy((char *)&embedding->options + pointer->offset, &text,
-               sizeof(text));
-    }
     return SKR_OK;
 }
 
@@ -419,11 +392,9 @@ skr_relay_new(const struct skr_relay_options *options, struct skr_relay **relay,
     enum skr_code code = options == NULL
                              ? skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
                                         "a relay needs skr_relay_options")
-                             : check_options(options, error);
+                             : copy_options(&embedding, options, error);
     if (code == SKR_OK)
         code = skr_ownership_choose(options, &embedding.kind, error);
-    if (code == SKR_OK)
-        code = copy_options(&embedding, options, error);
     if (code == SKR_OK)
         code = make_table(&embedding, error);
     if (code == SKR_OK)

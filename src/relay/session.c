@@ -41,13 +41,8 @@ skr_session_init(struct skr_session *session,
 {
     session->settings = settings;
     session->stop_fd = stop_fd;
-    enum skr_code code = skr_ownership_new(
-        &(struct skr_ownership_options){.name = settings->name,
-                                        .claim = settings->claim,
-                                        .table = settings->table,
-                                        .lease_ms = settings->lease_ms,
-                                        .log = &settings->log},
-        &session->ownership, error);
+    enum skr_code code =
+        skr_ownership_new(settings, &session->ownership, error);
     if (code != SKR_OK)
         return code;
     size_batches(session);
@@ -122,19 +117,28 @@ skr_session_leaves_some(const struct skr_session *session)
 
 // Diagnostics: what a relay notices beside its work.
 
+// Whether it is time to look for what is logged once, and was not yet.
+static bool
+is_due(bool is_logged, int64_t *next_ms)
+{
+    int64_t now_ms = skr_clock_ms();
+    if (is_logged || now_ms < *next_ms)
+        return false;
+    *next_ms = now_ms + DIAGNOSE_MS;
+    return true;
+}
+
 static enum skr_code
 look_for_foreign(struct skr_session *session, struct skr_error *error)
 {
     struct skr_diagnostics *diagnostics = &session->diagnostics;
     const struct skr_relay_settings *settings = session->settings;
     const struct skr_store *table = settings->table;
-    int64_t now_ms = skr_clock_ms();
-    if (table->diagnosis == NULL || diagnostics->logged_foreign ||
-        now_ms < diagnostics->next_foreign_ms)
-        return SKR_OK;
-    diagnostics->next_foreign_ms = now_ms + DIAGNOSE_MS;
     uint64_t count = 0;
     const char *cure = "";
+    if (table->diagnosis == NULL ||
+        !is_due(diagnostics->logged_foreign, &diagnostics->next_foreign_ms))
+        return SKR_OK;
     enum skr_code code =
         table->diagnosis->foreign(table, session->db, &count, &cure, error);
     if (code != SKR_OK || count == 0)
@@ -153,12 +157,10 @@ look_for_claims(struct skr_session *session, struct skr_error *error)
 {
     struct skr_diagnostics *diagnostics = &session->diagnostics;
     const struct skr_relay_settings *settings = session->settings;
-    int64_t now_ms = skr_clock_ms();
-    if (diagnostics->logged_claimed || claims_rows(session) ||
-        now_ms < diagnostics->next_claimed_ms)
-        return SKR_OK;
-    diagnostics->next_claimed_ms = now_ms + DIAGNOSE_MS;
     uint64_t count = 0;
+    if (claims_rows(session) ||
+        !is_due(diagnostics->logged_claimed, &diagnostics->next_claimed_ms))
+        return SKR_OK;
     enum skr_code code =
         skr_source_count_claimed(session->source, &count, error);
     if (code != SKR_OK || count == 0)
@@ -308,7 +310,8 @@ settle_finished(struct skr_session *session)
         bool is_decided =
             skr_dispatcher_close(dispatcher, batch, &session->wants_rescan);
         if (is_decided || claims_rows(session)) {
-            skr_settler_put(session->settler, skr_flight_settle(batch));
+            batch->phase = SKR_BATCH_SETTLING;
+            skr_settler_put(session->settler, &batch->job);
         } else {
             skr_source_release(session->source, &batch->job.batch);
             skr_flight_free(batch);
@@ -517,8 +520,7 @@ fetch_heads(struct skr_session *session, bool *moved, struct skr_error *error)
 static struct skr_flight_batch *
 find_ahead(struct skr_session *session)
 {
-    size_t at = 0;
-    return skr_flight_next(&session->dispatcher.flight, SKR_BATCH_AHEAD, &at);
+    return skr_flight_next(&session->dispatcher.flight, SKR_BATCH_AHEAD, NULL);
 }
 
 // The next rows of the queue, in *batch; NULL: there are none.
@@ -625,16 +627,13 @@ own(struct skr_session *session, struct skr_error *error)
 static enum skr_code
 renew_claims(struct skr_session *session, struct skr_error *error)
 {
-    static const enum skr_batch_phase phases[] = {SKR_BATCH_OPEN,
-                                                  SKR_BATCH_AHEAD};
     enum skr_code code = SKR_OK;
-    struct skr_flight_batch *batch;
-    for (size_t i = 0; i < 2; i++)
-        for (size_t at = 0; code == SKR_OK && (batch = skr_flight_next(
-                                                   &session->dispatcher.flight,
-                                                   phases[i], &at)) != NULL;)
+    for (size_t i = 0; i < SKR_FLIGHT_BATCHES && code == SKR_OK; i++) {
+        struct skr_flight_batch *batch = &session->dispatcher.flight.batches[i];
+        if (batch->phase == SKR_BATCH_OPEN || batch->phase == SKR_BATCH_AHEAD)
             code = skr_ownership_renew(session->ownership, &batch->job.batch,
                                        &batch->claimed_ms, error);
+    }
     return code;
 }
 
@@ -961,19 +960,9 @@ skr_session_show_waiting(struct skr_session *session)
 enum skr_code
 skr_session_start(struct skr_session *session, struct skr_error *error)
 {
-    const struct skr_relay_settings *settings = session->settings;
-    return skr_settler_start(
-        &(struct skr_settler_options){.name = settings->name,
-                                      .database = settings->database,
-                                      .database_url = settings->database_url,
-                                      .table = settings->table,
-                                      .ownership = session->ownership,
-                                      .parked = &session->parked,
-                                      .park_ms = settings->park_ms,
-                                      .tally = settings->tally,
-                                      .beat = &session->settler_beat,
-                                      .log = &settings->log},
-        &session->settler, error);
+    return skr_settler_start(session->settings, session->ownership,
+                             &session->parked, &session->settler_beat,
+                             &session->settler, error);
 }
 
 void

@@ -52,7 +52,10 @@ struct parking {
 };
 
 struct skr_settler {
-    struct skr_settler_options options;
+    const struct skr_relay_settings *settings;
+    const struct skr_ownership *ownership;
+    struct skr_parked *parked;
+    struct skr_beat *beat;
     struct parking parking;
     struct skr_db *db;  // the thread's
     struct skr_trouble trouble;
@@ -109,7 +112,7 @@ wait_for_job(struct skr_settler *settler)
 static void
 leave_to_owner(const struct skr_settler *settler, struct skr_batch *batch)
 {
-    if (skr_ownership_may_decide(settler->options.ownership))
+    if (skr_ownership_may_decide(settler->ownership))
         return;
     for (size_t i = 0; i < batch->count; i++)
         if (batch->items[i].state != SKR_DONE)
@@ -127,8 +130,8 @@ static enum skr_code
 open_database(struct skr_settler *settler, struct skr_error *error)
 {
     enum skr_code code =
-        skr_db_open(settler->options.database, settler->options.database_url,
-                    &settler->db, error);
+        skr_db_open(settler->settings->database,
+                    settler->settings->database_url, &settler->db, error);
     if (code != SKR_OK)
         return code;
     code = settler->db->ops->plan_by_index(settler->db, error);
@@ -158,8 +161,9 @@ static void
 log_server_changed(const struct skr_settler *settler, size_t unsettled)
 {
     if (unsettled > 0)
-        skr_log(settler->options.log, SKR_LOG_WARNING, "relay.server_changed",
-                SKR_LOG_TEXT("name", settler->options.name),
+        skr_log(&settler->settings->log, SKR_LOG_WARNING,
+                "relay.server_changed",
+                SKR_LOG_TEXT("name", settler->settings->name),
                 SKR_LOG_NUMBER("unsettled", unsettled));
 }
 
@@ -204,7 +208,7 @@ static enum skr_code
 settle_once(struct skr_settler *settler, struct skr_job *job,
             struct skr_error *error)
 {
-    const struct skr_store *table = settler->options.table;
+    const struct skr_store *table = settler->settings->table;
     enum skr_code code = connect_for(settler, &job->batch, error);
     if (code != SKR_OK)
         return code;
@@ -225,7 +229,7 @@ settle(struct skr_settler *settler, struct skr_job *job)
 {
     struct skr_backoff backoff = {.first_ms = FIRST_PAUSE_MS,
                                   .longest_ms = LONGEST_PAUSE_MS};
-    const struct skr_settler_options *options = &settler->options;
+    const struct skr_relay_settings *settings = settler->settings;
     while (!is_of_another_server(settler, &job->batch)) {
         struct skr_error error = {0};
         job->has_failed = settle_once(settler, job, &error) != SKR_OK;
@@ -234,13 +238,14 @@ settle(struct skr_settler *settler, struct skr_job *job)
         if (job == &settler->parking.again)
             return true;
         job->batch.is_late = true;
-        skr_trouble_report(&settler->trouble, options->log, SKR_TROUBLE_SETTLE,
-                           "relay.settle_trouble", options->name, &error);
+        skr_trouble_report(&settler->trouble, &settings->log,
+                           SKR_TROUBLE_SETTLE, "relay.settle_trouble",
+                           settings->name, &error);
         if (skr_clock_sleep(settler->give_up_fd, skr_backoff_next(&backoff)))
             return false;
     }
-    skr_trouble_end(&settler->trouble, options->log, SKR_TROUBLE_SETTLE,
-                    "relay.settle_recovered", options->name);
+    skr_trouble_end(&settler->trouble, &settings->log, SKR_TROUBLE_SETTLE,
+                    "relay.settle_recovered", settings->name);
     skr_failpoint("relay.settled");
     return true;
 }
@@ -250,7 +255,7 @@ run(void *user)
 {
     struct skr_settler *settler = user;
     struct skr_job *job;
-    skr_beat_begin(settler->options.beat);
+    skr_beat_begin(settler->beat);
     while ((job = wait_for_job(settler)) != NULL) {
         int64_t began_ms = skr_clock_ms();
         bool is_settled = settle(settler, job);
@@ -280,13 +285,18 @@ init_condition(pthread_cond_t *condition)
 }
 
 enum skr_code
-skr_settler_start(const struct skr_settler_options *options,
+skr_settler_start(const struct skr_relay_settings *settings,
+                  const struct skr_ownership *ownership,
+                  struct skr_parked *parked, struct skr_beat *beat,
                   struct skr_settler **settler, struct skr_error *error)
 {
     struct skr_settler *made = calloc(1, sizeof(*made));
     if (made == NULL)
         return skr_fail_memory(error);
-    made->options = *options;
+    made->settings = settings;
+    made->ownership = ownership;
+    made->parked = parked;
+    made->beat = beat;
     made->parking.backoff = (struct skr_backoff){
         .first_ms = FIRST_PAUSE_MS, .longest_ms = LONGEST_PAUSE_MS};
     made->give_up_fd = eventfd(0, EFD_CLOEXEC);
@@ -314,7 +324,7 @@ skr_settler_start(const struct skr_settler_options *options,
 void
 skr_settler_work_on(struct skr_settler *settler, uint64_t server)
 {
-    struct skr_parked *parked = settler->options.parked;
+    struct skr_parked *parked = settler->parked;
     size_t published = parked->published;
     pthread_mutex_lock(&settler->lock);
     settler->server = server;
@@ -375,15 +385,14 @@ has_room(struct skr_settler *settler, const struct skr_batch *batch)
     for (size_t i = 0; i < batch->count; i++)
         published +=
             is_refused(&batch->items[i]) && batch->items[i].state == SKR_DONE;
-    return published == 0 ||
-           skr_parked_reserve(settler->options.parked, published);
+    return published == 0 || skr_parked_reserve(settler->parked, published);
 }
 
 // The job is settled once more after a while.
 static void
 defer(struct skr_settler *settler, struct skr_job *job)
 {
-    const struct skr_settler_options *options = &settler->options;
+    const struct skr_relay_settings *settings = settler->settings;
     struct parking *parking = &settler->parking;
     struct skr_batch *batch = &job->batch;
     struct skr_error error = {0};
@@ -395,8 +404,8 @@ defer(struct skr_settler *settler, struct skr_job *job)
              "the database refuses to change %d published rows of the outbox, "
              "as relay.row_parked says; no more are sent",
              SKR_MOST_PARKED_PUBLISHED);
-    skr_trouble_report(&parking->trouble, options->log, SKR_TROUBLE_SETTLE,
-                       "relay.settle_trouble", options->name, &error);
+    skr_trouble_report(&parking->trouble, &settings->log, SKR_TROUBLE_SETTLE,
+                       "relay.settle_trouble", settings->name, &error);
     if (parking->deferred == NULL)
         parking->deferred_ms =
             skr_clock_ms() + skr_backoff_next(&parking->backoff);
@@ -416,8 +425,9 @@ note_settled(struct skr_settler *settler, struct skr_job *job)
     if (parking->deferred_count > 0)
         return;
     skr_backoff_reset(&parking->backoff);
-    skr_trouble_end(&parking->trouble, settler->options.log, SKR_TROUBLE_SETTLE,
-                    "relay.settle_recovered", settler->options.name);
+    skr_trouble_end(&parking->trouble, &settler->settings->log,
+                    SKR_TROUBLE_SETTLE, "relay.settle_recovered",
+                    settler->settings->name);
 }
 
 static void
@@ -431,9 +441,9 @@ log_refusal(const struct skr_settler *settler,
         outcome = "failed";
     else if (item->state == SKR_BLOCKED)
         outcome = "blocked";
-    skr_log(settler->options.log, SKR_LOG_WARNING,
+    skr_log(&settler->settings->log, SKR_LOG_WARNING,
             is_refused(item) ? "relay.row_parked" : "relay.row_stays",
-            SKR_LOG_TEXT("name", settler->options.name),
+            SKR_LOG_TEXT("name", settler->settings->name),
             SKR_LOG_NUMBER("row", item->row), SKR_LOG_TEXT("outcome", outcome),
             SKR_LOG_TEXT("error", item->refusal),
             SKR_LOG_TEXT("cure",
@@ -455,8 +465,8 @@ note_refusal(struct skr_settler *settler, const struct skr_batch_item *item)
     struct skr_parked_row row = row_of(item);
     row.is_published = is_refused(item) && item->state == SKR_DONE;
     if (is_refused(item))
-        row.until_ms = skr_clock_ms() + settler->options.park_ms;
-    return skr_parked_add(settler->options.parked, row);
+        row.until_ms = skr_clock_ms() + settler->settings->park_ms;
+    return skr_parked_add(settler->parked, row);
 }
 
 // Parks a row that was refused, or takes one out that no longer is. True: its
@@ -465,10 +475,10 @@ static bool
 park(struct skr_settler *settler, const struct skr_job *job,
      const struct skr_batch_item *item)
 {
-    struct skr_parked *parked = settler->options.parked;
+    struct skr_parked *parked = settler->parked;
     if (item->is_put_back) {
         struct skr_parked_row row = row_of(item);
-        row.until_ms = job->refused_ms + settler->options.park_ms;
+        row.until_ms = job->refused_ms + settler->settings->park_ms;
         skr_parked_add(parked, row);
         return false;
     }
@@ -498,8 +508,8 @@ park_refused(struct skr_settler *settler, struct skr_job *job)
         if (park(settler, job, &batch->items[i]) && ++logged <= MOST_LINES)
             log_refusal(settler, &batch->items[i]);
     if (logged > MOST_LINES)
-        skr_log(settler->options.log, SKR_LOG_WARNING, "relay.refused_more",
-                SKR_LOG_TEXT("name", settler->options.name),
+        skr_log(&settler->settings->log, SKR_LOG_WARNING, "relay.refused_more",
+                SKR_LOG_TEXT("name", settler->settings->name),
                 SKR_LOG_NUMBER("rows", logged - MOST_LINES));
     job->refused_ms = 0;
     return true;
@@ -508,7 +518,7 @@ park_refused(struct skr_settler *settler, struct skr_job *job)
 static void
 count_batch(const struct skr_settler *settler, const struct skr_batch *batch)
 {
-    struct skr_relay_tally *tally = settler->options.tally;
+    struct skr_relay_tally *tally = settler->settings->tally;
     uint64_t counts[SKR_BLOCKED + 1] = {0};
     for (size_t i = 0; i < batch->count; i++) {
         const struct skr_batch_item *item = &batch->items[i];
@@ -526,16 +536,16 @@ static void
 log_blocked(const struct skr_settler *settler,
             const struct skr_batch_item *item, struct skr_db *db)
 {
-    const struct skr_settler_options *options = &settler->options;
-    const struct skr_store *table = options->table;
+    const struct skr_relay_settings *settings = settler->settings;
+    const struct skr_store *table = settings->table;
     uint64_t length = 0;
     // Of no weight: if it cannot be asked, or would be for many partitions (db
     // is NULL), the rest is logged all the same.
     if (db == NULL || table->partitions->measure(table, db, item->partition_key,
                                                  &length, NULL) != SKR_OK)
         length = 0;
-    skr_log(options->log, SKR_LOG_WARNING, "relay.partition_blocked",
-            SKR_LOG_TEXT("name", options->name),
+    skr_log(&settings->log, SKR_LOG_WARNING, "relay.partition_blocked",
+            SKR_LOG_TEXT("name", settings->name),
             SKR_LOG_TEXT("partition", item->partition_key),
             SKR_LOG_NUMBER("row", item->row), SKR_LOG_NUMBER("length", length),
             SKR_LOG_TEXT("error", item->reason.text),
@@ -548,7 +558,7 @@ static void
 log_failures(const struct skr_settler *settler, const struct skr_batch *batch,
              struct skr_db *db)
 {
-    const struct skr_settler_options *options = &settler->options;
+    const struct skr_relay_settings *settings = settler->settings;
     size_t failed = 0, blocked = 0;
     for (size_t i = 0; i < batch->count; i++) {
         const struct skr_batch_item *item = &batch->items[i];
@@ -558,14 +568,14 @@ log_failures(const struct skr_settler *settler, const struct skr_batch *batch,
             log_blocked(settler, item, ++blocked <= MOST_LINES ? db : NULL);
         if (item->state != SKR_DEAD || ++failed > MOST_LINES)
             continue;
-        skr_log(options->log, SKR_LOG_WARNING, "relay.failed",
-                SKR_LOG_TEXT("name", options->name),
+        skr_log(&settings->log, SKR_LOG_WARNING, "relay.failed",
+                SKR_LOG_TEXT("name", settings->name),
                 SKR_LOG_NUMBER("row", item->row),
                 SKR_LOG_TEXT("error", item->reason.text));
     }
     if (failed > MOST_LINES)
-        skr_log(options->log, SKR_LOG_WARNING, "relay.failed_more",
-                SKR_LOG_TEXT("name", options->name),
+        skr_log(&settings->log, SKR_LOG_WARNING, "relay.failed_more",
+                SKR_LOG_TEXT("name", settings->name),
                 SKR_LOG_NUMBER("rows", failed - MOST_LINES));
 }
 
@@ -578,11 +588,11 @@ list_again(struct skr_settler *settler)
     const struct skr_parked_row *rows = parking->again_rows;
     int64_t now_ms = skr_clock_ms();
     skr_batch_clear(batch);
-    batch->count = skr_parked_take_due(settler->options.parked, now_ms,
-                                       now_ms + settler->options.park_ms,
+    batch->count = skr_parked_take_due(settler->parked, now_ms,
+                                       now_ms + settler->settings->park_ms,
                                        parking->again_rows, MOST_AGAIN);
     batch->server = parking->server;
-    skr_ownership_stamp(settler->options.ownership, batch);
+    skr_ownership_stamp(settler->ownership, batch);
     batch->is_late = true;
     for (size_t i = 0; i < batch->count; i++)
         batch->items[i] = (struct skr_batch_item){
@@ -600,14 +610,14 @@ static void
 note_again(struct skr_settler *settler)
 {
     struct parking *parking = &settler->parking;
-    struct skr_parked *parked = settler->options.parked;
+    struct skr_parked *parked = settler->parked;
     const struct skr_batch *batch = &parking->again.batch;
     size_t settled = 0;
     int64_t now_ms = skr_clock_ms();
     parking->is_again_put = false;
     parking->again_ms = now_ms + AGAIN_PAUSE * parking->again.took_ms;
     if (parking->again.has_failed) {
-        skr_parked_defer(parked, now_ms + settler->options.park_ms);
+        skr_parked_defer(parked, now_ms + settler->settings->park_ms);
         return;
     }
     for (size_t i = 0; i < batch->count && batch->server == parking->server;
@@ -619,8 +629,8 @@ note_again(struct skr_settler *settler)
             settled += skr_parked_remove(parked, item->row);
     }
     if (settled > 0)
-        skr_log(settler->options.log, SKR_LOG_INFO, "relay.unparked",
-                SKR_LOG_TEXT("name", settler->options.name),
+        skr_log(&settler->settings->log, SKR_LOG_INFO, "relay.unparked",
+                SKR_LOG_TEXT("name", settler->settings->name),
                 SKR_LOG_NUMBER("rows", settled));
 }
 
@@ -629,10 +639,9 @@ static int64_t
 again_ms(const struct skr_settler *settler)
 {
     const struct parking *parking = &settler->parking;
-    if (parking->is_again_put ||
-        !skr_ownership_has_rows(settler->options.ownership))
+    if (parking->is_again_put || !skr_ownership_has_rows(settler->ownership))
         return 0;
-    int64_t due_ms = skr_parked_due_ms(settler->options.parked);
+    int64_t due_ms = skr_parked_due_ms(settler->parked);
     return due_ms > 0 && skr_settler_is_busy(settler) &&
                    due_ms < parking->again_ms
                ? parking->again_ms
@@ -686,8 +695,8 @@ skr_settler_take(struct skr_settler *settler, struct skr_db *db)
         }
     }
     put_due(settler);
-    atomic_store(&settler->options.tally->parked,
-                 skr_parked_count(settler->options.parked));
+    atomic_store(&settler->settings->tally->parked,
+                 skr_parked_count(settler->parked));
     return NULL;
 }
 

@@ -34,22 +34,13 @@ struct skr_job {
     struct skr_job *next;
 };
 
-struct skr_settler_options {
-    const char *name;
-    const struct skr_db_ops *database;
-    const char *database_url;
-    const struct skr_store *table;
-    // Asked whether a decision may be written that is the owner's alone.
-    const struct skr_ownership *ownership;
-    struct skr_parked *parked;  // changed by the session's thread alone
-    uint32_t park_ms;           // how often a parked row is tried again
-    struct skr_relay_tally *tally;
-    struct skr_beat *beat;  // of its thread, for others to ask
-    const struct skr_log *log;
-};
-
+// All but the last two are borrowed. ownership is asked whether a decision may
+// be written that is the owner's alone; parked is changed by the session's
+// thread alone; beat is of the settler's thread, for others to ask.
 SKR_MUST_CHECK enum skr_code
-skr_settler_start(const struct skr_settler_options *options,
+skr_settler_start(const struct skr_relay_settings *settings,
+                  const struct skr_ownership *ownership,
+                  struct skr_parked *parked, struct skr_beat *beat,
                   struct skr_settler **settler, struct skr_error *error);
 
 // Rows of this server are read from now on. What was read from another is not

@@ -27,7 +27,7 @@ struct world {
     struct skr_relay_tally tally;
     struct skr_ownership *ownership;
     struct skr_beat beat;
-    struct skr_log log;
+    struct skr_relay_settings settings;
     struct skr_job jobs[JOBS];
     struct skr_job many;  // as many rows as can be parked
     atomic_int troubles, recoveries;
@@ -98,25 +98,21 @@ set_up(void **state)
     struct world *world = calloc(1, sizeof(*world));
     assert_non_null(world);
     world->table.settle = &settle_ops;
-    world->log = (struct skr_log){.write = note, .user = world};
+    world->settings = (struct skr_relay_settings){
+        .name = "outbox",
+        .database = &database,
+        .database_url = "none://test",
+        .table = &world->table,
+        .park_ms = 1,
+        .tally = &world->tally,
+        .log = {.write = note, .user = world},
+    };
     assert_int_equal(
-        skr_ownership_new(&(struct skr_ownership_options){.name = "outbox"},
-                          &world->ownership, NULL),
-        SKR_OK);
-    assert_int_equal(
-        skr_settler_start(
-            &(struct skr_settler_options){.name = "outbox",
-                                          .database = &database,
-                                          .database_url = "none://test",
-                                          .table = &world->table,
-                                          .ownership = world->ownership,
-                                          .parked = &world->parked,
-                                          .park_ms = 1,
-                                          .tally = &world->tally,
-                                          .beat = &world->beat,
-                                          .log = &world->log},
-            &world->settler, NULL),
-        SKR_OK);
+        skr_ownership_new(&world->settings, &world->ownership, NULL), SKR_OK);
+    assert_int_equal(skr_settler_start(&world->settings, world->ownership,
+                                       &world->parked, &world->beat,
+                                       &world->settler, NULL),
+                     SKR_OK);
     for (int i = 0; i < JOBS; i++)
         assert_int_equal(skr_batch_init(&world->jobs[i].batch, 1, NULL),
                          SKR_OK);
