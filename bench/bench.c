@@ -55,7 +55,7 @@ skr_bench_write_body(char *body, size_t size, long number)
 {
     int used =
         snprintf(body, size + 1,
-                 "{\"order\":%ld,\"customer\":%ld,\"total\":\"%ld.%02ld\""
+                 "{\"orderId\":\"%ld\",\"customer\":%ld,\"total\":\"%ld.%02ld\""
                  ",\"note\":\"",
                  number, number * 7919 % 100003, number % 977, number % 100);
     if (used < 0 || (size_t)used + 2 > size)
@@ -67,7 +67,7 @@ skr_bench_write_body(char *body, size_t size, long number)
 long
 skr_bench_read_body(const char *body, size_t size)
 {
-    static const char start[] = "{\"order\":";
+    static const char start[] = "{\"orderId\":\"";
     if (size < sizeof(start) || memcmp(body, start, sizeof(start) - 1) != 0)
         skr_bench_die("body", "not one that was published here");
     return atol(body + sizeof(start) - 1);

@@ -10,6 +10,7 @@ from harness import (HELD_RATE, Background, Cases, Failure, load,
                      processor_us, run, wait_for)
 from ordered_cases import ORDERED_CASES, TOPOLOGY, OrderedCases
 from server_databases import KINDS, servers
+from worker_cases import WorkerCases
 
 BODY_SIZE = 300
 QUEUES = ("orders", "second")
@@ -37,12 +38,13 @@ message_broker:
 """ + TOPOLOGY + """\
 handlers:
   order.placed:
-    sql: INSERT INTO effect (id, body) VALUES (:id, :body)
+    {handler}
 """
+SQL_HANDLER = "sql: INSERT INTO effect (id, body) VALUES (:id, :body)"
 LONE = 20  # messages, of which each takes a minute
 
 
-class ServerCases(CleanupCases, Cases, OrderedCases):
+class ServerCases(CleanupCases, Cases, OrderedCases, WorkerCases):
     def __init__(self, kind, options, folder, report, programs):
         super().__init__(options, folder, report, programs)
         self.database = KINDS[kind]()
@@ -73,12 +75,12 @@ class ServerCases(CleanupCases, Cases, OrderedCases):
 
     # Small steps.
 
-    def write_config(self, name, outbox="", orders=""):
+    def write_config(self, name, outbox="", orders="", handler=SQL_HANDLER):
         """outbox, orders: further lines for these transports."""
         file = self.folder / f"{name}.yaml"
         file.write_text(CONFIG.format(
             database=self.database.relay_url, broker=self.rabbitmq.url,
-            outbox=outbox, orders=orders))
+            outbox=outbox, orders=orders, handler=handler))
         return file
 
     def skirnir(self, *arguments):
@@ -124,7 +126,7 @@ class ServerCases(CleanupCases, Cases, OrderedCases):
             servers.processes.living_in(server.folder))
             for server in (self.rabbitmq, self.database)}
 
-    def watch(self, commands, watched, rows, feed=None):
+    def watch(self, commands, watched, rows, feed=None, environment=None):
         """Runs commands to their end: rows per second, and the most memory
         that one of them had. feed: what gives them something to do; then they
         are stopped when all is done."""
@@ -136,7 +138,8 @@ class ServerCases(CleanupCases, Cases, OrderedCases):
             for number, command in enumerate(commands):
                 running.append(Background(self.folder / f"side-{number}",
                                           *command,
-                                          environment=self.counting()))
+                                          environment=environment or
+                                          self.counting()))
             if feed is None:
                 for side in running[1:]:
                     side.wait()
@@ -458,9 +461,9 @@ class ServerCases(CleanupCases, Cases, OrderedCases):
             if is_large:
                 self.database.swap_remembered()
 
-    def consume_loop(self, batch):
+    def consume_loop(self, batch, rows=None):
         return [self.programs.bench("ceiling-consume"), self.database.url,
-                self.rabbitmq.url, QUEUES[0], self.rows, batch]
+                self.rabbitmq.url, QUEUES[0], rows or self.rows, batch]
 
     def consume_command(self, config=None):
         # Until all is handled: a queue that pushes looks empty at first.
@@ -546,6 +549,7 @@ ServerCases.CASES = {
     "consume-one": ServerCases.run_consume_one,
     "remembered": ServerCases.run_remembered,
     "consume-memory": ServerCases.run_consume_memory,
+    "workers": ServerCases.run_workers,
 }
 # On servers that are there for these alone.
 ServerCases.WAITING_CASES = {

@@ -34,6 +34,7 @@ class Session:
 
 class MariaDB(servers.MariaDB):
     """As Debian's package is: without a binary log."""
+    client_kind = "mariadb"  # what the clients of clients/ call it
     counts_by_session = True  # what one session did has to be taken off
     tells = False  # of commits, so that a relay need not poll
 
@@ -43,6 +44,8 @@ class MariaDB(servers.MariaDB):
     def make_tables(self):
         self.ask("CREATE TABLE effect (n BIGINT AUTO_INCREMENT PRIMARY KEY, "
                  "id BINARY(16) NOT NULL, body LONGTEXT NOT NULL)")
+        self.ask("CREATE TABLE effects (n BIGINT AUTO_INCREMENT PRIMARY KEY, "
+                 "order_id VARCHAR(40) NOT NULL)")
 
     def ask(self, sql):
         return self.query(sql, "skirnir").strip()
@@ -79,7 +82,8 @@ class MariaDB(servers.MariaDB):
         self.ask("SET GLOBAL innodb_max_dirty_pages_pct = DEFAULT")
 
     def empty_inbox(self):
-        self.ask("TRUNCATE effect; TRUNCATE message_broker_deduplication")
+        self.ask("TRUNCATE effect; TRUNCATE effects; "
+                 "TRUNCATE message_broker_deduplication")
 
     def remember_many(self, count):
         """Ids of yesterday, in the order of time."""
@@ -152,12 +156,15 @@ class MySQL(servers.MySQL):
 
 
 class PostgreSQL(servers.PostgreSQL):
+    client_kind = "postgresql"
     counts_by_session = False  # statements are counted by their user
     tells = False
 
     def make_tables(self):
         self.ask("CREATE TABLE effect (n BIGSERIAL PRIMARY KEY, id BYTEA NOT "
                  "NULL, body TEXT NOT NULL)")
+        self.ask("CREATE TABLE effects (n BIGSERIAL PRIMARY KEY, "
+                 "order_id TEXT NOT NULL)")
         self.ask("CREATE ROLE relay SUPERUSER LOGIN")
 
     def ask(self, sql):
@@ -190,7 +197,7 @@ class PostgreSQL(servers.PostgreSQL):
         self.ask("CHECKPOINT")
 
     def empty_inbox(self):
-        self.ask("TRUNCATE effect RESTART IDENTITY; "
+        self.ask("TRUNCATE effect, effects RESTART IDENTITY; "
                  "TRUNCATE message_broker_deduplication")
 
     def remember_many(self, count):

@@ -1,6 +1,5 @@
 """The clients of clients/: their own tests, in the runner of their language,
 and workers of theirs that are killed again and again."""
-import functools
 import json
 import os
 import pathlib
@@ -15,18 +14,15 @@ import uuid
 import pytest
 
 import databases
+import languages
 import shop as shops
+from languages import CLIENTS, LANGUAGES
 
-CLIENTS = shops.ROOT / "clients"
 KILLS = 200 if shops.LONG else 20
-TIMED_OUT = 124
 MOST_AT_ONCE = 30  # orders: more than are handled before a kill
 KINDS = ["sqlite", "postgresql"]
 # To a client the two are one: the second is told of under the first one's name.
 SERVERS = ["mariadb", "mysql"]
-# Where drivers are kept that a package manager fetched.
-CACHE = pathlib.Path(os.environ.get(
-    "XDG_CACHE_HOME", pathlib.Path.home() / ".cache")) / "skirnir-clients"
 CONFIG = """\
 databases:
     default: '{url}'
@@ -46,83 +42,6 @@ KAFKA_OUTBOX = """CREATE TABLE kafka_outbox (topic VARCHAR(255),
 payload_json TEXT, payload_headers TEXT, {key} VARCHAR(255))"""
 
 
-def find_python():
-    """One that has the drivers: Debian's are for the system's own."""
-    for python in (sys.executable, "/usr/bin/python3"):
-        if subprocess.run([python, "-c", "import psycopg, pymysql"],
-                          capture_output=True).returncode == 0:
-            return python
-    pytest.skip("psycopg and PyMySQL are not installed")
-
-
-def run_fetcher(*command, cwd=None):
-    """A network that hangs is none."""
-    try:
-        return subprocess.run(command, cwd=cwd, text=True, timeout=120,
-                              capture_output=True)
-    except subprocess.TimeoutExpired:
-        return subprocess.CompletedProcess(command, TIMED_OUT, "", "")
-
-
-@functools.cache
-def fetch_for_node():
-    """False: they cannot be had."""
-    drivers = CACHE / "node"
-    # Written when all is there.
-    if (drivers / "node_modules/.package-lock.json").exists():
-        return True
-    shutil.rmtree(drivers, ignore_errors=True)
-    drivers.mkdir(parents=True)
-    return run_fetcher(
-        "npm", "install", "--fetch-retries=1", "--fetch-timeout=20000",
-        "--prefix", drivers, "pg@8", "mysql2@3").returncode == 0
-
-
-def python(folder):
-    return [find_python(), "-m", "unittest", "discover", "-s", "tests"], \
-        [find_python(), folder / "tests" / "shop.py"]
-
-
-def php(folder):
-    if shutil.which("php") is None:
-        pytest.skip("php is not installed")
-    return ["php", "tests/run.php"], ["php", folder / "tests" / "shop.php"]
-
-
-def node(folder):
-    if shutil.which("npm") is None:
-        pytest.skip("node is not installed")
-    if not fetch_for_node():
-        pytest.skip("pg and mysql2 cannot be fetched here")
-    os.environ["NODE_PATH"] = str(CACHE / "node" / "node_modules")
-    return ["node", "--test", "test/skirnir.test.js"], ["node", folder / "test" / "shop.js"]
-
-
-@functools.cache
-def build_for_go(program):
-    """False: the drivers cannot be had."""
-    CACHE.mkdir(parents=True, exist_ok=True)
-    # With the system's library: to compile one of its own takes long.
-    built = run_fetcher("go", "test", "-c", "-tags", "libsqlite3", "-o",
-                        program, ".", cwd=CLIENTS / "go/tests")
-    said = built.stderr.lower()
-    if built.returncode == TIMED_OUT or "dial tcp" in said or "proxy" in said:
-        return False
-    assert built.returncode == 0, built.stderr
-    return True
-
-
-def go(folder):
-    if shutil.which("go") is None:
-        pytest.skip("go is not installed")
-    program = CACHE / "skirnir.test"
-    if not build_for_go(program):
-        pytest.skip("drivers for Go cannot be fetched here")
-    return ["env", "-C", "tests", program], \
-        ["sh", "-c", 'SKR_SHOP=$1 exec "$0"', program]
-
-
-LANGUAGES = {"python": python, "php": php, "node": node, "go": go}
 # The database of a README's first program, what runs it, and its file's ending.
 FIRST = {
     "python": ("sqlite", [sys.executable], "py"),
@@ -141,6 +60,13 @@ OFFLINE = {
     "COMPOSER_DISABLE_NETWORK": "1", "COMPOSER_NO_INTERACTION": "1",
     "GOPROXY": "off", "GOSUMDB": "off", "GOFLAGS": "-mod=mod",
 }
+
+
+def commands(language):
+    try:
+        return LANGUAGES[language]()
+    except languages.Missing as missing:
+        pytest.skip(str(missing))
 
 
 def client_kind(kind):
@@ -174,14 +100,11 @@ class Place:
             command=json.dumps([str(word) for word in command])))
 
     def environment(self):
-        found = {f"SKR_CLIENT_{client_kind(kind).upper()}":
-                 database.url.replace(
-                     "pgsql:", "postgresql:")
-                 for kind, database in self.databases.items()}
+        urls = {client_kind(kind): database.url
+                for kind, database in self.databases.items()}
         if "sqlite" in self.databases:
-            found["SKR_CLIENT_SQLITE"] = str(self.databases["sqlite"].path)
-        return {**os.environ, **found, "PYTHONPATH": str(CLIENTS / "python"),
-                "PYTHONDONTWRITEBYTECODE": "1"}
+            urls["sqlite"] = str(self.databases["sqlite"].path)
+        return {**os.environ, **languages.worker_environment(urls)}
 
     def start_consumer(self):
         started = shops.Program(
@@ -212,7 +135,7 @@ def test_a_client_passes_its_tests(place, language, server):
     for kind in (*KINDS, server):
         place.open(kind)
     folder = CLIENTS / language
-    command, _ = LANGUAGES[language](folder)
+    command, _ = commands(language)
     result = subprocess.run(
         command, cwd=folder, env=place.environment(), text=True,
         stdin=subprocess.DEVNULL, capture_output=True, timeout=300)
@@ -247,7 +170,7 @@ def run_first_program(place, language, command, environment, replaced=("", "")):
 
 @pytest.mark.parametrize("language", LANGUAGES)
 def test_the_first_program_publishes(place, language):
-    LANGUAGES[language](CLIENTS / language)
+    commands(language)
     _, command, _ = FIRST[language]
     if language == "go":  # where the module of its tests is
         command = ["env", "-C", CLIENTS / "go/tests", *command]
@@ -283,13 +206,13 @@ def prepare_php(folder):
 
 
 def prepare_node(_):
-    node(CLIENTS / "node")
+    commands("node")
     return {}
 
 
 def prepare_go(folder):
     """A module with the driver of the program, as the client has none."""
-    go(CLIENTS / "go")
+    commands("go")
     driver, = re.findall(r"github.com/lib/pq v.*",
                          (CLIENTS / "go/tests/go.mod").read_text())
     (folder / "go.mod").write_text(f"module shop\n\nrequire {driver}\n")
@@ -328,9 +251,9 @@ def test_a_client_installs_by_the_tool_of_its_language(place, language):
      "pgsql:host=127.0.0.1;port={port};user=postgres;dbname={name}"),
     ("node", ["node"], "", ""), ("go", ["env"], "", "")])
 def test_the_handler_of_a_readme_handles(place, language, command, old, new):
-    LANGUAGES[language](CLIENTS / language)
+    commands(language)
     file = place.folder / "handler"
-    command = command or [find_python()]
+    command = command or [languages.find_python()]
     database = place.open("postgresql", [*command, file])
     database.ask("CREATE TABLE invoices (order_id INTEGER, cents INTEGER)")
     (place.folder / "node_modules").mkdir()
@@ -408,7 +331,7 @@ def place_orders(database, first):
     ("php", "mysql"), ("node", "postgresql"), ("go", "sqlite")])
 def test_a_worker_that_is_killed_has_its_effects_once(place, language, kind):
     chance = random.Random(f"{language} {kind}")
-    _, command = LANGUAGES[language](CLIENTS / language)
+    _, command = commands(language)
     database = place.open(kind, [*command, client_kind(kind)])
 
     def effects():
