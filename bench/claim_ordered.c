@@ -175,7 +175,7 @@ main(int argc, char **argv)
                                      &claiming.shares.ours, NULL) != SKR_OK)
         skr_bench_die("table", "the leases cannot be given back");
     skr_batch_fini(&claiming.batch);
-    claiming.table->source->close(claiming.reader);
+    free(claiming.reader);
     skr_store_free(claiming.table);
     skr_db_close(claiming.db);
     return 0;

@@ -96,6 +96,14 @@ copy_row(const struct skr_value *columns, size_t count, void *user,
     return SKR_OK;
 }
 
+static void
+clear_row(struct skr_row *row)
+{
+    row->found = false;
+    for (size_t i = 0; i < row->count; i++)
+        row->columns[i] = (struct skr_value){.kind = SKR_NULL};
+}
+
 enum skr_code
 skr_sql_fetch(struct skr_tx tx, const struct skr_statement *statement,
               struct skr_row *row, struct skr_error *error)
@@ -103,9 +111,7 @@ skr_sql_fetch(struct skr_tx tx, const struct skr_statement *statement,
     struct skr_statement with_row = *statement;
     with_row.each_row = copy_row;
     with_row.user = row;
-    row->found = false;
-    for (size_t i = 0; i < row->count; i++)
-        row->columns[i] = (struct skr_value){.kind = SKR_NULL};
+    clear_row(row);
     return skr_tx_run(tx, &with_row, error);
 }
 
@@ -116,6 +122,24 @@ skr_sql_row(struct skr_tx tx, const char *sql, struct skr_values values,
     struct skr_statement statement = {.sql = sql};
     enum skr_code code = bind(tx, &statement, &values, error);
     return code != SKR_OK ? code : skr_sql_fetch(tx, &statement, row, error);
+}
+
+enum skr_code
+skr_sql_ask_table(struct skr_tx tx, const char *sql_template, const char *table,
+                  struct skr_row *row, struct skr_error *error)
+{
+    const struct skr_word words[] = {{"table", table}};
+    struct skr_arena arena = {0};
+    const char *sql =
+        skr_sql_fill(tx.ops->dialect, &arena, sql_template, words, 1);
+    enum skr_code code = SKR_OK;
+    clear_row(row);
+    if (sql == NULL)
+        code = skr_fail_memory(error);
+    else if (sql[0] != '\0')
+        code = skr_sql_row(tx, sql, SKR_NO_VALUES, row, error);
+    skr_arena_fini(&arena);
+    return code;
 }
 
 enum skr_code

@@ -49,6 +49,11 @@ skr_sql_fetch(struct skr_tx tx, const struct skr_statement *statement,
 SKR_MUST_CHECK enum skr_code
 skr_sql_row(struct skr_tx tx, const char *sql, struct skr_values values,
             struct skr_row *row, struct skr_error *error);
+// The same of a template that asks about a table, by its {table}. Where a
+// database has nothing to ask ("") there is no row.
+SKR_MUST_CHECK enum skr_code
+skr_sql_ask_table(struct skr_tx tx, const char *sql_template, const char *table,
+                  struct skr_row *row, struct skr_error *error);
 // The first column of the only row; 0 where it is NULL or there is no row.
 SKR_MUST_CHECK enum skr_code
 skr_sql_number(struct skr_tx tx, const char *sql, struct skr_values values,

@@ -91,14 +91,10 @@ find_rows(struct run *run, struct skr_error *error)
     enum skr_code code = skr_db_begin(run->db, SKR_BEGIN_SNAPSHOT, error);
     if (code != SKR_OK)
         return code;
-    code = run_find(run, error);
-    if (code != SKR_OK) {
-        skr_db_rollback(run->db);
-        return code;
-    }
+    code = skr_db_end(run->db, run_find(run, error), error);
     qsort(run->keys, run->found, sizeof(run->keys[0]),
           run->source->has_ids ? compare_ids : compare_rows);
-    return skr_db_commit(run->db, error);
+    return code;
 }
 
 enum skr_code
@@ -154,10 +150,7 @@ try_step(const struct run *run, struct step *step, struct skr_error *error)
         return code;
     int64_t start_ms = skr_clock_ms();
     code = remove_rows(run, step, start_ms, error);
-    if (code == SKR_OK)
-        code = skr_db_commit(run->db, error);
-    else
-        skr_db_rollback(run->db);
+    code = skr_db_end(run->db, code, error);
     step->took_ms = skr_clock_ms() - start_ms;
     return code;
 }

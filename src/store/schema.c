@@ -99,15 +99,14 @@ write_table(const struct skr_schema *schema, const char *table,
 }
 
 static enum skr_code
-find_table(struct skr_db *db, const char *table, struct skr_arena *arena,
-           bool *is_there, struct skr_error *error)
+find_table(struct skr_db *db, const char *table, bool *is_there,
+           struct skr_error *error)
 {
-    const struct skr_word words[] = {{"table", table}};
-    const char *sql =
-        skr_sql_fill(skr_db_dialect(db), arena, "{find_table}", words, 1);
-    if (sql == NULL)
-        return skr_fail_memory(error);
-    return skr_sql_finds(skr_db_tx(db), sql, SKR_NO_VALUES, is_there, error);
+    struct skr_row row = {.count = 0};
+    enum skr_code code =
+        skr_sql_ask_table(skr_db_tx(db), "{find_table}", table, &row, error);
+    *is_there = row.found;
+    return code;
 }
 
 enum skr_code
@@ -130,11 +129,9 @@ skr_schema_write(const struct skr_schema *schema, const char *table,
     bool is_there = false;
     enum skr_code code = SKR_OK;
     if (target->db != NULL)
-        code = find_table(target->db, table, &arena, &is_there, error);
-    if (code != SKR_OK || is_there) {
-        skr_arena_fini(&arena);
+        code = find_table(target->db, table, &is_there, error);
+    if (code != SKR_OK || is_there)
         return code;
-    }
     code = write_table(schema, table, target, &arena, error);
     for (size_t i = 0; code == SKR_OK && i < schema->index_count; i++)
         code = give(fill_index(target->dialect, &arena, "{create_index}", table,
@@ -197,34 +194,22 @@ skr_schema_end(struct skr_db *db, enum skr_code code, struct skr_error *error)
     return SKR_OK;
 }
 
-static enum skr_code
-refuse_engine(const struct skr_value *columns, size_t count, void *user,
-              struct skr_error *error)
-{
-    (void)count;
-    const char *table = user;
-    const char *engine = columns[0].kind == SKR_TEXT ? columns[0].bytes : "?";
-    return skr_fail(error, SKR_REFUSED, SKR_GIVE_UP,
-                    "table %s is of the engine %s, which cannot roll back: "
-                    "what is not committed would be sent; run ALTER TABLE %s "
-                    "ENGINE = InnoDB",
-                    table, engine, table);
-}
-
 enum skr_code
 skr_schema_check_engine(struct skr_tx tx, const char *table,
                         struct skr_error *error)
 {
     struct skr_arena arena = {0};
-    const struct skr_word words[] = {{"table", table}};
-    enum skr_code code = SKR_OK;
-    const char *sql =
-        skr_sql_fill(tx.ops->dialect, &arena, "{unsafe_engine}", words, 1);
-    char *copy = skr_arena_text(&arena, table, strlen(table));
-    if (sql == NULL || copy == NULL)
-        code = skr_fail_memory(error);
-    else if (sql[0] != '\0')
-        code = skr_sql_each(tx, sql, SKR_NO_VALUES, refuse_engine, copy, error);
+    struct skr_value engine;
+    struct skr_row row = {.arena = &arena, .columns = &engine, .count = 1};
+    enum skr_code code =
+        skr_sql_ask_table(tx, "{unsafe_engine}", table, &row, error);
+    if (code == SKR_OK && row.found)
+        code = skr_fail(
+            error, SKR_REFUSED, SKR_GIVE_UP,
+            "table %s is of the engine %s, which cannot roll back: what is not "
+            "committed would be sent; run ALTER TABLE %s ENGINE = InnoDB",
+            table, engine.bytes == NULL ? "?" : (const char *)engine.bytes,
+            table);
     skr_arena_fini(&arena);
     return code;
 }
@@ -234,16 +219,10 @@ skr_schema_check_ids(struct skr_tx tx, const char *table, const char *columns,
                      const char *maker, struct skr_error *error)
 {
     struct skr_arena arena = {0};
-    const struct skr_word words[] = {{"table", table}};
-    const char *sql =
-        skr_sql_fill(tx.ops->dialect, &arena, "{reused_ids}", words, 1);
     struct skr_value lack;
     struct skr_row row = {.arena = &arena, .columns = &lack, .count = 1};
-    enum skr_code code = SKR_OK;
-    if (sql == NULL)
-        code = skr_fail_memory(error);
-    else if (sql[0] != '\0')
-        code = skr_sql_row(tx, sql, SKR_NO_VALUES, &row, error);
+    enum skr_code code =
+        skr_sql_ask_table(tx, "{reused_ids}", table, &row, error);
     if (code == SKR_OK && row.found)
         code = skr_fail(error, SKR_REFUSED, SKR_GIVE_UP,
                         "table %s has no %s: an id is used again, and a late "
@@ -402,10 +381,8 @@ skr_schema_complete(const struct skr_schema *schema, struct skr_db *db,
                     struct skr_error *error)
 {
     struct skr_tx tx = skr_db_tx(db);
-    struct skr_arena arena = {0};
     bool is_there = false;
-    enum skr_code code = find_table(db, table, &arena, &is_there, error);
-    skr_arena_fini(&arena);
+    enum skr_code code = find_table(db, table, &is_there, error);
     if (!is_there)
         return code;
     for (size_t i = 0; code == SKR_OK && i < schema->late_column_count; i++)

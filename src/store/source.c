@@ -51,7 +51,7 @@ skr_source_free(struct skr_source *source)
 {
     if (source == NULL)
         return;
-    source->options.table->source->close(source->reader);
+    free(source->reader);
     skr_row_set_fini(&source->given);
     skr_row_set_fini(&source->published);
     skr_row_set_fini(&source->left);
@@ -74,7 +74,7 @@ skr_source_open(struct skr_source *source, struct skr_db *db,
     source->restarts = code != SKR_OK;
     if (code != SKR_OK)
         return code;
-    table->source->close(source->reader);
+    free(source->reader);
     source->reader = reader;
     return SKR_OK;
 }
@@ -207,9 +207,8 @@ read_rows(struct skr_source *source, const struct skr_read *read,
         skr_clock_sleep(-1, CONFLICT_PAUSE_MS);
         return SKR_OK;
     }
-    if (code != SKR_OK && error != NULL)
-        *error = failure;
-    return code == SKR_OK ? note_given(source, batch, error) : code;
+    return code == SKR_OK ? note_given(source, batch, error)
+                          : skr_fail_with(error, &failure);
 }
 
 // Rows that are given may hold back others of their key once they are settled:

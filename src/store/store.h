@@ -147,11 +147,10 @@ struct skr_source_ops {
                                struct skr_error *error);
     // Makes a reader at the beginning of the queue. derives_ids: rows without
     // an id get one that is always the same. The store and db are borrowed
-    // until it is closed; to close none is harmless.
+    // until it is given to free().
     enum skr_code (*open)(const struct skr_store *table, struct skr_db *db,
                           bool derives_ids, struct skr_reader **reader,
                           struct skr_error *error);
-    void (*close)(struct skr_reader *reader);
     // Fills an empty batch, in id order and from one snapshot, with rows that
     // are due, unfinished, and not another worker's. Rows that cannot be
     // understood come as SKR_DEAD with their reason. Writes nothing. A read

@@ -44,7 +44,7 @@ static void
 start(struct fixture *fixture)
 {
     struct skr_error error = {0};
-    fixture->table->source->close(fixture->reader);
+    free(fixture->reader);
     fixture->reader = NULL;
     if (fixture->table->source->open(fixture->table, fixture->db, true,
                                      &fixture->reader, &error) != SKR_OK)
@@ -85,7 +85,7 @@ tear_down(void **state)
 {
     struct fixture *fixture = *state;
     skr_batch_fini(&fixture->batch);
-    fixture->table->source->close(fixture->reader);
+    free(fixture->reader);
     skr_store_free(fixture->table);
     skr_db_close(fixture->db);
     skr_test_database_remove(&fixture->database);

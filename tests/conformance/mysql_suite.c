@@ -1094,7 +1094,7 @@ settle_large(struct fixture *fixture, struct skr_store *table,
                                      "SELECT COUNT(*) FROM messenger_outbox "
                                      "WHERE body = 'small'"),
                      0);
-    table->source->close(reader);
+    free(reader);
     skr_batch_fini(&batch);
 }
 

@@ -430,7 +430,7 @@ claim(const struct skr_store *table, struct skr_db *db, struct skr_batch *batch)
     if (table->source->open(table, db, false, &reader, &error) != SKR_OK ||
         table->leases->claim(reader, &read, batch, &error) != SKR_OK)
         fail_msg("%s", error.text);
-    table->source->close(reader);
+    free(reader);
     return batch->count;
 }
 

@@ -54,7 +54,7 @@ open_reader(const struct skr_store *table, struct skr_db *db,
     enum skr_code code = table->source->open(table, db, true, &opened, error);
     if (code == SKR_OK)
         *reader = *(struct skr_messenger_reader *)opened;
-    table->source->close(opened);
+    free(opened);
     return code;
 }
 

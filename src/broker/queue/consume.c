@@ -17,6 +17,7 @@
 #include "base/thread.h"
 #include "base/vec.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 enum {
@@ -540,6 +541,5 @@ skr_queue_consumer_fini(struct queue_broker *broker)
     skr_batch_fini(&keepalive->held);
     skr_batch_fini(&broker->batch);
     skr_batch_fini(&broker->settling);
-    if (broker->table != NULL)
-        broker->table->source->close(broker->reader);
+    free(broker->reader);
 }

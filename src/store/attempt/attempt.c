@@ -170,10 +170,7 @@ skr_attempts_raise(struct skr_db *db, struct skr_id key, uint32_t *count,
     if (code != SKR_OK)
         return code;
     code = raise_in(skr_db_tx(db), key, &raised, error);
-    if (code == SKR_OK)
-        code = skr_db_commit(db, error);
-    else
-        skr_db_rollback(db);
+    code = skr_db_end(db, code, error);
     if (code == SKR_OK)
         *count = raised;
     return code;

@@ -138,9 +138,7 @@ settle(const struct skr_store *table, struct skr_db *db,
     enum skr_code code = settle_some(&settling, batch, &failure);
     if (code != SKR_OK && failure.remedy == SKR_GIVE_UP)
         code = skr_apart_settle(batch, settle_some, &settling, &failure);
-    if (code != SKR_OK && error != NULL)
-        *error = failure;
-    return code;
+    return code == SKR_OK ? SKR_OK : skr_fail_with(error, &failure);
 }
 
 const struct skr_settle_ops skr_kafka_outbox_settling = {

@@ -388,9 +388,7 @@ claim_rows(struct claiming *claiming, struct skr_error *error)
     // Others were in the way: there is something to claim, and soon.
     if (code != SKR_OK && failure.remedy == SKR_TRY_AGAIN)
         claiming->reader->at.has_more = true;
-    if (code != SKR_OK && error != NULL)
-        *error = failure;
-    return code;
+    return code == SKR_OK ? SKR_OK : skr_fail_with(error, &failure);
 }
 
 static enum skr_code
@@ -545,11 +543,10 @@ renew_batch(const struct skr_store *table, struct skr_db *db,
         code = renew_once(&renewal, db, &failure);
     while (code != SKR_OK &&
            skr_messenger_may_try_again(&tries, code, &failure));
-    if (code == SKR_OK)
-        batch->lease = renewal.renewed;
-    else if (error != NULL)
-        *error = failure;
-    return code;
+    if (code != SKR_OK)
+        return skr_fail_with(error, &failure);
+    batch->lease = renewal.renewed;
+    return SKR_OK;
 }
 
 static enum skr_code

@@ -44,80 +44,55 @@ static const struct kind failed = {
     .count_sql = "SELECT COUNT(*) " OF_QUEUE FAILED_BEFORE,
 };
 
-struct filling {
-    const struct skr_dialect *dialect;
-    const struct skr_zone *zone;
-    struct skr_arena *arena;
+// What is cleaned, and how.
+struct place {
+    struct skr_db *db;
     const char *table;
+    struct skr_zone zone;
+    struct skr_arena arena;  // all texts
+    const struct skr_cleaning *cleaning;
 };
 
 static const char *
 fill(void *user, const char *sql_template, const char *ids, const char *id_rows)
 {
-    const struct filling *filling = user;
+    struct place *place = user;
     enum { OWN_WORDS = 3 };
     struct skr_word words[OWN_WORDS + SKR_ZONE_WORDS] = {
-        {"table", filling->table},
+        {"table", place->table},
         {"ids", ids},
         {"id_rows", id_rows},
     };
-    size_t count = OWN_WORDS + skr_zone_words(filling->zone, words + OWN_WORDS);
-    return skr_sql_fill(filling->dialect, filling->arena, sql_template, words,
-                        count);
+    size_t count = OWN_WORDS + skr_zone_words(&place->zone, words + OWN_WORDS);
+    return skr_sql_fill(skr_db_dialect(place->db), &place->arena, sql_template,
+                        words, count);
 }
-
-static bool
-fill_all(struct filling *filling, const struct kind *kind,
-         struct skr_cleaning_source *source, struct skr_list_sql *remove)
-{
-    source->find_sql = fill(filling, kind->find_sql, "", "");
-    source->count_sql = fill(filling, kind->count_sql, "", "");
-    return source->find_sql != NULL && source->count_sql != NULL &&
-           skr_list_fill(
-               &(struct skr_list_filling){
-                   .dialect = filling->dialect,
-                   .arena = filling->arena,
-                   .fill = fill,
-                   .layout = filling,
-               },
-               "{remove_ids}", NULL, remove);
-}
-
-// What is cleaned, and how.
-struct place {
-    const char *table;
-    struct skr_zone zone;
-    const struct skr_cleaning *cleaning;
-    struct skr_db *db;
-};
 
 static enum skr_code
 clean(struct place *place, const char *queue, const struct kind *kind,
       uint64_t *removed, struct skr_error *error)
 {
-    struct skr_arena arena = {0};
     struct skr_list_sql remove = {.range = NULL};
-    struct filling filling = {
+    const struct skr_list_filling filling = {
         .dialect = skr_db_dialect(place->db),
-        .zone = &place->zone,
-        .arena = &arena,
-        .table = place->table,
+        .arena = &place->arena,
+        .fill = fill,
+        .layout = place,
     };
-    struct skr_cleaning_source source = {
+    const struct skr_cleaning_source source = {
         .table = place->table,
         .queue = queue,
+        .find_sql = fill(place, kind->find_sql, "", ""),
+        .count_sql = fill(place, kind->count_sql, "", ""),
         .remove = skr_cleaning_remove_rows,
         .most = SKR_CLEANING_MOST_ROWS,
         .user = &remove,
     };
-    enum skr_code code = fill_all(&filling, kind, &source, &remove)
-                             ? SKR_OK
-                             : skr_fail_memory(error);
-    if (code == SKR_OK)
-        code = skr_cleaning_run(place->cleaning, place->db, &source, removed,
-                                error);
-    skr_arena_fini(&arena);
-    return code;
+    if (queue == NULL || source.find_sql == NULL || source.count_sql == NULL ||
+        !skr_list_fill(&filling, "{remove_ids}", NULL, &remove))
+        return skr_fail_memory(error);
+    return skr_cleaning_run(place->cleaning, place->db, &source, removed,
+                            error);
 }
 
 // A queue and the one beside it.
@@ -139,22 +114,18 @@ clean_pair(const struct skr_queue_place *queue, const struct pair *pair,
     if (code == SKR_OK)
         code = skr_zone_read(skr_db_dialect(db), queue->time_zone, &place.zone,
                              error);
-    if (code != SKR_OK)
-        return code;
     // Found first, and then removed by their ids.
-    code = skr_schema_check_ids(skr_db_tx(db), queue->table, SKR_MESSENGER_ROW,
-                                "skirnir setup", error);
-    if (code != SKR_OK)
-        return code;
-    struct skr_arena arena = {0};
-    const char *beside =
-        skr_arena_format(&arena, "%s%s", queue->queue, pair->suffix);
-    code = beside == NULL
-               ? skr_fail_memory(error)
-               : clean(&place, beside, pair->besides, removed, error);
+    if (code == SKR_OK)
+        code = skr_schema_check_ids(skr_db_tx(db), queue->table,
+                                    SKR_MESSENGER_ROW, "skirnir setup", error);
+    if (code == SKR_OK)
+        code = clean(
+            &place,
+            skr_arena_format(&place.arena, "%s%s", queue->queue, pair->suffix),
+            pair->besides, removed, error);
     if (code == SKR_OK)
         code = clean(&place, queue->queue, pair->own, removed, error);
-    skr_arena_fini(&arena);
+    skr_arena_fini(&place.arena);
     return code;
 }
 

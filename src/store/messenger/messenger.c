@@ -341,23 +341,6 @@ skr_messenger_find_namespace(const struct skr_messenger *messenger,
     return code;
 }
 
-// Whether rows tell of themselves.
-static enum skr_code
-is_there(const struct skr_messenger *messenger, struct skr_db *db, bool *found,
-         struct skr_error *error)
-{
-    const struct skr_word words[] = {{"table", messenger->name}};
-    struct skr_arena arena = {0};
-    const char *sql =
-        skr_sql_fill(messenger->dialect, &arena, "{find_notify}", words, 1);
-    enum skr_code code =
-        sql == NULL
-            ? skr_fail_memory(error)
-            : skr_sql_finds(skr_db_tx(db), sql, SKR_NO_VALUES, found, error);
-    skr_arena_fini(&arena);
-    return code;
-}
-
 // A statement for the notification of rows, on databases that have that.
 static enum skr_code
 give(const struct skr_schema_target *target, const char *table,
@@ -391,13 +374,14 @@ messenger_notify(const struct skr_store *table, struct skr_db *db, bool wanted,
     const struct skr_schema_target target = {messenger->dialect, db, each,
                                              user};
     const char *name = messenger->name;
-    bool found = false;
+    struct skr_row trigger = {.count = 0};
     enum skr_code code =
         give(&target, name,
              wanted ? "{notify_function}" : "{drop_notify_trigger}", error);
     if (code == SKR_OK && wanted && db != NULL)
-        code = is_there(messenger, db, &found, error);
-    if (code != SKR_OK || found)
+        code = skr_sql_ask_table(skr_db_tx(db), "{find_notify}", name, &trigger,
+                                 error);
+    if (code != SKR_OK || trigger.found)
         return code;
     return give(&target, name,
                 wanted ? "{notify_trigger}" : "{drop_notify_function}", error);

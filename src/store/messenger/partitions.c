@@ -144,43 +144,35 @@ const struct skr_partition_ops skr_messenger_partitions = {
     .find_writer = skr_messenger_find_writer,
 };
 
-struct listing {
+// Heads of partitions, as they are read for people.
+struct heads {
     const struct skr_messenger *messenger;
     struct skr_batch batch;
     char id_namespace[SKR_NAMESPACE_SIZE];  // for ids of rows without one
-    skr_blocked_head_fn *each;
-    void *user;
+    bool is_blocked;                        // the one that was read last
 };
 
 static enum skr_code
-take_blocked(const struct skr_value *columns, size_t count, void *user,
-             struct skr_error *error)
+take_head(const struct skr_value *columns, size_t count, void *user,
+          struct skr_error *error)
 {
-    (void)count;
-    struct listing *listing = user;
-    return skr_messenger_take_row(listing->messenger, listing->id_namespace,
-                                  columns, &listing->batch, error);
+    struct heads *heads = user;
+    heads->is_blocked =
+        count > SKR_COLUMN_COUNT && columns[SKR_COLUMN_COUNT + 1].integer != 0;
+    return skr_messenger_take_row(heads->messenger, heads->id_namespace,
+                                  columns, &heads->batch, error);
 }
 
 static enum skr_code
-list_page(struct listing *listing, struct skr_db *db,
-          const struct skr_blocked_page *page, struct skr_error *error)
+begin_heads(struct heads *heads, const struct skr_store *table,
+            struct skr_db *db, size_t max, struct skr_error *error)
 {
-    const struct skr_messenger *messenger = listing->messenger;
-    struct skr_messenger_indexes indexes = {.are_known = false};
-    const struct skr_values values = {3,
-                                      {skr_bind_text(messenger->queue),
-                                       skr_bind_cursor(page->after),
-                                       skr_bind_integer((int64_t)page->max)}};
-    enum skr_code code = skr_messenger_learn(messenger, db, &indexes, error);
-    if (code != SKR_OK)
-        return code;
-    return skr_sql_each(
-        skr_db_tx(db),
-        indexes.dues_by_queue
-            ? skr_messenger_sql(messenger, SKR_SQL_BLOCKED_BY_QUEUE)
-            : skr_messenger_sql(messenger, SKR_SQL_BLOCKED),
-        values, take_blocked, listing, error);
+    *heads = (struct heads){.messenger = skr_messenger_of(table)};
+    enum skr_code code = skr_batch_init(&heads->batch, max, error);
+    if (code == SKR_OK)
+        code = skr_messenger_find_namespace(heads->messenger, skr_db_tx(db),
+                                            heads->id_namespace, error);
+    return code;
 }
 
 static const char *
@@ -198,13 +190,13 @@ find_blocked_reason(struct skr_batch *batch, const struct skr_batch_item *item)
 }
 
 static enum skr_code
-tell(struct listing *listing, struct skr_db *db, bool measures,
-     struct skr_error *error)
+tell(struct heads *heads, struct skr_db *db, bool measures,
+     skr_blocked_head_fn *each, void *user, struct skr_error *error)
 {
     enum skr_code code = SKR_OK;
-    for (size_t i = 0; i < listing->batch.count && code == SKR_OK; i++) {
-        const struct skr_batch_item *item = &listing->batch.items[i];
-        const char *reason = find_blocked_reason(&listing->batch, item);
+    for (size_t i = 0; i < heads->batch.count && code == SKR_OK; i++) {
+        const struct skr_batch_item *item = &heads->batch.items[i];
+        const char *reason = find_blocked_reason(&heads->batch, item);
         struct skr_blocked_head head = {
             .row = item->row,
             .key = item->partition_key,
@@ -212,23 +204,12 @@ tell(struct listing *listing, struct skr_db *db, bool measures,
             .reason = reason == NULL ? item->reason.text : reason,
         };
         if (measures)
-            code = measure(&listing->messenger->table, db, head.key,
-                           &head.length, error);
+            code = measure(&heads->messenger->table, db, head.key, &head.length,
+                           error);
         head.is_estimate = head.length > EXACT;
         if (code == SKR_OK)
-            code = listing->each(&head, listing->user, error);
+            code = each(&head, user, error);
     }
-    return code;
-}
-
-static enum skr_code
-begin_listing(struct listing *listing, struct skr_db *db, size_t max,
-              struct skr_error *error)
-{
-    enum skr_code code = skr_batch_init(&listing->batch, max, error);
-    if (code == SKR_OK)
-        code = skr_messenger_find_namespace(listing->messenger, skr_db_tx(db),
-                                            listing->id_namespace, error);
     return code;
 }
 
@@ -238,14 +219,26 @@ skr_messenger_each_blocked(const struct skr_store *table, struct skr_db *db,
                            skr_blocked_head_fn *each, void *user,
                            struct skr_error *error)
 {
-    struct listing listing = {
-        .messenger = skr_messenger_of(table), .each = each, .user = user};
-    enum skr_code code = begin_listing(&listing, db, page->max, error);
+    const struct skr_messenger *messenger = skr_messenger_of(table);
+    struct skr_messenger_indexes indexes = {.are_known = false};
+    struct heads heads;
+    enum skr_code code = begin_heads(&heads, table, db, page->max, error);
     if (code == SKR_OK)
-        code = list_page(&listing, db, page, error);
+        code = skr_messenger_learn(messenger, db, &indexes, error);
     if (code == SKR_OK)
-        code = tell(&listing, db, page->measures, error);
-    skr_batch_fini(&listing.batch);
+        code = skr_sql_each(
+            skr_db_tx(db),
+            indexes.dues_by_queue
+                ? skr_messenger_sql(messenger, SKR_SQL_BLOCKED_BY_QUEUE)
+                : skr_messenger_sql(messenger, SKR_SQL_BLOCKED),
+            (struct skr_values){3,
+                                {skr_bind_text(messenger->queue),
+                                 skr_bind_cursor(page->after),
+                                 skr_bind_integer((int64_t)page->max)}},
+            take_head, &heads, error);
+    if (code == SKR_OK)
+        code = tell(&heads, db, page->measures, each, user, error);
+    skr_batch_fini(&heads.batch);
     return code;
 }
 
@@ -255,61 +248,42 @@ skr_messenger_find_blocked(const struct skr_store *table, struct skr_db *db,
                            struct skr_error *error)
 {
     const struct skr_messenger *messenger = skr_messenger_of(table);
-    struct listing listing = {
-        .messenger = skr_messenger_of(table), .each = each, .user = user};
-    enum skr_code code = begin_listing(&listing, db, 1, error);
+    struct heads heads;
+    enum skr_code code = begin_heads(&heads, table, db, 1, error);
     if (code == SKR_OK)
         code = skr_sql_each(skr_db_tx(db),
                             skr_messenger_sql(messenger, SKR_SQL_BLOCKED_ROW),
                             skr_values("%s %jd", messenger->queue, row),
-                            take_blocked, &listing, error);
-    if (code == SKR_OK && listing.batch.count == 0)
+                            take_head, &heads, error);
+    if (code == SKR_OK && heads.batch.count == 0)
         code = skr_fail(error, SKR_MISSING, SKR_GIVE_UP,
                         "row %lld of table %s is not the head of a blocked "
                         "partition",
                         (long long)row, messenger->name);
     if (code == SKR_OK)
-        code = tell(&listing, db, true, error);
-    skr_batch_fini(&listing.batch);
+        code = tell(&heads, db, true, each, user, error);
+    skr_batch_fini(&heads.batch);
     return code;
 }
 
-struct finding {
-    const struct skr_messenger *messenger;
-    struct skr_batch batch;
-    char id_namespace[SKR_NAMESPACE_SIZE];  // for ids of rows without one
-    bool is_blocked;
-};
-
 static enum skr_code
-take_head(const struct skr_value *columns, size_t count, void *user,
+find_head(struct heads *heads, struct skr_tx tx, const char *key,
           struct skr_error *error)
 {
-    (void)count;
-    struct finding *finding = user;
-    finding->is_blocked = columns[SKR_COLUMN_COUNT + 1].integer != 0;
-    return skr_messenger_take_row(finding->messenger, finding->id_namespace,
-                                  columns, &finding->batch, error);
-}
-
-static enum skr_code
-find_head(struct finding *finding, struct skr_tx tx, const char *key,
-          struct skr_error *error)
-{
-    const struct skr_messenger *messenger = finding->messenger;
-    skr_batch_clear(&finding->batch);
+    const struct skr_messenger *messenger = heads->messenger;
+    skr_batch_clear(&heads->batch);
     return skr_sql_each(tx, skr_messenger_sql(messenger, SKR_SQL_WHOLE_HEAD),
                         skr_values("%s %s %s", messenger->queue, key, key),
-                        take_head, finding, error);
+                        take_head, heads, error);
 }
 
 static enum skr_code
-set_due(const struct finding *finding, struct skr_tx tx, const char *sql,
+set_due(const struct heads *heads, struct skr_tx tx, const char *sql,
         struct skr_error *error)
 {
     uint64_t affected = 0;
     enum skr_code code = SKR_OK;
-    int64_t row = finding->batch.items[0].row;
+    int64_t row = heads->batch.items[0].row;
     for (int64_t s = 1; s <= 2 && code == SKR_OK && affected == 0; s++)
         code = skr_sql_run(tx, sql, skr_values("%jd %jd %jd", s, row, s),
                            &affected, error);
@@ -317,9 +291,9 @@ set_due(const struct finding *finding, struct skr_tx tx, const char *sql,
 }
 
 static void
-find_reason(struct finding *finding, struct skr_batch_item *item)
+find_reason(struct heads *heads, struct skr_batch_item *item)
 {
-    const char *text = find_blocked_reason(&finding->batch, item);
+    const char *text = find_blocked_reason(&heads->batch, item);
     // One that cannot be understood tells by itself.
     if (text == NULL && item->reason.code != SKR_OK)
         return;
@@ -328,65 +302,54 @@ find_reason(struct finding *finding, struct skr_batch_item *item)
 }
 
 static enum skr_code
-refuse(const struct finding *finding, const char *key, struct skr_error *error)
+refuse(const struct heads *heads, const char *key, struct skr_error *error)
 {
-    if (finding->batch.count == 0)
+    if (heads->batch.count == 0)
         return skr_fail(error, SKR_MISSING, SKR_GIVE_UP,
                         "table %s holds no message of the partition '%.80s'",
-                        finding->messenger->name, key);
+                        heads->messenger->name, key);
     return skr_fail(error, SKR_REFUSED, SKR_GIVE_UP,
                     "the partition '%.80s' is not blocked: its head, row %lld, "
                     "is on its way or waits for its time",
-                    key, (long long)finding->batch.items[0].row);
+                    key, (long long)heads->batch.items[0].row);
 }
 
 static enum skr_code
-skip_head(struct finding *finding, const struct skr_store *table,
-          struct skr_db *db, const char *key, struct skr_error *error)
+skip_head(struct heads *heads, const struct skr_store *table, struct skr_db *db,
+          const char *key, struct skr_error *error)
 {
-    struct skr_batch_item *item = &finding->batch.items[0];
-    find_reason(finding, item);
+    struct skr_batch_item *item = &heads->batch.items[0];
+    find_reason(heads, item);
     item->state = SKR_DEAD;
-    enum skr_code code =
-        table->settle->write(table, db, &finding->batch, error);
+    enum skr_code code = table->settle->write(table, db, &heads->batch, error);
     if (code == SKR_OK)
-        code = find_head(finding, skr_db_tx(db), key, error);
-    if (code != SKR_OK || finding->batch.count == 0)
+        code = find_head(heads, skr_db_tx(db), key, error);
+    if (code != SKR_OK || heads->batch.count == 0)
         return code;
-    return set_due(finding, skr_db_tx(db),
-                   skr_messenger_sql(finding->messenger, SKR_SQL_TOUCH), error);
+    return set_due(heads, skr_db_tx(db),
+                   skr_messenger_sql(heads->messenger, SKR_SQL_TOUCH), error);
 }
 
 static enum skr_code
-begin_finding(struct finding *finding, const struct skr_store *table,
-              struct skr_db *db, const char *key, struct skr_error *error)
+begin_end(struct heads *heads, const struct skr_store *table, struct skr_db *db,
+          const char *key, bool *is_blocked, struct skr_error *error)
 {
-    *finding = (struct finding){.messenger = skr_messenger_of(table)};
-    enum skr_code code = skr_batch_init(&finding->batch, 1, error);
+    enum skr_code code = begin_heads(heads, table, db, 1, error);
     if (code == SKR_OK)
-        code = skr_messenger_find_namespace(finding->messenger, skr_db_tx(db),
-                                            finding->id_namespace, error);
-    if (code == SKR_OK)
-        code = find_head(finding, skr_db_tx(db), key, error);
+        code = find_head(heads, skr_db_tx(db), key, error);
+    *is_blocked = code == SKR_OK && heads->batch.count > 0 && heads->is_blocked;
     return code;
 }
 
-static bool
-has_blocked(const struct finding *finding)
-{
-    return finding->batch.count > 0 && finding->is_blocked;
-}
-
 static enum skr_code
-end_found(struct finding *finding, const struct skr_store *table,
-          struct skr_db *db, const char *key, bool skips,
-          struct skr_error *error)
+end_found(struct heads *heads, const struct skr_store *table, struct skr_db *db,
+          const char *key, bool skips, struct skr_error *error)
 {
-    return skips ? skip_head(finding, table, db, key, error)
-                 : set_due(
-                       finding, skr_db_tx(db),
-                       skr_messenger_sql(finding->messenger, SKR_SQL_MAKE_DUE),
-                       error);
+    return skips
+               ? skip_head(heads, table, db, key, error)
+               : set_due(heads, skr_db_tx(db),
+                         skr_messenger_sql(heads->messenger, SKR_SQL_MAKE_DUE),
+                         error);
 }
 
 enum skr_code
@@ -394,15 +357,16 @@ skr_messenger_end_block(const struct skr_store *table, struct skr_db *db,
                         const char *key, bool skips, int64_t *row,
                         struct skr_error *error)
 {
-    struct finding finding;
-    enum skr_code code = begin_finding(&finding, table, db, key, error);
-    if (code == SKR_OK && !has_blocked(&finding)) {
-        code = refuse(&finding, key, error);
-    } else if (code == SKR_OK) {
-        *row = finding.batch.items[0].row;
-        code = end_found(&finding, table, db, key, skips, error);
+    struct heads heads;
+    bool is_blocked = false;
+    enum skr_code code = begin_end(&heads, table, db, key, &is_blocked, error);
+    if (code == SKR_OK && !is_blocked)
+        code = refuse(&heads, key, error);
+    if (is_blocked) {
+        *row = heads.batch.items[0].row;
+        code = end_found(&heads, table, db, key, skips, error);
     }
-    skr_batch_fini(&finding.batch);
+    skr_batch_fini(&heads.batch);
     return code;
 }
 
@@ -411,12 +375,11 @@ skr_messenger_end_blocked(const struct skr_store *table, struct skr_db *db,
                           const struct skr_blocked_head *head, bool skips,
                           bool *ended, struct skr_error *error)
 {
-    struct finding finding;
-    enum skr_code code = begin_finding(&finding, table, db, head->key, error);
-    *ended = code == SKR_OK && has_blocked(&finding) &&
-             finding.batch.items[0].row == head->row;
+    struct heads heads;
+    enum skr_code code = begin_end(&heads, table, db, head->key, ended, error);
+    *ended = *ended && heads.batch.items[0].row == head->row;
     if (*ended)
-        code = end_found(&finding, table, db, head->key, skips, error);
-    skr_batch_fini(&finding.batch);
+        code = end_found(&heads, table, db, head->key, skips, error);
+    skr_batch_fini(&heads.batch);
     return code;
 }

@@ -127,12 +127,6 @@ open_reader(const struct skr_store *table, struct skr_db *db, bool derives_ids,
     return code;
 }
 
-static void
-close_reader(struct skr_reader *reader)
-{
-    free(reader);
-}
-
 static struct skr_reader_status
 status_of(const struct skr_reader *reader)
 {
@@ -207,7 +201,6 @@ const struct skr_source_ops skr_messenger_source = {
     .read = read_next,
     .status = status_of,
     .plan_scan = plan_scan,
-    .close = close_reader,
 };
 
 // -------------------------------------------- partitions, from their heads
