@@ -286,7 +286,6 @@ static const char base64_alphabet[] =
 char *
 skr_text_base64(const void *bytes, size_t size)
 {
-    const char *alphabet = base64_alphabet;
     const unsigned char *in = bytes;
     if (size > SIZE_MAX / 2)
         return NULL;
@@ -299,30 +298,13 @@ skr_text_base64(const void *bytes, size_t size)
         uint32_t word = (uint32_t)in[at] << 16 |
                         (left > 1 ? (uint32_t)in[at + 1] << 8 : 0) |
                         (left > 2 ? in[at + 2] : 0);
-        *out++ = alphabet[word >> 18];
-        *out++ = alphabet[word >> 12 & 63];
-        *out++ = left > 1 ? alphabet[word >> 6 & 63] : '=';
-        *out++ = left > 2 ? alphabet[word & 63] : '=';
+        *out++ = base64_alphabet[word >> 18];
+        *out++ = base64_alphabet[word >> 12 & 63];
+        *out++ = left > 1 ? base64_alphabet[word >> 6 & 63] : '=';
+        *out++ = left > 2 ? base64_alphabet[word & 63] : '=';
     }
     *out = '\0';
     return encoded;
-}
-
-// Four letters as 24 bits; padding, which may stand at the end, counts as 0.
-static bool
-read_base64_word(const char *letters, size_t padding, uint32_t *word)
-{
-    *word = 0;
-    for (size_t i = 0; i < 4; i++) {
-        bool is_padding = i >= 4 - padding;
-        const char *place =
-            letters[i] == '\0' ? NULL : strchr(base64_alphabet, letters[i]);
-        if (is_padding ? letters[i] != '=' : place == NULL)
-            return false;
-        *word =
-            *word << 6 | (is_padding ? 0 : (uint32_t)(place - base64_alphabet));
-    }
-    return true;
 }
 
 bool
@@ -330,20 +312,21 @@ skr_text_from_base64(const char *text, size_t size, void *bytes,
                      size_t *bytes_size)
 {
     unsigned char *out = bytes;
-    size_t count = 0;
+    size_t count = 0, padding = 0;
+    uint32_t word = 0;
     if (size % 4 != 0)
         return false;
-    for (size_t at = 0; at < size; at += 4) {
-        bool is_last = at + 4 == size;
-        size_t padding = !is_last              ? 0
-                         : text[at + 2] == '=' ? 2
-                         : text[at + 3] == '=' ? 1
-                                               : 0;
-        uint32_t word;
-        if (!read_base64_word(text + at, padding, &word))
+    while (padding < 2 && padding < size && text[size - 1 - padding] == '=')
+        padding++;
+    for (size_t at = 0; at < size - padding; at++) {
+        const char *place =
+            text[at] == '\0' ? NULL : strchr(base64_alphabet, text[at]);
+        if (place == NULL)
             return false;
-        for (size_t i = 0; i < 3 - padding; i++)
-            out[count++] = (unsigned char)(word >> (16 - 8 * i));
+        // Each letter but the first of four completes a byte.
+        word = word << 6 | (uint32_t)(place - base64_alphabet);
+        if (at % 4 != 0)
+            out[count++] = (unsigned char)(word >> (6 - 2 * (at % 4)));
     }
     *bytes_size = count;
     return true;

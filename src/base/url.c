@@ -9,6 +9,7 @@
 #include "base/text.h"
 
 #include <ctype.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
@@ -86,21 +87,16 @@ parse_user(const char *start, const char *end, struct skr_url *url,
     return code;
 }
 
-// By hand: strtoul() also takes blanks and signs, and "-18446744073709551615"
-// is 1 to it.
 static bool
 read_port(const char *at, const char *end, uint16_t *port)
 {
-    uint32_t number = 0;
-    for (; at < end; at++) {
-        if (*at < '0' || *at > '9')
-            return false;
-        number = number * 10 + (uint32_t)(*at - '0');
-        if (number > UINT16_MAX)
-            return false;
-    }
+    char text[16];
+    int64_t number = 0;
+    int size = snprintf(text, sizeof(text), "%.*s", (int)(end - at), at);
+    bool is_port = size < (int)sizeof(text) &&
+                   skr_text_number(text, 1, UINT16_MAX, &number);
     *port = (uint16_t)number;
-    return number > 0;
+    return is_port;
 }
 
 static enum skr_code

@@ -14,6 +14,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
@@ -56,17 +57,6 @@ is_runnable(const char *path)
     return !S_ISDIR(status.st_mode) && access(path, X_OK) == 0;
 }
 
-static bool
-is_in(const char *folder, size_t size, const char *program)
-{
-    struct skr_text path = {0};
-    skr_text_add(&path, folder, size);
-    skr_text_add_format(&path, "%s%s", size == 0 ? "" : "/", program);
-    bool found = !path.broken && is_runnable(path.bytes);
-    skr_text_fini(&path);
-    return found;
-}
-
 // Of a script that begins with #! and an interpreter that is not there the
 // system says that the script itself is not there.
 static enum skr_code
@@ -103,8 +93,11 @@ skr_process_check(const char *program, struct skr_error *error)
                         "cannot run %.200s: %s", program, strerror(errno));
     }
     while (at != NULL) {
+        char path[PATH_MAX];
         size_t size = strcspn(at, ":");
-        if (is_in(at, size, program))
+        int length = snprintf(path, sizeof(path), "%.*s%s%s", (int)size, at,
+                              size == 0 ? "" : "/", program);
+        if (length < PATH_MAX && is_runnable(path))
             return SKR_OK;
         at = at[size] == ':' ? at + size + 1 : NULL;
     }
@@ -349,8 +342,9 @@ struct skr_child {
     enum skr_recorder configured;  // of a process that does not say
     enum skr_recorder recorder;    // of this process, or the last
     struct process process;
-    bool has_answered;  // this process
-    uint64_t number;    // of the last message
+    char ending[ENDING_SIZE];  // of the last process, see end_process()
+    bool has_answered;         // this process
+    uint64_t number;           // of the last message
     struct skr_backoff backoff;
     int64_t start_ms;  // not before this; by skr_clock_ms()
 
@@ -463,29 +457,28 @@ skr_child_free(struct skr_child *child)
 
 // Logs the last of its errors first.
 static void
-end_child(struct skr_child *child, int64_t patience_ms, char how[ENDING_SIZE])
+end_child(struct skr_child *child, int64_t patience_ms)
 {
     hear(child);
     end_hearing(child);
-    end_process(&child->process, patience_ms, how);
+    end_process(&child->process, patience_ms, child->ending);
     skr_text_clear(&child->output);
 }
 
 // Ends the process after a failure; the next one starts after a pause that
 // grows until one of them answers.
 static void
-drop(struct skr_child *child, int64_t patience_ms, char how[ENDING_SIZE])
+drop(struct skr_child *child, int64_t patience_ms)
 {
-    end_child(child, patience_ms, how);
+    end_child(child, patience_ms);
     child->start_ms = skr_clock_ms() + skr_backoff_next(&child->backoff);
 }
 
 void
 skr_child_end(struct skr_child *child)
 {
-    char how[ENDING_SIZE];
     if (child != NULL && child->process.pid != 0)
-        end_child(child, ENDING_MS, how);
+        end_child(child, ENDING_MS);
 }
 
 bool
@@ -588,20 +581,18 @@ talk(struct skr_child *child, const struct skr_text *line)
 static void
 bury(struct skr_child *child)
 {
-    char how[ENDING_SIZE];
-    drop(child, DYING_MS, how);
-    bool is_fine = strcmp(how, "exit code 0") == 0;
+    drop(child, DYING_MS);
+    bool is_fine = strcmp(child->ending, "exit code 0") == 0;
     if (is_fine)
         child->start_ms = 0;
     log_text(child, is_fine ? SKR_LOG_INFO : SKR_LOG_WARNING, "child.ended",
-             how);
+             child->ending);
 }
 
 // Between two messages: nothing is to be heard, and it is there.
 static bool
 is_quiet(struct skr_child *child)
 {
-    char how[ENDING_SIZE];
     hear(child);
     bool is_open = read_output(child);
     if (is_open && child->output.size == 0)
@@ -610,7 +601,7 @@ is_quiet(struct skr_child *child)
         bury(child);
         return false;
     }
-    drop(child, 0, how);
+    drop(child, 0);
     log_text(child, SKR_LOG_WARNING, "child.ended",
              "it wrote a line that nobody asked for, and was killed");
     return false;
@@ -621,18 +612,17 @@ static void
 describe_silence(struct skr_child *child, enum said said,
                  struct skr_error *shown)
 {
-    char how[ENDING_SIZE];
     int size = (int)line_size(child) - 1;
     if (said == SAID_LINE)
         skr_fail(shown, SKR_OK, SKR_GIVE_UP, "its first line is \"%.*s\"",
                  size > 100 ? 100 : size, child->output.bytes);
-    drop(child, said == SAID_END ? DYING_MS : 0, how);
+    drop(child, said == SAID_END ? DYING_MS : 0);
     if (said == SAID_NOTHING)
         skr_fail(shown, SKR_OK, SKR_GIVE_UP,
                  "it wrote no line within %u s (timeout) and was killed",
                  (unsigned)(child->timeout_ms / 1000));
     else if (said != SAID_LINE)
-        skr_fail(shown, SKR_OK, SKR_GIVE_UP, "it ended with %s", how);
+        skr_fail(shown, SKR_OK, SKR_GIVE_UP, "it ended with %s", child->ending);
 }
 
 static enum skr_code
@@ -654,7 +644,6 @@ start(struct skr_child *child, struct skr_error *error)
 {
     static const struct skr_text nothing;
     struct skr_arena arena = {0};
-    char how[ENDING_SIZE];
     int64_t wait_ms = child->start_ms - skr_clock_ms();
     if (wait_ms > 0 && skr_clock_sleep(child->consumer->stop_fd, wait_ms))
         return skr_fail(error, SKR_STOPPED, SKR_TRY_AGAIN,
@@ -664,7 +653,7 @@ start(struct skr_child *child, struct skr_error *error)
                       (const char *const *)child->withheld, error);
     child->has_answered = false;
     if (code != SKR_OK) {
-        drop(child, 0, how);
+        drop(child, 0);
         return code;
     }
     enum said said = talk(child, &nothing);
@@ -698,9 +687,8 @@ ensure(struct skr_child *child, struct skr_error *error)
 static enum skr_verdict
 fail_talk(struct skr_child *child, enum said said, struct skr_error *reason)
 {
-    char how[ENDING_SIZE];
     const char *name = child->message_name;
-    drop(child, said == SAID_END ? DYING_MS : 0, how);
+    drop(child, said == SAID_END ? DYING_MS : 0);
     switch (said) {
     case SAID_TOO_MUCH:
         skr_fail(reason, SKR_MALFORMED, SKR_GIVE_UP,
@@ -729,7 +717,7 @@ fail_talk(struct skr_child *child, enum said said, struct skr_error *reason)
     case SAID_END:
         skr_fail(reason, SKR_UNAVAILABLE, SKR_GIVE_UP,
                  "the command of %.100s ended without an answer: %s", name,
-                 how);
+                 child->ending);
         break;
     }
     return SKR_RETRY;
@@ -739,8 +727,7 @@ static enum skr_verdict
 fail_answer(struct skr_child *child, const struct skr_error *problem,
             struct skr_error *reason)
 {
-    char how[ENDING_SIZE];
-    drop(child, 0, how);
+    drop(child, 0);
     skr_fail(reason, SKR_MALFORMED, SKR_GIVE_UP,
              "the command of %.100s gave an answer that is none: %s",
              child->message_name, problem->text);
@@ -755,14 +742,13 @@ judge(struct skr_child *child, struct skr_error *reason)
     struct skr_arena arena = {0};
     struct skr_answer answer = {0};
     struct skr_error problem = {0};
-    char how[ENDING_SIZE];
     enum skr_verdict verdict = SKR_RETRY;
     enum skr_code code = skr_child_read_answer(
         child->output.bytes, line_size(child), &arena, &answer, &problem);
     if (code != SKR_OK) {
         verdict = fail_answer(child, &problem, reason);
     } else if (answer.number != child->number) {
-        drop(child, 0, how);
+        drop(child, 0);
         skr_fail(reason, SKR_UNAVAILABLE, SKR_TRY_AGAIN,
                  "the command of %.100s answered another message than it was "
                  "given",

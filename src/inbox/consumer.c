@@ -82,34 +82,34 @@ check_options(const struct skr_consumer_options *options,
     return SKR_OK;
 }
 
-static bool
-copy_text(struct skr_arena *arena, const char **text, const char *fallback)
-{
-    if (*text == NULL)
-        *text = fallback;
-    if (*text == NULL)
-        return true;
-    *text = skr_arena_text(arena, *text, strlen(*text));
-    return *text != NULL;
-}
-
 static enum skr_code
 copy_options(struct skr_consumer *consumer,
              const struct skr_consumer_options *from, struct skr_error *error)
 {
     struct skr_consumer_options *to = &consumer->options;
-    struct skr_arena *arena = &consumer->texts;
+    const struct {
+        const char **text, *fallback;
+    } texts[] = {
+        {&to->name, NULL},
+        {&to->database_url, NULL},
+        {&to->failed_database_url, NULL},
+        {&to->broker_url, NULL},
+        {&to->queue_database_url, NULL},
+        {&to->deduplication_table, "message_broker_deduplication"},
+        {&to->failed_table, "messenger_messages"},
+        {&to->failed_queue, "failed"},
+    };
     *to = *from;
-    if (!copy_text(arena, &to->name, NULL) ||
-        !copy_text(arena, &to->database_url, NULL) ||
-        !copy_text(arena, &to->failed_database_url, NULL) ||
-        !copy_text(arena, &to->broker_url, NULL) ||
-        !copy_text(arena, &to->queue_database_url, NULL) ||
-        !copy_text(arena, &to->deduplication_table,
-                   "message_broker_deduplication") ||
-        !copy_text(arena, &to->failed_table, "messenger_messages") ||
-        !copy_text(arena, &to->failed_queue, "failed"))
-        return skr_fail_memory(error);
+    for (size_t i = 0; i < SKR_COUNT_OF(texts); i++) {
+        const char *text = *texts[i].text;
+        if (text == NULL)
+            text = texts[i].fallback;
+        if (text != NULL)
+            *texts[i].text =
+                skr_arena_text(&consumer->texts, text, strlen(text));
+        if (text != NULL && *texts[i].text == NULL)
+            return skr_fail_memory(error);
+    }
     consumer->log =
         (struct skr_log){.write = from->log, .user = from->log_user};
     struct skr_retry_policy retry = SKR_DEFAULT_RETRY_POLICY;
@@ -251,37 +251,31 @@ skr_consumer_is_late(const struct skr_consumer *consumer)
                consumer->sources.current->can.hold_ms;
 }
 
+static void
+close_source(struct sources *sources, struct skr_broker **source)
+{
+    if (sources->current == *source)
+        sources->current = NULL;
+    skr_broker_close(*source);
+    *source = NULL;
+}
+
 void
 skr_consumer_drop_source(struct skr_consumer *consumer)
 {
-    if (consumer->sources.current == NULL)
-        return;
-    if (consumer->sources.current == consumer->sources.retries)
-        consumer->sources.retries = NULL;
-    else
-        consumer->sources.broker = NULL;
-    skr_broker_close(consumer->sources.current);
-    consumer->sources.current = NULL;
+    struct sources *sources = &consumer->sources;
+    if (sources->current != NULL)
+        close_source(sources, sources->current == sources->retries
+                                  ? &sources->retries
+                                  : &sources->broker);
 }
 
 static void
-drop_brokers(struct skr_consumer *consumer)
+drop_all(struct skr_consumer *consumer)
 {
-    skr_broker_close(consumer->sources.broker);
-    skr_broker_close(consumer->sources.retries);
-    consumer->sources.broker = NULL;
-    consumer->sources.retries = NULL;
-    consumer->sources.current = NULL;
-}
-
-// Nothing is known of the queue on a connection that is gone.
-static void
-drop_connections(struct skr_consumer *consumer)
-{
-    if (consumer->sources.current == consumer->sources.retries)
-        consumer->sources.current = NULL;
-    skr_broker_close(consumer->sources.retries);
-    consumer->sources.retries = NULL;
+    close_source(&consumer->sources, &consumer->sources.broker);
+    close_source(&consumer->sources, &consumer->sources.retries);
+    skr_consumer_drop_database(consumer);
     skr_consumer_drop_failed(consumer);
 }
 
@@ -404,8 +398,11 @@ receive_retries(struct skr_consumer *consumer, size_t capacity, size_t *count,
     skr_trouble_report(&consumer->sources.retry_trouble, &consumer->log,
                        SKR_TROUBLE_RETRIES, "consumer.retry_trouble",
                        consumer->options.name, &problem);
-    if (problem.remedy != SKR_TRY_AGAIN)
-        drop_connections(consumer);
+    // Nothing is known of the queue on a connection that is gone.
+    if (problem.remedy != SKR_TRY_AGAIN) {
+        close_source(&consumer->sources, &consumer->sources.retries);
+        skr_consumer_drop_failed(consumer);
+    }
     consumer->sources.retry_again_ms = skr_clock_ms() + PAUSE_MS;
     return SKR_TIMEOUT;
 }
@@ -466,34 +463,20 @@ receive(struct skr_consumer *consumer, size_t capacity, size_t *count,
 struct skr_consumer_counts
 skr_consumer_counts(const struct skr_consumer *consumer)
 {
-    return (struct skr_consumer_counts){
-        .handled = atomic_load(&consumer->tally.handled),
-        .duplicates = atomic_load(&consumer->tally.duplicates),
-        .retried = atomic_load(&consumer->tally.retried),
-        .failed = atomic_load(&consumer->tally.failed),
-        .ignored = atomic_load(&consumer->tally.ignored),
-    };
-}
-
-const struct skr_histogram *
-skr_consumer_handling(const struct skr_consumer *consumer)
-{
-    return &consumer->tally.handling;
-}
-
-const struct skr_histogram *
-skr_consumer_latency(const struct skr_consumer *consumer)
-{
-    return &consumer->tally.latency;
-}
-
-int64_t
-skr_consumer_oldest_us(const struct skr_consumer *consumer)
-{
-    int64_t oldest_us = atomic_load(&consumer->tally.oldest_us);
+    const struct tally *tally = &consumer->tally;
+    int64_t oldest_us = atomic_load(&tally->oldest_us);
     int64_t age_us = oldest_us == 0 ? 0 : skr_clock_wall_us() - oldest_us;
-    // Clocks differ.
-    return age_us > 0 ? age_us : 0;
+    return (struct skr_consumer_counts){
+        .handled = atomic_load(&tally->handled),
+        .duplicates = atomic_load(&tally->duplicates),
+        .retried = atomic_load(&tally->retried),
+        .failed = atomic_load(&tally->failed),
+        .ignored = atomic_load(&tally->ignored),
+        .handling = &tally->handling,
+        .latency = &tally->latency,
+        // Clocks differ.
+        .oldest_us = age_us > 0 ? age_us : 0,
+    };
 }
 
 struct skr_pulse
@@ -532,16 +515,24 @@ group_size(struct skr_consumer *consumer, size_t first, size_t count)
     return size;
 }
 
+// So many of count may be handled when others have so many in hand.
+static size_t
+fit_budget(const struct skr_consumer_budget *budget, uint64_t claimed,
+           size_t count)
+{
+    if (budget->messages == 0)
+        return count;
+    uint64_t left = claimed < budget->messages ? budget->messages - claimed : 0;
+    return left < count ? (size_t)left : count;
+}
+
 // How many more may be received.
 static size_t
 find_room(const struct skr_consumer *consumer)
 {
     const struct skr_consumer_budget *budget = consumer->budget.shared;
-    if (budget->messages == 0)
-        return consumer->batch.most;
-    uint64_t claimed = atomic_load(&budget->claimed);
-    uint64_t left = claimed < budget->messages ? budget->messages - claimed : 0;
-    return left < consumer->batch.most ? (size_t)left : consumer->batch.most;
+    return fit_budget(budget, atomic_load(&budget->claimed),
+                      consumer->batch.most);
 }
 
 // So many of what came may be handled. Nothing is claimed before it is there:
@@ -551,17 +542,12 @@ claim(struct skr_consumer *consumer, size_t count)
 {
     struct skr_consumer_budget *budget = consumer->budget.shared;
     uint_fast64_t claimed = atomic_load(&budget->claimed);
-    uint64_t wanted;
-    do {
-        wanted = count;
-        if (budget->messages > 0) {
-            uint64_t left =
-                claimed < budget->messages ? budget->messages - claimed : 0;
-            wanted = left < count ? left : count;
-        }
-    } while (!atomic_compare_exchange_weak(&budget->claimed, &claimed,
-                                           claimed + wanted));
-    return (size_t)wanted;
+    size_t wanted;
+    do
+        wanted = fit_budget(budget, claimed, count);
+    while (!atomic_compare_exchange_weak(&budget->claimed, &claimed,
+                                         claimed + wanted));
+    return wanted;
 }
 
 static enum skr_code
@@ -739,9 +725,7 @@ skr_consumer_close(struct skr_consumer *consumer)
 {
     if (consumer == NULL)
         return;
-    drop_brokers(consumer);
-    skr_consumer_drop_database(consumer);
-    skr_consumer_drop_failed(consumer);
+    drop_all(consumer);
     skr_dead_letters_free(consumer->dead_letters.table);
     skr_deduplication_free(consumer->records.table);
     skr_handlers_fini(&consumer->handlers);
@@ -886,9 +870,7 @@ skr_consumer_run(struct skr_consumer *consumer, struct skr_error *error)
     code = loop(consumer, error);
     skr_handlers_rest(&consumer->handlers);
     // All are let go, so that a consumer that does not run holds nothing.
-    drop_brokers(consumer);
-    skr_consumer_drop_database(consumer);
-    skr_consumer_drop_failed(consumer);
+    drop_all(consumer);
     skr_beat_end();
     say_stopped(consumer);
     if (code == SKR_STOPPED)

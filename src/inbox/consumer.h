@@ -31,6 +31,15 @@ struct skr_consumer_counts {
     uint64_t retried;
     uint64_t failed;   // dead letters
     uint64_t ignored;  // without a handler, acknowledged
+    // How long each call of a handler took, whatever its verdict.
+    const struct skr_histogram *handling;
+    // From the time in the id of a message to the commit of its effects.
+    // Messages whose id does not tell a time are not counted.
+    const struct skr_histogram *latency;
+    // For how long the oldest of the messages that the broker gave last has
+    // been on its way, by the same time; 0: the broker had none to give. While
+    // a queue holds more than is asked for at once, its oldest are those.
+    int64_t oldest_us;
 };
 
 // What becomes of a message that no handler is for.
@@ -43,18 +52,6 @@ enum skr_unhandled {
 // From any thread.
 struct skr_consumer_counts
 skr_consumer_counts(const struct skr_consumer *consumer);
-// How long each call of a handler took, whatever its verdict. Likewise.
-const struct skr_histogram *
-skr_consumer_handling(const struct skr_consumer *consumer);
-
-// Likewise, from the time in the id of a message to the commit of its effects.
-// Messages whose id does not tell a time are not counted.
-const struct skr_histogram *
-skr_consumer_latency(const struct skr_consumer *consumer);
-// Likewise, for how long the oldest of the messages that the broker gave last
-// has been on its way, by the same time; 0: the broker had none to give. While
-// a queue holds more than is asked for at once, its oldest are those.
-int64_t skr_consumer_oldest_us(const struct skr_consumer *consumer);
 
 // Of its loop.
 struct skr_pulse skr_consumer_pulse(const struct skr_consumer *consumer);

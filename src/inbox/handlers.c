@@ -35,15 +35,6 @@ skr_handlers_find(const struct handlers *handlers, const char *name,
     return found;
 }
 
-static bool
-has_handler(const struct handlers *handlers, const char *message_name)
-{
-    for (size_t i = 0; i < handlers->count; i++)
-        if (strcmp(handlers->items[i].message_name, message_name) == 0)
-            return true;
-    return false;
-}
-
 enum skr_code
 skr_handlers_add(struct handlers *handlers, const char *message_name,
                  const struct handler *handler, struct skr_error *error)
@@ -54,9 +45,10 @@ skr_handlers_add(struct handlers *handlers, const char *message_name,
     if (handler->run == NULL)
         return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
                         "the handler of %s is no function", message_name);
-    if (has_handler(handlers, message_name))
-        return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
-                        "%s has a handler already", message_name);
+    for (size_t i = 0; i < handlers->count; i++)
+        if (strcmp(handlers->items[i].message_name, message_name) == 0)
+            return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
+                            "%s has a handler already", message_name);
     struct handler added = *handler;
     added.backoff = (struct skr_backoff){.first_ms = 100, .longest_ms = 30000};
     added.message_name = strdup(message_name);

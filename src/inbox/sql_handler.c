@@ -93,6 +93,12 @@ is_one_of(const char *word, size_t length, const char *const *list,
 }
 
 static enum skr_code
+refuse(const struct reader *reader, const char *why)
+{
+    return skr_fail(reader->error, SKR_INVALID, SKR_GIVE_UP, "%s", why);
+}
+
+static enum skr_code
 check_first_word(const char *word, size_t length, struct skr_error *error)
 {
     int shown = length < 40 ? (int)length : 40;
@@ -142,10 +148,9 @@ read_quoted(struct reader *reader)
     const char *end = reader->at + 1;
     for (; *end != '\0'; end++) {
         if (*end == '\\' && end[1] == quote)
-            return skr_fail(reader->error, SKR_INVALID, SKR_GIVE_UP,
-                            "a backslash before a quote means different "
-                            "things to different databases; double the quote "
-                            "instead");
+            return refuse(reader,
+                          "a backslash before a quote means different things "
+                          "to different databases; double the quote instead");
         if (*end != quote)
             continue;
         if (end[1] != quote)
@@ -165,18 +170,16 @@ static enum skr_code
 skip_block_comment(struct reader *reader)
 {
     if (reader->at[2] == '!')
-        return skr_fail(reader->error, SKR_INVALID, SKR_GIVE_UP,
-                        "a comment that begins with /*! is a statement to "
-                        "some databases");
+        return refuse(
+            reader,
+            "a comment that begins with /*! is a statement to some databases");
     const char *end = strstr(reader->at + 2, "*/");
     if (end == NULL)
-        return skr_fail(reader->error, SKR_INVALID, SKR_GIVE_UP,
-                        "a /* is not closed");
+        return refuse(reader, "a /* is not closed");
     const char *inner = strstr(reader->at + 2, "/*");
     if (inner != NULL && inner < end)
-        return skr_fail(reader->error, SKR_INVALID, SKR_GIVE_UP,
-                        "a comment inside a comment ends at different places "
-                        "in different databases");
+        return refuse(reader, "a comment inside a comment ends at different "
+                              "places in different databases");
     skr_text_add_string(&reader->sql, " ");
     reader->at = end + 2;
     return SKR_OK;
@@ -237,10 +240,9 @@ skip_line_comment(struct reader *reader)
 {
     char next = reader->at[2];
     if (next != '\0' && !is_space(next))
-        return skr_fail(reader->error, SKR_INVALID, SKR_GIVE_UP,
-                        "-- without a blank behind it is a comment to some "
-                        "databases and two signs to others; write a blank "
-                        "behind it, or - (-1) for a number");
+        return refuse(reader, "-- without a blank behind it is a comment to "
+                              "some databases and two signs to others; write a "
+                              "blank behind it, or - (-1) for a number");
     reader->at += strcspn(reader->at, "\n");
     skr_text_add_string(&reader->sql, " ");
     return SKR_OK;
@@ -255,18 +257,16 @@ read_token(struct reader *reader)
     if (at[0] == '/' && at[1] == '*')
         return skip_block_comment(reader);
     if (at[0] == '#' && reader->dialect->hash_is_comment)
-        return skr_fail(reader->error, SKR_INVALID, SKR_GIVE_UP,
-                        "# begins a comment here and nowhere else; write -- "
-                        "and a blank instead");
+        return refuse(reader, "# begins a comment here and nowhere else; write "
+                              "-- and a blank instead");
     if (is_space(at[0])) {
         skr_text_add(&reader->sql, at, 1);
         reader->at++;
         return SKR_OK;
     }
     if (reader->is_over)
-        return skr_fail(reader->error, SKR_INVALID, SKR_GIVE_UP,
-                        "a second statement after a semicolon; make it an "
-                        "item of its own in the handler's list");
+        return refuse(reader, "a second statement after a semicolon; make it "
+                              "an item of its own in the handler's list");
     if (is_word_start(at[0]))
         return read_word(reader);
     if (!reader->has_word)
@@ -411,16 +411,18 @@ bind(const struct fields *fields, enum skr_sql_parameter parameter)
     abort();
 }
 
+// fields NULL: with NULL in the place of each.
 static enum skr_code
-run_template(const struct skr_sql_template *template,
+run_template(const struct skr_sql_template *template, const char *sql,
              const struct fields *fields, struct skr_tx tx,
              struct skr_error *error)
 {
     struct skr_value values[SKR_SQL_MAX_PARAMETERS];
     for (size_t i = 0; i < template->count; i++)
-        values[i] = bind(fields, template->parameters[i]);
+        values[i] = fields == NULL ? (struct skr_value){.kind = SKR_NULL}
+                                   : bind(fields, template->parameters[i]);
     return skr_tx_run(tx,
-                      &(struct skr_statement){.sql = template->sql,
+                      &(struct skr_statement){.sql = sql,
                                               .values = values,
                                               .value_count = template->count},
                       error);
@@ -441,7 +443,8 @@ run_handler(const struct skr_delivery *delivery, struct skr_tx tx, void *user,
     if (code == SKR_OK && fields.headers.broken)
         code = skr_fail_memory(reason);
     for (size_t i = 0; i < handler->count && code == SKR_OK; i++)
-        code = run_template(&handler->templates[i], &fields, tx, reason);
+        code = run_template(&handler->templates[i], handler->templates[i].sql,
+                            &fields, tx, reason);
     skr_text_fini(&fields.headers);
     return code == SKR_OK ? SKR_ACCEPT : SKR_RETRY;
 }
@@ -494,15 +497,8 @@ static enum skr_code
 explain(const struct skr_sql_handler *handler, size_t index, struct skr_tx tx,
         struct skr_error *error)
 {
-    struct skr_value values[SKR_SQL_MAX_PARAMETERS];
-    for (size_t i = 0; i < SKR_SQL_MAX_PARAMETERS; i++)
-        values[i] = (struct skr_value){.kind = SKR_NULL};
-    return skr_tx_run(
-        tx,
-        &(struct skr_statement){.sql = handler->explained[index],
-                                .values = values,
-                                .value_count = handler->templates[index].count},
-        error);
+    return run_template(&handler->templates[index], handler->explained[index],
+                        NULL, tx, error);
 }
 
 static bool

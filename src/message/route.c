@@ -103,63 +103,62 @@ find_header(const struct skr_envelope *envelope, const char *name)
                             name);
 }
 
+// What a message's place is chosen by.
+struct choice {
+    const struct skr_route_sender *sender;
+    const struct skr_route_rule *rule;  // NULL: none
+    struct skr_arena *arena;
+    const struct skr_envelope *envelope;
+};
+
+// The exchange or topic that nothing else names. option is where it could be.
 static enum skr_code
-find_exchange(const struct skr_route_sender *sender,
-              const struct skr_route_rule *rule, struct skr_arena *arena,
-              const struct skr_envelope *envelope, const char **exchange,
+derive_place(const struct choice *choice, const char *what, const char *option,
+             bool is_whole, const char **place, struct skr_error *error)
+{
+    const char *name = choice->envelope->message.name;
+    if (skr_name_is_class(name))
+        return skr_fail(error, SKR_REFUSED, SKR_GIVE_UP,
+                        "'%.120s' is a class without a message name, and the "
+                        "transport has no %s; add it to message_types or set "
+                        "the transport's %s",
+                        name, what, option);
+    *place = is_whole ? name : first_two_words(choice->arena, name);
+    return *place == NULL ? skr_fail_memory(error) : SKR_OK;
+}
+
+static enum skr_code
+find_exchange(const struct choice *choice, const char **exchange,
               struct skr_error *error)
 {
-    const char *name = envelope->message.name;
+    const struct skr_envelope *envelope = choice->envelope;
     *exchange = first_of(find_header(envelope, SKR_HEADER_EXCHANGE),
-                         rule == NULL ? NULL : rule->exchange,
+                         choice->rule == NULL ? NULL : choice->rule->exchange,
                          find_header(envelope, SKR_HEADER_TYPE_EXCHANGE),
-                         sender->exchange);
-    if (*exchange != NULL)
-        return SKR_OK;
-    if (skr_name_is_class(name))
-        return skr_fail(error, SKR_REFUSED, SKR_GIVE_UP,
-                        "'%.120s' is a class without a message name, and the "
-                        "transport has no exchange; add it to message_types "
-                        "or set the transport's exchange.name",
-                        name);
-    *exchange = first_two_words(arena, name);
-    return *exchange == NULL ? skr_fail_memory(error) : SKR_OK;
+                         choice->sender->exchange);
+    return *exchange != NULL ? SKR_OK
+                             : derive_place(choice, "exchange", "exchange.name",
+                                            false, exchange, error);
 }
 
 static enum skr_code
-find_topic(const struct skr_route_sender *sender,
-           const struct skr_route_rule *rule, struct skr_arena *arena,
-           const struct skr_envelope *envelope, const char **topic,
-           struct skr_error *error)
-{
-    const char *name = envelope->message.name;
-    *topic = first_of(find_header(envelope, SKR_HEADER_TOPIC),
-                      rule == NULL ? NULL : rule->topic, sender->topic, NULL);
-    if (*topic != NULL)
-        return SKR_OK;
-    if (skr_name_is_class(name))
-        return skr_fail(error, SKR_REFUSED, SKR_GIVE_UP,
-                        "'%.120s' is a class without a message name, and the "
-                        "transport has no topic; add it to message_types or "
-                        "set the transport's topic",
-                        name);
-    *topic = sender->topics == SKR_TOPICS_TWO_WORDS
-                 ? first_two_words(arena, name)
-                 : name;
-    return *topic == NULL ? skr_fail_memory(error) : SKR_OK;
-}
-
-static enum skr_code
-find_record(const struct skr_route_sender *sender,
-            const struct skr_route_rule *rule, struct skr_arena *arena,
-            const struct skr_envelope *envelope, struct skr_route *route,
+find_record(const struct choice *choice, struct skr_route *route,
             struct skr_error *error)
 {
+    const struct skr_envelope *envelope = choice->envelope;
+    const struct skr_route_rule *rule = choice->rule;
     const struct skr_message *message = &envelope->message;
     bool has_partition =
         message->partition_key != NULL && message->partition_key[0] != '\0';
+    route->topic = first_of(find_header(envelope, SKR_HEADER_TOPIC),
+                            rule == NULL ? NULL : rule->topic,
+                            choice->sender->topic, NULL);
     enum skr_code code =
-        find_topic(sender, rule, arena, envelope, &route->topic, error);
+        route->topic != NULL
+            ? SKR_OK
+            : derive_place(choice, "topic", "topic",
+                           choice->sender->topics != SKR_TOPICS_TWO_WORDS,
+                           &route->topic, error);
     if (code != SKR_OK)
         return code;
     route->exchange = route->topic;
@@ -169,31 +168,29 @@ find_record(const struct skr_route_sender *sender,
     if (route->key == NULL) {
         char id[SKR_ID_TEXT_SIZE];
         skr_id_format(message->id, id);
-        route->key = skr_arena_text(arena, id, SKR_ID_TEXT_SIZE - 1);
+        route->key = skr_arena_text(choice->arena, id, SKR_ID_TEXT_SIZE - 1);
     }
     route->partition_key = has_partition ? message->partition_key : route->key;
     return route->key == NULL ? skr_fail_memory(error) : SKR_OK;
 }
 
 static enum skr_code
-find_place(const struct skr_route_sender *sender,
-           const struct skr_route_rule *rule, struct skr_arena *arena,
-           const struct skr_envelope *envelope, struct skr_route *route,
+find_place(const struct choice *choice, struct skr_route *route,
            struct skr_error *error)
 {
-    if (sender->is_one_queue)
+    const struct skr_envelope *envelope = choice->envelope;
+    if (choice->sender->is_one_queue)
         return SKR_OK;
-    if (sender->topics != SKR_TOPICS_NONE)
-        return find_record(sender, rule, arena, envelope, route, error);
+    if (choice->sender->topics != SKR_TOPICS_NONE)
+        return find_record(choice, route, error);
     route->routing_key =
         first_of(find_header(envelope, SKR_HEADER_ROUTING_KEY),
-                 rule == NULL ? NULL : rule->routing_key,
+                 choice->rule == NULL ? NULL : choice->rule->routing_key,
                  find_header(envelope, SKR_HEADER_TYPE_ROUTING_KEY),
-                 sender->routing_key);
+                 choice->sender->routing_key);
     if (route->routing_key == NULL)
         route->routing_key = envelope->message.name;
-    return find_exchange(sender, rule, arena, envelope, &route->exchange,
-                         error);
+    return find_exchange(choice, &route->exchange, error);
 }
 
 enum skr_code
@@ -208,9 +205,9 @@ skr_route_find(const struct skr_routes *routes, struct skr_arena *arena,
         route->sender = rule->sender;
         route->unroutable = rule->unroutable;
     }
-    const struct skr_route_sender *sender = &routes->senders[route->sender];
-    enum skr_code code =
-        find_place(sender, rule, arena, envelope, route, error);
+    const struct choice choice = {&routes->senders[route->sender], rule, arena,
+                                  envelope};
+    enum skr_code code = find_place(&choice, route, error);
     if (code == SKR_OK && rule != NULL && rule->header_count > 0)
         code = add_headers(arena, rule, &envelope->message, error);
     return code;

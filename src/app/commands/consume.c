@@ -275,12 +275,10 @@ read_counters(void *user, struct skr_report *report)
         skr_report_sum(report, "retried", counts.retried);
         skr_report_sum(report, "failed", counts.failed);
         skr_report_sum(report, "ignored", counts.ignored);
-        skr_report_times(report, "handler_duration_seconds",
-                         skr_consumer_handling(worker->consumer));
-        skr_report_times(report, "latency_seconds",
-                         skr_consumer_latency(worker->consumer));
+        skr_report_times(report, "handler_duration_seconds", counts.handling);
+        skr_report_times(report, "latency_seconds", counts.latency);
         skr_report_greatest(report, "oldest_seconds",
-                            skr_consumer_oldest_us(worker->consumer) / 1000000);
+                            counts.oldest_us / 1000000);
     }
 }
 
