@@ -83,7 +83,7 @@ skr_error_prefix(struct skr_error *error, const char *format, ...)
 void
 skr_error_advise(struct skr_error *error, const char *advice)
 {
-    if (error == NULL)
+    if (error == NULL || advice == NULL)
         return;
     size_t room = sizeof(error->text), length = strlen(error->text);
     size_t most = room - strlen(advice) - sizeof("; ");

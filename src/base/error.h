@@ -22,7 +22,8 @@ skr_fail_with(struct skr_error *error, const struct skr_error *reason);
 void skr_error_prefix(struct skr_error *error, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
-// Puts "; advice" behind it, and cuts the text where there is no room.
+// Puts "; advice" behind it, and cuts the text where there is no room. NULL:
+// none.
 void skr_error_advise(struct skr_error *error, const char *advice);
 
 void skr_error_set_native(struct skr_error *error, const char *format, ...)

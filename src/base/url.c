@@ -248,14 +248,38 @@ skr_url_find(const struct skr_url *url, const char *name)
     return NULL;
 }
 
-const char *
-skr_url_find_unknown(const struct skr_url *url, const char *const *known,
-                     size_t count)
+static enum skr_code
+fail_unknown(const struct skr_url *url, const char *unknown,
+             const char *const *known, size_t count, struct skr_error *error)
 {
-    for (size_t i = 0; i < url->parameter_count; i++)
-        if (!skr_text_is_among(url->parameters[i].name, known, count))
-            return url->parameters[i].name;
-    return NULL;
+    struct skr_text list = {0};
+    for (size_t i = 0; i < count; i++)
+        skr_text_add_format(&list, "%s%s",
+                            i == 0          ? ""
+                            : i + 1 < count ? ", "
+                                            : " and ",
+                            known[i]);
+    if (list.broken)
+        return skr_fail_memory(error);
+    skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
+             "%.80s is not a parameter of a %s:// DSN; %s %s", unknown,
+             url->scheme, list.bytes, count == 1 ? "is" : "are");
+    skr_text_fini(&list);
+    return SKR_INVALID;
+}
+
+enum skr_code
+skr_url_check_parameters(const struct skr_url *url, const char *const *known,
+                         size_t count, struct skr_error *error)
+{
+    static const char *const of_others[] = {"serverVersion", "charset"};
+    for (size_t i = 0; i < url->parameter_count; i++) {
+        const char *name = url->parameters[i].name;
+        if (!skr_text_is_among(name, known, count) &&
+            !skr_text_is_among(name, of_others, SKR_COUNT_OF(of_others)))
+            return fail_unknown(url, name, known, count, error);
+    }
+    return SKR_OK;
 }
 
 enum skr_code

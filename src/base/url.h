@@ -38,9 +38,11 @@ skr_url_copy(const struct skr_url *url, struct skr_url *copy);
 // NULL when there is no such parameter.
 const char *skr_url_find(const struct skr_url *url, const char *name);
 
-// The first parameter that is none of these; NULL: all are.
-const char *skr_url_find_unknown(const struct skr_url *url,
-                                 const char *const *known, size_t count);
+// SKR_INVALID for a parameter of a database's DSN that is none of these, nor
+// one that the DSNs of PHP projects have and no driver needs.
+SKR_MUST_CHECK enum skr_code
+skr_url_check_parameters(const struct skr_url *url, const char *const *known,
+                         size_t count, struct skr_error *error);
 
 // A whole number in a range; *number stays as it is where the parameter is
 // absent.

@@ -11,6 +11,50 @@
 #include <string.h>
 #include <strings.h>
 
+// What two of the dialects say, or that there is no such thing.
+static const struct skr_word common[] = {
+    {"open_transactions_inside", "{open_transactions}"},
+    {"zone_names", "yes"},
+    {"zone_offset", ""},
+    {"unsigned_row_id", "{row_id}"},
+    {"long_text", "TEXT"},
+    {"key", "\"key\""},
+    {"table_options", ""},
+    {"inline_index", ""},
+    {"create_index",
+     "CREATE INDEX IF NOT EXISTS {own_index} ON {table} ({columns})"},
+    {"replace_index", ""},
+    {"key_text", "VARCHAR(255)"},
+    {"partition_bytes", "partition_key"},
+    {"writer_number", ""},
+    {"is_decided", ""},
+    {"oldest_writer", ""},
+    {"union_open", "("},
+    {"union_close", ")"},
+    {"insert_once", "ON CONFLICT (message_id) DO NOTHING"},
+    {"unset_id", "X'00000000000000000000000000000000'"},
+    {"lock_skip", "FOR UPDATE SKIP LOCKED"},
+    {"lock_rows", "FOR UPDATE"},
+    {"by_primary_key", ""},
+    {"remove_ids", "DELETE FROM {table} WHERE id IN ({ids})"},
+    {"in_range", "id >= ? AND id <= ?"},
+    {"remove_range", "DELETE FROM {table} WHERE {in_range}"},
+    {"id_row", ""},
+    {"no_index", "+"},
+    {"queue_is", "queue_name = ?"},
+    {"queue_is_timed", "queue_name = ?"},
+    {"unsafe_engine", ""},
+    {"reused_ids", ""},
+    // SQLite has one writer; on MariaDB and MySQL a transaction could not hold
+    // a lock, as CREATE TABLE ends it.
+    {"setup_lock", ""},
+    {"notify_function", ""},
+    {"notify_trigger", ""},
+    {"find_notify", ""},
+    {"drop_notify_trigger", ""},
+    {"drop_notify_function", ""},
+};
+
 static const char *
 find_word(const struct skr_word *words, size_t count, const char *name,
           size_t length)
@@ -28,6 +72,8 @@ find_in_dialect(const struct skr_dialect *dialect, const char *name,
 {
     const char *text =
         find_word(dialect->words, dialect->word_count, name, length);
+    if (text == NULL)
+        text = find_word(common, SKR_COUNT_OF(common), name, length);
     if (text == NULL)
         abort();
     return text;

@@ -15,13 +15,13 @@ struct skr_word {
     const char *text;
 };
 
-// What differs between databases, as data. Every dialect has these words:
+// What differs between databases, as data. Every dialect has these words, its
+// own or those of sql.c:
 //   now            the server's clock in UTC, to the second
 //   now_milliseconds  how far that second has gone
 //   now_plus       now, plus a bound number of seconds (one parameter)
 //   now_after      the first whole second that is a bound number of
-//   milliseconds
-//                  away (one parameter)
+//                  milliseconds away (one parameter)
 //   now_minus      now, minus a bound number of seconds (one parameter)
 //   row_id         column type: a growing number that is never used twice
 //   unsigned_row_id  the same, unsigned where there is such a type

@@ -204,11 +204,9 @@ static enum skr_code
 fail(struct skr_error *error, enum skr_code code, enum skr_remedy remedy,
      const char *place, const char *message, const char *advice)
 {
-    // The message may quote a statement; what helps must not be cut off.
-    if (advice == NULL)
-        return skr_fail(error, code, remedy, "%s: %.180s", place, message);
-    return skr_fail(error, code, remedy, "%s: %.180s; %s", place, message,
-                    advice);
+    skr_fail(error, code, remedy, "%s: %s", place, message);
+    skr_error_advise(error, advice);
+    return code;
 }
 
 enum skr_code

@@ -59,15 +59,6 @@ find_name(struct skr_mysql *mysql, const char *name,
     return code;
 }
 
-// Two relays on two nodes would both hold "the" lock.
-static enum skr_code
-refuse_cluster(struct skr_error *error)
-{
-    return skr_fail(error, SKR_REFUSED, SKR_GIVE_UP,
-                    "this is a Galera cluster, whose nodes do not share "
-                    "locks: none can be relied on; use `claim: shared`");
-}
-
 static enum skr_code
 get_lock(struct skr_mysql *mysql, const char *name, int64_t wait_s,
          bool *granted, struct skr_error *error)
@@ -246,8 +237,11 @@ mysql_try_lock(struct skr_db *db, struct skr_lock_attempt *attempt,
 {
     struct skr_mysql *mysql = (struct skr_mysql *)db;
     enum skr_code code = SKR_OK;
+    // Two relays on two nodes would both hold "the" lock.
     if (db->is_cluster)
-        return refuse_cluster(error);
+        return skr_fail(error, SKR_REFUSED, SKR_GIVE_UP,
+                        "this is a Galera cluster, whose nodes do not share "
+                        "locks: none can be relied on; use `claim: shared`");
     if (attempt->is_first)
         code = find_name(mysql, attempt->name, mysql->gate, error);
     if (code == SKR_OK)

@@ -50,28 +50,12 @@ enum {
     WAKE_CEILING = 1024 * 1024,
 };
 
-#define KNOWN                                                            \
-    "unix_socket, connect_timeout, timeout, lock_timeout, ssl, ssl_ca, " \
-    "ssl_cert, ssl_key, ssl_verify, wake, wake_dsn, wake_ceiling and "   \
-    "idle_poll"
-
-static enum skr_code
-check_parameters(const struct skr_url *url, struct skr_error *error)
-{
-    // The first two are in the DSNs of PHP projects. The server tells its
-    // version itself, and the connection's character set is always utf8mb4.
-    static const char *const known[] = {
-        "serverVersion", "charset",      "unix_socket", "connect_timeout",
-        "lock_timeout",  "ssl",          "ssl_ca",      "ssl_cert",
-        "ssl_key",       "ssl_verify",   "timeout",     "wake",
-        "wake_dsn",      "wake_ceiling", "idle_poll"};
-    const char *unknown = skr_url_find_unknown(url, known, SKR_COUNT_OF(known));
-    if (unknown == NULL)
-        return SKR_OK;
-    return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
-                    "%s is not a parameter of a mysql:// DSN; " KNOWN " are",
-                    unknown);
-}
+// The server tells its version itself, and the connection's character set is
+// always utf8mb4.
+static const char *const parameters[] = {
+    "unix_socket", "connect_timeout", "timeout",  "lock_timeout", "ssl",
+    "ssl_ca",      "ssl_cert",        "ssl_key",  "ssl_verify",   "wake",
+    "wake_dsn",    "wake_ceiling",    "idle_poll"};
 
 static enum skr_code
 read_place(const struct skr_url *url, struct options *options,
@@ -192,7 +176,8 @@ read_url_alone(const struct skr_url *url, struct options *options,
                struct skr_error *error)
 {
     *options = (struct options){0};
-    enum skr_code code = check_parameters(url, error);
+    enum skr_code code = skr_url_check_parameters(
+        url, parameters, SKR_COUNT_OF(parameters), error);
     if (code == SKR_OK)
         code = read_place(url, options, error);
     if (code == SKR_OK)

@@ -56,8 +56,6 @@ static const struct skr_word words[] = {
     {"now_minus", "(UTC_TIMESTAMP() - INTERVAL ? SECOND)"},
     {"now_milliseconds", "(MICROSECOND(UTC_TIMESTAMP(3)) DIV 1000)"},
     {"utc_now", "UTC_TIMESTAMP()"},
-    {"zone_names", "yes"},
-    {"zone_offset", ""},
     {"zone_now", "CONVERT_TZ(UTC_TIMESTAMP(), '+00:00', {zone_text})"},
     {"zone_now_plus", "CONVERT_TZ(UTC_TIMESTAMP() + INTERVAL ? SECOND, "
                       "'+00:00', {zone_text})"},
@@ -97,7 +95,6 @@ static const struct skr_word words[] = {
     // Statements that come later wait behind the session that waits to alter a
     // table.
     {"prepare_index", "SET lock_wait_timeout = 1"},
-    {"replace_index", ""},
     {"add_index", "ALTER TABLE {table} ADD INDEX {index} ({columns}), "
                   "ALGORITHM = INPLACE, LOCK = NONE"},
     {"find_column",
@@ -113,15 +110,7 @@ static const struct skr_word words[] = {
     // They take blanks for nothing, too.
     {"partition_text",
      "CASE WHEN partition_key = '' THEN '' ELSE partition_key END"},
-    {"writer_number", ""},
-    {"is_decided", ""},
-    {"oldest_writer", ""},
-    {"union_open", "("},
-    {"union_close", ")"},
     {"insert_once", ""},
-    {"unset_id", "X'00000000000000000000000000000000'"},
-    {"lock_skip", "FOR UPDATE SKIP LOCKED"},
-    {"lock_rows", "FOR UPDATE"},
     {"hold_owner_lock", "GET_LOCK('skirnir-{lock_owner}', 0) = 1"},
     {"owner_lock_is_free", "IS_FREE_LOCK(CONCAT('skirnir-', owner)) = 1"},
     {"is_in_share",
@@ -158,7 +147,6 @@ static const struct skr_word words[] = {
     // than to sort a backlog.
     {"queue_is_timed", QUEUE_BYTES " = ?"},
     {"queue_is_unindexed", QUEUE_BYTES " = ?"},
-    {"reused_ids", ""},
     {"unsafe_engine",
      "SELECT engine FROM information_schema.tables WHERE table_schema = "
      "DATABASE() AND table_name = '{table:name}' AND engine <> 'InnoDB'"},
@@ -174,13 +162,6 @@ static const struct skr_word words[] = {
      "SELECT table_name FROM information_schema.tables WHERE table_schema = "
      "DATABASE() AND table_name = '{table:name}' "
      "ORDER BY CAST(table_name AS BINARY) = '{table:name}' DESC LIMIT 1"},
-    // A transaction could not hold it: CREATE TABLE ends one.
-    {"setup_lock", ""},
-    {"notify_function", ""},
-    {"notify_trigger", ""},
-    {"find_notify", ""},
-    {"drop_notify_trigger", ""},
-    {"drop_notify_function", ""},
 };
 
 const struct skr_dialect skr_mysql_dialect = {

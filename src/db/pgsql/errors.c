@@ -94,9 +94,8 @@ static enum skr_code
 fail(struct skr_error *error, const struct native_error *native,
      const char *place, const char *message)
 {
-    const char *advice = native->advice;
-    skr_fail(error, native->code, native->remedy, "%s: %s%s%s", place, message,
-             advice == NULL ? "" : "; ", advice == NULL ? "" : advice);
+    skr_fail(error, native->code, native->remedy, "%s: %s", place, message);
+    skr_error_advise(error, native->advice);
     skr_error_set_native(error, "%s", native->state);
     return native->code;
 }

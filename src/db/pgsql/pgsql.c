@@ -34,11 +34,17 @@ enum {
 // Given to libpq as they are.
 static const char *const passed_on[] = {"sslcert", "sslkey", "application_name",
                                         "target_session_attrs"};
-// Ours, or those of other programs that read the same DSN.
-static const char *const understood[] = {
-    "sslmode",       "sslrootcert",  "connect_timeout",
-    "host",          "lock_timeout", "statement_timeout",
-    "serverVersion", "charset",      "timeout"};
+static const char *const parameters[] = {"sslmode",
+                                         "sslrootcert",
+                                         "sslcert",
+                                         "sslkey",
+                                         "host",
+                                         "connect_timeout",
+                                         "timeout",
+                                         "lock_timeout",
+                                         "statement_timeout",
+                                         "application_name",
+                                         "target_session_attrs"};
 static const char *const ssl_modes[] = {"disable", "allow",     "prefer",
                                         "require", "verify-ca", VERIFIED};
 // By these it is the server, or a machine that claims to be it, that decides on
@@ -84,18 +90,10 @@ check_parts(const struct skr_url *url, struct skr_error *error)
         return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
                         "the DSN names a host twice; write "
                         "pgsql://user@/shop?host=FOLDER for a local socket");
-    for (size_t i = 0; i < url->parameter_count; i++) {
-        const char *name = url->parameters[i].name;
-        if (!skr_text_is_among(name, passed_on, SKR_COUNT_OF(passed_on)) &&
-            !skr_text_is_among(name, understood, SKR_COUNT_OF(understood)))
-            return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
-                            "%.80s is not a parameter of a pgsql:// DSN; "
-                            "sslmode, sslrootcert, sslcert, sslkey, host, "
-                            "connect_timeout, timeout, lock_timeout, "
-                            "statement_timeout, "
-                            "application_name and target_session_attrs are",
-                            name);
-    }
+    enum skr_code code = skr_url_check_parameters(
+        url, parameters, SKR_COUNT_OF(parameters), error);
+    if (code != SKR_OK)
+        return code;
     const char *mode = skr_url_find(url, "sslmode");
     if (mode != NULL &&
         !skr_text_is_among(mode, ssl_modes, SKR_COUNT_OF(ssl_modes)))

@@ -70,19 +70,9 @@ static enum skr_code
 fail(struct skr_error *error, enum skr_code code, enum skr_remedy remedy,
      const char *path, const char *message, const char *advice)
 {
-    if (advice == NULL)
-        return skr_fail(error, code, remedy, "%s: %s", path, message);
-    return skr_fail(error, code, remedy, "%s: %s; %s", path, message, advice);
-}
-
-static enum skr_code
-fail_by_message(const char *path, const char *message, struct skr_error *error)
-{
-    for (size_t i = 0; i < SKR_COUNT_OF(messages); i++)
-        if (strstr(message, messages[i].words) != NULL)
-            return fail(error, messages[i].code, SKR_GIVE_UP, path, message,
-                        messages[i].advice);
-    return fail(error, SKR_INVALID, SKR_GIVE_UP, path, message, NULL);
+    skr_fail(error, code, remedy, "%s: %s", path, message);
+    skr_error_advise(error, advice);
+    return code;
 }
 
 static enum skr_code
@@ -93,7 +83,11 @@ fail_by_code(const char *path, int native, const char *message,
         if (errors[i].native == native || errors[i].native == (native & 0xff))
             return fail(error, errors[i].code, errors[i].remedy, path, message,
                         errors[i].advice);
-    return fail_by_message(path, message, error);
+    for (size_t i = 0; i < SKR_COUNT_OF(messages); i++)
+        if (strstr(message, messages[i].words) != NULL)
+            return fail(error, messages[i].code, SKR_GIVE_UP, path, message,
+                        messages[i].advice);
+    return fail(error, SKR_INVALID, SKR_GIVE_UP, path, message, NULL);
 }
 
 enum skr_code

@@ -24,8 +24,7 @@ enum { DEFAULT_BUSY_TIMEOUT_MS = 5000, MAX_BUSY_TIMEOUT_MS = 3600000 };
 static enum skr_code
 check_url(const struct skr_url *url, struct skr_error *error)
 {
-    static const char *const known[] = {"busy_timeout", "serverVersion",
-                                        "charset"};
+    static const char *const parameters[] = {"busy_timeout"};
     if (url->host != NULL || url->user != NULL || url->port != 0)
         return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
                         "sqlite://%s: a file needs three slashes, "
@@ -39,12 +38,10 @@ check_url(const struct skr_url *url, struct skr_error *error)
         return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
                         "sqlite:///:memory: is refused: every connection would "
                         "have a database of its own, which no other sees");
-    const char *unknown = skr_url_find_unknown(url, known, SKR_COUNT_OF(known));
-    if (unknown != NULL)
-        return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
-                        "%s is not a parameter of a sqlite:// DSN; "
-                        "busy_timeout is",
-                        unknown);
+    enum skr_code code = skr_url_check_parameters(
+        url, parameters, SKR_COUNT_OF(parameters), error);
+    if (code != SKR_OK)
+        return code;
     int64_t unused = 0;
     return skr_url_number(url, "busy_timeout", 0, MAX_BUSY_TIMEOUT_MS, &unused,
                           error);

@@ -211,7 +211,6 @@ run_statement(sqlite3 *connection, struct skr_sqlite_cache *cache,
 static const struct skr_word words[] = {
     // One writer at a time: ids become visible in order.
     {"open_transactions", ""},
-    {"open_transactions_inside", ""},
     {"now", "datetime('now')"},
     {"now_plus", "datetime('now', '+' || ? || ' seconds')"},
     {"now_after", "datetime('now', '+' || ((? + 999) / 1000.0) || ' seconds')"},
@@ -219,7 +218,6 @@ static const struct skr_word words[] = {
     {"now_milliseconds", "CAST(substr(strftime('%f', 'now'), 4) AS INTEGER)"},
     {"utc_now", "datetime('now')"},
     {"zone_names", ""},
-    {"zone_offset", ""},
     {"zone_now", "datetime('now', {zone_text})"},
     {"zone_now_plus", "datetime('now', '+' || ? || ' seconds', {zone_text})"},
     {"zone_now_after", "datetime('now', '+' || ((? + 999) / 1000.0) || "
@@ -230,18 +228,11 @@ static const struct skr_word words[] = {
     // Without AUTOINCREMENT the id of a deleted row is used again, and a late
     // delete would take a new message.
     {"row_id", "INTEGER PRIMARY KEY AUTOINCREMENT NOT NULL"},
-    {"unsigned_row_id", "{row_id}"},
-    {"long_text", "TEXT"},
     {"optimize_table", "VACUUM"},
     {"json", "TEXT"},
     {"merged_headers", "json_patch(headers, ?)"},
-    {"key", "\"key\""},
     {"timestamp", "DATETIME"},
     {"message_id", "BINARY(16)"},
-    {"table_options", ""},
-    {"inline_index", ""},
-    {"create_index",
-     "CREATE INDEX IF NOT EXISTS {own_index} ON {table} ({columns})"},
     {"find_table",
      "SELECT 1 FROM sqlite_master WHERE type = 'table' AND lower(name) = "
      "lower('{table:name}')"},
@@ -251,15 +242,12 @@ static const struct skr_word words[] = {
      "(SELECT name FROM pragma_index_info(list.name) WHERE seqno = 2) "
      "FROM pragma_index_list('{table:name}') AS list WHERE partial = 0"},
     {"prepare_index", ""},
-    {"replace_index", ""},
     {"add_index",
      "CREATE INDEX IF NOT EXISTS {own_index} ON {table} ({columns})"},
     {"find_column", "SELECT 1 FROM pragma_table_info('{table:name}') "
                     "WHERE lower(name) = '{column}'"},
     {"prepare_column", ""},
     {"add_column", "ALTER TABLE {table} ADD COLUMN {column} {definition}"},
-    {"key_text", "VARCHAR(255)"},
-    {"partition_bytes", "partition_key"},
     // Columns of others may hold numbers. As text they are keys, if rows are
     // found by that; a column without a type finds none, nor does a fraction
     // that is cut. Those are given as bytes, and are no keys.
@@ -267,13 +255,8 @@ static const struct skr_word words[] = {
      "CASE WHEN typeof(partition_key) NOT IN ('integer', 'real') "
      "THEN partition_key WHEN partition_key = +CAST(partition_key AS TEXT) "
      "THEN CAST(partition_key AS TEXT) ELSE CAST(partition_key AS BLOB) END"},
-    {"writer_number", ""},
-    {"is_decided", ""},
-    {"oldest_writer", ""},
     {"union_open", "SELECT * FROM ("},
     {"union_close", ")"},
-    {"insert_once", "ON CONFLICT (message_id) DO NOTHING"},
-    {"unset_id", "X'00000000000000000000000000000000'"},
     {"lock_skip", ""},
     {"hold_owner_lock", ""},
     {"owner_lock_is_free", "1 = 0"},
@@ -283,18 +266,9 @@ static const struct skr_word words[] = {
                     "expires_at > {utc_now}) >> ({shard}) & 1) = 1"},
     {"shard_of_key", "skirnir_hash(CASE WHEN partition_key = '' THEN id "
                      "ELSE partition_key END) % {shard_count}"},
-    {"by_primary_key", ""},
-    {"remove_ids", "DELETE FROM {table} WHERE id IN ({ids})"},
-    {"in_range", "id >= ? AND id <= ?"},
-    {"remove_range", "DELETE FROM {table} WHERE id >= ? AND id <= ?"},
-    {"id_row", ""},
     {"random_hex", "lower(hex(randomblob(16)))"},
-    {"no_index", "+"},
-    {"queue_is", "queue_name = ?"},
     {"queue_is_beyond", "queue_name = ?"},
-    {"queue_is_timed", "queue_name = ?"},
     {"queue_is_unindexed", "+queue_name = ?"},
-    {"unsafe_engine", ""},
     {"reused_ids",
      "SELECT 'AUTOINCREMENT' WHERE skirnir_reuses_ids('{table:name}')"},
     // Ids are given one by one.
@@ -305,12 +279,6 @@ static const struct skr_word words[] = {
     // Orders and orders are one table.
     {"table_place", "SELECT name FROM sqlite_master WHERE type = 'table' AND "
                     "name = '{table:name}' COLLATE NOCASE"},
-    {"setup_lock", ""},
-    {"notify_function", ""},
-    {"notify_trigger", ""},
-    {"find_notify", ""},
-    {"drop_notify_trigger", ""},
-    {"drop_notify_function", ""},
 };
 
 const struct skr_dialect skr_sqlite_dialect = {
@@ -321,55 +289,33 @@ const struct skr_dialect skr_sqlite_dialect = {
     .name_case = SKR_CASE_KEPT,
 };
 
+static const struct skr_tx_ops foreign_tx;
+
 static enum skr_code
-check(sqlite3 *connection, struct skr_error *error)
+run_in(struct skr_tx tx, const struct skr_statement *statement,
+       struct skr_error *error)
 {
-    if (!sqlite3_get_autocommit(connection))
+    struct skr_sqlite *own = tx.ops == &foreign_tx ? NULL : tx.connection;
+    return own == NULL
+               ? run_statement(tx.connection, NULL, statement, error)
+               : run_statement(own->connection, &own->cache, statement, error);
+}
+
+static enum skr_code
+check_tx(struct skr_tx tx, struct skr_error *error)
+{
+    const struct skr_sqlite *own = tx.ops == &foreign_tx ? NULL : tx.connection;
+    if (!sqlite3_get_autocommit(own == NULL ? tx.connection : own->connection))
         return SKR_OK;
     return skr_fail(error, SKR_NO_TRANSACTION, SKR_GIVE_UP,
                     "the SQLite connection is in autocommit: run BEGIN "
                     "IMMEDIATE first, and COMMIT afterwards");
 }
 
-static enum skr_code
-foreign_run(struct skr_tx tx, const struct skr_statement *statement,
-            struct skr_error *error)
-{
-    return run_statement(tx.connection, NULL, statement, error);
-}
-
-static enum skr_code
-foreign_check(struct skr_tx tx, struct skr_error *error)
-{
-    return check(tx.connection, error);
-}
-
 static const struct skr_tx_ops foreign_tx = {
-    .dialect = &skr_sqlite_dialect,
-    .run = foreign_run,
-    .check = foreign_check,
-};
-
-static enum skr_code
-own_run(struct skr_tx tx, const struct skr_statement *statement,
-        struct skr_error *error)
-{
-    struct skr_sqlite *sqlite = tx.connection;
-    return run_statement(sqlite->connection, &sqlite->cache, statement, error);
-}
-
-static enum skr_code
-own_check(struct skr_tx tx, struct skr_error *error)
-{
-    struct skr_sqlite *sqlite = tx.connection;
-    return check(sqlite->connection, error);
-}
-
+    .dialect = &skr_sqlite_dialect, .run = run_in, .check = check_tx};
 const struct skr_tx_ops skr_sqlite_own_tx = {
-    .dialect = &skr_sqlite_dialect,
-    .run = own_run,
-    .check = own_check,
-};
+    .dialect = &skr_sqlite_dialect, .run = run_in, .check = check_tx};
 
 struct skr_tx
 skr_sqlite_tx(sqlite3 *connection)
