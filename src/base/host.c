@@ -44,10 +44,15 @@ skr_host_check_list(const struct skr_url *url, struct skr_error *error)
     const char *hosts = url->host == NULL ? "" : url->host;
     bool is_list = strchr(hosts, ',') != NULL;
     int64_t port = 0;
-    while (is_list && hosts != NULL) {
+    while (hosts != NULL) {
         struct skr_host host;
+        const char *end = hosts + strcspn(hosts, "],");
+        if (hosts[0] == '[' && (*end != ']' || strchr(":,", end[1]) == NULL))
+            return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
+                            "a host of the DSN begins with [ and has no ] "
+                            "behind its address");
         hosts = skr_host_next(hosts, &host);
-        if (host.name[0] == '\0')
+        if (is_list && host.name[0] == '\0')
             return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
                             "a host of the DSN's list has no name; write "
                             "%s://user@one,two:5433/shop",

@@ -4,11 +4,13 @@
 
 #include "base/url.h"
 
+#include "base/arena.h"
 #include "base/error.h"
 #include "base/secret.h"
 #include "base/text.h"
 
 #include <ctype.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -282,29 +284,123 @@ skr_url_check_parameters(const struct skr_url *url, const char *const *known,
     return SKR_OK;
 }
 
+static enum skr_code
+read_number(const char *name, const char *text, int64_t least, int64_t most,
+            int64_t *number, struct skr_error *error)
+{
+    if (text == NULL || skr_text_number(text, least, most, number))
+        return SKR_OK;
+    return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
+                    "%s=%s in the DSN: a whole number from %lld to %lld is "
+                    "needed",
+                    name, text, (long long)least, (long long)most);
+}
+
 enum skr_code
 skr_url_number(const struct skr_url *url, const char *name, int64_t least,
                int64_t most, int64_t *number, struct skr_error *error)
 {
-    const char *text = skr_url_find(url, name);
-    if (text != NULL && !skr_text_number(text, least, most, number))
-        return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
-                        "%s=%s in the DSN: a whole number from %lld to %lld "
-                        "is needed",
-                        name, text, (long long)least, (long long)most);
-    return SKR_OK;
+    return read_number(name, skr_url_find(url, name), least, most, number,
+                       error);
+}
+
+static enum skr_code
+read_boolean(const char *name, const char *text, bool *value,
+             struct skr_error *error)
+{
+    if (text == NULL || skr_text_boolean(text, value))
+        return SKR_OK;
+    return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
+                    "%s=%.40s in the DSN: true or false is needed", name, text);
 }
 
 enum skr_code
 skr_url_boolean(const struct skr_url *url, const char *name, bool *value,
                 struct skr_error *error)
 {
-    const char *text = skr_url_find(url, name);
-    if (text != NULL && !skr_text_boolean(text, value))
+    return read_boolean(name, skr_url_find(url, name), value, error);
+}
+
+// With a fraction if need be, as Symfony's times have it.
+static enum skr_code
+read_seconds(const struct skr_url_option *option, const char *text,
+             int64_t *time_ms, struct skr_error *error)
+{
+    char *end = NULL;
+    double seconds = strtod(text, &end);
+    double least = (double)option->least / 1000;
+    double most = (double)option->most / 1000;
+    if (end == text || *end != '\0' || !isfinite(seconds) || seconds < least ||
+        seconds > most)
         return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
-                        "%s=%.40s in the DSN: true or false is needed", name,
-                        text);
+                        "%s=%s in the DSN: a number of seconds from %g to %g "
+                        "is needed",
+                        option->name, text, least, most);
+    *time_ms = (int64_t)(seconds * 1000);
     return SKR_OK;
+}
+
+static enum skr_code
+read_choice(const struct skr_url_option *option, const char *text,
+            bool *is_second, struct skr_error *error)
+{
+    *is_second = strcmp(text, option->words[1]) == 0;
+    if (*is_second || strcmp(text, option->words[0]) == 0)
+        return SKR_OK;
+    return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
+                    "%s=%.40s in the DSN: %s or %s is needed", option->name,
+                    text, option->words[0], option->words[1]);
+}
+
+static enum skr_code
+read_option(const struct skr_url *url, const struct skr_url_option *option,
+            struct skr_arena *arena, void *value, struct skr_error *error)
+{
+    const char *text = NULL;
+    for (size_t i = 0; i < url->parameter_count; i++)
+        if (strcmp(url->parameters[i].name, option->name) == 0)
+            text = url->parameters[i].value;
+    if (text == NULL)
+        return SKR_OK;
+    switch (option->kind) {
+    case SKR_URL_ELSEWHERE: break;
+    case SKR_URL_TEXT: {
+        char *copy = skr_arena_text(arena, text, strlen(text));
+        *(const char **)value = copy;
+        return copy == NULL ? skr_fail_memory(error) : SKR_OK;
+    }
+    case SKR_URL_BOOLEAN: return read_boolean(option->name, text, value, error);
+    case SKR_URL_NUMBER:
+        return read_number(option->name, text, option->least, option->most,
+                           value, error);
+    case SKR_URL_SECONDS: return read_seconds(option, text, value, error);
+    case SKR_URL_CHOICE: return read_choice(option, text, value, error);
+    }
+    return SKR_OK;
+}
+
+enum skr_code
+skr_url_read(const struct skr_url *url, const struct skr_url_option *options,
+             size_t count, struct skr_arena *arena, void *values,
+             struct skr_error *error)
+{
+    enum skr_code code = SKR_OK;
+    for (size_t i = 0; i < count && code == SKR_OK; i++)
+        code = read_option(url, &options[i], arena,
+                           (char *)values + options[i].place, error);
+    return code;
+}
+
+bool
+skr_url_is_option(const char *name, const struct skr_url_option *options,
+                  size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        if (strcmp(name, options[i].name) == 0 ||
+            (skr_text_ends_with(options[i].name, "[") &&
+             skr_text_starts_with(name, options[i].name)))
+            return true;
+    return false;
 }
 
 static void

@@ -9,6 +9,8 @@
 
 enum { SKR_URL_MAX_PARAMETERS = 128 };
 
+struct skr_arena;
+
 struct skr_url_parameter {
     char *name;
     char *value;
@@ -55,6 +57,32 @@ skr_url_number(const struct skr_url *url, const char *name, int64_t least,
 SKR_MUST_CHECK enum skr_code
 skr_url_boolean(const struct skr_url *url, const char *name, bool *value,
                 struct skr_error *error);
+
+// An option of a driver: which values it takes, and where in the driver's
+// struct one goes. What a DSN does not name stays there as it is.
+struct skr_url_option {
+    const char *name;  // one that ends with [ stands for all that begin so
+    enum skr_url_kind {
+        SKR_URL_ELSEWHERE,  // known, and read elsewhere or of no use here
+        SKR_URL_TEXT,       // const char *
+        SKR_URL_BOOLEAN,    // bool
+        SKR_URL_NUMBER,     // int64_t
+        SKR_URL_SECONDS,    // int64_t, in milliseconds; a fraction may be given
+        SKR_URL_CHOICE,     // bool: it is the second of two words
+    } kind;
+    size_t place;
+    int64_t least, most;  // of seconds: in milliseconds
+    const char *words[2];
+};
+// Reads all of them into values, texts into the arena. Of two parameters with
+// one name the last counts.
+SKR_MUST_CHECK enum skr_code
+skr_url_read(const struct skr_url *url, const struct skr_url_option *options,
+             size_t count, struct skr_arena *arena, void *values,
+             struct skr_error *error);
+// Whether it is one of them.
+bool skr_url_is_option(const char *name, const struct skr_url_option *options,
+                       size_t count);
 
 struct skr_text;
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 // Consuming from a server that misbehaves, and the bookkeeping of deliveries
 // against chance. No server is needed.
+
 #include "broker/rabbitmq/deliveries.h"
-#include "broker/rabbitmq/incoming.h"
 #include "rabbitmq_receiver.h"
 #include "support/fake_rabbitmq.h"
 #include "support/oom.h"

@@ -3,7 +3,7 @@
 #include "fuzz.h"
 
 #include "base/arena.h"
-#include "broker/rabbitmq/incoming.h"
+#include "broker/rabbitmq/deliveries.h"
 
 #include <stdlib.h>
 #include <string.h>

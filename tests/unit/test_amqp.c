@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Properties, field tables and reply codes of the AMQP client, byte by byte.
-#include "amqp/errors.h"
+#include "amqp/connection.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -167,16 +167,4 @@ skr_kafka_record_read(const struct kafka_broker *broker,
 
 skr_broker_depth_fn skr_kafka_depth;  // lag.c
 
-// errors.c: what librdkafka says of a message.
-enum kafka_blame {
-    KAFKA_BLAME_MESSAGE,   // or another of its batch
-    KAFKA_BLAME_TOPIC,     // nothing can go there now
-    KAFKA_BLAME_BROKER,    // may pass later
-    KAFKA_BLAME_PRODUCER,  // it has ended: a new one has to send this again
-};
-enum kafka_blame skr_kafka_blame(rd_kafka_resp_err_t code);
-// Why a finished one was not confirmed.
-void
-skr_kafka_explain(const struct kafka_entry *entry, struct skr_error *reason);
-
 #endif

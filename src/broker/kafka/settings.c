@@ -10,6 +10,7 @@
 #include "base/text.h"
 #include "base/url.h"
 
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -189,18 +190,38 @@ check_property(const char *name, struct skr_error *error)
 
 enum {
     DEFAULT_PORT = 9092,
-    DEFAULT_CONNECT_S = 10,
-    DEFAULT_CONFIRM_S = 25,
-    MOST_SECONDS = 3600,
+    DEFAULT_CONNECT_MS = 10000,
+    DEFAULT_CONFIRM_MS = 25000,
+    MOST_MS = 3600000,
     DEFAULT_PREFETCH_BYTES = 16 * 1024 * 1024,
     LONGEST_TOPIC = 249,
 };
 
-static const char *const own_parameters[] = {
-    "auto_setup",      "cacert",      "cert",           "confirm_timeout",
-    "connect_timeout", "derive_ids",  "group",          "key",
-    "missing_topic",   "partitioner", "prefetch_bytes", "tls",
-    "topic",           "topic_by",    "topics",         "verify",
+#define AT(field) .place = offsetof(struct kafka_settings, field)
+
+static const struct skr_url_option own[] = {
+    {"auto_setup", SKR_URL_BOOLEAN, AT(auto_setup)},
+    {.name = "cacert"},
+    {.name = "cert"},
+    {"confirm_timeout", SKR_URL_SECONDS, AT(confirm_timeout_ms), .least = 1000,
+     .most = MOST_MS},
+    {"connect_timeout", SKR_URL_SECONDS, AT(connect_timeout_ms), .least = 1000,
+     .most = MOST_MS},
+    {"derive_ids", SKR_URL_BOOLEAN, AT(derives_ids)},
+    {"group", SKR_URL_TEXT, AT(group)},
+    {.name = "key"},
+    {"missing_topic", SKR_URL_CHOICE, AT(fails_missing_topics),
+     .words = {"wait", "fail"}},
+    {"partitioner", SKR_URL_CHOICE, AT(is_fnv1a),
+     .words = {"murmur2", "fnv1a"}},
+    {"prefetch_bytes", SKR_URL_NUMBER, AT(prefetch_bytes), .least = 1024,
+     .most = INT64_C(2) << 30},
+    {.name = "tls"},
+    {.name = "topic"},
+    {.name = "topic_by"},
+    {.name = "topics"},
+    {.name = "topics["},
+    {"verify", SKR_URL_BOOLEAN, AT(verify)},
 };
 
 bool
@@ -234,17 +255,6 @@ keep(struct kafka_settings *settings, const char *text, const char **kept,
         return SKR_OK;
     *kept = skr_arena_text(&settings->arena, text, strlen(text));
     return *kept == NULL ? skr_fail_memory(error) : SKR_OK;
-}
-
-static enum skr_code
-read_seconds(const struct skr_url *url, const char *name, int fallback,
-             int64_t *time_ms, struct skr_error *error)
-{
-    int64_t seconds = fallback;
-    enum skr_code code =
-        skr_url_number(url, name, 1, MOST_SECONDS, &seconds, error);
-    *time_ms = seconds * 1000;
-    return code;
 }
 
 // librdkafka wants every broker with its port.
@@ -312,21 +322,6 @@ read_topics(const struct skr_url *url, bool consumes,
     if (code == SKR_OK && settings->topic_count == 0 && topic != NULL)
         code = add_topics(settings, topic, error);
     return code;
-}
-
-// One of two words; without the parameter it is the first.
-static enum skr_code
-read_choice(const struct skr_url *url, const char *name,
-            const char *const words[2], bool *is_second,
-            struct skr_error *error)
-{
-    const char *text = skr_url_find(url, name);
-    *is_second = text != NULL && strcmp(text, words[1]) == 0;
-    if (text == NULL || *is_second || strcmp(text, words[0]) == 0)
-        return SKR_OK;
-    return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
-                    "%s=%.40s in the DSN: %s or %s is needed", name, text,
-                    words[0], words[1]);
 }
 
 // A DSN that names a certificate does not mean plaintext, unless tls=0 says so.
@@ -403,8 +398,8 @@ set_files(const struct skr_url *url, struct kafka_settings *settings,
         {"cert", "ssl.certificate.location"},
         {"key", "ssl.key.location"},
     };
-    bool verify = true;
-    enum skr_code code = skr_url_boolean(url, "verify", &verify, error);
+    bool verify = settings->verify;
+    enum skr_code code = SKR_OK;
     for (size_t i = 0; i < SKR_COUNT_OF(files) && code == SKR_OK; i++) {
         const char *value = skr_url_find(url, files[i].parameter);
         if (value != NULL)
@@ -424,8 +419,8 @@ set_files(const struct skr_url *url, struct kafka_settings *settings,
 }
 
 static enum skr_code
-set_defaults(const struct skr_url *url, struct kafka_settings *settings,
-             bool consumes, struct skr_error *error)
+set_defaults(struct kafka_settings *settings, bool consumes,
+             struct skr_error *error)
 {
     static const struct {
         const char *name, *value;
@@ -439,20 +434,16 @@ set_defaults(const struct skr_url *url, struct kafka_settings *settings,
         // How long the group waits for a member that died.
         {"session.timeout.ms", "10000", true},
     };
-    int64_t bytes = DEFAULT_PREFETCH_BYTES;
     char kilobytes[24];
     enum skr_code code = SKR_OK;
     for (size_t i = 0; i < SKR_COUNT_OF(defaults) && code == SKR_OK; i++)
         if (consumes || !defaults[i].of_consumers)
             code = skr_kafka_set(settings->properties, defaults[i].name,
                                  defaults[i].value, error);
-    if (code == SKR_OK)
-        code = skr_url_number(url, "prefetch_bytes", 1024, INT64_C(2) << 30,
-                              &bytes, error);
     if (code != SKR_OK || !consumes)
         return code;
     snprintf(kilobytes, sizeof(kilobytes), "%lld",
-             (long long)(bytes + 1023) / 1024);
+             (long long)(settings->prefetch_bytes + 1023) / 1024);
     return skr_kafka_set(settings->properties, "queued.max.messages.kbytes",
                          kilobytes, error);
 }
@@ -464,9 +455,7 @@ set_properties(const struct skr_url *url, struct kafka_settings *settings,
     enum skr_code code = SKR_OK;
     for (size_t i = 0; i < url->parameter_count && code == SKR_OK; i++) {
         const char *name = url->parameters[i].name;
-        if (skr_text_is_among(name, own_parameters,
-                              SKR_COUNT_OF(own_parameters)) ||
-            skr_text_starts_with(name, "topics["))
+        if (skr_url_is_option(name, own, SKR_COUNT_OF(own)))
             continue;
         code = check_property(name, error);
         if (code == SKR_OK)
@@ -483,7 +472,7 @@ read_properties(const struct skr_url *url, struct kafka_settings *settings,
     settings->properties = rd_kafka_conf_new();
     if (settings->properties == NULL)
         return skr_fail_memory(error);
-    enum skr_code code = set_defaults(url, settings, consumes, error);
+    enum skr_code code = set_defaults(settings, consumes, error);
     if (code == SKR_OK)
         code = set_security(url, settings, error);
     if (code == SKR_OK)
@@ -503,37 +492,25 @@ skr_kafka_settings_read(const struct skr_url *url, bool auto_setup,
                         bool consumes, struct kafka_settings *settings,
                         struct skr_error *error)
 {
-    static const char *const partitioners[] = {"murmur2", "fnv1a"};
-    static const char *const waits_or_fails[] = {"wait", "fail"};
-    bool is_fnv1a = false;
-    const char *group = skr_url_find(url, "group");
-    if (group == NULL)
-        group = skr_url_find(url, "group.id");
-    *settings = (struct kafka_settings){.auto_setup = auto_setup};
+    const char *group_id = skr_url_find(url, "group.id");
+    *settings = (struct kafka_settings){
+        .verify = true,
+        .prefetch_bytes = DEFAULT_PREFETCH_BYTES,
+        .auto_setup = auto_setup,
+        .connect_timeout_ms = DEFAULT_CONNECT_MS,
+        .confirm_timeout_ms = DEFAULT_CONFIRM_MS,
+    };
     enum skr_code code = read_brokers(url, settings, error);
     if (code == SKR_OK)
         code = read_topics(url, consumes, settings, error);
     if (code == SKR_OK)
-        code = keep(settings, group == NULL ? "skirnir" : group,
+        code = keep(settings, group_id == NULL ? "skirnir" : group_id,
                     &settings->group, error);
-    settings->is_consumed = settings->is_consumed || group != NULL;
     if (code == SKR_OK)
-        code = read_choice(url, "partitioner", partitioners, &is_fnv1a, error);
-    settings->partitioner = is_fnv1a ? KAFKA_FNV1A : KAFKA_MURMUR2;
-    if (code == SKR_OK)
-        code = read_choice(url, "missing_topic", waits_or_fails,
-                           &settings->fails_missing_topics, error);
-    if (code == SKR_OK)
-        code =
-            skr_url_boolean(url, "derive_ids", &settings->derives_ids, error);
-    if (code == SKR_OK)
-        code = skr_url_boolean(url, "auto_setup", &settings->auto_setup, error);
-    if (code == SKR_OK)
-        code = read_seconds(url, "connect_timeout", DEFAULT_CONNECT_S,
-                            &settings->connect_timeout_ms, error);
-    if (code == SKR_OK)
-        code = read_seconds(url, "confirm_timeout", DEFAULT_CONFIRM_S,
-                            &settings->confirm_timeout_ms, error);
+        code = skr_url_read(url, own, SKR_COUNT_OF(own), &settings->arena,
+                            settings, error);
+    settings->is_consumed = settings->is_consumed || group_id != NULL ||
+                            skr_url_find(url, "group") != NULL;
     if (code == SKR_OK)
         code = read_properties(url, settings, consumes, error);
     return code;

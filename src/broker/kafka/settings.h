@@ -26,7 +26,9 @@ struct kafka_settings {
     size_t topic_count, topic_capacity;
     const char *group;
     bool is_consumed;  // the DSN says from which topics, or by which group
-    enum kafka_partitioner partitioner;
+    bool is_fnv1a;     // the partitioner
+    bool verify;       // that the server proves who it is
+    int64_t prefetch_bytes;
     bool fails_missing_topics;
     bool derives_ids;
     bool auto_setup;

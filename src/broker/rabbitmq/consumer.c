@@ -13,7 +13,6 @@
 #include "base/error.h"
 #include "base/thread.h"
 #include "broker/rabbitmq/driver.h"
-#include "broker/rabbitmq/incoming.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -403,7 +402,7 @@ static bool
 has_room(const struct rabbit_broker *broker)
 {
     const struct rabbit_deliveries *deliveries = &broker->consumer.deliveries;
-    return deliveries->held_bytes < broker->options.prefetch_bytes ||
+    return (int64_t)deliveries->held_bytes < broker->options.prefetch_bytes ||
            skr_rabbit_deliveries_waiting(deliveries) == 0;
 }
 
@@ -503,7 +502,8 @@ is_over_capacity(const struct rabbit_broker *broker)
         if (deliveries->deferred[i].delivery.came_ms < since_ms)
             return true;
     return deliveries->deferred_count >= MOST_DEFERRED ||
-           deliveries->deferred_bytes >= broker->options.prefetch_bytes;
+           (int64_t)deliveries->deferred_bytes >=
+               broker->options.prefetch_bytes;
 }
 
 static enum skr_code
@@ -674,11 +674,12 @@ subscribe(struct rabbit_broker *broker, size_t capacity,
         return SKR_OK;
     if (consumer->prefetch.most == 0) {
         // So that the next batch is here when one is done.
-        consumer->prefetch.most =
-            broker->options.prefetch_count > 0 ? broker->options.prefetch_count
-            : capacity > UINT16_MAX / 2        ? UINT16_MAX
-            : capacity < LEAST_PREFETCH / 2    ? LEAST_PREFETCH
-                                               : (uint32_t)capacity * 2;
+        consumer->prefetch.most = broker->options.prefetch_count > 0
+                                      ? (uint32_t)broker->options.prefetch_count
+                                  : capacity > UINT16_MAX / 2 ? UINT16_MAX
+                                  : capacity < LEAST_PREFETCH / 2
+                                      ? LEAST_PREFETCH
+                                      : (uint32_t)capacity * 2;
         consumer->prefetch.count = consumer->prefetch.most;
     }
     consumer->prefetch.since_ms = skr_clock_ms();

@@ -6,7 +6,8 @@
 #ifndef SKR_BROKER_RABBITMQ_CONSUMER_H
 #define SKR_BROKER_RABBITMQ_CONSUMER_H
 
-#include "broker/rabbitmq/settle.h"
+#include "amqp/connection.h"
+#include "broker/rabbitmq/deliveries.h"
 
 #include <pthread.h>
 
@@ -51,6 +52,21 @@ struct rabbit_service {
     bool is_running, is_stopping;
 };
 
+// Retries go through delay queues, as Symfony has them, on a connection of
+// their own.
+struct rabbit_delay {
+    struct skr_amqp amqp;  // opened for the first retry
+    bool is_open;
+    uint64_t tag;     // of the copy that was published last
+    int64_t used_ms;  // when that was
+    // After a failure to reach the server all retries are refused for this
+    // reason, so that the caller does not wait for each of them; until then, by
+    // skr_clock_ms().
+    struct skr_error reason;
+    int64_t again_ms;
+    struct skr_trouble trouble;
+};
+
 struct rabbit_consumer {
     bool is_wanted;    // receive() will be called, or was
     bool is_prepared;  // the channel is open, the queues are there
@@ -81,6 +97,11 @@ struct rabbit_consumer {
 };
 
 skr_broker_receive_fn skr_rabbit_receive;
+skr_broker_settle_fn skr_rabbit_settle;
+
+// Closes the connection once it has not been used for a while.
+void skr_rabbit_delay_tidy(struct rabbit_delay *delay);
+void skr_rabbit_delay_close(struct rabbit_delay *delay, bool is_alive);
 
 // Opens the channel and sees to the queues, by open() or the first receive().
 SKR_MUST_CHECK enum skr_code

@@ -2,7 +2,7 @@
 // A message of RabbitMQ as a consumer sees it: its fields as header texts, and
 // how often it was tried before.
 
-#include "broker/rabbitmq/incoming.h"
+#include "broker/rabbitmq/deliveries.h"
 
 #include "base/error.h"
 #include "message/json.h"

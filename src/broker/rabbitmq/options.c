@@ -17,11 +17,11 @@
 #include "broker/rabbitmq/options.h"
 
 #include "base/error.h"
+#include "base/host.h"
 #include "base/text.h"
 #include "base/url.h"
 
-#include <errno.h>
-#include <math.h>
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -30,11 +30,11 @@ enum { DURABLE_FLAG = 2, MOST_FLAGS = 65535 };
 enum {
     PLAIN_PORT = 5672,
     TLS_PORT = 5671,
-    DEFAULT_TIMEOUT_S = 10,
-    DEFAULT_CONFIRM_S = 25,
-    DEFAULT_HOLD_S = 300,
-    DEFAULT_HEARTBEAT_S = 30,
-    MOST_SECONDS = 3600,
+    DEFAULT_CONNECT_MS = 10000,
+    DEFAULT_CONFIRM_MS = 25000,
+    DEFAULT_HOLD_MS = 300000,
+    DEFAULT_HEARTBEAT_MS = 30000,
+    MOST_MS = 3600000,
     MOST_PREFETCH = 65535,  // a short in the protocol
     DEFAULT_PREFETCH_BYTES = 16 * 1024 * 1024,
 };
@@ -43,87 +43,59 @@ enum {
 #define MOST_PREFETCH_BYTES \
     (SIZE_MAX > UINT32_MAX ? INT64_C(1) << 40 : INT64_C(1) << 31)
 
-// Ours, and Symfony's, of which some concern its own client library.
-static const char *const known_parameters[] = {
-    "auto_setup",
-    "cacert",
-    "cert",
-    "channel_max",
-    "confirm_timeout",
-    "connect_timeout",
-    "connection_name",
-    "defaults",
-    "frame_max",
-    "heartbeat",
-    "hold_timeout",
-    "key",
-    "only",
-    "persistent",
-    "prefetch_bytes",
-    "prefetch_count",
-    "queue",
-    "queues",
-    "read_timeout",
-    "retry_via",
-    "rpc_timeout",
-    "sasl_method",
-    "verify",
-    "vhost",
-    "write_timeout",
-};
-static const char *const known_groups[] = {"exchange[", "queues[", "queue[",
-                                           "delay["};
+#define AT(field) .place = offsetof(struct rabbit_options, field)
 
-static bool
-is_known(const char *name)
-{
-    if (skr_text_is_among(name, known_parameters,
-                          SKR_COUNT_OF(known_parameters)))
-        return true;
-    for (size_t i = 0; i < SKR_COUNT_OF(known_groups); i++)
-        if (skr_text_starts_with(name, known_groups[i]))
-            return true;
-    return false;
-}
+// Ours, and Symfony's, of which some concern its own client library.
+static const struct skr_url_option known[] = {
+    {"auto_setup", SKR_URL_BOOLEAN, AT(auto_setup)},
+    {"cacert", SKR_URL_TEXT, AT(connection.tls.cacert)},
+    {"cert", SKR_URL_TEXT, AT(connection.tls.cert)},
+    {.name = "channel_max"},
+    {"confirm_timeout", SKR_URL_SECONDS, AT(confirm_timeout_ms), .least = 100,
+     .most = MOST_MS},
+    {"connect_timeout", SKR_URL_SECONDS, AT(connection.connect_timeout_ms),
+     .least = 100, .most = MOST_MS},
+    {"connection_name", SKR_URL_TEXT, AT(connection.connection_name)},
+    {.name = "defaults"},
+    {.name = "delay["},
+    {"delay[exchange_name]", SKR_URL_TEXT, AT(delay_exchange)},
+    {"delay[queue_name_pattern]", SKR_URL_TEXT, AT(delay_queue_pattern)},
+    {.name = "exchange["},
+    {"exchange[name]", SKR_URL_TEXT, AT(topology.exchange)},
+    {"exchange[type]", SKR_URL_TEXT, AT(topology.exchange_type)},
+    {.name = "frame_max"},
+    {"heartbeat", SKR_URL_SECONDS, AT(heartbeat_ms), .least = 0,
+     .most = MOST_MS},
+    {"hold_timeout", SKR_URL_SECONDS, AT(hold_timeout_ms), .least = 100,
+     .most = MOST_MS},
+    {"key", SKR_URL_TEXT, AT(connection.tls.key)},
+    {.name = "only"},
+    {.name = "persistent"},
+    {"prefetch_bytes", SKR_URL_NUMBER, AT(prefetch_bytes), .least = 1,
+     .most = MOST_PREFETCH_BYTES},
+    {"prefetch_count", SKR_URL_NUMBER, AT(prefetch_count), .least = 1,
+     .most = MOST_PREFETCH},
+    {.name = "queue"},
+    {.name = "queue["},
+    {.name = "queues"},
+    {.name = "queues["},
+    {.name = "read_timeout"},
+    {"retry_via", SKR_URL_CHOICE, AT(delays), .words = {"row", "delay_queue"}},
+    {.name = "rpc_timeout"},
+    {.name = "sasl_method"},
+    {"verify", SKR_URL_BOOLEAN, AT(connection.tls.verify)},
+    {"vhost", SKR_URL_TEXT, AT(connection.vhost)},
+    {.name = "write_timeout"},
+};
 
 static void
 warn_of_unknown_parameters(const struct skr_url *url, const struct skr_log *log)
 {
     for (size_t i = 0; i < url->parameter_count; i++)
-        if (!is_known(url->parameters[i].name))
+        if (!skr_url_is_option(url->parameters[i].name, known,
+                               SKR_COUNT_OF(known)))
             skr_log(log, SKR_LOG_WARNING, "amqp.unknown_option",
                     SKR_LOG_TEXT("option", url->parameters[i].name));
-}
-
-static const char *
-find_last(const struct skr_url *url, const char *name)
-{
-    const char *value = NULL;
-    for (size_t i = 0; i < url->parameter_count; i++)
-        if (strcmp(url->parameters[i].name, name) == 0)
-            value = url->parameters[i].value;
-    return value;
-}
-
-// Symfony's times are seconds, with a fraction if need be.
-static enum skr_code
-read_seconds(const struct skr_url *url, const char *name, double least,
-             int fallback, int64_t *time_ms, struct skr_error *error)
-{
-    const char *text = find_last(url, name);
-    *time_ms = (int64_t)fallback * 1000;
-    if (text == NULL)
-        return SKR_OK;
-    char *end = NULL;
-    double seconds = strtod(text, &end);
-    if (end == text || *end != '\0' || !isfinite(seconds) || seconds < least ||
-        seconds > MOST_SECONDS)
-        return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
-                        "%s=%s in the DSN: a number of seconds from %g to %d "
-                        "is needed",
-                        name, text, least, MOST_SECONDS);
-    *time_ms = (int64_t)(seconds * 1000);
-    return SKR_OK;
 }
 
 static enum skr_code
@@ -186,165 +158,33 @@ read_path(const char *text, struct rabbit_options *options,
     return code;
 }
 
-// "host", "host:5672", "[::1]:5672"; at is the end of it.
-static enum skr_code
-read_host(struct rabbit_options *options, const char *text, size_t size,
-          uint16_t fallback_port, struct skr_amqp_host *host,
-          struct skr_error *error)
-{
-    const char *end = text + size;
-    const char *name = text;
-    const char *name_end = end;
-    const char *colon = memchr(text, ':', size);
-    if (size > 0 && text[0] == '[') {
-        name = text + 1;
-        name_end = memchr(text, ']', size);
-        if (name_end == NULL)
-            return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
-                            "the host of the DSN begins with [ and has no ]");
-        colon = name_end + 1 < end ? name_end + 1 : NULL;
-    } else if (colon != NULL) {
-        name_end = colon;
-    }
-    host->port = fallback_port;
-    if (colon != NULL) {
-        char *stop = NULL;
-        errno = 0;
-        unsigned long port = strtoul(colon + 1, &stop, 10);
-        if (*colon != ':' || stop != end || errno != 0 || port == 0 ||
-            port > UINT16_MAX || colon[1] < '0' || colon[1] > '9')
-            return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
-                            "the port of a host of the DSN is not a number "
-                            "from 1 to 65535");
-        host->port = (uint16_t)port;
-    }
-    if (name == name_end)
-        return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
-                        "a host of the DSN has no name");
-    host->name =
-        skr_arena_text(&options->arena, name, (size_t)(name_end - name));
-    return host->name == NULL ? skr_fail_memory(error) : SKR_OK;
-}
-
 static enum skr_code
 read_hosts(const struct skr_url *url, struct rabbit_options *options,
            struct skr_error *error)
 {
     const char *list = url->host == NULL ? "localhost" : url->host;
     struct skr_amqp_options *connection = &options->connection;
-    uint16_t port = url->port != 0          ? url->port
-                    : connection->tls.is_on ? TLS_PORT
-                                            : PLAIN_PORT;
-    size_t count = 1;
-    for (const char *at = list; *at != '\0'; at++)
-        count += *at == ',';
-    struct skr_amqp_host *hosts =
-        skr_arena_take(&options->arena, count * sizeof(*hosts));
-    if (hosts == NULL)
-        return skr_fail_memory(error);
-    connection->hosts = hosts;
-    for (const char *at = list;; at++) {
-        size_t size = strcspn(at, ",");
-        enum skr_code code = read_host(options, at, size, port,
-                                       &hosts[connection->host_count++], error);
-        if (code != SKR_OK)
-            return code;
-        at += size;
-        if (*at == '\0')
-            return SKR_OK;
+    struct skr_amqp_host *hosts = NULL;
+    size_t capacity = 0;
+    enum skr_code code = skr_host_check_list(url, error);
+    while (code == SKR_OK && list != NULL) {
+        struct skr_host host;
+        int64_t port = url->port != 0          ? url->port
+                       : connection->tls.is_on ? TLS_PORT
+                                               : PLAIN_PORT;
+        list = skr_host_next(list, &host);
+        if (host.port[0] != '\0')
+            port = strtol(host.port, NULL, 10);
+        hosts = skr_arena_grow(&options->arena, hosts, connection->host_count,
+                               &capacity, sizeof(*hosts));
+        char *name =
+            skr_arena_text(&options->arena, host.name, strlen(host.name));
+        if (hosts == NULL || name == NULL)
+            return skr_fail_memory(error);
+        hosts[connection->host_count++] =
+            (struct skr_amqp_host){.name = name, .port = (uint16_t)port};
+        connection->hosts = hosts;
     }
-}
-
-static enum skr_code
-read_texts(const struct skr_url *url, struct rabbit_options *options,
-           struct skr_error *error)
-{
-    struct skr_amqp_options *server = &options->connection;
-    struct rabbit_topology *topology = &options->topology;
-    const struct {
-        const char *text;
-        const char **kept;  // what it is without the text
-    } texts[] = {
-        {url->user, &server->user},
-        {url->password, &server->password},
-        {find_last(url, "connection_name"), &server->connection_name},
-        {find_last(url, "vhost"), &server->vhost},
-        {find_last(url, "cacert"), &server->tls.cacert},
-        {find_last(url, "cert"), &server->tls.cert},
-        {find_last(url, "key"), &server->tls.key},
-        {find_last(url, "exchange[name]"), &topology->exchange},
-        {find_last(url, "exchange[type]"), &topology->exchange_type},
-        {find_last(url, "delay[exchange_name]"), &options->delay_exchange},
-        {find_last(url, "delay[queue_name_pattern]"),
-         &options->delay_queue_pattern},
-    };
-    enum skr_code code = SKR_OK;
-    topology->has_defaults = find_last(url, "defaults") != NULL;
-    for (size_t i = 0; i < SKR_COUNT_OF(texts) && code == SKR_OK; i++)
-        code = keep(options, texts[i].text, texts[i].kept, error);
-    return code;
-}
-
-static enum skr_code
-read_prefetch(const struct skr_url *url, struct rabbit_options *options,
-              struct skr_error *error)
-{
-    int64_t count = 0, bytes = DEFAULT_PREFETCH_BYTES;
-    const char *count_text = find_last(url, "prefetch_count");
-    const char *bytes_text = find_last(url, "prefetch_bytes");
-    if (count_text != NULL &&
-        !skr_text_number(count_text, 1, MOST_PREFETCH, &count))
-        return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
-                        "prefetch_count=%s in the DSN: a number from 1 to %d "
-                        "is needed",
-                        count_text, MOST_PREFETCH);
-    if (bytes_text != NULL &&
-        !skr_text_number(bytes_text, 1, MOST_PREFETCH_BYTES, &bytes))
-        return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
-                        "prefetch_bytes=%s in the DSN: a number of bytes from "
-                        "1 to %lld is needed",
-                        bytes_text, (long long)MOST_PREFETCH_BYTES);
-    options->prefetch_count = (uint32_t)count;
-    options->prefetch_bytes = (size_t)bytes;
-    return SKR_OK;
-}
-
-static enum skr_code
-read_retry(const struct skr_url *url, struct rabbit_options *options,
-           struct skr_error *error)
-{
-    const char *way = find_last(url, "retry_via");
-    options->delays = way != NULL && strcmp(way, "delay_queue") == 0;
-    if (way == NULL || options->delays || strcmp(way, "row") == 0)
-        return SKR_OK;
-    return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
-                    "retry_via=%s in the DSN: row or delay_queue is needed",
-                    way);
-}
-
-static enum skr_code
-read_times(const struct skr_url *url, struct rabbit_options *options,
-           struct skr_error *error)
-{
-    int64_t heartbeat_ms = 0;
-    const struct {
-        const char *name;
-        double least;
-        int fallback_s;
-        int64_t *time_ms;
-    } times[] = {
-        {"connect_timeout", 0.1, DEFAULT_TIMEOUT_S,
-         &options->connection.connect_timeout_ms},
-        {"confirm_timeout", 0.1, DEFAULT_CONFIRM_S,
-         &options->confirm_timeout_ms},
-        {"hold_timeout", 0.1, DEFAULT_HOLD_S, &options->hold_timeout_ms},
-        {"heartbeat", 0, DEFAULT_HEARTBEAT_S, &heartbeat_ms},
-    };
-    enum skr_code code = SKR_OK;
-    for (size_t i = 0; i < SKR_COUNT_OF(times) && code == SKR_OK; i++)
-        code = read_seconds(url, times[i].name, times[i].least,
-                            times[i].fallback_s, times[i].time_ms, error);
-    options->connection.heartbeat_s = (uint16_t)((heartbeat_ms + 999) / 1000);
     return code;
 }
 
@@ -603,9 +443,15 @@ skr_rabbit_options_read(const char *text, const struct skr_url *url,
                        .user = "guest",
                        .password = "guest",
                        .connection_name = "skirnir",
+                       .connect_timeout_ms = DEFAULT_CONNECT_MS,
                        .tls.is_on = strcmp(url->scheme, "amqps") == 0,
                        .tls.verify = true},
+        .confirm_timeout_ms = DEFAULT_CONFIRM_MS,
+        .hold_timeout_ms = DEFAULT_HOLD_MS,
+        .heartbeat_ms = DEFAULT_HEARTBEAT_MS,
+        .prefetch_bytes = DEFAULT_PREFETCH_BYTES,
         .auto_setup = auto_setup,
+        .topology.has_defaults = skr_url_find(url, "defaults") != NULL,
         .delay_exchange = "delays",
         .delay_queue_pattern = "delay_%exchange_name%_%routing_key%_%delay%",
     };
@@ -614,20 +460,17 @@ skr_rabbit_options_read(const char *text, const struct skr_url *url,
     if (code == SKR_OK)
         code = read_hosts(url, options, error);
     if (code == SKR_OK)
-        code = read_texts(url, options, error);
+        code = keep(options, url->user, &options->connection.user, error);
+    if (code == SKR_OK)
+        code =
+            keep(options, url->password, &options->connection.password, error);
+    if (code == SKR_OK)
+        code = skr_url_read(url, known, SKR_COUNT_OF(known), &options->arena,
+                            options, error);
+    options->connection.heartbeat_s =
+        (uint16_t)((options->heartbeat_ms + 999) / 1000);
     if (code == SKR_OK)
         code = check_tls(options, error);
-    if (code == SKR_OK)
-        code = read_times(url, options, error);
-    if (code == SKR_OK)
-        code = skr_url_boolean(url, "verify", &options->connection.tls.verify,
-                               error);
-    if (code == SKR_OK)
-        code = skr_url_boolean(url, "auto_setup", &options->auto_setup, error);
-    if (code == SKR_OK)
-        code = read_prefetch(url, options, error);
-    if (code == SKR_OK)
-        code = read_retry(url, options, error);
     if (code == SKR_OK)
         code = read_queues(url, options, error);
     if (code == SKR_OK)

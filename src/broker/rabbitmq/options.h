@@ -14,10 +14,11 @@ struct rabbit_options {
     struct skr_amqp_options connection;
     int64_t confirm_timeout_ms;
     int64_t hold_timeout_ms;
+    int64_t heartbeat_ms;
     bool auto_setup;
     struct rabbit_topology topology;
-    uint32_t prefetch_count;  // 0: by how many receive() is asked for
-    size_t prefetch_bytes;    // in memory, at most
+    int64_t prefetch_count;  // 0: by how many receive() is asked for
+    int64_t prefetch_bytes;  // in memory, at most
 
     bool delays;                 // retries travel through delay queues
     const char *delay_exchange;  // of those

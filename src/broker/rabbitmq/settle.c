@@ -11,8 +11,6 @@
 // One copy goes at a time, on a connection of its own. A message that comes
 // back carries no tag, and may carry no id either; alone it needs none.
 
-#include "broker/rabbitmq/settle.h"
-
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/silence.h"
