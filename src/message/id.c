@@ -133,6 +133,15 @@ skr_id_is_unset(struct skr_id id)
     return memcmp(&id, &unset, sizeof(id)) == 0;
 }
 
+const char *
+skr_id_show(struct skr_id id, char text[SKR_ID_TEXT_SIZE])
+{
+    text[0] = '\0';
+    if (!skr_id_is_unset(id))
+        skr_id_format(id, text);
+    return text;
+}
+
 int64_t
 skr_id_time_us(struct skr_id id)
 {

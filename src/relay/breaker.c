@@ -195,75 +195,32 @@ skr_breakers_fini(struct skr_breakers *breakers)
     skr_map_fini(&breakers->others);
 }
 
-static void
-remove_notice(struct skr_breakers *breakers, size_t at)
-{
-    struct skr_breaker_notice *removed = &breakers->notices[at];
-    breakers->notice_count--;
-    memmove(removed, removed + 1,
-            (breakers->notice_count - at) * sizeof(*removed));
-}
-
-static bool
-has_room_for_notice(const struct skr_breakers *breakers)
-{
-    return breakers->notice_count < SKR_MOST_BREAKER_NOTICES;
-}
-
-static void
-add_notice(struct skr_breakers *breakers,
-           const struct skr_breaker_notice *notice)
-{
-    if (!has_room_for_notice(breakers)) {
-        size_t quiet = 0;
-        while (quiet < SKR_MOST_BREAKER_NOTICES &&
-               breakers->notices[quiet].is_loud)
-            quiet++;
-        if (!notice->is_loud || quiet == SKR_MOST_BREAKER_NOTICES)
-            return;
-        remove_notice(breakers, quiet);
-    }
-    breakers->notices[breakers->notice_count++] = *notice;
-}
-
-bool
-skr_breakers_take_notice(struct skr_breakers *breakers,
-                         struct skr_breaker_notice *notice)
-{
-    if (breakers->notice_count == 0)
-        return false;
-    *notice = breakers->notices[0];
-    remove_notice(breakers, 0);
-    return true;
-}
-
-// The same error once. Of very many outages the first are loud, and then one
-// each time that they are twice as many.
+// The same error once a minute. Of very many outages the first are loud, and
+// then one each time that they are twice as many.
 static void
 note_trip(struct skr_breakers *breakers, struct skr_breaker *breaker,
-          const struct skr_error *reason)
+          const struct skr_error *reason, int64_t now_ms)
 {
-    bool is_loud = breakers->outage_count <= LOUD_EACH ||
-                   breakers->outage_count >= breakers->loud_next;
-    struct skr_breaker_notice notice = {
-        .is_open = true,
-        .is_loud = is_loud,
-        .error = *reason,
-        .open_count = breakers->outage_count,
-    };
+    struct skr_breaker_notice notice = {.is_open = true,
+                                        .name = breaker->name,
+                                        .error = *reason,
+                                        .open_count = breakers->outage_count};
     skr_error_prefix(&notice.error, "%s waits", breaker->name);
-    if (strcmp(breaker->error, notice.error.text) == 0 &&
-        (breaker->is_logged || !is_loud)) {
-        breaker->trips++;
+    bool is_known = strcmp(breaker->error, notice.error.text) == 0;
+    bool is_repeat = is_known && breaker->is_logged;
+    notice.is_loud = is_repeat || breakers->outage_count <= LOUD_EACH ||
+                     breakers->outage_count >= breakers->loud_next;
+    breaker->trips = is_known ? breaker->trips + 1 : 1;
+    if (is_repeat ? now_ms - breaker->logged_ms < MINUTE_MS
+                  : is_known && !notice.is_loud)
         return;
-    }
-    if (is_loud)
+    if (notice.is_loud) {
         breakers->loud_next = breakers->outage_count * 2;
-    breaker->is_logged = breaker->is_logged || is_loud;
+        breaker->is_logged = true;
+        breaker->logged_ms = now_ms;
+    }
     memcpy(breaker->error, notice.error.text, sizeof(breaker->error));
-    breaker->trips = 1;
-    memcpy(notice.name, breaker->name, sizeof(notice.name));
-    add_notice(breakers, &notice);
+    breakers->tell(breakers->tell_user, &notice);
 }
 
 static void
@@ -274,11 +231,11 @@ end_outage(struct skr_breakers *breakers, struct skr_breaker *breaker)
     breakers->next_is_outdated = true;
     struct skr_breaker_notice notice = {
         .is_loud = breaker->is_logged,
+        .name = breaker->name,
         .failures = breaker->trips,
         .open_count = breakers->outage_count,
     };
-    memcpy(notice.name, breaker->name, sizeof(notice.name));
-    add_notice(breakers, &notice);
+    breakers->tell(breakers->tell_user, &notice);
     breaker->error[0] = '\0';
     breaker->is_logged = false;
 }
@@ -320,7 +277,7 @@ trip(struct skr_breakers *breakers, struct skr_breaker *breaker,
     breaker->misses = 0;
     breakers->outage_count += !breaker->has_outage;
     breaker->has_outage = true;
-    note_trip(breakers, breaker, reason);
+    note_trip(breakers, breaker, reason, now_ms);
 }
 
 static void
@@ -582,8 +539,7 @@ skr_breakers_next_probe(struct skr_breakers *breakers, int64_t now_ms,
         if (!has_timer(breaker) || breaker->until_ms > now_ms)
             continue;
         if (breaker->state == SKR_BREAKER_CLOSED) {
-            if (has_room_for_notice(breakers))
-                end_outage(breakers, breaker);
+            end_outage(breakers, breaker);
         } else if (breaker->has_row) {
             set_state(breakers, breaker, SKR_BREAKER_HALF_OPEN);
             *row = breaker->row;

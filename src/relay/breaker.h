@@ -25,8 +25,8 @@
 // and the breaker has then stayed closed for two seconds: a breaker that trips
 // and closes in turns has one outage, which is logged once.
 //
-// No clock, no log, no I/O in here: now_ms is by skr_clock_ms(), and notices
-// tell the caller what to log.
+// No clock, no log, no I/O in here: now_ms is by skr_clock_ms(), and the caller
+// is told what to log.
 
 #ifndef SKR_RELAY_BREAKER_H
 #define SKR_RELAY_BREAKER_H
@@ -45,7 +45,6 @@ enum {
     SKR_MOST_ROUTE_BREAKERS = 4096,
     SKR_MOST_BREAKERS = 5120,
     SKR_MOST_SENDER_BREAKERS = 17,  // SKR_MAX_SENDERS, and rows without a route
-    SKR_MOST_BREAKER_NOTICES = 64,
     SKR_BREAKER_NAME_SIZE = 200,
 };
 
@@ -83,8 +82,9 @@ struct skr_breaker {
     uint32_t misses;  // times that the row could not be had
 
     bool has_outage;
-    bool is_proven;  // a message has got through since it tripped
-    bool is_logged;  // the outage has been a loud notice
+    bool is_proven;     // a message has got through since it tripped
+    bool is_logged;     // the outage has been a loud notice
+    int64_t logged_ms;  // the last time
     char error[sizeof(((struct skr_error *)NULL)->text)];  // of the outage
     uint64_t trips;                                        // with this error
 
@@ -98,17 +98,21 @@ struct skr_breaker {
 
 // What is to be logged.
 struct skr_breaker_notice {
-    bool is_open;  // the breaker has tripped; else its outage is over
-    bool is_loud;  // for people (a warning, an info); else for debugging
-    char name[SKR_BREAKER_NAME_SIZE];  // of the destination
-    struct skr_error error;            // of a trip: why, with the name in it
-    uint64_t failures;                 // of an end: trips with the last error
-    size_t open_count;                 // breakers that have an outage now
+    bool is_open;      // the breaker has tripped; else its outage is over
+    bool is_loud;      // for people (a warning, an info); else for debugging
+    const char *name;  // of the destination
+    struct skr_error error;  // of a trip: why, with the name in it
+    uint64_t failures;       // of an end: trips with the last error
+    size_t open_count;       // breakers that have an outage now
 };
+typedef void
+skr_breaker_tell_fn(void *user, const struct skr_breaker_notice *notice);
 
-// Initialised by the caller with failure_limit, all else zero.
+// Initialised by the caller with the first three, all else zero.
 struct skr_breakers {
     uint32_t failure_limit;  // to the failed table in a minute; 0: any number
+    skr_breaker_tell_fn *tell;
+    void *tell_user;
 
     struct skr_breaker senders[SKR_MOST_SENDER_BREAKERS];
     size_t sender_count;
@@ -121,9 +125,6 @@ struct skr_breakers {
     int64_t next_ms;        // when something is to be done; 0: never
     bool next_is_outdated;  // next_ms is to be found anew
     bool has_recovered;
-
-    struct skr_breaker_notice notices[SKR_MOST_BREAKER_NOTICES];
-    size_t notice_count;
 };
 
 // route NULL: the message has none, as it cannot be decoded.
@@ -194,13 +195,5 @@ int64_t skr_breakers_next_ms(struct skr_breakers *breakers);
 // Whether a breaker has closed since the last call: rows that waited are to be
 // read again.
 bool skr_breakers_take_recovered(struct skr_breakers *breakers);
-
-// Takes the oldest notice; false: there is none. To be called until then after
-// every call that takes a reason, and after skr_breakers_next_probe(), which
-// leaves an outage for its next call when there is no room for the notice of
-// its end. A trip that finds no room: a loud notice takes the place of the
-// oldest quiet one, and is dropped when all are loud; a quiet one is dropped.
-bool skr_breakers_take_notice(struct skr_breakers *breakers,
-                              struct skr_breaker_notice *notice);
 
 #endif

@@ -23,6 +23,29 @@ enum {
     SECOND_US = 1000000,
 };
 
+static void
+log_breaker(void *user, const struct skr_breaker_notice *notice)
+{
+    const struct skr_dispatcher *dispatcher = user;
+    const struct skr_relay_settings *settings = dispatcher->settings;
+    enum skr_log_level loud = notice->is_open ? SKR_LOG_WARNING : SKR_LOG_INFO;
+    enum skr_log_level level = notice->is_loud ? loud : SKR_LOG_DEBUG;
+    if (notice->is_open)
+        skr_log(&settings->log, level, "relay.route_closed",
+                SKR_LOG_TEXT("name", settings->name),
+                SKR_LOG_TEXT("native", notice->error.native),
+                SKR_LOG_TEXT("error", notice->error.text),
+                SKR_LOG_NUMBER("closed", notice->open_count));
+    else
+        skr_log(&settings->log, level, "relay.route_open",
+                SKR_LOG_TEXT("name", settings->name),
+                SKR_LOG_TEXT("route", notice->name),
+                SKR_LOG_NUMBER("failures", notice->failures),
+                SKR_LOG_NUMBER("closed", notice->open_count));
+    skr_health_tell(&settings->log, SKR_HEALTH_CLOSED_ROUTES,
+                    notice->open_count);
+}
+
 enum skr_code
 skr_dispatcher_init(struct skr_dispatcher *dispatcher, size_t batch_capacity,
                     struct skr_error *error)
@@ -31,6 +54,8 @@ skr_dispatcher_init(struct skr_dispatcher *dispatcher, size_t batch_capacity,
     const struct skr_room most = {settings->in_flight,
                                   settings->in_flight_bytes};
     dispatcher->breakers.failure_limit = settings->failure_limit;
+    dispatcher->breakers.tell = log_breaker;
+    dispatcher->breakers.tell_user = dispatcher;
     return skr_flight_init(&dispatcher->flight, most, batch_capacity, error);
 }
 
@@ -49,41 +74,6 @@ skr_dispatcher_begin(struct skr_dispatcher *dispatcher)
     dispatcher->is_draining = dispatcher->has_confirmed = false;
     skr_sequencer_clear(&dispatcher->sequencer);
     skr_breakers_begin(&dispatcher->breakers, skr_clock_ms());
-}
-
-static void
-log_breakers(struct skr_dispatcher *dispatcher)
-{
-    const struct skr_relay_settings *settings = dispatcher->settings;
-    struct skr_breaker_notice notice;
-    while (skr_breakers_take_notice(&dispatcher->breakers, &notice)) {
-        enum skr_log_level loud =
-            notice.is_open ? SKR_LOG_WARNING : SKR_LOG_INFO;
-        enum skr_log_level level = notice.is_loud ? loud : SKR_LOG_DEBUG;
-        if (notice.is_open)
-            skr_log(&settings->log, level, "relay.route_closed",
-                    SKR_LOG_TEXT("name", settings->name),
-                    SKR_LOG_TEXT("native", notice.error.native),
-                    SKR_LOG_TEXT("error", notice.error.text),
-                    SKR_LOG_NUMBER("closed", notice.open_count));
-        else
-            skr_log(&settings->log, level, "relay.route_open",
-                    SKR_LOG_TEXT("name", settings->name),
-                    SKR_LOG_TEXT("route", notice.name),
-                    SKR_LOG_NUMBER("failures", notice.failures),
-                    SKR_LOG_NUMBER("closed", notice.open_count));
-        skr_health_tell(&settings->log, SKR_HEALTH_CLOSED_ROUTES,
-                        notice.open_count);
-    }
-}
-
-bool
-skr_dispatcher_next_probe(struct skr_dispatcher *dispatcher, int64_t *row)
-{
-    bool is_found =
-        skr_breakers_next_probe(&dispatcher->breakers, skr_clock_ms(), row);
-    log_breakers(dispatcher);
-    return is_found;
 }
 
 static void
@@ -247,6 +237,9 @@ skr_dispatcher_accept(struct skr_dispatcher *dispatcher,
     *has_rows = read->count > 0;
     if (*has_rows) {
         skr_flight_open(batch);
+        enum skr_code noted =
+            skr_flight_note_order(&dispatcher->flight, batch, error);
+        code = code == SKR_OK ? noted : code;
     } else {
         dispatcher->was_in_vain = true;
         skr_flight_free(batch);
@@ -432,7 +425,6 @@ skr_dispatcher_send(struct skr_dispatcher *dispatcher,
             code = follow(dispatcher, row, error);
     }
     skr_failpoint("relay.submitted");
-    log_breakers(dispatcher);
     dispatcher->was_in_vain = true;
     for (size_t i = 0; i < batch->job.batch.count; i++)
         if (batch->rows[i].state != SKR_ROW_LEFT)
@@ -446,13 +438,29 @@ log_published(const struct skr_dispatcher *dispatcher,
               const struct skr_batch_item *item)
 {
     const struct skr_message *message = &item->envelope.message;
-    char id[SKR_ID_TEXT_SIZE] = "";
-    if (!skr_id_is_unset(message->id))
-        skr_id_format(message->id, id);
+    char id[SKR_ID_TEXT_SIZE];
     skr_log(&dispatcher->settings->log, SKR_LOG_DEBUG, "relay.published",
             SKR_LOG_TEXT("name", dispatcher->settings->name),
             SKR_LOG_TEXT("message", message->name == NULL ? "" : message->name),
-            SKR_LOG_TEXT("id", id), SKR_LOG_NUMBER("row", item->row));
+            SKR_LOG_TEXT("id", skr_id_show(message->id, id)),
+            SKR_LOG_NUMBER("row", item->row));
+}
+
+// What is not counted has the number of the next that is.
+static void
+log_retry(const struct skr_dispatcher *dispatcher,
+          const struct skr_batch_item *item)
+{
+    const struct skr_message *message = &item->envelope.message;
+    char id[SKR_ID_TEXT_SIZE];
+    skr_log(&dispatcher->settings->log, SKR_LOG_DEBUG, "relay.retry",
+            SKR_LOG_TEXT("name", dispatcher->settings->name),
+            SKR_LOG_TEXT("message", message->name == NULL ? "" : message->name),
+            SKR_LOG_TEXT("id", skr_id_show(message->id, id)),
+            SKR_LOG_NUMBER("row", item->row),
+            SKR_LOG_NUMBER("retry", item->envelope.retry_count + 1),
+            SKR_LOG_NUMBER("delay_ms", item->delay_ms),
+            SKR_LOG_TEXT("error", item->reason.text));
 }
 
 bool
@@ -555,7 +563,9 @@ decide(struct skr_dispatcher *dispatcher, const struct skr_published *published,
         item->reason = published->reason;
         item->delay_ms = decision.delay_ms;
         item->is_not_counted = decision.is_not_counted;
-        skr_source_deferred(dispatcher->source);
+        skr_source_refused(dispatcher->source, false);
+        if (settings->log.each_message)
+            log_retry(dispatcher, item);
         break;
     case SKR_DECISION_GIVE_UP:
         give_up(dispatcher, row, &published->reason);
@@ -563,7 +573,7 @@ decide(struct skr_dispatcher *dispatcher, const struct skr_published *published,
     case SKR_DECISION_LEAVE: item->state = SKR_READ; break;
     }
     if (published->result == SKR_HELD_BACK)
-        skr_source_held_back(dispatcher->source);
+        skr_source_refused(dispatcher->source, true);
     finish(row);
 }
 
@@ -578,9 +588,7 @@ apply(struct skr_dispatcher *dispatcher, const struct skr_published *published,
     if (row == NULL || row->state != SKR_ROW_SENT)
         return SKR_OK;
     decide(dispatcher, published, row);
-    enum skr_code code = follow(dispatcher, row, error);
-    log_breakers(dispatcher);
-    return code;
+    return follow(dispatcher, row, error);
 }
 
 // The batch's messages that were sent to a sender which is closed.

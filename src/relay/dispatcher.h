@@ -71,8 +71,6 @@ bool skr_dispatcher_close(struct skr_dispatcher *dispatcher,
 void skr_dispatcher_drain(struct skr_dispatcher *dispatcher, bool is_draining);
 // Closes the brokers: messages without a result are left.
 void skr_dispatcher_end(struct skr_dispatcher *dispatcher);
-// As skr_breakers_next_probe().
-bool skr_dispatcher_next_probe(struct skr_dispatcher *dispatcher, int64_t *row);
 
 // How long ago a message was committed, as nearly as its row tells: tables have
 // whole seconds, a UUIDv7 that was made within that second has the millisecond.

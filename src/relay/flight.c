@@ -57,6 +57,7 @@ skr_flight_fini(struct skr_flight *flight)
         free(flight->batches[i].rows);
         flight->batches[i].rows = NULL;
     }
+    skr_map_fini(&flight->newest);
 }
 
 static size_t
@@ -125,6 +126,36 @@ skr_flight_open_if_fits(struct skr_flight *flight,
     return true;
 }
 
+enum skr_code
+skr_flight_note_order(struct skr_flight *flight, struct skr_flight_batch *batch,
+                      struct skr_error *error)
+{
+    for (size_t i = 0; i < batch->row_count; i++) {
+        uint64_t partition = batch->rows[i].partition;
+        if (partition == 0)
+            continue;
+        const struct skr_flight_batch *before =
+            skr_map_get(&flight->newest, partition);
+        if (before == batch)
+            continue;
+        if (before != NULL)
+            batch->after |= 1U << (before - flight->batches);
+        if (!skr_map_put(&flight->newest, partition, batch))
+            return skr_fail_memory(error);
+    }
+    return SKR_OK;
+}
+
+void
+skr_flight_end(struct skr_flight *flight, struct skr_flight_batch *batch)
+{
+    for (size_t i = 0; i < batch->row_count; i++)
+        if (skr_map_get(&flight->newest, batch->rows[i].partition) == batch)
+            skr_map_remove(&flight->newest, batch->rows[i].partition);
+    for (size_t i = 0; i < SKR_FLIGHT_BATCHES; i++)
+        flight->batches[i].after &= ~(1U << (batch - flight->batches));
+}
+
 void
 skr_flight_free(struct skr_flight_batch *batch)
 {
@@ -178,7 +209,7 @@ skr_flight_find_finished(struct skr_flight *flight)
 {
     struct skr_flight_batch *batch = NULL;
     while ((batch = skr_flight_next(flight, SKR_BATCH_OPEN, batch)) != NULL &&
-           batch->unfinished > 0)
+           (batch->unfinished > 0 || batch->after != 0))
         ;
     return batch;
 }

@@ -10,7 +10,9 @@
 //
 // The legal moves are one table in flight.c; a move that is not in it ends the
 // process. A batch is finished when none of its rows is QUEUED or SENT; then it
-// is settled, or released.
+// is settled, or released, after those that have earlier rows of its
+// partitions: after a crash such a row would be sent again, behind a later one
+// that is not.
 //
 // A tag names a row while its batch is open. Tags are never used again: a
 // result that comes for a row whose batch has ended finds nothing.
@@ -65,6 +67,7 @@ struct skr_flight_batch {
     enum skr_batch_phase phase;
     uint64_t serial;     // of its tags
     size_t unfinished;   // rows that are queued or sent
+    uint32_t after;      // batches that end before it, a bit each
     int64_t claimed_ms;  // when its rows were made ours, at the latest
 };
 
@@ -76,6 +79,7 @@ struct skr_flight {
     struct skr_flight_batch batches[SKR_FLIGHT_BATCHES];
     struct skr_room most;  // in flight
     uint64_t next_serial;
+    struct skr_map newest;  // open batch with the last row of each partition
 };
 
 // Of zeroes: how much may be in flight, and how many rows a batch has room for.
@@ -97,6 +101,12 @@ void skr_flight_open(struct skr_flight_batch *batch);
 // batch that is larger than all the room there is travels alone.
 bool skr_flight_open_if_fits(struct skr_flight *flight,
                              struct skr_flight_batch *batch);
+// It was opened, and its rows have their partitions.
+SKR_MUST_CHECK enum skr_code
+skr_flight_note_order(struct skr_flight *flight, struct skr_flight_batch *batch,
+                      struct skr_error *error);
+// It is finished: others need not wait for it.
+void skr_flight_end(struct skr_flight *flight, struct skr_flight_batch *batch);
 // Its rows are gone, or left: it is free.
 void skr_flight_free(struct skr_flight_batch *batch);
 
@@ -116,7 +126,8 @@ void skr_flight_move(struct skr_flight_row *row, enum skr_row_state state);
 struct skr_flight_batch *
 skr_flight_next(struct skr_flight *flight, enum skr_batch_phase phase,
                 struct skr_flight_batch *after);
-// An open batch of which no row is queued or sent, or NULL.
+// An open batch of which no row is queued or sent, and that waits for no other,
+// or NULL.
 struct skr_flight_batch *skr_flight_find_finished(struct skr_flight *flight);
 // Rows of open batches.
 size_t skr_flight_count_open(const struct skr_flight *flight);

@@ -34,6 +34,12 @@ size_batches(struct skr_session *session)
     session->batch_bytes = (settings->in_flight_bytes + rest) / traits->batches;
 }
 
+static bool
+claims_rows(const struct skr_session *session)
+{
+    return skr_ownership_traits(session->ownership)->claims_rows;
+}
+
 enum skr_code
 skr_session_init(struct skr_session *session,
                  const struct skr_relay_settings *settings, int stop_fd,
@@ -46,13 +52,8 @@ skr_session_init(struct skr_session *session,
     if (code != SKR_OK)
         return code;
     size_batches(session);
-    code = skr_source_new(
-        &(struct skr_source_options){
-            .table = settings->table,
-            .parked = &session->parked,
-            .claims_rows =
-                skr_ownership_traits(session->ownership)->claims_rows},
-        &session->source, error);
+    code = skr_source_new(settings->table, &session->parked,
+                          claims_rows(session), &session->source, error);
     if (code != SKR_OK)
         return code;
     session->dispatcher.settings = settings;
@@ -83,12 +84,6 @@ end_trouble(struct skr_session *session)
     skr_trouble_end(&session->trouble, &session->settings->log,
                     SKR_TROUBLE_RELAY, "relay.recovered",
                     session->settings->name);
-}
-
-static bool
-claims_rows(const struct skr_session *session)
-{
-    return skr_ownership_traits(session->ownership)->claims_rows;
 }
 
 // Nothing is read, at the broker or being settled.
@@ -309,6 +304,7 @@ settle_finished(struct skr_session *session)
     while ((batch = skr_flight_find_finished(&dispatcher->flight)) != NULL) {
         bool is_decided =
             skr_dispatcher_close(dispatcher, batch, &session->wants_rescan);
+        skr_flight_end(&dispatcher->flight, batch);
         if (is_decided || claims_rows(session)) {
             batch->phase = SKR_BATCH_SETTLING;
             skr_settler_put(session->settler, &batch->job);
@@ -423,7 +419,7 @@ probe(struct skr_session *session, struct skr_error *error)
     struct skr_flight_batch *batch = take_batch(session, false, &request);
     if (batch == NULL)
         return SKR_OK;
-    if (skr_dispatcher_next_probe(dispatcher, &row))
+    if (skr_breakers_next_probe(&dispatcher->breakers, skr_clock_ms(), &row))
         return fetch_probe(session, batch, &request, row, error);
     skr_flight_free(batch);
     return SKR_OK;
@@ -672,7 +668,7 @@ idle_time_ms(struct skr_session *session)
         skr_settler_next_ms(session->settler),
         // A standby reads nothing, whatever is due.
         skr_parked_next_ms(&session->parked),
-        skr_source_wake_ms(session->source),
+        skr_source_status(session->source).wake_ms,
         skr_breakers_next_ms(&dispatcher->breakers),
         skr_sequencer_next_head_ms(&dispatcher->sequencer),
     };

@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "base/failpoint.h"
 #include "base/thread.h"
+#include "message/id.h"
 #include "relay/ownership.h"
 
 #include <errno.h>
@@ -435,6 +436,7 @@ log_refusal(const struct skr_settler *settler,
             const struct skr_batch_item *item)
 {
     const char *outcome = "retry";
+    char id[SKR_ID_TEXT_SIZE];
     if (item->state == SKR_DONE)
         outcome = "published";
     else if (item->state == SKR_DEAD)
@@ -444,6 +446,7 @@ log_refusal(const struct skr_settler *settler,
     skr_log(&settler->settings->log, SKR_LOG_WARNING,
             is_refused(item) ? "relay.row_parked" : "relay.row_stays",
             SKR_LOG_TEXT("name", settler->settings->name),
+            SKR_LOG_TEXT("id", skr_id_show(item->envelope.message.id, id)),
             SKR_LOG_NUMBER("row", item->row), SKR_LOG_TEXT("outcome", outcome),
             SKR_LOG_TEXT("error", item->refusal),
             SKR_LOG_TEXT("cure",
@@ -539,6 +542,7 @@ log_blocked(const struct skr_settler *settler,
     const struct skr_relay_settings *settings = settler->settings;
     const struct skr_store *table = settings->table;
     uint64_t length = 0;
+    char id[SKR_ID_TEXT_SIZE];
     // Of no weight: if it cannot be asked, or would be for many partitions (db
     // is NULL), the rest is logged all the same.
     if (db == NULL || table->partitions->measure(table, db, item->partition_key,
@@ -547,6 +551,7 @@ log_blocked(const struct skr_settler *settler,
     skr_log(&settings->log, SKR_LOG_WARNING, "relay.partition_blocked",
             SKR_LOG_TEXT("name", settings->name),
             SKR_LOG_TEXT("partition", item->partition_key),
+            SKR_LOG_TEXT("id", skr_id_show(item->envelope.message.id, id)),
             SKR_LOG_NUMBER("row", item->row), SKR_LOG_NUMBER("length", length),
             SKR_LOG_TEXT("error", item->reason.text),
             SKR_LOG_TEXT("cure", "mend the cause and run `skirnir partition "
@@ -560,6 +565,7 @@ log_failures(const struct skr_settler *settler, const struct skr_batch *batch,
 {
     const struct skr_relay_settings *settings = settler->settings;
     size_t failed = 0, blocked = 0;
+    char id[SKR_ID_TEXT_SIZE];
     for (size_t i = 0; i < batch->count; i++) {
         const struct skr_batch_item *item = &batch->items[i];
         if (item->write == SKR_WRITE_REFUSED)
@@ -570,6 +576,7 @@ log_failures(const struct skr_settler *settler, const struct skr_batch *batch,
             continue;
         skr_log(&settings->log, SKR_LOG_WARNING, "relay.failed",
                 SKR_LOG_TEXT("name", settings->name),
+                SKR_LOG_TEXT("id", skr_id_show(item->envelope.message.id, id)),
                 SKR_LOG_NUMBER("row", item->row),
                 SKR_LOG_TEXT("error", item->reason.text));
     }

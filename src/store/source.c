@@ -22,7 +22,9 @@ enum {
 };
 
 struct skr_source {
-    struct skr_source_options options;
+    const struct skr_store *table;
+    const struct skr_parked *rows_parked;
+    bool claims_rows;
     struct skr_db *db;
     struct skr_reader *reader;  // NULL: it is not open
     struct skr_row_set given, published, left;
@@ -34,13 +36,16 @@ struct skr_source {
 };
 
 enum skr_code
-skr_source_new(const struct skr_source_options *options,
-               struct skr_source **source, struct skr_error *error)
+skr_source_new(const struct skr_store *table, const struct skr_parked *parked,
+               bool claims_rows, struct skr_source **source,
+               struct skr_error *error)
 {
     struct skr_source *made = calloc(1, sizeof(*made));
     if (made == NULL)
         return skr_fail_memory(error);
-    made->options = *options;
+    made->table = table;
+    made->rows_parked = parked;
+    made->claims_rows = claims_rows;
     made->left.most = MOST_LEFT;
     *source = made;
     return SKR_OK;
@@ -65,7 +70,7 @@ enum skr_code
 skr_source_open(struct skr_source *source, struct skr_db *db,
                 struct skr_error *error)
 {
-    const struct skr_store *table = source->options.table;
+    const struct skr_store *table = source->table;
     struct skr_reader *reader = NULL;
     source->db = db;
     source->may_have_more = true;
@@ -85,7 +90,7 @@ status_of(const struct skr_source *source)
 {
     if (source->reader == NULL)
         return (struct skr_reader_status){.cursor = 0};
-    return source->options.table->source->status(source->reader);
+    return source->table->source->status(source->reader);
 }
 
 static bool
@@ -103,8 +108,8 @@ spare_full_scan(struct skr_source *source)
     const struct skr_reader_status status = status_of(source);
     if (!status.hides_open && is_full_scan_due(source) && !status.is_scanning &&
         skr_clock_ms() < source->spare_until_ms)
-        source->options.table->source->plan_scan(source->reader,
-                                                 source->spare_until_ms);
+        source->table->source->plan_scan(source->reader,
+                                         source->spare_until_ms);
 }
 
 static bool
@@ -121,7 +126,7 @@ add_all(struct skr_row_set *set, const struct skr_row_set *others)
 static bool
 list_parked(struct skr_source *source)
 {
-    const struct skr_parked *parked = source->options.parked;
+    const struct skr_parked *parked = source->rows_parked;
     skr_row_set_clear(&source->parked);
     skr_row_set_clear(&source->unsettled);
     skr_row_set_clear(&source->done);
@@ -145,7 +150,7 @@ describe(struct skr_source *source, const struct skr_source_request *request,
 {
     if (!list_parked(source))
         return skr_fail_memory(error);
-    bool is_some_parked = source->options.parked->count > 0;
+    bool is_some_parked = source->rows_parked->count > 0;
     const struct skr_row_set *done =
         is_some_parked ? &source->done : &source->published;
     skr_row_set_remove_up_to(&source->left, status_of(source).low_watermark);
@@ -163,7 +168,7 @@ describe(struct skr_source *source, const struct skr_source_request *request,
         .passed = request->passed,
         .passed_count = request->passed_count,
     };
-    if (source->options.table->source->keeps_keys) {
+    if (source->table->source->keeps_keys) {
         read->unsettled = source->unsettled.rows;
         read->unsettled_count = source->unsettled.count;
     }
@@ -195,14 +200,14 @@ static enum skr_code
 read_rows(struct skr_source *source, const struct skr_read *read,
           struct skr_batch *batch, struct skr_error *error)
 {
-    const struct skr_store *table = source->options.table;
+    const struct skr_store *table = source->table;
     struct skr_error failure = {0};
     enum skr_code code =
-        source->options.claims_rows
+        source->claims_rows
             ? table->leases->claim(source->reader, read, batch, &failure)
             : table->source->read(source->reader, read, batch, &failure);
     // Others were in the way: there is something to claim, and soon.
-    if (code != SKR_OK && source->options.claims_rows &&
+    if (code != SKR_OK && source->claims_rows &&
         failure.remedy == SKR_TRY_AGAIN) {
         skr_clock_sleep(-1, CONFLICT_PAUSE_MS);
         return SKR_OK;
@@ -263,7 +268,7 @@ skr_source_fetch_partitions(struct skr_source *source,
                             struct skr_partition_read *partitions, size_t count,
                             struct skr_batch *batch, struct skr_error *error)
 {
-    const struct skr_store *table = source->options.table;
+    const struct skr_store *table = source->table;
     struct skr_read read;
     enum skr_code code = describe(source, request, &read, error);
     if (code == SKR_OK)
@@ -284,12 +289,6 @@ skr_source_may_have_more(const struct skr_source *source)
     return source->may_have_more;
 }
 
-int64_t
-skr_source_wake_ms(const struct skr_source *source)
-{
-    return status_of(source).wake_ms;
-}
-
 enum skr_code
 skr_source_wait(struct skr_source *source, int wake_fd, uint32_t timeout_ms,
                 struct skr_error *error)
@@ -300,7 +299,7 @@ skr_source_wait(struct skr_source *source, int wake_fd, uint32_t timeout_ms,
     skr_beat_resume();
     if (code != SKR_OK && code != SKR_TIMEOUT)
         return code;
-    int64_t wake_ms = skr_source_wake_ms(source);
+    int64_t wake_ms = status_of(source).wake_ms;
     if (code == SKR_OK || (wake_ms > 0 && wake_ms <= skr_clock_ms()))
         source->may_have_more = true;
     return SKR_OK;
@@ -342,18 +341,10 @@ skr_source_release(struct skr_source *source, const struct skr_batch *batch)
 }
 
 void
-skr_source_deferred(struct skr_source *source)
+skr_source_refused(struct skr_source *source, bool is_held_back)
 {
-    if (!source->options.table->source->keeps_keys)
-        return;
-    source->restarts = true;
-    source->may_have_more = true;
-}
-
-void
-skr_source_held_back(struct skr_source *source)
-{
-    if (source->options.table->partitions != NULL)
+    if (is_held_back ? source->table->partitions != NULL
+                     : !source->table->source->keeps_keys)
         return;
     source->restarts = true;
     source->may_have_more = true;
@@ -362,12 +353,11 @@ skr_source_held_back(struct skr_source *source)
 bool
 skr_source_rescan(struct skr_source *source, bool is_settling)
 {
-    bool keeps_keys = source->options.table->source->keeps_keys;
+    bool keeps_keys = source->table->source->keeps_keys;
     if (is_settling && !keeps_keys)
         return false;
     if (source->reader != NULL)
-        source->options.table->source->plan_scan(source->reader,
-                                                 skr_clock_ms());
+        source->table->source->plan_scan(source->reader, skr_clock_ms());
     source->spare_until_ms = 0;
     source->may_have_more = true;
     source->restarts = source->restarts || keeps_keys;
@@ -378,7 +368,7 @@ struct skr_source_status
 skr_source_status(const struct skr_source *source)
 {
     const struct skr_reader_status status = status_of(source);
-    const struct skr_store *store = source->options.table;
+    const struct skr_store *store = source->table;
     bool order_counts = store->partitions != NULL || store->source->keeps_keys;
     return (struct skr_source_status){
         .cursor = status.cursor,
@@ -387,6 +377,7 @@ skr_source_status(const struct skr_source *source)
         .hides_open = status.hides_open && !status.is_cluster && order_counts,
         .undecided_row = status.undecided_row,
         .undecided_ms = status.undecided_ms,
+        .wake_ms = status.wake_ms,
     };
 }
 
@@ -394,7 +385,7 @@ enum skr_code
 skr_source_count_claimed(struct skr_source *source, uint64_t *count,
                          struct skr_error *error)
 {
-    const struct skr_store *table = source->options.table;
+    const struct skr_store *table = source->table;
     *count = 0;
     if (table->diagnosis == NULL)
         return SKR_OK;

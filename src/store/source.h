@@ -20,15 +20,12 @@
 
 struct skr_source;
 
-struct skr_source_options {
-    const struct skr_store *table;    // borrowed
-    const struct skr_parked *parked;  // borrowed; changed by the relay
-    bool claims_rows;                 // each by a lease of its own
-};
-
+// Table and parked are borrowed; the relay changes what is parked. claims_rows:
+// each by a lease of its own.
 SKR_MUST_CHECK enum skr_code
-skr_source_new(const struct skr_source_options *options,
-               struct skr_source **source, struct skr_error *error);
+skr_source_new(const struct skr_store *table, const struct skr_parked *parked,
+               bool claims_rows, struct skr_source **source,
+               struct skr_error *error);
 void skr_source_free(struct skr_source *source);
 
 // Reads from the start of the queue from now on, on this connection, which is
@@ -72,9 +69,6 @@ skr_source_fetch_partitions(struct skr_source *source,
 bool skr_source_is_restarting(const struct skr_source *source);
 // Whether next() may find something now.
 bool skr_source_may_have_more(const struct skr_source *source);
-// When it may although nothing is written until then, by skr_clock_ms(); 0:
-// never.
-int64_t skr_source_wake_ms(const struct skr_source *source);
 // Sleeps until the database tells of new rows, wake_fd is readable, or the time
 // is over.
 SKR_MUST_CHECK enum skr_code
@@ -94,17 +88,14 @@ void skr_source_returned(struct skr_source *source,
 // The rows of the batch are settled, or stay as they were.
 void
 skr_source_release(struct skr_source *source, const struct skr_batch *batch);
-// A row waits for a retry. Where a row holds back those of its key, all is read
-// from the start once nothing is given.
-void skr_source_deferred(struct skr_source *source);
-// The broker held back rows behind one that it refused: they are read again
-// from the start, once nothing is given. Partitions do without.
-void skr_source_held_back(struct skr_source *source);
+// A row waits for a retry, or the broker held it back behind one that it
+// refused. Where that holds back others, and they are in no partitions, all is
+// read from the start once nothing is given.
+void skr_source_refused(struct skr_source *source, bool is_held_back);
 // Looks at all rows behind the cursor once more. False: not now, as rows that
 // are being settled would be passed over.
 bool skr_source_rescan(struct skr_source *source, bool is_settling);
 
-// What is worth telling people of.
 struct skr_source_status {
     int64_t cursor;   // moves with every row that is written to the table
     bool has_due;     // rows have become due, and were not read yet
@@ -112,6 +103,9 @@ struct skr_source_status {
     // The row that waits for an open transaction, and since when by
     // skr_clock_ms(); 0: none.
     int64_t undecided_row, undecided_ms;
+    // When next() may find something although nothing is written until then, by
+    // skr_clock_ms(); 0: never.
+    int64_t wake_ms;
 };
 struct skr_source_status skr_source_status(const struct skr_source *source);
 // How many rows others claim at the moment; 0 where rows cannot be claimed.

@@ -148,6 +148,7 @@ test_what_cannot_be_sent_blocks_its_partition_until_it_is_made_due(void **state)
     stop(fixture);
     judge(fixture, 3, 10);
     assert_int_equal(fixture->blocked, 1);
+    assert_is_id_of(fixture, fixture->refused_id, "k1:5");
 }
 
 // An hour ahead, and nobody looks through all rows meanwhile.
@@ -516,6 +517,58 @@ test_many_late_rows_of_a_partition_that_waits_hold_back_no_other(void **state)
     skr_db_close(late);
 }
 
+static bool
+three_are_confirmed(void *user)
+{
+    struct fixture *fixture = user;
+    pthread_mutex_lock(&fixture->fake.lock);
+    bool is_so = fixture->fake.confirmed == 3;
+    pthread_mutex_unlock(&fixture->fake.lock);
+    return is_so;
+}
+
+static bool
+later_one_is_gone(void *user)
+{
+    struct fixture *fixture = user;
+    return skr_test_number(fixture->db, ROWS " WHERE body = 'k2:1'") == 0;
+}
+
+// k1:0 keeps the batch open in which k2:0 lies; k2:1 comes in the next. If that
+// went first, a relay that is killed now would have k2:0 sent behind it.
+static void
+test_a_message_leaves_its_row_after_those_before_it(void **state)
+{
+    struct fixture *fixture = *state;
+    static const struct skr_route_sender names[] = {{.name = "fake"},
+                                                    {.name = "other"}};
+    static const struct skr_route_rule rules[] = {
+        {.pattern = "audit.#", .sender = 1}};
+    static const struct skr_routes routes = {
+        .rules = rules, .rule_count = 1, .senders = names};
+    struct skr_sender_options both[] = {fixture->sender, fixture->sender};
+    both[1].name = "other";
+    both[1].options.url = "fake://other";
+    fixture->options.senders = both;
+    fixture->options.sender_count = 2;
+    fixture->options.routes = &routes;
+    fixture->options.in_flight = 8;
+    skr_fake_set(&fixture->fake, &fixture->fake.other_is_silent, true);
+    insert_keyed(fixture, "k1", 0);
+    skr_test_run(fixture->db, "UPDATE messenger_outbox SET headers = "
+                              "'{\"type\":\"audit.seen\"}'");
+    insert_keyed(fixture, "k2", 0);
+    insert_keyed(fixture, "k2", 1);
+    insert_keyed(fixture, "k3", 0);
+    start(fixture);
+    assert_true(skr_test_eventually(three_are_confirmed, fixture, WAIT_MS));
+    assert_false(skr_test_eventually(later_one_is_gone, fixture, 500));
+    skr_fake_set(&fixture->fake, &fixture->fake.other_is_silent, false);
+    assert_true(skr_test_eventually(outbox_is_empty, fixture, WAIT_MS));
+    stop(fixture);
+    assert_int_equal(fixture->fake.got_count, 4);
+}
+
 #define ORDERED(test) \
     cmocka_unit_test_setup_teardown(test, set_up_ordered, tear_down)
 
@@ -541,6 +594,7 @@ main(void)
         ORDERED(test_all_partitions_go_on_after_a_run_of_refusals),
         ORDERED(test_order_holds_whatever_the_broker_does),
         ORDERED(test_a_long_partition_that_waits_is_passed),
+        ORDERED(test_a_message_leaves_its_row_after_those_before_it),
         ORDERED(test_what_commits_late_is_not_passed),
         ORDERED(test_a_late_row_cuts_the_chain_of_its_partition),
         ORDERED(test_the_youngest_open_transaction_is_not_passed),

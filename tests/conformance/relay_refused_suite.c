@@ -435,6 +435,8 @@ test_a_head_that_cannot_be_blocked_holds_back_its_partition_alone(void **state)
                                      BAD_ROWS " AND available_at = "
                                               "'9999-12-31 23:59:59'"),
                      1);
+    assert_is_id_of(fixture, fixture->parked_id, "bad");
+    assert_is_id_of(fixture, fixture->refused_id, "bad");
     // Not in a loop: a few times a second at the most.
     assert_true(count_bad(fixture) < 40);
 }

@@ -99,11 +99,13 @@ test_a_refused_message_is_tried_again_with_its_id(void **state)
 {
     struct fixture *fixture = *state;
     fixture->fake.result = refuse_m5_once;
+    fixture->options.log.each_message = true;
     insert(fixture, 0, 10);
     start(fixture);
     assert_true(skr_test_eventually(outbox_is_empty, fixture, WAIT_MS));
     stop(fixture);
     assert_int_equal(fixture->fake.got_count, 11);
+    assert_is_id_of(fixture, fixture->refused_id, "m5");
     assert_string_equal(fixture->fake.got[10].body, "m5");
     assert_memory_equal(&fixture->fake.got[10].id, &fixture->fake.got[5].id,
                         sizeof(struct skr_id));
@@ -159,6 +161,7 @@ test_what_is_refused_for_good_fails_at_once(void **state)
     run_until_empty(fixture);
     assert_int_equal(fixture->fake.got_count, 10);
     assert_int_equal(skr_test_number(fixture->db, FAILED), 1);
+    assert_is_id_of(fixture, fixture->refused_id, "m5");
 }
 
 // The connection breaks at m250 the first time it comes by.

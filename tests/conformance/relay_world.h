@@ -34,7 +34,18 @@ struct fixture {
     int troubles, recoveries, actives, standbys, not_alone, blocked, held_back;
     int closings, parked, stays, unparked, settle_troubles, settle_recoveries;
     char trouble[400], closed[400];
+    // Of the last message that was refused, and of the last that was parked.
+    char refused_id[SKR_ID_TEXT_SIZE], parked_id[SKR_ID_TEXT_SIZE];
 };
+
+static inline void
+keep_id(char kept[SKR_ID_TEXT_SIZE], const struct skr_log_field *fields,
+        size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        if (strcmp(fields[i].name, "id") == 0)
+            snprintf(kept, SKR_ID_TEXT_SIZE, "%s", fields[i].text);
+}
 
 static inline void
 keep_error(char kept[400], const struct skr_log_field *fields, size_t count)
@@ -49,6 +60,12 @@ count_trouble(void *user, enum skr_log_level level, const char *event,
               const struct skr_log_field *fields, size_t count)
 {
     struct fixture *fixture = user;
+    if (strcmp(event, "relay.retry") == 0 ||
+        strcmp(event, "relay.failed") == 0 ||
+        strcmp(event, "relay.partition_blocked") == 0)
+        keep_id(fixture->refused_id, fields, count);
+    if (strcmp(event, "relay.row_parked") == 0)
+        keep_id(fixture->parked_id, fields, count);
     if (strcmp(event, "relay.recovered") == 0)
         __atomic_add_fetch(&fixture->recoveries, 1, __ATOMIC_RELAXED);
     if (strcmp(event, "relay.active") == 0)
@@ -208,6 +225,20 @@ stop(struct fixture *fixture)
     skr_relay_stop(fixture->relay);
     join(fixture);
     assert_int_equal(fixture->ended_with, SKR_STOPPED);
+}
+
+// After the relay has ended.
+static inline void
+assert_is_id_of(const struct fixture *fixture, const char *id, const char *body)
+{
+    for (size_t i = 0; i < fixture->fake.got_count; i++)
+        if (strcmp(fixture->fake.got[i].body, body) == 0) {
+            char text[SKR_ID_TEXT_SIZE];
+            skr_id_format(fixture->fake.got[i].id, text);
+            assert_string_equal(id, text);
+            return;
+        }
+    fail_msg("%s was not sent", body);
 }
 
 static inline void

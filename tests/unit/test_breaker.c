@@ -19,12 +19,29 @@ enum { MINUTE_MS = 60000 };
 struct world {
     struct skr_breakers breakers;
     int64_t now_ms;
-    int trips, ends;    // loud notices of each
-    int quiet;          // notices
-    uint64_t failures;  // of the last end
-    size_t open_count;  // as the last notice has it
-    char error[400];    // of the last trip
+    int trips, ends;                               // loud notices of each
+    int quiet;                                     // notices
+    uint64_t failures;                             // of the last end
+    size_t open_count;                             // as the last notice has it
+    char error[400];                               // of the last trip
+    char name[SKR_BREAKER_NAME_SIZE], native[16];  // of the last notice
 };
+
+static void
+take_notice(void *user, const struct skr_breaker_notice *notice)
+{
+    struct world *world = user;
+    world->open_count = notice->open_count;
+    snprintf(world->name, sizeof(world->name), "%s", notice->name);
+    snprintf(world->native, sizeof(world->native), "%s", notice->error.native);
+    if (notice->is_open)
+        snprintf(world->error, sizeof(world->error), "%s", notice->error.text);
+    else
+        world->failures = notice->failures;
+    world->quiet += !notice->is_loud;
+    world->trips += notice->is_loud && notice->is_open;
+    world->ends += notice->is_loud && !notice->is_open;
+}
 
 static int
 set_up(void **state)
@@ -32,6 +49,8 @@ set_up(void **state)
     struct world *world = calloc(1, sizeof(*world));
     assert_non_null(world);
     world->now_ms = 1000000;
+    world->breakers.tell = take_notice;
+    world->breakers.tell_user = world;
     *state = world;
     return 0;
 }
@@ -43,23 +62,6 @@ tear_down(void **state)
     skr_breakers_fini(&world->breakers);
     free(world);
     return 0;
-}
-
-static void
-take_notices(struct world *world)
-{
-    struct skr_breaker_notice notice;
-    while (skr_breakers_take_notice(&world->breakers, &notice)) {
-        world->open_count = notice.open_count;
-        if (notice.is_open)
-            snprintf(world->error, sizeof(world->error), "%s",
-                     notice.error.text);
-        else
-            world->failures = notice.failures;
-        world->quiet += !notice.is_loud;
-        world->trips += notice.is_loud && notice.is_open;
-        world->ends += notice.is_loud && !notice.is_open;
-    }
 }
 
 // The message in a row of this number, with a routing key of its own. The text
@@ -120,7 +122,6 @@ refuse(struct world *world, const struct skr_destination *destination)
     enum skr_blame blame =
         skr_breakers_report(&world->breakers, destination, SKR_REFUSED_FOR_NOW,
                             &error, world->now_ms);
-    take_notices(world);
     return blame;
 }
 
@@ -155,7 +156,6 @@ trip(struct world *world, enum skr_breaker_scope scope,
 {
     struct skr_error error = refusal();
     trip_for(world, scope, destination, &error);
-    take_notices(world);
 }
 
 static bool
@@ -164,7 +164,6 @@ may_fail(struct world *world, const struct skr_destination *destination)
     struct skr_error error = refusal();
     bool may = skr_breakers_may_fail(&world->breakers, destination, &error,
                                      world->now_ms);
-    take_notices(world);
     return may;
 }
 
@@ -175,7 +174,6 @@ next_probe(struct world *world)
     int64_t row = 0;
     bool is_found =
         skr_breakers_next_probe(&world->breakers, world->now_ms, &row);
-    take_notices(world);
     return is_found ? row : 0;
 }
 
@@ -323,6 +321,28 @@ test_one_that_trips_and_closes_is_told_of_once(void **state)
     assert_int_equal(world->open_count, 0);
     assert_int_equal(world->quiet, 0);
     assert_int_equal(skr_breakers_next_ms(&world->breakers), 0);
+}
+
+static void
+test_an_outage_that_lasts_is_told_of_each_minute(void **state)
+{
+    struct world *world = *state;
+    const struct skr_destination destination = shared_route(1);
+    trip(world, SKR_BREAKER_ROUTE, &destination);
+    int64_t told_ms = world->now_ms;
+    for (int minute = 1; minute <= 3; minute++) {
+        while (world->trips == minute) {
+            assert_true(world->now_ms - told_ms < 2 * MINUTE_MS);
+            sleep_until_next(world);
+            assert_int_equal(next_probe(world), 1);
+            assert_int_equal(refuse(world, &destination),
+                             SKR_BLAME_DESTINATION);
+        }
+        assert_true(world->now_ms - told_ms >= MINUTE_MS);
+        told_ms = world->now_ms;
+    }
+    assert_int_equal(world->quiet, 0);
+    assert_int_equal(world->ends, 0);
 }
 
 static void
@@ -638,19 +658,19 @@ expect_name(struct world *world, enum skr_breaker_scope scope,
     struct skr_destination destination;
     skr_destination_init(&destination, route, "events", 1);
     struct skr_error error = refusal();
+    int trips = world->trips;
     skr_error_set_native(&error, "312");
     trip_for(world, scope, &destination, &error);
-    struct skr_breaker_notice notice;
-    assert_true(skr_breakers_take_notice(&world->breakers, &notice));
-    assert_true(notice.is_open && notice.is_loud);
-    assert_string_equal(notice.name, name);
-    assert_string_equal(notice.error.native, "312");
+    assert_int_equal(world->trips, trips + 1);
+    assert_string_equal(world->name, name);
+    assert_string_equal(world->native, "312");
     char text[300];
     snprintf(text, sizeof(text), "%s waits: no queue takes it", name);
-    assert_string_equal(notice.error.text, text);
-    assert_false(skr_breakers_take_notice(&world->breakers, &notice));
+    assert_string_equal(world->error, text);
+    assert_int_equal(world->quiet, 0);
     skr_breakers_fini(&world->breakers);
-    world->breakers = (struct skr_breakers){.failure_limit = 0};
+    world->breakers =
+        (struct skr_breakers){.tell = take_notice, .tell_user = world};
 }
 
 static void
@@ -672,61 +692,20 @@ test_a_notice_names_the_destination_as_people_know_it(void **state)
     expect_name(world, SKR_BREAKER_ROUTE, NULL, "rows without a route");
 }
 
-// Trips that many routes of their own without taking notices.
 static void
-trip_routes(struct world *world, int first, int count)
-{
-    struct skr_error error = refusal();
-    for (int i = first; i < first + count; i++) {
-        struct skr_destination destination = own_route(i);
-        trip_for(world, SKR_BREAKER_ROUTE, &destination, &error);
-    }
-}
-
-static void
-test_loud_notices_are_kept_when_there_is_no_room(void **state)
+test_of_very_many_outages_every_doubling_is_loud(void **state)
 {
     struct world *world = *state;
     // Loud are 20, and then at 40, 80, 160, ... 1280.
-    trip_routes(world, 1, 2000);
-    assert_int_equal(world->breakers.notice_count, SKR_MOST_BREAKER_NOTICES);
-    take_notices(world);
+    for (int i = 1; i <= 2000; i++)
+        trip_route(world, i);
     assert_int_equal(world->trips, 26);
-    assert_int_equal(world->quiet, SKR_MOST_BREAKER_NOTICES - 26);
-    assert_int_equal(world->breakers.notice_count, 0);
+    assert_int_equal(world->quiet, 2000 - 26);
+    assert_int_equal(world->open_count, 2000);
 }
 
 static void
-test_a_quiet_notice_without_room_is_dropped(void **state)
-{
-    struct world *world = *state;
-    trip_routes(world, 1, SKR_MOST_BREAKER_NOTICES + 1);
-    take_notices(world);
-    assert_int_equal(world->open_count, SKR_MOST_BREAKER_NOTICES);
-}
-
-static void
-test_the_oldest_loud_notices_are_kept_when_all_are_loud(void **state)
-{
-    struct world *world = *state;
-    struct skr_destination destination = shared_route(1);
-    for (int i = 0; i < SKR_MOST_BREAKER_NOTICES + 5; i++) {
-        // Another error each time.
-        struct skr_error error = refusal();
-        skr_error_prefix(&error, "%d", i);
-        trip_for(world, SKR_BREAKER_ROUTE, &destination, &error);
-        int64_t row = 0;
-        world->now_ms += MINUTE_MS;
-        assert_true(
-            skr_breakers_next_probe(&world->breakers, world->now_ms, &row));
-    }
-    take_notices(world);
-    assert_int_equal(world->trips, SKR_MOST_BREAKER_NOTICES);
-    assert_non_null(strstr(world->error, "waits: 63: no queue"));
-}
-
-static void
-test_the_end_of_an_outage_waits_for_room(void **state)
+test_the_ends_of_many_outages_are_as_loud_as_their_beginnings(void **state)
 {
     struct world *world = *state;
     enum { COUNT = 200 };
@@ -740,11 +719,7 @@ test_the_end_of_an_outage_waits_for_room(void **state)
     }
     sleep_until_next(world);
     world->quiet = 0;
-    for (int i = 0; i < 4; i++) {
-        int64_t next_ms = skr_breakers_next_ms(&world->breakers);
-        assert_in_range(next_ms, 1, world->now_ms);
-        assert_int_equal(next_probe(world), 0);
-    }
+    assert_int_equal(next_probe(world), 0);
     assert_int_equal(skr_breakers_next_ms(&world->breakers), 0);
     assert_int_equal(world->ends, trips);
     assert_int_equal(world->ends + world->quiet, COUNT);
@@ -938,6 +913,7 @@ main(void)
         TEST(test_a_route_beyond_the_most_shares_the_breaker_of_its_exchange),
         TEST(test_idle_breakers_without_an_outage_make_room_for_others),
         TEST(test_one_that_trips_and_closes_is_told_of_once),
+        TEST(test_an_outage_that_lasts_is_told_of_each_minute),
         TEST(test_a_row_that_another_relay_has_proves_nothing),
         TEST(test_a_refused_message_has_reached_the_exchange),
         TEST(test_a_probe_that_tells_nothing_is_not_the_last),
@@ -956,10 +932,8 @@ main(void)
         TEST(test_an_outage_does_not_end_while_no_message_gets_through),
         TEST(test_the_end_of_an_outage_is_as_loud_as_its_beginning),
         TEST(test_a_notice_names_the_destination_as_people_know_it),
-        TEST(test_loud_notices_are_kept_when_there_is_no_room),
-        TEST(test_a_quiet_notice_without_room_is_dropped),
-        TEST(test_the_oldest_loud_notices_are_kept_when_all_are_loud),
-        TEST(test_the_end_of_an_outage_waits_for_room),
+        TEST(test_of_very_many_outages_every_doubling_is_loud),
+        TEST(test_the_ends_of_many_outages_are_as_loud_as_their_beginnings),
         TEST(test_every_event_leads_from_every_state_as_the_table_says),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -101,6 +101,52 @@ test_a_batch_is_finished_when_no_row_is_queued_or_sent(void **state)
     assert_ptr_equal(skr_flight_find_finished(flight), batch);
 }
 
+static struct skr_flight_batch *
+open_in_partitions(struct skr_flight *flight, uint64_t first, uint64_t second)
+{
+    struct skr_flight_batch *batch = open_rows(flight, 2, 0);
+    batch->rows[0].partition = first;
+    batch->rows[1].partition = second;
+    assert_int_equal(skr_flight_note_order(flight, batch, NULL), SKR_OK);
+    return batch;
+}
+
+static void
+finish_rows(struct skr_flight_batch *batch)
+{
+    skr_flight_move(&batch->rows[0], SKR_ROW_DECIDED);
+    skr_flight_move(&batch->rows[1], SKR_ROW_LEFT);
+}
+
+static void
+test_a_batch_ends_after_those_with_earlier_rows_of_its_partitions(void **state)
+{
+    struct skr_flight *flight = *state;
+    struct skr_flight_batch *first = open_in_partitions(flight, 7, 8);
+    struct skr_flight_batch *second = open_in_partitions(flight, 8, 9);
+    struct skr_flight_batch *third = open_in_partitions(flight, 9, 9);
+    struct skr_flight_batch *other = open_in_partitions(flight, 0, 10);
+    finish_rows(third);
+    finish_rows(second);
+    assert_null(skr_flight_find_finished(flight));
+    finish_rows(other);
+    assert_ptr_equal(skr_flight_find_finished(flight), other);
+    skr_flight_end(flight, other);
+    skr_flight_free(other);
+    finish_rows(first);
+    struct skr_flight_batch *order[] = {first, second, third};
+    for (size_t i = 0; i < 3; i++) {
+        assert_ptr_equal(skr_flight_find_finished(flight), order[i]);
+        skr_flight_end(flight, order[i]);
+        skr_flight_free(order[i]);
+    }
+    // Nothing is remembered of them.
+    assert_int_equal(flight->newest.count, 0);
+    open_in_partitions(flight, 7, 10);
+    finish_rows(&flight->batches[0]);
+    assert_ptr_equal(skr_flight_find_finished(flight), &flight->batches[0]);
+}
+
 static void
 test_a_tag_finds_its_row_and_no_later_one(void **state)
 {
@@ -164,6 +210,7 @@ main(void)
     const struct CMUnitTest tests[] = {
         TEST(test_every_move_is_in_the_table_or_refused),
         TEST(test_a_batch_is_finished_when_no_row_is_queued_or_sent),
+        TEST(test_a_batch_ends_after_those_with_earlier_rows_of_its_partitions),
         TEST(test_a_tag_finds_its_row_and_no_later_one),
         TEST(test_rows_that_are_read_ahead_take_no_room),
         TEST(test_there_are_so_many_batches_and_no_more),
