@@ -63,7 +63,7 @@ struct skr_relay_settings {
     const struct skr_routes *routes;
 
     // NONE: one relay, in order. LEASED: beside others that respect leases on
-    // rows, such as Symfony's workers; not in an ordered queue. SLOTS: beside
+    // rows, such as Symfony's workers; not in an ordered queue. SHARDS: beside
     // others, by leases on shards, of whole seconds; the table is_sharded.
     enum skr_claim claim;
     // How long a lease lasts unless it is renewed: an hour on rows, 15000 on

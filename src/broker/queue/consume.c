@@ -54,9 +54,9 @@ log_failure(struct queue_broker *broker, const struct skr_error *error)
 {
     struct queue_keepalive *keepalive = &broker->keepalive;
     bool busy = error->code == SKR_CONFLICT;
-    if (busy && keepalive->said_busy)
+    if (busy && keepalive->logged_busy)
         return;
-    keepalive->said_busy = keepalive->said_busy || busy;
+    keepalive->logged_busy = keepalive->logged_busy || busy;
     skr_log(&broker->log, busy ? SKR_LOG_DEBUG : SKR_LOG_WARNING,
             "queue.not_renewed", SKR_LOG_TEXT("name", broker->name),
             SKR_LOG_TEXT("error", error->text));

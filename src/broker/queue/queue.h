@@ -42,7 +42,7 @@ struct queue_keepalive {
     pthread_t thread;
     bool is_running;    // of the broker's thread alone
     struct skr_db *db;  // of the keepalive's thread alone
-    bool said_busy;
+    bool logged_busy;
 
     pthread_mutex_t mutex;
     pthread_cond_t wake;

@@ -548,16 +548,16 @@ lower(struct rabbit_broker *broker, int64_t now_ms)
 // Half of the prefetch is taken. What was deferred by an old consumer is none
 // of a new one's.
 static bool
-has_few_slots(const struct rabbit_broker *broker)
+is_half_deferred(const struct rabbit_broker *broker)
 {
     const struct rabbit_consumer *consumer = &broker->consumer;
     const struct rabbit_deliveries *deliveries = &consumer->deliveries;
-    size_t slots =
+    size_t most =
         consumer->prefetch.count / broker->options.topology.queue_count;
     size_t taken = 0;
     for (size_t i = 0; i < deliveries->deferred_count; i++)
         taken += deliveries->deferred[i].tag >= consumer->prefetch.since_come;
-    return taken > 0 && taken * 2 >= slots &&
+    return taken > 0 && taken * 2 >= most &&
            deliveries->deferred_count < MOST_DEFERRED;
 }
 
@@ -577,7 +577,7 @@ review_prefetch(struct rabbit_broker *broker, struct skr_error *error)
         consumer->cancels_due > 0 || consumer->counts_due > 0 ||
         broker->failure.code != SKR_OK || consumer->end.code != SKR_OK)
         return SKR_OK;
-    if (has_few_slots(broker))
+    if (is_half_deferred(broker))
         return send_cancels(broker, error);
     if (oldest != NULL && consumer->deliveries.deferred_count == 0 &&
         now_ms - oldest->came_ms > limit_ms) {

@@ -435,8 +435,8 @@ struct fence {
 };
 
 static enum skr_code
-count_slot(const struct skr_value *columns, size_t count, void *user,
-           struct skr_error *error)
+count_shard(const struct skr_value *columns, size_t count, void *user,
+            struct skr_error *error)
 {
     (void)count;
     (void)error;
@@ -483,7 +483,7 @@ skr_messenger_fence(const struct skr_messenger *messenger, struct skr_tx tx,
         .first_count = 1,
         .rows = numbers,
         .count = list_numbers(&share, numbers),
-        .each_row = count_slot,
+        .each_row = count_shard,
         .user = &fence,
     };
     enum skr_code code = skr_list_run(tx, &run, error);
