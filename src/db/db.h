@@ -94,8 +94,9 @@ struct skr_db {
     // was read from one may mean another row elsewhere, as on a replica that
     // became the primary without the last rows. 0: a file.
     uint64_t server;
-    // A node of a Galera cluster: its locks, and the transactions that it knows
-    // to be open, are its own, and other nodes have others.
+    // A node of a Galera cluster, or one of several primaries of a MySQL group:
+    // its locks, and the transactions that it knows to be open, are its own,
+    // and the other servers have others.
     bool is_cluster;
     // Why nothing can be written here; SKR_OK: something can.
     struct skr_error read_only;

@@ -10,6 +10,7 @@
 #include "db/sql.h"
 
 #include <stdarg.h>
+#include <stdio.h>
 #include <string.h>
 
 // What no text takes, so that the statement is refused.
@@ -148,6 +149,20 @@ skr_sql_number(struct skr_tx tx, const char *sql, struct skr_values values,
 {
     *number = 0;
     return skr_sql_each(tx, sql, values, skr_db_keep_number, number, error);
+}
+
+enum skr_code
+skr_sql_text(struct skr_tx tx, const char *sql, struct skr_values values,
+             char *text, size_t size, struct skr_error *error)
+{
+    struct skr_arena arena = {0};
+    struct skr_value value;
+    struct skr_row row = {.arena = &arena, .columns = &value, .count = 1};
+    enum skr_code code = skr_sql_row(tx, sql, values, &row, error);
+    bool has_text = row.found && value.bytes != NULL;
+    snprintf(text, size, "%s", has_text ? (const char *)value.bytes : "");
+    skr_arena_fini(&arena);
+    return code;
 }
 
 enum skr_code

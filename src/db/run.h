@@ -58,6 +58,11 @@ skr_sql_ask_table(struct skr_tx tx, const char *sql_template, const char *table,
 SKR_MUST_CHECK enum skr_code
 skr_sql_number(struct skr_tx tx, const char *sql, struct skr_values values,
                int64_t *number, struct skr_error *error);
+// The same of a text, cut where there is no room for it; "" where it is NULL or
+// there is no row.
+SKR_MUST_CHECK enum skr_code
+skr_sql_text(struct skr_tx tx, const char *sql, struct skr_values values,
+             char *text, size_t size, struct skr_error *error);
 // Whether there is a row.
 SKR_MUST_CHECK enum skr_code
 skr_sql_finds(struct skr_tx tx, const char *sql, struct skr_values values,

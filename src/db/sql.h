@@ -106,9 +106,6 @@ struct skr_word {
 //                  the same inside a transaction, and never too high: where
 //                  the server may show what was long ago it is known by that,
 //                  or 0
-//   cluster        a statement that gives a row if transactions of other
-//                  servers commit in this database, of which that SELECT tells
-//                  nothing. "" where there are none such.
 //   writer_number  column definition: the number of the transaction that wrote
 //                  the row, by default. "" where there is none; so are these:
 //   is_decided     whether all transactions are over that began to write before

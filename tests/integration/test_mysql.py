@@ -3,6 +3,7 @@ ways to log in there: a message goes the whole way, from outbox to handler, and
 another fails and comes back."""
 import contextlib
 import json
+import re
 import uuid
 
 import pytest
@@ -18,16 +19,19 @@ SETTINGS = {
     "sql-require-primary-key": "ON",
     "lower-case-table-names": "1",
     "binlog-transaction-compression": "ON",
-    # A group of which each member may write: what a transaction did that could
-    # not be repeated on the others is refused, also where there are none.
+    # A group: what a transaction did that could not be repeated on the other
+    # members is refused, also where there are none.
     "gtid-mode": "ON", "enforce-gtid-consistency": "ON", "server-id": "1",
     "plugin-load-add": "group_replication.so",
     "group-replication-group-name": str(uuid.uuid4()),
     "group-replication-start-on-boot": "OFF",
     "group-replication-bootstrap-group": "ON",
+    "group-replication-ip-allowlist": "127.0.0.1",
+}
+# Of which each member may write.
+SEVERAL_PRIMARIES = {
     "group-replication-single-primary-mode": "OFF",
     "group-replication-enforce-update-everywhere-checks": "ON",
-    "group-replication-ip-allowlist": "127.0.0.1",
 }
 CONFIG = """\
 databases:
@@ -62,13 +66,28 @@ PASSWORD = "p@ss'w\"ord\\1"
 ENCODED = "".join(f"%{ord(letter):02x}" for letter in PASSWORD)
 
 
-@pytest.fixture(scope="module")
-def server():
+@contextlib.contextmanager
+def group(settings):
     mortals.needs_mysql()
-    with servers.MySQL(tls=True, settings=SETTINGS) as started:
+    with servers.MySQL(tls=True, settings=settings) as started:
         started.query(
             "SET GLOBAL group_replication_local_address = '127.0.0.1:"
             f"{started.port_of('group')}'; START GROUP_REPLICATION")
+        # The one that may write is elected.
+        shops.until(lambda: started.query("SELECT @@GLOBAL.super_read_only")
+                    == "0\n", "a primary")
+        yield started
+
+
+@pytest.fixture(scope="module")
+def server():
+    with group(SETTINGS) as started:
+        yield started
+
+
+@pytest.fixture(scope="module")
+def one_of_several():
+    with group({**SETTINGS, **SEVERAL_PRIMARIES}) as started:
         yield started
 
 
@@ -110,6 +129,13 @@ def strict(server, tmp_path):
     opened.leave()
 
 
+@pytest.fixture
+def shared(one_of_several, tmp_path):
+    opened = Strict(tmp_path, one_of_several)
+    yield opened
+    opened.leave()
+
+
 def go_the_whole_way(strict, *key):
     strict.check("setup")
     strict.ask("CREATE TABLE Effects (id BINARY(16) PRIMARY KEY, "
@@ -140,6 +166,35 @@ def test_strict_modes_and_a_user_without_process(strict, scheme, claim):
     key = ["--partition-key=customer-1"] if "ordered" in scheme else []
     go_the_whole_way(strict, *key)
     assert strict.ask(WITHOUT_KEY) == ""
+
+
+@pytest.mark.parametrize("scheme, claim", [
+    ("doctrine", "lease"), ("doctrine", "shared"),
+    ("ordered-doctrine", "shared")])
+def test_one_of_several_primaries_works_by_leases(shared, scheme, claim):
+    """No other member knows its locks: what is written tells them, and reads
+    wait for what the others have committed."""
+    shared.set_config(scheme=scheme, claim=claim)
+    shared.server.query("SET GLOBAL general_log_file = 'asked'; "
+                        "SET GLOBAL general_log = ON")
+    key = ["--partition-key=customer-1"] if "ordered" in scheme else []
+    go_the_whole_way(shared, *key)
+    shared.server.query("SET GLOBAL general_log = OFF")
+    asked = (shared.server.folder / "data/asked").read_text(errors="replace")
+    assert "group_replication_consistency = 'BEFORE'" in asked
+    if "ordered" in scheme:
+        assert re.search(r"UPDATE skirnir_lease.*expires_at = CASE WHEN",
+                         asked)
+    assert "GET_LOCK" not in asked
+
+
+def test_one_of_several_primaries_refuses_what_a_lock_would_guard(shared):
+    shared.check("setup")
+    relay = shared.start("relay", "outbox")
+    assert relay.end() != 0
+    assert re.search(r"skirnir relay: .*several primaries.*claim: shared",
+                     relay.log())
+    assert not relay.events("relay.active")
 
 
 def test_the_table_of_kafkas_relay_is_made_there_too(strict):

@@ -265,23 +265,29 @@ fail_by_number(MYSQL *connection, unsigned native, const char *message,
         if (errors[i].native == native)
             return fail(error, errors[i].code, errors[i].remedy, place, message,
                         find_advice(i, message));
-    if (native >= FIRST_OF_CLIENT && native <= LAST_OF_CLIENT)
-        return fail(error, SKR_UNAVAILABLE, SKR_RECONNECT, place, message,
-                    NULL);
-    return fail(error, SKR_INVALID, SKR_GIVE_UP, place, message, NULL);
+    bool is_clients =
+        native == 0 || (native >= FIRST_OF_CLIENT && native <= LAST_OF_CLIENT);
+    return fail(error, is_clients ? SKR_UNAVAILABLE : SKR_INVALID,
+                is_clients ? SKR_RECONNECT : SKR_GIVE_UP, place, message, NULL);
+}
+
+static enum skr_code
+fail_natively(MYSQL *connection, unsigned native, const char *message,
+              struct skr_error *error)
+{
+    enum skr_code code = fail_by_number(connection, native, message, error);
+    skr_error_set_native(error, "%u", native);
+    return code;
 }
 
 enum skr_code
 skr_mysql_fail(MYSQL *connection, struct skr_error *error)
 {
     unsigned native = mysql_errno(connection);
-    if (native == 0)
-        return skr_fail(error, SKR_UNAVAILABLE, SKR_RECONNECT,
-                        "the client library failed without a reason");
-    enum skr_code code =
-        fail_by_number(connection, native, mysql_error(connection), error);
-    skr_error_set_native(error, "%u", native);
-    return code;
+    return fail_natively(connection, native,
+                         native == 0 ? "the client library gives no reason"
+                                     : mysql_error(connection),
+                         error);
 }
 
 enum skr_code
@@ -291,8 +297,5 @@ skr_mysql_fail_statement(MYSQL *connection, MYSQL_STMT *handle,
     unsigned native = mysql_stmt_errno(handle);
     if (native == 0)
         return skr_mysql_fail(connection, error);
-    enum skr_code code =
-        fail_by_number(connection, native, mysql_stmt_error(handle), error);
-    skr_error_set_native(error, "%u", native);
-    return code;
+    return fail_natively(connection, native, mysql_stmt_error(handle), error);
 }

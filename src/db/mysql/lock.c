@@ -12,7 +12,6 @@
 
 #include "db/mysql/connection.h"
 
-#include "base/arena.h"
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/hash.h"
@@ -47,15 +46,12 @@ static enum skr_code
 find_name(struct skr_mysql *mysql, const char *name,
           char text[SKR_MYSQL_LOCK_NAME_SIZE], struct skr_error *error)
 {
-    struct skr_arena arena = {0};
-    struct skr_value database;
-    struct skr_row row = {.arena = &arena, .columns = &database, .count = 1};
-    enum skr_code code = skr_sql_row(skr_db_tx(&mysql->db), "SELECT DATABASE()",
-                                     SKR_NO_VALUES, &row, error);
+    char database[SKR_MYSQL_TABLE_SIZE];
+    enum skr_code code =
+        skr_sql_text(skr_db_tx(&mysql->db), "SELECT DATABASE()", SKR_NO_VALUES,
+                     database, sizeof(database), error);
     if (code == SKR_OK)
-        skr_mysql_lock_name(database.kind == SKR_NULL ? "" : database.bytes,
-                            name, text);
-    skr_arena_fini(&arena);
+        skr_mysql_lock_name(database, name, text);
     return code;
 }
 
@@ -237,11 +233,12 @@ mysql_try_lock(struct skr_db *db, struct skr_lock_attempt *attempt,
 {
     struct skr_mysql *mysql = (struct skr_mysql *)db;
     enum skr_code code = SKR_OK;
-    // Two relays on two nodes would both hold "the" lock.
+    // Two relays on two servers would both hold "the" lock.
     if (db->is_cluster)
         return skr_fail(error, SKR_REFUSED, SKR_GIVE_UP,
-                        "this is a Galera cluster, whose nodes do not share "
-                        "locks: none can be relied on; use `claim: shared`");
+                        "this is a Galera cluster, or a MySQL group with "
+                        "several primaries, whose servers do not share locks: "
+                        "none can be relied on; use `claim: shared`");
     if (attempt->is_first)
         code = find_name(mysql, attempt->name, mysql->gate, error);
     if (code == SKR_OK)
@@ -289,17 +286,13 @@ static enum skr_code
 describe_session(struct skr_mysql *mysql, int64_t session,
                  char text[SKR_HOLDER_SIZE], struct skr_error *error)
 {
-    struct skr_arena arena = {0};
-    struct skr_value host;
-    struct skr_row row = {.arena = &arena, .columns = &host, .count = 1};
-    enum skr_code code = skr_sql_row(
+    char host[SKR_HOLDER_SIZE];
+    enum skr_code code = skr_sql_text(
         skr_db_tx(&mysql->db),
         "SELECT host FROM information_schema.processlist WHERE id = ?",
-        skr_values("%jd", session), &row, error);
+        skr_values("%jd", session), host, sizeof(host), error);
     snprintf(text, SKR_HOLDER_SIZE, "session %lld%s%.60s", (long long)session,
-             row.found ? " from " : "",
-             row.found ? (const char *)host.bytes : "");
-    skr_arena_fini(&arena);
+             host[0] == '\0' ? "" : " from ", host);
     return code;
 }
 

@@ -420,8 +420,10 @@ own_tx(struct skr_mysql *mysql)
 
 // What the server says of itself.
 struct answers {
-    bool is_read_only, is_cluster;
+    bool is_read_only;
     bool begins_read_only;  // its transactions, unless told otherwise
+    bool is_galera;
+    bool is_in_group, has_several_primaries;
     struct skr_hash server, cluster;
 };
 
@@ -436,44 +438,67 @@ static enum skr_code
 note_variable(const struct skr_value *columns, size_t count, void *user,
               struct skr_error *error)
 {
+    static const char *const names[] = {"wsrep_cluster_name",
+                                        "group_replication_group_name"};
     (void)error;
     struct answers *answers = user;
     if (count < 2 || columns[0].kind != SKR_TEXT || columns[1].kind != SKR_TEXT)
         return SKR_OK;
     const char *name = columns[0].bytes;
+    const char *value = columns[1].bytes;
     if (strcmp(name, "read_only") == 0)
         answers->is_read_only = is_on(&columns[1]);
     else if (strcmp(name, "wsrep_on") == 0)
-        answers->is_cluster = is_on(&columns[1]);
-    else if (strcmp(name, "wsrep_cluster_name") == 0)
-        answers->cluster =
-            skr_hash_add_text(skr_hash_start(), columns[1].bytes);
+        answers->is_galera = is_on(&columns[1]);
+    else if (strcmp(name, "group_replication_single_primary_mode") == 0)
+        answers->has_several_primaries = !is_on(&columns[1]);
+    else if (skr_text_is_among(name, names, SKR_COUNT_OF(names)))
+        answers->cluster = skr_hash_add_text(skr_hash_start(), value);
     else if (strcmp(name, "hostname") == 0 || strcmp(name, "port") == 0 ||
              strcmp(name, "server_id") == 0)
-        answers->server = skr_hash_add_text(answers->server, columns[1].bytes);
+        answers->server = skr_hash_add_text(answers->server, value);
     else
         answers->begins_read_only = is_on(&columns[1]);
+    if (strcmp(name, "group_replication_group_name") == 0)
+        answers->is_in_group = value[0] != '\0';
     return SKR_OK;
 }
 
+// A relay's settler may write through one server of a cluster and its session
+// read through another, which applies that a moment later: a row that is gone
+// would be sent again. Each read waits until its server has all that was
+// committed.
+static enum skr_code
+wait_for_other_servers(struct skr_mysql *mysql, bool is_galera,
+                       struct skr_error *error)
+{
+    return skr_mysql_exec(
+        mysql->connection,
+        is_galera ? "SET SESSION wsrep_sync_wait = 1"
+                  : "SET SESSION group_replication_consistency = 'BEFORE'",
+        NULL, error);
+}
+
 // Some users may write all the same, but nothing should be written to a
-// replica. The nodes of a Galera cluster have the same rows; of two other
-// servers one lags behind, and each has a number of its own.
+// replica. The servers of a cluster have the same rows; of two other servers
+// one lags behind, and each has a number of its own.
 static enum skr_code
 note_server(struct skr_mysql *mysql, struct skr_error *error)
 {
     struct answers answers = {.server = skr_hash_start()};
-    enum skr_code code =
-        skr_sql_each(own_tx(mysql),
-                     "SHOW VARIABLES WHERE Variable_name IN ('read_only', "
-                     "'tx_read_only', 'transaction_read_only', 'hostname', "
-                     "'port', 'server_id', 'wsrep_on', 'wsrep_cluster_name')",
-                     SKR_NO_VALUES, note_variable, &answers, error);
+    enum skr_code code = skr_sql_each(
+        own_tx(mysql),
+        "SHOW VARIABLES WHERE Variable_name IN ('read_only', 'tx_read_only', "
+        "'transaction_read_only', 'hostname', 'port', 'server_id', 'wsrep_on', "
+        "'wsrep_cluster_name', 'group_replication_group_name', "
+        "'group_replication_single_primary_mode')",
+        SKR_NO_VALUES, note_variable, &answers, error);
     if (code != SKR_OK)
         return code;
-    mysql->db.is_cluster = answers.is_cluster;
+    mysql->db.is_cluster = answers.is_galera || (answers.is_in_group &&
+                                                 answers.has_several_primaries);
     mysql->db.server =
-        answers.is_cluster ? answers.cluster.low : answers.server.low;
+        mysql->db.is_cluster ? answers.cluster.low : answers.server.low;
     skr_error_clear(&mysql->db.read_only);
     if (answers.is_read_only || answers.begins_read_only)
         skr_mysql_fail_read_only(mysql->connection,
@@ -481,7 +506,9 @@ note_server(struct skr_mysql *mysql, struct skr_error *error)
                                      ? "read_only is on"
                                      : "transactions are read-only by default",
                                  &mysql->db.read_only);
-    return SKR_OK;
+    return mysql->db.is_cluster
+               ? wait_for_other_servers(mysql, answers.is_galera, error)
+               : SKR_OK;
 }
 
 static enum skr_code
@@ -494,18 +521,6 @@ ask_max_packet(struct skr_mysql *mysql, struct skr_error *error)
     if (code == SKR_OK)
         mysql->max_packet = (uint64_t)max_packet;
     return code;
-}
-
-// A relay's settler may write through one node and its session read through
-// another, which applies that a moment later: a row that is gone would be sent
-// again. Each read waits until its node has all that was committed.
-static enum skr_code
-wait_for_other_nodes(struct skr_mysql *mysql, struct skr_error *error)
-{
-    if (!mysql->db.is_cluster)
-        return SKR_OK;
-    return skr_mysql_exec(mysql->connection, "SET SESSION wsrep_sync_wait = 1",
-                          NULL, error);
 }
 
 // host is NULL where there is a socket.
@@ -530,9 +545,7 @@ open_session(struct skr_db *db, const struct skr_host *host, const void *user,
     // A node that a Galera cluster has lost refuses this one.
     if (code == SKR_OK)
         code = ask_max_packet(mysql, error);
-    if (code == SKR_OK)
-        code = note_server(mysql, error);
-    return code == SKR_OK ? wait_for_other_nodes(mysql, error) : code;
+    return code == SKR_OK ? note_server(mysql, error) : code;
 }
 
 // The doorbell listens to the server that the session is with, unless it has a

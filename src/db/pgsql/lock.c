@@ -13,7 +13,6 @@
 
 #include "db/pgsql/connection.h"
 
-#include "base/arena.h"
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/hash.h"
@@ -201,13 +200,6 @@ pgsql_check_lock(struct skr_db *db, struct skr_error *error)
     return SKR_UNAVAILABLE;
 }
 
-static enum skr_code
-take_lock(struct skr_pgsql *pgsql, int64_t key, enum skr_lock_mode mode,
-          int64_t *session, struct skr_error *error)
-{
-    return ask_key(pgsql, lock_sql[mode], key, session, error);
-}
-
 // A pooler may hand us a session whose last user has taken the lock: the server
 // would give it to us as well. Both statements reach one session.
 static enum skr_code
@@ -223,7 +215,7 @@ take_lock_behind_pooler(struct skr_pgsql *pgsql, int64_t key,
     if (code == SKR_OK && is_taken > 0)
         code = skr_fail(error, SKR_REFUSED, SKR_GIVE_UP, FOREIGN_SESSION);
     if (code == SKR_OK)
-        code = take_lock(pgsql, key, mode, session, error);
+        code = ask_key(pgsql, lock_sql[mode], key, session, error);
     return skr_db_end(&pgsql->db, code, error);
 }
 
@@ -265,7 +257,7 @@ try_lock(struct skr_pgsql *pgsql, int64_t key, enum skr_lock_mode mode,
     enum skr_code code =
         pgsql->has_pooler
             ? take_lock_behind_pooler(pgsql, key, mode, &session, error)
-            : take_lock(pgsql, key, mode, &session, error);
+            : ask_key(pgsql, lock_sql[mode], key, &session, error);
     if (code != SKR_OK || session == 0)
         return code;
     // Behind a pooler this statement may already reach another session.
@@ -327,7 +319,8 @@ pgsql_unlock(struct skr_db *db)
 
 // Parameter: key.
 static const char holder_sql[] =
-    "SELECT l.pid, COALESCE(host(a.client_addr), 'this host') "
+    "SELECT CONCAT('session ', l.pid, ' from ', "
+    "COALESCE(host(a.client_addr), 'this host')) "
     "FROM pg_locks AS l LEFT JOIN pg_stat_activity AS a ON a.pid = l.pid "
     "WHERE l.locktype = 'advisory' AND l.granted AND l.objsubid = 1 "
     "AND l.database = (SELECT oid FROM pg_database "
@@ -339,18 +332,9 @@ static enum skr_code
 pgsql_holder(struct skr_db *db, const char *name, char holder[SKR_HOLDER_SIZE],
              struct skr_error *error)
 {
-    struct skr_arena arena = {0};
-    struct skr_value columns[2];
-    struct skr_row row = {.arena = &arena, .columns = columns, .count = 2};
-    enum skr_code code =
-        skr_sql_row(skr_db_tx(db), holder_sql, skr_values("%jd", key_of(name)),
-                    &row, error);
-    holder[0] = '\0';
-    if (row.found)
-        snprintf(holder, SKR_HOLDER_SIZE, "session %lld from %.60s",
-                 (long long)columns[0].integer, (const char *)columns[1].bytes);
-    skr_arena_fini(&arena);
-    return code;
+    return skr_sql_text(skr_db_tx(db), holder_sql,
+                        skr_values("%jd", key_of(name)), holder,
+                        SKR_HOLDER_SIZE, error);
 }
 
 // Behind a pooler a session, and what it shows, may be another's next.

@@ -4,7 +4,6 @@
 
 #include "db/sqlite/connection.h"
 
-#include "base/arena.h"
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/hash.h"
@@ -480,14 +479,10 @@ static enum skr_code
 ask_mode(struct skr_sqlite *sqlite, const char *sql, bool *is_wal,
          struct skr_error *error)
 {
-    struct skr_arena arena = {0};
-    struct skr_value mode;
-    struct skr_row row = {.arena = &arena, .columns = &mode, .count = 1};
-    enum skr_code code =
-        skr_sql_row(own_tx(sqlite), sql, SKR_NO_VALUES, &row, error);
-    *is_wal = code == SKR_OK && mode.kind == SKR_TEXT &&
-              strcmp(mode.bytes, "wal") == 0;
-    skr_arena_fini(&arena);
+    char mode[16];
+    enum skr_code code = skr_sql_text(own_tx(sqlite), sql, SKR_NO_VALUES, mode,
+                                      sizeof(mode), error);
+    *is_wal = strcmp(mode, "wal") == 0;
     return code;
 }
 

@@ -240,14 +240,11 @@ enum skr_code
 skr_failed_rows_now(const struct skr_failed_rows *rows, struct skr_tx tx,
                     int64_t *wall_us, struct skr_error *error)
 {
-    struct skr_arena arena = {0};
-    struct skr_value value;
-    struct skr_row row = {.arena = &arena, .columns = &value, .count = 1};
-    enum skr_code code = skr_sql_row(tx, rows->now, SKR_NO_VALUES, &row, error);
-    if (code == SKR_OK && (value.bytes == NULL ||
-                           !skr_clock_parse_timestamp(value.bytes, wall_us)))
+    char now[2 * SKR_TIME_SIZE];
+    enum skr_code code =
+        skr_sql_text(tx, rows->now, SKR_NO_VALUES, now, sizeof(now), error);
+    if (code == SKR_OK && !skr_clock_parse_timestamp(now, wall_us))
         code = skr_fail(error, SKR_MALFORMED, SKR_GIVE_UP,
                         "the database's clock cannot be read");
-    skr_arena_fini(&arena);
     return code;
 }

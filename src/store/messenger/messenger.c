@@ -324,20 +324,13 @@ skr_messenger_find_namespace(const struct skr_messenger *messenger,
                              struct skr_tx tx, char found[SKR_NAMESPACE_SIZE],
                              struct skr_error *error)
 {
-    struct skr_arena arena = {0};
-    struct skr_value value;
-    struct skr_row row = {.arena = &arena, .columns = &value, .count = 1};
     enum skr_code code =
-        skr_sql_row(tx, skr_messenger_sql(messenger, SKR_SQL_FIND_NAMESPACE),
-                    SKR_NO_VALUES, &row, error);
-    if (code == SKR_OK && row.found && value.size > 0 &&
-        value.size < SKR_NAMESPACE_SIZE)
-        memcpy(found, value.bytes, value.size + 1);
-    else if (code == SKR_OK || code == SKR_MISSING)
+        skr_sql_text(tx, skr_messenger_sql(messenger, SKR_SQL_FIND_NAMESPACE),
+                     SKR_NO_VALUES, found, SKR_NAMESPACE_SIZE, error);
+    if ((code == SKR_OK && found[0] == '\0') || code == SKR_MISSING)
         code = skr_fail(error, SKR_MISSING, SKR_GIVE_UP,
                         "table skirnir_meta holds no id_namespace; run "
                         "`skirnir setup`");
-    skr_arena_fini(&arena);
     return code;
 }
 
