@@ -33,21 +33,28 @@ skr_app_usage(const struct skr_app *app, const char *format, ...)
     return SKR_EXIT_USAGE;
 }
 
+void
+skr_app_say_report(const struct skr_output *output,
+                   enum skr_config_severity severity, const char *path,
+                   int line, const char *text)
+{
+    bool mistake = severity == SKR_CONFIG_MISTAKE;
+    enum skr_log_level level = mistake ? SKR_LOG_ERROR : SKR_LOG_WARNING;
+    const char *kind = mistake ? "" : "warning: ";
+    if (line > 0)
+        skr_output_say(output, level, "%s:%d: %s%s", path, line, kind, text);
+    else
+        skr_output_say(output, level, "%s: %s%s", path, kind, text);
+}
+
 static void
 print_report(void *user, enum skr_config_severity severity, const char *path,
              int line, const char *text)
 {
     const struct skr_app *app = user;
-    bool mistake = severity == SKR_CONFIG_MISTAKE;
-    enum skr_log_level level = mistake ? SKR_LOG_ERROR : SKR_LOG_WARNING;
-    const char *kind = mistake ? "" : "warning: ";
-    if (!mistake && skr_arguments_has(app->arguments, "quiet"))
-        return;
-    if (line > 0)
-        skr_output_say(app->output, level, "%s:%d: %s%s", path, line, kind,
-                       text);
-    else
-        skr_output_say(app->output, level, "%s: %s%s", path, kind, text);
+    if (severity == SKR_CONFIG_MISTAKE ||
+        !skr_arguments_has(app->arguments, "quiet"))
+        skr_app_say_report(app->output, severity, path, line, text);
 }
 
 bool

@@ -50,6 +50,10 @@ skr_app_fail(const struct skr_app *app, const struct skr_error *error);
 enum skr_exit skr_app_usage(const struct skr_app *app, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
+// "FILE:LINE: warning: TEXT", as a configuration is reported on.
+void skr_app_say_report(const struct skr_output *output,
+                        enum skr_config_severity severity, const char *path,
+                        int line, const char *text);
 // Loads the configuration of --config, printing every mistake and warning.
 // False: there was one.
 bool skr_app_load(struct skr_app *app, struct skr_config **config);

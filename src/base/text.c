@@ -172,6 +172,18 @@ is_word_start(char c)
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_';
 }
 
+bool
+skr_text_add_file(struct skr_text *text, FILE *file, size_t most)
+{
+    char chunk[16384];
+    size_t got;
+    errno = 0;
+    while (text->size <= most &&
+           (got = fread(chunk, 1, sizeof(chunk), file)) > 0)
+        skr_text_add(text, chunk, got);
+    return ferror(file) == 0;
+}
+
 size_t
 skr_text_control_size(const char *text, size_t size)
 {

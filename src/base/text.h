@@ -7,6 +7,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 
 #define SKR_COUNT_OF(array) (sizeof(array) / sizeof((array)[0]))
 
@@ -40,6 +41,10 @@ size_t skr_text_storable_size(const void *bytes, size_t size);
 // Adds them with a question mark in place of each byte that is not.
 void
 skr_text_add_storable(struct skr_text *text, const char *bytes, size_t size);
+
+// Adds what is in the file, or a little more than that many bytes of it. False:
+// it cannot be read, as errno says.
+bool skr_text_add_file(struct skr_text *text, FILE *file, size_t most);
 
 // Bytes of the control character that the text begins with; 0: it is none.
 // U+0080 to U+009F steer terminals too.

@@ -409,7 +409,9 @@ test_a_row_that_failed_for_good_says_why_as_far_as_there_is_room(void **state)
     assert_int_equal(read_rows(fixture), 0);
     uint64_t changed = 0;
     assert_int_equal(
-        skr_kafka_outbox_retry(fixture->table, fixture->db, 0, &changed, NULL),
+        skr_kafka_outbox_change(fixture->table, fixture->db,
+                                &(struct skr_errored_rows){.id = 0}, false,
+                                &changed, NULL),
         SKR_OK);
     assert_int_equal(changed, 1);
     start(fixture);

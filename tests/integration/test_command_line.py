@@ -222,6 +222,11 @@ def test_version_names_the_drivers(shop, arguments):
     (["kafka-relay", "migrat"], "'migrat': migrate, errored show"),
     (["kafka-relay", "errored", "list"], "'errored list': migrate, errored"),
     (["kafka-relay", "errored", "show", "x"], "errored show [ID]"),
+    (["kafka-relay", "errored", "show", "--older-than=x"], "15m, 2h, 7d"),
+    (["kafka-relay", "errored", "retry", "7", "--older-than=2h"],
+     "ID and --older-than exclude each other"),
+    (["kafka-relay", "migrate", "--json"], "--json go with errored"),
+    (["kafka-relay", "--older-than=2h"], "--json go with errored"),
     (["relay", "outbox", "--limit=x"], "--limit=x: N, a whole number from 1,"),
     (["relay", "outbox", "--time-limit=1h"], "SECONDS, a whole number"),
 ], ids=lambda value: " ".join(value) if isinstance(value, list) else "")

@@ -17,6 +17,11 @@ from kafka_outbox_world import AGO, OTHERS_TABLE, fnv1a, new_world
 from servers import ports
 
 
+def errored(world, word="show", *arguments):
+    return json.loads(world.check("kafka-relay", "errored", word, *arguments,
+                                  "--json"))
+
+
 @pytest.fixture(params=databases.KINDS)
 def world(request, tmp_path):
     opened = new_world(request.param, tmp_path)
@@ -83,23 +88,53 @@ def test_k2_rows_that_no_topic_takes_are_errored_and_others_pass(others_world):
     assert rows[1].startswith("error unmarshalling message headers for "
                                  "publishing to Kafka: ")
     assert len(world.records()) == 1001
-    shown = world.check("kafka-relay", "errored", "show").splitlines()
+    shown = errored(world)
     assert len(shown) == 3
     # A topic is mended by hand and the row published again.
-    row = shown[0].split("\t")[0]
+    row = str(shown[0]["id"])
     world.ask(f"UPDATE kafka_outbox SET topic = '{world.topic}' "
               f"WHERE id = {row}")
     world.check("kafka-relay", "errored", "retry", row)
-    other = shown[1].split("\t")[0]
-    assert world.check("kafka-relay", "errored", "show", other) == \
-        shown[1] + "\n"
+    other = str(shown[1]["id"])
+    assert errored(world, "show", other) == [shown[1]]
     world.check("kafka-relay", "errored", "remove", other, "--force")
     result = world.run("kafka-relay", "errored", "show", other)
     assert result.returncode == 1 and f"errored row {other}" in result.stderr
     world.drain()
     assert len(world.records()) == 1002
-    assert len(world.check("kafka-relay", "errored",
-                           "show").splitlines()) == 1
+    assert len(errored(world)) == 1
+
+
+def test_errored_rows_are_a_report_and_chosen_by_their_age(world):
+    """Of both kinds of --older-than, by the clock of the database."""
+    world.check("kafka-relay", "migrate")
+    ago = AGO[world.database.dialect]
+    world.insert(*((name, "{}", "{}", "", "") for name in ("a\tb", "c", "d")))
+    world.ask("UPDATE kafka_outbox SET errored = 1, push_attempts = 2, "
+              "error_reason = 'because'")
+    world.ask("UPDATE kafka_outbox SET created_at = "
+              f"{ago.format(7200)} WHERE topic = 'c'")
+    world.ask("UPDATE kafka_outbox SET created_at = '2020-01-02 03:04:05' "
+              "WHERE topic = 'd'")
+    row = errored(world)[2]
+    assert row == {"database": world.environment["DB_NAME"], "id": row["id"],
+                   "topic": "d", "attempts": 2, "error": "because",
+                   "created_at": row["created_at"]}
+    assert row["created_at"].startswith("2020-01-02 03:04:05")
+    lines = world.check("kafka-relay", "errored", "show").splitlines()
+    assert lines[0].split("  ")[0] == "DATABASE"
+    assert len(lines) == 4 and "a b" in lines[1]
+    for age, topics in (("1m", "cd"), ("1d", "d"), ("2020-01-02", ""),
+                        ("2020-01-03", "d"), ("2020-01-02 03:04:06", "d"),
+                        ("2020-01-02 03:04:05", "")):
+        assert "".join(row["topic"] for row in errored(
+            world, "show", f"--older-than={age}")) == topics, age
+    assert errored(world, "retry", "--older-than=1d") == [
+        {"database": world.environment["DB_NAME"], "rows": 1}]
+    assert errored(world, "remove", "--older-than=1m", "--force")[0][
+        "rows"] == 1
+    assert [row["topic"] for row in errored(world)] == ["a\tb"]
+    assert errored(world, "show", "--older-than=1m") == []
 
 
 @pytest.mark.quick
@@ -352,8 +387,7 @@ def test_several_databases_are_served_by_one_process(tmp_path, kind):
         assert "\nkafka_outbox_queue_size 2\n" in first.get("/metrics")[1]
         assert relay.stop() == 0
         assert sorted(first.numbers()) == list(range(1000))
-        shown = first.check("kafka-relay", "errored", "show").splitlines()
-        assert [line.split("\t")[0] for line in shown] == both.split(",")
+        assert [row["database"] for row in errored(first)] == both.split(",")
         result = first.run("kafka-relay", "errored", "retry", "1")
         assert result.returncode == 1 and "--db-name" in result.stderr
     finally:

@@ -144,18 +144,8 @@ skr_failed_close(struct skr_failed_session *session)
     session->source_count = 0;
 }
 
-static struct skr_failed_time
-read_time(const struct skr_arguments *arguments, const char *option)
-{
-    const char *text = skr_arguments_find(arguments, option);
-    struct skr_failed_time time = {0};
-    if (text != NULL && !skr_arguments_ago(text, &time.ago_s))
-        time.at = text;
-    return time;
-}
-
 static bool
-is_any(const struct skr_failed_time *time)
+is_any(const struct skr_since *time)
 {
     return time->ago_s == 0 && time->at == NULL;
 }
@@ -169,8 +159,8 @@ skr_failed_filter_read(const struct skr_arguments *arguments,
         .name = skr_arguments_find(arguments, "name"),
         .class_name = skr_arguments_find(arguments, "class"),
         .error_text = skr_arguments_find(arguments, "error"),
-        .since = read_time(arguments, "since"),
-        .before = read_time(arguments, "older-than"),
+        .since = skr_arguments_since(arguments, "since"),
+        .before = skr_arguments_since(arguments, "older-than"),
         .max = (uint64_t)skr_arguments_number(arguments, "max", 0),
     };
 }
@@ -303,9 +293,8 @@ give(struct search *search, struct skr_failed_source *source, struct page *page,
 }
 
 static enum skr_code
-find_time(const struct skr_failed_time *time,
-          const struct skr_failed_source *source, char text[SKR_TIMESTAMP_SIZE],
-          struct skr_error *error)
+find_time(const struct skr_since *time, const struct skr_failed_source *source,
+          char text[SKR_TIMESTAMP_SIZE], struct skr_error *error)
 {
     int64_t now_us = 0;
     text[0] = '\0';

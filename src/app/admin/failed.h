@@ -35,19 +35,13 @@ skr_failed_open(struct skr_failed_session *session,
                 struct skr_error *error);
 void skr_failed_close(struct skr_failed_session *session);
 
-// Seconds ago, by the database's clock, or a time; 0 and NULL: any.
-struct skr_failed_time {
-    int64_t ago_s;
-    const char *at;
-};
-
 // What options ask for; NULL and 0: anything. Texts are borrowed.
 struct skr_failed_filter {
     const char *transport;   // where it failed
     const char *name;        // a pattern: "order.*"
     const char *class_name;  // the same, of the PHP class
     const char *error_text;  // a part of the error
-    struct skr_failed_time since, before;
+    struct skr_since since, before;
     uint64_t max;
 };
 void skr_failed_filter_read(const struct skr_arguments *arguments,

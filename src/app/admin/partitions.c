@@ -186,62 +186,41 @@ read_name(const struct skr_config *config, const char *name,
     return code;
 }
 
-// A blocked head that the command line names.
+// A blocked head that the command line names, and who wants it.
 struct named {
     const struct skr_config *config;
-    const struct skr_config_transport *outbox;
-    int64_t row;
     const char *name;
-    const char *key, *reason;
+    const struct skr_config_transport *outbox;
     struct skr_open_table ordered;
+    const struct skr_blocked_head *head;
     struct skr_arena arena;
-};
-
-static enum skr_code
-keep_head(const struct skr_blocked_head *head, void *user,
-          struct skr_error *error)
-{
-    struct named *named = user;
-    named->key = skr_arena_text(&named->arena, head->key, strlen(head->key));
-    named->reason =
-        skr_arena_text(&named->arena, head->reason, strlen(head->reason));
-    return named->key == NULL || named->reason == NULL ? skr_fail_memory(error)
-                                                       : SKR_OK;
-}
-
-static enum skr_code
-open_named(struct named *named, struct skr_error *error)
-{
-    enum skr_code code = read_name(named->config, named->name, &named->outbox,
-                                   &named->row, error);
-    if (code == SKR_OK)
-        code = skr_transport_open(named->config, named->outbox, &named->ordered,
-                                  error);
-    if (code == SKR_OK)
-        code =
-            skr_messenger_find_blocked(named->ordered.table, named->ordered.db,
-                                       named->row, keep_head, named, error);
-    return code;
-}
-
-static void
-close_named(struct named *named)
-{
-    skr_transport_close(&named->ordered);
-    skr_arena_fini(&named->arena);
-}
-
-struct giving {
-    struct named *named;
+    bool dry_run;
     skr_failed_found_fn *each;
     void *user;
 };
 
 static enum skr_code
+find_named(struct named *named, skr_blocked_head_fn *take,
+           struct skr_error *error)
+{
+    int64_t row = 0;
+    enum skr_code code =
+        read_name(named->config, named->name, &named->outbox, &row, error);
+    if (code == SKR_OK)
+        code = skr_transport_open(named->config, named->outbox, &named->ordered,
+                                  error);
+    if (code == SKR_OK)
+        code = skr_messenger_find_blocked(
+            named->ordered.table, named->ordered.db, row, take, named, error);
+    skr_transport_close(&named->ordered);
+    skr_arena_fini(&named->arena);
+    return code;
+}
+
+static enum skr_code
 give_row(const struct skr_failed_row *row, void *user, struct skr_error *error)
 {
-    const struct giving *giving = user;
-    struct named *named = giving->named;
+    struct named *named = user;
     struct skr_failure_report report;
     enum skr_code code =
         skr_failure_read(&named->arena, row->headers, row->headers_size,
@@ -250,34 +229,35 @@ give_row(const struct skr_failed_row *row, void *user, struct skr_error *error)
         return code;
     report.transport = named->outbox->name;
     // One that cannot be understood does not tell it.
-    report.error_text = named->reason;
+    report.error_text = named->head->reason;
     const struct skr_failed_found found = {.blocked_head = named->name,
-                                           .partition = named->key,
+                                           .partition = named->head->key,
                                            .database = named->outbox->database,
                                            .row = row,
                                            .report = &report};
-    return giving->each(&found, giving->user, error);
+    return named->each(&found, named->user, error);
 }
 
 // The row is read as those of the failed table are.
 static enum skr_code
-read_named(struct named *named, skr_failed_found_fn *each, void *user,
-           struct skr_error *error)
+give_head(const struct skr_blocked_head *head, void *user,
+          struct skr_error *error)
 {
-    struct giving giving = {.named = named, .each = each, .user = user};
+    struct named *named = user;
     struct skr_db *db = named->ordered.db;
     struct skr_failed_rows *rows = NULL;
-    struct skr_failed_wanted wanted = {.id = named->row};
+    struct skr_failed_wanted wanted = {.id = head->row};
     const struct skr_failed_rows_options options = {
         .dialect = skr_db_dialect(db),
         .table = named->outbox->place.table,
         .queue = named->outbox->place.queue,
         .time_zone = named->outbox->place.time_zone,
     };
+    named->head = head;
     enum skr_code code = skr_failed_rows_new(&options, &rows, error);
     if (code == SKR_OK)
         code = skr_failed_rows_find(rows, skr_db_tx(db), &wanted, give_row,
-                                    &giving, error);
+                                    named, error);
     if (code == SKR_OK && !wanted.found)
         code = skr_fail(error, SKR_MISSING, SKR_GIVE_UP,
                         "%s is gone, a moment ago", named->name);
@@ -289,26 +269,26 @@ enum skr_code
 skr_blocked_find(const struct skr_config *config, const char *name,
                  skr_failed_found_fn *each, void *user, struct skr_error *error)
 {
-    struct named named = {.config = config, .name = name};
-    enum skr_code code = open_named(&named, error);
-    if (code == SKR_OK)
-        code = read_named(&named, each, user, error);
-    close_named(&named);
-    return code;
+    struct named named = {
+        .config = config, .name = name, .each = each, .user = user};
+    return find_named(&named, give_head, error);
 }
 
 static enum skr_code
-retry_one(const struct skr_config *config, const char *name, bool dry_run,
-          struct skr_error *error)
+retry_head(const struct skr_blocked_head *head, void *user,
+           struct skr_error *error)
 {
-    struct named named = {.config = config, .name = name};
-    int64_t retried = 0;
-    enum skr_code code = open_named(&named, error);
-    if (code == SKR_OK && !dry_run)
-        code = skr_messenger_end_block(named.ordered.table, named.ordered.db,
-                                       named.key, false, &retried, error);
-    close_named(&named);
-    return code;
+    struct named *named = user;
+    bool has_ended = true;
+    enum skr_code code = SKR_OK;
+    if (!named->dry_run)
+        code =
+            skr_messenger_end_blocked(named->ordered.table, named->ordered.db,
+                                      head, false, &has_ended, error);
+    if (code != SKR_OK || has_ended)
+        return code;
+    return skr_fail(error, SKR_MISSING, SKR_GIVE_UP, "%s is gone, a moment ago",
+                    named->name);
 }
 
 enum skr_code
@@ -325,7 +305,9 @@ skr_blocked_retry(const struct skr_app *app, const struct skr_config *config,
                             "%.60s: failed messages and blocked heads are "
                             "retried one kind at a time",
                             name);
-        code = retry_one(config, name, dry_run, error);
+        struct named named = {
+            .config = config, .name = name, .dry_run = dry_run};
+        code = find_named(&named, retry_head, error);
         if (code == SKR_OK)
             printf(
                 "%s: %s\n", name,

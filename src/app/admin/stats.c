@@ -135,22 +135,17 @@ read_broker(struct skr_transport_stats *stats, const struct skr_app *app,
     const struct skr_config_transport *transport = stats->transport;
     const struct skr_broker_ops *ops =
         skr_driver_find_broker(transport->scheme);
-    char *url = NULL;
+    const struct skr_broker_options options = {
+        .inspects = true, .wake_fd = -1, .log = app->log};
     struct skr_broker *broker = NULL;
     enum skr_code code = read_retries(stats, config, error);
     if (code != SKR_OK || ops == NULL || ops->depth == NULL)
         return code;
-    code = skr_config_broker_url(transport, &url, error);
-    if (code == SKR_OK) {
-        const struct skr_broker_options options = {
-            .url = url, .inspects = true, .wake_fd = -1, .log = app->log};
-        code = skr_broker_open(ops, &options, &broker, error);
-    }
+    code = skr_transport_open_broker(transport, &options, &broker, error);
     if (code == SKR_OK)
         code = broker->ops->depth(broker, &stats->depth, error);
     stats->has_depth = code == SKR_OK;
     skr_broker_close(broker);
-    free(url);
     return code;
 }
 

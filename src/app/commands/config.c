@@ -4,7 +4,6 @@
 #include "app/config/config.h"
 #include "app/app.h"
 #include "app/config/keys.h"
-#include "app/console/colour.h"
 #include "app/report/report.h"
 #include "app/wiring/handlers.h"
 #include "app/wiring/transports.h"
@@ -14,11 +13,12 @@
 
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 struct tally {
     size_t mistakes;
     size_t warnings;
-    FILE *out;
+    struct skr_output output;
 };
 
 static void
@@ -26,20 +26,9 @@ print_report(void *user, enum skr_config_severity severity, const char *path,
              int line, const char *text)
 {
     struct tally *tally = user;
-    bool mistake = severity == SKR_CONFIG_MISTAKE;
-    if (mistake)
-        tally->mistakes++;
-    else
-        tally->warnings++;
-    bool has_colours = skr_colour_is_wanted(fileno(tally->out));
-    fprintf(
-        tally->out, "%s%s:",
-        skr_colour_of(has_colours, mistake ? SKR_LOG_ERROR : SKR_LOG_WARNING),
-        path);
-    if (line > 0)
-        fprintf(tally->out, "%d:", line);
-    fprintf(tally->out, " %s%s%s\n", mistake ? "" : "warning: ", text,
-            skr_colour_end(has_colours));
+    tally->mistakes += severity == SKR_CONFIG_MISTAKE;
+    tally->warnings += severity == SKR_CONFIG_WARNING;
+    skr_app_say_report(&tally->output, severity, path, line, text);
 }
 
 static const char *
@@ -101,7 +90,7 @@ check_transports(const struct skr_config *config, struct tally *tally)
 static enum skr_exit
 check(struct skr_app *app)
 {
-    struct tally tally = {.out = stdout};
+    struct tally tally = {.output = {.fd = STDOUT_FILENO}};
     struct skr_config *config = NULL;
     struct skr_error error;
     enum skr_code code = skr_config_load(
@@ -132,7 +121,7 @@ check(struct skr_app *app)
 static enum skr_exit
 show(struct skr_app *app)
 {
-    struct tally tally = {.out = stderr};
+    struct tally tally = {.output = {.fd = STDERR_FILENO}};
     struct skr_config *config = NULL;
     struct skr_error error;
     bool as_json = skr_arguments_has(app->arguments, "json");

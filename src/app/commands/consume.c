@@ -33,18 +33,6 @@ struct worker {
     bool is_alone;
 };
 
-static enum skr_code
-check_transport(const struct skr_config_transport *transport,
-                struct skr_error *error)
-{
-    char missing[SKR_DRIVER_MISSING_SIZE];
-    if (skr_driver_find_broker(transport->scheme) == NULL)
-        return skr_fail(error, SKR_INVALID, SKR_GIVE_UP, "transport %s: %s",
-                        transport->name,
-                        skr_driver_missing(transport->scheme, missing));
-    return SKR_OK;
-}
-
 // With the queues of --queues as the only ones.
 static enum skr_code
 find_url(const struct skr_app *app,
@@ -82,7 +70,6 @@ skr_app_open_consumer(const struct skr_app *app,
     struct skr_consumer_options options = {
         .name = transport->name,
         .database_url = config->inbox_database->url,
-        .broker = skr_driver_find_broker(transport->scheme),
         .retry_broker = skr_driver_find_broker("queue"),
         .queue_database_url =
             transport->database == NULL ? NULL : transport->database->url,
@@ -104,8 +91,11 @@ skr_app_open_consumer(const struct skr_app *app,
         .log = app->log.write,
         .log_user = app->log.user,
     };
-    enum skr_code code = skr_transport_database(config->inbox_database,
-                                                &options.database, error);
+    enum skr_code code =
+        skr_transport_broker(transport, &options.broker, error);
+    if (code == SKR_OK)
+        code = skr_transport_database(config->inbox_database, &options.database,
+                                      error);
     if (code == SKR_OK && transport->database != NULL)
         code = skr_transport_database(transport->database,
                                       &options.queue_database, error);
@@ -211,10 +201,11 @@ open_worker(const struct skr_app *app, const struct skr_config *config,
             struct skr_error *error)
 {
     const struct skr_config_transport *transport = NULL;
+    const struct skr_broker_ops *unused = NULL;
     enum skr_code code =
         skr_config_find_transport(config, name, &transport, error);
     if (code == SKR_OK)
-        code = check_transport(transport, error);
+        code = skr_transport_broker(transport, &unused, error);
     if (code == SKR_OK)
         code = skr_app_require_handlers(config, transport, error);
     if (code == SKR_OK)

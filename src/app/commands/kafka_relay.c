@@ -36,6 +36,7 @@ enum {
     HOSTS_SIZE = 4096,
     SIDECAR_PORT = 80,
     ANSWER_S = 5,
+    MOST_LISTED = 10000,
 };
 
 // On standard error: what is asked for stands on standard output.
@@ -510,38 +511,48 @@ run_jobs(const struct skr_kafka_relay *relay, struct skr_error *error)
 struct errand {
     const struct skr_kafka_relay *relay;
     const struct chore *chore;
-    int64_t row;  // 0: all
+    struct skr_errored_rows wanted;
     struct skr_store *table;
     const struct skr_config_transport *outbox;  // of the database at hand
+    struct skr_report report;
     uint64_t found;
 };
 
 typedef enum skr_code
 work_fn(struct errand *errand, struct skr_db *db, struct skr_error *error);
 
-// With several databases a number alone says nothing.
-static void
-print_database(const struct errand *errand)
-{
-    if (errand->relay->config->database_count > 1)
-        printf("%s\t", errand->outbox->name);
-}
+struct chore {
+    const char *words[2];
+    work_fn *work;
+    bool removes;
+};
+
+// A row of show; of the others how many there were in a database.
+static const struct skr_column errored_columns[] = {
+    {"database", "DATABASE", .kind = SKR_COLUMN_TEXT},
+    {"id", "ID", .kind = SKR_COLUMN_INTEGER},
+    {"topic", "TOPIC", .kind = SKR_COLUMN_TEXT},
+    {"attempts", "ATTEMPTS", .kind = SKR_COLUMN_INTEGER},
+    {"created_at", "CREATED AT", .kind = SKR_COLUMN_TEXT},
+    {"error", "ERROR", .kind = SKR_COLUMN_TEXT},
+    {"rows", "ROWS", .kind = SKR_COLUMN_INTEGER},
+};
 
 static enum skr_code
-print_row(int64_t row, const char *topic, const char *reason, int64_t attempts,
-          void *user, struct skr_error *error)
+list_row(const struct skr_errored_row *row, void *user, struct skr_error *error)
 {
     struct errand *errand = user;
+    struct skr_report *report = &errand->report;
     (void)error;
-    if (errand->row != 0 && errand->row != row)
+    if (++errand->found > MOST_LISTED)
         return SKR_OK;
-    errand->found++;
-    print_database(errand);
-    printf("%lld\t", (long long)row);
-    skr_print_plain(topic, strlen(topic), false, stdout);
-    printf("\t%lld\t", (long long)attempts);
-    skr_print_plain(reason, strlen(reason), false, stdout);
-    printf("\n");
+    skr_report_add_row(report);
+    skr_report_text(report, "database", errand->outbox->name);
+    skr_report_number(report, "id", row->id);
+    skr_report_text(report, "topic", row->topic);
+    skr_report_number(report, "attempts", row->attempts);
+    skr_report_text(report, "created_at", row->created_at);
+    skr_report_text(report, "error", row->reason);
     return SKR_OK;
 }
 
@@ -557,13 +568,10 @@ static enum skr_code
 show_errored(struct errand *errand, struct skr_db *db, struct skr_error *error)
 {
     uint64_t before = errand->found;
-    enum skr_code code =
-        skr_kafka_outbox_show(errand->table, db, print_row, errand, error);
-    if (code == SKR_OK && errand->row == 0 && errand->found == before)
+    enum skr_code code = skr_kafka_outbox_show(
+        errand->table, db, &errand->wanted, list_row, errand, error);
+    if (code == SKR_OK && errand->found == before)
         say_of_table(errand, "has no errored rows");
-    if (code == SKR_OK && errand->row != 0 && errand->found == 0)
-        return skr_fail(error, SKR_MISSING, SKR_GIVE_UP,
-                        "there is no errored row %lld", (long long)errand->row);
     return code;
 }
 
@@ -584,74 +592,61 @@ migrate(struct errand *errand, struct skr_db *db, struct skr_error *error)
 }
 
 static enum skr_code
-count_errored(struct errand *errand, struct skr_db *db, struct skr_error *error)
-{
-    struct skr_kafka_outbox_counts counts = {0};
-    enum skr_code code =
-        skr_kafka_outbox_count(errand->table, db, &counts, error);
-    errand->found += errand->row == 0 ? (uint64_t)counts.errored : 1;
-    return code;
-}
-
-static work_fn change_errored;
-
-static const struct chore {
-    const char *words[2];
-    work_fn *work;
-    enum skr_code (*change)(const struct skr_store *table, struct skr_db *db,
-                            int64_t row, uint64_t *changed,
-                            struct skr_error *error);
-} chores[] = {
-    {{"migrate", ""}, migrate, NULL},
-    {{"errored", "show"}, show_errored, NULL},
-    {{"errored", "retry"}, change_errored, skr_kafka_outbox_retry},
-    {{"errored", "remove"}, change_errored, skr_kafka_outbox_remove},
-};
-
-static enum skr_code
 change_errored(struct errand *errand, struct skr_db *db,
                struct skr_error *error)
 {
     uint64_t changed = 0;
     enum skr_code code =
-        errand->chore->change(errand->table, db, errand->row, &changed, error);
+        skr_kafka_outbox_change(errand->table, db, &errand->wanted,
+                                errand->chore->removes, &changed, error);
     if (code != SKR_OK)
         return code;
-    print_database(errand);
-    printf("%llu rows\n", (unsigned long long)changed);
+    skr_report_add_row(&errand->report);
+    skr_report_text(&errand->report, "database", errand->outbox->name);
+    skr_report_number(&errand->report, "rows", (int64_t)changed);
     return SKR_OK;
 }
 
-// NULL: the words mean nothing.
-static const struct chore *
-find_chore(const struct skr_arguments *given, int64_t *row)
+static const struct chore chores[] = {
+    {{"migrate", ""}, migrate, false},
+    {{"errored", "show"}, show_errored, false},
+    {{"errored", "retry"}, change_errored, false},
+    {{"errored", "remove"}, change_errored, true},
+};
+
+// What the words behind kafka-relay ask for; without any there is no chore.
+// SKR_INVALID: they mean nothing.
+static enum skr_code
+read_errand(const struct skr_arguments *given, struct errand *errand,
+            struct skr_error *error)
 {
     const char *const *words = given->positional;
     size_t count = given->positional_count;
-    *row = 0;
-    if (count > 2 && !skr_text_number(words[2], 1, INT64_MAX, row))
-        return NULL;
-    for (size_t i = 0; i < SKR_COUNT_OF(chores); i++)
+    const char *second = count > 1 ? words[1] : "";
+    struct skr_since older = skr_arguments_since(given, "older-than");
+    *errand = (struct errand){
+        .wanted = {.older_s = older.ago_s, .before = older.at},
+        .report = {.columns = SKR_COLUMNS(errored_columns)},
+    };
+    for (size_t i = 0; count > 0 && i < SKR_COUNT_OF(chores); i++)
         if (strcmp(words[0], chores[i].words[0]) == 0 &&
-            strcmp(count > 1 ? words[1] : "", chores[i].words[1]) == 0)
-            return &chores[i];
-    return NULL;
-}
-
-// SKR_INVALID: the words behind kafka-relay mean nothing.
-static enum skr_code
-check_words(const struct skr_arguments *given, struct skr_error *error)
-{
-    const char *const *words = given->positional;
-    bool has_second = given->positional_count > 1;
-    int64_t row;
-    if (given->positional_count == 0 || find_chore(given, &row) != NULL)
-        return SKR_OK;
-    return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
-                    "'%.40s%s%.40s': migrate, errored show [ID], errored retry "
-                    "[ID] or errored remove [ID] is needed",
-                    words[0], has_second ? " " : "",
-                    has_second ? words[1] : "");
+            strcmp(second, chores[i].words[1]) == 0)
+            errand->chore = &chores[i];
+    bool is_number = count < 3 || skr_text_number(words[2], 1, INT64_MAX,
+                                                  &errand->wanted.id);
+    if (count > 0 && (errand->chore == NULL || !is_number))
+        return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
+                        "'%.40s%s%.40s': migrate, errored show [ID], errored "
+                        "retry [ID] or errored remove [ID] is needed",
+                        words[0], second[0] == '\0' ? "" : " ", second);
+    bool has_time = skr_arguments_has(given, "older-than");
+    if ((has_time || skr_arguments_has(given, "json")) && count < 2)
+        return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
+                        "--older-than and --json go with errored");
+    if (has_time && count > 2)
+        return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
+                        "ID and --older-than exclude each other");
+    return SKR_OK;
 }
 
 static enum skr_code
@@ -681,46 +676,72 @@ ask(struct errand *errand, bool *is_wanted, struct skr_error *error)
         return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
                         "there is no terminal to ask on; --force removes "
                         "without asking");
-    enum skr_code code = work_on_each(errand, count_errored, error);
+    enum skr_code code = work_on_each(errand, show_errored, error);
+    uint64_t found = errand->found;
+    errand->found = 0;
+    skr_report_fini(&errand->report);
     snprintf(question, sizeof(question), "Remove %llu row%s for good?",
-             (unsigned long long)errand->found, errand->found == 1 ? "" : "s");
-    *is_wanted = code != SKR_OK || errand->found == 0 || skr_ask(question);
+             (unsigned long long)found, found == 1 ? "" : "s");
+    *is_wanted = code != SKR_OK || found == 0 || skr_ask(question);
+    return code;
+}
+
+// Also what was done before one of the databases failed.
+static enum skr_code
+print_errored(const struct errand *errand, struct skr_error *error)
+{
+    const struct skr_table_form form = {.width = skr_terminal_width(stdout)};
+    if (skr_arguments_has(&errand->relay->arguments, "json"))
+        return skr_report_print_json(&errand->report, error);
+    if (skr_report_rows(&errand->report) == 0)
+        return SKR_OK;
+    enum skr_code code = skr_report_print(&errand->report, form, stdout, error);
+    if (errand->found > MOST_LISTED)
+        printf("The first %d of %llu are shown.\n", MOST_LISTED,
+               (unsigned long long)errand->found);
     return code;
 }
 
 // `errored show|retry|remove [ID]` and `migrate`.
 static enum skr_code
-tend(const struct skr_kafka_relay *relay, const struct skr_arguments *words,
-     struct skr_error *error)
+tend(struct errand *errand, struct skr_error *error)
 {
-    const struct skr_config *config = relay->config;
-    struct errand errand = {.relay = relay};
+    const struct skr_config *config = errand->relay->config;
+    const struct chore *chore = errand->chore;
     bool is_wanted = true;
-    errand.chore = find_chore(words, &errand.row);
-    if (errand.row != 0 && config->database_count > 1)
+    if (errand->wanted.id != 0 && config->database_count > 1)
         return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
                         "row %lld: of which database? Name one by --db-name",
-                        (long long)errand.row);
+                        (long long)errand->wanted.id);
     enum skr_code code = skr_transport_table(config, &config->transports[0],
-                                             &errand.table, error);
-    if (code == SKR_OK && errand.chore->change == skr_kafka_outbox_remove &&
-        !skr_arguments_has(words, "force"))
-        code = ask(&errand, &is_wanted, error);
-    if (code == SKR_OK && is_wanted)
-        code = work_on_each(&errand, errand.chore->work, error);
-    else if (code == SKR_OK)
+                                             &errand->table, error);
+    if (code == SKR_OK && chore->removes &&
+        !skr_arguments_has(&errand->relay->arguments, "force"))
+        code = ask(errand, &is_wanted, error);
+    if (code == SKR_OK && !is_wanted) {
         printf("Nothing was removed.\n");
-    skr_store_free(errand.table);
+    } else if (code == SKR_OK) {
+        code = work_on_each(errand, chore->work, error);
+        struct skr_error unprinted = {0};
+        enum skr_code printed =
+            chore->work == migrate ? SKR_OK : print_errored(errand, &unprinted);
+        if (code == SKR_OK && printed != SKR_OK)
+            *error = unprinted;
+        code = code == SKR_OK ? printed : code;
+    }
+    skr_report_fini(&errand->report);
+    skr_store_free(errand->table);
     return code;
 }
 
 static enum skr_code
-run_command(const struct skr_app *app, struct skr_kafka_relay *relay,
+run_command(struct skr_kafka_relay *relay, struct errand *errand,
             struct skr_error *error)
 {
     relay->app.log = skr_output_as_log(&relay->output);
-    if (app->arguments->positional_count > 0)
-        return tend(relay, app->arguments, error);
+    errand->relay = relay;
+    if (errand->chore != NULL)
+        return tend(errand, error);
     if (skr_arguments_is_on(&relay->arguments, "cleanup") ||
         skr_arguments_is_on(&relay->arguments, "optimize"))
         return run_jobs(relay, error);
@@ -736,8 +757,9 @@ enum skr_exit
 skr_command_kafka_relay(struct skr_app *app)
 {
     struct skr_kafka_relay relay;
+    struct errand errand;
     struct skr_error error = {0};
-    if (check_words(app->arguments, &error) != SKR_OK)
+    if (read_errand(app->arguments, &errand, &error) != SKR_OK)
         return skr_app_usage(app, "%s", error.text);
     if (skr_output_start_writer(app->output, &error) != SKR_OK)
         return skr_app_fail(app, &error);
@@ -747,7 +769,7 @@ skr_command_kafka_relay(struct skr_app *app)
                        "skirnir kafka-relay: NEW_RELIC_* is "
                        "ignored; /metrics has the numbers");
     if (code == SKR_OK)
-        code = run_command(app, &relay, &error);
+        code = run_command(&relay, &errand, &error);
     skr_kafka_relay_fini(&relay);
     if (code == SKR_OK)
         return SKR_EXIT_OK;

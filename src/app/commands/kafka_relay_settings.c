@@ -238,11 +238,6 @@ add_metrics(const char *place, struct skr_text *yaml, struct skr_error *error)
         return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
                         "--listen %.60s: HOST:PORT or :PORT is needed", place);
     skr_text_add_format(yaml, "metrics:\n  port: %lld\n", (long long)port);
-    if (colon != place) {
-        skr_text_add_string(yaml, "  address: ");
-        add_quoted(yaml, place, (size_t)(colon - place));
-        skr_text_add_string(yaml, "\n");
-    }
     return SKR_OK;
 }
 
@@ -305,11 +300,18 @@ skr_kafka_relay_configure(struct skr_kafka_relay *relay,
         config->transports[i].name = relay->arguments.positional[i];
         config->transports[i].kafka_outbox = &relay->table;
     }
-    if (place[0] == ':')
-        config->metrics_address = NULL;
+    // What is no address is said by the name of this setting, when it is
+    // listened on.
+    const char *colon = strrchr(place, ':');
+    config->metrics_address = NULL;
+    if (colon != NULL && colon != place)
+        config->metrics_address =
+            skr_arena_text(&relay->arena, place, (size_t)(colon - place));
     skr_config_free(relay->config);
     relay->config = config;
-    return SKR_OK;
+    return colon != NULL && colon != place && config->metrics_address == NULL
+               ? skr_fail_memory(error)
+               : SKR_OK;
 }
 
 // Lines as the other relay wrote them: the log collector reads JSON. What it

@@ -24,11 +24,7 @@ static enum skr_code
 read_stream(FILE *file, const char *name, struct skr_text *body,
             struct skr_error *error)
 {
-    char chunk[65536];
-    size_t got;
-    while ((got = fread(chunk, 1, sizeof(chunk), file)) > 0)
-        skr_text_add(body, chunk, got);
-    if (ferror(file))
+    if (!skr_text_add_file(body, file, SIZE_MAX))
         return skr_fail(error, SKR_INVALID, SKR_GIVE_UP, "cannot read %s: %s",
                         name, strerror(errno));
     return body->broken ? skr_fail_memory(error) : SKR_OK;

@@ -64,17 +64,13 @@ read_sender(const struct skr_app *app,
             struct skr_sender_options *sender, char **url,
             struct skr_error *error)
 {
-    char missing[SKR_DRIVER_MISSING_SIZE];
     *sender = (struct skr_sender_options){
         .name = target->name,
-        .broker = skr_driver_find_broker(target->scheme),
         .options = {.auto_setup = target->auto_setup, .log = app->log},
     };
-    if (sender->broker == NULL)
-        return skr_fail(error, SKR_INVALID, SKR_GIVE_UP, "transport %s: %s",
-                        target->name,
-                        skr_driver_missing(target->scheme, missing));
-    enum skr_code code = skr_config_broker_url(target, url, error);
+    enum skr_code code = skr_transport_broker(target, &sender->broker, error);
+    if (code == SKR_OK)
+        code = skr_config_broker_url(target, url, error);
     sender->options.url = *url;
     if (code != SKR_OK || target->database == NULL)
         return code;

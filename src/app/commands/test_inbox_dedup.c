@@ -152,26 +152,12 @@ open_broker(const struct queue *queue,
             const struct skr_config_transport *transport,
             struct skr_broker **broker, struct skr_error *error)
 {
-    struct skr_broker_options options = {
+    const struct skr_broker_options options = {
         .auto_setup = transport->auto_setup,
         .wake_fd = -1,
         .log = queue->app->log,
     };
-    char *url = NULL;
-    enum skr_code code = SKR_OK;
-    if (transport->database != NULL) {
-        options.database_url = transport->database->url;
-        code = skr_transport_database(transport->database, &options.database,
-                                      error);
-    }
-    if (code == SKR_OK)
-        code = skr_config_broker_url(transport, &url, error);
-    options.url = url;
-    if (code == SKR_OK)
-        code = skr_broker_open(skr_driver_find_broker(transport->scheme),
-                               &options, broker, error);
-    free(url);
-    return code;
+    return skr_transport_open_broker(transport, &options, broker, error);
 }
 
 // No driver can delete a queue: the server does, some time after its last use.

@@ -90,7 +90,6 @@ enum { MAX_SECRET_SIZE = 64 * 1024 };
 static int
 read_text(const char *path, struct skr_text *text)
 {
-    char buffer[4096];
     struct stat status;
     // What is no file, such as a pipe without a writer, could be waited for
     // without an end.
@@ -101,15 +100,10 @@ read_text(const char *path, struct skr_text *text)
     FILE *file = fopen(path, "re");
     if (file == NULL)
         return errno;
-    size_t got = 0;
-    errno = 0;
     skr_text_add(text, "", 0);
-    while (text->size <= MAX_SECRET_SIZE &&
-           (got = fread(buffer, 1, sizeof(buffer), file)) > 0)
-        skr_text_add(text, buffer, got);
-    int failure = ferror(file) != 0              ? errno
-                  : text->size > MAX_SECRET_SIZE ? EFBIG
-                                                 : 0;
+    int failure = !skr_text_add_file(text, file, MAX_SECRET_SIZE) ? errno
+                  : text->size > MAX_SECRET_SIZE                  ? EFBIG
+                                                                  : 0;
     fclose(file);
     if (text->broken)
         return ENOMEM;
@@ -124,18 +118,16 @@ static void
 note(struct skr_config_reader *reader, const char *path, const char *text)
 {
     struct skr_config *config = reader->config;
-    size_t count = config->file_count;
     struct skr_config_file *grown =
-        skr_config_take(reader, count + 1, sizeof(*grown));
+        skr_arena_grow(&config->arena, config->files, config->file_count,
+                       &reader->file_capacity, sizeof(*grown));
+    reader->out_of_memory |= grown == NULL;
     if (grown == NULL)
         return;
-    if (count > 0)
-        memcpy(grown, config->files, count * sizeof(*grown));
-    grown[count] =
+    config->files = grown;
+    grown[config->file_count++] =
         (struct skr_config_file){.path = skr_config_text(reader, "%s", path),
                                  .text = skr_config_text(reader, "%s", text)};
-    config->files = grown;
-    config->file_count = count + 1;
 }
 
 static bool
@@ -145,20 +137,20 @@ read_secret(struct skr_config_reader *reader,
 {
     int failure = read_text(path, text);
     if (failure != 0)
-        skr_config_mistake(reader, place,
-                           "the file %s, which the environment variable %s "
-                           "names, cannot be read: %s",
-                           path, name,
-                           failure == ESPIPE ? "it is no regular file"
-                                             : strerror(failure));
-    else if (!skr_text_is_storable(text->bytes, text->size))
-        skr_config_mistake(reader, place,
-                           "the file %s, which the environment variable %s "
-                           "names, is not UTF-8",
-                           path, name);
-    else
-        note(reader, path, text->bytes);
-    return failure == 0 && skr_text_is_storable(text->bytes, text->size);
+        return skr_config_mistake(
+            reader, place,
+            "the file %s, which the environment variable %s "
+            "names, cannot be read: %s",
+            path, name,
+            failure == ESPIPE ? "it is no regular file" : strerror(failure));
+    if (!skr_text_is_storable(text->bytes, text->size))
+        return skr_config_mistake(
+            reader, place,
+            "the file %s, which the environment variable %s "
+            "names, is not UTF-8",
+            path, name);
+    note(reader, path, text->bytes);
+    return true;
 }
 
 bool
@@ -195,12 +187,10 @@ add_whole_number(struct filling *filling, const char *name, const char *value)
     char *end = NULL;
     errno = 0;
     long long number = strtoll(value, &end, 10);
-    if (end == value || *end != '\0' || errno != 0) {
-        skr_config_mistake(filling->reader, filling->place,
-                           "the environment variable %s is not a whole number",
-                           name);
-        return false;
-    }
+    if (end == value || *end != '\0' || errno != 0)
+        return skr_config_mistake(
+            filling->reader, filling->place,
+            "the environment variable %s is not a whole number", name);
     skr_text_add_format(&filling->text, "%lld", number);
     return true;
 }
@@ -213,28 +203,27 @@ add_boolean(struct filling *filling, const char *name, const char *value)
         skr_text_add_string(&filling->text, is_true ? "true" : "false");
         return true;
     }
-    skr_config_mistake(filling->reader, filling->place,
-                       "the environment variable %s is %s: true or false is "
-                       "needed",
-                       name, value[0] == '\0' ? "empty" : "no boolean");
-    return false;
+    return skr_config_mistake(
+        filling->reader, filling->place,
+        "the environment variable %s is %s: true or false is "
+        "needed",
+        name, value[0] == '\0' ? "empty" : "no boolean");
 }
 
 static void
 note_variable(struct skr_config_reader *reader, const char *name)
 {
     struct skr_config *config = reader->config;
-    size_t count = config->variable_count;
-    if (skr_text_is_among(name, config->variables, count))
+    if (skr_text_is_among(name, config->variables, config->variable_count))
         return;
-    const char **grown = skr_config_take(reader, count + 1, sizeof(*grown));
+    const char **grown = skr_arena_grow(
+        &config->arena, config->variables, config->variable_count,
+        &reader->variable_capacity, sizeof(*grown));
+    reader->out_of_memory |= grown == NULL;
     if (grown == NULL)
         return;
-    if (count > 0)
-        memcpy(grown, config->variables, count * sizeof(*grown));
-    grown[count] = skr_config_text(reader, "%s", name);
     config->variables = grown;
-    config->variable_count = count + 1;
+    grown[config->variable_count++] = skr_config_text(reader, "%s", name);
 }
 
 // processors is "", or words that end with a colon, as in "int:resolve:". The
@@ -245,16 +234,14 @@ add_variable(struct filling *filling, const char *processors, const char *name,
              int depth)
 {
     const char *value = getenv(name);
-    if (value == NULL) {
-        skr_config_mistake(filling->reader, filling->place,
-                           "the environment variable %s is not set", name);
-        return false;
-    }
-    if (!skr_text_is_storable(value, strlen(value))) {
-        skr_config_mistake(filling->reader, filling->place,
-                           "the environment variable %s is not UTF-8", name);
-        return false;
-    }
+    if (value == NULL)
+        return skr_config_mistake(filling->reader, filling->place,
+                                  "the environment variable %s is not set",
+                                  name);
+    if (!skr_text_is_storable(value, strlen(value)))
+        return skr_config_mistake(filling->reader, filling->place,
+                                  "the environment variable %s is not UTF-8",
+                                  name);
     note_variable(filling->reader, name);
     struct filling resolved = {filling->reader, filling->place, {0}};
     bool good = true;
@@ -305,13 +292,11 @@ add_reference(struct filling *filling, const char *inside, int depth)
     char processors[MAX_NAME + 1] = "";
     const char *colon = strrchr(inside, ':');
     const char *name = colon == NULL ? inside : colon + 1;
-    if (!skr_text_is_identifier(name)) {
-        skr_config_mistake(filling->reader, filling->place,
-                           "%%env()%% needs the name of an environment "
-                           "variable, not '%s'",
-                           skr_config_excerpt(inside, excerpt));
-        return false;
-    }
+    if (!skr_text_is_identifier(name))
+        return skr_config_mistake(filling->reader, filling->place,
+                                  "%%env()%% needs the name of an environment "
+                                  "variable, not '%s'",
+                                  skr_config_excerpt(inside, excerpt));
     memcpy(processors, inside, (size_t)(name - inside));
     if (!are_processors_known(processors)) {
         skr_config_mistake(filling->reader, filling->place,
@@ -346,13 +331,12 @@ fill_reference(struct filling *filling, const char *text, const char **end,
 static bool
 fill(struct filling *filling, const char *text, int depth)
 {
-    if (depth > MAX_DEPTH) {
-        skr_config_mistake(filling->reader, filling->place,
-                           "environment variables refer to each other too "
-                           "deeply (%d levels at most)",
-                           MAX_DEPTH);
-        return false;
-    }
+    if (depth > MAX_DEPTH)
+        return skr_config_mistake(
+            filling->reader, filling->place,
+            "environment variables refer to each other too "
+            "deeply (%d levels at most)",
+            MAX_DEPTH);
     while (*text != '\0') {
         size_t plain = strcspn(text, "%");
         skr_text_add(&filling->text, text, plain);
@@ -367,12 +351,10 @@ fill(struct filling *filling, const char *text, int depth)
             skr_text_add_string(&filling->text, "%");
             text += text[1] == '%' ? 2 : 1;
         }
-        if (filling->text.size > MAX_SIZE) {
-            skr_config_mistake(filling->reader, filling->place,
-                               "more than 1 MiB with its environment "
-                               "variables filled in");
-            return false;
-        }
+        if (filling->text.size > MAX_SIZE)
+            return skr_config_mistake(filling->reader, filling->place,
+                                      "more than 1 MiB with its environment "
+                                      "variables filled in");
     }
     return true;
 }

@@ -50,45 +50,53 @@ inbox_dialect(const struct skr_config *config)
     return dialect == NULL ? &plain : dialect;
 }
 
-// The place of a key of a handler, or of the handler where it is not written.
-static struct skr_config_place
-place_in(struct skr_config_reader *reader,
-         const struct skr_config_handler *handler, const char *key,
-         const struct skr_yaml_node **value)
+// A key of a handler; NULL: it is not written.
+static const struct skr_yaml_entry *
+find_key(const struct skr_config_reader *reader,
+         const struct skr_config_handler *handler, const char *key)
 {
     const struct skr_yaml_entry *entry =
         skr_yaml_find(reader->root, "handlers");
     entry = skr_yaml_find(entry->value, handler->message_name);
-    const struct skr_yaml_entry *below = skr_yaml_find(entry->value, key);
-    *value = below == NULL ? NULL : below->value;
-    return (struct skr_config_place){
-        .path =
-            skr_config_text(reader, "handlers.%s%s%s", handler->message_name,
-                            below == NULL ? "" : ".", below == NULL ? "" : key),
-        .line = below == NULL ? handler->line : below->line,
+    return skr_yaml_find(entry->value, key);
+}
+
+// What is wrong with an item of a list, or with the key; it stands at the
+// handler where that is not written.
+enum { WHOLE = -1 };
+static void
+refuse(struct skr_config_reader *reader,
+       const struct skr_config_handler *handler, const char *key, int index,
+       const char *text)
+{
+    const struct skr_yaml_entry *entry = find_key(reader, handler, key);
+    struct skr_config_place place = {
+        .path = skr_config_text(reader, "handlers.%s", handler->message_name),
+        .line = handler->line,
     };
+    if (entry != NULL) {
+        place.line = entry->line;
+        place.path = skr_config_text(reader, "%s.%s", place.path, key);
+    }
+    if (index != WHOLE && entry->value->kind == SKR_YAML_LIST) {
+        place.line = entry->value->entries[index].line;
+        place.path = skr_config_text(reader, "%s[%d]", place.path, index);
+    }
+    skr_config_mistake(reader, &place, "%s", text);
 }
 
 static void
 check_sql(struct skr_config_reader *reader, const struct skr_dialect *dialect,
           const struct skr_config_handler *handler)
 {
-    const struct skr_yaml_node *node = NULL;
-    struct skr_config_place sql = place_in(reader, handler, "sql", &node);
     for (size_t i = 0; i < handler->sql.count; i++) {
         struct skr_sql_template parsed;
         struct skr_error error;
-        if (handler->sql.items[i] == NULL ||
+        if (handler->sql.items[i] != NULL &&
             skr_sql_template_parse(handler->sql.items[i], dialect,
                                    &reader->config->arena, &parsed,
-                                   &error) == SKR_OK)
-            continue;
-        struct skr_config_place place = sql;
-        if (node->kind == SKR_YAML_LIST) {
-            place.line = node->entries[i].line;
-            place.path = skr_config_text(reader, "%s[%zu]", sql.path, i);
-        }
-        skr_config_mistake(reader, &place, "%s", error.text);
+                                   &error) != SKR_OK)
+            refuse(reader, handler, "sql", (int)i, error.text);
     }
 }
 
@@ -98,17 +106,18 @@ static void
 check_command(struct skr_config_reader *reader,
               const struct skr_config_handler *handler)
 {
-    const struct skr_yaml_node *node = NULL;
-    struct skr_config_place place = place_in(reader, handler, "command", &node);
+    const struct skr_yaml_entry *entry = find_key(reader, handler, "command");
     if (handler->command.count == 0 || handler->command.items[0] == NULL)
         return;
     const char *program = handler->command.items[0];
     if (program[0] == '\0')
-        skr_config_mistake(reader, &place, "the program's name is empty");
-    else if (node->kind == SKR_YAML_TEXT && strpbrk(program, " \t\n") != NULL)
-        skr_config_mistake(reader, &place,
-                           "a program with arguments is written as a list, "
-                           "such as [php, worker.php]");
+        refuse(reader, handler, "command", WHOLE,
+               "the program's name is empty");
+    else if (entry->value->kind == SKR_YAML_TEXT &&
+             strpbrk(program, " \t\n") != NULL)
+        refuse(reader, handler, "command", WHOLE,
+               "a program with arguments is written as a list, such as [php, "
+               "worker.php]");
 }
 
 static void
@@ -116,69 +125,48 @@ check_variables(struct skr_config_reader *reader,
                 const struct skr_config_handler *handler)
 {
     char excerpt[SKR_CONFIG_EXCERPT_SIZE];
-    const struct skr_yaml_node *node = NULL;
-    struct skr_config_place place = place_in(reader, handler, "env", &node);
-    if (handler->env.count > 0 && handler->command.count == 0)
-        skr_config_mistake(reader, &place,
-                           "only a command has an environment of its own; "
-                           "leave this out");
     for (size_t i = 0; i < handler->env.count; i++) {
         const char *name = handler->env.items[i];
         if (name != NULL && !skr_text_is_identifier(name))
-            skr_config_mistake(reader, &place,
-                               "'%s' is no name of an environment variable",
-                               skr_config_excerpt(name, excerpt));
+            refuse(reader, handler, "env", (int)i,
+                   skr_config_text(reader,
+                                   "'%s' is no name of an environment variable",
+                                   skr_config_excerpt(name, excerpt)));
     }
 }
 
+// What goes with another key, or not without it.
 static void
-check_recorder(struct skr_config_reader *reader,
-               const struct skr_config_handler *handler)
+check_companions(struct skr_config_reader *reader,
+                 const struct skr_config_handler *handler)
 {
-    const struct skr_yaml_node *node = NULL;
-    struct skr_config_place place =
-        place_in(reader, handler, "deduplicates", &node);
-    if (handler->deduplicates != SKR_RECORDER_CONSUMER &&
-        handler->command.count == 0)
-        skr_config_mistake(reader, &place,
-                           "only a command may record messages by itself; "
-                           "leave this out");
-}
-
-static void
-check_function(struct skr_config_reader *reader,
-               const struct skr_config_handler *handler)
-{
-    const struct skr_yaml_node *node = NULL;
-    struct skr_config_place place =
-        place_in(reader, handler,
-                 handler->library != NULL ? "library" : "function", &node);
-    if (handler->library != NULL && handler->function == NULL)
-        skr_config_mistake(reader, &place,
-                           "the key 'function' is missing beside it");
-    if (handler->library == NULL && handler->function != NULL)
-        skr_config_mistake(reader, &place,
-                           "the key 'library' is missing beside it");
-}
-
-static void
-check_transaction(struct skr_config_reader *reader,
-                  struct skr_config_handler *handler)
-{
-    const struct skr_yaml_node *node = NULL;
-    struct skr_config_place place =
-        place_in(reader, handler, "transaction", &node);
-    if (handler->sql.count > 0 && !handler->transaction)
-        skr_config_mistake(reader, &place,
-                           "SQL runs in the transaction; only the function of "
-                           "a library can do without");
-    if (handler->command.count == 0)
-        return;
-    if (node != NULL && handler->transaction)
-        skr_config_mistake(reader, &place,
-                           "a command cannot take part in the transaction; "
-                           "leave this out");
-    handler->transaction = false;
+    bool is_command = handler->command.count > 0;
+    bool is_function = handler->function != NULL;
+    bool is_library = handler->library != NULL;
+    const struct {
+        bool is_wrong;
+        const char *key, *text;
+    } rules[] = {
+        {handler->env.count > 0 && !is_command, "env",
+         "only a command has an environment of its own; leave this out"},
+        {handler->deduplicates != SKR_RECORDER_CONSUMER && !is_command,
+         "deduplicates",
+         "only a command may record messages by itself; leave this out"},
+        {is_library && !is_function, "library",
+         "the key 'function' is missing beside it"},
+        {!is_library && is_function, "function",
+         "the key 'library' is missing beside it"},
+        {handler->sql.count > 0 && !handler->transaction, "transaction",
+         "SQL runs in the transaction; only the function of a library can do "
+         "without"},
+        {is_command && handler->transaction &&
+             find_key(reader, handler, "transaction") != NULL,
+         "transaction",
+         "a command cannot take part in the transaction; leave this out"},
+    };
+    for (size_t i = 0; i < SKR_COUNT_OF(rules); i++)
+        if (rules[i].is_wrong)
+            refuse(reader, handler, rules[i].key, WHOLE, rules[i].text);
 }
 
 static void
@@ -187,30 +175,26 @@ check_handler(struct skr_config_reader *reader,
               struct skr_config_handler *handler)
 {
     static const char *const kinds[] = {"sql", "library", "command"};
-    const struct skr_yaml_node *node = NULL;
     const char *first = NULL;
     for (size_t i = 0; i < SKR_COUNT_OF(kinds); i++) {
-        struct skr_config_place place =
-            place_in(reader, handler, kinds[i], &node);
-        if (node != NULL && first != NULL)
-            skr_config_mistake(reader, &place,
-                               "the handler has '%s' already; one is enough",
-                               first);
-        if (node != NULL)
+        bool is_there = find_key(reader, handler, kinds[i]) != NULL;
+        if (is_there && first != NULL)
+            refuse(reader, handler, kinds[i], WHOLE,
+                   skr_config_text(
+                       reader, "the handler has '%s' already; one is enough",
+                       first));
+        if (is_there)
             first = kinds[i];
     }
-    if (first == NULL) {
-        struct skr_config_place place = place_in(reader, handler, "", &node);
-        skr_config_mistake(reader, &place,
-                           "one of the keys 'sql', 'library' and 'command' is "
-                           "needed");
-    }
+    if (first == NULL)
+        refuse(reader, handler, "", WHOLE,
+               "one of the keys 'sql', 'library' and 'command' is needed");
     check_sql(reader, dialect, handler);
     check_command(reader, handler);
     check_variables(reader, handler);
-    check_recorder(reader, handler);
-    check_function(reader, handler);
-    check_transaction(reader, handler);
+    check_companions(reader, handler);
+    if (handler->command.count > 0)
+        handler->transaction = false;
 }
 
 // A library or a program that is named by a path; others are looked for where

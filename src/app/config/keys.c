@@ -637,6 +637,27 @@ static const struct {
     [SKR_TYPE_IGNORED] = {"ignored", "anything"},
 };
 
+static const struct skr_config_collection collections[] = {
+    [SKR_SCOPE_DATABASE] = {offsetof(struct skr_config, databases),
+                            offsetof(struct skr_config, database_count),
+                            sizeof(struct skr_config_database)},
+    [SKR_SCOPE_TRANSPORT] = {offsetof(struct skr_config, transports),
+                             offsetof(struct skr_config, transport_count),
+                             sizeof(struct skr_config_transport)},
+    [SKR_SCOPE_MESSAGE_TYPE] = {offsetof(struct skr_config, message_types),
+                                offsetof(struct skr_config, message_type_count),
+                                sizeof(struct skr_name_pair)},
+    [SKR_SCOPE_HANDLER] = {offsetof(struct skr_config, handlers),
+                           offsetof(struct skr_config, handler_count),
+                           sizeof(struct skr_config_handler)},
+};
+
+const struct skr_config_collection *
+skr_config_collection(enum skr_config_scope scope)
+{
+    return &collections[scope];
+}
+
 const struct skr_config_key *
 skr_config_keys(size_t *count)
 {

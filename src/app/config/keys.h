@@ -42,6 +42,14 @@ enum skr_config_scope {
     SKR_SCOPE_HANDLER,
 };
 
+// Where the struct skr_config has the elements of such a scope, by offsets.
+// Each begins with its name.
+struct skr_config_collection {
+    size_t elements, count, size;  // size 0: it has none
+};
+const struct skr_config_collection *
+skr_config_collection(enum skr_config_scope scope);
+
 // What null means as the value of a plain key.
 enum skr_config_null {
     SKR_NULL_MISTAKE,

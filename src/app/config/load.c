@@ -100,18 +100,6 @@ skr_config_free(struct skr_config *config)
     free(config);
 }
 
-// Reads all of the file, or up to one byte more than is allowed.
-static bool
-read_file(FILE *file, struct skr_text *text)
-{
-    char buffer[8192];
-    size_t got = 0;
-    while (text->size <= MAX_FILE_SIZE &&
-           (got = fread(buffer, 1, sizeof(buffer), file)) > 0)
-        skr_text_add(text, buffer, got);
-    return ferror(file) == 0;
-}
-
 // errno is ETIMEDOUT: it is a pipe, and no process begins to write into it.
 static FILE *
 open_file(const char *path)
@@ -150,9 +138,8 @@ load(const char *path, struct skr_config_listener listener,
         return report_file(path, 0, listener,
                            errno == ENOENT ? SKR_MISSING : SKR_REFUSED,
                            describe(errno), error);
-    errno = 0;
     enum skr_code code = SKR_OK;
-    if (!read_file(file, &text))
+    if (!skr_text_add_file(&text, file, MAX_FILE_SIZE))
         code =
             report_file(path, 0, listener, SKR_REFUSED, strerror(errno), error);
     else if (text.size > MAX_FILE_SIZE)

@@ -131,24 +131,6 @@ read_map(struct skr_config_reader *reader, const struct skr_config_place *place,
         report_missing(reader, place, node);
 }
 
-// Each element begins with its name.
-static const struct {
-    size_t elements, count, size;
-} collections[] = {
-    [SKR_SCOPE_DATABASE] = {offsetof(struct skr_config, databases),
-                            offsetof(struct skr_config, database_count),
-                            sizeof(struct skr_config_database)},
-    [SKR_SCOPE_TRANSPORT] = {offsetof(struct skr_config, transports),
-                             offsetof(struct skr_config, transport_count),
-                             sizeof(struct skr_config_transport)},
-    [SKR_SCOPE_MESSAGE_TYPE] = {offsetof(struct skr_config, message_types),
-                                offsetof(struct skr_config, message_type_count),
-                                sizeof(struct skr_name_pair)},
-    [SKR_SCOPE_HANDLER] = {offsetof(struct skr_config, handlers),
-                           offsetof(struct skr_config, handler_count),
-                           sizeof(struct skr_config_handler)},
-};
-
 static void
 check_name(struct skr_config_reader *reader,
            const struct skr_config_place *place, enum skr_config_scope scope,
@@ -207,12 +189,13 @@ read_names(struct skr_config_reader *reader,
     }
     if (scope != SKR_SCOPE_NONE) {
         char *config = (char *)reader->config;
-        size = collections[scope].size;
+        const struct skr_config_collection *all = skr_config_collection(scope);
+        size = all->size;
         elements = skr_config_take(reader, node->count, size);
-        count = (size_t *)(config + collections[scope].count);
+        count = (size_t *)(config + all->count);
         if (elements == NULL)
             return;
-        *(void **)(config + collections[scope].elements) = elements;
+        *(void **)(config + all->elements) = elements;
     }
     for (size_t i = 0; i < node->count; i++) {
         if (is_repeated(reader, place, node, i))

@@ -30,6 +30,7 @@ struct skr_config_reader {
     bool out_of_memory;
 
     const struct skr_yaml_node *root;
+    size_t file_capacity, variable_capacity;  // of those of the configuration
     // By index in the table: where a key outside of named elements was given.
     struct skr_config_place *given;
     // The transport that is being read; NULL outside.
@@ -39,7 +40,8 @@ struct skr_config_reader {
     int ignored_line;
 };
 
-void
+// False, with which a check may end.
+bool
 skr_config_mistake(struct skr_config_reader *reader,
                    const struct skr_config_place *place, const char *format,
                    ...) __attribute__((format(printf, 3, 4)));

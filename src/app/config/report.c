@@ -45,7 +45,7 @@ report(struct skr_config_reader *reader, enum skr_config_severity severity,
                  reader->config->path, text);
 }
 
-void
+bool
 skr_config_mistake(struct skr_config_reader *reader,
                    const struct skr_config_place *place, const char *format,
                    ...)
@@ -54,6 +54,7 @@ skr_config_mistake(struct skr_config_reader *reader,
     va_start(arguments, format);
     report(reader, SKR_CONFIG_MISTAKE, place, format, arguments);
     va_end(arguments);
+    return false;
 }
 
 void

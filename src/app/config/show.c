@@ -231,34 +231,12 @@ build_map(struct showing *showing, const struct skr_config_key *parent,
 static struct skr_json *
 build_names(struct showing *showing, const struct skr_config_key *key)
 {
-    const struct skr_config *config = showing->config;
+    const char *config = (const char *)showing->config;
     const struct skr_config_key *below = skr_config_find_child(key, "", true);
-    const char *elements = NULL;
-    size_t count = 0, size = 0;
-    switch (key->scope) {
-    case SKR_SCOPE_DATABASE:
-        elements = (const char *)config->databases;
-        count = config->database_count;
-        size = sizeof(*config->databases);
-        break;
-    case SKR_SCOPE_TRANSPORT:
-        elements = (const char *)config->transports;
-        count = config->transport_count;
-        size = sizeof(*config->transports);
-        break;
-    case SKR_SCOPE_MESSAGE_TYPE:
-        elements = (const char *)config->message_types;
-        count = config->message_type_count;
-        size = sizeof(*config->message_types);
-        break;
-    case SKR_SCOPE_HANDLER:
-        elements = (const char *)config->handlers;
-        count = config->handler_count;
-        size = sizeof(*config->handlers);
-        break;
-    case SKR_SCOPE_NONE:
-    case SKR_SCOPE_CONFIG: break;
-    }
+    const struct skr_config_collection *all = skr_config_collection(key->scope);
+    const char *elements = *(const char *const *)(config + all->elements);
+    size_t size = all->size;
+    size_t count = size == 0 ? 0 : *(const size_t *)(config + all->count);
     struct skr_json *map = make(showing, SKR_JSON_OBJECT, NULL);
     struct skr_json **end = map == NULL ? NULL : &map->first;
     for (size_t i = 0; map != NULL && i < count; i++) {

@@ -449,13 +449,6 @@ skr_sites_fini(struct skr_sites *sites)
 }
 
 static void
-dump_text(struct skr_json_writer *json, const char *name, const char *text)
-{
-    skr_json_write_name(json, name);
-    skr_json_write_text(json, text, strlen(text));
-}
-
-static void
 dump_boolean(struct skr_json_writer *json, const char *name, bool truth)
 {
     skr_json_write_name(json, name);
@@ -494,16 +487,17 @@ dump_declaration(struct skr_json_writer *json,
     bool is_binding = declaration->object == SKR_AMQP_BINDING;
     bool is_exchange = declaration->object == SKR_AMQP_EXCHANGE;
     skr_json_begin_object(json);
-    dump_text(json, is_binding ? "source" : "name",
-              is_binding ? declaration->exchange : declaration->name);
-    dump_text(json, "vhost", vhost);
+    skr_json_write_member(json, is_binding ? "source" : "name",
+                          is_binding ? declaration->exchange
+                                     : declaration->name);
+    skr_json_write_member(json, "vhost", vhost);
     if (is_binding) {
-        dump_text(json, "destination", declaration->queue);
-        dump_text(json, "destination_type", "queue");
-        dump_text(json, "routing_key", declaration->binding_key);
+        skr_json_write_member(json, "destination", declaration->queue);
+        skr_json_write_member(json, "destination_type", "queue");
+        skr_json_write_member(json, "routing_key", declaration->binding_key);
     } else {
         if (is_exchange)
-            dump_text(json, "type", declaration->type);
+            skr_json_write_member(json, "type", declaration->type);
         dump_boolean(json, "durable", declaration->durable);
         dump_boolean(json, "auto_delete", false);
         if (is_exchange)

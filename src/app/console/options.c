@@ -75,8 +75,8 @@ parse_size(const char *text, uint64_t *bytes)
     return true;
 }
 
-bool
-skr_arguments_ago(const char *text, int64_t *seconds)
+static bool
+read_ago(const char *text, int64_t *seconds)
 {
     static const struct {
         char letter;
@@ -133,7 +133,7 @@ is_since(const char *text)
 {
     char whole[SKR_TIMESTAMP_SIZE];
     int64_t number;
-    if (skr_arguments_ago(text, &number))
+    if (read_ago(text, &number))
         return true;
     bool is_day = strlen(text) == strlen("2026-11-15");
     if (!is_day && strlen(text) != SKR_TIMESTAMP_SIZE - 1)
@@ -575,6 +575,16 @@ skr_arguments_ms(const struct skr_arguments *arguments, const char *name,
     if (text != NULL)
         parse_seconds(text, UINT32_MAX / 1000, &ms);
     return ms;
+}
+
+struct skr_since
+skr_arguments_since(const struct skr_arguments *arguments, const char *name)
+{
+    const char *text = skr_arguments_find(arguments, name);
+    struct skr_since since = {0};
+    if (text != NULL && !read_ago(text, &since.ago_s))
+        since.at = text;
+    return since;
 }
 
 static void

@@ -108,8 +108,15 @@ uint32_t skr_arguments_ms(const struct skr_arguments *arguments,
 
 // What "true", "1", "f" or "off" says; false: nothing of the kind.
 bool skr_arguments_truth(const char *text, bool *is_true);
-// How many seconds ago "90s", "15m", "2h" or "7d" is; false for anything else.
-bool skr_arguments_ago(const char *text, int64_t *seconds);
+
+// Of an option of that kind: seconds ago by the database's clock, or a time; 0
+// and NULL: it is not given.
+struct skr_since {
+    int64_t ago_s;
+    const char *at;
+};
+struct skr_since
+skr_arguments_since(const struct skr_arguments *arguments, const char *name);
 
 void skr_command_help(const struct skr_command *command, FILE *out);
 

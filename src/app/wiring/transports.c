@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "base/text.h"
 #include "base/url.h"
+#include "broker/broker.h"
 #include "db/sql.h"
 #include "relay/ownership.h"
 #include "store/deduplication/deduplication.h"
@@ -15,6 +16,7 @@
 #include "store/messenger/messenger.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 enum { RELAY_FULL_SCAN_MS = 60000 };
@@ -49,6 +51,42 @@ skr_transport_open_database(const struct skr_config_database *database,
     enum skr_code code = skr_transport_database(database, &ops, error);
     if (code == SKR_OK)
         code = skr_db_open_to_read(ops, database->url, db, error);
+    return code;
+}
+
+enum skr_code
+skr_transport_broker(const struct skr_config_transport *transport,
+                     const struct skr_broker_ops **ops, struct skr_error *error)
+{
+    char missing[SKR_DRIVER_MISSING_SIZE];
+    *ops = skr_driver_find_broker(transport->scheme);
+    if (*ops != NULL)
+        return SKR_OK;
+    return skr_fail(error, SKR_INVALID, SKR_GIVE_UP, "transport %s: %s",
+                    transport->name,
+                    skr_driver_missing(transport->scheme, missing));
+}
+
+enum skr_code
+skr_transport_open_broker(const struct skr_config_transport *transport,
+                          const struct skr_broker_options *options,
+                          struct skr_broker **broker, struct skr_error *error)
+{
+    struct skr_broker_options complete = *options;
+    const struct skr_broker_ops *ops = NULL;
+    char *url = NULL;
+    enum skr_code code = skr_transport_broker(transport, &ops, error);
+    if (code == SKR_OK && transport->database != NULL) {
+        complete.database_url = transport->database->url;
+        code = skr_transport_database(transport->database, &complete.database,
+                                      error);
+    }
+    if (code == SKR_OK)
+        code = skr_config_broker_url(transport, &url, error);
+    complete.url = url;
+    if (code == SKR_OK)
+        code = skr_broker_open(ops, &complete, broker, error);
+    free(url);
     return code;
 }
 

@@ -18,6 +18,21 @@ SKR_MUST_CHECK enum skr_code
 skr_transport_open_database(const struct skr_config_database *database,
                             struct skr_db **db, struct skr_error *error);
 
+// Its driver. SKR_INVALID: this build has none.
+SKR_MUST_CHECK enum skr_code
+skr_transport_broker(const struct skr_config_transport *transport,
+                     const struct skr_broker_ops **ops,
+                     struct skr_error *error);
+// A connection to a transport's broker; the options without what the transport
+// says itself.
+struct skr_broker;
+struct skr_broker_ops;
+struct skr_broker_options;
+SKR_MUST_CHECK enum skr_code
+skr_transport_open_broker(const struct skr_config_transport *transport,
+                          const struct skr_broker_options *options,
+                          struct skr_broker **broker, struct skr_error *error);
+
 // The table object of a doctrine or queue transport, with the configuration's
 // failed table behind it. config outlives it.
 SKR_MUST_CHECK enum skr_code

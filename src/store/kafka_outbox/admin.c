@@ -42,65 +42,73 @@ skr_kafka_outbox_count(const struct skr_store *table, struct skr_db *db,
     return code;
 }
 
+static enum skr_code
+fail_missing(const struct skr_errored_rows *rows, uint64_t found,
+             struct skr_error *error)
+{
+    if (rows->id == 0 || found > 0)
+        return SKR_OK;
+    return skr_fail(error, SKR_MISSING, SKR_GIVE_UP,
+                    "there is no errored row %lld", (long long)rows->id);
+}
+
+static struct skr_values
+values_of(const struct skr_errored_rows *rows)
+{
+    return skr_values("%jd %jd %jd %jd %jd %s", (int64_t)(rows->id != 0),
+                      rows->id, (int64_t)(rows->older_s != 0), rows->older_s,
+                      (int64_t)(rows->before != NULL), rows->before);
+}
+
 struct showing {
-    skr_kafka_outbox_errored_fn *each;
+    skr_errored_fn *each;
     void *user;
+    uint64_t found;
 };
 
 static enum skr_code
 show_row(const struct skr_value *columns, size_t count, void *user,
          struct skr_error *error)
 {
-    const struct showing *showing = user;
+    struct showing *showing = user;
+    const struct skr_errored_row row = {
+        .id = columns[0].integer,
+        .attempts = columns[3].integer,
+        .topic = columns[1].bytes,
+        .reason = columns[2].bytes,
+        .created_at = columns[4].bytes,
+    };
     (void)count;
-    return showing->each(columns[0].integer, columns[1].bytes, columns[2].bytes,
-                         columns[3].integer, showing->user, error);
+    showing->found++;
+    return showing->each(&row, showing->user, error);
 }
 
 enum skr_code
 skr_kafka_outbox_show(const struct skr_store *table, struct skr_db *db,
-                      skr_kafka_outbox_errored_fn *each, void *user,
-                      struct skr_error *error)
+                      const struct skr_errored_rows *rows, skr_errored_fn *each,
+                      void *user, struct skr_error *error)
 {
     struct showing showing = {.each = each, .user = user};
-    return skr_sql_each(
+    enum skr_code code = skr_sql_each(
         skr_db_tx(db),
         skr_kafka_outbox_sql(skr_kafka_outbox_of(table), KAFKA_OUTBOX_SHOW),
-        SKR_NO_VALUES, show_row, &showing, error);
+        values_of(rows), show_row, &showing, error);
+    return code == SKR_OK ? fail_missing(rows, showing.found, error) : code;
 }
 
-static enum skr_code
-change(struct skr_db *db, const char *one, const char *all, int64_t row,
-       uint64_t *changed, struct skr_error *error)
+enum skr_code
+skr_kafka_outbox_change(const struct skr_store *table, struct skr_db *db,
+                        const struct skr_errored_rows *rows, bool removes,
+                        uint64_t *changed, struct skr_error *error)
 {
+    const struct skr_kafka_outbox *outbox = skr_kafka_outbox_of(table);
     *changed = 0;
-    enum skr_code code = skr_sql_run(
-        skr_db_tx(db), row == 0 ? all : one,
-        row == 0 ? SKR_NO_VALUES : skr_values("%jd", row), changed, error);
-    if (code == SKR_OK && *changed == 0 && row != 0)
-        return skr_fail(error, SKR_MISSING, SKR_GIVE_UP,
-                        "there is no errored row %lld", (long long)row);
-    return code;
-}
-
-enum skr_code
-skr_kafka_outbox_retry(const struct skr_store *table, struct skr_db *db,
-                       int64_t row, uint64_t *changed, struct skr_error *error)
-{
-    const struct skr_kafka_outbox *outbox = skr_kafka_outbox_of(table);
-    return change(db, skr_kafka_outbox_sql(outbox, KAFKA_OUTBOX_REVIVE),
-                  skr_kafka_outbox_sql(outbox, KAFKA_OUTBOX_REVIVE_ALL), row,
-                  changed, error);
-}
-
-enum skr_code
-skr_kafka_outbox_remove(const struct skr_store *table, struct skr_db *db,
-                        int64_t row, uint64_t *changed, struct skr_error *error)
-{
-    const struct skr_kafka_outbox *outbox = skr_kafka_outbox_of(table);
-    return change(db, skr_kafka_outbox_sql(outbox, KAFKA_OUTBOX_DROP),
-                  skr_kafka_outbox_sql(outbox, KAFKA_OUTBOX_DROP_ALL), row,
-                  changed, error);
+    enum skr_code code =
+        skr_sql_run(skr_db_tx(db),
+                    skr_kafka_outbox_sql(outbox, removes ? KAFKA_OUTBOX_DROP
+                                                         : KAFKA_OUTBOX_REVIVE),
+                    values_of(rows), changed, error);
+    return code == SKR_OK ? fail_missing(rows, *changed, error) : code;
 }
 
 enum skr_code

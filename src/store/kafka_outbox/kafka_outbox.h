@@ -53,22 +53,28 @@ skr_kafka_outbox_count(const struct skr_store *table, struct skr_db *db,
                        struct skr_kafka_outbox_counts *counts,
                        struct skr_error *error);
 
-// Errored rows, oldest first. They are published again after retry(), or gone
-// after remove(); row 0: all of them. SKR_MISSING: there is no such row.
-typedef enum skr_code
-skr_kafka_outbox_errored_fn(int64_t row, const char *topic, const char *reason,
-                            int64_t attempts, void *user,
-                            struct skr_error *error);
+// Which errored rows are meant; zeroed: all of them.
+struct skr_errored_rows {
+    int64_t id;          // 0: any
+    int64_t older_s;     // written more seconds ago; 0: at any time
+    const char *before;  // written before this time; NULL: at any time
+};
+struct skr_errored_row {
+    int64_t id, attempts;
+    const char *topic, *reason, *created_at;
+};
+typedef enum skr_code skr_errored_fn(const struct skr_errored_row *row,
+                                     void *user, struct skr_error *error);
+
+// The oldest first. change() removes them, or has them published again.
+// SKR_MISSING: there is no row of this id.
 SKR_MUST_CHECK enum skr_code
 skr_kafka_outbox_show(const struct skr_store *table, struct skr_db *db,
-                      skr_kafka_outbox_errored_fn *each, void *user,
-                      struct skr_error *error);
+                      const struct skr_errored_rows *rows, skr_errored_fn *each,
+                      void *user, struct skr_error *error);
 SKR_MUST_CHECK enum skr_code
-skr_kafka_outbox_retry(const struct skr_store *table, struct skr_db *db,
-                       int64_t row, uint64_t *changed, struct skr_error *error);
-SKR_MUST_CHECK enum skr_code
-skr_kafka_outbox_remove(const struct skr_store *table, struct skr_db *db,
-                        int64_t row, uint64_t *changed,
-                        struct skr_error *error);
+skr_kafka_outbox_change(const struct skr_store *table, struct skr_db *db,
+                        const struct skr_errored_rows *rows, bool removes,
+                        uint64_t *changed, struct skr_error *error);
 
 #endif

@@ -40,10 +40,12 @@
 
 // What is completed may be very much, and is counted up to here only.
 #define BOUND "100001"
-#define REVIVE                                                               \
-    "UPDATE {table} SET errored = 0, error_reason = '', push_attempts = 0, " \
-    "batch_id = NULL, push_started_at = NULL WHERE errored = 1"
-#define DROP "DELETE FROM {table} WHERE errored = 1"
+// Each condition has a flag before it. Parameters: whether there is an id, the
+// id; whether they are older, by how many seconds; whether before a time, it.
+#define ERRORED                                 \
+    " WHERE errored = 1 AND (? = 0 OR id = ?) " \
+    "AND (? = 0 OR created_at < {now_minus}) "  \
+    "AND (? = 0 OR created_at < ?)"
 
 static const struct template
 {
@@ -123,13 +125,14 @@ templates[KAFKA_OUTBOX_SQL_COUNT] = {
     [KAFKA_OUTBOX_TOTAL] = {.sql = "SELECT COUNT(*) FROM (SELECT 1 AS one "
                                    "FROM {table} LIMIT " BOUND ") AS bounded"},
     [KAFKA_OUTBOX_ESTIMATE] = {.sql = "{row_estimate}"},
-    [KAFKA_OUTBOX_SHOW] = {.sql =
-                               "SELECT id, topic, error_reason, push_attempts "
-                               "FROM {table} WHERE errored = 1 ORDER BY id"},
-    [KAFKA_OUTBOX_REVIVE] = {.sql = REVIVE " AND id = ?"},
-    [KAFKA_OUTBOX_REVIVE_ALL] = {.sql = REVIVE},
-    [KAFKA_OUTBOX_DROP] = {.sql = DROP " AND id = ?"},
-    [KAFKA_OUTBOX_DROP_ALL] = {.sql = DROP},
+    [KAFKA_OUTBOX_SHOW] = {.sql = "SELECT id, topic, error_reason, "
+                                  "push_attempts, created_at "
+                                  "FROM {table}" ERRORED " ORDER BY id"},
+    [KAFKA_OUTBOX_REVIVE] = {.sql = "UPDATE {table} SET errored = 0, "
+                                    "error_reason = '', push_attempts = 0, "
+                                    "batch_id = NULL, "
+                                    "push_started_at = NULL" ERRORED},
+    [KAFKA_OUTBOX_DROP] = {.sql = "DELETE FROM {table}" ERRORED},
 };
 
 static const char *
